@@ -1,0 +1,65 @@
+# The flags that every target shares, and the three kinds of target that the project has.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(AERIE_CCACHE ccache)
+if(AERIE_CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER "${AERIE_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${AERIE_CCACHE}")
+endif()
+
+add_library(aerie_flags INTERFACE)
+target_include_directories(aerie_flags INTERFACE "${CMAKE_SOURCE_DIR}/src")
+# A fused multiply-add that the compiler chose would give other bits than the one the code spells.
+target_compile_options(aerie_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+  -ffp-contract=off -fno-math-errno)
+if(AERIE_SANITIZE)
+  target_compile_options(aerie_flags INTERFACE
+    -fsanitize=${AERIE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(aerie_flags INTERFACE -fsanitize=${AERIE_SANITIZE})
+  if(AERIE_FUZZ)
+    target_compile_options(aerie_flags INTERFACE -fsanitize=fuzzer-no-link)
+  endif()
+endif()
+
+# aerie_library(name SOURCES a.cc b.cc [DEPS aerie_base fmt::fmt ...]): static library aerie_<name>.
+function(aerie_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(aerie_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(aerie_${name} PUBLIC aerie_flags ${ARG_DEPS})
+endfunction()
+
+# aerie_test(name SOURCES a_test.cc [DEPS aerie_x] [LABELS real] [TIMEOUT s]): program test_<name>.
+# The tests run from the source root, so that paths in them are relative to it.
+function(aerie_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(test_${name} ${ARG_SOURCES})
+  target_include_directories(test_${name} PRIVATE "${CMAKE_SOURCE_DIR}")
+  target_link_libraries(test_${name} PRIVATE aerie_flags ${ARG_DEPS} GTest::gtest GTest::gmock
+                                             GTest::gtest_main)
+  add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+# aerie_fuzzer(name SOURCES a_fuzz.cc [DEPS aerie_x]): libFuzzer program fuzz_<name>, only with
+# AERIE_FUZZ.
+function(aerie_fuzzer name)
+  if(NOT AERIE_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(fuzz_${name} ${ARG_SOURCES})
+  target_link_libraries(fuzz_${name} PRIVATE aerie_flags ${ARG_DEPS})
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+endfunction()

@@ -1,0 +1,175 @@
+#include "base/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace aerie {
+namespace {
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// Spinning forever would starve the very thread that is waited for when cores are fewer than
+// threads, so a long wait gives the core away.
+constexpr int kSpinsBeforeYield = 4096;
+
+template <typename Condition>
+void spin_until(const Condition& condition) {
+  for (int spins = 0; !condition(); ++spins) {
+    if (spins < kSpinsBeforeYield) {
+      relax();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+}  // namespace
+
+struct ThreadPool::Impl {
+  int threads = 1;
+  int round_depth = 0;
+  std::vector<std::thread> workers;
+
+  // The current loop; written before `generation` is raised, read after it is seen raised.
+  Body body = nullptr;
+  const void* fn = nullptr;
+  int64_t count = 0;
+  int64_t grain = 1;
+
+  alignas(64) std::atomic<uint64_t> generation{0};
+  alignas(64) std::atomic<int> pending{0};
+  alignas(64) std::atomic<bool> spinning{false};
+  std::atomic<bool> stopping{false};
+  std::mutex mutex;
+  std::condition_variable wake;
+
+  void share(int thread) const {
+    const int64_t grains = (count + grain - 1) / grain;
+    const int64_t begin = grains * thread / threads * grain;
+    const int64_t end = std::min(count, grains * (thread + 1) / threads * grain);
+    if (begin < end) body(fn, begin, end, thread);
+  }
+
+  void work(int thread) {
+    uint64_t seen = 0;
+    for (;;) {
+      const auto has_work = [&] { return generation.load(std::memory_order_acquire) != seen; };
+      spin_until([&] { return has_work() || !spinning.load(std::memory_order_relaxed); });
+      if (!has_work()) {
+        std::unique_lock lock(mutex);
+        wake.wait(lock, [&] { return has_work() || spinning.load() || stopping.load(); });
+        if (stopping.load()) return;
+        if (!has_work()) continue;
+      }
+      seen = generation.load(std::memory_order_acquire);
+      share(thread);
+      pending.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  void set_spinning(bool on) {
+    {
+      const std::lock_guard lock(mutex);
+      spinning.store(on);
+    }
+    if (on) wake.notify_all();
+  }
+};
+
+ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
+  assert(threads >= 1);
+  impl_->threads = threads;
+  for (int t = 1; t < threads; ++t) {
+    impl_->workers.emplace_back([impl = impl_.get(), t] { impl->work(t); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->stopping.store(true);
+    impl_->spinning.store(false);
+  }
+  impl_->wake.notify_all();
+  for (std::thread& worker : impl_->workers) worker.join();
+}
+
+int ThreadPool::threads() const { return impl_->threads; }
+
+void ThreadPool::begin_round() {
+  if (impl_->round_depth++ == 0 && impl_->threads > 1) impl_->set_spinning(true);
+}
+
+void ThreadPool::end_round() {
+  assert(impl_->round_depth > 0);
+  if (--impl_->round_depth == 0 && impl_->threads > 1) impl_->set_spinning(false);
+}
+
+void ThreadPool::run(int64_t count, int64_t grain, Body body, const void* fn) {
+  if (count <= 0) return;
+  Impl& impl = *impl_;
+  if (impl.threads == 1 || count <= grain) {
+    body(fn, 0, count, 0);
+    return;
+  }
+  impl.body = body;
+  impl.fn = fn;
+  impl.count = count;
+  impl.grain = grain;
+  impl.pending.store(impl.threads - 1, std::memory_order_relaxed);
+  if (impl.round_depth > 0) {
+    impl.generation.fetch_add(1, std::memory_order_release);
+  } else {
+    // Under the mutex, so that a worker about to park cannot miss it.
+    {
+      const std::lock_guard lock(impl.mutex);
+      impl.generation.fetch_add(1, std::memory_order_release);
+    }
+    impl.wake.notify_all();
+  }
+  impl.share(0);
+  spin_until([&] { return impl.pending.load(std::memory_order_acquire) == 0; });
+}
+
+int available_cpus() {
+  int cpus = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) cpus = std::max(1, CPU_COUNT(&set));
+
+  // cgroup v2 "quota period" (or "max period"), then v1; the files are absent outside a cgroup.
+  long long quota = -1, period = 0;
+  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2) {
+    std::string text;
+    v2 >> text >> period;
+    if (text != "max" && !text.empty()) quota = std::atoll(text.c_str());
+  } else {
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+  }
+  if (quota > 0 && period > 0) {
+    cpus = std::min<long long>(cpus, std::max(1LL, (quota + period - 1) / period));
+  }
+  return cpus;
+}
+
+}  // namespace aerie

@@ -1,0 +1,60 @@
+// A pool of threads for data-parallel loops. Between `begin_round` and `end_round` the workers spin
+// for work, so that a loop costs well under a microsecond to start and to join; outside they park,
+// and a loop started there wakes them first.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace aerie {
+
+class ThreadPool {
+ public:
+  // `threads` >= 1 counts the caller, who works too: threads - 1 threads are started.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const;
+
+  // Calls fn(begin, end, thread) so that the ranges cover [0, count) once, and returns when all have
+  // returned. Each thread gets one contiguous range whose bounds (but for the last) are multiples of
+  // `grain`. Which thread runs what must not matter to the result. `fn` must not throw and must not
+  // call parallel_for. Only one thread may use the pool at a time. Allocates nothing.
+  template <typename Fn>
+  void parallel_for(int64_t count, int64_t grain, const Fn& fn) {
+    run(count, grain, [](const void* f, int64_t b, int64_t e, int t) {
+      (*static_cast<const Fn*>(f))(b, e, t);
+    }, &fn);
+  }
+
+  // Brackets a burst of loops; calls nest.
+  void begin_round();
+  void end_round();
+
+  // begin_round now, end_round at the end of the scope.
+  class Round {
+   public:
+    explicit Round(ThreadPool& pool) : pool_(pool) { pool_.begin_round(); }
+    ~Round() { pool_.end_round(); }
+    Round(const Round&) = delete;
+    Round& operator=(const Round&) = delete;
+
+   private:
+    ThreadPool& pool_;
+  };
+
+ private:
+  using Body = void (*)(const void* fn, int64_t begin, int64_t end, int thread);
+  void run(int64_t count, int64_t grain, Body body, const void* fn);
+
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The number of CPUs that this process may use: the affinity mask, cut by the cgroup's quota
+// (rounded up). At least 1.
+int available_cpus();
+
+}  // namespace aerie

@@ -1,0 +1,63 @@
+// One forward pass: rows of any mix of sequences. A prefill chunk is a chain of rows, plain decoding
+// is one row, a verify pass is the root's row plus one row for each node of the draft tree.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace aerie {
+
+// The committed part of a sequence that rows see: positions 0 .. committed - 1, found through the
+// page table (page of position p is pages[p / page length]).
+struct BatchSequence {
+  std::span<const int32_t> pages;
+  int32_t committed = 0;
+};
+
+// One token. It sees its sequence's committed prefix, then its ancestors among the batch's rows, then
+// itself. Its position is committed + (number of ancestors). Its key and value go to `slot`.
+struct BatchRow {
+  int32_t sequence = 0;  // index into ForwardBatch::sequences
+  int32_t token = 0;
+  int32_t position = 0;
+  int32_t slot = 0;          // cache slot reserved for it: page * page length + offset
+  int32_t parent = -1;       // index of an earlier row of the same sequence; -1: follows the prefix
+  bool wants_logits = false;
+  bool wants_taps = false;
+};
+
+struct ForwardBatch {
+  std::vector<BatchSequence> sequences;
+  std::vector<BatchRow> rows;
+  // Layers whose input (the residual stream entering layer l; l = layers is the stream after the
+  // last) is handed out for the rows that want taps.
+  std::vector<int32_t> tap_layers;
+
+  void clear() {
+    sequences.clear();
+    rows.clear();
+    tap_layers.clear();
+  }
+  int size() const { return static_cast<int>(rows.size()); }
+};
+
+// What came of it. Spans belong to the model and hold until its next forward pass.
+struct ForwardOutputs {
+  std::span<const float> logits;  // [rows that want logits, in batch order][vocab]
+  std::span<const float> taps;    // [rows that want taps, in batch order][tap_layers][hidden]
+  int vocab = 0;
+  int tap_width = 0;  // tap_layers * hidden
+
+  // The i-th wanted row's.
+  std::span<const float> logits_of(int i) const {
+    return logits.subspan(static_cast<size_t>(i) * static_cast<size_t>(vocab),
+                          static_cast<size_t>(vocab));
+  }
+  std::span<const float> taps_of(int i) const {
+    return taps.subspan(static_cast<size_t>(i) * static_cast<size_t>(tap_width),
+                        static_cast<size_t>(tap_width));
+  }
+};
+
+}  // namespace aerie

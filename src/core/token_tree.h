@@ -1,0 +1,50 @@
+// A draft: the tokens proposed for one sequence in one round.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace aerie {
+
+// A probability distribution over token ids, ids ascending, probabilities positive with sum 1 (to
+// rounding). Ids that are not listed have probability 0. Storage is reused by clear().
+struct Distribution {
+  std::vector<int32_t> ids;
+  std::vector<double> probs;
+
+  void clear() {
+    ids.clear();
+    probs.clear();
+  }
+  size_t size() const { return ids.size(); }
+  // 0 for an id that is not listed. O(log n).
+  double probability(int32_t id) const;
+};
+
+// Nodes in topological order: a parent comes before its children, siblings in the order in which
+// they were proposed. The root (the newest committed token) is not a node; it is parent -1. A chain
+// is a tree with one child per node.
+struct TokenTree {
+  struct Node {
+    int32_t token = 0;
+    int32_t parent = -1;  // index of a node, or -1 for the root
+    int32_t depth = 1;    // 1 for the root's children
+    // The distribution from which the token was really drawn, given its path; nullptr if the token
+    // is a deterministic function of the path (a point mass). Owned by the drafter and valid until
+    // its next propose().
+    const Distribution* proposal = nullptr;
+  };
+  std::vector<Node> nodes;
+
+  void clear() { nodes.clear(); }
+  bool empty() const { return nodes.empty(); }
+  int size() const { return static_cast<int>(nodes.size()); }
+
+  // Appends a node and returns its index. Requires parent < size().
+  int add(int32_t token, int32_t parent, const Distribution* proposal = nullptr);
+  // Whether every node's parent is the node before it.
+  bool is_chain() const;
+};
+
+}  // namespace aerie

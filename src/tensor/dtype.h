@@ -1,0 +1,52 @@
+// Element types: plain floats and ggml's block-quantised formats, as they lie in files.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace aerie {
+
+enum class DType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+};
+inline constexpr int kDTypeCount = 11;
+
+// `block_elements` consecutive elements of a row are stored in `block_bytes` bytes.
+struct DTypeInfo {
+  std::string_view name;  // "q4_1", as ggml spells it, in lower case
+  int block_elements;
+  int block_bytes;
+};
+const DTypeInfo& dtype_info(DType type);
+
+// Case-insensitive inverse of dtype_info().name.
+std::optional<DType> dtype_from_name(std::string_view name);
+
+// Bytes of `elements` elements. Requires a multiple of the block length.
+int64_t dtype_bytes(DType type, int64_t elements);
+
+// Writes `elements` floats to `out` from the blocks at `data` (no alignment needed). Every value is
+// the exact one that the format defines, rounded once to float. Requires a multiple of the block.
+void dequantize(DType type, const void* data, int64_t elements, float* out);
+
+// IEEE 754 binary16 and bfloat16, round to nearest even; infinities and NaN are kept.
+float f16_to_f32(uint16_t bits);
+uint16_t f32_to_f16(float value);
+inline float bf16_to_f32(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+uint16_t f32_to_bf16(float value);
+
+}  // namespace aerie

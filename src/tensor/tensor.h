@@ -1,0 +1,71 @@
+// Memory and views of it. A Buffer owns bytes; a TensorView describes bytes that somebody else owns.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+namespace aerie {
+
+enum class Device : uint8_t { kCpu };
+
+// Sizes with the fastest-varying one first, as GGUF has them: a weight that maps K inputs to N
+// outputs is {K, N}, N rows of K. Unused sizes are 1.
+using Shape = std::array<int64_t, 4>;
+
+// "[576, 49152]"
+std::string shape_to_string(const Shape& shape);
+
+// Rows lie one after the other without gaps. Copies freely; the bytes must outlive it.
+struct TensorView {
+  DType dtype = DType::kF32;
+  Device device = Device::kCpu;
+  Shape shape = {0, 1, 1, 1};
+  const std::byte* data = nullptr;
+
+  bool valid() const { return data != nullptr; }
+  int64_t row_length() const { return shape[0]; }
+  int64_t rows() const { return shape[1] * shape[2] * shape[3]; }
+  int64_t elements() const { return row_length() * rows(); }
+  int64_t row_bytes() const { return dtype_bytes(dtype, row_length()); }
+  int64_t bytes() const { return row_bytes() * rows(); }
+  const std::byte* row(int64_t index) const { return data + index * row_bytes(); }
+};
+
+// Bytes aligned to kAlignment, zeroed, freed with the object. Moves, does not copy.
+class Buffer {
+ public:
+  static constexpr size_t kAlignment = 64;
+
+  Buffer() = default;
+  // kResourceExhausted when the memory cannot be had.
+  static Expected<Buffer> allocate(size_t bytes);
+
+  std::byte* data() { return data_.get(); }
+  const std::byte* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+
+  template <typename T>
+  std::span<T> as() {
+    return {reinterpret_cast<T*>(data_.get()), size_ / sizeof(T)};
+  }
+  template <typename T>
+  std::span<const T> as() const {
+    return {reinterpret_cast<const T*>(data_.get()), size_ / sizeof(T)};
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
+  std::unique_ptr<std::byte[], Free> data_;
+  size_t size_ = 0;
+};
+
+}  // namespace aerie

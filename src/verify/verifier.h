@@ -1,0 +1,62 @@
+// Which drafted tokens stand: pure functions of the tree, of the target's distributions at its nodes,
+// of how the nodes were proposed and of the request's random numbers. Knows no model and no drafter.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "core/token_tree.h"
+#include "sampling/noise.h"
+
+namespace aerie {
+
+enum class VerifyRule : uint8_t {
+  kExact,      // the target draws its own token at each node; the walk goes on while a child has it
+  kRejection,  // Leviathan et al. 2211.17192 / Chen et al. 2302.01318
+  kBlock,      // Sun et al. 2403.10444
+};
+std::string_view verify_rule_name(VerifyRule rule);
+Expected<VerifyRule> verify_rule_from_name(std::string_view name);
+
+// The target as a verifier sees it. `node` is an index into the tree or -1 for the root, `path` the
+// tokens from the root's child to the node (empty for the root).
+class TargetView {
+ public:
+  virtual ~TargetView() = default;
+
+  // The target's own token after `node`, from the request's target noise.
+  virtual int32_t sample(int node, std::span<const int32_t> path) = 0;
+  // The distribution of the token after `node`, all sampling settings applied. The reference holds
+  // until the next call.
+  virtual const Distribution& distribution(int node, std::span<const int32_t> path) = 0;
+};
+
+struct Verdict {
+  std::vector<int32_t> accepted;  // node indices from the root's child downwards
+  int32_t next_token = 0;         // the correction or the bonus token that follows them
+  bool bonus = false;             // whether it follows a leaf, so that nothing was refused
+
+  // Tokens that the round emits.
+  int emitted() const { return static_cast<int>(accepted.size()) + 1; }
+};
+
+// Keeps scratch memory; not thread-safe. One serves any number of sequences in turn.
+class Verifier {
+ public:
+  virtual ~Verifier() = default;
+  virtual VerifyRule rule() const = 0;
+  // Whether it can judge this tree. The rules that compare with a proposal take chains only.
+  virtual bool accepts(const TokenTree& tree) const = 0;
+  // Requires accepts(tree). `root_position` is the absolute position of the root; together with `key`
+  // it names the random numbers. Overwrites `verdict`.
+  virtual void verify(const TokenTree& tree, TargetView& target, NoiseKey key,
+                      uint64_t root_position, Verdict& verdict) = 0;
+};
+
+std::unique_ptr<Verifier> make_verifier(VerifyRule rule);
+
+}  // namespace aerie
