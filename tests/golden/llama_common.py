@@ -4,6 +4,7 @@ Run by hand with llama-cpp-python installed (bench/peers/install.sh makes such a
 """
 
 import ctypes
+import struct
 from pathlib import Path
 
 import llama_cpp as L
@@ -28,6 +29,7 @@ class Model:
     """A loaded GGUF file. vocab_only leaves the weights out."""
 
     def __init__(self, path, vocab_only=False):
+        self.path = Path(path)
         L.llama_backend_init()
         params = L.llama_model_default_params()
         params.vocab_only = vocab_only
@@ -63,3 +65,29 @@ class Model:
         if size < 0:
             raise RuntimeError(f"token {token} is longer than 256 bytes")
         return buffer.raw[:size]
+
+
+def gguf_arrays(path, *keys):
+    """Array values of a GGUF file's metadata, which llama.cpp's interface does not hand out."""
+    scalars = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+    with open(path, "rb") as file:
+
+        def number(form):
+            return struct.unpack("<" + form, file.read(struct.calcsize("<" + form)))[0]
+
+        def value(kind):
+            if kind == 8:
+                return file.read(number("Q")).decode("utf-8")
+            if kind == 9:
+                element, count = number("I"), number("Q")
+                return [value(element) for _ in range(count)]
+            return number(scalars[kind])
+
+        if file.read(4) != b"GGUF" or number("I") < 2:
+            raise SystemExit(f"{path} is not a GGUF file of version 2 or later")
+        number("Q")  # tensors
+        found = {}
+        for _ in range(number("Q")):
+            name = value(8)
+            found[name] = value(number("I"))
+    return [found[key] for key in keys]

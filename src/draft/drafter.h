@@ -1,0 +1,78 @@
+// The one interface of all drafters. A drafter can be wrong, slow or empty; it can never change the
+// output, since the verifier keeps only what the target would have produced.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "core/forward_batch.h"
+#include "core/sampling_params.h"
+#include "core/token_tree.h"
+
+namespace aerie {
+
+using SequenceId = int32_t;
+
+// What a drafter wants of the target's forward passes.
+struct DrafterNeeds {
+  std::vector<int32_t> tap_layers;  // as in ForwardBatch; empty: no taps
+};
+
+// How proposals will be judged, which decides what a drafter may look at.
+enum class DraftNoise : uint8_t {
+  // The exact rule: the output does not depend on the proposal, so a drafter may read the target's
+  // noise. Every node is a point mass.
+  kTarget,
+  // The rules that compare with the proposal: sampled nodes draw from NoiseStream::kDraft and say
+  // from which distribution.
+  kOwn,
+};
+
+struct DraftSequence {
+  SequenceId id = 0;
+  SamplingParams sampling;
+  DraftNoise noise = DraftNoise::kTarget;
+  int max_tokens = 0;  // the sequence never grows beyond this many tokens
+};
+
+struct DraftRequest {
+  SequenceId id = 0;
+  // All committed tokens from position 0; the last is the root. Only grows from call to call.
+  std::span<const int32_t> tokens;
+  int max_nodes = 0;          // no more than this many nodes, and no deeper
+  TokenTree* tree = nullptr;  // out; arrives cleared
+};
+
+// What became of a proposal.
+struct DraftCommit {
+  SequenceId id = 0;
+  std::span<const int32_t> tokens;    // as in the next DraftRequest: the new root is the last
+  std::span<const int32_t> accepted;  // nodes of the last tree, from the root's child downwards
+  // The taps of the rows that became committed (prompt rows in the first call; then the old root and
+  // the accepted nodes), [rows][tap_layers][hidden]; empty without needs().tap_layers.
+  std::span<const float> taps;
+};
+
+// Not thread-safe. A sequence is open()ed once, then propose() and observe() alternate for it in any
+// batches, then close(). Nothing is allocated in propose() and observe() once warmed up.
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  virtual std::string_view method() const = 0;  // "ngram", "draft_model": the configuration's name
+  virtual const DrafterNeeds& needs() const = 0;
+
+  virtual Status open(const DraftSequence& sequence) = 0;
+  virtual void close(SequenceId id) = 0;
+
+  // Fills every request's tree. An empty tree means no idea.
+  virtual Status propose(std::span<DraftRequest> requests) = 0;
+  // Hears of the commit that followed each propose() (and of the prompt, after prefill).
+  virtual Status observe(std::span<const DraftCommit> commits) = 0;
+};
+
+}  // namespace aerie
