@@ -26,8 +26,8 @@ inline PhiloxBlock philox4x32(PhiloxBlock counter, PhiloxKey key) {
   return counter;
 }
 
-// (hi, lo) as a uniform in the open interval (0, 1): an odd multiple of 2^-53, so that it is exact in
-// a double and neither 0 nor 1, and log(u) and log(1 - u) stay finite.
+// (hi, lo) as a uniform in the open interval (0, 1): an odd multiple of 2^-53, so that it is exact
+// in a double and neither 0 nor 1, and log(u) and log(1 - u) stay finite.
 inline double uniform53(uint32_t hi, uint32_t lo) {
   const uint64_t bits = ((uint64_t{hi} << 32) | lo) >> 12;
   return (static_cast<double>(bits) + 0.5) * 0x1.0p-52;

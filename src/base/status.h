@@ -12,11 +12,11 @@ namespace aerie {
 
 enum class StatusCode {
   kOk,
-  kInvalidArgument,   // a flag, request or parameter is wrong: the caller can correct it
-  kNotFound,          // a file, tensor or key is missing
-  kInvalidData,       // a file is broken or hostile
-  kUnsupported,       // well-formed, but not something this build handles
-  kResourceExhausted, // memory, cache pages, context length
+  kInvalidArgument,    // a flag, request or parameter is wrong: the caller can correct it
+  kNotFound,           // a file, tensor or key is missing
+  kInvalidData,        // a file is broken or hostile
+  kUnsupported,        // well-formed, but not something this build handles
+  kResourceExhausted,  // memory, cache pages, context length
   kCancelled,
   kInternal,
 };
@@ -48,7 +48,7 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Expected {
  public:
-  Expected(T value) : state_(std::in_place_index<0>, std::move(value)) {}         // NOLINT
+  Expected(T value) : state_(std::in_place_index<0>, std::move(value)) {}        // NOLINT
   Expected(Status status) : state_(std::in_place_index<1>, std::move(status)) {  // NOLINT
     assert(!std::get<1>(state_).ok());
   }
@@ -84,9 +84,11 @@ class [[nodiscard]] Expected {
 
 }  // namespace aerie
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a declaration stays one only without them.
+
 // Returns the status of `expr` from the enclosing function unless it is ok.
-#define AERIE_RETURN_IF_ERROR(expr)                              \
-  do {                                                           \
+#define AERIE_RETURN_IF_ERROR(expr)                                                        \
+  do {                                                                                     \
     if (::aerie::Status aerie_status_ = (expr); !aerie_status_.ok()) return aerie_status_; \
   } while (false)
 
@@ -99,3 +101,5 @@ class [[nodiscard]] Expected {
   decl = std::move(tmp).value()
 #define AERIE_CONCAT_(a, b) AERIE_CONCAT_IMPL_(a, b)
 #define AERIE_CONCAT_IMPL_(a, b) a##b
+
+// NOLINTEND(bugprone-macro-parentheses)

@@ -1,21 +1,24 @@
 #include "base/thread_pool.h"
 
-#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cassert>
 #include <condition_variable>
+#include <cstdlib>
 #include <fstream>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "base/log.h"
 
 namespace aerie {
 namespace {
@@ -28,14 +31,15 @@ void relax() {
 #endif
 }
 
-// Spinning forever would starve the very thread that is waited for when cores are fewer than
-// threads, so a long wait gives the core away.
-constexpr int kSpinsBeforeYield = 4096;
+// Spinning forever would starve the very thread that is waited for when both are on one core, so a
+// wait longer than about 10 us gives the core away; with more threads than cores, any wait does.
+constexpr int kSpinsBeforeYield = 256;
+constexpr int kSpinsWhenCrowded = 16;
 
 template <typename Condition>
-void spin_until(const Condition& condition) {
+void spin_until(int spins_before_yield, const Condition& condition) {
   for (int spins = 0; !condition(); ++spins) {
-    if (spins < kSpinsBeforeYield) {
+    if (spins < spins_before_yield) {
       relax();
     } else {
       std::this_thread::yield();
@@ -45,8 +49,10 @@ void spin_until(const Condition& condition) {
 
 }  // namespace
 
-struct ThreadPool::Impl {
+// The padding keeps what different threads write on different cache lines.
+struct ThreadPool::Impl {  // NOLINT(clang-analyzer-optin.performance.Padding)
   int threads = 1;
+  int spins = kSpinsBeforeYield;
   int round_depth = 0;
   std::vector<std::thread> workers;
 
@@ -74,7 +80,7 @@ struct ThreadPool::Impl {
     uint64_t seen = 0;
     for (;;) {
       const auto has_work = [&] { return generation.load(std::memory_order_acquire) != seen; };
-      spin_until([&] { return has_work() || !spinning.load(std::memory_order_relaxed); });
+      spin_until(spins, [&] { return has_work() || !spinning.load(std::memory_order_relaxed); });
       if (!has_work()) {
         std::unique_lock lock(mutex);
         wake.wait(lock, [&] { return has_work() || spinning.load() || stopping.load(); });
@@ -98,10 +104,16 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   assert(threads >= 1);
-  impl_->threads = threads;
-  for (int t = 1; t < threads; ++t) {
-    impl_->workers.emplace_back([impl = impl_.get(), t] { impl->work(t); });
+  if (threads > available_cpus()) impl_->spins = kSpinsWhenCrowded;
+  impl_->workers.reserve(static_cast<size_t>(threads) - 1);
+  try {
+    for (int t = 1; t < threads; ++t) {
+      impl_->workers.emplace_back([impl = impl_.get(), t] { impl->work(t); });
+    }
+  } catch (const std::system_error& error) {
+    log(LogLevel::kWarning, std::string("fewer threads than asked for: ") + error.what());
   }
+  impl_->threads = static_cast<int>(impl_->workers.size()) + 1;
 }
 
 ThreadPool::~ThreadPool() {
@@ -114,7 +126,9 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : impl_->workers) worker.join();
 }
 
-int ThreadPool::threads() const { return impl_->threads; }
+int ThreadPool::threads() const {
+  return impl_->threads;
+}
 
 void ThreadPool::begin_round() {
   if (impl_->round_depth++ == 0 && impl_->threads > 1) impl_->set_spinning(true);
@@ -148,7 +162,7 @@ void ThreadPool::run(int64_t count, int64_t grain, Body body, const void* fn) {
     impl.wake.notify_all();
   }
   impl.share(0);
-  spin_until([&] { return impl.pending.load(std::memory_order_acquire) == 0; });
+  spin_until(impl.spins, [&] { return impl.pending.load(std::memory_order_acquire) == 0; });
 }
 
 int available_cpus() {

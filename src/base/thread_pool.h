@@ -10,7 +10,8 @@ namespace aerie {
 
 class ThreadPool {
  public:
-  // `threads` >= 1 counts the caller, who works too: threads - 1 threads are started.
+  // `threads` >= 1 counts the caller, who works too: threads - 1 threads are started,
+  // or as many as the system grants (with a warning): threads() tells.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -18,15 +19,16 @@ class ThreadPool {
 
   int threads() const;
 
-  // Calls fn(begin, end, thread) so that the ranges cover [0, count) once, and returns when all have
-  // returned. Each thread gets one contiguous range whose bounds (but for the last) are multiples of
-  // `grain`. Which thread runs what must not matter to the result. `fn` must not throw and must not
-  // call parallel_for. Only one thread may use the pool at a time. Allocates nothing.
+  // Calls fn(begin, end, thread) so that the ranges cover [0, count) once, and returns when all
+  // have returned. Each thread gets one contiguous range whose bounds (but for the last) are
+  // multiples of `grain`. Which thread runs what must not matter to the result. `fn` must not throw
+  // and must not call parallel_for. Only one thread may use the pool at a time. Allocates nothing.
   template <typename Fn>
   void parallel_for(int64_t count, int64_t grain, const Fn& fn) {
-    run(count, grain, [](const void* f, int64_t b, int64_t e, int t) {
-      (*static_cast<const Fn*>(f))(b, e, t);
-    }, &fn);
+    run(
+        count, grain,
+        [](const void* f, int64_t b, int64_t e, int t) { (*static_cast<const Fn*>(f))(b, e, t); },
+        &fn);
   }
 
   // Brackets a burst of loops; calls nest.

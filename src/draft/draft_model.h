@@ -12,8 +12,10 @@ namespace aerie {
 
 struct DraftModelOptions {
   int num_tokens = 5;     // >= 1
-  int context = 0;        // positions of cache for all sequences together
+  int vocab = 0;          // ids below are the target's; wider logits are padding and never drawn
+  int max_positions = 0;  // the longest sequence; beyond it there are no drafts
   int max_sequences = 1;  // open at one time
+  int max_rows = 512;     // of a pass, as the model was loaded for; >= max_sequences
 };
 
 // A chain of num_tokens tokens that the draft model draws itself: with the target's own noise where

@@ -47,14 +47,18 @@ struct DraftRequest {
   TokenTree* tree = nullptr;  // out; arrives cleared
 };
 
-// What became of a proposal.
+// What a target pass settled: a part of the prompt, or a round.
 struct DraftCommit {
   SequenceId id = 0;
-  std::span<const int32_t> tokens;    // as in the next DraftRequest: the new root is the last
-  std::span<const int32_t> accepted;  // nodes of the last tree, from the root's child downwards
-  // The taps of the rows that became committed (prompt rows in the first call; then the old root and
-  // the accepted nodes), [rows][tap_layers][hidden]; empty without needs().tap_layers.
-  std::span<const float> taps;
+  // All tokens known so far: the whole prompt while it is being read; afterwards as in the next
+  // DraftRequest, with the new root as the last.
+  std::span<const int32_t> tokens;
+  // Positions [first, first + rows) are now in the target's cache: rows of the prompt, or the old
+  // root and the accepted nodes.
+  int first = 0;
+  int rows = 0;
+  std::span<const int32_t> accepted;  // a round: nodes of the last tree, from the root's child down
+  std::span<const float> taps;        // [rows][tap_layers][hidden], if needs() names layers
 };
 
 // Not thread-safe. A sequence is open()ed once, then propose() and observe() alternate for it in any
@@ -71,7 +75,7 @@ class Drafter {
 
   // Fills every request's tree. An empty tree means no idea.
   virtual Status propose(std::span<DraftRequest> requests) = 0;
-  // Hears of the commit that followed each propose() (and of the prompt, after prefill).
+  // Hears of every pass that committed rows: the prompt's, then one after each propose().
   virtual Status observe(std::span<const DraftCommit> commits) = 0;
 };
 

@@ -2,22 +2,62 @@
 // recent earlier occurrence of the longest suffix of the text so far.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "draft/drafter.h"
 
 namespace aerie {
 
 struct NgramOptions {
-  int max_n = 3;       // >= min_n
-  int min_n = 1;       // >= 1
-  int num_tokens = 10; // >= 1
+  int max_n = 3;        // >= min_n
+  int min_n = 1;        // >= 1
+  int num_tokens = 10;  // >= 1
+};
+
+// Where the n-grams of one growing text occurred last. Not thread-safe. Memory: 8 to 16 bytes for
+// each token of `max_tokens` and each n, taken at construction; nothing is allocated later.
+class NgramIndex {
+ public:
+  // Requires 1 <= min_n <= max_n and max_tokens >= 1. Throws when memory runs out.
+  NgramIndex(int min_n, int max_n, int max_tokens);
+
+  // Takes in the tokens that came since the last call: max_n steps for each of them. Requires
+  // `text` to be the text of the last call or a continuation of it, no longer than max_tokens.
+  void extend(std::span<const int32_t> text);
+
+  // The position that follows the most recent earlier occurrence of the longest suffix of n tokens,
+  // min_n <= n <= max_n; -1 if no suffix occurred before. Requires the `text` of the last extend().
+  int32_t find(std::span<const int32_t> text);
+
+  int max_tokens() const { return max_tokens_; }
+  // The length of the text in the last extend().
+  int length() const { return length_; }
+  // Table slots looked at since construction: what the index has cost so far.
+  int64_t probes() const { return probes_; }
+
+ private:
+  // Hashes of the n-grams that end at position `end`, hashes_[n - 1] for each n that fits.
+  int hash_suffixes(std::span<const int32_t> text, int end);
+  // The slot of the n-gram that ends at `end`: it holds an equal n-gram's end, or is free.
+  int32_t& slot(std::span<const int32_t> text, int n, int end);
+
+  int min_n_;
+  int max_n_;
+  int max_tokens_;
+  int length_ = 0;
+  int64_t probes_ = 0;
+  size_t mask_;                   // slots of one table, less one
+  std::vector<int32_t> slots_;    // [n - min_n][mask_ + 1]: the latest end + 1; 0: free
+  std::vector<uint64_t> hashes_;  // scratch
 };
 
 // A chain of up to num_tokens point-mass nodes. Longest n first, then the most recent earlier
-// occurrence; the suffix itself is no match; the continuation is cut at the end of the text. The cost
-// of a round depends on the tokens committed since the last one and on max_n, not on the length of
-// the text. Memory: about 16 bytes for each token and each n.
+// occurrence; the suffix itself is no match; the continuation is cut at the end of the text. The
+// cost of a round depends on the tokens committed since the last one and on max_n, not on the
+// length of the text. open() takes an NgramIndex for max_tokens.
 Expected<std::unique_ptr<Drafter>> make_ngram_drafter(const NgramOptions& options);
 
 }  // namespace aerie

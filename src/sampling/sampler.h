@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "core/constraint.h"
 #include "core/sampling_params.h"
 #include "core/token_tree.h"
+#include "sampling/adjust.h"
+#include "sampling/context.h"
+#include "sampling/filters.h"
 #include "sampling/noise.h"
 
 namespace aerie {
@@ -18,45 +20,55 @@ namespace aerie {
 // kInvalidArgument, naming the parameter, its value and its range, if one is out of range.
 Status validate(const SamplingParams& params, int vocab);
 
-// What comes before the token to be drawn: the committed tokens (prompt and output, the root
-// included), then the tokens on the path from the root's child to the node. The token's absolute
-// position is committed.size() + path.size().
-struct SamplingContext {
-  std::span<const int32_t> committed;
-  std::span<const int32_t> path;
-  const TokenConstraint* constraint = nullptr;  // in the state after the path; null: no constraint
-
-  uint64_t position() const { return committed.size() + path.size(); }
-};
-
 struct TokenLogprob {
   int32_t token;
   float logprob;
 };
 
 // One for each sequence; keeps scratch memory, so that nothing is allocated once it has been warmed
-// up. Not thread-safe. Logits are [vocab] floats; NaN counts as -infinity.
+// up. Every call depends on its arguments alone, so calls for the nodes of a tree may come in any
+// order. Not thread-safe.
+//
+// Logits are [vocab] floats; NaN counts as -infinity, +infinity as the largest float. Where every
+// token is at -infinity, the smallest id that the constraint allows is certain (LogitAdjuster::
+// fallback). A bias of -infinity bans a token.
 class Sampler {
  public:
-  // Requires validate(params, vocab).ok().
+  // Copies `params`. Requires validate(params, vocab).ok().
   Sampler(const SamplingParams& params, int vocab);
 
   const SamplingParams& params() const { return params_; }
   NoiseKey noise() const { return {params_.seed, params_.choice}; }
 
-  // The target's own token: at temperature 0 the largest logit after bias, mask and penalties (ties:
-  // smaller id); above it Gumbel-max (Maddison et al. 2014, 1411.0030) over the filtered logits,
-  // argmax_i logit_i / T + gumbel(seed, position, i), which is distributed as distribution().
+  // The target's own token: at temperature 0 the largest logit after bias, mask and penalties
+  // (ties: smaller id); above it Gumbel-max (Maddison et al. 2014, 1411.0030) over the filtered
+  // logits, argmax_i logit_i / T + gumbel(seed, position, i), which is distributed as
+  // distribution().
   int32_t sample(std::span<const float> logits, const SamplingContext& context);
 
-  // The distribution that sample() draws from. A point mass at temperature 0.
+  // The distribution that sample() draws from. A point mass at temperature 0. Overwrites `out`.
   void distribution(std::span<const float> logits, const SamplingContext& context,
                     Distribution& out);
 
   // Log-probabilities of the untouched logits (softmax at temperature 1, before bias, penalties and
-  // filters, as OpenAI reports them): of `token` first, then of the params().logprobs likeliest, best
-  // first. Clears `out`.
+  // filters, as OpenAI reports them): of `token` first, then of the params().logprobs likeliest,
+  // best first (ties: smaller id). A token at -infinity has -infinity; such tokens are not among
+  // the likeliest. Clears `out`, and leaves it empty if params().logprobs is -1.
   void logprobs(std::span<const float> logits, int32_t token, std::vector<TokenLogprob>& out);
+
+ private:
+  // Logits after bias, mask and penalties, with the largest among them.
+  struct Prepared {
+    std::span<const float> logits;
+    BestToken best;
+  };
+  Prepared prepare(std::span<const float> logits, const SamplingContext& context);
+
+  SamplingParams params_;
+  int vocab_;
+  bool filters_;
+  LogitAdjuster adjuster_;
+  std::vector<TokenKey> keys_;
 };
 
 }  // namespace aerie

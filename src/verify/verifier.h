@@ -1,5 +1,6 @@
-// Which drafted tokens stand: pure functions of the tree, of the target's distributions at its nodes,
-// of how the nodes were proposed and of the request's random numbers. Knows no model and no drafter.
+// Which drafted tokens stand: pure functions of the tree, of the target's distributions at its
+// nodes, of how the nodes were proposed and of the request's random numbers. Knows no model and no
+// drafter.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +52,8 @@ class Verifier {
   virtual VerifyRule rule() const = 0;
   // Whether it can judge this tree. The rules that compare with a proposal take chains only.
   virtual bool accepts(const TokenTree& tree) const = 0;
-  // Requires accepts(tree). `root_position` is the absolute position of the root; together with `key`
-  // it names the random numbers. Overwrites `verdict`.
+  // Requires accepts(tree). `root_position` is the absolute position of the root; together with
+  // `key` it names the random numbers. Overwrites `verdict`.
   virtual void verify(const TokenTree& tree, TargetView& target, NoiseKey key,
                       uint64_t root_position, Verdict& verdict) = 0;
 };

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that Aerie needs and that are not there yet; does nothing else.
+#   scripts/install_deps.sh          what building, testing and the demo need
+#   scripts/install_deps.sh --full   also the tools of test.sh --full (fuzzing, formatting, linting)
+set -euo pipefail
+
+packages=(
+  build-essential g++ cmake ninja-build ccache pkg-config
+  nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev
+  libgtest-dev libgmock-dev
+  python3 python3-pip python3-venv ca-certificates
+)
+full=(clang-19 libclang-rt-19-dev clang-format clang-tidy git)
+
+case "${1:-}" in
+  "") ;;
+  --full) packages+=("${full[@]}") ;;
+  *)
+    echo "usage: scripts/install_deps.sh [--full]" >&2
+    exit 2
+    ;;
+esac
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "install_deps: this is no Debian system; it needs what these Debian packages hold:" >&2
+  echo "  ${packages[*]}" >&2
+  echo "install_deps: going on as if they were there" >&2
+  exit 0
+fi
+
+# dpkg-query complains about packages that it has never heard of: these are missing too.
+# shellcheck disable=SC2016 # dpkg-query's own variables
+format='${db:Status-Abbrev}${Package} '
+installed=" $(dpkg-query -W -f "$format" "${packages[@]}" 2>/dev/null || true)"
+missing=()
+for package in "${packages[@]}"; do
+  if [[ "$installed" != *" ii $package "* && "$installed" != *" hi $package "* ]]; then
+    missing+=("$package")
+  fi
+done
+if ((${#missing[@]} == 0)); then
+  exit 0
+fi
+
+echo "install_deps: missing: ${missing[*]}"
+as_root=()
+if ((EUID != 0)); then
+  if command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; }; then
+    as_root=(sudo)
+  else
+    echo "install_deps: installing them takes root; run this as root, then start again:" >&2
+    echo "  apt-get update && apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  fi
+fi
+
+apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+"${as_root[@]}" "${apt[@]}" update </dev/null || {
+  echo "install_deps: apt-get update failed; trying with the package lists at hand" >&2
+}
+if ! "${as_root[@]}" "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null; then
+  echo "install_deps: apt-get could not install: ${missing[*]}" >&2
+  echo "install_deps: see its message above; is there a network, and do the sources offer them?" >&2
+  exit 1
+fi

@@ -1,0 +1,51 @@
+// Where the time goes: prompt, drafting, target passes, verification, commit, everything else.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+namespace aerie {
+
+enum class Stage : uint8_t { kPrefill, kDraft, kVerify, kSample, kCommit, kOther };
+inline constexpr int kStages = 6;
+std::string_view stage_name(Stage stage);  // "prefill", "draft", "verify", "sample", "commit", "other"
+
+struct StageTimes {
+  std::array<double, kStages> seconds = {};
+  double of(Stage stage) const { return seconds[static_cast<size_t>(stage)]; }
+};
+
+// One stage runs at a time; time outside is not counted.
+class StageClock {
+ public:
+  // Ends the running stage, if any, and starts this one.
+  void enter(Stage stage) {
+    const auto now = Clock::now();
+    settle(now);
+    running_ = true;
+    stage_ = stage;
+    since_ = now;
+  }
+  void stop() {
+    settle(Clock::now());
+    running_ = false;
+  }
+  const StageTimes& times() const { return times_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void settle(Clock::time_point now) {
+    if (!running_) return;
+    times_.seconds[static_cast<size_t>(stage_)] +=
+        std::chrono::duration<double>(now - since_).count();
+  }
+
+  StageTimes times_;
+  bool running_ = false;
+  Stage stage_ = Stage::kOther;
+  Clock::time_point since_;
+};
+
+}  // namespace aerie

@@ -1,0 +1,163 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/memory.h"
+
+namespace aerie {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Expected<ChatTemplate> read_chat_template(const GgufFile& file) {
+  const auto source = file.string("tokenizer.chat_template");
+  if (!source.ok()) {
+    return Status(StatusCode::kNotFound,
+                  file.name() + " has no chat template; give it a raw prompt instead");
+  }
+  auto parsed = ChatTemplate::parse(*source);
+  if (!parsed.ok()) return parsed.status().with_context(file.name());
+  return parsed;
+}
+
+}  // namespace
+
+double Generation::tokens_per_second() const {
+  const auto after_first = static_cast<double>(tokens.size()) - 1.0;
+  return after_first > 0.0 && generation_seconds > 0.0 ? after_first / generation_seconds : 0.0;
+}
+
+double Generation::prompt_tokens_per_second() const {
+  return prompt_seconds > 0.0 ? prompt_tokens / prompt_seconds : 0.0;
+}
+
+Engine::~Engine() = default;
+
+Expected<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
+  std::unique_ptr<Engine> engine(new Engine);
+  engine->options_ = options;
+  AERIE_RETURN_IF_ERROR(engine->load());
+  return engine;
+}
+
+Status Engine::load() {
+  if (options_.threads == 0) options_.threads = available_cpus();
+  if (options_.threads < 1 || options_.threads > 1024) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("{} threads: give 1 to 1024, or 0 for all", options_.threads)};
+  }
+  const kernels::Backend* backend = kernels::backend(options_.isa);
+  if (backend == nullptr) {
+    return {StatusCode::kUnsupported, fmt::format("this processor does not have {}",
+                                                  kernels::isa_name(options_.isa))};
+  }
+  AERIE_ASSIGN_OR_RETURN(file_, GgufFile::open(options_.model));
+  AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*file_));
+  AERIE_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::from_gguf(*file_));
+  chat_template_ = read_chat_template(*file_);
+  if (options_.context == 0) {
+    options_.context = std::min(config.context, EngineOptions::kDefaultContext);
+  }
+  if (options_.context < 2 || options_.context > config.context) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("a context of {}: {} was trained for 2 to {}", options_.context,
+                        options_.model, config.context)};
+  }
+
+  const bool speculates = options_.speculation.method != DraftMethod::kNone;
+  decoder_options_.rule = options_.rule;
+  decoder_options_.max_positions = options_.context;
+  decoder_options_.max_nodes = speculates ? options_.speculation.tokens() : 0;
+  decoder_options_.max_logits = decoder_options_.max_nodes + 1;
+  decoder_options_.prefill_chunk = std::clamp(options_.prefill_chunk, 1, options_.context);
+  decoder_options_.max_rows =
+      std::max(decoder_options_.prefill_chunk, decoder_options_.max_logits);
+
+  pool_ = std::make_unique<ThreadPool>(options_.threads);
+  ModelOptions model_options;
+  model_options.backend = backend;
+  model_options.pool = pool_.get();
+  model_options.max_rows = decoder_options_.max_rows;
+  model_options.max_logits = decoder_options_.max_logits;
+  model_options.max_positions = options_.context;
+  AERIE_RETURN_IF_ERROR(check_memory(options_.model, packed_weight_bytes(*file_, *backend),
+                                     KvCache::bytes_needed(config, options_.context),
+                                     working_bytes(config, model_options), available_memory()));
+  AERIE_ASSIGN_OR_RETURN(model_, load_model(*file_, model_options));
+  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, options_.context, 1));
+  cache_ = std::make_unique<KvCache>(std::move(cache));
+
+  DraftTarget target;
+  target.tokenizer = tokenizer_.get();
+  target.vocab = config.vocab;
+  target.max_positions = options_.context;
+  target.backend = backend;
+  target.pool = pool_.get();
+  AERIE_ASSIGN_OR_RETURN(drafter_, make_drafter(options_.speculation, target, draft_source_));
+  return {};
+}
+
+Expected<Generation> Engine::generate(const GenerateRequest& request, const OnText& on_text) {
+  Decoder decoder(*model_, *cache_, drafter_.get(), decoder_options_);
+  Reply reply(*tokenizer_, request.stop, request.ignore_eos);
+  SequenceOptions options;
+  options.sampling = request.sampling;
+  options.max_tokens = request.max_tokens > 0 ? request.max_tokens : options_.context;
+  options.stop = &reply;
+  options.speculate = request.speculate;
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Sequence> sequence,
+                         decoder.open(request.prompt, options));
+  Generation out;
+  const Status status = run(decoder, *sequence, request, reply, on_text, out);
+  decoder.close(*sequence);
+  if (!status.ok()) return status;
+  out.finish = sequence->finish;
+  out.stats = sequence->stats;
+  out.times = decoder.times();
+  out.prompt_tokens = sequence->prompt_length;
+  out.target_passes = decoder.target_passes();
+  return out;
+}
+
+Status Engine::run(Decoder& decoder, Sequence& sequence, const GenerateRequest& request,
+                   Reply& reply, const OnText& on_text, Generation& out) {
+  size_t shown = 0;
+  const auto take = [&] {
+    for (EmittedToken& token : sequence.emitted) {
+      out.tokens.push_back(token.id);
+      out.emitted.push_back(std::move(token));
+    }
+    if (reply.text().size() > shown && on_text) {
+      on_text(std::string_view(reply.text()).substr(shown));
+    }
+    shown = reply.text().size();
+  };
+  const auto start = Clock::now();
+  if (Status status = decoder.prefill(sequence, request.cancel); !status.ok()) {
+    return status.code() == StatusCode::kCancelled ? Status() : status;
+  }
+  out.prompt_seconds = seconds_since(start);
+  take();
+  const auto first = Clock::now();
+  Sequence* const batch[] = {&sequence};
+  while (sequence.finish == FinishReason::kNone) {
+    if (request.cancel != nullptr && request.cancel->load()) break;
+    AERIE_RETURN_IF_ERROR(decoder.round(batch));
+    take();
+  }
+  out.generation_seconds = seconds_since(first);
+  sequence.emitted.clear();
+  reply.finish();
+  take();
+  out.text = reply.text();
+  return {};
+}
+
+}  // namespace aerie

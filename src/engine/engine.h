@@ -1,0 +1,100 @@
+// The one entrance for programs: open a model with its tokenizer and drafter, then generate.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "decode/decoder.h"
+#include "draft/speculative_config.h"
+#include "engine/reply.h"
+#include "engine/speculation.h"
+#include "tokenizer/chat_template.h"
+#include "tokenizer/tokenizer.h"
+
+namespace aerie {
+
+struct EngineOptions {
+  std::string model;       // a GGUF file
+  int context = 0;         // positions; 0: the model's own, at most kDefaultContext
+  int threads = 0;         // 0: available_cpus()
+  int prefill_chunk = 512; // prompt tokens in a pass
+  kernels::Isa isa = kernels::best_isa();
+  SpeculativeConfig speculation;
+  VerifyRule rule = VerifyRule::kExact;
+
+  static constexpr int kDefaultContext = 4096;
+};
+
+struct GenerateRequest {
+  std::vector<int32_t> prompt;
+  SamplingParams sampling;
+  int max_tokens = 0;             // 0: as many as the context holds
+  std::vector<std::string> stop;  // text ends before the first of these
+  bool ignore_eos = false;
+  bool speculate = true;          // false: plain decoding, whatever drafter is loaded
+  // Asked before every round; true ends the reply with FinishReason::kNone. May be null.
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+struct Generation {
+  std::vector<int32_t> tokens;       // generated ids, an end token included
+  std::string text;                  // without end tokens and stop strings
+  std::vector<EmittedToken> emitted; // the same tokens, how each came about, logprobs if asked for
+  FinishReason finish = FinishReason::kNone;
+  SequenceStats stats;
+  StageTimes times;
+  int prompt_tokens = 0;
+  int64_t target_passes = 0;
+  double prompt_seconds = 0.0;       // until the first token
+  double generation_seconds = 0.0;   // after it
+
+  // Tokens after the first for each second spent on them; 0 if there are none.
+  double tokens_per_second() const;
+  double prompt_tokens_per_second() const;
+};
+
+// Not thread-safe: one generation at a time.
+class Engine {
+ public:
+  static Expected<std::unique_ptr<Engine>> open(const EngineOptions& options);
+  ~Engine();
+
+  const EngineOptions& options() const { return options_; }  // with the defaults filled in
+  const ModelConfig& config() const { return model_->config(); }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  // kUnsupported with the reason if the model has no template that can be rendered.
+  const Expected<ChatTemplate>& chat_template() const { return chat_template_; }
+  Model& model() { return *model_; }
+  const Drafter* drafter() const { return drafter_.get(); }  // null: none
+
+  // Calls `on_text` with every piece of text as it becomes final. On an error nothing is kept.
+  using OnText = std::function<void(std::string_view text)>;
+  Expected<Generation> generate(const GenerateRequest& request, const OnText& on_text);
+
+ private:
+  Engine() = default;
+  Status load();
+  Status run(Decoder& decoder, Sequence& sequence, const GenerateRequest& request, Reply& reply,
+             const OnText& on_text, Generation& out);
+
+  EngineOptions options_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<GgufFile> file_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  Expected<ChatTemplate> chat_template_ = Status(StatusCode::kNotFound, "no model is open");
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<KvCache> cache_;
+  DraftSource draft_source_;
+  std::unique_ptr<Drafter> drafter_;
+  DecoderOptions decoder_options_;
+};
+
+}  // namespace aerie

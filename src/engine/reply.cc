@@ -1,0 +1,26 @@
+#include "engine/reply.h"
+
+namespace aerie {
+
+Reply::Reply(const Tokenizer& tokenizer, const std::vector<std::string>& stops, bool ignore_eos)
+    : tokenizer_(tokenizer), detokenizer_(tokenizer), stop_strings_(stops), ignore_eos_(ignore_eos) {}
+
+bool Reply::stops_after(int32_t token) {
+  if (tokenizer_.is_end(token) && !ignore_eos_) return true;
+  piece_.clear();
+  // Logits may be wider than the vocabulary; such an id has no text.
+  if (token < tokenizer_.vocab_size()) detokenizer_.push(token, piece_);
+  stopped_ = stop_strings_.push(piece_, text_);
+  return stopped_;
+}
+
+void Reply::finish() {
+  if (stopped_) return;
+  piece_.clear();
+  detokenizer_.finish(piece_);
+  stopped_ = stop_strings_.push(piece_, text_);
+  if (!stopped_) stop_strings_.finish(text_);
+  stopped_ = true;
+}
+
+}  // namespace aerie

@@ -1,0 +1,34 @@
+// From the settings of speculation to a drafter.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "draft/drafter.h"
+#include "draft/speculative_config.h"
+#include "kernels/backend.h"
+#include "model/model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace aerie {
+
+// The file of a draft model, which must outlive its drafter.
+struct DraftSource {
+  std::unique_ptr<GgufFile> file;
+};
+
+struct DraftTarget {
+  const Tokenizer* tokenizer = nullptr;
+  int vocab = 0;          // logits of the target
+  int max_positions = 0;
+  const kernels::Backend* backend = nullptr;
+  ThreadPool* pool = nullptr;
+};
+
+// Null for DraftMethod::kNone. A draft model is opened, compared with the target's tokenizer and
+// checked against the memory that is left.
+Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config,
+                                                const DraftTarget& target, DraftSource& source);
+
+}  // namespace aerie

@@ -1,0 +1,38 @@
+// A regular file's bytes, mapped read-only.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace aerie {
+
+// Moves, does not copy; the bytes stay where they are when it moves. Safe to share between threads.
+class MappedFile {
+ public:
+  // kNotFound if there is no such file, kInvalidArgument if it cannot be read or is not a regular
+  // file (a directory, a pipe). Messages start with the path.
+  static Expected<MappedFile> open(const std::string& path);
+
+  MappedFile() = default;
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  // Page-aligned; empty for an empty file.
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+  // Drops the pages that lie wholly inside `part` from this process's memory; they come back from
+  // the file when touched. Ignores a part that is not of bytes().
+  void release(std::span<const std::byte> part) const;
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace aerie

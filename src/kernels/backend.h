@@ -1,0 +1,150 @@
+// The arithmetic of a forward pass behind one interface, one implementation for each instruction set.
+//
+// Row invariance: the bits of a row's result depend on that row's inputs alone, not on the number of
+// rows, the row's place among them, the thread count or the page layout. Every operation here keeps
+// it: sums run over K in one order for every number of rows, attention works in chunks of
+// kAttentionChunk positions counted from position 0 whose partial results merge in order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "kernels/kv_layout.h"
+#include "tensor/tensor.h"
+
+namespace aerie::kernels {
+
+enum class Isa : uint8_t {
+  kReference,  // scalar, in float, on weights dequantised as they are used; runs everywhere
+  kAvx2,       // AVX2, FMA, F16C
+  kAvx512,     // AVX-512 F, BW, DQ, VL, VNNI
+};
+std::string_view isa_name(Isa isa);  // "reference", "avx2", "avx512"
+bool isa_supported(Isa isa);         // by this processor
+Isa best_isa();
+
+// A weight matrix of n outputs by k inputs in a backend's own layout. Belongs to the backend that
+// packed it, must not be handed to another.
+struct PackedMatrix {
+  DType dtype = DType::kF32;
+  int64_t n = 0;
+  int64_t k = 0;
+  Buffer data;
+};
+
+// Rows of activations as matrix products take them: as floats, and in 8 bits with a scale for each
+// kActivationGroup of k. Memory for `capacity` rows is allocated once.
+inline constexpr int kActivationGroup = 32;
+inline constexpr int kMaxHeadDim = 256;  // and a multiple of 16
+
+struct Activations {
+  int64_t k = 0;     // length of a row in use; at most max_k
+  int64_t rows = 0;  // rows in use
+  bool has_int8 = false;
+
+  int64_t max_k = 0;
+  int64_t capacity = 0;
+  Buffer floats;  // float [rows][k]
+  Buffer codes;   // int8 [rows][k]
+  Buffer scales;  // float [rows][k / group]
+  Buffer sums;    // int32 [rows][k / group][2]: sums of the codes of the first half, of all
+
+  static Expected<Activations> allocate(int64_t capacity, int64_t max_k);
+  float* row(int64_t r) { return floats.as<float>().data() + r * k; }
+  const float* row(int64_t r) const { return floats.as<float>().data() + r * k; }
+};
+
+// One product of a group that shares its input: y[r][0 .. n) = (accumulate ? y : 0) + x[r] w^T.
+struct MatmulTarget {
+  const PackedMatrix* w = nullptr;
+  float* y = nullptr;
+  int64_t stride = 0;  // floats between rows of y; >= w->n
+  bool accumulate = false;
+};
+
+// A row of queries and what it sees: its sequence's committed positions through `pages`, then its
+// ancestors in the batch and itself through `tail`.
+struct AttentionRow {
+  int32_t position = 0;
+  int32_t committed = 0;
+  const int32_t* pages = nullptr;  // page of position p < committed (or any, if linear): pages[p / 64]
+  const int32_t* tail = nullptr;   // slots of positions committed .. position
+  bool linear = false;             // every tail slot is where `pages` puts its position
+  int32_t group = 0;               // equal for rows that share `pages`; such rows lie side by side
+};
+
+// Scratch of one attention call, allocated once for the largest.
+struct AttentionWorkspace {
+  Buffer partials;  // float [rows][heads][chunks][partial_stride], rows <= kSplitRows
+  Buffer gathered;  // uint16_t [threads][gathered_stride]: the chunk of a row that is not linear
+  std::vector<int32_t> blocks;  // first rows of the blocks that share their keys
+  int64_t partial_stride = 0;
+  int64_t gathered_stride = 0;
+  int64_t max_chunks = 0;
+
+  static constexpr int64_t kSplitRows = 64;
+  static Expected<AttentionWorkspace> allocate(const KvLayout& layout, int heads, int max_rows,
+                                               int max_positions, int threads);
+};
+
+struct AttentionArgs {
+  const float* q = nullptr;  // [rows][heads][head_dim], after rotary embedding
+  float* out = nullptr;      // [rows][heads][head_dim]
+  int heads = 0;
+  float scale = 1.0f;  // on q k
+  KvLayout layout;
+  const uint16_t* kv = nullptr;  // the layer's plane of the cache
+  std::span<const AttentionRow> rows;
+  AttentionWorkspace* workspace = nullptr;
+};
+
+// All pointers are to memory of this backend's device; calls return when the work is done. Sizes are
+// the caller's to check: violations are programming errors. Const and stateless, but a pool serves
+// one call at a time.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Isa isa() const = 0;
+
+  // Repacks a [k, n] view of any DType.
+  virtual Expected<PackedMatrix> pack(ThreadPool& pool, const TensorView& weights) const = 0;
+  // Bytes of PackedMatrix::data that pack() makes of it.
+  virtual int64_t packed_bytes(const TensorView& weights) const = 0;
+  // Whether products with this type of weight take 8-bit activations.
+  virtual bool wants_int8(DType dtype) const = 0;
+
+  // All targets' k are x.k. Requires x.has_int8 if wants_int8() holds for a target.
+  virtual void matmul(ThreadPool& pool, const Activations& x,
+                      std::span<const MatmulTarget> targets) const = 0;
+
+  // out = rows of x (stride x_stride) / sqrt(mean(x^2) + eps) * weight (Zhang & Sennrich 2019,
+  // 1910.07467).
+  virtual void rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
+                        double eps, Activations& out) const = 0;
+  // In every function that fills Activations, out.k, out.rows and out.has_int8 say what to fill:
+  // with has_int8 the codes, scales and sums are made from the floats.
+  virtual void quantize(ThreadPool& pool, Activations& out) const = 0;
+  // out = silu(gate) * up, all [rows][k] (Shazeer 2020, 2002.05202: SwiGLU).
+  virtual void silu_mul(ThreadPool& pool, const float* gate, const float* up,
+                        Activations& out) const = 0;
+
+  // Turns the pairs (2i, 2i + 1) of the first `dimensions` of each head of each row (Su et al. 2021,
+  // 2104.09864), with cosines and sines [rows][dimensions / 2] for the rows' positions.
+  virtual void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim, int dimensions,
+                    const float* cos, const float* sin) const = 0;
+  // Rounds k and v, both [rows][kv_heads][head_dim], to the cache's type and puts them at `slots`.
+  virtual void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
+                        std::span<const int32_t> slots, uint16_t* kv) const = 0;
+  // softmax(q k^T * scale) v over what each row sees.
+  virtual void attention(ThreadPool& pool, const AttentionArgs& args) const = 0;
+};
+
+// nullptr if the processor or the build lacks it.
+const Backend* backend(Isa isa);
+
+}  // namespace aerie::kernels

@@ -1,0 +1,149 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "kernels/cpu/attention.h"
+
+namespace aerie::kernels {
+namespace {
+
+// Threads that interleave in small pieces lose bandwidth; below so much work a second thread costs
+// more than it brings.
+constexpr int64_t kRowGrain = 4;
+
+ActivationRow activation_row(Activations& a, int64_t r) {
+  ActivationRow row;
+  row.k = a.k;
+  row.floats = a.row(r);
+  if (a.has_int8) {
+    const int64_t groups = a.k / kGroup;
+    row.codes = a.codes.as<int8_t>().data() + r * a.k;
+    row.scales = a.scales.as<float>().data() + r * groups;
+    row.sums = a.sums.as<int32_t>().data() + r * groups * 2;
+  }
+  return row;
+}
+
+int64_t panels_of(const PackedMatrix& w) { return (w.n + kPanelRows - 1) / kPanelRows; }
+
+MatmulShare share_of(const Activations& x, const MatmulTarget& target) {
+  const PackedMatrix& w = *target.w;
+  const PanelFormat format = panel_format(w.dtype);
+  MatmulShare share;
+  share.panels = w.data.data();
+  share.dtype = w.dtype;
+  share.zero_point = format.zero;
+  share.panel_bytes = panel_bytes(w.dtype, w.k);
+  share.scales_offset = format.scales_at(w.k);
+  share.heads_offset = format.heads_at(w.k);
+  share.k = w.k;
+  share.n = w.n;
+  share.floats = x.floats.as<float>().data();
+  share.codes = x.codes.as<int8_t>().data();
+  share.scales = x.scales.as<float>().data();
+  share.sums = x.sums.as<int32_t>().data();
+  share.rows = x.rows;
+  share.y = target.y;
+  share.stride = target.stride;
+  share.accumulate = target.accumulate;
+  return share;
+}
+
+}  // namespace
+
+Expected<PackedMatrix> CpuBackend::pack(ThreadPool& pool, const TensorView& weights) const {
+  PackedMatrix packed;
+  packed.dtype = weights.dtype;
+  packed.n = weights.rows();
+  packed.k = weights.row_length();
+  AERIE_ASSIGN_OR_RETURN(packed.data,
+                         Buffer::allocate(static_cast<size_t>(packed_bytes(weights))));
+  pool.parallel_for(panels_of(packed), 1, [&](int64_t begin, int64_t end, int) {
+    pack_panels(weights, begin, end, packed.data.data());
+  });
+  return packed;
+}
+
+int64_t CpuBackend::packed_bytes(const TensorView& weights) const {
+  return (weights.rows() + kPanelRows - 1) / kPanelRows *
+         panel_bytes(weights.dtype, weights.row_length());
+}
+
+bool CpuBackend::wants_int8(DType dtype) const {
+  return panel_format(dtype).scale != PanelScale::kFloat;
+}
+
+void CpuBackend::matmul(ThreadPool& pool, const Activations& x,
+                        std::span<const MatmulTarget> targets) const {
+  if (x.rows == 0) return;
+  int64_t total = 0;
+  for (const MatmulTarget& target : targets) {
+    assert(target.w->k == x.k);
+    assert(!wants_int8(target.w->dtype) || x.has_int8);
+    total += panels_of(*target.w);
+  }
+  pool.parallel_for(total, 1, [&](int64_t begin, int64_t end, int) {
+    int64_t first = 0;  // panel of the concatenation where a target begins
+    for (const MatmulTarget& target : targets) {
+      const int64_t count = panels_of(*target.w);
+      MatmulShare share = share_of(x, target);
+      share.panel_begin = std::clamp<int64_t>(begin - first, 0, count);
+      share.panel_end = std::clamp<int64_t>(end - first, 0, count);
+      if (share.panel_begin < share.panel_end) ops_->matmul(share);
+      first += count;
+    }
+  });
+}
+
+void CpuBackend::rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
+                          double eps, Activations& out) const {
+  pool.parallel_for(out.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      ops_->rms_norm(x + r * x_stride, weight, eps, activation_row(out, r));
+    }
+  });
+}
+
+void CpuBackend::quantize(ThreadPool& pool, Activations& out) const {
+  pool.parallel_for(out.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) ops_->quantize(activation_row(out, r));
+  });
+}
+
+void CpuBackend::silu_mul(ThreadPool& pool, const float* gate, const float* up,
+                          Activations& out) const {
+  pool.parallel_for(out.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      ops_->silu_mul(gate + r * out.k, up + r * out.k, activation_row(out, r));
+    }
+  });
+}
+
+void CpuBackend::rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
+                      int dimensions, const float* cos, const float* sin) const {
+  pool.parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t turn = r * (dimensions / 2);
+      ops_->rope(x + r * heads * head_dim, heads, head_dim, dimensions, cos + turn, sin + turn);
+    }
+  });
+}
+
+void CpuBackend::store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
+                          std::span<const int32_t> slots, uint16_t* kv) const {
+  const int64_t width = int64_t{layout.kv_heads} * layout.head_dim;
+  pool.parallel_for(static_cast<int64_t>(slots.size()), kRowGrain,
+                    [&](int64_t begin, int64_t end, int) {
+                      for (int64_t r = begin; r < end; ++r) {
+                        ops_->store_kv(layout, k + r * width, v + r * width,
+                                       slots[static_cast<size_t>(r)], kv);
+                      }
+                    });
+}
+
+void CpuBackend::attention(ThreadPool& pool, const AttentionArgs& args) const {
+  run_attention(pool, *ops_, args);
+}
+
+}  // namespace aerie::kernels

@@ -1,0 +1,36 @@
+// The vector backends: divides the work of an operation over the pool's threads and leaves the
+// arithmetic to the functions of one instruction set.
+#pragma once
+
+#include "kernels/backend.h"
+#include "kernels/cpu/cpu_ops.h"
+
+namespace aerie::kernels {
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(Isa isa, const CpuOps* ops) : isa_(isa), ops_(ops) {}
+
+  Isa isa() const override { return isa_; }
+  Expected<PackedMatrix> pack(ThreadPool& pool, const TensorView& weights) const override;
+  int64_t packed_bytes(const TensorView& weights) const override;
+  bool wants_int8(DType dtype) const override;
+  void matmul(ThreadPool& pool, const Activations& x,
+              std::span<const MatmulTarget> targets) const override;
+  void rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight, double eps,
+                Activations& out) const override;
+  void quantize(ThreadPool& pool, Activations& out) const override;
+  void silu_mul(ThreadPool& pool, const float* gate, const float* up,
+                Activations& out) const override;
+  void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim, int dimensions,
+            const float* cos, const float* sin) const override;
+  void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
+                std::span<const int32_t> slots, uint16_t* kv) const override;
+  void attention(ThreadPool& pool, const AttentionArgs& args) const override;
+
+ private:
+  Isa isa_;
+  const CpuOps* ops_;
+};
+
+}  // namespace aerie::kernels

@@ -1,0 +1,76 @@
+// What one instruction set provides: plain functions over plain pointers, each doing the share of one
+// thread. cpu_backend.cc divides the work.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/panel.h"
+#include "kernels/kv_layout.h"
+
+namespace aerie::kernels {
+
+// Products of all rows with panels [panel_begin, panel_end).
+struct MatmulShare {
+  const std::byte* panels = nullptr;
+  DType dtype = DType::kF32;
+  int zero_point = 0;
+  int64_t panel_bytes = 0;
+  int64_t scales_offset = 0;  // within a panel
+  int64_t heads_offset = 0;
+  int64_t k = 0;
+  int64_t n = 0;
+  const float* floats = nullptr;      // [rows][k]
+  const int8_t* codes = nullptr;      // [rows][k]
+  const float* scales = nullptr;      // [rows][k / 32]
+  const int32_t* sums = nullptr;      // [rows][k / 32][2]: first half, all
+  int64_t rows = 0;
+  float* y = nullptr;
+  int64_t stride = 0;
+  bool accumulate = false;
+  int64_t panel_begin = 0;
+  int64_t panel_end = 0;
+};
+
+// One row of activations to be filled: floats always, the rest unless null.
+struct ActivationRow {
+  int64_t k = 0;
+  float* floats = nullptr;
+  int8_t* codes = nullptr;
+  float* scales = nullptr;
+  int32_t* sums = nullptr;
+};
+
+// Queries against one chunk of keys. Partial results are [head_dim floats of sum p v][16 floats:
+// maximum, sum of p, unused].
+inline constexpr int kMaxChunkQueries = 24;
+inline constexpr int kPartialTail = 16;
+struct ChunkShare {
+  const uint16_t* keys[kAttentionChunk / kPagePositions] = {};
+  const uint16_t* values[kAttentionChunk / kPagePositions] = {};
+  int head_dim = 0;
+  float scale = 1.0f;
+  int queries = 0;  // at most kMaxChunkQueries
+  const float* q[kMaxChunkQueries] = {};
+  int visible[kMaxChunkQueries] = {};  // positions of the chunk that the query sees, from its start
+  float* partial[kMaxChunkQueries] = {};
+};
+
+struct CpuOps {
+  void (*matmul)(const MatmulShare& share);
+  void (*quantize)(const ActivationRow& row);
+  void (*rms_norm)(const float* x, const float* weight, double eps, const ActivationRow& out);
+  void (*silu_mul)(const float* gate, const float* up, const ActivationRow& out);
+  // One row of `heads` heads.
+  void (*rope)(float* x, int heads, int head_dim, int dimensions, const float* cos, const float* sin);
+  void (*store_kv)(const KvLayout& layout, const float* k, const float* v, int32_t slot, uint16_t* kv);
+  void (*attention_chunk)(const ChunkShare& share);
+  // Adds the later partial to the earlier one.
+  void (*attention_merge)(float* into, const float* from, int head_dim);
+  void (*attention_finish)(const float* partial, float* out, int head_dim);
+};
+
+const CpuOps* avx2_ops();    // nullptr if not in this build
+const CpuOps* avx512_ops();
+
+}  // namespace aerie::kernels

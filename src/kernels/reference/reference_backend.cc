@@ -1,0 +1,172 @@
+#include "kernels/reference/reference_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace aerie::kernels {
+namespace {
+
+constexpr int64_t kTileRows = 16;
+constexpr int64_t kTileK = 256;  // a whole number of blocks of every type
+constexpr int64_t kLanes = 16;
+
+// Products of one output with up to kTileRows rows: partial sums by k modulo kLanes, then their sum.
+void dot_rows(const PackedMatrix& w, int64_t n, const Activations& x, int64_t first, int64_t rows,
+              double* out) {
+  const int64_t row_bytes = dtype_bytes(w.dtype, w.k);
+  const int64_t tile_bytes = dtype_bytes(w.dtype, kTileK);
+  float sums[kTileRows][kLanes] = {};
+  float weights[kTileK];
+  for (int64_t k = 0; k < w.k; k += kTileK) {
+    const int64_t length = std::min(kTileK, w.k - k);
+    dequantize(w.dtype, w.data.data() + n * row_bytes + k / kTileK * tile_bytes, length, weights);
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* input = x.row(first + r) + k;
+      int64_t i = 0;
+      for (; i + kLanes <= length; i += kLanes) {
+        for (int64_t lane = 0; lane < kLanes; ++lane) {
+          sums[r][lane] += weights[i + lane] * input[i + lane];
+        }
+      }
+      for (; i < length; ++i) sums[r][i % kLanes] += weights[i] * input[i];
+    }
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    out[r] = 0.0;
+    for (int64_t lane = 0; lane < kLanes; ++lane) out[r] += double{sums[r][lane]};
+  }
+}
+
+void attend(const AttentionArgs& args, const AttentionRow& row, int head, const float* q,
+            float* out) {
+  const KvLayout& layout = args.layout;
+  const int kv_head = head / (args.heads / layout.kv_heads);
+  const auto slot_of = [&](int p) {
+    return p < row.committed ? row.pages[p / kPagePositions] * kPagePositions + p % kPagePositions
+                             : row.tail[p - row.committed];
+  };
+  const auto score_of = [&](int p) {
+    const int slot = slot_of(p);
+    const uint16_t* keys = args.kv + layout.keys(slot / kPagePositions, kv_head);
+    double sum = 0.0;
+    for (int d = 0; d < layout.head_dim; ++d) {
+      sum += double{q[d]} * double{f16_to_f32(keys[layout.key_element(slot % kPagePositions, d)])};
+    }
+    return sum * double{args.scale};
+  };
+  double largest = -INFINITY;
+  for (int p = 0; p <= row.position; ++p) largest = std::max(largest, score_of(p));
+  double total = 0.0;
+  double sums[kMaxHeadDim] = {};
+  for (int p = 0; p <= row.position; ++p) {
+    const double weight = std::exp(score_of(p) - largest);
+    const int slot = slot_of(p);
+    const uint16_t* values = args.kv + layout.values(slot / kPagePositions, kv_head) +
+                             int64_t{slot % kPagePositions} * layout.head_dim;
+    total += weight;
+    for (int d = 0; d < layout.head_dim; ++d) sums[d] += weight * double{f16_to_f32(values[d])};
+  }
+  for (int d = 0; d < layout.head_dim; ++d) out[d] = static_cast<float>(sums[d] / total);
+}
+
+}  // namespace
+
+Expected<PackedMatrix> ReferenceBackend::pack(ThreadPool&, const TensorView& weights) const {
+  PackedMatrix packed;
+  packed.dtype = weights.dtype;
+  packed.n = weights.rows();
+  packed.k = weights.row_length();
+  AERIE_ASSIGN_OR_RETURN(packed.data, Buffer::allocate(static_cast<size_t>(weights.bytes())));
+  std::memcpy(packed.data.data(), weights.data, static_cast<size_t>(weights.bytes()));
+  return packed;
+}
+
+int64_t ReferenceBackend::packed_bytes(const TensorView& weights) const { return weights.bytes(); }
+
+void ReferenceBackend::matmul(ThreadPool& pool, const Activations& x,
+                              std::span<const MatmulTarget> targets) const {
+  for (const MatmulTarget& target : targets) {
+    pool.parallel_for(target.w->n, 16, [&](int64_t begin, int64_t end, int) {
+      double sums[kTileRows];
+      for (int64_t n = begin; n < end; ++n) {
+        for (int64_t first = 0; first < x.rows; first += kTileRows) {
+          const int64_t rows = std::min(kTileRows, x.rows - first);
+          dot_rows(*target.w, n, x, first, rows, sums);
+          for (int64_t r = 0; r < rows; ++r) {
+            float& y = target.y[(first + r) * target.stride + n];
+            y = static_cast<float>(target.accumulate ? double{y} + sums[r] : sums[r]);
+          }
+        }
+      }
+    });
+  }
+}
+
+void ReferenceBackend::rms_norm(ThreadPool&, const float* x, int64_t x_stride, const float* weight,
+                                double eps, Activations& out) const {
+  for (int64_t r = 0; r < out.rows; ++r) {
+    const float* in = x + r * x_stride;
+    double squares = 0.0;
+    for (int64_t i = 0; i < out.k; ++i) squares += double{in[i]} * double{in[i]};
+    const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(out.k) + eps);
+    for (int64_t i = 0; i < out.k; ++i) {
+      out.row(r)[i] = static_cast<float>(double{in[i]} * inverse * double{weight[i]});
+    }
+  }
+}
+
+void ReferenceBackend::quantize(ThreadPool&, Activations&) const {}
+
+void ReferenceBackend::silu_mul(ThreadPool&, const float* gate, const float* up,
+                                Activations& out) const {
+  for (int64_t r = 0; r < out.rows; ++r) {
+    for (int64_t i = 0; i < out.k; ++i) {
+      const double g = double{gate[r * out.k + i]};
+      out.row(r)[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * double{up[r * out.k + i]});
+    }
+  }
+}
+
+void ReferenceBackend::rope(ThreadPool&, float* x, int64_t rows, int heads, int head_dim,
+                            int dimensions, const float* cos, const float* sin) const {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int h = 0; h < heads; ++h) {
+      float* head = x + (r * heads + h) * head_dim;
+      for (int i = 0; i < dimensions / 2; ++i) {
+        const float c = cos[r * (dimensions / 2) + i], s = sin[r * (dimensions / 2) + i];
+        const float a = head[2 * i], b = head[2 * i + 1];
+        head[2 * i] = a * c - b * s;
+        head[2 * i + 1] = a * s + b * c;
+      }
+    }
+  }
+}
+
+void ReferenceBackend::store_kv(ThreadPool&, const KvLayout& layout, const float* k, const float* v,
+                                std::span<const int32_t> slots, uint16_t* kv) const {
+  for (const int32_t slot : slots) {
+    for (int h = 0; h < layout.kv_heads; ++h) {
+      uint16_t* keys = kv + layout.keys(slot / kPagePositions, h);
+      uint16_t* values = kv + layout.values(slot / kPagePositions, h) +
+                         int64_t{slot % kPagePositions} * layout.head_dim;
+      for (int d = 0; d < layout.head_dim; ++d) {
+        keys[layout.key_element(slot % kPagePositions, d)] = f32_to_f16(*k++);
+        values[d] = f32_to_f16(*v++);
+      }
+    }
+  }
+}
+
+void ReferenceBackend::attention(ThreadPool& pool, const AttentionArgs& args) const {
+  const auto rows = static_cast<int64_t>(args.rows.size());
+  pool.parallel_for(rows * args.heads, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t at = i * args.layout.head_dim;
+      attend(args, args.rows[static_cast<size_t>(i / args.heads)],
+             static_cast<int>(i % args.heads), args.q + at, args.out + at);
+    }
+  });
+}
+
+}  // namespace aerie::kernels

@@ -1,0 +1,29 @@
+// The obvious way, one element after the other, in float on dequantised weights and with activations
+// that are never quantised: the yardstick for the other backends, and what runs where they cannot.
+#pragma once
+
+#include "kernels/backend.h"
+
+namespace aerie::kernels {
+
+class ReferenceBackend final : public Backend {
+ public:
+  Isa isa() const override { return Isa::kReference; }
+  Expected<PackedMatrix> pack(ThreadPool& pool, const TensorView& weights) const override;
+  int64_t packed_bytes(const TensorView& weights) const override;
+  bool wants_int8(DType) const override { return false; }
+  void matmul(ThreadPool& pool, const Activations& x,
+              std::span<const MatmulTarget> targets) const override;
+  void rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight, double eps,
+                Activations& out) const override;
+  void quantize(ThreadPool& pool, Activations& out) const override;
+  void silu_mul(ThreadPool& pool, const float* gate, const float* up,
+                Activations& out) const override;
+  void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim, int dimensions,
+            const float* cos, const float* sin) const override;
+  void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
+                std::span<const int32_t> slots, uint16_t* kv) const override;
+  void attention(ThreadPool& pool, const AttentionArgs& args) const override;
+};
+
+}  // namespace aerie::kernels

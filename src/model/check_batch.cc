@@ -1,0 +1,74 @@
+#include <fmt/format.h>
+
+#include "model/model.h"
+
+namespace aerie {
+namespace {
+
+Status bad_row(int row, const std::string& what) {
+  return {StatusCode::kInvalidArgument, fmt::format("row {} of the batch: {}", row, what)};
+}
+
+Status check_row(const ForwardBatch& batch, int index, const ModelConfig& config,
+                 const ModelOptions& options) {
+  const BatchRow& row = batch.rows[static_cast<size_t>(index)];
+  if (row.token < 0 || row.token >= config.vocab) {
+    return bad_row(index, fmt::format("token {} is outside the vocabulary of {}", row.token,
+                                      config.vocab));
+  }
+  if (row.sequence < 0 || row.sequence >= static_cast<int>(batch.sequences.size())) {
+    return bad_row(index, fmt::format("there is no sequence {}", row.sequence));
+  }
+  if (row.parent < -1 || row.parent >= index) {
+    return bad_row(index, fmt::format("parent {} does not come before it", row.parent));
+  }
+  int expected = batch.sequences[static_cast<size_t>(row.sequence)].committed;
+  if (row.parent >= 0) {
+    const BatchRow& parent = batch.rows[static_cast<size_t>(row.parent)];
+    if (parent.sequence != row.sequence) {
+      return bad_row(index, fmt::format("parent {} belongs to sequence {}, not {}", row.parent,
+                                        parent.sequence, row.sequence));
+    }
+    expected = parent.position + 1;
+  }
+  if (row.position != expected) {
+    return bad_row(index, fmt::format("position {} where {} follows", row.position, expected));
+  }
+  if (row.position >= options.max_positions) {
+    return bad_row(index, fmt::format("position {} is beyond the context of {}", row.position,
+                                      options.max_positions));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_batch(const ForwardBatch& batch, const ModelConfig& config,
+                   const ModelOptions& options) {
+  if (batch.size() > options.max_rows) {
+    return {StatusCode::kInvalidArgument, fmt::format("a batch of {} rows is larger than {}",
+                                                      batch.size(), options.max_rows)};
+  }
+  int logits = 0;
+  for (int i = 0; i < batch.size(); ++i) {
+    AERIE_RETURN_IF_ERROR(check_row(batch, i, config, options));
+    logits += batch.rows[static_cast<size_t>(i)].wants_logits ? 1 : 0;
+  }
+  if (logits > options.max_logits) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("{} rows want logits; {} may", logits, options.max_logits)};
+  }
+  if (static_cast<int>(batch.tap_layers.size()) > options.max_taps) {
+    return {StatusCode::kInvalidArgument, fmt::format("{} layers are tapped; {} may be",
+                                                      batch.tap_layers.size(), options.max_taps)};
+  }
+  for (const int32_t layer : batch.tap_layers) {
+    if (layer < 0 || layer > config.layers) {
+      return {StatusCode::kInvalidArgument,
+              fmt::format("layer {} cannot be tapped: there are {}", layer, config.layers)};
+    }
+  }
+  return {};
+}
+
+}  // namespace aerie

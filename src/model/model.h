@@ -1,0 +1,61 @@
+// A model: weights and a forward pass over a batch of rows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "core/forward_batch.h"
+#include "core/model_config.h"
+#include "format/gguf.h"
+#include "kernels/backend.h"
+#include "kv/kv_cache.h"
+
+namespace aerie {
+
+struct ModelOptions {
+  const kernels::Backend* backend = nullptr;  // required
+  ThreadPool* pool = nullptr;                 // required; must outlive the model
+  int max_rows = 512;        // the largest batch
+  int max_logits = 64;       // the most rows of a batch that want logits
+  int max_positions = 2048;  // the longest sequence
+  int max_taps = 8;          // the most layers tapped at a time
+};
+
+// Not thread-safe: one pass at a time. Bits are as design promises: a row's outputs depend on its
+// inputs and visible keys alone.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelConfig& config() const = 0;
+
+  // Requires a batch that check_batch() accepts, for a cache made from config(). Writes the rows' keys
+  // and values to their slots, moves no boundary, and returns the outputs that rows asked for; they
+  // hold until the next pass. Allocates nothing.
+  virtual ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) = 0;
+
+  // Bytes of packed weights and of working memory.
+  virtual int64_t weight_bytes() const = 0;
+};
+
+// Memory that the weights take once they are packed, about.
+int64_t packed_weight_bytes(const GgufFile& file, const kernels::Backend& backend);
+// Working memory of a model loaded with these options, weights and cache apart.
+int64_t working_bytes(const ModelConfig& config, const ModelOptions& options);
+
+// Reads the configuration alone. kUnsupported, naming it and what is supported, for a family that is
+// not there.
+Expected<ModelConfig> read_model_config(const GgufFile& file);
+
+// Checks and packs all weights. The file must outlive the model: embeddings are read from it. Pages
+// of the mapping that have been packed are released.
+Expected<std::unique_ptr<Model>> load_model(const GgufFile& file, const ModelOptions& options);
+
+// kInvalidArgument, naming row and value, if a row's token, sequence, parent or position is not what
+// ForwardBatch says, or the batch is larger than `options` allow.
+Status check_batch(const ForwardBatch& batch, const ModelConfig& config,
+                   const ModelOptions& options);
+
+}  // namespace aerie

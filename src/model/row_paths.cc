@@ -1,0 +1,51 @@
+#include "model/row_paths.h"
+
+namespace aerie {
+
+RowPaths::RowPaths(int max_rows) {
+  const auto rows = static_cast<size_t>(max_rows);
+  // The worst batch: half of the rows a chain, the other half its last row's children.
+  slots_.reserve((rows / 2 + 1) * (rows / 2 + 1) + rows);
+  starts_.reserve(rows);
+  rows_.reserve(rows);
+}
+
+std::span<const kernels::AttentionRow> RowPaths::build(const ForwardBatch& batch) {
+  slots_.clear();
+  starts_.clear();
+  rows_.clear();
+  for (const BatchRow& row : batch.rows) {
+    const BatchSequence& sequence = batch.sequences[static_cast<size_t>(row.sequence)];
+    const auto ancestors = static_cast<size_t>(row.position - sequence.committed);
+    size_t start = slots_.size();
+    bool linear = true;
+    if (row.parent >= 0) {
+      const auto parent = static_cast<size_t>(row.parent);
+      start = starts_[parent];
+      linear = rows_[parent].linear;
+      if (start + ancestors != slots_.size()) {
+        const size_t from = start;
+        start = slots_.size();
+        for (size_t i = 0; i < ancestors; ++i) slots_.push_back(slots_[from + i]);
+      }
+    }
+    slots_.push_back(row.slot);
+    starts_.push_back(start);
+
+    const auto page = static_cast<size_t>(row.position / kernels::kPagePositions);
+    linear = linear && page < sequence.pages.size() &&
+             row.slot == sequence.pages[page] * kernels::kPagePositions +
+                             row.position % kernels::kPagePositions;
+    kernels::AttentionRow out;
+    out.position = row.position;
+    out.committed = sequence.committed;
+    out.pages = sequence.pages.data();
+    out.linear = linear;
+    out.group = row.sequence;
+    rows_.push_back(out);
+  }
+  for (size_t r = 0; r < rows_.size(); ++r) rows_[r].tail = slots_.data() + starts_[r];
+  return rows_;
+}
+
+}  // namespace aerie

@@ -1,0 +1,132 @@
+#include "sampling/draw.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cmath>
+#include <limits>
+
+#include "sampling/weight.h"
+
+namespace aerie {
+namespace {
+
+// The best score so far.
+struct Leader {
+  int32_t id = -1;
+  double score = -std::numeric_limits<double>::infinity();
+
+  void meet(int32_t challenger, double challenger_score) {
+    if (challenger_score > score || (challenger_score == score && challenger < id)) {
+      id = challenger;
+      score = challenger_score;
+    }
+  }
+};
+
+double score_of(float logit, int32_t id, const GumbelDraw& draw) {
+  return scaled_logit(logit, draw.best, draw.temperature) +
+         target_gumbel(draw.key, draw.position, id);
+}
+
+// Whether a token that is `behind` the leader's score before its own noise may still reach it,
+// given the leading bits of its uniform u. It has to have -log(-log(u)) >= behind, that is 1 - u <=
+// 1 - exp(-exp(-behind)) <= exp(-behind). The right side is bounded from above by its exponent's
+// bits with a linear mantissa (2^f <= 1 + f on [0, 1]), the left side from below by dropping bits;
+// kMargin covers every rounding on the way. Requires behind > -80, within the exponents of float.
+inline bool may_lead(float behind, uint32_t top) {
+  constexpr float kMargin = 0.05f;
+  constexpr float kLog2E = 1.442695f;
+  constexpr float kFarthest = 60.0f;  // beyond kMaxGumbel
+  const float distance = behind < kFarthest ? behind : kFarthest;
+  const float exponent = (127.0f - (distance - kMargin) * kLog2E) * 0x1p23f;
+  const float bound = std::bit_cast<float>(static_cast<int32_t>(exponent));
+  const float complement = static_cast<float>(static_cast<int32_t>(~top >> 1)) * 0x1p-31f;
+  return complement <= bound;
+}
+
+// How far a token's score without noise is behind the leader's; not more than it really is, but for
+// rounding. Differences beyond float are cut, or they would become NaN at high temperatures.
+inline float behind_leader(float score, float logit, float best, float inverse) {
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  const float difference = logit - best;
+  return score - (difference > kLowest ? difference : kLowest) * inverse;
+}
+
+// Temperatures below have 1 / T beyond float; scaling with a larger one only rules out less.
+float inverse_temperature(double temperature) {
+  return static_cast<float>(1.0 / std::max(temperature, 1e-30));
+}
+
+// Logits below it cannot lead even with the largest noise.
+float hopeless_below(const Leader& leader, const GumbelDraw& draw) {
+  const double floor = draw.best + draw.temperature * (leader.score - kMaxGumbel - 0.1);
+  if (!(floor > -std::numeric_limits<float>::max())) {
+    return -std::numeric_limits<float>::infinity();
+  }
+  return std::nextafter(static_cast<float>(floor), -std::numeric_limits<float>::infinity());
+}
+
+// Two loops without exits, for the compiler to vectorise.
+bool any_reaches(const float* logits, int count, float floor) {
+  int any = 0;
+  for (int i = 0; i < count; ++i) any |= static_cast<int>(logits[i] >= floor);
+  return any != 0;
+}
+
+bool any_may_lead(const float* logits, const uint32_t* tops, int count, float score, float best,
+                  float inverse) {
+  int any = 0;
+  for (int i = 0; i < count; ++i) {
+    any |= static_cast<int>(may_lead(behind_leader(score, logits[i], best, inverse), tops[i]));
+  }
+  return any != 0;
+}
+
+}  // namespace
+
+int32_t gumbel_argmax(std::span<const float> logits, BestToken best, const GumbelDraw& draw) {
+  assert(best.id >= 0 && best.logit == draw.best);
+  const float inverse = inverse_temperature(draw.temperature);
+  const int32_t vocab = static_cast<int32_t>(logits.size());
+
+  // From the likeliest token on, a leader's score is near the final one's, so few others come
+  // close.
+  Leader leader;
+  leader.meet(best.id, score_of(best.logit, best.id, draw));
+  for (int32_t first = 0; first < vocab; first += kNoiseBlock) {
+    const float* block = logits.data() + first;
+    const int count = std::min(kNoiseBlock, vocab - first);
+    if (!any_reaches(block, count, hopeless_below(leader, draw))) continue;
+    uint32_t tops[kNoiseBlock];
+    target_noise_block(draw.key, draw.position, first, tops);
+    const float score = static_cast<float>(leader.score);
+    if (!any_may_lead(block, tops, count, score, draw.best, inverse)) continue;
+    for (int i = 0; i < count; ++i) {
+      if (!may_lead(behind_leader(score, block[i], draw.best, inverse), tops[i])) continue;
+      leader.meet(first + i, score_of(block[i], first + i, draw));
+    }
+  }
+  return leader.id;
+}
+
+int32_t gumbel_argmax(std::span<const TokenKey> keys, const GumbelDraw& draw) {
+  assert(!keys.empty());
+  Leader leader;
+  const TokenKey likeliest = *std::max_element(keys.begin(), keys.end());
+  const int32_t first = token_key_id(likeliest);
+  leader.meet(first, score_of(token_key_logit(likeliest), first, draw));
+  for (const TokenKey key : keys) {
+    const double scaled = scaled_logit(token_key_logit(key), draw.best, draw.temperature);
+    if (scaled + kMaxGumbel < leader.score) continue;
+    const int32_t id = token_key_id(key);
+    const double u =
+        noise_uniform(draw.key, NoiseStream::kTarget, draw.position, static_cast<uint32_t>(id));
+    const uint32_t top = static_cast<uint32_t>(u * 0x1p32);
+    if (!may_lead(static_cast<float>(leader.score - scaled), top)) continue;
+    leader.meet(id, scaled + gumbel_of(u));
+  }
+  return leader.id;
+}
+
+}  // namespace aerie

@@ -1,0 +1,20 @@
+#include "verify/dice.h"
+
+#include <cassert>
+
+#include "sampling/inverse_cdf.h"
+
+namespace aerie {
+
+bool NoiseDice::accept(int node, double probability) {
+  const uint32_t place = static_cast<uint32_t>(node);
+  return noise_uniform(key_, NoiseStream::kAccept, root_position_, place << 16) < probability;
+}
+
+int32_t NoiseDice::draw(int node, const Distribution& distribution) {
+  const uint32_t place = static_cast<uint32_t>(node + 1);  // the root is place 0
+  return inverse_cdf(distribution,
+                     noise_uniform(key_, NoiseStream::kResidual, root_position_, place << 16));
+}
+
+}  // namespace aerie

@@ -1,0 +1,29 @@
+#include "verify/exact.h"
+
+namespace aerie {
+
+void ExactRule::judge(const TokenTree& tree, TargetView& target, Verdict& verdict) {
+  verdict.accepted.clear();
+  path_.clear();
+  int node = -1;
+  for (;;) {
+    const int32_t token = target.sample(node, path_);
+    int child = -1;
+    bool leaf = true;
+    for (int i = node + 1; i < tree.size() && child < 0; ++i) {
+      if (tree.nodes[static_cast<size_t>(i)].parent != node) continue;
+      leaf = false;
+      if (tree.nodes[static_cast<size_t>(i)].token == token) child = i;
+    }
+    if (child < 0) {
+      verdict.next_token = token;
+      verdict.bonus = leaf;
+      return;
+    }
+    verdict.accepted.push_back(child);
+    path_.push_back(token);
+    node = child;
+  }
+}
+
+}  // namespace aerie

@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# Builds everything and runs the tests.
+#   ./test.sh          release build, all tests, the include check
+#   ./test.sh --full   also formatting, clang-tidy, the tests under AddressSanitizer and UBSan, the
+#                      threaded ones under ThreadSanitizer, and a short run of every fuzzer
+# Needs no input and a network only for what is missing; writes only to build/ and models/.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+full=false
+case "${1:-}" in
+  "") ;;
+  --full) full=true ;;
+  *)
+    echo "usage: ./test.sh [--full]" >&2
+    exit 2
+    ;;
+esac
+
+fuzz_seconds=30
+tidy_budget_seconds=900
+times=()
+
+# stage NAME COMMAND...: runs it, with a line before and the time it took after.
+stage() {
+  local name="$1" start=$SECONDS
+  shift
+  printf '\n==== %s\n' "$name"
+  # Not in a condition: `set -e` would be off inside the command.
+  current_stage="$name"
+  "$@"
+  current_stage=""
+  times+=("$(printf '%6d s  %s' $((SECONDS - start)) "$name")")
+  printf -- '---- %s: %d s\n' "$name" $((SECONDS - start))
+}
+
+current_stage=""
+on_exit() {
+  local status=$?
+  if ((status != 0)); then
+    printf '\ntest.sh: failed%s\n' "${current_stage:+ in: $current_stage}" >&2
+  fi
+}
+trap on_exit EXIT
+
+build() { # PRESET [TARGET...]
+  local preset="$1"
+  shift
+  scripts/configure.sh "$preset"
+  cmake --build --preset "$preset" ${@:+--target "$@"}
+}
+
+run_tests() { # PRESET [CTEST OPTION...]
+  local preset="$1"
+  shift
+  ctest --preset "$preset" --no-tests=error "$@" | tee "build/$preset/ctest.log"
+}
+
+check_includes() {
+  scripts/check_includes.py --self-test
+  scripts/check_includes.py
+}
+
+sources() { # FOLDER...
+  find "$@" \( -name '*.cc' -o -name '*.h' \) -print0 | sort -z
+}
+
+check_format() {
+  sources src tools tests | xargs -0 clang-format --dry-run -Werror
+}
+
+check_tidy() {
+  local log=build/release/clang-tidy.log status=0
+  timeout "$tidy_budget_seconds" run-clang-tidy -quiet -p build/release -j "$(nproc)" \
+    "$PWD/(src|tools)/.*\.cc$" >"$log" 2>&1 || status=$?
+  if ((status == 124)); then
+    echo "clang-tidy: WARNING: out of time after $tidy_budget_seconds s, not all files were seen"
+  fi
+  if grep -E '(error|warning):' "$log" | sort -u; then
+    echo "clang-tidy: see $log" >&2
+    return 1
+  fi
+  if ((status != 0 && status != 124)); then
+    tail -n 20 "$log" >&2
+    return 1
+  fi
+}
+
+# The tests with the label "threads"; each is a program test_<name>.
+test_threads() {
+  local targets no_aslr=()
+  scripts/configure.sh tsan
+  mapfile -t targets < <(ctest --preset tsan -N -L '^threads$' |
+    sed -n 's/^ *Test *#[0-9]*: \([^ ]*\).*/test_\1/p')
+  if ((${#targets[@]} == 0)); then
+    echo "no test has the label threads" >&2
+    return 1
+  fi
+  build tsan "${targets[@]}"
+  # GCC 12's runtime does not get along with the address layouts of newer kernels.
+  if setarch "$(uname -m)" -R true 2>/dev/null; then
+    no_aslr=(setarch "$(uname -m)" -R)
+  fi
+  TSAN_OPTIONS=halt_on_error=1 "${no_aslr[@]}" \
+    ctest --preset tsan --no-tests=error -L '^threads$' | tee build/tsan/ctest.log
+}
+
+fuzz_one() { # PROGRAM SECONDS
+  local name="${1#fuzz_}" folder=build/fuzz/runs/$1 seeds=() status=0
+  rm -rf "$folder"
+  mkdir -p "$folder/corpus"
+  if [[ -d tests/fuzz/corpus/$name ]]; then
+    seeds=("tests/fuzz/corpus/$name")
+  fi
+  "build/fuzz/bin/$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 \
+    -artifact_prefix="$folder/" "$folder/corpus" "${seeds[@]}" >"$folder/log" 2>&1 || status=$?
+  if ((status != 0)); then
+    tail -n 40 "$folder/log" >&2
+    echo "$1: failed; the input lies in $folder/" >&2
+    return 1
+  fi
+  echo "$1: $(grep -E '^Done ' "$folder/log" || true)"
+}
+export -f fuzz_one
+
+fuzz() {
+  local targets
+  scripts/configure.sh fuzz
+  mapfile -t targets < <(ninja -C build/fuzz -t targets all |
+    sed -n 's/^\(fuzz_[^:]*\): phony$/\1/p')
+  if ((${#targets[@]} == 0)); then
+    echo "there are no fuzzers"
+    return 0
+  fi
+  build fuzz "${targets[@]}"
+  printf '%s\n' "${targets[@]}" |
+    xargs -P "$(nproc)" -I{} bash -euo pipefail -c 'fuzz_one "$@"' fuzz_one {} "$fuzz_seconds"
+}
+
+# What ctest said at its end, once more, since pages of other output may have followed.
+summary() {
+  local preset log
+  printf '\n==== times\n'
+  printf '%s\n' "${times[@]}"
+  printf '%6d s  all\n' "$SECONDS"
+  for preset in tsan asan release; do
+    log="build/$preset/ctest.log"
+    if [[ " ${tested[*]} " == *" $preset "* ]]; then
+      printf '\n==== ctest, %s\n' "$preset"
+      grep -E 'tests passed|tests failed|^Total Test time' "$log"
+    fi
+  done
+}
+
+tested=(release)
+if $full; then
+  stage "dependencies" scripts/install_deps.sh --full
+else
+  stage "dependencies" scripts/install_deps.sh
+fi
+stage "build, release" build release
+stage "model" scripts/fetch_model.sh
+stage "includes" check_includes
+if $full; then
+  stage "formatting" check_format
+fi
+stage "tests, release" run_tests release
+if $full; then
+  tested+=(asan tsan)
+  stage "clang-tidy" check_tidy
+  stage "build, AddressSanitizer and UBSan" build asan
+  stage "tests, AddressSanitizer and UBSan" run_tests asan
+  stage "threads, ThreadSanitizer" test_threads
+  stage "fuzzing" fuzz
+fi
+summary

@@ -1,0 +1,262 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <time.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+namespace aerie {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double process_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Runs the calling thread, and what it starts, on the first CPU of its mask until the end of scope.
+class OneCpu {
+ public:
+  OneCpu() {
+    EXPECT_EQ(sched_getaffinity(0, sizeof(saved_), &saved_), 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &saved_)) {
+        CPU_SET(cpu, &one);
+        break;
+      }
+    }
+    EXPECT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  }
+  ~OneCpu() { sched_setaffinity(0, sizeof(saved_), &saved_); }
+  OneCpu(const OneCpu&) = delete;
+  OneCpu& operator=(const OneCpu&) = delete;
+
+ private:
+  cpu_set_t saved_;
+};
+
+struct Range {
+  int64_t begin = 0, end = 0;
+  int calls = 0;
+};
+
+// One loop: every index once, one range a thread, bounds at multiples of the grain. Plain ints, so
+// that the thread sanitizer sees whether the pool orders the work against its caller.
+void check_loop(ThreadPool& pool, int64_t count, int64_t grain) {
+  SCOPED_TRACE(testing::Message() << "threads " << pool.threads() << " count " << count << " grain "
+                                  << grain);
+  std::vector<int> visits(static_cast<size_t>(count), 0);
+  std::vector<Range> ranges(static_cast<size_t>(pool.threads()));
+  pool.parallel_for(count, grain, [&](int64_t begin, int64_t end, int thread) {
+    Range& range = ranges[static_cast<size_t>(thread)];
+    range = {begin, end, range.calls + 1};
+    for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
+  });
+  for (int64_t i = 0; i < count; ++i) ASSERT_EQ(visits[static_cast<size_t>(i)], 1) << "index " << i;
+  for (const Range& range : ranges) {
+    ASSERT_LE(range.calls, 1);
+    if (range.calls == 0) continue;
+    ASSERT_LT(range.begin, range.end);
+    ASSERT_EQ(range.begin % grain, 0);
+    ASSERT_TRUE(range.end == count || range.end % grain == 0);
+  }
+}
+
+void check_many_loops(ThreadPool& pool) {
+  for (const int64_t count : {1, 2, 3, 7, 8, 31, 64, 100, 1000}) {
+    for (const int64_t grain : {1, 2, 3, 16, 64, 2000}) check_loop(pool, count, grain);
+  }
+}
+
+TEST(ThreadPool, CoversTheRangeOnceOutsideRounds) {
+  for (int threads = 1; threads <= 8; ++threads) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.threads(), threads);
+    check_many_loops(pool);
+  }
+}
+
+TEST(ThreadPool, CoversTheRangeOnceInRounds) {
+  for (int threads = 1; threads <= 8; ++threads) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 3; ++round) {
+      const ThreadPool::Round scope(pool);
+      check_many_loops(pool);
+    }
+  }
+}
+
+TEST(ThreadPool, CoversTheRangeOnceAcrossRoundBoundaries) {
+  for (int threads = 1; threads <= 4; ++threads) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 300; ++round) {
+      check_loop(pool, 40, 3);
+      const ThreadPool::Round scope(pool);
+      check_loop(pool, 41, 1);
+      if (round % 3 == 0) check_loop(pool, 7, 2);
+    }
+  }
+}
+
+TEST(ThreadPool, RoundsNest) {
+  ThreadPool pool(2);
+  pool.begin_round();
+  {
+    const ThreadPool::Round inner(pool);
+    check_loop(pool, 100, 1);
+  }
+  check_loop(pool, 100, 1);
+  pool.end_round();
+  check_loop(pool, 100, 1);
+}
+
+TEST(ThreadPool, EmptyRangeCallsNothing) {
+  ThreadPool pool(3);
+  for (const int64_t count : {0, -1}) {
+    pool.parallel_for(count, 4, [](int64_t, int64_t, int) { ADD_FAILURE() << "called"; });
+  }
+}
+
+TEST(ThreadPool, AllThreadsTakePart) {
+  ThreadPool pool(4);
+  std::vector<int64_t> lengths(4, 0);
+  pool.parallel_for(400, 1, [&](int64_t begin, int64_t end, int thread) {
+    lengths[static_cast<size_t>(thread)] = end - begin;
+  });
+  EXPECT_EQ(lengths, (std::vector<int64_t>{100, 100, 100, 100}));
+}
+
+TEST(ThreadPool, LoopsSeeTheWritesOfTheLoopBefore) {
+  for (const int threads : {2, 3, 5}) {
+    ThreadPool pool(threads);
+    const ThreadPool::Round scope(pool);
+    std::vector<int64_t> a(257), b(257);
+    std::iota(a.begin(), a.end(), 0);
+    // Every loop reads what other threads wrote in the one before.
+    for (int step = 0; step < 200; ++step) {
+      pool.parallel_for(257, 1, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+          b[static_cast<size_t>(i)] = a[static_cast<size_t>((i * 100 + 1) % 257)] + 1;
+        }
+      });
+      a.swap(b);
+    }
+    std::vector<int64_t> want(257), next(257);
+    std::iota(want.begin(), want.end(), 0);
+    for (int step = 0; step < 200; ++step) {
+      for (int64_t i = 0; i < 257; ++i) {
+        next[static_cast<size_t>(i)] = want[static_cast<size_t>((i * 100 + 1) % 257)] + 1;
+      }
+      want.swap(next);
+    }
+    EXPECT_EQ(a, want);
+  }
+}
+
+double seconds_per_loop(ThreadPool& pool, int loops) {
+  const Clock::time_point start = Clock::now();
+  std::vector<int64_t> sums(static_cast<size_t>(pool.threads()) * 8, 0);
+  for (int loop = 0; loop < loops; ++loop) {
+    pool.parallel_for(64, 1, [&](int64_t begin, int64_t end, int thread) {
+      sums[static_cast<size_t>(thread) * 8] += end - begin;
+    });
+  }
+  EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), int64_t{0}), int64_t{64} * loops);
+  return seconds_since(start) / loops;
+}
+
+// The limits are far above what an idle machine needs, since other work may hold its cores.
+TEST(ThreadPool, SmallLoopsAreQuick) {
+  for (const int threads : {1, 2, 4, 8}) {
+    ThreadPool pool(threads);
+    const double parked = seconds_per_loop(pool, 500);
+    const ThreadPool::Round scope(pool);
+    const double spinning = seconds_per_loop(pool, 5000);
+    std::printf("%d threads: %.2f us a loop in a round, %.2f us outside\n", threads, 1e6 * spinning,
+                1e6 * parked);
+    EXPECT_LT(spinning, threads <= 2 ? 1e-3 : 4e-3);
+    EXPECT_LT(parked, 20e-3);
+  }
+}
+
+TEST(ThreadPool, MoreThreadsThanCpusStillAdvance) {
+  const OneCpu pinned;
+  ThreadPool pool(4);
+  const ThreadPool::Round scope(pool);
+  const double spinning = seconds_per_loop(pool, 500);
+  std::printf("4 threads on one CPU: %.2f us a loop\n", 1e6 * spinning);
+  EXPECT_LT(spinning, 20e-3);
+}
+
+TEST(ThreadPool, ParksBetweenRounds) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 3; ++round) {
+    {
+      const ThreadPool::Round scope(pool);
+      check_loop(pool, 100, 1);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const double before = process_cpu_seconds();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_LT(process_cpu_seconds() - before, 0.02);
+  }
+}
+
+TEST(ThreadPool, NeverUsedPoolIsParked) {
+  const ThreadPool pool(8);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const double before = process_cpu_seconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_LT(process_cpu_seconds() - before, 0.02);
+}
+
+TEST(ThreadPool, DestructionAtAnyMoment) {
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    { const ThreadPool never_used(4); }
+    {
+      ThreadPool parked(3);
+      check_loop(parked, 10, 1);
+      if (repeat % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    {
+      ThreadPool after_round(3);
+      const ThreadPool::Round scope(after_round);
+      check_loop(after_round, 10, 1);
+    }
+    {
+      ThreadPool in_round(3);
+      in_round.begin_round();
+      if (repeat % 2 == 0) check_loop(in_round, 10, 1);
+    }
+  }
+}
+
+TEST(AvailableCpus, IsAtLeastOne) {
+  EXPECT_GE(available_cpus(), 1);
+}
+
+TEST(AvailableCpus, HonoursTheAffinityMask) {
+  const int before = available_cpus();
+  {
+    const OneCpu pinned;
+    EXPECT_EQ(available_cpus(), 1);
+  }
+  EXPECT_EQ(available_cpus(), before);
+}
+
+}  // namespace
+}  // namespace aerie

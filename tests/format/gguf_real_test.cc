@@ -1,0 +1,59 @@
+// A real model's file, if it is there.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "format/gguf.h"
+
+namespace aerie {
+namespace {
+
+constexpr const char* kPath = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+
+class RealGguf : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(kPath)) GTEST_SKIP() << kPath << " is absent";
+    auto opened = GgufFile::open(kPath);
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    file_ = std::move(opened).value();
+  }
+  std::unique_ptr<GgufFile> file_;
+};
+
+TEST_F(RealGguf, Metadata) {
+  EXPECT_EQ(file_->metadata().size(), 33u);
+  EXPECT_EQ(*file_->string("general.architecture"), "llama");
+  EXPECT_EQ(*file_->integer("llama.block_count"), 30);
+  EXPECT_EQ(*file_->integer("llama.embedding_length"), 576);
+  EXPECT_EQ(*file_->integer("llama.attention.head_count"), 9);
+  EXPECT_EQ(*file_->integer("llama.attention.head_count_kv"), 3);
+  EXPECT_NEAR(*file_->number("llama.attention.layer_norm_rms_epsilon"), 1e-5, 1e-9);
+  EXPECT_EQ(file_->strings("tokenizer.ggml.tokens")->size(), 49152u);
+  EXPECT_EQ(file_->numbers("tokenizer.ggml.token_type")->size(), 49152u);
+}
+
+TEST_F(RealGguf, TensorsHoldPlausibleWeights) {
+  EXPECT_EQ(file_->tensors().size(), 272u);
+  int64_t elements = 0;
+  for (const GgufTensor& tensor : file_->tensors()) {
+    ASSERT_TRUE(tensor.view.valid()) << tensor.name << " " << tensor.type_name;
+    elements += tensor.view.elements();
+    std::vector<float> row(static_cast<size_t>(tensor.view.row_length()));
+    dequantize(tensor.view.dtype, tensor.view.row(tensor.view.rows() - 1), tensor.view.row_length(),
+               row.data());
+    double sum = 0.0;
+    for (const float value : row) sum += std::fabs(double{value});
+    ASSERT_GT(sum, 0.0) << tensor.name;
+    ASSERT_LT(sum / static_cast<double>(row.size()), 100.0) << tensor.name;
+    file_->release(tensor.view);
+  }
+  EXPECT_EQ(elements, 134515008);
+  EXPECT_EQ(file_->tensor("token_embd.weight")->shape, (Shape{576, 49152, 1, 1}));
+}
+
+}  // namespace
+}  // namespace aerie

@@ -1,0 +1,236 @@
+#include "tests/kernels/kernel_testing.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "tests/format/test_quantize.h"
+
+namespace aerie::kernels {
+
+uint64_t Random::next() {
+  uint64_t z = state_ += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+float Random::uniform(float low, float high) {
+  return low + (high - low) * (static_cast<float>(next() >> 40) * 0x1.0p-24f);
+}
+
+std::vector<float> uniform_floats(Random& random, int64_t count, float low, float high) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = random.uniform(low, high);
+  return values;
+}
+
+ThreadPool& pool_of(int threads) {
+  static auto& pools = *new std::map<int, std::unique_ptr<ThreadPool>>();
+  std::unique_ptr<ThreadPool>& pool = pools[threads];
+  if (pool == nullptr) pool = std::make_unique<ThreadPool>(threads);
+  return *pool;
+}
+
+bool is_float(DType dtype) {
+  return dtype_info(dtype).block_elements == 1;
+}
+
+std::string isa_test_name(const testing::TestParamInfo<Isa>& info) {
+  return std::string(isa_name(info.param));
+}
+
+std::string dtype_test_name(const testing::TestParamInfo<DType>& info) {
+  return std::string(dtype_info(info.param).name);
+}
+
+std::string isa_dtype_test_name(const testing::TestParamInfo<std::tuple<Isa, DType>>& info) {
+  return std::string(isa_name(std::get<0>(info.param))) + "_" +
+         std::string(dtype_info(std::get<1>(info.param)).name);
+}
+
+bool same_bits(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
+         (std::isnan(a) && std::isnan(b));
+}
+
+testing::AssertionResult same_bits(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) {
+    return testing::AssertionFailure() << "lengths " << a.size() << " and " << b.size();
+  }
+  size_t different = 0, first = 0;
+  for (size_t i = a.size(); i-- > 0;) {
+    if (same_bits(a[i], b[i])) continue;
+    ++different;
+    first = i;
+  }
+  if (different == 0) return testing::AssertionSuccess();
+  return testing::AssertionFailure()
+         << different << " of " << a.size() << " differ, first at " << first << ": "
+         << std::hexfloat << a[first] << " and " << b[first];
+}
+
+template <typename T>
+Fenced<T>::Fenced(int64_t count) : count_(count) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t bytes = static_cast<size_t>(count) * sizeof(T);
+  const size_t usable = (bytes + page - 1) / page * page;
+  mapped_ = usable + page;
+  mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping_ == MAP_FAILED) std::abort();
+  auto* base = static_cast<std::byte*>(mapping_);
+  if (mprotect(base + usable, page, PROT_NONE) != 0) std::abort();
+  data_ = reinterpret_cast<T*>(base + usable - bytes);
+}
+
+template <typename T>
+Fenced<T>::Fenced(std::span<const T> values) : Fenced(static_cast<int64_t>(values.size())) {
+  std::copy(values.begin(), values.end(), data_);
+}
+
+template <typename T>
+Fenced<T>::~Fenced() {
+  munmap(mapping_, mapped_);
+}
+
+template class Fenced<float>;
+template class Fenced<std::byte>;
+template class Fenced<uint16_t>;
+
+namespace {
+
+// Where a block has its scales in f16, from its start; -1 for none.
+struct HalfFields {
+  int first = -1, second = -1;
+};
+
+HalfFields half_fields(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_0:
+    case DType::kQ5_0:
+    case DType::kQ8_0:
+      return {0, -1};
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    case DType::kQ6_K:
+      return {208, -1};
+    default:
+      return {};
+  }
+}
+
+void put_u16(std::byte* p, uint16_t value) {
+  std::memcpy(p, &value, sizeof(value));
+}
+
+uint16_t random_scale(Random& random) {
+  if (random.below(50) == 0) return 0;
+  if (random.below(50) == 0) return static_cast<uint16_t>(1 + random.below(1023));  // subnormal
+  const float sign = random.below(2) == 0 ? 1.0f : -1.0f;
+  return f32_to_f16(sign *
+                    std::ldexp(random.uniform(1.0f, 2.0f), -static_cast<int>(random.below(8))));
+}
+
+Weights empty_weights(DType dtype, int64_t n, int64_t k) {
+  return {dtype, n, k, std::vector<std::byte>(static_cast<size_t>(dtype_bytes(dtype, n * k)))};
+}
+
+void randomize_scales(Weights& w, Random& random) {
+  const HalfFields fields = half_fields(w.dtype);
+  const auto step = static_cast<size_t>(dtype_info(w.dtype).block_bytes);
+  for (size_t at = 0; at < w.bytes.size(); at += step) {
+    put_u16(&w.bytes[at + static_cast<size_t>(fields.first)], random_scale(random));
+    if (fields.second < 0) continue;
+    put_u16(&w.bytes[at + static_cast<size_t>(fields.second)], random_scale(random));
+  }
+}
+
+}  // namespace
+
+Weights random_weights(DType dtype, int64_t n, int64_t k, Random& random) {
+  Weights w = empty_weights(dtype, n, k);
+  if (!is_float(dtype)) {
+    for (std::byte& b : w.bytes) b = static_cast<std::byte>(random.next() >> 56);
+    randomize_scales(w, random);
+    return w;
+  }
+  std::byte* out = w.bytes.data();
+  for (int64_t i = 0; i < n * k; ++i, out += dtype_info(dtype).block_bytes) {
+    const float value = random.uniform(-1.0f, 1.0f);
+    if (dtype == DType::kF32) std::memcpy(out, &value, sizeof(value));
+    if (dtype == DType::kF16) put_u16(out, f32_to_f16(value));
+    if (dtype == DType::kBF16) put_u16(out, f32_to_bf16(value));
+  }
+  return w;
+}
+
+Weights filled_weights(DType dtype, int64_t n, int64_t k, uint8_t byte, Random& random) {
+  Weights w = empty_weights(dtype, n, k);
+  std::fill(w.bytes.begin(), w.bytes.end(), static_cast<std::byte>(byte));
+  randomize_scales(w, random);
+  return w;
+}
+
+Weights plausible_weights(DType dtype, int64_t n, int64_t k, Random& random) {
+  return {dtype, n, k, test::quantize(dtype, uniform_floats(random, n * k, -1.0f, 1.0f))};
+}
+
+PackedMatrix pack(const Backend& backend, const Weights& weights, int threads) {
+  Expected<PackedMatrix> packed = backend.pack(pool_of(threads), weights.view());
+  EXPECT_TRUE(packed.ok()) << packed.status().message();
+  return packed.ok() ? std::move(packed).value() : PackedMatrix{};
+}
+
+namespace {
+
+Activations allocate(int64_t rows, int64_t k, bool int8) {
+  Expected<Activations> x = Activations::allocate(rows, k);
+  if (!x.ok()) std::abort();
+  x->k = k;
+  x->rows = rows;
+  x->has_int8 = int8;
+  return std::move(x).value();
+}
+
+}  // namespace
+
+Activations activations_of(const Backend& backend, std::span<const float> values, int64_t k,
+                           bool int8) {
+  Activations x = allocate(static_cast<int64_t>(values.size()) / k, k, int8);
+  std::copy(values.begin(), values.end(), x.row(0));
+  if (int8) backend.quantize(pool_of(1), x);
+  return x;
+}
+
+Activations random_activations(int64_t rows, int64_t k, bool int8, Random& random) {
+  Activations x = allocate(rows, k, int8);
+  for (float& value : x.floats.as<float>()) value = random.uniform(-1.0f, 1.0f);
+  if (!int8) return x;
+  const std::span<int8_t> codes = x.codes.as<int8_t>();
+  for (int8_t& code : codes) code = static_cast<int8_t>(random.below(255) - 127);
+  for (float& scale : x.scales.as<float>()) scale = random.uniform(0.001f, 0.1f);
+  const std::span<int32_t> sums = x.sums.as<int32_t>();
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const size_t group = i / kActivationGroup;
+    if (i % kActivationGroup < kActivationGroup / 2) sums[2 * group] += codes[i];
+    sums[2 * group + 1] += codes[i];
+  }
+  return x;
+}
+
+void use_rows(Activations& x, int64_t rows) {
+  if (rows > x.capacity) std::abort();
+  x.rows = rows;
+}
+
+}  // namespace aerie::kernels

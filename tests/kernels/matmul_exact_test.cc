@@ -1,0 +1,115 @@
+// The vector backends' products against their transcription, bit by bit.
+#include "tests/kernels/matmul_testing.h"
+
+namespace aerie::kernels {
+namespace {
+
+constexpr int64_t kWidths[] = {1, 15, 16, 17, 33, 192, 577};
+constexpr int64_t kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 15, 16, 17, 23, 32, 33, 49, 64};
+constexpr int64_t kMostRows = 64;
+
+// The transcription's own decoding, held to the one of tensor/.
+class DecodingTest : public testing::TestWithParam<DType> {};
+
+TEST_P(DecodingTest, AgreesWithDequantize) {
+  Random random(1);
+  const int64_t k = 2048;
+  const Weights w = random_weights(GetParam(), 8, k, random);
+  std::vector<float> expected(k);
+  for (int64_t n = 0; n < w.n; ++n) {
+    dequantize(w.dtype, w.view().row(n), k, expected.data());
+    const std::vector<WeightGroup> groups = decode_row(w.dtype, w.view().row(n), k);
+    ASSERT_EQ(groups.size(), static_cast<size_t>(k / kActivationGroup));
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const WeightGroup& g = groups[i / 32];
+      const int code = g.codes[i % 32] * g.sub[i % 32 / 16];
+      const double value = double{g.d} * code + (g.has_min ? double{g.m} : 0.0);
+      ASSERT_EQ(static_cast<float>(value), expected[i]) << "element " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Blocks, DecodingTest, testing::ValuesIn(kBlockDTypes), dtype_test_name);
+
+using MatmulExactTest = IsaDTypeTest;
+
+TEST_P(MatmulExactTest, EveryShape) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(2 + static_cast<uint64_t>(dtype));
+  int call = 0;
+  for (const int64_t k : lengths_for(dtype)) {
+    Activations x = random_activations(kMostRows, k, !is_float(dtype), random);
+    for (const int64_t n : kWidths) {
+      const Weights w = random_weights(dtype, n, k, random);
+      const PackedMatrix packed = pack(backend(), w);
+      ASSERT_EQ(packed.n, n);
+      ASSERT_EQ(packed.k, k);
+      use_rows(x, kMostRows);
+      const std::vector<float> expected = exact_products(w, x);
+      for (const int64_t rows : kRowCounts) {
+        use_rows(x, rows);
+        const std::span<const float> wanted(expected.data(), static_cast<size_t>(rows * n));
+        ASSERT_TRUE(same_bits(product(backend(), kThreadCounts[++call % 4], packed, x), wanted))
+            << "k " << k << " n " << n << " rows " << rows;
+      }
+    }
+  }
+}
+
+TEST_P(MatmulExactTest, Accumulating) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(3 + static_cast<uint64_t>(dtype));
+  const int64_t k = 512, rows = 9;
+  const Activations x = random_activations(rows, k, !is_float(dtype), random);
+  for (const int64_t n : kWidths) {
+    const Weights w = random_weights(dtype, n, k, random);
+    const PackedMatrix packed = pack(backend(), w);
+    MatmulOutput y(rows, n, 4);
+    y.randomize(random);
+    std::vector<float> expected = exact_products(w, x);
+    const std::vector<float> before = y.values();
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
+    const MatmulTarget target = y.target(packed, true);
+    backend().matmul(pool_of(2), x, {&target, 1});
+    EXPECT_TRUE(same_bits(y.values(), expected)) << "n " << n;
+    EXPECT_TRUE(y.gaps_untouched()) << "n " << n;
+  }
+}
+
+using MatmulCodesTest = IsaDTypeTest;
+
+// Codes of the largest magnitude everywhere: no intermediate sum may saturate.
+TEST_P(MatmulCodesTest, LargestCodes) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(4);
+  const int64_t k = 256, n = 17;
+  Activations x = random_activations(3, k, true, random);
+  // All 127, alternating, all -127.
+  for (int64_t i = 0; i < 3 * k; ++i) {
+    x.codes.as<int8_t>()[static_cast<size_t>(i)] = i < k || (i < 2 * k && i % 2 == 0) ? 127 : -127;
+  }
+  const int sums[3][2] = {{16 * 127, 32 * 127}, {0, 0}, {-16 * 127, -32 * 127}};
+  for (int64_t g = 0; g < 3 * k / kActivationGroup; ++g) {
+    for (int64_t i = 0; i < 2; ++i) {
+      x.sums.as<int32_t>()[static_cast<size_t>(2 * g + i)] = sums[g / (k / kActivationGroup)][i];
+    }
+  }
+  for (const uint8_t byte : {0x00, 0x7F, 0x80, 0xFF}) {
+    const Weights w = filled_weights(dtype, n, k, byte, random);
+    EXPECT_TRUE(same_bits(product(backend(), 1, pack(backend(), w), x), exact_products(w, x)))
+        << "bytes " << int{byte};
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Vector, MatmulCodesTest,
+                         testing::Combine(testing::ValuesIn(kVectorIsas),
+                                          testing::ValuesIn(kBlockDTypes)),
+                         isa_dtype_test_name);
+
+INSTANTIATE_TEST_SUITE_P(Vector, MatmulExactTest,
+                         testing::Combine(testing::ValuesIn(kVectorIsas),
+                                          testing::ValuesIn(kAllDTypes)),
+                         isa_dtype_test_name);
+
+}  // namespace
+}  // namespace aerie::kernels

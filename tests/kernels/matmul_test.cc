@@ -1,0 +1,176 @@
+// Products of every backend: against the reference's, of several targets, between instruction sets.
+#include <cmath>
+#include <cstring>
+
+#include "tests/kernels/matmul_testing.h"
+
+namespace aerie::kernels {
+namespace {
+
+using MatmulTest = IsaDTypeTest;
+
+struct Bounds {
+  double worst = 0.0;  // of the error
+  double sigma = 0.0;  // its standard deviation, were roundings independent
+};
+
+// What rounding activations to 8 bits (half a step each) and sums in float may cost an output.
+Bounds error_bounds(const std::vector<float>& w, const Activations& x, int64_t row) {
+  Bounds bounds;
+  double magnitude = 0.0, variance = 0.0;
+  for (int64_t k = 0; k < x.k; ++k) {
+    const double weight = double{w[static_cast<size_t>(k)]};
+    magnitude += std::fabs(weight * double{x.row(row)[k]});
+    if (!x.has_int8) continue;
+    const int64_t group = (row * x.k + k) / kActivationGroup;
+    const double step = double{x.scales.as<float>()[static_cast<size_t>(group)]};
+    bounds.worst += 0.5 * step * std::fabs(weight);
+    variance += step * step * weight * weight / 12.0;
+  }
+  const double rounding = 0x1.0p-23 * magnitude;
+  bounds.worst = bounds.worst * 1.001 + rounding * static_cast<double>(x.k);
+  bounds.sigma = std::sqrt(variance) + rounding;
+  return bounds;
+}
+
+void expect_close(const Weights& w, const Activations& x, const std::vector<float>& y,
+                  const std::vector<float>& expected) {
+  std::vector<float> weights(static_cast<size_t>(w.k));
+  for (int64_t n = 0; n < w.n; ++n) {
+    dequantize(w.dtype, w.view().row(n), w.k, weights.data());
+    for (int64_t r = 0; r < x.rows; ++r) {
+      const auto i = static_cast<size_t>(r * w.n + n);
+      const Bounds bounds = error_bounds(weights, x, r);
+      const double error = std::fabs(double{y[i]} - double{expected[i]});
+      ASSERT_LE(error, bounds.worst) << "output " << n << " row " << r;
+      ASSERT_LE(error, 7.0 * bounds.sigma) << "output " << n << " row " << r;
+    }
+  }
+}
+
+TEST_P(MatmulTest, NearTheReference) {
+  const DType dtype = std::get<1>(GetParam());
+  const Backend& reference = *aerie::kernels::backend(Isa::kReference);
+  Random random(10);
+  for (const int64_t k : lengths_for(dtype)) {
+    for (const int64_t n : {1, 17, 192}) {
+      for (const int64_t rows : {1, 5, 19}) {
+        const Weights w = plausible_weights(dtype, n, k, random);
+        const std::vector<float> values = uniform_floats(random, rows * k, -2.0f, 2.0f);
+        const Activations x = activations_of(backend(), values, k, backend().wants_int8(dtype));
+        const std::vector<float> y = product(backend(), 2, pack(backend(), w), x);
+        expect_close(w, x, y, product(reference, 1, pack(reference, w), x));
+        if (HasFatalFailure()) FAIL() << "k " << k << " n " << n << " rows " << rows;
+      }
+    }
+  }
+}
+
+// The reference itself, in double.
+TEST_P(MatmulTest, NearADoubleSum) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(11);
+  const int64_t k = dtype_info(dtype).block_elements == 1 ? 100 : 512, n = 33, rows = 18;
+  const Weights w = plausible_weights(dtype, n, k, random);
+  const Activations x = activations_of(backend(), uniform_floats(random, rows * k, -1.0f, 1.0f), k,
+                                       backend().wants_int8(dtype));
+  std::vector<float> expected;
+  std::vector<float> weights(static_cast<size_t>(n * k));
+  dequantize(dtype, w.bytes.data(), n * k, weights.data());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < n; ++i) {
+      double sum = 0.0;
+      for (int64_t j = 0; j < k; ++j) {
+        sum += double{x.row(r)[j]} * double{weights[static_cast<size_t>(i * k + j)]};
+      }
+      expected.push_back(static_cast<float>(sum));
+    }
+  }
+  expect_close(w, x, product(backend(), 1, pack(backend(), w), x), expected);
+}
+
+TEST_P(MatmulTest, SeveralTargetsAreSeparateProducts) {
+  const DType dtype = std::get<1>(GetParam());
+  const std::vector<DType> dtypes = {dtype, DType::kQ8_0, DType::kF16, dtype};
+  const std::vector<int64_t> widths = {33, 5, 64, 1};
+  Random random(12);
+  const int64_t k = 256, rows = 6;
+  const Activations x =
+      activations_of(backend(), uniform_floats(random, rows * k, -1.0f, 1.0f), k, true);
+  for (const int threads : kThreadCounts) {
+    std::vector<PackedMatrix> packed;
+    std::vector<std::unique_ptr<MatmulOutput>> together, apart;
+    for (size_t i = 0; i < widths.size(); ++i) {
+      packed.push_back(pack(backend(), random_weights(dtypes[i], widths[i], k, random)));
+      for (auto* outputs : {&together, &apart}) {
+        Random same(13 + i);
+        outputs->push_back(std::make_unique<MatmulOutput>(rows, widths[i], 7));
+        outputs->back()->randomize(same);
+      }
+    }
+    std::vector<MatmulTarget> targets;
+    for (size_t i = 0; i < widths.size(); ++i) {
+      targets.push_back(together[i]->target(packed[i], i % 2 == 1));
+      const MatmulTarget alone = apart[i]->target(packed[i], i % 2 == 1);
+      backend().matmul(pool_of(1), x, {&alone, 1});
+    }
+    backend().matmul(pool_of(threads), x, targets);
+    for (size_t i = 0; i < widths.size(); ++i) {
+      EXPECT_TRUE(same_bits(together[i]->values(), apart[i]->values()))
+          << "target " << i << " threads " << threads;
+      EXPECT_TRUE(together[i]->gaps_untouched());
+    }
+  }
+}
+
+TEST_P(MatmulTest, NoRowsWriteNothing) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(14);
+  Activations x = random_activations(1, 256, true, random);
+  const PackedMatrix packed = pack(backend(), random_weights(dtype, 20, 256, random));
+  MatmulOutput y(1, 20, 0);
+  const std::vector<float> before = y.values();
+  use_rows(x, 0);
+  const MatmulTarget target = y.target(packed);
+  backend().matmul(pool_of(2), x, {&target, 1});
+  EXPECT_TRUE(same_bits(y.values(), before));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MatmulTest,
+                         testing::Combine(testing::ValuesIn(kAllIsas),
+                                          testing::ValuesIn(kAllDTypes)),
+                         isa_dtype_test_name);
+
+// Not promised, but so written; whoever changes it should know.
+class VectorIsasTest : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    for (const Isa isa : kVectorIsas) {
+      if (!isa_supported(isa)) GTEST_SKIP() << "this processor lacks " << isa_name(isa);
+    }
+  }
+};
+
+TEST_P(VectorIsasTest, SamePanelsAndProducts) {
+  const Backend& avx2 = *backend(Isa::kAvx2);
+  const Backend& avx512 = *backend(Isa::kAvx512);
+  Random random(15);
+  for (const int64_t k : lengths_for(GetParam())) {
+    const Weights w = random_weights(GetParam(), 41, k, random);
+    const PackedMatrix a = pack(avx2, w), b = pack(avx512, w);
+    ASSERT_EQ(a.data.size(), b.data.size());
+    EXPECT_EQ(std::memcmp(a.data.data(), b.data.data(), a.data.size()), 0);
+    Activations x = random_activations(64, k, avx2.wants_int8(GetParam()), random);
+    for (int64_t rows = 1; rows <= 64; ++rows) {
+      use_rows(x, rows);
+      EXPECT_TRUE(same_bits(product(avx2, 1, a, x), product(avx512, 1, b, x)))
+          << "k " << k << " rows " << rows;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Avx2AndAvx512, VectorIsasTest, testing::ValuesIn(kAllDTypes),
+                         dtype_test_name);
+
+}  // namespace
+}  // namespace aerie::kernels

@@ -1,0 +1,194 @@
+#include "tests/kernels/matmul_testing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace aerie::kernels {
+namespace {
+
+constexpr float kGapValue = -12345.678f;
+
+float half_at(const uint8_t* p) {
+  return f16_to_f32(static_cast<uint16_t>(p[0] | p[1] << 8));
+}
+
+// Element i of a block of 32 whose low four bits lie at `qs` and whose fifth, if any, at `qh`.
+int small_code(const uint8_t* qs, const uint8_t* qh, int i) {
+  int code = i < 16 ? qs[i] & 15 : qs[i - 16] >> 4;
+  if (qh != nullptr && (qh[i / 8] >> (i % 8) & 1) != 0) code += 16;
+  return code;
+}
+
+WeightGroup small_group(DType dtype, const uint8_t* b) {
+  WeightGroup g;
+  g.d = half_at(b);
+  g.has_min = dtype == DType::kQ4_1 || dtype == DType::kQ5_1;
+  if (g.has_min) g.m = half_at(b + 2);
+  for (int i = 0; i < kActivationGroup; ++i) {
+    switch (dtype) {
+      case DType::kQ4_0:
+        g.codes[i] = small_code(b + 2, nullptr, i) - 8;
+        break;
+      case DType::kQ4_1:
+        g.codes[i] = small_code(b + 4, nullptr, i);
+        break;
+      case DType::kQ5_0:
+        g.codes[i] = small_code(b + 6, b + 2, i) - 16;
+        break;
+      case DType::kQ5_1:
+        g.codes[i] = small_code(b + 8, b + 4, i);
+        break;
+      default:
+        g.codes[i] = static_cast<int8_t>(b[2 + i]);
+        break;
+    }
+  }
+  return g;
+}
+
+// Sub-block j of Q4_K or Q5_K: its scale goes into d before anything is multiplied.
+WeightGroup affine_super_group(DType dtype, const uint8_t* b, int j) {
+  const uint8_t* packed = b + 4;
+  const int scale = j < 4 ? packed[j] & 63 : (packed[j + 4] & 15) + (packed[j - 4] >> 6) * 16;
+  const int min = j < 4 ? packed[j + 4] & 63 : (packed[j + 4] >> 4) + (packed[j] >> 6) * 16;
+  WeightGroup g;
+  g.d = half_at(b) * static_cast<float>(scale);
+  g.m = (0.0f - half_at(b + 2)) * static_cast<float>(min);
+  g.has_min = true;
+  const uint8_t* qs = b + (dtype == DType::kQ4_K ? 16 : 48) + j / 2 * 32;
+  for (int l = 0; l < kActivationGroup; ++l) {
+    g.codes[l] = j % 2 == 0 ? qs[l] & 15 : qs[l] >> 4;
+    if (dtype == DType::kQ5_K && (b[16 + l] >> j & 1) != 0) g.codes[l] += 16;
+  }
+  return g;
+}
+
+WeightGroup q6_group(const uint8_t* b, int j) {
+  WeightGroup g;
+  g.d = half_at(b + 208);
+  for (int l = 0; l < kActivationGroup; ++l) {
+    const uint8_t low = b[j / 4 * 64 + j % 2 * 32 + l];
+    const uint8_t high = b[128 + j / 4 * 32 + l];
+    g.codes[l] = (j % 4 < 2 ? low & 15 : low >> 4) + (high >> (j % 4 * 2) & 3) * 16 - 32;
+  }
+  for (int h = 0; h < 2; ++h) g.sub[h] = static_cast<int8_t>(b[192 + 2 * j + h]);
+  return g;
+}
+
+float float_at(DType dtype, const std::byte* p) {
+  float value;
+  dequantize(dtype, p, 1, &value);
+  return value;
+}
+
+float float_product(const std::vector<float>& w, const float* x) {
+  float acc = 0.0f;
+  for (size_t k = 0; k < w.size(); ++k) acc = std::fma(x[k], w[k], acc);
+  return acc;
+}
+
+float group_product(const std::vector<WeightGroup>& groups, const int8_t* x, const float* scales) {
+  float acc = 0.0f;
+  for (size_t g = 0; g < groups.size(); ++g, x += kActivationGroup) {
+    const WeightGroup& w = groups[g];
+    int dots[2] = {}, sum = 0;
+    for (int i = 0; i < kActivationGroup; ++i) {
+      dots[i / 16] += w.codes[i] * x[i];
+      sum += x[i];
+    }
+    const int dot = w.sub[0] * dots[0] + w.sub[1] * dots[1];
+    acc = std::fma(static_cast<float>(dot), w.d * scales[g], acc);
+    if (w.has_min) acc = std::fma(w.m, scales[g] * static_cast<float>(sum), acc);
+  }
+  return acc;
+}
+
+}  // namespace
+
+std::vector<WeightGroup> decode_row(DType dtype, const std::byte* row, int64_t k) {
+  const DTypeInfo& info = dtype_info(dtype);
+  const auto* b = reinterpret_cast<const uint8_t*>(row);
+  std::vector<WeightGroup> groups;
+  for (int64_t at = 0; at < k; at += info.block_elements, b += info.block_bytes) {
+    for (int j = 0; j < info.block_elements / kActivationGroup; ++j) {
+      if (info.block_elements == kActivationGroup) {
+        groups.push_back(small_group(dtype, b));
+      } else if (dtype == DType::kQ6_K) {
+        groups.push_back(q6_group(b, j));
+      } else {
+        groups.push_back(affine_super_group(dtype, b, j));
+      }
+    }
+  }
+  return groups;
+}
+
+std::vector<float> exact_products(const Weights& w, const Activations& x) {
+  std::vector<float> y(static_cast<size_t>(x.rows * w.n));
+  const int64_t groups = w.k / kActivationGroup;
+  for (int64_t n = 0; n < w.n; ++n) {
+    const std::byte* row = w.view().row(n);
+    std::vector<float> floats;
+    std::vector<WeightGroup> decoded;
+    if (is_float(w.dtype)) {
+      for (int64_t k = 0; k < w.k; ++k) {
+        floats.push_back(float_at(w.dtype, row + k * dtype_info(w.dtype).block_bytes));
+      }
+    } else {
+      decoded = decode_row(w.dtype, row, w.k);
+    }
+    for (int64_t r = 0; r < x.rows; ++r) {
+      y[static_cast<size_t>(r * w.n + n)] =
+          is_float(w.dtype) ? float_product(floats, x.row(r))
+                            : group_product(decoded, x.codes.as<int8_t>().data() + r * w.k,
+                                            x.scales.as<float>().data() + r * groups);
+    }
+  }
+  return y;
+}
+
+MatmulOutput::MatmulOutput(int64_t rows, int64_t n, int64_t gap)
+    : rows_(rows), n_(n), stride_(n + gap), y_(rows * (n + gap) - gap) {
+  for (float& y : y_.span()) y = kGapValue;
+}
+
+void MatmulOutput::randomize(Random& random) {
+  for (int64_t r = 0; r < rows_; ++r) {
+    for (int64_t i = 0; i < n_; ++i) y_[r * stride_ + i] = random.uniform(-1.0f, 1.0f);
+  }
+}
+
+std::vector<float> MatmulOutput::values() const {
+  std::vector<float> values;
+  for (int64_t r = 0; r < rows_; ++r) {
+    const float* row = y_.data() + r * stride_;
+    values.insert(values.end(), row, row + n_);
+  }
+  return values;
+}
+
+bool MatmulOutput::gaps_untouched() const {
+  for (int64_t r = 0; r + 1 < rows_; ++r) {
+    const float* row = y_.data() + r * stride_;
+    if (!std::all_of(row + n_, row + stride_, [](float y) { return y == kGapValue; })) return false;
+  }
+  return true;
+}
+
+std::vector<float> product(const Backend& backend, int threads, const PackedMatrix& w,
+                           const Activations& x) {
+  MatmulOutput y(x.rows, w.n, 3);
+  const MatmulTarget target = y.target(w);
+  backend.matmul(pool_of(threads), x, {&target, 1});
+  EXPECT_TRUE(y.gaps_untouched());
+  return y.values();
+}
+
+std::vector<int64_t> lengths_for(DType dtype) {
+  if (is_float(dtype)) return {1, 7, 33, 100, 576};
+  if (dtype_info(dtype).block_elements == 256) return {256, 512, 768, 2048};
+  return {32, 64, 96, 576, 640, 1536};
+}
+
+}  // namespace aerie::kernels

@@ -1,0 +1,180 @@
+// Packing: what lies where in a panel, threads, and the edges of memory.
+#include <cstring>
+
+#include "kernels/cpu/panel.h"
+#include "tests/kernels/matmul_testing.h"
+
+namespace aerie::kernels {
+namespace {
+
+// Reads a panel the way panel.h describes it.
+class PanelReader {
+ public:
+  PanelReader(const PackedMatrix& w, int64_t n)
+      : dtype_(w.dtype), format_(panel_format(w.dtype)), k_(w.k), row_(n % kPanelRows) {
+    bytes_ = reinterpret_cast<const uint8_t*>(w.data.data()) +
+             n / kPanelRows * panel_bytes(w.dtype, w.k);
+  }
+
+  int code(int64_t k) const {
+    const uint8_t* group = bytes_ + k / 32 * (kPanelRows * 32 * format_.bits / 8);
+    const int64_t i = k % 32;
+    if (format_.bits == 8) return group[(i / 4 * 16 + row_) * 4 + i % 4];
+    const uint8_t byte = group[(i / 8 * 16 + row_) * 4 + i % 4];
+    return i % 8 < 4 ? byte & 15 : byte >> 4;
+  }
+  // Entry `which` of the f16 arrays of a group of 32, or of a super-block's head.
+  float group_half(int64_t group, int which) const {
+    return half(scales() + group * format_.group_scales() + 32 * which + 2 * row_);
+  }
+  float head_half(int64_t group, int which) const {
+    return half(bytes_ + format_.heads_at(k_) + group / 8 * 64 + 32 * which + 2 * row_);
+  }
+  uint8_t sub(int64_t group, int which) const { return scales()[group * 32 + 16 * which + row_]; }
+
+  // The weight that the panel's documentation makes of these.
+  float weight(int64_t k) const {
+    if (is_float(dtype_)) return float_weight(k);
+    const int64_t g = k / 32;
+    const double c = code(k);
+    switch (format_.scale) {
+      case PanelScale::kZero:
+        return static_cast<float>(double{group_half(g, 0)} * (c - format_.zero));
+      case PanelScale::kMin:
+        return static_cast<float>(double{group_half(g, 0)} * c + double{group_half(g, 1)});
+      case PanelScale::kSuper:
+        return static_cast<float>(double{head_half(g, 0)} * sub(g, 0) * c -
+                                  double{head_half(g, 1)} * sub(g, 1));
+      case PanelScale::kSuperHalf: {
+        const auto scale = static_cast<int8_t>(sub(g, k % 32 < 16 ? 0 : 1));
+        return static_cast<float>(double{head_half(g, 0)} * scale * (c - format_.zero));
+      }
+      case PanelScale::kFloat:
+        break;
+    }
+    return 0.0f;
+  }
+
+  // Whether everything that belongs to the row is 0.
+  bool is_zero() const {
+    for (int64_t k = 0; k < k_; ++k) {
+      if (is_float(dtype_) ? weight(k) != 0.0f : code(k) != 0) return false;
+    }
+    for (int64_t g = 0; !is_float(dtype_) && g < k_ / 32; ++g) {
+      const bool super =
+          format_.scale == PanelScale::kSuper || format_.scale == PanelScale::kSuperHalf;
+      if (super && (sub(g, 0) != 0 || sub(g, 1) != 0 || head_half(g, 0) != 0.0f)) return false;
+      if (format_.scale == PanelScale::kSuper && head_half(g, 1) != 0.0f) return false;
+      if (!super && group_half(g, 0) != 0.0f) return false;
+      if (format_.scale == PanelScale::kMin && group_half(g, 1) != 0.0f) return false;
+    }
+    return true;
+  }
+
+ private:
+  float float_weight(int64_t k) const {
+    float value;
+    dequantize(dtype_, bytes_ + (k * kPanelRows + row_) * dtype_info(dtype_).block_bytes, 1,
+               &value);
+    return value;
+  }
+  const uint8_t* scales() const { return bytes_ + format_.scales_at(k_); }
+  static float half(const uint8_t* p) {
+    return f16_to_f32(static_cast<uint16_t>(p[0] | p[1] << 8));
+  }
+
+  DType dtype_;
+  PanelFormat format_;
+  int64_t k_;
+  int64_t row_;
+  const uint8_t* bytes_;
+};
+
+using PackTest = IsaDTypeTest;
+
+TEST_P(PackTest, PanelsAreAsDocumented) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(20);
+  for (const int64_t k : lengths_for(dtype)) {
+    for (const int64_t n : {1, 16, 35}) {
+      const Weights w = random_weights(dtype, n, k, random);
+      const PackedMatrix packed = pack(backend(), w);
+      EXPECT_EQ(packed.dtype, dtype);
+      ASSERT_EQ(static_cast<int64_t>(packed.data.size()),
+                (n + kPanelRows - 1) / kPanelRows * panel_bytes(dtype, k));
+      EXPECT_EQ(panel_bytes(dtype, k) % 64, 0);
+      std::vector<float> expected(static_cast<size_t>(k));
+      for (int64_t i = 0; i < n; ++i) {
+        dequantize(dtype, w.view().row(i), k, expected.data());
+        const PanelReader reader(packed, i);
+        for (int64_t j = 0; j < k; ++j) {
+          ASSERT_EQ(reader.weight(j), expected[static_cast<size_t>(j)])
+              << "row " << i << " k " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PackTest, MissingRowsAreZero) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(21);
+  for (const int64_t n : {1, 15, 17, 30}) {
+    const PackedMatrix packed = pack(backend(), random_weights(dtype, n, 512, random));
+    for (int64_t i = n; i % kPanelRows != 0; ++i) {
+      EXPECT_TRUE(PanelReader(packed, i).is_zero()) << "row " << i << " of " << n;
+    }
+    EXPECT_FALSE(PanelReader(packed, n - 1).is_zero());
+  }
+}
+
+TEST_P(PackTest, ThreadsMakeNoDifference) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(22);
+  const Weights w = random_weights(dtype, 200, 256, random);
+  const PackedMatrix alone = pack(backend(), w, 1);
+  for (const int threads : {2, 4}) {
+    const PackedMatrix shared = pack(backend(), w, threads);
+    ASSERT_EQ(alone.data.size(), shared.data.size());
+    EXPECT_EQ(std::memcmp(alone.data.data(), shared.data.data(), alone.data.size()), 0)
+        << threads << " threads";
+  }
+}
+
+// The weights end where their memory does.
+TEST_P(PackTest, ReadsNothingBeyondTheView) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(23);
+  for (const int64_t n : {1, 16, 17}) {
+    const Weights w = random_weights(dtype, n, 256, random);
+    const Fenced<std::byte> fenced(w.bytes);
+    const TensorView view = {dtype, Device::kCpu, {256, n, 1, 1}, fenced.data()};
+    Expected<PackedMatrix> packed = backend().pack(pool_of(2), view);
+    ASSERT_TRUE(packed.ok());
+    const PackedMatrix expected = pack(backend(), w);
+    EXPECT_EQ(std::memcmp(packed->data.data(), expected.data.data(), expected.data.size()), 0);
+  }
+}
+
+// A view of several matrices is one of all their rows (experts, for one).
+TEST_P(PackTest, HigherSizesAreRows) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(24);
+  const Weights w = random_weights(dtype, 12, 256, random);
+  TensorView view = w.view();
+  view.shape = {256, 3, 2, 2};
+  Expected<PackedMatrix> packed = backend().pack(pool_of(1), view);
+  ASSERT_TRUE(packed.ok());
+  EXPECT_EQ(packed->n, 12);
+  const Activations x = random_activations(2, 256, backend().wants_int8(dtype), random);
+  EXPECT_TRUE(
+      same_bits(product(backend(), 1, *packed, x), product(backend(), 1, pack(backend(), w), x)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Vector, PackTest,
+                         testing::Combine(testing::ValuesIn(kVectorIsas),
+                                          testing::ValuesIn(kAllDTypes)),
+                         isa_dtype_test_name);
+
+}  // namespace
+}  // namespace aerie::kernels

@@ -1,0 +1,199 @@
+#include "sampling/sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "tests/sampling/reference.h"
+#include "tests/verify/chi_square.h"
+
+namespace aerie {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+SamplingParams at(double temperature) {
+  SamplingParams params;
+  params.temperature = temperature;
+  return params;
+}
+
+TEST(Validate, AcceptsTheEdges) {
+  EXPECT_TRUE(validate({}, 10).ok());
+  SamplingParams params;
+  params.temperature = 1e300;
+  params.top_k = 1000000;
+  params.top_p = 0;
+  params.min_p = 1;
+  params.repetition_penalty = 1e-9;
+  params.penalty_window = -1;
+  params.logprobs = 10;
+  params.logit_bias = {{0, -100.0f}, {9, -kInfinity}};
+  EXPECT_TRUE(validate(params, 10).ok());
+}
+
+TEST(Validate, NamesWhatIsOutOfRange) {
+  constexpr double kDoubleNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kDoubleInfinity = std::numeric_limits<double>::infinity();
+  const auto rejects = [](const char* name, const std::function<void(SamplingParams&)>& change) {
+    SamplingParams params;
+    change(params);
+    const Status status = validate(params, 10);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(status.message(), testing::HasSubstr(name));
+  };
+  rejects("temperature", [](SamplingParams& p) { p.temperature = -0.1; });
+  rejects("temperature", [&](SamplingParams& p) { p.temperature = kDoubleNan; });
+  rejects("temperature", [&](SamplingParams& p) { p.temperature = kDoubleInfinity; });
+  rejects("top_k", [](SamplingParams& p) { p.top_k = -1; });
+  rejects("top_p", [](SamplingParams& p) { p.top_p = 1.1; });
+  rejects("top_p", [&](SamplingParams& p) { p.top_p = kDoubleNan; });
+  rejects("min_p", [](SamplingParams& p) { p.min_p = -0.5; });
+  rejects("repetition_penalty", [](SamplingParams& p) { p.repetition_penalty = 0; });
+  rejects("frequency_penalty", [&](SamplingParams& p) { p.frequency_penalty = kDoubleInfinity; });
+  rejects("presence_penalty", [&](SamplingParams& p) { p.presence_penalty = kDoubleNan; });
+  rejects("penalty_window", [](SamplingParams& p) { p.penalty_window = -2; });
+  rejects("logprobs", [](SamplingParams& p) { p.logprobs = 11; });
+  rejects("logit_bias", [](SamplingParams& p) { p.logit_bias = {{10, 1.0f}}; });
+  rejects("logit_bias", [](SamplingParams& p) { p.logit_bias = {{-1, 1.0f}}; });
+  rejects("logit_bias", [](SamplingParams& p) { p.logit_bias = {{1, kNan}}; });
+  rejects("logit_bias", [](SamplingParams& p) { p.logit_bias = {{1, kInfinity}}; });
+  EXPECT_FALSE(validate({}, 0).ok());
+}
+
+TEST(Sampler, GreedyTiesGoToTheSmallerId) {
+  Sampler sampler(at(0), 5);
+  EXPECT_EQ(sampler.sample(std::vector<float>{1, 3, 2, 3, 3}, {}), 1);
+  EXPECT_EQ(sampler.sample(std::vector<float>{kNan, -0.0f, 0.0f, -1, -1}, {}), 1);
+}
+
+TEST(Sampler, NothingLeftIsDefined) {
+  for (const double temperature : {0.0, 1.0}) {
+    for (const float x : {-kInfinity, kNan}) {
+      Sampler sampler(at(temperature), 4);
+      const std::vector<float> logits(4, x);
+      EXPECT_EQ(sampler.sample(logits, {}), 0);
+      const SetConstraint constraint({false, false, true, true});
+      EXPECT_EQ(sampler.sample(logits, {{}, {}, &constraint}), 2);
+      Distribution d;
+      sampler.distribution(logits, {{}, {}, &constraint}, d);
+      EXPECT_EQ(d.ids, std::vector<int32_t>{2});
+      EXPECT_EQ(d.probs, std::vector<double>{1.0});
+    }
+  }
+}
+
+TEST(Sampler, InfinitiesShareTheMass) {
+  Sampler sampler(at(1), 4);
+  Distribution d;
+  sampler.distribution(std::vector<float>{kInfinity, 5, kInfinity, kNan}, {}, d);
+  EXPECT_EQ(d.ids, (std::vector<int32_t>{0, 2}));
+  EXPECT_EQ(d.probs, (std::vector<double>{0.5, 0.5}));
+}
+
+TEST(Sampler, DependsOnSeedChoiceAndPosition) {
+  const std::vector<float> logits(1000, 0.0f);
+  const auto draw = [&](uint64_t seed, uint32_t choice, size_t position) {
+    SamplingParams params = at(1);
+    params.seed = seed;
+    params.choice = choice;
+    Sampler sampler(params, 1000);
+    return sampler.sample(logits, {std::vector<int32_t>(position, 0), {}, nullptr});
+  };
+  const int32_t token = draw(1, 0, 10);
+  EXPECT_EQ(draw(1, 0, 10), token);
+  EXPECT_NE(draw(2, 0, 10), token);
+  EXPECT_NE(draw(1, 1, 10), token);
+  EXPECT_NE(draw(1, 0, 11), token);
+}
+
+// A moved sampler goes on as before.
+TEST(Sampler, Moves) {
+  SamplingParams params = at(0.7);
+  params.top_p = 0.9;
+  params.frequency_penalty = 0.3;
+  const std::vector<float> logits = {1, 2, 3, 2, 1};
+  const std::vector<int32_t> history = {2, 2, 1};
+  Sampler a(params, 5);
+  const int32_t token = a.sample(logits, {history, {}, nullptr});
+  Sampler b = std::move(a);
+  EXPECT_EQ(b.sample(logits, {history, {}, nullptr}), token);
+}
+
+// Frequencies over positions against distribution(), with and without filters.
+TEST(Sampler, DrawsFromItsDistribution) {
+  std::vector<float> logits(40);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    logits[i] = 2.0f * std::sin(static_cast<float>(7 * i));
+  }
+  for (int variant = 0; variant < 4; ++variant) {
+    SamplingParams params = at(variant == 3 ? 1.5 : 0.9);
+    params.seed = 77;
+    params.top_k = variant == 1 ? 12 : 0;
+    params.top_p = variant == 2 ? 0.8 : 1.0;
+    params.min_p = variant == 3 ? 0.05 : 0.0;
+    Sampler sampler(params, 40);
+    Distribution d;
+    sampler.distribution(logits, {}, d);
+    std::vector<double> cells(40);
+    for (size_t i = 0; i < d.size(); ++i) cells[static_cast<size_t>(d.ids[i])] = d.probs[i];
+    stats::ChiSquareTest test(cells);
+    const std::vector<int32_t> history(static_cast<size_t>(test.samples()), 0);
+    for (size_t i = 0; i < history.size(); ++i) {
+      const SamplingContext context{std::span(history).first(i), {}, nullptr};
+      test.add(static_cast<size_t>(sampler.sample(logits, context)));
+    }
+    EXPECT_FALSE(test.result().rejected) << variant << " p = " << test.result().p_value;
+  }
+}
+
+TEST(Logprobs, AreOfTheUntouchedLogits) {
+  SamplingParams params = at(0.2);
+  params.logprobs = 3;
+  params.logit_bias = {{0, 50.0f}};
+  params.top_k = 1;
+  Sampler sampler(params, 5);
+  const std::vector<float> logits = {0, 2, 1, 2, -kInfinity};
+  const double total = 1 + 2 * std::exp(2.0) + std::exp(1.0);
+  std::vector<TokenLogprob> out(7);
+  sampler.logprobs(logits, 0, out);
+  ASSERT_EQ(out.size(), 4u);
+  const int32_t ids[] = {0, 1, 3, 2};
+  for (size_t i = 0; i < out.size(); ++i) {
+    EXPECT_EQ(out[i].token, ids[i]);
+    EXPECT_NEAR(out[i].logprob, logits[static_cast<size_t>(ids[i])] - std::log(total), 1e-6);
+  }
+  sampler.logprobs(logits, 4, out);
+  EXPECT_EQ(out[0].logprob, -kInfinity);
+}
+
+TEST(Logprobs, EdgeCases) {
+  std::vector<TokenLogprob> out(7);
+  Sampler none(at(0), 3);
+  none.logprobs(std::vector<float>{1, 2, 3}, 0, out);
+  EXPECT_TRUE(out.empty());
+
+  SamplingParams params;
+  params.logprobs = 0;
+  Sampler zero(params, 3);
+  zero.logprobs(std::vector<float>{1, 1, kNan}, 1, out);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_NEAR(out[0].logprob, -std::log(2.0), 1e-6);
+
+  params.logprobs = 3;
+  Sampler three(params, 3);
+  three.logprobs(std::vector<float>{kNan, -kInfinity, kNan}, 1, out);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].logprob, -kInfinity);
+  three.logprobs(std::vector<float>{kInfinity, 3, kInfinity}, 1, out);
+  ASSERT_EQ(out.size(), 4u);
+  EXPECT_LT(out[0].logprob, -1e30f);
+  EXPECT_NEAR(out[1].logprob, -std::log(2.0), 1e-6);
+}
+
+}  // namespace
+}  // namespace aerie

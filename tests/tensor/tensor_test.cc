@@ -1,0 +1,73 @@
+#include "tensor/tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace aerie {
+namespace {
+
+TEST(Shape, ToString) {
+  EXPECT_EQ(shape_to_string({576, 49152, 1, 1}), "[576, 49152]");
+  EXPECT_EQ(shape_to_string({5, 1, 1, 1}), "[5]");
+  EXPECT_EQ(shape_to_string({1, 1, 1, 1}), "[1]");
+  EXPECT_EQ(shape_to_string({2, 1, 3, 1}), "[2, 1, 3]");
+}
+
+TEST(TensorView, RowsAndBytes) {
+  const std::vector<std::byte> bytes(2 * 3 * 36);
+  const TensorView view{DType::kQ4_0, Device::kCpu, {64, 2, 3, 1}, bytes.data()};
+  EXPECT_TRUE(view.valid());
+  EXPECT_EQ(view.rows(), 6);
+  EXPECT_EQ(view.elements(), 384);
+  EXPECT_EQ(view.row_bytes(), 36);
+  EXPECT_EQ(view.bytes(), 216);
+  EXPECT_EQ(view.row(5) - bytes.data(), 180);
+  EXPECT_FALSE(TensorView().valid());
+  EXPECT_EQ(TensorView().bytes(), 0);
+}
+
+TEST(Buffer, IsZeroedAndAligned) {
+  for (const size_t size : {size_t{1}, size_t{63}, size_t{4096}, (size_t{2} << 20) + 5}) {
+    const Expected<Buffer> buffer = Buffer::allocate(size);
+    ASSERT_TRUE(buffer.ok()) << size;
+    EXPECT_EQ(buffer->size(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % Buffer::kAlignment, 0u);
+    EXPECT_TRUE(std::all_of(buffer->data(), buffer->data() + size,
+                            [](std::byte b) { return b == std::byte{0}; }));
+  }
+}
+
+TEST(Buffer, OfNoBytes) {
+  Expected<Buffer> buffer = Buffer::allocate(0);
+  ASSERT_TRUE(buffer.ok());
+  EXPECT_EQ(buffer->size(), 0u);
+  EXPECT_TRUE(buffer->as<float>().empty());
+  EXPECT_TRUE(Buffer().as<float>().empty());
+}
+
+TEST(Buffer, MovesItsBytes) {
+  Expected<Buffer> first = Buffer::allocate(16);
+  ASSERT_TRUE(first.ok());
+  first->as<float>()[3] = 1.5f;
+  const std::byte* data = first->data();
+  const Buffer second = std::move(first).value();
+  EXPECT_EQ(second.data(), data);
+  EXPECT_EQ(second.as<float>().size(), 4u);
+  EXPECT_EQ(second.as<float>()[3], 1.5f);
+}
+
+TEST(Buffer, TooLargeIsAStatus) {
+  for (const size_t size : {SIZE_MAX, SIZE_MAX - 63, SIZE_MAX - (size_t{1} << 20)}) {
+    const Expected<Buffer> buffer = Buffer::allocate(size);
+    ASSERT_FALSE(buffer.ok());
+    EXPECT_EQ(buffer.status().code(), StatusCode::kResourceExhausted);
+    EXPECT_NE(buffer.status().message().find(std::to_string(size)), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace aerie

@@ -1,0 +1,95 @@
+// Nothing that a user sends may take more than about linear time.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "tests/tokenizer/vocabularies.h"
+
+namespace aerie {
+namespace {
+
+using test::kModel;
+using test::kShared;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+constexpr double kSlowdown = 20;
+#else
+constexpr double kSlowdown = 1;
+#endif
+
+double seconds_to_encode(const Tokenizer& tokenizer, const std::string& text, size_t* tokens) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto ids = test::encode(tokenizer, text, {false, true});
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  *tokens = ids.size();
+  EXPECT_EQ(test::decode(tokenizer, ids), test::without_missing(tokenizer, text));
+  return taken.count();
+}
+
+std::string repeated(std::string_view part, size_t bytes) {
+  std::string text;
+  while (text.size() < bytes) text += part;
+  return text;
+}
+
+void expect_long_inputs_are_quick(const Tokenizer& tokenizer) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  for (const std::string_view part :
+       {"a", "ab", " ", "\n", "1", "!", "\xFF", "é", "'", "<|im_start|", "<|im_start|>", "\u3000",
+        "a ", "=", "\u0301", " \n"}) {
+    size_t tokens = 0;
+    const double taken = seconds_to_encode(tokenizer, repeated(part, kMiB), &tokens);
+    EXPECT_LT(taken, 1.0 * kSlowdown) << "1 MiB of '" << part << "'";
+  }
+}
+
+void report_english(const char* name, const Tokenizer& tokenizer) {
+  const std::string text = test::english();
+  size_t tokens = 0;
+  const double taken = seconds_to_encode(tokenizer, text, &tokens);
+  const double rate = static_cast<double>(text.size()) / 1e6 / taken;
+  std::printf("%s: %.1f MB of English in %.3f s: %.1f MB/s, %.2f bytes a token\n", name,
+              static_cast<double>(text.size()) / 1e6, taken, rate,
+              static_cast<double>(text.size()) / static_cast<double>(tokens));
+  EXPECT_GT(rate, 1.0 / kSlowdown);
+}
+
+TEST(Speed, Gpt2) {
+  AERIE_SKIP_WITHOUT(kShared / "tokenizers");
+  const auto tokenizer = BpeTokenizer::create(test::gpt2_data());
+  ASSERT_TRUE(tokenizer.ok());
+  expect_long_inputs_are_quick(*tokenizer.value());
+  report_english("gpt2", *tokenizer.value());
+}
+
+TEST(Speed, SmolLm2) {
+  AERIE_SKIP_WITHOUT(kModel);
+  AERIE_SKIP_WITHOUT(kShared / "gutenberg");
+  const auto start = std::chrono::steady_clock::now();
+  const auto tokenizer = test::load_gguf(kModel);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  ASSERT_NE(tokenizer, nullptr);
+  std::printf("SmolLM2: loaded in %.0f ms\n", taken.count() * 1e3);
+  expect_long_inputs_are_quick(*tokenizer);
+  report_english("SmolLM2", *tokenizer);
+}
+
+// Every pair of the vocabulary's merges chained: a word in which joining goes all the way.
+TEST(Speed, DeepMerges) {
+  BpeData data = test::byte_vocabulary();
+  std::string word = "a";
+  for (int i = 0; i < 12; ++i) {
+    test::add_merge(data, word, word);
+    word += word;
+  }
+  const auto tokenizer = BpeTokenizer::create(data);
+  ASSERT_TRUE(tokenizer.ok());
+  size_t tokens = 0;
+  EXPECT_LT(seconds_to_encode(*tokenizer.value(), std::string(1 << 20, 'a'), &tokens),
+            1.0 * kSlowdown);
+  EXPECT_EQ(tokens, size_t{1} << (20 - 12));
+}
+
+}  // namespace
+}  // namespace aerie

@@ -1,0 +1,77 @@
+#include "verify/dice.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/verify/chi_square.h"
+#include "tests/verify/synthetic.h"
+
+namespace aerie {
+namespace {
+
+TEST(InverseCdf, CutsTheUnitIntervalInTheOrderOfIds) {
+  const Distribution d{{2, 5, 9}, {0.25, 0.5, 0.25}};
+  EXPECT_EQ(inverse_cdf(d, 0x1p-53), 2);
+  EXPECT_EQ(inverse_cdf(d, 0.2499), 2);
+  EXPECT_EQ(inverse_cdf(d, 0.25), 5);
+  EXPECT_EQ(inverse_cdf(d, 0.7499), 5);
+  EXPECT_EQ(inverse_cdf(d, 0.75), 9);
+  EXPECT_EQ(inverse_cdf(d, 1 - 0x1p-53), 9);
+}
+
+TEST(InverseCdf, StaysWithinTheListWhateverTheSum) {
+  const Distribution low{{1, 4}, {0.25, 0.7499999}};
+  EXPECT_EQ(inverse_cdf(low, 1 - 0x1p-53), 4);
+  const Distribution high{{1, 4, 6}, {0.5, 0.5000001, 1e-300}};
+  EXPECT_EQ(inverse_cdf(high, 1 - 0x1p-53), 4);
+  EXPECT_EQ(inverse_cdf({{3}, {1.0}}, 0.999), 3);
+}
+
+TEST(NoiseDice, IsSureAtTheEnds) {
+  for (uint64_t position = 0; position < 1000; ++position) {
+    NoiseDice dice({1, 0}, position);
+    EXPECT_TRUE(dice.accept(3, 1.0));
+    EXPECT_FALSE(dice.accept(3, 0.0));
+  }
+}
+
+// Two trials and a draw of one round, jointly: each with its probability and independent.
+TEST(NoiseDice, IsFairAndIndependent) {
+  const Distribution d{{0, 1, 2}, {0.5, 0.2, 0.3}};
+  std::vector<double> cells;
+  for (const double a : {0.7, 0.3}) {
+    for (const double b : {0.1, 0.9}) {
+      for (const double p : d.probs) cells.push_back(a * b * p);
+    }
+  }
+  stats::ChiSquareTest test(cells);
+  for (int64_t i = 0; i < test.samples(); ++i) {
+    NoiseDice dice({42, 1}, static_cast<uint64_t>(i));
+    const size_t a = dice.accept(0, 0.3) ? 1 : 0;
+    const size_t b = dice.accept(1, 0.9) ? 1 : 0;
+    test.add((2 * a + b) * 3 + static_cast<size_t>(dice.draw(0, d)));
+  }
+  EXPECT_FALSE(test.result().rejected) << test.result().p_value;
+}
+
+TEST(EnumeratingDice, PlaysEveryOutcomeOnce) {
+  const Distribution d{{4, 7}, {0.25, 0.75}};
+  EnumeratingDice dice;
+  std::map<Tokens, double> seen;
+  dice.for_each([&] {
+    Tokens outcome;
+    outcome.push_back(dice.accept(0, 0.5) ? 1 : 0);
+    if (outcome[0] == 1) outcome.push_back(dice.draw(0, d));
+    outcome.push_back(dice.accept(1, 1.0) ? 1 : 0);
+    EXPECT_EQ(seen.count(outcome), 0u);
+    seen[outcome] = dice.probability();
+  });
+  const std::map<Tokens, double> expected = {{{0, 1}, 0.5}, {{1, 4, 1}, 0.125}, {{1, 7, 1}, 0.375}};
+  // Outcomes of probability 0 may show up as such, at the end of a list of options.
+  std::erase_if(seen, [](const auto& entry) { return entry.second == 0; });
+  EXPECT_EQ(seen, expected);
+}
+
+}  // namespace
+}  // namespace aerie

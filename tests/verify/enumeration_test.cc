@@ -1,0 +1,204 @@
+// The rules that compare with a proposal, exactly: every proposal, every outcome of the very code
+// that serves, summed up with its probability.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/verify/synthetic.h"
+#include "verify/rules.h"
+
+namespace aerie {
+namespace {
+
+// How a drafter proposes after each path: with a distribution, or (no entry) one token for sure.
+struct TableDrafter {
+  std::map<Tokens, Distribution> sampled;
+  std::map<Tokens, int32_t> certain;
+
+  static TableDrafter random(std::mt19937_64& random, int vocab, int depth, double zeros,
+                             double certain_chance) {
+    TableDrafter drafter;
+    std::uniform_real_distribution<double> uniform(0, 1);
+    std::vector<Tokens> level = {{}};
+    for (int d = 0; d < depth; ++d) {
+      std::vector<Tokens> next;
+      for (const Tokens& path : level) {
+        if (uniform(random) < certain_chance) {
+          drafter.certain[path] = static_cast<int32_t>(random() % static_cast<size_t>(vocab));
+        } else {
+          drafter.sampled[path] = random_distribution(random, vocab, zeros);
+        }
+        for (int32_t token = 0; token < vocab; ++token) {
+          next.push_back(path);
+          next.back().push_back(token);
+        }
+      }
+      level = std::move(next);
+    }
+    return drafter;
+  }
+
+  // Drafts a chain with the dice's help.
+  TokenTree draft(Dice& dice, int depth) const {
+    TokenTree tree;
+    Tokens path;
+    for (int i = 0; i < depth; ++i) {
+      const auto found = sampled.find(path);
+      if (found == sampled.end()) {
+        path.push_back(certain.at(path));
+        tree.add(path.back(), i - 1);
+      } else {
+        path.push_back(dice.draw(i - 1, found->second));
+        tree.add(path.back(), i - 1, &found->second);
+      }
+    }
+    return tree;
+  }
+};
+
+struct Outcome {
+  std::map<Tokens, double> emitted;  // extended to `length` tokens by plain sampling
+  double accepted = 0;               // expected number of accepted tokens
+};
+
+void extend(TableTarget& target, const Tokens& tokens, size_t length, double probability,
+            std::map<Tokens, double>& out) {
+  if (probability == 0) return;
+  if (tokens.size() == length) {
+    out[tokens] += probability;
+    return;
+  }
+  const Distribution p = target.after(tokens);
+  for (size_t i = 0; i < p.size(); ++i) {
+    Tokens longer = tokens;
+    longer.push_back(p.ids[i]);
+    extend(target, longer, length, probability * p.probs[i], out);
+  }
+}
+
+template <typename Rule>
+Outcome enumerate(TableTarget& target, const TableDrafter& drafter, int depth) {
+  Outcome outcome;
+  std::map<Tokens, double> runs;
+  Rule rule;
+  EnumeratingDice dice;
+  Verdict verdict;
+  dice.for_each([&] {
+    const TokenTree tree = drafter.draft(dice, depth);
+    rule.judge(tree, target, dice, verdict);
+    Tokens run;
+    for (size_t i = 0; i < verdict.accepted.size(); ++i) {
+      EXPECT_EQ(verdict.accepted[i], static_cast<int32_t>(i));
+      run.push_back(tree.nodes[i].token);
+    }
+    run.push_back(verdict.next_token);
+    EXPECT_EQ(verdict.bonus, static_cast<int>(verdict.accepted.size()) == depth);
+    runs[run] += dice.probability();
+    outcome.accepted += dice.probability() * static_cast<double>(verdict.accepted.size());
+  });
+  for (const auto& [run, probability] : runs) {
+    extend(target, run, static_cast<size_t>(depth) + 1, probability, outcome.emitted);
+  }
+  return outcome;
+}
+
+void expect_targets_own(TableTarget& target, const Outcome& outcome, int depth) {
+  std::map<Tokens, double> expected;
+  extend(target, {}, static_cast<size_t>(depth) + 1, 1.0, expected);
+  double worst = 0;
+  for (const auto& [tokens, probability] : expected) {
+    const auto found = outcome.emitted.find(tokens);
+    const double emitted = found == outcome.emitted.end() ? 0.0 : found->second;
+    worst = std::max(worst, std::abs(emitted - probability));
+  }
+  for (const auto& [tokens, probability] : outcome.emitted) {
+    if (!expected.contains(tokens)) worst = std::max(worst, probability);
+  }
+  EXPECT_LT(worst, 1e-13);
+}
+
+struct Shape {
+  int vocab;
+  int depth;
+  int instances;
+};
+
+class Enumeration : public testing::TestWithParam<Shape> {};
+
+TEST_P(Enumeration, IsTheTargetsDistributionAndBlockAcceptsNoLess) {
+  const auto [vocab, depth, instances] = GetParam();
+  std::mt19937_64 random(static_cast<uint64_t>(1000 * vocab + depth));
+  double gained = 0;
+  for (int i = 0; i < instances && !HasFailure(); ++i) {
+    SCOPED_TRACE(i);
+    const double zeros = i % 3 == 0 ? 0.0 : 0.35;
+    const double certain = i % 4 == 0 ? 0.0 : i % 4 == 1 ? 1.0 : 0.3;
+    TableTarget target(random(), vocab, zeros);
+    const TableDrafter drafter =
+        TableDrafter::random(random, vocab, depth, i % 2 == 0 ? 0.0 : 0.35, certain);
+    const Outcome rejection = enumerate<RejectionRule>(target, drafter, depth);
+    const Outcome block = enumerate<BlockRule>(target, drafter, depth);
+    expect_targets_own(target, rejection, depth);
+    expect_targets_own(target, block, depth);
+    EXPECT_GE(block.accepted, rejection.accepted - 1e-12);
+    gained += block.accepted - rejection.accepted;
+    if (depth == 1) EXPECT_NEAR(block.accepted, rejection.accepted, 1e-12);
+  }
+  if (depth > 1) EXPECT_GT(gained, 0.0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Enumeration,
+                         testing::Values(Shape{2, 1, 40}, Shape{3, 1, 60}, Shape{4, 1, 60},
+                                         Shape{2, 2, 60}, Shape{3, 2, 60}, Shape{4, 2, 40},
+                                         Shape{2, 3, 60}, Shape{3, 3, 40}, Shape{4, 3, 12},
+                                         Shape{2, 4, 20}),
+                         [](const auto& info) {
+                           return "Vocab" + std::to_string(info.param.vocab) + "Depth" +
+                                  std::to_string(info.param.depth);
+                         });
+
+// Target and proposal without context, gamma = 2, as in Sun et al. 2403.10444, section 2: P = (1/3,
+// 2/3), Q = (2/3, 1/3). Token by token 10/9 drafts are accepted, as a block 11/9.
+TEST(EnumerationReference, MatchesThePapersExample) {
+  TableTarget target(1, 2, 0.0);
+  TableDrafter drafter;
+  for (const Tokens& path : {Tokens{}, Tokens{0}, Tokens{1}}) {
+    drafter.sampled[path] = {{0, 1}, {2.0 / 3, 1.0 / 3}};
+    target.set(path, {{0, 1}, {1.0 / 3, 2.0 / 3}});
+  }
+  EXPECT_NEAR(enumerate<RejectionRule>(target, drafter, 2).accepted, 10.0 / 9, 1e-14);
+  EXPECT_NEAR(enumerate<BlockRule>(target, drafter, 2).accepted, 11.0 / 9, 1e-14);
+}
+
+// (1 - alpha^(gamma + 1)) / (1 - alpha) tokens per round, Leviathan et al. 2211.17192, equation 1.
+TEST(EnumerationReference, MatchesTheGeometricSum) {
+  std::mt19937_64 random(4);
+  const int depth = 3;
+  const Distribution p = random_distribution(random, 3, 0.0);
+  const Distribution q = random_distribution(random, 3, 0.0);
+  double alpha = 0;
+  for (size_t i = 0; i < 3; ++i) alpha += std::min(p.probs[i], q.probs[i]);
+  TableTarget target(1, 3, 0.0);
+  TableDrafter drafter = TableDrafter::random(random, 3, depth, 0.0, 0.0);
+  for (auto& [path, proposal] : drafter.sampled) {
+    proposal = q;
+    target.set(path, p);
+  }
+  EXPECT_NEAR(enumerate<RejectionRule>(target, drafter, depth).accepted + 1,
+              (1 - std::pow(alpha, depth + 1)) / (1 - alpha), 1e-13);
+}
+
+// Proposal and target equal: everything stands.
+TEST(EnumerationReference, AcceptsAllOfThePerfectDrafter) {
+  std::mt19937_64 random(5);
+  TableTarget target(9, 3, 0.2);
+  TableDrafter drafter = TableDrafter::random(random, 3, 3, 0.0, 0.0);
+  for (auto& [path, proposal] : drafter.sampled) proposal = target.after(path);
+  EXPECT_NEAR(enumerate<RejectionRule>(target, drafter, 3).accepted, 3.0, 1e-12);
+  const Outcome block = enumerate<BlockRule>(target, drafter, 3);
+  EXPECT_NEAR(block.accepted, 3.0, 1e-12);
+  expect_targets_own(target, block, 3);
+}
+
+}  // namespace
+}  // namespace aerie

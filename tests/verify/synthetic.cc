@@ -1,0 +1,136 @@
+#include "tests/verify/synthetic.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace aerie {
+namespace {
+
+// What comes last before a token, of committed tokens and then a path; 0 before the beginning.
+int32_t token_at_end(std::span<const int32_t> committed, std::span<const int32_t> path,
+                     size_t back) {
+  if (path.size() >= back) return path[path.size() - back];
+  back -= path.size();
+  return committed.size() >= back ? committed[committed.size() - back] : 0;
+}
+
+}  // namespace
+
+Distribution random_distribution(std::mt19937_64& random, int vocab, double zeros) {
+  std::uniform_real_distribution<double> uniform(0, 1);
+  Distribution d;
+  const int32_t stays = static_cast<int32_t>(random() % static_cast<size_t>(vocab));
+  double sum = 0;
+  for (int32_t id = 0; id < vocab; ++id) {
+    if (id != stays && uniform(random) < zeros) continue;
+    d.ids.push_back(id);
+    d.probs.push_back(std::pow(uniform(random), 3) + 1e-3);
+    sum += d.probs.back();
+  }
+  for (double& p : d.probs) p /= sum;
+  return d;
+}
+
+int32_t TableTarget::sample(int, std::span<const int32_t>) {
+  ADD_FAILURE() << "a rule that compares with a proposal asked the target to draw";
+  return 0;
+}
+
+const Distribution& TableTarget::distribution(int node, std::span<const int32_t> path) {
+  const Tokens tokens(path.begin(), path.end());
+  EXPECT_EQ(node, static_cast<int>(path.size()) - 1);
+  EXPECT_GT(probability(tokens), 0.0) << "there is nothing after a token that cannot come";
+  // Spoils what was handed out before, which holds until this call only.
+  handed_out_ = Distribution{{0}, {-1.0}};
+  return handed_out_ = after(tokens);
+}
+
+const Distribution& TableTarget::after(const Tokens& path) {
+  const auto found = table_.find(path);
+  if (found != table_.end()) return found->second;
+  return table_[path] = random_distribution(random_, vocab_, zeros_);
+}
+
+double TableTarget::probability(const Tokens& tokens) {
+  double probability = 1.0;
+  Tokens path;
+  for (const int32_t token : tokens) {
+    if (probability == 0) return 0;
+    probability *= after(path).probability(token);
+    path.push_back(token);
+  }
+  return probability;
+}
+
+bool EnumeratingDice::accept(int, double probability) {
+  EXPECT_GE(probability, 0.0);
+  EXPECT_LE(probability, 1.0);
+  const double chances[] = {1.0 - probability, probability};
+  return choose(chances) == 1;
+}
+
+int32_t EnumeratingDice::draw(int, const Distribution& distribution) {
+  return distribution.ids[choose(distribution.probs)];
+}
+
+size_t EnumeratingDice::choose(std::span<const double> probabilities) {
+  if (depth_ == choices_.size()) choices_.push_back({0, probabilities.size()});
+  Choice& choice = choices_[depth_++];
+  EXPECT_EQ(choice.options, probabilities.size()) << "the rule is not a function of its dice";
+  while (choice.taken + 1 < choice.options && probabilities[choice.taken] <= 0) ++choice.taken;
+  probability_ *= probabilities[choice.taken];
+  return choice.taken;
+}
+
+void EnumeratingDice::for_each(const std::function<void()>& run) {
+  choices_.clear();
+  do {
+    depth_ = 0;
+    probability_ = 1.0;
+    run();
+    // The last choice that has an option left goes on to it; those behind start over.
+    while (!choices_.empty() && choices_.back().taken + 1 >= choices_.back().options) {
+      choices_.pop_back();
+    }
+    if (!choices_.empty()) ++choices_.back().taken;
+  } while (!choices_.empty());
+}
+
+std::vector<float> tiny_logits(int32_t before_last, int32_t last, uint64_t salt) {
+  std::mt19937_64 random(salt * 1000003 + static_cast<uint64_t>(before_last * kTinyVocab + last));
+  std::vector<float> logits(kTinyVocab);
+  for (float& x : logits) x = 4.0f * static_cast<float>(random() % 1000) / 1000.0f;
+  return logits;
+}
+
+std::vector<float> TinyTarget::logits(std::span<const int32_t> path) const {
+  return tiny_logits(token_at_end(committed_, path, 2), token_at_end(committed_, path, 1), 1);
+}
+
+int32_t TinyTarget::sample(int, std::span<const int32_t> path) {
+  return sampler_.sample(logits(path), {committed_, path, nullptr});
+}
+
+const Distribution& TinyTarget::distribution(int, std::span<const int32_t> path) {
+  sampler_.distribution(logits(path), {committed_, path, nullptr}, distribution_);
+  return distribution_;
+}
+
+void tiny_proposal(std::span<const int32_t> context, double temperature, Distribution& out) {
+  const int32_t before_last = token_at_end(context, {}, 2);
+  const int32_t last = token_at_end(context, {}, 1);
+  const std::vector<float> right = tiny_logits(before_last, last, 1);
+  const std::vector<float> other = tiny_logits(before_last, last, 2);
+  out.clear();
+  double sum = 0;
+  for (int32_t id = 0; id < kTinyVocab; ++id) {
+    const size_t i = static_cast<size_t>(id);
+    out.ids.push_back(id);
+    out.probs.push_back(std::exp((0.6 * right[i] + 0.4 * other[i]) / temperature));
+    sum += out.probs.back();
+  }
+  for (double& p : out.probs) p /= sum;
+}
+
+}  // namespace aerie

@@ -1,0 +1,134 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+#include "tools/interrupt.h"
+#include "tools/report.h"
+#include "tools/run.h"
+
+namespace aerie {
+namespace {
+
+enum class Input { kLine, kInterrupted, kEnd };
+
+// One line from standard input, without its end.
+Input read_line(std::string& line) {
+  line.clear();
+  for (;;) {
+    errno = 0;
+    const int c = std::fgetc(stdin);
+    if (c == '\n') return Input::kLine;
+    if (c != EOF) {
+      line += static_cast<char>(c);
+      continue;
+    }
+    if (errno == EINTR) {
+      std::clearerr(stdin);
+      return Input::kInterrupted;
+    }
+    return line.empty() ? Input::kEnd : Input::kLine;
+  }
+}
+
+class Chat {
+ public:
+  Chat(const RunOptions& options, Engine& engine) : options_(options), engine_(engine) { clear(); }
+
+  int run();
+
+ private:
+  void clear() {
+    messages_.clear();
+    if (options_.has_system) messages_.push_back({"system", options_.system});
+  }
+  // Whether to go on.
+  bool command(const std::string& line);
+  void answer(const std::string& line);
+  Expected<Generation> generate();
+
+  const RunOptions& options_;
+  Engine& engine_;
+  std::vector<ChatMessage> messages_;
+};
+
+bool Chat::command(const std::string& line) {
+  if (line == "/exit" || line == "/quit") return false;
+  if (line == "/clear") {
+    clear();
+    fmt::print(stderr, "(a new conversation)\n");
+  } else {
+    fmt::print(stderr, "/clear begins a new conversation, /exit or Ctrl-D leaves, Ctrl-C stops a "
+                       "reply\n");
+  }
+  return true;
+}
+
+Expected<Generation> Chat::generate() {
+  AERIE_ASSIGN_OR_RETURN(const std::string prompt, engine_.chat_template()->render(messages_, true));
+  GenerateRequest request;
+  engine_.tokenizer().encode(prompt, {true, true}, request.prompt);
+  request.sampling = options_.sampling;
+  request.max_tokens = options_.max_tokens;
+  request.stop = options_.stop;
+  request.ignore_eos = options_.ignore_eos;
+  request.cancel = &interrupted;
+  return engine_.generate(request, [](std::string_view piece) {
+    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    std::fflush(stdout);
+  });
+}
+
+void Chat::answer(const std::string& line) {
+  messages_.push_back({"user", line});
+  interrupted.store(false);
+  const Expected<Generation> generation = generate();
+  if (!generation.ok()) {
+    messages_.pop_back();
+    fmt::print(stderr, "error: {}\n(/clear begins a new conversation)\n",
+               generation.status().message());
+    return;
+  }
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+  messages_.push_back({"assistant", generation->text});
+  if (interrupted.load()) fmt::print(stderr, "(stopped)\n");
+  if (!options_.quiet) fmt::print(stderr, "{}\n", closing_line(*generation, engine_));
+}
+
+int Chat::run() {
+  std::string line;
+  for (;;) {
+    interrupted.store(false);
+    fmt::print(stderr, "> ");
+    std::fflush(stderr);
+    switch (read_line(line)) {
+      case Input::kEnd: fmt::print(stderr, "\n"); return 0;
+      case Input::kInterrupted:
+        fmt::print(stderr, "\n(Ctrl-D or /exit leaves)\n");
+        continue;
+      case Input::kLine: break;
+    }
+    if (line.empty()) continue;
+    if (line.front() == '/') {
+      if (!command(line)) return 0;
+      continue;
+    }
+    answer(line);
+  }
+}
+
+}  // namespace
+
+Expected<int> run_chat(const RunOptions& options) {
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options.engine));
+  if (!engine->chat_template().ok()) return engine->chat_template().status();
+  catch_interrupts();
+  fmt::print(stderr, "{}; /help tells the commands\n",
+             engine->config().name.empty() ? options.engine.model : engine->config().name);
+  return Chat(options, *engine).run();
+}
+
+}  // namespace aerie

@@ -1,0 +1,174 @@
+#include "tools/flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <memory>
+#include <random>
+
+namespace aerie {
+namespace {
+
+// What is parsed as text first, or stands beside the options.
+struct RunFlags {
+  RunOptions options;
+  std::string speculate;
+  std::string speculative_config;
+  std::string verify = "exact";
+  std::string isa = "auto";
+  std::vector<std::string> logit_bias;
+  CLI::App* app = nullptr;
+};
+
+bool given(const CLI::App& app, const char* flag) { return app.get_option(flag)->count() > 0; }
+
+Expected<std::pair<int32_t, float>> parse_bias(const std::string& text) {
+  const Status wrong(StatusCode::kInvalidArgument,
+                     fmt::format("--logit-bias {}: give ID=BIAS, such as 42=-5 or 42=-inf", text));
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) return wrong;
+  int32_t id = 0;
+  const char* id_end = text.data() + equals;
+  if (const auto r = std::from_chars(text.data(), id_end, id); r.ec != std::errc() || r.ptr != id_end) {
+    return wrong;
+  }
+  float bias = 0;
+  const char* end = text.data() + text.size();
+  const char* from = id_end + 1 + (id_end + 1 < end && id_end[1] == '+' ? 1 : 0);
+  if (const auto r = std::from_chars(from, end, bias); r.ec != std::errc() || r.ptr != end) return wrong;
+  return std::pair(id, bias);
+}
+
+Expected<kernels::Isa> parse_isa(const std::string& name) {
+  if (name == "auto") return kernels::best_isa();
+  for (const auto isa : {kernels::Isa::kReference, kernels::Isa::kAvx2, kernels::Isa::kAvx512}) {
+    if (name == kernels::isa_name(isa)) return isa;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("--isa {}: give auto, reference, avx2 or avx512", name));
+}
+
+Status check_prompt(const RunFlags& flags) {
+  const RunOptions& o = flags.options;
+  const int sources = (o.has_prompt ? 1 : 0) + (o.prompt_file.empty() ? 0 : 1) + (o.chat ? 1 : 0);
+  const auto refuse = [](const char* why) { return Status(StatusCode::kInvalidArgument, why); };
+  if (sources == 0) return refuse("there is no prompt: give -p TEXT, -f FILE or --chat");
+  if (sources > 1) return refuse("-p, -f and --chat exclude each other: give one of them");
+  if (o.chat && !o.json_file.empty()) {
+    return refuse("--json reports one generation, and --chat makes many: leave one of them out");
+  }
+  if (o.has_system && !o.chat && !o.use_template) {
+    return refuse("--system needs a chat template: add --template or --chat");
+  }
+  return {};
+}
+
+Status read_speculation(const RunFlags& flags, RunOptions& options) {
+  const bool spec = given(*flags.app, "--speculate");
+  const bool json = given(*flags.app, "--speculative-config");
+  if (spec && json) {
+    return {StatusCode::kInvalidArgument,
+            "--speculate and --speculative-config say the same in two ways: give one of them"};
+  }
+  if (spec) {
+    auto config = parse_speculative_spec(flags.speculate);
+    if (!config.ok()) return config.status().with_context("--speculate");
+    options.engine.speculation = *config;
+  } else if (json) {
+    auto config = parse_speculative_json(flags.speculative_config);
+    if (!config.ok()) return config.status().with_context("--speculative-config");
+    options.engine.speculation = *config;
+  }
+  auto rule = verify_rule_from_name(flags.verify);
+  if (!rule.ok()) return rule.status().with_context("--verify");
+  options.engine.rule = *rule;
+  return {};
+}
+
+Expected<RunOptions> finish(RunFlags& flags) {
+  RunOptions& options = flags.options;
+  options.has_prompt = given(*flags.app, "--prompt");
+  options.has_system = given(*flags.app, "--system");
+  AERIE_RETURN_IF_ERROR(check_prompt(flags));
+  AERIE_RETURN_IF_ERROR(read_speculation(flags, options));
+  AERIE_ASSIGN_OR_RETURN(options.engine.isa, parse_isa(flags.isa));
+  for (const std::string& text : flags.logit_bias) {
+    AERIE_ASSIGN_OR_RETURN(auto bias, parse_bias(text));
+    options.sampling.logit_bias.push_back(bias);
+  }
+  // Drawn here and reported, so that a run that nobody planned to repeat can be repeated.
+  if (!given(*flags.app, "--seed")) options.sampling.seed = std::random_device()();
+  return options;
+}
+
+void add_sampling_flags(CLI::App& app, RunFlags& flags) {
+  SamplingParams& s = flags.options.sampling;
+  const char* group = "Sampling";
+  app.add_option("--seed", s.seed, "Seed of all random choices (default: drawn, and reported)")
+      ->group(group);
+  app.add_option("--temp,--temperature", s.temperature, "0: always the likeliest token")
+      ->capture_default_str()->group(group);
+  app.add_option("--top-k", s.top_k, "Keep the K likeliest tokens; 0: all")
+      ->capture_default_str()->group(group);
+  app.add_option("--top-p", s.top_p, "Keep the likeliest tokens with this much probability")
+      ->capture_default_str()->group(group);
+  app.add_option("--min-p", s.min_p, "Keep tokens this likely, relative to the likeliest")
+      ->capture_default_str()->group(group);
+  app.add_option("--repeat-penalty", s.repetition_penalty, "1: none")
+      ->capture_default_str()->group(group);
+  app.add_option("--frequency-penalty", s.frequency_penalty)->capture_default_str()->group(group);
+  app.add_option("--presence-penalty", s.presence_penalty)->capture_default_str()->group(group);
+  app.add_option("--repeat-last-n", s.penalty_window, "Tokens that penalties look back on; -1: all")
+      ->capture_default_str()->group(group);
+  app.add_option("--logit-bias", flags.logit_bias, "ID=BIAS, may be repeated")
+      ->group(group)->allow_extra_args(false);
+  app.add_option("--logprobs", s.logprobs, "Report log-probabilities of this many tokens in --json")
+      ->group(group);
+}
+
+void add_model_flags(CLI::App& app, RunFlags& flags) {
+  EngineOptions& e = flags.options.engine;
+  const char* group = "Engine";
+  app.add_option("--ctx", e.context, "Tokens of context (default: the model's, at most 4096)")
+      ->group(group)->check(CLI::Range(2, 1 << 26));
+  app.add_option("--threads", e.threads, "Threads (default: the cores this process may use)")
+      ->group(group)->check(CLI::Range(1, 1024));
+  app.add_option("--prefill-chunk", e.prefill_chunk, "Prompt tokens in a pass")
+      ->capture_default_str()->group(group)->check(CLI::Range(1, 1 << 16));
+  app.add_option("--isa", flags.isa, "auto, avx512, avx2 or reference")
+      ->capture_default_str()->group(group);
+}
+
+}  // namespace
+
+std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
+  auto flags = std::make_shared<RunFlags>();
+  flags->app = &app;
+  RunOptions& o = flags->options;
+  app.add_option("-m,--model", o.engine.model, "A GGUF file")->required();
+  app.add_option("-p,--prompt", o.prompt, "The prompt");
+  app.add_option("-f,--file", o.prompt_file, "A file with the prompt; -: standard input");
+  app.add_flag("--chat", o.chat, "Chat with the model");
+  app.add_flag("--template", o.use_template, "The prompt is a message: apply the chat template");
+  app.add_option("--system", o.system, "The system message, with --template or --chat");
+  app.add_option("-n,--max-tokens", o.max_tokens, "Tokens to generate (default: until the end)")
+      ->check(CLI::Range(1, 1 << 26));
+  app.add_option("--stop", o.stop, "End before this text; may be repeated")->allow_extra_args(false);
+  app.add_flag("--ignore-eos", o.ignore_eos, "Go on after an end token");
+  app.add_option("--json", o.json_file, "Write ids and figures to this file");
+  app.add_flag("-q,--quiet", o.quiet, "No closing line");
+  add_sampling_flags(app, *flags);
+  const char* group = "Speculation";
+  app.add_option("--speculate", flags->speculate,
+                 "none, ngram[:KEY=VALUE,...] or draft_model:model=FILE[,...]")
+      ->group(group);
+  app.add_option("--speculative-config", flags->speculative_config, "The same as a JSON object")
+      ->group(group);
+  app.add_option("--verify", flags->verify, "exact, rejection or block")
+      ->capture_default_str()->group(group);
+  add_model_flags(app, *flags);
+  return [flags] { return finish(*flags); };
+}
+
+}  // namespace aerie

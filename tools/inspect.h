@@ -1,0 +1,20 @@
+// `aerie inspect`: what a model file holds, for people or for programs.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+
+#include "base/status.h"
+
+namespace aerie {
+
+struct InspectOptions {
+  bool json = false;     // one JSON object instead of text
+  bool tensors = false;  // list every tensor, not just the totals of each type
+};
+
+// Writes to `out` only if the file can be read. Long strings and arrays are abbreviated, and
+// nothing in a file's names or values can steer a terminal.
+Status inspect(const std::string& path, const InspectOptions& options, std::ostream& out);
+
+}  // namespace aerie

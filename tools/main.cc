@@ -1,0 +1,63 @@
+// The program `aerie`: the one place that reads flags.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+
+#include "tools/flags.h"
+#include "tools/inspect.h"
+#include "tools/run.h"
+#include "tools/tokenize.h"
+
+namespace {
+
+// 2 for what the caller can correct on the command line, 1 for everything else.
+int fail(const aerie::Status& status) {
+  fmt::print(stderr, "error: {}\n", status.message());
+  return status.code() == aerie::StatusCode::kInvalidArgument ? 2 : 1;
+}
+
+int finish(const aerie::Status& status) { return status.ok() ? 0 : fail(status); }
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Aerie: language models with lossless speculative decoding", "aerie");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "aerie " AERIE_VERSION);
+
+  CLI::App* run = app.add_subcommand("run", "Generate text from a prompt, or chat");
+  const auto run_options = aerie::add_run_flags(*run);
+
+  CLI::App* inspect = app.add_subcommand("inspect", "Print what a model file holds");
+  std::string inspect_path;
+  aerie::InspectOptions inspect_options;
+  inspect->add_option("FILE", inspect_path, "A GGUF file")->required();
+  inspect->add_flag("--tensors", inspect_options.tensors, "List every tensor");
+  inspect->add_flag("--json", inspect_options.json, "As JSON");
+
+  CLI::App* tokenize = app.add_subcommand("tokenize", "Text to token ids and back");
+  aerie::TokenizeOptions tokenize_options;
+  tokenize->add_option("-m,--model", tokenize_options.model, "A GGUF file")->required();
+  tokenize->add_option("TEXT", tokenize_options.text, "The text, or ids with --decode")->required();
+  tokenize->add_flag("--special", tokenize_options.special, "Names of control tokens become them");
+  tokenize->add_flag("--add-special", tokenize_options.add_special, "BOS and EOS as the model wants");
+  tokenize->add_flag("--ids", tokenize_options.ids_only, "Only the ids");
+  tokenize->add_flag("--json", tokenize_options.json, "As JSON");
+  tokenize->add_flag("--decode", tokenize_options.decode, "The text is a list of ids");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+
+  if (inspect->parsed()) return finish(aerie::inspect(inspect_path, inspect_options, std::cout));
+  if (tokenize->parsed()) return finish(aerie::tokenize(tokenize_options, std::cout));
+  const auto options = run_options();
+  if (!options.ok()) return fail(options.status());
+  const auto status = options->chat ? aerie::run_chat(*options) : aerie::run_prompt(*options);
+  return status.ok() ? *status : fail(status.status());
+}

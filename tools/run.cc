@@ -1,0 +1,92 @@
+#include "tools/run.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "tools/interrupt.h"
+#include "tools/report.h"
+
+namespace aerie {
+namespace {
+
+Expected<std::string> read_prompt(const RunOptions& options) {
+  if (options.has_prompt) return options.prompt;
+  std::ifstream file;
+  if (options.prompt_file != "-") {
+    file.open(options.prompt_file, std::ios::binary);
+    if (!file) {
+      return Status(StatusCode::kNotFound,
+                    fmt::format("-f {}: the file cannot be read", options.prompt_file));
+    }
+    // A directory opens and then fails to read.
+    if (file.peek() == std::ifstream::traits_type::eof() && !file.eof()) {
+      return Status(StatusCode::kNotFound,
+                    fmt::format("-f {}: this is not a file with text", options.prompt_file));
+    }
+  }
+  if (options.prompt_file == "-") {
+    std::string text;
+    char buffer[1 << 16];
+    for (size_t n; (n = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0;) text.append(buffer, n);
+    return text;
+  }
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const std::string& text,
+                                             const Engine& engine) {
+  std::vector<int32_t> ids;
+  if (!options.use_template) {
+    engine.tokenizer().encode(text, {true, false}, ids);
+  } else {
+    if (!engine.chat_template().ok()) return engine.chat_template().status();
+    std::vector<ChatMessage> messages;
+    if (options.has_system) messages.push_back({"system", options.system});
+    messages.push_back({"user", text});
+    AERIE_ASSIGN_OR_RETURN(const std::string prompt, engine.chat_template()->render(messages, true));
+    engine.tokenizer().encode(prompt, {true, true}, ids);
+  }
+  // A model without BOS makes nothing of an empty prompt; its text begins after an end token.
+  if (ids.empty()) {
+    const int32_t start = engine.tokenizer().bos() >= 0 ? engine.tokenizer().bos()
+                                                        : engine.tokenizer().eos();
+    if (start < 0) {
+      return Status(StatusCode::kInvalidArgument, "the prompt is empty, and this model has no token to begin with");
+    }
+    ids.push_back(start);
+  }
+  return ids;
+}
+
+}  // namespace
+
+Expected<int> run_prompt(const RunOptions& options) {
+  if (!options.json_file.empty()) AERIE_RETURN_IF_ERROR(check_writable(options.json_file));
+  AERIE_ASSIGN_OR_RETURN(const std::string text, read_prompt(options));
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options.engine));
+  GenerateRequest request;
+  AERIE_ASSIGN_OR_RETURN(request.prompt, encode_prompt(options, text, *engine));
+  request.sampling = options.sampling;
+  request.max_tokens = options.max_tokens;
+  request.stop = options.stop;
+  request.ignore_eos = options.ignore_eos;
+  request.cancel = &interrupted;
+  catch_interrupts();
+  AERIE_ASSIGN_OR_RETURN(const Generation generation,
+                         engine->generate(request, [](std::string_view piece) {
+                           std::fwrite(piece.data(), 1, piece.size(), stdout);
+                           std::fflush(stdout);
+                         }));
+  if (generation.text.empty() || generation.text.back() != '\n') std::fputc('\n', stdout);
+  std::fflush(stdout);
+  if (!options.quiet) fmt::print(stderr, "{}\n", closing_line(generation, *engine));
+  if (!options.json_file.empty()) {
+    AERIE_RETURN_IF_ERROR(write_json(options.json_file, generation, options, *engine));
+  }
+  return interrupted.load() ? 130 : 0;
+}
+
+}  // namespace aerie

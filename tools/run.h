@@ -1,0 +1,33 @@
+// `aerie run`: a prompt in, text out.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/engine.h"
+
+namespace aerie {
+
+struct RunOptions {
+  EngineOptions engine;
+  SamplingParams sampling;
+  std::string prompt;
+  bool has_prompt = false;
+  std::string prompt_file;     // "-": standard input
+  bool chat = false;
+  bool use_template = false;   // the prompt is one user message
+  std::string system;          // system message of --template and --chat
+  bool has_system = false;
+  int max_tokens = 0;          // 0: until the reply ends or the context is full
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  std::string json_file;
+  bool quiet = false;          // no closing line
+};
+
+// Returns the exit status: 0, or 130 after an interrupt.
+Expected<int> run_prompt(const RunOptions& options);
+Expected<int> run_chat(const RunOptions& options);
+
+}  // namespace aerie

@@ -1,0 +1,24 @@
+// `aerie tokenize`: shows what a model's tokenizer makes of a text, and the reverse.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+
+#include "base/status.h"
+
+namespace aerie {
+
+struct TokenizeOptions {
+  std::string model;         // path of a GGUF file
+  std::string text;          // with `decode`: token ids, between them spaces, commas or brackets
+  bool special = false;      // names of control tokens become them; with `decode` they are shown
+  bool add_special = false;  // BOS/EOS where the model wants them
+  bool ids_only = false;     // "[1, 2, 3]" instead of a line for each token
+  bool json = false;         // {"ids": ..., "tokens": [{"id", "piece", "bytes"}]}, or {"text": ...}
+  bool decode = false;
+};
+
+// Writes the result to `out`. Bytes that the vocabulary has no token for are reported as a warning.
+Status tokenize(const TokenizeOptions& options, std::ostream& out);
+
+}  // namespace aerie
