@@ -71,12 +71,13 @@ check_format() {
 
 check_tidy() {
   local log=build/release/clang-tidy.log status=0
+  # The commands are GCC's, with switches that clang does not know.
   timeout "$tidy_budget_seconds" run-clang-tidy -quiet -p build/release -j "$(nproc)" \
-    "$PWD/(src|tools)/.*\.cc$" >"$log" 2>&1 || status=$?
+    -extra-arg=-Wno-unknown-warning-option "$PWD/(src|tools)/.*\.cc$" >"$log" 2>&1 || status=$?
   if ((status == 124)); then
     echo "clang-tidy: WARNING: out of time after $tidy_budget_seconds s, not all files were seen"
   fi
-  if grep -E '(error|warning):' "$log" | sort -u; then
+  if sed 's/\x1b\[[0-9;]*m//g' "$log" | grep -E '(error|warning):' | sort -u; then
     echo "clang-tidy: see $log" >&2
     return 1
   fi
@@ -169,7 +170,8 @@ if $full; then
   tested+=(asan tsan)
   stage "clang-tidy" check_tidy
   stage "build, AddressSanitizer and UBSan" build asan
-  stage "tests, AddressSanitizer and UBSan" run_tests asan
+  # The real model is too slow there; its tests add no code that the tiny models do not reach.
+  stage "tests, AddressSanitizer and UBSan" run_tests asan -LE '^real$'
   stage "threads, ThreadSanitizer" test_threads
   stage "fuzzing" fuzz
 fi

@@ -38,8 +38,8 @@ def moving_average(values, window):
 
 # title, prompt, tokens to generate, temperature
 PROMPTS = [
-    ("A question", "What is gravity? Explain it to a child.", 128, 0.0),
-    ("Writing code", "Write a Python function that checks whether a number is prime.", 160, 0.0),
+    ("A question", "Give me three tips for staying healthy.", 160, 0.0),
+    ("Writing code", "Write a Python function that reverses a string.", 160, 0.0),
     ("Quoting a text", f"Repeat the following text word for word:\n\n{PASSAGE}", 160, 0.0),
     ("Editing code", f"Print this function again and add a docstring:\n\n{CODE}", 192, 0.0),
     ("A story at temperature 0.8", "Tell a short story about a fox and a river.", 128, 0.8),

@@ -60,14 +60,16 @@ bool Chat::command(const std::string& line) {
     clear();
     fmt::print(stderr, "(a new conversation)\n");
   } else {
-    fmt::print(stderr, "/clear begins a new conversation, /exit or Ctrl-D leaves, Ctrl-C stops a "
-                       "reply\n");
+    fmt::print(stderr,
+               "/clear begins a new conversation, /exit or Ctrl-D leaves, Ctrl-C stops a "
+               "reply\n");
   }
   return true;
 }
 
 Expected<Generation> Chat::generate() {
-  AERIE_ASSIGN_OR_RETURN(const std::string prompt, engine_.chat_template()->render(messages_, true));
+  AERIE_ASSIGN_OR_RETURN(const std::string prompt,
+                         engine_.chat_template()->render(messages_, true));
   GenerateRequest request;
   engine_.tokenizer().encode(prompt, {true, true}, request.prompt);
   request.sampling = options_.sampling;
@@ -105,11 +107,14 @@ int Chat::run() {
     fmt::print(stderr, "> ");
     std::fflush(stderr);
     switch (read_line(line)) {
-      case Input::kEnd: fmt::print(stderr, "\n"); return 0;
+      case Input::kEnd:
+        fmt::print(stderr, "\n");
+        return 0;
       case Input::kInterrupted:
         fmt::print(stderr, "\n(Ctrl-D or /exit leaves)\n");
         continue;
-      case Input::kLine: break;
+      case Input::kLine:
+        break;
     }
     if (line.empty()) continue;
     if (line.front() == '/') {

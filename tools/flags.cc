@@ -21,7 +21,9 @@ struct RunFlags {
   CLI::App* app = nullptr;
 };
 
-bool given(const CLI::App& app, const char* flag) { return app.get_option(flag)->count() > 0; }
+bool given(const CLI::App& app, const char* flag) {
+  return app.get_option(flag)->count() > 0;
+}
 
 Expected<std::pair<int32_t, float>> parse_bias(const std::string& text) {
   const Status wrong(StatusCode::kInvalidArgument,
@@ -30,13 +32,15 @@ Expected<std::pair<int32_t, float>> parse_bias(const std::string& text) {
   if (equals == std::string::npos) return wrong;
   int32_t id = 0;
   const char* id_end = text.data() + equals;
-  if (const auto r = std::from_chars(text.data(), id_end, id); r.ec != std::errc() || r.ptr != id_end) {
+  if (const auto r = std::from_chars(text.data(), id_end, id);
+      r.ec != std::errc() || r.ptr != id_end) {
     return wrong;
   }
   float bias = 0;
   const char* end = text.data() + text.size();
   const char* from = id_end + 1 + (id_end + 1 < end && id_end[1] == '+' ? 1 : 0);
-  if (const auto r = std::from_chars(from, end, bias); r.ec != std::errc() || r.ptr != end) return wrong;
+  if (const auto r = std::from_chars(from, end, bias); r.ec != std::errc() || r.ptr != end)
+    return wrong;
   return std::pair(id, bias);
 }
 
@@ -108,21 +112,28 @@ void add_sampling_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--seed", s.seed, "Seed of all random choices (default: drawn, and reported)")
       ->group(group);
   app.add_option("--temp,--temperature", s.temperature, "0: always the likeliest token")
-      ->capture_default_str()->group(group);
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--top-k", s.top_k, "Keep the K likeliest tokens; 0: all")
-      ->capture_default_str()->group(group);
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--top-p", s.top_p, "Keep the likeliest tokens with this much probability")
-      ->capture_default_str()->group(group);
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--min-p", s.min_p, "Keep tokens this likely, relative to the likeliest")
-      ->capture_default_str()->group(group);
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--repeat-penalty", s.repetition_penalty, "1: none")
-      ->capture_default_str()->group(group);
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--frequency-penalty", s.frequency_penalty)->capture_default_str()->group(group);
   app.add_option("--presence-penalty", s.presence_penalty)->capture_default_str()->group(group);
   app.add_option("--repeat-last-n", s.penalty_window, "Tokens that penalties look back on; -1: all")
-      ->capture_default_str()->group(group);
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--logit-bias", flags.logit_bias, "ID=BIAS, may be repeated")
-      ->group(group)->allow_extra_args(false);
+      ->group(group)
+      ->allow_extra_args(false);
   app.add_option("--logprobs", s.logprobs, "Report log-probabilities of this many tokens in --json")
       ->group(group);
 }
@@ -131,13 +142,18 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
   EngineOptions& e = flags.options.engine;
   const char* group = "Engine";
   app.add_option("--ctx", e.context, "Tokens of context (default: the model's, at most 4096)")
-      ->group(group)->check(CLI::Range(2, 1 << 26));
+      ->group(group)
+      ->check(CLI::Range(2, 1 << 26));
   app.add_option("--threads", e.threads, "Threads (default: the cores this process may use)")
-      ->group(group)->check(CLI::Range(1, 1024));
+      ->group(group)
+      ->check(CLI::Range(1, 1024));
   app.add_option("--prefill-chunk", e.prefill_chunk, "Prompt tokens in a pass")
-      ->capture_default_str()->group(group)->check(CLI::Range(1, 1 << 16));
+      ->capture_default_str()
+      ->group(group)
+      ->check(CLI::Range(1, 1 << 16));
   app.add_option("--isa", flags.isa, "auto, avx512, avx2 or reference")
-      ->capture_default_str()->group(group);
+      ->capture_default_str()
+      ->group(group);
 }
 
 }  // namespace
@@ -154,7 +170,8 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
   app.add_option("--system", o.system, "The system message, with --template or --chat");
   app.add_option("-n,--max-tokens", o.max_tokens, "Tokens to generate (default: until the end)")
       ->check(CLI::Range(1, 1 << 26));
-  app.add_option("--stop", o.stop, "End before this text; may be repeated")->allow_extra_args(false);
+  app.add_option("--stop", o.stop, "End before this text; may be repeated")
+      ->allow_extra_args(false);
   app.add_flag("--ignore-eos", o.ignore_eos, "Go on after an end token");
   app.add_option("--json", o.json_file, "Write ids and figures to this file");
   app.add_flag("-q,--quiet", o.quiet, "No closing line");
@@ -166,7 +183,8 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
   app.add_option("--speculative-config", flags->speculative_config, "The same as a JSON object")
       ->group(group);
   app.add_option("--verify", flags->verify, "exact, rejection or block")
-      ->capture_default_str()->group(group);
+      ->capture_default_str()
+      ->group(group);
   add_model_flags(app, *flags);
   return [flags] { return finish(*flags); };
 }

@@ -88,22 +88,31 @@ std::string readable_count(int64_t count) {
   return count < 1000 ? std::to_string(count) : fmt::format("{:.1f}{} ({})", value, unit, count);
 }
 
+// A single-precision number is shown with the digits that it has: 1e-05, not 9.999999747378752e-06.
 template <typename T>
-std::string element_text(const T& element) {
+std::string number_text(const T& number, bool single) {
+  if constexpr (std::is_same_v<T, double>) {
+    if (single) return fmt::format("{}", static_cast<float>(number));
+  }
+  return fmt::format("{}", number);
+}
+
+template <typename T>
+std::string element_text(const T& element, bool single) {
   if constexpr (std::is_same_v<T, std::string_view>) {
     return fmt::format("\"{}\"", printable(element, kElementLimit));
   } else {
-    return fmt::format("{}", element);
+    return number_text(element, single);
   }
 }
 
 template <typename T>
-std::string array_text(const std::vector<T>& elements) {
+std::string array_text(const std::vector<T>& elements, bool single) {
   std::string text = "[";
   const size_t shown = std::min(elements.size(), kTextElements);
   for (size_t i = 0; i < shown; ++i) {
     if (i > 0) text += ", ";
-    text += element_text<T>(elements[i]);
+    text += element_text<T>(elements[i], single);
   }
   if (shown < elements.size()) {
     fmt::format_to(std::back_inserter(text), ", and {} more", elements.size() - shown);
@@ -112,14 +121,15 @@ std::string array_text(const std::vector<T>& elements) {
 }
 
 std::string value_text(const GgufValue& value) {
+  const bool single = value.type_name.ends_with("f32");
   if (const auto* scalar = std::get_if<GgufScalar>(&value.value)) {
     if (const auto* text = std::get_if<std::string_view>(scalar)) {
       return printable(*text, kTextLimit);
     }
-    return std::visit([](const auto& number) { return fmt::format("{}", number); }, *scalar);
+    return std::visit([&](const auto& number) { return number_text(number, single); }, *scalar);
   }
   if (const auto* array = std::get_if<GgufArray>(&value.value)) {
-    return std::visit([](const auto& elements) { return array_text(elements); }, *array);
+    return std::visit([&](const auto& elements) { return array_text(elements, single); }, *array);
   }
   return "(not shown)";
 }

@@ -9,7 +9,8 @@ namespace aerie {
 
 inline std::atomic<bool> interrupted{false};
 
-// From here on Ctrl-C sets `interrupted` and interrupts system calls, instead of ending the program.
+// From here on Ctrl-C sets `interrupted` and interrupts system calls, instead of ending the
+// program.
 inline void catch_interrupts() {
   struct sigaction action = {};
   action.sa_handler = [](int) { interrupted.store(true); };

@@ -19,7 +19,9 @@ int fail(const aerie::Status& status) {
   return status.code() == aerie::StatusCode::kInvalidArgument ? 2 : 1;
 }
 
-int finish(const aerie::Status& status) { return status.ok() ? 0 : fail(status); }
+int finish(const aerie::Status& status) {
+  return status.ok() ? 0 : fail(status);
+}
 
 }  // namespace
 
@@ -43,7 +45,8 @@ int main(int argc, char** argv) {
   tokenize->add_option("-m,--model", tokenize_options.model, "A GGUF file")->required();
   tokenize->add_option("TEXT", tokenize_options.text, "The text, or ids with --decode")->required();
   tokenize->add_flag("--special", tokenize_options.special, "Names of control tokens become them");
-  tokenize->add_flag("--add-special", tokenize_options.add_special, "BOS and EOS as the model wants");
+  tokenize->add_flag("--add-special", tokenize_options.add_special,
+                     "BOS and EOS as the model wants");
   tokenize->add_flag("--ids", tokenize_options.ids_only, "Only the ids");
   tokenize->add_flag("--json", tokenize_options.json, "As JSON");
   tokenize->add_flag("--decode", tokenize_options.decode, "The text is a list of ids");

@@ -23,10 +23,14 @@ std::vector<double> acceptance_by_position(const SequenceStats& stats) {
 
 std::string_view origin_name(TokenOrigin origin) {
   switch (origin) {
-    case TokenOrigin::kTarget: return "target";
-    case TokenOrigin::kAccepted: return "accepted";
-    case TokenOrigin::kCorrection: return "correction";
-    case TokenOrigin::kBonus: return "bonus";
+    case TokenOrigin::kTarget:
+      return "target";
+    case TokenOrigin::kAccepted:
+      return "accepted";
+    case TokenOrigin::kCorrection:
+      return "correction";
+    case TokenOrigin::kBonus:
+      return "bonus";
   }
   return "target";
 }
@@ -43,7 +47,8 @@ Json logprobs_json(const Generation& generation, const Tokenizer& tokenizer) {
     if (token.logprobs.empty()) continue;
     Json item = entry(token.logprobs.front());
     item["top"] = Json::array();
-    for (size_t i = 1; i < token.logprobs.size(); ++i) item["top"].push_back(entry(token.logprobs[i]));
+    for (size_t i = 1; i < token.logprobs.size(); ++i)
+      item["top"].push_back(entry(token.logprobs[i]));
     list.push_back(std::move(item));
   }
   return list;
@@ -68,7 +73,8 @@ Json report(const Generation& generation, const RunOptions& options, const Engin
   Json origins = Json::array();
   for (const EmittedToken& token : generation.emitted) origins.push_back(origin_name(token.origin));
   out["token_origins"] = std::move(origins);
-  if (options.sampling.logprobs >= 0) out["logprobs"] = logprobs_json(generation, engine.tokenizer());
+  if (options.sampling.logprobs >= 0)
+    out["logprobs"] = logprobs_json(generation, engine.tokenizer());
   out["prompt_tokens_per_second"] = generation.prompt_tokens_per_second();
   out["tokens_per_second"] = generation.tokens_per_second();
   out["target_passes"] = generation.target_passes;
@@ -91,9 +97,10 @@ Json report(const Generation& generation, const RunOptions& options, const Engin
 
 std::string closing_line(const Generation& generation, const Engine& engine) {
   const SequenceStats& stats = generation.stats;
-  std::string line = fmt::format("prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s",
-                                 generation.prompt_tokens, generation.prompt_tokens_per_second(),
-                                 generation.tokens.size(), generation.tokens_per_second());
+  std::string line =
+      fmt::format("prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s",
+                  generation.prompt_tokens, generation.prompt_tokens_per_second(),
+                  generation.tokens.size(), generation.tokens_per_second());
   line += fmt::format("; τ {:.2f}", stats.mean_accepted_length());
   if (engine.drafter() != nullptr) {
     line += fmt::format("; accepted {} of {} drafted, by position", stats.accepted, stats.drafted);
@@ -120,11 +127,11 @@ Status write_json(const std::string& path, const Generation& generation, const R
   {
     std::ofstream file(unfinished, std::ios::binary);
     // Pieces of characters in logprobs are not UTF-8.
-    file << report(generation, options, engine)
-                .dump(2, ' ', false, Json::error_handler_t::replace)
+    file << report(generation, options, engine).dump(2, ' ', false, Json::error_handler_t::replace)
          << '\n';
     file.flush();
-    if (!file) return {StatusCode::kInvalidArgument, fmt::format("--json {}: writing failed", path)};
+    if (!file)
+      return {StatusCode::kInvalidArgument, fmt::format("--json {}: writing failed", path)};
   }
   if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
     return {StatusCode::kInvalidArgument, fmt::format("--json {}: writing failed", path)};

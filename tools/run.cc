@@ -46,15 +46,17 @@ Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const st
     std::vector<ChatMessage> messages;
     if (options.has_system) messages.push_back({"system", options.system});
     messages.push_back({"user", text});
-    AERIE_ASSIGN_OR_RETURN(const std::string prompt, engine.chat_template()->render(messages, true));
+    AERIE_ASSIGN_OR_RETURN(const std::string prompt,
+                           engine.chat_template()->render(messages, true));
     engine.tokenizer().encode(prompt, {true, true}, ids);
   }
   // A model without BOS makes nothing of an empty prompt; its text begins after an end token.
   if (ids.empty()) {
-    const int32_t start = engine.tokenizer().bos() >= 0 ? engine.tokenizer().bos()
-                                                        : engine.tokenizer().eos();
+    const int32_t start =
+        engine.tokenizer().bos() >= 0 ? engine.tokenizer().bos() : engine.tokenizer().eos();
     if (start < 0) {
-      return Status(StatusCode::kInvalidArgument, "the prompt is empty, and this model has no token to begin with");
+      return Status(StatusCode::kInvalidArgument,
+                    "the prompt is empty, and this model has no token to begin with");
     }
     ids.push_back(start);
   }

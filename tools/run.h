@@ -14,16 +14,16 @@ struct RunOptions {
   SamplingParams sampling;
   std::string prompt;
   bool has_prompt = false;
-  std::string prompt_file;     // "-": standard input
+  std::string prompt_file;  // "-": standard input
   bool chat = false;
-  bool use_template = false;   // the prompt is one user message
-  std::string system;          // system message of --template and --chat
+  bool use_template = false;  // the prompt is one user message
+  std::string system;         // system message of --template and --chat
   bool has_system = false;
-  int max_tokens = 0;          // 0: until the reply ends or the context is full
+  int max_tokens = 0;  // 0: until the reply ends or the context is full
   std::vector<std::string> stop;
   bool ignore_eos = false;
   std::string json_file;
-  bool quiet = false;          // no closing line
+  bool quiet = false;  // no closing line
 };
 
 // Returns the exit status: 0, or 130 after an interrupt.

@@ -9,7 +9,8 @@
 
 namespace aerie {
 
-// The target at the nodes of one sequence's tree: logits of the pass through the sequence's sampler.
+// The target at the nodes of one sequence's tree: logits of the pass through the sequence's
+// sampler.
 class Decoder::Target final : public TargetView {
  public:
   Target(Sequence& sequence, const ForwardOutputs& outputs, int first_logits)
@@ -35,7 +36,10 @@ class Decoder::Target final : public TargetView {
 };
 
 Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOptions& options)
-    : model_(model), cache_(cache), drafter_(drafter), options_(options),
+    : model_(model),
+      cache_(cache),
+      drafter_(drafter),
+      options_(options),
       verifier_(make_verifier(options.rule)) {
   if (drafter_ != nullptr) batch_.tap_layers = drafter_->needs().tap_layers;
 }
@@ -57,9 +61,9 @@ Expected<std::unique_ptr<Sequence>> Decoder::open(std::span<const int32_t> promp
   }
   for (const int32_t token : prompt) {
     if (token < 0 || token >= vocab) {
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("the prompt's token {} is outside the vocabulary of {}", token,
-                                vocab));
+      return Status(
+          StatusCode::kInvalidArgument,
+          fmt::format("the prompt's token {} is outside the vocabulary of {}", token, vocab));
     }
   }
   if (options.max_tokens < 1) {
@@ -68,8 +72,8 @@ Expected<std::unique_ptr<Sequence>> Decoder::open(std::span<const int32_t> promp
   }
   auto sequence = std::make_unique<Sequence>(next_id_, options, vocab);
   const auto longest = static_cast<size_t>(options_.max_positions) + 1;
-  sequence->tokens.reserve(std::min(
-      longest, prompt.size() + static_cast<size_t>(options.max_tokens)));
+  sequence->tokens.reserve(
+      std::min(longest, prompt.size() + static_cast<size_t>(options.max_tokens)));
   sequence->tokens.assign(prompt.begin(), prompt.end());
   sequence->prompt_length = static_cast<int>(prompt.size());
   const auto nodes = static_cast<size_t>(options_.max_nodes);
@@ -146,6 +150,11 @@ Status Decoder::prefill(Sequence& sequence, const std::atomic<bool>* cancel) {
 
 Status Decoder::round(std::span<Sequence* const> sequences) {
   const auto count = sequences.size();
+  if (const auto most = static_cast<size_t>(std::min(options_.max_rows, options_.max_logits));
+      count > most) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("a round of {} sequences: the model takes {}", count, most)};
+  }
   if (trees_.size() < count) {
     trees_.resize(count);
     accepted_.resize(count);
@@ -194,27 +203,33 @@ Status Decoder::draft(std::span<Sequence* const> sequences) {
 void Decoder::check_tree(const Sequence& sequence, int max_nodes, TokenTree& tree) const {
   if (tree.empty()) return;
   bool sound = tree.size() <= max_nodes && verifier_->accepts(tree);
-  for (const TokenTree::Node& node : tree.nodes) {
-    sound = sound && node.token >= 0 && node.token < model_.config().vocab;
+  for (int i = 0; i < tree.size() && sound; ++i) {
+    const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
+    sound = node.token >= 0 && node.token < model_.config().vocab && node.parent >= -1 &&
+            node.parent < i;
+    const int above = sound && node.parent >= 0 ? tree.nodes[static_cast<size_t>(node.parent)].depth : 0;
+    sound = sound && node.depth == above + 1;
   }
   if (sound) return;
-  log(LogLevel::kWarning, fmt::format("sequence {}: the drafter '{}' made a draft of {} nodes that "
-                                      "the rule '{}' cannot judge; it is left out",
-                                      sequence.id, drafter_->method(), tree.size(),
-                                      verify_rule_name(options_.rule)));
+  log(LogLevel::kWarning,
+      fmt::format("sequence {}: the drafter '{}' made a draft of {} nodes that "
+                  "the rule '{}' cannot judge; it is left out",
+                  sequence.id, drafter_->method(), tree.size(), verify_rule_name(options_.rule)));
   tree.clear();
 }
 
 Status Decoder::reserve(std::span<Sequence* const> sequences) {
+  // A draft must not take the room without which another sequence cannot go on.
+  for (const Sequence* sequence : sequences) {
+    AERIE_RETURN_IF_ERROR(cache_.reserve(sequence->cache, 1));
+  }
   int rows = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const int32_t cache = sequences[i]->cache;
     const int others = static_cast<int>(sequences.size() - i) - 1;  // at least a row for each
     const int budget = std::min(options_.max_rows, options_.max_logits) - rows - others;
-    // Without room for the draft there may still be room for the root.
     if (1 + trees_[i].size() > budget || !cache_.reserve(cache, 1 + trees_[i].size()).ok()) {
       trees_[i].clear();
-      AERIE_RETURN_IF_ERROR(cache_.reserve(cache, 1));
     }
     rows += 1 + trees_[i].size();
   }

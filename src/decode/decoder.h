@@ -46,9 +46,9 @@ class Decoder {
   // for close() alone, once `cancel` (may be null) is seen to be true between chunks.
   Status prefill(Sequence& sequence, const std::atomic<bool>* cancel = nullptr);
 
-  // One round for all of them in one target pass; each emits at least one token. Requires prefilled,
-  // unfinished sequences. On an error no sequence has changed. Once warmed up it allocates nothing
-  // (but for logprobs and the caller's stop condition).
+  // One round for all of them in one target pass; each emits at least one token. Requires
+  // prefilled, unfinished sequences. On an error no sequence has changed. Once warmed up it
+  // allocates nothing (but for logprobs and the caller's stop condition).
   Status round(std::span<Sequence* const> sequences);
 
   const StageTimes& times() const { return clock_.times(); }

@@ -19,7 +19,8 @@ enum class FinishReason : uint8_t {
   kStop,    // a stop condition
   kLength,  // max_tokens, or the context is full
 };
-std::string_view finish_reason_name(FinishReason reason);  // "none", "stop", "length": OpenAI's words
+std::string_view finish_reason_name(
+    FinishReason reason);  // "none", "stop", "length": OpenAI's words
 
 // How an emitted token came about.
 enum class TokenOrigin : uint8_t {
@@ -37,10 +38,10 @@ struct EmittedToken {
 
 // Figures of one sequence.
 struct SequenceStats {
-  int64_t rounds = 0;         // target passes after the prompt
-  int64_t round_tokens = 0;   // tokens that those emitted
-  int64_t drafted = 0;        // nodes proposed
-  int64_t accepted = 0;       // nodes accepted and emitted
+  int64_t rounds = 0;        // target passes after the prompt
+  int64_t round_tokens = 0;  // tokens that those emitted
+  int64_t drafted = 0;       // nodes proposed
+  int64_t accepted = 0;      // nodes accepted and emitted
   // By depth, from the root's children: rounds that proposed so deep, rounds accepted so deep.
   std::vector<int64_t> proposed_at;
   std::vector<int64_t> accepted_at;

@@ -10,7 +10,8 @@ namespace aerie {
 
 enum class Stage : uint8_t { kPrefill, kDraft, kVerify, kSample, kCommit, kOther };
 inline constexpr int kStages = 6;
-std::string_view stage_name(Stage stage);  // "prefill", "draft", "verify", "sample", "commit", "other"
+std::string_view stage_name(
+    Stage stage);  // "prefill", "draft", "verify", "sample", "commit", "other"
 
 struct StageTimes {
   std::array<double, kStages> seconds = {};

@@ -13,11 +13,19 @@
 namespace aerie {
 namespace {
 
-// Rows of one sequence that may share a pass with other sequences'; longer arrears are made up first.
+// Rows of one sequence that may share a pass with other sequences'; longer arrears are made up
+// first.
 constexpr int kSharedRows = 4;
 
+// The settings as they apply to a vocabulary that may be narrower than the target's logits.
+SamplingParams fitted(SamplingParams params, int vocab) {
+  params.logprobs = -1;
+  std::erase_if(params.logit_bias, [&](const auto& bias) { return bias.first >= vocab; });
+  return params;
+}
+
 struct State {
-  State(const DraftSequence& s, int vocab) : sequence(s), sampler(s.sampling, vocab) {}
+  State(const DraftSequence& s, int vocab) : sequence(s), sampler(fitted(s.sampling, vocab), vocab) {}
   DraftSequence sequence;
   Sampler sampler;
   KvCache::Id cache = -1;
@@ -28,7 +36,9 @@ struct State {
 class DraftModel final : public Drafter {
  public:
   DraftModel(std::unique_ptr<Model> model, KvCache cache, const DraftModelOptions& options)
-      : model_(std::move(model)), cache_(std::move(cache)), options_(options),
+      : model_(std::move(model)),
+        cache_(std::move(cache)),
+        options_(options),
         vocab_(std::min(options.vocab, model_->config().vocab)) {
     states_.resize(static_cast<size_t>(options.max_sequences));
   }
@@ -102,6 +112,8 @@ bool DraftModel::activate(DraftRequest& request, Active& active) {
   const int room = options_.max_positions - length + 1;
   active = {state, &request, std::min({options_.num_tokens, request.max_nodes, room})};
   if (active.limit <= 0) return false;
+  // Drafted entries are still there if the last round failed before it was observed.
+  cache_.truncate(state->cache, std::min(cache_.committed(state->cache), length - 1));
   const int arrears = length - cache_.committed(state->cache);
   return cache_.reserve(state->cache, arrears + active.limit - 1).ok();
 }
@@ -116,9 +128,8 @@ void DraftModel::feed(const Active& active, int from, int to, bool wants_logits)
   for (int position = from; position < to; ++position) {
     BatchRow row;
     row.sequence = sequence;
-    row.token = position < length
-                    ? active.request->tokens[static_cast<size_t>(position)]
-                    : active.state->path[static_cast<size_t>(position - length)];
+    row.token = position < length ? active.request->tokens[static_cast<size_t>(position)]
+                                  : active.state->path[static_cast<size_t>(position - length)];
     row.position = position;
     row.slot = cache_.slot(cache, position - from);
     row.parent = position == from ? -1 : static_cast<int32_t>(batch_.rows.size()) - 1;
@@ -140,7 +151,8 @@ void DraftModel::draw(const Active& active, std::span<const float> logits) {
   TokenTree& tree = *active.request->tree;
   const SamplingContext context{active.request->tokens, state.path, nullptr};
   const std::span<const float> known = logits.first(static_cast<size_t>(vocab_));
-  const bool own = state.sequence.noise == DraftNoise::kOwn && state.sequence.sampling.temperature > 0;
+  const bool own =
+      state.sequence.noise == DraftNoise::kOwn && state.sequence.sampling.temperature > 0;
   if (!own) {
     state.path.push_back(state.sampler.sample(known, context));
     tree.add(state.path.back(), tree.size() - 1);
@@ -210,16 +222,16 @@ Status DraftModel::observe(std::span<const DraftCommit> commits) {
 Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Model> model,
                                                             const DraftModelOptions& options) {
   if (options.num_tokens < 1) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("num_speculative_tokens is {}, which is not positive",
-                              options.num_tokens));
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("num_speculative_tokens is {}, which is not positive", options.num_tokens));
   }
   assert(options.max_rows >= kSharedRows && options.max_sequences >= 1);
   DraftModelOptions fitting = options;
   fitting.max_positions = std::min(options.max_positions, model->config().context);
   // Room for every sequence at its longest.
-  const int64_t positions = (int64_t{fitting.max_positions} + kernels::kPagePositions) *
-                            options.max_sequences;
+  const int64_t positions =
+      (int64_t{fitting.max_positions} + kernels::kPagePositions) * options.max_sequences;
   AERIE_ASSIGN_OR_RETURN(KvCache cache,
                          KvCache::create(model->config(), positions, options.max_sequences));
   return std::unique_ptr<Drafter>(

@@ -61,8 +61,8 @@ struct DraftCommit {
   std::span<const float> taps;        // [rows][tap_layers][hidden], if needs() names layers
 };
 
-// Not thread-safe. A sequence is open()ed once, then propose() and observe() alternate for it in any
-// batches, then close(). Nothing is allocated in propose() and observe() once warmed up.
+// Not thread-safe. A sequence is open()ed once, then propose() and observe() alternate for it in
+// any batches, then close(). Nothing is allocated in propose() and observe() once warmed up.
 class Drafter {
  public:
   virtual ~Drafter() = default;

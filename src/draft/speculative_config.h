@@ -22,11 +22,12 @@ struct SpeculativeConfig {
   int tokens() const;  // num_speculative_tokens with the default filled in
 };
 
-// {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2} or
-// {"method": "draft_model", "model": "draft.gguf", "num_speculative_tokens": 5}. As in vLLM, "model"
-// alone means method draft_model and "[ngram]" as model means ngram. Unknown keys, wrong types,
-// values out of range and keys of another method are kInvalidArgument, naming the key and what is
-// allowed.
+// {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
+// or
+// {"method": "draft_model", "model": "draft.gguf", "num_speculative_tokens": 5}. As in vLLM,
+// "model" alone means method draft_model and "[ngram]" as model means ngram. Unknown keys, wrong
+// types, values out of range and keys of another method are kInvalidArgument, naming the key and
+// what is allowed.
 Expected<SpeculativeConfig> parse_speculative_json(std::string_view json);
 
 // "none", "ngram", "ngram:prompt_lookup_max=4,num_speculative_tokens=8",

@@ -33,23 +33,24 @@ Status check_same_vocabulary(const Tokenizer& target, const Tokenizer& draft) {
                       target.is_end(id) == draft.is_end(id);
     if (same) continue;
     if (differing++ >= kShown) continue;
-    examples += fmt::format("{} {} is {} in the target and {} in the draft",
-                            examples.empty() ? "" : ";", id, shown(target.piece(id)),
-                            shown(draft.piece(id)));
+    examples +=
+        fmt::format("{} {} is {} in the target and {} in the draft", examples.empty() ? "" : ";",
+                    id, shown(target.piece(id)), shown(draft.piece(id)));
   }
   if (differing > 0) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("the draft model has another tokenizer: {} of {} ids differ:{}; use a draft "
-                        "model of the target's family",
-                        differing, common, examples)};
+    return {
+        StatusCode::kInvalidArgument,
+        fmt::format("the draft model has another tokenizer: {} of {} ids differ:{}; use a draft "
+                    "model of the target's family",
+                    differing, common, examples)};
   }
   if (target.vocab_size() != draft.vocab_size()) {
     const Tokenizer& larger = target.vocab_size() > draft.vocab_size() ? target : draft;
-    return {StatusCode::kInvalidArgument,
-            fmt::format("the draft model has another tokenizer: {} tokens against the target's {}; "
-                        "id {} is {} in one only",
-                        draft.vocab_size(), target.vocab_size(), common,
-                        shown(larger.piece(common)))};
+    return {
+        StatusCode::kInvalidArgument,
+        fmt::format("the draft model has another tokenizer: {} tokens against the target's {}; "
+                    "id {} is {} in one only",
+                    draft.vocab_size(), target.vocab_size(), common, shown(larger.piece(common)))};
   }
   return {};
 }

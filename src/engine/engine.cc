@@ -55,8 +55,8 @@ Status Engine::load() {
   }
   const kernels::Backend* backend = kernels::backend(options_.isa);
   if (backend == nullptr) {
-    return {StatusCode::kUnsupported, fmt::format("this processor does not have {}",
-                                                  kernels::isa_name(options_.isa))};
+    return {StatusCode::kUnsupported,
+            fmt::format("this processor does not have {}", kernels::isa_name(options_.isa))};
   }
   AERIE_ASSIGN_OR_RETURN(file_, GgufFile::open(options_.model));
   AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*file_));
@@ -77,8 +77,7 @@ Status Engine::load() {
   decoder_options_.max_nodes = speculates ? options_.speculation.tokens() : 0;
   decoder_options_.max_logits = decoder_options_.max_nodes + 1;
   decoder_options_.prefill_chunk = std::clamp(options_.prefill_chunk, 1, options_.context);
-  decoder_options_.max_rows =
-      std::max(decoder_options_.prefill_chunk, decoder_options_.max_logits);
+  decoder_options_.max_rows = std::max(decoder_options_.prefill_chunk, decoder_options_.max_logits);
 
   pool_ = std::make_unique<ThreadPool>(options_.threads);
   ModelOptions model_options;

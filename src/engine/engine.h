@@ -22,10 +22,10 @@
 namespace aerie {
 
 struct EngineOptions {
-  std::string model;       // a GGUF file
-  int context = 0;         // positions; 0: the model's own, at most kDefaultContext
-  int threads = 0;         // 0: available_cpus()
-  int prefill_chunk = 512; // prompt tokens in a pass
+  std::string model;        // a GGUF file
+  int context = 0;          // positions; 0: the model's own, at most kDefaultContext
+  int threads = 0;          // 0: available_cpus()
+  int prefill_chunk = 512;  // prompt tokens in a pass
   kernels::Isa isa = kernels::best_isa();
   SpeculativeConfig speculation;
   VerifyRule rule = VerifyRule::kExact;
@@ -39,22 +39,22 @@ struct GenerateRequest {
   int max_tokens = 0;             // 0: as many as the context holds
   std::vector<std::string> stop;  // text ends before the first of these
   bool ignore_eos = false;
-  bool speculate = true;          // false: plain decoding, whatever drafter is loaded
+  bool speculate = true;  // false: plain decoding, whatever drafter is loaded
   // Asked before every round; true ends the reply with FinishReason::kNone. May be null.
   const std::atomic<bool>* cancel = nullptr;
 };
 
 struct Generation {
-  std::vector<int32_t> tokens;       // generated ids, an end token included
-  std::string text;                  // without end tokens and stop strings
-  std::vector<EmittedToken> emitted; // the same tokens, how each came about, logprobs if asked for
+  std::vector<int32_t> tokens;        // generated ids, an end token included
+  std::string text;                   // without end tokens and stop strings
+  std::vector<EmittedToken> emitted;  // the same tokens, how each came about, logprobs if asked for
   FinishReason finish = FinishReason::kNone;
   SequenceStats stats;
   StageTimes times;
   int prompt_tokens = 0;
   int64_t target_passes = 0;
-  double prompt_seconds = 0.0;       // until the first token
-  double generation_seconds = 0.0;   // after it
+  double prompt_seconds = 0.0;      // until the first token
+  double generation_seconds = 0.0;  // after it
 
   // Tokens after the first for each second spent on them; 0 if there are none.
   double tokens_per_second() const;

@@ -33,7 +33,8 @@ int64_t system_available() {
 int64_t cgroup_available() {
   constexpr const char* kPaths[][2] = {
       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-      {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"},
+      {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+       "/sys/fs/cgroup/memory/memory.usage_in_bytes"},
   };
   for (const auto& [limit_path, usage_path] : kPaths) {
     const int64_t limit = read_number(limit_path);

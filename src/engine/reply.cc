@@ -3,7 +3,10 @@
 namespace aerie {
 
 Reply::Reply(const Tokenizer& tokenizer, const std::vector<std::string>& stops, bool ignore_eos)
-    : tokenizer_(tokenizer), detokenizer_(tokenizer), stop_strings_(stops), ignore_eos_(ignore_eos) {}
+    : tokenizer_(tokenizer),
+      detokenizer_(tokenizer),
+      stop_strings_(stops),
+      ignore_eos_(ignore_eos) {}
 
 bool Reply::stops_after(int32_t token) {
   if (tokenizer_.is_end(token) && !ignore_eos_) return true;

@@ -40,7 +40,8 @@ Expected<std::unique_ptr<Drafter>> open_draft_model(const SpeculativeConfig& con
 Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config,
                                                 const DraftTarget& target, DraftSource& source) {
   switch (config.method) {
-    case DraftMethod::kNone: return std::unique_ptr<Drafter>();
+    case DraftMethod::kNone:
+      return std::unique_ptr<Drafter>();
     case DraftMethod::kNgram: {
       NgramOptions options;
       if (config.prompt_lookup_max > 0) options.max_n = config.prompt_lookup_max;
@@ -48,7 +49,8 @@ Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config,
       options.num_tokens = config.tokens();
       return make_ngram_drafter(options);
     }
-    case DraftMethod::kDraftModel: return open_draft_model(config, target, source);
+    case DraftMethod::kDraftModel:
+      return open_draft_model(config, target, source);
   }
   return Status(StatusCode::kInternal, "an unknown drafting method");
 }

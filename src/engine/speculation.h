@@ -20,7 +20,7 @@ struct DraftSource {
 
 struct DraftTarget {
   const Tokenizer* tokenizer = nullptr;
-  int vocab = 0;          // logits of the target
+  int vocab = 0;  // logits of the target
   int max_positions = 0;
   const kernels::Backend* backend = nullptr;
   ThreadPool* pool = nullptr;

@@ -73,6 +73,11 @@ template <typename T>
 using Wide = std::conditional_t<std::is_floating_point_v<T>, double,
                                 std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
 
+template <typename T>
+Wide<T> widen(T value) {
+  return value;
+}
+
 // Calls `fn` with a value of the type that `type` stands for. Requires a number's type.
 template <typename Fn>
 Status with_number_type(GgufValueType type, const Fn& fn) {
@@ -130,7 +135,7 @@ Status read_scalar(ByteReader& reader, GgufValueType type, GgufScalar& out) {
   }
   return with_number_type(type, [&]<typename T>(T value) {
     AERIE_RETURN_IF_ERROR(reader.read(value));
-    out = static_cast<Wide<T>>(value);
+    out = widen(value);
     return Status();
   });
 }
@@ -201,7 +206,7 @@ Status read_array(ByteReader& reader, GgufValue& out) {
     return read_elements<Wide<T>>(array.count, elements, [&](Wide<T>& wide) {
       T value{};
       AERIE_RETURN_IF_ERROR(reader.read(value));
-      wide = static_cast<Wide<T>>(value);
+      wide = widen(value);
       return Status();
     });
   });

@@ -8,16 +8,20 @@ namespace aerie::kernels {
 
 std::string_view isa_name(Isa isa) {
   switch (isa) {
-    case Isa::kReference: return "reference";
-    case Isa::kAvx2: return "avx2";
-    case Isa::kAvx512: return "avx512";
+    case Isa::kReference:
+      return "reference";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
   }
   return "unknown";
 }
 
 bool isa_supported(Isa isa) {
   switch (isa) {
-    case Isa::kReference: return true;
+    case Isa::kReference:
+      return true;
     case Isa::kAvx2:
       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
              __builtin_cpu_supports("f16c");
@@ -41,9 +45,12 @@ const Backend* backend(Isa isa) {
   static const CpuBackend avx2(Isa::kAvx2, avx2_ops());
   static const CpuBackend avx512(Isa::kAvx512, avx512_ops());
   switch (isa) {
-    case Isa::kReference: return &reference;
-    case Isa::kAvx2: return &avx2;
-    case Isa::kAvx512: return &avx512;
+    case Isa::kReference:
+      return &reference;
+    case Isa::kAvx2:
+      return &avx2;
+    case Isa::kAvx512:
+      return &avx512;
   }
   return nullptr;
 }

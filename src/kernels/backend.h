@@ -1,8 +1,9 @@
-// The arithmetic of a forward pass behind one interface, one implementation for each instruction set.
+// The arithmetic of a forward pass behind one interface, one implementation for each instruction
+// set.
 //
-// Row invariance: the bits of a row's result depend on that row's inputs alone, not on the number of
-// rows, the row's place among them, the thread count or the page layout. Every operation here keeps
-// it: sums run over K in one order for every number of rows, attention works in chunks of
+// Row invariance: the bits of a row's result depend on that row's inputs alone, not on the number
+// of rows, the row's place among them, the thread count or the page layout. Every operation here
+// keeps it: sums run over K in one order for every number of rows, attention works in chunks of
 // kAttentionChunk positions counted from position 0 whose partial results merge in order.
 #pragma once
 
@@ -72,10 +73,11 @@ struct MatmulTarget {
 struct AttentionRow {
   int32_t position = 0;
   int32_t committed = 0;
-  const int32_t* pages = nullptr;  // page of position p < committed (or any, if linear): pages[p / 64]
-  const int32_t* tail = nullptr;   // slots of positions committed .. position
-  bool linear = false;             // every tail slot is where `pages` puts its position
-  int32_t group = 0;               // equal for rows that share `pages`; such rows lie side by side
+  const int32_t* pages =
+      nullptr;  // page of position p < committed (or any, if linear): pages[p / 64]
+  const int32_t* tail = nullptr;  // slots of positions committed .. position
+  bool linear = false;            // every tail slot is where `pages` puts its position
+  int32_t group = 0;              // equal for rows that share `pages`; such rows lie side by side
 };
 
 // Scratch of one attention call, allocated once for the largest.
@@ -103,9 +105,9 @@ struct AttentionArgs {
   AttentionWorkspace* workspace = nullptr;
 };
 
-// All pointers are to memory of this backend's device; calls return when the work is done. Sizes are
-// the caller's to check: violations are programming errors. Const and stateless, but a pool serves
-// one call at a time.
+// All pointers are to memory of this backend's device; calls return when the work is done. Sizes
+// are the caller's to check: violations are programming errors. Const and stateless, but a pool
+// serves one call at a time.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -133,10 +135,10 @@ class Backend {
   virtual void silu_mul(ThreadPool& pool, const float* gate, const float* up,
                         Activations& out) const = 0;
 
-  // Turns the pairs (2i, 2i + 1) of the first `dimensions` of each head of each row (Su et al. 2021,
-  // 2104.09864), with cosines and sines [rows][dimensions / 2] for the rows' positions.
-  virtual void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim, int dimensions,
-                    const float* cos, const float* sin) const = 0;
+  // Turns the pairs (2i, 2i + 1) of the first `dimensions` of each head of each row (Su et al.
+  // 2021, 2104.09864), with cosines and sines [rows][dimensions / 2] for the rows' positions.
+  virtual void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
+                    int dimensions, const float* cos, const float* sin) const = 0;
   // Rounds k and v, both [rows][kv_heads][head_dim], to the cache's type and puts them at `slots`.
   virtual void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
                         std::span<const int32_t> slots, uint16_t* kv) const = 0;

@@ -27,8 +27,9 @@ Expected<AttentionWorkspace> AttentionWorkspace::allocate(const KvLayout& layout
   w.blocks.reserve(static_cast<size_t>(max_rows) + 1);
   const int64_t split_rows = std::min<int64_t>(kSplitRows, max_rows);
   AERIE_ASSIGN_OR_RETURN(
-      w.partials, Buffer::allocate(static_cast<size_t>(split_rows * heads * w.max_chunks *
-                                                       w.partial_stride) * sizeof(float)));
+      w.partials,
+      Buffer::allocate(static_cast<size_t>(split_rows * heads * w.max_chunks * w.partial_stride) *
+                       sizeof(float)));
   AERIE_ASSIGN_OR_RETURN(
       w.gathered,
       Buffer::allocate(static_cast<size_t>(threads * w.gathered_stride) * sizeof(uint16_t)));

@@ -7,7 +7,9 @@ namespace {
 
 constexpr int kPage = kernels::kPagePositions;
 
-int64_t pages_for(int64_t positions) { return (positions + kPage - 1) / kPage; }
+int64_t pages_for(int64_t positions) {
+  return (positions + kPage - 1) / kPage;
+}
 
 kernels::KvLayout layout_of(const ModelConfig& config) {
   return {config.kv_heads, config.head_dim};
@@ -97,8 +99,7 @@ void KvCache::commit(Id id, std::span<const int32_t> path) {
 
 void KvCache::commit_first(Id id, int count) {
   Sequence& s = sequence(id);
-  assert(count >= 0 &&
-         pages_for(s.committed + count) <= static_cast<int64_t>(s.pages.size()));
+  assert(count >= 0 && pages_for(s.committed + count) <= static_cast<int64_t>(s.pages.size()));
   s.committed += count;
 }
 

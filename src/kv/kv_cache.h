@@ -1,6 +1,6 @@
 // The paged cache of keys and values. A sequence's positions are spread over pages of
-// kernels::kPagePositions; its committed length is the boundary between what is settled and the rows
-// of the pass under way.
+// kernels::kPagePositions; its committed length is the boundary between what is settled and the
+// rows of the pass under way.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +36,9 @@ class KvCache {
   Status reserve(Id id, int rows);
   int32_t slot(Id id, int entry) const;
 
-  // Keeps the entries `path` (ascending indices of reserved entries) as the next positions and drops
-  // all others. Moves rows, computes nothing: keys are stored with their position's rotation, which
-  // is root position + depth.
+  // Keeps the entries `path` (ascending indices of reserved entries) as the next positions and
+  // drops all others. Moves rows, computes nothing: keys are stored with their position's rotation,
+  // which is root position + depth.
   void commit(Id id, std::span<const int32_t> path);
   // Keeps the first `count` entries.
   void commit_first(Id id, int count);

@@ -13,8 +13,8 @@ Status check_row(const ForwardBatch& batch, int index, const ModelConfig& config
                  const ModelOptions& options) {
   const BatchRow& row = batch.rows[static_cast<size_t>(index)];
   if (row.token < 0 || row.token >= config.vocab) {
-    return bad_row(index, fmt::format("token {} is outside the vocabulary of {}", row.token,
-                                      config.vocab));
+    return bad_row(
+        index, fmt::format("token {} is outside the vocabulary of {}", row.token, config.vocab));
   }
   if (row.sequence < 0 || row.sequence >= static_cast<int>(batch.sequences.size())) {
     return bad_row(index, fmt::format("there is no sequence {}", row.sequence));
@@ -46,8 +46,8 @@ Status check_row(const ForwardBatch& batch, int index, const ModelConfig& config
 Status check_batch(const ForwardBatch& batch, const ModelConfig& config,
                    const ModelOptions& options) {
   if (batch.size() > options.max_rows) {
-    return {StatusCode::kInvalidArgument, fmt::format("a batch of {} rows is larger than {}",
-                                                      batch.size(), options.max_rows)};
+    return {StatusCode::kInvalidArgument,
+            fmt::format("a batch of {} rows is larger than {}", batch.size(), options.max_rows)};
   }
   int logits = 0;
   for (int i = 0; i < batch.size(); ++i) {

@@ -27,8 +27,12 @@ struct Layer {
 class Llama final : public Model {
  public:
   Llama(ModelConfig config, const ModelOptions& options)
-      : config_(std::move(config)), options_(options), backend_(*options.backend),
-        pool_(*options.pool), rope_(config_.rope), paths_(options.max_rows) {}
+      : config_(std::move(config)),
+        options_(options),
+        backend_(*options.backend),
+        pool_(*options.pool),
+        rope_(config_.rope),
+        paths_(options.max_rows) {}
 
   Status load(const GgufFile& file);
 
@@ -70,7 +74,9 @@ class Llama final : public Model {
 };
 
 Status Llama::load_layer(WeightLoader& loader, int index) {
-  const auto name = [index](const char* part) { return fmt::format("blk.{}.{}.weight", index, part); };
+  const auto name = [index](const char* part) {
+    return fmt::format("blk.{}.{}.weight", index, part);
+  };
   const int hidden = config_.hidden;
   Layer layer;
   AERIE_ASSIGN_OR_RETURN(layer.attention_norm, loader.vector(name("attn_norm"), hidden));
@@ -121,9 +127,9 @@ Status Llama::allocate() {
   AERIE_ASSIGN_OR_RETURN(attended_, Activations::allocate(options_.max_rows, config_.q_width()));
   AERIE_ASSIGN_OR_RETURN(gated_, Activations::allocate(options_.max_rows, config_.ffn));
   AERIE_ASSIGN_OR_RETURN(
-      attention_, kernels::AttentionWorkspace::allocate(
-                      {config_.kv_heads, config_.head_dim}, config_.heads, options_.max_rows,
-                      options_.max_positions, pool_.threads()));
+      attention_, kernels::AttentionWorkspace::allocate({config_.kv_heads, config_.head_dim},
+                                                        config_.heads, options_.max_rows,
+                                                        options_.max_positions, pool_.threads()));
   return {};
 }
 

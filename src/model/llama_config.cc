@@ -61,12 +61,10 @@ Status read_shape(const GgufFile& file, const Keys& keys, ModelConfig& config) {
     return keys.refuse("attention.head_count_kv", fmt::format("{} does not divide the {} heads",
                                                               config.kv_heads, config.heads));
   }
-  AERIE_ASSIGN_OR_RETURN(
-      config.head_dim,
-      keys.integer_or("attention.key_length", 1, kMaxWidth, config.hidden / config.heads));
-  AERIE_ASSIGN_OR_RETURN(
-      const int value_dim,
-      keys.integer_or("attention.value_length", 1, kMaxWidth, config.head_dim));
+  AERIE_ASSIGN_OR_RETURN(config.head_dim, keys.integer_or("attention.key_length", 1, kMaxWidth,
+                                                          config.hidden / config.heads));
+  AERIE_ASSIGN_OR_RETURN(const int value_dim,
+                         keys.integer_or("attention.value_length", 1, kMaxWidth, config.head_dim));
   if (value_dim != config.head_dim) {
     return keys.unsupported("attention.value_length", "keys and values of different lengths");
   }
@@ -112,8 +110,8 @@ Status read_frequency_factors(const GgufFile& file, RopeConfig& rope) {
 
 Status read_rope(const GgufFile& file, const Keys& keys, ModelConfig& config) {
   RopeConfig& rope = config.rope;
-  AERIE_ASSIGN_OR_RETURN(rope.dimensions,
-                         keys.integer_or("rope.dimension_count", 2, config.head_dim, config.head_dim));
+  AERIE_ASSIGN_OR_RETURN(rope.dimensions, keys.integer_or("rope.dimension_count", 2,
+                                                          config.head_dim, config.head_dim));
   if (rope.dimensions % 2 != 0) {
     return keys.refuse("rope.dimension_count", fmt::format("{} is odd", rope.dimensions));
   }
@@ -121,12 +119,11 @@ Status read_rope(const GgufFile& file, const Keys& keys, ModelConfig& config) {
   AERIE_ASSIGN_OR_RETURN(const double legacy, keys.positive_or("rope.scale_linear", 1.0));
   AERIE_ASSIGN_OR_RETURN(rope.factor, keys.positive_or("rope.scaling.factor", legacy));
   AERIE_ASSIGN_OR_RETURN(rope.attention_factor, keys.positive_or("rope.scaling.attn_factor", 1.0));
-  AERIE_ASSIGN_OR_RETURN(rope.original_context,
-                         keys.integer_or("rope.scaling.original_context_length", 1, kMaxContext,
-                                         config.context));
   AERIE_ASSIGN_OR_RETURN(
-      const std::string_view type,
-      keys.text_or("rope.scaling.type", rope.factor != 1.0 ? "linear" : "none"));
+      rope.original_context,
+      keys.integer_or("rope.scaling.original_context_length", 1, kMaxContext, config.context));
+  AERIE_ASSIGN_OR_RETURN(const std::string_view type,
+                         keys.text_or("rope.scaling.type", rope.factor != 1.0 ? "linear" : "none"));
   if (type == "linear") {
     rope.scaling = RopeScaling::kLinear;
   } else if (type == "yarn") {

@@ -17,10 +17,10 @@ namespace aerie {
 struct ModelOptions {
   const kernels::Backend* backend = nullptr;  // required
   ThreadPool* pool = nullptr;                 // required; must outlive the model
-  int max_rows = 512;        // the largest batch
-  int max_logits = 64;       // the most rows of a batch that want logits
-  int max_positions = 2048;  // the longest sequence
-  int max_taps = 8;          // the most layers tapped at a time
+  int max_rows = 512;                         // the largest batch
+  int max_logits = 64;                        // the most rows of a batch that want logits
+  int max_positions = 2048;                   // the longest sequence
+  int max_taps = 8;                           // the most layers tapped at a time
 };
 
 // Not thread-safe: one pass at a time. Bits are as design promises: a row's outputs depend on its
@@ -31,9 +31,9 @@ class Model {
 
   virtual const ModelConfig& config() const = 0;
 
-  // Requires a batch that check_batch() accepts, for a cache made from config(). Writes the rows' keys
-  // and values to their slots, moves no boundary, and returns the outputs that rows asked for; they
-  // hold until the next pass. Allocates nothing.
+  // Requires a batch that check_batch() accepts, for a cache made from config(). Writes the rows'
+  // keys and values to their slots, moves no boundary, and returns the outputs that rows asked for;
+  // they hold until the next pass. Allocates nothing.
   virtual ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) = 0;
 
   // Bytes of packed weights and of working memory.
@@ -45,16 +45,16 @@ int64_t packed_weight_bytes(const GgufFile& file, const kernels::Backend& backen
 // Working memory of a model loaded with these options, weights and cache apart.
 int64_t working_bytes(const ModelConfig& config, const ModelOptions& options);
 
-// Reads the configuration alone. kUnsupported, naming it and what is supported, for a family that is
-// not there.
+// Reads the configuration alone. kUnsupported, naming it and what is supported, for a family that
+// is not there.
 Expected<ModelConfig> read_model_config(const GgufFile& file);
 
 // Checks and packs all weights. The file must outlive the model: embeddings are read from it. Pages
 // of the mapping that have been packed are released.
 Expected<std::unique_ptr<Model>> load_model(const GgufFile& file, const ModelOptions& options);
 
-// kInvalidArgument, naming row and value, if a row's token, sequence, parent or position is not what
-// ForwardBatch says, or the batch is larger than `options` allow.
+// kInvalidArgument, naming row and value, if a row's token, sequence, parent or position is not
+// what ForwardBatch says, or the batch is larger than `options` allow.
 Status check_batch(const ForwardBatch& batch, const ModelConfig& config,
                    const ModelOptions& options);
 

@@ -22,13 +22,15 @@ Expected<const ModelFamily*> family_of(const GgufFile& file) {
     known += family.architecture;
   }
   return Status(StatusCode::kUnsupported,
-                fmt::format("{}: the model family '{}' is not supported; these are: {}", file.name(),
-                            architecture, known));
+                fmt::format("{}: the model family '{}' is not supported; these are: {}",
+                            file.name(), architecture, known));
 }
 
 }  // namespace
 
-std::span<const ModelFamily> model_families() { return kFamilies; }
+std::span<const ModelFamily> model_families() {
+  return kFamilies;
+}
 
 int64_t packed_weight_bytes(const GgufFile& file, const kernels::Backend& backend) {
   int64_t bytes = 0;
@@ -42,8 +44,9 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
   const int64_t widths = int64_t{4} * (config.hidden + config.q_width()) + 2 * config.kv_width() +
                          int64_t{4} * config.ffn;
   const int64_t chunks = options.max_positions / kernels::kAttentionChunk + 1;
-  const int64_t partials = std::min<int64_t>(options.max_rows, kernels::AttentionWorkspace::kSplitRows) *
-                           config.heads * chunks * (config.head_dim + 16);
+  const int64_t partials =
+      std::min<int64_t>(options.max_rows, kernels::AttentionWorkspace::kSplitRows) * config.heads *
+      chunks * (config.head_dim + 16);
   const int64_t logits = int64_t{options.max_logits} * config.vocab;
   return (widths * options.max_rows + partials + logits) * int64_t{sizeof(float)};
 }

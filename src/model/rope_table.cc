@@ -9,16 +9,15 @@ namespace {
 
 // Peng et al. 2023, 2309.00071, section 3.2: the pair that turns `turns` times over the context.
 double yarn_pair(const RopeConfig& config, double turns) {
-  return config.dimensions *
-         std::log(config.original_context / (turns * 2.0 * std::numbers::pi)) /
+  return config.dimensions * std::log(config.original_context / (turns * 2.0 * std::numbers::pi)) /
          (2.0 * std::log(config.base));
 }
 
 // How much of pair i is extrapolated rather than interpolated.
 double yarn_share(const RopeConfig& config, int i) {
   const double low = std::max(0.0, std::floor(yarn_pair(config, config.yarn_beta_fast)));
-  const double high = std::min(config.dimensions - 1.0,
-                               std::ceil(yarn_pair(config, config.yarn_beta_slow)));
+  const double high =
+      std::min(config.dimensions - 1.0, std::ceil(yarn_pair(config, config.yarn_beta_slow)));
   const double ramp = (i - low) / std::max(0.001, high - low);
   return (1.0 - std::clamp(ramp, 0.0, 1.0)) * config.yarn_extrapolation;
 }
@@ -29,9 +28,14 @@ RopeTable::RopeTable(const RopeConfig& config) : magnitude_(config.attention_fac
   for (int i = 0; i < config.dimensions / 2; ++i) {
     double frequency = std::pow(config.base, -2.0 * i / config.dimensions);
     switch (config.scaling) {
-      case RopeScaling::kNone: break;
-      case RopeScaling::kLinear: frequency /= config.factor; break;
-      case RopeScaling::kFactors: frequency /= double{config.factors[static_cast<size_t>(i)]}; break;
+      case RopeScaling::kNone:
+        break;
+      case RopeScaling::kLinear:
+        frequency /= config.factor;
+        break;
+      case RopeScaling::kFactors:
+        frequency /= double{config.factors[static_cast<size_t>(i)]};
+        break;
       case RopeScaling::kYarn: {
         const double share = yarn_share(config, i);
         frequency = frequency * share + frequency / config.factor * (1.0 - share);

@@ -1,4 +1,5 @@
-// Cosines and sines of rotary embedding (Su et al. 2021, 2104.09864) with the scalings of RopeConfig.
+// Cosines and sines of rotary embedding (Su et al. 2021, 2104.09864) with the scalings of
+// RopeConfig.
 #pragma once
 
 #include <cstdint>

@@ -4,8 +4,9 @@ namespace aerie {
 
 RowPaths::RowPaths(int max_rows) {
   const auto rows = static_cast<size_t>(max_rows);
-  // The worst batch: half of the rows a chain, the other half its last row's children.
-  slots_.reserve((rows / 2 + 1) * (rows / 2 + 1) + rows);
+  // The worst batch: a third of the rows a chain, the others in turn at the ends of two that go on
+  // from it, so that each copies all its ancestors.
+  slots_.reserve(rows * rows / 3 + 2 * rows);
   starts_.reserve(rows);
   rows_.reserve(rows);
 }

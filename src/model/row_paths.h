@@ -20,8 +20,8 @@ class RowPaths {
   std::span<const kernels::AttentionRow> build(const ForwardBatch& batch);
 
  private:
-  // Ancestors of a chain lie one after the other, so its rows share one run of slots; a branch copies
-  // its parent's.
+  // Ancestors of a chain lie one after the other, so its rows share one run of slots; a branch
+  // copies its parent's.
   std::vector<int32_t> slots_;
   std::vector<size_t> starts_;
   std::vector<kernels::AttentionRow> rows_;

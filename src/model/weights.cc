@@ -7,16 +7,17 @@ namespace aerie {
 Expected<TensorView> WeightLoader::view(const std::string& name, int64_t k, int64_t n) {
   AERIE_ASSIGN_OR_RETURN(const TensorView tensor, file_.tensor(name));
   if (tensor.shape != Shape{k, n, 1, 1}) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: tensor '{}' has shape {} where the metadata ask for {}",
-                              file_.name(), name, shape_to_string(tensor.shape),
-                              shape_to_string({k, n, 1, 1})));
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: tensor '{}' has shape {} where the metadata ask for {}", file_.name(),
+                    name, shape_to_string(tensor.shape), shape_to_string({k, n, 1, 1})));
   }
   used_.insert(name);
   return tensor;
 }
 
-Expected<kernels::PackedMatrix> WeightLoader::matrix(const std::string& name, int64_t k, int64_t n) {
+Expected<kernels::PackedMatrix> WeightLoader::matrix(const std::string& name, int64_t k,
+                                                     int64_t n) {
   AERIE_ASSIGN_OR_RETURN(const TensorView tensor, view(name, k, n));
   AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix packed,
                          options_.backend->pack(*options_.pool, tensor));

@@ -12,7 +12,8 @@ namespace aerie {
 
 class WeightLoader {
  public:
-  WeightLoader(const GgufFile& file, const ModelOptions& options) : file_(file), options_(options) {}
+  WeightLoader(const GgufFile& file, const ModelOptions& options)
+      : file_(file), options_(options) {}
 
   // A packed matrix of k inputs and n outputs.
   Expected<kernels::PackedMatrix> matrix(const std::string& name, int64_t k, int64_t n);

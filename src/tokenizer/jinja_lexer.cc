@@ -141,7 +141,7 @@ class Lexer {
       while (at_ < source_.size() && is_space(source_[at_])) ++at_;
       const std::string_view rest = std::string_view(source_).substr(at_);
       if (rest.empty()) return unfinished("tag");
-      const size_t sign = rest[0] == '-' || rest[0] == '+' ? 1 : 0;
+      const size_t sign = rest[0] == '-' || (rest[0] == '+' && kind == '%') ? 1 : 0;
       if (rest.size() > sign + 1 && rest[sign] == first && rest[sign + 1] == '}') {
         close(at_ + sign + 1, sign == 1 ? rest[0] : '\0', kind == '%');
         break;
@@ -170,7 +170,8 @@ class Lexer {
     const bool attribute = !words.empty() && !words.back().is_string && words.back().text == "." &&
                            words.size() > 1 && is_name(text[0]);
     if (attribute) {
-      words.back().text = "[";
+      words.pop_back();
+      words.push_back({false, "["});
       words.push_back({true, std::move(text)});
       words.push_back({false, "]"});
     } else {

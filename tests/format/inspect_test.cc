@@ -27,7 +27,7 @@ class Inspect : public ::testing::Test {
     tokens[2] = "\xFF";
     test::GgufWriter writer;
     writer.add_string("general.architecture", "llama").add_string("general.name", "Tiny\nmodel");
-    writer.add_u32("llama.block_count", 2).add_f32("eps", 0.5f).add_bool("flag", true);
+    writer.add_u32("llama.block_count", 2).add_f32("eps", 1e-5f).add_bool("flag", true);
     writer.add_array<std::string>("tokens", tokens).add_array<int32_t>("few", {-1, 2});
     writer.add_array<float>("none", {}).add_string("long", std::string(5000, 'x'));
     writer.add_f64("nan", std::numeric_limits<double>::quiet_NaN());
@@ -56,6 +56,7 @@ TEST_F(Inspect, Text) {
   EXPECT_THAT(text, HasSubstr("Name:         Tiny\\nmodel\n"));
   EXPECT_THAT(text, HasSubstr("Parameters:   544\n"));
   EXPECT_THAT(text, HasSubstr("Metadata (10 keys)\n"));
+  EXPECT_THAT(text, HasSubstr("f32              1e-05\n"));
   EXPECT_THAT(text, HasSubstr("array of i32     [-1, 2]\n"));
   EXPECT_THAT(text,
               HasSubstr("[\"token\", \"\\x1b[31m\", \"\\xff\", \"token\", \"token\", \"token\", "

@@ -8,7 +8,7 @@
 namespace aerie {
 namespace {
 
-using std::string_view_literals::operator""sv;
+using namespace std::string_view_literals;  // NOLINT: "..."sv
 
 TEST(Utf8, WellFormedSequences) {
   EXPECT_EQ(utf8_sequence_length("a"), 1u);

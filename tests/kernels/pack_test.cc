@@ -102,6 +102,7 @@ TEST_P(PackTest, PanelsAreAsDocumented) {
       EXPECT_EQ(packed.dtype, dtype);
       ASSERT_EQ(static_cast<int64_t>(packed.data.size()),
                 (n + kPanelRows - 1) / kPanelRows * panel_bytes(dtype, k));
+      EXPECT_EQ(backend().packed_bytes(w.view()), static_cast<int64_t>(packed.data.size()));
       EXPECT_EQ(panel_bytes(dtype, k) % 64, 0);
       std::vector<float> expected(static_cast<size_t>(k));
       for (int64_t i = 0; i < n; ++i) {

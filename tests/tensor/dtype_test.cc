@@ -16,6 +16,7 @@ namespace {
 
 std::vector<DType> all_types() {
   std::vector<DType> types;
+  types.reserve(kDTypeCount);
   for (int i = 0; i < kDTypeCount; ++i) types.push_back(static_cast<DType>(i));
   return types;
 }
@@ -206,9 +207,9 @@ TEST(Dequantize, Q6_KByHand) {
   block[209] = kHalfOne[1];
   const auto out = one_block(DType::kQ6_K, block);
   for (size_t i = 0; i < 256; ++i) {
-    const size_t quarter = i % 128 / 32;
+    const size_t quarter = i % 128 / 32, sub_block = i / 16;
     const float q = (quarter < 2 ? 3.0f : 9.0f) + 16.0f * static_cast<float>(quarter) - 32.0f;
-    ASSERT_EQ(out[i], (static_cast<float>(i / 16) - 8.0f) * q) << i;
+    ASSERT_EQ(out[i], (static_cast<float>(sub_block) - 8.0f) * q) << i;
   }
 }
 

@@ -10,24 +10,6 @@
 namespace aerie {
 namespace {
 
-TEST(InverseCdf, CutsTheUnitIntervalInTheOrderOfIds) {
-  const Distribution d{{2, 5, 9}, {0.25, 0.5, 0.25}};
-  EXPECT_EQ(inverse_cdf(d, 0x1p-53), 2);
-  EXPECT_EQ(inverse_cdf(d, 0.2499), 2);
-  EXPECT_EQ(inverse_cdf(d, 0.25), 5);
-  EXPECT_EQ(inverse_cdf(d, 0.7499), 5);
-  EXPECT_EQ(inverse_cdf(d, 0.75), 9);
-  EXPECT_EQ(inverse_cdf(d, 1 - 0x1p-53), 9);
-}
-
-TEST(InverseCdf, StaysWithinTheListWhateverTheSum) {
-  const Distribution low{{1, 4}, {0.25, 0.7499999}};
-  EXPECT_EQ(inverse_cdf(low, 1 - 0x1p-53), 4);
-  const Distribution high{{1, 4, 6}, {0.5, 0.5000001, 1e-300}};
-  EXPECT_EQ(inverse_cdf(high, 1 - 0x1p-53), 4);
-  EXPECT_EQ(inverse_cdf({{3}, {1.0}}, 0.999), 3);
-}
-
 TEST(NoiseDice, IsSureAtTheEnds) {
   for (uint64_t position = 0; position < 1000; ++position) {
     NoiseDice dice({1, 0}, position);
@@ -68,8 +50,6 @@ TEST(EnumeratingDice, PlaysEveryOutcomeOnce) {
     seen[outcome] = dice.probability();
   });
   const std::map<Tokens, double> expected = {{{0, 1}, 0.5}, {{1, 4, 1}, 0.125}, {{1, 7, 1}, 0.375}};
-  // Outcomes of probability 0 may show up as such, at the end of a list of options.
-  std::erase_if(seen, [](const auto& entry) { return entry.second == 0; });
   EXPECT_EQ(seen, expected);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sampling/inverse_cdf.h"
 #include "tests/verify/chi_square.h"
 #include "tests/verify/synthetic.h"
 #include "verify/residual.h"
@@ -164,8 +165,8 @@ TEST_P(Lossless, PointMassChains) {
 INSTANTIATE_TEST_SUITE_P(Rules, Lossless,
                          testing::Values(VerifyRule::kExact, VerifyRule::kRejection,
                                          VerifyRule::kBlock),
-                         [](const auto& info) {
-                           return std::string(verify_rule_name(info.param));
+                         [](const auto& test) {
+                           return std::string(verify_rule_name(test.param));
                          });
 
 // Exact takes any tree; a drafter that reads the target's noise changes nothing either.

@@ -142,19 +142,23 @@ TEST_P(Enumeration, IsTheTargetsDistributionAndBlockAcceptsNoLess) {
     expect_targets_own(target, block, depth);
     EXPECT_GE(block.accepted, rejection.accepted - 1e-12);
     gained += block.accepted - rejection.accepted;
-    if (depth == 1) EXPECT_NEAR(block.accepted, rejection.accepted, 1e-12);
+    if (depth == 1) {
+      EXPECT_NEAR(block.accepted, rejection.accepted, 1e-12);
+    }
   }
-  if (depth > 1) EXPECT_GT(gained, 0.0);
+  if (depth > 1) {
+    EXPECT_GT(gained, 0.0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Enumeration,
-                         testing::Values(Shape{2, 1, 40}, Shape{3, 1, 60}, Shape{4, 1, 60},
-                                         Shape{2, 2, 60}, Shape{3, 2, 60}, Shape{4, 2, 40},
-                                         Shape{2, 3, 60}, Shape{3, 3, 40}, Shape{4, 3, 12},
-                                         Shape{2, 4, 20}),
-                         [](const auto& info) {
-                           return "Vocab" + std::to_string(info.param.vocab) + "Depth" +
-                                  std::to_string(info.param.depth);
+                         testing::Values(Shape{2, 1, 300}, Shape{3, 1, 300}, Shape{4, 1, 300},
+                                         Shape{2, 2, 300}, Shape{3, 2, 300}, Shape{4, 2, 200},
+                                         Shape{2, 3, 300}, Shape{3, 3, 200}, Shape{4, 3, 100},
+                                         Shape{2, 4, 200}),
+                         [](const auto& test) {
+                           return "Vocab" + std::to_string(test.param.vocab) + "Depth" +
+                                  std::to_string(test.param.depth);
                          });
 
 // Target and proposal without context, gamma = 2, as in Sun et al. 2403.10444, section 2: P = (1/3,

@@ -9,7 +9,8 @@ namespace {
 // Draws a fixed token after each path, 0 where nothing is said.
 class ScriptedTarget final : public TargetView {
  public:
-  explicit ScriptedTarget(std::map<Tokens, int32_t> script) : script_(std::move(script)) {}
+  using Script = std::map<Tokens, int32_t>;
+  explicit ScriptedTarget(Script script) : script_(std::move(script)) {}
 
   int32_t sample(int node, std::span<const int32_t> path) override {
     nodes.push_back(node);
@@ -24,7 +25,7 @@ class ScriptedTarget final : public TargetView {
   std::vector<int> nodes;  // asked for, in order
 
  private:
-  std::map<Tokens, int32_t> script_;
+  Script script_;
   Distribution unused_;
 };
 
@@ -38,7 +39,7 @@ Verdict judge(const TokenTree& tree, TargetView& target) {
 }
 
 TEST(Exact, EmptyTreeIsPlainDecoding) {
-  ScriptedTarget target({{{}, 5}});
+  ScriptedTarget target(ScriptedTarget::Script{{{}, 5}});
   const Verdict verdict = judge({}, target);
   EXPECT_TRUE(verdict.accepted.empty());
   EXPECT_EQ(verdict.next_token, 5);

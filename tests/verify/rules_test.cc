@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "sampling/inverse_cdf.h"
 #include "tests/verify/synthetic.h"
 #include "verify/residual.h"
 

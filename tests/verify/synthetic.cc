@@ -75,10 +75,13 @@ int32_t EnumeratingDice::draw(int, const Distribution& distribution) {
 }
 
 size_t EnumeratingDice::choose(std::span<const double> probabilities) {
-  if (depth_ == choices_.size()) choices_.push_back({0, probabilities.size()});
+  // What cannot happen is not played.
+  size_t options = probabilities.size();
+  while (options > 1 && probabilities[options - 1] <= 0) --options;
+  if (depth_ == choices_.size()) choices_.push_back({0, options});
   Choice& choice = choices_[depth_++];
-  EXPECT_EQ(choice.options, probabilities.size()) << "the rule is not a function of its dice";
-  while (choice.taken + 1 < choice.options && probabilities[choice.taken] <= 0) ++choice.taken;
+  EXPECT_EQ(choice.options, options) << "the rule is not a function of its dice";
+  while (probabilities[choice.taken] <= 0) ++choice.taken;
   probability_ *= probabilities[choice.taken];
   return choice.taken;
 }
@@ -97,15 +100,29 @@ void EnumeratingDice::for_each(const std::function<void()>& run) {
   } while (!choices_.empty());
 }
 
-std::vector<float> tiny_logits(int32_t before_last, int32_t last, uint64_t salt) {
-  std::mt19937_64 random(salt * 1000003 + static_cast<uint64_t>(before_last * kTinyVocab + last));
-  std::vector<float> logits(kTinyVocab);
-  for (float& x : logits) x = 4.0f * static_cast<float>(random() % 1000) / 1000.0f;
-  return logits;
+namespace {
+
+using TinyTable = std::array<TinyLogits, kTinyVocab * kTinyVocab>;
+
+TinyTable make_tiny_table(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  TinyTable table;
+  for (TinyLogits& logits : table) {
+    for (float& x : logits) x = 4.0f * static_cast<float>(random() % 1000) / 1000.0f;
+  }
+  return table;
 }
 
-std::vector<float> TinyTarget::logits(std::span<const int32_t> path) const {
-  return tiny_logits(token_at_end(committed_, path, 2), token_at_end(committed_, path, 1), 1);
+}  // namespace
+
+const TinyLogits& tiny_logits(TinyModel model, int32_t before_last, int32_t last) {
+  static const TinyTable tables[] = {make_tiny_table(1), make_tiny_table(2)};
+  return tables[static_cast<size_t>(model)][static_cast<size_t>(before_last * kTinyVocab + last)];
+}
+
+const TinyLogits& TinyTarget::logits(std::span<const int32_t> path) const {
+  return tiny_logits(TinyModel::kTarget, token_at_end(committed_, path, 2),
+                     token_at_end(committed_, path, 1));
 }
 
 int32_t TinyTarget::sample(int, std::span<const int32_t> path) {
@@ -120,8 +137,8 @@ const Distribution& TinyTarget::distribution(int, std::span<const int32_t> path)
 void tiny_proposal(std::span<const int32_t> context, double temperature, Distribution& out) {
   const int32_t before_last = token_at_end(context, {}, 2);
   const int32_t last = token_at_end(context, {}, 1);
-  const std::vector<float> right = tiny_logits(before_last, last, 1);
-  const std::vector<float> other = tiny_logits(before_last, last, 2);
+  const TinyLogits& right = tiny_logits(TinyModel::kTarget, before_last, last);
+  const TinyLogits& other = tiny_logits(TinyModel::kOther, before_last, last);
   out.clear();
   double sum = 0;
   for (int32_t id = 0; id < kTinyVocab; ++id) {

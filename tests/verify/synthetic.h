@@ -1,6 +1,7 @@
 // Small made-up targets and drafters, and what follows from them exactly.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -74,7 +75,9 @@ class EnumeratingDice final : public Dice {
 // A tiny language model: 6 tokens, logits a fixed function of the last two. The sampling settings
 // make distributions of them as they would of a real model's.
 inline constexpr int kTinyVocab = 6;
-std::vector<float> tiny_logits(int32_t before_last, int32_t last, uint64_t salt);
+using TinyLogits = std::array<float, kTinyVocab>;
+enum class TinyModel : size_t { kTarget, kOther };
+const TinyLogits& tiny_logits(TinyModel model, int32_t before_last, int32_t last);
 
 class TinyTarget final : public TargetView {
  public:
@@ -85,7 +88,7 @@ class TinyTarget final : public TargetView {
   const Distribution& distribution(int node, std::span<const int32_t> path) override;
 
  private:
-  std::vector<float> logits(std::span<const int32_t> path) const;
+  const TinyLogits& logits(std::span<const int32_t> path) const;
 
   Sampler sampler_;
   std::span<const int32_t> committed_;

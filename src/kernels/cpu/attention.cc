@@ -10,7 +10,9 @@ namespace {
 constexpr int kPagesPerChunk = kAttentionChunk / kPagePositions;
 constexpr int kMaxPartial = kMaxHeadDim + kPartialTail;
 
-int chunks_seen(const AttentionRow& row) { return row.position / kAttentionChunk + 1; }
+int chunks_seen(const AttentionRow& row) {
+  return row.position / kAttentionChunk + 1;
+}
 
 // Whether the row finds all that it sees of the chunk through its page table.
 bool reads_pages(const AttentionRow& row, int chunk) {
@@ -20,7 +22,9 @@ bool reads_pages(const AttentionRow& row, int chunk) {
 class Attention {
  public:
   Attention(const CpuOps& ops, const AttentionArgs& args)
-      : ops_(ops), args_(args), workspace_(*args.workspace),
+      : ops_(ops),
+        args_(args),
+        workspace_(*args.workspace),
         group_heads_(args.heads / args.layout.kv_heads) {}
 
   void run(ThreadPool& pool) {
@@ -30,8 +34,8 @@ class Attention {
     assert(chunks <= workspace_.max_chunks);
     const auto blocks = static_cast<int64_t>(workspace_.blocks.size()) - 1;
     const int64_t items = blocks * args_.layout.kv_heads;
-    // Few rows over a long context would leave threads idle: then chunks are shares of their own. The
-    // partial results and the order in which they merge are the same either way.
+    // Few rows over a long context would leave threads idle: then chunks are shares of their own.
+    // The partial results and the order in which they merge are the same either way.
     if (chunks > 1 && rows() <= AttentionWorkspace::kSplitRows) {
       pool.parallel_for(items * chunks, 1, [&](int64_t begin, int64_t end, int thread) {
         for (int64_t i = begin; i < end; ++i) {
@@ -87,9 +91,8 @@ class Attention {
 
   void split_item(int64_t item, int chunk, int thread) {
     const Block block = block_of(item);
-    run_chunk(block, chunk, thread, [&](int r, int h) {
-      return split_partial(row_head(r, block.kv_head, h), chunk);
-    });
+    run_chunk(block, chunk, thread,
+              [&](int r, int h) { return split_partial(row_head(r, block.kv_head, h), chunk); });
   }
 
   void merge_split(int64_t index) {

@@ -16,8 +16,8 @@ constexpr int kValueLanes = 4;  // vectors of a value row held in registers at a
 template <int kQueries>
 void score_tiles(const ChunkShare& s, int query, int tiles, float* scores) {
   for (int t = 0; t < tiles; ++t) {
-    const uint16_t* keys = s.keys[t / kTilesPerPage] +
-                           static_cast<int64_t>(t % kTilesPerPage) * s.head_dim * kKeyTile;
+    const uint16_t* keys =
+        s.keys[t / kTilesPerPage] + static_cast<int64_t>(t % kTilesPerPage) * s.head_dim * kKeyTile;
     Floats acc[kQueries];
     for (int i = 0; i < kQueries; ++i) acc[i] = zero();
     for (int d = 0; d < s.head_dim; ++d) {
@@ -52,8 +52,8 @@ void soften(float* scores, int visible, float* tail) {
   tail[1] = reduce_add(sum);
 }
 
-// Adds weights [from, to) times values to the partials of kQueries queries, kVectors * 16 dimensions
-// from `d` on.
+// Adds weights [from, to) times values to the partials of kQueries queries, kVectors * 16
+// dimensions from `d` on.
 template <int kQueries, int kVectors>
 AERIE_INLINE void add_values(const ChunkShare& s, int query, int d, int from, int to,
                              const float* scores) {

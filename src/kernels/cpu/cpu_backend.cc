@@ -25,7 +25,9 @@ ActivationRow activation_row(Activations& a, int64_t r) {
   return row;
 }
 
-int64_t panels_of(const PackedMatrix& w) { return (w.n + kPanelRows - 1) / kPanelRows; }
+int64_t panels_of(const PackedMatrix& w) {
+  return (w.n + kPanelRows - 1) / kPanelRows;
+}
 
 MatmulShare share_of(const Activations& x, const MatmulTarget& target) {
   const PackedMatrix& w = *target.w;
@@ -57,8 +59,7 @@ Expected<PackedMatrix> CpuBackend::pack(ThreadPool& pool, const TensorView& weig
   packed.dtype = weights.dtype;
   packed.n = weights.rows();
   packed.k = weights.row_length();
-  AERIE_ASSIGN_OR_RETURN(packed.data,
-                         Buffer::allocate(static_cast<size_t>(packed_bytes(weights))));
+  AERIE_ASSIGN_OR_RETURN(packed.data, Buffer::allocate(static_cast<size_t>(packed_bytes(weights))));
   pool.parallel_for(panels_of(packed), 1, [&](int64_t begin, int64_t end, int) {
     pack_panels(weights, begin, end, packed.data.data());
   });
@@ -133,13 +134,12 @@ void CpuBackend::rope(ThreadPool& pool, float* x, int64_t rows, int heads, int h
 void CpuBackend::store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
                           std::span<const int32_t> slots, uint16_t* kv) const {
   const int64_t width = int64_t{layout.kv_heads} * layout.head_dim;
-  pool.parallel_for(static_cast<int64_t>(slots.size()), kRowGrain,
-                    [&](int64_t begin, int64_t end, int) {
-                      for (int64_t r = begin; r < end; ++r) {
-                        ops_->store_kv(layout, k + r * width, v + r * width,
-                                       slots[static_cast<size_t>(r)], kv);
-                      }
-                    });
+  pool.parallel_for(
+      static_cast<int64_t>(slots.size()), kRowGrain, [&](int64_t begin, int64_t end, int) {
+        for (int64_t r = begin; r < end; ++r) {
+          ops_->store_kv(layout, k + r * width, v + r * width, slots[static_cast<size_t>(r)], kv);
+        }
+      });
 }
 
 void CpuBackend::attention(ThreadPool& pool, const AttentionArgs& args) const {

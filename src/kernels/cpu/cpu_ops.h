@@ -1,5 +1,5 @@
-// What one instruction set provides: plain functions over plain pointers, each doing the share of one
-// thread. cpu_backend.cc divides the work.
+// What one instruction set provides: plain functions over plain pointers, each doing the share of
+// one thread. cpu_backend.cc divides the work.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ struct MatmulShare {
   int64_t heads_offset = 0;
   int64_t k = 0;
   int64_t n = 0;
-  const float* floats = nullptr;      // [rows][k]
-  const int8_t* codes = nullptr;      // [rows][k]
-  const float* scales = nullptr;      // [rows][k / 32]
-  const int32_t* sums = nullptr;      // [rows][k / 32][2]: first half, all
+  const float* floats = nullptr;  // [rows][k]
+  const int8_t* codes = nullptr;  // [rows][k]
+  const float* scales = nullptr;  // [rows][k / 32]
+  const int32_t* sums = nullptr;  // [rows][k / 32][2]: first half, all
   int64_t rows = 0;
   float* y = nullptr;
   int64_t stride = 0;
@@ -62,15 +62,17 @@ struct CpuOps {
   void (*rms_norm)(const float* x, const float* weight, double eps, const ActivationRow& out);
   void (*silu_mul)(const float* gate, const float* up, const ActivationRow& out);
   // One row of `heads` heads.
-  void (*rope)(float* x, int heads, int head_dim, int dimensions, const float* cos, const float* sin);
-  void (*store_kv)(const KvLayout& layout, const float* k, const float* v, int32_t slot, uint16_t* kv);
+  void (*rope)(float* x, int heads, int head_dim, int dimensions, const float* cos,
+               const float* sin);
+  void (*store_kv)(const KvLayout& layout, const float* k, const float* v, int32_t slot,
+                   uint16_t* kv);
   void (*attention_chunk)(const ChunkShare& share);
   // Adds the later partial to the earlier one.
   void (*attention_merge)(float* into, const float* from, int head_dim);
   void (*attention_finish)(const float* partial, float* out, int head_dim);
 };
 
-const CpuOps* avx2_ops();    // nullptr if not in this build
+const CpuOps* avx2_ops();  // nullptr if not in this build
 const CpuOps* avx512_ops();
 
 }  // namespace aerie::kernels

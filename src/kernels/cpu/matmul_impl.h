@@ -1,5 +1,6 @@
 // Matrix products over panels, written over the sixteen lanes of simd_*.h. A lane is an output row;
-// each group of weights is unpacked once and used for all rows of a tile while it sits in registers.
+// each group of weights is unpacked once and used for all rows of a tile while it sits in
+// registers.
 #pragma once
 
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
@@ -149,17 +150,28 @@ constexpr Tiles quantized_tiles() {
 
 inline Tiles tiles_for(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return float_tiles<DType::kF32>();
-    case DType::kF16: return float_tiles<DType::kF16>();
-    case DType::kBF16: return float_tiles<DType::kBF16>();
-    case DType::kQ4_0: return quantized_tiles<PanelScale::kZero, 4>();
-    case DType::kQ4_1: return quantized_tiles<PanelScale::kMin, 4>();
-    case DType::kQ5_0: return quantized_tiles<PanelScale::kZero, 8>();
-    case DType::kQ5_1: return quantized_tiles<PanelScale::kMin, 8>();
-    case DType::kQ8_0: return quantized_tiles<PanelScale::kZero, 8, true>();
-    case DType::kQ4_K: return quantized_tiles<PanelScale::kSuper, 4>();
-    case DType::kQ5_K: return quantized_tiles<PanelScale::kSuper, 8>();
-    case DType::kQ6_K: return quantized_tiles<PanelScale::kSuperHalf, 8>();
+    case DType::kF32:
+      return float_tiles<DType::kF32>();
+    case DType::kF16:
+      return float_tiles<DType::kF16>();
+    case DType::kBF16:
+      return float_tiles<DType::kBF16>();
+    case DType::kQ4_0:
+      return quantized_tiles<PanelScale::kZero, 4>();
+    case DType::kQ4_1:
+      return quantized_tiles<PanelScale::kMin, 4>();
+    case DType::kQ5_0:
+      return quantized_tiles<PanelScale::kZero, 8>();
+    case DType::kQ5_1:
+      return quantized_tiles<PanelScale::kMin, 8>();
+    case DType::kQ8_0:
+      return quantized_tiles<PanelScale::kZero, 8, true>();
+    case DType::kQ4_K:
+      return quantized_tiles<PanelScale::kSuper, 4>();
+    case DType::kQ5_K:
+      return quantized_tiles<PanelScale::kSuper, 8>();
+    case DType::kQ6_K:
+      return quantized_tiles<PanelScale::kSuperHalf, 8>();
   }
   return float_tiles<DType::kF32>();
 }

@@ -28,7 +28,8 @@ void read_nibbles(const uint8_t* qs, uint8_t* codes) {
 }
 
 void add_fifth_bits(const uint8_t* qh, uint8_t* codes) {
-  for (int j = 0; j < kGroup; ++j) codes[j] |= static_cast<uint8_t>(((qh[j / 8] >> (j % 8)) & 1) << 4);
+  for (int j = 0; j < kGroup; ++j)
+    codes[j] |= static_cast<uint8_t>(((qh[j / 8] >> (j % 8)) & 1) << 4);
 }
 
 // The six-bit scale and minimum of sub-block j of Q4_K and Q5_K.
@@ -102,8 +103,11 @@ Group read_group(DType dtype, const uint8_t* row, int64_t group) {
       }
       break;
     }
-    case DType::kQ6_K: read_q6_group(b, j, g); break;
-    default: break;
+    case DType::kQ6_K:
+      read_q6_group(b, j, g);
+      break;
+    default:
+      break;
   }
   return g;
 }
@@ -125,7 +129,9 @@ void write_group(const PanelFormat& format, const Group& g, int row, int64_t gro
   uint8_t* scales = panel + format.scales_at(k) + group * format.group_scales();
   const auto put = [row](uint8_t* base, uint16_t value) { std::memcpy(base + 2 * row, &value, 2); };
   switch (format.scale) {
-    case PanelScale::kZero: put(scales, g.d); break;
+    case PanelScale::kZero:
+      put(scales, g.d);
+      break;
     case PanelScale::kMin:
       put(scales, g.d);
       put(scales + 32, g.m);
@@ -139,7 +145,8 @@ void write_group(const PanelFormat& format, const Group& g, int row, int64_t gro
       put(head + 32, g.m);
       break;
     }
-    case PanelScale::kFloat: break;
+    case PanelScale::kFloat:
+      break;
   }
 }
 
@@ -157,15 +164,24 @@ PanelFormat panel_format(DType dtype) {
   switch (dtype) {
     case DType::kF32:
     case DType::kF16:
-    case DType::kBF16: return {};
-    case DType::kQ4_0: return {PanelScale::kZero, 4, 8};
-    case DType::kQ4_1: return {PanelScale::kMin, 4, 0};
-    case DType::kQ5_0: return {PanelScale::kZero, 8, 16};
-    case DType::kQ5_1: return {PanelScale::kMin, 8, 0};
-    case DType::kQ8_0: return {PanelScale::kZero, 8, 128};
-    case DType::kQ4_K: return {PanelScale::kSuper, 4, 0};
-    case DType::kQ5_K: return {PanelScale::kSuper, 8, 0};
-    case DType::kQ6_K: return {PanelScale::kSuperHalf, 8, 32};
+    case DType::kBF16:
+      return {};
+    case DType::kQ4_0:
+      return {PanelScale::kZero, 4, 8};
+    case DType::kQ4_1:
+      return {PanelScale::kMin, 4, 0};
+    case DType::kQ5_0:
+      return {PanelScale::kZero, 8, 16};
+    case DType::kQ5_1:
+      return {PanelScale::kMin, 8, 0};
+    case DType::kQ8_0:
+      return {PanelScale::kZero, 8, 128};
+    case DType::kQ4_K:
+      return {PanelScale::kSuper, 4, 0};
+    case DType::kQ5_K:
+      return {PanelScale::kSuper, 8, 0};
+    case DType::kQ6_K:
+      return {PanelScale::kSuperHalf, 8, 32};
   }
   return {};
 }
@@ -174,11 +190,17 @@ int64_t panel_bytes(DType dtype, int64_t k) {
   const PanelFormat format = panel_format(dtype);
   int64_t bytes = 0;
   switch (format.scale) {
-    case PanelScale::kFloat: bytes = dtype_bytes(dtype, k * kPanelRows); break;
+    case PanelScale::kFloat:
+      bytes = dtype_bytes(dtype, k * kPanelRows);
+      break;
     case PanelScale::kZero:
-    case PanelScale::kMin: bytes = format.heads_at(k); break;
+    case PanelScale::kMin:
+      bytes = format.heads_at(k);
+      break;
     case PanelScale::kSuper:
-    case PanelScale::kSuperHalf: bytes = format.heads_at(k) + k / (8 * kGroup) * 64; break;
+    case PanelScale::kSuperHalf:
+      bytes = format.heads_at(k) + k / (8 * kGroup) * 64;
+      break;
   }
   return (bytes + 63) / 64 * 64;
 }

@@ -3,7 +3,8 @@
 // rows of activations.
 //
 // A panel of quantised weights holds the codes of all groups of 32 k, then their scales:
-//   codes, 4 bit: [group][4 words][16 rows][4 bytes]; byte j of word w has k = 8w + j in its low and
+//   codes, 4 bit: [group][4 words][16 rows][4 bytes]; byte j of word w has k = 8w + j in its low
+//   and
 //                 8w + 4 + j in its high nibble
 //   codes, 8 bit: [group][8 words][16 rows][4 bytes]; byte j of word w has k = 4w + j
 //   scales, by PanelScale. Codes are unsigned; a zero point is taken off in the products.

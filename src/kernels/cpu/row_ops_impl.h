@@ -14,6 +14,9 @@ AERIE_INLINE void for_lanes(int64_t k, const Body& body) {
   }
 }
 
+// Below it 127 / x would be infinite, or x / 127 subnormal.
+constexpr float kNegligible = 1e-35f;
+
 void quantize(const ActivationRow& row) {
   if (row.codes == nullptr) return;
   for (int64_t g = 0; g < row.k / kGroup; ++g) {
@@ -21,7 +24,18 @@ void quantize(const ActivationRow& row) {
     int8_t* codes = row.codes + g * kGroup;
     const Floats a = load(x), b = load(x + kLanes);
     const float largest = reduce_max(max(abs(a), abs(b)));
-    const Floats inverse = set1(largest > 0.0f ? 127.0f / largest : 0.0f);
+    // 0, or NaN if a value is infinite or NaN.
+    const float zero_or_nan = reduce_add(fma(a, zero(), mul(b, zero())));
+    if (zero_or_nan != 0.0f || largest < kNegligible) {
+      // No codes stand for such values; a scale of NaN keeps the products from looking like
+      // numbers.
+      store_i8(codes, set1(0));
+      store_i8(codes + kLanes, set1(0));
+      row.scales[g] = zero_or_nan != 0.0f ? zero_or_nan : 0.0f;
+      row.sums[2 * g] = row.sums[2 * g + 1] = 0;
+      continue;
+    }
+    const Floats inverse = set1(127.0f / largest);
     const Ints first = to_ints(mul(a, inverse)), second = to_ints(mul(b, inverse));
     store_i8(codes, first);
     store_i8(codes + kLanes, second);

@@ -25,14 +25,20 @@ struct Bytes {
 constexpr int kLanes = 16;
 
 AERIE_INLINE __m256i lane_mask(int n, int from) {
-  const __m256i lanes = _mm256_add_epi32(_mm256_set1_epi32(from),
-                                         _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  const __m256i lanes =
+      _mm256_add_epi32(_mm256_set1_epi32(from), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lanes);
 }
 
-AERIE_INLINE Floats zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
-AERIE_INLINE Floats set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-AERIE_INLINE Floats load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+AERIE_INLINE Floats zero() {
+  return {_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+AERIE_INLINE Floats set1(float x) {
+  return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+AERIE_INLINE Floats load(const float* p) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
 AERIE_INLINE void store(float* p, Floats x) {
   _mm256_storeu_ps(p, x.a);
   _mm256_storeu_ps(p + 8, x.b);
@@ -83,8 +89,8 @@ AERIE_INLINE Floats round_even(Floats x) {
 }
 // x * 2^n for whole n in [-126, 127].
 AERIE_INLINE __m256 scale2_half(__m256 x, __m256 n) {
-  const __m256i bits = _mm256_slli_epi32(
-      _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+  const __m256i bits =
+      _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
   return _mm256_mul_ps(x, _mm256_castsi256_ps(bits));
 }
 AERIE_INLINE Floats scale2(Floats x, Floats n) {
@@ -118,9 +124,13 @@ AERIE_INLINE __m256 bfloat_half(const uint16_t* p) {
   const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
-AERIE_INLINE Floats load_bfloat(const uint16_t* p) { return {bfloat_half(p), bfloat_half(p + 8)}; }
+AERIE_INLINE Floats load_bfloat(const uint16_t* p) {
+  return {bfloat_half(p), bfloat_half(p + 8)};
+}
 
-AERIE_INLINE Ints set1(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+AERIE_INLINE Ints set1(int32_t x) {
+  return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
 AERIE_INLINE Ints load_u8(const void* p) {
   const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
   return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
@@ -131,7 +141,8 @@ AERIE_INLINE Ints load_i8(const void* p) {
 }
 // Each lane must be within int8.
 AERIE_INLINE void store_i8(void* p, Ints x) {
-  const __m128i low = _mm_packs_epi32(_mm256_castsi256_si128(x.a), _mm256_extracti128_si256(x.a, 1));
+  const __m128i low =
+      _mm_packs_epi32(_mm256_castsi256_si128(x.a), _mm256_extracti128_si256(x.a, 1));
   const __m128i high =
       _mm_packs_epi32(_mm256_castsi256_si128(x.b), _mm256_extracti128_si256(x.b, 1));
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm_packs_epi16(low, high));
@@ -142,7 +153,9 @@ AERIE_INLINE Ints add(Ints x, Ints y) {
 AERIE_INLINE Ints mul(Ints x, Ints y) {
   return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)};
 }
-AERIE_INLINE Floats to_floats(Ints x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+AERIE_INLINE Floats to_floats(Ints x) {
+  return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
+}
 AERIE_INLINE Ints to_ints(Floats x) {  // to nearest even
   return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)};
 }

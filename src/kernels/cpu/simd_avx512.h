@@ -24,12 +24,22 @@ struct Bytes {
 
 constexpr int kLanes = 16;
 
-AERIE_INLINE __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n) - 1); }
+AERIE_INLINE __mmask16 first_lanes(int n) {
+  return static_cast<__mmask16>((1u << n) - 1);
+}
 
-AERIE_INLINE Floats zero() { return {_mm512_setzero_ps()}; }
-AERIE_INLINE Floats set1(float x) { return {_mm512_set1_ps(x)}; }
-AERIE_INLINE Floats load(const float* p) { return {_mm512_loadu_ps(p)}; }
-AERIE_INLINE void store(float* p, Floats x) { _mm512_storeu_ps(p, x.v); }
+AERIE_INLINE Floats zero() {
+  return {_mm512_setzero_ps()};
+}
+AERIE_INLINE Floats set1(float x) {
+  return {_mm512_set1_ps(x)};
+}
+AERIE_INLINE Floats load(const float* p) {
+  return {_mm512_loadu_ps(p)};
+}
+AERIE_INLINE void store(float* p, Floats x) {
+  _mm512_storeu_ps(p, x.v);
+}
 // The first n of 16 lanes; the others are 0 when loading and untouched when storing.
 AERIE_INLINE Floats load_first(const float* p, int n) {
   return {_mm512_maskz_loadu_ps(first_lanes(n), p)};
@@ -44,20 +54,34 @@ AERIE_INLINE Floats select_nonnegative(Floats x, Floats a, Floats b) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, _mm512_setzero_ps(), _CMP_GE_OQ), b.v, a.v)};
 }
 
-AERIE_INLINE Floats add(Floats a, Floats b) { return {_mm512_add_ps(a.v, b.v)}; }
-AERIE_INLINE Floats sub(Floats a, Floats b) { return {_mm512_sub_ps(a.v, b.v)}; }
-AERIE_INLINE Floats mul(Floats a, Floats b) { return {_mm512_mul_ps(a.v, b.v)}; }
-AERIE_INLINE Floats div(Floats a, Floats b) { return {_mm512_div_ps(a.v, b.v)}; }
-AERIE_INLINE Floats max(Floats a, Floats b) { return {_mm512_max_ps(a.v, b.v)}; }
-AERIE_INLINE Floats abs(Floats a) { return {_mm512_abs_ps(a.v)}; }
-AERIE_INLINE Floats fma(Floats a, Floats b, Floats c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+AERIE_INLINE Floats add(Floats a, Floats b) {
+  return {_mm512_add_ps(a.v, b.v)};
+}
+AERIE_INLINE Floats sub(Floats a, Floats b) {
+  return {_mm512_sub_ps(a.v, b.v)};
+}
+AERIE_INLINE Floats mul(Floats a, Floats b) {
+  return {_mm512_mul_ps(a.v, b.v)};
+}
+AERIE_INLINE Floats div(Floats a, Floats b) {
+  return {_mm512_div_ps(a.v, b.v)};
+}
+AERIE_INLINE Floats max(Floats a, Floats b) {
+  return {_mm512_max_ps(a.v, b.v)};
+}
+AERIE_INLINE Floats abs(Floats a) {
+  return {_mm512_abs_ps(a.v)};
+}
+AERIE_INLINE Floats fma(Floats a, Floats b, Floats c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
 AERIE_INLINE Floats round_even(Floats a) {
   return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
 // x * 2^n for whole n in [-126, 127].
 AERIE_INLINE Floats scale2(Floats x, Floats n) {
-  const __m512i bits = _mm512_slli_epi32(
-      _mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23);
+  const __m512i bits =
+      _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23);
   return {_mm512_mul_ps(x.v, _mm512_castsi512_ps(bits))};
 }
 
@@ -68,7 +92,9 @@ AERIE_INLINE float reduce_add(Floats x) {
   const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
   return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
 }
-AERIE_INLINE float reduce_max(Floats x) { return _mm512_reduce_max_ps(x.v); }
+AERIE_INLINE float reduce_max(Floats x) {
+  return _mm512_reduce_max_ps(x.v);
+}
 
 AERIE_INLINE Floats load_half(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
@@ -83,7 +109,9 @@ AERIE_INLINE Floats load_bfloat(const uint16_t* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
 
-AERIE_INLINE Ints set1(int32_t x) { return {_mm512_set1_epi32(x)}; }
+AERIE_INLINE Ints set1(int32_t x) {
+  return {_mm512_set1_epi32(x)};
+}
 AERIE_INLINE Ints load_u8(const void* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
 }
@@ -94,13 +122,25 @@ AERIE_INLINE Ints load_i8(const void* p) {
 AERIE_INLINE void store_i8(void* p, Ints x) {
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.v));
 }
-AERIE_INLINE Ints add(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
-AERIE_INLINE Ints mul(Ints a, Ints b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
-AERIE_INLINE Floats to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
-AERIE_INLINE Ints to_ints(Floats a) { return {_mm512_cvtps_epi32(a.v)}; }  // to nearest even
-AERIE_INLINE int32_t reduce_add(Ints a) { return _mm512_reduce_add_epi32(a.v); }
+AERIE_INLINE Ints add(Ints a, Ints b) {
+  return {_mm512_add_epi32(a.v, b.v)};
+}
+AERIE_INLINE Ints mul(Ints a, Ints b) {
+  return {_mm512_mullo_epi32(a.v, b.v)};
+}
+AERIE_INLINE Floats to_floats(Ints a) {
+  return {_mm512_cvtepi32_ps(a.v)};
+}
+AERIE_INLINE Ints to_ints(Floats a) {
+  return {_mm512_cvtps_epi32(a.v)};
+}  // to nearest even
+AERIE_INLINE int32_t reduce_add(Ints a) {
+  return _mm512_reduce_add_epi32(a.v);
+}
 
-AERIE_INLINE Bytes load_bytes(const void* p) { return {_mm512_loadu_si512(p)}; }
+AERIE_INLINE Bytes load_bytes(const void* p) {
+  return {_mm512_loadu_si512(p)};
+}
 AERIE_INLINE Bytes low_nibbles(Bytes b) {
   return {_mm512_and_si512(b.v, _mm512_set1_epi8(0x0F))};
 }

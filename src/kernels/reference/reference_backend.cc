@@ -7,11 +7,12 @@
 namespace aerie::kernels {
 namespace {
 
-constexpr int64_t kTileRows = 16;
+constexpr int64_t kTileRows = 64;
 constexpr int64_t kTileK = 256;  // a whole number of blocks of every type
 constexpr int64_t kLanes = 16;
 
-// Products of one output with up to kTileRows rows: partial sums by k modulo kLanes, then their sum.
+// Products of one output with up to kTileRows rows: partial sums by k modulo kLanes, then their
+// sum.
 void dot_rows(const PackedMatrix& w, int64_t n, const Activations& x, int64_t first, int64_t rows,
               double* out) {
   const int64_t row_bytes = dtype_bytes(w.dtype, w.k);
@@ -82,7 +83,9 @@ Expected<PackedMatrix> ReferenceBackend::pack(ThreadPool&, const TensorView& wei
   return packed;
 }
 
-int64_t ReferenceBackend::packed_bytes(const TensorView& weights) const { return weights.bytes(); }
+int64_t ReferenceBackend::packed_bytes(const TensorView& weights) const {
+  return weights.bytes();
+}
 
 void ReferenceBackend::matmul(ThreadPool& pool, const Activations& x,
                               std::span<const MatmulTarget> targets) const {
@@ -163,8 +166,8 @@ void ReferenceBackend::attention(ThreadPool& pool, const AttentionArgs& args) co
   pool.parallel_for(rows * args.heads, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = i * args.layout.head_dim;
-      attend(args, args.rows[static_cast<size_t>(i / args.heads)],
-             static_cast<int>(i % args.heads), args.q + at, args.out + at);
+      attend(args, args.rows[static_cast<size_t>(i / args.heads)], static_cast<int>(i % args.heads),
+             args.q + at, args.out + at);
     }
   });
 }

@@ -1,5 +1,6 @@
-// The obvious way, one element after the other, in float on dequantised weights and with activations
-// that are never quantised: the yardstick for the other backends, and what runs where they cannot.
+// The obvious way, one element after the other, in float on dequantised weights and with
+// activations that are never quantised: the yardstick for the other backends, and what runs where
+// they cannot.
 #pragma once
 
 #include "kernels/backend.h"

@@ -1,0 +1,175 @@
+#include "tests/decode/exactness.h"
+
+#include <gtest/gtest.h>
+
+#include "draft/draft_model.h"
+#include "draft/ngram.h"
+#include "tests/testing/test_drafters.h"
+#include "tests/testing/tiny_model.h"
+
+namespace aerie {
+namespace {
+
+using test::Replies;
+using test::Request;
+using test::TinyFile;
+using test::TinySpec;
+
+const TinyFile& target_file() {
+  static const TinyFile file(TinySpec{});
+  return file;
+}
+
+// Another shape and other weights; the same vocabulary.
+const TinyFile& other_file() {
+  TinySpec spec;
+  spec.layers = 1;
+  spec.hidden = 32;
+  spec.heads = spec.kv_heads = 2;
+  spec.ffn = 64;
+  spec.seed = 77;
+  static const TinyFile file(spec);
+  return file;
+}
+
+std::unique_ptr<Drafter> draft_model(const TinyFile& file, const Setting& setting) {
+  ModelOptions model_options = test::model_options(setting.threads);
+  model_options.max_rows = 48;  // the prompt takes several passes
+  DraftModelOptions options;
+  options.num_tokens = setting.length;
+  options.vocab = TinySpec{}.vocab;
+  options.max_positions = kMaxPositions;
+  options.max_rows = model_options.max_rows;
+  options.max_sequences = static_cast<int>(setting.requests.size());
+  auto drafter = make_draft_model_drafter(file.load(model_options), options);
+  EXPECT_TRUE(drafter.ok()) << drafter.status().message();
+  return std::move(drafter).value();
+}
+
+test::Prophecies prophecies(std::span<const Request> requests, const Replies& plain) {
+  test::Prophecies result;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::vector<int32_t> all = requests[i].prompt;
+    all.insert(all.end(), plain.of[i].tokens.begin(), plain.of[i].tokens.end());
+    result[static_cast<SequenceId>(i)] = std::move(all);
+  }
+  return result;
+}
+
+std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plain) {
+  const int vocab = TinySpec{}.vocab;
+  switch (setting.kind) {
+    case DraftKind::kNgram: {
+      NgramOptions options;
+      options.num_tokens = setting.length;
+      return std::move(make_ngram_drafter(options)).value();
+    }
+    case DraftKind::kOtherModel: return draft_model(other_file(), setting);
+    case DraftKind::kSameModel: return draft_model(target_file(), setting);
+    case DraftKind::kRandomChain: return test::make_random_chain_drafter(5, setting.length, vocab);
+    case DraftKind::kProphetTree:
+      return test::make_prophet_tree_drafter(6, 3 * setting.length, vocab,
+                                             prophecies(setting.requests, plain));
+  }
+  return nullptr;
+}
+
+DecoderOptions decoder_options(const Setting& setting) {
+  DecoderOptions options;
+  options.rule = setting.rule;
+  options.prefill_chunk = setting.chunk;
+  options.max_positions = kMaxPositions;
+  options.max_nodes = setting.kind == DraftKind::kProphetTree ? 3 * setting.length : setting.length;
+  options.max_logits = setting.max_logits;
+  return options;
+}
+
+ModelOptions target_options(int threads) {
+  ModelOptions options = test::model_options(threads);
+  options.max_positions = kMaxPositions;
+  options.max_logits = 256;
+  return options;
+}
+
+}  // namespace
+
+const char* draft_kind_name(DraftKind kind) {
+  switch (kind) {
+    case DraftKind::kNgram: return "Ngram";
+    case DraftKind::kOtherModel: return "OtherModel";
+    case DraftKind::kSameModel: return "SameModel";
+    case DraftKind::kRandomChain: return "RandomChain";
+    case DraftKind::kProphetTree: return "ProphetTree";
+  }
+  return "";
+}
+
+std::string draft_kind_test_name(const testing::TestParamInfo<DraftKind>& info) {
+  return draft_kind_name(info.param);
+}
+
+const char* filter_name(Filter filter) {
+  constexpr const char* kNames[] = {"no filter", "top-k", "top-p", "min-p", "penalties", "all"};
+  return kNames[static_cast<int>(filter)];
+}
+
+SamplingParams sampling_with(double temperature, Filter filter, uint64_t seed) {
+  SamplingParams params;
+  params.seed = seed;
+  params.temperature = temperature;
+  const bool all = filter == Filter::kAll;
+  if (all || filter == Filter::kTopK) params.top_k = all ? 40 : 8;
+  if (all || filter == Filter::kTopP) params.top_p = 0.85;
+  if (all || filter == Filter::kMinP) params.min_p = 0.05;
+  if (all || filter == Filter::kPenalties) {
+    params.repetition_penalty = 1.15;
+    params.frequency_penalty = 0.1;
+    params.presence_penalty = 0.2;
+  }
+  return params;
+}
+
+test::Request request_with(const SamplingParams& sampling, int max_tokens) {
+  Request request;
+  const std::vector<int32_t> half = test::random_tokens(9, 75, TinySpec{}.vocab);
+  request.prompt = half;
+  request.prompt.insert(request.prompt.end(), half.begin(), half.end());
+  request.options.sampling = sampling;
+  request.options.max_tokens = max_tokens;
+  return request;
+}
+
+Replies plain_replies(std::span<const Request> requests, VerifyRule rule) {
+  static const std::unique_ptr<Model> model = target_file().load(target_options(1));
+  Setting setting;
+  setting.rule = rule;
+  const DecoderOptions options = decoder_options(setting);
+  static KvCache cache = test::cache_for(*model, options, 1);
+  Replies replies;
+  for (const Request& request : requests) {
+    Replies one = test::decode(*model, cache, nullptr, options, {&request, 1});
+    EXPECT_EQ(one.passes, one.prefill_passes + static_cast<int64_t>(one.of[0].tokens.size()) - 1);
+    replies.of.push_back(std::move(one.of[0]));
+  }
+  return replies;
+}
+
+Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
+  Comparison result;
+  result.plain = plain_replies(setting.requests, setting.rule);
+  const std::unique_ptr<Drafter> drafter = drafter_for(setting, result.plain);
+  const ModelOptions options = target_options(setting.threads);
+  const std::unique_ptr<Model> target = target_file().load(options);
+  test::CheckedModel checked(*target, options);
+  const std::unique_ptr<Model> wrapped = wrap ? wrap(*target) : nullptr;
+  Model& model = wrapped ? *wrapped : checked;
+  KvCache cache = test::cache_for(model, decoder_options(setting),
+                                  static_cast<int>(setting.requests.size()));
+  result.speculative =
+      test::decode(model, cache, drafter.get(), decoder_options(setting), setting.requests);
+  EXPECT_EQ(checked.passes(), wrapped ? 0 : result.speculative.passes);
+  result.difference = test::difference(result.plain.of, result.speculative.of);
+  return result;
+}
+
+}  // namespace aerie

@@ -1,0 +1,64 @@
+// One function that runs a setting with a drafter and without: the tests that expect the same tokens
+// and the tests that plant a fault and expect others call this very function.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/testing/decoding.h"
+
+namespace aerie {
+
+enum class DraftKind {
+  kNgram,
+  kOtherModel,   // a draft model that knows nothing of the target
+  kSameModel,    // the target's own weights: every draft is right
+  kRandomChain,
+  kProphetTree,  // branching, with what is right scattered over the tree
+};
+inline constexpr DraftKind kDraftKinds[] = {DraftKind::kNgram, DraftKind::kOtherModel,
+                                            DraftKind::kSameModel, DraftKind::kRandomChain,
+                                            DraftKind::kProphetTree};
+const char* draft_kind_name(DraftKind kind);  // "SameModel"
+std::string draft_kind_test_name(const testing::TestParamInfo<DraftKind>& info);
+
+enum class Filter { kNone, kTopK, kTopP, kMinP, kPenalties, kAll };
+inline constexpr Filter kFilters[] = {Filter::kNone, Filter::kTopK,      Filter::kTopP,
+                                      Filter::kMinP, Filter::kPenalties, Filter::kAll};
+const char* filter_name(Filter filter);
+SamplingParams sampling_with(double temperature, Filter filter, uint64_t seed);
+
+struct Setting {
+  DraftKind kind = DraftKind::kNgram;
+  int length = 4;  // of a chain; a tree has three times as many nodes
+  int chunk = 512;
+  int threads = 1;
+  int max_logits = 256;  // rows of a round
+  VerifyRule rule = VerifyRule::kExact;
+  std::vector<test::Request> requests;
+};
+
+// Stands between the decoder and the target.
+using Wrap = std::function<std::unique_ptr<Model>(Model& target)>;
+
+struct Comparison {
+  test::Replies plain;  // alone, one thread, the whole prompt at once
+  test::Replies speculative;
+  std::string difference;  // empty: the same tokens
+};
+
+inline constexpr int kMaxPositions = 512;
+Comparison compare_with_plain(const Setting& setting, const Wrap& wrap = nullptr);
+
+// Plain decoding of each request by itself.
+test::Replies plain_replies(std::span<const test::Request> requests, VerifyRule rule);
+
+// 150 tokens of prompt with something to quote, `max_tokens` more.
+test::Request request_with(const SamplingParams& sampling, int max_tokens = 200);
+
+}  // namespace aerie

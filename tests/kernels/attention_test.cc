@@ -1,0 +1,168 @@
+// Attention against a computation in double and against the reference backend.
+#include <cmath>
+
+#include "tests/kernels/attention_testing.h"
+
+namespace aerie::kernels {
+namespace {
+
+constexpr int kContexts[] = {1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 700, 1500};
+constexpr HeadShape kGroups[] = {{2, 2, 0}, {6, 2, 0}, {16, 2, 0}, {32, 1, 0}};
+
+// Scores in float cost about head_dim roundings of their size, weights as much relative error.
+double tolerance(const HeadShape& shape, double largest_score) {
+  return 2e-7 * (8.0 + largest_score * std::sqrt(static_cast<double>(shape.head_dim)));
+}
+
+class AttentionTest : public BackendTest<std::tuple<Isa, int>> {
+ protected:
+  int head_dim() const { return std::get<1>(GetParam()); }
+
+  // Rows for the last tokens of a chain, as one chain after `committed` positions.
+  void check(const HeadShape& shape, int context, int rows) {
+    SCOPED_TRACE(testing::Message() << shape.heads << " heads over " << shape.kv_heads
+                                    << ", context " << context << ", " << rows << " rows");
+    Random random(50 + static_cast<uint64_t>(context));
+    const std::vector<Token> chain = random_tokens(random, context);
+    TestCache cache(shape, context / kPagePositions + 3, 51);
+    const int sequence = cache.open(context);
+    cache.put_chain(sequence, chain);
+    AttentionBatch batch(cache);
+    for (int p = context - rows; p < context; ++p) {
+      batch.add_linear(sequence, chain[static_cast<size_t>(p)], p, context - rows);
+    }
+    const std::vector<float> out = batch.run(backend(), 2);
+    for (int r = 0; r < rows; ++r) {
+      const auto seen = static_cast<size_t>(context - rows + r + 1);
+      const DoubleAttention expected =
+          attend_in_double(shape, {chain.begin(), chain.begin() + static_cast<ptrdiff_t>(seen)});
+      const std::span<const float> row = row_of(out, shape, static_cast<size_t>(r));
+      for (size_t i = 0; i < row.size(); ++i) {
+        ASSERT_NEAR(double{row[i]}, expected.out[i], tolerance(shape, expected.largest_score))
+            << "row " << r << " element " << i;
+      }
+    }
+  }
+};
+
+TEST_P(AttentionTest, CloseToDouble) {
+  for (HeadShape shape : kGroups) {
+    shape.head_dim = head_dim();
+    for (const int context : kContexts) {
+      check(shape, context, 1);
+      if (HasFatalFailure()) return;
+    }
+    check(shape, 20, 20);
+    check(shape, 258, 4);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(AttentionTest, CloseToTheReference) {
+  const Backend& reference = *aerie::kernels::backend(Isa::kReference);
+  Random random(52);
+  for (HeadShape shape : kGroups) {
+    shape.head_dim = head_dim();
+    const int context = 300, rows = 3;
+    const std::vector<Token> chain = random_tokens(random, context);
+    TestCache cache(shape, 9, 53);
+    const int sequence = cache.open(context);
+    cache.put_chain(sequence, chain);
+    AttentionBatch batch(cache);
+    for (int p = context - rows; p < context; ++p) {
+      batch.add_linear(sequence, chain[static_cast<size_t>(p)], p, context - rows);
+    }
+    const std::vector<float> a = batch.run(backend()), b = batch.run(reference);
+    const double largest = attend_in_double(shape, chain).largest_score;
+    for (size_t i = 0; i < a.size(); ++i) {
+      ASSERT_NEAR(double{a[i]}, double{b[i]}, tolerance(shape, 1.5 * largest + 8.0));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AttentionTest,
+                         testing::Combine(testing::ValuesIn(kAllIsas),
+                                          testing::Values(16, 32, 64, 80, 128, 256)),
+                         [](const testing::TestParamInfo<std::tuple<Isa, int>>& param) {
+                           return std::string(isa_name(std::get<0>(param.param))) + "_" +
+                                  std::to_string(std::get<1>(param.param));
+                         });
+
+using AttentionValuesTest = IsaTest;
+
+// All keys alike: the mean of the values, which shows a position too many or too few at once.
+TEST_P(AttentionValuesTest, EqualScoresGiveTheMean) {
+  const HeadShape shape = {4, 2, 32};
+  for (const int context : {1, 2, 15, 16, 17, 64, 65, 256, 257, 600}) {
+    Random random(54);
+    const std::vector<Token> chain = random_tokens(random, context);
+    TestCache cache(shape, context / kPagePositions + 2, 55);
+    const int sequence = cache.open(context);
+    cache.put_chain(sequence, chain);
+    AttentionBatch batch(cache);
+    batch.add_linear(sequence, chain.back(), context - 1, context - 1);
+    batch.set_query(0, std::vector<float>(static_cast<size_t>(shape.query_width()), 0.0f));
+    const std::vector<float> out = batch.run(backend());
+    for (size_t i = 0; i < out.size(); ++i) {
+      const size_t column = i / 32 / 2 * 32 + i % 32;
+      double mean = 0.0;
+      for (const Token token : chain) {
+        mean += double{f16_to_f32(f32_to_f16(value_of(shape, token)[column]))} / context;
+      }
+      ASSERT_NEAR(double{out[i]}, mean, 2e-6) << "context " << context;
+    }
+  }
+}
+
+// Scores so far apart that all but one weight vanish: within a chunk, and when chunks merge.
+TEST_P(AttentionValuesTest, OneLargeScoreTakesAll) {
+  const HeadShape shape = {1, 1, 16};
+  const int context = 600;
+  Random random(56);
+  const std::vector<Token> chain = random_tokens(random, context);
+  TestCache cache(shape, 12, 57);
+  const int sequence = cache.open(context);
+  cache.put_chain(sequence, chain);
+  for (const int winner : {0, 100, 255, 256, 511, 512, 599}) {
+    const std::vector<float> key = key_of(shape, chain[static_cast<size_t>(winner)]);
+    std::vector<float> query;
+    for (const float k : key) query.push_back(1e4f * k);
+    AttentionBatch batch(cache);
+    batch.add_linear(sequence, chain.back(), context - 1, context - 1);
+    batch.set_query(0, query);
+    const std::vector<float> out = batch.run(backend());
+    // The key of largest product with the query, which need not be the query's own.
+    int best = 0;
+    double most = -1e300;
+    for (int p = 0; p < context; ++p) {
+      const std::vector<float> other = key_of(shape, chain[static_cast<size_t>(p)]);
+      double score = 0.0;
+      for (size_t d = 0; d < 16; ++d) {
+        score += double{query[d]} * double{f16_to_f32(f32_to_f16(other[d]))};
+      }
+      if (score > most) {
+        most = score;
+        best = p;
+      }
+    }
+    const std::vector<float> value = value_of(shape, chain[static_cast<size_t>(best)]);
+    for (size_t d = 0; d < 16; ++d) EXPECT_EQ(out[d], f16_to_f32(f32_to_f16(value[d])));
+  }
+}
+
+TEST_P(AttentionValuesTest, NoRows) {
+  const HeadShape shape = {2, 1, 16};
+  const TestCache cache(shape, 1, 58);
+  AttentionWorkspace workspace;
+  AttentionArgs args;
+  args.heads = shape.heads;
+  args.layout = shape.layout();
+  args.kv = cache.data();
+  args.workspace = &workspace;
+  backend().attention(pool_of(2), args);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AttentionValuesTest, testing::ValuesIn(kAllIsas), isa_test_name);
+
+}  // namespace
+}  // namespace aerie::kernels

@@ -1,0 +1,208 @@
+#include "tests/kernels/attention_testing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+
+namespace aerie::kernels {
+namespace {
+
+// Not a number, infinite, largest finite and smallest subnormal, of both signs.
+constexpr uint16_t kGarbage[] = {0x7E00, 0xFE01, 0x7C00, 0xFC00, 0x7D55, 0x7BFF, 0xFBFF, 0x0001};
+
+// Numbers of variance 1 that depend on nothing but their arguments.
+std::vector<float> numbers_of(Token token, uint64_t kind, int64_t count, float size) {
+  Random random(token * 4 + kind);
+  return uniform_floats(random, count, -1.732f * size, 1.732f * size);
+}
+
+int pages_for(int positions) {
+  return (positions + kPagePositions - 1) / kPagePositions;
+}
+
+std::vector<float> through_f16(std::vector<float> values) {
+  for (float& value : values) value = f16_to_f32(f32_to_f16(value));
+  return values;
+}
+
+}  // namespace
+
+float HeadShape::scale() const {
+  return 1.0f / std::sqrt(static_cast<float>(head_dim));
+}
+
+std::vector<Token> random_tokens(Random& random, int count) {
+  std::vector<Token> tokens(static_cast<size_t>(count));
+  for (Token& token : tokens) token = random.next() >> 8;
+  return tokens;
+}
+
+// Some queries look at everything, some at next to nothing but a few positions.
+std::vector<float> query_of(const HeadShape& shape, Token token) {
+  constexpr float kSizes[] = {0.2f, 1.0f, 8.0f};
+  return numbers_of(token, 0, shape.query_width(), kSizes[token % 3]);
+}
+std::vector<float> key_of(const HeadShape& shape, Token token) {
+  return numbers_of(token, 1, shape.kv_width(), 1.0f);
+}
+std::vector<float> value_of(const HeadShape& shape, Token token) {
+  return numbers_of(token, 2, shape.kv_width(), 1.0f);
+}
+
+TestCache::TestCache(const HeadShape& shape, int pages, uint64_t seed)
+    : shape_(shape), kv_(pages * shape.layout().page()), free_(static_cast<size_t>(pages)) {
+  Random random(seed);
+  for (uint16_t& half : kv_.span()) half = kGarbage[random.next() % std::size(kGarbage)];
+  std::iota(free_.begin(), free_.end(), 0);
+  random.shuffle(free_);
+}
+
+int TestCache::open(int positions) {
+  std::vector<int32_t> pages;
+  for (int i = 0; i < pages_for(positions); ++i) {
+    if (free_.empty()) std::abort();
+    pages.push_back(free_.back());
+    free_.pop_back();
+  }
+  sequences_.push_back(std::move(pages));
+  return static_cast<int>(sequences_.size()) - 1;
+}
+
+int32_t TestCache::slot(int sequence, int position) const {
+  const int32_t page =
+      sequences_[static_cast<size_t>(sequence)].at(static_cast<size_t>(position / kPagePositions));
+  return page * kPagePositions + position % kPagePositions;
+}
+
+int32_t TestCache::stray_slot() {
+  if (strays_.empty()) {
+    if (free_.empty()) std::abort();
+    for (int32_t i = 0; i < kPagePositions; ++i) {
+      strays_.push_back(free_.back() * kPagePositions + i);
+    }
+    free_.pop_back();
+    Random random(strays_.size());
+    random.shuffle(strays_);
+  }
+  const int32_t slot = strays_.back();
+  strays_.pop_back();
+  return slot;
+}
+
+void TestCache::put(int32_t slot, Token token) {
+  const KvLayout layout = shape_.layout();
+  const std::vector<float> keys = key_of(shape_, token), values = value_of(shape_, token);
+  const int page = slot / kPagePositions, offset = slot % kPagePositions;
+  size_t i = 0;
+  for (int h = 0; h < layout.kv_heads; ++h) {
+    for (int d = 0; d < layout.head_dim; ++d, ++i) {
+      kv_[layout.keys(page, h) + layout.key_element(offset, d)] = f32_to_f16(keys[i]);
+      kv_[layout.values(page, h) + int64_t{offset} * layout.head_dim + d] = f32_to_f16(values[i]);
+    }
+  }
+}
+
+void TestCache::put_chain(int sequence, const std::vector<Token>& chain, int from) {
+  for (int p = from; p < static_cast<int>(chain.size()); ++p) {
+    put(slot(sequence, p), chain[static_cast<size_t>(p)]);
+  }
+}
+
+void AttentionBatch::add_linear(int sequence, Token token, int position, int committed) {
+  std::vector<int32_t> tail;
+  for (int p = committed; p <= position; ++p) tail.push_back(cache_.slot(sequence, p));
+  add_tail(sequence, token, committed, std::move(tail));
+  rows_.back().linear = true;
+}
+
+void AttentionBatch::add_tail(int sequence, Token token, int committed, std::vector<int32_t> tail) {
+  AttentionRow row;
+  row.position = committed + static_cast<int32_t>(tail.size()) - 1;
+  row.committed = committed;
+  row.pages = cache_.pages(sequence);
+  row.group = sequence;
+  tails_.push_back(std::move(tail));
+  row.tail = tails_.back().data();
+  rows_.push_back(row);
+  queries_.push_back(query_of(cache_.shape(), token));
+}
+
+std::vector<float> AttentionBatch::run(const Backend& backend, int threads) const {
+  const HeadShape& shape = cache_.shape();
+  int32_t positions = 1;
+  for (const AttentionRow& row : rows_) positions = std::max(positions, row.position + 1);
+  Expected<AttentionWorkspace> workspace = AttentionWorkspace::allocate(
+      shape.layout(), shape.heads, static_cast<int>(rows_.size()), positions, threads);
+  if (!workspace.ok()) std::abort();
+  for (float& x : workspace->partials.as<float>()) x = std::nanf("");
+  for (uint16_t& x : workspace->gathered.as<uint16_t>()) x = 0x7E00;
+
+  std::vector<float> flat;
+  for (const std::vector<float>& query : queries_)
+    flat.insert(flat.end(), query.begin(), query.end());
+  const Fenced<float> q(flat);
+  Fenced<float> out(static_cast<int64_t>(flat.size()));
+  AttentionArgs args;
+  args.q = q.data();
+  args.out = out.data();
+  args.heads = shape.heads;
+  args.scale = shape.scale();
+  args.layout = shape.layout();
+  args.kv = cache_.data();
+  args.rows = rows_;
+  args.workspace = &*workspace;
+  backend.attention(pool_of(threads), args);
+  return {out.data(), out.data() + flat.size()};
+}
+
+std::vector<float> attend_alone(const Backend& backend, const HeadShape& shape,
+                                const std::vector<Token>& chain) {
+  const int length = static_cast<int>(chain.size());
+  TestCache cache(shape, pages_for(length), chain.back());
+  const int sequence = cache.open(length);
+  cache.put_chain(sequence, chain);
+  AttentionBatch batch(cache);
+  batch.add_linear(sequence, chain.back(), length - 1, length - 1);
+  return batch.run(backend);
+}
+
+DoubleAttention attend_in_double(const HeadShape& shape, const std::vector<Token>& chain) {
+  const auto head_dim = static_cast<size_t>(shape.head_dim);
+  const std::vector<float> q = query_of(shape, chain.back());
+  std::vector<std::vector<float>> keys, values;
+  for (const Token token : chain) {
+    keys.push_back(through_f16(key_of(shape, token)));
+    values.push_back(through_f16(value_of(shape, token)));
+  }
+  DoubleAttention result;
+  for (int h = 0; h < shape.heads; ++h) {
+    const size_t from = static_cast<size_t>(h / (shape.heads / shape.kv_heads)) * head_dim;
+    std::vector<double> scores;
+    for (const std::vector<float>& key : keys) {
+      double score = 0.0;
+      for (size_t d = 0; d < head_dim; ++d) {
+        score += double{q[static_cast<size_t>(h) * head_dim + d]} * double{key[from + d]};
+      }
+      scores.push_back(score * double{shape.scale()});
+    }
+    const double largest = *std::max_element(scores.begin(), scores.end());
+    double total = 0.0;
+    std::vector<double> sums(head_dim, 0.0);
+    for (size_t p = 0; p < chain.size(); ++p) {
+      const double weight = std::exp(scores[p] - largest);
+      total += weight;
+      for (size_t d = 0; d < head_dim; ++d) sums[d] += weight * double{values[p][from + d]};
+      result.largest_score = std::max(result.largest_score, std::fabs(scores[p]));
+    }
+    for (const double sum : sums) result.out.push_back(sum / total);
+  }
+  return result;
+}
+
+std::span<const float> row_of(const std::vector<float>& out, const HeadShape& shape, size_t r) {
+  const auto width = static_cast<size_t>(shape.query_width());
+  return std::span<const float>(out).subspan(r * width, width);
+}
+
+}  // namespace aerie::kernels

@@ -1,0 +1,98 @@
+// Caches filled from chains of tokens, batches of rows over them, and attention in double.
+//
+// What a token's key, value and query are is a function of its number, so that a chain of numbers
+// says all about what its last row should see, wherever its entries lie.
+#pragma once
+
+#include <deque>
+
+#include "tests/kernels/kernel_testing.h"
+
+namespace aerie::kernels {
+
+struct HeadShape {
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+
+  KvLayout layout() const { return {kv_heads, head_dim}; }
+  int64_t query_width() const { return int64_t{heads} * head_dim; }
+  int64_t kv_width() const { return int64_t{kv_heads} * head_dim; }
+  float scale() const;
+};
+
+using Token = uint64_t;
+std::vector<Token> random_tokens(Random& random, int count);
+
+std::vector<float> query_of(const HeadShape& shape, Token token);  // [heads][head_dim]
+std::vector<float> key_of(const HeadShape& shape, Token token);    // [kv_heads][head_dim]
+std::vector<float> value_of(const HeadShape& shape, Token token);
+
+// One layer's plane. Every slot holds NaN, infinities and other garbage until it is put to use;
+// pages are handed out in random order.
+class TestCache {
+ public:
+  TestCache(const HeadShape& shape, int pages, uint64_t seed);
+
+  // A sequence with pages for `positions`; none of it is put.
+  int open(int positions);
+  int32_t slot(int sequence, int position) const;
+  // A slot of its own on a page that no sequence has.
+  int32_t stray_slot();
+  void put(int32_t slot, Token token);
+  // Puts chain[from ..] at their positions.
+  void put_chain(int sequence, const std::vector<Token>& chain, int from = 0);
+
+  const HeadShape& shape() const { return shape_; }
+  const int32_t* pages(int sequence) const {
+    return sequences_[static_cast<size_t>(sequence)].data();
+  }
+  uint16_t* data() { return kv_.data(); }
+  const uint16_t* data() const { return kv_.data(); }
+
+ private:
+  HeadShape shape_;
+  Fenced<uint16_t> kv_;
+  std::vector<int32_t> free_;
+  std::vector<int32_t> strays_;
+  std::vector<std::vector<int32_t>> sequences_;
+};
+
+// Rows of one call. Rows of a sequence are added side by side.
+class AttentionBatch {
+ public:
+  explicit AttentionBatch(const TestCache& cache) : cache_(cache) {}
+
+  // A row whose entries from `committed` on all lie where the pages say.
+  void add_linear(int sequence, Token token, int position, int committed);
+  // A row with slots of positions committed .. position.
+  void add_tail(int sequence, Token token, int committed, std::vector<int32_t> tail);
+  // The query itself instead of a token's.
+  void set_query(size_t row, std::vector<float> query) { queries_[row] = std::move(query); }
+  size_t size() const { return rows_.size(); }
+
+  // [rows][heads][head_dim]. Scratch is garbage at first; everything ends where its memory does.
+  std::vector<float> run(const Backend& backend, int threads = 1) const;
+
+ private:
+  const TestCache& cache_;
+  std::vector<AttentionRow> rows_;
+  std::deque<std::vector<int32_t>> tails_;
+  std::vector<std::vector<float>> queries_;
+};
+
+// What the last token of the chain sees, on its own: one row, one sequence, one thread.
+std::vector<float> attend_alone(const Backend& backend, const HeadShape& shape,
+                                const std::vector<Token>& chain);
+
+// The same in double from the keys and values rounded to f16, without a cache.
+struct DoubleAttention {
+  std::vector<double> out;   // [heads][head_dim]
+  double largest_score = 0;  // magnitude
+};
+DoubleAttention attend_in_double(const HeadShape& shape, const std::vector<Token>& chain);
+
+// Row `r` of attention's output.
+std::span<const float> row_of(const std::vector<float>& out, const HeadShape& shape, size_t r);
+
+}  // namespace aerie::kernels

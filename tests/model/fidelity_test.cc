@@ -1,0 +1,214 @@
+// How close the forward pass comes to an independent implementation of the same file (recorded in
+// tests/golden/, see the README there) and to a float computation on the dequantised weights.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "model/model.h"
+
+namespace aerie {
+namespace {
+
+constexpr const char* kModel = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+constexpr const char* kGolden = "tests/golden/smollm2-fidelity.bin";
+constexpr int kChunk = 50;
+
+struct Record {
+  float next_logprob;
+  std::vector<uint16_t> ids;
+  std::vector<float> logprobs;
+};
+
+struct Window {
+  std::vector<int32_t> tokens;
+  std::vector<Record> records;
+};
+
+template <typename T>
+void read_into(std::ifstream& file, T* out, size_t count) {
+  file.read(reinterpret_cast<char*>(out), static_cast<std::streamsize>(count * sizeof(T)));
+}
+
+std::vector<Window> read_golden() {
+  std::ifstream file(kGolden, std::ios::binary);
+  char magic[8] = {};
+  uint32_t header[4] = {};  // version, windows, tokens of a window, top k
+  read_into(file, magic, 8);
+  read_into(file, header, 4);
+  EXPECT_TRUE(file && std::memcmp(magic, "AERIEFID", 8) == 0 && header[0] == 1) << kGolden;
+  std::vector<Window> windows(header[1]);
+  for (Window& window : windows) {
+    window.tokens.resize(header[2]);
+    read_into(file, window.tokens.data(), window.tokens.size());
+    window.records.resize(header[2] - 1);
+    for (Record& record : window.records) {
+      record.ids.resize(header[3]);
+      record.logprobs.resize(header[3]);
+      read_into(file, &record.next_logprob, 1);
+      read_into(file, record.ids.data(), record.ids.size());
+      read_into(file, record.logprobs.data(), record.logprobs.size());
+    }
+  }
+  EXPECT_TRUE(file) << kGolden << " is shorter than its header says";
+  return windows;
+}
+
+// Log-probabilities of the whole vocabulary.
+std::vector<double> log_softmax(std::span<const float> logits) {
+  double largest = -INFINITY;
+  for (const float x : logits) largest = std::max(largest, double{x});
+  double sum = 0.0;
+  for (const float x : logits) sum += std::exp(double{x} - largest);
+  std::vector<double> out(logits.size());
+  for (size_t i = 0; i < out.size(); ++i) out[i] = double{logits[i]} - largest - std::log(sum);
+  return out;
+}
+
+class Runner {
+ public:
+  explicit Runner(kernels::Isa isa) : pool_(available_cpus()) {
+    auto file = GgufFile::open(kModel);
+    EXPECT_TRUE(file.ok()) << file.status().message();
+    file_ = std::move(*file);
+    ModelOptions options;
+    options.backend = kernels::backend(isa);
+    options.pool = &pool_;
+    options.max_rows = kChunk;
+    options.max_logits = kChunk;
+    options.max_positions = 512;
+    auto model = load_model(*file_, options);
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    model_ = std::move(*model);
+    auto cache = KvCache::create(model_->config(), 512, 1);
+    EXPECT_TRUE(cache.ok());
+    cache_ = std::make_unique<KvCache>(std::move(*cache));
+  }
+
+  // Visits the log-probabilities after each of the tokens, but for the last.
+  template <typename Visit>
+  void each_position(const std::vector<int32_t>& tokens, const Visit& visit) {
+    const auto id = cache_->open();
+    const int length = static_cast<int>(tokens.size()) - 1;
+    for (int first = 0; first < length; first += kChunk) {
+      const int rows = std::min(kChunk, length - first);
+      ASSERT_TRUE(cache_->reserve(*id, rows).ok());
+      ForwardBatch batch;
+      batch.sequences.push_back({cache_->pages(*id), first});
+      for (int i = 0; i < rows; ++i) {
+        batch.rows.push_back({0, tokens[static_cast<size_t>(first + i)], first + i,
+                              cache_->slot(*id, i), i - 1, true, false});
+      }
+      const ForwardOutputs out = model_->forward(batch, *cache_);
+      cache_->commit_first(*id, rows);
+      for (int i = 0; i < rows; ++i) visit(first + i, log_softmax(out.logits_of(i)));
+    }
+    cache_->close(*id);
+  }
+
+ private:
+  ThreadPool pool_;
+  std::unique_ptr<GgufFile> file_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<KvCache> cache_;
+};
+
+// KL(golden || ours) over the recorded tokens and one bucket for all others: a lower bound to the
+// whole vocabulary's, which docs/fidelity.md has.
+double divergence(const Record& golden, const std::vector<double>& ours) {
+  double kl = 0.0, golden_mass = 0.0, our_mass = 0.0;
+  for (size_t i = 0; i < golden.ids.size(); ++i) {
+    const double p = std::exp(double{golden.logprobs[i]});
+    kl += p * (double{golden.logprobs[i]} - ours[golden.ids[i]]);
+    golden_mass += p;
+    our_mass += std::exp(ours[golden.ids[i]]);
+  }
+  const double rest = std::max(1e-12, 1.0 - golden_mass);
+  const double our_rest = std::max(1e-12, 1.0 - our_mass);
+  return kl + rest * std::log(rest / our_rest);
+}
+
+bool model_is_there() {
+  return std::ifstream(kModel).good();
+}
+
+struct Score {
+  double kl = 0.0;
+  double loss = 0.0;
+  double golden_loss = 0.0;
+  int same_top = 0;
+  int positions = 0;
+};
+
+Score score_against_golden(Runner& runner) {
+  Score score;
+  for (const Window& window : read_golden()) {
+    runner.each_position(window.tokens, [&](int position, const std::vector<double>& ours) {
+      const Record& golden = window.records[static_cast<size_t>(position)];
+      const auto next = static_cast<size_t>(window.tokens[static_cast<size_t>(position) + 1]);
+      score.kl += divergence(golden, ours);
+      score.loss -= ours[next];
+      score.golden_loss -= double{golden.next_logprob};
+      const auto top = std::max_element(ours.begin(), ours.end()) - ours.begin();
+      score.same_top += top == golden.ids[0] ? 1 : 0;
+      ++score.positions;
+    });
+  }
+  return score;
+}
+
+TEST(Fidelity, MatchesAnIndependentImplementation) {
+  if (!model_is_there()) GTEST_SKIP() << kModel << " is missing: run scripts/fetch_model.sh";
+  for (const auto isa : {kernels::Isa::kAvx512, kernels::Isa::kAvx2}) {
+    if (!kernels::isa_supported(isa)) continue;
+    Runner runner(isa);
+    const Score score = score_against_golden(runner);
+    ASSERT_EQ(score.positions, 2000);
+    const double kl = score.kl / score.positions;
+    const double perplexity = std::exp(score.loss / score.positions);
+    const double golden = std::exp(score.golden_loss / score.positions);
+    std::printf("%s: mean KL %.5f, perplexity %.4f against %.4f (%+.3f %%), same top token %d\n",
+                std::string(kernels::isa_name(isa)).c_str(), kl, perplexity, golden,
+                100.0 * (perplexity / golden - 1.0), score.same_top);
+    EXPECT_LT(kl, 0.01);
+    EXPECT_NEAR(perplexity / golden, 1.0, 0.005);
+  }
+}
+
+TEST(Fidelity, MatchesAFloatComputationOnTheDequantisedWeights) {
+  if (!model_is_there()) GTEST_SKIP() << kModel << " is missing: run scripts/fetch_model.sh";
+  if (kernels::best_isa() == kernels::Isa::kReference) GTEST_SKIP() << "no vector instructions";
+  Runner fast(kernels::best_isa());
+  Runner reference(kernels::Isa::kReference);
+  double kl = 0.0, fast_loss = 0.0, reference_loss = 0.0;
+  int positions = 0;
+  for (const Window& window : read_golden()) {
+    std::vector<std::vector<double>> expected;
+    reference.each_position(window.tokens, [&](int, std::vector<double> logprobs) {
+      expected.push_back(std::move(logprobs));
+    });
+    fast.each_position(window.tokens, [&](int position, const std::vector<double>& ours) {
+      const std::vector<double>& p = expected[static_cast<size_t>(position)];
+      const auto next = static_cast<size_t>(window.tokens[static_cast<size_t>(position) + 1]);
+      for (size_t i = 0; i < p.size(); ++i) kl += std::exp(p[i]) * (p[i] - ours[i]);
+      fast_loss -= ours[next];
+      reference_loss -= p[next];
+      ++positions;
+    });
+  }
+  const double mean = kl / positions;
+  std::printf("mean KL %.5f, perplexity %.4f against %.4f in float\n", mean,
+              std::exp(fast_loss / positions), std::exp(reference_loss / positions));
+  ASSERT_EQ(positions, 2000);
+  EXPECT_LT(mean, 0.003);
+}
+
+}  // namespace
+}  // namespace aerie

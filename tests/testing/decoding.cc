@@ -1,0 +1,118 @@
+#include "tests/testing/decoding.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace aerie::test {
+namespace {
+
+struct Running {
+  std::unique_ptr<StopCondition> stop;
+  std::unique_ptr<Sequence> sequence;
+  Reply* reply = nullptr;
+};
+
+void take(const Running& running) {
+  for (const EmittedToken& token : running.sequence->emitted) {
+    running.reply->tokens.push_back(token.id);
+    running.reply->emitted.push_back(token);
+  }
+}
+
+// Records and closes what has finished.
+void retire(Decoder& decoder, std::vector<Running>& running) {
+  std::erase_if(running, [&](Running& r) {
+    if (r.sequence->finish == FinishReason::kNone) return false;
+    r.reply->finish = r.sequence->finish;
+    r.reply->stats = r.sequence->stats;
+    decoder.close(*r.sequence);
+    return true;
+  });
+}
+
+}  // namespace
+
+ForwardOutputs CheckedModel::forward(const ForwardBatch& batch, KvCache& cache) {
+  ++passes_;
+  const Status status = check_batch(batch, config(), options_);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return model_.forward(batch, cache);
+}
+
+KvCache cache_for(const Model& model, const DecoderOptions& options, int sequences) {
+  const int64_t each = options.max_positions + int64_t{kernels::kPagePositions};
+  auto cache = KvCache::create(model.config(), each * sequences, sequences);
+  EXPECT_TRUE(cache.ok()) << cache.status().message();
+  return std::move(cache).value();
+}
+
+Replies decode(Model& model, KvCache& cache, Drafter* drafter, const DecoderOptions& options,
+               std::span<const Request> requests) {
+  const int pages = cache.free_pages();
+  Decoder decoder(model, cache, drafter, options);
+  Replies replies;
+  replies.of.resize(requests.size());
+  std::vector<Running> running;
+  std::vector<Sequence*> batch;
+  size_t opened = 0;
+  for (int step = 0; opened < requests.size() || !running.empty(); ++step) {
+    for (; opened < requests.size() && requests[opened].joins_at <= step; ++opened) {
+      const Request& request = requests[opened];
+      SequenceOptions settings = request.options;
+      std::unique_ptr<StopCondition> stop;
+      if (request.make_stop) stop = request.make_stop();
+      if (stop != nullptr) settings.stop = stop.get();
+      auto sequence = decoder.open(request.prompt, settings);
+      EXPECT_TRUE(sequence.ok()) << sequence.status().message();
+      if (!sequence.ok()) return replies;
+      running.push_back({std::move(stop), std::move(*sequence), &replies.of[opened]});
+      const Status status = decoder.prefill(*running.back().sequence);
+      EXPECT_TRUE(status.ok()) << status.message();
+      if (!status.ok()) return replies;
+      const auto length = static_cast<int64_t>(request.prompt.size());
+      replies.prefill_passes += (length + options.prefill_chunk - 1) / options.prefill_chunk;
+      take(running.back());
+    }
+    retire(decoder, running);
+    if (!running.empty()) {
+      batch.clear();
+      for (const Running& r : running) batch.push_back(r.sequence.get());
+      const Status status = decoder.round(batch);
+      EXPECT_TRUE(status.ok()) << status.message();
+      if (!status.ok()) return replies;
+      for (const Running& r : running) take(r);
+      retire(decoder, running);
+      ++replies.rounds;
+    }
+  }
+  replies.passes = decoder.target_passes();
+  EXPECT_EQ(cache.free_pages(), pages) << "pages were lost";
+  return replies;
+}
+
+std::string difference(std::span<const Reply> expected, std::span<const Reply> actual) {
+  if (expected.size() != actual.size()) {
+    return fmt::format("{} replies instead of {}", actual.size(), expected.size());
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const std::vector<int32_t>& a = expected[i].tokens;
+    const std::vector<int32_t>& b = actual[i].tokens;
+    for (size_t t = 0; t < std::min(a.size(), b.size()); ++t) {
+      if (a[t] == b[t]) continue;
+      return fmt::format("reply {}: token {} is {} instead of {}", i, t, b[t], a[t]);
+    }
+    if (a.size() != b.size()) {
+      return fmt::format("reply {}: {} tokens instead of {}", i, b.size(), a.size());
+    }
+    if (expected[i].finish != actual[i].finish) {
+      return fmt::format("reply {}: finished by '{}' instead of '{}'", i,
+                         finish_reason_name(actual[i].finish),
+                         finish_reason_name(expected[i].finish));
+    }
+  }
+  return {};
+}
+
+}  // namespace aerie::test

@@ -1,0 +1,66 @@
+// Runs requests through a Decoder and says where two runs differ: the one way in which tests of
+// exactness, real ones and those with a planted fault, compare tokens.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "decode/decoder.h"
+#include "model/model.h"
+
+namespace aerie::test {
+
+// Passes everything on, counts passes, and fails the test for a batch that check_batch() refuses.
+class CheckedModel : public Model {
+ public:
+  CheckedModel(Model& model, const ModelOptions& options) : model_(model), options_(options) {}
+
+  const ModelConfig& config() const override { return model_.config(); }
+  int64_t weight_bytes() const override { return model_.weight_bytes(); }
+  ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
+  int64_t passes() const { return passes_; }
+
+ private:
+  Model& model_;
+  ModelOptions options_;
+  int64_t passes_ = 0;
+};
+
+struct Request {
+  std::vector<int32_t> prompt;
+  SequenceOptions options;
+  int joins_at = 0;  // the round before which it is opened
+  // Makes options.stop anew for each run.
+  std::function<std::unique_ptr<StopCondition>()> make_stop;
+};
+
+struct Reply {
+  std::vector<int32_t> tokens;  // generated
+  FinishReason finish = FinishReason::kNone;
+  SequenceStats stats;
+  std::vector<EmittedToken> emitted;
+};
+
+struct Replies {
+  std::vector<Reply> of;
+  int64_t passes = 0;          // of the target
+  int64_t prefill_passes = 0;  // prompt chunks, by arithmetic
+  int64_t rounds = 0;
+};
+
+// Decodes them together: one round() for all that are open and unfinished. Fails the test for any
+// error.
+Replies decode(Model& model, KvCache& cache, Drafter* drafter, const DecoderOptions& options,
+               std::span<const Request> requests);
+
+// A cache for `sequences` sequences of options.max_positions.
+KvCache cache_for(const Model& model, const DecoderOptions& options, int sequences);
+
+// Empty if tokens and reasons to finish are the same; else the first difference.
+std::string difference(std::span<const Reply> expected, std::span<const Reply> actual);
+
+}  // namespace aerie::test
