@@ -31,8 +31,7 @@ constexpr std::string_view kEndNames[] = {
     "_<EOT>",
     "[EOT]",
     "[EOS]",
-    "<\xef\xbd\x9c"
-    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",  // DeepSeek's
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",  // DeepSeek's
 };
 
 Status invalid(std::string message) {

@@ -40,7 +40,7 @@ TEST(PreTokenizer, ContractionsAreLowerCaseOnly) {
 TEST(PreTokenizer, WhiteSpaceIsUnicodes) {
   for (const char* space : {"\u0085", "\u00a0", "\u1680", "\u2000", "\u200a", "\u2028", "\u2029",
                             "\u202f", "\u205f", "\u3000", "\t", "\v", "\f", "\r"}) {
-    EXPECT_EQ(split("gpt-2", std::string("a") + space + "b"), (Words{"a", space, "b"}));
+    EXPECT_EQ(split("gpt-2", std::string("a ") + space + "b"), (Words{"a", " ", space, "b"}));
   }
   // Not white space: U+180E since Unicode 6.3, U+200B, U+FEFF and separators of ASCII.
   for (const char* other : {"\u180e", "\u200b", "\ufeff", "\u2060", "\x1c", "\x1f"}) {

@@ -7,6 +7,9 @@ namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {
 
 constexpr int kMaxTile = 8;
+// Panels lie one after the other, so what is needed this much later is known. Without it the
+// arithmetic of several rows and the wait for memory add up instead of running side by side.
+constexpr int kPrefetchBytes = 8192;
 
 template <int kRows>
 AERIE_INLINE void store_tile(const MatmulShare& s, int64_t row, int64_t panel,
@@ -38,6 +41,7 @@ void float_tile(const MatmulShare& s, int64_t row, int64_t panel) {
   Floats acc[kRows];
   for (int r = 0; r < kRows; ++r) acc[r] = zero();
   for (int64_t k = 0; k < s.k; ++k) {
+    __builtin_prefetch(w + k * kStep + kPrefetchBytes);
     const Floats weights = load_weights(w + k * kStep, kType);
     for (int r = 0; r < kRows; ++r) acc[r] = fma(set1(x[r * s.k + k]), weights, acc[r]);
   }
@@ -104,20 +108,24 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
         m = mul(head_m, to_floats(load_u8(scales + 16)));
       }
     }
-    const Words words = load_words<kBits>(base + g * kCodes);
+    const uint8_t* codes = base + g * kCodes;
+    for (int line = 0; line < kCodes + kScales; line += 64) {
+      __builtin_prefetch(codes + kPrefetchBytes + line);
+    }
+    const Words words = load_words<kBits>(codes);
     for (int r = 0; r < kRows; ++r) {
-      const int8_t* codes = x + r * s.k + g * kGroup;
+      const int8_t* inputs = x + r * s.k + g * kGroup;
       const float scale = x_scale[r * groups + g];
       const int32_t* sum = x_sum + (r * groups + g) * 2;
       Ints dot;
       if constexpr (kScale == PanelScale::kSuperHalf) {
-        const Ints first = dot_words<kWide>(set1(-s.zero_point * sum[0]), words, 0, 4, codes);
+        const Ints first = dot_words<kWide>(set1(-s.zero_point * sum[0]), words, 0, 4, inputs);
         const Ints second =
-            dot_words<kWide>(set1(-s.zero_point * (sum[1] - sum[0])), words, 4, 8, codes);
+            dot_words<kWide>(set1(-s.zero_point * (sum[1] - sum[0])), words, 4, 8, inputs);
         dot = add(mul(first, load_i8(scales)), mul(second, load_i8(scales + 16)));
       } else {
         const Ints start = kHasMin ? set1(0) : set1(-s.zero_point * sum[1]);
-        dot = dot_words<kWide>(start, words, 0, 8, codes);
+        dot = dot_words<kWide>(start, words, 0, 8, inputs);
       }
       acc[r] = fma(to_floats(dot), mul(d, set1(scale)), acc[r]);
       if constexpr (kHasMin) {
