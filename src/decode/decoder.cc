@@ -42,6 +42,11 @@ Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOp
       options_(options),
       verifier_(make_verifier(options.rule)) {
   if (drafter_ != nullptr) batch_.tap_layers = drafter_->needs().tap_layers;
+  // What a round takes, so that the first one with so much accepted need not grow it.
+  const auto nodes = static_cast<size_t>(options.max_nodes);
+  batch_.rows.reserve(static_cast<size_t>(options.max_rows));
+  path_.reserve(nodes + 1);
+  verdict_.accepted.reserve(nodes);
 }
 
 Decoder::~Decoder() = default;
@@ -107,9 +112,9 @@ Status Decoder::prefill(Sequence& sequence, const std::atomic<bool>* cancel) {
   const bool drafting = drafter_ != nullptr && sequence.options.speculate;
   const int length = sequence.prompt_length;
   sequence.emitted.clear();
+  const StageClock::Scope scope(clock_);
   for (int first = 0; first < length;) {
     if (cancel != nullptr && cancel->load()) {
-      clock_.stop();
       return {StatusCode::kCancelled, "stopped while reading the prompt"};
     }
     clock_.enter(Stage::kPrefill);
@@ -144,7 +149,6 @@ Status Decoder::prefill(Sequence& sequence, const std::atomic<bool>* cancel) {
     }
     first += rows;
   }
-  clock_.stop();
   return {};
 }
 
@@ -155,10 +159,12 @@ Status Decoder::round(std::span<Sequence* const> sequences) {
     return {StatusCode::kInvalidArgument,
             fmt::format("a round of {} sequences: the model takes {}", count, most)};
   }
-  if (trees_.size() < count) {
-    trees_.resize(count);
-    accepted_.resize(count);
+  const auto nodes = static_cast<size_t>(options_.max_nodes);
+  while (trees_.size() < count) {
+    trees_.emplace_back().nodes.reserve(nodes);
+    accepted_.emplace_back().reserve(nodes);
   }
+  const StageClock::Scope scope(clock_);
   clock_.enter(Stage::kDraft);
   AERIE_RETURN_IF_ERROR(draft(sequences));
   clock_.enter(Stage::kOther);
@@ -171,9 +177,7 @@ Status Decoder::round(std::span<Sequence* const> sequences) {
   ++target_passes_;
   verify(sequences, outputs);
   clock_.enter(Stage::kDraft);
-  const Status status = drafter_ == nullptr ? Status() : observe();
-  clock_.stop();
-  return status;
+  return drafter_ == nullptr ? Status() : observe();
 }
 
 int Decoder::node_limit(const Sequence& sequence) const {
@@ -206,8 +210,10 @@ void Decoder::check_tree(const Sequence& sequence, int max_nodes, TokenTree& tre
   for (int i = 0; i < tree.size() && sound; ++i) {
     const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
     sound = node.token >= 0 && node.token < model_.config().vocab && node.parent >= -1 &&
-            node.parent < i;
-    const int above = sound && node.parent >= 0 ? tree.nodes[static_cast<size_t>(node.parent)].depth : 0;
+            node.parent < i &&
+            (node.proposal == nullptr || node.proposal->probability(node.token) > 0);
+    const bool inner = sound && node.parent >= 0;
+    const int above = inner ? tree.nodes[static_cast<size_t>(node.parent)].depth : 0;
     sound = sound && node.depth == above + 1;
   }
   if (sound) return;

@@ -35,6 +35,18 @@ class StageClock {
   }
   const StageTimes& times() const { return times_; }
 
+  // stop() at the end of the scope, whichever way it is left.
+  class Scope {
+   public:
+    explicit Scope(StageClock& clock) : clock_(clock) {}
+    ~Scope() { clock_.stop(); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    StageClock& clock_;
+  };
+
  private:
   using Clock = std::chrono::steady_clock;
   void settle(Clock::time_point now) {

@@ -25,7 +25,8 @@ SamplingParams fitted(SamplingParams params, int vocab) {
 }
 
 struct State {
-  State(const DraftSequence& s, int vocab) : sequence(s), sampler(fitted(s.sampling, vocab), vocab) {}
+  State(const DraftSequence& s, int vocab)
+      : sequence(s), sampler(fitted(s.sampling, vocab), vocab) {}
   DraftSequence sequence;
   Sampler sampler;
   KvCache::Id cache = -1;

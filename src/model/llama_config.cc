@@ -138,8 +138,12 @@ Status read_rope(const GgufFile& file, const Keys& keys, ModelConfig& config) {
     return keys.unsupported("rope.scaling.type",
                             fmt::format("'{}'; none, linear and yarn are supported", type));
   }
-  if (file.find_tensor("rope_freqs.weight") != nullptr) return read_frequency_factors(file, rope);
-  return {};
+  if (file.find_tensor("rope_freqs.weight") == nullptr) return {};
+  if (rope.scaling != RopeScaling::kNone && rope.factor != 1.0) {
+    return keys.unsupported("rope.scaling.type",
+                            fmt::format("'{}' together with the tensor 'rope_freqs.weight'", type));
+  }
+  return read_frequency_factors(file, rope);
 }
 
 }  // namespace

@@ -25,7 +25,9 @@ struct NoiseKey {
 };
 
 // A uniform in (0, 1) for (stream, a, b). Target: a = absolute position of the token to be drawn,
-// b = token id. Others: a = the root's position, b = node * 2^16 + attempt. Requires a < 2^62.
+// b = token id. Others: a = the root's position, b = place * 2^16 + attempt, the place being the
+// node's index (kDraft, kAccept), or one more than the index of the node that the token follows
+// (kResidual; 0 behind the root). Requires a < 2^62.
 double noise_uniform(NoiseKey key, NoiseStream stream, uint64_t a, uint32_t b);
 
 // The logarithm that all noise goes through: one routine, the same bits on every machine, within

@@ -26,8 +26,8 @@ constexpr int kThreads[] = {1, 2};
 using Combination = std::array<int, 6>;
 constexpr Combination kSizes = {5, 3, 6, kLengths, 4, 2};
 
-// Every combination of drafter, temperature and filter, `times` times; the other values are chosen so
-// that as many new pairs as possible come together.
+// Every combination of drafter, temperature and filter, `times` times; the other values are chosen
+// so that as many new pairs as possible come together.
 class PairwisePlan {
  public:
   explicit PairwisePlan(int times) {
@@ -119,8 +119,8 @@ TEST(Exact, EveryValueMeetsEveryOther) {
     const Filter filter = kFilters[c[2]];
     // Rounds of the perfect draft come out even.
     const int tokens = 1 + (setting.length + 1) * (200 / (setting.length + 1) + 1);
-    setting.requests.push_back(
-        request_with(sampling_with(temperature, filter, 1000 + static_cast<uint64_t>(c[3])), tokens));
+    setting.requests.push_back(request_with(
+        sampling_with(temperature, filter, 1000 + static_cast<uint64_t>(c[3])), tokens));
     SCOPED_TRACE(fmt::format("{}, temperature {}, {}, length {}, chunk {}, {} threads",
                              draft_kind_name(setting.kind), temperature, filter_name(filter),
                              setting.length, setting.chunk, setting.threads));

@@ -64,9 +64,12 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
       options.num_tokens = setting.length;
       return std::move(make_ngram_drafter(options)).value();
     }
-    case DraftKind::kOtherModel: return draft_model(other_file(), setting);
-    case DraftKind::kSameModel: return draft_model(target_file(), setting);
-    case DraftKind::kRandomChain: return test::make_random_chain_drafter(5, setting.length, vocab);
+    case DraftKind::kOtherModel:
+      return draft_model(other_file(), setting);
+    case DraftKind::kSameModel:
+      return draft_model(target_file(), setting);
+    case DraftKind::kRandomChain:
+      return test::make_random_chain_drafter(5, setting.length, vocab);
     case DraftKind::kProphetTree:
       return test::make_prophet_tree_drafter(6, 3 * setting.length, vocab,
                                              prophecies(setting.requests, plain));
@@ -95,11 +98,16 @@ ModelOptions target_options(int threads) {
 
 const char* draft_kind_name(DraftKind kind) {
   switch (kind) {
-    case DraftKind::kNgram: return "Ngram";
-    case DraftKind::kOtherModel: return "OtherModel";
-    case DraftKind::kSameModel: return "SameModel";
-    case DraftKind::kRandomChain: return "RandomChain";
-    case DraftKind::kProphetTree: return "ProphetTree";
+    case DraftKind::kNgram:
+      return "Ngram";
+    case DraftKind::kOtherModel:
+      return "OtherModel";
+    case DraftKind::kSameModel:
+      return "SameModel";
+    case DraftKind::kRandomChain:
+      return "RandomChain";
+    case DraftKind::kProphetTree:
+      return "ProphetTree";
   }
   return "";
 }
@@ -163,8 +171,8 @@ Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
   test::CheckedModel checked(*target, options);
   const std::unique_ptr<Model> wrapped = wrap ? wrap(*target) : nullptr;
   Model& model = wrapped ? *wrapped : checked;
-  KvCache cache = test::cache_for(model, decoder_options(setting),
-                                  static_cast<int>(setting.requests.size()));
+  KvCache cache =
+      test::cache_for(model, decoder_options(setting), static_cast<int>(setting.requests.size()));
   result.speculative =
       test::decode(model, cache, drafter.get(), decoder_options(setting), setting.requests);
   EXPECT_EQ(checked.passes(), wrapped ? 0 : result.speculative.passes);

@@ -1,5 +1,5 @@
-// One function that runs a setting with a drafter and without: the tests that expect the same tokens
-// and the tests that plant a fault and expect others call this very function.
+// One function that runs a setting with a drafter and without: the tests that expect the same
+// tokens and the tests that plant a fault and expect others call this very function.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@ namespace aerie {
 
 enum class DraftKind {
   kNgram,
-  kOtherModel,   // a draft model that knows nothing of the target
-  kSameModel,    // the target's own weights: every draft is right
+  kOtherModel,  // a draft model that knows nothing of the target
+  kSameModel,   // the target's own weights: every draft is right
   kRandomChain,
   kProphetTree,  // branching, with what is right scattered over the tree
 };

@@ -112,9 +112,9 @@ std::string difference_with(Fault fault, DraftKind kind, double temperature) {
   setting.kind = kind;
   setting.length = 5;
   setting.requests.push_back(request_with(sampling_with(temperature, Filter::kNone, 3)));
-  return compare_with_plain(setting, [fault](Model& model) {
-           return std::make_unique<FaultyModel>(model, fault);
-         }).difference;
+  return compare_with_plain(
+             setting, [fault](Model& model) { return std::make_unique<FaultyModel>(model, fault); })
+      .difference;
 }
 
 constexpr double kTemperatures[] = {0.0, 0.7, 1.2};

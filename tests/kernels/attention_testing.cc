@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <numeric>
 
 namespace aerie::kernels {
@@ -13,6 +14,11 @@ constexpr uint16_t kGarbage[] = {0x7E00, 0xFE01, 0x7C00, 0xFC00, 0x7D55, 0x7BFF,
 
 // Numbers of variance 1 that depend on nothing but their arguments.
 std::vector<float> numbers_of(Token token, uint64_t kind, int64_t count, float size) {
+  if (token >= kHugeToken) {
+    constexpr float kInf = std::numeric_limits<float>::infinity();
+    const float same = token == kNanToken ? std::nanf("") : token == kInfToken ? kInf : 65504.0f;
+    return std::vector<float>(static_cast<size_t>(count), same);
+  }
   Random random(token * 4 + kind);
   return uniform_floats(random, count, -1.732f * size, 1.732f * size);
 }
@@ -159,7 +165,7 @@ std::vector<float> AttentionBatch::run(const Backend& backend, int threads) cons
 std::vector<float> attend_alone(const Backend& backend, const HeadShape& shape,
                                 const std::vector<Token>& chain) {
   const int length = static_cast<int>(chain.size());
-  TestCache cache(shape, pages_for(length), chain.back());
+  TestCache cache(shape, pages_for(length), chain.front());
   const int sequence = cache.open(length);
   cache.put_chain(sequence, chain);
   AttentionBatch batch(cache);

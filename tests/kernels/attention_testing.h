@@ -22,6 +22,10 @@ struct HeadShape {
 };
 
 using Token = uint64_t;
+// Tokens of which all is NaN, infinite, or as large as f16 holds.
+inline constexpr Token kNanToken = ~Token{0};
+inline constexpr Token kInfToken = ~Token{1};
+inline constexpr Token kHugeToken = ~Token{2};
 std::vector<Token> random_tokens(Random& random, int count);
 
 std::vector<float> query_of(const HeadShape& shape, Token token);  // [heads][head_dim]

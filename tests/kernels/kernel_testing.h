@@ -21,11 +21,12 @@ class Random {
   explicit Random(uint64_t seed) : state_(seed) {}
   uint64_t next();
   int64_t below(int64_t n) { return static_cast<int64_t>(next() % static_cast<uint64_t>(n)); }
+  size_t index(size_t n) { return static_cast<size_t>(next() % n); }
   float uniform(float low, float high);
   template <typename T>
   void shuffle(std::vector<T>& items) {
     for (size_t i = items.size(); i > 1; --i) {
-      std::swap(items[i - 1], items[static_cast<size_t>(below(static_cast<int64_t>(i)))]);
+      std::swap(items[i - 1], items[index(i)]);
     }
   }
 

@@ -1,6 +1,6 @@
-// Products of every backend: against the reference's, of several targets, between instruction sets.
+// Products of every backend: against the reference's, and of several targets.
 #include <cmath>
-#include <cstring>
+#include <memory>
 
 #include "tests/kernels/matmul_testing.h"
 
@@ -140,37 +140,6 @@ INSTANTIATE_TEST_SUITE_P(All, MatmulTest,
                          testing::Combine(testing::ValuesIn(kAllIsas),
                                           testing::ValuesIn(kAllDTypes)),
                          isa_dtype_test_name);
-
-// Not promised, but so written; whoever changes it should know.
-class VectorIsasTest : public testing::TestWithParam<DType> {
- protected:
-  void SetUp() override {
-    for (const Isa isa : kVectorIsas) {
-      if (!isa_supported(isa)) GTEST_SKIP() << "this processor lacks " << isa_name(isa);
-    }
-  }
-};
-
-TEST_P(VectorIsasTest, SamePanelsAndProducts) {
-  const Backend& avx2 = *backend(Isa::kAvx2);
-  const Backend& avx512 = *backend(Isa::kAvx512);
-  Random random(15);
-  for (const int64_t k : lengths_for(GetParam())) {
-    const Weights w = random_weights(GetParam(), 41, k, random);
-    const PackedMatrix a = pack(avx2, w), b = pack(avx512, w);
-    ASSERT_EQ(a.data.size(), b.data.size());
-    EXPECT_EQ(std::memcmp(a.data.data(), b.data.data(), a.data.size()), 0);
-    Activations x = random_activations(64, k, avx2.wants_int8(GetParam()), random);
-    for (int64_t rows = 1; rows <= 64; ++rows) {
-      use_rows(x, rows);
-      EXPECT_TRUE(same_bits(product(avx2, 1, a, x), product(avx512, 1, b, x)))
-          << "k " << k << " rows " << rows;
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Avx2AndAvx512, VectorIsasTest, testing::ValuesIn(kAllDTypes),
-                         dtype_test_name);
 
 }  // namespace
 }  // namespace aerie::kernels

@@ -56,7 +56,7 @@ void check_row_invariance(const RowOperation& op, uint64_t seed) {
       std::vector<size_t> picks;
       std::vector<float> batch;
       for (int64_t r = 0; r < count; ++r) {
-        picks.push_back(static_cast<size_t>(random.below(static_cast<int64_t>(rows.size()))));
+        picks.push_back(random.index(rows.size()));
         batch.insert(batch.end(), rows[picks.back()].begin(), rows[picks.back()].end());
       }
       const std::vector<double> together = op.run(pool_of(threads), batch, count);
@@ -113,15 +113,18 @@ using MatmulInvarianceTest = IsaDTypeTest;
 
 TEST_P(MatmulInvarianceTest, Matmul) {
   const DType dtype = std::get<1>(GetParam());
-  const int64_t k = dtype_info(dtype).block_elements == 256 ? 512 : 96, n = 49;
+  const int64_t block = dtype_info(dtype).block_elements;
   Random random(30);
-  const PackedMatrix packed = pack(backend(), random_weights(dtype, n, k, random));
-  const auto run = [&](ThreadPool& pool, std::span<const float> rows, int64_t) {
-    const Activations x = activations_of(backend(), rows, k, backend().wants_int8(dtype));
-    const std::vector<float> y = product(backend(), pool.threads(), packed, x);
-    return std::vector<double>(y.begin(), y.end());
-  };
-  check_row_invariance({k, n, run}, 31);
+  for (const auto& [blocks, n] : {std::pair<int64_t, int64_t>{3, 49}, {2, 200}}) {
+    const int64_t k = block == 1 ? 100 * blocks : block * blocks;
+    const PackedMatrix packed = pack(backend(), random_weights(dtype, n, k, random));
+    const auto run = [&](ThreadPool& pool, std::span<const float> rows, int64_t) {
+      const Activations x = activations_of(backend(), rows, k, backend().wants_int8(dtype));
+      const std::vector<float> y = product(backend(), pool.threads(), packed, x);
+      return std::vector<double>(y.begin(), y.end());
+    };
+    check_row_invariance({k, n, run}, 31);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MatmulInvarianceTest,

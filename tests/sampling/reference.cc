@@ -156,9 +156,9 @@ SamplingParams random_params(std::mt19937_64& random, int vocab) {
 }
 
 std::vector<int32_t> random_tokens(std::mt19937_64& random, int vocab, int count) {
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < count; ++i) {
-    tokens.push_back(static_cast<int32_t>(random() % static_cast<size_t>(vocab)));
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (int32_t& token : tokens) {
+    token = static_cast<int32_t>(random() % static_cast<size_t>(vocab));
   }
   return tokens;
 }

@@ -31,7 +31,8 @@ std::unique_ptr<Drafter> make_random_chain_drafter(uint64_t seed, int length, in
 using Prophecies = std::map<SequenceId, std::vector<int32_t>>;
 
 // Trees of `nodes` nodes of any shape. Most nodes that can carry on with the truth do, at any place
-// among their siblings, so that what is accepted lies scattered over the tree; the others are random.
+// among their siblings, so that what is accepted lies scattered over the tree; the others are
+// random.
 std::unique_ptr<Drafter> make_prophet_tree_drafter(uint64_t seed, int nodes, int vocab,
                                                    Prophecies prophecies);
 

@@ -38,13 +38,13 @@ constexpr const char* kChatMl =
     "'<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' "
     "}}{% endif %}";
 
-void add_tokenizer(GgufWriter& writer, int vocab) {
+void add_tokenizer(GgufWriter& writer, const TinySpec& spec) {
   std::vector<std::string> tokens;
   std::vector<int32_t> types(256, 1);
   int others = 0;
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(byte_name(byte, others));
-  for (const char* name : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) tokens.emplace_back(name);
-  for (int i = kByteVocab; i < vocab; ++i) tokens.push_back(fmt::format("<|reserved_{}|>", i));
+  tokens.insert(tokens.end(), {"<|endoftext|>", "<|im_start|>", spec.turn_end});
+  for (int i = kByteVocab; i < spec.vocab; ++i) tokens.push_back(fmt::format("<|reserved_{}|>", i));
   types.resize(tokens.size(), 3);
   writer.add_string("tokenizer.ggml.model", "gpt2");
   writer.add_string("tokenizer.ggml.pre", "gpt-2");
@@ -56,8 +56,8 @@ void add_tokenizer(GgufWriter& writer, int vocab) {
   writer.add_string("tokenizer.chat_template", kChatMl);
 }
 
-// Adds what the spec does not leave out. Left-out tensors draw their numbers too, so that the others
-// stay as they are.
+// Adds what the spec does not leave out. Left-out tensors draw their numbers too, so that the
+// others stay as they are.
 class Adder {
  public:
   Adder(const TinySpec& spec, GgufWriter& writer)
@@ -87,7 +87,9 @@ class Adder {
 };
 
 void add_layer(const TinySpec& spec, int index, Adder& add) {
-  const auto name = [index](const char* part) { return fmt::format("blk.{}.{}.weight", index, part); };
+  const auto name = [index](const char* part) {
+    return fmt::format("blk.{}.{}.weight", index, part);
+  };
   const int q = spec.heads * spec.head_dim, kv = spec.kv_heads * spec.head_dim;
   const auto deviation = [&](int k) { return spec.weight_scale / std::sqrt(k); };
   add.norm(name("attn_norm"), spec.hidden);
@@ -115,7 +117,7 @@ GgufWriter tiny_gguf(const TinySpec& spec) {
   add.integer("llama.attention.key_length", spec.head_dim);
   add.integer("llama.attention.value_length", spec.head_dim);
   add.integer("llama.context_length", spec.context);
-  if (spec.tokenizer) add_tokenizer(writer, spec.vocab);
+  if (spec.tokenizer) add_tokenizer(writer, spec);
   const double head = spec.head_scale / std::sqrt(spec.hidden);
   add.matrix("token_embd.weight", spec.hidden, spec.vocab, spec.tied ? head : 1.0);
   for (int i = 0; i < spec.layers; ++i) add_layer(spec, i, add);

@@ -32,10 +32,11 @@ struct TinySpec {
   // around 3, sampling at temperature 1 is neither flat nor certain, and greedy output soon loops.
   double weight_scale = 1.0;
   double head_scale = 3.0;
-  // Adds the metadata of a byte-level tokenizer without merges and a ChatML template. Then vocab must
-  // be at least kByteVocab.
+  // Adds the metadata of a byte-level tokenizer without merges and a ChatML template. Then vocab
+  // must be at least kByteVocab.
   bool tokenizer = false;
-  std::vector<std::string> omit;  // keys and tensors to leave out
+  std::string turn_end = "<|im_end|>";  // what that tokenizer calls kTurnEnd
+  std::vector<std::string> omit;        // keys and tensors to leave out
 };
 
 // The tokenizer's ids: 0 .. 255 are bytes.

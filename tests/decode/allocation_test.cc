@@ -1,0 +1,209 @@
+// A round allocates nothing once it is warm, whatever drafts, whatever judges.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "decode/decoder.h"
+#include "draft/draft_model.h"
+#include "draft/ngram.h"
+#include "tests/sampling/allocation_counter.h"
+#include "tests/testing/decoding.h"
+#include "tests/testing/test_drafters.h"
+#include "tests/testing/tiny_model.h"
+
+namespace aerie {
+namespace {
+
+using test::TinyFile;
+using test::TinySpec;
+
+constexpr int kWarmUp = 10;
+constexpr int kRounds = 50;
+constexpr int kPositions = 1024;
+constexpr int kMaxNodes = 12;
+
+enum class Kind { kPlain, kNgram, kDraftModel, kTree };
+constexpr Kind kKinds[] = {Kind::kPlain, Kind::kNgram, Kind::kDraftModel, Kind::kTree};
+
+const TinyFile& target_file() {
+  static const TinyFile file(TinySpec{});
+  return file;
+}
+
+// Random trees that come without allocations of the drafter's own.
+class TreeDrafter final : public test::TestDrafter {
+ public:
+  Status propose(std::span<DraftRequest> requests) override {
+    for (DraftRequest& request : requests) {
+      for (int i = 0; i < request.max_nodes; ++i) {
+        state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+        request.tree->add(static_cast<int32_t>((state_ >> 33) % 96),
+                          static_cast<int32_t>((state_ >> 45) % static_cast<uint64_t>(i + 1)) - 1);
+      }
+    }
+    return {};
+  }
+
+ private:
+  uint64_t state_ = 1;
+};
+
+std::unique_ptr<Drafter> drafter_for(Kind kind) {
+  TinySpec draft;
+  draft.layers = 1;
+  draft.seed = 5;
+  static const TinyFile draft_file(draft);
+  switch (kind) {
+    case Kind::kPlain:
+      return nullptr;
+    case Kind::kNgram:
+      return std::move(make_ngram_drafter({})).value();
+    case Kind::kTree:
+      return std::make_unique<TreeDrafter>();
+    case Kind::kDraftModel:
+      break;
+  }
+  DraftModelOptions options;
+  options.num_tokens = 5;
+  options.vocab = draft.vocab;
+  options.max_positions = kPositions;
+  options.max_sequences = 2;
+  return std::move(make_draft_model_drafter(draft_file.load(test::model_options()), options))
+      .value();
+}
+
+SamplingParams sampled() {
+  SamplingParams params;
+  params.temperature = 0.9;
+  params.top_k = 40;
+  params.top_p = 0.95;
+  params.min_p = 0.01;
+  params.repetition_penalty = 1.1;
+  params.frequency_penalty = 0.1;
+  params.presence_penalty = 0.1;
+  params.penalty_window = -1;
+  params.logit_bias = {{3, -1.0f}};
+  return params;
+}
+
+// Proposes what a greedy sequence will say, kMaxNodes at a time, and else what `inner` does.
+class Opener final : public test::TestDrafter {
+ public:
+  Opener(Drafter* inner, std::vector<int32_t> truth) : inner_(inner), truth_(std::move(truth)) {}
+  Status open(const DraftSequence& s) override {
+    return inner_ == nullptr || s.id == 0 ? Status() : inner_->open(s);
+  }
+  void close(SequenceId id) override {
+    if (inner_ != nullptr && id != 0) inner_->close(id);
+  }
+  Status propose(std::span<DraftRequest> requests) override {
+    if (requests[0].id != 0) return inner_ == nullptr ? Status() : inner_->propose(requests);
+    for (int i = 0; i < requests[0].max_nodes; ++i) {
+      requests[0].tree->add(truth_[requests[0].tokens.size() + static_cast<size_t>(i)], i - 1);
+    }
+    return {};
+  }
+  Status observe(std::span<const DraftCommit> commits) override {
+    return inner_ == nullptr || commits[0].id == 0 ? Status() : inner_->observe(commits);
+  }
+
+ private:
+  Drafter* inner_;
+  std::vector<int32_t> truth_;
+};
+
+std::unique_ptr<Sequence> open(Decoder& decoder, uint64_t seed, const SamplingParams& sampling) {
+  SequenceOptions options;
+  options.sampling = sampling;
+  options.max_tokens = kPositions;
+  const auto prompt = test::random_tokens(seed, 60, TinySpec{}.vocab);
+  std::unique_ptr<Sequence> sequence = std::move(decoder.open(prompt, options)).value();
+  EXPECT_TRUE(decoder.prefill(*sequence).ok());
+  return sequence;
+}
+
+// The prompt of open(decoder, 0, greedy) and what follows.
+std::vector<int32_t> greedy_tokens(Model& model, const DecoderOptions& options) {
+  KvCache cache = test::cache_for(model, options, 1);
+  Decoder decoder(model, cache, nullptr, options);
+  const auto sequence = open(decoder, 0, {});
+  Sequence* batch[] = {sequence.get()};
+  for (int i = 0; i < 2 * kMaxNodes; ++i) EXPECT_TRUE(decoder.round(batch).ok());
+  return sequence->tokens;
+}
+
+// Allocations of kRounds rounds of two sequences after kWarmUp. Scratch memory grows with the
+// longest run accepted, which may come at any time; so one sequence first has a whole draft
+// accepted.
+int64_t allocations_of(Kind kind, VerifyRule rule, const SamplingParams& sampling, int threads) {
+  const auto model = target_file().load(test::model_options(threads));
+  const auto inner = drafter_for(kind);
+  DecoderOptions options;
+  options.rule = rule;
+  options.max_positions = kPositions;
+  options.max_nodes = kMaxNodes;
+  Opener drafter(inner.get(), greedy_tokens(*model, options));
+  KvCache cache = test::cache_for(*model, options, 3);
+  Decoder decoder(*model, cache, &drafter, options);
+  const auto opener = open(decoder, 0, {});
+  Sequence* first[] = {opener.get()};
+  EXPECT_TRUE(decoder.round(first).ok());
+  EXPECT_EQ(opener->stats.accepted, kMaxNodes);
+  const auto a = open(decoder, 1, sampling), b = open(decoder, 2, sampling);
+  Sequence* batch[] = {a.get(), b.get()};
+  for (int i = 0; i < kWarmUp; ++i) EXPECT_TRUE(decoder.round(batch).ok());
+  const int64_t before = allocations();
+  for (int i = 0; i < kRounds; ++i) {
+    if (!decoder.round(batch).ok()) ADD_FAILURE();
+  }
+  const int64_t count = allocations() - before;
+  EXPECT_EQ(a->finish, FinishReason::kNone);
+  EXPECT_EQ(a->stats.drafted > 0, kind != Kind::kPlain);
+  return count;
+}
+
+TEST(Allocation, ARoundAllocatesNothing) {
+  for (const Kind kind : kKinds) {
+    for (const VerifyRule rule : {VerifyRule::kExact, VerifyRule::kRejection, VerifyRule::kBlock}) {
+      if (kind == Kind::kTree && rule != VerifyRule::kExact) continue;
+      for (const bool greedy : {true, false}) {
+        for (const int threads : {1, 2}) {
+          const SamplingParams sampling = greedy ? SamplingParams() : sampled();
+          EXPECT_EQ(allocations_of(kind, rule, sampling, threads), 0)
+              << "kind " << static_cast<int>(kind) << ", " << verify_rule_name(rule)
+              << (greedy ? ", greedy, " : ", sampled, ") << threads << " threads";
+        }
+      }
+    }
+  }
+}
+
+// The worst batch for the paths of rows: a chain, then two that grow in turn from its end.
+TEST(Allocation, NoBatchAllocates) {
+  ModelOptions model_options = test::model_options();
+  model_options.max_rows = 96;
+  const auto model = target_file().load(model_options);
+  DecoderOptions options;
+  options.max_positions = kPositions;
+  KvCache cache = test::cache_for(*model, options, 1);
+  const KvCache::Id id = *cache.open();
+  ASSERT_TRUE(cache.reserve(id, 96).ok());
+  ForwardBatch batch;
+  batch.sequences.push_back({cache.pages(id), 0});
+  for (int i = 0; i < 96; ++i) {
+    BatchRow row;
+    row.parent = i <= 32 ? i - 1 : i == 33 ? 31 : i - 2;
+    row.position = row.parent < 0 ? 0 : batch.rows[static_cast<size_t>(row.parent)].position + 1;
+    row.slot = cache.slot(id, i);
+    batch.rows.push_back(row);
+  }
+  ASSERT_TRUE(check_batch(batch, model->config(), model_options).ok());
+  const int64_t before = allocations();
+  model->forward(batch, cache);
+  EXPECT_EQ(allocations(), before);
+}
+
+}  // namespace
+}  // namespace aerie

@@ -1,0 +1,74 @@
+// The rules that keep the distribution, and above temperature 0 not the tokens.
+
+#include <gtest/gtest.h>
+
+#include "tests/decode/exactness.h"
+
+namespace aerie {
+namespace {
+
+class Rule : public testing::TestWithParam<VerifyRule> {
+ protected:
+  static Setting setting(DraftKind kind, int length, double temperature, Filter filter) {
+    Setting setting;
+    setting.kind = kind;
+    setting.length = length;
+    setting.rule = GetParam();
+    setting.requests.push_back(request_with(sampling_with(temperature, filter, 12)));
+    return setting;
+  }
+};
+
+constexpr DraftKind kChains[] = {DraftKind::kNgram, DraftKind::kOtherModel, DraftKind::kSameModel,
+                                 DraftKind::kRandomChain};
+
+TEST_P(Rule, KeepsTokensAtTemperatureZero) {
+  for (const DraftKind kind : kChains) {
+    for (const Filter filter : kFilters) {
+      for (const int length : {1, 4, 11}) {
+        const Setting s = setting(kind, length, 0.0, filter);
+        const Comparison comparison = compare_with_plain(s);
+        EXPECT_EQ(comparison.difference, "")
+            << draft_kind_name(kind) << ", " << filter_name(filter);
+        EXPECT_GT(comparison.speculative.of[0].stats.drafted, 0);
+        // And those are the tokens of the exact rule.
+        EXPECT_EQ(
+            test::difference(plain_replies(s.requests, VerifyRule::kExact).of, comparison.plain.of),
+            "");
+      }
+    }
+  }
+}
+
+TEST_P(Rule, AcceptsAllThatTheTargetItselfDrafts) {
+  for (const double temperature : {0.0, 0.7, 1.2}) {
+    for (const Filter filter : kFilters) {
+      const Comparison comparison =
+          compare_with_plain(setting(DraftKind::kSameModel, 4, temperature, filter));
+      const SequenceStats& stats = comparison.speculative.of[0].stats;
+      EXPECT_EQ(stats.accepted, stats.drafted) << temperature << ", " << filter_name(filter);
+      EXPECT_GT(stats.mean_accepted_length(), 4.5);
+    }
+  }
+}
+
+// As long as the speculation settings stay the same, so do the tokens.
+TEST_P(Rule, ReproducesFromASeed) {
+  for (const DraftKind kind : kChains) {
+    Setting s = setting(kind, 4, 0.9, Filter::kAll);
+    const test::Replies first = compare_with_plain(s).speculative;
+    s.chunk = 7;
+    s.threads = 2;
+    EXPECT_EQ(test::difference(first.of, compare_with_plain(s).speculative.of), "");
+    s.requests[0].options.sampling.seed += 1;
+    EXPECT_NE(test::difference(first.of, compare_with_plain(s).speculative.of), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, Rule, testing::Values(VerifyRule::kRejection, VerifyRule::kBlock),
+                         [](const auto& rule) {
+                           return std::string(verify_rule_name(rule.param));
+                         });
+
+}  // namespace
+}  // namespace aerie

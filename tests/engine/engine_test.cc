@@ -1,0 +1,362 @@
+// The engine on a tiny model with a tokenizer: text, stops, cancelling, errors, with every drafter.
+
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+
+#include "tests/testing/tiny_model.h"
+#include "tokenizer/detokenizer.h"
+
+namespace aerie {
+namespace {
+
+using test::TinySpec;
+using ::testing::HasSubstr;
+
+TinySpec target_spec() {
+  TinySpec spec;
+  spec.tokenizer = true;
+  spec.vocab = test::kByteVocab;
+  spec.context = 512;
+  return spec;
+}
+
+// A file for as long as the object lives.
+class TemporaryModel {
+ public:
+  TemporaryModel(const std::string& name, const TinySpec& spec)
+      : path_(fmt::format("{}aerie_{}_{}.gguf", testing::TempDir(), getpid(), name)) {
+    const Status status = tiny_gguf(spec).write(path_);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  ~TemporaryModel() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+class EngineTest : public testing::Test {
+ protected:
+  static TinySpec other_spec() {
+    TinySpec spec = target_spec();
+    spec.layers = 1;
+    spec.seed = 8;
+    return spec;
+  }
+  static std::vector<SpeculativeConfig> drafters() {
+    std::vector<SpeculativeConfig> configs(3);
+    configs[0].method = DraftMethod::kNgram;
+    configs[1].method = configs[2].method = DraftMethod::kDraftModel;
+    configs[1].model = target().path();
+    configs[2].model = other().path();
+    return configs;
+  }
+  static EngineOptions options(const SpeculativeConfig& speculation = {}) {
+    EngineOptions options;
+    options.model = target().path();
+    options.threads = 2;
+    options.speculation = speculation;
+    return options;
+  }
+  static std::unique_ptr<Engine> open(const EngineOptions& options) {
+    auto engine = Engine::open(options);
+    EXPECT_TRUE(engine.ok()) << engine.status().message();
+    return std::move(engine).value();
+  }
+  static Status refusal(const EngineOptions& options) { return Engine::open(options).status(); }
+
+  static GenerateRequest request(double temperature, int max_tokens) {
+    GenerateRequest request;
+    request.prompt = {'O', 'n', 'c', 'e', ' ', 'u', 'p', 'o', 'n', ' ', 'a'};
+    request.sampling.temperature = temperature;
+    request.sampling.seed = 5;
+    request.max_tokens = max_tokens;
+    request.ignore_eos = true;
+    return request;
+  }
+  // Checks that what was streamed is the text.
+  static Generation generate(Engine& engine, const GenerateRequest& request) {
+    std::string streamed;
+    auto result = engine.generate(request, [&](std::string_view piece) { streamed.append(piece); });
+    EXPECT_TRUE(result.ok()) << result.status().message();
+    EXPECT_EQ(streamed, result->text);
+    EXPECT_EQ(result->emitted.size(), result->tokens.size());
+    return std::move(result).value();
+  }
+
+  static const TemporaryModel& target() {
+    static const TemporaryModel model("target", target_spec());
+    return model;
+  }
+  static const TemporaryModel& other() {
+    static const TemporaryModel model("other", other_spec());
+    return model;
+  }
+};
+
+TEST_F(EngineTest, TextIsThatOfTheTokens) {
+  const auto engine = open(options());
+  for (const double temperature : {0.0, 0.9}) {
+    const Generation out = generate(*engine, request(temperature, 100));
+    ASSERT_EQ(out.tokens.size(), 100u);
+    EXPECT_EQ(out.finish, FinishReason::kLength);
+    Detokenizer detokenizer(engine->tokenizer());
+    std::string text;
+    for (const int32_t token : out.tokens) detokenizer.push(token, text);
+    detokenizer.finish(text);
+    EXPECT_EQ(out.text, text);
+    EXPECT_FALSE(text.empty());
+    EXPECT_EQ(out.prompt_tokens, 11);
+    EXPECT_EQ(out.target_passes, 1 + 99);
+  }
+}
+
+TEST_F(EngineTest, SpeculationChangesNothing) {
+  for (const SpeculativeConfig& speculation : drafters()) {
+    const auto engine = open(options(speculation));
+    for (const double temperature : {0.0, 0.9}) {
+      GenerateRequest r = request(temperature, 150);
+      const Generation fast = generate(*engine, r);
+      EXPECT_GT(fast.stats.drafted, 0);
+      EXPECT_EQ(fast.target_passes, 1 + fast.stats.rounds);
+      r.speculate = false;
+      const Generation plain = generate(*engine, r);
+      EXPECT_EQ(plain.stats.drafted, 0);
+      EXPECT_EQ(fast.tokens, plain.tokens) << to_string(speculation);
+      EXPECT_EQ(fast.text, plain.text);
+    }
+  }
+}
+
+TEST_F(EngineTest, SeedsDecide) {
+  const auto engine = open(options());
+  GenerateRequest r = request(1.2, 60);
+  const Generation first = generate(*engine, r);
+  EXPECT_EQ(generate(*engine, r).tokens, first.tokens);
+  r.sampling.seed = 6;
+  EXPECT_NE(generate(*engine, r).tokens, first.tokens);
+  r.sampling.seed = 5;
+  r.sampling.choice = 1;
+  EXPECT_NE(generate(*engine, r).tokens, first.tokens);
+}
+
+// Where the text holds a stop string, the reply ends before it, with and without speculation.
+TEST_F(EngineTest, StopStrings) {
+  for (const SpeculativeConfig& speculation : drafters()) {
+    const auto engine = open(options(speculation));
+    GenerateRequest r = request(0.9, 120);
+    const std::string whole = generate(*engine, r).text;
+    for (size_t at : {size_t{10}, whole.size() / 3, whole.size() / 2}) {
+      const std::string stop = whole.substr(at, 4);
+      r.stop = {"never in there", stop};
+      r.speculate = true;
+      const Generation fast = generate(*engine, r);
+      r.speculate = false;
+      const Generation plain = generate(*engine, r);
+      EXPECT_EQ(fast.text, whole.substr(0, whole.find(stop)));
+      EXPECT_EQ(fast.finish, FinishReason::kStop);
+      EXPECT_EQ(fast.text, plain.text);
+      EXPECT_EQ(fast.tokens, plain.tokens);
+      EXPECT_EQ(plain.finish, FinishReason::kStop);
+    }
+  }
+}
+
+// Text that may still become a stop string is held back, and comes out when it does not.
+TEST_F(EngineTest, HeldBackTextComesOutAtTheEnd) {
+  const auto engine = open(options());
+  GenerateRequest r = request(0.9, 80);
+  const std::string whole = generate(*engine, r).text;
+  r.stop = {whole.substr(whole.size() - 3) + "and more"};
+  std::string streamed;
+  const auto out = engine->generate(r, [&](std::string_view piece) {
+    streamed.append(piece);
+    // Only the last piece may hold the beginning of the stop string.
+    EXPECT_TRUE(streamed.size() <= whole.size() - 3 || streamed == whole) << streamed.size();
+  });
+  ASSERT_TRUE(out.ok());
+  EXPECT_EQ(out->text, whole);
+  EXPECT_EQ(streamed, whole);
+  EXPECT_EQ(out->finish, FinishReason::kLength);
+}
+
+TEST_F(EngineTest, EndTokens) {
+  for (const SpeculativeConfig& speculation : drafters()) {
+    const auto engine = open(options(speculation));
+    GenerateRequest r = request(1.0, 100);
+    r.sampling.logit_bias = {{test::kTurnEnd, 4.0f}};
+    const Generation on = generate(*engine, r);
+    const auto end = std::find(on.tokens.begin(), on.tokens.end(), test::kTurnEnd);
+    ASSERT_NE(end, on.tokens.end());
+    EXPECT_EQ(on.tokens.size(), 100u);
+    r.ignore_eos = false;
+    const Generation ended = generate(*engine, r);
+    EXPECT_EQ(ended.finish, FinishReason::kStop);
+    EXPECT_EQ(ended.tokens, std::vector<int32_t>(on.tokens.begin(), end + 1));
+    EXPECT_EQ(ended.text.find("im_end"), std::string::npos);
+    r.speculate = false;
+    EXPECT_EQ(generate(*engine, r).tokens, ended.tokens);
+  }
+}
+
+TEST_F(EngineTest, EndsWhereTheContextDoes) {
+  EngineOptions o = options(drafters()[1]);
+  o.context = 64;
+  const auto engine = open(o);
+  GenerateRequest r = request(0.9, 0);
+  const Generation out = generate(*engine, r);
+  EXPECT_EQ(out.tokens.size(), 64u - 11u + 1u);
+  EXPECT_EQ(out.finish, FinishReason::kLength);
+  r.speculate = false;
+  EXPECT_EQ(generate(*engine, r).tokens, out.tokens);
+}
+
+TEST_F(EngineTest, Cancelling) {
+  const auto engine = open(options(drafters()[0]));
+  std::atomic<bool> cancel = false;
+  GenerateRequest r = request(0.9, 200);
+  const Generation whole = generate(*engine, r);
+  r.cancel = &cancel;
+  int pieces = 0;
+  const auto cut =
+      engine->generate(r, [&](std::string_view) { cancel = cancel || ++pieces == 10; });
+  ASSERT_TRUE(cut.ok());
+  EXPECT_EQ(cut->finish, FinishReason::kNone);
+  ASSERT_LT(cut->tokens.size(), 200u);
+  EXPECT_GE(cut->tokens.size(), 10u);
+  EXPECT_TRUE(std::equal(cut->tokens.begin(), cut->tokens.end(), whole.tokens.begin()));
+  EXPECT_EQ(whole.text.substr(0, cut->text.size()).size(), cut->text.size());
+
+  // Before the prompt is read.
+  const auto none = engine->generate(r, nullptr);
+  ASSERT_TRUE(none.ok());
+  EXPECT_TRUE(none->tokens.empty());
+  EXPECT_EQ(none->text, "");
+  EXPECT_EQ(none->finish, FinishReason::kNone);
+  // And the engine goes on.
+  cancel = false;
+  EXPECT_EQ(generate(*engine, r).tokens, whole.tokens);
+}
+
+TEST_F(EngineTest, ChatTemplate) {
+  const auto engine = open(options());
+  ASSERT_TRUE(engine->chat_template().ok()) << engine->chat_template().status().message();
+  const std::vector<ChatMessage> messages = {{"user", "Hi"}};
+  const auto text = engine->chat_template()->render(messages, true);
+  ASSERT_TRUE(text.ok());
+  std::vector<int32_t> ids;
+  engine->tokenizer().encode(*text, {.add_special = false, .parse_special = true}, ids);
+  EXPECT_EQ(ids.front(), test::kTurnStart);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), test::kTurnEnd), 1);
+}
+
+TEST_F(EngineTest, FillsInItsDefaults) {
+  EngineOptions o = options();
+  o.threads = 0;
+  const auto engine = open(o);
+  EXPECT_EQ(engine->options().context, 512);
+  EXPECT_EQ(engine->options().threads, available_cpus());
+  EXPECT_EQ(engine->drafter(), nullptr);
+  EXPECT_EQ(open(options(drafters()[0]))->drafter()->method(), "ngram");
+  EXPECT_EQ(open(options(drafters()[1]))->drafter()->method(), "draft_model");
+}
+
+TEST_F(EngineTest, RefusesOptionsThatMakeNoSense) {
+  const auto message = [](const EngineOptions& o) {
+    const Status status = refusal(o);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
+    return status.message();
+  };
+  EngineOptions o = options();
+  o.context = 513;
+  EXPECT_THAT(message(o), testing::AllOf(HasSubstr("513"), HasSubstr("512")));
+  o.context = 1;
+  EXPECT_THAT(message(o), HasSubstr("1"));
+  o = options();
+  o.threads = -1;
+  EXPECT_THAT(message(o), HasSubstr("-1"));
+  o.threads = 5000;
+  EXPECT_THAT(message(o), HasSubstr("5000"));
+}
+
+TEST_F(EngineTest, RefusesAFileThatIsNotThere) {
+  EngineOptions o = options();
+  o.model = "/nonexistent/model.gguf";
+  EXPECT_EQ(refusal(o).code(), StatusCode::kNotFound);
+  EXPECT_THAT(refusal(o).message(), HasSubstr("/nonexistent/model.gguf"));
+  o = options(drafters()[1]);
+  o.speculation.model = "/nonexistent/draft.gguf";
+  EXPECT_EQ(refusal(o).code(), StatusCode::kNotFound);
+  EXPECT_THAT(refusal(o).message(), HasSubstr("/nonexistent/draft.gguf"));
+}
+
+TEST_F(EngineTest, RefusesWhatDoesNotFitIntoMemory) {
+  TinySpec spec = target_spec();
+  spec.layers = 16;
+  spec.heads = spec.kv_heads = 4;
+  spec.context = 1 << 26;  // a cache of 256 GiB
+  const TemporaryModel huge("huge", spec);
+  EngineOptions o = options();
+  o.model = huge.path();
+  o.context = spec.context;
+  const Status status = refusal(o);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.message();
+  EXPECT_THAT(status.message(),
+              testing::AllOf(HasSubstr(huge.path()), HasSubstr("cache"), HasSubstr("262144 MiB")));
+  // The same for a draft model.
+  o = options(drafters()[1]);
+  o.context = 2;
+  EXPECT_TRUE(refusal(o).ok());
+}
+
+TEST_F(EngineTest, RefusesADraftModelWithAnotherTokenizer) {
+  TinySpec renamed = target_spec();
+  renamed.turn_end = "<|end|>";
+  const TemporaryModel other_name("renamed", renamed);
+  EngineOptions o = options(drafters()[1]);
+  o.speculation.model = other_name.path();
+  Status status = refusal(o);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr(other_name.path()));
+  EXPECT_THAT(status.message(), HasSubstr("258 is '<|im_end|>' in the target and '<|end|>'"));
+
+  TinySpec longer = target_spec();
+  longer.vocab = 261;
+  const TemporaryModel more("longer", longer);
+  o.speculation.model = more.path();
+  status = refusal(o);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("261"), HasSubstr("id 259")));
+}
+
+TEST_F(EngineTest, RefusesRequestsThatItCannotServe) {
+  const auto engine = open(options(drafters()[1]));
+  const auto message = [&](const GenerateRequest& r) {
+    const auto out = engine->generate(r, nullptr);
+    EXPECT_FALSE(out.ok());
+    EXPECT_EQ(out.status().code(), StatusCode::kInvalidArgument);
+    return out.status().message();
+  };
+  GenerateRequest r = request(0.0, 10);
+  r.prompt.assign(512, 'a');
+  EXPECT_THAT(message(r), testing::AllOf(HasSubstr("512"), HasSubstr("511")));
+  r.prompt.clear();
+  EXPECT_THAT(message(r), HasSubstr("no tokens"));
+  r.prompt = {100000};
+  EXPECT_THAT(message(r), HasSubstr("100000"));
+  r = request(-1.0, 10);
+  EXPECT_THAT(message(r), HasSubstr("temperature"));
+  // And serves the next.
+  EXPECT_EQ(generate(*engine, request(0.0, 10)).tokens.size(), 10u);
+  EXPECT_EQ(generate(*engine, request(0.0, 10)).tokens.size(), 10u);
+}
+
+}  // namespace
+}  // namespace aerie

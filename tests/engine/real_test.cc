@@ -1,0 +1,221 @@
+// The real model: exactness with both drafters, the gain on a prompt that invites quoting, the time
+// and the memory that opening takes.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace aerie {
+namespace {
+
+constexpr const char* kModel = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+constexpr int kTokens = 96;
+
+#define SKIP_WITHOUT_MODEL()            \
+  if (!std::filesystem::exists(kModel)) \
+  GTEST_SKIP() << kModel << " is missing: see models/README.md"
+
+EngineOptions options_for(int threads, int chunk, const SpeculativeConfig& speculation) {
+  EngineOptions options;
+  options.model = kModel;
+  options.context = 512;
+  options.threads = threads;
+  options.prefill_chunk = chunk;
+  options.speculation = speculation;
+  return options;
+}
+
+std::unique_ptr<Engine> open(const EngineOptions& options) {
+  auto engine = Engine::open(options);
+  EXPECT_TRUE(engine.ok()) << engine.status().message();
+  return std::move(engine).value();
+}
+
+std::vector<int32_t> chat_prompt(const Engine& engine, const std::string& text) {
+  const std::vector<ChatMessage> messages = {{"user", text}};
+  const auto rendered = engine.chat_template()->render(messages, true);
+  EXPECT_TRUE(rendered.ok());
+  std::vector<int32_t> ids;
+  engine.tokenizer().encode(*rendered, {.add_special = false, .parse_special = true}, ids);
+  return ids;
+}
+
+const char* const kPrompts[] = {
+    "Write a short story about a lighthouse.",
+    "List the numbers from one to twenty as words, separated by commas.",
+    "Write a Python function that reverses a string, and explain it.",
+};
+constexpr double kTemperatures[] = {0.0, 0.7, 1.2};
+constexpr int kCases = 9;  // a prompt and a temperature
+
+GenerateRequest request_of(const Engine& engine, int index) {
+  GenerateRequest request;
+  request.prompt = chat_prompt(engine, kPrompts[index / 3]);
+  request.sampling.temperature = kTemperatures[index % 3];
+  if (index % 3 == 1) request.sampling.top_p = 0.95;
+  request.sampling.seed = 100 + static_cast<uint64_t>(index);
+  request.max_tokens = kTokens;
+  request.ignore_eos = true;
+  return request;
+}
+
+Generation generate(Engine& engine, const GenerateRequest& request) {
+  auto out = engine.generate(request, nullptr);
+  EXPECT_TRUE(out.ok()) << out.status().message();
+  return std::move(out).value();
+}
+
+// Each case alone, one thread, the whole prompt at once.
+const std::vector<std::vector<int32_t>>& plain_tokens() {
+  static const std::vector<std::vector<int32_t>> tokens = [] {
+    std::vector<std::vector<int32_t>> all;
+    const auto engine = open(options_for(1, 512, {}));
+    for (int i = 0; i < kCases; ++i)
+      all.push_back(generate(*engine, request_of(*engine, i)).tokens);
+    return all;
+  }();
+  return tokens;
+}
+
+// Runs a third of the cases in each of the six ways to read a prompt, so that each case is run
+// twice.
+template <typename Check>
+void compare_with_plain(const SpeculativeConfig& speculation, const Check& check) {
+  int way = 0;
+  for (const int threads : {1, 2}) {
+    for (const int chunk : {1, 7, 512}) {
+      const auto engine = open(options_for(threads, chunk, speculation));
+      for (int i = (way + threads) % 3; i < kCases; i += 3) {
+        // The remainder by 3 is the temperature: turn it as well.
+        const int index = i / 3 * 3 + (i + i / 3) % 3;
+        const Generation out = generate(*engine, request_of(*engine, index));
+        EXPECT_EQ(out.tokens, plain_tokens()[static_cast<size_t>(index)])
+            << kPrompts[index / 3] << ", temperature " << kTemperatures[index % 3] << ", "
+            << threads << " threads, chunks of " << chunk;
+        EXPECT_EQ(out.target_passes, (out.prompt_tokens + chunk - 1) / chunk + out.stats.rounds);
+        check(out);
+      }
+      ++way;
+    }
+  }
+}
+
+TEST(RealModel, NgramIsExact) {
+  SKIP_WITHOUT_MODEL();
+  SpeculativeConfig speculation;
+  speculation.method = DraftMethod::kNgram;
+  compare_with_plain(speculation, [](const Generation& out) { EXPECT_GT(out.stats.drafted, 0); });
+}
+
+// The model as its own draft: all that it proposes is right.
+TEST(RealModel, DraftModelIsExact) {
+  SKIP_WITHOUT_MODEL();
+  SpeculativeConfig speculation;
+  speculation.method = DraftMethod::kDraftModel;
+  speculation.model = kModel;
+  speculation.num_speculative_tokens = 4;
+  compare_with_plain(speculation, [](const Generation& out) {
+    EXPECT_EQ(out.stats.accepted, out.stats.drafted);
+    EXPECT_EQ(out.stats.rounds, (kTokens - 1) / 5);
+    EXPECT_EQ(out.stats.mean_accepted_length(), 5.0);
+  });
+}
+
+TEST(RealModel, NgramPaysOnQuotes) {
+  SKIP_WITHOUT_MODEL();
+  SpeculativeConfig speculation;
+  speculation.method = DraftMethod::kNgram;
+  const auto engine = open(options_for(2, 512, speculation));
+  GenerateRequest request;
+  request.prompt = chat_prompt(
+      *engine,
+      "Fix the typo in this sentence and write the whole text again: The old lighthouse keeper "
+      "climbed teh winding stairs every evening, carrying a lantern in one hand and a book of "
+      "poems "
+      "in the other.");
+  request.max_tokens = kTokens;
+  const Generation fast = generate(*engine, request);
+  EXPECT_GT(fast.tokens.size(), 20u);
+  EXPECT_GT(fast.stats.mean_accepted_length(), 1.5);
+  request.speculate = false;
+  const Generation plain = generate(*engine, request);
+  EXPECT_EQ(fast.tokens, plain.tokens);
+  EXPECT_EQ(fast.text, plain.text);
+  EXPECT_LT(fast.target_passes, plain.target_passes);
+}
+
+int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+  }
+  return -1;
+}
+
+// Not a test: what the next one runs in a process of its own.
+TEST(RealModelProcess, DISABLED_OpensAndSaysOneToken) {
+  const auto start = std::chrono::steady_clock::now();
+  EngineOptions options;
+  options.model = kModel;
+  const auto engine = open(options);
+  GenerateRequest request;
+  request.prompt = chat_prompt(*engine, kPrompts[0]);
+  request.max_tokens = 1;
+  EXPECT_EQ(generate(*engine, request).tokens.size(), 1u);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const int64_t cache = KvCache::bytes_needed(engine->config(), engine->options().context);
+  std::printf("\nmeasured %f %ld %ld\n", seconds.count(), static_cast<long>(peak_resident_bytes()),
+              static_cast<long>(cache));
+}
+
+struct Measured {
+  double seconds = -1.0;
+  long peak = 0;
+  long cache = 0;
+};
+
+Measured run_process() {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string command =
+      "'" + self + "' --gtest_also_run_disabled_tests --gtest_filter=RealModelProcess.*";
+  Measured measured;
+  FILE* pipe = popen(command.c_str(), "r");
+  EXPECT_NE(pipe, nullptr);
+  char line[1024];
+  while (std::fgets(line, sizeof(line), pipe) != nullptr) {
+    std::sscanf(line, "measured %lf %ld %ld", &measured.seconds, &measured.peak, &measured.cache);
+  }
+  EXPECT_EQ(pclose(pipe), 0);
+  return measured;
+}
+
+TEST(RealModel, OpensSoonAndTakesLittle) {
+  SKIP_WITHOUT_MODEL();
+  // The first run brings the file into the system's cache; of the others the best counts, since
+  // other programs may be running.
+  Measured best = run_process();
+  for (int i = 0; i < 3; ++i) {
+    const Measured measured = run_process();
+    if (measured.seconds < best.seconds) best = measured;
+  }
+  const auto file = static_cast<double>(std::filesystem::file_size(kModel));
+  std::printf("first token after %.2f s, peak %.0f MiB, file %.0f MiB, cache %.0f MiB\n",
+              best.seconds, static_cast<double>(best.peak) / 1048576.0, file / 1048576.0,
+              static_cast<double>(best.cache) / 1048576.0);
+  EXPECT_GT(best.seconds, 0.0);
+  EXPECT_LT(best.seconds, 2.0);
+  EXPECT_LT(static_cast<double>(best.peak), 2.5 * file + static_cast<double>(best.cache));
+}
+
+}  // namespace
+}  // namespace aerie

@@ -1,0 +1,124 @@
+#include "tests/model/batches.h"
+
+#include <map>
+
+namespace aerie {
+namespace {
+
+constexpr int kVocab = 80;
+
+ModelOptions options_of(kernels::Isa isa, int threads) {
+  ModelOptions options = test::model_options(threads, isa);
+  options.max_rows = Bench::kPositions;
+  options.max_logits = Bench::kPositions;
+  options.max_positions = Bench::kPositions;
+  return options;
+}
+
+}  // namespace
+
+Bench::Bench(const test::TinyFile& file, kernels::Isa isa, int threads, int sequences)
+    : model_(file.load(options_of(isa, threads))),
+      options_(options_of(isa, threads)),
+      cache_(
+          std::move(KvCache::create(model_->config(), int64_t{kPositions} * sequences, sequences))
+              .value()) {}
+
+int32_t Bench::add_sequence(KvCache::Id id, int rows) {
+  EXPECT_TRUE(cache_.reserve(id, rows).ok());
+  batch_.sequences.push_back({cache_.pages(id), cache_.committed(id)});
+  batch_.tap_layers.resize(static_cast<size_t>(model_->config().layers) + 1);
+  for (size_t l = 0; l < batch_.tap_layers.size(); ++l) {
+    batch_.tap_layers[l] = static_cast<int32_t>(l);
+  }
+  return static_cast<int32_t>(batch_.sequences.size()) - 1;
+}
+
+void Bench::add_chain(KvCache::Id id, std::span<const int32_t> tokens) {
+  TokenTree tree;
+  for (size_t i = 1; i < tokens.size(); ++i) tree.add(tokens[i], static_cast<int32_t>(i) - 2);
+  add_tree(id, tokens[0], tree);
+}
+
+void Bench::add_tree(KvCache::Id id, int32_t root, const TokenTree& tree) {
+  const int32_t sequence = add_sequence(id, 1 + tree.size());
+  const auto first = static_cast<int32_t>(batch_.rows.size());
+  BatchRow row;
+  row.sequence = sequence;
+  row.token = root;
+  row.position = cache_.committed(id);
+  row.slot = cache_.slot(id, 0);
+  row.wants_logits = row.wants_taps = true;
+  batch_.rows.push_back(row);
+  for (int i = 0; i < tree.size(); ++i) {
+    const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
+    row.token = node.token;
+    row.position = cache_.committed(id) + node.depth;
+    row.slot = cache_.slot(id, 1 + i);
+    row.parent = first + 1 + node.parent;
+    batch_.rows.push_back(row);
+  }
+}
+
+std::vector<RowOutputs> Bench::run() {
+  const Status status = check_batch(batch_, model_->config(), options_);
+  EXPECT_TRUE(status.ok()) << status.message();
+  const ForwardOutputs outputs = model_->forward(batch_, cache_);
+  std::vector<RowOutputs> rows;
+  int logits = 0, taps = 0;
+  for (const BatchRow& row : batch_.rows) {
+    RowOutputs& out = rows.emplace_back();
+    if (row.wants_logits) {
+      const auto of = outputs.logits_of(logits++);
+      out.logits.assign(of.begin(), of.end());
+    }
+    if (row.wants_taps) {
+      const auto of = outputs.taps_of(taps++);
+      out.taps.assign(of.begin(), of.end());
+    }
+  }
+  EXPECT_EQ(outputs.logits.size(), static_cast<size_t>(logits * outputs.vocab));
+  EXPECT_EQ(outputs.taps.size(), static_cast<size_t>(taps * outputs.tap_width));
+  batch_.clear();
+  return rows;
+}
+
+std::vector<RowOutputs> Bench::read(KvCache::Id id, std::span<const int32_t> tokens, int chunk) {
+  std::vector<RowOutputs> rows;
+  for (size_t from = 0; from < tokens.size();) {
+    const size_t count = std::min(static_cast<size_t>(chunk), tokens.size() - from);
+    add_chain(id, tokens.subspan(from, count));
+    for (RowOutputs& row : run()) rows.push_back(std::move(row));
+    cache_.commit_first(id, static_cast<int>(count));
+    from += count;
+  }
+  return rows;
+}
+
+const test::TinyFile& file_of(DType dtype) {
+  static std::map<DType, test::TinyFile> files;
+  if (const auto found = files.find(dtype); found != files.end()) return found->second;
+  test::TinySpec spec;
+  spec.dtype = dtype;
+  spec.vocab = kVocab;
+  if (dtype_info(dtype).block_elements == 256) {
+    spec.layers = 1;
+    spec.hidden = 256;
+    spec.heads = 8;
+    spec.kv_heads = 1;
+    spec.head_dim = 32;
+    spec.ffn = 256;
+  }
+  return files.try_emplace(dtype, spec).first->second;
+}
+
+int vocab_of_files() {
+  return kVocab;
+}
+
+std::string isa_and_type_name(const testing::TestParamInfo<IsaAndType>& param) {
+  return std::string(kernels::isa_name(std::get<0>(param.param))) + "_" +
+         std::string(dtype_info(std::get<1>(param.param)).name);
+}
+
+}  // namespace aerie

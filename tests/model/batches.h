@@ -1,0 +1,82 @@
+// Building forward batches by hand and keeping what comes out of them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/token_tree.h"
+#include "kernels/backend.h"
+#include "model/model.h"
+#include "tests/testing/tiny_model.h"
+
+namespace aerie {
+
+// Every output of one row.
+struct RowOutputs {
+  std::vector<float> logits;
+  std::vector<float> taps;
+  bool operator==(const RowOutputs&) const = default;
+};
+
+// A model with a cache of its own.
+class Bench {
+ public:
+  static constexpr int kPositions = 512;
+  Bench(const test::TinyFile& file, kernels::Isa isa, int threads, int sequences = 4);
+
+  KvCache& cache() { return cache_; }
+  Model& model() { return *model_; }
+
+  // Adds `tokens` as a chain behind what is committed; every row wants everything.
+  void add_chain(KvCache::Id id, std::span<const int32_t> tokens);
+  // Adds a root and a tree behind what is committed.
+  void add_tree(KvCache::Id id, int32_t root, const TokenTree& tree);
+  ForwardBatch& batch() { return batch_; }
+  // Runs the batch, clears it and returns what the rows wanted.
+  std::vector<RowOutputs> run();
+
+  // The whole of a sequence in passes of at most `chunk` rows. The sequence stays open.
+  std::vector<RowOutputs> read(KvCache::Id id, std::span<const int32_t> tokens, int chunk);
+
+ private:
+  int32_t add_sequence(KvCache::Id id, int rows);
+
+  std::unique_ptr<Model> model_;
+  ModelOptions options_;
+  KvCache cache_;
+  ForwardBatch batch_;
+};
+
+// The file of a format: wide enough for its blocks.
+const test::TinyFile& file_of(DType dtype);
+int vocab_of_files();
+
+using IsaAndType = std::tuple<kernels::Isa, DType>;
+std::string isa_and_type_name(const testing::TestParamInfo<IsaAndType>& param);
+
+// Skips what the processor lacks.
+class IsaAndTypeTest : public testing::TestWithParam<IsaAndType> {
+ protected:
+  void SetUp() override {
+    if (!kernels::isa_supported(isa())) {
+      GTEST_SKIP() << "this processor lacks " << kernels::isa_name(isa());
+    }
+  }
+  static kernels::Isa isa() { return std::get<0>(GetParam()); }
+  static const test::TinyFile& file() { return file_of(std::get<1>(GetParam())); }
+};
+
+inline auto every_isa_and_type() {
+  return testing::Combine(
+      testing::Values(kernels::Isa::kReference, kernels::Isa::kAvx2, kernels::Isa::kAvx512),
+      testing::Values(DType::kF32, DType::kF16, DType::kQ4_0, DType::kQ4_1, DType::kQ8_0,
+                      DType::kQ6_K));
+}
+
+}  // namespace aerie

@@ -1,0 +1,222 @@
+// What the loader refuses, and that its messages name file, key or tensor.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/testing/tiny_model.h"
+
+namespace aerie {
+namespace {
+
+using test::GgufWriter;
+using test::TinySpec;
+using ::testing::HasSubstr;
+
+TinySpec one_layer() {
+  TinySpec spec;
+  spec.layers = 1;
+  return spec;
+}
+
+GgufWriter without(const std::string& name) {
+  TinySpec spec = one_layer();
+  spec.omit = {name};
+  return tiny_gguf(spec);
+}
+
+Status refusal(const GgufWriter& writer) {
+  const std::vector<std::byte> bytes = writer.bytes();
+  const auto file = GgufFile::parse(bytes, "tiny.gguf");
+  if (!file.ok()) return file.status();
+  return load_model(**file, test::model_options()).status();
+}
+
+void expect_refused(const GgufWriter& writer, StatusCode code, const std::string& name,
+                    const std::string& what = "") {
+  const Status status = refusal(writer);
+  EXPECT_EQ(status.code(), code) << name << ": " << status.message();
+  EXPECT_THAT(status.message(), HasSubstr("tiny.gguf"));
+  EXPECT_THAT(status.message(), HasSubstr(name));
+  EXPECT_THAT(status.message(), HasSubstr(what));
+}
+
+constexpr const char* kTensors[] = {
+    "token_embd.weight",     "blk.0.attn_norm.weight", "blk.0.attn_q.weight",
+    "blk.0.attn_k.weight",   "blk.0.attn_v.weight",    "blk.0.attn_output.weight",
+    "blk.0.ffn_norm.weight", "blk.0.ffn_gate.weight",  "blk.0.ffn_up.weight",
+    "blk.0.ffn_down.weight", "output_norm.weight"};
+
+TEST(Loader, LoadsWhatTheOtherTestsBreak) {
+  const Status status = refusal(tiny_gguf(one_layer()));
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST(Loader, NamesAMissingTensor) {
+  for (const char* name : kTensors) expect_refused(without(name), StatusCode::kNotFound, name);
+}
+
+TEST(Loader, NamesATensorOfAnotherShape) {
+  for (const char* name : kTensors) {
+    if (std::string(name) == "token_embd.weight") continue;
+    GgufWriter writer = without(name);
+    writer.add_tensor(name, DType::kF32, {64, 3}, std::vector<float>(192));
+    expect_refused(writer, StatusCode::kInvalidData, name, "[64, 3]");
+  }
+  GgufWriter transposed = without("blk.0.ffn_down.weight");
+  transposed.add_tensor("blk.0.ffn_down.weight", DType::kF32, {64, 96},
+                        std::vector<float>(64 * 96));
+  expect_refused(transposed, StatusCode::kInvalidData, "blk.0.ffn_down.weight", "[96, 64]");
+  GgufWriter embedding = without("token_embd.weight");
+  embedding.add_tensor("token_embd.weight", DType::kF32, {32, 96}, std::vector<float>(32 * 96));
+  expect_refused(embedding, StatusCode::kInvalidData, "token_embd.weight", "[32, 96]");
+  // The head has as many rows as the embedding.
+  GgufWriter head = without("output.weight");
+  head.add_tensor("output.weight", DType::kF32, {64, 95}, std::vector<float>(64 * 95));
+  expect_refused(head, StatusCode::kInvalidData, "output.weight", "[64, 96]");
+}
+
+// A bias, say: leaving it out would compute another model.
+TEST(Loader, NamesATensorThatHasNoPlace) {
+  for (const char* name :
+       {"blk.0.attn_q.bias", "blk.1.attn_q.weight", "rope_factors_long.weight"}) {
+    GgufWriter writer = tiny_gguf(one_layer());
+    writer.add_tensor(name, DType::kF32, {64}, std::vector<float>(64));
+    expect_refused(writer, StatusCode::kUnsupported, name, "llama");
+  }
+}
+
+TEST(Loader, NamesATypeThatItDoesNotRead) {
+  GgufWriter writer = without("blk.0.ffn_up.weight");
+  const std::vector<std::byte> data(66 * 64 * 96 / 256);
+  writer.add_raw_tensor("blk.0.ffn_up.weight", 16, {256, 24}, data);  // iq2_xxs
+  expect_refused(writer, StatusCode::kUnsupported, "blk.0.ffn_up.weight", "iq2_xxs");
+}
+
+TEST(Loader, NamesTheFamiliesThatThereAre) {
+  GgufWriter writer;
+  writer.add_string("general.architecture", "mamba");
+  expect_refused(writer, StatusCode::kUnsupported, "'mamba'", "llama");
+  expect_refused(GgufWriter(), StatusCode::kNotFound, "general.architecture");
+}
+
+TEST(Loader, NamesAMissingKey) {
+  for (const char* key :
+       {"llama.block_count", "llama.embedding_length", "llama.feed_forward_length",
+        "llama.attention.head_count", "llama.context_length"}) {
+    expect_refused(without(key), StatusCode::kNotFound, key);
+  }
+}
+
+TEST(Loader, NamesAKeyOutOfRange) {
+  struct Case {
+    const char* key;
+    uint32_t value;
+    StatusCode code = StatusCode::kInvalidData;
+  };
+  const Case cases[] = {
+      {"llama.block_count", 0},
+      {"llama.block_count", 100000},
+      {"llama.embedding_length", 0},
+      {"llama.embedding_length", 1u << 30},
+      {"llama.feed_forward_length", 0},
+      {"llama.attention.head_count", 0},
+      {"llama.attention.head_count_kv", 0},
+      {"llama.attention.head_count_kv", 3},
+      {"llama.attention.head_count_kv", 8},
+      {"llama.attention.key_length", 0},
+      {"llama.attention.key_length", 24, StatusCode::kUnsupported},
+      {"llama.attention.key_length", 512, StatusCode::kUnsupported},
+      {"llama.attention.value_length", 32, StatusCode::kUnsupported},
+      {"llama.context_length", 0},
+      {"llama.rope.dimension_count", 0},
+      {"llama.rope.dimension_count", 18},
+      {"llama.rope.dimension_count", 7},
+      {"llama.expert_count", 8, StatusCode::kUnsupported},
+  };
+  for (const Case& c : cases) {
+    TinySpec spec = one_layer();
+    spec.omit = {c.key};
+    if (std::string(c.key) == "llama.attention.key_length") {
+      spec.omit.emplace_back("llama.attention.value_length");
+    }
+    GgufWriter writer = tiny_gguf(spec);
+    writer.add_u32(c.key, c.value);
+    expect_refused(writer, c.code, c.key);
+  }
+}
+
+TEST(Loader, NamesANumberThatMakesNoSense) {
+  for (const char* key :
+       {"llama.attention.layer_norm_rms_epsilon", "llama.rope.freq_base",
+        "llama.rope.scaling.factor", "llama.rope.scale_linear", "llama.rope.scaling.attn_factor"}) {
+    for (const float value : {0.0f, -1.0f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+      GgufWriter writer = tiny_gguf(one_layer());
+      writer.add_f32(key, value);
+      expect_refused(writer, StatusCode::kInvalidData, key);
+    }
+  }
+  GgufWriter text = tiny_gguf(one_layer());
+  text.add_string("llama.rope.freq_base", "much");
+  expect_refused(text, StatusCode::kInvalidData, "llama.rope.freq_base");
+}
+
+TEST(Loader, NamesAScalingThatItDoesNotKnow) {
+  GgufWriter writer = tiny_gguf(one_layer());
+  writer.add_string("llama.rope.scaling.type", "longrope");
+  expect_refused(writer, StatusCode::kUnsupported, "llama.rope.scaling.type", "longrope");
+}
+
+// Each alone would be read; together one of them would be left out.
+TEST(Loader, RefusesTwoScalingsAtOnce) {
+  GgufWriter writer = tiny_gguf(one_layer());
+  writer.add_string("llama.rope.scaling.type", "linear").add_f32("llama.rope.scaling.factor", 2.0f);
+  writer.add_tensor("rope_freqs.weight", DType::kF32, {8}, std::vector<float>(8, 1.0f));
+  expect_refused(writer, StatusCode::kUnsupported, "rope_freqs.weight", "linear");
+}
+
+TEST(Loader, RefusesFactorsThatMakeNoSense) {
+  GgufWriter wrong_length = tiny_gguf(one_layer());
+  wrong_length.add_tensor("rope_freqs.weight", DType::kF32, {7}, std::vector<float>(7, 1.0f));
+  expect_refused(wrong_length, StatusCode::kInvalidData, "rope_freqs.weight", "8 pairs");
+  for (const float factor : {0.0f, -1.0f, std::nanf("")}) {
+    GgufWriter writer = tiny_gguf(one_layer());
+    std::vector<float> factors(8, 1.0f);
+    factors[5] = factor;
+    writer.add_tensor("rope_freqs.weight", DType::kF32, {8}, factors);
+    expect_refused(writer, StatusCode::kInvalidData, "rope_freqs.weight");
+  }
+}
+
+// More heads than the width, without a length of their own.
+TEST(Loader, RefusesHeadsOfNoLength) {
+  TinySpec spec = one_layer();
+  spec.omit = {"llama.attention.key_length", "llama.attention.value_length",
+               "llama.attention.head_count", "llama.attention.head_count_kv"};
+  GgufWriter writer = tiny_gguf(spec);
+  writer.add_u32("llama.attention.head_count", 128);
+  EXPECT_FALSE(refusal(writer).ok());
+}
+
+TEST(Loader, TakesWhatOldConvertersWrote) {
+  GgufWriter writer = tiny_gguf(one_layer());
+  writer.add_tensor("blk.0.attn_rot_embd", DType::kF32, {8}, std::vector<float>(8));
+  EXPECT_TRUE(refusal(writer).ok());
+}
+
+TEST(Loader, TellsWhatItTakes) {
+  const test::TinyFile file(one_layer());
+  const auto model = file.load(test::model_options());
+  const int64_t matrices = 4LL * (64 * (64 + 32 + 32 + 64 + 96 * 3) + 64 * 96);
+  EXPECT_GE(model->weight_bytes(), matrices);
+  EXPECT_LE(model->weight_bytes(), 2 * matrices);
+  EXPECT_GE(packed_weight_bytes(file.gguf(), *test::model_options().backend),
+            model->weight_bytes());
+  EXPECT_EQ(model->config().name, "tiny");
+  EXPECT_EQ(model->config().vocab, 96);
+}
+
+}  // namespace
+}  // namespace aerie
