@@ -310,10 +310,28 @@ TEST_F(EngineTest, RefusesWhatDoesNotFitIntoMemory) {
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.message();
   EXPECT_THAT(status.message(),
               testing::AllOf(HasSubstr(huge.path()), HasSubstr("cache"), HasSubstr("262144 MiB")));
-  // The same for a draft model.
-  o = options(drafters()[1]);
-  o.context = 2;
-  EXPECT_TRUE(refusal(o).ok());
+}
+
+// A target that fits, and a draft whose cache for as many positions does not.
+TEST_F(EngineTest, RefusesADraftModelThatDoesNotFitIntoMemory) {
+  TinySpec thin = target_spec();
+  thin.layers = thin.heads = thin.kv_heads = 1;
+  thin.context = 1 << 20;
+  TinySpec wide = target_spec();
+  wide.layers = 64;
+  wide.hidden = wide.ffn = 32;
+  wide.heads = wide.kv_heads = 8;
+  wide.head_dim = 64;
+  wide.context = thin.context;  // 128 GiB
+  const TemporaryModel thin_model("thin", thin), wide_model("wide", wide);
+  EngineOptions o = options(drafters()[1]);
+  o.model = thin_model.path();
+  o.context = thin.context;
+  o.speculation.model = wide_model.path();
+  const Status status = refusal(o);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.message();
+  EXPECT_THAT(status.message(), testing::AllOf(HasSubstr(wide_model.path()), HasSubstr("cache"),
+                                               HasSubstr("131072 MiB")));
 }
 
 TEST_F(EngineTest, RefusesADraftModelWithAnotherTokenizer) {

@@ -88,6 +88,7 @@ TEST_P(AttentionInvarianceTest, AnyBatchGivesTheBitsOfARowAlone) {
       cache.put_chain(cache.open(static_cast<int>(chain.size())), chain);
     }
     std::vector<const Subject*> picks;
+    picks.reserve(static_cast<size_t>(count));
     for (int r = 0; r < count; ++r) picks.push_back(&subjects[random.index(subjects.size())]);
     // Side by side, in an order of sequences that changes with the cache.
     std::stable_sort(picks.begin(), picks.end(), [&](const Subject* a, const Subject* b) {
@@ -126,7 +127,8 @@ TEST_P(AttentionInvarianceTest, PageOrderAndGarbageDoNotMatter) {
   }
 }
 
-// Rows of a chain after `committed` positions: in place, in place but not said to be, elsewhere.
+// Rows of a chain after `committed` positions: in place, in place but not said to be, elsewhere
+// (with garbage where they might have been).
 TEST_P(AttentionInvarianceTest, LinearRowsAndTailsAgree) {
   Random random(62);
   for (const int committed :
@@ -134,23 +136,22 @@ TEST_P(AttentionInvarianceTest, LinearRowsAndTailsAgree) {
     for (const int rows : {1, 2, 5, 17, 30}) {
       const int length = committed + rows;
       const std::vector<Token> chain = random_tokens(random, length);
+      const std::vector<Token> prefix(chain.begin(), chain.begin() + committed);
       TestCache cache(shape(), length / kPagePositions + 4, 63);
-      const int sequence = cache.open(length);
+      TestCache other(shape(), length / kPagePositions + 4, 64);
+      const int sequence = cache.open(length), other_sequence = other.open(length);
       cache.put_chain(sequence, chain);
-      std::vector<int32_t> strays;
-      for (int p = committed; p < length; ++p) {
-        strays.push_back(cache.stray_slot());
-        cache.put(strays.back(), chain[static_cast<size_t>(p)]);
-      }
-      AttentionBatch linear(cache), said_otherwise(cache), elsewhere(cache);
+      other.put_chain(other_sequence, prefix);
+      AttentionBatch linear(cache), said_otherwise(cache), elsewhere(other);
+      std::vector<int32_t> in_place, strays;
       for (int p = committed; p < length; ++p) {
         const Token token = chain[static_cast<size_t>(p)];
+        in_place.push_back(cache.slot(sequence, p));
+        strays.push_back(other.stray_slot());
+        other.put(strays.back(), token);
         linear.add_linear(sequence, token, p, committed);
-        std::vector<int32_t> in_place;
-        for (int at = committed; at <= p; ++at) in_place.push_back(cache.slot(sequence, at));
         said_otherwise.add_tail(sequence, token, committed, in_place);
-        elsewhere.add_tail(sequence, token, committed,
-                           {strays.begin(), strays.begin() + (p - committed + 1)});
+        elsewhere.add_tail(other_sequence, token, committed, strays);
       }
       const std::vector<float> expected = linear.run(backend(), 2);
       SCOPED_TRACE(testing::Message() << committed << " committed, " << rows << " rows");

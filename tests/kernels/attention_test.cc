@@ -125,8 +125,8 @@ TEST_P(AttentionValuesTest, OneLargeScoreTakesAll) {
   cache.put_chain(sequence, chain);
   for (const int winner : {0, 100, 255, 256, 511, 512, 599}) {
     const std::vector<float> key = key_of(shape, chain[static_cast<size_t>(winner)]);
-    std::vector<float> query;
-    for (const float k : key) query.push_back(1e4f * k);
+    std::vector<float> query = key;
+    for (float& q : query) q *= 1e4f;
     AttentionBatch batch(cache);
     batch.add_linear(sequence, chain.back(), context - 1, context - 1);
     batch.set_query(0, query);

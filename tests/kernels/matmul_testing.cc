@@ -13,6 +13,10 @@ float half_at(const uint8_t* p) {
   return f16_to_f32(static_cast<uint16_t>(p[0] | p[1] << 8));
 }
 
+int signed_byte(uint8_t byte) {
+  return byte < 128 ? byte : byte - 256;
+}
+
 // Element i of a block of 32 whose low four bits lie at `qs` and whose fifth, if any, at `qh`.
 int small_code(const uint8_t* qs, const uint8_t* qh, int i) {
   int code = i < 16 ? qs[i] & 15 : qs[i - 16] >> 4;
@@ -72,7 +76,7 @@ WeightGroup q6_group(const uint8_t* b, int j) {
     const uint8_t high = b[128 + j / 4 * 32 + l];
     g.codes[l] = (j % 4 < 2 ? low & 15 : low >> 4) + (high >> (j % 4 * 2) & 3) * 16 - 32;
   }
-  for (int h = 0; h < 2; ++h) g.sub[h] = static_cast<int8_t>(b[192 + 2 * j + h]);
+  for (int h = 0; h < 2; ++h) g.sub[h] = signed_byte(b[192 + 2 * j + h]);
   return g;
 }
 

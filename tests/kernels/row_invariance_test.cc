@@ -50,6 +50,7 @@ void check_row_invariance(const RowOperation& op, uint64_t seed) {
   Random random(seed);
   const std::vector<std::vector<float>> rows = row_library(op.in, random);
   std::vector<std::vector<double>> alone;
+  alone.reserve(rows.size());
   for (const std::vector<float>& row : rows) alone.push_back(op.run(pool_of(1), row, 1));
   for (int64_t count = 1; count <= kMostRows; ++count) {
     for (const int threads : kThreadCounts) {
