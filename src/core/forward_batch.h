@@ -1,5 +1,6 @@
-// One forward pass: rows of any mix of sequences. A prefill chunk is a chain of rows, plain decoding
-// is one row, a verify pass is the root's row plus one row for each node of the draft tree.
+// One forward pass: rows of any mix of sequences. A prefill chunk is a chain of rows, plain
+// decoding is one row, a verify pass is the root's row plus one row for each node of the draft
+// tree.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,14 @@ struct BatchSequence {
   int32_t committed = 0;
 };
 
-// One token. It sees its sequence's committed prefix, then its ancestors among the batch's rows, then
-// itself. Its position is committed + (number of ancestors). Its key and value go to `slot`.
+// One token. It sees its sequence's committed prefix, then its ancestors among the batch's rows,
+// then itself. Its position is committed + (number of ancestors). Its key and value go to `slot`.
 struct BatchRow {
   int32_t sequence = 0;  // index into ForwardBatch::sequences
   int32_t token = 0;
   int32_t position = 0;
-  int32_t slot = 0;          // cache slot reserved for it: page * page length + offset
-  int32_t parent = -1;       // index of an earlier row of the same sequence; -1: follows the prefix
+  int32_t slot = 0;     // cache slot reserved for it: page * page length + offset
+  int32_t parent = -1;  // index of an earlier row of the same sequence; -1: follows the prefix
   bool wants_logits = false;
   bool wants_taps = false;
 };

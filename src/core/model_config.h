@@ -10,9 +10,9 @@ namespace aerie {
 // How rotary embedding stretches positions beyond the trained context.
 enum class RopeScaling : uint8_t {
   kNone,
-  kLinear,  // positions divided by `factor` (Chen et al. 2023, 2306.15595)
-  kYarn,    // Peng et al. 2023, 2309.00071
-  kFactors, // one divisor for each pair of dimensions, from the tensor rope_freqs.weight (Llama 3)
+  kLinear,   // positions divided by `factor` (Chen et al. 2023, 2306.15595)
+  kYarn,     // Peng et al. 2023, 2309.00071
+  kFactors,  // one divisor for each pair of dimensions, from the tensor rope_freqs.weight (Llama 3)
 };
 
 struct RopeConfig {
@@ -20,12 +20,12 @@ struct RopeConfig {
   double base = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1.0;
-  int original_context = 0;          // YaRN: the context before stretching
+  int original_context = 0;  // YaRN: the context before stretching
   double yarn_beta_fast = 32.0;
   double yarn_beta_slow = 1.0;
   double yarn_extrapolation = 1.0;
-  double attention_factor = 1.0;     // multiplies cosines and sines
-  std::vector<float> factors;        // kFactors: dimensions / 2 divisors
+  double attention_factor = 1.0;  // multiplies cosines and sines
+  std::vector<float> factors;     // kFactors: dimensions / 2 divisors
 };
 
 struct ModelConfig {

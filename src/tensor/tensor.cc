@@ -23,7 +23,8 @@ Expected<Buffer> Buffer::allocate(size_t bytes) {
   const bool large = bytes >= kHugePage;
   const size_t alignment = large ? kHugePage : kAlignment;
   if (bytes > SIZE_MAX - alignment) {
-    return Status(StatusCode::kResourceExhausted, "cannot allocate " + std::to_string(bytes) + " bytes");
+    return Status(StatusCode::kResourceExhausted,
+                  "cannot allocate " + std::to_string(bytes) + " bytes");
   }
   const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   void* memory = nullptr;
@@ -40,6 +41,8 @@ Expected<Buffer> Buffer::allocate(size_t bytes) {
   return buffer;
 }
 
-void Buffer::Free::operator()(std::byte* p) const { std::free(p); }
+void Buffer::Free::operator()(std::byte* p) const {
+  std::free(p);
+}
 
 }  // namespace aerie

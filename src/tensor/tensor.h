@@ -1,4 +1,5 @@
-// Memory and views of it. A Buffer owns bytes; a TensorView describes bytes that somebody else owns.
+// Memory and views of it. A Buffer owns bytes; a TensorView describes bytes that somebody else
+// owns.
 #pragma once
 
 #include <array>

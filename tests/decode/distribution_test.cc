@@ -13,6 +13,7 @@
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
 #include "tests/testing/decoding.h"
+#include "tests/testing/sanitized.h"
 #include "tests/testing/test_drafters.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/verify/chi_square.h"
@@ -155,7 +156,9 @@ struct Outcome {
 
 Outcome run(VerifyRule rule, const SamplingParams& params, Drafter* drafter) {
   static const std::unique_ptr<Model> model = target_file().load(small_options());
-  stats::ChiSquareTest chi_square(Enumeration(params).cells);
+  stats::ChiSquareSettings settings;
+  if (test::kSanitized) settings.total_variation = 0.06;
+  stats::ChiSquareTest chi_square(Enumeration(params).cells, settings);
   KvCache cache = test::cache_for(*model, decoder_options(rule), 1);
   Decoder decoder(*model, cache, drafter, decoder_options(rule));
   SequenceOptions options;

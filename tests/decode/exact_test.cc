@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/decode/exactness.h"
+#include "tests/testing/sanitized.h"
 #include "tests/testing/tiny_model.h"
 
 namespace aerie {
@@ -107,8 +108,9 @@ void expect_perfect_drafts(const Setting& setting, const Reply& reply) {
 }
 
 TEST(Exact, EveryValueMeetsEveryOther) {
-  const PairwisePlan plan(2);
-  ASSERT_EQ(plan.covered(), PairwisePlan::all_pairs());
+  const PairwisePlan plan(test::kSanitized ? 1 : 2);
+  ASSERT_TRUE(test::kSanitized || plan.covered() == PairwisePlan::all_pairs());
+  const int least = test::kSanitized ? 60 : 200;
   for (const Combination& c : plan.combinations) {
     Setting setting;
     setting.kind = kDraftKinds[c[0]];
@@ -118,7 +120,7 @@ TEST(Exact, EveryValueMeetsEveryOther) {
     const double temperature = kTemperatures[c[1]];
     const Filter filter = kFilters[c[2]];
     // Rounds of the perfect draft come out even.
-    const int tokens = 1 + (setting.length + 1) * (200 / (setting.length + 1) + 1);
+    const int tokens = 1 + (setting.length + 1) * (least / (setting.length + 1) + 1);
     setting.requests.push_back(request_with(
         sampling_with(temperature, filter, 1000 + static_cast<uint64_t>(c[3])), tokens));
     SCOPED_TRACE(fmt::format("{}, temperature {}, {}, length {}, chunk {}, {} threads",
@@ -127,7 +129,7 @@ TEST(Exact, EveryValueMeetsEveryOther) {
     const Comparison comparison = compare_with_plain(setting);
     EXPECT_EQ(comparison.difference, "");
     const Reply& reply = comparison.speculative.of[0];
-    EXPECT_GE(reply.tokens.size(), 200u);
+    EXPECT_GE(static_cast<int>(reply.tokens.size()), least);
     expect_speculation(setting, comparison.speculative);
     if (setting.kind == DraftKind::kSameModel) expect_perfect_drafts(setting, reply);
     const bool good = (setting.kind == DraftKind::kNgram && temperature == 0.0 &&

@@ -66,7 +66,7 @@ void add_somehow(AttentionBatch& batch, TestCache& cache, const std::vector<Toke
       cache.put(tail.back(), chain[static_cast<size_t>(at)]);
     }
   }
-  batch.add_tail(subject.sequence, token, committed, std::move(tail));
+  batch.add_tail(subject.sequence, token, committed, tail);
 }
 
 TEST_P(AttentionInvarianceTest, AnyBatchGivesTheBitsOfARowAlone) {

@@ -71,13 +71,12 @@ int TestCache::open(int positions) {
     pages.push_back(free_.back());
     free_.pop_back();
   }
-  sequences_.push_back(std::move(pages));
+  sequences_.push_back(std::make_unique<Fenced<int32_t>>(pages));
   return static_cast<int>(sequences_.size()) - 1;
 }
 
 int32_t TestCache::slot(int sequence, int position) const {
-  const int32_t page =
-      sequences_[static_cast<size_t>(sequence)].at(static_cast<size_t>(position / kPagePositions));
+  const int32_t page = pages(sequence)[position / kPagePositions];
   return page * kPagePositions + position % kPagePositions;
 }
 
@@ -118,18 +117,19 @@ void TestCache::put_chain(int sequence, const std::vector<Token>& chain, int fro
 void AttentionBatch::add_linear(int sequence, Token token, int position, int committed) {
   std::vector<int32_t> tail;
   for (int p = committed; p <= position; ++p) tail.push_back(cache_.slot(sequence, p));
-  add_tail(sequence, token, committed, std::move(tail));
+  add_tail(sequence, token, committed, tail);
   rows_.back().linear = true;
 }
 
-void AttentionBatch::add_tail(int sequence, Token token, int committed, std::vector<int32_t> tail) {
+void AttentionBatch::add_tail(int sequence, Token token, int committed,
+                              std::span<const int32_t> tail) {
   AttentionRow row;
   row.position = committed + static_cast<int32_t>(tail.size()) - 1;
   row.committed = committed;
   row.pages = cache_.pages(sequence);
   row.group = sequence;
-  tails_.push_back(std::move(tail));
-  row.tail = tails_.back().data();
+  tails_.push_back(std::make_unique<Fenced<int32_t>>(tail));
+  row.tail = tails_.back()->data();
   rows_.push_back(row);
   queries_.push_back(query_of(cache_.shape(), token));
 }

@@ -4,7 +4,7 @@
 // says all about what its last row should see, wherever its entries lie.
 #pragma once
 
-#include <deque>
+#include <memory>
 
 #include "tests/kernels/kernel_testing.h"
 
@@ -49,7 +49,7 @@ class TestCache {
 
   const HeadShape& shape() const { return shape_; }
   const int32_t* pages(int sequence) const {
-    return sequences_[static_cast<size_t>(sequence)].data();
+    return sequences_[static_cast<size_t>(sequence)]->data();
   }
   uint16_t* data() { return kv_.data(); }
   const uint16_t* data() const { return kv_.data(); }
@@ -59,7 +59,7 @@ class TestCache {
   Fenced<uint16_t> kv_;
   std::vector<int32_t> free_;
   std::vector<int32_t> strays_;
-  std::vector<std::vector<int32_t>> sequences_;
+  std::vector<std::unique_ptr<Fenced<int32_t>>> sequences_;
 };
 
 // Rows of one call. Rows of a sequence are added side by side.
@@ -70,7 +70,7 @@ class AttentionBatch {
   // A row whose entries from `committed` on all lie where the pages say.
   void add_linear(int sequence, Token token, int position, int committed);
   // A row with slots of positions committed .. position.
-  void add_tail(int sequence, Token token, int committed, std::vector<int32_t> tail);
+  void add_tail(int sequence, Token token, int committed, std::span<const int32_t> tail);
   // The query itself instead of a token's.
   void set_query(size_t row, std::vector<float> query) { queries_[row] = std::move(query); }
   size_t size() const { return rows_.size(); }
@@ -81,7 +81,7 @@ class AttentionBatch {
  private:
   const TestCache& cache_;
   std::vector<AttentionRow> rows_;
-  std::deque<std::vector<int32_t>> tails_;
+  std::vector<std::unique_ptr<Fenced<int32_t>>> tails_;
   std::vector<std::vector<float>> queries_;
 };
 

@@ -60,7 +60,7 @@ void add_node(AttentionBatch& batch, const TestCache& cache, int sequence, int c
     tail.push_back(cache.slot(sequence, committed + path[depth]));
   }
   if (linear) return batch.add_linear(sequence, token, committed + node, committed);
-  batch.add_tail(sequence, token, committed, std::move(tail));
+  batch.add_tail(sequence, token, committed, tail);
 }
 
 class AttentionTreeTest : public IsaTest {

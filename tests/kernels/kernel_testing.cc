@@ -103,6 +103,7 @@ Fenced<T>::~Fenced() {
 template class Fenced<float>;
 template class Fenced<std::byte>;
 template class Fenced<uint16_t>;
+template class Fenced<int32_t>;
 
 namespace {
 
