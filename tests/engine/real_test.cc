@@ -14,12 +14,13 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/testing/sanitized.h"
 
 namespace aerie {
 namespace {
 
 constexpr const char* kModel = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
-constexpr int kTokens = 96;
+constexpr int kTokens = test::kSanitized ? 21 : 96;
 
 #define SKIP_WITHOUT_MODEL()            \
   if (!std::filesystem::exists(kModel)) \
@@ -143,7 +144,7 @@ TEST(RealModel, NgramPaysOnQuotes) {
       "climbed teh winding stairs every evening, carrying a lantern in one hand and a book of "
       "poems "
       "in the other.");
-  request.max_tokens = kTokens;
+  request.max_tokens = 96;
   const Generation fast = generate(*engine, request);
   EXPECT_GT(fast.tokens.size(), 20u);
   EXPECT_GT(fast.stats.mean_accepted_length(), 1.5);
@@ -201,6 +202,7 @@ Measured run_process() {
 
 TEST(RealModel, OpensSoonAndTakesLittle) {
   SKIP_WITHOUT_MODEL();
+  if (test::kSanitized) GTEST_SKIP() << "a sanitizer takes time and memory of its own";
   // The first run brings the file into the system's cache; of the others the best counts, since
   // other programs may be running.
   Measured best = run_process();
