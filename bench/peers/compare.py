@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plain decoding of aerie and of llama.cpp on one file, alternately, in one session.
+"""Plain decoding of aerie and of llama.cpp on one file, alternately, in one go.
 
     bench/peers/install.sh build/peer-venv
     bench/peers/compare.py --model models/SmolLM2-135M-Instruct.Q4_1.gguf \\
