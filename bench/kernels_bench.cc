@@ -78,7 +78,7 @@ void add_benchmarks() {
     if (!isa_supported(isa)) continue;
     if (isa == Isa::kReference && best_isa() != isa) continue;
     for (const DType dtype : {DType::kQ4_1, DType::kQ8_0}) {
-      for (const int64_t n : {1536, 49152}) {
+      for (const int64_t n : {1536, 49152, 98304}) {  // the last exceeds common caches
         for (const int threads : {1, 2}) {
           for (const int64_t rows : {1, 2, 4, 8, 16, 64, 512}) {
             const Setup setup = {isa, dtype, n, 576, rows, threads};

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tools/generate.h"
 #include "tools/interrupt.h"
 #include "tools/report.h"
 #include "tools/run.h"
@@ -70,17 +71,9 @@ bool Chat::command(const std::string& line) {
 Expected<Generation> Chat::generate() {
   AERIE_ASSIGN_OR_RETURN(const std::string prompt,
                          engine_.chat_template()->render(messages_, true));
-  GenerateRequest request;
-  engine_.tokenizer().encode(prompt, {true, true}, request.prompt);
-  request.sampling = options_.sampling;
-  request.max_tokens = options_.max_tokens;
-  request.stop = options_.stop;
-  request.ignore_eos = options_.ignore_eos;
-  request.cancel = &interrupted;
-  return engine_.generate(request, [](std::string_view piece) {
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
-    std::fflush(stdout);
-  });
+  std::vector<int32_t> ids;
+  engine_.tokenizer().encode(prompt, {true, true}, ids);
+  return print_reply(engine_, options_, std::move(ids));
 }
 
 void Chat::answer(const std::string& line) {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tools/generate.h"
 #include "tools/interrupt.h"
 #include "tools/report.h"
 
@@ -69,19 +70,10 @@ Expected<int> run_prompt(const RunOptions& options) {
   if (!options.json_file.empty()) AERIE_RETURN_IF_ERROR(check_writable(options.json_file));
   AERIE_ASSIGN_OR_RETURN(const std::string text, read_prompt(options));
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options.engine));
-  GenerateRequest request;
-  AERIE_ASSIGN_OR_RETURN(request.prompt, encode_prompt(options, text, *engine));
-  request.sampling = options.sampling;
-  request.max_tokens = options.max_tokens;
-  request.stop = options.stop;
-  request.ignore_eos = options.ignore_eos;
-  request.cancel = &interrupted;
+  AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, encode_prompt(options, text, *engine));
   catch_interrupts();
   AERIE_ASSIGN_OR_RETURN(const Generation generation,
-                         engine->generate(request, [](std::string_view piece) {
-                           std::fwrite(piece.data(), 1, piece.size(), stdout);
-                           std::fflush(stdout);
-                         }));
+                         print_reply(*engine, options, std::move(prompt)));
   if (generation.text.empty() || generation.text.back() != '\n') std::fputc('\n', stdout);
   std::fflush(stdout);
   if (!options.quiet) fmt::print(stderr, "{}\n", closing_line(generation, *engine));

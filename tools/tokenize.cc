@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "format/gguf.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 namespace aerie {
 namespace {

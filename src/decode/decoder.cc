@@ -141,7 +141,7 @@ Status Decoder::prefill(Sequence& sequence, const std::atomic<bool>* cancel) {
       Target target(sequence, outputs, 0);
       verifier_->verify(kNoDraft, target, sequence.sampler.noise(),
                         static_cast<uint64_t>(length - 1), verdict_);
-      emit(sequence, kNoDraft, outputs, 0);
+      emit(sequence, kNoDraft, target);
     }
     if (drafting) {
       commits_.assign(1, {sequence.id, sequence.tokens, first, rows, {}, outputs.taps});
@@ -279,7 +279,7 @@ void Decoder::verify(std::span<Sequence* const> sequences, const ForwardOutputs&
                       verdict_);
     const auto before = sequence.tokens.size();
     sequence.emitted.clear();
-    emit(sequence, trees_[i], outputs, row);
+    emit(sequence, trees_[i], target);
     const auto emitted = static_cast<int>(sequence.tokens.size() - before);
     const int kept = std::min(emitted, static_cast<int>(verdict_.accepted.size()));
     this->count(sequence, trees_[i], kept);
@@ -290,9 +290,7 @@ void Decoder::verify(std::span<Sequence* const> sequences, const ForwardOutputs&
 }
 
 // Appends the verdict's tokens until one ends the sequence.
-void Decoder::emit(Sequence& sequence, const TokenTree& tree, const ForwardOutputs& outputs,
-                   int first_logits) {
-  const Target target(sequence, outputs, first_logits);
+void Decoder::emit(Sequence& sequence, const TokenTree& tree, const Target& target) {
   const bool wants_logprobs = sequence.options.sampling.logprobs >= 0;
   int node = -1;
   const auto put = [&](int32_t token, TokenOrigin origin) {

@@ -64,8 +64,7 @@ class Decoder {
   Status reserve(std::span<Sequence* const> sequences);
   void add_rows(const Sequence& sequence, const TokenTree& tree);
   void verify(std::span<Sequence* const> sequences, const ForwardOutputs& outputs);
-  void emit(Sequence& sequence, const TokenTree& tree, const ForwardOutputs& outputs,
-            int first_logits);
+  void emit(Sequence& sequence, const TokenTree& tree, const Target& target);
   bool append(Sequence& sequence, int32_t token, TokenOrigin origin);
   void count(Sequence& sequence, const TokenTree& tree, int kept) const;
   void commit(Sequence& sequence, size_t index, int kept, const ForwardOutputs& outputs,

@@ -3,27 +3,12 @@
 #include <algorithm>
 
 #include "draft/draft_model.h"
+#include "format/text.h"
 
 namespace aerie {
-namespace {
-
-std::string shown(std::string_view piece) {
-  std::string text = "'";
-  for (const char c : piece.substr(0, 40)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) {
-      text += fmt::format("\\x{:02x}", byte);
-    } else {
-      text += c;
-    }
-  }
-  return text + "'";
-}
-
-}  // namespace
-
 Status check_same_vocabulary(const Tokenizer& target, const Tokenizer& draft) {
   constexpr int kShown = 5;
+  constexpr size_t kShownBytes = 40;  // of a piece
   const int common = std::min(target.vocab_size(), draft.vocab_size());
   int differing = 0;
   std::string examples;
@@ -33,9 +18,9 @@ Status check_same_vocabulary(const Tokenizer& target, const Tokenizer& draft) {
                       target.is_end(id) == draft.is_end(id);
     if (same) continue;
     if (differing++ >= kShown) continue;
-    examples +=
-        fmt::format("{} {} is {} in the target and {} in the draft", examples.empty() ? "" : ";",
-                    id, shown(target.piece(id)), shown(draft.piece(id)));
+    examples += fmt::format(
+        "{} {} is '{}' in the target and '{}' in the draft", examples.empty() ? "" : ";", id,
+        printable(target.piece(id), kShownBytes), printable(draft.piece(id), kShownBytes));
   }
   if (differing > 0) {
     return {
@@ -46,11 +31,11 @@ Status check_same_vocabulary(const Tokenizer& target, const Tokenizer& draft) {
   }
   if (target.vocab_size() != draft.vocab_size()) {
     const Tokenizer& larger = target.vocab_size() > draft.vocab_size() ? target : draft;
-    return {
-        StatusCode::kInvalidArgument,
-        fmt::format("the draft model has another tokenizer: {} tokens against the target's {}; "
-                    "id {} is {} in one only",
-                    draft.vocab_size(), target.vocab_size(), common, shown(larger.piece(common)))};
+    return {StatusCode::kInvalidArgument,
+            fmt::format("the draft model has another tokenizer: {} tokens against the target's {}; "
+                        "id {} is '{}' in one only",
+                        draft.vocab_size(), target.vocab_size(), common,
+                        printable(larger.piece(common), kShownBytes))};
   }
   return {};
 }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "base/utf8.h"
+
 namespace aerie {
 namespace {
 
@@ -37,28 +39,12 @@ void append_escaped(std::string& out, std::string_view bytes) {
 
 size_t utf8_sequence_length(std::string_view text) {
   if (text.empty()) return 0;
-  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(text[i])); };
-  const uint32_t first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < length) return 0;
-  uint32_t code = first & (0x7Fu >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-    code = code << 6 | (byte(i) & 0x3F);
-  }
-  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
-  const bool surrogate = code >= 0xD800 && code < 0xE000;
-  return overlong || surrogate || code > 0x10FFFF ? 0 : length;
+  const Utf8Unit unit = utf8_next(text);
+  return unit.kind == Utf8Kind::kValid ? unit.length : 0;
 }
 
 bool is_valid_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const size_t length = utf8_sequence_length(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
-  }
-  return true;
+  return utf8_valid_prefix(text) == text.size();
 }
 
 std::string printable(std::string_view text, size_t limit) {

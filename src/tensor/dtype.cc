@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "tensor/blocks.h"
+
 namespace aerie {
 namespace {
 
@@ -34,133 +36,33 @@ uint16_t load_u16(const uint8_t* p) {
   return static_cast<uint16_t>(p[0] | p[1] << 8);
 }
 
-uint32_t load_u32(const uint8_t* p) {
-  return load_u16(p) | static_cast<uint32_t>(load_u16(p + 2)) << 16;
-}
-
-float load_half(const uint8_t* p) {
-  return f16_to_f32(load_u16(p));
-}
-
 // In the formulas below each product has at most 23 significant bits (11 of an f16 scale, 8 or
 // fewer of a sub-scale, 5 of a quant), so it is exact in a float, and only the final sum rounds.
-
-void dequantize_q4_0(const uint8_t* block, float* out) {
-  const float d = load_half(block);
-  const uint8_t* qs = block + 2;
-  for (int j = 0; j < 16; ++j) {
-    out[j] = d * static_cast<float>((qs[j] & 15) - 8);
-    out[j + 16] = d * static_cast<float>((qs[j] >> 4) - 8);
-  }
-}
-
-void dequantize_q4_1(const uint8_t* block, float* out) {
-  const float d = load_half(block);
-  const float m = load_half(block + 2);
-  const uint8_t* qs = block + 4;
-  for (int j = 0; j < 16; ++j) {
-    out[j] = d * static_cast<float>(qs[j] & 15) + m;
-    out[j + 16] = d * static_cast<float>(qs[j] >> 4) + m;
-  }
-}
-
-void dequantize_q5_0(const uint8_t* block, float* out) {
-  const float d = load_half(block);
-  const uint32_t qh = load_u32(block + 2);
-  const uint8_t* qs = block + 6;
-  for (int j = 0; j < 16; ++j) {
-    const int low = (qs[j] & 15) | static_cast<int>(qh >> j & 1) << 4;
-    const int high = (qs[j] >> 4) | static_cast<int>(qh >> (j + 16) & 1) << 4;
-    out[j] = d * static_cast<float>(low - 16);
-    out[j + 16] = d * static_cast<float>(high - 16);
-  }
-}
-
-void dequantize_q5_1(const uint8_t* block, float* out) {
-  const float d = load_half(block);
-  const float m = load_half(block + 2);
-  const uint32_t qh = load_u32(block + 4);
-  const uint8_t* qs = block + 8;
-  for (int j = 0; j < 16; ++j) {
-    const int low = (qs[j] & 15) | static_cast<int>(qh >> j & 1) << 4;
-    const int high = (qs[j] >> 4) | static_cast<int>(qh >> (j + 16) & 1) << 4;
-    out[j] = d * static_cast<float>(low) + m;
-    out[j + 16] = d * static_cast<float>(high) + m;
-  }
-}
-
-void dequantize_q8_0(const uint8_t* block, float* out) {
-  const float d = load_half(block);
-  for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(static_cast<int8_t>(block[2 + j]));
-}
-
-// The 6-bit scale and minimum of sub-block j of Q4_K and Q5_K: eight pairs in 12 bytes, the last
-// four pairs' top two bits in the top bits of the first eight bytes.
-struct ScaleMin {
-  float scale;
-  float min;
-};
-ScaleMin scale_min(const uint8_t* packed, int j) {
-  int scale, min;
-  if (j < 4) {
-    scale = packed[j] & 63;
-    min = packed[j + 4] & 63;
-  } else {
-    scale = (packed[j + 4] & 15) | (packed[j - 4] >> 6) << 4;
-    min = (packed[j + 4] >> 4) | (packed[j] >> 6) << 4;
-  }
-  return {static_cast<float>(scale), static_cast<float>(min)};
-}
-
-void dequantize_q4_k(const uint8_t* block, float* out) {
-  const float d = load_half(block);
-  const float dmin = load_half(block + 2);
-  for (int j = 0; j < 8; ++j) {
-    const auto [scale, min] = scale_min(block + 4, j);
-    const float sub_d = d * scale;
-    const float sub_m = dmin * min;
-    const uint8_t* qs = block + 16 + j / 2 * 32;
-    const int shift = j % 2 * 4;
-    for (int l = 0; l < 32; ++l) {
-      out[j * 32 + l] = sub_d * static_cast<float>(qs[l] >> shift & 15) - sub_m;
+void dequantize_group(DType type, const WeightGroup& g, float* out) {
+  const float d = f16_to_f32(g.d);
+  const float m = f16_to_f32(g.m);
+  const int zero = code_zero(type);
+  switch (type) {
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+      for (int i = 0; i < kWeightGroup; ++i) out[i] = d * static_cast<float>(g.codes[i]) + m;
+      return;
+    case DType::kQ4_K:
+    case DType::kQ5_K: {
+      const float sub_d = d * static_cast<float>(g.sc[0]);
+      const float sub_m = m * static_cast<float>(g.sc[1]);
+      for (int i = 0; i < kWeightGroup; ++i)
+        out[i] = sub_d * static_cast<float>(g.codes[i]) - sub_m;
+      return;
     }
-  }
-}
-
-void dequantize_q5_k(const uint8_t* block, float* out) {
-  const float d = load_half(block);
-  const float dmin = load_half(block + 2);
-  const uint8_t* qh = block + 16;
-  for (int j = 0; j < 8; ++j) {
-    const auto [scale, min] = scale_min(block + 4, j);
-    const float sub_d = d * scale;
-    const float sub_m = dmin * min;
-    const uint8_t* qs = block + 48 + j / 2 * 32;
-    const int shift = j % 2 * 4;
-    for (int l = 0; l < 32; ++l) {
-      const int q = (qs[l] >> shift & 15) | (qh[l] >> j & 1) << 4;
-      out[j * 32 + l] = sub_d * static_cast<float>(q) - sub_m;
-    }
-  }
-}
-
-void dequantize_q6_k(const uint8_t* block, float* out) {
-  const float d = load_half(block + 208);
-  for (int i = 0; i < kSuperBlock; ++i) {
-    const int half = i / 128, quarter = i % 128 / 32, l = i % 32;
-    const int nibble = block[half * 64 + quarter % 2 * 32 + l] >> (quarter / 2 * 4) & 15;
-    const int top = block[128 + half * 32 + l] >> (quarter * 2) & 3;
-    const auto scale = static_cast<int8_t>(block[192 + i / 16]);
-    out[i] = d * static_cast<float>(scale) * static_cast<float>((nibble | top << 4) - 32);
-  }
-}
-
-template <typename Block>
-void for_blocks(DType type, const uint8_t* data, int64_t elements, float* out, const Block& block) {
-  const DTypeInfo& info = dtype_info(type);
-  for (int64_t i = 0; i < elements; i += info.block_elements) {
-    block(data, out + i);
-    data += info.block_bytes;
+    case DType::kQ6_K:
+      for (int i = 0; i < kWeightGroup; ++i) {
+        const float sub_d = d * static_cast<float>(static_cast<int8_t>(g.sc[i / 16]));
+        out[i] = sub_d * static_cast<float>(g.codes[i] - zero);
+      }
+      return;
+    default:
+      for (int i = 0; i < kWeightGroup; ++i) out[i] = d * static_cast<float>(g.codes[i] - zero);
   }
 }
 
@@ -191,32 +93,21 @@ void dequantize(DType type, const void* data, int64_t elements, float* out) {
   assert(elements % dtype_info(type).block_elements == 0);
   if (elements <= 0) return;
   const auto* bytes = static_cast<const uint8_t*>(data);
-  const auto blocks = [&](const auto& block) { for_blocks(type, bytes, elements, out, block); };
   switch (type) {
     case DType::kF32:
       static_assert(std::endian::native == std::endian::little);
       std::memcpy(out, data, static_cast<size_t>(elements) * sizeof(float));
       return;
     case DType::kF16:
-      return blocks([](const uint8_t* p, float* o) { *o = load_half(p); });
+      for (int64_t i = 0; i < elements; ++i) out[i] = f16_to_f32(load_u16(bytes + 2 * i));
+      return;
     case DType::kBF16:
-      return blocks([](const uint8_t* p, float* o) { *o = bf16_to_f32(load_u16(p)); });
-    case DType::kQ4_0:
-      return blocks(dequantize_q4_0);
-    case DType::kQ4_1:
-      return blocks(dequantize_q4_1);
-    case DType::kQ5_0:
-      return blocks(dequantize_q5_0);
-    case DType::kQ5_1:
-      return blocks(dequantize_q5_1);
-    case DType::kQ8_0:
-      return blocks(dequantize_q8_0);
-    case DType::kQ4_K:
-      return blocks(dequantize_q4_k);
-    case DType::kQ5_K:
-      return blocks(dequantize_q5_k);
-    case DType::kQ6_K:
-      return blocks(dequantize_q6_k);
+      for (int64_t i = 0; i < elements; ++i) out[i] = bf16_to_f32(load_u16(bytes + 2 * i));
+      return;
+    default:
+      for (int64_t group = 0; group < elements / kWeightGroup; ++group) {
+        dequantize_group(type, read_weight_group(type, bytes, group), out + group * kWeightGroup);
+      }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "format/text.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
 
@@ -38,16 +39,8 @@ Status invalid(std::string message) {
   return {StatusCode::kInvalidData, std::move(message)};
 }
 
-// A hostile name of a megabyte, with control characters, has no place in a message.
-std::string shown(std::string_view name) {
-  constexpr size_t kMost = 40;
-  std::string text;
-  for (const char c : name.substr(0, kMost)) {
-    const bool printable = c >= 0x20 && c < 0x7F;
-    text += printable ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
-  }
-  return name.size() > kMost ? text + "..." : text;
-}
+// A hostile name of a megabyte has no place in a message.
+constexpr size_t kShownBytes = 40;
 
 }  // namespace
 
@@ -98,8 +91,8 @@ Status BpeTokenizer::read_tokens(const BpeData& data) {
   for (size_t id = 0; id < count; ++id) {
     const auto [at, added] = by_name_.emplace(names_[id], static_cast<int32_t>(id));
     if (!added) {
-      return invalid(fmt::format("{} has '{}' twice, at {} and {}", kTokens, shown(names_[id]),
-                                 at->second, id));
+      return invalid(fmt::format("{} has '{}' twice, at {} and {}", kTokens,
+                                 printable(names_[id], kShownBytes), at->second, id));
     }
   }
   return {};
@@ -135,8 +128,8 @@ Status BpeTokenizer::read_merges(const BpeData& data) {
   std::string joined;
   for (const std::string& merge : data.merges) {
     const auto broken = [&](const char* why) {
-      return invalid(
-          fmt::format("{}: entry {}, '{}', {}", kMerges, rules.size(), shown(merge), why));
+      return invalid(fmt::format("{}: entry {}, '{}', {}", kMerges, rules.size(),
+                                 printable(merge, kShownBytes), why));
     };
     const size_t space = merge.find(' ');
     if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos) {
@@ -153,8 +146,8 @@ Status BpeTokenizer::read_merges(const BpeData& data) {
   }
   merges_ = MergeTable(rules, vocab_size());
   if (const uint32_t rank = merges_.duplicate(); rank != MergeTable::kNoRank) {
-    return invalid(
-        fmt::format("{}: entry {}, '{}', is there twice", kMerges, rank, shown(data.merges[rank])));
+    return invalid(fmt::format("{}: entry {}, '{}', is there twice", kMerges, rank,
+                               printable(data.merges[rank], kShownBytes)));
   }
   return {};
 }

@@ -2,7 +2,7 @@
 
 #include <cassert>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace aerie {
 namespace {

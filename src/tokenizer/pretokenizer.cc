@@ -8,7 +8,7 @@
 #include <cassert>
 #include <optional>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace aerie {
 namespace {

@@ -8,9 +8,13 @@
 namespace aerie {
 
 void BlockRule::weigh(const TokenTree& tree, TargetView& target) {
+  const auto nodes = static_cast<size_t>(tree.size());
   path_.clear();
+  path_.reserve(nodes);
+  weights_.reserve(nodes + 1);
   weights_.assign(1, 1.0);
   chances_.clear();
+  chances_.reserve(nodes);
   for (int i = 0; i < tree.size(); ++i) {
     const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
     const Distribution& p = target.distribution(i - 1, path_);

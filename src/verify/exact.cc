@@ -5,6 +5,7 @@ namespace aerie {
 void ExactRule::judge(const TokenTree& tree, TargetView& target, Verdict& verdict) {
   verdict.accepted.clear();
   path_.clear();
+  path_.reserve(static_cast<size_t>(tree.size()));
   int node = -1;
   for (;;) {
     const int32_t token = target.sample(node, path_);

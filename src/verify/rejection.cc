@@ -10,6 +10,7 @@ void RejectionRule::judge(const TokenTree& tree, TargetView& target, Dice& dice,
   assert(tree.is_chain());
   verdict.accepted.clear();
   path_.clear();
+  path_.reserve(static_cast<size_t>(tree.size()));
   for (int i = 0; i < tree.size(); ++i) {
     const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
     const Distribution& p = target.distribution(i - 1, path_);

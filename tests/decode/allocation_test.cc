@@ -8,7 +8,7 @@
 #include "decode/decoder.h"
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
-#include "tests/sampling/allocation_counter.h"
+#include "tests/testing/allocation_counter.h"
 #include "tests/testing/decoding.h"
 #include "tests/testing/test_drafters.h"
 #include "tests/testing/tiny_model.h"

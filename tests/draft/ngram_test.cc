@@ -4,44 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <random>
 #include <string>
 #include <vector>
 
-namespace {
-std::atomic<int64_t> allocations{0};
-
-void* counted_allocation(size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-void* operator new(size_t bytes) {
-  return counted_allocation(bytes);
-}
-void* operator new[](size_t bytes) {
-  return counted_allocation(bytes);
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, size_t) noexcept {
-  std::free(memory);
-}
+#include "tests/testing/allocation_counter.h"
 
 namespace aerie {
 namespace {
@@ -332,7 +302,7 @@ TEST(Ngram, AllocatesNothingAfterOpen) {
   open(*drafter, 2, 2000);
   std::vector<TokenTree> trees(2);
   for (TokenTree& tree : trees) tree.nodes.reserve(8);
-  const int64_t before = allocations.load();
+  const int64_t before = allocations();
   int64_t proposed = 0;
   for (size_t size = 700; size <= all.size(); size += 1 + size % 5) {
     const auto text = std::span(all).first(size);
@@ -343,7 +313,7 @@ TEST(Ngram, AllocatesNothingAfterOpen) {
     ASSERT_TRUE(drafter->propose(requests).ok());
     proposed += trees[0].size() + trees[1].size();
   }
-  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_EQ(allocations() - before, 0);
   EXPECT_GT(proposed, 1000);
 }
 

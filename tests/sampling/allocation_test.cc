@@ -1,4 +1,4 @@
-#include "tests/sampling/allocation_counter.h"
+#include "tests/testing/allocation_counter.h"
 
 #include <gtest/gtest.h>
 

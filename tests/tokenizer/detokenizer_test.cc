@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/utf8.h"
 #include "tests/tokenizer/vocabularies.h"
-#include "tokenizer/utf8.h"
 
 namespace aerie {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "tests/sampling/allocation_counter.h"
+#include "tests/testing/allocation_counter.h"
 #include "tests/verify/synthetic.h"
 #include "verify/verifier.h"
 

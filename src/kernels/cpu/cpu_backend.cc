@@ -25,8 +25,8 @@ ActivationRow activation_row(Activations& a, int64_t r) {
   return row;
 }
 
-int64_t panels_of(const PackedMatrix& w) {
-  return (w.n + kPanelRows - 1) / kPanelRows;
+int64_t panels_of(int64_t outputs) {
+  return (outputs + kPanelRows - 1) / kPanelRows;
 }
 
 MatmulShare share_of(const Activations& x, const MatmulTarget& target) {
@@ -60,15 +60,14 @@ Expected<PackedMatrix> CpuBackend::pack(ThreadPool& pool, const TensorView& weig
   packed.n = weights.rows();
   packed.k = weights.row_length();
   AERIE_ASSIGN_OR_RETURN(packed.data, Buffer::allocate(static_cast<size_t>(packed_bytes(weights))));
-  pool.parallel_for(panels_of(packed), 1, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(panels_of(packed.n), 1, [&](int64_t begin, int64_t end, int) {
     pack_panels(weights, begin, end, packed.data.data());
   });
   return packed;
 }
 
 int64_t CpuBackend::packed_bytes(const TensorView& weights) const {
-  return (weights.rows() + kPanelRows - 1) / kPanelRows *
-         panel_bytes(weights.dtype, weights.row_length());
+  return panels_of(weights.rows()) * panel_bytes(weights.dtype, weights.row_length());
 }
 
 bool CpuBackend::wants_int8(DType dtype) const {
@@ -82,12 +81,12 @@ void CpuBackend::matmul(ThreadPool& pool, const Activations& x,
   for (const MatmulTarget& target : targets) {
     assert(target.w->k == x.k);
     assert(!wants_int8(target.w->dtype) || x.has_int8);
-    total += panels_of(*target.w);
+    total += panels_of(target.w->n);
   }
   pool.parallel_for(total, 1, [&](int64_t begin, int64_t end, int) {
     int64_t first = 0;  // panel of the concatenation where a target begins
     for (const MatmulTarget& target : targets) {
-      const int64_t count = panels_of(*target.w);
+      const int64_t count = panels_of(target.w->n);
       MatmulShare share = share_of(x, target);
       share.panel_begin = std::clamp<int64_t>(begin - first, 0, count);
       share.panel_end = std::clamp<int64_t>(end - first, 0, count);

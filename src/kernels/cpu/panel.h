@@ -14,13 +14,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/blocks.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
 namespace aerie::kernels {
 
 inline constexpr int kPanelRows = 16;
-inline constexpr int kGroup = 32;
+inline constexpr int kGroup = kWeightGroup;
 
 enum class PanelScale : uint8_t {
   kFloat,      // floats: no codes, no scales
