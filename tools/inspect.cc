@@ -39,11 +39,11 @@ struct TypeTotal {
 // elements: its sizes are not held against the file's.
 std::vector<TypeTotal> totals_by_type(const GgufFile& file) {
   std::vector<TypeTotal> totals;
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const TensorInfo& tensor : file.tensors()) {
     auto it = std::find_if(totals.begin(), totals.end(),
                            [&](const TypeTotal& total) { return total.name == tensor.type_name; });
     if (it == totals.end()) {
-      totals.push_back({tensor.type_name, tensor.view.valid(), 0, 0, 0});
+      totals.push_back({tensor.type_name, tensor.dtype.has_value(), 0, 0, 0});
       it = totals.end() - 1;
     }
     const Shape& shape = tensor.shape;
@@ -120,15 +120,15 @@ std::string array_text(const std::vector<T>& elements, bool single) {
   return text + "]";
 }
 
-std::string value_text(const GgufValue& value) {
+std::string value_text(const MetadataValue& value) {
   const bool single = value.type_name.ends_with("f32");
-  if (const auto* scalar = std::get_if<GgufScalar>(&value.value)) {
+  if (const auto* scalar = std::get_if<MetadataScalar>(&value.value)) {
     if (const auto* text = std::get_if<std::string_view>(scalar)) {
       return printable(*text, kTextLimit);
     }
     return std::visit([&](const auto& number) { return number_text(number, single); }, *scalar);
   }
-  if (const auto* array = std::get_if<GgufArray>(&value.value)) {
+  if (const auto* array = std::get_if<MetadataArray>(&value.value)) {
     return std::visit([&](const auto& elements) { return array_text(elements, single); }, *array);
   }
   return "(not shown)";
@@ -191,7 +191,7 @@ void write_text(const GgufFile& file, const InspectOptions& options, std::ostrea
 
   out << '\n';
   rows.assign(1, {"name", "type", "shape", "bytes", "offset"});
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const TensorInfo& tensor : file.tensors()) {
     rows.push_back({printable(tensor.name, 512), std::string(tensor.type_name),
                     shape_to_string(tensor.shape), std::to_string(tensor.bytes),
                     std::to_string(tensor.offset)});
@@ -199,12 +199,12 @@ void write_text(const GgufFile& file, const InspectOptions& options, std::ostrea
   write_table(rows, 3, out);
 }
 
-Json value_json(const GgufValue& value) {
+Json value_json(const MetadataValue& value) {
   Json json;
   json["type"] = value.type_name;
-  if (const auto* scalar = std::get_if<GgufScalar>(&value.value)) {
+  if (const auto* scalar = std::get_if<MetadataScalar>(&value.value)) {
     json["value"] = std::visit([](const auto& number) { return Json(number); }, *scalar);
-  } else if (const auto* array = std::get_if<GgufArray>(&value.value)) {
+  } else if (const auto* array = std::get_if<MetadataArray>(&value.value)) {
     std::visit(
         [&]<typename T>(const std::vector<T>& elements) {
           const bool cut = elements.size() > kJsonElements;
@@ -248,7 +248,7 @@ void write_json(const GgufFile& file, const InspectOptions& options, std::ostrea
   }
   if (options.tensors) {
     json["tensors"] = Json::array();
-    for (const GgufTensor& tensor : file.tensors()) {
+    for (const TensorInfo& tensor : file.tensors()) {
       json["tensors"].push_back({{"name", tensor.name},
                                  {"type", tensor.type_name},
                                  {"shape", tensor.shape},

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "engine/memory.h"
+#include "format/gguf.h"
 
 namespace aerie {
 namespace {
@@ -16,7 +17,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Expected<ChatTemplate> read_chat_template(const GgufFile& file) {
+Expected<ChatTemplate> read_chat_template(const ModelFile& file) {
   const auto source = file.string("tokenizer.chat_template");
   if (!source.ok()) {
     return Status(StatusCode::kNotFound,

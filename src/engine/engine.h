@@ -87,7 +87,7 @@ class Engine {
 
   EngineOptions options_;
   std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<GgufFile> file_;
+  std::unique_ptr<ModelFile> file_;
   std::unique_ptr<Tokenizer> tokenizer_;
   Expected<ChatTemplate> chat_template_ = Status(StatusCode::kNotFound, "no model is open");
   std::unique_ptr<Model> model_;

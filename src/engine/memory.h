@@ -5,7 +5,6 @@
 
 #include "base/status.h"
 #include "core/model_config.h"
-#include "format/gguf.h"
 
 namespace aerie {
 

@@ -3,6 +3,7 @@
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
 #include "engine/memory.h"
+#include "format/gguf.h"
 
 namespace aerie {
 namespace {
@@ -11,7 +12,7 @@ Expected<std::unique_ptr<Drafter>> open_draft_model(const SpeculativeConfig& con
                                                     const DraftTarget& target,
                                                     DraftSource& source) {
   AERIE_ASSIGN_OR_RETURN(source.file, GgufFile::open(config.model));
-  const GgufFile& file = *source.file;
+  const ModelFile& file = *source.file;
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::from_gguf(file));
   if (Status same = check_same_vocabulary(*target.tokenizer, *tokenizer); !same.ok()) {
     return same.with_context(config.model);

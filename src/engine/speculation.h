@@ -15,7 +15,7 @@ namespace aerie {
 
 // The file of a draft model, which must outlive its drafter.
 struct DraftSource {
-  std::unique_ptr<GgufFile> file;
+  std::unique_ptr<ModelFile> file;
 };
 
 struct DraftTarget {

@@ -9,6 +9,7 @@
 
 #include "format/byte_reader.h"
 #include "format/gguf_types.h"
+#include "format/name_index.h"
 #include "format/text.h"
 
 namespace aerie {
@@ -120,7 +121,7 @@ Status read_type(ByteReader& reader, GgufValueType& type) {
   return Status();
 }
 
-Status read_scalar(ByteReader& reader, GgufValueType type, GgufScalar& out) {
+Status read_scalar(ByteReader& reader, GgufValueType type, MetadataScalar& out) {
   if (type == GgufValueType::kBool) {
     bool value = false;
     AERIE_RETURN_IF_ERROR(read_bool(reader, value));
@@ -174,7 +175,7 @@ Status skip_array_elements(ByteReader& reader, const ArrayHeader& array, int dep
 }
 
 template <typename T, typename Read>
-Status read_elements(uint64_t count, GgufArray& out, const Read& read) {
+Status read_elements(uint64_t count, MetadataArray& out, const Read& read) {
   std::vector<T> elements;
   elements.reserve(static_cast<size_t>(count));
   for (uint64_t i = 0; i < count; ++i) {
@@ -186,13 +187,13 @@ Status read_elements(uint64_t count, GgufArray& out, const Read& read) {
   return Status();
 }
 
-Status read_array(ByteReader& reader, GgufValue& out) {
+Status read_array(ByteReader& reader, MetadataValue& out) {
   ArrayHeader array;
   AERIE_RETURN_IF_ERROR(read_array_header(reader, array));
   out.type_name = gguf_value_type_info(array.type).array_name;
   if (array.type == GgufValueType::kArray) return skip_array_elements(reader, array, 1);
 
-  GgufArray& elements = out.value.emplace<GgufArray>();
+  MetadataArray& elements = out.value.emplace<MetadataArray>();
   if (array.type == GgufValueType::kBool) {
     return read_elements<bool>(array.count, elements,
                                [&](bool& value) { return read_bool(reader, value); });
@@ -212,12 +213,12 @@ Status read_array(ByteReader& reader, GgufValue& out) {
   });
 }
 
-Status read_value(ByteReader& reader, GgufValue& out) {
+Status read_value(ByteReader& reader, MetadataValue& out) {
   GgufValueType type = GgufValueType::kU8;
   AERIE_RETURN_IF_ERROR(read_type(reader, type));
   if (type == GgufValueType::kArray) return read_array(reader, out);
   out.type_name = gguf_value_type_info(type).name;
-  return read_scalar(reader, type, out.value.emplace<GgufScalar>());
+  return read_scalar(reader, type, out.value.emplace<MetadataScalar>());
 }
 
 Status read_metadata(ByteReader& reader, uint64_t count, GgufContents& out) {
@@ -231,8 +232,9 @@ Status read_metadata(ByteReader& reader, uint64_t count, GgufContents& out) {
       return status.with_context(in_key(key));
     }
   }
-  const auto twin = out.metadata_index.build(static_cast<uint32_t>(count),
-                                             [&](size_t i) { return out.metadata[i].first; });
+  NameIndex index;
+  const auto twin =
+      index.build(static_cast<uint32_t>(count), [&](size_t i) { return out.metadata[i].first; });
   if (twin) return invalid("{} occurs twice", in_key(*twin));
   return Status();
 }
@@ -257,7 +259,7 @@ Status read_shape(ByteReader& reader, Shape& shape) {
 }
 
 // Name, shape, type, the bytes that these take, and the offset from the start of the tensor data.
-Status read_tensor_info(ByteReader& reader, GgufTensor& tensor) {
+Status read_tensor_info(ByteReader& reader, TensorInfo& tensor) {
   AERIE_RETURN_IF_ERROR(read_shape(reader, tensor.shape));
   AERIE_RETURN_IF_ERROR(reader.read(tensor.type_id));
   uint64_t offset = 0;
@@ -270,6 +272,7 @@ Status read_tensor_info(ByteReader& reader, GgufTensor& tensor) {
   const GgmlType* type = find_ggml_type(tensor.type_id);
   tensor.type_name = type == nullptr ? "unknown" : type->name;
   if (type == nullptr) return Status();
+  tensor.dtype = type->dtype;
   if (tensor.shape[0] % type->block_elements != 0) {
     return invalid("rows of {} elements do not consist of whole {} blocks of {}", tensor.shape[0],
                    type->name, type->block_elements);
@@ -287,7 +290,7 @@ Status read_tensor_info(ByteReader& reader, GgufTensor& tensor) {
 Status read_tensor_infos(ByteReader& reader, uint64_t count, GgufContents& out) {
   out.tensors.reserve(static_cast<size_t>(count));
   for (uint64_t i = 0; i < count; ++i) {
-    GgufTensor& tensor = out.tensors.emplace_back();
+    TensorInfo& tensor = out.tensors.emplace_back();
     if (Status status = read_name(reader, kMaxTensorNameBytes, tensor.name); !status.ok()) {
       return status.with_context(fmt::format("tensor {} of {}", i + 1, count));
     }
@@ -295,18 +298,21 @@ Status read_tensor_infos(ByteReader& reader, uint64_t count, GgufContents& out) 
       return status.with_context(in_tensor(tensor.name));
     }
   }
-  const auto twin = out.tensor_index.build(static_cast<uint32_t>(count),
-                                           [&](size_t i) { return out.tensors[i].name; });
+  NameIndex index;
+  const auto twin =
+      index.build(static_cast<uint32_t>(count), [&](size_t i) { return out.tensors[i].name; });
   if (twin) return invalid("{} occurs twice", in_tensor(*twin));
   return Status();
 }
 
 Status find_alignment(const GgufContents& contents, uint64_t& alignment) {
   alignment = kDefaultAlignment;
-  const auto index = contents.metadata_index.find("general.alignment");
-  if (!index) return Status();
-  const GgufValue& value = contents.metadata[*index].second;
-  const auto* scalar = std::get_if<GgufScalar>(&value.value);
+  const auto entry =
+      std::find_if(contents.metadata.begin(), contents.metadata.end(),
+                   [](const auto& pair) { return pair.first == "general.alignment"; });
+  if (entry == contents.metadata.end()) return Status();
+  const MetadataValue& value = entry->second;
+  const auto* scalar = std::get_if<MetadataScalar>(&value.value);
   const auto* number = scalar == nullptr ? nullptr : std::get_if<uint64_t>(scalar);
   if (number == nullptr) {
     return invalid("metadata key 'general.alignment' is of type {}; it must be u32",
@@ -323,10 +329,10 @@ Status find_alignment(const GgufContents& contents, uint64_t& alignment) {
 
 // Makes the tensors' offsets absolute. `data_start` is where the tensor data begins.
 Status place_tensors(uint64_t data_start, uint64_t alignment, uint64_t file_bytes,
-                     std::vector<GgufTensor>& tensors) {
-  const GgufTensor* outside = nullptr;
+                     std::vector<TensorInfo>& tensors) {
+  const TensorInfo* outside = nullptr;
   uint64_t end = 0;
-  for (GgufTensor& tensor : tensors) {
+  for (TensorInfo& tensor : tensors) {
     const auto offset = static_cast<uint64_t>(tensor.offset);
     if (offset % alignment != 0) {
       return invalid("{}: offset {} is not a multiple of the alignment {}", in_tensor(tensor.name),
@@ -349,7 +355,7 @@ Status place_tensors(uint64_t data_start, uint64_t alignment, uint64_t file_byte
 }
 
 // Tensors of unknown types are left out: nobody knows where they end.
-Status check_overlap(const std::vector<GgufTensor>& tensors) {
+Status check_overlap(const std::vector<TensorInfo>& tensors) {
   std::vector<uint32_t> order;
   order.reserve(tensors.size());
   for (uint32_t i = 0; i < tensors.size(); ++i) {
@@ -358,22 +364,14 @@ Status check_overlap(const std::vector<GgufTensor>& tensors) {
   std::sort(order.begin(), order.end(),
             [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
   for (size_t i = 1; i < order.size(); ++i) {
-    const GgufTensor& before = tensors[order[i - 1]];
-    const GgufTensor& after = tensors[order[i]];
+    const TensorInfo& before = tensors[order[i - 1]];
+    const TensorInfo& after = tensors[order[i]];
     if (before.offset + before.bytes > after.offset) {
       return invalid("{} and {} overlap in the file", in_tensor(before.name),
                      in_tensor(after.name));
     }
   }
   return Status();
-}
-
-void make_views(std::span<const std::byte> bytes, std::vector<GgufTensor>& tensors) {
-  for (GgufTensor& tensor : tensors) {
-    const GgmlType* type = find_ggml_type(tensor.type_id);
-    if (type == nullptr || !type->dtype) continue;
-    tensor.view = {*type->dtype, Device::kCpu, tensor.shape, bytes.data() + tensor.offset};
-  }
 }
 
 Status check_magic(std::span<const std::byte> bytes) {
@@ -429,7 +427,6 @@ Status parse(std::span<const std::byte> bytes, GgufContents& out) {
   const uint64_t data_start = (reader.offset() + alignment - 1) & ~(alignment - 1);
   AERIE_RETURN_IF_ERROR(place_tensors(data_start, alignment, bytes.size(), out.tensors));
   AERIE_RETURN_IF_ERROR(check_overlap(out.tensors));
-  make_views(bytes, out.tensors);
   return Status();
 }
 

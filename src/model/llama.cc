@@ -34,7 +34,7 @@ class Llama final : public Model {
         rope_(config_.rope),
         paths_(options.max_rows) {}
 
-  Status load(const GgufFile& file);
+  Status load(const ModelFile& file);
 
   const ModelConfig& config() const override { return config_; }
   int64_t weight_bytes() const override { return weight_bytes_; }
@@ -58,7 +58,7 @@ class Llama final : public Model {
   RopeTable rope_;
   RowPaths paths_;
 
-  TensorView embedding_;  // in the file
+  TensorData embedding_;
   std::vector<Layer> layers_;
   std::vector<float> output_norm_;
   PackedMatrix output_;
@@ -94,10 +94,10 @@ Status Llama::load_layer(WeightLoader& loader, int index) {
   return {};
 }
 
-Status Llama::load(const GgufFile& file) {
+Status Llama::load(const ModelFile& file) {
   WeightLoader loader(file, options_);
   AERIE_ASSIGN_OR_RETURN(embedding_,
-                         loader.view("token_embd.weight", config_.hidden, config_.vocab));
+                         loader.read("token_embd.weight", config_.hidden, config_.vocab));
   for (int i = 0; i < config_.layers; ++i) AERIE_RETURN_IF_ERROR(load_layer(loader, i));
   AERIE_ASSIGN_OR_RETURN(output_norm_, loader.vector("output_norm.weight", config_.hidden));
   const char* output = loader.has("output.weight") ? "output.weight" : "token_embd.weight";
@@ -146,7 +146,7 @@ void Llama::embed(const ForwardBatch& batch) {
   slots_.clear();
   for (size_t r = 0; r < batch.rows.size(); ++r) {
     const BatchRow& row = batch.rows[r];
-    dequantize(embedding_.dtype, embedding_.row(row.token), config_.hidden,
+    dequantize(embedding_.view.dtype, embedding_.view.row(row.token), config_.hidden,
                x_.data() + r * static_cast<size_t>(config_.hidden));
     rope_.fill(row.position, cos_.data() + r * pairs, sin_.data() + r * pairs);
     slots_.push_back(row.slot);
@@ -162,9 +162,9 @@ void Llama::attend(const Layer& layer, int index, KvCache& cache) {
                                       {&layer.v, v_.data(), config_.kv_width()}};
   backend_.matmul(pool_, normed_, projections);
   backend_.rope(pool_, q_.data(), rows_, config_.heads, config_.head_dim, config_.rope.dimensions,
-                cos_.data(), sin_.data());
+                kernels::RopeStyle::kPairs, cos_.data(), sin_.data());
   backend_.rope(pool_, k_.data(), rows_, config_.kv_heads, config_.head_dim,
-                config_.rope.dimensions, cos_.data(), sin_.data());
+                config_.rope.dimensions, kernels::RopeStyle::kPairs, cos_.data(), sin_.data());
   backend_.store_kv(pool_, cache.layout(), k_.data(), v_.data(), slots_, cache.plane(index));
 
   prepare(attended_, config_.q_width(), {&layer.o});
@@ -191,7 +191,7 @@ void Llama::feed_forward(const Layer& layer) {
                                       {&layer.up, up_.data(), config_.ffn}};
   backend_.matmul(pool_, normed_, projections);
   prepare(gated_, config_.ffn, {&layer.down});
-  backend_.silu_mul(pool_, gate_.data(), up_.data(), gated_);
+  backend_.gated(pool_, kernels::Activation::kSilu, gate_.data(), up_.data(), gated_);
   const MatmulTarget output[] = {{&layer.down, x_.data(), config_.hidden, true}};
   backend_.matmul(pool_, gated_, output);
 }
@@ -254,7 +254,7 @@ ForwardOutputs Llama::forward(const ForwardBatch& batch, KvCache& cache) {
 
 }  // namespace
 
-Expected<std::unique_ptr<Model>> load_llama(const GgufFile& file, const ModelOptions& options) {
+Expected<std::unique_ptr<Model>> load_llama(const ModelFile& file, const ModelOptions& options) {
   AERIE_ASSIGN_OR_RETURN(ModelConfig config, read_llama_config(file));
   auto model = std::make_unique<Llama>(std::move(config), options);
   AERIE_RETURN_IF_ERROR(model->load(file));

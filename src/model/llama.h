@@ -8,7 +8,7 @@
 
 namespace aerie {
 
-Expected<ModelConfig> read_llama_config(const GgufFile& file);
-Expected<std::unique_ptr<Model>> load_llama(const GgufFile& file, const ModelOptions& options);
+Expected<ModelConfig> read_llama_config(const ModelFile& file);
+Expected<std::unique_ptr<Model>> load_llama(const ModelFile& file, const ModelOptions& options);
 
 }  // namespace aerie

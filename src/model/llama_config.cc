@@ -11,7 +11,7 @@ namespace {
 // Reads "llama.<key>" and holds it to a range.
 class Keys {
  public:
-  explicit Keys(const GgufFile& file) : file_(file) {}
+  explicit Keys(const ModelFile& file) : file_(file) {}
 
   Expected<int> integer(const char* key, int64_t low, int64_t high) const {
     AERIE_ASSIGN_OR_RETURN(const int64_t value, file_.integer(full(key)));
@@ -44,13 +44,13 @@ class Keys {
 
  private:
   static std::string full(const char* key) { return std::string("llama.") + key; }
-  const GgufFile& file_;
+  const ModelFile& file_;
 };
 
 constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxContext = 1 << 26;
 
-Status read_shape(const GgufFile& file, const Keys& keys, ModelConfig& config) {
+Status read_shape(const ModelFile& file, const Keys& keys, ModelConfig& config) {
   AERIE_ASSIGN_OR_RETURN(config.layers, keys.integer("block_count", 1, 4096));
   AERIE_ASSIGN_OR_RETURN(config.hidden, keys.integer("embedding_length", 1, kMaxWidth));
   AERIE_ASSIGN_OR_RETURN(config.ffn, keys.integer("feed_forward_length", 1, kMaxWidth));
@@ -80,17 +80,18 @@ Status read_shape(const GgufFile& file, const Keys& keys, ModelConfig& config) {
   AERIE_ASSIGN_OR_RETURN(const int experts, keys.integer_or("expert_count", 0, 1 << 16, 0));
   if (experts != 0) return keys.unsupported("expert_count", "mixtures of experts");
   // The rows of the head are what logits have; metadata may count otherwise.
-  AERIE_ASSIGN_OR_RETURN(const TensorView embedding, file.tensor("token_embd.weight"));
-  if (embedding.shape[1] < 1 || embedding.shape[1] > (int64_t{1} << 24)) {
+  AERIE_ASSIGN_OR_RETURN(const TensorInfo* embedding, file.tensor_info("token_embd.weight"));
+  if (embedding->shape[1] > (int64_t{1} << 24)) {
     return keys.refuse("vocab_size", fmt::format("token_embd.weight has shape {}",
-                                                 shape_to_string(embedding.shape)));
+                                                 shape_to_string(embedding->shape)));
   }
-  config.vocab = static_cast<int>(embedding.shape[1]);
+  config.vocab = static_cast<int>(embedding->shape[1]);
   return {};
 }
 
-Status read_frequency_factors(const GgufFile& file, RopeConfig& rope) {
-  AERIE_ASSIGN_OR_RETURN(const TensorView factors, file.tensor("rope_freqs.weight"));
+Status read_frequency_factors(const ModelFile& file, RopeConfig& rope) {
+  AERIE_ASSIGN_OR_RETURN(const TensorData data, file.read("rope_freqs.weight"));
+  const TensorView& factors = data.view;
   if (factors.shape != Shape{rope.dimensions / 2, 1, 1, 1}) {
     return {StatusCode::kInvalidData,
             fmt::format("{}: tensor 'rope_freqs.weight' has shape {} for {} pairs", file.name(),
@@ -108,7 +109,7 @@ Status read_frequency_factors(const GgufFile& file, RopeConfig& rope) {
   return {};
 }
 
-Status read_rope(const GgufFile& file, const Keys& keys, ModelConfig& config) {
+Status read_rope(const ModelFile& file, const Keys& keys, ModelConfig& config) {
   RopeConfig& rope = config.rope;
   AERIE_ASSIGN_OR_RETURN(rope.dimensions, keys.integer_or("rope.dimension_count", 2,
                                                           config.head_dim, config.head_dim));
@@ -148,7 +149,7 @@ Status read_rope(const GgufFile& file, const Keys& keys, ModelConfig& config) {
 
 }  // namespace
 
-Expected<ModelConfig> read_llama_config(const GgufFile& file) {
+Expected<ModelConfig> read_llama_config(const ModelFile& file) {
   const Keys keys(file);
   ModelConfig config;
   config.family = "llama";

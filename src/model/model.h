@@ -8,7 +8,7 @@
 #include "base/thread_pool.h"
 #include "core/forward_batch.h"
 #include "core/model_config.h"
-#include "format/gguf.h"
+#include "format/model_file.h"
 #include "kernels/backend.h"
 #include "kv/kv_cache.h"
 
@@ -41,17 +41,17 @@ class Model {
 };
 
 // Memory that the weights take once they are packed, about.
-int64_t packed_weight_bytes(const GgufFile& file, const kernels::Backend& backend);
+int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backend);
 // Working memory of a model loaded with these options, weights and cache apart.
 int64_t working_bytes(const ModelConfig& config, const ModelOptions& options);
 
 // Reads the configuration alone. kUnsupported, naming it and what is supported, for a family that
 // is not there.
-Expected<ModelConfig> read_model_config(const GgufFile& file);
+Expected<ModelConfig> read_model_config(const ModelFile& file);
 
 // Checks and packs all weights. The file must outlive the model: embeddings are read from it. Pages
 // of the mapping that have been packed are released.
-Expected<std::unique_ptr<Model>> load_model(const GgufFile& file, const ModelOptions& options);
+Expected<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options);
 
 // kInvalidArgument, naming row and value, if a row's token, sequence, parent or position is not
 // what ForwardBatch says, or the batch is larger than `options` allow.

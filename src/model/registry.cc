@@ -13,7 +13,7 @@ constexpr ModelFamily kFamilies[] = {
     {"llama", read_llama_config, load_llama},
 };
 
-Expected<const ModelFamily*> family_of(const GgufFile& file) {
+Expected<const ModelFamily*> family_of(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view architecture, file.string("general.architecture"));
   std::string known;
   for (const ModelFamily& family : kFamilies) {
@@ -32,10 +32,11 @@ std::span<const ModelFamily> model_families() {
   return kFamilies;
 }
 
-int64_t packed_weight_bytes(const GgufFile& file, const kernels::Backend& backend) {
+int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backend) {
   int64_t bytes = 0;
-  for (const GgufTensor& tensor : file.tensors()) {
-    if (const auto view = file.tensor(tensor.name); view.ok()) bytes += backend.packed_bytes(*view);
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (!tensor.dtype) continue;
+    bytes += backend.packed_bytes({*tensor.dtype, Device::kCpu, tensor.shape, nullptr});
   }
   return bytes;
 }
@@ -51,12 +52,12 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
   return (widths * options.max_rows + partials + logits) * int64_t{sizeof(float)};
 }
 
-Expected<ModelConfig> read_model_config(const GgufFile& file) {
+Expected<ModelConfig> read_model_config(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, family_of(file));
   return family->read_config(file);
 }
 
-Expected<std::unique_ptr<Model>> load_model(const GgufFile& file, const ModelOptions& options) {
+Expected<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options) {
   AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, family_of(file));
   return family->load(file, options);
 }

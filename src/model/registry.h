@@ -11,8 +11,8 @@ namespace aerie {
 
 struct ModelFamily {
   std::string_view architecture;  // general.architecture
-  Expected<ModelConfig> (*read_config)(const GgufFile& file);
-  Expected<std::unique_ptr<Model>> (*load)(const GgufFile& file, const ModelOptions& options);
+  Expected<ModelConfig> (*read_config)(const ModelFile& file);
+  Expected<std::unique_ptr<Model>> (*load)(const ModelFile& file, const ModelOptions& options);
 };
 
 std::span<const ModelFamily> model_families();

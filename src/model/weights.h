@@ -12,15 +12,15 @@ namespace aerie {
 
 class WeightLoader {
  public:
-  WeightLoader(const GgufFile& file, const ModelOptions& options)
+  WeightLoader(const ModelFile& file, const ModelOptions& options)
       : file_(file), options_(options) {}
 
   // A packed matrix of k inputs and n outputs.
   Expected<kernels::PackedMatrix> matrix(const std::string& name, int64_t k, int64_t n);
   // A vector as floats.
   Expected<std::vector<float>> vector(const std::string& name, int64_t length);
-  // As it lies in the file.
-  Expected<TensorView> view(const std::string& name, int64_t k, int64_t n);
+  // The values as they are.
+  Expected<TensorData> read(const std::string& name, int64_t k, int64_t n);
 
   bool has(std::string_view name) const { return file_.find_tensor(name) != nullptr; }
   // A tensor that may be there and is not needed.
@@ -33,7 +33,7 @@ class WeightLoader {
   int64_t packed_bytes() const { return packed_bytes_; }
 
  private:
-  const GgufFile& file_;
+  const ModelFile& file_;
   const ModelOptions& options_;
   std::unordered_set<std::string> used_;
   int64_t packed_bytes_ = 0;

@@ -11,24 +11,24 @@
 namespace aerie {
 namespace {
 
-Expected<std::vector<std::string>> copy_strings(const GgufFile& file, std::string_view key) {
+Expected<std::vector<std::string>> copy_strings(const ModelFile& file, std::string_view key) {
   AERIE_ASSIGN_OR_RETURN(const auto strings, file.strings(key));
   return std::vector<std::string>(strings.begin(), strings.end());
 }
 
-Status read_optional(const GgufFile& file, std::string_view key, std::optional<int64_t>& out) {
+Status read_optional(const ModelFile& file, std::string_view key, std::optional<int64_t>& out) {
   if (file.find(key) == nullptr) return {};
   AERIE_ASSIGN_OR_RETURN(out, file.integer(key));
   return {};
 }
 
-Status read_optional(const GgufFile& file, std::string_view key, bool& out) {
+Status read_optional(const ModelFile& file, std::string_view key, bool& out) {
   if (file.find(key) == nullptr) return {};
   AERIE_ASSIGN_OR_RETURN(out, file.boolean(key));
   return {};
 }
 
-Expected<BpeData> read_bpe(const GgufFile& file) {
+Expected<BpeData> read_bpe(const ModelFile& file) {
   BpeData data;
   AERIE_ASSIGN_OR_RETURN(data.tokens, copy_strings(file, "tokenizer.ggml.tokens"));
   AERIE_ASSIGN_OR_RETURN(const auto types, file.numbers("tokenizer.ggml.token_type"));
@@ -53,7 +53,7 @@ Expected<BpeData> read_bpe(const GgufFile& file) {
 
 }  // namespace
 
-Expected<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const GgufFile& file) {
+Expected<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view model, file.string("tokenizer.ggml.model"));
   if (model != "gpt2") {
     return Status(StatusCode::kUnsupported,

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "format/gguf.h"
+#include "format/model_file.h"
 
 namespace aerie {
 
@@ -25,7 +25,7 @@ class Tokenizer {
   // From the tokenizer.ggml.* metadata. kUnsupported, naming it, for a tokenizer or pre-tokenizer
   // that cannot be reproduced faithfully; kNotFound or kInvalidData, naming the key, for metadata
   // that is incomplete or contradicts itself. The file need not outlive the tokenizer.
-  static Expected<std::unique_ptr<Tokenizer>> from_gguf(const GgufFile& file);
+  static Expected<std::unique_ptr<Tokenizer>> from_gguf(const ModelFile& file);
 
   virtual int vocab_size() const = 0;
 

@@ -49,11 +49,11 @@ uint64_t touch(const GgufFile& file) {
   for (const auto& [key, value] : file.metadata()) {
     for (const char c : key) sum += static_cast<uint8_t>(c);
     EXPECT_EQ(file.find(key), &value);
-    if (const auto* scalar = std::get_if<GgufScalar>(&value.value)) {
+    if (const auto* scalar = std::get_if<MetadataScalar>(&value.value)) {
       if (const auto* text = std::get_if<std::string_view>(scalar)) {
         for (const char c : *text) sum += static_cast<uint8_t>(c);
       }
-    } else if (const auto* array = std::get_if<GgufArray>(&value.value)) {
+    } else if (const auto* array = std::get_if<MetadataArray>(&value.value)) {
       if (const auto* texts = std::get_if<std::vector<std::string_view>>(array)) {
         for (const std::string_view text : *texts) {
           for (const char c : text) sum += static_cast<uint8_t>(c);
@@ -61,12 +61,13 @@ uint64_t touch(const GgufFile& file) {
       }
     }
   }
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const TensorInfo& tensor : file.tensors()) {
     EXPECT_EQ(file.find_tensor(tensor.name), &tensor);
     EXPECT_LE(tensor.offset + tensor.bytes, file.file_bytes());
-    if (!tensor.view.valid()) continue;
-    EXPECT_EQ(tensor.view.bytes(), tensor.bytes);
-    for (int64_t i = 0; i < tensor.bytes; ++i) sum += static_cast<uint8_t>(tensor.view.data[i]);
+    if (!tensor.dtype) continue;
+    const TensorView view = file.tensor(tensor.name).value();
+    EXPECT_EQ(view.bytes(), tensor.bytes);
+    for (int64_t i = 0; i < tensor.bytes; ++i) sum += static_cast<uint8_t>(view.data[i]);
   }
   return sum;
 }

@@ -104,11 +104,11 @@ TEST_P(GgufVersions, ArraysOfEveryType) {
   EXPECT_THAT(*gguf->strings("string"), ElementsAre("a", "", "long enough to be on the heap"));
   EXPECT_EQ(gguf->find("f32")->type_name, "array of f32");
 
-  const auto& u64 = std::get<GgufArray>(gguf->find("u64")->value);
+  const auto& u64 = std::get<MetadataArray>(gguf->find("u64")->value);
   EXPECT_THAT(std::get<std::vector<uint64_t>>(u64), ElementsAre(kMaxU64));
-  const auto& i64 = std::get<GgufArray>(gguf->find("i64")->value);
+  const auto& i64 = std::get<MetadataArray>(gguf->find("i64")->value);
   EXPECT_THAT(std::get<std::vector<int64_t>>(i64), ElementsAre(kMinI64));
-  const auto& bools = std::get<GgufArray>(gguf->find("bool")->value);
+  const auto& bools = std::get<MetadataArray>(gguf->find("bool")->value);
   EXPECT_THAT(std::get<std::vector<bool>>(bools), ElementsAre(true, false, true));
 }
 
@@ -190,7 +190,7 @@ TEST_P(GgufVersions, TensorsOfEveryType) {
   ASSERT_EQ(gguf->tensors().size(), static_cast<size_t>(kDTypeCount));
   for (int i = 0; i < kDTypeCount; ++i) {
     const auto type = static_cast<DType>(i);
-    const GgufTensor& tensor = gguf->tensors()[static_cast<size_t>(i)];
+    const TensorInfo& tensor = gguf->tensors()[static_cast<size_t>(i)];
     EXPECT_EQ(tensor.name, dtype_info(type).name);
     EXPECT_EQ(tensor.type_name, dtype_info(type).name);
     EXPECT_EQ(tensor.type_id, test::ggml_type_id(type));
@@ -245,11 +245,11 @@ TEST(Gguf, TensorsOfOtherTypesAreListedButHaveNoView) {
   writer.add_raw_tensor("q2", 10, {256, 2}, data).add_raw_tensor("new", 999, {7}, data);
   writer.add_tensor("fine", DType::kF32, {1}, std::vector<float>{1});
   const Parsed gguf(writer);
-  const GgufTensor& q2 = gguf->tensors()[0];
+  const TensorInfo& q2 = gguf->tensors()[0];
   EXPECT_EQ(q2.type_name, "q2_k");
   EXPECT_EQ(q2.bytes, 168);
-  EXPECT_FALSE(q2.view.valid());
-  const GgufTensor& unknown = gguf->tensors()[1];
+  EXPECT_FALSE(q2.dtype.has_value());
+  const TensorInfo& unknown = gguf->tensors()[1];
   EXPECT_EQ(unknown.type_name, "unknown");
   EXPECT_EQ(unknown.type_id, 999u);
   EXPECT_EQ(unknown.bytes, 0);

@@ -39,20 +39,21 @@ uint64_t touch_metadata(const GgufFile& file) {
 }
 
 void touch_tensors(const GgufFile& file) {
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const TensorInfo& tensor : file.tensors()) {
     require(!tensor.name.empty() && file.find_tensor(tensor.name) == &tensor);
     require(tensor.offset >= 0 && tensor.bytes >= 0);
     require(tensor.offset + tensor.bytes <= file.file_bytes());
-    require(file.tensor(tensor.name).ok() == tensor.view.valid());
-    if (!tensor.view.valid()) continue;
-    require(tensor.view.bytes() == tensor.bytes && tensor.view.elements() > 0);
-    const int block = dtype_info(tensor.view.dtype).block_elements;
+    require(file.tensor(tensor.name).ok() == tensor.dtype.has_value());
+    if (!tensor.dtype) continue;
+    const TensorView view = file.tensor(tensor.name).value();
+    require(view.bytes() == tensor.bytes && view.elements() > 0);
+    const int block = dtype_info(view.dtype).block_elements;
     std::vector<float> floats(static_cast<size_t>(block));
-    dequantize(tensor.view.dtype, tensor.view.data, block, floats.data());
-    dequantize(tensor.view.dtype,
-               tensor.view.data + tensor.bytes - dtype_info(tensor.view.dtype).block_bytes, block,
+    dequantize(view.dtype, view.data, block, floats.data());
+    dequantize(view.dtype,
+               view.data + tensor.bytes - dtype_info(view.dtype).block_bytes, block,
                floats.data());
-    file.release(tensor.view);
+    file.release(view);
   }
 }
 
