@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "kernels/kv_layout.h"
+#include "kernels/op_kinds.h"
 #include "tensor/tensor.h"
 
 namespace aerie::kernels {
@@ -60,12 +61,14 @@ struct Activations {
   const float* row(int64_t r) const { return floats.as<float>().data() + r * k; }
 };
 
-// One product of a group that shares its input: y[r][0 .. n) = (accumulate ? y : 0) + x[r] w^T.
+// One product of a group that shares its input:
+// y[r][0 .. n) = (accumulate ? y : 0) + (x[r] w^T + bias).
 struct MatmulTarget {
   const PackedMatrix* w = nullptr;
   float* y = nullptr;
   int64_t stride = 0;  // floats between rows of y; >= w->n
   bool accumulate = false;
+  const float* bias = nullptr;  // [n]; null: 0
 };
 
 // A row of queries and what it sees: its sequence's committed positions through `pages`, then its
@@ -99,6 +102,10 @@ struct AttentionArgs {
   float* out = nullptr;      // [rows][heads][head_dim]
   int heads = 0;
   float scale = 1.0f;  // on q k
+  // A row at position p sees positions > p - window alone; 0: all. What lies before is not touched:
+  // pages that end before every row's window need not exist.
+  int window = 0;
+  float soft_cap = 0.0f;  // scores become cap tanh(score / cap); 0: they stay
   KvLayout layout;
   const uint16_t* kv = nullptr;  // the layer's plane of the cache
   std::span<const AttentionRow> rows;
@@ -128,21 +135,38 @@ class Backend {
   // 1910.07467).
   virtual void rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
                         double eps, Activations& out) const = 0;
+  // out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias (Ba et al. 2016,
+  // 1607.06450). `bias` may be null.
+  virtual void layer_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
+                          const float* bias, double eps, Activations& out) const = 0;
+  // rms_norm in place of each head of each row by itself; x [rows][heads][head_dim], weight
+  // [head_dim].
+  virtual void rms_norm_heads(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
+                              const float* weight, double eps) const = 0;
+  // residual += rms_norm of y, both [rows][n].
+  virtual void add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, int64_t n,
+                            const float* weight, double eps, float* residual) const = 0;
   // In every function that fills Activations, out.k, out.rows and out.has_int8 say what to fill:
   // with has_int8 the codes, scales and sums are made from the floats.
   virtual void quantize(ThreadPool& pool, Activations& out) const = 0;
-  // out = silu(gate) * up, all [rows][k] (Shazeer 2020, 2002.05202: SwiGLU).
-  virtual void silu_mul(ThreadPool& pool, const float* gate, const float* up,
+  // out = activation(gate) * up, all [rows][k] (Shazeer 2020, 2002.05202: SwiGLU, GEGLU).
+  virtual void gated(ThreadPool& pool, Activation activation, const float* gate, const float* up,
+                     Activations& out) const = 0;
+  // out = activation(x), both [rows][k].
+  virtual void activate(ThreadPool& pool, Activation activation, const float* x,
                         Activations& out) const = 0;
+  // x = cap tanh(x / cap) for `count` floats; cap > 0 (Bello et al. 2016, 1611.09940; Gemma 2).
+  virtual void soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const = 0;
 
-  // Turns the pairs (2i, 2i + 1) of the first `dimensions` of each head of each row (Su et al.
-  // 2021, 2104.09864), with cosines and sines [rows][dimensions / 2] for the rows' positions.
+  // Turns pairs among the first `dimensions` (even, at most head_dim) of each head of each row (Su
+  // et al. 2021, 2104.09864), with cosines and sines [rows][dimensions / 2] for the rows'
+  // positions.
   virtual void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
-                    int dimensions, const float* cos, const float* sin) const = 0;
+                    int dimensions, RopeStyle style, const float* cos, const float* sin) const = 0;
   // Rounds k and v, both [rows][kv_heads][head_dim], to the cache's type and puts them at `slots`.
   virtual void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
                         std::span<const int32_t> slots, uint16_t* kv) const = 0;
-  // softmax(q k^T * scale) v over what each row sees.
+  // softmax(q k^T * scale, soft-capped) v over what each row sees.
   virtual void attention(ThreadPool& pool, const AttentionArgs& args) const = 0;
 };
 

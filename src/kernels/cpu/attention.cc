@@ -10,9 +10,10 @@ namespace {
 constexpr int kPagesPerChunk = kAttentionChunk / kPagePositions;
 constexpr int kMaxPartial = kMaxHeadDim + kPartialTail;
 
-int chunks_seen(const AttentionRow& row) {
-  return row.position / kAttentionChunk + 1;
-}
+// A range of positions or of chunks.
+struct Range {
+  int begin, end;
+};
 
 // Whether the row finds all that it sees of the chunk through its page table.
 bool reads_pages(const AttentionRow& row, int chunk) {
@@ -29,17 +30,19 @@ class Attention {
 
   void run(ThreadPool& pool) {
     make_blocks();
-    int chunks = 1;
-    for (const AttentionRow& row : args_.rows) chunks = std::max(chunks, chunks_seen(row));
-    assert(chunks <= workspace_.max_chunks);
-    const auto blocks = static_cast<int64_t>(workspace_.blocks.size()) - 1;
-    const int64_t items = blocks * args_.layout.kv_heads;
+    const int64_t items = (static_cast<int64_t>(workspace_.blocks.size()) - 1) * layout().kv_heads;
+    int most = 1;  // chunks that any block sees
+    for (int64_t i = 0; i < items; i += layout().kv_heads) {
+      const Range chunks = block_of(i).chunks;
+      most = std::max(most, chunks.end - chunks.begin);
+      assert(chunks.end <= workspace_.max_chunks);
+    }
     // Few rows over a long context would leave threads idle: then chunks are shares of their own.
     // The partial results and the order in which they merge are the same either way.
-    if (chunks > 1 && rows() <= AttentionWorkspace::kSplitRows) {
-      pool.parallel_for(items * chunks, 1, [&](int64_t begin, int64_t end, int thread) {
+    if (most > 1 && rows() <= AttentionWorkspace::kSplitRows) {
+      pool.parallel_for(items * most, 1, [&](int64_t begin, int64_t end, int thread) {
         for (int64_t i = begin; i < end; ++i) {
-          split_item(i / chunks, static_cast<int>(i % chunks), thread);
+          split_item(block_of(i / most), static_cast<int>(i % most), thread);
         }
       });
       pool.parallel_for(rows() * args_.heads, 1, [&](int64_t begin, int64_t end, int) {
@@ -47,7 +50,7 @@ class Attention {
       });
     } else {
       pool.parallel_for(items, 1, [&](int64_t begin, int64_t end, int thread) {
-        for (int64_t i = begin; i < end; ++i) whole_item(i, thread);
+        for (int64_t i = begin; i < end; ++i) whole_item(block_of(i), thread);
       });
     }
   }
@@ -56,8 +59,10 @@ class Attention {
   struct Block {
     int begin, end;  // rows
     int kv_head;
+    Range chunks;  // that any row sees
   };
 
+  const KvLayout& layout() const { return args_.layout; }
   int64_t rows() const { return static_cast<int64_t>(args_.rows.size()); }
 
   // Rows of a block share their keys as long as its queries fit one share.
@@ -75,12 +80,39 @@ class Attention {
   }
 
   Block block_of(int64_t item) const {
-    const auto b = static_cast<size_t>(item / args_.layout.kv_heads);
-    return {workspace_.blocks[b], workspace_.blocks[b + 1],
-            static_cast<int>(item % args_.layout.kv_heads)};
+    const auto b = static_cast<size_t>(item / layout().kv_heads);
+    Block block = {workspace_.blocks[b],
+                   workspace_.blocks[b + 1],
+                   static_cast<int>(item % layout().kv_heads),
+                   {}};
+    block.chunks = chunks_of(row(block.begin));
+    for (int r = block.begin + 1; r < block.end; ++r) {
+      const Range chunks = chunks_of(row(r));
+      block.chunks.begin = std::min(block.chunks.begin, chunks.begin);
+      block.chunks.end = std::max(block.chunks.end, chunks.end);
+    }
+    return block;
   }
 
   const AttentionRow& row(int r) const { return args_.rows[static_cast<size_t>(r)]; }
+
+  int first_position(const AttentionRow& row) const {
+    return args_.window > 0 ? std::max(0, row.position - args_.window + 1) : 0;
+  }
+  Range chunks_of(const AttentionRow& row) const {
+    return {first_position(row) / kAttentionChunk, row.position / kAttentionChunk + 1};
+  }
+  bool sees(const AttentionRow& row, int chunk) const {
+    const Range chunks = chunks_of(row);
+    return chunks.begin <= chunk && chunk < chunks.end;
+  }
+  // Of the positions of a chunk, counted from its start, those that the row sees.
+  Range seen_of(const AttentionRow& row, int chunk) const {
+    const int start = chunk * kAttentionChunk;
+    return {std::max(0, first_position(row) - start),
+            std::min(kAttentionChunk, row.position + 1 - start)};
+  }
+
   float* split_partial(int64_t row_head, int chunk) const {
     float* base = const_cast<float*>(workspace_.partials.as<float>().data());
     return base + (row_head * workspace_.max_chunks + chunk) * workspace_.partial_stride;
@@ -89,23 +121,24 @@ class Attention {
     return int64_t{r} * args_.heads + kv_head * group_heads_ + h;
   }
 
-  void split_item(int64_t item, int chunk, int thread) {
-    const Block block = block_of(item);
+  // `index` counts from the first chunk that the block sees.
+  void split_item(const Block& block, int index, int thread) {
+    const int chunk = block.chunks.begin + index;
+    if (chunk >= block.chunks.end) return;
     run_chunk(block, chunk, thread,
               [&](int r, int h) { return split_partial(row_head(r, block.kv_head, h), chunk); });
   }
 
   void merge_split(int64_t index) {
-    const int chunks = chunks_seen(row(static_cast<int>(index / args_.heads)));
-    float* first = split_partial(index, 0);
-    for (int c = 1; c < chunks; ++c) {
-      ops_.attention_merge(first, split_partial(index, c), args_.layout.head_dim);
+    const Range chunks = chunks_of(row(static_cast<int>(index / args_.heads)));
+    float* first = split_partial(index, chunks.begin);
+    for (int c = chunks.begin + 1; c < chunks.end; ++c) {
+      ops_.attention_merge(first, split_partial(index, c), layout().head_dim);
     }
-    ops_.attention_finish(first, args_.out + index * args_.layout.head_dim, args_.layout.head_dim);
+    ops_.attention_finish(first, args_.out + index * layout().head_dim, layout().head_dim);
   }
 
-  void whole_item(int64_t item, int thread) {
-    const Block block = block_of(item);
+  void whole_item(const Block& block, int thread) {
     // More query heads than a share takes only happens in blocks of one row.
     for (int from = 0; from < group_heads_; from += kMaxChunkQueries) {
       whole_heads(block, from, std::min(group_heads_, from + kMaxChunkQueries), thread);
@@ -115,28 +148,24 @@ class Attention {
   void whole_heads(const Block& block, int from, int to, int thread) {
     alignas(64) float sums[kMaxChunkQueries * kMaxPartial];
     alignas(64) float news[kMaxChunkQueries * kMaxPartial];
-    const int head_dim = args_.layout.head_dim;
-    const int64_t stride = workspace_.partial_stride;
-    const auto index = [&](int r, int h) {
-      return int64_t{r - block.begin} * (to - from) + (h - from);
+    const int head_dim = layout().head_dim;
+    const auto offset = [&](int r, int h) {
+      return (int64_t{r - block.begin} * (to - from) + (h - from)) * workspace_.partial_stride;
     };
-    int chunks = 0;
-    for (int r = block.begin; r < block.end; ++r) chunks = std::max(chunks, chunks_seen(row(r)));
-    for (int c = 0; c < chunks; ++c) {
-      float* target = c == 0 ? sums : news;
-      run_chunk(block, c, thread, from, to,
-                [&](int r, int h) { return target + index(r, h) * stride; });
-      if (c == 0) continue;
+    for (int c = block.chunks.begin; c < block.chunks.end; ++c) {
+      run_chunk(block, c, thread, from, to, [&](int r, int h) {
+        return (c == chunks_of(row(r)).begin ? sums : news) + offset(r, h);
+      });
       for (int r = block.begin; r < block.end; ++r) {
-        if (c >= chunks_seen(row(r))) continue;
+        if (!sees(row(r), c) || c == chunks_of(row(r)).begin) continue;
         for (int h = from; h < to; ++h) {
-          ops_.attention_merge(sums + index(r, h) * stride, news + index(r, h) * stride, head_dim);
+          ops_.attention_merge(sums + offset(r, h), news + offset(r, h), head_dim);
         }
       }
     }
     for (int r = block.begin; r < block.end; ++r) {
       for (int h = from; h < to; ++h) {
-        ops_.attention_finish(sums + index(r, h) * stride,
+        ops_.attention_finish(sums + offset(r, h),
                               args_.out + row_head(r, block.kv_head, h) * head_dim, head_dim);
       }
     }
@@ -155,16 +184,17 @@ class Attention {
   void run_chunk(const Block& block, int chunk, int thread, int from, int to,
                  const PartialOf& partial_of) {
     ChunkShare share;
-    share.head_dim = args_.layout.head_dim;
+    share.head_dim = layout().head_dim;
     share.scale = args_.scale;
+    share.soft_cap = args_.soft_cap;
     for (int r = block.begin; r < block.end; ++r) {
-      if (!reads_pages(row(r), chunk) || chunk >= chunks_seen(row(r))) continue;
-      if (share.queries == 0) point_at_pages(block, row(r), chunk, share);
+      if (!sees(row(r), chunk) || !reads_pages(row(r), chunk)) continue;
+      point_at_pages(row(r), block.kv_head, chunk, share);
       add_queries(share, block, r, chunk, from, to, partial_of);
     }
     if (share.queries > 0) ops_.attention_chunk(share);
     for (int r = block.begin; r < block.end; ++r) {
-      if (reads_pages(row(r), chunk) || chunk >= chunks_seen(row(r))) continue;
+      if (!sees(row(r), chunk) || reads_pages(row(r), chunk)) continue;
       share.queries = 0;
       gather(row(r), block.kv_head, chunk, thread, share);
       add_queries(share, block, r, chunk, from, to, partial_of);
@@ -175,68 +205,67 @@ class Attention {
   template <typename PartialOf>
   void add_queries(ChunkShare& share, const Block& block, int r, int chunk, int from, int to,
                    const PartialOf& partial_of) const {
-    const int visible = std::min(kAttentionChunk, row(r).position + 1 - chunk * kAttentionChunk);
+    const Range seen = seen_of(row(r), chunk);
     for (int h = from; h < to; ++h) {
-      share.q[share.queries] = args_.q + row_head(r, block.kv_head, h) * args_.layout.head_dim;
-      share.visible[share.queries] = visible;
+      share.q[share.queries] = args_.q + row_head(r, block.kv_head, h) * layout().head_dim;
+      share.begin[share.queries] = seen.begin;
+      share.end[share.queries] = seen.end;
       share.partial[share.queries] = partial_of(r, h);
       ++share.queries;
     }
   }
 
-  // Pages beyond the last position that the block sees are not looked up: they may not exist.
-  void point_at_pages(const Block& block, const AttentionRow& any, int chunk,
-                      ChunkShare& share) const {
-    int last = 0;
-    for (int r = block.begin; r < block.end; ++r) {
-      if (reads_pages(row(r), chunk)) last = std::max(last, row(r).position);
-    }
-    for (int i = 0; i < kPagesPerChunk; ++i) {
-      const int start = chunk * kAttentionChunk + i * kPagePositions;
-      if (start > last) break;
-      const int32_t page = any.pages[start / kPagePositions];
-      share.keys[i] = args_.kv + args_.layout.keys(page, block.kv_head);
-      share.values[i] = args_.kv + args_.layout.values(page, block.kv_head);
+  // Pages of which the row sees nothing are not looked up: they may not exist.
+  void point_at_pages(const AttentionRow& r, int kv_head, int chunk, ChunkShare& share) const {
+    const Range seen = seen_of(r, chunk);
+    for (int i = seen.begin / kPagePositions; i * kPagePositions < seen.end; ++i) {
+      if (share.keys[i] == nullptr) point_at_page(r, kv_head, chunk, i, share);
     }
   }
 
-  // Lines up the chunk of a row whose ancestors lie elsewhere than its positions say.
+  void point_at_page(const AttentionRow& r, int kv_head, int chunk, int i,
+                     ChunkShare& share) const {
+    const int32_t page = r.pages[chunk * kPagesPerChunk + i];
+    share.keys[i] = args_.kv + layout().keys(page, kv_head);
+    share.values[i] = args_.kv + layout().values(page, kv_head);
+  }
+
+  // Lines up what a row sees of the chunk whose ancestors lie elsewhere than its positions say.
   void gather(const AttentionRow& r, int kv_head, int chunk, int thread, ChunkShare& share) const {
-    const KvLayout& layout = args_.layout;
+    const Range seen = seen_of(r, chunk);
+    const int start = chunk * kAttentionChunk;
     uint16_t* scratch = const_cast<uint16_t*>(workspace_.gathered.as<uint16_t>().data()) +
                         thread * workspace_.gathered_stride;
-    for (int i = 0; i < kPagesPerChunk; ++i, scratch += layout.head()) {
-      const int start = chunk * kAttentionChunk + i * kPagePositions;
-      if (start > r.position) break;
-      if (start + kPagePositions <= r.committed) {
-        const int32_t page = r.pages[start / kPagePositions];
-        share.keys[i] = args_.kv + layout.keys(page, kv_head);
-        share.values[i] = args_.kv + layout.values(page, kv_head);
+    for (int i = seen.begin / kPagePositions; i * kPagePositions < seen.end; ++i) {
+      const int begin = std::max(i * kPagePositions, seen.begin);
+      const int end = std::min((i + 1) * kPagePositions, seen.end);
+      if (start + end <= r.committed) {
+        point_at_page(r, kv_head, chunk, i, share);
         continue;
       }
-      const int end = std::min(start + kPagePositions - 1, r.position);
-      for (int p = start; p <= end; ++p) {
+      uint16_t* page = scratch + i * layout().head();
+      for (int p = start + begin; p < start + end; ++p) {
         const int32_t slot = p < r.committed
                                  ? r.pages[p / kPagePositions] * kPagePositions + p % kPagePositions
                                  : r.tail[p - r.committed];
-        copy_position(kv_head, slot, p % kPagePositions, scratch);
+        copy_position(kv_head, slot, p % kPagePositions, page);
       }
-      share.keys[i] = scratch;
-      share.values[i] = scratch + layout.half_head();
+      share.keys[i] = page;
+      share.values[i] = page + layout().half_head();
     }
   }
 
   void copy_position(int kv_head, int32_t slot, int offset, uint16_t* to) const {
-    const KvLayout& layout = args_.layout;
+    const int head_dim = layout().head_dim;
     const int from_offset = slot % kPagePositions;
-    const uint16_t* keys = args_.kv + layout.keys(slot / kPagePositions, kv_head);
-    for (int d = 0; d < layout.head_dim; ++d) {
-      to[layout.key_element(offset, d)] = keys[layout.key_element(from_offset, d)];
+    const uint16_t* keys = args_.kv + layout().keys(slot / kPagePositions, kv_head);
+    for (int d = 0; d < head_dim; ++d) {
+      to[layout().key_element(offset, d)] = keys[layout().key_element(from_offset, d)];
     }
-    std::memcpy(to + layout.half_head() + int64_t{offset} * layout.head_dim,
-                args_.kv + layout.values(slot / kPagePositions, kv_head) +
-                    int64_t{from_offset} * layout.head_dim,
-                static_cast<size_t>(layout.head_dim) * sizeof(uint16_t));
+    std::memcpy(to + layout().half_head() + int64_t{offset} * head_dim,
+                args_.kv + layout().values(slot / kPagePositions, kv_head) +
+                    int64_t{from_offset} * head_dim,
+                static_cast<size_t>(head_dim) * sizeof(uint16_t));
   }
 
   const CpuOps& ops_;

@@ -3,7 +3,7 @@
 // depend on which others it is computed with.
 #pragma once
 
-#include "kernels/cpu/exp_impl.h"
+#include "kernels/cpu/math_impl.h"
 
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {
@@ -14,10 +14,11 @@ constexpr int kValueQueries = 4;
 constexpr int kValueLanes = 4;  // vectors of a value row held in registers at a time
 
 template <int kQueries>
-void score_tiles(const ChunkShare& s, int query, int tiles, float* scores) {
-  for (int t = 0; t < tiles; ++t) {
-    const uint16_t* keys =
-        s.keys[t / kTilesPerPage] + static_cast<int64_t>(t % kTilesPerPage) * s.head_dim * kKeyTile;
+void score_tiles(const ChunkShare& s, int query, int begin, int end, float* scores) {
+  for (int t = begin; t < end; ++t) {
+    const uint16_t* page = s.keys[t / kTilesPerPage];
+    if (page == nullptr) continue;
+    const uint16_t* keys = page + static_cast<int64_t>(t % kTilesPerPage) * s.head_dim * kKeyTile;
     Floats acc[kQueries];
     for (int i = 0; i < kQueries; ++i) acc[i] = zero();
     for (int d = 0; d < s.head_dim; ++d) {
@@ -31,20 +32,32 @@ void score_tiles(const ChunkShare& s, int query, int tiles, float* scores) {
   }
 }
 
-// Scores to weights e^(score - maximum) in place; writes maximum and sum to the partial's tail.
-void soften(float* scores, int visible, float* tail) {
+// Lanes of `x`, the sixteen from `i` on, that lie in [begin, end); `other` in the rest.
+AERIE_INLINE Floats select_seen(int i, int begin, int end, Floats x, Floats other) {
+  if (begin > i) x = select_first(begin - i, other, x);
+  return select_first(end - i < kLanes ? end - i : kLanes, x, other);
+}
+
+void cap_scores(float* scores, int begin, int end, float cap) {
+  for (int i = begin / kLanes * kLanes; i < end; i += kLanes) {
+    store(scores + i, soft_capped(load(scores + i), cap));
+  }
+}
+
+// Scores to weights e^(score - maximum) in place; writes maximum and sum to the partial's tail. A
+// lane adds up the same positions wherever the query begins.
+void soften(float* scores, int begin, int end, float* tail) {
+  const int first = begin / kLanes * kLanes;
   const Floats lowest = set1(-__builtin_inff());
   Floats largest = lowest;
-  for (int i = 0; i < visible; i += kLanes) {
-    const int lanes = visible - i < kLanes ? visible - i : kLanes;
-    largest = max(largest, select_first(lanes, load(scores + i), lowest));
+  for (int i = first; i < end; i += kLanes) {
+    largest = max(largest, select_seen(i, begin, end, load(scores + i), lowest));
   }
   const float maximum = reduce_max(largest);
   Floats sum = zero();
-  for (int i = 0; i < visible; i += kLanes) {
-    const int lanes = visible - i < kLanes ? visible - i : kLanes;
+  for (int i = first; i < end; i += kLanes) {
     const Floats e = exp_nonpositive(sub(load(scores + i), set1(maximum)));
-    const Floats weight = select_first(lanes, e, zero());
+    const Floats weight = select_seen(i, begin, end, e, zero());
     store(scores + i, weight);
     sum = add(sum, weight);
   }
@@ -85,42 +98,57 @@ void add_all_values(const ChunkShare& s, int query, int from, int to, const floa
   for (; d < s.head_dim; d += kLanes) add_values<kQueries, 1>(s, query, d, from, to, scores);
 }
 
+// Values of kQueries queries. First what some see before the others, then what all see, then what
+// some see beyond: a value that a query does not see must not be touched for it, not even with
+// weight 0, since it may be anything.
+template <int kQueries>
+void add_seen_values(const ChunkShare& s, int query, const float* scores) {
+  int begin = s.begin[query], end = s.end[query];
+  for (int i = query + 1; i < query + kQueries; ++i) {
+    begin = s.begin[i] > begin ? s.begin[i] : begin;
+    end = s.end[i] < end ? s.end[i] : end;
+  }
+  if (begin >= end) {
+    for (int i = query; i < query + kQueries; ++i) {
+      add_all_values<1>(s, i, s.begin[i], s.end[i], scores);
+    }
+    return;
+  }
+  for (int i = query; i < query + kQueries; ++i) {
+    if (s.begin[i] < begin) add_all_values<1>(s, i, s.begin[i], begin, scores);
+  }
+  add_all_values<kQueries>(s, query, begin, end, scores);
+  for (int i = query; i < query + kQueries; ++i) {
+    if (s.end[i] > end) add_all_values<1>(s, i, end, s.end[i], scores);
+  }
+}
+
 void attention_chunk(const ChunkShare& s) {
   alignas(64) float scores[kMaxChunkQueries * kAttentionChunk];
-  int most = 0;
-  for (int i = 0; i < s.queries; ++i) most = s.visible[i] > most ? s.visible[i] : most;
-  const int tiles = (most + kKeyTile - 1) / kKeyTile;
+  int begin = kAttentionChunk, end = 0;
+  for (int i = 0; i < s.queries; ++i) {
+    begin = s.begin[i] < begin ? s.begin[i] : begin;
+    end = s.end[i] > end ? s.end[i] : end;
+  }
+  const int first = begin / kKeyTile, last = (end + kKeyTile - 1) / kKeyTile;
   int query = 0;
   for (; query + kScoreQueries <= s.queries; query += kScoreQueries) {
-    score_tiles<kScoreQueries>(s, query, tiles, scores);
+    score_tiles<kScoreQueries>(s, query, first, last, scores);
   }
-  for (; query + 3 <= s.queries; query += 3) score_tiles<3>(s, query, tiles, scores);
-  for (; query < s.queries; ++query) score_tiles<1>(s, query, tiles, scores);
+  for (; query + 3 <= s.queries; query += 3) score_tiles<3>(s, query, first, last, scores);
+  for (; query < s.queries; ++query) score_tiles<1>(s, query, first, last, scores);
 
   for (int i = 0; i < s.queries; ++i) {
-    soften(scores + i * kAttentionChunk, s.visible[i], s.partial[i] + s.head_dim);
+    float* row = scores + i * kAttentionChunk;
+    if (s.soft_cap != 0.0f) cap_scores(row, s.begin[i], s.end[i], s.soft_cap);
+    soften(row, s.begin[i], s.end[i], s.partial[i] + s.head_dim);
     for (int d = 0; d < s.head_dim; d += kLanes) store(s.partial[i] + d, zero());
   }
-  // Positions that all of a block see, then what some see beyond: a value that a query does not see
-  // must not be touched for it, not even with weight 0, since it may be anything.
-  for (query = 0; query < s.queries;) {
-    const int block = s.queries - query >= kValueQueries ? kValueQueries : 1;
-    int common = s.visible[query];
-    for (int i = 1; i < block; ++i) {
-      common = s.visible[query + i] < common ? s.visible[query + i] : common;
-    }
-    if (block == kValueQueries) {
-      add_all_values<kValueQueries>(s, query, 0, common, scores);
-    } else {
-      add_all_values<1>(s, query, 0, common, scores);
-    }
-    for (int i = 0; i < block; ++i) {
-      if (s.visible[query + i] > common) {
-        add_all_values<1>(s, query + i, common, s.visible[query + i], scores);
-      }
-    }
-    query += block;
+  query = 0;
+  for (; query + kValueQueries <= s.queries; query += kValueQueries) {
+    add_seen_values<kValueQueries>(s, query, scores);
   }
+  for (; query < s.queries; ++query) add_seen_values<1>(s, query, scores);
 }
 
 void attention_merge(float* into, const float* from, int head_dim) {

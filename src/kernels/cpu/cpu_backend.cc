@@ -11,6 +11,7 @@ namespace {
 // Threads that interleave in small pieces lose bandwidth; below so much work a second thread costs
 // more than it brings.
 constexpr int64_t kRowGrain = 4;
+constexpr int64_t kFloatGrain = 4096;  // of independent floats
 
 ActivationRow activation_row(Activations& a, int64_t r) {
   ActivationRow row;
@@ -49,6 +50,7 @@ MatmulShare share_of(const Activations& x, const MatmulTarget& target) {
   share.y = target.y;
   share.stride = target.stride;
   share.accumulate = target.accumulate;
+  share.bias = target.bias;
   return share;
 }
 
@@ -105,27 +107,71 @@ void CpuBackend::rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, co
   });
 }
 
+void CpuBackend::layer_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
+                            const float* bias, double eps, Activations& out) const {
+  pool.parallel_for(out.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      ops_->layer_norm(x + r * x_stride, weight, bias, eps, activation_row(out, r));
+    }
+  });
+}
+
+void CpuBackend::rms_norm_heads(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
+                                const float* weight, double eps) const {
+  const int64_t width = int64_t{heads} * head_dim;
+  pool.parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      ops_->rms_norm_heads(x + r * width, heads, head_dim, weight, eps);
+    }
+  });
+}
+
+void CpuBackend::add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, int64_t n,
+                              const float* weight, double eps, float* residual) const {
+  pool.parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      ops_->add_rms_norm(y + r * n, n, weight, eps, residual + r * n);
+    }
+  });
+}
+
 void CpuBackend::quantize(ThreadPool& pool, Activations& out) const {
   pool.parallel_for(out.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) ops_->quantize(activation_row(out, r));
   });
 }
 
-void CpuBackend::silu_mul(ThreadPool& pool, const float* gate, const float* up,
-                          Activations& out) const {
+void CpuBackend::gated(ThreadPool& pool, Activation activation, const float* gate, const float* up,
+                       Activations& out) const {
   pool.parallel_for(out.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      ops_->silu_mul(gate + r * out.k, up + r * out.k, activation_row(out, r));
+      ops_->activate(activation, gate + r * out.k, up + r * out.k, activation_row(out, r));
     }
   });
 }
 
+void CpuBackend::activate(ThreadPool& pool, Activation activation, const float* x,
+                          Activations& out) const {
+  pool.parallel_for(out.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      ops_->activate(activation, x + r * out.k, nullptr, activation_row(out, r));
+    }
+  });
+}
+
+void CpuBackend::soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const {
+  pool.parallel_for(count, kFloatGrain, [&](int64_t begin, int64_t end, int) {
+    ops_->soft_cap(x + begin, end - begin, cap);
+  });
+}
+
 void CpuBackend::rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
-                      int dimensions, const float* cos, const float* sin) const {
+                      int dimensions, RopeStyle style, const float* cos, const float* sin) const {
   pool.parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t turn = r * (dimensions / 2);
-      ops_->rope(x + r * heads * head_dim, heads, head_dim, dimensions, cos + turn, sin + turn);
+      ops_->rope(x + r * heads * head_dim, heads, head_dim, dimensions, style, cos + turn,
+                 sin + turn);
     }
   });
 }

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/panel.h"
 #include "kernels/kv_layout.h"
+#include "kernels/op_kinds.h"
 
 namespace aerie::kernels {
 
@@ -28,6 +29,7 @@ struct MatmulShare {
   float* y = nullptr;
   int64_t stride = 0;
   bool accumulate = false;
+  const float* bias = nullptr;  // [n] or null
   int64_t panel_begin = 0;
   int64_t panel_end = 0;
 };
@@ -50,9 +52,13 @@ struct ChunkShare {
   const uint16_t* values[kAttentionChunk / kPagePositions] = {};
   int head_dim = 0;
   float scale = 1.0f;
-  int queries = 0;  // at most kMaxChunkQueries
+  float soft_cap = 0.0f;  // 0: none
+  int queries = 0;        // at most kMaxChunkQueries
   const float* q[kMaxChunkQueries] = {};
-  int visible[kMaxChunkQueries] = {};  // positions of the chunk that the query sees, from its start
+  // The query sees positions [begin, end) of the chunk, at least one. Pages that no query sees are
+  // null.
+  int begin[kMaxChunkQueries] = {};
+  int end[kMaxChunkQueries] = {};
   float* partial[kMaxChunkQueries] = {};
 };
 
@@ -60,9 +66,17 @@ struct CpuOps {
   void (*matmul)(const MatmulShare& share);
   void (*quantize)(const ActivationRow& row);
   void (*rms_norm)(const float* x, const float* weight, double eps, const ActivationRow& out);
-  void (*silu_mul)(const float* gate, const float* up, const ActivationRow& out);
+  // `bias` may be null.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, double eps,
+                     const ActivationRow& out);
   // One row of `heads` heads.
-  void (*rope)(float* x, int heads, int head_dim, int dimensions, const float* cos,
+  void (*rms_norm_heads)(float* x, int heads, int head_dim, const float* weight, double eps);
+  void (*add_rms_norm)(const float* y, int64_t n, const float* weight, double eps, float* residual);
+  // activation(x), times `factor` unless that is null.
+  void (*activate)(Activation kind, const float* x, const float* factor, const ActivationRow& out);
+  void (*soft_cap)(float* x, int64_t count, float cap);
+  // One row of `heads` heads.
+  void (*rope)(float* x, int heads, int head_dim, int dimensions, RopeStyle style, const float* cos,
                const float* sin);
   void (*store_kv)(const KvLayout& layout, const float* k, const float* v, int32_t slot,
                    uint16_t* kv);

@@ -17,12 +17,15 @@ AERIE_INLINE void store_tile(const MatmulShare& s, int64_t row, int64_t panel,
   const int64_t column = panel * kPanelRows;
   const int64_t left = s.n - column;
   const int lanes = left < kPanelRows ? static_cast<int>(left) : kPanelRows;
+  const bool has_bias = s.bias != nullptr;
+  const Floats bias = has_bias ? load_first(s.bias + column, lanes) : zero();
   for (int r = 0; r < kRows; ++r) {
     float* y = s.y + (row + r) * s.stride + column;
+    const Floats product = has_bias ? add(acc[r], bias) : acc[r];
     if (lanes == kPanelRows) {
-      store(y, s.accumulate ? add(load(y), acc[r]) : acc[r]);
+      store(y, s.accumulate ? add(load(y), product) : product);
     } else {
-      store_first(y, s.accumulate ? add(load_first(y, lanes), acc[r]) : acc[r], lanes);
+      store_first(y, s.accumulate ? add(load_first(y, lanes), product) : product, lanes);
     }
   }
 }

@@ -9,15 +9,10 @@
 namespace aerie::kernels {
 
 const CpuOps* avx2_ops() {
-  static constexpr CpuOps kOps = {avx2::matmul,
-                                  avx2::quantize,
-                                  avx2::rms_norm,
-                                  avx2::silu_mul,
-                                  avx2::rope,
-                                  avx2::store_kv,
-                                  avx2::attention_chunk,
-                                  avx2::attention_merge,
-                                  avx2::attention_finish};
+  using namespace avx2;  // NOLINT(google-build-using-namespace)
+  static constexpr CpuOps kOps = {
+      matmul,   quantize, rms_norm, layer_norm,      rms_norm_heads,  add_rms_norm,    activate,
+      soft_cap, rope,     store_kv, attention_chunk, attention_merge, attention_finish};
   return &kOps;
 }
 

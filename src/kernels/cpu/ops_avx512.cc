@@ -9,15 +9,10 @@
 namespace aerie::kernels {
 
 const CpuOps* avx512_ops() {
-  static constexpr CpuOps kOps = {avx512::matmul,
-                                  avx512::quantize,
-                                  avx512::rms_norm,
-                                  avx512::silu_mul,
-                                  avx512::rope,
-                                  avx512::store_kv,
-                                  avx512::attention_chunk,
-                                  avx512::attention_merge,
-                                  avx512::attention_finish};
+  using namespace avx512;  // NOLINT(google-build-using-namespace)
+  static constexpr CpuOps kOps = {
+      matmul,   quantize, rms_norm, layer_norm,      rms_norm_heads,  add_rms_norm,    activate,
+      soft_cap, rope,     store_kv, attention_chunk, attention_merge, attention_finish};
   return &kOps;
 }
 

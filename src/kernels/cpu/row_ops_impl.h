@@ -1,7 +1,7 @@
 // Operations on one row of activations, written over the sixteen lanes of simd_*.h.
 #pragma once
 
-#include "kernels/cpu/exp_impl.h"
+#include "kernels/cpu/math_impl.h"
 
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {
@@ -45,42 +45,124 @@ void quantize(const ActivationRow& row) {
   }
 }
 
-void rms_norm(const float* x, const float* weight, double eps, const ActivationRow& out) {
+// 1 / sqrt(mean(x^2) + eps).
+float inverse_rms(const float* x, int64_t k, double eps) {
   Floats squares = zero();
-  for_lanes(out.k, [&](int64_t i, int lanes) {
+  for_lanes(k, [&](int64_t i, int lanes) {
     const Floats v = load_first(x + i, lanes);
     squares = fma(v, v, squares);
   });
-  const double mean = static_cast<double>(reduce_add(squares)) / static_cast<double>(out.k);
-  const Floats inverse = set1(static_cast<float>(1.0 / __builtin_sqrt(mean + eps)));
-  for_lanes(out.k, [&](int64_t i, int lanes) {
-    const Floats v = mul(load_first(x + i, lanes), inverse);
-    store_first(out.floats + i, mul(v, load_first(weight + i, lanes)), lanes);
+  const double mean = static_cast<double>(reduce_add(squares)) / static_cast<double>(k);
+  return static_cast<float>(1.0 / __builtin_sqrt(mean + eps));
+}
+
+// `out` may be x.
+void scale_by_weight(const float* x, float factor, const float* weight, int64_t k, float* out) {
+  for_lanes(k, [&](int64_t i, int lanes) {
+    const Floats v = mul(load_first(x + i, lanes), set1(factor));
+    store_first(out + i, mul(v, load_first(weight + i, lanes)), lanes);
   });
+}
+
+void rms_norm(const float* x, const float* weight, double eps, const ActivationRow& out) {
+  scale_by_weight(x, inverse_rms(x, out.k, eps), weight, out.k, out.floats);
   quantize(out);
 }
 
-void silu_mul(const float* gate, const float* up, const ActivationRow& out) {
-  for_lanes(out.k, [&](int64_t i, int lanes) {
-    const Floats g = load_first(gate + i, lanes);
-    const Floats e = exp_nonpositive(sub(zero(), abs(g)));
-    // sigmoid(g) is 1 / (1 + e) or e / (1 + e), whichever keeps e from overflowing.
-    const Floats sigmoid = div(select_nonnegative(g, set1(1.0f), e), add(set1(1.0f), e));
-    const Floats silu = mul(g, sigmoid);
-    store_first(out.floats + i, mul(silu, load_first(up + i, lanes)), lanes);
-  });
-  quantize(out);
-}
-
-void rope(float* x, int heads, int head_dim, int dimensions, const float* cos, const float* sin) {
-  for (int h = 0; h < heads; ++h) {
-    float* head = x + static_cast<int64_t>(h) * head_dim;
-    for (int i = 0; i < dimensions / 2; ++i) {
-      const float a = head[2 * i], b = head[2 * i + 1];
-      head[2 * i] = a * cos[i] - b * sin[i];
-      head[2 * i + 1] = a * sin[i] + b * cos[i];
-    }
+void rms_norm_heads(float* x, int heads, int head_dim, const float* weight, double eps) {
+  for (int h = 0; h < heads; ++h, x += head_dim) {
+    scale_by_weight(x, inverse_rms(x, head_dim, eps), weight, head_dim, x);
   }
+}
+
+void add_rms_norm(const float* y, int64_t n, const float* weight, double eps, float* residual) {
+  const Floats inverse = set1(inverse_rms(y, n, eps));
+  for_lanes(n, [&](int64_t i, int lanes) {
+    const Floats normed =
+        mul(mul(load_first(y + i, lanes), inverse), load_first(weight + i, lanes));
+    store_first(residual + i, add(load_first(residual + i, lanes), normed), lanes);
+  });
+}
+
+void layer_norm(const float* x, const float* weight, const float* bias, double eps,
+                const ActivationRow& out) {
+  const auto k = static_cast<double>(out.k);
+  Floats sum = zero();
+  for_lanes(out.k, [&](int64_t i, int lanes) { sum = add(sum, load_first(x + i, lanes)); });
+  const Floats mean = set1(static_cast<float>(static_cast<double>(reduce_add(sum)) / k));
+  Floats squares = zero();
+  for_lanes(out.k, [&](int64_t i, int lanes) {
+    const Floats v = sub(load_first(x + i, lanes), mean);
+    // Lanes past the end would count the mean.
+    const Floats counted = select_first(lanes, v, zero());
+    squares = fma(counted, counted, squares);
+  });
+  const double variance = static_cast<double>(reduce_add(squares)) / k;
+  const Floats inverse = set1(static_cast<float>(1.0 / __builtin_sqrt(variance + eps)));
+  for_lanes(out.k, [&](int64_t i, int lanes) {
+    const Floats v = mul(sub(load_first(x + i, lanes), mean), inverse);
+    const Floats shift = bias != nullptr ? load_first(bias + i, lanes) : zero();
+    store_first(out.floats + i, fma(v, load_first(weight + i, lanes), shift), lanes);
+  });
+  quantize(out);
+}
+
+template <Activation kActivation>
+void activate_floats(const float* x, const float* factor, int64_t k, float* out) {
+  if (factor == nullptr) {
+    for_lanes(k, [&](int64_t i, int lanes) {
+      store_first(out + i, activation<kActivation>(load_first(x + i, lanes)), lanes);
+    });
+    return;
+  }
+  for_lanes(k, [&](int64_t i, int lanes) {
+    const Floats active = activation<kActivation>(load_first(x + i, lanes));
+    store_first(out + i, mul(active, load_first(factor + i, lanes)), lanes);
+  });
+}
+
+void activate(Activation kind, const float* x, const float* factor, const ActivationRow& out) {
+  switch (kind) {
+    case Activation::kSilu:
+      activate_floats<Activation::kSilu>(x, factor, out.k, out.floats);
+      break;
+    case Activation::kGeluTanh:
+      activate_floats<Activation::kGeluTanh>(x, factor, out.k, out.floats);
+      break;
+    case Activation::kGelu:
+      activate_floats<Activation::kGelu>(x, factor, out.k, out.floats);
+      break;
+  }
+  quantize(out);
+}
+
+void soft_cap(float* x, int64_t count, float cap) {
+  for_lanes(count, [&](int64_t i, int lanes) {
+    store_first(x + i, soft_capped(load_first(x + i, lanes), cap), lanes);
+  });
+}
+
+void rope_pairs(float* head, int turns, const float* cos, const float* sin) {
+  for (int i = 0; i < turns; ++i) {
+    const float a = head[2 * i], b = head[2 * i + 1];
+    head[2 * i] = a * cos[i] - b * sin[i];
+    head[2 * i + 1] = a * sin[i] + b * cos[i];
+  }
+}
+
+void rope_halves(float* head, int turns, const float* cos, const float* sin) {
+  for_lanes(turns, [&](int64_t i, int lanes) {
+    const Floats a = load_first(head + i, lanes), b = load_first(head + turns + i, lanes);
+    const Floats c = load_first(cos + i, lanes), s = load_first(sin + i, lanes);
+    store_first(head + i, sub(mul(a, c), mul(b, s)), lanes);
+    store_first(head + turns + i, add(mul(a, s), mul(b, c)), lanes);
+  });
+}
+
+void rope(float* x, int heads, int head_dim, int dimensions, RopeStyle style, const float* cos,
+          const float* sin) {
+  const auto turn = style == RopeStyle::kPairs ? rope_pairs : rope_halves;
+  for (int h = 0; h < heads; ++h, x += head_dim) turn(x, dimensions / 2, cos, sin);
 }
 
 void store_kv(const KvLayout& layout, const float* k, const float* v, int32_t slot, uint16_t* kv) {

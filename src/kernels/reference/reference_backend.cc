@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 namespace aerie::kernels {
 namespace {
@@ -39,6 +40,30 @@ void dot_rows(const PackedMatrix& w, int64_t n, const Activations& x, int64_t fi
   }
 }
 
+double inverse_rms(const float* x, int64_t k, double eps) {
+  double squares = 0.0;
+  for (int64_t i = 0; i < k; ++i) squares += double{x[i]} * double{x[i]};
+  return 1.0 / std::sqrt(squares / static_cast<double>(k) + eps);
+}
+
+double activated(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kSilu:
+      return x / (1.0 + std::exp(-x));
+    case Activation::kGeluTanh:
+      // By the logistic function, which 1 + tanh is: no cancellation below 0.
+      return x / (1.0 +
+                  std::exp(-2.0 * std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case Activation::kGelu:
+      return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
+  }
+  return x;
+}
+
+double soft_capped(double x, float cap) {
+  return double{cap} * std::tanh(x / double{cap});
+}
+
 void attend(const AttentionArgs& args, const AttentionRow& row, int head, const float* q,
             float* out) {
   const KvLayout& layout = args.layout;
@@ -54,13 +79,15 @@ void attend(const AttentionArgs& args, const AttentionRow& row, int head, const 
     for (int d = 0; d < layout.head_dim; ++d) {
       sum += double{q[d]} * double{f16_to_f32(keys[layout.key_element(slot % kPagePositions, d)])};
     }
-    return sum * double{args.scale};
+    const double score = sum * double{args.scale};
+    return args.soft_cap != 0.0f ? soft_capped(score, args.soft_cap) : score;
   };
+  const int begin = args.window > 0 ? std::max(0, row.position - args.window + 1) : 0;
   double largest = -INFINITY;
-  for (int p = 0; p <= row.position; ++p) largest = std::max(largest, score_of(p));
+  for (int p = begin; p <= row.position; ++p) largest = std::max(largest, score_of(p));
   double total = 0.0;
   double sums[kMaxHeadDim] = {};
-  for (int p = 0; p <= row.position; ++p) {
+  for (int p = begin; p <= row.position; ++p) {
     const double weight = std::exp(score_of(p) - largest);
     const int slot = slot_of(p);
     const uint16_t* values = args.kv + layout.values(slot / kPagePositions, kv_head) +
@@ -98,7 +125,8 @@ void ReferenceBackend::matmul(ThreadPool& pool, const Activations& x,
           dot_rows(*target.w, n, x, first, rows, sums);
           for (int64_t r = 0; r < rows; ++r) {
             float& y = target.y[(first + r) * target.stride + n];
-            y = static_cast<float>(target.accumulate ? double{y} + sums[r] : sums[r]);
+            const double sum = sums[r] + (target.bias != nullptr ? double{target.bias[n]} : 0.0);
+            y = static_cast<float>(target.accumulate ? double{y} + sum : sum);
           }
         }
       }
@@ -110,37 +138,90 @@ void ReferenceBackend::rms_norm(ThreadPool&, const float* x, int64_t x_stride, c
                                 double eps, Activations& out) const {
   for (int64_t r = 0; r < out.rows; ++r) {
     const float* in = x + r * x_stride;
-    double squares = 0.0;
-    for (int64_t i = 0; i < out.k; ++i) squares += double{in[i]} * double{in[i]};
-    const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(out.k) + eps);
+    const double inverse = inverse_rms(in, out.k, eps);
     for (int64_t i = 0; i < out.k; ++i) {
       out.row(r)[i] = static_cast<float>(double{in[i]} * inverse * double{weight[i]});
     }
   }
 }
 
-void ReferenceBackend::quantize(ThreadPool&, Activations&) const {}
-
-void ReferenceBackend::silu_mul(ThreadPool&, const float* gate, const float* up,
-                                Activations& out) const {
+void ReferenceBackend::layer_norm(ThreadPool&, const float* x, int64_t x_stride,
+                                  const float* weight, const float* bias, double eps,
+                                  Activations& out) const {
+  const auto k = static_cast<double>(out.k);
   for (int64_t r = 0; r < out.rows; ++r) {
+    const float* in = x + r * x_stride;
+    double mean = 0.0, variance = 0.0;
+    for (int64_t i = 0; i < out.k; ++i) mean += double{in[i]} / k;
     for (int64_t i = 0; i < out.k; ++i) {
-      const double g = double{gate[r * out.k + i]};
-      out.row(r)[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * double{up[r * out.k + i]});
+      variance += (double{in[i]} - mean) * (double{in[i]} - mean) / k;
+    }
+    const double inverse = 1.0 / std::sqrt(variance + eps);
+    for (int64_t i = 0; i < out.k; ++i) {
+      const double shift = bias != nullptr ? double{bias[i]} : 0.0;
+      out.row(r)[i] =
+          static_cast<float>((double{in[i]} - mean) * inverse * double{weight[i]} + shift);
     }
   }
 }
 
+void ReferenceBackend::rms_norm_heads(ThreadPool&, float* x, int64_t rows, int heads, int head_dim,
+                                      const float* weight, double eps) const {
+  for (int64_t h = 0; h < rows * heads; ++h) {
+    float* head = x + h * head_dim;
+    const double inverse = inverse_rms(head, head_dim, eps);
+    for (int d = 0; d < head_dim; ++d) {
+      head[d] = static_cast<float>(double{head[d]} * inverse * double{weight[d]});
+    }
+  }
+}
+
+void ReferenceBackend::add_rms_norm(ThreadPool&, const float* y, int64_t rows, int64_t n,
+                                    const float* weight, double eps, float* residual) const {
+  for (int64_t r = 0; r < rows; ++r) {
+    const double inverse = inverse_rms(y + r * n, n, eps);
+    for (int64_t i = r * n; i < (r + 1) * n; ++i) {
+      const double normed = double{y[i]} * inverse * double{weight[i - r * n]};
+      residual[i] = static_cast<float>(double{residual[i]} + normed);
+    }
+  }
+}
+
+void ReferenceBackend::quantize(ThreadPool&, Activations&) const {}
+
+void ReferenceBackend::gated(ThreadPool&, Activation activation, const float* gate, const float* up,
+                             Activations& out) const {
+  for (int64_t i = 0; i < out.rows * out.k; ++i) {
+    out.row(0)[i] = static_cast<float>(activated(activation, double{gate[i]}) * double{up[i]});
+  }
+}
+
+void ReferenceBackend::activate(ThreadPool&, Activation activation, const float* x,
+                                Activations& out) const {
+  for (int64_t i = 0; i < out.rows * out.k; ++i) {
+    out.row(0)[i] = static_cast<float>(activated(activation, double{x[i]}));
+  }
+}
+
+void ReferenceBackend::soft_cap(ThreadPool&, float* x, int64_t count, float cap) const {
+  for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(soft_capped(double{x[i]}, cap));
+}
+
 void ReferenceBackend::rope(ThreadPool&, float* x, int64_t rows, int heads, int head_dim,
-                            int dimensions, const float* cos, const float* sin) const {
+                            int dimensions, RopeStyle style, const float* cos,
+                            const float* sin) const {
+  const int turns = dimensions / 2;
   for (int64_t r = 0; r < rows; ++r) {
     for (int h = 0; h < heads; ++h) {
       float* head = x + (r * heads + h) * head_dim;
-      for (int i = 0; i < dimensions / 2; ++i) {
-        const float c = cos[r * (dimensions / 2) + i], s = sin[r * (dimensions / 2) + i];
-        const float a = head[2 * i], b = head[2 * i + 1];
-        head[2 * i] = a * c - b * s;
-        head[2 * i + 1] = a * s + b * c;
+      for (int i = 0; i < turns; ++i) {
+        const bool pairs = style == RopeStyle::kPairs;
+        float& first = head[pairs ? 2 * i : i];
+        float& second = head[pairs ? 2 * i + 1 : i + turns];
+        const float c = cos[r * turns + i], s = sin[r * turns + i];
+        const float a = first, b = second;
+        first = a * c - b * s;
+        second = a * s + b * c;
       }
     }
   }

@@ -17,11 +17,20 @@ class ReferenceBackend final : public Backend {
               std::span<const MatmulTarget> targets) const override;
   void rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight, double eps,
                 Activations& out) const override;
+  void layer_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
+                  const float* bias, double eps, Activations& out) const override;
+  void rms_norm_heads(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
+                      const float* weight, double eps) const override;
+  void add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, int64_t n, const float* weight,
+                    double eps, float* residual) const override;
   void quantize(ThreadPool& pool, Activations& out) const override;
-  void silu_mul(ThreadPool& pool, const float* gate, const float* up,
+  void gated(ThreadPool& pool, Activation activation, const float* gate, const float* up,
+             Activations& out) const override;
+  void activate(ThreadPool& pool, Activation activation, const float* x,
                 Activations& out) const override;
+  void soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const override;
   void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim, int dimensions,
-            const float* cos, const float* sin) const override;
+            RopeStyle style, const float* cos, const float* sin) const override;
   void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
                 std::span<const int32_t> slots, uint16_t* kv) const override;
   void attention(ThreadPool& pool, const AttentionArgs& args) const override;
