@@ -1,0 +1,393 @@
+"""The models of tests/golden/families/: their config.json as published checkpoints write it, how their weights are
+stored, and what must show in the logits. make_families.py turns a row into a folder."""
+
+from dataclasses import dataclass, field
+
+DROP = object()  # in an override: the key is absent
+
+
+@dataclass
+class Family:
+    name: str
+    config: dict
+    # Sequence lengths. Windows, rope scaling and learned positions need the longest.
+    lengths: tuple = (5, 19, 48)
+    # How the weights are written: a function of make_families.py.
+    store: str = "plain"
+    options: dict = field(default_factory=dict)
+    # Fewer mantissa bits than float's 23 make the file smaller under compression; still more than F16 or BF16 hold.
+    mantissa_bits: int = 12
+    # Label -> changed keys of the configuration, each of which must change the logits visibly (--check).
+    config_checks: dict = field(default_factory=dict)
+    # Label -> (pattern of tensor names, value): the same for weights set to one value.
+    weight_checks: dict = field(default_factory=dict)
+    note: str = ""
+
+
+NORMS = {"all norms 1": (r"(norm|ln_\w+)\.weight$", 1.0)}
+GEMMA_NORMS = {"all norms 1": (r"norm\.weight$", 0.0)}
+BIASES = {"no biases": (r"\.bias$", 0.0)}
+QK_NORMS = {"q and k norms 1": (r"[qk]_norm\.weight$", 1.0)}
+
+
+def common(architecture, model_type, **keys):
+    base = {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "vocab_size": 96,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "hidden_act": "silu",
+        "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-05,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "initializer_range": 0.02,
+        "torch_dtype": "float32",
+        "use_cache": True,
+    }
+    base.update(keys)
+    return {key: value for key, value in base.items() if value is not DROP}
+
+
+def llama(**keys):
+    base = {"attention_bias": False, "mlp_bias": False, "pretraining_tp": 1, "rope_scaling": None}
+    return common("LlamaForCausalLM", "llama", **{**base, **keys})
+
+
+def mistral(**keys):
+    return common("MistralForCausalLM", "mistral", **keys)
+
+
+def qwen2(**keys):
+    base = {"attention_dropout": 0.0, "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 2}
+    return common("Qwen2ForCausalLM", "qwen2", **{**base, "rms_norm_eps": 1e-06, **keys})
+
+
+def qwen3(**keys):
+    base = {"attention_bias": False, "head_dim": 32, "rope_scaling": None, "rope_theta": 1000000}
+    window = {"use_sliding_window": False, "sliding_window": None, "max_window_layers": 2}
+    return common("Qwen3ForCausalLM", "qwen3", **{**base, **window, "rms_norm_eps": 1e-06, **keys})
+
+
+def gemma2(**keys):
+    base = {
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 3,
+        "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-06,
+        "query_pre_attn_scalar": 64, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0,
+        "sliding_window": 8, "sliding_window_size": 8, "cache_implementation": "hybrid",
+        "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0, "tie_word_embeddings": DROP,
+    }
+    return common("Gemma2ForCausalLM", "gemma2", **{**base, **keys})
+
+
+def gemma3(**keys):
+    base = {
+        "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 16, "num_hidden_layers": 4,
+        "hidden_act": DROP, "hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-06, "intermediate_size": 48,
+        "query_pre_attn_scalar": 24, "attn_logit_softcapping": None, "final_logit_softcapping": None,
+        "sliding_window": 8, "rope_theta": 1000000, "rope_local_base_freq": 10000, "rope_scaling": None,
+        "attention_bias": False, "cache_implementation": "hybrid",
+        "bos_token_id": 2, "eos_token_id": [1, 5], "pad_token_id": 0, "tie_word_embeddings": DROP,
+    }
+    return common("Gemma3ForCausalLM", "gemma3_text", **{**base, **keys})
+
+
+def phi3(**keys):
+    base = {
+        "num_key_value_heads": 2, "original_max_position_embeddings": 128, "rope_scaling": None, "sliding_window": 10,
+        "embd_pdrop": 0.0, "resid_pdrop": 0.0, "attention_dropout": 0.0, "attention_bias": False, "pad_token_id": 0,
+    }
+    return common("Phi3ForCausalLM", "phi3", **{**base, **keys})
+
+
+def smollm3(**keys):
+    base = {
+        "attention_bias": False, "mlp_bias": False, "no_rope_layer_interval": 4, "no_rope_layers": [1, 0, 1],
+        "num_hidden_layers": 3, "layer_types": ["full_attention"] * 3, "max_window_layers": 28, "rope_scaling": None,
+        "rope_theta": 50000.0, "sliding_window": None, "use_sliding_window": False, "tie_word_embeddings": DROP,
+        "rms_norm_eps": 1e-06, "pad_token_id": 4,
+    }
+    return common("SmolLM3ForCausalLM", "smollm3", **{**base, **keys})
+
+
+def gpt2(**keys):
+    base = {
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "activation_function": "gelu_new",
+        "attn_pdrop": 0.1, "embd_pdrop": 0.1, "resid_pdrop": 0.1, "bos_token_id": 95, "eos_token_id": 95,
+        "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "n_ctx": 64, "n_embd": 32, "n_head": 2, "n_layer": 2,
+        "n_positions": 64, "summary_activation": None, "summary_type": "cls_index", "vocab_size": 96,
+    }
+    return {**base, **keys}
+
+
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}  # heads * head_dim != hidden_size
+THREE_HEADS = {"hidden_size": 48, "num_attention_heads": 3}  # no multiple of 32, three query heads on one of keys
+SHORT_FACTOR = [1.0, 1.03, 1.1, 1.25, 1.4, 1.55, 1.7, 1.9]
+LONG_FACTOR = [1.2, 1.9, 3.1, 5.5, 9.0, 14.0, 22.0, 31.0]
+LLAMA3 = {
+    "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+    "rope_type": "llama3",
+}
+YARN = {
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512, "attention_factor": 1.3,
+    "beta_fast": 8.0, "beta_slow": 0.5,
+}
+
+
+def without(table, *keys):
+    return {key: value for key, value in table.items() if key not in keys}
+
+
+ARCHITECTURES = [
+    Family(
+        "llama", llama(**THREE_HEADS, vocab_size=101, intermediate_size=48), mantissa_bits=23, weight_checks=NORMS,
+        config_checks={"rope base": {"rope_theta": 500.0}, "epsilon": {"rms_norm_eps": 0.5}},
+        note="full floats; a vocabulary of 101; no head_dim in config.json",
+    ),
+    Family(
+        "llama-tied-linear-rope", llama(
+            num_key_value_heads=2, tie_word_embeddings=True, rope_scaling={"type": "linear", "factor": 4.0}),
+        config_checks={"no scaling": {"rope_scaling": None}},
+        note="the old spelling \"type\"; as many heads of keys as of queries",
+    ),
+    Family(
+        "llama3", llama(**HEADS, rope_scaling=LLAMA3, eos_token_id=[2, 7]), lengths=(5, 19, 80),
+        config_checks={
+            "no scaling": {"rope_scaling": None},
+            "linear": {"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+        },
+        note="eos_token_id is a list; heads * head_dim != hidden_size",
+    ),
+    Family(
+        "llama-dynamic-rope", llama(rope_scaling={"type": "dynamic", "factor": 2.0}, max_position_embeddings=64),
+        lengths=(5, 19, 64), config_checks={"linear": {"rope_scaling": {"type": "linear", "factor": 2.0}}},
+        note="within the context, where this scaling changes nothing; beyond it the base depends on the whole length",
+    ),
+    Family(
+        "llama-yarn", llama(**HEADS, rope_scaling=YARN, max_position_embeddings=2048), lengths=(5, 19, 80),
+        config_checks={
+            "no scaling": {"rope_scaling": None},
+            "attention factor of the paper": {"rope_scaling": without(YARN, "attention_factor")},
+            "betas of the paper": {"rope_scaling": without(YARN, "beta_fast", "beta_slow")},
+        },
+        note="its own attention factor and betas",
+    ),
+    Family(
+        "llama-bias", llama(attention_bias=True, mlp_bias=True, rms_norm_eps=0.3), weight_checks={**NORMS, **BIASES},
+        config_checks={"epsilon": {"rms_norm_eps": 1e-5}}, note="a large epsilon",
+    ),
+    Family(
+        "smollm3", smollm3(), weight_checks=NORMS,
+        config_checks={"rope in every layer": {"no_rope_layers": [1, 1, 1]}, "by interval": {"no_rope_layers": DROP}},
+        note="layer 1 has no rotary embedding; tied, which config.json does not say",
+    ),
+    Family(
+        "mistral", mistral(**{**HEADS, "head_dim": 32, "num_attention_heads": 2, "num_key_value_heads": 1},
+                           sliding_window=12),
+        config_checks={
+            "no window": {"sliding_window": None}, "window + 1": {"sliding_window": 13},
+            "window - 1": {"sliding_window": 11},
+        },
+        note="a row sees itself and the 11 before it",
+    ),
+    Family(
+        "qwen2", qwen2(tie_word_embeddings=True, intermediate_size=96), weight_checks={**NORMS, **BIASES},
+        config_checks={"rope base": {"rope_theta": 1000000.0}},
+        note="biases on q, k and v alone; sliding_window is set and not used",
+    ),
+    Family(
+        "qwen2-window", qwen2(use_sliding_window=True, sliding_window=8, max_window_layers=1, num_hidden_layers=3,
+                              intermediate_size=48),
+        config_checks={
+            "no window": {"use_sliding_window": False}, "window in all layers": {"max_window_layers": 0},
+            "window - 1": {"sliding_window": 7},
+        },
+        note="a window in layers 1 and 2; layer 0 sees everything",
+    ),
+    Family(
+        "qwen2-yarn", qwen2(
+            max_position_embeddings=2048,
+            rope_scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}),
+        config_checks={"no scaling": {"rope_scaling": None}}, lengths=(5, 19, 80),
+        note="YaRN with the paper's attention factor and betas, as Qwen2.5 writes it",
+    ),
+    Family(
+        "qwen3", qwen3(), weight_checks={**NORMS, **QK_NORMS}, config_checks={"rope base": {"rope_theta": 10000}},
+        note="norms of q and k",
+    ),
+    Family(
+        "gemma2", gemma2(), weight_checks=GEMMA_NORMS,
+        config_checks={
+            "no cap of scores": {"attn_logit_softcapping": None}, "no cap of logits": {"final_logit_softcapping": None},
+            "no window": {"sliding_window": 4096}, "window - 1": {"sliding_window": 7},
+            "scaled by head_dim": {"query_pre_attn_scalar": 16},
+            "windows in the other layers": {
+                "layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+            "SiLU": {"hidden_activation": "silu"},
+        },
+        note="windows in layers 0 and 2; tied, which config.json does not say",
+    ),
+    Family(
+        "gemma3", gemma3(rope_scaling={"factor": 8.0, "rope_type": "linear"}, sliding_window_pattern=3),
+        weight_checks={**GEMMA_NORMS, "q and k norms 1": (r"[qk]_norm\.weight$", 0.0)},
+        config_checks={
+            "no scaling": {"rope_scaling": None}, "no window": {"sliding_window": 4096},
+            "pattern of 6": {"sliding_window_pattern": DROP}, "one base": {"rope_local_base_freq": 1000000},
+            "window - 1": {"sliding_window": 7}, "scaled by head_dim": {"query_pre_attn_scalar": 16},
+            "scaling in all layers": {"rope_local_base_freq": 10000 * 8**8},
+        },
+        note="every third layer is global; the scaling is the global layers' alone",
+    ),
+    Family(
+        "gemma3-layer-types", gemma3(
+            num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            _sliding_window_pattern=6, use_bidirectional_attention=False),
+        config_checks={"by the pattern": {"layer_types": DROP}},
+        note="layer_types decides, as Gemma 3 270M writes it",
+    ),
+    Family(
+        "gemma3-vision", {
+            "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "boi_token_index": 90,
+            "eoi_token_index": 91, "image_token_index": 92, "mm_tokens_per_image": 4, "eos_token_id": [1, 5],
+            "initializer_range": 0.02, "torch_dtype": "float32",
+            "text_config": {
+                "model_type": "gemma3_text", "vocab_size": 96, "hidden_size": 32, "intermediate_size": 32,
+                "num_hidden_layers": 6, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+                "query_pre_attn_scalar": 16, "max_position_embeddings": 128, "sliding_window": 8,
+                "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+            },
+            "vision_config": {
+                "model_type": "siglip_vision_model", "hidden_size": 16, "image_size": 28, "intermediate_size": 16,
+                "num_attention_heads": 1, "num_hidden_layers": 1, "patch_size": 14, "vision_use_head": False,
+            },
+        },
+        store="vision",
+        note="the text model inside a checkpoint that also sees: nested configuration that leans on defaults (a global "
+        "layer in six, both rope bases), tensors under language_model., and tensors of the eye to pass over",
+    ),
+    Family(
+        "phi3", phi3(**THREE_HEADS, num_key_value_heads=3, intermediate_size=48),
+        weight_checks=NORMS, config_checks={"no window": {"sliding_window": None}, "window - 1": {"sliding_window": 9}},
+        note="fused qkv_proj and gate_up_proj; a window in all layers",
+    ),
+    Family(
+        "phi3-longrope", phi3(
+            num_key_value_heads=1, sliding_window=None, original_max_position_embeddings=32,
+            rope_scaling={"type": "longrope", "short_factor": SHORT_FACTOR, "long_factor": LONG_FACTOR}),
+        lengths=(5, 32, 33, 70),
+        config_checks={
+            "long factors only": {"rope_scaling": {
+                "type": "longrope", "short_factor": LONG_FACTOR, "long_factor": LONG_FACTOR}},
+            "short factors only": {"rope_scaling": {
+                "type": "longrope", "short_factor": SHORT_FACTOR, "long_factor": SHORT_FACTOR}},
+            "no attention factor": {"rope_scaling": {
+                "type": "longrope", "short_factor": SHORT_FACTOR, "long_factor": LONG_FACTOR, "attention_factor": 1.0}},
+        },
+        note="short factors at lengths 5 and 32, long ones at 33 and 70: the length of the whole sequence decides, for "
+        "all of its positions. The attention factor holds for both",
+    ),
+    Family(
+        "phi3-partial", phi3(
+            hidden_size=64, intermediate_size=32, num_key_value_heads=1, partial_rotary_factor=0.5,
+            sliding_window=None, tie_word_embeddings=True),
+        config_checks={"all dimensions turn": {"partial_rotary_factor": 1.0}},
+        note="16 of the 32 dimensions of a head turn",
+    ),
+    Family(
+        "gpt2", gpt2(n_positions=96, n_ctx=96, layer_norm_epsilon=0.05), lengths=(5, 19, 64),
+        weight_checks={**NORMS, **BIASES, "no positions": (r"wpe\.weight$", 0.0)},
+        config_checks={"epsilon": {"layer_norm_epsilon": 1e-5}, "ReLU": {"activation_function": "relu"}},
+        note="matrices stored as [in, out]; a large epsilon",
+    ),
+    Family(
+        "gpt2-published", gpt2(), store="gpt2_published", lengths=(5, 19, 64),
+        note="as published: names without \"transformer.\", and the causal masks among the tensors",
+    ),
+]
+
+QUANTIZED = {**THREE_HEADS, "torch_dtype": "bfloat16"}
+FP8_BLOCK = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic"}
+
+
+def compressed(strategy, activations):
+    """quantization_config as llm-compressor writes it, for 8-bit floats."""
+    eight_bits = {"num_bits": 8, "type": "float", "symmetric": True, "group_size": None, "block_structure": None}
+    weights = {**eight_bits, "strategy": strategy, "dynamic": False, "observer": "minmax", "actorder": None}
+    return {
+        "quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed",
+        "global_compression_ratio": None, "kv_cache_scheme": None,
+        "ignore": ["lm_head", "model.layers.1.mlp.down_proj"],
+        "config_groups": {"group_0": {
+            "targets": ["Linear"], "weights": weights, "output_activations": None,
+            "input_activations": {**eight_bits, **activations},
+        }},
+    }
+
+
+STORAGE = [
+    Family(
+        "llama-sharded", llama(**HEADS), options={"max_shard_size": "40KB"},
+        note="several files and model.safetensors.index.json",
+    ),
+    Family("llama-bf16", llama(torch_dtype="bfloat16"), options={"dtype": "bfloat16"}, note="all tensors in BF16"),
+    Family(
+        "llama-f16", llama(torch_dtype="float16"), options={"dtype": "float16"}, store="old_llama",
+        note="all tensors in F16; rotary_emb.inv_freq among them, as in old checkpoints, to be passed over",
+    ),
+    Family(
+        "llama-fp8-block", llama(**QUANTIZED, quantization_config={**FP8_BLOCK, "weight_block_size": [32, 32]}),
+        store="fp8", options={"block": (32, 32), "suffix": "weight_scale_inv", "scale": "float32"},
+        note="F32 scales of blocks of 32 x 32, which the matrices do not fill",
+    ),
+    Family(
+        "qwen3-fp8-block",
+        qwen3(torch_dtype="bfloat16", quantization_config={**FP8_BLOCK, "weight_block_size": [16, 16]}),
+        store="fp8", options={"block": (16, 16), "suffix": "weight_scale_inv", "scale": "bfloat16"},
+        note="BF16 scales of blocks of 16 x 16",
+    ),
+    Family(
+        "llama-fp8-tensor", llama(**QUANTIZED, quantization_config={
+            "quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}),
+        store="fp8", options={"block": None, "suffix": "weight_scale", "scale": "float32", "shape": [], "input": True},
+        note="one F32 scale for a matrix, of no dimensions; input_scale beside it is to be passed over",
+    ),
+    Family(
+        "llama-fp8-compressed-tensor",
+        llama(**QUANTIZED, quantization_config=compressed("tensor", {"strategy": "tensor", "dynamic": False})),
+        store="fp8",
+        options={
+            "block": None, "suffix": "weight_scale", "scale": "bfloat16", "shape": [1], "input": True,
+            "ignore": ("model.layers.1.mlp.down_proj",),
+        },
+        note="compressed-tensors, strategy tensor: one BF16 scale [1]; layer 1's down_proj stays in BF16",
+    ),
+    Family(
+        "llama-fp8-compressed-channel",
+        llama(**QUANTIZED, quantization_config=compressed("channel", {"strategy": "token", "dynamic": True})),
+        store="fp8",
+        options={
+            "block": (1, None), "suffix": "weight_scale", "scale": "bfloat16",
+            "ignore": ("model.layers.1.mlp.down_proj",),
+        },
+        note="compressed-tensors, strategy channel: BF16 scales [out, 1]; layer 1's down_proj stays in BF16",
+    ),
+    Family(
+        "llama-fp8-fbgemm", llama(**QUANTIZED, quantization_config={
+            "quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0,
+            "modules_to_not_convert": ["lm_head", "model.layers.0.self_attn.q_proj"]}),
+        store="fp8",
+        options={
+            "block": (1, None), "suffix": "weight_scale", "scale": "float32",
+            "ignore": ("model.layers.0.self_attn.q_proj",),
+        },
+        note="fbgemm_fp8: F32 scales [out, 1]; layer 0's q_proj stays in BF16",
+    ),
+]
+
+FAMILIES = ARCHITECTURES + STORAGE

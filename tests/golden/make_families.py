@@ -1,0 +1,381 @@
+#!/usr/bin/env python3
+"""Makes the tiny random models of tests/golden/families/ and records what transformers computes for them.
+Run by hand, not by CI.
+
+    python tests/golden/make_families.py [NAME ...]            writes the folders (all of them by default)
+    python tests/golden/make_families.py --check [NAME ...]    measures: does leaving something out show?
+
+Needs torch, transformers and safetensors. families/README.md describes what it writes.
+"""
+
+import argparse
+import contextlib
+import copy
+import json
+import re
+import shutil
+import struct
+import tempfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+import torch
+import transformers
+
+from families_table import DROP, FAMILIES
+
+ROOT = Path(__file__).resolve().parent / "families"
+EXACT_FLOAT = torch.float32  # by this name also within double_precision()
+VISIBLE = 1e-2  # mean KL divergence, in nats, above which a difference is visible
+
+
+# ---- Weights ----
+
+
+def standard_deviation(name, shape, config, tied):
+    """Such that attention has favourites, no term drowns another and logits spread over a few units."""
+    if re.search(r"(embed_tokens|wte|lm_head)\.weight$", name):
+        gain = 1.6 if config.model_type.startswith("gemma3") else 2.5  # its tied embedding favours the token itself
+        return gain / shape[-1] ** 0.5 if tied or "lm_head" in name else 1.0
+    if "wpe" in name:
+        return 1.7 / shape[-1] ** 0.5
+    inputs = shape[0] if config.model_type == "gpt2" else shape[1]
+    return (1.8 if re.search(r"[qk]_proj|qkv_proj|c_attn", name) else 1.2) / inputs**0.5
+
+
+def round_mantissa(values, bits):
+    raw = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    drop = 23 - bits
+    if drop:
+        raw = (raw + np.uint32(1 << (drop - 1))) & np.uint32(0xFFFFFFFF << drop & 0xFFFFFFFF)
+    return raw.view(np.float32)
+
+
+def random_weights(model, family):
+    """Name -> float tensor, from a seed that is the name's; tied copies are left to the model."""
+    config = model.config.get_text_config()
+    random = np.random.Generator(np.random.PCG64(zlib.crc32(family.name.encode())))
+    gemma = config.model_type.startswith("gemma")
+    weights = {}
+    for name, value in model.state_dict().items():
+        shape = tuple(value.shape)
+        values = random.standard_normal(shape)
+        if re.search(r"[qk]_norm\.weight$", name):
+            values = 1.5 - gemma + 0.3 * values
+        elif re.search(r"(norm|ln_\w+)\.weight$", name):
+            values = 1.0 - gemma + 0.3 * values
+        elif name.endswith(".bias"):
+            values *= 0.4
+        else:
+            values *= standard_deviation(name, shape, config, config.tie_word_embeddings)
+        weights[name] = torch.from_numpy(round_mantissa(values, family.mantissa_bits))
+    return weights
+
+
+# ---- Folders ----
+
+
+def write_json(path, content):
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def save_plain(family, folder, model, dtype="float32", max_shard_size="5GB"):
+    model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size=max_shard_size)
+
+
+def rewrite(folder, change):
+    """Writes model.safetensors anew, through change(name -> tensor)."""
+    path = folder / "model.safetensors"
+    tensors = change(safetensors.torch.load_file(path))
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+
+
+def save_old_llama(family, folder, model, dtype):
+    save_plain(family, folder, model, dtype)
+    frequencies = model.model.rotary_emb.inv_freq.float()
+    names = [f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(model.config.num_hidden_layers)]
+    rewrite(folder, lambda tensors: {**tensors, **{name: frequencies.clone() for name in names}})
+
+
+def save_gpt2_published(family, folder, model):
+    save_plain(family, folder, model)
+    size = model.config.n_positions
+    mask = torch.tril(torch.ones(size, size)).view(1, 1, size, size)
+
+    def change(tensors):
+        tensors = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+        return tensors | {f"h.{i}.attn.bias": mask.clone() for i in range(model.config.n_layer)}
+
+    rewrite(folder, change)
+
+
+def save_vision(family, folder, model):
+    save_plain(family, folder, model)
+    random = torch.Generator().manual_seed(1)
+    eye = {
+        "vision_tower.vision_model.embeddings.position_embedding.weight": (4, 16),
+        "vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.weight": (16, 16),
+        "vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.bias": (16,),
+        "multi_modal_projector.mm_input_projection_weight": (16, 32),
+    }
+
+    def change(tensors):
+        tensors = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+        return tensors | {name: torch.randn(shape, generator=random) for name, shape in eye.items()}
+
+    rewrite(folder, change)
+
+
+def spread(scale, shape, block):
+    """A scale for each block as one for each weight."""
+    if block is None:
+        return scale.reshape(1, 1).expand(shape)
+    rows, columns = block[0], block[1] or shape[1]
+    return scale.repeat_interleave(rows, 0).repeat_interleave(columns, 1)[: shape[0], : shape[1]]
+
+
+def quantize_fp8(weight, block, scale_type):
+    """FP8 (E4M3) codes and the scales that their blocks (None: the whole matrix) are multiplied with."""
+    rows, columns = (weight.shape if block is None else (block[0], block[1] or weight.shape[1]))
+    padded = torch.nn.functional.pad(weight, (0, -weight.shape[1] % columns, 0, -weight.shape[0] % rows))
+    blocks = padded.view(padded.shape[0] // rows, rows, padded.shape[1] // columns, columns)
+    scale = (blocks.abs().amax((1, 3)) / torch.finfo(torch.float8_e4m3fn).max).to(scale_type)
+    codes = (weight / spread(scale.float(), weight.shape, (rows, columns))).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return codes, scale
+
+
+def save_fp8(family, folder, model, block, suffix, scale, shape=None, input=False, ignore=()):
+    save_plain(family, folder, model)
+
+    def change(tensors):
+        out = {}
+        for name, tensor in tensors.items():
+            module = name.removesuffix(".weight")
+            if not module.endswith("_proj") or module in ignore:
+                out[name] = tensor.to(torch.bfloat16)
+                continue
+            codes, scales = quantize_fp8(tensor, block, getattr(torch, scale))
+            out[name] = codes
+            out[f"{module}.{suffix}"] = scales if shape is None else scales.reshape(shape)
+            if input:
+                out[f"{module}.input_scale"] = torch.full(shape, 0.0625).to(scales.dtype)
+        return out
+
+    rewrite(folder, change)
+
+
+STORES = {
+    "plain": save_plain, "old_llama": save_old_llama, "gpt2_published": save_gpt2_published, "vision": save_vision,
+    "fp8": save_fp8,
+}
+
+
+def read_weights(family, folder):
+    """What the files say: name in the model -> double tensor, exactly."""
+    raw = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        raw |= safetensors.torch.load_file(path)
+    weights = {}
+    for name, tensor in raw.items():
+        if re.search(r"_scale(_inv)?$|inv_freq$|^vision|^multi_modal", name):
+            continue
+        if family.store == "gpt2_published":
+            if name.endswith(".attn.bias"):
+                continue
+            name = f"transformer.{name}"
+        value = tensor.double()
+        if tensor.dtype == torch.float8_e4m3fn:
+            scale = raw[f"{name.removesuffix('weight')}{family.options['suffix']}"].double()
+            value = value * spread(scale, tensor.shape, family.options["block"])
+        weights[name.removeprefix("language_model.")] = value
+    return weights
+
+
+# ---- Logits ----
+
+
+@contextlib.contextmanager
+def double_precision():
+    """Models ask by name for float32 in norms, softmax and rotary tables, whatever the type of their weights."""
+    names = ("float32", "float")
+    saved = {name: getattr(torch, name) for name in names}
+    method = torch.Tensor.float
+    for name in names:
+        setattr(torch, name, torch.float64)
+    torch.Tensor.float = torch.Tensor.double
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        for name in names:
+            setattr(torch, name, saved[name])
+        torch.Tensor.float = method
+        torch.set_default_dtype(torch.float32)
+
+
+def read_config(content):
+    """The text model's configuration as transformers understands a config.json."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_json(Path(folder) / "config.json", {k: v for k, v in content.items() if k != "quantization_config"})
+        return transformers.AutoConfig.from_pretrained(folder).get_text_config()
+
+
+def new_model(config, dtype=torch.float32):
+    """Of a copy of the configuration: models write into theirs."""
+    return transformers.AutoModelForCausalLM.from_config(
+        copy.deepcopy(config), attn_implementation="eager", dtype=dtype).eval()
+
+
+def load(model, weights):
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    if unexpected or set(missing) - {"lm_head.weight"}:
+        raise SystemExit(f"missing {missing}, unexpected {unexpected}")
+    if missing:
+        if not model.config.tie_word_embeddings:
+            raise SystemExit("lm_head.weight is missing from an untied model")
+        model.tie_weights()
+
+
+def logits(config, weights, sequences):
+    """[length, vocabulary] for each sequence, computed in double throughout."""
+    with double_precision(), torch.no_grad():
+        model = new_model(config, torch.float64)
+        load(model, weights)
+        for name, value in [*model.named_parameters(), *model.named_buffers()]:
+            if value.is_floating_point() and value.dtype != torch.float64:
+                raise SystemExit(f"{name} is not double")
+            if "inv_freq" in name and (value == value.to(EXACT_FLOAT)).all():
+                raise SystemExit(f"{name} is rounded to float")
+        return [model(torch.tensor([ids]), use_cache=False).logits[0].numpy() for ids in sequences]
+
+
+def token_sequences(family, vocab):
+    random = np.random.Generator(np.random.PCG64(zlib.crc32(b"tokens of " + family.name.encode())))
+    return [random.integers(0, vocab, length).tolist() for length in family.lengths]
+
+
+def log_softmax(rows):
+    rows = rows - rows.max(-1, keepdims=True)
+    return rows - np.log(np.exp(rows).sum(-1, keepdims=True))
+
+
+def divergence(reference, other):
+    """Mean KL(reference || other) over all positions of all sequences."""
+    p, q = (log_softmax(np.concatenate(rows)) for rows in (reference, other))
+    return float((np.exp(p) * (p - q)).sum(-1).mean())
+
+
+# ---- The two things to do ----
+
+
+def write_golden(path, sequences, rows):
+    vocab = rows[0].shape[1]
+    blob = bytearray(b"AERIELGT" + struct.pack("<3I", 1, vocab, len(sequences)))
+    for ids, values in zip(sequences, rows):
+        blob += struct.pack("<I", len(ids)) + np.array(ids, "<i4").tobytes() + values.astype("<f4").tobytes()
+    path.write_bytes(blob)
+
+
+def own_float_model(folder, family):
+    """The folder as transformers itself opens it, in float; not for what it cannot open without more packages."""
+    if family.store == "fp8":
+        return None
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def largest_difference(model, sequences, rows):
+    with torch.no_grad():
+        own = [model(torch.tensor([ids]), use_cache=False).logits[0].double().numpy() for ids in sequences]
+    return max(float(np.abs(a - b).max()) for a, b in zip(own, rows))
+
+
+def make(family):
+    folder = ROOT / family.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    config = read_config(family.config)
+    model = new_model(config)
+    load(model, random_weights(model, family))
+    STORES[family.store](family, folder, model, **family.options)
+    written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if family.store in ("plain", "old_llama", "gpt2_published"):
+        write_json(folder / "config.v5.json", written)
+    write_json(folder / "config.json", family.config)
+
+    weights = read_weights(family, folder)
+    sequences = token_sequences(family, config.vocab_size)
+    rows = logits(config, weights, sequences)
+    write_golden(folder / "golden.bin", sequences, rows)
+    about = {
+        "class": type(model).__name__, "note": family.note, "sequences": [len(ids) for ids in sequences],
+        "transformers": transformers.__version__, "torch": torch.__version__.split("+")[0],
+    }
+    if family.store == "fp8":
+        rounded = {name: value.to(torch.bfloat16).double() for name, value in weights.items()}
+        about["kl_if_weights_are_rounded_to_bf16"] = float(f"{divergence(rows, logits(config, rounded, sequences)):.2g}")
+    write_json(folder / "golden.json", about)
+    for path in folder.iterdir():
+        path.chmod(0o644)
+
+    if (folder / "config.v5.json").exists():
+        again = logits(read_config(written), weights, sequences)
+        if any((a != b).any() for a, b in zip(rows, again)):
+            raise SystemExit(f"{family.name}: the two configurations differ")
+    if (own := own_float_model(folder, family)) is not None:
+        difference = largest_difference(own, sequences, rows)
+        if difference > 2e-3:
+            raise SystemExit(f"{family.name}: transformers' own reading of the folder differs by {difference}")
+        print(f"  transformers in float differs by at most {difference:.1e}")
+    probability = np.exp(log_softmax(np.concatenate(rows)).max(-1))
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    packed = sum(len(zlib.compress(path.read_bytes())) for path in folder.iterdir())
+    print(f"{family.name}: {size // 1000} kB, {packed // 1000} kB packed; first token's probability "
+          f"{probability.mean():.2f} on average, {probability.min():.2f} to {probability.max():.2f}")
+
+
+def check(family):
+    folder = ROOT / family.name
+    weights = read_weights(family, folder)
+    config = read_config(family.config)
+    sequences = token_sequences(family, config.vocab_size)
+    rows = logits(config, weights, sequences)
+
+    def report(label, config, weights):
+        kl = divergence(rows, logits(config, weights, sequences))
+        print(f"{family.name:<28} {label:<32} mean KL {kl:8.2e}{'' if kl > VISIBLE else '   NOT VISIBLE'}")
+        return kl > VISIBLE
+
+    seen = True
+    for label, override in family.config_checks.items():
+        changed = {key: value for key, value in {**family.config, **override}.items() if value is not DROP}
+        seen &= report(label, read_config(changed), weights)
+    for label, (pattern, value) in family.weight_checks.items():
+        hit = {n: torch.full_like(t, value) if re.search(pattern, n) else t for n, t in weights.items()}
+        seen &= report(label, config, hit)
+    return seen
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="folders; all by default")
+    parser.add_argument("--check", action="store_true", help="write nothing; measure what changes of a model change")
+    args = parser.parse_args()
+    unknown = set(args.names) - {family.name for family in FAMILIES}
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    chosen = [family for family in FAMILIES if not args.names or family.name in args.names]
+    if args.check:
+        raise SystemExit(0 if all([check(family) for family in chosen]) else 1)
+    for family in chosen:
+        make(family)
+
+
+if __name__ == "__main__":
+    main()
