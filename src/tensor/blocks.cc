@@ -34,6 +34,49 @@ void read_super_scale(const uint8_t* s, int j, uint8_t* sc) {
   }
 }
 
+// Sixteen sub-blocks, a byte of scale and minimum for each.
+void read_q2_group(const uint8_t* block, int j, WeightGroup& g) {
+  const uint8_t* qs = block + 16 + 32 * (j / 4);
+  for (int l = 0; l < kWeightGroup; ++l) g.codes[l] = qs[l] >> (2 * (j % 4)) & 3;
+  g.sc[0] = block[2 * j];
+  g.sc[1] = block[2 * j + 1];
+  g.d = read_u16(block + 80);
+  g.m = read_u16(block + 82);
+}
+
+// Sixteen six-bit scales in 12 bytes: low nibbles in the first eight, the first eight scales' in
+// the low halves; then the top two bits of scales i, i + 4, i + 8 and i + 12 in byte 8 + i.
+uint8_t read_q3_scale(const uint8_t* s, int i) {
+  const int low = i < 8 ? s[i] & 0x0F : s[i - 8] >> 4;
+  const int high = s[8 + i % 4] >> (2 * (i / 4)) & 3;
+  return static_cast<uint8_t>((low | high << 4) - 32);
+}
+
+void read_q3_group(const uint8_t* block, int j, WeightGroup& g) {
+  const uint8_t* qs = block + 32 + 32 * (j / 4);
+  for (int l = 0; l < kWeightGroup; ++l) {
+    const int low = qs[l] >> (2 * (j % 4)) & 3;
+    const int high = block[l] >> j & 1;
+    g.codes[l] = static_cast<uint8_t>(low | high << 2);
+  }
+  for (int h = 0; h < 2; ++h) g.sc[h] = read_q3_scale(block + 96, 2 * j + h);
+  g.d = read_u16(block + 108);
+}
+
+void read_iq4_xs_group(const uint8_t* block, int j, WeightGroup& g) {
+  const int low = block[4 + j / 2] >> (4 * (j % 2)) & 0x0F;
+  const int high = read_u16(block + 2) >> (2 * j) & 3;
+  g.d = read_u16(block);
+  g.sc[0] = g.sc[1] = static_cast<uint8_t>((low | high << 4) - 32);
+  read_nibbles(block + 8 + 16 * j, g.codes);
+}
+
+// 2^(e - 128) as bfloat16: half of what E8M0 means by e, since the numbers are twice FP4's values.
+uint16_t half_of_e8m0(uint8_t e) {
+  if (e == 255) return 0x7FC0;  // NaN
+  return static_cast<uint16_t>(e < 2 ? 0x20 << e : (e - 1) << 7);
+}
+
 void read_q6_group(const uint8_t* block, int j, WeightGroup& g) {
   const uint8_t* ql = block + 64 * (j / 4);
   const uint8_t* qh = block + 128 + 32 * (j / 4);
@@ -59,6 +102,7 @@ WeightGroup read_weight_group(DType type, const uint8_t* row, int64_t index) {
   const int j = static_cast<int>(index % groups_per_block);
   switch (type) {
     case DType::kQ4_0:
+    case DType::kIQ4_NL:
       g.d = read_u16(b);
       read_nibbles(b + 2, g.codes);
       break;
@@ -81,6 +125,19 @@ WeightGroup read_weight_group(DType type, const uint8_t* row, int64_t index) {
     case DType::kQ8_0:
       g.d = read_u16(b);
       for (int l = 0; l < kWeightGroup; ++l) g.codes[l] = static_cast<uint8_t>(b[2 + l] ^ 0x80);
+      break;
+    case DType::kMXFP4:
+      g.d = half_of_e8m0(b[0]);
+      read_nibbles(b + 1, g.codes);
+      break;
+    case DType::kIQ4_XS:
+      read_iq4_xs_group(b, j, g);
+      break;
+    case DType::kQ2_K:
+      read_q2_group(b, j, g);
+      break;
+    case DType::kQ3_K:
+      read_q3_group(b, j, g);
       break;
     case DType::kQ4_K:
     case DType::kQ5_K: {
@@ -105,28 +162,6 @@ WeightGroup read_weight_group(DType type, const uint8_t* row, int64_t index) {
       assert(false);
   }
   return g;
-}
-
-int code_zero(DType type) {
-  switch (type) {
-    case DType::kQ4_0:
-      return 8;
-    case DType::kQ5_0:
-      return 16;
-    case DType::kQ8_0:
-      return 128;
-    case DType::kQ6_K:
-      return 32;
-    case DType::kQ4_1:
-    case DType::kQ5_1:
-    case DType::kQ4_K:
-    case DType::kQ5_K:
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-      break;
-  }
-  return 0;
 }
 
 }  // namespace aerie

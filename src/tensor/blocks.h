@@ -10,14 +10,16 @@ namespace aerie {
 
 inline constexpr int kWeightGroup = 32;
 
-// 32 consecutive weights of a row, undone to codes but not to values. With z = code_zero():
-//   Q4_0, Q5_0, Q8_0   d (code - z)
-//   Q4_1, Q5_1         d code + m
-//   Q4_K, Q5_K         d sc[0] code - m sc[1]
-//   Q6_K               d sc[i / 16] (code - z), sc signed
+// 32 consecutive weights of a row, undone to codes but not to values. A code stands for a number:
+// an entry of code_table() or else itself. With c = number - code_zero():
+//   Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4   d c
+//   Q4_1, Q5_1                        d c + m
+//   Q2_K                              d (sc[i / 16] % 16) c - m (sc[i / 16] / 16)
+//   Q4_K, Q5_K                        d sc[0] c - m sc[1]
+//   Q3_K, Q6_K, IQ4_XS                d sc[i / 16] c, sc signed
 struct WeightGroup {
   uint8_t codes[kWeightGroup];
-  uint16_t d = 0;      // binary16
+  uint16_t d = 0;      // binary16; bfloat16 in MXFP4, whose powers of two reach further
   uint16_t m = 0;      // binary16; 0 in the types that have none
   uint8_t sc[2] = {};  // 0 in the types that have none
 };
@@ -25,7 +27,46 @@ struct WeightGroup {
 // Group `index` of the row of blocks at `row` (no alignment needed). Requires a quantised type.
 WeightGroup read_weight_group(DType type, const uint8_t* row, int64_t index);
 
-// The code that stands for 0; 0 in the types with a minimum. Requires a quantised type.
-int code_zero(DType type);
+// The numbers of IQ4_NL and IQ4_XS (ggml's kvalues_iq4nl, 128 added) and of MXFP4 (twice the FP4
+// values of the OCP's Microscaling Formats 1.0, 12 added).
+inline constexpr uint8_t kIq4Numbers[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                            129, 141, 153, 166, 181, 197, 217, 241};
+inline constexpr uint8_t kFp4Numbers[16] = {12, 13, 14, 15, 16, 18, 20, 24,
+                                            12, 11, 10, 9,  8,  6,  4,  0};
+
+// The 16 numbers that codes stand for; nullptr where codes are the numbers.
+constexpr const uint8_t* code_table(DType type) {
+  switch (type) {
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+      return kIq4Numbers;
+    case DType::kMXFP4:
+      return kFp4Numbers;
+    default:
+      return nullptr;
+  }
+}
+
+// The number of a weight of 0; 0 in the types with a minimum. Requires a quantised type.
+constexpr int code_zero(DType type) {
+  switch (type) {
+    case DType::kQ3_K:
+      return 4;
+    case DType::kQ4_0:
+      return 8;
+    case DType::kMXFP4:
+      return 12;
+    case DType::kQ5_0:
+      return 16;
+    case DType::kQ6_K:
+      return 32;
+    case DType::kQ8_0:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+      return 128;
+    default:
+      return 0;
+  }
+}
 
 }  // namespace aerie

@@ -22,9 +22,14 @@ constexpr std::array<DTypeInfo, kDTypeCount> kInfos = {{
     {"q5_0", kSmallBlock, 22},
     {"q5_1", kSmallBlock, 24},
     {"q8_0", kSmallBlock, 34},
+    {"q2_k", kSuperBlock, 84},
+    {"q3_k", kSuperBlock, 110},
     {"q4_k", kSuperBlock, 144},
     {"q5_k", kSuperBlock, 176},
     {"q6_k", kSuperBlock, 210},
+    {"iq4_nl", kSmallBlock, 18},
+    {"iq4_xs", kSuperBlock, 136},
+    {"mxfp4", kSmallBlock, 17},
 }};
 
 char lower(char c) {
@@ -36,33 +41,47 @@ uint16_t load_u16(const uint8_t* p) {
   return static_cast<uint16_t>(p[0] | p[1] << 8);
 }
 
-// In the formulas below each product has at most 23 significant bits (11 of an f16 scale, 8 or
-// fewer of a sub-scale, 5 of a quant), so it is exact in a float, and only the final sum rounds.
+// In the formulas below each product has at most 23 significant bits (11 of an f16 scale, 5 to 8 of
+// a sub-scale, 7 to 4 of a number; 8 of a number alone), so it is exact in a float, and only the
+// final sum rounds.
 void dequantize_group(DType type, const WeightGroup& g, float* out) {
-  const float d = f16_to_f32(g.d);
+  const float d = type == DType::kMXFP4 ? bf16_to_f32(g.d) : f16_to_f32(g.d);
   const float m = f16_to_f32(g.m);
-  const int zero = code_zero(type);
+  const uint8_t* table = code_table(type);
+  float numbers[kWeightGroup];
+  for (int i = 0; i < kWeightGroup; ++i) {
+    const int number = table != nullptr ? table[g.codes[i]] : g.codes[i];
+    numbers[i] = static_cast<float>(number - code_zero(type));
+  }
   switch (type) {
     case DType::kQ4_1:
     case DType::kQ5_1:
-      for (int i = 0; i < kWeightGroup; ++i) out[i] = d * static_cast<float>(g.codes[i]) + m;
+      for (int i = 0; i < kWeightGroup; ++i) out[i] = d * numbers[i] + m;
+      return;
+    case DType::kQ2_K:
+      for (int i = 0; i < kWeightGroup; ++i) {
+        const float sub_d = d * static_cast<float>(g.sc[i / 16] & 0x0F);
+        const float sub_m = m * static_cast<float>(g.sc[i / 16] >> 4);
+        out[i] = sub_d * numbers[i] - sub_m;
+      }
       return;
     case DType::kQ4_K:
     case DType::kQ5_K: {
       const float sub_d = d * static_cast<float>(g.sc[0]);
       const float sub_m = m * static_cast<float>(g.sc[1]);
-      for (int i = 0; i < kWeightGroup; ++i)
-        out[i] = sub_d * static_cast<float>(g.codes[i]) - sub_m;
+      for (int i = 0; i < kWeightGroup; ++i) out[i] = sub_d * numbers[i] - sub_m;
       return;
     }
+    case DType::kQ3_K:
     case DType::kQ6_K:
+    case DType::kIQ4_XS:
       for (int i = 0; i < kWeightGroup; ++i) {
         const float sub_d = d * static_cast<float>(static_cast<int8_t>(g.sc[i / 16]));
-        out[i] = sub_d * static_cast<float>(g.codes[i] - zero);
+        out[i] = sub_d * numbers[i];
       }
       return;
     default:
-      for (int i = 0; i < kWeightGroup; ++i) out[i] = d * static_cast<float>(g.codes[i] - zero);
+      for (int i = 0; i < kWeightGroup; ++i) out[i] = d * numbers[i];
   }
 }
 
@@ -156,6 +175,17 @@ uint16_t f32_to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
   return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+float f8_e4m3_to_f32(uint8_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x80) << 24;
+  const uint32_t magnitude = bits & 0x7F;
+  if (magnitude == 0x7F) return std::bit_cast<float>(sign | 0x7FC00000);
+  if (magnitude < 8) {  // subnormal, in units of 2^-9
+    const float value = static_cast<float>(magnitude) * 0x1.0p-9f;
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+  }
+  return std::bit_cast<float>(sign | ((120u << 3) + magnitude) << 20);
 }
 
 }  // namespace aerie

@@ -17,11 +17,16 @@ enum class DType : uint8_t {
   kQ5_0,
   kQ5_1,
   kQ8_0,
+  kQ2_K,
+  kQ3_K,
   kQ4_K,
   kQ5_K,
   kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kMXFP4,
 };
-inline constexpr int kDTypeCount = 11;
+inline constexpr int kDTypeCount = 16;
 
 // `block_elements` consecutive elements of a row are stored in `block_bytes` bytes.
 struct DTypeInfo {
@@ -48,5 +53,13 @@ inline float bf16_to_f32(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 uint16_t f32_to_bf16(float value);
+
+// The 8-bit floats of the OCP's specification (OFP8 1.0), as Hugging Face checkpoints have them.
+// E4M3 has no infinities: 0x7F and 0xFF are NaN, 448 is the largest. E5M2 is binary16 without its
+// last eight bits.
+float f8_e4m3_to_f32(uint8_t bits);
+inline float f8_e5m2_to_f32(uint8_t bits) {
+  return f16_to_f32(static_cast<uint16_t>(bits << 8));
+}
 
 }  // namespace aerie

@@ -241,21 +241,22 @@ TEST(Gguf, AnotherAlignment) {
 
 TEST(Gguf, TensorsOfOtherTypesAreListedButHaveNoView) {
   GgufWriter writer;
-  const std::vector<std::byte> data(168);
-  writer.add_raw_tensor("q2", 10, {256, 2}, data).add_raw_tensor("new", 999, {7}, data);
+  const std::vector<std::byte> data(132);
+  writer.add_raw_tensor("iq2", 16, {256, 2}, data).add_raw_tensor("new", 999, {7}, data);
   writer.add_tensor("fine", DType::kF32, {1}, std::vector<float>{1});
   const Parsed gguf(writer);
-  const TensorInfo& q2 = gguf->tensors()[0];
-  EXPECT_EQ(q2.type_name, "q2_k");
-  EXPECT_EQ(q2.bytes, 168);
-  EXPECT_FALSE(q2.dtype.has_value());
+  const TensorInfo& iq2 = gguf->tensors()[0];
+  EXPECT_EQ(iq2.type_name, "iq2_xxs");
+  EXPECT_EQ(iq2.bytes, 132);
+  EXPECT_FALSE(iq2.dtype.has_value());
   const TensorInfo& unknown = gguf->tensors()[1];
   EXPECT_EQ(unknown.type_name, "unknown");
   EXPECT_EQ(unknown.type_id, 999u);
   EXPECT_EQ(unknown.bytes, 0);
-  EXPECT_EQ(gguf->tensor("q2").status().code(), StatusCode::kUnsupported);
-  EXPECT_THAT(gguf->tensor("q2").status().message(),
-              HasSubstr("test.gguf: tensor 'q2' is of type q2_k (number 10), which is not"));
+  EXPECT_EQ(gguf->tensor("iq2").status().code(), StatusCode::kUnsupported);
+  EXPECT_THAT(gguf->tensor("iq2").status().message(),
+              HasSubstr("test.gguf: tensor 'iq2' is of type iq2_xxs (number 16), which is not"));
+  EXPECT_THAT(gguf->tensor("iq2").status().message(), HasSubstr("q2_k, q3_k, q4_k"));
   EXPECT_THAT(gguf->tensor("new").status().message(), HasSubstr("of type unknown (number 999)"));
   EXPECT_TRUE(gguf->tensor("fine").ok());
 }

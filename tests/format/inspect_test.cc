@@ -34,7 +34,7 @@ class Inspect : public ::testing::Test {
     writer.add_tensor("blk.0.w", DType::kQ4_1, {32, 4}, std::vector<float>(128));
     writer.add_tensor("blk.1.w", DType::kQ4_1, {32, 4}, std::vector<float>(128));
     writer.add_tensor("norm", DType::kF32, {32}, std::vector<float>(32));
-    writer.add_raw_tensor("odd", 10, {256}, std::vector<std::byte>(84));
+    writer.add_raw_tensor("odd", 19, {256}, std::vector<std::byte>(50));
     writer.add_raw_tensor("odder", 999, {int64_t{1} << 62}, std::vector<std::byte>(1));
     writer.add_raw_tensor("oddest", 999, {int64_t{1} << 62, 1}, std::vector<std::byte>(1));
     ASSERT_TRUE(writer.write(path_).ok());
@@ -62,7 +62,7 @@ TEST_F(Inspect, Text) {
               HasSubstr("[\"token\", \"\\x1b[31m\", \"\\xff\", \"token\", \"token\", \"token\", "
                         "and 94 more]\n"));
   EXPECT_THAT(text, HasSubstr("q4_1                         2         256    160\n"));
-  EXPECT_THAT(text, HasSubstr("q2_k (unsupported)           1         256     84\n"));
+  EXPECT_THAT(text, HasSubstr("iq1_s (unsupported)          1         256     50\n"));
   EXPECT_THAT(text, HasSubstr("unknown (unsupported)        2           0      0\n"));
   EXPECT_THAT(text, Not(HasSubstr("blk.0.w")));
   EXPECT_EQ(text.find('\x1b'), std::string::npos);

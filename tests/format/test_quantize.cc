@@ -6,6 +6,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <span>
+
+#include "tensor/blocks.h"
+#include "tensor/quantize.h"
 
 namespace aerie::test {
 namespace {
@@ -33,39 +37,6 @@ float largest_magnitude(const float* x, int count) {
   float largest = 0.0f;
   for (int i = 0; i < count; ++i) largest = std::max(largest, std::fabs(x[i]));
   return largest;
-}
-
-// q4_0 and q5_0: quants around a centre of 2^(bits - 1).
-template <int kBits>
-void quantize_symmetric(const float* x, uint8_t* block) {
-  constexpr int kCentre = 1 << (kBits - 1);
-  const float d = store_half(block, largest_magnitude(x, 32) / static_cast<float>(kCentre - 1));
-  uint8_t* qs = block + (kBits == 5 ? 6 : 2);
-  for (int j = 0; j < 32; ++j) {
-    const int q = nearest(x[j], d, -kCentre, kCentre - 1) + kCentre;
-    qs[j % 16] = static_cast<uint8_t>(qs[j % 16] | (q & 15) << (j / 16 * 4));
-    if (kBits == 5) block[2 + j / 8] = static_cast<uint8_t>(block[2 + j / 8] | (q >> 4) << (j % 8));
-  }
-}
-
-// q4_1 and q5_1: quants upwards from the minimum.
-template <int kBits>
-void quantize_affine(const float* x, uint8_t* block) {
-  constexpr int kTop = (1 << kBits) - 1;
-  const auto [low, high] = std::minmax_element(x, x + 32);
-  const float d = store_half(block, (*high - *low) / static_cast<float>(kTop));
-  const float m = store_half(block + 2, *low);
-  uint8_t* qs = block + (kBits == 5 ? 8 : 4);
-  for (int j = 0; j < 32; ++j) {
-    const int q = nearest(x[j] - m, d, 0, kTop);
-    qs[j % 16] = static_cast<uint8_t>(qs[j % 16] | (q & 15) << (j / 16 * 4));
-    if (kBits == 5) block[4 + j / 8] = static_cast<uint8_t>(block[4 + j / 8] | (q >> 4) << (j % 8));
-  }
-}
-
-void quantize_q8_0(const float* x, uint8_t* block) {
-  const float d = store_half(block, largest_magnitude(x, 32) / 127.0f);
-  for (int j = 0; j < 32; ++j) block[2 + j] = static_cast<uint8_t>(nearest(x[j], d, -128, 127));
 }
 
 void pack_scale_min(uint8_t* packed, int j, int scale, int min) {
@@ -124,41 +95,104 @@ void quantize_q6_k(const float* x, uint8_t* block) {
   }
 }
 
+// Sixteen sub-blocks, each with a 4-bit scale and a 4-bit (negated) minimum.
+void quantize_q2_k(const float* x, uint8_t* block) {
+  std::array<float, 16> scales, mins;
+  for (size_t j = 0; j < 16; ++j) {
+    const auto [low, high] = std::minmax_element(x + j * 16, x + j * 16 + 16);
+    mins[j] = std::max(0.0f, -*low);
+    scales[j] = (std::max(0.0f, *high) - std::min(0.0f, *low)) / 3.0f;
+  }
+  const float d = store_half(block + 80, *std::max_element(scales.begin(), scales.end()) / 15.0f);
+  const float dmin = store_half(block + 82, *std::max_element(mins.begin(), mins.end()) / 15.0f);
+  for (size_t i = 0; i < 256; ++i) {
+    const int scale = nearest(scales[i / 16], d, 0, 15), min = nearest(mins[i / 16], dmin, 0, 15);
+    block[i / 16] = static_cast<uint8_t>(scale | min << 4);
+    const float lifted = x[i] + dmin * static_cast<float>(min);
+    const int q = nearest(lifted, d * static_cast<float>(scale), 0, 3);
+    uint8_t& four = block[16 + i / 128 * 32 + i % 32];
+    four = static_cast<uint8_t>(four | q << (i % 128 / 32 * 2));
+  }
+}
+
+// Sixteen sub-blocks, each with a signed 6-bit scale.
+void quantize_q3_k(const float* x, uint8_t* block) {
+  std::array<float, 16> scales;
+  for (size_t j = 0; j < 16; ++j) scales[j] = largest_magnitude(x + j * 16, 16) / 3.5f;
+  const float d = store_half(block + 108, *std::max_element(scales.begin(), scales.end()) / 31.0f);
+  for (size_t j = 0; j < 16; ++j) {
+    const int scale = nearest(scales[j], d, -32, 31) + 32;
+    uint8_t& low = block[96 + j % 8];
+    low = static_cast<uint8_t>(low | (scale & 15) << (j / 8 * 4));
+    uint8_t& high = block[104 + j % 4];
+    high = static_cast<uint8_t>(high | scale >> 4 << (j / 4 * 2));
+    for (size_t i = 16 * j; i < 16 * j + 16; ++i) {
+      const int q = nearest(x[i], d * static_cast<float>(scale - 32), -4, 3) + 4;
+      block[i % 32] = static_cast<uint8_t>(block[i % 32] | (q >> 2) << (i / 32));
+      uint8_t& four = block[32 + i / 128 * 32 + i % 32];
+      four = static_cast<uint8_t>(four | (q & 3) << (i % 128 / 32 * 2));
+    }
+  }
+}
+
+// Codes of a group of 32, low nibbles first: of the 16 numbers the nearest.
+void quantize_by_table(DType type, const float* x, float d, uint8_t* qs) {
+  const std::span<const uint8_t> table(code_table(type), 16);
+  for (int j = 0; j < 32; ++j) {
+    const auto error = [&](uint8_t number) {
+      return std::fabs(d * static_cast<float>(number - code_zero(type)) - x[j]);
+    };
+    const auto best = std::min_element(table.begin(), table.end(),
+                                       [&](uint8_t a, uint8_t b) { return error(a) < error(b); });
+    qs[j % 16] = static_cast<uint8_t>(qs[j % 16] | (best - table.begin()) << (j / 16 * 4));
+  }
+}
+
+void quantize_iq4_nl(const float* x, uint8_t* block) {
+  quantize_by_table(DType::kIQ4_NL, x, store_half(block, largest_magnitude(x, 32) / 127.0f),
+                    block + 2);
+}
+
+// Eight sub-blocks, each with a signed 6-bit scale.
+void quantize_iq4_xs(const float* x, uint8_t* block) {
+  const float d = store_half(block, largest_magnitude(x, 256) / 127.0f / 31.0f);
+  for (int j = 0; j < 8; ++j) {
+    const int scale = nearest(largest_magnitude(x + 32 * j, 32) / 127.0f, d, -32, 31) + 32;
+    block[2 + j / 4] = static_cast<uint8_t>(block[2 + j / 4] | scale >> 4 << (j % 4 * 2));
+    block[4 + j / 2] = static_cast<uint8_t>(block[4 + j / 2] | (scale & 15) << (j % 2 * 4));
+    quantize_by_table(DType::kIQ4_XS, x + 32 * j, d * static_cast<float>(scale - 32),
+                      block + 8 + 16 * j);
+  }
+}
+
+// The power of two that puts the largest value, which may be clipped, between the codes 4 and 6.
+void quantize_mxfp4(const float* x, uint8_t* block) {
+  const float largest = largest_magnitude(x, 32);
+  const int exponent = largest > 0.0f ? std::ilogb(largest) - 2 : -127;
+  block[0] = static_cast<uint8_t>(std::clamp(exponent + 127, 0, 254));
+  quantize_by_table(DType::kMXFP4, x, std::ldexp(0.5f, exponent), block + 1);
+}
+
 void quantize_block(DType type, const float* x, uint8_t* block) {
   switch (type) {
-    case DType::kF32:
-      std::memcpy(block, x, sizeof(float));
-      return;
-    case DType::kF16:
-      store_u16(block, f32_to_f16(*x));
-      return;
-    case DType::kBF16:
-      store_u16(block, f32_to_bf16(*x));
-      return;
-    case DType::kQ4_0:
-      quantize_symmetric<4>(x, block);
-      return;
-    case DType::kQ4_1:
-      quantize_affine<4>(x, block);
-      return;
-    case DType::kQ5_0:
-      quantize_symmetric<5>(x, block);
-      return;
-    case DType::kQ5_1:
-      quantize_affine<5>(x, block);
-      return;
-    case DType::kQ8_0:
-      quantize_q8_0(x, block);
-      return;
+    case DType::kQ2_K:
+      return quantize_q2_k(x, block);
+    case DType::kQ3_K:
+      return quantize_q3_k(x, block);
     case DType::kQ4_K:
-      quantize_k_affine<4>(x, block);
-      return;
+      return quantize_k_affine<4>(x, block);
     case DType::kQ5_K:
-      quantize_k_affine<5>(x, block);
-      return;
+      return quantize_k_affine<5>(x, block);
     case DType::kQ6_K:
-      quantize_q6_k(x, block);
-      return;
+      return quantize_q6_k(x, block);
+    case DType::kIQ4_NL:
+      return quantize_iq4_nl(x, block);
+    case DType::kIQ4_XS:
+      return quantize_iq4_xs(x, block);
+    case DType::kMXFP4:
+      return quantize_mxfp4(x, block);
+    default:
+      return aerie::quantize(type, x, dtype_info(type).block_elements, block);
   }
 }
 

@@ -1,5 +1,6 @@
-// Floats to the block formats, for tests. Plain round to nearest: the blocks are valid and come
-// close to the floats, but no effort is made to find the best scales.
+// Floats to every format, for tests: what tensor/quantize.h makes where it can, and for the others
+// plain rounding to nearest. Those blocks are valid and come close to the floats, but no effort is
+// made to find the best scales.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,14 @@ double tolerance(DType type) {
     case DType::kQ4_0:
     case DType::kQ4_1:
     case DType::kQ4_K:
-      return 0.12;
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+      return 0.13;
+    case DType::kQ3_K:
+    case DType::kMXFP4:
+      return 0.26;
+    case DType::kQ2_K:
+      return 0.45;
   }
   return 0.0;
 }

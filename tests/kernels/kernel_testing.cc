@@ -117,7 +117,13 @@ HalfFields half_fields(DType dtype) {
     case DType::kQ4_0:
     case DType::kQ5_0:
     case DType::kQ8_0:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
       return {0, -1};
+    case DType::kQ2_K:
+      return {80, 82};
+    case DType::kQ3_K:
+      return {108, -1};
     case DType::kQ4_1:
     case DType::kQ5_1:
     case DType::kQ4_K:
@@ -146,10 +152,19 @@ Weights empty_weights(DType dtype, int64_t n, int64_t k) {
   return {dtype, n, k, std::vector<std::byte>(static_cast<size_t>(dtype_bytes(dtype, n * k)))};
 }
 
+// An exponent of MXFP4: 0 and 1 stand for subnormal scales.
+std::byte random_exponent(Random& random) {
+  return static_cast<std::byte>(random.below(50) == 0 ? random.below(2) : 120 + random.below(8));
+}
+
 void randomize_scales(Weights& w, Random& random) {
   const HalfFields fields = half_fields(w.dtype);
   const auto step = static_cast<size_t>(dtype_info(w.dtype).block_bytes);
   for (size_t at = 0; at < w.bytes.size(); at += step) {
+    if (w.dtype == DType::kMXFP4) {
+      w.bytes[at] = random_exponent(random);
+      continue;
+    }
     put_u16(&w.bytes[at + static_cast<size_t>(fields.first)], random_scale(random));
     if (fields.second < 0) continue;
     put_u16(&w.bytes[at + static_cast<size_t>(fields.second)], random_scale(random));
@@ -172,6 +187,12 @@ Weights random_weights(DType dtype, int64_t n, int64_t k, Random& random) {
     if (dtype == DType::kF16) put_u16(out, f32_to_f16(value));
     if (dtype == DType::kBF16) put_u16(out, f32_to_bf16(value));
   }
+  return w;
+}
+
+Weights hostile_weights(DType dtype, int64_t n, int64_t k, Random& random) {
+  Weights w = empty_weights(dtype, n, k);
+  for (std::byte& b : w.bytes) b = static_cast<std::byte>(random.next() >> 56);
   return w;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string>
 #include <tuple>
@@ -42,11 +43,16 @@ inline constexpr int kThreadCounts[] = {1, 2, 3, 5};
 
 inline constexpr Isa kAllIsas[] = {Isa::kReference, Isa::kAvx2, Isa::kAvx512};
 inline constexpr Isa kVectorIsas[] = {Isa::kAvx2, Isa::kAvx512};
-inline constexpr DType kAllDTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0,
-                                       DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,
-                                       DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
-inline constexpr DType kBlockDTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                                         DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+inline constexpr DType kAllDTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ4_0,
+                                       DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,   DType::kQ8_0,
+                                       DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,
+                                       DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
+static_assert(std::size(kAllDTypes) == kDTypeCount);
+inline constexpr DType kBlockDTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,
+                                         DType::kQ8_0, DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,
+                                         DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS,
+                                         DType::kMXFP4};
+static_assert(std::size(kBlockDTypes) == kDTypeCount - 3);
 
 bool is_float(DType dtype);
 
@@ -118,6 +124,8 @@ struct Weights {
 // Codes, sub-scales and signs of every value that the format can hold; scales of a few powers of
 // two.
 Weights random_weights(DType dtype, int64_t n, int64_t k, Random& random);
+// Any bytes: scales that are infinite, NaN or of any size among them.
+Weights hostile_weights(DType dtype, int64_t n, int64_t k, Random& random);
 // The same scales, but every other byte of every block is `byte`. Not for floats.
 Weights filled_weights(DType dtype, int64_t n, int64_t k, uint8_t byte, Random& random);
 // What a quantiser makes of values in [-1, 1].

@@ -22,8 +22,9 @@ TEST_P(DecodingTest, AgreesWithDequantize) {
     ASSERT_EQ(groups.size(), static_cast<size_t>(k / kActivationGroup));
     for (size_t i = 0; i < expected.size(); ++i) {
       const WeightGroup& g = groups[i / 32];
-      const int code = g.codes[i % 32] * g.sub[i % 32 / 16];
-      const double value = double{g.d} * code + (g.has_min ? double{g.m} : 0.0);
+      const size_t half = i % 32 / 16;
+      const int code = g.codes[i % 32] * g.sub[half];
+      const double value = double{g.d} * code + (g.has_min ? double{g.m} * g.min[half] : 0.0);
       ASSERT_EQ(static_cast<float>(value), expected[i]) << "element " << i;
     }
   }
@@ -73,6 +74,19 @@ TEST_P(MatmulExactTest, Accumulating) {
     backend().matmul(pool_of(2), x, {&target, 1});
     EXPECT_TRUE(same_bits(y.values(), expected)) << "n " << n;
     EXPECT_TRUE(y.gaps_untouched()) << "n " << n;
+  }
+}
+
+// No bytes of a block are wrong: they give some product, infinite or NaN where a scale is, and
+// never touch what is beside them.
+TEST_P(MatmulExactTest, AnyBytes) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(5 + static_cast<uint64_t>(dtype));
+  const int64_t k = 512, rows = 9;
+  const Activations x = random_activations(rows, k, !is_float(dtype), random);
+  for (const int64_t n : {1, 16, 150}) {
+    const Weights w = hostile_weights(dtype, n, k, random);
+    EXPECT_TRUE(same_bits(product(backend(), 2, pack(backend(), w), x), exact_products(w, x)));
   }
 }
 

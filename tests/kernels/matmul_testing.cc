@@ -24,9 +24,18 @@ int small_code(const uint8_t* qs, const uint8_t* qh, int i) {
   return code;
 }
 
+constexpr int kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                1,    13,   25,  38,  53,  69,  89,  113};
+constexpr int kDoubledFp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// Of doubled values.
+float mxfp4_scale(uint8_t exponent) {
+  return exponent == 255 ? std::nanf("") : std::ldexp(0.5f, exponent - 127);
+}
+
 WeightGroup small_group(DType dtype, const uint8_t* b) {
   WeightGroup g;
-  g.d = half_at(b);
+  g.d = dtype == DType::kMXFP4 ? mxfp4_scale(b[0]) : half_at(b);
   g.has_min = dtype == DType::kQ4_1 || dtype == DType::kQ5_1;
   if (g.has_min) g.m = half_at(b + 2);
   for (int i = 0; i < kActivationGroup; ++i) {
@@ -42,6 +51,12 @@ WeightGroup small_group(DType dtype, const uint8_t* b) {
         break;
       case DType::kQ5_1:
         g.codes[i] = small_code(b + 8, b + 4, i);
+        break;
+      case DType::kIQ4_NL:
+        g.codes[i] = kIq4Values[small_code(b + 2, nullptr, i)];
+        break;
+      case DType::kMXFP4:
+        g.codes[i] = kDoubledFp4Values[small_code(b + 1, nullptr, i)];
         break;
       default:
         g.codes[i] = static_cast<int8_t>(b[2 + i]);
@@ -68,6 +83,47 @@ WeightGroup affine_super_group(DType dtype, const uint8_t* b, int j) {
   return g;
 }
 
+WeightGroup q2_group(const uint8_t* b, int j) {
+  WeightGroup g;
+  g.d = half_at(b + 80);
+  g.m = 0.0f - half_at(b + 82);
+  g.has_min = true;
+  for (int l = 0; l < kActivationGroup; ++l) {
+    g.codes[l] = b[16 + j / 4 * 32 + l] >> (j % 4 * 2) & 3;
+  }
+  for (int h = 0; h < 2; ++h) {
+    g.sub[h] = b[2 * j + h] & 15;
+    g.min[h] = b[2 * j + h] >> 4;
+  }
+  return g;
+}
+
+WeightGroup q3_group(const uint8_t* b, int j) {
+  WeightGroup g;
+  g.d = half_at(b + 108);
+  for (int l = 0; l < kActivationGroup; ++l) {
+    g.codes[l] = (b[32 + j / 4 * 32 + l] >> (j % 4 * 2) & 3) - ((b[l] >> j & 1) != 0 ? 0 : 4);
+  }
+  const uint8_t* s = b + 96;
+  for (int h = 0; h < 2; ++h) {
+    const int i = 2 * j + h;
+    const int low = i < 8 ? s[i] & 15 : s[i - 8] >> 4;
+    g.sub[h] = low + 16 * (s[8 + i % 4] >> (i / 4 * 2) & 3) - 32;
+  }
+  return g;
+}
+
+WeightGroup iq4_xs_group(const uint8_t* b, int j) {
+  WeightGroup g;
+  g.d = half_at(b);
+  const int high = b[2 + j / 4] >> (j % 4 * 2) & 3;
+  g.sub[0] = g.sub[1] = (b[4 + j / 2] >> (j % 2 * 4) & 15) + 16 * high - 32;
+  for (int l = 0; l < kActivationGroup; ++l) {
+    g.codes[l] = kIq4Values[small_code(b + 8 + 16 * j, nullptr, l)];
+  }
+  return g;
+}
+
 WeightGroup q6_group(const uint8_t* b, int j) {
   WeightGroup g;
   g.d = half_at(b + 208);
@@ -78,6 +134,21 @@ WeightGroup q6_group(const uint8_t* b, int j) {
   }
   for (int h = 0; h < 2; ++h) g.sub[h] = signed_byte(b[192 + 2 * j + h]);
   return g;
+}
+
+WeightGroup super_group(DType dtype, const uint8_t* b, int j) {
+  switch (dtype) {
+    case DType::kQ2_K:
+      return q2_group(b, j);
+    case DType::kQ3_K:
+      return q3_group(b, j);
+    case DType::kQ6_K:
+      return q6_group(b, j);
+    case DType::kIQ4_XS:
+      return iq4_xs_group(b, j);
+    default:
+      return affine_super_group(dtype, b, j);
+  }
 }
 
 float float_at(DType dtype, const std::byte* p) {
@@ -99,7 +170,7 @@ float group_product(const std::vector<WeightGroup>& groups, const int8_t* x, con
     int dots[2] = {}, sum = 0;
     for (int i = 0; i < kActivationGroup; ++i) {
       dots[i / 16] += w.codes[i] * x[i];
-      sum += x[i];
+      sum += w.min[i / 16] * x[i];
     }
     const int dot = w.sub[0] * dots[0] + w.sub[1] * dots[1];
     acc = std::fma(static_cast<float>(dot), w.d * scales[g], acc);
@@ -118,10 +189,8 @@ std::vector<WeightGroup> decode_row(DType dtype, const std::byte* row, int64_t k
     for (int j = 0; j < info.block_elements / kActivationGroup; ++j) {
       if (info.block_elements == kActivationGroup) {
         groups.push_back(small_group(dtype, b));
-      } else if (dtype == DType::kQ6_K) {
-        groups.push_back(q6_group(b, j));
       } else {
-        groups.push_back(affine_super_group(dtype, b, j));
+        groups.push_back(super_group(dtype, b, j));
       }
     }
   }

@@ -6,10 +6,11 @@
 
 namespace aerie::kernels {
 
-// Thirty-two weights: w = d * sub[half] * code, and + m if has_min.
+// Thirty-two weights: w = d * sub[half] * code, and + m * min[half] if has_min.
 struct WeightGroup {
   int codes[kActivationGroup];  // the zero point taken off
   int sub[2] = {1, 1};          // of the first and the second half
+  int min[2] = {1, 1};
   float d = 0.0f;
   float m = 0.0f;
   bool has_min = false;
@@ -20,7 +21,8 @@ std::vector<WeightGroup> decode_row(DType dtype, const std::byte* row, int64_t k
 
 // All rows of x times all of w, [rows][n]:
 //   acc = 0; for each group: dot = sum over halves of sub * sum(code * x code), in whole numbers,
-//   acc = fma(dot, d * x scale, acc), and with a minimum acc = fma(m, x scale * sum(x codes), acc);
+//   acc = fma(dot, d * x scale, acc), and with a minimum
+//   acc = fma(m, x scale * sum over halves of min * sum(x codes), acc);
 // of floats: for each k, acc = fma(x, w, acc).
 std::vector<float> exact_products(const Weights& w, const Activations& x);
 

@@ -20,12 +20,23 @@ class PanelReader {
     const uint8_t* group = bytes_ + k / 32 * (kPanelRows * 32 * format_.bits / 8);
     const int64_t i = k % 32;
     if (format_.bits == 8) return group[(i / 4 * 16 + row_) * 4 + i % 4];
+    if (format_.bits == 2) return group[(i / 16 * 16 + row_) * 4 + i % 4] >> (i % 16 / 4 * 2) & 3;
     const uint8_t byte = group[(i / 8 * 16 + row_) * 4 + i % 4];
     return i % 8 < 4 ? byte & 15 : byte >> 4;
+  }
+  // What the code stands for.
+  int number(int64_t k) const {
+    const uint8_t* table = code_table(dtype_);
+    return (table != nullptr ? table[code(k)] : code(k)) - code_zero(dtype_);
   }
   // Entry `which` of the f16 arrays of a group of 32, or of a super-block's head.
   float group_half(int64_t group, int which) const {
     return half(scales() + group * format_.group_scales() + 32 * which + 2 * row_);
+  }
+  float group_bfloat(int64_t group) const {
+    uint16_t bits;
+    std::memcpy(&bits, scales() + group * format_.group_scales() + 2 * row_, 2);
+    return bf16_to_f32(bits);
   }
   float head_half(int64_t group, int which) const {
     return half(bytes_ + format_.heads_at(k_) + group / 8 * 64 + 32 * which + 2 * row_);
@@ -36,19 +47,23 @@ class PanelReader {
   float weight(int64_t k) const {
     if (is_float(dtype_)) return float_weight(k);
     const int64_t g = k / 32;
-    const double c = code(k);
+    const int half = k % 32 < 16 ? 0 : 1;
+    const double c = number(k);
     switch (format_.scale) {
       case PanelScale::kZero:
-        return static_cast<float>(double{group_half(g, 0)} * (c - format_.zero));
+        return static_cast<float>(double{group_half(g, 0)} * c);
+      case PanelScale::kZeroBfloat:
+        return static_cast<float>(double{group_bfloat(g)} * c);
       case PanelScale::kMin:
         return static_cast<float>(double{group_half(g, 0)} * c + double{group_half(g, 1)});
       case PanelScale::kSuper:
         return static_cast<float>(double{head_half(g, 0)} * sub(g, 0) * c -
                                   double{head_half(g, 1)} * sub(g, 1));
-      case PanelScale::kSuperHalf: {
-        const auto scale = static_cast<int8_t>(sub(g, k % 32 < 16 ? 0 : 1));
-        return static_cast<float>(double{head_half(g, 0)} * scale * (c - format_.zero));
-      }
+      case PanelScale::kSuperHalf:
+        return static_cast<float>(double{head_half(g, 0)} * static_cast<int8_t>(sub(g, half)) * c);
+      case PanelScale::kSuperHalfMin:
+        return static_cast<float>(double{head_half(g, 0)} * (sub(g, half) % 16) * c -
+                                  double{head_half(g, 1)} * (sub(g, half) / 16));
       case PanelScale::kFloat:
         break;
     }
@@ -61,10 +76,11 @@ class PanelReader {
       if (is_float(dtype_) ? weight(k) != 0.0f : code(k) != 0) return false;
     }
     for (int64_t g = 0; !is_float(dtype_) && g < k_ / 32; ++g) {
-      const bool super =
-          format_.scale == PanelScale::kSuper || format_.scale == PanelScale::kSuperHalf;
-      if (super && (sub(g, 0) != 0 || sub(g, 1) != 0 || head_half(g, 0) != 0.0f)) return false;
-      if (format_.scale == PanelScale::kSuper && head_half(g, 1) != 0.0f) return false;
+      const bool super = format_.scale == PanelScale::kSuper ||
+                         format_.scale == PanelScale::kSuperHalf ||
+                         format_.scale == PanelScale::kSuperHalfMin;
+      if (super && (sub(g, 0) != 0 || sub(g, 1) != 0)) return false;
+      if (super && (head_half(g, 0) != 0.0f || head_half(g, 1) != 0.0f)) return false;
       if (!super && group_half(g, 0) != 0.0f) return false;
       if (format_.scale == PanelScale::kMin && group_half(g, 1) != 0.0f) return false;
     }

@@ -36,7 +36,6 @@ MatmulShare share_of(const Activations& x, const MatmulTarget& target) {
   MatmulShare share;
   share.panels = w.data.data();
   share.dtype = w.dtype;
-  share.zero_point = format.zero;
   share.panel_bytes = panel_bytes(w.dtype, w.k);
   share.scales_offset = format.scales_at(w.k);
   share.heads_offset = format.heads_at(w.k);

@@ -15,7 +15,6 @@ namespace aerie::kernels {
 struct MatmulShare {
   const std::byte* panels = nullptr;
   DType dtype = DType::kF32;
-  int zero_point = 0;
   int64_t panel_bytes = 0;
   int64_t scales_offset = 0;  // within a panel
   int64_t heads_offset = 0;

@@ -56,17 +56,27 @@ struct Words {
   Bytes word[kGroup / 4];
 };
 
-template <int kBits>
+template <DType kType>
 AERIE_INLINE Words load_words(const uint8_t* codes) {
+  constexpr int kBits = panel_format(kType).bits;
+  constexpr const uint8_t* kTable = code_table(kType);
   Words words;
-  if constexpr (kBits == 4) {
-    for (int i = 0; i < 4; ++i) {
-      const Bytes packed = load_bytes(codes + 64 * i);
-      words.word[2 * i] = low_nibbles(packed);
-      words.word[2 * i + 1] = high_nibbles(packed);
+  for (int i = 0; i < kBits; ++i) {
+    const Bytes packed = load_bytes(codes + 64 * i);
+    if constexpr (kBits == 2) {
+      words.word[4 * i] = bit_field<2, 0>(packed);
+      words.word[4 * i + 1] = bit_field<2, 2>(packed);
+      words.word[4 * i + 2] = bit_field<2, 4>(packed);
+      words.word[4 * i + 3] = bit_field<2, 6>(packed);
+    } else if constexpr (kBits == 4) {
+      words.word[2 * i] = bit_field<4, 0>(packed);
+      words.word[2 * i + 1] = bit_field<4, 4>(packed);
+    } else {
+      words.word[i] = packed;
     }
-  } else {
-    for (int i = 0; i < 8; ++i) words.word[i] = load_bytes(codes + 64 * i);
+  }
+  if constexpr (kTable != nullptr) {
+    for (Bytes& word : words.word) word = look_up(kTable, word);
   }
   return words;
 }
@@ -77,62 +87,99 @@ AERIE_INLINE Ints dot_words(Ints acc, const Words& words, int from, int to, cons
   return acc;
 }
 
-template <int kRows, PanelScale kScale, int kBits, bool kWide>
+// The factors of a group, lane by lane, sign of the minimum included:
+//   w = d sub c + m min, where sub and min are used only with a scale for each half.
+struct GroupScales {
+  Floats d, m;
+  Ints sub[2], min[2];
+};
+
+constexpr bool has_min(PanelScale scale) {
+  return scale == PanelScale::kMin || scale == PanelScale::kSuper ||
+         scale == PanelScale::kSuperHalfMin;
+}
+constexpr bool has_halves(PanelScale scale) {
+  return scale == PanelScale::kSuperHalf || scale == PanelScale::kSuperHalfMin;
+}
+
+// `head` holds the super-block's d and m; unused where there is none.
+template <PanelScale kScale>
+AERIE_INLINE GroupScales load_scales(const uint8_t* scales, const GroupScales& head) {
+  GroupScales g = head;
+  const auto* halves = reinterpret_cast<const uint16_t*>(scales);
+  if constexpr (kScale == PanelScale::kZero) {
+    g.d = load_half(halves);
+  } else if constexpr (kScale == PanelScale::kZeroBfloat) {
+    g.d = load_bfloat(halves);
+  } else if constexpr (kScale == PanelScale::kMin) {
+    g.d = load_half(halves);
+    g.m = load_half(halves + 16);
+  } else if constexpr (kScale == PanelScale::kSuper) {
+    g.d = mul(head.d, to_floats(load_u8(scales)));
+    g.m = mul(head.m, to_floats(load_u8(scales + 16)));
+  } else if constexpr (kScale == PanelScale::kSuperHalf) {
+    for (int h = 0; h < 2; ++h) g.sub[h] = load_i8(scales + 16 * h);
+  } else {
+    for (int h = 0; h < 2; ++h) {
+      const Ints both = load_u8(scales + 16 * h);
+      g.sub[h] = bit_field<4, 0>(both);
+      g.min[h] = bit_field<4, 4>(both);
+    }
+  }
+  return g;
+}
+
+template <int kRows, DType kType>
 void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
+  constexpr PanelFormat kFormat = panel_format(kType);
+  constexpr PanelScale kScale = kFormat.scale;
+  constexpr bool kWide = kFormat.high_bytes;
+  constexpr int kZero = code_zero(kType);
+  constexpr int kCodes = kPanelRows * kGroup * kFormat.bits / 8;
+  constexpr int kScales = kScale == PanelScale::kMin ? 64 : 32;
+  constexpr bool kHeads = kScale == PanelScale::kSuper || has_halves(kScale);
   const auto* base = reinterpret_cast<const uint8_t*>(s.panels + panel * s.panel_bytes);
   const int64_t groups = s.k / kGroup;
   const uint8_t* group_scales = base + s.scales_offset;
   const uint8_t* heads = base + s.heads_offset;
-  constexpr int kCodes = kPanelRows * kGroup * kBits / 8;
-  constexpr int kScales = kScale == PanelScale::kMin ? 64 : 32;
-  constexpr bool kHasMin = kScale == PanelScale::kMin || kScale == PanelScale::kSuper;
   const int8_t* x = s.codes + row * s.k;
   const float* x_scale = s.scales + row * groups;
   const int32_t* x_sum = s.sums + row * groups * 2;
 
   Floats acc[kRows];
   for (int r = 0; r < kRows; ++r) acc[r] = zero();
-  Floats head_d = zero(), head_m = zero();
+  GroupScales head = {zero(), zero(), {set1(0), set1(0)}, {set1(0), set1(0)}};
   for (int64_t g = 0; g < groups; ++g) {
-    const uint8_t* scales = group_scales + g * kScales;
-    Floats d = zero(), m = zero();
-    if constexpr (kScale == PanelScale::kZero || kScale == PanelScale::kMin) {
-      d = load_half(reinterpret_cast<const uint16_t*>(scales));
-      if constexpr (kHasMin) m = load_half(reinterpret_cast<const uint16_t*>(scales + 32));
-    } else {
-      if (g % 8 == 0) {
-        const auto* head = reinterpret_cast<const uint16_t*>(heads + g / 8 * 64);
-        head_d = load_half(head);
-        if constexpr (kHasMin) head_m = sub(zero(), load_half(head + 16));
-      }
-      d = head_d;
-      if constexpr (kHasMin) {
-        d = mul(head_d, to_floats(load_u8(scales)));
-        m = mul(head_m, to_floats(load_u8(scales + 16)));
-      }
+    if (kHeads && g % 8 == 0) {
+      const auto* halves = reinterpret_cast<const uint16_t*>(heads + g / 8 * 64);
+      head.d = load_half(halves);
+      if constexpr (has_min(kScale)) head.m = sub(zero(), load_half(halves + 16));
     }
+    const GroupScales w = load_scales<kScale>(group_scales + g * kScales, head);
     const uint8_t* codes = base + g * kCodes;
     for (int line = 0; line < kCodes + kScales; line += 64) {
       __builtin_prefetch(codes + kPrefetchBytes + line);
     }
-    const Words words = load_words<kBits>(codes);
+    const Words words = load_words<kType>(codes);
     for (int r = 0; r < kRows; ++r) {
       const int8_t* inputs = x + r * s.k + g * kGroup;
       const float scale = x_scale[r * groups + g];
       const int32_t* sum = x_sum + (r * groups + g) * 2;
+      const int32_t sums[2] = {sum[0], sum[1] - sum[0]};
       Ints dot;
-      if constexpr (kScale == PanelScale::kSuperHalf) {
-        const Ints first = dot_words<kWide>(set1(-s.zero_point * sum[0]), words, 0, 4, inputs);
-        const Ints second =
-            dot_words<kWide>(set1(-s.zero_point * (sum[1] - sum[0])), words, 4, 8, inputs);
-        dot = add(mul(first, load_i8(scales)), mul(second, load_i8(scales + 16)));
+      if constexpr (has_halves(kScale)) {
+        const Ints first = dot_words<kWide>(set1(-kZero * sums[0]), words, 0, 4, inputs);
+        const Ints second = dot_words<kWide>(set1(-kZero * sums[1]), words, 4, 8, inputs);
+        dot = add(mul(first, w.sub[0]), mul(second, w.sub[1]));
       } else {
-        const Ints start = kHasMin ? set1(0) : set1(-s.zero_point * sum[1]);
-        dot = dot_words<kWide>(start, words, 0, 8, inputs);
+        dot = dot_words<kWide>(set1(-kZero * sum[1]), words, 0, 8, inputs);
       }
-      acc[r] = fma(to_floats(dot), mul(d, set1(scale)), acc[r]);
-      if constexpr (kHasMin) {
-        acc[r] = fma(m, set1(scale * static_cast<float>(sum[1])), acc[r]);
+      acc[r] = fma(to_floats(dot), mul(w.d, set1(scale)), acc[r]);
+      if constexpr (kScale == PanelScale::kSuperHalfMin) {
+        const Ints mins = add(mul(w.min[0], set1(sums[0])), mul(w.min[1], set1(sums[1])));
+        acc[r] = fma(w.m, mul(set1(scale), to_floats(mins)), acc[r]);
+      } else if constexpr (has_min(kScale)) {
+        acc[r] = fma(w.m, set1(scale * static_cast<float>(sum[1])), acc[r]);
       }
     }
   }
@@ -145,50 +192,61 @@ struct Tiles {
   Tile of[kMaxTile];  // for 1 .. kMaxTile rows
 };
 
-template <DType kType>
-constexpr Tiles float_tiles() {
-  return {{float_tile<1, kType>, float_tile<2, kType>, float_tile<3, kType>, float_tile<4, kType>,
-           float_tile<5, kType>, float_tile<6, kType>, float_tile<7, kType>, float_tile<8, kType>}};
+template <int kRows, DType kType>
+constexpr Tile tile() {
+  if constexpr (panel_format(kType).scale == PanelScale::kFloat) {
+    return float_tile<kRows, kType>;
+  } else {
+    return quantized_tile<kRows, kType>;
+  }
 }
 
-template <PanelScale kScale, int kBits, bool kWide = false>
-constexpr Tiles quantized_tiles() {
-  return {{quantized_tile<1, kScale, kBits, kWide>, quantized_tile<2, kScale, kBits, kWide>,
-           quantized_tile<3, kScale, kBits, kWide>, quantized_tile<4, kScale, kBits, kWide>,
-           quantized_tile<5, kScale, kBits, kWide>, quantized_tile<6, kScale, kBits, kWide>,
-           quantized_tile<7, kScale, kBits, kWide>, quantized_tile<8, kScale, kBits, kWide>}};
+template <DType kType>
+constexpr Tiles tiles() {
+  return {{tile<1, kType>(), tile<2, kType>(), tile<3, kType>(), tile<4, kType>(), tile<5, kType>(),
+           tile<6, kType>(), tile<7, kType>(), tile<8, kType>()}};
 }
 
 inline Tiles tiles_for(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-      return float_tiles<DType::kF32>();
+      return tiles<DType::kF32>();
     case DType::kF16:
-      return float_tiles<DType::kF16>();
+      return tiles<DType::kF16>();
     case DType::kBF16:
-      return float_tiles<DType::kBF16>();
+      return tiles<DType::kBF16>();
     case DType::kQ4_0:
-      return quantized_tiles<PanelScale::kZero, 4>();
+      return tiles<DType::kQ4_0>();
     case DType::kQ4_1:
-      return quantized_tiles<PanelScale::kMin, 4>();
+      return tiles<DType::kQ4_1>();
     case DType::kQ5_0:
-      return quantized_tiles<PanelScale::kZero, 8>();
+      return tiles<DType::kQ5_0>();
     case DType::kQ5_1:
-      return quantized_tiles<PanelScale::kMin, 8>();
+      return tiles<DType::kQ5_1>();
     case DType::kQ8_0:
-      return quantized_tiles<PanelScale::kZero, 8, true>();
+      return tiles<DType::kQ8_0>();
+    case DType::kQ2_K:
+      return tiles<DType::kQ2_K>();
+    case DType::kQ3_K:
+      return tiles<DType::kQ3_K>();
     case DType::kQ4_K:
-      return quantized_tiles<PanelScale::kSuper, 4>();
+      return tiles<DType::kQ4_K>();
     case DType::kQ5_K:
-      return quantized_tiles<PanelScale::kSuper, 8>();
+      return tiles<DType::kQ5_K>();
     case DType::kQ6_K:
-      return quantized_tiles<PanelScale::kSuperHalf, 8>();
+      return tiles<DType::kQ6_K>();
+    case DType::kIQ4_NL:
+      return tiles<DType::kIQ4_NL>();
+    case DType::kIQ4_XS:
+      return tiles<DType::kIQ4_XS>();
+    case DType::kMXFP4:
+      return tiles<DType::kMXFP4>();
   }
-  return float_tiles<DType::kF32>();
+  return tiles<DType::kF32>();
 }
 
 void matmul(const MatmulShare& s) {
-  const Tiles tiles = tiles_for(s.dtype);
+  const Tiles by_rows = tiles_for(s.dtype);
   // An even split: nine rows as 5 + 4, since a tile of one row costs as much to unpack as one of
   // eight.
   const int64_t count = (s.rows + kMaxTile - 1) / kMaxTile;
@@ -196,7 +254,7 @@ void matmul(const MatmulShare& s) {
     for (int64_t t = 0; t < count; ++t) {
       const int64_t begin = s.rows * t / count;
       const int64_t end = s.rows * (t + 1) / count;
-      tiles.of[end - begin - 1](s, begin, panel);
+      by_rows.of[end - begin - 1](s, begin, panel);
     }
   }
 }

@@ -9,13 +9,10 @@ namespace aerie::kernels {
 namespace {
 
 void write_codes(const PanelFormat& format, const WeightGroup& g, int row, uint8_t* codes) {
+  const int shared = 8 / format.bits;  // codes in a byte
   for (int k = 0; k < kGroup; ++k) {
-    if (format.bits == 4) {
-      const int at = (k / 8 * kPanelRows + row) * 4 + k % 4;
-      codes[at] |= static_cast<uint8_t>(g.codes[k] << (k % 8 < 4 ? 0 : 4));
-    } else {
-      codes[(k / 4 * kPanelRows + row) * 4 + k % 4] = g.codes[k];
-    }
+    const int at = (k / 4 / shared * kPanelRows + row) * 4 + k % 4;
+    codes[at] |= static_cast<uint8_t>(g.codes[k] << (k / 4 % shared * format.bits));
   }
 }
 
@@ -26,6 +23,7 @@ void write_group(const PanelFormat& format, const WeightGroup& g, int row, int64
   const auto put = [row](uint8_t* base, uint16_t value) { std::memcpy(base + 2 * row, &value, 2); };
   switch (format.scale) {
     case PanelScale::kZero:
+    case PanelScale::kZeroBfloat:
       put(scales, g.d);
       break;
     case PanelScale::kMin:
@@ -33,7 +31,8 @@ void write_group(const PanelFormat& format, const WeightGroup& g, int row, int64
       put(scales + 32, g.m);
       break;
     case PanelScale::kSuper:
-    case PanelScale::kSuperHalf: {
+    case PanelScale::kSuperHalf:
+    case PanelScale::kSuperHalfMin: {
       scales[row] = g.sc[0];
       scales[16 + row] = g.sc[1];
       uint8_t* head = panel + format.heads_at(k) + group / 8 * 64;
@@ -56,32 +55,6 @@ void pack_float_row(const TensorView& weights, int64_t n, int row, uint8_t* pane
 
 }  // namespace
 
-PanelFormat panel_format(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-      return {};
-    case DType::kQ4_0:
-      return {PanelScale::kZero, 4, code_zero(dtype)};
-    case DType::kQ4_1:
-      return {PanelScale::kMin, 4, 0};
-    case DType::kQ5_0:
-      return {PanelScale::kZero, 8, code_zero(dtype)};
-    case DType::kQ5_1:
-      return {PanelScale::kMin, 8, 0};
-    case DType::kQ8_0:
-      return {PanelScale::kZero, 8, code_zero(dtype)};
-    case DType::kQ4_K:
-      return {PanelScale::kSuper, 4, 0};
-    case DType::kQ5_K:
-      return {PanelScale::kSuper, 8, 0};
-    case DType::kQ6_K:
-      return {PanelScale::kSuperHalf, 8, code_zero(dtype)};
-  }
-  return {};
-}
-
 int64_t panel_bytes(DType dtype, int64_t k) {
   const PanelFormat format = panel_format(dtype);
   int64_t bytes = 0;
@@ -90,11 +63,13 @@ int64_t panel_bytes(DType dtype, int64_t k) {
       bytes = dtype_bytes(dtype, k * kPanelRows);
       break;
     case PanelScale::kZero:
+    case PanelScale::kZeroBfloat:
     case PanelScale::kMin:
       bytes = format.heads_at(k);
       break;
     case PanelScale::kSuper:
     case PanelScale::kSuperHalf:
+    case PanelScale::kSuperHalfMin:
       bytes = format.heads_at(k) + k / (8 * kGroup) * 64;
       break;
   }

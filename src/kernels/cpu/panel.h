@@ -2,12 +2,11 @@
 // vector lanes. A sum over k then never crosses lanes, and its order is the same for any number of
 // rows of activations.
 //
-// A panel of quantised weights holds the codes of all groups of 32 k, then their scales:
-//   codes, 4 bit: [group][4 words][16 rows][4 bytes]; byte j of word w has k = 8w + j in its low
-//   and
-//                 8w + 4 + j in its high nibble
-//   codes, 8 bit: [group][8 words][16 rows][4 bytes]; byte j of word w has k = 4w + j
-//   scales, by PanelScale. Codes are unsigned; a zero point is taken off in the products.
+// A panel of quantised weights holds the codes of all groups of 32 k, then their scales.
+// Codes have 2, 4 or 8 bits, so that a byte holds n = 4, 2 or 1 of them:
+//   [group][8 / n words][16 rows][4 bytes]; byte j of word w has k = 4 (n w + s) + j in its s-th
+//   bits from below, s < n
+// Scales are as PanelScale says; c is what tensor/blocks.h makes of a code.
 // A panel of floats is [k][16 rows] in the file's type. Missing rows of the last panel are 0.
 #pragma once
 
@@ -24,19 +23,28 @@ inline constexpr int kPanelRows = 16;
 inline constexpr int kGroup = kWeightGroup;
 
 enum class PanelScale : uint8_t {
-  kFloat,      // floats: no codes, no scales
-  kZero,       // w = d (code - zero): f16 d[16] for each group
-  kMin,        // w = d code + m: f16 d[16], m[16] for each group
-  kSuper,      // w = d sc code - dmin mn: u8 sc[16], mn[16] for each group; f16 d[16], dmin[16] for
-               // each 8 groups
-  kSuperHalf,  // w = d sc (code - zero), sc for each 16 k: i8 sc[2][16] for each group; f16 d[16]
-               // (and 32 unused bytes) for each 8 groups
+  // Floats: no codes, no scales.
+  kFloat,
+  // w = d c: f16 d[16] for each group.
+  kZero,
+  // w = d c: bf16 d[16] for each group.
+  kZeroBfloat,
+  // w = d c + m: f16 d[16], m[16] for each group.
+  kMin,
+  // w = d sc c - dmin mn: u8 sc[16], mn[16] for each group; f16 d[16], dmin[16] for each 8 groups.
+  kSuper,
+  // w = d sc c, a scale for each 16 k: i8 sc[2][16] for each group; f16 d[16] (and 32 unused bytes)
+  // for each 8 groups.
+  kSuperHalf,
+  // w = d sc c - dmin mn, both for each 16 k: u8 (sc + 16 mn)[2][16] for each group; f16 d[16],
+  // dmin[16] for each 8 groups.
+  kSuperHalfMin,
 };
 
 struct PanelFormat {
   PanelScale scale = PanelScale::kFloat;
-  int bits = 0;  // 4 or 8; 0 for floats
-  int zero = 0;
+  int bits = 0;             // of a code; 0 for floats
+  bool high_bytes = false;  // whether numbers that codes stand for reach 128
 
   // Sizes and offsets in bytes.
   int64_t group_codes() const { return int64_t{kPanelRows} * kGroup * bits / 8; }
@@ -45,7 +53,42 @@ struct PanelFormat {
   int64_t heads_at(int64_t k) const { return scales_at(k) + k / kGroup * group_scales(); }
 };
 
-PanelFormat panel_format(DType dtype);
+// The kernels evaluate it while they are compiled: it must leave no copy of itself there.
+constexpr PanelFormat panel_format(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      return {};
+    case DType::kQ4_0:
+      return {PanelScale::kZero, 4};
+    case DType::kQ4_1:
+      return {PanelScale::kMin, 4};
+    case DType::kQ5_0:
+      return {PanelScale::kZero, 8};
+    case DType::kQ5_1:
+      return {PanelScale::kMin, 8};
+    case DType::kQ8_0:
+      return {PanelScale::kZero, 8, true};
+    case DType::kQ2_K:
+      return {PanelScale::kSuperHalfMin, 2};
+    case DType::kQ3_K:
+      return {PanelScale::kSuperHalf, 4};
+    case DType::kQ4_K:
+      return {PanelScale::kSuper, 4};
+    case DType::kQ5_K:
+      return {PanelScale::kSuper, 8};
+    case DType::kQ6_K:
+      return {PanelScale::kSuperHalf, 8};
+    case DType::kIQ4_NL:
+      return {PanelScale::kZero, 4, true};
+    case DType::kIQ4_XS:
+      return {PanelScale::kSuperHalf, 4, true};
+    case DType::kMXFP4:
+      return {PanelScale::kZeroBfloat, 4};
+  }
+  return {};
+}
 
 // Bytes of a panel, a multiple of 64.
 int64_t panel_bytes(DType dtype, int64_t k);

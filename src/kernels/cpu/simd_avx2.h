@@ -153,6 +153,13 @@ AERIE_INLINE Ints add(Ints x, Ints y) {
 AERIE_INLINE Ints mul(Ints x, Ints y) {
   return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)};
 }
+// The kBits bits from kShift up of every lane.
+template <int kBits, int kShift>
+AERIE_INLINE Ints bit_field(Ints x) {
+  const __m256i mask = _mm256_set1_epi32((1 << kBits) - 1);
+  return {_mm256_and_si256(_mm256_srli_epi32(x.a, kShift), mask),
+          _mm256_and_si256(_mm256_srli_epi32(x.b, kShift), mask)};
+}
 AERIE_INLINE Floats to_floats(Ints x) {
   return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
 }
@@ -170,14 +177,18 @@ AERIE_INLINE Bytes load_bytes(const void* p) {
   const auto* at = static_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)};
 }
-AERIE_INLINE Bytes low_nibbles(Bytes x) {
-  const __m256i mask = _mm256_set1_epi8(0x0F);
-  return {_mm256_and_si256(x.a, mask), _mm256_and_si256(x.b, mask)};
+// The kBits bits from kShift up of every byte.
+template <int kBits, int kShift>
+AERIE_INLINE Bytes bit_field(Bytes x) {
+  const __m256i mask = _mm256_set1_epi8((1 << kBits) - 1);
+  return {_mm256_and_si256(_mm256_srli_epi16(x.a, kShift), mask),
+          _mm256_and_si256(_mm256_srli_epi16(x.b, kShift), mask)};
 }
-AERIE_INLINE Bytes high_nibbles(Bytes x) {
-  const __m256i mask = _mm256_set1_epi8(0x0F);
-  return {_mm256_and_si256(_mm256_srli_epi16(x.a, 4), mask),
-          _mm256_and_si256(_mm256_srli_epi16(x.b, 4), mask)};
+// For every byte, which must be below 16, an entry of the table.
+AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes x) {
+  const __m256i entries =
+      _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(entries, x.a), _mm256_shuffle_epi8(entries, x.b)};
 }
 template <bool kWide>
 AERIE_INLINE __m256i dot4_half(__m256i acc, __m256i w, __m256i x) {

@@ -128,6 +128,11 @@ AERIE_INLINE Ints add(Ints a, Ints b) {
 AERIE_INLINE Ints mul(Ints a, Ints b) {
   return {_mm512_mullo_epi32(a.v, b.v)};
 }
+// The kBits bits from kShift up of every lane.
+template <int kBits, int kShift>
+AERIE_INLINE Ints bit_field(Ints a) {
+  return {_mm512_and_si512(_mm512_srli_epi32(a.v, kShift), _mm512_set1_epi32((1 << kBits) - 1))};
+}
 AERIE_INLINE Floats to_floats(Ints a) {
   return {_mm512_cvtepi32_ps(a.v)};
 }
@@ -141,11 +146,15 @@ AERIE_INLINE int32_t reduce_add(Ints a) {
 AERIE_INLINE Bytes load_bytes(const void* p) {
   return {_mm512_loadu_si512(p)};
 }
-AERIE_INLINE Bytes low_nibbles(Bytes b) {
-  return {_mm512_and_si512(b.v, _mm512_set1_epi8(0x0F))};
+// The kBits bits from kShift up of every byte.
+template <int kBits, int kShift>
+AERIE_INLINE Bytes bit_field(Bytes b) {
+  return {_mm512_and_si512(_mm512_srli_epi16(b.v, kShift), _mm512_set1_epi8((1 << kBits) - 1))};
 }
-AERIE_INLINE Bytes high_nibbles(Bytes b) {
-  return {_mm512_and_si512(_mm512_srli_epi16(b.v, 4), _mm512_set1_epi8(0x0F))};
+// For every byte, which must be below 16, an entry of the table.
+AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes b) {
+  const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), b.v)};
 }
 // acc + the dot product, lane by lane, of four unsigned bytes of `w` with the four signed ones at
 // `x`. With kWide false the bytes of w are below 128.

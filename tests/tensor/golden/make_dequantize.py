@@ -26,7 +26,15 @@ HALVES = {
     "Q4_K": [0, 2],
     "Q5_K": [0, 2],
     "Q6_K": [208],
+    "Q2_K": [80, 82],
+    "Q3_K": [108],
+    "IQ4_NL": [0],
+    "IQ4_XS": [0],
+    "MXFP4": [],
 }
+# Exponents of MXFP4's blocks: subnormal scales, ordinary ones, and one where most values are
+# infinite. 255 means NaN in the format, which the package does not know.
+EXPONENTS = [0, 1, 2, 119, 130, 254]
 
 
 def blocks_of(name, size, rng):
@@ -36,6 +44,8 @@ def blocks_of(name, size, rng):
         data = rng.normal(size=count).astype("<f4").view(np.uint8).reshape(count, 4)
     if name == "BF16":
         data[:, 1] &= 0x3F  # no infinities, no NaN
+    if name == "MXFP4":
+        data[:, 0] = EXPONENTS
     for i in range(count):
         # Ordinary scales, a negative one, a subnormal, zero, the largest.
         scale = [0.0123, -1.5, 3e-6, 0.0, 65504.0, 0.9][i % 6]
