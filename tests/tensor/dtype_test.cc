@@ -4,12 +4,13 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <numeric>
 #include <string>
 #include <vector>
+
+#include "tests/tensor/golden_file.h"
 
 namespace aerie {
 namespace {
@@ -45,43 +46,13 @@ TEST(DTypeInfo, SizesOfGgmlsBlocks) {
   EXPECT_EQ(dtype_bytes(DType::kQ4_1, int64_t{1} << 40), (int64_t{1} << 40) / 32 * 20);
 }
 
-// Takes golden/dequantize.bin apart; see golden/make_dequantize.py.
-class Golden {
- public:
-  Golden() {
-    std::ifstream file("tests/tensor/golden/dequantize.bin", std::ios::binary);
-    bytes_.assign(std::istreambuf_iterator<char>(file), {});
-  }
-  bool next() { return at_ < bytes_.size(); }
-  std::string text() { return take(u32()); }
-  std::vector<float> floats() {
-    std::vector<float> out(u32());
-    const std::string raw = take(out.size() * sizeof(float));
-    std::memcpy(out.data(), raw.data(), raw.size());
-    return out;
-  }
-
- private:
-  uint32_t u32() {
-    uint32_t value = 0;
-    std::memcpy(&value, take(4).data(), 4);
-    return value;
-  }
-  std::string take(size_t size) {
-    at_ += size;
-    return bytes_.substr(at_ - size, size);
-  }
-  std::string bytes_;
-  size_t at_ = 0;
-};
-
 TEST(Dequantize, MatchesGgufPythonBitForBit) {
-  Golden golden;
+  GoldenFile golden("dequantize.bin");
   int types = 0;
-  for (; golden.next(); ++types) {
-    const std::string name = golden.text();
-    const std::string blocks = golden.text();
-    const std::vector<float> expected = golden.floats();
+  for (; !golden.at_end(); ++types) {
+    const std::string name = golden.bytes(golden.u32());
+    const std::string blocks = golden.bytes(golden.u32());
+    const std::vector<float> expected = golden.floats(golden.u32());
     const auto type = dtype_from_name(name);
     ASSERT_TRUE(type) << name;
     const auto elements = static_cast<int64_t>(expected.size());
@@ -97,15 +68,47 @@ TEST(Dequantize, MatchesGgufPythonBitForBit) {
 }
 
 TEST(Dequantize, NeedsNoAlignment) {
-  Golden golden;
-  while (golden.next()) {
-    const DType type = dtype_from_name(golden.text()).value();
+  GoldenFile golden("dequantize.bin");
+  while (!golden.at_end()) {
+    const DType type = dtype_from_name(golden.bytes(golden.u32())).value();
     std::string shifted(1, 'x');
-    shifted += golden.text();
-    const std::vector<float> expected = golden.floats();
+    shifted += golden.bytes(golden.u32());
+    const std::vector<float> expected = golden.floats(golden.u32());
     std::vector<float> actual(expected.size());
     dequantize(type, shifted.data() + 1, static_cast<int64_t>(actual.size()), actual.data());
     EXPECT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0);
+  }
+}
+
+// Where the Python package knows no NaN: every code of such a block is one.
+TEST(Dequantize, Mxfp4ScaleThatIsNotANumber) {
+  std::array<uint8_t, 17> block = {255};
+  for (uint8_t j = 0; j < 16; ++j) block[1u + j] = static_cast<uint8_t>(j | (15 - j) << 4);
+  float out[32];
+  dequantize(DType::kMXFP4, block.data(), 32, out);
+  for (const float value : out) EXPECT_TRUE(std::isnan(value));
+}
+
+// Any bytes are blocks: infinite and NaN scales give values of their kind and nothing else.
+TEST(Dequantize, ScalesThatAreNotFinite) {
+  for (const auto& [type, at] : {std::pair{DType::kQ4_0, 0u},
+                                 {DType::kQ4_1, 2u},
+                                 {DType::kQ2_K, 80u},
+                                 {DType::kQ3_K, 108u},
+                                 {DType::kQ6_K, 208u},
+                                 {DType::kIQ4_NL, 0u},
+                                 {DType::kIQ4_XS, 0u}}) {
+    const auto elements = static_cast<size_t>(dtype_info(type).block_elements);
+    std::vector<uint8_t> block(static_cast<size_t>(dtype_info(type).block_bytes), 0x5A);
+    std::vector<float> out(elements);
+    for (const uint16_t half : {0x7C00, 0xFC00, 0x7E00, 0xFFFF}) {
+      std::memcpy(&block[at], &half, 2);
+      dequantize(type, block.data(), static_cast<int64_t>(elements), out.data());
+      for (const float value : out) {
+        EXPECT_FALSE(std::isfinite(value)) << dtype_info(type).name;
+        EXPECT_TRUE(std::isnan(value) || (half & 0x3FF) == 0) << dtype_info(type).name;
+      }
+    }
   }
 }
 
@@ -195,6 +198,83 @@ TEST(Dequantize, Q5_KByHand) {
     const bool fifth = j == 0 || j == 2 || j == 5 || j == 7;
     const float q = (j % 2 == 0 ? 3.0f : 9.0f) + (fifth ? 16.0f : 0.0f);
     ASSERT_EQ(out[i], kScales[j] * q - 2.0f * kMins[j]) << i;
+  }
+}
+
+// Scale i and minimum 15 - i of sub-block i; the codes of quarter n are n.
+TEST(Dequantize, Q2_KByHand) {
+  std::array<uint8_t, 84> block = {};
+  for (uint8_t i = 0; i < 16; ++i) block[i] = static_cast<uint8_t>(i | (15 - i) << 4);
+  for (size_t i = 0; i < 64; ++i) block[16 + i] = 0b11100100;
+  block[80] = kHalfTwo[0];
+  block[81] = kHalfTwo[1];
+  block[82] = kHalfOne[0];
+  block[83] = kHalfOne[1];
+  const auto out = one_block(DType::kQ2_K, block);
+  for (size_t i = 0; i < 256; ++i) {
+    const auto sub_block = static_cast<float>(i / 16);
+    const auto code = static_cast<float>(i % 128 / 32);
+    ASSERT_EQ(out[i], 2.0f * sub_block * code - (15.0f - sub_block)) << i;
+  }
+}
+
+// The scale of sub-block i is 3 i + 2 - 32, whose bits are spread over two bytes. A third bit that
+// is set adds 4 to what stands for -4 .. -1.
+TEST(Dequantize, Q3_KByHand) {
+  std::array<uint8_t, 110> block = {};
+  for (size_t i = 0; i < 32; ++i) block[i] = 0b10000001;  // groups 0 and 7
+  for (size_t i = 0; i < 64; ++i) block[32 + i] = 0b11100100;
+  for (size_t i = 0; i < 16; ++i) {
+    const size_t scale = 3 * i + 2;
+    block[96 + i % 8] |= static_cast<uint8_t>((scale & 15) << (i / 8 * 4));
+    block[104 + i % 4] |= static_cast<uint8_t>(scale >> 4 << (i / 4 * 2));
+  }
+  block[108] = kHalfOne[0];
+  block[109] = kHalfOne[1];
+  const auto out = one_block(DType::kQ3_K, block);
+  for (size_t i = 0; i < 256; ++i) {
+    const float scale = 3.0f * static_cast<float>(i / 16) + 2.0f - 32.0f;
+    const bool third = i < 32 || i >= 224;
+    const float code = static_cast<float>(i % 128 / 32) - (third ? 0.0f : 4.0f);
+    ASSERT_EQ(out[i], scale * code) << i;
+  }
+}
+
+constexpr std::array<float, 16> kIq4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                              1,    13,   25,  38,  53,  69,  89,  113};
+
+TEST(Dequantize, Iq4ByHand) {
+  std::array<uint8_t, 18> nl = {kHalfTwo[0], kHalfTwo[1]};
+  std::array<uint8_t, 136> xs = {kHalfOne[0], kHalfOne[1]};
+  for (uint8_t j = 0; j < 16; ++j) nl[2u + j] = static_cast<uint8_t>(j | (15 - j) << 4);
+  for (size_t j = 0; j < 128; ++j) xs[8 + j] = nl[2 + j % 16];
+  // The scale of sub-block j is 8 j - 32.
+  for (size_t j = 0; j < 8; ++j) {
+    xs[2 + j / 4] |= static_cast<uint8_t>(8 * j >> 4 << (j % 4 * 2));
+    xs[4 + j / 2] |= static_cast<uint8_t>((8 * j & 15) << (j % 2 * 4));
+  }
+  const auto out_nl = one_block(DType::kIQ4_NL, nl);
+  const auto out_xs = one_block(DType::kIQ4_XS, xs);
+  for (size_t i = 0; i < 256; ++i) {
+    const float value = i % 32 < 16 ? kIq4Values[i % 16] : kIq4Values[15 - i % 16];
+    const float scale = 8.0f * static_cast<float>(i / 32) - 32.0f;
+    ASSERT_EQ(out_nl[i % 32], 2.0f * value) << i;
+    ASSERT_EQ(out_xs[i], scale * value) << i;
+  }
+}
+
+// FP4's values, times a power of two from the least subnormal one to those beyond a float's reach.
+TEST(Dequantize, Mxfp4ByHand) {
+  constexpr std::array<double, 8> kFp4 = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  for (const int exponent : {0, 1, 2, 126, 127, 128, 253, 254}) {
+    std::array<uint8_t, 17> block = {static_cast<uint8_t>(exponent)};
+    for (uint8_t j = 0; j < 16; ++j) block[1u + j] = static_cast<uint8_t>(j | (15 - j) << 4);
+    const auto out = one_block(DType::kMXFP4, block);
+    for (size_t i = 0; i < 32; ++i) {
+      const size_t code = i < 16 ? i : 31 - i;
+      const double value = std::ldexp(kFp4[code % 8], exponent - 127);
+      ASSERT_EQ(out[i], static_cast<float>(code < 8 ? value : -value)) << i;
+    }
   }
 }
 

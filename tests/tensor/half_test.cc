@@ -1,4 +1,4 @@
-// f16 and bf16: every bit pattern, and every point where rounding turns over.
+// Floats of 16 and 8 bits: every bit pattern, and every point where rounding turns over.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tensor/dtype.h"
+#include "tests/tensor/golden_file.h"
 
 namespace aerie {
 namespace {
@@ -97,6 +98,33 @@ TEST(Bf16, RoundsToNearestAndTiesToEvenBetweenEveryPairOfNeighbours) {
 TEST(Bf16, NanStaysNan) {
   EXPECT_EQ(f32_to_bf16(float_of(0x7F800001)), 0x7FC0);
   EXPECT_EQ(f32_to_bf16(float_of(0xFFFFFFFF)), 0xFFFF);
+}
+
+TEST(F8, EveryCodeAgainstPyTorch) {
+  GoldenFile golden("float8.bin");
+  for (const auto convert : {f8_e4m3_to_f32, f8_e5m2_to_f32}) {
+    const std::vector<float> expected = golden.floats(256);
+    for (size_t i = 0; i < 256; ++i) {
+      const float actual = convert(static_cast<uint8_t>(i));
+      if (std::isnan(actual) && std::isnan(expected[i])) continue;
+      ASSERT_EQ(bits_of(actual), bits_of(expected[i])) << i;
+    }
+  }
+  EXPECT_TRUE(golden.at_end());
+}
+
+// From the specification's tables of special values.
+TEST(F8, SpecialValues) {
+  EXPECT_EQ(f8_e4m3_to_f32(0x7E), 448.0f);
+  EXPECT_EQ(f8_e4m3_to_f32(0x08), 0x1.0p-6f);
+  EXPECT_EQ(f8_e4m3_to_f32(0x01), 0x1.0p-9f);
+  EXPECT_EQ(bits_of(f8_e4m3_to_f32(0x80)), 0x80000000u);
+  EXPECT_TRUE(std::isnan(f8_e4m3_to_f32(0x7F)));
+  EXPECT_TRUE(std::isnan(f8_e4m3_to_f32(0xFF)));
+  EXPECT_EQ(f8_e5m2_to_f32(0x7B), 57344.0f);
+  EXPECT_EQ(f8_e5m2_to_f32(0x01), 0x1.0p-16f);
+  EXPECT_EQ(f8_e5m2_to_f32(0xFC), -std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(f8_e5m2_to_f32(0x7D)));
 }
 
 }  // namespace
