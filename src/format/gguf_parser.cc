@@ -378,7 +378,7 @@ Status check_magic(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.empty()) return invalid("is empty, not a GGUF file");
   if (text.starts_with("GGUF")) return Status();
-  if (text.starts_with("version https://git-lfs")) {
+  if (is_git_lfs_pointer(text)) {
     return invalid("is not a GGUF file but a Git LFS pointer to one; fetch it with: git lfs pull");
   }
   return invalid("is not a GGUF file: it starts with \"{}\"", printable(text.substr(0, 16)));

@@ -47,6 +47,10 @@ bool is_valid_utf8(std::string_view text) {
   return utf8_valid_prefix(text) == text.size();
 }
 
+bool is_git_lfs_pointer(std::string_view bytes) {
+  return bytes.starts_with("version https://git-lfs");
+}
+
 std::string printable(std::string_view text, size_t limit) {
   std::string out;
   while (!text.empty()) {

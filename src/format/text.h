@@ -13,6 +13,9 @@ size_t utf8_sequence_length(std::string_view text);
 
 bool is_valid_utf8(std::string_view text);
 
+// Whether a file holds what Git leaves in the place of a large one that has not been fetched.
+bool is_git_lfs_pointer(std::string_view bytes);
+
 // `text` with backslashes, control characters and malformed UTF-8 escaped, so that it can neither
 // break a line nor steer a terminal. After about `limit` bytes it ends with "...".
 std::string printable(std::string_view text, size_t limit = 120);
