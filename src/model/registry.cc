@@ -4,32 +4,54 @@
 
 #include <algorithm>
 
-#include "model/llama.h"
+#include "model/transformer.h"
+
+// The families, one line each: the name of what the family's file defines.
+#define AERIE_MODEL_FAMILIES(FAMILY) \
+  FAMILY(kLlama)                     \
+  FAMILY(kSmolLm3)                   \
+  FAMILY(kQwen2)                     \
+  FAMILY(kQwen3)                     \
+  FAMILY(kGemma1)                    \
+  FAMILY(kGemma2)                    \
+  FAMILY(kGemma3)                    \
+  FAMILY(kPhi3)                      \
+  FAMILY(kGpt2)
 
 namespace aerie {
+
+#define AERIE_DECLARE(family) extern const ModelFamily family;
+AERIE_MODEL_FAMILIES(AERIE_DECLARE)
+#undef AERIE_DECLARE
+
 namespace {
 
-constexpr ModelFamily kFamilies[] = {
-    {"llama", read_llama_config, load_llama},
-};
+#define AERIE_ADDRESS(family) &family,
+constexpr const ModelFamily* kFamilies[] = {AERIE_MODEL_FAMILIES(AERIE_ADDRESS)};
+#undef AERIE_ADDRESS
 
-Expected<const ModelFamily*> family_of(const ModelFile& file) {
-  AERIE_ASSIGN_OR_RETURN(const std::string_view architecture, file.string("general.architecture"));
-  std::string known;
-  for (const ModelFamily& family : kFamilies) {
-    if (family.architecture == architecture) return &family;
-    if (!known.empty()) known += ", ";
-    known += family.architecture;
-  }
-  return Status(StatusCode::kUnsupported,
-                fmt::format("{}: the model family '{}' is not supported; these are: {}",
-                            file.name(), architecture, known));
+Expected<Blueprint> read_blueprint(const ModelFile& file) {
+  AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, find_family(file));
+  return family->read(file);
 }
 
 }  // namespace
 
-std::span<const ModelFamily> model_families() {
+std::span<const ModelFamily* const> model_families() {
   return kFamilies;
+}
+
+Expected<const ModelFamily*> find_family(const ModelFile& file) {
+  AERIE_ASSIGN_OR_RETURN(const std::string_view architecture, file.string("general.architecture"));
+  std::string known;
+  for (const ModelFamily* family : kFamilies) {
+    if (family->architecture == architecture) return family;
+    if (!known.empty()) known += ", ";
+    known += family->architecture;
+  }
+  return Status(StatusCode::kUnsupported,
+                fmt::format("{}: the model family '{}' is not supported; these are: {}",
+                            file.name(), architecture, known));
 }
 
 int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backend) {
@@ -42,7 +64,7 @@ int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backe
 }
 
 int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
-  const int64_t widths = int64_t{4} * (config.hidden + config.q_width()) + 2 * config.kv_width() +
+  const int64_t widths = int64_t{5} * config.hidden + 4 * config.q_width() + 2 * config.kv_width() +
                          int64_t{4} * config.ffn;
   const int64_t chunks = options.max_positions / kernels::kAttentionChunk + 1;
   const int64_t partials =
@@ -53,13 +75,13 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
 }
 
 Expected<ModelConfig> read_model_config(const ModelFile& file) {
-  AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, family_of(file));
-  return family->read_config(file);
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_blueprint(file));
+  return std::move(blueprint.config);
 }
 
 Expected<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options) {
-  AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, family_of(file));
-  return family->load(file, options);
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_blueprint(file));
+  return load_transformer(file, std::move(blueprint), options);
 }
 
 }  // namespace aerie

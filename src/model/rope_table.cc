@@ -24,7 +24,11 @@ double yarn_share(const RopeConfig& config, int i) {
 
 }  // namespace
 
-RopeTable::RopeTable(const RopeConfig& config) : magnitude_(config.attention_factor) {
+RopeTable::RopeTable(const RopeConfig& config, int max_positions)
+    : magnitude_(config.attention_factor) {
+  const bool is_long =
+      config.scaling == RopeScaling::kLongRope && max_positions > config.original_context;
+  const std::vector<float>& factors = is_long ? config.long_factors : config.factors;
   for (int i = 0; i < config.dimensions / 2; ++i) {
     double frequency = std::pow(config.base, -2.0 * i / config.dimensions);
     switch (config.scaling) {
@@ -34,7 +38,8 @@ RopeTable::RopeTable(const RopeConfig& config) : magnitude_(config.attention_fac
         frequency /= config.factor;
         break;
       case RopeScaling::kFactors:
-        frequency /= double{config.factors[static_cast<size_t>(i)]};
+      case RopeScaling::kLongRope:
+        frequency /= double{factors[static_cast<size_t>(i)]};
         break;
       case RopeScaling::kYarn: {
         const double share = yarn_share(config, i);

@@ -18,10 +18,18 @@ Expected<TensorData> WeightLoader::read(const std::string& name, int64_t k, int6
 
 Expected<kernels::PackedMatrix> WeightLoader::matrix(const std::string& name, int64_t k,
                                                      int64_t n) {
+  return part(name, k, n, 0, n);
+}
+
+Expected<kernels::PackedMatrix> WeightLoader::part(const std::string& name, int64_t k, int64_t n,
+                                                   int64_t begin, int64_t count) {
   AERIE_ASSIGN_OR_RETURN(const TensorData tensor, read(name, k, n));
+  TensorView rows = tensor.view;
+  rows.data = tensor.view.row(begin);
+  rows.shape[1] = count;
   AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix packed,
-                         options_.backend->pack(*options_.pool, tensor.view));
-  file_.release(tensor.view);
+                         options_.backend->pack(*options_.pool, rows));
+  file_.release(rows);
   packed_bytes_ += static_cast<int64_t>(packed.data.size());
   return packed;
 }
@@ -31,6 +39,10 @@ Expected<std::vector<float>> WeightLoader::vector(const std::string& name, int64
   std::vector<float> values(static_cast<size_t>(length));
   dequantize(tensor.view.dtype, tensor.view.data, length, values.data());
   return values;
+}
+
+Expected<std::vector<float>> WeightLoader::vector_if_any(const std::string& name, int64_t length) {
+  return has(name) ? vector(name, length) : Expected<std::vector<float>>(std::vector<float>());
 }
 
 Status WeightLoader::check_all_used(std::string_view family) const {

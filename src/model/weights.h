@@ -17,8 +17,13 @@ class WeightLoader {
 
   // A packed matrix of k inputs and n outputs.
   Expected<kernels::PackedMatrix> matrix(const std::string& name, int64_t k, int64_t n);
+  // Outputs [begin, begin + count) of one of n.
+  Expected<kernels::PackedMatrix> part(const std::string& name, int64_t k, int64_t n, int64_t begin,
+                                       int64_t count);
   // A vector as floats.
   Expected<std::vector<float>> vector(const std::string& name, int64_t length);
+  // The same; empty if there is no such tensor.
+  Expected<std::vector<float>> vector_if_any(const std::string& name, int64_t length);
   // The values as they are.
   Expected<TensorData> read(const std::string& name, int64_t k, int64_t n);
 

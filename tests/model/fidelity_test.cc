@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "format/gguf.h"
 #include "kernels/backend.h"
 #include "model/model.h"
 

@@ -1,0 +1,52 @@
+// What distinguishes one decoder-only transformer from another, as data. A family fills it from a
+// file's metadata; Transformer computes it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model_config.h"
+#include "kernels/op_kinds.h"
+#include "model/rope_table.h"
+
+namespace aerie {
+
+enum class NormKind : uint8_t {
+  kRms,    // Zhang & Sennrich 2019, 1910.07467
+  kLayer,  // Ba et al. 2016, 1607.06450; with a bias
+};
+
+struct LayerPlan {
+  static constexpr int kNoRope = -1;
+  int window = 0;  // of attention, in positions, the row's own counted; 0: all that came before
+  int rope = 0;    // index of Blueprint::ropes, or kNoRope
+};
+
+// Vectors of biases are not listed: a layer has those that the file has.
+struct Blueprint {
+  ModelConfig config;
+  std::vector<LayerPlan> layers;  // config.layers of them
+  std::vector<RopeConfig> ropes;
+  kernels::RopeStyle rope_style = kernels::RopeStyle::kHalves;
+
+  NormKind norm = NormKind::kRms;
+  double norm_eps = 1e-5;
+  bool query_key_norm = false;  // of each head of queries and keys, before they turn
+  // A norm of what attention and feed-forward give, too, before it is added to the residual stream.
+  bool post_norms = false;
+
+  kernels::Activation activation = kernels::Activation::kSilu;
+  bool gated = true;  // feed-forward: down(activation(gate x) * up x), or down(activation(up x))
+
+  // Of the file: one tensor for queries, keys and values; one for gate and up.
+  bool fused_qkv = false;
+  bool fused_gate_up = false;
+
+  bool learned_positions = false;   // added to the embedding, from a table of config.context rows
+  double embedding_scale = 1.0;     // on the token's embedding
+  double attention_scale = 0.0;     // on q k; 0: 1 / sqrt(head_dim)
+  double attention_soft_cap = 0.0;  // see kernels::AttentionArgs; 0: none
+  double logit_soft_cap = 0.0;
+};
+
+}  // namespace aerie

@@ -1,0 +1,319 @@
+#include "model/hugging_face_import.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+namespace aerie {
+namespace {
+
+// GGUF keeps sizes in 32 bits; every reader checks the value for what it means.
+constexpr int64_t kMaxInteger = std::numeric_limits<int32_t>::max();
+// What a configuration may ask to be made for each layer.
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxRopeDimensions = 4096;
+
+Expected<int64_t> size_of(const JsonObject& config, const char* key, int64_t low, int64_t high) {
+  AERIE_ASSIGN_OR_RETURN(const int64_t value, config.integer(key));
+  if (value < low || value > high) {
+    return config.error(StatusCode::kInvalidData, key,
+                        fmt::format("is {}, not between {} and {}", value, low, high));
+  }
+  return value;
+}
+
+Expected<double> positive(const JsonObject& object, std::string_view key, double fallback) {
+  AERIE_ASSIGN_OR_RETURN(const double value, object.number(key, fallback));
+  if (value <= 0.0) {
+    return object.error(StatusCode::kInvalidData, key,
+                        fmt::format("is {}, not a positive number", value));
+  }
+  return value;
+}
+
+}  // namespace
+
+void HuggingFaceImport::set_architecture(std::string_view name) {
+  architecture_ = name;
+  metadata_.add_string("general.architecture", architecture_);
+}
+
+void HuggingFaceImport::add_integer(std::string_view key, int64_t value) {
+  metadata_.add_u32(full(key), static_cast<uint32_t>(value));
+}
+void HuggingFaceImport::add_number(std::string_view key, double value) {
+  metadata_.add_f32(full(key), static_cast<float>(value));
+}
+void HuggingFaceImport::add_text(std::string_view key, std::string_view value) {
+  metadata_.add_string(full(key), std::string(value));
+}
+void HuggingFaceImport::add_flags(std::string_view key, const std::vector<bool>& values) {
+  metadata_.add_bools(full(key), values);
+}
+
+Status HuggingFaceImport::copy_number(std::string_view from, std::string_view key,
+                                      double fallback) {
+  AERIE_ASSIGN_OR_RETURN(const double value, positive(config_, from, fallback));
+  add_number(key, value);
+  return {};
+}
+
+Status HuggingFaceImport::copy_sizes(const SizeNames& names) {
+  AERIE_ASSIGN_OR_RETURN(layers_, size_of(config_, names.layers, 1, kMaxLayers));
+  AERIE_ASSIGN_OR_RETURN(const int64_t hidden, size_of(config_, names.hidden, 1, kMaxInteger));
+  AERIE_ASSIGN_OR_RETURN(heads_, size_of(config_, names.heads, 1, kMaxInteger));
+  kv_heads_ = heads_;
+  if (config_.has(names.kv_heads)) {
+    AERIE_ASSIGN_OR_RETURN(kv_heads_, size_of(config_, names.kv_heads, 1, kMaxInteger));
+  }
+  head_dim_ = names.head_dim > 0 ? names.head_dim : hidden / heads_;
+  if (config_.has("head_dim")) {
+    AERIE_ASSIGN_OR_RETURN(head_dim_, size_of(config_, "head_dim", 1, kMaxInteger));
+  }
+  int64_t ffn = std::min(kMaxInteger, names.ffn_factor * hidden);
+  if (names.ffn_factor == 0 || config_.has(names.ffn)) {
+    AERIE_ASSIGN_OR_RETURN(ffn, size_of(config_, names.ffn, 1, kMaxInteger));
+  }
+  AERIE_ASSIGN_OR_RETURN(context_, size_of(config_, names.context, 1, kMaxInteger));
+  add_integer("block_count", layers_);
+  add_integer("context_length", context_);
+  add_integer("embedding_length", hidden);
+  add_integer("feed_forward_length", ffn);
+  add_integer("attention.head_count", heads_);
+  add_integer("attention.head_count_kv", kv_heads_);
+  add_integer("attention.key_length", head_dim_);
+  add_integer("attention.value_length", head_dim_);
+  rope_dimensions_ = head_dim_;
+  return {};
+}
+
+Status HuggingFaceImport::require_text(std::string_view key, std::string_view fallback,
+                                       std::initializer_list<std::string_view> accepted) const {
+  AERIE_ASSIGN_OR_RETURN(const std::string_view value, config_.string(key, fallback));
+  if (std::find(accepted.begin(), accepted.end(), value) != accepted.end()) return {};
+  return config_.error(StatusCode::kUnsupported, key,
+                       fmt::format("is '{}'; {} supported here", value,
+                                   fmt::format("{} is", fmt::join(accepted, ", "))));
+}
+
+const Json* HuggingFaceImport::rope_parameters() const {
+  const Json* parameters = config_.find("rope_parameters");
+  return parameters != nullptr ? parameters : config_.find("rope_scaling");
+}
+
+Status HuggingFaceImport::add_rope(const Json* parameters, double base) {
+  static const Json kNone = Json::object();
+  AERIE_ASSIGN_OR_RETURN(const JsonObject rope,
+                         JsonObject::view(parameters != nullptr ? *parameters : kNone,
+                                          config_.file() + ": rotary embedding"));
+  AERIE_ASSIGN_OR_RETURN(base, positive(config_, "rope_theta", base));
+  AERIE_ASSIGN_OR_RETURN(base, positive(rope, "rope_theta", base));
+  AERIE_ASSIGN_OR_RETURN(double part, positive(config_, "partial_rotary_factor", 1.0));
+  AERIE_ASSIGN_OR_RETURN(part, positive(rope, "partial_rotary_factor", part));
+  rope_dimensions_ = static_cast<int64_t>(std::min(1.0, part) * static_cast<double>(head_dim_));
+  if (rope_dimensions_ < 2 || rope_dimensions_ > kMaxRopeDimensions) {
+    return config_.error(
+        StatusCode::kInvalidData, "partial_rotary_factor",
+        fmt::format("leaves {} of {} dimensions to turn", rope_dimensions_, head_dim_));
+  }
+  add_integer("rope.dimension_count", rope_dimensions_);
+
+  AERIE_ASSIGN_OR_RETURN(std::string_view type, rope.string("type", "default"));
+  AERIE_ASSIGN_OR_RETURN(type, rope.string("rope_type", type));
+  Status status;
+  if (type == "linear") {
+    AERIE_ASSIGN_OR_RETURN(const double factor, positive(rope, "factor", 0.0));
+    add_text("rope.scaling.type", "linear");
+    add_number("rope.scaling.factor", factor);
+  } else if (type == "ntk") {
+    // bloc97 2023, "NTK-Aware Scaled RoPE": the base alone grows.
+    AERIE_ASSIGN_OR_RETURN(const double factor, positive(rope, "factor", 0.0));
+    const auto d = static_cast<double>(rope_dimensions_);
+    base *= std::pow(factor, d / std::max(1.0, d - 2.0));
+  } else if (type == "yarn") {
+    status = add_yarn(rope);
+  } else if (type == "llama3") {
+    status = add_llama3(rope, base);
+  } else if (type == "longrope" || type == "su") {
+    status = add_long_rope(rope);
+  } else if (type != "default" && type != "dynamic") {
+    // "dynamic" changes nothing within the context that the model was trained for, which is the
+    // longest that is served.
+    status = rope.error(StatusCode::kUnsupported, "rope_type",
+                        fmt::format("is '{}'; default, linear, ntk, dynamic, yarn, llama3 and "
+                                    "longrope are supported",
+                                    type));
+  }
+  add_number("rope.freq_base", base);
+  return status;
+}
+
+Expected<int64_t> HuggingFaceImport::original_context(const JsonObject& rope) const {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  // Phi-3 has it beside the parameters, where transformers looks first.
+  if (config_.has(kKey)) return size_of(config_, kKey, 2, kMaxInteger);
+  if (rope.has(kKey)) return size_of(rope, kKey, 2, kMaxInteger);
+  return context_;
+}
+
+Status HuggingFaceImport::add_yarn(const JsonObject& rope) {
+  AERIE_ASSIGN_OR_RETURN(const int64_t original, original_context(rope));
+  const double implied = static_cast<double>(context_) / static_cast<double>(original);
+  AERIE_ASSIGN_OR_RETURN(const double factor, positive(rope, "factor", implied));
+  AERIE_ASSIGN_OR_RETURN(const bool truncate, rope.boolean("truncate", true));
+  if (!truncate) return rope.error(StatusCode::kUnsupported, "truncate", "is false");
+  AERIE_ASSIGN_OR_RETURN(const double fast, positive(rope, "beta_fast", 32.0));
+  AERIE_ASSIGN_OR_RETURN(const double slow, positive(rope, "beta_slow", 1.0));
+  // Peng et al. 2023, 2309.00071, section 3.4, with the weights that DeepSeek-V2 gave the two
+  // scales. The reader multiplies by the first form itself.
+  const auto magnitude = [factor](double weight) {
+    return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+  };
+  double wanted = magnitude(1.0);
+  AERIE_ASSIGN_OR_RETURN(const double scale, rope.number("mscale", 0.0));
+  AERIE_ASSIGN_OR_RETURN(const double scale_all, rope.number("mscale_all_dim", 0.0));
+  if (scale != 0.0 && scale_all != 0.0) wanted = magnitude(scale) / magnitude(scale_all);
+  AERIE_ASSIGN_OR_RETURN(wanted, positive(rope, "attention_factor", wanted));
+
+  add_text("rope.scaling.type", "yarn");
+  add_number("rope.scaling.factor", factor);
+  add_integer("rope.scaling.original_context_length", original);
+  add_number("rope.scaling.yarn_beta_fast", fast);
+  add_number("rope.scaling.yarn_beta_slow", slow);
+  add_number("rope.scaling.attn_factor", wanted / (1.0 + 0.1 * std::log(factor)));
+  const double stretched = factor * static_cast<double>(original);
+  if (stretched > static_cast<double>(context_) && stretched < static_cast<double>(kMaxInteger)) {
+    context_ = static_cast<int64_t>(stretched);
+    add_integer("context_length", context_);
+  }
+  return {};
+}
+
+// Llama 3.1's: long wavelengths are stretched, short ones stay, those between by degrees.
+Status HuggingFaceImport::add_llama3(const JsonObject& rope, double base) {
+  AERIE_ASSIGN_OR_RETURN(const int64_t original, original_context(rope));
+  AERIE_ASSIGN_OR_RETURN(const double factor, positive(rope, "factor", 8.0));
+  AERIE_ASSIGN_OR_RETURN(const double low, positive(rope, "low_freq_factor", 1.0));
+  AERIE_ASSIGN_OR_RETURN(const double high, positive(rope, "high_freq_factor", 4.0));
+  if (high <= low) {
+    return rope.error(StatusCode::kInvalidData, "high_freq_factor",
+                      "is not greater than low_freq_factor");
+  }
+  std::vector<float> factors;
+  for (int64_t i = 0; i < rope_dimensions_ / 2; ++i) {
+    const double frequency =
+        std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(rope_dimensions_));
+    const double turns = static_cast<double>(original) * frequency / (2.0 * std::numbers::pi);
+    const double share = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+    factors.push_back(static_cast<float>(1.0 / ((1.0 - share) / factor + share)));
+  }
+  add_tensor("rope_freqs.weight", std::move(factors));
+  return {};
+}
+
+Status HuggingFaceImport::add_long_rope(const JsonObject& rope) {
+  AERIE_ASSIGN_OR_RETURN(const int64_t original, original_context(rope));
+  for (const auto& [key, tensor] : {std::pair("short_factor", "rope_factors_short.weight"),
+                                    std::pair("long_factor", "rope_factors_long.weight")}) {
+    AERIE_ASSIGN_OR_RETURN(const std::vector<double> factors, rope.numbers(key));
+    if (std::cmp_not_equal(factors.size(), rope_dimensions_ / 2)) {
+      return rope.error(StatusCode::kInvalidData, key,
+                        fmt::format("has {} entries for {} pairs of dimensions", factors.size(),
+                                    rope_dimensions_ / 2));
+    }
+    add_tensor(tensor, std::vector<float>(factors.begin(), factors.end()));
+  }
+  // Ding et al. 2024, 2402.13753, as Phi-3 uses it.
+  const double implied = static_cast<double>(context_) / static_cast<double>(original);
+  AERIE_ASSIGN_OR_RETURN(const double factor, positive(rope, "factor", implied));
+  const double usual =
+      factor <= 1.0 ? 1.0
+                    : std::sqrt(1.0 + std::log(factor) / std::log(static_cast<double>(original)));
+  AERIE_ASSIGN_OR_RETURN(const double wanted, positive(rope, "attention_factor", usual));
+  add_text("rope.scaling.type", "longrope");
+  add_integer("rope.scaling.original_context_length", original);
+  add_number("rope.scaling.attn_factor", wanted);
+  return {};
+}
+
+Status HuggingFaceImport::add_windows(int64_t window, std::vector<bool> layers) {
+  constexpr const char* kTypes = "layer_types";
+  if (config_.has(kTypes)) {
+    AERIE_ASSIGN_OR_RETURN(const std::vector<std::string_view> types, config_.strings(kTypes));
+    if (types.size() != layers.size()) {
+      return config_.error(
+          StatusCode::kInvalidData, kTypes,
+          fmt::format("has {} entries for {} layers", types.size(), layers.size()));
+    }
+    for (size_t i = 0; i < types.size(); ++i) {
+      layers[i] = types[i] == "sliding_attention";
+      if (!layers[i] && types[i] != "full_attention") {
+        return config_.error(StatusCode::kUnsupported, kTypes,
+                             fmt::format("has '{}'; full_attention and sliding_attention are "
+                                         "supported",
+                                         types[i]));
+      }
+    }
+  }
+  if (window < 0 || window > kMaxInteger) {
+    return config_.error(StatusCode::kInvalidData, "sliding_window", fmt::format("is {}", window));
+  }
+  if (window == 0 || std::find(layers.begin(), layers.end(), true) == layers.end()) return {};
+  add_integer("attention.sliding_window", window);
+  add_flags("attention.sliding_window_pattern", layers);
+  return {};
+}
+
+void HuggingFaceImport::add_rule(std::string_view from, std::string_view to, TensorChange change) {
+  rules_.push_back({std::string(from), std::string(to), change});
+}
+
+void HuggingFaceImport::add_llama_rules(bool turned) {
+  add_rule("model.embed_tokens", "token_embd");
+  add_rule("model.norm", "output_norm");
+  add_rule("lm_head", "output");
+  add_rule("model.layers.{}.input_layernorm", "blk.{}.attn_norm");
+  add_rule("model.layers.{}.post_attention_layernorm", "blk.{}.ffn_norm");
+  add_rule("model.layers.{}.self_attn.q_proj", "blk.{}.attn_q",
+           turned ? TensorChange::kTurnQueries : TensorChange::kNone);
+  add_rule("model.layers.{}.self_attn.k_proj", "blk.{}.attn_k",
+           turned ? TensorChange::kTurnKeys : TensorChange::kNone);
+  add_rule("model.layers.{}.self_attn.v_proj", "blk.{}.attn_v");
+  add_rule("model.layers.{}.self_attn.o_proj", "blk.{}.attn_output");
+  add_rule("model.layers.{}.mlp.gate_proj", "blk.{}.ffn_gate");
+  add_rule("model.layers.{}.mlp.up_proj", "blk.{}.ffn_up");
+  add_rule("model.layers.{}.mlp.down_proj", "blk.{}.ffn_down");
+  pass_over_suffix("rotary_emb.inv_freq");  // of old files; the configuration says it too
+}
+
+void HuggingFaceImport::rename_prefix(std::string_view from, std::string_view to) {
+  prefixes_.emplace_back(from, to);
+}
+void HuggingFaceImport::pass_over_prefix(std::string_view prefix) {
+  passed_prefixes_.emplace_back(prefix);
+}
+void HuggingFaceImport::pass_over_suffix(std::string_view suffix) {
+  passed_suffixes_.emplace_back(suffix);
+}
+void HuggingFaceImport::add_tensor(std::string name, std::vector<float> values) {
+  made_.emplace_back(std::move(name), std::move(values));
+}
+
+std::string HuggingFaceImport::renamed(std::string_view name) const {
+  for (const std::string& prefix : passed_prefixes_) {
+    if (name.starts_with(prefix)) return {};
+  }
+  for (const std::string& suffix : passed_suffixes_) {
+    if (name.ends_with(suffix)) return {};
+  }
+  for (const auto& [from, to] : prefixes_) {
+    if (name.starts_with(from)) return to + std::string(name.substr(from.size()));
+  }
+  return std::string(name);
+}
+
+}  // namespace aerie

@@ -1,0 +1,124 @@
+// What a family says about a Hugging Face folder: its configuration in GGUF's keys, its tensors by
+// GGUF's names. Collected here, carried out by HuggingFaceFile.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "format/json.h"
+#include "format/metadata_builder.h"
+
+namespace aerie {
+
+// How a tensor of a folder becomes the one of a GGUF file.
+enum class TensorChange : uint8_t {
+  kNone,
+  kTurnQueries,  // rows in the order of RopeStyle::kPairs instead of kHalves, for all heads
+  kTurnKeys,     // the same for the heads of keys
+  kTranspose,    // GPT-2 stores [inputs, outputs]
+  kAddOne,       // Gemma's norms multiply with 1 + w
+};
+
+struct TensorRule {
+  std::string from;  // without ".weight" or ".bias"; "{}" stands for the layer
+  std::string to;    // the same in GGUF
+  TensorChange change = TensorChange::kNone;
+};
+
+// What a configuration calls the sizes. Llama's names, which most families kept.
+struct SizeNames {
+  const char* layers = "num_hidden_layers";
+  const char* hidden = "hidden_size";
+  const char* heads = "num_attention_heads";
+  const char* kv_heads = "num_key_value_heads";  // absent: as many as heads
+  const char* ffn = "intermediate_size";
+  const char* context = "max_position_embeddings";
+  int head_dim = 0;    // where the key head_dim is absent; 0: hidden / heads
+  int ffn_factor = 0;  // where the key of ffn is absent: so many times hidden; 0: it must be there
+};
+
+class HuggingFaceImport {
+ public:
+  explicit HuggingFaceImport(JsonObject config) : config_(std::move(config)) {}
+
+  // config.json, or what it says of the language model in one that also sees or hears.
+  const JsonObject& config() const { return config_; }
+  void set_config(JsonObject config) { config_ = std::move(config); }
+
+  // Metadata "<architecture>.<key>". The architecture comes first.
+  void set_architecture(std::string_view name);
+  void add_integer(std::string_view key, int64_t value);
+  void add_number(std::string_view key, double value);
+  void add_text(std::string_view key, std::string_view value);
+  void add_flags(std::string_view key, const std::vector<bool>& values);
+  // The value of `from` in the configuration, or the fallback.
+  Status copy_number(std::string_view from, std::string_view key, double fallback);
+
+  Status copy_sizes(const SizeNames& names = {});
+  // kUnsupported unless the configuration's `key`, or the fallback, is one of `accepted`.
+  Status require_text(std::string_view key, std::string_view fallback,
+                      std::initializer_list<std::string_view> accepted) const;
+  // Rotary embedding as `parameters` give it: rope_parameters or rope_scaling, or null for none.
+  // What it lacks is taken from the configuration: rope_theta (`base` if that lacks it too),
+  // partial_rotary_factor, original_max_position_embeddings. Stretched positions need tensors of
+  // their own in some forms: these are added.
+  Status add_rope(const Json* parameters, double base);
+  // The usual place of the parameters: rope_parameters, else rope_scaling, else null.
+  const Json* rope_parameters() const;
+  // Which layers have a window, by layer_types if the configuration has them; else all for which
+  // `windowed` holds. Adds nothing if there is no window or no such layer.
+  template <typename Windowed>
+  Status add_windows(int64_t window, const Windowed& windowed) {
+    std::vector<bool> layers;
+    for (int64_t i = 0; i < layers_; ++i) layers.push_back(windowed(i));
+    return add_windows(window, std::move(layers));
+  }
+
+  // Tensors.
+  void add_rule(std::string_view from, std::string_view to,
+                TensorChange change = TensorChange::kNone);
+  // Embedding, norms, projections and feed-forward by Llama's names.
+  void add_llama_rules(bool turned);
+  void rename_prefix(std::string_view from, std::string_view to);  // before the rules; first match
+  void pass_over_prefix(std::string_view prefix);                  // not part of the language model
+  void pass_over_suffix(std::string_view suffix);                  // holds nothing that is needed
+  void add_tensor(std::string name, std::vector<float> values);
+
+  // For HuggingFaceFile.
+  int64_t layers() const { return layers_; }
+  int64_t heads() const { return heads_; }
+  int64_t kv_heads() const { return kv_heads_; }
+  int64_t head_dim() const { return head_dim_; }
+  int64_t rope_dimensions() const { return rope_dimensions_; }
+  MetadataBuilder& metadata() { return metadata_; }
+  const std::string& architecture() const { return architecture_; }
+  const std::vector<TensorRule>& rules() const { return rules_; }
+  const std::vector<std::pair<std::string, std::vector<float>>>& made() const { return made_; }
+  // The name after renaming; empty if it is passed over.
+  std::string renamed(std::string_view name) const;
+
+ private:
+  Status add_windows(int64_t window, std::vector<bool> layers);
+  Status add_yarn(const JsonObject& rope);
+  Status add_llama3(const JsonObject& rope, double base);
+  Status add_long_rope(const JsonObject& rope);
+  Expected<int64_t> original_context(const JsonObject& rope) const;
+  std::string full(std::string_view key) const { return architecture_ + "." + std::string(key); }
+
+  JsonObject config_;
+  std::string architecture_;
+  MetadataBuilder metadata_;
+  int64_t layers_ = 0, heads_ = 0, kv_heads_ = 0, head_dim_ = 0, rope_dimensions_ = 0;
+  int64_t context_ = 0;
+  std::vector<TensorRule> rules_;
+  std::vector<std::pair<std::string, std::string>> prefixes_;
+  std::vector<std::string> passed_prefixes_, passed_suffixes_;
+  std::vector<std::pair<std::string, std::vector<float>>> made_;
+};
+
+}  // namespace aerie

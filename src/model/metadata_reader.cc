@@ -1,0 +1,212 @@
+#include "model/metadata_reader.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "kernels/backend.h"
+
+namespace aerie {
+namespace {
+
+constexpr int64_t kMaxWidth = 1 << 20;
+constexpr int64_t kMaxContext = 1 << 26;
+constexpr int64_t kMaxLayers = 4096;
+
+constexpr const char* kLlamaFactors = "rope_freqs.weight";
+constexpr const char* kShortFactors = "rope_factors_short.weight";
+constexpr const char* kLongFactors = "rope_factors_long.weight";
+
+}  // namespace
+
+MetadataReader::MetadataReader(const ModelFile& file)
+    : file_(file), prefix_(std::string(*file.string("general.architecture")) + ".") {}
+
+Expected<int> MetadataReader::integer(std::string_view key, int64_t low, int64_t high) const {
+  AERIE_ASSIGN_OR_RETURN(const int64_t value, file_.integer(full(key)));
+  if (value < low || value > high) {
+    return refuse(key, fmt::format("{} is not between {} and {}", value, low, high));
+  }
+  return static_cast<int>(value);
+}
+
+Expected<int> MetadataReader::integer_or(std::string_view key, int64_t low, int64_t high,
+                                         int fallback) const {
+  return has(key) ? integer(key, low, high) : Expected<int>(fallback);
+}
+
+Expected<double> MetadataReader::positive_or(std::string_view key, double fallback) const {
+  if (!has(key)) return fallback;
+  AERIE_ASSIGN_OR_RETURN(const double value, file_.number(full(key)));
+  if (!std::isfinite(value) || value <= 0.0) {
+    return refuse(key, fmt::format("{} is not a positive number", value));
+  }
+  return value;
+}
+
+Expected<std::string_view> MetadataReader::text_or(std::string_view key,
+                                                   std::string_view fallback) const {
+  return has(key) ? file_.string(full(key)) : Expected<std::string_view>(fallback);
+}
+
+Status MetadataReader::refuse(std::string_view key, std::string_view why) const {
+  return {StatusCode::kInvalidData, fmt::format("{}: {}: {}", file_.name(), full(key), why)};
+}
+
+Status MetadataReader::unsupported(std::string_view key, std::string_view why) const {
+  return {StatusCode::kUnsupported, fmt::format("{}: {}: {}", file_.name(), full(key), why)};
+}
+
+Status MetadataReader::read_heads(ModelConfig& config) const {
+  AERIE_ASSIGN_OR_RETURN(config.heads, integer("attention.head_count", 1, 4096));
+  AERIE_ASSIGN_OR_RETURN(config.kv_heads,
+                         integer_or("attention.head_count_kv", 1, 4096, config.heads));
+  if (config.heads % config.kv_heads != 0) {
+    return refuse("attention.head_count_kv",
+                  fmt::format("{} does not divide the {} heads", config.kv_heads, config.heads));
+  }
+  AERIE_ASSIGN_OR_RETURN(config.head_dim, integer_or("attention.key_length", 1, kMaxWidth,
+                                                     config.hidden / config.heads));
+  AERIE_ASSIGN_OR_RETURN(const int value_dim,
+                         integer_or("attention.value_length", 1, kMaxWidth, config.head_dim));
+  if (value_dim != config.head_dim) {
+    return unsupported("attention.value_length", "keys and values of different lengths");
+  }
+  if (config.head_dim == 0 || config.head_dim % 16 != 0 || config.head_dim > kernels::kMaxHeadDim) {
+    return unsupported("attention.key_length",
+                       fmt::format("heads of {} dimensions; multiples of 16 up to {} are supported",
+                                   config.head_dim, kernels::kMaxHeadDim));
+  }
+  return {};
+}
+
+Expected<Blueprint> MetadataReader::read_sizes() const {
+  Blueprint blueprint;
+  ModelConfig& config = blueprint.config;
+  config.family = prefix_.substr(0, prefix_.size() - 1);
+  if (const auto name = file_.string("general.name"); name.ok()) config.name = std::string(*name);
+  AERIE_ASSIGN_OR_RETURN(config.layers, integer("block_count", 1, kMaxLayers));
+  AERIE_ASSIGN_OR_RETURN(config.hidden, integer("embedding_length", 1, kMaxWidth));
+  AERIE_ASSIGN_OR_RETURN(config.ffn, integer("feed_forward_length", 1, kMaxWidth));
+  AERIE_RETURN_IF_ERROR(read_heads(config));
+  AERIE_ASSIGN_OR_RETURN(config.context, integer("context_length", 1, kMaxContext));
+  AERIE_ASSIGN_OR_RETURN(blueprint.norm_eps, positive_or(has("attention.layer_norm_epsilon")
+                                                             ? "attention.layer_norm_epsilon"
+                                                             : "attention.layer_norm_rms_epsilon",
+                                                         1e-5));
+  AERIE_ASSIGN_OR_RETURN(const int experts, integer_or("expert_count", 0, 1 << 16, 0));
+  if (experts != 0) return unsupported("expert_count", "mixtures of experts");
+  // The rows of the head are what logits have; metadata may count otherwise.
+  AERIE_ASSIGN_OR_RETURN(const TensorInfo* embedding, file_.tensor_info("token_embd.weight"));
+  if (embedding->shape[1] > (int64_t{1} << 24)) {
+    return refuse("vocab_size",
+                  fmt::format("token_embd.weight has shape {}", shape_to_string(embedding->shape)));
+  }
+  config.vocab = static_cast<int>(embedding->shape[1]);
+  blueprint.layers.resize(static_cast<size_t>(config.layers));
+  return blueprint;
+}
+
+Status MetadataReader::read_factors(const char* tensor, std::vector<float>& factors,
+                                    int pairs) const {
+  AERIE_ASSIGN_OR_RETURN(const TensorData data, file_.read(tensor));
+  if (data.view.shape != Shape{pairs, 1, 1, 1}) {
+    return {StatusCode::kInvalidData,
+            fmt::format("{}: tensor '{}' has shape {} for {} pairs", file_.name(), tensor,
+                        shape_to_string(data.view.shape), pairs)};
+  }
+  if (dtype_info(data.view.dtype).block_elements != 1) {
+    return {StatusCode::kUnsupported,
+            fmt::format("{}: tensor '{}' is of type {}, not of floats", file_.name(), tensor,
+                        dtype_info(data.view.dtype).name)};
+  }
+  factors.resize(static_cast<size_t>(pairs));
+  dequantize(data.view.dtype, data.view.data, pairs, factors.data());
+  for (const float factor : factors) {
+    if (!std::isfinite(factor) || factor <= 0.0f) {
+      return {StatusCode::kInvalidData,
+              fmt::format("{}: tensor '{}' holds {}", file_.name(), tensor, factor)};
+    }
+  }
+  return {};
+}
+
+Status MetadataReader::read_scaling(RopeConfig& rope) const {
+  const char* key = "rope.scaling.type";
+  const bool has_long_factors =
+      file_.find_tensor(kLongFactors) != nullptr || file_.find_tensor(kShortFactors) != nullptr;
+  AERIE_ASSIGN_OR_RETURN(const double legacy, positive_or("rope.scale_linear", 1.0));
+  AERIE_ASSIGN_OR_RETURN(rope.factor, positive_or("rope.scaling.factor", legacy));
+  AERIE_ASSIGN_OR_RETURN(rope.attention_factor, positive_or("rope.scaling.attn_factor", 1.0));
+  const char* implied = has_long_factors ? "longrope" : rope.factor != 1.0 ? "linear" : "none";
+  AERIE_ASSIGN_OR_RETURN(const std::string_view type, text_or(key, implied));
+  if (type == "linear") {
+    rope.scaling = RopeScaling::kLinear;
+  } else if (type == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+    AERIE_ASSIGN_OR_RETURN(rope.yarn_beta_fast, positive_or("rope.scaling.yarn_beta_fast", 32.0));
+    AERIE_ASSIGN_OR_RETURN(rope.yarn_beta_slow, positive_or("rope.scaling.yarn_beta_slow", 1.0));
+    AERIE_ASSIGN_OR_RETURN(rope.yarn_extrapolation,
+                           positive_or("rope.scaling.yarn_ext_factor", 1.0));
+  } else if (type == "longrope") {
+    rope.scaling = RopeScaling::kLongRope;
+  } else if (type != "none") {
+    return unsupported(key,
+                       fmt::format("'{}'; none, linear, yarn and longrope are supported", type));
+  }
+  const int pairs = rope.dimensions / 2;
+  if (rope.scaling == RopeScaling::kLongRope) {
+    AERIE_RETURN_IF_ERROR(read_factors(kShortFactors, rope.factors, pairs));
+    return read_factors(kLongFactors, rope.long_factors, pairs);
+  }
+  if (file_.find_tensor(kLlamaFactors) == nullptr) return {};
+  if (rope.scaling != RopeScaling::kNone && rope.factor != 1.0) {
+    return unsupported(key, fmt::format("'{}' together with the tensor '{}'", type, kLlamaFactors));
+  }
+  rope.scaling = RopeScaling::kFactors;
+  return read_factors(kLlamaFactors, rope.factors, pairs);
+}
+
+Expected<RopeConfig> MetadataReader::read_rope(const ModelConfig& config) const {
+  RopeConfig rope;
+  AERIE_ASSIGN_OR_RETURN(rope.dimensions,
+                         integer_or("rope.dimension_count", 2, config.head_dim, config.head_dim));
+  if (rope.dimensions % 2 != 0) {
+    return refuse("rope.dimension_count", fmt::format("{} is odd", rope.dimensions));
+  }
+  AERIE_ASSIGN_OR_RETURN(rope.base, positive_or("rope.freq_base", 10000.0));
+  AERIE_ASSIGN_OR_RETURN(rope.original_context, integer_or("rope.scaling.original_context_length",
+                                                           1, kMaxContext, config.context));
+  AERIE_RETURN_IF_ERROR(read_scaling(rope));
+  return rope;
+}
+
+Expected<std::optional<std::vector<bool>>> MetadataReader::flags(std::string_view key,
+                                                                 size_t count) const {
+  const MetadataValue* value = file_.find(full(key));
+  if (value == nullptr) return std::optional<std::vector<bool>>();
+  const auto* array = std::get_if<MetadataArray>(&value->value);
+  const auto* flags = array == nullptr ? nullptr : std::get_if<std::vector<bool>>(array);
+  if (flags == nullptr) {
+    return refuse(key,
+                  fmt::format("is of type {}; an array of booleans is wanted", value->type_name));
+  }
+  if (flags->size() != count) {
+    return refuse(key, fmt::format("has {} entries for {} layers", flags->size(), count));
+  }
+  return std::optional(*flags);
+}
+
+Status MetadataReader::read_windows(int period, Blueprint& blueprint) const {
+  AERIE_ASSIGN_OR_RETURN(const int window,
+                         integer_or("attention.sliding_window", 0, kMaxContext, 0));
+  AERIE_ASSIGN_OR_RETURN(const auto pattern,
+                         flags("attention.sliding_window_pattern", blueprint.layers.size()));
+  for (size_t i = 0; i < blueprint.layers.size(); ++i) {
+    const bool by_period = period == 1 || (i + 1) % static_cast<size_t>(period) != 0;
+    if (pattern ? (*pattern)[i] : by_period) blueprint.layers[i].window = window;
+  }
+  return {};
+}
+
+}  // namespace aerie

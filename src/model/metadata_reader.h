@@ -1,0 +1,52 @@
+// The metadata that families share, held to ranges: sizes, rotary embedding, windows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/blueprint.h"
+#include "model/model.h"
+
+namespace aerie {
+
+// Reads "<architecture>.<key>". Messages name file and key.
+class MetadataReader {
+ public:
+  // Requires a file with general.architecture.
+  explicit MetadataReader(const ModelFile& file);
+
+  const ModelFile& file() const { return file_; }
+  bool has(std::string_view key) const { return file_.find(full(key)) != nullptr; }
+  Expected<int> integer(std::string_view key, int64_t low, int64_t high) const;
+  Expected<int> integer_or(std::string_view key, int64_t low, int64_t high, int fallback) const;
+  Expected<double> positive_or(std::string_view key, double fallback) const;
+  // An array of `count` booleans; nothing if it is absent.
+  Expected<std::optional<std::vector<bool>>> flags(std::string_view key, size_t count) const;
+  Expected<std::string_view> text_or(std::string_view key, std::string_view fallback) const;
+
+  Status refuse(std::string_view key, std::string_view why) const;       // kInvalidData
+  Status unsupported(std::string_view key, std::string_view why) const;  // kUnsupported
+
+  // What all families have: ModelConfig, the norms' epsilon, one plan for each layer with no
+  // window and rope 0.
+  Expected<Blueprint> read_sizes() const;
+  // rope.*, and the tensors rope_freqs and rope_factors_{long,short} of files that have them.
+  Expected<RopeConfig> read_rope(const ModelConfig& config) const;
+  // attention.sliding_window, for the layers that attention.sliding_window_pattern names, or else
+  // for all but every `period`-th; 1: for all.
+  Status read_windows(int period, Blueprint& blueprint) const;
+
+ private:
+  std::string full(std::string_view key) const { return prefix_ + std::string(key); }
+  Status read_heads(ModelConfig& config) const;
+  Status read_scaling(RopeConfig& rope) const;
+  Status read_factors(const char* tensor, std::vector<float>& factors, int pairs) const;
+
+  const ModelFile& file_;
+  std::string prefix_;
+};
+
+}  // namespace aerie

@@ -1,0 +1,65 @@
+// Qwen2 and 2.5 (and DeepSeek-R1's Qwen distillations): Llama's shape with biases on queries, keys
+// and values. Qwen3 (dense): norms of queries and keys instead. Yang et al. 2024, 2407.10671 and
+// 2025, 2505.09388.
+#include "model/hugging_face_import.h"
+#include "model/metadata_reader.h"
+#include "model/registry.h"
+
+namespace aerie {
+namespace {
+
+Expected<Blueprint> read_qwen2(const ModelFile& file) {
+  const MetadataReader reader(file);
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, reader.read_sizes());
+  AERIE_ASSIGN_OR_RETURN(RopeConfig rope, reader.read_rope(blueprint.config));
+  blueprint.ropes.push_back(std::move(rope));
+  AERIE_RETURN_IF_ERROR(reader.read_windows(1, blueprint));
+  return blueprint;
+}
+
+Expected<Blueprint> read_qwen3(const ModelFile& file) {
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_qwen2(file));
+  blueprint.query_key_norm = true;
+  return blueprint;
+}
+
+Status import(HuggingFaceImport& folder, int head_dim) {
+  AERIE_RETURN_IF_ERROR(folder.copy_sizes({.head_dim = head_dim}));
+  AERIE_RETURN_IF_ERROR(
+      folder.copy_number("rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6));
+  AERIE_RETURN_IF_ERROR(folder.require_text("hidden_act", "silu", {"silu", "swish"}));
+  AERIE_RETURN_IF_ERROR(folder.add_rope(folder.rope_parameters(), 10000.0));
+  const JsonObject& config = folder.config();
+  AERIE_ASSIGN_OR_RETURN(const bool used, config.boolean("use_sliding_window", false));
+  if (used) {
+    AERIE_ASSIGN_OR_RETURN(const int64_t window, config.integer("sliding_window", 4096));
+    AERIE_ASSIGN_OR_RETURN(const int64_t full, config.integer("max_window_layers", 28));
+    AERIE_RETURN_IF_ERROR(folder.add_windows(window, [full](int64_t i) { return i >= full; }));
+  }
+  folder.add_llama_rules(false);
+  return {};
+}
+
+Status import_qwen2(HuggingFaceImport& folder) {
+  folder.set_architecture("qwen2");
+  return import(folder, 0);
+}
+
+Status import_qwen3(HuggingFaceImport& folder) {
+  folder.set_architecture("qwen3");
+  folder.add_rule("model.layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm");
+  folder.add_rule("model.layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm");
+  return import(folder, 128);
+}
+
+constexpr std::string_view kQwen2Types[] = {"qwen2"};
+constexpr std::string_view kQwen3Types[] = {"qwen3"};
+
+}  // namespace
+
+extern const ModelFamily kQwen2;
+extern const ModelFamily kQwen3;
+const ModelFamily kQwen2 = {"qwen2", read_qwen2, kQwen2Types, import_qwen2};
+const ModelFamily kQwen3 = {"qwen3", read_qwen3, kQwen3Types, import_qwen3};
+
+}  // namespace aerie

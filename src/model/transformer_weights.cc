@@ -1,0 +1,136 @@
+#include "model/transformer_weights.h"
+
+#include <fmt/format.h>
+
+namespace aerie {
+namespace {
+
+class LayerLoader {
+ public:
+  LayerLoader(WeightLoader& loader, const Blueprint& blueprint, int index)
+      : loader_(loader),
+        blueprint_(blueprint),
+        config_(blueprint.config),
+        prefix_(fmt::format("blk.{}.", index)) {}
+
+  Expected<TransformerLayer> load() {
+    TransformerLayer layer;
+    AERIE_ASSIGN_OR_RETURN(layer.attention_norm, norm("attn_norm"));
+    AERIE_RETURN_IF_ERROR(load_attention(layer));
+    AERIE_ASSIGN_OR_RETURN(layer.ffn_norm, norm("ffn_norm"));
+    AERIE_RETURN_IF_ERROR(load_feed_forward(layer));
+    if (blueprint_.post_norms) {
+      AERIE_ASSIGN_OR_RETURN(layer.attention_post_norm, norm("post_attention_norm"));
+      AERIE_ASSIGN_OR_RETURN(layer.ffn_post_norm, norm("post_ffw_norm"));
+    }
+    // Old converters wrote the rotary frequencies, which the metadata already give.
+    loader_.ignore(prefix_ + "attn_rot_embd");
+    return layer;
+  }
+
+ private:
+  Expected<Norm> norm(const char* part) {
+    Norm norm;
+    const std::string name = prefix_ + part;
+    AERIE_ASSIGN_OR_RETURN(norm.weight, loader_.vector(name + ".weight", config_.hidden));
+    if (blueprint_.norm == NormKind::kLayer) {
+      AERIE_ASSIGN_OR_RETURN(norm.bias, loader_.vector(name + ".bias", config_.hidden));
+    }
+    return norm;
+  }
+
+  Expected<Linear> linear(const char* part, int64_t k, int64_t n) {
+    return slice(part, k, n, 0, n);
+  }
+  // Outputs [begin, begin + count) of a tensor of n.
+  Expected<Linear> slice(const char* part, int64_t k, int64_t n, int64_t begin, int64_t count) {
+    Linear linear;
+    const std::string name = prefix_ + part;
+    AERIE_ASSIGN_OR_RETURN(linear.weight, loader_.part(name + ".weight", k, n, begin, count));
+    AERIE_ASSIGN_OR_RETURN(std::vector<float> bias, loader_.vector_if_any(name + ".bias", n));
+    if (!bias.empty()) linear.bias.assign(bias.begin() + begin, bias.begin() + begin + count);
+    return linear;
+  }
+
+  Status load_attention(TransformerLayer& layer) {
+    const int64_t hidden = config_.hidden, q = config_.q_width(), kv = config_.kv_width();
+    if (blueprint_.fused_qkv) {
+      const int64_t all = q + 2 * kv;
+      AERIE_ASSIGN_OR_RETURN(layer.q, slice("attn_qkv", hidden, all, 0, q));
+      AERIE_ASSIGN_OR_RETURN(layer.k, slice("attn_qkv", hidden, all, q, kv));
+      AERIE_ASSIGN_OR_RETURN(layer.v, slice("attn_qkv", hidden, all, q + kv, kv));
+    } else {
+      AERIE_ASSIGN_OR_RETURN(layer.q, linear("attn_q", hidden, q));
+      AERIE_ASSIGN_OR_RETURN(layer.k, linear("attn_k", hidden, kv));
+      AERIE_ASSIGN_OR_RETURN(layer.v, linear("attn_v", hidden, kv));
+    }
+    if (blueprint_.query_key_norm) {
+      AERIE_ASSIGN_OR_RETURN(layer.query_norm,
+                             loader_.vector(prefix_ + "attn_q_norm.weight", config_.head_dim));
+      AERIE_ASSIGN_OR_RETURN(layer.key_norm,
+                             loader_.vector(prefix_ + "attn_k_norm.weight", config_.head_dim));
+    }
+    AERIE_ASSIGN_OR_RETURN(layer.o, linear("attn_output", q, hidden));
+    return {};
+  }
+
+  Status load_feed_forward(TransformerLayer& layer) {
+    const int64_t hidden = config_.hidden, ffn = config_.ffn;
+    if (blueprint_.fused_gate_up) {
+      AERIE_ASSIGN_OR_RETURN(layer.gate, slice("ffn_up", hidden, 2 * ffn, 0, ffn));
+      AERIE_ASSIGN_OR_RETURN(layer.up, slice("ffn_up", hidden, 2 * ffn, ffn, ffn));
+    } else {
+      if (blueprint_.gated) {
+        AERIE_ASSIGN_OR_RETURN(layer.gate, linear("ffn_gate", hidden, ffn));
+      }
+      AERIE_ASSIGN_OR_RETURN(layer.up, linear("ffn_up", hidden, ffn));
+    }
+    AERIE_ASSIGN_OR_RETURN(layer.down, linear("ffn_down", ffn, hidden));
+    return {};
+  }
+
+  WeightLoader& loader_;
+  const Blueprint& blueprint_;
+  const ModelConfig& config_;
+  std::string prefix_;
+};
+
+}  // namespace
+
+Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
+                                                      const Blueprint& blueprint,
+                                                      const ModelOptions& options) {
+  const ModelConfig& config = blueprint.config;
+  WeightLoader loader(file, options);
+  TransformerWeights w;
+  AERIE_ASSIGN_OR_RETURN(w.embedding,
+                         loader.read("token_embd.weight", config.hidden, config.vocab));
+  if (blueprint.learned_positions) {
+    AERIE_ASSIGN_OR_RETURN(w.positions,
+                           loader.read("position_embd.weight", config.hidden, config.context));
+  }
+  for (int i = 0; i < config.layers; ++i) {
+    AERIE_ASSIGN_OR_RETURN(TransformerLayer layer, LayerLoader(loader, blueprint, i).load());
+    w.layers.push_back(std::move(layer));
+  }
+  AERIE_ASSIGN_OR_RETURN(w.output_norm.weight, loader.vector("output_norm.weight", config.hidden));
+  if (blueprint.norm == NormKind::kLayer) {
+    AERIE_ASSIGN_OR_RETURN(w.output_norm.bias, loader.vector("output_norm.bias", config.hidden));
+  }
+  const char* head = loader.has("output.weight") ? "output.weight" : "token_embd.weight";
+  AERIE_ASSIGN_OR_RETURN(w.output.weight, loader.matrix(head, config.hidden, config.vocab));
+  AERIE_ASSIGN_OR_RETURN(w.output.bias, loader.vector_if_any("output.bias", config.vocab));
+  // Read with the blueprint.
+  for (const RopeConfig& rope : blueprint.ropes) {
+    if (rope.scaling == RopeScaling::kFactors) loader.ignore("rope_freqs.weight");
+    if (rope.scaling == RopeScaling::kLongRope) {
+      loader.ignore("rope_factors_short.weight");
+      loader.ignore("rope_factors_long.weight");
+    }
+  }
+  AERIE_RETURN_IF_ERROR(loader.check_all_used(config.family));
+  w.packed_bytes = loader.packed_bytes();
+  return w;
+}
+
+}  // namespace aerie

@@ -1,0 +1,48 @@
+// The weights of a decoder-only transformer, by GGUF's names.
+#pragma once
+
+#include <vector>
+
+#include "model/blueprint.h"
+#include "model/weights.h"
+
+namespace aerie {
+
+struct Norm {
+  std::vector<float> weight, bias;  // no bias: empty
+};
+
+struct Linear {
+  kernels::PackedMatrix weight;
+  std::vector<float> bias;  // empty: none
+
+  // For Backend::matmul: y = or += the product, with rows as long as the matrix has outputs.
+  kernels::MatmulTarget to(float* y, bool accumulate = false) const {
+    return {&weight, y, weight.n, accumulate, bias.empty() ? nullptr : bias.data()};
+  }
+};
+
+struct TransformerLayer {
+  Norm attention_norm;
+  Linear q, k, v, o;
+  std::vector<float> query_norm, key_norm;  // of a head
+  Norm attention_post_norm;
+  Norm ffn_norm;
+  Linear gate, up, down;  // no gate if the feed-forward is not gated
+  Norm ffn_post_norm;
+};
+
+struct TransformerWeights {
+  TensorData embedding;  // [hidden, vocab], as the file has it
+  TensorData positions;  // [hidden, context]; only with learned positions
+  std::vector<TransformerLayer> layers;
+  Norm output_norm;
+  Linear output;
+  int64_t packed_bytes = 0;
+
+  // Refuses a file that lacks a tensor, has one of another shape, or one that has no place.
+  static Expected<TransformerWeights> load(const ModelFile& file, const Blueprint& blueprint,
+                                           const ModelOptions& options);
+};
+
+}  // namespace aerie
