@@ -1,0 +1,206 @@
+#include "format/safetensors_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "format/text.h"
+
+namespace aerie {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr size_t kMaxFileName = 255;
+
+template <typename... Args>
+Status invalid(fmt::format_string<Args...> format, Args&&... args) {
+  return Status(StatusCode::kInvalidData, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// A link counts whether or not it leads somewhere: opening it then says what is wrong.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
+// Says what the folder holds in the place of the files that are wanted.
+Status nothing_to_read(const std::string& folder) {
+  bool pickle = false;
+  std::string others;
+  std::error_code error;
+  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
+    const fs::path file = it->path().filename();
+    const std::string extension = file.extension();
+    pickle |= extension == ".bin" || extension == ".pt" || extension == ".pth";
+    const bool readable = extension == ".safetensors" || extension == ".gguf";
+    if (readable && others.size() < 200) others += (others.empty() ? "" : ", ") + file.string();
+  }
+  std::string message = fmt::format("{}: holds neither {} nor {}", folder, kSingle, kIndex);
+  if (!others.empty()) {
+    message += fmt::format("; there are other models: {}", printable(others, 300));
+  } else if (pickle) {
+    message +=
+        ", only PyTorch's pickle files: these can run any program and are not read. Convert them "
+        "with transformers (from_pretrained(FOLDER).save_pretrained(FOLDER, "
+        "safe_serialization=True)), or look for safetensors files among the revisions of the "
+        "model's page";
+  }
+  return Status(StatusCode::kNotFound, message);
+}
+
+Status check_shard_name(std::string_view name) {
+  const auto refuse = [&](std::string_view why) {
+    return invalid("the shard name '{}' {}", printable(name), why);
+  };
+  if (name.find('/') != std::string_view::npos || name.find('\\') != std::string_view::npos) {
+    return refuse("leads to another folder; a plain file name is wanted");
+  }
+  if (!name.ends_with(".safetensors")) return refuse("does not end in .safetensors");
+  if (name.size() > kMaxFileName) return refuse("is too long");
+  if (name.find('\0') != std::string_view::npos) return refuse("contains a NUL byte");
+  return Status();
+}
+
+// Shard name -> how many tensors the index places there.
+using ShardCounts = std::map<std::string_view, size_t>;
+
+Expected<ShardCounts> count_shards(const JsonObject& weight_map) {
+  ShardCounts counts;
+  for (const auto& [tensor, shard] : weight_map.json().items()) {
+    if (!shard.is_string()) {
+      return weight_map.error(
+          StatusCode::kInvalidData, tensor,
+          fmt::format("is a {}; the name of a shard is wanted", shard.type_name()));
+    }
+    ++counts[shard.get_ref<const std::string&>()];
+  }
+  if (counts.empty()) return invalid("{}: 'weight_map' names no tensors", weight_map.file());
+  for (const auto& [shard, count] : counts) {
+    AERIE_RETURN_IF_ERROR(check_shard_name(shard).with_context(weight_map.file()));
+  }
+  return counts;
+}
+
+// The index's entries by name: a Json object would be searched from its start.
+class WeightMap {
+ public:
+  explicit WeightMap(const Json& json) {
+    entries_.reserve(json.size());
+    for (const auto& [tensor, shard] : json.items()) {
+      entries_.emplace_back(tensor, shard.get_ref<const std::string&>());
+    }
+    index_.build(static_cast<uint32_t>(entries_.size()),
+                 [this](uint32_t i) { return entries_[i].first; });
+  }
+
+  // Of the tensors that the index places in `shard`, one that the file lacks.
+  std::string_view find_missing(std::string_view shard, const SafetensorsFile& file) const {
+    for (const auto& [tensor, its_shard] : entries_) {
+      if (its_shard == shard && file.find(tensor) == nullptr) return tensor;
+    }
+    return {};
+  }
+
+  // Every tensor of the file is placed in it; together with the count, that makes them the same.
+  Status check(std::string_view shard, const SafetensorsFile& file, size_t count) const {
+    for (const SafetensorsTensor& tensor : file.tensors()) {
+      const auto entry = index_.find(tensor.name);
+      if (!entry) {
+        return invalid("tensor '{}' is in {}, but the index does not name it",
+                       printable(tensor.name), shard);
+      }
+      if (entries_[*entry].second != shard) {
+        return invalid("tensor '{}' is in {}, but the index places it in {}",
+                       printable(tensor.name), shard, printable(entries_[*entry].second));
+      }
+    }
+    if (file.tensors().size() == count) return Status();
+    return invalid("the index places tensor '{}' in {}, which does not hold it",
+                   printable(find_missing(shard, file)), shard);
+  }
+
+ private:
+  std::vector<std::pair<std::string_view, std::string_view>> entries_;
+  NameIndex index_;
+};
+
+}  // namespace
+
+Status SafetensorsFolder::read_index(const std::string& path) {
+  AERIE_ASSIGN_OR_RETURN(const Json json, read_json(path));
+  AERIE_ASSIGN_OR_RETURN(const JsonObject top, JsonObject::view(json, path));
+  Expected<JsonObject> weight_map = top.object("weight_map");
+  if (!weight_map.ok()) return {StatusCode::kInvalidData, weight_map.status().message()};
+  AERIE_ASSIGN_OR_RETURN(const ShardCounts counts, count_shards(*weight_map));
+  const WeightMap placed(weight_map->json());
+  shards_.reserve(counts.size());
+  for (const auto& [shard, count] : counts) {
+    const std::string shard_path = fs::path(name_) / shard;
+    Expected<SafetensorsFile> file = SafetensorsFile::open(shard_path);
+    if (file.status().code() == StatusCode::kNotFound) {
+      return {StatusCode::kNotFound,
+              fmt::format("{}: shard {} is missing; the index places {} tensors in it", name_,
+                          printable(shard), count)};
+    }
+    if (!file.ok()) return file.status();
+    AERIE_RETURN_IF_ERROR(placed.check(shard, *file, count).with_context(path));
+    shards_.push_back(*std::move(file));
+  }
+  return Status();
+}
+
+void SafetensorsFolder::list_tensors() {
+  for (const SafetensorsFile& shard : shards_) {
+    for (const SafetensorsTensor& tensor : shard.tensors()) tensors_.push_back(&tensor);
+  }
+  index_.build(static_cast<uint32_t>(tensors_.size()),
+               [this](uint32_t i) { return std::string_view(tensors_[i]->name); });
+}
+
+Expected<SafetensorsFolder> SafetensorsFolder::open(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) {
+    return Status(StatusCode::kNotFound, fmt::format("{}: there is no such folder", path));
+  }
+  if (!fs::is_directory(status)) {
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: is not a folder", path));
+  }
+  SafetensorsFolder folder(path);
+  const fs::path single = fs::path(path) / kSingle, index = fs::path(path) / kIndex;
+  if (is_there(single)) {
+    AERIE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(single));
+    folder.shards_.push_back(std::move(file));
+  } else if (is_there(index)) {
+    AERIE_RETURN_IF_ERROR(folder.read_index(index));
+  } else {
+    return nothing_to_read(path);
+  }
+  folder.list_tensors();
+  return folder;
+}
+
+int64_t SafetensorsFolder::file_bytes() const {
+  int64_t bytes = 0;
+  for (const SafetensorsFile& shard : shards_) bytes += shard.file_bytes();
+  return bytes;
+}
+
+const SafetensorsTensor* SafetensorsFolder::find(std::string_view name) const {
+  const auto index = index_.find(name);
+  return index ? tensors_[*index] : nullptr;
+}
+
+void SafetensorsFolder::release(std::span<const std::byte> data) const {
+  for (const SafetensorsFile& shard : shards_) shard.release(data);
+}
+
+}  // namespace aerie
