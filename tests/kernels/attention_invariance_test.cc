@@ -8,7 +8,7 @@ namespace {
 
 struct Case {
   Isa isa = Isa::kReference;
-  HeadShape shape;
+  AttentionShape shape;
 };
 
 class AttentionInvarianceTest : public testing::TestWithParam<Case> {
@@ -18,7 +18,7 @@ class AttentionInvarianceTest : public testing::TestWithParam<Case> {
       GTEST_SKIP() << "this processor lacks " << isa_name(GetParam().isa);
     }
   }
-  const HeadShape& shape() const { return GetParam().shape; }
+  const AttentionShape& shape() const { return GetParam().shape; }
   const Backend& backend() const { return *aerie::kernels::backend(GetParam().isa); }
   bool slow() const { return GetParam().isa == Isa::kReference; }
 
@@ -164,7 +164,7 @@ TEST_P(AttentionInvarianceTest, LinearRowsAndTailsAgree) {
 }
 
 // Feeds the chain in pieces of `chunk` rows, each put into the cache just before it attends.
-std::vector<float> prefill(const Backend& backend, const HeadShape& shape,
+std::vector<float> prefill(const Backend& backend, const AttentionShape& shape,
                            const std::vector<Token>& chain, int chunk, int threads) {
   const int length = static_cast<int>(chain.size());
   TestCache cache(shape, length / kPagePositions + 3, static_cast<uint64_t>(chunk));
@@ -226,10 +226,19 @@ TEST_P(AttentionInvarianceTest, SharedOutOrNotTheSame) {
 }
 
 std::vector<Case> cases() {
-  std::vector<Case> all = {{Isa::kReference, {4, 2, 32}}};
+  std::vector<Case> all = {{Isa::kReference, {4, 2, 32}}, {Isa::kReference, {4, 2, 32, 40, 3.0f}}};
   for (const Isa isa : kVectorIsas) {
-    for (const HeadShape& shape :
-         {HeadShape{9, 3, 64}, {2, 2, 80}, {8, 1, 32}, {32, 1, 16}, {60, 2, 16}}) {
+    for (const AttentionShape& shape : {AttentionShape{9, 3, 64},
+                                        {2, 2, 80},
+                                        {8, 1, 32},
+                                        {32, 1, 16},
+                                        {60, 2, 16},
+                                        {2, 2, 96},
+                                        {4, 2, 32, 1},
+                                        {8, 2, 16, 17, 5.0f},
+                                        {6, 2, 32, 100},
+                                        {4, 1, 256, 256, 50.0f},
+                                        {3, 3, 64, 300}}) {
       all.push_back({isa, shape});
     }
   }
@@ -238,10 +247,8 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(All, AttentionInvarianceTest, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& param) {
-                           const HeadShape& s = param.param.shape;
                            return std::string(isa_name(param.param.isa)) + "_" +
-                                  std::to_string(s.heads) + "_" + std::to_string(s.kv_heads) + "_" +
-                                  std::to_string(s.head_dim);
+                                  param.param.shape.name();
                          });
 
 }  // namespace

@@ -7,10 +7,11 @@ namespace aerie::kernels {
 namespace {
 
 constexpr int kContexts[] = {1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 700, 1500};
-constexpr HeadShape kGroups[] = {{2, 2, 0}, {6, 2, 0}, {16, 2, 0}, {32, 1, 0}};
+constexpr AttentionShape kGroups[] = {{2, 2, 0},  {4, 2, 0},  {6, 2, 0}, {5, 1, 0},
+                                      {14, 2, 0}, {16, 2, 0}, {32, 1, 0}};
 
 // Scores in float cost about head_dim roundings of their size, weights as much relative error.
-double tolerance(const HeadShape& shape, double largest_score) {
+double tolerance(const AttentionShape& shape, double largest_score) {
   return 2e-7 * (8.0 + largest_score * std::sqrt(static_cast<double>(shape.head_dim)));
 }
 
@@ -19,7 +20,7 @@ class AttentionTest : public BackendTest<std::tuple<Isa, int>> {
   int head_dim() const { return std::get<1>(GetParam()); }
 
   // Rows for the last tokens of a chain, as one chain after `committed` positions.
-  void check(const HeadShape& shape, int context, int rows) {
+  void check(const AttentionShape& shape, int context, int rows) {
     SCOPED_TRACE(testing::Message() << shape.heads << " heads over " << shape.kv_heads
                                     << ", context " << context << ", " << rows << " rows");
     Random random(50 + static_cast<uint64_t>(context));
@@ -46,7 +47,7 @@ class AttentionTest : public BackendTest<std::tuple<Isa, int>> {
 };
 
 TEST_P(AttentionTest, CloseToDouble) {
-  for (HeadShape shape : kGroups) {
+  for (AttentionShape shape : kGroups) {
     shape.head_dim = head_dim();
     for (const int context : kContexts) {
       check(shape, context, 1);
@@ -61,7 +62,7 @@ TEST_P(AttentionTest, CloseToDouble) {
 TEST_P(AttentionTest, CloseToTheReference) {
   const Backend& reference = *aerie::kernels::backend(Isa::kReference);
   Random random(52);
-  for (HeadShape shape : kGroups) {
+  for (AttentionShape shape : kGroups) {
     shape.head_dim = head_dim();
     const int context = 300, rows = 3;
     const std::vector<Token> chain = random_tokens(random, context);
@@ -82,7 +83,7 @@ TEST_P(AttentionTest, CloseToTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(All, AttentionTest,
                          testing::Combine(testing::ValuesIn(kAllIsas),
-                                          testing::Values(16, 32, 64, 80, 128, 256)),
+                                          testing::Values(16, 32, 64, 80, 96, 128, 256)),
                          [](const testing::TestParamInfo<std::tuple<Isa, int>>& param) {
                            return std::string(isa_name(std::get<0>(param.param))) + "_" +
                                   std::to_string(std::get<1>(param.param));
@@ -92,7 +93,7 @@ using AttentionValuesTest = IsaTest;
 
 // All keys alike: the mean of the values, which shows a position too many or too few at once.
 TEST_P(AttentionValuesTest, EqualScoresGiveTheMean) {
-  const HeadShape shape = {4, 2, 32};
+  const AttentionShape shape = {4, 2, 32};
   for (const int context : {1, 2, 15, 16, 17, 64, 65, 256, 257, 600}) {
     Random random(54);
     const std::vector<Token> chain = random_tokens(random, context);
@@ -116,7 +117,7 @@ TEST_P(AttentionValuesTest, EqualScoresGiveTheMean) {
 
 // Scores so far apart that all but one weight vanish: within a chunk, and when chunks merge.
 TEST_P(AttentionValuesTest, OneLargeScoreTakesAll) {
-  const HeadShape shape = {1, 1, 16};
+  const AttentionShape shape = {1, 1, 16};
   const int context = 600;
   Random random(56);
   const std::vector<Token> chain = random_tokens(random, context);
@@ -151,7 +152,7 @@ TEST_P(AttentionValuesTest, OneLargeScoreTakesAll) {
 }
 
 TEST_P(AttentionValuesTest, NoRows) {
-  const HeadShape shape = {2, 1, 16};
+  const AttentionShape shape = {2, 1, 16};
   const TestCache cache(shape, 1, 58);
   AttentionWorkspace workspace;
   AttentionArgs args;

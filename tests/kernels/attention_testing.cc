@@ -34,8 +34,20 @@ std::vector<float> through_f16(std::vector<float> values) {
 
 }  // namespace
 
-float HeadShape::scale() const {
+float AttentionShape::scale() const {
   return 1.0f / std::sqrt(static_cast<float>(head_dim));
+}
+
+int AttentionShape::first_seen(int position) const {
+  return window > 0 ? std::max(0, position - window + 1) : 0;
+}
+
+std::string AttentionShape::name() const {
+  std::string text =
+      std::to_string(heads) + "_" + std::to_string(kv_heads) + "_" + std::to_string(head_dim);
+  if (window > 0) text += "_Window" + std::to_string(window);
+  if (soft_cap != 0.0f) text += "_Cap" + std::to_string(static_cast<int>(soft_cap));
+  return text;
 }
 
 std::vector<Token> random_tokens(Random& random, int count) {
@@ -45,18 +57,18 @@ std::vector<Token> random_tokens(Random& random, int count) {
 }
 
 // Some queries look at everything, some at next to nothing but a few positions.
-std::vector<float> query_of(const HeadShape& shape, Token token) {
+std::vector<float> query_of(const AttentionShape& shape, Token token) {
   constexpr float kSizes[] = {0.2f, 1.0f, 8.0f};
   return numbers_of(token, 0, shape.query_width(), kSizes[token % 3]);
 }
-std::vector<float> key_of(const HeadShape& shape, Token token) {
+std::vector<float> key_of(const AttentionShape& shape, Token token) {
   return numbers_of(token, 1, shape.kv_width(), 1.0f);
 }
-std::vector<float> value_of(const HeadShape& shape, Token token) {
+std::vector<float> value_of(const AttentionShape& shape, Token token) {
   return numbers_of(token, 2, shape.kv_width(), 1.0f);
 }
 
-TestCache::TestCache(const HeadShape& shape, int pages, uint64_t seed)
+TestCache::TestCache(const AttentionShape& shape, int pages, uint64_t seed)
     : shape_(shape), kv_(pages * shape.layout().page()), free_(static_cast<size_t>(pages)) {
   Random random(seed);
   for (uint16_t& half : kv_.span()) half = kGarbage[random.next() % std::size(kGarbage)];
@@ -73,6 +85,10 @@ int TestCache::open(int positions) {
   }
   sequences_.push_back(std::make_unique<Fenced<int32_t>>(pages));
   return static_cast<int>(sequences_.size()) - 1;
+}
+
+void TestCache::lose_page(int sequence, int index) {
+  (*sequences_[static_cast<size_t>(sequence)])[index] = 1 << 28;
 }
 
 int32_t TestCache::slot(int sequence, int position) const {
@@ -135,7 +151,7 @@ void AttentionBatch::add_tail(int sequence, Token token, int committed,
 }
 
 std::vector<float> AttentionBatch::run(const Backend& backend, int threads) const {
-  const HeadShape& shape = cache_.shape();
+  const AttentionShape& shape = cache_.shape();
   int32_t positions = 1;
   for (const AttentionRow& row : rows_) positions = std::max(positions, row.position + 1);
   Expected<AttentionWorkspace> workspace = AttentionWorkspace::allocate(
@@ -154,6 +170,8 @@ std::vector<float> AttentionBatch::run(const Backend& backend, int threads) cons
   args.out = out.data();
   args.heads = shape.heads;
   args.scale = shape.scale();
+  args.window = shape.window;
+  args.soft_cap = shape.soft_cap;
   args.layout = shape.layout();
   args.kv = cache_.data();
   args.rows = rows_;
@@ -162,24 +180,27 @@ std::vector<float> AttentionBatch::run(const Backend& backend, int threads) cons
   return {out.data(), out.data() + flat.size()};
 }
 
-std::vector<float> attend_alone(const Backend& backend, const HeadShape& shape,
+std::vector<float> attend_alone(const Backend& backend, const AttentionShape& shape,
                                 const std::vector<Token>& chain) {
   const int length = static_cast<int>(chain.size());
   TestCache cache(shape, pages_for(length), chain.front());
   const int sequence = cache.open(length);
-  cache.put_chain(sequence, chain);
+  const int first = shape.first_seen(length - 1);
+  cache.put_chain(sequence, chain, first);
+  for (int i = 0; (i + 1) * kPagePositions <= first; ++i) cache.lose_page(sequence, i);
   AttentionBatch batch(cache);
   batch.add_linear(sequence, chain.back(), length - 1, length - 1);
   return batch.run(backend);
 }
 
-DoubleAttention attend_in_double(const HeadShape& shape, const std::vector<Token>& chain) {
+DoubleAttention attend_in_double(const AttentionShape& shape, const std::vector<Token>& chain) {
   const auto head_dim = static_cast<size_t>(shape.head_dim);
   const std::vector<float> q = query_of(shape, chain.back());
   std::vector<std::vector<float>> keys, values;
-  for (const Token token : chain) {
-    keys.push_back(through_f16(key_of(shape, token)));
-    values.push_back(through_f16(value_of(shape, token)));
+  for (auto p = static_cast<size_t>(shape.first_seen(static_cast<int>(chain.size()) - 1));
+       p < chain.size(); ++p) {
+    keys.push_back(through_f16(key_of(shape, chain[p])));
+    values.push_back(through_f16(value_of(shape, chain[p])));
   }
   DoubleAttention result;
   for (int h = 0; h < shape.heads; ++h) {
@@ -190,23 +211,26 @@ DoubleAttention attend_in_double(const HeadShape& shape, const std::vector<Token
       for (size_t d = 0; d < head_dim; ++d) {
         score += double{q[static_cast<size_t>(h) * head_dim + d]} * double{key[from + d]};
       }
-      scores.push_back(score * double{shape.scale()});
+      score *= double{shape.scale()};
+      result.largest_score = std::max(result.largest_score, std::fabs(score));
+      const double cap = double{shape.soft_cap};
+      scores.push_back(cap != 0.0 ? cap * std::tanh(score / cap) : score);
     }
     const double largest = *std::max_element(scores.begin(), scores.end());
     double total = 0.0;
     std::vector<double> sums(head_dim, 0.0);
-    for (size_t p = 0; p < chain.size(); ++p) {
-      const double weight = std::exp(scores[p] - largest);
+    for (size_t i = 0; i < scores.size(); ++i) {
+      const double weight = std::exp(scores[i] - largest);
       total += weight;
-      for (size_t d = 0; d < head_dim; ++d) sums[d] += weight * double{values[p][from + d]};
-      result.largest_score = std::max(result.largest_score, std::fabs(scores[p]));
+      for (size_t d = 0; d < head_dim; ++d) sums[d] += weight * double{values[i][from + d]};
     }
     for (const double sum : sums) result.out.push_back(sum / total);
   }
   return result;
 }
 
-std::span<const float> row_of(const std::vector<float>& out, const HeadShape& shape, size_t r) {
+std::span<const float> row_of(const std::vector<float>& out, const AttentionShape& shape,
+                              size_t r) {
   const auto width = static_cast<size_t>(shape.query_width());
   return std::span<const float>(out).subspan(r * width, width);
 }

@@ -10,15 +10,20 @@
 
 namespace aerie::kernels {
 
-struct HeadShape {
+struct AttentionShape {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
+  int window = 0;
+  float soft_cap = 0.0f;
 
   KvLayout layout() const { return {kv_heads, head_dim}; }
   int64_t query_width() const { return int64_t{heads} * head_dim; }
   int64_t kv_width() const { return int64_t{kv_heads} * head_dim; }
   float scale() const;
+  // The first position that a row at `position` sees.
+  int first_seen(int position) const;
+  std::string name() const;  // fit for a test's
 };
 
 using Token = uint64_t;
@@ -28,15 +33,15 @@ inline constexpr Token kInfToken = ~Token{1};
 inline constexpr Token kHugeToken = ~Token{2};
 std::vector<Token> random_tokens(Random& random, int count);
 
-std::vector<float> query_of(const HeadShape& shape, Token token);  // [heads][head_dim]
-std::vector<float> key_of(const HeadShape& shape, Token token);    // [kv_heads][head_dim]
-std::vector<float> value_of(const HeadShape& shape, Token token);
+std::vector<float> query_of(const AttentionShape& shape, Token token);  // [heads][head_dim]
+std::vector<float> key_of(const AttentionShape& shape, Token token);    // [kv_heads][head_dim]
+std::vector<float> value_of(const AttentionShape& shape, Token token);
 
 // One layer's plane. Every slot holds NaN, infinities and other garbage until it is put to use;
 // pages are handed out in random order.
 class TestCache {
  public:
-  TestCache(const HeadShape& shape, int pages, uint64_t seed);
+  TestCache(const AttentionShape& shape, int pages, uint64_t seed);
 
   // A sequence with pages for `positions`; none of it is put.
   int open(int positions);
@@ -44,10 +49,12 @@ class TestCache {
   // A slot of its own on a page that no sequence has.
   int32_t stray_slot();
   void put(int32_t slot, Token token);
+  // Makes the table's entry for a page that the sequence no longer has: looking there faults.
+  void lose_page(int sequence, int index);
   // Puts chain[from ..] at their positions.
   void put_chain(int sequence, const std::vector<Token>& chain, int from = 0);
 
-  const HeadShape& shape() const { return shape_; }
+  const AttentionShape& shape() const { return shape_; }
   const int32_t* pages(int sequence) const {
     return sequences_[static_cast<size_t>(sequence)]->data();
   }
@@ -55,7 +62,7 @@ class TestCache {
   const uint16_t* data() const { return kv_.data(); }
 
  private:
-  HeadShape shape_;
+  AttentionShape shape_;
   Fenced<uint16_t> kv_;
   std::vector<int32_t> free_;
   std::vector<int32_t> strays_;
@@ -85,8 +92,9 @@ class AttentionBatch {
   std::vector<std::vector<float>> queries_;
 };
 
-// What the last token of the chain sees, on its own: one row, one sequence, one thread.
-std::vector<float> attend_alone(const Backend& backend, const HeadShape& shape,
+// What the last token of the chain sees, on its own: one row, one sequence, one thread. Before its
+// window there is garbage, and no page where it takes none.
+std::vector<float> attend_alone(const Backend& backend, const AttentionShape& shape,
                                 const std::vector<Token>& chain);
 
 // The same in double from the keys and values rounded to f16, without a cache.
@@ -94,9 +102,9 @@ struct DoubleAttention {
   std::vector<double> out;   // [heads][head_dim]
   double largest_score = 0;  // magnitude
 };
-DoubleAttention attend_in_double(const HeadShape& shape, const std::vector<Token>& chain);
+DoubleAttention attend_in_double(const AttentionShape& shape, const std::vector<Token>& chain);
 
 // Row `r` of attention's output.
-std::span<const float> row_of(const std::vector<float>& out, const HeadShape& shape, size_t r);
+std::span<const float> row_of(const std::vector<float>& out, const AttentionShape& shape, size_t r);
 
 }  // namespace aerie::kernels

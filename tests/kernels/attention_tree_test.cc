@@ -65,7 +65,7 @@ void add_node(AttentionBatch& batch, const TestCache& cache, int sequence, int c
 
 class AttentionTreeTest : public IsaTest {
  protected:
-  void check(const HeadShape& shape, int committed, const Tree& tree) {
+  void check(const AttentionShape& shape, int committed, const Tree& tree) {
     Random random(70 + static_cast<uint64_t>(committed));
     const std::vector<Token> prefix = random_tokens(random, committed);
     TestCache cache(shape, (committed + tree.size()) / kPagePositions + 2, 71);
@@ -86,7 +86,8 @@ class AttentionTreeTest : public IsaTest {
 
 TEST_P(AttentionTreeTest, NodesAreChains) {
   Random random(72);
-  for (const HeadShape& shape : {HeadShape{6, 2, 32}, {3, 3, 64}, {28, 1, 16}}) {
+  for (const AttentionShape& shape :
+       {AttentionShape{6, 2, 32}, {3, 3, 64}, {28, 1, 16}, {6, 2, 32, 5}, {4, 2, 16, 70, 4.0f}}) {
     for (const int committed : {0, 1, 15, 50, 63, 64, 240, 255, 256, 300, 511}) {
       const int size = 2 + static_cast<int>(random.below(30));
       check(shape, committed, random_tree(random, size, 1 + static_cast<int>(random.below(12))));
@@ -97,17 +98,20 @@ TEST_P(AttentionTreeTest, NodesAreChains) {
 
 TEST_P(AttentionTreeTest, DeepAndWideTrees) {
   Random random(73);
-  const HeadShape shape = {4, 2, 16};
-  check(shape, 200, random_tree(random, 90, 1));
-  check(shape, 250, random_tree(random, 90, 3));
-  check(shape, 10, random_tree(random, 90, 90));
+  for (const int window : {0, 30, 220}) {
+    const AttentionShape shape = {4, 2, 16, window};
+    check(shape, 200, random_tree(random, 90, 1));
+    check(shape, 250, random_tree(random, 90, 3));
+    check(shape, 10, random_tree(random, 90, 90));
+    if (HasFatalFailure()) return;
+  }
 }
 
 // What one branch proposes must not reach another, whatever it is.
 TEST_P(AttentionTreeTest, OddSiblingsDoNotLeak) {
   Random random(74);
-  const HeadShape shape = {6, 2, 32};
   for (const int committed : {0, 30, 250}) {
+    const AttentionShape shape = {6, 2, 32, committed == 30 ? 20 : 0};
     Tree tree = random_tree(random, 40, 8);
     for (size_t i = 3; i < tree.tokens.size(); i += 4) {
       tree.tokens[i] = i % 3 == 0 ? kNanToken : i % 3 == 1 ? kInfToken : kHugeToken;
@@ -119,8 +123,8 @@ TEST_P(AttentionTreeTest, OddSiblingsDoNotLeak) {
 // A verify pass of several sequences beside a prompt's piece and plain decoding.
 TEST_P(AttentionTreeTest, TreesBesideOtherRows) {
   Random random(75);
-  const HeadShape shape = {6, 2, 32};
-  for (const int prompt : {3, 80}) {
+  for (const auto& [prompt, window] : {std::pair{3, 0}, {80, 0}, {3, 50}, {80, 50}}) {
+    const AttentionShape shape = {6, 2, 32, window};
     const int counts[] = {20, 130, 259};
     TestCache cache(shape, 40, 76);
     AttentionBatch batch(cache);

@@ -53,7 +53,7 @@ using AgreementOfTest = AgreementTest<testing::Test>;
 
 TEST_F(AgreementOfTest, RowOperations) {
   Random random(16);
-  for (const int exponent : {-130, -20, 0, 20, 120}) {
+  for (const int exponent : {-130, -20, -12, 0, 3, 20, 120}) {
     const int64_t k = 320, rows = 5;
     std::vector<float> values = uniform_floats(random, rows * k, -1.0f, 1.0f);
     for (float& x : values) x = std::ldexp(x, exponent);
@@ -73,17 +73,41 @@ TEST_F(AgreementOfTest, RowOperations) {
       on.rms_norm(pool_of(1), values.data(), k, weight.data(), 1e-5, x);
     });
     compare([&](const Backend& on, Activations& x) {
-      on.silu_mul(pool_of(1), values.data(), up.data(), x);
+      on.layer_norm(pool_of(1), values.data(), k, weight.data(), up.data(), 1e-5, x);
     });
     compare([&](const Backend& on, Activations& x) {
-      on.rope(pool_of(1), x.row(0), rows, 5, 64, 64, up.data(), values.data());
+      on.rms_norm_heads(pool_of(1), x.row(0), rows, 5, 64, weight.data(), 1e-5);
     });
+    compare([&](const Backend& on, Activations& x) {
+      on.add_rms_norm(pool_of(1), up.data(), rows, k, weight.data(), 1e-5, x.row(0));
+    });
+    for (const Activation activation :
+         {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
+      compare([&](const Backend& on, Activations& x) {
+        on.gated(pool_of(1), activation, values.data(), up.data(), x);
+      });
+      compare([&](const Backend& on, Activations& x) {
+        on.activate(pool_of(1), activation, values.data(), x);
+      });
+    }
+    compare([&](const Backend& on, Activations& x) {
+      on.soft_cap(pool_of(1), x.row(0), rows * k, 30.0f);
+    });
+    for (const RopeStyle style : {RopeStyle::kPairs, RopeStyle::kHalves}) {
+      compare([&](const Backend& on, Activations& x) {
+        on.rope(pool_of(1), x.row(0), rows, 5, 64, 64, style, up.data(), values.data());
+      });
+    }
   }
 }
 
 TEST_F(AgreementOfTest, Attention) {
   Random random(17);
-  for (const HeadShape& shape : {HeadShape{6, 2, 64}, {32, 1, 80}, {3, 3, 128}}) {
+  for (const AttentionShape& shape : {AttentionShape{6, 2, 64},
+                                      {32, 1, 80},
+                                      {3, 3, 128},
+                                      {4, 2, 96, 90},
+                                      {4, 1, 256, 300, 50.0f}}) {
     for (const int length : {1, 40, 257, 600}) {
       const std::vector<Token> chain = random_tokens(random, length);
       EXPECT_TRUE(

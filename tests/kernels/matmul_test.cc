@@ -123,6 +123,41 @@ TEST_P(MatmulTest, SeveralTargetsAreSeparateProducts) {
   }
 }
 
+// y + (x w^T + bias), rounded in this order.
+TEST_P(MatmulTest, BiasesAreAdded) {
+  const DType dtype = std::get<1>(GetParam());
+  for (const int64_t n : {1, 16, 45}) {
+    for (const int64_t rows : {1, 3, 11}) {
+      Random random(18);
+      const PackedMatrix packed = pack(backend(), random_weights(dtype, n, 256, random));
+      const Activations x =
+          activations_of(backend(), uniform_floats(random, rows * 256, -1.0f, 1.0f), 256, true);
+      const Fenced<float> bias(uniform_floats(random, n, -9.0f, 9.0f));
+      MatmulOutput y(rows, n, 3), added(rows, n, 3);
+      added.randomize(random);
+      const std::vector<float> before = added.values(), plain = product(backend(), 1, packed, x);
+      for (const bool accumulate : {false, true}) {
+        MatmulTarget target = (accumulate ? added : y).target(packed, accumulate);
+        target.bias = bias.data();
+        backend().matmul(pool_of(2), x, {&target, 1});
+      }
+      const std::vector<float> sums = y.values(), totals = added.values();
+      for (size_t i = 0; i < sums.size(); ++i) {
+        const float sum = plain[i] + bias.data()[static_cast<int64_t>(i) % n];
+        if (isa() == Isa::kReference) {  // adds up in double
+          EXPECT_NEAR(sums[i], sum, 2e-7f * (std::fabs(plain[i]) + 9.0f));
+          EXPECT_NEAR(totals[i], before[i] + sum,
+                      2e-7f * (std::fabs(plain[i]) + std::fabs(before[i]) + 9.0f));
+          continue;
+        }
+        ASSERT_EQ(sums[i], sum);
+        ASSERT_EQ(totals[i], before[i] + sum);
+      }
+      EXPECT_TRUE(y.gaps_untouched() && added.gaps_untouched());
+    }
+  }
+}
+
 TEST_P(MatmulTest, NoRowsWriteNothing) {
   const DType dtype = std::get<1>(GetParam());
   Random random(14);

@@ -161,32 +161,102 @@ TEST_P(RowInvarianceTest, RmsNorm) {
   }
 }
 
-TEST_P(RowInvarianceTest, SiluMul) {
+TEST_P(RowInvarianceTest, LayerNorm) {
+  Random random(39);
   for (const auto& [k, int8] : {std::pair{160, true}, std::pair{37, false}}) {
+    const std::vector<float> weight = uniform_floats(random, k, 0.5f, 1.5f);
+    const std::vector<float> bias = uniform_floats(random, k, -0.5f, 0.5f);
     const int64_t length = k;
     const bool codes = int8;
     const auto run = [&](ThreadPool& pool, std::span<const float> rows, int64_t count) {
-      const std::vector<float> gate = columns(rows, 2 * length, 0, length);
-      const std::vector<float> up = columns(rows, 2 * length, length, length);
       Activations out = empty_activations(count, length, codes);
-      backend().silu_mul(pool, gate.data(), up.data(), out);
+      backend().layer_norm(pool, rows.data(), length, weight.data(), bias.data(), 1e-5, out);
       return contents(out);
     };
-    check_row_invariance({2 * length, contents_length(length, codes), run}, 35);
+    check_row_invariance({length, contents_length(length, codes), run}, 40);
   }
+}
+
+TEST_P(RowInvarianceTest, RmsNormHeads) {
+  constexpr int kHeads = 3, kHeadDim = 40;
+  Random random(41);
+  const std::vector<float> weight = uniform_floats(random, kHeadDim, 0.5f, 1.5f);
+  const auto run = [&](ThreadPool& pool, std::span<const float> rows, int64_t count) {
+    std::vector<float> x(rows.begin(), rows.end());
+    backend().rms_norm_heads(pool, x.data(), count, kHeads, kHeadDim, weight.data(), 1e-5);
+    return std::vector<double>(x.begin(), x.end());
+  };
+  check_row_invariance({kHeads * kHeadDim, kHeads * kHeadDim, run}, 42);
+}
+
+TEST_P(RowInvarianceTest, AddRmsNorm) {
+  constexpr int64_t kLength = 75;
+  Random random(43);
+  const std::vector<float> weight = uniform_floats(random, kLength, 0.5f, 1.5f);
+  const auto run = [&](ThreadPool& pool, std::span<const float> rows, int64_t count) {
+    const std::vector<float> y = columns(rows, 2 * kLength, 0, kLength);
+    std::vector<float> residual = columns(rows, 2 * kLength, kLength, kLength);
+    backend().add_rms_norm(pool, y.data(), count, kLength, weight.data(), 1e-5, residual.data());
+    return std::vector<double>(residual.begin(), residual.end());
+  };
+  check_row_invariance({2 * kLength, kLength, run}, 44);
+}
+
+constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu};
+
+TEST_P(RowInvarianceTest, Gated) {
+  for (const Activation activation : kActivations) {
+    for (const auto& [k, int8] : {std::pair{160, true}, std::pair{37, false}}) {
+      const int64_t length = k;
+      const bool codes = int8;
+      const auto run = [&](ThreadPool& pool, std::span<const float> rows, int64_t count) {
+        const std::vector<float> gate = columns(rows, 2 * length, 0, length);
+        const std::vector<float> up = columns(rows, 2 * length, length, length);
+        Activations out = empty_activations(count, length, codes);
+        backend().gated(pool, activation, gate.data(), up.data(), out);
+        return contents(out);
+      };
+      check_row_invariance({2 * length, contents_length(length, codes), run}, 35);
+    }
+  }
+}
+
+TEST_P(RowInvarianceTest, Activate) {
+  for (const Activation activation : kActivations) {
+    const int64_t length = 96;
+    const auto run = [&](ThreadPool& pool, std::span<const float> rows, int64_t count) {
+      Activations out = empty_activations(count, length, true);
+      backend().activate(pool, activation, rows.data(), out);
+      return contents(out);
+    };
+    check_row_invariance({length, contents_length(length, true), run}, 45);
+  }
+}
+
+TEST_P(RowInvarianceTest, SoftCap) {
+  constexpr int64_t kLength = 1003;  // the rows together make shares of several threads
+  const auto run = [&](ThreadPool& pool, std::span<const float> rows, int64_t count) {
+    std::vector<float> x(rows.begin(), rows.end());
+    backend().soft_cap(pool, x.data(), count * kLength, 30.0f);
+    return std::vector<double>(x.begin(), x.end());
+  };
+  check_row_invariance({kLength, kLength, run}, 46);
 }
 
 TEST_P(RowInvarianceTest, Rope) {
   constexpr int kHeads = 3, kHeadDim = 32, kTurned = 24;
   const int64_t width = kHeads * kHeadDim, in = width + kTurned;
-  const auto run = [&](ThreadPool& pool, std::span<const float> rows, int64_t count) {
-    std::vector<float> x = columns(rows, in, 0, width);
-    const std::vector<float> cos = columns(rows, in, width, kTurned / 2);
-    const std::vector<float> sin = columns(rows, in, width + kTurned / 2, kTurned / 2);
-    backend().rope(pool, x.data(), count, kHeads, kHeadDim, kTurned, cos.data(), sin.data());
-    return std::vector<double>(x.begin(), x.end());
-  };
-  check_row_invariance({in, width, run}, 36);
+  for (const RopeStyle style : {RopeStyle::kPairs, RopeStyle::kHalves}) {
+    const auto run = [&](ThreadPool& pool, std::span<const float> rows, int64_t count) {
+      std::vector<float> x = columns(rows, in, 0, width);
+      const std::vector<float> cos = columns(rows, in, width, kTurned / 2);
+      const std::vector<float> sin = columns(rows, in, width + kTurned / 2, kTurned / 2);
+      backend().rope(pool, x.data(), count, kHeads, kHeadDim, kTurned, style, cos.data(),
+                     sin.data());
+      return std::vector<double>(x.begin(), x.end());
+    };
+    check_row_invariance({in, width, run}, 36);
+  }
 }
 
 TEST_P(RowInvarianceTest, StoreKv) {

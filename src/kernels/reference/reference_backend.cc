@@ -152,11 +152,12 @@ void ReferenceBackend::layer_norm(ThreadPool&, const float* x, int64_t x_stride,
   for (int64_t r = 0; r < out.rows; ++r) {
     const float* in = x + r * x_stride;
     double mean = 0.0, variance = 0.0;
-    for (int64_t i = 0; i < out.k; ++i) mean += double{in[i]} / k;
+    for (int64_t i = 0; i < out.k; ++i) mean += double{in[i]};
+    mean /= k;
     for (int64_t i = 0; i < out.k; ++i) {
-      variance += (double{in[i]} - mean) * (double{in[i]} - mean) / k;
+      variance += (double{in[i]} - mean) * (double{in[i]} - mean);
     }
-    const double inverse = 1.0 / std::sqrt(variance + eps);
+    const double inverse = 1.0 / std::sqrt(variance / k + eps);
     for (int64_t i = 0; i < out.k; ++i) {
       const double shift = bias != nullptr ? double{bias[i]} : 0.0;
       out.row(r)[i] =
