@@ -12,7 +12,10 @@ import llama_cpp as L
 REPO = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parent
 DATA = REPO.parent / "shared" / "data"
-MODEL = REPO / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+MODELS = {
+    "smollm2": REPO / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf",
+    "gemma3": REPO / "models" / "gemma-3-270m-q4_k_m.gguf",
+}
 
 
 @L.llama_log_callback
@@ -39,11 +42,13 @@ class Model:
             raise SystemExit(f"cannot load {path}")
         self.vocab = L.llama_model_get_vocab(self.handle)
         self.vocab_size = L.llama_vocab_n_tokens(self.vocab)
+        # The token that the file asks to have in front of every text, if it does.
+        self.bos = [L.llama_vocab_bos(self.vocab)] if L.llama_vocab_get_add_bos(self.vocab) else []
 
-    def metadata(self, key):
+    def metadata(self, key, fallback):
         size = L.llama_model_meta_val_str(self.handle, key.encode(), None, 0)
         if size < 0:
-            raise KeyError(key)
+            return fallback
         buffer = ctypes.create_string_buffer(size + 1)
         L.llama_model_meta_val_str(self.handle, key.encode(), buffer, size + 1)
         return buffer.value.decode("utf-8")

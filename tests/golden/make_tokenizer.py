@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 """Records llama.cpp's token ids and the chat template's renderings as golden files. Run by hand, not by CI.
 
-    python tests/golden/make_tokenizer.py
+    python tests/golden/make_tokenizer.py [smollm2|gemma3]
 
-Needs llama-cpp-python, jinja2 and tokenizers. The last builds the Hugging Face tokenizer from the GGUF file's own
-vocabulary and merges; a row on which the two disagree also gets its ids as "hf_ids".
+Needs llama-cpp-python, jinja2, tokenizers, sentencepiece and protobuf. A second tokenizer is built from the GGUF file's
+own lists, with the library that the model's authors used: Hugging Face's tokenizers for SmolLM2, SentencePiece for
+Gemma. A row on which the two disagree also gets its ids, as "hf_ids" or "spm_ids".
 """
 
 import argparse
+import dataclasses
 import datetime
 import json
 
 import jinja2
 import jinja2.ext
 import jinja2.sandbox
+import sentencepiece
 import tokenizers
+from sentencepiece import sentencepiece_model_pb2
 
 import llama_common as common
 
@@ -59,6 +63,21 @@ PLAIN = [
     "deadbeefDEADBEEF0123456789abcdef", "loremipsum" * 8,
     # What looks like a special token is plain text here.
     "<|im_start|>user\nHi<|im_end|>\n", "<|endoftext|>", "a<repo_name>b<file_sep>c", "<|im_start", "< |im_start|>",
+]
+
+# For vocabularies that have tokens for runs of white space and for markup, which are cut out of any text first.
+GEMMA_PLAIN = [
+    *(" " * n for n in (1, 2, 3, 31, 32, 63)), *("\n" * n for n in (1, 2, 31, 32)), *("\t" * n for n in (1, 2, 31, 32)),
+    "a" + " " * 2 + "b", " a  b   c    ", "\n \n  \n\t\n", "\t \t  \t", "x \n\n y", " \u2581 \u2581\u2581a", "\u2581", "a\u2581b",
+    "<table><tr><th>a</th><td> b </td></tr></table>", "<h1>x</h1><H1>X</H1>< h1 >", "a<b>c</b><i>d", "</img></ul><li>", "<code>x</code>\n\n",
+    "[multimodal]", "[multimodal", "<start_of_image>x<end_of_image>", "<unused5>", "<unk>", "<0x41>", "<0x0A>\n", "<bos>Hi<eos>",
+    "<start_of_turn>user\nHi<end_of_turn>\n", "\U00040000\U000e0041x", "word\u0301\u0302 \u1e9e\ua7ae", "ⵣⴰⵎ ꦲꦏ 𑀅𑀓 ꯃꯩ",
+]
+
+GEMMA_SPECIAL = [
+    "<start_of_turn>user\nWhat is 12 + 30?<end_of_turn>\n<start_of_turn>model\n", "<bos>Hi<eos>", " <bos> Hi <eos> ", "<bos><bos>",
+    "<start_of_turn>", "<start_of_turn", "<START_OF_TURN>", "<<bos>>", "a<unk>b<pad>c<mask>d", "<unused5>x<unused6241>y<unused6242>z",
+    "<b>x</b><eos><table>", "\n\n<end_of_turn>\n\n", "  <end_of_turn>  \t\t<bos>", "[multimodal]<start_of_image>", "plain text, nothing special", "",
 ]
 
 # Texts in which special tokens are parsed.
@@ -108,16 +127,44 @@ def hugging_face(model):
     return result
 
 
-def token_rows(model, texts):
+def hugging_face_encode(model):
     reference = hugging_face(model)
-    given = [json.loads(line)["text"] for line in texts.read_text(encoding="utf-8").splitlines()]
-    jobs = [(text, False) for text in dict.fromkeys(given + PLAIN)] + [(text, True) for text in SPECIAL]
-    for text, special in jobs:
-        row = {"text": text, "ids": model.tokenize(text, special), "special": special}
+
+    def encode(text, special):
         reference.encode_special_tokens = not special  # true: special tokens are text like any other
-        other = reference.encode(text, add_special_tokens=False).ids
-        if other != row["ids"]:
-            row["hf_ids"] = other
+        return reference.encode(text, add_special_tokens=False).ids
+
+    return encode
+
+
+def sentencepiece_encode(model):
+    """SentencePiece's BPE over the file's pieces, scores and types. It never parses control tokens."""
+    pieces, scores, types = common.gguf_arrays(
+        model.path, "tokenizer.ggml.tokens", "tokenizer.ggml.scores", "tokenizer.ggml.token_type"
+    )
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.trainer_spec.model_type = proto.trainer_spec.BPE
+    proto.trainer_spec.byte_fallback = True
+    proto.normalizer_spec.name = "identity"
+    proto.normalizer_spec.add_dummy_prefix = False
+    proto.normalizer_spec.remove_extra_whitespaces = False
+    for piece, score, kind in zip(pieces, scores, types):
+        if piece == "<unk>":
+            kind = 2
+        proto.pieces.add(piece=piece.replace(" ", "\u2581"), score=score, type=kind)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+    return lambda text, special: None if special else processor.encode(text)
+
+
+def token_rows(model, job, path):
+    given = [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()]
+    texts = [(text, False) for text in dict.fromkeys(given + PLAIN + job.plain)] + [(text, True) for text in job.special]
+    encode = job.reference(model)
+    for text, special in texts:
+        row = {"text": text, "ids": model.tokenize(text, special), "special": special}
+        other = encode(text, special)
+        if other is not None and other != row["ids"]:
+            row[job.reference_key] = other
         if b"".join(map(model.piece, row["ids"])) != text.encode("utf-8"):
             print("does not survive the round trip:", ascii(text))
         yield row
@@ -151,20 +198,38 @@ def write(path, rows):
     return rows
 
 
+@dataclasses.dataclass
+class Job:
+    plain: list  # texts beyond PLAIN
+    special: list
+    reference: object  # model -> (text, special) -> ids, or None where it cannot say
+    reference_key: str
+
+
+JOBS = {
+    "smollm2": Job([], SPECIAL, hugging_face_encode, "hf_ids"),
+    "gemma3": Job(GEMMA_PLAIN, GEMMA_SPECIAL, sentencepiece_encode, "spm_ids"),
+}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=common.MODEL)
+    parser.add_argument("name", nargs="?", choices=JOBS, default="smollm2")
+    parser.add_argument("--model", help="another place for the model's file")
     parser.add_argument("--texts", type=common.Path, default=common.DATA / "tokenizers" / "golden" / "gpt2.jsonl")
-    parser.add_argument("--out", type=common.Path, default=common.GOLDEN, help="folder of the two files")
+    parser.add_argument("--out", type=common.Path, default=common.GOLDEN, help="folder of the files")
     args = parser.parse_args()
 
     common.quiet()
-    model = common.Model(args.model, vocab_only=True)
-    rows = write(args.out / "smollm2-tokenizer.jsonl", token_rows(model, args.texts))
+    model = common.Model(args.model or common.MODELS[args.name], vocab_only=True)
+    job = JOBS[args.name]
+    rows = write(args.out / f"{args.name}-tokenizer.jsonl", token_rows(model, job, args.texts))
     for row in rows:
-        if "hf_ids" in row:
-            print("differs from Hugging Face:", ascii(row["text"]), row["ids"], row["hf_ids"])
-    write(args.out / "smollm2-chat.jsonl", chat_rows(model.metadata("tokenizer.chat_template")))
+        if job.reference_key in row:
+            print("differs from the other tokenizer:", ascii(row["text"]), row["ids"], row[job.reference_key])
+    template = model.metadata("tokenizer.chat_template", None)
+    if template is not None:
+        write(args.out / f"{args.name}-chat.jsonl", chat_rows(template))
 
 
 if __name__ == "__main__":
