@@ -1,5 +1,6 @@
 #include "format/gguf_types.h"
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstddef>
@@ -72,6 +73,13 @@ const GgmlType* find_ggml_type(uint32_t id) {
     if (type.id == id) return &type;
   }
   return nullptr;
+}
+
+const GgmlType& ggml_type_of(DType dtype) {
+  const auto* type = std::find_if(kGgmlTypes.begin(), kGgmlTypes.end(),
+                                  [dtype](const GgmlType& t) { return t.dtype == dtype; });
+  assert(type != kGgmlTypes.end());
+  return *type;
 }
 
 std::string supported_type_names() {

@@ -44,6 +44,7 @@ struct GgmlType {
 };
 // nullptr for a number that ggml does not use (or not any more).
 const GgmlType* find_ggml_type(uint32_t id);
+const GgmlType& ggml_type_of(DType dtype);
 
 // "f32, f16, ...": the types that have a DType.
 std::string supported_type_names();

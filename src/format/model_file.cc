@@ -106,7 +106,7 @@ Expected<const TensorInfo*> ModelFile::tensor_info(std::string_view name) const 
   const TensorInfo* tensor = find_tensor(name);
   if (tensor == nullptr) {
     return Status(StatusCode::kNotFound,
-                  fmt::format("{}: there is no tensor '{}'", name_, printable(name)));
+                  fmt::format("{}: there is no tensor '{}'", name_, printable(origin_of(name))));
   }
   if (!tensor->dtype) {
     return Status(

@@ -94,6 +94,8 @@ class ModelFile {
 
   // Takes over what the file holds. Requires that no key and no name is there twice.
   void set_contents(Metadata metadata, std::vector<TensorInfo> tensors);
+  // What the files themselves call a tensor; for messages.
+  virtual std::string origin_of(std::string_view name) const { return std::string(name); }
   // The values of one of tensors(), which has a dtype.
   virtual Expected<TensorData> read_tensor(const TensorInfo& tensor) const = 0;
 

@@ -37,6 +37,16 @@ Expected<double> positive(const JsonObject& object, std::string_view key, double
 
 }  // namespace
 
+Expected<HuggingFaceImport> HuggingFaceImport::create(Json config, const std::string& file) {
+  auto json = std::make_shared<const Json>(std::move(config));
+  AERIE_ASSIGN_OR_RETURN(JsonObject whole, JsonObject::view(*json, file));
+  JsonObject text = whole;
+  if (whole.has("text_config")) {
+    AERIE_ASSIGN_OR_RETURN(text, whole.object("text_config"));
+  }
+  return HuggingFaceImport(std::move(json), std::move(whole), std::move(text));
+}
+
 void HuggingFaceImport::set_architecture(std::string_view name) {
   architecture_ = name;
   metadata_.add_string("general.architecture", architecture_);

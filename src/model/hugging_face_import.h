@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,11 +44,12 @@ struct SizeNames {
 
 class HuggingFaceImport {
  public:
-  explicit HuggingFaceImport(JsonObject config) : config_(std::move(config)) {}
+  // Of a parsed config.json; `file` is for messages. kInvalidData if it is not an object.
+  static Expected<HuggingFaceImport> create(Json config, const std::string& file);
 
-  // config.json, or what it says of the language model in one that also sees or hears.
+  const JsonObject& whole_config() const { return whole_; }
+  // What it says of the language model: in a model that also sees or hears, "text_config".
   const JsonObject& config() const { return config_; }
-  void set_config(JsonObject config) { config_ = std::move(config); }
 
   // Metadata "<architecture>.<key>". The architecture comes first.
   void set_architecture(std::string_view name);
@@ -103,6 +104,8 @@ class HuggingFaceImport {
   std::string renamed(std::string_view name) const;
 
  private:
+  HuggingFaceImport(std::shared_ptr<const Json> json, JsonObject whole, JsonObject config)
+      : json_(std::move(json)), whole_(std::move(whole)), config_(std::move(config)) {}
   Status add_windows(int64_t window, std::vector<bool> layers);
   Status add_yarn(const JsonObject& rope);
   Status add_llama3(const JsonObject& rope, double base);
@@ -110,7 +113,8 @@ class HuggingFaceImport {
   Expected<int64_t> original_context(const JsonObject& rope) const;
   std::string full(std::string_view key) const { return architecture_ + "." + std::string(key); }
 
-  JsonObject config_;
+  std::shared_ptr<const Json> json_;
+  JsonObject whole_, config_;
   std::string architecture_;
   MetadataBuilder metadata_;
   int64_t layers_ = 0, heads_ = 0, kv_heads_ = 0, head_dim_ = 0, rope_dimensions_ = 0;

@@ -1,0 +1,325 @@
+#include "model/hugging_face_file.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "format/gguf.h"
+#include "format/gguf_types.h"
+#include "format/json.h"
+#include "format/safetensors_folder.h"
+#include "format/text.h"
+#include "model/float8_weights.h"
+#include "model/hugging_face_import.h"
+#include "model/registry.h"
+
+namespace aerie {
+namespace {
+
+// Where a tensor's values come from.
+struct Origin {
+  const SafetensorsTensor* tensor = nullptr;  // null: made
+  TensorChange change = TensorChange::kNone;
+  size_t made = 0;
+};
+
+// "model.layers.7.mlp.up_proj" -> "model.layers.{}.mlp.up_proj" and 7; no number: -1.
+struct LayerName {
+  std::string stem;
+  int64_t layer = -1;
+};
+LayerName split_layer(std::string_view name) {
+  for (size_t dot = 0; dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
+    const size_t from = dot == 0 ? 0 : dot + 1;
+    const size_t end = name.find('.', from);
+    if (end == std::string_view::npos) break;
+    int64_t layer = 0;
+    const auto [last, error] = std::from_chars(name.data() + from, name.data() + end, layer);
+    const bool canonical = last == name.data() + end && error == std::errc() && layer >= 0 &&
+                           std::to_string(layer).size() == end - from;
+    if (canonical) {
+      return {std::string(name.substr(0, from)) + "{}" + std::string(name.substr(end)), layer};
+    }
+  }
+  return {std::string(name), -1};
+}
+
+std::string with_layer(std::string_view stem, int64_t layer) {
+  const size_t at = stem.find("{}");
+  if (at == std::string_view::npos) return std::string(stem);
+  return fmt::format("{}{}{}", stem.substr(0, at), layer, stem.substr(at + 2));
+}
+
+class HuggingFaceFile final : public ModelFile {
+ public:
+  HuggingFaceFile(std::string name, SafetensorsFolder tensors, Float8Scheme scheme,
+                  HuggingFaceImport import)
+      : ModelFile(std::move(name)),
+        tensors_(std::move(tensors)),
+        scheme_(std::move(scheme)),
+        import_(std::move(import)) {}
+
+  Status place_tensors(bool tied);
+
+  std::string format() const override { return "Hugging Face folder"; }
+  int64_t file_bytes() const override { return tensors_.file_bytes(); }
+  void release(const TensorView& view) const override {
+    if (view.valid()) tensors_.release({view.data, static_cast<size_t>(view.bytes())});
+  }
+
+ private:
+  Status place(const SafetensorsTensor& tensor, bool tied);
+  void add(std::string name, DType dtype, Shape shape, Origin origin);
+  Status refuse(StatusCode code, std::string_view tensor, std::string_view why) const {
+    return {code, fmt::format("{}: tensor '{}' {}", name(), printable(tensor), why)};
+  }
+
+  std::string origin_of(std::string_view name) const override;
+  Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
+  Expected<TensorData> turn_rows(const TensorInfo& info, const Origin& origin,
+                                 const TensorView& from) const;
+
+  SafetensorsFolder tensors_;
+  Float8Scheme scheme_;
+  HuggingFaceImport import_;
+  std::map<std::string, const TensorRule*, std::less<>> rules_;
+  std::deque<std::string> names_;
+  std::unordered_set<std::string_view> placed_;
+  std::vector<TensorInfo> infos_;
+  std::vector<Origin> origins_;
+};
+
+void HuggingFaceFile::add(std::string name, DType dtype, Shape shape, Origin origin) {
+  TensorInfo info;
+  info.name = names_.emplace_back(std::move(name));
+  info.type_name = dtype_info(dtype).name;
+  info.type_id = ggml_type_of(dtype).id;
+  info.shape = shape;
+  info.dtype = dtype;
+  info.bytes = dtype_bytes(dtype, info.elements());
+  placed_.insert(info.name);
+  infos_.push_back(info);
+  origins_.push_back(origin);
+}
+
+Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
+  const std::string name = import_.renamed(tensor.name);
+  if (name.empty() || scheme_.is_scale(name)) return {};
+  if (tied && name == "lm_head.weight") return {};
+  const size_t dot = name.rfind('.');
+  const std::string_view suffix =
+      dot == std::string::npos ? std::string_view() : std::string_view(name).substr(dot);
+  const LayerName at = split_layer(std::string_view(name).substr(0, dot));
+  const auto rule = rules_.find(at.stem);
+  if (rule == rules_.end() || (suffix != ".weight" && suffix != ".bias")) {
+    return refuse(StatusCode::kUnsupported, tensor.name,
+                  fmt::format("has no place in a model of the family '{}' as it is supported here",
+                              import_.architecture()));
+  }
+  if (at.layer >= import_.layers()) {
+    return refuse(StatusCode::kInvalidData, tensor.name,
+                  fmt::format("is of layer {}, and there are {}", at.layer, import_.layers()));
+  }
+  std::string gguf = with_layer(rule->second->to, at.layer).append(suffix);
+  if (placed_.contains(gguf)) {
+    return refuse(StatusCode::kInvalidData, tensor.name, "is there twice under two names");
+  }
+  TensorChange change = rule->second->change;
+  if (tensor.elements() == 0 || tensor.shape.empty() || tensor.shape.size() > 2) {
+    return refuse(StatusCode::kUnsupported, tensor.name,
+                  fmt::format("has {} dimensions and {} elements; vectors and matrices are read",
+                              tensor.shape.size(), tensor.elements()));
+  }
+  const bool is_float8 = tensor.type == SafetensorsType::kF8E4M3;
+  const std::optional<DType> stored = safetensors_type_info(tensor.type).dtype;
+  if (!stored && !is_float8) {
+    return refuse(StatusCode::kUnsupported, tensor.name,
+                  fmt::format("is of type {}; F32, F16, BF16 and F8_E4M3 with scales are read",
+                              safetensors_type_info(tensor.type).name));
+  }
+  if (is_float8) AERIE_RETURN_IF_ERROR(scheme_.check(tensors_, tensor));
+  if (tensor.shape.size() == 1) {
+    if (change == TensorChange::kTranspose) change = TensorChange::kNone;
+    add(std::move(gguf), DType::kF32, {tensor.shape[0], 1, 1, 1}, {&tensor, change});
+    return {};
+  }
+  Shape shape = {tensor.shape[1], tensor.shape[0], 1, 1};
+  if (change == TensorChange::kTranspose) std::swap(shape[0], shape[1]);
+  const bool to_float = is_float8 || change == TensorChange::kAddOne;
+  add(std::move(gguf), to_float ? DType::kF32 : *stored, shape, {&tensor, change});
+  return {};
+}
+
+Status HuggingFaceFile::place_tensors(bool tied) {
+  for (const TensorRule& rule : import_.rules()) rules_.emplace(rule.from, &rule);
+  for (const SafetensorsTensor* tensor : tensors_.tensors()) {
+    AERIE_RETURN_IF_ERROR(place(*tensor, tied));
+  }
+  for (size_t i = 0; i < import_.made().size(); ++i) {
+    const auto& [name, values] = import_.made()[i];
+    add(name, DType::kF32, {static_cast<int64_t>(values.size()), 1, 1, 1},
+        {nullptr, TensorChange::kNone, i});
+  }
+  set_contents(import_.metadata().release(), std::move(infos_));
+  return {};
+}
+
+std::string HuggingFaceFile::origin_of(std::string_view name) const {
+  const size_t dot = name.rfind('.');
+  const LayerName at = split_layer(name.substr(0, dot));
+  for (const TensorRule& rule : import_.rules()) {
+    if (rule.to == at.stem && dot != std::string_view::npos) {
+      return with_layer(rule.from, at.layer).append(name.substr(dot));
+    }
+  }
+  return std::string(name);
+}
+
+// Rows of each head from halves that turn together to neighbours that do.
+Expected<TensorData> HuggingFaceFile::turn_rows(const TensorInfo& info, const Origin& origin,
+                                                const TensorView& from) const {
+  const int64_t heads =
+      origin.change == TensorChange::kTurnQueries ? import_.heads() : import_.kv_heads();
+  const int64_t head_dim = import_.head_dim(), half = import_.rope_dimensions() / 2;
+  const bool is_vector = origin.tensor->shape.size() == 1;
+  const int64_t rows = is_vector ? info.shape[0] : info.shape[1];
+  if (rows != heads * head_dim) {
+    return refuse(StatusCode::kInvalidData, origin.tensor->name,
+                  fmt::format("has {} rows for {} heads of {}", rows, heads, head_dim));
+  }
+  const size_t bytes = static_cast<size_t>(from.bytes() / rows);
+  TensorData out;
+  AERIE_ASSIGN_OR_RETURN(out.owned, Buffer::allocate(static_cast<size_t>(from.bytes())));
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t r = row % head_dim;
+    const int64_t source = r < 2 * half ? row - r + r % 2 * half + r / 2 : row;
+    std::memcpy(out.owned.data() + static_cast<size_t>(row) * bytes,
+                from.data + static_cast<size_t>(source) * bytes, bytes);
+  }
+  out.view = from;
+  out.view.data = out.owned.data();
+  return out;
+}
+
+Expected<TensorData> as_floats(const TensorView& from) {
+  TensorData out;
+  out.view = from;
+  out.view.dtype = DType::kF32;
+  AERIE_ASSIGN_OR_RETURN(out.owned,
+                         Buffer::allocate(static_cast<size_t>(from.elements()) * sizeof(float)));
+  dequantize(from.dtype, from.data, from.elements(), out.owned.as<float>().data());
+  out.view.data = out.owned.data();
+  return out;
+}
+
+// `shape` is the result's.
+Expected<TensorData> transpose(const TensorView& from, const Shape& shape) {
+  const auto bytes = static_cast<size_t>(dtype_info(from.dtype).block_bytes);
+  TensorData out;
+  AERIE_ASSIGN_OR_RETURN(out.owned, Buffer::allocate(static_cast<size_t>(from.bytes())));
+  const auto k = static_cast<size_t>(shape[0]), n = static_cast<size_t>(shape[1]);
+  for (size_t row = 0; row < n; ++row) {
+    for (size_t i = 0; i < k; ++i) {
+      std::memcpy(out.owned.data() + (row * k + i) * bytes, from.data + (i * n + row) * bytes,
+                  bytes);
+    }
+  }
+  out.view = {from.dtype, Device::kCpu, shape, out.owned.data()};
+  return out;
+}
+
+Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const {
+  const Origin& origin = origins_[static_cast<size_t>(&info - tensors().data())];
+  if (origin.tensor == nullptr) {
+    const auto* values =
+        reinterpret_cast<const std::byte*>(import_.made()[origin.made].second.data());
+    return TensorData{{DType::kF32, Device::kCpu, info.shape, values}, {}};
+  }
+  if (origin.tensor->type == SafetensorsType::kF8E4M3) {
+    AERIE_ASSIGN_OR_RETURN(TensorData data, scheme_.read(tensors_, *origin.tensor));
+    data.view.shape = info.shape;
+    if (origin.change == TensorChange::kTurnQueries || origin.change == TensorChange::kTurnKeys) {
+      return turn_rows(info, origin, data.view);
+    }
+    return data;
+  }
+  const TensorView stored = {*safetensors_type_info(origin.tensor->type).dtype, Device::kCpu,
+                             info.shape, origin.tensor->data.data()};
+  TensorData data{stored, {}};
+  if (info.dtype != stored.dtype) {
+    AERIE_ASSIGN_OR_RETURN(data, as_floats(stored));
+  }
+  switch (origin.change) {
+    case TensorChange::kNone:
+      return data;
+    case TensorChange::kTurnQueries:
+    case TensorChange::kTurnKeys:
+      return turn_rows(info, origin, data.view);
+    case TensorChange::kTranspose:
+      return transpose(data.view, info.shape);
+    case TensorChange::kAddOne: {
+      if (data.owned.size() == 0) {
+        AERIE_ASSIGN_OR_RETURN(data, as_floats(stored));
+      }
+      for (float& value : data.owned.as<float>()) value += 1.0f;
+      return data;
+    }
+  }
+  return data;
+}
+
+Expected<const ModelFamily*> family_of(const JsonObject& config) {
+  AERIE_ASSIGN_OR_RETURN(const std::string_view type, config.string("model_type"));
+  std::string known;
+  for (const ModelFamily* family : model_families()) {
+    for (const std::string_view candidate : family->model_types) {
+      if (candidate == type) return family;
+      if (!known.empty()) known += ", ";
+      known += candidate;
+    }
+  }
+  return config.error(
+      StatusCode::kUnsupported, "model_type",
+      fmt::format("is '{}', which is not supported; these are: {}", printable(type, 64), known));
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string& path) {
+  namespace fs = std::filesystem;
+  const std::string config = (fs::path(path) / "config.json").string();
+  AERIE_ASSIGN_OR_RETURN(Json json, read_json(config));
+  AERIE_ASSIGN_OR_RETURN(HuggingFaceImport import,
+                         HuggingFaceImport::create(std::move(json), config));
+  AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, family_of(import.whole_config()));
+  AERIE_RETURN_IF_ERROR(family->import(import));
+  const fs::path folder = fs::path(path).lexically_normal();
+  const fs::path base = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
+  import.metadata().add_string("general.name", base.string());
+  AERIE_ASSIGN_OR_RETURN(Float8Scheme scheme, Float8Scheme::read(import.whole_config()));
+  AERIE_ASSIGN_OR_RETURN(SafetensorsFolder tensors, SafetensorsFolder::open(path));
+  AERIE_ASSIGN_OR_RETURN(const bool tied, import.config().boolean("tie_word_embeddings", false));
+  auto file = std::make_unique<HuggingFaceFile>(path, std::move(tensors), std::move(scheme),
+                                                std::move(import));
+  AERIE_RETURN_IF_ERROR(file->place_tensors(tied));
+  return std::unique_ptr<ModelFile>(std::move(file));
+}
+
+Expected<std::unique_ptr<ModelFile>> open_model_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return open_hugging_face_folder(path);
+  if (path.ends_with(".safetensors") || path.ends_with(".json")) {
+    return Status(StatusCode::kInvalidArgument,
+                  path + " is a file of a Hugging Face folder; give the folder itself");
+  }
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, GgufFile::open(path));
+  return std::unique_ptr<ModelFile>(std::move(file));
+}
+
+}  // namespace aerie

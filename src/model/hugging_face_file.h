@@ -1,0 +1,23 @@
+// A Hugging Face folder (config.json and safetensors) as a ModelFile: its metadata and tensors are
+// those of the GGUF file that it would be.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "format/model_file.h"
+
+namespace aerie {
+
+// A GGUF file (or the first of its splits), or a Hugging Face folder.
+Expected<std::unique_ptr<ModelFile>> open_model_file(const std::string& path);
+
+// kUnsupported, naming it, for a model_type or a quantisation that is not supported, and for a
+// tensor that has no place in the family.
+//
+// Matrices keep their type (F32, F16, BF16), but for FP8: code times scale is not exact in fewer
+// bits than F32's. Vectors are F32.
+Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string& path);
+
+}  // namespace aerie
