@@ -29,18 +29,26 @@ T value_or_exit(Expected<T> value) {
   return std::move(value).value();
 }
 
-// Any codes with scales of 2^-7: speed does not depend on values as long as these are ordinary.
+// Any codes with ordinary scales, or floats: speed does not depend on values as long as none is
+// subnormal.
 std::vector<std::byte> weights_of(const Setup& s) {
   std::vector<std::byte> bytes(static_cast<size_t>(dtype_bytes(s.dtype, s.n * s.k)));
   uint32_t state = 1;
   for (std::byte& b : bytes)
     b = static_cast<std::byte>((state = state * 1664525 + 1013904223) >> 24);
   const DTypeInfo& info = dtype_info(s.dtype);
-  const int halves = s.dtype == DType::kQ4_1 ? 2 : 1;
-  for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(info.block_bytes)) {
-    for (size_t i = 0; i < static_cast<size_t>(halves); ++i) {
-      bytes[at + 2 * i] = std::byte{0x00};
-      bytes[at + 2 * i + 1] = std::byte{0x20};
+  const auto block = static_cast<size_t>(info.block_bytes);
+  for (size_t at = 0; at < bytes.size(); at += block) {
+    if (info.block_elements == 1) {
+      bytes[at + block - 1] = std::byte{0x3C};
+    } else if (s.dtype == DType::kMXFP4) {
+      bytes[at] = std::byte{120};
+    } else {
+      // Whatever scales a block has are among the halves that it begins and ends with.
+      for (const size_t half : {size_t{0}, size_t{2}, block - 4, block - 2}) {
+        bytes[at + half] = std::byte{0x00};
+        bytes[at + half + 1] = std::byte{0x20};
+      }
     }
   }
   return bytes;
@@ -77,15 +85,17 @@ void add_benchmarks() {
   for (const Isa isa : {Isa::kAvx512, Isa::kAvx2, Isa::kReference}) {
     if (!isa_supported(isa)) continue;
     if (isa == Isa::kReference && best_isa() != isa) continue;
-    for (const DType dtype : {DType::kQ4_1, DType::kQ8_0}) {
+    for (int type = 0; type < kDTypeCount; ++type) {
+      const auto dtype = static_cast<DType>(type);
       for (const int64_t n : {1536, 49152, 98304}) {  // the last exceeds common caches
         for (const int threads : {1, 2}) {
           for (const int64_t rows : {1, 2, 4, 8, 16, 64, 512}) {
-            const Setup setup = {isa, dtype, n, 576, rows, threads};
-            const std::string name = "matmul/" + std::string(dtype_info(dtype).name) + "/" +
-                                     std::string(isa_name(isa)) + "/n:" + std::to_string(n) +
-                                     "/threads:" + std::to_string(threads) +
-                                     "/rows:" + std::to_string(rows);
+            const int64_t k = dtype_info(dtype).block_elements == 256 ? 768 : 576;
+            const Setup setup = {isa, dtype, n, k, rows, threads};
+            const std::string name =
+                "matmul/" + std::string(dtype_info(dtype).name) + "/" + std::string(isa_name(isa)) +
+                "/n:" + std::to_string(n) + "/k:" + std::to_string(k) +
+                "/threads:" + std::to_string(threads) + "/rows:" + std::to_string(rows);
             benchmark::RegisterBenchmark(name.c_str(),
                                          [setup](benchmark::State& state) { matmul(state, setup); })
                 ->UseRealTime()

@@ -113,11 +113,12 @@ WeightGroup q3_group(const uint8_t* b, int j) {
   return g;
 }
 
+// The scale goes into d, as in Q4_K.
 WeightGroup iq4_xs_group(const uint8_t* b, int j) {
   WeightGroup g;
-  g.d = half_at(b);
   const int high = b[2 + j / 4] >> (j % 4 * 2) & 3;
-  g.sub[0] = g.sub[1] = (b[4 + j / 2] >> (j % 2 * 4) & 15) + 16 * high - 32;
+  const int scale = (b[4 + j / 2] >> (j % 2 * 4) & 15) + 16 * high - 32;
+  g.d = half_at(b) * static_cast<float>(scale);
   for (int l = 0; l < kActivationGroup; ++l) {
     g.codes[l] = kIq4Values[small_code(b + 8 + 16 * j, nullptr, l)];
   }

@@ -41,7 +41,9 @@ class PanelReader {
   float head_half(int64_t group, int which) const {
     return half(bytes_ + format_.heads_at(k_) + group / 8 * 64 + 32 * which + 2 * row_);
   }
-  uint8_t sub(int64_t group, int which) const { return scales()[group * 32 + 16 * which + row_]; }
+  uint8_t sub(int64_t group, int which) const {
+    return scales()[group * format_.group_scales() + 16 * which + row_];
+  }
 
   // The weight that the panel's documentation makes of these.
   float weight(int64_t k) const {
@@ -56,6 +58,8 @@ class PanelReader {
         return static_cast<float>(double{group_bfloat(g)} * c);
       case PanelScale::kMin:
         return static_cast<float>(double{group_half(g, 0)} * c + double{group_half(g, 1)});
+      case PanelScale::kSuperZero:
+        return static_cast<float>(double{head_half(g, 0)} * static_cast<int8_t>(sub(g, 0)) * c);
       case PanelScale::kSuper:
         return static_cast<float>(double{head_half(g, 0)} * sub(g, 0) * c -
                                   double{head_half(g, 1)} * sub(g, 1));
@@ -76,10 +80,11 @@ class PanelReader {
       if (is_float(dtype_) ? weight(k) != 0.0f : code(k) != 0) return false;
     }
     for (int64_t g = 0; !is_float(dtype_) && g < k_ / 32; ++g) {
-      const bool super = format_.scale == PanelScale::kSuper ||
-                         format_.scale == PanelScale::kSuperHalf ||
-                         format_.scale == PanelScale::kSuperHalfMin;
-      if (super && (sub(g, 0) != 0 || sub(g, 1) != 0)) return false;
+      const bool super = format_.scale != PanelScale::kZero &&
+                         format_.scale != PanelScale::kZeroBfloat &&
+                         format_.scale != PanelScale::kMin;
+      if (super && sub(g, 0) != 0) return false;
+      if (super && format_.group_scales() == 32 && sub(g, 1) != 0) return false;
       if (super && (head_half(g, 0) != 0.0f || head_half(g, 1) != 0.0f)) return false;
       if (!super && group_half(g, 0) != 0.0f) return false;
       if (format_.scale == PanelScale::kMin && group_half(g, 1) != 0.0f) return false;

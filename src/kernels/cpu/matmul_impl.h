@@ -87,11 +87,11 @@ AERIE_INLINE Ints dot_words(Ints acc, const Words& words, int from, int to, cons
   return acc;
 }
 
-// The factors of a group, lane by lane, sign of the minimum included:
-//   w = d sub c + m min, where sub and min are used only with a scale for each half.
+// The factors of a group, lane by lane, sign of the minimum included: w = d sub c + m min, where
+// sub and min exist only with a scale for each half, and in pairs if kPairs.
 struct GroupScales {
   Floats d, m;
-  Ints sub[2], min[2];
+  Ints sub[2], sub_pair, min_pair;
 };
 
 constexpr bool has_min(PanelScale scale) {
@@ -102,9 +102,22 @@ constexpr bool has_halves(PanelScale scale) {
   return scale == PanelScale::kSuperHalf || scale == PanelScale::kSuperHalfMin;
 }
 
+// Whether the sums over half a group fit 16 bits, so that one instruction applies both scales: 16
+// products of numbers below 16 with codes below 128 do.
+template <DType kType>
+constexpr bool kPairs = has_halves(panel_format(kType).scale) && panel_format(kType).bits <= 4 &&
+                        !panel_format(kType).high_bytes;
+
+// The same two numbers of 16 bits in every lane.
+AERIE_INLINE Ints pair(int32_t low, int32_t high) {
+  const uint32_t both = (static_cast<uint32_t>(low) & 0xFFFF) | static_cast<uint32_t>(high) << 16;
+  return set1(static_cast<int32_t>(both));
+}
+
 // `head` holds the super-block's d and m; unused where there is none.
-template <PanelScale kScale>
+template <DType kType>
 AERIE_INLINE GroupScales load_scales(const uint8_t* scales, const GroupScales& head) {
+  constexpr PanelScale kScale = panel_format(kType).scale;
   GroupScales g = head;
   const auto* halves = reinterpret_cast<const uint16_t*>(scales);
   if constexpr (kScale == PanelScale::kZero) {
@@ -114,17 +127,18 @@ AERIE_INLINE GroupScales load_scales(const uint8_t* scales, const GroupScales& h
   } else if constexpr (kScale == PanelScale::kMin) {
     g.d = load_half(halves);
     g.m = load_half(halves + 16);
+  } else if constexpr (kScale == PanelScale::kSuperZero) {
+    g.d = mul(head.d, to_floats(load_i8(scales)));
   } else if constexpr (kScale == PanelScale::kSuper) {
     g.d = mul(head.d, to_floats(load_u8(scales)));
     g.m = mul(head.m, to_floats(load_u8(scales + 16)));
   } else if constexpr (kScale == PanelScale::kSuperHalf) {
     for (int h = 0; h < 2; ++h) g.sub[h] = load_i8(scales + 16 * h);
+    if constexpr (kPairs<kType>) g.sub_pair = pair(g.sub[0], g.sub[1]);
   } else {
-    for (int h = 0; h < 2; ++h) {
-      const Ints both = load_u8(scales + 16 * h);
-      g.sub[h] = bit_field<4, 0>(both);
-      g.min[h] = bit_field<4, 4>(both);
-    }
+    const Ints first = load_u8(scales), second = load_u8(scales + 16);
+    g.sub_pair = pair(bit_field<4, 0>(first), bit_field<4, 0>(second));
+    g.min_pair = pair(bit_field<4, 4>(first), bit_field<4, 4>(second));
   }
   return g;
 }
@@ -136,8 +150,9 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
   constexpr bool kWide = kFormat.high_bytes;
   constexpr int kZero = code_zero(kType);
   constexpr int kCodes = kPanelRows * kGroup * kFormat.bits / 8;
-  constexpr int kScales = kScale == PanelScale::kMin ? 64 : 32;
-  constexpr bool kHeads = kScale == PanelScale::kSuper || has_halves(kScale);
+  constexpr int kScales = panel_group_scales(kScale);
+  constexpr bool kHeads =
+      kScale == PanelScale::kSuper || kScale == PanelScale::kSuperZero || has_halves(kScale);
   const auto* base = reinterpret_cast<const uint8_t*>(s.panels + panel * s.panel_bytes);
   const int64_t groups = s.k / kGroup;
   const uint8_t* group_scales = base + s.scales_offset;
@@ -148,14 +163,14 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
 
   Floats acc[kRows];
   for (int r = 0; r < kRows; ++r) acc[r] = zero();
-  GroupScales head = {zero(), zero(), {set1(0), set1(0)}, {set1(0), set1(0)}};
+  GroupScales head = {zero(), zero(), {set1(0), set1(0)}, set1(0), set1(0)};
   for (int64_t g = 0; g < groups; ++g) {
     if (kHeads && g % 8 == 0) {
       const auto* halves = reinterpret_cast<const uint16_t*>(heads + g / 8 * 64);
       head.d = load_half(halves);
       if constexpr (has_min(kScale)) head.m = sub(zero(), load_half(halves + 16));
     }
-    const GroupScales w = load_scales<kScale>(group_scales + g * kScales, head);
+    const GroupScales w = load_scales<kType>(group_scales + g * kScales, head);
     const uint8_t* codes = base + g * kCodes;
     for (int line = 0; line < kCodes + kScales; line += 64) {
       __builtin_prefetch(codes + kPrefetchBytes + line);
@@ -170,13 +185,17 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
       if constexpr (has_halves(kScale)) {
         const Ints first = dot_words<kWide>(set1(-kZero * sums[0]), words, 0, 4, inputs);
         const Ints second = dot_words<kWide>(set1(-kZero * sums[1]), words, 4, 8, inputs);
-        dot = add(mul(first, w.sub[0]), mul(second, w.sub[1]));
+        if constexpr (kPairs<kType>) {
+          dot = dot2(pair(first, second), w.sub_pair);
+        } else {
+          dot = add(mul(first, w.sub[0]), mul(second, w.sub[1]));
+        }
       } else {
         dot = dot_words<kWide>(set1(-kZero * sum[1]), words, 0, 8, inputs);
       }
       acc[r] = fma(to_floats(dot), mul(w.d, set1(scale)), acc[r]);
       if constexpr (kScale == PanelScale::kSuperHalfMin) {
-        const Ints mins = add(mul(w.min[0], set1(sums[0])), mul(w.min[1], set1(sums[1])));
+        const Ints mins = dot2(w.min_pair, pair(sums[0], sums[1]));
         acc[r] = fma(w.m, mul(set1(scale), to_floats(mins)), acc[r]);
       } else if constexpr (has_min(kScale)) {
         acc[r] = fma(w.m, set1(scale * static_cast<float>(sum[1])), acc[r]);

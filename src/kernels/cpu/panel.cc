@@ -30,11 +30,12 @@ void write_group(const PanelFormat& format, const WeightGroup& g, int row, int64
       put(scales, g.d);
       put(scales + 32, g.m);
       break;
+    case PanelScale::kSuperZero:
     case PanelScale::kSuper:
     case PanelScale::kSuperHalf:
     case PanelScale::kSuperHalfMin: {
       scales[row] = g.sc[0];
-      scales[16 + row] = g.sc[1];
+      if (format.scale != PanelScale::kSuperZero) scales[16 + row] = g.sc[1];
       uint8_t* head = panel + format.heads_at(k) + group / 8 * 64;
       put(head, g.d);
       put(head + 32, g.m);
@@ -67,6 +68,7 @@ int64_t panel_bytes(DType dtype, int64_t k) {
     case PanelScale::kMin:
       bytes = format.heads_at(k);
       break;
+    case PanelScale::kSuperZero:
     case PanelScale::kSuper:
     case PanelScale::kSuperHalf:
     case PanelScale::kSuperHalfMin:

@@ -31,6 +31,8 @@ enum class PanelScale : uint8_t {
   kZeroBfloat,
   // w = d c + m: f16 d[16], m[16] for each group.
   kMin,
+  // w = d sc c: i8 sc[16] for each group; f16 d[16] (and 32 unused bytes) for each 8 groups.
+  kSuperZero,
   // w = d sc c - dmin mn: u8 sc[16], mn[16] for each group; f16 d[16], dmin[16] for each 8 groups.
   kSuper,
   // w = d sc c, a scale for each 16 k: i8 sc[2][16] for each group; f16 d[16] (and 32 unused bytes)
@@ -41,6 +43,11 @@ enum class PanelScale : uint8_t {
   kSuperHalfMin,
 };
 
+// Bytes that the scales of a group of 32 k take.
+constexpr int panel_group_scales(PanelScale scale) {
+  return scale == PanelScale::kMin ? 64 : scale == PanelScale::kSuperZero ? 16 : 32;
+}
+
 struct PanelFormat {
   PanelScale scale = PanelScale::kFloat;
   int bits = 0;             // of a code; 0 for floats
@@ -48,7 +55,7 @@ struct PanelFormat {
 
   // Sizes and offsets in bytes.
   int64_t group_codes() const { return int64_t{kPanelRows} * kGroup * bits / 8; }
-  int64_t group_scales() const { return scale == PanelScale::kMin ? 64 : 32; }
+  int64_t group_scales() const { return panel_group_scales(scale); }
   int64_t scales_at(int64_t k) const { return k / kGroup * group_codes(); }
   int64_t heads_at(int64_t k) const { return scales_at(k) + k / kGroup * group_scales(); }
 };
@@ -83,7 +90,7 @@ constexpr PanelFormat panel_format(DType dtype) {
     case DType::kIQ4_NL:
       return {PanelScale::kZero, 4, true};
     case DType::kIQ4_XS:
-      return {PanelScale::kSuperHalf, 4, true};
+      return {PanelScale::kSuperZero, 4, true};
     case DType::kMXFP4:
       return {PanelScale::kZeroBfloat, 4};
   }

@@ -160,6 +160,15 @@ AERIE_INLINE Ints bit_field(Ints x) {
   return {_mm256_and_si256(_mm256_srli_epi32(x.a, kShift), mask),
           _mm256_and_si256(_mm256_srli_epi32(x.b, kShift), mask)};
 }
+// Every lane as a pair of 16-bit numbers, low half first.
+AERIE_INLINE Ints pair(Ints x, Ints y) {
+  return {_mm256_blend_epi16(x.a, _mm256_slli_epi32(y.a, 16), 0xAA),
+          _mm256_blend_epi16(x.b, _mm256_slli_epi32(y.b, 16), 0xAA)};
+}
+// x0 y0 + x1 y1 of the pairs.
+AERIE_INLINE Ints dot2(Ints x, Ints y) {
+  return {_mm256_madd_epi16(x.a, y.a), _mm256_madd_epi16(x.b, y.b)};
+}
 AERIE_INLINE Floats to_floats(Ints x) {
   return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
 }

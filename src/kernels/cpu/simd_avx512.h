@@ -133,6 +133,14 @@ template <int kBits, int kShift>
 AERIE_INLINE Ints bit_field(Ints a) {
   return {_mm512_and_si512(_mm512_srli_epi32(a.v, kShift), _mm512_set1_epi32((1 << kBits) - 1))};
 }
+// Every lane as a pair of 16-bit numbers, low half first.
+AERIE_INLINE Ints pair(Ints a, Ints b) {
+  return {_mm512_mask_blend_epi16(0xAAAAAAAA, a.v, _mm512_slli_epi32(b.v, 16))};
+}
+// a0 b0 + a1 b1 of the pairs.
+AERIE_INLINE Ints dot2(Ints a, Ints b) {
+  return {_mm512_madd_epi16(a.v, b.v)};
+}
 AERIE_INLINE Floats to_floats(Ints a) {
   return {_mm512_cvtepi32_ps(a.v)};
 }
