@@ -1,4 +1,5 @@
-// GGUF v2 and v3, little-endian: metadata and tensors of a memory-mapped file.
+// GGUF v2 and v3, little-endian: metadata and tensors of a memory-mapped file, or of the files that
+// a model is split over.
 //
 // Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. A file is hostile until it is
 // checked: open() validates every count, length, offset, size, alignment, type and name before use,
@@ -23,16 +24,19 @@ namespace aerie {
 
 class GgufFile final : public ModelFile {
  public:
+  // Of a model in parts (format/gguf_split.h), any part's path opens all: the metadata is the
+  // first's without the keys about the parts, the tensors are everybody's, in the parts' order.
+  // kNotFound if there is no such file or a part is missing.
   static Expected<std::unique_ptr<GgufFile>> open(const std::string& path);
-  // The same from bytes in memory, which must outlive the object; `name` is for messages. Views are
-  // aligned as the bytes are.
+  // A whole model from bytes in memory, which must outlive the object; `name` is for messages.
+  // Views are aligned as the bytes are. kUnsupported for a part of a model.
   static Expected<std::unique_ptr<GgufFile>> parse(std::span<const std::byte> bytes,
                                                    std::string name);
   ~GgufFile() override;
 
   std::string format() const override;
   int64_t file_bytes() const override;
-  uint32_t version() const;
+  uint32_t version() const;  // of the first part
 
   // read() without the chance that memory is needed: values are views of the mapping.
   Expected<TensorView> tensor(std::string_view name) const;
@@ -40,6 +44,7 @@ class GgufFile final : public ModelFile {
 
  private:
   explicit GgufFile(std::string name);
+  Status set_parts();
   Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
   TensorView view_of(const TensorInfo& tensor) const;
 
