@@ -72,7 +72,7 @@ Expected<Generation> Chat::generate() {
   AERIE_ASSIGN_OR_RETURN(const std::string prompt,
                          engine_.chat_template()->render(messages_, true));
   std::vector<int32_t> ids;
-  engine_.tokenizer().encode(prompt, {true, true}, ids);
+  AERIE_RETURN_IF_ERROR(engine_.tokenizer().encode(prompt, {true, true}, ids));
   return print_reply(engine_, options_, std::move(ids));
 }
 

@@ -41,7 +41,7 @@ Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const st
                                              const Engine& engine) {
   std::vector<int32_t> ids;
   if (!options.use_template) {
-    engine.tokenizer().encode(text, {true, false}, ids);
+    AERIE_RETURN_IF_ERROR(engine.tokenizer().encode(text, {true, false}, ids));
   } else {
     if (!engine.chat_template().ok()) return engine.chat_template().status();
     std::vector<ChatMessage> messages;
@@ -49,7 +49,7 @@ Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const st
     messages.push_back({"user", text});
     AERIE_ASSIGN_OR_RETURN(const std::string prompt,
                            engine.chat_template()->render(messages, true));
-    engine.tokenizer().encode(prompt, {true, true}, ids);
+    AERIE_RETURN_IF_ERROR(engine.tokenizer().encode(prompt, {true, true}, ids));
   }
   // A model without BOS makes nothing of an empty prompt; its text begins after an end token.
   if (ids.empty()) {

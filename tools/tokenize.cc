@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string_view>
@@ -67,10 +68,18 @@ std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+// Of a GGUF file or of a Hugging Face folder.
+Expected<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& model) {
+  std::error_code error;
+  if (std::filesystem::is_directory(model, error)) return Tokenizer::from_folder(model);
+  AERIE_ASSIGN_OR_RETURN(const auto file, GgufFile::open(model));
+  return Tokenizer::from_gguf(*file);
+}
+
 Status decode(const Tokenizer& tokenizer, const TokenizeOptions& options, std::ostream& out) {
   AERIE_ASSIGN_OR_RETURN(const auto ids, parse_ids(options.text, tokenizer.vocab_size()));
   std::string text;
-  Detokenizer detokenizer(tokenizer, options.special);
+  Detokenizer detokenizer(tokenizer, options.special, DetokenizeFrom::kBeginning);
   for (const int32_t id : ids) detokenizer.push(id, text);
   detokenizer.finish(text);
   if (options.json) {
@@ -106,12 +115,12 @@ Json to_json(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool i
 }  // namespace
 
 Status tokenize(const TokenizeOptions& options, std::ostream& out) {
-  AERIE_ASSIGN_OR_RETURN(const auto file, GgufFile::open(options.model));
-  AERIE_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::from_gguf(*file));
+  AERIE_ASSIGN_OR_RETURN(const auto tokenizer, open_tokenizer(options.model));
   if (options.decode) return decode(*tokenizer, options, out);
 
   std::vector<int32_t> ids;
-  tokenizer->encode(options.text, {options.add_special, options.special}, ids);
+  AERIE_RETURN_IF_ERROR(
+      tokenizer->encode(options.text, {options.add_special, options.special}, ids));
   warn_of_missing(*tokenizer, options.text);
   if (options.json) {
     out << dump(to_json(*tokenizer, ids, options.ids_only));

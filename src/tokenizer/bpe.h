@@ -1,105 +1,96 @@
-// Byte-level byte-pair encoding (Radford et al. 2019), as Hugging Face's tokenizers do it.
+// Byte-pair encoding of words (Sennrich et al. 2016): over bytes as GPT-2 does it, and over
+// characters as SentencePiece and Llama's tokenizer.json do.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/status.h"
 #include "tokenizer/merges.h"
-#include "tokenizer/pretokenizer.h"
-#include "tokenizer/special_tokens.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/vocabulary.h"
+#include "tokenizer/word_model.h"
 
 namespace aerie {
 
-// tokenizer.ggml.token_type.
-enum class TokenType : uint8_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
+struct BpeOptions {
+  bool bytes = true;           // words are bytes, spelled in the vocabulary as GPT-2 does
+  bool byte_fallback = false;  // characters without a token become "<0x0A>" tokens if all are there
+  bool fuse_unk = false;       // neighbouring unknown characters are one token
+  bool ignore_merges = false;  // a word that is a token is that token
+  // What a character (or byte) without a token becomes; -1: it is left out before merging, so that
+  // its neighbours may join.
+  int32_t unk = -1;
+  // The tokens that text is made of, by id; null: the normal ones.
+  const std::vector<bool>* in_model = nullptr;  // only read while the model is made
 };
 
-// What a file says, unchecked; the comments name the keys.
-struct BpeData {
-  std::vector<std::string>
-      tokens;                  // tokenizer.ggml.tokens: id -> name; bytes spelled as GPT-2 does
-  std::vector<int64_t> types;  // tokenizer.ggml.token_type, one for each token
-  std::vector<std::string> merges;            // tokenizer.ggml.merges: "left right", by rank
-  std::string pre = "gpt-2";                  // tokenizer.ggml.pre
-  std::optional<int64_t> bos, eos, eot, eom;  // tokenizer.ggml.bos_token_id, ...
-  bool add_bos = false;                       // tokenizer.ggml.add_bos_token
-  bool add_eos = false;                       // tokenizer.ggml.add_eos_token
-};
-
-// Strings one after the other in one piece of memory.
-class StringTable {
+class Bpe final : public WordModel {
  public:
-  void add(std::string_view text) {
-    bytes_ += text;
-    ends_.push_back(bytes_.size());
-  }
-  std::string_view operator[](size_t index) const {
-    return std::string_view(bytes_).substr(ends_[index], ends_[index + 1] - ends_[index]);
-  }
+  // `merges` are pairs of names, by rank. kInvalidData, naming `key`, for pairs that are not in the
+  // vocabulary, make nothing that is, or are there twice. The vocabulary must outlive the model.
+  static Expected<std::unique_ptr<Bpe>> from_merges(
+      const Vocabulary& vocabulary,
+      const std::vector<std::pair<std::string_view, std::string_view>>& merges,
+      const BpeOptions& options, const std::string& key);
 
- private:
-  std::string bytes_;
-  std::vector<size_t> ends_ = {0};
-};
+  // SentencePiece's: any two neighbours whose concatenation is a normal (or unused) token may join,
+  // the highest score first. kInvalidData for scores that are no numbers; kUnsupported for an
+  // unused token that several pairs make.
+  static Expected<std::unique_ptr<Bpe>> from_scores(const Vocabulary& vocabulary,
+                                                    const std::vector<float>& scores,
+                                                    bool byte_fallback);
 
-class BpeTokenizer final : public Tokenizer {
- public:
-  // kInvalidData, naming the key, for data that contradicts itself; kUnsupported for a
-  // pre-tokenizer that is not known, a vocabulary that is not byte-level (a printable ASCII
-  // character has no token), and SentencePiece's byte tokens.
-  static Expected<std::unique_ptr<BpeTokenizer>> create(const BpeData& data);
-
-  int vocab_size() const override { return static_cast<int>(types_.size()); }
-  void encode(std::string_view text, const EncodeOptions& options,
+  void encode(std::string_view word, ModelScratch& scratch,
               std::vector<int32_t>& ids) const override;
-  std::string_view piece(int32_t id) const override { return pieces_[static_cast<size_t>(id)]; }
-  std::string_view missing_bytes() const override { return missing_bytes_; }
-  bool is_control(int32_t id) const override {
-    const TokenType type = types_[static_cast<size_t>(id)];
-    return type == TokenType::kControl || type == TokenType::kUnknown;
-  }
-  bool is_end(int32_t id) const override { return ends_[static_cast<size_t>(id)]; }
-  int32_t bos() const override { return bos_; }
-  int32_t eos() const override { return eos_; }
-  int32_t find(std::string_view name) const override;
+  void encode_byte(uint8_t byte, ModelScratch& scratch, std::vector<int32_t>& ids) const override;
+
+  // -1 for a byte without a token; only of a model over bytes.
+  int32_t byte_id(uint8_t byte) const { return byte_ids_[byte]; }
+  const BpeOptions& options() const { return options_; }
+  // By rank; from_merges() only.
+  const std::vector<MergeRule>& rules() const { return rules_; }
+  // The rules that from_scores() would make, those of equal rank in any order.
+  static std::vector<MergeRule> rules_of_scores(const Vocabulary& vocabulary);
 
  private:
-  struct Scratch;
-  explicit BpeTokenizer(PreTokenizer pre_tokenizer) : pre_tokenizer_(std::move(pre_tokenizer)) {}
-  Status read_tokens(const BpeData& data);
-  Status read_bytes();
-  Status read_merges(const BpeData& data);
-  Status read_ids(const BpeData& data);
-  void collect_specials();
-  void collect_ends(const BpeData& data);
-  void encode_plain(std::string_view text, Scratch& scratch, std::vector<int32_t>& ids) const;
+  Bpe(const Vocabulary& vocabulary, const BpeOptions& options)
+      : vocabulary_(vocabulary), options_(options) {}
+  bool in_model(int32_t id) const;
+  void read_bytes();
+  void read_characters();
+  void read_joins();
+  void set_symbol(uint32_t code, int32_t symbol);
+  int32_t symbol_of(uint32_t code) const;
+  Status expand_unused(const std::vector<MergeRule>& rules);
 
-  PreTokenizer pre_tokenizer_;
-  StringTable names_;                                      // as the vocabulary has them
-  StringTable pieces_;                                     // as text
-  std::unordered_map<std::string_view, int32_t> by_name_;  // views into names_
-  std::vector<TokenType> types_;
-  std::vector<bool> ends_;
-  std::array<int32_t, 256> byte_ids_{};  // -1: missing
-  std::string missing_bytes_;
+  void encode_chunk(std::string_view chunk, ModelScratch& scratch, std::vector<int32_t>& ids) const;
+  void append_symbols(std::string_view chunk, std::vector<int32_t>& symbols) const;
+  void append_unknown(std::string_view character, std::vector<int32_t>& ids) const;
+  void append_token(int32_t symbol, size_t begin, std::vector<int32_t>& ids) const;
+  size_t chunk_end(std::string_view word, size_t begin) const;
+
+  const Vocabulary& vocabulary_;
+  BpeOptions options_;
+  std::vector<MergeRule> rules_;
   MergeTable merges_;
-  SpecialTokens user_defined_;  // found in every text
-  SpecialTokens specials_;      // these and control tokens
-  int32_t bos_ = -1, eos_ = -1;
-  bool add_bos_ = false, add_eos_ = false;
+  std::array<int32_t, 256> byte_ids_{};  // -1: missing
+  // Characters as symbols: their token, or a number behind the vocabulary's for one that only
+  // occurs in longer tokens.
+  std::vector<int32_t> plane0_;  // by code; -1: none
+  std::unordered_map<uint32_t, int32_t> other_planes_;
+  std::vector<uint32_t> extra_codes_;  // by symbol - vocabulary size
+  std::unordered_map<int32_t, std::pair<int32_t, int32_t>> expanded_;  // unused token -> its parts
+  std::unordered_map<std::string_view, int32_t> words_;                // for ignore_merges
+  // Characters that stand before U+2581 inside a token. Between all others and U+2581 nothing
+  // joins, so a text falls apart there.
+  std::unordered_set<uint32_t> before_sign_;
+  bool falls_apart_ = false;
 };
 
 }  // namespace aerie

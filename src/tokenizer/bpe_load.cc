@@ -1,199 +1,288 @@
-// Building a BpeTokenizer from what a file says, which is hostile until it is checked.
+// Building a Bpe from what a file says, which is hostile until it is checked.
 #include <fmt/format.h>
 
-#include <limits>
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "format/text.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/unicode.h"
 
 namespace aerie {
 namespace {
 
-constexpr const char* kTokens = "tokenizer.ggml.tokens";
-constexpr const char* kTypes = "tokenizer.ggml.token_type";
-constexpr const char* kMerges = "tokenizer.ggml.merges";
-
-// Control tokens that end a reply whatever the metadata says: files often name only one of them as
-// EOS, and a model that closes its turn with another would never stop.
-constexpr std::string_view kEndNames[] = {
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end_of_text|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "<end_of_utterance>",
-    "</s>",
-    "<eos>",
-    "<EOT>",
-    "_<EOT>",
-    "[EOT]",
-    "[EOS]",
-    "<\uff5cend\u2581of\u2581sentence\uff5c>",  // DeepSeek's
-};
+// A hostile name of a megabyte has no place in a message.
+constexpr size_t kShownBytes = 40;
+constexpr uint32_t kPlane0 = 0x10000;
+constexpr uint32_t kSignCode = 0x2581;
 
 Status invalid(std::string message) {
   return {StatusCode::kInvalidData, std::move(message)};
 }
 
-// A hostile name of a megabyte has no place in a message.
-constexpr size_t kShownBytes = 40;
+bool joins_by_score(TokenType type) {
+  return type == TokenType::kNormal || type == TokenType::kUnused;
+}
+
+template <typename Visit>
+void for_each_code(std::string_view text, Visit&& visit) {
+  while (!text.empty()) {
+    const Utf8Character character = utf8_first(text);
+    visit(character.code, text.substr(0, character.length));
+    text.remove_prefix(character.length);
+  }
+}
+
+// Names in order, for finding all that a text begins with.
+class SortedNames {
+ public:
+  void add(std::string_view name, int32_t symbol) { names_.emplace_back(name, symbol); }
+  void sort() { std::sort(names_.begin(), names_.end()); }
+
+  // Calls visit(length, symbol) for the names that are proper prefixes of `text`, shortest first.
+  template <typename Visit>
+  void prefixes(std::string_view text, Visit&& visit) const {
+    auto low = names_.begin(), high = names_.end();
+    for (size_t depth = 0; depth + 1 < text.size() && low != high; ++depth) {
+      const auto wanted = static_cast<uint8_t>(text[depth]);
+      const auto byte = [depth](const auto& name) {
+        return depth < name.first.size() ? static_cast<int>(static_cast<uint8_t>(name.first[depth]))
+                                         : -1;
+      };
+      low = std::partition_point(low, high, [&](const auto& n) { return byte(n) < wanted; });
+      high = std::partition_point(low, high, [&](const auto& n) { return byte(n) <= wanted; });
+      if (low != high && low->first.size() == depth + 1) visit(depth + 1, low->second);
+    }
+  }
+
+ private:
+  std::vector<std::pair<std::string_view, int32_t>> names_;
+};
+
+// Characters of tokens that are no tokens themselves get numbers behind the vocabulary's.
+struct ExtraCharacters {
+  std::vector<std::string> names;
+  std::vector<uint32_t> codes;
+};
+
+ExtraCharacters extra_characters(const Vocabulary& vocabulary) {
+  std::unordered_set<uint32_t> seen;
+  ExtraCharacters extra;
+  for (int32_t id = 0; id < vocabulary.size(); ++id) {
+    if (!joins_by_score(vocabulary.type(id)) || !is_valid_utf8(vocabulary.name(id))) continue;
+    for_each_code(vocabulary.name(id), [&](uint32_t code, std::string_view character) {
+      if (!seen.insert(code).second) return;
+      const int32_t token = vocabulary.find(character);
+      if (token >= 0 && joins_by_score(vocabulary.type(token))) return;
+      extra.names.emplace_back(character);
+      extra.codes.push_back(code);
+    });
+  }
+  return extra;
+}
+
+// All pairs of tokens or characters whose concatenation is a token.
+std::vector<MergeRule> pairs_that_join(const Vocabulary& vocabulary, const ExtraCharacters& extra) {
+  SortedNames forward, backward;
+  std::vector<std::string> reversed;
+  reversed.reserve(static_cast<size_t>(vocabulary.size()) + extra.names.size());
+  const auto add = [&](std::string_view name, int32_t symbol) {
+    forward.add(name, symbol);
+    backward.add(reversed.emplace_back(name.rbegin(), name.rend()), symbol);
+  };
+  std::vector<int32_t> tokens;
+  for (int32_t id = 0; id < vocabulary.size(); ++id) {
+    const std::string_view name = vocabulary.name(id);
+    if (!joins_by_score(vocabulary.type(id)) || name.empty() || !is_valid_utf8(name)) continue;
+    add(name, id);
+    tokens.push_back(id);
+  }
+  for (size_t i = 0; i < extra.names.size(); ++i) {
+    add(extra.names[i], vocabulary.size() + static_cast<int32_t>(i));
+  }
+  forward.sort();
+  backward.sort();
+  std::vector<MergeRule> rules;
+  std::vector<int32_t> right_of;  // by the length of the left part
+  std::string mirror;
+  for (const int32_t id : tokens) {
+    const std::string_view name = vocabulary.name(id);
+    if (name.size() < 2) continue;
+    right_of.assign(name.size(), -1);
+    mirror.assign(name.rbegin(), name.rend());
+    backward.prefixes(
+        mirror, [&](size_t length, int32_t symbol) { right_of[name.size() - length] = symbol; });
+    forward.prefixes(name, [&](size_t length, int32_t symbol) {
+      if (right_of[length] >= 0) rules.push_back({symbol, right_of[length], id});
+    });
+  }
+  return rules;
+}
 
 }  // namespace
 
-Expected<std::unique_ptr<BpeTokenizer>> BpeTokenizer::create(const BpeData& data) {
-  AERIE_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::create(data.pre));
-  std::unique_ptr<BpeTokenizer> result(new BpeTokenizer(std::move(pre_tokenizer)));
-  AERIE_RETURN_IF_ERROR(result->read_tokens(data));
-  AERIE_RETURN_IF_ERROR(result->read_bytes());
-  AERIE_RETURN_IF_ERROR(result->read_merges(data));
-  AERIE_RETURN_IF_ERROR(result->read_ids(data));
-  result->collect_specials();
-  result->collect_ends(data);
-  return result;
-}
-
-Status BpeTokenizer::read_tokens(const BpeData& data) {
-  const size_t count = data.tokens.size();
-  if (count == 0) return invalid(fmt::format("{} is empty", kTokens));
-  if (count >= static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    return invalid(fmt::format("{} has {} entries, more than ids can count", kTokens, count));
-  }
-  if (data.types.size() != count) {
-    return invalid(fmt::format("{} has {} entries and {} has {}; they must be as many", kTypes,
-                               data.types.size(), kTokens, count));
-  }
-  std::string piece;
-  for (size_t id = 0; id < count; ++id) {
-    const int64_t type = data.types[id];
-    if (type == 6) {
-      return {StatusCode::kUnsupported,
-              fmt::format("{} of token {} is 6 (byte), which belongs to SentencePiece vocabularies",
-                          kTypes, id)};
-    }
-    if (type < 1 || type > 6) {
-      return invalid(fmt::format("{} of token {} is {}; 1 to 6 are defined", kTypes, id, type));
-    }
-    types_.push_back(static_cast<TokenType>(type));
-    const std::string& name = data.tokens[id];
-    const bool spelled = types_[id] == TokenType::kNormal || types_[id] == TokenType::kUnused;
-    piece.clear();
-    // A name that spells no bytes stands for itself, as in Hugging Face's decoder; encoding never
-    // gives such a token.
-    if (!spelled || !append_named_bytes(name, piece)) piece = name;
-    names_.add(name);
-    pieces_.add(piece);
-  }
-  by_name_.reserve(count);
-  for (size_t id = 0; id < count; ++id) {
-    const auto [at, added] = by_name_.emplace(names_[id], static_cast<int32_t>(id));
-    if (!added) {
-      return invalid(fmt::format("{} has '{}' twice, at {} and {}", kTokens,
-                                 printable(names_[id], kShownBytes), at->second, id));
-    }
-  }
-  return {};
-}
-
-Status BpeTokenizer::read_bytes() {
-  std::string name;
-  for (int byte = 0; byte < 256; ++byte) {
-    name.clear();
-    append_byte_name(static_cast<uint8_t>(byte), name);
-    const int32_t id = find(name);
-    // A control token may be called "#"; it is not what text encodes to.
-    const bool usable = id >= 0 && types_[static_cast<size_t>(id)] == TokenType::kNormal;
-    byte_ids_[static_cast<size_t>(byte)] = usable ? id : -1;
-    if (usable) continue;
-    missing_bytes_ += static_cast<char>(byte);
-    if ((byte >= 0x20 && byte < 0x7F) || byte == '\n') {
-      return {StatusCode::kUnsupported,
-              fmt::format("{} has no token for byte 0x{:02x}, so this is not a byte-level "
-                          "vocabulary",
-                          kTokens, byte)};
-    }
-  }
-  return {};
-}
-
-Status BpeTokenizer::read_merges(const BpeData& data) {
-  if (data.merges.size() >= MergeTable::kNoRank) {
-    return invalid(fmt::format("{} has too many entries", kMerges));
-  }
+Expected<std::unique_ptr<Bpe>> Bpe::from_merges(
+    const Vocabulary& vocabulary,
+    const std::vector<std::pair<std::string_view, std::string_view>>& merges,
+    const BpeOptions& options, const std::string& key) {
+  if (merges.size() >= MergeTable::kNoRank) return invalid(key + " has too many entries");
+  std::unique_ptr<Bpe> model(new Bpe(vocabulary, options));
   std::vector<MergeRule> rules;
-  rules.reserve(data.merges.size());
+  rules.reserve(merges.size());
   std::string joined;
-  for (const std::string& merge : data.merges) {
-    const auto broken = [&](const char* why) {
-      return invalid(fmt::format("{}: entry {}, '{}', {}", kMerges, rules.size(),
-                                 printable(merge, kShownBytes), why));
-    };
-    const size_t space = merge.find(' ');
-    if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos) {
-      return broken("is not two tokens with a space between them");
-    }
-    const std::string_view left = std::string_view(merge).substr(0, space);
-    const std::string_view right = std::string_view(merge).substr(space + 1);
+  const auto broken = [&](const char* why) {
+    const auto& [left, right] = merges[rules.size()];
+    return invalid(fmt::format("{}: entry {}, '{} {}', {}", key, rules.size(),
+                               printable(left, kShownBytes), printable(right, kShownBytes), why));
+  };
+  for (const auto& [left, right] : merges) {
+    if (left.empty() || right.empty()) return broken("is not two tokens with a space between them");
     joined.assign(left).append(right);
-    const MergeRule rule{find(left), find(right), find(joined)};
-    if (rule.left < 0 || rule.right < 0)
+    const MergeRule rule{vocabulary.find(left), vocabulary.find(right), vocabulary.find(joined)};
+    if (rule.left < 0 || rule.right < 0) {
       return broken("joins a token that is not in the vocabulary");
+    }
     if (rule.result < 0) return broken("makes a token that is not in the vocabulary");
     rules.push_back(rule);
   }
-  merges_ = MergeTable(rules, vocab_size());
-  if (const uint32_t rank = merges_.duplicate(); rank != MergeTable::kNoRank) {
-    return invalid(fmt::format("{}: entry {}, '{}', is there twice", kMerges, rank,
-                               printable(data.merges[rank], kShownBytes)));
+  model->merges_ = MergeTable(rules, vocabulary.size());
+  if (const uint32_t rank = model->merges_.duplicate(); rank != MergeTable::kNoRank) {
+    return invalid(fmt::format("{}: entry {}, '{} {}', is there twice", key, rank,
+                               printable(merges[rank].first, kShownBytes),
+                               printable(merges[rank].second, kShownBytes)));
   }
-  return {};
-}
-
-Status BpeTokenizer::read_ids(const BpeData& data) {
-  const std::pair<const char*, std::optional<int64_t>> ids[] = {
-      {"bos", data.bos}, {"eos", data.eos}, {"eot", data.eot}, {"eom", data.eom}};
-  for (const auto& [name, id] : ids) {
-    if (id && (*id < 0 || *id >= vocab_size())) {
-      return invalid(fmt::format("tokenizer.ggml.{}_token_id is {}, and there are {} tokens", name,
-                                 *id, vocab_size()));
+  model->rules_ = std::move(rules);
+  model->read_bytes();
+  if (!options.bytes) {
+    model->read_characters();
+    model->read_joins();
+  }
+  if (options.ignore_merges) {
+    for (int32_t id = 0; id < vocabulary.size(); ++id) {
+      if (!model->in_model(id) || vocabulary.name(id).empty()) continue;
+      model->words_.emplace(options.bytes ? vocabulary.piece(id) : vocabulary.name(id), id);
     }
   }
-  bos_ = static_cast<int32_t>(data.bos.value_or(-1));
-  eos_ = static_cast<int32_t>(data.eos.value_or(-1));
-  add_bos_ = data.add_bos;
-  add_eos_ = data.add_eos;
-  if ((add_bos_ && bos_ < 0) || (add_eos_ && eos_ < 0)) {
-    const char* name = add_bos_ && bos_ < 0 ? "bos" : "eos";
-    return invalid(
-        fmt::format("tokenizer.ggml.add_{0}_token is true, but there is no "
-                    "tokenizer.ggml.{0}_token_id",
-                    name));
+  model->options_.in_model = nullptr;
+  return model;
+}
+
+std::vector<MergeRule> Bpe::rules_of_scores(const Vocabulary& vocabulary) {
+  return pairs_that_join(vocabulary, extra_characters(vocabulary));
+}
+
+Expected<std::unique_ptr<Bpe>> Bpe::from_scores(const Vocabulary& vocabulary,
+                                                const std::vector<float>& scores,
+                                                bool byte_fallback) {
+  BpeOptions options;
+  options.bytes = false;
+  options.byte_fallback = byte_fallback;
+  options.fuse_unk = true;
+  options.unk = vocabulary.unk();
+  std::unique_ptr<Bpe> model(new Bpe(vocabulary, options));
+  const ExtraCharacters extra = extra_characters(vocabulary);
+  std::vector<MergeRule> rules = pairs_that_join(vocabulary, extra);
+  if (rules.size() >= MergeTable::kNoRank ||
+      static_cast<size_t>(vocabulary.size()) + extra.codes.size() >= INT32_MAX) {
+    return invalid("the vocabulary has too many tokens");
+  }
+  const auto score = [&](const MergeRule& rule) {
+    return scores[static_cast<size_t>(rule.result)];
+  };
+  for (const MergeRule& rule : rules) {
+    if (!std::isnan(score(rule))) continue;
+    return invalid(fmt::format("the score of token {} is not a number", rule.result));
+  }
+  AERIE_RETURN_IF_ERROR(model->expand_unused(rules));
+  std::stable_sort(rules.begin(), rules.end(),
+                   [&](const MergeRule& a, const MergeRule& b) { return score(a) > score(b); });
+  // Rules of equal score have equal rank: of these the leftmost pair joins first.
+  std::vector<uint32_t> ranks(rules.size(), 0);
+  for (size_t i = 1; i < rules.size(); ++i) {
+    ranks[i] = ranks[i - 1] + (score(rules[i]) == score(rules[i - 1]) ? 0 : 1);
+  }
+  const auto symbols =
+      static_cast<int32_t>(static_cast<size_t>(vocabulary.size()) + extra.codes.size());
+  model->merges_ = MergeTable(rules, ranks, symbols);
+  model->extra_codes_ = extra.codes;
+  model->read_bytes();
+  model->read_characters();
+  model->read_joins();
+  return model;
+}
+
+// An unused token takes part in joining, and what is left of it in the end falls into its parts.
+Status Bpe::expand_unused(const std::vector<MergeRule>& rules) {
+  for (const MergeRule& rule : rules) {
+    if (vocabulary_.type(rule.result) != TokenType::kUnused) continue;
+    if (!expanded_.emplace(rule.result, std::pair(rule.left, rule.right)).second) {
+      return {StatusCode::kUnsupported,
+              fmt::format("token {}, '{}', is unused, and several pairs of tokens make it; what it "
+                          "falls into is not supported",
+                          rule.result, printable(vocabulary_.name(rule.result), kShownBytes))};
+    }
   }
   return {};
 }
 
-void BpeTokenizer::collect_specials() {
-  std::vector<std::pair<std::string_view, int32_t>> user_defined, specials;
-  for (int32_t id = 0; id < vocab_size(); ++id) {
-    const bool user = types_[static_cast<size_t>(id)] == TokenType::kUserDefined;
-    if (user) user_defined.emplace_back(pieces_[static_cast<size_t>(id)], id);
-    if (user || is_control(id)) specials.emplace_back(pieces_[static_cast<size_t>(id)], id);
-  }
-  user_defined_ = SpecialTokens(std::move(user_defined));
-  specials_ = SpecialTokens(std::move(specials));
+bool Bpe::in_model(int32_t id) const {
+  if (options_.in_model != nullptr) return (*options_.in_model)[static_cast<size_t>(id)];
+  return joins_by_score(vocabulary_.type(id));
 }
 
-void BpeTokenizer::collect_ends(const BpeData& data) {
-  ends_.assign(types_.size(), false);
-  for (const auto& id : {data.eos, data.eot, data.eom}) {
-    if (id) ends_[static_cast<size_t>(*id)] = true;
+void Bpe::read_bytes() {
+  std::string name;
+  for (int byte = 0; byte < 256; ++byte) {
+    name.clear();
+    int32_t id = -1;
+    if (options_.bytes) {
+      append_byte_name(static_cast<uint8_t>(byte), name);
+      id = vocabulary_.find(name);
+      // A control token may be called "#"; it is not what text encodes to.
+      if (id >= 0 && !in_model(id)) id = -1;
+    } else {
+      id = vocabulary_.find(name_of_byte(static_cast<uint8_t>(byte)));
+    }
+    byte_ids_[static_cast<size_t>(byte)] = id;
   }
-  for (const std::string_view name : kEndNames) {
-    const int32_t id = find(name);
-    if (id >= 0 && is_control(id)) ends_[static_cast<size_t>(id)] = true;
+}
+
+void Bpe::set_symbol(uint32_t code, int32_t symbol) {
+  if (code >= kPlane0) {
+    other_planes_[code] = symbol;
+  } else {
+    plane0_[code] = symbol;
+  }
+}
+
+void Bpe::read_characters() {
+  plane0_.assign(kPlane0, -1);
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
+    const std::string_view name = vocabulary_.name(id);
+    if (name.empty() || utf8_sequence_length(name) != name.size()) continue;
+    if (in_model(id)) set_symbol(utf8_first(name).code, id);
+  }
+  for (size_t i = 0; i < extra_codes_.size(); ++i) {
+    set_symbol(extra_codes_[i], vocabulary_.size() + static_cast<int32_t>(i));
+  }
+}
+
+void Bpe::read_joins() {
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
+    const std::string_view name = vocabulary_.name(id);
+    if (!is_valid_utf8(name)) continue;
+    uint32_t before = 0;
+    bool first = true;
+    for_each_code(name, [&](uint32_t code, std::string_view) {
+      if (code == kSignCode) {
+        falls_apart_ = true;
+        if (!first) before_sign_.insert(before);
+      }
+      before = code;
+      first = false;
+    });
   }
 }
 

@@ -11,13 +11,20 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 }  // namespace
 
-Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool show_control)
-    : tokenizer_(&tokenizer), show_control_(show_control) {}
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool show_control, DetokenizeFrom from)
+    : tokenizer_(&tokenizer),
+      show_control_(show_control),
+      strip_space_(from == DetokenizeFrom::kBeginning && tokenizer.strips_leading_space()) {}
 
 void Detokenizer::push(int32_t id, std::string& text) {
   assert(id >= 0 && id < tokenizer_->vocab_size());
   if (!show_control_ && tokenizer_->is_control(id)) return;
-  pending_ += tokenizer_->piece(id);
+  std::string_view piece = tokenizer_->piece(id);
+  if (strip_space_ && !piece.empty()) {
+    if (piece.front() == ' ') piece.remove_prefix(1);
+    strip_space_ = false;
+  }
+  pending_ += piece;
   std::string_view rest = pending_;
   while (!rest.empty()) {
     const size_t valid = utf8_valid_prefix(rest);

@@ -8,12 +8,20 @@
 
 namespace aerie {
 
+// What stands before the tokens of a stream.
+//
+// SentencePiece puts a space before a text, so the first token of a text has one that is not the
+// text's. Decoding a whole text leaves it out; a reply goes on from a prompt and keeps it, or the
+// words on both sides of the border would grow together. llama.cpp and vLLM do the same.
+enum class DetokenizeFrom : uint8_t { kPrompt, kBeginning };
+
 // One for each stream of tokens; a copy goes on from the same state. The tokenizer must outlive it.
 class Detokenizer {
  public:
   // With `show_control`, control tokens appear by name instead of being left out. One that is left
   // out does not end a character that began before it.
-  explicit Detokenizer(const Tokenizer& tokenizer, bool show_control = false);
+  explicit Detokenizer(const Tokenizer& tokenizer, bool show_control = false,
+                       DetokenizeFrom from = DetokenizeFrom::kPrompt);
 
   // Appends to `text` what became complete with this token. Bytes that can no longer become a valid
   // character are replaced by U+FFFD, one for each maximal invalid part (Unicode 15, section 3.9).
@@ -25,6 +33,7 @@ class Detokenizer {
  private:
   const Tokenizer* tokenizer_;
   bool show_control_;
+  bool strip_space_;     // from what comes next
   std::string pending_;  // the beginning of a character
 };
 

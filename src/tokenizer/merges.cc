@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <functional>
+#include <numeric>
 
 namespace aerie {
 namespace {
@@ -13,15 +14,22 @@ constexpr uint32_t kNone = UINT32_MAX;
 
 }  // namespace
 
+MergeTable::MergeTable(std::span<const MergeRule> rules, int32_t vocab_size) {
+  std::vector<uint32_t> ranks(rules.size());
+  std::iota(ranks.begin(), ranks.end(), 0u);
+  *this = MergeTable(rules, ranks, vocab_size);
+}
+
 // Sorted lists rather than a hash table: a hostile file cannot make them slow.
-MergeTable::MergeTable(std::span<const MergeRule> rules, int32_t vocab_size)
+MergeTable::MergeTable(std::span<const MergeRule> rules, std::span<const uint32_t> ranks,
+                       int32_t vocab_size)
     : first_(static_cast<size_t>(vocab_size) + 1, 0), entries_(rules.size()) {
   for (const MergeRule& rule : rules) ++first_[static_cast<size_t>(rule.left) + 1];
   for (size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
   std::vector<uint32_t> next(first_.begin(), first_.end() - 1);
-  for (uint32_t rank = 0; rank < rules.size(); ++rank) {
-    const MergeRule& rule = rules[rank];
-    entries_[next[static_cast<size_t>(rule.left)]++] = {rule.right, {rank, rule.result}};
+  for (size_t i = 0; i < rules.size(); ++i) {
+    const MergeRule& rule = rules[i];
+    entries_[next[static_cast<size_t>(rule.left)]++] = {rule.right, {ranks[i], rule.result}};
   }
   for (size_t left = 0; left + 1 < first_.size(); ++left) {
     const auto begin = entries_.begin() + first_[left], end = entries_.begin() + first_[left + 1];
@@ -111,8 +119,8 @@ void Merger::merge_long(std::vector<int32_t>& symbols) {
     const auto rank = static_cast<uint32_t>(heap_.back() >> 32);
     heap_.pop_back();
     Node& node = nodes_[left];
-    // Entries are not taken out of the heap when their pair ceases to be. A rank names one pair, so
-    // an entry holds if its node still has it.
+    // Entries are not taken out of the heap when their pair ceases to be. One holds if its node
+    // still has a pair of its rank: were it another pair, it would be this one's turn as well.
     if (node.id < 0 || node.pair.rank != rank) continue;
     Node& gone = nodes_[node.next];
     node.id = node.pair.result;

@@ -25,11 +25,13 @@ class MergeTable {
   // A rule's index is its rank. Ids are less than `vocab_size`. Requires at most kNoRank rules, no
   // pair twice (see duplicate()).
   MergeTable(std::span<const MergeRule> rules, int32_t vocab_size);
+  // The same with a rank for each rule; several may have one.
+  MergeTable(std::span<const MergeRule> rules, std::span<const uint32_t> ranks, int32_t vocab_size);
   MergeTable() = default;
 
   Found find(int32_t left, int32_t right) const;
 
-  // The rank of a rule whose pair an earlier one has, or kNoRank.
+  // The rank of a rule whose pair one of lower rank has, or kNoRank.
   uint32_t duplicate() const { return duplicate_; }
 
  private:

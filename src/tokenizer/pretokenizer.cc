@@ -1,164 +1,167 @@
 #include "tokenizer/pretokenizer.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <fmt/format.h>
-#include <pcre2.h>
+#include <algorithm>
+#include <utility>
 
-#include <array>
-#include <cassert>
-#include <optional>
-
-#include "base/utf8.h"
+#include "tokenizer/byte_alphabet.h"
 
 namespace aerie {
-namespace {
 
-// Unicode's White_Space. PCRE2's \s also takes U+180E, which Unicode 6.3 removed from it.
-#define AERIE_SPACES                                                                               \
-  "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{" \
-  "3000}"
-
-// Radford et al. 2019, encoder.py.
-constexpr const char* kGpt2 =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" AERIE_SPACES "\\p{L}\\p{N}]+|[" AERIE_SPACES
-    "]+(?![^" AERIE_SPACES "])|[" AERIE_SPACES "]+";
-
-#undef AERIE_SPACES
-
-struct Row {
-  std::string_view name;  // of tokenizer.ggml.pre
-  std::array<const char*, 2> expressions;
+struct PreTokenizer::Run {
+  Scratch& scratch;
+  std::vector<std::string_view>& words;
 };
 
-constexpr Row kTable[] = {
-    {"gpt-2", {kGpt2, nullptr}},
-    {"gpt2", {kGpt2, nullptr}},
-    // Hugging Face: Digits(individual_digits), then ByteLevel with GPT-2's expression.
-    {"smollm", {"\\p{N}", kGpt2}},
-};
-
-std::string supported_names() {
-  std::string names;
-  for (const Row& row : kTable) {
-    if (!names.empty()) names += ", ";
-    names += row.name;
-  }
-  return names;
+void PreTokenizer::add_split(Regex pattern, SplitBehavior behavior, bool invert) {
+  Step step;
+  step.kind = Kind::kSplit;
+  step.pattern = std::make_unique<Regex>(std::move(pattern));
+  step.match = patterns_++;
+  step.behavior = behavior;
+  step.invert = invert;
+  steps_.push_back(std::move(step));
 }
 
-struct FreeMatch {
-  void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
-};
-using Match = std::unique_ptr<pcre2_match_data, FreeMatch>;
-
-struct Range {
-  size_t begin, end;
-};
-
-}  // namespace
-
-// A compiled expression.
-class PreTokenizer::Regex {
- public:
-  static Expected<std::unique_ptr<Regex>> compile(const char* expression) {
-    int error = 0;
-    PCRE2_SIZE offset = 0;
-    std::unique_ptr<Regex> regex(new Regex);
-    regex->code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression), PCRE2_ZERO_TERMINATED,
-                                 PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
-    if (regex->code_ == nullptr) {
-      return Status(StatusCode::kInternal,
-                    fmt::format("the pre-tokenizer's expression does not compile: error {} at {}",
-                                error, offset));
-    }
-    regex->jit_ = pcre2_jit_compile(regex->code_, PCRE2_JIT_COMPLETE) == 0;
-    return regex;
-  }
-  ~Regex() { pcre2_code_free(code_); }
-  Regex(const Regex&) = delete;
-  Regex& operator=(const Regex&) = delete;
-
-  Match make_match() const { return Match(pcre2_match_data_create_from_pattern(code_, nullptr)); }
-
-  // The first match in valid UTF-8 at or after `from`.
-  std::optional<Range> find(std::string_view text, size_t from, pcre2_match_data* match) const {
-    const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-    int count = PCRE2_ERROR_JIT_STACKLIMIT;
-    if (jit_) count = pcre2_jit_match(code_, subject, text.size(), from, 0, match, nullptr);
-    // The interpreter keeps its backtracking points on the heap.
-    if (count < 0 && count != PCRE2_ERROR_NOMATCH) {
-      count = pcre2_match(code_, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                          match, nullptr);
-    }
-    if (count < 0) return std::nullopt;
-    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(match);
-    return Range{ends[0], ends[1]};
-  }
-
- private:
-  Regex() = default;
-  pcre2_code* code_ = nullptr;
-  bool jit_ = false;
-};
-
-// What a call of split() needs for itself.
-struct PreTokenizer::Scratch {
-  std::vector<Match> matches;  // one for each stage, since stages nest
-};
-
-PreTokenizer::PreTokenizer() = default;
-PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
-PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
-PreTokenizer::~PreTokenizer() = default;
-
-Expected<PreTokenizer> PreTokenizer::create(std::string_view name) {
-  for (const Row& row : kTable) {
-    if (row.name != name) continue;
-    PreTokenizer result;
-    for (const char* expression : row.expressions) {
-      if (expression == nullptr) break;
-      AERIE_ASSIGN_OR_RETURN(auto regex, Regex::compile(expression));
-      result.stages_.push_back(std::move(regex));
-    }
-    return result;
-  }
-  return Status(StatusCode::kUnsupported,
-                fmt::format("tokenizer.ggml.pre is '{}', and this build knows only {}; convert the "
-                            "model with one of these or use a newer build",
-                            name, supported_names()));
+void PreTokenizer::add_byte_names() {
+  Step step;
+  step.kind = Kind::kByteNames;
+  steps_.push_back(std::move(step));
 }
 
-void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& words) const {
+void PreTokenizer::add_space() {
+  Step step;
+  step.kind = Kind::kSpace;
+  steps_.push_back(std::move(step));
+}
+
+void PreTokenizer::add_metaspace(std::string replacement, PrependScheme scheme, bool split) {
+  Step step;
+  step.kind = Kind::kMetaspace;
+  step.replacement = std::move(replacement);
+  step.scheme = scheme;
+  step.cut = split;
+  steps_.push_back(std::move(step));
+}
+
+PreTokenizer::Scratch PreTokenizer::make_scratch() const {
   Scratch scratch;
-  for (const auto& stage : stages_) scratch.matches.push_back(stage->make_match());
-  while (!text.empty()) {
-    const size_t valid = utf8_valid_prefix(text);
-    if (valid > 0) split_stage(0, text.substr(0, valid), scratch, words);
-    if (valid == text.size()) break;
-    words.push_back(text.substr(valid, 1));
-    text.remove_prefix(valid + 1);
+  for (const Step& step : steps_) {
+    if (step.pattern != nullptr) scratch.matches.emplace_back(*step.pattern);
   }
+  return scratch;
 }
 
-void PreTokenizer::split_stage(size_t stage, std::string_view piece, Scratch& scratch,
-                               std::vector<std::string_view>& words) const {
-  if (stage == stages_.size()) {
-    words.push_back(piece);
-    return;
+Status PreTokenizer::split(std::string_view text, Where where, Scratch& scratch,
+                           std::vector<std::string_view>& words) const {
+  Run run{scratch, words};
+  return descend(0, text, where, run);
+}
+
+Status PreTokenizer::descend(size_t step, std::string_view piece, Where where, Run& run) const {
+  if (piece.empty()) return {};
+  if (step == steps_.size()) {
+    run.words.push_back(piece);
+    return {};
   }
-  const auto descend = [&](size_t begin, size_t end) {
-    if (begin < end) split_stage(stage + 1, piece.substr(begin, end - begin), scratch, words);
+  switch (steps_[step].kind) {
+    case Kind::kSplit:
+      return split_by(step, piece, where, run);
+    case Kind::kMetaspace:
+      return metaspace(step, piece, where, run);
+    case Kind::kByteNames: {
+      std::string& text = run.scratch.texts.emplace_back();
+      for (const char c : piece) append_byte_name(static_cast<uint8_t>(c), text);
+      return descend(step + 1, text, where, run);
+    }
+    case Kind::kSpace:
+      break;
+  }
+  if (!where.continues && piece[0] != ' ') {
+    piece = run.scratch.texts.emplace_back(" ").append(piece);
+  }
+  return descend(step + 1, piece, where, run);
+}
+
+Status PreTokenizer::split_by(size_t step, std::string_view piece, Where where, Run& run) const {
+  const Step& rule = steps_[step];
+  Regex::Matches matches(*rule.pattern, piece, run.scratch.matches[rule.match]);
+  const bool streams =
+      rule.behavior == SplitBehavior::kIsolated || rule.behavior == SplitBehavior::kRemoved;
+  std::vector<Piece> pieces;
+  const auto take = [&](Piece part) -> Status {
+    if (rule.invert) part.match = !part.match;
+    if (!streams) {
+      pieces.push_back(part);
+      return {};
+    }
+    if (part.match && rule.behavior == SplitBehavior::kRemoved) return {};
+    const Where inner = part.begin == 0 ? where : Where{false, false};
+    return descend(step + 1, piece.substr(part.begin, part.end - part.begin), inner, run);
   };
   size_t done = 0;
-  while (done < piece.size()) {
-    const auto found = stages_[stage]->find(piece, done, scratch.matches[stage].get());
-    // An empty match would never end; no expression of the table has one.
-    if (!found || found->end <= done) break;
-    descend(done, found->begin);
-    descend(found->begin, found->end);
-    done = found->end;
+  while (matches.next()) {
+    if (done < matches.begin()) AERIE_RETURN_IF_ERROR(take({done, matches.begin(), false}));
+    AERIE_RETURN_IF_ERROR(take({matches.begin(), matches.end(), true}));
+    done = matches.end();
   }
-  descend(done, piece.size());
+  AERIE_RETURN_IF_ERROR(matches.status());
+  if (done < piece.size()) AERIE_RETURN_IF_ERROR(take({done, piece.size(), false}));
+  if (streams) return {};
+  join(rule.behavior, pieces);
+  for (const Piece& part : pieces) {
+    const Where inner = part.begin == 0 ? where : Where{false, false};
+    AERIE_RETURN_IF_ERROR(
+        descend(step + 1, piece.substr(part.begin, part.end - part.begin), inner, run));
+  }
+  return {};
+}
+
+void PreTokenizer::join(SplitBehavior behavior, std::vector<Piece>& pieces) {
+  const bool backwards = behavior == SplitBehavior::kMergedWithNext;
+  if (backwards) std::reverse(pieces.begin(), pieces.end());
+  std::vector<Piece> joined;
+  bool before = false;  // whether the piece before was a match
+  for (const Piece& piece : pieces) {
+    const bool joins =
+        behavior == SplitBehavior::kContiguous ? piece.match == before : piece.match && !before;
+    before = piece.match;
+    if (!joins || joined.empty()) {
+      joined.push_back(piece);
+    } else if (backwards) {
+      joined.back().begin = piece.begin;
+    } else {
+      joined.back().end = piece.end;
+    }
+  }
+  if (backwards) std::reverse(joined.begin(), joined.end());
+  pieces = std::move(joined);
+}
+
+Status PreTokenizer::metaspace(size_t step, std::string_view piece, Where where, Run& run) const {
+  const Step& rule = steps_[step];
+  const std::string& sign = rule.replacement;
+  const bool wanted = rule.scheme == PrependScheme::kAlways ||
+                      (rule.scheme == PrependScheme::kFirst && where.first);
+  const bool prepend = wanted && !where.continues && piece[0] != ' ' && !piece.starts_with(sign);
+  if (prepend || piece.find(' ') != piece.npos) {
+    std::string& text = run.scratch.texts.emplace_back(prepend ? sign : std::string());
+    size_t done = 0;
+    for (size_t at = piece.find(' '); at != piece.npos; at = piece.find(' ', done)) {
+      text.append(piece.substr(done, at - done)).append(sign);
+      done = at + 1;
+    }
+    piece = text.append(piece.substr(done));
+  }
+  if (!rule.cut) return descend(step + 1, piece, where, run);
+  size_t begin = 0;
+  while (begin < piece.size()) {
+    const size_t behind = begin + (piece.substr(begin).starts_with(sign) ? sign.size() : 0);
+    const size_t end = std::min(piece.find(sign, behind), piece.size());
+    const Where inner = begin == 0 ? where : Where{false, false};
+    AERIE_RETURN_IF_ERROR(descend(step + 1, piece.substr(begin, end - begin), inner, run));
+    begin = end;
+  }
+  return {};
 }
 
 }  // namespace aerie

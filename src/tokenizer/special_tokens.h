@@ -24,6 +24,11 @@ class SpecialTokens {
 
   // The first name at or after `from`, the longest of those that begin there.
   Match find(std::string_view text, size_t from) const;
+  // The longest name that begins at `at`.
+  Match match_at(std::string_view text, size_t at) const {
+    return begins_[static_cast<uint8_t>(text[at])] ? longest_at(text, at) : Match{};
+  }
+  bool empty() const { return tokens_.empty(); }
 
  private:
   Match longest_at(std::string_view text, size_t at) const;

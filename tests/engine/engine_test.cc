@@ -252,7 +252,8 @@ TEST_F(EngineTest, ChatTemplate) {
   const auto text = engine->chat_template()->render(messages, true);
   ASSERT_TRUE(text.ok());
   std::vector<int32_t> ids;
-  engine->tokenizer().encode(*text, {.add_special = false, .parse_special = true}, ids);
+  ASSERT_TRUE(
+      engine->tokenizer().encode(*text, {.add_special = false, .parse_special = true}, ids).ok());
   EXPECT_EQ(ids.front(), test::kTurnStart);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), test::kTurnEnd), 1);
 }

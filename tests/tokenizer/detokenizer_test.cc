@@ -9,6 +9,7 @@ namespace aerie {
 namespace {
 
 using test::add_token;
+using test::BpeData;
 using test::byte_vocabulary;
 
 // A token for each byte, "é🦙" as user-defined 256, <|x|> as control 257.
@@ -18,7 +19,7 @@ class DetokenizerTest : public ::testing::Test {
     BpeData data = byte_vocabulary();
     add_token(data, "é🦙", TokenType::kUserDefined);
     add_token(data, "<|x|>", TokenType::kControl);
-    tokenizer_ = std::move(BpeTokenizer::create(data)).value();
+    tokenizer_ = test::create(data);
   }
 
   // What comes out at each push, then at finish.
@@ -40,7 +41,7 @@ class DetokenizerTest : public ::testing::Test {
     return text;
   }
 
-  std::unique_ptr<BpeTokenizer> tokenizer_;
+  std::unique_ptr<Tokenizer> tokenizer_;
 };
 
 using Parts = std::vector<std::string>;
@@ -101,7 +102,7 @@ TEST_F(DetokenizerTest, TextDoesNotDependOnTheCut) {
     data.tokens.back() = text.substr(cut);
     cuts.emplace_back(left, right);
   }
-  auto tokenizer = BpeTokenizer::create(data);
+  auto tokenizer = tokenizer_of(data);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
   const std::string expected = joined(text);
   for (const auto& [left, right] : cuts) {

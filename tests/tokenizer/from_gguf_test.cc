@@ -11,6 +11,7 @@
 namespace aerie {
 namespace {
 
+using test::BpeData;
 using test::GgufWriter;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -110,9 +111,9 @@ TEST(FromGguf, BrokenValues) {
                  StatusCode::kInvalidData, "tokenizer.ggml.eos_token_id");
   expect_refused(file_with(small()).add_i32("tokenizer.ggml.eos_token_id", -1),
                  StatusCode::kInvalidData, "tokenizer.ggml.eos_token_id");
-  expect_refused(file_with(small()).add_string("tokenizer.ggml.pre", "deepseek-llm"),
+  expect_refused(file_with(small()).add_string("tokenizer.ggml.pre", "no-such-name"),
                  StatusCode::kUnsupported, "tokenizer.ggml.pre");
-  expect_refused(file_with(small(), "model").add_string("tokenizer.ggml.model", "t5"),
+  expect_refused(file_with(small(), "model").add_string("tokenizer.ggml.model", "rwkv"),
                  StatusCode::kUnsupported, "tokenizer.ggml.model");
 }
 

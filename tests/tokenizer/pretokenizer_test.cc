@@ -1,10 +1,10 @@
-#include "tokenizer/pretokenizer.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "tests/tokenizer/vocabularies.h"
+#include "tokenizer/pretokenizer.h"
+#include "tokenizer/recipes.h"
 
 namespace aerie {
 namespace {
@@ -12,10 +12,14 @@ namespace {
 using Words = std::vector<std::string>;
 
 Words split(std::string_view name, std::string_view text) {
-  auto pre = PreTokenizer::create(name);
-  EXPECT_TRUE(pre.ok());
+  const auto recipe = recipe_of_name(name);
+  EXPECT_TRUE(recipe.ok()) << recipe.status().message();
+  Normalizer normalizer;
+  PreTokenizer pre;
+  EXPECT_TRUE(add_recipe(*recipe, normalizer, pre).ok());
   std::vector<std::string_view> words;
-  pre->split(text, words);
+  auto scratch = pre.make_scratch();
+  EXPECT_TRUE(pre.split(text, {true, false}, scratch, words).ok());
   return {words.begin(), words.end()};
 }
 
@@ -58,41 +62,12 @@ TEST(PreTokenizer, SmolLmSplitsEveryDigit) {
   EXPECT_EQ(split("gpt-2", "x  1 y"), (Words{"x", " ", " 1", " y"}));
 }
 
-TEST(PreTokenizer, InvalidBytesAreWordsOfTheirOwn) {
-  EXPECT_EQ(split("gpt-2",
-                  "a\xFF\xFE"
-                  "b \xC3"),
-            (Words{"a", "\xFF", "\xFE", "b", " ", "\xC3"}));
-  EXPECT_EQ(split("gpt-2", "\xE2\x82!"), (Words{"\xE2", "\x82", "!"}));
-  // The text before one ends there: both spaces stay together.
-  EXPECT_EQ(split("gpt-2", "a  \x80"), (Words{"a", "  ", "\x80"}));
-  EXPECT_EQ(split("gpt-2", ""), Words{});
-}
-
-TEST(PreTokenizer, WordsAreTheText) {
-  std::mt19937 random(3);
-  for (const char* name : {"gpt-2", "smollm"}) {
-    const auto pre = PreTokenizer::create(name);
-    for (int round = 0; round < 2000; ++round) {
-      const std::string text = test::random_bytes(random, random() % 60);
-      std::vector<std::string_view> words;
-      pre.value().split(text, words);
-      std::string joined;
-      for (const std::string_view word : words) {
-        ASSERT_FALSE(word.empty());
-        joined += word;
-      }
-      ASSERT_EQ(joined, text);
-    }
-  }
-}
-
 TEST(PreTokenizer, UnknownOnesAreNamed) {
-  const auto pre = PreTokenizer::create("llama-bpe");
-  ASSERT_FALSE(pre.ok());
-  EXPECT_EQ(pre.status().code(), StatusCode::kUnsupported);
-  EXPECT_NE(pre.status().message().find("'llama-bpe'"), std::string::npos);
-  EXPECT_NE(pre.status().message().find("smollm"), std::string::npos);
+  const auto recipe = recipe_of_name("no-such-name");
+  ASSERT_FALSE(recipe.ok());
+  EXPECT_EQ(recipe.status().code(), StatusCode::kUnsupported);
+  EXPECT_NE(recipe.status().message().find("'no-such-name'"), std::string::npos);
+  EXPECT_NE(recipe.status().message().find("smollm"), std::string::npos);
 }
 
 }  // namespace

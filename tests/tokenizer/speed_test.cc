@@ -9,6 +9,7 @@
 namespace aerie {
 namespace {
 
+using test::BpeData;
 using test::kModel;
 using test::kShared;
 
@@ -62,7 +63,7 @@ void report_english(const char* name, const Tokenizer& tokenizer) {
 
 TEST(Speed, Gpt2) {
   AERIE_SKIP_WITHOUT(kShared / "tokenizers");
-  const auto tokenizer = BpeTokenizer::create(test::gpt2_data());
+  const auto tokenizer = tokenizer_of(test::gpt2_data());
   ASSERT_TRUE(tokenizer.ok());
   expect_long_inputs_are_quick(*tokenizer.value());
   report_english("gpt2", *tokenizer.value());
@@ -88,7 +89,7 @@ TEST(Speed, DeepMerges) {
     test::add_merge(data, word, word);
     word += word;
   }
-  const auto tokenizer = BpeTokenizer::create(data);
+  const auto tokenizer = tokenizer_of(data);
   ASSERT_TRUE(tokenizer.ok());
   size_t tokens = 0;
   EXPECT_LT(seconds_to_encode(*tokenizer.value(), std::string(1 << 20, 'a'), &tokens),

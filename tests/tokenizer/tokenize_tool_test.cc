@@ -14,7 +14,7 @@ namespace {
 class TokenizeTool : public ::testing::Test {
  protected:
   void SetUp() override {
-    BpeData data = test::byte_vocabulary();
+    test::BpeData data = test::byte_vocabulary();
     data.tokens[4] = "no name of byte 4";
     test::add_merge(data, "\xE4", "\xB8");
     test::add_token(data, "<s>", TokenType::kControl);

@@ -6,6 +6,7 @@
 
 #include "format/gguf.h"
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/detokenizer.h"
 
 namespace aerie::test {
 
@@ -65,6 +66,12 @@ BpeData gpt2_data() {
   return data;
 }
 
+std::unique_ptr<Tokenizer> create(const BpeData& data) {
+  auto tokenizer = tokenizer_of(data);
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  return tokenizer.ok() ? std::move(*tokenizer) : nullptr;
+}
+
 std::unique_ptr<Tokenizer> load_gguf(const std::filesystem::path& path) {
   auto file = GgufFile::open(path.string());
   EXPECT_TRUE(file.ok()) << file.status().message();
@@ -86,13 +93,22 @@ std::string english() {
 std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text,
                             EncodeOptions options) {
   std::vector<int32_t> ids;
-  tokenizer.encode(text, options, ids);
+  const Status status = tokenizer.encode(text, options, ids);
+  EXPECT_TRUE(status.ok()) << status.message();
   return ids;
 }
 
 std::string decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   std::string text;
   for (const int32_t id : ids) text += tokenizer.piece(id);
+  return text;
+}
+
+std::string decode_text(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  Detokenizer detokenizer(tokenizer, true, DetokenizeFrom::kBeginning);
+  std::string text;
+  for (const int32_t id : ids) detokenizer.push(id, text);
+  detokenizer.finish(text);
   return text;
 }
 

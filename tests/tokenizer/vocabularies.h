@@ -11,9 +11,13 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/bpe.h"
+#include "tokenizer/gguf_metadata.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/vocabulary.h"
 
 namespace aerie::test {
+
+using BpeData = GgufTokenizerMetadata;
 
 inline const std::filesystem::path kShared = "../shared/data";
 inline const std::filesystem::path kModel = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
@@ -28,6 +32,8 @@ std::string spelled(std::string_view bytes);
 
 // GPT-2's, from vocab.json and merges.txt.
 BpeData gpt2_data();
+// Null, failing the test, if it is refused.
+std::unique_ptr<Tokenizer> create(const BpeData& data);
 // Null if the file is not there.
 std::unique_ptr<Tokenizer> load_gguf(const std::filesystem::path& path);
 
@@ -39,7 +45,10 @@ std::string english();
 
 std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text,
                             EncodeOptions options = {false, false});
+// The pieces, one after the other.
 std::string decode(const Tokenizer& tokenizer, const std::vector<int32_t>& ids);
+// The text that they are, which is valid UTF-8.
+std::string decode_text(const Tokenizer& tokenizer, const std::vector<int32_t>& ids);
 // `text` without the bytes that the vocabulary lacks.
 std::string without_missing(const Tokenizer& tokenizer, std::string_view text);
 

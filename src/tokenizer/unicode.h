@@ -1,0 +1,45 @@
+// Characters and normal forms of valid UTF-8. All functions require valid UTF-8 where they take
+// text; normal forms take time and memory linear in the text (but for sorting marks).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace aerie {
+
+// The first character of `text`, which must not be empty, and its length in bytes.
+struct Utf8Character {
+  uint32_t code;
+  uint32_t length;
+};
+Utf8Character utf8_first(std::string_view text);
+
+// The length in bytes of a character from its first byte; 1 for a byte that begins none.
+size_t utf8_length(char first);
+
+void append_utf8(uint32_t code, std::string& out);
+
+// White_Space of the Unicode character database.
+bool is_white_space(uint32_t code);
+// General category M.
+bool is_mark(uint32_t code);
+// What regular expressions call \w: Alphabetic, M, Nd, Pc and the two joiners.
+bool is_word_character(uint32_t code);
+
+// `text` without White_Space at its beginning or end.
+std::string_view strip_left(std::string_view text);
+std::string_view strip_right(std::string_view text);
+
+// Unicode normalisation forms (UAX #15).
+enum class NormalForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
+// Appends to `out`.
+void append_normal_form(NormalForm form, std::string_view text, std::string& out);
+
+// The full lower case of each character by itself, as Rust's char::to_lowercase.
+void append_lowercase(std::string_view text, std::string& out);
+
+// The length of the extended grapheme cluster (UAX #29) that `text`, not empty, begins with.
+size_t grapheme_length(std::string_view text);
+
+}  // namespace aerie
