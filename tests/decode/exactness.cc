@@ -32,16 +32,30 @@ const TinyFile& other_file() {
   return file;
 }
 
-std::unique_ptr<Drafter> draft_model(const TinyFile& file, const Setting& setting) {
+const ModelFile& target_of(const Setting& setting) {
+  return setting.target != nullptr ? *setting.target : target_file().gguf();
+}
+
+int vocab_of(const Setting& setting) {
+  return read_model_config(target_of(setting))->vocab;
+}
+
+std::unique_ptr<Model> load(const ModelFile& file, const ModelOptions& options) {
+  auto model = load_model(file, options);
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  return std::move(model).value();
+}
+
+std::unique_ptr<Drafter> draft_model(const ModelFile& file, const Setting& setting) {
   ModelOptions model_options = test::model_options(setting.threads);
   model_options.max_rows = 48;  // the prompt takes several passes
   DraftModelOptions options;
   options.num_tokens = setting.length;
-  options.vocab = TinySpec{}.vocab;
-  options.max_positions = kMaxPositions;
+  options.vocab = vocab_of(setting);
+  options.max_positions = setting.positions;
   options.max_rows = model_options.max_rows;
   options.max_sequences = static_cast<int>(setting.requests.size());
-  auto drafter = make_draft_model_drafter(file.load(model_options), options);
+  auto drafter = make_draft_model_drafter(load(file, model_options), options);
   EXPECT_TRUE(drafter.ok()) << drafter.status().message();
   return std::move(drafter).value();
 }
@@ -57,7 +71,7 @@ test::Prophecies prophecies(std::span<const Request> requests, const Replies& pl
 }
 
 std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plain) {
-  const int vocab = TinySpec{}.vocab;
+  const int vocab = vocab_of(setting);
   switch (setting.kind) {
     case DraftKind::kNgram: {
       NgramOptions options;
@@ -65,9 +79,9 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
       return std::move(make_ngram_drafter(options)).value();
     }
     case DraftKind::kOtherModel:
-      return draft_model(other_file(), setting);
+      return draft_model(other_file().gguf(), setting);
     case DraftKind::kSameModel:
-      return draft_model(target_file(), setting);
+      return draft_model(target_of(setting), setting);
     case DraftKind::kRandomChain:
       return test::make_random_chain_drafter(5, setting.length, vocab);
     case DraftKind::kProphetTree:
@@ -81,15 +95,15 @@ DecoderOptions decoder_options(const Setting& setting) {
   DecoderOptions options;
   options.rule = setting.rule;
   options.prefill_chunk = setting.chunk;
-  options.max_positions = kMaxPositions;
+  options.max_positions = setting.positions;
   options.max_nodes = setting.kind == DraftKind::kProphetTree ? 3 * setting.length : setting.length;
   options.max_logits = setting.max_logits;
   return options;
 }
 
-ModelOptions target_options(int threads) {
+ModelOptions target_options(int threads, int positions) {
   ModelOptions options = test::model_options(threads);
-  options.max_positions = kMaxPositions;
+  options.max_positions = positions;
   options.max_logits = 256;
   return options;
 }
@@ -137,37 +151,53 @@ SamplingParams sampling_with(double temperature, Filter filter, uint64_t seed) {
   return params;
 }
 
-test::Request request_with(const SamplingParams& sampling, int max_tokens) {
+test::Request request_with(const SamplingParams& sampling, int max_tokens, int half) {
   Request request;
-  const std::vector<int32_t> half = test::random_tokens(9, 75, TinySpec{}.vocab);
-  request.prompt = half;
-  request.prompt.insert(request.prompt.end(), half.begin(), half.end());
+  const std::vector<int32_t> once = test::random_tokens(9, half, TinySpec{}.vocab);
+  request.prompt = once;
+  request.prompt.insert(request.prompt.end(), once.begin(), once.end());
   request.options.sampling = sampling;
   request.options.max_tokens = max_tokens;
   return request;
 }
 
-Replies plain_replies(std::span<const Request> requests, VerifyRule rule) {
-  static const std::unique_ptr<Model> model = target_file().load(target_options(1));
-  Setting setting;
-  setting.rule = rule;
-  const DecoderOptions options = decoder_options(setting);
-  static KvCache cache = test::cache_for(*model, options, 1);
+namespace {
+
+Replies plain_replies(Model& model, KvCache& cache, const DecoderOptions& options,
+                      std::span<const Request> requests) {
   Replies replies;
   for (const Request& request : requests) {
-    Replies one = test::decode(*model, cache, nullptr, options, {&request, 1});
+    Replies one = test::decode(model, cache, nullptr, options, {&request, 1});
     EXPECT_EQ(one.passes, one.prefill_passes + static_cast<int64_t>(one.of[0].tokens.size()) - 1);
     replies.of.push_back(std::move(one.of[0]));
   }
   return replies;
 }
 
+}  // namespace
+
+Replies plain_replies(std::span<const Request> requests, VerifyRule rule) {
+  Setting setting;
+  setting.rule = rule;
+  static const std::unique_ptr<Model> model =
+      load(target_of(setting), target_options(1, setting.positions));
+  const DecoderOptions options = decoder_options(setting);
+  static KvCache cache = test::cache_for(*model, options, 1);
+  return plain_replies(*model, cache, options, requests);
+}
+
 Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
   Comparison result;
-  result.plain = plain_replies(setting.requests, setting.rule);
+  if (setting.target == nullptr) {
+    result.plain = plain_replies(setting.requests, setting.rule);
+  } else {
+    const auto model = load(*setting.target, target_options(1, setting.positions));
+    KvCache alone = test::cache_for(*model, decoder_options(setting), 1);
+    result.plain = plain_replies(*model, alone, decoder_options(setting), setting.requests);
+  }
   const std::unique_ptr<Drafter> drafter = drafter_for(setting, result.plain);
-  const ModelOptions options = target_options(setting.threads);
-  const std::unique_ptr<Model> target = target_file().load(options);
+  const ModelOptions options = target_options(setting.threads, setting.positions);
+  const std::unique_ptr<Model> target = load(target_of(setting), options);
   test::CheckedModel checked(*target, options);
   const std::unique_ptr<Model> wrapped = wrap ? wrap(*target) : nullptr;
   Model& model = wrapped ? *wrapped : checked;

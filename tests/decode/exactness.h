@@ -33,7 +33,13 @@ inline constexpr Filter kFilters[] = {Filter::kNone, Filter::kTopK,      Filter:
 const char* filter_name(Filter filter);
 SamplingParams sampling_with(double temperature, Filter filter, uint64_t seed);
 
+inline constexpr int kMaxPositions = 512;
+
 struct Setting {
+  // Of another model than the usual one; with a vocabulary at least as large. `positions` is the
+  // context of it and of the cache.
+  const ModelFile* target = nullptr;
+  int positions = kMaxPositions;
   DraftKind kind = DraftKind::kNgram;
   int length = 4;  // of a chain; a tree has three times as many nodes
   int chunk = 512;
@@ -52,13 +58,13 @@ struct Comparison {
   std::string difference;  // empty: the same tokens
 };
 
-inline constexpr int kMaxPositions = 512;
 Comparison compare_with_plain(const Setting& setting, const Wrap& wrap = nullptr);
 
-// Plain decoding of each request by itself.
+// Plain decoding of each request by itself, by the usual model.
 test::Replies plain_replies(std::span<const test::Request> requests, VerifyRule rule);
 
-// 150 tokens of prompt with something to quote, `max_tokens` more.
-test::Request request_with(const SamplingParams& sampling, int max_tokens = 200);
+// A prompt that is the same `half` tokens twice, so that there is something to quote; `max_tokens`
+// more.
+test::Request request_with(const SamplingParams& sampling, int max_tokens = 200, int half = 75);
 
 }  // namespace aerie

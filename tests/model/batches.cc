@@ -1,6 +1,7 @@
 #include "tests/model/batches.h"
 
 #include <map>
+#include <random>
 
 namespace aerie {
 namespace {
@@ -15,10 +16,16 @@ ModelOptions options_of(kernels::Isa isa, int threads) {
   return options;
 }
 
+std::unique_ptr<Model> load(const ModelFile& file, const ModelOptions& options) {
+  auto model = load_model(file, options);
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  return std::move(model).value();
+}
+
 }  // namespace
 
-Bench::Bench(const test::TinyFile& file, kernels::Isa isa, int threads, int sequences)
-    : model_(file.load(options_of(isa, threads))),
+Bench::Bench(const ModelFile& file, kernels::Isa isa, int threads, int sequences)
+    : model_(load(file, options_of(isa, threads))),
       options_(options_of(isa, threads)),
       cache_(
           std::move(KvCache::create(model_->config(), int64_t{kPositions} * sequences, sequences))
@@ -119,6 +126,36 @@ int vocab_of_files() {
 std::string isa_and_type_name(const testing::TestParamInfo<IsaAndType>& param) {
   return std::string(kernels::isa_name(std::get<0>(param.param))) + "_" +
          std::string(dtype_info(std::get<1>(param.param)).name);
+}
+
+std::vector<IsaAndType> every_isa_and_type() {
+  std::vector<IsaAndType> all;
+  for (const DType type : {DType::kF32, DType::kQ4_1, DType::kQ6_K}) {
+    all.emplace_back(kernels::Isa::kReference, type);
+  }
+  for (int i = 0; i < kDTypeCount; ++i) {
+    all.emplace_back(kernels::Isa::kAvx2, static_cast<DType>(i));
+    all.emplace_back(kernels::Isa::kAvx512, static_cast<DType>(i));
+  }
+  return all;
+}
+
+TokenTree random_tree(uint64_t seed, int nodes) {
+  std::mt19937_64 random(seed);
+  TokenTree tree;
+  for (int i = 0; i < nodes; ++i) {
+    const auto any = static_cast<int32_t>(random() % static_cast<uint64_t>(i + 1)) - 1;
+    const int32_t parent = random() % 3 == 0 ? any : i - 1;
+    tree.add(static_cast<int32_t>(random() % static_cast<uint64_t>(vocab_of_files())), parent);
+  }
+  return tree;
+}
+
+std::vector<int32_t> path_to(const TokenTree& tree, int32_t node) {
+  std::vector<int32_t> path;
+  for (; node >= 0; node = tree.nodes[static_cast<size_t>(node)].parent) path.push_back(1 + node);
+  path.push_back(0);
+  return {path.rbegin(), path.rend()};
 }
 
 }  // namespace aerie

@@ -28,7 +28,9 @@ struct RowOutputs {
 class Bench {
  public:
   static constexpr int kPositions = 512;
-  Bench(const test::TinyFile& file, kernels::Isa isa, int threads, int sequences = 4);
+  Bench(const ModelFile& file, kernels::Isa isa, int threads, int sequences = 4);
+  Bench(const test::TinyFile& file, kernels::Isa isa, int threads, int sequences = 4)
+      : Bench(file.gguf(), isa, threads, sequences) {}
 
   KvCache& cache() { return cache_; }
   Model& model() { return *model_; }
@@ -72,11 +74,13 @@ class IsaAndTypeTest : public testing::TestWithParam<IsaAndType> {
   static const test::TinyFile& file() { return file_of(std::get<1>(GetParam())); }
 };
 
-inline auto every_isa_and_type() {
-  return testing::Combine(
-      testing::Values(kernels::Isa::kReference, kernels::Isa::kAvx2, kernels::Isa::kAvx512),
-      testing::Values(DType::kF32, DType::kF16, DType::kQ4_0, DType::kQ4_1, DType::kQ8_0,
-                      DType::kQ6_K));
-}
+// Every type with every set of vector instructions. The reference undoes all types with one
+// function, so a few stand for it.
+std::vector<IsaAndType> every_isa_and_type();
+
+// A tree of chains that branch, and branches of branches.
+TokenTree random_tree(uint64_t seed, int nodes);
+// Entries of a batch from the root to a node: 0 is the root, 1 + i node i.
+std::vector<int32_t> path_to(const TokenTree& tree, int32_t node);
 
 }  // namespace aerie

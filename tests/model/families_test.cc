@@ -124,12 +124,6 @@ TEST_P(NewerSpelling, IsRead) {
   fs::remove_all(other);
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
 std::vector<std::string> models_in_two_spellings() {
   std::vector<std::string> names = family_models();
   std::erase_if(names, [](const std::string& name) {
@@ -138,9 +132,9 @@ std::vector<std::string> models_in_two_spellings() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Families, testing::ValuesIn(family_models()), test_name);
+INSTANTIATE_TEST_SUITE_P(Models, Families, testing::ValuesIn(family_models()), family_test_name);
 INSTANTIATE_TEST_SUITE_P(Models, NewerSpelling, testing::ValuesIn(models_in_two_spellings()),
-                         test_name);
+                         family_test_name);
 
 }  // namespace
 }  // namespace aerie

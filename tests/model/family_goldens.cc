@@ -40,6 +40,12 @@ std::vector<std::string> family_models() {
   return names;
 }
 
+std::string family_test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 std::unique_ptr<ModelFile> open_family_model(const std::string& name) {
   auto file = open_model_file(std::string(kFolder) + "/" + name);
   EXPECT_TRUE(file.ok()) << file.status().message();

@@ -1,7 +1,9 @@
 // The tiny models of tests/golden/families/ and what was recorded for them; see the README there.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <cstdint>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +14,9 @@ namespace aerie {
 
 // "llama", "gemma3", ...: every folder there, in alphabetical order.
 std::vector<std::string> family_models();
+
+// For suites that run over them.
+std::string family_test_name(const testing::TestParamInfo<std::string>& info);
 
 // Fails the test if it cannot be opened.
 std::unique_ptr<ModelFile> open_family_model(const std::string& name);

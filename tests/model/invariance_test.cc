@@ -138,7 +138,8 @@ TEST_P(Invariance, TapsInAnyOrder) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Invariance, every_isa_and_type(), isa_and_type_name);
+INSTANTIATE_TEST_SUITE_P(Backends, Invariance, testing::ValuesIn(every_isa_and_type()),
+                         isa_and_type_name);
 
 }  // namespace
 }  // namespace aerie

@@ -78,10 +78,10 @@ TEST(Loader, NamesATensorOfAnotherShape) {
   expect_refused(head, StatusCode::kInvalidData, "output.weight", "[64, 96]");
 }
 
-// A bias, say: leaving it out would compute another model.
+// A norm, say: leaving it out would compute another model.
 TEST(Loader, NamesATensorThatHasNoPlace) {
   for (const char* name :
-       {"blk.0.attn_q.bias", "blk.1.attn_q.weight", "rope_factors_long.weight"}) {
+       {"blk.0.attn_q_norm.weight", "blk.1.attn_q.weight", "blk.0.ffn_gate_inp.weight"}) {
     GgufWriter writer = tiny_gguf(one_layer());
     writer.add_tensor(name, DType::kF32, {64}, std::vector<float>(64));
     expect_refused(writer, StatusCode::kUnsupported, name, "llama");
@@ -165,8 +165,8 @@ TEST(Loader, NamesANumberThatMakesNoSense) {
 
 TEST(Loader, NamesAScalingThatItDoesNotKnow) {
   GgufWriter writer = tiny_gguf(one_layer());
-  writer.add_string("llama.rope.scaling.type", "longrope");
-  expect_refused(writer, StatusCode::kUnsupported, "llama.rope.scaling.type", "longrope");
+  writer.add_string("llama.rope.scaling.type", "spiral");
+  expect_refused(writer, StatusCode::kUnsupported, "llama.rope.scaling.type", "spiral");
 }
 
 // Each alone would be read; together one of them would be left out.
@@ -188,6 +188,30 @@ TEST(Loader, RefusesFactorsThatMakeNoSense) {
     writer.add_tensor("rope_freqs.weight", DType::kF32, {8}, factors);
     expect_refused(writer, StatusCode::kInvalidData, "rope_freqs.weight");
   }
+}
+
+TEST(Loader, LongRopeNeedsBothSetsOfFactors) {
+  GgufWriter neither = tiny_gguf(one_layer());
+  neither.add_string("llama.rope.scaling.type", "longrope");
+  expect_refused(neither, StatusCode::kNotFound, "rope_factors_short.weight");
+  GgufWriter one = tiny_gguf(one_layer());
+  one.add_tensor("rope_factors_short.weight", DType::kF32, {8}, std::vector<float>(8, 1.0f));
+  expect_refused(one, StatusCode::kNotFound, "rope_factors_long.weight");
+}
+
+TEST(Loader, RefusesABiasOfAnotherLength) {
+  GgufWriter writer = tiny_gguf(one_layer());
+  writer.add_tensor("blk.0.attn_q.bias", DType::kF32, {32}, std::vector<float>(32));
+  expect_refused(writer, StatusCode::kInvalidData, "blk.0.attn_q.bias", "[64]");
+}
+
+TEST(Loader, RefusesAPatternOfWindowsForOtherLayers) {
+  GgufWriter writer = tiny_gguf(one_layer());
+  writer.add_array("llama.attention.sliding_window_pattern", std::vector<bool>{true, false});
+  expect_refused(writer, StatusCode::kInvalidData, "sliding_window_pattern", "2 entries");
+  GgufWriter text = tiny_gguf(one_layer());
+  text.add_string("llama.attention.sliding_window_pattern", "all");
+  expect_refused(text, StatusCode::kInvalidData, "sliding_window_pattern", "string");
 }
 
 // More heads than the width, without a length of their own.

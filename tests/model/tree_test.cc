@@ -3,34 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "tests/model/batches.h"
 
 namespace aerie {
 namespace {
 
 constexpr int kNodes = 24;
-
-// Chains that branch, and branches of branches.
-TokenTree random_tree(uint64_t seed, int nodes) {
-  std::mt19937_64 random(seed);
-  TokenTree tree;
-  for (int i = 0; i < nodes; ++i) {
-    const auto any = static_cast<int32_t>(random() % static_cast<uint64_t>(i + 1)) - 1;
-    const int32_t parent = random() % 3 == 0 ? any : i - 1;
-    tree.add(static_cast<int32_t>(random() % static_cast<uint64_t>(vocab_of_files())), parent);
-  }
-  return tree;
-}
-
-// Entries of the batch from the root to a node: 0 is the root, 1 + i node i.
-std::vector<int32_t> path_to(const TokenTree& tree, int32_t node) {
-  std::vector<int32_t> path;
-  for (; node >= 0; node = tree.nodes[static_cast<size_t>(node)].parent) path.push_back(1 + node);
-  path.push_back(0);
-  return {path.rbegin(), path.rend()};
-}
 
 class Tree : public IsaAndTypeTest {
  protected:
@@ -124,7 +102,8 @@ TEST_P(Tree, ACommittedPathIsAChain) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Tree, every_isa_and_type(), isa_and_type_name);
+INSTANTIATE_TEST_SUITE_P(Backends, Tree, testing::ValuesIn(every_isa_and_type()),
+                         isa_and_type_name);
 
 }  // namespace
 }  // namespace aerie
