@@ -1,12 +1,16 @@
 // A real model's file, if it is there.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "format/gguf.h"
+#include "format/gguf_write.h"
+#include "format/mapped_file.h"
 
 namespace aerie {
 namespace {
@@ -44,8 +48,7 @@ TEST_F(RealGguf, TensorsHoldPlausibleWeights) {
     const TensorView view = file_->tensor(tensor.name).value();
     elements += view.elements();
     std::vector<float> row(static_cast<size_t>(view.row_length()));
-    dequantize(view.dtype, view.row(view.rows() - 1), view.row_length(),
-               row.data());
+    dequantize(view.dtype, view.row(view.rows() - 1), view.row_length(), row.data());
     double sum = 0.0;
     for (const float value : row) sum += std::fabs(double{value});
     ASSERT_GT(sum, 0.0) << tensor.name;
@@ -54,6 +57,25 @@ TEST_F(RealGguf, TensorsHoldPlausibleWeights) {
   }
   EXPECT_EQ(elements, 134515008);
   EXPECT_EQ(file_->tensor("token_embd.weight")->shape, (Shape{576, 49152, 1, 1}));
+}
+
+// Written anew, the file is the same, byte by byte.
+class RealGgufFiles : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, RealGgufFiles,
+                         ::testing::Values(kPath, "models/gemma-3-270m-q4_k_m.gguf"));
+
+TEST_P(RealGgufFiles, WrittenAnew) {
+  if (!std::filesystem::exists(GetParam())) GTEST_SKIP() << GetParam() << " is absent";
+  const auto file = GgufFile::open(GetParam());
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const std::string path = "/tmp/aerie_real_" + std::to_string(getpid()) + ".gguf";
+  const Status status = write_gguf(**file, path);
+  ASSERT_TRUE(status.ok()) << status.message();
+  const auto before = MappedFile::open(GetParam()), after = MappedFile::open(path);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(before.ok() && after.ok());
+  ASSERT_EQ(after->bytes().size(), before->bytes().size());
+  EXPECT_EQ(std::memcmp(after->bytes().data(), before->bytes().data(), after->bytes().size()), 0);
 }
 
 }  // namespace
