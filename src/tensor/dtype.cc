@@ -171,12 +171,6 @@ uint16_t f32_to_f16(float value) {
   return static_cast<uint16_t>(sign | half);
 }
 
-uint16_t f32_to_bf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
 float f8_e4m3_to_f32(uint8_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x80) << 24;
   const uint32_t magnitude = bits & 0x7F;

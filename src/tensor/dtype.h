@@ -52,7 +52,12 @@ uint16_t f32_to_f16(float value);
 inline float bf16_to_f32(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
-uint16_t f32_to_bf16(float value);
+inline uint16_t f32_to_bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+  const uint32_t quiet = bits >> 16 | 0x40;
+  return static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded);
+}
 
 // The 8-bit floats of the OCP's specification (OFP8 1.0), as Hugging Face checkpoints have them.
 // E4M3 has no infinities: 0x7F and 0xFF are NaN, 448 is the largest. E5M2 is binary16 without its

@@ -10,7 +10,7 @@ namespace aerie {
 namespace {
 
 constexpr int kBlock = 32;
-constexpr uint32_t kMagnitude = 0x7FFFFFFF;
+constexpr int32_t kMagnitude = 0x7FFFFFFF;
 constexpr float kLargestHalf = 65504.0f;
 
 void write_u16(uint8_t* p, uint16_t value) {
@@ -20,9 +20,9 @@ void write_u16(uint8_t* p, uint16_t value) {
 
 // Magnitudes are ordered as their bits are, and compilers vectorise a maximum of integers.
 float largest_magnitude(const float* x) {
-  uint32_t largest = 0;
+  int32_t largest = 0;
   for (int i = 0; i < kBlock; ++i) {
-    largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & kMagnitude);
+    largest = std::max(largest, std::bit_cast<int32_t>(x[i]) & kMagnitude);
   }
   return std::bit_cast<float>(largest);
 }
@@ -94,15 +94,17 @@ void quantize_affine(const float* x, uint8_t* block) {
 void quantize_q8_0(const float* x, uint8_t* block) {
   const float d = largest_magnitude(x) / 127.0f;
   const float inverse_d = inverse(d);
-  write_u16(block, f32_to_f16(d));
+  int32_t codes[kBlock];
   for (int i = 0; i < kBlock; ++i) {
     // To nearest, halves away from zero: what std::round does, but in a form that vectorises.
     const float scaled = x[i] * inverse_d;
     const float magnitude = std::min(std::max(0.0f, std::fabs(scaled)), 127.0f);
-    const int whole = static_cast<int>(magnitude);
-    const int code = whole + (magnitude - static_cast<float>(whole) >= 0.5f ? 1 : 0);
-    block[2 + i] = static_cast<uint8_t>(scaled < 0.0f ? -code : code);
+    const int32_t code = (static_cast<int32_t>(2.0f * magnitude) + 1) >> 1;
+    const int32_t sign = std::bit_cast<int32_t>(scaled) >> 31;
+    codes[i] = (code ^ sign) - sign;
   }
+  write_u16(block, f32_to_f16(d));
+  for (int i = 0; i < kBlock; ++i) block[2 + i] = static_cast<uint8_t>(codes[i]);
 }
 
 using QuantizeBlock = void (*)(const float* x, uint8_t* block);
@@ -153,16 +155,16 @@ bool can_quantize(DType type) {
 
 int64_t find_unquantizable(DType type, const float* in, int64_t elements) {
   constexpr int64_t kStep = 1024;
-  const auto limit = std::bit_cast<uint32_t>(largest_quantizable(type));
+  const auto limit = std::bit_cast<int32_t>(largest_quantizable(type));
   for (int64_t begin = 0; begin < elements; begin += kStep) {
     const int64_t end = std::min(begin + kStep, elements);
-    uint32_t largest = 0;
+    int32_t largest = 0;
     for (int64_t i = begin; i < end; ++i) {
-      largest = std::max(largest, std::bit_cast<uint32_t>(in[i]) & kMagnitude);
+      largest = std::max(largest, std::bit_cast<int32_t>(in[i]) & kMagnitude);
     }
     if (largest <= limit) continue;
     for (int64_t i = begin; i < end; ++i) {
-      if ((std::bit_cast<uint32_t>(in[i]) & kMagnitude) > limit) return i;
+      if ((std::bit_cast<int32_t>(in[i]) & kMagnitude) > limit) return i;
     }
   }
   return -1;
