@@ -92,15 +92,16 @@ void quantize_affine(const float* x, uint8_t* block) {
 }
 
 void quantize_q8_0(const float* x, uint8_t* block) {
+  constexpr auto kLargestCode = std::bit_cast<int32_t>(127.0f);
   const float d = largest_magnitude(x) / 127.0f;
   const float inverse_d = inverse(d);
   int32_t codes[kBlock];
   for (int i = 0; i < kBlock; ++i) {
     // To nearest, halves away from zero: what std::round does, but in a form that vectorises.
-    const float scaled = x[i] * inverse_d;
-    const float magnitude = std::min(std::max(0.0f, std::fabs(scaled)), 127.0f);
+    const auto bits = std::bit_cast<int32_t>(x[i] * inverse_d);
+    const auto magnitude = std::bit_cast<float>(std::min(bits & kMagnitude, kLargestCode));
     const int32_t code = (static_cast<int32_t>(2.0f * magnitude) + 1) >> 1;
-    const int32_t sign = std::bit_cast<int32_t>(scaled) >> 31;
+    const int32_t sign = bits >> 31;
     codes[i] = (code ^ sign) - sign;
   }
   write_u16(block, f32_to_f16(d));
