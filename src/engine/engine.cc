@@ -17,13 +17,16 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Expected<ChatTemplate> read_chat_template(const ModelFile& file) {
+Expected<ChatTemplate> read_chat_template(const ModelFile& file, const Tokenizer& tokenizer) {
   const auto source = file.string("tokenizer.chat_template");
   if (!source.ok()) {
     return Status(StatusCode::kNotFound,
                   file.name() + " has no chat template; give it a raw prompt instead");
   }
-  auto parsed = ChatTemplate::parse(*source);
+  const auto name = [&](int32_t id) {
+    return id < 0 ? std::nullopt : std::optional<std::string>(tokenizer.piece(id));
+  };
+  auto parsed = ChatTemplate::parse(*source, {name(tokenizer.bos()), name(tokenizer.eos())});
   if (!parsed.ok()) return parsed.status().with_context(file.name());
   return parsed;
 }
@@ -62,7 +65,7 @@ Status Engine::load() {
   AERIE_ASSIGN_OR_RETURN(file_, GgufFile::open(options_.model));
   AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*file_));
   AERIE_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::from_gguf(*file_));
-  chat_template_ = read_chat_template(*file_);
+  chat_template_ = read_chat_template(*file_, *tokenizer_);
   if (options_.context == 0) {
     options_.context = std::min(config.context, EngineOptions::kDefaultContext);
   }

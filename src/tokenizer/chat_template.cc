@@ -1,124 +1,63 @@
 #include "tokenizer/chat_template.h"
 
-#include <fmt/format.h>
-
+#include <nlohmann/json.hpp>
 #include <utility>
-
-#include "tokenizer/jinja_lexer.h"
+#include <vector>
 
 namespace aerie {
-namespace {
 
-constexpr std::string_view kStart = "<|im_start|>";
-constexpr std::string_view kEnd = "<|im_end|>\n";
-constexpr std::string_view kSystem = "<|im_start|>system\n";
-constexpr std::string_view kReply = "<|im_start|>assistant\n";
+using nlohmann::ordered_json;
 
-}  // namespace
+Expected<ChatTemplate> ChatTemplate::parse(std::string_view source, ChatTokens tokens,
+                                           const jinja::Limits& limits) {
+  auto parsed = jinja::Template::parse(source, limits);
+  if (!parsed.ok()) return parsed.status().with_context("chat template");
+  return ChatTemplate(std::move(parsed).value(), std::move(tokens));
+}
 
-// Matches a template's steps one after the other. A failure leaves the place where it stopped.
-class ChatMlParser {
- public:
-  explicit ChatMlParser(std::vector<JinjaStep> steps) : steps_(std::move(steps)) {}
+Expected<std::string> ChatTemplate::render(const ChatInput& input) const {
+  const ordered_json none, no_messages = ordered_json::array();
+  const ordered_json add_generation_prompt = input.add_generation_prompt;
+  const auto token = [](const std::optional<std::string>& own,
+                        const std::optional<std::string>& otherwise) {
+    return own ? ordered_json(*own) : otherwise ? ordered_json(*otherwise) : ordered_json();
+  };
+  const ordered_json bos = token(input.tokens.bos, tokens_.bos);
+  const ordered_json eos = token(input.tokens.eos, tokens_.eos);
 
-  bool parse(ChatTemplate& result) {
-    return preamble() && tag("for message in messages") && default_system(result) &&
-           message(result) && tag("endfor") && reply(result) && at_ == steps_.size();
-  }
-
- private:
-  bool step(JinjaStep::Kind kind, std::string_view text) {
-    if (at_ == steps_.size() || steps_[at_].kind != kind || steps_[at_].text != text) return false;
-    ++at_;
-    return true;
-  }
-  bool tag(std::string_view text) { return step(JinjaStep::Kind::kTag, text); }
-  bool text(std::string_view text) { return step(JinjaStep::Kind::kText, text); }
-  bool output(std::string_view text) { return step(JinjaStep::Kind::kOutput, text); }
-
-  // Optional; rendering always has a value for it.
-  bool preamble() {
-    if (!tag("if not add_generation_prompt is defined") &&
-        !tag("if add_generation_prompt is not defined")) {
-      return true;
+  // A later one takes the place of an earlier one.
+  std::vector<jinja::Variable> variables = {
+      {"messages", input.messages != nullptr ? input.messages : &no_messages},
+      {"tools", input.tools != nullptr ? input.tools : &none},
+      {"documents", &none},
+      {"add_generation_prompt", &add_generation_prompt},
+  };
+  if (bos.is_string()) variables.push_back({"bos_token", &bos});
+  if (eos.is_string()) variables.push_back({"eos_token", &eos});
+  if (input.extra != nullptr) {
+    if (!input.extra->is_object()) {
+      return Status(StatusCode::kInvalidArgument,
+                    "the further variables of a chat template have to be a JSON object");
     }
-    return tag("set add_generation_prompt = false") && tag("endif");
-  }
-
-  bool default_system(ChatTemplate& result) {
-    if (!tag("if loop [ 'first' ] and messages [ 0 ] [ 'role' ] != 'system'")) return true;
-    if (at_ == steps_.size() || steps_[at_].kind != JinjaStep::Kind::kText) return false;
-    std::string_view whole = steps_[at_].text;
-    if (whole.size() < kSystem.size() + kEnd.size() || !whole.starts_with(kSystem) ||
-        !whole.ends_with(kEnd)) {
-      return false;
+    for (const auto& [name, value] : input.extra->get_ref<const ordered_json::object_t&>()) {
+      variables.push_back({name, &value});
     }
-    whole.remove_prefix(kSystem.size());
-    whole.remove_suffix(kEnd.size());
-    result.has_default_system_ = true;
-    result.default_system_ = whole;
-    ++at_;
-    return tag("endif");
   }
-
-  bool message(ChatTemplate& result) {
-    if (!text(kStart) || !output("message [ 'role' ]") || !text("\n") ||
-        !output("message [ 'content' ]")) {
-      return false;
-    }
-    if (text(kEnd)) return true;
-    result.open_end_ = true;
-    return tag("if ( loop [ 'last' ] and add_generation_prompt ) or not loop [ 'last' ]") &&
-           text(kEnd) && tag("endif");
-  }
-
-  bool reply(ChatTemplate& result) {
-    if (!tag("if add_generation_prompt")) {
-      result.continues_assistant_ = true;
-      if (!tag("if add_generation_prompt and messages [ - 1 ] [ 'role' ] != 'assistant'")) {
-        return false;
-      }
-    }
-    return text(kReply) && tag("endif");
-  }
-
-  std::vector<JinjaStep> steps_;
-  size_t at_ = 0;
-};
-
-Expected<ChatTemplate> ChatTemplate::parse(std::string_view source) {
-  constexpr const char* kMessage =
-      "this chat template is not one of the ChatML forms that are supported{}; use a raw prompt";
-  auto steps = lex_jinja(source);
-  if (!steps.ok()) {
-    return Status(StatusCode::kUnsupported,
-                  fmt::format(fmt::runtime(kMessage), " (" + steps.status().message() + ")"));
-  }
-  ChatTemplate result;
-  if (!ChatMlParser(std::move(steps).value()).parse(result)) {
-    return Status(StatusCode::kUnsupported, fmt::format(fmt::runtime(kMessage), ""));
-  }
-  return result;
+  auto text = template_.render(variables, input.now);
+  if (!text.ok()) return text.status().with_context("chat template");
+  return text;
 }
 
 Expected<std::string> ChatTemplate::render(std::span<const ChatMessage> messages,
                                            bool add_generation_prompt) const {
-  if (messages.empty() && add_generation_prompt && continues_assistant_) {
-    return Status(StatusCode::kInvalidArgument, "this chat template needs at least one message");
-  }
-  std::string text;
-  if (has_default_system_ && !messages.empty() && messages[0].role != "system") {
-    text.append(kSystem).append(default_system_).append(kEnd);
-  }
+  ordered_json list = ordered_json::array();
   for (const ChatMessage& message : messages) {
-    text.append(kStart).append(message.role).append("\n").append(message.content);
-    const bool open = open_end_ && &message == &messages.back() && !add_generation_prompt;
-    if (!open) text.append(kEnd);
+    list.push_back({{"role", message.role}, {"content", message.content}});
   }
-  const bool begun =
-      continues_assistant_ && !messages.empty() && messages.back().role == "assistant";
-  if (add_generation_prompt && !begun) text.append(kReply);
-  return text;
+  ChatInput input;
+  input.messages = &list;
+  input.add_generation_prompt = add_generation_prompt;
+  return render(input);
 }
 
 }  // namespace aerie

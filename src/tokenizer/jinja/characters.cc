@@ -1,0 +1,304 @@
+#include "tokenizer/jinja/characters.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+#include "base/utf8.h"
+
+namespace aerie::jinja {
+namespace {
+
+constexpr char32_t kSharpS = 0xDF;
+constexpr size_t kShortNeedle = 32;
+
+utf8proc_category_t category(char32_t code) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(code));
+}
+
+size_t decode(std::string_view text, size_t length) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead_mask = length == 1 ? 0x7F : static_cast<unsigned char>(0x7F >> length);
+  char32_t code = byte(0) & lead_mask;
+  for (size_t i = 1; i < length; ++i) code = (code << 6) | (byte(i) & 0x3F);
+  return code;
+}
+
+// Knuth, Morris and Pratt: how far the needle's beginning overlaps its own end at each place.
+std::vector<size_t> overlaps(std::string_view needle) {
+  std::vector<size_t> table(needle.size(), 0);
+  for (size_t i = 1, k = 0; i < needle.size(); ++i) {
+    while (k > 0 && needle[i] != needle[k]) k = table[k - 1];
+    if (needle[i] == needle[k]) ++k;
+    table[i] = k;
+  }
+  return table;
+}
+
+std::vector<size_t> matches(std::string_view text, std::string_view needle, size_t most) {
+  std::vector<size_t> places;
+  if (needle.size() <= kShortNeedle) {
+    for (size_t at = text.find(needle); at != text.npos && places.size() < most;
+         at = text.find(needle, at + needle.size())) {
+      places.push_back(at);
+    }
+    return places;
+  }
+  const std::vector<size_t> table = overlaps(needle);
+  for (size_t i = 0, k = 0; i < text.size() && places.size() < most; ++i) {
+    while (k > 0 && text[i] != needle[k]) k = table[k - 1];
+    if (text[i] == needle[k]) ++k;
+    if (k == needle.size()) {
+      places.push_back(i + 1 - k);
+      k = 0;
+    }
+  }
+  return places;
+}
+
+// The characters of a text, sorted.
+std::vector<std::string_view> character_set(std::string_view text) {
+  std::vector<std::string_view> set;
+  while (!text.empty()) {
+    set.push_back(text.substr(0, next_character(text).length));
+    text.remove_prefix(set.back().size());
+  }
+  std::sort(set.begin(), set.end());
+  return set;
+}
+
+// The length of the line end that `text` begins with; 0 if it does not.
+size_t line_end(std::string_view text, Character character) {
+  switch (character.code) {
+    case '\r':
+      return text.size() > 1 && text[1] == '\n' ? 2 : 1;
+    case '\n':
+    case '\v':
+    case '\f':
+    case 0x1C:
+    case 0x1D:
+    case 0x1E:
+    case 0x85:
+    case 0x2028:
+    case 0x2029:
+      return character.length;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+Character next_character(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  if (first < 0x80) return {first, 1};
+  const Utf8Unit unit = utf8_next(text);
+  if (unit.kind != Utf8Kind::kValid) return {0xFFFD, unit.length};
+  return {static_cast<char32_t>(decode(text, unit.length)), unit.length};
+}
+
+size_t last_character(std::string_view text) {
+  for (size_t length = 1; length <= std::min<size_t>(4, text.size()); ++length) {
+    const std::string_view tail = text.substr(text.size() - length);
+    if ((static_cast<unsigned char>(tail[0]) & 0xC0) == 0x80) continue;
+    return next_character(tail).length == length ? length : 1;
+  }
+  return 1;
+}
+
+void append_character(std::string& text, char32_t code) {
+  utf8proc_uint8_t bytes[4];
+  const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code), bytes);
+  text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
+}
+
+size_t count_characters(std::string_view text) {
+  size_t count = 0;
+  while (!text.empty()) {
+    text.remove_prefix(next_character(text).length);
+    ++count;
+  }
+  return count;
+}
+
+size_t character_offset(std::string_view text, size_t index) {
+  size_t at = 0;
+  for (; index > 0 && at < text.size(); --index) at += next_character(text.substr(at)).length;
+  return at;
+}
+
+bool is_space(char32_t code) {
+  return (code >= 0x09 && code <= 0x0D) || (code >= 0x1C && code <= 0x20) || code == 0x85 ||
+         code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
+         code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+}
+
+bool is_letter(char32_t code) {
+  const auto c = category(code);
+  return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
+}
+
+bool is_decimal(char32_t code) {
+  return category(code) == UTF8PROC_CATEGORY_ND;
+}
+
+bool is_digit(char32_t code) {
+  return is_decimal(code) || code == 0xB2 || code == 0xB3 || code == 0xB9 || code == 0x2070 ||
+         (code >= 0x2074 && code <= 0x2079) || (code >= 0x2080 && code <= 0x2089);
+}
+
+bool is_numeric(char32_t code) {
+  const auto c = category(code);
+  return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
+}
+
+bool is_lower(char32_t code) {
+  return category(code) == UTF8PROC_CATEGORY_LL;
+}
+
+bool is_upper(char32_t code) {
+  return category(code) == UTF8PROC_CATEGORY_LU;
+}
+
+bool is_printable(char32_t code) {
+  switch (category(code)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+      return false;
+    case UTF8PROC_CATEGORY_ZS:
+      return code == ' ';
+    default:
+      return true;
+  }
+}
+
+bool has_case(std::string_view text, bool upper) {
+  bool found = false;
+  while (!text.empty()) {
+    const Character character = next_character(text);
+    if (upper ? is_lower(character.code) : is_upper(character.code)) return false;
+    found = found || (upper ? is_upper(character.code) : is_lower(character.code));
+    text.remove_prefix(character.length);
+  }
+  return found;
+}
+
+void append_upper(std::string& text, char32_t code) {
+  if (code == kSharpS) {
+    text += "SS";
+  } else {
+    append_character(text, static_cast<char32_t>(utf8proc_toupper(static_cast<int32_t>(code))));
+  }
+}
+
+void append_title(std::string& text, char32_t code) {
+  if (code == kSharpS) {
+    text += "Ss";
+  } else {
+    append_character(text, static_cast<char32_t>(utf8proc_totitle(static_cast<int32_t>(code))));
+  }
+}
+
+void append_lower(std::string& text, char32_t code) {
+  append_character(text, static_cast<char32_t>(utf8proc_tolower(static_cast<int32_t>(code))));
+}
+
+namespace {
+
+using Append = void (*)(std::string&, char32_t);
+
+// Bytes that are not UTF-8 stay as they are.
+void append_mapped(std::string& result, std::string_view text, Append append) {
+  while (!text.empty()) {
+    const Character character = next_character(text);
+    if (character.code == 0xFFFD) {
+      result += text.substr(0, character.length);
+    } else {
+      append(result, character.code);
+    }
+    text.remove_prefix(character.length);
+  }
+}
+
+}  // namespace
+
+std::string to_upper(std::string_view text) {
+  std::string result;
+  append_mapped(result, text, append_upper);
+  return result;
+}
+
+std::string to_lower(std::string_view text) {
+  std::string result;
+  append_mapped(result, text, append_lower);
+  return result;
+}
+
+std::string to_capitalized(std::string_view text) {
+  std::string result;
+  const size_t first = text.empty() ? 0 : next_character(text).length;
+  append_mapped(result, text.substr(0, first), append_title);
+  append_mapped(result, text.substr(first), append_lower);
+  return result;
+}
+
+std::string_view strip(std::string_view text, const std::string_view* chars, Ends ends) {
+  const auto set = chars != nullptr ? character_set(*chars) : std::vector<std::string_view>();
+  const auto goes = [&](std::string_view character) {
+    return chars != nullptr ? std::binary_search(set.begin(), set.end(), character)
+                            : is_space(next_character(character).code);
+  };
+  while (ends.left && !text.empty()) {
+    const size_t length = next_character(text).length;
+    if (!goes(text.substr(0, length))) break;
+    text.remove_prefix(length);
+  }
+  while (ends.right && !text.empty()) {
+    const size_t length = last_character(text);
+    if (!goes(text.substr(text.size() - length))) break;
+    text.remove_suffix(length);
+  }
+  return text;
+}
+
+size_t find_text(std::string_view text, std::string_view needle, size_t from) {
+  if (from > text.size()) return text.npos;
+  if (needle.empty()) return from;
+  const auto places = matches(text.substr(from), needle, 1);
+  return places.empty() ? text.npos : from + places[0];
+}
+
+std::vector<size_t> find_all(std::string_view text, std::string_view needle, Search search) {
+  if (!search.from_right) return matches(text, needle, search.most);
+  const std::string reversed_text(text.rbegin(), text.rend());
+  const std::string reversed_needle(needle.rbegin(), needle.rend());
+  std::vector<size_t> places = matches(reversed_text, reversed_needle, search.most);
+  for (size_t& place : places) place = text.size() - place - needle.size();
+  std::reverse(places.begin(), places.end());
+  return places;
+}
+
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+  std::vector<std::string_view> lines;
+  size_t start = 0, at = 0;
+  while (at < text.size()) {
+    const Character character = next_character(text.substr(at));
+    const size_t end = line_end(text.substr(at), character);
+    if (end == 0) {
+      at += character.length;
+      continue;
+    }
+    lines.push_back(text.substr(start, at - start + (keep_ends ? end : 0)));
+    at += end;
+    start = at;
+  }
+  if (start < text.size()) lines.push_back(text.substr(start));
+  return lines;
+}
+
+}  // namespace aerie::jinja

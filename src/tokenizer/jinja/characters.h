@@ -1,0 +1,67 @@
+// Strings as sequences of Unicode characters. In bytes that are not UTF-8, every maximal invalid
+// part is one character.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aerie::jinja {
+
+struct Character {
+  char32_t code;   // U+FFFD for an invalid part
+  uint8_t length;  // in bytes
+};
+
+// Requires that `text` is not empty.
+Character next_character(std::string_view text);
+// The length in bytes of the last character. Requires that `text` is not empty.
+size_t last_character(std::string_view text);
+void append_character(std::string& text, char32_t code);
+size_t count_characters(std::string_view text);
+// Where the character with number `index` begins; text.size() if there are not as many.
+size_t character_offset(std::string_view text, size_t index);
+
+bool is_space(char32_t code);
+bool is_letter(char32_t code);
+bool is_digit(char32_t code);    // str.isdigit: 0-9 of any script, superscripts
+bool is_decimal(char32_t code);  // str.isdecimal
+bool is_numeric(char32_t code);
+bool is_lower(char32_t code);
+bool is_upper(char32_t code);
+bool is_printable(char32_t code);  // what repr() does not escape
+// Whether there is a letter of the one case and none of the other.
+bool has_case(std::string_view text, bool upper);
+
+// One character becomes one, but ß, whose upper case is SS.
+void append_upper(std::string& text, char32_t code);
+void append_title(std::string& text, char32_t code);
+void append_lower(std::string& text, char32_t code);
+std::string to_upper(std::string_view text);
+std::string to_lower(std::string_view text);
+std::string to_capitalized(std::string_view text);  // str.capitalize
+
+// Without the white space, or the characters of `chars` if it is not null, at its ends.
+struct Ends {
+  bool left = true;
+  bool right = true;
+};
+std::string_view strip(std::string_view text, const std::string_view* chars, Ends ends);
+
+// Where `needle` begins in `text`, from `from` on; npos if nowhere. Linear time whatever the two
+// are. An empty needle is found at `from`.
+size_t find_text(std::string_view text, std::string_view needle, size_t from = 0);
+// All places, from left to right, that do not overlap. From the right, the last `most` of them are
+// found from right to left, as str.rsplit does. Requires a needle.
+struct Search {
+  size_t most = SIZE_MAX;
+  bool from_right = false;
+};
+std::vector<size_t> find_all(std::string_view text, std::string_view needle, Search search);
+
+// str.splitlines.
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
+
+}  // namespace aerie::jinja

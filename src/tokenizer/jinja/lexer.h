@@ -1,0 +1,50 @@
+// A template's source to tokens, as Hugging Face sets Jinja up: trim_blocks (a line end after a tag
+// or comment goes), lstrip_blocks (white space before a tag or comment that begins its line goes),
+// and the last line end of the source goes.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "tokenizer/jinja/limits.h"
+#include "tokenizer/jinja/value.h"
+
+namespace aerie::jinja {
+
+struct Place {
+  int line = 1;
+  int column = 1;  // in bytes
+};
+
+struct Token {
+  enum class Type : uint8_t {
+    kText,         // outside of tags
+    kTagBegin,     // {%
+    kTagEnd,       // %}
+    kOutputBegin,  // {{
+    kOutputEnd,    // }}
+    kName,
+    kString,
+    kInteger,
+    kFloat,
+    kOperator,
+    kEnd,
+  };
+  Type type = Type::kEnd;
+  Place place;
+  std::string text;  // what it spells; a string's value
+  Int integer = 0;
+  double real = 0.0;
+};
+
+// The last token is kEnd. kInvalidData where the source is no Jinja, kUnsupported for a number or
+// escape that is beyond this implementation, kResourceExhausted for too long a source.
+Expected<std::vector<Token>> lex(std::string_view source, const Limits& limits);
+
+// "template line 3, column 5: reason".
+Status at_place(const Place& place, const Status& status);
+Status syntax_error(const Place& place, std::string reason);
+
+}  // namespace aerie::jinja

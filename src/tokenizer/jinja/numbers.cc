@@ -1,0 +1,118 @@
+// Numbers as Python prints and reads them.
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "tokenizer/jinja/characters.h"
+#include "tokenizer/jinja/operations.h"
+
+namespace aerie::jinja {
+namespace {
+
+int digit_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'z') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'Z') return c - 'A' + 10;
+  return 99;
+}
+
+// "0x" and its like, for the base that they belong to.
+int prefix_base(std::string_view text) {
+  if (text.size() < 2 || text[0] != '0') return 0;
+  switch (text[1]) {
+    case 'x':
+    case 'X':
+      return 16;
+    case 'o':
+    case 'O':
+      return 8;
+    case 'b':
+    case 'B':
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+// Without underscores between digits; nullopt where one stands elsewhere.
+std::optional<std::string> without_underscores(std::string_view text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '_') {
+      result += text[i];
+    } else if (i == 0 || i + 1 == text.size() || digit_value(text[i - 1]) > 35 ||
+               digit_value(text[i + 1]) > 35) {
+      return std::nullopt;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string int_text(Int value) {
+  return fmt::format("{}", value);
+}
+
+std::string float_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  std::array<char, 64> buffer;
+  const double size = std::fabs(value);
+  const bool scientific = size != 0.0 && (size < 1e-4 || size >= 1e16);
+  const auto end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                    scientific ? std::chars_format::scientific : std::chars_format::fixed);
+  std::string text(buffer.data(), end.ptr);
+  if (!scientific && text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
+std::optional<Int> parse_int(std::string_view text, int base) {
+  text = strip(text, nullptr, {});
+  const bool negative = !text.empty() && text[0] == '-';
+  if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
+  const int prefix = prefix_base(text);
+  if (prefix != 0 && (base == 0 || base == prefix)) {
+    base = prefix;
+    text.remove_prefix(2);
+    if (!text.empty() && text[0] == '_') text.remove_prefix(1);
+  }
+  if (base == 0) base = 10;
+  const auto digits = without_underscores(text);
+  if (!digits || digits->empty()) return std::nullopt;
+  Int value = 0;
+  for (const char c : *digits) {
+    const int digit = digit_value(c);
+    if (digit >= base || __builtin_mul_overflow(value, Int{base}, &value) ||
+        __builtin_add_overflow(value, Int{digit}, &value)) {
+      return std::nullopt;
+    }
+  }
+  return negative ? -value : value;
+}
+
+std::optional<double> parse_float(std::string_view text) {
+  const auto plain = without_underscores(strip(text, nullptr, {}));
+  if (!plain || plain->empty()) return std::nullopt;
+  const bool negative = plain->front() == '-';
+  const bool sign = negative || plain->front() == '+';
+  std::string_view rest = std::string_view(*plain).substr(sign ? 1 : 0);
+  // "nan" and "infinity" are read too, as in Python; a second sign is not.
+  if (rest.empty() || rest.front() == '-' || rest.find('(') != rest.npos) return std::nullopt;
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
+  if (end != rest.data() + rest.size()) return std::nullopt;
+  if (error == std::errc::result_out_of_range) {
+    // Too large or too small: which of the two does the exponent's sign tell.
+    const bool small = rest.find("e-") != rest.npos || rest.find("E-") != rest.npos;
+    value = small ? 0.0 : HUGE_VAL;
+  } else if (error != std::errc()) {
+    return std::nullopt;
+  }
+  return negative ? -value : value;
+}
+
+}  // namespace aerie::jinja

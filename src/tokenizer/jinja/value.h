@@ -1,0 +1,152 @@
+// What a template computes with: Python's values, as far as Jinja shows them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace aerie::jinja {
+
+// Python's integers have no bounds; 128 bits hold what JSON's 64 (signed or not) lead to, and what
+// does not fit is an error instead of a wrong number.
+__extension__ typedef __int128 Int;  // NOLINT(modernize-use-using): needs __extension__
+
+enum class Kind : uint8_t {
+  kAbsent,  // an argument that was not given; no expression has it
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kText,
+  kSequence,
+  kDict,
+  kNamespace,
+  kCallable,
+  kLoop,
+  kCycler,
+};
+
+// A string of Unicode characters as UTF-8. Bytes that are not UTF-8 count as one character each
+// maximal invalid part and are passed on as they are. Immutable.
+struct Text {
+  struct Borrow {};
+  explicit Text(std::string bytes);      // owns them
+  Text(Borrow, std::string_view bytes);  // does not own them: they outlive this object
+  Text(const Text&) = delete;
+  Text& operator=(const Text&) = delete;
+
+  std::string owned;
+  std::string_view view;
+  bool ascii;         // every character is one byte
+  bool safe = false;  // marked as HTML: what is added to it is escaped
+};
+
+struct Sequence;
+struct Dict;
+struct Callable;
+struct Loop;
+struct Cycler;
+
+// A small handle; what it points to belongs to the Runtime (or, for literals, to the template) and
+// lives as long as that.
+struct Value {
+  Kind kind = Kind::kUndefined;
+  // kUndefined: the kind of value that has no such attribute; kAbsent for a variable.
+  Kind owner = Kind::kAbsent;
+  union {
+    bool boolean;
+    Int integer;
+    double real;
+    const Text* text;  // kUndefined: the name that is not defined; may be null
+    Sequence* sequence;
+    Dict* dict;  // kDict, kNamespace
+    Callable* callable;
+    Loop* loop;
+    Cycler* cycler;
+  };
+
+  Value() : text(nullptr) {}
+  static Value absent() { return make(Kind::kAbsent); }
+  static Value undefined(const Text* name = nullptr, Kind of = Kind::kAbsent);
+  static Value none() { return make(Kind::kNone); }
+  static Value of(bool value);
+  static Value of(Int value);
+  static Value of(double value);
+  static Value of(const Text* value);
+  static Value of(Sequence* value);
+  static Value of(Dict* value);
+  static Value of_namespace(Dict* value);
+  static Value of(Callable* value);
+  static Value of(Loop* value);
+  static Value of(Cycler* value);
+
+  bool is(Kind other) const { return kind == other; }
+  bool is_absent() const { return kind == Kind::kAbsent; }
+  bool is_undefined() const { return kind == Kind::kUndefined; }
+  bool is_none() const { return kind == Kind::kNone; }
+  bool is_text() const { return kind == Kind::kText; }
+  bool is_number() const {
+    return kind == Kind::kBool || kind == Kind::kInt || kind == Kind::kFloat;
+  }
+  bool is_integral() const { return kind == Kind::kBool || kind == Kind::kInt; }
+  Int as_int() const { return kind == Kind::kBool ? Int{boolean} : integer; }  // is_integral()
+  double as_double() const;                                                    // is_number()
+  std::string_view view() const { return text->view; }                         // is_text()
+
+ private:
+  static Value make(Kind kind) {
+    Value value;
+    value.kind = kind;
+    return value;
+  }
+};
+
+// Everything with items in order. Views of a dict and ranges are made whole when they are asked
+// for.
+struct Sequence {
+  enum class Flavour : uint8_t {
+    kList,
+    kTuple,
+    kGroup,  // a tuple of groupby: (grouper, list)
+    kRange,
+    kKeys,
+    kValues,
+    kItems,
+    kGenerator,  // can be gone through once
+  };
+  Flavour flavour = Flavour::kList;
+  std::vector<Value> items;
+  size_t taken = 0;   // kGenerator: how many were handed out
+  std::string label;  // kRange: how it prints
+
+  bool is_tuple() const { return flavour == Flavour::kTuple || flavour == Flavour::kGroup; }
+  bool is_generator() const { return flavour == Flavour::kGenerator; }
+  // Can be indexed and sliced.
+  bool is_indexable() const {
+    return flavour == Flavour::kList || is_tuple() || flavour == Flavour::kRange;
+  }
+};
+
+// In the order of insertion. Filled by Runtime, which knows which keys can be.
+struct Dict {
+  std::vector<std::pair<Value, Value>> entries;
+  // Where the entries with text keys are, once there are more than a few: a lookup costs
+  // O(log n) whatever the keys are.
+  std::map<std::string_view, size_t> index;
+};
+
+struct Cycler {
+  std::vector<Value> items;
+  size_t position = 0;
+};
+
+// Python's name for the type of a value, as error messages show it.
+std::string_view type_name(const Value& value);
+std::string_view type_name(Kind kind);
+
+}  // namespace aerie::jinja
