@@ -67,6 +67,9 @@ class ModelFile {
   const MetadataValue* find(std::string_view key) const;
   const TensorInfo* find_tensor(std::string_view name) const;
 
+  // What the files themselves call a tensor; for messages.
+  virtual std::string origin_of(std::string_view name) const { return std::string(name); }
+
   // A key's value as the wanted kind. kNotFound if it is absent, kInvalidData if it is of another
   // kind or does not fit; the message names file and key. What they return points into this object.
   Expected<int64_t> integer(std::string_view key) const;
@@ -94,8 +97,6 @@ class ModelFile {
 
   // Takes over what the file holds. Requires that no key and no name is there twice.
   void set_contents(Metadata metadata, std::vector<TensorInfo> tensors);
-  // What the files themselves call a tensor; for messages.
-  virtual std::string origin_of(std::string_view name) const { return std::string(name); }
   // The values of one of tensors(), which has a dtype.
   virtual Expected<TensorData> read_tensor(const TensorInfo& tensor) const = 0;
 

@@ -1,0 +1,170 @@
+#include "format/converted_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "format/gguf_types.h"
+#include "format/text.h"
+#include "tensor/quantize.h"
+
+namespace aerie {
+namespace {
+
+// Converted at once by one thread: a multiple of every block length.
+constexpr int64_t kChunk = 4096;
+
+bool is_float(DType type) {
+  return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
+}
+
+bool is_matrix(const TensorInfo& tensor) {
+  const std::string_view name = tensor.name;
+  const auto has = [name](std::string_view part) {
+    return name.find(part) != std::string_view::npos;
+  };
+  return name.ends_with(".weight") && tensor.elements() > tensor.shape[0] && !has("norm") &&
+         !has("ffn_gate_inp") && !has("position_embd") && !has("token_types");
+}
+
+// The number that "general.file_type" has for a model of mostly this type (enum llama_ftype of
+// llama.cpp's include/llama.h). Requires can_quantize(type).
+uint32_t file_type_of(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return 0;
+    case DType::kF16:
+      return 1;
+    case DType::kQ4_0:
+      return 2;
+    case DType::kQ4_1:
+      return 3;
+    case DType::kQ8_0:
+      return 7;
+    case DType::kQ5_0:
+      return 8;
+    case DType::kQ5_1:
+      return 9;
+    default:
+      return 32;  // bf16
+  }
+}
+
+void set_type(TensorInfo& tensor, DType type) {
+  const GgmlType& ggml = ggml_type_of(type);
+  tensor.dtype = type;
+  tensor.type_name = ggml.name;
+  tensor.type_id = ggml.id;
+  tensor.offset = 0;
+  tensor.bytes = dtype_bytes(type, tensor.elements());
+}
+
+Status quantised_already(const ModelFile& file, const TensorInfo& tensor, DType wanted) {
+  return {
+      StatusCode::kUnsupported,
+      fmt::format("{}: tensor '{}' is of type {} already; converting it to {} would lose twice. "
+                  "Start from a file of f32, f16 or bf16 weights, or allow requantising",
+                  file.name(), printable(file.origin_of(tensor.name)), tensor.type_name,
+                  dtype_info(wanted).name)};
+}
+
+void lower_to(std::atomic<int64_t>& lowest, int64_t value) {
+  int64_t old = lowest;
+  while (value < old && !lowest.compare_exchange_weak(old, value)) {
+  }
+}
+
+}  // namespace
+
+std::optional<DType> converted_type(const TensorInfo& tensor, DType wanted) {
+  if (!tensor.dtype || !is_matrix(tensor)) return tensor.dtype;
+  const bool end = tensor.name == "token_embd.weight" || tensor.name == "output.weight";
+  if (end && (wanted == DType::kQ4_0 || wanted == DType::kQ4_1)) wanted = DType::kQ8_0;
+  if (tensor.shape[0] % dtype_info(wanted).block_elements == 0) return wanted;
+  return tensor.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
+}
+
+ConvertedFile::ConvertedFile(std::unique_ptr<ModelFile> file, DType type, ThreadPool& pool)
+    : ModelFile(file->name()), file_(std::move(file)), type_(type), pool_(pool) {}
+
+Expected<std::unique_ptr<ConvertedFile>> ConvertedFile::wrap(std::unique_ptr<ModelFile> file,
+                                                             const Conversion& conversion,
+                                                             ThreadPool& pool) {
+  const DType type = conversion.type;
+  if (!can_quantize(type)) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("there is no conversion to {}", dtype_info(type).name));
+  }
+  std::unique_ptr<ConvertedFile> made(new ConvertedFile(std::move(file), type, pool));
+  const ModelFile& source = *made->file_;
+  std::vector<TensorInfo> tensors(source.tensors().begin(), source.tensors().end());
+  for (TensorInfo& tensor : tensors) {
+    const auto wanted = converted_type(tensor, type);
+    if (wanted == tensor.dtype) continue;
+    if (!is_float(*tensor.dtype) && !conversion.requantize) {
+      return quantised_already(source, tensor, *wanted);
+    }
+    set_type(tensor, *wanted);
+  }
+  for (const auto& [key, value] : source.metadata()) made->builder_.add(std::string(key), value);
+  made->builder_.add_u32("general.file_type", file_type_of(type));
+  if (!is_float(type)) made->builder_.add_u32("general.quantization_version", 2);
+  made->set_contents(made->builder_.release(), std::move(tensors));
+  return made;
+}
+
+std::string ConvertedFile::format() const {
+  return fmt::format("{}, converted to {}", file_->format(), dtype_info(type_).name);
+}
+
+Expected<TensorData> ConvertedFile::read_tensor(const TensorInfo& tensor) const {
+  AERIE_ASSIGN_OR_RETURN(TensorData source, file_->read(tensor.name));
+  if (source.view.dtype == *tensor.dtype) return source;
+  TensorData made;
+  AERIE_ASSIGN_OR_RETURN(made.owned, Buffer::allocate(static_cast<size_t>(tensor.bytes)));
+  const Status status = convert(tensor, source.view, made.owned.data());
+  file_->release(source.view);
+  if (!status.ok()) return status;
+  made.view = {*tensor.dtype, Device::kCpu, tensor.shape, made.owned.data()};
+  return made;
+}
+
+// Rows follow each other and consist of whole blocks, so a tensor is one long row.
+Status ConvertedFile::convert(const TensorInfo& tensor, const TensorView& from,
+                              std::byte* to) const {
+  const DType type = *tensor.dtype;
+  const int64_t elements = tensor.elements();
+  const auto read_chunk = [&](int64_t first, std::array<float, kChunk>& floats) {
+    const int64_t count = std::min(kChunk, elements - first);
+    dequantize(from.dtype, from.data + dtype_bytes(from.dtype, first), count, floats.data());
+    return count;
+  };
+  std::atomic<int64_t> misfit = elements;  // the first one
+  const auto convert_chunks = [&](int64_t begin, int64_t end, int) {
+    std::array<float, kChunk> floats;
+    for (int64_t first = begin * kChunk; first < std::min(end * kChunk, elements);
+         first += kChunk) {
+      const int64_t count = read_chunk(first, floats);
+      const int64_t bad = find_unquantizable(type, floats.data(), count);
+      if (bad >= 0) return lower_to(misfit, first + bad);
+      quantize(type, floats.data(), count, to + dtype_bytes(type, first));
+    }
+  };
+  {
+    const std::lock_guard lock(pool_mutex_);
+    pool_.parallel_for((elements + kChunk - 1) / kChunk, 1, convert_chunks);
+  }
+  if (misfit == elements) return Status();
+  std::array<float, kChunk> floats;
+  read_chunk(misfit / kChunk * kChunk, floats);
+  return {StatusCode::kInvalidData,
+          fmt::format("{}: tensor '{}': element {} of row {} is {}, which {} cannot hold", name(),
+                      printable(origin_of(tensor.name)), misfit % tensor.shape[0],
+                      misfit / tensor.shape[0], floats[static_cast<size_t>(misfit % kChunk)],
+                      tensor.type_name)};
+}
+
+}  // namespace aerie
