@@ -74,14 +74,17 @@ AERIE_INLINE void add_values(const ChunkShare& s, int query, int d, int from, in
   for (int i = 0; i < kQueries; ++i) {
     for (int v = 0; v < kVectors; ++v) acc[i][v] = load(s.partial[query + i] + d + v * kLanes);
   }
-  for (int j = from; j < to; ++j) {
-    const uint16_t* row =
-        s.values[j / kPagePositions] + static_cast<int64_t>(j % kPagePositions) * s.head_dim + d;
-    Floats value[kVectors];
-    for (int v = 0; v < kVectors; ++v) value[v] = load_half(row + v * kLanes);
-    for (int i = 0; i < kQueries; ++i) {
-      const Floats weight = set1(scores[static_cast<int64_t>(query + i) * kAttentionChunk + j]);
-      for (int v = 0; v < kVectors; ++v) acc[i][v] = fma(weight, value[v], acc[i][v]);
+  for (int j = from; j < to;) {
+    const int page = j / kPagePositions, start = page * kPagePositions;
+    const int end = to - start < kPagePositions ? to : start + kPagePositions;
+    const uint16_t* row = s.values[page] + static_cast<int64_t>(j - start) * s.head_dim + d;
+    for (; j < end; ++j, row += s.head_dim) {
+      Floats value[kVectors];
+      for (int v = 0; v < kVectors; ++v) value[v] = load_half(row + v * kLanes);
+      for (int i = 0; i < kQueries; ++i) {
+        const Floats weight = set1(scores[static_cast<int64_t>(query + i) * kAttentionChunk + j]);
+        for (int v = 0; v < kVectors; ++v) acc[i][v] = fma(weight, value[v], acc[i][v]);
+      }
     }
   }
   for (int i = 0; i < kQueries; ++i) {

@@ -6,12 +6,12 @@
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {
 
+// Full vectors apart from the rest, so that they need no mask.
 template <typename Body>
 AERIE_INLINE void for_lanes(int64_t k, const Body& body) {
-  for (int64_t i = 0; i < k; i += kLanes) {
-    const int64_t left = k - i;
-    body(i, left < kLanes ? static_cast<int>(left) : kLanes);
-  }
+  int64_t i = 0;
+  for (; i + kLanes <= k; i += kLanes) body(i, kLanes);
+  if (i < k) body(i, static_cast<int>(k - i));
 }
 
 // Below it 127 / x would be infinite, or x / 127 subnormal.
@@ -142,27 +142,34 @@ void soft_cap(float* x, int64_t count, float cap) {
   });
 }
 
-void rope_pairs(float* head, int turns, const float* cos, const float* sin) {
-  for (int i = 0; i < turns; ++i) {
-    const float a = head[2 * i], b = head[2 * i + 1];
-    head[2 * i] = a * cos[i] - b * sin[i];
-    head[2 * i + 1] = a * sin[i] + b * cos[i];
+void rope_pairs(float* x, int heads, int head_dim, int turns, const float* cos, const float* sin) {
+  for (int h = 0; h < heads; ++h) {
+    float* head = x + static_cast<int64_t>(h) * head_dim;
+    for (int i = 0; i < turns; ++i) {
+      const float a = head[2 * i], b = head[2 * i + 1];
+      head[2 * i] = a * cos[i] - b * sin[i];
+      head[2 * i + 1] = a * sin[i] + b * cos[i];
+    }
   }
 }
 
-void rope_halves(float* head, int turns, const float* cos, const float* sin) {
-  for_lanes(turns, [&](int64_t i, int lanes) {
-    const Floats a = load_first(head + i, lanes), b = load_first(head + turns + i, lanes);
-    const Floats c = load_first(cos + i, lanes), s = load_first(sin + i, lanes);
-    store_first(head + i, sub(mul(a, c), mul(b, s)), lanes);
-    store_first(head + turns + i, add(mul(a, s), mul(b, c)), lanes);
-  });
+void rope_halves(float* x, int heads, int head_dim, int turns, const float* cos, const float* sin) {
+  for (int h = 0; h < heads; ++h) {
+    float* first = x + static_cast<int64_t>(h) * head_dim;
+    float* second = first + turns;
+    for_lanes(turns, [&](int64_t i, int lanes) {
+      const Floats a = load_first(first + i, lanes), b = load_first(second + i, lanes);
+      const Floats c = load_first(cos + i, lanes), s = load_first(sin + i, lanes);
+      store_first(first + i, sub(mul(a, c), mul(b, s)), lanes);
+      store_first(second + i, add(mul(a, s), mul(b, c)), lanes);
+    });
+  }
 }
 
 void rope(float* x, int heads, int head_dim, int dimensions, RopeStyle style, const float* cos,
           const float* sin) {
   const auto turn = style == RopeStyle::kPairs ? rope_pairs : rope_halves;
-  for (int h = 0; h < heads; ++h, x += head_dim) turn(x, dimensions / 2, cos, sin);
+  turn(x, heads, head_dim, dimensions / 2, cos, sin);
 }
 
 void store_kv(const KvLayout& layout, const float* k, const float* v, int32_t slot, uint16_t* kv) {

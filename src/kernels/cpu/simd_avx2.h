@@ -45,9 +45,11 @@ AERIE_INLINE void store(float* p, Floats x) {
 }
 // The first n of 16 lanes; the others are 0 when loading and untouched when storing.
 AERIE_INLINE Floats load_first(const float* p, int n) {
+  if (n == kLanes) return load(p);
   return {_mm256_maskload_ps(p, lane_mask(n, 0)), _mm256_maskload_ps(p + 8, lane_mask(n, 8))};
 }
 AERIE_INLINE void store_first(float* p, Floats x, int n) {
+  if (n == kLanes) return store(p, x);
   _mm256_maskstore_ps(p, lane_mask(n, 0), x.a);
   _mm256_maskstore_ps(p + 8, lane_mask(n, 8), x.b);
 }

@@ -42,9 +42,11 @@ AERIE_INLINE void store(float* p, Floats x) {
 }
 // The first n of 16 lanes; the others are 0 when loading and untouched when storing.
 AERIE_INLINE Floats load_first(const float* p, int n) {
+  if (n == kLanes) return load(p);
   return {_mm512_maskz_loadu_ps(first_lanes(n), p)};
 }
 AERIE_INLINE void store_first(float* p, Floats x, int n) {
+  if (n == kLanes) return store(p, x);
   _mm512_mask_storeu_ps(p, first_lanes(n), x.v);
 }
 AERIE_INLINE Floats select_first(int n, Floats a, Floats b) {
