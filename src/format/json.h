@@ -23,8 +23,8 @@ inline constexpr int64_t kMaxJsonBytes = int64_t{256} << 20;
 // numbers are finite doubles. No object has a key twice.
 //
 // kInvalidData with `name`, and line and column (in bytes) or the key, of what is wrong:
-// kMaxJsonDepth and kMaxJsonBytes are limits too. Uses up to 48 times the memory of the text (a
-// text of empty strings and arrays; a tokenizer's about 5 times) and no recursion, takes n log n
+// kMaxJsonDepth and kMaxJsonBytes are limits too. Uses up to 40 times the memory of the text (one
+// of nested brackets; of a tokenizer's, about 4 times) and no recursion, takes n log n
 // time; kResourceExhausted if the memory cannot be had.
 //
 // Looking a key up in a Json object compares with each: go through objects of many keys in order.

@@ -1,39 +1,19 @@
 // Systematic corruption: whatever is done to a valid file, it is either read or refused, and memory
-// stays within a small multiple of the file's size. A program of its own, because it replaces
-// operator new to count.
+// stays within a small multiple of the file's size. A program of its own, because the
+// meter replaces operator new.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "format/gguf.h"
 #include "tests/format/gguf_writer.h"
-
-namespace {
-size_t g_total = 0;
-size_t g_largest = 0;
-}  // namespace
-
-// Not inlined: gcc would see free() meet memory that came from new and warn.
-[[gnu::noinline]] void* operator new(size_t size) {
-  g_total += size;
-  g_largest = std::max(g_largest, size);
-  if (void* memory = std::malloc(std::max<size_t>(size, 1))) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
+#include "tests/format/memory_meter.h"
 
 namespace aerie {
 namespace {
@@ -78,12 +58,11 @@ struct Tally {
 };
 
 void check(const Bytes& bytes, Tally& tally) {
-  g_total = g_largest = 0;
+  test::reset_memory_use();
   {
     const auto file = GgufFile::parse(bytes, "x");
     const size_t limit = bytes.size() * 16 + kSlack;
-    ASSERT_LE(g_total, limit);
-    ASSERT_LE(g_largest, limit);
+    ASSERT_LE(test::memory_use().total, limit);
     if (!file.ok()) {
       ASSERT_TRUE(file.status().message().starts_with("x: ")) << file.status().message();
       ++tally.refused;

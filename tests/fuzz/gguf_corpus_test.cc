@@ -4,15 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "format/gguf.h"
 #include "tests/format/gguf_writer.h"
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+#include "tests/fuzz/corpus.h"
 
 namespace aerie {
 namespace {
@@ -83,16 +80,10 @@ TEST(GgufCorpus, DISABLED_WriteSeeds) {
 }
 
 TEST(GgufCorpus, EverySeed) {
-  int seeds = 0, valid = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(kCorpus)) {
-    std::ifstream file(entry.path(), std::ios::binary);
-    const std::string text(std::istreambuf_iterator<char>(file), {});
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-    ++seeds;
-    if (GgufFile::open(entry.path()).ok()) ++valid;
-  }
-  EXPECT_GE(seeds, 6);
-  EXPECT_GE(valid, 6);
+  const auto is_valid = [](const std::string& path) { return GgufFile::open(path).ok(); };
+  const test::SeedCount seeds = test::run_seeds(kCorpus, is_valid);
+  EXPECT_GE(seeds.all, 6);
+  EXPECT_GE(seeds.valid, 6);
 }
 
 }  // namespace

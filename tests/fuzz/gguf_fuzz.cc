@@ -50,8 +50,7 @@ void touch_tensors(const GgufFile& file) {
     const int block = dtype_info(view.dtype).block_elements;
     std::vector<float> floats(static_cast<size_t>(block));
     dequantize(view.dtype, view.data, block, floats.data());
-    dequantize(view.dtype,
-               view.data + tensor.bytes - dtype_info(view.dtype).block_bytes, block,
+    dequantize(view.dtype, view.data + tensor.bytes - dtype_info(view.dtype).block_bytes, block,
                floats.data());
     file.release(view);
   }

@@ -1,0 +1,19 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "format/json.h"
+#include "tests/fuzz/corpus.h"
+
+namespace aerie {
+namespace {
+
+TEST(JsonCorpus, EverySeed) {
+  const auto is_valid = [](const std::string& path) { return read_json(path).ok(); };
+  const test::SeedCount seeds = test::run_seeds("tests/fuzz/corpus/json", is_valid);
+  EXPECT_GE(seeds.valid, 4);
+  EXPECT_GE(seeds.all - seeds.valid, 6);
+}
+
+}  // namespace
+}  // namespace aerie

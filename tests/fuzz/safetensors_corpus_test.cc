@@ -1,0 +1,34 @@
+#include <gtest/gtest.h>
+
+#include "format/safetensors.h"
+#include "tests/fuzz/corpus.h"
+
+namespace aerie {
+namespace {
+
+constexpr const char* kCorpus = "tests/fuzz/corpus/safetensors/";
+
+TEST(SafetensorsCorpus, EverySeed) {
+  const auto is_valid = [](const std::string& path) { return SafetensorsFile::open(path).ok(); };
+  const test::SeedCount seeds = test::run_seeds(kCorpus, is_valid);
+  EXPECT_GE(seeds.valid, 4);
+  EXPECT_GE(seeds.all - seeds.valid, 4);
+}
+
+// The valid seeds are of the format's own library.
+TEST(SafetensorsCorpus, WhatItsOwnLibraryWrote) {
+  const auto file = SafetensorsFile::open(std::string(kCorpus) + "model.safetensors");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(file->metadata().size(), 2u);
+  const SafetensorsTensor* weight = file->find("model.layers.0.weight");
+  ASSERT_NE(weight, nullptr);
+  EXPECT_EQ(weight->type, SafetensorsType::kF32);
+  EXPECT_EQ(weight->shape, (std::vector<int64_t>{3, 2}));
+  EXPECT_EQ(weight->data[3], std::byte{0x3F}) << "1.0";
+  EXPECT_EQ(file->find("bias")->type, SafetensorsType::kF16);
+  EXPECT_EQ(file->find("scalar")->shape.size(), 0u);
+  EXPECT_EQ(file->find("empty")->elements(), 0);
+}
+
+}  // namespace
+}  // namespace aerie
