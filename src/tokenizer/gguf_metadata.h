@@ -11,6 +11,7 @@
 
 namespace aerie {
 
+class MetadataBuilder;
 class Tokenizer;
 
 // The comments name the keys. Written by Tokenizer::gguf_metadata(), it is what a GGUF file needs
@@ -35,6 +36,9 @@ struct GgufTokenizerMetadata {
   // behind it along". Texts in which it plays no part keep their ids.
   std::vector<std::string> notes;
 };
+
+// Adds the keys to what will be a GGUF file's metadata.
+void add_tokenizer(const GgufTokenizerMetadata& words, MetadataBuilder& metadata);
 
 // A tokenizer from such metadata, which is checked; errors as of Tokenizer::from_gguf, naming keys.
 Expected<std::unique_ptr<Tokenizer>> tokenizer_of(const GgufTokenizerMetadata& metadata);

@@ -53,7 +53,7 @@ Expected<std::unique_ptr<Unigram>> Unigram::create(const Vocabulary& vocabulary,
       if (vocabulary.type(id) != TokenType::kUserDefined) continue;
       const auto length = static_cast<float>(name.size());
       model->scores_[static_cast<size_t>(id)] =
-          static_cast<double>(length * static_cast<float>(most)) - 0.1;
+          static_cast<float>(static_cast<double>(length * static_cast<float>(most)) - 0.1);
     }
   }
   model->unknown_score_ = options.sentencepiece
@@ -80,11 +80,10 @@ void Unigram::find_path(std::string_view word, ModelScratch& scratch) const {
     bool known = false;
     const auto take = [&](size_t end, double score, int32_t id) {
       ModelScratch::Step& step = scratch.path[end];
-      // SentencePiece compares before it rounds, but for unknown characters.
       double candidate = score + before;
-      if (rounds && id == vocabulary_.unk()) candidate = static_cast<float>(candidate);
+      if (rounds) candidate = static_cast<float>(candidate);
       if (step.id >= 0 && !(candidate > step.score)) return;
-      step.score = rounds ? static_cast<double>(static_cast<float>(candidate)) : candidate;
+      step.score = candidate;
       step.from = static_cast<uint32_t>(at);
       step.id = id;
     };

@@ -2,11 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/tokenizer/vocabularies.h"
+#include <set>
+
+#include "tests/tokenizer/jinja_cases.h"
 
 namespace aerie {
 namespace {
 
+using test::ordered_json;
+
+const std::filesystem::path kPublished = "../shared/data/chat-templates";
 const std::string kMessage =
     R"({{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}})";
 const std::string kReply =
@@ -91,97 +96,115 @@ TEST(ChatTemplate, LayoutDoesNotMatter) {
   }
 }
 
-// All of these render otherwise than the forms that are known, if only for some messages.
-TEST(ChatTemplate, WhatWouldBeRenderedWronglyIsRefused) {
-  const std::string loop = "{% for message in messages %}", end = "{% endfor %}";
-  const std::string others[] = {
-      "",
-      "<|im_start|>",
-      kReply,
-      loop + kMessage + end,
-      "{{ bos_token }}" + kPlain,
-      "\n" + kPlain,
-      kPlain + "\n\n\n",
-      kPlain + " ",
-      loop + "\n    " + kMessage + end + kReply,
-      loop + kMessage + "\n" + end + kReply,
-      loop + kMessage + kMessage + end + kReply,
-      loop +
-          R"({{'<|im_start|>' + message['role'] + '\n' + message['content'] | trim)"
-          R"( + '<|im_end|>\n'}})" +
-          end + kReply,
-      loop + R"({{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>'}})" +
-          end + kReply,
-      loop + R"({{'<|im_start|>' + message['role'] + ' ' + message['content'] + '<|im_end|>\n'}})" +
-          end + kReply,
-      loop + R"({{'<|im_start|>user\n' + message['content'] + '<|im_end|>\n'}})" + end + kReply,
-      loop +
-          R"({{'<|im_start|>' + (message['role'] + '\n' + message['content']) + '<|im_end|>\n'}})" +
-          end + kReply,
-      "{% for message in messages[1:] %}" + kMessage + end + kReply,
-      loop + "{% if loop.first and messages[0]['role'] != 'system' %}{{ 'You.' }}{% endif %}" +
-          kMessage + end + kReply,
-      loop +
-          "{% if loop.first and messages[0]['role'] != 'tool' %}"
-          R"({{ '<|im_start|>system\nYou.<|im_end|>\n' }}{% endif %})" +
-          kMessage + end + kReply,
-      loop + kMessage + end +
-          "{% if add_generation_prompt %}{{ '<|im_start|>user\\n' }}{% endif %}",
-      loop + kMessage + end + R"({{ '<|im_start|>assistant\n' }})",
-      kPlain + "{{ 'x' }}",
-      // Not Jinja.
-      "{% for",
-      "{{ 'x",
-      "{# x",
-      "{{ 'x' ",
-      "{",
-      R"({{ '\x41' }})",
-      "{{ '\\",
-  };
-  for (const std::string& source : others) {
-    const auto chat = ChatTemplate::parse(source);
-    ASSERT_FALSE(chat.ok()) << source;
-    EXPECT_EQ(chat.status().code(), StatusCode::kUnsupported);
-    EXPECT_NE(chat.status().message().find("not one of the ChatML forms"), std::string::npos);
-  }
+TEST(ChatTemplate, TokensByName) {
+  const std::string source = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}";
+  const auto without = ChatTemplate::parse(source);
+  const auto with = ChatTemplate::parse(source, {"<s>", "</s>"});
+  ASSERT_TRUE(without.ok() && with.ok());
+  EXPECT_EQ(*without->render(kUser, true), "Hi");
+  EXPECT_EQ(*with->render(kUser, true), "<s>Hi</s>");
+  const ordered_json messages = {{{"role", "user"}, {"content", "Yo"}}};
+  ChatInput input;
+  input.messages = &messages;
+  input.tokens.eos = "<end>";
+  EXPECT_EQ(*with->render(input), "<s>Yo<end>");
+  EXPECT_EQ(*without->render(input), "Yo<end>");
 }
 
-TEST(ChatTemplate, DefaultSystemOfEveryKind) {
-  const auto with = [](const std::string& literal) {
-    return "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' "
-           "%}{{ " +
-           literal + " }}{% endif %}" + kMessage + "{% endfor %}" + kReply;
-  };
-  EXPECT_EQ(render(with(R"('<|im_start|>system\n<|im_end|>\n')"), kUser, false),
-            "<|im_start|>system\n<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n");
-  EXPECT_EQ(render(with(R"("<|im_start|>system\nIt's \"so\"\\\n'x'<|im_end|>\n")"), kUser, false),
-            "<|im_start|>system\nIt's \"so\"\\\n'x'<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n");
-  // The markers may not share bytes.
-  EXPECT_FALSE(ChatTemplate::parse(with(R"('<|im_start|>system<|im_end|>\n')")).ok());
+TEST(ChatTemplate, VariablesOfTheInput) {
+  const auto chat = ChatTemplate::parse(
+      "{{ messages | length }}{{ tools }}{{ documents }}{{ add_generation_prompt }}"
+      "{{ enable_thinking | default('unset') }}{{ strftime_now('%d %b %Y') }}");
+  ASSERT_TRUE(chat.ok());
+  ChatInput input;
+  input.now = test::golden_time();
+  EXPECT_EQ(*chat->render(input), "0NoneNoneTrueunset02 Jan 2026");
+  const ordered_json messages = {{{"role", "user"}, {"content", {{{"type", "text"}}}}}};
+  const ordered_json tools = {{{"name", "f"}}};
+  const ordered_json extra = {{"enable_thinking", false}, {"documents", ordered_json::array()}};
+  input.messages = &messages;
+  input.tools = &tools;
+  input.add_generation_prompt = false;
+  input.extra = &extra;
+  EXPECT_EQ(*chat->render(input), "1[{'name': 'f'}][]FalseFalse02 Jan 2026");
+  const ordered_json wrong = ordered_json::array();
+  input.extra = &wrong;
+  EXPECT_EQ(chat->render(input).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(ChatTemplate, ErrorsSayWhere) {
+  const auto broken = ChatTemplate::parse("{% if x %}\n{{ y | nope }}{% endif %}");
+  ASSERT_FALSE(broken.ok());
+  EXPECT_EQ(broken.status().code(), StatusCode::kUnsupported);
+  EXPECT_EQ(broken.status().message(),
+            "chat template: template line 2, column 8: there is no filter 'nope'");
+  const auto refusing = ChatTemplate::parse("{{ raise_exception('Only one message!') }}");
+  ASSERT_TRUE(refusing.ok());
+  const auto text = refusing->render(kUser, true);
+  EXPECT_EQ(text.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(text.status().message(),
+            "chat template: template line 1, column 19: the template refuses this: Only one "
+            "message!");
 }
 
 // Any prefix of a template, and any single byte changed, is refused or harmless; never a crash.
 TEST(ChatTemplate, DamagedTemplates) {
   for (const std::string& whole : {kPlain, kSystem, kQwen15}) {
     for (size_t i = 0; i < whole.size(); ++i) {
-      EXPECT_FALSE(ChatTemplate::parse(whole.substr(0, i)).ok()) << i;
+      std::vector<std::string> sources = {whole.substr(0, i)};
       for (const char c : {'\0', '{', '}', '%', '\'', '\\', '-', '#', '\n', '\xFF'}) {
-        std::string damaged = whole;
-        damaged[i] = c;
-        const auto chat = ChatTemplate::parse(damaged);
-        EXPECT_TRUE(!chat.ok() || chat.value().render(kUser, false).ok());
+        sources.push_back(whole);
+        sources.back()[i] = c;
+      }
+      for (const std::string& source : sources) {
+        const auto chat = ChatTemplate::parse(source);
+        if (!chat.ok()) continue;
+        const auto text = chat->render(kUser, false);
+        EXPECT_TRUE(text.ok() || text.status().code() == StatusCode::kInvalidArgument) << source;
       }
     }
   }
 }
 
-// None of the published templates in the shared goldens is one of the plain forms.
-TEST(ChatTemplate, PublishedTemplatesOfOtherForms) {
-  AERIE_SKIP_WITHOUT(test::kShared / "chat-templates");
-  for (const auto& row : test::read_rows(test::kShared / "chat-templates/templates.jsonl")) {
-    EXPECT_FALSE(ChatTemplate::parse(row.at("chat_template").get<std::string>()).ok())
-        << row.at("name");
+// 36 published templates with 4 conversations each, rendered by Jinja2.
+TEST(ChatTemplate, PublishedTemplates) {
+  if (!std::filesystem::exists(kPublished)) GTEST_SKIP() << "no " << kPublished;
+  std::map<std::string, std::string> sources;
+  for (const auto& row : test::read_ordered_rows(kPublished / "templates.jsonl")) {
+    sources[row.at("name")] = row.at("chat_template");
   }
+  std::ifstream file(kPublished / "contexts.json");
+  const ordered_json contexts = ordered_json::parse(file);
+  int rendered = 0, refused = 0;
+  for (const auto& row : test::read_ordered_rows(kPublished / "golden.jsonl")) {
+    const auto chat = ChatTemplate::parse(sources.at(row.at("template")));
+    ASSERT_TRUE(chat.ok()) << row.at("template") << chat.status().message();
+    ordered_json extra = contexts.at(row.at("context").get<std::string>());
+    const ordered_json messages = extra.at("messages");
+    const ordered_json tools = extra.value("tools", ordered_json());
+    ChatInput input;
+    input.messages = &messages;
+    input.tools = &tools;
+    input.add_generation_prompt = extra.at("add_generation_prompt");
+    input.tokens = {extra.at("bos_token"), extra.at("eos_token")};
+    input.now = test::golden_time();
+    for (const char* name : {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token",
+                             "tools_in_user_message"}) {
+      extra.erase(name);
+    }
+    input.extra = &extra;
+    const auto text = chat->render(input);
+    if (row.contains("error")) {
+      ++refused;
+      EXPECT_FALSE(text.ok()) << row.at("template") << row.at("context");
+    } else {
+      ++rendered;
+      ASSERT_TRUE(text.ok()) << row.at("template") << text.status().message();
+      EXPECT_EQ(*text, row.at("output")) << row.at("template") << row.at("context");
+    }
+  }
+  EXPECT_EQ(rendered, 108);
+  EXPECT_EQ(refused, 36);
 }
 
 }  // namespace
