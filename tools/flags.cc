@@ -5,7 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <memory>
+#include <optional>
 #include <random>
+
+#include "tensor/quantize.h"
 
 namespace aerie {
 namespace {
@@ -17,6 +20,7 @@ struct RunFlags {
   std::string speculative_config;
   std::string verify = "exact";
   std::string isa = "auto";
+  std::string type;
   std::vector<std::string> logit_bias;
   CLI::App* app = nullptr;
 };
@@ -51,6 +55,21 @@ Expected<kernels::Isa> parse_isa(const std::string& name) {
   }
   return Status(StatusCode::kInvalidArgument,
                 fmt::format("--isa {}: give auto, reference, avx2 or avx512", name));
+}
+
+// Empty: none.
+Expected<std::optional<DType>> parse_weight_type(const std::string& name) {
+  if (name.empty()) return std::optional<DType>();
+  const std::optional<DType> type = dtype_from_name(name);
+  if (type && can_quantize(*type)) return type;
+  std::string known;
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (!can_quantize(static_cast<DType>(i))) continue;
+    if (!known.empty()) known += ", ";
+    known += dtype_info(static_cast<DType>(i)).name;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("--type {}: give one of {}", name, known));
 }
 
 Status check_prompt(const RunFlags& flags) {
@@ -97,6 +116,7 @@ Expected<RunOptions> finish(RunFlags& flags) {
   AERIE_RETURN_IF_ERROR(check_prompt(flags));
   AERIE_RETURN_IF_ERROR(read_speculation(flags, options));
   AERIE_ASSIGN_OR_RETURN(options.engine.isa, parse_isa(flags.isa));
+  AERIE_ASSIGN_OR_RETURN(options.engine.weight_type, parse_weight_type(flags.type));
   for (const std::string& text : flags.logit_bias) {
     AERIE_ASSIGN_OR_RETURN(auto bias, parse_bias(text));
     options.sampling.logit_bias.push_back(bias);
@@ -151,6 +171,9 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
       ->capture_default_str()
       ->group(group)
       ->check(CLI::Range(1, 1 << 16));
+  app.add_option("--type", flags.type,
+                 "Convert float weights at load: q8_0, q4_0, bf16, ... (default: as they are)")
+      ->group(group);
   app.add_option("--isa", flags.isa, "auto, avx512, avx2 or reference")
       ->capture_default_str()
       ->group(group);
@@ -162,7 +185,7 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
   flags->app = &app;
   RunOptions& o = flags->options;
-  app.add_option("-m,--model", o.engine.model, "A GGUF file")->required();
+  app.add_option("-m,--model", o.engine.model, kModelHelp)->required();
   app.add_option("-p,--prompt", o.prompt, "The prompt");
   app.add_option("-f,--file", o.prompt_file, "A file with the prompt; -: standard input");
   app.add_flag("--chat", o.chat, "Chat with the model");
@@ -187,6 +210,26 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
       ->group(group);
   add_model_flags(app, *flags);
   return [flags] { return finish(*flags); };
+}
+
+std::function<Expected<ConvertOptions>()> add_convert_flags(CLI::App& app) {
+  struct ConvertFlags {
+    ConvertOptions options;
+    std::string type;
+  };
+  auto flags = std::make_shared<ConvertFlags>();
+  ConvertOptions& o = flags->options;
+  app.add_option("MODEL", o.input, kModelHelp)->required();
+  app.add_option("OUT", o.output, "The GGUF file to write")->required();
+  app.add_option("--type", flags->type,
+                 "Type of the weights: q8_0, q4_0, bf16, ... (default: as they are)");
+  app.add_flag("--requantize", o.requantize, "Convert weights that are quantised already, too");
+  app.add_option("--threads", o.threads, "Threads (default: the cores this process may use)")
+      ->check(CLI::Range(1, 1024));
+  return [flags]() -> Expected<ConvertOptions> {
+    AERIE_ASSIGN_OR_RETURN(flags->options.weight_type, parse_weight_type(flags->type));
+    return flags->options;
+  };
 }
 
 }  // namespace aerie

@@ -1,10 +1,11 @@
-// The flags of `aerie run`.
+// The flags of the larger subcommands.
 #pragma once
 
 #include <functional>
 #include <string>
 
 #include "base/status.h"
+#include "engine/model_source.h"
 #include "tools/run.h"
 
 namespace CLI {
@@ -13,8 +14,12 @@ class App;
 
 namespace aerie {
 
+inline constexpr const char* kModelHelp =
+    "A GGUF file (any part of a split one) or a Hugging Face folder";
+
 // Adds the flags to `app`; the returned function turns what was parsed into options and says what
 // contradicts itself. It must not outlive `app`.
 std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app);
+std::function<Expected<ConvertOptions>()> add_convert_flags(CLI::App& app);
 
 }  // namespace aerie

@@ -15,6 +15,7 @@
 
 #include "format/gguf.h"
 #include "format/text.h"
+#include "model/hugging_face_file.h"
 
 namespace aerie {
 namespace {
@@ -37,7 +38,7 @@ struct TypeTotal {
 
 // In order of first appearance, all unknown types in one. A tensor of unknown type adds no
 // elements: its sizes are not held against the file's.
-std::vector<TypeTotal> totals_by_type(const GgufFile& file) {
+std::vector<TypeTotal> totals_by_type(const ModelFile& file) {
   std::vector<TypeTotal> totals;
   for (const TensorInfo& tensor : file.tensors()) {
     auto it = std::find_if(totals.begin(), totals.end(),
@@ -60,7 +61,7 @@ int64_t parameters(const std::vector<TypeTotal>& totals) {
   return sum;
 }
 
-std::string_view string_or_empty(const GgufFile& file, std::string_view key) {
+std::string_view string_or_empty(const ModelFile& file, std::string_view key) {
   const Expected<std::string_view> value = file.string(key);
   return value.ok() ? *value : std::string_view();
 }
@@ -156,19 +157,19 @@ void write_table(const std::vector<std::vector<std::string>>& rows, size_t left,
   }
 }
 
-void write_summary(const GgufFile& file, const std::vector<TypeTotal>& totals, std::ostream& out) {
+void write_summary(const ModelFile& file, const std::vector<TypeTotal>& totals, std::ostream& out) {
   const auto line = [&](std::string_view what, const std::string& value) {
     if (!value.empty()) out << fmt::format("{:<13} {}\n", what, value);
   };
   line("File:", printable(file.name(), 4096));
   line("Size:", readable_bytes(file.file_bytes()));
-  line("Format:", fmt::format("GGUF version {}", file.version()));
+  line("Format:", file.format());
   line("Architecture:", printable(string_or_empty(file, "general.architecture"), kTextLimit));
   line("Name:", printable(string_or_empty(file, "general.name"), kTextLimit));
   line("Parameters:", readable_count(parameters(totals)));
 }
 
-void write_text(const GgufFile& file, const InspectOptions& options, std::ostream& out) {
+void write_text(const ModelFile& file, const InspectOptions& options, std::ostream& out) {
   const std::vector<TypeTotal> totals = totals_by_type(file);
   write_summary(file, totals, out);
   out << fmt::format("\nMetadata ({} keys)\n", file.metadata().size());
@@ -223,13 +224,14 @@ Json value_json(const MetadataValue& value) {
   return json;
 }
 
-void write_json(const GgufFile& file, const InspectOptions& options, std::ostream& out) {
+void write_json(const ModelFile& file, const InspectOptions& options, std::ostream& out) {
   const std::vector<TypeTotal> totals = totals_by_type(file);
   Json json;
   json["file"] = file.name();
   json["bytes"] = file.file_bytes();
-  json["format"] = "gguf";
-  json["version"] = file.version();
+  const auto* gguf = dynamic_cast<const GgufFile*>(&file);
+  json["format"] = gguf != nullptr ? "gguf" : "hugging_face";
+  if (gguf != nullptr) json["version"] = gguf->version();
   json["architecture"] = string_or_empty(file, "general.architecture");
   json["name"] = string_or_empty(file, "general.name");
   json["parameters"] = parameters(totals);
@@ -263,7 +265,7 @@ void write_json(const GgufFile& file, const InspectOptions& options, std::ostrea
 }  // namespace
 
 Status inspect(const std::string& path, const InspectOptions& options, std::ostream& out) {
-  AERIE_ASSIGN_OR_RETURN(const auto file, GgufFile::open(path));
+  AERIE_ASSIGN_OR_RETURN(const auto file, open_model_file(path));
   if (options.json) {
     write_json(*file, options, out);
   } else {

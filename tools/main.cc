@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "tools/convert.h"
 #include "tools/flags.h"
 #include "tools/inspect.h"
 #include "tools/run.h"
@@ -33,16 +34,16 @@ int main(int argc, char** argv) {
   CLI::App* run = app.add_subcommand("run", "Generate text from a prompt, or chat");
   const auto run_options = aerie::add_run_flags(*run);
 
-  CLI::App* inspect = app.add_subcommand("inspect", "Print what a model file holds");
+  CLI::App* inspect = app.add_subcommand("inspect", "Print what a model's files hold");
   std::string inspect_path;
   aerie::InspectOptions inspect_options;
-  inspect->add_option("FILE", inspect_path, "A GGUF file")->required();
+  inspect->add_option("MODEL", inspect_path, aerie::kModelHelp)->required();
   inspect->add_flag("--tensors", inspect_options.tensors, "List every tensor");
   inspect->add_flag("--json", inspect_options.json, "As JSON");
 
   CLI::App* tokenize = app.add_subcommand("tokenize", "Text to token ids and back");
   aerie::TokenizeOptions tokenize_options;
-  tokenize->add_option("-m,--model", tokenize_options.model, "A GGUF file")->required();
+  tokenize->add_option("-m,--model", tokenize_options.model, aerie::kModelHelp)->required();
   tokenize->add_option("TEXT", tokenize_options.text, "The text, or ids with --decode")->required();
   tokenize->add_flag("--special", tokenize_options.special, "Names of control tokens become them");
   tokenize->add_flag("--add-special", tokenize_options.add_special,
@@ -50,6 +51,9 @@ int main(int argc, char** argv) {
   tokenize->add_flag("--ids", tokenize_options.ids_only, "Only the ids");
   tokenize->add_flag("--json", tokenize_options.json, "As JSON");
   tokenize->add_flag("--decode", tokenize_options.decode, "The text is a list of ids");
+
+  CLI::App* convert = app.add_subcommand("convert", "Write a model as one GGUF file");
+  const auto convert_options = aerie::add_convert_flags(*convert);
 
   try {
     app.parse(argc, argv);
@@ -59,6 +63,10 @@ int main(int argc, char** argv) {
 
   if (inspect->parsed()) return finish(aerie::inspect(inspect_path, inspect_options, std::cout));
   if (tokenize->parsed()) return finish(aerie::tokenize(tokenize_options, std::cout));
+  if (convert->parsed()) {
+    const auto options = convert_options();
+    return finish(options.ok() ? aerie::convert(*options, std::cerr) : options.status());
+  }
   const auto options = run_options();
   if (!options.ok()) return fail(options.status());
   const auto status = options->chat ? aerie::run_chat(*options) : aerie::run_prompt(*options);

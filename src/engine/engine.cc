@@ -6,7 +6,6 @@
 #include <chrono>
 
 #include "engine/memory.h"
-#include "format/gguf.h"
 
 namespace aerie {
 namespace {
@@ -15,20 +14,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-Expected<ChatTemplate> read_chat_template(const ModelFile& file, const Tokenizer& tokenizer) {
-  const auto source = file.string("tokenizer.chat_template");
-  if (!source.ok()) {
-    return Status(StatusCode::kNotFound,
-                  file.name() + " has no chat template; give it a raw prompt instead");
-  }
-  const auto name = [&](int32_t id) {
-    return id < 0 ? std::nullopt : std::optional<std::string>(tokenizer.piece(id));
-  };
-  auto parsed = ChatTemplate::parse(*source, {name(tokenizer.bos()), name(tokenizer.eos())});
-  if (!parsed.ok()) return parsed.status().with_context(file.name());
-  return parsed;
 }
 
 }  // namespace
@@ -62,10 +47,9 @@ Status Engine::load() {
     return {StatusCode::kUnsupported,
             fmt::format("this processor does not have {}", kernels::isa_name(options_.isa))};
   }
-  AERIE_ASSIGN_OR_RETURN(file_, GgufFile::open(options_.model));
-  AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*file_));
-  AERIE_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::from_gguf(*file_));
-  chat_template_ = read_chat_template(*file_, *tokenizer_);
+  pool_ = std::make_unique<ThreadPool>(options_.threads);
+  AERIE_ASSIGN_OR_RETURN(source_, open_model_source(options_.model, options_.weight_type, *pool_));
+  AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*source_.file));
   if (options_.context == 0) {
     options_.context = std::min(config.context, EngineOptions::kDefaultContext);
   }
@@ -83,22 +67,21 @@ Status Engine::load() {
   decoder_options_.prefill_chunk = std::clamp(options_.prefill_chunk, 1, options_.context);
   decoder_options_.max_rows = std::max(decoder_options_.prefill_chunk, decoder_options_.max_logits);
 
-  pool_ = std::make_unique<ThreadPool>(options_.threads);
   ModelOptions model_options;
   model_options.backend = backend;
   model_options.pool = pool_.get();
   model_options.max_rows = decoder_options_.max_rows;
   model_options.max_logits = decoder_options_.max_logits;
   model_options.max_positions = options_.context;
-  AERIE_RETURN_IF_ERROR(check_memory(options_.model, packed_weight_bytes(*file_, *backend),
+  AERIE_RETURN_IF_ERROR(check_memory(options_.model, packed_weight_bytes(*source_.file, *backend),
                                      KvCache::bytes_needed(config, options_.context),
                                      working_bytes(config, model_options), available_memory()));
-  AERIE_ASSIGN_OR_RETURN(model_, load_model(*file_, model_options));
+  AERIE_ASSIGN_OR_RETURN(model_, load_model(*source_.file, model_options));
   AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, options_.context, 1));
   cache_ = std::make_unique<KvCache>(std::move(cache));
 
   DraftTarget target;
-  target.tokenizer = tokenizer_.get();
+  target.tokenizer = source_.tokenizer.get();
   target.vocab = config.vocab;
   target.max_positions = options_.context;
   target.backend = backend;
@@ -109,7 +92,7 @@ Status Engine::load() {
 
 Expected<Generation> Engine::generate(const GenerateRequest& request, const OnText& on_text) {
   Decoder decoder(*model_, *cache_, drafter_.get(), decoder_options_);
-  Reply reply(*tokenizer_, request.stop, request.ignore_eos);
+  Reply reply(*source_.tokenizer, request.stop, request.ignore_eos);
   SequenceOptions options;
   options.sampling = request.sampling;
   options.max_tokens = request.max_tokens > 0 ? request.max_tokens : options_.context;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "base/thread_pool.h"
 #include "decode/decoder.h"
 #include "draft/speculative_config.h"
+#include "engine/model_source.h"
 #include "engine/reply.h"
 #include "engine/speculation.h"
 #include "tokenizer/chat_template.h"
@@ -22,10 +24,11 @@
 namespace aerie {
 
 struct EngineOptions {
-  std::string model;        // a GGUF file
-  int context = 0;          // positions; 0: the model's own, at most kDefaultContext
-  int threads = 0;          // 0: available_cpus()
-  int prefill_chunk = 512;  // prompt tokens in a pass
+  std::string model;                 // a GGUF file or a Hugging Face folder
+  std::optional<DType> weight_type;  // float matrices become this; none: they stay as they are
+  int context = 0;                   // positions; 0: the model's own, at most kDefaultContext
+  int threads = 0;                   // 0: available_cpus()
+  int prefill_chunk = 512;           // prompt tokens in a pass
   kernels::Isa isa = kernels::best_isa();
   SpeculativeConfig speculation;
   VerifyRule rule = VerifyRule::kExact;
@@ -69,9 +72,9 @@ class Engine {
 
   const EngineOptions& options() const { return options_; }  // with the defaults filled in
   const ModelConfig& config() const { return model_->config(); }
-  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const Tokenizer& tokenizer() const { return *source_.tokenizer; }
   // kUnsupported with the reason if the model has no template that can be rendered.
-  const Expected<ChatTemplate>& chat_template() const { return chat_template_; }
+  const Expected<ChatTemplate>& chat_template() const { return source_.chat_template; }
   Model& model() { return *model_; }
   const Drafter* drafter() const { return drafter_.get(); }  // null: none
 
@@ -87,12 +90,10 @@ class Engine {
 
   EngineOptions options_;
   std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<ModelFile> file_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  Expected<ChatTemplate> chat_template_ = Status(StatusCode::kNotFound, "no model is open");
+  ModelSource source_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;
-  DraftSource draft_source_;
+  ModelSource draft_source_;
   std::unique_ptr<Drafter> drafter_;
   DecoderOptions decoder_options_;
 };

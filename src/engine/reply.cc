@@ -9,10 +9,11 @@ Reply::Reply(const Tokenizer& tokenizer, const std::vector<std::string>& stops, 
       ignore_eos_(ignore_eos) {}
 
 bool Reply::stops_after(int32_t token) {
-  if (tokenizer_.is_end(token) && !ignore_eos_) return true;
-  piece_.clear();
   // Logits may be wider than the vocabulary; such an id has no text.
-  if (token < tokenizer_.vocab_size()) detokenizer_.push(token, piece_);
+  const bool is_known = token < tokenizer_.vocab_size();
+  if (is_known && tokenizer_.is_end(token) && !ignore_eos_) return true;
+  piece_.clear();
+  if (is_known) detokenizer_.push(token, piece_);
   stopped_ = stop_strings_.push(piece_, text_);
   return stopped_;
 }

@@ -3,18 +3,16 @@
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
 #include "engine/memory.h"
-#include "format/gguf.h"
 
 namespace aerie {
 namespace {
 
 Expected<std::unique_ptr<Drafter>> open_draft_model(const SpeculativeConfig& config,
                                                     const DraftTarget& target,
-                                                    DraftSource& source) {
-  AERIE_ASSIGN_OR_RETURN(source.file, GgufFile::open(config.model));
+                                                    ModelSource& source) {
+  AERIE_ASSIGN_OR_RETURN(source, open_model_source(config.model, std::nullopt, *target.pool));
   const ModelFile& file = *source.file;
-  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::from_gguf(file));
-  if (Status same = check_same_vocabulary(*target.tokenizer, *tokenizer); !same.ok()) {
+  if (Status same = check_same_vocabulary(*target.tokenizer, *source.tokenizer); !same.ok()) {
     return same.with_context(config.model);
   }
   AERIE_ASSIGN_OR_RETURN(const ModelConfig model_config, read_model_config(file));
@@ -39,7 +37,7 @@ Expected<std::unique_ptr<Drafter>> open_draft_model(const SpeculativeConfig& con
 }  // namespace
 
 Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config,
-                                                const DraftTarget& target, DraftSource& source) {
+                                                const DraftTarget& target, ModelSource& source) {
   switch (config.method) {
     case DraftMethod::kNone:
       return std::unique_ptr<Drafter>();

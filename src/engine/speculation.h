@@ -7,16 +7,12 @@
 #include "base/status.h"
 #include "draft/drafter.h"
 #include "draft/speculative_config.h"
+#include "engine/model_source.h"
 #include "kernels/backend.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace aerie {
-
-// The file of a draft model, which must outlive its drafter.
-struct DraftSource {
-  std::unique_ptr<ModelFile> file;
-};
 
 struct DraftTarget {
   const Tokenizer* tokenizer = nullptr;
@@ -27,8 +23,9 @@ struct DraftTarget {
 };
 
 // Null for DraftMethod::kNone. A draft model is opened, compared with the target's tokenizer and
-// checked against the memory that is left.
+// checked against the memory that is left; `source` is where it comes from and must outlive the
+// drafter.
 Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config,
-                                                const DraftTarget& target, DraftSource& source);
+                                                const DraftTarget& target, ModelSource& source);
 
 }  // namespace aerie

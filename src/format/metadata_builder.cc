@@ -58,6 +58,10 @@ void MetadataBuilder::add_string(std::string key, std::string value) {
   add_scalar(std::move(key), GgufValueType::kString, std::string_view(kept));
 }
 
+void MetadataBuilder::add_u8s(std::string key, const std::vector<uint8_t>& values) {
+  add_array(std::move(key), GgufValueType::kU8,
+            std::vector<uint64_t>(values.begin(), values.end()));
+}
 void MetadataBuilder::add_u32s(std::string key, const std::vector<uint32_t>& values) {
   add_array(std::move(key), GgufValueType::kU32,
             std::vector<uint64_t>(values.begin(), values.end()));

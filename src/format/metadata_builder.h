@@ -32,6 +32,7 @@ class MetadataBuilder {
   void add_bool(std::string key, bool value);
   void add_string(std::string key, std::string value);
 
+  void add_u8s(std::string key, const std::vector<uint8_t>& values);
   void add_u32s(std::string key, const std::vector<uint32_t>& values);
   void add_i32s(std::string key, const std::vector<int32_t>& values);
   void add_f32s(std::string key, const std::vector<float>& values);

@@ -291,7 +291,8 @@ Expected<const ModelFamily*> family_of(const JsonObject& config) {
 
 }  // namespace
 
-Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string& path) {
+Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(
+    const std::string& path, const std::function<void(MetadataBuilder&)>& more) {
   namespace fs = std::filesystem;
   const std::string config = (fs::path(path) / "config.json").string();
   AERIE_ASSIGN_OR_RETURN(Json json, read_json(config));
@@ -302,6 +303,7 @@ Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string&
   const fs::path folder = fs::path(path).lexically_normal();
   const fs::path base = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
   import.metadata().add_string("general.name", base.string());
+  if (more) more(import.metadata());
   AERIE_ASSIGN_OR_RETURN(Float8Scheme scheme, Float8Scheme::read(import.whole_config()));
   AERIE_ASSIGN_OR_RETURN(SafetensorsFolder tensors, SafetensorsFolder::open(path));
   AERIE_ASSIGN_OR_RETURN(const bool tied, import.config().boolean("tie_word_embeddings", false));

@@ -2,10 +2,12 @@
 // those of the GGUF file that it would be.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "base/status.h"
+#include "format/metadata_builder.h"
 #include "format/model_file.h"
 
 namespace aerie {
@@ -18,6 +20,8 @@ Expected<std::unique_ptr<ModelFile>> open_model_file(const std::string& path);
 //
 // Matrices keep their type (F32, F16, BF16), but for FP8: code times scale is not exact in fewer
 // bits than F32's. Vectors are F32.
-Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string& path);
+// `more` may add metadata of its own: what else a GGUF file would hold.
+Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(
+    const std::string& path, const std::function<void(MetadataBuilder&)>& more = nullptr);
 
 }  // namespace aerie

@@ -1,0 +1,102 @@
+#include "engine/model_source.h"
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "format/converted_file.h"
+#include "format/gguf_write.h"
+#include "format/metadata_builder.h"
+#include "model/hugging_face_file.h"
+
+namespace aerie {
+namespace {
+
+constexpr const char* kTemplateKey = "tokenizer.chat_template";
+
+bool is_folder(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
+Expected<ChatTemplate> read_chat_template(const std::string& path, const ModelFile& file,
+                                          const Tokenizer& tokenizer) {
+  Expected<std::string> source = Status(StatusCode::kNotFound, "");
+  if (is_folder(path)) {
+    source = chat_template_of_folder(path);
+  } else if (const auto text = file.string(kTemplateKey); text.ok()) {
+    source = std::string(*text);
+  }
+  if (!source.ok() && source.status().code() == StatusCode::kNotFound) {
+    return Status(StatusCode::kNotFound,
+                  path + " has no chat template; give it a raw prompt instead");
+  }
+  if (!source.ok()) return source.status();
+  const auto name = [&](int32_t id) {
+    return id < 0 ? std::nullopt : std::optional<std::string>(tokenizer.piece(id));
+  };
+  auto parsed = ChatTemplate::parse(*source, {name(tokenizer.bos()), name(tokenizer.eos())});
+  if (!parsed.ok()) return parsed.status().with_context(path);
+  return parsed;
+}
+
+Expected<std::unique_ptr<ModelFile>> converted(std::unique_ptr<ModelFile> file,
+                                               const Conversion& conversion, ThreadPool& pool) {
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<ConvertedFile> result,
+                         ConvertedFile::wrap(std::move(file), conversion, pool));
+  return std::unique_ptr<ModelFile>(std::move(result));
+}
+
+// A folder's weights with the tokenizer and the template that lie beside them.
+Expected<std::unique_ptr<ModelFile>> open_whole_folder(const std::string& path,
+                                                       ConvertReport& report) {
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::from_folder(path));
+  AERIE_ASSIGN_OR_RETURN(const GgufTokenizerMetadata words, tokenizer->gguf_metadata());
+  report.notes = words.notes;
+  const Expected<std::string> chat = chat_template_of_folder(path);
+  if (!chat.ok() && chat.status().code() != StatusCode::kNotFound) return chat.status();
+  return open_hugging_face_folder(path, [&](MetadataBuilder& metadata) {
+    add_tokenizer(words, metadata);
+    if (chat.ok()) metadata.add_string(kTemplateKey, *chat);
+  });
+}
+
+}  // namespace
+
+Expected<ModelSource> open_model_source(const std::string& path, std::optional<DType> weight_type,
+                                        ThreadPool& pool) {
+  ModelSource source;
+  AERIE_ASSIGN_OR_RETURN(source.file, open_model_file(path));
+  if (is_folder(path)) {
+    AERIE_ASSIGN_OR_RETURN(source.tokenizer, Tokenizer::from_folder(path));
+  } else {
+    AERIE_ASSIGN_OR_RETURN(source.tokenizer, Tokenizer::from_gguf(*source.file));
+  }
+  source.chat_template = read_chat_template(path, *source.file, *source.tokenizer);
+  if (weight_type) {
+    AERIE_ASSIGN_OR_RETURN(source.file,
+                           converted(std::move(source.file), {*weight_type, false}, pool));
+  }
+  return source;
+}
+
+Expected<ConvertReport> convert_model(const ConvertOptions& options) {
+  ConvertReport report;
+  std::unique_ptr<ModelFile> file;
+  if (is_folder(options.input)) {
+    AERIE_ASSIGN_OR_RETURN(file, open_whole_folder(options.input, report));
+  } else {
+    AERIE_ASSIGN_OR_RETURN(file, open_model_file(options.input));
+  }
+  ThreadPool pool(options.threads > 0 ? options.threads : available_cpus());
+  if (options.weight_type) {
+    AERIE_ASSIGN_OR_RETURN(
+        file, converted(std::move(file), {*options.weight_type, options.requantize}, pool));
+  }
+  AERIE_RETURN_IF_ERROR(write_gguf(*file, options.output));
+  std::error_code ignored;
+  report.bytes = static_cast<int64_t>(std::filesystem::file_size(options.output, ignored));
+  return report;
+}
+
+}  // namespace aerie

@@ -1,0 +1,48 @@
+// What a path holds: a model's weights, tokenizer and chat template.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "format/model_file.h"
+#include "tensor/dtype.h"
+#include "tokenizer/chat_template.h"
+#include "tokenizer/tokenizer.h"
+
+namespace aerie {
+
+struct ModelSource {
+  std::unique_ptr<ModelFile> file;
+  std::unique_ptr<Tokenizer> tokenizer;
+  // kNotFound or kUnsupported with the reason if there is none that can be rendered.
+  Expected<ChatTemplate> chat_template = Status(StatusCode::kNotFound, "no model is open");
+};
+
+// Opens a GGUF file or a Hugging Face folder. With `weight_type`, float matrices are converted to
+// it as they are read (format/converted_file.h); `pool` must then outlive the result.
+Expected<ModelSource> open_model_source(const std::string& path, std::optional<DType> weight_type,
+                                        ThreadPool& pool);
+
+struct ConvertOptions {
+  std::string input;   // a GGUF file or a Hugging Face folder
+  std::string output;  // the GGUF file to be written
+  // Of the matrices; none: they keep the type that they have.
+  std::optional<DType> weight_type;
+  bool requantize = false;  // see format/converted_file.h
+  int threads = 0;          // 0: available_cpus()
+};
+
+// What a conversion has to say beside its result: what GGUF has no way to express.
+struct ConvertReport {
+  std::vector<std::string> notes;
+  int64_t bytes = 0;  // written
+};
+
+// Writes the model as one GGUF file, tokenizer and chat template with it. kUnsupported, saying
+// what, if GGUF has no name for something that the tokenizer does.
+Expected<ConvertReport> convert_model(const ConvertOptions& options);
+
+}  // namespace aerie
