@@ -160,7 +160,8 @@ else
   stage "dependencies" scripts/install_deps.sh
 fi
 stage "build, release" build release
-stage "model" scripts/fetch_model.sh
+stage "model, SmolLM2" scripts/fetch_model.sh
+stage "model, Gemma 3" scripts/fetch_model.sh gemma3
 stage "includes" check_includes
 if $full; then
   stage "formatting" check_format
