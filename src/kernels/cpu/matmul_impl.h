@@ -22,11 +22,7 @@ AERIE_INLINE void store_tile(const MatmulShare& s, int64_t row, int64_t panel,
   for (int r = 0; r < kRows; ++r) {
     float* y = s.y + (row + r) * s.stride + column;
     const Floats product = has_bias ? add(acc[r], bias) : acc[r];
-    if (lanes == kPanelRows) {
-      store(y, s.accumulate ? add(load(y), product) : product);
-    } else {
-      store_first(y, s.accumulate ? add(load_first(y, lanes), product) : product, lanes);
-    }
+    store_first(y, s.accumulate ? add(load_first(y, lanes), product) : product, lanes);
   }
 }
 
