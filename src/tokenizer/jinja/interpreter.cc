@@ -129,6 +129,7 @@ Status Interpreter::run_loop(const Statement& statement, Scope* scope, const Val
   bool completed = false;
   // The body may make the list longer, or shorter.
   for (; loop->index < items->items.size(); ++loop->index) {
+    if (Status status = runtime_.spend(); !status.ok()) return located(statement.place, status);
     if (inner->captured) inner = runtime_.scope(scope);
     inner->variables.clear();
     inner->set(kLoopName, Value::of(loop));
