@@ -50,6 +50,9 @@ class ConvertedFile final : public ModelFile {
   int64_t file_bytes() const override { return file_->file_bytes(); }  // of what is read
   void release(const TensorView& view) const override { file_->release(view); }
   std::string origin_of(std::string_view name) const override { return file_->origin_of(name); }
+  std::string origin_of_key(std::string_view key) const override {
+    return file_->origin_of_key(key);
+  }
 
  private:
   ConvertedFile(std::unique_ptr<ModelFile> file, DType type, ThreadPool& pool);

@@ -69,6 +69,8 @@ class ModelFile {
 
   // What the files themselves call a tensor; for messages.
   virtual std::string origin_of(std::string_view name) const { return std::string(name); }
+  // The same of a metadata key.
+  virtual std::string origin_of_key(std::string_view key) const { return std::string(key); }
 
   // A key's value as the wanted kind. kNotFound if it is absent, kInvalidData if it is of another
   // kind or does not fit; the message names file and key. What they return points into this object.

@@ -3,6 +3,7 @@
 // caps, and a rotary embedding of its own for windowed layers. Gemma Team 2024, 2403.08295 and
 // 2408.00118; 2025, 2503.19786.
 #include <cmath>
+#include <utility>
 
 #include "model/hugging_face_import.h"
 #include "model/metadata_reader.h"
@@ -97,22 +98,21 @@ Status import_common(HuggingFaceImport& folder, const Json* rope, double base) {
     AERIE_RETURN_IF_ERROR(
         folder.require_text("hidden_act", "gelu_pytorch_tanh", {"gelu_pytorch_tanh", "gelu"}));
   }
+  AERIE_RETURN_IF_ERROR(folder.require_announced_biases());
   return folder.add_rope(rope, base);
 }
 
 Status import_caps(HuggingFaceImport& folder, double query_scalar, double attention_cap,
                    double logit_cap) {
   const JsonObject& config = folder.config();
-  AERIE_ASSIGN_OR_RETURN(const double scalar, config.number("query_pre_attn_scalar", query_scalar));
-  if (scalar <= 0.0) {
-    return config.error(StatusCode::kInvalidData, "query_pre_attn_scalar", "is not positive");
-  }
+  AERIE_ASSIGN_OR_RETURN(const double scalar,
+                         positive_number(config, "query_pre_attn_scalar", query_scalar));
   folder.add_number("attention.scale", 1.0 / std::sqrt(scalar));
-  AERIE_ASSIGN_OR_RETURN(const double attention,
-                         config.number("attn_logit_softcapping", attention_cap));
-  AERIE_ASSIGN_OR_RETURN(const double logits, config.number("final_logit_softcapping", logit_cap));
-  if (attention != 0.0) folder.add_number("attn_logit_softcapping", attention);
-  if (logits != 0.0) folder.add_number("final_logit_softcapping", logits);
+  for (const auto& [key, usual] : {std::pair("attn_logit_softcapping", attention_cap),
+                                   std::pair("final_logit_softcapping", logit_cap)}) {
+    AERIE_ASSIGN_OR_RETURN(const double cap, config.number(key, folder.is_null(key) ? 0.0 : usual));
+    if (cap != 0.0) AERIE_RETURN_IF_ERROR(folder.copy_number(key, key, usual));
+  }
   return {};
 }
 
@@ -127,7 +127,7 @@ Status import_gemma2(HuggingFaceImport& folder) {
   add_rules(folder, true);
   AERIE_RETURN_IF_ERROR(import_common(folder, folder.rope_parameters(), 10000.0));
   AERIE_RETURN_IF_ERROR(import_caps(folder, 256.0, 50.0, 30.0));
-  AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.config().integer("sliding_window", 4096));
+  AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.sliding_window(4096));
   return folder.add_windows(window, [](int64_t i) { return i % 2 == 0; });
 }
 
@@ -135,13 +135,13 @@ Status import_gemma2(HuggingFaceImport& folder) {
 Status import_local_rope(HuggingFaceImport& folder, const Json*& rope) {
   const JsonObject& config = folder.config();
   rope = folder.rope_parameters();
-  AERIE_ASSIGN_OR_RETURN(double base, config.number("rope_local_base_freq", 10000.0));
+  AERIE_ASSIGN_OR_RETURN(double base, positive_number(config, "rope_local_base_freq", 10000.0));
   if (rope != nullptr) {
     AERIE_ASSIGN_OR_RETURN(const JsonObject both, JsonObject::view(*rope, config.file()));
     if (both.has("full_attention")) rope = both.find("full_attention");
     if (both.has("sliding_attention")) {
       AERIE_ASSIGN_OR_RETURN(const JsonObject local, both.object("sliding_attention"));
-      AERIE_ASSIGN_OR_RETURN(base, local.number("rope_theta", base));
+      AERIE_ASSIGN_OR_RETURN(base, positive_number(local, "rope_theta", base));
       AERIE_ASSIGN_OR_RETURN(const std::string_view type, local.string("rope_type", "default"));
       if (type != "default") {
         return local.error(StatusCode::kUnsupported, "rope_type",
@@ -174,7 +174,7 @@ Status import_gemma3(HuggingFaceImport& folder) {
   AERIE_RETURN_IF_ERROR(import_common(folder, rope, 1000000.0));
   AERIE_RETURN_IF_ERROR(import_caps(folder, 256.0, 0.0, 0.0));
   const JsonObject& config = folder.config();
-  AERIE_ASSIGN_OR_RETURN(const int64_t window, config.integer("sliding_window", 4096));
+  AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.sliding_window(4096));
   const char* key =
       config.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
   AERIE_ASSIGN_OR_RETURN(const int64_t period, config.integer(key, 6));

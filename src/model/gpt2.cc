@@ -55,6 +55,8 @@ Status import(HuggingFaceImport& folder) {
   folder.add_rule("h.{}.attn.c_proj", "blk.{}.attn_output", TensorChange::kTranspose);
   folder.add_rule("h.{}.mlp.c_fc", "blk.{}.ffn_up", TensorChange::kTranspose);
   folder.add_rule("h.{}.mlp.c_proj", "blk.{}.ffn_down", TensorChange::kTranspose);
+  folder.require_biases(
+      {"h.{}.attn.c_attn", "h.{}.attn.c_proj", "h.{}.mlp.c_fc", "h.{}.mlp.c_proj"});
   return {};
 }
 

@@ -22,6 +22,8 @@
 namespace aerie {
 namespace {
 
+constexpr const char* kTied = "tie_word_embeddings";
+
 // Where a tensor's values come from.
 struct Origin {
   const SafetensorsTensor* tensor = nullptr;  // null: made
@@ -65,7 +67,7 @@ class HuggingFaceFile final : public ModelFile {
         scheme_(std::move(scheme)),
         import_(std::move(import)) {}
 
-  Status place_tensors(bool tied);
+  Status place_tensors();
 
   std::string format() const override { return "Hugging Face folder"; }
   int64_t file_bytes() const override { return tensors_.file_bytes(); }
@@ -75,12 +77,16 @@ class HuggingFaceFile final : public ModelFile {
 
  private:
   Status place(const SafetensorsTensor& tensor, bool tied);
+  Status check_layers();
   void add(std::string name, DType dtype, Shape shape, Origin origin);
   Status refuse(StatusCode code, std::string_view tensor, std::string_view why) const {
     return {code, fmt::format("{}: tensor '{}' {}", name(), printable(tensor), why)};
   }
 
   std::string origin_of(std::string_view name) const override;
+  std::string origin_of_key(std::string_view key) const override {
+    return import_.origin_of_key(key);
+  }
   Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
   Expected<TensorData> turn_rows(const TensorInfo& info, const Origin& origin,
                                  const TensorView& from) const;
@@ -91,6 +97,8 @@ class HuggingFaceFile final : public ModelFile {
   std::map<std::string, const TensorRule*, std::less<>> rules_;
   std::deque<std::string> names_;
   std::unordered_set<std::string_view> placed_;
+  // "model.layers.{}.mlp.up_proj.weight" -> in how many layers it is
+  std::map<std::string, int64_t, std::less<>> layers_with_;
   std::vector<TensorInfo> infos_;
   std::vector<Origin> origins_;
 };
@@ -117,7 +125,8 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
       dot == std::string::npos ? std::string_view() : std::string_view(name).substr(dot);
   const LayerName at = split_layer(std::string_view(name).substr(0, dot));
   const auto rule = rules_.find(at.stem);
-  if (rule == rules_.end() || (suffix != ".weight" && suffix != ".bias")) {
+  const bool numbered = at.layer >= 0 || at.stem.find("{}") == std::string::npos;
+  if (rule == rules_.end() || !numbered || (suffix != ".weight" && suffix != ".bias")) {
     return refuse(StatusCode::kUnsupported, tensor.name,
                   fmt::format("has no place in a model of the family '{}' as it is supported here",
                               import_.architecture()));
@@ -127,6 +136,7 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
                   fmt::format("is of layer {}, and there are {}", at.layer, import_.layers()));
   }
   std::string gguf = with_layer(rule->second->to, at.layer).append(suffix);
+  if (at.layer >= 0) ++layers_with_[at.stem + std::string(suffix)];
   if (placed_.contains(gguf)) {
     return refuse(StatusCode::kInvalidData, tensor.name, "is there twice under two names");
   }
@@ -156,10 +166,33 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   return {};
 }
 
-Status HuggingFaceFile::place_tensors(bool tied) {
+// Biases are not missed when the weights are loaded: a layer has those that are there.
+Status HuggingFaceFile::check_layers() {
+  for (const std::string& from : import_.required_biases()) layers_with_[from + ".bias"] += 0;
+  for (const auto& [stem, count] : layers_with_) {
+    if (count == import_.layers()) continue;
+    const size_t suffix = stem.rfind('.');
+    const TensorRule& rule = *rules_.find(std::string_view(stem).substr(0, suffix))->second;
+    for (int64_t layer = 0; layer < import_.layers(); ++layer) {
+      if (placed_.contains(with_layer(rule.to, layer).append(stem.substr(suffix)))) continue;
+      return {StatusCode::kNotFound, fmt::format("{}: there is no tensor '{}'", name(),
+                                                 printable(with_layer(stem, layer)))};
+    }
+  }
+  return {};
+}
+
+Status HuggingFaceFile::place_tensors() {
+  const JsonObject& config = import_.config();
+  AERIE_ASSIGN_OR_RETURN(const bool tied, config.boolean(kTied, false));
   for (const TensorRule& rule : import_.rules()) rules_.emplace(rule.from, &rule);
   for (const SafetensorsTensor* tensor : tensors_.tensors()) {
     AERIE_RETURN_IF_ERROR(place(*tensor, tied));
+  }
+  AERIE_RETURN_IF_ERROR(check_layers());
+  if (config.has(kTied) && !tied && !placed_.contains("output.weight")) {
+    return config.error(StatusCode::kNotFound, kTied,
+                        "is false, and there is no tensor 'lm_head.weight'");
   }
   for (size_t i = 0; i < import_.made().size(); ++i) {
     const auto& [name, values] = import_.made()[i];
@@ -241,19 +274,17 @@ Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const 
         reinterpret_cast<const std::byte*>(import_.made()[origin.made].second.data());
     return TensorData{{DType::kF32, Device::kCpu, info.shape, values}, {}};
   }
+  TensorData data;
   if (origin.tensor->type == SafetensorsType::kF8E4M3) {
-    AERIE_ASSIGN_OR_RETURN(TensorData data, scheme_.read(tensors_, *origin.tensor));
+    AERIE_ASSIGN_OR_RETURN(data, scheme_.read(tensors_, *origin.tensor));
     data.view.shape = info.shape;
-    if (origin.change == TensorChange::kTurnQueries || origin.change == TensorChange::kTurnKeys) {
-      return turn_rows(info, origin, data.view);
+  } else {
+    const TensorView stored = {*safetensors_type_info(origin.tensor->type).dtype, Device::kCpu,
+                               info.shape, origin.tensor->data.data()};
+    data.view = stored;
+    if (info.dtype != stored.dtype) {
+      AERIE_ASSIGN_OR_RETURN(data, as_floats(stored));
     }
-    return data;
-  }
-  const TensorView stored = {*safetensors_type_info(origin.tensor->type).dtype, Device::kCpu,
-                             info.shape, origin.tensor->data.data()};
-  TensorData data{stored, {}};
-  if (info.dtype != stored.dtype) {
-    AERIE_ASSIGN_OR_RETURN(data, as_floats(stored));
   }
   switch (origin.change) {
     case TensorChange::kNone:
@@ -265,7 +296,7 @@ Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const 
       return transpose(data.view, info.shape);
     case TensorChange::kAddOne: {
       if (data.owned.size() == 0) {
-        AERIE_ASSIGN_OR_RETURN(data, as_floats(stored));
+        AERIE_ASSIGN_OR_RETURN(data, as_floats(data.view));
       }
       for (float& value : data.owned.as<float>()) value += 1.0f;
       return data;
@@ -300,16 +331,15 @@ Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(
                          HuggingFaceImport::create(std::move(json), config));
   AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, family_of(import.whole_config()));
   AERIE_RETURN_IF_ERROR(family->import(import));
-  const fs::path folder = fs::path(path).lexically_normal();
+  const fs::path folder = fs::absolute(path).lexically_normal();
   const fs::path base = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
   import.metadata().add_string("general.name", base.string());
   if (more) more(import.metadata());
   AERIE_ASSIGN_OR_RETURN(Float8Scheme scheme, Float8Scheme::read(import.whole_config()));
   AERIE_ASSIGN_OR_RETURN(SafetensorsFolder tensors, SafetensorsFolder::open(path));
-  AERIE_ASSIGN_OR_RETURN(const bool tied, import.config().boolean("tie_word_embeddings", false));
   auto file = std::make_unique<HuggingFaceFile>(path, std::move(tensors), std::move(scheme),
                                                 std::move(import));
-  AERIE_RETURN_IF_ERROR(file->place_tensors(tied));
+  AERIE_RETURN_IF_ERROR(file->place_tensors());
   return std::unique_ptr<ModelFile>(std::move(file));
 }
 

@@ -8,14 +8,18 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
+#include "format/text.h"
+
 namespace aerie {
 namespace {
 
 // GGUF keeps sizes in 32 bits; every reader checks the value for what it means.
 constexpr int64_t kMaxInteger = std::numeric_limits<int32_t>::max();
-// What a configuration may ask to be made for each layer.
+// What a configuration may ask to be made for each layer and for each pair of a head's dimensions.
 constexpr int64_t kMaxLayers = 4096;
-constexpr int64_t kMaxRopeDimensions = 4096;
+constexpr int64_t kMaxHeadDim = 4096;
+
+constexpr const char* kWindow = "sliding_window";
 
 Expected<int64_t> size_of(const JsonObject& config, const char* key, int64_t low, int64_t high) {
   AERIE_ASSIGN_OR_RETURN(const int64_t value, config.integer(key));
@@ -26,16 +30,23 @@ Expected<int64_t> size_of(const JsonObject& config, const char* key, int64_t low
   return value;
 }
 
-Expected<double> positive(const JsonObject& object, std::string_view key, double fallback) {
-  AERIE_ASSIGN_OR_RETURN(const double value, object.number(key, fallback));
-  if (value <= 0.0) {
-    return object.error(StatusCode::kInvalidData, key,
-                        fmt::format("is {}, not a positive number", value));
-  }
-  return value;
+bool is_positive(double value) {
+  const bool fits = value <= double{std::numeric_limits<float>::max()};
+  return fits && static_cast<float>(value) > 0.0f;
 }
 
 }  // namespace
+
+Expected<double> positive_number(const JsonObject& object, std::string_view key,
+                                 std::optional<double> fallback) {
+  AERIE_ASSIGN_OR_RETURN(const double value,
+                         fallback ? object.number(key, *fallback) : object.number(key));
+  if (!is_positive(value)) {
+    return object.error(StatusCode::kInvalidData, key,
+                        fmt::format("is {}, not a positive number of 32 bits", value));
+  }
+  return value;
+}
 
 Expected<HuggingFaceImport> HuggingFaceImport::create(Json config, const std::string& file) {
   auto json = std::make_shared<const Json>(std::move(config));
@@ -47,13 +58,22 @@ Expected<HuggingFaceImport> HuggingFaceImport::create(Json config, const std::st
   return HuggingFaceImport(std::move(json), std::move(whole), std::move(text));
 }
 
+bool HuggingFaceImport::is_null(std::string_view key) const {
+  return config_.json().contains(key) && !config_.has(key);
+}
+
+Expected<int64_t> HuggingFaceImport::sliding_window(int64_t usual) const {
+  return config_.integer(kWindow, is_null(kWindow) ? 0 : usual);
+}
+
 void HuggingFaceImport::set_architecture(std::string_view name) {
   architecture_ = name;
   metadata_.add_string("general.architecture", architecture_);
 }
 
-void HuggingFaceImport::add_integer(std::string_view key, int64_t value) {
+void HuggingFaceImport::add_integer(std::string_view key, int64_t value, std::string_view from) {
   metadata_.add_u32(full(key), static_cast<uint32_t>(value));
+  key_origins_[full(key)] = from;
 }
 void HuggingFaceImport::add_number(std::string_view key, double value) {
   metadata_.add_f32(full(key), static_cast<float>(value));
@@ -67,7 +87,7 @@ void HuggingFaceImport::add_flags(std::string_view key, const std::vector<bool>&
 
 Status HuggingFaceImport::copy_number(std::string_view from, std::string_view key,
                                       double fallback) {
-  AERIE_ASSIGN_OR_RETURN(const double value, positive(config_, from, fallback));
+  AERIE_ASSIGN_OR_RETURN(const double value, positive_number(config_, from, fallback));
   add_number(key, value);
   return {};
 }
@@ -80,23 +100,33 @@ Status HuggingFaceImport::copy_sizes(const SizeNames& names) {
   if (config_.has(names.kv_heads)) {
     AERIE_ASSIGN_OR_RETURN(kv_heads_, size_of(config_, names.kv_heads, 1, kMaxInteger));
   }
-  head_dim_ = names.head_dim > 0 ? names.head_dim : hidden / heads_;
+  std::string head_dim_from = "head_dim";
   if (config_.has("head_dim")) {
-    AERIE_ASSIGN_OR_RETURN(head_dim_, size_of(config_, "head_dim", 1, kMaxInteger));
+    AERIE_ASSIGN_OR_RETURN(head_dim_, size_of(config_, "head_dim", 1, kMaxHeadDim));
+  } else if (names.head_dim > 0) {
+    head_dim_ = names.head_dim;
+  } else {
+    head_dim_ = hidden / heads_;
+    head_dim_from = fmt::format("{} / {}", names.hidden, names.heads);
+    if (head_dim_ < 1 || head_dim_ > kMaxHeadDim) {
+      return config_.error(StatusCode::kInvalidData, names.heads,
+                           fmt::format("is {}, which makes heads of {} dimensions from a {} of {}",
+                                       heads_, head_dim_, names.hidden, hidden));
+    }
   }
   int64_t ffn = std::min(kMaxInteger, names.ffn_factor * hidden);
   if (names.ffn_factor == 0 || config_.has(names.ffn)) {
     AERIE_ASSIGN_OR_RETURN(ffn, size_of(config_, names.ffn, 1, kMaxInteger));
   }
   AERIE_ASSIGN_OR_RETURN(context_, size_of(config_, names.context, 1, kMaxInteger));
-  add_integer("block_count", layers_);
-  add_integer("context_length", context_);
-  add_integer("embedding_length", hidden);
-  add_integer("feed_forward_length", ffn);
-  add_integer("attention.head_count", heads_);
-  add_integer("attention.head_count_kv", kv_heads_);
-  add_integer("attention.key_length", head_dim_);
-  add_integer("attention.value_length", head_dim_);
+  add_integer("block_count", layers_, names.layers);
+  add_integer("context_length", context_, names.context);
+  add_integer("embedding_length", hidden, names.hidden);
+  add_integer("feed_forward_length", ffn, names.ffn);
+  add_integer("attention.head_count", heads_, names.heads);
+  add_integer("attention.head_count_kv", kv_heads_, names.kv_heads);
+  add_integer("attention.key_length", head_dim_, head_dim_from);
+  add_integer("attention.value_length", head_dim_, head_dim_from);
   rope_dimensions_ = head_dim_;
   return {};
 }
@@ -105,9 +135,9 @@ Status HuggingFaceImport::require_text(std::string_view key, std::string_view fa
                                        std::initializer_list<std::string_view> accepted) const {
   AERIE_ASSIGN_OR_RETURN(const std::string_view value, config_.string(key, fallback));
   if (std::find(accepted.begin(), accepted.end(), value) != accepted.end()) return {};
-  return config_.error(StatusCode::kUnsupported, key,
-                       fmt::format("is '{}'; {} supported here", value,
-                                   fmt::format("{} is", fmt::join(accepted, ", "))));
+  return config_.error(
+      StatusCode::kUnsupported, key,
+      fmt::format("is '{}'; supported: {}", printable(value, 64), fmt::join(accepted, ", ")));
 }
 
 const Json* HuggingFaceImport::rope_parameters() const {
@@ -120,30 +150,40 @@ Status HuggingFaceImport::add_rope(const Json* parameters, double base) {
   AERIE_ASSIGN_OR_RETURN(const JsonObject rope,
                          JsonObject::view(parameters != nullptr ? *parameters : kNone,
                                           config_.file() + ": rotary embedding"));
-  AERIE_ASSIGN_OR_RETURN(base, positive(config_, "rope_theta", base));
-  AERIE_ASSIGN_OR_RETURN(base, positive(rope, "rope_theta", base));
-  AERIE_ASSIGN_OR_RETURN(double part, positive(config_, "partial_rotary_factor", 1.0));
-  AERIE_ASSIGN_OR_RETURN(part, positive(rope, "partial_rotary_factor", part));
-  rope_dimensions_ = static_cast<int64_t>(std::min(1.0, part) * static_cast<double>(head_dim_));
-  if (rope_dimensions_ < 2 || rope_dimensions_ > kMaxRopeDimensions) {
-    return config_.error(
-        StatusCode::kInvalidData, "partial_rotary_factor",
-        fmt::format("leaves {} of {} dimensions to turn", rope_dimensions_, head_dim_));
+  for (const auto& [key, value] : rope.json().items()) {
+    if (value.is_object()) {
+      return rope.error(StatusCode::kUnsupported, key,
+                        "is an object: rotary embeddings that differ between layers are not "
+                        "supported for this model_type");
+    }
   }
-  add_integer("rope.dimension_count", rope_dimensions_);
+  AERIE_ASSIGN_OR_RETURN(base, positive_number(config_, "rope_theta", base));
+  AERIE_ASSIGN_OR_RETURN(base, positive_number(rope, "rope_theta", base));
+  AERIE_ASSIGN_OR_RETURN(double part, positive_number(config_, "partial_rotary_factor", 1.0));
+  AERIE_ASSIGN_OR_RETURN(part, positive_number(rope, "partial_rotary_factor", part));
+  rope_dimensions_ = static_cast<int64_t>(std::min(2.0, part) * static_cast<double>(head_dim_));
+  if (rope_dimensions_ < 2 || part > 1.0) {
+    return config_.error(StatusCode::kInvalidData, "partial_rotary_factor",
+                         fmt::format("is {}, of heads of {} dimensions", part, head_dim_));
+  }
+  add_integer("rope.dimension_count", rope_dimensions_, "partial_rotary_factor");
 
   AERIE_ASSIGN_OR_RETURN(std::string_view type, rope.string("type", "default"));
   AERIE_ASSIGN_OR_RETURN(type, rope.string("rope_type", type));
   Status status;
   if (type == "linear") {
-    AERIE_ASSIGN_OR_RETURN(const double factor, positive(rope, "factor", 0.0));
+    AERIE_ASSIGN_OR_RETURN(const double factor, positive_number(rope, "factor"));
     add_text("rope.scaling.type", "linear");
     add_number("rope.scaling.factor", factor);
   } else if (type == "ntk") {
     // bloc97 2023, "NTK-Aware Scaled RoPE": the base alone grows.
-    AERIE_ASSIGN_OR_RETURN(const double factor, positive(rope, "factor", 0.0));
+    AERIE_ASSIGN_OR_RETURN(const double factor, positive_number(rope, "factor"));
     const auto d = static_cast<double>(rope_dimensions_);
     base *= std::pow(factor, d / std::max(1.0, d - 2.0));
+    if (!is_positive(base)) {
+      return rope.error(StatusCode::kInvalidData, "factor",
+                        fmt::format("of {} is too large", factor));
+    }
   } else if (type == "yarn") {
     status = add_yarn(rope);
   } else if (type == "llama3") {
@@ -156,7 +196,7 @@ Status HuggingFaceImport::add_rope(const Json* parameters, double base) {
     status = rope.error(StatusCode::kUnsupported, "rope_type",
                         fmt::format("is '{}'; default, linear, ntk, dynamic, yarn, llama3 and "
                                     "longrope are supported",
-                                    type));
+                                    printable(type, 64)));
   }
   add_number("rope.freq_base", base);
   return status;
@@ -173,11 +213,15 @@ Expected<int64_t> HuggingFaceImport::original_context(const JsonObject& rope) co
 Status HuggingFaceImport::add_yarn(const JsonObject& rope) {
   AERIE_ASSIGN_OR_RETURN(const int64_t original, original_context(rope));
   const double implied = static_cast<double>(context_) / static_cast<double>(original);
-  AERIE_ASSIGN_OR_RETURN(const double factor, positive(rope, "factor", implied));
+  AERIE_ASSIGN_OR_RETURN(const double factor, positive_number(rope, "factor", implied));
+  if (factor < 1.0) {
+    return rope.error(StatusCode::kInvalidData, "factor",
+                      fmt::format("is {}, less than 1", factor));
+  }
   AERIE_ASSIGN_OR_RETURN(const bool truncate, rope.boolean("truncate", true));
   if (!truncate) return rope.error(StatusCode::kUnsupported, "truncate", "is false");
-  AERIE_ASSIGN_OR_RETURN(const double fast, positive(rope, "beta_fast", 32.0));
-  AERIE_ASSIGN_OR_RETURN(const double slow, positive(rope, "beta_slow", 1.0));
+  AERIE_ASSIGN_OR_RETURN(const double fast, positive_number(rope, "beta_fast", 32.0));
+  AERIE_ASSIGN_OR_RETURN(const double slow, positive_number(rope, "beta_slow", 1.0));
   // Peng et al. 2023, 2309.00071, section 3.4, with the weights that DeepSeek-V2 gave the two
   // scales. The reader multiplies by the first form itself.
   const auto magnitude = [factor](double weight) {
@@ -187,18 +231,18 @@ Status HuggingFaceImport::add_yarn(const JsonObject& rope) {
   AERIE_ASSIGN_OR_RETURN(const double scale, rope.number("mscale", 0.0));
   AERIE_ASSIGN_OR_RETURN(const double scale_all, rope.number("mscale_all_dim", 0.0));
   if (scale != 0.0 && scale_all != 0.0) wanted = magnitude(scale) / magnitude(scale_all);
-  AERIE_ASSIGN_OR_RETURN(wanted, positive(rope, "attention_factor", wanted));
+  AERIE_ASSIGN_OR_RETURN(wanted, positive_number(rope, "attention_factor", wanted));
 
   add_text("rope.scaling.type", "yarn");
   add_number("rope.scaling.factor", factor);
-  add_integer("rope.scaling.original_context_length", original);
+  add_integer("rope.scaling.original_context_length", original, "original_max_position_embeddings");
   add_number("rope.scaling.yarn_beta_fast", fast);
   add_number("rope.scaling.yarn_beta_slow", slow);
   add_number("rope.scaling.attn_factor", wanted / (1.0 + 0.1 * std::log(factor)));
   const double stretched = factor * static_cast<double>(original);
   if (stretched > static_cast<double>(context_) && stretched < static_cast<double>(kMaxInteger)) {
     context_ = static_cast<int64_t>(stretched);
-    add_integer("context_length", context_);
+    add_integer("context_length", context_, "original_max_position_embeddings times factor");
   }
   return {};
 }
@@ -206,9 +250,9 @@ Status HuggingFaceImport::add_yarn(const JsonObject& rope) {
 // Llama 3.1's: long wavelengths are stretched, short ones stay, those between by degrees.
 Status HuggingFaceImport::add_llama3(const JsonObject& rope, double base) {
   AERIE_ASSIGN_OR_RETURN(const int64_t original, original_context(rope));
-  AERIE_ASSIGN_OR_RETURN(const double factor, positive(rope, "factor", 8.0));
-  AERIE_ASSIGN_OR_RETURN(const double low, positive(rope, "low_freq_factor", 1.0));
-  AERIE_ASSIGN_OR_RETURN(const double high, positive(rope, "high_freq_factor", 4.0));
+  AERIE_ASSIGN_OR_RETURN(const double factor, positive_number(rope, "factor", 8.0));
+  AERIE_ASSIGN_OR_RETURN(const double low, positive_number(rope, "low_freq_factor", 1.0));
+  AERIE_ASSIGN_OR_RETURN(const double high, positive_number(rope, "high_freq_factor", 4.0));
   if (high <= low) {
     return rope.error(StatusCode::kInvalidData, "high_freq_factor",
                       "is not greater than low_freq_factor");
@@ -235,17 +279,21 @@ Status HuggingFaceImport::add_long_rope(const JsonObject& rope) {
                         fmt::format("has {} entries for {} pairs of dimensions", factors.size(),
                                     rope_dimensions_ / 2));
     }
+    if (!std::all_of(factors.begin(), factors.end(), is_positive)) {
+      return rope.error(StatusCode::kInvalidData, key,
+                        "holds something else than positive numbers");
+    }
     add_tensor(tensor, std::vector<float>(factors.begin(), factors.end()));
   }
   // Ding et al. 2024, 2402.13753, as Phi-3 uses it.
   const double implied = static_cast<double>(context_) / static_cast<double>(original);
-  AERIE_ASSIGN_OR_RETURN(const double factor, positive(rope, "factor", implied));
+  AERIE_ASSIGN_OR_RETURN(const double factor, positive_number(rope, "factor", implied));
   const double usual =
       factor <= 1.0 ? 1.0
                     : std::sqrt(1.0 + std::log(factor) / std::log(static_cast<double>(original)));
-  AERIE_ASSIGN_OR_RETURN(const double wanted, positive(rope, "attention_factor", usual));
+  AERIE_ASSIGN_OR_RETURN(const double wanted, positive_number(rope, "attention_factor", usual));
   add_text("rope.scaling.type", "longrope");
-  add_integer("rope.scaling.original_context_length", original);
+  add_integer("rope.scaling.original_context_length", original, "original_max_position_embeddings");
   add_number("rope.scaling.attn_factor", wanted);
   return {};
 }
@@ -265,15 +313,16 @@ Status HuggingFaceImport::add_windows(int64_t window, std::vector<bool> layers) 
         return config_.error(StatusCode::kUnsupported, kTypes,
                              fmt::format("has '{}'; full_attention and sliding_attention are "
                                          "supported",
-                                         types[i]));
+                                         printable(types[i], 64)));
       }
     }
   }
   if (window < 0 || window > kMaxInteger) {
-    return config_.error(StatusCode::kInvalidData, "sliding_window", fmt::format("is {}", window));
+    return config_.error(StatusCode::kInvalidData, kWindow,
+                         fmt::format("is {}, not between 0 and {}", window, kMaxInteger));
   }
   if (window == 0 || std::find(layers.begin(), layers.end(), true) == layers.end()) return {};
-  add_integer("attention.sliding_window", window);
+  add_integer("attention.sliding_window", window, kWindow);
   add_flags("attention.sliding_window_pattern", layers);
   return {};
 }
@@ -300,6 +349,24 @@ void HuggingFaceImport::add_llama_rules(bool turned) {
   pass_over_suffix("rotary_emb.inv_freq");  // of old files; the configuration says it too
 }
 
+void HuggingFaceImport::require_biases(std::initializer_list<std::string_view> from) {
+  required_biases_.insert(required_biases_.end(), from.begin(), from.end());
+}
+
+Status HuggingFaceImport::require_announced_biases() {
+  AERIE_ASSIGN_OR_RETURN(const bool attention, config_.boolean("attention_bias", false));
+  AERIE_ASSIGN_OR_RETURN(const bool feed_forward, config_.boolean("mlp_bias", false));
+  if (attention) {
+    require_biases({"model.layers.{}.self_attn.q_proj", "model.layers.{}.self_attn.k_proj",
+                    "model.layers.{}.self_attn.v_proj", "model.layers.{}.self_attn.o_proj"});
+  }
+  if (feed_forward) {
+    require_biases({"model.layers.{}.mlp.gate_proj", "model.layers.{}.mlp.up_proj",
+                    "model.layers.{}.mlp.down_proj"});
+  }
+  return {};
+}
+
 void HuggingFaceImport::rename_prefix(std::string_view from, std::string_view to) {
   prefixes_.emplace_back(from, to);
 }
@@ -311,6 +378,11 @@ void HuggingFaceImport::pass_over_suffix(std::string_view suffix) {
 }
 void HuggingFaceImport::add_tensor(std::string name, std::vector<float> values) {
   made_.emplace_back(std::move(name), std::move(values));
+}
+
+std::string HuggingFaceImport::origin_of_key(std::string_view key) const {
+  const auto origin = key_origins_.find(key);
+  return origin == key_origins_.end() ? std::string(key) : origin->second + " of config.json";
 }
 
 std::string HuggingFaceImport::renamed(std::string_view name) const {

@@ -3,7 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,6 +46,11 @@ struct SizeNames {
   int ffn_factor = 0;  // where the key of ffn is absent: so many times hidden; 0: it must be there
 };
 
+// A number that is greater than 0 in 32 bits too, which is what GGUF keeps: the value of `key`, or
+// the fallback; without one kNotFound if the key is absent. kInvalidData for others.
+Expected<double> positive_number(const JsonObject& object, std::string_view key,
+                                 std::optional<double> fallback = std::nullopt);
+
 class HuggingFaceImport {
  public:
   // Of a parsed config.json; `file` is for messages. kInvalidData if it is not an object.
@@ -51,9 +60,15 @@ class HuggingFaceImport {
   // What it says of the language model: in a model that also sees or hears, "text_config".
   const JsonObject& config() const { return config_; }
 
-  // Metadata "<architecture>.<key>". The architecture comes first.
+  // Whether a key is there and null: "none", where an absent one means the family's usual value.
+  bool is_null(std::string_view key) const;
+  // The key sliding_window: 0 if it is null, `usual` if it is absent.
+  Expected<int64_t> sliding_window(int64_t usual) const;
+
+  // Metadata "<architecture>.<key>". The architecture comes first. `from`: the configuration's key,
+  // for messages about the value.
   void set_architecture(std::string_view name);
-  void add_integer(std::string_view key, int64_t value);
+  void add_integer(std::string_view key, int64_t value, std::string_view from);
   void add_number(std::string_view key, double value);
   void add_text(std::string_view key, std::string_view value);
   void add_flags(std::string_view key, const std::vector<bool>& values);
@@ -89,6 +104,10 @@ class HuggingFaceImport {
   void pass_over_prefix(std::string_view prefix);                  // not part of the language model
   void pass_over_suffix(std::string_view suffix);                  // holds nothing that is needed
   void add_tensor(std::string name, std::vector<float> values);
+  // The rules' `from`, whose ".bias" must be there: a model without it would be another.
+  void require_biases(std::initializer_list<std::string_view> from);
+  // Those that attention_bias and mlp_bias announce, by Llama's names.
+  Status require_announced_biases();
 
   // For HuggingFaceFile.
   int64_t layers() const { return layers_; }
@@ -100,6 +119,9 @@ class HuggingFaceImport {
   const std::string& architecture() const { return architecture_; }
   const std::vector<TensorRule>& rules() const { return rules_; }
   const std::vector<std::pair<std::string, std::vector<float>>>& made() const { return made_; }
+  const std::vector<std::string>& required_biases() const { return required_biases_; }
+  // "hidden_size of config.json" for a whole metadata key; the key itself if it was made.
+  std::string origin_of_key(std::string_view key) const;
   // The name after renaming; empty if it is passed over.
   std::string renamed(std::string_view name) const;
 
@@ -123,6 +145,8 @@ class HuggingFaceImport {
   std::vector<std::pair<std::string, std::string>> prefixes_;
   std::vector<std::string> passed_prefixes_, passed_suffixes_;
   std::vector<std::pair<std::string, std::vector<float>>> made_;
+  std::vector<std::string> required_biases_;
+  std::map<std::string, std::string, std::less<>> key_origins_;
 };
 
 }  // namespace aerie

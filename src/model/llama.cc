@@ -8,6 +8,8 @@
 namespace aerie {
 namespace {
 
+constexpr std::string_view kMistral = "mistral";
+
 Expected<Blueprint> read(const ModelFile& file) {
   const MetadataReader reader(file);
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, reader.read_sizes());
@@ -25,14 +27,16 @@ Status import(HuggingFaceImport& folder) {
       folder.copy_number("rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6));
   AERIE_RETURN_IF_ERROR(folder.require_text("hidden_act", "silu", {"silu", "swish"}));
   AERIE_RETURN_IF_ERROR(folder.add_rope(folder.rope_parameters(), 10000.0));
-  // Mistral's; null or absent in models that see everything.
-  AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.config().integer("sliding_window", 0));
-  AERIE_RETURN_IF_ERROR(folder.add_windows(window, [](int64_t) { return true; }));
+  AERIE_ASSIGN_OR_RETURN(const std::string_view type, folder.whole_config().string("model_type"));
+  if (type == kMistral) {  // Llama's configurations may have the key and do not mean it
+    AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.sliding_window(4096));
+    AERIE_RETURN_IF_ERROR(folder.add_windows(window, [](int64_t) { return true; }));
+  }
   folder.add_llama_rules(true);
-  return {};
+  return folder.require_announced_biases();
 }
 
-constexpr std::string_view kModelTypes[] = {"llama", "mistral"};
+constexpr std::string_view kModelTypes[] = {"llama", kMistral};
 
 }  // namespace
 

@@ -50,11 +50,13 @@ Expected<std::string_view> MetadataReader::text_or(std::string_view key,
 }
 
 Status MetadataReader::refuse(std::string_view key, std::string_view why) const {
-  return {StatusCode::kInvalidData, fmt::format("{}: {}: {}", file_.name(), full(key), why)};
+  return {StatusCode::kInvalidData,
+          fmt::format("{}: {}: {}", file_.name(), file_.origin_of_key(full(key)), why)};
 }
 
 Status MetadataReader::unsupported(std::string_view key, std::string_view why) const {
-  return {StatusCode::kUnsupported, fmt::format("{}: {}: {}", file_.name(), full(key), why)};
+  return {StatusCode::kUnsupported,
+          fmt::format("{}: {}: {}", file_.name(), file_.origin_of_key(full(key)), why)};
 }
 
 Status MetadataReader::read_heads(ModelConfig& config) const {

@@ -25,7 +25,7 @@ Status import(HuggingFaceImport& folder) {
       folder.copy_number("rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-5));
   AERIE_RETURN_IF_ERROR(folder.require_text("hidden_act", "silu", {"silu", "swish"}));
   AERIE_RETURN_IF_ERROR(folder.add_rope(folder.rope_parameters(), 10000.0));
-  AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.config().integer("sliding_window", 0));
+  AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.sliding_window(0));
   AERIE_RETURN_IF_ERROR(folder.add_windows(window, [](int64_t) { return true; }));
   folder.add_rule("model.layers.{}.self_attn.qkv_proj", "blk.{}.attn_qkv");
   folder.add_rule("model.layers.{}.mlp.gate_up_proj", "blk.{}.ffn_up");

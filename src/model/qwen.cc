@@ -32,7 +32,7 @@ Status import(HuggingFaceImport& folder, int head_dim) {
   const JsonObject& config = folder.config();
   AERIE_ASSIGN_OR_RETURN(const bool used, config.boolean("use_sliding_window", false));
   if (used) {
-    AERIE_ASSIGN_OR_RETURN(const int64_t window, config.integer("sliding_window", 4096));
+    AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.sliding_window(4096));
     AERIE_ASSIGN_OR_RETURN(const int64_t full, config.integer("max_window_layers", 28));
     AERIE_RETURN_IF_ERROR(folder.add_windows(window, [full](int64_t i) { return i >= full; }));
   }
@@ -42,6 +42,8 @@ Status import(HuggingFaceImport& folder, int head_dim) {
 
 Status import_qwen2(HuggingFaceImport& folder) {
   folder.set_architecture("qwen2");
+  folder.require_biases({"model.layers.{}.self_attn.q_proj", "model.layers.{}.self_attn.k_proj",
+                         "model.layers.{}.self_attn.v_proj"});
   return import(folder, 0);
 }
 
@@ -49,6 +51,7 @@ Status import_qwen3(HuggingFaceImport& folder) {
   folder.set_architecture("qwen3");
   folder.add_rule("model.layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm");
   folder.add_rule("model.layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm");
+  AERIE_RETURN_IF_ERROR(folder.require_announced_biases());
   return import(folder, 128);
 }
 

@@ -62,11 +62,11 @@ Status import(HuggingFaceImport& folder) {
   AERIE_RETURN_IF_ERROR(import_rope_layers(folder));
   AERIE_ASSIGN_OR_RETURN(const bool used, folder.config().boolean("use_sliding_window", false));
   if (used) {
-    AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.config().integer("sliding_window", 0));
+    AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.sliding_window(0));
     AERIE_RETURN_IF_ERROR(folder.add_windows(window, [](int64_t) { return false; }));
   }
   folder.add_llama_rules(true);
-  return {};
+  return folder.require_announced_biases();
 }
 
 constexpr std::string_view kModelTypes[] = {"smollm3"};

@@ -7,10 +7,10 @@ namespace aerie {
 Expected<TensorData> WeightLoader::read(const std::string& name, int64_t k, int64_t n) {
   AERIE_ASSIGN_OR_RETURN(TensorData tensor, file_.read(name));
   if (tensor.view.shape != Shape{k, n, 1, 1}) {
-    return Status(
-        StatusCode::kInvalidData,
-        fmt::format("{}: tensor '{}' has shape {} where the metadata ask for {}", file_.name(),
-                    name, shape_to_string(tensor.view.shape), shape_to_string({k, n, 1, 1})));
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: tensor '{}' has shape {} where the metadata ask for {}",
+                              file_.name(), file_.origin_of(name),
+                              shape_to_string(tensor.view.shape), shape_to_string({k, n, 1, 1})));
   }
   used_.insert(name);
   return tensor;
@@ -51,7 +51,7 @@ Status WeightLoader::check_all_used(std::string_view family) const {
     return {StatusCode::kUnsupported,
             fmt::format("{}: the tensor '{}' has no place in a model of the family '{}' as it is "
                         "supported here",
-                        file_.name(), tensor.name, family)};
+                        file_.name(), file_.origin_of(tensor.name), family)};
   }
   return {};
 }
