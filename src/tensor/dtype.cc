@@ -47,10 +47,9 @@ uint16_t load_u16(const uint8_t* p) {
 void dequantize_group(DType type, const WeightGroup& g, float* out) {
   const float d = type == DType::kMXFP4 ? bf16_to_f32(g.d) : f16_to_f32(g.d);
   const float m = f16_to_f32(g.m);
-  const uint8_t* table = code_table(type);
   float numbers[kWeightGroup];
   for (int i = 0; i < kWeightGroup; ++i) {
-    const int number = table != nullptr ? table[g.codes[i]] : g.codes[i];
+    const int number = has_code_table(type) ? code_table(type)[g.codes[i]] : g.codes[i];
     numbers[i] = static_cast<float>(number - code_zero(type));
   }
   switch (type) {

@@ -26,8 +26,8 @@ class PanelReader {
   }
   // What the code stands for.
   int number(int64_t k) const {
-    const uint8_t* table = code_table(dtype_);
-    return (table != nullptr ? table[code(k)] : code(k)) - code_zero(dtype_);
+    const int number = has_code_table(dtype_) ? code_table(dtype_)[code(k)] : code(k);
+    return number - code_zero(dtype_);
   }
   // Entry `which` of the f16 arrays of a group of 32, or of a super-block's head.
   float group_half(int64_t group, int which) const {

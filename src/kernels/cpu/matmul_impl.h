@@ -55,7 +55,6 @@ struct Words {
 template <DType kType>
 AERIE_INLINE Words load_words(const uint8_t* codes) {
   constexpr int kBits = panel_format(kType).bits;
-  constexpr const uint8_t* kTable = code_table(kType);
   Words words;
   for (int i = 0; i < kBits; ++i) {
     const Bytes packed = load_bytes(codes + 64 * i);
@@ -71,8 +70,8 @@ AERIE_INLINE Words load_words(const uint8_t* codes) {
       words.word[i] = packed;
     }
   }
-  if constexpr (kTable != nullptr) {
-    for (Bytes& word : words.word) word = look_up(kTable, word);
+  if constexpr (has_code_table(kType)) {
+    for (Bytes& word : words.word) word = look_up(code_table(kType), word);
   }
   return words;
 }
