@@ -22,8 +22,8 @@ size_t last_character(std::string_view text) {
 
 void Bpe::encode(std::string_view word, ModelScratch& scratch, std::vector<int32_t>& ids) const {
   if (options_.ignore_merges) {
-    if (const auto found = words_.find(word); found != words_.end()) {
-      ids.push_back(found->second);
+    if (const int32_t id = words_.find(word); id >= 0) {
+      ids.push_back(id);
       return;
     }
   }

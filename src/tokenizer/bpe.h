@@ -86,7 +86,7 @@ class Bpe final : public WordModel {
   std::unordered_map<uint32_t, int32_t> other_planes_;
   std::vector<uint32_t> extra_codes_;  // by symbol - vocabulary size
   std::unordered_map<int32_t, std::pair<int32_t, int32_t>> expanded_;  // unused token -> its parts
-  std::unordered_map<std::string_view, int32_t> words_;                // for ignore_merges
+  NameTable words_;                                                    // for ignore_merges
   // Characters that stand before U+2581 inside a token. Between all others and U+2581 nothing
   // joins, so a text falls apart there.
   std::unordered_set<uint32_t> before_sign_;

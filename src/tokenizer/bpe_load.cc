@@ -83,42 +83,86 @@ ExtraCharacters extra_characters(const Vocabulary& vocabulary) {
   return extra;
 }
 
-// All pairs of tokens or characters whose concatenation is a token.
-std::vector<MergeRule> pairs_that_join(const Vocabulary& vocabulary, const ExtraCharacters& extra) {
-  SortedNames forward, backward;
-  std::vector<std::string> reversed;
-  reversed.reserve(static_cast<size_t>(vocabulary.size()) + extra.names.size());
-  const auto add = [&](std::string_view name, int32_t symbol) {
-    forward.add(name, symbol);
-    backward.add(reversed.emplace_back(name.rbegin(), name.rend()), symbol);
-  };
-  std::vector<int32_t> tokens;
-  for (int32_t id = 0; id < vocabulary.size(); ++id) {
-    const std::string_view name = vocabulary.name(id);
-    if (!joins_by_score(vocabulary.type(id)) || name.empty() || !is_valid_utf8(name)) continue;
-    add(name, id);
-    tokens.push_back(id);
+// Finds the pairs of tokens or characters whose concatenation is a token.
+class PairFinder {
+ public:
+  PairFinder(const Vocabulary& vocabulary, const ExtraCharacters& extra)
+      : vocabulary_(vocabulary), extra_(extra) {
+    symbols_.reserve(static_cast<size_t>(vocabulary.size()) + extra.names.size());
+    for (int32_t id = 0; id < vocabulary.size(); ++id) {
+      const std::string_view name = vocabulary.name(id);
+      if (!joins_by_score(vocabulary.type(id)) || name.empty() || !is_valid_utf8(name)) continue;
+      symbols_.add(name, id);
+      tokens_.push_back(id);
+    }
+    for (size_t i = 0; i < extra.names.size(); ++i) {
+      symbols_.add(extra.names[i], vocabulary.size() + static_cast<int32_t>(i));
+    }
   }
-  for (size_t i = 0; i < extra.names.size(); ++i) {
-    add(extra.names[i], vocabulary.size() + static_cast<int32_t>(i));
+
+  std::vector<MergeRule> find() {
+    bool sorted = false;
+    for (const int32_t id : tokens_) {
+      const std::string_view name = vocabulary_.name(id);
+      // Looking up all parts of a name takes time with the square of its length.
+      if (name.size() <= kShortName) {
+        add_short(name, id);
+        continue;
+      }
+      if (!sorted) sort_names();
+      sorted = true;
+      add_long(name, id);
+    }
+    return std::move(rules_);
   }
-  forward.sort();
-  backward.sort();
-  std::vector<MergeRule> rules;
-  std::vector<int32_t> right_of;  // by the length of the left part
-  std::string mirror;
-  for (const int32_t id : tokens) {
-    const std::string_view name = vocabulary.name(id);
-    if (name.size() < 2) continue;
-    right_of.assign(name.size(), -1);
-    mirror.assign(name.rbegin(), name.rend());
-    backward.prefixes(
+
+ private:
+  static constexpr size_t kShortName = 64;
+
+  void add_short(std::string_view name, int32_t id) {
+    for (size_t cut = utf8_length(name[0]); cut < name.size(); cut += utf8_length(name[cut])) {
+      const int32_t left = symbols_.find(name.substr(0, cut));
+      if (left < 0) continue;
+      const int32_t right = symbols_.find(name.substr(cut));
+      if (right >= 0) rules_.push_back({left, right, id});
+    }
+  }
+
+  void sort_names() {
+    reversed_.reserve(tokens_.size() + extra_.names.size());
+    const auto add = [this](std::string_view name, int32_t symbol) {
+      forward_.add(name, symbol);
+      backward_.add(reversed_.emplace_back(name.rbegin(), name.rend()), symbol);
+    };
+    for (const int32_t id : tokens_) add(vocabulary_.name(id), id);
+    for (size_t i = 0; i < extra_.names.size(); ++i) {
+      add(extra_.names[i], vocabulary_.size() + static_cast<int32_t>(i));
+    }
+    forward_.sort();
+    backward_.sort();
+  }
+
+  void add_long(std::string_view name, int32_t id) {
+    std::vector<int32_t> right_of(name.size(), -1);  // by the length of the left part
+    const std::string mirror(name.rbegin(), name.rend());
+    backward_.prefixes(
         mirror, [&](size_t length, int32_t symbol) { right_of[name.size() - length] = symbol; });
-    forward.prefixes(name, [&](size_t length, int32_t symbol) {
-      if (right_of[length] >= 0) rules.push_back({symbol, right_of[length], id});
+    forward_.prefixes(name, [&](size_t length, int32_t symbol) {
+      if (right_of[length] >= 0) rules_.push_back({symbol, right_of[length], id});
     });
   }
-  return rules;
+
+  const Vocabulary& vocabulary_;
+  const ExtraCharacters& extra_;
+  NameTable symbols_;
+  std::vector<int32_t> tokens_;
+  std::vector<MergeRule> rules_;
+  SortedNames forward_, backward_;
+  std::vector<std::string> reversed_;
+};
+
+std::vector<MergeRule> pairs_that_join(const Vocabulary& vocabulary, const ExtraCharacters& extra) {
+  return PairFinder(vocabulary, extra).find();
 }
 
 }  // namespace
@@ -162,7 +206,7 @@ Expected<std::unique_ptr<Bpe>> Bpe::from_merges(
   if (options.ignore_merges) {
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
       if (!model->in_model(id) || vocabulary.name(id).empty()) continue;
-      model->words_.emplace(options.bytes ? vocabulary.piece(id) : vocabulary.name(id), id);
+      model->words_.add(options.bytes ? vocabulary.piece(id) : vocabulary.name(id), id);
     }
   }
   model->options_.in_model = nullptr;
@@ -196,8 +240,8 @@ Expected<std::unique_ptr<Bpe>> Bpe::from_scores(const Vocabulary& vocabulary,
     return invalid(fmt::format("the score of token {} is not a number", rule.result));
   }
   AERIE_RETURN_IF_ERROR(model->expand_unused(rules));
-  std::stable_sort(rules.begin(), rules.end(),
-                   [&](const MergeRule& a, const MergeRule& b) { return score(a) > score(b); });
+  std::sort(rules.begin(), rules.end(),
+            [&](const MergeRule& a, const MergeRule& b) { return score(a) > score(b); });
   // Rules of equal score have equal rank: of these the leftmost pair joins first.
   std::vector<uint32_t> ranks(rules.size(), 0);
   for (size_t i = 1; i < rules.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <span>
 #include <vector>
 
 namespace aerie {
@@ -29,9 +30,26 @@ bool composes(NormalForm form) {
   return form == NormalForm::kNfc || form == NormalForm::kNfkc;
 }
 
+uint8_t mark_class(int32_t code) {
+  return static_cast<uint8_t>(utf8proc_get_property(code)->combining_class);
+}
+
+// Sorts marks by class; those of one class keep their order.
+void sort_marks(std::span<int32_t> marks, std::vector<int32_t>& scratch) {
+  if (std::is_sorted(marks.begin(), marks.end(),
+                     [](int32_t a, int32_t b) { return mark_class(a) < mark_class(b); })) {
+    return;
+  }
+  std::array<size_t, 257> begins{};
+  for (const int32_t mark : marks) ++begins[mark_class(mark) + size_t{1}];
+  for (size_t i = 1; i < begins.size(); ++i) begins[i] += begins[i - 1];
+  scratch.assign(marks.begin(), marks.end());
+  for (const int32_t mark : scratch) marks[begins[mark_class(mark)]++] = mark;
+}
+
 // Marks in the canonical order. utf8proc's own sort takes quadratic time on runs of marks.
 void order_marks(std::vector<int32_t>& codes) {
-  const auto mark_class = [](int32_t code) { return utf8proc_get_property(code)->combining_class; };
+  std::vector<int32_t> scratch;
   for (size_t begin = 0; begin < codes.size();) {
     if (mark_class(codes[begin]) == 0) {
       ++begin;
@@ -39,9 +57,7 @@ void order_marks(std::vector<int32_t>& codes) {
     }
     size_t end = begin + 1;
     while (end < codes.size() && mark_class(codes[end]) != 0) ++end;
-    std::stable_sort(codes.begin() + static_cast<std::ptrdiff_t>(begin),
-                     codes.begin() + static_cast<std::ptrdiff_t>(end),
-                     [&](int32_t a, int32_t b) { return mark_class(a) < mark_class(b); });
+    sort_marks(std::span(codes).subspan(begin, end - begin), scratch);
     begin = end;
   }
 }

@@ -1,5 +1,5 @@
 // Characters and normal forms of valid UTF-8. All functions require valid UTF-8 where they take
-// text; normal forms take time and memory linear in the text (but for sorting marks).
+// text; they take time and memory linear in the text.
 #pragma once
 
 #include <cstdint>

@@ -66,10 +66,9 @@ Status Vocabulary::index_names(const VocabularyKeys& keys) {
   by_name_.reserve(types_.size());
   for (int32_t id = 0; id < size(); ++id) {
     if (name(id).empty()) continue;  // an id that no token has
-    const auto [at, added] = by_name_.emplace(name(id), id);
-    if (!added) {
+    if (!by_name_.add(name(id), id)) {
       return invalid(fmt::format("{} has '{}' twice, at {} and {}", keys.tokens,
-                                 printable(name(id), kShownBytes), at->second, id));
+                                 printable(name(id), kShownBytes), find(name(id)), id));
     }
   }
   return {};
@@ -117,8 +116,7 @@ void Vocabulary::collect_ends(const TokenRoles& roles) {
 }
 
 int32_t Vocabulary::find(std::string_view name) const {
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? -1 : found->second;
+  return by_name_.find(name);
 }
 
 int byte_of_name(std::string_view name) {

@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
+#include "tokenizer/name_table.h"
 
 namespace aerie {
 
@@ -92,7 +92,7 @@ class Vocabulary {
   // On the heap, so that by_name_ stays valid when the object moves.
   std::unique_ptr<StringTable> names_ = std::make_unique<StringTable>();
   std::unique_ptr<StringTable> pieces_ = std::make_unique<StringTable>();
-  std::unordered_map<std::string_view, int32_t> by_name_;  // views into names_
+  NameTable by_name_;  // views into names_
   std::vector<TokenType> types_;
   std::vector<bool> ends_;
   int32_t bos_ = -1, eos_ = -1, eot_ = -1, eom_ = -1, unk_ = -1, pad_ = -1;

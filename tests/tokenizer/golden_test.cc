@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "base/utf8.h"
 #include "format/gguf.h"
 #include "tests/tokenizer/vocabularies.h"
 #include "tokenizer/chat_template.h"
@@ -119,6 +120,81 @@ TEST(Phi3, GoldensFromGguf) {
     const auto ids = encode(*tokenizer, text);
     EXPECT_EQ(ids, row.at("ids").get<std::vector<int32_t>>()) << row;
     EXPECT_EQ(test::decode_text(*tokenizer, ids), text);
+  }
+}
+
+// What comes back from the GGUF metadata of a tokenizer gives the same ids.
+void expect_gguf_form(const Tokenizer& tokenizer, const std::string& goldens,
+                      const std::string& pre) {
+  const auto metadata = tokenizer.gguf_metadata();
+  ASSERT_TRUE(metadata.ok()) << metadata.status().message();
+  EXPECT_EQ(metadata->pre, pre);
+  const auto again = test::create(*metadata);
+  ASSERT_NE(again, nullptr);
+  for (const auto& row : test::read_rows(kShared / "tokenizers/golden" / goldens)) {
+    const auto text = row.at("text").get<std::string>();
+    EXPECT_EQ(encode(*again, text, {true, true}), encode(tokenizer, text, {true, true})) << row;
+  }
+  EXPECT_EQ(again->vocab_size(), tokenizer.vocab_size());
+  EXPECT_EQ(again->bos(), tokenizer.bos());
+  EXPECT_EQ(again->eos(), tokenizer.eos());
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    ASSERT_EQ(again->is_control(id), tokenizer.is_control(id)) << id;
+    ASSERT_EQ(again->is_end(id), tokenizer.is_end(id)) << id;
+    ASSERT_EQ(again->piece(id), tokenizer.piece(id)) << id;
+  }
+}
+
+TEST(GgufForm, OfFolders) {
+  AERIE_SKIP_WITHOUT(kShared / "tokenizers");
+  expect_gguf_form(*load_folder(kShared / "tokenizers/gpt2"), "gpt2.jsonl", "gpt-2");
+  expect_gguf_form(*load_folder(kShared / "tokenizers/gpt-neox-20b"), "gpt-neox-20b.jsonl", "mpt");
+}
+
+// A tokenizer with a token for each byte loses nothing, whatever it is given.
+TEST(Phi3, RoundTrips) {
+  AERIE_SKIP_WITHOUT(kShared / "tokenizers");
+  const auto tokenizer = test::load_gguf(kShared / "tokenizers/gguf/ggml-vocab-phi-3.gguf");
+  ASSERT_NE(tokenizer, nullptr);
+  EXPECT_TRUE(tokenizer->strips_leading_space());
+  std::mt19937 random(8);
+  for (int round = 0; round < 4000; ++round) {
+    // U+2581 stands for a space, so it does not come back as itself.
+    const std::string text = test::random_bytes(random, random() % 80);
+    if (text.find("\u2581") != std::string::npos) continue;
+    std::string back = test::decode(*tokenizer, encode(*tokenizer, text));
+    // A byte that is no character, at the beginning, has no space put before it.
+    if (!text.empty() && utf8_valid_prefix(text) > 0) {
+      ASSERT_TRUE(back.starts_with(' '));
+      back.erase(0, 1);
+    }
+    ASSERT_EQ(back, text);
+  }
+}
+
+TEST(Phi3, ControlTokensTakeTheWhiteSpaceBehindThem) {
+  AERIE_SKIP_WITHOUT(kShared / "tokenizers");
+  const auto tokenizer = test::load_gguf(kShared / "tokenizers/gguf/ggml-vocab-phi-3.gguf");
+  ASSERT_NE(tokenizer, nullptr);
+  const auto user = tokenizer->find("<|user|>"), end = tokenizer->find("<|end|>");
+  ASSERT_GE(user, 0);
+  // "<s><|user|> Hi<|end|><|assistant|>": so the model was trained.
+  EXPECT_EQ(encode(*tokenizer, "<|user|>\nHi<|end|>\n", {true, true}),
+            (std::vector<int32_t>{1, user, 6324, end}));
+  EXPECT_TRUE(tokenizer->is_end(end));
+  EXPECT_TRUE(tokenizer->is_end(32000));
+}
+
+// llama.cpp's ids of a real SentencePiece vocabulary of 262,144 tokens.
+TEST(Gemma3, Goldens) {
+  const std::filesystem::path model = "models/gemma-3-270m-q4_k_m.gguf";
+  AERIE_SKIP_WITHOUT(model);
+  const auto tokenizer = test::load_gguf(model);
+  ASSERT_NE(tokenizer, nullptr);
+  for (const auto& row : test::read_rows("tests/golden/gemma3-tokenizer.jsonl")) {
+    const auto ids = encode(*tokenizer, row.at("text").get<std::string>(),
+                            {false, row.at("special").get<bool>()});
+    EXPECT_EQ(ids, row.at("ids").get<std::vector<int32_t>>()) << row;
   }
 }
 

@@ -1,0 +1,25 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tests/fuzz/corpus.h"
+#include "tokenizer/hf_folder.h"
+
+namespace aerie {
+namespace {
+
+TEST(SentencePieceCorpus, EverySeed) {
+  const auto is_valid = [](const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(file), {});
+    return tokenizer_from_sentencepiece(bytes, path, {}).ok();
+  };
+  const test::SeedCount seeds = test::run_seeds("tests/fuzz/corpus/sentencepiece", is_valid);
+  EXPECT_GE(seeds.valid, 5);
+  EXPECT_GE(seeds.all - seeds.valid, 2);
+}
+
+}  // namespace
+}  // namespace aerie

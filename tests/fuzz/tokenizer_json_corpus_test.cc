@@ -1,0 +1,25 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tests/fuzz/corpus.h"
+#include "tokenizer/hf_folder.h"
+
+namespace aerie {
+namespace {
+
+TEST(TokenizerJsonCorpus, EverySeed) {
+  const auto is_valid = [](const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(file), {});
+    return tokenizer_from_json(bytes, path, {}).ok();
+  };
+  const test::SeedCount seeds = test::run_seeds("tests/fuzz/corpus/tokenizer_json", is_valid);
+  EXPECT_GE(seeds.valid, 45);
+  EXPECT_GE(seeds.all - seeds.valid, 1);
+}
+
+}  // namespace
+}  // namespace aerie
