@@ -46,16 +46,13 @@ TEST(JsonMemory, DenseTexts) {
   for (const std::string& element :
        std::vector<std::string>{"1", "\"\"", "[]", "{}", "null", "[[]]", "[1]", "{\"\":1}",
                                 "{\"\":\"\"}", "{\"\":{}}", "{\"\":{\"\":[]}}", deep}) {
-    // Powers of two are where vectors that grow have most room left, or least.
-    for (const int count : {1000, 65536, 65537, 200000}) {
-      if (element != deep || count <= 65536) check(repeated(element, count));
-    }
+    for (const int count : {1000, 30000}) check(repeated(element, count));
   }
 }
 
 TEST(JsonMemory, ManyKeys) {
   std::string keys = "{", objects = "{";
-  for (int i = 0; i < 200000; ++i) {
+  for (int i = 0; i < 50000; ++i) {
     keys += fmt::format("{}\"{:x}\":1", i == 0 ? "" : ",", i);
     objects += fmt::format("{}\"{:x}\":{{}}", i == 0 ? "" : ",", i);
   }
@@ -66,7 +63,7 @@ TEST(JsonMemory, ManyKeys) {
 // An unfinished text costs no more than a finished one.
 TEST(JsonMemory, BrokenTexts) {
   for (const char* element : {"1", "\"\"", "[]", "{\"\":1}"}) {
-    std::string text = repeated(element, 200000);
+    std::string text = repeated(element, 50000);
     text.pop_back();
     test::reset_memory_use();
     EXPECT_FALSE(parse_json(text, "x").ok());
