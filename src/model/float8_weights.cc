@@ -10,8 +10,11 @@
 namespace aerie {
 namespace {
 
-constexpr std::string_view kScaleSuffixes[] = {".weight_scale", ".weight_scale_inv", ".input_scale",
-                                               ".activation_scale", ".input_scale_ub"};
+constexpr std::string_view kWeightScales[] = {"_scale", "_scale_inv"};
+// Of activations and of caches, which keep their precision here.
+constexpr std::string_view kOtherScales[] = {".input_scale", ".activation_scale", ".input_scale_ub",
+                                             ".k_scale",     ".v_scale",          ".kv_scale",
+                                             ".output_scale"};
 
 Status refuse(const SafetensorsFolder& folder, const SafetensorsTensor& weight,
               std::string_view why) {
@@ -31,7 +34,7 @@ Expected<Float8Scheme> Float8Scheme::read(const JsonObject& config) {
     AERIE_ASSIGN_OR_RETURN(const std::string_view format, how.string("format"));
     if (format != "float-quantized") {
       return how.error(StatusCode::kUnsupported, "format",
-                       fmt::format("is '{}'; float-quantized is supported", format));
+                       fmt::format("is '{}'; float-quantized is supported", printable(format, 64)));
     }
   } else if (method != "fp8" && method != "fbgemm_fp8") {
     return how.error(StatusCode::kUnsupported, "quant_method",
@@ -51,21 +54,48 @@ Expected<Float8Scheme> Float8Scheme::read(const JsonObject& config) {
 }
 
 bool Float8Scheme::is_scale(std::string_view name) const {
-  if (!quantized_) return false;
-  for (const std::string_view suffix : kScaleSuffixes) {
+  for (const std::string_view suffix : kWeightScales) {
+    if (name.ends_with(".weight" + std::string(suffix))) return true;
+  }
+  for (const std::string_view suffix : kOtherScales) {
     if (name.ends_with(suffix)) return true;
   }
   return false;
+}
+
+Status Float8Scheme::check_scale(const SafetensorsFolder& folder,
+                                 const SafetensorsTensor& scale) const {
+  if (!quantized_) {
+    return refuse(folder, scale,
+                  "is a scale, and config.json has no quantization_config that says of what");
+  }
+  for (const std::string_view suffix : kWeightScales) {
+    if (!scale.name.ends_with(".weight" + std::string(suffix))) continue;
+    const std::string_view weight =
+        std::string_view(scale.name).substr(0, scale.name.size() - suffix.size());
+    const SafetensorsTensor* scaled = folder.find(weight);
+    if (scaled == nullptr || scaled->type != SafetensorsType::kF8E4M3) {
+      return refuse(folder, scale,
+                    fmt::format("is a scale, and there is no tensor '{}' of type F8_E4M3",
+                                printable(weight)));
+    }
+  }
+  return {};
 }
 
 Expected<Float8Scheme::Grid> Float8Scheme::grid_of(const SafetensorsFolder& folder,
                                                    const SafetensorsTensor& weight) const {
   if (weight.shape.size() != 2) return refuse(folder, weight, "is of type F8_E4M3 and no matrix");
   const int64_t rows = weight.shape[0], columns = weight.shape[1];
+  if (!quantized_) {
+    return refuse(folder, weight,
+                  "is of type F8_E4M3, and config.json has no quantization_config that says what "
+                  "its scales are");
+  }
   Grid grid;
   grid.scales = folder.find(weight.name + "_scale_inv");
   if (grid.scales == nullptr) grid.scales = folder.find(weight.name + "_scale");
-  if (grid.scales == nullptr || !quantized_) {
+  if (grid.scales == nullptr) {
     return refuse(folder, weight, "is of type F8_E4M3 and has no scales beside it");
   }
   if (!safetensors_type_info(grid.scales->type).dtype) {

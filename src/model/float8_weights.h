@@ -14,16 +14,18 @@ namespace aerie {
 
 // How config.json's quantization_config says that weights are stored: one scale for a matrix, one
 // for each row, or one for each block ("weight_block_size", as in DeepSeek-V3 and Qwen3). The
-// scales of activations, which such checkpoints bring along, are not used: activations keep their
-// precision.
+// scales of activations and caches, which such checkpoints bring along, are not used: these keep
+// their precision.
 class Float8Scheme {
  public:
   // Without quantization_config: nothing is quantised. kUnsupported, naming it, for a method that
   // is not one of these.
   static Expected<Float8Scheme> read(const JsonObject& config);
 
-  // Whether a tensor is a scale of others.
+  // Whether a tensor is a scale of others: of weights, of activations, of a cache.
   bool is_scale(std::string_view name) const;
+  // That there is a matrix for it.
+  Status check_scale(const SafetensorsFolder& folder, const SafetensorsTensor& scale) const;
   // That the matrix has scales that fit it.
   Status check(const SafetensorsFolder& folder, const SafetensorsTensor& weight) const;
   // Code times scale, in F32, with the shape {columns, rows}. Requires check().

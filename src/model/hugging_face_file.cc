@@ -118,7 +118,8 @@ void HuggingFaceFile::add(std::string name, DType dtype, Shape shape, Origin ori
 
 Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   const std::string name = import_.renamed(tensor.name);
-  if (name.empty() || scheme_.is_scale(name)) return {};
+  if (name.empty()) return {};
+  if (scheme_.is_scale(name)) return scheme_.check_scale(tensors_, tensor);
   if (tied && name == "lm_head.weight") return {};
   const size_t dot = name.rfind('.');
   const std::string_view suffix =
@@ -333,7 +334,7 @@ Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(
   AERIE_RETURN_IF_ERROR(family->import(import));
   const fs::path folder = fs::absolute(path).lexically_normal();
   const fs::path base = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
-  import.metadata().add_string("general.name", base.string());
+  import.metadata().add_string("general.name", printable(base.string()));
   if (more) more(import.metadata());
   AERIE_ASSIGN_OR_RETURN(Float8Scheme scheme, Float8Scheme::read(import.whole_config()));
   AERIE_ASSIGN_OR_RETURN(SafetensorsFolder tensors, SafetensorsFolder::open(path));

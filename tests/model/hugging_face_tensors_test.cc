@@ -1,0 +1,309 @@
+// Tensors and paths of Hugging Face folders with one thing broken at a time: each is refused with a
+// message that names file and tensor and the reason, and with little memory.
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include "model/hugging_face_file.h"
+#include "tests/model/hugging_face_folder.h"
+
+namespace aerie {
+namespace {
+
+namespace fs = std::filesystem;
+using test::expect_refused;
+using test::FolderTensor;
+using test::HuggingFaceFolder;
+using test::load_folder;
+using test::temporary_path;
+
+constexpr StatusCode kInvalid = StatusCode::kInvalidData;
+constexpr StatusCode kUnsupported = StatusCode::kUnsupported;
+constexpr StatusCode kMissing = StatusCode::kNotFound;
+
+class HostileTensors : public ::testing::Test {
+ protected:
+  void refused(StatusCode code, const std::vector<std::string>& parts) const {
+    folder_.write();
+    expect_refused(folder_.path(), code, parts);
+  }
+  void add(const std::string& name, std::vector<int64_t> shape, const std::string& type = "F32",
+           size_t width = 4) {
+    size_t bytes = width;
+    for (const int64_t size : shape) bytes *= static_cast<size_t>(size);
+    folder_.tensors.push_back({name, type, std::move(shape), std::vector<std::byte>(bytes)});
+  }
+  void replace(const std::string& name, std::vector<int64_t> shape, const std::string& type = "F32",
+               size_t width = 4) {
+    folder_.remove_tensor(name);
+    add(name, std::move(shape), type, width);
+  }
+
+  HuggingFaceFolder folder_{"llama", temporary_path("tensors")};
+};
+
+constexpr const char* kUp = "model.layers.0.mlp.up_proj.weight";
+constexpr const char* kNorm = "model.layers.1.input_layernorm.weight";
+
+TEST_F(HostileTensors, AnyOneMissing) {
+  const std::vector<FolderTensor> all = folder_.tensors;
+  ASSERT_GE(all.size(), 20u);
+  for (const FolderTensor& tensor : all) {
+    folder_.tensors = all;
+    folder_.remove_tensor(tensor.name);
+    refused(kMissing, {"'" + tensor.name + "'"});
+  }
+  folder_.tensors.clear();
+  refused(kMissing, {"'lm_head.weight'"});
+}
+
+TEST_F(HostileTensors, OneTooMany) {
+  const auto extra = [this](const std::string& name, std::vector<int64_t> shape, StatusCode code,
+                            const std::string& part) {
+    add(name, std::move(shape));
+    refused(code, {"tensor '" + name + "' " + part});
+    folder_.remove_tensor(name);
+  };
+  const std::string no_place = "has no place in a model of the family 'llama'";
+  extra("model.layers.0.self_attn.q_norm.weight", {16}, kUnsupported, no_place);
+  extra("model.layers.{}.mlp.up_proj.weight", {48, 48}, kUnsupported, no_place);
+  extra("model.layers.00.mlp.up_proj.weight", {48, 48}, kUnsupported, no_place);
+  extra("model.layers.-1.mlp.up_proj.weight", {48, 48}, kUnsupported, no_place);
+  extra("model.layers.18446744073709551616.mlp.up_proj.weight", {48, 48}, kUnsupported, no_place);
+  extra("model.0.norm.weight", {48}, kUnsupported, no_place);
+  extra("model.norm.scale", {48}, kUnsupported, no_place);
+  extra("model.norm", {48}, kUnsupported, no_place);
+  extra("x", {48}, kUnsupported, no_place);
+  extra(".", {48}, kUnsupported, no_place);
+  extra("..weight", {48}, kUnsupported, no_place);
+  extra("0.weight", {48}, kUnsupported, no_place);
+  extra("model.layers.99.mlp.up_proj.weight", {48, 48}, kInvalid,
+        "is of layer 99, and there are 2");
+  extra("model.layers.9223372036854775807.mlp.up_proj.weight", {48, 48}, kInvalid,
+        "is of layer 92");
+  // Known names, and no place for them in this family.
+  extra("model.norm.bias", {48}, kUnsupported, "has no place");
+  add("model.layers.0.mlp.up_proj.bias", {48});
+  refused(kMissing, {"there is no tensor 'model.layers.1.mlp.up_proj.bias'"});
+  add("model.layers.1.mlp.up_proj.bias", {47});
+  refused(kInvalid, {"tensor 'model.layers.1.mlp.up_proj.bias' has shape [47]"});
+}
+
+TEST_F(HostileTensors, Types) {
+  const struct {
+    const char* name;
+    size_t width;
+  } kTypes[] = {{"F64", 8},  {"I64", 8}, {"I32", 4},     {"U8", 1},  {"I8", 1},
+                {"BOOL", 1}, {"I16", 2}, {"F8_E5M2", 1}, {"C64", 8}, {"U64", 8}};
+  for (const auto& [name, width] : kTypes) {
+    replace(kUp, {48, 48}, name, width);
+    refused(kUnsupported, {fmt::format("tensor '{}' is of type {}; F32, F16, BF16", kUp, name)});
+    replace(kUp, {48, 48});
+    replace(kNorm, {48}, name, width);
+    refused(kUnsupported, {fmt::format("tensor '{}' is of type {}; F32, F16, BF16", kNorm, name)});
+    replace(kNorm, {48});
+  }
+  replace(kUp, {48, 48}, "F8_E4M3", 1);
+  refused(kInvalid,
+          {std::string(kUp) + "' is of type F8_E4M3, and config.json has no quantization_"});
+  replace(kUp, {48, 48}, "Q4_0", 1);
+  refused(kUnsupported, {"/model.safetensors: ", kUp, "Q4_0"});
+}
+
+TEST_F(HostileTensors, Shapes) {
+  const auto shape = [this](const char* name, std::vector<int64_t> sizes, StatusCode code,
+                            const std::string& part) {
+    std::vector<int64_t> usual = folder_.tensor(name).shape;
+    replace(name, std::move(sizes));
+    refused(code, {fmt::format("tensor '{}' {}", name, part)});
+    replace(name, std::move(usual));
+  };
+  shape(kUp, {}, kUnsupported, "has 0 dimensions and 1 elements; vectors and matrices are read");
+  shape(kUp, {1, 48, 48}, kUnsupported, "has 3 dimensions and 2304 elements");
+  shape(kUp, {48, 0}, kUnsupported, "has 2 dimensions and 0 elements");
+  shape(kNorm, {0}, kUnsupported, "has 1 dimensions and 0 elements");
+  shape(kUp, {48, 47}, kInvalid, "has shape [47, 48] where");
+  shape(kUp, {2304}, kInvalid, "has shape [2304] where");
+  shape(kNorm, {47}, kInvalid, "has shape [47] where");
+  shape(kNorm, {48, 1}, kInvalid, "has shape [1, 48] where");
+  shape("model.norm.weight", {49}, kInvalid, "has shape [49] where");
+  shape("model.embed_tokens.weight", {48, 101}, kInvalid, "has shape [101, 48] where");
+  shape("lm_head.weight", {100, 48}, kInvalid, "has shape [48, 100] where");
+  shape("model.layers.0.self_attn.q_proj.weight", {47, 48}, kInvalid,
+        "has 47 rows for 3 heads of 16");
+  shape("model.layers.0.self_attn.k_proj.weight", {48, 48}, kInvalid,
+        "has 48 rows for 1 heads of 16");
+  shape("model.layers.0.self_attn.v_proj.weight", {48, 16}, kInvalid, "has shape [16, 48] where");
+}
+
+TEST_F(HostileTensors, TwiceUnderTwoNames) {
+  HuggingFaceFolder gemma("gemma3", temporary_path("twice"));
+  FolderTensor copy = gemma.tensor("model.norm.weight");
+  copy.name = "language_model.model.norm.weight";
+  gemma.tensors.push_back(copy);
+  gemma.write();
+  expect_refused(gemma.path(), kInvalid, {"norm.weight' is there twice under two names"});
+  HuggingFaceFolder gpt2("gpt2", temporary_path("twice2"));
+  FolderTensor position = gpt2.tensor("transformer.wpe.weight");
+  position.name = "wpe.weight";
+  gpt2.tensors.push_back(position);
+  gpt2.write();
+  expect_refused(gpt2.path(), kInvalid, {"wpe.weight' is there twice under two names"});
+}
+
+TEST_F(HostileTensors, Heads) {
+  folder_.config["tie_word_embeddings"] = "no";
+  refused(kInvalid, {"key 'tie_word_embeddings' is a string; true or false"});
+  folder_.config["tie_word_embeddings"] = false;
+  folder_.remove_tensor("lm_head.weight");
+  refused(kMissing,
+          {"key 'tie_word_embeddings' is false, and there is no tensor 'lm_head.weight'"});
+  // Tied, with and without a head that is not needed; not said, and not there.
+  folder_.config["tie_word_embeddings"] = true;
+  folder_.write();
+  EXPECT_TRUE(load_folder(folder_.path()).ok()) << load_folder(folder_.path()).message();
+  add("lm_head.weight", {3, 5}, "I64", 8);
+  folder_.write();
+  EXPECT_TRUE(load_folder(folder_.path()).ok()) << load_folder(folder_.path()).message();
+  folder_.remove_tensor("lm_head.weight");
+  folder_.config.erase("tie_word_embeddings");
+  folder_.write();
+  EXPECT_TRUE(load_folder(folder_.path()).ok()) << load_folder(folder_.path()).message();
+}
+
+TEST_F(HostileTensors, ScalesOfFloat8) {
+  HuggingFaceFolder folder("llama-fp8-block", temporary_path("scales"));
+  const std::string weight = kUp, scale = weight + "_scale_inv";
+  const FolderTensor usual = folder.tensor(scale);
+  const auto refused_with = [&](FolderTensor changed, StatusCode code, const std::string& part) {
+    folder.remove_tensor(scale);
+    changed.name = scale;
+    folder.tensors.push_back(std::move(changed));
+    folder.write();
+    expect_refused(folder.path(), code, {part});
+  };
+  const std::string other = "tensor '" + weight + "' has other scales than its";
+  refused_with({"", "F32", {7}, std::vector<std::byte>(28)}, kInvalid, other);
+  refused_with({"", "F32", {0}, {}}, kInvalid, other);
+  refused_with({"", "F32", {2, 2, 1}, std::vector<std::byte>(16)}, kInvalid, other);
+  refused_with({"", "I32", usual.shape, usual.data}, kInvalid,
+               "tensor '" + scale + "' holds scales and is not of F32, F16 or BF16");
+  folder.remove_tensor(scale);
+  folder.write();
+  expect_refused(folder.path(), kInvalid, {weight + "' is of type F8_E4M3 and has no scales"});
+  folder.tensors.push_back(usual);
+  FolderTensor& matrix = folder.tensor(weight);
+  matrix.type = "BF16";
+  matrix.data.resize(2 * matrix.data.size());
+  folder.write();
+  expect_refused(folder.path(), kInvalid,
+                 {scale + "' is a scale, and there is no tensor '" + weight + "' of type F8_E4M3"});
+}
+
+TEST_F(HostileTensors, OddButLegal) {
+  // Values that are no numbers are the model's own affair.
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (FolderTensor& tensor : folder_.tensors) std::memcpy(tensor.data.data(), &nan, sizeof(nan));
+  folder_.write();
+  EXPECT_TRUE(load_folder(folder_.path()).ok()) << load_folder(folder_.path()).message();
+  // Data with no alignment.
+  for (const size_t shift : {1, 2, 3}) {
+    folder_.write(shift);
+    EXPECT_TRUE(load_folder(folder_.path()).ok()) << load_folder(folder_.path()).message();
+  }
+  // A vector as a matrix of one row.
+  folder_.tensor(kNorm).shape = {1, 48};
+  folder_.write();
+  EXPECT_TRUE(load_folder(folder_.path()).ok()) << load_folder(folder_.path()).message();
+}
+
+// What 8-bit floats are is changed as other values are: GPT-2's matrices lie on their side.
+TEST_F(HostileTensors, Float8OfGpt2) {
+  HuggingFaceFolder folder("gpt2", temporary_path("gpt2_float8"));
+  const std::string name = "transformer.h.0.mlp.c_fc.weight";
+  FolderTensor& tensor = folder.tensor(name);
+  const int64_t inputs = tensor.shape[0], outputs = tensor.shape[1];
+  tensor.type = "F8_E4M3";
+  tensor.data.resize(static_cast<size_t>(inputs * outputs));
+  for (size_t i = 0; i < tensor.data.size(); ++i) tensor.data[i] = std::byte(i % 0x78);
+  const float scale = 0.5f;
+  FolderTensor scales{name + "_scale", "F32", {}, std::vector<std::byte>(4)};
+  std::memcpy(scales.data.data(), &scale, sizeof(scale));
+  folder.tensors.push_back(scales);
+  folder.config["quantization_config"] = {{"quant_method", "fp8"}};
+  folder.write();
+  const auto file = open_model_file(folder.path());
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const auto data = (*file)->read("blk.0.ffn_up.weight");
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  ASSERT_EQ(data->view.shape, (Shape{inputs, outputs, 1, 1}));
+  const auto value = [&](int64_t input, int64_t output) {
+    float out = 0;
+    std::memcpy(&out, data->view.data + (output * inputs + input) * 4, sizeof(out));
+    return out;
+  };
+  EXPECT_EQ(value(0, 0), 0.0f);
+  EXPECT_EQ(value(0, 0x38), 0.5f) << "1.0 at [0][0x38] of the file";
+  EXPECT_EQ(value(1, 0), 0.5f * f8_e4m3_to_f32(static_cast<uint8_t>(outputs % 0x78)));
+}
+
+TEST(HostilePaths, PathsAndLinks) {
+  const HuggingFaceFolder folder("llama", temporary_path("links"));
+  folder.write();
+  const std::string loop = folder.file("loop");
+  fs::create_directory_symlink("loop", loop);
+  expect_refused(loop, StatusCode::kInvalidArgument, {"cannot open: Too many levels of symbolic"});
+  expect_refused(folder.file("nowhere"), kMissing, {"there is no such file"});
+  expect_refused(folder.file("model.safetensors"), StatusCode::kInvalidArgument,
+                 {"is a file of a Hugging Face folder; give the folder itself"});
+  expect_refused(folder.file("config.json"), StatusCode::kInvalidArgument,
+                 {"is a file of a Hugging Face folder; give the folder itself"});
+  fs::remove(folder.file("config.json"));
+  fs::create_symlink("config.json", folder.file("config.json"));
+  expect_refused(folder.path(), StatusCode::kInvalidArgument,
+                 {"/config.json: cannot open: Too many"});
+  fs::remove(folder.file("config.json"));
+  folder.write();
+  fs::rename(folder.file("model.safetensors"), folder.file("weights.safetensors"));
+  expect_refused(folder.path(), kMissing, {"other models: weights.safetensors"});
+  // A link to the folder, and one to its file, as caches of downloads have them.
+  fs::create_symlink("weights.safetensors", folder.file("model.safetensors"));
+  fs::create_directory_symlink(folder.path(), folder.file("again"));
+  EXPECT_TRUE(load_folder(folder.file("again")).ok())
+      << load_folder(folder.file("again")).message();
+}
+
+TEST(HostilePaths, NoPermission) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  const HuggingFaceFolder folder("llama", temporary_path("permission"));
+  folder.write();
+  fs::permissions(folder.path(), fs::perms::none);
+  expect_refused(folder.path(), StatusCode::kInvalidArgument, {"Permission denied"});
+  fs::permissions(folder.path(), fs::perms::owner_all);
+}
+
+TEST(HostilePaths, NamesOfFolders) {
+  const HuggingFaceFolder folder("llama", temporary_path("Größe 模型"));
+  folder.write();
+  const auto named = [](const std::string& path) {
+    const auto file = open_model_file(path);
+    EXPECT_TRUE(file.ok()) << file.status().message();
+    return file.ok() ? std::string(*(*file)->string("general.name")) : "";
+  };
+  const std::string name = fs::path(folder.path()).filename();
+  EXPECT_EQ(named(folder.path()), name);
+  EXPECT_EQ(named(folder.path() + "/"), name);
+  EXPECT_EQ(named(folder.path() + "/../" + name + "/."), name);
+  const HuggingFaceFolder bytes("llama", temporary_path("a\xFF"));
+  bytes.write();
+  EXPECT_TRUE(named(bytes.path()).ends_with("a\\xff")) << "GGUF's strings are UTF-8";
+}
+
+}  // namespace
+}  // namespace aerie
