@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 
+#include "format/converted_file.h"
+#include "format/gguf_write.h"
 #include "kernels/backend.h"
 #include "model/hugging_face_file.h"
 #include "model/model.h"
@@ -101,6 +105,91 @@ TEST_P(Families, ComputesWhatTransformersComputes) {
   const FamilyGolden golden = read_family_golden(GetParam());
   for (const auto isa : {kernels::Isa::kReference, kernels::best_isa()}) {
     expect_golden(*file, golden, isa);
+  }
+}
+
+std::string temporary_gguf() {
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  std::string name = fmt::format("aerie_{}_{}.gguf", getpid(), test->name());
+  std::replace(name.begin(), name.end(), '/', '_');
+  return std::filesystem::path(testing::TempDir()) / name;
+}
+
+// The model as a GGUF file, which is removed; what was mapped stays.
+std::unique_ptr<ModelFile> through_gguf(const ModelFile& file) {
+  const std::string path = temporary_gguf();
+  const Status written = write_gguf(file, path);
+  EXPECT_TRUE(written.ok()) << written.message();
+  auto reopened = open_model_file(path);
+  EXPECT_TRUE(reopened.ok()) << reopened.status().message();
+  std::filesystem::remove(path);
+  return reopened.ok() ? std::move(*reopened) : nullptr;
+}
+
+std::unique_ptr<ModelFile> converted(const std::string& name, DType type) {
+  auto file = ConvertedFile::wrap(open_family_model(name), {type, false}, pool());
+  EXPECT_TRUE(file.ok()) << file.status().message();
+  return file.ok() ? std::move(*file) : nullptr;
+}
+
+void expect_same_bits(const ModelFile& one, const ModelFile& other, const FamilyGolden& golden) {
+  for (const FamilyGolden::Sequence& sequence : golden.sequences) {
+    const auto a = compute(one, kernels::best_isa(), sequence.tokens);
+    const auto b = compute(other, kernels::best_isa(), sequence.tokens);
+    ASSERT_EQ(a.size(), sequence.tokens.size());
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      ASSERT_EQ(a[i].size(), b[i].size());
+      EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)), 0)
+          << "position " << i << " of " << a.size();
+    }
+  }
+}
+
+TEST_P(Families, AreTheSameAsGguf) {
+  const auto folder = open_family_model(GetParam());
+  ASSERT_NE(folder, nullptr);
+  const auto gguf = through_gguf(*folder);
+  ASSERT_NE(gguf, nullptr);
+  EXPECT_EQ(gguf->metadata().size(), folder->metadata().size());
+  EXPECT_EQ(gguf->tensors().size(), folder->tensors().size());
+  expect_same_bits(*folder, *gguf, read_family_golden(GetParam()));
+}
+
+TEST_P(Families, AreTheSameAsConvertedGguf) {
+  const FamilyGolden golden = read_family_golden(GetParam());
+  for (const DType type : {DType::kQ8_0, DType::kQ4_0, DType::kBF16, DType::kF16}) {
+    SCOPED_TRACE(dtype_info(type).name);
+    const auto folder = converted(GetParam(), type);
+    ASSERT_NE(folder, nullptr);
+    const auto gguf = through_gguf(*folder);
+    ASSERT_NE(gguf, nullptr);
+    expect_same_bits(*folder, *gguf, golden);
+  }
+}
+
+// What a type costs these models, whose random weights are harder on it than trained ones: a mean
+// KL divergence of so much at most.
+TEST_P(Families, StayCloseWhenConverted) {
+  const struct {
+    DType type;
+    double bound;
+  } kTypes[] = {{DType::kF16, 1e-4}, {DType::kBF16, 2e-3}, {DType::kQ8_0, 2e-2}};
+  const FamilyGolden golden = read_family_golden(GetParam());
+  for (const auto& [type, bound] : kTypes) {
+    const auto file = converted(GetParam(), type);
+    ASSERT_NE(file, nullptr);
+    double kl = 0.0;
+    size_t positions = 0;
+    for (const FamilyGolden::Sequence& sequence : golden.sequences) {
+      const auto logits = compute(*file, kernels::best_isa(), sequence.tokens);
+      ASSERT_EQ(logits.size(), sequence.tokens.size());
+      for (size_t i = 0; i < logits.size(); ++i) kl += divergence(sequence.logits[i], logits[i]);
+      positions += logits.size();
+    }
+    EXPECT_LT(kl / static_cast<double>(positions), bound) << dtype_info(type).name;
+    std::printf("%s: mean KL %.2g\n", std::string(dtype_info(type).name).c_str(),
+                kl / static_cast<double>(positions));
   }
 }
 
