@@ -44,6 +44,14 @@ Expected<Charsmap> Charsmap::parse(std::string_view bytes) {
   if (map.replacements_.empty() || map.replacements_.back() != '\0') {
     return invalid("does not end with a NUL");
   }
+  constexpr size_t kMostReplacement = 1024;  // the longest of Unicode's have 54 bytes
+  for (size_t begin = 0; begin < map.replacements_.size();) {
+    const size_t end = map.replacements_.find('\0', begin);
+    if (end - begin > kMostReplacement) {
+      return invalid(fmt::format("has a replacement of {} bytes", end - begin));
+    }
+    begin = end + 1;
+  }
   return map;
 }
 

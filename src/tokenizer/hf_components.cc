@@ -108,9 +108,17 @@ Expected<std::string> decode_base64(const JsonObject& component, std::string_vie
   return bytes;
 }
 
+// What a normaliser puts into a text for a character of it.
+Status check_length(const JsonObject& component, std::string_view key, std::string_view content) {
+  constexpr size_t kMostBytes = 1024;
+  if (content.size() <= kMostBytes) return {};
+  return unsupported(component, key, fmt::format("is longer than {} bytes", kMostBytes));
+}
+
 Status add_replace(const JsonObject& component, Normalizer& normalizer, HfShape& shape) {
   AERIE_ASSIGN_OR_RETURN(const Pattern pattern, read_pattern(component));
   AERIE_ASSIGN_OR_RETURN(const std::string_view content, component.string("content"));
+  AERIE_RETURN_IF_ERROR(check_length(component, "content", content));
   if (!pattern.regex && !pattern.text.empty()) {
     if (pattern.text == " " && content == kSign) {
       shape.spaces_to_signs = true;
@@ -149,6 +157,7 @@ Status add_normalizer(const JsonObject& component, std::string_view type, Normal
   }
   if (type == "Prepend") {
     AERIE_ASSIGN_OR_RETURN(const std::string_view text, component.string("prepend"));
+    AERIE_RETURN_IF_ERROR(check_length(component, "prepend", text));
     shape.is_recipe = false;
     if (shape.spaces_to_signs || !shape.prepended.empty()) shape.only_spaces_change = false;
     shape.prepended += text;

@@ -1,6 +1,13 @@
 #include "tokenizer/normalizer.h"
 
 namespace aerie {
+namespace {
+
+// Steps may make a text longer, each what the one before it made: hostile ones without end.
+constexpr size_t kMostGrowth = 64;
+constexpr size_t kMostBytes = 65536;
+
+}  // namespace
 
 Expected<std::string_view> Normalizer::apply(std::string_view text, Place place,
                                              std::string& buffer) const {
@@ -10,6 +17,10 @@ Expected<std::string_view> Normalizer::apply(std::string_view text, Place place,
     if (now.empty()) break;
     other.clear();
     AERIE_RETURN_IF_ERROR(step->apply(now, place, other));
+    if (other.size() / kMostGrowth > text.size() && other.size() > kMostBytes) {
+      return Status(StatusCode::kResourceExhausted,
+                    "the tokenizer's normaliser makes this text more than 64 times as long");
+    }
     std::swap(buffer, other);
     now = buffer;
   }

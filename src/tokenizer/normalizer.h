@@ -32,7 +32,8 @@ class Normalizer {
   bool empty() const { return steps_.empty(); }
   size_t size() const { return steps_.size(); }
 
-  // What becomes of `text`, valid UTF-8: a view of it, or of `buffer`.
+  // What becomes of `text`, valid UTF-8: a view of it, or of `buffer`. kResourceExhausted, too, for
+  // a text that grows beyond measure.
   Expected<std::string_view> apply(std::string_view text, Place place, std::string& buffer) const;
 
  private:

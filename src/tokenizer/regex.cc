@@ -56,6 +56,12 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 Regex::~Regex() = default;
 
 Expected<Regex> Regex::compile(std::string_view expression) {
+  constexpr size_t kMostBytes = 65536;
+  if (expression.size() > kMostBytes) {
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("the regular expression '{}' is longer than {} bytes",
+                              printable(expression, 40), kMostBytes));
+  }
   AERIE_ASSIGN_OR_RETURN(const std::string pattern, pcre2_from_onig(expression));
   return compile_for_pcre2(pattern, PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, expression);
 }

@@ -8,6 +8,7 @@
 #include "format/gguf.h"
 #include "tests/tokenizer/vocabularies.h"
 #include "tokenizer/chat_template.h"
+#include "tokenizer/detokenizer.h"
 
 namespace aerie {
 namespace {
@@ -170,6 +171,22 @@ TEST(Phi3, RoundTrips) {
     }
     ASSERT_EQ(back, text);
   }
+}
+
+// A reply goes on from its prompt.
+TEST(Phi3, ARepliesFirstSpaceIsReal) {
+  AERIE_SKIP_WITHOUT(kShared / "tokenizers");
+  const auto tokenizer = test::load_gguf(kShared / "tokenizers/gguf/ggml-vocab-phi-3.gguf");
+  ASSERT_NE(tokenizer, nullptr);
+  const auto ids = encode(*tokenizer, "Hello world");
+  Detokenizer reply(*tokenizer), whole(*tokenizer, false, DetokenizeFrom::kBeginning);
+  std::string continued, text;
+  for (const int32_t id : ids) {
+    reply.push(id, continued);
+    whole.push(id, text);
+  }
+  EXPECT_EQ(continued, " Hello world");
+  EXPECT_EQ(text, "Hello world");
 }
 
 TEST(Phi3, ControlTokensTakeTheWhiteSpaceBehindThem) {

@@ -127,6 +127,23 @@ TEST(TokenizerJson, BrokenExpressions) {
   expect_refused_with("/pre_tokenizer", many, StatusCode::kUnsupported, "too many");
 }
 
+// Steps that make a text longer and longer are stopped.
+TEST(TokenizerJson, GrowthIsBounded) {
+  json file = small();
+  json steps = json::array();
+  for (int i = 0; i < 40; ++i) {
+    steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaaaaaa"}});
+  }
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", steps}};
+  const auto tokenizer = tokenizer_from_json(file.dump(), "x", {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  std::vector<int32_t> ids;
+  EXPECT_EQ(tokenizer.value()->encode("banana", {}, ids).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(ids.empty());
+  expect_refused_with("/normalizer", {{"type", "Prepend"}, {"prepend", std::string(2000, 'x')}},
+                      StatusCode::kUnsupported, "longer than");
+}
+
 // An expression that backtracks without end is stopped, and says so.
 TEST(TokenizerJson, ExpressionsAreBounded) {
   json file = small();
@@ -286,6 +303,29 @@ TEST_F(Folder, VocabAndMerges) {
   write("merges.txt", "a b\n");
   write("tokenizer_config.json", R"({"tokenizer_class": "RobertaTokenizer"})");
   expect_refused(StatusCode::kUnsupported, "RobertaTokenizer");
+}
+
+TEST_F(Folder, SentencePieceWithSettings) {
+  write("tokenizer.model", model_bytes());
+  write("tokenizer_config.json",
+        R"({"eos_token": "<|end|>", "add_bos_token": true, "legacy": false,
+            "added_tokens_decoder": {"500": {"content": "<|end|>", "special": true}}})");
+  const auto loaded = Tokenizer::from_folder(path_.string());
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  const Tokenizer& tokenizer = **loaded;
+  EXPECT_EQ(tokenizer.vocab_size(), 501);
+  EXPECT_EQ(tokenizer.eos(), 500);
+  EXPECT_EQ(tokenizer.bos(), tokenizer.find("<s>"));
+  const auto ids = test::encode(tokenizer, "a<|end|>a", {true, true});
+  // Without "legacy" no space is put before text behind a token.
+  EXPECT_EQ(test::decode(tokenizer, ids), "<s> a<|end|>a");
+  EXPECT_EQ(ids.front(), tokenizer.bos());
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"9": {"content": "<x>"}}})");
+  // A spare piece with another name.
+  const auto renamed = Tokenizer::from_folder(path_.string());
+  ASSERT_TRUE(renamed.ok()) << renamed.status().message();
+  EXPECT_EQ(renamed.value()->find("<x>"), 9);
+  EXPECT_THAT(test::encode(*renamed.value(), "<x>"), ::testing::ElementsAre(9));
 }
 
 TEST_F(Folder, ChatTemplates) {

@@ -1,8 +1,13 @@
 // tokenizer.model files, held to SentencePiece's own library.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <sstream>
+
 #include "tests/tokenizer/vocabularies.h"
+#include "tokenizer/bpe.h"
 #include "tokenizer/hf_folder.h"
+#include "tokenizer/vocabulary.h"
 
 namespace aerie {
 namespace {
@@ -84,6 +89,56 @@ TEST_P(TinyModel, GgufForm) {
     equal += same;
   }
   EXPECT_GE(equal, noted ? 30u : goldens().at("texts").size());
+}
+
+// The same tokenizer as a tokenizer.json, with a merge for each pair that makes a token, which is
+// how Hugging Face converts them: the same ids, and the way back to scores.
+TEST(SentencePiece, AsMerges) {
+  const auto model = load("tests/golden/tokenizers/bpe_bare.model");
+  ASSERT_NE(model, nullptr);
+  const auto metadata = model->gguf_metadata();
+  ASSERT_TRUE(metadata.ok());
+  Vocabulary vocabulary;
+  json vocab = json::object();
+  for (size_t id = 0; id < metadata->tokens.size(); ++id) {
+    const std::string& name = metadata->tokens[id];
+    ASSERT_TRUE(vocabulary.add(name, name, metadata->types[id], {}).ok());
+    vocab[name] = id;
+  }
+  ASSERT_TRUE(vocabulary.finish({}, {}).ok());
+  std::vector<MergeRule> rules = Bpe::rules_of_scores(vocabulary);
+  std::sort(rules.begin(), rules.end(), [&](const MergeRule& a, const MergeRule& b) {
+    return metadata->scores[static_cast<size_t>(a.result)] >
+           metadata->scores[static_cast<size_t>(b.result)];
+  });
+  json merges = json::array();
+  for (const MergeRule& rule : rules) {
+    merges.push_back({vocabulary.name(rule.left), vocabulary.name(rule.right)});
+  }
+  json file = json::parse(R"({
+    "added_tokens": [{"id": 0, "content": "<unk>", "special": true},
+                     {"id": 1, "content": "<s>", "special": true},
+                     {"id": 2, "content": "</s>", "special": true}],
+    "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+    "decoder": {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+  })");
+  file["model"] = {{"type", "BPE"},
+                   {"vocab", vocab},
+                   {"merges", merges},
+                   {"unk_token", "<unk>"},
+                   {"fuse_unk", true}};
+  const auto tokenizer = tokenizer_from_json(file.dump(), "x", {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  const auto form = tokenizer.value()->gguf_metadata();
+  ASSERT_TRUE(form.ok()) << form.status().message();
+  EXPECT_EQ(form->model, "llama");
+  const auto again = test::create(*form);
+  ASSERT_NE(again, nullptr);
+  for (const auto& text : goldens().at("texts")) {
+    const auto ids = test::encode(*model, text.get<std::string>());
+    EXPECT_EQ(test::encode(**tokenizer, text.get<std::string>()), ids) << text;
+    EXPECT_EQ(test::encode(*again, text.get<std::string>()), ids) << text;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TinyModel,
