@@ -22,7 +22,13 @@ struct LayerPlan {
   int rope = 0;    // index of Blueprint::ropes, or kNoRope
 };
 
-// Vectors of biases are not listed: a layer has those that the file has.
+// Which vectors of biases a file must have. Of the others a layer has those that the file has.
+enum class Biases : uint8_t {
+  kAny,    // none must be there
+  kInput,  // of queries, keys and values
+  kAll,
+};
+
 struct Blueprint {
   ModelConfig config;
   std::vector<LayerPlan> layers;  // config.layers of them
@@ -37,6 +43,8 @@ struct Blueprint {
 
   kernels::Activation activation = kernels::Activation::kSilu;
   bool gated = true;  // feed-forward: down(activation(gate x) * up x), or down(activation(up x))
+
+  Biases biases = Biases::kAny;
 
   // Of the file: one tensor for queries, keys and values; one for gate and up.
   bool fused_qkv = false;

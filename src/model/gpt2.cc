@@ -11,6 +11,7 @@ Expected<Blueprint> read(const ModelFile& file) {
   const MetadataReader reader(file);
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, reader.read_sizes());
   blueprint.norm = NormKind::kLayer;
+  blueprint.biases = Biases::kAll;
   blueprint.learned_positions = true;
   blueprint.fused_qkv = true;
   blueprint.gated = false;

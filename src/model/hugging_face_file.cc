@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <deque>
@@ -67,7 +68,7 @@ class HuggingFaceFile final : public ModelFile {
         scheme_(std::move(scheme)),
         import_(std::move(import)) {}
 
-  Status place_tensors();
+  Status place_tensors(const AddMetadata& more);
 
   std::string format() const override { return "Hugging Face folder"; }
   int64_t file_bytes() const override { return tensors_.file_bytes(); }
@@ -183,7 +184,7 @@ Status HuggingFaceFile::check_layers() {
   return {};
 }
 
-Status HuggingFaceFile::place_tensors() {
+Status HuggingFaceFile::place_tensors(const AddMetadata& more) {
   const JsonObject& config = import_.config();
   AERIE_ASSIGN_OR_RETURN(const bool tied, config.boolean(kTied, false));
   for (const TensorRule& rule : import_.rules()) rules_.emplace(rule.from, &rule);
@@ -199,6 +200,13 @@ Status HuggingFaceFile::place_tensors() {
     const auto& [name, values] = import_.made()[i];
     add(name, DType::kF32, {static_cast<int64_t>(values.size()), 1, 1, 1},
         {nullptr, TensorChange::kNone, i});
+  }
+  if (more) {
+    const auto embedding = std::find_if(infos_.begin(), infos_.end(), [](const TensorInfo& info) {
+      return info.name == "token_embd.weight";
+    });
+    const int64_t vocab = embedding == infos_.end() ? 0 : embedding->shape[1];
+    AERIE_RETURN_IF_ERROR(more(vocab, import_.metadata()).with_context(name()));
   }
   set_contents(import_.metadata().release(), std::move(infos_));
   return {};
@@ -323,8 +331,8 @@ Expected<const ModelFamily*> family_of(const JsonObject& config) {
 
 }  // namespace
 
-Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(
-    const std::string& path, const std::function<void(MetadataBuilder&)>& more) {
+Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string& path,
+                                                              const AddMetadata& more) {
   namespace fs = std::filesystem;
   const std::string config = (fs::path(path) / "config.json").string();
   AERIE_ASSIGN_OR_RETURN(Json json, read_json(config));
@@ -335,12 +343,11 @@ Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(
   const fs::path folder = fs::absolute(path).lexically_normal();
   const fs::path base = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
   import.metadata().add_string("general.name", printable(base.string()));
-  if (more) more(import.metadata());
   AERIE_ASSIGN_OR_RETURN(Float8Scheme scheme, Float8Scheme::read(import.whole_config()));
   AERIE_ASSIGN_OR_RETURN(SafetensorsFolder tensors, SafetensorsFolder::open(path));
   auto file = std::make_unique<HuggingFaceFile>(path, std::move(tensors), std::move(scheme),
                                                 std::move(import));
-  AERIE_RETURN_IF_ERROR(file->place_tensors());
+  AERIE_RETURN_IF_ERROR(file->place_tensors(more));
   return std::unique_ptr<ModelFile>(std::move(file));
 }
 

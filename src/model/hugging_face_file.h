@@ -20,8 +20,10 @@ Expected<std::unique_ptr<ModelFile>> open_model_file(const std::string& path);
 //
 // Matrices keep their type (F32, F16, BF16), but for FP8: code times scale is not exact in fewer
 // bits than F32's. Vectors are F32.
-// `more` may add metadata of its own: what else a GGUF file would hold.
-Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(
-    const std::string& path, const std::function<void(MetadataBuilder&)>& more = nullptr);
+// `more` may add metadata of its own: what else a GGUF file would hold. It hears how many rows the
+// embedding has (0: there is none), and what it refuses is refused.
+using AddMetadata = std::function<Status(int64_t vocab, MetadataBuilder& metadata)>;
+Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string& path,
+                                                              const AddMetadata& more = nullptr);
 
 }  // namespace aerie

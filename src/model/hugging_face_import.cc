@@ -131,6 +131,14 @@ Status HuggingFaceImport::copy_sizes(const SizeNames& names) {
   return {};
 }
 
+Status HuggingFaceImport::copy_llama_shape(const LlamaDefaults& defaults) {
+  AERIE_RETURN_IF_ERROR(copy_sizes(defaults.sizes));
+  AERIE_RETURN_IF_ERROR(
+      copy_number("rms_norm_eps", "attention.layer_norm_rms_epsilon", defaults.norm_eps));
+  AERIE_RETURN_IF_ERROR(require_text("hidden_act", "silu", {"silu", "swish"}));
+  return add_rope(rope_parameters(), defaults.rope_base);
+}
+
 Status HuggingFaceImport::require_text(std::string_view key, std::string_view fallback,
                                        std::initializer_list<std::string_view> accepted) const {
   AERIE_ASSIGN_OR_RETURN(const std::string_view value, config_.string(key, fallback));

@@ -51,6 +51,13 @@ struct SizeNames {
 Expected<double> positive_number(const JsonObject& object, std::string_view key,
                                  std::optional<double> fallback = std::nullopt);
 
+// What families of Llama's shape have where config.json is silent.
+struct LlamaDefaults {
+  double norm_eps = 1e-6;
+  double rope_base = 10000.0;
+  SizeNames sizes = {};
+};
+
 class HuggingFaceImport {
  public:
   // Of a parsed config.json; `file` is for messages. kInvalidData if it is not an object.
@@ -76,6 +83,8 @@ class HuggingFaceImport {
   Status copy_number(std::string_view from, std::string_view key, double fallback);
 
   Status copy_sizes(const SizeNames& names = {});
+  // Sizes, norms' epsilon, rotary embedding, and that the feed-forward is gated with SiLU.
+  Status copy_llama_shape(const LlamaDefaults& defaults);
   // kUnsupported unless the configuration's `key`, or the fallback, is one of `accepted`.
   Status require_text(std::string_view key, std::string_view fallback,
                       std::initializer_list<std::string_view> accepted) const;

@@ -12,21 +12,14 @@ constexpr std::string_view kMistral = "mistral";
 
 Expected<Blueprint> read(const ModelFile& file) {
   const MetadataReader reader(file);
-  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, reader.read_sizes());
-  AERIE_ASSIGN_OR_RETURN(RopeConfig rope, reader.read_rope(blueprint.config));
-  blueprint.ropes.push_back(std::move(rope));
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, reader.read_llama_shape());
   blueprint.rope_style = kernels::RopeStyle::kPairs;
-  AERIE_RETURN_IF_ERROR(reader.read_windows(1, blueprint));
   return blueprint;
 }
 
 Status import(HuggingFaceImport& folder) {
   folder.set_architecture("llama");
-  AERIE_RETURN_IF_ERROR(folder.copy_sizes());
-  AERIE_RETURN_IF_ERROR(
-      folder.copy_number("rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6));
-  AERIE_RETURN_IF_ERROR(folder.require_text("hidden_act", "silu", {"silu", "swish"}));
-  AERIE_RETURN_IF_ERROR(folder.add_rope(folder.rope_parameters(), 10000.0));
+  AERIE_RETURN_IF_ERROR(folder.copy_llama_shape({}));
   AERIE_ASSIGN_OR_RETURN(const std::string_view type, folder.whole_config().string("model_type"));
   if (type == kMistral) {  // Llama's configurations may have the key and do not mean it
     AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.sliding_window(4096));

@@ -109,6 +109,14 @@ Expected<Blueprint> MetadataReader::read_sizes() const {
   return blueprint;
 }
 
+Expected<Blueprint> MetadataReader::read_llama_shape() const {
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_sizes());
+  AERIE_ASSIGN_OR_RETURN(RopeConfig rope, read_rope(blueprint.config));
+  blueprint.ropes.push_back(std::move(rope));
+  AERIE_RETURN_IF_ERROR(read_windows(1, blueprint));
+  return blueprint;
+}
+
 Status MetadataReader::read_factors(const char* tensor, std::vector<float>& factors,
                                     int pairs) const {
   AERIE_ASSIGN_OR_RETURN(const TensorData data, file_.read(tensor));

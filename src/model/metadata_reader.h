@@ -33,6 +33,9 @@ class MetadataReader {
   // What all families have: ModelConfig, the norms' epsilon, one plan for each layer with no
   // window and rope 0.
   Expected<Blueprint> read_sizes() const;
+  // The sizes, one rotary embedding, and windows in the layers that the file names, or all: what
+  // the families of Llama's shape have in common.
+  Expected<Blueprint> read_llama_shape() const;
   // rope.*, and the tensors rope_freqs and rope_factors_{long,short} of files that have them.
   Expected<RopeConfig> read_rope(const ModelConfig& config) const;
   // attention.sliding_window, for the layers that attention.sliding_window_pattern names, or else

@@ -9,22 +9,15 @@ namespace {
 
 Expected<Blueprint> read(const ModelFile& file) {
   const MetadataReader reader(file);
-  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, reader.read_sizes());
-  AERIE_ASSIGN_OR_RETURN(RopeConfig rope, reader.read_rope(blueprint.config));
-  blueprint.ropes.push_back(std::move(rope));
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, reader.read_llama_shape());
   blueprint.fused_qkv = true;
   blueprint.fused_gate_up = true;
-  AERIE_RETURN_IF_ERROR(reader.read_windows(1, blueprint));
   return blueprint;
 }
 
 Status import(HuggingFaceImport& folder) {
   folder.set_architecture("phi3");
-  AERIE_RETURN_IF_ERROR(folder.copy_sizes());
-  AERIE_RETURN_IF_ERROR(
-      folder.copy_number("rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-5));
-  AERIE_RETURN_IF_ERROR(folder.require_text("hidden_act", "silu", {"silu", "swish"}));
-  AERIE_RETURN_IF_ERROR(folder.add_rope(folder.rope_parameters(), 10000.0));
+  AERIE_RETURN_IF_ERROR(folder.copy_llama_shape({.norm_eps = 1e-5}));
   AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.sliding_window(0));
   AERIE_RETURN_IF_ERROR(folder.add_windows(window, [](int64_t) { return true; }));
   folder.add_rule("model.layers.{}.self_attn.qkv_proj", "blk.{}.attn_qkv");

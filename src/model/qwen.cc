@@ -9,26 +9,19 @@ namespace aerie {
 namespace {
 
 Expected<Blueprint> read_qwen2(const ModelFile& file) {
-  const MetadataReader reader(file);
-  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, reader.read_sizes());
-  AERIE_ASSIGN_OR_RETURN(RopeConfig rope, reader.read_rope(blueprint.config));
-  blueprint.ropes.push_back(std::move(rope));
-  AERIE_RETURN_IF_ERROR(reader.read_windows(1, blueprint));
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, MetadataReader(file).read_llama_shape());
+  blueprint.biases = Biases::kInput;
   return blueprint;
 }
 
 Expected<Blueprint> read_qwen3(const ModelFile& file) {
-  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_qwen2(file));
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, MetadataReader(file).read_llama_shape());
   blueprint.query_key_norm = true;
   return blueprint;
 }
 
 Status import(HuggingFaceImport& folder, int head_dim) {
-  AERIE_RETURN_IF_ERROR(folder.copy_sizes({.head_dim = head_dim}));
-  AERIE_RETURN_IF_ERROR(
-      folder.copy_number("rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6));
-  AERIE_RETURN_IF_ERROR(folder.require_text("hidden_act", "silu", {"silu", "swish"}));
-  AERIE_RETURN_IF_ERROR(folder.add_rope(folder.rope_parameters(), 10000.0));
+  AERIE_RETURN_IF_ERROR(folder.copy_llama_shape({.sizes = {.head_dim = head_dim}}));
   const JsonObject& config = folder.config();
   AERIE_ASSIGN_OR_RETURN(const bool used, config.boolean("use_sliding_window", false));
   if (used) {

@@ -19,16 +19,13 @@ constexpr int kUsualInterval = 4;
 
 Expected<Blueprint> read(const ModelFile& file) {
   const MetadataReader reader(file);
-  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, reader.read_sizes());
-  AERIE_ASSIGN_OR_RETURN(RopeConfig rope, reader.read_rope(blueprint.config));
-  blueprint.ropes.push_back(std::move(rope));
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, reader.read_llama_shape());
   blueprint.rope_style = kernels::RopeStyle::kPairs;
   AERIE_ASSIGN_OR_RETURN(const auto still, reader.flags(kLayers, blueprint.layers.size()));
   for (size_t i = 0; i < blueprint.layers.size(); ++i) {
     const bool is_still = still ? (*still)[i] : (i + 1) % kUsualInterval == 0;
     if (is_still) blueprint.layers[i].rope = LayerPlan::kNoRope;
   }
-  AERIE_RETURN_IF_ERROR(reader.read_windows(1, blueprint));
   return blueprint;
 }
 
@@ -54,11 +51,7 @@ Status import_rope_layers(HuggingFaceImport& folder) {
 
 Status import(HuggingFaceImport& folder) {
   folder.set_architecture("smollm3");
-  AERIE_RETURN_IF_ERROR(folder.copy_sizes());
-  AERIE_RETURN_IF_ERROR(
-      folder.copy_number("rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6));
-  AERIE_RETURN_IF_ERROR(folder.require_text("hidden_act", "silu", {"silu", "swish"}));
-  AERIE_RETURN_IF_ERROR(folder.add_rope(folder.rope_parameters(), 2000000.0));
+  AERIE_RETURN_IF_ERROR(folder.copy_llama_shape({.rope_base = 2000000.0}));
   AERIE_RETURN_IF_ERROR(import_rope_layers(folder));
   AERIE_ASSIGN_OR_RETURN(const bool used, folder.config().boolean("use_sliding_window", false));
   if (used) {

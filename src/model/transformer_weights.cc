@@ -47,7 +47,13 @@ class LayerLoader {
     Linear linear;
     const std::string name = prefix_ + part;
     AERIE_ASSIGN_OR_RETURN(linear.weight, loader_.part(name + ".weight", k, n, begin, count));
-    AERIE_ASSIGN_OR_RETURN(std::vector<float> bias, loader_.vector_if_any(name + ".bias", n));
+    const bool is_input =
+        std::string_view(part) != "attn_output" && std::string_view(part).starts_with("attn_");
+    const bool must_have_bias =
+        blueprint_.biases == Biases::kAll || (blueprint_.biases == Biases::kInput && is_input);
+    AERIE_ASSIGN_OR_RETURN(std::vector<float> bias, must_have_bias
+                                                        ? loader_.vector(name + ".bias", n)
+                                                        : loader_.vector_if_any(name + ".bias", n));
     if (!bias.empty()) linear.bias.assign(bias.begin() + begin, bias.begin() + begin + count);
     return linear;
   }
