@@ -196,6 +196,13 @@ TEST(JinjaLimits, NestedValues) {
 
 // Work that is quadratic, or worse, in the size of a value.
 TEST(JinjaLimits, HostileWork) {
+  const std::string long_text = "{% set s = '1' * 10**7 %}{% set d = {s: 1} %}";
+  const std::string rounds = "{% for i in range(100000) %}";
+  std::string many_names, many_parameters;
+  for (int i = 0; i < 10000; ++i) {
+    many_names.append("{%set v").append(std::to_string(i)).append("=1%}");
+    many_parameters.append("p").append(std::to_string(i)).append(",");
+  }
   const std::string sources[] = {
       "{{ ('a' * 10**6 ~ 'b') in ('a' * 10**7) }}",
       "{{ ('a' * 10**7).count('a' * 10**6 ~ 'b') }}",
@@ -218,6 +225,21 @@ TEST(JinjaLimits, HostileWork) {
       "%}"
       "{{ ns.x == nt.x }}",
       "{{ [1] | map(" + repeated("'map', ", 10000) + "'abs') | list }}",
+      // What looks like one step each, of a long text.
+      long_text + rounds + "{{ s in d }}{% endfor %}",
+      long_text + rounds + "{{ s[1:] | first }}{% endfor %}",
+      long_text + rounds + "{{ s.removeprefix(s) }}{{ s.endswith(s) }}{% endfor %}",
+      long_text + rounds + "{{ s | int }}{{ s | float }}{% endfor %}",
+      long_text + rounds + "{{ ('é' ~ s) | length }}{% endfor %}",
+      long_text + rounds + "{{ s == s }}{{ s < s }}{{ s is upper }}{{ s.isdigit() }}{% endfor %}",
+      long_text + "{% set u = 'é' ~ s %}" + rounds +
+          "{{ u | length }}{{ u.find('x') }}{% endfor %}",
+      // Many variables, many arguments.
+      many_names + rounds + "{{ v9999 }}{% endfor %}",
+      "{% macro m(" + many_parameters +
+          "x) %}{% endmacro %}{% set d = {} %}{% for i in range(10000) %}"
+          "{% set _ = d.update({'k' ~ i: i}) %}{% endfor %}" +
+          rounds + "{{ m(**d) }}{% endfor %}",
   };
   for (const std::string& source : sources) {
     const auto start = std::chrono::steady_clock::now();

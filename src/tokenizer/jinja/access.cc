@@ -150,7 +150,7 @@ Expected<Places> places_of(const Slice& slice, size_t count) {
 }
 
 Expected<Value> slice_text(Runtime& runtime, const Text& text, const Slice& slice) {
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(2 * text.view.size()));
+  if (!text.ascii) AERIE_RETURN_IF_ERROR(runtime.spend_text(2 * text.view.size()));
   const size_t size = text.ascii ? text.view.size() : count_characters(text.view);
   AERIE_ASSIGN_OR_RETURN(const Places places, places_of(slice, size));
   if (places.step == 1) {
@@ -160,6 +160,7 @@ Expected<Value> slice_text(Runtime& runtime, const Text& text, const Slice& slic
     const std::string_view rest = text.view.substr(from);
     return runtime.borrow(rest.substr(0, character_offset(rest, count)));
   }
+  AERIE_RETURN_IF_ERROR(runtime.spend_text(2 * text.view.size()));
   AERIE_RETURN_IF_ERROR(runtime.claim(static_cast<Int>(size), sizeof(size_t)));
   std::vector<size_t> offsets;
   offsets.reserve(size);
@@ -184,13 +185,14 @@ Status undefined_error(const Value& undefined) {
   return fail(fmt::format("a value of type '{}' has no '{}'", type_name(undefined.owner), name));
 }
 
-Expected<int64_t> length(const Value& value) {
+Expected<int64_t> length(Runtime& runtime, const Value& value) {
   switch (value.kind) {
     case Kind::kUndefined:
       return int64_t{0};
     case Kind::kText:
-      return static_cast<int64_t>(value.text->ascii ? value.view().size()
-                                                    : count_characters(value.view()));
+      if (value.text->ascii) return static_cast<int64_t>(value.view().size());
+      AERIE_RETURN_IF_ERROR(runtime.spend_text(2 * value.view().size()));
+      return static_cast<int64_t>(count_characters(value.view()));
     case Kind::kSequence:
       if (value.sequence->is_generator()) break;
       return static_cast<int64_t>(value.sequence->items.size());

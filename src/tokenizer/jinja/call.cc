@@ -116,6 +116,7 @@ Expected<Value> Interpreter::call_macro(const Callable& callable, const Argument
 }
 
 Status Interpreter::bind_macro(const Macro& macro, const Arguments& arguments, Scope* scope) {
+  AERIE_RETURN_IF_ERROR(runtime_.spend(macro.parameters.size() * (1 + arguments.named.size() / 4)));
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     const Parameter& parameter = macro.parameters[i];
     Value value = Value::absent();

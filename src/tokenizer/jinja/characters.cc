@@ -3,55 +3,35 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/utf8.h"
+#include "tokenizer/unicode.h"
 
 namespace aerie::jinja {
 namespace {
 
 constexpr char32_t kSharpS = 0xDF;
-constexpr size_t kShortNeedle = 32;
 
 utf8proc_category_t category(char32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code));
 }
 
-size_t decode(std::string_view text, size_t length) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead_mask = length == 1 ? 0x7F : static_cast<unsigned char>(0x7F >> length);
-  char32_t code = byte(0) & lead_mask;
-  for (size_t i = 1; i < length; ++i) code = (code << 6) | (byte(i) & 0x3F);
-  return code;
-}
-
-// Knuth, Morris and Pratt: how far the needle's beginning overlaps its own end at each place.
-std::vector<size_t> overlaps(std::string_view needle) {
-  std::vector<size_t> table(needle.size(), 0);
-  for (size_t i = 1, k = 0; i < needle.size(); ++i) {
-    while (k > 0 && needle[i] != needle[k]) k = table[k - 1];
-    if (needle[i] == needle[k]) ++k;
-    table[i] = k;
-  }
-  return table;
+// memmem takes linear time, where the standard library's searches can take the product.
+size_t first_match(std::string_view text, std::string_view needle, size_t from) {
+  if (needle.empty()) return from;
+  if (text.size() - from < needle.size()) return text.npos;
+  const void* found = memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
+  if (found == nullptr) return text.npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
 std::vector<size_t> matches(std::string_view text, std::string_view needle, size_t most) {
   std::vector<size_t> places;
-  if (needle.size() <= kShortNeedle) {
-    for (size_t at = text.find(needle); at != text.npos && places.size() < most;
-         at = text.find(needle, at + needle.size())) {
-      places.push_back(at);
-    }
-    return places;
-  }
-  const std::vector<size_t> table = overlaps(needle);
-  for (size_t i = 0, k = 0; i < text.size() && places.size() < most; ++i) {
-    while (k > 0 && text[i] != needle[k]) k = table[k - 1];
-    if (text[i] == needle[k]) ++k;
-    if (k == needle.size()) {
-      places.push_back(i + 1 - k);
-      k = 0;
-    }
+  for (size_t at = 0; places.size() < most; at = places.back() + needle.size()) {
+    const size_t place = first_match(text, needle, at);
+    if (place == text.npos) break;
+    places.push_back(place);
   }
   return places;
 }
@@ -87,6 +67,21 @@ size_t line_end(std::string_view text, Character character) {
   }
 }
 
+using Append = void (*)(std::string&, char32_t);
+
+// Bytes that are not UTF-8 stay as they are.
+void append_mapped(std::string& result, std::string_view text, Append append) {
+  while (!text.empty()) {
+    const Character character = next_character(text);
+    if (character.code == 0xFFFD) {
+      result += text.substr(0, character.length);
+    } else {
+      append(result, character.code);
+    }
+    text.remove_prefix(character.length);
+  }
+}
+
 }  // namespace
 
 Character next_character(std::string_view text) {
@@ -94,7 +89,7 @@ Character next_character(std::string_view text) {
   if (first < 0x80) return {first, 1};
   const Utf8Unit unit = utf8_next(text);
   if (unit.kind != Utf8Kind::kValid) return {0xFFFD, unit.length};
-  return {static_cast<char32_t>(decode(text, unit.length)), unit.length};
+  return {static_cast<char32_t>(utf8_first(text).code), unit.length};
 }
 
 size_t last_character(std::string_view text) {
@@ -104,12 +99,6 @@ size_t last_character(std::string_view text) {
     return next_character(tail).length == length ? length : 1;
   }
   return 1;
-}
-
-void append_character(std::string& text, char32_t code) {
-  utf8proc_uint8_t bytes[4];
-  const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code), bytes);
-  text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
 }
 
 size_t count_characters(std::string_view text) {
@@ -192,7 +181,7 @@ void append_upper(std::string& text, char32_t code) {
   if (code == kSharpS) {
     text += "SS";
   } else {
-    append_character(text, static_cast<char32_t>(utf8proc_toupper(static_cast<int32_t>(code))));
+    append_utf8(static_cast<uint32_t>(utf8proc_toupper(static_cast<int32_t>(code))), text);
   }
 }
 
@@ -200,32 +189,13 @@ void append_title(std::string& text, char32_t code) {
   if (code == kSharpS) {
     text += "Ss";
   } else {
-    append_character(text, static_cast<char32_t>(utf8proc_totitle(static_cast<int32_t>(code))));
+    append_utf8(static_cast<uint32_t>(utf8proc_totitle(static_cast<int32_t>(code))), text);
   }
 }
 
 void append_lower(std::string& text, char32_t code) {
-  append_character(text, static_cast<char32_t>(utf8proc_tolower(static_cast<int32_t>(code))));
+  append_utf8(static_cast<uint32_t>(utf8proc_tolower(static_cast<int32_t>(code))), text);
 }
-
-namespace {
-
-using Append = void (*)(std::string&, char32_t);
-
-// Bytes that are not UTF-8 stay as they are.
-void append_mapped(std::string& result, std::string_view text, Append append) {
-  while (!text.empty()) {
-    const Character character = next_character(text);
-    if (character.code == 0xFFFD) {
-      result += text.substr(0, character.length);
-    } else {
-      append(result, character.code);
-    }
-    text.remove_prefix(character.length);
-  }
-}
-
-}  // namespace
 
 std::string to_upper(std::string_view text) {
   std::string result;
@@ -266,11 +236,8 @@ std::string_view strip(std::string_view text, const std::string_view* chars, End
   return text;
 }
 
-size_t find_text(std::string_view text, std::string_view needle, size_t from) {
-  if (from > text.size()) return text.npos;
-  if (needle.empty()) return from;
-  const auto places = matches(text.substr(from), needle, 1);
-  return places.empty() ? text.npos : from + places[0];
+size_t find_text(std::string_view text, std::string_view needle) {
+  return first_match(text, needle, 0);
 }
 
 std::vector<size_t> find_all(std::string_view text, std::string_view needle, Search search) {

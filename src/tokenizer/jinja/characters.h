@@ -19,7 +19,6 @@ struct Character {
 Character next_character(std::string_view text);
 // The length in bytes of the last character. Requires that `text` is not empty.
 size_t last_character(std::string_view text);
-void append_character(std::string& text, char32_t code);
 size_t count_characters(std::string_view text);
 // Where the character with number `index` begins; text.size() if there are not as many.
 size_t character_offset(std::string_view text, size_t index);
@@ -50,11 +49,11 @@ struct Ends {
 };
 std::string_view strip(std::string_view text, const std::string_view* chars, Ends ends);
 
-// Where `needle` begins in `text`, from `from` on; npos if nowhere. Linear time whatever the two
-// are. An empty needle is found at `from`.
-size_t find_text(std::string_view text, std::string_view needle, size_t from = 0);
+// Where `needle` first begins in `text`; npos if nowhere. Linear time whatever the two are.
+size_t find_text(std::string_view text, std::string_view needle);
 // All places, from left to right, that do not overlap. From the right, the last `most` of them are
-// found from right to left, as str.rsplit does. Requires a needle.
+// found from right to left, as str.rsplit does; that takes a copy of both. Requires a needle that
+// is not empty.
 struct Search {
   size_t most = SIZE_MAX;
   bool from_right = false;

@@ -33,7 +33,7 @@ bool has_only_digits(std::string_view text) {
   return text.size() > 30 && text.find_first_not_of("0123456789+-_ ") == text.npos;
 }
 
-Expected<Value> to_int(Runtime&, const Value& subject, const Bound& arguments) {
+Expected<Value> to_int(Runtime& runtime, const Value& subject, const Bound& arguments) {
   if (subject.is_undefined()) return undefined_error(subject);
   const Value otherwise = arguments.has(0) ? arguments[0] : Value::of(Int{0});
   AERIE_ASSIGN_OR_RETURN(const int64_t base, int_argument(arguments, 1, 10));
@@ -41,6 +41,7 @@ Expected<Value> to_int(Runtime&, const Value& subject, const Bound& arguments) {
   if (subject.is_integral()) return Value::of(subject.as_int());
   if (subject.is(Kind::kFloat)) return truncated(subject.real, otherwise);
   if (!subject.is_text()) return otherwise;
+  AERIE_RETURN_IF_ERROR(runtime.spend_text(8 * subject.view().size()));
   if (const auto value = parse_int(subject.view(), static_cast<int>(base))) {
     return Value::of(*value);
   }
@@ -49,10 +50,11 @@ Expected<Value> to_int(Runtime&, const Value& subject, const Bound& arguments) {
   return value ? truncated(*value, otherwise) : otherwise;
 }
 
-Expected<Value> to_float(Runtime&, const Value& subject, const Bound& arguments) {
+Expected<Value> to_float(Runtime& runtime, const Value& subject, const Bound& arguments) {
   if (subject.is_undefined()) return undefined_error(subject);
   if (subject.is_number()) return Value::of(subject.as_double());
   if (subject.is_text()) {
+    AERIE_RETURN_IF_ERROR(runtime.spend_text(8 * subject.view().size()));
     if (const auto value = parse_float(subject.view())) return Value::of(*value);
   }
   return arguments.has(0) ? arguments[0] : Value::of(0.0);

@@ -11,19 +11,12 @@
 namespace aerie::jinja {
 namespace {
 
-Value pair(Runtime& runtime, const Value& first, const Value& second) {
-  Sequence* tuple = runtime.sequence(Sequence::Flavour::kTuple);
-  runtime.push(tuple, first);
-  runtime.push(tuple, second);
-  return Value::of(tuple);
-}
-
 Value missing(Runtime& runtime, const char* name) {
   return Value::undefined(runtime.borrow(name).text);
 }
 
-Expected<Value> length_filter(Runtime&, const Value& subject, const Bound&) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(subject));
+Expected<Value> length_filter(Runtime& runtime, const Value& subject, const Bound&) {
+  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(runtime, subject));
   return Value::of(Int{size});
 }
 
@@ -79,7 +72,7 @@ Expected<Value> items(Runtime& runtime, const Value& subject, const Bound&) {
     return fail(fmt::format("items() needs a dict, not '{}'", type_name(subject)));
   }
   for (const auto& [key, value] : subject.dict->entries) {
-    runtime.push(result, pair(runtime, key, value));
+    runtime.push(result, runtime.pair(key, value));
     AERIE_RETURN_IF_ERROR(runtime.spend());
   }
   return Value::of(result);
@@ -207,7 +200,7 @@ Expected<Value> dict_sort(Runtime& runtime, const Value& subject, const Bound& a
     AERIE_ASSIGN_OR_RETURN(
         const Value compared,
         sort_key(runtime, by_value ? value : key, Value::absent(), arguments.flag(0, false)));
-    order.push_back({{compared}, pair(runtime, key, value)});
+    order.push_back({{compared}, runtime.pair(key, value)});
   }
   AERIE_RETURN_IF_ERROR(stable_sort(runtime, order, arguments.flag(2, false)));
   return values_of(runtime, order);
@@ -256,7 +249,7 @@ Expected<Value> group_by(Runtime& runtime, const Value& subject, const Bound& ar
       // The name of a group is its first member's own, case and all.
       AERIE_ASSIGN_OR_RETURN(const Value name, key_of(item, true));
       members = runtime.sequence();
-      const Value group = pair(runtime, name, Value::of(members));
+      const Value group = runtime.pair(name, Value::of(members));
       group.sequence->flavour = Sequence::Flavour::kGroup;
       runtime.push(groups, group);
       current = keys[0];

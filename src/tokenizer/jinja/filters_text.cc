@@ -85,6 +85,7 @@ Expected<Value> trim(Runtime& runtime, const Value& subject, const Bound& argume
   std::string_view stripped;
   if (arguments.has(0) && !arguments[0].is_none()) {
     AERIE_ASSIGN_OR_RETURN(const Text* chars, text_argument(arguments, 0));
+    AERIE_RETURN_IF_ERROR(claim_strip(runtime, *chars));
     stripped = strip(text.view(), &chars->view, {});
   } else {
     stripped = strip(text.view(), nullptr, {});
@@ -121,6 +122,8 @@ Expected<Value> indent(Runtime& runtime, const Value& subject, const Bound& argu
   }
   const bool blank = arguments.flag(2, false);
   AERIE_RETURN_IF_ERROR(runtime.spend_text(4 * subject.view().size()));
+  AERIE_RETURN_IF_ERROR(
+      runtime.claim(static_cast<Int>(subject.view().size()), 2 * sizeof(std::string_view)));
   // A text that ends with a line end has one more line, which is empty.
   std::vector<std::string_view> lines = split_lines(subject.view(), false);
   const std::vector<std::string_view> whole = split_lines(subject.view(), true);
@@ -144,11 +147,12 @@ Expected<Value> truncate(Runtime& runtime, const Value& subject, const Bound& ar
     AERIE_ASSIGN_OR_RETURN(const Text* given, text_argument(arguments, 2));
     end = given->view;
   }
+  AERIE_RETURN_IF_ERROR(runtime.spend_text(end.size()));
   const auto end_length = static_cast<int64_t>(count_characters(end));
   if (most < end_length || leeway < 0 || leeway > (int64_t{1} << 40)) {
     return fail("truncate() with a length that does not hold its end, or a negative leeway");
   }
-  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(text));
+  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(runtime, text));
   if (size <= leeway || size - leeway <= most) return text;
   std::string_view kept =
       text.view().substr(0, character_offset(text.view(), static_cast<size_t>(most - end_length)));

@@ -412,6 +412,7 @@ class BraceFormatter {
   Expected<Value> first(std::string_view name) {
     const bool number = name.find_first_not_of("0123456789") == name.npos;
     if (!number) {
+      AERIE_RETURN_IF_ERROR(runtime_.spend(arguments_.named.size() / 8));
       for (const auto& [key, value] : arguments_.named) {
         if (key == name) return value;
       }

@@ -131,7 +131,7 @@ Status Interpreter::run_loop(const Statement& statement, Scope* scope, const Val
   for (; loop->index < items->items.size(); ++loop->index) {
     if (Status status = runtime_.spend(); !status.ok()) return located(statement.place, status);
     if (inner->captured) inner = runtime_.scope(scope);
-    inner->variables.clear();
+    inner->clear();
     inner->set(kLoopName, Value::of(loop));
     AERIE_RETURN_IF_ERROR(assign(statement.target, Value(items->items[loop->index]), inner));
     AERIE_ASSIGN_OR_RETURN(const Flow flow, run_block(statement.body, inner, out));

@@ -117,17 +117,10 @@ Expected<Value> sort_list(Runtime& runtime, const Value& subject, const Bound& a
   return Value::none();
 }
 
-Value pair(Runtime& runtime, const Value& first, const Value& second) {
-  Sequence* tuple = runtime.sequence(Sequence::Flavour::kTuple);
-  runtime.push(tuple, first);
-  runtime.push(tuple, second);
-  return Value::of(tuple);
-}
-
 Expected<Value> items_of(Runtime& runtime, const Value& subject, const Bound&) {
   Sequence* view = runtime.sequence(Sequence::Flavour::kItems);
   for (const auto& [key, value] : subject.dict->entries) {
-    runtime.push(view, pair(runtime, key, value));
+    runtime.push(view, runtime.pair(key, value));
     AERIE_RETURN_IF_ERROR(runtime.spend());
   }
   return Value::of(view);
@@ -179,7 +172,7 @@ Expected<Value> pop_key(Runtime& runtime, const Value& subject, const Bound& arg
 Expected<Value> pop_item(Runtime& runtime, const Value& subject, const Bound&) {
   Dict& dict = *subject.dict;
   if (dict.entries.empty()) return fail("popitem() of an empty dict");
-  const Value last = pair(runtime, dict.entries.back().first, dict.entries.back().second);
+  const Value last = runtime.pair(dict.entries.back().first, dict.entries.back().second);
   AERIE_RETURN_IF_ERROR(runtime.erase(&dict, dict.entries.size() - 1));
   return last;
 }

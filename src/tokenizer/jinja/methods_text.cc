@@ -71,7 +71,7 @@ Expected<Value> stripped(Runtime& runtime, const Value& subject, const Bound& ar
     return runtime.borrow(strip(subject.view(), nullptr, ends));
   }
   AERIE_ASSIGN_OR_RETURN(const Text* chars, text_argument(arguments, 0));
-  AERIE_RETURN_IF_ERROR(runtime.spend(chars->view.size()));
+  AERIE_RETURN_IF_ERROR(claim_strip(runtime, *chars));
   return runtime.borrow(strip(subject.view(), &chars->view, ends));
 }
 
@@ -89,12 +89,14 @@ Expected<Value> strip_right(Runtime& runtime, const Value& subject, const Bound&
 
 Expected<Value> remove_prefix(Runtime& runtime, const Value& subject, const Bound& arguments) {
   AERIE_ASSIGN_OR_RETURN(const Text* prefix, text_argument(arguments, 0));
+  AERIE_RETURN_IF_ERROR(runtime.spend_text(prefix->view.size()));
   if (!subject.view().starts_with(prefix->view)) return subject;
   return runtime.borrow(subject.view().substr(prefix->view.size()));
 }
 
 Expected<Value> remove_suffix(Runtime& runtime, const Value& subject, const Bound& arguments) {
   AERIE_ASSIGN_OR_RETURN(const Text* suffix, text_argument(arguments, 0));
+  AERIE_RETURN_IF_ERROR(runtime.spend_text(suffix->view.size()));
   if (!subject.view().ends_with(suffix->view)) return subject;
   return runtime.borrow(subject.view().substr(0, subject.view().size() - suffix->view.size()));
 }
@@ -131,6 +133,7 @@ Expected<Value> split_at(Runtime& runtime, std::string_view text, std::string_vi
   if (separator.empty()) return fail("split() with an empty separator");
   AERIE_RETURN_IF_ERROR(
       runtime.claim(static_cast<Int>(text.size() / separator.size()) + 1, sizeof(size_t)));
+  if (search.from_right) AERIE_RETURN_IF_ERROR(runtime.claim(2, text.size()));
   Sequence* parts = runtime.sequence();
   size_t done = 0;
   for (const size_t place : find_all(text, separator, search)) {
@@ -211,6 +214,7 @@ Expected<Value> partitioned(Runtime& runtime, const Value& subject, const Bound&
   const std::string_view text = subject.view(), middle = separator->view;
   if (middle.empty()) return fail("partition() with an empty separator");
   AERIE_RETURN_IF_ERROR(runtime.spend_text(2 * text.size()));
+  if (from_right) AERIE_RETURN_IF_ERROR(runtime.claim(2, text.size()));
   const std::vector<size_t> places = find_all(text, middle, {1, from_right});
   Sequence* parts = runtime.sequence(Sequence::Flavour::kTuple);
   if (places.empty()) {
@@ -247,16 +251,19 @@ Expected<Value> splitlines(Runtime& runtime, const Value& subject, const Bound& 
 
 // Padding.
 
+// One character, a space if none is given.
+Expected<std::string_view> fill_argument(const Bound& arguments) {
+  if (!arguments.has(1)) return std::string_view(" ");
+  AERIE_ASSIGN_OR_RETURN(const Text* fill, text_argument(arguments, 1));
+  if (count_characters(fill->view.substr(0, 16)) != 1) return fail("padding is one character");
+  return fill->view;
+}
+
 Expected<Value> padded(Runtime& runtime, const Value& subject, const Bound& arguments,
                        bool on_left) {
   AERIE_ASSIGN_OR_RETURN(const int64_t width, int_argument(arguments, 0, 0));
-  std::string_view fill = " ";
-  if (arguments.has(1)) {
-    AERIE_ASSIGN_OR_RETURN(const Text* given, text_argument(arguments, 1));
-    fill = given->view;
-  }
-  if (count_characters(fill.substr(0, 16)) != 1) return fail("padding is one character");
-  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(subject));
+  AERIE_ASSIGN_OR_RETURN(const std::string_view fill, fill_argument(arguments));
+  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(runtime, subject));
   const int64_t missing = std::max<int64_t>(0, width - size);
   AERIE_RETURN_IF_ERROR(runtime.claim(missing, fill.size()));
   TextBuilder out(runtime);
@@ -276,18 +283,13 @@ Expected<Value> rjust(Runtime& runtime, const Value& subject, const Bound& argum
 
 Expected<Value> center(Runtime& runtime, const Value& subject, const Bound& arguments) {
   AERIE_ASSIGN_OR_RETURN(const int64_t width, int_argument(arguments, 0, 0));
-  std::string_view fill = " ";
-  if (arguments.has(1)) {
-    AERIE_ASSIGN_OR_RETURN(const Text* given, text_argument(arguments, 1));
-    fill = given->view;
-  }
-  if (count_characters(fill.substr(0, 16)) != 1) return fail("padding is one character");
+  AERIE_ASSIGN_OR_RETURN(const std::string_view fill, fill_argument(arguments));
   return center_text(runtime, *subject.text, width, fill);
 }
 
 Expected<Value> zfill(Runtime& runtime, const Value& subject, const Bound& arguments) {
   AERIE_ASSIGN_OR_RETURN(const int64_t width, int_argument(arguments, 0, 0));
-  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(subject));
+  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(runtime, subject));
   const int64_t missing = std::max<int64_t>(0, width - size);
   AERIE_RETURN_IF_ERROR(runtime.claim(missing, 1));
   const std::string_view text = subject.view();
@@ -315,7 +317,7 @@ Expected<Part> part_of(Runtime& runtime, const Text& text, const Bound& argument
   AERIE_RETURN_IF_ERROR(runtime.spend_text(4 * text.view.size()));
   const bool whole = !arguments.has(1) && !arguments.has(2);
   if (whole) return Part{text.view, 0, true};
-  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(Value::of(&text)));
+  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(runtime, Value::of(&text)));
   AERIE_ASSIGN_OR_RETURN(int64_t start, int_argument(arguments, 1, 0));
   AERIE_ASSIGN_OR_RETURN(int64_t end, int_argument(arguments, 2, size));
   if (start < 0) start = std::max<int64_t>(0, start + size);
@@ -336,6 +338,7 @@ Expected<int64_t> place(Runtime& runtime, const Value& subject, const Bound& arg
   if (needle->view.empty()) {
     found = from_right ? part.view.size() : 0;
   } else {
+    if (from_right) AERIE_RETURN_IF_ERROR(runtime.claim(2, part.view.size()));
     const auto places = find_all(part.view, needle->view, {1, from_right});
     if (places.empty()) return int64_t{-1};
     found = places[0];

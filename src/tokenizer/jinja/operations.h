@@ -48,7 +48,7 @@ Status check_hashable(const Value& value, int nesting = 0);
 // The error of doing anything but printing with something undefined.
 Status undefined_error(const Value& undefined);
 
-Expected<int64_t> length(const Value& value);
+Expected<int64_t> length(Runtime& runtime, const Value& value);
 // The items that going through a value gives: of a list itself (so do not change it without need),
 // of a generator what is left of it.
 Expected<Sequence*> iterate(Runtime& runtime, const Value& value);

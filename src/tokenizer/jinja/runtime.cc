@@ -27,21 +27,35 @@ Status fail(std::string message) {
   return {StatusCode::kInvalidArgument, std::move(message)};
 }
 
-const Value* Scope::find(int name) const {
-  for (const auto& [id, value] : variables) {
-    if (id == name) return &value;
+size_t Scope::place(int name) const {
+  if (!index_.empty()) {
+    const auto found = index_.find(name);
+    return found == index_.end() ? variables_.size() : found->second;
   }
-  return nullptr;
+  size_t place = 0;
+  while (place < variables_.size() && variables_[place].first != name) ++place;
+  return place;
+}
+
+const Value* Scope::find(int name) const {
+  const size_t found = place(name);
+  return found < variables_.size() ? &variables_[found].second : nullptr;
 }
 
 void Scope::set(int name, const Value& value) {
-  for (auto& [id, old] : variables) {
-    if (id == name) {
-      old = value;
-      return;
-    }
+  if (const size_t found = place(name); found < variables_.size()) {
+    variables_[found].second = value;
+    return;
   }
-  variables.emplace_back(name, value);
+  variables_.emplace_back(name, value);
+  if (variables_.size() < kIndexedFrom) return;
+  const size_t first = index_.empty() ? 0 : variables_.size() - 1;
+  for (size_t i = first; i < variables_.size(); ++i) index_.emplace(variables_[i].first, i);
+}
+
+void Scope::clear() {
+  variables_.clear();
+  index_.clear();
 }
 
 std::tm Runtime::now() const {
@@ -73,11 +87,13 @@ Status Runtime::too_nested() const {
 }
 
 Value Runtime::text(std::string bytes) {
+  steps_ += bytes.size() / 16;
   memory_ += sizeof(Text) + bytes.size();
   return Value::of(&texts_.emplace_back(std::move(bytes)));
 }
 
 Value Runtime::borrow(std::string_view bytes) {
+  steps_ += bytes.size() / 16;  // to see whether they are ASCII
   memory_ += sizeof(Text);
   return Value::of(&texts_.emplace_back(Text::Borrow{}, bytes));
 }
@@ -98,6 +114,13 @@ Sequence* Runtime::sequence(Sequence::Flavour flavour) {
 void Runtime::push(Sequence* sequence, const Value& value) {
   memory_ += 2 * sizeof(Value);  // a vector doubles when it is full
   if (memory_ <= limits_.memory_bytes) sequence->items.push_back(value);
+}
+
+Value Runtime::pair(const Value& first, const Value& second) {
+  Sequence* tuple = sequence(Sequence::Flavour::kTuple);
+  push(tuple, first);
+  push(tuple, second);
+  return Value::of(tuple);
 }
 
 Dict* Runtime::dict() {
@@ -137,12 +160,13 @@ Scope* Runtime::scope(Scope* parent) {
 
 void Runtime::release(Scope* scope) {
   if (scope->captured) return;
-  scope->variables.clear();
+  scope->clear();
   free_scopes_.push_back(scope);
 }
 
 Expected<int64_t> Runtime::find(const Dict* dict, const Value& key) {
   AERIE_RETURN_IF_ERROR(check_hashable(key));
+  if (key.is_text()) AERIE_RETURN_IF_ERROR(spend_text(key.view().size()));
   if (key.is_text() && dict->entries.size() >= kIndexedFrom) {
     const auto found = dict->index.find(key.view());
     return found == dict->index.end() ? int64_t{-1} : static_cast<int64_t>(found->second);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -23,10 +24,16 @@ struct Statement;
 struct Scope {
   Scope* parent = nullptr;
   bool captured = false;  // a macro that may outlive the block refers to it
-  std::vector<std::pair<int, Value>> variables;
 
-  const Value* find(int name) const;
+  const Value* find(int name) const;  // null: not here
   void set(int name, const Value& value);
+  void clear();
+
+ private:
+  size_t place(int name) const;  // how many there are if it is not among them
+
+  std::vector<std::pair<int, Value>> variables_;
+  std::unordered_map<int, size_t> index_;  // once there are more than a few
 };
 
 struct Callable {
@@ -80,6 +87,7 @@ class Runtime {
   Value safe_text(std::string bytes);
   Sequence* sequence(Sequence::Flavour flavour = Sequence::Flavour::kList);
   void push(Sequence* sequence, const Value& value);
+  Value pair(const Value& first, const Value& second);  // a tuple
   Dict* dict();
   Callable* callable(Callable::What what);
   Loop* loop();

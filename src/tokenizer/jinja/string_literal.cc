@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "tokenizer/jinja/characters.h"
+#include "tokenizer/unicode.h"
 
 namespace aerie::jinja {
 namespace {
@@ -62,7 +62,7 @@ class Unescaper {
            rest_[digits + 1] <= '7') {
       code = code * 8 + static_cast<char32_t>(rest_[++digits] - '0');
     }
-    append_character(result_, code);
+    append_utf8(static_cast<uint32_t>(code), result_);
     rest_.remove_prefix(1 + digits);
   }
 
@@ -80,7 +80,7 @@ class Unescaper {
       return {StatusCode::kInvalidData, fmt::format("a string with U+{:04X}, which is no character",
                                                     static_cast<uint32_t>(code))};
     }
-    append_character(result_, code);
+    append_utf8(static_cast<uint32_t>(code), result_);
     rest_.remove_prefix(2 + digits);
     return {};
   }

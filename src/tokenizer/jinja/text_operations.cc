@@ -46,7 +46,7 @@ Expected<Value> replace_text(Runtime& runtime, std::string_view text, std::strin
 
 Expected<Value> center_text(Runtime& runtime, const Text& text, int64_t width,
                             std::string_view fill) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(Value::of(&text)));
+  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(runtime, Value::of(&text)));
   const int64_t missing = std::max<int64_t>(0, width - size);
   AERIE_RETURN_IF_ERROR(runtime.claim(missing, fill.size()));
   // Python's rounding: the odd one goes to the left where the width is odd.
@@ -56,6 +56,11 @@ Expected<Value> center_text(Runtime& runtime, const Text& text, int64_t width,
   out.add(text.view);
   for (int64_t i = left; i < missing; ++i) out.add(fill);
   return out.value();
+}
+
+Status claim_strip(Runtime& runtime, const Text& chars) {
+  AERIE_RETURN_IF_ERROR(runtime.spend(chars.view.size()));
+  return runtime.claim(static_cast<Int>(chars.view.size()), sizeof(std::string_view));
 }
 
 Expected<Value> join_texts(Runtime& runtime, std::string_view separator, const Sequence& items) {

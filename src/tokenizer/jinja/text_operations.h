@@ -15,6 +15,8 @@ Expected<Value> replace_text(Runtime& runtime, std::string_view text, std::strin
 // str.center. `fill` is one character.
 Expected<Value> center_text(Runtime& runtime, const Text& text, int64_t width,
                             std::string_view fill);
+// Before characters.h's strip() with these characters.
+Status claim_strip(Runtime& runtime, const Text& chars);
 // str(separator).join(str(x) for x in items).
 Expected<Value> join_texts(Runtime& runtime, std::string_view separator, const Sequence& items);
 
