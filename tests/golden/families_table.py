@@ -391,3 +391,16 @@ STORAGE = [
 ]
 
 FAMILIES = ARCHITECTURES + STORAGE
+
+# What llama.cpp assumes of a model whatever its GGUF file says: what must change in a configuration for it to be true.
+AS_LLAMA_CPP = {
+    "gemma2": {"query_pre_attn_scalar": 16},  # head_dim, but in the largest Gemmas
+    "gemma3": {"query_pre_attn_scalar": 16},
+    "gemma3-layer-types": {"query_pre_attn_scalar": 16},
+    "llama-yarn": {"rope_scaling": {  # the usual betas
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512, "attention_factor": 1.3}},
+    "mistral": {"sliding_window": None},
+    "phi3": {"sliding_window": None},
+    "qwen2-window": {"use_sliding_window": False},
+    "smollm3": {"no_rope_layers": [1, 1, 1]},  # every fourth layer does not turn
+}

@@ -4,6 +4,8 @@ Run by hand, not by CI.
 
     python tests/golden/make_families.py [NAME ...]            writes the folders (all of them by default)
     python tests/golden/make_families.py --check [NAME ...]    measures: does leaving something out show?
+    python tests/golden/make_families.py --as-llama-cpp FOLDER   writes there what check_gguf_with_llama_cpp.py may
+                                                               compare where llama.cpp does not follow the file
 
 Needs torch, transformers and safetensors. families/README.md describes what it writes.
 """
@@ -24,7 +26,7 @@ import safetensors.torch
 import torch
 import transformers
 
-from families_table import DROP, FAMILIES
+from families_table import AS_LLAMA_CPP, DROP, FAMILIES
 
 ROOT = Path(__file__).resolve().parent / "families"
 EXACT_FLOAT = torch.float32  # by this name also within double_precision()
@@ -359,10 +361,23 @@ def check(family):
     return seen
 
 
+def make_as_llama_cpp(family, target):
+    """The family's weights with a configuration that llama.cpp follows, and what transformers computes then."""
+    folder = target / family.name
+    shutil.copytree(ROOT / family.name, folder)
+    (folder / "config.v5.json").unlink(missing_ok=True)
+    changed = {**family.config, **AS_LLAMA_CPP[family.name]}
+    write_json(folder / "config.json", changed)
+    config = read_config(changed)
+    sequences = token_sequences(family, config.vocab_size)
+    write_golden(folder / "golden.bin", sequences, logits(config, read_weights(family, folder), sequences))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="folders; all by default")
     parser.add_argument("--check", action="store_true", help="write nothing; measure what changes of a model change")
+    parser.add_argument("--as-llama-cpp", type=Path, metavar="FOLDER", help="write only variants, to this folder")
     args = parser.parse_args()
     unknown = set(args.names) - {family.name for family in FAMILIES}
     if unknown:
@@ -374,7 +389,10 @@ def main():
     if args.check:
         raise SystemExit(0 if all([check(family) for family in chosen]) else 1)
     for family in chosen:
-        make(family)
+        if not args.as_llama_cpp:
+            make(family)
+        elif family.name in AS_LLAMA_CPP:
+            make_as_llama_cpp(family, args.as_llama_cpp)
 
 
 if __name__ == "__main__":
