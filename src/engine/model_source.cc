@@ -51,13 +51,15 @@ Expected<std::unique_ptr<ModelFile>> converted(std::unique_ptr<ModelFile> file,
 Expected<std::unique_ptr<ModelFile>> open_whole_folder(const std::string& path,
                                                        ConvertReport& report) {
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::from_folder(path));
-  AERIE_ASSIGN_OR_RETURN(const GgufTokenizerMetadata words, tokenizer->gguf_metadata());
-  report.notes = words.notes;
+  AERIE_ASSIGN_OR_RETURN(GgufTokenizerMetadata words, tokenizer->gguf_metadata());
   const Expected<std::string> chat = chat_template_of_folder(path);
   if (!chat.ok() && chat.status().code() != StatusCode::kNotFound) return chat.status();
-  return open_hugging_face_folder(path, [&](MetadataBuilder& metadata) {
+  return open_hugging_face_folder(path, [&](int64_t vocab, MetadataBuilder& metadata) -> Status {
+    AERIE_RETURN_IF_ERROR(fit_tokens(vocab, words));
+    report.notes = words.notes;
     add_tokenizer(words, metadata);
     if (chat.ok()) metadata.add_string(kTemplateKey, *chat);
+    return {};
   });
 }
 

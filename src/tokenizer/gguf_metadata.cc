@@ -1,6 +1,10 @@
 #include "tokenizer/gguf_metadata.h"
 
+#include <fmt/format.h>
+
 #include "format/metadata_builder.h"
+#include "format/text.h"
+#include "tokenizer/vocabulary.h"
 
 namespace aerie {
 
@@ -34,6 +38,32 @@ void add_tokenizer(const GgufTokenizerMetadata& words, MetadataBuilder& metadata
   flag("add_eos_token", words.add_eos);
   flag("add_space_prefix", words.add_space_prefix);
   flag("remove_extra_whitespaces", words.remove_extra_whitespaces);
+}
+
+Status fit_tokens(int64_t count, GgufTokenizerMetadata& words) {
+  constexpr float kNever = -10000.0f;  // the score that converters give to tokens that fill up
+  const auto size = static_cast<size_t>(count);
+  for (size_t id = size; id < words.tokens.size(); ++id) {
+    const std::string name = printable(words.tokens[id], 40);
+    if (words.types[id] == static_cast<int64_t>(TokenType::kNormal)) {
+      return {StatusCode::kUnsupported,
+              fmt::format("the tokenizer has the token '{}', number {}, and the model has {}", name,
+                          id, count)};
+    }
+    words.notes.push_back(
+        fmt::format("'{}' is token {}: the model has no embedding for it", name, id));
+  }
+  for (size_t id = words.tokens.size(); id < size; ++id) {
+    words.tokens.push_back(fmt::format("[PAD{}]", id));
+  }
+  words.tokens.resize(size);
+  words.types.resize(size, static_cast<int64_t>(TokenType::kUnused));
+  if (!words.scores.empty()) words.scores.resize(size, kNever);
+  for (std::optional<int64_t>* id :
+       {&words.bos, &words.eos, &words.eot, &words.eom, &words.unk, &words.pad}) {
+    if (*id && **id >= count) id->reset();
+  }
+  return {};
 }
 
 }  // namespace aerie

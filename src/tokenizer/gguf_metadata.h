@@ -40,6 +40,11 @@ struct GgufTokenizerMetadata {
 // Adds the keys to what will be a GGUF file's metadata.
 void add_tokenizer(const GgufTokenizerMetadata& words, MetadataBuilder& metadata);
 
+// Makes the tokens as many as a model has embeddings, as GGUF asks for: models are padded to round
+// numbers, and some tokenizers know tokens that the model does not, which is noted. kUnsupported if
+// one of those is of a vocabulary's ordinary tokens.
+Status fit_tokens(int64_t count, GgufTokenizerMetadata& words);
+
 // A tokenizer from such metadata, which is checked; errors as of Tokenizer::from_gguf, naming keys.
 Expected<std::unique_ptr<Tokenizer>> tokenizer_of(const GgufTokenizerMetadata& metadata);
 
