@@ -47,8 +47,9 @@ std::vector<int32_t> chat_prompt(const Engine& engine, const std::string& text) 
   const auto rendered = engine.chat_template()->render(messages, true);
   EXPECT_TRUE(rendered.ok());
   std::vector<int32_t> ids;
-  EXPECT_TRUE(
-      engine.tokenizer().encode(*rendered, {.add_special = false, .parse_special = true}, ids).ok());
+  EXPECT_TRUE(engine.tokenizer()
+                  .encode(*rendered, {.add_special = false, .parse_special = true}, ids)
+                  .ok());
   return ids;
 }
 
