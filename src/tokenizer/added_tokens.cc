@@ -61,6 +61,9 @@ Expected<AddedTokens> AddedTokens::create(std::vector<AddedToken> tokens,
   }
   for (size_t i = 0; i < result.tokens_.size(); ++i) {
     const AddedToken& token = result.tokens_[i];
+    // What is cut out of normalised text leaves whole characters behind.
+    const std::string& pattern = result.patterns_[i];
+    if (token.normalized && utf8_valid_prefix(pattern) != pattern.size()) continue;
     const auto name = std::pair(std::string_view(result.patterns_[i]), static_cast<int32_t>(i));
     auto& pass = names[token.normalized ? 1 : 0];
     pass[1].push_back(name);

@@ -47,7 +47,8 @@ GgufTokenizerMetadata gguf_vocabulary(const Vocabulary& vocabulary, const AddedT
   for (int32_t id = 0; id < vocabulary.size(); ++id) {
     // GGUF has no holes.
     const std::string_view name = vocabulary.name(id);
-    metadata.tokens.push_back(name.empty() ? fmt::format("[PAD{}]", id) : std::string(name));
+    metadata.tokens.push_back(name.empty() ? filler_token(static_cast<size_t>(id))
+                                           : std::string(name));
     metadata.types.push_back(static_cast<int64_t>(vocabulary.type(id)));
   }
   metadata.bos = optional_id(vocabulary.bos());

@@ -40,6 +40,10 @@ void add_tokenizer(const GgufTokenizerMetadata& words, MetadataBuilder& metadata
   flag("remove_extra_whitespaces", words.remove_extra_whitespaces);
 }
 
+std::string filler_token(size_t id) {
+  return fmt::format("[PAD{}]", id);
+}
+
 Status fit_tokens(int64_t count, GgufTokenizerMetadata& words) {
   constexpr float kNever = -10000.0f;  // the score that converters give to tokens that fill up
   const auto size = static_cast<size_t>(count);
@@ -54,7 +58,7 @@ Status fit_tokens(int64_t count, GgufTokenizerMetadata& words) {
         fmt::format("'{}' is token {}: the model has no embedding for it", name, id));
   }
   for (size_t id = words.tokens.size(); id < size; ++id) {
-    words.tokens.push_back(fmt::format("[PAD{}]", id));
+    words.tokens.push_back(filler_token(id));
   }
   words.tokens.resize(size);
   words.types.resize(size, static_cast<int64_t>(TokenType::kUnused));

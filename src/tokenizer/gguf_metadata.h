@@ -1,6 +1,7 @@
 // A tokenizer as GGUF's tokenizer.ggml.* keys.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -39,6 +40,9 @@ struct GgufTokenizerMetadata {
 
 // Adds the keys to what will be a GGUF file's metadata.
 void add_tokenizer(const GgufTokenizerMetadata& words, MetadataBuilder& metadata);
+
+// The name of an id that no token has; its type is "unused", and it stands for no text.
+std::string filler_token(size_t id);
 
 // Makes the tokens as many as a model has embeddings, as GGUF asks for: models are padded to round
 // numbers, and some tokenizers know tokens that the model does not, which is noted. kUnsupported if

@@ -107,6 +107,12 @@ Expected<std::vector<std::pair<std::string_view, std::string_view>>> split_merge
   return pairs;
 }
 
+// What converters write for an id that no token has: holes, and rows that fill up an embedding.
+bool is_filler(const GgufTokenizerMetadata& metadata, size_t id) {
+  return metadata.types[id] == static_cast<int64_t>(TokenType::kUnused) &&
+         metadata.tokens[id] == filler_token(id);
+}
+
 Expected<PipelineParts> byte_level(const GgufTokenizerMetadata& metadata) {
   PipelineParts parts;
   // Files from before the key was introduced have GPT-2's pre-tokenizer.
@@ -131,6 +137,7 @@ Expected<PipelineParts> byte_level(const GgufTokenizerMetadata& metadata) {
     // A name that spells no bytes stands for itself, as in Hugging Face's decoder; encoding never
     // gives such a token.
     if (!spelled || !append_named_bytes(name, piece)) piece = name;
+    if (is_filler(metadata, id)) piece.clear();
     AERIE_RETURN_IF_ERROR(vocabulary.add(name, piece, type, kKeys));
   }
   AERIE_RETURN_IF_ERROR(vocabulary.finish(roles_of(metadata), kKeys));
@@ -161,6 +168,7 @@ Status add_sentencepiece_tokens(const GgufTokenizerMetadata& metadata, Vocabular
                type == static_cast<int64_t>(TokenType::kUnused) || metadata.model == "t5") {
       piece = unescaped_spaces(name);
     }
+    if (is_filler(metadata, id)) piece.clear();
     AERIE_RETURN_IF_ERROR(vocabulary.add(name, piece, type, kKeys));
   }
   return {};

@@ -156,6 +156,10 @@ Status check_fields(const ModelFields& fields) {
     if (piece.name.empty()) {
       return {StatusCode::kInvalidData, fmt::format("pieces[{}].piece is empty", id)};
     }
+    if (!is_valid_utf8(piece.name)) {
+      return {StatusCode::kInvalidData,
+              fmt::format("pieces[{}].piece, '{}', is not UTF-8", id, printable(piece.name, 40))};
+    }
     const bool byte = piece.type == static_cast<int64_t>(TokenType::kByte);
     if (byte && (byte_of_name(piece.name) < 0 || !fields.byte_fallback)) {
       return {StatusCode::kInvalidData,

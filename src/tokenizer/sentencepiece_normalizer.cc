@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/utf8.h"
 #include "tokenizer/special_tokens.h"
 #include "tokenizer/unicode.h"
 
@@ -13,7 +14,9 @@ class SentencePieceStep final : public NormalizerStep {
   explicit SentencePieceStep(SentencePieceNormalizerOptions options)
       : options_(std::move(options)), space_(options_.escape_whitespaces ? "\u2581" : " ") {
     std::vector<std::pair<std::string_view, int32_t>> names;
-    for (const std::string& name : options_.user_defined) names.emplace_back(name, 0);
+    for (const std::string& name : options_.user_defined) {
+      if (utf8_valid_prefix(name) == name.size()) names.emplace_back(name, 0);
+    }
     user_defined_ = SpecialTokens(std::move(names));
   }
 

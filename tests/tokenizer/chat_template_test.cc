@@ -171,13 +171,13 @@ TEST(ChatTemplate, PublishedTemplates) {
   if (!std::filesystem::exists(kPublished)) GTEST_SKIP() << "no " << kPublished;
   std::map<std::string, std::string> sources;
   for (const auto& row : test::read_ordered_rows(kPublished / "templates.jsonl")) {
-    sources[row.at("name")] = row.at("chat_template");
+    sources[row.at("name").get<std::string>()] = row.at("chat_template").get<std::string>();
   }
   std::ifstream file(kPublished / "contexts.json");
   const ordered_json contexts = ordered_json::parse(file);
   int rendered = 0, refused = 0;
   for (const auto& row : test::read_ordered_rows(kPublished / "golden.jsonl")) {
-    const auto chat = ChatTemplate::parse(sources.at(row.at("template")));
+    const auto chat = ChatTemplate::parse(sources.at(row.at("template").get<std::string>()));
     ASSERT_TRUE(chat.ok()) << row.at("template") << chat.status().message();
     ordered_json extra = contexts.at(row.at("context").get<std::string>());
     const ordered_json messages = extra.at("messages");
@@ -185,8 +185,9 @@ TEST(ChatTemplate, PublishedTemplates) {
     ChatInput input;
     input.messages = &messages;
     input.tools = &tools;
-    input.add_generation_prompt = extra.at("add_generation_prompt");
-    input.tokens = {extra.at("bos_token"), extra.at("eos_token")};
+    input.add_generation_prompt = extra.at("add_generation_prompt").get<bool>();
+    input.tokens = {extra.at("bos_token").get<std::string>(),
+                    extra.at("eos_token").get<std::string>()};
     input.now = test::golden_time();
     for (const char* name : {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token",
                              "tools_in_user_message"}) {
@@ -200,7 +201,8 @@ TEST(ChatTemplate, PublishedTemplates) {
     } else {
       ++rendered;
       ASSERT_TRUE(text.ok()) << row.at("template") << text.status().message();
-      EXPECT_EQ(*text, row.at("output")) << row.at("template") << row.at("context");
+      EXPECT_EQ(*text, row.at("output").get<std::string>())
+          << row.at("template") << row.at("context");
     }
   }
   EXPECT_EQ(rendered, 108);

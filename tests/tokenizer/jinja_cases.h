@@ -25,6 +25,17 @@ inline std::vector<ordered_json> read_ordered_rows(const std::filesystem::path& 
   return rows;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+constexpr double kJinjaSlowdown = 30;
+#else
+constexpr double kJinjaSlowdown = 1;
+#endif
+
+// Of the processor, so that a busy machine does not fail the tests.
+inline double cpu_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
 // 2026-01-02 03:04:05, a Friday: the time at which the goldens were made.
 inline std::tm golden_time() {
   std::tm time{};

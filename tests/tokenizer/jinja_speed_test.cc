@@ -1,6 +1,5 @@
 // Rendering is no part of what a user waits for.
 #include <cstdio>
-#include <ctime>
 
 #include "tests/tokenizer/jinja_cases.h"
 #include "tokenizer/chat_template.h"
@@ -8,18 +7,9 @@
 namespace aerie {
 namespace {
 
+using test::cpu_seconds;
+using test::kJinjaSlowdown;
 using test::ordered_json;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
-constexpr double kSlowdown = 30;
-#else
-constexpr double kSlowdown = 1;
-#endif
-
-// Of the processor, so that a busy machine does not fail the tests.
-double cpu_seconds() {
-  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-}
 
 TEST(JinjaSpeed, PublishedTemplates) {
   const std::filesystem::path path = "../shared/data/chat-templates/templates.jsonl";
@@ -53,8 +43,8 @@ TEST(JinjaSpeed, PublishedTemplates) {
       "%d templates, 21 messages: parse %.0f us (at most %.0f), render %.0f us (at most %.0f)\n",
       rendered, parsing / rendered * 1e6, slowest_parse * 1e6, rendering / rendered * 1e6,
       slowest * 1e6);
-  EXPECT_LT(slowest_parse, 5e-3 * kSlowdown);
-  EXPECT_LT(slowest, 1e-3 * kSlowdown);
+  EXPECT_LT(slowest_parse, 5e-3 * kJinjaSlowdown);
+  EXPECT_LT(slowest, 1e-3 * kJinjaSlowdown);
 }
 
 // A long conversation takes time in proportion.
@@ -68,7 +58,7 @@ TEST(JinjaSpeed, LongConversation) {
   const auto text = chat->render(messages, true);
   ASSERT_TRUE(text.ok()) << text.status().message();
   EXPECT_GT(text->size(), 4000000u);
-  EXPECT_LT(cpu_seconds() - start, 0.2 * kSlowdown);
+  EXPECT_LT(cpu_seconds() - start, 0.2 * kJinjaSlowdown);
 }
 
 }  // namespace
