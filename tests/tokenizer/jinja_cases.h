@@ -25,7 +25,13 @@ inline std::vector<ordered_json> read_ordered_rows(const std::filesystem::path& 
   return rows;
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define AERIE_TEST_SANITIZED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
+    defined(AERIE_TEST_SANITIZED) || !defined(NDEBUG)
 constexpr double kJinjaSlowdown = 30;
 #else
 constexpr double kJinjaSlowdown = 1;
