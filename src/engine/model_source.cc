@@ -50,16 +50,16 @@ Expected<std::unique_ptr<ModelFile>> converted(std::unique_ptr<ModelFile> file,
 // A folder's weights with the tokenizer and the template that lie beside them.
 Expected<std::unique_ptr<ModelFile>> open_whole_folder(const std::string& path,
                                                        ConvertReport& report) {
-  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::from_folder(path));
-  AERIE_ASSIGN_OR_RETURN(GgufTokenizerMetadata words, tokenizer->gguf_metadata());
-  const Expected<std::string> chat = chat_template_of_folder(path);
-  if (!chat.ok() && chat.status().code() != StatusCode::kNotFound) return chat.status();
   return open_hugging_face_folder(path, [&](int64_t vocab, MetadataBuilder& metadata) -> Status {
-    AERIE_RETURN_IF_ERROR(fit_tokens(vocab, words));
+    AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                           Tokenizer::from_folder(path));
+    AERIE_ASSIGN_OR_RETURN(GgufTokenizerMetadata words, tokenizer->gguf_metadata());
+    AERIE_RETURN_IF_ERROR(fit_tokens(vocab, words).with_context(path));
     report.notes = words.notes;
     add_tokenizer(words, metadata);
+    const Expected<std::string> chat = chat_template_of_folder(path);
     if (chat.ok()) metadata.add_string(kTemplateKey, *chat);
-    return {};
+    return chat.status().code() == StatusCode::kNotFound ? Status() : chat.status();
   });
 }
 
@@ -83,6 +83,10 @@ Expected<ModelSource> open_model_source(const std::string& path, std::optional<D
 }
 
 Expected<ConvertReport> convert_model(const ConvertOptions& options) {
+  if (is_folder(options.output)) {
+    return Status(StatusCode::kInvalidArgument,
+                  options.output + ": is a folder; name the GGUF file to be written");
+  }
   ConvertReport report;
   std::unique_ptr<ModelFile> file;
   if (is_folder(options.input)) {

@@ -206,7 +206,7 @@ Status HuggingFaceFile::place_tensors(const AddMetadata& more) {
       return info.name == "token_embd.weight";
     });
     const int64_t vocab = embedding == infos_.end() ? 0 : embedding->shape[1];
-    AERIE_RETURN_IF_ERROR(more(vocab, import_.metadata()).with_context(name()));
+    AERIE_RETURN_IF_ERROR(more(vocab, import_.metadata()));
   }
   set_contents(import_.metadata().release(), std::move(infos_));
   return {};
@@ -314,6 +314,25 @@ Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const 
   return data;
 }
 
+// A folder without it is often one of GGUF files.
+Expected<Json> read_config(const std::string& folder, const std::string& path) {
+  namespace fs = std::filesystem;
+  Expected<Json> json = read_json(path);
+  if (json.status().code() != StatusCode::kNotFound) return json;
+  std::string files;
+  std::error_code error;
+  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
+    if (it->path().extension() != ".gguf" || files.size() > 200) continue;
+    files += (files.empty() ? "" : ", ") + it->path().filename().string();
+  }
+  const std::string advice =
+      files.empty()
+          ? "which a Hugging Face folder has beside its safetensors files"
+          : "but there are GGUF files, of which you may give one: " + printable(files, 300);
+  return Status(StatusCode::kNotFound, json.status().message() + ", " + advice);
+}
+
 Expected<const ModelFamily*> family_of(const JsonObject& config) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view type, config.string("model_type"));
   std::string known;
@@ -335,7 +354,7 @@ Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string&
                                                               const AddMetadata& more) {
   namespace fs = std::filesystem;
   const std::string config = (fs::path(path) / "config.json").string();
-  AERIE_ASSIGN_OR_RETURN(Json json, read_json(config));
+  AERIE_ASSIGN_OR_RETURN(Json json, read_config(path, config));
   AERIE_ASSIGN_OR_RETURN(HuggingFaceImport import,
                          HuggingFaceImport::create(std::move(json), config));
   AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, family_of(import.whole_config()));
@@ -357,6 +376,11 @@ Expected<std::unique_ptr<ModelFile>> open_model_file(const std::string& path) {
   if (path.ends_with(".safetensors") || path.ends_with(".json")) {
     return Status(StatusCode::kInvalidArgument,
                   path + " is a file of a Hugging Face folder; give the folder itself");
+  }
+  if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) {
+    return Status(StatusCode::kNotFound,
+                  path.empty() ? "no model is named: give a GGUF file or a Hugging Face folder"
+                               : path + ": there is no such file or folder");
   }
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, GgufFile::open(path));
   return std::unique_ptr<ModelFile>(std::move(file));

@@ -259,7 +259,8 @@ TEST(HostilePaths, PathsAndLinks) {
   const std::string loop = folder.file("loop");
   fs::create_directory_symlink("loop", loop);
   expect_refused(loop, StatusCode::kInvalidArgument, {"cannot open: Too many levels of symbolic"});
-  expect_refused(folder.file("nowhere"), kMissing, {"there is no such file"});
+  expect_refused(folder.file("nowhere"), kMissing, {"there is no such file or folder"});
+  expect_refused("", kMissing, {"no model is named"});
   expect_refused(folder.file("model.safetensors"), StatusCode::kInvalidArgument,
                  {"is a file of a Hugging Face folder; give the folder itself"});
   expect_refused(folder.file("config.json"), StatusCode::kInvalidArgument,
@@ -277,6 +278,20 @@ TEST(HostilePaths, PathsAndLinks) {
   fs::create_directory_symlink(folder.path(), folder.file("again"));
   EXPECT_TRUE(load_folder(folder.file("again")).ok())
       << load_folder(folder.file("again")).message();
+}
+
+TEST(HostilePaths, FoldersOfSomethingElse) {
+  const HuggingFaceFolder folder("llama", temporary_path("else"));
+  expect_refused(folder.path(), kMissing, {"/config.json: there is no such file, which a Hugging"});
+  folder.write_text("pytorch_model.bin", "PK");
+  expect_refused(folder.path(), kMissing, {"/config.json: there is no such file, which a Hugging"});
+  folder.write_text("tiny-Q8_0.gguf", "GGUF");
+  expect_refused(folder.path(), kMissing, {"you may give one: tiny-Q8_0.gguf"});
+  folder.write();
+  fs::remove(folder.file("model.safetensors"));
+  expect_refused(folder.path(), kMissing, {"there are other models: tiny-Q8_0.gguf"});
+  fs::remove(folder.file("tiny-Q8_0.gguf"));
+  expect_refused(folder.path(), kMissing, {"only PyTorch's pickle files", "safe_serialization"});
 }
 
 TEST(HostilePaths, NoPermission) {
