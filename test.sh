@@ -101,7 +101,7 @@ test_threads() {
     return 1
   fi
   build tsan "${targets[@]}"
-  # GCC 12's runtime does not get along with the address layouts of newer kernels.
+  # Runtimes of this age do not get along with the address layouts of newer kernels.
   if setarch "$(uname -m)" -R true 2>/dev/null; then
     no_aslr=(setarch "$(uname -m)" -R)
   fi
@@ -110,13 +110,13 @@ test_threads() {
 }
 
 fuzz_one() { # PROGRAM SECONDS
-  local name="${1#fuzz_}" folder=build/fuzz/runs/$1 seeds=() status=0
+  local name="${1#fuzz_}" folder=build/asan/runs/$1 seeds=() status=0
   rm -rf "$folder"
   mkdir -p "$folder/corpus"
   if [[ -d tests/fuzz/corpus/$name ]]; then
     seeds=("tests/fuzz/corpus/$name")
   fi
-  "build/fuzz/bin/$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 \
+  "build/asan/bin/$1" -seed=1 -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 \
     -artifact_prefix="$folder/" "$folder/corpus" "${seeds[@]}" >"$folder/log" 2>&1 || status=$?
   if ((status != 0)); then
     tail -n 40 "$folder/log" >&2
@@ -129,14 +129,12 @@ export -f fuzz_one
 
 fuzz() {
   local targets
-  scripts/configure.sh fuzz
-  mapfile -t targets < <(ninja -C build/fuzz -t targets all |
+  mapfile -t targets < <(ninja -C build/asan -t targets all |
     sed -n 's/^\(fuzz_[^:]*\): phony$/\1/p')
   if ((${#targets[@]} == 0)); then
     echo "there are no fuzzers"
     return 0
   fi
-  build fuzz "${targets[@]}"
   printf '%s\n' "${targets[@]}" |
     xargs -P "$(nproc)" -I{} bash -euo pipefail -c 'fuzz_one "$@"' fuzz_one {} "$fuzz_seconds"
 }

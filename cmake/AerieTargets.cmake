@@ -8,6 +8,9 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
+# The sanitizers' own checks cost minutes of compile time at -O2; asserts and the library's stay on.
+set(CMAKE_C_FLAGS_SANITIZE "-O1 -g1")
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
 
 find_program(AERIE_CCACHE ccache)
 if(AERIE_CCACHE)
@@ -27,6 +30,7 @@ if(AERIE_SANITIZE)
   target_link_options(aerie_flags INTERFACE -fsanitize=${AERIE_SANITIZE})
   if(AERIE_FUZZ)
     target_compile_options(aerie_flags INTERFACE -fsanitize=fuzzer-no-link)
+    target_link_options(aerie_flags INTERFACE -fsanitize=fuzzer-no-link)
   endif()
 endif()
 

@@ -51,7 +51,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   aerie::check_equal(*value, Json::parse(text, nullptr, false));
-  aerie::check_equal(aerie::parse_json(value->dump(), "dump").value(), *value);
+  // Equal in value: "-0" is a signed zero that is written as "0", which is read as an unsigned one.
+  aerie::require(aerie::parse_json(value->dump(), "dump").value() == *value);
   const auto object = aerie::JsonObject::view(*value, "fuzz");
   if (object.ok()) aerie::touch(*object, 0);
   return 0;
