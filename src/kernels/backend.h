@@ -54,7 +54,10 @@ struct Activations {
   Buffer floats;  // float [rows][k]
   Buffer codes;   // int8 [rows][k]
   Buffer scales;  // float [rows][k / group]
-  Buffer sums;    // int32 [rows][k / group][2]: sums of the codes of the first half, of all
+  // Minus the sums of the codes of a group's first half, of its second half, of all: int32
+  // [rows][k / group][3]. And the sums times the group's scale: float, the same shape.
+  Buffer sums;
+  Buffer scaled_sums;
 
   static Expected<Activations> allocate(int64_t capacity, int64_t max_k);
   float* row(int64_t r) { return floats.as<float>().data() + r * k; }

@@ -13,7 +13,8 @@ Expected<Activations> Activations::allocate(int64_t capacity, int64_t max_k) {
   AERIE_ASSIGN_OR_RETURN(a.floats, Buffer::allocate(elements * sizeof(float)));
   AERIE_ASSIGN_OR_RETURN(a.codes, Buffer::allocate(elements));
   AERIE_ASSIGN_OR_RETURN(a.scales, Buffer::allocate(groups * sizeof(float)));
-  AERIE_ASSIGN_OR_RETURN(a.sums, Buffer::allocate(groups * 2 * sizeof(int32_t)));
+  AERIE_ASSIGN_OR_RETURN(a.sums, Buffer::allocate(groups * 3 * sizeof(int32_t)));
+  AERIE_ASSIGN_OR_RETURN(a.scaled_sums, Buffer::allocate(groups * 3 * sizeof(float)));
   return a;
 }
 

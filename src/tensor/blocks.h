@@ -28,11 +28,11 @@ struct WeightGroup {
 WeightGroup read_weight_group(DType type, const uint8_t* row, int64_t index);
 
 // The numbers of IQ4_NL and IQ4_XS (ggml's kvalues_iq4nl, 128 added) and of MXFP4 (twice the FP4
-// values of the OCP's Microscaling Formats 1.0, 12 added).
+// values of the OCP's Microscaling Formats 1.0, 16 added).
 inline constexpr uint8_t kIq4Numbers[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                             129, 141, 153, 166, 181, 197, 217, 241};
-inline constexpr uint8_t kFp4Numbers[16] = {12, 13, 14, 15, 16, 18, 20, 24,
-                                            12, 11, 10, 9,  8,  6,  4,  0};
+inline constexpr uint8_t kFp4Numbers[16] = {16, 17, 18, 19, 20, 22, 24, 28,
+                                            16, 15, 14, 13, 12, 10, 8,  4};
 
 // Whether codes stand for other numbers, and these 16 numbers. (Two functions, because g++ 12 takes
 // a comparison with nullptr for no constant when sanitizers are on.)
@@ -44,16 +44,16 @@ constexpr const uint8_t* code_table(DType type) {
   return type == DType::kMXFP4 ? kFp4Numbers : kIq4Numbers;
 }
 
-// The number of a weight of 0; 0 in the types with a minimum. Requires a quantised type.
+// The number of a weight of 0, a power of two; 0 in the types with a minimum. Requires a quantised
+// type.
 constexpr int code_zero(DType type) {
   switch (type) {
     case DType::kQ3_K:
       return 4;
     case DType::kQ4_0:
       return 8;
-    case DType::kMXFP4:
-      return 12;
     case DType::kQ5_0:
+    case DType::kMXFP4:
       return 16;
     case DType::kQ6_K:
       return 32;

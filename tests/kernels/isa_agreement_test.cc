@@ -27,6 +27,7 @@ void expect_same(const Activations& a, const Activations& b) {
   EXPECT_TRUE(std::ranges::equal(a.codes.as<int8_t>(), b.codes.as<int8_t>()));
   EXPECT_TRUE(same_bits(a.scales.as<float>(), b.scales.as<float>()));
   EXPECT_TRUE(std::ranges::equal(a.sums.as<int32_t>(), b.sums.as<int32_t>()));
+  EXPECT_TRUE(same_bits(a.scaled_sums.as<float>(), b.scaled_sums.as<float>()));
 }
 
 using MatmulAgreementTest = AgreementTest<testing::TestWithParam<DType>>;

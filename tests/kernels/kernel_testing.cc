@@ -241,13 +241,24 @@ Activations random_activations(int64_t rows, int64_t k, bool int8, Random& rando
   const std::span<int8_t> codes = x.codes.as<int8_t>();
   for (int8_t& code : codes) code = static_cast<int8_t>(random.below(255) - 127);
   for (float& scale : x.scales.as<float>()) scale = random.uniform(0.001f, 0.1f);
-  const std::span<int32_t> sums = x.sums.as<int32_t>();
-  for (size_t i = 0; i < codes.size(); ++i) {
-    const size_t group = i / kActivationGroup;
-    if (i % kActivationGroup < kActivationGroup / 2) sums[2 * group] += codes[i];
-    sums[2 * group + 1] += codes[i];
-  }
+  fill_sums(x);
   return x;
+}
+
+void fill_sums(Activations& x) {
+  const std::span<const int8_t> codes = x.codes.as<int8_t>();
+  for (size_t g = 0; g < codes.size() / kActivationGroup; ++g) {
+    int sums[3] = {};
+    for (size_t i = 0; i < kActivationGroup; ++i) {
+      const int8_t code = codes[g * kActivationGroup + i];
+      sums[i * 2 / kActivationGroup] += code;
+      sums[2] += code;
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      x.sums.as<int32_t>()[3 * g + i] = -sums[i];
+      x.scaled_sums.as<float>()[3 * g + i] = x.scales.as<float>()[g] * static_cast<float>(sums[i]);
+    }
+  }
 }
 
 void use_rows(Activations& x, int64_t rows) {

@@ -139,6 +139,9 @@ Activations activations_of(const Backend& backend, std::span<const float> values
 // Any codes in [-127, 127] and scales, with the right sums: all that a product may be handed.
 Activations random_activations(int64_t rows, int64_t k, bool int8, Random& random);
 
+// Makes the sums anew, of codes and scales that a test has changed.
+void fill_sums(Activations& x);
+
 // The first `rows` rows.
 void use_rows(Activations& x, int64_t rows);
 

@@ -102,12 +102,7 @@ TEST_P(MatmulCodesTest, LargestCodes) {
   for (int64_t i = 0; i < 3 * k; ++i) {
     x.codes.as<int8_t>()[static_cast<size_t>(i)] = i < k || (i < 2 * k && i % 2 == 0) ? 127 : -127;
   }
-  const int sums[3][2] = {{16 * 127, 32 * 127}, {0, 0}, {-16 * 127, -32 * 127}};
-  for (int64_t g = 0; g < 3 * k / kActivationGroup; ++g) {
-    for (int64_t i = 0; i < 2; ++i) {
-      x.sums.as<int32_t>()[static_cast<size_t>(2 * g + i)] = sums[g / (k / kActivationGroup)][i];
-    }
-  }
+  fill_sums(x);
   for (const uint8_t byte : {0x00, 0x7F, 0x80, 0xFF}) {
     const Weights w = filled_weights(dtype, n, k, byte, random);
     EXPECT_TRUE(same_bits(product(backend(), 1, pack(backend(), w), x), exact_products(w, x)))

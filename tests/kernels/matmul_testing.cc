@@ -86,6 +86,7 @@ WeightGroup affine_super_group(DType dtype, const uint8_t* b, int j) {
 WeightGroup q2_group(const uint8_t* b, int j) {
   WeightGroup g;
   g.d = half_at(b + 80);
+  g.has_halves = true;
   g.m = 0.0f - half_at(b + 82);
   g.has_min = true;
   for (int l = 0; l < kActivationGroup; ++l) {
@@ -101,6 +102,7 @@ WeightGroup q2_group(const uint8_t* b, int j) {
 WeightGroup q3_group(const uint8_t* b, int j) {
   WeightGroup g;
   g.d = half_at(b + 108);
+  g.has_halves = true;
   for (int l = 0; l < kActivationGroup; ++l) {
     g.codes[l] = (b[32 + j / 4 * 32 + l] >> (j % 4 * 2) & 3) - ((b[l] >> j & 1) != 0 ? 0 : 4);
   }
@@ -128,6 +130,7 @@ WeightGroup iq4_xs_group(const uint8_t* b, int j) {
 WeightGroup q6_group(const uint8_t* b, int j) {
   WeightGroup g;
   g.d = half_at(b + 208);
+  g.has_halves = true;
   for (int l = 0; l < kActivationGroup; ++l) {
     const uint8_t low = b[j / 4 * 64 + j % 2 * 32 + l];
     const uint8_t high = b[128 + j / 4 * 32 + l];
@@ -166,16 +169,21 @@ float float_product(const std::vector<float>& w, const float* x) {
 
 float group_product(const std::vector<WeightGroup>& groups, const int8_t* x, const float* scales) {
   float acc = 0.0f;
-  for (size_t g = 0; g < groups.size(); ++g, x += kActivationGroup) {
+  for (size_t g = 0; g < groups.size(); ++g) {
     const WeightGroup& w = groups[g];
-    int dots[2] = {}, sum = 0;
-    for (int i = 0; i < kActivationGroup; ++i) {
-      dots[i / 16] += w.codes[i] * x[i];
-      sum += w.min[i / 16] * x[i];
+    const int parts = w.has_halves ? 2 : 1;
+    for (int part = 0; part < parts; ++part) {
+      int dot = 0, sum = 0;
+      for (int i = part * 16; i < kActivationGroup / parts * (part + 1); ++i) {
+        dot += w.codes[i] * x[i];
+        sum += x[i];
+      }
+      const float d = w.d * static_cast<float>(w.sub[part]);
+      acc = std::fma(static_cast<float>(dot), d * scales[g], acc);
+      const float m = w.m * static_cast<float>(w.min[part]);
+      if (w.has_min) acc = std::fma(m, scales[g] * static_cast<float>(sum), acc);
     }
-    const int dot = w.sub[0] * dots[0] + w.sub[1] * dots[1];
-    acc = std::fma(static_cast<float>(dot), w.d * scales[g], acc);
-    if (w.has_min) acc = std::fma(w.m, scales[g] * static_cast<float>(sum), acc);
+    x += kActivationGroup;
   }
   return acc;
 }

@@ -14,15 +14,16 @@ struct WeightGroup {
   float d = 0.0f;
   float m = 0.0f;
   bool has_min = false;
+  bool has_halves = false;  // whether these differ between the halves
 };
 
 // The groups of one row of k weights of a block format.
 std::vector<WeightGroup> decode_row(DType dtype, const std::byte* row, int64_t k);
 
 // All rows of x times all of w, [rows][n]:
-//   acc = 0; for each group: dot = sum over halves of sub * sum(code * x code), in whole numbers,
-//   acc = fma(dot, d * x scale, acc), and with a minimum
-//   acc = fma(m, x scale * sum over halves of min * sum(x codes), acc);
+//   acc = 0; for each group, or each of its halves if they differ: dot = sum(code * x code), in
+//   whole numbers, acc = fma(dot, (d * sub) * x scale, acc), and with a minimum
+//   acc = fma(m * min, x scale * sum(x codes), acc);
 // of floats: for each k, acc = fma(x, w, acc).
 std::vector<float> exact_products(const Weights& w, const Activations& x);
 

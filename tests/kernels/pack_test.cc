@@ -17,12 +17,10 @@ class PanelReader {
   }
 
   int code(int64_t k) const {
-    const uint8_t* group = bytes_ + k / 32 * (kPanelRows * 32 * format_.bits / 8);
-    const int64_t i = k % 32;
-    if (format_.bits == 8) return group[(i / 4 * 16 + row_) * 4 + i % 4];
-    if (format_.bits == 2) return group[(i / 16 * 16 + row_) * 4 + i % 4] >> (i % 16 / 4 * 2) & 3;
-    const uint8_t byte = group[(i / 8 * 16 + row_) * 4 + i % 4];
-    return i % 8 < 4 ? byte & 15 : byte >> 4;
+    const int bits = format_.bits, high = format_.high_bits;
+    const uint8_t* group = bytes_ + k / 32 * (kPanelRows * 32 * (bits + high) / 8);
+    const int low = field(group, k % 32, bits);
+    return high == 0 ? low : low | field(group + kPanelRows * 32 * bits / 8, k % 32, high) << bits;
   }
   // What the code stands for.
   int number(int64_t k) const {
@@ -93,6 +91,12 @@ class PanelReader {
   }
 
  private:
+  // Of codes of `bits` bits from `group` on, number i.
+  int field(const uint8_t* group, int64_t i, int bits) const {
+    const int64_t shared = 8 / bits;
+    const uint8_t byte = group[(i / 4 / shared * 16 + row_) * 4 + i % 4];
+    return byte >> (i / 4 % shared * bits) & ((1 << bits) - 1);
+  }
   float float_weight(int64_t k) const {
     float value;
     dequantize(dtype_, bytes_ + (k * kPanelRows + row_) * dtype_info(dtype_).block_bytes, 1,

@@ -20,8 +20,11 @@ void expect_sums_and_range(const QuantizedGroup& g) {
     if (i < 16) first += g.codes[i];
     all += g.codes[i];
   }
-  EXPECT_EQ(g.first_sum, first);
-  EXPECT_EQ(g.sum, all);
+  const int sums[] = {first, all - first, all};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(g.sums[i], -sums[i]);
+    EXPECT_TRUE(same_bits(g.scaled_sums[i], g.scale * static_cast<float>(sums[i])));
+  }
 }
 
 void expect_faithful(const QuantizedGroup& g) {

@@ -90,13 +90,14 @@ std::vector<double> contents(const Activations& x) {
     if (!x.has_int8) continue;
     append(x.codes.as<int8_t>(), r * x.k, x.k);
     append(x.scales.as<float>(), r * groups, groups);
-    append(x.sums.as<int32_t>(), r * groups * 2, groups * 2);
+    append(x.sums.as<int32_t>(), r * groups * 3, groups * 3);
+    append(x.scaled_sums.as<float>(), r * groups * 3, groups * 3);
   }
   return all;
 }
 
 int64_t contents_length(int64_t k, bool int8) {
-  return int8 ? 2 * k + 3 * (k / kActivationGroup) : k;
+  return int8 ? 2 * k + 7 * (k / kActivationGroup) : k;
 }
 
 // Columns [from, from + length) of rows of `width`.

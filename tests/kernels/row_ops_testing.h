@@ -9,7 +9,8 @@ struct QuantizedGroup {
   std::span<const float> floats;
   std::span<const int8_t> codes;
   float scale;
-  int first_sum, sum;
+  std::span<const int32_t> sums;  // as Activations has them
+  std::span<const float> scaled_sums;
 };
 QuantizedGroup group_of(const Activations& x, size_t g);
 

@@ -21,7 +21,8 @@ ActivationRow activation_row(Activations& a, int64_t r) {
     const int64_t groups = a.k / kGroup;
     row.codes = a.codes.as<int8_t>().data() + r * a.k;
     row.scales = a.scales.as<float>().data() + r * groups;
-    row.sums = a.sums.as<int32_t>().data() + r * groups * 2;
+    row.sums = a.sums.as<int32_t>().data() + r * groups * kGroupSums;
+    row.scaled_sums = a.scaled_sums.as<float>().data() + r * groups * kGroupSums;
   }
   return row;
 }
@@ -45,6 +46,7 @@ MatmulShare share_of(const Activations& x, const MatmulTarget& target) {
   share.codes = x.codes.as<int8_t>().data();
   share.scales = x.scales.as<float>().data();
   share.sums = x.sums.as<int32_t>().data();
+  share.scaled_sums = x.scaled_sums.as<float>().data();
   share.rows = x.rows;
   share.y = target.y;
   share.stride = target.stride;

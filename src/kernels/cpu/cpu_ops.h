@@ -11,6 +11,9 @@
 
 namespace aerie::kernels {
 
+// Sums of the codes of a group: of its first half, of its second, of all.
+inline constexpr int kGroupSums = 3;
+
 // Products of all rows with panels [panel_begin, panel_end).
 struct MatmulShare {
   const std::byte* panels = nullptr;
@@ -20,10 +23,11 @@ struct MatmulShare {
   int64_t heads_offset = 0;
   int64_t k = 0;
   int64_t n = 0;
-  const float* floats = nullptr;  // [rows][k]
-  const int8_t* codes = nullptr;  // [rows][k]
-  const float* scales = nullptr;  // [rows][k / 32]
-  const int32_t* sums = nullptr;  // [rows][k / 32][2]: first half, all
+  const float* floats = nullptr;       // [rows][k]
+  const int8_t* codes = nullptr;       // [rows][k]
+  const float* scales = nullptr;       // [rows][k / 32]
+  const int32_t* sums = nullptr;       // [rows][k / 32][kGroupSums], negative
+  const float* scaled_sums = nullptr;  // the same, positive, times the scale
   int64_t rows = 0;
   float* y = nullptr;
   int64_t stride = 0;
@@ -40,6 +44,7 @@ struct ActivationRow {
   int8_t* codes = nullptr;
   float* scales = nullptr;
   int32_t* sums = nullptr;
+  float* scaled_sums = nullptr;
 };
 
 // Queries against one chunk of keys. Partial results are [head_dim floats of sum p v][16 floats:

@@ -54,7 +54,8 @@ struct Words {
 
 template <DType kType>
 AERIE_INLINE Words load_words(const uint8_t* codes) {
-  constexpr int kBits = panel_format(kType).bits;
+  constexpr PanelFormat kFormat = panel_format(kType);
+  constexpr int kBits = kFormat.bits;
   Words words;
   for (int i = 0; i < kBits; ++i) {
     const Bytes packed = load_bytes(codes + 64 * i);
@@ -70,24 +71,17 @@ AERIE_INLINE Words load_words(const uint8_t* codes) {
       words.word[i] = packed;
     }
   }
+  if constexpr (kFormat.high_bits == 1) {
+    add_high_bits<1>(words.word, load_bytes(codes + 64 * kBits));
+  } else if constexpr (kFormat.high_bits == 2) {
+    add_high_bits<2>(words.word, load_bytes(codes + 64 * kBits));
+    add_high_bits<2>(words.word + 4, load_bytes(codes + 64 * kBits + 64));
+  }
   if constexpr (has_code_table(kType)) {
     for (Bytes& word : words.word) word = look_up(code_table(kType), word);
   }
   return words;
 }
-
-template <bool kWide>
-AERIE_INLINE Ints dot_words(Ints acc, const Words& words, int from, int to, const int8_t* x) {
-  for (int i = from; i < to; ++i) acc = dot4<kWide>(acc, words.word[i], x + 4 * i);
-  return acc;
-}
-
-// The factors of a group, lane by lane, sign of the minimum included: w = d sub c + m min, where
-// sub and min exist only with a scale for each half, and in pairs if kPairs.
-struct GroupScales {
-  Floats d, m;
-  Ints sub[2], sub_pair, min_pair;
-};
 
 constexpr bool has_min(PanelScale scale) {
   return scale == PanelScale::kMin || scale == PanelScale::kSuper ||
@@ -96,104 +90,111 @@ constexpr bool has_min(PanelScale scale) {
 constexpr bool has_halves(PanelScale scale) {
   return scale == PanelScale::kSuperHalf || scale == PanelScale::kSuperHalfMin;
 }
-
-// Whether the sums over half a group fit 16 bits, so that one instruction applies both scales: 16
-// products of numbers below 16 with codes below 128 do.
-template <DType kType>
-constexpr bool kPairs = has_halves(panel_format(kType).scale) && panel_format(kType).bits <= 4 &&
-                        !panel_format(kType).high_bytes;
-
-// The same two numbers of 16 bits in every lane.
-AERIE_INLINE Ints pair(int32_t low, int32_t high) {
-  const uint32_t both = (static_cast<uint32_t>(low) & 0xFFFF) | static_cast<uint32_t>(high) << 16;
-  return set1(static_cast<int32_t>(both));
+constexpr bool has_heads(PanelScale scale) {
+  return scale == PanelScale::kSuper || scale == PanelScale::kSuperZero || has_halves(scale);
 }
 
-// `head` holds the super-block's d and m; unused where there is none.
-template <DType kType>
+// The factors of a group, or of its halves, lane by lane: w = d c + m.
+struct GroupScales {
+  Floats d[2], m[2];
+};
+
+// `head` holds the super-block's d and -dmin; unused where there is none.
+template <PanelScale kScale>
 AERIE_INLINE GroupScales load_scales(const uint8_t* scales, const GroupScales& head) {
-  constexpr PanelScale kScale = panel_format(kType).scale;
   GroupScales g = head;
   const auto* halves = reinterpret_cast<const uint16_t*>(scales);
   if constexpr (kScale == PanelScale::kZero) {
-    g.d = load_half(halves);
+    g.d[0] = load_half(halves);
   } else if constexpr (kScale == PanelScale::kZeroBfloat) {
-    g.d = load_bfloat(halves);
+    g.d[0] = load_bfloat(halves);
   } else if constexpr (kScale == PanelScale::kMin) {
-    g.d = load_half(halves);
-    g.m = load_half(halves + 16);
+    g.d[0] = load_half(halves);
+    g.m[0] = load_half(halves + 16);
   } else if constexpr (kScale == PanelScale::kSuperZero) {
-    g.d = mul(head.d, to_floats(load_i8(scales)));
+    g.d[0] = mul(head.d[0], to_floats(load_i8(scales)));
   } else if constexpr (kScale == PanelScale::kSuper) {
-    g.d = mul(head.d, to_floats(load_u8(scales)));
-    g.m = mul(head.m, to_floats(load_u8(scales + 16)));
+    g.d[0] = mul(head.d[0], to_floats(load_u8(scales)));
+    g.m[0] = mul(head.m[0], to_floats(load_u8(scales + 16)));
   } else if constexpr (kScale == PanelScale::kSuperHalf) {
-    for (int h = 0; h < 2; ++h) g.sub[h] = load_i8(scales + 16 * h);
-    if constexpr (kPairs<kType>) g.sub_pair = pair(g.sub[0], g.sub[1]);
+    for (int h = 0; h < 2; ++h) g.d[h] = mul(head.d[0], to_floats(load_i8(scales + 16 * h)));
   } else {
-    const Ints first = load_u8(scales), second = load_u8(scales + 16);
-    g.sub_pair = pair(bit_field<4, 0>(first), bit_field<4, 0>(second));
-    g.min_pair = pair(bit_field<4, 4>(first), bit_field<4, 4>(second));
+    for (int h = 0; h < 2; ++h) {
+      const Ints both = load_u8(scales + 16 * h);
+      g.d[h] = mul(head.d[0], to_floats(bit_field<4, 0>(both)));
+      g.m[h] = mul(head.m[0], to_floats(bit_field<4, 4>(both)));
+    }
   }
   return g;
+}
+
+// What a row of activations brings to a group.
+struct RowGroup {
+  const int8_t* codes;
+  const float* scale;
+  const int32_t* sums;
+  const float* scaled_sums;
+};
+
+// acc + the product of words [from, to), scaled; `part` is the index of their sums.
+template <DType kType, int kFrom, int kTo>
+AERIE_INLINE Floats add_words(Floats acc, const Words& words, Floats d, Floats m,
+                              const RowGroup& row, int part) {
+  constexpr PanelFormat kFormat = panel_format(kType);
+  // The sums are negative: the dot product starts at what the zero point adds to it.
+  Ints dot = zero_ints();
+  if constexpr (code_zero(kType) != 0)
+    dot = times_power<code_zero(kType)>(set1_at(row.sums + part));
+#pragma GCC unroll 8
+  for (int i = kFrom; i < kTo; ++i) {
+    dot = dot4<kFormat.high_bytes>(dot, words.word[i], row.codes + 4 * i);
+  }
+  acc = fma(to_floats(dot), mul(d, set1(*row.scale)), acc);
+  if constexpr (has_min(kFormat.scale)) acc = fma(m, set1(row.scaled_sums[part]), acc);
+  return acc;
 }
 
 template <int kRows, DType kType>
 void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
   constexpr PanelFormat kFormat = panel_format(kType);
   constexpr PanelScale kScale = kFormat.scale;
-  constexpr bool kWide = kFormat.high_bytes;
-  constexpr int kZero = code_zero(kType);
-  constexpr int kCodes = kPanelRows * kGroup * kFormat.bits / 8;
+  constexpr int kCodes = static_cast<int>(kFormat.group_codes());
   constexpr int kScales = panel_group_scales(kScale);
-  constexpr bool kHeads =
-      kScale == PanelScale::kSuper || kScale == PanelScale::kSuperZero || has_halves(kScale);
   const auto* base = reinterpret_cast<const uint8_t*>(s.panels + panel * s.panel_bytes);
   const int64_t groups = s.k / kGroup;
   const uint8_t* group_scales = base + s.scales_offset;
   const uint8_t* heads = base + s.heads_offset;
+  const int64_t group_bytes = s.panel_bytes / groups;
+  const uint8_t* ahead = base + kPrefetchBytes;
   const int8_t* x = s.codes + row * s.k;
   const float* x_scale = s.scales + row * groups;
-  const int32_t* x_sum = s.sums + row * groups * 2;
+  const int32_t* x_sums = s.sums + row * groups * kGroupSums;
+  const float* x_scaled = s.scaled_sums + row * groups * kGroupSums;
 
   Floats acc[kRows];
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) acc[r] = zero();
-  GroupScales head = {zero(), zero(), {set1(0), set1(0)}, set1(0), set1(0)};
+  GroupScales head = {{zero(), zero()}, {zero(), zero()}};
   for (int64_t g = 0; g < groups; ++g) {
-    if (kHeads && g % 8 == 0) {
+    if (has_heads(kScale) && g % 8 == 0) {
       const auto* halves = reinterpret_cast<const uint16_t*>(heads + g / 8 * 64);
-      head.d = load_half(halves);
-      if constexpr (has_min(kScale)) head.m = sub(zero(), load_half(halves + 16));
+      head.d[0] = load_half(halves);
+      if constexpr (has_min(kScale)) head.m[0] = sub(zero(), load_half(halves + 16));
     }
-    const GroupScales w = load_scales<kType>(group_scales + g * kScales, head);
-    const uint8_t* codes = base + g * kCodes;
-    for (int line = 0; line < kCodes + kScales; line += 64) {
-      __builtin_prefetch(codes + kPrefetchBytes + line);
-    }
-    const Words words = load_words<kType>(codes);
+    const GroupScales w = load_scales<kScale>(group_scales + g * kScales, head);
+    for (int line = 0; line < kCodes + kScales; line += 64) __builtin_prefetch(ahead + line);
+    ahead += group_bytes;
+    const Words words = load_words<kType>(base + g * kCodes);
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const int8_t* inputs = x + r * s.k + g * kGroup;
-      const float scale = x_scale[r * groups + g];
-      const int32_t* sum = x_sum + (r * groups + g) * 2;
-      const int32_t sums[2] = {sum[0], sum[1] - sum[0]};
-      Ints dot;
+      const int64_t at = r * groups + g;
+      const RowGroup in = {x + at * kGroup, x_scale + at, x_sums + at * kGroupSums,
+                           x_scaled + at * kGroupSums};
       if constexpr (has_halves(kScale)) {
-        const Ints first = dot_words<kWide>(set1(-kZero * sums[0]), words, 0, 4, inputs);
-        const Ints second = dot_words<kWide>(set1(-kZero * sums[1]), words, 4, 8, inputs);
-        if constexpr (kPairs<kType>) {
-          dot = dot2(pair(first, second), w.sub_pair);
-        } else {
-          dot = add(mul(first, w.sub[0]), mul(second, w.sub[1]));
-        }
+        acc[r] = add_words<kType, 0, 4>(acc[r], words, w.d[0], w.m[0], in, 0);
+        acc[r] = add_words<kType, 4, 8>(acc[r], words, w.d[1], w.m[1], in, 1);
       } else {
-        dot = dot_words<kWide>(set1(-kZero * sum[1]), words, 0, 8, inputs);
-      }
-      acc[r] = fma(to_floats(dot), mul(w.d, set1(scale)), acc[r]);
-      if constexpr (kScale == PanelScale::kSuperHalfMin) {
-        const Ints mins = dot2(w.min_pair, pair(sums[0], sums[1]));
-        acc[r] = fma(w.m, mul(set1(scale), to_floats(mins)), acc[r]);
-      } else if constexpr (has_min(kScale)) {
-        acc[r] = fma(w.m, set1(scale * static_cast<float>(sum[1])), acc[r]);
+        acc[r] = add_words<kType, 0, 8>(acc[r], words, w.d[0], w.m[0], in, 2);
       }
     }
   }

@@ -8,11 +8,20 @@
 namespace aerie::kernels {
 namespace {
 
-void write_codes(const PanelFormat& format, const WeightGroup& g, int row, uint8_t* codes) {
-  const int shared = 8 / format.bits;  // codes in a byte
+// Puts `bits` bits of each code, from `shift` up, where codes of so many bits lie.
+void write_bits(const WeightGroup& g, int bits, int shift, int row, uint8_t* to) {
+  const int shared = 8 / bits;  // codes in a byte
+  const int mask = (1 << bits) - 1;
   for (int k = 0; k < kGroup; ++k) {
     const int at = (k / 4 / shared * kPanelRows + row) * 4 + k % 4;
-    codes[at] |= static_cast<uint8_t>(g.codes[k] << (k / 4 % shared * format.bits));
+    to[at] |= static_cast<uint8_t>((g.codes[k] >> shift & mask) << (k / 4 % shared * bits));
+  }
+}
+
+void write_codes(const PanelFormat& format, const WeightGroup& g, int row, uint8_t* codes) {
+  write_bits(g, format.bits, 0, row, codes);
+  if (format.high_bits > 0) {
+    write_bits(g, format.high_bits, format.bits, row, codes + 64 * format.bits);
   }
 }
 

@@ -6,6 +6,8 @@
 // Codes have 2, 4 or 8 bits, so that a byte holds n = 4, 2 or 1 of them:
 //   [group][8 / n words][16 rows][4 bytes]; byte j of word w has k = 4 (n w + s) + j in its s-th
 //   bits from below, s < n
+// Codes of 5 and 6 bits lie as their low 4 bits do, and the group's words end with the high ones as
+// codes of 1 and 2 bits would: n = 8 and 4.
 // Scales are as PanelScale says; c is what tensor/blocks.h makes of a code.
 // A panel of floats is [k][16 rows] in the file's type. Missing rows of the last panel are 0.
 #pragma once
@@ -50,11 +52,14 @@ constexpr int panel_group_scales(PanelScale scale) {
 
 struct PanelFormat {
   PanelScale scale = PanelScale::kFloat;
-  int bits = 0;             // of a code; 0 for floats
+  int bits = 0;             // of a code, but for its high bits; 0 for floats
   bool high_bytes = false;  // whether numbers that codes stand for reach 128
+  int high_bits = 0;        // that lie apart
 
   // Sizes and offsets in bytes.
-  int64_t group_codes() const { return int64_t{kPanelRows} * kGroup * bits / 8; }
+  constexpr int64_t group_codes() const {
+    return int64_t{kPanelRows} * kGroup * (bits + high_bits) / 8;
+  }
   int64_t group_scales() const { return panel_group_scales(scale); }
   int64_t scales_at(int64_t k) const { return k / kGroup * group_codes(); }
   int64_t heads_at(int64_t k) const { return scales_at(k) + k / kGroup * group_scales(); }
@@ -72,9 +77,9 @@ constexpr PanelFormat panel_format(DType dtype) {
     case DType::kQ4_1:
       return {PanelScale::kMin, 4};
     case DType::kQ5_0:
-      return {PanelScale::kZero, 8};
+      return {PanelScale::kZero, 4, false, 1};
     case DType::kQ5_1:
-      return {PanelScale::kMin, 8};
+      return {PanelScale::kMin, 4, false, 1};
     case DType::kQ8_0:
       return {PanelScale::kZero, 8, true};
     case DType::kQ2_K:
@@ -84,9 +89,9 @@ constexpr PanelFormat panel_format(DType dtype) {
     case DType::kQ4_K:
       return {PanelScale::kSuper, 4};
     case DType::kQ5_K:
-      return {PanelScale::kSuper, 8};
+      return {PanelScale::kSuper, 4, false, 1};
     case DType::kQ6_K:
-      return {PanelScale::kSuperHalf, 8};
+      return {PanelScale::kSuperHalf, 4, false, 2};
     case DType::kIQ4_NL:
       return {PanelScale::kZero, 4, true};
     case DType::kIQ4_XS:

@@ -17,6 +17,14 @@ AERIE_INLINE void for_lanes(int64_t k, const Body& body) {
 // Below it 127 / x would be infinite, or x / 127 subnormal.
 constexpr float kNegligible = 1e-35f;
 
+void write_sums(const ActivationRow& row, int64_t group, int32_t first, int32_t second) {
+  const int32_t sums[kGroupSums] = {first, second, first + second};
+  for (int i = 0; i < kGroupSums; ++i) {
+    row.sums[group * kGroupSums + i] = -sums[i];
+    row.scaled_sums[group * kGroupSums + i] = row.scales[group] * static_cast<float>(sums[i]);
+  }
+}
+
 void quantize(const ActivationRow& row) {
   if (row.codes == nullptr) return;
   for (int64_t g = 0; g < row.k / kGroup; ++g) {
@@ -32,7 +40,7 @@ void quantize(const ActivationRow& row) {
       store_i8(codes, set1(0));
       store_i8(codes + kLanes, set1(0));
       row.scales[g] = zero_or_nan != 0.0f ? zero_or_nan : 0.0f;
-      row.sums[2 * g] = row.sums[2 * g + 1] = 0;
+      write_sums(row, g, 0, 0);
       continue;
     }
     const Floats inverse = set1(127.0f / largest);
@@ -40,8 +48,7 @@ void quantize(const ActivationRow& row) {
     store_i8(codes, first);
     store_i8(codes + kLanes, second);
     row.scales[g] = largest / 127.0f;
-    row.sums[2 * g] = reduce_add(first);
-    row.sums[2 * g + 1] = row.sums[2 * g] + reduce_add(second);
+    write_sums(row, g, reduce_add(first), reduce_add(second));
   }
 }
 

@@ -133,6 +133,20 @@ AERIE_INLINE Floats load_bfloat(const uint16_t* p) {
 AERIE_INLINE Ints set1(int32_t x) {
   return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
 }
+AERIE_INLINE Ints zero_ints() {
+  return {_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+// The number at p in every lane.
+AERIE_INLINE Ints set1_at(const int32_t* p) {
+  return set1(*p);
+}
+// Times a power of two.
+template <int kPower>
+AERIE_INLINE Ints times_power(Ints x) {
+  static_assert((kPower & (kPower - 1)) == 0);
+  constexpr int kShift = __builtin_ctz(kPower);
+  return {_mm256_slli_epi32(x.a, kShift), _mm256_slli_epi32(x.b, kShift)};
+}
 AERIE_INLINE Ints load_u8(const void* p) {
   const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
   return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
@@ -152,24 +166,12 @@ AERIE_INLINE void store_i8(void* p, Ints x) {
 AERIE_INLINE Ints add(Ints x, Ints y) {
   return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
 }
-AERIE_INLINE Ints mul(Ints x, Ints y) {
-  return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)};
-}
 // The kBits bits from kShift up of every lane.
 template <int kBits, int kShift>
 AERIE_INLINE Ints bit_field(Ints x) {
   const __m256i mask = _mm256_set1_epi32((1 << kBits) - 1);
   return {_mm256_and_si256(_mm256_srli_epi32(x.a, kShift), mask),
           _mm256_and_si256(_mm256_srli_epi32(x.b, kShift), mask)};
-}
-// Every lane as a pair of 16-bit numbers, low half first.
-AERIE_INLINE Ints pair(Ints x, Ints y) {
-  return {_mm256_blend_epi16(x.a, _mm256_slli_epi32(y.a, 16), 0xAA),
-          _mm256_blend_epi16(x.b, _mm256_slli_epi32(y.b, 16), 0xAA)};
-}
-// x0 y0 + x1 y1 of the pairs.
-AERIE_INLINE Ints dot2(Ints x, Ints y) {
-  return {_mm256_madd_epi16(x.a, y.a), _mm256_madd_epi16(x.b, y.b)};
 }
 AERIE_INLINE Floats to_floats(Ints x) {
   return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
@@ -194,6 +196,22 @@ AERIE_INLINE Bytes bit_field(Bytes x) {
   const __m256i mask = _mm256_set1_epi8((1 << kBits) - 1);
   return {_mm256_and_si256(_mm256_srli_epi16(x.a, kShift), mask),
           _mm256_and_si256(_mm256_srli_epi16(x.b, kShift), mask)};
+}
+template <int kBits, int kIndex>
+AERIE_INLINE __m256i add_high_half(__m256i low, __m256i high) {
+  constexpr int kLeft = 4 - kBits * kIndex;
+  const __m256i shifted = kLeft >= 0 ? _mm256_slli_epi16(high, kLeft >= 0 ? kLeft : 0)
+                                     : _mm256_srli_epi16(high, kLeft >= 0 ? 0 : -kLeft);
+  const __m256i mask = _mm256_set1_epi8(((1 << kBits) - 1) << 4);
+  return _mm256_or_si256(low, _mm256_and_si256(shifted, mask));
+}
+// Bits 4 and up of 8 / kBits vectors of bytes: vector i gets the kBits bits from kBits i up of
+// every byte of `high`. They must be 0 before.
+template <int kBits, int kIndex = 0>
+AERIE_INLINE void add_high_bits(Bytes* low, Bytes high) {
+  low[kIndex] = {add_high_half<kBits, kIndex>(low[kIndex].a, high.a),
+                 add_high_half<kBits, kIndex>(low[kIndex].b, high.b)};
+  if constexpr (kIndex + 1 < 8 / kBits) add_high_bits<kBits, kIndex + 1>(low, high);
 }
 // For every byte, which must be below 16, an entry of the table.
 AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes x) {

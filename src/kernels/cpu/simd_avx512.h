@@ -114,6 +114,19 @@ AERIE_INLINE Floats load_bfloat(const uint16_t* p) {
 AERIE_INLINE Ints set1(int32_t x) {
   return {_mm512_set1_epi32(x)};
 }
+AERIE_INLINE Ints zero_ints() {
+  return {_mm512_setzero_si512()};
+}
+// The number at p in every lane.
+AERIE_INLINE Ints set1_at(const int32_t* p) {
+  return {_mm512_set1_epi32(*p)};
+}
+// Times a power of two.
+template <int kPower>
+AERIE_INLINE Ints times_power(Ints a) {
+  static_assert((kPower & (kPower - 1)) == 0);
+  return {_mm512_slli_epi32(a.v, __builtin_ctz(kPower))};
+}
 AERIE_INLINE Ints load_u8(const void* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
 }
@@ -127,21 +140,10 @@ AERIE_INLINE void store_i8(void* p, Ints x) {
 AERIE_INLINE Ints add(Ints a, Ints b) {
   return {_mm512_add_epi32(a.v, b.v)};
 }
-AERIE_INLINE Ints mul(Ints a, Ints b) {
-  return {_mm512_mullo_epi32(a.v, b.v)};
-}
 // The kBits bits from kShift up of every lane.
 template <int kBits, int kShift>
 AERIE_INLINE Ints bit_field(Ints a) {
   return {_mm512_and_si512(_mm512_srli_epi32(a.v, kShift), _mm512_set1_epi32((1 << kBits) - 1))};
-}
-// Every lane as a pair of 16-bit numbers, low half first.
-AERIE_INLINE Ints pair(Ints a, Ints b) {
-  return {_mm512_mask_blend_epi16(0xAAAAAAAA, a.v, _mm512_slli_epi32(b.v, 16))};
-}
-// a0 b0 + a1 b1 of the pairs.
-AERIE_INLINE Ints dot2(Ints a, Ints b) {
-  return {_mm512_madd_epi16(a.v, b.v)};
 }
 AERIE_INLINE Floats to_floats(Ints a) {
   return {_mm512_cvtepi32_ps(a.v)};
@@ -161,6 +163,18 @@ template <int kBits, int kShift>
 AERIE_INLINE Bytes bit_field(Bytes b) {
   return {_mm512_and_si512(_mm512_srli_epi16(b.v, kShift), _mm512_set1_epi8((1 << kBits) - 1))};
 }
+// Bits 4 and up of 8 / kBits vectors of bytes: vector i gets the kBits bits from kBits i up of
+// every byte of `high`. They must be 0 before.
+template <int kBits, int kIndex = 0>
+AERIE_INLINE void add_high_bits(Bytes* low, Bytes high) {
+  constexpr int kLeft = 4 - kBits * kIndex;
+  const __m512i shifted = kLeft >= 0 ? _mm512_slli_epi16(high.v, kLeft >= 0 ? kLeft : 0)
+                                     : _mm512_srli_epi16(high.v, kLeft >= 0 ? 0 : -kLeft);
+  const __m512i mask = _mm512_set1_epi8(((1 << kBits) - 1) << 4);
+  // low | (shifted & mask)
+  low[kIndex].v = _mm512_ternarylogic_epi64(low[kIndex].v, shifted, mask, 0xF8);
+  if constexpr (kIndex + 1 < 8 / kBits) add_high_bits<kBits, kIndex + 1>(low, high);
+}
 // For every byte, which must be below 16, an entry of the table.
 AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes b) {
   const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
@@ -170,9 +184,14 @@ AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes b) {
 // `x`. With kWide false the bytes of w are below 128.
 template <bool kWide>
 AERIE_INLINE Ints dot4(Ints acc, Bytes w, const int8_t* x) {
-  int32_t four;
-  __builtin_memcpy(&four, x, 4);
-  return {_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32(four))};
+  struct Four {
+    int8_t bytes[4];
+  };
+  // As intrinsics, g++ 12 broadcasts to a register first, and the front end becomes the bottleneck.
+  asm("vpdpbusd %2%{1to16%}, %1, %0"
+      : "+v"(acc.v)
+      : "v"(w.v), "m"(*reinterpret_cast<const Four*>(x)));
+  return acc;
 }
 
 }  // namespace
