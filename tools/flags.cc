@@ -48,15 +48,6 @@ Expected<std::pair<int32_t, float>> parse_bias(const std::string& text) {
   return std::pair(id, bias);
 }
 
-Expected<kernels::Isa> parse_isa(const std::string& name) {
-  if (name == "auto") return kernels::best_isa();
-  for (const auto isa : {kernels::Isa::kReference, kernels::Isa::kAvx2, kernels::Isa::kAvx512}) {
-    if (name == kernels::isa_name(isa)) return isa;
-  }
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("--isa {}: give auto, reference, avx2 or avx512", name));
-}
-
 // Empty: none.
 Expected<std::optional<DType>> parse_weight_type(const std::string& name) {
   if (name.empty()) return std::optional<DType>();
@@ -180,6 +171,15 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
 }
 
 }  // namespace
+
+Expected<kernels::Isa> parse_isa(const std::string& name) {
+  if (name == "auto") return kernels::best_isa();
+  for (const auto isa : {kernels::Isa::kReference, kernels::Isa::kAvx2, kernels::Isa::kAvx512}) {
+    if (name == kernels::isa_name(isa)) return isa;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("--isa {}: give auto, reference, avx2 or avx512", name));
+}
 
 std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();

@@ -17,6 +17,9 @@ namespace aerie {
 inline constexpr const char* kModelHelp =
     "A GGUF file (any part of a split one) or a Hugging Face folder";
 
+// "auto" is the best that the processor has.
+Expected<kernels::Isa> parse_isa(const std::string& name);
+
 // Adds the flags to `app`; the returned function turns what was parsed into options and says what
 // contradicts itself. It must not outlive `app`.
 std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app);

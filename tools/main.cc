@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "tools/bench.h"
 #include "tools/convert.h"
 #include "tools/flags.h"
 #include "tools/inspect.h"
@@ -55,6 +56,9 @@ int main(int argc, char** argv) {
   CLI::App* convert = app.add_subcommand("convert", "Write a model as one GGUF file");
   const auto convert_options = aerie::add_convert_flags(*convert);
 
+  CLI::App* bench = app.add_subcommand("bench", "Measure: passes, kernels, decoding");
+  const auto run_bench = aerie::add_bench_flags(*bench);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -67,6 +71,7 @@ int main(int argc, char** argv) {
     const auto options = convert_options();
     return finish(options.ok() ? aerie::convert(*options, std::cerr) : options.status());
   }
+  if (bench->parsed()) return finish(run_bench());
   const auto options = run_options();
   if (!options.ok()) return fail(options.status());
   const auto status = options->chat ? aerie::run_chat(*options) : aerie::run_prompt(*options);

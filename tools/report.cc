@@ -121,14 +121,11 @@ Status check_writable(const std::string& path) {
           fmt::format("--json {}: the file cannot be written; does its folder exist?", path)};
 }
 
-Status write_json(const std::string& path, const Generation& generation, const RunOptions& options,
-                  const Engine& engine) {
+Status write_json_text(const std::string& path, const std::string& text) {
   const std::string unfinished = path + ".part";
   {
     std::ofstream file(unfinished, std::ios::binary);
-    // Pieces of characters in logprobs are not UTF-8.
-    file << report(generation, options, engine).dump(2, ' ', false, Json::error_handler_t::replace)
-         << '\n';
+    file << text;
     file.flush();
     if (!file)
       return {StatusCode::kInvalidArgument, fmt::format("--json {}: writing failed", path)};
@@ -137,6 +134,15 @@ Status write_json(const std::string& path, const Generation& generation, const R
     return {StatusCode::kInvalidArgument, fmt::format("--json {}: writing failed", path)};
   }
   return {};
+}
+
+Status write_json(const std::string& path, const Generation& generation, const RunOptions& options,
+                  const Engine& engine) {
+  // Pieces of characters in logprobs are not UTF-8.
+  return write_json_text(
+      path,
+      report(generation, options, engine).dump(2, ' ', false, Json::error_handler_t::replace) +
+          "\n");
 }
 
 }  // namespace aerie

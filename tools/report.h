@@ -15,7 +15,10 @@ std::string closing_line(const Generation& generation, const Engine& engine);
 Status write_json(const std::string& path, const Generation& generation, const RunOptions& options,
                   const Engine& engine);
 
-// Fails early where write_json() would fail late.
+// The same with any text.
+Status write_json_text(const std::string& path, const std::string& text);
+
+// Fails early where these would fail late.
 Status check_writable(const std::string& path);
 
 }  // namespace aerie

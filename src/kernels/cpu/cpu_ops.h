@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/panel.h"
+#include "kernels/cpu/peak.h"
 #include "kernels/kv_layout.h"
 #include "kernels/op_kinds.h"
 
@@ -88,6 +89,7 @@ struct CpuOps {
   // Adds the later partial to the earlier one.
   void (*attention_merge)(float* into, const float* from, int head_dim);
   void (*attention_finish)(const float* partial, float* out, int head_dim);
+  void (*peak)(const PeakShare& share);
 };
 
 const CpuOps* avx2_ops();  // nullptr if not in this build

@@ -1,0 +1,69 @@
+#include "bench/floor.h"
+
+#include <algorithm>
+
+#include "kv/kv_cache.h"
+#include "model/registry.h"
+
+namespace aerie::bench {
+namespace {
+
+using kernels::Dot;
+
+constexpr std::string_view kEmbedding = "token_embd.weight";
+constexpr std::string_view kPositions = "position_embd.weight";
+
+Dot dot_of(DType type) {
+  if (dtype_info(type).block_elements > 1) return Dot::kInt8;
+  return type == DType::kF32 ? Dot::kFloat : Dot::kBfloat;
+}
+
+Expected<Blueprint> read_blueprint(const ModelFile& file) {
+  AERIE_ASSIGN_OR_RETURN(const std::string_view name, file.string("general.architecture"));
+  for (const ModelFamily* family : model_families()) {
+    if (family->architecture == name) return family->read(file);
+  }
+  return read_model_config(file).status();  // says which there are
+}
+
+}  // namespace
+
+Expected<PassWork> work_of(const ModelFile& file) {
+  AERIE_ASSIGN_OR_RETURN(const Blueprint blueprint, read_blueprint(file));
+  PassWork work;
+  const bool tied = file.find_tensor("output.weight") == nullptr;
+  for (const TensorInfo& tensor : file.tensors()) {
+    if ((tensor.name == kEmbedding && !tied) || tensor.name == kPositions) continue;
+    work.weight_bytes += tensor.bytes;
+    const int64_t rows = tensor.elements() / tensor.shape[0];
+    if (!tensor.dtype || rows == 1) continue;
+    work.row_operations[static_cast<size_t>(dot_of(*tensor.dtype))] +=
+        2.0 * static_cast<double>(tensor.elements());
+  }
+  ModelConfig layer = blueprint.config;
+  layer.layers = 1;
+  work.position_bytes =
+      KvCache::bytes_needed(layer, kernels::kPagePositions) / kernels::kPagePositions;
+  for (const LayerPlan& plan : blueprint.layers) work.windows.push_back(plan.window);
+  return work;
+}
+
+int64_t PassWork::cache_bytes(int context) const {
+  int64_t positions = 0;
+  for (const int window : windows) positions += window > 0 ? std::min(window, context) : context;
+  return positions * position_bytes;
+}
+
+double floor_seconds(const PassWork& work, int context, int rows, const Limits& limits) {
+  const double bytes = static_cast<double>(work.weight_bytes + work.cache_bytes(context));
+  double products = 0;
+  for (int d = 0; d < kernels::kDotCount; ++d) {
+    const double operations = work.row_operations[static_cast<size_t>(d)] * rows;
+    if (operations == 0.0) continue;
+    const double speed = limits.dot(static_cast<Dot>(d));
+    products += operations / (speed > 0.0 ? speed : limits.dot(Dot::kFloat));
+  }
+  return std::max(bytes / limits.bandwidth, products);
+}
+
+}  // namespace aerie::bench

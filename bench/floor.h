@@ -1,0 +1,34 @@
+// The least time that a pass can take on a machine: every weight and every cached key and value is
+// read once, and every product is computed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/machine.h"
+#include "format/model_file.h"
+
+namespace aerie::bench {
+
+struct PassWork {
+  // Of the tensors as the file stores them; without the embedding table, of which a pass reads a
+  // few rows, unless it is the head as well.
+  int64_t weight_bytes = 0;
+  // Multiplications and additions of one row's matrix products, by the dot that fits the weights.
+  std::array<double, kernels::kDotCount> row_operations = {};
+  int64_t position_bytes = 0;  // of a layer's keys and values at one position
+  std::vector<int> windows;    // of the layers' attention, in positions; 0: all
+
+  // What a row at the end of a context of so many positions reads of the cache.
+  int64_t cache_bytes(int context) const;
+};
+
+Expected<PassWork> work_of(const ModelFile& file);
+
+// Seconds for `rows` rows. Weights of 16 bits count as floats where the machine has no dot product
+// of bfloat16, and so do all where it has none of bytes.
+double floor_seconds(const PassWork& work, int context, int rows, const Limits& limits);
+
+}  // namespace aerie::bench

@@ -1,0 +1,199 @@
+#include "bench/machine.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace aerie::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using kernels::Dot;
+
+constexpr int64_t kGrain = 4096;
+constexpr int64_t kLeastMemory = int64_t{256} << 20;
+constexpr int64_t kMostMemory = int64_t{1} << 30;
+constexpr int64_t kCachesFull = 8;     // times the last cache
+constexpr double kDotSeconds = 0.004;  // long enough for the clock to settle at what vectors allow
+constexpr int kTries = 2;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What a compiler must take for used.
+std::atomic<float> g_sink{0.0f};
+
+int64_t memory_size() {
+  const int64_t cache = std::max<int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
+  return std::clamp(kCachesFull * cache, kLeastMemory, kMostMemory) / kGrain * kGrain;
+}
+
+template <typename Measure>
+double best_of(int tries, const Measure& measure) {
+  double best = measure();
+  for (int i = 1; i < tries; ++i) best = std::min(best, measure());
+  return best;
+}
+
+}  // namespace
+
+Expected<Machine> Machine::open(kernels::Isa isa, ThreadPool& pool) {
+  Machine machine(isa == kernels::Isa::kReference ? kernels::best_isa() : isa, pool);
+  AERIE_ASSIGN_OR_RETURN(machine.memory_, Buffer::allocate(static_cast<size_t>(memory_size())));
+  machine.choose_variants();
+  return machine;
+}
+
+void Machine::choose_variants() {
+  double best = read_seconds(0);
+  for (int v = 0; v < kernels::read_variants(); ++v) {
+    const double seconds = best_of(kTries, [&] { return read_seconds(v); });
+    if (seconds >= best) continue;
+    best = seconds;
+    read_variant_ = v;
+  }
+  for (int d = 0; d < kernels::kDotCount; ++d) {
+    const auto dot = static_cast<Dot>(d);
+    if (!has(dot)) continue;
+    DotPlan& plan = dots_[static_cast<size_t>(d)];
+    double most = 0;
+    for (int v = 0; v < kernels::dot_variants(); ++v) {
+      const auto operations = static_cast<double>(kernels::dot_operations(dot, v));
+      int64_t steps = 1024;
+      double seconds = dot_seconds(dot, v, steps);
+      while (seconds < kDotSeconds) seconds = dot_seconds(dot, v, steps *= 2);
+      seconds = best_of(kTries, [&] { return dot_seconds(dot, v, steps); });
+      const double speed = operations * static_cast<double>(steps) / seconds;
+      if (speed <= most) continue;
+      most = speed;
+      plan = {v, steps};
+    }
+  }
+}
+
+double Machine::read_seconds(int variant) {
+  const ThreadPool::Round round(*pool_);
+  const auto start = Clock::now();
+  pool_->parallel_for(static_cast<int64_t>(memory_.size()), kGrain,
+                      [&](int64_t begin, int64_t end, int) {
+                        g_sink.store(kernels::read_range(isa_, variant, memory_.data() + begin,
+                                                         (end - begin) / kGrain * kGrain),
+                                     std::memory_order_relaxed);
+                      });
+  return seconds_since(start);
+}
+
+double Machine::dot_seconds(Dot dot, int variant, int64_t steps) {
+  const ThreadPool::Round round(*pool_);
+  const auto start = Clock::now();
+  pool_->parallel_for(pool_->threads(), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      g_sink.store(kernels::run_dots(isa_, dot, variant, steps), std::memory_order_relaxed);
+    }
+  });
+  return seconds_since(start);
+}
+
+double Machine::read_bandwidth() {
+  const double seconds = best_of(kTries, [&] { return read_seconds(read_variant_); });
+  return static_cast<double>(memory_.size()) / seconds;
+}
+
+double Machine::copy_bandwidth() {
+  const auto half = static_cast<int64_t>(memory_.size() / 2);
+  const ThreadPool::Round round(*pool_);
+  const double seconds = best_of(kTries, [&] {
+    const auto start = Clock::now();
+    pool_->parallel_for(half, kGrain, [&](int64_t begin, int64_t end, int) {
+      std::memcpy(memory_.data() + half + begin, memory_.data() + begin,
+                  static_cast<size_t>(end - begin));
+    });
+    return seconds_since(start);
+  });
+  return 2.0 * static_cast<double>(half) / seconds;
+}
+
+double Machine::dot_speed(Dot dot) {
+  const DotPlan& plan = dots_[static_cast<size_t>(dot)];
+  const double seconds =
+      best_of(kTries, [&] { return dot_seconds(dot, plan.variant, plan.steps); });
+  return static_cast<double>(kernels::dot_operations(dot, plan.variant) * plan.steps) *
+         pool_->threads() / seconds;
+}
+
+Limits Machine::measure(const std::array<bool, kernels::kDotCount>& wanted) {
+  Limits limits;
+  limits.bandwidth = read_bandwidth();
+  for (size_t d = 0; d < wanted.size(); ++d) {
+    const auto dot = static_cast<Dot>(d);
+    if (wanted[d] && has(dot)) limits.dots[d] = dot_speed(dot);
+  }
+  return limits;
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const size_t value = line.find_first_not_of(" \t", line.find(':') + 1);
+    if (value != std::string::npos) return line.substr(value);
+  }
+  utsname system = {};
+  return uname(&system) == 0 ? system.machine : "unknown";
+}
+
+std::string utc_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts = {};
+  char text[32] = "";
+  if (gmtime_r(&now, &parts) != nullptr) {
+    std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  }
+  return text;
+}
+
+std::optional<double> cache_line_round_trip() {
+  if (available_cpus() < 2) return std::nullopt;
+  constexpr int kRounds = 5, kTrips = 20000;
+  struct alignas(64) Line {
+    std::atomic<int> turn{0};
+  } line;
+  // An odd number is the other thread's to answer with the next even one.
+  std::thread other;
+  try {
+    other = std::thread([&line] {
+      for (int trip = 0; trip < kRounds * kTrips; ++trip) {
+        while (line.turn.load(std::memory_order_acquire) != 2 * trip + 1) {
+        }
+        line.turn.store(2 * trip + 2, std::memory_order_release);
+      }
+    });
+  } catch (const std::system_error&) {
+    return std::nullopt;
+  }
+  double best = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto start = Clock::now();
+    for (int trip = round * kTrips; trip < (round + 1) * kTrips; ++trip) {
+      line.turn.store(2 * trip + 1, std::memory_order_release);
+      while (line.turn.load(std::memory_order_acquire) != 2 * trip + 2) {
+      }
+    }
+    const double each = seconds_since(start) / kTrips * 1e9;
+    if (round == 0 || each < best) best = each;
+  }
+  other.join();
+  return best;
+}
+
+}  // namespace aerie::bench

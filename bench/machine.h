@@ -1,0 +1,65 @@
+// The limits of the machine, measured: how fast memory can be read, how many products a second.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "kernels/machine_peak.h"
+#include "tensor/tensor.h"
+
+namespace aerie::bench {
+
+// Bytes and operations in a second, all threads together.
+struct Limits {
+  double bandwidth = 0;
+  std::array<double, kernels::kDotCount> dots = {};  // 0: not measured, or not there
+
+  double dot(kernels::Dot kind) const { return dots[static_cast<size_t>(kind)]; }
+};
+
+// Measures with the threads of a pool, which must outlive it. The fastest way to read and to
+// multiply is found when it is opened. One thread at a time.
+class Machine {
+ public:
+  // With the instructions of `isa`, or of the processor's best for the reference. Takes a few
+  // hundred MiB: kResourceExhausted.
+  static Expected<Machine> open(kernels::Isa isa, ThreadPool& pool);
+
+  // Each takes some hundredths of a second. Speeds change from one to the next: others use the
+  // machine, too.
+  double read_bandwidth();  // each thread its own share of a buffer that no cache holds
+  double copy_bandwidth();  // bytes read and written
+  double dot_speed(kernels::Dot dot);
+  // Bandwidth, and the speeds of the dots that are asked for and there.
+  Limits measure(const std::array<bool, kernels::kDotCount>& wanted);
+
+  bool has(kernels::Dot dot) const { return kernels::has_dot(isa_, dot); }
+
+ private:
+  Machine(kernels::Isa isa, ThreadPool& pool) : isa_(isa), pool_(&pool) {}
+  double read_seconds(int variant);
+  double dot_seconds(kernels::Dot dot, int variant, int64_t steps);
+  void choose_variants();
+
+  kernels::Isa isa_;
+  ThreadPool* pool_;
+  Buffer memory_;
+  int read_variant_ = 0;
+  struct DotPlan {
+    int variant = 0;
+    int64_t steps = 0;
+  };
+  std::array<DotPlan, kernels::kDotCount> dots_;
+};
+
+std::string processor_name();
+std::string utc_date();  // "2026-11-21T14:03:07Z"
+// Nanoseconds for a cache line to go to another thread and back, the best of several tries. None
+// if this process may use one processor only.
+std::optional<double> cache_line_round_trip();
+
+}  // namespace aerie::bench

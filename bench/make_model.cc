@@ -1,0 +1,230 @@
+#include "bench/make_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "base/thread_pool.h"
+#include "bench/random_weights.h"
+#include "bench/shapes.h"
+#include "format/gguf_types.h"
+#include "format/gguf_write.h"
+#include "format/metadata_builder.h"
+#include "tokenizer/byte_alphabet.h"
+#include "tokenizer/gguf_metadata.h"
+#include "tokenizer/vocabulary.h"
+
+namespace aerie::bench {
+namespace {
+
+constexpr float kNormEps = 1e-5f;
+
+GgufTokenizerMetadata byte_tokenizer() {
+  GgufTokenizerMetadata words;
+  words.pre = "gpt-2";
+  for (int byte = 0; byte < 256; ++byte) {
+    append_byte_name(static_cast<uint8_t>(byte), words.tokens.emplace_back());
+    words.types.push_back(static_cast<int64_t>(TokenType::kNormal));
+  }
+  for (const char* name : {"<|begin|>", "<|end|>"}) {
+    words.tokens.emplace_back(name);
+    words.types.push_back(static_cast<int64_t>(TokenType::kControl));
+  }
+  words.bos = 256;
+  words.eos = 257;
+  words.add_bos = false;
+  return words;
+}
+
+// Made as it is read: nothing but names and sizes is kept.
+class RandomModel final : public ModelFile {
+ public:
+  static Expected<std::unique_ptr<RandomModel>> create(const ModelShape& shape,
+                                                       const MakeModelOptions& options,
+                                                       ThreadPool& pool);
+
+  std::string format() const override { return "random weights"; }
+  int64_t file_bytes() const override { return 0; }
+  std::vector<std::string> notes() const;
+
+ private:
+  RandomModel(const ModelShape& shape, const MakeModelOptions& options, ThreadPool& pool)
+      : ModelFile(fmt::format("{}, random {} weights, seed {}", shape.name,
+                              dtype_info(options.type).name, options.seed)),
+        shape_(shape),
+        type_(options.type),
+        seed_(options.seed),
+        pool_(pool) {}
+
+  Status add_metadata();
+  void add_tensors();
+  void add_matrix(const std::string& name, int64_t k, int64_t n);
+  void add_norm(const std::string& name);
+  void add_tensor(const std::string& name, DType type, int64_t k, int64_t n);
+  Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
+
+  ModelShape shape_;
+  DType type_;
+  uint64_t seed_;
+  ThreadPool& pool_;
+  MetadataBuilder metadata_;
+  std::deque<std::string> names_;
+  std::vector<TensorInfo> tensors_;
+  struct Others {
+    int tensors = 0;
+    int64_t k = 0;
+  };
+  std::map<DType, Others> others_;  // tensors that could not have type_, by the type they have
+};
+
+Expected<std::unique_ptr<RandomModel>> RandomModel::create(const ModelShape& shape,
+                                                           const MakeModelOptions& options,
+                                                           ThreadPool& pool) {
+  std::unique_ptr<RandomModel> model(new RandomModel(shape, options, pool));
+  AERIE_RETURN_IF_ERROR(model->add_metadata());
+  model->add_tensors();
+  model->set_contents(model->metadata_.release(), std::move(model->tensors_));
+  return model;
+}
+
+Status RandomModel::add_metadata() {
+  const auto number = [&](const char* key, int value) {
+    metadata_.add_u32(std::string("llama.") + key, static_cast<uint32_t>(value));
+  };
+  metadata_.add_string("general.architecture", "llama");
+  metadata_.add_string("general.name", name());
+  metadata_.add_u32("general.quantization_version", 2);
+  number("block_count", shape_.layers);
+  number("context_length", shape_.context);
+  number("embedding_length", shape_.hidden);
+  number("feed_forward_length", shape_.ffn);
+  number("attention.head_count", shape_.heads);
+  number("attention.head_count_kv", shape_.kv_heads);
+  number("attention.key_length", shape_.head_dim);
+  number("attention.value_length", shape_.head_dim);
+  number("rope.dimension_count", shape_.head_dim);
+  number("vocab_size", shape_.vocab);
+  metadata_.add_f32("llama.attention.layer_norm_rms_epsilon", kNormEps);
+  metadata_.add_f32("llama.rope.freq_base", static_cast<float>(shape_.rope_base));
+  GgufTokenizerMetadata words = byte_tokenizer();
+  AERIE_RETURN_IF_ERROR(fit_tokens(shape_.vocab, words));
+  add_tokenizer(words, metadata_);
+  return {};
+}
+
+void RandomModel::add_tensors() {
+  const int64_t hidden = shape_.hidden, ffn = shape_.ffn;
+  const int64_t q = int64_t{shape_.heads} * shape_.head_dim;
+  const int64_t kv = int64_t{shape_.kv_heads} * shape_.head_dim;
+  add_matrix("token_embd.weight", hidden, shape_.vocab);
+  for (int i = 0; i < shape_.layers; ++i) {
+    const std::string layer = fmt::format("blk.{}.", i);
+    add_norm(layer + "attn_norm.weight");
+    add_matrix(layer + "attn_q.weight", hidden, q);
+    add_matrix(layer + "attn_k.weight", hidden, kv);
+    add_matrix(layer + "attn_v.weight", hidden, kv);
+    add_matrix(layer + "attn_output.weight", q, hidden);
+    add_norm(layer + "ffn_norm.weight");
+    add_matrix(layer + "ffn_gate.weight", hidden, ffn);
+    add_matrix(layer + "ffn_up.weight", hidden, ffn);
+    add_matrix(layer + "ffn_down.weight", ffn, hidden);
+  }
+  add_norm("output_norm.weight");
+  if (!shape_.tied) add_matrix("output.weight", hidden, shape_.vocab);
+}
+
+void RandomModel::add_matrix(const std::string& name, int64_t k, int64_t n) {
+  const DType type = matrix_type(type_, k);
+  if (type != type_) {
+    ++others_[type].tensors;
+    others_[type].k = k;
+  }
+  add_tensor(name, type, k, n);
+}
+
+void RandomModel::add_norm(const std::string& name) {
+  add_tensor(name, DType::kF32, shape_.hidden, 1);
+}
+
+void RandomModel::add_tensor(const std::string& name, DType type, int64_t k, int64_t n) {
+  const GgmlType& ggml = ggml_type_of(type);
+  TensorInfo tensor;
+  tensor.name = names_.emplace_back(name);
+  tensor.type_name = ggml.name;
+  tensor.type_id = ggml.id;
+  tensor.shape = {k, n, 1, 1};
+  tensor.bytes = dtype_bytes(type, k) * n;
+  tensor.dtype = type;
+  tensors_.push_back(tensor);
+}
+
+Expected<TensorData> RandomModel::read_tensor(const TensorInfo& tensor) const {
+  TensorData data;
+  AERIE_ASSIGN_OR_RETURN(data.owned, Buffer::allocate(static_cast<size_t>(tensor.bytes)));
+  data.view = {*tensor.dtype, Device::kCpu, tensor.shape, data.owned.data()};
+  if (tensor.shape[1] == 1) {
+    std::ranges::fill(data.owned.as<float>(), 1.0f);
+    return data;
+  }
+  const RandomWeights weights(*tensor.dtype);
+  const auto index = static_cast<uint64_t>(find_tensor(tensor.name) - tensors().data());
+  pool_.parallel_for(data.view.rows(), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      weights.fill({seed_, index, static_cast<uint64_t>(row)}, tensor.shape[0],
+                   data.owned.data() + row * data.view.row_bytes());
+    }
+  });
+  return data;
+}
+
+std::vector<std::string> RandomModel::notes() const {
+  std::vector<std::string> notes;
+  for (const auto& [type, others] : others_) {
+    notes.push_back(
+        fmt::format("{} matrices are {}: their rows of {} are no multiple of the {} of "
+                    "a block of {}",
+                    others.tensors, dtype_info(type).name, others.k,
+                    dtype_info(type_).block_elements, dtype_info(type_).name));
+  }
+  return notes;
+}
+
+}  // namespace
+
+DType matrix_type(DType type, int64_t k) {
+  if (k % dtype_info(type).block_elements == 0) return type;
+  switch (type) {
+    case DType::kQ4_K:
+      return matrix_type(DType::kQ5_0, k);
+    case DType::kQ5_K:
+      return matrix_type(DType::kQ5_1, k);
+    case DType::kQ6_K:
+      return matrix_type(DType::kQ8_0, k);
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kIQ4_XS:
+      return matrix_type(DType::kIQ4_NL, k);
+    default:
+      return DType::kF16;
+  }
+}
+
+Expected<MakeModelReport> make_model(const MakeModelOptions& options) {
+  AERIE_ASSIGN_OR_RETURN(const ModelShape shape, find_shape(options.shape));
+  ThreadPool pool(options.threads > 0 ? options.threads : available_cpus());
+  AERIE_ASSIGN_OR_RETURN(const auto model, RandomModel::create(shape, options, pool));
+  AERIE_RETURN_IF_ERROR(write_gguf(*model, options.output));
+  std::error_code ignored;
+  MakeModelReport report;
+  report.bytes = static_cast<int64_t>(std::filesystem::file_size(options.output, ignored));
+  report.notes = model->notes();
+  return report;
+}
+
+}  // namespace aerie::bench

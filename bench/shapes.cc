@@ -1,0 +1,43 @@
+#include "bench/shapes.h"
+
+#include <fmt/format.h>
+
+namespace aerie::bench {
+namespace {
+
+// From the models' config.json. Llama 3.1's and 3.2's stretched rotary frequencies are left out:
+// they are as many as the plain ones.
+constexpr ModelShape kShapes[] = {
+    {"smollm2-135m", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5, true, true},
+    {"smollm2-360m", 32, 960, 2560, 15, 5, 64, 49152, 8192, 1e5, true, true},
+    {"smollm2-1.7b", 24, 2048, 8192, 32, 32, 64, 49152, 8192, 1.3e5, true, true},
+    {"tinyllama-1.1b", 22, 2048, 5632, 32, 4, 64, 32000, 2048, 1e4, false, true},
+    {"llama-1b", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 5e5, true, true},
+    {"llama-3b", 28, 3072, 8192, 24, 8, 128, 128256, 131072, 5e5, true, true},
+    {"llama-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 5e5, false, true},
+    {"tiny", 2, 256, 512, 4, 2, 64, 320, 1024, 1e4, true, false},
+    // Blocks of 256 fit none of its rows but those of the last matrix of a layer.
+    {"tiny-odd", 2, 96, 256, 3, 1, 32, 320, 1024, 1e4, false, false},
+};
+
+}  // namespace
+
+Expected<ModelShape> find_shape(std::string_view name) {
+  for (const ModelShape& shape : kShapes) {
+    if (shape.name == name) return shape;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("there is no shape '{}': give one of {}", name, shape_names()));
+}
+
+std::string shape_names() {
+  std::string names;
+  for (const ModelShape& shape : kShapes) {
+    if (!shape.listed) continue;
+    if (!names.empty()) names += ", ";
+    names += shape.name;
+  }
+  return names;
+}
+
+}  // namespace aerie::bench

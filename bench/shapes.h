@@ -1,0 +1,31 @@
+// Published model shapes, to make random models of: speed depends on sizes, not on values.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace aerie::bench {
+
+// A model of the Llama family.
+struct ModelShape {
+  std::string_view name;
+  int layers;
+  int hidden;
+  int ffn;
+  int heads;
+  int kv_heads;
+  int head_dim;
+  int vocab;
+  int context;
+  double rope_base;
+  bool tied;    // the embedding is the head too
+  bool listed;  // among shape_names(); the others are for tests
+};
+
+// kInvalidArgument with the list for a name that is not known.
+Expected<ModelShape> find_shape(std::string_view name);
+std::string shape_names();  // "smollm2-135m, smollm2-360m, ..."
+
+}  // namespace aerie::bench

@@ -1,0 +1,54 @@
+// `aerie bench verify`: what a verify pass of so many rows costs, against one row and against what
+// the machine allows.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/machine.h"
+#include "bench/statistics.h"
+#include "kernels/backend.h"
+
+namespace aerie::bench {
+
+struct VerifyOptions {
+  std::string model;
+  std::vector<int> rows = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64};  // 1 is always there
+  std::vector<int> contexts = {128, 2048};
+  int threads = 0;  // 0: available_cpus()
+  int repeats = 7;
+  kernels::Isa isa = kernels::best_isa();
+};
+
+// Figures of a repetition are compared with one another only: limits, one row and the pass are all
+// measured within seconds. What is reported are medians over the repetitions.
+struct VerifyPoint {
+  int rows = 0;
+  int context = 0;
+  double median_ms = 0;
+  double floor_ms = 0;
+  Spread spread_ms;            // of the pass
+  double ratio = 0;            // to one row in the same context
+  double to_floor = 0;         // times the floor
+  double bandwidth_share = 0;  // the bytes that it must read by its time, of the bandwidth
+};
+
+struct VerifyReport {
+  std::string model;
+  int threads = 0;
+  kernels::Isa isa = kernels::Isa::kReference;
+  Limits limits;  // medians
+  std::vector<VerifyPoint> points;
+};
+
+// Loads the model, fills a cache to the longest context by a prefill of random tokens, and times
+// passes of a root and a chain, all rows wanting logits; nothing is committed. kInvalidArgument
+// with what is possible for counts that the model or the flags do not allow; else errors of
+// loading.
+Expected<VerifyReport> bench_verify(const VerifyOptions& options);
+
+std::string to_text(const VerifyReport& report);
+std::string to_json(const VerifyReport& report);
+
+}  // namespace aerie::bench

@@ -1,0 +1,87 @@
+// What the processor can do at most, written over the sixteen lanes of simd_*.h: nothing but dot
+// products, from data that stay in the first cache; nothing but reads. Kernels are held against it.
+#pragma once
+
+namespace aerie::kernels::AERIE_CPU_NAMESPACE {
+namespace {
+
+// Reads four lines of each stream in turn.
+template <int kStreams>
+void read_streams(const PeakShare& s) {
+  constexpr int64_t kStep = 256;
+  const int64_t length = s.bytes / kStreams;
+  Floats sum[4] = {zero(), zero(), zero(), zero()};
+  for (int64_t at = 0; at < length; at += kStep) {
+    for (int stream = 0; stream < kStreams; ++stream) {
+      const std::byte* p = s.data + stream * length + at;
+      for (int line = 0; line < 4; ++line) {
+        __builtin_prefetch(p + 64 * line + s.ahead);
+        sum[line] = add(sum[line], load(reinterpret_cast<const float*>(p + 64 * line)));
+      }
+    }
+  }
+  *s.result = reduce_add(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
+}
+
+// A product of kRows rows of inputs with 16 kColumns outputs, over a k that never leaves the cache.
+// Which sizes keep the units busy depends on the number of registers: the caller tries all.
+template <int kTile>
+void dot_bytes(const PeakShare& s) {
+  constexpr int kColumns = kPeakTiles[kTile].columns, kRows = kPeakTiles[kTile].rows;
+  const auto* inputs = reinterpret_cast<const int8_t*>(s.data);
+  Ints sum[kRows][kColumns];
+  for (auto& row : sum) {
+    for (Ints& one : row) one = set1(0);
+  }
+  for (int64_t step = 0; step < s.steps; ++step) {
+    const int64_t at = step % kPeakDepth;
+    Bytes weights[kColumns];
+    for (int c = 0; c < kColumns; ++c) weights[c] = load_bytes(s.data + 64 * (at * kColumns + c));
+    for (int r = 0; r < kRows; ++r) {
+      const int8_t* x = inputs + 4 * (at + kPeakDepth * r);
+      for (int c = 0; c < kColumns; ++c) sum[r][c] = dot4<false>(sum[r][c], weights[c], x);
+    }
+  }
+  Ints total = set1(0);
+  for (auto& row : sum) {
+    for (const Ints& one : row) total = add(total, one);
+  }
+  *s.result = static_cast<float>(reduce_add(total));
+}
+
+template <int kTile>
+void dot_floats(const PeakShare& s) {
+  constexpr int kColumns = kPeakTiles[kTile].columns, kRows = kPeakTiles[kTile].rows;
+  const auto* data = reinterpret_cast<const float*>(s.data);
+  Floats sum[kRows][kColumns];
+  for (auto& row : sum) {
+    for (Floats& one : row) one = zero();
+  }
+  for (int64_t step = 0; step < s.steps; ++step) {
+    const int64_t at = step % kPeakDepth;
+    Floats weights[kColumns];
+    for (int c = 0; c < kColumns; ++c) weights[c] = load(data + 16 * (at * kColumns + c));
+    for (int r = 0; r < kRows; ++r) {
+      const Floats x = set1(data[at + kPeakDepth * r]);
+      for (int c = 0; c < kColumns; ++c) sum[r][c] = fma(x, weights[c], sum[r][c]);
+    }
+  }
+  Floats total = zero();
+  for (auto& row : sum) {
+    for (const Floats& one : row) total = add(total, one);
+  }
+  *s.result = reduce_add(total);
+}
+
+void peak(const PeakShare& s) {
+  using Run = void (*)(const PeakShare&);
+  constexpr Run kReads[] = {read_streams<1>, read_streams<2>, read_streams<4>, read_streams<8>};
+  constexpr Run kBytes[] = {dot_bytes<0>, dot_bytes<1>, dot_bytes<2>,
+                            dot_bytes<3>, dot_bytes<4>, dot_bytes<5>};
+  constexpr Run kFloats[] = {dot_floats<0>, dot_floats<1>, dot_floats<2>,
+                             dot_floats<3>, dot_floats<4>, dot_floats<5>};
+  (s.kind == PeakKind::kRead ? kReads : s.kind == PeakKind::kInt8 ? kBytes : kFloats)[s.variant](s);
+}
+
+}  // namespace
+}  // namespace aerie::kernels::AERIE_CPU_NAMESPACE

@@ -1,0 +1,132 @@
+#include "kernels/machine_peak.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <iterator>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/peak.h"
+
+namespace aerie::kernels {
+namespace {
+
+constexpr int kLanes = 16;
+constexpr int64_t kAhead[] = {0, 1024, 4096, 16384};
+static_assert(std::size(kPeakTiles) == kPeakTileCount);
+
+const CpuOps* ops_of(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2:
+      return avx2_ops();
+    case Isa::kAvx512:
+      return avx512_ops();
+    case Isa::kReference:
+      break;
+  }
+  return nullptr;
+}
+
+// Enough for weights and for inputs, in floats.
+constexpr size_t kDataFloats =
+    kPeakDepth * std::max(kLanes * kPeakMaxColumns, kPeakMaxRows) + kLanes;
+struct alignas(64) DotData {
+  std::array<uint8_t, kDataFloats * sizeof(float)> bytes;
+  std::array<float, kDataFloats> floats;
+  DotData() {
+    bytes.fill(1);
+    floats.fill(0x1p-10f);
+  }
+};
+const DotData& dot_data() {
+  static const DotData data;
+  return data;
+}
+
+// Without vectors: what the compiler makes of it.
+float add_up(const std::byte* data, int64_t bytes) {
+  const auto* floats = reinterpret_cast<const float*>(data);
+  float sums[kLanes] = {};
+  for (int64_t i = 0; i < bytes / int64_t{sizeof(float)}; ++i) sums[i % kLanes] += floats[i];
+  float sum = 0;
+  for (const float one : sums) sum += one;
+  return sum;
+}
+
+float multiply_and_add(int64_t steps) {
+  const std::array<float, kDataFloats>& data = dot_data().floats;
+  float sums[kLanes] = {};
+  for (int64_t step = 0; step < steps; ++step) {
+    const auto at = static_cast<size_t>(step % kPeakDepth);
+    for (size_t i = 0; i < kLanes; ++i) sums[i] += data[at + i] * data[at];
+  }
+  float sum = 0;
+  for (const float one : sums) sum += one;
+  return sum;
+}
+
+}  // namespace
+
+std::string_view dot_name(Dot dot) {
+  switch (dot) {
+    case Dot::kInt8:
+      return "int8";
+    case Dot::kBfloat:
+      return "bf16";
+    case Dot::kFloat:
+      return "f32";
+  }
+  return "unknown";
+}
+
+bool has_dot(Isa isa, Dot dot) {
+  return dot == Dot::kFloat || (dot == Dot::kInt8 && ops_of(isa) != nullptr);
+}
+
+int read_variants() {
+  return kPeakStreamVariants * static_cast<int>(std::size(kAhead));
+}
+
+int dot_variants() {
+  return kPeakTileCount;
+}
+
+float read_range(Isa isa, int variant, const std::byte* data, int64_t bytes) {
+  assert(bytes % 4096 == 0);
+  const CpuOps* ops = ops_of(isa);
+  if (ops == nullptr) return add_up(data, bytes);
+  float result = 0;
+  PeakShare share;
+  share.kind = PeakKind::kRead;
+  share.variant = variant % kPeakStreamVariants;
+  share.ahead = kAhead[variant / kPeakStreamVariants];
+  share.data = data;
+  share.bytes = bytes;
+  share.result = &result;
+  ops->peak(share);
+  return result;
+}
+
+float run_dots(Isa isa, Dot dot, int variant, int64_t steps) {
+  assert(has_dot(isa, dot));
+  const CpuOps* ops = ops_of(isa);
+  if (ops == nullptr) return multiply_and_add(steps * dot_operations(dot, variant) / (2 * kLanes));
+  float result = 0;
+  PeakShare share;
+  share.kind = dot == Dot::kInt8 ? PeakKind::kInt8 : PeakKind::kFloat;
+  share.variant = variant;
+  share.data = dot == Dot::kInt8 ? reinterpret_cast<const std::byte*>(dot_data().bytes.data())
+                                 : reinterpret_cast<const std::byte*>(dot_data().floats.data());
+  share.steps = steps;
+  share.result = &result;
+  ops->peak(share);
+  return result;
+}
+
+int64_t dot_operations(Dot dot, int variant) {
+  const PeakTile& tile = kPeakTiles[variant];
+  const int64_t pairs = dot == Dot::kInt8 ? 4 : 1;
+  return 2 * pairs * kLanes * tile.columns * tile.rows;
+}
+
+}  // namespace aerie::kernels

@@ -1,0 +1,120 @@
+#include "tools/bench.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "bench/make_model.h"
+#include "bench/shapes.h"
+#include "bench/verify_bench.h"
+#include "tools/flags.h"
+#include "tools/report.h"
+
+namespace aerie {
+namespace {
+
+constexpr const char* kThreadsHelp = "Threads (default: the cores this process may use)";
+constexpr const char* kIsaHelp = "auto, avx512, avx2 or reference";
+constexpr const char* kJsonHelp = "Write the figures to this file";
+
+using Run = std::function<Status()>;
+
+Expected<DType> parse_type(const std::string& name) {
+  if (const auto type = dtype_from_name(name)) return *type;
+  std::string known;
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (i > 0) known += ", ";
+    known += dtype_info(static_cast<DType>(i)).name;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("there is no type '{}': give one of {}", name, known));
+}
+
+// The table to standard output, the figures to --json.
+template <typename Report>
+Status show(const Report& report, const std::string& json_file) {
+  fmt::print("{}", to_text(report));
+  std::fflush(stdout);
+  return json_file.empty() ? Status() : write_json_text(json_file, to_json(report));
+}
+
+Status check_json(const std::string& path) {
+  return path.empty() ? Status() : check_writable(path);
+}
+
+Run add_make_model(CLI::App& app) {
+  struct Flags {
+    bench::MakeModelOptions options;
+    std::string type = "q4_0";
+  };
+  auto flags = std::make_shared<Flags>();
+  app.add_option("OUT", flags->options.output, "The GGUF file to write")->required();
+  app.add_option("--shape", flags->options.shape, bench::shape_names())->required();
+  app.add_option("--type", flags->type, "Type of the matrices: q4_0, q4_k, bf16, ...")
+      ->capture_default_str();
+  app.add_option("--seed", flags->options.seed, "Another model for each")->capture_default_str();
+  app.add_option("--threads", flags->options.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  return [flags]() -> Status {
+    bench::MakeModelOptions& options = flags->options;
+    AERIE_ASSIGN_OR_RETURN(options.type, parse_type(flags->type));
+    AERIE_ASSIGN_OR_RETURN(const bench::MakeModelReport report, bench::make_model(options));
+    for (const std::string& note : report.notes) fmt::print(stderr, "note: {}\n", note);
+    fmt::print(stderr, "wrote {}: {:.1f} MiB\n", options.output,
+               static_cast<double>(report.bytes) / (1 << 20));
+    return {};
+  };
+}
+
+Run add_verify(CLI::App& app) {
+  struct Flags {
+    bench::VerifyOptions options;
+    std::string isa = "auto", json;
+  };
+  auto flags = std::make_shared<Flags>();
+  bench::VerifyOptions& o = flags->options;
+  app.add_option("-m,--model", o.model, kModelHelp)->required();
+  app.add_option("--rows", o.rows, "Rows of a pass: root and nodes")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--context", o.contexts, "Positions that are cached")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
+  app.add_option("--isa", flags->isa, kIsaHelp)->capture_default_str();
+  app.add_option("--json", flags->json, kJsonHelp);
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
+    AERIE_RETURN_IF_ERROR(check_json(flags->json));
+    AERIE_ASSIGN_OR_RETURN(const auto report, bench::bench_verify(flags->options));
+    return show(report, flags->json);
+  };
+}
+
+}  // namespace
+
+std::function<Status()> add_bench_flags(CLI::App& app) {
+  app.require_subcommand(1);
+  struct Command {
+    CLI::App* app;
+    Run run;
+  };
+  std::vector<Command> commands;
+  const auto add = [&](const char* name, const char* help, Run (*flags)(CLI::App&)) {
+    CLI::App* command = app.add_subcommand(name, help);
+    commands.push_back({command, flags(*command)});
+  };
+  add("verify", "Passes of several rows, against one row and the machine's limits", add_verify);
+  add("make-model", "Write a model of a published shape with random weights", add_make_model);
+  return [commands]() -> Status {
+    for (const Command& command : commands) {
+      if (command.app->parsed()) return command.run();
+    }
+    return {StatusCode::kInternal, "no subcommand was given"};
+  };
+}
+
+}  // namespace aerie
