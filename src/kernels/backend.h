@@ -47,15 +47,20 @@ inline constexpr int kMaxHeadDim = 256;  // and a multiple of 16
 struct Activations {
   int64_t k = 0;     // length of a row in use; at most max_k
   int64_t rows = 0;  // rows in use
+  // What is to be made of the floats: for weights of the types for which wants_int8() holds, and
+  // for the others.
   bool has_int8 = false;
+  bool has_ordered = false;
 
   int64_t max_k = 0;
   int64_t capacity = 0;
   Buffer floats;  // float [rows][k]
-  Buffer codes;   // int8 [rows][k]
-  Buffer scales;  // float [rows][k / group]
-  // Minus the sums of the codes of a group's first half, of its second half, of all: int32
-  // [rows][k / group][3]. And the sums times the group's scale: float, the same shape.
+  // In the backend's own order (cpu/tiles.h), which depends on `rows`: the floats once more; int8
+  // codes, float scales of groups, int32 sums of the codes of halves and groups, float sums times
+  // scales.
+  Buffer ordered;
+  Buffer codes;
+  Buffer scales;
   Buffer sums;
   Buffer scaled_sums;
 
@@ -130,7 +135,8 @@ class Backend {
   // Whether products with this type of weight take 8-bit activations.
   virtual bool wants_int8(DType dtype) const = 0;
 
-  // All targets' k are x.k. Requires x.has_int8 if wants_int8() holds for a target.
+  // All targets' k are x.k. Requires x.has_int8 if wants_int8() holds for a target, x.has_ordered
+  // if it does not for one.
   virtual void matmul(ThreadPool& pool, const Activations& x,
                       std::span<const MatmulTarget> targets) const = 0;
 
@@ -149,8 +155,8 @@ class Backend {
   // residual += rms_norm of y, both [rows][n].
   virtual void add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, int64_t n,
                             const float* weight, double eps, float* residual) const = 0;
-  // In every function that fills Activations, out.k, out.rows and out.has_int8 say what to fill:
-  // with has_int8 the codes, scales and sums are made from the floats.
+  // In every function that fills Activations, out.k, out.rows, out.has_int8 and out.has_ordered say
+  // what to fill; quantize() makes the rest from floats that are there.
   virtual void quantize(ThreadPool& pool, Activations& out) const = 0;
   // out = activation(gate) * up, all [rows][k] (Shazeer 2020, 2002.05202: SwiGLU, GEGLU).
   virtual void gated(ThreadPool& pool, Activation activation, const float* gate, const float* up,

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/tiles.h"
 
 namespace aerie::kernels {
 
@@ -11,10 +12,11 @@ Expected<Activations> Activations::allocate(int64_t capacity, int64_t max_k) {
   const auto elements = static_cast<size_t>(capacity * max_k);
   const auto groups = static_cast<size_t>(capacity * (max_k / kActivationGroup));
   AERIE_ASSIGN_OR_RETURN(a.floats, Buffer::allocate(elements * sizeof(float)));
+  AERIE_ASSIGN_OR_RETURN(a.ordered, Buffer::allocate(elements * sizeof(float)));
   AERIE_ASSIGN_OR_RETURN(a.codes, Buffer::allocate(elements));
   AERIE_ASSIGN_OR_RETURN(a.scales, Buffer::allocate(groups * sizeof(float)));
-  AERIE_ASSIGN_OR_RETURN(a.sums, Buffer::allocate(groups * 3 * sizeof(int32_t)));
-  AERIE_ASSIGN_OR_RETURN(a.scaled_sums, Buffer::allocate(groups * 3 * sizeof(float)));
+  AERIE_ASSIGN_OR_RETURN(a.sums, Buffer::allocate(groups * kGroupSums * sizeof(int32_t)));
+  AERIE_ASSIGN_OR_RETURN(a.scaled_sums, Buffer::allocate(groups * kGroupSums * sizeof(float)));
   return a;
 }
 

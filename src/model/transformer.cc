@@ -107,8 +107,10 @@ void Transformer::prepare(Activations& a, int64_t k,
                           std::initializer_list<const Linear*> readers) const {
   a.k = k;
   a.rows = rows_;
-  a.has_int8 = false;
-  for (const Linear* reader : readers) a.has_int8 |= backend_.wants_int8(reader->weight.dtype);
+  a.has_int8 = a.has_ordered = false;
+  for (const Linear* reader : readers) {
+    (backend_.wants_int8(reader->weight.dtype) ? a.has_int8 : a.has_ordered) = true;
+  }
 }
 
 void Transformer::embed_row(const BatchRow& row, float* x) {

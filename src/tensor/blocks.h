@@ -44,7 +44,7 @@ constexpr const uint8_t* code_table(DType type) {
   return type == DType::kMXFP4 ? kFp4Numbers : kIq4Numbers;
 }
 
-// The number of a weight of 0, a power of two; 0 in the types with a minimum. Requires a quantised
+// The number of a weight of 0; 0 in the types with a minimum. Requires a quantised
 // type.
 constexpr int code_zero(DType type) {
   switch (type) {

@@ -221,7 +221,37 @@ Activations allocate(int64_t rows, int64_t k, bool int8) {
   x->k = k;
   x->rows = rows;
   x->has_int8 = int8;
+  x->has_ordered = !int8;
   return std::move(x).value();
+}
+
+// Where a row's share lies, by the description in cpu/tiles.h.
+struct Place {
+  int64_t k, groups, tile, tile_rows, row;  // the tile's first row, its rows, the row in it
+
+  size_t ordered(int64_t i) const { return static_cast<size_t>(tile * k + i * tile_rows + row); }
+  size_t code(int64_t g, int64_t i) const {
+    return static_cast<size_t>(tile * k + (g * tile_rows + row) * kActivationGroup + i);
+  }
+  size_t scale(int64_t g) const { return static_cast<size_t>(tile * groups + g * tile_rows + row); }
+  size_t sum(int64_t g, int64_t part) const {
+    return static_cast<size_t>(tile * groups * 3 + (part * groups + g) * tile_rows + row);
+  }
+};
+
+Place place_of(const Activations& x, int64_t r) {
+  const int64_t tiles = (x.rows + 7) / 8;
+  for (int64_t t = 0;; ++t) {
+    const int64_t begin = x.rows * t / tiles, end = x.rows * (t + 1) / tiles;
+    if (r < end) return {x.k, x.k / kActivationGroup, begin, end - begin, r - begin};
+  }
+}
+
+void write_ordered(Activations& x) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const Place at = place_of(x, r);
+    for (int64_t i = 0; i < x.k; ++i) x.ordered.as<float>()[at.ordered(i)] = x.row(r)[i];
+  }
 }
 
 }  // namespace
@@ -230,40 +260,69 @@ Activations activations_of(const Backend& backend, std::span<const float> values
                            bool int8) {
   Activations x = allocate(static_cast<int64_t>(values.size()) / k, k, int8);
   std::copy(values.begin(), values.end(), x.row(0));
-  if (int8) backend.quantize(pool_of(1), x);
+  backend.quantize(pool_of(1), x);
   return x;
 }
 
 Activations random_activations(int64_t rows, int64_t k, bool int8, Random& random) {
   Activations x = allocate(rows, k, int8);
   for (float& value : x.floats.as<float>()) value = random.uniform(-1.0f, 1.0f);
+  write_ordered(x);
   if (!int8) return x;
-  const std::span<int8_t> codes = x.codes.as<int8_t>();
-  for (int8_t& code : codes) code = static_cast<int8_t>(random.below(255) - 127);
-  for (float& scale : x.scales.as<float>()) scale = random.uniform(0.001f, 0.1f);
-  fill_sums(x);
+  RowCodes all;
+  all.codes.resize(static_cast<size_t>(rows * k));
+  all.scales.resize(static_cast<size_t>(rows * (k / kActivationGroup)));
+  for (int8_t& code : all.codes) code = static_cast<int8_t>(random.below(255) - 127);
+  for (float& scale : all.scales) scale = random.uniform(0.001f, 0.1f);
+  write_codes(all, x);
   return x;
 }
 
-void fill_sums(Activations& x) {
-  const std::span<const int8_t> codes = x.codes.as<int8_t>();
-  for (size_t g = 0; g < codes.size() / kActivationGroup; ++g) {
-    int sums[3] = {};
-    for (size_t i = 0; i < kActivationGroup; ++i) {
-      const int8_t code = codes[g * kActivationGroup + i];
-      sums[i * 2 / kActivationGroup] += code;
-      sums[2] += code;
+RowCodes read_codes(const Activations& x) {
+  RowCodes all;
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const Place at = place_of(x, r);
+    for (int64_t g = 0; g < at.groups; ++g) {
+      for (int64_t i = 0; i < kActivationGroup; ++i) {
+        all.codes.push_back(x.codes.as<int8_t>()[at.code(g, i)]);
+      }
+      all.scales.push_back(x.scales.as<float>()[at.scale(g)]);
+      for (int64_t part = 0; part < 3; ++part) {
+        all.sums.push_back(-x.sums.as<int32_t>()[at.sum(g, part)]);
+        all.scaled_sums.push_back(x.scaled_sums.as<float>()[at.sum(g, part)]);
+      }
     }
-    for (size_t i = 0; i < 3; ++i) {
-      x.sums.as<int32_t>()[3 * g + i] = -sums[i];
-      x.scaled_sums.as<float>()[3 * g + i] = x.scales.as<float>()[g] * static_cast<float>(sums[i]);
+  }
+  return all;
+}
+
+void write_codes(const RowCodes& rows, Activations& x) {
+  size_t code = 0, scale = 0;
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const Place at = place_of(x, r);
+    for (int64_t g = 0; g < at.groups; ++g, ++scale) {
+      int sums[3] = {};
+      for (int64_t i = 0; i < kActivationGroup; ++i, ++code) {
+        x.codes.as<int8_t>()[at.code(g, i)] = rows.codes[code];
+        sums[i * 2 / kActivationGroup] += rows.codes[code];
+        sums[2] += rows.codes[code];
+      }
+      x.scales.as<float>()[at.scale(g)] = rows.scales[scale];
+      for (int64_t part = 0; part < 3; ++part) {
+        const int sum = sums[part];
+        x.sums.as<int32_t>()[at.sum(g, part)] = -sum;
+        x.scaled_sums.as<float>()[at.sum(g, part)] = rows.scales[scale] * static_cast<float>(sum);
+      }
     }
   }
 }
 
-void use_rows(Activations& x, int64_t rows) {
-  if (rows > x.capacity) std::abort();
-  x.rows = rows;
+Activations first_rows(const Activations& x, int64_t rows) {
+  Activations first = allocate(rows, x.k, x.has_int8);
+  std::copy_n(x.row(0), rows * x.k, first.row(0));
+  write_ordered(first);
+  if (x.has_int8) write_codes(read_codes(x), first);
+  return first;
 }
 
 }  // namespace aerie::kernels

@@ -139,10 +139,19 @@ Activations activations_of(const Backend& backend, std::span<const float> values
 // Any codes in [-127, 127] and scales, with the right sums: all that a product may be handed.
 Activations random_activations(int64_t rows, int64_t k, bool int8, Random& random);
 
-// Makes the sums anew, of codes and scales that a test has changed.
-void fill_sums(Activations& x);
+// The 8-bit form of activations, row by row, whatever order they lie in.
+struct RowCodes {
+  std::vector<int8_t> codes;       // [rows][k]
+  std::vector<float> scales;       // [rows][k / group]
+  std::vector<int32_t> sums;       // [rows][k / group][3]: of the first half, the second, of all
+  std::vector<float> scaled_sums;  // the same shape: times the scale
+};
+// Requires x.has_int8.
+RowCodes read_codes(const Activations& x);
+// Codes and scales; the sums are made of them.
+void write_codes(const RowCodes& rows, Activations& x);
 
-// The first `rows` rows.
-void use_rows(Activations& x, int64_t rows);
+// The first `rows` rows of x.
+Activations first_rows(const Activations& x, int64_t rows);
 
 }  // namespace aerie::kernels

@@ -39,16 +39,15 @@ TEST_P(MatmulExactTest, EveryShape) {
   Random random(2 + static_cast<uint64_t>(dtype));
   int call = 0;
   for (const int64_t k : lengths_for(dtype)) {
-    Activations x = random_activations(kMostRows, k, !is_float(dtype), random);
+    const Activations all = random_activations(kMostRows, k, !is_float(dtype), random);
     for (const int64_t n : kWidths) {
       const Weights w = random_weights(dtype, n, k, random);
       const PackedMatrix packed = pack(backend(), w);
       ASSERT_EQ(packed.n, n);
       ASSERT_EQ(packed.k, k);
-      use_rows(x, kMostRows);
-      const std::vector<float> expected = exact_products(w, x);
+      const std::vector<float> expected = exact_products(w, all);
       for (const int64_t rows : kRowCounts) {
-        use_rows(x, rows);
+        const Activations x = first_rows(all, rows);
         const std::span<const float> wanted(expected.data(), static_cast<size_t>(rows * n));
         ASSERT_TRUE(same_bits(product(backend(), kThreadCounts[++call % 4], packed, x), wanted))
             << "k " << k << " n " << n << " rows " << rows;
@@ -98,11 +97,12 @@ TEST_P(MatmulCodesTest, LargestCodes) {
   Random random(4);
   const int64_t k = 256, n = 17;
   Activations x = random_activations(3, k, true, random);
+  RowCodes rows = read_codes(x);
   // All 127, alternating, all -127.
   for (int64_t i = 0; i < 3 * k; ++i) {
-    x.codes.as<int8_t>()[static_cast<size_t>(i)] = i < k || (i < 2 * k && i % 2 == 0) ? 127 : -127;
+    rows.codes[static_cast<size_t>(i)] = i < k || (i < 2 * k && i % 2 == 0) ? 127 : -127;
   }
-  fill_sums(x);
+  write_codes(rows, x);
   for (const uint8_t byte : {0x00, 0x7F, 0x80, 0xFF}) {
     const Weights w = filled_weights(dtype, n, k, byte, random);
     EXPECT_TRUE(same_bits(product(backend(), 1, pack(backend(), w), x), exact_products(w, x)))

@@ -17,13 +17,14 @@ struct Bounds {
 // What rounding activations to 8 bits (half a step each) and sums in float may cost an output.
 Bounds error_bounds(const std::vector<float>& w, const Activations& x, int64_t row) {
   Bounds bounds;
+  const RowCodes codes = x.has_int8 ? read_codes(x) : RowCodes();
   double magnitude = 0.0, variance = 0.0;
   for (int64_t k = 0; k < x.k; ++k) {
     const double weight = double{w[static_cast<size_t>(k)]};
     magnitude += std::fabs(weight * double{x.row(row)[k]});
     if (!x.has_int8) continue;
     const int64_t group = (row * x.k + k) / kActivationGroup;
-    const double step = double{x.scales.as<float>()[static_cast<size_t>(group)]};
+    const double step = double{codes.scales[static_cast<size_t>(group)]};
     bounds.worst += 0.5 * step * std::fabs(weight);
     variance += step * step * weight * weight / 12.0;
   }
@@ -165,7 +166,7 @@ TEST_P(MatmulTest, NoRowsWriteNothing) {
   const PackedMatrix packed = pack(backend(), random_weights(dtype, 20, 256, random));
   MatmulOutput y(1, 20, 0);
   const std::vector<float> before = y.values();
-  use_rows(x, 0);
+  x.rows = 0;
   const MatmulTarget target = y.target(packed);
   backend().matmul(pool_of(2), x, {&target, 1});
   EXPECT_TRUE(same_bits(y.values(), before));

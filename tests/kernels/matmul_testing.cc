@@ -162,9 +162,9 @@ float float_at(DType dtype, const std::byte* p) {
 }
 
 float float_product(const std::vector<float>& w, const float* x) {
-  float acc = 0.0f;
-  for (size_t k = 0; k < w.size(); ++k) acc = std::fma(x[k], w[k], acc);
-  return acc;
+  float acc[2] = {};
+  for (size_t k = 0; k < w.size(); ++k) acc[k % 2] = std::fma(x[k], w[k], acc[k % 2]);
+  return acc[0] + acc[1];
 }
 
 float group_product(const std::vector<WeightGroup>& groups, const int8_t* x, const float* scales) {
@@ -208,6 +208,7 @@ std::vector<WeightGroup> decode_row(DType dtype, const std::byte* row, int64_t k
 
 std::vector<float> exact_products(const Weights& w, const Activations& x) {
   std::vector<float> y(static_cast<size_t>(x.rows * w.n));
+  const RowCodes rows = x.has_int8 ? read_codes(x) : RowCodes();
   const int64_t groups = w.k / kActivationGroup;
   for (int64_t n = 0; n < w.n; ++n) {
     const std::byte* row = w.view().row(n);
@@ -223,8 +224,8 @@ std::vector<float> exact_products(const Weights& w, const Activations& x) {
     for (int64_t r = 0; r < x.rows; ++r) {
       y[static_cast<size_t>(r * w.n + n)] =
           is_float(w.dtype) ? float_product(floats, x.row(r))
-                            : group_product(decoded, x.codes.as<int8_t>().data() + r * w.k,
-                                            x.scales.as<float>().data() + r * groups);
+                            : group_product(decoded, rows.codes.data() + r * w.k,
+                                            rows.scales.data() + r * groups);
     }
   }
   return y;

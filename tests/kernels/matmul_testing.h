@@ -24,7 +24,7 @@ std::vector<WeightGroup> decode_row(DType dtype, const std::byte* row, int64_t k
 //   acc = 0; for each group, or each of its halves if they differ: dot = sum(code * x code), in
 //   whole numbers, acc = fma(dot, (d * sub) * x scale, acc), and with a minimum
 //   acc = fma(m * min, x scale * sum(x codes), acc);
-// of floats: for each k, acc = fma(x, w, acc).
+// of floats: for each k, acc[k % 2] = fma(x, w, acc[k % 2]), and their sum.
 std::vector<float> exact_products(const Weights& w, const Activations& x);
 
 // [rows][n] with gaps between rows; ends where its memory does.

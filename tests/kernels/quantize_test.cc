@@ -22,7 +22,7 @@ void expect_sums_and_range(const QuantizedGroup& g) {
   }
   const int sums[] = {first, all - first, all};
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(g.sums[i], -sums[i]);
+    EXPECT_EQ(g.sums[i], sums[i]);
     EXPECT_TRUE(same_bits(g.scaled_sums[i], g.scale * static_cast<float>(sums[i])));
   }
 }

@@ -81,17 +81,18 @@ Activations empty_activations(int64_t rows, int64_t k, bool int8) {
 // All that a row of activations holds: floats, codes, scales, sums.
 std::vector<double> contents(const Activations& x) {
   std::vector<double> all;
-  const auto append = [&all](auto values, int64_t begin, int64_t count) {
+  const auto append = [&all](const auto& values, int64_t begin, int64_t count) {
     for (int64_t i = begin; i < begin + count; ++i) all.push_back(values[static_cast<size_t>(i)]);
   };
   const int64_t groups = x.k / kActivationGroup;
+  const RowCodes codes = x.has_int8 ? read_codes(x) : RowCodes();
   for (int64_t r = 0; r < x.rows; ++r) {
     append(x.floats.as<float>(), r * x.k, x.k);
     if (!x.has_int8) continue;
-    append(x.codes.as<int8_t>(), r * x.k, x.k);
-    append(x.scales.as<float>(), r * groups, groups);
-    append(x.sums.as<int32_t>(), r * groups * 3, groups * 3);
-    append(x.scaled_sums.as<float>(), r * groups * 3, groups * 3);
+    append(codes.codes, r * x.k, x.k);
+    append(codes.scales, r * groups, groups);
+    append(codes.sums, r * groups * 3, groups * 3);
+    append(codes.scaled_sums, r * groups * 3, groups * 3);
   }
   return all;
 }

@@ -6,9 +6,13 @@
 namespace aerie::kernels {
 
 QuantizedGroup group_of(const Activations& x, size_t g) {
-  return {x.floats.as<float>().subspan(g * 32, 32), x.codes.as<int8_t>().subspan(g * 32, 32),
-          x.scales.as<float>()[g], x.sums.as<int32_t>().subspan(g * 3, 3),
-          x.scaled_sums.as<float>().subspan(g * 3, 3)};
+  const RowCodes all = read_codes(x);
+  const auto floats = x.floats.as<float>().subspan(g * 32, 32);
+  QuantizedGroup group = {floats, {}, all.scales[g], {}, {}};
+  std::copy_n(all.codes.data() + g * 32, 32, group.codes.data());
+  std::copy_n(all.sums.data() + g * 3, 3, group.sums.data());
+  std::copy_n(all.scaled_sums.data() + g * 3, 3, group.scaled_sums.data());
+  return group;
 }
 
 void expect_relative(double actual, double expected, double relative, double absolute) {
@@ -22,10 +26,10 @@ void expect_codes_follow(const Backend& backend, const Activations& out) {
       backend, out.floats.as<float>().first(static_cast<size_t>(out.rows * out.k)), out.k, true);
   for (size_t g = 0; g < static_cast<size_t>(out.rows * out.k / 32); ++g) {
     const QuantizedGroup a = group_of(out, g), b = group_of(again, g);
-    EXPECT_TRUE(std::equal(a.codes.begin(), a.codes.end(), b.codes.begin()));
+    EXPECT_EQ(a.codes, b.codes);
     EXPECT_EQ(a.scale, b.scale);
-    EXPECT_TRUE(std::ranges::equal(a.sums, b.sums));
-    EXPECT_TRUE(std::ranges::equal(a.scaled_sums, b.scaled_sums));
+    EXPECT_EQ(a.sums, b.sums);
+    EXPECT_EQ(a.scaled_sums, b.scaled_sums);
   }
 }
 

@@ -1,16 +1,18 @@
 // What the tests of operations on rows share.
 #pragma once
 
+#include <array>
+
 #include "tests/kernels/kernel_testing.h"
 
 namespace aerie::kernels {
 
 struct QuantizedGroup {
   std::span<const float> floats;
-  std::span<const int8_t> codes;
+  std::array<int8_t, 32> codes;
   float scale;
-  std::span<const int32_t> sums;  // as Activations has them
-  std::span<const float> scaled_sums;
+  std::array<int32_t, 3> sums;  // as RowCodes has them
+  std::array<float, 3> scaled_sums;
 };
 QuantizedGroup group_of(const Activations& x, size_t g);
 

@@ -17,12 +17,17 @@ ActivationRow activation_row(Activations& a, int64_t r) {
   ActivationRow row;
   row.k = a.k;
   row.floats = a.row(r);
+  int64_t tile = r * tile_count(a.rows) / a.rows;
+  if (tile_begin(a.rows, tile + 1) <= r) ++tile;
+  const int64_t begin = tile_begin(a.rows, tile), groups = a.k / kGroup;
+  row.tile_rows = tile_begin(a.rows, tile + 1) - begin;
+  if (a.has_ordered) row.ordered = a.ordered.as<float>().data() + begin * a.k + (r - begin);
   if (a.has_int8) {
-    const int64_t groups = a.k / kGroup;
-    row.codes = a.codes.as<int8_t>().data() + r * a.k;
-    row.scales = a.scales.as<float>().data() + r * groups;
-    row.sums = a.sums.as<int32_t>().data() + r * groups * kGroupSums;
-    row.scaled_sums = a.scaled_sums.as<float>().data() + r * groups * kGroupSums;
+    row.codes = a.codes.as<int8_t>().data() + begin * a.k + (r - begin) * kGroup;
+    row.scales = a.scales.as<float>().data() + begin * groups + (r - begin);
+    const int64_t sums = begin * groups * kGroupSums + (r - begin);
+    row.sums = a.sums.as<int32_t>().data() + sums;
+    row.scaled_sums = a.scaled_sums.as<float>().data() + sums;
   }
   return row;
 }
@@ -42,7 +47,7 @@ MatmulShare share_of(const Activations& x, const MatmulTarget& target) {
   share.heads_offset = format.heads_at(w.k);
   share.k = w.k;
   share.n = w.n;
-  share.floats = x.floats.as<float>().data();
+  share.ordered = x.ordered.as<float>().data();
   share.codes = x.codes.as<int8_t>().data();
   share.scales = x.scales.as<float>().data();
   share.sums = x.sums.as<int32_t>().data();
@@ -83,7 +88,7 @@ void CpuBackend::matmul(ThreadPool& pool, const Activations& x,
   int64_t total = 0;
   for (const MatmulTarget& target : targets) {
     assert(target.w->k == x.k);
-    assert(!wants_int8(target.w->dtype) || x.has_int8);
+    assert(wants_int8(target.w->dtype) ? x.has_int8 : x.has_ordered);
     total += panels_of(target.w->n);
   }
   pool.parallel_for(total, 1, [&](int64_t begin, int64_t end, int) {

@@ -7,13 +7,11 @@
 
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/peak.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/kv_layout.h"
 #include "kernels/op_kinds.h"
 
 namespace aerie::kernels {
-
-// Sums of the codes of a group: of its first half, of its second, of all.
-inline constexpr int kGroupSums = 3;
 
 // Products of all rows with panels [panel_begin, panel_end).
 struct MatmulShare {
@@ -24,11 +22,11 @@ struct MatmulShare {
   int64_t heads_offset = 0;
   int64_t k = 0;
   int64_t n = 0;
-  const float* floats = nullptr;       // [rows][k]
-  const int8_t* codes = nullptr;       // [rows][k]
-  const float* scales = nullptr;       // [rows][k / 32]
-  const int32_t* sums = nullptr;       // [rows][k / 32][kGroupSums], negative
-  const float* scaled_sums = nullptr;  // the same, positive, times the scale
+  const float* ordered = nullptr;  // this and the next four in tiles
+  const int8_t* codes = nullptr;
+  const float* scales = nullptr;
+  const int32_t* sums = nullptr;
+  const float* scaled_sums = nullptr;
   int64_t rows = 0;
   float* y = nullptr;
   int64_t stride = 0;
@@ -38,10 +36,13 @@ struct MatmulShare {
   int64_t panel_end = 0;
 };
 
-// One row of activations to be filled: floats always, the rest unless null.
+// One row of activations to be filled: floats always, the rest, which begins at the row's place in
+// a tile of `tile_rows` rows, unless null.
 struct ActivationRow {
   int64_t k = 0;
   float* floats = nullptr;
+  int64_t tile_rows = 0;
+  float* ordered = nullptr;
   int8_t* codes = nullptr;
   float* scales = nullptr;
   int32_t* sums = nullptr;

@@ -6,7 +6,6 @@
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {
 
-constexpr int kMaxTile = 8;
 // Panels lie one after the other, so what is needed this much later is known. Without it the
 // arithmetic of several rows and the wait for memory add up instead of running side by side.
 constexpr int kPrefetchBytes = 8192;
@@ -19,6 +18,7 @@ AERIE_INLINE void store_tile(const MatmulShare& s, int64_t row, int64_t panel,
   const int lanes = left < kPanelRows ? static_cast<int>(left) : kPanelRows;
   const bool has_bias = s.bias != nullptr;
   const Floats bias = has_bias ? load_first(s.bias + column, lanes) : zero();
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     float* y = s.y + (row + r) * s.stride + column;
     const Floats product = has_bias ? add(acc[r], bias) : acc[r];
@@ -32,19 +32,51 @@ AERIE_INLINE Floats load_weights(const uint8_t* p, DType dtype) {
   return load_bfloat(reinterpret_cast<const uint16_t*>(p));
 }
 
+// Products of rows [kRow, kRow + kCount) of a tile of kRows, two sums each: of even k and of odd k.
+// One sum would wait for itself.
+template <DType kType, int kRows, int kRow, int kCount>
+AERIE_INLINE void add_float_rows(const MatmulShare& s, const uint8_t* w, const float* x,
+                                 Floats* out) {
+  constexpr int kStep = kType == DType::kF32 ? 64 : 32;
+  Floats acc[2][kCount];
+#pragma GCC unroll 8
+  for (int r = 0; r < kCount; ++r) acc[0][r] = acc[1][r] = zero();
+  int64_t k = 0;
+  for (; k + 2 <= s.k; k += 2) {
+    // A tile of activations may exceed the first cache.
+    __builtin_prefetch(x + (k + 64) * kRows);
+    if (kRow == 0) __builtin_prefetch(w + k * kStep + kPrefetchBytes);
+    if (kRow == 0 && kStep == 64) __builtin_prefetch(w + k * kStep + kPrefetchBytes + 64);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const Floats weights = load_weights(w + (k + i) * kStep, kType);
+#pragma GCC unroll 8
+      for (int r = 0; r < kCount; ++r) {
+        acc[i][r] = fma(set1(x[(k + i) * kRows + kRow + r]), weights, acc[i][r]);
+      }
+    }
+  }
+  if (k < s.k) {
+    const Floats weights = load_weights(w + k * kStep, kType);
+    for (int r = 0; r < kCount; ++r) {
+      acc[0][r] = fma(set1(x[k * kRows + kRow + r]), weights, acc[0][r]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kCount; ++r) out[kRow + r] = add(acc[0][r], acc[1][r]);
+  if constexpr (kRow + kCount < kRows) {
+    constexpr int kLeft = kRows - kRow - kCount;
+    add_float_rows < kType, kRows, kRow + kCount, kLeft<kCount ? kLeft : kCount>(s, w, x, out);
+  }
+}
+
 template <int kRows, DType kType>
 void float_tile(const MatmulShare& s, int64_t row, int64_t panel) {
-  constexpr int kStep = kType == DType::kF32 ? 64 : 32;
   const auto* w = reinterpret_cast<const uint8_t*>(s.panels + panel * s.panel_bytes);
-  const float* x = s.floats + row * s.k;
-  Floats acc[kRows];
-  for (int r = 0; r < kRows; ++r) acc[r] = zero();
-  for (int64_t k = 0; k < s.k; ++k) {
-    __builtin_prefetch(w + k * kStep + kPrefetchBytes);
-    const Floats weights = load_weights(w + k * kStep, kType);
-    for (int r = 0; r < kRows; ++r) acc[r] = fma(set1(x[r * s.k + k]), weights, acc[r]);
-  }
-  store_tile<kRows>(s, row, panel, acc);
+  Floats sums[kRows];
+  constexpr int kCount = kRows < kFloatRowsTogether ? kRows : kFloatRowsTogether;
+  add_float_rows<kType, kRows, 0, kCount>(s, w, s.ordered + row * s.k, sums);
+  store_tile<kRows>(s, row, panel, sums);
 }
 
 // The unpacked weights of a group: words of four k for each of 16 rows, in order of k.
@@ -128,31 +160,68 @@ AERIE_INLINE GroupScales load_scales(const uint8_t* scales, const GroupScales& h
   return g;
 }
 
-// What a row of activations brings to a group.
-struct RowGroup {
-  const int8_t* codes;
-  const float* scale;
-  const int32_t* sums;
+// What a tile of activations brings to a group or half of one, row by row.
+struct TilePart {
+  const int8_t* codes;  // rows are kGroup apart
+  const float* scales;
+  const int32_t* starts;  // what the zero point adds to the dot products
   const float* scaled_sums;
 };
 
-// acc + the product of words [from, to), scaled; `part` is the index of their sums.
-template <DType kType, int kFrom, int kTo>
-AERIE_INLINE Floats add_words(Floats acc, const Words& words, Floats d, Floats m,
-                              const RowGroup& row, int part) {
+// acc += the products of words [kFrom, kTo) with rows [kRow, kRow + kCount) of a tile. The rows
+// take turns, so that no instruction waits for the one before it; few rows have two sums each for
+// the same reason.
+template <DType kType, int kRow, int kCount, int kFrom, int kTo>
+AERIE_INLINE void add_words(Floats* acc, const Words& words, Floats d, Floats m,
+                            const TilePart& x) {
   constexpr PanelFormat kFormat = panel_format(kType);
-  // The sums are negative: the dot product starts at what the zero point adds to it.
-  Ints dot = zero_ints();
-  if constexpr (code_zero(kType) != 0)
-    dot = times_power<code_zero(kType)>(set1_at(row.sums + part));
+  constexpr int kSums = kCount <= 4 ? 2 : 1;
+  Ints dot[kSums][kCount];
+#pragma GCC unroll 8
+  for (int r = 0; r < kCount; ++r) {
+    dot[0][r] = code_zero(kType) != 0 ? set1_at(x.starts + kRow + r) : zero_ints();
+    if constexpr (kSums == 2) dot[1][r] = zero_ints();
+  }
 #pragma GCC unroll 8
   for (int i = kFrom; i < kTo; ++i) {
-    dot = dot4<kFormat.high_bytes>(dot, words.word[i], row.codes + 4 * i);
+#pragma GCC unroll 8
+    for (int r = 0; r < kCount; ++r) {
+      Ints& sum = dot[i % kSums][r];
+      sum = dot4<kFormat.high_bytes>(sum, words.word[i], x.codes + (kRow + r) * kGroup + 4 * i);
+    }
   }
-  acc = fma(to_floats(dot), mul(d, set1(*row.scale)), acc);
-  if constexpr (has_min(kFormat.scale)) acc = fma(m, set1(row.scaled_sums[part]), acc);
-  return acc;
+#pragma GCC unroll 8
+  for (int r = 0; r < kCount; ++r) {
+    const Ints all = kSums == 2 ? add(dot[0][r], dot[kSums - 1][r]) : dot[0][r];
+    acc[kRow + r] = fma(to_floats(all), mul(d, set1(x.scales[kRow + r])), acc[kRow + r]);
+    if constexpr (has_min(kFormat.scale)) {
+      acc[kRow + r] = fma(m, set1(x.scaled_sums[kRow + r]), acc[kRow + r]);
+    }
+  }
 }
+
+// The rows from kRow on, kRowsTogether at a time.
+template <DType kType, int kRows, int kRow, int kFrom, int kTo>
+AERIE_INLINE void add_rows(Floats* acc, const Words& words, Floats d, Floats m, const TilePart& x) {
+  constexpr int kCount = kRows - kRow < kRowsTogether ? kRows - kRow : kRowsTogether;
+  add_words<kType, kRow, kCount, kFrom, kTo>(acc, words, d, m, x);
+  if constexpr (kRow + kCount < kRows) {
+    add_rows<kType, kRows, kRow + kCount, kFrom, kTo>(acc, words, d, m, x);
+  }
+}
+
+// The sums of some groups times the zero point, made for several groups at a time.
+template <int kRows, int kZero>
+struct Starts {
+  static constexpr int kGroups = 64;
+  alignas(64) int32_t of[kGroups * kRows];
+
+  void fill(const int32_t* sums, int64_t groups) {
+    const int count = static_cast<int>(groups < kGroups ? groups : kGroups) * kRows;
+#pragma GCC ivdep
+    for (int i = 0; i < count; ++i) of[i] = sums[i] * kZero;
+  }
+};
 
 template <int kRows, DType kType>
 void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
@@ -160,16 +229,22 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
   constexpr PanelScale kScale = kFormat.scale;
   constexpr int kCodes = static_cast<int>(kFormat.group_codes());
   constexpr int kScales = panel_group_scales(kScale);
+  constexpr int kParts = has_halves(kScale) ? 2 : 1;
+  constexpr int kFirstPart = has_halves(kScale) ? 0 : 2;
+  using TileStarts = Starts<kRows, code_zero(kType)>;
   const auto* base = reinterpret_cast<const uint8_t*>(s.panels + panel * s.panel_bytes);
   const int64_t groups = s.k / kGroup;
   const uint8_t* group_scales = base + s.scales_offset;
   const uint8_t* heads = base + s.heads_offset;
   const int64_t group_bytes = s.panel_bytes / groups;
   const uint8_t* ahead = base + kPrefetchBytes;
-  const int8_t* x = s.codes + row * s.k;
-  const float* x_scale = s.scales + row * groups;
-  const int32_t* x_sums = s.sums + row * groups * kGroupSums;
-  const float* x_scaled = s.scaled_sums + row * groups * kGroupSums;
+  const int32_t* sums = s.sums + row * groups * kGroupSums;
+  TileStarts starts[kParts];
+  TilePart x[kParts];
+  for (int p = 0; p < kParts; ++p) {
+    x[p] = {s.codes + row * s.k, s.scales + row * groups, nullptr,
+            s.scaled_sums + (row * kGroupSums + (kFirstPart + p) * kRows) * groups};
+  }
 
   Floats acc[kRows];
 #pragma GCC unroll 8
@@ -181,21 +256,27 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
       head.d[0] = load_half(halves);
       if constexpr (has_min(kScale)) head.m[0] = sub(zero(), load_half(halves + 16));
     }
+    if (code_zero(kType) != 0 && g % TileStarts::kGroups == 0) {
+      for (int p = 0; p < kParts; ++p) {
+        starts[p].fill(sums + ((kFirstPart + p) * groups + g) * kRows, groups - g);
+        x[p].starts = starts[p].of;
+      }
+    }
     const GroupScales w = load_scales<kScale>(group_scales + g * kScales, head);
     for (int line = 0; line < kCodes + kScales; line += 64) __builtin_prefetch(ahead + line);
     ahead += group_bytes;
     const Words words = load_words<kType>(base + g * kCodes);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const int64_t at = r * groups + g;
-      const RowGroup in = {x + at * kGroup, x_scale + at, x_sums + at * kGroupSums,
-                           x_scaled + at * kGroupSums};
-      if constexpr (has_halves(kScale)) {
-        acc[r] = add_words<kType, 0, 4>(acc[r], words, w.d[0], w.m[0], in, 0);
-        acc[r] = add_words<kType, 4, 8>(acc[r], words, w.d[1], w.m[1], in, 1);
-      } else {
-        acc[r] = add_words<kType, 0, 8>(acc[r], words, w.d[0], w.m[0], in, 2);
-      }
+    if constexpr (has_halves(kScale)) {
+      add_rows<kType, kRows, 0, 0, 4>(acc, words, w.d[0], w.m[0], x[0]);
+      add_rows<kType, kRows, 0, 4, 8>(acc, words, w.d[1], w.m[1], x[1]);
+    } else {
+      add_rows<kType, kRows, 0, 0, 8>(acc, words, w.d[0], w.m[0], x[0]);
+    }
+    for (TilePart& part : x) {
+      part.codes += kRows * kGroup;
+      part.scales += kRows;
+      part.starts += kRows;
+      part.scaled_sums += kRows;
     }
   }
   store_tile<kRows>(s, row, panel, acc);
@@ -262,14 +343,10 @@ inline Tiles tiles_for(DType dtype) {
 
 void matmul(const MatmulShare& s) {
   const Tiles by_rows = tiles_for(s.dtype);
-  // An even split: nine rows as 5 + 4, since a tile of one row costs as much to unpack as one of
-  // eight.
-  const int64_t count = (s.rows + kMaxTile - 1) / kMaxTile;
   for (int64_t panel = s.panel_begin; panel < s.panel_end; ++panel) {
-    for (int64_t t = 0; t < count; ++t) {
-      const int64_t begin = s.rows * t / count;
-      const int64_t end = s.rows * (t + 1) / count;
-      by_rows.of[end - begin - 1](s, begin, panel);
+    for (int64_t tile = 0; tile < tile_count(s.rows); ++tile) {
+      const int64_t begin = tile_begin(s.rows, tile);
+      by_rows.of[tile_begin(s.rows, tile + 1) - begin - 1](s, begin, panel);
     }
   }
 }

@@ -17,19 +17,25 @@ AERIE_INLINE void for_lanes(int64_t k, const Body& body) {
 // Below it 127 / x would be infinite, or x / 127 subnormal.
 constexpr float kNegligible = 1e-35f;
 
-void write_sums(const ActivationRow& row, int64_t group, int32_t first, int32_t second) {
+void write_scale(const ActivationRow& row, int64_t group, float scale, int32_t first,
+                 int32_t second) {
   const int32_t sums[kGroupSums] = {first, second, first + second};
+  row.scales[group * row.tile_rows] = scale;
   for (int i = 0; i < kGroupSums; ++i) {
-    row.sums[group * kGroupSums + i] = -sums[i];
-    row.scaled_sums[group * kGroupSums + i] = row.scales[group] * static_cast<float>(sums[i]);
+    const int64_t at = (i * (row.k / kGroup) + group) * row.tile_rows;
+    row.sums[at] = -sums[i];
+    row.scaled_sums[at] = scale * static_cast<float>(sums[i]);
   }
 }
 
 void quantize(const ActivationRow& row) {
+  if (row.ordered != nullptr) {
+    for (int64_t i = 0; i < row.k; ++i) row.ordered[i * row.tile_rows] = row.floats[i];
+  }
   if (row.codes == nullptr) return;
   for (int64_t g = 0; g < row.k / kGroup; ++g) {
     const float* x = row.floats + g * kGroup;
-    int8_t* codes = row.codes + g * kGroup;
+    int8_t* codes = row.codes + g * row.tile_rows * kGroup;
     const Floats a = load(x), b = load(x + kLanes);
     const float largest = reduce_max(max(abs(a), abs(b)));
     // 0, or NaN if a value is infinite or NaN.
@@ -39,16 +45,14 @@ void quantize(const ActivationRow& row) {
       // numbers.
       store_i8(codes, set1(0));
       store_i8(codes + kLanes, set1(0));
-      row.scales[g] = zero_or_nan != 0.0f ? zero_or_nan : 0.0f;
-      write_sums(row, g, 0, 0);
+      write_scale(row, g, zero_or_nan != 0.0f ? zero_or_nan : 0.0f, 0, 0);
       continue;
     }
     const Floats inverse = set1(127.0f / largest);
     const Ints first = to_ints(mul(a, inverse)), second = to_ints(mul(b, inverse));
     store_i8(codes, first);
     store_i8(codes + kLanes, second);
-    row.scales[g] = largest / 127.0f;
-    write_sums(row, g, reduce_add(first), reduce_add(second));
+    write_scale(row, g, largest / 127.0f, reduce_add(first), reduce_add(second));
   }
 }
 

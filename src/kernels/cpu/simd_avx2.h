@@ -23,6 +23,9 @@ struct Bytes {
 };
 
 constexpr int kLanes = 16;
+// Rows of activations whose sums a kernel keeps side by side. There are 16 registers.
+constexpr int kRowsTogether = 2;
+constexpr int kFloatRowsTogether = 3;
 
 AERIE_INLINE __m256i lane_mask(int n, int from) {
   const __m256i lanes =
@@ -139,13 +142,6 @@ AERIE_INLINE Ints zero_ints() {
 // The number at p in every lane.
 AERIE_INLINE Ints set1_at(const int32_t* p) {
   return set1(*p);
-}
-// Times a power of two.
-template <int kPower>
-AERIE_INLINE Ints times_power(Ints x) {
-  static_assert((kPower & (kPower - 1)) == 0);
-  constexpr int kShift = __builtin_ctz(kPower);
-  return {_mm256_slli_epi32(x.a, kShift), _mm256_slli_epi32(x.b, kShift)};
 }
 AERIE_INLINE Ints load_u8(const void* p) {
   const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));

@@ -23,6 +23,9 @@ struct Bytes {
 };
 
 constexpr int kLanes = 16;
+// Rows of activations whose sums a kernel keeps side by side. There are 32 registers.
+constexpr int kRowsTogether = 8;
+constexpr int kFloatRowsTogether = 8;
 
 AERIE_INLINE __mmask16 first_lanes(int n) {
   return static_cast<__mmask16>((1u << n) - 1);
@@ -120,12 +123,6 @@ AERIE_INLINE Ints zero_ints() {
 // The number at p in every lane.
 AERIE_INLINE Ints set1_at(const int32_t* p) {
   return {_mm512_set1_epi32(*p)};
-}
-// Times a power of two.
-template <int kPower>
-AERIE_INLINE Ints times_power(Ints a) {
-  static_assert((kPower & (kPower - 1)) == 0);
-  return {_mm512_slli_epi32(a.v, __builtin_ctz(kPower))};
 }
 AERIE_INLINE Ints load_u8(const void* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
