@@ -8,6 +8,7 @@ namespace aerie::kernels {
 
 // Inputs are [row][kPeakDepth]; of the weights' columns there are kPeakDepth, too.
 inline constexpr int64_t kPeakDepth = 16;
+inline constexpr int64_t kPeakUnroll = 4;
 
 // Rows and vectors of outputs whose sums sit in registers.
 struct PeakTile {
@@ -27,7 +28,7 @@ struct PeakShare {
   const std::byte* data = nullptr;  // of dots: kPeakMaxColumns vectors for each of kPeakDepth
   int64_t bytes = 0;                // to read
   int64_t ahead = 0;                // bytes from what is read to what is prefetched
-  int64_t steps = 0;                // of dots
+  int64_t steps = 0;                // of dots; a multiple of kPeakUnroll
   float* result = nullptr;
 };
 inline constexpr int kPeakStreamVariants = 4;
