@@ -19,6 +19,10 @@ struct Limits {
   std::array<double, kernels::kDotCount> dots = {};  // 0: not measured, or not there
 
   double dot(kernels::Dot kind) const { return dots[static_cast<size_t>(kind)]; }
+  // That of floats where the processor does not have the other.
+  double dot_or_float(kernels::Dot kind) const {
+    return dot(kind) > 0.0 ? dot(kind) : dot(kernels::Dot::kFloat);
+  }
 };
 
 // Measures with the threads of a pool, which must outlive it. The fastest way to read and to

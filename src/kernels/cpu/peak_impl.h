@@ -33,7 +33,7 @@ void dot_bytes(const PeakShare& s) {
   const auto* inputs = reinterpret_cast<const int8_t*>(s.data);
   Ints sum[kSums];
 #pragma GCC unroll 24
-  for (int i = 0; i < kSums; ++i) sum[i] = set1(i);
+  for (int i = 0; i < kSums; ++i) sum[i] = set1(0);
   for (int64_t step = 0; step < s.steps; step += kPeakUnroll) {
 #pragma GCC unroll 4
     for (int64_t i = 0; i < kPeakUnroll; ++i) {
