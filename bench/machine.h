@@ -45,9 +45,10 @@ class Machine {
 
  private:
   Machine(kernels::Isa isa, ThreadPool& pool) : isa_(isa), pool_(&pool) {}
-  double read_seconds(int variant);
+  double read_seconds(int variant, int64_t begin, int64_t bytes);
   double dot_seconds(kernels::Dot dot, int variant, int64_t steps);
-  void choose_variants();
+  void choose_read();
+  void choose_dots();
 
   kernels::Isa isa_;
   ThreadPool* pool_;

@@ -15,8 +15,8 @@ struct PeakTile {
   int columns;
   int rows;
 };
-inline constexpr PeakTile kPeakTiles[] = {{1, 2}, {1, 4}, {2, 2}, {1, 6}, {1, 12}, {2, 12}};
-inline constexpr int kPeakTileCount = 6;
+inline constexpr PeakTile kPeakTiles[] = {{1, 2}, {1, 4}, {2, 2}, {1, 6}, {2, 8}, {1, 12}, {2, 12}};
+inline constexpr int kPeakTileCount = 7;
 inline constexpr int kPeakMaxColumns = 2;
 inline constexpr int kPeakMaxRows = 12;
 

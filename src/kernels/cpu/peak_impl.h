@@ -82,10 +82,10 @@ void dot_floats(const PeakShare& s) {
 void peak(const PeakShare& s) {
   using Run = void (*)(const PeakShare&);
   constexpr Run kReads[] = {read_streams<1>, read_streams<2>, read_streams<4>, read_streams<8>};
-  constexpr Run kBytes[] = {dot_bytes<0>, dot_bytes<1>, dot_bytes<2>,
-                            dot_bytes<3>, dot_bytes<4>, dot_bytes<5>};
-  constexpr Run kFloats[] = {dot_floats<0>, dot_floats<1>, dot_floats<2>,
-                             dot_floats<3>, dot_floats<4>, dot_floats<5>};
+  constexpr Run kBytes[] = {dot_bytes<0>, dot_bytes<1>, dot_bytes<2>, dot_bytes<3>,
+                            dot_bytes<4>, dot_bytes<5>, dot_bytes<6>};
+  constexpr Run kFloats[] = {dot_floats<0>, dot_floats<1>, dot_floats<2>, dot_floats<3>,
+                             dot_floats<4>, dot_floats<5>, dot_floats<6>};
   (s.kind == PeakKind::kRead ? kReads : s.kind == PeakKind::kInt8 ? kBytes : kFloats)[s.variant](s);
 }
 
