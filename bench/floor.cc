@@ -13,11 +13,6 @@ using kernels::Dot;
 constexpr std::string_view kEmbedding = "token_embd.weight";
 constexpr std::string_view kPositions = "position_embd.weight";
 
-Dot dot_of(DType type) {
-  if (dtype_info(type).block_elements > 1) return Dot::kInt8;
-  return type == DType::kF32 ? Dot::kFloat : Dot::kBfloat;
-}
-
 Expected<Blueprint> read_blueprint(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view name, file.string("general.architecture"));
   for (const ModelFamily* family : model_families()) {
@@ -27,6 +22,11 @@ Expected<Blueprint> read_blueprint(const ModelFile& file) {
 }
 
 }  // namespace
+
+Dot dot_of(DType type) {
+  if (dtype_info(type).block_elements > 1) return Dot::kInt8;
+  return type == DType::kF32 ? Dot::kFloat : Dot::kBfloat;
+}
 
 Expected<PassWork> work_of(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(const Blueprint blueprint, read_blueprint(file));
@@ -60,8 +60,7 @@ double floor_seconds(const PassWork& work, int context, int rows, const Limits& 
   for (int d = 0; d < kernels::kDotCount; ++d) {
     const double operations = work.row_operations[static_cast<size_t>(d)] * rows;
     if (operations == 0.0) continue;
-    const double speed = limits.dot(static_cast<Dot>(d));
-    products += operations / (speed > 0.0 ? speed : limits.dot(Dot::kFloat));
+    products += operations / limits.dot_or_float(static_cast<Dot>(d));
   }
   return std::max(bytes / limits.bandwidth, products);
 }

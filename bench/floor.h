@@ -25,6 +25,9 @@ struct PassWork {
   int64_t cache_bytes(int context) const;
 };
 
+// The dot product that weights of a type take.
+kernels::Dot dot_of(DType type);
+
 Expected<PassWork> work_of(const ModelFile& file);
 
 // Seconds for `rows` rows. Weights of 16 bits count as floats where the machine has no dot product

@@ -19,6 +19,10 @@ struct Limits {
   std::array<double, kernels::kDotCount> dots = {};  // 0: not measured, or not there
 
   double dot(kernels::Dot kind) const { return dots[static_cast<size_t>(kind)]; }
+  // That of floats where the processor does not have the other.
+  double dot_or_float(kernels::Dot kind) const {
+    return dot(kind) > 0.0 ? dot(kind) : dot(kernels::Dot::kFloat);
+  }
 };
 
 // Measures with the threads of a pool, which must outlive it. The fastest way to read and to
@@ -41,9 +45,10 @@ class Machine {
 
  private:
   Machine(kernels::Isa isa, ThreadPool& pool) : isa_(isa), pool_(&pool) {}
-  double read_seconds(int variant);
+  double read_seconds(int variant, int64_t begin, int64_t bytes);
   double dot_seconds(kernels::Dot dot, int variant, int64_t steps);
-  void choose_variants();
+  void choose_read();
+  void choose_dots();
 
   kernels::Isa isa_;
   ThreadPool* pool_;

@@ -72,7 +72,7 @@ void put_half(uint8_t* at, double value) {
   at[1] = static_cast<uint8_t>(half >> 8);
 }
 
-constexpr int64_t kCalibrationElements = 1 << 14;
+constexpr int64_t kCalibrationElements = 1 << 17;
 // Far from both ends of binary16 in every type.
 constexpr double kCalibrationScale = 0x1p-8;
 

@@ -3,23 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <memory>
-#include <nlohmann/json.hpp>
+#include <array>
 
 #include "base/thread_pool.h"
 #include "bench/floor.h"
+#include "bench/loaded_model.h"
 #include "bench/report.h"
-#include "engine/memory.h"
-#include "engine/model_source.h"
-#include "model/model.h"
 
 namespace aerie::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr int kPrefillChunk = 512;
 constexpr int kMostRows = 4096;
 constexpr int kMostRepeats = 10000;
 
@@ -43,119 +36,13 @@ Status check(const VerifyOptions& options) {
   return {};
 }
 
-// The loaded model with a filled cache.
-class Target {
- public:
-  // `rows` and `context` are the most that pass() will be asked for.
-  static Expected<std::unique_ptr<Target>> load(const VerifyOptions& options, int rows, int context,
-                                                ThreadPool& pool);
-
-  // Seconds of a forward of `rows` rows in a context of `context`.
-  Expected<double> pass(int context, int rows);
-  const ModelFile& file() const { return *source_.file; }
-
- private:
-  Target() = default;
-  Status fill();
-  Status make_batch(int rows, bool all_logits);
-  int32_t next_token();
-
-  ModelSource source_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<KvCache> cache_;
-  KvCache::Id sequence_ = 0;
-  int context_ = 0;
-  uint32_t state_ = 1;  // of the tokens
-  ForwardBatch batch_;
-};
-
-Expected<std::unique_ptr<Target>> Target::load(const VerifyOptions& options, int rows, int context,
-                                               ThreadPool& pool) {
-  std::unique_ptr<Target> target(new Target);
-  target->context_ = context;
-  AERIE_ASSIGN_OR_RETURN(target->source_, open_model_source(options.model, std::nullopt, pool));
-  const ModelFile& file = *target->source_.file;
-  AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(file));
-  const int positions = context + rows;
-  if (positions > config.context) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("a context of {} and {} rows: {} has {} positions", context, rows,
-                              options.model, config.context));
-  }
-  ModelOptions model_options;
-  model_options.backend = kernels::backend(options.isa);
-  if (model_options.backend == nullptr) {
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("this processor does not have {}", kernels::isa_name(options.isa)));
-  }
-  model_options.pool = &pool;
-  model_options.max_rows = std::max(rows, std::min(context, kPrefillChunk));
-  model_options.max_logits = rows;
-  model_options.max_positions = positions;
-  AERIE_RETURN_IF_ERROR(check_memory(options.model,
-                                     packed_weight_bytes(file, *model_options.backend),
-                                     KvCache::bytes_needed(config, positions),
-                                     working_bytes(config, model_options), available_memory()));
-  AERIE_ASSIGN_OR_RETURN(target->model_, load_model(file, model_options));
-  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, positions, 1));
-  target->cache_ = std::make_unique<KvCache>(std::move(cache));
-  AERIE_RETURN_IF_ERROR(target->fill());
-  return target;
-}
-
-int32_t Target::next_token() {
-  state_ = state_ * 1664525 + 1013904223;
-  const auto vocab = static_cast<uint64_t>(model_->config().vocab);
-  return static_cast<int32_t>(uint64_t{state_} * vocab >> 32);
-}
-
-// A chain behind what is committed.
-Status Target::make_batch(int rows, bool all_logits) {
-  AERIE_RETURN_IF_ERROR(cache_->reserve(sequence_, rows));
-  const int first = cache_->committed(sequence_);
-  batch_.clear();
-  batch_.sequences.push_back({cache_->pages(sequence_), first});
-  for (int i = 0; i < rows; ++i) {
-    BatchRow& row = batch_.rows.emplace_back();
-    row.token = next_token();
-    row.position = first + i;
-    row.slot = cache_->slot(sequence_, i);
-    row.parent = i - 1;
-    row.wants_logits = all_logits;
-  }
-  return {};
-}
-
-Status Target::fill() {
-  AERIE_ASSIGN_OR_RETURN(sequence_, cache_->open());
-  for (int done = 0; done < context_;) {
-    const int rows = std::min(kPrefillChunk, context_ - done);
-    AERIE_RETURN_IF_ERROR(make_batch(rows, false));
-    model_->forward(batch_, *cache_);
-    cache_->commit_first(sequence_, rows);
-    done += rows;
-  }
-  return {};
-}
-
-Expected<double> Target::pass(int context, int rows) {
-  cache_->truncate(sequence_, context);
-  AERIE_RETURN_IF_ERROR(make_batch(rows, true));
-  const auto start = Clock::now();
-  model_->forward(batch_, *cache_);
-  const std::chrono::duration<double> seconds = Clock::now() - start;
-  // The pages are still the sequence's; that the pass has written others into some is all the same.
-  cache_->commit_first(sequence_, context_ - context);
-  return seconds.count();
-}
-
 // All that was measured of one number of rows in one context, one value for each repetition.
 struct Series {
   int context, rows;
   std::vector<double> seconds, floors, ratios, to_floor, shares;
 };
 
-Status repeat(Target& target, Machine& machine, const PassWork& work, std::vector<Series>& all,
+Status repeat(LoadedModel& target, Machine& machine, const PassWork& work, std::vector<Series>& all,
               std::vector<Limits>& limits) {
   std::array<bool, kernels::kDotCount> wanted = {};
   wanted[static_cast<size_t>(kernels::Dot::kFloat)] = true;
@@ -202,8 +89,13 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
     list->erase(std::unique(list->begin(), list->end()), list->end());
   }
   ThreadPool pool(options.threads > 0 ? options.threads : available_cpus());
-  AERIE_ASSIGN_OR_RETURN(const auto target,
-                         Target::load(options, rows.back(), contexts.back(), pool));
+  LoadOptions load;
+  load.model = options.model;
+  load.isa = options.isa;
+  load.most_rows = rows.back();
+  load.positions = contexts.back() + rows.back();
+  AERIE_ASSIGN_OR_RETURN(const auto target, LoadedModel::load(load, pool));
+  AERIE_RETURN_IF_ERROR(target->fill(contexts.back()));
   AERIE_ASSIGN_OR_RETURN(const PassWork work, work_of(target->file()));
   AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(options.isa, pool));
 

@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "bench/decode_bench.h"
+#include "bench/kernel_bench.h"
 #include "bench/make_model.h"
 #include "bench/shapes.h"
 #include "bench/verify_bench.h"
@@ -94,6 +96,66 @@ Run add_verify(CLI::App& app) {
   };
 }
 
+Run add_kernels(CLI::App& app) {
+  struct Flags {
+    bench::KernelOptions options;
+    std::vector<std::string> types;
+    std::string isa = "auto", json;
+  };
+  auto flags = std::make_shared<Flags>();
+  bench::KernelOptions& o = flags->options;
+  app.add_option("--types", flags->types, "Types of the weights, such as q4_0,q8_0 (default: all)")
+      ->delimiter(',');
+  app.add_option("--rows", o.rows, "Rows of activations")->delimiter(',')->capture_default_str();
+  app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
+  app.add_option("--memory", o.memory_mib,
+                 "MiB of weights to read from memory (default: four times the last cache)");
+  app.add_option("--isa", flags->isa, kIsaHelp)->capture_default_str();
+  app.add_option("--json", flags->json, kJsonHelp);
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
+    for (const std::string& name : flags->types) {
+      AERIE_ASSIGN_OR_RETURN(const DType type, parse_type(name));
+      flags->options.types.push_back(type);
+    }
+    AERIE_RETURN_IF_ERROR(check_json(flags->json));
+    AERIE_ASSIGN_OR_RETURN(const auto report, bench::bench_kernels(flags->options));
+    return show(report, flags->json);
+  };
+}
+
+Run add_decode(CLI::App& app) {
+  struct Flags {
+    bench::DecodeOptions options;
+    std::string speculate = "none", isa = "auto", json;
+  };
+  auto flags = std::make_shared<Flags>();
+  bench::DecodeOptions& o = flags->options;
+  app.add_option("-m,--model", o.engine.model, kModelHelp)->required();
+  app.add_option("--context", o.contexts, "Tokens of the prompt that decoding follows")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--tokens", o.tokens, "Tokens to decode")->capture_default_str();
+  app.add_option("--text", o.text_file,
+                 "A file whose text the prompts begin with (default: random tokens)");
+  app.add_option("--speculate", flags->speculate,
+                 "Also with a drafter: ngram[:KEY=VALUE,...] or draft_model:model=FILE[,...]");
+  app.add_option("--threads", o.engine.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
+  app.add_option("--isa", flags->isa, kIsaHelp)->capture_default_str();
+  app.add_option("--json", flags->json, kJsonHelp);
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(flags->options.engine.isa, parse_isa(flags->isa));
+    auto speculation = parse_speculative_spec(flags->speculate);
+    if (!speculation.ok()) return speculation.status().with_context("--speculate");
+    flags->options.engine.speculation = *speculation;
+    AERIE_RETURN_IF_ERROR(check_json(flags->json));
+    AERIE_ASSIGN_OR_RETURN(const auto report, bench::bench_decode(flags->options));
+    return show(report, flags->json);
+  };
+}
+
 }  // namespace
 
 std::function<Status()> add_bench_flags(CLI::App& app) {
@@ -108,6 +170,8 @@ std::function<Status()> add_bench_flags(CLI::App& app) {
     commands.push_back({command, flags(*command)});
   };
   add("verify", "Passes of several rows, against one row and the machine's limits", add_verify);
+  add("kernels", "Matrix products of every type, against the machine's limits", add_kernels);
+  add("decode", "Prompts and decoding, plainly and with a drafter", add_decode);
   add("make-model", "Write a model of a published shape with random weights", add_make_model);
   return [commands]() -> Status {
     for (const Command& command : commands) {

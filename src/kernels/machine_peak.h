@@ -30,8 +30,9 @@ int dot_variants();
 // subnormal, zeros say. The result depends on all of them, so that none can be left out.
 float read_range(Isa isa, int variant, const std::byte* data, int64_t bytes);
 
-// Does `steps` steps of dot products on data that stay in the first cache; requires has_dot(). A
-// step has dot_operations() operations, a multiplication and an addition counting as two.
+// Does `steps` steps (a multiple of 64) of dot products on data that stay in the first cache;
+// requires has_dot(). A step has dot_operations() operations, a multiplication and an addition
+// counting as two.
 float run_dots(Isa isa, Dot dot, int variant, int64_t steps);
 int64_t dot_operations(Dot dot, int variant);
 

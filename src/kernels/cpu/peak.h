@@ -8,14 +8,15 @@ namespace aerie::kernels {
 
 // Inputs are [row][kPeakDepth]; of the weights' columns there are kPeakDepth, too.
 inline constexpr int64_t kPeakDepth = 16;
+inline constexpr int64_t kPeakUnroll = 4;
 
 // Rows and vectors of outputs whose sums sit in registers.
 struct PeakTile {
   int columns;
   int rows;
 };
-inline constexpr PeakTile kPeakTiles[] = {{1, 2}, {1, 4}, {2, 2}, {1, 6}, {1, 12}, {2, 12}};
-inline constexpr int kPeakTileCount = 6;
+inline constexpr PeakTile kPeakTiles[] = {{1, 2}, {1, 4}, {2, 2}, {1, 6}, {2, 8}, {1, 12}, {2, 12}};
+inline constexpr int kPeakTileCount = 7;
 inline constexpr int kPeakMaxColumns = 2;
 inline constexpr int kPeakMaxRows = 12;
 
@@ -27,7 +28,7 @@ struct PeakShare {
   const std::byte* data = nullptr;  // of dots: kPeakMaxColumns vectors for each of kPeakDepth
   int64_t bytes = 0;                // to read
   int64_t ahead = 0;                // bytes from what is read to what is prefetched
-  int64_t steps = 0;                // of dots
+  int64_t steps = 0;                // of dots; a multiple of kPeakUnroll
   float* result = nullptr;
 };
 inline constexpr int kPeakStreamVariants = 4;

@@ -24,62 +24,68 @@ void read_streams(const PeakShare& s) {
 }
 
 // A product of kRows rows of inputs with 16 kColumns outputs, over a k that never leaves the cache.
-// Which sizes keep the units busy depends on the number of registers: the caller tries all.
+// Which sizes keep the units busy depends on the number of registers: the caller tries all. The
+// pragmas keep compilers from holding the sums in memory, and from moving them between registers
+// more than once in kPeakUnroll steps.
 template <int kTile>
 void dot_bytes(const PeakShare& s) {
-  constexpr int kColumns = kPeakTiles[kTile].columns, kRows = kPeakTiles[kTile].rows;
+  constexpr int kColumns = kPeakTiles[kTile].columns, kSums = kColumns * kPeakTiles[kTile].rows;
   const auto* inputs = reinterpret_cast<const int8_t*>(s.data);
-  Ints sum[kRows][kColumns];
-  for (auto& row : sum) {
-    for (Ints& one : row) one = set1(0);
-  }
-  for (int64_t step = 0; step < s.steps; ++step) {
-    const int64_t at = step % kPeakDepth;
-    Bytes weights[kColumns];
-    for (int c = 0; c < kColumns; ++c) weights[c] = load_bytes(s.data + 64 * (at * kColumns + c));
-    for (int r = 0; r < kRows; ++r) {
-      const int8_t* x = inputs + 4 * (at + kPeakDepth * r);
-      for (int c = 0; c < kColumns; ++c) sum[r][c] = dot4<false>(sum[r][c], weights[c], x);
+  Ints sum[kSums];
+#pragma GCC unroll 24
+  for (int i = 0; i < kSums; ++i) sum[i] = set1(0);
+  for (int64_t step = 0; step < s.steps; step += kPeakUnroll) {
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kPeakUnroll; ++i) {
+      const int64_t at = step % kPeakDepth + i;
+      Bytes weights[kColumns];
+#pragma GCC unroll 24
+      for (int c = 0; c < kColumns; ++c) weights[c] = load_bytes(s.data + 64 * (at * kColumns + c));
+#pragma GCC unroll 24
+      for (int j = 0; j < kSums; ++j) {
+        const int8_t* x = inputs + 4 * (at + kPeakDepth * (j / kColumns));
+        sum[j] = dot4<false>(sum[j], weights[j % kColumns], x);
+      }
     }
   }
-  Ints total = set1(0);
-  for (auto& row : sum) {
-    for (const Ints& one : row) total = add(total, one);
-  }
-  *s.result = static_cast<float>(reduce_add(total));
+#pragma GCC unroll 24
+  for (int i = 1; i < kSums; ++i) sum[0] = add(sum[0], sum[i]);
+  *s.result = static_cast<float>(reduce_add(sum[0]));
 }
 
 template <int kTile>
 void dot_floats(const PeakShare& s) {
-  constexpr int kColumns = kPeakTiles[kTile].columns, kRows = kPeakTiles[kTile].rows;
+  constexpr int kColumns = kPeakTiles[kTile].columns, kSums = kColumns * kPeakTiles[kTile].rows;
   const auto* data = reinterpret_cast<const float*>(s.data);
-  Floats sum[kRows][kColumns];
-  for (auto& row : sum) {
-    for (Floats& one : row) one = zero();
-  }
-  for (int64_t step = 0; step < s.steps; ++step) {
-    const int64_t at = step % kPeakDepth;
-    Floats weights[kColumns];
-    for (int c = 0; c < kColumns; ++c) weights[c] = load(data + 16 * (at * kColumns + c));
-    for (int r = 0; r < kRows; ++r) {
-      const Floats x = set1(data[at + kPeakDepth * r]);
-      for (int c = 0; c < kColumns; ++c) sum[r][c] = fma(x, weights[c], sum[r][c]);
+  Floats sum[kSums];
+#pragma GCC unroll 24
+  for (int i = 0; i < kSums; ++i) sum[i] = zero();
+  for (int64_t step = 0; step < s.steps; step += kPeakUnroll) {
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kPeakUnroll; ++i) {
+      const int64_t at = step % kPeakDepth + i;
+      Floats weights[kColumns];
+#pragma GCC unroll 24
+      for (int c = 0; c < kColumns; ++c) weights[c] = load(data + 16 * (at * kColumns + c));
+#pragma GCC unroll 24
+      for (int j = 0; j < kSums; ++j) {
+        const Floats x = set1(data[at + kPeakDepth * (j / kColumns)]);
+        sum[j] = fma(x, weights[j % kColumns], sum[j]);
+      }
     }
   }
-  Floats total = zero();
-  for (auto& row : sum) {
-    for (const Floats& one : row) total = add(total, one);
-  }
-  *s.result = reduce_add(total);
+#pragma GCC unroll 24
+  for (int i = 1; i < kSums; ++i) sum[0] = add(sum[0], sum[i]);
+  *s.result = reduce_add(sum[0]);
 }
 
 void peak(const PeakShare& s) {
   using Run = void (*)(const PeakShare&);
   constexpr Run kReads[] = {read_streams<1>, read_streams<2>, read_streams<4>, read_streams<8>};
-  constexpr Run kBytes[] = {dot_bytes<0>, dot_bytes<1>, dot_bytes<2>,
-                            dot_bytes<3>, dot_bytes<4>, dot_bytes<5>};
-  constexpr Run kFloats[] = {dot_floats<0>, dot_floats<1>, dot_floats<2>,
-                             dot_floats<3>, dot_floats<4>, dot_floats<5>};
+  constexpr Run kBytes[] = {dot_bytes<0>, dot_bytes<1>, dot_bytes<2>, dot_bytes<3>,
+                            dot_bytes<4>, dot_bytes<5>, dot_bytes<6>};
+  constexpr Run kFloats[] = {dot_floats<0>, dot_floats<1>, dot_floats<2>, dot_floats<3>,
+                             dot_floats<4>, dot_floats<5>, dot_floats<6>};
   (s.kind == PeakKind::kRead ? kReads : s.kind == PeakKind::kInt8 ? kBytes : kFloats)[s.variant](s);
 }
 

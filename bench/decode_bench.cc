@@ -1,0 +1,199 @@
+#include "bench/decode_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "bench/report.h"
+
+namespace aerie::bench {
+namespace {
+
+Status check(const DecodeOptions& options) {
+  const auto refuse = [](const char* flag, int value, int least, int most) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} {}: give {} to {}", flag, value, least, most));
+  };
+  constexpr int kMostPositions = 1 << 26;
+  if (options.contexts.empty()) return {StatusCode::kInvalidArgument, "give at least one context"};
+  for (const int context : options.contexts) {
+    if (context < 1 || context > kMostPositions) {
+      return refuse("--context", context, 1, kMostPositions);
+    }
+  }
+  // The first token counts for the prompt.
+  if (options.tokens < 2 || options.tokens > kMostPositions) {
+    return refuse("--tokens", options.tokens, 2, kMostPositions);
+  }
+  if (options.repeats < 1 || options.repeats > 10000) {
+    return refuse("--repeat", options.repeats, 1, 10000);
+  }
+  return {};
+}
+
+Expected<std::string> read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (file && !text.empty()) return text;
+  return Status(StatusCode::kNotFound, fmt::format("--text {}: there is no text to read", path));
+}
+
+// The tokens that every prompt begins with.
+Expected<std::vector<int32_t>> prompt_tokens(const DecodeOptions& options, const Engine& engine,
+                                             size_t count) {
+  std::vector<int32_t> tokens;
+  if (!options.text_file.empty()) {
+    AERIE_ASSIGN_OR_RETURN(const std::string text, read_text(options.text_file));
+    AERIE_RETURN_IF_ERROR(engine.tokenizer().encode(text, {true, false}, tokens));
+    if (tokens.empty()) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("--text {}: the text has no tokens", options.text_file));
+    }
+    const size_t once = tokens.size();
+    for (size_t i = once; i < count; ++i) tokens.push_back(tokens[i - once]);
+  }
+  uint32_t state = 1;
+  const auto vocab = static_cast<uint64_t>(engine.config().vocab);
+  while (tokens.size() < count) {
+    state = state * 1664525 + 1013904223;
+    tokens.push_back(static_cast<int32_t>(uint64_t{state} * vocab >> 32));
+  }
+  return tokens;
+}
+
+// One value for each repetition.
+struct Series {
+  int context = 0;
+  std::vector<double> prompt, plain, speculative, speedup, accepted_length;
+};
+
+class Run {
+ public:
+  Run(const DecodeOptions& options, Engine& engine, std::vector<int32_t> prompt)
+      : options_(options), engine_(engine), prompt_(std::move(prompt)) {}
+
+  Status repeat(Series& series);
+
+ private:
+  Expected<Generation> generate(int context, bool speculate);
+
+  const DecodeOptions& options_;
+  Engine& engine_;
+  std::vector<int32_t> prompt_;
+};
+
+Expected<Generation> Run::generate(int context, bool speculate) {
+  GenerateRequest request;
+  request.prompt.assign(prompt_.begin(), prompt_.begin() + context);
+  request.max_tokens = options_.tokens;
+  request.ignore_eos = true;
+  request.speculate = speculate;
+  return engine_.generate(request, nullptr);
+}
+
+Status Run::repeat(Series& series) {
+  AERIE_ASSIGN_OR_RETURN(const Generation plain, generate(series.context, false));
+  series.prompt.push_back(plain.prompt_tokens_per_second());
+  series.plain.push_back(plain.tokens_per_second());
+  if (engine_.drafter() == nullptr) return {};
+  AERIE_ASSIGN_OR_RETURN(const Generation drafted, generate(series.context, true));
+  if (options_.engine.rule == VerifyRule::kExact && drafted.tokens != plain.tokens) {
+    return {StatusCode::kInternal, "speculation changed the tokens"};
+  }
+  series.speculative.push_back(drafted.tokens_per_second());
+  series.speedup.push_back(drafted.tokens_per_second() / plain.tokens_per_second());
+  series.accepted_length.push_back(drafted.stats.mean_accepted_length());
+  return {};
+}
+
+Speed speed_of(const std::vector<double>& values) {
+  return {median(values), spread(values)};
+}
+
+Json speed_json(const Speed& speed) {
+  return {{"tokens_per_second", speed.median}, {"spread", spread_json(speed.spread)}};
+}
+
+std::string speed_text(const Speed& speed) {
+  return fmt::format("{:>9.1f} {:>17}", speed.median,
+                     fmt::format("({:.1f}-{:.1f})", speed.spread.lowest, speed.spread.highest));
+}
+
+}  // namespace
+
+Expected<DecodeReport> bench_decode(const DecodeOptions& options) {
+  AERIE_RETURN_IF_ERROR(check(options));
+  const int longest = *std::max_element(options.contexts.begin(), options.contexts.end());
+  EngineOptions engine_options = options.engine;
+  engine_options.context = longest + options.tokens;
+  AERIE_ASSIGN_OR_RETURN(const auto engine, Engine::open(engine_options));
+  AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt,
+                         prompt_tokens(options, *engine, static_cast<size_t>(longest)));
+  Run run(options, *engine, std::move(prompt));
+  std::vector<Series> all;
+  for (const int context : options.contexts) all.emplace_back().context = context;
+  for (int i = 0; i <= options.repeats; ++i) {
+    for (Series& series : all) AERIE_RETURN_IF_ERROR(run.repeat(series));
+    // The first warms up.
+    if (i == 0) {
+      for (Series& series : all) series = {series.context, {}, {}, {}, {}, {}};
+    }
+  }
+  DecodeReport report;
+  report.model = options.engine.model;
+  report.speculation = to_string(options.engine.speculation);
+  report.threads = engine->options().threads;
+  report.tokens = options.tokens;
+  report.isa = options.engine.isa;
+  for (const Series& s : all) {
+    report.points.push_back({s.context, speed_of(s.prompt), speed_of(s.plain),
+                             speed_of(s.speculative), median(s.speedup),
+                             median(s.accepted_length)});
+  }
+  ThreadPool pool(report.threads);
+  AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(report.isa, pool));
+  std::array<bool, kernels::kDotCount> wanted = {};
+  wanted[static_cast<size_t>(kernels::Dot::kFloat)] = true;
+  report.limits = machine.measure(wanted);
+  return report;
+}
+
+std::string to_text(const DecodeReport& report) {
+  const bool drafts = report.speculation != "none";
+  std::string text = head_text(report.model, report.threads, report.isa, report.limits);
+  text += fmt::format("tokens/s, {} tokens decoded; median (lowest-highest)\n", report.tokens);
+  text += fmt::format("{:>8} {:>27} {:>27}", "context", "prompt", "plain");
+  if (drafts) text += fmt::format(" {:>27} {:>8} {:>6}", report.speculation, "speed-up", "τ");
+  text += "\n";
+  for (const DecodePoint& p : report.points) {
+    text += fmt::format("{:>8} {} {}", p.context, speed_text(p.prompt), speed_text(p.plain));
+    if (drafts) {
+      text += fmt::format(" {} {:>8.2f} {:>6.2f}", speed_text(p.speculative), p.speedup,
+                          p.accepted_length);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string to_json(const DecodeReport& report) {
+  Json out = head_json(report.model, report.threads, report.isa, report.limits);
+  out["speculate"] = report.speculation;
+  out["tokens"] = report.tokens;
+  out["points"] = Json::array();
+  for (const DecodePoint& p : report.points) {
+    Json point = {
+        {"context", p.context}, {"prompt", speed_json(p.prompt)}, {"plain", speed_json(p.plain)}};
+    if (report.speculation != "none") {
+      point["speculative"] = speed_json(p.speculative);
+      point["speedup"] = p.speedup;
+      point["mean_accepted_length"] = p.accepted_length;
+    }
+    out["points"].push_back(std::move(point));
+  }
+  return out.dump(2) + "\n";
+}
+
+}  // namespace aerie::bench

@@ -1,0 +1,56 @@
+// `aerie bench decode`: the speed of prompts and of decoding, plainly and with a drafter.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/machine.h"
+#include "bench/statistics.h"
+#include "engine/engine.h"
+
+namespace aerie::bench {
+
+struct DecodeOptions {
+  EngineOptions engine;               // its context is set here
+  std::vector<int> contexts = {512};  // tokens of the prompt that decoding follows
+  int tokens = 128;                   // decoded, greedily; end tokens do not end it
+  int repeats = 5;
+  std::string text_file;  // the prompts begin it, repeated if it is short; empty: random tokens
+};
+
+struct Speed {
+  double median = 0;  // tokens a second
+  Spread spread;
+};
+
+struct DecodePoint {
+  int context = 0;
+  Speed prompt;  // until the first token
+  Speed plain;   // after it
+  // With a drafter, else 0: its speed, how many times the plain one (the median of a repetition's
+  // ratios), and the tokens of a pass.
+  Speed speculative;
+  double speedup = 0;
+  double accepted_length = 0;
+};
+
+struct DecodeReport {
+  std::string model;
+  std::string speculation;  // "none", or what drafts
+  int threads = 0;
+  int tokens = 0;
+  kernels::Isa isa = kernels::Isa::kReference;
+  Limits limits;  // bandwidth and FMA alone, measured at the end
+  std::vector<DecodePoint> points;
+};
+
+// Runs of a repetition take turns: each context's plainly and, with a drafter, speculatively; ids
+// must be the same. kInvalidArgument for counts that cannot be, kInternal if ids differ under the
+// exact rule; else errors of opening and generating.
+Expected<DecodeReport> bench_decode(const DecodeOptions& options);
+
+std::string to_text(const DecodeReport& report);
+std::string to_json(const DecodeReport& report);
+
+}  // namespace aerie::bench

@@ -1,0 +1,59 @@
+// A model with a filled cache, to time passes of.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "engine/model_source.h"
+#include "kernels/backend.h"
+#include "model/model.h"
+
+namespace aerie::bench {
+
+struct LoadOptions {
+  std::string model;
+  kernels::Isa isa = kernels::best_isa();
+  int most_rows = 1;  // of a pass
+  int positions = 1;  // that the longest sequence may have, the rows of a pass included
+  int sequences = 1;  // open at a time, all of that length
+};
+
+// One thread at a time.
+class LoadedModel {
+ public:
+  // kInvalidArgument, saying what is possible, if the model has fewer positions; else errors of
+  // opening and loading. `pool` must outlive it.
+  static Expected<std::unique_ptr<LoadedModel>> load(const LoadOptions& options, ThreadPool& pool);
+
+  // Makes `context` positions of random tokens by passes as a prompt takes them, in place of what
+  // was there before. Requires context + most_rows <= positions.
+  Status fill(int context);
+  // Seconds of one forward of a root and a chain of rows - 1 nodes behind `context` positions, at
+  // most as many as fill() made. All rows want logits, and nothing is committed.
+  Expected<double> pass(int context, int rows);
+
+  const ModelFile& file() const { return *source_.file; }
+  Model& model() { return *model_; }
+  KvCache& cache() { return *cache_; }
+  int32_t random_token();
+
+  static constexpr int kPrefillChunk = 512;
+
+ private:
+  LoadedModel() = default;
+  Status make_batch(int rows, bool all_logits);
+
+  ModelSource source_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<KvCache> cache_;
+  KvCache::Id sequence_ = -1;
+  int filled_ = 0;
+  uint32_t state_ = 1;  // of the random tokens
+  ForwardBatch batch_;
+};
+
+}  // namespace aerie::bench

@@ -1,0 +1,88 @@
+#include "bench/decode_bench.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/bench/models.h"
+
+namespace aerie::bench {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+DecodeOptions small(const std::string& model) {
+  DecodeOptions options;
+  options.engine.model = model;
+  options.engine.threads = 1;
+  options.contexts = {40, 20};
+  options.tokens = 8;
+  options.repeats = 2;
+  return options;
+}
+
+TEST(DecodeBench, MeasuresPromptsAndPlainDecoding) {
+  const MadeModel model("tiny", DType::kQ8_0);
+  const auto report = bench_decode(small(model.path()));
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  const json out = json::parse(to_json(*report), nullptr, false);
+  ASSERT_TRUE(out.is_object());
+  EXPECT_EQ(out["model"], model.path());
+  EXPECT_EQ(out["speculate"], "none");
+  EXPECT_EQ(out["tokens"], 8);
+  ASSERT_EQ(out["points"].size(), 2u);
+  EXPECT_EQ(out["points"][0]["context"], 40);
+  EXPECT_EQ(out["points"][1]["context"], 20);
+  for (const json& point : out["points"]) {
+    EXPECT_FALSE(point.contains("speculative"));
+    for (const char* what : {"prompt", "plain"}) {
+      const json& speed = point[what];
+      EXPECT_GT(speed["spread"]["lowest"], 0.0);
+      EXPECT_LE(speed["spread"]["lowest"], speed["tokens_per_second"]);
+      EXPECT_GE(speed["spread"]["highest"], speed["tokens_per_second"]);
+    }
+  }
+}
+
+TEST(DecodeBench, MeasuresADrafterBesidePlainDecoding) {
+  const MadeModel model("tiny", DType::kQ8_0);
+  DecodeOptions options = small(model.path());
+  options.engine.speculation.method = DraftMethod::kDraftModel;
+  options.engine.speculation.model = model.path();  // drafts exactly what the target says
+  options.engine.speculation.num_speculative_tokens = 3;
+  const auto report = bench_decode(options);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  for (const DecodePoint& point : report->points) {
+    EXPECT_GT(point.speculative.median, 0.0);
+    EXPECT_GT(point.speedup, 0.0);
+    EXPECT_GT(point.accepted_length, 2.0);
+  }
+  EXPECT_THAT(to_text(*report), HasSubstr("draft_model"));
+  EXPECT_TRUE(json::parse(to_json(*report), nullptr, false)["points"][0].contains("speculative"));
+}
+
+TEST(DecodeBench, RefusesWhatCannotBe) {
+  const MadeModel model("tiny", DType::kQ8_0);
+  const auto refusal = [](const DecodeOptions& options) {
+    const auto report = bench_decode(options);
+    EXPECT_FALSE(report.ok());
+    return report.status().message();
+  };
+  DecodeOptions options = small(model.path());
+  options.contexts = {0};
+  EXPECT_THAT(refusal(options), HasSubstr("--context 0: give 1 to"));
+  options = small(model.path());
+  options.tokens = 1;
+  EXPECT_THAT(refusal(options), HasSubstr("--tokens 1: give 2 to"));
+  options = small(model.path());
+  options.contexts = {1020};
+  EXPECT_THAT(refusal(options), HasSubstr("a context of 1028"));
+  options = small(model.path());
+  options.text_file = "/nowhere/text";
+  EXPECT_THAT(refusal(options), HasSubstr("--text /nowhere/text"));
+}
+
+}  // namespace
+}  // namespace aerie::bench

@@ -1,0 +1,99 @@
+#include "bench/verify_bench.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/bench/models.h"
+
+namespace aerie::bench {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+VerifyOptions small(const std::string& model) {
+  VerifyOptions options;
+  options.model = model;
+  options.rows = {4, 2, 4};
+  options.contexts = {100, 30};
+  options.threads = 1;
+  options.repeats = 2;
+  return options;
+}
+
+TEST(VerifyBench, MeasuresEveryContextAndNumberOfRows) {
+  const MadeModel model("tiny", DType::kQ4_0);
+  const auto report = bench_verify(small(model.path()));
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  std::vector<std::pair<int, int>> order;
+  for (const VerifyPoint& p : report->points) {
+    order.emplace_back(p.context, p.rows);
+    EXPECT_GT(p.median_ms, 0.0);
+    EXPECT_GT(p.floor_ms, 0.0);
+    EXPECT_GT(p.bandwidth_share, 0.0);
+    EXPECT_LE(p.spread_ms.lowest, p.median_ms);
+    EXPECT_GE(p.spread_ms.highest, p.median_ms);
+    if (p.rows == 1) {
+      EXPECT_EQ(p.ratio, 1.0);
+    }
+  }
+  EXPECT_THAT(order, testing::ElementsAre(std::pair(30, 1), std::pair(30, 2), std::pair(30, 4),
+                                          std::pair(100, 1), std::pair(100, 2), std::pair(100, 4)));
+  EXPECT_GT(report->limits.bandwidth, 0.0);
+  EXPECT_GT(report->limits.dot(kernels::Dot::kFloat), 0.0);
+}
+
+TEST(VerifyBench, WritesWhatIsPromised) {
+  const MadeModel model("tiny", DType::kF16);
+  const auto report = bench_verify(small(model.path()));
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  const json out = json::parse(to_json(*report), nullptr, false);
+  ASSERT_TRUE(out.is_object());
+  EXPECT_EQ(out["model"], model.path());
+  EXPECT_EQ(out["threads"], 1);
+  EXPECT_EQ(out["isa"], kernels::isa_name(kernels::best_isa()));
+  EXPECT_FALSE(out["processor"].get<std::string>().empty());
+  EXPECT_THAT(out["date"].get<std::string>(), testing::MatchesRegex("20..-..-..T..:..:..Z"));
+  EXPECT_GT(out["bandwidth"], 0.0);
+  EXPECT_GT(out["peak"]["f32"], 0.0);
+  EXPECT_TRUE(out["round_trip"].is_null() || out["round_trip"] > 0.0);
+  ASSERT_EQ(out["points"].size(), 6u);
+  const std::set<std::string> expected = {"rows",   "context", "median_ms", "floor_ms",
+                                          "spread", "ratio",   "to_floor",  "bandwidth_share"};
+  for (const json& point : out["points"]) {
+    std::set<std::string> keys;
+    for (const auto& [key, value] : point.items()) keys.insert(key);
+    EXPECT_EQ(keys, expected);
+    EXPECT_LE(point["spread"]["lowest"], point["spread"]["highest"]);
+  }
+  const std::string text = to_text(*report);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2 + 1 + 6);
+}
+
+TEST(VerifyBench, RefusesWhatCannotBe) {
+  const MadeModel model("tiny", DType::kQ4_0);
+  const auto refusal = [](const VerifyOptions& options) {
+    const auto report = bench_verify(options);
+    EXPECT_FALSE(report.ok());
+    EXPECT_EQ(report.status().code(), StatusCode::kInvalidArgument);
+    return report.status().message();
+  };
+  VerifyOptions options = small(model.path());
+  options.rows = {0};
+  EXPECT_THAT(refusal(options), HasSubstr("--rows 0: give 1 to"));
+  options = small(model.path());
+  options.contexts = {-1};
+  EXPECT_THAT(refusal(options), HasSubstr("--context -1: give 1 to"));
+  options = small(model.path());
+  options.repeats = 0;
+  EXPECT_THAT(refusal(options), HasSubstr("--repeat 0: give 1 to"));
+  options = small(model.path());
+  options.contexts = {1021};
+  EXPECT_THAT(refusal(options), HasSubstr("1025 positions"));
+}
+
+}  // namespace
+}  // namespace aerie::bench
