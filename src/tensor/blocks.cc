@@ -1,6 +1,10 @@
 #include "tensor/blocks.h"
 
 #include <cassert>
+#include <cstring>
+
+// Reading whole blocks, type and group are constants, of which the compiler makes much.
+#define AERIE_INLINE [[gnu::always_inline]] inline
 
 namespace aerie {
 namespace {
@@ -10,16 +14,36 @@ uint16_t read_u16(const uint8_t* p) {
   return static_cast<uint16_t>(p[0] | p[1] << 8);
 }
 
-void read_nibbles(const uint8_t* qs, uint8_t* codes) {
-  for (int j = 0; j < 16; ++j) {
-    codes[j] = qs[j] & 0x0F;
-    codes[j + 16] = qs[j] >> 4;
-  }
+// Sixteen codes at a time: loading a model unpacks all of its weights once.
+typedef uint8_t Bytes __attribute__((vector_size(16)));
+typedef uint64_t Longs __attribute__((vector_size(16)));
+Bytes load(const uint8_t* p) {
+  Bytes bytes;
+  std::memcpy(&bytes, p, sizeof(bytes));
+  return bytes;
+}
+void store(uint8_t* p, Bytes bytes) {
+  std::memcpy(p, &bytes, sizeof(bytes));
+}
+// `bits` bits of each byte, from `shift` up.
+Bytes field(Bytes bytes, int bits, int shift) {
+  return bytes >> static_cast<uint8_t>(shift) & static_cast<uint8_t>((1 << bits) - 1);
 }
 
+void read_nibbles(const uint8_t* qs, uint8_t* codes) {
+  const Bytes q = load(qs);
+  store(codes, field(q, 4, 0));
+  store(codes + 16, field(q, 4, 4));
+}
+
+// Bit i of a byte belongs to code i of eight.
 void add_fifth_bits(const uint8_t* qh, uint8_t* codes) {
-  for (int j = 0; j < kWeightGroup; ++j)
-    codes[j] |= static_cast<uint8_t>(((qh[j / 8] >> (j % 8)) & 1) << 4);
+  constexpr Bytes kBits = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  for (int half = 0; half < 2; ++half) {
+    const Longs bits = {qh[2 * half] * 0x0101010101010101u, qh[2 * half + 1] * 0x0101010101010101u};
+    const auto is_set = reinterpret_cast<Bytes>((reinterpret_cast<Bytes>(bits) & kBits) == kBits);
+    store(codes + 16 * half, load(codes + 16 * half) | (is_set & uint8_t{0x10}));
+  }
 }
 
 // The six-bit scale and minimum of sub-block j of Q4_K and Q5_K: eight pairs in 12 bytes, the last
@@ -35,9 +59,11 @@ void read_super_scale(const uint8_t* s, int j, uint8_t* sc) {
 }
 
 // Sixteen sub-blocks, a byte of scale and minimum for each.
-void read_q2_group(const uint8_t* block, int j, WeightGroup& g) {
+AERIE_INLINE void read_q2_group(const uint8_t* block, int j, WeightGroup& g) {
   const uint8_t* qs = block + 16 + 32 * (j / 4);
-  for (int l = 0; l < kWeightGroup; ++l) g.codes[l] = qs[l] >> (2 * (j % 4)) & 3;
+  for (int l = 0; l < kWeightGroup; l += 16) {
+    store(g.codes + l, field(load(qs + l), 2, 2 * (j % 4)));
+  }
   g.sc[0] = block[2 * j];
   g.sc[1] = block[2 * j + 1];
   g.d = read_u16(block + 80);
@@ -52,18 +78,17 @@ uint8_t read_q3_scale(const uint8_t* s, int i) {
   return static_cast<uint8_t>((low | high << 4) - 32);
 }
 
-void read_q3_group(const uint8_t* block, int j, WeightGroup& g) {
+AERIE_INLINE void read_q3_group(const uint8_t* block, int j, WeightGroup& g) {
   const uint8_t* qs = block + 32 + 32 * (j / 4);
-  for (int l = 0; l < kWeightGroup; ++l) {
-    const int low = qs[l] >> (2 * (j % 4)) & 3;
-    const int high = block[l] >> j & 1;
-    g.codes[l] = static_cast<uint8_t>(low | high << 2);
+  for (int l = 0; l < kWeightGroup; l += 16) {
+    const Bytes high = field(load(block + l), 1, j);
+    store(g.codes + l, field(load(qs + l), 2, 2 * (j % 4)) | high << uint8_t{2});
   }
   for (int h = 0; h < 2; ++h) g.sc[h] = read_q3_scale(block + 96, 2 * j + h);
   g.d = read_u16(block + 108);
 }
 
-void read_iq4_xs_group(const uint8_t* block, int j, WeightGroup& g) {
+AERIE_INLINE void read_iq4_xs_group(const uint8_t* block, int j, WeightGroup& g) {
   const int low = block[4 + j / 2] >> (4 * (j % 2)) & 0x0F;
   const int high = read_u16(block + 2) >> (2 * j) & 3;
   g.d = read_u16(block);
@@ -77,91 +102,152 @@ uint16_t half_of_e8m0(uint8_t e) {
   return static_cast<uint16_t>(e < 2 ? 0x20 << e : (e - 1) << 7);
 }
 
-void read_q6_group(const uint8_t* block, int j, WeightGroup& g) {
+AERIE_INLINE void read_q6_group(const uint8_t* block, int j, WeightGroup& g) {
   const uint8_t* ql = block + 64 * (j / 4);
   const uint8_t* qh = block + 128 + 32 * (j / 4);
   const uint8_t* sc = block + 192;
   const int quarter = j % 4;
-  for (int l = 0; l < kWeightGroup; ++l) {
-    const int low = ql[l + 32 * (quarter % 2)] >> (quarter < 2 ? 0 : 4) & 0x0F;
-    const int high = qh[l] >> (2 * quarter) & 3;
-    g.codes[l] = static_cast<uint8_t>(low | high << 4);
+  for (int l = 0; l < kWeightGroup; l += 16) {
+    const Bytes low = field(load(ql + l + 32 * (quarter % 2)), 4, quarter < 2 ? 0 : 4);
+    store(g.codes + l, low | field(load(qh + l), 2, 2 * quarter) << uint8_t{4});
   }
   g.sc[0] = sc[2 * j];
   g.sc[1] = sc[2 * j + 1];
   g.d = read_u16(block + 208);
 }
 
-}  // namespace
+// Sub-block j of Q4_K or Q5_K.
+AERIE_INLINE void read_super_group(bool fifth_bits, const uint8_t* block, int j, WeightGroup& g) {
+  g.d = read_u16(block);
+  g.m = read_u16(block + 2);
+  read_super_scale(block + 4, j, g.sc);
+  const uint8_t* qs = block + (fifth_bits ? 48 : 16) + 32 * (j / 2);
+  for (int l = 0; l < kWeightGroup; l += 16) {
+    const Bytes high = fifth_bits ? field(load(block + 16 + l), 1, j) : Bytes{};
+    store(g.codes + l, field(load(qs + l), 4, j % 2 * 4) | high << uint8_t{4});
+  }
+}
 
-WeightGroup read_weight_group(DType type, const uint8_t* row, int64_t index) {
-  WeightGroup g;
-  const DTypeInfo& info = dtype_info(type);
-  const int groups_per_block = info.block_elements / kWeightGroup;
-  const uint8_t* b = row + index / groups_per_block * info.block_bytes;
-  const int j = static_cast<int>(index % groups_per_block);
+// Group j of a block.
+AERIE_INLINE void read_group(DType type, const uint8_t* b, int j, WeightGroup& g) {
   switch (type) {
     case DType::kQ4_0:
     case DType::kIQ4_NL:
       g.d = read_u16(b);
-      read_nibbles(b + 2, g.codes);
-      break;
+      return read_nibbles(b + 2, g.codes);
     case DType::kQ4_1:
       g.d = read_u16(b);
       g.m = read_u16(b + 2);
-      read_nibbles(b + 4, g.codes);
-      break;
+      return read_nibbles(b + 4, g.codes);
     case DType::kQ5_0:
       g.d = read_u16(b);
       read_nibbles(b + 6, g.codes);
-      add_fifth_bits(b + 2, g.codes);
-      break;
+      return add_fifth_bits(b + 2, g.codes);
     case DType::kQ5_1:
       g.d = read_u16(b);
       g.m = read_u16(b + 2);
       read_nibbles(b + 8, g.codes);
-      add_fifth_bits(b + 4, g.codes);
-      break;
+      return add_fifth_bits(b + 4, g.codes);
     case DType::kQ8_0:
       g.d = read_u16(b);
-      for (int l = 0; l < kWeightGroup; ++l) g.codes[l] = static_cast<uint8_t>(b[2 + l] ^ 0x80);
-      break;
+      for (int l = 0; l < kWeightGroup; l += 16)
+        store(g.codes + l, load(b + 2 + l) ^ uint8_t{0x80});
+      return;
     case DType::kMXFP4:
       g.d = half_of_e8m0(b[0]);
-      read_nibbles(b + 1, g.codes);
-      break;
+      return read_nibbles(b + 1, g.codes);
     case DType::kIQ4_XS:
-      read_iq4_xs_group(b, j, g);
-      break;
+      return read_iq4_xs_group(b, j, g);
     case DType::kQ2_K:
-      read_q2_group(b, j, g);
-      break;
+      return read_q2_group(b, j, g);
     case DType::kQ3_K:
-      read_q3_group(b, j, g);
-      break;
+      return read_q3_group(b, j, g);
     case DType::kQ4_K:
-    case DType::kQ5_K: {
-      g.d = read_u16(b);
-      g.m = read_u16(b + 2);
-      read_super_scale(b + 4, j, g.sc);
-      const uint8_t* qs = b + (type == DType::kQ4_K ? 16 : 48) + 32 * (j / 2);
-      for (int l = 0; l < kWeightGroup; ++l) {
-        g.codes[l] = j % 2 == 0 ? qs[l] & 0x0F : qs[l] >> 4;
-        if (type == DType::kQ5_K) {
-          g.codes[l] |= static_cast<uint8_t>((b[16 + l] >> j & 1) << 4);
-        }
-      }
-      break;
-    }
+      return read_super_group(false, b, j, g);
+    case DType::kQ5_K:
+      return read_super_group(true, b, j, g);
     case DType::kQ6_K:
-      read_q6_group(b, j, g);
-      break;
+      return read_q6_group(b, j, g);
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16:
       assert(false);
   }
-  return g;
+}
+
+constexpr int groups_of_block(DType type) {
+  switch (type) {
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+    case DType::kQ6_K:
+    case DType::kIQ4_XS:
+      return 8;
+    default:
+      return 1;
+  }
+}
+
+template <DType kType>
+void read_blocks(const uint8_t* row, int64_t first, int64_t count, WeightGroup* out) {
+  constexpr int kGroups = groups_of_block(kType);
+  const int bytes = dtype_info(kType).block_bytes;
+  assert(first % kGroups == 0 && count % kGroups == 0);
+  for (int64_t block = first / kGroups; block < (first + count) / kGroups; ++block) {
+    const uint8_t* b = row + block * bytes;
+#pragma GCC unroll 8
+    for (int j = 0; j < kGroups; ++j) {
+      *out = {};
+      read_group(kType, b, j, *out++);
+    }
+  }
+}
+
+}  // namespace
+
+WeightGroup read_weight_group(DType type, const uint8_t* row, int64_t index) {
+  WeightGroup group = {};
+  const int groups = groups_of_block(type);
+  read_group(type, row + index / groups * dtype_info(type).block_bytes,
+             static_cast<int>(index % groups), group);
+  return group;
+}
+
+void read_weight_groups(DType type, const uint8_t* row, int64_t first, int64_t count,
+                        WeightGroup* out) {
+  switch (type) {
+    case DType::kQ4_0:
+      return read_blocks<DType::kQ4_0>(row, first, count, out);
+    case DType::kQ4_1:
+      return read_blocks<DType::kQ4_1>(row, first, count, out);
+    case DType::kQ5_0:
+      return read_blocks<DType::kQ5_0>(row, first, count, out);
+    case DType::kQ5_1:
+      return read_blocks<DType::kQ5_1>(row, first, count, out);
+    case DType::kQ8_0:
+      return read_blocks<DType::kQ8_0>(row, first, count, out);
+    case DType::kQ2_K:
+      return read_blocks<DType::kQ2_K>(row, first, count, out);
+    case DType::kQ3_K:
+      return read_blocks<DType::kQ3_K>(row, first, count, out);
+    case DType::kQ4_K:
+      return read_blocks<DType::kQ4_K>(row, first, count, out);
+    case DType::kQ5_K:
+      return read_blocks<DType::kQ5_K>(row, first, count, out);
+    case DType::kQ6_K:
+      return read_blocks<DType::kQ6_K>(row, first, count, out);
+    case DType::kIQ4_NL:
+      return read_blocks<DType::kIQ4_NL>(row, first, count, out);
+    case DType::kIQ4_XS:
+      return read_blocks<DType::kIQ4_XS>(row, first, count, out);
+    case DType::kMXFP4:
+      return read_blocks<DType::kMXFP4>(row, first, count, out);
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      assert(false);
+  }
 }
 
 }  // namespace aerie

@@ -26,6 +26,9 @@ struct WeightGroup {
 
 // Group `index` of the row of blocks at `row` (no alignment needed). Requires a quantised type.
 WeightGroup read_weight_group(DType type, const uint8_t* row, int64_t index);
+// Groups [first, first + count), which are whole blocks.
+void read_weight_groups(DType type, const uint8_t* row, int64_t first, int64_t count,
+                        WeightGroup* out);
 
 // The numbers of IQ4_NL and IQ4_XS (ggml's kvalues_iq4nl, 128 added) and of MXFP4 (twice the FP4
 // values of the OCP's Microscaling Formats 1.0, 16 added).

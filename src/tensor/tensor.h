@@ -39,7 +39,10 @@ struct TensorView {
   const std::byte* row(int64_t index) const { return data + index * row_bytes(); }
 };
 
-// Bytes aligned to kAlignment, zeroed, freed with the object. Moves, does not copy.
+// Bytes aligned to kAlignment, all 0, freed with the object. Moves, does not copy.
+//
+// From 2 MiB on they come straight from the system, in huge pages if it has them, and have not been
+// touched: a page is made when a thread first writes to it, in that thread's part of the memory.
 class Buffer {
  public:
   static constexpr size_t kAlignment = 64;
@@ -63,6 +66,8 @@ class Buffer {
 
  private:
   struct Free {
+    Free() : mapped(0) {}
+    size_t mapped;  // bytes of a mapping; 0: from the heap
     void operator()(std::byte* p) const;
   };
   std::unique_ptr<std::byte[], Free> data_;

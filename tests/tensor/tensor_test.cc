@@ -1,9 +1,11 @@
 #include "tensor/tensor.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -31,7 +33,8 @@ TEST(TensorView, RowsAndBytes) {
 }
 
 TEST(Buffer, IsZeroedAndAligned) {
-  for (const size_t size : {size_t{1}, size_t{63}, size_t{4096}, (size_t{2} << 20) + 5}) {
+  for (const size_t size : {size_t{1}, size_t{63}, size_t{4096}, (size_t{2} << 20) - 1,
+                            size_t{2} << 20, (size_t{2} << 20) + 5}) {
     const Expected<Buffer> buffer = Buffer::allocate(size);
     ASSERT_TRUE(buffer.ok()) << size;
     EXPECT_EQ(buffer->size(), size);
@@ -39,6 +42,27 @@ TEST(Buffer, IsZeroedAndAligned) {
     EXPECT_TRUE(std::all_of(buffer->data(), buffer->data() + size,
                             [](std::byte b) { return b == std::byte{0}; }));
   }
+}
+
+// Bytes of this process that are in memory.
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Otherwise a page would lie near the thread that allocates, not near the one that uses it.
+TEST(Buffer, LargeOnesAreNotTouched) {
+  constexpr int64_t kSize = int64_t{64} << 20;
+  const int64_t before = resident_bytes();
+  Expected<Buffer> buffer = Buffer::allocate(kSize);
+  ASSERT_TRUE(buffer.ok());
+  EXPECT_LT(resident_bytes() - before, kSize / 4);
+  std::fill(buffer->data(), buffer->data() + kSize, std::byte{1});
+  EXPECT_GT(resident_bytes() - before, kSize / 2);
+  *buffer = Buffer();
+  EXPECT_LT(resident_bytes() - before, kSize / 4);
 }
 
 TEST(Buffer, OfNoBytes) {
