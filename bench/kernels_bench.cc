@@ -82,7 +82,7 @@ void matmul(benchmark::State& state, const Setup& s) {
 }
 
 void add_benchmarks() {
-  for (const Isa isa : {Isa::kAvx512, Isa::kAvx2, Isa::kReference}) {
+  for (const Isa isa : built_isas()) {
     if (!isa_supported(isa)) continue;
     if (isa == Isa::kReference && best_isa() != isa) continue;
     for (int type = 0; type < kDTypeCount; ++type) {

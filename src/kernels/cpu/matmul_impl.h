@@ -142,9 +142,9 @@ AERIE_INLINE Floats add_words(Floats acc, const Words& words, Floats d, Floats m
                               const RowGroup& row, int part) {
   constexpr PanelFormat kFormat = panel_format(kType);
   // The sums are negative: the dot product starts at what the zero point adds to it.
+  constexpr int kZero = code_zero(kType) - (kFormat.high_bytes ? kWideOffset : 0);
   Ints dot = zero_ints();
-  if constexpr (code_zero(kType) != 0)
-    dot = times_power<code_zero(kType)>(set1_at(row.sums + part));
+  if constexpr (kZero != 0) dot = times_power<kZero>(set1_at(row.sums + part));
 #pragma GCC unroll 8
   for (int i = kFrom; i < kTo; ++i) {
     dot = dot4<kFormat.high_bytes>(dot, words.word[i], row.codes + 4 * i);
