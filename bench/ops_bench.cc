@@ -192,8 +192,8 @@ int main(int argc, char** argv) {
   using namespace aerie::kernels;  // NOLINT(google-build-using-namespace)
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  for (const Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
-    if (!isa_supported(isa)) continue;
+  for (const Isa isa : built_isas()) {
+    if (isa == Isa::kReference || !isa_supported(isa)) continue;
     add_attention(*backend(isa));
     add_row_operations(*backend(isa));
   }

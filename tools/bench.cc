@@ -19,7 +19,6 @@ namespace aerie {
 namespace {
 
 constexpr const char* kThreadsHelp = "Threads (default: the cores this process may use)";
-constexpr const char* kIsaHelp = "auto, avx512, avx2 or reference";
 constexpr const char* kJsonHelp = "Write the figures to this file";
 
 using Run = std::function<Status()>;
@@ -86,7 +85,7 @@ Run add_verify(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
   app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
-  app.add_option("--isa", flags->isa, kIsaHelp)->capture_default_str();
+  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
@@ -111,7 +110,7 @@ Run add_kernels(CLI::App& app) {
   app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
   app.add_option("--memory", o.memory_mib,
                  "MiB of weights to read from memory (default: four times the last cache)");
-  app.add_option("--isa", flags->isa, kIsaHelp)->capture_default_str();
+  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
@@ -143,7 +142,7 @@ Run add_decode(CLI::App& app) {
                  "Also with a drafter: ngram[:KEY=VALUE,...] or draft_model:model=FILE[,...]");
   app.add_option("--threads", o.engine.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
   app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
-  app.add_option("--isa", flags->isa, kIsaHelp)->capture_default_str();
+  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.engine.isa, parse_isa(flags->isa));

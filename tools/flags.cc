@@ -165,20 +165,26 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--type", flags.type,
                  "Convert float weights at load: q8_0, q4_0, bf16, ... (default: as they are)")
       ->group(group);
-  app.add_option("--isa", flags.isa, "auto, avx512, avx2 or reference")
-      ->capture_default_str()
-      ->group(group);
+  app.add_option("--isa", flags.isa, isa_choices())->capture_default_str()->group(group);
 }
 
 }  // namespace
 
+std::string isa_choices() {
+  std::string choices = "auto";
+  for (const kernels::Isa isa : kernels::built_isas()) {
+    choices.append(", ").append(kernels::isa_name(isa));
+  }
+  return choices;
+}
+
 Expected<kernels::Isa> parse_isa(const std::string& name) {
   if (name == "auto") return kernels::best_isa();
-  for (const auto isa : {kernels::Isa::kReference, kernels::Isa::kAvx2, kernels::Isa::kAvx512}) {
+  for (const kernels::Isa isa : kernels::built_isas()) {
     if (name == kernels::isa_name(isa)) return isa;
   }
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("--isa {}: give auto, reference, avx2 or avx512", name));
+                fmt::format("--isa {}: give one of {}", name, isa_choices()));
 }
 
 std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {

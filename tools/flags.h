@@ -17,7 +17,8 @@ namespace aerie {
 inline constexpr const char* kModelHelp =
     "A GGUF file (any part of a split one) or a Hugging Face folder";
 
-// "auto" is the best that the processor has.
+// "auto" is the best that the processor has; the choices are those of this build.
+std::string isa_choices();  // "auto, ..., reference"
 Expected<kernels::Isa> parse_isa(const std::string& name);
 
 // Adds the flags to `app`; the returned function turns what was parsed into options and says what

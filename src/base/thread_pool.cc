@@ -26,6 +26,9 @@ namespace {
 void relax() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  // The yield instruction does nothing on most processors; this one waits about as long as x86's.
+  asm volatile("isb" ::: "memory");
 #else
   std::this_thread::yield();
 #endif

@@ -1,21 +1,12 @@
 #include "kernels/backend.h"
 
-#include <cpuid.h>
+#include <algorithm>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/isas.h"
 #include "kernels/reference/reference_backend.h"
 
 namespace aerie::kernels {
-namespace {
-
-// Not every compiler's __builtin_cpu_supports() knows it.
-bool has_f16c() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-}
-
-}  // namespace
 
 std::string_view isa_name(Isa isa) {
   switch (isa) {
@@ -25,44 +16,51 @@ std::string_view isa_name(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Bw:
+      return "avx512bw";
+    case Isa::kNeon:
+      return "neon";
   }
   return "unknown";
 }
 
+std::span<const Isa> built_isas() {
+  static const std::vector<Isa> all = [] {
+    std::vector<Isa> isas;
+    for (const CpuIsa& each : cpu_isas()) isas.push_back(each.isa);
+    isas.push_back(Isa::kReference);
+    return isas;
+  }();
+  return all;
+}
+
 bool isa_supported(Isa isa) {
-  switch (isa) {
-    case Isa::kReference:
-      return true;
-    case Isa::kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-    case Isa::kAvx512:
-      return isa_supported(Isa::kAvx2) && __builtin_cpu_supports("avx512f") &&
-             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-  }
-  return false;
+  return isa == Isa::kReference || std::ranges::any_of(cpu_isas(), [isa](const CpuIsa& each) {
+           return each.isa == isa && each.supported();
+         });
 }
 
 Isa best_isa() {
-  if (isa_supported(Isa::kAvx512)) return Isa::kAvx512;
-  if (isa_supported(Isa::kAvx2)) return Isa::kAvx2;
-  return Isa::kReference;
+  return *std::ranges::find_if(built_isas(), isa_supported);
+}
+
+const CpuOps* cpu_ops(Isa isa) {
+  for (const CpuIsa& each : cpu_isas()) {
+    if (each.isa == isa) return each.ops();
+  }
+  return nullptr;
 }
 
 const Backend* backend(Isa isa) {
-  if (!isa_supported(isa)) return nullptr;
   static const ReferenceBackend reference;
-  static const CpuBackend avx2(Isa::kAvx2, avx2_ops());
-  static const CpuBackend avx512(Isa::kAvx512, avx512_ops());
-  switch (isa) {
-    case Isa::kReference:
-      return &reference;
-    case Isa::kAvx2:
-      return &avx2;
-    case Isa::kAvx512:
-      return &avx512;
-  }
-  return nullptr;
+  static const std::vector<CpuBackend> backends = [] {
+    std::vector<CpuBackend> all;
+    for (const CpuIsa& each : cpu_isas()) all.emplace_back(each.isa, each.ops());
+    return all;
+  }();
+  if (isa == Isa::kReference) return &reference;
+  if (!isa_supported(isa)) return nullptr;
+  return &*std::ranges::find(backends, isa, &CpuBackend::isa);
 }
 
 }  // namespace aerie::kernels

@@ -25,10 +25,14 @@ enum class Isa : uint8_t {
   kReference,  // scalar, in float, on weights dequantised as they are used; runs everywhere
   kAvx2,       // AVX2, FMA, F16C
   kAvx512,     // AVX-512 F, BW, DQ, VL, VNNI
+  kAvx512Bw,   // the same without VNNI
+  kNeon,       // Armv8.2-A with the dot product
 };
-std::string_view isa_name(Isa isa);  // "reference", "avx2", "avx512"
-bool isa_supported(Isa isa);         // by this processor
-Isa best_isa();
+std::string_view isa_name(Isa isa);  // "reference", "avx2", "avx512", "avx512bw", "neon"
+// Those in this build, the fastest first; the reference is the last.
+std::span<const Isa> built_isas();
+bool isa_supported(Isa isa);  // by this build and this processor
+Isa best_isa();               // the fastest that is supported
 
 // A weight matrix of n outputs by k inputs in a backend's own layout. Belongs to the backend that
 // packed it, must not be handed to another.

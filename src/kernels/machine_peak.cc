@@ -5,7 +5,7 @@
 #include <cassert>
 #include <iterator>
 
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/isas.h"
 #include "kernels/cpu/peak.h"
 
 namespace aerie::kernels {
@@ -14,18 +14,6 @@ namespace {
 constexpr int kLanes = 16;
 constexpr int64_t kAhead[] = {0, 1024, 4096, 16384};
 static_assert(std::size(kPeakTiles) == kPeakTileCount);
-
-const CpuOps* ops_of(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return avx2_ops();
-    case Isa::kAvx512:
-      return avx512_ops();
-    case Isa::kReference:
-      break;
-  }
-  return nullptr;
-}
 
 // Enough for weights and for inputs, in floats.
 constexpr size_t kDataFloats =
@@ -80,7 +68,7 @@ std::string_view dot_name(Dot dot) {
 }
 
 bool has_dot(Isa isa, Dot dot) {
-  return dot == Dot::kFloat || (dot == Dot::kInt8 && ops_of(isa) != nullptr);
+  return dot == Dot::kFloat || (dot == Dot::kInt8 && cpu_ops(isa) != nullptr);
 }
 
 int read_variants() {
@@ -93,7 +81,7 @@ int dot_variants() {
 
 float read_range(Isa isa, int variant, const std::byte* data, int64_t bytes) {
   assert(bytes % 4096 == 0);
-  const CpuOps* ops = ops_of(isa);
+  const CpuOps* ops = cpu_ops(isa);
   if (ops == nullptr) return add_up(data, bytes);
   float result = 0;
   PeakShare share;
@@ -109,7 +97,7 @@ float read_range(Isa isa, int variant, const std::byte* data, int64_t bytes) {
 
 float run_dots(Isa isa, Dot dot, int variant, int64_t steps) {
   assert(has_dot(isa, dot));
-  const CpuOps* ops = ops_of(isa);
+  const CpuOps* ops = cpu_ops(isa);
   if (ops == nullptr) return multiply_and_add(steps * dot_operations(dot, variant) / (2 * kLanes));
   float result = 0;
   PeakShare share;

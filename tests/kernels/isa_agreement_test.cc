@@ -15,11 +15,15 @@ class AgreementTest : public Base {
  protected:
   void SetUp() override {
     for (const Isa isa : kVectorIsas) {
-      if (!isa_supported(isa)) GTEST_SKIP() << "this processor lacks " << isa_name(isa);
+      if (isa_supported(isa)) backends_.push_back(backend(isa));
     }
+    if (backends_.size() < 2) GTEST_SKIP() << "this processor has no two instruction sets";
   }
-  const Backend& avx2() const { return *backend(Isa::kAvx2); }
-  const Backend& avx512() const { return *backend(Isa::kAvx512); }
+  const Backend& first() const { return *backends_.front(); }
+  std::span<const Backend* const> others() const { return std::span(backends_).subspan(1); }
+
+ private:
+  std::vector<const Backend*> backends_;
 };
 
 void expect_same(const Activations& a, const Activations& b) {
@@ -36,14 +40,18 @@ TEST_P(MatmulAgreementTest, PanelsAndProducts) {
   Random random(15);
   for (const int64_t k : lengths_for(GetParam())) {
     const Weights w = random_weights(GetParam(), 41, k, random);
-    const PackedMatrix a = pack(avx2(), w), b = pack(avx512(), w);
-    ASSERT_EQ(a.data.size(), b.data.size());
-    EXPECT_EQ(std::memcmp(a.data.data(), b.data.data(), a.data.size()), 0);
-    const Activations all = random_activations(64, k, avx2().wants_int8(GetParam()), random);
-    for (int64_t rows = 1; rows <= 64; ++rows) {
-      const Activations x = first_rows(all, rows);
-      EXPECT_TRUE(same_bits(product(avx2(), 1, a, x), product(avx512(), 1, b, x)))
-          << "k " << k << " rows " << rows;
+    const PackedMatrix a = pack(first(), w);
+    const Activations all = random_activations(64, k, first().wants_int8(GetParam()), random);
+    for (const Backend* other : others()) {
+      SCOPED_TRACE(isa_name(other->isa()));
+      const PackedMatrix b = pack(*other, w);
+      ASSERT_EQ(a.data.size(), b.data.size());
+      EXPECT_EQ(std::memcmp(a.data.data(), b.data.data(), a.data.size()), 0);
+      for (int64_t rows = 1; rows <= 64; ++rows) {
+        const Activations x = first_rows(all, rows);
+        EXPECT_TRUE(same_bits(product(first(), 1, a, x), product(*other, 1, b, x)))
+            << "k " << k << " rows " << rows;
+      }
     }
   }
 }
@@ -66,7 +74,11 @@ TEST_F(AgreementOfTest, RowOperations) {
       return x;
     };
     const auto compare = [&](const auto& operation) {
-      expect_same(run(avx2(), operation), run(avx512(), operation));
+      const Activations expected = run(first(), operation);
+      for (const Backend* other : others()) {
+        SCOPED_TRACE(isa_name(other->isa()));
+        expect_same(expected, run(*other, operation));
+      }
     };
     SCOPED_TRACE(testing::Message() << "values of 2^" << exponent);
     compare([](const Backend&, Activations&) {});
@@ -111,9 +123,11 @@ TEST_F(AgreementOfTest, Attention) {
                                       {4, 1, 256, 300, 50.0f}}) {
     for (const int length : {1, 40, 257, 600}) {
       const std::vector<Token> chain = random_tokens(random, length);
-      EXPECT_TRUE(
-          same_bits(attend_alone(avx2(), shape, chain), attend_alone(avx512(), shape, chain)))
-          << length;
+      const std::vector<float> expected = attend_alone(first(), shape, chain);
+      for (const Backend* other : others()) {
+        EXPECT_TRUE(same_bits(expected, attend_alone(*other, shape, chain)))
+            << isa_name(other->isa()) << ", " << length;
+      }
     }
   }
 }

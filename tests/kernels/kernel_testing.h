@@ -41,8 +41,9 @@ std::vector<float> uniform_floats(Random& random, int64_t count, float low, floa
 ThreadPool& pool_of(int threads);
 inline constexpr int kThreadCounts[] = {1, 2, 3, 5};
 
-inline constexpr Isa kAllIsas[] = {Isa::kReference, Isa::kAvx2, Isa::kAvx512};
-inline constexpr Isa kVectorIsas[] = {Isa::kAvx2, Isa::kAvx512};
+// Those of this build, whether the processor has them or not.
+inline const std::vector<Isa> kAllIsas(built_isas().begin(), built_isas().end());
+inline const std::vector<Isa> kVectorIsas(built_isas().begin(), built_isas().end() - 1);
 inline constexpr DType kAllDTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ4_0,
                                        DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,   DType::kQ8_0,
                                        DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,

@@ -133,9 +133,9 @@ std::vector<IsaAndType> every_isa_and_type() {
   for (const DType type : {DType::kF32, DType::kQ4_1, DType::kQ6_K}) {
     all.emplace_back(kernels::Isa::kReference, type);
   }
-  for (int i = 0; i < kDTypeCount; ++i) {
-    all.emplace_back(kernels::Isa::kAvx2, static_cast<DType>(i));
-    all.emplace_back(kernels::Isa::kAvx512, static_cast<DType>(i));
+  for (const kernels::Isa isa : kernels::built_isas()) {
+    if (isa == kernels::Isa::kReference) continue;
+    for (int i = 0; i < kDTypeCount; ++i) all.emplace_back(isa, static_cast<DType>(i));
   }
   return all;
 }

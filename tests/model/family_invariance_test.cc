@@ -27,8 +27,10 @@ class FamilyInvariance : public testing::TestWithParam<std::string> {
     return bench.read(*bench.cache().open(), tokens(seed), 1);
   }
   static std::vector<kernels::Isa> isas() {
-    std::vector<kernels::Isa> all = {kernels::Isa::kAvx2, kernels::Isa::kAvx512};
-    std::erase_if(all, [](kernels::Isa isa) { return !kernels::isa_supported(isa); });
+    std::vector<kernels::Isa> all;
+    for (const kernels::Isa isa : kernels::built_isas()) {
+      if (isa != kernels::Isa::kReference && kernels::isa_supported(isa)) all.push_back(isa);
+    }
     return all;
   }
 

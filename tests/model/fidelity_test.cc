@@ -194,8 +194,8 @@ class Fidelity : public testing::TestWithParam<Case> {
 };
 
 TEST_P(Fidelity, MatchesAnIndependentImplementation) {
-  for (const auto isa : {kernels::Isa::kAvx512, kernels::Isa::kAvx2}) {
-    if (!kernels::isa_supported(isa)) continue;
+  for (const kernels::Isa isa : kernels::built_isas()) {
+    if (isa == kernels::Isa::kReference || !kernels::isa_supported(isa)) continue;
     Runner runner(GetParam().model, isa);
     const Score score = score_against_golden(runner, GetParam().golden);
     ASSERT_EQ(score.positions, 2000);

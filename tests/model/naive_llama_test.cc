@@ -17,9 +17,6 @@ using test::GgufWriter;
 using test::TinyFile;
 using test::TinySpec;
 
-constexpr kernels::Isa kIsas[] = {kernels::Isa::kReference, kernels::Isa::kAvx2,
-                                  kernels::Isa::kAvx512};
-
 TinySpec small() {
   TinySpec spec;
   spec.hidden = 48;
@@ -46,7 +43,7 @@ void check(const TinySpec& spec, const GgufWriter& writer, const NaiveRope& rope
   const TinyFile file(writer);
   const std::vector<int32_t> tokens = test::random_tokens(3, length, spec.vocab);
   const auto expected = NaiveLlama(file.gguf(), spec, rope).logits(tokens);
-  for (const kernels::Isa isa : kIsas) {
+  for (const kernels::Isa isa : kernels::built_isas()) {
     if (!kernels::isa_supported(isa)) continue;
     SCOPED_TRACE(std::string(kernels::isa_name(isa)));
     Bench bench(file, isa, 1, 1);
@@ -200,7 +197,7 @@ TEST(NaiveLlama, TapsAreTheResidualStream) {
   NaiveLlama naive(file.gguf(), spec, plain_rope(spec.head_dim));
   const auto hidden = static_cast<size_t>(spec.hidden);
   const auto embedding = *file.gguf().tensor("token_embd.weight");
-  for (const kernels::Isa isa : kIsas) {
+  for (const kernels::Isa isa : kernels::built_isas()) {
     if (!kernels::isa_supported(isa)) continue;
     Bench bench(file, isa, 1, 1);
     const auto rows = bench.read(*bench.cache().open(), tokens, 16);

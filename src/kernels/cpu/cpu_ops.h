@@ -93,7 +93,10 @@ struct CpuOps {
   void (*peak)(const PeakShare& share);
 };
 
-const CpuOps* avx2_ops();  // nullptr if not in this build
+// Each is defined where isas_<family>.cc names it, and nowhere else.
+const CpuOps* avx2_ops();
 const CpuOps* avx512_ops();
+const CpuOps* avx512bw_ops();
+const CpuOps* neon_ops();
 
 }  // namespace aerie::kernels

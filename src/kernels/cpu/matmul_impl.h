@@ -160,6 +160,11 @@ AERIE_INLINE GroupScales load_scales(const uint8_t* scales, const GroupScales& h
   return g;
 }
 
+// What the sums of activations count in a dot product: the zero point, as dot4 takes the codes.
+constexpr int zero_factor(DType type) {
+  return code_zero(type) - (panel_format(type).high_bytes ? kWideOffset : 0);
+}
+
 // What a tile of activations brings to a group or half of one, row by row.
 struct TilePart {
   const int8_t* codes;  // rows are kGroup apart
@@ -179,7 +184,7 @@ AERIE_INLINE void add_words(Floats* acc, const Words& words, Floats d, Floats m,
   Ints dot[kSums][kCount];
 #pragma GCC unroll 8
   for (int r = 0; r < kCount; ++r) {
-    dot[0][r] = code_zero(kType) != 0 ? set1_at(x.starts + kRow + r) : zero_ints();
+    dot[0][r] = zero_factor(kType) != 0 ? set1_at(x.starts + kRow + r) : zero_ints();
     if constexpr (kSums == 2) dot[1][r] = zero_ints();
   }
 #pragma GCC unroll 8
@@ -210,7 +215,7 @@ AERIE_INLINE void add_rows(Floats* acc, const Words& words, Floats d, Floats m, 
   }
 }
 
-// The sums of some groups times the zero point, made for several groups at a time.
+// The sums of some groups times zero_factor(), made for several groups at a time.
 template <int kRows, int kZero>
 struct Starts {
   static constexpr int kGroups = 64;
@@ -231,7 +236,7 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
   constexpr int kScales = panel_group_scales(kScale);
   constexpr int kParts = has_halves(kScale) ? 2 : 1;
   constexpr int kFirstPart = has_halves(kScale) ? 0 : 2;
-  using TileStarts = Starts<kRows, code_zero(kType)>;
+  using TileStarts = Starts<kRows, zero_factor(kType)>;
   const auto* base = reinterpret_cast<const uint8_t*>(s.panels + panel * s.panel_bytes);
   const int64_t groups = s.k / kGroup;
   const uint8_t* group_scales = base + s.scales_offset;
@@ -256,7 +261,7 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
       head.d[0] = load_half(halves);
       if constexpr (has_min(kScale)) head.m[0] = sub(zero(), load_half(halves + 16));
     }
-    if (code_zero(kType) != 0 && g % TileStarts::kGroups == 0) {
+    if (zero_factor(kType) != 0 && g % TileStarts::kGroups == 0) {
       for (int p = 0; p < kParts; ++p) {
         starts[p].fill(sums + ((kFirstPart + p) * groups + g) * kRows, groups - g);
         x[p].starts = starts[p].of;

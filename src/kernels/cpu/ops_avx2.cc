@@ -1,20 +1,13 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/simd_avx2.h"
 
-// After the lanes that they are written over.
-#include "kernels/cpu/attention_impl.h"
-#include "kernels/cpu/matmul_impl.h"
-#include "kernels/cpu/peak_impl.h"
-#include "kernels/cpu/row_ops_impl.h"
+// After the lanes that it is written over.
+#include "kernels/cpu/ops_impl.h"
 
 namespace aerie::kernels {
 
 const CpuOps* avx2_ops() {
-  using namespace avx2;  // NOLINT(google-build-using-namespace)
-  static constexpr CpuOps kOps = {
-      matmul,   quantize, rms_norm, layer_norm,      rms_norm_heads,  add_rms_norm,     activate,
-      soft_cap, rope,     store_kv, attention_chunk, attention_merge, attention_finish, peak};
-  return &kOps;
+  return &avx2::kOps;
 }
 
 }  // namespace aerie::kernels

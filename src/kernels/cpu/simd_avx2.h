@@ -228,6 +228,8 @@ AERIE_INLINE __m256i dot4_half(__m256i acc, __m256i w, __m256i x) {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
 }
+// What dot4<true> takes off every byte of `w`.
+constexpr int kWideOffset = 0;
 // acc + the dot product, lane by lane, of four unsigned bytes of `w` with the four signed ones at
 // `x`. With kWide false the bytes of w are below 128.
 template <bool kWide>

@@ -1,12 +1,17 @@
 // Sixteen lanes with AVX-512. The same names and the same arithmetic, lane for lane, as in
-// simd_avx2.h: kernels are written once over them. Included by ops_avx512.cc alone.
+// simd_avx2.h: kernels are written once over them. Included by ops_avx512.cc and ops_avx512bw.cc
+// alone; the latter is compiled without VNNI.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
 
+#ifdef __AVX512VNNI__
 #define AERIE_CPU_NAMESPACE avx512
+#else
+#define AERIE_CPU_NAMESPACE avx512bw
+#endif
 #define AERIE_INLINE static inline __attribute__((always_inline))
 
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
@@ -177,10 +182,13 @@ AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes b) {
   const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
   return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), b.v)};
 }
+// What dot4<true> takes off every byte of `w`.
+constexpr int kWideOffset = 0;
 // acc + the dot product, lane by lane, of four unsigned bytes of `w` with the four signed ones at
 // `x`. With kWide false the bytes of w are below 128.
 template <bool kWide>
 AERIE_INLINE Ints dot4(Ints acc, Bytes w, const int8_t* x) {
+#ifdef __AVX512VNNI__
   struct Four {
     int8_t bytes[4];
   };
@@ -189,6 +197,21 @@ AERIE_INLINE Ints dot4(Ints acc, Bytes w, const int8_t* x) {
       : "+v"(acc.v)
       : "v"(w.v), "m"(*reinterpret_cast<const Four*>(x)));
   return acc;
+#else
+  int32_t four;
+  __builtin_memcpy(&four, x, 4);
+  const __m512i inputs = _mm512_set1_epi32(four);
+  if constexpr (kWide) {
+    // Byte pairs would overflow 16 bits: multiply even and odd bytes apart.
+    const __m512i even = _mm512_madd_epi16(_mm512_and_si512(w.v, _mm512_set1_epi16(0xFF)),
+                                           _mm512_srai_epi16(_mm512_slli_epi16(inputs, 8), 8));
+    const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(w.v, 8), _mm512_srai_epi16(inputs, 8));
+    return {_mm512_add_epi32(acc.v, _mm512_add_epi32(even, odd))};
+  } else {
+    const __m512i pairs = _mm512_maddubs_epi16(w.v, inputs);
+    return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+  }
+#endif
 }
 
 }  // namespace

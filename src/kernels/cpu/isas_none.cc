@@ -1,0 +1,10 @@
+// For processors that no kernels are written for: the reference backend runs there.
+#include "kernels/cpu/isas.h"
+
+namespace aerie::kernels {
+
+std::span<const CpuIsa> cpu_isas() {
+  return {};
+}
+
+}  // namespace aerie::kernels

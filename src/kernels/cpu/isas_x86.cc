@@ -1,0 +1,39 @@
+#include <cpuid.h>
+
+#include "kernels/cpu/isas.h"
+
+namespace aerie::kernels {
+namespace {
+
+// Not every compiler's __builtin_cpu_supports() knows it.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+
+bool has_avx512bw() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+bool has_avx512() {
+  return has_avx512bw() && __builtin_cpu_supports("avx512vnni");
+}
+
+constexpr CpuIsa kIsas[] = {
+    {Isa::kAvx512, has_avx512, avx512_ops},
+    {Isa::kAvx512Bw, has_avx512bw, avx512bw_ops},
+    {Isa::kAvx2, has_avx2, avx2_ops},
+};
+
+}  // namespace
+
+std::span<const CpuIsa> cpu_isas() {
+  return kIsas;
+}
+
+}  // namespace aerie::kernels

@@ -1,0 +1,13 @@
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/simd_avx512.h"
+
+// After the lanes that it is written over.
+#include "kernels/cpu/ops_impl.h"
+
+namespace aerie::kernels {
+
+const CpuOps* avx512bw_ops() {
+  return &avx512bw::kOps;
+}
+
+}  // namespace aerie::kernels

@@ -1,0 +1,18 @@
+// All functions of one instruction set in a table, for its ops_<isa>.cc. Included after the
+// simd_<isa>.h that they are written over.
+#pragma once
+
+#include "kernels/cpu/attention_impl.h"
+#include "kernels/cpu/matmul_impl.h"
+#include "kernels/cpu/peak_impl.h"
+#include "kernels/cpu/row_ops_impl.h"
+
+namespace aerie::kernels::AERIE_CPU_NAMESPACE {
+namespace {
+
+constexpr CpuOps kOps = {
+    matmul,   quantize, rms_norm, layer_norm,      rms_norm_heads,  add_rms_norm,     activate,
+    soft_cap, rope,     store_kv, attention_chunk, attention_merge, attention_finish, peak};
+
+}  // namespace
+}  // namespace aerie::kernels::AERIE_CPU_NAMESPACE

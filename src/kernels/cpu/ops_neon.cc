@@ -1,0 +1,13 @@
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/simd_neon.h"
+
+// After the lanes that it is written over.
+#include "kernels/cpu/ops_impl.h"
+
+namespace aerie::kernels {
+
+const CpuOps* neon_ops() {
+  return &neon::kOps;
+}
+
+}  // namespace aerie::kernels
