@@ -29,7 +29,7 @@ const CpuOps* ops_of(Isa isa) {
 
 // Enough for weights and for inputs, in floats.
 constexpr size_t kDataFloats =
-    kPeakDepth * std::max(kLanes * kPeakMaxColumns, kPeakMaxRows) + kLanes;
+    std::max<size_t>(kLanes * kPeakMaxColumns, kPeakDepth* kPeakMaxRows) + kLanes;
 struct alignas(64) DotData {
   std::array<uint8_t, kDataFloats * sizeof(float)> bytes;
   std::array<float, kDataFloats> floats;
