@@ -17,7 +17,7 @@ static_assert(std::size(kPeakTiles) == kPeakTileCount);
 
 // Enough for weights and for inputs, in floats.
 constexpr size_t kDataFloats =
-    kPeakDepth * std::max(kLanes * kPeakMaxColumns, kPeakMaxRows) + kLanes;
+    std::max<size_t>(kLanes * kPeakMaxColumns, kPeakDepth* kPeakMaxRows) + kLanes;
 struct alignas(64) DotData {
   std::array<uint8_t, kDataFloats * sizeof(float)> bytes;
   std::array<float, kDataFloats> floats;

@@ -6,7 +6,7 @@
 
 namespace aerie::kernels {
 
-// Inputs are [row][kPeakDepth]; of the weights' columns there are kPeakDepth, too.
+// Inputs are [row][kPeakDepth].
 inline constexpr int64_t kPeakDepth = 16;
 inline constexpr int64_t kPeakUnroll = 4;
 
@@ -25,7 +25,7 @@ enum class PeakKind : uint8_t { kRead, kInt8, kFloat };
 struct PeakShare {
   PeakKind kind = PeakKind::kRead;
   int variant = 0;                  // of dots: index of kPeakTiles; of reads: 2^variant streams
-  const std::byte* data = nullptr;  // of dots: kPeakMaxColumns vectors for each of kPeakDepth
+  const std::byte* data = nullptr;  // of dots: enough for weights and inputs, all the same
   int64_t bytes = 0;                // to read
   int64_t ahead = 0;                // bytes from what is read to what is prefetched
   int64_t steps = 0;                // of dots; a multiple of kPeakUnroll

@@ -23,10 +23,17 @@ void read_streams(const PeakShare& s) {
   *s.result = reduce_add(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
 }
 
-// A product of kRows rows of inputs with 16 kColumns outputs, over a k that never leaves the cache.
-// Which sizes keep the units busy depends on the number of registers: the caller tries all. The
-// pragmas keep compilers from holding the sums in memory, and from moving them between registers
-// more than once in kPeakUnroll steps.
+// The same, in a register: what is near it has an address that takes no instructions.
+template <typename T>
+AERIE_INLINE const T* one_pointer(const T* p) {
+  asm("" : "+r"(p));
+  return p;
+}
+
+// Products of inputs of several rows, broadcast from the cache, with 16 kColumns weights that stay
+// in registers. Which sizes keep the units busy depends on the number of registers: the caller
+// tries all. The pragmas keep compilers from holding the sums in memory, and from moving them
+// between registers more than once in kPeakUnroll steps.
 template <int kTile>
 void dot_bytes(const PeakShare& s) {
   constexpr int kColumns = kPeakTiles[kTile].columns, kSums = kColumns * kPeakTiles[kTile].rows;
@@ -34,16 +41,16 @@ void dot_bytes(const PeakShare& s) {
   Ints sum[kSums];
 #pragma GCC unroll 24
   for (int i = 0; i < kSums; ++i) sum[i] = set1(0);
+  Bytes weights[kColumns];
+#pragma GCC unroll 24
+  for (int c = 0; c < kColumns; ++c) weights[c] = load_bytes(s.data + 64 * c);
   for (int64_t step = 0; step < s.steps; step += kPeakUnroll) {
+    const int8_t* base = one_pointer(inputs + 4 * (step % kPeakDepth));
 #pragma GCC unroll 4
     for (int64_t i = 0; i < kPeakUnroll; ++i) {
-      const int64_t at = step % kPeakDepth + i;
-      Bytes weights[kColumns];
-#pragma GCC unroll 24
-      for (int c = 0; c < kColumns; ++c) weights[c] = load_bytes(s.data + 64 * (at * kColumns + c));
 #pragma GCC unroll 24
       for (int j = 0; j < kSums; ++j) {
-        const int8_t* x = inputs + 4 * (at + kPeakDepth * (j / kColumns));
+        const int8_t* x = base + 4 * (i + kPeakDepth * (j / kColumns));
         sum[j] = dot4<false>(sum[j], weights[j % kColumns], x);
       }
     }
@@ -60,16 +67,16 @@ void dot_floats(const PeakShare& s) {
   Floats sum[kSums];
 #pragma GCC unroll 24
   for (int i = 0; i < kSums; ++i) sum[i] = zero();
+  Floats weights[kColumns];
+#pragma GCC unroll 24
+  for (int c = 0; c < kColumns; ++c) weights[c] = load(data + 16 * c);
   for (int64_t step = 0; step < s.steps; step += kPeakUnroll) {
+    const float* base = one_pointer(data + step % kPeakDepth);
 #pragma GCC unroll 4
     for (int64_t i = 0; i < kPeakUnroll; ++i) {
-      const int64_t at = step % kPeakDepth + i;
-      Floats weights[kColumns];
-#pragma GCC unroll 24
-      for (int c = 0; c < kColumns; ++c) weights[c] = load(data + 16 * (at * kColumns + c));
 #pragma GCC unroll 24
       for (int j = 0; j < kSums; ++j) {
-        const Floats x = set1(data[at + kPeakDepth * (j / kColumns)]);
+        const Floats x = set1(base[i + kPeakDepth * (j / kColumns)]);
         sum[j] = fma(x, weights[j % kColumns], sum[j]);
       }
     }
