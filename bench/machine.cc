@@ -51,6 +51,11 @@ double best_of(int tries, const Measure& measure) {
 Expected<Machine> Machine::open(kernels::Isa isa, ThreadPool& pool) {
   Machine machine(isa == kernels::Isa::kReference ? kernels::best_isa() : isa, pool);
   AERIE_ASSIGN_OR_RETURN(machine.memory_, Buffer::allocate(static_cast<size_t>(memory_size())));
+  // Untouched pages are all one page of zeros, which never leaves the cache.
+  std::byte* memory = machine.memory_.data();
+  pool.parallel_for(memory_size(), kGrain, [&](int64_t begin, int64_t end, int) {
+    std::memset(memory + begin, 1, static_cast<size_t>(end - begin));
+  });
   machine.choose_read();
   machine.choose_dots();
   return machine;

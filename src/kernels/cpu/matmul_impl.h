@@ -6,9 +6,21 @@
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {
 
-// Panels lie one after the other, so what is needed this much later is known. Without it the
-// arithmetic of several rows and the wait for memory add up instead of running side by side.
+// Panels lie one after the other, so what is needed later is known. Without prefetching it the
+// arithmetic of several rows and the wait for memory add up instead of running side by side. One
+// tile fetches what it needs itself so much later; several share in fetching the next panel.
 constexpr int kPrefetchBytes = 8192;
+
+// A tile's share of the prefetching.
+struct Prefetch {
+  const std::byte* at;
+  int64_t bytes;  // to be spread over the tile's k
+};
+
+AERIE_INLINE void advance(Prefetch& prefetch, int64_t step) {
+  for (int64_t line = 0; line < step; line += 64) __builtin_prefetch(prefetch.at + line);
+  prefetch.at += step;
+}
 
 template <int kRows>
 AERIE_INLINE void store_tile(const MatmulShare& s, int64_t row, int64_t panel,
@@ -36,17 +48,17 @@ AERIE_INLINE Floats load_weights(const uint8_t* p, DType dtype) {
 // One sum would wait for itself.
 template <DType kType, int kRows, int kRow, int kCount>
 AERIE_INLINE void add_float_rows(const MatmulShare& s, const uint8_t* w, const float* x,
-                                 Floats* out) {
+                                 Prefetch prefetch, Floats* out) {
   constexpr int kStep = kType == DType::kF32 ? 64 : 32;
   Floats acc[2][kCount];
 #pragma GCC unroll 8
   for (int r = 0; r < kCount; ++r) acc[0][r] = acc[1][r] = zero();
+  const int64_t step = 2 * prefetch.bytes / s.k;
   int64_t k = 0;
   for (; k + 2 <= s.k; k += 2) {
     // A tile of activations may exceed the first cache.
     __builtin_prefetch(x + (k + 64) * kRows);
-    if (kRow == 0) __builtin_prefetch(w + k * kStep + kPrefetchBytes);
-    if (kRow == 0 && kStep == 64) __builtin_prefetch(w + k * kStep + kPrefetchBytes + 64);
+    if (kRow == 0) advance(prefetch, step);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       const Floats weights = load_weights(w + (k + i) * kStep, kType);
@@ -66,16 +78,17 @@ AERIE_INLINE void add_float_rows(const MatmulShare& s, const uint8_t* w, const f
   for (int r = 0; r < kCount; ++r) out[kRow + r] = add(acc[0][r], acc[1][r]);
   if constexpr (kRow + kCount < kRows) {
     constexpr int kLeft = kRows - kRow - kCount;
-    add_float_rows < kType, kRows, kRow + kCount, kLeft<kCount ? kLeft : kCount>(s, w, x, out);
+    add_float_rows < kType, kRows, kRow + kCount,
+        kLeft<kCount ? kLeft : kCount>(s, w, x, prefetch, out);
   }
 }
 
 template <int kRows, DType kType>
-void float_tile(const MatmulShare& s, int64_t row, int64_t panel) {
+void float_tile(const MatmulShare& s, int64_t row, int64_t panel, Prefetch prefetch) {
   const auto* w = reinterpret_cast<const uint8_t*>(s.panels + panel * s.panel_bytes);
   Floats sums[kRows];
   constexpr int kCount = kRows < kFloatRowsTogether ? kRows : kFloatRowsTogether;
-  add_float_rows<kType, kRows, 0, kCount>(s, w, s.ordered + row * s.k, sums);
+  add_float_rows<kType, kRows, 0, kCount>(s, w, s.ordered + row * s.k, prefetch, sums);
   store_tile<kRows>(s, row, panel, sums);
 }
 
@@ -229,7 +242,7 @@ struct Starts {
 };
 
 template <int kRows, DType kType>
-void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
+void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel, Prefetch prefetch) {
   constexpr PanelFormat kFormat = panel_format(kType);
   constexpr PanelScale kScale = kFormat.scale;
   constexpr int kCodes = static_cast<int>(kFormat.group_codes());
@@ -241,8 +254,7 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
   const int64_t groups = s.k / kGroup;
   const uint8_t* group_scales = base + s.scales_offset;
   const uint8_t* heads = base + s.heads_offset;
-  const int64_t group_bytes = s.panel_bytes / groups;
-  const uint8_t* ahead = base + kPrefetchBytes;
+  const int64_t step = prefetch.bytes / groups;
   const int32_t* sums = s.sums + row * groups * kGroupSums;
   TileStarts starts[kParts];
   TilePart x[kParts];
@@ -268,8 +280,7 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
       }
     }
     const GroupScales w = load_scales<kScale>(group_scales + g * kScales, head);
-    for (int line = 0; line < kCodes + kScales; line += 64) __builtin_prefetch(ahead + line);
-    ahead += group_bytes;
+    advance(prefetch, step);
     const Words words = load_words<kType>(base + g * kCodes);
     if constexpr (has_halves(kScale)) {
       add_rows<kType, kRows, 0, 0, 4>(acc, words, w.d[0], w.m[0], x[0]);
@@ -287,7 +298,7 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel) {
   store_tile<kRows>(s, row, panel, acc);
 }
 
-using Tile = void (*)(const MatmulShare&, int64_t row, int64_t panel);
+using Tile = void (*)(const MatmulShare&, int64_t row, int64_t panel, Prefetch prefetch);
 
 struct Tiles {
   Tile of[kMaxTile];  // for 1 .. kMaxTile rows
@@ -348,10 +359,15 @@ inline Tiles tiles_for(DType dtype) {
 
 void matmul(const MatmulShare& s) {
   const Tiles by_rows = tiles_for(s.dtype);
+  const int64_t tiles = tile_count(s.rows), part = s.panel_bytes / tiles;
   for (int64_t panel = s.panel_begin; panel < s.panel_end; ++panel) {
-    for (int64_t tile = 0; tile < tile_count(s.rows); ++tile) {
+    const std::byte* here = s.panels + panel * s.panel_bytes;
+    const std::byte* next = panel + 1 < s.panel_end ? here + s.panel_bytes : here;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t begin = tile_begin(s.rows, tile);
-      by_rows.of[tile_begin(s.rows, tile + 1) - begin - 1](s, begin, panel);
+      const Prefetch prefetch = tiles == 1 ? Prefetch{here + kPrefetchBytes, s.panel_bytes}
+                                           : Prefetch{next + tile * part, part};
+      by_rows.of[tile_begin(s.rows, tile + 1) - begin - 1](s, begin, panel, prefetch);
     }
   }
 }
