@@ -2,6 +2,8 @@
 //   ops_bench [--benchmark_filter=attention.*avx512]
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -44,13 +46,31 @@ struct AttentionSetup {
   int threads = 0;
 };
 
+// The planes of so many layers that none is in a processor's cache when its turn comes again.
+struct Planes {
+  Planes(const KvLayout& layout, int pages)
+      : stride(pages * layout.page()),
+        count(std::max<int64_t>(2, kBytes / (stride * int64_t{sizeof(uint16_t)}))),
+        data(value_or_exit(
+            Buffer::allocate(static_cast<size_t>(count * stride) * sizeof(uint16_t)))) {
+    const std::span<uint16_t> halves = data.as<uint16_t>();
+    for (size_t i = 0; i < halves.size(); ++i) {
+      halves[i] = static_cast<uint16_t>(0x3000 + i * 7919 % 4096);
+    }
+  }
+  const uint16_t* next() { return data.as<uint16_t>().data() + (turn++ % count) * stride; }
+
+  static constexpr int64_t kBytes = int64_t{192} << 20;
+  int64_t stride, count, turn = 0;
+  Buffer data;
+};
+
 // The last rows of one sequence, all committed but themselves.
 void attention(benchmark::State& state, const Backend& on, const AttentionSetup& s) {
   ThreadPool pool(s.threads);
   const KvLayout layout = {s.kv_heads, s.head_dim};
   const int pages = (s.context + kPagePositions - 1) / kPagePositions;
-  std::vector<uint16_t> kv(static_cast<size_t>(pages * layout.page()));
-  for (size_t i = 0; i < kv.size(); ++i) kv[i] = static_cast<uint16_t>(0x3000 + i * 7919 % 4096);
+  Planes planes(layout, pages);
   std::vector<int32_t> table(static_cast<size_t>(pages)), tail;
   for (int i = 0; i < pages; ++i) table[static_cast<size_t>(i)] = i;
   for (int p = s.context - s.rows; p < s.context; ++p) tail.push_back(p);
@@ -59,7 +79,7 @@ void attention(benchmark::State& state, const Backend& on, const AttentionSetup&
     rows.push_back({p, s.context - s.rows, table.data(), tail.data(), true, 0});
   }
   AttentionWorkspace workspace =
-      value_or_exit(AttentionWorkspace::allocate(layout, s.heads, s.rows, s.context, s.threads));
+      value_or_exit(AttentionWorkspace::allocate(layout, s.heads, s.rows, s.context));
   const std::vector<float> q = some_floats(int64_t{s.rows} * s.heads * s.head_dim);
   std::vector<float> out(q.size());
   AttentionArgs args;
@@ -70,27 +90,31 @@ void attention(benchmark::State& state, const Backend& on, const AttentionSetup&
   args.window = s.window;
   args.soft_cap = s.soft_cap;
   args.layout = layout;
-  args.kv = kv.data();
   args.rows = rows;
   args.workspace = &workspace;
   const ThreadPool::Round round(pool);
   for (auto _ : state) {
+    args.kv = planes.next();
     on.attention(pool, args);
     benchmark::ClobberMemory();
   }
 }
 
 void add_attention(const Backend& on) {
-  for (const AttentionSetup& s : {AttentionSetup{9, 3, 64, 200, 1},
-                                  {9, 3, 64, 2000, 1},
-                                  {9, 3, 64, 2000, 8},
-                                  {9, 3, 64, 2000, 256},
-                                  {32, 8, 128, 4000, 8},
-                                  {4, 1, 256, 4000, 1, 0, 50.0f},
-                                  {4, 1, 256, 4000, 1, 512},
-                                  {4, 1, 256, 4000, 256},
-                                  {4, 1, 256, 4000, 256, 512},
-                                  {4, 1, 256, 4000, 256, 0, 50.0f}}) {
+  std::vector<AttentionSetup> setups = {{4, 1, 256, 4000, 1, 0, 50.0f},
+                                        {4, 1, 256, 4000, 1, 512},
+                                        {4, 1, 256, 4000, 256, 512},
+                                        {4, 1, 256, 4000, 256, 0, 50.0f}};
+  // SmolLM2, Llama 1B and Gemma 3: decoding, verify passes, a prompt's piece.
+  for (const auto& [heads, kv_heads, head_dim] : {std::array{9, 3, 64}, {32, 8, 64}, {4, 1, 256}}) {
+    for (const int context : {128, 2048}) {
+      for (const int rows : {1, 4, 8, 16}) {
+        setups.push_back({heads, kv_heads, head_dim, context, rows});
+      }
+    }
+    setups.push_back({heads, kv_heads, head_dim, 2048, 512});
+  }
+  for (const AttentionSetup& s : setups) {
     for (const int threads : {1, 2}) {
       AttentionSetup setup = s;
       setup.threads = threads;

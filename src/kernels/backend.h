@@ -46,7 +46,6 @@ struct PackedMatrix {
 // Rows of activations as matrix products take them: as floats, and in 8 bits with a scale for each
 // kActivationGroup of k. Memory for `capacity` rows is allocated once.
 inline constexpr int kActivationGroup = 32;
-inline constexpr int kMaxHeadDim = 256;  // and a multiple of 16
 
 struct Activations {
   int64_t k = 0;     // length of a row in use; at most max_k
@@ -97,16 +96,14 @@ struct AttentionRow {
 
 // Scratch of one attention call, allocated once for the largest.
 struct AttentionWorkspace {
-  Buffer partials;  // float [rows][heads][chunks][partial_stride], rows <= kSplitRows
-  Buffer gathered;  // uint16_t [threads][gathered_stride]: the chunk of a row that is not linear
+  Buffer partials;              // float [rows][heads][chunks][partial_stride], rows <= kSplitRows
   std::vector<int32_t> blocks;  // first rows of the blocks that share their keys
   int64_t partial_stride = 0;
-  int64_t gathered_stride = 0;
   int64_t max_chunks = 0;
 
   static constexpr int64_t kSplitRows = 64;
   static Expected<AttentionWorkspace> allocate(const KvLayout& layout, int heads, int max_rows,
-                                               int max_positions, int threads);
+                                               int max_positions);
 };
 
 struct AttentionArgs {

@@ -11,6 +11,7 @@ namespace aerie::kernels {
 
 inline constexpr int kPagePositions = 64;
 inline constexpr int kKeyTile = 16;
+inline constexpr int kMaxHeadDim = 256;  // and a multiple of 16
 // Attention's unit of work and of merging; a whole number of pages.
 inline constexpr int kAttentionChunk = 256;
 

@@ -21,21 +21,16 @@ Expected<Activations> Activations::allocate(int64_t capacity, int64_t max_k) {
 }
 
 Expected<AttentionWorkspace> AttentionWorkspace::allocate(const KvLayout& layout, int heads,
-                                                          int max_rows, int max_positions,
-                                                          int threads) {
+                                                          int max_rows, int max_positions) {
   AttentionWorkspace w;
   w.max_chunks = (max_positions + kAttentionChunk - 1) / kAttentionChunk;
   w.partial_stride = layout.head_dim + 16;
-  w.gathered_stride = 2 * int64_t{kAttentionChunk} * layout.head_dim;
   w.blocks.reserve(static_cast<size_t>(max_rows) + 1);
   const int64_t split_rows = std::min<int64_t>(kSplitRows, max_rows);
   AERIE_ASSIGN_OR_RETURN(
       w.partials,
       Buffer::allocate(static_cast<size_t>(split_rows * heads * w.max_chunks * w.partial_stride) *
                        sizeof(float)));
-  AERIE_ASSIGN_OR_RETURN(
-      w.gathered,
-      Buffer::allocate(static_cast<size_t>(threads * w.gathered_stride) * sizeof(uint16_t)));
   return w;
 }
 

@@ -96,10 +96,9 @@ Status Transformer::allocate() {
   AERIE_ASSIGN_OR_RETURN(normed_, Activations::allocate(options_.max_rows, config_.hidden));
   AERIE_ASSIGN_OR_RETURN(attended_, Activations::allocate(options_.max_rows, config_.q_width()));
   AERIE_ASSIGN_OR_RETURN(gated_, Activations::allocate(options_.max_rows, config_.ffn));
-  AERIE_ASSIGN_OR_RETURN(
-      attention_, kernels::AttentionWorkspace::allocate({config_.kv_heads, config_.head_dim},
-                                                        config_.heads, options_.max_rows,
-                                                        options_.max_positions, pool_.threads()));
+  AERIE_ASSIGN_OR_RETURN(attention_, kernels::AttentionWorkspace::allocate(
+                                         {config_.kv_heads, config_.head_dim}, config_.heads,
+                                         options_.max_rows, options_.max_positions));
   return {};
 }
 

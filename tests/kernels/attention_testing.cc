@@ -155,10 +155,9 @@ std::vector<float> AttentionBatch::run(const Backend& backend, int threads) cons
   int32_t positions = 1;
   for (const AttentionRow& row : rows_) positions = std::max(positions, row.position + 1);
   Expected<AttentionWorkspace> workspace = AttentionWorkspace::allocate(
-      shape.layout(), shape.heads, static_cast<int>(rows_.size()), positions, threads);
+      shape.layout(), shape.heads, static_cast<int>(rows_.size()), positions);
   if (!workspace.ok()) std::abort();
   for (float& x : workspace->partials.as<float>()) x = std::nanf("");
-  for (uint16_t& x : workspace->gathered.as<uint16_t>()) x = 0x7E00;
 
   std::vector<float> flat;
   for (const std::vector<float>& query : queries_)

@@ -1,8 +1,8 @@
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
-#include <cstring>
 
 namespace aerie::kernels {
 namespace {
@@ -10,81 +10,109 @@ namespace {
 constexpr int kPagesPerChunk = kAttentionChunk / kPagePositions;
 constexpr int kMaxPartial = kMaxHeadDim + kPartialTail;
 
-// A range of positions or of chunks.
+// A range of positions, chunks or heads.
 struct Range {
   int begin, end;
 };
 
-// Whether the row finds all that it sees of the chunk through its page table.
-bool reads_pages(const AttentionRow& row, int chunk) {
-  return row.linear || (chunk + 1) * kAttentionChunk <= row.committed;
+// Items differ in length and cores in speed, so each thread takes the next one when it is free.
+template <typename Fn>
+void for_items(ThreadPool& pool, int64_t items, int threads, const Fn& fn) {
+  std::atomic<int64_t> next{0};
+  pool.parallel_for(std::min<int64_t>(items, threads), 1, [&](int64_t, int64_t, int) {
+    for (int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < items;
+         i = next.fetch_add(1, std::memory_order_relaxed)) {
+      fn(i);
+    }
+  });
 }
 
 class Attention {
  public:
-  Attention(const CpuOps& ops, const AttentionArgs& args)
+  Attention(const CpuOps& ops, const AttentionArgs& args, int threads)
       : ops_(ops),
         args_(args),
         workspace_(*args.workspace),
-        group_heads_(args.heads / args.layout.kv_heads) {}
+        group_heads_(args.heads / args.layout.kv_heads),
+        threads_(threads) {}
 
   void run(ThreadPool& pool) {
+    // Another thread is not worth its wake-up.
+    if (products() < kFewProducts) threads_ = 1;
     make_blocks();
-    const int64_t items = (static_cast<int64_t>(workspace_.blocks.size()) - 1) * layout().kv_heads;
-    int most = 1;  // chunks that any block sees
-    for (int64_t i = 0; i < items; i += layout().kv_heads) {
-      const Range chunks = block_of(i).chunks;
-      most = std::max(most, chunks.end - chunks.begin);
-      assert(chunks.end <= workspace_.max_chunks);
-    }
     // Few rows over a long context would leave threads idle: then chunks are shares of their own.
     // The partial results and the order in which they merge are the same either way.
-    if (most > 1 && rows() <= AttentionWorkspace::kSplitRows) {
-      pool.parallel_for(items * most, 1, [&](int64_t begin, int64_t end, int thread) {
-        for (int64_t i = begin; i < end; ++i) {
-          split_item(block_of(i / most), static_cast<int>(i % most), thread);
-        }
-      });
-      pool.parallel_for(rows() * args_.heads, 1, [&](int64_t begin, int64_t end, int) {
+    const bool split = threads_ > 1 && most_chunks_ > 1 &&
+                       rows() <= AttentionWorkspace::kSplitRows &&
+                       items() < kItemsPerThread * threads_;
+    if (split) {
+      for_items(pool, items() * most_chunks_, threads_, [&](int64_t i) { split_item(i); });
+      pool.parallel_for(rows() * layout().kv_heads, 1, [&](int64_t begin, int64_t end, int) {
         for (int64_t i = begin; i < end; ++i) merge_split(i);
       });
     } else {
-      pool.parallel_for(items, 1, [&](int64_t begin, int64_t end, int thread) {
-        for (int64_t i = begin; i < end; ++i) whole_item(block_of(i), thread);
-      });
+      for_items(pool, items(), threads_, [&](int64_t i) { whole_item(i); });
     }
   }
 
  private:
+  // Below so many items the threads would end at different times.
+  static constexpr int64_t kItemsPerThread = 4;
+  static constexpr int64_t kFewProducts = 1 << 16;
+
   struct Block {
     int begin, end;  // rows
     int kv_head;
     Range chunks;  // that any row sees
   };
+  struct Place {
+    int64_t kv_head, chunk;
+  };
 
   const KvLayout& layout() const { return args_.layout; }
   int64_t rows() const { return static_cast<int64_t>(args_.rows.size()); }
+  int64_t blocks() const { return static_cast<int64_t>(workspace_.blocks.size()) - 1; }
+  // Of elements of queries and keys.
+  int64_t products() const {
+    int64_t positions = 0;
+    for (const AttentionRow& r : args_.rows) positions += r.position + 1 - first_position(r);
+    return positions * args_.heads * layout().head_dim;
+  }
+  // Blocks come last, so that those of a head or of a chunk find its keys and values in the cache.
+  int64_t items() const { return blocks() * layout().kv_heads; }
 
   // Rows of a block share their keys as long as its queries fit one share.
   void make_blocks() {
-    const int most = std::max(1, kMaxChunkQueries / group_heads_);
+    int most_rows = std::max(1, kMaxChunkQueries / group_heads_);
+    make_blocks_of(most_rows);
+    for (int64_t b = 0; b < blocks(); ++b) {
+      const Range chunks = block_of(b, 0).chunks;
+      most_chunks_ = std::max(most_chunks_, chunks.end - chunks.begin);
+      assert(chunks.end <= workspace_.max_chunks);
+    }
+    // Reading keys twice costs less than threads that have nothing to do, where no chunks can be
+    // shared out.
+    while (most_chunks_ == 1 && most_rows > 1 && items() < kItemsPerThread * threads_ &&
+           items() % threads_ != 0) {
+      most_rows = (most_rows + 1) / 2;
+      make_blocks_of(most_rows);
+    }
+  }
+
+  void make_blocks_of(int most_rows) {
     std::vector<int32_t>& starts = workspace_.blocks;
     starts.clear();
     for (int32_t r = 0; r < rows(); ++r) {
-      const bool fits = !starts.empty() && r - starts.back() < most &&
-                        args_.rows[static_cast<size_t>(starts.back())].group ==
-                            args_.rows[static_cast<size_t>(r)].group;
+      const bool fits = !starts.empty() && r - starts.back() < most_rows &&
+                        row(starts.back()).group == row(r).group;
       if (!fits) starts.push_back(r);
     }
     starts.push_back(static_cast<int32_t>(rows()));
   }
 
-  Block block_of(int64_t item) const {
-    const auto b = static_cast<size_t>(item / layout().kv_heads);
-    Block block = {workspace_.blocks[b],
-                   workspace_.blocks[b + 1],
-                   static_cast<int>(item % layout().kv_heads),
-                   {}};
+  Block block_of(int64_t index, int64_t kv_head) const {
+    const auto b = static_cast<size_t>(index);
+    Block block = {workspace_.blocks[b], workspace_.blocks[b + 1], static_cast<int>(kv_head), {}};
     block.chunks = chunks_of(row(block.begin));
     for (int r = block.begin + 1; r < block.end; ++r) {
       const Range chunks = chunks_of(row(r));
@@ -121,157 +149,156 @@ class Attention {
     return int64_t{r} * args_.heads + kv_head * group_heads_ + h;
   }
 
-  // `index` counts from the first chunk that the block sees.
-  void split_item(const Block& block, int index, int thread) {
-    const int chunk = block.chunks.begin + index;
-    if (chunk >= block.chunks.end) return;
-    run_chunk(block, chunk, thread,
-              [&](int r, int h) { return split_partial(row_head(r, block.kv_head, h), chunk); });
-  }
-
-  void merge_split(int64_t index) {
-    const Range chunks = chunks_of(row(static_cast<int>(index / args_.heads)));
-    float* first = split_partial(index, chunks.begin);
-    for (int c = chunks.begin + 1; c < chunks.end; ++c) {
-      ops_.attention_merge(first, split_partial(index, c), layout().head_dim);
-    }
-    ops_.attention_finish(first, args_.out + index * layout().head_dim, layout().head_dim);
-  }
-
-  void whole_item(const Block& block, int thread) {
-    // More query heads than a share takes only happens in blocks of one row.
+  // More query heads than a share takes only happens in blocks of one row.
+  template <typename Fn>
+  void for_heads(const Fn& fn) const {
     for (int from = 0; from < group_heads_; from += kMaxChunkQueries) {
-      whole_heads(block, from, std::min(group_heads_, from + kMaxChunkQueries), thread);
+      fn(Range{from, std::min(group_heads_, from + kMaxChunkQueries)});
     }
   }
 
-  void whole_heads(const Block& block, int from, int to, int thread) {
+  void split_item(int64_t item) {
+    const int64_t place = item / blocks();
+    const Block block = block_of(item % blocks(), place / most_chunks_);
+    const auto chunk_of = [&](int64_t at) {
+      return block.chunks.begin + static_cast<int>(at % most_chunks_);
+    };
+    const int chunk = chunk_of(place);
+    if (chunk >= block.chunks.end) return;
+    const int64_t later = (item + threads_) / blocks();
+    for_heads([&](Range heads) {
+      ChunkShare share = share_of(block);
+      point_at_next(block, {later / most_chunks_, chunk_of(later)}, share);
+      run_chunk(share, block, chunk, heads,
+                [&](int r, int h) { return split_partial(row_head(r, block.kv_head, h), chunk); });
+    });
+  }
+
+  // `index` counts the key/value heads of all rows.
+  void merge_split(int64_t index) {
+    const Range chunks = chunks_of(row(static_cast<int>(index / layout().kv_heads)));
+    const int64_t head = index * group_heads_;
+    const int64_t stride = workspace_.max_chunks * workspace_.partial_stride;
+    float* first = split_partial(head, chunks.begin);
+    for (int c = chunks.begin + 1; c < chunks.end; ++c) {
+      ops_.attention_merge(first, split_partial(head, c), group_heads_, stride, layout().head_dim);
+    }
+    ops_.attention_finish(first, args_.out + head * layout().head_dim, group_heads_, stride,
+                          layout().head_dim);
+  }
+
+  void whole_item(int64_t item) {
+    // The later a block, the more it sees: the longest items come first.
+    const Block block = block_of(blocks() - 1 - item % blocks(), item / blocks());
+    const int64_t next_head = (item + threads_) / blocks();
+    for_heads([&](Range heads) { whole_heads(block, heads, next_head); });
+  }
+
+  void whole_heads(const Block& block, Range heads, int64_t next_head) {
     alignas(64) float sums[kMaxChunkQueries * kMaxPartial];
     alignas(64) float news[kMaxChunkQueries * kMaxPartial];
-    const int head_dim = layout().head_dim;
+    const int64_t stride = workspace_.partial_stride;
+    const int count = heads.end - heads.begin;
     const auto offset = [&](int r, int h) {
-      return (int64_t{r - block.begin} * (to - from) + (h - from)) * workspace_.partial_stride;
+      return (int64_t{r - block.begin} * count + (h - heads.begin)) * stride;
     };
+    ChunkShare share = share_of(block);
     for (int c = block.chunks.begin; c < block.chunks.end; ++c) {
-      run_chunk(block, c, thread, from, to, [&](int r, int h) {
+      const bool last = c + 1 == block.chunks.end;
+      point_at_next(
+          block, last ? Place{next_head, block.chunks.begin} : Place{block.kv_head, c + 1}, share);
+      run_chunk(share, block, c, heads, [&](int r, int h) {
         return (c == chunks_of(row(r)).begin ? sums : news) + offset(r, h);
       });
       for (int r = block.begin; r < block.end; ++r) {
         if (!sees(row(r), c) || c == chunks_of(row(r)).begin) continue;
-        for (int h = from; h < to; ++h) {
-          ops_.attention_merge(sums + offset(r, h), news + offset(r, h), head_dim);
-        }
+        const int64_t at = offset(r, heads.begin);
+        ops_.attention_merge(sums + at, news + at, count, stride, layout().head_dim);
       }
     }
     for (int r = block.begin; r < block.end; ++r) {
-      for (int h = from; h < to; ++h) {
-        ops_.attention_finish(sums + offset(r, h),
-                              args_.out + row_head(r, block.kv_head, h) * head_dim, head_dim);
-      }
+      const int64_t head = row_head(r, block.kv_head, heads.begin);
+      ops_.attention_finish(sums + offset(r, heads.begin), args_.out + head * layout().head_dim,
+                            count, stride, layout().head_dim);
     }
   }
 
-  template <typename PartialOf>
-  void run_chunk(const Block& block, int chunk, int thread, const PartialOf& partial_of) {
-    for (int from = 0; from < group_heads_; from += kMaxChunkQueries) {
-      run_chunk(block, chunk, thread, from, std::min(group_heads_, from + kMaxChunkQueries),
-                partial_of);
-    }
-  }
-
-  // The partial results of heads [from, to) of the block's rows that see the chunk.
-  template <typename PartialOf>
-  void run_chunk(const Block& block, int chunk, int thread, int from, int to,
-                 const PartialOf& partial_of) {
+  ChunkShare share_of(const Block& block) const {
     ChunkShare share;
-    share.head_dim = layout().head_dim;
+    share.layout = layout();
+    share.kv = args_.kv;
+    share.kv_head = block.kv_head;
     share.scale = args_.scale;
     share.soft_cap = args_.soft_cap;
-    for (int r = block.begin; r < block.end; ++r) {
-      if (!sees(row(r), chunk) || !reads_pages(row(r), chunk)) continue;
-      point_at_pages(row(r), block.kv_head, chunk, share);
-      add_queries(share, block, r, chunk, from, to, partial_of);
-    }
-    if (share.queries > 0) ops_.attention_chunk(share);
-    for (int r = block.begin; r < block.end; ++r) {
-      if (!sees(row(r), chunk) || reads_pages(row(r), chunk)) continue;
-      share.queries = 0;
-      gather(row(r), block.kv_head, chunk, thread, share);
-      add_queries(share, block, r, chunk, from, to, partial_of);
-      ops_.attention_chunk(share);
-    }
+    return share;
   }
 
+  // The partial results of some heads of the block's rows that see the chunk.
   template <typename PartialOf>
-  void add_queries(ChunkShare& share, const Block& block, int r, int chunk, int from, int to,
-                   const PartialOf& partial_of) const {
-    const Range seen = seen_of(row(r), chunk);
-    for (int h = from; h < to; ++h) {
-      share.q[share.queries] = args_.q + row_head(r, block.kv_head, h) * layout().head_dim;
-      share.begin[share.queries] = seen.begin;
-      share.end[share.queries] = seen.end;
-      share.partial[share.queries] = partial_of(r, h);
-      ++share.queries;
+  void run_chunk(ChunkShare& share, const Block& block, int chunk, Range heads,
+                 const PartialOf& partial_of) const {
+    share.queries = 0;
+    std::fill(std::begin(share.keys), std::end(share.keys), nullptr);
+    for (int r = block.begin; r < block.end; ++r) {
+      if (!sees(row(r), chunk)) continue;
+      ChunkQuery query = query_of(row(r), chunk);
+      point_at_pages(row(r), chunk, {query.begin, query.own}, share);
+      for (int h = heads.begin; h < heads.end; ++h) {
+        query.q = args_.q + row_head(r, block.kv_head, h) * layout().head_dim;
+        query.partial = partial_of(r, h);
+        share.query[share.queries++] = query;
+      }
     }
+    if (share.queries > 0) ops_.attention_chunk(share);
+  }
+
+  // What all heads of a row have in common.
+  ChunkQuery query_of(const AttentionRow& r, int chunk) const {
+    const int start = chunk * kAttentionChunk;
+    const Range seen = seen_of(r, chunk);
+    ChunkQuery query = {};
+    query.begin = seen.begin;
+    query.end = seen.end;
+    query.own = seen.end;
+    if (!r.linear && r.committed < start + seen.end) {
+      query.own = std::max(seen.begin, r.committed - start);
+      query.slots = r.tail + (start + query.own - r.committed);
+    }
+    return query;
   }
 
   // Pages of which the row sees nothing are not looked up: they may not exist.
-  void point_at_pages(const AttentionRow& r, int kv_head, int chunk, ChunkShare& share) const {
-    const Range seen = seen_of(r, chunk);
+  void point_at_pages(const AttentionRow& r, int chunk, Range seen, ChunkShare& share) const {
+    if (seen.begin >= seen.end) return;
     for (int i = seen.begin / kPagePositions; i * kPagePositions < seen.end; ++i) {
-      if (share.keys[i] == nullptr) point_at_page(r, kv_head, chunk, i, share);
+      if (share.keys[i] != nullptr) continue;
+      const int32_t page = r.pages[chunk * kPagesPerChunk + i];
+      share.keys[i] = args_.kv + layout().keys(page, share.kv_head);
+      share.values[i] = args_.kv + layout().values(page, share.kv_head);
     }
   }
 
-  void point_at_page(const AttentionRow& r, int kv_head, int chunk, int i,
-                     ChunkShare& share) const {
-    const int32_t page = r.pages[chunk * kPagesPerChunk + i];
-    share.keys[i] = args_.kv + layout().keys(page, kv_head);
-    share.values[i] = args_.kv + layout().values(page, kv_head);
-  }
-
-  // Lines up what a row sees of the chunk whose ancestors lie elsewhere than its positions say.
-  void gather(const AttentionRow& r, int kv_head, int chunk, int thread, ChunkShare& share) const {
-    const Range seen = seen_of(r, chunk);
-    const int start = chunk * kAttentionChunk;
-    uint16_t* scratch = const_cast<uint16_t*>(workspace_.gathered.as<uint16_t>().data()) +
-                        thread * workspace_.gathered_stride;
-    for (int i = seen.begin / kPagePositions; i * kPagePositions < seen.end; ++i) {
-      const int begin = std::max(i * kPagePositions, seen.begin);
-      const int end = std::min((i + 1) * kPagePositions, seen.end);
-      if (start + end <= r.committed) {
-        point_at_page(r, kv_head, chunk, i, share);
-        continue;
-      }
-      uint16_t* page = scratch + i * layout().head();
-      for (int p = start + begin; p < start + end; ++p) {
-        const int32_t slot = p < r.committed
-                                 ? r.pages[p / kPagePositions] * kPagePositions + p % kPagePositions
-                                 : r.tail[p - r.committed];
-        copy_position(kv_head, slot, p % kPagePositions, page);
-      }
-      share.keys[i] = page;
-      share.values[i] = page + layout().half_head();
+  // What this thread will read next, if threads take turns. Only a hint: pages that may not exist
+  // are left out.
+  void point_at_next(const Block& block, Place place, ChunkShare& share) const {
+    const AttentionRow& last = row(block.end - 1);
+    const bool known = place.kv_head < layout().kv_heads;
+    for (int i = 0; i < kPagesPerChunk; ++i) {
+      const int64_t page = place.chunk * kPagesPerChunk + i;
+      const bool exists = known && page * kPagePositions < last.committed &&
+                          (page + 1) * kPagePositions > first_position(last);
+      share.next[i] =
+          exists ? args_.kv + layout().keys(last.pages[page], static_cast<int>(place.kv_head))
+                 : nullptr;
     }
-  }
-
-  void copy_position(int kv_head, int32_t slot, int offset, uint16_t* to) const {
-    const int head_dim = layout().head_dim;
-    const int from_offset = slot % kPagePositions;
-    const uint16_t* keys = args_.kv + layout().keys(slot / kPagePositions, kv_head);
-    for (int d = 0; d < head_dim; ++d) {
-      to[layout().key_element(offset, d)] = keys[layout().key_element(from_offset, d)];
-    }
-    std::memcpy(to + layout().half_head() + int64_t{offset} * head_dim,
-                args_.kv + layout().values(slot / kPagePositions, kv_head) +
-                    int64_t{from_offset} * head_dim,
-                static_cast<size_t>(head_dim) * sizeof(uint16_t));
   }
 
   const CpuOps& ops_;
   const AttentionArgs& args_;
   AttentionWorkspace& workspace_;
   int group_heads_;
+  int threads_;
+  int most_chunks_ = 1;  // that any block sees
 };
 
 }  // namespace
@@ -279,7 +306,7 @@ class Attention {
 void run_attention(ThreadPool& pool, const CpuOps& ops, const AttentionArgs& args) {
   assert(args.layout.head_dim % 16 == 0 && args.layout.head_dim <= kMaxHeadDim);
   if (args.rows.empty()) return;
-  Attention(ops, args).run(pool);
+  Attention(ops, args, pool.threads()).run(pool);
 }
 
 }  // namespace aerie::kernels

@@ -49,23 +49,34 @@ struct ActivationRow {
   float* scaled_sums = nullptr;
 };
 
-// Queries against one chunk of keys. Partial results are [head_dim floats of sum p v][16 floats:
-// maximum, sum of p, unused].
-inline constexpr int kMaxChunkQueries = 24;
+// A query against one chunk of keys: it sees positions [begin, end) of the chunk, at least one.
+struct ChunkQuery {
+  const float* q;
+  // Its result: [head_dim floats of sum p v][16 floats: maximum, sum of p, unused], where p is 2 to
+  // the power of (score - maximum) and scores are in units of log2(e).
+  float* partial;
+  int begin;
+  int end;
+  // Positions from here on do not lie where the chunk's pages say, but in `slots`.
+  int own;
+  const int32_t* slots;
+};
+
+inline constexpr int kMaxChunkQueries = 32;
 inline constexpr int kPartialTail = 16;
 struct ChunkShare {
-  const uint16_t* keys[kAttentionChunk / kPagePositions] = {};
-  const uint16_t* values[kAttentionChunk / kPagePositions] = {};
-  int head_dim = 0;
+  KvLayout layout;
+  const uint16_t* kv = nullptr;  // the plane
+  int kv_head = 0;
   float scale = 1.0f;
   float soft_cap = 0.0f;  // 0: none
-  int queries = 0;        // at most kMaxChunkQueries
-  const float* q[kMaxChunkQueries] = {};
-  // The query sees positions [begin, end) of the chunk, at least one. Pages that no query sees are
-  // null.
-  int begin[kMaxChunkQueries] = {};
-  int end[kMaxChunkQueries] = {};
-  float* partial[kMaxChunkQueries] = {};
+  // Pages of which no query sees a position before its own ones are null.
+  const uint16_t* keys[kAttentionChunk / kPagePositions] = {};
+  const uint16_t* values[kAttentionChunk / kPagePositions] = {};
+  // Keys that will be read after these values, to be fetched meanwhile; null: not known.
+  const uint16_t* next[kAttentionChunk / kPagePositions] = {};
+  int queries = 0;                     // at most kMaxChunkQueries
+  ChunkQuery query[kMaxChunkQueries];  // those of one row side by side
 };
 
 struct CpuOps {
@@ -87,9 +98,12 @@ struct CpuOps {
   void (*store_kv)(const KvLayout& layout, const float* k, const float* v, int32_t slot,
                    uint16_t* kv);
   void (*attention_chunk)(const ChunkShare& share);
-  // Adds the later partial to the earlier one.
-  void (*attention_merge)(float* into, const float* from, int head_dim);
-  void (*attention_finish)(const float* partial, float* out, int head_dim);
+  // Adds `count` later partials, `stride` floats apart, to as many earlier ones.
+  void (*attention_merge)(float* into, const float* from, int64_t count, int64_t stride,
+                          int head_dim);
+  // `out` [count][head_dim].
+  void (*attention_finish)(const float* partial, float* out, int64_t count, int64_t stride,
+                           int head_dim);
   void (*peak)(const PeakShare& share);
 };
 

@@ -24,6 +24,24 @@ AERIE_INLINE Floats exp_nonpositive(Floats x) {
   return select_nonnegative(sub(x, set1(-87.0f)), scale2(p, n), zero());
 }
 
+constexpr float kLog2E = 1.44269504088896341f;
+
+// 2^x for x <= 0, relative error under 1.5e-7; exactly 1 at 0, 0 below -126 and for NaN.
+AERIE_INLINE Floats exp2_nonpositive(Floats x) {
+  const Floats lowest = set1(-126.0f);
+  const Floats clamped = max(x, lowest);
+  const Floats n = round_even(clamped);
+  const Floats r = sub(clamped, n);
+  Floats p = set1(1.55946778250e-4f);
+  p = fma(p, r, set1(1.34066434111e-3f));
+  p = fma(p, r, set1(9.61769279093e-3f));
+  p = fma(p, r, set1(5.55031038821e-2f));
+  p = fma(p, r, set1(2.40226522088e-1f));
+  p = fma(p, r, set1(6.93147242069e-1f));
+  p = fma(p, r, set1(1.0f));
+  return select_nonnegative(sub(x, lowest), scale2(p, n), zero());
+}
+
 // 1 / (1 + e^-x) = 1 / (1 + e) or e / (1 + e) with e = e^-|x|, whichever keeps e from overflowing.
 // 0 for NaN: its users multiply by what was NaN.
 AERIE_INLINE Floats sigmoid(Floats x) {

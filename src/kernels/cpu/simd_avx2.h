@@ -26,6 +26,8 @@ constexpr int kLanes = 16;
 // Rows of activations whose sums a kernel keeps side by side. There are 16 registers.
 constexpr int kRowsTogether = 2;
 constexpr int kFloatRowsTogether = 3;
+// Sums that attention keeps in registers beside its operands.
+constexpr int kSumsTogether = 6;
 
 AERIE_INLINE __m256i lane_mask(int n, int from) {
   const __m256i lanes =

@@ -31,6 +31,8 @@ constexpr int kLanes = 16;
 // Rows of activations whose sums a kernel keeps side by side. There are 32 registers.
 constexpr int kRowsTogether = 8;
 constexpr int kFloatRowsTogether = 8;
+// Sums that attention keeps in registers beside its operands.
+constexpr int kSumsTogether = 24;
 
 AERIE_INLINE __mmask16 first_lanes(int n) {
   return static_cast<__mmask16>((1u << n) - 1);
@@ -90,9 +92,7 @@ AERIE_INLINE Floats round_even(Floats a) {
 }
 // x * 2^n for whole n in [-126, 127].
 AERIE_INLINE Floats scale2(Floats x, Floats n) {
-  const __m512i bits =
-      _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23);
-  return {_mm512_mul_ps(x.v, _mm512_castsi512_ps(bits))};
+  return {_mm512_scalef_ps(x.v, n.v)};
 }
 
 // Folds 16 lanes to 8, 4, 2, 1.
