@@ -82,9 +82,7 @@ void Machine::choose_dots() {
     for (int v = 0; v < kernels::dot_variants(); ++v) {
       const auto operations = static_cast<double>(kernels::dot_operations(dot, v));
       int64_t steps = 1024;
-      double seconds = dot_seconds(dot, v, steps);
-      while (seconds < kDotSeconds) seconds = dot_seconds(dot, v, steps *= 2);
-      seconds = best_of(kTries, [&] { return dot_seconds(dot, v, steps); });
+      const double seconds = long_enough(dot, v, steps);
       const double speed = operations * static_cast<double>(steps) / seconds;
       if (speed <= most) continue;
       most = speed;
@@ -134,10 +132,17 @@ double Machine::copy_bandwidth() {
   return 2.0 * static_cast<double>(half) / seconds;
 }
 
+// Doubles the steps until they take their time: a thread that had to wait makes a few steps long.
+double Machine::long_enough(Dot dot, int variant, int64_t& steps) {
+  for (;; steps *= 2) {
+    const double seconds = best_of(kTries, [&] { return dot_seconds(dot, variant, steps); });
+    if (seconds >= kDotSeconds) return seconds;
+  }
+}
+
 double Machine::dot_speed(Dot dot) {
-  const DotPlan& plan = dots_[static_cast<size_t>(dot)];
-  const double seconds =
-      best_of(kTries, [&] { return dot_seconds(dot, plan.variant, plan.steps); });
+  DotPlan& plan = dots_[static_cast<size_t>(dot)];
+  const double seconds = long_enough(dot, plan.variant, plan.steps);
   return static_cast<double>(kernels::dot_operations(dot, plan.variant) * plan.steps) *
          pool_->threads() / seconds;
 }
