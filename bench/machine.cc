@@ -180,34 +180,36 @@ std::string utc_date() {
 
 std::optional<double> cache_line_round_trip() {
   if (available_cpus() < 2) return std::nullopt;
-  constexpr int kRounds = 5, kTrips = 20000;
+  // A thread that has lost its processor answers milliseconds later: few trips, and not for long.
+  constexpr int kBatches = 200, kTrips = 100, kStop = -1;
+  constexpr double kMostSeconds = 0.2;
   struct alignas(64) Line {
     std::atomic<int> turn{0};
   } line;
-  // An odd number is the other thread's to answer with the next even one.
   std::thread other;
   try {
     other = std::thread([&line] {
-      for (int trip = 0; trip < kRounds * kTrips; ++trip) {
-        while (line.turn.load(std::memory_order_acquire) != 2 * trip + 1) {
-        }
-        line.turn.store(2 * trip + 2, std::memory_order_release);
+      // An odd number is this thread's to answer with the next even one.
+      for (int turn = 0; turn != kStop; turn = line.turn.load(std::memory_order_acquire)) {
+        if (turn % 2 != 0) line.turn.store(turn + 1, std::memory_order_release);
       }
     });
   } catch (const std::system_error&) {
     return std::nullopt;
   }
-  double best = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    const auto start = Clock::now();
-    for (int trip = round * kTrips; trip < (round + 1) * kTrips; ++trip) {
-      line.turn.store(2 * trip + 1, std::memory_order_release);
-      while (line.turn.load(std::memory_order_acquire) != 2 * trip + 2) {
+  std::optional<double> best;
+  const auto start = Clock::now();
+  for (int i = 0, turn = 0; i < kBatches && seconds_since(start) < kMostSeconds; ++i) {
+    const auto begin = Clock::now();
+    for (int trip = 0; trip < kTrips; ++trip, turn += 2) {
+      line.turn.store(turn + 1, std::memory_order_release);
+      while (line.turn.load(std::memory_order_acquire) != turn + 2) {
       }
     }
-    const double each = seconds_since(start) / kTrips * 1e9;
-    if (round == 0 || each < best) best = each;
+    const double each = seconds_since(begin) / kTrips * 1e9;
+    best = best ? std::min(*best, each) : each;
   }
+  line.turn.store(kStop, std::memory_order_release);
   other.join();
   return best;
 }
