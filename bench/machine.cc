@@ -87,9 +87,7 @@ void Machine::choose_dots() {
     for (int v = 0; v < kernels::dot_variants(); ++v) {
       const auto operations = static_cast<double>(kernels::dot_operations(dot, v));
       int64_t steps = 1024;
-      double seconds = dot_seconds(dot, v, steps);
-      while (seconds < kDotSeconds) seconds = dot_seconds(dot, v, steps *= 2);
-      seconds = best_of(kTries, [&] { return dot_seconds(dot, v, steps); });
+      const double seconds = long_enough(dot, v, steps);
       const double speed = operations * static_cast<double>(steps) / seconds;
       if (speed <= most) continue;
       most = speed;
@@ -139,10 +137,17 @@ double Machine::copy_bandwidth() {
   return 2.0 * static_cast<double>(half) / seconds;
 }
 
+// Doubles the steps until they take their time: a thread that had to wait makes a few steps long.
+double Machine::long_enough(Dot dot, int variant, int64_t& steps) {
+  for (;; steps *= 2) {
+    const double seconds = best_of(kTries, [&] { return dot_seconds(dot, variant, steps); });
+    if (seconds >= kDotSeconds) return seconds;
+  }
+}
+
 double Machine::dot_speed(Dot dot) {
-  const DotPlan& plan = dots_[static_cast<size_t>(dot)];
-  const double seconds =
-      best_of(kTries, [&] { return dot_seconds(dot, plan.variant, plan.steps); });
+  DotPlan& plan = dots_[static_cast<size_t>(dot)];
+  const double seconds = long_enough(dot, plan.variant, plan.steps);
   return static_cast<double>(kernels::dot_operations(dot, plan.variant) * plan.steps) *
          pool_->threads() / seconds;
 }
@@ -180,34 +185,36 @@ std::string utc_date() {
 
 std::optional<double> cache_line_round_trip() {
   if (available_cpus() < 2) return std::nullopt;
-  constexpr int kRounds = 5, kTrips = 20000;
+  // A thread that has lost its processor answers milliseconds later: few trips, and not for long.
+  constexpr int kBatches = 200, kTrips = 100, kStop = -1;
+  constexpr double kMostSeconds = 0.2;
   struct alignas(64) Line {
     std::atomic<int> turn{0};
   } line;
-  // An odd number is the other thread's to answer with the next even one.
   std::thread other;
   try {
     other = std::thread([&line] {
-      for (int trip = 0; trip < kRounds * kTrips; ++trip) {
-        while (line.turn.load(std::memory_order_acquire) != 2 * trip + 1) {
-        }
-        line.turn.store(2 * trip + 2, std::memory_order_release);
+      // An odd number is this thread's to answer with the next even one.
+      for (int turn = 0; turn != kStop; turn = line.turn.load(std::memory_order_acquire)) {
+        if (turn % 2 != 0) line.turn.store(turn + 1, std::memory_order_release);
       }
     });
   } catch (const std::system_error&) {
     return std::nullopt;
   }
-  double best = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    const auto start = Clock::now();
-    for (int trip = round * kTrips; trip < (round + 1) * kTrips; ++trip) {
-      line.turn.store(2 * trip + 1, std::memory_order_release);
-      while (line.turn.load(std::memory_order_acquire) != 2 * trip + 2) {
+  std::optional<double> best;
+  const auto start = Clock::now();
+  for (int i = 0, turn = 0; i < kBatches && seconds_since(start) < kMostSeconds; ++i) {
+    const auto begin = Clock::now();
+    for (int trip = 0; trip < kTrips; ++trip, turn += 2) {
+      line.turn.store(turn + 1, std::memory_order_release);
+      while (line.turn.load(std::memory_order_acquire) != turn + 2) {
       }
     }
-    const double each = seconds_since(start) / kTrips * 1e9;
-    if (round == 0 || each < best) best = each;
+    const double each = seconds_since(begin) / kTrips * 1e9;
+    best = best ? std::min(*best, each) : each;
   }
+  line.turn.store(kStop, std::memory_order_release);
   other.join();
   return best;
 }

@@ -47,6 +47,7 @@ class Machine {
   Machine(kernels::Isa isa, ThreadPool& pool) : isa_(isa), pool_(&pool) {}
   double read_seconds(int variant, int64_t begin, int64_t bytes);
   double dot_seconds(kernels::Dot dot, int variant, int64_t steps);
+  double long_enough(kernels::Dot dot, int variant, int64_t& steps);
   void choose_read();
   void choose_dots();
 
@@ -56,7 +57,7 @@ class Machine {
   int read_variant_ = 0;
   struct DotPlan {
     int variant = 0;
-    int64_t steps = 0;
+    int64_t steps = 1;
   };
   std::array<DotPlan, kernels::kDotCount> dots_;
 };

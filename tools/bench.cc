@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <iostream>
 #include <memory>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "bench/make_model.h"
 #include "bench/shapes.h"
 #include "bench/verify_bench.h"
+#include "bench/worker.h"
 #include "tools/flags.h"
 #include "tools/report.h"
 
@@ -155,6 +157,25 @@ Run add_decode(CLI::App& app) {
   };
 }
 
+Run add_worker(CLI::App& app) {
+  struct Flags {
+    bench::WorkerOptions options;
+    std::string isa = "auto";
+  };
+  auto flags = std::make_shared<Flags>();
+  bench::WorkerOptions& o = flags->options;
+  app.add_option("-m,--model", o.model, kModelHelp)->required();
+  app.add_option("--rows", o.rows, "The most rows of a pass")->capture_default_str();
+  app.add_option("--positions", o.positions, "The most positions of a request")
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--isa", flags->isa, kIsaHelp)->capture_default_str();
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
+    return bench::run_worker(flags->options, std::cin, std::cout);
+  };
+}
+
 }  // namespace
 
 std::function<Status()> add_bench_flags(CLI::App& app) {
@@ -171,6 +192,7 @@ std::function<Status()> add_bench_flags(CLI::App& app) {
   add("verify", "Passes of several rows, against one row and the machine's limits", add_verify);
   add("kernels", "Matrix products of every type, against the machine's limits", add_kernels);
   add("decode", "Prompts and decoding, plainly and with a drafter", add_decode);
+  add("worker", "Answer requests over a pipe, for bench/peers/compare.py", add_worker);
   add("make-model", "Write a model of a published shape with random weights", add_make_model);
   return [commands]() -> Status {
     for (const Command& command : commands) {

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Times llama.cpp on a GGUF file: prompt and decode tokens per second, through llama_decode itself.
+"""Answers requests for measurements of llama.cpp over a pipe: bench/peers/compare.py's other half.
 
-    python bench/peers/llama_cpp.py --model MODEL.gguf --threads 2
-    python bench/peers/llama_cpp.py --model MODEL.gguf --once      # one repeat, one line of JSON on standard output
+    build/peer-venv/bin/python bench/peers/llama_cpp.py --model MODEL.gguf --threads 2
 
-A repeat clears the cache, evaluates a prompt in one call (logits of its last token only), clears the cache again,
-evaluates a short prompt and then decodes greedily: one call of one token, the largest logit, the next call.
-End-of-sequence does not stop it, so every repeat does the same work. A short warm-up is not counted.
+Reads one JSON object a line and answers with one, as `aerie bench worker` does (bench/worker.h),
+through the calls of llama.h alone: llama_decode and nothing around it. Each request may say
+"flash": 0 or 1; one model serves two contexts, with flash attention off and on.
 """
 
 import argparse
@@ -24,7 +23,7 @@ sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != H
 import llama_cpp as L  # noqa: E402
 import numpy as np  # noqa: E402
 
-SHORT_PROMPT = "Once upon a time, in a small village by the sea, there lived"
+CHUNK = 512  # rows of a prompt in a call
 
 
 @L.llama_log_callback
@@ -32,115 +31,119 @@ def quiet(level, text, user_data):
     del level, text, user_data
 
 
-class Peer:
-    def __init__(self, args):
-        L.llama_log_set(quiet, ctypes.c_void_p(0))
-        L.llama_backend_init()
-        params = L.llama_model_default_params()
-        params.n_gpu_layers = 0
-        self.model = L.llama_model_load_from_file(args.model.encode(), params)
-        if not self.model:
-            raise SystemExit(f"cannot load {args.model}")
-        self.vocab = L.llama_model_get_vocab(self.model)
-        self.vocab_size = L.llama_vocab_n_tokens(self.vocab)
-        self.short = self.tokenize(SHORT_PROMPT)
+class Context:
+    """One llama_context with what its requests need."""
 
+    def __init__(self, model, args, flash):
         params = L.llama_context_default_params()
-        params.n_ctx = (max(args.prompt_tokens, len(self.short) + args.tokens) + 255) // 256 * 256
-        params.n_batch = params.n_ctx
+        params.n_ctx = (args.positions + 255) // 256 * 256
+        params.n_batch = params.n_ubatch = max(CHUNK, args.rows)
         params.n_threads = params.n_threads_batch = args.threads
         params.flash_attn_type = (
-            L.LLAMA_FLASH_ATTN_TYPE_ENABLED if args.flash_attn else L.LLAMA_FLASH_ATTN_TYPE_DISABLED
+            L.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash else L.LLAMA_FLASH_ATTN_TYPE_DISABLED
         )
-        self.context = L.llama_init_from_model(self.model, params)
+        self.context = L.llama_init_from_model(model, params)
         if not self.context:
             raise SystemExit("cannot open a context")
+        self.vocab_size = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
+        self.batch = L.llama_batch_init(max(CHUNK, args.rows), 0, 1)
+        self.memory = L.llama_get_memory(self.context)
+        self.filled = 0
+        self.state = 1
 
-    def tokenize(self, text):
-        data = text.encode("utf-8")
-        ids = (L.llama_token * (len(data) + 16))()
-        count = L.llama_tokenize(self.vocab, data, len(data), ids, len(ids), True, False)
-        return list(ids[:count])
+    def random_token(self):
+        self.state = (self.state * 1664525 + 1013904223) % 2**32
+        return self.state * self.vocab_size >> 32
 
-    def clear(self):
-        L.llama_memory_clear(L.llama_get_memory(self.context), False)
+    def forward(self, tokens, first, logits):
+        """Evaluates tokens from position `first` on; logits: "all", "last" or "none". Seconds."""
+        batch = self.batch
+        batch.n_tokens = len(tokens)
+        for i, token in enumerate(tokens):
+            batch.token[i] = token
+            batch.pos[i] = first + i
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = 0
+            batch.logits[i] = logits == "all" or (logits == "last" and i == len(tokens) - 1)
+        start = time.perf_counter()
+        if L.llama_decode(self.context, batch) != 0:
+            raise RuntimeError("llama_decode failed")
+        L.llama_synchronize(self.context)
+        return time.perf_counter() - start
 
-    def decode(self, tokens, count):
-        """Runs one forward pass over a token array and returns the largest logit's id for its last token."""
-        if L.llama_decode(self.context, L.llama_batch_get_one(tokens, count)) != 0:
-            raise SystemExit("llama_decode failed")
+    def prefill(self, count, logits):
+        """Evaluates `count` random tokens into an empty cache. Seconds."""
+        L.llama_memory_clear(self.memory, False)
+        tokens = [self.random_token() for _ in range(count)]
+        return sum(
+            self.forward(tokens[i:i + CHUNK], i, logits if i + CHUNK >= count else "none")
+            for i in range(0, count, CHUNK)
+        )
+
+    def fill(self, request):
+        self.filled = request["context"]
+        self.prefill(self.filled, "none")
+        return {}
+
+    def a_pass(self, request):
+        if self.filled == 0:
+            raise RuntimeError("'fill' comes first")
+        seconds, passes, start = request.get("seconds", 0), [], time.perf_counter()
+        while not passes or time.perf_counter() - start < seconds:
+            tokens = [self.random_token() for _ in range(request["rows"])]
+            passes.append(self.forward(tokens, self.filled, "all"))
+            L.llama_memory_seq_rm(self.memory, 0, self.filled, -1)
+        return {"ms": 1e3 * statistics.median(passes)}
+
+    def prompt(self, request):
+        self.filled = 0
+        return {"ms": 1e3 * self.prefill(request["tokens"], "last")}
+
+    def largest(self):
         logits = L.llama_get_logits_ith(self.context, -1)
         return int(np.ctypeslib.as_array(logits, shape=(self.vocab_size,)).argmax())
 
-    def time_prompt(self, count):
-        # Fixed pseudo-random ids: only their number matters.
-        ids = (L.llama_token * count)(*((7919 * i + 104729) % self.vocab_size for i in range(count)))
-        self.clear()
+    def decode(self, request):
+        self.filled = 0
+        context = request["context"]
+        self.prefill(context, "last")
+        token = self.largest()
         start = time.perf_counter()
-        self.decode(ids, count)
-        return count / (time.perf_counter() - start)
-
-    def time_decode(self, count):
-        self.clear()
-        prompt = (L.llama_token * len(self.short))(*self.short)
-        one = (L.llama_token * 1)(self.decode(prompt, len(self.short)))
-        output = [one[0]]
-        start = time.perf_counter()
-        for _ in range(count):
-            one[0] = self.decode(one, 1)
-            output.append(one[0])
-        return count / (time.perf_counter() - start), output
+        for i in range(request["tokens"]):
+            self.forward([token], context + i, "last")
+            token = self.largest()
+        return {"ms": 1e3 * (time.perf_counter() - start)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--tokens", type=int, default=128, help="tokens to decode")
-    parser.add_argument("--prompt-tokens", type=int, default=512)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--flash-attn", type=int, choices=(0, 1), default=1, help="1 is what llama.cpp picks itself")
-    parser.add_argument("--once", action="store_true", help="one repeat, one line of JSON on standard output")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    parser.add_argument("--rows", type=int, default=64, help="the most of a pass")
+    parser.add_argument("--positions", type=int, default=2048, help="the most of a request")
     args = parser.parse_args()
-    if min(args.threads, args.tokens, args.prompt_tokens, args.repeat) < 1:
-        parser.error("counts must be at least 1")
 
-    peer = Peer(args)
-    peer.time_prompt(min(args.prompt_tokens, 64))
-    peer.time_decode(min(args.tokens, 8))
+    L.llama_log_set(quiet, ctypes.c_void_p(0))
+    L.llama_backend_init()
+    params = L.llama_model_default_params()
+    params.n_gpu_layers = 0
+    model = L.llama_model_load_from_file(args.model.encode(), params)
+    if not model:
+        raise SystemExit(f"cannot load {args.model}")
+    contexts = [Context(model, args, flash) for flash in (0, 1)]
+    system = L.llama_print_system_info().decode().strip()
+    print(json.dumps({"ready": True, "version": L.__version__, "system": system}), flush=True)
 
-    prompt, decode, output = [], [], []
-    for _ in range(1 if args.once else args.repeat):
-        prompt.append(peer.time_prompt(args.prompt_tokens))
-        speed, output = peer.time_decode(args.tokens)
-        decode.append(speed)
-    result = {
-        "engine": "llama.cpp",
-        "version": f"llama-cpp-python {L.__version__}",
-        "system": L.llama_print_system_info().decode().strip(),
-        "model": os.path.basename(args.model),
-        "threads": args.threads,
-        "flash_attn": bool(args.flash_attn),
-        "prompt_tokens": args.prompt_tokens,
-        "tokens": args.tokens,
-        "repeats": len(decode),
-        "prompt_tokens_per_second": round(statistics.median(prompt), 2),
-        "decode_tokens_per_second": round(statistics.median(decode), 2),
-        "all_prompt": [round(value, 2) for value in prompt],
-        "all_decode": [round(value, 2) for value in decode],
-        "first_ids": output[:16],
-    }
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=2)
-            file.write("\n")
-    if args.once:
-        print(json.dumps(result))
-        return
-    print(f"{result['version']}, {result['model']}, {args.threads} threads, flash attention {args.flash_attn}")
-    print(f"prompt  {result['prompt_tokens_per_second']:9.1f} tokens/s  (median of {len(prompt)}, {args.prompt_tokens} tokens)")
-    print(f"decode  {result['decode_tokens_per_second']:9.1f} tokens/s  (median of {len(decode)}, {args.tokens} tokens)")
+    for line in sys.stdin:
+        request = json.loads(line)
+        context = contexts[request.get("flash", 1)]
+        actions = {"fill": context.fill, "pass": context.a_pass, "prompt": context.prompt,
+                   "decode": context.decode}
+        try:
+            answer = actions[request["do"]](request)
+        except (KeyError, RuntimeError) as error:
+            answer = {"error": str(error)}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":
