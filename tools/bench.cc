@@ -169,7 +169,7 @@ Run add_worker(CLI::App& app) {
   app.add_option("--positions", o.positions, "The most positions of a request")
       ->capture_default_str();
   app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
-  app.add_option("--isa", flags->isa, kIsaHelp)->capture_default_str();
+  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
     return bench::run_worker(flags->options, std::cin, std::cout);
