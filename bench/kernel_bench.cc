@@ -123,15 +123,16 @@ Expected<Matrices> Matrices::make(const kernels::Backend& backend, ThreadPool& p
   made.inputs_.k = kK;
   made.inputs_.rows = most_rows;
   made.inputs_.has_int8 = backend.wants_int8(type);
+  made.inputs_.has_ordered = !made.inputs_.has_int8;
   for (int64_t i = 0; i < most_rows * kK; ++i) {
     made.inputs_.row(0)[i] = static_cast<float>(i % 17) - 8.0f;
   }
-  backend.quantize(pool, made.inputs_);
   return made;
 }
 
 double Matrices::product_seconds(int rows) {
   inputs_.rows = rows;
+  backend_->quantize(*pool_, inputs_);
   const ThreadPool::Round round(*pool_);
   const auto start = Clock::now();
   double seconds = 0;

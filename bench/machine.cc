@@ -84,7 +84,7 @@ void Machine::choose_dots() {
     if (!has(dot)) continue;
     DotPlan& plan = dots_[static_cast<size_t>(d)];
     double most = 0;
-    for (int v = 0; v < kernels::dot_variants(); ++v) {
+    for (int v = 0; v < kernels::dot_variants(dot); ++v) {
       const auto operations = static_cast<double>(kernels::dot_operations(dot, v));
       int64_t steps = 1024;
       const double seconds = long_enough(dot, v, steps);

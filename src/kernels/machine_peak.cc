@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/isas.h"
 #include "kernels/cpu/peak.h"
+#include "tensor/dtype.h"
 
 namespace aerie::kernels {
 namespace {
@@ -21,9 +22,11 @@ constexpr size_t kDataFloats =
 struct alignas(64) DotData {
   std::array<uint8_t, kDataFloats * sizeof(float)> bytes;
   std::array<float, kDataFloats> floats;
+  std::array<uint16_t, 2 * kDataFloats> bfloats;
   DotData() {
     bytes.fill(1);
     floats.fill(0x1p-10f);
+    bfloats.fill(f32_to_bf16(0x1p-10f));
   }
 };
 const DotData& dot_data() {
@@ -68,15 +71,23 @@ std::string_view dot_name(Dot dot) {
 }
 
 bool has_dot(Isa isa, Dot dot) {
-  return dot == Dot::kFloat || (dot == Dot::kInt8 && cpu_ops(isa) != nullptr);
+  switch (dot) {
+    case Dot::kInt8:
+      return cpu_ops(isa) != nullptr;
+    case Dot::kBfloat:
+      return bfloat_dots(isa) != nullptr;
+    case Dot::kFloat:
+      return true;
+  }
+  return false;
 }
 
 int read_variants() {
   return kPeakStreamVariants * static_cast<int>(std::size(kAhead));
 }
 
-int dot_variants() {
-  return kPeakTileCount;
+int dot_variants(Dot dot) {
+  return dot == Dot::kBfloat ? 1 : kPeakTileCount;
 }
 
 float read_range(Isa isa, int variant, const std::byte* data, int64_t bytes) {
@@ -99,19 +110,33 @@ float run_dots(Isa isa, Dot dot, int variant, int64_t steps) {
   assert(has_dot(isa, dot));
   const CpuOps* ops = cpu_ops(isa);
   if (ops == nullptr) return multiply_and_add(steps * dot_operations(dot, variant) / (2 * kLanes));
+  const DotData& data = dot_data();
   float result = 0;
   PeakShare share;
-  share.kind = dot == Dot::kInt8 ? PeakKind::kInt8 : PeakKind::kFloat;
   share.variant = variant;
-  share.data = dot == Dot::kInt8 ? reinterpret_cast<const std::byte*>(dot_data().bytes.data())
-                                 : reinterpret_cast<const std::byte*>(dot_data().floats.data());
   share.steps = steps;
   share.result = &result;
-  ops->peak(share);
+  switch (dot) {
+    case Dot::kInt8:
+      share.kind = PeakKind::kInt8;
+      share.data = reinterpret_cast<const std::byte*>(data.bytes.data());
+      ops->peak(share);
+      break;
+    case Dot::kBfloat:
+      share.data = reinterpret_cast<const std::byte*>(data.bfloats.data());
+      bfloat_dots(isa)(share);
+      break;
+    case Dot::kFloat:
+      share.kind = PeakKind::kFloat;
+      share.data = reinterpret_cast<const std::byte*>(data.floats.data());
+      ops->peak(share);
+      break;
+  }
   return result;
 }
 
 int64_t dot_operations(Dot dot, int variant) {
+  if (dot == Dot::kBfloat) return int64_t{2} * 2 * kLanes * kBfloatSums;
   const PeakTile& tile = kPeakTiles[variant];
   const int64_t pairs = dot == Dot::kInt8 ? 4 : 1;
   return 2 * pairs * kLanes * tile.columns * tile.rows;

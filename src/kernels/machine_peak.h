@@ -24,7 +24,7 @@ bool has_dot(Isa isa, Dot dot);
 
 // Ways to do the same, 0 .. count - 1; which is the fastest differs between processors.
 int read_variants();
-int dot_variants();
+int dot_variants(Dot dot);
 
 // Reads `bytes` bytes (a multiple of 4096) once. What is there must be floats that are not
 // subnormal, zeros say. The result depends on all of them, so that none can be left out.

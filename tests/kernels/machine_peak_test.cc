@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 namespace aerie::kernels {
@@ -10,21 +12,19 @@ namespace {
 
 std::vector<Isa> isas() {
   std::vector<Isa> all;
-  for (const Isa isa : {Isa::kReference, Isa::kAvx2, Isa::kAvx512}) {
-    if (isa_supported(isa)) all.push_back(isa);
-  }
+  std::ranges::copy_if(built_isas(), std::back_inserter(all), isa_supported);
   return all;
 }
 
-// Bytes are 1 and floats 2^-10, so that every multiplication adds 1 or 2^-20.
+// Bytes are 1 and floats of either kind 2^-10, so that every multiplication adds 1 or 2^-20.
 TEST(MachinePeak, DotsDoTheirOperations) {
   constexpr int64_t kSteps = 64;
   for (const Isa isa : isas()) {
     EXPECT_TRUE(has_dot(isa, Dot::kFloat));
     EXPECT_EQ(has_dot(isa, Dot::kInt8), isa != Isa::kReference);
-    for (const Dot dot : {Dot::kInt8, Dot::kFloat}) {
+    for (const Dot dot : {Dot::kInt8, Dot::kBfloat, Dot::kFloat}) {
       if (!has_dot(isa, dot)) continue;
-      for (int variant = 0; variant < dot_variants(); ++variant) {
+      for (int variant = 0; variant < dot_variants(dot); ++variant) {
         const double unit = dot == Dot::kInt8 ? 1.0 : 0x1p-20;
         const auto pairs = static_cast<double>(kSteps * dot_operations(dot, variant) / 2);
         EXPECT_EQ(run_dots(isa, dot, variant, kSteps), pairs * unit)

@@ -21,4 +21,8 @@ std::span<const CpuIsa> cpu_isas();
 // nullptr for the reference and for what is not in this build.
 const CpuOps* cpu_ops(Isa isa);
 
+// Dot products of bfloat16 (see cpu/peak.h) that measurements with `isa` may use; nullptr if the
+// build or the processor has none.
+void (*bfloat_dots(Isa isa))(const PeakShare& share);
+
 }  // namespace aerie::kernels

@@ -20,4 +20,8 @@ std::span<const CpuIsa> cpu_isas() {
   return kIsas;
 }
 
+void (*bfloat_dots(Isa))(const PeakShare&) {
+  return nullptr;
+}
+
 }  // namespace aerie::kernels

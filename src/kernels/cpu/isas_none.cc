@@ -7,4 +7,8 @@ std::span<const CpuIsa> cpu_isas() {
   return {};
 }
 
+void (*bfloat_dots(Isa))(const PeakShare&) {
+  return nullptr;
+}
+
 }  // namespace aerie::kernels

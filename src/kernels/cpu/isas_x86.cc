@@ -36,4 +36,9 @@ std::span<const CpuIsa> cpu_isas() {
   return kIsas;
 }
 
+void (*bfloat_dots(Isa isa))(const PeakShare&) {
+  const bool may_use = isa == Isa::kAvx512 && __builtin_cpu_supports("avx512bf16");
+  return may_use ? run_bfloat_dots : nullptr;
+}
+
 }  // namespace aerie::kernels

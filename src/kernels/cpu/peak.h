@@ -33,4 +33,9 @@ struct PeakShare {
 };
 inline constexpr int kPeakStreamVariants = 4;
 
+// Of bfloat16, for the x86 processors that have them. A step is a product for each sum and lane, of
+// pairs.
+void run_bfloat_dots(const PeakShare& share);
+inline constexpr int kBfloatSums = 16;
+
 }  // namespace aerie::kernels
