@@ -64,6 +64,13 @@ struct ThreadPool::Impl {  // NOLINT(clang-analyzer-optin.performance.Padding)
   const void* fn = nullptr;
   int64_t count = 0;
   int64_t grain = 1;
+  int64_t piece = 0;
+  // Of each thread's range, what nobody has taken; only used with pieces.
+  struct Range {
+    alignas(64) std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  std::vector<Range> ranges;
 
   alignas(64) std::atomic<uint64_t> generation{0};
   alignas(64) std::atomic<int> pending{0};
@@ -72,11 +79,28 @@ struct ThreadPool::Impl {  // NOLINT(clang-analyzer-optin.performance.Padding)
   std::mutex mutex;
   std::condition_variable wake;
 
-  void share(int thread) const {
+  int64_t range_begin(int thread) const {
     const int64_t grains = (count + grain - 1) / grain;
-    const int64_t begin = grains * thread / threads * grain;
-    const int64_t end = std::min(count, grains * (thread + 1) / threads * grain);
-    if (begin < end) body(fn, begin, end, thread);
+    return std::min(count, grains * thread / threads * grain);
+  }
+
+  void share(int thread) {
+    if (piece == 0) {
+      const int64_t begin = range_begin(thread), end = range_begin(thread + 1);
+      if (begin < end) body(fn, begin, end, thread);
+      return;
+    }
+    for (int t = 0; t < threads; ++t)
+      take_pieces(ranges[static_cast<size_t>((thread + t) % threads)], thread);
+  }
+
+  void take_pieces(Range& range, int thread) const {
+    // Looked at before it is taken from: others' ranges are mostly at their end.
+    while (range.next.load(std::memory_order_relaxed) < range.end) {
+      const int64_t begin = range.next.fetch_add(piece, std::memory_order_relaxed);
+      if (begin >= range.end) return;
+      body(fn, begin, std::min(range.end, begin + piece), thread);
+    }
   }
 
   void work(int thread) {
@@ -107,6 +131,7 @@ struct ThreadPool::Impl {  // NOLINT(clang-analyzer-optin.performance.Padding)
 
 ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   assert(threads >= 1);
+  impl_->ranges = std::vector<Impl::Range>(static_cast<size_t>(threads));
   if (threads > available_cpus()) impl_->spins = kSpinsWhenCrowded;
   impl_->workers.reserve(static_cast<size_t>(threads) - 1);
   try {
@@ -142,7 +167,7 @@ void ThreadPool::end_round() {
   if (--impl_->round_depth == 0 && impl_->threads > 1) impl_->set_spinning(false);
 }
 
-void ThreadPool::run(int64_t count, int64_t grain, Body body, const void* fn) {
+void ThreadPool::run(int64_t count, int64_t grain, Body body, const void* fn, int64_t piece) {
   if (count <= 0) return;
   Impl& impl = *impl_;
   if (impl.threads == 1 || count <= grain) {
@@ -153,6 +178,12 @@ void ThreadPool::run(int64_t count, int64_t grain, Body body, const void* fn) {
   impl.fn = fn;
   impl.count = count;
   impl.grain = grain;
+  impl.piece = (piece + grain - 1) / grain * grain;
+  for (int t = 0; piece > 0 && t < impl.threads; ++t) {
+    Impl::Range& range = impl.ranges[static_cast<size_t>(t)];
+    range.next.store(impl.range_begin(t), std::memory_order_relaxed);
+    range.end = impl.range_begin(t + 1);
+  }
   impl.pending.store(impl.threads - 1, std::memory_order_relaxed);
   if (impl.round_depth > 0) {
     impl.generation.fetch_add(1, std::memory_order_release);

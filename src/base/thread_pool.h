@@ -31,6 +31,17 @@ class ThreadPool {
         &fn);
   }
 
+  // The same for work whose parts may take unequal time, such as that of a core that other programs
+  // use too: each thread takes its range in pieces, multiples of `grain` of about `piece`, and then
+  // what others have not begun of theirs. `fn` is called once for each piece.
+  template <typename Fn>
+  void parallel_pieces(int64_t count, int64_t grain, int64_t piece, const Fn& fn) {
+    run(
+        count, grain,
+        [](const void* f, int64_t b, int64_t e, int t) { (*static_cast<const Fn*>(f))(b, e, t); },
+        &fn, piece);
+  }
+
   // Brackets a burst of loops; calls nest.
   void begin_round();
   void end_round();
@@ -49,7 +60,8 @@ class ThreadPool {
 
  private:
   using Body = void (*)(const void* fn, int64_t begin, int64_t end, int thread);
-  void run(int64_t count, int64_t grain, Body body, const void* fn);
+  // No piece: ranges are taken whole.
+  void run(int64_t count, int64_t grain, Body body, const void* fn, int64_t piece = 0);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -76,9 +76,27 @@ void check_loop(ThreadPool& pool, int64_t count, int64_t grain) {
   }
 }
 
+// The same in pieces.
+void check_pieces(ThreadPool& pool, int64_t count, int64_t grain, int64_t piece) {
+  SCOPED_TRACE(testing::Message() << "threads " << pool.threads() << " count " << count << " grain "
+                                  << grain << " piece " << piece);
+  std::vector<int> visits(static_cast<size_t>(count), 0);
+  std::atomic<bool> sound = true;
+  pool.parallel_pieces(count, grain, piece, [&](int64_t begin, int64_t end, int thread) {
+    if (begin >= end || begin % grain != 0 || (end != count && end % grain != 0)) sound = false;
+    if (thread < 0 || thread >= pool.threads()) sound = false;
+    for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
+  });
+  EXPECT_TRUE(sound);
+  for (int64_t i = 0; i < count; ++i) ASSERT_EQ(visits[static_cast<size_t>(i)], 1) << "index " << i;
+}
+
 void check_many_loops(ThreadPool& pool) {
   for (const int64_t count : {1, 2, 3, 7, 8, 31, 64, 100, 1000}) {
-    for (const int64_t grain : {1, 2, 3, 16, 64, 2000}) check_loop(pool, count, grain);
+    for (const int64_t grain : {1, 2, 3, 16, 64, 2000}) {
+      check_loop(pool, count, grain);
+      check_pieces(pool, count, grain, 1 + count % 7);
+    }
   }
 }
 
@@ -138,6 +156,28 @@ TEST(ThreadPool, AllThreadsTakePart) {
     lengths[static_cast<size_t>(thread)] = end - begin;
   });
   EXPECT_EQ(lengths, (std::vector<int64_t>{100, 100, 100, 100}));
+}
+
+// The first piece that the caller begins ends only when the others have done everything else.
+TEST(ThreadPool, PiecesOfASlowThreadAreTakenByOthers) {
+  for (const int threads : {2, 3}) {
+    ThreadPool pool(threads);
+    const ThreadPool::Round round(pool);
+    std::atomic<int64_t> done_by_others = 0, done_by_caller = 0;
+    pool.parallel_pieces(120, 1, 10, [&](int64_t begin, int64_t end, int thread) {
+      if (thread != 0) {
+        done_by_others += end - begin;
+        return;
+      }
+      const auto start = Clock::now();
+      while (done_by_caller == 0 && done_by_others < 110 && seconds_since(start) < 20) {
+        std::this_thread::yield();
+      }
+      done_by_caller += end - begin;
+    });
+    EXPECT_EQ(done_by_caller, 10);
+    EXPECT_EQ(done_by_others, 110);
+  }
 }
 
 TEST(ThreadPool, LoopsSeeTheWritesOfTheLoopBefore) {

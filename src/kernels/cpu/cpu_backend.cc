@@ -11,7 +11,8 @@ namespace {
 // Threads that interleave in small pieces lose bandwidth; below so much work a second thread costs
 // more than it brings.
 constexpr int64_t kRowGrain = 4;
-constexpr int64_t kFloatGrain = 4096;  // of independent floats
+constexpr int64_t kPieceBytes = 512 * 1024;  // of weights
+constexpr int64_t kFloatGrain = 4096;        // of independent floats
 
 ActivationRow activation_row(Activations& a, int64_t r) {
   ActivationRow row;
@@ -91,7 +92,10 @@ void CpuBackend::matmul(ThreadPool& pool, const Activations& x,
     assert(wants_int8(target.w->dtype) ? x.has_int8 : x.has_ordered);
     total += panels_of(target.w->n);
   }
-  pool.parallel_for(total, 1, [&](int64_t begin, int64_t end, int) {
+  int64_t bytes = 0;
+  for (const MatmulTarget& target : targets) bytes += static_cast<int64_t>(target.w->data.size());
+  const int64_t piece = std::max<int64_t>(1, kPieceBytes * total / std::max<int64_t>(1, bytes));
+  pool.parallel_pieces(total, 1, piece, [&](int64_t begin, int64_t end, int) {
     int64_t first = 0;  // panel of the concatenation where a target begins
     for (const MatmulTarget& target : targets) {
       const int64_t count = panels_of(target.w->n);
