@@ -2,7 +2,8 @@
 # Builds everything and runs the tests.
 #   ./test.sh          release build, all tests, the include check
 #   ./test.sh --full   also formatting, clang-tidy, the tests under AddressSanitizer and UBSan, the
-#                      threaded ones under ThreadSanitizer, and a short run of every fuzzer
+#                      threaded ones under ThreadSanitizer, a short run of every fuzzer, and the
+#                      kernels' tests on an emulated Arm processor
 # Needs no input and a network only for what is missing; writes only to build/ and models/.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -109,6 +110,13 @@ test_threads() {
     ctest --preset tsan --no-tests=error -L '^threads$' | tee build/tsan/ctest.log
 }
 
+# The tests of the kernels on an emulated processor; a program of another folder shows that it
+# compiles.
+test_aarch64() {
+  build aarch64 test_kernels aerie_core
+  run_tests aarch64 -R '^kernels'
+}
+
 fuzz_one() { # PROGRAM SECONDS
   local name="${1#fuzz_}" folder=build/asan/runs/$1 seeds=() status=0
   rm -rf "$folder"
@@ -145,7 +153,7 @@ summary() {
   printf '\n==== times\n'
   printf '%s\n' "${times[@]}"
   printf '%6d s  all\n' "$SECONDS"
-  for preset in tsan asan release; do
+  for preset in aarch64 tsan asan release; do
     log="build/$preset/ctest.log"
     if [[ " ${tested[*]} " == *" $preset "* ]]; then
       printf '\n==== ctest, %s\n' "$preset"
@@ -170,6 +178,10 @@ fi
 stage "tests, release" run_tests release
 if $full; then
   tested+=(asan tsan)
+  if [[ "$(uname -m)" != aarch64 ]]; then
+    tested+=(aarch64)
+    stage "kernels, aarch64 (emulated)" test_aarch64
+  fi
   stage "build, AddressSanitizer and UBSan" build asan
   # The real model is too slow there; its tests add no code that the tiny models do not reach.
   stage "tests, AddressSanitizer and UBSan" run_tests asan -LE '^real$'

@@ -41,10 +41,11 @@ function(aerie_library name)
   target_link_libraries(aerie_${name} PUBLIC aerie_flags ${ARG_DEPS})
 endfunction()
 
-# aerie_test(name SOURCES a_test.cc [DEPS aerie_x] [LABELS real] [TIMEOUT s]): program test_<name>.
+# aerie_test(name SOURCES a_test.cc [DEPS aerie_x] [LABELS real] [TIMEOUT s] [SHARDS n]): program
+# test_<name>; with shards its tests are dealt out to <name>_1, <name>_2, ... which may run at once.
 # The tests run from the source root, so that paths in them are relative to it.
 function(aerie_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -52,8 +53,20 @@ function(aerie_test name)
   target_include_directories(test_${name} PRIVATE "${CMAKE_SOURCE_DIR}")
   target_link_libraries(test_${name} PRIVATE aerie_flags ${ARG_DEPS} GTest::gtest GTest::gmock
                                              GTest::gtest_main)
-  add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
+  endif()
+  foreach(shard RANGE 1 ${ARG_SHARDS})
+    set(test ${name}_${shard})
+    if(ARG_SHARDS EQUAL 1)
+      set(test ${name})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${test} COMMAND test_${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
+    set_tests_properties(${test} PROPERTIES
+      TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+  endforeach()
 endfunction()
 
 # aerie_fuzzer(name SOURCES a_fuzz.cc [DEPS aerie_x]): libFuzzer program fuzz_<name>, only with

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that Aerie needs and that are not there yet; does nothing else.
 #   scripts/install_deps.sh          what building, testing and the demo need
-#   scripts/install_deps.sh --full   also the tools of test.sh --full (fuzzing, formatting, linting)
+#   scripts/install_deps.sh --full   also the tools of test.sh --full (fuzzing, formatting, linting,
+#                                    cross-compilation and emulation)
 set -euo pipefail
 
 packages=(
@@ -11,6 +12,10 @@ packages=(
   python3 python3-pip python3-venv ca-certificates
 )
 full=(clang-19 libclang-rt-19-dev clang-format clang-tidy git)
+# Where Arm is not at hand.
+if [[ "$(uname -m)" != aarch64 ]]; then
+  full+=(g++-aarch64-linux-gnu qemu-user)
+fi
 
 case "${1:-}" in
   "") ;;

@@ -88,7 +88,7 @@ TEST_P(AttentionTreeTest, NodesAreChains) {
   Random random(72);
   for (const AttentionShape& shape :
        {AttentionShape{6, 2, 32}, {3, 3, 64}, {28, 1, 16}, {6, 2, 32, 5}, {4, 2, 16, 70, 4.0f}}) {
-    for (const int committed : {0, 1, 15, 50, 63, 64, 240, 255, 256, 300, 511}) {
+    for (const int committed : sampled({0, 1, 15, 50, 63, 64, 240, 255, 256, 300, 511}, 2)) {
       const int size = 2 + static_cast<int>(random.below(30));
       check(shape, committed, random_tree(random, size, 1 + static_cast<int>(random.below(12))));
       if (HasFatalFailure()) return;
@@ -98,7 +98,7 @@ TEST_P(AttentionTreeTest, NodesAreChains) {
 
 TEST_P(AttentionTreeTest, DeepAndWideTrees) {
   Random random(73);
-  for (const int window : {0, 30, 220}) {
+  for (const int window : sampled({0, 30, 220}, 1)) {
     const AttentionShape shape = {4, 2, 16, window};
     check(shape, 200, random_tree(random, 90, 1));
     check(shape, 250, random_tree(random, 90, 3));
@@ -145,7 +145,7 @@ TEST_P(AttentionTreeTest, TreesBesideOtherRows) {
       batch.add_linear(sequence, text[static_cast<size_t>(p)], p, 200);
       chains.emplace_back(text.begin(), text.begin() + p + 1);
     }
-    for (const int threads : kThreadCounts) {
+    for (const int threads : sampled(kThreadCounts, 1)) {
       const std::vector<float> out = batch.run(backend(), threads);
       for (size_t r = 0; r < chains.size(); ++r) {
         ASSERT_TRUE(same_bits(row_of(out, shape, r), attend_alone(backend(), shape, chains[r])))

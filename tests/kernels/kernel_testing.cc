@@ -43,6 +43,15 @@ bool is_float(DType dtype) {
   return dtype_info(dtype).block_elements == 1;
 }
 
+size_t turn_of_test() {
+  const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
+  size_t hash = 0;
+  for (const char c : std::string(test.test_suite_name()) + test.name()) {
+    hash = hash * 31 + static_cast<unsigned char>(c);
+  }
+  return hash;
+}
+
 std::string isa_test_name(const testing::TestParamInfo<Isa>& info) {
   return std::string(isa_name(info.param));
 }

@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <iterator>
+#include <ranges>
 #include <span>
 #include <string>
 #include <tuple>
@@ -56,6 +58,26 @@ inline constexpr DType kBlockDTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_
 static_assert(std::size(kBlockDTypes) == kDTypeCount - 3);
 
 bool is_float(DType dtype);
+
+// A number that differs from test to test and parameter to parameter, but not from run to run.
+size_t turn_of_test();
+
+// The items of a sweep: all, or `most` of them on an emulated processor, which takes some fifty
+// times as long. Which ones depends on the test, so that the tests together leave none out.
+template <typename Range, typename T = std::ranges::range_value_t<Range>>
+std::vector<T> sampled(const Range& items, size_t most) {
+  const std::vector<T> all(std::ranges::begin(items), std::ranges::end(items));
+  if (AERIE_EMULATED == 0 || all.size() <= most) return all;
+  std::vector<T> some;
+  for (size_t i = 0; i < most; ++i) {
+    some.push_back(all[(turn_of_test() + i * all.size() / most) % all.size()]);
+  }
+  return some;
+}
+template <typename T>
+std::vector<T> sampled(std::initializer_list<T> items, size_t most) {
+  return sampled(std::vector<T>(items), most);
+}
 
 // Tests of one instruction set; skipped where the processor lacks it.
 template <typename Param>
