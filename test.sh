@@ -69,7 +69,7 @@ sources() { # FOLDER...
 }
 
 check_format() {
-  sources src tools tests | xargs -0 clang-format --dry-run -Werror
+  sources src bench tools tests | xargs -0 clang-format --dry-run -Werror
 }
 
 check_tidy() {
@@ -77,7 +77,7 @@ check_tidy() {
   seconds=$((seconds < least_tidy_seconds ? least_tidy_seconds : seconds))
   # The commands are GCC's, with switches that clang does not know.
   timeout "$seconds" run-clang-tidy -quiet -p build/release -j "$(nproc)" \
-    -extra-arg=-Wno-unknown-warning-option "$PWD/(src|tools)/.*\.cc$" >"$log" 2>&1 || status=$?
+    -extra-arg=-Wno-unknown-warning-option "$PWD/(src|bench|tools)/.*\.cc$" >"$log" 2>&1 || status=$?
   if ((status == 124)); then
     echo "clang-tidy: WARNING: out of time after $seconds s, not all files were seen"
   fi
