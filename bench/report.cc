@@ -54,6 +54,7 @@ Json spread_json(const Spread& spread) {
 Limits median_of(const std::vector<Limits>& limits) {
   const auto middle = [&](auto&& value) {
     std::vector<double> values;
+    values.reserve(limits.size());
     for (const Limits& one : limits) values.push_back(value(one));
     return median(values);
   };

@@ -91,8 +91,8 @@ Expected<Json> Worker::pass(const Json& request) {
 
 // Time for `tokens` tokens after the one that ends the prompt, or for the prompt if there are none.
 Expected<Json> Worker::generate(int context, int tokens) {
-  std::vector<int32_t> prompt;
-  for (int i = 0; i < context; ++i) prompt.push_back(model_.random_token());
+  std::vector<int32_t> prompt(static_cast<size_t>(context));
+  for (int32_t& token : prompt) token = model_.random_token();
   Decoder decoder(model_.model(), model_.cache(), nullptr, decoder_options_);
   SequenceOptions options;
   options.max_tokens = tokens + 1;
