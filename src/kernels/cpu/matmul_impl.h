@@ -234,9 +234,8 @@ struct Starts {
   static constexpr int kGroups = 64;
   alignas(64) int32_t of[kGroups * kRows];
 
-  void fill(const int32_t* sums, int64_t groups) {
+  void fill(const int32_t* __restrict sums, int64_t groups) {
     const int count = static_cast<int>(groups < kGroups ? groups : kGroups) * kRows;
-#pragma GCC ivdep
     for (int i = 0; i < count; ++i) of[i] = sums[i] * kZero;
   }
 };
