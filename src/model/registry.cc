@@ -26,7 +26,7 @@ AERIE_MODEL_FAMILIES(AERIE_DECLARE)
 
 namespace {
 
-#define AERIE_ADDRESS(family) &family,
+#define AERIE_ADDRESS(family) &(family),
 constexpr const ModelFamily* kFamilies[] = {AERIE_MODEL_FAMILIES(AERIE_ADDRESS)};
 #undef AERIE_ADDRESS
 

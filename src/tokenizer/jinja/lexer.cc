@@ -194,7 +194,7 @@ Status Lexer::read_number() {
                    : second == 'o'  ? 8
                    : second == 'b'  ? 2
                                     : 10;
-  size_t end = at_;
+  size_t end = 0;
   bool real = false;
   if (base != 10) {
     const size_t lead = at_ + 2 < text.size() && text[at_ + 2] == '_' ? 3 : 2;
