@@ -47,7 +47,7 @@ class AttentionTest : public BackendTest<std::tuple<Isa, int>> {
 };
 
 TEST_P(AttentionTest, CloseToDouble) {
-  for (AttentionShape shape : sampled(kGroups, 3)) {
+  for (AttentionShape shape : sampled(kGroups, 2)) {
     shape.head_dim = head_dim();
     for (const int context : sampled(kContexts, 3)) {
       check(shape, context, 1);

@@ -86,8 +86,9 @@ class AttentionTreeTest : public IsaTest {
 
 TEST_P(AttentionTreeTest, NodesAreChains) {
   Random random(72);
-  for (const AttentionShape& shape :
-       {AttentionShape{6, 2, 32}, {3, 3, 64}, {28, 1, 16}, {6, 2, 32, 5}, {4, 2, 16, 70, 4.0f}}) {
+  for (const AttentionShape& shape : sampled(
+           {AttentionShape{6, 2, 32}, {3, 3, 64}, {28, 1, 16}, {6, 2, 32, 5}, {4, 2, 16, 70, 4.0f}},
+           3)) {
     for (const int committed : sampled({0, 1, 15, 50, 63, 64, 240, 255, 256, 300, 511}, 2)) {
       const int size = 2 + static_cast<int>(random.below(30));
       check(shape, committed, random_tree(random, size, 1 + static_cast<int>(random.below(12))));

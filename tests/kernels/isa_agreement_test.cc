@@ -1,11 +1,9 @@
 // The instruction sets agree bit for bit. The contract does not promise it, but the lanes are
 // written so that they do: who changes that should know.
-#include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <numeric>
 
-#include "tests/kernels/attention_testing.h"
-#include "tests/kernels/matmul_testing.h"
+#include "tests/kernels/isa_results.h"
+#include "tests/kernels/kernel_testing.h"
 
 namespace aerie::kernels {
 namespace {
@@ -19,41 +17,37 @@ class AgreementTest : public Base {
     }
     if (backends_.size() < 2) GTEST_SKIP() << "this processor has no two instruction sets";
   }
-  const Backend& first() const { return *backends_.front(); }
-  std::span<const Backend* const> others() const { return std::span(backends_).subspan(1); }
+
+  // `visit_all(backend, visitor)` visits the same results in the same order for every backend.
+  template <typename VisitAll>
+  void expect_agreement(const VisitAll& visit_all) const {
+    std::vector<std::vector<float>> expected;
+    visit_all(*backends_[0], [&](const std::string&, std::span<const float> values) {
+      expected.emplace_back(values.begin(), values.end());
+    });
+    ASSERT_FALSE(expected.empty());
+    for (size_t i = 1; i < backends_.size(); ++i) {
+      size_t visited = 0;
+      visit_all(*backends_[i], [&](const std::string& name, std::span<const float> values) {
+        EXPECT_TRUE(same_bits(expected.at(visited++), values))
+            << name << ", " << isa_name(backends_[i]->isa());
+      });
+      EXPECT_EQ(visited, expected.size());
+    }
+  }
 
  private:
   std::vector<const Backend*> backends_;
 };
 
-void expect_same(const Activations& a, const Activations& b) {
-  EXPECT_TRUE(same_bits(a.floats.as<float>(), b.floats.as<float>()));
-  EXPECT_TRUE(std::ranges::equal(a.codes.as<int8_t>(), b.codes.as<int8_t>()));
-  EXPECT_TRUE(same_bits(a.scales.as<float>(), b.scales.as<float>()));
-  EXPECT_TRUE(std::ranges::equal(a.sums.as<int32_t>(), b.sums.as<int32_t>()));
-  EXPECT_TRUE(same_bits(a.scaled_sums.as<float>(), b.scaled_sums.as<float>()));
-}
-
 using MatmulAgreementTest = AgreementTest<testing::TestWithParam<DType>>;
 
 TEST_P(MatmulAgreementTest, PanelsAndProducts) {
-  Random random(15);
-  for (const int64_t k : lengths_for(GetParam())) {
-    const Weights w = random_weights(GetParam(), 41, k, random);
-    const PackedMatrix a = pack(first(), w);
-    const Activations all = random_activations(64, k, first().wants_int8(GetParam()), random);
-    for (const Backend* other : others()) {
-      SCOPED_TRACE(isa_name(other->isa()));
-      const PackedMatrix b = pack(*other, w);
-      ASSERT_EQ(a.data.size(), b.data.size());
-      EXPECT_EQ(std::memcmp(a.data.data(), b.data.data(), a.data.size()), 0);
-      for (int64_t rows = 1; rows <= 64; ++rows) {
-        const Activations x = first_rows(all, rows);
-        EXPECT_TRUE(same_bits(product(first(), 1, a, x), product(*other, 1, b, x)))
-            << "k " << k << " rows " << rows;
-      }
-    }
-  }
+  std::vector<int64_t> row_counts(64);
+  std::iota(row_counts.begin(), row_counts.end(), 1);
+  expect_agreement([&](const Backend& on, const ResultVisitor& visit) {
+    visit_products(on, GetParam(), row_counts, visit);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MatmulAgreementTest, testing::ValuesIn(kAllDTypes), dtype_test_name);
@@ -61,75 +55,11 @@ INSTANTIATE_TEST_SUITE_P(All, MatmulAgreementTest, testing::ValuesIn(kAllDTypes)
 using AgreementOfTest = AgreementTest<testing::Test>;
 
 TEST_F(AgreementOfTest, RowOperations) {
-  Random random(16);
-  for (const int exponent : {-130, -20, -12, 0, 3, 20, 120}) {
-    const int64_t k = 320, rows = 5;
-    std::vector<float> values = uniform_floats(random, rows * k, -1.0f, 1.0f);
-    for (float& x : values) x = std::ldexp(x, exponent);
-    const std::vector<float> weight = uniform_floats(random, k, -1.0f, 1.0f);
-    const std::vector<float> up = uniform_floats(random, rows * k, -1.0f, 1.0f);
-    const auto run = [&](const Backend& on, const auto& operation) {
-      Activations x = activations_of(on, values, k, true);
-      operation(on, x);
-      return x;
-    };
-    const auto compare = [&](const auto& operation) {
-      const Activations expected = run(first(), operation);
-      for (const Backend* other : others()) {
-        SCOPED_TRACE(isa_name(other->isa()));
-        expect_same(expected, run(*other, operation));
-      }
-    };
-    SCOPED_TRACE(testing::Message() << "values of 2^" << exponent);
-    compare([](const Backend&, Activations&) {});
-    compare([&](const Backend& on, Activations& x) {
-      on.rms_norm(pool_of(1), values.data(), k, weight.data(), 1e-5, x);
-    });
-    compare([&](const Backend& on, Activations& x) {
-      on.layer_norm(pool_of(1), values.data(), k, weight.data(), up.data(), 1e-5, x);
-    });
-    compare([&](const Backend& on, Activations& x) {
-      on.rms_norm_heads(pool_of(1), x.row(0), rows, 5, 64, weight.data(), 1e-5);
-    });
-    compare([&](const Backend& on, Activations& x) {
-      on.add_rms_norm(pool_of(1), up.data(), rows, k, weight.data(), 1e-5, x.row(0));
-    });
-    for (const Activation activation :
-         {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
-      compare([&](const Backend& on, Activations& x) {
-        on.gated(pool_of(1), activation, values.data(), up.data(), x);
-      });
-      compare([&](const Backend& on, Activations& x) {
-        on.activate(pool_of(1), activation, values.data(), x);
-      });
-    }
-    compare([&](const Backend& on, Activations& x) {
-      on.soft_cap(pool_of(1), x.row(0), rows * k, 30.0f);
-    });
-    for (const RopeStyle style : {RopeStyle::kPairs, RopeStyle::kHalves}) {
-      compare([&](const Backend& on, Activations& x) {
-        on.rope(pool_of(1), x.row(0), rows, 5, 64, 64, style, up.data(), values.data());
-      });
-    }
-  }
+  expect_agreement(visit_row_operations);
 }
 
 TEST_F(AgreementOfTest, Attention) {
-  Random random(17);
-  for (const AttentionShape& shape : {AttentionShape{6, 2, 64},
-                                      {32, 1, 80},
-                                      {3, 3, 128},
-                                      {4, 2, 96, 90},
-                                      {4, 1, 256, 300, 50.0f}}) {
-    for (const int length : {1, 40, 257, 600}) {
-      const std::vector<Token> chain = random_tokens(random, length);
-      const std::vector<float> expected = attend_alone(first(), shape, chain);
-      for (const Backend* other : others()) {
-        EXPECT_TRUE(same_bits(expected, attend_alone(*other, shape, chain)))
-            << isa_name(other->isa()) << ", " << length;
-      }
-    }
-  }
+  expect_agreement(visit_attention);
 }
 
 }  // namespace

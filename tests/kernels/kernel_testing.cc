@@ -152,9 +152,10 @@ void put_u16(std::byte* p, uint16_t value) {
 uint16_t random_scale(Random& random) {
   if (random.below(50) == 0) return 0;
   if (random.below(50) == 0) return static_cast<uint16_t>(1 + random.below(1023));  // subnormal
+  // Drawn one by one: the order of a call's arguments differs between processors.
   const float sign = random.below(2) == 0 ? 1.0f : -1.0f;
-  return f32_to_f16(sign *
-                    std::ldexp(random.uniform(1.0f, 2.0f), -static_cast<int>(random.below(8))));
+  const float mantissa = random.uniform(1.0f, 2.0f);
+  return f32_to_f16(sign * std::ldexp(mantissa, -static_cast<int>(random.below(8))));
 }
 
 Weights empty_weights(DType dtype, int64_t n, int64_t k) {

@@ -23,9 +23,12 @@ struct Bytes {
 };
 
 constexpr int kLanes = 16;
-// Rows of activations whose sums a kernel keeps side by side. There are 32 registers.
+// Rows of activations whose sums a kernel keeps side by side. There are 32 registers, four to each
+// sum.
 constexpr int kRowsTogether = 2;
 constexpr int kFloatRowsTogether = 3;
+// Sums that attention keeps in registers beside its operands.
+constexpr int kSumsTogether = 6;
 
 // All ones in the lanes below n.
 AERIE_INLINE uint32x4_t lane_mask(int n, int from) {

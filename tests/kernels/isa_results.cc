@@ -1,0 +1,110 @@
+#include "tests/kernels/isa_results.h"
+
+#include <cmath>
+
+#include "tests/kernels/attention_testing.h"
+#include "tests/kernels/matmul_testing.h"
+
+namespace aerie::kernels {
+namespace {
+
+// Sums of codes are far below 2^24, so that a float holds them.
+std::vector<float> contents(const Activations& x) {
+  std::vector<float> all;
+  const auto append = [&all](const auto& values) {
+    for (const auto value : values) all.push_back(static_cast<float>(value));
+  };
+  append(x.floats.as<float>());
+  const RowCodes rows = read_codes(x);
+  append(rows.codes);
+  append(rows.scales);
+  append(rows.sums);
+  append(rows.scaled_sums);
+  return all;
+}
+
+constexpr int64_t kLength = 320, kRows = 5;
+
+// Row operations on values of 2^exponent.
+void visit_rows_of(int exponent, Random& random, const Backend& on, const ResultVisitor& visit) {
+  std::vector<float> values = uniform_floats(random, kRows * kLength, -1.0f, 1.0f);
+  for (float& x : values) x = std::ldexp(x, exponent);
+  const std::vector<float> weight = uniform_floats(random, kLength, -1.0f, 1.0f);
+  const std::vector<float> up = uniform_floats(random, kRows * kLength, -1.0f, 1.0f);
+  const auto run = [&](const std::string& name, const auto& operation) {
+    Activations x = activations_of(on, values, kLength, true);
+    operation(x);
+    visit(name + " of 2^" + std::to_string(exponent), contents(x));
+  };
+  run("quantize", [](Activations&) {});
+  run("rms_norm", [&](Activations& x) {
+    on.rms_norm(pool_of(1), values.data(), kLength, weight.data(), 1e-5, x);
+  });
+  run("layer_norm", [&](Activations& x) {
+    on.layer_norm(pool_of(1), values.data(), kLength, weight.data(), up.data(), 1e-5, x);
+  });
+  run("rms_norm_heads", [&](Activations& x) {
+    on.rms_norm_heads(pool_of(1), x.row(0), kRows, 5, 64, weight.data(), 1e-5);
+  });
+  run("add_rms_norm", [&](Activations& x) {
+    on.add_rms_norm(pool_of(1), up.data(), kRows, kLength, weight.data(), 1e-5, x.row(0));
+  });
+  for (const auto& [activation, name] : {std::pair{Activation::kSilu, "silu"},
+                                         {Activation::kGeluTanh, "gelu_tanh"},
+                                         {Activation::kGelu, "gelu"}}) {
+    const Activation kind = activation;
+    run(std::string("gated ") + name,
+        [&](Activations& x) { on.gated(pool_of(1), kind, values.data(), up.data(), x); });
+    run(name, [&](Activations& x) { on.activate(pool_of(1), kind, values.data(), x); });
+  }
+  run("soft_cap",
+      [&](Activations& x) { on.soft_cap(pool_of(1), x.row(0), kRows * kLength, 30.0f); });
+  for (const auto& [style, name] :
+       {std::pair{RopeStyle::kPairs, "rope pairs"}, {RopeStyle::kHalves, "rope halves"}}) {
+    const RopeStyle turn = style;
+    run(name, [&](Activations& x) {
+      on.rope(pool_of(1), x.row(0), kRows, 5, 64, 64, turn, up.data(), values.data());
+    });
+  }
+}
+
+}  // namespace
+
+void visit_products(const Backend& backend, DType dtype, std::span<const int64_t> row_counts,
+                    const ResultVisitor& visit) {
+  Random random(15);
+  for (const int64_t k : lengths_for(dtype)) {
+    const std::string name = std::string(dtype_info(dtype).name) + " k " + std::to_string(k);
+    const PackedMatrix packed = pack(backend, random_weights(dtype, 41, k, random));
+    const std::span<const uint8_t> panels = packed.data.as<uint8_t>();
+    visit(name + " panels", std::vector<float>(panels.begin(), panels.end()));
+    const Activations all = random_activations(64, k, backend.wants_int8(dtype), random);
+    for (const int64_t rows : row_counts) {
+      visit(name + " rows " + std::to_string(rows),
+            product(backend, 1, packed, first_rows(all, rows)));
+    }
+  }
+}
+
+void visit_row_operations(const Backend& backend, const ResultVisitor& visit) {
+  Random random(16);
+  for (const int exponent : {-130, -20, -12, 0, 3, 20, 120}) {
+    visit_rows_of(exponent, random, backend, visit);
+  }
+}
+
+void visit_attention(const Backend& backend, const ResultVisitor& visit) {
+  Random random(17);
+  for (const AttentionShape& shape : {AttentionShape{6, 2, 64},
+                                      {32, 1, 80},
+                                      {3, 3, 128},
+                                      {4, 2, 96, 90},
+                                      {4, 1, 256, 300, 50.0f}}) {
+    for (const int length : {1, 40, 257, 600}) {
+      visit("attention " + shape.name() + " of " + std::to_string(length),
+            attend_alone(backend, shape, random_tokens(random, length)));
+    }
+  }
+}
+
+}  // namespace aerie::kernels
