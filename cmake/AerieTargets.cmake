@@ -24,6 +24,10 @@ target_include_directories(aerie_flags INTERFACE "${CMAKE_SOURCE_DIR}/src")
 target_compile_options(aerie_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
   -ffp-contract=off -fno-math-errno)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # libstdc++ 12 uses what it deprecates in std::stable_sort.
+  target_compile_options(aerie_flags INTERFACE -Wno-deprecated-declarations)
+endif()
 if(AERIE_SANITIZE)
   target_compile_options(aerie_flags INTERFACE
     -fsanitize=${AERIE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
