@@ -364,8 +364,8 @@ Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string&
   import.metadata().add_string("general.name", printable(base.string()));
   AERIE_ASSIGN_OR_RETURN(Float8Scheme scheme, Float8Scheme::read(import.whole_config()));
   AERIE_ASSIGN_OR_RETURN(SafetensorsFolder tensors, SafetensorsFolder::open(path));
-  auto file = std::make_unique<HuggingFaceFile>(path, std::move(tensors), scheme,
-                                                std::move(import));
+  auto file =
+      std::make_unique<HuggingFaceFile>(path, std::move(tensors), scheme, std::move(import));
   AERIE_RETURN_IF_ERROR(file->place_tensors(more));
   return std::unique_ptr<ModelFile>(std::move(file));
 }
