@@ -290,7 +290,7 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel, Prefetch p
     for (TilePart& part : x) {
       part.codes += kRows * kGroup;
       part.scales += kRows;
-      part.starts += kRows;
+      if (zero_factor(kType) != 0) part.starts += kRows;
       part.scaled_sums += kRows;
     }
   }
