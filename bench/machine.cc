@@ -26,6 +26,9 @@ constexpr int64_t kCachesFull = 8;     // times the last cache
 constexpr double kDotSeconds = 0.004;  // long enough for the clock to settle at what vectors allow
 constexpr int kTries = 2;
 constexpr int64_t kReadParts = 8;  // of the memory, for one try of a way to read
+// Pieces that threads take over from one whose core others use, as matrix products do.
+constexpr int64_t kReadPiece = int64_t{2} << 20;
+constexpr int64_t kDotPieces = 8;  // of a thread
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -86,7 +89,7 @@ void Machine::choose_dots() {
     double most = 0;
     for (int v = 0; v < kernels::dot_variants(dot); ++v) {
       const auto operations = static_cast<double>(kernels::dot_operations(dot, v));
-      int64_t steps = 1024;
+      int64_t steps = 128;
       const double seconds = long_enough(dot, v, steps);
       const double speed = operations * static_cast<double>(steps) / seconds;
       if (speed <= most) continue;
@@ -99,7 +102,7 @@ void Machine::choose_dots() {
 double Machine::read_seconds(int variant, int64_t begin, int64_t bytes) {
   const ThreadPool::Round round(*pool_);
   const auto start = Clock::now();
-  pool_->parallel_for(bytes, kGrain, [&](int64_t from, int64_t to, int) {
+  pool_->parallel_pieces(bytes, kGrain, kReadPiece, [&](int64_t from, int64_t to, int) {
     g_sink.store(kernels::read_range(isa_, variant, memory_.data() + begin + from, to - from),
                  std::memory_order_relaxed);
   });
@@ -109,7 +112,7 @@ double Machine::read_seconds(int variant, int64_t begin, int64_t bytes) {
 double Machine::dot_seconds(Dot dot, int variant, int64_t steps) {
   const ThreadPool::Round round(*pool_);
   const auto start = Clock::now();
-  pool_->parallel_for(pool_->threads(), 1, [&](int64_t begin, int64_t end, int) {
+  pool_->parallel_pieces(pool_->threads() * kDotPieces, 1, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       g_sink.store(kernels::run_dots(isa_, dot, variant, steps), std::memory_order_relaxed);
     }
@@ -149,7 +152,7 @@ double Machine::dot_speed(Dot dot) {
   DotPlan& plan = dots_[static_cast<size_t>(dot)];
   const double seconds = long_enough(dot, plan.variant, plan.steps);
   return static_cast<double>(kernels::dot_operations(dot, plan.variant) * plan.steps) *
-         pool_->threads() / seconds;
+         static_cast<double>(pool_->threads() * kDotPieces) / seconds;
 }
 
 Limits Machine::measure(const std::array<bool, kernels::kDotCount>& wanted) {

@@ -57,7 +57,7 @@ class Machine {
   int read_variant_ = 0;
   struct DotPlan {
     int variant = 0;
-    int64_t steps = 1;
+    int64_t steps = 0;  // of a piece
   };
   std::array<DotPlan, kernels::kDotCount> dots_;
 };
