@@ -87,7 +87,7 @@ class Matrices {
 Expected<PackedMatrix> Matrices::pack(DType type, int64_t n) {
   std::vector<std::byte> data(static_cast<size_t>(dtype_bytes(type, kK) * n));
   RandomWeights(type).fill({}, kK * n, data.data());
-  return backend_->pack(*pool_, {type, Device::kCpu, {kK, n, 1, 1}, data.data()});
+  return backend_->packed(*pool_, {type, Device::kCpu, {kK, n, 1, 1}, data.data()});
 }
 
 Expected<Matrices> Matrices::make(const kernels::Backend& backend, ThreadPool& pool, DType type,

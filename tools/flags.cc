@@ -165,6 +165,9 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--type", flags.type,
                  "Convert float weights at load: q8_0, q4_0, bf16, ... (default: as they are)")
       ->group(group);
+  app.add_option("--weight-cache", e.weight_cache,
+                 "A folder to keep packed weights in, for a quicker start the next time")
+      ->group(group);
   app.add_option("--isa", flags.isa, isa_choices())->capture_default_str()->group(group);
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -19,6 +20,7 @@
 #endif
 
 #include "base/log.h"
+#include "base/memory_nodes.h"
 
 namespace aerie {
 namespace {
@@ -134,9 +136,15 @@ ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   impl_->ranges = std::vector<Impl::Range>(static_cast<size_t>(threads));
   if (threads > available_cpus()) impl_->spins = kSpinsWhenCrowded;
   impl_->workers.reserve(static_cast<size_t>(threads) - 1);
+  const std::vector<MemoryNode> nodes = memory_nodes();
   try {
     for (int t = 1; t < threads; ++t) {
-      impl_->workers.emplace_back([impl = impl_.get(), t] { impl->work(t); });
+      std::vector<int> cpus;  // none: any
+      if (nodes.size() > 1) cpus = node_of_thread(nodes, t, threads).cpus;
+      impl_->workers.emplace_back([impl = impl_.get(), t, cpus = std::move(cpus)] {
+        if (!cpus.empty()) bind_to_cpus(cpus);
+        impl->work(t);
+      });
     }
   } catch (const std::system_error& error) {
     log(LogLevel::kWarning, std::string("fewer threads than asked for: ") + error.what());

@@ -11,7 +11,9 @@ namespace aerie {
 class ThreadPool {
  public:
   // `threads` >= 1 counts the caller, who works too: threads - 1 threads are started,
-  // or as many as the system grants (with a warning): threads() tells.
+  // or as many as the system grants (with a warning): threads() tells. On a machine whose memory is
+  // in several nodes they stay on one each (base/memory_nodes.h); the caller's thread is left as it
+  // is.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -21,7 +23,9 @@ class ThreadPool {
 
   // Calls fn(begin, end, thread) so that the ranges cover [0, count) once, and returns when all
   // have returned. Each thread gets one contiguous range whose bounds (but for the last) are
-  // multiples of `grain`. Which thread runs what must not matter to the result. `fn` must not throw
+  // multiples of `grain`, and always the same one for the same count and grain: what it writes
+  // first in one loop is in the memory near it when another loop reads it. Which thread runs what
+  // must not matter to the result. `fn` must not throw
   // and must not call parallel_for. Only one thread may use the pool at a time. Allocates nothing.
   template <typename Fn>
   void parallel_for(int64_t count, int64_t grain, const Fn& fn) {
@@ -33,7 +37,8 @@ class ThreadPool {
 
   // The same for work whose parts may take unequal time, such as that of a core that other programs
   // use too: each thread takes its range in pieces, multiples of `grain` of about `piece`, and then
-  // what others have not begun of theirs. `fn` is called once for each piece.
+  // what others have not begun of theirs. `fn` is called once for each piece. With a piece
+  // of 0 it is parallel_for().
   template <typename Fn>
   void parallel_pieces(int64_t count, int64_t grain, int64_t piece, const Fn& fn) {
     run(

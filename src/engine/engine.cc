@@ -73,6 +73,7 @@ Status Engine::load() {
   model_options.max_rows = decoder_options_.max_rows;
   model_options.max_logits = decoder_options_.max_logits;
   model_options.max_positions = options_.context;
+  model_options.weight_cache = options_.weight_cache;
   AERIE_RETURN_IF_ERROR(check_memory(options_.model, packed_weight_bytes(*source_.file, *backend),
                                      KvCache::bytes_needed(config, options_.context),
                                      working_bytes(config, model_options), available_memory()));
@@ -86,6 +87,7 @@ Status Engine::load() {
   target.max_positions = options_.context;
   target.backend = backend;
   target.pool = pool_.get();
+  target.weight_cache = options_.weight_cache;
   AERIE_ASSIGN_OR_RETURN(drafter_, make_drafter(options_.speculation, target, draft_source_));
   return {};
 }

@@ -30,6 +30,7 @@ struct EngineOptions {
   int threads = 0;                   // 0: available_cpus()
   int prefill_chunk = 512;           // prompt tokens in a pass
   kernels::Isa isa = kernels::best_isa();
+  std::string weight_cache;  // a folder for packed weights (model/weight_cache.h); empty: none
   SpeculativeConfig speculation;
   VerifyRule rule = VerifyRule::kExact;
 

@@ -22,6 +22,7 @@ Expected<std::unique_ptr<Drafter>> open_draft_model(const SpeculativeConfig& con
   options.max_rows = 256;
   options.max_logits = 4;
   options.max_positions = target.max_positions;
+  options.weight_cache = target.weight_cache;
   AERIE_RETURN_IF_ERROR(check_memory(config.model, packed_weight_bytes(file, *target.backend),
                                      KvCache::bytes_needed(model_config, target.max_positions),
                                      working_bytes(model_config, options), available_memory()));

@@ -17,20 +17,24 @@ namespace {
 
 // A file of a model.
 struct Part {
+  std::string name;
   MappedFile file;  // empty for parse()d bytes
   std::span<const std::byte> bytes;
   GgufContents contents;
   GgufSplit split;
+  int64_t tensors = 0;
 };
 
 Status parse_part(Part& part) {
   AERIE_ASSIGN_OR_RETURN(part.contents, parse_gguf(part.bytes));
+  part.tensors = static_cast<int64_t>(part.contents.tensors.size());
   AERIE_ASSIGN_OR_RETURN(part.split, read_gguf_split(part.contents.metadata));
   return Status();
 }
 
 Expected<Part> open_part(const std::string& path) {
   Part part;
+  part.name = path;
   AERIE_ASSIGN_OR_RETURN(part.file, MappedFile::open(path));
   part.bytes = part.file.bytes();
   AERIE_RETURN_IF_ERROR(parse_part(part).with_context(path));
@@ -134,6 +138,7 @@ Expected<std::unique_ptr<GgufFile>> GgufFile::parse(std::span<const std::byte> b
                                                     std::string name) {
   std::unique_ptr<GgufFile> file(new GgufFile(std::move(name)));
   Part& part = file->impl_->parts.emplace_back();
+  part.name = file->name();
   part.bytes = bytes;
   AERIE_RETURN_IF_ERROR(parse_part(part).with_context(file->name()));
   if (part.split.count > 1) {
@@ -157,6 +162,22 @@ int64_t GgufFile::file_bytes() const {
   size_t bytes = 0;
   for (const Part& part : impl_->parts) bytes += part.bytes.size();
   return static_cast<int64_t>(bytes);
+}
+
+std::vector<SourceFile> GgufFile::sources() const {
+  std::vector<SourceFile> files;
+  const std::byte* const* value = impl_->values.data();
+  auto tensor = tensors().begin();
+  for (const Part& part : impl_->parts) {
+    SourceFile& file = files.emplace_back();
+    file.path = part.name;
+    file.modified = part.file.modified();
+    file.bytes = part.bytes;
+    for (int64_t i = 0; i < part.tensors; ++i, ++tensor, ++value) {
+      file.tensors.emplace_back(*value, static_cast<size_t>(tensor->bytes));
+    }
+  }
+  return files;
 }
 
 TensorView GgufFile::view_of(const TensorInfo& tensor) const {

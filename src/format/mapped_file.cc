@@ -1,8 +1,6 @@
 #include "format/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,54 +9,25 @@
 #include <system_error>
 #include <utility>
 
+#include "format/input_file.h"
+
 namespace aerie {
-namespace {
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-Status system_error(const std::string& path, const std::string& what, int error) {
-  if (error == ENOENT || error == ENOTDIR) {
-    return Status(StatusCode::kNotFound, path + ": there is no such file");
-  }
-  const StatusCode code =
-      error == ENOMEM ? StatusCode::kResourceExhausted : StatusCode::kInvalidArgument;
-  return Status(code, path + ": " + what + ": " + std::generic_category().message(error));
-}
-
-}  // namespace
 
 Expected<MappedFile> MappedFile::open(const std::string& path) {
-  // O_NONBLOCK: opening a pipe would wait for its writer.
-  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) return system_error(path, "cannot open", errno);
-  struct stat info = {};
-  if (fstat(fd.get(), &info) != 0) return system_error(path, "cannot examine", errno);
-  if (S_ISDIR(info.st_mode)) {
-    return Status(StatusCode::kInvalidArgument, path + ": is a directory; name a file in it");
-  }
-  if (!S_ISREG(info.st_mode)) {
-    return Status(StatusCode::kInvalidArgument, path + ": is not a regular file");
-  }
+  AERIE_ASSIGN_OR_RETURN(const InputFile input, InputFile::open(path));
   MappedFile file;
-  if (info.st_size == 0) return file;
-  if (static_cast<uint64_t>(info.st_size) > SIZE_MAX) {
+  file.modified_ = input.modified();
+  if (input.size() == 0) return file;
+  if (static_cast<uint64_t>(input.size()) > SIZE_MAX) {
     return Status(StatusCode::kResourceExhausted, path + ": is too large for the address space");
   }
-  const auto size = static_cast<size_t>(info.st_size);
-  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-  if (data == MAP_FAILED) return system_error(path, "cannot map", errno);
+  const auto size = static_cast<size_t>(input.size());
+  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, input.descriptor(), 0);
+  if (data == MAP_FAILED) {
+    const StatusCode code =
+        errno == ENOMEM ? StatusCode::kResourceExhausted : StatusCode::kInvalidArgument;
+    return Status(code, path + ": cannot map: " + std::generic_category().message(errno));
+  }
   file.data_ = static_cast<const std::byte*>(data);
   file.size_ = size;
   return file;
@@ -69,11 +38,14 @@ MappedFile::~MappedFile() {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      modified_(other.modified_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(modified_, other.modified_);
   return *this;
 }
 

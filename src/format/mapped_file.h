@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -25,6 +26,8 @@ class MappedFile {
 
   // Page-aligned; empty for an empty file.
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // When it was opened: nanoseconds since 1970.
+  int64_t modified() const { return modified_; }
 
   // Drops the pages that lie wholly inside `part` from this process's memory; they come back from
   // the file when touched. Ignores a part that is not of bytes().
@@ -33,6 +36,7 @@ class MappedFile {
  private:
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  int64_t modified_ = 0;
 };
 
 }  // namespace aerie

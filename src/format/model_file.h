@@ -41,6 +41,15 @@ struct TensorInfo {
   int64_t elements() const { return shape[0] * shape[1] * shape[2] * shape[3]; }
 };
 
+// A file that metadata and values come from.
+struct SourceFile {
+  std::string path;
+  int64_t modified = 0;  // nanoseconds since 1970; 0: unknown
+  std::span<const std::byte> bytes;
+  // Where values lie in it, in any order. What comes before all of them says what they are.
+  std::vector<std::span<const std::byte>> tensors;
+};
+
 // A tensor's values: a view into a mapped file, which the ModelFile keeps, or of `owned`.
 struct TensorData {
   TensorView view;
@@ -66,6 +75,10 @@ class ModelFile {
   // nullptr if absent.
   const MetadataValue* find(std::string_view key) const;
   const TensorInfo* find_tensor(std::string_view name) const;
+
+  // All that what is here is made of; empty if that cannot be told. The bytes live as long as the
+  // object.
+  virtual std::vector<SourceFile> sources() const { return {}; }
 
   // What the files themselves call a tensor; for messages.
   virtual std::string origin_of(std::string_view name) const { return std::string(name); }

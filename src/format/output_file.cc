@@ -91,15 +91,15 @@ Status OutputFile::pad_to(int64_t alignment) {
   return write(std::span(kZeros).first(static_cast<size_t>(padding)));
 }
 
-Status OutputFile::commit() {
+Status OutputFile::commit(Sync sync) {
   assert(fd_ >= 0);
-  if (fsync(fd_) != 0) return failed("cannot write", errno);
+  if (sync == Sync::kYes && fsync(fd_) != 0) return failed("cannot write", errno);
   if (close(std::exchange(fd_, -1)) != 0) return failed("cannot write", errno);
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     return failed("cannot take its name", errno);
   }
   temporary_.clear();
-  sync_folder_of(path_);
+  if (sync == Sync::kYes) sync_folder_of(path_);
   return Status();
 }
 

@@ -31,7 +31,10 @@ class OutputFile {
   Status pad_to(int64_t alignment);
 
   // Puts the file at its path, in the place of one that may be there. Nothing can be written after.
-  Status commit();
+  // With Sync::kNo the disk is not waited for: should the whole system stop soon, the path may come
+  // to name a file that lacks bytes.
+  enum class Sync : uint8_t { kYes, kNo };
+  Status commit(Sync sync = Sync::kYes);
 
  private:
   OutputFile(std::string path, std::string temporary, int fd);

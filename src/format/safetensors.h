@@ -77,6 +77,8 @@ class SafetensorsFile {
 
   const std::string& name() const { return name_; }
   int64_t file_bytes() const { return static_cast<int64_t>(bytes_.size()); }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  int64_t modified() const { return file_.modified(); }  // nanoseconds since 1970; 0: parse()d
 
   // In the header's order.
   std::span<const SafetensorsTensor> tensors() const { return tensors_; }

@@ -44,6 +44,22 @@ Isa best_isa() {
   return *std::ranges::find_if(built_isas(), isa_supported);
 }
 
+Expected<PackedMatrix> Backend::allocate(const TensorView& weights, Arena& arena) const {
+  PackedMatrix matrix;
+  matrix.dtype = weights.dtype;
+  matrix.n = weights.rows();
+  matrix.k = weights.row_length();
+  AERIE_ASSIGN_OR_RETURN(matrix.data, arena.allocate(static_cast<size_t>(packed_bytes(weights))));
+  return matrix;
+}
+
+Expected<PackedMatrix> Backend::packed(ThreadPool& pool, const TensorView& weights) const {
+  Arena none;
+  AERIE_ASSIGN_OR_RETURN(PackedMatrix matrix, allocate(weights, none));
+  pack(pool, {&weights, 1}, {&matrix, 1});
+  return matrix;
+}
+
 const CpuOps* cpu_ops(Isa isa) {
   for (const CpuIsa& each : cpu_isas()) {
     if (each.isa == isa) return each.ops();

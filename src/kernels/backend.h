@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -42,6 +43,9 @@ struct PackedMatrix {
   int64_t k = 0;
   Buffer data;
 };
+
+// Writes bytes [offset, offset + part.size()) of the data of matrix `index` of a call.
+using FillPart = std::function<void(size_t index, int64_t offset, std::span<std::byte> part)>;
 
 // Rows of activations as matrix products take them: as floats, and in 8 bits with a scale for each
 // kActivationGroup of k. Memory for `capacity` rows is allocated once.
@@ -129,10 +133,21 @@ class Backend {
   virtual ~Backend() = default;
   virtual Isa isa() const = 0;
 
-  // Repacks a [k, n] view of any DType.
-  virtual Expected<PackedMatrix> pack(ThreadPool& pool, const TensorView& weights) const = 0;
-  // Bytes of PackedMatrix::data that pack() makes of it.
+  // Bytes of PackedMatrix::data for a [k, n] view of any DType, whose values are not read.
   virtual int64_t packed_bytes(const TensorView& weights) const = 0;
+  // A matrix for such a view with all of its data 0.
+  Expected<PackedMatrix> allocate(const TensorView& weights, Arena& arena) const;
+  // Repacks views into matrices that allocate() made for them. What will go into one matmul() goes
+  // into one call: each thread of the pool then writes, and so brings into the memory near it, what
+  // it will read.
+  virtual void pack(ThreadPool& pool, std::span<const TensorView> weights,
+                    std::span<PackedMatrix> matrices) const = 0;
+  // Data that pack() made before, in the same shares: threads of the pool call `part` for parts
+  // that cover everything and begin at multiples of 64 bytes.
+  virtual void fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
+                    const FillPart& part) const = 0;
+  // allocate() and pack() of one matrix with memory of its own.
+  Expected<PackedMatrix> packed(ThreadPool& pool, const TensorView& weights) const;
   // Whether products with this type of weight take 8-bit activations.
   virtual bool wants_int8(DType dtype) const = 0;
 

@@ -2,6 +2,8 @@
 
 #include <cassert>
 
+#include "base/memory_nodes.h"
+
 namespace aerie {
 namespace {
 
@@ -27,10 +29,13 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, 
   KvCache cache;
   cache.layout_ = layout_of(config);
   cache.page_count_ = static_cast<int>(pages_for(positions));
+  const std::vector<MemoryNode> nodes = memory_nodes();
   for (int layer = 0; layer < config.layers; ++layer) {
     const auto bytes =
         static_cast<size_t>(cache.page_count_ * cache.layout_.page()) * sizeof(uint16_t);
     AERIE_ASSIGN_OR_RETURN(Buffer plane, Buffer::allocate(bytes));
+    // Which thread reads what depends on the lengths of the sequences.
+    if (nodes.size() > 1) interleave_memory(plane.data(), plane.size(), nodes);
     cache.planes_.push_back(std::move(plane));
   }
   cache.sequences_.resize(static_cast<size_t>(sequences));

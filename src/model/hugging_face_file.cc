@@ -66,7 +66,9 @@ class HuggingFaceFile final : public ModelFile {
       : ModelFile(std::move(name)),
         tensors_(std::move(tensors)),
         scheme_(scheme),
-        import_(std::move(import)) {}
+        import_(std::move(import)),
+        config_(
+            import_.whole_config().json().dump(-1, ' ', false, Json::error_handler_t::replace)) {}
 
   Status place_tensors(const AddMetadata& more);
 
@@ -75,6 +77,7 @@ class HuggingFaceFile final : public ModelFile {
   void release(const TensorView& view) const override {
     if (view.valid()) tensors_.release({view.data, static_cast<size_t>(view.bytes())});
   }
+  std::vector<SourceFile> sources() const override;
 
  private:
   Status place(const SafetensorsTensor& tensor, bool tied);
@@ -95,6 +98,7 @@ class HuggingFaceFile final : public ModelFile {
   SafetensorsFolder tensors_;
   Float8Scheme scheme_;
   HuggingFaceImport import_;
+  std::string config_;  // as it was read
   std::map<std::string, const TensorRule*, std::less<>> rules_;
   std::deque<std::string> names_;
   std::unordered_set<std::string_view> placed_;
@@ -210,6 +214,21 @@ Status HuggingFaceFile::place_tensors(const AddMetadata& more) {
   }
   set_contents(import_.metadata().release(), std::move(infos_));
   return {};
+}
+
+std::vector<SourceFile> HuggingFaceFile::sources() const {
+  std::vector<SourceFile> files;
+  for (const SafetensorsFile& shard : tensors_.shards()) {
+    SourceFile& file = files.emplace_back();
+    file.path = shard.name();
+    file.modified = shard.modified();
+    file.bytes = shard.bytes();
+    for (const SafetensorsTensor& tensor : shard.tensors()) file.tensors.push_back(tensor.data);
+  }
+  SourceFile& config = files.emplace_back();
+  config.path = import_.whole_config().file();
+  config.bytes = std::as_bytes(std::span(config_));
+  return files;
 }
 
 std::string HuggingFaceFile::origin_of(std::string_view name) const {

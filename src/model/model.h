@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/status.h"
 #include "base/thread_pool.h"
@@ -21,6 +22,7 @@ struct ModelOptions {
   int max_logits = 64;                        // the most rows of a batch that want logits
   int max_positions = 2048;                   // the longest sequence
   int max_taps = 8;                           // the most layers tapped at a time
+  std::string weight_cache;                   // a folder for packed weights; empty: none is kept
 };
 
 // Not thread-safe: one pass at a time. Bits are as design promises: a row's outputs depend on its
@@ -49,8 +51,10 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options);
 // is not there.
 Expected<ModelConfig> read_model_config(const ModelFile& file);
 
-// Checks and packs all weights. The file must outlive the model: embeddings are read from it. Pages
-// of the mapping that have been packed are released.
+// Checks and packs all weights, or takes them from the cache, if there is one, as they were packed
+// before (model/weight_cache.h); a cache that is of no use is a warning, and is written anew. The
+// file must outlive the model: embeddings are read from it. Pages of the mapping that have been
+// packed are released.
 Expected<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options);
 
 // kInvalidArgument, naming row and value, if a row's token, sequence, parent or position is not

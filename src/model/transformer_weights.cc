@@ -39,14 +39,15 @@ class LayerLoader {
     return norm;
   }
 
-  Expected<Linear> linear(const char* part, int64_t k, int64_t n) {
-    return slice(part, k, n, 0, n);
+  // Adds a matrix to those that are loaded together, and loads its bias.
+  Status add(Linear& linear, const char* part, int64_t k, int64_t n) {
+    return add_slice(linear, part, k, n, 0, n);
   }
   // Outputs [begin, begin + count) of a tensor of n.
-  Expected<Linear> slice(const char* part, int64_t k, int64_t n, int64_t begin, int64_t count) {
-    Linear linear;
+  Status add_slice(Linear& linear, const char* part, int64_t k, int64_t n, int64_t begin,
+                   int64_t count) {
     const std::string name = prefix_ + part;
-    AERIE_ASSIGN_OR_RETURN(linear.weight, loader_.part(name + ".weight", k, n, begin, count));
+    parts_.push_back({&linear.weight, name + ".weight", k, n, begin, count});
     const bool is_input =
         std::string_view(part) != "attn_output" && std::string_view(part).starts_with("attn_");
     const bool must_have_bias =
@@ -55,50 +56,56 @@ class LayerLoader {
                                                         ? loader_.vector(name + ".bias", n)
                                                         : loader_.vector_if_any(name + ".bias", n));
     if (!bias.empty()) linear.bias.assign(bias.begin() + begin, bias.begin() + begin + count);
-    return linear;
+    return {};
+  }
+  Status load_added() {
+    AERIE_RETURN_IF_ERROR(loader_.load(parts_));
+    parts_.clear();
+    return {};
   }
 
   Status load_attention(TransformerLayer& layer) {
     const int64_t hidden = config_.hidden, q = config_.q_width(), kv = config_.kv_width();
     if (blueprint_.fused_qkv) {
       const int64_t all = q + 2 * kv;
-      AERIE_ASSIGN_OR_RETURN(layer.q, slice("attn_qkv", hidden, all, 0, q));
-      AERIE_ASSIGN_OR_RETURN(layer.k, slice("attn_qkv", hidden, all, q, kv));
-      AERIE_ASSIGN_OR_RETURN(layer.v, slice("attn_qkv", hidden, all, q + kv, kv));
+      AERIE_RETURN_IF_ERROR(add_slice(layer.q, "attn_qkv", hidden, all, 0, q));
+      AERIE_RETURN_IF_ERROR(add_slice(layer.k, "attn_qkv", hidden, all, q, kv));
+      AERIE_RETURN_IF_ERROR(add_slice(layer.v, "attn_qkv", hidden, all, q + kv, kv));
     } else {
-      AERIE_ASSIGN_OR_RETURN(layer.q, linear("attn_q", hidden, q));
-      AERIE_ASSIGN_OR_RETURN(layer.k, linear("attn_k", hidden, kv));
-      AERIE_ASSIGN_OR_RETURN(layer.v, linear("attn_v", hidden, kv));
+      AERIE_RETURN_IF_ERROR(add(layer.q, "attn_q", hidden, q));
+      AERIE_RETURN_IF_ERROR(add(layer.k, "attn_k", hidden, kv));
+      AERIE_RETURN_IF_ERROR(add(layer.v, "attn_v", hidden, kv));
     }
+    AERIE_RETURN_IF_ERROR(load_added());
     if (blueprint_.query_key_norm) {
       AERIE_ASSIGN_OR_RETURN(layer.query_norm,
                              loader_.vector(prefix_ + "attn_q_norm.weight", config_.head_dim));
       AERIE_ASSIGN_OR_RETURN(layer.key_norm,
                              loader_.vector(prefix_ + "attn_k_norm.weight", config_.head_dim));
     }
-    AERIE_ASSIGN_OR_RETURN(layer.o, linear("attn_output", q, hidden));
-    return {};
+    AERIE_RETURN_IF_ERROR(add(layer.o, "attn_output", q, hidden));
+    return load_added();
   }
 
   Status load_feed_forward(TransformerLayer& layer) {
     const int64_t hidden = config_.hidden, ffn = config_.ffn;
     if (blueprint_.fused_gate_up) {
-      AERIE_ASSIGN_OR_RETURN(layer.gate, slice("ffn_up", hidden, 2 * ffn, 0, ffn));
-      AERIE_ASSIGN_OR_RETURN(layer.up, slice("ffn_up", hidden, 2 * ffn, ffn, ffn));
+      AERIE_RETURN_IF_ERROR(add_slice(layer.gate, "ffn_up", hidden, 2 * ffn, 0, ffn));
+      AERIE_RETURN_IF_ERROR(add_slice(layer.up, "ffn_up", hidden, 2 * ffn, ffn, ffn));
     } else {
-      if (blueprint_.gated) {
-        AERIE_ASSIGN_OR_RETURN(layer.gate, linear("ffn_gate", hidden, ffn));
-      }
-      AERIE_ASSIGN_OR_RETURN(layer.up, linear("ffn_up", hidden, ffn));
+      if (blueprint_.gated) AERIE_RETURN_IF_ERROR(add(layer.gate, "ffn_gate", hidden, ffn));
+      AERIE_RETURN_IF_ERROR(add(layer.up, "ffn_up", hidden, ffn));
     }
-    AERIE_ASSIGN_OR_RETURN(layer.down, linear("ffn_down", ffn, hidden));
-    return {};
+    AERIE_RETURN_IF_ERROR(load_added());
+    AERIE_RETURN_IF_ERROR(add(layer.down, "ffn_down", ffn, hidden));
+    return load_added();
   }
 
   WeightLoader& loader_;
   const Blueprint& blueprint_;
   const ModelConfig& config_;
   std::string prefix_;
+  std::vector<MatrixPart> parts_;
 };
 
 }  // namespace
@@ -110,10 +117,10 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
   WeightLoader loader(file, options);
   TransformerWeights w;
   AERIE_ASSIGN_OR_RETURN(w.embedding,
-                         loader.read("token_embd.weight", config.hidden, config.vocab));
+                         loader.table("token_embd.weight", config.hidden, config.vocab));
   if (blueprint.learned_positions) {
     AERIE_ASSIGN_OR_RETURN(w.positions,
-                           loader.read("position_embd.weight", config.hidden, config.context));
+                           loader.table("position_embd.weight", config.hidden, config.context));
   }
   for (int i = 0; i < config.layers; ++i) {
     AERIE_ASSIGN_OR_RETURN(TransformerLayer layer, LayerLoader(loader, blueprint, i).load());
@@ -124,7 +131,8 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
     AERIE_ASSIGN_OR_RETURN(w.output_norm.bias, loader.vector("output_norm.bias", config.hidden));
   }
   const char* head = loader.has("output.weight") ? "output.weight" : "token_embd.weight";
-  AERIE_ASSIGN_OR_RETURN(w.output.weight, loader.matrix(head, config.hidden, config.vocab));
+  const MatrixPart output = {&w.output.weight, head, config.hidden, config.vocab, 0, config.vocab};
+  AERIE_RETURN_IF_ERROR(loader.load({&output, 1}));
   AERIE_ASSIGN_OR_RETURN(w.output.bias, loader.vector_if_any("output.bias", config.vocab));
   // Read with the blueprint.
   for (const RopeConfig& rope : blueprint.ropes) {
@@ -135,6 +143,7 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
     }
   }
   AERIE_RETURN_IF_ERROR(loader.check_all_used(config.family));
+  loader.save_packed();
   w.packed_bytes = loader.packed_bytes();
   return w;
 }

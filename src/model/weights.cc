@@ -2,36 +2,209 @@
 
 #include <fmt/format.h>
 
-namespace aerie {
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <utility>
 
-Expected<TensorData> WeightLoader::read(const std::string& name, int64_t k, int64_t n) {
-  AERIE_ASSIGN_OR_RETURN(TensorData tensor, file_.read(name));
-  if (tensor.view.shape != Shape{k, n, 1, 1}) {
+#include "base/log.h"
+
+namespace aerie {
+namespace {
+
+std::string entry_name(const MatrixPart& part) {
+  return fmt::format("{}[{}:{}]", part.name, part.begin, part.begin + part.count);
+}
+
+// Reads entries by several threads.
+class CacheRead {
+ public:
+  CacheRead(const WeightCache& cache, std::span<const WeightCache::Entry* const> entries)
+      : cache_(cache), entries_(entries), sums_(entries.size()) {}
+
+  kernels::FillPart fill() {
+    return [this](size_t index, int64_t offset, std::span<std::byte> part) {
+      const Status status = cache_.read(*entries_[index], offset, part, sums_[index]);
+      if (status.ok()) return;
+      const std::lock_guard lock(mutex_);
+      status_ = status;
+    };
+  }
+
+  // Of all that was read.
+  Status check() const {
+    if (!status_.ok()) return status_;
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      if (sums_[i] == entries_[i]->checksum) continue;
+      return {StatusCode::kInvalidData, cache_.path() + ": is damaged"};
+    }
+    return {};
+  }
+
+ private:
+  const WeightCache& cache_;
+  std::span<const WeightCache::Entry* const> entries_;
+  std::vector<std::atomic<uint64_t>> sums_;
+  std::mutex mutex_;
+  Status status_;
+};
+
+}  // namespace
+
+WeightLoader::WeightLoader(const ModelFile& file, const ModelOptions& options)
+    : file_(file), options_(options) {
+  if (options.weight_cache.empty()) return;
+  Expected<WeightCache> cache = WeightCache::of(options.weight_cache, file, *options.backend);
+  if (!cache.ok()) {
+    log(LogLevel::kWarning, cache.status().message());
+    return;
+  }
+  cache_ = std::move(cache).value();
+  const Status opened = cache_->open();
+  stale_ = !opened.ok();
+  if (stale_ && opened.code() != StatusCode::kNotFound) give_up(opened);
+}
+
+void WeightLoader::give_up(const Status& why) {
+  log(LogLevel::kWarning, why.message() + "; the weights are packed anew");
+  cache_->close();
+  stale_ = true;
+}
+
+// A tensor that must be there in this shape; the view has no data.
+Expected<TensorView> WeightLoader::describe(const std::string& name, int64_t k, int64_t n) {
+  AERIE_ASSIGN_OR_RETURN(const TensorInfo* tensor, file_.tensor_info(name));
+  if (tensor->shape != Shape{k, n, 1, 1}) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: tensor '{}' has shape {} where the metadata ask for {}",
-                              file_.name(), file_.origin_of(name),
-                              shape_to_string(tensor.view.shape), shape_to_string({k, n, 1, 1})));
+                              file_.name(), file_.origin_of(name), shape_to_string(tensor->shape),
+                              shape_to_string({k, n, 1, 1})));
   }
   used_.insert(name);
+  return TensorView{*tensor->dtype, Device::kCpu, tensor->shape, nullptr};
+}
+
+Expected<TensorData> WeightLoader::read(const std::string& name, int64_t k, int64_t n) {
+  AERIE_RETURN_IF_ERROR(describe(name, k, n).status());
+  return file_.read(name);
+}
+
+Expected<Arena*> WeightLoader::arena() {
+  if (!arena_) {
+    const int64_t bytes = packed_weight_bytes(file_, *options_.backend);
+    AERIE_ASSIGN_OR_RETURN(arena_, Arena::reserve(static_cast<size_t>(bytes)));
+  }
+  return &*arena_;
+}
+
+Status WeightLoader::load(std::span<const MatrixPart> parts) {
+  AERIE_ASSIGN_OR_RETURN(Arena * memory, arena());
+  std::vector<kernels::PackedMatrix> matrices;
+  for (const MatrixPart& part : parts) {
+    AERIE_ASSIGN_OR_RETURN(TensorView view, describe(part.name, part.k, part.n));
+    view.shape[1] = part.count;
+    AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix matrix, options_.backend->allocate(view, *memory));
+    matrices.push_back(std::move(matrix));
+  }
+  if (!restore(parts, matrices)) AERIE_RETURN_IF_ERROR(pack(parts, matrices));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Buffer& data = matrices[i].data;
+    packed_bytes_ += static_cast<int64_t>(data.size());
+    keep(entry_name(parts[i]), {data.data(), data.size()});
+    *parts[i].into = std::move(matrices[i]);
+  }
+  return {};
+}
+
+Status WeightLoader::pack(std::span<const MatrixPart> parts,
+                          std::span<kernels::PackedMatrix> matrices) {
+  std::vector<TensorData> tensors;
+  std::vector<TensorView> views;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    // Parts of one tensor follow each other, and reading it may be work.
+    if (i == 0 || parts[i].name != parts[i - 1].name) {
+      AERIE_ASSIGN_OR_RETURN(TensorData tensor, file_.read(parts[i].name));
+      tensors.push_back(std::move(tensor));
+    }
+    TensorView view = tensors.back().view;
+    view.data = view.row(parts[i].begin);
+    view.shape[1] = parts[i].count;
+    views.push_back(view);
+  }
+  options_.backend->pack(*options_.pool, views, matrices);
+  for (const TensorView& view : views) file_.release(view);
+  return {};
+}
+
+// Leaves the matrices 0 if not all of them are in the cache.
+bool WeightLoader::restore(std::span<const MatrixPart> parts,
+                           std::span<kernels::PackedMatrix> matrices) {
+  if (!cache_) return false;
+  std::vector<const WeightCache::Entry*> entries;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto size = static_cast<int64_t>(matrices[i].data.size());
+    entries.push_back(cache_->find(entry_name(parts[i]), size));
+    if (entries.back() != nullptr) continue;
+    stale_ = true;
+    return false;
+  }
+  CacheRead read(*cache_, entries);
+  options_.backend->fill(*options_.pool, matrices, read.fill());
+  const Status status = read.check();
+  if (status.ok()) return true;
+  give_up(status);
+  for (kernels::PackedMatrix& matrix : matrices) {
+    std::memset(matrix.data.data(), 0, matrix.data.size());
+  }
+  return false;
+}
+
+Expected<TensorData> WeightLoader::table(const std::string& name, int64_t k, int64_t n) {
+  AERIE_ASSIGN_OR_RETURN(TensorView view, describe(name, k, n));
+  const WeightCache::Entry* entry = cache_ ? cache_->find(name, view.bytes()) : nullptr;
+  TensorData tensor;
+  if (entry != nullptr) {
+    AERIE_ASSIGN_OR_RETURN(tensor, restore_table(view, *entry));
+  }
+  const bool is_restored = tensor.view.valid();
+  if (!is_restored) {
+    AERIE_ASSIGN_OR_RETURN(tensor, file_.read(name));
+  }
+  // What lies in the file as it is needs no copy.
+  if (tensor.owned.size() == 0) return tensor;
+  if (!is_restored) stale_ = true;
+  keep(name, {tensor.owned.data(), tensor.owned.size()});
   return tensor;
 }
 
-Expected<kernels::PackedMatrix> WeightLoader::matrix(const std::string& name, int64_t k,
-                                                     int64_t n) {
-  return part(name, k, n, 0, n);
+// Nothing if the entry is damaged.
+Expected<TensorData> WeightLoader::restore_table(const TensorView& view,
+                                                 const WeightCache::Entry& entry) {
+  TensorData tensor;
+  AERIE_ASSIGN_OR_RETURN(tensor.owned, Buffer::allocate(static_cast<size_t>(view.bytes())));
+  const WeightCache::Entry* const entries[] = {&entry};
+  CacheRead read(*cache_, entries);
+  options_.pool->parallel_for(view.bytes(), 64, [&](int64_t begin, int64_t end, int) {
+    read.fill()(0, begin, {tensor.owned.data() + begin, static_cast<size_t>(end - begin)});
+  });
+  if (Status status = read.check(); !status.ok()) {
+    give_up(status);
+    return TensorData();
+  }
+  tensor.view = view;
+  tensor.view.data = tensor.owned.data();
+  return tensor;
 }
 
-Expected<kernels::PackedMatrix> WeightLoader::part(const std::string& name, int64_t k, int64_t n,
-                                                   int64_t begin, int64_t count) {
-  AERIE_ASSIGN_OR_RETURN(const TensorData tensor, read(name, k, n));
-  TensorView rows = tensor.view;
-  rows.data = tensor.view.row(begin);
-  rows.shape[1] = count;
-  AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix packed,
-                         options_.backend->pack(*options_.pool, rows));
-  file_.release(rows);
-  packed_bytes_ += static_cast<int64_t>(packed.data.size());
-  return packed;
+void WeightLoader::keep(std::string name, std::span<const std::byte> bytes) {
+  if (cache_) items_.push_back({std::move(name), bytes});
+}
+
+void WeightLoader::save_packed() {
+  if (!cache_ || !stale_) return;
+  if (Status status = cache_->save(items_, *options_.pool); !status.ok()) {
+    log(LogLevel::kWarning, status.message() + "; the packed weights are not kept");
+  }
 }
 
 Expected<std::vector<float>> WeightLoader::vector(const std::string& name, int64_t length) {

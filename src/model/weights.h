@@ -1,31 +1,39 @@
 // Takes tensors out of a file by name, checks their shapes and packs them for a backend.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
 
 #include "model/model.h"
+#include "model/weight_cache.h"
 
 namespace aerie {
 
+// Outputs [begin, begin + count) of a matrix of k inputs and n outputs.
+struct MatrixPart {
+  kernels::PackedMatrix* into = nullptr;
+  std::string name;
+  int64_t k = 0, n = 0;
+  int64_t begin = 0, count = 0;
+};
+
 class WeightLoader {
  public:
-  WeightLoader(const ModelFile& file, const ModelOptions& options)
-      : file_(file), options_(options) {}
+  // Looks for packed weights if the options name a folder for them.
+  WeightLoader(const ModelFile& file, const ModelOptions& options);
 
-  // A packed matrix of k inputs and n outputs.
-  Expected<kernels::PackedMatrix> matrix(const std::string& name, int64_t k, int64_t n);
-  // Outputs [begin, begin + count) of one of n.
-  Expected<kernels::PackedMatrix> part(const std::string& name, int64_t k, int64_t n, int64_t begin,
-                                       int64_t count);
+  // Packs what goes into one product (Backend::pack()).
+  Status load(std::span<const MatrixPart> parts);
   // A vector as floats.
   Expected<std::vector<float>> vector(const std::string& name, int64_t length);
   // The same; empty if there is no such tensor.
   Expected<std::vector<float>> vector_if_any(const std::string& name, int64_t length);
   // The values as they are.
-  Expected<TensorData> read(const std::string& name, int64_t k, int64_t n);
+  Expected<TensorData> table(const std::string& name, int64_t k, int64_t n);
 
   bool has(std::string_view name) const { return file_.find_tensor(name) != nullptr; }
   // A tensor that may be there and is not needed.
@@ -35,12 +43,28 @@ class WeightLoader {
   // something else than the model.
   Status check_all_used(std::string_view family) const;
 
+  // Keeps for the next time what had to be packed. What was loaded must still be there.
+  void save_packed();
+
   int64_t packed_bytes() const { return packed_bytes_; }
 
  private:
+  Expected<TensorView> describe(const std::string& name, int64_t k, int64_t n);
+  Expected<TensorData> read(const std::string& name, int64_t k, int64_t n);
+  Expected<Arena*> arena();
+  Status pack(std::span<const MatrixPart> parts, std::span<kernels::PackedMatrix> matrices);
+  bool restore(std::span<const MatrixPart> parts, std::span<kernels::PackedMatrix> matrices);
+  Expected<TensorData> restore_table(const TensorView& view, const WeightCache::Entry& entry);
+  void keep(std::string name, std::span<const std::byte> bytes);
+  void give_up(const Status& why);
+
   const ModelFile& file_;
   const ModelOptions& options_;
   std::unordered_set<std::string> used_;
+  std::optional<Arena> arena_;
+  std::optional<WeightCache> cache_;
+  std::vector<WeightCache::Item> items_;  // all that belongs into it
+  bool stale_ = false;                    // whether it lacks some of that
   int64_t packed_bytes_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -28,9 +29,12 @@ size_t round_up(size_t bytes, size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-// Whole huge pages straight from the system, which gives zeros; null if there are none. A block of
-// the heap may have been used before, and would have to be cleared by this thread.
-std::byte* map_huge_pages(size_t bytes) {
+// From a multiple of the size of a huge page on, straight from the system, which gives zeros; null
+// if there is none. A block of the heap may have been used before, and would have to be cleared by
+// this thread.
+std::shared_ptr<void> map_memory(size_t bytes) {
+  if (bytes > SIZE_MAX - 2 * kHugePage) return nullptr;
+  bytes = round_up(bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   const size_t mapped = bytes + kHugePage;
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
@@ -41,7 +45,12 @@ std::byte* map_huge_pages(size_t bytes) {
   munmap(begin + before + bytes, mapped - before - bytes);
   // Streaming weights through 4 KiB pages costs TLB misses; the advice may be ignored.
   madvise(begin + before, bytes, MADV_HUGEPAGE);
-  return begin + before;
+  return {begin + before, [bytes](void* p) { munmap(p, bytes); }};
+}
+
+Status exhausted(size_t bytes) {
+  return {StatusCode::kResourceExhausted,
+          "cannot allocate " + std::to_string(bytes) + " bytes of memory"};
 }
 
 }  // namespace
@@ -50,30 +59,42 @@ Expected<Buffer> Buffer::allocate(size_t bytes) {
   Buffer buffer;
   if (bytes == 0) return buffer;
   std::byte* memory = nullptr;
-  if (bytes >= kHugePage && bytes <= SIZE_MAX - 2 * kHugePage) {
-    const size_t rounded = round_up(bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
-    buffer.data_.get_deleter().mapped = rounded;
-    memory = map_huge_pages(rounded);
-  } else if (bytes < kHugePage) {
+  if (bytes >= kHugePage) {
+    std::shared_ptr<void>& owner = buffer.data_.get_deleter().owner;
+    owner = map_memory(bytes);
+    memory = static_cast<std::byte*>(owner.get());
+  } else {
     const size_t rounded = round_up(bytes, kAlignment);
     memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
     if (memory != nullptr) std::memset(memory, 0, rounded);
   }
-  if (memory == nullptr) {
-    return Status(StatusCode::kResourceExhausted,
-                  "cannot allocate " + std::to_string(bytes) + " bytes of memory");
-  }
+  if (memory == nullptr) return exhausted(bytes);
   buffer.data_.reset(memory);
   buffer.size_ = bytes;
   return buffer;
 }
 
 void Buffer::Free::operator()(std::byte* p) const {
-  if (mapped > 0) {
-    munmap(p, mapped);
-  } else {
-    std::free(p);
-  }
+  if (owner == nullptr) std::free(p);
+}
+
+Expected<Arena> Arena::reserve(size_t bytes) {
+  Arena arena;
+  if (bytes == 0) return arena;
+  arena.memory_ = map_memory(bytes);
+  if (arena.memory_ == nullptr) return exhausted(bytes);
+  arena.size_ = bytes;
+  return arena;
+}
+
+Expected<Buffer> Arena::allocate(size_t bytes) {
+  if (bytes == 0 || bytes > size_ - used_) return Buffer::allocate(bytes);
+  Buffer buffer;
+  buffer.data_.get_deleter().owner = memory_;
+  buffer.data_.reset(static_cast<std::byte*>(memory_.get()) + used_);
+  buffer.size_ = bytes;
+  used_ = std::min(size_, used_ + round_up(bytes, Buffer::kAlignment));
+  return buffer;
 }
 
 }  // namespace aerie

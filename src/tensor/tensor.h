@@ -65,13 +65,32 @@ class Buffer {
   }
 
  private:
+  friend class Arena;
   struct Free {
-    Free() : mapped(0) {}
-    size_t mapped;  // bytes of a mapping; 0: from the heap
+    Free() : owner(nullptr) {}
     void operator()(std::byte* p) const;
+    std::shared_ptr<void> owner;  // of the memory that this is a part of; null: from the heap
   };
   std::unique_ptr<std::byte[], Free> data_;
   size_t size_ = 0;
+};
+
+// Memory for buffers that live about as long as each other, side by side: a page of 2 MiB, if the
+// system has them, holds several. Like a large buffer's, the memory is not touched. Moves, does not
+// copy; one thread at a time. The buffers may outlive it.
+class Arena {
+ public:
+  // Takes addresses for `bytes`; memory only as it is written to. kResourceExhausted if the system
+  // has none.
+  static Expected<Arena> reserve(size_t bytes);
+
+  // Part of what was reserved, while there is enough; then memory of its own.
+  Expected<Buffer> allocate(size_t bytes);
+
+ private:
+  std::shared_ptr<void> memory_;
+  size_t size_ = 0;
+  size_t used_ = 0;
 };
 
 }  // namespace aerie

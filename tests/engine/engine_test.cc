@@ -135,6 +135,30 @@ TEST_F(EngineTest, SpeculationChangesNothing) {
   }
 }
 
+TEST_F(EngineTest, AWeightCacheChangesNothing) {
+  const std::filesystem::path folder =
+      fmt::format("{}aerie_{}_weights", testing::TempDir(), getpid());
+  std::filesystem::remove_all(folder);
+  const auto files = [&] {
+    const auto begin = std::filesystem::directory_iterator(folder);
+    return std::distance(begin, std::filesystem::directory_iterator());
+  };
+  const Generation plain = generate(*open(options()), request(0.9, 40));
+  std::vector<std::ptrdiff_t> kept;
+  for (const SpeculativeConfig& speculation : drafters()) {
+    for (int time = 0; time < 2; ++time) {
+      EngineOptions cached = options(speculation);
+      cached.weight_cache = folder;
+      const Generation out = generate(*open(cached), request(0.9, 40));
+      EXPECT_EQ(out.tokens, plain.tokens) << to_string(speculation);
+    }
+    kept.push_back(files());
+  }
+  // The target's, which is a draft model's too, and then another draft model's.
+  EXPECT_EQ(kept, (std::vector<std::ptrdiff_t>{1, 1, 2}));
+  std::filesystem::remove_all(folder);
+}
+
 TEST_F(EngineTest, SeedsDecide) {
   const auto engine = open(options());
   GenerateRequest r = request(1.2, 60);

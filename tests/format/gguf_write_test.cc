@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -22,6 +20,7 @@
 #include "format/gguf_types.h"
 #include "format/metadata_builder.h"
 #include "tests/format/gguf_writer.h"
+#include "tests/testing/file_size_limit.h"
 
 namespace aerie {
 namespace {
@@ -187,24 +186,6 @@ TEST_F(GgufWrite, WhatCannotBeWritten) {
   refuse(aligned, "'general.alignment' is 8192");
 }
 
-// A disk that fills up, for as long as it exists.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    getrlimit(RLIMIT_FSIZE, &old_);
-    signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit = {bytes, old_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &old_);
-    signal(SIGXFSZ, SIG_DFL);
-  }
-
- private:
-  rlimit old_ = {};
-};
-
 TEST_F(GgufWrite, AFullDiskLeavesNothing) {
   GgufWriter writer = everything();
   const Bytes bytes = add_tensors(writer).bytes();
@@ -214,7 +195,7 @@ TEST_F(GgufWrite, AFullDiskLeavesNothing) {
   for (const size_t room : {size_t{0}, size_t{100}, writer.header_size() + 33, bytes.size() - 1}) {
     Status status;
     {
-      const FileSizeLimit limit(room);
+      const test::FileSizeLimit limit(room);
       status = write_gguf(**file, path("out.gguf"));
     }
     EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);

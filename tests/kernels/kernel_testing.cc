@@ -218,7 +218,7 @@ Weights plausible_weights(DType dtype, int64_t n, int64_t k, Random& random) {
 }
 
 PackedMatrix pack(const Backend& backend, const Weights& weights, int threads) {
-  Expected<PackedMatrix> packed = backend.pack(pool_of(threads), weights.view());
+  Expected<PackedMatrix> packed = backend.packed(pool_of(threads), weights.view());
   EXPECT_TRUE(packed.ok()) << packed.status().message();
   return packed.ok() ? std::move(packed).value() : PackedMatrix{};
 }

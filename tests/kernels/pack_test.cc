@@ -1,5 +1,11 @@
 // Packing: what lies where in a panel, threads, and the edges of memory.
+#include <algorithm>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
 
 #include "kernels/cpu/panel.h"
 #include "tests/kernels/matmul_testing.h"
@@ -175,7 +181,7 @@ TEST_P(PackTest, ReadsNothingBeyondTheView) {
     const Weights w = random_weights(dtype, n, 256, random);
     const Fenced<std::byte> fenced(w.bytes);
     const TensorView view = {dtype, Device::kCpu, {256, n, 1, 1}, fenced.data()};
-    Expected<PackedMatrix> packed = backend().pack(pool_of(2), view);
+    Expected<PackedMatrix> packed = backend().packed(pool_of(2), view);
     ASSERT_TRUE(packed.ok());
     const PackedMatrix expected = pack(backend(), w);
     EXPECT_EQ(std::memcmp(packed->data.data(), expected.data.data(), expected.data.size()), 0);
@@ -189,12 +195,60 @@ TEST_P(PackTest, HigherSizesAreRows) {
   const Weights w = random_weights(dtype, 12, 256, random);
   TensorView view = w.view();
   view.shape = {256, 3, 2, 2};
-  Expected<PackedMatrix> packed = backend().pack(pool_of(1), view);
+  Expected<PackedMatrix> packed = backend().packed(pool_of(1), view);
   ASSERT_TRUE(packed.ok());
   EXPECT_EQ(packed->n, 12);
   const Activations x = random_activations(2, 256, backend().wants_int8(dtype), random);
   EXPECT_TRUE(
       same_bits(product(backend(), 1, *packed, x), product(backend(), 1, pack(backend(), w), x)));
+}
+
+// Matrices of one product: each thread fills one piece of them as they follow each other, the same
+// that it packs and that it reads in the product.
+TEST_P(PackTest, FillsWhatWasPackedInOneShareOfAll) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(25);
+  const Weights weights[] = {random_weights(dtype, 48, 256, random),
+                             random_weights(dtype, 5, 256, random),
+                             random_weights(dtype, 64, 256, random)};
+  std::vector<TensorView> views;
+  std::vector<PackedMatrix> packed, filled;
+  Arena arena = std::move(Arena::reserve(size_t{1} << 20)).value();
+  for (const Weights& w : weights) {
+    views.push_back(w.view());
+    packed.push_back(std::move(backend().allocate(w.view(), arena)).value());
+    filled.push_back(std::move(backend().allocate(w.view(), arena)).value());
+  }
+  for (const int threads : {1, 2, 3}) {
+    backend().pack(pool_of(threads), views, packed);
+    std::mutex mutex;
+    std::map<std::thread::id, int64_t> bytes_of;
+    std::set<std::thread::id> of_matrix[3];
+    backend().fill(pool_of(threads), filled,
+                   [&](size_t i, int64_t offset, std::span<std::byte> part) {
+                     EXPECT_EQ(offset % 64, 0);
+                     EXPECT_EQ(part.data(), filled[i].data.data() + offset);
+                     std::memcpy(part.data(), packed[i].data.data() + offset, part.size());
+                     const std::lock_guard lock(mutex);
+                     bytes_of[std::this_thread::get_id()] += static_cast<int64_t>(part.size());
+                     of_matrix[i].insert(std::this_thread::get_id());
+                   });
+    int64_t total = 0;
+    for (size_t i = 0; i < packed.size(); ++i) {
+      ASSERT_EQ(filled[i].data.size(), packed[i].data.size());
+      EXPECT_EQ(std::memcmp(filled[i].data.data(), packed[i].data.data(), packed[i].data.size()),
+                0);
+      std::fill_n(filled[i].data.data(), filled[i].data.size(), std::byte{0xFF});
+      total += static_cast<int64_t>(packed[i].data.size());
+    }
+    // Eight panels: of two threads one fills the first matrix and the other one the last.
+    EXPECT_EQ(bytes_of.size(), static_cast<size_t>(threads));
+    if (threads != 2) continue;
+    for (const auto& [thread, bytes] : bytes_of) EXPECT_EQ(bytes, total / 2);
+    EXPECT_EQ(of_matrix[0].size(), 1u);
+    EXPECT_EQ(of_matrix[2].size(), 1u);
+    EXPECT_NE(of_matrix[0], of_matrix[2]);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Vector, PackTest,

@@ -93,5 +93,55 @@ TEST(Buffer, TooLargeIsAStatus) {
   }
 }
 
+TEST(Arena, BuffersLieSideBySideAndOutliveIt) {
+  std::vector<Buffer> buffers;
+  const int64_t before = resident_bytes();
+  {
+    Expected<Arena> reserved = Arena::reserve(size_t{64} << 20);
+    ASSERT_TRUE(reserved.ok());
+    Arena arena = std::move(reserved).value();
+    for (const size_t size : {size_t{100}, size_t{1}, size_t{1} << 20, size_t{0}, size_t{64}}) {
+      Expected<Buffer> buffer = arena.allocate(size);
+      ASSERT_TRUE(buffer.ok());
+      EXPECT_EQ(buffer->size(), size);
+      buffers.push_back(std::move(buffer).value());
+    }
+  }
+  EXPECT_EQ(buffers[1].data() - buffers[0].data(), 128);
+  EXPECT_EQ(buffers[2].data() - buffers[1].data(), 64);
+  EXPECT_EQ(buffers[4].data() - buffers[2].data(), 1 << 20);
+  EXPECT_LT(resident_bytes() - before, int64_t{16} << 20);
+  for (Buffer& buffer : buffers) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % Buffer::kAlignment, 0u);
+    EXPECT_TRUE(std::all_of(buffer.data(), buffer.data() + buffer.size(),
+                            [](std::byte b) { return b == std::byte{0}; }));
+    std::fill_n(buffer.data(), buffer.size(), std::byte{1});
+  }
+}
+
+TEST(Arena, WhatDoesNotFitHasMemoryOfItsOwn) {
+  for (const size_t reserved : {size_t{0}, size_t{100}, size_t{4096}}) {
+    Arena arena = std::move(Arena::reserve(reserved)).value();
+    std::vector<Buffer> buffers;
+    for (int i = 0; i < 5; ++i) {
+      Expected<Buffer> buffer = arena.allocate(1000);
+      ASSERT_TRUE(buffer.ok());
+      std::fill_n(buffer->data(), buffer->size(), static_cast<std::byte>(i));
+      buffers.push_back(std::move(buffer).value());
+    }
+    for (int i = 0; i < 5; ++i) {
+      const Buffer& buffer = buffers[static_cast<size_t>(i)];
+      EXPECT_TRUE(std::all_of(buffer.data(), buffer.data() + buffer.size(),
+                              [&](std::byte b) { return b == static_cast<std::byte>(i); }));
+    }
+  }
+}
+
+TEST(Arena, TooLargeIsAStatus) {
+  const Expected<Arena> arena = Arena::reserve(SIZE_MAX);
+  ASSERT_FALSE(arena.ok());
+  EXPECT_EQ(arena.status().code(), StatusCode::kResourceExhausted);
+}
+
 }  // namespace
 }  // namespace aerie

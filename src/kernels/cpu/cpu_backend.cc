@@ -61,18 +61,50 @@ MatmulShare share_of(const Activations& x, const MatmulTarget& target) {
   return share;
 }
 
+// Of `count` matrices with outputs(i) outputs.
+template <typename Outputs>
+int64_t panels_of(size_t count, const Outputs& outputs) {
+  int64_t total = 0;
+  for (size_t i = 0; i < count; ++i) total += panels_of(outputs(i));
+  return total;
+}
+
+// Divides the panels of matrices, as if these were one, over the threads: panels(i, begin, end) for
+// those of matrix i. Shares are taken in pieces of so many panels; 0: whole, each by its own
+// thread.
+template <typename Outputs, typename Panels>
+void for_panels(ThreadPool& pool, size_t count, const Outputs& outputs, int64_t piece,
+                const Panels& panels) {
+  pool.parallel_pieces(panels_of(count, outputs), 1, piece, [&](int64_t begin, int64_t end, int) {
+    int64_t first = 0;  // of the matrix, among all
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t own = panels_of(outputs(i));
+      const int64_t from = std::clamp<int64_t>(begin - first, 0, own);
+      const int64_t to = std::clamp<int64_t>(end - first, 0, own);
+      if (from < to) panels(i, from, to);
+      first += own;
+    }
+  });
+}
+
 }  // namespace
 
-Expected<PackedMatrix> CpuBackend::pack(ThreadPool& pool, const TensorView& weights) const {
-  PackedMatrix packed;
-  packed.dtype = weights.dtype;
-  packed.n = weights.rows();
-  packed.k = weights.row_length();
-  AERIE_ASSIGN_OR_RETURN(packed.data, Buffer::allocate(static_cast<size_t>(packed_bytes(weights))));
-  pool.parallel_for(panels_of(packed.n), 1, [&](int64_t begin, int64_t end, int) {
-    pack_panels(weights, begin, end, packed.data.data());
+void CpuBackend::pack(ThreadPool& pool, std::span<const TensorView> weights,
+                      std::span<PackedMatrix> matrices) const {
+  const auto outputs = [&](size_t i) { return matrices[i].n; };
+  for_panels(pool, matrices.size(), outputs, 0, [&](size_t i, int64_t begin, int64_t end) {
+    pack_panels(weights[i], begin, end, matrices[i].data.data());
   });
-  return packed;
+}
+
+void CpuBackend::fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
+                      const FillPart& part) const {
+  const auto outputs = [&](size_t i) { return matrices[i].n; };
+  for_panels(pool, matrices.size(), outputs, 0, [&](size_t i, int64_t begin, int64_t end) {
+    const int64_t bytes = panel_bytes(matrices[i].dtype, matrices[i].k);
+    part(i, begin * bytes,
+         {matrices[i].data.data() + begin * bytes, static_cast<size_t>((end - begin) * bytes)});
+  });
 }
 
 int64_t CpuBackend::packed_bytes(const TensorView& weights) const {
@@ -86,25 +118,20 @@ bool CpuBackend::wants_int8(DType dtype) const {
 void CpuBackend::matmul(ThreadPool& pool, const Activations& x,
                         std::span<const MatmulTarget> targets) const {
   if (x.rows == 0) return;
-  int64_t total = 0;
-  for (const MatmulTarget& target : targets) {
+  for ([[maybe_unused]] const MatmulTarget& target : targets) {
     assert(target.w->k == x.k);
     assert(wants_int8(target.w->dtype) ? x.has_int8 : x.has_ordered);
-    total += panels_of(target.w->n);
   }
   int64_t bytes = 0;
   for (const MatmulTarget& target : targets) bytes += static_cast<int64_t>(target.w->data.size());
+  const auto outputs = [&](size_t i) { return targets[i].w->n; };
+  const int64_t total = panels_of(targets.size(), outputs);
   const int64_t piece = std::max<int64_t>(1, kPieceBytes * total / std::max<int64_t>(1, bytes));
-  pool.parallel_pieces(total, 1, piece, [&](int64_t begin, int64_t end, int) {
-    int64_t first = 0;  // panel of the concatenation where a target begins
-    for (const MatmulTarget& target : targets) {
-      const int64_t count = panels_of(target.w->n);
-      MatmulShare share = share_of(x, target);
-      share.panel_begin = std::clamp<int64_t>(begin - first, 0, count);
-      share.panel_end = std::clamp<int64_t>(end - first, 0, count);
-      if (share.panel_begin < share.panel_end) ops_->matmul(share);
-      first += count;
-    }
+  for_panels(pool, targets.size(), outputs, piece, [&](size_t i, int64_t begin, int64_t end) {
+    MatmulShare share = share_of(x, targets[i]);
+    share.panel_begin = begin;
+    share.panel_end = end;
+    ops_->matmul(share);
   });
 }
 

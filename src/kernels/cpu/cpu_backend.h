@@ -12,8 +12,11 @@ class CpuBackend final : public Backend {
   CpuBackend(Isa isa, const CpuOps* ops) : isa_(isa), ops_(ops) {}
 
   Isa isa() const override { return isa_; }
-  Expected<PackedMatrix> pack(ThreadPool& pool, const TensorView& weights) const override;
   int64_t packed_bytes(const TensorView& weights) const override;
+  void pack(ThreadPool& pool, std::span<const TensorView> weights,
+            std::span<PackedMatrix> matrices) const override;
+  void fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
+            const FillPart& part) const override;
   bool wants_int8(DType dtype) const override;
   void matmul(ThreadPool& pool, const Activations& x,
               std::span<const MatmulTarget> targets) const override;

@@ -10,6 +10,9 @@
 // codes of 1 and 2 bits would: n = 8 and 4.
 // Scales are as PanelScale says; c is what tensor/blocks.h makes of a code.
 // A panel of floats is [k][16 rows] in the file's type. Missing rows of the last panel are 0.
+//
+// Packed weights are kept in files: what changes any of this raises kPackingVersion
+// (model/weight_cache.h).
 #pragma once
 
 #include <cstddef>

@@ -100,18 +100,25 @@ void attend(const AttentionArgs& args, const AttentionRow& row, int head, const 
 
 }  // namespace
 
-Expected<PackedMatrix> ReferenceBackend::pack(ThreadPool&, const TensorView& weights) const {
-  PackedMatrix packed;
-  packed.dtype = weights.dtype;
-  packed.n = weights.rows();
-  packed.k = weights.row_length();
-  AERIE_ASSIGN_OR_RETURN(packed.data, Buffer::allocate(static_cast<size_t>(weights.bytes())));
-  std::memcpy(packed.data.data(), weights.data, static_cast<size_t>(weights.bytes()));
-  return packed;
-}
-
 int64_t ReferenceBackend::packed_bytes(const TensorView& weights) const {
   return weights.bytes();
+}
+
+void ReferenceBackend::pack(ThreadPool& pool, std::span<const TensorView> weights,
+                            std::span<PackedMatrix> matrices) const {
+  fill(pool, matrices, [&](size_t index, int64_t offset, std::span<std::byte> part) {
+    std::memcpy(part.data(), weights[index].data + offset, part.size());
+  });
+}
+
+void ReferenceBackend::fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
+                            const FillPart& part) const {
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    Buffer& data = matrices[i].data;
+    pool.parallel_for(static_cast<int64_t>(data.size()), 64, [&](int64_t begin, int64_t end, int) {
+      part(i, begin, {data.data() + begin, static_cast<size_t>(end - begin)});
+    });
+  }
 }
 
 void ReferenceBackend::matmul(ThreadPool& pool, const Activations& x,

@@ -10,8 +10,11 @@ namespace aerie::kernels {
 class ReferenceBackend final : public Backend {
  public:
   Isa isa() const override { return Isa::kReference; }
-  Expected<PackedMatrix> pack(ThreadPool& pool, const TensorView& weights) const override;
   int64_t packed_bytes(const TensorView& weights) const override;
+  void pack(ThreadPool& pool, std::span<const TensorView> weights,
+            std::span<PackedMatrix> matrices) const override;
+  void fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
+            const FillPart& part) const override;
   bool wants_int8(DType) const override { return false; }
   void matmul(ThreadPool& pool, const Activations& x,
               std::span<const MatmulTarget> targets) const override;

@@ -1,0 +1,51 @@
+#include "format/fingerprint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "format/checksum.h"
+
+namespace aerie {
+namespace {
+
+constexpr size_t kSample = 256;
+
+uint64_t sample(std::span<const std::byte> tensor) {
+  if (tensor.size() <= 3 * kSample) return checksum(tensor);
+  const size_t middle = (tensor.size() - kSample) / 2;
+  return checksum(tensor.first(kSample)) + checksum(tensor.subspan(middle, kSample), kSample) +
+         checksum(tensor.last(kSample), 2 * kSample);
+}
+
+void describe(const SourceFile& file, std::string& text) {
+  size_t header = file.bytes.size();
+  for (const auto& tensor : file.tensors) {
+    if (!tensor.empty()) {
+      header = std::min(header, static_cast<size_t>(tensor.data() - file.bytes.data()));
+    }
+  }
+  fmt::format_to(std::back_inserter(text), "file {} {} {} {:x}", file.bytes.size(), file.modified,
+                 header, checksum(file.bytes.first(header)));
+  for (const auto& tensor : file.tensors) {
+    fmt::format_to(std::back_inserter(text), " {:x}", sample(tensor));
+  }
+}
+
+}  // namespace
+
+std::optional<uint64_t> fingerprint(const ModelFile& file) {
+  const std::vector<SourceFile> sources = file.sources();
+  if (sources.empty()) return std::nullopt;
+  std::string text;
+  for (const SourceFile& source : sources) describe(source, text);
+  for (const TensorInfo& tensor : file.tensors()) {
+    fmt::format_to(std::back_inserter(text), " {} {} {}", tensor.name, tensor.type_name,
+                   shape_to_string(tensor.shape));
+  }
+  return checksum(std::as_bytes(std::span(text))) + text.size();
+}
+
+}  // namespace aerie

@@ -1,0 +1,73 @@
+#include "format/input_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace aerie {
+namespace {
+
+Status system_error(const std::string& path, const std::string& what, int error) {
+  if (error == ENOENT || error == ENOTDIR) {
+    return Status(StatusCode::kNotFound, path + ": there is no such file");
+  }
+  return Status(StatusCode::kInvalidArgument,
+                path + ": " + what + ": " + std::generic_category().message(error));
+}
+
+}  // namespace
+
+Expected<InputFile> InputFile::open(const std::string& path) {
+  // O_NONBLOCK: opening a pipe would wait for its writer.
+  InputFile file(path, ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.fd_ < 0) return system_error(path, "cannot open", errno);
+  struct stat info = {};
+  if (fstat(file.fd_, &info) != 0) return system_error(path, "cannot examine", errno);
+  if (S_ISDIR(info.st_mode)) {
+    return Status(StatusCode::kInvalidArgument, path + ": is a directory; name a file in it");
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return Status(StatusCode::kInvalidArgument, path + ": is not a regular file");
+  }
+  file.size_ = info.st_size;
+  file.modified_ = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  return file;
+}
+
+InputFile::~InputFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      size_(other.size_),
+      modified_(other.modified_) {}
+
+InputFile& InputFile::operator=(InputFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  std::swap(size_, other.size_);
+  std::swap(modified_, other.modified_);
+  return *this;
+}
+
+Status InputFile::read(int64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t count = pread(fd_, out.data(), out.size(), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_error(path_, "cannot read", errno);
+    if (count == 0) {
+      return {StatusCode::kInvalidData, path_ + ": ends before byte " + std::to_string(offset + 1)};
+    }
+    offset += count;
+    out = out.subspan(static_cast<size_t>(count));
+  }
+  return {};
+}
+
+}  // namespace aerie
