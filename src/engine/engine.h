@@ -30,6 +30,7 @@ struct EngineOptions {
   int threads = 0;                   // 0: available_cpus()
   int prefill_chunk = 512;           // prompt tokens in a pass
   kernels::Isa isa = kernels::best_isa();
+  kernels::KvType cache_type = kernels::KvType::kF16;  // a draft model's too
   SpeculativeConfig speculation;
   VerifyRule rule = VerifyRule::kExact;
 

@@ -20,6 +20,7 @@ struct DraftTarget {
   int max_positions = 0;
   const kernels::Backend* backend = nullptr;
   ThreadPool* pool = nullptr;
+  kernels::KvType cache_type = kernels::KvType::kF16;
 };
 
 // Null for DraftMethod::kNone. A draft model is opened, compared with the target's tokenizer and
