@@ -28,7 +28,7 @@ Dot dot_of(DType type) {
   return type == DType::kF32 ? Dot::kFloat : Dot::kBfloat;
 }
 
-Expected<PassWork> work_of(const ModelFile& file) {
+Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   AERIE_ASSIGN_OR_RETURN(const Blueprint blueprint, read_blueprint(file));
   PassWork work;
   const bool tied = file.find_tensor("output.weight") == nullptr;
@@ -43,7 +43,7 @@ Expected<PassWork> work_of(const ModelFile& file) {
   ModelConfig layer = blueprint.config;
   layer.layers = 1;
   work.position_bytes =
-      KvCache::bytes_needed(layer, kernels::kPagePositions) / kernels::kPagePositions;
+      KvCache::bytes_needed(layer, kernels::kPagePositions, cache_type) / kernels::kPagePositions;
   for (const LayerPlan& plan : blueprint.layers) work.windows.push_back(plan.window);
   return work;
 }

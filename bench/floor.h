@@ -28,7 +28,8 @@ struct PassWork {
 // The dot product that weights of a type take.
 kernels::Dot dot_of(DType type);
 
-Expected<PassWork> work_of(const ModelFile& file);
+Expected<PassWork> work_of(const ModelFile& file,
+                           kernels::KvType cache_type = kernels::KvType::kF16);
 
 // Seconds for `rows` rows. Weights of 16 bits count as floats where the machine has no dot product
 // of bfloat16, and so do all where it has none of bytes.

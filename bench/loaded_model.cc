@@ -36,10 +36,11 @@ Expected<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadOptions& opti
                             int64_t{kernels::kPagePositions} * (options.sequences - 1);
   AERIE_RETURN_IF_ERROR(check_memory(options.model,
                                      packed_weight_bytes(file, *model_options.backend),
-                                     KvCache::bytes_needed(config, positions),
+                                     KvCache::bytes_needed(config, positions, options.cache_type),
                                      working_bytes(config, model_options), available_memory()));
   AERIE_ASSIGN_OR_RETURN(loaded->model_, load_model(file, model_options));
-  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, positions, options.sequences));
+  AERIE_ASSIGN_OR_RETURN(KvCache cache,
+                         KvCache::create(config, positions, options.sequences, options.cache_type));
   loaded->cache_ = std::make_unique<KvCache>(std::move(cache));
   AERIE_ASSIGN_OR_RETURN(loaded->sequence_, loaded->cache_->open());
   return loaded;

@@ -17,6 +17,7 @@ namespace aerie::bench {
 struct LoadOptions {
   std::string model;
   kernels::Isa isa = kernels::best_isa();
+  kernels::KvType cache_type = kernels::KvType::kF16;
   int most_rows = 1;  // of a pass
   int positions = 1;  // that the longest sequence may have, the rows of a pass included
   int sequences = 1;  // open at a time, all of that length

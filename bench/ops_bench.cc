@@ -43,6 +43,7 @@ struct AttentionSetup {
   int context = 0, rows = 0;
   int window = 0;
   float soft_cap = 0.0f;
+  KvType type = KvType::kF16;
   int threads = 0;
 };
 
@@ -50,15 +51,15 @@ struct AttentionSetup {
 struct Planes {
   Planes(const KvLayout& layout, int pages)
       : stride(pages * layout.page()),
-        count(std::max<int64_t>(2, kBytes / (stride * int64_t{sizeof(uint16_t)}))),
-        data(value_or_exit(
-            Buffer::allocate(static_cast<size_t>(count * stride) * sizeof(uint16_t)))) {
-    const std::span<uint16_t> halves = data.as<uint16_t>();
-    for (size_t i = 0; i < halves.size(); ++i) {
-      halves[i] = static_cast<uint16_t>(0x3000 + i * 7919 % 4096);
+        count(std::max<int64_t>(2, kBytes / stride)),
+        data(value_or_exit(Buffer::allocate(static_cast<size_t>(count * stride)))) {
+    // Ordinary numbers as halves, as codes and as their scales.
+    const std::span<uint32_t> words = data.as<uint32_t>();
+    for (size_t i = 0; i < words.size(); ++i) {
+      words[i] = 0x3C003C00 + static_cast<uint32_t>(i * 7919 % 4096);
     }
   }
-  const uint16_t* next() { return data.as<uint16_t>().data() + (turn++ % count) * stride; }
+  const std::byte* next() { return data.data() + (turn++ % count) * stride; }
 
   static constexpr int64_t kBytes = int64_t{192} << 20;
   int64_t stride, count, turn = 0;
@@ -68,7 +69,7 @@ struct Planes {
 // The last rows of one sequence, all committed but themselves.
 void attention(benchmark::State& state, const Backend& on, const AttentionSetup& s) {
   ThreadPool pool(s.threads);
-  const KvLayout layout = {s.kv_heads, s.head_dim};
+  const KvLayout layout = {s.kv_heads, s.head_dim, s.type};
   const int pages = (s.context + kPagePositions - 1) / kPagePositions;
   Planes planes(layout, pages);
   std::vector<int32_t> table(static_cast<size_t>(pages)), tail;
@@ -107,21 +108,23 @@ void add_attention(const Backend& on) {
                                         {4, 1, 256, 4000, 256, 0, 50.0f}};
   // SmolLM2, Llama 1B and Gemma 3: decoding, verify passes, a prompt's piece.
   for (const auto& [heads, kv_heads, head_dim] : {std::array{9, 3, 64}, {32, 8, 64}, {4, 1, 256}}) {
-    for (const int context : {128, 2048}) {
-      for (const int rows : {1, 4, 8, 16}) {
-        setups.push_back({heads, kv_heads, head_dim, context, rows});
+    for (const KvType type : kAllKvTypes) {
+      for (const int context : {128, 2048}) {
+        for (const int rows : {1, 4, 8, 16}) {
+          setups.push_back({heads, kv_heads, head_dim, context, rows, 0, 0.0f, type});
+        }
       }
+      setups.push_back({heads, kv_heads, head_dim, 2048, 512, 0, 0.0f, type});
     }
-    setups.push_back({heads, kv_heads, head_dim, 2048, 512});
   }
   for (const AttentionSetup& s : setups) {
     for (const int threads : {1, 2}) {
       AttentionSetup setup = s;
       setup.threads = threads;
       const std::string name =
-          "attention/" + std::string(isa_name(on.isa())) + "/heads:" + std::to_string(s.heads) +
-          "x" + std::to_string(s.head_dim) + "/context:" + std::to_string(s.context) +
-          "/window:" + std::to_string(s.window) +
+          "attention/" + std::string(isa_name(on.isa())) + "/" + kv_type_name(s.type) +
+          "/heads:" + std::to_string(s.heads) + "x" + std::to_string(s.head_dim) +
+          "/context:" + std::to_string(s.context) + "/window:" + std::to_string(s.window) +
           "/cap:" + std::to_string(static_cast<int>(s.soft_cap)) +
           "/threads:" + std::to_string(threads) + "/rows:" + std::to_string(s.rows);
       add(name, [&on, setup](benchmark::State& state) { attention(state, on, setup); });

@@ -92,11 +92,12 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   LoadOptions load;
   load.model = options.model;
   load.isa = options.isa;
+  load.cache_type = options.cache_type;
   load.most_rows = rows.back();
   load.positions = contexts.back() + rows.back();
   AERIE_ASSIGN_OR_RETURN(const auto target, LoadedModel::load(load, pool));
   AERIE_RETURN_IF_ERROR(target->fill(contexts.back()));
-  AERIE_ASSIGN_OR_RETURN(const PassWork work, work_of(target->file()));
+  AERIE_ASSIGN_OR_RETURN(const PassWork work, work_of(target->file(), options.cache_type));
   AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(options.isa, pool));
 
   std::vector<Series> all;
@@ -114,6 +115,7 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   report.model = options.model;
   report.threads = pool.threads();
   report.isa = options.isa;
+  report.cache_type = options.cache_type;
   report.limits = median_of(limits);
   for (const Series& s : all) report.points.push_back(summary(s));
   return report;
@@ -121,6 +123,7 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
 
 std::string to_text(const VerifyReport& report) {
   std::string text = head_text(report.model, report.threads, report.isa, report.limits);
+  text += fmt::format("cache: {}\n", kernels::kv_type_name(report.cache_type));
   text +=
       fmt::format("{:>8} {:>5} {:>10} {:>10} {:>21} {:>7} {:>9} {:>10}\n", "context", "rows",
                   "median ms", "floor ms", "lowest-highest ms", "ratio", "to floor", "bandwidth");
@@ -135,6 +138,7 @@ std::string to_text(const VerifyReport& report) {
 
 std::string to_json(const VerifyReport& report) {
   Json out = head_json(report.model, report.threads, report.isa, report.limits);
+  out["cache_type"] = kernels::kv_type_name(report.cache_type);
   out["points"] = Json::array();
   for (const VerifyPoint& p : report.points) {
     out["points"].push_back({{"rows", p.rows},

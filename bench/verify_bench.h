@@ -19,6 +19,7 @@ struct VerifyOptions {
   int threads = 0;  // 0: available_cpus()
   int repeats = 7;
   kernels::Isa isa = kernels::best_isa();
+  kernels::KvType cache_type = kernels::KvType::kF16;
 };
 
 // Figures of a repetition are compared with one another only: limits, one row and the pass are all
@@ -38,6 +39,7 @@ struct VerifyReport {
   std::string model;
   int threads = 0;
   kernels::Isa isa = kernels::Isa::kReference;
+  kernels::KvType cache_type = kernels::KvType::kF16;
   Limits limits;  // medians
   std::vector<VerifyPoint> points;
 };

@@ -74,7 +74,7 @@ Run add_make_model(CLI::App& app) {
 Run add_verify(CLI::App& app) {
   struct Flags {
     bench::VerifyOptions options;
-    std::string isa = "auto", json;
+    std::string isa = "auto", cache_type = "f16", json;
   };
   auto flags = std::make_shared<Flags>();
   bench::VerifyOptions& o = flags->options;
@@ -87,10 +87,12 @@ Run add_verify(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
   app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
+  app.add_option("--cache-type", flags->cache_type, kCacheTypeHelp)->capture_default_str();
   app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
+    AERIE_ASSIGN_OR_RETURN(flags->options.cache_type, parse_cache_type(flags->cache_type));
     AERIE_RETURN_IF_ERROR(check_json(flags->json));
     AERIE_ASSIGN_OR_RETURN(const auto report, bench::bench_verify(flags->options));
     return show(report, flags->json);
@@ -129,7 +131,7 @@ Run add_kernels(CLI::App& app) {
 Run add_decode(CLI::App& app) {
   struct Flags {
     bench::DecodeOptions options;
-    std::string speculate = "none", isa = "auto", json;
+    std::string speculate = "none", isa = "auto", cache_type = "f16", json;
   };
   auto flags = std::make_shared<Flags>();
   bench::DecodeOptions& o = flags->options;
@@ -144,10 +146,12 @@ Run add_decode(CLI::App& app) {
                  "Also with a drafter: ngram[:KEY=VALUE,...] or draft_model:model=FILE[,...]");
   app.add_option("--threads", o.engine.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
   app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
+  app.add_option("--cache-type", flags->cache_type, kCacheTypeHelp)->capture_default_str();
   app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.engine.isa, parse_isa(flags->isa));
+    AERIE_ASSIGN_OR_RETURN(flags->options.engine.cache_type, parse_cache_type(flags->cache_type));
     auto speculation = parse_speculative_spec(flags->speculate);
     if (!speculation.ok()) return speculation.status().with_context("--speculate");
     flags->options.engine.speculation = *speculation;

@@ -20,6 +20,7 @@ struct RunFlags {
   std::string speculative_config;
   std::string verify = "exact";
   std::string isa = "auto";
+  std::string cache_type = "f16";
   std::string type;
   std::vector<std::string> logit_bias;
   CLI::App* app = nullptr;
@@ -107,6 +108,7 @@ Expected<RunOptions> finish(RunFlags& flags) {
   AERIE_RETURN_IF_ERROR(check_prompt(flags));
   AERIE_RETURN_IF_ERROR(read_speculation(flags, options));
   AERIE_ASSIGN_OR_RETURN(options.engine.isa, parse_isa(flags.isa));
+  AERIE_ASSIGN_OR_RETURN(options.engine.cache_type, parse_cache_type(flags.cache_type));
   AERIE_ASSIGN_OR_RETURN(options.engine.weight_type, parse_weight_type(flags.type));
   for (const std::string& text : flags.logit_bias) {
     AERIE_ASSIGN_OR_RETURN(auto bias, parse_bias(text));
@@ -168,6 +170,9 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--weight-cache", e.weight_cache,
                  "A folder to keep packed weights in, for a quicker start the next time")
       ->group(group);
+  app.add_option("--cache-type", flags.cache_type, kCacheTypeHelp)
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--isa", flags.isa, isa_choices())->capture_default_str()->group(group);
 }
 
@@ -188,6 +193,16 @@ Expected<kernels::Isa> parse_isa(const std::string& name) {
   }
   return Status(StatusCode::kInvalidArgument,
                 fmt::format("--isa {}: give one of {}", name, isa_choices()));
+}
+
+Expected<kernels::KvType> parse_cache_type(const std::string& name) {
+  std::string known;
+  for (const auto type : kernels::kAllKvTypes) {
+    if (name == kernels::kv_type_name(type)) return type;
+    if (!known.empty()) known += " or ";
+    known += kernels::kv_type_name(type);
+  }
+  return Status(StatusCode::kInvalidArgument, fmt::format("--cache-type {}: give {}", name, known));
 }
 
 std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {

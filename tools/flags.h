@@ -21,6 +21,10 @@ inline constexpr const char* kModelHelp =
 std::string isa_choices();  // "auto, ..., reference"
 Expected<kernels::Isa> parse_isa(const std::string& name);
 
+inline constexpr const char* kCacheTypeHelp =
+    "What keys and values are rounded to: f16, or q8 for half the memory";
+Expected<kernels::KvType> parse_cache_type(const std::string& name);
+
 // Adds the flags to `app`; the returned function turns what was parsed into options and says what
 // contradicts itself. It must not outlive `app`.
 std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app);

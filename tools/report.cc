@@ -61,6 +61,7 @@ Json report(const Generation& generation, const RunOptions& options, const Engin
   out["speculate"] = to_string(options.engine.speculation);
   out["verify"] = verify_rule_name(options.engine.rule);
   out["isa"] = kernels::isa_name(engine.options().isa);
+  out["cache_type"] = kernels::kv_type_name(engine.options().cache_type);
   out["threads"] = engine.options().threads;
   out["context"] = engine.options().context;
   out["temperature"] = options.sampling.temperature;

@@ -233,8 +233,8 @@ Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Mode
   // Room for every sequence at its longest.
   const int64_t positions =
       (int64_t{fitting.max_positions} + kernels::kPagePositions) * options.max_sequences;
-  AERIE_ASSIGN_OR_RETURN(KvCache cache,
-                         KvCache::create(model->config(), positions, options.max_sequences));
+  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(model->config(), positions,
+                                                        options.max_sequences, options.cache_type));
   return std::unique_ptr<Drafter>(
       std::make_unique<DraftModel>(std::move(model), std::move(cache), fitting));
 }

@@ -16,6 +16,7 @@ struct DraftModelOptions {
   int max_positions = 0;  // the longest sequence; beyond it there are no drafts
   int max_sequences = 1;  // open at one time
   int max_rows = 512;     // of a pass, as the model was loaded for; >= max_sequences
+  kernels::KvType cache_type = kernels::KvType::kF16;
 };
 
 // A chain of num_tokens tokens that the draft model draws itself: with the target's own noise where

@@ -74,11 +74,13 @@ Status Engine::load() {
   model_options.max_logits = decoder_options_.max_logits;
   model_options.max_positions = options_.context;
   model_options.weight_cache = options_.weight_cache;
-  AERIE_RETURN_IF_ERROR(check_memory(options_.model, packed_weight_bytes(*source_.file, *backend),
-                                     KvCache::bytes_needed(config, options_.context),
-                                     working_bytes(config, model_options), available_memory()));
+  AERIE_RETURN_IF_ERROR(
+      check_memory(options_.model, packed_weight_bytes(*source_.file, *backend),
+                   KvCache::bytes_needed(config, options_.context, options_.cache_type),
+                   working_bytes(config, model_options), available_memory()));
   AERIE_ASSIGN_OR_RETURN(model_, load_model(*source_.file, model_options));
-  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, options_.context, 1));
+  AERIE_ASSIGN_OR_RETURN(KvCache cache,
+                         KvCache::create(config, options_.context, 1, options_.cache_type));
   cache_ = std::make_unique<KvCache>(std::move(cache));
 
   DraftTarget target;
@@ -88,6 +90,7 @@ Status Engine::load() {
   target.backend = backend;
   target.pool = pool_.get();
   target.weight_cache = options_.weight_cache;
+  target.cache_type = options_.cache_type;
   AERIE_ASSIGN_OR_RETURN(drafter_, make_drafter(options_.speculation, target, draft_source_));
   return {};
 }

@@ -31,6 +31,7 @@ struct EngineOptions {
   int prefill_chunk = 512;           // prompt tokens in a pass
   kernels::Isa isa = kernels::best_isa();
   std::string weight_cache;  // a folder for packed weights (model/weight_cache.h); empty: none
+  kernels::KvType cache_type = kernels::KvType::kF16;  // a draft model's too
   SpeculativeConfig speculation;
   VerifyRule rule = VerifyRule::kExact;
 

@@ -61,11 +61,13 @@ Status check_memory(const std::string& name, int64_t weight_bytes, int64_t cache
                     int64_t work_bytes, int64_t available) {
   const int64_t needed = weight_bytes + cache_bytes + work_bytes;
   if (available < 0 || needed <= available) return {};
-  return {StatusCode::kResourceExhausted,
-          fmt::format("{}: {} of weights, {} of cache and {} of working memory do not fit into the "
-                      "{} that are available; take a smaller model or a smaller context",
-                      name, mebibytes(weight_bytes), mebibytes(cache_bytes), mebibytes(work_bytes),
-                      mebibytes(available))};
+  return {
+      StatusCode::kResourceExhausted,
+      fmt::format("{}: {} of weights, {} of cache and {} of working memory do not fit into the "
+                  "{} that are available; take a smaller model, a smaller context or a cache of "
+                  "fewer bits",
+                  name, mebibytes(weight_bytes), mebibytes(cache_bytes), mebibytes(work_bytes),
+                  mebibytes(available))};
 }
 
 }  // namespace aerie

@@ -23,15 +23,18 @@ Expected<std::unique_ptr<Drafter>> open_draft_model(const SpeculativeConfig& con
   options.max_logits = 4;
   options.max_positions = target.max_positions;
   options.weight_cache = target.weight_cache;
+  const int64_t cache_bytes =
+      KvCache::bytes_needed(model_config, target.max_positions, target.cache_type);
   AERIE_RETURN_IF_ERROR(check_memory(config.model, packed_weight_bytes(file, *target.backend),
-                                     KvCache::bytes_needed(model_config, target.max_positions),
-                                     working_bytes(model_config, options), available_memory()));
+                                     cache_bytes, working_bytes(model_config, options),
+                                     available_memory()));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, load_model(file, options));
   DraftModelOptions draft;
   draft.num_tokens = config.tokens();
   draft.vocab = target.vocab;
   draft.max_positions = target.max_positions;
   draft.max_rows = options.max_rows;
+  draft.cache_type = target.cache_type;
   return make_draft_model_drafter(std::move(model), draft);
 }
 

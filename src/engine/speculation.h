@@ -21,6 +21,7 @@ struct DraftTarget {
   const kernels::Backend* backend = nullptr;
   ThreadPool* pool = nullptr;
   std::string weight_cache;  // as EngineOptions has it
+  kernels::KvType cache_type = kernels::KvType::kF16;
 };
 
 // Null for DraftMethod::kNone. A draft model is opened, compared with the target's tokenizer and

@@ -120,7 +120,7 @@ struct AttentionArgs {
   int window = 0;
   float soft_cap = 0.0f;  // scores become cap tanh(score / cap); 0: they stay
   KvLayout layout;
-  const uint16_t* kv = nullptr;  // the layer's plane of the cache
+  const std::byte* kv = nullptr;  // the layer's plane of the cache
   std::span<const AttentionRow> rows;
   AttentionWorkspace* workspace = nullptr;
 };
@@ -190,7 +190,7 @@ class Backend {
                     int dimensions, RopeStyle style, const float* cos, const float* sin) const = 0;
   // Rounds k and v, both [rows][kv_heads][head_dim], to the cache's type and puts them at `slots`.
   virtual void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
-                        std::span<const int32_t> slots, uint16_t* kv) const = 0;
+                        std::span<const int32_t> slots, std::byte* kv) const = 0;
   // softmax(q k^T * scale, soft-capped) v over what each row sees.
   virtual void attention(ThreadPool& pool, const AttentionArgs& args) const = 0;
 };

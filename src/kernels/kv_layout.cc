@@ -1,23 +1,76 @@
 #include "kernels/kv_layout.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace aerie::kernels {
+namespace {
 
-void copy_kv(const KvLayout& layout, uint16_t* kv, int32_t from, int32_t to) {
-  if (from == to) return;
+// `Element` as the type of the layout has it.
+template <typename Element>
+void copy_elements(const KvLayout& layout, std::byte* kv, int32_t from, int32_t to) {
   const int from_offset = from % kPagePositions, to_offset = to % kPagePositions;
   for (int h = 0; h < layout.kv_heads; ++h) {
-    const uint16_t* keys = kv + layout.keys(from / kPagePositions, h);
-    uint16_t* to_keys = kv + layout.keys(to / kPagePositions, h);
+    const auto at = [&](int64_t half) { return reinterpret_cast<Element*>(kv + half); };
+    const Element* keys = at(layout.keys(from / kPagePositions, h));
+    Element* to_keys = at(layout.keys(to / kPagePositions, h));
     for (int d = 0; d < layout.head_dim; ++d) {
       to_keys[layout.key_element(to_offset, d)] = keys[layout.key_element(from_offset, d)];
     }
-    const uint16_t* values = kv + layout.values(from / kPagePositions, h);
-    uint16_t* to_values = kv + layout.values(to / kPagePositions, h);
-    std::memcpy(to_values + int64_t{to_offset} * layout.head_dim,
-                values + int64_t{from_offset} * layout.head_dim,
-                static_cast<size_t>(layout.head_dim) * sizeof(uint16_t));
+    const Element* values = at(layout.values(from / kPagePositions, h));
+    Element* to_values = at(layout.values(to / kPagePositions, h));
+    for (int d = 0; d < layout.head_dim; ++d) {
+      to_values[layout.value_element(to_offset, d)] = values[layout.value_element(from_offset, d)];
+    }
+  }
+}
+
+void copy_scales(const KvLayout& layout, std::byte* kv, int32_t from, int32_t to) {
+  const auto scale_of = [&](int64_t half, int32_t slot) {
+    return kv + half + layout.elements() + slot % kPagePositions * sizeof(float);
+  };
+  for (int h = 0; h < layout.kv_heads; ++h) {
+    std::memcpy(scale_of(layout.keys(to / kPagePositions, h), to),
+                scale_of(layout.keys(from / kPagePositions, h), from), sizeof(float));
+    std::memcpy(scale_of(layout.values(to / kPagePositions, h), to),
+                scale_of(layout.values(from / kPagePositions, h), from), sizeof(float));
+  }
+}
+
+}  // namespace
+
+const char* kv_type_name(KvType type) {
+  return type == KvType::kF16 ? "f16" : "q8";
+}
+
+float quantize_kv(const float* x, int head_dim, int8_t* codes) {
+  // Below it 127 / x would be infinite, or x / 127 subnormal.
+  constexpr float kNegligible = 1e-35f;
+  float largest = 0.0f;
+  bool finite = true;
+  for (int d = 0; d < head_dim; ++d) {
+    finite = finite && std::isfinite(x[d]);
+    largest = std::max(largest, std::fabs(x[d]));
+  }
+  if (!finite || largest < kNegligible) {
+    std::fill_n(codes, head_dim, int8_t{0});
+    return finite ? 0.0f : std::nanf("");
+  }
+  const float inverse = 127.0f / largest;
+  for (int d = 0; d < head_dim; ++d) {
+    codes[d] = static_cast<int8_t>(std::nearbyint(x[d] * inverse));
+  }
+  return largest / 127.0f;
+}
+
+void copy_kv(const KvLayout& layout, std::byte* kv, int32_t from, int32_t to) {
+  if (from == to) return;
+  if (layout.type == KvType::kF16) {
+    copy_elements<uint16_t>(layout, kv, from, to);
+  } else {
+    copy_elements<int8_t>(layout, kv, from, to);
+    copy_scales(layout, kv, from, to);
   }
 }
 

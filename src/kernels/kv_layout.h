@@ -2,9 +2,12 @@
 //
 // A page holds kPagePositions positions of one layer. For each key/value head: the keys in tiles of
 // 16 positions, [tile][head_dim][16], so that 16 scores are computed side by side; then the values,
-// [position][head_dim]. All in binary16.
+// [position][head_dim]. With KvType::kQ8 two dimensions of a key and two positions' values lie side
+// by side, since they are multiplied at a time: keys [tile][head_dim / 2][16][2], values
+// [position / 2][head_dim][2], each followed by their scales, float [position].
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace aerie::kernels {
@@ -15,30 +18,57 @@ inline constexpr int kMaxHeadDim = 256;  // and a multiple of 16
 // Attention's unit of work and of merging; a whole number of pages.
 inline constexpr int kAttentionChunk = 256;
 
+// What a key or a value is rounded to.
+enum class KvType : uint8_t {
+  kF16,  // binary16
+  kQ8,   // int8, -127 to 127, times a scale for each position and head
+};
+inline constexpr KvType kAllKvTypes[] = {KvType::kF16, KvType::kQ8};
+const char* kv_type_name(KvType type);  // "f16", "q8"
+
 struct KvLayout {
   int kv_heads = 0;
   int head_dim = 0;  // a multiple of 16
+  KvType type = KvType::kF16;
 
-  // In uint16_t.
-  int64_t half_head() const { return int64_t{kPagePositions} * head_dim; }
+  // In bytes: the elements of the keys, or of the values, of a head in a page; these with scales.
+  int64_t elements() const {
+    return int64_t{kPagePositions} * head_dim * (type == KvType::kF16 ? 2 : 1);
+  }
+  int64_t half_head() const {
+    return elements() + (type == KvType::kF16 ? 0 : int64_t{kPagePositions} * 4);
+  }
   int64_t head() const { return 2 * half_head(); }
   int64_t page() const { return kv_heads * head(); }
 
-  // Of the keys and values of `head` in a page, from the start of a layer's plane.
+  // Of the keys and values of `head` in a page, in bytes from the start of a layer's plane. Scales
+  // come elements() after them.
   int64_t keys(int64_t page_index, int head_index) const {
     return page_index * page() + head_index * head();
   }
   int64_t values(int64_t page_index, int head_index) const {
     return keys(page_index, head_index) + half_head();
   }
-  // Of dimension d of the key at `offset` in its page, from keys().
+  // Of dimension d of the key or value at `offset` in its page, in elements.
   int64_t key_element(int offset, int d) const {
-    return (int64_t{offset / kKeyTile} * head_dim + d) * kKeyTile + offset % kKeyTile;
+    const int n = together();
+    return (int64_t{offset / kKeyTile} * head_dim + d / n * n) * kKeyTile + offset % kKeyTile * n +
+           d % n;
   }
+  int64_t value_element(int offset, int d) const {
+    const int n = together();
+    return int64_t{offset / n * n} * head_dim + int64_t{d} * n + offset % n;
+  }
+  // Dimensions of a key, positions' values that lie side by side.
+  int together() const { return type == KvType::kF16 ? 1 : 2; }
 };
+
+// Rounds a key or value as kQ8 has it; the result is the scale. Zeros with a scale of NaN if an
+// element is infinite or NaN; of 0 if all are next to 0.
+float quantize_kv(const float* x, int head_dim, int8_t* codes);
 
 // Copies the keys and values of slot `from` to slot `to` (slot = page * kPagePositions + offset)
 // within one layer's plane.
-void copy_kv(const KvLayout& layout, uint16_t* kv, int32_t from, int32_t to);
+void copy_kv(const KvLayout& layout, std::byte* kv, int32_t from, int32_t to);
 
 }  // namespace aerie::kernels

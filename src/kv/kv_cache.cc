@@ -13,26 +13,25 @@ int64_t pages_for(int64_t positions) {
   return (positions + kPage - 1) / kPage;
 }
 
-kernels::KvLayout layout_of(const ModelConfig& config) {
-  return {config.kv_heads, config.head_dim};
+kernels::KvLayout layout_of(const ModelConfig& config, kernels::KvType type) {
+  return {config.kv_heads, config.head_dim, type};
 }
 
 }  // namespace
 
-int64_t KvCache::bytes_needed(const ModelConfig& config, int64_t positions) {
-  return pages_for(positions) * layout_of(config).page() * int64_t{sizeof(uint16_t)} *
-         config.layers;
+int64_t KvCache::bytes_needed(const ModelConfig& config, int64_t positions, kernels::KvType type) {
+  return pages_for(positions) * layout_of(config, type).page() * config.layers;
 }
 
-Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, int sequences) {
+Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, int sequences,
+                                  kernels::KvType type) {
   assert(positions > 0 && sequences > 0);
   KvCache cache;
-  cache.layout_ = layout_of(config);
+  cache.layout_ = layout_of(config, type);
   cache.page_count_ = static_cast<int>(pages_for(positions));
   const std::vector<MemoryNode> nodes = memory_nodes();
   for (int layer = 0; layer < config.layers; ++layer) {
-    const auto bytes =
-        static_cast<size_t>(cache.page_count_ * cache.layout_.page()) * sizeof(uint16_t);
+    const auto bytes = static_cast<size_t>(cache.page_count_ * cache.layout_.page());
     AERIE_ASSIGN_OR_RETURN(Buffer plane, Buffer::allocate(bytes));
     // Which thread reads what depends on the lengths of the sequences.
     if (nodes.size() > 1) interleave_memory(plane.data(), plane.size(), nodes);

@@ -21,10 +21,12 @@ class KvCache {
   using Id = int32_t;
 
   // Room for `positions` positions (rounded up to pages) shared by at most `sequences` sequences.
-  static Expected<KvCache> create(const ModelConfig& config, int64_t positions, int sequences);
+  static Expected<KvCache> create(const ModelConfig& config, int64_t positions, int sequences,
+                                  kernels::KvType type = kernels::KvType::kF16);
 
   // The memory that create() would take.
-  static int64_t bytes_needed(const ModelConfig& config, int64_t positions);
+  static int64_t bytes_needed(const ModelConfig& config, int64_t positions,
+                              kernels::KvType type = kernels::KvType::kF16);
 
   // A new, empty sequence. kResourceExhausted if all are open.
   Expected<Id> open();
@@ -51,7 +53,7 @@ class KvCache {
 
   const kernels::KvLayout& layout() const { return layout_; }
   int layers() const { return static_cast<int>(planes_.size()); }
-  uint16_t* plane(int layer) { return planes_[static_cast<size_t>(layer)].as<uint16_t>().data(); }
+  std::byte* plane(int layer) { return planes_[static_cast<size_t>(layer)].data(); }
   int64_t positions() const { return int64_t{page_count_} * kernels::kPagePositions; }
   int free_pages() const { return static_cast<int>(free_.size()); }
 

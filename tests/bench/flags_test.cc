@@ -38,12 +38,14 @@ TEST(BenchFlags, MakesAndVerifiesAModel) {
   const std::string figures = testing::TempDir() + "bench_flags.json";
   const Status made = run({"make-model", "--shape", "tiny", "--type", "Q5_1", model});
   ASSERT_TRUE(made.ok()) << made.message();
-  const Status verified = run({"verify", "-m", model, "--rows", "1,2", "--context", "64,16",
-                               "--threads", "1", "--repeat", "1", "--json", figures});
+  const Status verified =
+      run({"verify", "-m", model, "--rows", "1,2", "--context", "64,16", "--threads", "1",
+           "--repeat", "1", "--cache-type", "q8", "--json", figures});
   EXPECT_TRUE(verified.ok()) << verified.message();
   std::ifstream file(figures);
   const auto json = nlohmann::json::parse(file, nullptr, false);
   EXPECT_EQ(json["points"].size(), 4u);
+  EXPECT_EQ(json["cache_type"], "q8");
   std::remove(model.c_str());
   std::remove(figures.c_str());
 }
@@ -58,6 +60,8 @@ TEST(BenchFlags, RefusesClearly) {
   EXPECT_THAT(refusal({"verify"}), HasSubstr("--model"));
   EXPECT_THAT(refusal({"verify", "-m", "x", "--rows", "1,two"}), HasSubstr("--rows"));
   EXPECT_THAT(refusal({"verify", "-m", "x", "--isa", "mmx"}), HasSubstr("--isa mmx"));
+  EXPECT_THAT(refusal({"verify", "-m", "x", "--cache-type", "q4"}),
+              HasSubstr("--cache-type q4: give f16 or q8"));
   EXPECT_THAT(refusal({"verify", "-m", "x", "--json", "/nowhere/x"}), HasSubstr("--json"));
   EXPECT_THAT(refusal({"kernels", "--types", "q4_0,q3"}), HasSubstr("no type 'q3'"));
   EXPECT_THAT(refusal({"decode", "-m", "x", "--speculate", "magic"}), HasSubstr("--speculate"));

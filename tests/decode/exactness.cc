@@ -55,6 +55,7 @@ std::unique_ptr<Drafter> draft_model(const ModelFile& file, const Setting& setti
   options.max_positions = setting.positions;
   options.max_rows = model_options.max_rows;
   options.max_sequences = static_cast<int>(setting.requests.size());
+  options.cache_type = setting.cache_type;
   auto drafter = make_draft_model_drafter(load(file, model_options), options);
   EXPECT_TRUE(drafter.ok()) << drafter.status().message();
   return std::move(drafter).value();
@@ -188,11 +189,11 @@ Replies plain_replies(std::span<const Request> requests, VerifyRule rule) {
 
 Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
   Comparison result;
-  if (setting.target == nullptr) {
+  if (setting.target == nullptr && setting.cache_type == kernels::KvType::kF16) {
     result.plain = plain_replies(setting.requests, setting.rule);
   } else {
-    const auto model = load(*setting.target, target_options(1, setting.positions));
-    KvCache alone = test::cache_for(*model, decoder_options(setting), 1);
+    const auto model = load(target_of(setting), target_options(1, setting.positions));
+    KvCache alone = test::cache_for(*model, decoder_options(setting), 1, setting.cache_type);
     result.plain = plain_replies(*model, alone, decoder_options(setting), setting.requests);
   }
   const std::unique_ptr<Drafter> drafter = drafter_for(setting, result.plain);
@@ -201,8 +202,8 @@ Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
   test::CheckedModel checked(*target, options);
   const std::unique_ptr<Model> wrapped = wrap ? wrap(*target) : nullptr;
   Model& model = wrapped ? *wrapped : checked;
-  KvCache cache =
-      test::cache_for(model, decoder_options(setting), static_cast<int>(setting.requests.size()));
+  KvCache cache = test::cache_for(model, decoder_options(setting),
+                                  static_cast<int>(setting.requests.size()), setting.cache_type);
   result.speculative =
       test::decode(model, cache, drafter.get(), decoder_options(setting), setting.requests);
   EXPECT_EQ(checked.passes(), wrapped ? 0 : result.speculative.passes);

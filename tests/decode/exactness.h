@@ -45,6 +45,7 @@ struct Setting {
   int chunk = 512;
   int threads = 1;
   int max_logits = 256;  // rows of a round
+  kernels::KvType cache_type = kernels::KvType::kF16;
   VerifyRule rule = VerifyRule::kExact;
   std::vector<test::Request> requests;
 };

@@ -12,7 +12,37 @@
 namespace aerie {
 namespace {
 
-class FamilyExactness : public testing::TestWithParam<std::string> {};
+class FamilyExactness : public testing::TestWithParam<std::string> {
+ protected:
+  void check(const ModelFile& file, DraftKind kind, double temperature, kernels::KvType type) {
+    SCOPED_TRACE(fmt::format("{}, temperature {}, cache of {}", draft_kind_name(kind), temperature,
+                             kernels::kv_type_name(type)));
+    Setting setting;
+    setting.target = &file;
+    setting.positions = std::min(read_model_config(file)->context, 160);
+    setting.kind = kind;
+    setting.chunk = 13;
+    setting.threads = 2;
+    setting.cache_type = type;
+    const int half = setting.positions / 6;
+    const int tokens = setting.positions - 2 * half;
+    setting.requests.push_back(
+        request_with(sampling_with(temperature, Filter::kNone, 7), tokens, half));
+    const Comparison comparison = compare_with_plain(setting);
+    EXPECT_EQ(comparison.difference, "");
+    const test::Reply& reply = comparison.speculative.of[0];
+    EXPECT_EQ(static_cast<int>(reply.tokens.size()), tokens);
+    EXPECT_EQ(comparison.speculative.passes,
+              comparison.speculative.prefill_passes + comparison.speculative.rounds);
+    EXPECT_GT(reply.stats.drafted, 0);
+    if (kind == DraftKind::kSameModel) {
+      EXPECT_EQ(reply.stats.accepted, reply.stats.drafted);
+    }
+    if (kind == DraftKind::kSameModel || kind == DraftKind::kProphetTree) {
+      EXPECT_GT(reply.stats.mean_accepted_length(), 1.5);
+    }
+  }
+};
 
 TEST_P(FamilyExactness, SpeculationChangesNoToken) {
   const auto file = open_family_model(GetParam());
@@ -21,32 +51,16 @@ TEST_P(FamilyExactness, SpeculationChangesNoToken) {
     // Knows the usual vocabulary only.
     if (kind == DraftKind::kOtherModel && read_model_config(*file)->vocab != 96) continue;
     for (const double temperature : {0.0, 0.9}) {
-      Setting setting;
-      setting.target = file.get();
-      setting.positions = std::min(read_model_config(*file)->context, 160);
-      setting.kind = kind;
-      setting.chunk = 13;
-      setting.threads = 2;
-      const int half = setting.positions / 6;
-      const int tokens = setting.positions - 2 * half;
-      setting.requests.push_back(
-          request_with(sampling_with(temperature, Filter::kNone, 7), tokens, half));
-      SCOPED_TRACE(fmt::format("{}, temperature {}", draft_kind_name(kind), temperature));
-      const Comparison comparison = compare_with_plain(setting);
-      EXPECT_EQ(comparison.difference, "");
-      const test::Reply& reply = comparison.speculative.of[0];
-      EXPECT_EQ(static_cast<int>(reply.tokens.size()), tokens);
-      EXPECT_EQ(comparison.speculative.passes,
-                comparison.speculative.prefill_passes + comparison.speculative.rounds);
-      EXPECT_GT(reply.stats.drafted, 0);
-      if (kind == DraftKind::kSameModel) {
-        EXPECT_EQ(reply.stats.accepted, reply.stats.drafted);
-      }
-      if (kind == DraftKind::kSameModel || kind == DraftKind::kProphetTree) {
-        EXPECT_GT(reply.stats.mean_accepted_length(), 1.5);
-      }
+      check(*file, kind, temperature, kernels::KvType::kF16);
     }
   }
+}
+
+TEST_P(FamilyExactness, AlsoWithACacheOfEightBits) {
+  const auto file = open_family_model(GetParam());
+  ASSERT_NE(file, nullptr);
+  check(*file, DraftKind::kSameModel, 0.0, kernels::KvType::kQ8);
+  check(*file, DraftKind::kProphetTree, 0.9, kernels::KvType::kQ8);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, FamilyExactness, testing::ValuesIn(family_models()),

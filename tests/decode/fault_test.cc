@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/decode/exactness.h"
+#include "tests/testing/kv_bytes.h"
 
 namespace aerie {
 namespace {
@@ -73,30 +74,22 @@ class FaultyModel final : public Model {
     return page * kernels::kPagePositions + position % kernels::kPagePositions;
   }
 
-  // Calls fn(element of the cache) for all that a slot holds.
+  // Calls fn(byte of the cache) for all that a slot holds.
   template <typename Fn>
-  void for_each_element(int32_t slot, KvCache& cache, const Fn& fn) const {
-    const kernels::KvLayout& layout = cache.layout();
-    const int offset = slot % kernels::kPagePositions;
+  void for_each_byte(int32_t slot, KvCache& cache, const Fn& fn) const {
+    const std::vector<int64_t> bytes = test::bytes_of_slot(cache.layout(), slot);
     for (int layer = 0; layer < cache.layers(); ++layer) {
-      for (int head = 0; head < layout.kv_heads; ++head) {
-        uint16_t* keys = cache.plane(layer) + layout.keys(slot / kernels::kPagePositions, head);
-        uint16_t* values = keys + layout.half_head();
-        for (int d = 0; d < layout.head_dim; ++d) {
-          fn(keys[layout.key_element(offset, d)]);
-          fn(values[offset * layout.head_dim + d]);
-        }
-      }
+      for (const int64_t at : bytes) fn(cache.plane(layer)[at]);
     }
   }
   void save(int32_t slot, KvCache& cache) {
     saved_slot_ = slot;
     saved_.clear();
-    for_each_element(slot, cache, [&](uint16_t& element) { saved_.push_back(element); });
+    for_each_byte(slot, cache, [&](std::byte& byte) { saved_.push_back(byte); });
   }
   void restore(KvCache& cache) const {
     size_t i = 0;
-    for_each_element(saved_slot_, cache, [&](uint16_t& element) { element = saved_[i++]; });
+    for_each_byte(saved_slot_, cache, [&](std::byte& byte) { byte = saved_[i++]; });
   }
 
   Model& model_;
@@ -104,7 +97,7 @@ class FaultyModel final : public Model {
   ForwardBatch batch_;
   Before before_;
   int32_t saved_slot_ = 0;
-  std::vector<uint16_t> saved_;
+  std::vector<std::byte> saved_;
 };
 
 std::string difference_with(Fault fault, DraftKind kind, double temperature) {

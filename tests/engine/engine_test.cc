@@ -119,18 +119,23 @@ TEST_F(EngineTest, TextIsThatOfTheTokens) {
 }
 
 TEST_F(EngineTest, SpeculationChangesNothing) {
-  for (const SpeculativeConfig& speculation : drafters()) {
-    const auto engine = open(options(speculation));
-    for (const double temperature : {0.0, 0.9}) {
-      GenerateRequest r = request(temperature, 150);
-      const Generation fast = generate(*engine, r);
-      EXPECT_GT(fast.stats.drafted, 0);
-      EXPECT_EQ(fast.target_passes, 1 + fast.stats.rounds);
-      r.speculate = false;
-      const Generation plain = generate(*engine, r);
-      EXPECT_EQ(plain.stats.drafted, 0);
-      EXPECT_EQ(fast.tokens, plain.tokens) << to_string(speculation);
-      EXPECT_EQ(fast.text, plain.text);
+  for (const kernels::KvType type : kernels::kAllKvTypes) {
+    for (const SpeculativeConfig& speculation : drafters()) {
+      EngineOptions o = options(speculation);
+      o.cache_type = type;
+      const auto engine = open(o);
+      for (const double temperature : {0.0, 0.9}) {
+        GenerateRequest r = request(temperature, 150);
+        const Generation fast = generate(*engine, r);
+        EXPECT_GT(fast.stats.drafted, 0);
+        EXPECT_EQ(fast.target_passes, 1 + fast.stats.rounds);
+        r.speculate = false;
+        const Generation plain = generate(*engine, r);
+        EXPECT_EQ(plain.stats.drafted, 0);
+        EXPECT_EQ(fast.tokens, plain.tokens)
+            << to_string(speculation) << ", cache of " << kernels::kv_type_name(type);
+        EXPECT_EQ(fast.text, plain.text);
+      }
     }
   }
 }
@@ -335,6 +340,9 @@ TEST_F(EngineTest, RefusesWhatDoesNotFitIntoMemory) {
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.message();
   EXPECT_THAT(status.message(),
               testing::AllOf(HasSubstr(huge.path()), HasSubstr("cache"), HasSubstr("262144 MiB")));
+  // Heads of 16 elements: 16 codes and a scale of 4 bytes instead of 32.
+  o.cache_type = kernels::KvType::kQ8;
+  EXPECT_THAT(refusal(o).message(), HasSubstr("163840 MiB"));
 }
 
 // A target that fits, and a draft whose cache for as many positions does not.

@@ -10,14 +10,16 @@ constexpr int kContexts[] = {1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 700,
 constexpr AttentionShape kGroups[] = {{2, 2, 0},  {4, 2, 0},  {6, 2, 0}, {5, 1, 0},
                                       {14, 2, 0}, {16, 2, 0}, {32, 1, 0}};
 
-// Scores in float cost about head_dim roundings of their size, weights as much relative error.
-double tolerance(const AttentionShape& shape, double largest_score) {
-  return 2e-7 * (8.0 + largest_score * std::sqrt(static_cast<double>(shape.head_dim)));
-}
+using Param = std::tuple<Isa, int, KvType>;
 
-class AttentionTest : public BackendTest<std::tuple<Isa, int>> {
+class AttentionTest : public BackendTest<Param> {
  protected:
-  int head_dim() const { return std::get<1>(GetParam()); }
+  // One of kGroups.
+  AttentionShape shape_of(AttentionShape shape) const {
+    shape.head_dim = std::get<1>(GetParam());
+    shape.type = std::get<2>(GetParam());
+    return shape;
+  }
 
   // Rows for the last tokens of a chain, as one chain after `committed` positions.
   void check(const AttentionShape& shape, int context, int rows) {
@@ -47,8 +49,8 @@ class AttentionTest : public BackendTest<std::tuple<Isa, int>> {
 };
 
 TEST_P(AttentionTest, CloseToDouble) {
-  for (AttentionShape shape : sampled(kGroups, 2)) {
-    shape.head_dim = head_dim();
+  for (const AttentionShape& group : sampled(kGroups, 2)) {
+    const AttentionShape shape = shape_of(group);
     for (const int context : sampled(kContexts, 3)) {
       check(shape, context, 1);
       if (HasFatalFailure()) return;
@@ -62,8 +64,8 @@ TEST_P(AttentionTest, CloseToDouble) {
 TEST_P(AttentionTest, CloseToTheReference) {
   const Backend& reference = *aerie::kernels::backend(Isa::kReference);
   Random random(52);
-  for (AttentionShape shape : sampled(kGroups, 2)) {
-    shape.head_dim = head_dim();
+  for (const AttentionShape& group : sampled(kGroups, 2)) {
+    const AttentionShape shape = shape_of(group);
     const int context = 300, rows = 3;
     const std::vector<Token> chain = random_tokens(random, context);
     TestCache cache(shape, 9, 53);
@@ -83,17 +85,24 @@ TEST_P(AttentionTest, CloseToTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(All, AttentionTest,
                          testing::Combine(testing::ValuesIn(kAllIsas),
-                                          testing::Values(16, 32, 64, 80, 96, 128, 256)),
-                         [](const testing::TestParamInfo<std::tuple<Isa, int>>& param) {
+                                          testing::Values(16, 32, 64, 80, 96, 128, 256),
+                                          testing::ValuesIn(kAllKvTypes)),
+                         [](const testing::TestParamInfo<Param>& param) {
                            return std::string(isa_name(std::get<0>(param.param))) + "_" +
-                                  std::to_string(std::get<1>(param.param));
+                                  std::to_string(std::get<1>(param.param)) + "_" +
+                                  kv_type_name(std::get<2>(param.param));
                          });
 
-using AttentionValuesTest = IsaTest;
+class AttentionValuesTest : public BackendTest<std::tuple<Isa, KvType>> {
+ protected:
+  KvType type() const { return std::get<1>(GetParam()); }
+  // Relative error of a value times a weight of 1: its scale is rounded on the way.
+  float value_error() const { return type() == KvType::kF16 ? 0.0f : 3e-7f; }
+};
 
 // All keys alike: the mean of the values, which shows a position too many or too few at once.
 TEST_P(AttentionValuesTest, EqualScoresGiveTheMean) {
-  const AttentionShape shape = {4, 2, 32};
+  const AttentionShape shape = AttentionShape{4, 2, 32}.with(type());
   for (const int context : {1, 2, 15, 16, 17, 64, 65, 256, 257, 600}) {
     Random random(54);
     const std::vector<Token> chain = random_tokens(random, context);
@@ -108,16 +117,17 @@ TEST_P(AttentionValuesTest, EqualScoresGiveTheMean) {
       const size_t column = i / 32 / 2 * 32 + i % 32;
       double mean = 0.0;
       for (const Token token : chain) {
-        mean += double{f16_to_f32(f32_to_f16(value_of(shape, token)[column]))} / context;
+        mean += double{rounded(shape, value_of(shape, token))[column]} / context;
       }
-      ASSERT_NEAR(double{out[i]}, mean, 2e-6) << "context " << context;
+      ASSERT_NEAR(double{out[i]}, mean, type() == KvType::kF16 ? 2e-6 : 5e-5)
+          << "context " << context;
     }
   }
 }
 
 // Scores so far apart that all but one weight vanish: within a chunk, and when chunks merge.
 TEST_P(AttentionValuesTest, OneLargeScoreTakesAll) {
-  const AttentionShape shape = {1, 1, 16};
+  const AttentionShape shape = AttentionShape{1, 1, 16}.with(type());
   const int context = 600;
   Random random(56);
   const std::vector<Token> chain = random_tokens(random, context);
@@ -136,23 +146,24 @@ TEST_P(AttentionValuesTest, OneLargeScoreTakesAll) {
     int best = 0;
     double most = -1e300;
     for (int p = 0; p < context; ++p) {
-      const std::vector<float> other = key_of(shape, chain[static_cast<size_t>(p)]);
+      const std::vector<float> other = rounded(shape, key_of(shape, chain[static_cast<size_t>(p)]));
       double score = 0.0;
-      for (size_t d = 0; d < 16; ++d) {
-        score += double{query[d]} * double{f16_to_f32(f32_to_f16(other[d]))};
-      }
+      for (size_t d = 0; d < 16; ++d) score += double{query[d]} * double{other[d]};
       if (score > most) {
         most = score;
         best = p;
       }
     }
-    const std::vector<float> value = value_of(shape, chain[static_cast<size_t>(best)]);
-    for (size_t d = 0; d < 16; ++d) EXPECT_EQ(out[d], f16_to_f32(f32_to_f16(value[d])));
+    const std::vector<float> value =
+        rounded(shape, value_of(shape, chain[static_cast<size_t>(best)]));
+    for (size_t d = 0; d < 16; ++d) {
+      EXPECT_NEAR(out[d], value[d], value_error() * std::fabs(value[d]));
+    }
   }
 }
 
 TEST_P(AttentionValuesTest, NoRows) {
-  const AttentionShape shape = {2, 1, 16};
+  const AttentionShape shape = AttentionShape{2, 1, 16}.with(type());
   const TestCache cache(shape, 1, 58);
   AttentionWorkspace workspace;
   AttentionArgs args;
@@ -163,7 +174,10 @@ TEST_P(AttentionValuesTest, NoRows) {
   backend().attention(pool_of(2), args);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, AttentionValuesTest, testing::ValuesIn(kAllIsas), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(All, AttentionValuesTest,
+                         testing::Combine(testing::ValuesIn(kAllIsas),
+                                          testing::ValuesIn(kAllKvTypes)),
+                         isa_type_test_name);
 
 }  // namespace
 }  // namespace aerie::kernels

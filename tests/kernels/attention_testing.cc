@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -27,9 +28,45 @@ int pages_for(int positions) {
   return (positions + kPagePositions - 1) / kPagePositions;
 }
 
-std::vector<float> through_f16(std::vector<float> values) {
-  for (float& value : values) value = f16_to_f32(f32_to_f16(value));
-  return values;
+// Of both signs: not a number, infinite, and of any size.
+constexpr float kGarbageScales[] = {std::numeric_limits<float>::quiet_NaN(),
+                                    std::numeric_limits<float>::infinity(),
+                                    -std::numeric_limits<float>::infinity(),
+                                    3e38f,
+                                    -3e38f,
+                                    1e-45f,
+                                    -1.0f};
+
+void fill_with_garbage(const KvLayout& layout, std::span<std::byte> plane, Random& random) {
+  for (size_t i = 0; i < plane.size(); i += sizeof(uint16_t)) {
+    const uint16_t half = kGarbage[random.index(std::size(kGarbage))];
+    std::memcpy(plane.data() + i, &half, sizeof(half));
+  }
+  const auto halves = static_cast<int64_t>(plane.size()) / layout.half_head();
+  for (int64_t i = 0; i < halves; ++i) {
+    for (int64_t at = layout.elements(); at < layout.half_head(); at += sizeof(float)) {
+      const float scale = kGarbageScales[random.index(std::size(kGarbageScales))];
+      std::memcpy(plane.data() + i * layout.half_head() + at, &scale, sizeof(scale));
+    }
+  }
+}
+
+// Element i of a key or value to place(i) of one head's keys or values in a page.
+template <typename Place>
+void put_half(const KvLayout& layout, const float* x, int offset, std::byte* half,
+              const Place& place) {
+  if (layout.type == KvType::kF16) {
+    for (int d = 0; d < layout.head_dim; ++d) {
+      reinterpret_cast<uint16_t*>(half)[place(d)] = f32_to_f16(x[d]);
+    }
+    return;
+  }
+  std::vector<int8_t> codes(static_cast<size_t>(layout.head_dim));
+  reinterpret_cast<float*>(half + layout.elements())[offset] =
+      quantize_kv(x, layout.head_dim, codes.data());
+  for (int d = 0; d < layout.head_dim; ++d) {
+    reinterpret_cast<int8_t*>(half)[place(d)] = codes[static_cast<size_t>(d)];
+  }
 }
 
 }  // namespace
@@ -47,7 +84,14 @@ std::string AttentionShape::name() const {
       std::to_string(heads) + "_" + std::to_string(kv_heads) + "_" + std::to_string(head_dim);
   if (window > 0) text += "_Window" + std::to_string(window);
   if (soft_cap != 0.0f) text += "_Cap" + std::to_string(static_cast<int>(soft_cap));
+  if (type != KvType::kF16) text += std::string("_") + kv_type_name(type);
   return text;
+}
+
+AttentionShape AttentionShape::with(KvType other) const {
+  AttentionShape shape = *this;
+  shape.type = other;
+  return shape;
 }
 
 std::vector<Token> random_tokens(Random& random, int count) {
@@ -71,7 +115,7 @@ std::vector<float> value_of(const AttentionShape& shape, Token token) {
 TestCache::TestCache(const AttentionShape& shape, int pages, uint64_t seed)
     : shape_(shape), kv_(pages * shape.layout().page()), free_(static_cast<size_t>(pages)) {
   Random random(seed);
-  for (uint16_t& half : kv_.span()) half = kGarbage[random.next() % std::size(kGarbage)];
+  fill_with_garbage(shape.layout(), kv_.span(), random);
   std::iota(free_.begin(), free_.end(), 0);
   random.shuffle(free_);
 }
@@ -115,12 +159,12 @@ void TestCache::put(int32_t slot, Token token) {
   const KvLayout layout = shape_.layout();
   const std::vector<float> keys = key_of(shape_, token), values = value_of(shape_, token);
   const int page = slot / kPagePositions, offset = slot % kPagePositions;
-  size_t i = 0;
   for (int h = 0; h < layout.kv_heads; ++h) {
-    for (int d = 0; d < layout.head_dim; ++d, ++i) {
-      kv_[layout.keys(page, h) + layout.key_element(offset, d)] = f32_to_f16(keys[i]);
-      kv_[layout.values(page, h) + int64_t{offset} * layout.head_dim + d] = f32_to_f16(values[i]);
-    }
+    const int64_t at = int64_t{h} * layout.head_dim;
+    put_half(layout, keys.data() + at, offset, kv_.data() + layout.keys(page, h),
+             [&](int d) { return layout.key_element(offset, d); });
+    put_half(layout, values.data() + at, offset, kv_.data() + layout.values(page, h),
+             [&](int d) { return layout.value_element(offset, d); });
   }
 }
 
@@ -192,14 +236,35 @@ std::vector<float> attend_alone(const Backend& backend, const AttentionShape& sh
   return batch.run(backend);
 }
 
+std::vector<float> rounded(const AttentionShape& shape, std::vector<float> values) {
+  if (shape.type == KvType::kF16) {
+    for (float& value : values) value = f16_to_f32(f32_to_f16(value));
+    return values;
+  }
+  const auto head_dim = static_cast<size_t>(shape.head_dim);
+  std::vector<int8_t> codes(head_dim);
+  for (size_t at = 0; at < values.size(); at += head_dim) {
+    const float scale = quantize_kv(values.data() + at, shape.head_dim, codes.data());
+    for (size_t d = 0; d < head_dim; ++d) values[at + d] = scale * static_cast<float>(codes[d]);
+  }
+  return values;
+}
+
+double tolerance(const AttentionShape& shape, double largest_score) {
+  const double floats =
+      2e-7 * (8.0 + largest_score * std::sqrt(static_cast<double>(shape.head_dim)) +
+              4.0 * double{shape.soft_cap});
+  return shape.type == KvType::kF16 ? floats : floats + 2e-5 * (4.0 + largest_score);
+}
+
 DoubleAttention attend_in_double(const AttentionShape& shape, const std::vector<Token>& chain) {
   const auto head_dim = static_cast<size_t>(shape.head_dim);
   const std::vector<float> q = query_of(shape, chain.back());
   std::vector<std::vector<float>> keys, values;
   for (auto p = static_cast<size_t>(shape.first_seen(static_cast<int>(chain.size()) - 1));
        p < chain.size(); ++p) {
-    keys.push_back(through_f16(key_of(shape, chain[p])));
-    values.push_back(through_f16(value_of(shape, chain[p])));
+    keys.push_back(rounded(shape, key_of(shape, chain[p])));
+    values.push_back(rounded(shape, value_of(shape, chain[p])));
   }
   DoubleAttention result;
   for (int h = 0; h < shape.heads; ++h) {
@@ -226,6 +291,11 @@ DoubleAttention attend_in_double(const AttentionShape& shape, const std::vector<
     for (const double sum : sums) result.out.push_back(sum / total);
   }
   return result;
+}
+
+std::string isa_type_test_name(const testing::TestParamInfo<std::tuple<Isa, KvType>>& info) {
+  return std::string(isa_name(std::get<0>(info.param))) + "_" +
+         kv_type_name(std::get<1>(info.param));
 }
 
 std::span<const float> row_of(const std::vector<float>& out, const AttentionShape& shape,

@@ -16,18 +16,20 @@ struct AttentionShape {
   int head_dim = 0;
   int window = 0;
   float soft_cap = 0.0f;
+  KvType type = KvType::kF16;
 
-  KvLayout layout() const { return {kv_heads, head_dim}; }
+  KvLayout layout() const { return {kv_heads, head_dim, type}; }
   int64_t query_width() const { return int64_t{heads} * head_dim; }
   int64_t kv_width() const { return int64_t{kv_heads} * head_dim; }
   float scale() const;
   // The first position that a row at `position` sees.
   int first_seen(int position) const;
   std::string name() const;  // fit for a test's
+  AttentionShape with(KvType other) const;
 };
 
 using Token = uint64_t;
-// Tokens of which all is NaN, infinite, or as large as f16 holds.
+// Tokens of which all is NaN, infinite, or as large as binary16 holds.
 inline constexpr Token kNanToken = ~Token{0};
 inline constexpr Token kInfToken = ~Token{1};
 inline constexpr Token kHugeToken = ~Token{2};
@@ -58,12 +60,12 @@ class TestCache {
   const int32_t* pages(int sequence) const {
     return sequences_[static_cast<size_t>(sequence)]->data();
   }
-  uint16_t* data() { return kv_.data(); }
-  const uint16_t* data() const { return kv_.data(); }
+  std::byte* data() { return kv_.data(); }
+  const std::byte* data() const { return kv_.data(); }
 
  private:
   AttentionShape shape_;
-  Fenced<uint16_t> kv_;
+  Fenced<std::byte> kv_;
   std::vector<int32_t> free_;
   std::vector<int32_t> strays_;
   std::vector<std::unique_ptr<Fenced<int32_t>>> sequences_;
@@ -97,12 +99,21 @@ class AttentionBatch {
 std::vector<float> attend_alone(const Backend& backend, const AttentionShape& shape,
                                 const std::vector<Token>& chain);
 
-// The same in double from the keys and values rounded to f16, without a cache.
+// Keys or values of all heads, rounded to the cache's type.
+std::vector<float> rounded(const AttentionShape& shape, std::vector<float> values);
+
+// The same in double from the rounded keys and values, without a cache.
 struct DoubleAttention {
   std::vector<double> out;   // [heads][head_dim]
   double largest_score = 0;  // magnitude
 };
 DoubleAttention attend_in_double(const AttentionShape& shape, const std::vector<Token>& chain);
+
+// How far from it a backend may be. Scores in float cost about head_dim roundings of their size,
+// and weights as much relative error; with 8-bit codes, queries and weights have 16 bits.
+double tolerance(const AttentionShape& shape, double largest_score);
+
+std::string isa_type_test_name(const testing::TestParamInfo<std::tuple<Isa, KvType>>& info);
 
 // Row `r` of attention's output.
 std::span<const float> row_of(const std::vector<float>& out, const AttentionShape& shape, size_t r);

@@ -63,8 +63,12 @@ void add_node(AttentionBatch& batch, const TestCache& cache, int sequence, int c
   batch.add_tail(sequence, token, committed, tail);
 }
 
-class AttentionTreeTest : public IsaTest {
+class AttentionTreeTest : public BackendTest<std::tuple<Isa, KvType>> {
  protected:
+  AttentionShape shape_of(const AttentionShape& shape) const {
+    return shape.with(std::get<1>(GetParam()));
+  }
+
   void check(const AttentionShape& shape, int committed, const Tree& tree) {
     Random random(70 + static_cast<uint64_t>(committed));
     const std::vector<Token> prefix = random_tokens(random, committed);
@@ -91,7 +95,8 @@ TEST_P(AttentionTreeTest, NodesAreChains) {
            3)) {
     for (const int committed : sampled({0, 1, 15, 50, 63, 64, 240, 255, 256, 300, 511}, 2)) {
       const int size = 2 + static_cast<int>(random.below(30));
-      check(shape, committed, random_tree(random, size, 1 + static_cast<int>(random.below(12))));
+      check(shape_of(shape), committed,
+            random_tree(random, size, 1 + static_cast<int>(random.below(12))));
       if (HasFatalFailure()) return;
     }
   }
@@ -100,7 +105,7 @@ TEST_P(AttentionTreeTest, NodesAreChains) {
 TEST_P(AttentionTreeTest, DeepAndWideTrees) {
   Random random(73);
   for (const int window : sampled({0, 30, 220}, 1)) {
-    const AttentionShape shape = {4, 2, 16, window};
+    const AttentionShape shape = shape_of({4, 2, 16, window});
     check(shape, 200, random_tree(random, 90, 1));
     check(shape, 250, random_tree(random, 90, 3));
     check(shape, 10, random_tree(random, 90, 90));
@@ -112,7 +117,7 @@ TEST_P(AttentionTreeTest, DeepAndWideTrees) {
 TEST_P(AttentionTreeTest, OddSiblingsDoNotLeak) {
   Random random(74);
   for (const int committed : {0, 30, 250}) {
-    const AttentionShape shape = {6, 2, 32, committed == 30 ? 20 : 0};
+    const AttentionShape shape = shape_of({6, 2, 32, committed == 30 ? 20 : 0});
     Tree tree = random_tree(random, 40, 8);
     for (size_t i = 3; i < tree.tokens.size(); i += 4) {
       tree.tokens[i] = i % 3 == 0 ? kNanToken : i % 3 == 1 ? kInfToken : kHugeToken;
@@ -125,7 +130,7 @@ TEST_P(AttentionTreeTest, OddSiblingsDoNotLeak) {
 TEST_P(AttentionTreeTest, TreesBesideOtherRows) {
   Random random(75);
   for (const auto& [prompt, window] : {std::pair{3, 0}, {80, 0}, {3, 50}, {80, 50}}) {
-    const AttentionShape shape = {6, 2, 32, window};
+    const AttentionShape shape = shape_of({6, 2, 32, window});
     const int counts[] = {20, 130, 259};
     TestCache cache(shape, 40, 76);
     AttentionBatch batch(cache);
@@ -156,7 +161,10 @@ TEST_P(AttentionTreeTest, TreesBesideOtherRows) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, AttentionTreeTest, testing::ValuesIn(kAllIsas), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(All, AttentionTreeTest,
+                         testing::Combine(testing::ValuesIn(kAllIsas),
+                                          testing::ValuesIn(kAllKvTypes)),
+                         isa_type_test_name);
 
 }  // namespace
 }  // namespace aerie::kernels

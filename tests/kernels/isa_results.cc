@@ -101,8 +101,12 @@ void visit_attention(const Backend& backend, const ResultVisitor& visit) {
                                       {4, 2, 96, 90},
                                       {4, 1, 256, 300, 50.0f}}) {
     for (const int length : {1, 40, 257, 600}) {
-      visit("attention " + shape.name() + " of " + std::to_string(length),
-            attend_alone(backend, shape, random_tokens(random, length)));
+      const std::vector<Token> chain = random_tokens(random, length);
+      for (const KvType type : kAllKvTypes) {
+        const AttentionShape typed = shape.with(type);
+        visit("attention " + typed.name() + " of " + std::to_string(length),
+              attend_alone(backend, typed, chain));
+      }
     }
   }
 }

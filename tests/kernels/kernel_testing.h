@@ -62,12 +62,16 @@ bool is_float(DType dtype);
 // A number that differs from test to test and parameter to parameter, but not from run to run.
 size_t turn_of_test();
 
-// The items of a sweep: all, or `most` of them on an emulated processor, which takes some fifty
-// times as long. Which ones depends on the test, so that the tests together leave none out.
+// Whether sweeps are thinned out: on an emulated processor and with sanitizers, where they take
+// twenty to fifty times as long. Not if AERIE_WHOLE_SWEEPS is set in the environment.
+bool thinned();
+
+// The items of a sweep: all, or `most` of them if sweeps are thinned out. Which ones depends on the
+// test, so that the tests together leave none out.
 template <typename Range, typename T = std::ranges::range_value_t<Range>>
 std::vector<T> sampled(const Range& items, size_t most) {
   const std::vector<T> all(std::ranges::begin(items), std::ranges::end(items));
-  if (AERIE_EMULATED == 0 || all.size() <= most) return all;
+  if (!thinned() || all.size() <= most) return all;
   std::vector<T> some;
   for (size_t i = 0; i < most; ++i) {
     some.push_back(all[(turn_of_test() + i * all.size() / most) % all.size()]);

@@ -2,62 +2,60 @@
 // alone.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
-#include "tests/kernels/kernel_testing.h"
+#include "tests/kernels/attention_testing.h"
+#include "tests/testing/kv_bytes.h"
 
 namespace aerie::kernels {
 namespace {
 
-constexpr uint16_t kUntouched = 0x5A5A;
+using test::bytes_of_slot;
+
+constexpr std::byte kUntouched{0x5A};
 constexpr int kPages = 4;
 
-KvLayout layouts(int i) {
-  constexpr KvLayout kLayouts[] = {{1, 16}, {3, 64}, {2, 80}, {1, 256}, {8, 128}};
-  return kLayouts[i];
+std::vector<KvLayout> all_layouts() {
+  std::vector<KvLayout> layouts;
+  for (const KvType type : kAllKvTypes) {
+    for (const auto& [kv_heads, head_dim] :
+         {std::pair{1, 16}, {3, 64}, {2, 80}, {1, 256}, {8, 128}}) {
+      layouts.push_back({kv_heads, head_dim, type});
+    }
+  }
+  return layouts;
 }
-constexpr int kLayoutCount = 5;
 
-TEST(KvLayoutTest, EveryElementHasAPlaceOfItsOwn) {
-  for (int i = 0; i < kLayoutCount; ++i) {
-    const KvLayout layout = layouts(i);
+TEST(KvLayoutTest, EveryByteBelongsToOneSlot) {
+  for (const KvLayout& layout : all_layouts()) {
     std::vector<int> used(static_cast<size_t>(kPages * layout.page()));
-    for (int page = 0; page < kPages; ++page) {
-      for (int h = 0; h < layout.kv_heads; ++h) {
-        for (int offset = 0; offset < kPagePositions; ++offset) {
-          for (int d = 0; d < layout.head_dim; ++d) {
-            ++used.at(static_cast<size_t>(layout.keys(page, h) + layout.key_element(offset, d)));
-            ++used.at(static_cast<size_t>(layout.values(page, h) +
-                                          int64_t{offset} * layout.head_dim + d));
-          }
-        }
-      }
+    for (int32_t slot = 0; slot < kPages * kPagePositions; ++slot) {
+      for (const int64_t at : bytes_of_slot(layout, slot)) ++used.at(static_cast<size_t>(at));
     }
     EXPECT_TRUE(std::ranges::all_of(used, [](int n) { return n == 1; }));
   }
 }
 
-// A plane of kPages pages, element by element.
+TEST(KvLayoutTest, CodesTakeHalfTheMemory) {
+  const KvLayout halves = {3, 64}, codes = {3, 64, KvType::kQ8};
+  EXPECT_EQ(halves.page(), 3 * 64 * 2 * 64 * 2);
+  EXPECT_EQ(codes.page(), 3 * 64 * 2 * (64 + 4));
+}
+
+// A plane of kPages pages.
 class Plane {
  public:
-  explicit Plane(const KvLayout& layout) : layout_(layout), data_(kPages * layout.page()) {
+  explicit Plane(const KvLayout& layout) : data_(kPages * layout.page()) {
     std::ranges::fill(data_.span(), kUntouched);
   }
-  uint16_t* data() { return data_.data(); }
-  std::vector<uint16_t> contents() { return {data_.span().begin(), data_.span().end()}; }
-  uint16_t& key(int32_t slot, int h, int d) {
-    return data_[layout_.keys(slot / kPagePositions, h) +
-                 layout_.key_element(slot % kPagePositions, d)];
-  }
-  uint16_t& value(int32_t slot, int h, int d) {
-    return data_[layout_.values(slot / kPagePositions, h) +
-                 int64_t{slot % kPagePositions} * layout_.head_dim + d];
-  }
+  std::byte* data() { return data_.data(); }
+  std::span<std::byte> span() { return data_.span(); }
+  std::vector<std::byte> contents() { return {data_.span().begin(), data_.span().end()}; }
 
  private:
-  KvLayout layout_;
-  Fenced<uint16_t> data_;
+  Fenced<std::byte> data_;
 };
 
 std::vector<int32_t> shuffled_slots(Random& random) {
@@ -81,51 +79,142 @@ std::vector<float> hard_values(Random& random, int64_t count) {
   return values;
 }
 
-using StoreKvTest = IsaTest;
+class StoreKvTest : public BackendTest<std::tuple<Isa, KvType>> {
+ protected:
+  KvType type() const { return std::get<1>(GetParam()); }
+  // Where a row's key or value of one head is kept: its page, from the plane's start, and what
+  // place its elements have there.
+  struct Half {
+    int64_t at;
+    std::vector<int64_t> places;
+  };
+  static Half key_of(const KvLayout& layout, int32_t slot, int h) {
+    Half half = {layout.keys(slot / kPagePositions, h), {}};
+    for (int d = 0; d < layout.head_dim; ++d) {
+      half.places.push_back(layout.key_element(slot % kPagePositions, d));
+    }
+    return half;
+  }
+  static Half value_of(const KvLayout& layout, int32_t slot, int h) {
+    Half half = {layout.values(slot / kPagePositions, h), {}};
+    for (int d = 0; d < layout.head_dim; ++d) {
+      half.places.push_back(layout.value_element(slot % kPagePositions, d));
+    }
+    return half;
+  }
 
-TEST_P(StoreKvTest, RoundsLikeF32ToF16AndTouchesNothingElse) {
+  static void expect_halves(const std::byte* plane, const Half& half, const float* x) {
+    for (size_t d = 0; d < half.places.size(); ++d) {
+      uint16_t stored = 0;
+      std::memcpy(&stored, plane + half.at + 2 * half.places[d], 2);
+      ASSERT_EQ(stored, f32_to_f16(x[d])) << x[d];
+    }
+  }
+  static void expect_codes(const KvLayout& layout, const std::byte* plane, const Half& half,
+                           int32_t slot, const float* x) {
+    std::vector<int8_t> codes(half.places.size());
+    const float expected = quantize_kv(x, layout.head_dim, codes.data());
+    float scale = 0.0f;
+    std::memcpy(&scale, plane + half.at + layout.elements() + 4 * (slot % kPagePositions), 4);
+    ASSERT_TRUE(same_bits(scale, expected)) << scale << " instead of " << expected;
+    for (size_t d = 0; d < half.places.size(); ++d) {
+      ASSERT_EQ(static_cast<int8_t>(plane[half.at + half.places[d]]), codes[d]) << x[d];
+    }
+  }
+  void expect_half(const KvLayout& layout, const std::byte* plane, const Half& half, int32_t slot,
+                   const float* x) const {
+    if (type() == KvType::kF16) return expect_halves(plane, half, x);
+    expect_codes(layout, plane, half, slot, x);
+  }
+};
+
+TEST_P(StoreKvTest, RoundsToTheTypeAndTouchesNothingElse) {
   Random random(80);
-  for (int i = 0; i < kLayoutCount; ++i) {
-    const KvLayout layout = layouts(i);
+  int many = 1;
+  for (const KvLayout& layout : all_layouts()) {
+    if (layout.type != type()) continue;
     const int64_t width = int64_t{layout.kv_heads} * layout.head_dim;
     std::vector<int32_t> slots = shuffled_slots(random);
-    const auto rows = static_cast<size_t>(1 + 9 * i);
+    const auto rows = static_cast<size_t>(many);
+    many += 9;
     const std::vector<int32_t> rest(slots.begin() + static_cast<ptrdiff_t>(rows), slots.end());
     slots.resize(rows);
-    const Fenced<float> k(hard_values(random, static_cast<int64_t>(rows) * width));
-    const Fenced<float> v(hard_values(random, static_cast<int64_t>(rows) * width));
+    // Of some rows every element is ordinary: codes of others are often zeros.
+    std::vector<float> numbers[2];
+    for (std::vector<float>& list : numbers) {
+      list = hard_values(random, static_cast<int64_t>(rows) * width);
+      for (size_t r = 0; r < rows; r += 2) {
+        const std::vector<float> plain = uniform_floats(random, width, -3.0f, 3.0f);
+        std::ranges::copy(plain, list.begin() + static_cast<ptrdiff_t>(r) * width);
+      }
+    }
+    const Fenced<float> k(numbers[0]), v(numbers[1]);
     Plane plane(layout);
     backend().store_kv(pool_of(3), layout, k.data(), v.data(), slots, plane.data());
     for (size_t r = 0; r < rows; ++r) {
       for (int h = 0; h < layout.kv_heads; ++h) {
-        for (int d = 0; d < layout.head_dim; ++d) {
-          const int64_t at = static_cast<int64_t>(r) * width + int64_t{h} * layout.head_dim + d;
-          ASSERT_EQ(plane.key(slots[r], h, d), f32_to_f16(k.data()[at])) << k.data()[at];
-          ASSERT_EQ(plane.value(slots[r], h, d), f32_to_f16(v.data()[at])) << v.data()[at];
-        }
+        const int64_t at = static_cast<int64_t>(r) * width + int64_t{h} * layout.head_dim;
+        expect_half(layout, plane.data(), key_of(layout, slots[r], h), slots[r], k.data() + at);
+        expect_half(layout, plane.data(), value_of(layout, slots[r], h), slots[r], v.data() + at);
+        if (HasFatalFailure()) return;
       }
     }
     for (const int32_t slot : rest) {
-      for (int h = 0; h < layout.kv_heads; ++h) {
-        for (int d = 0; d < layout.head_dim; ++d) {
-          ASSERT_EQ(plane.key(slot, h, d), kUntouched);
-          ASSERT_EQ(plane.value(slot, h, d), kUntouched);
-        }
+      for (const int64_t at : bytes_of_slot(layout, slot)) {
+        ASSERT_EQ(plane.data()[at], kUntouched);
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StoreKvTest, testing::ValuesIn(kAllIsas), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(All, StoreKvTest,
+                         testing::Combine(testing::ValuesIn(kAllIsas),
+                                          testing::ValuesIn(kAllKvTypes)),
+                         isa_type_test_name);
+
+TEST(QuantizeKvTest, RoundsToTheNearestCode) {
+  Random random(83);
+  for (int round = 0; round < 200; ++round) {
+    const int head_dim = 16 * (1 + static_cast<int>(random.below(16)));
+    std::vector<float> x = uniform_floats(random, head_dim, -1.0f, 1.0f);
+    for (float& value : x) value = std::ldexp(value, round - 100);
+    std::vector<int8_t> codes(x.size());
+    const float scale = quantize_kv(x.data(), head_dim, codes.data());
+    int largest = 0;
+    for (size_t d = 0; d < x.size(); ++d) {
+      ASSERT_NEAR(x[d], scale * static_cast<float>(codes[d]), 0.5001f * scale);
+      largest = std::max(largest, std::abs(int{codes[d]}));
+    }
+    ASSERT_EQ(largest, 127);
+  }
+}
+
+TEST(QuantizeKvTest, WhatHasNoCodes) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const float odd : {kInf, -kInf, std::nanf("")}) {
+    std::vector<float> x(16, 1.0f);
+    x[7] = odd;
+    std::vector<int8_t> codes(16, 1);
+    EXPECT_TRUE(std::isnan(quantize_kv(x.data(), 16, codes.data())));
+    EXPECT_EQ(codes, std::vector<int8_t>(16, 0));
+  }
+  for (const float little : {0.0f, -0.0f, 1e-36f, -1e-45f}) {
+    const std::vector<float> x(16, little);
+    std::vector<int8_t> codes(16, 1);
+    EXPECT_EQ(quantize_kv(x.data(), 16, codes.data()), 0.0f);
+    EXPECT_EQ(codes, std::vector<int8_t>(16, 0));
+  }
+}
+
+void fill_at_random(Plane& plane, Random& random) {
+  for (std::byte& byte : plane.span()) byte = static_cast<std::byte>(random.next());
+}
 
 TEST(CopyKvTest, CopiesOneSlotAndNothingElse) {
   Random random(81);
-  for (int i = 0; i < kLayoutCount; ++i) {
-    const KvLayout layout = layouts(i);
+  for (const KvLayout& layout : all_layouts()) {
     Plane plane(layout);
-    for (uint16_t& half : std::span(plane.data(), plane.contents().size())) {
-      half = static_cast<uint16_t>(random.next());
-    }
+    fill_at_random(plane, random);
     for (int round = 0; round < 40; ++round) {
       const auto from = static_cast<int32_t>(random.below(kPages * kPagePositions));
       // Within a page, within a tile, and far away.
@@ -133,30 +222,28 @@ TEST(CopyKvTest, CopiesOneSlotAndNothingElse) {
           round % 3 == 0   ? random.below(kPages * kPagePositions)
           : round % 3 == 1 ? from / kPagePositions * kPagePositions + random.below(kPagePositions)
                            : from / kKeyTile * kKeyTile + random.below(kKeyTile));
-      Plane expected(layout);
-      std::ranges::copy(plane.contents(), expected.data());
-      for (int h = 0; h < layout.kv_heads; ++h) {
-        for (int d = 0; d < layout.head_dim; ++d) {
-          expected.key(to, h, d) = plane.key(from, h, d);
-          expected.value(to, h, d) = plane.value(from, h, d);
-        }
+      std::vector<std::byte> expected = plane.contents();
+      const std::vector<int64_t> source = bytes_of_slot(layout, from);
+      const std::vector<int64_t> target = bytes_of_slot(layout, to);
+      for (size_t i = 0; i < source.size(); ++i) {
+        expected[static_cast<size_t>(target[i])] = plane.data()[source[i]];
       }
       copy_kv(layout, plane.data(), from, to);
-      ASSERT_EQ(plane.contents(), expected.contents()) << from << " to " << to;
+      ASSERT_EQ(plane.contents(), expected) << from << " to " << to;
     }
   }
 }
 
 TEST(CopyKvTest, ToItselfIsNothing) {
   Random random(82);
-  const KvLayout layout = layouts(1);
-  Plane plane(layout);
-  for (uint16_t& half : std::span(plane.data(), plane.contents().size())) {
-    half = static_cast<uint16_t>(random.next());
+  for (const KvType type : kAllKvTypes) {
+    const KvLayout layout = {3, 64, type};
+    Plane plane(layout);
+    fill_at_random(plane, random);
+    const std::vector<std::byte> before = plane.contents();
+    copy_kv(layout, plane.data(), 77, 77);
+    EXPECT_EQ(plane.contents(), before);
   }
-  const std::vector<uint16_t> before = plane.contents();
-  copy_kv(layout, plane.data(), 77, 77);
-  EXPECT_EQ(plane.contents(), before);
 }
 
 }  // namespace

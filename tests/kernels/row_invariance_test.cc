@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "tests/kernels/matmul_testing.h"
+#include "tests/testing/kv_bytes.h"
 
 namespace aerie::kernels {
 namespace {
@@ -265,33 +266,30 @@ TEST_P(RowInvarianceTest, Rope) {
 }
 
 TEST_P(RowInvarianceTest, StoreKv) {
-  const KvLayout layout = {.kv_heads = 2, .head_dim = 48};
-  const int64_t width = 2 * 48;
-  Random random(37);
-  const auto run = [&](ThreadPool& pool, std::span<const float> rows, int64_t count) {
-    std::vector<int32_t> slots(5 * kPagePositions);
-    for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i);
-    random.shuffle(slots);
-    slots.resize(static_cast<size_t>(count));
-    std::vector<uint16_t> kv(static_cast<size_t>(5 * layout.page()), 0x7E11);
-    const std::vector<float> k = columns(rows, 2 * width, 0, width);
-    const std::vector<float> v = columns(rows, 2 * width, width, width);
-    backend().store_kv(pool, layout, k.data(), v.data(), slots, kv.data());
-    std::vector<double> stored;
-    for (const int32_t slot : slots) {
-      const int page = slot / kPagePositions, offset = slot % kPagePositions;
-      for (int h = 0; h < layout.kv_heads; ++h) {
-        for (int d = 0; d < layout.head_dim; ++d) {
-          stored.push_back(
-              kv[static_cast<size_t>(layout.keys(page, h) + layout.key_element(offset, d))]);
-          stored.push_back(kv[static_cast<size_t>(layout.values(page, h) +
-                                                  int64_t{offset} * layout.head_dim + d)]);
+  for (const KvType type : kAllKvTypes) {
+    const KvLayout layout = {.kv_heads = 2, .head_dim = 48, .type = type};
+    const int64_t width = 2 * 48;
+    Random random(37);
+    const auto run = [&](ThreadPool& pool, std::span<const float> rows, int64_t count) {
+      std::vector<int32_t> slots(5 * kPagePositions);
+      for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i);
+      random.shuffle(slots);
+      slots.resize(static_cast<size_t>(count));
+      std::vector<std::byte> kv(static_cast<size_t>(5 * layout.page()), std::byte{0x7E});
+      const std::vector<float> k = columns(rows, 2 * width, 0, width);
+      const std::vector<float> v = columns(rows, 2 * width, width, width);
+      backend().store_kv(pool, layout, k.data(), v.data(), slots, kv.data());
+      std::vector<double> stored;
+      for (const int32_t slot : slots) {
+        for (const int64_t at : test::bytes_of_slot(layout, slot)) {
+          stored.push_back(static_cast<double>(kv[static_cast<size_t>(at)]));
         }
       }
-    }
-    return stored;
-  };
-  check_row_invariance({2 * width, 2 * width, run}, 38);
+      return stored;
+    };
+    const int64_t bytes = 2 * (type == KvType::kF16 ? 2 * width : width + 2 * 4);
+    check_row_invariance({2 * width, bytes, run}, 38);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RowInvarianceTest, testing::ValuesIn(kAllIsas), isa_test_name);

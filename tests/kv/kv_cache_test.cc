@@ -9,9 +9,12 @@
 #include <set>
 #include <vector>
 
+#include "tests/testing/kv_bytes.h"
+
 namespace aerie {
 namespace {
 
+using kernels::KvType;
 using ::testing::HasSubstr;
 constexpr int kPage = kernels::kPagePositions;
 
@@ -23,40 +26,37 @@ ModelConfig config_of(int layers = 3, int kv_heads = 2, int head_dim = 16) {
   return config;
 }
 
-KvCache cache_of(int pages, int sequences) {
-  return std::move(KvCache::create(config_of(), int64_t{pages} * kPage, sequences)).value();
-}
+class KvCacheTest : public testing::TestWithParam<KvType> {
+ protected:
+  static KvCache cache_of(int pages, int sequences) {
+    return std::move(KvCache::create(config_of(), int64_t{pages} * kPage, sequences, GetParam()))
+        .value();
+  }
+};
 
-// Calls fn(element, place) for all that a slot holds in all layers; places are all different.
+// Calls fn(byte, place) for all that a slot holds in all layers; places are all different.
 template <typename Fn>
-void for_each_element(KvCache& cache, int32_t slot, const Fn& fn) {
-  const kernels::KvLayout& layout = cache.layout();
+void for_each_byte(KvCache& cache, int32_t slot, const Fn& fn) {
+  const std::vector<int64_t> bytes = test::bytes_of_slot(cache.layout(), slot);
   uint32_t place = 0;
   for (int layer = 0; layer < cache.layers(); ++layer) {
-    for (int head = 0; head < layout.kv_heads; ++head) {
-      uint16_t* keys = cache.plane(layer) + layout.keys(slot / kPage, head);
-      uint16_t* values = cache.plane(layer) + layout.values(slot / kPage, head);
-      for (int d = 0; d < layout.head_dim; ++d) {
-        fn(keys[layout.key_element(slot % kPage, d)], place++);
-        fn(values[slot % kPage * layout.head_dim + d], place++);
-      }
-    }
+    for (const int64_t at : bytes) fn(cache.plane(layer)[at], place++);
   }
 }
 
-uint16_t element_of(uint32_t entry, uint32_t place) {
-  return static_cast<uint16_t>((entry * 2654435761u + place * 40503u) >> 7);
+std::byte byte_of(uint32_t entry, uint32_t place) {
+  return static_cast<std::byte>((entry * 2654435761u + place * 40503u) >> 7);
 }
 
 void write(KvCache& cache, int32_t slot, uint32_t entry) {
-  for_each_element(cache, slot,
-                   [&](uint16_t& element, uint32_t place) { element = element_of(entry, place); });
+  for_each_byte(cache, slot,
+                [&](std::byte& byte, uint32_t place) { byte = byte_of(entry, place); });
 }
 
 bool holds(KvCache& cache, int32_t slot, uint32_t entry) {
   bool same = true;
-  for_each_element(cache, slot, [&](uint16_t& element, uint32_t place) {
-    same = same && element == element_of(entry, place);
+  for_each_byte(cache, slot, [&](std::byte& byte, uint32_t place) {
+    same = same && byte == byte_of(entry, place);
   });
   return same;
 }
@@ -82,16 +82,22 @@ void expect_entries(KvCache& cache, KvCache::Id id, const std::vector<uint32_t>&
   }
 }
 
-TEST(KvCache, TellsWhatItTakes) {
+TEST_P(KvCacheTest, TellsWhatItTakes) {
   const ModelConfig config = config_of();
   // Keys and values of 64 positions, two heads of 16, in 16 bits.
-  EXPECT_EQ(KvCache::bytes_needed(config, 1), 3 * 2 * 64 * 2 * 16 * 2);
-  EXPECT_EQ(KvCache::bytes_needed(config, 64), KvCache::bytes_needed(config, 1));
-  EXPECT_EQ(KvCache::bytes_needed(config, 65), 2 * KvCache::bytes_needed(config, 1));
-  EXPECT_EQ(std::move(KvCache::create(config, 65, 1)).value().positions(), 128);
+  const auto bytes = [&](int64_t positions) {
+    return KvCache::bytes_needed(config, positions, GetParam());
+  };
+  // Keys and values of 64 positions, two heads of 16: in 16 bits, or in 8 with a scale of 32.
+  EXPECT_EQ(bytes(1), 3 * 2 * 64 * 2 * (GetParam() == KvType::kF16 ? 16 * 2 : 16 + 4));
+  EXPECT_EQ(bytes(64), bytes(1));
+  EXPECT_EQ(bytes(65), 2 * bytes(1));
+  const KvCache cache = std::move(KvCache::create(config, 65, 1, GetParam())).value();
+  EXPECT_EQ(cache.positions(), 128);
+  EXPECT_EQ(cache.layout().type, GetParam());
 }
 
-TEST(KvCache, NeedsNoPagesUntilRowsAreReserved) {
+TEST_P(KvCacheTest, NeedsNoPagesUntilRowsAreReserved) {
   KvCache cache = cache_of(4, 2);
   const KvCache::Id id = *cache.open();
   EXPECT_EQ(cache.free_pages(), 4);
@@ -107,7 +113,7 @@ TEST(KvCache, NeedsNoPagesUntilRowsAreReserved) {
   EXPECT_EQ(cache.free_pages(), 4);
 }
 
-TEST(KvCache, ReservesAllOrNothing) {
+TEST_P(KvCacheTest, ReservesAllOrNothing) {
   KvCache cache = cache_of(4, 2);
   const KvCache::Id a = filled(cache, 100), b = filled(cache, 10);
   EXPECT_EQ(cache.free_pages(), 1);
@@ -124,7 +130,7 @@ TEST(KvCache, ReservesAllOrNothing) {
   EXPECT_TRUE(cache.reserve(a, 128).ok());
 }
 
-TEST(KvCache, OpensSoManySequencesAndNoMore) {
+TEST_P(KvCacheTest, OpensSoManySequencesAndNoMore) {
   KvCache cache = cache_of(2, 2);
   const KvCache::Id a = *cache.open();
   const KvCache::Id b = *cache.open();
@@ -137,7 +143,7 @@ TEST(KvCache, OpensSoManySequencesAndNoMore) {
   EXPECT_EQ(*cache.open(), a);
 }
 
-TEST(KvCache, CommitMovesThePathInAllLayers) {
+TEST_P(KvCacheTest, CommitMovesThePathInAllLayers) {
   for (const int length : {0, 5, 62, 63, 64, 127}) {
     KvCache cache = cache_of(4, 1);
     const KvCache::Id id = filled(cache, length);
@@ -152,7 +158,7 @@ TEST(KvCache, CommitMovesThePathInAllLayers) {
   }
 }
 
-TEST(KvCache, CommitOfNothingAndOfTheRootAlone) {
+TEST_P(KvCacheTest, CommitOfNothingAndOfTheRootAlone) {
   KvCache cache = cache_of(2, 1);
   const KvCache::Id id = filled(cache, 3);
   ASSERT_TRUE(cache.reserve(id, 4).ok());
@@ -164,7 +170,7 @@ TEST(KvCache, CommitOfNothingAndOfTheRootAlone) {
   expect_entries(cache, id, {0, 1, 2, 50});
 }
 
-TEST(KvCache, TruncateDropsTheEndAndKeepsThePages) {
+TEST_P(KvCacheTest, TruncateDropsTheEndAndKeepsThePages) {
   KvCache cache = cache_of(3, 1);
   const KvCache::Id id = filled(cache, 130);
   cache.truncate(id, 130);
@@ -196,10 +202,10 @@ struct Reference {
 
 class RandomOperations {
  public:
-  RandomOperations(uint64_t seed, int pages, int sequences)
-      : random_(seed), cache_(cache_of(pages, sequences)) {
+  RandomOperations(uint64_t seed, KvCache cache, int sequences)
+      : random_(seed), cache_(std::move(cache)) {
     reference_.sequences.resize(static_cast<size_t>(sequences));
-    reference_.free_pages = pages;
+    reference_.free_pages = cache_.free_pages();
   }
 
   void step() {
@@ -296,10 +302,11 @@ class RandomOperations {
   uint32_t next_ = 0;
 };
 
-TEST(KvCache, RandomOperationsAgreeWithASimpleModel) {
+TEST_P(KvCacheTest, RandomOperationsAgreeWithASimpleModel) {
   for (uint64_t seed = 0; seed < 30; ++seed) {
-    RandomOperations operations(seed, 6 + static_cast<int>(seed % 5),
-                                1 + static_cast<int>(seed % 4));
+    const int sequences = 1 + static_cast<int>(seed % 4);
+    RandomOperations operations(seed, cache_of(6 + static_cast<int>(seed % 5), sequences),
+                                sequences);
     for (int i = 0; i < 300; ++i) {
       operations.step();
       if (i % 10 == 0) operations.check();
@@ -307,6 +314,11 @@ TEST(KvCache, RandomOperationsAgreeWithASimpleModel) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, KvCacheTest, testing::ValuesIn(kernels::kAllKvTypes),
+                         [](const testing::TestParamInfo<KvType>& tested) {
+                           return std::string(kernels::kv_type_name(tested.param));
+                         });
 
 }  // namespace
 }  // namespace aerie

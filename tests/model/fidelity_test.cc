@@ -97,7 +97,8 @@ std::vector<double> log_softmax(std::span<const float> logits) {
 
 class Runner {
  public:
-  Runner(const char* path, kernels::Isa isa) : pool_(available_cpus()) {
+  Runner(const char* path, kernels::Isa isa, kernels::KvType type = kernels::KvType::kF16)
+      : pool_(available_cpus()) {
     auto file = GgufFile::open(path);
     EXPECT_TRUE(file.ok()) << file.status().message();
     file_ = std::move(*file);
@@ -110,7 +111,7 @@ class Runner {
     auto model = load_model(*file_, options);
     EXPECT_TRUE(model.ok()) << model.status().message();
     model_ = std::move(*model);
-    auto cache = KvCache::create(model_->config(), 512, 1);
+    auto cache = KvCache::create(model_->config(), 512, 1, type);
     EXPECT_TRUE(cache.ok());
     cache_ = std::make_unique<KvCache>(std::move(*cache));
   }
@@ -210,37 +211,65 @@ TEST_P(Fidelity, MatchesAnIndependentImplementation) {
   }
 }
 
+// KL(yardstick || other) over the whole vocabulary, and the perplexities.
+struct Difference {
+  double kl = 0.0;
+  double loss = 0.0;
+  double yardstick_loss = 0.0;
+  int positions = 0;
+
+  double mean() const { return kl / positions; }
+  double perplexity() const { return std::exp(loss / positions); }
+  double yardstick_perplexity() const { return std::exp(yardstick_loss / positions); }
+};
+
+Difference difference(Runner& yardstick, Runner& other, const std::vector<Window>& windows) {
+  Difference sum;
+  for (const Window& window : windows) {
+    std::vector<std::vector<float>> expected;
+    yardstick.each_position(window.tokens, [&](int, const std::vector<double>& logprobs) {
+      expected.emplace_back(logprobs.begin(), logprobs.end());
+    });
+    other.each_position(window.tokens, [&](int position, const std::vector<double>& ours) {
+      const std::vector<float>& p = expected[static_cast<size_t>(position)];
+      const auto next = static_cast<size_t>(window.tokens[static_cast<size_t>(position) + 1]);
+      for (size_t i = 0; i < p.size(); ++i) {
+        sum.kl += std::exp(double{p[i]}) * (double{p[i]} - ours[i]);
+      }
+      sum.loss -= ours[next];
+      sum.yardstick_loss -= double{p[next]};
+      ++sum.positions;
+    });
+  }
+  return sum;
+}
+
 TEST_P(Fidelity, MatchesAFloatComputationOnTheDequantisedWeights) {
   if (kernels::best_isa() == kernels::Isa::kReference) GTEST_SKIP() << "no vector instructions";
   Runner fast(GetParam().model, kernels::best_isa());
   Runner reference(GetParam().model, kernels::Isa::kReference);
-  double kl = 0.0, fast_loss = 0.0, reference_loss = 0.0;
-  int positions = 0;
   std::vector<Window> windows = read_golden(GetParam().golden);
   if (std::getenv("AERIE_ALL_WINDOWS") == nullptr) {
     windows.resize(static_cast<size_t>(GetParam().float_windows));
   }
-  for (const Window& window : windows) {
-    std::vector<std::vector<float>> expected;
-    reference.each_position(window.tokens, [&](int, const std::vector<double>& logprobs) {
-      expected.emplace_back(logprobs.begin(), logprobs.end());
-    });
-    fast.each_position(window.tokens, [&](int position, const std::vector<double>& ours) {
-      const std::vector<float>& p = expected[static_cast<size_t>(position)];
-      const auto next = static_cast<size_t>(window.tokens[static_cast<size_t>(position) + 1]);
-      for (size_t i = 0; i < p.size(); ++i) {
-        kl += std::exp(double{p[i]}) * (double{p[i]} - ours[i]);
-      }
-      fast_loss -= ours[next];
-      reference_loss -= double{p[next]};
-      ++positions;
-    });
-  }
-  const double mean = kl / positions;
-  std::printf("mean KL %.5f, perplexity %.4f against %.4f in float\n", mean,
-              std::exp(fast_loss / positions), std::exp(reference_loss / positions));
-  EXPECT_GE(positions, 500);
-  EXPECT_LT(mean, 0.003);
+  const Difference d = difference(reference, fast, windows);
+  std::printf("mean KL %.5f, perplexity %.4f against %.4f in float\n", d.mean(), d.perplexity(),
+              d.yardstick_perplexity());
+  EXPECT_GE(d.positions, 500);
+  EXPECT_LT(d.mean(), 0.003);
+}
+
+// What a cache of 8 bits costs: the same weights and kernels, only keys and values rounded more.
+TEST_P(Fidelity, ACacheOfEightBitsIsCloseToOneOfSixteen) {
+  Runner halves(GetParam().model, kernels::best_isa());
+  Runner codes(GetParam().model, kernels::best_isa(), kernels::KvType::kQ8);
+  const Difference d = difference(halves, codes, read_golden(GetParam().golden));
+  std::printf("mean KL %.6f, perplexity %.4f against %.4f with 16 bits (%+.3f %%)\n", d.mean(),
+              d.perplexity(), d.yardstick_perplexity(),
+              100.0 * (d.perplexity() / d.yardstick_perplexity() - 1.0));
+  ASSERT_EQ(d.positions, 2000);
+  EXPECT_LT(d.mean(), 0.01);
+  EXPECT_NEAR(d.perplexity() / d.yardstick_perplexity(), 1.0, 0.005);
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& tested) {

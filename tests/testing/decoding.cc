@@ -41,9 +41,10 @@ ForwardOutputs CheckedModel::forward(const ForwardBatch& batch, KvCache& cache) 
   return model_.forward(batch, cache);
 }
 
-KvCache cache_for(const Model& model, const DecoderOptions& options, int sequences) {
+KvCache cache_for(const Model& model, const DecoderOptions& options, int sequences,
+                  kernels::KvType type) {
   const int64_t each = options.max_positions + int64_t{kernels::kPagePositions};
-  auto cache = KvCache::create(model.config(), each * sequences, sequences);
+  auto cache = KvCache::create(model.config(), each * sequences, sequences, type);
   EXPECT_TRUE(cache.ok()) << cache.status().message();
   return std::move(cache).value();
 }

@@ -58,7 +58,8 @@ Replies decode(Model& model, KvCache& cache, Drafter* drafter, const DecoderOpti
                std::span<const Request> requests);
 
 // A cache for `sequences` sequences of options.max_positions.
-KvCache cache_for(const Model& model, const DecoderOptions& options, int sequences);
+KvCache cache_for(const Model& model, const DecoderOptions& options, int sequences,
+                  kernels::KvType type = kernels::KvType::kF16);
 
 // Empty if tokens and reasons to finish are the same; else the first difference.
 std::string difference(std::span<const Reply> expected, std::span<const Reply> actual);

@@ -3,17 +3,12 @@
 // what a query computes does not depend on which others it is computed with.
 #pragma once
 
-#include "kernels/cpu/math_impl.h"
+#include "kernels/cpu/attention_tiles_impl.h"
 
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {
 
 constexpr int kTilesPerPage = kPagePositions / kKeyTile;
-
-// As many vectors of keys or values for each of the queries as there are registers for.
-constexpr int vectors_for(int queries) {
-  return queries * 4 <= kSumsTogether ? 4 : queries * 2 <= kSumsTogether ? 2 : 1;
-}
 
 template <int kValue>
 struct Count {
@@ -60,44 +55,85 @@ AERIE_INLINE void for_groups(int queries, const Body& body) {
   }
 }
 
-// As many bytes as one step of a loop over kVectors vectors of keys or values reads. Without it the
-// arithmetic and the wait for memory add up instead of running side by side.
-template <int kVectors>
-AERIE_INLINE void prefetch(const uint16_t* p) {
-  __builtin_prefetch(p);
-  if constexpr (kVectors > 2) __builtin_prefetch(p + 2 * kLanes);
+// The first query from `i` on that is not of the same row, which sees other positions.
+int row_end(const ChunkQuery* query, int i, int queries) {
+  int end = i + 1;
+  while (end < queries && query[end].begin == query[i].begin && query[end].end == query[i].end &&
+         query[end].slots == query[i].slots) {
+    ++end;
+  }
+  return end;
 }
 
-// Scores of kQueries queries, which lie kMaxHeadDim floats apart, with kTiles tiles of keys; query
-// i's go to scores + i * stride. `ahead` is what will be read next.
-template <int kQueries, int kTiles>
-AERIE_INLINE void score_tiles(const float* q, const uint16_t* keys, const uint16_t* ahead,
-                              int head_dim, int64_t stride, float* scores) {
-  const int64_t tile = static_cast<int64_t>(head_dim) * kKeyTile;
-  Floats acc[kQueries][kTiles];
-  for (int i = 0; i < kQueries; ++i) {
-    for (int t = 0; t < kTiles; ++t) acc[i][t] = zero();
+template <typename Body>
+AERIE_INLINE void for_rows(const ChunkQuery* query, int queries, const Body& body) {
+  for (int from = 0; from < queries;) {
+    const int to = row_end(query, from, queries);
+    for_groups(to - from, [&](auto count, int i) { body(count, from + i); });
+    from = to;
   }
-  for (int d = 0; d < head_dim; ++d) {
-    Floats key[kTiles];
-    for (int t = 0; t < kTiles; ++t) key[t] = load_half(keys + t * tile + d * kKeyTile);
-    prefetch<kTiles>(ahead + static_cast<int64_t>(d) * kTiles * kKeyTile);
-    for (int i = 0; i < kQueries; ++i) {
-      const Floats element = set1(q[i * kMaxHeadDim + d]);
-      for (int t = 0; t < kTiles; ++t) acc[i][t] = fma(element, key[t], acc[i][t]);
-    }
+}
+
+template <typename Cache>
+AERIE_INLINE const typename Cache::Element* elements_of(const std::byte* half) {
+  return reinterpret_cast<const typename Cache::Element*>(half);
+}
+AERIE_INLINE const float* scales_of(const ChunkShare& s, const std::byte* half) {
+  return reinterpret_cast<const float*>(half + s.layout.elements());
+}
+
+// Factors that go with 32767 at the largest magnitude.
+struct PairScale {
+  explicit PairScale(const Extent& extent)
+      : inverse(is_zero(extent) ? 0.0f : 32767.0f / extent.largest),
+        unit(is_zero(extent) ? extent.zero_or_nan : extent.largest / 32767.0f) {}
+
+  float inverse;
+  // NaN if there is an infinity or a NaN, 0 if all are next to 0; then the pairs are zeros.
+  float unit;
+
+ private:
+  // So that neither the unit nor its inverse leaves the range.
+  static bool is_zero(const Extent& e) { return e.zero_or_nan != 0.0f || e.largest < 1e-30f; }
+};
+
+// n floats, a multiple of 16, as pairs of 16-bit numbers.
+void store_pairs(const float* x, int n, float inverse, int32_t* pairs) {
+  if (inverse == 0.0f) {
+    for (int i = 0; i < n; i += kLanes) store_i16(pairs + i / 2, zero_ints());
+    return;
   }
-  for (int i = 0; i < kQueries; ++i) {
-    for (int t = 0; t < kTiles; ++t) {
-      store(scores + i * stride + t * kKeyTile, acc[i][t]);
+  for (int i = 0; i < n; i += kLanes) {
+    store_i16(pairs + i / 2, to_ints(mul(load(x + i), set1(inverse))));
+  }
+}
+
+// The group's queries side by side, so that one address leads to all of them; factors or units are
+// times what scores would be multiplied by.
+template <typename Cache>
+void copy_queries(const ChunkShare& s, const ChunkQuery* query, int queries,
+                  typename Cache::Factor* factors, float* units) {
+  const float factor = s.soft_cap != 0.0f ? s.scale : s.scale * kLog2E;
+  for (int i = 0; i < queries; ++i) {
+    auto* to = factors + i * Queries<Cache>::kStride;
+    if constexpr (Cache::kQuantized) {
+      const PairScale scale(extent_of(query[i].q, s.layout.head_dim));
+      store_pairs(query[i].q, s.layout.head_dim, scale.inverse, to);
+      units[i] = factor * scale.unit;
+    } else {
+      for (int d = 0; d < s.layout.head_dim; d += kLanes) {
+        store(to + d, mul(load(query[i].q + d), set1(factor)));
+      }
+      units[i] = 1.0f;
     }
   }
 }
 
 // Scores of the tiles that any of the queries sees through the chunk's pages.
-template <int kQueries>
-void score_pages(const ChunkShare& s, const ChunkQuery* query, const float* q, float* scores) {
+template <typename Cache, int kQueries>
+void score_pages(const ChunkShare& s, const ChunkQuery* query, Queries<Cache> q, float* scores) {
   constexpr int kTiles = vectors_for(kQueries);
+  const int head_dim = s.layout.head_dim;
   int begin = kAttentionChunk, end = 0;
   for (int i = 0; i < kQueries; ++i) {
     begin = query[i].begin < begin ? query[i].begin : begin;
@@ -112,20 +148,20 @@ void score_pages(const ChunkShare& s, const ChunkQuery* query, const float* q, f
       t += left;
       continue;
     }
-    const int64_t at = static_cast<int64_t>(t % kTilesPerPage) * s.layout.head_dim * kKeyTile;
-    const uint16_t* keys = s.keys[page] + at;
-    const uint16_t* ahead = s.values[page] + at;
+    const int tile = t % kTilesPerPage;
+    const int64_t at = static_cast<int64_t>(tile) * head_dim * kKeyTile;
+    const KeyTiles<Cache> tiles = {elements_of<Cache>(s.keys[page]) + at,
+                                   scales_of(s, s.keys[page]) + tile * kKeyTile,
+                                   elements_of<Cache>(s.values[page]) + at};
+    float* to = scores + t * kKeyTile;
     if (left >= kTiles) {
-      score_tiles<kQueries, kTiles>(q, keys, ahead, s.layout.head_dim, kAttentionChunk,
-                                    scores + t * kKeyTile);
+      score_tiles<Cache, kQueries, kTiles>(q, tiles, head_dim, kAttentionChunk, to);
       t += kTiles;
     } else if (kTiles > 2 && left >= 2) {
-      score_tiles<kQueries, 2>(q, keys, ahead, s.layout.head_dim, kAttentionChunk,
-                               scores + t * kKeyTile);
+      score_tiles<Cache, kQueries, 2>(q, tiles, head_dim, kAttentionChunk, to);
       t += 2;
     } else {
-      score_tiles<kQueries, 1>(q, keys, ahead, s.layout.head_dim, kAttentionChunk,
-                               scores + t * kKeyTile);
+      score_tiles<Cache, kQueries, 1>(q, tiles, head_dim, kAttentionChunk, to);
       ++t;
     }
   }
@@ -133,17 +169,19 @@ void score_pages(const ChunkShare& s, const ChunkQuery* query, const float* q, f
 
 // Scores of a query's own positions: a tile's are computed where it lies, and those of the
 // positions picked.
-template <int kQueries>
-void score_own(const ChunkShare& s, const ChunkQuery* query, const float* q, float* scores) {
+template <typename Cache, int kQueries>
+void score_own(const ChunkShare& s, const ChunkQuery* query, Queries<Cache> q, float* scores) {
   alignas(64) float tile_scores[kQueries * kKeyTile];
   int32_t computed = -1;  // the tile whose scores are at hand
   for (int p = query->own; p < query->end; ++p) {
     const int32_t slot = query->slots[p - query->own];
     if (slot / kKeyTile != computed) {
       computed = slot / kKeyTile;
-      const uint16_t* keys = s.kv + s.layout.keys(slot / kPagePositions, s.kv_head) +
-                             s.layout.key_element(slot % kPagePositions / kKeyTile * kKeyTile, 0);
-      score_tiles<kQueries, 1>(q, keys, keys, s.layout.head_dim, kKeyTile, tile_scores);
+      const std::byte* page = s.kv + s.layout.keys(slot / kPagePositions, s.kv_head);
+      const int first = slot % kPagePositions / kKeyTile * kKeyTile;
+      const auto* keys = elements_of<Cache>(page) + s.layout.key_element(first, 0);
+      score_tiles<Cache, kQueries, 1>(q, {keys, scales_of(s, page) + first, keys},
+                                      s.layout.head_dim, kKeyTile, tile_scores);
     }
     for (int i = 0; i < kQueries; ++i) {
       scores[i * kAttentionChunk + p] = tile_scores[i * kKeyTile + slot % kKeyTile];
@@ -187,153 +225,247 @@ float soften(float* scores, int begin, int end, float maximum) {
   return reduce_add(sum);
 }
 
-// Adds weights times values to the partials of kQueries queries, kVectors * 16 dimensions from `d`
-// on. row(j) is where the values of position j begin, ahead(j) what will be read later.
-template <int kQueries, int kVectors, typename Row, typename Ahead>
-AERIE_INLINE void add_values(const ChunkQuery* query, const float* weights, int d, int from, int to,
-                             const Row& row, const Ahead& ahead) {
-  Floats acc[kQueries][kVectors];
-  for (int i = 0; i < kQueries; ++i) {
-    for (int v = 0; v < kVectors; ++v) acc[i][v] = load(query[i].partial + d + v * kLanes);
+// Scales of the values that the query sees, and 0 for the rest of the vectors that soften() visits.
+// The result is NaN if one is.
+float gather_scales(const ChunkShare& s, const ChunkQuery& query, float* scales) {
+  // Without a position that it sees through the pages there may be no page.
+  const int paged = query.begin < query.own ? query.own : 0;
+  for (int i = query.begin / kLanes * kLanes; i < paged; i += kLanes) {
+    store(scales + i, load(scales_of(s, s.values[i / kPagePositions]) + i % kPagePositions));
   }
-  for (int j = from; j < to; ++j) {
-    const uint16_t* at = row(j) + d;
-    Floats value[kVectors];
-    for (int v = 0; v < kVectors; ++v) value[v] = load_half(at + v * kLanes);
-    prefetch<kVectors>(ahead(j) + d);
-    for (int i = 0; i < kQueries; ++i) {
-      const Floats weight = set1(weights[i * kAttentionChunk + j]);
-      for (int v = 0; v < kVectors; ++v) acc[i][v] = fma(weight, value[v], acc[i][v]);
+  for (int p = query.own; p < query.end; ++p) {
+    const int32_t slot = query.slots[p - query.own];
+    const std::byte* values = s.kv + s.layout.values(slot / kPagePositions, s.kv_head);
+    scales[p] = scales_of(s, values)[slot % kPagePositions];
+  }
+  for (int p = query.begin / kLanes * kLanes; p < query.begin; ++p) scales[p] = 0.0f;
+  for (int p = query.end; p % kLanes != 0; ++p) scales[p] = 0.0f;
+  Floats odd = zero();
+  for (int i = query.begin / kLanes * kLanes; i < query.end; i += kLanes) {
+    odd = fma(load(scales + i), zero(), odd);
+  }
+  return reduce_add(odd);
+}
+
+// As soften(), and the weights times the values' scales then, of which the largest.
+float soften_scaled(float* scores, const float* scales, const ChunkQuery& query, float maximum,
+                    float& largest_weight) {
+  Floats sum = zero(), largest = zero();
+  for (int i = query.begin / kLanes * kLanes; i < query.end; i += kLanes) {
+    const Floats weight = exp2_nonpositive(sub(load(scores + i), set1(maximum)));
+    const Floats scaled = mul(weight, load(scales + i));
+    store(scores + i, scaled);
+    sum = add(sum, weight);
+    largest = max(largest, scaled);
+  }
+  largest_weight = reduce_max(largest);
+  return reduce_add(sum);
+}
+
+// A query's weights as pairs, zeros where it sees nothing.
+void store_weights(const ChunkQuery& query, const float* weights, float inverse, int32_t* pairs) {
+  const int begin = query.begin / kLanes * kLanes;
+  const int end = (query.end + kLanes - 1) / kLanes * kLanes;
+  store_pairs(weights, begin, 0.0f, pairs);
+  store_pairs(weights + begin, end - begin, inverse, pairs + begin / 2);
+  store_pairs(weights + end, kAttentionChunk - end, 0.0f, pairs + end / 2);
+}
+
+// Values of positions [from, to) of the pages, but for those that are null. Where positions are
+// multiplied together, the first and the last may come with another.
+template <typename Cache, int kQueries>
+void add_page_values(const ChunkShare& s, const typename Cache::Factor* weights, int from, int to,
+                     typename Cache::Total* totals) {
+  constexpr int kTogether = Cache::kTogether;
+  constexpr int kSteps = kPagePositions / kTogether;
+  const int64_t step = static_cast<int64_t>(s.layout.head_dim) * kTogether;
+  to = (to + kTogether - 1) / kTogether;
+  for (int j = from / kTogether; j < to;) {
+    const int page = j / kSteps, start = page * kSteps;
+    const int end = to - start < kSteps ? to : start + kSteps;
+    const std::byte* next = s.next[page] != nullptr ? s.next[page] : s.values[page];
+    const auto row = [=, values = elements_of<Cache>(s.values[page])](int n) {
+      return values + (n - start) * step;
+    };
+    const auto ahead = [=, keys = elements_of<Cache>(next)](int n) {
+      return keys + (n - start) * step;
+    };
+    if (s.keys[page] != nullptr) {
+      add_all_values<Cache, kQueries>(weights, s.layout.head_dim, j, end, row, ahead, totals);
     }
-  }
-  for (int i = 0; i < kQueries; ++i) {
-    for (int v = 0; v < kVectors; ++v) store(query[i].partial + d + v * kLanes, acc[i][v]);
+    j = end;
   }
 }
 
-template <int kQueries, typename Row, typename Ahead>
-AERIE_INLINE void add_all_values(const ChunkShare& s, const ChunkQuery* query, const float* weights,
-                                 int from, int to, const Row& row, const Ahead& ahead) {
-  constexpr int kVectors = vectors_for(kQueries);
-  int d = 0;
-  for (; d + kVectors * kLanes <= s.layout.head_dim; d += kVectors * kLanes) {
-    add_values<kQueries, kVectors>(query, weights, d, from, to, row, ahead);
-  }
-  for (; d < s.layout.head_dim; d += kLanes) {
-    add_values<kQueries, 1>(query, weights, d, from, to, row, ahead);
+// Values of the own positions of a row's queries, one after the other.
+template <typename Cache, int kQueries>
+void add_own_values(const ChunkShare& s, const ChunkQuery& query,
+                    const typename Cache::Factor* weights, typename Cache::Total* totals) {
+  constexpr int kMost = kWeightStride<Cache>;
+  typename Cache::Factor factors[kQueries * kMost];
+  for (int from = query.own; from < query.end; from += kMost) {
+    const int32_t* slots = query.slots + (from - query.own);
+    const int count = query.end - from < kMost ? query.end - from : kMost;
+    for (int i = 0; i < kQueries; ++i) {
+      for (int n = 0; n < count; ++n) {
+        factors[i * kMost + n] = Cache::weight_at(weights + i * kMost, from + n, slots[n]);
+      }
+    }
+    const auto row = [&](int j) {
+      const int32_t slot = slots[j];
+      const int first = slot % kPagePositions / Cache::kTogether * Cache::kTogether;
+      return elements_of<Cache>(s.kv + s.layout.values(slot / kPagePositions, s.kv_head)) +
+             s.layout.value_element(first, 0);
+    };
+    add_all_values<Cache, kQueries>(factors, s.layout.head_dim, 0, count, row, row, totals);
   }
 }
 
-// Values of positions [from, to), which all the queries see through the pages.
+// Values through the pages. First what some see before the others, then what all see, then what
+// some see beyond: a value that a query does not see must not be touched for it, not even with
+// weight 0, since it may be anything.
 template <int kQueries>
-void add_page_values(const ChunkShare& s, const ChunkQuery* query, const float* weights, int from,
-                     int to) {
-  const int64_t head_dim = s.layout.head_dim;
-  while (from < to) {
-    const int page = from / kPagePositions, start = page * kPagePositions;
-    const int end = to - start < kPagePositions ? to : start + kPagePositions;
-    const uint16_t* values = s.values[page];
-    const uint16_t* next = s.next[page] != nullptr ? s.next[page] : values;
-    add_all_values<kQueries>(
-        s, query, weights, from, end, [&](int j) { return values + (j - start) * head_dim; },
-        [&](int j) { return next + (j - start) * head_dim; });
-    from = end;
-  }
-}
-
-template <int kQueries>
-void add_own_values(const ChunkShare& s, const ChunkQuery* query, const float* weights) {
-  const auto row = [&](int j) {
-    const int32_t slot = query->slots[j - query->own];
-    return s.kv + s.layout.values(slot / kPagePositions, s.kv_head) +
-           static_cast<int64_t>(slot % kPagePositions) * s.layout.head_dim;
-  };
-  add_all_values<kQueries>(s, query, weights, query->own, query->end, row, row);
-}
-
-// The first query from `i` on that is not of the same row, which sees other positions.
-int row_end(const ChunkQuery* query, int i, int queries) {
-  int end = i + 1;
-  while (end < queries && query[end].begin == query[i].begin && query[end].end == query[i].end &&
-         query[end].slots == query[i].slots) {
-    ++end;
-  }
-  return end;
-}
-
-template <typename Body>
-AERIE_INLINE void for_rows(const ChunkQuery* query, int queries, const Body& body) {
-  for (int from = 0; from < queries;) {
-    const int to = row_end(query, from, queries);
-    for_groups(to - from, [&](auto count, int i) { body(count, from + i); });
-    from = to;
-  }
-}
-
-// First what some see before the others, then what all see, then what some see beyond: a value
-// that a query does not see must not be touched for it, not even with weight 0, since it may be
-// anything.
-template <int kQueries>
-void add_seen_values(const ChunkShare& s, const ChunkQuery* query, const float* weights) {
+void add_seen_values(const ChunkShare& s, const ChunkQuery* query, const float* weights,
+                     float* totals) {
   int begin = 0, end = kAttentionChunk;
   for (int i = 0; i < kQueries; ++i) {
     begin = query[i].begin > begin ? query[i].begin : begin;
     end = query[i].own < end ? query[i].own : end;
   }
   if (begin > end) begin = end;
+  const auto add = [&](auto count, int i, int from, int to) {
+    add_page_values<Halves, count.value>(s, weights + i * kWeightStride<Halves>, from, to,
+                                         totals + i * kMaxHeadDim);
+  };
   for_rows(query, kQueries, [&](auto count, int i) {
-    const int to = query[i].own < begin ? query[i].own : begin;
-    add_page_values<count.value>(s, query + i, weights + i * kAttentionChunk, query[i].begin, to);
+    add(count, i, query[i].begin, query[i].own < begin ? query[i].own : begin);
   });
-  add_page_values<kQueries>(s, query, weights, begin, end);
+  add(Count<kQueries>(), 0, begin, end);
   for_rows(query, kQueries, [&](auto count, int i) {
-    const float* own = weights + i * kAttentionChunk;
-    const int from = query[i].begin > end ? query[i].begin : end;
-    add_page_values<count.value>(s, query + i, own, from, query[i].own);
-    if (query[i].own < query[i].end) add_own_values<count.value>(s, query + i, own);
+    add(count, i, query[i].begin > end ? query[i].begin : end, query[i].own);
   });
 }
 
-// The group's queries side by side, so that one address leads to all of them, times what their
-// scores would be multiplied by.
-void copy_queries(const ChunkShare& s, const ChunkQuery* query, int queries, float* q) {
-  const Floats factor = set1(s.soft_cap != 0.0f ? s.scale : s.scale * kLog2E);
-  for (int i = 0; i < queries; ++i) {
-    for (int d = 0; d < s.layout.head_dim; d += kLanes) {
-      store(q + i * kMaxHeadDim + d, mul(load(query[i].q + d), factor));
+// Codes are numbers whatever they are, and 0 times a number is 0: all queries go over what any
+// sees.
+template <int kQueries>
+void add_seen_values(const ChunkShare& s, const ChunkQuery* query, const int32_t* weights,
+                     int32_t* totals) {
+  int begin = kAttentionChunk, end = 0;
+  for (int i = 0; i < kQueries; ++i) {
+    begin = query[i].begin < begin ? query[i].begin : begin;
+    end = query[i].own > end ? query[i].own : end;
+  }
+  add_page_values<Codes, kQueries>(s, weights, begin, end, totals);
+}
+
+// Through the pages the query sees nothing at its own positions.
+void hide_own(const ChunkQuery& query, int32_t* pairs) {
+  for (int p = query.own; p < query.end; ++p) {
+    pairs[p / 2] &= static_cast<int32_t>(p % 2 == 0 ? 0xFFFF0000u : 0x0000FFFFu);
+  }
+}
+
+template <typename Cache, int kQueries>
+void add_all_own_values(const ChunkShare& s, const ChunkQuery* query,
+                        const typename Cache::Factor* weights, typename Cache::Total* totals) {
+  for_rows(query, kQueries, [&](auto count, int i) {
+    if (query[i].own == query[i].end) return;
+    add_own_values<Cache, count.value>(s, query[i], weights + i * kWeightStride<Cache>,
+                                       totals + i * kMaxHeadDim);
+  });
+}
+
+// Scores to weights, and the values that go with them to the totals.
+template <int kQueries>
+void add_weighted_values(const ChunkShare& s, const ChunkQuery* query, const float* maximum,
+                         float* scores, float* totals, float* units) {
+  for (int i = 0; i < kQueries; ++i) {
+    float* row = scores + i * kAttentionChunk;
+    query[i].partial[s.layout.head_dim + 1] = soften(row, query[i].begin, query[i].end, maximum[i]);
+    units[i] = 1.0f;
+  }
+  add_seen_values<kQueries>(s, query, scores, totals);
+  add_all_own_values<Halves, kQueries>(s, query, scores, totals);
+}
+
+template <int kQueries>
+void add_weighted_values(const ChunkShare& s, const ChunkQuery* query, const float* maximum,
+                         float* scores, int32_t* totals, float* units) {
+  alignas(64) float scales[kAttentionChunk];
+  alignas(64) int32_t pairs[kQueries * kWeightStride<Codes>];
+  float inverses[kQueries];
+  Extent extent = {};
+  for (int i = 0; i < kQueries; ++i) {
+    if (i == 0 || row_end(query, i - 1, kQueries) == i) {
+      extent.zero_or_nan = gather_scales(s, query[i], scales);
+    }
+    query[i].partial[s.layout.head_dim + 1] =
+        soften_scaled(scores + i * kAttentionChunk, scales, query[i], maximum[i], extent.largest);
+    const PairScale scale(extent);
+    inverses[i] = scale.inverse;
+    units[i] = scale.unit;
+  }
+  for (int i = 0; i < kQueries; ++i) {
+    store_weights(query[i], scores + i * kAttentionChunk, inverses[i],
+                  pairs + i * kWeightStride<Codes>);
+  }
+  // Integers add up to the same in any order.
+  add_all_own_values<Codes, kQueries>(s, query, pairs, totals);
+  for (int i = 0; i < kQueries; ++i) hide_own(query[i], pairs + i * kWeightStride<Codes>);
+  add_seen_values<kQueries>(s, query, pairs, totals);
+}
+
+template <typename Cache, int kQueries>
+void score_group(const ChunkShare& s, const ChunkQuery* query, float* scores) {
+  alignas(64) typename Cache::Factor factors[kQueries * Queries<Cache>::kStride];
+  float units[kQueries];
+  copy_queries<Cache>(s, query, kQueries, factors, units);
+  const Queries<Cache> q = {factors, units};
+  score_pages<Cache, kQueries>(s, query, q, scores);
+  for_rows(query, kQueries, [&](auto count, int i) {
+    if (query[i].own == query[i].end) return;
+    score_own<Cache, count.value>(s, query + i, q.from(i), scores + i * kAttentionChunk);
+  });
+}
+
+template <typename Cache, int kQueries>
+void attend_group(const ChunkShare& s, const ChunkQuery* query) {
+  const int head_dim = s.layout.head_dim;
+  alignas(64) float scores[kQueries * kAttentionChunk];
+  alignas(64) typename Cache::Total totals[kQueries * kMaxHeadDim];
+  float maximum[kQueries], units[kQueries];
+  score_group<Cache, kQueries>(s, query, scores);
+  for (int i = 0; i < kQueries; ++i) {
+    float* row = scores + i * kAttentionChunk;
+    if (s.soft_cap != 0.0f) cap_scores(row, query[i].begin, query[i].end, s.soft_cap);
+    hide_unseen(row, query[i].begin, query[i].end);
+    maximum[i] = largest_score(row, query[i].begin, query[i].end);
+    query[i].partial[head_dim] = maximum[i];
+    for (int d = 0; d < head_dim; d += kLanes) {
+      store(totals + i * kMaxHeadDim + d, Cache::zero_sum());
+    }
+  }
+  add_weighted_values<kQueries>(s, query, maximum, scores, totals, units);
+  for (int i = 0; i < kQueries; ++i) {
+    for (int d = 0; d < head_dim; d += kLanes) {
+      store(query[i].partial + d, Cache::result(load(totals + i * kMaxHeadDim + d), units[i]));
     }
   }
 }
 
-template <int kQueries>
-void attend_group(const ChunkShare& s, const ChunkQuery* query) {
-  alignas(64) float q[kQueries * kMaxHeadDim];
-  alignas(64) float scores[kQueries * kAttentionChunk];
-  copy_queries(s, query, kQueries, q);
-  score_pages<kQueries>(s, query, q, scores);
-  for_rows(query, kQueries, [&](auto count, int i) {
-    if (query[i].own == query[i].end) return;
-    score_own<count.value>(s, query + i, q + i * kMaxHeadDim, scores + i * kAttentionChunk);
-  });
-  float maximum[kQueries];
-  for (int i = 0; i < kQueries; ++i) {
-    float* row = scores + i * kAttentionChunk;
-    const int begin = query[i].begin, end = query[i].end;
-    if (s.soft_cap != 0.0f) cap_scores(row, begin, end, s.soft_cap);
-    hide_unseen(row, begin, end);
-    maximum[i] = largest_score(row, begin, end);
-  }
-  for (int i = 0; i < kQueries; ++i) {
-    float* tail = query[i].partial + s.layout.head_dim;
-    tail[0] = maximum[i];
-    tail[1] = soften(scores + i * kAttentionChunk, query[i].begin, query[i].end, maximum[i]);
-    for (int d = 0; d < s.layout.head_dim; d += kLanes) store(query[i].partial + d, zero());
-  }
-  add_seen_values<kQueries>(s, query, scores);
+template <typename Cache>
+void attend_groups(const ChunkShare& s) {
+  for_groups(s.queries,
+             [&](auto count, int i) { attend_group<Cache, count.value>(s, s.query + i); });
 }
 
 void attention_chunk(const ChunkShare& s) {
-  for_groups(s.queries, [&](auto count, int i) { attend_group<count.value>(s, s.query + i); });
+  if (s.layout.type == KvType::kF16) {
+    attend_groups<Halves>(s);
+  } else {
+    attend_groups<Codes>(s);
+  }
 }
 
 void attention_merge(float* into, const float* from, int64_t count, int64_t stride, int head_dim) {

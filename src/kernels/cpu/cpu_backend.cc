@@ -214,7 +214,7 @@ void CpuBackend::rope(ThreadPool& pool, float* x, int64_t rows, int heads, int h
 }
 
 void CpuBackend::store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
-                          std::span<const int32_t> slots, uint16_t* kv) const {
+                          std::span<const int32_t> slots, std::byte* kv) const {
   const int64_t width = int64_t{layout.kv_heads} * layout.head_dim;
   pool.parallel_for(
       static_cast<int64_t>(slots.size()), kRowGrain, [&](int64_t begin, int64_t end, int) {

@@ -66,15 +66,15 @@ inline constexpr int kMaxChunkQueries = 32;
 inline constexpr int kPartialTail = 16;
 struct ChunkShare {
   KvLayout layout;
-  const uint16_t* kv = nullptr;  // the plane
+  const std::byte* kv = nullptr;  // the plane
   int kv_head = 0;
   float scale = 1.0f;
   float soft_cap = 0.0f;  // 0: none
   // Pages of which no query sees a position before its own ones are null.
-  const uint16_t* keys[kAttentionChunk / kPagePositions] = {};
-  const uint16_t* values[kAttentionChunk / kPagePositions] = {};
+  const std::byte* keys[kAttentionChunk / kPagePositions] = {};
+  const std::byte* values[kAttentionChunk / kPagePositions] = {};
   // Keys that will be read after these values, to be fetched meanwhile; null: not known.
-  const uint16_t* next[kAttentionChunk / kPagePositions] = {};
+  const std::byte* next[kAttentionChunk / kPagePositions] = {};
   int queries = 0;                     // at most kMaxChunkQueries
   ChunkQuery query[kMaxChunkQueries];  // those of one row side by side
 };
@@ -96,7 +96,7 @@ struct CpuOps {
   void (*rope)(float* x, int heads, int head_dim, int dimensions, RopeStyle style, const float* cos,
                const float* sin);
   void (*store_kv)(const KvLayout& layout, const float* k, const float* v, int32_t slot,
-                   uint16_t* kv);
+                   std::byte* kv);
   void (*attention_chunk)(const ChunkShare& share);
   // Adds `count` later partials, `stride` floats apart, to as many earlier ones.
   void (*attention_merge)(float* into, const float* from, int64_t count, int64_t stride,

@@ -24,6 +24,21 @@ AERIE_INLINE Floats exp_nonpositive(Floats x) {
   return select_nonnegative(sub(x, set1(-87.0f)), scale2(p, n), zero());
 }
 
+struct Extent {
+  float largest;      // magnitude; anything if not finite
+  float zero_or_nan;  // NaN if there is an infinity or a NaN
+};
+// Of n floats, a multiple of 16.
+AERIE_INLINE Extent extent_of(const float* x, int n) {
+  Floats largest = zero(), odd = zero();
+  for (int i = 0; i < n; i += kLanes) {
+    const Floats v = load(x + i);
+    largest = max(largest, abs(v));
+    odd = fma(v, zero(), odd);
+  }
+  return {reduce_max(largest), reduce_add(odd)};
+}
+
 constexpr float kLog2E = 1.44269504088896341f;
 
 // 2^x for x <= 0, relative error under 1.5e-7; exactly 1 at 0, 0 below -126 and for NaN.

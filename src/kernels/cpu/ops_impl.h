@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/attention_impl.h"
+#include "kernels/cpu/kv_impl.h"
 #include "kernels/cpu/matmul_impl.h"
 #include "kernels/cpu/peak_impl.h"
 #include "kernels/cpu/row_ops_impl.h"

@@ -183,22 +183,5 @@ void rope(float* x, int heads, int head_dim, int dimensions, RopeStyle style, co
   turn(x, heads, head_dim, dimensions / 2, cos, sin);
 }
 
-void store_kv(const KvLayout& layout, const float* k, const float* v, int32_t slot, uint16_t* kv) {
-  const int64_t page = slot / kPagePositions;
-  const int offset = slot % kPagePositions;
-  for (int h = 0; h < layout.kv_heads; ++h) {
-    const float* key = k + static_cast<int64_t>(h) * layout.head_dim;
-    const float* value = v + static_cast<int64_t>(h) * layout.head_dim;
-    uint16_t* keys = kv + layout.keys(page, h);
-    uint16_t* values = kv + layout.values(page, h) + static_cast<int64_t>(offset) * layout.head_dim;
-    for (int d = 0; d < layout.head_dim; d += kLanes) {
-      store_half(values + d, load(value + d));
-      uint16_t rounded[kLanes];
-      store_half(rounded, load(key + d));
-      for (int i = 0; i < kLanes; ++i) keys[layout.key_element(offset, d + i)] = rounded[i];
-    }
-  }
-}
-
 }  // namespace
 }  // namespace aerie::kernels::AERIE_CPU_NAMESPACE

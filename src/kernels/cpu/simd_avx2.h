@@ -145,6 +145,15 @@ AERIE_INLINE Ints zero_ints() {
 AERIE_INLINE Ints set1_at(const int32_t* p) {
   return set1(*p);
 }
+AERIE_INLINE Ints load(const int32_t* p) {
+  const auto* at = reinterpret_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)};
+}
+AERIE_INLINE void store(int32_t* p, Ints x) {
+  auto* at = reinterpret_cast<__m256i*>(p);
+  _mm256_storeu_si256(at, x.a);
+  _mm256_storeu_si256(at + 1, x.b);
+}
 AERIE_INLINE Ints load_u8(const void* p) {
   const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
   return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
@@ -160,6 +169,22 @@ AERIE_INLINE void store_i8(void* p, Ints x) {
   const __m128i high =
       _mm_packs_epi32(_mm256_castsi256_si128(x.b), _mm256_extracti128_si256(x.b, 1));
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm_packs_epi16(low, high));
+}
+// Each lane must be within int16.
+AERIE_INLINE void store_i16(void* p, Ints x) {
+  // Packing works within halves of 128 bits: their order is 0, 2, 1, 3 then.
+  const __m256i packed = _mm256_packs_epi32(x.a, x.b);
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xD8));
+}
+// 32 bytes as a pair of 16-bit numbers in every lane.
+AERIE_INLINE Ints load_i8_pairs(const void* p) {
+  const auto* at = static_cast<const __m128i*>(p);
+  return {_mm256_cvtepi8_epi16(_mm_loadu_si128(at)), _mm256_cvtepi8_epi16(_mm_loadu_si128(at + 1))};
+}
+// acc + x0 y0 + x1 y1 of the pairs of 16-bit numbers.
+AERIE_INLINE Ints dot2(Ints acc, Ints x, Ints y) {
+  return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(x.a, y.a)),
+          _mm256_add_epi32(acc.b, _mm256_madd_epi16(x.b, y.b))};
 }
 AERIE_INLINE Ints add(Ints x, Ints y) {
   return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};

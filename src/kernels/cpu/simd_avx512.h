@@ -129,6 +129,12 @@ AERIE_INLINE Ints zero_ints() {
 AERIE_INLINE Ints set1_at(const int32_t* p) {
   return {_mm512_set1_epi32(*p)};
 }
+AERIE_INLINE Ints load(const int32_t* p) {
+  return {_mm512_loadu_si512(p)};
+}
+AERIE_INLINE void store(int32_t* p, Ints a) {
+  _mm512_storeu_si512(p, a.v);
+}
 AERIE_INLINE Ints load_u8(const void* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
 }
@@ -138,6 +144,24 @@ AERIE_INLINE Ints load_i8(const void* p) {
 // Each lane must be within int8.
 AERIE_INLINE void store_i8(void* p, Ints x) {
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.v));
+}
+// Each lane must be within int16.
+AERIE_INLINE void store_i16(void* p, Ints a) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a.v));
+}
+// 32 bytes as a pair of 16-bit numbers in every lane.
+AERIE_INLINE Ints load_i8_pairs(const void* p) {
+  return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+}
+// acc + a0 b0 + a1 b1 of the pairs of 16-bit numbers.
+AERIE_INLINE Ints dot2(Ints acc, Ints a, Ints b) {
+#ifdef __AVX512VNNI__
+  // As an intrinsic, g++ 12 copies sums from register to register until there are none left.
+  asm("vpdpwssd %2, %1, %0" : "+v"(acc.v) : "v"(a.v), "v"(b.v));
+  return acc;
+#else
+  return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(a.v, b.v))};
+#endif
 }
 AERIE_INLINE Ints add(Ints a, Ints b) {
   return {_mm512_add_epi32(a.v, b.v)};

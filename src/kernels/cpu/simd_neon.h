@@ -159,6 +159,15 @@ AERIE_INLINE Ints set1_at(const int32_t* p) {
   const int32x4_t all = vld1q_dup_s32(p);
   return {all, all, all, all};
 }
+AERIE_INLINE Ints load(const int32_t* p) {
+  return {vld1q_s32(p), vld1q_s32(p + 4), vld1q_s32(p + 8), vld1q_s32(p + 12)};
+}
+AERIE_INLINE void store(int32_t* p, Ints x) {
+  vst1q_s32(p, x.a);
+  vst1q_s32(p + 4, x.b);
+  vst1q_s32(p + 8, x.c);
+  vst1q_s32(p + 12, x.d);
+}
 AERIE_INLINE Ints load_u8(const void* p) {
   const uint8x16_t bytes = vld1q_u8(static_cast<const uint8_t*>(p));
   const uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_high_u8(bytes);
@@ -178,6 +187,31 @@ AERIE_INLINE void store_i8(void* p, Ints x) {
   const int16x8_t low = vcombine_s16(vmovn_s32(x.a), vmovn_s32(x.b));
   const int16x8_t high = vcombine_s16(vmovn_s32(x.c), vmovn_s32(x.d));
   vst1q_s8(static_cast<int8_t*>(p), vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+}
+// Each lane must be within int16.
+AERIE_INLINE void store_i16(void* p, Ints x) {
+  auto* at = static_cast<int16_t*>(p);
+  vst1q_s16(at, vcombine_s16(vmovn_s32(x.a), vmovn_s32(x.b)));
+  vst1q_s16(at + 8, vcombine_s16(vmovn_s32(x.c), vmovn_s32(x.d)));
+}
+// 32 bytes as a pair of 16-bit numbers in every lane.
+AERIE_INLINE Ints load_i8_pairs(const void* p) {
+  const auto* at = static_cast<const int8_t*>(p);
+  const int8x16_t low = vld1q_s8(at), high = vld1q_s8(at + 16);
+  return {vreinterpretq_s32_s16(vmovl_s8(vget_low_s8(low))),
+          vreinterpretq_s32_s16(vmovl_high_s8(low)),
+          vreinterpretq_s32_s16(vmovl_s8(vget_low_s8(high))),
+          vreinterpretq_s32_s16(vmovl_high_s8(high))};
+}
+// acc + x0 y0 + x1 y1 of the pairs of 16-bit numbers.
+AERIE_INLINE int32x4_t dot2(int32x4_t acc, int32x4_t x, int32x4_t y) {
+  const int16x8_t p = vreinterpretq_s16_s32(x), q = vreinterpretq_s16_s32(y);
+  const int32x4_t low = vmull_s16(vget_low_s16(p), vget_low_s16(q));
+  return vaddq_s32(acc, vpaddq_s32(low, vmull_high_s16(p, q)));
+}
+AERIE_INLINE Ints dot2(Ints acc, Ints x, Ints y) {
+  return {dot2(acc.a, x.a, y.a), dot2(acc.b, x.b, y.b), dot2(acc.c, x.c, y.c),
+          dot2(acc.d, x.d, y.d)};
 }
 AERIE_INLINE Ints add(Ints x, Ints y) {
   return {vaddq_s32(x.a, y.a), vaddq_s32(x.b, y.b), vaddq_s32(x.c, y.c), vaddq_s32(x.d, y.d)};

@@ -64,21 +64,46 @@ double soft_capped(double x, float cap) {
   return double{cap} * std::tanh(x / double{cap});
 }
 
+// A slot's key and value of one head.
+class Entry {
+ public:
+  Entry(const KvLayout& layout, const std::byte* kv, int32_t slot, int head)
+      : layout_(layout),
+        keys_(kv + layout.keys(slot / kPagePositions, head)),
+        values_(kv + layout.values(slot / kPagePositions, head)),
+        offset_(slot % kPagePositions) {}
+
+  double key(int d) const { return element(keys_, layout_.key_element(offset_, d)); }
+  double value(int d) const { return element(values_, layout_.value_element(offset_, d)); }
+
+ private:
+  double element(const std::byte* half, int64_t i) const {
+    if (layout_.type == KvType::kF16) {
+      return double{f16_to_f32(reinterpret_cast<const uint16_t*>(half)[i])};
+    }
+    return double{reinterpret_cast<const float*>(half + layout_.elements())[offset_]} *
+           reinterpret_cast<const int8_t*>(half)[i];
+  }
+
+  const KvLayout& layout_;
+  const std::byte* keys_;
+  const std::byte* values_;
+  int offset_;
+};
+
 void attend(const AttentionArgs& args, const AttentionRow& row, int head, const float* q,
             float* out) {
   const KvLayout& layout = args.layout;
-  const int kv_head = head / (args.heads / layout.kv_heads);
-  const auto slot_of = [&](int p) {
-    return p < row.committed ? row.pages[p / kPagePositions] * kPagePositions + p % kPagePositions
+  const auto entry_of = [&](int p) {
+    const int32_t slot = p < row.committed
+                             ? row.pages[p / kPagePositions] * kPagePositions + p % kPagePositions
                              : row.tail[p - row.committed];
+    return Entry(layout, args.kv, slot, head / (args.heads / layout.kv_heads));
   };
   const auto score_of = [&](int p) {
-    const int slot = slot_of(p);
-    const uint16_t* keys = args.kv + layout.keys(slot / kPagePositions, kv_head);
+    const Entry entry = entry_of(p);
     double sum = 0.0;
-    for (int d = 0; d < layout.head_dim; ++d) {
-      sum += double{q[d]} * double{f16_to_f32(keys[layout.key_element(slot % kPagePositions, d)])};
-    }
+    for (int d = 0; d < layout.head_dim; ++d) sum += double{q[d]} * entry.key(d);
     const double score = sum * double{args.scale};
     return args.soft_cap != 0.0f ? soft_capped(score, args.soft_cap) : score;
   };
@@ -89,13 +114,26 @@ void attend(const AttentionArgs& args, const AttentionRow& row, int head, const 
   double sums[kMaxHeadDim] = {};
   for (int p = begin; p <= row.position; ++p) {
     const double weight = std::exp(score_of(p) - largest);
-    const int slot = slot_of(p);
-    const uint16_t* values = args.kv + layout.values(slot / kPagePositions, kv_head) +
-                             int64_t{slot % kPagePositions} * layout.head_dim;
+    const Entry entry = entry_of(p);
     total += weight;
-    for (int d = 0; d < layout.head_dim; ++d) sums[d] += weight * double{f16_to_f32(values[d])};
+    for (int d = 0; d < layout.head_dim; ++d) sums[d] += weight * entry.value(d);
   }
   for (int d = 0; d < layout.head_dim; ++d) out[d] = static_cast<float>(sums[d] / total);
+}
+
+// One head's key or value: element i to `half` at place(i).
+template <typename Place>
+void round_to(const KvLayout& layout, const float* x, int offset, std::byte* half,
+              const Place& place) {
+  if (layout.type == KvType::kF16) {
+    auto* halves = reinterpret_cast<uint16_t*>(half);
+    for (int d = 0; d < layout.head_dim; ++d) halves[place(d)] = f32_to_f16(x[d]);
+    return;
+  }
+  int8_t codes[kMaxHeadDim];
+  reinterpret_cast<float*>(half + layout.elements())[offset] =
+      quantize_kv(x, layout.head_dim, codes);
+  for (int d = 0; d < layout.head_dim; ++d) reinterpret_cast<int8_t*>(half)[place(d)] = codes[d];
 }
 
 }  // namespace
@@ -236,16 +274,14 @@ void ReferenceBackend::rope(ThreadPool&, float* x, int64_t rows, int heads, int 
 }
 
 void ReferenceBackend::store_kv(ThreadPool&, const KvLayout& layout, const float* k, const float* v,
-                                std::span<const int32_t> slots, uint16_t* kv) const {
+                                std::span<const int32_t> slots, std::byte* kv) const {
   for (const int32_t slot : slots) {
-    for (int h = 0; h < layout.kv_heads; ++h) {
-      uint16_t* keys = kv + layout.keys(slot / kPagePositions, h);
-      uint16_t* values = kv + layout.values(slot / kPagePositions, h) +
-                         int64_t{slot % kPagePositions} * layout.head_dim;
-      for (int d = 0; d < layout.head_dim; ++d) {
-        keys[layout.key_element(slot % kPagePositions, d)] = f32_to_f16(*k++);
-        values[d] = f32_to_f16(*v++);
-      }
+    const int page = slot / kPagePositions, offset = slot % kPagePositions;
+    for (int h = 0; h < layout.kv_heads; ++h, k += layout.head_dim, v += layout.head_dim) {
+      round_to(layout, k, offset, kv + layout.keys(page, h),
+               [&](int d) { return layout.key_element(offset, d); });
+      round_to(layout, v, offset, kv + layout.values(page, h),
+               [&](int d) { return layout.value_element(offset, d); });
     }
   }
 }

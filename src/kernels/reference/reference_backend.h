@@ -35,7 +35,7 @@ class ReferenceBackend final : public Backend {
   void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim, int dimensions,
             RopeStyle style, const float* cos, const float* sin) const override;
   void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
-                std::span<const int32_t> slots, uint16_t* kv) const override;
+                std::span<const int32_t> slots, std::byte* kv) const override;
   void attention(ThreadPool& pool, const AttentionArgs& args) const override;
 };
 
