@@ -70,7 +70,7 @@ TEST(VerifyBench, WritesWhatIsPromised) {
     EXPECT_LE(point["spread"]["lowest"], point["spread"]["highest"]);
   }
   const std::string text = to_text(*report);
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2 + 1 + 6);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4 + 6);
 }
 
 TEST(VerifyBench, RefusesWhatCannotBe) {

@@ -45,8 +45,8 @@ bool is_float(DType dtype) {
 }
 
 bool thinned() {
-  static const bool yes = (AERIE_EMULATED != 0 || test::kSanitized) &&
-                          std::getenv("AERIE_WHOLE_SWEEPS") == nullptr;
+  static const bool yes =
+      (AERIE_EMULATED != 0 || test::kSanitized) && std::getenv("AERIE_WHOLE_SWEEPS") == nullptr;
   return yes;
 }
 

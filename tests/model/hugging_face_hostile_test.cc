@@ -122,7 +122,7 @@ TEST(HostileFolders, SizesThatDoNotFit) {
        kUnsupported,
        {"hidden_size / num_attention_heads of config.json: heads of 9 dimensions; multiples of "
         "16"}},
-      {{{kHeads, "1"}}, kInvalid, {"self_attn.k_proj.weight' has 16 rows for 1 heads of 48"}},
+      {{{kHeads, "1"}}, kInvalid, {"self_attn.k_proj.weight' has shape [48, 16] where"}},
       {{{kHeads, "49"}}, kInvalid, {"'num_attention_heads' is 49, which makes heads of 0 dim"}},
       {{{kHeads, "6"}, {"/head_dim", "16"}},
        kInvalid,
@@ -390,7 +390,7 @@ TEST(HostileFolders, KeysOfOtherFamilies) {
           {{{"/n_embd", ""}}, kMissing, {"there is no key 'n_embd'"}},
           {{{"/n_head", "5"}}, kUnsupported, {"n_embd / n_head of config.json: heads of "}},
           {{{"/n_positions", "1000"}}, kInvalid, {"'wpe.weight' has shape"}},
-          {{{"/n_inner", "77"}}, kInvalid, {"'h.0.mlp.c_fc.weight' has shape"}},
+          {{{"/n_inner", "77"}}, kInvalid, {"'h.0.mlp.c_fc.bias' has shape"}},
           {{{"/activation_function", "\"relu\""}},
            kUnsupported,
            {"'activation_function' is 'relu'"}},

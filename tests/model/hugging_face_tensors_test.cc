@@ -135,10 +135,8 @@ TEST_F(HostileTensors, Shapes) {
   shape("model.norm.weight", {49}, kInvalid, "has shape [49] where");
   shape("model.embed_tokens.weight", {48, 101}, kInvalid, "has shape [101, 48] where");
   shape("lm_head.weight", {100, 48}, kInvalid, "has shape [48, 100] where");
-  shape("model.layers.0.self_attn.q_proj.weight", {47, 48}, kInvalid,
-        "has 47 rows for 3 heads of 16");
-  shape("model.layers.0.self_attn.k_proj.weight", {48, 48}, kInvalid,
-        "has 48 rows for 1 heads of 16");
+  shape("model.layers.0.self_attn.q_proj.weight", {47, 48}, kInvalid, "has shape [48, 47] where");
+  shape("model.layers.0.self_attn.k_proj.weight", {48, 48}, kInvalid, "has shape [48, 48] where");
   shape("model.layers.0.self_attn.v_proj.weight", {48, 16}, kInvalid, "has shape [16, 48] where");
 }
 
