@@ -242,32 +242,45 @@ Activations allocate(int64_t rows, int64_t k, bool int8) {
   return std::move(x).value();
 }
 
-// Where a row's share lies, by the description in cpu/tiles.h.
+// A row's place in its tile.
 struct Place {
-  int64_t k, groups, tile, tile_rows, row;  // the tile's first row, its rows, the row in it
-
-  size_t ordered(int64_t i) const { return static_cast<size_t>(tile * k + i * tile_rows + row); }
-  size_t code(int64_t g, int64_t i) const {
-    return static_cast<size_t>(tile * k + (g * tile_rows + row) * kActivationGroup + i);
-  }
-  size_t scale(int64_t g) const { return static_cast<size_t>(tile * groups + g * tile_rows + row); }
-  size_t sum(int64_t g, int64_t part) const {
-    return static_cast<size_t>(tile * groups * 3 + (part * groups + g) * tile_rows + row);
-  }
+  int64_t begin, rows, row;  // the tile's first row, its rows, the row in it
 };
 
-Place place_of(const Activations& x, int64_t r) {
-  const int64_t tiles = (x.rows + 7) / 8;
+// By the description in cpu/tiles.h.
+Place place_of(int64_t rows, int64_t most, int64_t r) {
+  const int64_t tiles = (rows + most - 1) / most;
   for (int64_t t = 0;; ++t) {
-    const int64_t begin = x.rows * t / tiles, end = x.rows * (t + 1) / tiles;
-    if (r < end) return {x.k, x.k / kActivationGroup, begin, end - begin, r - begin};
+    const int64_t begin = rows * t / tiles, end = rows * (t + 1) / tiles;
+    if (r < end) return {begin, end - begin, r - begin};
   }
 }
 
+// Where a row's codes, scales and sums lie.
+struct CodePlace {
+  Place at;
+  int64_t k, groups;
+
+  CodePlace(const Activations& x, int64_t r)
+      : at(place_of(x.rows, 8, r)), k(x.k), groups(x.k / kActivationGroup) {}
+  size_t code(int64_t g, int64_t i) const {
+    return static_cast<size_t>(at.begin * k + (g * at.rows + at.row) * kActivationGroup + i);
+  }
+  size_t scale(int64_t g) const {
+    return static_cast<size_t>(at.begin * groups + g * at.rows + at.row);
+  }
+  size_t sum(int64_t g, int64_t part) const {
+    return static_cast<size_t>(at.begin * groups * 3 + (part * groups + g) * at.rows + at.row);
+  }
+};
+
 void write_ordered(Activations& x) {
   for (int64_t r = 0; r < x.rows; ++r) {
-    const Place at = place_of(x, r);
-    for (int64_t i = 0; i < x.k; ++i) x.ordered.as<float>()[at.ordered(i)] = x.row(r)[i];
+    const Place at = place_of(x.rows, 16, r);
+    for (int64_t i = 0; i < x.k; ++i) {
+      const auto to = static_cast<size_t>(at.begin * x.k + i * at.rows + at.row);
+      x.ordered.as<float>()[to] = x.row(r)[i];
+    }
   }
 }
 
@@ -298,7 +311,7 @@ Activations random_activations(int64_t rows, int64_t k, bool int8, Random& rando
 RowCodes read_codes(const Activations& x) {
   RowCodes all;
   for (int64_t r = 0; r < x.rows; ++r) {
-    const Place at = place_of(x, r);
+    const CodePlace at(x, r);
     for (int64_t g = 0; g < at.groups; ++g) {
       for (int64_t i = 0; i < kActivationGroup; ++i) {
         all.codes.push_back(x.codes.as<int8_t>()[at.code(g, i)]);
@@ -316,7 +329,7 @@ RowCodes read_codes(const Activations& x) {
 void write_codes(const RowCodes& rows, Activations& x) {
   size_t code = 0, scale = 0;
   for (int64_t r = 0; r < x.rows; ++r) {
-    const Place at = place_of(x, r);
+    const CodePlace at(x, r);
     for (int64_t g = 0; g < at.groups; ++g, ++scale) {
       int sums[3] = {};
       for (int64_t i = 0; i < kActivationGroup; ++i, ++code) {

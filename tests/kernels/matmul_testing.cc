@@ -162,9 +162,9 @@ float float_at(DType dtype, const std::byte* p) {
 }
 
 float float_product(const std::vector<float>& w, const float* x) {
-  float acc[2] = {};
-  for (size_t k = 0; k < w.size(); ++k) acc[k % 2] = std::fma(x[k], w[k], acc[k % 2]);
-  return acc[0] + acc[1];
+  float sum = 0.0f;
+  for (size_t k = 0; k < w.size(); ++k) sum = std::fma(x[k], w[k], sum);
+  return sum;
 }
 
 float group_product(const std::vector<WeightGroup>& groups, const int8_t* x, const float* scales) {

@@ -14,16 +14,32 @@ constexpr int64_t kRowGrain = 4;
 constexpr int64_t kPieceBytes = 512 * 1024;  // of weights
 constexpr int64_t kFloatGrain = 4096;        // of independent floats
 
+struct Tile {
+  int64_t begin;
+  int64_t rows;
+};
+
+// The tile of row r.
+Tile tile_of(int64_t rows, int64_t most, int64_t r) {
+  int64_t tile = r * tile_count(rows, most) / rows;
+  if (tile_begin(rows, most, tile + 1) <= r) ++tile;
+  const int64_t begin = tile_begin(rows, most, tile);
+  return {begin, tile_begin(rows, most, tile + 1) - begin};
+}
+
 ActivationRow activation_row(Activations& a, int64_t r) {
   ActivationRow row;
   row.k = a.k;
   row.floats = a.row(r);
-  int64_t tile = r * tile_count(a.rows) / a.rows;
-  if (tile_begin(a.rows, tile + 1) <= r) ++tile;
-  const int64_t begin = tile_begin(a.rows, tile), groups = a.k / kGroup;
-  row.tile_rows = tile_begin(a.rows, tile + 1) - begin;
-  if (a.has_ordered) row.ordered = a.ordered.as<float>().data() + begin * a.k + (r - begin);
+  if (a.has_ordered) {
+    const Tile tile = tile_of(a.rows, kMaxFloatTile, r);
+    row.ordered_rows = tile.rows;
+    row.ordered = a.ordered.as<float>().data() + tile.begin * a.k + (r - tile.begin);
+  }
   if (a.has_int8) {
+    const Tile tile = tile_of(a.rows, kMaxTile, r);
+    const int64_t begin = tile.begin, groups = a.k / kGroup;
+    row.tile_rows = tile.rows;
     row.codes = a.codes.as<int8_t>().data() + begin * a.k + (r - begin) * kGroup;
     row.scales = a.scales.as<float>().data() + begin * groups + (r - begin);
     const int64_t sums = begin * groups * kGroupSums + (r - begin);

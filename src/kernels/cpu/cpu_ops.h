@@ -36,14 +36,15 @@ struct MatmulShare {
   int64_t panel_end = 0;
 };
 
-// One row of activations to be filled: floats always, the rest, which begins at the row's place in
-// a tile of `tile_rows` rows, unless null.
+// One row of activations to be filled: floats always; the rest, which begins at the row's place in
+// a tile (tiles.h), unless null.
 struct ActivationRow {
   int64_t k = 0;
   float* floats = nullptr;
-  int64_t tile_rows = 0;
   float* ordered = nullptr;
+  int64_t ordered_rows = 0;  // of the tile of `ordered`
   int8_t* codes = nullptr;
+  int64_t tile_rows = 0;  // of the tile of codes and the next three
   float* scales = nullptr;
   int32_t* sums = nullptr;
   float* scaled_sums = nullptr;

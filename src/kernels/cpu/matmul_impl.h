@@ -30,7 +30,7 @@ AERIE_INLINE void store_tile(const MatmulShare& s, int64_t row, int64_t panel,
   const int lanes = left < kPanelRows ? static_cast<int>(left) : kPanelRows;
   const bool has_bias = s.bias != nullptr;
   const Floats bias = has_bias ? load_first(s.bias + column, lanes) : zero();
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     float* y = s.y + (row + r) * s.stride + column;
     const Floats product = has_bias ? add(acc[r], bias) : acc[r];
@@ -44,38 +44,35 @@ AERIE_INLINE Floats load_weights(const uint8_t* p, DType dtype) {
   return load_bfloat(reinterpret_cast<const uint16_t*>(p));
 }
 
-// Products of rows [kRow, kRow + kCount) of a tile of kRows, two sums each: of even k and of odd k.
-// One sum would wait for itself.
+// Products of rows [kRow, kRow + kCount) of a tile of kRows.
 template <DType kType, int kRows, int kRow, int kCount>
 AERIE_INLINE void add_float_rows(const MatmulShare& s, const uint8_t* w, const float* x,
                                  Prefetch prefetch, Floats* out) {
   constexpr int kStep = kType == DType::kF32 ? 64 : 32;
-  Floats acc[2][kCount];
-#pragma GCC unroll 8
-  for (int r = 0; r < kCount; ++r) acc[0][r] = acc[1][r] = zero();
+  Floats acc[kCount];
+#pragma GCC unroll 16
+  for (int r = 0; r < kCount; ++r) acc[r] = zero();
   const int64_t step = 2 * prefetch.bytes / s.k;
+  const auto add_one = [&](int64_t k) {
+    const Floats weights = load_weights(w + k * kStep, kType);
+#pragma GCC unroll 16
+    for (int r = 0; r < kCount; ++r) {
+      acc[r] = fma(set1(x[k * kRows + kRow + r]), weights, acc[r]);
+    }
+  };
   int64_t k = 0;
   for (; k + 2 <= s.k; k += 2) {
     // A tile of activations may exceed the first cache.
-    __builtin_prefetch(x + (k + 64) * kRows);
+    for (int ahead = 0; ahead < 2 * kRows; ahead += 16) {
+      __builtin_prefetch(x + (k + 64) * kRows + ahead);
+    }
     if (kRow == 0) advance(prefetch, step);
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; ++i) {
-      const Floats weights = load_weights(w + (k + i) * kStep, kType);
-#pragma GCC unroll 8
-      for (int r = 0; r < kCount; ++r) {
-        acc[i][r] = fma(set1(x[(k + i) * kRows + kRow + r]), weights, acc[i][r]);
-      }
-    }
+    add_one(k);
+    add_one(k + 1);
   }
-  if (k < s.k) {
-    const Floats weights = load_weights(w + k * kStep, kType);
-    for (int r = 0; r < kCount; ++r) {
-      acc[0][r] = fma(set1(x[k * kRows + kRow + r]), weights, acc[0][r]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kCount; ++r) out[kRow + r] = add(acc[0][r], acc[1][r]);
+  if (k < s.k) add_one(k);
+#pragma GCC unroll 16
+  for (int r = 0; r < kCount; ++r) out[kRow + r] = acc[r];
   if constexpr (kRow + kCount < kRows) {
     constexpr int kLeft = kRows - kRow - kCount;
     add_float_rows < kType, kRows, kRow + kCount,
@@ -300,7 +297,8 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel, Prefetch p
 using Tile = void (*)(const MatmulShare&, int64_t row, int64_t panel, Prefetch prefetch);
 
 struct Tiles {
-  Tile of[kMaxTile];  // for 1 .. kMaxTile rows
+  int most;                // rows of a tile
+  Tile of[kMaxFloatTile];  // for 1 .. `most` rows
 };
 
 template <int kRows, DType kType>
@@ -312,10 +310,22 @@ constexpr Tile tile() {
   }
 }
 
+template <DType kType, int kRows = 1>
+constexpr void fill(Tiles& tiles) {
+  tiles.of[kRows - 1] = tile<kRows, kType>();
+  if constexpr (kRows <
+                (panel_format(kType).scale == PanelScale::kFloat ? kMaxFloatTile : kMaxTile)) {
+    fill<kType, kRows + 1>(tiles);
+  } else {
+    tiles.most = kRows;
+  }
+}
+
 template <DType kType>
 constexpr Tiles tiles() {
-  return {{tile<1, kType>(), tile<2, kType>(), tile<3, kType>(), tile<4, kType>(), tile<5, kType>(),
-           tile<6, kType>(), tile<7, kType>(), tile<8, kType>()}};
+  Tiles all = {};
+  fill<kType>(all);
+  return all;
 }
 
 inline Tiles tiles_for(DType dtype) {
@@ -358,15 +368,16 @@ inline Tiles tiles_for(DType dtype) {
 
 void matmul(const MatmulShare& s) {
   const Tiles by_rows = tiles_for(s.dtype);
-  const int64_t tiles = tile_count(s.rows), part = s.panel_bytes / tiles;
+  const int64_t tiles = tile_count(s.rows, by_rows.most), part = s.panel_bytes / tiles;
   for (int64_t panel = s.panel_begin; panel < s.panel_end; ++panel) {
     const std::byte* here = s.panels + panel * s.panel_bytes;
     const std::byte* next = panel + 1 < s.panel_end ? here + s.panel_bytes : here;
     for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t begin = tile_begin(s.rows, tile);
+      const int64_t begin = tile_begin(s.rows, by_rows.most, tile);
+      const int64_t rows = tile_begin(s.rows, by_rows.most, tile + 1) - begin;
       const Prefetch prefetch = tiles == 1 ? Prefetch{here + kPrefetchBytes, s.panel_bytes}
                                            : Prefetch{next + tile * part, part};
-      by_rows.of[tile_begin(s.rows, tile + 1) - begin - 1](s, begin, panel, prefetch);
+      by_rows.of[rows - 1](s, begin, panel, prefetch);
     }
   }
 }

@@ -30,7 +30,7 @@ void write_scale(const ActivationRow& row, int64_t group, float scale, int32_t f
 
 void quantize(const ActivationRow& row) {
   if (row.ordered != nullptr) {
-    for (int64_t i = 0; i < row.k; ++i) row.ordered[i * row.tile_rows] = row.floats[i];
+    for (int64_t i = 0; i < row.k; ++i) row.ordered[i * row.ordered_rows] = row.floats[i];
   }
   if (row.codes == nullptr) return;
   for (int64_t g = 0; g < row.k / kGroup; ++g) {

@@ -30,7 +30,7 @@ struct Bytes {
 constexpr int kLanes = 16;
 // Rows of activations whose sums a kernel keeps side by side. There are 32 registers.
 constexpr int kRowsTogether = 8;
-constexpr int kFloatRowsTogether = 8;
+constexpr int kFloatRowsTogether = 16;
 // Sums that attention keeps in registers beside its operands.
 constexpr int kSumsTogether = 24;
 

@@ -26,7 +26,7 @@ constexpr int kLanes = 16;
 // Rows of activations whose sums a kernel keeps side by side. There are 32 registers, four to each
 // sum.
 constexpr int kRowsTogether = 2;
-constexpr int kFloatRowsTogether = 3;
+constexpr int kFloatRowsTogether = 6;
 // Sums that attention keeps in registers beside its operands.
 constexpr int kSumsTogether = 6;
 

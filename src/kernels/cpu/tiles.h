@@ -1,6 +1,7 @@
-// How rows of activations are grouped for the kernels: tiles of at most kMaxTile rows that share
-// the weights that a kernel has unpacked. The split is even, nine rows as 5 + 4, since a tile of
-// one row costs as much to unpack as one of eight.
+// How rows of activations are grouped for the kernels: tiles of a few rows that share the weights
+// that a kernel has loaded and unpacked. The split is even, nine rows as 5 + 4, since a tile of one
+// row costs as much to unpack as one of eight. Weights in floats take more rows: their sums are all
+// that a kernel keeps in registers.
 //
 // With `rows` rows in a tile, its activations lie one after the other as
 //   ordered      float [k][rows]
@@ -18,16 +19,18 @@
 
 namespace aerie::kernels {
 
-inline constexpr int kMaxTile = 8;
+inline constexpr int kMaxTile = 8;  // rows
+inline constexpr int kMaxFloatTile = 16;
 inline constexpr int kGroupSums = 3;
 
 // Internal to each file that includes it: files of one instruction set share no code with others.
-static inline int64_t tile_count(int64_t rows) {
-  return (rows + kMaxTile - 1) / kMaxTile;
+// Of `rows` rows in tiles of at most `most`.
+static inline int64_t tile_count(int64_t rows, int64_t most) {
+  return (rows + most - 1) / most;
 }
 // First row of a tile; of tile_count(): `rows`.
-static inline int64_t tile_begin(int64_t rows, int64_t tile) {
-  return rows * tile / tile_count(rows);
+static inline int64_t tile_begin(int64_t rows, int64_t most, int64_t tile) {
+  return rows * tile / tile_count(rows, most);
 }
 
 }  // namespace aerie::kernels
