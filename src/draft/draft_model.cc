@@ -30,6 +30,7 @@ struct State {
   DraftSequence sequence;
   Sampler sampler;
   KvCache::Id cache = -1;
+  int length = 0;                           // of the tokens that path was drafted for
   std::vector<int32_t> path;                // drafted in this round
   std::vector<Distribution> distributions;  // from which path was drawn, with DraftNoise::kOwn
 };
@@ -109,6 +110,7 @@ bool DraftModel::activate(DraftRequest& request, Active& active) {
   if (state == nullptr) return false;
   state->path.clear();
   const int length = static_cast<int>(request.tokens.size());
+  state->length = length;
   // The last drafted token is not fed.
   const int room = options_.max_positions - length + 1;
   active = {state, &request, std::min({options_.num_tokens, request.max_nodes, room})};
@@ -211,8 +213,14 @@ Status DraftModel::observe(std::span<const DraftCommit> commits) {
   for (const DraftCommit& commit : commits) {
     State* state = find(commit.id);
     if (state == nullptr) continue;
-    // What the cache holds beyond the tokens that stand was drafted and refused.
-    const int settled = commit.first + commit.rows;
+    // What the cache holds beyond the tokens that stand was drafted and refused: they may come from
+    // another drafter.
+    const int end = commit.first + commit.rows;
+    int settled = std::min(end, state->length);
+    for (const int32_t drafted : state->path) {
+      if (settled >= end || commit.tokens[static_cast<size_t>(settled)] != drafted) break;
+      ++settled;
+    }
     cache_.truncate(state->cache, std::min(cache_.committed(state->cache), settled));
   }
   return {};

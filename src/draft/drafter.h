@@ -57,12 +57,15 @@ struct DraftCommit {
   // root and the accepted nodes.
   int first = 0;
   int rows = 0;
-  std::span<const int32_t> accepted;  // a round: nodes of the last tree, from the root's child down
-  std::span<const float> taps;        // [rows][tap_layers][hidden], if needs() names layers
+  // A round: those of the nodes that the drafter proposed last that were accepted, from the root's
+  // child down. Empty where another's proposal was taken (draft/combined.h).
+  std::span<const int32_t> accepted;
+  std::span<const float> taps;  // [rows][tap_layers][hidden], if needs() names layers
 };
 
 // Not thread-safe. A sequence is open()ed once, then propose() and observe() alternate for it in
-// any batches, then close(). Nothing is allocated in propose() and observe() once warmed up.
+// any batches (propose() may be left out), then close(). Nothing is allocated in propose() and
+// observe() once warmed up.
 class Drafter {
  public:
   virtual ~Drafter() = default;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdint>
 #include <exception>
@@ -19,28 +18,13 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr std::string_view kNone = "none";
+constexpr std::string_view kMerge = "merge";
+constexpr std::string_view kNgram = "ngram";
+constexpr std::string_view kDraftModel = "draft_model";
+constexpr std::string_view kModel = "model";
 constexpr std::string_view kNgramAsModel = "[ngram]";
-constexpr int kMaxValue = 64;
-constexpr int kDefaultLookupMax = 3;
-
-constexpr std::array<std::pair<DraftMethod, std::string_view>, 3> kMethods = {{
-    {DraftMethod::kNone, "none"},
-    {DraftMethod::kNgram, "ngram"},
-    {DraftMethod::kDraftModel, "draft_model"},
-}};
-
-// The whole numbers, all of 1 .. kMaxValue; in the order in which to_string writes them.
-struct NumberKey {
-  std::string_view name;
-  int SpeculativeConfig::*field;
-  bool ngram;
-  bool draft_model;
-};
-constexpr std::array<NumberKey, 3> kNumberKeys = {{
-    {"prompt_lookup_max", &SpeculativeConfig::prompt_lookup_max, true, false},
-    {"prompt_lookup_min", &SpeculativeConfig::prompt_lookup_min, true, false},
-    {"num_speculative_tokens", &SpeculativeConfig::num_speculative_tokens, true, true},
-}};
+constexpr size_t kMostMethods = 8;
 
 Status invalid(std::string message) {
   // Messages quote what the user wrote, and they are one line.
@@ -50,116 +34,137 @@ Status invalid(std::string message) {
   return {StatusCode::kInvalidArgument, "speculation settings: " + std::move(message)};
 }
 
-std::string_view method_name(DraftMethod method) {
-  for (const auto& [value, name] : kMethods) {
-    if (value == method) return name;
+// "none, ngram or draft_model"
+std::string method_names() {
+  std::string names(kNone);
+  for (size_t i = 0; i < methods().size(); ++i) {
+    names += i + 1 == methods().size() ? " or " : ", ";
+    names += methods()[i].name;
   }
-  return "none";
+  return names;
 }
 
-Expected<DraftMethod> parse_method(std::string_view text) {
-  for (const auto& [value, name] : kMethods) {
-    if (name == text) return value;
-  }
-  return invalid(fmt::format("unknown method '{}': it is none, ngram or draft_model", text));
+// Null for plain decoding.
+Expected<const Method*> parse_method(std::string_view text) {
+  if (text == kNone) return nullptr;
+  if (const Method* method = find_method(text)) return method;
+  return invalid(fmt::format("unknown method '{}': it is {}", text, method_names()));
 }
 
-bool takes(DraftMethod method, const NumberKey& key) {
-  return (method == DraftMethod::kNgram && key.ngram) ||
-         (method == DraftMethod::kDraftModel && key.draft_model);
+std::string_view name_of(const Method* method) {
+  return method == nullptr ? kNone : method->name;
 }
 
 // "method draft_model takes model, num_speculative_tokens"
-std::string keys_of(DraftMethod method) {
+std::string keys_of(const Method* method) {
   std::vector<std::string_view> names;
-  if (method == DraftMethod::kDraftModel) names.push_back("model");
-  for (const NumberKey& key : kNumberKeys) {
-    if (takes(method, key)) names.push_back(key.name);
+  if (method != nullptr) {
+    for (const MethodKey& key : method->keys) names.push_back(key.name);
   }
-  return fmt::format("method {} takes {}", method_name(method),
+  return fmt::format("method {} takes {}", name_of(method),
                      names.empty() ? "no keys" : fmt::format("{}", fmt::join(names, ", ")));
 }
 
-bool is_known_key(std::string_view key) {
-  if (key == "model") return true;
-  for (const NumberKey& number : kNumberKeys) {
-    if (number.name == key) return true;
-  }
-  return false;
-}
-
-Status wrong_key(DraftMethod method, std::string_view key) {
-  if (is_known_key(key)) {
-    return invalid(fmt::format("'{}' does not go with method {}: {}", key, method_name(method),
-                               keys_of(method)));
+Status wrong_key(const Method* method, std::string_view key) {
+  if (is_method_key(key)) {
+    return invalid(
+        fmt::format("'{}' does not go with method {}: {}", key, name_of(method), keys_of(method)));
   }
   return invalid(fmt::format("unknown key '{}': {}", key, keys_of(method)));
-}
-
-Status out_of_range(std::string_view key, std::string_view value) {
-  return invalid(fmt::format("'{}' must be 1 to {}, not {}", key, kMaxValue, value));
 }
 
 // The settings of either form, as they were written.
 struct Setting {
   std::string key;
   std::optional<std::string> text;  // a string
-  std::optional<int64_t> number;    // a whole number; clamped, which is out of range all the same
-  std::string written;              // for messages
+  std::optional<double> number;
+  bool whole = false;   // whether the number is written as a whole one
+  std::string written;  // for messages
 };
 
-Status set_model(const Setting& setting, SpeculativeConfig& config) {
+Status set_text(const MethodKey& key, const Setting& setting, MethodConfig& config) {
   if (!setting.text) {
-    return invalid(fmt::format("'model' must be a string, not {}", setting.written));
+    return invalid(fmt::format("'{}' must be a string, not {}", key.name, setting.written));
   }
-  if (config.method == DraftMethod::kNgram) {
-    if (*setting.text == kNgramAsModel) return {};
-    return wrong_key(config.method, "model");
+  if (setting.text->empty()) {
+    return invalid(fmt::format("'{}' is empty: it must be {}", key.name, key.what));
   }
-  if (config.method != DraftMethod::kDraftModel) return wrong_key(config.method, "model");
-  if (setting.text->empty()) return invalid("'model' is empty: it must be the draft model's file");
   if (*setting.text == kNgramAsModel) {
-    return invalid("'model' [ngram] does not go with method draft_model: give the model's file");
+    return invalid(fmt::format("'{}' {} does not go with method {}: it must be {}", key.name,
+                               kNgramAsModel, config.method->name, key.what));
   }
   if (setting.text->find('\0') != std::string::npos) {
-    return invalid("'model' holds a zero byte: it must be the draft model's file");
+    return invalid(fmt::format("'{}' holds a zero byte: it must be {}", key.name, key.what));
   }
-  config.model = *setting.text;
+  config.texts[setting.key] = *setting.text;
   return {};
 }
 
-Status set(const Setting& setting, SpeculativeConfig& config) {
-  if (setting.key == "model") return set_model(setting, config);
-  for (const NumberKey& key : kNumberKeys) {
-    if (key.name != setting.key) continue;
-    if (!takes(config.method, key)) return wrong_key(config.method, key.name);
-    if (!setting.number) {
-      return invalid(fmt::format("'{}' must be a whole number, not {}", key.name, setting.written));
-    }
-    if (*setting.number < 1 || *setting.number > kMaxValue) {
-      return out_of_range(key.name, setting.written);
-    }
-    config.*key.field = static_cast<int>(*setting.number);
-    return {};
+Status set_number(const MethodKey& key, const Setting& setting, MethodConfig& config) {
+  const bool whole = key.kind == MethodKey::Kind::kWhole;
+  if (!setting.number || (whole && !setting.whole)) {
+    return invalid(fmt::format("'{}' must be a {}, not {}", key.name,
+                               whole ? "whole number" : "number", setting.written));
   }
-  return wrong_key(config.method, setting.key);
+  // So that NaN is out of range, too.
+  if (!(*setting.number >= key.least && *setting.number <= key.most)) {
+    return invalid(fmt::format("'{}' must be {} to {}, not {}", key.name, key.least, key.most,
+                               setting.written));
+  }
+  config.numbers[setting.key] = *setting.number;
+  return {};
 }
 
-Expected<SpeculativeConfig> build(DraftMethod method, std::span<const Setting> settings) {
-  SpeculativeConfig config;
+Status set(const Setting& setting, MethodConfig& config) {
+  // vLLM's way to say ngram.
+  if (config.method != nullptr && config.method->name == kNgram && setting.key == kModel &&
+      setting.text == kNgramAsModel) {
+    return {};
+  }
+  const MethodKey* key = config.method == nullptr ? nullptr : config.method->find(setting.key);
+  if (key == nullptr) {
+    if (setting.key == kModel && !setting.text) {
+      return invalid(fmt::format("'model' must be a string, not {}", setting.written));
+    }
+    return wrong_key(config.method, setting.key);
+  }
+  return key->kind == MethodKey::Kind::kText ? set_text(*key, setting, config)
+                                             : set_number(*key, setting, config);
+}
+
+Status check_lookup(const MethodConfig& config) {
+  if (config.method->name != kNgram) return {};
+  const int least = config.whole("prompt_lookup_min"), most = config.whole("prompt_lookup_max");
+  if (least <= most) return {};
+  const bool given = config.numbers.contains("prompt_lookup_max");
+  return invalid(fmt::format("'prompt_lookup_min' {} is above 'prompt_lookup_max' {}{}", least,
+                             most, given ? "" : ", its default: set that too"));
+}
+
+Expected<MethodConfig> build(const Method* method, std::span<const Setting> settings) {
+  MethodConfig config;
   config.method = method;
   for (const Setting& setting : settings) AERIE_RETURN_IF_ERROR(set(setting, config));
-  if (method == DraftMethod::kDraftModel && config.model.empty()) {
-    return invalid("method draft_model needs 'model', the draft model's file");
+  if (method == nullptr) return config;
+  for (const MethodKey& key : method->keys) {
+    if (key.required && !config.texts.contains(key.name)) {
+      return invalid(fmt::format("method {} needs '{}', {}", method->name, key.name, key.what));
+    }
   }
-  const bool max_given = config.prompt_lookup_max != 0;
-  const int longest = max_given ? config.prompt_lookup_max : kDefaultLookupMax;
-  if (config.prompt_lookup_min > longest) {
-    return invalid(fmt::format("'prompt_lookup_min' {} is above 'prompt_lookup_max' {}{}",
-                               config.prompt_lookup_min, longest,
-                               max_given ? "" : ", its default: set that too"));
-  }
+  AERIE_RETURN_IF_ERROR(check_lookup(config));
   return config;
+}
+
+Status add(MethodConfig&& method, SpeculativeConfig& config, bool alone) {
+  if (method.method == nullptr) {
+    if (alone) return {};
+    return invalid("'none' is plain decoding: it does not go with other methods");
+  }
+  if (config.methods.size() == kMostMethods) {
+    return invalid(fmt::format("more than {} methods", kMostMethods));
+  }
+  config.methods.push_back(std::move(method));
+  return {};
 }
 
 // --- JSON -------------------------------------------------------------------------------------
@@ -175,31 +180,28 @@ std::string shown(const Json& value) {
 }
 
 Setting from_json(const std::string& key, const Json& value) {
-  Setting setting{key, std::nullopt, std::nullopt, shown(value)};
-  if (value.is_string()) {
-    setting.text = value.get<std::string>();
-  } else if (value.is_number_unsigned()) {
-    // Clamped, since a cast could bring a huge number back into the range.
-    setting.number = static_cast<int64_t>(std::min<uint64_t>(value.get<uint64_t>(), INT32_MAX));
-  } else if (value.is_number_integer()) {
-    setting.number = value.get<int64_t>();
-  }
+  Setting setting{key, std::nullopt, std::nullopt, value.is_number_integer(), shown(value)};
+  if (value.is_string()) setting.text = value.get<std::string>();
+  if (value.is_number()) setting.number = value.get<double>();
   return setting;
 }
 
-Expected<Json> parse_object(std::string_view text) {
-  std::set<std::string> seen;
+Expected<Json> parse_any(std::string_view text) {
+  std::vector<std::set<std::string>> seen;  // keys of the objects that are open, by depth
   std::string twice;
   const auto callback = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::key && depth == 1) {
+    const auto level = static_cast<size_t>(depth);
+    if (event == Json::parse_event_t::object_start) {
+      if (seen.size() <= level) seen.resize(level + 1);
+      seen[level].clear();
+    } else if (event == Json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
-      if (!seen.insert(key).second) twice = key;
+      if (!seen[level - 1].insert(key).second) twice = key;
     }
     return true;
   };
   try {
     Json json = Json::parse(text, callback);
-    if (!json.is_object()) return invalid("the JSON must be an object, not " + shown(json));
     if (!twice.empty()) return invalid(fmt::format("'{}' is given twice", twice));
     return json;
   } catch (const Json::parse_error& error) {
@@ -209,20 +211,60 @@ Expected<Json> parse_object(std::string_view text) {
   }
 }
 
-Expected<DraftMethod> method_from_json(const Json& json) {
+Expected<const Method*> method_from_json(const Json& json) {
   if (const auto method = json.find("method"); method != json.end()) {
     if (!method->is_string()) {
       return invalid("'method' must be a string, not " + shown(*method));
     }
     return parse_method(method->get_ref<const std::string&>());
   }
-  const auto model = json.find("model");
+  const auto model = json.find(kModel);
   if (model == json.end()) {
-    return invalid(
-        "no method: give 'method' (none, ngram or draft_model) or 'model' (the draft model's "
-        "file)");
+    return invalid(fmt::format("no method: give 'method' ({}) or 'model' (the draft model's file)",
+                               method_names()));
   }
-  return *model == kNgramAsModel ? DraftMethod::kNgram : DraftMethod::kDraftModel;
+  return find_method(*model == kNgramAsModel ? kNgram : kDraftModel);
+}
+
+Status add_object(const Json& object, SpeculativeConfig& config, bool alone) {
+  if (!object.is_object()) {
+    return invalid("a method must be an object, not " + shown(object));
+  }
+  AERIE_ASSIGN_OR_RETURN(const Method* const method, method_from_json(object));
+  std::vector<Setting> settings;
+  for (const auto& [key, value] : object.items()) {
+    if (key != "method") settings.push_back(from_json(key, value));
+  }
+  AERIE_ASSIGN_OR_RETURN(MethodConfig built, build(method, settings));
+  return add(std::move(built), config, alone);
+}
+
+Expected<SpeculativeConfig> from_list(const Json& list, Combination combination) {
+  if (list.empty()) return invalid("the list of methods is empty");
+  SpeculativeConfig config;
+  config.combination = combination;
+  for (const Json& object : list) {
+    AERIE_RETURN_IF_ERROR(add_object(object, config, false));
+  }
+  return config;
+}
+
+Expected<SpeculativeConfig> from_combination(const Json& json) {
+  for (const auto& [key, value] : json.items()) {
+    if (key != "combine" && key != "methods") {
+      return invalid(
+          fmt::format("unknown key '{}' beside 'methods': there is only 'combine'", key));
+    }
+  }
+  const auto combine = json.find("combine");
+  const bool merge = combine != json.end() && *combine == kMerge;
+  if (!merge && combine != json.end() && *combine != "first") {
+    return invalid("'combine' must be \"first\" or \"merge\", not " + shown(*combine));
+  }
+  if (!json["methods"].is_array()) {
+    return invalid("'methods' must be a list, not " + shown(json["methods"]));
+  }
+  return from_list(json["methods"], merge ? Combination::kMerge : Combination::kFirst);
 }
 
 // --- The short form ---------------------------------------------------------------------------
@@ -255,79 +297,149 @@ std::string escaped(std::string_view value) {
 }
 
 Setting from_text(const std::string& key, const std::string& value) {
-  Setting setting{key, value, std::nullopt, fmt::format("'{}'", value)};
-  int64_t number = 0;
+  Setting setting{key, value, std::nullopt, false, fmt::format("'{}'", value)};
+  double number = 0;
   const char* end = value.data() + value.size();
   const auto [stop, error] = std::from_chars(value.data(), end, number);
-  if (stop != end || value.empty()) return setting;
-  // All digits, but too many of them.
-  if (error == std::errc::result_out_of_range) number = INT32_MAX;
+  if (stop != end || value.empty() || error != std::errc()) return setting;
   setting.number = number;
+  const size_t digits = value.find_first_not_of("0123456789", value[0] == '-' ? 1 : 0);
+  setting.whole = digits == std::string::npos;
   return setting;
 }
 
-Expected<std::vector<Setting>> parse_items(DraftMethod method, std::string_view text) {
-  std::vector<Setting> settings;
-  for (const std::string& item : split_items(text)) {
-    const size_t equals = item.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      return invalid(fmt::format("'{}' is not of the form key=value: {}", item, keys_of(method)));
-    }
-    const std::string key = item.substr(0, equals);
-    if (equals + 1 == item.size()) return invalid(fmt::format("'{}' has an empty value", key));
-    for (const Setting& before : settings) {
-      if (before.key == key) return invalid(fmt::format("'{}' is given twice", key));
-    }
-    settings.push_back(from_text(key, item.substr(equals + 1)));
+// A method is named where an item is no setting: "ngram", "draft_model:model=...".
+bool names_method(const std::string& item) {
+  const size_t colon = item.find(':');
+  return item.find('=') == std::string::npos ||
+         (colon != std::string::npos && colon < item.find('='));
+}
+
+Expected<Setting> parse_item(const Method* method, const std::string& item) {
+  const size_t equals = item.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return invalid(fmt::format("'{}' is not of the form key=value: {}", item, keys_of(method)));
   }
-  return settings;
+  const std::string key = item.substr(0, equals);
+  if (equals + 1 == item.size()) return invalid(fmt::format("'{}' has an empty value", key));
+  return from_text(key, item.substr(equals + 1));
+}
+
+// One method of the short form, from the item that names it on.
+class SpecReader {
+ public:
+  explicit SpecReader(std::vector<std::string> items) : items_(std::move(items)) {}
+
+  bool done() const { return next_ == items_.size(); }
+  bool take(std::string_view word) {
+    if (items_[next_] != word) return false;
+    ++next_;
+    return true;
+  }
+  Expected<MethodConfig> read() {
+    const std::string& first = items_[next_++];
+    const size_t colon = first.find(':');
+    AERIE_ASSIGN_OR_RETURN(const Method* const method, parse_method(first.substr(0, colon)));
+    std::vector<Setting> settings;
+    if (colon != std::string::npos) {
+      AERIE_RETURN_IF_ERROR(read_item(method, first.substr(colon + 1), settings));
+      while (!done() && !(names_method(items_[next_]) && is_method(items_[next_]))) {
+        AERIE_RETURN_IF_ERROR(read_item(method, items_[next_++], settings));
+      }
+    }
+    return build(method, settings);
+  }
+
+ private:
+  static bool is_method(const std::string& item) {
+    const std::string name = item.substr(0, item.find(':'));
+    return name == kNone || find_method(name) != nullptr;
+  }
+  static Status read_item(const Method* method, const std::string& item,
+                          std::vector<Setting>& settings) {
+    AERIE_ASSIGN_OR_RETURN(Setting setting, parse_item(method, item));
+    for (const Setting& before : settings) {
+      if (before.key == setting.key) {
+        return invalid(fmt::format("'{}' is given twice", setting.key));
+      }
+    }
+    settings.push_back(std::move(setting));
+    return {};
+  }
+
+  std::vector<std::string> items_;
+  size_t next_ = 0;
+};
+
+std::string to_string(const MethodConfig& config) {
+  std::vector<std::string> items;
+  for (const MethodKey& key : config.method->keys) {
+    if (const auto text = config.texts.find(key.name); text != config.texts.end()) {
+      items.push_back(fmt::format("{}={}", key.name, escaped(text->second)));
+    }
+    if (const auto number = config.numbers.find(key.name); number != config.numbers.end()) {
+      items.push_back(fmt::format("{}={}", key.name, number->second));
+    }
+  }
+  std::string text(config.method->name);
+  if (!items.empty()) text += fmt::format(":{}", fmt::join(items, ","));
+  return text;
 }
 
 }  // namespace
 
-int SpeculativeConfig::tokens() const {
-  if (num_speculative_tokens > 0) return num_speculative_tokens;
-  switch (method) {
-    case DraftMethod::kNone:
-      return 0;
-    case DraftMethod::kNgram:
-      return 10;
-    case DraftMethod::kDraftModel:
-      return 5;
-  }
-  return 0;
+double MethodConfig::number(std::string_view key) const {
+  const auto given = numbers.find(key);
+  return given != numbers.end() ? given->second : method->find(key)->fallback;
 }
 
-Expected<SpeculativeConfig> parse_speculative_json(std::string_view json) {
-  AERIE_ASSIGN_OR_RETURN(const Json object, parse_object(json));
-  AERIE_ASSIGN_OR_RETURN(const DraftMethod method, method_from_json(object));
-  std::vector<Setting> settings;
-  for (const auto& [key, value] : object.items()) {
-    if (key != "method") settings.push_back(from_json(key, value));
+const std::string& MethodConfig::text(std::string_view key) const {
+  static const std::string kEmpty;
+  const auto given = texts.find(key);
+  return given != texts.end() ? given->second : kEmpty;
+}
+
+int SpeculativeConfig::tokens() const {
+  int most = 0;
+  for (const MethodConfig& method : methods) {
+    most = combination == Combination::kMerge ? most + method.tokens()
+                                              : std::max(most, method.tokens());
   }
-  return build(method, settings);
+  return most;
+}
+
+Expected<SpeculativeConfig> parse_speculative_json(std::string_view text) {
+  AERIE_ASSIGN_OR_RETURN(const Json json, parse_any(text));
+  if (json.is_array()) return from_list(json, Combination::kFirst);
+  if (!json.is_object()) {
+    return invalid("the JSON must be an object or a list of objects, not " + shown(json));
+  }
+  if (json.contains("methods")) return from_combination(json);
+  SpeculativeConfig config;
+  AERIE_RETURN_IF_ERROR(add_object(json, config, true));
+  return config;
 }
 
 Expected<SpeculativeConfig> parse_speculative_spec(std::string_view spec) {
-  const size_t colon = spec.find(':');
-  AERIE_ASSIGN_OR_RETURN(const DraftMethod method, parse_method(spec.substr(0, colon)));
-  if (colon == std::string_view::npos) return build(method, {});
-  AERIE_ASSIGN_OR_RETURN(const std::vector<Setting> settings,
-                         parse_items(method, spec.substr(colon + 1)));
-  return build(method, settings);
+  SpecReader reader(split_items(spec));
+  SpeculativeConfig config;
+  if (reader.take(kMerge)) {
+    config.combination = Combination::kMerge;
+    if (reader.done()) return invalid("'merge' is followed by the methods to merge");
+  }
+  while (!reader.done()) {
+    const bool first = config.methods.empty() && config.combination == Combination::kFirst;
+    AERIE_ASSIGN_OR_RETURN(MethodConfig method, reader.read());
+    AERIE_RETURN_IF_ERROR(add(std::move(method), config, first && reader.done()));
+  }
+  return config;
 }
 
 std::string to_string(const SpeculativeConfig& config) {
-  std::vector<std::string> items;
-  if (!config.model.empty()) items.push_back("model=" + escaped(config.model));
-  for (const NumberKey& key : kNumberKeys) {
-    if (const int value = config.*key.field; value != 0) {
-      items.push_back(fmt::format("{}={}", key.name, value));
-    }
-  }
-  std::string text(method_name(config.method));
-  if (!items.empty()) text += fmt::format(":{}", fmt::join(items, ","));
-  return text;
+  std::vector<std::string> texts;
+  if (config.combination == Combination::kMerge) texts.emplace_back(kMerge);
+  for (const MethodConfig& method : config.methods) texts.push_back(to_string(method));
+  return texts.empty() ? std::string(kNone) : fmt::format("{}", fmt::join(texts, ","));
 }
 
 }  // namespace aerie

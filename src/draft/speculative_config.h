@@ -1,37 +1,60 @@
-// Which drafter, with which settings: vLLM's --speculative-config keys and the short form of
+// Which drafters, with which settings: vLLM's --speculative-config keys and the short form of
 // --speculate.
 #pragma once
 
-#include <memory>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
+#include "draft/method.h"
 
 namespace aerie {
 
-enum class DraftMethod : uint8_t { kNone, kNgram, kDraftModel };
+// A method and the settings that were given for it.
+struct MethodConfig {
+  const Method* method = nullptr;  // of methods()
+  std::map<std::string, double, std::less<>> numbers;
+  std::map<std::string, std::string, std::less<>> texts;
+
+  // What was given, or the default. Requires a key of the method of that kind.
+  double number(std::string_view key) const;
+  int whole(std::string_view key) const { return static_cast<int>(number(key)); }
+  const std::string& text(std::string_view key) const;
+  // The most tokens drafted in a round.
+  int tokens() const { return whole("num_speculative_tokens"); }
+};
+
+// How several drafters work together.
+enum class Combination : uint8_t {
+  kFirst,  // the first that has an idea drafts
+  kMerge,  // all draft, and the trees are merged by token prefix
+};
 
 struct SpeculativeConfig {
-  DraftMethod method = DraftMethod::kNone;
-  int num_speculative_tokens = 0;  // 0: the method's default (ngram 10, draft_model 5)
-  int prompt_lookup_max = 0;       // ngram: longest n; 0: the default 3
-  int prompt_lookup_min = 0;       // ngram: shortest n; 0: the default 1
-  std::string model;               // draft_model: the file
+  std::vector<MethodConfig> methods;  // empty: plain decoding
+  Combination combination = Combination::kFirst;
 
-  int tokens() const;  // num_speculative_tokens with the default filled in
+  bool enabled() const { return !methods.empty(); }
+  // The most tokens drafted in a round; 0: plain decoding.
+  int tokens() const;
 };
 
 // {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 // or
 // {"method": "draft_model", "model": "draft.gguf", "num_speculative_tokens": 5}. As in vLLM,
-// "model" alone means method draft_model and "[ngram]" as model means ngram. Unknown keys, wrong
-// types, values out of range and keys of another method are kInvalidArgument, naming the key and
-// what is allowed.
+// "model" alone means method draft_model and "[ngram]" as model means ngram; "none" is plain
+// decoding. Several: a list of such objects, or {"combine": "merge", "methods": [...]}. Unknown
+// keys, wrong types, values out of range and keys of another method are kInvalidArgument, naming
+// the key and what is allowed.
 Expected<SpeculativeConfig> parse_speculative_json(std::string_view json);
 
 // "none", "ngram", "ngram:prompt_lookup_max=4,num_speculative_tokens=8",
-// "draft_model:model=draft.gguf,num_speculative_tokens=5": a method and the same keys.
+// "draft_model:model=draft.gguf,num_speculative_tokens=5": a method and the same keys. Several, the
+// cheapest first: "ngram,draft_model:model=draft.gguf"; with "merge" before them their trees are
+// merged.
 Expected<SpeculativeConfig> parse_speculative_spec(std::string_view spec);
 
 // The short form that parses back to `config`.

@@ -59,10 +59,9 @@ Status Engine::load() {
                         options_.model, config.context)};
   }
 
-  const bool speculates = options_.speculation.method != DraftMethod::kNone;
   decoder_options_.rule = options_.rule;
   decoder_options_.max_positions = options_.context;
-  decoder_options_.max_nodes = speculates ? options_.speculation.tokens() : 0;
+  decoder_options_.max_nodes = options_.speculation.tokens();
   decoder_options_.max_logits = decoder_options_.max_nodes + 1;
   decoder_options_.prefill_chunk = std::clamp(options_.prefill_chunk, 1, options_.context);
   decoder_options_.max_rows = std::max(decoder_options_.prefill_chunk, decoder_options_.max_logits);
@@ -91,7 +90,7 @@ Status Engine::load() {
   target.pool = pool_.get();
   target.weight_cache = options_.weight_cache;
   target.cache_type = options_.cache_type;
-  AERIE_ASSIGN_OR_RETURN(drafter_, make_drafter(options_.speculation, target, draft_source_));
+  AERIE_ASSIGN_OR_RETURN(drafter_, make_drafter(options_.speculation, target, draft_sources_));
   return {};
 }
 

@@ -95,7 +95,7 @@ class Engine {
   ModelSource source_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;
-  ModelSource draft_source_;
+  std::vector<std::unique_ptr<ModelSource>> draft_sources_;
   std::unique_ptr<Drafter> drafter_;
   DecoderOptions decoder_options_;
 };

@@ -1,5 +1,11 @@
 #include "engine/speculation.h"
 
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+
+#include "draft/combined.h"
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
 #include "engine/memory.h"
@@ -7,13 +13,30 @@
 namespace aerie {
 namespace {
 
-Expected<std::unique_ptr<Drafter>> open_draft_model(const SpeculativeConfig& config,
-                                                    const DraftTarget& target,
-                                                    ModelSource& source) {
-  AERIE_ASSIGN_OR_RETURN(source, open_model_source(config.model, std::nullopt, *target.pool));
+struct Making {
+  const MethodConfig& config;
+  const DraftTarget& target;
+  std::vector<std::unique_ptr<ModelSource>>& sources;  // of models that drafters run
+};
+using Made = Expected<std::unique_ptr<Drafter>>;
+
+Made make_ngram(const Making& making) {
+  NgramOptions options;
+  options.max_n = making.config.whole("prompt_lookup_max");
+  options.min_n = making.config.whole("prompt_lookup_min");
+  options.num_tokens = making.config.tokens();
+  return make_ngram_drafter(options);
+}
+
+Made make_draft_model(const Making& making) {
+  const DraftTarget& target = making.target;
+  const std::string& path = making.config.text("model");
+  AERIE_ASSIGN_OR_RETURN(ModelSource opened, open_model_source(path, std::nullopt, *target.pool));
+  making.sources.push_back(std::make_unique<ModelSource>(std::move(opened)));
+  const ModelSource& source = *making.sources.back();
   const ModelFile& file = *source.file;
   if (Status same = check_same_vocabulary(*target.tokenizer, *source.tokenizer); !same.ok()) {
-    return same.with_context(config.model);
+    return same.with_context(path);
   }
   AERIE_ASSIGN_OR_RETURN(const ModelConfig model_config, read_model_config(file));
   ModelOptions options;
@@ -25,12 +48,11 @@ Expected<std::unique_ptr<Drafter>> open_draft_model(const SpeculativeConfig& con
   options.weight_cache = target.weight_cache;
   const int64_t cache_bytes =
       KvCache::bytes_needed(model_config, target.max_positions, target.cache_type);
-  AERIE_RETURN_IF_ERROR(check_memory(config.model, packed_weight_bytes(file, *target.backend),
-                                     cache_bytes, working_bytes(model_config, options),
-                                     available_memory()));
+  AERIE_RETURN_IF_ERROR(check_memory(path, packed_weight_bytes(file, *target.backend), cache_bytes,
+                                     working_bytes(model_config, options), available_memory()));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, load_model(file, options));
   DraftModelOptions draft;
-  draft.num_tokens = config.tokens();
+  draft.num_tokens = making.config.tokens();
   draft.vocab = target.vocab;
   draft.max_positions = target.max_positions;
   draft.max_rows = options.max_rows;
@@ -38,24 +60,36 @@ Expected<std::unique_ptr<Drafter>> open_draft_model(const SpeculativeConfig& con
   return make_draft_model_drafter(std::move(model), draft);
 }
 
+struct Maker {
+  std::string_view method;
+  Made (*make)(const Making& making);
+};
+// One line for each of methods().
+constexpr Maker kMakers[] = {
+    {"ngram", make_ngram},
+    {"draft_model", make_draft_model},
+};
+
+Made make_one(const Making& making) {
+  for (const Maker& maker : kMakers) {
+    if (maker.method == making.config.method->name) return maker.make(making);
+  }
+  return Status(StatusCode::kInternal,
+                fmt::format("no drafter for method {}", making.config.method->name));
+}
+
 }  // namespace
 
-Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config,
-                                                const DraftTarget& target, ModelSource& source) {
-  switch (config.method) {
-    case DraftMethod::kNone:
-      return std::unique_ptr<Drafter>();
-    case DraftMethod::kNgram: {
-      NgramOptions options;
-      if (config.prompt_lookup_max > 0) options.max_n = config.prompt_lookup_max;
-      if (config.prompt_lookup_min > 0) options.min_n = config.prompt_lookup_min;
-      options.num_tokens = config.tokens();
-      return make_ngram_drafter(options);
-    }
-    case DraftMethod::kDraftModel:
-      return open_draft_model(config, target, source);
+Made make_drafter(const SpeculativeConfig& config, const DraftTarget& target,
+                  std::vector<std::unique_ptr<ModelSource>>& sources) {
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  for (const MethodConfig& method : config.methods) {
+    AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Drafter> drafter, make_one({method, target, sources}));
+    drafters.push_back(std::move(drafter));
   }
-  return Status(StatusCode::kInternal, "an unknown drafting method");
+  if (drafters.empty()) return std::unique_ptr<Drafter>();
+  if (drafters.size() == 1) return std::move(drafters.front());
+  return combine_drafters(std::move(drafters), config.combination);
 }
 
 }  // namespace aerie

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "draft/drafter.h"
@@ -24,10 +25,11 @@ struct DraftTarget {
   kernels::KvType cache_type = kernels::KvType::kF16;
 };
 
-// Null for DraftMethod::kNone. A draft model is opened, compared with the target's tokenizer and
-// checked against the memory that is left; `source` is where it comes from and must outlive the
-// drafter.
+// Null for plain decoding. A draft model is opened, compared with the target's tokenizer and
+// checked against the memory that is left. Appends to `sources` where models come from; they must
+// outlive the drafter.
 Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config,
-                                                const DraftTarget& target, ModelSource& source);
+                                                const DraftTarget& target,
+                                                std::vector<std::unique_ptr<ModelSource>>& sources);
 
 }  // namespace aerie

@@ -49,9 +49,9 @@ TEST(DecodeBench, MeasuresPromptsAndPlainDecoding) {
 TEST(DecodeBench, MeasuresADrafterBesidePlainDecoding) {
   const MadeModel model("tiny", DType::kQ8_0);
   DecodeOptions options = small(model.path());
-  options.engine.speculation.method = DraftMethod::kDraftModel;
-  options.engine.speculation.model = model.path();  // drafts exactly what the target says
-  options.engine.speculation.num_speculative_tokens = 3;
+  // Drafts exactly what the target says.
+  options.engine.speculation =
+      parse_speculative_spec("draft_model:num_speculative_tokens=3,model=" + model.path()).value();
   const auto report = bench_decode(options);
   ASSERT_TRUE(report.ok()) << report.status().message();
   for (const DecodePoint& point : report->points) {

@@ -44,49 +44,64 @@ void bad_spec(const std::string& text, const std::vector<std::string>& parts) {
   expect_error(parse_speculative_spec(text), text, parts);
 }
 
+// One method; 0 and "" for what is not given.
+SpeculativeConfig made(const char* method, int tokens, int longest, int shortest,
+                       const std::string& model) {
+  MethodConfig config;
+  config.method = find_method(method);
+  if (tokens != 0) config.numbers["num_speculative_tokens"] = tokens;
+  if (longest != 0) config.numbers["prompt_lookup_max"] = longest;
+  if (shortest != 0) config.numbers["prompt_lookup_min"] = shortest;
+  if (!model.empty()) config.texts["model"] = model;
+  return {{config}, Combination::kFirst};
+}
+
 void expect_equal(const SpeculativeConfig& a, const SpeculativeConfig& b) {
-  EXPECT_EQ(a.method, b.method);
-  EXPECT_EQ(a.num_speculative_tokens, b.num_speculative_tokens);
-  EXPECT_EQ(a.prompt_lookup_max, b.prompt_lookup_max);
-  EXPECT_EQ(a.prompt_lookup_min, b.prompt_lookup_min);
-  EXPECT_EQ(a.model, b.model);
+  EXPECT_EQ(a.combination, b.combination);
+  ASSERT_EQ(a.methods.size(), b.methods.size());
+  for (size_t i = 0; i < a.methods.size(); ++i) {
+    EXPECT_EQ(a.methods[i].method, b.methods[i].method);
+    EXPECT_EQ(a.methods[i].numbers, b.methods[i].numbers);
+    EXPECT_EQ(a.methods[i].texts, b.methods[i].texts);
+  }
+}
+
+const std::string& model_of(const SpeculativeConfig& config) {
+  return config.methods.at(0).text("model");
 }
 
 TEST(SpeculativeJson, Ngram) {
   const auto config =
       json(R"({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4,)"
            R"( "prompt_lookup_min": 2})");
-  expect_equal(config, {DraftMethod::kNgram, 5, 4, 2, ""});
+  expect_equal(config, made("ngram", 5, 4, 2, ""));
   EXPECT_EQ(config.tokens(), 5);
 }
 
 TEST(SpeculativeJson, DraftModel) {
   const auto config =
       json(R"({"method": "draft_model", "model": "draft.gguf", "num_speculative_tokens": 7})");
-  expect_equal(config, {DraftMethod::kDraftModel, 7, 0, 0, "draft.gguf"});
+  expect_equal(config, made("draft_model", 7, 0, 0, "draft.gguf"));
 }
 
 TEST(SpeculativeJson, DefaultsStayUnset) {
   const auto ngram = json(R"({"method": "ngram"})");
-  expect_equal(ngram, {DraftMethod::kNgram, 0, 0, 0, ""});
+  expect_equal(ngram, made("ngram", 0, 0, 0, ""));
   EXPECT_EQ(ngram.tokens(), 10);
   EXPECT_EQ(json(R"({"method": "draft_model", "model": "m"})").tokens(), 5);
   EXPECT_EQ(json(R"({"method": "none"})").tokens(), 0);
 }
 
 TEST(SpeculativeJson, ModelAloneNamesTheMethod) {
-  expect_equal(json(R"({"model": "draft.gguf"})"),
-               {DraftMethod::kDraftModel, 0, 0, 0, "draft.gguf"});
-  expect_equal(json(R"({"model": "[ngram]", "prompt_lookup_max": 2})"),
-               {DraftMethod::kNgram, 0, 2, 0, ""});
-  expect_equal(json(R"({"method": "ngram", "model": "[ngram]"})"),
-               {DraftMethod::kNgram, 0, 0, 0, ""});
+  expect_equal(json(R"({"model": "draft.gguf"})"), made("draft_model", 0, 0, 0, "draft.gguf"));
+  expect_equal(json(R"({"model": "[ngram]", "prompt_lookup_max": 2})"), made("ngram", 0, 2, 0, ""));
+  expect_equal(json(R"({"method": "ngram", "model": "[ngram]"})"), made("ngram", 0, 0, 0, ""));
 }
 
 TEST(SpeculativeJson, OrderAndSpaceDoNotMatter) {
   expect_equal(json("\n{ \"prompt_lookup_min\" :64 ,\"prompt_lookup_max\":64, \"method\":"
                     "\"ngram\"}\t"),
-               {DraftMethod::kNgram, 0, 64, 64, ""});
+               made("ngram", 0, 64, 64, ""));
 }
 
 TEST(SpeculativeJson, NotAnObject) {
@@ -95,10 +110,9 @@ TEST(SpeculativeJson, NotAnObject) {
         "{'method':'ngram'}", "\xff", "{\"method\":\"\xff\"}"}) {
     bad_json(text, {"not valid JSON at byte"});
   }
-  bad_json("[]", {"must be an object, not a list"});
-  bad_json("\"ngram\"", {"must be an object, not \"ngram\""});
-  bad_json("null", {"must be an object, not null"});
-  bad_json("3", {"must be an object, not 3"});
+  bad_json("\"ngram\"", {"must be an object or a list of objects, not \"ngram\""});
+  bad_json("null", {"must be an object or a list of objects, not null"});
+  bad_json("3", {"must be an object or a list of objects, not 3"});
   bad_json(std::string(100000, '['), {"not valid JSON"});
 }
 
@@ -188,19 +202,19 @@ TEST(SpeculativeJson, KeyGivenTwice) {
 
 TEST(SpeculativeSpec, Methods) {
   expect_equal(spec("none"), {});
-  expect_equal(spec("ngram"), {DraftMethod::kNgram, 0, 0, 0, ""});
+  expect_equal(spec("ngram"), made("ngram", 0, 0, 0, ""));
   expect_equal(spec("ngram:prompt_lookup_max=4,num_speculative_tokens=8"),
-               {DraftMethod::kNgram, 8, 4, 0, ""});
+               made("ngram", 8, 4, 0, ""));
   expect_equal(spec("draft_model:model=draft.gguf,num_speculative_tokens=5"),
-               {DraftMethod::kDraftModel, 5, 0, 0, "draft.gguf"});
+               made("draft_model", 5, 0, 0, "draft.gguf"));
 }
 
 TEST(SpeculativeSpec, ModelPathsMayHoldAnything) {
-  EXPECT_EQ(spec("draft_model:model=/a:b/c=d.gguf").model, "/a:b/c=d.gguf");
-  EXPECT_EQ(spec("draft_model:num_speculative_tokens=2,model=C:=").model, "C:=");
-  EXPECT_EQ(spec("draft_model:model= x ").model, " x ");
-  EXPECT_EQ(spec("draft_model:model=5").model, "5");
-  EXPECT_EQ(spec(R"(draft_model:model=a\,b\\c\d.gguf)").model, R"(a,b\c\d.gguf)");
+  EXPECT_EQ(model_of(spec("draft_model:model=/a:b/c=d.gguf")), "/a:b/c=d.gguf");
+  EXPECT_EQ(model_of(spec("draft_model:num_speculative_tokens=2,model=C:=")), "C:=");
+  EXPECT_EQ(model_of(spec("draft_model:model= x ")), " x ");
+  EXPECT_EQ(model_of(spec("draft_model:model=5")), "5");
+  EXPECT_EQ(model_of(spec(R"(draft_model:model=a\,b\\c\d.gguf)")), R"(a,b\c\d.gguf)");
 }
 
 TEST(SpeculativeSpec, WrongMethod) {
@@ -245,10 +259,10 @@ TEST(SpeculativeSpec, WrongNumbers) {
 
 TEST(SpeculativeSpec, ToStringIsTheShortForm) {
   EXPECT_EQ(to_string({}), "none");
-  EXPECT_EQ(to_string({DraftMethod::kNgram, 0, 0, 0, ""}), "ngram");
-  EXPECT_EQ(to_string({DraftMethod::kNgram, 8, 4, 0, ""}),
+  EXPECT_EQ(to_string(made("ngram", 0, 0, 0, "")), "ngram");
+  EXPECT_EQ(to_string(made("ngram", 8, 4, 0, "")),
             "ngram:prompt_lookup_max=4,num_speculative_tokens=8");
-  EXPECT_EQ(to_string({DraftMethod::kDraftModel, 5, 0, 0, "draft.gguf"}),
+  EXPECT_EQ(to_string(made("draft_model", 5, 0, 0, "draft.gguf")),
             "draft_model:model=draft.gguf,num_speculative_tokens=5");
 }
 
@@ -256,23 +270,75 @@ TEST(SpeculativeSpec, ToStringParsesBack) {
   std::mt19937 random(1);
   const std::string letters = "ab,\\=:/. \"{}\n";
   for (int repeat = 0; repeat < 2000; ++repeat) {
-    SpeculativeConfig config;
     const auto number = [&] { return random() % 3 == 0 ? 0 : 1 + static_cast<int>(random() % 64); };
-    if (repeat % 2 == 0) {
-      config.method = DraftMethod::kNgram;
-      config.num_speculative_tokens = number();
-      config.prompt_lookup_max = number();
-      const auto longest = config.prompt_lookup_max == 0 ? 3u : unsigned(config.prompt_lookup_max);
-      config.prompt_lookup_min = static_cast<int>(random() % (longest + 1));
-    } else {
-      config.method = DraftMethod::kDraftModel;
-      config.num_speculative_tokens = number();
+    const auto one = [&] {
+      if (random() % 2 == 0) {
+        const int longest = number();
+        const auto most = longest == 0 ? 3u : unsigned(longest);
+        return made("ngram", number(), longest, static_cast<int>(random() % (most + 1)), "");
+      }
+      std::string model;
       const size_t length = 1 + random() % 12;
-      while (config.model.size() < length) config.model += letters[random() % letters.size()];
+      while (model.size() < length) model += letters[random() % letters.size()];
+      return made("draft_model", number(), 0, 0, model);
+    };
+    SpeculativeConfig config = one();
+    while (random() % 2 == 0 && config.methods.size() < 8) {
+      config.methods.push_back(one().methods.front());
     }
+    if (random() % 2 == 0) config.combination = Combination::kMerge;
     SCOPED_TRACE(to_string(config));
     expect_equal(spec(to_string(config)), config);
   }
+}
+
+TEST(SpeculativeJson, SeveralMethods) {
+  SpeculativeConfig both = made("ngram", 8, 0, 0, "");
+  both.methods.push_back(made("draft_model", 0, 0, 0, "draft.gguf").methods.front());
+  const std::string list =
+      R"([{"method": "ngram", "num_speculative_tokens": 8}, {"model": "draft.gguf"}])";
+  expect_equal(json(list), both);
+  expect_equal(json(R"({"methods": )" + list + "}"), both);
+  expect_equal(json(R"({"combine": "first", "methods": )" + list + "}"), both);
+  EXPECT_EQ(both.tokens(), 8);
+  both.combination = Combination::kMerge;
+  expect_equal(json(R"({"combine": "merge", "methods": )" + list + "}"), both);
+  EXPECT_EQ(both.tokens(), 13);
+
+  bad_json("[]", {"the list of methods is empty"});
+  bad_json("[3]", {"a method must be an object, not 3"});
+  bad_json("[[]]", {"a method must be an object, not a list"});
+  bad_json(R"([{"method": "none"}])", {"'none' is plain decoding"});
+  bad_json(R"({"methods": 3})", {"'methods' must be a list, not 3"});
+  bad_json(R"({"methods": [], "model": "x"})", {"unknown key 'model' beside 'methods'"});
+  bad_json(R"({"methods": [{}], "combine": "best"})", {"'combine' must be", "not \"best\""});
+  bad_json(R"([{"method": "ngram", "method": "ngram"}])", {"'method' is given twice"});
+  std::string many = "[";
+  for (int i = 0; i < 9; ++i) many += R"({"method": "ngram"},)";
+  many.back() = ']';
+  bad_json(many, {"more than 8 methods"});
+}
+
+TEST(SpeculativeSpec, SeveralMethods) {
+  SpeculativeConfig both = made("ngram", 8, 0, 0, "");
+  both.methods.push_back(made("draft_model", 3, 0, 0, "a,b").methods.front());
+  expect_equal(spec(R"(ngram:num_speculative_tokens=8,draft_model:model=a\,b,)"
+                    "num_speculative_tokens=3"),
+               both);
+  both.combination = Combination::kMerge;
+  expect_equal(spec(R"(merge,ngram:num_speculative_tokens=8,draft_model:model=a\,b,)"
+                    "num_speculative_tokens=3"),
+               both);
+  SpeculativeConfig same = made("ngram", 0, 0, 0, "");
+  same.methods.push_back(same.methods.front());
+  expect_equal(spec("ngram,ngram"), same);
+  bad_spec("ngram,none", {"'none' is plain decoding"});
+  bad_spec("none,ngram", {"'none' is plain decoding"});
+  bad_spec("merge", {"'merge' is followed by"});
+  bad_spec("merge,none", {"'none' is plain decoding"});
+  bad_spec("ngram,eagle9:model=x", {"unknown method 'eagle9'"});
+  bad_spec("ngram,prompt_lookup_max=4", {"unknown method 'prompt_lookup_max=4'"});
+  bad_spec("ngram,", {"unknown method ''"});
 }
 
 TEST(SpeculativeSpec, NoTextIsTooStrange) {

@@ -51,12 +51,16 @@ class EngineTest : public testing::Test {
     return spec;
   }
   static std::vector<SpeculativeConfig> drafters() {
-    std::vector<SpeculativeConfig> configs(3);
-    configs[0].method = DraftMethod::kNgram;
-    configs[1].method = configs[2].method = DraftMethod::kDraftModel;
-    configs[1].model = target().path();
-    configs[2].model = other().path();
+    std::vector<SpeculativeConfig> configs = {parse_speculative_spec("ngram").value(),
+                                              drafting_with(target().path()),
+                                              drafting_with(other().path())};
+    // The second is asked where the first has no idea.
+    configs.push_back(configs[0]);
+    configs.back().methods.push_back(configs[2].methods[0]);
     return configs;
+  }
+  static SpeculativeConfig drafting_with(const std::string& model) {
+    return parse_speculative_spec("draft_model:model=" + model).value();
   }
   static EngineOptions options(const SpeculativeConfig& speculation = {}) {
     EngineOptions options;
@@ -160,7 +164,7 @@ TEST_F(EngineTest, AWeightCacheChangesNothing) {
     kept.push_back(files());
   }
   // The target's, which is a draft model's too, and then another draft model's.
-  EXPECT_EQ(kept, (std::vector<std::ptrdiff_t>{1, 1, 2}));
+  EXPECT_EQ(kept, (std::vector<std::ptrdiff_t>{1, 1, 2, 2}));
   std::filesystem::remove_all(folder);
 }
 
@@ -321,8 +325,7 @@ TEST_F(EngineTest, RefusesAFileThatIsNotThere) {
   o.model = "/nonexistent/model.gguf";
   EXPECT_EQ(refusal(o).code(), StatusCode::kNotFound);
   EXPECT_THAT(refusal(o).message(), HasSubstr("/nonexistent/model.gguf"));
-  o = options(drafters()[1]);
-  o.speculation.model = "/nonexistent/draft.gguf";
+  o = options(drafting_with("/nonexistent/draft.gguf"));
   EXPECT_EQ(refusal(o).code(), StatusCode::kNotFound);
   EXPECT_THAT(refusal(o).message(), HasSubstr("/nonexistent/draft.gguf"));
 }
@@ -357,10 +360,9 @@ TEST_F(EngineTest, RefusesADraftModelThatDoesNotFitIntoMemory) {
   wide.head_dim = 64;
   wide.context = thin.context;  // 128 GiB
   const TemporaryModel thin_model("thin", thin), wide_model("wide", wide);
-  EngineOptions o = options(drafters()[1]);
+  EngineOptions o = options(drafting_with(wide_model.path()));
   o.model = thin_model.path();
   o.context = thin.context;
-  o.speculation.model = wide_model.path();
   const Status status = refusal(o);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.message();
   EXPECT_THAT(status.message(), testing::AllOf(HasSubstr(wide_model.path()), HasSubstr("cache"),
@@ -371,8 +373,7 @@ TEST_F(EngineTest, RefusesADraftModelWithAnotherTokenizer) {
   TinySpec renamed = target_spec();
   renamed.turn_end = "<|end|>";
   const TemporaryModel other_name("renamed", renamed);
-  EngineOptions o = options(drafters()[1]);
-  o.speculation.model = other_name.path();
+  EngineOptions o = options(drafting_with(other_name.path()));
   Status status = refusal(o);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr(other_name.path()));
@@ -381,7 +382,7 @@ TEST_F(EngineTest, RefusesADraftModelWithAnotherTokenizer) {
   TinySpec longer = target_spec();
   longer.vocab = 261;
   const TemporaryModel more("longer", longer);
-  o.speculation.model = more.path();
+  o = options(drafting_with(more.path()));
   status = refusal(o);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("261"), HasSubstr("id 259")));

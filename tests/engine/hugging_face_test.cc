@@ -151,13 +151,12 @@ class HuggingFaceEngine : public ::testing::Test {
     return std::move(result).value();
   }
 
+  static SpeculativeConfig spec(const std::string& text) {
+    return parse_speculative_spec(text).value();
+  }
   static std::vector<SpeculativeConfig> drafters() {
-    std::vector<SpeculativeConfig> configs(3);
-    configs[0].method = DraftMethod::kNgram;
-    configs[1].method = configs[2].method = DraftMethod::kDraftModel;
-    configs[1].model = folder_;
-    configs[2].model = file_;
-    return configs;
+    return {spec("ngram"), spec("draft_model:model=" + folder_),
+            spec("draft_model:model=" + file_)};
   }
 
   static inline std::string folder_, file_, small_;
@@ -226,7 +225,7 @@ TEST_F(HuggingFaceEngine, SpeculationChangesNothing) {
         EXPECT_EQ(fast.tokens, generate(*engine, temperature, false).tokens);
         EXPECT_EQ(fast.target_passes, 1 + fast.stats.rounds);
         EXPECT_GT(fast.stats.drafted, 0);
-        if (speculation.method != DraftMethod::kDraftModel) continue;
+        if (speculation.methods[0].method->name != "draft_model") continue;
         // The model drafts for itself: folder or file, its tokens stand.
         EXPECT_GT(60.0 / static_cast<double>(fast.stats.rounds), 3.0);
       }
@@ -244,8 +243,7 @@ TEST_F(HuggingFaceEngine, RefusesADraftWithAnotherVocabulary) {
   EngineOptions options;
   options.model = folder_;
   options.threads = 2;
-  options.speculation.method = DraftMethod::kDraftModel;
-  options.speculation.model = other;
+  options.speculation = spec("draft_model:model=" + other);
   const Status status = Engine::open(options).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
   EXPECT_THAT(status.message(), testing::StartsWith(other));

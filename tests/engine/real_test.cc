@@ -115,18 +115,16 @@ void compare_with_plain(const SpeculativeConfig& speculation, const Check& check
 
 TEST(RealModel, NgramIsExact) {
   SKIP_WITHOUT_MODEL();
-  SpeculativeConfig speculation;
-  speculation.method = DraftMethod::kNgram;
+  const SpeculativeConfig speculation = parse_speculative_spec("ngram").value();
   compare_with_plain(speculation, [](const Generation& out) { EXPECT_GT(out.stats.drafted, 0); });
 }
 
 // The model as its own draft: all that it proposes is right.
 TEST(RealModel, DraftModelIsExact) {
   SKIP_WITHOUT_MODEL();
-  SpeculativeConfig speculation;
-  speculation.method = DraftMethod::kDraftModel;
-  speculation.model = kModel;
-  speculation.num_speculative_tokens = 4;
+  const SpeculativeConfig speculation =
+      parse_speculative_spec(std::string("draft_model:num_speculative_tokens=4,model=") + kModel)
+          .value();
   compare_with_plain(speculation, [](const Generation& out) {
     EXPECT_EQ(out.stats.accepted, out.stats.drafted);
     EXPECT_EQ(out.stats.rounds, (kTokens - 1) / 5);
@@ -136,8 +134,7 @@ TEST(RealModel, DraftModelIsExact) {
 
 TEST(RealModel, NgramPaysOnQuotes) {
   SKIP_WITHOUT_MODEL();
-  SpeculativeConfig speculation;
-  speculation.method = DraftMethod::kNgram;
+  const SpeculativeConfig speculation = parse_speculative_spec("ngram").value();
   const auto engine = open(options_for(2, 512, speculation));
   GenerateRequest request;
   request.prompt = chat_prompt(

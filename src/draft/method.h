@@ -1,0 +1,42 @@
+// The drafting methods and their settings, as users write them: the one table that parsing, help
+// and messages go by. engine/speculation.cc makes a drafter of each.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace aerie {
+
+struct MethodKey {
+  enum class Kind : uint8_t {
+    kWhole,     // a whole number
+    kFraction,  // any number
+    kText,      // not empty
+  };
+  std::string_view name;
+  Kind kind = Kind::kWhole;
+  // Numbers: least and most; `fallback` where none is given.
+  double least = 0.0;
+  double most = 0.0;
+  double fallback = 0.0;
+  bool required = false;
+  std::string_view what;  // "the draft model's file"
+};
+
+struct Method {
+  std::string_view name;
+  std::span<const MethodKey> keys;  // in the order in which they are listed and written
+  std::string_view what;            // one line of help
+
+  const MethodKey* find(std::string_view key) const;  // null: there is none
+};
+
+// Each method has a key "num_speculative_tokens": the most tokens that it drafts in a round.
+std::span<const Method> methods();
+const Method* find_method(std::string_view name);  // null: there is none
+
+// Whether a key of this name belongs to any method.
+bool is_method_key(std::string_view key);
+
+}  // namespace aerie
