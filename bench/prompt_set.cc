@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "bench/text_file.h"
 #include "format/json.h"
 #include "format/text.h"
 
@@ -98,25 +97,8 @@ Expected<Prompt> read_line(std::string_view bytes, const std::string& where,
   return prompt;
 }
 
-Expected<std::string> read_file(const std::string& path) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  if (!error && size > static_cast<uintmax_t>(kMaxJsonBytes)) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: a file of more than {} MiB is no set of prompts", path,
-                              kMaxJsonBytes >> 20));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  // A directory opens and then fails to read: its size is an error.
-  if (file && !error) return text;
-  return Status(
-      StatusCode::kNotFound,
-      fmt::format("--dataset {}: the file cannot be read; give a file of JSON lines", path));
-}
-
 Status append_file(const std::string& path, int limit, int& number, std::vector<Prompt>& prompts) {
-  AERIE_ASSIGN_OR_RETURN(const std::string text, read_file(path));
+  AERIE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, "--dataset"));
   const std::string task = printable(std::filesystem::path(path).stem().string(), kLongestName);
   std::string_view rest = text;
   int kept = 0;

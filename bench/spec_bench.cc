@@ -220,18 +220,10 @@ Expected<Generation> Run::generate(const Conversation& conversation, size_t meth
 Status Run::check_ids(const Conversation& conversation, size_t method, const Generation& plain,
                       const Generation& own) const {
   if (options_.engine.rule != VerifyRule::kExact && conversation.temperature > 0.0) return {};
-  const int at = first_difference(plain.tokens, own.tokens);
-  if (at < 0) return {};
-  const auto id = [at](const std::vector<int32_t>& tokens) {
-    const auto place = static_cast<size_t>(at);
-    return place < tokens.size() ? std::to_string(tokens[place]) : std::string("the end");
-  };
-  return {StatusCode::kInternal,
-          fmt::format("{}, turn {}, temperature {}, method {}: the ids differ from plain "
-                      "decoding's; token {} is {} and should be {}",
-                      conversation.prompt->name, (conversation.messages.size() + 1) / 2,
-                      conversation.temperature, methods_[method], at, id(own.tokens),
-                      id(plain.tokens))};
+  const std::string where = fmt::format(
+      "{}, turn {}, temperature {:g}, method {}", conversation.prompt->name,
+      (conversation.messages.size() + 1) / 2, conversation.temperature, methods_[method]);
+  return check_same_ids(where, plain.tokens, own.tokens);
 }
 
 // Seconds of passes of so many rows, before the engine takes the memory.

@@ -1,5 +1,7 @@
 #include "bench/spec_summary.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -191,9 +193,18 @@ bool is_looped(std::span<const int32_t> tokens) {
   return false;
 }
 
-int first_difference(std::span<const int32_t> a, std::span<const int32_t> b) {
-  const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  return in_a == a.end() && in_b == b.end() ? -1 : static_cast<int>(in_a - a.begin());
+Status check_same_ids(const std::string& where, std::span<const int32_t> plain,
+                      std::span<const int32_t> own) {
+  const auto [in_plain, in_own] = std::mismatch(plain.begin(), plain.end(), own.begin(), own.end());
+  if (in_plain == plain.end() && in_own == own.end()) return {};
+  const auto id = [](auto at, auto end) {
+    return at == end ? std::string("the end") : std::to_string(*at);
+  };
+  return {StatusCode::kInternal,
+          fmt::format("{}: the ids are not plain decoding's: token {} is {} and should be {}; "
+                      "please report it with the command",
+                      where, in_plain - plain.begin(), id(in_own, own.end()),
+                      id(in_plain, plain.end()))};
 }
 
 Figures summarize(std::span<const Reply> replies, size_t method, uint64_t seed) {

@@ -52,8 +52,10 @@ inline constexpr int kLoopTokens = 64;
 inline constexpr int kLongestPeriod = 16;
 bool is_looped(std::span<const int32_t> tokens);
 
-// The first place at which two lists of ids differ, or -1. One that ends differs there.
-int first_difference(std::span<const int32_t> a, std::span<const int32_t> b);
+// kInternal, after `where` naming the first place at which the ids differ and both, unless they are
+// the same; of a list that ends, the end differs.
+Status check_same_ids(const std::string& where, std::span<const int32_t> plain,
+                      std::span<const int32_t> own);
 
 struct Ratio {
   double value = 0;  // 0 where it cannot be told

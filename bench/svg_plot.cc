@@ -9,8 +9,9 @@
 namespace aerie::bench {
 namespace {
 
-constexpr double kWidth = 860, kLeft = 64, kRight = 16, kTop = 40, kPlot = 240;
-constexpr double kLegendRow = 20, kBelow = 84;
+constexpr double kWidth = 860, kLeft = 90, kRight = 16, kTop = 40, kPlot = 240;
+constexpr double kLegendRow = 20, kBelow = 116;
+constexpr size_t kHead = 12, kTail = 14;  // bytes that stay of a long name under an axis
 constexpr int kTicks = 6;
 
 // Okabe and Ito's colours, which people who confuse red and green can tell apart.
@@ -53,6 +54,18 @@ std::string nothing(std::string_view title) {
   return frame(title, kTop + 30, text_at(kLeft, kTop + 10, "start", "nothing to show"));
 }
 
+// Its beginning and its end; cut between characters. Names of methods differ at their ends.
+std::string shortened(const std::string& name) {
+  if (name.size() <= kHead + kTail + 1) return name;
+  const auto inside = [&](size_t at) {
+    return (static_cast<unsigned char>(name[at]) & 0xC0) == 0x80;
+  };
+  size_t head = kHead, tail = name.size() - kTail;
+  while (head > 0 && inside(head)) --head;
+  while (tail < name.size() && inside(tail)) ++tail;
+  return name.substr(0, head) + "…" + name.substr(tail);
+}
+
 std::string vertical_axis(const Vertical& vertical, std::string_view label) {
   std::string out;
   for (const double tick : axis_ticks(0.0, vertical.top, kTicks)) {
@@ -61,7 +74,7 @@ std::string vertical_axis(const Vertical& vertical, std::string_view label) {
     out += text_at(kLeft - 6, y + 4, "end", fmt::format("{:g}", tick));
   }
   out += fmt::format(
-      "<text transform=\"translate(14 {:.0f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
+      "<text transform=\"translate(30 {:.0f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
       kTop + kPlot / 2, escape_markup(label));
   return out;
 }
@@ -206,8 +219,8 @@ std::string to_svg(const BarChart& chart) {
     inner += bars_of(chart, chart.groups[g], middle - bars / 2, width, vertical);
     // Slanted: the names are longer than the groups are wide.
     inner += fmt::format(
-        "<text transform=\"translate({:.1f} {:.1f}) rotate(-20)\" text-anchor=\"end\">{}</text>\n",
-        middle + 10, kTop + kPlot + 18, escape_markup(chart.groups[g].name));
+        "<text transform=\"translate({:.1f} {:.1f}) rotate(-30)\" text-anchor=\"end\">{}</text>\n",
+        middle + 10, kTop + kPlot + 18, escape_markup(shortened(chart.groups[g].name)));
   }
   if (chart.reference && drawable(*chart.reference)) {
     const double y = vertical.at(*chart.reference);
