@@ -280,6 +280,7 @@ Expected<SpecReport> bench_spec(const SpecOptions& options) {
   AERIE_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts,
                          read_prompts(options.datasets, options.selection));
   std::vector<std::string> names;
+  names.reserve(methods.size());
   for (const SpeculativeConfig& method : methods) names.push_back(to_string(method));
   VerifyReport passes;
   if (!options.pass_rows.empty()) {

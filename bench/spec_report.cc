@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "bench/report.h"
-
 namespace aerie::bench {
 namespace {
 
@@ -121,7 +119,7 @@ std::string to_text(const SpecReport& report) {
   return text;
 }
 
-std::string to_json(const SpecReport& report) {
+Json json_of(const SpecReport& report) {
   Json out = head_json(report.model, report.threads, report.isa, report.passes.limits);
   out["synthetic"] = false;
   out["datasets"] = report.datasets;
@@ -156,8 +154,12 @@ std::string to_json(const SpecReport& report) {
     }
     out["methods"].push_back(std::move(method));
   }
+  return out;
+}
+
+std::string to_json(const SpecReport& report) {
   // Names of files need not be UTF-8.
-  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_of(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace aerie::bench

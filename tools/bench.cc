@@ -15,6 +15,7 @@
 #include "bench/spec_bench.h"
 #include "bench/spec_report.h"
 #include "bench/spec_simulation.h"
+#include "bench/sweep_bench.h"
 #include "bench/verify_bench.h"
 #include "bench/worker.h"
 #include "tools/flags.h"
@@ -198,13 +199,13 @@ Status run_simulation(const SpecFlags& flags) {
   return show_with_page(report, flags);
 }
 
-Status run_spec(SpecFlags& flags) {
+// What `spec` and `sweep` make of their flags alike; `o.methods` as --method has them.
+Status finish_spec(SpecFlags& flags) {
   bench::SpecOptions& o = flags.options;
   AERIE_ASSIGN_OR_RETURN(o.engine.isa, parse_isa(flags.isa));
   AERIE_ASSIGN_OR_RETURN(o.engine.cache_type, parse_cache_type(flags.cache_type));
   AERIE_RETURN_IF_ERROR(check_json(flags.json));
   if (!flags.html.empty()) AERIE_RETURN_IF_ERROR(check_writable(flags.html, "--html"));
-  if (!flags.acceptance.empty()) return run_simulation(flags);
   auto rule = verify_rule_from_name(flags.verify);
   if (!rule.ok()) return rule.status().with_context("--verify");
   o.engine.rule = *rule;
@@ -215,19 +216,28 @@ Status run_spec(SpecFlags& flags) {
   }
   o.progress = [](int done, int of) { fmt::print(stderr, "prompt {} of {}\n", done, of); };
   o.cancel = &interrupted;
-  catch_interrupts();
-  AERIE_ASSIGN_OR_RETURN(const auto report, bench::bench_spec(o));
-  AERIE_RETURN_IF_ERROR(show_with_page(report, flags));
-  if (!report.interrupted) return {};
+  return {};
+}
+
+Status said(bool was_interrupted) {
+  if (!was_interrupted) return {};
   return {StatusCode::kCancelled, "interrupted; the figures are those of the prompts until then"};
 }
 
-Run add_spec(CLI::App& app) {
-  auto flags = std::make_shared<SpecFlags>();
-  bench::SpecOptions& o = flags->options;
+Status run_spec(SpecFlags& flags) {
+  AERIE_RETURN_IF_ERROR(finish_spec(flags));
+  if (!flags.acceptance.empty()) return run_simulation(flags);
+  catch_interrupts();
+  AERIE_ASSIGN_OR_RETURN(const auto report, bench::bench_spec(flags.options));
+  AERIE_RETURN_IF_ERROR(show_with_page(report, flags));
+  return said(report.interrupted);
+}
+
+void add_spec_flags(CLI::App& app, SpecFlags& flags) {
+  bench::SpecOptions& o = flags.options;
   app.add_option("-m,--model", o.engine.model, kModelHelp)->required();
   app.add_option("--dataset", o.datasets, "Files of prompts, JSON lines with 'turns' or 'prompt'");
-  app.add_option("--method", flags->methods,
+  app.add_option("--method", flags.methods,
                  "What drafts, as --speculate of `aerie run` has it; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--temperature", o.temperatures)->delimiter(',')->capture_default_str();
@@ -240,7 +250,20 @@ Run add_spec(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--seed", o.seed, "Of random choices; prompts add their number")
       ->capture_default_str();
-  app.add_option("--verify", flags->verify, "exact, rejection or block")->capture_default_str();
+  app.add_option("--verify", flags.verify, "exact, rejection or block")->capture_default_str();
+  app.add_option("--ctx", o.engine.context,
+                 "Tokens of context (default: the model's, at most 4096)")
+      ->check(CLI::Range(2, 1 << 26));
+  app.add_option("--threads", o.engine.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--cache-type", flags.cache_type, kCacheTypeHelp)->capture_default_str();
+  app.add_option("--isa", flags.isa, isa_choices())->capture_default_str();
+  app.add_option("--json", flags.json, kJsonHelp);
+  app.add_option("--html", flags.html, "Write a page with plots to this file");
+}
+
+Run add_spec(CLI::App& app) {
+  auto flags = std::make_shared<SpecFlags>();
+  add_spec_flags(app, *flags);
   app.add_option("--simulate-acceptance", flags->acceptance,
                  "Instead: what passes as measured and these acceptance rates, one for each depth, "
                  "would give; synthetic")
@@ -248,15 +271,23 @@ Run add_spec(CLI::App& app) {
   app.add_option("--draft-cost", flags->draft_cost,
                  "With it: the time of a drafted token by that of a pass")
       ->capture_default_str();
-  app.add_option("--ctx", o.engine.context,
-                 "Tokens of context (default: the model's, at most 4096)")
-      ->check(CLI::Range(2, 1 << 26));
-  app.add_option("--threads", o.engine.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
-  app.add_option("--cache-type", flags->cache_type, kCacheTypeHelp)->capture_default_str();
-  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
-  app.add_option("--json", flags->json, kJsonHelp);
-  app.add_option("--html", flags->html, "Write a page with plots to this file");
   return [flags] { return run_spec(*flags); };
+}
+
+Run add_sweep(CLI::App& app) {
+  auto flags = std::make_shared<SpecFlags>();
+  auto depths = std::make_shared<std::vector<int>>(bench::SweepOptions().depths);
+  add_spec_flags(app, *flags);
+  app.add_option("--depths", *depths, "num_speculative_tokens of every method")
+      ->delimiter(',')
+      ->capture_default_str();
+  return [flags, depths]() -> Status {
+    AERIE_RETURN_IF_ERROR(finish_spec(*flags));
+    catch_interrupts();
+    AERIE_ASSIGN_OR_RETURN(const auto report, bench::bench_sweep({flags->options, *depths}));
+    AERIE_RETURN_IF_ERROR(show_with_page(report, *flags));
+    return said(report.spec.interrupted);
+  };
 }
 
 Run add_worker(CLI::App& app) {
@@ -295,6 +326,7 @@ std::function<Status()> add_bench_flags(CLI::App& app) {
   add("kernels", "Matrix products of every type, against the machine's limits", add_kernels);
   add("decode", "Prompts and decoding, plainly and with a drafter", add_decode);
   add("spec", "Speculation against plain decoding on sets of prompts", add_spec);
+  add("sweep", "The same for several depths of drafts", add_sweep);
   add("worker", "Answer requests over a pipe, for bench/peers/compare.py", add_worker);
   add("make-model", "Write a model of a published shape with random weights", add_make_model);
   return [commands]() -> Status {

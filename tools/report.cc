@@ -123,16 +123,16 @@ Status check_writable(const std::string& path, const char* flag) {
 }
 
 Status write_text(const std::string& path, const std::string& text, const char* flag) {
-  const Status failed(StatusCode::kInvalidArgument,
-                      fmt::format("{} {}: writing failed", flag, path));
   const std::string unfinished = path + ".part";
+  bool written = false;
   {
     std::ofstream file(unfinished, std::ios::binary);
     file << text;
     file.flush();
-    if (!file) return failed;
+    written = file.good();
   }
-  return std::rename(unfinished.c_str(), path.c_str()) == 0 ? Status() : failed;
+  if (written && std::rename(unfinished.c_str(), path.c_str()) == 0) return {};
+  return {StatusCode::kInvalidArgument, fmt::format("{} {}: writing failed", flag, path)};
 }
 
 Status write_json(const std::string& path, const Generation& generation, const RunOptions& options,

@@ -103,6 +103,12 @@ TEST(BenchFlags, ComparesSpeculation) {
   EXPECT_FALSE(json["passes"].empty());
   EXPECT_THAT(text_of(page), HasSubstr("</html>"));
 
+  const Status swept = run({"sweep", "-m", model.path(), "--dataset", prompts, "--method", "ngram",
+                            "--depths", "1,3", "--max-tokens", "8", "--repeat", "1", "--threads",
+                            "1", "--json", figures, "--html", page});
+  ASSERT_TRUE(swept.ok()) << swept.message();
+  EXPECT_EQ(nlohmann::json::parse(text_of(figures), nullptr, false)["sweep"].size(), 1u);
+
   const Status simulated = run({"spec", "-m", model.path(), "--simulate-acceptance", "0.9,0.5",
                                 "--draft-cost", "0.1", "--threads", "1", "--json", figures});
   ASSERT_TRUE(simulated.ok()) << simulated.message();

@@ -12,6 +12,7 @@
 
 #include "bench/spec_report.h"
 #include "bench/spec_simulation.h"
+#include "bench/sweep_bench.h"
 #include "tests/bench/markup.h"
 #include "tests/testing/tiny_model.h"
 
@@ -251,6 +252,73 @@ TEST_F(SpecBench, RefusesWhatCannotBe) {
   o = options();
   o.engine.context = 60;
   EXPECT_THAT(refusal(o), testing::AllOf(HasSubstr(".jsonl:1"), HasSubstr("--ctx")));
+}
+
+// --- Depths ------------------------------------------------------------------------------------
+
+TEST_F(SpecBench, SweepsDepths) {
+  SweepOptions o;
+  o.spec = options();
+  o.spec.methods = {itself(), ngram()};
+  o.spec.methods[0].num_speculative_tokens = 0;
+  o.spec.temperatures = {0.0, 1.0};
+  o.depths = {4, 1};
+  const auto report = bench_sweep(o);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->spec.methods.size(), 2u * (1 + 2 * 2));
+  ASSERT_EQ(report->rows.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    const SweepRow& row = report->rows[i];
+    EXPECT_EQ(row.temperature, i < 2 ? 0.0 : 1.0);
+    ASSERT_EQ(row.figures.size(), 2u);
+    for (const Figures& f : row.figures) {
+      EXPECT_LE(f.speedup.value, row.figures[static_cast<size_t>(row.best)].speedup.value);
+    }
+    if (i % 2 == 0) {
+      EXPECT_EQ(row.method, "draft_model:model=" + model_);
+      EXPECT_EQ(row.figures[0].n_alpha.size(), 4u);
+      EXPECT_EQ(row.figures[1].n_alpha.size(), 1u);
+      EXPECT_GT(row.figures[0].mean_accepted_length, 3.5);
+      EXPECT_GT(row.figures[1].mean_accepted_length, 1.5);
+      EXPECT_LE(row.figures[1].mean_accepted_length, 2.0);
+    } else {
+      EXPECT_EQ(row.method, "ngram");
+    }
+  }
+  const json out = json::parse(to_json(*report), nullptr, false);
+  EXPECT_EQ(out["depths"], json({4, 1}));
+  ASSERT_EQ(out["sweep"].size(), 4u);
+  EXPECT_EQ(out["sweep"][1]["speedup"].size(), 2u);
+  EXPECT_EQ(out["sweep"][1]["best_depth"], report->rows[1].best == 0 ? 4 : 1);
+  EXPECT_EQ(out["methods"].size(), 10u);
+  const std::string text = to_text(*report);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '*'), 1 + 4);
+  const std::string page = to_html(*report);
+  expect_balanced(page);
+  EXPECT_THAT(page, HasSubstr("by depth"));
+}
+
+TEST_F(SpecBench, SweepRefusesWhatCannotBe) {
+  const auto refused = [](const SweepOptions& o) {
+    const auto report = bench_sweep(o);
+    EXPECT_FALSE(report.ok());
+    EXPECT_EQ(report.status().code(), StatusCode::kInvalidArgument);
+    return report.status().message();
+  };
+  SweepOptions o;
+  o.spec = options();
+  EXPECT_THAT(refused(o), HasSubstr("--method"));
+  o.spec.methods = {SpeculativeConfig()};
+  EXPECT_THAT(refused(o), HasSubstr("--method none"));
+  o.spec.methods = {itself()};
+  EXPECT_THAT(refused(o), HasSubstr("leave its num_speculative_tokens to --depths"));
+  o.spec.methods = {ngram()};
+  o.depths = {2, 65};
+  EXPECT_THAT(refused(o), HasSubstr("--depths 65: give 1 to 64"));
+  o.depths = {2, 2};
+  EXPECT_THAT(refused(o), HasSubstr("--depths 2 is given twice"));
+  o.depths = {};
+  EXPECT_THAT(refused(o), HasSubstr("--depths"));
 }
 
 // --- Simulated acceptance ----------------------------------------------------------------------
