@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "bench/report.h"
+#include "bench/text_file.h"
 
 namespace aerie::bench {
 namespace {
@@ -33,19 +32,12 @@ Status check(const DecodeOptions& options) {
   return {};
 }
 
-Expected<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (file && !text.empty()) return text;
-  return Status(StatusCode::kNotFound, fmt::format("--text {}: there is no text to read", path));
-}
-
 // The tokens that every prompt begins with.
 Expected<std::vector<int32_t>> prompt_tokens(const DecodeOptions& options, const Engine& engine,
                                              size_t count) {
   std::vector<int32_t> tokens;
   if (!options.text_file.empty()) {
-    AERIE_ASSIGN_OR_RETURN(const std::string text, read_text(options.text_file));
+    AERIE_ASSIGN_OR_RETURN(const std::string text, read_text_file(options.text_file, "--text"));
     AERIE_RETURN_IF_ERROR(engine.tokenizer().encode(text, {true, false}, tokens));
     if (tokens.empty()) {
       return Status(StatusCode::kInvalidArgument,

@@ -12,9 +12,14 @@
 #include "bench/kernel_bench.h"
 #include "bench/make_model.h"
 #include "bench/shapes.h"
+#include "bench/spec_bench.h"
+#include "bench/spec_report.h"
+#include "bench/spec_simulation.h"
+#include "bench/sweep_bench.h"
 #include "bench/verify_bench.h"
 #include "bench/worker.h"
 #include "tools/flags.h"
+#include "tools/interrupt.h"
 #include "tools/report.h"
 
 namespace aerie {
@@ -41,7 +46,7 @@ template <typename Report>
 Status show(const Report& report, const std::string& json_file) {
   fmt::print("{}", to_text(report));
   std::fflush(stdout);
-  return json_file.empty() ? Status() : write_json_text(json_file, to_json(report));
+  return json_file.empty() ? Status() : write_text(json_file, to_json(report));
 }
 
 Status check_json(const std::string& path) {
@@ -161,6 +166,130 @@ Run add_decode(CLI::App& app) {
   };
 }
 
+struct SpecFlags {
+  bench::SpecOptions options;
+  std::vector<std::string> methods;
+  std::vector<double> acceptance;
+  double draft_cost = 0.0;
+  std::string verify = "exact", isa = "auto", cache_type = "f16", json, html;
+};
+
+template <typename Report>
+Status show_with_page(const Report& report, const SpecFlags& flags) {
+  AERIE_RETURN_IF_ERROR(show(report, flags.json));
+  return flags.html.empty() ? Status() : write_text(flags.html, to_html(report), "--html");
+}
+
+Status run_simulation(const SpecFlags& flags) {
+  const bench::SpecOptions& o = flags.options;
+  if (!o.datasets.empty() || !flags.methods.empty()) {
+    return {StatusCode::kInvalidArgument,
+            "--simulate-acceptance generates nothing: leave out --dataset and --method"};
+  }
+  bench::SimulationOptions options;
+  options.model = o.engine.model;
+  options.acceptance = flags.acceptance;
+  options.draft_cost = flags.draft_cost;
+  options.context = o.pass_context;
+  options.repeats = std::max(o.repeats, o.pass_repeats);
+  options.threads = o.engine.threads;
+  options.isa = o.engine.isa;
+  options.cache_type = o.engine.cache_type;
+  AERIE_ASSIGN_OR_RETURN(const auto report, bench::simulate_acceptance(options));
+  return show_with_page(report, flags);
+}
+
+// What `spec` and `sweep` make of their flags alike; `o.methods` as --method has them.
+Status finish_spec(SpecFlags& flags) {
+  bench::SpecOptions& o = flags.options;
+  AERIE_ASSIGN_OR_RETURN(o.engine.isa, parse_isa(flags.isa));
+  AERIE_ASSIGN_OR_RETURN(o.engine.cache_type, parse_cache_type(flags.cache_type));
+  AERIE_RETURN_IF_ERROR(check_json(flags.json));
+  if (!flags.html.empty()) AERIE_RETURN_IF_ERROR(check_writable(flags.html, "--html"));
+  auto rule = verify_rule_from_name(flags.verify);
+  if (!rule.ok()) return rule.status().with_context("--verify");
+  o.engine.rule = *rule;
+  for (const std::string& method : flags.methods) {
+    auto config = parse_speculative_spec(method);
+    if (!config.ok()) return config.status().with_context("--method");
+    o.methods.push_back(*config);
+  }
+  o.progress = [](int done, int of) { fmt::print(stderr, "prompt {} of {}\n", done, of); };
+  o.cancel = &interrupted;
+  return {};
+}
+
+Status said(bool was_interrupted) {
+  if (!was_interrupted) return {};
+  return {StatusCode::kCancelled, "interrupted; the figures are those of the prompts until then"};
+}
+
+Status run_spec(SpecFlags& flags) {
+  AERIE_RETURN_IF_ERROR(finish_spec(flags));
+  if (!flags.acceptance.empty()) return run_simulation(flags);
+  catch_interrupts();
+  AERIE_ASSIGN_OR_RETURN(const auto report, bench::bench_spec(flags.options));
+  AERIE_RETURN_IF_ERROR(show_with_page(report, flags));
+  return said(report.interrupted);
+}
+
+void add_spec_flags(CLI::App& app, SpecFlags& flags) {
+  bench::SpecOptions& o = flags.options;
+  app.add_option("-m,--model", o.engine.model, kModelHelp)->required();
+  app.add_option("--dataset", o.datasets, "Files of prompts, JSON lines with 'turns' or 'prompt'");
+  app.add_option("--method", flags.methods,
+                 "What drafts, as --speculate of `aerie run` has it; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("--temperature", o.temperatures)->delimiter(',')->capture_default_str();
+  app.add_option("--limit", o.selection.limit, "Only the first so many prompts of a file; 0: all")
+      ->capture_default_str();
+  app.add_option("--sample", o.selection.sample, "Of those so many of each task, evenly spread")
+      ->capture_default_str();
+  app.add_option("--max-tokens", o.max_tokens, "Tokens of a reply at most")->capture_default_str();
+  app.add_option("--repeat", o.repeats, "Repetitions of every reply; the median counts")
+      ->capture_default_str();
+  app.add_option("--seed", o.seed, "Of random choices; prompts add their number")
+      ->capture_default_str();
+  app.add_option("--verify", flags.verify, "exact, rejection or block")->capture_default_str();
+  app.add_option("--ctx", o.engine.context,
+                 "Tokens of context (default: the model's, at most 4096)")
+      ->check(CLI::Range(2, 1 << 26));
+  app.add_option("--threads", o.engine.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--cache-type", flags.cache_type, kCacheTypeHelp)->capture_default_str();
+  app.add_option("--isa", flags.isa, isa_choices())->capture_default_str();
+  app.add_option("--json", flags.json, kJsonHelp);
+  app.add_option("--html", flags.html, "Write a page with plots to this file");
+}
+
+Run add_spec(CLI::App& app) {
+  auto flags = std::make_shared<SpecFlags>();
+  add_spec_flags(app, *flags);
+  app.add_option("--simulate-acceptance", flags->acceptance,
+                 "Instead: what passes as measured and these acceptance rates, one for each depth, "
+                 "would give; synthetic")
+      ->delimiter(',');
+  app.add_option("--draft-cost", flags->draft_cost,
+                 "With it: the time of a drafted token by that of a pass")
+      ->capture_default_str();
+  return [flags] { return run_spec(*flags); };
+}
+
+Run add_sweep(CLI::App& app) {
+  auto flags = std::make_shared<SpecFlags>();
+  auto depths = std::make_shared<std::vector<int>>(bench::SweepOptions().depths);
+  add_spec_flags(app, *flags);
+  app.add_option("--depths", *depths, "num_speculative_tokens of every method")
+      ->delimiter(',')
+      ->capture_default_str();
+  return [flags, depths]() -> Status {
+    AERIE_RETURN_IF_ERROR(finish_spec(*flags));
+    catch_interrupts();
+    AERIE_ASSIGN_OR_RETURN(const auto report, bench::bench_sweep({flags->options, *depths}));
+    AERIE_RETURN_IF_ERROR(show_with_page(report, *flags));
+    return said(report.spec.interrupted);
+  };
+}
+
 Run add_worker(CLI::App& app) {
   struct Flags {
     bench::WorkerOptions options;
@@ -196,6 +325,8 @@ std::function<Status()> add_bench_flags(CLI::App& app) {
   add("verify", "Passes of several rows, against one row and the machine's limits", add_verify);
   add("kernels", "Matrix products of every type, against the machine's limits", add_kernels);
   add("decode", "Prompts and decoding, plainly and with a drafter", add_decode);
+  add("spec", "Speculation against plain decoding on sets of prompts", add_spec);
+  add("sweep", "The same for several depths of drafts", add_sweep);
   add("worker", "Answer requests over a pipe, for bench/peers/compare.py", add_worker);
   add("make-model", "Write a model of a published shape with random weights", add_make_model);
   return [commands]() -> Status {

@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
   CLI::App* convert = app.add_subcommand("convert", "Write a model as one GGUF file");
   const auto convert_options = aerie::add_convert_flags(*convert);
 
-  CLI::App* bench = app.add_subcommand("bench", "Measure: passes, kernels, decoding");
+  CLI::App* bench = app.add_subcommand("bench", "Measure: passes, kernels, decoding, speculation");
   const auto run_bench = aerie::add_bench_flags(*bench);
 
   try {

@@ -115,32 +115,30 @@ std::string closing_line(const Generation& generation, const Engine& engine) {
   return line;
 }
 
-Status check_writable(const std::string& path) {
+Status check_writable(const std::string& path, const char* flag) {
   const std::ofstream file(path, std::ios::app);
   if (file) return {};
   return {StatusCode::kInvalidArgument,
-          fmt::format("--json {}: the file cannot be written; does its folder exist?", path)};
+          fmt::format("{} {}: the file cannot be written; does its folder exist?", flag, path)};
 }
 
-Status write_json_text(const std::string& path, const std::string& text) {
+Status write_text(const std::string& path, const std::string& text, const char* flag) {
   const std::string unfinished = path + ".part";
+  bool written = false;
   {
     std::ofstream file(unfinished, std::ios::binary);
     file << text;
     file.flush();
-    if (!file)
-      return {StatusCode::kInvalidArgument, fmt::format("--json {}: writing failed", path)};
+    written = file.good();
   }
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    return {StatusCode::kInvalidArgument, fmt::format("--json {}: writing failed", path)};
-  }
-  return {};
+  if (written && std::rename(unfinished.c_str(), path.c_str()) == 0) return {};
+  return {StatusCode::kInvalidArgument, fmt::format("{} {}: writing failed", flag, path)};
 }
 
 Status write_json(const std::string& path, const Generation& generation, const RunOptions& options,
                   const Engine& engine) {
   // Pieces of characters in logprobs are not UTF-8.
-  return write_json_text(
+  return write_text(
       path,
       report(generation, options, engine).dump(2, ' ', false, Json::error_handler_t::replace) +
           "\n");

@@ -15,10 +15,10 @@ std::string closing_line(const Generation& generation, const Engine& engine);
 Status write_json(const std::string& path, const Generation& generation, const RunOptions& options,
                   const Engine& engine);
 
-// The same with any text.
-Status write_json_text(const std::string& path, const std::string& text);
+// The same with any text. Messages name the file by the flag that asked for it.
+Status write_text(const std::string& path, const std::string& text, const char* flag = "--json");
 
 // Fails early where these would fail late.
-Status check_writable(const std::string& path);
+Status check_writable(const std::string& path, const char* flag = "--json");
 
 }  // namespace aerie

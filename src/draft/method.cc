@@ -11,13 +11,8 @@ using Kind = MethodKey::Kind;
 constexpr double kMost = 64;  // of most counts
 
 constexpr MethodKey tokens(double fallback) {
-  return {"num_speculative_tokens",
-          Kind::kWhole,
-          1,
-          kMost,
-          fallback,
-          false,
-          "the most tokens to draft in a round"};
+  return {
+      kTokensKey, Kind::kWhole, 1, kMost, fallback, false, "the most tokens to draft in a round"};
 }
 
 constexpr std::array kNgramKeys = {

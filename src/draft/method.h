@@ -32,7 +32,9 @@ struct Method {
   const MethodKey* find(std::string_view key) const;  // null: there is none
 };
 
-// Each method has a key "num_speculative_tokens": the most tokens that it drafts in a round.
+// Each method has this key: the most tokens that it drafts in a round.
+inline constexpr std::string_view kTokensKey = "num_speculative_tokens";
+
 std::span<const Method> methods();
 const Method* find_method(std::string_view name);  // null: there is none
 

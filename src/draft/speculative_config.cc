@@ -408,6 +408,16 @@ int SpeculativeConfig::tokens() const {
   return most;
 }
 
+bool SpeculativeConfig::gives_tokens() const {
+  return std::any_of(methods.begin(), methods.end(), [](const MethodConfig& method) {
+    return method.numbers.contains(kTokensKey);
+  });
+}
+
+void SpeculativeConfig::set_tokens(int tokens) {
+  for (MethodConfig& method : methods) method.numbers[std::string(kTokensKey)] = tokens;
+}
+
 Expected<SpeculativeConfig> parse_speculative_json(std::string_view text) {
   AERIE_ASSIGN_OR_RETURN(const Json json, parse_any(text));
   if (json.is_array()) return from_list(json, Combination::kFirst);

@@ -24,7 +24,7 @@ struct MethodConfig {
   int whole(std::string_view key) const { return static_cast<int>(number(key)); }
   const std::string& text(std::string_view key) const;
   // The most tokens drafted in a round.
-  int tokens() const { return whole("num_speculative_tokens"); }
+  int tokens() const { return whole(kTokensKey); }
 };
 
 // How several drafters work together.
@@ -40,6 +40,9 @@ struct SpeculativeConfig {
   bool enabled() const { return !methods.empty(); }
   // The most tokens drafted in a round; 0: plain decoding.
   int tokens() const;
+  // Whether any method says how many tokens it drafts; sets it for all of them.
+  bool gives_tokens() const;
+  void set_tokens(int tokens);
 };
 
 // {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}

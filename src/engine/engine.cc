@@ -62,6 +62,9 @@ Status Engine::load() {
   decoder_options_.rule = options_.rule;
   decoder_options_.max_positions = options_.context;
   decoder_options_.max_nodes = options_.speculation.tokens();
+  for (const SpeculativeConfig& more : options_.more_speculations) {
+    decoder_options_.max_nodes = std::max(decoder_options_.max_nodes, more.tokens());
+  }
   decoder_options_.max_logits = decoder_options_.max_nodes + 1;
   decoder_options_.prefill_chunk = std::clamp(options_.prefill_chunk, 1, options_.context);
   decoder_options_.max_rows = std::max(decoder_options_.prefill_chunk, decoder_options_.max_logits);
@@ -90,12 +93,33 @@ Status Engine::load() {
   target.pool = pool_.get();
   target.weight_cache = options_.weight_cache;
   target.cache_type = options_.cache_type;
-  AERIE_ASSIGN_OR_RETURN(drafter_, make_drafter(options_.speculation, target, draft_sources_));
+  return open_drafters(target);
+}
+
+Status Engine::open_drafters(const DraftTarget& target) {
+  std::vector<SpeculativeConfig> configs = options_.more_speculations;
+  configs.insert(configs.begin(), options_.speculation);
+  speculations_.resize(configs.size());
+  for (size_t i = 0; i < configs.size(); ++i) {
+    Speculation& one = speculations_[i];
+    one.max_nodes = configs[i].tokens();
+    AERIE_ASSIGN_OR_RETURN(one.drafter, make_drafter(configs[i], target, one.sources));
+  }
   return {};
 }
 
 Expected<Generation> Engine::generate(const GenerateRequest& request, const OnText& on_text) {
-  Decoder decoder(*model_, *cache_, drafter_.get(), decoder_options_);
+  if (request.speculation < 0 || request.speculation >= static_cast<int>(speculations_.size())) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("speculation {}: the engine was opened with 0 to {}",
+                              request.speculation, speculations_.size() - 1));
+  }
+  const Speculation& speculation = speculations_[static_cast<size_t>(request.speculation)];
+  DecoderOptions decoder_options = decoder_options_;
+  decoder_options.max_nodes = speculation.max_nodes;
+  // Without its drafter, a plain run computes nothing that only the drafter wants.
+  Decoder decoder(*model_, *cache_, request.speculate ? speculation.drafter.get() : nullptr,
+                  decoder_options);
   Reply reply(*source_.tokenizer, request.stop, request.ignore_eos);
   SequenceOptions options;
   options.sampling = request.sampling;
@@ -134,12 +158,18 @@ Status Engine::run(Decoder& decoder, Sequence& sequence, const GenerateRequest& 
     return status.code() == StatusCode::kCancelled ? Status() : status;
   }
   out.prompt_seconds = seconds_since(start);
+  out.prompt_times = decoder.times();
   take();
   const auto first = Clock::now();
+  auto last = first;
   Sequence* const batch[] = {&sequence};
   while (sequence.finish == FinishReason::kNone) {
     if (request.cancel != nullptr && request.cancel->load()) break;
     AERIE_RETURN_IF_ERROR(decoder.round(batch));
+    const auto now = Clock::now();
+    out.rounds.push_back({static_cast<int>(sequence.emitted.size()),
+                          std::chrono::duration<double>(now - last).count()});
+    last = now;
     take();
   }
   out.generation_seconds = seconds_since(first);

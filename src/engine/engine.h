@@ -33,6 +33,7 @@ struct EngineOptions {
   std::string weight_cache;  // a folder for packed weights (model/weight_cache.h); empty: none
   kernels::KvType cache_type = kernels::KvType::kF16;  // a draft model's too
   SpeculativeConfig speculation;
+  std::vector<SpeculativeConfig> more_speculations;  // open too, for requests that pick one
   VerifyRule rule = VerifyRule::kExact;
 
   static constexpr int kDefaultContext = 4096;
@@ -45,8 +46,15 @@ struct GenerateRequest {
   std::vector<std::string> stop;  // text ends before the first of these
   bool ignore_eos = false;
   bool speculate = true;  // false: plain decoding, whatever drafter is loaded
+  int speculation = 0;    // 0: EngineOptions::speculation; n: the n-th of more_speculations
   // Asked before every round; true ends the reply with FinishReason::kNone. May be null.
   const std::atomic<bool>* cancel = nullptr;
+};
+
+// A round as its caller sees it: what it emitted, and the time from one round's end to the next.
+struct RoundTime {
+  int tokens = 0;
+  double seconds = 0.0;
 };
 
 struct Generation {
@@ -56,6 +64,8 @@ struct Generation {
   FinishReason finish = FinishReason::kNone;
   SequenceStats stats;
   StageTimes times;
+  StageTimes prompt_times;        // the part of them until the first token
+  std::vector<RoundTime> rounds;  // their seconds add up to about generation_seconds
   int prompt_tokens = 0;
   int64_t target_passes = 0;
   double prompt_seconds = 0.0;      // until the first token
@@ -78,15 +88,23 @@ class Engine {
   // kUnsupported with the reason if the model has no template that can be rendered.
   const Expected<ChatTemplate>& chat_template() const { return source_.chat_template; }
   Model& model() { return *model_; }
-  const Drafter* drafter() const { return drafter_.get(); }  // null: none
+  // Of EngineOptions::speculation; null: none.
+  const Drafter* drafter() const { return speculations_.front().drafter.get(); }
 
   // Calls `on_text` with every piece of text as it becomes final. On an error nothing is kept.
   using OnText = std::function<void(std::string_view text)>;
   Expected<Generation> generate(const GenerateRequest& request, const OnText& on_text);
 
  private:
+  struct Speculation {
+    std::vector<std::unique_ptr<ModelSource>> sources;  // of models that the drafter runs
+    std::unique_ptr<Drafter> drafter;
+    int max_nodes = 0;
+  };
+
   Engine() = default;
   Status load();
+  Status open_drafters(const DraftTarget& target);
   Status run(Decoder& decoder, Sequence& sequence, const GenerateRequest& request, Reply& reply,
              const OnText& on_text, Generation& out);
 
@@ -95,8 +113,7 @@ class Engine {
   ModelSource source_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;
-  std::vector<std::unique_ptr<ModelSource>> draft_sources_;
-  std::unique_ptr<Drafter> drafter_;
+  std::vector<Speculation> speculations_;  // options_.speculation, then more_speculations
   DecoderOptions decoder_options_;
 };
 

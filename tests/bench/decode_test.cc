@@ -82,6 +82,10 @@ TEST(DecodeBench, RefusesWhatCannotBe) {
   options = small(model.path());
   options.text_file = "/nowhere/text";
   EXPECT_THAT(refusal(options), HasSubstr("--text /nowhere/text"));
+  options.text_file = testing::TempDir();
+  EXPECT_THAT(refusal(options), HasSubstr("cannot be read"));
+  options.text_file = "/dev/null";
+  EXPECT_FALSE(bench_decode(options).ok());
 }
 
 }  // namespace

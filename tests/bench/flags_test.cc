@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/bench/models.h"
@@ -50,6 +51,71 @@ TEST(BenchFlags, MakesAndVerifiesAModel) {
   std::remove(figures.c_str());
 }
 
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(BenchFlags, ComparesSpeculation) {
+  const bench::MadeModel model("tiny", DType::kQ8_0);
+  const std::string folder = testing::TempDir();
+  const std::string prompts = folder + "flags.jsonl", figures = folder + "flags.json",
+                    page = folder + "flags.html";
+  std::ofstream(prompts)
+      << "{\"turns\": [\"a b a b\"]}\n{\"prompt\": \"c\"}\n{\"prompt\": \"d\"}\n";
+  const Status status = run({"spec",
+                             "-m",
+                             model.path(),
+                             "--dataset",
+                             prompts,
+                             "--method",
+                             "ngram:prompt_lookup_max=2,num_speculative_tokens=3",
+                             "--method",
+                             "draft_model:model=" + model.path(),
+                             "--temperature",
+                             "0,0.5",
+                             "--limit",
+                             "2",
+                             "--sample",
+                             "2",
+                             "--max-tokens",
+                             "8",
+                             "--repeat",
+                             "1",
+                             "--seed",
+                             "9",
+                             "--ctx",
+                             "256",
+                             "--threads",
+                             "1",
+                             "--json",
+                             figures,
+                             "--html",
+                             page});
+  ASSERT_TRUE(status.ok()) << status.message();
+  const auto json = nlohmann::json::parse(text_of(figures), nullptr, false);
+  ASSERT_EQ(json["methods"].size(), 6u);
+  EXPECT_EQ(json["methods"][0]["method"], "none");
+  EXPECT_EQ(json["methods"][4]["method"], "ngram:prompt_lookup_max=2,num_speculative_tokens=3");
+  EXPECT_EQ(json["methods"][4]["temperature"], 0.5);
+  EXPECT_EQ(json["prompts"], 2);
+  EXPECT_EQ(json["seed"], 9);
+  EXPECT_FALSE(json["passes"].empty());
+  EXPECT_THAT(text_of(page), HasSubstr("</html>"));
+
+  const Status swept = run({"sweep", "-m", model.path(), "--dataset", prompts, "--method", "ngram",
+                            "--depths", "1,3", "--max-tokens", "8", "--repeat", "1", "--threads",
+                            "1", "--json", figures, "--html", page});
+  ASSERT_TRUE(swept.ok()) << swept.message();
+  EXPECT_EQ(nlohmann::json::parse(text_of(figures), nullptr, false)["sweep"].size(), 1u);
+
+  const Status simulated = run({"spec", "-m", model.path(), "--simulate-acceptance", "0.9,0.5",
+                                "--draft-cost", "0.1", "--threads", "1", "--json", figures});
+  ASSERT_TRUE(simulated.ok()) << simulated.message();
+  EXPECT_EQ(nlohmann::json::parse(text_of(figures), nullptr, false)["synthetic"], true);
+  for (const std::string& path : {prompts, figures, page}) std::remove(path.c_str());
+}
+
 TEST(BenchFlags, RefusesClearly) {
   EXPECT_THAT(refusal({}), HasSubstr("subcommand"));
   EXPECT_THAT(refusal({"make-model", "--shape", "huge", "x.gguf"}),
@@ -65,6 +131,13 @@ TEST(BenchFlags, RefusesClearly) {
   EXPECT_THAT(refusal({"verify", "-m", "x", "--json", "/nowhere/x"}), HasSubstr("--json"));
   EXPECT_THAT(refusal({"kernels", "--types", "q4_0,q3"}), HasSubstr("no type 'q3'"));
   EXPECT_THAT(refusal({"decode", "-m", "x", "--speculate", "magic"}), HasSubstr("--speculate"));
+  EXPECT_THAT(refusal({"spec", "-m", "x", "--method", "magic"}), HasSubstr("--method"));
+  EXPECT_THAT(refusal({"spec", "-m", "x"}), HasSubstr("--dataset"));
+  EXPECT_THAT(refusal({"spec", "-m", "x", "--verify", "maybe"}), HasSubstr("--verify"));
+  EXPECT_THAT(refusal({"spec", "-m", "x", "--html", "/nowhere/x"}), HasSubstr("--html /nowhere/x"));
+  EXPECT_THAT(refusal({"spec", "-m", "x", "--simulate-acceptance", "2"}), HasSubstr("2"));
+  EXPECT_THAT(refusal({"spec", "-m", "x", "--simulate-acceptance", "1", "--method", "ngram"}),
+              HasSubstr("leave out"));
 }
 
 }  // namespace

@@ -144,6 +144,51 @@ TEST_F(EngineTest, SpeculationChangesNothing) {
   }
 }
 
+TEST_F(EngineTest, ARequestPicksASpeculation) {
+  EngineOptions o = options(drafters()[0]);
+  o.speculation.set_tokens(2);
+  o.more_speculations = {SpeculativeConfig(), drafters()[1]};
+  const auto engine = open(o);
+  GenerateRequest r = request(0.0, 60);
+  const Generation first = generate(*engine, r);
+  r.speculation = 1;
+  const Generation none = generate(*engine, r);
+  r.speculation = 2;
+  const Generation last = generate(*engine, r);
+  EXPECT_EQ(first.tokens, none.tokens);
+  EXPECT_EQ(last.tokens, none.tokens);
+  // Each is limited as if it were alone.
+  EXPECT_EQ(first.stats.proposed_at.size(), 2u);
+  EXPECT_EQ(none.stats.drafted, 0);
+  EXPECT_EQ(last.stats.proposed_at.size(), 5u);
+  EXPECT_GT(last.stats.mean_accepted_length(), 4.0);  // its draft model is the target
+  for (const int wrong : {-1, 3}) {
+    r.speculation = wrong;
+    const auto refused = engine->generate(r, nullptr);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(refused.status().message(), HasSubstr("0 to 2"));
+  }
+}
+
+TEST_F(EngineTest, RoundsAddUp) {
+  const auto engine = open(options(drafters()[1]));
+  const Generation out = generate(*engine, request(0.0, 60));
+  int tokens = 0;
+  double seconds = 0.0;
+  for (const RoundTime& round : out.rounds) {
+    EXPECT_GE(round.tokens, 1);
+    tokens += round.tokens;
+    seconds += round.seconds;
+  }
+  EXPECT_EQ(static_cast<int64_t>(out.rounds.size()), out.stats.rounds);
+  EXPECT_EQ(tokens, 59);  // the prompt gives the first
+  EXPECT_LE(seconds, out.generation_seconds);
+  EXPECT_GT(out.prompt_times.of(Stage::kPrefill), 0.0);
+  EXPECT_EQ(out.prompt_times.of(Stage::kPrefill), out.times.of(Stage::kPrefill));
+  EXPECT_EQ(out.prompt_times.of(Stage::kVerify), 0.0);
+}
+
 TEST_F(EngineTest, AWeightCacheChangesNothing) {
   const std::filesystem::path folder =
       fmt::format("{}aerie_{}_weights", testing::TempDir(), getpid());

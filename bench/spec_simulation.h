@@ -1,0 +1,50 @@
+// `aerie bench spec --simulate-acceptance`: what speculation would gain if drafts were accepted so
+// often, from measured passes. Nothing is generated; every output says that it is synthetic.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/verify_bench.h"
+#include "kernels/backend.h"
+
+namespace aerie::bench {
+
+struct SimulationOptions {
+  std::string model;
+  // By depth, each given that the one before was accepted, as Figures::n_alpha; 0 to 1.
+  std::vector<double> acceptance;
+  double draft_cost = 0;  // a drafted token's time by that of a pass of one row
+  int context = 256;      // positions behind which passes are timed
+  int repeats = 7;
+  int threads = 0;  // 0: available_cpus()
+  kernels::Isa isa = kernels::best_isa();
+  kernels::KvType cache_type = kernels::KvType::kF16;
+};
+
+struct SimulationPoint {
+  int drafted = 0;  // tokens of a draft, a chain
+  double expected_length = 0;
+  double pass_ms = 0;     // of 1 + drafted rows
+  double pass_ratio = 0;  // to one row
+  double speedup = 0;     // over plain decoding, with the passes as measured
+  double ideal = 0;       // if every pass took the time of one row
+};
+
+struct SimulationReport {
+  std::vector<double> acceptance;
+  double draft_cost = 0;
+  VerifyReport passes;
+  std::vector<SimulationPoint> points;  // of 0 drafted tokens to as many as there are depths
+  int best = 0;                         // the point of the greatest speed-up
+};
+
+// kInvalidArgument for values that cannot be; else errors of bench_verify().
+Expected<SimulationReport> simulate_acceptance(const SimulationOptions& options);
+
+std::string to_text(const SimulationReport& report);
+std::string to_json(const SimulationReport& report);
+std::string to_html(const SimulationReport& report);
+
+}  // namespace aerie::bench

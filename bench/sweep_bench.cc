@@ -1,0 +1,147 @@
+#include "bench/sweep_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "bench/html_page.h"
+#include "bench/spec_report.h"
+#include "bench/svg_plot.h"
+
+namespace aerie::bench {
+namespace {
+
+constexpr int kDeepest = 64;
+
+Status refuse(std::string why) {
+  return {StatusCode::kInvalidArgument, std::move(why)};
+}
+
+Status check(const SweepOptions& options) {
+  if (options.depths.empty()) return refuse("give at least one of --depths");
+  for (const int depth : options.depths) {
+    if (depth < 1 || depth > kDeepest) {
+      return refuse(fmt::format("--depths {}: give 1 to {}", depth, kDeepest));
+    }
+    if (std::count(options.depths.begin(), options.depths.end(), depth) > 1) {
+      return refuse(fmt::format("--depths {} is given twice: leave one of them out", depth));
+    }
+  }
+  if (options.spec.methods.empty()) return refuse("give at least one --method that drafts");
+  for (const SpeculativeConfig& method : options.spec.methods) {
+    if (!method.enabled() || method.gives_tokens()) {
+      return refuse(
+          fmt::format("--method {}: give a method that drafts, and leave its "
+                      "num_speculative_tokens to --depths",
+                      to_string(method)));
+    }
+  }
+  return {};
+}
+
+const Figures& best_of(const SweepRow& row) {
+  return row.figures[static_cast<size_t>(row.best)];
+}
+
+// The report's methods at a temperature are plain decoding, then method by method every depth.
+std::vector<SweepRow> rows_of(const SweepOptions& options, const SpecReport& spec) {
+  std::vector<SweepRow> rows;
+  auto next = spec.methods.begin();
+  while (next != spec.methods.end()) {
+    ++next;
+    for (const SpeculativeConfig& method : options.spec.methods) {
+      SweepRow& row = rows.emplace_back();
+      row.method = to_string(method);
+      row.temperature = next->temperature;
+      for (size_t d = 0; d < options.depths.size(); ++d, ++next) {
+        row.figures.push_back(next->all);
+        if (next->all.speedup.value > best_of(row).speedup.value) row.best = static_cast<int>(d);
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+Expected<SweepReport> bench_sweep(const SweepOptions& options) {
+  AERIE_RETURN_IF_ERROR(check(options));
+  SpecOptions spec = options.spec;
+  spec.methods.clear();
+  for (const SpeculativeConfig& method : options.spec.methods) {
+    for (const int depth : options.depths) {
+      spec.methods.push_back(method);
+      spec.methods.back().set_tokens(depth);
+    }
+  }
+  SweepReport report;
+  AERIE_ASSIGN_OR_RETURN(report.spec, bench_spec(spec));
+  report.depths = options.depths;
+  report.rows = rows_of(options, report.spec);
+  return report;
+}
+
+std::string to_text(const SweepReport& report) {
+  SpecReport head = report.spec;
+  head.methods.clear();
+  std::string text = to_text(head);
+  text += fmt::format("\nspeed-up (τ) by drafted tokens; * is the best\n{:<40} {:>11}", "method",
+                      "temperature");
+  for (const int depth : report.depths) text += fmt::format(" {:>14}", depth);
+  text += "\n";
+  for (const SweepRow& row : report.rows) {
+    text += fmt::format("{:<40} {:>11g}", row.method, row.temperature);
+    for (const Figures& f : row.figures) {
+      text += fmt::format(" {:>14}",
+                          fmt::format("{:.2f} ({:.2f}){}", f.speedup.value, f.mean_accepted_length,
+                                      &f == &best_of(row) ? "*" : " "));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string to_json(const SweepReport& report) {
+  Json out = json_of(report.spec);
+  out["depths"] = report.depths;
+  out["sweep"] = Json::array();
+  for (const SweepRow& row : report.rows) {
+    Json speedups = Json::array(), lengths = Json::array();
+    for (const Figures& f : row.figures) {
+      speedups.push_back(f.speedup.value);
+      lengths.push_back(f.mean_accepted_length);
+    }
+    out["sweep"].push_back({{"method", row.method},
+                            {"temperature", row.temperature},
+                            {"speedup", std::move(speedups)},
+                            {"mean_accepted_length", std::move(lengths)},
+                            {"best_depth", report.depths[static_cast<size_t>(row.best)]}});
+  }
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string to_html(const SweepReport& report) {
+  LineChart speed{"Speed-up over plain decoding by depth", "drafted tokens", "times", {}};
+  LineChart length{"Tokens per round, τ, by depth", "drafted tokens", "tokens", {}};
+  for (const SweepRow& row : report.rows) {
+    const std::string name = fmt::format("{}, temperature {:g}", row.method, row.temperature);
+    std::vector<std::pair<double, double>> speeds, lengths;
+    for (size_t d = 0; d < row.figures.size(); ++d) {
+      speeds.emplace_back(report.depths[d], row.figures[d].speedup.value);
+      lengths.emplace_back(report.depths[d], row.figures[d].mean_accepted_length);
+    }
+    std::sort(speeds.begin(), speeds.end());
+    std::sort(lengths.begin(), lengths.end());
+    speed.lines.push_back({name, std::move(speeds), row.temperature > 0.0});
+    length.lines.push_back({name, std::move(lengths), row.temperature > 0.0});
+  }
+  HtmlPage page("Speculation by depth");
+  page.add_preformatted(to_text(report));
+  page.add_svg(to_svg(speed));
+  page.add_svg(to_svg(length));
+  page.add_svg(to_svg(pass_chart(report.spec.passes)));
+  return page.finish();
+}
+
+}  // namespace aerie::bench

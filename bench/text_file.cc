@@ -1,0 +1,36 @@
+#include "bench/text_file.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+namespace aerie::bench {
+namespace {
+
+constexpr std::uintmax_t kMostBytes = std::uintmax_t{256} << 20;
+
+}  // namespace
+
+Expected<std::string> read_text_file(const std::string& path, const char* flag) {
+  // Of a folder, which would open and then throw when it is read, the size is an error.
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file) {
+    return Status(StatusCode::kNotFound, fmt::format("{} {}: the file cannot be read", flag, path));
+  }
+  if (size > kMostBytes) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} {}: {} MiB is more than the {} MiB that are read", flag, path,
+                              size >> 20, kMostBytes >> 20));
+  }
+  std::string text(static_cast<size_t>(size), '\0');
+  file.read(text.data(), static_cast<std::streamsize>(size));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+}  // namespace aerie::bench

@@ -1,0 +1,14 @@
+// Files that a benchmark's flags name.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+
+namespace aerie::bench {
+
+// All bytes of a regular file of at most 256 MiB. kNotFound, naming `flag` and the path, for what
+// cannot be read, kInvalidArgument for a larger file.
+Expected<std::string> read_text_file(const std::string& path, const char* flag);
+
+}  // namespace aerie::bench
