@@ -16,6 +16,12 @@ bool TreeGrowth::worse(const Candidate& a, const Candidate& b) {
   return a.probability != b.probability ? a.probability < b.probability : a.order > b.order;
 }
 
+void TreeGrowth::reserve(int nodes, int candidates) {
+  heap_.reserve(static_cast<size_t>(candidates));
+  children_.reserve(slot_of(nodes));
+  probabilities_.reserve(slot_of(nodes));
+}
+
 void TreeGrowth::start(TokenTree& tree, const TreeLimits& limits) {
   assert(tree.empty());
   tree_ = &tree;
@@ -51,6 +57,12 @@ std::optional<TreeGrowth::Grown> TreeGrowth::grow() {
     return Grown{node, best.probability, best.tag};
   }
   return std::nullopt;
+}
+
+void TreeEditor::reserve(int nodes) {
+  growth_.reserve(nodes, nodes);
+  kept_.nodes.reserve(slot_of(nodes));
+  for (auto* list : {&first_child_, &last_child_, &next_, &same_}) list->reserve(slot_of(nodes));
 }
 
 void TreeEditor::add_child(int32_t parent, int32_t child) {

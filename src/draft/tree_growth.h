@@ -25,8 +25,8 @@ struct TreeLimits {
 // candidates on offer at one time are more than ever before.
 class TreeGrowth {
  public:
-  // Room for this many candidates on offer at one time.
-  explicit TreeGrowth(int candidates = 0) { heap_.reserve(static_cast<size_t>(candidates)); }
+  // Makes room for trees of this many nodes and as many candidates on offer at one time.
+  void reserve(int nodes, int candidates);
 
   // Begins with an empty `tree`, which must stay where it is until the next start().
   void start(TokenTree& tree, const TreeLimits& limits);
@@ -66,6 +66,9 @@ class TreeGrowth {
 // thread-safe. Allocates only while trees are larger than ever before.
 class TreeEditor {
  public:
+  // Makes room for trees of this many nodes, before they are cut down and after they are merged.
+  void reserve(int nodes);
+
   // Leaves those nodes of `tree` that TreeGrowth would have taken had it been offered each node's
   // children in their order, in the order in which it would have taken them.
   void keep_best(TokenTree& tree, const TreeLimits& limits);

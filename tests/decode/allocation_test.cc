@@ -24,8 +24,9 @@ constexpr int kRounds = 50;
 constexpr int kPositions = 1024;
 constexpr int kMaxNodes = 12;
 
-enum class Kind { kPlain, kNgram, kDraftModel, kTree };
-constexpr Kind kKinds[] = {Kind::kPlain, Kind::kNgram, Kind::kDraftModel, Kind::kTree};
+enum class Kind { kPlain, kNgram, kNgramTree, kDraftModel, kTree };
+constexpr Kind kKinds[] = {Kind::kPlain, Kind::kNgram, Kind::kNgramTree, Kind::kDraftModel,
+                           Kind::kTree};
 
 const TinyFile& target_file() {
   static const TinyFile file(TinySpec{});
@@ -60,6 +61,8 @@ std::unique_ptr<Drafter> drafter_for(Kind kind) {
       return nullptr;
     case Kind::kNgram:
       return std::move(make_ngram_drafter({})).value();
+    case Kind::kNgramTree:
+      return std::move(make_ngram_drafter({.num_matches = 3})).value();
     case Kind::kTree:
       return std::make_unique<TreeDrafter>();
     case Kind::kDraftModel:
@@ -167,7 +170,7 @@ int64_t allocations_of(Kind kind, VerifyRule rule, const SamplingParams& samplin
 TEST(Allocation, ARoundAllocatesNothing) {
   for (const Kind kind : kKinds) {
     for (const VerifyRule rule : {VerifyRule::kExact, VerifyRule::kRejection, VerifyRule::kBlock}) {
-      if (kind == Kind::kTree && rule != VerifyRule::kExact) continue;
+      if ((kind == Kind::kTree || kind == Kind::kNgramTree) && rule != VerifyRule::kExact) continue;
       for (const bool greedy : {true, false}) {
         for (const int threads : {1, 2}) {
           const SamplingParams sampling = greedy ? SamplingParams() : sampled();
