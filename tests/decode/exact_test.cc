@@ -134,7 +134,9 @@ TEST(Exact, EveryValueMeetsEveryOther) {
     EXPECT_GE(static_cast<int>(reply.tokens.size()), least);
     expect_speculation(setting, comparison.speculative);
     if (setting.kind == DraftKind::kSameModel) expect_perfect_drafts(setting, reply);
-    const bool quotes = setting.kind == DraftKind::kNgram || setting.kind == DraftKind::kNgramTree;
+    const bool quotes =
+        setting.kind == DraftKind::kNgram || setting.kind == DraftKind::kNgramTree ||
+        setting.kind == DraftKind::kSuffix || setting.kind == DraftKind::kSuffixTree;
     const bool good =
         (quotes && temperature == 0.0 && filter != Filter::kPenalties && filter != Filter::kAll) ||
         (setting.kind == DraftKind::kPrediction && setting.length > 1) ||

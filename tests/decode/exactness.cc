@@ -5,6 +5,8 @@
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
 #include "draft/prediction.h"
+#include "draft/recycling.h"
+#include "draft/suffix.h"
 #include "tests/testing/test_drafters.h"
 #include "tests/testing/tiny_model.h"
 
@@ -112,6 +114,20 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
       return std::make_unique<Predicted>(std::move(make_prediction_drafter(options)).value(),
                                          plain);
     }
+    case DraftKind::kSuffix:
+    case DraftKind::kSuffixTree: {
+      SuffixOptions options;
+      options.num_tokens = setting.length;
+      options.offset = 1.0;
+      options.tree = setting.kind == DraftKind::kSuffixTree;
+      return std::move(make_suffix_drafter(options)).value();
+    }
+    case DraftKind::kRecycling: {
+      RecyclingOptions options;
+      options.vocab = vocab;
+      options.num_tokens = setting.length;
+      return std::move(make_recycling_drafter(options)).value();
+    }
     case DraftKind::kOtherModel:
       return draft_model(other_file().gguf(), setting);
     case DraftKind::kSameModel:
@@ -152,6 +168,12 @@ const char* draft_kind_name(DraftKind kind) {
       return "NgramTree";
     case DraftKind::kPrediction:
       return "Prediction";
+    case DraftKind::kSuffix:
+      return "Suffix";
+    case DraftKind::kSuffixTree:
+      return "SuffixTree";
+    case DraftKind::kRecycling:
+      return "Recycling";
     case DraftKind::kOtherModel:
       return "OtherModel";
     case DraftKind::kSameModel:

@@ -19,7 +19,8 @@ class Rule : public testing::TestWithParam<VerifyRule> {
   }
 };
 
-constexpr DraftKind kChains[] = {DraftKind::kNgram, DraftKind::kPrediction, DraftKind::kOtherModel,
+constexpr DraftKind kChains[] = {DraftKind::kNgram,     DraftKind::kPrediction,
+                                 DraftKind::kSuffix,    DraftKind::kOtherModel,
                                  DraftKind::kSameModel, DraftKind::kRandomChain};
 
 TEST_P(Rule, KeepsTokensAtTemperatureZero) {
