@@ -18,6 +18,16 @@ namespace {
 constexpr int kMaxDepth = 256;
 constexpr double kLeastProbability = 0.001;
 
+// What counts promise is too good: where one continuation was seen, however often, it was right in
+// 0.25, 0.48, 0.60, 0.65, 0.68 of the cases after matches of 1 to 5 tokens and in 0.8 after 8 (56
+// answers of SmolLM2-135M-Instruct: summaries, code, questions, sums; half of them greedy, half at
+// temperature 0.8). That is r / (r + 2) after r tokens that agree, and this the product over a path
+// of `depth` tokens after a match of m.
+double trust(int m, int depth) {
+  const double end = m + depth;
+  return m * (m + 1.0) / (end * (end + 1.0));
+}
+
 // One sequence: its text, and where the suffixes of that text are among past outputs.
 class History {
  public:
@@ -168,6 +178,7 @@ double SuffixDrafter::grow_tree(const SuffixTrie& trie, SuffixTrie::Point point,
 void SuffixDrafter::draft(const History& history, int max_nodes, TokenTree& best) {
   const int cap = std::min(options_.num_tokens, max_nodes);
   double best_score = 0;
+  int best_m = 0;
   for (int m = std::min(options_.max_depth - 1, history.text.text_size()); m > 0; --m) {
     // Rounded down, but not for want of a last bit.
     const double wanted = options_.factor * m + options_.offset + 1e-6;
@@ -184,8 +195,12 @@ void SuffixDrafter::draft(const History& history, int max_nodes, TokenTree& best
           options_.tree ? grow_tree(*trie, *point, budget) : follow_chain(*trie, *point, budget);
       if (score <= best_score) continue;
       best_score = score;
+      best_m = m;
       best.nodes.assign(tree_.nodes.begin(), tree_.nodes.end());
     }
+  }
+  for (TokenTree::Node& node : best.nodes) {
+    node.probability *= static_cast<float>(trust(best_m, node.depth));
   }
 }
 

@@ -24,7 +24,9 @@ struct SuffixOptions {
 // Each is a chain of the most frequent next tokens (among equals, the most recent) or a tree grown
 // best first. A node's probability is the product of the frequencies down to it, its draft ends
 // where that falls below min_probability, its score is the sum of its nodes' probabilities. The
-// highest score is proposed; among equals, that of the longer match, then the sequence's own.
+// highest score is proposed; among equals, that of the longer match, then the sequence's own. The
+// estimates that the nodes carry are lower than the frequencies: the more so, the shorter the
+// match.
 //
 // Counts are exact. A token costs at most max_depth steps on arrival, and as many more once when
 // its sequence is closed, which is when an output joins the past ones (the prompt does not), and

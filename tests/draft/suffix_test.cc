@@ -91,8 +91,9 @@ TEST(Suffix, FollowsTheMostFrequentTokens) {
   const Tokens text = {1, 2, 3, 4, 9, 1, 2, 5, 8, 1, 2, 3, 4, 7, 1, 2};
   const TokenTree tree = propose(*drafter, 1, text);
   EXPECT_THAT(tokens_of(tree), ElementsAre(3, 4));
-  EXPECT_FLOAT_EQ(tree.nodes[0].probability, 2.0f / 3);
-  EXPECT_FLOAT_EQ(tree.nodes[1].probability, 2.0f / 3);
+  // After r tokens that agree the next is right in r of r + 2 cases.
+  EXPECT_FLOAT_EQ(tree.nodes[0].probability, 2.0f / 3 * 2 / 4);
+  EXPECT_FLOAT_EQ(tree.nodes[1].probability, 2.0f / 3 * 2 / 4 * 3 / 5);
   EXPECT_THAT(tokens_of(propose(*drafter, 1, text, 1)), ElementsAre(3));
   EXPECT_THAT(tokens_of(propose(*drafter, 1, text, 0)), IsEmpty());
 }
@@ -171,7 +172,15 @@ class ByHand {
         const auto found = grow(texts, {text.end() - m, text.end()}, budget);
         double score = 0;
         for (const Found& node : found) score += node.probability;
-        if (score > best_score) best_score = score, best = found;
+        if (score <= best_score) continue;
+        best_score = score;
+        best = found;
+        for (Found& node : best) {
+          for (size_t i = 0; i < node.path.size(); ++i) {
+            const double agree = m + static_cast<double>(i);
+            node.probability *= agree / (agree + 2);
+          }
+        }
       }
     }
     return best;
