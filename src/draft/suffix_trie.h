@@ -10,10 +10,11 @@
 namespace aerie {
 
 // One text is under way; those before it are complete, and the oldest of them can be dropped. A
-// string's occurrences lie within a text. A new token costs at most max_depth steps, a dropped one
-// too, however long the texts are. Memory: at most 140 bytes for each of `max_tokens`, most of
-// which is touched only when it is used. Nothing is allocated after construction but by end_text().
-// Not thread-safe.
+// string's occurrences lie within a text. A token costs a step for each of max_depth lengths when
+// it comes, as many more at most for the branch that the suffix from it makes some day, and
+// max_depth when it is dropped, however long the texts are. Memory: at most 140 bytes for each of
+// `max_tokens`, most of which is touched only when it is used. Nothing is allocated after
+// construction but by end_text(). Not thread-safe.
 class SuffixTrie {
  public:
   // A string that occurs. It ends on the edge into a node; the empty string at the root.
