@@ -28,14 +28,14 @@ struct SuffixOptions {
 // estimates that the nodes carry are lower than the frequencies: the more so, the shorter the
 // match.
 //
-// Counts are exact. A token costs at most max_depth steps on arrival, and as many more once when
-// its sequence is closed, which is when an output joins the past ones (the prompt does not), and
-// when it is dropped: the oldest outputs go once there are more than cached_tokens. An output
-// longer than that counts with its end. The cost of a round does not depend on the length of the
-// texts. The output is taken to begin after the rows that are observed before the first propose().
+// Counts are exact. A token costs some 2 * max_depth steps on arrival, as many when its sequence is
+// closed, which is when an output joins the past ones (the prompt does not), and half of that when
+// it is dropped: the oldest outputs go once there are more than cached_tokens. An output longer
+// than that counts with its end. The cost of a round does not depend on the length of the texts.
+// The output is taken to begin after the rows that are observed before the first propose().
 //
-// Memory: at most 140 bytes for each of a sequence's max_tokens and of cached_tokens; what is not
-// used stays untouched.
+// Memory: at most 140 bytes for each of a sequence's max_tokens and of cached_tokens; 32 of them
+// are written at once, the others as they are used.
 Expected<std::unique_ptr<Drafter>> make_suffix_drafter(const SuffixOptions& options);
 
 }  // namespace aerie
