@@ -87,21 +87,17 @@ void SuffixTrie::split(Point& point, uint32_t start) {
   replace(below, middle);
   // Suffixes that have come no further than here, this one first, have not entered the lower part.
   int32_t count = group_of(middle).count - 1;
-  uint32_t latest = at(below).from;
   for (uint32_t other = first_open(); other != head_; ++other) {
     Point& open = open_at(other);
-    if (open.node != below || other == start) continue;
-    if (open.depth <= depth) {
-      open.node = middle;
-      --count;
-    } else if (later(other, latest)) {
-      latest = other;
-    }
+    if (open.node != below || other == start || open.depth > depth) continue;
+    open.node = middle;
+    --count;
   }
   point.node = middle;
   at(below).parent = middle;
   at(below).first = token_at(at(below).from + static_cast<uint32_t>(depth));
-  at(below).latest = latest;
+  // An open suffix may be later, but not than any that its siblings will come of.
+  at(below).latest = at(below).from;
   at(below).prev = below;
   at(below).next = kNone;
   at(below).group = new_group(count, below);
