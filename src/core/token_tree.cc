@@ -11,10 +11,10 @@ double Distribution::probability(int32_t id) const {
   return probs[static_cast<size_t>(it - ids.begin())];
 }
 
-int TokenTree::add(int32_t token, int32_t parent, const Distribution* proposal) {
+int TokenTree::add(int32_t token, int32_t parent, const Distribution* proposal, float probability) {
   assert(parent < size());
   const int32_t depth = parent < 0 ? 1 : nodes[static_cast<size_t>(parent)].depth + 1;
-  nodes.push_back({token, parent, depth, proposal});
+  nodes.push_back({token, parent, depth, proposal, probability});
   return size() - 1;
 }
 

@@ -34,6 +34,10 @@ struct TokenTree {
     // is a deterministic function of the path (a point mass). Owned by the drafter and valid until
     // its next propose().
     const Distribution* proposal = nullptr;
+    // The drafter's own estimate that the path from the root to this node will be accepted, in
+    // (0, 1]; never above its parent's. What budgets, merging and the controller go by; nothing
+    // exact depends on it.
+    float probability = 1.0f;
   };
   std::vector<Node> nodes;
 
@@ -42,7 +46,8 @@ struct TokenTree {
   int size() const { return static_cast<int>(nodes.size()); }
 
   // Appends a node and returns its index. Requires parent < size().
-  int add(int32_t token, int32_t parent, const Distribution* proposal = nullptr);
+  int add(int32_t token, int32_t parent, const Distribution* proposal = nullptr,
+          float probability = 1.0f);
   // Whether every node's parent is the node before it.
   bool is_chain() const;
 };

@@ -37,6 +37,9 @@ struct DraftSequence {
   SamplingParams sampling;
   DraftNoise noise = DraftNoise::kTarget;
   int max_tokens = 0;  // the sequence never grows beyond this many tokens
+  // What the caller thinks the output will be, without the prompt, in ids of the target's
+  // vocabulary; empty: no idea. A drafter that uses it copies it in open().
+  std::span<const int32_t> prediction;
 };
 
 struct DraftRequest {

@@ -42,6 +42,14 @@ TEST(TokenTree, AddSetsDepths) {
   EXPECT_EQ(tree.nodes[1].proposal, nullptr);
 }
 
+TEST(TokenTree, NodesAreCertainUnlessToldOtherwise) {
+  TokenTree tree;
+  tree.add(7, -1);
+  tree.add(8, 0, nullptr, 0.25f);
+  EXPECT_EQ(tree.nodes[0].probability, 1.0f);
+  EXPECT_EQ(tree.nodes[1].probability, 0.25f);
+}
+
 TEST(TokenTree, KnowsChains) {
   TokenTree tree;
   EXPECT_TRUE(tree.is_chain());

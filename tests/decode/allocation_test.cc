@@ -8,6 +8,8 @@
 #include "decode/decoder.h"
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
+#include "draft/recycling.h"
+#include "draft/suffix.h"
 #include "tests/testing/allocation_counter.h"
 #include "tests/testing/decoding.h"
 #include "tests/testing/test_drafters.h"
@@ -24,8 +26,9 @@ constexpr int kRounds = 50;
 constexpr int kPositions = 1024;
 constexpr int kMaxNodes = 12;
 
-enum class Kind { kPlain, kNgram, kDraftModel, kTree };
-constexpr Kind kKinds[] = {Kind::kPlain, Kind::kNgram, Kind::kDraftModel, Kind::kTree};
+enum class Kind { kPlain, kNgram, kNgramTree, kSuffixTree, kRecycling, kDraftModel, kTree };
+constexpr Kind kKinds[] = {Kind::kPlain,     Kind::kNgram,      Kind::kNgramTree, Kind::kSuffixTree,
+                           Kind::kRecycling, Kind::kDraftModel, Kind::kTree};
 
 const TinyFile& target_file() {
   static const TinyFile file(TinySpec{});
@@ -60,6 +63,12 @@ std::unique_ptr<Drafter> drafter_for(Kind kind) {
       return nullptr;
     case Kind::kNgram:
       return std::move(make_ngram_drafter({})).value();
+    case Kind::kNgramTree:
+      return std::move(make_ngram_drafter({.num_matches = 3})).value();
+    case Kind::kSuffixTree:
+      return std::move(make_suffix_drafter({.offset = 2.0, .tree = true})).value();
+    case Kind::kRecycling:
+      return std::move(make_recycling_drafter({.vocab = draft.vocab})).value();
     case Kind::kTree:
       return std::make_unique<TreeDrafter>();
     case Kind::kDraftModel:
@@ -167,7 +176,8 @@ int64_t allocations_of(Kind kind, VerifyRule rule, const SamplingParams& samplin
 TEST(Allocation, ARoundAllocatesNothing) {
   for (const Kind kind : kKinds) {
     for (const VerifyRule rule : {VerifyRule::kExact, VerifyRule::kRejection, VerifyRule::kBlock}) {
-      if (kind == Kind::kTree && rule != VerifyRule::kExact) continue;
+      const bool chains = kind == Kind::kPlain || kind == Kind::kNgram || kind == Kind::kDraftModel;
+      if (!chains && rule != VerifyRule::kExact) continue;
       for (const bool greedy : {true, false}) {
         for (const int threads : {1, 2}) {
           const SamplingParams sampling = greedy ? SamplingParams() : sampled();

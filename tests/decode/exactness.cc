@@ -4,6 +4,9 @@
 
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
+#include "draft/prediction.h"
+#include "draft/recycling.h"
+#include "draft/suffix.h"
 #include "tests/testing/test_drafters.h"
 #include "tests/testing/tiny_model.h"
 
@@ -71,13 +74,59 @@ test::Prophecies prophecies(std::span<const Request> requests, const Replies& pl
   return result;
 }
 
+// Gives each sequence plain decoding's reply as its prediction, but for every ninth token.
+class Predicted final : public test::TestDrafter {
+ public:
+  Predicted(std::unique_ptr<Drafter> inner, const Replies& plain) : inner_(std::move(inner)) {
+    for (const test::Reply& reply : plain.of) {
+      predictions_.push_back(reply.tokens);
+      for (size_t i = 8; i < reply.tokens.size(); i += 9) predictions_.back()[i] = 0;
+    }
+  }
+
+  Status open(const DraftSequence& sequence) override {
+    DraftSequence predicted = sequence;
+    predicted.prediction = predictions_[static_cast<size_t>(sequence.id)];
+    return inner_->open(predicted);
+  }
+  void close(SequenceId id) override { inner_->close(id); }
+  Status propose(std::span<DraftRequest> requests) override { return inner_->propose(requests); }
+  Status observe(std::span<const DraftCommit> commits) override { return inner_->observe(commits); }
+
+ private:
+  std::unique_ptr<Drafter> inner_;
+  std::vector<std::vector<int32_t>> predictions_;
+};
+
 std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plain) {
   const int vocab = vocab_of(setting);
   switch (setting.kind) {
-    case DraftKind::kNgram: {
+    case DraftKind::kNgram:
+    case DraftKind::kNgramTree: {
       NgramOptions options;
       options.num_tokens = setting.length;
+      options.num_matches = setting.kind == DraftKind::kNgram ? 1 : 4;
       return std::move(make_ngram_drafter(options)).value();
+    }
+    case DraftKind::kPrediction: {
+      PredictionOptions options;
+      options.num_tokens = setting.length;
+      return std::make_unique<Predicted>(std::move(make_prediction_drafter(options)).value(),
+                                         plain);
+    }
+    case DraftKind::kSuffix:
+    case DraftKind::kSuffixTree: {
+      SuffixOptions options;
+      options.num_tokens = setting.length;
+      options.offset = 1.0;
+      options.tree = setting.kind == DraftKind::kSuffixTree;
+      return std::move(make_suffix_drafter(options)).value();
+    }
+    case DraftKind::kRecycling: {
+      RecyclingOptions options;
+      options.vocab = vocab;
+      options.num_tokens = setting.length;
+      return std::move(make_recycling_drafter(options)).value();
     }
     case DraftKind::kOtherModel:
       return draft_model(other_file().gguf(), setting);
@@ -115,6 +164,16 @@ const char* draft_kind_name(DraftKind kind) {
   switch (kind) {
     case DraftKind::kNgram:
       return "Ngram";
+    case DraftKind::kNgramTree:
+      return "NgramTree";
+    case DraftKind::kPrediction:
+      return "Prediction";
+    case DraftKind::kSuffix:
+      return "Suffix";
+    case DraftKind::kSuffixTree:
+      return "SuffixTree";
+    case DraftKind::kRecycling:
+      return "Recycling";
     case DraftKind::kOtherModel:
       return "OtherModel";
     case DraftKind::kSameModel:

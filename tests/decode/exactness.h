@@ -16,14 +16,20 @@ namespace aerie {
 
 enum class DraftKind {
   kNgram,
+  kNgramTree,   // of several matches
+  kPrediction,  // what plain decoding says, with mistakes
+  kSuffix,
+  kSuffixTree,
+  kRecycling,
   kOtherModel,  // a draft model that knows nothing of the target
   kSameModel,   // the target's own weights: every draft is right
   kRandomChain,
   kProphetTree,  // branching, with what is right scattered over the tree
 };
-inline constexpr DraftKind kDraftKinds[] = {DraftKind::kNgram, DraftKind::kOtherModel,
-                                            DraftKind::kSameModel, DraftKind::kRandomChain,
-                                            DraftKind::kProphetTree};
+inline constexpr DraftKind kDraftKinds[] = {
+    DraftKind::kNgram,       DraftKind::kNgramTree,  DraftKind::kPrediction, DraftKind::kSuffix,
+    DraftKind::kSuffixTree,  DraftKind::kRecycling,  DraftKind::kOtherModel, DraftKind::kSameModel,
+    DraftKind::kRandomChain, DraftKind::kProphetTree};
 const char* draft_kind_name(DraftKind kind);  // "SameModel"
 std::string draft_kind_test_name(const testing::TestParamInfo<DraftKind>& info);
 

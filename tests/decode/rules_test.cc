@@ -19,8 +19,9 @@ class Rule : public testing::TestWithParam<VerifyRule> {
   }
 };
 
-constexpr DraftKind kChains[] = {DraftKind::kNgram, DraftKind::kOtherModel, DraftKind::kSameModel,
-                                 DraftKind::kRandomChain};
+constexpr DraftKind kChains[] = {DraftKind::kNgram,     DraftKind::kPrediction,
+                                 DraftKind::kSuffix,    DraftKind::kOtherModel,
+                                 DraftKind::kSameModel, DraftKind::kRandomChain};
 
 TEST_P(Rule, KeepsTokensAtTemperatureZero) {
   for (const DraftKind kind : kChains) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <limits>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,9 @@ Tokens tokens_of(const TokenTree& tree) {
   for (const TokenTree::Node& node : tree.nodes) {
     EXPECT_EQ(node.depth, static_cast<int32_t>(tokens.size()) + 1);
     EXPECT_EQ(node.proposal, nullptr);
+    EXPECT_GT(node.probability, 0.0f);
+    EXPECT_LE(node.probability,
+              node.parent < 0 ? 1.0f : tree.nodes[static_cast<size_t>(node.parent)].probability);
     tokens.push_back(node.token);
   }
   return tokens;
@@ -213,6 +217,93 @@ struct Grown {
   std::span<const int32_t> text() const { return std::span(all).first(size); }
 };
 
+// Every path of a tree, in the tree's order.
+std::vector<Tokens> paths_of(const TokenTree& tree) {
+  std::vector<Tokens> paths;
+  for (const TokenTree::Node& node : tree.nodes) {
+    paths.push_back(node.parent < 0 ? Tokens() : paths[static_cast<size_t>(node.parent)]);
+    paths.back().push_back(node.token);
+  }
+  return paths;
+}
+
+TokenTree propose_tree(Drafter& drafter, std::span<const int32_t> text, int max_nodes = kNoLimit) {
+  TokenTree tree;
+  DraftRequest request{.id = 1, .tokens = text, .max_nodes = max_nodes, .tree = &tree};
+  EXPECT_TRUE(drafter.propose({&request, 1}).ok());
+  return tree;
+}
+
+TEST(Ngram, SeveralMatchesMakeATree) {
+  const Tokens text = {1, 2, 5, 6, 1, 2, 5, 7, 1, 2, 8, 9, 1, 2};
+  const auto drafter = make({.max_n = 2, .num_tokens = 6, .num_matches = 3});
+  open(*drafter, 1, 20);
+  const TokenTree tree = propose_tree(*drafter, text);
+  EXPECT_THAT(paths_of(tree), ElementsAre(Tokens{8}, Tokens{8, 9}, Tokens{8, 9, 1}, Tokens{5},
+                                          Tokens{8, 9, 1, 2}, Tokens{5, 7}));
+  for (const TokenTree::Node& node : tree.nodes) {
+    const float above =
+        node.parent < 0 ? 1.0f : tree.nodes[static_cast<size_t>(node.parent)].probability;
+    EXPECT_GT(node.probability, 0.0f);
+    EXPECT_LT(node.probability, above);
+  }
+  EXPECT_THAT(paths_of(propose_tree(*drafter, text, 2)), ElementsAre(Tokens{8}, Tokens{8, 9}));
+  EXPECT_TRUE(propose_tree(*drafter, text, 0).empty());
+}
+
+// All occurrences of the longest suffix, the latest first.
+std::vector<Tokens> matches_by_hand(std::span<const int32_t> text, const NgramOptions& options) {
+  std::vector<Tokens> found;
+  const int size = static_cast<int>(text.size());
+  for (int n = std::min(options.max_n, size - 1); n >= options.min_n && found.empty(); --n) {
+    const auto suffix = text.last(static_cast<size_t>(n));
+    for (int begin = size - n - 1; begin >= 0; --begin) {
+      if (!std::ranges::equal(text.subspan(static_cast<size_t>(begin), static_cast<size_t>(n)),
+                              suffix)) {
+        continue;
+      }
+      const auto rest = text.subspan(static_cast<size_t>(begin + n));
+      const auto length = std::min(rest.size(), static_cast<size_t>(options.num_tokens));
+      found.emplace_back(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(length));
+    }
+  }
+  return found;
+}
+
+TEST(Ngram, TreesAreMadeOfTheLatestContinuationsThatDiffer) {
+  std::mt19937 random(7);
+  int branched = 0;
+  for (int repeat = 0; repeat < 3000; ++repeat) {
+    NgramOptions options = random_options(random);
+    options.num_matches = 2 + static_cast<int>(random() % 3);
+    const int size = 1 + static_cast<int>(random() % 60);
+    const Tokens text = random_tokens(random, size, 1 + static_cast<int>(random() % 4));
+    std::set<Tokens> expected;
+    int matches = 0;
+    const auto all = matches_by_hand(text, options);
+    for (size_t i = 0; i < all.size() && i < 8 * static_cast<size_t>(options.num_matches); ++i) {
+      const size_t before = expected.size();
+      for (size_t n = 1; n <= all[i].size(); ++n) {
+        expected.emplace(all[i].begin(), all[i].begin() + static_cast<std::ptrdiff_t>(n));
+      }
+      if (expected.size() > before && ++matches == options.num_matches) break;
+    }
+    const auto drafter = make(options);
+    open(*drafter, 1, size);
+    const TokenTree tree = propose_tree(*drafter, text);
+    branched += tree.is_chain() ? 0 : 1;
+    const auto paths = paths_of(tree);
+    const std::set<Tokens> distinct(paths.begin(), paths.end());
+    ASSERT_EQ(distinct.size(), paths.size());
+    ASSERT_TRUE(std::ranges::includes(expected, distinct));
+    ASSERT_EQ(paths.size(), std::min(expected.size(), static_cast<size_t>(options.num_tokens)));
+    if (!all.empty()) {
+      EXPECT_EQ(paths[0][0], all[0][0]);
+    }
+  }
+  EXPECT_GT(branched, 300);
+}
+
 TEST(Ngram, SequencesInOneBatchDoNotMix) {
   std::mt19937 random(4);
   const NgramOptions options{.max_n = 3, .min_n = 1, .num_tokens = 4};
@@ -286,6 +377,7 @@ TEST(Ngram, OptionsAreChecked) {
   expect_invalid(make_ngram_drafter({.max_n = 3, .min_n = 0}).status(), "min_n");
   expect_invalid(make_ngram_drafter({.max_n = 2, .min_n = 3}).status(), "max_n");
   expect_invalid(make_ngram_drafter({.num_tokens = 0}).status(), "num_tokens");
+  expect_invalid(make_ngram_drafter({.num_matches = 0}).status(), "num_matches");
   const auto drafter = make({.max_n = 1 << 30});
   EXPECT_TRUE(try_open(*drafter, 1, 50).ok());
   EXPECT_EQ(try_open(*drafter, 2, std::numeric_limits<int>::max()).code(),
@@ -294,18 +386,19 @@ TEST(Ngram, OptionsAreChecked) {
   EXPECT_TRUE(drafter->needs().tap_layers.empty());
 }
 
-TEST(Ngram, AllocatesNothingAfterOpen) {
+void expect_no_allocations(int num_matches, size_t warm) {
   std::mt19937 random(5);
   const Tokens all = random_tokens(random, 2000, 5);
-  const auto drafter = make({.max_n = 5, .min_n = 1, .num_tokens = 8});
+  const auto drafter = make({.max_n = 5, .min_n = 1, .num_tokens = 8, .num_matches = num_matches});
   open(*drafter, 1, 2000);
   open(*drafter, 2, 2000);
   std::vector<TokenTree> trees(2);
   for (TokenTree& tree : trees) tree.nodes.reserve(8);
-  const int64_t before = allocations();
+  int64_t before = allocations();
   int64_t proposed = 0;
   for (size_t size = 700; size <= all.size(); size += 1 + size % 5) {
     const auto text = std::span(all).first(size);
+    if (size <= warm) before = allocations();
     for (TokenTree& tree : trees) tree.clear();
     const DraftCommit commits[] = {commit_of(1, text), commit_of(2, text)};
     DraftRequest requests[] = {{1, text, 8, &trees[0]}, {2, text, 8, &trees[1]}};
@@ -315,6 +408,14 @@ TEST(Ngram, AllocatesNothingAfterOpen) {
   }
   EXPECT_EQ(allocations() - before, 0);
   EXPECT_GT(proposed, 1000);
+}
+
+TEST(Ngram, AllocatesNothingAfterOpen) {
+  expect_no_allocations(1, 0);
+}
+
+TEST(Ngram, TreesAllocateNothingOnceWarm) {
+  expect_no_allocations(4, 1000);
 }
 
 struct Cost {
