@@ -147,8 +147,7 @@ Run add_decode(CLI::App& app) {
   app.add_option("--tokens", o.tokens, "Tokens to decode")->capture_default_str();
   app.add_option("--text", o.text_file,
                  "A file whose text the prompts begin with (default: random tokens)");
-  app.add_option("--speculate", flags->speculate,
-                 "Also with a drafter: ngram[:KEY=VALUE,...] or draft_model:model=FILE[,...]");
+  app.add_option("--speculate", flags->speculate, "Also with a drafter, as `aerie run` has it");
   app.add_option("--threads", o.engine.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
   app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
   app.add_option("--cache-type", flags->cache_type, kCacheTypeHelp)->capture_default_str();

@@ -70,6 +70,9 @@ Status check_prompt(const RunFlags& flags) {
   const auto refuse = [](const char* why) { return Status(StatusCode::kInvalidArgument, why); };
   if (sources == 0) return refuse("there is no prompt: give -p TEXT, -f FILE or --chat");
   if (sources > 1) return refuse("-p, -f and --chat exclude each other: give one of them");
+  if (o.chat && !o.prediction_file.empty()) {
+    return refuse("--prediction is of one reply, and --chat makes many: leave one of them out");
+  }
   if (o.chat && !o.json_file.empty()) {
     return refuse("--json reports one generation, and --chat makes many: leave one of them out");
   }
@@ -178,6 +181,17 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
 
 }  // namespace
 
+std::string method_choices() {
+  std::string choices = "none";
+  for (const Method& method : methods()) {
+    choices.append(", ").append(method.name);
+    for (const MethodKey& key : method.keys) {
+      if (key.required) choices.append(fmt::format(":{}=...", key.name));
+    }
+  }
+  return choices + " [:KEY=VALUE,...]";
+}
+
 std::string isa_choices() {
   std::string choices = "auto";
   for (const kernels::Isa isa : kernels::built_isas()) {
@@ -224,10 +238,14 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
   app.add_flag("-q,--quiet", o.quiet, "No closing line");
   add_sampling_flags(app, *flags);
   const char* group = "Speculation";
-  app.add_option("--speculate", flags->speculate,
-                 "none, ngram[:KEY=VALUE,...] or draft_model:model=FILE[,...]")
+  app.add_option(
+         "--speculate", flags->speculate,
+         fmt::format("{}; several, the cheapest first, with commas between them", method_choices()))
       ->group(group);
   app.add_option("--speculative-config", flags->speculative_config, "The same as a JSON object")
+      ->group(group);
+  app.add_option("--prediction", o.prediction_file,
+                 "A file with the text that the reply will resemble, for the method prediction")
       ->group(group);
   app.add_option("--verify", flags->verify, "exact, rejection or block")
       ->capture_default_str()

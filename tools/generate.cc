@@ -8,9 +8,10 @@
 namespace aerie {
 
 Expected<Generation> print_reply(Engine& engine, const RunOptions& options,
-                                 std::vector<int32_t> prompt) {
+                                 std::vector<int32_t> prompt, std::vector<int32_t> prediction) {
   GenerateRequest request;
   request.prompt = std::move(prompt);
+  request.prediction = std::move(prediction);
   request.sampling = options.sampling;
   request.max_tokens = options.max_tokens;
   request.stop = options.stop;

@@ -12,6 +12,6 @@ namespace aerie {
 // Generates with the options' settings and prints the text; Ctrl-C ends it (interrupt.h). A line
 // that the reply leaves open stays open.
 Expected<Generation> print_reply(Engine& engine, const RunOptions& options,
-                                 std::vector<int32_t> prompt);
+                                 std::vector<int32_t> prompt, std::vector<int32_t> prediction = {});
 
 }  // namespace aerie

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "bench/text_file.h"
 #include "tools/generate.h"
 #include "tools/interrupt.h"
 #include "tools/report.h"
@@ -69,11 +70,18 @@ Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const st
 Expected<int> run_prompt(const RunOptions& options) {
   if (!options.json_file.empty()) AERIE_RETURN_IF_ERROR(check_writable(options.json_file));
   AERIE_ASSIGN_OR_RETURN(const std::string text, read_prompt(options));
+  std::string expected;
+  if (!options.prediction_file.empty()) {
+    AERIE_ASSIGN_OR_RETURN(expected,
+                           bench::read_text_file(options.prediction_file, "--prediction"));
+  }
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options.engine));
   AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, encode_prompt(options, text, *engine));
+  std::vector<int32_t> prediction;
+  AERIE_RETURN_IF_ERROR(engine->tokenizer().encode(expected, {false, false}, prediction));
   catch_interrupts();
   AERIE_ASSIGN_OR_RETURN(const Generation generation,
-                         print_reply(*engine, options, std::move(prompt)));
+                         print_reply(*engine, options, std::move(prompt), std::move(prediction)));
   if (generation.text.empty() || generation.text.back() != '\n') std::fputc('\n', stdout);
   std::fflush(stdout);
   if (!options.quiet) fmt::print(stderr, "{}\n", closing_line(generation, *engine));

@@ -14,7 +14,8 @@ struct RunOptions {
   SamplingParams sampling;
   std::string prompt;
   bool has_prompt = false;
-  std::string prompt_file;  // "-": standard input
+  std::string prompt_file;      // "-": standard input
+  std::string prediction_file;  // empty: none
   bool chat = false;
   bool use_template = false;  // the prompt is one user message
   std::string system;         // system message of --template and --chat

@@ -75,6 +75,13 @@ Expected<std::unique_ptr<Sequence>> Decoder::open(std::span<const int32_t> promp
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("max_tokens is {}, which is not positive", options.max_tokens));
   }
+  for (const int32_t token : options.prediction) {
+    if (token < 0 || token >= vocab) {
+      return Status(
+          StatusCode::kInvalidArgument,
+          fmt::format("the prediction's token {} is outside the vocabulary of {}", token, vocab));
+    }
+  }
   auto sequence = std::make_unique<Sequence>(next_id_, options, vocab);
   const auto longest = static_cast<size_t>(options_.max_positions) + 1;
   sequence->tokens.reserve(
@@ -92,6 +99,7 @@ Expected<std::unique_ptr<Sequence>> Decoder::open(std::span<const int32_t> promp
     draft.sampling = options.sampling;
     draft.noise = options_.rule == VerifyRule::kExact ? DraftNoise::kTarget : DraftNoise::kOwn;
     draft.max_tokens = static_cast<int>(longest);
+    draft.prediction = options.prediction;
     if (Status status = drafter_->open(draft); !status.ok()) {
       cache_.close(sequence->cache);
       return status;

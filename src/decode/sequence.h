@@ -60,6 +60,8 @@ struct SequenceOptions {
   int max_tokens = 0;             // to generate; >= 1
   StopCondition* stop = nullptr;  // not owned; may be null
   bool speculate = true;
+  // What the output is expected to be (DraftSequence::prediction). Read by Decoder::open().
+  std::span<const int32_t> prediction;
 };
 
 // Made by Decoder::open(). Read it freely; only the decoder changes it.

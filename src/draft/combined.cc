@@ -2,19 +2,24 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cassert>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "draft/tree_growth.h"
+
 namespace aerie {
 namespace {
 
-class FirstWithAnIdea final : public Drafter {
+class Combined final : public Drafter {
  public:
-  FirstWithAnIdea(std::vector<std::unique_ptr<Drafter>> drafters, DrafterNeeds needs)
-      : drafters_(std::move(drafters)), needs_(std::move(needs)) {
+  Combined(std::vector<std::unique_ptr<Drafter>> drafters, Combination combination,
+           DrafterNeeds needs)
+      : drafters_(std::move(drafters)),
+        merges_(combination == Combination::kMerge),
+        needs_(std::move(needs)),
+        name_(merges_ ? "merge" : "") {
     for (const auto& drafter : drafters_) {
       if (!name_.empty()) name_ += ',';
       name_ += drafter->method();
@@ -31,56 +36,98 @@ class FirstWithAnIdea final : public Drafter {
         return status;
       }
     }
-    proposer_.insert_or_assign(sequence.id, kNobody);
+    states_[sequence.id] = {merges_ && sequence.noise == DraftNoise::kTarget, kNobody};
     return {};
   }
   void close(SequenceId id) override {
     for (const auto& drafter : drafters_) drafter->close(id);
-    proposer_.erase(id);
+    states_.erase(id);
   }
 
-  Status propose(std::span<DraftRequest> requests) override {
-    for (const DraftRequest& request : requests) proposer_[request.id] = kNobody;
-    for (size_t i = 0; i < drafters_.size(); ++i) {
-      open_.clear();
-      for (const DraftRequest& request : requests) {
-        if (proposer_[request.id] == kNobody) open_.push_back(request);
-      }
-      if (open_.empty()) break;
-      AERIE_RETURN_IF_ERROR(drafters_[i]->propose(open_));
-      for (const DraftRequest& request : open_) {
-        if (!request.tree->empty()) proposer_[request.id] = i;
-      }
-    }
-    return {};
-  }
-
-  Status observe(std::span<const DraftCommit> commits) override {
-    for (size_t i = 0; i < drafters_.size(); ++i) {
-      seen_.assign(commits.begin(), commits.end());
-      for (DraftCommit& commit : seen_) {
-        if (proposer_[commit.id] != i) commit.accepted = {};
-      }
-      AERIE_RETURN_IF_ERROR(drafters_[i]->observe(seen_));
-    }
-    return {};
-  }
+  Status propose(std::span<DraftRequest> requests) override;
+  Status observe(std::span<const DraftCommit> commits) override;
 
  private:
   static constexpr size_t kNobody = SIZE_MAX;
 
+  struct State {
+    bool merges = false;
+    size_t proposer = kNobody;  // whose tree, unchanged, the last draft is
+  };
+
+  State& state(SequenceId id) { return states_.find(id)->second; }
+  void merge(size_t drafter, DraftRequest& request, const TokenTree& tree);
+
   std::vector<std::unique_ptr<Drafter>> drafters_;
+  bool merges_;
   DrafterNeeds needs_;
   std::string name_;
-  std::unordered_map<SequenceId, size_t> proposer_;  // whose draft the last one was
-  std::vector<DraftRequest> open_;
+  std::unordered_map<SequenceId, State> states_;
+  // Scratch.
+  TreeEditor editor_;
+  std::vector<DraftRequest> asked_;
+  std::vector<size_t> asked_of_;  // which request each of them is for
+  std::vector<TokenTree> trees_;
   std::vector<DraftCommit> seen_;
 };
+
+Status Combined::propose(std::span<DraftRequest> requests) {
+  for (const DraftRequest& request : requests) {
+    if (!states_.contains(request.id)) {
+      return {StatusCode::kInvalidArgument,
+              fmt::format("drafters {}: sequence {} is not open", name_, request.id)};
+    }
+    state(request.id).proposer = kNobody;
+  }
+  if (trees_.size() < requests.size()) trees_.resize(requests.size());
+  for (size_t d = 0; d < drafters_.size(); ++d) {
+    asked_.clear();
+    asked_of_.clear();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      if (!requests[i].tree->empty() && !state(requests[i].id).merges) continue;
+      trees_[i].clear();
+      asked_.push_back(requests[i]);
+      asked_.back().tree = &trees_[i];
+      asked_of_.push_back(i);
+    }
+    if (asked_.empty()) break;
+    AERIE_RETURN_IF_ERROR(drafters_[d]->propose(asked_));
+    for (const size_t i : asked_of_) merge(d, requests[i], trees_[i]);
+  }
+  return {};
+}
+
+void Combined::merge(size_t drafter, DraftRequest& request, const TokenTree& tree) {
+  if (tree.empty()) return;
+  State& at = state(request.id);
+  if (request.tree->empty()) {
+    request.tree->nodes.assign(tree.nodes.begin(), tree.nodes.end());
+    at.proposer = drafter;
+    return;
+  }
+  at.proposer = kNobody;
+  editor_.merge(*request.tree, tree);
+  if (request.tree->size() > request.max_nodes) {
+    editor_.keep_best(*request.tree, {request.max_nodes, TreeLimits::kNone, TreeLimits::kNone});
+  }
+}
+
+Status Combined::observe(std::span<const DraftCommit> commits) {
+  for (size_t d = 0; d < drafters_.size(); ++d) {
+    seen_.assign(commits.begin(), commits.end());
+    for (DraftCommit& commit : seen_) {
+      const auto found = states_.find(commit.id);
+      if (found == states_.end() || found->second.proposer != d) commit.accepted = {};
+    }
+    AERIE_RETURN_IF_ERROR(drafters_[d]->observe(seen_));
+  }
+  return {};
+}
 
 }  // namespace
 
 Expected<std::unique_ptr<Drafter>> combine_drafters(std::vector<std::unique_ptr<Drafter>> drafters,
-                                                    Combination /*combination*/) {
+                                                    Combination combination) {
   assert(!drafters.empty());
   DrafterNeeds needs;
   const Drafter* first = nullptr;
@@ -97,7 +144,7 @@ Expected<std::unique_ptr<Drafter>> combine_drafters(std::vector<std::unique_ptr<
     first = drafter.get();
   }
   return std::unique_ptr<Drafter>(
-      std::make_unique<FirstWithAnIdea>(std::move(drafters), std::move(needs)));
+      std::make_unique<Combined>(std::move(drafters), combination, std::move(needs)));
 }
 
 }  // namespace aerie

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <vector>
 
 #include "kv/kv_cache.h"
@@ -30,9 +31,16 @@ struct State {
   DraftSequence sequence;
   Sampler sampler;
   KvCache::Id cache = -1;
-  int length = 0;                           // of the tokens that path was drafted for
-  std::vector<int32_t> path;                // drafted in this round
+  int known = 0;              // entries of the cache that are of committed tokens
+  std::vector<int32_t> path;  // drafted in this round
+  // Of the drafted tokens whose turn came, how many stood; as if of ten seven had already.
+  double judged = 10.0, stood = 7.0;
   std::vector<Distribution> distributions;  // from which path was drawn, with DraftNoise::kOwn
+
+  // That the path so far will stand.
+  float estimate() const {
+    return static_cast<float>(std::pow(stood / judged, static_cast<double>(path.size())));
+  }
 };
 
 class DraftModel final : public Drafter {
@@ -110,7 +118,7 @@ bool DraftModel::activate(DraftRequest& request, Active& active) {
   if (state == nullptr) return false;
   state->path.clear();
   const int length = static_cast<int>(request.tokens.size());
-  state->length = length;
+  state->known = length;
   // The last drafted token is not fed.
   const int room = options_.max_positions - length + 1;
   active = {state, &request, std::min({options_.num_tokens, request.max_nodes, room})};
@@ -158,7 +166,7 @@ void DraftModel::draw(const Active& active, std::span<const float> logits) {
       state.sequence.noise == DraftNoise::kOwn && state.sequence.sampling.temperature > 0;
   if (!own) {
     state.path.push_back(state.sampler.sample(known, context));
-    tree.add(state.path.back(), tree.size() - 1);
+    tree.add(state.path.back(), tree.size() - 1, nullptr, state.estimate());
     return;
   }
   Distribution& q = state.distributions[state.path.size()];
@@ -167,7 +175,7 @@ void DraftModel::draw(const Active& active, std::span<const float> logits) {
       noise_uniform(state.sampler.noise(), NoiseStream::kDraft, active.request->tokens.size() - 1,
                     static_cast<uint32_t>(state.path.size()) << 16);
   state.path.push_back(inverse_cdf(q, uniform));
-  tree.add(state.path.back(), tree.size() - 1, &q);
+  tree.add(state.path.back(), tree.size() - 1, &q, state.estimate());
 }
 
 Status DraftModel::propose(std::span<DraftRequest> requests) {
@@ -216,11 +224,19 @@ Status DraftModel::observe(std::span<const DraftCommit> commits) {
     // What the cache holds beyond the tokens that stand was drafted and refused: they may come from
     // another drafter.
     const int end = commit.first + commit.rows;
-    int settled = std::min(end, state->length);
+    int settled = std::min(end, state->known);
     for (const int32_t drafted : state->path) {
-      if (settled >= end || commit.tokens[static_cast<size_t>(settled)] != drafted) break;
+      const auto at = static_cast<size_t>(settled);
+      // The token at `end` is known, but not yet in the cache.
+      if (settled > end || at >= commit.tokens.size()) break;
+      const bool stands = commit.tokens[at] == drafted;
+      state->judged += 1.0;
+      state->stood += stands ? 1.0 : 0.0;
+      if (!stands || settled == end) break;
       ++settled;
     }
+    state->path.clear();
+    state->known = settled;
     cache_.truncate(state->cache, std::min(cache_.committed(state->cache), settled));
   }
   return {};

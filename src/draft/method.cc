@@ -18,7 +18,38 @@ constexpr MethodKey tokens(double fallback) {
 constexpr std::array kNgramKeys = {
     MethodKey{"prompt_lookup_max", Kind::kWhole, 1, kMost, 3, false, "the longest n"},
     MethodKey{"prompt_lookup_min", Kind::kWhole, 1, kMost, 1, false, "the shortest n"},
+    MethodKey{"num_matches", Kind::kWhole, 1, 16, 1, false, "occurrences that go into a draft"},
     tokens(10),
+};
+
+constexpr std::array kPredictionKeys = {
+    MethodKey{"prompt_lookup_max", Kind::kWhole, 1, kMost, 8, false,
+              "more tokens that agree make no difference"},
+    MethodKey{"prompt_lookup_min", Kind::kWhole, 1, kMost, 1, false,
+              "tokens that must agree to find the way back"},
+    tokens(16),
+};
+
+// The first three as in vLLM.
+constexpr std::array kSuffixKeys = {
+    MethodKey{"suffix_decoding_max_tree_depth", Kind::kWhole, 2, 256, 24, false,
+              "tokens of a match and its draft together"},
+    MethodKey{"suffix_decoding_max_spec_factor", Kind::kFraction, 0, 100, 1, false,
+              "tokens drafted for each token that matched"},
+    MethodKey{"suffix_decoding_min_token_prob", Kind::kFraction, 0.001, 1, 0.1, false,
+              "the least probability of a path, by the counts"},
+    MethodKey{"suffix_decoding_spec_offset", Kind::kFraction, 0, 100, 0, false,
+              "tokens drafted beyond that"},
+    MethodKey{"suffix_decoding_max_cached_tokens", Kind::kWhole, 0, 1 << 26, 65536, false,
+              "tokens of past outputs"},
+    MethodKey{"suffix_decoding_tree", Kind::kWhole, 0, 1, 0, false,
+              "1: the likeliest nodes rather than the likeliest chain"},
+    tokens(16),
+};
+
+constexpr std::array kRecyclingKeys = {
+    MethodKey{"num_successors", Kind::kWhole, 1, 8, 8, false, "successors kept for each token"},
+    tokens(16),
 };
 
 constexpr std::array kDraftModelKeys = {
@@ -28,6 +59,9 @@ constexpr std::array kDraftModelKeys = {
 
 constexpr std::array kMethods = {
     Method{"ngram", kNgramKeys, "what followed the last words where they stood before"},
+    Method{"prediction", kPredictionKeys, "a text that the caller expects"},
+    Method{"suffix", kSuffixKeys, "what followed the same words here and in past outputs"},
+    Method{"recycling", kRecyclingKeys, "each token's successors of late"},
     Method{"draft_model", kDraftModelKeys, "a smaller model with the same vocabulary"},
 };
 

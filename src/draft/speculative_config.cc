@@ -133,7 +133,7 @@ Status set(const Setting& setting, MethodConfig& config) {
 }
 
 Status check_lookup(const MethodConfig& config) {
-  if (config.method->name != kNgram) return {};
+  if (config.method->find("prompt_lookup_min") == nullptr) return {};
   const int least = config.whole("prompt_lookup_min"), most = config.whole("prompt_lookup_max");
   if (least <= most) return {};
   const bool given = config.numbers.contains("prompt_lookup_max");

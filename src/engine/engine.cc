@@ -126,6 +126,7 @@ Expected<Generation> Engine::generate(const GenerateRequest& request, const OnTe
   options.max_tokens = request.max_tokens > 0 ? request.max_tokens : options_.context;
   options.stop = &reply;
   options.speculate = request.speculate;
+  options.prediction = request.prediction;
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Sequence> sequence,
                          decoder.open(request.prompt, options));
   Generation out;

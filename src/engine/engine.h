@@ -47,6 +47,7 @@ struct GenerateRequest {
   bool ignore_eos = false;
   bool speculate = true;  // false: plain decoding, whatever drafter is loaded
   int speculation = 0;    // 0: EngineOptions::speculation; n: the n-th of more_speculations
+  std::vector<int32_t> prediction;  // what the output is expected to be, for drafters that use it
   // Asked before every round; true ends the reply with FinishReason::kNone. May be null.
   const std::atomic<bool>* cancel = nullptr;
 };

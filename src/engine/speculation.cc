@@ -8,6 +8,9 @@
 #include "draft/combined.h"
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
+#include "draft/prediction.h"
+#include "draft/recycling.h"
+#include "draft/suffix.h"
 #include "engine/memory.h"
 
 namespace aerie {
@@ -24,8 +27,37 @@ Made make_ngram(const Making& making) {
   NgramOptions options;
   options.max_n = making.config.whole("prompt_lookup_max");
   options.min_n = making.config.whole("prompt_lookup_min");
+  options.num_matches = making.config.whole("num_matches");
   options.num_tokens = making.config.tokens();
   return make_ngram_drafter(options);
+}
+
+Made make_prediction(const Making& making) {
+  PredictionOptions options;
+  options.max_n = making.config.whole("prompt_lookup_max");
+  options.min_n = making.config.whole("prompt_lookup_min");
+  options.num_tokens = making.config.tokens();
+  return make_prediction_drafter(options);
+}
+
+Made make_suffix(const Making& making) {
+  SuffixOptions options;
+  options.max_depth = making.config.whole("suffix_decoding_max_tree_depth");
+  options.factor = making.config.number("suffix_decoding_max_spec_factor");
+  options.offset = making.config.number("suffix_decoding_spec_offset");
+  options.min_probability = making.config.number("suffix_decoding_min_token_prob");
+  options.cached_tokens = making.config.whole("suffix_decoding_max_cached_tokens");
+  options.tree = making.config.whole("suffix_decoding_tree") != 0;
+  options.num_tokens = making.config.tokens();
+  return make_suffix_drafter(options);
+}
+
+Made make_recycling(const Making& making) {
+  RecyclingOptions options;
+  options.vocab = making.target.vocab;
+  options.successors = making.config.whole("num_successors");
+  options.num_tokens = making.config.tokens();
+  return make_recycling_drafter(options);
 }
 
 Made make_draft_model(const Making& making) {
@@ -66,8 +98,8 @@ struct Maker {
 };
 // One line for each of methods().
 constexpr Maker kMakers[] = {
-    {"ngram", make_ngram},
-    {"draft_model", make_draft_model},
+    {"ngram", make_ngram},         {"prediction", make_prediction},   {"suffix", make_suffix},
+    {"recycling", make_recycling}, {"draft_model", make_draft_model},
 };
 
 Made make_one(const Making& making) {

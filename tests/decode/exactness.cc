@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "draft/combined.h"
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
 #include "draft/prediction.h"
@@ -98,6 +99,19 @@ class Predicted final : public test::TestDrafter {
   std::vector<std::vector<int32_t>> predictions_;
 };
 
+std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plain);
+
+std::unique_ptr<Drafter> combined(const Setting& setting, const Replies& plain,
+                                  std::initializer_list<DraftKind> kinds, Combination how) {
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  for (const DraftKind kind : kinds) {
+    Setting one = setting;
+    one.kind = kind;
+    drafters.push_back(drafter_for(one, plain));
+  }
+  return std::move(combine_drafters(std::move(drafters), how)).value();
+}
+
 std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plain) {
   const int vocab = vocab_of(setting);
   switch (setting.kind) {
@@ -137,6 +151,13 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
     case DraftKind::kProphetTree:
       return test::make_prophet_tree_drafter(6, 3 * setting.length, vocab,
                                              prophecies(setting.requests, plain));
+    case DraftKind::kFirst:
+      return combined(setting, plain, {DraftKind::kNgram, DraftKind::kOtherModel},
+                      Combination::kFirst);
+    case DraftKind::kMerged:
+      return combined(setting, plain,
+                      {DraftKind::kOtherModel, DraftKind::kSameModel, DraftKind::kRecycling},
+                      Combination::kMerge);
   }
   return nullptr;
 }
@@ -146,7 +167,8 @@ DecoderOptions decoder_options(const Setting& setting) {
   options.rule = setting.rule;
   options.prefill_chunk = setting.chunk;
   options.max_positions = setting.positions;
-  options.max_nodes = setting.kind == DraftKind::kProphetTree ? 3 * setting.length : setting.length;
+  const bool tree = setting.kind == DraftKind::kProphetTree || setting.kind == DraftKind::kMerged;
+  options.max_nodes = tree ? 3 * setting.length : setting.length;
   options.max_logits = setting.max_logits;
   return options;
 }
@@ -182,6 +204,10 @@ const char* draft_kind_name(DraftKind kind) {
       return "RandomChain";
     case DraftKind::kProphetTree:
       return "ProphetTree";
+    case DraftKind::kFirst:
+      return "First";
+    case DraftKind::kMerged:
+      return "Merged";
   }
   return "";
 }

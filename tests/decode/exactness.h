@@ -25,11 +25,13 @@ enum class DraftKind {
   kSameModel,   // the target's own weights: every draft is right
   kRandomChain,
   kProphetTree,  // branching, with what is right scattered over the tree
+  kFirst,        // prompt lookup, or else the other model
+  kMerged,       // the target's own weights, the other model and successors, merged to a tree
 };
 inline constexpr DraftKind kDraftKinds[] = {
-    DraftKind::kNgram,       DraftKind::kNgramTree,  DraftKind::kPrediction, DraftKind::kSuffix,
-    DraftKind::kSuffixTree,  DraftKind::kRecycling,  DraftKind::kOtherModel, DraftKind::kSameModel,
-    DraftKind::kRandomChain, DraftKind::kProphetTree};
+    DraftKind::kNgram,       DraftKind::kNgramTree,   DraftKind::kPrediction, DraftKind::kSuffix,
+    DraftKind::kSuffixTree,  DraftKind::kRecycling,   DraftKind::kOtherModel, DraftKind::kSameModel,
+    DraftKind::kRandomChain, DraftKind::kProphetTree, DraftKind::kFirst,      DraftKind::kMerged};
 const char* draft_kind_name(DraftKind kind);  // "SameModel"
 std::string draft_kind_test_name(const testing::TestParamInfo<DraftKind>& info);
 

@@ -117,12 +117,15 @@ TEST(SpeculativeJson, NotAnObject) {
 }
 
 TEST(SpeculativeJson, MissingMethod) {
-  bad_json("{}", {"no method", "none, ngram or draft_model", "'model'"});
+  bad_json("{}",
+           {"no method", "none, ngram, prediction, suffix, recycling or draft_model", "'model'"});
   bad_json(R"({"num_speculative_tokens": 3})", {"no method"});
 }
 
 TEST(SpeculativeJson, WrongMethod) {
-  bad_json(R"({"method": "eagle9"})", {"unknown method 'eagle9'", "none, ngram or draft_model"});
+  bad_json(
+      R"({"method": "eagle9"})",
+      {"unknown method 'eagle9'", "none, ngram, prediction, suffix, recycling or draft_model"});
   bad_json(R"({"method": ""})", {"unknown method ''"});
   bad_json(R"({"method": "NGRAM"})", {"unknown method 'NGRAM'"});
   bad_json(R"({"method": 3})", {"'method' must be a string, not 3"});
@@ -132,7 +135,8 @@ TEST(SpeculativeJson, WrongMethod) {
 TEST(SpeculativeJson, UnknownKeyListsTheAllowedOnes) {
   bad_json(R"({"method": "ngram", "ngram_size": 3})",
            {"unknown key 'ngram_size'",
-            "method ngram takes prompt_lookup_max, prompt_lookup_min, num_speculative_tokens"});
+            "method ngram takes prompt_lookup_max, prompt_lookup_min, num_matches, "
+            "num_speculative_tokens"});
   bad_json(R"({"model": "m", "tokens": 3})",
            {"unknown key 'tokens'", "method draft_model takes model, num_speculative_tokens"});
   bad_json(R"({"method": "none", "x": 3})", {"unknown key 'x'", "method none takes no keys"});
@@ -219,7 +223,7 @@ TEST(SpeculativeSpec, ModelPathsMayHoldAnything) {
 
 TEST(SpeculativeSpec, WrongMethod) {
   for (const char* text : {"", "ngrams", " ngram", "Ngram", "draft.gguf", ":", "[ngram]"}) {
-    bad_spec(text, {"unknown method", "none, ngram or draft_model"});
+    bad_spec(text, {"unknown method", "none, ngram, prediction, suffix, recycling or draft_model"});
   }
 }
 
@@ -255,6 +259,21 @@ TEST(SpeculativeSpec, WrongNumbers) {
   }
   bad_spec("ngram:prompt_lookup_min=9", {"is above 'prompt_lookup_max' 3, its default"});
   bad_spec("ngram:prompt_lookup_min=9,prompt_lookup_max=8", {"9 is above 'prompt_lookup_max' 8"});
+}
+
+TEST(SpeculativeSpec, Fractions) {
+  const SpeculativeConfig config = spec("suffix:suffix_decoding_max_spec_factor=1.5");
+  EXPECT_EQ(config.methods[0].number("suffix_decoding_max_spec_factor"), 1.5);
+  EXPECT_EQ(config.methods[0].number("suffix_decoding_min_token_prob"), 0.1);
+  EXPECT_EQ(to_string(config), "suffix:suffix_decoding_max_spec_factor=1.5");
+  expect_equal(json(R"({"method": "suffix", "suffix_decoding_max_spec_factor": 1.5})"), config);
+  for (const char* value : {"x", "1.5x", "0x1", "+1"}) {
+    bad_spec(std::string("suffix:suffix_decoding_min_token_prob=") + value, {"must be a number"});
+  }
+  for (const char* value : {"nan", "inf", "-1", "1.001", "1e300", "0"}) {
+    bad_spec(std::string("suffix:suffix_decoding_min_token_prob=") + value,
+             {"must be 0.001 to 1, not"});
+  }
 }
 
 TEST(SpeculativeSpec, ToStringIsTheShortForm) {

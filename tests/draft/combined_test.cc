@@ -1,0 +1,191 @@
+#include "draft/combined.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace aerie {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using Tokens = std::vector<int32_t>;
+
+// What happens to the drafters that are combined.
+struct Log {
+  std::vector<std::string> calls;
+  std::map<std::string, Tokens> accepted;  // by drafter, of the last observe()
+};
+
+// A chain of the given tokens, the same every time.
+class Scripted final : public Drafter {
+ public:
+  Scripted(std::string name, Tokens chain, float probability, Log& log)
+      : name_(std::move(name)), chain_(std::move(chain)), probability_(probability), log_(log) {}
+
+  std::string_view method() const override { return name_; }
+  const DrafterNeeds& needs() const override { return needs_; }
+  Status open(const DraftSequence&) override {
+    log_.calls.push_back("open " + name_);
+    return fails_ ? Status(StatusCode::kResourceExhausted, name_) : Status();
+  }
+  void close(SequenceId) override { log_.calls.push_back("close " + name_); }
+  Status propose(std::span<DraftRequest> requests) override {
+    for (DraftRequest& request : requests) {
+      log_.calls.push_back("propose " + name_ + " " + std::to_string(request.id));
+      float probability = 1.0f;
+      for (int i = 0; i < static_cast<int>(chain_.size()) && i < request.max_nodes; ++i) {
+        probability *= probability_;
+        request.tree->add(chain_[static_cast<size_t>(i)], i - 1, nullptr, probability);
+      }
+    }
+    return {};
+  }
+  Status observe(std::span<const DraftCommit> commits) override {
+    for (const DraftCommit& commit : commits) {
+      log_.accepted[name_].assign(commit.accepted.begin(), commit.accepted.end());
+    }
+    return {};
+  }
+
+  void fail() { fails_ = true; }
+  void want(std::vector<int32_t> layers) { needs_.tap_layers = std::move(layers); }
+
+ private:
+  std::string name_;
+  Tokens chain_;
+  float probability_;
+  Log& log_;
+  DrafterNeeds needs_;
+  bool fails_ = false;
+};
+
+using Drafters = std::vector<std::unique_ptr<Drafter>>;
+
+class CombinedTest : public testing::Test {
+ protected:
+  Scripted& add(const std::string& name, const Tokens& chain, float probability = 0.5f) {
+    auto drafter = std::make_unique<Scripted>(name, chain, probability, log_);
+    Scripted& added = *drafter;
+    drafters_.push_back(std::move(drafter));
+    return added;
+  }
+  std::unique_ptr<Drafter> combine(Combination how, DraftNoise noise = DraftNoise::kTarget) {
+    auto all = combine_drafters(std::move(drafters_), how).value();
+    DraftSequence sequence;
+    sequence.id = 3;
+    sequence.noise = noise;
+    sequence.max_tokens = 100;
+    EXPECT_TRUE(all->open(sequence).ok());
+    log_.calls.clear();
+    return all;
+  }
+  TokenTree propose(Drafter& drafter, int max_nodes = 100) {
+    TokenTree tree;
+    DraftRequest request{.id = 3, .tokens = text_, .max_nodes = max_nodes, .tree = &tree};
+    EXPECT_TRUE(drafter.propose({&request, 1}).ok());
+    return tree;
+  }
+  void observe(Drafter& drafter, const Tokens& accepted) {
+    DraftCommit commit;
+    commit.id = 3;
+    commit.tokens = text_;
+    commit.accepted = accepted;
+    EXPECT_TRUE(drafter.observe({&commit, 1}).ok());
+  }
+  static Tokens tokens(const TokenTree& tree) {
+    Tokens all;
+    for (const TokenTree::Node& node : tree.nodes) all.push_back(node.token);
+    return all;
+  }
+  static Tokens parents(const TokenTree& tree) {
+    Tokens all;
+    for (const TokenTree::Node& node : tree.nodes) all.push_back(node.parent);
+    return all;
+  }
+
+  Log log_;
+  Drafters drafters_;
+  Tokens text_ = {1, 2, 3};
+};
+
+TEST_F(CombinedTest, TheFirstWithAnIdeaDrafts) {
+  add("silent", {});
+  add("second", {7, 8});
+  add("third", {9});
+  const auto all = combine(Combination::kFirst);
+  EXPECT_EQ(all->method(), "silent,second,third");
+  EXPECT_THAT(tokens(propose(*all)), ElementsAre(7, 8));
+  EXPECT_THAT(log_.calls, ElementsAre("propose silent 3", "propose second 3"));
+  observe(*all, {0, 1});
+  EXPECT_THAT(log_.accepted["silent"], IsEmpty());
+  EXPECT_THAT(log_.accepted["second"], ElementsAre(0, 1));
+  EXPECT_THAT(log_.accepted["third"], IsEmpty());
+}
+
+TEST_F(CombinedTest, TreesAreMergedByPrefix) {
+  add("a", {7, 8}, 0.5f);
+  add("silent", {});
+  add("b", {7, 9}, 0.9f);
+  const auto all = combine(Combination::kMerge);
+  EXPECT_EQ(all->method(), "merge,a,silent,b");
+  const TokenTree tree = propose(*all);
+  EXPECT_THAT(tokens(tree), ElementsAre(7, 8, 9));
+  EXPECT_THAT(parents(tree), ElementsAre(-1, 0, 0));
+  EXPECT_FLOAT_EQ(tree.nodes[0].probability, 0.9f);
+  // Nobody proposed this very tree.
+  observe(*all, {0, 2});
+  for (const char* name : {"a", "silent", "b"}) EXPECT_THAT(log_.accepted[name], IsEmpty());
+  // The likeliest nodes stay where there is no room for all.
+  EXPECT_THAT(tokens(propose(*all, 2)), ElementsAre(7, 9));
+}
+
+TEST_F(CombinedTest, ProposalsThatAreComparedWithAreNotMerged) {
+  add("a", {7, 8});
+  add("b", {9});
+  const auto all = combine(Combination::kMerge, DraftNoise::kOwn);
+  EXPECT_THAT(tokens(propose(*all)), ElementsAre(7, 8));
+}
+
+TEST_F(CombinedTest, OpensAllOrNone) {
+  add("a", {});
+  add("b", {});
+  add("c", {}).fail();
+  const auto all = combine_drafters(std::move(drafters_), Combination::kFirst).value();
+  DraftSequence sequence;
+  sequence.id = 3;
+  EXPECT_EQ(all->open(sequence).code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(log_.calls, ElementsAre("open a", "open b", "open c", "close b", "close a"));
+}
+
+TEST_F(CombinedTest, RefusesASequenceThatIsNotOpen) {
+  add("a", {7});
+  const auto all = combine_drafters(std::move(drafters_), Combination::kFirst).value();
+  TokenTree tree;
+  DraftRequest request{.id = 4, .tokens = text_, .max_nodes = 5, .tree = &tree};
+  EXPECT_THAT(all->propose({&request, 1}).message(), HasSubstr("sequence 4 is not open"));
+}
+
+TEST_F(CombinedTest, TapsMustAgree) {
+  add("a", {}).want({1, 2});
+  add("b", {});
+  add("c", {}).want({1, 2});
+  const auto all = combine_drafters(std::move(drafters_), Combination::kFirst);
+  ASSERT_TRUE(all.ok());
+  EXPECT_THAT((*all)->needs().tap_layers, ElementsAre(1, 2));
+  drafters_.clear();
+  add("a", {}).want({1, 2});
+  add("c", {}).want({3});
+  const Status status = combine_drafters(std::move(drafters_), Combination::kMerge).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("a and c"), HasSubstr("leave one")));
+}
+
+}  // namespace
+}  // namespace aerie
