@@ -131,14 +131,16 @@ Status append_value(Header& out, const MetadataValue& value) {
   }
   const auto type = find_type(value.type_name);
   const auto* array = std::get_if<MetadataArray>(&value.value);
-  const Status mismatch(StatusCode::kInternal,
-                        fmt::format("has a value that is not of its type {}", value.type_name));
-  if (!type || type->array != (array != nullptr)) return mismatch;
+  const auto mismatch = [&value] {
+    return Status(StatusCode::kInternal,
+                  fmt::format("has a value that is not of its type {}", value.type_name));
+  };
+  if (!type || type->array != (array != nullptr)) return mismatch();
   if (array == nullptr) {
     out.number(static_cast<uint32_t>(type->type));
     return std::visit(
         [&]<typename T>(const T& scalar) {
-          if (!fits<T>(type->type)) return mismatch;
+          if (!fits<T>(type->type)) return mismatch();
           append_element(out, type->type, scalar);
           return Status();
         },
@@ -148,7 +150,7 @@ Status append_value(Header& out, const MetadataValue& value) {
   out.number(static_cast<uint32_t>(type->type));
   return std::visit(
       [&]<typename T>(const std::vector<T>& values) {
-        if (!fits<T>(type->type)) return mismatch;
+        if (!fits<T>(type->type)) return mismatch();
         out.number<uint64_t>(values.size());
         for (const T element : values) append_element<T>(out, type->type, element);
         return Status();

@@ -115,7 +115,9 @@ Status read_added_tokens(const std::string& path, const std::vector<std::string>
   AERIE_ASSIGN_OR_RETURN(const auto json, read_if_there(path));
   if (!json) return {};
   AERIE_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::view(*json, path));
-  for (const auto& [name, id] : json->items()) {
+  for (const auto& item : json->items()) {
+    const std::string& name = item.key();
+    const auto& id = item.value();
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= INT32_MAX) {
       return object.error(StatusCode::kInvalidData, printable(name, 40), "is not a token id");
     }
