@@ -19,7 +19,6 @@ uint32_t first_active(NormalForm form) {
     case NormalForm::kNfd:
       return 0xC0;
     case NormalForm::kNfkc:
-      return 0xA0;
     case NormalForm::kNfkd:
       return 0xA0;
   }
