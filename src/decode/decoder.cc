@@ -8,6 +8,19 @@
 #include "base/log.h"
 
 namespace aerie {
+namespace {
+
+// `what` the tokens are, for the message.
+Status check_tokens(std::string_view what, std::span<const int32_t> tokens, int vocab) {
+  for (const int32_t token : tokens) {
+    if (token >= 0 && token < vocab) continue;
+    return {StatusCode::kInvalidArgument,
+            fmt::format("the {}'s token {} is outside the vocabulary of {}", what, token, vocab)};
+  }
+  return {};
+}
+
+}  // namespace
 
 // The target at the nodes of one sequence's tree: logits of the pass through the sequence's
 // sampler.
@@ -64,24 +77,12 @@ Expected<std::unique_ptr<Sequence>> Decoder::open(std::span<const int32_t> promp
                               "answer: shorten it or raise the context size",
                               prompt.size(), options_.max_positions, options_.max_positions - 1));
   }
-  for (const int32_t token : prompt) {
-    if (token < 0 || token >= vocab) {
-      return Status(
-          StatusCode::kInvalidArgument,
-          fmt::format("the prompt's token {} is outside the vocabulary of {}", token, vocab));
-    }
-  }
+  AERIE_RETURN_IF_ERROR(check_tokens("prompt", prompt, vocab));
   if (options.max_tokens < 1) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("max_tokens is {}, which is not positive", options.max_tokens));
   }
-  for (const int32_t token : options.prediction) {
-    if (token < 0 || token >= vocab) {
-      return Status(
-          StatusCode::kInvalidArgument,
-          fmt::format("the prediction's token {} is outside the vocabulary of {}", token, vocab));
-    }
-  }
+  AERIE_RETURN_IF_ERROR(check_tokens("prediction", options.prediction, vocab));
   auto sequence = std::make_unique<Sequence>(next_id_, options, vocab);
   const auto longest = static_cast<size_t>(options_.max_positions) + 1;
   sequence->tokens.reserve(

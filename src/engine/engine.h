@@ -98,7 +98,7 @@ class Engine {
 
  private:
   struct Speculation {
-    std::vector<std::unique_ptr<ModelSource>> sources;  // of models that the drafter runs
+    std::vector<ModelSource> sources;  // of models that the drafter runs
     std::unique_ptr<Drafter> drafter;
     int max_nodes = 0;
   };

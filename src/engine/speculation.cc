@@ -19,7 +19,7 @@ namespace {
 struct Making {
   const MethodConfig& config;
   const DraftTarget& target;
-  std::vector<std::unique_ptr<ModelSource>>& sources;  // of models that drafters run
+  std::vector<ModelSource>& sources;  // of models that drafters run
 };
 using Made = Expected<std::unique_ptr<Drafter>>;
 
@@ -63,9 +63,7 @@ Made make_recycling(const Making& making) {
 Made make_draft_model(const Making& making) {
   const DraftTarget& target = making.target;
   const std::string& path = making.config.text("model");
-  AERIE_ASSIGN_OR_RETURN(ModelSource opened, open_model_source(path, std::nullopt, *target.pool));
-  making.sources.push_back(std::make_unique<ModelSource>(std::move(opened)));
-  const ModelSource& source = *making.sources.back();
+  AERIE_ASSIGN_OR_RETURN(ModelSource source, open_model_source(path, std::nullopt, *target.pool));
   const ModelFile& file = *source.file;
   if (Status same = check_same_vocabulary(*target.tokenizer, *source.tokenizer); !same.ok()) {
     return same.with_context(path);
@@ -89,6 +87,7 @@ Made make_draft_model(const Making& making) {
   draft.max_positions = target.max_positions;
   draft.max_rows = options.max_rows;
   draft.cache_type = target.cache_type;
+  making.sources.push_back(std::move(source));
   return make_draft_model_drafter(std::move(model), draft);
 }
 
@@ -113,7 +112,7 @@ Made make_one(const Making& making) {
 }  // namespace
 
 Made make_drafter(const SpeculativeConfig& config, const DraftTarget& target,
-                  std::vector<std::unique_ptr<ModelSource>>& sources) {
+                  std::vector<ModelSource>& sources) {
   std::vector<std::unique_ptr<Drafter>> drafters;
   for (const MethodConfig& method : config.methods) {
     AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Drafter> drafter, make_one({method, target, sources}));

@@ -30,6 +30,6 @@ struct DraftTarget {
 // outlive the drafter.
 Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config,
                                                 const DraftTarget& target,
-                                                std::vector<std::unique_ptr<ModelSource>>& sources);
+                                                std::vector<ModelSource>& sources);
 
 }  // namespace aerie
