@@ -14,7 +14,12 @@ double Distribution::probability(int32_t id) const {
 int TokenTree::add(int32_t token, int32_t parent, const Distribution* proposal, float probability) {
   assert(parent < size());
   const int32_t depth = parent < 0 ? 1 : nodes[static_cast<size_t>(parent)].depth + 1;
-  nodes.push_back({token, parent, depth, proposal, probability});
+  Node& node = nodes.emplace_back();
+  node.token = token;
+  node.parent = parent;
+  node.depth = depth;
+  node.proposal = proposal;
+  node.probability = probability;
   return size() - 1;
 }
 

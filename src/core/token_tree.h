@@ -22,9 +22,17 @@ struct Distribution {
   double probability(int32_t id) const;
 };
 
+// Why a node is in the pass.
+enum class NodeRole : uint8_t {
+  kDraft,   // it is proposed
+  kWindow,  // for the sake of those below it: never accepted, no output of it is wanted
+  kProbe,   // never accepted; the target's top tokens after it are wanted
+};
+
 // Nodes in topological order: a parent comes before its children, siblings in the order in which
-// they were proposed. The root (the newest committed token) is not a node; it is parent -1. A chain
-// is a tree with one child per node.
+// they were proposed; nodes below one that is not kDraft are not kDraft either. The root (the
+// newest committed token) is not a node; it is parent -1. A chain is a tree with one child per
+// node.
 struct TokenTree {
   struct Node {
     int32_t token = 0;
@@ -34,6 +42,10 @@ struct TokenTree {
     // is a deterministic function of the path (a point mass). Owned by the drafter and valid until
     // its next propose().
     const Distribution* proposal = nullptr;
+    // Drawn from what *proposal leaves, renormalised, without the tokens of the earlier siblings
+    // that were drawn from the same object.
+    bool without_replacement = false;
+    NodeRole role = NodeRole::kDraft;
     // The drafter's own estimate that the path from the root to this node will be accepted, in
     // (0, 1]; never above its parent's. What budgets, merging and the controller go by; nothing
     // exact depends on it.
@@ -41,7 +53,21 @@ struct TokenTree {
   };
   std::vector<Node> nodes;
 
-  void clear() { nodes.clear(); }
+  // One way in which a node came to be proposed.
+  struct Proposal {
+    int32_t node = 0;
+    const Distribution* proposal = nullptr;  // as in Node
+    bool without_replacement = false;        // as in Node, of earlier proposals in this list
+  };
+  // Where nodes were proposed more than once, by several drafters or by draws that fell on the same
+  // token: every proposal of every kDraft node, those at one parent in the order in which they are
+  // to be judged. Empty: each node once, as it says, siblings in their order.
+  std::vector<Proposal> proposals;
+
+  void clear() {
+    nodes.clear();
+    proposals.clear();
+  }
   bool empty() const { return nodes.empty(); }
   int size() const { return static_cast<int>(nodes.size()); }
 

@@ -153,7 +153,13 @@ Status Decoder::prefill(Sequence& sequence, const std::atomic<bool>* cancel) {
       emit(sequence, kNoDraft, target);
     }
     if (drafting) {
-      commits_.assign(1, {sequence.id, sequence.tokens, first, rows, {}, outputs.taps});
+      DraftCommit commit;
+      commit.id = sequence.id;
+      commit.tokens = sequence.tokens;
+      commit.first = first;
+      commit.rows = rows;
+      commit.taps = outputs.taps;
+      commits_.assign(1, commit);
       AERIE_RETURN_IF_ERROR(observe());
     }
     first += rows;
@@ -369,6 +375,7 @@ void Decoder::commit(Sequence& sequence, size_t index, int kept, const ForwardOu
   commit.tokens = sequence.tokens;
   commit.first = first;
   commit.rows = 1 + kept;
+  commit.tree = &trees_[index];
   commit.accepted = accepted_[index];
   // verify() reserved for all rows, so that what is there stays where it is.
   commit.taps = std::span<const float>(taps_).subspan(from);

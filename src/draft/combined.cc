@@ -36,76 +36,64 @@ class Combined final : public Drafter {
         return status;
       }
     }
-    states_[sequence.id] = {merges_ && sequence.noise == DraftNoise::kTarget, kNobody};
+    merges_for_[sequence.id] = merges_ && sequence.noise == DraftNoise::kTarget;
     return {};
   }
   void close(SequenceId id) override {
     for (const auto& drafter : drafters_) drafter->close(id);
-    states_.erase(id);
+    merges_for_.erase(id);
   }
 
   Status propose(std::span<DraftRequest> requests) override;
   Status observe(std::span<const DraftCommit> commits) override;
 
  private:
-  static constexpr size_t kNobody = SIZE_MAX;
-
-  struct State {
-    bool merges = false;
-    size_t proposer = kNobody;  // whose tree, unchanged, the last draft is
-  };
-
-  State& state(SequenceId id) { return states_.find(id)->second; }
-  void merge(size_t drafter, DraftRequest& request, const TokenTree& tree);
+  void merge(DraftRequest& request, const TokenTree& tree);
 
   std::vector<std::unique_ptr<Drafter>> drafters_;
   bool merges_;
   DrafterNeeds needs_;
   std::string name_;
-  std::unordered_map<SequenceId, State> states_;
+  std::unordered_map<SequenceId, bool> merges_for_;  // the open sequences
   // Scratch.
   TreeEditor editor_;
   std::vector<DraftRequest> asked_;
   std::vector<size_t> asked_of_;  // which request each of them is for
   std::vector<TokenTree> trees_;
-  std::vector<DraftCommit> seen_;
 };
 
 Status Combined::propose(std::span<DraftRequest> requests) {
   for (const DraftRequest& request : requests) {
-    if (!states_.contains(request.id)) {
+    if (!merges_for_.contains(request.id)) {
       return {StatusCode::kInvalidArgument,
               fmt::format("drafters {}: sequence {} is not open", name_, request.id)};
     }
-    state(request.id).proposer = kNobody;
   }
   if (trees_.size() < requests.size()) trees_.resize(requests.size());
-  for (size_t d = 0; d < drafters_.size(); ++d) {
+  for (const auto& drafter : drafters_) {
     asked_.clear();
     asked_of_.clear();
     for (size_t i = 0; i < requests.size(); ++i) {
-      if (!requests[i].tree->empty() && !state(requests[i].id).merges) continue;
+      if (!requests[i].tree->empty() && !merges_for_.at(requests[i].id)) continue;
       trees_[i].clear();
       asked_.push_back(requests[i]);
       asked_.back().tree = &trees_[i];
       asked_of_.push_back(i);
     }
     if (asked_.empty()) break;
-    AERIE_RETURN_IF_ERROR(drafters_[d]->propose(asked_));
-    for (const size_t i : asked_of_) merge(d, requests[i], trees_[i]);
+    AERIE_RETURN_IF_ERROR(drafter->propose(asked_));
+    for (const size_t i : asked_of_) merge(requests[i], trees_[i]);
   }
   return {};
 }
 
-void Combined::merge(size_t drafter, DraftRequest& request, const TokenTree& tree) {
+void Combined::merge(DraftRequest& request, const TokenTree& tree) {
   if (tree.empty()) return;
-  State& at = state(request.id);
   if (request.tree->empty()) {
     request.tree->nodes.assign(tree.nodes.begin(), tree.nodes.end());
-    at.proposer = drafter;
+    request.tree->proposals.assign(tree.proposals.begin(), tree.proposals.end());
     return;
   }
-  at.proposer = kNobody;
   editor_.merge(*request.tree, tree);
   if (request.tree->size() > request.max_nodes) {
     editor_.keep_best(*request.tree, {request.max_nodes, TreeLimits::kNone, TreeLimits::kNone});
@@ -113,14 +101,7 @@ void Combined::merge(size_t drafter, DraftRequest& request, const TokenTree& tre
 }
 
 Status Combined::observe(std::span<const DraftCommit> commits) {
-  for (size_t d = 0; d < drafters_.size(); ++d) {
-    seen_.assign(commits.begin(), commits.end());
-    for (DraftCommit& commit : seen_) {
-      const auto found = states_.find(commit.id);
-      if (found == states_.end() || found->second.proposer != d) commit.accepted = {};
-    }
-    AERIE_RETURN_IF_ERROR(drafters_[d]->observe(seen_));
-  }
+  for (const auto& drafter : drafters_) AERIE_RETURN_IF_ERROR(drafter->observe(commits));
   return {};
 }
 

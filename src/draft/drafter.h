@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -20,6 +21,7 @@ using SequenceId = int32_t;
 // What a drafter wants of the target's forward passes.
 struct DrafterNeeds {
   std::vector<int32_t> tap_layers;  // as in ForwardBatch; empty: no taps
+  int top_tokens = 0;               // of each row of a round, the likeliest so many (DraftCommit)
 };
 
 // How proposals will be judged, which decides what a drafter may look at.
@@ -48,6 +50,8 @@ struct DraftRequest {
   std::span<const int32_t> tokens;
   int max_nodes = 0;          // no more than this many nodes, and no deeper
   TokenTree* tree = nullptr;  // out; arrives cleared
+  // No node below this depth will be of use; drafters that pay for depth go no deeper.
+  int max_depth = std::numeric_limits<int>::max();
 };
 
 // What a target pass settled: a part of the prompt, or a round.
@@ -60,9 +64,14 @@ struct DraftCommit {
   // root and the accepted nodes.
   int first = 0;
   int rows = 0;
-  // A round: those of the nodes that the drafter proposed last that were accepted, from the root's
-  // child down. Empty where another's proposal was taken (draft/combined.h).
+  // A round: the tree that was verified, which may hold less or more than the drafter proposed, and
+  // its accepted nodes from the root's child down. Null and empty for the prompt.
+  const TokenTree* tree = nullptr;
   std::span<const int32_t> accepted;
+  // A round, if needs() asks for top tokens: [1 + tree's nodes][top_tokens], the target's likeliest
+  // tokens after the root and after each node, likeliest first, by its logits alone; -1 after nodes
+  // that are kWindow.
+  std::span<const int32_t> top_tokens;
   std::span<const float> taps;  // [rows][tap_layers][hidden], if needs() names layers
 };
 
