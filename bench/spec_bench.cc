@@ -61,7 +61,7 @@ class Run {
 
   // Whether all first turns leave room for a reply, and everything is in the caches.
   Status prepare();
-  // Appends the replies of all prompts at this temperature, whole prompts only.
+  // The replies of all prompts at this temperature, whole prompts only.
   Status run(double temperature, std::vector<Reply>& replies);
 
   bool cancelled() const { return options_.cancel != nullptr && options_.cancel->load(); }
@@ -79,8 +79,14 @@ class Run {
 
   Status encode(Conversation& conversation) const;
   bool fits(const Conversation& conversation) const;
-  Status run_prompt(Conversation& conversation, std::vector<Reply>& replies);
-  Expected<Reply> run_turn(const Conversation& conversation, Generation& plain);
+  // All repetitions of a reply.
+  struct Repeated {
+    Reply reply;
+    std::vector<std::vector<Tally>> tallies;  // [method][repetition]
+  };
+
+  Status run_prompt(Conversation& conversation, std::vector<Repeated>& replies);
+  Status run_turn(const Conversation& conversation, Repeated& reply, Generation& plain);
   Expected<Generation> generate(const Conversation& conversation, size_t method, int max_tokens);
   Status check_ids(const Conversation& conversation, size_t method, const Generation& plain,
                    const Generation& own) const;
@@ -140,66 +146,77 @@ Status Run::prepare() {
 }
 
 Status Run::run(double temperature, std::vector<Reply>& replies) {
+  std::vector<std::vector<Repeated>> all(prompts_.size());  // turns of each prompt
   int done = 0;
-  for (const Prompt& prompt : prompts_) {
-    Conversation conversation;
-    conversation.prompt = &prompt;
-    conversation.temperature = temperature;
-    const size_t before = replies.size();
-    AERIE_RETURN_IF_ERROR(run_prompt(conversation, replies));
-    if (cancelled()) {
-      replies.resize(before);
-      return {};
+  for (int repeat = 0; repeat < options_.repeats && !cancelled(); ++repeat) {
+    // A drafter that remembers replies must not have seen the very same one.
+    engine_.forget();
+    for (size_t i = 0; i < prompts_.size(); ++i) {
+      Conversation conversation;
+      conversation.prompt = &prompts_[i];
+      conversation.temperature = temperature;
+      std::vector<Repeated> turns = all[i];
+      AERIE_RETURN_IF_ERROR(run_prompt(conversation, turns));
+      if (cancelled()) break;
+      all[i] = std::move(turns);
+      if (repeat == 0) prompts_done_ = std::max(prompts_done_, static_cast<int>(i) + 1);
+      const int of = options_.repeats * static_cast<int>(prompts_.size());
+      if (options_.progress) options_.progress(++done, of);
     }
-    prompts_done_ = std::max(prompts_done_, ++done);
-    if (options_.progress) options_.progress(done, static_cast<int>(prompts_.size()));
+  }
+  for (std::vector<Repeated>& turns : all) {
+    for (Repeated& turn : turns) {
+      for (std::vector<Tally>& of_method : turn.tallies) {
+        turn.reply.methods.push_back(median_of(std::move(of_method)));
+      }
+      replies.push_back(std::move(turn.reply));
+    }
   }
   return {};
 }
 
-Status Run::run_prompt(Conversation& conversation, std::vector<Reply>& replies) {
+// Adds a repetition of each turn.
+Status Run::run_prompt(Conversation& conversation, std::vector<Repeated>& replies) {
   const std::vector<std::string>& turns = conversation.prompt->turns;
   for (size_t turn = 0; turn < turns.size(); ++turn) {
     conversation.messages.push_back({"user", turns[turn]});
     AERIE_RETURN_IF_ERROR(encode(conversation));
     if (!fits(conversation)) {
-      turns_left_out_ += static_cast<int>(turns.size() - turn);
+      // The first repetition counts them.
+      if (replies.empty() || replies[0].tallies[0].size() == 1) {
+        turns_left_out_ += static_cast<int>(turns.size() - turn);
+      }
       return {};
     }
+    if (replies.size() == turn) replies.emplace_back();
     Generation plain;
-    AERIE_ASSIGN_OR_RETURN(Reply reply, run_turn(conversation, plain));
+    AERIE_RETURN_IF_ERROR(run_turn(conversation, replies[turn], plain));
     if (cancelled()) return {};
-    replies.push_back(std::move(reply));
     conversation.messages.push_back({"assistant", plain.text});
   }
   return {};
 }
 
 // `plain` becomes plain decoding's reply.
-Expected<Reply> Run::run_turn(const Conversation& conversation, Generation& plain) {
-  Reply reply;
-  reply.prompt = conversation.prompt->number;
-  reply.task = conversation.prompt->task;
-  std::vector<std::vector<Tally>> repetitions(methods_.size());
-  for (int repeat = 0; repeat < options_.repeats; ++repeat, ++first_) {
-    std::vector<Generation> generations(methods_.size());
-    for (size_t i = 0; i < methods_.size(); ++i) {
-      const size_t method = (first_ + i) % methods_.size();
-      AERIE_ASSIGN_OR_RETURN(generations[method],
-                             generate(conversation, method, options_.max_tokens));
-      if (cancelled()) return reply;
-    }
-    for (size_t method = 0; method < methods_.size(); ++method) {
-      AERIE_RETURN_IF_ERROR(check_ids(conversation, method, generations[0], generations[method]));
-      repetitions[method].push_back(tally_of(generations[method]));
-    }
-    plain = std::move(generations[0]);
+Status Run::run_turn(const Conversation& conversation, Repeated& reply, Generation& plain) {
+  std::vector<Generation> generations(methods_.size());
+  for (size_t i = 0; i < methods_.size(); ++i) {
+    const size_t method = (first_ + i) % methods_.size();
+    AERIE_ASSIGN_OR_RETURN(generations[method],
+                           generate(conversation, method, options_.max_tokens));
+    if (cancelled()) return {};
   }
-  for (std::vector<Tally>& of_method : repetitions) {
-    reply.methods.push_back(median_of(std::move(of_method)));
+  ++first_;
+  reply.tallies.resize(methods_.size());
+  for (size_t method = 0; method < methods_.size(); ++method) {
+    AERIE_RETURN_IF_ERROR(check_ids(conversation, method, generations[0], generations[method]));
+    reply.tallies[method].push_back(tally_of(generations[method]));
   }
-  reply.looped = is_looped(plain.tokens);
-  return reply;
+  plain = std::move(generations[0]);
+  reply.reply.prompt = conversation.prompt->number;
+  reply.reply.task = conversation.prompt->task;
+  reply.reply.looped = is_looped(plain.tokens);
+  return {};
 }
 
 Expected<Generation> Run::generate(const Conversation& conversation, size_t method,

@@ -28,7 +28,7 @@ struct SpecOptions {
   std::vector<int> pass_rows = {1, 2, 3, 4, 6, 8, 12, 16};
   int pass_context = 256;
   int pass_repeats = 5;
-  // Told after every prompt. May be null.
+  // Told after every repetition of a prompt. May be null.
   std::function<void(int done, int of)> progress;
   // Asked all the time: true ends the run with what is complete. May be null.
   const std::atomic<bool>* cancel = nullptr;
@@ -67,9 +67,10 @@ struct SpecReport {
 };
 
 // Turn by turn, every method writes the reply to the same history: the turns so far and plain
-// decoding's replies. Methods take turns, and another one begins each time. Under the exact rule,
-// and under any at temperature 0, the ids must be plain decoding's: kInternal, naming prompt, turn,
-// method, place and both ids, where they are not.
+// decoding's replies. Methods take turns, and another one begins each time. Repetitions go through
+// all prompts one after another, and drafters begin each with nothing learned (Engine::forget()).
+// Under the exact rule, and under any at temperature 0, the ids must be plain decoding's:
+// kInternal, naming prompt, turn, method, place and both ids, where they are not.
 //
 // The model's chat template is applied to `turns`; without one, turns and replies are a text with
 // blank lines between them. kInvalidArgument for counts that cannot be, methods given twice and

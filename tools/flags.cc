@@ -97,6 +97,8 @@ Status read_speculation(const RunFlags& flags, RunOptions& options) {
     auto config = parse_speculative_json(flags.speculative_config);
     if (!config.ok()) return config.status().with_context("--speculative-config");
     options.engine.speculation = *config;
+  } else {
+    options.engine.speculation = auto_speculation();
   }
   auto rule = verify_rule_from_name(flags.verify);
   if (!rule.ok()) return rule.status().with_context("--verify");
@@ -182,7 +184,7 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
 }  // namespace
 
 std::string method_choices() {
-  std::string choices = "none";
+  std::string choices = "auto, none";
   for (const Method& method : methods()) {
     choices.append(", ").append(method.name);
     for (const MethodKey& key : method.keys) {
@@ -241,6 +243,7 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
   app.add_option(
          "--speculate", flags->speculate,
          fmt::format("{}; several, the cheapest first, with commas between them", method_choices()))
+      ->default_str("auto")
       ->group(group);
   app.add_option("--speculative-config", flags->speculative_config, "The same as a JSON object")
       ->group(group);

@@ -17,7 +17,7 @@ namespace aerie {
 inline constexpr const char* kModelHelp =
     "A GGUF file (any part of a split one) or a Hugging Face folder";
 
-// "none, ngram, ... [:KEY=VALUE,...]"
+// "auto, none, ngram, ... [:KEY=VALUE,...]"
 std::string method_choices();
 
 // "auto" is the best that the processor has; the choices are those of this build.

@@ -188,8 +188,11 @@ Status Decoder::round(std::span<Sequence* const> sequences) {
   batch_.rows.clear();
   for (size_t i = 0; i < count; ++i) add_rows(*sequences[i], trees_[i]);
   clock_.enter(Stage::kVerify);
+  const double before = clock_.times().of(Stage::kVerify);
   const ForwardOutputs outputs = model_.forward(batch_, cache_);
   ++target_passes_;
+  clock_.enter(Stage::kSample);
+  learn_cost(clock_.times().of(Stage::kVerify) - before);
   verify(sequences, outputs);
   clock_.enter(Stage::kDraft);
   return drafter_ == nullptr ? Status() : observe();
@@ -380,6 +383,13 @@ void Decoder::commit(Sequence& sequence, size_t index, int kept, const ForwardOu
   // verify() reserved for all rows, so that what is there stays where it is.
   commit.taps = std::span<const float>(taps_).subspan(from);
   commits_.push_back(commit);
+}
+
+void Decoder::learn_cost(double seconds) {
+  if (options_.cost == nullptr) return;
+  double context = 0.0;
+  for (const BatchRow& row : batch_.rows) context += row.position;
+  options_.cost->learn(batch_.size(), context / batch_.size(), seconds);
 }
 
 Status Decoder::observe() {

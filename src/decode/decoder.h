@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "decode/pass_cost.h"
 #include "decode/sequence.h"
 #include "decode/stage_clock.h"
 #include "draft/drafter.h"
@@ -27,6 +28,7 @@ struct DecoderOptions {
   int max_nodes = 0;        // the most drafted nodes of one sequence in a round
   int max_rows = 512;       // the model's limits
   int max_logits = 64;
+  PassCost* cost = nullptr;  // learns from every round's pass; not owned; may be null
 };
 
 // Not thread-safe. Model, cache and drafter are not owned and must outlive it.
@@ -70,6 +72,7 @@ class Decoder {
   void commit(Sequence& sequence, size_t index, int kept, const ForwardOutputs& outputs,
               int first_row);
   Status observe();
+  void learn_cost(double seconds);
 
   Model& model_;
   KvCache& cache_;

@@ -43,6 +43,9 @@ class Combined final : public Drafter {
     for (const auto& drafter : drafters_) drafter->close(id);
     merges_for_.erase(id);
   }
+  void forget() override {
+    for (const auto& drafter : drafters_) drafter->forget();
+  }
 
   Status propose(std::span<DraftRequest> requests) override;
   Status observe(std::span<const DraftCommit> commits) override;
@@ -107,9 +110,7 @@ Status Combined::observe(std::span<const DraftCommit> commits) {
 
 }  // namespace
 
-Expected<std::unique_ptr<Drafter>> combine_drafters(std::vector<std::unique_ptr<Drafter>> drafters,
-                                                    Combination combination) {
-  assert(!drafters.empty());
+Expected<DrafterNeeds> common_needs(std::span<const std::unique_ptr<Drafter>> drafters) {
   DrafterNeeds needs;
   const Drafter* first = nullptr;
   for (const auto& drafter : drafters) {
@@ -121,9 +122,16 @@ Expected<std::unique_ptr<Drafter>> combine_drafters(std::vector<std::unique_ptr<
                                 "one of them out",
                                 first->method(), drafter->method()));
     }
-    needs = own;
+    needs.tap_layers = own.tap_layers;
     first = drafter.get();
   }
+  return needs;
+}
+
+Expected<std::unique_ptr<Drafter>> combine_drafters(std::vector<std::unique_ptr<Drafter>> drafters,
+                                                    Combination combination) {
+  assert(!drafters.empty());
+  AERIE_ASSIGN_OR_RETURN(DrafterNeeds needs, common_needs(drafters));
   return std::unique_ptr<Drafter>(
       std::make_unique<Combined>(std::move(drafters), combination, std::move(needs)));
 }

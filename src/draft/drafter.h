@@ -87,6 +87,9 @@ class Drafter {
 
   virtual Status open(const DraftSequence& sequence) = 0;
   virtual void close(SequenceId id) = 0;
+  // Drops all that was learned from sequences that are closed, as if the drafter were new. Requires
+  // that none is open.
+  virtual void forget() {}
 
   // Fills every request's tree. An empty tree means no idea.
   virtual Status propose(std::span<DraftRequest> requests) = 0;

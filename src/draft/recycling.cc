@@ -67,6 +67,7 @@ class RecyclingDrafter final : public Drafter {
     return learnt_.open(sequence, [] { return size_t{0}; });
   }
   void close(SequenceId id) override { learnt_.close(id); }
+  void forget() override { std::ranges::fill(table_, kNone); }
 
   Status propose(std::span<DraftRequest> requests) override;
   Status observe(std::span<const DraftCommit> commits) override;

@@ -20,6 +20,7 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kNone = "none";
 constexpr std::string_view kMerge = "merge";
+constexpr std::string_view kAuto = "auto";
 constexpr std::string_view kNgram = "ngram";
 constexpr std::string_view kDraftModel = "draft_model";
 constexpr std::string_view kModel = "model";
@@ -34,9 +35,9 @@ Status invalid(std::string message) {
   return {StatusCode::kInvalidArgument, "speculation settings: " + std::move(message)};
 }
 
-// "none, ngram or draft_model"
+// "none, auto, ngram or draft_model"
 std::string method_names() {
-  std::string names(kNone);
+  std::string names = fmt::format("{}, {}", kNone, kAuto);
   for (size_t i = 0; i < methods().size(); ++i) {
     names += i + 1 == methods().size() ? " or " : ", ";
     names += methods()[i].name;
@@ -47,6 +48,12 @@ std::string method_names() {
 // Null for plain decoding.
 Expected<const Method*> parse_method(std::string_view text) {
   if (text == kNone) return nullptr;
+  if (text == kAuto) {
+    return invalid(
+        "'auto' takes no settings of its own and comes first: give auto or auto,METHOD:..., as "
+        "JSON "
+        R"({"method": "auto"} or {"combine": "auto", "methods": [...]})");
+  }
   if (const Method* method = find_method(text)) return method;
   return invalid(fmt::format("unknown method '{}': it is {}", text, method_names()));
 }
@@ -167,6 +174,41 @@ Status add(MethodConfig&& method, SpeculativeConfig& config, bool alone) {
   return {};
 }
 
+// What "auto" has unless its methods are named: wide and deep, since the controller cuts what does
+// not pay, and nodes that are not verified cost microseconds.
+std::vector<MethodConfig> auto_methods() {
+  struct Default {
+    std::string_view method;
+    std::vector<std::pair<std::string_view, double>> numbers;
+  };
+  static const std::vector<Default> kDefaults = {
+      {"prediction", {{kTokensKey, 32}}},
+      {"suffix",
+       {{"suffix_decoding_tree", 1}, {"suffix_decoding_spec_offset", 4}, {kTokensKey, 32}}},
+      {"ngram", {{"num_matches", 3}, {kTokensKey, 32}}},
+      {"recycling", {{kTokensKey, 32}}},
+  };
+  std::vector<MethodConfig> all;
+  for (const Default& method : kDefaults) {
+    all.push_back({find_method(method.method), {}, {}});
+    for (const auto& [key, value] : method.numbers) all.back().numbers[std::string(key)] = value;
+  }
+  return all;
+}
+
+// auto_methods() that are not in `config`, before its own.
+SpeculativeConfig with_auto(SpeculativeConfig config) {
+  config.combination = Combination::kAuto;
+  std::vector<MethodConfig> all = auto_methods();
+  std::erase_if(all, [&](const MethodConfig& fallback) {
+    return std::any_of(config.methods.begin(), config.methods.end(),
+                       [&](const MethodConfig& own) { return own.method == fallback.method; });
+  });
+  std::move(config.methods.begin(), config.methods.end(), std::back_inserter(all));
+  config.methods = std::move(all);
+  return config;
+}
+
 // --- JSON -------------------------------------------------------------------------------------
 
 // As written, cut to what fits in a message.
@@ -257,14 +299,19 @@ Expected<SpeculativeConfig> from_combination(const Json& json) {
     }
   }
   const auto combine = json.find("combine");
-  const bool merge = combine != json.end() && *combine == kMerge;
-  if (!merge && combine != json.end() && *combine != "first") {
-    return invalid("'combine' must be \"first\" or \"merge\", not " + shown(*combine));
+  Combination combination = Combination::kFirst;
+  if (combine != json.end() && *combine == kMerge) {
+    combination = Combination::kMerge;
+  } else if (combine != json.end() && *combine == kAuto) {
+    combination = Combination::kAuto;
+  } else if (combine != json.end() && *combine != "first") {
+    return invalid(R"('combine' must be "first", "merge" or "auto", not )" + shown(*combine));
   }
   if (!json["methods"].is_array()) {
     return invalid("'methods' must be a list, not " + shown(json["methods"]));
   }
-  return from_list(json["methods"], merge ? Combination::kMerge : Combination::kFirst);
+  AERIE_ASSIGN_OR_RETURN(SpeculativeConfig config, from_list(json["methods"], combination));
+  return combination == Combination::kAuto ? with_auto(std::move(config)) : std::move(config);
 }
 
 // --- The short form ---------------------------------------------------------------------------
@@ -425,6 +472,9 @@ Expected<SpeculativeConfig> parse_speculative_json(std::string_view text) {
     return invalid("the JSON must be an object or a list of objects, not " + shown(json));
   }
   if (json.contains("methods")) return from_combination(json);
+  if (json.size() == 1 && json.contains("method") && json["method"] == kAuto) {
+    return auto_speculation();
+  }
   SpeculativeConfig config;
   AERIE_RETURN_IF_ERROR(add_object(json, config, true));
   return config;
@@ -433,22 +483,34 @@ Expected<SpeculativeConfig> parse_speculative_json(std::string_view text) {
 Expected<SpeculativeConfig> parse_speculative_spec(std::string_view spec) {
   SpecReader reader(split_items(spec));
   SpeculativeConfig config;
-  if (reader.take(kMerge)) {
+  const bool is_auto = reader.take(kAuto);
+  if (!is_auto && reader.take(kMerge)) {
     config.combination = Combination::kMerge;
     if (reader.done()) return invalid("'merge' is followed by the methods to merge");
   }
   while (!reader.done()) {
-    const bool first = config.methods.empty() && config.combination == Combination::kFirst;
+    const bool first =
+        config.methods.empty() && config.combination == Combination::kFirst && !is_auto;
     AERIE_ASSIGN_OR_RETURN(MethodConfig method, reader.read());
     AERIE_RETURN_IF_ERROR(add(std::move(method), config, first && reader.done()));
   }
-  return config;
+  return is_auto ? with_auto(std::move(config)) : std::move(config);
+}
+
+SpeculativeConfig auto_speculation() {
+  return with_auto({});
 }
 
 std::string to_string(const SpeculativeConfig& config) {
   std::vector<std::string> texts;
   if (config.combination == Combination::kMerge) texts.emplace_back(kMerge);
-  for (const MethodConfig& method : config.methods) texts.push_back(to_string(method));
+  if (config.combination == Combination::kAuto) texts.emplace_back(kAuto);
+  std::vector<MethodConfig> implied;
+  if (config.combination == Combination::kAuto) implied = auto_methods();
+  for (const MethodConfig& method : config.methods) {
+    if (std::find(implied.begin(), implied.end(), method) != implied.end()) continue;
+    texts.push_back(to_string(method));
+  }
   return texts.empty() ? std::string(kNone) : fmt::format("{}", fmt::join(texts, ","));
 }
 

@@ -25,12 +25,15 @@ struct MethodConfig {
   const std::string& text(std::string_view key) const;
   // The most tokens drafted in a round.
   int tokens() const { return whole(kTokensKey); }
+
+  bool operator==(const MethodConfig&) const = default;
 };
 
 // How several drafters work together.
 enum class Combination : uint8_t {
   kFirst,  // the first that has an idea drafts
   kMerge,  // all draft, and the trees are merged by token prefix
+  kAuto,   // decided in each round by what it costs and what it brings (decode/controller.h)
 };
 
 struct SpeculativeConfig {
@@ -45,19 +48,23 @@ struct SpeculativeConfig {
   void set_tokens(int tokens);
 };
 
+// "auto": the controller with every method that needs no more than the target.
+SpeculativeConfig auto_speculation();
+
 // {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 // or
 // {"method": "draft_model", "model": "draft.gguf", "num_speculative_tokens": 5}. As in vLLM,
 // "model" alone means method draft_model and "[ngram]" as model means ngram; "none" is plain
-// decoding. Several: a list of such objects, or {"combine": "merge", "methods": [...]}. Unknown
-// keys, wrong types, values out of range and keys of another method are kInvalidArgument, naming
-// the key and what is allowed.
+// decoding. Several: a list of such objects, or {"combine": "merge", "methods": [...]}; "combine":
+// "auto" and {"method": "auto"} are as in the short form. Unknown keys, wrong types, values out of
+// range and keys of another method are kInvalidArgument, naming the key and what is allowed.
 Expected<SpeculativeConfig> parse_speculative_json(std::string_view json);
 
 // "none", "ngram", "ngram:prompt_lookup_max=4,num_speculative_tokens=8",
 // "draft_model:model=draft.gguf,num_speculative_tokens=5": a method and the same keys. Several, the
 // cheapest first: "ngram,draft_model:model=draft.gguf"; with "merge" before them their trees are
-// merged.
+// merged. "auto" is auto_speculation(), and methods after it are added to it, or take the place of
+// its own of that name.
 Expected<SpeculativeConfig> parse_speculative_spec(std::string_view spec);
 
 // The short form that parses back to `config`.

@@ -100,6 +100,10 @@ class SuffixDrafter final : public Drafter {
   }
   void close(SequenceId id) override;
 
+  void forget() override {
+    while (past_.texts() > 0) past_.drop_oldest();
+    ++version_;
+  }
   Status propose(std::span<DraftRequest> requests) override;
   Status observe(std::span<const DraftCommit> commits) override;
 

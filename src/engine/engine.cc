@@ -93,12 +93,22 @@ Status Engine::load() {
   target.pool = pool_.get();
   target.weight_cache = options_.weight_cache;
   target.cache_type = options_.cache_type;
+  target.max_rows = std::min(decoder_options_.max_rows, decoder_options_.max_logits);
   return open_drafters(target);
 }
 
-Status Engine::open_drafters(const DraftTarget& target) {
+Status Engine::open_drafters(DraftTarget& target) {
   std::vector<SpeculativeConfig> configs = options_.more_speculations;
   configs.insert(configs.begin(), options_.speculation);
+  const bool decides = std::any_of(configs.begin(), configs.end(), [](const auto& config) {
+    return config.combination == Combination::kAuto;
+  });
+  if (decides) {
+    AERIE_ASSIGN_OR_RETURN(PassCost cost, measure_pass_cost(*model_, *cache_, {target.max_rows}));
+    cost_ = std::make_unique<PassCost>(std::move(cost));
+    target.cost = cost_.get();
+    decoder_options_.cost = cost_.get();
+  }
   speculations_.resize(configs.size());
   for (size_t i = 0; i < configs.size(); ++i) {
     Speculation& one = speculations_[i];
@@ -139,6 +149,12 @@ Expected<Generation> Engine::generate(const GenerateRequest& request, const OnTe
   out.prompt_tokens = sequence->prompt_length;
   out.target_passes = decoder.target_passes();
   return out;
+}
+
+void Engine::forget() {
+  for (const Speculation& speculation : speculations_) {
+    if (speculation.drafter != nullptr) speculation.drafter->forget();
+  }
 }
 
 Status Engine::run(Decoder& decoder, Sequence& sequence, const GenerateRequest& request,

@@ -91,10 +91,15 @@ class Engine {
   Model& model() { return *model_; }
   // Of EngineOptions::speculation; null: none.
   const Drafter* drafter() const { return speculations_.front().drafter.get(); }
+  // What passes cost, as far as known; null unless a speculation decides by it.
+  const PassCost* pass_cost() const { return cost_.get(); }
 
   // Calls `on_text` with every piece of text as it becomes final. On an error nothing is kept.
   using OnText = std::function<void(std::string_view text)>;
   Expected<Generation> generate(const GenerateRequest& request, const OnText& on_text);
+
+  // Drafters drop what they learned from generations so far (Drafter::forget()).
+  void forget();
 
  private:
   struct Speculation {
@@ -105,7 +110,7 @@ class Engine {
 
   Engine() = default;
   Status load();
-  Status open_drafters(const DraftTarget& target);
+  Status open_drafters(DraftTarget& target);
   Status run(Decoder& decoder, Sequence& sequence, const GenerateRequest& request, Reply& reply,
              const OnText& on_text, Generation& out);
 
@@ -114,6 +119,7 @@ class Engine {
   ModelSource source_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<PassCost> cost_;         // null unless a speculation decides by it
   std::vector<Speculation> speculations_;  // options_.speculation, then more_speculations
   DecoderOptions decoder_options_;
 };

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
 #include <string_view>
 #include <utility>
 
+#include "decode/controller.h"
 #include "draft/combined.h"
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
@@ -119,6 +121,13 @@ Made make_drafter(const SpeculativeConfig& config, const DraftTarget& target,
     drafters.push_back(std::move(drafter));
   }
   if (drafters.empty()) return std::unique_ptr<Drafter>();
+  if (config.combination == Combination::kAuto) {
+    assert(target.cost != nullptr);
+    ControllerOptions options;
+    options.max_rows = target.max_rows;
+    options.max_nodes = config.tokens();
+    return make_controller(std::move(drafters), *target.cost, options);
+  }
   if (drafters.size() == 1) return std::move(drafters.front());
   return combine_drafters(std::move(drafters), config.combination);
 }

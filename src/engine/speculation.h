@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "decode/pass_cost.h"
 #include "draft/drafter.h"
 #include "draft/speculative_config.h"
 #include "engine/model_source.h"
@@ -23,11 +24,13 @@ struct DraftTarget {
   ThreadPool* pool = nullptr;
   std::string weight_cache;  // as EngineOptions has it
   kernels::KvType cache_type = kernels::KvType::kF16;
+  const PassCost* cost = nullptr;  // for Combination::kAuto; must outlive the drafter
+  int max_rows = 0;                // of a pass
 };
 
-// Null for plain decoding. A draft model is opened, compared with the target's tokenizer and
-// checked against the memory that is left. Appends to `sources` where models come from; they must
-// outlive the drafter.
+// Null for plain decoding. Combination::kAuto requires target.cost. A draft model is opened,
+// compared with the target's tokenizer and checked against the memory that is left. Appends to
+// `sources` where models come from; they must outlive the drafter.
 Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config,
                                                 const DraftTarget& target,
                                                 std::vector<ModelSource>& sources);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "decode/controller.h"
 #include "decode/decoder.h"
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
@@ -26,9 +27,9 @@ constexpr int kRounds = 50;
 constexpr int kPositions = 1024;
 constexpr int kMaxNodes = 12;
 
-enum class Kind { kPlain, kNgram, kNgramTree, kSuffixTree, kRecycling, kDraftModel, kTree };
+enum class Kind { kPlain, kNgram, kNgramTree, kSuffixTree, kRecycling, kDraftModel, kTree, kAuto };
 constexpr Kind kKinds[] = {Kind::kPlain,     Kind::kNgram,      Kind::kNgramTree, Kind::kSuffixTree,
-                           Kind::kRecycling, Kind::kDraftModel, Kind::kTree};
+                           Kind::kRecycling, Kind::kDraftModel, Kind::kTree,      Kind::kAuto};
 
 const TinyFile& target_file() {
   static const TinyFile file(TinySpec{});
@@ -71,6 +72,14 @@ std::unique_ptr<Drafter> drafter_for(Kind kind) {
       return std::move(make_recycling_drafter({.vocab = draft.vocab})).value();
     case Kind::kTree:
       return std::make_unique<TreeDrafter>();
+    case Kind::kAuto: {
+      static const PassCost cost({{1, 1.0, 0.0}, {64, 1.5, 0.0}});
+      std::vector<std::unique_ptr<Drafter>> drafters;
+      for (const Kind each : {Kind::kNgramTree, Kind::kSuffixTree, Kind::kRecycling}) {
+        drafters.push_back(drafter_for(each));
+      }
+      return std::move(make_controller(std::move(drafters), cost, {})).value();
+    }
     case Kind::kDraftModel:
       break;
   }

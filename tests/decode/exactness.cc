@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "decode/controller.h"
 #include "draft/combined.h"
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
@@ -109,7 +110,13 @@ std::unique_ptr<Drafter> combined(const Setting& setting, const Replies& plain,
     one.kind = kind;
     drafters.push_back(drafter_for(one, plain));
   }
-  return std::move(combine_drafters(std::move(drafters), how)).value();
+  if (how != Combination::kAuto) {
+    return std::move(combine_drafters(std::move(drafters), how)).value();
+  }
+  // Dear enough that what needs no model is cheap beside it and what needs one may pay.
+  static const PassCost cost({{1, 0.01, 0.0}, {64, 0.02, 0.0}});
+  return std::move(make_controller(std::move(drafters), cost, {.max_rows = setting.max_logits}))
+      .value();
 }
 
 std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plain) {
@@ -158,6 +165,11 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
       return combined(setting, plain,
                       {DraftKind::kOtherModel, DraftKind::kSameModel, DraftKind::kRecycling},
                       Combination::kMerge);
+    case DraftKind::kAuto:
+      return combined(setting, plain,
+                      {DraftKind::kNgramTree, DraftKind::kRecycling, DraftKind::kSameModel,
+                       DraftKind::kOtherModel},
+                      Combination::kAuto);
   }
   return nullptr;
 }
@@ -167,7 +179,8 @@ DecoderOptions decoder_options(const Setting& setting) {
   options.rule = setting.rule;
   options.prefill_chunk = setting.chunk;
   options.max_positions = setting.positions;
-  const bool tree = setting.kind == DraftKind::kProphetTree || setting.kind == DraftKind::kMerged;
+  const bool tree = setting.kind == DraftKind::kProphetTree || setting.kind == DraftKind::kMerged ||
+                    setting.kind == DraftKind::kAuto;
   options.max_nodes = tree ? 3 * setting.length : setting.length;
   options.max_logits = setting.max_logits;
   return options;
@@ -208,6 +221,8 @@ const char* draft_kind_name(DraftKind kind) {
       return "First";
     case DraftKind::kMerged:
       return "Merged";
+    case DraftKind::kAuto:
+      return "Auto";
   }
   return "";
 }

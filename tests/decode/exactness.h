@@ -27,11 +27,13 @@ enum class DraftKind {
   kProphetTree,  // branching, with what is right scattered over the tree
   kFirst,        // prompt lookup, or else the other model
   kMerged,       // the target's own weights, the other model and successors, merged to a tree
+  kAuto,         // the controller over several matches, successors and both models
 };
 inline constexpr DraftKind kDraftKinds[] = {
     DraftKind::kNgram,       DraftKind::kNgramTree,   DraftKind::kPrediction, DraftKind::kSuffix,
     DraftKind::kSuffixTree,  DraftKind::kRecycling,   DraftKind::kOtherModel, DraftKind::kSameModel,
-    DraftKind::kRandomChain, DraftKind::kProphetTree, DraftKind::kFirst,      DraftKind::kMerged};
+    DraftKind::kRandomChain, DraftKind::kProphetTree, DraftKind::kFirst,      DraftKind::kMerged,
+    DraftKind::kAuto};
 const char* draft_kind_name(DraftKind kind);  // "SameModel"
 std::string draft_kind_test_name(const testing::TestParamInfo<DraftKind>& info);
 

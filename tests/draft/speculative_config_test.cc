@@ -117,15 +117,12 @@ TEST(SpeculativeJson, NotAnObject) {
 }
 
 TEST(SpeculativeJson, MissingMethod) {
-  bad_json("{}",
-           {"no method", "none, ngram, prediction, suffix, recycling or draft_model", "'model'"});
+  bad_json("{}", {"no method", "(none, auto, ngram, ", "'model'"});
   bad_json(R"({"num_speculative_tokens": 3})", {"no method"});
 }
 
 TEST(SpeculativeJson, WrongMethod) {
-  bad_json(
-      R"({"method": "eagle9"})",
-      {"unknown method 'eagle9'", "none, ngram, prediction, suffix, recycling or draft_model"});
+  bad_json(R"({"method": "eagle9"})", {"unknown method 'eagle9'", "it is none, auto, ngram, "});
   bad_json(R"({"method": ""})", {"unknown method ''"});
   bad_json(R"({"method": "NGRAM"})", {"unknown method 'NGRAM'"});
   bad_json(R"({"method": 3})", {"'method' must be a string, not 3"});
@@ -223,7 +220,7 @@ TEST(SpeculativeSpec, ModelPathsMayHoldAnything) {
 
 TEST(SpeculativeSpec, WrongMethod) {
   for (const char* text : {"", "ngrams", " ngram", "Ngram", "draft.gguf", ":", "[ngram]"}) {
-    bad_spec(text, {"unknown method", "none, ngram, prediction, suffix, recycling or draft_model"});
+    bad_spec(text, {"unknown method", "it is none, auto, ngram, "});
   }
 }
 
@@ -358,6 +355,37 @@ TEST(SpeculativeSpec, SeveralMethods) {
   bad_spec("ngram,eagle9:model=x", {"unknown method 'eagle9'"});
   bad_spec("ngram,prompt_lookup_max=4", {"unknown method 'prompt_lookup_max=4'"});
   bad_spec("ngram,", {"unknown method ''"});
+}
+
+// "auto" has every method that needs no more than the target; methods after it are added, or take
+// the place of its own.
+TEST(SpeculativeSpec, Auto) {
+  const SpeculativeConfig bare = auto_speculation();
+  EXPECT_EQ(bare.combination, Combination::kAuto);
+  EXPECT_TRUE(bare.enabled());
+  EXPECT_EQ(to_string(bare), "auto");
+  for (const MethodConfig& method : bare.methods) {
+    for (const MethodKey& key : method.method->keys) EXPECT_FALSE(key.required) << key.name;
+  }
+  expect_equal(spec("auto"), bare);
+  expect_equal(json(R"({"method": "auto"})"), bare);
+
+  const SpeculativeConfig more = spec("auto,draft_model:model=a.gguf");
+  EXPECT_EQ(more.methods.size(), bare.methods.size() + 1);
+  EXPECT_EQ(more.methods.back(), made("draft_model", 0, 0, 0, "a.gguf").methods.front());
+  EXPECT_EQ(to_string(more), "auto,draft_model:model=a.gguf");
+  expect_equal(json(R"({"combine": "auto", "methods": [{"model": "a.gguf"}]})"), more);
+
+  const SpeculativeConfig other = spec("auto,ngram:num_speculative_tokens=3");
+  EXPECT_EQ(other.methods.size(), bare.methods.size());
+  EXPECT_EQ(other.methods.back(), made("ngram", 3, 0, 0, "").methods.front());
+  EXPECT_EQ(to_string(other), "auto,ngram:num_speculative_tokens=3");
+  expect_equal(spec(to_string(other)), other);
+
+  bad_spec("auto,none", {"'none' is plain decoding"});
+  bad_spec("auto,auto", {"'auto' takes no settings of its own and comes first"});
+  bad_spec("auto:margin=3", {"'auto' takes no settings of its own and comes first"});
+  bad_json(R"({"method": "auto", "model": "x"})", {"'auto' takes no settings of its own"});
 }
 
 TEST(SpeculativeSpec, NoTextIsTooStrange) {

@@ -1,0 +1,317 @@
+#include "decode/controller.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "decode/draft_record.h"
+#include "draft/combined.h"
+#include "draft/tree_growth.h"
+
+namespace aerie {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A drafter is asked in every round while a call costs less than this part of a one-row pass.
+constexpr double kCheap = 0.01;
+// Rounds between two looks at a drafter that does not pay.
+constexpr int kLeastPatience = 16;
+constexpr int kMostPatience = 1024;
+constexpr int kLookDepth = 2;
+
+class Controller final : public Drafter {
+ public:
+  Controller(std::vector<std::unique_ptr<Drafter>> drafters, const PassCost& cost,
+             const ControllerOptions& options, DrafterNeeds needs)
+      : cost_(cost), options_(options), needs_(std::move(needs)) {
+    for (auto& drafter : drafters) sources_.emplace_back(std::move(drafter));
+    editor_.reserve(options.max_nodes * static_cast<int>(sources_.size()));
+  }
+
+  std::string_view method() const override { return "auto"; }
+  const DrafterNeeds& needs() const override { return needs_; }
+  Status open(const DraftSequence& sequence) override;
+  void close(SequenceId id) override;
+  void forget() override;
+  Status propose(std::span<DraftRequest> requests) override;
+  Status observe(std::span<const DraftCommit> commits) override;
+
+ private:
+  struct State {
+    size_t length = 0;                 // tokens when drafts were last asked for
+    bool whole = false;                // this round's draft must not be cut
+    double whole_tokens = 0.0;         // what it is expected to add
+    std::vector<DraftRecord> records;  // [source]
+  };
+  struct Plan {
+    size_t source = 0;
+    int depth = 0;  // 0: nobody is asked
+    double rate = 0.0;
+  };
+
+  bool is_cheap(const DraftSource& source) const;
+  Status ask(size_t source, std::span<DraftRequest> requests, int max_depth);
+  void take(size_t source, DraftRequest& request);
+  Plan plan(std::span<const DraftRequest> requests, double rate);
+  void plan_for(size_t source, std::span<const DraftRequest> requests, Plan& best);
+  double choose(std::span<const DraftRequest> requests);
+  State& state(SequenceId id) { return states_.find(id)->second; }
+
+  std::vector<DraftSource> sources_;
+  const PassCost& cost_;
+  ControllerOptions options_;
+  DrafterNeeds needs_;
+  std::unordered_map<SequenceId, State> states_;
+  // Scratch.
+  TreeEditor editor_;
+  std::vector<DraftRequest> asked_;
+  double context_ = 0.0;   // tokens of a sequence, in the mean
+  std::vector<int> kept_;  // [request]: nodes of its tree, the likeliest first
+  std::vector<int> offered_;
+};
+
+Status Controller::open(const DraftSequence& sequence) {
+  if (states_.contains(sequence.id)) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("drafter auto: sequence {} is open already", sequence.id)};
+  }
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (Status status = sources_[i].drafter->open(sequence); !status.ok()) {
+      while (i-- > 0) sources_[i].drafter->close(sequence.id);
+      return status;
+    }
+  }
+  State& state = states_[sequence.id];
+  state.records.resize(sources_.size());
+  const auto nodes = static_cast<size_t>(options_.max_nodes);
+  for (DraftRecord& record : state.records) {
+    record.tree.nodes.reserve(nodes);
+    record.claims.reserve(nodes);
+  }
+  return {};
+}
+
+void Controller::close(SequenceId id) {
+  for (DraftSource& source : sources_) source.drafter->close(id);
+  states_.erase(id);
+}
+
+void Controller::forget() {
+  for (DraftSource& source : sources_) {
+    source.drafter->forget();
+    source = DraftSource(std::move(source.drafter));
+  }
+}
+
+bool Controller::is_cheap(const DraftSource& source) const {
+  return source.timed > 0 && !source.whole && source.seconds < kCheap * cost_.seconds(1, context_);
+}
+
+Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_depth) {
+  DraftSource& source = sources_[index];
+  asked_.clear();
+  // The first call for a sequence may have to catch up with it: that is not what a call costs.
+  bool usual = true;
+  for (const DraftRequest& request : requests) {
+    State& at = state(request.id);
+    if (at.whole) continue;
+    DraftRecord& record = at.records[index];
+    usual = usual && record.asked++ > 0;
+    record.tree.clear();
+    DraftRequest& copy = asked_.emplace_back(request);
+    copy.tree = &record.tree;
+    copy.max_depth = std::min(request.max_depth, max_depth);
+  }
+  if (asked_.empty()) return {};
+  const auto start = Clock::now();
+  AERIE_RETURN_IF_ERROR(source.drafter->propose(asked_));
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (usual || seconds < kCheap * cost_.seconds(1, context_)) source.time(seconds, asked_);
+  source.idle = 0;
+  for (DraftRequest& request : requests) {
+    if (!state(request.id).whole) take(index, request);
+  }
+  return {};
+}
+
+// Joins what the drafter made to what the request has already.
+void Controller::take(size_t index, DraftRequest& request) {
+  State& at = state(request.id);
+  DraftRecord& record = at.records[index];
+  if (record.tree.empty()) return;
+  calibrate(record, sources_[index]);
+  if (must_stay_whole(record.tree)) {
+    sources_[index].whole = true;
+    at.whole = true;
+    at.whole_tokens = 0.0;
+    double reached = 1.0;
+    int deepest = 0;
+    for (const TokenTree::Node& node : record.tree.nodes) {
+      if (node.role == NodeRole::kDraft) deepest = std::max(deepest, node.depth);
+    }
+    for (int d = 0; d < deepest; ++d) {
+      reached *= record.depths.estimate(d, &sources_[index].depths);
+      at.whole_tokens += reached;
+    }
+    request.tree->nodes.assign(record.tree.nodes.begin(), record.tree.nodes.end());
+    request.tree->proposals.assign(record.tree.proposals.begin(), record.tree.proposals.end());
+    return;
+  }
+  editor_.merge(*request.tree, record.tree);
+}
+
+// How many of each tree's nodes make the most of a pass, into kept_, and the tokens a second that
+// are then to be expected.
+double Controller::choose(std::span<const DraftRequest> requests) {
+  kept_.assign(requests.size(), 0);
+  offered_.assign(requests.size(), 0);
+  auto tokens = static_cast<double>(requests.size());
+  auto rows = static_cast<int>(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const State& at = state(requests[i].id);
+    if (!at.whole) continue;
+    kept_[i] = offered_[i] = requests[i].tree->size();
+    tokens += at.whole_tokens;
+    rows += kept_[i];
+  }
+  double best = tokens / cost_.seconds(rows, context_);
+  double bar = best * (1.0 + options_.margin);
+  while (++rows <= options_.max_rows) {
+    const TokenTree::Node* likeliest = nullptr;
+    size_t of = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const TokenTree& tree = *requests[i].tree;
+      if (offered_[i] >= std::min(tree.size(), requests[i].max_nodes)) continue;
+      const TokenTree::Node& node = tree.nodes[static_cast<size_t>(offered_[i])];
+      if (likeliest != nullptr && node.probability <= likeliest->probability) continue;
+      likeliest = &node;
+      of = i;
+    }
+    if (likeliest == nullptr) break;
+    ++offered_[of];
+    tokens += static_cast<double>(likeliest->probability);
+    const double rate = tokens / cost_.seconds(rows, context_);
+    if (rate <= bar) continue;
+    best = bar = rate;
+    kept_.assign(offered_.begin(), offered_.end());
+  }
+  return best;
+}
+
+void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, Plan& best) {
+  const DraftSource& source = sources_[index];
+  const auto count = static_cast<double>(requests.size());
+  double tokens = count;
+  for (int depth = 1; depth <= DepthRecord::kDepths; ++depth) {
+    double gain = 0.0;
+    for (const DraftRequest& request : requests) {
+      if (request.max_nodes < depth) continue;
+      double reached = 1.0;
+      for (int d = 0; d < depth; ++d) {
+        reached *= state(request.id).records[index].depths.estimate(d, &source.depths);
+      }
+      gain += reached;
+    }
+    if (gain < 0.01 * count) return;
+    tokens += gain;
+    const double rows = count * (1.0 + source.nodes_per_level * depth);
+    const double seconds =
+        cost_.seconds(static_cast<int>(rows), context_) + source.seconds_per_level * depth;
+    const double rate = tokens / seconds;
+    if (rows <= options_.max_rows && rate > best.rate) best = {index, depth, rate};
+  }
+}
+
+// Which of the drafters that take time is asked, if what is there already promises `rate`.
+Controller::Plan Controller::plan(std::span<const DraftRequest> requests, double rate) {
+  Plan best;
+  best.rate = rate * (1.0 + options_.margin);
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (!is_cheap(sources_[i]) && sources_[i].idle > 0) plan_for(i, requests, best);
+  }
+  if (best.depth > 0) {
+    sources_[best.source].patience = kLeastPatience;
+    return best;
+  }
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    DraftSource& source = sources_[i];
+    if (is_cheap(source) || source.idle < source.patience) continue;
+    source.patience = std::min(kMostPatience, 2 * source.patience);
+    return {i, kLookDepth, rate};
+  }
+  return best;
+}
+
+Status Controller::propose(std::span<DraftRequest> requests) {
+  context_ = 0.0;
+  for (const DraftRequest& request : requests) {
+    const auto found = states_.find(request.id);
+    if (found == states_.end()) {
+      return {StatusCode::kInvalidArgument,
+              fmt::format("drafter auto: sequence {} is not open", request.id)};
+    }
+    State& at = found->second;
+    at.length = request.tokens.size();
+    at.whole = false;
+    for (DraftRecord& record : at.records) record.tree.clear();
+    context_ += static_cast<double>(at.length) / static_cast<double>(requests.size());
+  }
+  if (requests.empty()) return {};
+  for (DraftSource& source : sources_) ++source.idle;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (sources_[i].timed > 0 && !is_cheap(sources_[i])) continue;
+    AERIE_RETURN_IF_ERROR(ask(i, requests, TreeLimits::kNone));
+  }
+  const auto sort = [&] {
+    for (DraftRequest& request : requests) {
+      if (state(request.id).whole) continue;
+      editor_.keep_best(*request.tree, {request.max_nodes, TreeLimits::kNone, TreeLimits::kNone});
+    }
+  };
+  sort();
+  double rate = choose(requests);
+  if (const Plan dear = plan(requests, rate); dear.depth > 0) {
+    AERIE_RETURN_IF_ERROR(ask(dear.source, requests, dear.depth));
+    sort();
+    rate = choose(requests);
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    TokenTree& tree = *requests[i].tree;
+    tree.nodes.resize(static_cast<size_t>(kept_[i]));
+  }
+  return {};
+}
+
+Status Controller::observe(std::span<const DraftCommit> commits) {
+  for (const DraftCommit& commit : commits) {
+    const auto found = states_.find(commit.id);
+    if (found == states_.end() || commit.tree == nullptr) continue;
+    State& at = found->second;
+    if (at.length == 0 || commit.tokens.size() < at.length) continue;
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      judge(commit.tokens.subspan(at.length), at.records[i], sources_[i]);
+      at.records[i].tree.clear();
+    }
+  }
+  for (DraftSource& source : sources_) AERIE_RETURN_IF_ERROR(source.drafter->observe(commits));
+  return {};
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<Drafter>> make_controller(std::vector<std::unique_ptr<Drafter>> drafters,
+                                                   const PassCost& cost,
+                                                   const ControllerOptions& options) {
+  assert(!drafters.empty());
+  AERIE_ASSIGN_OR_RETURN(DrafterNeeds needs, common_needs(drafters));
+  return std::unique_ptr<Drafter>(
+      std::make_unique<Controller>(std::move(drafters), cost, options, std::move(needs)));
+}
+
+}  // namespace aerie

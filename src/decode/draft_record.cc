@@ -1,0 +1,95 @@
+#include "decode/draft_record.h"
+
+#include <algorithm>
+
+namespace aerie {
+namespace {
+
+void fade(double value, double& mean, int64_t count) {
+  const double rate = count == 0 ? 1.0 : std::max(0.1, 1.0 / static_cast<double>(count + 1));
+  mean += rate * (value - mean);
+}
+
+int levels_of(const TokenTree& tree) {
+  int deepest = 0;
+  for (const TokenTree::Node& node : tree.nodes) deepest = std::max(deepest, node.depth);
+  return deepest;
+}
+
+}  // namespace
+
+double DepthRecord::estimate(int d, const DepthRecord* general) const {
+  constexpr double kPrior = 6.0, kHopeful = 0.7;
+  const double prior = general == nullptr ? kHopeful : general->estimate(d, nullptr);
+  const Cell& cell = cells_[static_cast<size_t>(std::min(d, kDepths - 1))];
+  return (cell.stood + kPrior * prior) / (cell.judged + kPrior);
+}
+
+void DepthRecord::learn(int d, bool stood) {
+  constexpr double kKeep = 1.0 - 1.0 / 60.0;
+  Cell& cell = cells_[static_cast<size_t>(std::min(d, kDepths - 1))];
+  cell.judged = kKeep * cell.judged + 1.0;
+  cell.stood = kKeep * cell.stood + (stood ? 1.0 : 0.0);
+}
+
+void DraftSource::time(double call_seconds, std::span<const DraftRequest> requests) {
+  int deepest = 0;
+  for (const DraftRequest& request : requests) {
+    const int levels = levels_of(*request.tree);
+    deepest = std::max(deepest, levels);
+    if (levels > 0) {
+      fade(static_cast<double>(request.tree->size()) / levels, nodes_per_level, timed);
+    }
+  }
+  fade(call_seconds, seconds, timed);
+  fade(call_seconds / std::max(1, deepest), seconds_per_level, timed);
+  ++timed;
+}
+
+bool must_stay_whole(const TokenTree& tree) {
+  return !tree.proposals.empty() ||
+         std::any_of(tree.nodes.begin(), tree.nodes.end(), [](const TokenTree::Node& node) {
+           return node.proposal != nullptr || node.role != NodeRole::kDraft;
+         });
+}
+
+void calibrate(DraftRecord& record, const DraftSource& source) {
+  TokenTree& tree = record.tree;
+  record.claims.clear();
+  for (int i = 0; i < tree.size(); ++i) record.claims.push_back(Calibration::claim(tree, i));
+  for (int i = 0; i < tree.size(); ++i) {
+    TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
+    const double above =
+        node.parent < 0
+            ? 1.0
+            : static_cast<double>(tree.nodes[static_cast<size_t>(node.parent)].probability);
+    const double stands =
+        record.calibration.estimate(record.claims[static_cast<size_t>(i)], &source.calibration);
+    node.probability = static_cast<float>(above * stands);
+  }
+}
+
+void judge(std::span<const int32_t> truth, DraftRecord& record, DraftSource& source) {
+  const TokenTree& tree = record.tree;
+  int parent = -1;
+  for (size_t d = 0; d < truth.size(); ++d) {
+    int next = -1;
+    bool leaf = true;
+    for (int i = parent + 1; i < tree.size(); ++i) {
+      const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
+      if (node.parent != parent || node.role != NodeRole::kDraft) continue;
+      leaf = false;
+      const bool stood = node.token == truth[d];
+      if (stood && next < 0) next = i;
+      record.calibration.learn(record.claims[static_cast<size_t>(i)], stood);
+      source.calibration.learn(record.claims[static_cast<size_t>(i)], stood);
+    }
+    if (leaf) return;
+    record.depths.learn(static_cast<int>(d), next >= 0);
+    source.depths.learn(static_cast<int>(d), next >= 0);
+    if (next < 0) return;
+    parent = next;
+  }
+}
+
+}  // namespace aerie

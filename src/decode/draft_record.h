@@ -1,0 +1,71 @@
+// What the controller knows of one drafter.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/token_tree.h"
+#include "decode/calibration.h"
+#include "draft/drafter.h"
+
+namespace aerie {
+
+// How often drafts went on being right, by depth. Counts of the past fade.
+class DepthRecord {
+ public:
+  static constexpr int kDepths = 32;
+
+  // The chance that depth d + 1 stands where depth d did, d from 0. Where little is known it goes
+  // by `general` (may be null).
+  double estimate(int d, const DepthRecord* general) const;
+  void learn(int d, bool stood);
+
+ private:
+  struct Cell {
+    double judged = 0.0, stood = 0.0;
+  };
+  std::array<Cell, kDepths> cells_ = {};
+};
+
+// One drafter's last draft for one sequence, and how its drafts have fared there.
+struct DraftRecord {
+  TokenTree tree;
+  std::vector<Calibration::Claim> claims;  // of each node
+  Calibration calibration{60};
+  DepthRecord depths;
+  int64_t asked = 0;
+};
+
+// A drafter, over all sequences.
+struct DraftSource {
+  explicit DraftSource(std::unique_ptr<Drafter> owned) : drafter(std::move(owned)) {}
+
+  std::unique_ptr<Drafter> drafter;
+  Calibration calibration{600};
+  DepthRecord depths;
+  // Fading means over the calls that could be timed.
+  int64_t timed = 0;
+  double seconds = 0.0;            // of a call
+  double seconds_per_level = 0.0;  // of a call, by the depth of its deepest tree
+  double nodes_per_level = 1.0;    // of a tree
+  bool whole = false;              // has made trees that cannot be cut
+  // Rounds since it was last asked, and how many of them there may be.
+  int idle = 0;
+  int patience = 16;
+
+  void time(double call_seconds, std::span<const DraftRequest> requests);
+};
+
+// Whether the tree must be taken as it is: tokens were drawn, or rows serve other rows.
+bool must_stay_whole(const TokenTree& tree);
+
+// Puts corrected estimates on the nodes of record.tree, and remembers what the drafter said.
+void calibrate(DraftRecord& record, const DraftSource& source);
+
+// `truth`: the tokens that came after the root.
+void judge(std::span<const int32_t> truth, DraftRecord& record, DraftSource& source);
+
+}  // namespace aerie

@@ -1,0 +1,172 @@
+#include "decode/pass_cost.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+namespace aerie {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What one pass moves: all estimates together, as when the machine gets busy, and those of about
+// its number of rows alone.
+constexpr double kSharedRate = 0.05;
+constexpr double kOwnRate = 0.02;
+// A pass that took longer than this times what was expected was disturbed.
+constexpr double kMostSurprise = 1.3;
+
+}  // namespace
+
+PassCost::PassCost(std::vector<Point> points) : points_(std::move(points)) {
+  assert(!points_.empty());
+}
+
+PassCost::Place PassCost::place(int rows) const {
+  if (points_.size() == 1) return {0, 0, 0.0};
+  size_t above = 1;
+  while (above + 1 < points_.size() && points_[above].rows < rows) ++above;
+  const Point& low = points_[above - 1];
+  const Point& high = points_[above];
+  const double share = (rows - low.rows) / static_cast<double>(high.rows - low.rows);
+  return {above - 1, above, std::max(0.0, share)};
+}
+
+double PassCost::seconds(int rows, double context) const {
+  const Place at = place(rows);
+  const Point& low = points_[at.below];
+  const Point& high = points_[at.above];
+  const double least = low.seconds + low.seconds_per_position * context;
+  const double most = high.seconds + high.seconds_per_position * context;
+  return std::max(least + at.share * (most - least), 1e-9);
+}
+
+void PassCost::learn(int rows, double context, double seconds) {
+  if (!(seconds > 0)) return;
+  const double most = std::log(kMostSurprise);
+  const double surprise = std::clamp(std::log(seconds / this->seconds(rows, context)), -most, most);
+  const Place at = place(rows);
+  const double share = std::min(at.share, 1.0);
+  for (size_t i = 0; i < points_.size(); ++i) {
+    double rate = kSharedRate;
+    if (i == at.below) rate += kOwnRate * (1.0 - share);
+    if (i == at.above) rate += kOwnRate * share;
+    const double factor = std::exp(rate * surprise);
+    points_[i].seconds *= factor;
+    points_[i].seconds_per_position *= factor;
+  }
+}
+
+namespace {
+
+// Passes over a sequence whose entries hold whatever the cache held: their values do not matter.
+class Stopwatch {
+ public:
+  Stopwatch(Model& model, KvCache& cache, KvCache::Id id) : model_(model), cache_(cache), id_(id) {}
+
+  // The shorter of two passes.
+  Expected<double> seconds(int rows, int context) {
+    cache_.truncate(id_, 0);
+    AERIE_RETURN_IF_ERROR(cache_.reserve(id_, context + rows));
+    cache_.commit_first(id_, context);
+    batch_.clear();
+    batch_.sequences.push_back({cache_.pages(id_), context});
+    for (int i = 0; i < rows; ++i) {
+      BatchRow row;
+      row.position = context + i;
+      row.slot = cache_.slot(id_, i);
+      row.parent = i - 1;
+      row.wants_logits = true;
+      batch_.rows.push_back(row);
+    }
+    double least = 0;
+    for (int i = 0; i < 2; ++i) {
+      const auto start = Clock::now();
+      model_.forward(batch_, cache_);
+      const double took = std::chrono::duration<double>(Clock::now() - start).count();
+      least = i == 0 ? took : std::min(least, took);
+    }
+    return least;
+  }
+
+ private:
+  Model& model_;
+  KvCache& cache_;
+  KvCache::Id id_;
+  ForwardBatch batch_;
+};
+
+// 1, max_rows, then what halves the largest gaps between them on a logarithmic scale.
+std::vector<int> rows_to_measure(int max_rows) {
+  std::vector<int> order = {1};
+  if (max_rows > 1) order.push_back(max_rows);
+  for (;;) {
+    std::vector<int> sorted = order;
+    std::sort(sorted.begin(), sorted.end());
+    int best = 0;
+    double widest = 1.3;  // closer neighbours are not worth a measurement
+    for (size_t i = 1; i < sorted.size(); ++i) {
+      const double ratio = static_cast<double>(sorted[i]) / sorted[i - 1];
+      const int between = static_cast<int>(std::lround(std::sqrt(sorted[i] * sorted[i - 1])));
+      if (ratio <= widest || between == sorted[i] || between == sorted[i - 1]) continue;
+      widest = ratio;
+      best = between;
+    }
+    if (best == 0) return order;
+    order.push_back(best);
+  }
+}
+
+Expected<PassCost> measure(Stopwatch& watch, int room, const PassCostLimits& limits) {
+  constexpr int kNear = 16;  // positions of the shorter context
+  const auto start = Clock::now();
+  const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const int most = std::min(limits.max_rows, std::max(1, room - kNear));
+  const int near = std::min(kNear, room - most);
+  // Few rows in a long context give what a position costs; all rows read the same keys.
+  const int far = std::min(2048, room - most);
+  AERIE_RETURN_IF_ERROR(watch.seconds(1, near).status());  // to warm up
+  std::vector<PassCost::Point> points;
+  for (const int rows : rows_to_measure(most)) {
+    if (points.size() >= 2 && spent() > 0.7 * limits.budget_seconds) break;
+    AERIE_ASSIGN_OR_RETURN(const double seconds, watch.seconds(rows, near));
+    points.push_back({rows, seconds, 0.0});
+  }
+  if (far >= near + 256) {
+    for (size_t i = 0; i < std::min<size_t>(2, points.size()); ++i) {
+      AERIE_ASSIGN_OR_RETURN(const double seconds, watch.seconds(points[i].rows, far));
+      points[i].seconds_per_position = std::max(0.0, seconds - points[i].seconds) / (far - near);
+    }
+  }
+  const PassCost::Point one = points[0], all = points[std::min<size_t>(1, points.size() - 1)];
+  std::sort(points.begin(), points.end(),
+            [](const PassCost::Point& a, const PassCost::Point& b) { return a.rows < b.rows; });
+  for (size_t i = 0; i < points.size(); ++i) {
+    PassCost::Point& point = points[i];
+    if (all.rows > 1) {
+      const double share = (point.rows - 1.0) / (all.rows - 1.0);
+      point.seconds_per_position =
+          one.seconds_per_position + share * (all.seconds_per_position - one.seconds_per_position);
+    }
+    point.seconds = std::max(point.seconds - point.seconds_per_position * near, 1e-9);
+    // More rows never cost less; where it seems so, something came in between.
+    if (i > 0) point.seconds = std::max(point.seconds, points[i - 1].seconds);
+  }
+  return PassCost(std::move(points));
+}
+
+}  // namespace
+
+Expected<PassCost> measure_pass_cost(Model& model, KvCache& cache, const PassCostLimits& limits) {
+  assert(limits.max_rows >= 1);
+  AERIE_ASSIGN_OR_RETURN(const KvCache::Id id, cache.open());
+  const auto room = static_cast<int>(std::min<int64_t>(cache.positions(), model.config().context));
+  Stopwatch watch(model, cache, id);
+  Expected<PassCost> cost = measure(watch, room, limits);
+  cache.close(id);
+  return cost;
+}
+
+}  // namespace aerie

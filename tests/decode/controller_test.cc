@@ -1,0 +1,250 @@
+#include "decode/controller.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <vector>
+
+#include "decode/calibration.h"
+#include "tests/testing/test_drafters.h"
+
+namespace aerie {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using Tokens = std::vector<int32_t>;
+
+// Says a chain with these estimates for every sequence, in the time that it is given.
+class Speaker final : public test::TestDrafter {
+ public:
+  Status propose(std::span<DraftRequest> requests) override {
+    ++calls;
+    const auto until = std::chrono::steady_clock::now() + takes;
+    for (DraftRequest& request : requests) {
+      depths.push_back(std::min<int>(request.max_depth, static_cast<int>(chain.size())));
+      float probability = 1.0f;
+      for (int i = 0; i < depths.back() && i < request.max_nodes; ++i) {
+        probability *= says;
+        request.tree->add(chain[static_cast<size_t>(i)], i - 1, sampled, probability);
+      }
+    }
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    return {};
+  }
+  void forget() override { ++forgotten; }
+
+  Tokens chain;
+  float says = 0.5f;
+  const Distribution* sampled = nullptr;
+  std::chrono::microseconds takes{0};
+  int calls = 0;
+  int forgotten = 0;
+  std::vector<int> depths;
+};
+
+class ControllerTest : public testing::Test {
+ protected:
+  Speaker& add(Tokens chain, float says) {
+    auto speaker = std::make_unique<Speaker>();
+    Speaker& added = *speaker;
+    added.chain = std::move(chain);
+    added.says = says;
+    drafters_.push_back(std::move(speaker));
+    return added;
+  }
+  // `row`: what each further row adds to a pass, as a part of the first.
+  void start(double row, double first_seconds = 1.0, int sequences = 1) {
+    cost_ = std::make_unique<PassCost>(std::vector<PassCost::Point>{
+        {1, first_seconds, 0.0}, {101, first_seconds * (1.0 + 100.0 * row), 0.0}});
+    controller_ = make_controller(std::move(drafters_), *cost_, {}).value();
+    texts_.assign(static_cast<size_t>(sequences), {1, 2, 3});
+    for (int i = 0; i < sequences; ++i) {
+      DraftSequence sequence;
+      sequence.id = i;
+      ASSERT_TRUE(controller_->open(sequence).ok());
+    }
+  }
+  // What is drafted for each sequence.
+  const std::vector<TokenTree>& propose(int max_nodes = 50) {
+    trees_.assign(texts_.size(), {});
+    std::vector<DraftRequest> requests;
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      requests.push_back({static_cast<SequenceId>(i), texts_[i], max_nodes, &trees_[i]});
+    }
+    EXPECT_TRUE(controller_->propose(requests).ok());
+    return trees_;
+  }
+  // The text goes on with these tokens.
+  void settle(const Tokens& truth, size_t sequence = 0) {
+    Tokens& text = texts_[sequence];
+    text.insert(text.end(), truth.begin(), truth.end());
+    DraftCommit commit;
+    commit.id = static_cast<SequenceId>(sequence);
+    commit.tokens = text;
+    commit.tree = &trees_[sequence];
+    EXPECT_TRUE(controller_->observe({&commit, 1}).ok());
+  }
+  static Tokens tokens(const TokenTree& tree) {
+    Tokens all;
+    for (const TokenTree::Node& node : tree.nodes) all.push_back(node.token);
+    return all;
+  }
+
+  std::vector<std::unique_ptr<Drafter>> drafters_;
+  std::unique_ptr<PassCost> cost_;
+  std::unique_ptr<Drafter> controller_;
+  std::vector<Tokens> texts_;
+  std::vector<TokenTree> trees_;
+};
+
+TEST_F(ControllerTest, TakesAsManyNodesAsMakeTheMostOfAPass) {
+  // A chain with 0.9, 0.81, 0.73, ... (0.9^n). With a row at 0.3 the rate peaks after 3 nodes:
+  // 1, 1.9/1.3 = 1.46, 2.71/1.6 = 1.69, 3.44/1.9 = 1.81, 4.10/2.2 = 1.86, 4.69/2.5 = 1.87,
+  // 5.22/2.8 = 1.86, ...
+  add({10, 11, 12, 13, 14, 15, 16, 17}, 0.9f);
+  start(0.3);
+  EXPECT_EQ(propose()[0].size(), 5);
+}
+
+TEST_F(ControllerTest, DraftsNothingWhereRowsAreDear) {
+  add({10, 11, 12}, 0.9f);
+  start(0.95);
+  EXPECT_THAT(tokens(propose()[0]), IsEmpty());
+}
+
+TEST_F(ControllerTest, ALimitOnNodesHolds) {
+  add({10, 11, 12, 13}, 0.9f);
+  add({20, 21, 22, 23}, 0.8f);
+  start(0.0);
+  EXPECT_EQ(propose(3)[0].size(), 3);
+  EXPECT_EQ(propose()[0].size(), 8);
+}
+
+TEST_F(ControllerTest, WhatDraftersSayIsHeldAgainstWhatComesTrue) {
+  add({10, 11}, 0.95f);  // is never right
+  add({20, 21}, 0.15f);  // always is
+  start(0.4);
+  EXPECT_THAT(tokens(propose()[0]), ElementsAre(10, 11));
+  for (int i = 0; i < 30; ++i) {
+    propose();
+    settle({20, 21, 9});
+  }
+  EXPECT_THAT(tokens(propose()[0]), ElementsAre(20, 21));
+  // The tides turn.
+  for (int i = 0; i < 60; ++i) {
+    propose();
+    settle({10, 11, 9});
+  }
+  EXPECT_THAT(tokens(propose()[0]), ElementsAre(10, 11));
+}
+
+TEST_F(ControllerTest, WhatOneSequenceTaughtHelpsTheNext) {
+  add({10}, 0.95f);
+  start(0.4);
+  for (int i = 0; i < 30; ++i) {
+    propose();
+    settle({9});
+  }
+  controller_->close(0);
+  DraftSequence sequence;
+  ASSERT_TRUE(controller_->open(sequence).ok());
+  texts_[0] = {1, 2, 3};
+  EXPECT_THAT(tokens(propose()[0]), IsEmpty());
+  controller_->close(0);
+  controller_->forget();
+  ASSERT_TRUE(controller_->open(sequence).ok());
+  EXPECT_THAT(tokens(propose()[0]), ElementsAre(10));
+}
+
+TEST_F(ControllerTest, SequencesShareAPassByWhatTheyPromise) {
+  add({10, 11, 12, 13}, 0.9f);
+  start(0.15, 1.0, 2);
+  for (int i = 0; i < 40; ++i) {
+    propose();
+    settle({10, 11, 12, 13, 9}, 0);  // always right here
+    settle({9}, 1);                  // never there
+  }
+  const auto& trees = propose();
+  EXPECT_EQ(trees[0].size(), 4);
+  EXPECT_EQ(trees[1].size(), 0);
+}
+
+TEST_F(ControllerTest, ADearDrafterIsAskedWhileItPays) {
+  Speaker& dear = add({10, 11, 12, 13}, 0.8f);
+  dear.takes = std::chrono::microseconds(400);
+  start(0.05, 2e-3);  // a level of its draft takes a twentieth of a pass
+  for (int i = 0; i < 50; ++i) {
+    propose();
+    settle({10, 11, 12, 13, 9});
+  }
+  EXPECT_EQ(dear.calls, 50);
+  EXPECT_EQ(propose()[0].size(), 4);
+  // It stops being right: from then on it is only looked at now and then.
+  for (int i = 0; i < 100; ++i) {
+    propose();
+    settle({9});
+  }
+  const int before = dear.calls;
+  for (int i = 0; i < 400; ++i) {
+    propose();
+    settle({9});
+  }
+  EXPECT_LT(dear.calls - before, 20);
+  EXPECT_GT(dear.calls - before, 1);
+  // And when it is right again that is found out.
+  for (int i = 0; i < 3000; ++i) {
+    if (propose()[0].empty()) {
+      settle({9});
+    } else {
+      settle({10, 11, 12, 13, 9});
+    }
+  }
+  EXPECT_GT(propose()[0].size(), 1);
+}
+
+TEST_F(ControllerTest, DrawnTokensAreNeverCut) {
+  Distribution half;
+  half.ids = {10, 11};
+  half.probs = {0.5, 0.5};
+  add({10, 11, 10, 11}, 0.01f).sampled = &half;
+  add({20}, 0.9f);
+  start(0.9);
+  const TokenTree& tree = propose()[0];
+  EXPECT_THAT(tokens(tree), ElementsAre(10, 11, 10, 11));
+  for (const TokenTree::Node& node : tree.nodes) EXPECT_EQ(node.proposal, &half);
+}
+
+TEST_F(ControllerTest, SaysWhatIsWrong) {
+  add({10}, 0.5f);
+  start(0.1);
+  DraftSequence sequence;
+  EXPECT_THAT(controller_->open(sequence).message(), HasSubstr("sequence 0 is open already"));
+  TokenTree tree;
+  DraftRequest request{7, texts_[0], 5, &tree};
+  EXPECT_THAT(controller_->propose({&request, 1}).message(), HasSubstr("sequence 7 is not open"));
+}
+
+TEST(Calibration, GoesFromWhatIsSaidToWhatIsSeen) {
+  TokenTree tree;
+  tree.add(5, -1, nullptr, 0.8f);
+  tree.add(6, 0, nullptr, 0.4f);
+  const Calibration::Claim first = Calibration::claim(tree, 0),
+                           second = Calibration::claim(tree, 1);
+  EXPECT_FLOAT_EQ(second.said, 0.5f);
+  Calibration own(60), general(600);
+  EXPECT_NEAR(own.estimate(first, nullptr), 0.8, 1e-6);
+  EXPECT_NEAR(own.estimate(second, nullptr), 0.5, 1e-6);
+  for (int i = 0; i < 500; ++i) general.learn(first, i % 4 == 0);
+  EXPECT_NEAR(own.estimate(first, &general), 0.25, 0.02);
+  EXPECT_NEAR(own.estimate(second, &general), 0.5, 1e-6);
+  for (int i = 0; i < 300; ++i) own.learn(first, i % 2 == 0);
+  EXPECT_NEAR(own.estimate(first, &general), 0.5, 0.03);
+}
+
+}  // namespace
+}  // namespace aerie
