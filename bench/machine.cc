@@ -1,6 +1,5 @@
 #include "bench/machine.h"
 
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +7,6 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -163,17 +161,6 @@ Limits Machine::measure(const std::array<bool, kernels::kDotCount>& wanted) {
     if (wanted[d] && has(dot)) limits.dots[d] = dot_speed(dot);
   }
   return limits;
-}
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("model name")) continue;
-    const size_t value = line.find_first_not_of(" \t", line.find(':') + 1);
-    if (value != std::string::npos) return line.substr(value);
-  }
-  utsname system = {};
-  return uname(&system) == 0 ? system.machine : "unknown";
 }
 
 std::string utc_date() {

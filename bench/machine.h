@@ -62,7 +62,6 @@ class Machine {
   std::array<DotPlan, kernels::kDotCount> dots_;
 };
 
-std::string processor_name();
 std::string utc_date();  // "2026-11-21T14:03:07Z"
 // Nanoseconds for a cache line to go to another thread and back, the best of several tries. None
 // if this process may use one processor only.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/processor.h"
+
 namespace aerie::bench {
 namespace {
 

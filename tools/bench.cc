@@ -16,6 +16,7 @@
 #include "bench/spec_report.h"
 #include "bench/spec_simulation.h"
 #include "bench/sweep_bench.h"
+#include "bench/tune.h"
 #include "bench/verify_bench.h"
 #include "bench/worker.h"
 #include "tools/flags.h"
@@ -289,6 +290,44 @@ Run add_sweep(CLI::App& app) {
   };
 }
 
+Run add_tune(CLI::App& app) {
+  struct Flags : SpecFlags {
+    bench::TuneOptions tune;
+    std::string out = "profile.json";
+  };
+  auto flags = std::make_shared<Flags>();
+  flags->options.temperatures = {0.0, 1.0};
+  flags->options.repeats = 1;
+  add_spec_flags(app, *flags);
+  app.add_option("--depths", flags->tune.depths,
+                 "num_speculative_tokens of the methods that leave it open")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--batches", flags->tune.batches, "Sequences at a time")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--out", flags->out, "The profile to write, for --profile of `aerie run`")
+      ->capture_default_str();
+  return [flags]() -> Status {
+    AERIE_RETURN_IF_ERROR(finish_spec(*flags));
+    AERIE_RETURN_IF_ERROR(check_writable(flags->out, "--out"));
+    catch_interrupts();
+    flags->tune.spec = flags->options;
+    AERIE_ASSIGN_OR_RETURN(const auto report, bench::tune(flags->tune));
+    fmt::print("{}", to_text(report));
+    if (!flags->json.empty()) {
+      AERIE_RETURN_IF_ERROR(write_text(flags->json, to_json(report.spec), "--json"));
+    }
+    if (!flags->html.empty()) {
+      AERIE_RETURN_IF_ERROR(write_text(flags->html, to_html(report.spec), "--html"));
+    }
+    AERIE_RETURN_IF_ERROR(said(report.spec.interrupted));
+    AERIE_RETURN_IF_ERROR(write_text(flags->out, to_json(report.profile), "--out"));
+    fmt::print(stderr, "wrote {}\n", flags->out);
+    return {};
+  };
+}
+
 Run add_worker(CLI::App& app) {
   struct Flags {
     bench::WorkerOptions options;
@@ -309,6 +348,10 @@ Run add_worker(CLI::App& app) {
 }
 
 }  // namespace
+
+std::function<Status()> add_tune_flags(CLI::App& app) {
+  return add_tune(app);
+}
 
 std::function<Status()> add_bench_flags(CLI::App& app) {
   app.require_subcommand(1);

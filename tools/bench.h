@@ -14,5 +14,7 @@ namespace aerie {
 // Adds the subcommands to `app`; the returned function runs the one that was given: tables to
 // standard output, notes to standard error. It must not outlive `app`.
 std::function<Status()> add_bench_flags(CLI::App& app);
+// The same for `aerie tune`, which has no subcommands.
+std::function<Status()> add_tune_flags(CLI::App& app);
 
 }  // namespace aerie

@@ -247,6 +247,9 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
       ->group(group);
   app.add_option("--speculative-config", flags->speculative_config, "The same as a JSON object")
       ->group(group);
+  app.add_option("--profile", o.engine.profile,
+                 "What `aerie tune` wrote: auto goes by its costs and need not measure them")
+      ->group(group);
   app.add_option("--prediction", o.prediction_file,
                  "A file with the text that the reply will resemble, for the method prediction")
       ->group(group);

@@ -59,6 +59,10 @@ int main(int argc, char** argv) {
   CLI::App* bench = app.add_subcommand("bench", "Measure: passes, kernels, decoding, speculation");
   const auto run_bench = aerie::add_bench_flags(*bench);
 
+  CLI::App* tune =
+      app.add_subcommand("tune", "Find out what to speculate with, and write it as a profile");
+  const auto run_tune = aerie::add_tune_flags(*tune);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -72,6 +76,7 @@ int main(int argc, char** argv) {
     return finish(options.ok() ? aerie::convert(*options, std::cerr) : options.status());
   }
   if (bench->parsed()) return finish(run_bench());
+  if (tune->parsed()) return finish(run_tune());
   const auto options = run_options();
   if (!options.ok()) return fail(options.status());
   const auto status = options->chat ? aerie::run_chat(*options) : aerie::run_prompt(*options);

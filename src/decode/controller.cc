@@ -48,6 +48,7 @@ class Controller final : public Drafter {
     bool whole = false;                // this round's draft must not be cut
     double whole_tokens = 0.0;         // what it is expected to add
     std::vector<DraftRecord> records;  // [source]
+    TokenTree tree;                    // all of theirs, merged
   };
   struct Plan {
     size_t source = 0;
@@ -57,7 +58,7 @@ class Controller final : public Drafter {
 
   bool is_cheap(const DraftSource& source) const;
   Status ask(size_t source, std::span<DraftRequest> requests, int max_depth);
-  void take(size_t source, DraftRequest& request);
+  void take(size_t source, State& state);
   Plan plan(std::span<const DraftRequest> requests, double rate);
   void plan_for(size_t source, std::span<const DraftRequest> requests, Plan& best);
   double choose(std::span<const DraftRequest> requests);
@@ -90,6 +91,7 @@ Status Controller::open(const DraftSequence& sequence) {
   State& state = states_[sequence.id];
   state.records.resize(sources_.size());
   const auto nodes = static_cast<size_t>(options_.max_nodes);
+  state.tree.nodes.reserve(nodes * sources_.size());
   for (DraftRecord& record : state.records) {
     record.tree.nodes.reserve(nodes);
     record.claims.reserve(nodes);
@@ -135,14 +137,14 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   if (usual || seconds < kCheap * cost_.seconds(1, context_)) source.time(seconds, asked_);
   source.idle = 0;
   for (DraftRequest& request : requests) {
-    if (!state(request.id).whole) take(index, request);
+    State& at = state(request.id);
+    if (!at.whole) take(index, at);
   }
   return {};
 }
 
-// Joins what the drafter made to what the request has already.
-void Controller::take(size_t index, DraftRequest& request) {
-  State& at = state(request.id);
+// Joins what the drafter made to what there is already.
+void Controller::take(size_t index, State& at) {
   DraftRecord& record = at.records[index];
   if (record.tree.empty()) return;
   calibrate(record, sources_[index]);
@@ -159,11 +161,11 @@ void Controller::take(size_t index, DraftRequest& request) {
       reached *= record.depths.estimate(d, &sources_[index].depths);
       at.whole_tokens += reached;
     }
-    request.tree->nodes.assign(record.tree.nodes.begin(), record.tree.nodes.end());
-    request.tree->proposals.assign(record.tree.proposals.begin(), record.tree.proposals.end());
+    at.tree.nodes.assign(record.tree.nodes.begin(), record.tree.nodes.end());
+    at.tree.proposals.assign(record.tree.proposals.begin(), record.tree.proposals.end());
     return;
   }
-  editor_.merge(*request.tree, record.tree);
+  editor_.merge(at.tree, record.tree);
 }
 
 // How many of each tree's nodes make the most of a pass, into kept_, and the tokens a second that
@@ -176,7 +178,7 @@ double Controller::choose(std::span<const DraftRequest> requests) {
   for (size_t i = 0; i < requests.size(); ++i) {
     const State& at = state(requests[i].id);
     if (!at.whole) continue;
-    kept_[i] = offered_[i] = requests[i].tree->size();
+    kept_[i] = offered_[i] = at.tree.size();
     tokens += at.whole_tokens;
     rows += kept_[i];
   }
@@ -186,7 +188,7 @@ double Controller::choose(std::span<const DraftRequest> requests) {
     const TokenTree::Node* likeliest = nullptr;
     size_t of = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
-      const TokenTree& tree = *requests[i].tree;
+      const TokenTree& tree = state(requests[i].id).tree;
       if (offered_[i] >= std::min(tree.size(), requests[i].max_nodes)) continue;
       const TokenTree::Node& node = tree.nodes[static_cast<size_t>(offered_[i])];
       if (likeliest != nullptr && node.probability <= likeliest->probability) continue;
@@ -259,6 +261,7 @@ Status Controller::propose(std::span<DraftRequest> requests) {
     State& at = found->second;
     at.length = request.tokens.size();
     at.whole = false;
+    at.tree.clear();
     for (DraftRecord& record : at.records) record.tree.clear();
     context_ += static_cast<double>(at.length) / static_cast<double>(requests.size());
   }
@@ -270,8 +273,10 @@ Status Controller::propose(std::span<DraftRequest> requests) {
   }
   const auto sort = [&] {
     for (DraftRequest& request : requests) {
-      if (state(request.id).whole) continue;
-      editor_.keep_best(*request.tree, {request.max_nodes, TreeLimits::kNone, TreeLimits::kNone});
+      State& at = state(request.id);
+      if (!at.whole) {
+        editor_.keep_best(at.tree, {request.max_nodes, TreeLimits::kNone, TreeLimits::kNone});
+      }
     }
   };
   sort();
@@ -282,8 +287,10 @@ Status Controller::propose(std::span<DraftRequest> requests) {
     rate = choose(requests);
   }
   for (size_t i = 0; i < requests.size(); ++i) {
-    TokenTree& tree = *requests[i].tree;
-    tree.nodes.resize(static_cast<size_t>(kept_[i]));
+    const TokenTree& tree = state(requests[i].id).tree;
+    TokenTree& out = *requests[i].tree;
+    out.nodes.assign(tree.nodes.begin(), tree.nodes.begin() + kept_[i]);
+    out.proposals.assign(tree.proposals.begin(), tree.proposals.end());
   }
   return {};
 }

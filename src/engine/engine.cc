@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/log.h"
 #include "engine/memory.h"
+#include "engine/profile.h"
 
 namespace aerie {
 namespace {
@@ -104,7 +106,7 @@ Status Engine::open_drafters(DraftTarget& target) {
     return config.combination == Combination::kAuto;
   });
   if (decides) {
-    AERIE_ASSIGN_OR_RETURN(PassCost cost, measure_pass_cost(*model_, *cache_, {target.max_rows}));
+    AERIE_ASSIGN_OR_RETURN(PassCost cost, find_pass_cost(target.max_rows));
     cost_ = std::make_unique<PassCost>(std::move(cost));
     target.cost = cost_.get();
     decoder_options_.cost = cost_.get();
@@ -116,6 +118,21 @@ Status Engine::open_drafters(DraftTarget& target) {
     AERIE_ASSIGN_OR_RETURN(one.drafter, make_drafter(configs[i], target, one.sources));
   }
   return {};
+}
+
+Expected<PassCost> Engine::find_pass_cost(int max_rows) {
+  if (!options_.profile.empty()) {
+    AERIE_ASSIGN_OR_RETURN(Profile profile, read_profile(options_.profile));
+    const ProfileKey now =
+        profile_key(*source_.file, options_.isa, options_.threads, options_.cache_type);
+    const std::string other = difference(profile.key, now);
+    if (other.empty()) return PassCost(std::move(profile.pass_cost));
+    log(LogLevel::kWarning,
+        fmt::format("{}: made elsewhere ({}): measuring what passes cost instead; run `aerie tune` "
+                    "again",
+                    options_.profile, other));
+  }
+  return measure_pass_cost(*model_, *cache_, {max_rows});
 }
 
 Expected<Generation> Engine::generate(const GenerateRequest& request, const OnText& on_text) {

@@ -33,6 +33,9 @@ struct EngineOptions {
   std::string weight_cache;  // a folder for packed weights (model/weight_cache.h); empty: none
   kernels::KvType cache_type = kernels::KvType::kF16;  // a draft model's too
   SpeculativeConfig speculation;
+  // A file of `aerie tune` (engine/profile.h): Combination::kAuto takes the costs of passes from it
+  // rather than measuring them. One of another model or machine is a warning. Empty: none.
+  std::string profile;
   std::vector<SpeculativeConfig> more_speculations;  // open too, for requests that pick one
   VerifyRule rule = VerifyRule::kExact;
 
@@ -111,6 +114,7 @@ class Engine {
   Engine() = default;
   Status load();
   Status open_drafters(DraftTarget& target);
+  Expected<PassCost> find_pass_cost(int max_rows);
   Status run(Decoder& decoder, Sequence& sequence, const GenerateRequest& request, Reply& reply,
              const OnText& on_text, Generation& out);
 

@@ -1,0 +1,45 @@
+// `aerie tune`: what to speculate with on this machine, for this model and these prompts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/spec_bench.h"
+#include "bench/verify_bench.h"
+#include "engine/profile.h"
+
+namespace aerie::bench {
+
+struct TuneOptions {
+  // Of its methods, those that do not say how many tokens they draft are tried at each of the
+  // depths. None: "auto" and every method that needs no more than the target.
+  SpecOptions spec;
+  std::vector<int> depths = {2, 4, 8, 16};
+  std::vector<int> batches = {1, 2, 4, 8, 16, 32};  // sequences at a time
+};
+
+struct TuneReport {
+  VerifyReport passes;
+  SpecReport spec;
+  Profile profile;
+};
+
+// Runs bench_spec() with all candidates and times passes of up to 128 rows. For one sequence the
+// fastest method as measured is chosen; for more, the one that the measured acceptance and costs of
+// passes promise most of, each sequence's draft and nodes counted ("auto", which decides that
+// anew in each round, left out). Plain decoding unless something
+// is at least 2 % faster.
+//
+// kInvalidArgument for depths outside 1 to 64 and batches outside 1 to 128; else errors of
+// bench_spec() and bench_verify().
+Expected<TuneReport> tune(const TuneOptions& options);
+
+// The choices, in words.
+std::string to_text(const TuneReport& report);
+
+// What the methods of `figures`, plain decoding first, make of `batch` sequences at a time. Pure.
+ProfileChoice choose(const std::vector<const MethodFigures*>& figures, int batch,
+                     const PassCost& cost, double context);
+
+}  // namespace aerie::bench
