@@ -79,11 +79,11 @@ TEST_F(SpecBench, RunsEveryMethodAtEveryTemperature) {
   o.repeats = 2;
   int calls = 0;
   o.progress = [&](int done, int of) {
-    EXPECT_EQ(done, calls++ % 4 + 1);
-    EXPECT_EQ(of, 4);
+    EXPECT_EQ(done, calls++ % 8 + 1);
+    EXPECT_EQ(of, 8);
   };
   const SpecReport report = run(o);
-  EXPECT_EQ(calls, 8);
+  EXPECT_EQ(calls, 16);
   EXPECT_EQ(report.prompts, 4);
   EXPECT_EQ(report.turns_left_out, 0);
   EXPECT_TRUE(report.chat_template);
@@ -120,6 +120,15 @@ TEST_F(SpecBench, RunsEveryMethodAtEveryTemperature) {
   }
   EXPECT_EQ(report.methods[2].method, "ngram");
   EXPECT_GT(report.methods[2].all.drafted, 0);
+}
+
+// A drafter that remembers replies would otherwise know the very reply that it is measured on.
+TEST_F(SpecBench, RepetitionsBeginWithNothingLearned) {
+  SpecOptions o = options();
+  o.methods = {parse_speculative_spec("suffix:suffix_decoding_spec_offset=8").value()};
+  const double once = run(o).methods[1].all.mean_accepted_length;
+  o.repeats = 3;
+  EXPECT_EQ(run(o).methods[1].all.mean_accepted_length, once);
 }
 
 // The first reply stands in the history of the second turn: with it, the context is too short.
