@@ -124,7 +124,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--aerie", default=str(ROOT / "build/release/bin/aerie"))
     parser.add_argument("--model", default=str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
-    parser.add_argument("--speculate", default="ngram", help="as in aerie run; default ngram")
+    parser.add_argument("--speculate", default="auto", help="as in aerie run; default auto")
     parser.add_argument("--threads", type=int, default=0, help="default: aerie's own")
     options = parser.parse_args()
 
