@@ -266,6 +266,9 @@ TEST(TreeGrowth, AllocatesNothingOnceWarm) {
     tree.nodes.assign(a.nodes.begin(), a.nodes.end());
     const int added = editor.merge(tree, b);
     editor.keep_best(tree, {.max_nodes = 30});
+    tree.nodes.assign(a.nodes.begin(), a.nodes.end());
+    tree.proposals.clear();
+    editor.merge_proposals(tree, b);
     return added;
   };
   EXPECT_GT(work(), 10);
