@@ -250,7 +250,7 @@ void add_spec_flags(CLI::App& app, SpecFlags& flags) {
       ->capture_default_str();
   app.add_option("--seed", o.seed, "Of random choices; prompts add their number")
       ->capture_default_str();
-  app.add_option("--verify", flags.verify, "exact, rejection or block")->capture_default_str();
+  app.add_option("--verify", flags.verify, verify_rule_choices())->capture_default_str();
   app.add_option("--ctx", o.engine.context,
                  "Tokens of context (default: the model's, at most 4096)")
       ->check(CLI::Range(2, 1 << 26));

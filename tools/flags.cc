@@ -253,7 +253,7 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
   app.add_option("--prediction", o.prediction_file,
                  "A file with the text that the reply will resemble, for the method prediction")
       ->group(group);
-  app.add_option("--verify", flags->verify, "exact, rejection or block")
+  app.add_option("--verify", flags->verify, verify_rule_choices())
       ->capture_default_str()
       ->group(group);
   add_model_flags(app, *flags);

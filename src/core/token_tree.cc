@@ -24,8 +24,36 @@ int TokenTree::add(int32_t token, int32_t parent, const Distribution* proposal, 
 }
 
 bool TokenTree::is_chain() const {
-  for (int i = 0; i < size(); ++i) {
-    if (nodes[static_cast<size_t>(i)].parent != i - 1) return false;
+  int32_t end = -1;
+  size_t drafts = 0;
+  for (int32_t i = 0; i < size(); ++i) {
+    const Node& node = nodes[static_cast<size_t>(i)];
+    if (node.role != NodeRole::kDraft) continue;
+    if (node.parent != end) return false;
+    end = i;
+    ++drafts;
+  }
+  return proposals.empty() || proposals.size() == drafts;
+}
+
+bool TokenTree::is_well_formed() const {
+  for (int32_t i = 0; i < size(); ++i) {
+    const Node& node = nodes[static_cast<size_t>(i)];
+    if (node.parent < -1 || node.parent >= i) return false;
+    const Node* parent = node.parent < 0 ? nullptr : &nodes[static_cast<size_t>(node.parent)];
+    if (node.depth != (parent == nullptr ? 1 : parent->depth + 1)) return false;
+    const bool below_draft = parent == nullptr || parent->role == NodeRole::kDraft;
+    if (node.role == NodeRole::kDraft && !below_draft) return false;
+  }
+  if (proposals.empty()) return true;
+  for (const Proposal& proposal : proposals) {
+    if (proposal.node < 0 || proposal.node >= size()) return false;
+    if (nodes[static_cast<size_t>(proposal.node)].role != NodeRole::kDraft) return false;
+  }
+  for (int32_t i = 0; i < size(); ++i) {
+    if (nodes[static_cast<size_t>(i)].role != NodeRole::kDraft) continue;
+    const auto names = [&](const Proposal& proposal) { return proposal.node == i; };
+    if (std::none_of(proposals.begin(), proposals.end(), names)) return false;
   }
   return true;
 }

@@ -32,7 +32,12 @@ enum class NodeRole : uint8_t {
 // Nodes in topological order: a parent comes before its children, siblings in the order in which
 // they were proposed; nodes below one that is not kDraft are not kDraft either. The root (the
 // newest committed token) is not a node; it is parent -1. A chain is a tree with one child per
-// node.
+// node. Siblings may carry the same token, each with nodes of its own below it.
+//
+// Above temperature 0 the rules that compare with a proposal rest on this: each token was drawn,
+// its path, everything drawn before it and the siblings before it given, from what its proposal
+// says; and nothing that was drawn has been left out because of its value. How many tokens are
+// drawn, and where, may depend on everything that stays in the tree.
 struct TokenTree {
   struct Node {
     int32_t token = 0;
@@ -43,7 +48,7 @@ struct TokenTree {
     // its next propose().
     const Distribution* proposal = nullptr;
     // Drawn from what *proposal leaves, renormalised, without the tokens of the earlier siblings
-    // that were drawn from the same object.
+    // whose proposal is the same object; which therefore leaves something.
     bool without_replacement = false;
     NodeRole role = NodeRole::kDraft;
     // The drafter's own estimate that the path from the root to this node will be accepted, in
@@ -60,8 +65,9 @@ struct TokenTree {
     bool without_replacement = false;        // as in Node, of earlier proposals in this list
   };
   // Where nodes were proposed more than once, by several drafters or by draws that fell on the same
-  // token: every proposal of every kDraft node, those at one parent in the order in which they are
-  // to be judged. Empty: each node once, as it says, siblings in their order.
+  // token: every proposal of every kDraft node and of no other, those at one parent in the order in
+  // which they were drawn, which is that in which they are judged. What the nodes say themselves
+  // then counts for nothing. Empty: each node once, as it says, siblings in their order.
   std::vector<Proposal> proposals;
 
   void clear() {
@@ -74,8 +80,12 @@ struct TokenTree {
   // Appends a node and returns its index. Requires parent < size().
   int add(int32_t token, int32_t parent, const Distribution* proposal = nullptr,
           float probability = 1.0f);
-  // Whether every node's parent is the node before it.
+  // Whether the kDraft nodes are one path from the root, each of them proposed once. Requires
+  // is_well_formed().
   bool is_chain() const;
+  // Whether parents come first, depths and roles fit theirs, and `proposals` is empty or as said
+  // there. Takes anything. Says nothing about tokens and distributions.
+  bool is_well_formed() const;
 };
 
 }  // namespace aerie

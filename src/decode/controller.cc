@@ -44,6 +44,7 @@ class Controller final : public Drafter {
 
  private:
   struct State {
+    TreeLimits limits;                 // of what the rule takes
     size_t length = 0;                 // tokens when drafts were last asked for
     bool whole = false;                // this round's draft must not be cut
     double whole_tokens = 0.0;         // what it is expected to add
@@ -89,6 +90,7 @@ Status Controller::open(const DraftSequence& sequence) {
     }
   }
   State& state = states_[sequence.id];
+  if (!sequence.trees) state.limits.max_children = 1;
   state.records.resize(sources_.size());
   const auto nodes = static_cast<size_t>(options_.max_nodes);
   state.tree.nodes.reserve(nodes * sources_.size());
@@ -274,9 +276,8 @@ Status Controller::propose(std::span<DraftRequest> requests) {
   const auto sort = [&] {
     for (DraftRequest& request : requests) {
       State& at = state(request.id);
-      if (!at.whole) {
-        editor_.keep_best(at.tree, {request.max_nodes, TreeLimits::kNone, TreeLimits::kNone});
-      }
+      at.limits.max_nodes = request.max_nodes;
+      if (!at.whole) editor_.keep_best(at.tree, at.limits);
     }
   };
   sort();

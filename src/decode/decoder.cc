@@ -60,6 +60,7 @@ Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOp
   batch_.rows.reserve(static_cast<size_t>(options.max_rows));
   path_.reserve(nodes + 1);
   verdict_.accepted.reserve(nodes);
+  editor_.reserve(options.max_nodes);
 }
 
 Decoder::~Decoder() = default;
@@ -99,6 +100,7 @@ Expected<std::unique_ptr<Sequence>> Decoder::open(std::span<const int32_t> promp
     draft.id = next_id_;
     draft.sampling = options.sampling;
     draft.noise = options_.rule == VerifyRule::kExact ? DraftNoise::kTarget : DraftNoise::kOwn;
+    draft.trees = verifier_->takes_trees();
     draft.max_tokens = static_cast<int>(longest);
     draft.prediction = options.prediction;
     if (Status status = drafter_->open(draft); !status.ok()) {
@@ -216,25 +218,37 @@ Status Decoder::draft(std::span<Sequence* const> sequences) {
   if (requests_.empty()) return {};
   AERIE_RETURN_IF_ERROR(drafter_->propose(requests_));
   for (size_t i = 0; i < sequences.size(); ++i) {
+    if (!verifier_->takes_trees()) cut_to_chain(trees_[i]);
     check_tree(*sequences[i], node_limit(*sequences[i]), trees_[i]);
   }
   return {};
 }
 
+// Many drafters make trees whatever the rule; of nodes that were not drawn the likeliest path may
+// be chosen.
+void Decoder::cut_to_chain(TokenTree& tree) {
+  const auto fixed = [](const TokenTree::Node& node) {
+    return node.proposal == nullptr && node.role == NodeRole::kDraft;
+  };
+  if (tree.is_chain() || !tree.proposals.empty() || !tree.is_well_formed() ||
+      !std::all_of(tree.nodes.begin(), tree.nodes.end(), fixed)) {
+    return;
+  }
+  TreeLimits chain;
+  chain.max_children = 1;
+  editor_.keep_best(tree, chain);
+}
+
 // A proposal that cannot be judged is no proposal: a drafter may be wrong without harm.
 void Decoder::check_tree(const Sequence& sequence, int max_nodes, TokenTree& tree) const {
   if (tree.empty()) return;
-  bool sound = tree.size() <= max_nodes && verifier_->accepts(tree);
-  for (int i = 0; i < tree.size() && sound; ++i) {
-    const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
-    sound = node.token >= 0 && node.token < model_.config().vocab && node.parent >= -1 &&
-            node.parent < i &&
-            (node.proposal == nullptr || node.proposal->probability(node.token) > 0);
-    const bool inner = sound && node.parent >= 0;
-    const int above = inner ? tree.nodes[static_cast<size_t>(node.parent)].depth : 0;
-    sound = sound && node.depth == above + 1;
+  const auto known = [&](const TokenTree::Node& node) {
+    return node.token >= 0 && node.token < model_.config().vocab;
+  };
+  if (tree.size() <= max_nodes && tree.is_well_formed() &&
+      std::all_of(tree.nodes.begin(), tree.nodes.end(), known) && verifier_->accepts(tree)) {
+    return;
   }
-  if (sound) return;
   log(LogLevel::kWarning,
       fmt::format("sequence {}: the drafter '{}' made a draft of {} nodes that "
                   "the rule '{}' cannot judge; it is left out",
@@ -344,10 +358,13 @@ void Decoder::count(Sequence& sequence, const TokenTree& tree, int kept) const {
   SequenceStats& stats = sequence.stats;
   ++stats.rounds;
   stats.round_tokens += static_cast<int64_t>(sequence.emitted.size());
-  stats.drafted += tree.size();
   stats.accepted += kept;
   int deepest = 0;
-  for (const TokenTree::Node& node : tree.nodes) deepest = std::max(deepest, node.depth);
+  for (const TokenTree::Node& node : tree.nodes) {
+    if (node.role != NodeRole::kDraft) continue;
+    ++stats.drafted;
+    deepest = std::max(deepest, node.depth);
+  }
   for (int d = 0; d < deepest; ++d) ++stats.proposed_at[static_cast<size_t>(d)];
   for (int d = 0; d < kept; ++d) ++stats.accepted_at[static_cast<size_t>(d)];
 }

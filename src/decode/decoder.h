@@ -15,6 +15,7 @@
 #include "decode/sequence.h"
 #include "decode/stage_clock.h"
 #include "draft/drafter.h"
+#include "draft/tree_growth.h"
 #include "kv/kv_cache.h"
 #include "model/model.h"
 #include "verify/verifier.h"
@@ -61,6 +62,7 @@ class Decoder {
   class Target;
 
   Status draft(std::span<Sequence* const> sequences);
+  void cut_to_chain(TokenTree& tree);
   void check_tree(const Sequence& sequence, int max_nodes, TokenTree& tree) const;
   int node_limit(const Sequence& sequence) const;
   Status reserve(std::span<Sequence* const> sequences);
@@ -92,6 +94,7 @@ class Decoder {
   std::vector<float> taps_;
   std::vector<int32_t> path_;
   Verdict verdict_;
+  TreeEditor editor_;
 };
 
 }  // namespace aerie

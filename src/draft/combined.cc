@@ -29,19 +29,10 @@ class Combined final : public Drafter {
   std::string_view method() const override { return name_; }
   const DrafterNeeds& needs() const override { return needs_; }
 
-  Status open(const DraftSequence& sequence) override {
-    for (size_t i = 0; i < drafters_.size(); ++i) {
-      if (Status status = drafters_[i]->open(sequence); !status.ok()) {
-        while (i-- > 0) drafters_[i]->close(sequence.id);
-        return status;
-      }
-    }
-    merges_for_[sequence.id] = merges_ && sequence.noise == DraftNoise::kTarget;
-    return {};
-  }
+  Status open(const DraftSequence& sequence) override;
   void close(SequenceId id) override {
     for (const auto& drafter : drafters_) drafter->close(id);
-    merges_for_.erase(id);
+    mode_of_.erase(id);
   }
   void forget() override {
     for (const auto& drafter : drafters_) drafter->forget();
@@ -51,13 +42,17 @@ class Combined final : public Drafter {
   Status observe(std::span<const DraftCommit> commits) override;
 
  private:
+  // What becomes of the drafters' trees for a sequence.
+  enum class Mode { kFirst, kBestOfAll, kShares };
+  // The nodes that drafter `index` is asked for; 0: it is not asked.
+  int share(const DraftRequest& request, size_t index) const;
   void merge(DraftRequest& request, const TokenTree& tree);
 
   std::vector<std::unique_ptr<Drafter>> drafters_;
   bool merges_;
   DrafterNeeds needs_;
   std::string name_;
-  std::unordered_map<SequenceId, bool> merges_for_;  // the open sequences
+  std::unordered_map<SequenceId, Mode> mode_of_;  // the open sequences
   // Scratch.
   TreeEditor editor_;
   std::vector<DraftRequest> asked_;
@@ -65,36 +60,80 @@ class Combined final : public Drafter {
   std::vector<TokenTree> trees_;
 };
 
+Status Combined::open(const DraftSequence& sequence) {
+  DraftSequence own = sequence;
+  for (size_t i = 0; i < drafters_.size(); ++i) {
+    // Drafts that were drawn with the same numbers would bias the rules that compare with them.
+    if (sequence.noise == DraftNoise::kOwn) {
+      own.sampling.choice = sequence.sampling.choice ^ (static_cast<uint32_t>(i) << 24);
+    }
+    if (Status status = drafters_[i]->open(own); !status.ok()) {
+      while (i-- > 0) drafters_[i]->close(sequence.id);
+      return status;
+    }
+  }
+  Mode mode = Mode::kFirst;
+  if (merges_ && sequence.noise == DraftNoise::kTarget) {
+    mode = Mode::kBestOfAll;
+  } else if (merges_ && sequence.trees) {
+    mode = Mode::kShares;
+  }
+  mode_of_[sequence.id] = mode;
+  return {};
+}
+
+int Combined::share(const DraftRequest& request, size_t index) const {
+  switch (mode_of_.at(request.id)) {
+    case Mode::kFirst:
+      return request.tree->empty() ? request.max_nodes : 0;
+    case Mode::kBestOfAll:
+      return request.max_nodes;
+    case Mode::kShares:
+      break;
+  }
+  const int count = static_cast<int>(drafters_.size());
+  const int extra = static_cast<int>(index) < request.max_nodes % count ? 1 : 0;
+  return request.max_nodes / count + extra;
+}
+
 Status Combined::propose(std::span<DraftRequest> requests) {
   for (const DraftRequest& request : requests) {
-    if (!merges_for_.contains(request.id)) {
+    if (!mode_of_.contains(request.id)) {
       return {StatusCode::kInvalidArgument,
               fmt::format("drafters {}: sequence {} is not open", name_, request.id)};
     }
   }
   if (trees_.size() < requests.size()) trees_.resize(requests.size());
-  for (const auto& drafter : drafters_) {
+  for (size_t d = 0; d < drafters_.size(); ++d) {
     asked_.clear();
     asked_of_.clear();
     for (size_t i = 0; i < requests.size(); ++i) {
-      if (!requests[i].tree->empty() && !merges_for_.at(requests[i].id)) continue;
+      const int nodes = share(requests[i], d);
+      if (nodes == 0) continue;
       trees_[i].clear();
       asked_.push_back(requests[i]);
+      asked_.back().max_nodes = nodes;
       asked_.back().tree = &trees_[i];
       asked_of_.push_back(i);
     }
-    if (asked_.empty()) break;
-    AERIE_RETURN_IF_ERROR(drafter->propose(asked_));
+    if (asked_.empty()) continue;
+    AERIE_RETURN_IF_ERROR(drafters_[d]->propose(asked_));
     for (const size_t i : asked_of_) merge(requests[i], trees_[i]);
   }
   return {};
 }
 
 void Combined::merge(DraftRequest& request, const TokenTree& tree) {
-  if (tree.empty()) return;
+  const bool shares = mode_of_.at(request.id) == Mode::kShares;
+  // A drafter may be wrong, and merging proposals relies on the shape.
+  if (tree.empty() || (shares && !tree.is_well_formed())) return;
   if (request.tree->empty()) {
     request.tree->nodes.assign(tree.nodes.begin(), tree.nodes.end());
     request.tree->proposals.assign(tree.proposals.begin(), tree.proposals.end());
+    return;
+  }
+  if (shares) {
+    editor_.merge_proposals(*request.tree, tree);
     return;
   }
   editor_.merge(*request.tree, tree);

@@ -14,9 +14,16 @@ namespace aerie {
 Expected<DrafterNeeds> common_needs(std::span<const std::unique_ptr<Drafter>> drafters);
 
 // With kFirst, each sequence's draft is that of the first drafter that has one. With kMerge all
-// draft, and their trees are merged by token prefix; of more nodes than a draft may have the
-// likeliest stay (draft/tree_growth.h). Under rules that compare with the proposal (DraftNoise::
-// kOwn) nodes may not be merged, and kMerge is kFirst.
+// draft, and their trees are merged by token prefix (SpecInfer, Miao et al. 2305.09781).
+//
+// What is cut where there is no room for all depends on DraftNoise. kTarget: each drafter may use
+// up all nodes, and the likeliest stay (draft/tree_growth.h). kOwn: nothing that was drawn may be
+// cut because of its value, so each is asked for its share of the nodes, max_nodes / n, the first
+// max_nodes % n of them for one more; everything stays, each proposal with its distribution, in the
+// drafters' order (TokenTree::proposals). What one leaves of its share the others do not get. Under
+// a rule that takes chains alone (DraftSequence::trees) kMerge is kFirst.
+//
+// Drafters draw independently of each other: under kOwn each is opened with a choice of its own.
 //
 // Errors are those of common_needs(). Requires at least one drafter, and not Combination::kAuto
 // (decode/controller.h).

@@ -29,8 +29,9 @@ enum class DraftNoise : uint8_t {
   // The exact rule: the output does not depend on the proposal, so a drafter may read the target's
   // noise. Every node is a point mass.
   kTarget,
-  // The rules that compare with the proposal: sampled nodes draw from NoiseStream::kDraft and say
-  // from which distribution.
+  // The rules that compare with the proposal: sampled nodes draw from NoiseStream::kDraft, with the
+  // seed and choice of DraftSequence::sampling as key, and say from which distribution
+  // (core/token_tree.h says what the rules rest on).
   kOwn,
 };
 
@@ -38,6 +39,9 @@ struct DraftSequence {
   SequenceId id = 0;
   SamplingParams sampling;
   DraftNoise noise = DraftNoise::kTarget;
+  // Whether the rule takes trees. If not, the likeliest path of a tree of point masses is judged,
+  // and other trees are left out.
+  bool trees = true;
   int max_tokens = 0;  // the sequence never grows beyond this many tokens
   // What the caller thinks the output will be, without the prompt, in ids of the target's
   // vocabulary; empty: no idea. A drafter that uses it copies it in open().

@@ -2,12 +2,30 @@
 
 #include <algorithm>
 #include <cassert>
+#include <span>
 
 namespace aerie {
 namespace {
 
 size_t slot_of(int32_t node) {
   return static_cast<size_t>(node + 1);
+}
+
+// Appends to into.proposals those of `from`, whose node i is into's node places[i + 1]; without
+// `places` the trees are one.
+void append_proposals(const TokenTree& from, std::span<const int32_t> places, TokenTree& into) {
+  const auto add = [&](TokenTree::Proposal proposal) {
+    if (!places.empty()) proposal.node = places[slot_of(proposal.node)];
+    into.proposals.push_back(proposal);
+  };
+  if (!from.proposals.empty()) {
+    for (const TokenTree::Proposal& proposal : from.proposals) add(proposal);
+    return;
+  }
+  for (int32_t i = 0; i < from.size(); ++i) {
+    const TokenTree::Node& node = from.nodes[static_cast<size_t>(i)];
+    if (node.role == NodeRole::kDraft) add({i, node.proposal, node.without_replacement});
+  }
 }
 
 }  // namespace
@@ -94,6 +112,13 @@ void TreeEditor::keep_best(TokenTree& tree, const TreeLimits& limits) {
   tree.nodes.assign(kept_.nodes.begin(), kept_.nodes.end());
 }
 
+int TreeEditor::merge_proposals(TokenTree& into, const TokenTree& other) {
+  if (into.proposals.empty()) append_proposals(into, {}, into);
+  const int added = merge(into, other);
+  append_proposals(other, same_, into);
+  return added;
+}
+
 int TreeEditor::merge(TokenTree& into, const TokenTree& other) {
   const int before = into.size();
   list_children(into);
@@ -101,12 +126,16 @@ int TreeEditor::merge(TokenTree& into, const TokenTree& other) {
   for (int32_t i = 0; i < other.size(); ++i) {
     const TokenTree::Node& node = other.nodes[static_cast<size_t>(i)];
     const int32_t parent = same_[slot_of(node.parent)];
+    const auto is_same = [&](const TokenTree::Node& candidate) {
+      return candidate.token == node.token && candidate.role == node.role;
+    };
     int32_t found = first_child_[slot_of(parent)];
-    while (found >= 0 && into.nodes[static_cast<size_t>(found)].token != node.token) {
+    while (found >= 0 && !is_same(into.nodes[static_cast<size_t>(found)])) {
       found = next_[slot_of(found)];
     }
     if (found < 0) {
       found = into.add(node.token, parent, nullptr, node.probability);
+      into.nodes.back().role = node.role;
       for (auto* list : {&first_child_, &last_child_, &next_}) list->push_back(-1);
       add_child(parent, found);
     } else {

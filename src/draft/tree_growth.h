@@ -62,8 +62,8 @@ class TreeGrowth {
   std::vector<double> probabilities_;
 };
 
-// Cuts trees down and puts them together. All nodes are point masses (proposal == nullptr). Not
-// thread-safe. Allocates only while trees are larger than ever before.
+// Cuts trees down and puts them together. All nodes are point masses (proposal == nullptr) but for
+// merge_proposals(). Not thread-safe. Allocates only while trees are larger than ever before.
 class TreeEditor {
  public:
   // Makes room for trees of this many nodes, before they are cut down and after they are merged.
@@ -74,9 +74,14 @@ class TreeEditor {
   void keep_best(TokenTree& tree, const TreeLimits& limits);
 
   // Adds to `into` the paths of `other` that it lacks: after its own nodes and in their order
-  // there. Nodes with the same path become one, with the larger probability. Returns how many were
-  // added.
+  // there. Nodes with the same path and role become one, with the larger probability. Returns how
+  // many were added.
   int merge(TokenTree& into, const TokenTree& other);
+
+  // The same with every proposal of both kept, those of `into` first, in their order: for the rules
+  // that compare with them, under which nothing may be cut because of its value afterwards.
+  // Requires well-formed trees.
+  int merge_proposals(TokenTree& into, const TokenTree& other);
 
  private:
   void list_children(const TokenTree& tree);

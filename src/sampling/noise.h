@@ -15,8 +15,8 @@
 namespace aerie {
 
 // Disjoint streams: the target's own choice of tokens, and for the rules that compare with a
-// proposal (rejection, block) the drawing of drafts, their acceptance and the residual. Noise keyed
-// by position alone and used again after a rejection would bias those.
+// proposal (rejection, block, traversal) the drawing of drafts, their acceptance and the residual.
+// Noise keyed by position alone and used again after a rejection would bias those.
 enum class NoiseStream : uint32_t { kTarget = 0, kDraft = 1, kAccept = 2, kResidual = 3 };
 
 struct NoiseKey {

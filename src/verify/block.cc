@@ -7,55 +7,58 @@
 
 namespace aerie {
 
-void BlockRule::weigh(const TokenTree& tree, TargetView& target) {
-  const auto nodes = static_cast<size_t>(tree.size());
+void BlockRule::weigh(TargetView& target) {
+  const auto nodes = static_cast<size_t>(proposals_.size());
+  nodes_.clear();
+  nodes_.reserve(nodes);
   path_.clear();
   path_.reserve(nodes);
   weights_.reserve(nodes + 1);
   weights_.assign(1, 1.0);
   chances_.clear();
   chances_.reserve(nodes);
-  for (int i = 0; i < tree.size(); ++i) {
-    const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
-    const Distribution& p = target.distribution(i - 1, path_);
+  int node = -1;
+  for (int i = proposals_.first(-1); i >= 0; i = proposals_.first(node)) {
+    const Proposed q = proposals_.proposed(i);
+    const Distribution& p = target.distribution(node, path_);
     const double weight = weights_.back();
-    if (i > 0) {
-      const double mass = residual_mass(p, weight, node);
+    if (node >= 0) {
+      const double mass = residual_mass(p, weight, q);
       const double denominator = mass + (1.0 - weight);
       chances_.push_back(denominator > 0 ? mass / denominator : 1.0);
     }
-    const double proposed = proposal_probability(node);
-    assert(proposed > 0);
-    const double next = std::min(weight * p.probability(node.token) / proposed, 1.0);
+    assert(q.probability() > 0);
+    const double next = std::min(weight * p.probability(q.token) / q.probability(), 1.0);
     // From here on every weight and chance is 0, and behind a token that a constraint forbids there
     // is no distribution to ask for.
     if (!(next > 0)) return;
+    node = proposals_.node(i);
+    nodes_.push_back(node);
     weights_.push_back(next);
-    path_.push_back(node.token);
+    path_.push_back(q.token);
   }
-  if (!tree.empty()) chances_.push_back(weights_.back());
+  if (node >= 0) chances_.push_back(weights_.back());
 }
 
 void BlockRule::judge(const TokenTree& tree, TargetView& target, Dice& dice, Verdict& verdict) {
   assert(tree.is_chain());
-  weigh(tree, target);
-  int length = static_cast<int>(chances_.size());
-  while (length > 0 && !dice.accept(length - 1, chances_[static_cast<size_t>(length - 1)])) {
-    --length;
-  }
-  verdict.accepted.clear();
-  for (int i = 0; i < length; ++i) verdict.accepted.push_back(i);
-  verdict.bonus = length == tree.size();
+  proposals_.read(tree);
+  weigh(target);
+  size_t length = chances_.size();
+  while (length > 0 && !dice.accept(nodes_[length - 1], 0, chances_[length - 1])) --length;
+  verdict.accepted.reserve(static_cast<size_t>(tree.size()));
+  verdict.accepted.assign(nodes_.begin(), nodes_.begin() + static_cast<long>(length));
+  const int node = length == 0 ? -1 : nodes_[length - 1];
+  const int refused = proposals_.first(node);
+  verdict.bonus = refused < 0;
 
-  const std::span<const int32_t> path(path_.data(), static_cast<size_t>(length));
-  const Distribution& p = target.distribution(length - 1, path);
+  const Distribution& p = target.distribution(node, std::span<const int32_t>(path_).first(length));
   if (verdict.bonus) {
-    verdict.next_token = dice.draw(length - 1, p);
+    verdict.next_token = dice.draw(node, p);
     return;
   }
-  residual_distribution(p, weights_[static_cast<size_t>(length)],
-                        tree.nodes[static_cast<size_t>(length)], residual_);
-  verdict.next_token = dice.draw(length - 1, residual_);
+  residual_distribution(p, weights_[length], proposals_.proposed(refused), residual_);
+  verdict.next_token = dice.draw(node, residual_);
 }
 
 }  // namespace aerie

@@ -12,9 +12,10 @@ void ExactRule::judge(const TokenTree& tree, TargetView& target, Verdict& verdic
     int child = -1;
     bool leaf = true;
     for (int i = node + 1; i < tree.size() && child < 0; ++i) {
-      if (tree.nodes[static_cast<size_t>(i)].parent != node) continue;
+      const TokenTree::Node& candidate = tree.nodes[static_cast<size_t>(i)];
+      if (candidate.parent != node || candidate.role != NodeRole::kDraft) continue;
       leaf = false;
-      if (tree.nodes[static_cast<size_t>(i)].token == token) child = i;
+      if (candidate.token == token) child = i;
     }
     if (child < 0) {
       verdict.next_token = token;

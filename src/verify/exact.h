@@ -10,8 +10,8 @@
 namespace aerie {
 
 // The target draws its own token at the root and at each node that it reaches; the walk goes on
-// while a child carries that token (the first of several). Any tree; no random numbers but the
-// target's own.
+// while a child that is kDraft carries that token (the first of several). Any tree, however it was
+// proposed; no random numbers but the target's own.
 class ExactRule {
  public:
   // Overwrites `verdict`.

@@ -7,26 +7,31 @@
 namespace aerie {
 
 void RejectionRule::judge(const TokenTree& tree, TargetView& target, Dice& dice, Verdict& verdict) {
-  assert(tree.is_chain());
+  proposals_.read(tree);
   verdict.accepted.clear();
+  verdict.accepted.reserve(static_cast<size_t>(tree.size()));
   path_.clear();
   path_.reserve(static_cast<size_t>(tree.size()));
-  for (int i = 0; i < tree.size(); ++i) {
-    const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
-    const Distribution& p = target.distribution(i - 1, path_);
-    const double proposed = proposal_probability(node);
-    assert(proposed > 0);
-    if (!dice.accept(i, std::min(1.0, p.probability(node.token) / proposed))) {
-      residual_distribution(p, 1.0, node, residual_);
-      verdict.next_token = dice.draw(i - 1, residual_);
-      verdict.bonus = false;
+  for (int node = -1;;) {
+    const Distribution* left = &target.distribution(node, path_);
+    int proposal = proposals_.first(node);
+    for (; proposal >= 0; proposal = proposals_.next(proposal)) {
+      const Proposed q = proposals_.proposed(proposal);
+      assert(q.probability() > 0);
+      const double chance = std::min(1.0, left->probability(q.token) / q.probability());
+      if (dice.accept(proposals_.node(proposal), proposals_.attempt(proposal), chance)) break;
+      residual_distribution(*left, 1.0, q, residual_);
+      left = &residual_;
+    }
+    if (proposal < 0) {
+      verdict.next_token = dice.draw(node, *left);
+      verdict.bonus = proposals_.first(node) < 0;
       return;
     }
-    verdict.accepted.push_back(i);
-    path_.push_back(node.token);
+    node = proposals_.node(proposal);
+    verdict.accepted.push_back(node);
+    path_.push_back(tree.nodes[static_cast<size_t>(node)].token);
   }
-  verdict.next_token = dice.draw(tree.size() - 1, target.distribution(tree.size() - 1, path_));
-  verdict.bonus = true;
 }
 
 }  // namespace aerie

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cassert>
+#include <iterator>
 #include <string>
 
 #include "verify/dice.h"
@@ -12,12 +13,11 @@
 namespace aerie {
 namespace {
 
-constexpr VerifyRule kRules[] = {VerifyRule::kExact, VerifyRule::kRejection, VerifyRule::kBlock};
-
 class ExactVerifier final : public Verifier {
  public:
   VerifyRule rule() const override { return VerifyRule::kExact; }
-  bool accepts(const TokenTree&) const override { return true; }
+  bool takes_trees() const override { return true; }
+  bool accepts(const TokenTree&) override { return true; }
   void verify(const TokenTree& tree, TargetView& target, NoiseKey, uint64_t,
               Verdict& verdict) override {
     judge_.judge(tree, target, verdict);
@@ -28,10 +28,21 @@ class ExactVerifier final : public Verifier {
 };
 
 template <VerifyRule kRule, typename Judge>
-class ChainVerifier final : public Verifier {
+class ComparingVerifier final : public Verifier {
  public:
   VerifyRule rule() const override { return kRule; }
-  bool accepts(const TokenTree& tree) const override { return tree.is_chain(); }
+  bool takes_trees() const override { return kRule != VerifyRule::kBlock; }
+  bool accepts(const TokenTree& tree) override {
+    // What NoiseDice can tell apart.
+    constexpr size_t kMost = (1 << 16) - 1;
+    if (tree.nodes.size() > kMost || tree.proposals.size() > kMost) return false;
+    if (!takes_trees() && !tree.is_chain()) return false;
+    proposals_.read(tree);
+    for (int i = 0; i < proposals_.size(); ++i) {
+      if (!(proposals_.proposed(i).probability() > 0)) return false;
+    }
+    return true;
+  }
   void verify(const TokenTree& tree, TargetView& target, NoiseKey key, uint64_t root_position,
               Verdict& verdict) override {
     assert(accepts(tree));
@@ -40,6 +51,7 @@ class ChainVerifier final : public Verifier {
   }
 
  private:
+  ProposalLists proposals_;
   Judge judge_;
 };
 
@@ -53,19 +65,31 @@ std::string_view verify_rule_name(VerifyRule rule) {
       return "rejection";
     case VerifyRule::kBlock:
       return "block";
+    case VerifyRule::kTraversal:
+      return "traversal";
   }
   assert(false);
   return "";
 }
 
+std::string verify_rule_choices() {
+  std::string names;
+  for (const VerifyRule rule : kVerifyRules) {
+    if (rule != kVerifyRules[0]) {
+      names += rule == kVerifyRules[std::size(kVerifyRules) - 1] ? " or " : ", ";
+    }
+    names += verify_rule_name(rule);
+  }
+  return names;
+}
+
 Expected<VerifyRule> verify_rule_from_name(std::string_view name) {
-  std::string known;
-  for (const VerifyRule rule : kRules) {
+  for (const VerifyRule rule : kVerifyRules) {
     if (name == verify_rule_name(rule)) return rule;
-    known += (known.empty() ? "" : ", ") + std::string(verify_rule_name(rule));
   }
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("no verification rule is called '{}'; there are: {}", name, known));
+                fmt::format("no verification rule is called '{}'; there are: {}", name,
+                            verify_rule_choices()));
 }
 
 std::unique_ptr<Verifier> make_verifier(VerifyRule rule) {
@@ -73,9 +97,11 @@ std::unique_ptr<Verifier> make_verifier(VerifyRule rule) {
     case VerifyRule::kExact:
       return std::make_unique<ExactVerifier>();
     case VerifyRule::kRejection:
-      return std::make_unique<ChainVerifier<VerifyRule::kRejection, RejectionRule>>();
+      return std::make_unique<ComparingVerifier<VerifyRule::kRejection, RejectionRule>>();
     case VerifyRule::kBlock:
-      return std::make_unique<ChainVerifier<VerifyRule::kBlock, BlockRule>>();
+      return std::make_unique<ComparingVerifier<VerifyRule::kBlock, BlockRule>>();
+    case VerifyRule::kTraversal:
+      return std::make_unique<ComparingVerifier<VerifyRule::kTraversal, TraversalRule>>();
   }
   assert(false);
   return nullptr;

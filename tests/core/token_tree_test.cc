@@ -65,5 +65,48 @@ TEST(TokenTree, KnowsChains) {
   EXPECT_FALSE(tree.is_chain());
 }
 
+TEST(TokenTree, AChainIsOfDraftsProposedOnce) {
+  TokenTree tree;
+  tree.add(1, -1);
+  tree.nodes.back().role = NodeRole::kWindow;
+  tree.add(2, -1);
+  tree.add(3, 0);
+  tree.nodes.back().role = NodeRole::kProbe;
+  tree.add(4, 1);
+  EXPECT_TRUE(tree.is_well_formed());
+  EXPECT_TRUE(tree.is_chain());
+  tree.proposals = {{3, nullptr, false}, {1, nullptr, false}};
+  EXPECT_TRUE(tree.is_well_formed());
+  EXPECT_TRUE(tree.is_chain());
+  tree.proposals.push_back({3, nullptr, false});
+  EXPECT_TRUE(tree.is_well_formed());
+  EXPECT_FALSE(tree.is_chain());
+}
+
+TEST(TokenTree, KnowsWhatIsMalformed) {
+  TokenTree good;
+  good.add(1, -1);
+  good.add(2, 0);
+  good.add(3, 0);
+  good.nodes[2].role = NodeRole::kProbe;
+  good.proposals = {{1, nullptr, false}, {0, nullptr, false}};
+  EXPECT_TRUE(good.is_well_formed());
+  const auto spoilt = [&](auto spoil) {
+    TokenTree tree = good;
+    spoil(tree);
+    return !tree.is_well_formed();
+  };
+  EXPECT_TRUE(spoilt([](TokenTree& t) { t.nodes[0].parent = 0; }));
+  EXPECT_TRUE(spoilt([](TokenTree& t) { t.nodes[0].parent = -2; }));
+  EXPECT_TRUE(spoilt([](TokenTree& t) { t.nodes[0].parent = 1; }));
+  EXPECT_TRUE(spoilt([](TokenTree& t) { t.nodes[1].depth = 1; }));
+  EXPECT_TRUE(spoilt([](TokenTree& t) { t.nodes[0].depth = 0; }));
+  EXPECT_TRUE(spoilt([](TokenTree& t) { t.nodes[0].role = NodeRole::kWindow; }));  // above a draft
+  EXPECT_TRUE(spoilt([](TokenTree& t) { t.proposals[0].node = 3; }));
+  EXPECT_TRUE(spoilt([](TokenTree& t) { t.proposals[0].node = -1; }));
+  EXPECT_TRUE(spoilt([](TokenTree& t) { t.proposals[0].node = 2; }));  // not a draft
+  EXPECT_TRUE(spoilt([](TokenTree& t) { t.proposals[0].node = 0; }));  // node 1 is missing
+}
+
 }  // namespace
 }  // namespace aerie

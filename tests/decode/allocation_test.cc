@@ -184,9 +184,9 @@ int64_t allocations_of(Kind kind, VerifyRule rule, const SamplingParams& samplin
 
 TEST(Allocation, ARoundAllocatesNothing) {
   for (const Kind kind : kKinds) {
-    for (const VerifyRule rule : {VerifyRule::kExact, VerifyRule::kRejection, VerifyRule::kBlock}) {
+    for (const VerifyRule rule : kVerifyRules) {
       const bool chains = kind == Kind::kPlain || kind == Kind::kNgram || kind == Kind::kDraftModel;
-      if (!chains && rule != VerifyRule::kExact) continue;
+      if (!chains && rule == VerifyRule::kBlock) continue;
       for (const bool greedy : {true, false}) {
         for (const int threads : {1, 2}) {
           const SamplingParams sampling = greedy ? SamplingParams() : sampled();

@@ -154,7 +154,7 @@ TEST_F(DecoderTest, StopsReadingThePromptWhenCancelled) {
 
 // Trees that no honest drafter makes.
 std::vector<TokenTree> unsound_trees() {
-  std::vector<TokenTree> trees(8);
+  std::vector<TokenTree> trees(10);
   trees[0].nodes = {{96, -1, 1, nullptr}};  // no such token
   trees[1].nodes = {{-5, -1, 1, nullptr}};
   trees[2].nodes = {{1, 0, 1, nullptr}};                       // its own parent
@@ -163,6 +163,10 @@ std::vector<TokenTree> unsound_trees() {
   trees[5].nodes = {{1, -1, 100000, nullptr}};
   trees[6].nodes.assign(9, {1, -1, 1, nullptr});  // more than was asked for
   trees[7].nodes = {{1, -2, 1, nullptr}};
+  trees[8].nodes = {{1, -1, 1, nullptr}, {2, -1, 1, nullptr}};
+  trees[8].proposals = {{1, nullptr, false}};  // the other one is missing
+  trees[9].nodes = {{1, -1, 1, nullptr}};
+  trees[9].proposals = {{0, nullptr, false}, {1, nullptr, false}};  // there is no such node
   return trees;
 }
 
@@ -172,18 +176,25 @@ TEST_F(DecoderTest, LeavesUnsoundDraftsOut) {
   const std::vector<int32_t> expected = plain(prompt, sequence_options(20));
   Distribution elsewhere{{2}, {1.0}};
   std::vector<TokenTree> trees = unsound_trees();
+  const size_t malformed = trees.size();
   trees.emplace_back().nodes = {{1, -1, 1, &elsewhere}};  // not of its own distribution
-  for (const TokenTree& tree : trees) {
-    for (const VerifyRule rule : {VerifyRule::kExact, VerifyRule::kRejection}) {
+  trees.emplace_back().nodes = {{1, -1, 1, nullptr}};
+  trees.back().proposals = {{0, nullptr, false}, {0, &elsewhere, false}};
+  trees.emplace_back().nodes = {{2, -1, 1, &elsewhere}, {2, -1, 1, &elsewhere, true}};  // used up
+  for (size_t i = 0; i < trees.size(); ++i) {
+    for (const VerifyRule rule : kVerifyRules) {
       options_.rule = rule;
       FunctionDrafter drafter([&](std::span<DraftRequest> requests) {
-        *requests[0].tree = tree;
+        *requests[0].tree = trees[i];
         return Status();
       });
       const test::Request request{prompt, sequence_options(20), 0, nullptr};
       const test::Replies replies =
           test::decode(*model_, *cache_, &drafter, options_, {&request, 1});
-      EXPECT_EQ(replies.of[0].stats.drafted, 0);
+      // The exact rule does not care how a node was proposed.
+      if (i < malformed || rule != VerifyRule::kExact) {
+        EXPECT_EQ(replies.of[0].stats.drafted, 0) << i << ", " << verify_rule_name(rule);
+      }
       if (rule == VerifyRule::kExact) {
         EXPECT_EQ(replies.of[0].tokens, expected);
       }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "decode/decoder.h"
+#include "draft/combined.h"
 #include "draft/draft_model.h"
 #include "draft/ngram.h"
 #include "tests/testing/decoding.h"
@@ -66,7 +67,7 @@ DecoderOptions decoder_options(VerifyRule rule) {
   DecoderOptions options;
   options.rule = rule;
   options.max_positions = kPositions;
-  options.max_nodes = 3;
+  options.max_nodes = 6;
   options.max_rows = 16;
   options.max_logits = 8;
   return options;
@@ -194,6 +195,18 @@ std::unique_ptr<Drafter> draft_model(const TinyFile& file) {
   return std::move(make_draft_model_drafter(file.load(small_options()), options)).value();
 }
 
+std::unique_ptr<Drafter> sampled_trees(const TinyFile& file, test::SampledTreeOptions options) {
+  options.vocab = kVocab;
+  return test::make_sampled_tree_drafter(file.load(small_options()), options);
+}
+
+std::unique_ptr<Drafter> merged(std::unique_ptr<Drafter> a, std::unique_ptr<Drafter> b) {
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  drafters.push_back(std::move(a));
+  drafters.push_back(std::move(b));
+  return std::move(combine_drafters(std::move(drafters), Combination::kMerge)).value();
+}
+
 // And that some drafts, but not all, were accepted: otherwise little was tested.
 void expect_fit(VerifyRule rule, const SamplingParams& params, Drafter* drafter) {
   const Outcome outcome = run(rule, params, drafter);
@@ -234,6 +247,75 @@ TEST(Distribution, RejectionWithNgrams) {
   NgramOptions options;
   options.num_tokens = 3;
   expect_fit(VerifyRule::kRejection, top_k(), std::move(make_ngram_drafter(options)).value().get());
+}
+
+class Trees : public testing::TestWithParam<VerifyRule> {};
+
+TEST_P(Trees, IndependentDraws) {
+  expect_fit(GetParam(), top_k(), sampled_trees(flat_file(), {.widths = {2, 2}}).get());
+}
+
+TEST_P(Trees, IndependentDrawsWithSeveralProposalsOfANode) {
+  expect_fit(GetParam(), penalties(),
+             sampled_trees(flat_file(), {.widths = {3, 2}, .merges = true}).get());
+}
+
+TEST_P(Trees, WithoutReplacement) {
+  expect_fit(GetParam(), penalties(),
+             sampled_trees(peaked_file(), {.widths = {2, 2}, .without_replacement = true}).get());
+}
+
+TEST_P(Trees, OfTwoDraftModels) {
+  expect_fit(GetParam(), top_k(),
+             merged(draft_model(flat_file()), draft_model(peaked_file())).get());
+}
+
+TEST_P(Trees, OfATreeAndAPointMass) {
+  NgramOptions ngram;
+  ngram.num_tokens = 3;
+  expect_fit(GetParam(), top_k(),
+             merged(std::move(make_ngram_drafter(ngram)).value(),
+                    sampled_trees(flat_file(), {.widths = {2, 1}, .without_replacement = true}))
+                 .get());
+}
+
+TEST_P(Trees, DrawnWithoutReplacementAndNotSaidIsNoticed) {
+  const auto drafter =
+      sampled_trees(flat_file(), {.widths = {3}, .without_replacement = true, .says_so = false});
+  EXPECT_TRUE(run(GetParam(), top_k(), drafter.get()).result.rejected);
+}
+
+// Undoes what keeps the draws of combined drafters apart.
+class OfOneNoise final : public test::TestDrafter {
+ public:
+  explicit OfOneNoise(std::unique_ptr<Drafter> inner) : inner_(std::move(inner)) {}
+  Status open(const DraftSequence& sequence) override {
+    DraftSequence same = sequence;
+    same.sampling.choice = 0;
+    return inner_->open(same);
+  }
+  void close(SequenceId id) override { inner_->close(id); }
+  Status propose(std::span<DraftRequest> requests) override { return inner_->propose(requests); }
+  Status observe(std::span<const DraftCommit> commits) override { return inner_->observe(commits); }
+
+ private:
+  std::unique_ptr<Drafter> inner_;
+};
+
+TEST_P(Trees, DraftersThatDrawWithOneNoiseAreNoticed) {
+  const auto drafter = merged(std::make_unique<OfOneNoise>(draft_model(flat_file())),
+                              std::make_unique<OfOneNoise>(draft_model(flat_file())));
+  EXPECT_TRUE(run(GetParam(), top_k(), drafter.get()).result.rejected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, Trees,
+                         testing::Values(VerifyRule::kRejection, VerifyRule::kTraversal),
+                         [](const auto& rule) {
+                           return std::string(verify_rule_name(rule.param));
+                         });
+
+TEST(Distribution, TraversalWithAPeakedDraft) {
+  expect_fit(VerifyRule::kTraversal, penalties(), draft_model(peaked_file()).get());
 }
 
 // A classic mistake: the likeliest token, handed in as if it had been drawn. The test notices.

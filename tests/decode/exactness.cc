@@ -170,6 +170,14 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
                       {DraftKind::kNgramTree, DraftKind::kRecycling, DraftKind::kSameModel,
                        DraftKind::kOtherModel},
                       Combination::kAuto);
+    case DraftKind::kSampledTree: {
+      test::SampledTreeOptions options;
+      options.widths = {3, 2, 1};
+      options.vocab = vocab;
+      options.without_replacement = true;
+      return test::make_sampled_tree_drafter(
+          load(target_of(setting), test::model_options(setting.threads)), options);
+    }
   }
   return nullptr;
 }
@@ -180,7 +188,7 @@ DecoderOptions decoder_options(const Setting& setting) {
   options.prefill_chunk = setting.chunk;
   options.max_positions = setting.positions;
   const bool tree = setting.kind == DraftKind::kProphetTree || setting.kind == DraftKind::kMerged ||
-                    setting.kind == DraftKind::kAuto;
+                    setting.kind == DraftKind::kAuto || setting.kind == DraftKind::kSampledTree;
   options.max_nodes = tree ? 3 * setting.length : setting.length;
   options.max_logits = setting.max_logits;
   return options;
@@ -223,6 +231,8 @@ const char* draft_kind_name(DraftKind kind) {
       return "Merged";
     case DraftKind::kAuto:
       return "Auto";
+    case DraftKind::kSampledTree:
+      return "SampledTree";
   }
   return "";
 }

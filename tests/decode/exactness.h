@@ -28,6 +28,7 @@ enum class DraftKind {
   kFirst,        // prompt lookup, or else the other model
   kMerged,       // the target's own weights, the other model and successors, merged to a tree
   kAuto,         // the controller over several matches, successors and both models
+  kSampledTree,  // drawn without replacement from the target's own weights, with little context
 };
 inline constexpr DraftKind kDraftKinds[] = {
     DraftKind::kNgram,       DraftKind::kNgramTree,   DraftKind::kPrediction, DraftKind::kSuffix,

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <vector>
+
 #include "tests/decode/exactness.h"
 
 namespace aerie {
@@ -23,8 +26,21 @@ constexpr DraftKind kChains[] = {DraftKind::kNgram,     DraftKind::kPrediction,
                                  DraftKind::kSuffix,    DraftKind::kOtherModel,
                                  DraftKind::kSameModel, DraftKind::kRandomChain};
 
+constexpr DraftKind kTrees[] = {
+    DraftKind::kNgramTree, DraftKind::kSuffixTree, DraftKind::kRecycling,  DraftKind::kProphetTree,
+    DraftKind::kMerged,    DraftKind::kAuto,       DraftKind::kSampledTree};
+
+// What the rule can judge.
+std::vector<DraftKind> kinds_for(VerifyRule rule) {
+  std::vector<DraftKind> kinds(std::begin(kChains), std::end(kChains));
+  kinds.insert(kinds.end(), std::begin(kTrees), std::end(kTrees));
+  // Of other trees it judges the likeliest path, but what is drawn must not be cut.
+  if (rule == VerifyRule::kBlock) std::erase(kinds, DraftKind::kSampledTree);
+  return kinds;
+}
+
 TEST_P(Rule, KeepsTokensAtTemperatureZero) {
-  for (const DraftKind kind : kChains) {
+  for (const DraftKind kind : kinds_for(GetParam())) {
     for (const Filter filter : kFilters) {
       for (const int length : {1, 4, 11}) {
         const Setting s = setting(kind, length, 0.0, filter);
@@ -55,7 +71,7 @@ TEST_P(Rule, AcceptsAllThatTheTargetItselfDrafts) {
 
 // As long as the speculation settings stay the same, so do the tokens.
 TEST_P(Rule, ReproducesFromASeed) {
-  for (const DraftKind kind : kChains) {
+  for (const DraftKind kind : kinds_for(GetParam())) {
     Setting s = setting(kind, 4, 0.9, Filter::kAll);
     const test::Replies first = compare_with_plain(s).speculative;
     s.chunk = 7;
@@ -66,7 +82,9 @@ TEST_P(Rule, ReproducesFromASeed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, Rule, testing::Values(VerifyRule::kRejection, VerifyRule::kBlock),
+INSTANTIATE_TEST_SUITE_P(Rules, Rule,
+                         testing::Values(VerifyRule::kRejection, VerifyRule::kBlock,
+                                         VerifyRule::kTraversal),
                          [](const auto& rule) {
                            return std::string(verify_rule_name(rule.param));
                          });

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +21,8 @@ using Tokens = std::vector<int32_t>;
 // What happens to the drafters that are combined.
 struct Log {
   std::vector<std::string> calls;
-  std::map<std::string, Tokens> accepted;  // by drafter, of the last observe()
+  std::map<std::string, uint32_t> choices;  // by drafter, of the last open()
+  std::map<std::string, Tokens> accepted;   // by drafter, of the last observe()
 };
 
 // A chain of the given tokens, the same every time.
@@ -31,7 +33,8 @@ class Scripted final : public Drafter {
 
   std::string_view method() const override { return name_; }
   const DrafterNeeds& needs() const override { return needs_; }
-  Status open(const DraftSequence&) override {
+  Status open(const DraftSequence& sequence) override {
+    log_.choices[name_] = sequence.sampling.choice;
     log_.calls.push_back("open " + name_);
     return fails_ ? Status(StatusCode::kResourceExhausted, name_) : Status();
   }
@@ -42,7 +45,7 @@ class Scripted final : public Drafter {
       float probability = 1.0f;
       for (int i = 0; i < static_cast<int>(chain_.size()) && i < request.max_nodes; ++i) {
         probability *= probability_;
-        request.tree->add(chain_[static_cast<size_t>(i)], i - 1, nullptr, probability);
+        request.tree->add(chain_[static_cast<size_t>(i)], i - 1, q_, probability);
       }
     }
     return {};
@@ -54,6 +57,7 @@ class Scripted final : public Drafter {
     return {};
   }
 
+  void draw_from(const Distribution* q) { q_ = q; }
   void fail() { fails_ = true; }
   void want(std::vector<int32_t> layers) { needs_.tap_layers = std::move(layers); }
 
@@ -62,6 +66,7 @@ class Scripted final : public Drafter {
   Tokens chain_;
   float probability_;
   Log& log_;
+  const Distribution* q_ = nullptr;
   DrafterNeeds needs_;
   bool fails_ = false;
 };
@@ -81,6 +86,8 @@ class CombinedTest : public testing::Test {
     DraftSequence sequence;
     sequence.id = 3;
     sequence.noise = noise;
+    sequence.trees = trees_;
+    sequence.sampling.choice = 5;
     sequence.max_tokens = 100;
     EXPECT_TRUE(all->open(sequence).ok());
     log_.calls.clear();
@@ -112,6 +119,7 @@ class CombinedTest : public testing::Test {
 
   Log log_;
   Drafters drafters_;
+  bool trees_ = true;
   Tokens text_ = {1, 2, 3};
 };
 
@@ -148,11 +156,65 @@ TEST_F(CombinedTest, TreesAreMergedByPrefix) {
   EXPECT_THAT(tokens(propose(*all, 2)), ElementsAre(7, 9));
 }
 
-TEST_F(CombinedTest, ProposalsThatAreComparedWithAreNotMerged) {
+// How proposals came: of which node, with which distribution.
+using Listed = std::pair<int32_t, const Distribution*>;
+std::vector<Listed> listed(const TokenTree& tree) {
+  std::vector<Listed> all;
+  for (const TokenTree::Proposal& p : tree.proposals) all.emplace_back(p.node, p.proposal);
+  return all;
+}
+
+TEST_F(CombinedTest, ProposalsThatAreComparedWithAreAllKept) {
+  const Distribution a, b;
+  add("a", {7, 8}, 0.5f).draw_from(&a);
+  add("silent", {});
+  add("b", {7, 9}, 0.9f).draw_from(&b);
+  add("certain", {7, 9});
+  const auto all = combine(Combination::kMerge, DraftNoise::kOwn);
+  const TokenTree tree = propose(*all);
+  EXPECT_THAT(tokens(tree), ElementsAre(7, 8, 9));
+  EXPECT_THAT(parents(tree), ElementsAre(-1, 0, 0));
+  EXPECT_FLOAT_EQ(tree.nodes[0].probability, 0.9f);
+  EXPECT_TRUE(tree.is_well_formed());
+  EXPECT_THAT(listed(tree), ElementsAre(Listed(0, &a), Listed(1, &a), Listed(0, &b), Listed(2, &b),
+                                        Listed(0, nullptr), Listed(2, nullptr)));
+}
+
+// Each has its share of the nodes, whatever the others do with theirs and however likely they are.
+TEST_F(CombinedTest, SharesOfNodesGoByCountAlone) {
+  const Distribution a, b;
+  add("a", {7, 8, 6, 5}, 0.1f).draw_from(&a);
+  add("silent", {});
+  add("b", {1, 2, 3, 4}, 0.9f).draw_from(&b);
+  const auto all = combine(Combination::kMerge, DraftNoise::kOwn);
+  EXPECT_THAT(tokens(propose(*all, 8)), ElementsAre(7, 8, 6, 1, 2));
+  EXPECT_THAT(tokens(propose(*all, 3)), ElementsAre(7, 1));
+  EXPECT_THAT(tokens(propose(*all, 2)), ElementsAre(7));
+  EXPECT_THAT(log_.calls.back(), "propose silent 3");  // there was no node for b
+  // A lone draft stays as it came.
+  EXPECT_THAT(propose(*all, 2).proposals, IsEmpty());
+}
+
+TEST_F(CombinedTest, ChainsAreNotMerged) {
   add("a", {7, 8});
   add("b", {9});
+  trees_ = false;
   const auto all = combine(Combination::kMerge, DraftNoise::kOwn);
   EXPECT_THAT(tokens(propose(*all)), ElementsAre(7, 8));
+}
+
+TEST_F(CombinedTest, DraftersDrawIndependently) {
+  for (const DraftNoise noise : {DraftNoise::kOwn, DraftNoise::kTarget}) {
+    add("a", {});
+    add("b", {});
+    add("c", {});
+    combine(Combination::kMerge, noise);
+    const std::set<uint32_t> choices = {log_.choices["a"], log_.choices["b"], log_.choices["c"]};
+    // The target's own noise is that of the request.
+    EXPECT_EQ(choices.size(), noise == DraftNoise::kOwn ? 3u : 1u);
+    EXPECT_EQ(log_.choices["a"], 5u);
+    drafters_.clear();
+  }
 }
 
 TEST_F(CombinedTest, OpensAllOrNone) {

@@ -218,6 +218,45 @@ TEST(TreeGrowth, SiblingsOfOneTokenAreMerged) {
   EXPECT_EQ(editor.merge(tree, TokenTree()), 0);
 }
 
+TEST(TreeGrowth, MergesProposalsWithMultiplicityAndOrder) {
+  const Distribution a, b;
+  TokenTree one, two;
+  one.add(1, -1, &a);
+  one.add(2, -1, &a);
+  one.nodes[1].without_replacement = true;
+  one.add(3, 1, nullptr);
+  two.add(2, -1, &b);
+  two.add(4, 0, &b);
+  two.add(3, 0, &b);
+  two.add(5, 0);
+  two.nodes[3].role = NodeRole::kProbe;
+  two.proposals = {{0, &b, false}, {2, &b, true}, {1, &b, true}, {0, &a, false}};
+  TreeEditor editor;
+  TokenTree tree = one;
+  EXPECT_EQ(editor.merge_proposals(tree, two), 2);
+  EXPECT_TRUE(tree.is_well_formed());
+  expect_sound(tree);
+  // Nodes: 1, 2, its 3, its 4, its probe.
+  ASSERT_EQ(tree.size(), 5);
+  EXPECT_EQ(tree.nodes[4].role, NodeRole::kProbe);
+  std::vector<std::pair<int32_t, const Distribution*>> listed;
+  std::vector<int> without;
+  for (const TokenTree::Proposal& p : tree.proposals) {
+    listed.emplace_back(p.node, p.proposal);
+    without.push_back(p.without_replacement ? 1 : 0);
+  }
+  const std::vector<std::pair<int32_t, const Distribution*>> expected = {
+      {0, &a}, {1, &a}, {2, nullptr}, {1, &b}, {2, &b}, {3, &b}, {1, &a}};
+  EXPECT_EQ(listed, expected);
+  EXPECT_THAT(without, ElementsAre(0, 1, 0, 0, 1, 1, 0));
+  // A third goes behind those.
+  TokenTree three;
+  three.add(1, -1);
+  EXPECT_EQ(editor.merge_proposals(tree, three), 0);
+  EXPECT_EQ(tree.proposals.size(), 8u);
+  EXPECT_EQ(tree.proposals.back().node, 0);
+}
+
 TEST(TreeGrowth, AllocatesNothingOnceWarm) {
   std::mt19937 random(4);
   const TokenTree a = random_tree(random, 60, 8), b = random_tree(random, 60, 8);
@@ -227,6 +266,9 @@ TEST(TreeGrowth, AllocatesNothingOnceWarm) {
     tree.nodes.assign(a.nodes.begin(), a.nodes.end());
     const int added = editor.merge(tree, b);
     editor.keep_best(tree, {.max_nodes = 30});
+    tree.nodes.assign(a.nodes.begin(), a.nodes.end());
+    tree.proposals.clear();
+    editor.merge_proposals(tree, b);
     return added;
   };
   EXPECT_GT(work(), 10);

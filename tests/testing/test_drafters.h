@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "draft/drafter.h"
+#include "model/model.h"
 
 namespace aerie::test {
 
@@ -35,5 +36,19 @@ using Prophecies = std::map<SequenceId, std::vector<int32_t>>;
 // random.
 std::unique_ptr<Drafter> make_prophet_tree_drafter(uint64_t seed, int nodes, int vocab,
                                                    Prophecies prophecies);
+
+// A drafter that draws trees from a model, which sees the last `window` tokens alone.
+struct SampledTreeOptions {
+  std::vector<int> widths;  // children of the root, of each of its children, and so on
+  int vocab = 0;
+  int window = 8;
+  bool without_replacement = false;
+  // Draws that fall on one token are one node with several proposals; else each is a node.
+  bool merges = false;
+  // Whether it says that it draws without replacement: false is a mistake.
+  bool says_so = true;
+};
+std::unique_ptr<Drafter> make_sampled_tree_drafter(std::unique_ptr<Model> model,
+                                                   const SampledTreeOptions& options);
 
 }  // namespace aerie::test

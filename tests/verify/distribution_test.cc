@@ -160,12 +160,9 @@ TEST_P(Lossless, PointMassChains) {
   EXPECT_FALSE(result.rejected) << "p = " << result.p_value;
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, Lossless,
-                         testing::Values(VerifyRule::kExact, VerifyRule::kRejection,
-                                         VerifyRule::kBlock),
-                         [](const auto& test) {
-                           return std::string(verify_rule_name(test.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Rules, Lossless, testing::ValuesIn(kVerifyRules), [](const auto& test) {
+  return std::string(verify_rule_name(test.param));
+});
 
 // Exact takes any tree; a drafter that reads the target's noise changes nothing either.
 TEST(Lossless, ExactOnTreesThatReadTheTargetsNoise) {
@@ -190,55 +187,61 @@ TEST(Lossless, ExactOnTreesThatReadTheTargetsNoise) {
   EXPECT_FALSE(result.rejected) << result.p_value;
 }
 
-// Two siblings drawn without replacement; the second is judged by `second_q`, which is right only
-// if it leaves the first one out.
-Tokens sibling_round(const SamplingParams& params, const Tokens& tokens, bool right) {
-  Distribution q;
-  tiny_proposal(tokens, 0.8, q);
-  const int32_t first = inverse_cdf(q, draft_uniform(params, tokens, 0, 0));
-  Distribution without_first;
-  residual_distribution(q, 1.0, {first, -1, 1, nullptr}, without_first);
-  const int32_t second = inverse_cdf(without_first, draft_uniform(params, tokens, 1, 0));
+// A tree that is drawn without replacement, three at the root and two below each, for one rule.
+// `says_so`: the nodes are marked.
+Round tree_round(VerifyRule rule, bool says_so) {
+  const std::shared_ptr<Verifier> verifier = make_verifier(rule);
+  return [=](const SamplingParams& params, const Tokens& tokens) {
+    TokenTree tree;
+    std::vector<Distribution> proposals(4);
+    const auto grow = [&](int32_t parent, Distribution& q, int count) {
+      Tokens context = tokens;
+      for (const int32_t token : path_of(tree, parent)) context.push_back(token);
+      tiny_proposal(context, 0.8, q);
+      Distribution left = q;
+      for (int i = 0; i < count; ++i) {
+        const auto node = static_cast<uint32_t>(tree.size());
+        const int32_t token = inverse_cdf(left, draft_uniform(params, tokens, node, 0));
+        tree.add(token, parent, &q);
+        tree.nodes.back().without_replacement = says_so;
+        residual_distribution(left, 1.0, {token, nullptr, {}, 1.0}, left);
+      }
+    };
+    grow(-1, proposals[3], 3);
+    for (const int32_t parent : {0, 1, 2}) grow(parent, proposals[static_cast<size_t>(parent)], 2);
+    return verified(*verifier, params, tokens, tree);
+  };
+}
 
-  TinyTarget target(params, tokens);
-  NoiseDice dice({params.seed, params.choice}, tokens.size() - 1);
-  Distribution r = target.distribution(-1, {});
-  Distribution left;
-  const std::pair<int32_t, const Distribution*> siblings[] = {
-      {first, &q}, {second, right ? &without_first : &q}};
-  for (int i = 0; i < 2; ++i) {
-    const auto [token, proposal] = siblings[i];
-    if (dice.accept(i, std::min(1.0, r.probability(token) / proposal->probability(token)))) {
-      return {token};
-    }
-    residual_distribution(r, 1.0, {token, -1, 1, proposal}, left);
-    r = left;
+class Trees : public testing::TestWithParam<VerifyRule> {};
+
+TEST_P(Trees, WithoutReplacement) {
+  for (const SamplingParams& params : settings()) {
+    const auto result = judge(params, tree_round(GetParam(), true));
+    EXPECT_FALSE(result.rejected) << "T " << params.temperature << " p = " << result.p_value;
   }
-  return {dice.draw(-1, r)};
 }
 
-TEST(Lossless, SiblingsWithoutReplacementJudgedByTheirOwnProposal) {
-  const auto result = judge(settings()[0], [](const SamplingParams& params, const Tokens& tokens) {
-    return sibling_round(params, tokens, true);
-  });
-  EXPECT_FALSE(result.rejected) << result.p_value;
+TEST_P(Trees, WithoutReplacementJudgedByTheWholeDistributionAreNoticed) {
+  EXPECT_TRUE(judge(settings()[0], tree_round(GetParam(), false)).rejected);
 }
 
-TEST(Wrong, SiblingsWithoutReplacementJudgedByTheUnmodifiedProposal) {
-  const auto result = judge(settings()[0], [](const SamplingParams& params, const Tokens& tokens) {
-    return sibling_round(params, tokens, false);
-  });
-  EXPECT_TRUE(result.rejected) << result.p_value;
-}
+INSTANTIATE_TEST_SUITE_P(Rules, Trees,
+                         testing::Values(VerifyRule::kRejection, VerifyRule::kTraversal),
+                         [](const auto& test) {
+                           return std::string(verify_rule_name(test.param));
+                         });
 
 TEST(Wrong, ArgmaxJudgedByItsSoftmax) {
-  for (const VerifyRule rule : {VerifyRule::kRejection, VerifyRule::kBlock}) {
+  for (const VerifyRule rule :
+       {VerifyRule::kRejection, VerifyRule::kBlock, VerifyRule::kTraversal}) {
     EXPECT_TRUE(judge(settings()[0], chain_round(rule, 2, argmax_pick)).rejected);
   }
 }
 
 TEST(Wrong, TheLikeliestOfSeveralJudgedByOnesProposal) {
-  for (const VerifyRule rule : {VerifyRule::kRejection, VerifyRule::kBlock}) {
+  for (const VerifyRule rule :
+       {VerifyRule::kRejection, VerifyRule::kBlock, VerifyRule::kTraversal}) {
     EXPECT_TRUE(judge(settings()[0], chain_round(rule, 2, best_of_three_pick)).rejected);
   }
 }

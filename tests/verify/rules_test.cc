@@ -12,10 +12,11 @@
 namespace aerie {
 namespace {
 
-constexpr VerifyRule kAll[] = {VerifyRule::kExact, VerifyRule::kRejection, VerifyRule::kBlock};
+constexpr VerifyRule kComparing[] = {VerifyRule::kRejection, VerifyRule::kBlock,
+                                     VerifyRule::kTraversal};
 
 TEST(VerifyRule, NamesGoBothWays) {
-  for (const VerifyRule rule : kAll) {
+  for (const VerifyRule rule : kVerifyRules) {
     const auto parsed = verify_rule_from_name(verify_rule_name(rule));
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(*parsed, rule);
@@ -23,27 +24,104 @@ TEST(VerifyRule, NamesGoBothWays) {
   }
   const auto wrong = verify_rule_from_name("typical");
   EXPECT_EQ(wrong.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(wrong.status().message(), testing::HasSubstr("exact, rejection, block"));
+  EXPECT_THAT(wrong.status().message(), testing::HasSubstr("exact, rejection, block or traversal"));
 }
 
-TEST(Verifier, OnlyExactTakesTrees) {
+TEST(Verifier, OnlyBlockIsForChains) {
   TokenTree chain;
   chain.add(1, -1);
   chain.add(2, 0);
   TokenTree tree = chain;
   tree.add(3, 0);
-  for (const VerifyRule rule : kAll) {
+  // Nodes that are only along for the ride make no branches.
+  TokenTree window = tree;
+  window.nodes[2].role = NodeRole::kWindow;
+  TokenTree twice = chain;
+  twice.proposals = {{0, nullptr, false}, {0, nullptr, false}, {1, nullptr, false}};
+  for (const VerifyRule rule : kVerifyRules) {
     const auto verifier = make_verifier(rule);
     EXPECT_TRUE(verifier->accepts({}));
     EXPECT_TRUE(verifier->accepts(chain));
-    EXPECT_EQ(verifier->accepts(tree), rule == VerifyRule::kExact);
+    EXPECT_TRUE(verifier->accepts(window));
+    EXPECT_EQ(verifier->takes_trees(), rule != VerifyRule::kBlock);
+    EXPECT_EQ(verifier->accepts(tree), rule != VerifyRule::kBlock);
+    EXPECT_EQ(verifier->accepts(twice), rule != VerifyRule::kBlock);
   }
+}
+
+TEST(Verifier, TakesOnlyTokensThatCanHaveBeenProposed) {
+  const Distribution q{{1, 2}, {0.25, 0.75}};
+  const Distribution only{{1}, {1.0}};
+  std::vector<TokenTree> trees(4);
+  trees[0].add(3, -1, &q);
+  for (TokenTree* tree : {&trees[1], &trees[2]}) {  // the same one again
+    tree->add(1, -1, &q);
+    tree->add(1, -1, &q);
+    tree->nodes[1].without_replacement = true;
+  }
+  trees[2].nodes[1].token = 2;
+  trees[2].add(1, -1, &q);  // and a third, when both are gone
+  trees[2].nodes[2].without_replacement = true;
+  trees[3].add(2, -1, &q);
+  trees[3].proposals = {{0, &q, false}, {0, &only, false}};
+  for (const TokenTree& tree : trees) {
+    for (const VerifyRule rule : kVerifyRules) {
+      EXPECT_EQ(make_verifier(rule)->accepts(tree), rule == VerifyRule::kExact);
+    }
+  }
+  TokenTree good;
+  good.add(1, -1, &q);
+  good.add(2, -1, &q);
+  good.nodes[1].without_replacement = true;
+  good.add(1, -1, &only);
+  good.nodes[2].without_replacement = true;  // of another object
+  EXPECT_TRUE(make_verifier(VerifyRule::kRejection)->accepts(good));
+  EXPECT_TRUE(make_verifier(VerifyRule::kTraversal)->accepts(good));
+}
+
+TEST(Verifier, TakesNoMoreProposalsThanThereAreNumbersFor) {
+  TokenTree tree;
+  tree.add(1, -1);
+  tree.proposals.resize((1 << 16) - 1);
+  for (const VerifyRule rule : {VerifyRule::kRejection, VerifyRule::kTraversal}) {
+    EXPECT_TRUE(make_verifier(rule)->accepts(tree));
+  }
+  tree.proposals.emplace_back();
+  for (const VerifyRule rule : kVerifyRules) {
+    EXPECT_EQ(make_verifier(rule)->accepts(tree), rule == VerifyRule::kExact);
+  }
+}
+
+TEST(Proposals, GoByParentInTheirOrder) {
+  const Distribution q{{1, 2, 3}, {0.5, 0.3, 0.2}};
+  const Distribution other{{2}, {1.0}};
+  TokenTree tree;
+  tree.add(1, -1);
+  tree.add(2, -1);
+  tree.add(3, 0);
+  tree.proposals = {{2, &q, true}, {1, &q, true}, {0, &q, true}, {1, &other, false}, {0, nullptr}};
+  ProposalLists lists;
+  lists.read(tree);
+  Tokens nodes, attempts;
+  std::vector<double> probabilities;
+  for (int i = lists.first(-1); i >= 0; i = lists.next(i)) {
+    nodes.push_back(lists.node(i));
+    attempts.push_back(lists.attempt(i));
+    probabilities.push_back(lists.proposed(i).probability());
+  }
+  EXPECT_EQ(nodes, (Tokens{1, 0, 1, 0}));
+  EXPECT_EQ(attempts, (Tokens{0, 0, 1, 1}));
+  EXPECT_THAT(probabilities,
+              testing::Pointwise(testing::DoubleNear(1e-15), {0.3, 0.5 / 0.7, 1., 1.}));
+  EXPECT_EQ(lists.node(lists.first(0)), 2);
+  EXPECT_EQ(lists.first(1), -1);
+  EXPECT_EQ(lists.depth(), 2);
 }
 
 TEST(Residual, IsThePositivePartRenormalised) {
   const Distribution p{{0, 2, 3}, {0.5, 0.3, 0.2}};
   const Distribution q{{0, 1, 3, 7}, {0.2, 0.3, 0.4, 0.1}};
-  const TokenTree::Node sampled{0, -1, 1, &q};
+  const Proposed sampled{0, &q, {}, 1.0};
   Distribution out;
   residual_distribution(p, 1.0, sampled, out);
   EXPECT_EQ(out.ids, (Tokens{0, 2}));
@@ -51,23 +129,34 @@ TEST(Residual, IsThePositivePartRenormalised) {
   EXPECT_NEAR(out.probs[1], 0.5, 1e-15);
   EXPECT_NEAR(residual_mass(p, 1.0, sampled), 0.6, 1e-15);
   EXPECT_NEAR(residual_mass(p, 0.5, sampled), 0.05 + 0.15, 1e-15);
-  EXPECT_EQ(proposal_probability(sampled), 0.2);
+  EXPECT_EQ(sampled.probability(), 0.2);
+}
+
+TEST(Residual, WithoutReplacementLeavesEarlierTokensAlone) {
+  Distribution p{{0, 2, 3}, {0.5, 0.3, 0.2}};
+  const Distribution q{{0, 2, 3}, {0.5, 0.25, 0.25}};
+  const Tokens gone = {0, 7};
+  const Proposed second{2, &q, gone, 2.0};
+  EXPECT_NEAR(residual_mass(p, 1.0, second), 0.5, 1e-15);
+  EXPECT_NEAR(residual_distribution(p, 1.0, second, p), 0.5, 1e-15);  // in place
+  EXPECT_EQ(p.ids, Tokens{0});
+  EXPECT_NEAR(p.probs[0], 1.0, 1e-15);
 }
 
 TEST(Residual, OfAPointMassLeavesTheTokenOut) {
   const Distribution p{{0, 2, 3}, {0.5, 0.3, 0.2}};
-  const TokenTree::Node certain{2, -1, 1, nullptr};
+  const Proposed certain{2, nullptr, {}, 1.0};
   Distribution out;
   residual_distribution(p, 1.0, certain, out);
   EXPECT_EQ(out.ids, (Tokens{0, 3}));
   EXPECT_NEAR(out.probs[0], 5.0 / 7, 1e-15);
-  EXPECT_EQ(proposal_probability(certain), 1.0);
+  EXPECT_EQ(certain.probability(), 1.0);
 }
 
 TEST(Residual, IsTheTargetWhereNothingIsLeft) {
   const Distribution p{{0, 2}, {0.5, 0.5}};
   Distribution out;
-  residual_distribution(p, 1.0, {0, -1, 1, &p}, out);
+  residual_distribution(p, 1.0, {0, &p, {}, 1.0}, out);
   EXPECT_EQ(out.ids, p.ids);
   EXPECT_EQ(out.probs, p.probs);
 }
@@ -95,7 +184,7 @@ TEST(Rules, AgreeAtTemperatureZero) {
   params.presence_penalty = 0.5;
   Tokens plain = {3};
   while (plain.size() < 200) plain.push_back(TinyTarget(params, plain).sample(-1, {}));
-  for (const VerifyRule rule : kAll) {
+  for (const VerifyRule rule : kVerifyRules) {
     const auto verifier = make_verifier(rule);
     Verdict verdict;
     Tokens tokens = {3};
@@ -123,7 +212,7 @@ TEST(Rules, AgreeAtTemperatureZero) {
 TEST(Rules, AreFunctionsOfTheirArguments) {
   SamplingParams params;
   params.temperature = 1.0;
-  for (const VerifyRule rule : kAll) {
+  for (const VerifyRule rule : kVerifyRules) {
     const auto used = make_verifier(rule);
     for (size_t length = 1; length < 40; ++length) {
       const Tokens committed(length, static_cast<int32_t>(length % kTinyVocab));
@@ -152,7 +241,7 @@ TEST(Rules, AcceptAsOftenAsTheOverlap) {
     for (size_t j = 0; j < q.size(); ++j) {
       overlap += std::min(q.probs[j], target.after({}).probability(q.ids[j]));
     }
-    for (const VerifyRule rule : {VerifyRule::kRejection, VerifyRule::kBlock}) {
+    for (const VerifyRule rule : kComparing) {
       const auto verifier = make_verifier(rule);
       const int trials = 20000;
       int accepted = 0;
@@ -192,7 +281,7 @@ TEST(Rules, NeverEmitWhatTheTargetCannot) {
       path.push_back(q.ids[random() % q.size()]);
       tree.add(path.back(), n - 1, random() % 4 == 0 ? nullptr : &q);
     }
-    for (const VerifyRule rule : {VerifyRule::kRejection, VerifyRule::kBlock}) {
+    for (const VerifyRule rule : kComparing) {
       Verdict verdict;
       make_verifier(rule)->verify(tree, target, {random(), 0}, 5, verdict);
       Tokens run(path.begin(), path.begin() + static_cast<long>(verdict.accepted.size()));

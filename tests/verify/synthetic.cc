@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace aerie {
@@ -16,6 +17,15 @@ int32_t token_at_end(std::span<const int32_t> committed, std::span<const int32_t
 }
 
 }  // namespace
+
+Tokens path_of(const TokenTree& tree, int32_t node) {
+  Tokens path;
+  for (; node >= 0; node = tree.nodes[static_cast<size_t>(node)].parent) {
+    path.push_back(tree.nodes[static_cast<size_t>(node)].token);
+  }
+  std::reverse(path.begin(), path.end());
+  return path;
+}
 
 Distribution random_distribution(std::mt19937_64& random, int vocab, double zeros) {
   std::uniform_real_distribution<double> uniform(0, 1);
@@ -39,7 +49,11 @@ int32_t TableTarget::sample(int, std::span<const int32_t>) {
 
 const Distribution& TableTarget::distribution(int node, std::span<const int32_t> path) {
   const Tokens tokens(path.begin(), path.end());
-  EXPECT_EQ(node, static_cast<int>(path.size()) - 1);
+  if (tree_ == nullptr) {
+    EXPECT_EQ(node, static_cast<int>(path.size()) - 1);
+  } else {
+    EXPECT_EQ(tokens, path_of(*tree_, node));
+  }
   EXPECT_GT(probability(tokens), 0.0) << "there is nothing after a token that cannot come";
   // Spoils what was handed out before, which holds until this call only.
   handed_out_ = Distribution{{0}, {-1.0}};
@@ -63,7 +77,8 @@ double TableTarget::probability(const Tokens& tokens) {
   return probability;
 }
 
-bool EnumeratingDice::accept(int, double probability) {
+bool EnumeratingDice::accept(int node, int attempt, double probability) {
+  EXPECT_TRUE(tried_.emplace(node, attempt).second) << node << ", " << attempt;
   EXPECT_GE(probability, 0.0);
   EXPECT_LE(probability, 1.0);
   const double chances[] = {1.0 - probability, probability};
@@ -91,6 +106,7 @@ void EnumeratingDice::for_each(const std::function<void()>& run) {
   do {
     depth_ = 0;
     probability_ = 1.0;
+    tried_.clear();
     run();
     // The last choice that has an option left goes on to it; those behind start over.
     while (!choices_.empty() && choices_.back().taken + 1 >= choices_.back().options) {

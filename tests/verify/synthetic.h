@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,9 @@
 namespace aerie {
 
 using Tokens = std::vector<int32_t>;
+
+// The tokens down to `node`; none for the root, -1.
+Tokens path_of(const TokenTree& tree, int32_t node);
 
 // A random distribution over part of 0 .. vocab - 1; each id is left out with chance `zeros`, and
 // one always stays.
@@ -30,8 +34,10 @@ class TableTarget final : public TargetView {
 
   // Not for rules that draw for themselves.
   int32_t sample(int node, std::span<const int32_t> path) override;
-  // Fails the test for a path that the target cannot emit.
+  // Fails the test for a path that the target cannot emit, or that is not the node's.
   const Distribution& distribution(int node, std::span<const int32_t> path) override;
+  // Whose nodes it will be asked about; nullptr: those of a chain.
+  void look_at(const TokenTree* tree) { tree_ = tree; }
 
   const Distribution& after(const Tokens& path);
   void set(const Tokens& path, Distribution distribution) {
@@ -46,13 +52,15 @@ class TableTarget final : public TargetView {
   int vocab_;
   double zeros_;
   std::map<Tokens, Distribution> table_;
+  const TokenTree* tree_ = nullptr;
   Distribution handed_out_;
 };
 
 // Plays every outcome of code that runs on dice, one after the other, each with its probability.
+// Fails the test for a trial that is made twice.
 class EnumeratingDice final : public Dice {
  public:
-  bool accept(int node, double probability) override;
+  bool accept(int node, int attempt, double probability) override;
   int32_t draw(int node, const Distribution& distribution) override;
 
   // Calls run() for each outcome of positive probability; run() calls this object's accept() and
@@ -68,6 +76,7 @@ class EnumeratingDice final : public Dice {
     size_t options;
   };
   std::vector<Choice> choices_;
+  std::set<std::pair<int, int>> tried_;  // (node, attempt)
   size_t depth_ = 0;
   double probability_ = 1.0;
 };
