@@ -218,8 +218,9 @@ Status Decoder::draft(std::span<Sequence* const> sequences) {
   if (requests_.empty()) return {};
   AERIE_RETURN_IF_ERROR(drafter_->propose(requests_));
   for (size_t i = 0; i < sequences.size(); ++i) {
-    if (!verifier_->takes_trees()) cut_to_chain(trees_[i]);
-    check_tree(*sequences[i], node_limit(*sequences[i]), trees_[i]);
+    const int limit = node_limit(*sequences[i]);
+    if (!verifier_->takes_trees() && trees_[i].size() <= limit) cut_to_chain(trees_[i]);
+    check_tree(*sequences[i], limit, trees_[i]);
   }
   return {};
 }

@@ -34,9 +34,17 @@ class FunctionDrafter final : public test::TestDrafter {
   using Propose = std::function<Status(std::span<DraftRequest>)>;
   explicit FunctionDrafter(Propose propose) : propose_(std::move(propose)) {}
   Status propose(std::span<DraftRequest> requests) override { return propose_(requests); }
+  Status observe(std::span<const DraftCommit> commits) override {
+    for (const DraftCommit& commit : commits) {
+      if (hear_) hear_(commit);
+    }
+    return {};
+  }
+  void on_commit(std::function<void(const DraftCommit&)> hear) { hear_ = std::move(hear); }
 
  private:
   Propose propose_;
+  std::function<void(const DraftCommit&)> hear_;
 };
 
 class DecoderTest : public testing::Test {
@@ -203,17 +211,35 @@ TEST_F(DecoderTest, LeavesUnsoundDraftsOut) {
   set_log_level(LogLevel::kWarning);
 }
 
-TEST_F(DecoderTest, LeavesTreesOutWhereTheRuleTakesChains) {
+TEST_F(DecoderTest, CutsTreesWhereTheRuleTakesChains) {
   set_log_level(LogLevel::kError);
   options_.rule = VerifyRule::kBlock;
+  Distribution q{{1, 2}, {0.5, 0.5}};
+  bool drawn = false;
+  int depth = 0;
   FunctionDrafter drafter([&](std::span<DraftRequest> requests) {
-    requests[0].tree->add(1, -1);
-    requests[0].tree->add(2, -1);
+    if (requests[0].max_nodes < 4) return Status();
+    TokenTree& tree = *requests[0].tree;
+    tree.add(1, -1, drawn ? &q : nullptr, 0.2f);
+    tree.add(2, -1, drawn ? &q : nullptr, 0.7f);
+    tree.add(3, 1, nullptr, 0.6f);
+    tree.add(4, 0, nullptr, 0.1f);
     return Status();
   });
+  drafter.on_commit([&](const DraftCommit& commit) {
+    if (commit.tree == nullptr || commit.tree->empty()) return;
+    depth = commit.tree->size();
+    EXPECT_EQ(commit.tree->nodes[0].token, 2);
+    EXPECT_EQ(commit.tree->nodes[1].token, 3);
+  });
   const test::Request request{{1, 2, 3}, sequence_options(10), 0, nullptr};
-  const test::Replies replies = test::decode(*model_, *cache_, &drafter, options_, {&request, 1});
+  test::Replies replies = test::decode(*model_, *cache_, &drafter, options_, {&request, 1});
   EXPECT_EQ(replies.of[0].tokens.size(), 10u);
+  EXPECT_EQ(depth, 2);
+  EXPECT_GT(replies.of[0].stats.drafted, 0);
+  // What was drawn must not be chosen from.
+  drawn = true;
+  replies = test::decode(*model_, *cache_, &drafter, options_, {&request, 1});
   EXPECT_EQ(replies.of[0].stats.drafted, 0);
   set_log_level(LogLevel::kWarning);
 }
