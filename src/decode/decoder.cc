@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 
 #include "base/log.h"
 
@@ -20,14 +21,20 @@ Status check_tokens(std::string_view what, std::span<const int32_t> tokens, int 
   return {};
 }
 
+// Whether anything in it is proposed.
+bool drafts(const TokenTree& tree) {
+  return std::ranges::any_of(
+      tree.nodes, [](const TokenTree::Node& node) { return node.role == NodeRole::kDraft; });
+}
+
 }  // namespace
 
 // The target at the nodes of one sequence's tree: logits of the pass through the sequence's
-// sampler.
+// sampler. `logits_at` has the numbers of the root's and the nodes' logits.
 class Decoder::Target final : public TargetView {
  public:
-  Target(Sequence& sequence, const ForwardOutputs& outputs, int first_logits)
-      : sequence_(sequence), outputs_(outputs), first_logits_(first_logits) {}
+  Target(Sequence& sequence, const ForwardOutputs& outputs, std::span<const int32_t> logits_at)
+      : sequence_(sequence), outputs_(outputs), logits_at_(logits_at) {}
 
   int32_t sample(int node, std::span<const int32_t> path) override {
     return sequence_.sampler.sample(logits(node), {sequence_.tokens, path, nullptr});
@@ -39,13 +46,14 @@ class Decoder::Target final : public TargetView {
   }
   // Root is -1, and its row comes first.
   std::span<const float> logits(int node) const {
-    return outputs_.logits_of(first_logits_ + node + 1);
+    return outputs_.logits_of(logits_at_[static_cast<size_t>(node + 1)]);
   }
+  bool has_logits(int node) const { return logits_at_[static_cast<size_t>(node + 1)] >= 0; }
 
  private:
   Sequence& sequence_;
   const ForwardOutputs& outputs_;
-  int first_logits_;
+  std::span<const int32_t> logits_at_;
 };
 
 Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOptions& options)
@@ -58,6 +66,7 @@ Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOp
   // What a round takes, so that the first one with so much accepted need not grow it.
   const auto nodes = static_cast<size_t>(options.max_nodes);
   batch_.rows.reserve(static_cast<size_t>(options.max_rows));
+  logits_at_.reserve(static_cast<size_t>(options.max_rows));
   path_.reserve(nodes + 1);
   verdict_.accepted.reserve(nodes);
   editor_.reserve(options.max_nodes);
@@ -120,6 +129,7 @@ void Decoder::close(Sequence& sequence) {
 
 Status Decoder::prefill(Sequence& sequence, const std::atomic<bool>* cancel) {
   static const TokenTree kNoDraft;
+  static constexpr int32_t kFirstLogits[] = {0};
   const bool drafting = drafter_ != nullptr && sequence.options.speculate;
   const int length = sequence.prompt_length;
   sequence.emitted.clear();
@@ -149,7 +159,7 @@ Status Decoder::prefill(Sequence& sequence, const std::atomic<bool>* cancel) {
     const bool last = first + rows == length;
     if (last) {
       clock_.enter(Stage::kSample);
-      Target target(sequence, outputs, 0);
+      Target target(sequence, outputs, kFirstLogits);
       verifier_->verify(kNoDraft, target, sequence.sampler.noise(),
                         static_cast<uint64_t>(length - 1), verdict_);
       emit(sequence, kNoDraft, target);
@@ -189,6 +199,9 @@ Status Decoder::round(std::span<Sequence* const> sequences) {
   batch_.sequences.clear();
   batch_.rows.clear();
   for (size_t i = 0; i < count; ++i) add_rows(*sequences[i], trees_[i]);
+  logits_at_.clear();
+  int32_t logits = 0;
+  for (const BatchRow& row : batch_.rows) logits_at_.push_back(row.wants_logits ? logits++ : -1);
   clock_.enter(Stage::kVerify);
   const double before = clock_.times().of(Stage::kVerify);
   const ForwardOutputs outputs = model_.forward(batch_, cache_);
@@ -294,6 +307,7 @@ void Decoder::add_rows(const Sequence& sequence, const TokenTree& tree) {
     row.position = committed + node.depth;
     row.slot = cache_.slot(sequence.cache, 1 + i);
     row.parent = root + 1 + node.parent;
+    row.wants_logits = node.role != NodeRole::kWindow;
     batch_.rows.push_back(row);
   }
 }
@@ -302,12 +316,16 @@ void Decoder::verify(std::span<Sequence* const> sequences, const ForwardOutputs&
   commits_.clear();
   taps_.clear();
   taps_.reserve(outputs.taps.size());
-  // Every row wants logits, so that rows and logits have one numbering.
+  top_tokens_.clear();
+  if (drafter_ != nullptr) {
+    top_tokens_.reserve(batch_.rows.size() * static_cast<size_t>(drafter_->needs().top_tokens));
+  }
   int row = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
     clock_.enter(Stage::kSample);
-    Target target(sequence, outputs, row);
+    const auto rows = static_cast<size_t>(1 + trees_[i].size());
+    Target target(sequence, outputs, std::span(logits_at_).subspan(static_cast<size_t>(row), rows));
     verifier_->verify(trees_[i], target, sequence.sampler.noise(), sequence.tokens.size() - 1,
                       verdict_);
     const auto before = sequence.tokens.size();
@@ -318,6 +336,10 @@ void Decoder::verify(std::span<Sequence* const> sequences, const ForwardOutputs&
     this->count(sequence, trees_[i], kept);
     clock_.enter(Stage::kCommit);
     commit(sequence, i, std::min(kept, emitted - 1), outputs, row);
+    if (drafter_ != nullptr && sequence.options.speculate && drafter_->needs().top_tokens > 0) {
+      clock_.enter(Stage::kDraft);
+      commits_.back().top_tokens = rank_tokens(trees_[i], target);
+    }
     row += 1 + trees_[i].size();
   }
 }
@@ -338,7 +360,7 @@ void Decoder::emit(Sequence& sequence, const TokenTree& tree, const Target& targ
     node = accepted;
   }
   TokenOrigin origin = TokenOrigin::kTarget;
-  if (!tree.empty()) origin = verdict_.bonus ? TokenOrigin::kBonus : TokenOrigin::kCorrection;
+  if (drafts(tree)) origin = verdict_.bonus ? TokenOrigin::kBonus : TokenOrigin::kCorrection;
   put(verdict_.next_token, origin);
 }
 
@@ -408,6 +430,23 @@ void Decoder::learn_cost(double seconds) {
   double context = 0.0;
   for (const BatchRow& row : batch_.rows) context += row.position;
   options_.cost->learn(batch_.size(), context / batch_.size(), seconds);
+}
+
+// DraftCommit::top_tokens.
+std::span<const int32_t> Decoder::rank_tokens(const TokenTree& tree, const Target& target) {
+  const auto wanted = static_cast<size_t>(drafter_->needs().top_tokens);
+  const size_t from = top_tokens_.size();
+  for (int node = -1; node < tree.size(); ++node) {
+    const size_t end = top_tokens_.size() + wanted;
+    if (target.has_logits(node)) {
+      select_top(target.logits(node), wanted, keys_);
+      std::ranges::sort(keys_, std::greater<>());
+      for (const TokenKey key : keys_) top_tokens_.push_back(token_key_id(key));
+    }
+    top_tokens_.resize(end, -1);
+  }
+  // verify() reserved for all rows.
+  return std::span<const int32_t>(top_tokens_).subspan(from);
 }
 
 Status Decoder::observe() {

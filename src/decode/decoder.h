@@ -18,6 +18,7 @@
 #include "draft/tree_growth.h"
 #include "kv/kv_cache.h"
 #include "model/model.h"
+#include "sampling/filters.h"
 #include "verify/verifier.h"
 
 namespace aerie {
@@ -73,6 +74,7 @@ class Decoder {
   void count(Sequence& sequence, const TokenTree& tree, int kept) const;
   void commit(Sequence& sequence, size_t index, int kept, const ForwardOutputs& outputs,
               int first_row);
+  std::span<const int32_t> rank_tokens(const TokenTree& tree, const Target& target);
   Status observe();
   void learn_cost(double seconds);
 
@@ -87,11 +89,14 @@ class Decoder {
 
   // Scratch of the round under way.
   ForwardBatch batch_;
+  std::vector<int32_t> logits_at_;  // of each row, the number of its logits; -1: it has none
   std::vector<TokenTree> trees_;
   std::vector<DraftRequest> requests_;
   std::vector<DraftCommit> commits_;
   std::vector<std::vector<int32_t>> accepted_;  // what commits_ points at
   std::vector<float> taps_;
+  std::vector<int32_t> top_tokens_;
+  std::vector<TokenKey> keys_;
   std::vector<int32_t> path_;
   Verdict verdict_;
   TreeEditor editor_;

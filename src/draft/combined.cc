@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 #include <string>
 #include <unordered_map>
@@ -154,6 +155,7 @@ Expected<DrafterNeeds> common_needs(std::span<const std::unique_ptr<Drafter>> dr
   const Drafter* first = nullptr;
   for (const auto& drafter : drafters) {
     const DrafterNeeds& own = drafter->needs();
+    needs.top_tokens = std::max(needs.top_tokens, own.top_tokens);
     if (own.tap_layers.empty()) continue;
     if (first != nullptr && own.tap_layers != needs.tap_layers) {
       return Status(StatusCode::kUnsupported,

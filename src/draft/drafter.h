@@ -75,8 +75,15 @@ struct DraftCommit {
   // A round, if needs() asks for top tokens: [1 + tree's nodes][top_tokens], the target's likeliest
   // tokens after the root and after each node, likeliest first, by its logits alone; -1 after nodes
   // that are kWindow.
+  // There may be more of them than this drafter asked for.
   std::span<const int32_t> top_tokens;
   std::span<const float> taps;  // [rows][tap_layers][hidden], if needs() names layers
+
+  // Those after a node, or after the root (-1). Requires a round with top tokens.
+  std::span<const int32_t> top_tokens_after(int node) const {
+    const size_t each = top_tokens.size() / static_cast<size_t>(tree->size() + 1);
+    return top_tokens.subspan(static_cast<size_t>(node + 1) * each, each);
+  }
 };
 
 // Not thread-safe. A sequence is open()ed once, then propose() and observe() alternate for it in

@@ -108,7 +108,10 @@ void TreeEditor::keep_best(TokenTree& tree, const TreeLimits& limits) {
     }
   };
   offer_children(-1, -1);
-  while (const auto grown = growth_.grow()) offer_children(grown->tag, grown->node);
+  while (const auto grown = growth_.grow()) {
+    kept_.nodes.back().role = tree.nodes[static_cast<size_t>(grown->tag)].role;
+    offer_children(grown->tag, grown->node);
+  }
   tree.nodes.assign(kept_.nodes.begin(), kept_.nodes.end());
 }
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "base/log.h"
 #include "draft/draft_model.h"
@@ -162,7 +163,7 @@ TEST_F(DecoderTest, StopsReadingThePromptWhenCancelled) {
 
 // Trees that no honest drafter makes.
 std::vector<TokenTree> unsound_trees() {
-  std::vector<TokenTree> trees(10);
+  std::vector<TokenTree> trees(11);
   trees[0].nodes = {{96, -1, 1, nullptr}};  // no such token
   trees[1].nodes = {{-5, -1, 1, nullptr}};
   trees[2].nodes = {{1, 0, 1, nullptr}};                       // its own parent
@@ -175,6 +176,8 @@ std::vector<TokenTree> unsound_trees() {
   trees[8].proposals = {{1, nullptr, false}};  // the other one is missing
   trees[9].nodes = {{1, -1, 1, nullptr}};
   trees[9].proposals = {{0, nullptr, false}, {1, nullptr, false}};  // there is no such node
+  trees[10].nodes = {{1, -1, 1}, {2, 0, 2}};                        // proposed below what is not
+  trees[10].nodes[0].role = NodeRole::kProbe;
   return trees;
 }
 
@@ -424,6 +427,62 @@ TEST_F(DecoderTest, TapsFollowTheAcceptedPath) {
     ASSERT_EQ(actual.taps[place], row)
         << "sequence " << place.first << ", position " << place.second;
   }
+}
+
+// Proposes the next token; beside it, the truth as two rows that may never be accepted.
+class Bystander final : public test::TestDrafter {
+ public:
+  explicit Bystander(std::vector<int32_t> truth) : truth_(std::move(truth)) {
+    needs_.top_tokens = 3;
+  }
+  Status propose(std::span<DraftRequest> requests) override {
+    const size_t next = requests[0].tokens.size();
+    if (requests[0].max_nodes < 3 || next + 1 >= truth_.size()) return {};
+    TokenTree& tree = *requests[0].tree;
+    tree.nodes[static_cast<size_t>(tree.add(truth_[next], -1))].role = NodeRole::kWindow;
+    tree.nodes[static_cast<size_t>(tree.add(truth_[next + 1], 0))].role = NodeRole::kProbe;
+    tree.add(truth_[next], -1);
+    return {};
+  }
+  Status observe(std::span<const DraftCommit> commits) override {
+    const DraftCommit& commit = commits[0];
+    if (commit.tree == nullptr || commit.tree->empty()) return {};
+    ++rounds;
+    const auto old_root = static_cast<size_t>(commit.first);
+    EXPECT_EQ(commit.top_tokens.size(), 4u * 3u);
+    EXPECT_EQ(commit.top_tokens_after(-1)[0], truth_[old_root + 1]);
+    EXPECT_THAT(commit.top_tokens_after(0), testing::Each(-1));
+    // The same token behind the same path, whatever the row is for.
+    EXPECT_EQ(commit.top_tokens_after(2)[0], truth_[old_root + 2]);
+    if (old_root + 3 < truth_.size()) {
+      EXPECT_EQ(commit.top_tokens_after(1)[0], truth_[old_root + 3]);
+    }
+    const auto ranked = commit.top_tokens_after(1);
+    EXPECT_EQ(std::set<int32_t>(ranked.begin(), ranked.end()).size(), 3u);
+    return {};
+  }
+  int rounds = 0;
+
+ private:
+  std::vector<int32_t> truth_;
+};
+
+TEST_F(DecoderTest, AuxiliaryRowsAreRankedAndNeverKept) {
+  const test::Request request{test::random_tokens(7, 20, TinySpec{}.vocab),
+                              sequence_options(40, 0.0), 0, nullptr};
+  const auto expected = plain(request.prompt, request.options);
+  std::vector<int32_t> truth = request.prompt;
+  truth.insert(truth.end(), expected.begin(), expected.end());
+  Bystander drafter(truth);
+  ModelOptions limits = test::model_options();
+  limits.max_logits = 3;  // the root's, the probe's and the proposed token's
+  const auto model = target_file().load(limits);
+  test::CheckedModel checked(*model, limits);
+  const auto reply = test::decode(checked, *cache_, &drafter, options_, {&request, 1}).of[0];
+  EXPECT_EQ(reply.tokens, expected);
+  EXPECT_GT(drafter.rounds, 15);
+  EXPECT_EQ(reply.stats.drafted, drafter.rounds);
+  EXPECT_EQ(reply.stats.accepted, drafter.rounds);
 }
 
 // A draft model whose logits are narrower than the target's.

@@ -47,6 +47,22 @@ TEST(Exact, EmptyTreeIsPlainDecoding) {
   EXPECT_EQ(verdict.emitted(), 1);
 }
 
+TEST(Exact, PassesOverNodesThatAreNotProposed) {
+  TokenTree tree;
+  const int window = tree.add(2, -1);
+  tree.nodes.back().role = NodeRole::kWindow;
+  tree.add(3, window);
+  tree.nodes.back().role = NodeRole::kProbe;
+  const int b = tree.add(2, -1);
+  tree.add(3, b);
+  tree.nodes.back().role = NodeRole::kProbe;
+  ScriptedTarget target({{{}, 2}, {{2}, 3}});
+  const Verdict verdict = judge(tree, target);
+  EXPECT_EQ(verdict.accepted, (std::vector<int32_t>{b}));
+  EXPECT_EQ(verdict.next_token, 3);
+  EXPECT_TRUE(verdict.bonus);
+}
+
 TEST(Exact, WalksWhileAChildCarriesTheToken) {
   TokenTree tree;
   const int a = tree.add(1, -1);
