@@ -62,7 +62,11 @@ Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOp
       drafter_(drafter),
       options_(options),
       verifier_(make_verifier(options.rule)) {
-  if (drafter_ != nullptr) batch_.tap_layers = drafter_->needs().tap_layers;
+  if (drafter_ != nullptr) {
+    batch_.tap_layers = drafter_->needs().tap_layers;
+    top_tokens_.reserve(static_cast<size_t>(options.max_rows) *
+                        static_cast<size_t>(drafter_->needs().top_tokens));
+  }
   // What a round takes, so that the first one with so much accepted need not grow it.
   const auto nodes = static_cast<size_t>(options.max_nodes);
   batch_.rows.reserve(static_cast<size_t>(options.max_rows));
@@ -317,9 +321,6 @@ void Decoder::verify(std::span<Sequence* const> sequences, const ForwardOutputs&
   taps_.clear();
   taps_.reserve(outputs.taps.size());
   top_tokens_.clear();
-  if (drafter_ != nullptr) {
-    top_tokens_.reserve(batch_.rows.size() * static_cast<size_t>(drafter_->needs().top_tokens));
-  }
   int row = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
@@ -445,7 +446,7 @@ std::span<const int32_t> Decoder::rank_tokens(const TokenTree& tree, const Targe
     }
     top_tokens_.resize(end, -1);
   }
-  // verify() reserved for all rows.
+  // There is room for the rows of any round, so that what is there stays where it is.
   return std::span<const int32_t>(top_tokens_).subspan(from);
 }
 

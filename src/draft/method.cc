@@ -52,6 +52,15 @@ constexpr std::array kRecyclingKeys = {
     tokens(16),
 };
 
+// As the paper calls them: W, N and G.
+constexpr std::array kLookaheadKeys = {
+    MethodKey{"window", Kind::kWhole, 1, kMost, 5, false, "W, columns of the window"},
+    MethodKey{"ngram", Kind::kWhole, 2, 16, 5, false, "N, tokens of an n-gram"},
+    MethodKey{"guesses", Kind::kWhole, 1, kMost, 5, false, "G, n-grams kept for a first token"},
+    MethodKey{kTokensKey, Kind::kWhole, 1, 256, 64, false,
+              "the most tokens in a round, the window's included"},
+};
+
 constexpr std::array kDraftModelKeys = {
     MethodKey{"model", Kind::kText, 0, 0, 0, true, "the draft model's file"},
     tokens(5),
@@ -62,6 +71,7 @@ constexpr std::array kMethods = {
     Method{"prediction", kPredictionKeys, "a text that the caller expects"},
     Method{"suffix", kSuffixKeys, "what followed the same words here and in past outputs"},
     Method{"recycling", kRecyclingKeys, "each token's successors of late"},
+    Method{"lookahead", kLookaheadKeys, "what the model guessed ahead of the text"},
     Method{"draft_model", kDraftModelKeys, "a smaller model with the same vocabulary"},
 };
 

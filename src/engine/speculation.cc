@@ -9,6 +9,7 @@
 #include "decode/controller.h"
 #include "draft/combined.h"
 #include "draft/draft_model.h"
+#include "draft/lookahead.h"
 #include "draft/ngram.h"
 #include "draft/prediction.h"
 #include "draft/recycling.h"
@@ -62,6 +63,18 @@ Made make_recycling(const Making& making) {
   return make_recycling_drafter(options);
 }
 
+Made make_lookahead(const Making& making) {
+  LookaheadOptions options;
+  options.window = making.config.whole("window");
+  options.ngram = making.config.whole("ngram");
+  options.guesses = making.config.whole("guesses");
+  options.num_tokens = making.config.tokens();
+  for (int32_t id = 0; id < making.target.tokenizer->vocab_size(); ++id) {
+    if (making.target.tokenizer->is_end(id)) options.end_tokens.push_back(id);
+  }
+  return make_lookahead_drafter(options);
+}
+
 Made make_draft_model(const Making& making) {
   const DraftTarget& target = making.target;
   const std::string& path = making.config.text("model");
@@ -99,8 +112,9 @@ struct Maker {
 };
 // One line for each of methods().
 constexpr Maker kMakers[] = {
-    {"ngram", make_ngram},         {"prediction", make_prediction},   {"suffix", make_suffix},
-    {"recycling", make_recycling}, {"draft_model", make_draft_model},
+    {"ngram", make_ngram},         {"prediction", make_prediction},
+    {"suffix", make_suffix},       {"recycling", make_recycling},
+    {"lookahead", make_lookahead}, {"draft_model", make_draft_model},
 };
 
 Made make_one(const Making& making) {

@@ -8,6 +8,7 @@
 #include "decode/controller.h"
 #include "decode/decoder.h"
 #include "draft/draft_model.h"
+#include "draft/lookahead.h"
 #include "draft/ngram.h"
 #include "draft/recycling.h"
 #include "draft/suffix.h"
@@ -27,9 +28,20 @@ constexpr int kRounds = 50;
 constexpr int kPositions = 1024;
 constexpr int kMaxNodes = 12;
 
-enum class Kind { kPlain, kNgram, kNgramTree, kSuffixTree, kRecycling, kDraftModel, kTree, kAuto };
-constexpr Kind kKinds[] = {Kind::kPlain,     Kind::kNgram,      Kind::kNgramTree, Kind::kSuffixTree,
-                           Kind::kRecycling, Kind::kDraftModel, Kind::kTree,      Kind::kAuto};
+enum class Kind {
+  kPlain,
+  kNgram,
+  kNgramTree,
+  kSuffixTree,
+  kRecycling,
+  kLookahead,
+  kDraftModel,
+  kTree,
+  kAuto
+};
+constexpr Kind kKinds[] = {Kind::kPlain,      Kind::kNgram,     Kind::kNgramTree,
+                           Kind::kSuffixTree, Kind::kRecycling, Kind::kLookahead,
+                           Kind::kDraftModel, Kind::kTree,      kAuto};
 
 const TinyFile& target_file() {
   static const TinyFile file(TinySpec{});
@@ -70,6 +82,8 @@ std::unique_ptr<Drafter> drafter_for(Kind kind) {
       return std::move(make_suffix_drafter({.offset = 2.0, .tree = true})).value();
     case Kind::kRecycling:
       return std::move(make_recycling_drafter({.vocab = draft.vocab})).value();
+    case Kind::kLookahead:
+      return std::move(make_lookahead_drafter({.window = 2, .ngram = 3, .guesses = 2})).value();
     case Kind::kTree:
       return std::make_unique<TreeDrafter>();
     case Kind::kAuto: {
@@ -109,7 +123,9 @@ SamplingParams sampled() {
 // Proposes what a greedy sequence will say, kMaxNodes at a time, and else what `inner` does.
 class Opener final : public test::TestDrafter {
  public:
-  Opener(Drafter* inner, std::vector<int32_t> truth) : inner_(inner), truth_(std::move(truth)) {}
+  Opener(Drafter* inner, std::vector<int32_t> truth) : inner_(inner), truth_(std::move(truth)) {
+    if (inner_ != nullptr) needs_ = inner_->needs();
+  }
   Status open(const DraftSequence& s) override {
     return inner_ == nullptr || s.id == 0 ? Status() : inner_->open(s);
   }

@@ -5,6 +5,7 @@
 #include "decode/controller.h"
 #include "draft/combined.h"
 #include "draft/draft_model.h"
+#include "draft/lookahead.h"
 #include "draft/ngram.h"
 #include "draft/prediction.h"
 #include "draft/recycling.h"
@@ -43,6 +44,16 @@ const ModelFile& target_of(const Setting& setting) {
 
 int vocab_of(const Setting& setting) {
   return read_model_config(target_of(setting))->vocab;
+}
+
+// From the smallest to an ordinary window.
+LookaheadOptions lookahead_options(const Setting& setting) {
+  LookaheadOptions options;
+  options.window = 1 + setting.length / 3;
+  options.ngram = 2 + setting.length % 4;
+  options.guesses = 1 + setting.length / 4;
+  options.num_tokens = lookahead_nodes(options);
+  return options;
 }
 
 std::unique_ptr<Model> load(const ModelFile& file, const ModelOptions& options) {
@@ -149,6 +160,8 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
       options.num_tokens = setting.length;
       return std::move(make_recycling_drafter(options)).value();
     }
+    case DraftKind::kLookahead:
+      return std::move(make_lookahead_drafter(lookahead_options(setting))).value();
     case DraftKind::kOtherModel:
       return draft_model(other_file().gguf(), setting);
     case DraftKind::kSameModel:
@@ -190,6 +203,9 @@ DecoderOptions decoder_options(const Setting& setting) {
   const bool tree = setting.kind == DraftKind::kProphetTree || setting.kind == DraftKind::kMerged ||
                     setting.kind == DraftKind::kAuto || setting.kind == DraftKind::kSampledTree;
   options.max_nodes = tree ? 3 * setting.length : setting.length;
+  if (setting.kind == DraftKind::kLookahead) {
+    options.max_nodes = lookahead_nodes(lookahead_options(setting));
+  }
   options.max_logits = setting.max_logits;
   return options;
 }
@@ -217,6 +233,8 @@ const char* draft_kind_name(DraftKind kind) {
       return "SuffixTree";
     case DraftKind::kRecycling:
       return "Recycling";
+    case DraftKind::kLookahead:
+      return "Lookahead";
     case DraftKind::kOtherModel:
       return "OtherModel";
     case DraftKind::kSameModel:
