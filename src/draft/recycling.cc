@@ -58,7 +58,9 @@ class RecyclingDrafter final : public Drafter {
       : options_(options),
         shape_(options.num_tokens, options.successors),
         table_(static_cast<size_t>(options.vocab) * static_cast<size_t>(options.successors), kNone),
-        placed_(shape_.nodes().size()) {}
+        placed_(shape_.nodes().size()) {
+    needs_.top_tokens = options.successors;
+  }
 
   std::string_view method() const override { return "recycling"; }
   const DrafterNeeds& needs() const override { return needs_; }
@@ -79,6 +81,7 @@ class RecyclingDrafter final : public Drafter {
     return std::span(table_).subspan(static_cast<size_t>(token) * width, width);
   }
   void learn(size_t& from, std::span<const int32_t> tokens);
+  void refresh(const DraftCommit& commit);
   void fill(DraftRequest& request);
 
   RecyclingOptions options_;
@@ -98,6 +101,26 @@ void RecyclingDrafter::learn(size_t& from, std::span<const int32_t> tokens) {
     if (place == successors.end()) --place;
     std::copy_backward(successors.begin(), place, place + 1);
     successors[0] = next;
+  }
+}
+
+void RecyclingDrafter::refresh(const DraftCommit& commit) {
+  const TokenTree& tree = *commit.tree;
+  const auto set = [&](int32_t token, int32_t node) {
+    const std::span<int32_t> successors = row(token);
+    if (successors.empty()) return;
+    const auto likeliest = commit.top_tokens_after(node);
+    const size_t count = std::min(successors.size(), likeliest.size());
+    // None are known behind a row whose logits nobody wanted.
+    if (likeliest[0] != kNone) std::copy_n(likeliest.begin(), count, successors.begin());
+  };
+  for (int32_t node = 0; node < tree.size(); ++node) {
+    set(tree.nodes[static_cast<size_t>(node)].token, node);
+  }
+  // Last, so that where a token stands more than once, what was accepted is what counts.
+  set(commit.tokens[static_cast<size_t>(commit.first)], -1);
+  for (const int32_t node : commit.accepted) {
+    set(tree.nodes[static_cast<size_t>(node)].token, node);
   }
 }
 
@@ -132,7 +155,10 @@ Status RecyclingDrafter::propose(std::span<DraftRequest> requests) {
 
 Status RecyclingDrafter::observe(std::span<const DraftCommit> commits) {
   AERIE_RETURN_IF_ERROR(learnt_.check(commits));
-  for (const DraftCommit& commit : commits) learn(learnt_.use(commit), commit.tokens);
+  for (const DraftCommit& commit : commits) {
+    learn(learnt_.use(commit), commit.tokens);
+    if (commit.tree != nullptr && !commit.top_tokens.empty()) refresh(commit);
+  }
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Token recycling (arXiv 2408.08696): each token's successors seen last, put together to a tree.
+// Token recycling (arXiv 2408.08696): each token's likeliest successors, put together to a tree.
 #pragma once
 
 #include <memory>
@@ -18,12 +18,13 @@ struct RecyclingOptions {
 // successor of each rank is right. Successors that a token does not have yet are left out, with
 // what would come below.
 //
-// The table has the tokens that followed each token, the one that did so last first; all sequences
-// share it, prompts count too, and it is empty at first. The published method ranks by the target's
-// logits at verified positions; here the table learns from what was committed alone.
+// The table has for each token what the target last thought likeliest to follow it, at any verified
+// row, refused ones included, likeliest first. Tokens of prompts, whose rows nobody ranks, have
+// what followed them, the latest first. All sequences share the table, and it is empty at first.
 //
-// A round costs a look at each node, and one at `successors` entries for each new token, whatever
-// the length of the text. Memory: 4 bytes for each of vocab * successors, taken here.
+// A round costs a look at each node, and `successors` entries for each row and new token, whatever
+// the length of the text, and the ranking of logits in the round. Memory: 4 bytes for each of vocab
+// * successors, taken here.
 Expected<std::unique_ptr<Drafter>> make_recycling_drafter(const RecyclingOptions& options);
 
 }  // namespace aerie

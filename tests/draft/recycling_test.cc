@@ -123,6 +123,47 @@ TEST(Recycling, TreesAreWhatTheTableSays) {
   EXPECT_GT(nodes, 20000);
 }
 
+// A round's rows, those of refused nodes too, say what the target would go on with.
+TEST(Recycling, TakesTheTargetsLikeliestTokens) {
+  const auto drafter = make({.vocab = 20, .num_tokens = 3, .successors = 2});
+  EXPECT_EQ(drafter->needs().top_tokens, 2);
+  open(*drafter, 1);
+  TokenTree tree;
+  const int32_t a = tree.add(2, -1);  // accepted
+  tree.add(3, -1);                    // refused
+  tree.add(2, 1);                     // the same token elsewhere: what was accepted counts
+  tree.add(4, a);
+  tree.nodes.back().role = NodeRole::kWindow;
+  const Tokens text = {7, 4, 9, 1, 2, 5};
+  const int32_t accepted[] = {a};
+  // Three were ranked for another drafter's sake.
+  const Tokens top = {10, 11, 12, 5, 13, 14, 15, 16, 17, 18, 19, 1, -1, -1, -1};
+  DraftCommit commit;
+  commit.id = 1;
+  commit.tokens = text;
+  commit.first = 3;
+  commit.rows = 2;
+  commit.tree = &tree;
+  commit.accepted = accepted;
+  commit.top_tokens = top;
+  ASSERT_TRUE(drafter->observe({&commit, 1}).ok());
+  const auto successors = [&](int32_t token) {
+    open(*drafter, 2);
+    const auto paths = paths_of(propose(*drafter, 2, {token}));
+    drafter->close(2);
+    Tokens first;
+    for (const Tokens& path : paths) {
+      if (path.size() == 1) first.push_back(path[0]);
+    }
+    return first;
+  };
+  EXPECT_THAT(successors(1), ElementsAre(10, 11));
+  EXPECT_THAT(successors(2), ElementsAre(5, 13));
+  EXPECT_THAT(successors(3), ElementsAre(15, 16));
+  EXPECT_THAT(successors(4), ElementsAre(9));  // of the text: its row had no logits
+  EXPECT_THAT(successors(7), ElementsAre(4));
+}
+
 void expect_invalid(const RecyclingOptions& options, const std::string& part) {
   const Status status = make_recycling_drafter(options).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
