@@ -29,16 +29,35 @@ struct BatchRow {
 };
 
 struct ForwardBatch {
+  static constexpr int kAllLayers = -1;
+
   std::vector<BatchSequence> sequences;
   std::vector<BatchRow> rows;
   // Layers whose input (the residual stream entering layer l; l = layers is the stream after the
   // last) is handed out for the rows that want taps.
   std::vector<int32_t> tap_layers;
 
+  // The pass runs layers [first_layer, end_layer), for all rows. Logits are those of the stream
+  // behind the last of them, through the final norm and the head, wherever it ends (early exit).
+  // One that does not begin with layer 0 goes on from hidden [rows][hidden], the stream that enters
+  // first_layer; the entries of the layers before are in the cache from another pass.
+  int first_layer = 0;
+  int end_layer = kAllLayers;
+  std::span<const float> hidden;
+  // Layers, ascending, that are left out as if the model did not have them, in a pass from layer 0:
+  // the cache has planes for the others alone.
+  std::vector<int32_t> skipped_layers;
+
+  int end_of(int layers) const { return end_layer == kAllLayers ? layers : end_layer; }
+
   void clear() {
     sequences.clear();
     rows.clear();
     tap_layers.clear();
+    first_layer = 0;
+    end_layer = kAllLayers;
+    hidden = {};
+    skipped_layers.clear();
   }
   int size() const { return static_cast<int>(rows.size()); }
 };

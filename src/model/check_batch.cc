@@ -41,6 +41,38 @@ Status check_row(const ForwardBatch& batch, int index, const ModelConfig& config
   return {};
 }
 
+Status check_layers(const ForwardBatch& batch, const ModelConfig& config) {
+  const int end = batch.end_of(config.layers);
+  if (batch.first_layer < 0 || end <= batch.first_layer || end > config.layers) {
+    return {StatusCode::kInvalidArgument, fmt::format("layers {} to {} cannot be run: there are {}",
+                                                      batch.first_layer, end, config.layers)};
+  }
+  const size_t wanted =
+      batch.first_layer == 0 ? 0 : batch.rows.size() * static_cast<size_t>(config.hidden);
+  if (batch.hidden.size() != wanted) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("{} numbers enter layer {} instead of {}", batch.hidden.size(),
+                        batch.first_layer, wanted)};
+  }
+  int before = -1;
+  for (const int32_t layer : batch.skipped_layers) {
+    if (batch.first_layer > 0 || layer <= before || layer >= end) {
+      return {StatusCode::kInvalidArgument,
+              fmt::format("layer {} cannot be left out of layers {} to {}", layer,
+                          batch.first_layer, end)};
+    }
+    before = layer;
+  }
+  for (const int32_t layer : batch.tap_layers) {
+    if (layer < batch.first_layer || layer > end) {
+      return {StatusCode::kInvalidArgument,
+              fmt::format("layer {} cannot be tapped: layers {} to {} are run", layer,
+                          batch.first_layer, end)};
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_batch(const ForwardBatch& batch, const ModelConfig& config,
@@ -62,13 +94,7 @@ Status check_batch(const ForwardBatch& batch, const ModelConfig& config,
     return {StatusCode::kInvalidArgument, fmt::format("{} layers are tapped; {} may be",
                                                       batch.tap_layers.size(), options.max_taps)};
   }
-  for (const int32_t layer : batch.tap_layers) {
-    if (layer < 0 || layer > config.layers) {
-      return {StatusCode::kInvalidArgument,
-              fmt::format("layer {} cannot be tapped: there are {}", layer, config.layers)};
-    }
-  }
-  return {};
+  return check_layers(batch, config);
 }
 
 }  // namespace aerie

@@ -33,9 +33,10 @@ class Model {
 
   virtual const ModelConfig& config() const = 0;
 
-  // Requires a batch that check_batch() accepts, for a cache made from config(). Writes the rows'
-  // keys and values to their slots, moves no boundary, and returns the outputs that rows asked for;
-  // they hold until the next pass. Allocates nothing.
+  // Requires a batch that check_batch() accepts, for a cache made from config(), or from it with as
+  // many layers as are not skipped. Writes the rows' keys and values to their slots, moves no
+  // boundary, and returns the outputs that rows asked for; they hold until the next pass. Allocates
+  // nothing.
   virtual ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) = 0;
 
   // Bytes of packed weights and of working memory.
@@ -57,8 +58,8 @@ Expected<ModelConfig> read_model_config(const ModelFile& file);
 // packed are released.
 Expected<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options);
 
-// kInvalidArgument, naming row and value, if a row's token, sequence, parent or position is not
-// what ForwardBatch says, or the batch is larger than `options` allow.
+// kInvalidArgument, naming row and value, if a row's token, sequence, parent or position or the
+// layers are not what ForwardBatch says, or the batch is larger than `options` allow.
 Status check_batch(const ForwardBatch& batch, const ModelConfig& config,
                    const ModelOptions& options);
 

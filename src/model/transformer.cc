@@ -1,5 +1,6 @@
 #include "model/transformer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -50,7 +51,8 @@ class Transformer final : public Model {
   void norm(const Norm& norm, const float* x, Activations& out) const;
   void turn(const Rope& rope, std::vector<float>& x, int heads) const;
   void add_to_stream(const Linear& linear, const Activations& x, const Norm& post_norm);
-  void attend(const TransformerLayer& layer, int index, KvCache& cache);
+  void attend(const TransformerLayer& layer, int index, std::byte* plane, const KvCache& cache);
+  void run_layers(const ForwardBatch& batch, KvCache& cache);
   void feed_forward(const TransformerLayer& layer);
   void tap(const ForwardBatch& batch, int layer);
   void prepare(Activations& a, int64_t k, std::initializer_list<const Linear*> readers) const;
@@ -128,9 +130,12 @@ void Transformer::embed_row(const BatchRow& row, float* x) {
 
 void Transformer::embed(const ForwardBatch& batch) {
   slots_.clear();
+  std::ranges::copy(batch.hidden, x_.begin());
   for (size_t r = 0; r < batch.rows.size(); ++r) {
     const BatchRow& row = batch.rows[r];
-    embed_row(row, x_.data() + r * static_cast<size_t>(config_.hidden));
+    if (batch.first_layer == 0) {
+      embed_row(row, x_.data() + r * static_cast<size_t>(config_.hidden));
+    }
     for (Rope& rope : ropes_) {
       const auto at = r * static_cast<size_t>(rope.table.pairs());
       rope.table.fill(row.position, rope.cos.data() + at, rope.sin.data() + at);
@@ -166,7 +171,8 @@ void Transformer::add_to_stream(const Linear& linear, const Activations& x, cons
                         blueprint_.norm_eps, x_.data());
 }
 
-void Transformer::attend(const TransformerLayer& layer, int index, KvCache& cache) {
+void Transformer::attend(const TransformerLayer& layer, int index, std::byte* plane,
+                         const KvCache& cache) {
   const LayerPlan& plan = blueprint_.layers[static_cast<size_t>(index)];
   prepare(normed_, config_.hidden, {&layer.q, &layer.k, &layer.v});
   norm(layer.attention_norm, x_.data(), normed_);
@@ -184,7 +190,7 @@ void Transformer::attend(const TransformerLayer& layer, int index, KvCache& cach
     turn(rope, q_, config_.heads);
     turn(rope, k_, config_.kv_heads);
   }
-  backend_.store_kv(pool_, cache.layout(), k_.data(), v_.data(), slots_, cache.plane(index));
+  backend_.store_kv(pool_, cache.layout(), k_.data(), v_.data(), slots_, plane);
 
   prepare(attended_, config_.q_width(), {&layer.o});
   kernels::AttentionArgs args;
@@ -197,7 +203,7 @@ void Transformer::attend(const TransformerLayer& layer, int index, KvCache& cach
   args.window = plan.window;
   args.soft_cap = static_cast<float>(blueprint_.attention_soft_cap);
   args.layout = cache.layout();
-  args.kv = cache.plane(index);
+  args.kv = plane;
   args.rows = attention_rows_;
   args.workspace = &attention_;
   backend_.attention(pool_, args);
@@ -258,6 +264,22 @@ int Transformer::head(const ForwardBatch& batch) {
   return wanted;
 }
 
+void Transformer::run_layers(const ForwardBatch& batch, KvCache& cache) {
+  const int end = batch.end_of(config_.layers);
+  int skipped = 0;
+  for (int i = batch.first_layer; i < end; ++i) {
+    tap(batch, i);
+    if (std::ranges::binary_search(batch.skipped_layers, i)) {
+      ++skipped;
+      continue;
+    }
+    const TransformerLayer& layer = weights_.layers[static_cast<size_t>(i)];
+    attend(layer, i, cache.plane(i - skipped), cache);
+    feed_forward(layer);
+  }
+  tap(batch, end);
+}
+
 ForwardOutputs Transformer::forward(const ForwardBatch& batch, KvCache& cache) {
   const ThreadPool::Round round(pool_);
   rows_ = batch.size();
@@ -266,12 +288,7 @@ ForwardOutputs Transformer::forward(const ForwardBatch& batch, KvCache& cache) {
   taps_.resize(tapped * batch.tap_layers.size() * static_cast<size_t>(config_.hidden));
   embed(batch);
   attention_rows_ = paths_.build(batch);
-  for (int i = 0; i < config_.layers; ++i) {
-    tap(batch, i);
-    attend(weights_.layers[static_cast<size_t>(i)], i, cache);
-    feed_forward(weights_.layers[static_cast<size_t>(i)]);
-  }
-  tap(batch, config_.layers);
+  run_layers(batch, cache);
   const int wanted = head(batch);
 
   ForwardOutputs out;

@@ -84,5 +84,34 @@ TEST_F(BatchCheck, HoldsTheModelsLimits) {
   EXPECT_THAT(refusal([](ForwardBatch& b) { b.tap_layers = {-1}; }), HasSubstr("layer -1"));
 }
 
+TEST_F(BatchCheck, HoldsTheLayersToTheModels) {
+  const auto with = [&](int first, int end, const std::vector<float>& hidden,
+                        const std::vector<int32_t>& skipped) {
+    return refusal([&](ForwardBatch& b) {
+      b.tap_layers.clear();
+      b.first_layer = first;
+      b.end_layer = end;
+      b.hidden = hidden;
+      b.skipped_layers = skipped;
+    });
+  };
+  config_.hidden = 8;
+  const std::vector<float> stream(4 * 8);
+  EXPECT_EQ(with(0, 1, {}, {}), "");
+  EXPECT_EQ(with(1, 2, stream, {}), "");
+  EXPECT_EQ(with(1, -1, stream, {}), "");
+  EXPECT_EQ(with(0, -1, {}, {1}), "");
+  EXPECT_THAT(with(-1, 2, stream, {}), HasSubstr("layers -1 to 2"));
+  EXPECT_THAT(with(1, 1, stream, {}), HasSubstr("layers 1 to 1"));
+  EXPECT_THAT(with(0, 3, {}, {}), HasSubstr("layers 0 to 3"));
+  EXPECT_THAT(with(0, 2, stream, {}), HasSubstr("32 numbers enter layer 0 instead of 0"));
+  EXPECT_THAT(with(1, 2, {}, {}), HasSubstr("0 numbers enter layer 1 instead of 32"));
+  EXPECT_THAT(with(1, 2, stream, {1}), HasSubstr("layer 1 cannot be left out"));
+  EXPECT_THAT(with(0, 2, {}, {-1}), HasSubstr("layer -1 cannot be left out"));
+  EXPECT_THAT(with(0, 2, {}, {1, 1}), HasSubstr("layer 1 cannot be left out"));
+  EXPECT_THAT(with(0, 1, {}, {1}), HasSubstr("layer 1 cannot be left out"));
+  EXPECT_THAT(refusal([](ForwardBatch& b) { b.end_layer = 1; }), HasSubstr("layer 2 cannot"));
+}
+
 }  // namespace
 }  // namespace aerie

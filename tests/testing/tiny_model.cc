@@ -92,15 +92,18 @@ void add_layer(const TinySpec& spec, int index, Adder& add) {
   };
   const int q = spec.heads * spec.head_dim, kv = spec.kv_heads * spec.head_dim;
   const auto deviation = [&](int k) { return spec.weight_scale / std::sqrt(k); };
+  // With zeros, so that all other weights are as in the model whose layers all speak.
+  const bool silent = std::ranges::find(spec.silent_layers, index) != spec.silent_layers.end();
+  const auto last = [&](int k) { return silent ? 0.0 : deviation(k); };
   add.norm(name("attn_norm"), spec.hidden);
   add.matrix(name("attn_q"), spec.hidden, q, deviation(spec.hidden));
   add.matrix(name("attn_k"), spec.hidden, kv, deviation(spec.hidden));
   add.matrix(name("attn_v"), spec.hidden, kv, deviation(spec.hidden));
-  add.matrix(name("attn_output"), q, spec.hidden, deviation(q));
+  add.matrix(name("attn_output"), q, spec.hidden, last(q));
   add.norm(name("ffn_norm"), spec.hidden);
   add.matrix(name("ffn_gate"), spec.hidden, spec.ffn, deviation(spec.hidden));
   add.matrix(name("ffn_up"), spec.hidden, spec.ffn, deviation(spec.hidden));
-  add.matrix(name("ffn_down"), spec.ffn, spec.hidden, deviation(spec.ffn));
+  add.matrix(name("ffn_down"), spec.ffn, spec.hidden, last(spec.ffn));
 }
 
 }  // namespace

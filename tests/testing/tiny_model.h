@@ -37,6 +37,7 @@ struct TinySpec {
   bool tokenizer = false;
   std::string turn_end = "<|im_end|>";  // what that tokenizer calls kTurnEnd
   std::vector<std::string> omit;        // keys and tensors to leave out
+  std::vector<int> silent_layers;       // add nothing to the residual stream
 };
 
 // The tokenizer's ids: 0 .. 255 are bytes.
