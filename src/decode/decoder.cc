@@ -61,7 +61,8 @@ Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOp
       cache_(cache),
       drafter_(drafter),
       options_(options),
-      verifier_(make_verifier(options.rule)) {
+      verifier_(make_verifier(options.rule)),
+      exits_(model, cache, options.max_rows, options.max_nodes) {
   if (drafter_ != nullptr) {
     batch_.tap_layers = drafter_->needs().tap_layers;
     top_tokens_.reserve(static_cast<size_t>(options.max_rows) *
@@ -116,6 +117,7 @@ Expected<std::unique_ptr<Sequence>> Decoder::open(std::span<const int32_t> promp
     draft.trees = verifier_->takes_trees();
     draft.max_tokens = static_cast<int>(longest);
     draft.prediction = options.prediction;
+    draft.target = &exits_;
     if (Status status = drafter_->open(draft); !status.ok()) {
       cache_.close(sequence->cache);
       return status;
@@ -196,10 +198,13 @@ Status Decoder::round(std::span<Sequence* const> sequences) {
     accepted_.emplace_back().reserve(nodes);
   }
   const StageClock::Scope scope(clock_);
+  clock_.enter(Stage::kOther);
+  AERIE_RETURN_IF_ERROR(reserve_roots(sequences));
+  exits_.start(sequences);
   clock_.enter(Stage::kDraft);
   AERIE_RETURN_IF_ERROR(draft(sequences));
   clock_.enter(Stage::kOther);
-  AERIE_RETURN_IF_ERROR(reserve(sequences));
+  reserve_nodes(sequences);
   batch_.sequences.clear();
   batch_.rows.clear();
   for (size_t i = 0; i < count; ++i) add_rows(*sequences[i], trees_[i]);
@@ -208,10 +213,14 @@ Status Decoder::round(std::span<Sequence* const> sequences) {
   for (const BatchRow& row : batch_.rows) logits_at_.push_back(row.wants_logits ? logits++ : -1);
   clock_.enter(Stage::kVerify);
   const double before = clock_.times().of(Stage::kVerify);
+  exits_.go_on(batch_, trees_);
   const ForwardOutputs outputs = model_.forward(batch_, cache_);
   ++target_passes_;
   clock_.enter(Stage::kSample);
-  learn_cost(clock_.times().of(Stage::kVerify) - before);
+  // A pass that drafting has done a part of is no measure of others.
+  if (batch_.first_layer == 0) learn_cost(clock_.times().of(Stage::kVerify) - before);
+  batch_.first_layer = 0;
+  batch_.hidden = {};
   verify(sequences, outputs);
   clock_.enter(Stage::kDraft);
   return drafter_ == nullptr ? Status() : observe();
@@ -274,11 +283,15 @@ void Decoder::check_tree(const Sequence& sequence, int max_nodes, TokenTree& tre
   tree.clear();
 }
 
-Status Decoder::reserve(std::span<Sequence* const> sequences) {
-  // A draft must not take the room without which another sequence cannot go on.
+// Comes first: a draft must not take the room without which another sequence cannot go on.
+Status Decoder::reserve_roots(std::span<Sequence* const> sequences) {
   for (const Sequence* sequence : sequences) {
     AERIE_RETURN_IF_ERROR(cache_.reserve(sequence->cache, 1));
   }
+  return {};
+}
+
+void Decoder::reserve_nodes(std::span<Sequence* const> sequences) {
   int rows = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const int32_t cache = sequences[i]->cache;
@@ -289,7 +302,6 @@ Status Decoder::reserve(std::span<Sequence* const> sequences) {
     }
     rows += 1 + trees_[i].size();
   }
-  return {};
 }
 
 void Decoder::add_rows(const Sequence& sequence, const TokenTree& tree) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "decode/early_exits.h"
 #include "decode/pass_cost.h"
 #include "decode/sequence.h"
 #include "decode/stage_clock.h"
@@ -66,7 +67,8 @@ class Decoder {
   void cut_to_chain(TokenTree& tree);
   void check_tree(const Sequence& sequence, int max_nodes, TokenTree& tree) const;
   int node_limit(const Sequence& sequence) const;
-  Status reserve(std::span<Sequence* const> sequences);
+  Status reserve_roots(std::span<Sequence* const> sequences);
+  void reserve_nodes(std::span<Sequence* const> sequences);
   void add_rows(const Sequence& sequence, const TokenTree& tree);
   void verify(std::span<Sequence* const> sequences, const ForwardOutputs& outputs);
   void emit(Sequence& sequence, const TokenTree& tree, const Target& target);
@@ -83,6 +85,7 @@ class Decoder {
   Drafter* drafter_;
   DecoderOptions options_;
   std::unique_ptr<Verifier> verifier_;
+  EarlyExits exits_;
   StageClock clock_;
   int64_t target_passes_ = 0;
   SequenceId next_id_ = 0;

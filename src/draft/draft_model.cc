@@ -53,7 +53,7 @@ class DraftModel final : public Drafter {
     states_.resize(static_cast<size_t>(options.max_sequences));
   }
 
-  std::string_view method() const override { return "draft_model"; }
+  std::string_view method() const override { return options_.method; }
   const DrafterNeeds& needs() const override { return needs_; }
   Status open(const DraftSequence& sequence) override;
   void close(SequenceId id) override;

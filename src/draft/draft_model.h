@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "draft/drafter.h"
 #include "kernels/backend.h"
@@ -11,7 +12,8 @@
 namespace aerie {
 
 struct DraftModelOptions {
-  int num_tokens = 5;     // >= 1
+  std::string_view method = "draft_model";  // what the drafter calls itself
+  int num_tokens = 5;                       // >= 1
   int vocab = 0;          // ids below are the target's; wider logits are padding and never drawn
   int max_positions = 0;  // the longest sequence; beyond it there are no drafts
   int max_sequences = 1;  // open at one time

@@ -13,10 +13,9 @@
 #include "core/forward_batch.h"
 #include "core/sampling_params.h"
 #include "core/token_tree.h"
+#include "draft/target_access.h"
 
 namespace aerie {
-
-using SequenceId = int32_t;
 
 // What a drafter wants of the target's forward passes.
 struct DrafterNeeds {
@@ -46,6 +45,8 @@ struct DraftSequence {
   // What the caller thinks the output will be, without the prompt, in ids of the target's
   // vocabulary; empty: no idea. A drafter that uses it copies it in open().
   std::span<const int32_t> prediction;
+  // The target, to be run in propose(); outlives the sequence.
+  TargetAccess* target = nullptr;
 };
 
 struct DraftRequest {

@@ -22,6 +22,7 @@ class NgramPool {
         sets_(kSets),
         tokens_(kSets * guesses_ * length_) {}
 
+  void clear() { std::ranges::fill(sets_, Set()); }
   int size(int32_t key) const {
     const Set& set = sets_[index(key)];
     return set.key == key ? set.count : 0;
@@ -106,9 +107,8 @@ class LookaheadDrafter final : public Drafter {
         pool_(options.guesses, options.ngram - 1),
         rest_(static_cast<size_t>(options.ngram - 1)) {
     needs_.top_tokens = 1;
-    for (int rank = 0; rank < options.guesses; ++rank) {
-      ranks_.push_back({10.0, 3.0 / (1.0 + rank)});
-    }
+    ranks_.resize(static_cast<size_t>(options.guesses));
+    LookaheadDrafter::forget();
     const int most = options.guesses * (options.ngram - 1);
     editor_.reserve(most + options.ngram);
     chain_.nodes.reserve(static_cast<size_t>(options.ngram));
@@ -120,6 +120,7 @@ class LookaheadDrafter final : public Drafter {
 
   Status open(const DraftSequence& sequence) override;
   void close(SequenceId id) override { windows_.close(id); }
+  void forget() override;
   Status propose(std::span<DraftRequest> requests) override;
   Status observe(std::span<const DraftCommit> commits) override;
 
@@ -140,12 +141,20 @@ class LookaheadDrafter final : public Drafter {
   NgramPool pool_;
   SequenceStates<Window> windows_{"lookahead"};
   std::vector<Rate> ranks_;  // the first token of an n-gram, by how many are later
-  Rate further_{10.0, 6.0};  // a further token, once those before it stand
+  Rate further_;             // a further token, once those before it stand
   // Scratch.
   std::vector<int32_t> rest_;
   TreeEditor editor_;
   TokenTree chain_, merged_;
 };
+
+void LookaheadDrafter::forget() {
+  pool_.clear();
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    ranks_[rank] = {10.0, 3.0 / (1.0 + static_cast<double>(rank))};
+  }
+  further_ = {10.0, 6.0};
+}
 
 int first_columns(const LookaheadOptions& options) {
   return options.window + options.ngram - 2;
@@ -168,7 +177,7 @@ Status LookaheadDrafter::open(const DraftSequence& sequence) {
     window.next.reserve(columns);
     const uint64_t seed = sequence.sampling.seed;
     window.key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
-    window.chains = sequence.noise == DraftNoise::kOwn;
+    window.chains = !sequence.trees;
     return window;
   });
 }

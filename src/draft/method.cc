@@ -61,6 +61,20 @@ constexpr std::array kLookaheadKeys = {
               "the most tokens in a round, the window's included"},
 };
 
+constexpr std::array kEarlyExitKeys = {
+    MethodKey{"exit_layer", Kind::kWhole, 0, 1024, 0, false,
+              "layers that draft; 0: a quarter of the model's"},
+    tokens(5),
+};
+
+constexpr std::array kLayerSkipKeys = {
+    MethodKey{"skip_layers", Kind::kText, 0, 0, 0, false,
+              "layers to leave out when drafting, counted from 0, such as 8-12+14"},
+    MethodKey{"skip_fraction", Kind::kFraction, 0, 0.95, 0.4, false,
+              "how many of them, evenly, unless skip_layers says which"},
+    tokens(5),
+};
+
 constexpr std::array kDraftModelKeys = {
     MethodKey{"model", Kind::kText, 0, 0, 0, true, "the draft model's file"},
     tokens(5),
@@ -72,6 +86,8 @@ constexpr std::array kMethods = {
     Method{"suffix", kSuffixKeys, "what followed the same words here and in past outputs"},
     Method{"recycling", kRecyclingKeys, "each token's successors of late"},
     Method{"lookahead", kLookaheadKeys, "what the model guessed ahead of the text"},
+    Method{"early_exit", kEarlyExitKeys, "the model's own first layers"},
+    Method{"layer_skip", kLayerSkipKeys, "the model without some of its layers"},
     Method{"draft_model", kDraftModelKeys, "a smaller model with the same vocabulary"},
 };
 

@@ -90,6 +90,8 @@ Status Engine::load() {
   DraftTarget target;
   target.tokenizer = source_.tokenizer.get();
   target.vocab = config.vocab;
+  target.model = model_.get();
+  target.model_rows = decoder_options_.max_rows;
   target.max_positions = options_.context;
   target.backend = backend;
   target.pool = pool_.get();

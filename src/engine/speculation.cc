@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 #include <string_view>
 #include <utility>
@@ -9,6 +10,8 @@
 #include "decode/controller.h"
 #include "draft/combined.h"
 #include "draft/draft_model.h"
+#include "draft/early_exit.h"
+#include "draft/layer_skip.h"
 #include "draft/lookahead.h"
 #include "draft/ngram.h"
 #include "draft/prediction.h"
@@ -75,6 +78,42 @@ Made make_lookahead(const Making& making) {
   return make_lookahead_drafter(options);
 }
 
+Made make_early_exit(const Making& making) {
+  EarlyExitOptions options;
+  const int layers = making.target.model->config().layers;
+  options.exit_layer = making.config.whole("exit_layer");
+  options.num_tokens = making.config.tokens();
+  if (options.exit_layer >= layers || layers < 2) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("method early_exit: 'exit_layer' is {}, and the model has {} layers",
+                              options.exit_layer, layers));
+  }
+  if (options.exit_layer == 0) options.exit_layer = std::max(1, layers / 4);
+  return make_early_exit_drafter(options);
+}
+
+Made make_layer_skip(const Making& making) {
+  const DraftTarget& target = making.target;
+  const int layers = target.model->config().layers;
+  std::vector<int32_t> skipped =
+      evenly_skipped_layers(layers, making.config.number("skip_fraction"));
+  if (const std::string& list = making.config.text("skip_layers"); !list.empty()) {
+    AERIE_ASSIGN_OR_RETURN(skipped, parse_layers(list, layers));
+  }
+  ModelConfig kept = target.model->config();
+  kept.layers -= static_cast<int>(skipped.size());
+  AERIE_RETURN_IF_ERROR(check_memory(
+      "method layer_skip", 0, KvCache::bytes_needed(kept, target.max_positions, target.cache_type),
+      0, available_memory()));
+  DraftModelOptions draft;
+  draft.num_tokens = making.config.tokens();
+  draft.vocab = target.vocab;
+  draft.max_positions = target.max_positions;
+  draft.max_rows = target.model_rows;
+  draft.cache_type = target.cache_type;
+  return make_layer_skip_drafter(*target.model, std::move(skipped), draft);
+}
+
 Made make_draft_model(const Making& making) {
   const DraftTarget& target = making.target;
   const std::string& path = making.config.text("model");
@@ -112,9 +151,10 @@ struct Maker {
 };
 // One line for each of methods().
 constexpr Maker kMakers[] = {
-    {"ngram", make_ngram},         {"prediction", make_prediction},
-    {"suffix", make_suffix},       {"recycling", make_recycling},
-    {"lookahead", make_lookahead}, {"draft_model", make_draft_model},
+    {"ngram", make_ngram},           {"prediction", make_prediction},
+    {"suffix", make_suffix},         {"recycling", make_recycling},
+    {"lookahead", make_lookahead},   {"early_exit", make_early_exit},
+    {"layer_skip", make_layer_skip}, {"draft_model", make_draft_model},
 };
 
 Made make_one(const Making& making) {

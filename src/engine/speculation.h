@@ -18,7 +18,9 @@ namespace aerie {
 
 struct DraftTarget {
   const Tokenizer* tokenizer = nullptr;
-  int vocab = 0;  // logits of the target
+  int vocab = 0;           // logits of the target
+  Model* model = nullptr;  // the target itself, for drafters that are a part of it
+  int model_rows = 0;      // of its largest pass
   int max_positions = 0;
   const kernels::Backend* backend = nullptr;
   ThreadPool* pool = nullptr;

@@ -8,6 +8,8 @@
 #include "decode/controller.h"
 #include "decode/decoder.h"
 #include "draft/draft_model.h"
+#include "draft/early_exit.h"
+#include "draft/layer_skip.h"
 #include "draft/lookahead.h"
 #include "draft/ngram.h"
 #include "draft/recycling.h"
@@ -35,13 +37,15 @@ enum class Kind {
   kSuffixTree,
   kRecycling,
   kLookahead,
+  kEarlyExit,
+  kLayerSkip,
   kDraftModel,
   kTree,
   kAuto
 };
-constexpr Kind kKinds[] = {Kind::kPlain,      Kind::kNgram,     Kind::kNgramTree,
-                           Kind::kSuffixTree, Kind::kRecycling, Kind::kLookahead,
-                           Kind::kDraftModel, Kind::kTree,      kAuto};
+constexpr Kind kKinds[] = {Kind::kPlain,      Kind::kNgram,     Kind::kNgramTree, Kind::kSuffixTree,
+                           Kind::kRecycling,  Kind::kLookahead, Kind::kEarlyExit, Kind::kLayerSkip,
+                           Kind::kDraftModel, Kind::kTree,      Kind::kAuto};
 
 const TinyFile& target_file() {
   static const TinyFile file(TinySpec{});
@@ -66,7 +70,7 @@ class TreeDrafter final : public test::TestDrafter {
   uint64_t state_ = 1;
 };
 
-std::unique_ptr<Drafter> drafter_for(Kind kind) {
+std::unique_ptr<Drafter> drafter_for(Kind kind, Model& target) {
   TinySpec draft;
   draft.layers = 1;
   draft.seed = 5;
@@ -84,16 +88,19 @@ std::unique_ptr<Drafter> drafter_for(Kind kind) {
       return std::move(make_recycling_drafter({.vocab = draft.vocab})).value();
     case Kind::kLookahead:
       return std::move(make_lookahead_drafter({.window = 2, .ngram = 3, .guesses = 2})).value();
+    case Kind::kEarlyExit:
+      return std::move(make_early_exit_drafter({})).value();
     case Kind::kTree:
       return std::make_unique<TreeDrafter>();
     case Kind::kAuto: {
       static const PassCost cost({{1, 1.0, 0.0}, {64, 1.5, 0.0}});
       std::vector<std::unique_ptr<Drafter>> drafters;
       for (const Kind each : {Kind::kNgramTree, Kind::kSuffixTree, Kind::kRecycling}) {
-        drafters.push_back(drafter_for(each));
+        drafters.push_back(drafter_for(each, target));
       }
       return std::move(make_controller(std::move(drafters), cost, {})).value();
     }
+    case Kind::kLayerSkip:
     case Kind::kDraftModel:
       break;
   }
@@ -102,6 +109,9 @@ std::unique_ptr<Drafter> drafter_for(Kind kind) {
   options.vocab = draft.vocab;
   options.max_positions = kPositions;
   options.max_sequences = 2;
+  if (kind == Kind::kLayerSkip) {
+    return std::move(make_layer_skip_drafter(target, {1}, options)).value();
+  }
   return std::move(make_draft_model_drafter(draft_file.load(test::model_options()), options))
       .value();
 }
@@ -173,7 +183,7 @@ std::vector<int32_t> greedy_tokens(Model& model, const DecoderOptions& options) 
 // accepted.
 int64_t allocations_of(Kind kind, VerifyRule rule, const SamplingParams& sampling, int threads) {
   const auto model = target_file().load(test::model_options(threads));
-  const auto inner = drafter_for(kind);
+  const auto inner = drafter_for(kind, *model);
   DecoderOptions options;
   options.rule = rule;
   options.max_positions = kPositions;
@@ -201,7 +211,9 @@ int64_t allocations_of(Kind kind, VerifyRule rule, const SamplingParams& samplin
 TEST(Allocation, ARoundAllocatesNothing) {
   for (const Kind kind : kKinds) {
     for (const VerifyRule rule : kVerifyRules) {
-      const bool chains = kind == Kind::kPlain || kind == Kind::kNgram || kind == Kind::kDraftModel;
+      const bool chains = kind == Kind::kPlain || kind == Kind::kNgram ||
+                          kind == Kind::kEarlyExit || kind == Kind::kLayerSkip ||
+                          kind == Kind::kDraftModel;
       if (!chains && rule == VerifyRule::kBlock) continue;
       for (const bool greedy : {true, false}) {
         for (const int threads : {1, 2}) {

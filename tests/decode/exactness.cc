@@ -5,6 +5,8 @@
 #include "decode/controller.h"
 #include "draft/combined.h"
 #include "draft/draft_model.h"
+#include "draft/early_exit.h"
+#include "draft/layer_skip.h"
 #include "draft/lookahead.h"
 #include "draft/ngram.h"
 #include "draft/prediction.h"
@@ -62,16 +64,21 @@ std::unique_ptr<Model> load(const ModelFile& file, const ModelOptions& options) 
   return std::move(model).value();
 }
 
-std::unique_ptr<Drafter> draft_model(const ModelFile& file, const Setting& setting) {
-  ModelOptions model_options = test::model_options(setting.threads);
-  model_options.max_rows = 48;  // the prompt takes several passes
+DraftModelOptions draft_model_options(const Setting& setting) {
   DraftModelOptions options;
   options.num_tokens = setting.length;
   options.vocab = vocab_of(setting);
   options.max_positions = setting.positions;
-  options.max_rows = model_options.max_rows;
+  options.max_rows = 48;  // the prompt takes several passes
   options.max_sequences = static_cast<int>(setting.requests.size());
   options.cache_type = setting.cache_type;
+  return options;
+}
+
+std::unique_ptr<Drafter> draft_model(const ModelFile& file, const Setting& setting) {
+  const DraftModelOptions options = draft_model_options(setting);
+  ModelOptions model_options = test::model_options(setting.threads);
+  model_options.max_rows = options.max_rows;
   auto drafter = make_draft_model_drafter(load(file, model_options), options);
   EXPECT_TRUE(drafter.ok()) << drafter.status().message();
   return std::move(drafter).value();
@@ -111,15 +118,15 @@ class Predicted final : public test::TestDrafter {
   std::vector<std::vector<int32_t>> predictions_;
 };
 
-std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plain);
+std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plain, Model& target);
 
-std::unique_ptr<Drafter> combined(const Setting& setting, const Replies& plain,
+std::unique_ptr<Drafter> combined(const Setting& setting, const Replies& plain, Model& target,
                                   std::initializer_list<DraftKind> kinds, Combination how) {
   std::vector<std::unique_ptr<Drafter>> drafters;
   for (const DraftKind kind : kinds) {
     Setting one = setting;
     one.kind = kind;
-    drafters.push_back(drafter_for(one, plain));
+    drafters.push_back(drafter_for(one, plain, target));
   }
   if (how != Combination::kAuto) {
     return std::move(combine_drafters(std::move(drafters), how)).value();
@@ -130,7 +137,7 @@ std::unique_ptr<Drafter> combined(const Setting& setting, const Replies& plain,
       .value();
 }
 
-std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plain) {
+std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plain, Model& target) {
   const int vocab = vocab_of(setting);
   switch (setting.kind) {
     case DraftKind::kNgram:
@@ -162,6 +169,20 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
     }
     case DraftKind::kLookahead:
       return std::move(make_lookahead_drafter(lookahead_options(setting))).value();
+    case DraftKind::kEarlyExit: {
+      EarlyExitOptions options;
+      options.exit_layer = read_model_config(target_of(setting))->layers / 2;
+      options.num_tokens = setting.length;
+      return std::move(make_early_exit_drafter(options)).value();
+    }
+    case DraftKind::kLayerSkip: {
+      const int layers = target.config().layers;
+      std::vector<int32_t> skipped;
+      if (layers > 1) skipped.push_back(layers / 2);
+      return std::move(
+                 make_layer_skip_drafter(target, std::move(skipped), draft_model_options(setting)))
+          .value();
+    }
     case DraftKind::kOtherModel:
       return draft_model(other_file().gguf(), setting);
     case DraftKind::kSameModel:
@@ -172,14 +193,14 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
       return test::make_prophet_tree_drafter(6, 3 * setting.length, vocab,
                                              prophecies(setting.requests, plain));
     case DraftKind::kFirst:
-      return combined(setting, plain, {DraftKind::kNgram, DraftKind::kOtherModel},
+      return combined(setting, plain, target, {DraftKind::kNgram, DraftKind::kOtherModel},
                       Combination::kFirst);
     case DraftKind::kMerged:
-      return combined(setting, plain,
+      return combined(setting, plain, target,
                       {DraftKind::kOtherModel, DraftKind::kSameModel, DraftKind::kRecycling},
                       Combination::kMerge);
     case DraftKind::kAuto:
-      return combined(setting, plain,
+      return combined(setting, plain, target,
                       {DraftKind::kNgramTree, DraftKind::kRecycling, DraftKind::kSameModel,
                        DraftKind::kOtherModel},
                       Combination::kAuto);
@@ -235,6 +256,10 @@ const char* draft_kind_name(DraftKind kind) {
       return "Recycling";
     case DraftKind::kLookahead:
       return "Lookahead";
+    case DraftKind::kEarlyExit:
+      return "EarlyExit";
+    case DraftKind::kLayerSkip:
+      return "LayerSkip";
     case DraftKind::kOtherModel:
       return "OtherModel";
     case DraftKind::kSameModel:
@@ -324,9 +349,9 @@ Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
     KvCache alone = test::cache_for(*model, decoder_options(setting), 1, setting.cache_type);
     result.plain = plain_replies(*model, alone, decoder_options(setting), setting.requests);
   }
-  const std::unique_ptr<Drafter> drafter = drafter_for(setting, result.plain);
   const ModelOptions options = target_options(setting.threads, setting.positions);
   const std::unique_ptr<Model> target = load(target_of(setting), options);
+  const std::unique_ptr<Drafter> drafter = drafter_for(setting, result.plain, *target);
   test::CheckedModel checked(*target, options);
   const std::unique_ptr<Model> wrapped = wrap ? wrap(*target) : nullptr;
   Model& model = wrapped ? *wrapped : checked;

@@ -22,6 +22,8 @@ enum class DraftKind {
   kSuffixTree,
   kRecycling,
   kLookahead,
+  kEarlyExit,
+  kLayerSkip,
   kOtherModel,  // a draft model that knows nothing of the target
   kSameModel,   // the target's own weights: every draft is right
   kRandomChain,
@@ -32,11 +34,12 @@ enum class DraftKind {
   kSampledTree,  // drawn without replacement from the target's own weights, with little context
 };
 inline constexpr DraftKind kDraftKinds[] = {
-    DraftKind::kNgram,       DraftKind::kNgramTree,   DraftKind::kPrediction,
-    DraftKind::kSuffix,      DraftKind::kSuffixTree,  DraftKind::kRecycling,
-    DraftKind::kLookahead,   DraftKind::kOtherModel,  DraftKind::kSameModel,
-    DraftKind::kRandomChain, DraftKind::kProphetTree, DraftKind::kFirst,
-    DraftKind::kMerged,      DraftKind::kAuto};
+    DraftKind::kNgram,       DraftKind::kNgramTree,  DraftKind::kPrediction,
+    DraftKind::kSuffix,      DraftKind::kSuffixTree, DraftKind::kRecycling,
+    DraftKind::kLookahead,   DraftKind::kEarlyExit,  DraftKind::kLayerSkip,
+    DraftKind::kOtherModel,  DraftKind::kSameModel,  DraftKind::kRandomChain,
+    DraftKind::kProphetTree, DraftKind::kFirst,      DraftKind::kMerged,
+    DraftKind::kAuto};
 const char* draft_kind_name(DraftKind kind);  // "SameModel"
 std::string draft_kind_test_name(const testing::TestParamInfo<DraftKind>& info);
 

@@ -35,7 +35,7 @@ class Session {
     DraftSequence sequence;
     sequence.id = 1;
     sequence.max_tokens = 5000;
-    sequence.noise = chains ? DraftNoise::kOwn : DraftNoise::kTarget;
+    sequence.trees = !chains;
     EXPECT_TRUE(drafter_->open(sequence).ok());
     accepted_.reserve(64);
     top_.reserve(512);
@@ -224,7 +224,7 @@ TEST(Lookahead, NoEndInTheWindow) {
   }
 }
 
-TEST(Lookahead, ChainsWhereTheRuleComparesWithProposals) {
+TEST(Lookahead, ChainsWhereTheRuleTakesNothingElse) {
   Session session({}, true);
   int longest = 0;
   for (int round = 0; round < 100; ++round) {

@@ -35,7 +35,8 @@ void retire(Decoder& decoder, std::vector<Running>& running) {
 }  // namespace
 
 ForwardOutputs CheckedModel::forward(const ForwardBatch& batch, KvCache& cache) {
-  ++passes_;
+  const int layers = config().layers;
+  passes_ += batch.end_of(layers) == layers && batch.skipped_layers.empty() ? 1 : 0;
   const Status status = check_batch(batch, config(), options_);
   EXPECT_TRUE(status.ok()) << status.message();
   return model_.forward(batch, cache);

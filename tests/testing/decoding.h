@@ -14,7 +14,8 @@
 
 namespace aerie::test {
 
-// Passes everything on, counts passes, and fails the test for a batch that check_batch() refuses.
+// Passes everything on, counts passes that end behind the last layer and leave none out, and fails
+// the test for a batch that check_batch() refuses.
 class CheckedModel : public Model {
  public:
   CheckedModel(Model& model, const ModelOptions& options) : model_(model), options_(options) {}

@@ -1,0 +1,108 @@
+#include "draft/layer_skip.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace aerie {
+namespace {
+
+// The target without some of its layers.
+class ThinModel final : public Model {
+ public:
+  ThinModel(Model& target, std::vector<int32_t> skipped)
+      : target_(target), config_(target.config()), skipped_(std::move(skipped)) {
+    config_.layers -= static_cast<int>(skipped_.size());
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  int64_t weight_bytes() const override { return 0; }  // they are the target's
+  ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override {
+    batch_ = batch;
+    batch_.skipped_layers = skipped_;
+    return target_.forward(batch_, cache);
+  }
+
+ private:
+  Model& target_;
+  ModelConfig config_;
+  std::vector<int32_t> skipped_;
+  ForwardBatch batch_;
+};
+
+}  // namespace
+
+Expected<std::vector<int32_t>> parse_layers(std::string_view text, int layers) {
+  const auto fail = [&](const std::string& what) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("layers '{}': {}; give numbers and ranges such as 8-12+14", text, what));
+  };
+  std::vector<int32_t> listed;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto number = [&](int& value) {
+    const auto [stop, error] = std::from_chars(at, end, value);
+    const bool good = error == std::errc() && stop != at && *at != '-';
+    at = stop;
+    return good;
+  };
+  for (;;) {
+    int first = 0;
+    if (!number(first)) return fail("a number is missing");
+    int last = first;
+    if (at != end && *at == '-') {
+      ++at;
+      if (at == end || !number(last)) return fail("a number is missing");
+    }
+    if (last < first) return fail(fmt::format("{} comes after {}", first, last));
+    if (last >= layers) return fail(fmt::format("the model has layers 0 to {}", layers - 1));
+    for (int layer = first; layer <= last; ++layer) {
+      if (std::ranges::find(listed, layer) == listed.end()) listed.push_back(layer);
+    }
+    if (at == end) break;
+    if (*at++ != '+' || at == end) return fail("a number is missing");
+  }
+  if (static_cast<int>(listed.size()) >= layers) return fail("none would be left");
+  std::ranges::sort(listed);
+  return listed;
+}
+
+std::vector<int32_t> evenly_skipped_layers(int layers, double fraction) {
+  const int candidates = std::max(0, layers - 2);
+  const int count = std::min(candidates, static_cast<int>(fraction * layers + 0.5));
+  std::vector<int32_t> skipped;
+  // The middle of each of `count` equal parts.
+  for (int i = 0; i < count; ++i) skipped.push_back(1 + (2 * i + 1) * candidates / (2 * count));
+  return skipped;
+}
+
+Expected<std::unique_ptr<Drafter>> make_layer_skip_drafter(Model& target,
+                                                           std::vector<int32_t> skipped,
+                                                           const DraftModelOptions& options) {
+  const int layers = target.config().layers;
+  int before = -1;
+  for (const int32_t layer : skipped) {
+    if (layer <= before || layer >= layers || static_cast<int>(skipped.size()) >= layers) {
+      return Status(
+          StatusCode::kInvalidArgument,
+          fmt::format("layer_skip drafter: layer {} cannot be left out of {}", layer, layers));
+    }
+    before = layer;
+  }
+  // The least that draft models share a pass with.
+  if (constexpr int kLeast = 8; options.max_rows < kLeast) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("layer_skip drafter: the target takes passes of {} rows, and it needs "
+                    "{}: read prompts in larger parts",
+                    options.max_rows, kLeast));
+  }
+  DraftModelOptions named = options;
+  named.method = "layer_skip";
+  return make_draft_model_drafter(std::make_unique<ThinModel>(target, std::move(skipped)), named);
+}
+
+}  // namespace aerie
