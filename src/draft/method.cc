@@ -70,7 +70,7 @@ constexpr std::array kEarlyExitKeys = {
 constexpr std::array kLayerSkipKeys = {
     MethodKey{"skip_layers", Kind::kText, 0, 0, 0, false,
               "layers to leave out when drafting, counted from 0, such as 8-12+14"},
-    MethodKey{"skip_fraction", Kind::kFraction, 0, 0.95, 0.4, false,
+    MethodKey{"skip_fraction", Kind::kFraction, 0, 0.95, 0.2, false,
               "how many of them, evenly, unless skip_layers says which"},
     tokens(5),
 };
