@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "tools/audit.h"
 #include "tools/bench.h"
 #include "tools/convert.h"
 #include "tools/flags.h"
@@ -63,6 +64,9 @@ int main(int argc, char** argv) {
       app.add_subcommand("tune", "Find out what to speculate with, and write it as a profile");
   const auto run_tune = aerie::add_tune_flags(*tune);
 
+  CLI::App* audit = app.add_subcommand("audit", "Replay recorded requests and compare the tokens");
+  const auto run_audit = aerie::add_audit_flags(*audit);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -77,6 +81,10 @@ int main(int argc, char** argv) {
   }
   if (bench->parsed()) return finish(run_bench());
   if (tune->parsed()) return finish(run_tune());
+  if (audit->parsed()) {
+    const auto status = run_audit();
+    return status.ok() ? *status : fail(status.status());
+  }
   const auto options = run_options();
   if (!options.ok()) return fail(options.status());
   const auto status = options->chat ? aerie::run_chat(*options) : aerie::run_prompt(*options);
