@@ -130,10 +130,10 @@ std::string to_text(const AuditReport& report) {
   const auto by_text =
       std::count_if(report.outcomes.begin(), report.outcomes.end(),
                     [](const auto& one) { return one.by_text && one.state != State::kNotReached; });
-  out += fmt::format("{}, {}: {} records, {} compared ({} tokens equal", report.target, report.how,
+  out += fmt::format("{}, {}: {} records; {} compared ({} tokens equal", report.target, report.how,
                      report.outcomes.size(), report.compared(), report.tokens());
   if (by_text > 0) out += fmt::format("; {} by text alone", by_text);
-  out += fmt::format("), {} divergences, {} skipped, {} failed", report.count(State::kDiverged),
+  out += fmt::format("), {} diverged, {} skipped, {} failed", report.count(State::kDiverged),
                      report.count(State::kSkipped), report.count(State::kFailed));
   if (report.interrupted) {
     out += fmt::format("; interrupted, {} not reached", report.count(State::kNotReached));
