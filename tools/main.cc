@@ -26,6 +26,11 @@ int finish(const aerie::Status& status) {
   return status.ok() ? 0 : fail(status);
 }
 
+// Of commands that have an exit status of their own.
+int finish(const aerie::Expected<int>& status) {
+  return status.ok() ? *status : fail(status.status());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -81,12 +86,8 @@ int main(int argc, char** argv) {
   }
   if (bench->parsed()) return finish(run_bench());
   if (tune->parsed()) return finish(run_tune());
-  if (audit->parsed()) {
-    const auto status = run_audit();
-    return status.ok() ? *status : fail(status.status());
-  }
+  if (audit->parsed()) return finish(run_audit());
   const auto options = run_options();
   if (!options.ok()) return fail(options.status());
-  const auto status = options->chat ? aerie::run_chat(*options) : aerie::run_prompt(*options);
-  return status.ok() ? *status : fail(status.status());
+  return finish(options->chat ? aerie::run_chat(*options) : aerie::run_prompt(*options));
 }

@@ -82,7 +82,6 @@ Status read_engine(const JsonObject& line, RecordedEngine& out) {
   constexpr std::array kIsas = {kernels::Isa::kReference, kernels::Isa::kAvx2,
                                 kernels::Isa::kAvx512, kernels::Isa::kAvx512Bw,
                                 kernels::Isa::kNeon};
-  constexpr std::array kRules = {VerifyRule::kExact, VerifyRule::kRejection, VerifyRule::kBlock};
   AERIE_ASSIGN_OR_RETURN(out.model, text_of(line, "model"));
   AERIE_ASSIGN_OR_RETURN(const std::string_view print, line.string("fingerprint", ""));
   out.fingerprint = print;
@@ -100,7 +99,7 @@ Status read_engine(const JsonObject& line, RecordedEngine& out) {
   AERIE_ASSIGN_OR_RETURN(out.context, int_in(line, "context", 2, kMostPositions));
   AERIE_ASSIGN_OR_RETURN(out.threads, int_in(line, "threads", 1));
   AERIE_ASSIGN_OR_RETURN(out.speculate, text_of(line, "speculate"));
-  AERIE_ASSIGN_OR_RETURN(out.rule, named(line, "verify", kRules, verify_rule_name));
+  AERIE_ASSIGN_OR_RETURN(out.rule, named(line, "verify", kVerifyRules, verify_rule_name));
   return {};
 }
 
