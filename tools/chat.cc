@@ -36,7 +36,10 @@ Input read_line(std::string& line) {
 
 class Chat {
  public:
-  Chat(const RunOptions& options, Engine& engine) : options_(options), engine_(engine) { clear(); }
+  Chat(const RunOptions& options, Engine& engine, Recorder& recorder)
+      : options_(options), engine_(engine), recorder_(recorder) {
+    clear();
+  }
 
   int run();
 
@@ -52,6 +55,7 @@ class Chat {
 
   const RunOptions& options_;
   Engine& engine_;
+  Recorder& recorder_;
   std::vector<ChatMessage> messages_;
 };
 
@@ -73,7 +77,12 @@ Expected<Generation> Chat::generate() {
                          engine_.chat_template()->render(messages_, true));
   std::vector<int32_t> ids;
   AERIE_RETURN_IF_ERROR(engine_.tokenizer().encode(prompt, {true, true}, ids));
-  return print_reply(engine_, options_, std::move(ids));
+  const GenerateRequest request = make_request(options_, std::move(ids));
+  AERIE_ASSIGN_OR_RETURN(Generation generation, print_reply(engine_, request));
+  // The conversation goes on without the record.
+  const Status recorded = recorder_.add(engine_, request, prompt, generation);
+  if (!recorded.ok()) fmt::print(stderr, "\nerror: {}\n", recorded.message());
+  return generation;
 }
 
 void Chat::answer(const std::string& line) {
@@ -121,12 +130,13 @@ int Chat::run() {
 }  // namespace
 
 Expected<int> run_chat(const RunOptions& options) {
+  AERIE_ASSIGN_OR_RETURN(Recorder recorder, Recorder::open(options));
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options.engine));
   if (!engine->chat_template().ok()) return engine->chat_template().status();
   catch_interrupts();
   fmt::print(stderr, "{}; /help tells the commands\n",
              engine->config().name.empty() ? options.engine.model : engine->config().name);
-  return Chat(options, *engine).run();
+  return Chat(options, *engine, recorder).run();
 }
 
 }  // namespace aerie

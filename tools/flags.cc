@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <memory>
 #include <optional>
 #include <random>
 
+#include "format/text.h"
 #include "tensor/quantize.h"
 
 namespace aerie {
@@ -78,6 +80,11 @@ Status check_prompt(const RunFlags& flags) {
   }
   if (o.has_system && !o.chat && !o.use_template) {
     return refuse("--system needs a chat template: add --template or --chat");
+  }
+  const bool has_bytes =
+      std::any_of(o.stop.begin(), o.stop.end(), [](const auto& s) { return !is_valid_utf8(s); });
+  if (has_bytes && !o.record_file.empty()) {
+    return refuse("--stop is not UTF-8, and --record can hold nothing else: leave one of them out");
   }
   return {};
 }
@@ -237,6 +244,8 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
       ->allow_extra_args(false);
   app.add_flag("--ignore-eos", o.ignore_eos, "Go on after an end token");
   app.add_option("--json", o.json_file, "Write ids and figures to this file");
+  app.add_option("--record", o.record_file,
+                 "Add a line for each reply to this file, for `aerie audit`");
   app.add_flag("-q,--quiet", o.quiet, "No closing line");
   add_sampling_flags(app, *flags);
   const char* group = "Speculation";

@@ -2,16 +2,36 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "engine/record.h"
 #include "tools/run.h"
 
 namespace aerie {
 
-// Generates with the options' settings and prints the text; Ctrl-C ends it (interrupt.h). A line
-// that the reply leaves open stays open.
-Expected<Generation> print_reply(Engine& engine, const RunOptions& options,
-                                 std::vector<int32_t> prompt, std::vector<int32_t> prediction = {});
+// The options' settings; Ctrl-C ends it (interrupt.h).
+GenerateRequest make_request(const RunOptions& options, std::vector<int32_t> prompt,
+                             std::vector<int32_t> prediction = {});
+
+// Generates and prints the text. A line that the reply leaves open stays open.
+Expected<Generation> print_reply(Engine& engine, const GenerateRequest& request);
+
+// What --record asks for, if it is given.
+class Recorder {
+ public:
+  // Before the model is loaded, so that a wrong path is no surprise later.
+  static Expected<Recorder> open(const RunOptions& options);
+
+  // Adds the reply to the file. `prompt_text` is what the prompt was made of.
+  Status add(const Engine& engine, const GenerateRequest& request, const std::string& prompt_text,
+             const Generation& generation);
+
+ private:
+  std::optional<RecordFile> file_;
+  std::optional<RecordedEngine> engine_;
+};
 
 }  // namespace aerie

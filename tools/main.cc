@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "tools/audit.h"
 #include "tools/bench.h"
 #include "tools/convert.h"
 #include "tools/flags.h"
@@ -23,6 +24,11 @@ int fail(const aerie::Status& status) {
 
 int finish(const aerie::Status& status) {
   return status.ok() ? 0 : fail(status);
+}
+
+// Of commands that have an exit status of their own.
+int finish(const aerie::Expected<int>& status) {
+  return status.ok() ? *status : fail(status.status());
 }
 
 }  // namespace
@@ -63,6 +69,9 @@ int main(int argc, char** argv) {
       app.add_subcommand("tune", "Find out what to speculate with, and write it as a profile");
   const auto run_tune = aerie::add_tune_flags(*tune);
 
+  CLI::App* audit = app.add_subcommand("audit", "Replay recorded requests and compare the tokens");
+  const auto run_audit = aerie::add_audit_flags(*audit);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -77,8 +86,8 @@ int main(int argc, char** argv) {
   }
   if (bench->parsed()) return finish(run_bench());
   if (tune->parsed()) return finish(run_tune());
+  if (audit->parsed()) return finish(run_audit());
   const auto options = run_options();
   if (!options.ok()) return fail(options.status());
-  const auto status = options->chat ? aerie::run_chat(*options) : aerie::run_prompt(*options);
-  return status.ok() ? *status : fail(status.status());
+  return finish(options->chat ? aerie::run_chat(*options) : aerie::run_prompt(*options));
 }

@@ -38,8 +38,9 @@ Expected<std::string> read_prompt(const RunOptions& options) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const std::string& text,
-                                             const Engine& engine) {
+// What a chat template makes of the prompt goes into `text`, too.
+Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const Engine& engine,
+                                             std::string& text) {
   std::vector<int32_t> ids;
   if (!options.use_template) {
     AERIE_RETURN_IF_ERROR(engine.tokenizer().encode(text, {true, false}, ids));
@@ -48,9 +49,8 @@ Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const st
     std::vector<ChatMessage> messages;
     if (options.has_system) messages.push_back({"system", options.system});
     messages.push_back({"user", text});
-    AERIE_ASSIGN_OR_RETURN(const std::string prompt,
-                           engine.chat_template()->render(messages, true));
-    AERIE_RETURN_IF_ERROR(engine.tokenizer().encode(prompt, {true, true}, ids));
+    AERIE_ASSIGN_OR_RETURN(text, engine.chat_template()->render(messages, true));
+    AERIE_RETURN_IF_ERROR(engine.tokenizer().encode(text, {true, true}, ids));
   }
   // A model without BOS makes nothing of an empty prompt; its text begins after an end token.
   if (ids.empty()) {
@@ -69,22 +69,24 @@ Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const st
 
 Expected<int> run_prompt(const RunOptions& options) {
   if (!options.json_file.empty()) AERIE_RETURN_IF_ERROR(check_writable(options.json_file));
-  AERIE_ASSIGN_OR_RETURN(const std::string text, read_prompt(options));
+  AERIE_ASSIGN_OR_RETURN(Recorder recorder, Recorder::open(options));
+  AERIE_ASSIGN_OR_RETURN(std::string text, read_prompt(options));
   std::string expected;
   if (!options.prediction_file.empty()) {
     AERIE_ASSIGN_OR_RETURN(expected,
                            bench::read_text_file(options.prediction_file, "--prediction"));
   }
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options.engine));
-  AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, encode_prompt(options, text, *engine));
+  AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, encode_prompt(options, *engine, text));
   std::vector<int32_t> prediction;
   AERIE_RETURN_IF_ERROR(engine->tokenizer().encode(expected, {false, false}, prediction));
   catch_interrupts();
-  AERIE_ASSIGN_OR_RETURN(const Generation generation,
-                         print_reply(*engine, options, std::move(prompt), std::move(prediction)));
+  const GenerateRequest request = make_request(options, std::move(prompt), std::move(prediction));
+  AERIE_ASSIGN_OR_RETURN(const Generation generation, print_reply(*engine, request));
   if (generation.text.empty() || generation.text.back() != '\n') std::fputc('\n', stdout);
   std::fflush(stdout);
   if (!options.quiet) fmt::print(stderr, "{}\n", closing_line(generation, *engine));
+  AERIE_RETURN_IF_ERROR(recorder.add(*engine, request, text, generation));
   if (!options.json_file.empty()) {
     AERIE_RETURN_IF_ERROR(write_json(options.json_file, generation, options, *engine));
   }

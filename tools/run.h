@@ -24,7 +24,8 @@ struct RunOptions {
   std::vector<std::string> stop;
   bool ignore_eos = false;
   std::string json_file;
-  bool quiet = false;  // no closing line
+  std::string record_file;  // engine/record.h; empty: none
+  bool quiet = false;       // no closing line
 };
 
 // Returns the exit status: 0, or 130 after an interrupt.

@@ -89,6 +89,7 @@ class Engine {
   const EngineOptions& options() const { return options_; }  // with the defaults filled in
   const ModelConfig& config() const { return model_->config(); }
   const Tokenizer& tokenizer() const { return *source_.tokenizer; }
+  const ModelFile& file() const { return *source_.file; }
   // kUnsupported with the reason if the model has no template that can be rendered.
   const Expected<ChatTemplate>& chat_template() const { return source_.chat_template; }
   Model& model() { return *model_; }

@@ -46,6 +46,11 @@ class FingerprintTest : public testing::Test {
     EXPECT_TRUE(file.ok()) << file.status().message();
     return *fingerprint(**file);
   }
+  uint64_t get_content() const {
+    auto file = GgufFile::open(path_);
+    EXPECT_TRUE(file.ok()) << file.status().message();
+    return *content_fingerprint(**file);
+  }
   // Of tensor b, at its byte `at`.
   void change_byte(int64_t at) const {
     int64_t offset = 0;
@@ -64,6 +69,18 @@ class FingerprintTest : public testing::Test {
   const std::string path_ =
       fmt::format("{}aerie_{}_fingerprint.gguf", testing::TempDir(), getpid());
 };
+
+TEST_F(FingerprintTest, OfTheContentIsThatOfACopy) {
+  const uint64_t first = get_content();
+  const uint64_t with_time = get();
+  set_time(2000);
+  EXPECT_EQ(get_content(), first);
+  EXPECT_NE(get(), with_time);
+  change_byte(1);
+  EXPECT_NE(get_content(), first);
+  write(0, "two");
+  EXPECT_NE(get_content(), first);
+}
 
 TEST_F(FingerprintTest, IsThatOfTheFile) {
   const uint64_t first = get();

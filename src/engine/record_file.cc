@@ -1,0 +1,108 @@
+// RecordFile: lines that are added whole or not at all.
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "engine/record.h"
+
+namespace aerie {
+namespace {
+
+Status failed(const std::string& path, const char* what, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  const StatusCode code = full              ? StatusCode::kResourceExhausted
+                          : error == ENOENT ? StatusCode::kNotFound
+                                            : StatusCode::kInvalidArgument;
+  return {code, fmt::format("{}: {}: {}", path, what, std::generic_category().message(error))};
+}
+
+// Ctrl-C interrupts system calls.
+template <typename Call>
+auto retried(Call&& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+// Between processes that write to the same file.
+class FileLock {
+ public:
+  explicit FileLock(int fd) : fd_(fd), held_(retried([&] { return flock(fd, LOCK_EX); }) == 0) {}
+  ~FileLock() {
+    if (held_) flock(fd_, LOCK_UN);
+  }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  bool held() const { return held_; }
+
+ private:
+  int fd_;
+  bool held_;
+};
+
+}  // namespace
+
+Expected<RecordFile> RecordFile::open(const std::string& path) {
+  // O_NONBLOCK: a pipe must not be waited for.
+  const int fd = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (fd < 0) {
+    return failed(path,
+                  errno == ENOENT ? "no file can be made there; does its folder exist?"
+                                  : "the file cannot be written",
+                  errno);
+  }
+  RecordFile file(path, fd);
+  struct stat info = {};
+  if (fstat(fd, &info) != 0) return failed(path, "the file cannot be read", errno);
+  if (!S_ISREG(info.st_mode)) {
+    return Status(StatusCode::kInvalidArgument,
+                  path + ": this is no regular file: give one that records can be added to");
+  }
+  return file;
+}
+
+RecordFile::RecordFile(RecordFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+RecordFile::~RecordFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Status RecordFile::append(const Record& record) {
+  return append_bytes(to_line(record) + "\n");
+}
+
+Status RecordFile::append_bytes(std::string line) {
+  const FileLock lock(fd_);
+  if (!lock.held()) return failed(path_, "the file cannot be locked", errno);
+  struct stat info = {};
+  if (fstat(fd_, &info) != 0) return failed(path_, "the file cannot be read", errno);
+  if (info.st_size > 0) {
+    char last = 0;
+    if (retried([&] { return pread(fd_, &last, 1, info.st_size - 1); }) != 1) {
+      return failed(path_, "the file cannot be read", errno);
+    }
+    if (last != '\n') line.insert(line.begin(), '\n');
+  }
+  for (size_t done = 0; done < line.size();) {
+    const ssize_t n = retried([&] { return write(fd_, line.data() + done, line.size() - done); });
+    if (n <= 0) {
+      const int error = n < 0 ? errno : ENOSPC;
+      // Half a line would be taken for a broken record.
+      const int cut = ftruncate(fd_, info.st_size);
+      return failed(path_, cut == 0 ? "the record was not added" : "half a record was added",
+                    error);
+    }
+    done += static_cast<size_t>(n);
+  }
+  return {};
+}
+
+}  // namespace aerie

@@ -1,0 +1,141 @@
+// A server on a loopback port that gives the answers that a test wants.
+#pragma once
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace aerie::bench {
+
+// One connection after another, an exchange each. Until the object goes.
+class HttpServer {
+ public:
+  struct Request {
+    std::string head;  // the first line and the headers
+    std::string body;
+  };
+  struct Answer {
+    int status = 200;
+    std::string body;
+    std::string headers;    // more of them, each with its "\r\n"
+    bool silent = false;    // the request is read, nothing is said, and the connection stays
+    bool hangs_up = false;  // nothing is said
+  };
+  using Handler = std::function<Answer(const Request& request, int number)>;
+
+  // Calls `handler` on a thread of its own.
+  explicit HttpServer(Handler handler) : handler_(std::move(handler)) {
+    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(listener_, any, size), 0);
+    EXPECT_EQ(listen(listener_, 16), 0);
+    EXPECT_EQ(getsockname(listener_, any, &size), 0);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~HttpServer() {
+    stop_ = true;
+    thread_.join();
+    close(listener_);
+  }
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_) + "/v1"; }
+  std::vector<Request> requests() {
+    const std::lock_guard lock(mutex_);
+    return requests_;
+  }
+
+ private:
+  // Whether there is something to read; false when the server ends.
+  bool wait(int fd) const {
+    while (!stop_) {
+      pollfd one = {fd, POLLIN, 0};
+      if (poll(&one, 1, 20) > 0) return true;
+    }
+    return false;
+  }
+
+  void serve() {
+    while (wait(listener_)) {
+      const int fd = accept(listener_, nullptr, nullptr);
+      if (fd < 0) continue;
+      exchange(fd);
+      close(fd);
+    }
+  }
+
+  bool read_request(int fd, Request& out) const {
+    std::string bytes;
+    size_t head = std::string::npos;
+    size_t length = 0;
+    while (head == std::string::npos || bytes.size() < head + 4 + length) {
+      char buffer[4096];
+      if (!wait(fd)) return false;
+      const ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
+      if (n <= 0) return false;
+      bytes.append(buffer, static_cast<size_t>(n));
+      head = bytes.find("\r\n\r\n");
+      const size_t field = bytes.find("Content-Length: ");
+      if (head != std::string::npos && field < head) {
+        length = std::strtoul(bytes.c_str() + field + 16, nullptr, 10);
+      }
+    }
+    out.head = bytes.substr(0, head);
+    out.body = bytes.substr(head + 4);
+    return true;
+  }
+
+  void exchange(int fd) {
+    Request request;
+    if (!read_request(fd, request)) return;
+    int number = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      number = static_cast<int>(requests_.size());
+      requests_.push_back(request);
+    }
+    const Answer answer = handler_(request, number);
+    if (answer.hangs_up) return;
+    if (answer.silent) {
+      wait(fd);  // until the client goes away
+      return;
+    }
+    const std::string bytes =
+        "HTTP/1.1 " + std::to_string(answer.status) + " X\r\n" + answer.headers +
+        "Connection: close\r\nContent-Length: " + std::to_string(answer.body.size()) + "\r\n\r\n" +
+        answer.body;
+    for (size_t done = 0; done < bytes.size();) {
+      const ssize_t n = send(fd, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+      if (n <= 0) return;
+      done += static_cast<size_t>(n);
+    }
+  }
+
+  Handler handler_;
+  int listener_ = -1;
+  int port_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::mutex mutex_;
+  std::vector<Request> requests_;
+  std::thread thread_;
+};
+
+}  // namespace aerie::bench
