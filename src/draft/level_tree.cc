@@ -20,11 +20,16 @@ double bounded(double probability) {
 
 }  // namespace
 
+// A shape that the limits would make themselves has no more than max_nodes.
+size_t LevelTree::most_nodes(const LevelLimits& limits) {
+  if (limits.shape != nullptr) return static_cast<size_t>(limits.shape->size());
+  const int depth = std::min(limits.max_depth, limits.max_nodes);
+  const int grown = limits.top_k + (depth - 1) * limits.top_k * limits.top_k;
+  return static_cast<size_t>(std::max(limits.max_nodes, grown));
+}
+
 void LevelTree::reserve(const LevelLimits& limits) {
-  const auto top_k = static_cast<size_t>(limits.top_k);
-  const auto depth = static_cast<size_t>(std::min(limits.max_depth, limits.max_nodes));
-  const size_t nodes = limits.shape != nullptr ? static_cast<size_t>(limits.shape->size())
-                                               : top_k + (depth - 1) * top_k * top_k;
+  const size_t nodes = most_nodes(limits);
   nodes_.reserve(nodes);
   frontier_.reserve(nodes);
   best_.reserve(nodes);
@@ -43,8 +48,15 @@ void LevelTree::start(const LevelLimits& limits) {
   if (limits.max_nodes > 0 && limits.max_depth > 0) frontier_.push_back(-1);
 }
 
-int LevelTree::ranks() const {
-  return limits_.shape != nullptr ? limits_.shape->most_ranks() : limits_.top_k;
+int LevelTree::wanted(int32_t node) const {
+  if (limits_.shape == nullptr) return limits_.top_k;
+  int ranks = 0;
+  for (const int32_t child : limits_.shape->children(node < 0 ? -1 : nodes_[at(node)].place)) {
+    if (child < limits_.max_nodes) {
+      ranks = std::max(ranks, limits_.shape->nodes()[at(child)].rank + 1);
+    }
+  }
+  return ranks;
 }
 
 bool LevelTree::add(int32_t parent, const Child& child, int32_t place) {
@@ -106,10 +118,8 @@ void LevelTree::advance() {
   if (limits_.shape == nullptr) find_entrance();
   for (size_t i = begin; i < nodes_.size(); ++i) {
     const auto node = static_cast<int32_t>(i);
-    const bool runs = limits_.shape == nullptr
-                          ? nodes_[i].probability > entrance_
-                          : !limits_.shape->children(nodes_[i].place).empty() &&
-                                limits_.shape->children(nodes_[i].place)[0] < limits_.max_nodes;
+    const bool runs =
+        limits_.shape == nullptr ? nodes_[i].probability > entrance_ : wanted(node) > 0;
     if (runs) frontier_.push_back(node);
   }
   const auto most = static_cast<size_t>(limits_.top_k);

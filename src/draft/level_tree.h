@@ -47,6 +47,8 @@ class LevelTree {
     double probability = 1.0;  // that it is right if its parent is
   };
 
+  // The most nodes of a tree within such limits, those included that are not proposed.
+  static size_t most_nodes(const LevelLimits& limits);
   // Makes room for trees within such limits.
   void reserve(const LevelLimits& limits);
 
@@ -58,8 +60,8 @@ class LevelTree {
   // best max_nodes so far is likelier than all that is left to be run.
   std::span<const int32_t> frontier() const { return frontier_; }
 
-  // The most children that expand() can use.
-  int ranks() const;
+  // How many children expand() can use for a node of the frontier.
+  int wanted(int32_t node) const;
   // Gives a node of the frontier, once, its children, best first. Those beyond the limits are left
   // out; a shape takes those of its ranks.
   void expand(int32_t node, std::span<const Child> children);

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "draft/static_tree.h"
+
 namespace aerie {
 namespace {
 
@@ -89,6 +91,12 @@ struct Setting {
   std::string written;  // for messages
 };
 
+// So that a key and its alias are not both given.
+Status check_once(const MethodKey& key, const Setting& setting, const MethodConfig& config) {
+  if (!config.texts.contains(key.name) && !config.numbers.contains(key.name)) return {};
+  return invalid(fmt::format("'{}' says again what '{}' says", setting.key, key.name));
+}
+
 Status set_text(const MethodKey& key, const Setting& setting, MethodConfig& config) {
   if (!setting.text) {
     return invalid(fmt::format("'{}' must be a string, not {}", key.name, setting.written));
@@ -103,22 +111,24 @@ Status set_text(const MethodKey& key, const Setting& setting, MethodConfig& conf
   if (setting.text->find('\0') != std::string::npos) {
     return invalid(fmt::format("'{}' holds a zero byte: it must be {}", key.name, key.what));
   }
-  config.texts[setting.key] = *setting.text;
+  config.texts[std::string(key.name)] = *setting.text;
   return {};
 }
 
-Status set_number(const MethodKey& key, const Setting& setting, MethodConfig& config) {
+Status set_number(const MethodKey& key, const Setting& setting, double added,
+                  MethodConfig& config) {
   const bool whole = key.kind == MethodKey::Kind::kWhole;
   if (!setting.number || (whole && !setting.whole)) {
-    return invalid(fmt::format("'{}' must be a {}, not {}", key.name,
+    return invalid(fmt::format("'{}' must be a {}, not {}", setting.key,
                                whole ? "whole number" : "number", setting.written));
   }
   // So that NaN is out of range, too.
-  if (!(*setting.number >= key.least && *setting.number <= key.most)) {
-    return invalid(fmt::format("'{}' must be {} to {}, not {}", key.name, key.least, key.most,
-                               setting.written));
+  const double number = *setting.number + added;
+  if (!(number >= key.least && number <= key.most)) {
+    return invalid(fmt::format("'{}' must be {} to {}, not {}", setting.key, key.least - added,
+                               key.most - added, setting.written));
   }
-  config.numbers[setting.key] = *setting.number;
+  config.numbers[std::string(key.name)] = number;
   return {};
 }
 
@@ -128,15 +138,21 @@ Status set(const Setting& setting, MethodConfig& config) {
       setting.text == kNgramAsModel) {
     return {};
   }
-  const MethodKey* key = config.method == nullptr ? nullptr : config.method->find(setting.key);
+  const MethodAlias* alias =
+      config.method == nullptr ? nullptr : config.method->find_alias(setting.key);
+  const MethodKey* key = config.method == nullptr
+                             ? nullptr
+                             : config.method->find(alias == nullptr ? setting.key : alias->key);
   if (key == nullptr) {
     if (setting.key == kModel && !setting.text) {
       return invalid(fmt::format("'model' must be a string, not {}", setting.written));
     }
     return wrong_key(config.method, setting.key);
   }
-  return key->kind == MethodKey::Kind::kText ? set_text(*key, setting, config)
-                                             : set_number(*key, setting, config);
+  AERIE_RETURN_IF_ERROR(check_once(*key, setting, config));
+  return key->kind == MethodKey::Kind::kText
+             ? set_text(*key, setting, config)
+             : set_number(*key, setting, alias == nullptr ? 0.0 : alias->added, config);
 }
 
 Status check_lookup(const MethodConfig& config) {
@@ -146,6 +162,19 @@ Status check_lookup(const MethodConfig& config) {
   const bool given = config.numbers.contains("prompt_lookup_max");
   return invalid(fmt::format("'prompt_lookup_min' {} is above 'prompt_lookup_max' {}{}", least,
                              most, given ? "" : ", its default: set that too"));
+}
+
+// A shape brings its number of nodes along.
+Status check_tree(MethodConfig& config) {
+  const auto given = config.texts.find(kTreeKey);
+  if (given == config.texts.end()) return {};
+  const StaticTree* tree = find_static_tree(given->second);
+  if (tree == nullptr) {
+    return invalid(fmt::format("'{}' must be {}, not '{}'", kTreeKey,
+                               fmt::join(static_tree_names(), " or "), given->second));
+  }
+  config.numbers.try_emplace(std::string(kTokensKey), tree->size());
+  return {};
 }
 
 Expected<MethodConfig> build(const Method* method, std::span<const Setting> settings) {
@@ -159,6 +188,7 @@ Expected<MethodConfig> build(const Method* method, std::span<const Setting> sett
     }
   }
   AERIE_RETURN_IF_ERROR(check_lookup(config));
+  AERIE_RETURN_IF_ERROR(check_tree(config));
   return config;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "draft/prediction.h"
 #include "draft/recycling.h"
 #include "draft/suffix.h"
+#include "draft/vocabulary_map.h"
 #include "engine/memory.h"
 
 namespace aerie {
@@ -75,7 +77,15 @@ Made make_draft_model(const Making& making) {
   options.backend = target.backend;
   options.pool = target.pool;
   options.max_rows = 256;
-  options.max_logits = 4;
+  DraftModelOptions draft;
+  draft.num_tokens = making.config.tokens();
+  draft.num_steps = making.config.whole("num_steps");
+  draft.top_k = making.config.whole("topk");
+  draft.top_p = making.config.number("top_p");
+  draft.min_probability = making.config.number("min_probability");
+  draft.shape = find_static_tree(making.config.text(kTreeKey));
+  draft.max_logits = std::max(4, draft_model_width(draft));
+  options.max_logits = draft.max_logits;
   options.max_positions = target.max_positions;
   options.weight_cache = target.weight_cache;
   const int64_t cache_bytes =
@@ -83,8 +93,6 @@ Made make_draft_model(const Making& making) {
   AERIE_RETURN_IF_ERROR(check_memory(path, packed_weight_bytes(file, *target.backend), cache_bytes,
                                      working_bytes(model_config, options), available_memory()));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, load_model(file, options));
-  DraftModelOptions draft;
-  draft.num_tokens = making.config.tokens();
   draft.vocab = target.vocab;
   draft.max_positions = target.max_positions;
   draft.max_rows = options.max_rows;

@@ -27,9 +27,21 @@ constexpr int kRounds = 50;
 constexpr int kPositions = 1024;
 constexpr int kMaxNodes = 12;
 
-enum class Kind { kPlain, kNgram, kNgramTree, kSuffixTree, kRecycling, kDraftModel, kTree, kAuto };
+enum class Kind {
+  kPlain,
+  kNgram,
+  kNgramTree,
+  kSuffixTree,
+  kRecycling,
+  kDraftModel,
+  kModelTree,
+  kStaticTree,
+  kTree,
+  kAuto
+};
 constexpr Kind kKinds[] = {Kind::kPlain,     Kind::kNgram,      Kind::kNgramTree, Kind::kSuffixTree,
-                           Kind::kRecycling, Kind::kDraftModel, Kind::kTree,      Kind::kAuto};
+                           Kind::kRecycling, Kind::kDraftModel, Kind::kModelTree, Kind::kStaticTree,
+                           Kind::kTree,      Kind::kAuto};
 
 const TinyFile& target_file() {
   static const TinyFile file(TinySpec{});
@@ -81,10 +93,14 @@ std::unique_ptr<Drafter> drafter_for(Kind kind) {
       return std::move(make_controller(std::move(drafters), cost, {})).value();
     }
     case Kind::kDraftModel:
+    case Kind::kModelTree:
+    case Kind::kStaticTree:
       break;
   }
   DraftModelOptions options;
-  options.num_tokens = 5;
+  options.num_tokens = kind == Kind::kDraftModel ? 5 : kMaxNodes;
+  if (kind == Kind::kModelTree) options.top_k = 4;
+  if (kind == Kind::kStaticTree) options.shape = find_static_tree("medusa");
   options.vocab = draft.vocab;
   options.max_positions = kPositions;
   options.max_sequences = 2;
