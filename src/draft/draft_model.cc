@@ -219,6 +219,10 @@ std::span<const int32_t> DraftModel::context_of(State& state,
   const auto most = static_cast<size_t>(options_.max_positions);
   for (; state.translated < tokens.size() && state.context.size() <= most; ++state.translated) {
     const auto ids = options_.vocabulary->spelling(tokens[state.translated]);
+    const auto first = options_.vocabulary->beginning();
+    if (state.translated == 0 && !std::ranges::equal(ids, first)) {
+      state.context.assign(first.begin(), first.end());
+    }
     state.context.insert(state.context.end(), ids.begin(), ids.end());
   }
   return state.context;

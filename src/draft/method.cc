@@ -64,6 +64,8 @@ constexpr std::array kDraftModelKeys = {
     MethodKey{"min_probability", Kind::kFraction, 0, 1, 0, false,
               "paths below it are not followed"},
     MethodKey{kTreeKey, Kind::kText, 0, 0, 0, false, "a published shape: eagle or medusa"},
+    MethodKey{kVocabularyKey, Kind::kText, 0, 0, 0, false,
+              "how tokens are matched: same, intersection or text"},
 };
 
 // SGLang's names; its number of draft tokens counts the root.

@@ -45,6 +45,9 @@ struct Method {
 inline constexpr std::string_view kTokensKey = "num_speculative_tokens";
 // The name of a static tree (draft/static_tree.h).
 inline constexpr std::string_view kTreeKey = "tree";
+// How a draft model's tokens are matched with the target's: kVocabularyMatches.
+inline constexpr std::string_view kVocabularyKey = "vocabulary";
+inline constexpr std::string_view kVocabularyMatches[] = {"same", "intersection", "text"};
 
 std::span<const Method> methods();
 const Method* find_method(std::string_view name);  // null: there is none

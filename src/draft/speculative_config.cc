@@ -177,6 +177,15 @@ Status check_tree(MethodConfig& config) {
   return {};
 }
 
+Status check_vocabulary(const MethodConfig& config) {
+  const auto given = config.texts.find(kVocabularyKey);
+  if (given == config.texts.end() || std::ranges::count(kVocabularyMatches, given->second) > 0) {
+    return {};
+  }
+  return invalid(fmt::format("'{}' must be {}, not '{}'", kVocabularyKey,
+                             fmt::join(kVocabularyMatches, " or "), given->second));
+}
+
 Expected<MethodConfig> build(const Method* method, std::span<const Setting> settings) {
   MethodConfig config;
   config.method = method;
@@ -189,6 +198,7 @@ Expected<MethodConfig> build(const Method* method, std::span<const Setting> sett
   }
   AERIE_RETURN_IF_ERROR(check_lookup(config));
   AERIE_RETURN_IF_ERROR(check_tree(config));
+  AERIE_RETURN_IF_ERROR(check_vocabulary(config));
   return config;
 }
 

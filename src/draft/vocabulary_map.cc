@@ -56,6 +56,9 @@ Expected<VocabularyMap> VocabularyMap::make(const Tokenizer& target, int target_
     if (draft.piece(id).empty()) continue;
     (draft.is_control(id) ? controls : texts)[draft.piece(id)] = id;
   }
+  AERIE_RETURN_IF_ERROR(draft.encode("", {.add_special = true}, map.beginning_));
+  // Some end what they encode, too.
+  std::erase_if(map.beginning_, [&](int32_t id) { return id != draft.bos(); });
   map.to_draft_.assign(static_cast<size_t>(target_logits), -1);
   for (int32_t id = 0; id < target_logits; ++id) {
     map.first_.push_back(map.spellings_.size());

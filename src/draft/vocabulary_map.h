@@ -29,6 +29,9 @@ class VocabularyMap {
   // spelling of the bytes (none for control tokens that it does not have).
   std::span<const int32_t> spelling(int32_t target) const;
 
+  // What the draft model wants before any text: its BOS, or nothing.
+  std::span<const int32_t> beginning() const { return beginning_; }
+
   // The draft model's logits in the order of the target's ids; -infinity where there is no pair.
   // Requires out.size() == the target's logits.
   void translate(std::span<const float> draft_logits, std::span<float> out) const;
@@ -37,6 +40,7 @@ class VocabularyMap {
   int target_size() const { return static_cast<int>(to_draft_.size()); }
 
  private:
+  std::vector<int32_t> beginning_;
   std::vector<int32_t> to_draft_;   // [target]
   std::vector<int32_t> spellings_;  // side by side
   std::vector<size_t> first_;       // [target], and the end
