@@ -7,8 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "draft/calibration.h"
-#include "draft/level_tree.h"
+#include "draft/draft_model_state.h"
 #include "kv/kv_cache.h"
 #include "sampling/inverse_cdf.h"
 #include "sampling/sampler.h"
@@ -58,53 +57,7 @@ StaticTree drawn_shape(const DraftModelOptions& options) {
                            depth_of(options));
 }
 
-// The settings as they apply to a vocabulary that may be narrower than the target's logits.
-SamplingParams fitted(SamplingParams params, int vocab) {
-  params.logprobs = -1;
-  std::erase_if(params.logit_bias, [&](const auto& bias) { return bias.first >= vocab; });
-  return params;
-}
-
-// What is kept of a node of the tree, or of the root, beside what the tree knows.
-struct Expansion {
-  int32_t entry = -1;       // of the cache, behind the committed ones; -1: it was not run
-  int32_t first_offer = 0;  // of State::offers
-  int32_t offers = 0;
-  int32_t distribution = -1;  // of State::distributions: what its children were drawn from
-};
-
-// A token as it was ranked after a node, whether or not it became a node itself.
-struct Offer {
-  int32_t token;
-  double promised;
-};
-
-struct State {
-  State(const DraftSequence& s, int vocab)
-      : sequence(s), sampler(fitted(s.sampling, vocab), vocab) {}
-  bool draws() const {
-    return sequence.noise == DraftNoise::kOwn && sequence.sampling.temperature > 0;
-  }
-  Expansion& expansion(int32_t node) { return expansions[static_cast<size_t>(node + 1)]; }
-
-  DraftSequence sequence;
-  Sampler sampler;
-  KvCache::Id cache = -1;
-  Calibration calibration;
-  // The draft model's ids of the first `translated` tokens, where they are others than the
-  // target's.
-  std::vector<int32_t> context;
-  size_t translated = 0;
-
-  // The draft of this round.
-  LevelTree tree;
-  size_t length = 0;                  // tokens that it follows; 0: there is none
-  int run = 0;                        // nodes run, each an entry of the cache
-  std::vector<Expansion> expansions;  // [node + 1]
-  std::vector<Offer> offers;
-  std::vector<Distribution> distributions;
-  size_t drawn = 0;  // distributions in use
-};
+using State = DraftModelState;
 
 class DraftModel final : public Drafter {
  public:
@@ -378,7 +331,7 @@ void DraftModel::expand(const Active& active, int32_t node, std::span<const floa
   }
   const SamplingContext context{active.request->tokens, path_, nullptr};
   children_.clear();
-  Expansion& own = state.expansion(node);
+  DraftExpansion& own = state.expansion(node);
   own.first_offer = static_cast<int32_t>(state.offers.size());
   if (state.draws()) {
     draw_children(state, context, node);
@@ -474,9 +427,9 @@ void DraftModel::learn(State& state, const DraftCommit& commit) {
   const auto end = static_cast<size_t>(commit.first) + static_cast<size_t>(commit.rows);
   int32_t node = -1;
   for (size_t at = state.length; at < commit.tokens.size() && at <= end; ++at) {
-    const Expansion& here = state.expansion(node);
+    const DraftExpansion& here = state.expansion(node);
     for (int32_t i = 0; i < here.offers; ++i) {
-      const Offer& offer = state.offers[static_cast<size_t>(here.first_offer + i)];
+      const DraftOffer& offer = state.offers[static_cast<size_t>(here.first_offer + i)];
       state.calibration.judge(offer.promised, offer.token == commit.tokens[at]);
     }
     node = state.tree.find_child(node, commit.tokens[at]);
