@@ -16,14 +16,18 @@ struct BatchSequence {
   int32_t committed = 0;
 };
 
-// One token. It sees its sequence's committed prefix, then its ancestors among the batch's rows,
-// then itself. Its position is committed + (number of ancestors). Its key and value go to `slot`.
+// One token. It sees its sequence's committed prefix, then its ancestors in earlier passes
+// (`above`) and among the batch's rows, then itself. Its position is committed + (number of
+// ancestors). Its key and value go to `slot`.
 struct BatchRow {
   int32_t sequence = 0;  // index into ForwardBatch::sequences
   int32_t token = 0;
   int32_t position = 0;
   int32_t slot = 0;     // cache slot reserved for it: page * page length + offset
-  int32_t parent = -1;  // index of an earlier row of the same sequence; -1: follows the prefix
+  int32_t parent = -1;  // index of an earlier row of the same sequence; -1: none in this batch
+  // Where parent is -1: slots of the ancestors that earlier passes computed and that are not
+  // committed, from the prefix down. Must hold until the pass is over.
+  std::span<const int32_t> above;
   bool wants_logits = false;
   bool wants_taps = false;
 };

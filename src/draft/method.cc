@@ -78,6 +78,25 @@ constexpr std::array kLayerSkipKeys = {
 constexpr std::array kDraftModelKeys = {
     MethodKey{"model", Kind::kText, 0, 0, 0, true, "the draft model's file"},
     tokens(5),
+    MethodKey{"num_steps", Kind::kWhole, 0, kMost, 0, false,
+              "passes of the draft model in a round, at most; 0: as many as tokens"},
+    MethodKey{"topk", Kind::kWhole, 1, 10, 1, false,
+              "children of a node and nodes of a pass; 1: a chain"},
+    MethodKey{"top_p", Kind::kFraction, 0.01, 1, 1, false,
+              "no more children than cover this probability"},
+    MethodKey{"min_probability", Kind::kFraction, 0, 1, 0, false,
+              "paths below it are not followed"},
+    MethodKey{kTreeKey, Kind::kText, 0, 0, 0, false, "a published shape: eagle or medusa"},
+    MethodKey{kVocabularyKey, Kind::kText, 0, 0, 0, false,
+              "how tokens are matched: same, intersection or text"},
+};
+
+// SGLang's names; its number of draft tokens counts the root.
+constexpr std::array kDraftModelAliases = {
+    MethodAlias{"speculative_num_steps", "num_steps"},
+    MethodAlias{"speculative_eagle_topk", "topk"},
+    MethodAlias{"speculative_num_draft_tokens", kTokensKey, -1},
+    MethodAlias{"num_draft_tokens", kTokensKey, -1},
 };
 
 constexpr std::array kMethods = {
@@ -88,7 +107,7 @@ constexpr std::array kMethods = {
     Method{"lookahead", kLookaheadKeys, "what the model guessed ahead of the text"},
     Method{"early_exit", kEarlyExitKeys, "the model's own first layers"},
     Method{"layer_skip", kLayerSkipKeys, "the model without some of its layers"},
-    Method{"draft_model", kDraftModelKeys, "a smaller model with the same vocabulary"},
+    Method{"draft_model", kDraftModelKeys, "a smaller model", kDraftModelAliases},
 };
 
 }  // namespace
@@ -97,6 +116,13 @@ const MethodKey* Method::find(std::string_view key) const {
   const auto found = std::find_if(
       keys.begin(), keys.end(), [&](const MethodKey& candidate) { return candidate.name == key; });
   return found == keys.end() ? nullptr : &*found;
+}
+
+const MethodAlias* Method::find_alias(std::string_view alias) const {
+  const auto found =
+      std::find_if(aliases.begin(), aliases.end(),
+                   [&](const MethodAlias& candidate) { return candidate.name == alias; });
+  return found == aliases.end() ? nullptr : &*found;
 }
 
 std::span<const Method> methods() {
@@ -110,8 +136,9 @@ const Method* find_method(std::string_view name) {
 }
 
 bool is_method_key(std::string_view key) {
-  return std::any_of(kMethods.begin(), kMethods.end(),
-                     [&](const Method& method) { return method.find(key) != nullptr; });
+  return std::any_of(kMethods.begin(), kMethods.end(), [&](const Method& method) {
+    return method.find(key) != nullptr || method.find_alias(key) != nullptr;
+  });
 }
 
 }  // namespace aerie

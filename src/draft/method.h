@@ -24,16 +24,30 @@ struct MethodKey {
   std::string_view what;  // "the draft model's file"
 };
 
+// Another project's name of a key.
+struct MethodAlias {
+  std::string_view name;
+  std::string_view key;  // of the method
+  double added = 0.0;    // to a number
+};
+
 struct Method {
   std::string_view name;
   std::span<const MethodKey> keys;  // in the order in which they are listed and written
   std::string_view what;            // one line of help
+  std::span<const MethodAlias> aliases = {};
 
-  const MethodKey* find(std::string_view key) const;  // null: there is none
+  const MethodAlias* find_alias(std::string_view name) const;  // null: there is none
+  const MethodKey* find(std::string_view key) const;           // null: there is none
 };
 
 // Each method has this key: the most tokens that it drafts in a round.
 inline constexpr std::string_view kTokensKey = "num_speculative_tokens";
+// The name of a static tree (draft/static_tree.h).
+inline constexpr std::string_view kTreeKey = "tree";
+// How a draft model's tokens are matched with the target's: kVocabularyMatches.
+inline constexpr std::string_view kVocabularyKey = "vocabulary";
+inline constexpr std::string_view kVocabularyMatches[] = {"same", "intersection", "text"};
 
 std::span<const Method> methods();
 const Method* find_method(std::string_view name);  // null: there is none

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "draft/sequence_states.h"
-#include "draft/tree_growth.h"
+#include "draft/static_tree.h"
 
 namespace aerie {
 namespace {
@@ -22,41 +22,14 @@ constexpr int kMaxTokens = 1024;
 // first were right less often (0.28).
 constexpr double kRankProbability[] = {0.336, 0.109, 0.051, 0.025, 0.017, 0.011, 0.009, 0.005};
 
-// The shape of all trees: a node's tag is its rank.
-class RankTree {
- public:
-  struct Node {
-    int32_t parent;
-    int32_t rank;
-    float probability;
-  };
-
-  RankTree(int nodes, int ranks) {
-    TreeGrowth growth;
-    TokenTree tree;
-    growth.start(tree, {.max_nodes = nodes});
-    const auto offer_children = [&](int32_t parent, double probability) {
-      for (int32_t rank = 0; rank < ranks; ++rank) {
-        growth.offer(rank, parent, probability * kRankProbability[rank]);
-      }
-    };
-    offer_children(-1, 1.0);
-    while (const auto grown = growth.grow()) offer_children(grown->node, grown->probability);
-    for (const TokenTree::Node& node : tree.nodes) {
-      nodes_.push_back({node.parent, node.token, node.probability});
-    }
-  }
-  const std::vector<Node>& nodes() const { return nodes_; }
-
- private:
-  std::vector<Node> nodes_;
-};
-
 class RecyclingDrafter final : public Drafter {
  public:
   explicit RecyclingDrafter(const RecyclingOptions& options)
       : options_(options),
-        shape_(options.num_tokens, options.successors),
+        shape_(StaticTree::grown(
+            options.num_tokens,
+            std::span(kRankProbability).first(static_cast<size_t>(options.successors)),
+            options.num_tokens)),
         table_(static_cast<size_t>(options.vocab) * static_cast<size_t>(options.successors), kNone),
         placed_(shape_.nodes().size()) {
     needs_.top_tokens = options.successors;
@@ -86,7 +59,7 @@ class RecyclingDrafter final : public Drafter {
 
   RecyclingOptions options_;
   DrafterNeeds needs_;
-  RankTree shape_;
+  StaticTree shape_;             // of all trees
   std::vector<int32_t> table_;   // [vocab][successors], the latest first; kNone: no more
   std::vector<int32_t> placed_;  // scratch: where the shape's nodes are in the tree; kNone: not
   SequenceStates<size_t> learnt_{"recycling"};  // tokens whose successor is in the table
@@ -128,7 +101,7 @@ void RecyclingDrafter::fill(DraftRequest& request) {
   TokenTree& tree = *request.tree;
   if (request.tokens.empty()) return;
   for (size_t i = 0; i < placed_.size() && tree.size() < request.max_nodes; ++i) {
-    const RankTree::Node& node = shape_.nodes()[i];
+    const StaticTree::Node& node = shape_.nodes()[i];
     placed_[i] = kNone;
     int32_t parent = -1, token = request.tokens.back();
     if (node.parent >= 0) {

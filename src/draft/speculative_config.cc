@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "draft/method_settings.h"
+
 namespace aerie {
 namespace {
 
@@ -26,14 +28,6 @@ constexpr std::string_view kDraftModel = "draft_model";
 constexpr std::string_view kModel = "model";
 constexpr std::string_view kNgramAsModel = "[ngram]";
 constexpr size_t kMostMethods = 8;
-
-Status invalid(std::string message) {
-  // Messages quote what the user wrote, and they are one line.
-  for (char& c : message) {
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
-  }
-  return {StatusCode::kInvalidArgument, "speculation settings: " + std::move(message)};
-}
 
 // "none, auto, ngram or draft_model"
 std::string method_names() {
@@ -56,110 +50,6 @@ Expected<const Method*> parse_method(std::string_view text) {
   }
   if (const Method* method = find_method(text)) return method;
   return invalid(fmt::format("unknown method '{}': it is {}", text, method_names()));
-}
-
-std::string_view name_of(const Method* method) {
-  return method == nullptr ? kNone : method->name;
-}
-
-// "method draft_model takes model, num_speculative_tokens"
-std::string keys_of(const Method* method) {
-  std::vector<std::string_view> names;
-  if (method != nullptr) {
-    for (const MethodKey& key : method->keys) names.push_back(key.name);
-  }
-  return fmt::format("method {} takes {}", name_of(method),
-                     names.empty() ? "no keys" : fmt::format("{}", fmt::join(names, ", ")));
-}
-
-Status wrong_key(const Method* method, std::string_view key) {
-  if (is_method_key(key)) {
-    return invalid(
-        fmt::format("'{}' does not go with method {}: {}", key, name_of(method), keys_of(method)));
-  }
-  return invalid(fmt::format("unknown key '{}': {}", key, keys_of(method)));
-}
-
-// The settings of either form, as they were written.
-struct Setting {
-  std::string key;
-  std::optional<std::string> text;  // a string
-  std::optional<double> number;
-  bool whole = false;   // whether the number is written as a whole one
-  std::string written;  // for messages
-};
-
-Status set_text(const MethodKey& key, const Setting& setting, MethodConfig& config) {
-  if (!setting.text) {
-    return invalid(fmt::format("'{}' must be a string, not {}", key.name, setting.written));
-  }
-  if (setting.text->empty()) {
-    return invalid(fmt::format("'{}' is empty: it must be {}", key.name, key.what));
-  }
-  if (*setting.text == kNgramAsModel) {
-    return invalid(fmt::format("'{}' {} does not go with method {}: it must be {}", key.name,
-                               kNgramAsModel, config.method->name, key.what));
-  }
-  if (setting.text->find('\0') != std::string::npos) {
-    return invalid(fmt::format("'{}' holds a zero byte: it must be {}", key.name, key.what));
-  }
-  config.texts[setting.key] = *setting.text;
-  return {};
-}
-
-Status set_number(const MethodKey& key, const Setting& setting, MethodConfig& config) {
-  const bool whole = key.kind == MethodKey::Kind::kWhole;
-  if (!setting.number || (whole && !setting.whole)) {
-    return invalid(fmt::format("'{}' must be a {}, not {}", key.name,
-                               whole ? "whole number" : "number", setting.written));
-  }
-  // So that NaN is out of range, too.
-  if (!(*setting.number >= key.least && *setting.number <= key.most)) {
-    return invalid(fmt::format("'{}' must be {} to {}, not {}", key.name, key.least, key.most,
-                               setting.written));
-  }
-  config.numbers[setting.key] = *setting.number;
-  return {};
-}
-
-Status set(const Setting& setting, MethodConfig& config) {
-  // vLLM's way to say ngram.
-  if (config.method != nullptr && config.method->name == kNgram && setting.key == kModel &&
-      setting.text == kNgramAsModel) {
-    return {};
-  }
-  const MethodKey* key = config.method == nullptr ? nullptr : config.method->find(setting.key);
-  if (key == nullptr) {
-    if (setting.key == kModel && !setting.text) {
-      return invalid(fmt::format("'model' must be a string, not {}", setting.written));
-    }
-    return wrong_key(config.method, setting.key);
-  }
-  return key->kind == MethodKey::Kind::kText ? set_text(*key, setting, config)
-                                             : set_number(*key, setting, config);
-}
-
-Status check_lookup(const MethodConfig& config) {
-  if (config.method->find("prompt_lookup_min") == nullptr) return {};
-  const int least = config.whole("prompt_lookup_min"), most = config.whole("prompt_lookup_max");
-  if (least <= most) return {};
-  const bool given = config.numbers.contains("prompt_lookup_max");
-  return invalid(fmt::format("'prompt_lookup_min' {} is above 'prompt_lookup_max' {}{}", least,
-                             most, given ? "" : ", its default: set that too"));
-}
-
-Expected<MethodConfig> build(const Method* method, std::span<const Setting> settings) {
-  MethodConfig config;
-  config.method = method;
-  for (const Setting& setting : settings) AERIE_RETURN_IF_ERROR(set(setting, config));
-  if (method == nullptr) return config;
-  for (const MethodKey& key : method->keys) {
-    if (key.required && !config.texts.contains(key.name)) {
-      return invalid(fmt::format("method {} needs '{}', {}", method->name, key.name, key.what));
-    }
-  }
-  AERIE_RETURN_IF_ERROR(check_lookup(config));
-  return config;
 }
 
 Status add(MethodConfig&& method, SpeculativeConfig& config, bool alone) {
@@ -277,7 +167,7 @@ Status add_object(const Json& object, SpeculativeConfig& config, bool alone) {
   for (const auto& [key, value] : object.items()) {
     if (key != "method") settings.push_back(from_json(key, value));
   }
-  AERIE_ASSIGN_OR_RETURN(MethodConfig built, build(method, settings));
+  AERIE_ASSIGN_OR_RETURN(MethodConfig built, build_method(method, settings));
   return add(std::move(built), config, alone);
 }
 
@@ -394,7 +284,7 @@ class SpecReader {
         AERIE_RETURN_IF_ERROR(read_item(method, items_[next_++], settings));
       }
     }
-    return build(method, settings);
+    return build_method(method, settings);
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/log.h"
 #include "decode/controller.h"
 #include "draft/combined.h"
 #include "draft/draft_model.h"
@@ -17,6 +18,8 @@
 #include "draft/prediction.h"
 #include "draft/recycling.h"
 #include "draft/suffix.h"
+#include "draft/text_draft_model.h"
+#include "draft/vocabulary_map.h"
 #include "engine/memory.h"
 
 namespace aerie {
@@ -114,20 +117,68 @@ Made make_layer_skip(const Making& making) {
   return make_layer_skip_drafter(*target.model, std::move(skipped), draft);
 }
 
+DraftModelOptions draft_model_options(const Making& making) {
+  DraftModelOptions options;
+  options.num_tokens = making.config.tokens();
+  options.num_steps = making.config.whole("num_steps");
+  options.top_k = making.config.whole("topk");
+  options.top_p = making.config.number("top_p");
+  options.min_probability = making.config.number("min_probability");
+  options.shape = find_static_tree(making.config.text(kTreeKey));
+  options.vocab = making.target.vocab;
+  options.max_positions = making.target.max_positions;
+  options.max_rows = 256;
+  options.max_logits = std::max(4, draft_model_width(options));
+  options.cache_type = making.target.cache_type;
+  return options;
+}
+
+// Sets options.vocabulary if the two have to be matched token by token. Whether they meet as text.
+Expected<bool> match_vocabularies(const Making& making, const std::string& path,
+                                  const Tokenizer& draft, int draft_vocab,
+                                  DraftModelOptions& options) {
+  // Of the smaller vocabulary; below it, too many tokens are none of the draft model's.
+  constexpr double kEnough = 0.5;
+  const Tokenizer& target = *making.target.tokenizer;
+  const std::string& wanted = making.config.text(kVocabularyKey);
+  const Status same = check_same_vocabulary(target, draft);
+  if (wanted == "same" && !same.ok()) return Status(same).with_context(path);
+  if (wanted.empty() || wanted == "same") {
+    if (same.ok()) return false;
+  }
+  AERIE_ASSIGN_OR_RETURN(VocabularyMap map,
+                         VocabularyMap::make(target, making.target.vocab, draft, draft_vocab));
+  const double coverage =
+      static_cast<double>(map.pairs()) /
+      std::max(1, std::min({target.vocab_size(), draft.vocab_size(), making.target.vocab}));
+  if (wanted == "intersection" && map.pairs() == 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  path + ": no token of it is one of the target's; try vocabulary=text");
+  }
+  const bool as_text = wanted == "text" || (wanted.empty() && coverage < kEnough);
+  log(LogLevel::kInfo,
+      fmt::format(
+          "{}: another vocabulary than the target's; {} tokens are in both ({:.0f} % of the "
+          "smaller), matched by {}",
+          path, map.pairs(), 100.0 * coverage, as_text ? "text" : "intersection"));
+  if (!as_text) options.vocabulary = std::make_shared<const VocabularyMap>(std::move(map));
+  return as_text;
+}
+
 Made make_draft_model(const Making& making) {
   const DraftTarget& target = making.target;
   const std::string& path = making.config.text("model");
   AERIE_ASSIGN_OR_RETURN(ModelSource source, open_model_source(path, std::nullopt, *target.pool));
   const ModelFile& file = *source.file;
-  if (Status same = check_same_vocabulary(*target.tokenizer, *source.tokenizer); !same.ok()) {
-    return same.with_context(path);
-  }
   AERIE_ASSIGN_OR_RETURN(const ModelConfig model_config, read_model_config(file));
+  DraftModelOptions draft = draft_model_options(making);
+  AERIE_ASSIGN_OR_RETURN(const bool as_text, match_vocabularies(making, path, *source.tokenizer,
+                                                                model_config.vocab, draft));
   ModelOptions options;
   options.backend = target.backend;
   options.pool = target.pool;
-  options.max_rows = 256;
-  options.max_logits = 4;
+  options.max_rows = draft.max_rows;
+  options.max_logits = draft.max_logits;
   options.max_positions = target.max_positions;
   options.weight_cache = target.weight_cache;
   const int64_t cache_bytes =
@@ -135,14 +186,10 @@ Made make_draft_model(const Making& making) {
   AERIE_RETURN_IF_ERROR(check_memory(path, packed_weight_bytes(file, *target.backend), cache_bytes,
                                      working_bytes(model_config, options), available_memory()));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, load_model(file, options));
-  DraftModelOptions draft;
-  draft.num_tokens = making.config.tokens();
-  draft.vocab = target.vocab;
-  draft.max_positions = target.max_positions;
-  draft.max_rows = options.max_rows;
-  draft.cache_type = target.cache_type;
+  const Tokenizer& tokenizer = *source.tokenizer;
   making.sources.push_back(std::move(source));
-  return make_draft_model_drafter(std::move(model), draft);
+  if (!as_text) return make_draft_model_drafter(std::move(model), draft);
+  return make_text_draft_model_drafter(std::move(model), *target.tokenizer, tokenizer, draft);
 }
 
 struct Maker {

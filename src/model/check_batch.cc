@@ -22,8 +22,15 @@ Status check_row(const ForwardBatch& batch, int index, const ModelConfig& config
   if (row.parent < -1 || row.parent >= index) {
     return bad_row(index, fmt::format("parent {} does not come before it", row.parent));
   }
-  int expected = batch.sequences[static_cast<size_t>(row.sequence)].committed;
+  int expected = batch.sequences[static_cast<size_t>(row.sequence)].committed +
+                 static_cast<int>(row.above.size());
   if (row.parent >= 0) {
+    if (!row.above.empty()) {
+      return bad_row(index,
+                     fmt::format("has parent {} and {} ancestors of earlier passes: those are "
+                                 "its first ancestor's",
+                                 row.parent, row.above.size()));
+    }
     const BatchRow& parent = batch.rows[static_cast<size_t>(row.parent)];
     if (parent.sequence != row.sequence) {
       return bad_row(index, fmt::format("parent {} belongs to sequence {}, not {}", row.parent,

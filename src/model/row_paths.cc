@@ -5,7 +5,8 @@ namespace aerie {
 RowPaths::RowPaths(int max_rows) {
   const auto rows = static_cast<size_t>(max_rows);
   // The worst batch: a third of the rows a chain, the others in turn at the ends of two that go on
-  // from it, so that each copies all its ancestors.
+  // from it, so that each copies all its ancestors. Ancestors of earlier passes take no more where
+  // they are fewer than a third of the rows; else the first such pass allocates.
   slots_.reserve(rows * rows / 3 + 2 * rows);
   starts_.reserve(rows);
   rows_.reserve(rows);
@@ -18,9 +19,20 @@ std::span<const kernels::AttentionRow> RowPaths::build(const ForwardBatch& batch
   for (const BatchRow& row : batch.rows) {
     const BatchSequence& sequence = batch.sequences[static_cast<size_t>(row.sequence)];
     const auto ancestors = static_cast<size_t>(row.position - sequence.committed);
+    const auto in_place = [&](int position, int32_t slot) {
+      const auto page = static_cast<size_t>(position / kernels::kPagePositions);
+      return page < sequence.pages.size() &&
+             slot == sequence.pages[page] * kernels::kPagePositions +
+                         position % kernels::kPagePositions;
+    };
     size_t start = slots_.size();
     bool linear = true;
-    if (row.parent >= 0) {
+    if (row.parent < 0) {
+      for (size_t i = 0; i < ancestors; ++i) {
+        linear = linear && in_place(sequence.committed + static_cast<int>(i), row.above[i]);
+        slots_.push_back(row.above[i]);
+      }
+    } else {
       const auto parent = static_cast<size_t>(row.parent);
       start = starts_[parent];
       linear = rows_[parent].linear;
@@ -33,10 +45,7 @@ std::span<const kernels::AttentionRow> RowPaths::build(const ForwardBatch& batch
     slots_.push_back(row.slot);
     starts_.push_back(start);
 
-    const auto page = static_cast<size_t>(row.position / kernels::kPagePositions);
-    linear = linear && page < sequence.pages.size() &&
-             row.slot == sequence.pages[page] * kernels::kPagePositions +
-                             row.position % kernels::kPagePositions;
+    linear = linear && in_place(row.position, row.slot);
     kernels::AttentionRow out;
     out.position = row.position;
     out.committed = sequence.committed;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cassert>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "sampling/weight.h"
@@ -24,6 +25,29 @@ struct Leader {
   }
 };
 
+// The best scores so far, the best first. `score` is the one to beat once there are as many as
+// wanted.
+struct Leaders {
+  size_t most;
+  std::vector<ScoredToken>& list;
+  double score = -std::numeric_limits<double>::infinity();
+
+  void meet(int32_t challenger, double challenger_score) {
+    const auto before = [&](const ScoredToken& a) {
+      return a.score > challenger_score || (a.score == challenger_score && a.id < challenger);
+    };
+    size_t place = list.size();
+    while (place > 0 && !before(list[place - 1])) --place;
+    if (place == most) return;
+    for (const ScoredToken& known : list) {
+      if (known.id == challenger) return;
+    }
+    if (list.size() == most) list.pop_back();
+    list.insert(list.begin() + static_cast<std::ptrdiff_t>(place), {challenger, challenger_score});
+    if (list.size() == most) score = list.back().score;
+  }
+};
+
 double score_of(float logit, int32_t id, const GumbelDraw& draw) {
   return scaled_logit(logit, draw.best, draw.temperature) +
          target_gumbel(draw.key, draw.position, id);
@@ -33,12 +57,14 @@ double score_of(float logit, int32_t id, const GumbelDraw& draw) {
 // given the leading bits of its uniform u. It has to have -log(-log(u)) >= behind, that is 1 - u <=
 // 1 - exp(-exp(-behind)) <= exp(-behind). The right side is bounded from above by its exponent's
 // bits with a linear mantissa (2^f <= 1 + f on [0, 1]), the left side from below by dropping bits;
-// kMargin covers every rounding on the way. Requires behind > -80, within the exponents of float.
+// kMargin covers every rounding on the way. Within kFarthest it stays within the exponents of
+// float.
 inline bool may_lead(float behind, uint32_t top) {
   constexpr float kMargin = 0.05f;
   constexpr float kLog2E = 1.442695f;
   constexpr float kFarthest = 60.0f;  // beyond kMaxGumbel
-  const float distance = behind < kFarthest ? behind : kFarthest;
+  const float nearest = behind > -kFarthest ? behind : -kFarthest;
+  const float distance = nearest < kFarthest ? nearest : kFarthest;
   const float exponent = (127.0f - (distance - kMargin) * kLog2E) * 0x1p23f;
   const float bound = std::bit_cast<float>(static_cast<int32_t>(exponent));
   const float complement = static_cast<float>(static_cast<int32_t>(~top >> 1)) * 0x1p-31f;
@@ -59,8 +85,8 @@ float inverse_temperature(double temperature) {
 }
 
 // Logits below it cannot lead even with the largest noise.
-float hopeless_below(const Leader& leader, const GumbelDraw& draw) {
-  const double floor = draw.best + draw.temperature * (leader.score - kMaxGumbel - 0.1);
+float hopeless_below(double score, const GumbelDraw& draw) {
+  const double floor = draw.best + draw.temperature * (score - kMaxGumbel - 0.1);
   if (!(floor > -std::numeric_limits<float>::max())) {
     return -std::numeric_limits<float>::infinity();
   }
@@ -83,21 +109,15 @@ bool any_may_lead(const float* logits, const uint32_t* tops, int count, float sc
   return any != 0;
 }
 
-}  // namespace
-
-int32_t gumbel_argmax(std::span<const float> logits, BestToken best, const GumbelDraw& draw) {
-  assert(best.id >= 0 && best.logit == draw.best);
+// Lets every token challenge that may change who leads. Requires a leader's score.
+template <typename Lead>
+void challenge(std::span<const float> logits, const GumbelDraw& draw, Lead& leader) {
   const float inverse = inverse_temperature(draw.temperature);
   const int32_t vocab = static_cast<int32_t>(logits.size());
-
-  // From the likeliest token on, a leader's score is near the final one's, so few others come
-  // close.
-  Leader leader;
-  leader.meet(best.id, score_of(best.logit, best.id, draw));
   for (int32_t first = 0; first < vocab; first += kNoiseBlock) {
     const float* block = logits.data() + first;
     const int count = std::min(kNoiseBlock, vocab - first);
-    if (!any_reaches(block, count, hopeless_below(leader, draw))) continue;
+    if (!any_reaches(block, count, hopeless_below(leader.score, draw))) continue;
     uint32_t tops[kNoiseBlock];
     target_noise_block(draw.key, draw.position, first, tops);
     const float score = static_cast<float>(leader.score);
@@ -107,15 +127,10 @@ int32_t gumbel_argmax(std::span<const float> logits, BestToken best, const Gumbe
       leader.meet(first + i, score_of(block[i], first + i, draw));
     }
   }
-  return leader.id;
 }
 
-int32_t gumbel_argmax(std::span<const TokenKey> keys, const GumbelDraw& draw) {
-  assert(!keys.empty());
-  Leader leader;
-  const TokenKey likeliest = *std::max_element(keys.begin(), keys.end());
-  const int32_t first = token_key_id(likeliest);
-  leader.meet(first, score_of(token_key_logit(likeliest), first, draw));
+template <typename Lead>
+void challenge(std::span<const TokenKey> keys, const GumbelDraw& draw, Lead& leader) {
   for (const TokenKey key : keys) {
     const double scaled = scaled_logit(token_key_logit(key), draw.best, draw.temperature);
     if (scaled + kMaxGumbel < leader.score) continue;
@@ -126,7 +141,60 @@ int32_t gumbel_argmax(std::span<const TokenKey> keys, const GumbelDraw& draw) {
     if (!may_lead(static_cast<float>(leader.score - scaled), top)) continue;
     leader.meet(id, scaled + gumbel_of(u));
   }
+}
+
+// The likeliest tokens: with them to begin with, few others come close.
+Leaders begin_with(std::span<const TokenKey> likeliest, int count, const GumbelDraw& draw,
+                   std::vector<ScoredToken>& out) {
+  out.clear();
+  Leaders leaders{static_cast<size_t>(count), out};
+  for (const TokenKey key : likeliest) {
+    leaders.meet(token_key_id(key), score_of(token_key_logit(key), token_key_id(key), draw));
+  }
+  return leaders;
+}
+
+}  // namespace
+
+int32_t gumbel_argmax(std::span<const float> logits, BestToken best, const GumbelDraw& draw) {
+  assert(best.id >= 0 && best.logit == draw.best);
+  // From the likeliest token on, a leader's score is near the final one's, so few others come
+  // close.
+  Leader leader;
+  leader.meet(best.id, score_of(best.logit, best.id, draw));
+  challenge(logits, draw, leader);
   return leader.id;
+}
+
+int32_t gumbel_argmax(std::span<const TokenKey> keys, const GumbelDraw& draw) {
+  assert(!keys.empty());
+  Leader leader;
+  const TokenKey likeliest = *std::max_element(keys.begin(), keys.end());
+  const int32_t first = token_key_id(likeliest);
+  leader.meet(first, score_of(token_key_logit(likeliest), first, draw));
+  challenge(keys, draw, leader);
+  return leader.id;
+}
+
+void gumbel_top(std::span<const float> logits, int count, const GumbelDraw& draw,
+                std::vector<TokenKey>& scratch, std::vector<ScoredToken>& out) {
+  assert(count >= 1);
+  select_top(logits, static_cast<size_t>(count), scratch);
+  Leaders leaders = begin_with(scratch, count, draw, out);
+  // Fewer: those are all that can come.
+  if (out.size() == leaders.most) challenge(logits, draw, leaders);
+}
+
+void gumbel_top(std::span<TokenKey> keys, int count, const GumbelDraw& draw,
+                std::vector<ScoredToken>& out) {
+  assert(count >= 1);
+  const size_t first = std::min(keys.size(), static_cast<size_t>(count));
+  std::nth_element(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(first), keys.end(),
+                   std::greater<>());
+  Leaders leaders = begin_with(keys.first(first), count, draw, out);
+  if (out.size() == leaders.most) {
+    challenge(std::span<const TokenKey>(keys.subspan(first)), draw, leaders);
+  }
 }
 
 }  // namespace aerie

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "sampling/filters.h"
 #include "sampling/noise.h"
@@ -25,5 +26,21 @@ int32_t gumbel_argmax(std::span<const float> logits, BestToken best, const Gumbe
 
 // The same among the tokens of `keys`, whose order does not matter. Requires at least one.
 int32_t gumbel_argmax(std::span<const TokenKey> keys, const GumbelDraw& draw);
+
+struct ScoredToken {
+  int32_t id = 0;
+  double score = 0.0;
+};
+
+// The `count` tokens with the largest scores, best first, ties by the smaller id; fewer if fewer
+// are above -infinity. The first is gumbel_argmax(). Overwrites `scratch` and `out`. Requires
+// draw.best
+// == find_best(logits).logit, count >= 1, temperatures of which float has the inverse.
+void gumbel_top(std::span<const float> logits, int count, const GumbelDraw& draw,
+                std::vector<TokenKey>& scratch, std::vector<ScoredToken>& out);
+
+// The same among the tokens of `keys`, which it puts into another order.
+void gumbel_top(std::span<TokenKey> keys, int count, const GumbelDraw& draw,
+                std::vector<ScoredToken>& out);
 
 }  // namespace aerie

@@ -9,7 +9,6 @@
 #include <limits>
 #include <numeric>
 
-#include "sampling/draw.h"
 #include "sampling/weight.h"
 
 namespace aerie {
@@ -110,6 +109,30 @@ int32_t Sampler::sample(std::span<const float> logits, const SamplingContext& co
   if (!filters_) return gumbel_argmax(prepared.logits, prepared.best, draw);
   filter_tokens(prepared.logits, prepared.best.logit, params_, keys_);
   return gumbel_argmax(keys_, draw);
+}
+
+void Sampler::ranking(std::span<const float> logits, const SamplingContext& context, int count,
+                      std::vector<ScoredToken>& out) {
+  out.clear();
+  const Prepared prepared = prepare(logits, context);
+  const float best = prepared.best.logit;
+  if (prepared.best.id < 0) {
+    out.push_back({adjuster_.fallback(params_, context.constraint), 0.0});
+    return;
+  }
+  keys_.reserve(static_cast<size_t>(vocab_));
+  if (params_.temperature > 0.0) {
+    const GumbelDraw draw{noise(), context.position(), best, params_.temperature};
+    if (!filters_) return gumbel_top(prepared.logits, count, draw, keys_, out);
+    filter_tokens(prepared.logits, best, params_, keys_);
+    return gumbel_top(keys_, count, draw, out);
+  }
+  select_top(prepared.logits, static_cast<size_t>(count), keys_);
+  std::sort(keys_.begin(), keys_.end(), std::greater<>());
+  const double log_total = noise_log(sum_weights(prepared.logits, best, 1.0));
+  for (const TokenKey key : keys_) {
+    out.push_back({token_key_id(key), scaled_logit(token_key_logit(key), best, 1.0) - log_total});
+  }
 }
 
 void Sampler::distribution(std::span<const float> logits, const SamplingContext& context,

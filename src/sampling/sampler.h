@@ -11,6 +11,7 @@
 #include "core/token_tree.h"
 #include "sampling/adjust.h"
 #include "sampling/context.h"
+#include "sampling/draw.h"
 #include "sampling/filters.h"
 #include "sampling/noise.h"
 
@@ -48,6 +49,14 @@ class Sampler {
   // The distribution that sample() draws from. A point mass at temperature 0. Overwrites `out`.
   void distribution(std::span<const float> logits, const SamplingContext& context,
                     Distribution& out);
+
+  // The `count` tokens that sample() comes closest to choosing, best first (fewer if fewer can
+  // come): its own, what it would choose without that one, and so on. Scores: above temperature 0
+  // what the draw compares, logit_i / T + gumbel(seed, position, i) less the largest logit / T; at
+  // 0 the log of softmax (logits after bias, mask and penalties). Requires count >= 1. Overwrites
+  // `out`.
+  void ranking(std::span<const float> logits, const SamplingContext& context, int count,
+               std::vector<ScoredToken>& out);
 
   // Log-probabilities of the untouched logits (softmax at temperature 1, before bias, penalties and
   // filters, as OpenAI reports them): of `token` first, then of the params().logprobs likeliest,

@@ -40,12 +40,15 @@ enum class Kind {
   kEarlyExit,
   kLayerSkip,
   kDraftModel,
+  kModelTree,
+  kStaticTree,
   kTree,
   kAuto
 };
-constexpr Kind kKinds[] = {Kind::kPlain,      Kind::kNgram,     Kind::kNgramTree, Kind::kSuffixTree,
-                           Kind::kRecycling,  Kind::kLookahead, Kind::kEarlyExit, Kind::kLayerSkip,
-                           Kind::kDraftModel, Kind::kTree,      Kind::kAuto};
+constexpr Kind kKinds[] = {
+    Kind::kPlain,      Kind::kNgram,     Kind::kNgramTree, Kind::kSuffixTree, Kind::kRecycling,
+    Kind::kLookahead,  Kind::kEarlyExit, Kind::kLayerSkip, Kind::kDraftModel, Kind::kModelTree,
+    Kind::kStaticTree, Kind::kTree,      Kind::kAuto};
 
 const TinyFile& target_file() {
   static const TinyFile file(TinySpec{});
@@ -102,10 +105,14 @@ std::unique_ptr<Drafter> drafter_for(Kind kind, Model& target) {
     }
     case Kind::kLayerSkip:
     case Kind::kDraftModel:
+    case Kind::kModelTree:
+    case Kind::kStaticTree:
       break;
   }
   DraftModelOptions options;
-  options.num_tokens = 5;
+  options.num_tokens = kind == Kind::kDraftModel ? 5 : kMaxNodes;
+  if (kind == Kind::kModelTree) options.top_k = 4;
+  if (kind == Kind::kStaticTree) options.shape = find_static_tree("medusa");
   options.vocab = draft.vocab;
   options.max_positions = kPositions;
   options.max_sequences = 2;

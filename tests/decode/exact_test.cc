@@ -140,7 +140,8 @@ TEST(Exact, EveryValueMeetsEveryOther) {
     const bool good =
         (quotes && temperature == 0.0 && filter != Filter::kPenalties && filter != Filter::kAll) ||
         (setting.kind == DraftKind::kPrediction && setting.length > 1) ||
-        setting.kind == DraftKind::kSameModel || setting.kind == DraftKind::kProphetTree;
+        setting.kind == DraftKind::kSameModel || setting.kind == DraftKind::kModelTree ||
+        setting.kind == DraftKind::kStaticTree || setting.kind == DraftKind::kProphetTree;
     EXPECT_GT(reply.stats.mean_accepted_length(), good ? 1.5 : 0.99);
     if (HasFailure()) return;
   }

@@ -67,6 +67,14 @@ std::unique_ptr<Model> load(const ModelFile& file, const ModelOptions& options) 
 DraftModelOptions draft_model_options(const Setting& setting) {
   DraftModelOptions options;
   options.num_tokens = setting.length;
+  if (setting.kind == DraftKind::kModelTree) {
+    options.num_tokens = 3 * setting.length;
+    options.num_steps = setting.length;
+    options.top_k = 2;
+  } else if (setting.kind == DraftKind::kStaticTree) {
+    options.num_tokens = 3 * setting.length;
+    options.shape = find_static_tree("eagle");
+  }
   options.vocab = vocab_of(setting);
   options.max_positions = setting.positions;
   options.max_rows = 48;  // the prompt takes several passes
@@ -186,6 +194,8 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
     case DraftKind::kOtherModel:
       return draft_model(other_file().gguf(), setting);
     case DraftKind::kSameModel:
+    case DraftKind::kModelTree:
+    case DraftKind::kStaticTree:
       return draft_model(target_of(setting), setting);
     case DraftKind::kRandomChain:
       return test::make_random_chain_drafter(5, setting.length, vocab);
@@ -222,7 +232,8 @@ DecoderOptions decoder_options(const Setting& setting) {
   options.prefill_chunk = setting.chunk;
   options.max_positions = setting.positions;
   const bool tree = setting.kind == DraftKind::kProphetTree || setting.kind == DraftKind::kMerged ||
-                    setting.kind == DraftKind::kAuto || setting.kind == DraftKind::kSampledTree;
+                    setting.kind == DraftKind::kAuto || setting.kind == DraftKind::kSampledTree ||
+                    setting.kind == DraftKind::kModelTree || setting.kind == DraftKind::kStaticTree;
   options.max_nodes = tree ? 3 * setting.length : setting.length;
   if (setting.kind == DraftKind::kLookahead) {
     options.max_nodes = lookahead_nodes(lookahead_options(setting));
@@ -264,6 +275,10 @@ const char* draft_kind_name(DraftKind kind) {
       return "OtherModel";
     case DraftKind::kSameModel:
       return "SameModel";
+    case DraftKind::kModelTree:
+      return "ModelTree";
+    case DraftKind::kStaticTree:
+      return "StaticTree";
     case DraftKind::kRandomChain:
       return "RandomChain";
     case DraftKind::kProphetTree:

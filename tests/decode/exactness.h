@@ -26,6 +26,8 @@ enum class DraftKind {
   kLayerSkip,
   kOtherModel,  // a draft model that knows nothing of the target
   kSameModel,   // the target's own weights: every draft is right
+  kModelTree,   // a draft model's likeliest nodes, two children each
+  kStaticTree,  // a draft model's choices in EAGLE's shape
   kRandomChain,
   kProphetTree,  // branching, with what is right scattered over the tree
   kFirst,        // prompt lookup, or else the other model
@@ -34,12 +36,11 @@ enum class DraftKind {
   kSampledTree,  // drawn without replacement from the target's own weights, with little context
 };
 inline constexpr DraftKind kDraftKinds[] = {
-    DraftKind::kNgram,       DraftKind::kNgramTree,  DraftKind::kPrediction,
-    DraftKind::kSuffix,      DraftKind::kSuffixTree, DraftKind::kRecycling,
-    DraftKind::kLookahead,   DraftKind::kEarlyExit,  DraftKind::kLayerSkip,
-    DraftKind::kOtherModel,  DraftKind::kSameModel,  DraftKind::kRandomChain,
-    DraftKind::kProphetTree, DraftKind::kFirst,      DraftKind::kMerged,
-    DraftKind::kAuto};
+    DraftKind::kNgram,      DraftKind::kNgramTree,   DraftKind::kPrediction,  DraftKind::kSuffix,
+    DraftKind::kSuffixTree, DraftKind::kRecycling,   DraftKind::kLookahead,   DraftKind::kEarlyExit,
+    DraftKind::kLayerSkip,  DraftKind::kOtherModel,  DraftKind::kSameModel,   DraftKind::kModelTree,
+    DraftKind::kStaticTree, DraftKind::kRandomChain, DraftKind::kProphetTree, DraftKind::kFirst,
+    DraftKind::kMerged,     DraftKind::kAuto};
 const char* draft_kind_name(DraftKind kind);  // "SameModel"
 std::string draft_kind_test_name(const testing::TestParamInfo<DraftKind>& info);
 

@@ -27,15 +27,21 @@ constexpr DraftKind kChains[] = {DraftKind::kNgram,     DraftKind::kPrediction,
                                  DraftKind::kSameModel, DraftKind::kRandomChain};
 
 constexpr DraftKind kTrees[] = {
-    DraftKind::kNgramTree, DraftKind::kSuffixTree, DraftKind::kRecycling,  DraftKind::kProphetTree,
-    DraftKind::kMerged,    DraftKind::kAuto,       DraftKind::kSampledTree};
+    DraftKind::kNgramTree,   DraftKind::kSuffixTree, DraftKind::kRecycling,
+    DraftKind::kProphetTree, DraftKind::kMerged,     DraftKind::kAuto,
+    DraftKind::kSampledTree, DraftKind::kModelTree,  DraftKind::kStaticTree};
 
 // What the rule can judge.
 std::vector<DraftKind> kinds_for(VerifyRule rule) {
   std::vector<DraftKind> kinds(std::begin(kChains), std::end(kChains));
   kinds.insert(kinds.end(), std::begin(kTrees), std::end(kTrees));
   // Of other trees it judges the likeliest path, but what is drawn must not be cut.
-  if (rule == VerifyRule::kBlock) std::erase(kinds, DraftKind::kSampledTree);
+  if (rule == VerifyRule::kBlock) {
+    std::erase_if(kinds, [](DraftKind kind) {
+      return kind == DraftKind::kSampledTree || kind == DraftKind::kModelTree ||
+             kind == DraftKind::kStaticTree;
+    });
+  }
   return kinds;
 }
 

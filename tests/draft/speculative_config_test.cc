@@ -401,5 +401,25 @@ TEST(SpeculativeSpec, NoTextIsTooStrange) {
   }
 }
 
+TEST(SpeculativeSpec, TreesOfDraftModels) {
+  const SpeculativeConfig own =
+      spec("draft_model:model=m,num_steps=5,topk=4,num_speculative_tokens=7");
+  // SGLang's names; its number of draft tokens counts the root.
+  const SpeculativeConfig other = spec(
+      "draft_model:model=m,speculative_num_steps=5,speculative_eagle_topk=4,"
+      "speculative_num_draft_tokens=8");
+  EXPECT_EQ(to_string(own), to_string(other));
+  EXPECT_EQ(other.tokens(), 7);
+  EXPECT_EQ(spec("draft_model:model=m,tree=eagle").tokens(), 25);
+  EXPECT_EQ(spec("draft_model:model=m,tree=medusa").tokens(), 63);
+  EXPECT_EQ(spec("draft_model:model=m,tree=medusa,num_speculative_tokens=9").tokens(), 9);
+  bad_spec("draft_model:model=m,tree=beech", {"tree", "eagle or medusa", "beech"});
+  bad_spec("draft_model:model=m,vocabulary=some", {"vocabulary", "intersection", "some"});
+  bad_spec("draft_model:model=m,num_draft_tokens=1", {"num_draft_tokens", "2 to 65"});
+  bad_spec("draft_model:model=m,topk=2,speculative_eagle_topk=2",
+           {"'speculative_eagle_topk' says again what 'topk' says"});
+  bad_spec("ngram:speculative_eagle_topk=2", {"does not go with method ngram"});
+}
+
 }  // namespace
 }  // namespace aerie

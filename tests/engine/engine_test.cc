@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 
 #include "tests/testing/tiny_model.h"
@@ -414,11 +415,11 @@ TEST_F(EngineTest, RefusesADraftModelThatDoesNotFitIntoMemory) {
                                                HasSubstr("131072 MiB")));
 }
 
-TEST_F(EngineTest, RefusesADraftModelWithAnotherTokenizer) {
+TEST_F(EngineTest, RefusesADraftModelWithAnotherTokenizerIfItMustBeTheSame) {
   TinySpec renamed = target_spec();
   renamed.turn_end = "<|end|>";
   const TemporaryModel other_name("renamed", renamed);
-  EngineOptions o = options(drafting_with(other_name.path()));
+  EngineOptions o = options(drafting_with(other_name.path() + ",vocabulary=same"));
   Status status = refusal(o);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr(other_name.path()));
@@ -427,10 +428,51 @@ TEST_F(EngineTest, RefusesADraftModelWithAnotherTokenizer) {
   TinySpec longer = target_spec();
   longer.vocab = 261;
   const TemporaryModel more("longer", longer);
-  o = options(drafting_with(more.path()));
+  o = options(drafting_with(more.path() + ",vocabulary=same"));
   status = refusal(o);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("261"), HasSubstr("id 259")));
+}
+
+// The target's own weights under another tokenizer draft what the target says; others do no harm.
+TEST_F(EngineTest, DraftModelsOfOtherVocabulariesAreExact) {
+  TinySpec renamed = target_spec();
+  renamed.turn_end = "<|end|>";
+  TinySpec stranger = other_spec();
+  stranger.turn_end = "<|end|>";
+  const TemporaryModel twin("twin", renamed), other_one("stranger", stranger);
+  const auto plain = open(options());
+  for (const char* way : {"", ",vocabulary=intersection,topk=3,num_speculative_tokens=9",
+                          ",vocabulary=text", ",vocabulary=text,num_steps=9"}) {
+    for (const TemporaryModel* model : {&twin, &other_one}) {
+      const auto engine = open(options(drafting_with(model->path() + way)));
+      for (const double temperature : {0.0, 0.9}) {
+        const Generation out = generate(*engine, request(temperature, 60));
+        EXPECT_EQ(out.tokens, generate(*plain, request(temperature, 60)).tokens)
+            << way << ", temperature " << temperature;
+        EXPECT_GT(out.stats.drafted, 0) << way;
+        const bool alike =
+            model == &twin && (temperature == 0.0 || std::strstr(way, "text") == nullptr);
+        EXPECT_GT(out.stats.mean_accepted_length(), alike ? 1.5 : 0.99) << way;
+      }
+    }
+  }
+}
+
+// SpecInfer: trees of several models, merged by prefix.
+TEST_F(EngineTest, SeveralDraftModelsAreExact) {
+  const auto plain = open(options());
+  const std::string models =
+      "draft_model:model=" + other().path() +
+      ",topk=2,num_speculative_tokens=6,draft_model:model=" + target().path() +
+      ",topk=2,num_speculative_tokens=6";
+  const auto engine = open(options(parse_speculative_spec("merge," + models).value()));
+  EXPECT_EQ(engine->drafter()->method(), "merge,draft_model,draft_model");
+  for (const double temperature : {0.0, 0.9}) {
+    const Generation out = generate(*engine, request(temperature, 60));
+    EXPECT_EQ(out.tokens, generate(*plain, request(temperature, 60)).tokens);
+    EXPECT_GT(out.stats.mean_accepted_length(), 2.0);
+  }
 }
 
 TEST_F(EngineTest, RefusesRequestsThatItCannotServe) {

@@ -243,7 +243,7 @@ TEST_F(HuggingFaceEngine, RefusesADraftWithAnotherVocabulary) {
   EngineOptions options;
   options.model = folder_;
   options.threads = 2;
-  options.speculation = spec("draft_model:model=" + other);
+  options.speculation = spec("draft_model:vocabulary=same,model=" + other);
   const Status status = Engine::open(options).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
   EXPECT_THAT(status.message(), testing::StartsWith(other));

@@ -49,6 +49,20 @@ TEST_F(BatchCheck, TakesAGoodBatch) {
   EXPECT_EQ(refusal([](ForwardBatch& b) { b.clear(); }), "");
 }
 
+TEST_F(BatchCheck, CountsAncestorsOfEarlierPasses) {
+  const int32_t slots[] = {4, 9};
+  EXPECT_EQ(refusal([&](ForwardBatch& b) {
+              b.rows[0].above = slots;
+              b.rows[0].position = 12;
+              b.rows[1].position = b.rows[2].position = 13;
+            }),
+            "");
+  EXPECT_THAT(refusal([&](ForwardBatch& b) { b.rows[0].above = slots; }),
+              HasSubstr("position 10 where 12 follows"));
+  EXPECT_THAT(refusal([&](ForwardBatch& b) { b.rows[1].above = slots; }),
+              HasSubstr("row 1 of the batch: has parent 0 and 2 ancestors of earlier passes"));
+}
+
 TEST_F(BatchCheck, NamesRowAndValue) {
   const auto row_refusal = [&](int index, const std::function<void(BatchRow&)>& edit) {
     return refusal([&](ForwardBatch& b) { edit(b.rows[static_cast<size_t>(index)]); });

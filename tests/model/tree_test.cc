@@ -47,6 +47,59 @@ TEST_P(Tree, ANodeIsTheEndOfItsChain) {
   }
 }
 
+// One pass for each depth; the nodes above are in the cache, uncommitted.
+TEST_P(Tree, LevelByLevelIsAllAtOnce) {
+  for (const int prefix : prefixes()) {
+    const std::vector<int32_t> tokens = test::random_tokens(4, prefix + 1, vocab_of_files());
+    const TokenTree tree = random_tree(50 + static_cast<uint64_t>(prefix), kNodes);
+    Bench whole(file(), isa(), 1, 1);
+    const KvCache::Id all = *whole.cache().open();
+    whole.read(all, std::span(tokens).first(static_cast<size_t>(prefix)), 64);
+    whole.add_tree(all, tokens.back(), tree);
+    const std::vector<RowOutputs> expected = whole.run();
+
+    Bench bench(file(), isa(), 2, 1);
+    const KvCache::Id id = *bench.cache().open();
+    bench.read(id, std::span(tokens).first(static_cast<size_t>(prefix)), 64);
+    ASSERT_TRUE(bench.cache().reserve(id, 1 + tree.size()).ok());
+    int left = 1 + tree.size();
+    for (int depth = 0; left > 0; ++depth) {
+      std::vector<std::vector<int32_t>> above;
+      std::vector<int32_t> nodes;
+      for (int32_t node = -1; node < tree.size(); ++node) {
+        const std::vector<int32_t> path = path_to(tree, node);  // entries, the node's own last
+        if (static_cast<int>(path.size()) != depth + 1) continue;
+        nodes.push_back(node);
+        above.emplace_back();
+        for (int i = 0; i < depth; ++i) {
+          above.back().push_back(bench.cache().slot(id, path[static_cast<size_t>(i)]));
+        }
+      }
+      ForwardBatch& batch = bench.batch();
+      batch.sequences.push_back({bench.cache().pages(id), prefix});
+      batch.tap_layers.clear();
+      for (int layer = 0; layer <= bench.model().config().layers; ++layer) {
+        batch.tap_layers.push_back(layer);
+      }
+      for (size_t i = 0; i < nodes.size(); ++i) {
+        BatchRow row;
+        row.token = nodes[i] < 0 ? tokens.back() : tree.nodes[static_cast<size_t>(nodes[i])].token;
+        row.position = prefix + depth;
+        row.slot = bench.cache().slot(id, 1 + nodes[i]);
+        row.above = above[i];
+        row.wants_logits = row.wants_taps = true;
+        batch.rows.push_back(row);
+      }
+      const std::vector<RowOutputs> rows = bench.run();
+      for (size_t i = 0; i < nodes.size(); ++i) {
+        ASSERT_TRUE(rows[i] == expected[static_cast<size_t>(1 + nodes[i])])
+            << "prefix " << prefix << ", node " << nodes[i];
+      }
+      left -= static_cast<int>(nodes.size());
+    }
+  }
+}
+
 // Trees of several sequences in one pass.
 TEST_P(Tree, TreesDoNotSeeEachOther) {
   const auto tokens = [](uint64_t s) { return test::random_tokens(s, 70, vocab_of_files()); };

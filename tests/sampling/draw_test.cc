@@ -78,5 +78,51 @@ TEST(GumbelArgmax, IsBruteForceWhereTheTailWins) {
   EXPECT_NEAR(tail, 150, 5 * std::sqrt(75.0));
 }
 
+std::vector<ScoredToken> brute_force_top(const std::vector<float>& logits, size_t count,
+                                         const GumbelDraw& draw) {
+  std::vector<ScoredToken> all;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (!(logits[i] > -std::numeric_limits<float>::infinity())) continue;
+    const auto id = static_cast<int32_t>(i);
+    all.push_back({id, scaled_logit(logits[i], draw.best, draw.temperature) +
+                           target_gumbel(draw.key, draw.position, id)});
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const ScoredToken& a, const ScoredToken& b) { return a.score > b.score; });
+  all.resize(std::min(all.size(), count));
+  return all;
+}
+
+void expect_same(const std::vector<ScoredToken>& expected, const std::vector<ScoredToken>& got) {
+  ASSERT_EQ(expected.size(), got.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(expected[i].id, got[i].id) << i;
+    ASSERT_EQ(expected[i].score, got[i].score) << i;
+  }
+}
+
+TEST(GumbelTop, IsBruteForce) {
+  std::mt19937_64 random(32);
+  const double temperatures[] = {1.0, 0.7, 0.05, 3.0, 1000.0};
+  std::vector<TokenKey> keys;
+  std::vector<ScoredToken> top;
+  for (uint64_t i = 0; i < 3000 && !testing::Test::HasFailure(); ++i) {
+    std::vector<float> logits = random_logits(random, 1 + static_cast<int>(random() % 1500));
+    for (float& x : logits) x = std::min(x, 1e4f);
+    const BestToken best = find_best(logits);
+    if (best.id < 0) continue;
+    const GumbelDraw draw{{i * 17, 2}, i, best.logit, temperatures[random() % 5]};
+    const int count = 1 + static_cast<int>(random() % 20);
+    const auto expected = brute_force_top(logits, static_cast<size_t>(count), draw);
+    gumbel_top(logits, count, draw, keys, top);
+    expect_same(expected, top);
+    EXPECT_EQ(top[0].id, gumbel_argmax(logits, best, draw));
+    select_top(logits, logits.size(), keys);
+    std::shuffle(keys.begin(), keys.end(), random);
+    gumbel_top(keys, count, draw, top);
+    expect_same(expected, top);
+  }
+}
+
 }  // namespace
 }  // namespace aerie

@@ -23,5 +23,19 @@ TEST(InverseCdf, StaysWithinTheListWhateverTheSum) {
   EXPECT_EQ(inverse_cdf({{3}, {1.0}}, 0.999), 3);
 }
 
+TEST(InverseCdf, WithoutWhatIsTaken) {
+  const Distribution d{{2, 5, 9}, {0.25, 0.5, 0.25}};
+  const int32_t middle[] = {5};
+  EXPECT_EQ(inverse_cdf_without(d, middle, 0.499), 2);
+  EXPECT_EQ(inverse_cdf_without(d, middle, 0.501), 9);
+  EXPECT_EQ(inverse_cdf_without(d, middle, 1 - 0x1p-53), 9);
+  const int32_t last[] = {9, 2};
+  EXPECT_EQ(inverse_cdf_without(d, last, 0.001), 5);
+  EXPECT_EQ(inverse_cdf_without(d, last, 1 - 0x1p-53), 5);
+  EXPECT_EQ(inverse_cdf_without(d, d.ids, 0.5), -1);
+  for (double u = 0.05; u < 1; u += 0.1)
+    EXPECT_EQ(inverse_cdf_without(d, {}, u), inverse_cdf(d, u));
+}
+
 }  // namespace
 }  // namespace aerie

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <random>
 
 #include "tests/sampling/reference.h"
 #include "tests/verify/chi_square.h"
@@ -149,6 +150,52 @@ TEST(Sampler, DrawsFromItsDistribution) {
     }
     EXPECT_FALSE(test.result().rejected) << variant << " p = " << test.result().p_value;
   }
+}
+
+TEST(Ranking, BeginsWithWhatIsSampledAndGoesOnWithoutIt) {
+  std::mt19937_64 random(5);
+  std::normal_distribution<float> normal(0.0f, 3.0f);
+  for (const double temperature : {0.0, 0.8, 5.0}) {
+    for (const bool filtered : {false, true}) {
+      SamplingParams params = at(temperature);
+      if (filtered) params.top_k = 7, params.top_p = 0.95, params.repetition_penalty = 1.3;
+      for (params.seed = 0; params.seed < 30; ++params.seed) {
+        std::vector<float> logits(200);
+        for (float& x : logits) x = normal(random);
+        const int32_t committed[] = {1, 2, 3}, path[] = {4};
+        Sampler sampler(params, 200);
+        std::vector<ScoredToken> ranking;
+        sampler.ranking(logits, {committed, path, nullptr}, 4, ranking);
+        ASSERT_TRUE(!ranking.empty() && ranking.size() <= 4u);
+        EXPECT_EQ(ranking[0].id, sampler.sample(logits, {committed, path, nullptr}));
+        if (filtered) continue;  // without the first, a filter lets others in
+        params.logit_bias = {{ranking[0].id, -kInfinity}};
+        Sampler without(params, 200);
+        EXPECT_EQ(ranking[1].id, without.sample(logits, {committed, path, nullptr}));
+        params.logit_bias.clear();
+      }
+    }
+  }
+}
+
+TEST(Ranking, ScoresAreLogsOfSoftmaxAtTemperatureZero) {
+  const std::vector<float> logits = {1.0f, 3.0f, 2.0f, -kInfinity};
+  Sampler sampler(at(0.0), 4);
+  std::vector<ScoredToken> ranking;
+  sampler.ranking(logits, {}, 9, ranking);
+  ASSERT_EQ(ranking.size(), 3u);
+  const double total = std::exp(1.0) + std::exp(3.0) + std::exp(2.0);
+  for (const ScoredToken& token : ranking) {
+    EXPECT_NEAR(std::exp(token.score),
+                std::exp(static_cast<double>(logits[static_cast<size_t>(token.id)])) / total,
+                1e-12);
+  }
+  EXPECT_EQ(ranking[0].id, 1);
+  EXPECT_EQ(ranking[2].id, 0);
+  // Nothing is left: what sample() says.
+  sampler.ranking(std::vector<float>(4, -kInfinity), {}, 3, ranking);
+  ASSERT_EQ(ranking.size(), 1u);
+  EXPECT_EQ(ranking[0].id, 0);
 }
 
 TEST(Logprobs, AreOfTheUntouchedLogits) {

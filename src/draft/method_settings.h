@@ -1,0 +1,33 @@
+// From settings as they were written to a method's configuration.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "draft/speculative_config.h"
+
+namespace aerie {
+
+// kInvalidArgument: `message`, made one line, behind what it is about.
+Status invalid(std::string message);
+
+std::string_view name_of(const Method* method);  // "none" for null
+// "method draft_model takes model, num_speculative_tokens"
+std::string keys_of(const Method* method);
+
+// The settings of either form, as they were written.
+struct Setting {
+  std::string key;
+  std::optional<std::string> text;  // a string
+  std::optional<double> number;
+  bool whole = false;   // whether the number is written as a whole one
+  std::string written;  // for messages
+};
+
+// Null: plain decoding, which takes no settings. Errors as parse_speculative_json() has them.
+Expected<MethodConfig> build_method(const Method* method, std::span<const Setting> settings);
+
+}  // namespace aerie

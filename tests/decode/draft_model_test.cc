@@ -1,0 +1,336 @@
+// What a draft model proposes, what it computes for that, and what it keeps.
+#include "draft/draft_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "sampling/inverse_cdf.h"
+#include "sampling/sampler.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/verify/chi_square.h"
+
+namespace aerie {
+namespace {
+
+using test::TinyFile;
+using test::TinySpec;
+
+constexpr int kVocab = 96;
+
+const TinyFile& file() {
+  static const TinyFile tiny([] {
+    TinySpec spec;
+    spec.layers = 1;
+    return spec;
+  }());
+  return tiny;
+}
+
+// Writes down the rows of each pass.
+class Watched final : public Model {
+ public:
+  struct Pass {
+    std::vector<int32_t> positions;
+    std::vector<int32_t> tokens;
+  };
+
+  Watched(std::unique_ptr<Model> model, std::vector<Pass>& passes)
+      : model_(std::move(model)), passes_(passes) {}
+  const ModelConfig& config() const override { return model_->config(); }
+  int64_t weight_bytes() const override { return model_->weight_bytes(); }
+  ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override {
+    EXPECT_TRUE(check_batch(batch, config(), test::model_options()).ok());
+    Pass& pass = passes_.emplace_back();
+    for (const BatchRow& row : batch.rows) {
+      pass.positions.push_back(row.position);
+      pass.tokens.push_back(row.token);
+    }
+    return model_->forward(batch, cache);
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+  std::vector<Pass>& passes_;
+};
+
+class DraftModelTest : public testing::Test {
+ protected:
+  static DraftModelOptions tree_options(int nodes, int steps, int top_k) {
+    DraftModelOptions options;
+    options.num_tokens = nodes;
+    options.num_steps = steps;
+    options.top_k = top_k;
+    return options;
+  }
+
+  void make(DraftModelOptions options, const DraftSequence& sequence, int sequences = 1) {
+    options.vocab = kVocab;
+    options.max_positions = 400;
+    options.max_sequences = sequences;
+    auto model = std::make_unique<Watched>(file().load(test::model_options()), passes_);
+    drafter_ = std::move(make_draft_model_drafter(std::move(model), options)).value();
+    for (int i = 0; i < sequences; ++i) {
+      DraftSequence one = sequence;
+      one.id = i;
+      one.max_tokens = 400;
+      ASSERT_TRUE(drafter_->open(one).ok());
+    }
+  }
+
+  TokenTree propose(const std::vector<int32_t>& tokens, int max_nodes = 100, int max_depth = 100) {
+    TokenTree tree;
+    DraftRequest request{.id = 0, .tokens = tokens, .max_nodes = max_nodes, .tree = &tree};
+    request.max_depth = max_depth;
+    passes_.clear();
+    EXPECT_TRUE(drafter_->propose({&request, 1}).ok());
+    return tree;
+  }
+
+  // `before` tokens were there; those since were accepted but for the last.
+  void observe(const std::vector<int32_t>& tokens, size_t before) {
+    DraftCommit commit;
+    commit.id = 0;
+    commit.tokens = tokens;
+    commit.first = static_cast<int>(before) - 1;
+    commit.rows = static_cast<int>(tokens.size() - before);
+    EXPECT_TRUE(drafter_->observe({&commit, 1}).ok());
+  }
+
+  std::vector<Watched::Pass> passes_;
+  std::unique_ptr<Drafter> drafter_;
+};
+
+DraftSequence sampled(double temperature, DraftNoise noise, uint64_t seed = 1) {
+  DraftSequence sequence;
+  sequence.sampling.temperature = temperature;
+  sequence.sampling.seed = seed;
+  sequence.noise = noise;
+  return sequence;
+}
+
+int deepest(const TokenTree& tree) {
+  int depth = 0;
+  for (const TokenTree::Node& node : tree.nodes) depth = std::max(depth, node.depth);
+  return depth;
+}
+
+// The path to the deepest node.
+std::vector<int32_t> longest_path(const TokenTree& tree) {
+  const auto end = std::ranges::max_element(tree.nodes, {}, &TokenTree::Node::depth);
+  std::vector<int32_t> path;
+  for (auto i = static_cast<int32_t>(end - tree.nodes.begin()); i >= 0;
+       i = tree.nodes[static_cast<size_t>(i)].parent) {
+    path.insert(path.begin(), tree.nodes[static_cast<size_t>(i)].token);
+  }
+  return path;
+}
+
+TEST_F(DraftModelTest, RunsNoPassThatCannotBeUsed) {
+  make(tree_options(12, 6, 3), sampled(0.0, DraftNoise::kTarget));
+  const std::vector<int32_t> tokens = test::random_tokens(1, 4, kVocab);
+  EXPECT_LE(propose(tokens).size(), 12);
+  EXPECT_LE(passes_.size(), 6u);
+  for (int depth = 1; depth < 5; ++depth) {
+    EXPECT_LE(deepest(propose(tokens, 100, depth)), depth);
+    EXPECT_LE(passes_.size(), static_cast<size_t>(depth));
+  }
+  for (int nodes = 1; nodes < 9; ++nodes) {
+    EXPECT_EQ(propose(tokens, nodes).size(), nodes);
+    EXPECT_LE(passes_.size(), static_cast<size_t>(nodes));
+  }
+  EXPECT_TRUE(propose(tokens, 0).empty());
+  EXPECT_TRUE(propose(tokens, 5, 0).empty());
+  EXPECT_TRUE(passes_.empty());
+}
+
+// The next round reads the new root alone, whichever branch was right.
+TEST_F(DraftModelTest, KeepsWhatWasRight) {
+  make(tree_options(14, 5, 3), sampled(1.0, DraftNoise::kTarget));
+  std::vector<int32_t> tokens = test::random_tokens(1, 20, kVocab);
+  for (int round = 0; round < 15; ++round) {
+    const TokenTree tree = propose(tokens);
+    ASSERT_GE(deepest(tree), 2);
+    const size_t before = tokens.size();
+    const std::vector<int32_t> path = longest_path(tree);
+    // The last one is the root of the next round.
+    tokens.insert(tokens.end(), path.begin(), path.end());
+    observe(tokens, before);
+    propose(tokens, 1);
+    ASSERT_EQ(passes_.size(), 1u);
+    EXPECT_EQ(passes_[0].tokens, std::vector<int32_t>{tokens.back()});
+    EXPECT_EQ(passes_[0].positions, std::vector<int32_t>{static_cast<int32_t>(tokens.size()) - 1});
+  }
+}
+
+// What is in the cache is what a fresh drafter would compute.
+TEST_F(DraftModelTest, ProposesTheSameAsOneThatReadsEverythingAnew) {
+  for (const double temperature : {0.0, 1.0}) {
+    for (const DraftNoise noise : {DraftNoise::kTarget, DraftNoise::kOwn}) {
+      DraftModelOptions options = tree_options(25, 0, 1);
+      options.shape = find_static_tree("eagle");
+      std::vector<int32_t> tokens = test::random_tokens(3, 20, kVocab);
+      make(options, sampled(temperature, noise));
+      for (int round = 0; round < 12; ++round) {
+        const TokenTree tree = propose(tokens);
+        auto kept = std::move(drafter_);
+        make(options, sampled(temperature, noise));
+        const TokenTree anew = propose(tokens);
+        drafter_ = std::move(kept);
+        ASSERT_EQ(tree.size(), anew.size());
+        for (int i = 0; i < tree.size(); ++i) {
+          const auto at = static_cast<size_t>(i);
+          EXPECT_EQ(tree.nodes[at].token, anew.nodes[at].token);
+          EXPECT_EQ(tree.nodes[at].parent, anew.nodes[at].parent);
+        }
+        const std::vector<int32_t> path = longest_path(tree);
+        const size_t before = tokens.size();
+        tokens.insert(tokens.end(), path.begin(), path.begin() + 1 + round % 2);
+        tokens.push_back(round);  // perhaps not drafted
+        observe(tokens, before);
+      }
+    }
+  }
+}
+
+// A chain's tokens are what the target's sampler makes of the draft model's logits; a tree's first
+// choices are the chain's.
+TEST_F(DraftModelTest, FirstChoicesAreTheChain) {
+  for (const double temperature : {0.0, 0.8, 3.0}) {
+    const std::vector<int32_t> tokens = test::random_tokens(7, 30, kVocab);
+    make(tree_options(5, 0, 1), sampled(temperature, DraftNoise::kTarget));
+    const TokenTree chain = propose(tokens);
+    ASSERT_TRUE(chain.is_chain());
+    DraftModelOptions shaped = tree_options(25, 0, 1);
+    shaped.shape = find_static_tree("eagle");
+    make(shaped, sampled(temperature, DraftNoise::kTarget));
+    const TokenTree tree = propose(tokens);
+    EXPECT_EQ(tree.size(), 25);
+    int32_t node = -1;
+    for (const TokenTree::Node& expected : chain.nodes) {
+      const auto first = std::ranges::find(tree.nodes, node, &TokenTree::Node::parent);
+      ASSERT_NE(first, tree.nodes.end());
+      EXPECT_EQ(first->token, expected.token);
+      node = static_cast<int32_t>(first - tree.nodes.begin());
+    }
+  }
+}
+
+TEST_F(DraftModelTest, SequencesOfABatchDoNotMatterToEachOther) {
+  const auto tokens = [](int i) {
+    return test::random_tokens(50 + static_cast<uint64_t>(i), 10 + 7 * i, kVocab);
+  };
+  std::vector<TokenTree> alone;
+  for (int i = 0; i < 3; ++i) {
+    make(tree_options(9, 4, 3), sampled(0.9, DraftNoise::kTarget));
+    alone.push_back(propose(tokens(i)));
+  }
+  make(tree_options(9, 4, 3), sampled(0.9, DraftNoise::kTarget), 3);
+  std::vector<TokenTree> trees(3);
+  std::vector<std::vector<int32_t>> texts;
+  for (int i = 0; i < 3; ++i) texts.push_back(tokens(i));
+  std::vector<DraftRequest> requests;
+  for (int i = 2; i >= 0; --i) {
+    const auto at = static_cast<size_t>(i);
+    requests.push_back({.id = i, .tokens = texts[at], .max_nodes = 9, .tree = &trees[at]});
+  }
+  ASSERT_TRUE(drafter_->propose(requests).ok());
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(trees[i].size(), alone[i].size());
+    for (size_t n = 0; n < trees[i].nodes.size(); ++n) {
+      EXPECT_EQ(trees[i].nodes[n].token, alone[i].nodes[n].token);
+      EXPECT_EQ(trees[i].nodes[n].parent, alone[i].nodes[n].parent);
+    }
+  }
+}
+
+TEST_F(DraftModelTest, DrawsWithoutReplacementFromTheDistributionItNames) {
+  DraftSequence sequence = sampled(1.0, DraftNoise::kOwn, 77);
+  sequence.sampling.top_k = 20;
+  make(tree_options(13, 4, 3), sequence);
+  const std::vector<int32_t> tokens = test::random_tokens(2, 25, kVocab);
+  const TokenTree tree = propose(tokens);
+  ASSERT_EQ(tree.size(), 13);
+  std::map<int32_t, std::vector<int32_t>> siblings;
+  for (int i = 0; i < tree.size(); ++i) {
+    const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
+    std::vector<int32_t>& before = siblings[node.parent];
+    ASSERT_NE(node.proposal, nullptr);
+    EXPECT_GT(node.proposal->probability(node.token), 0.0);
+    EXPECT_EQ(node.without_replacement, !before.empty());
+    const double uniform = noise_uniform({77, 0}, NoiseStream::kDraft, tokens.size() - 1,
+                                         static_cast<uint32_t>(i) << 16);
+    EXPECT_EQ(node.token, inverse_cdf_without(*node.proposal, before, uniform));
+    before.push_back(node.token);
+  }
+  // Children of one parent name one object, others others.
+  std::set<const Distribution*> objects;
+  for (const TokenTree::Node& node : tree.nodes) objects.insert(node.proposal);
+  EXPECT_EQ(objects.size(), siblings.size());
+}
+
+// The shape is the same whatever is drawn, unless there is too little to draw from.
+TEST_F(DraftModelTest, TheShapeDoesNotDependOnTheDraws) {
+  const std::vector<int32_t> tokens = test::random_tokens(2, 25, kVocab);
+  std::set<std::vector<int32_t>> shapes, drawn;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    make(tree_options(13, 4, 3), sampled(1.0, DraftNoise::kOwn, seed));
+    std::vector<int32_t> shape, what;
+    for (const TokenTree::Node& node : propose(tokens).nodes) {
+      shape.push_back(node.parent);
+      what.push_back(node.token);
+    }
+    shapes.insert(shape);
+    drawn.insert(what);
+  }
+  EXPECT_EQ(shapes.size(), 1u);
+  EXPECT_EQ(drawn.size(), 40u);
+  DraftSequence narrow = sampled(1.0, DraftNoise::kOwn);
+  narrow.sampling.top_k = 2;
+  make(tree_options(13, 4, 3), narrow);
+  std::map<int32_t, int> children;
+  const TokenTree tree = propose(tokens);
+  for (const TokenTree::Node& node : tree.nodes) EXPECT_LE(++children[node.parent], 2);
+}
+
+// P(x then y) = q(x) q(y) / (1 - q(x)).
+TEST_F(DraftModelTest, SiblingsHaveTheLawOfDrawsWithoutReplacement) {
+  const std::vector<int32_t> tokens = test::random_tokens(2, 6, kVocab);
+  const auto drawn = [&](uint64_t seed) {
+    DraftSequence sequence = sampled(1.0, DraftNoise::kOwn, seed);
+    sequence.sampling.top_k = 4;
+    if (seed == 0) make(tree_options(2, 1, 2), sequence);
+    drafter_->close(0);
+    sequence.max_tokens = 400;
+    EXPECT_TRUE(drafter_->open(sequence).ok());
+    TokenTree tree = propose(tokens);
+    EXPECT_EQ(tree.size(), 2);
+    return tree;
+  };
+  const TokenTree first = drawn(0);
+  const Distribution& q = *first.nodes[0].proposal;
+  ASSERT_EQ(q.size(), 4u);
+  std::map<std::pair<int32_t, int32_t>, size_t> cells;
+  std::vector<double> expected;
+  for (size_t x = 0; x < 4; ++x) {
+    for (size_t y = 0; y < 4; ++y) {
+      if (x == y) continue;
+      cells[{q.ids[x], q.ids[y]}] = expected.size();
+      expected.push_back(q.probs[x] * q.probs[y] / (1.0 - q.probs[x]));
+    }
+  }
+  stats::ChiSquareTest test(expected, {.total_variation = 0.03});
+  for (int64_t i = 0; i < test.samples(); ++i) {
+    const TokenTree tree = drawn(1 + static_cast<uint64_t>(i));
+    test.add(cells.at({tree.nodes[0].token, tree.nodes[1].token}));
+  }
+  EXPECT_FALSE(test.result().rejected) << test.result().p_value;
+}
+
+}  // namespace
+}  // namespace aerie
