@@ -55,7 +55,7 @@ std::vector<float> logits_of(const ModelFile& file, const std::string& cache, ke
   ForwardBatch batch;
   batch.sequences.push_back({kv->pages(*id), 0});
   for (int i = 0; i < kRows; ++i) {
-    batch.rows.push_back({0, 5 * i + 3, i, kv->slot(*id, i), i - 1, true, false});
+    batch.rows.push_back({0, 5 * i + 3, i, kv->slot(*id, i), i - 1, {}, true, false});
   }
   EXPECT_TRUE(check_batch(batch, (*model)->config(), options).ok());
   const ForwardOutputs out = (*model)->forward(batch, *kv);
