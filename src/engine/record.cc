@@ -106,7 +106,7 @@ Status read_engine(const JsonObject& line, RecordedEngine& out) {
 Status read_bias(const JsonObject& line, SamplingParams& out) {
   const Json* list = line.find("logit_bias");
   if (list == nullptr) return {};
-  const Status wrong = invalid(line, "logit_bias", "is no list of [token id, number or \"-inf\"]");
+  Status wrong = invalid(line, "logit_bias", "is no list of [token id, number or \"-inf\"]");
   if (!list->is_array()) return wrong;
   for (const Json& pair : *list) {
     if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_unsigned()) return wrong;
