@@ -16,7 +16,7 @@ struct ControllerOptions {
   int max_nodes = 64;      // of a sequence, as the requests will have it
   // Drafts must promise this much more than plain decoding, so that what is uncertain in costs and
   // chances is no loss.
-  double margin = 0.02;
+  double margin = 0.04;
 };
 
 // "auto": a drafter made of several others. Drafters that cost next to nothing are asked in every

@@ -48,7 +48,6 @@ class Decoder::Target final : public TargetView {
   std::span<const float> logits(int node) const {
     return outputs_.logits_of(logits_at_[static_cast<size_t>(node + 1)]);
   }
-  bool has_logits(int node) const { return logits_at_[static_cast<size_t>(node + 1)] >= 0; }
 
  private:
   Sequence& sequence_;
@@ -445,13 +444,22 @@ void Decoder::learn_cost(double seconds) {
   options_.cost->learn(batch_.size(), context / batch_.size(), seconds);
 }
 
-// DraftCommit::top_tokens.
+// DraftCommit::top_tokens. Ranking a row takes longer than any drafter without a model, and the
+// first nodes are the likeliest to be of use.
 std::span<const int32_t> Decoder::rank_tokens(const TokenTree& tree, const Target& target) {
   const auto wanted = static_cast<size_t>(drafter_->needs().top_tokens);
   const size_t from = top_tokens_.size();
+  int refused = 0;
   for (int node = -1; node < tree.size(); ++node) {
     const size_t end = top_tokens_.size() + wanted;
-    if (target.has_logits(node)) {
+    bool ranked = node < 0;
+    if (!ranked) {
+      const NodeRole role = tree.nodes[static_cast<size_t>(node)].role;
+      ranked = role == NodeRole::kProbe ||
+               std::ranges::find(verdict_.accepted, node) != verdict_.accepted.end() ||
+               (role == NodeRole::kDraft && refused++ < drafter_->needs().top_refusals);
+    }
+    if (ranked) {
       select_top(target.logits(node), wanted, keys_);
       std::ranges::sort(keys_, std::greater<>());
       for (const TokenKey key : keys_) top_tokens_.push_back(token_key_id(key));

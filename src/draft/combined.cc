@@ -156,6 +156,7 @@ Expected<DrafterNeeds> common_needs(std::span<const std::unique_ptr<Drafter>> dr
   for (const auto& drafter : drafters) {
     const DrafterNeeds& own = drafter->needs();
     needs.top_tokens = std::max(needs.top_tokens, own.top_tokens);
+    needs.top_refusals = std::max(needs.top_refusals, own.top_refusals);
     if (own.tap_layers.empty()) continue;
     if (first != nullptr && own.tap_layers != needs.tap_layers) {
       return Status(StatusCode::kUnsupported,

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "draft/score_calibration.h"
 #include "draft/drafter.h"
 #include "draft/level_tree.h"
+#include "draft/score_calibration.h"
 #include "kv/kv_cache.h"
 #include "sampling/sampler.h"
 

@@ -20,7 +20,8 @@ namespace aerie {
 // What a drafter wants of the target's forward passes.
 struct DrafterNeeds {
   std::vector<int32_t> tap_layers;  // as in ForwardBatch; empty: no taps
-  int top_tokens = 0;               // of each row of a round, the likeliest so many (DraftCommit)
+  int top_tokens = 0;               // the likeliest so many behind rows of a round (DraftCommit)
+  int top_refusals = 0;             // of how many refused nodes too
 };
 
 // How proposals will be judged, which decides what a drafter may look at.
@@ -74,8 +75,8 @@ struct DraftCommit {
   const TokenTree* tree = nullptr;
   std::span<const int32_t> accepted;
   // A round, if needs() asks for top tokens: [1 + tree's nodes][top_tokens], the target's likeliest
-  // tokens after the root and after each node, likeliest first, by its logits alone; -1 after nodes
-  // that are kWindow.
+  // tokens after the root, after nodes that were accepted or are kProbe and after the first
+  // top_refusals others that are kDraft, likeliest first, by its logits alone; -1 after the rest.
   // There may be more of them than this drafter asked for.
   std::span<const int32_t> top_tokens;
   std::span<const float> taps;  // [rows][tap_layers][hidden], if needs() names layers

@@ -49,6 +49,8 @@ constexpr std::array kSuffixKeys = {
 
 constexpr std::array kRecyclingKeys = {
     MethodKey{"num_successors", Kind::kWhole, 1, 8, 8, false, "successors kept for each token"},
+    MethodKey{"refresh", Kind::kWhole, 0, kMost, 3, false,
+              "rows of a round, beside accepted ones, whose likeliest tokens are kept; 0: none"},
     tokens(16),
 };
 

@@ -32,7 +32,9 @@ class RecyclingDrafter final : public Drafter {
             options.num_tokens)),
         table_(static_cast<size_t>(options.vocab) * static_cast<size_t>(options.successors), kNone),
         placed_(shape_.nodes().size()) {
+    if (options.refresh == 0) return;
     needs_.top_tokens = options.successors;
+    needs_.top_refusals = options.refresh - 1;
   }
 
   std::string_view method() const override { return "recycling"; }
@@ -130,7 +132,8 @@ Status RecyclingDrafter::observe(std::span<const DraftCommit> commits) {
   AERIE_RETURN_IF_ERROR(learnt_.check(commits));
   for (const DraftCommit& commit : commits) {
     learn(learnt_.use(commit), commit.tokens);
-    if (commit.tree != nullptr && !commit.top_tokens.empty()) refresh(commit);
+    if (options_.refresh > 0 && commit.tree != nullptr && !commit.top_tokens.empty())
+      refresh(commit);
   }
   return {};
 }
@@ -146,6 +149,7 @@ Expected<std::unique_ptr<Drafter>> make_recycling_drafter(const RecyclingOptions
   if (options.num_tokens < 1 || options.num_tokens > kMaxTokens) {
     return fail("num_tokens must be 1 to " + std::to_string(kMaxTokens));
   }
+  if (options.refresh < 0) return fail("refresh must not be negative");
   if (options.successors < 1 || options.successors > kRanks) {
     return fail("successors must be 1 to " + std::to_string(kRanks));
   }

@@ -76,7 +76,7 @@ std::vector<MethodConfig> auto_methods() {
       {"suffix",
        {{"suffix_decoding_tree", 1}, {"suffix_decoding_spec_offset", 4}, {kTokensKey, 32}}},
       {"ngram", {{"num_matches", 3}, {kTokensKey, 32}}},
-      {"recycling", {{kTokensKey, 32}}},
+      {"recycling", {{"refresh", 0}, {kTokensKey, 32}}},
   };
   std::vector<MethodConfig> all;
   for (const Default& method : kDefaults) {

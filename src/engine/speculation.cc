@@ -65,6 +65,7 @@ Made make_recycling(const Making& making) {
   RecyclingOptions options;
   options.vocab = making.target.vocab;
   options.successors = making.config.whole("num_successors");
+  options.refresh = making.config.whole("refresh");
   options.num_tokens = making.config.tokens();
   return make_recycling_drafter(options);
 }

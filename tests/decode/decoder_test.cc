@@ -434,6 +434,7 @@ class Bystander final : public test::TestDrafter {
  public:
   explicit Bystander(std::vector<int32_t> truth) : truth_(std::move(truth)) {
     needs_.top_tokens = 3;
+    needs_.top_refusals = 1;
   }
   Status propose(std::span<DraftRequest> requests) override {
     const size_t next = requests[0].tokens.size();
