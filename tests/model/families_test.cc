@@ -44,8 +44,14 @@ std::vector<std::vector<float>> compute(const ModelFile& file, kernels::Isa isa,
     ForwardBatch batch;
     batch.sequences.push_back({cache->pages(*id), first});
     for (int i = 0; i < rows; ++i) {
-      batch.rows.push_back({0, tokens[static_cast<size_t>(first + i)], first + i,
-                            cache->slot(*id, i), i - 1, {}, true, false});
+      batch.rows.push_back({0,
+                            tokens[static_cast<size_t>(first + i)],
+                            first + i,
+                            cache->slot(*id, i),
+                            i - 1,
+                            {},
+                            true,
+                            false});
     }
     EXPECT_TRUE(check_batch(batch, (*model)->config(), options).ok());
     const ForwardOutputs out = (*model)->forward(batch, *cache);
