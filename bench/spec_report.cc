@@ -31,6 +31,7 @@ Json figures_json(const Figures& f) {
           {"tokens_per_second", f.tokens_per_second},
           {"speedup", ratio_json(f.speedup)},
           {"speedup_with_prompt", ratio_json(f.speedup_with_prompt)},
+          {"to_best_other", ratio_json(f.to_best_other)},
           {"mean_accepted_length", f.mean_accepted_length},
           {"expected_accepted_length", f.expected_length},
           {"acceptance_rate", f.acceptance_rate},
@@ -52,10 +53,11 @@ std::string interval_text(const Ratio& ratio) {
 std::string row_text(const std::string& name, const Figures& f) {
   return fmt::format(
       "  {:<26} {:>7} {:>8} {:>9.1f} {:>9.2f} {:>13} {:>6.2f} {:>9.2f} {:>6.2f} "
-      "{:>8} {:>8} {:>8} {:>7.2f} {:>7.2f}\n",
+      "{:>8} {:>8} {:>8} {:>7.2f} {:>7.2f} {:>19}\n",
       name, f.replies, f.tokens, f.tokens_per_second, f.speedup.value, interval_text(f.speedup),
       f.mean_accepted_length, f.expected_length, f.acceptance_rate, f.drafted, f.accepted, f.wasted,
-      f.ms_per_token_p50, f.ms_per_token_p99);
+      f.ms_per_token_p50, f.ms_per_token_p99,
+      fmt::format("{:.2f} {}", f.to_best_other.value, interval_text(f.to_best_other)));
 }
 
 std::string list_text(const std::vector<double>& values) {
@@ -68,9 +70,9 @@ std::string method_text(const MethodFigures& m) {
   std::string text = fmt::format("\n{}, temperature {:g}\n", m.method, m.temperature);
   text += fmt::format(
       "  {:<26} {:>7} {:>8} {:>9} {:>9} {:>13} {:>6} {:>9} {:>6} {:>8} {:>8} {:>8} "
-      "{:>7} {:>7}\n",
+      "{:>7} {:>7} {:>19}\n",
       "task", "replies", "tokens", "tokens/s", "speed-up", "(95 %)", "τ", "expected", "acc.",
-      "drafted", "accepted", "wasted", "ms p50", "ms p99");
+      "drafted", "accepted", "wasted", "ms p50", "ms p99", "to the best other");
   for (const TaskFigures& task : m.tasks) text += row_text(task.task, task.figures);
   text += row_text("all", m.all);
   if (m.all.looped > 0) {

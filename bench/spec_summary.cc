@@ -39,36 +39,36 @@ std::vector<int64_t> refusals(const Generation& generation) {
   return at;
 }
 
-// What a speed-up is made of.
+// What a speed-up over another method, the base, is made of.
 struct Pace {
   double tokens = 0, seconds = 0, prompt = 0;
-  double plain_tokens = 0, plain_seconds = 0, plain_prompt = 0;
+  double base_tokens = 0, base_seconds = 0, base_prompt = 0;
 
   void add(const Pace& other) {
     tokens += other.tokens;
     seconds += other.seconds;
     prompt += other.prompt;
-    plain_tokens += other.plain_tokens;
-    plain_seconds += other.plain_seconds;
-    plain_prompt += other.plain_prompt;
+    base_tokens += other.base_tokens;
+    base_seconds += other.base_seconds;
+    base_prompt += other.base_prompt;
   }
   double speedup() const {
-    return ratio_of(ratio_of(tokens, seconds), ratio_of(plain_tokens, plain_seconds));
+    return ratio_of(ratio_of(tokens, seconds), ratio_of(base_tokens, base_seconds));
   }
   double speedup_with_prompt() const {
     return ratio_of(ratio_of(tokens, seconds + prompt),
-                    ratio_of(plain_tokens, plain_seconds + plain_prompt));
+                    ratio_of(base_tokens, base_seconds + base_prompt));
   }
 };
 
-std::vector<Pace> pace_by_prompt(std::span<const Reply> replies, size_t method) {
+std::vector<Pace> pace_by_prompt(std::span<const Reply> replies, size_t method, size_t base) {
   std::map<int, Pace> prompts;
   for (const Reply& reply : replies) {
     const Tally& own = reply.methods[method];
-    const Tally& plain = reply.methods[0];
+    const Tally& other = reply.methods[base];
     prompts[reply.prompt].add({static_cast<double>(own.tokens), own.seconds, own.prompt_seconds,
-                               static_cast<double>(plain.tokens), plain.seconds,
-                               plain.prompt_seconds});
+                               static_cast<double>(other.tokens), other.seconds,
+                               other.prompt_seconds});
   }
   std::vector<Pace> list;
   list.reserve(prompts.size());
@@ -76,9 +76,19 @@ std::vector<Pace> pace_by_prompt(std::span<const Reply> replies, size_t method) 
   return list;
 }
 
-// Efron's percentile interval: prompts are drawn with replacement, as many as there are.
-void bootstrap(const std::vector<Pace>& prompts, uint64_t seed, Figures& out) {
-  if (prompts.size() < 2) return;
+struct Ratios {
+  Ratio speedup, with_prompt;
+};
+
+// With Efron's percentile interval: prompts are drawn with replacement, as many as there are.
+Ratios compare(std::span<const Reply> replies, size_t method, size_t base, uint64_t seed) {
+  const std::vector<Pace> prompts = pace_by_prompt(replies, method, base);
+  Pace all;
+  for (const Pace& pace : prompts) all.add(pace);
+  Ratios out;
+  out.speedup.value = all.speedup();
+  out.with_prompt.value = all.speedup_with_prompt();
+  if (prompts.size() < 2) return out;
   std::vector<double> speedups, with_prompt;
   const PhiloxKey key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
   for (uint32_t resample = 0; resample < kResamples; ++resample) {
@@ -91,18 +101,31 @@ void bootstrap(const std::vector<Pace>& prompts, uint64_t seed, Figures& out) {
     with_prompt.push_back(sum.speedup_with_prompt());
   }
   for (const auto& [ratio, values] :
-       {std::pair(&out.speedup, &speedups), std::pair(&out.speedup_with_prompt, &with_prompt)}) {
+       {std::pair(&out.speedup, &speedups), std::pair(&out.with_prompt, &with_prompt)}) {
     ratio->interval = std::pair(quantile(*values, 0.025), quantile(*values, 0.975));
   }
+  return out;
 }
 
 void set_speedups(std::span<const Reply> replies, size_t method, uint64_t seed, Figures& out) {
-  const std::vector<Pace> prompts = pace_by_prompt(replies, method);
-  Pace all;
-  for (const Pace& pace : prompts) all.add(pace);
-  out.speedup.value = all.speedup();
-  out.speedup_with_prompt.value = all.speedup_with_prompt();
-  bootstrap(prompts, seed, out);
+  const Ratios to_plain = compare(replies, method, 0, seed);
+  out.speedup = to_plain.speedup;
+  out.speedup_with_prompt = to_plain.with_prompt;
+  if (method == 0 || replies.empty()) return;
+  double most = 0.0;
+  for (size_t other = 0; other < replies[0].methods.size(); ++other) {
+    if (other == method) continue;
+    double tokens = 0.0, seconds = 0.0;
+    for (const Reply& reply : replies) {
+      tokens += static_cast<double>(reply.methods[other].tokens);
+      seconds += reply.methods[other].seconds;
+    }
+    const double speed = ratio_of(tokens, seconds);
+    if (speed <= most) continue;
+    most = speed;
+    out.best_other = other;
+  }
+  out.to_best_other = compare(replies, method, out.best_other, seed).speedup;
 }
 
 void set_acceptance(const Tally& sum, Figures& out) {

@@ -70,6 +70,10 @@ struct Figures {
   double tokens_per_second = 0;
   Ratio speedup;              // tokens/s, to plain decoding's of the same replies
   Ratio speedup_with_prompt;  // the same with the time of the prompts
+  // Tokens/s, to those of the fastest of the other methods, plain decoding among them, on the same
+  // replies; and which that is. Of plain decoding itself: 1 and 0.
+  Ratio to_best_other = {1.0, std::nullopt};
+  size_t best_other = 0;
   double mean_accepted_length = 0;
   // What Leviathan et al. (speculation_model.h) expect of `alpha` at the depths that were drafted.
   double expected_length = 0;

@@ -56,6 +56,9 @@ std::vector<SweepRow> rows_of(const SweepOptions& options, const SpecReport& spe
       row.temperature = next->temperature;
       for (size_t d = 0; d < options.depths.size(); ++d, ++next) {
         row.figures.push_back(next->all);
+        if (!spec.passes.points.empty()) {
+          row.roofline.push_back(roofline_speedup(next->all, spec.passes));
+        }
         if (next->all.speedup.value > best_of(row).speedup.value) row.best = static_cast<int>(d);
       }
     }
@@ -63,7 +66,34 @@ std::vector<SweepRow> rows_of(const SweepOptions& options, const SpecReport& spe
   return rows;
 }
 
+// The least time of a pass of so many rows.
+double floor_ms(const VerifyReport& passes, double rows) {
+  const VerifyPoint* below = &passes.points.front();
+  for (const VerifyPoint& point : passes.points) {
+    if (point.rows >= rows) {
+      const double width = std::max(1, point.rows - below->rows);
+      return below->floor_ms +
+             (point.floor_ms - below->floor_ms) * std::max(0.0, rows - below->rows) / width;
+    }
+    below = &point;
+  }
+  return below->floor_ms;
+}
+
+std::string mark_of(const SweepRow& row, const Figures& figures) {
+  if (figures.speedup.value < 1.0) return "-";
+  return &figures == &best_of(row) ? "*" : " ";
+}
+
 }  // namespace
+
+double roofline_speedup(const Figures& figures, const VerifyReport& passes) {
+  if (passes.points.empty() || figures.tokens == 0 || !(figures.mean_accepted_length > 0)) return 0;
+  const double rounds = static_cast<double>(figures.tokens) / figures.mean_accepted_length;
+  const double nodes = static_cast<double>(figures.drafted) / rounds;
+  const double drafting = floor_ms(passes, 1.0 + nodes);
+  return drafting > 0 ? figures.mean_accepted_length * floor_ms(passes, 1.0) / drafting : 0.0;
+}
 
 Expected<SweepReport> bench_sweep(const SweepOptions& options) {
   AERIE_RETURN_IF_ERROR(check(options));
@@ -86,17 +116,22 @@ std::string to_text(const SweepReport& report) {
   SpecReport head = report.spec;
   head.methods.clear();
   std::string text = to_text(head);
-  text += fmt::format("\nspeed-up (τ) by drafted tokens; * is the best\n{:<40} {:>11}", "method",
-                      "temperature");
+  text += fmt::format(
+      "\nspeed-up (τ) by drafted tokens; * is the best, - is slower than plain decoding "
+      "if nothing gates it\n{:<40} {:>11}",
+      "method", "temperature");
   for (const int depth : report.depths) text += fmt::format(" {:>14}", depth);
   text += "\n";
   for (const SweepRow& row : report.rows) {
     text += fmt::format("{:<40} {:>11g}", row.method, row.temperature);
     for (const Figures& f : row.figures) {
-      text += fmt::format(" {:>14}",
-                          fmt::format("{:.2f} ({:.2f}){}", f.speedup.value, f.mean_accepted_length,
-                                      &f == &best_of(row) ? "*" : " "));
+      text += fmt::format(" {:>14}", fmt::format("{:.2f} ({:.2f}){}", f.speedup.value,
+                                                 f.mean_accepted_length, mark_of(row, f)));
     }
+    text += "\n";
+    if (row.roofline.empty()) continue;
+    text += fmt::format("{:<40} {:>11}", "  at the machine's limits", "");
+    for (const double speedup : row.roofline) text += fmt::format(" {:>7.2f}{:7}", speedup, "");
     text += "\n";
   }
   return text;
@@ -116,6 +151,7 @@ std::string to_json(const SweepReport& report) {
                             {"temperature", row.temperature},
                             {"speedup", std::move(speedups)},
                             {"mean_accepted_length", std::move(lengths)},
+                            {"roofline_speedup", row.roofline},
                             {"best_depth", report.depths[static_cast<size_t>(row.best)]}});
   }
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

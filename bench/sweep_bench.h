@@ -19,7 +19,15 @@ struct SweepRow {
   double temperature = 0;
   std::vector<Figures> figures;  // by depth
   int best = 0;                  // the place of the greatest speed-up
+  // By depth: the speed-up if drafting took no time and passes ran at the machine's limits; empty
+  // if passes were not timed.
+  std::vector<double> roofline;
 };
+
+// What a round of figures.mean_accepted_length tokens for the nodes that were drafted gains over
+// plain decoding if a pass takes its floor (VerifyPoint), between the rows that were measured in
+// proportion; 0 if it cannot be told. Pure.
+double roofline_speedup(const Figures& figures, const VerifyReport& passes);
 
 struct SweepReport {
   SpecReport spec;  // all of it: plain decoding, then every method at every depth

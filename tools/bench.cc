@@ -277,6 +277,7 @@ Run add_spec(CLI::App& app) {
 Run add_sweep(CLI::App& app) {
   auto flags = std::make_shared<SpecFlags>();
   auto depths = std::make_shared<std::vector<int>>(bench::SweepOptions().depths);
+  flags->options.temperatures = {0.0, 0.7, 1.0, 1.5};
   add_spec_flags(app, *flags);
   app.add_option("--depths", *depths, "num_speculative_tokens of every method")
       ->delimiter(',')

@@ -293,10 +293,34 @@ TEST_F(SpecBench, SweepsDepths) {
   EXPECT_EQ(out["sweep"][1]["best_depth"], report->rows[1].best == 0 ? 4 : 1);
   EXPECT_EQ(out["methods"].size(), 10u);
   const std::string text = to_text(*report);
-  EXPECT_EQ(std::count(text.begin(), text.end(), '*'), 1 + 4);
+  const auto gains =
+      std::count_if(report->rows.begin(), report->rows.end(), [](const SweepRow& row) {
+        return row.figures[static_cast<size_t>(row.best)].speedup.value >= 1.0;
+      });
+  EXPECT_EQ(std::count(text.begin(), text.end(), '*'), 1 + gains);
   const std::string page = to_html(*report);
   expect_balanced(page);
   EXPECT_THAT(page, HasSubstr("by depth"));
+}
+
+TEST(Sweep, WhatTheMachineAllowsIsReckonedFromTheFloorsOfPasses) {
+  VerifyReport passes;
+  for (const auto& [rows, floor] : {std::pair(1, 4.0), std::pair(3, 5.0), std::pair(5, 8.0)}) {
+    VerifyPoint& point = passes.points.emplace_back();
+    point.rows = rows;
+    point.floor_ms = floor;
+  }
+  Figures figures;
+  figures.tokens = 200;  // in 100 rounds
+  figures.mean_accepted_length = 2.0;
+  figures.drafted = 200;
+  EXPECT_NEAR(roofline_speedup(figures, passes), 2.0 * 4.0 / 5.0, 1e-9);
+  figures.drafted = 300;  // 4 rows: between 3 and 5
+  EXPECT_NEAR(roofline_speedup(figures, passes), 2.0 * 4.0 / 6.5, 1e-9);
+  figures.drafted = 9000;  // beyond what was measured
+  EXPECT_NEAR(roofline_speedup(figures, passes), 2.0 * 4.0 / 8.0, 1e-9);
+  figures.tokens = 0;
+  EXPECT_EQ(roofline_speedup(figures, passes), 0.0);
 }
 
 TEST_F(SpecBench, SweepRefusesWhatCannotBe) {
