@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 namespace aerie {
 namespace {
@@ -116,8 +118,15 @@ std::string closing_line(const Generation& generation, const Engine& engine) {
 }
 
 Status check_writable(const std::string& path, const char* flag) {
-  const std::ofstream file(path, std::ios::app);
-  if (file) return {};
+  std::error_code ignored;
+  const bool there = std::filesystem::exists(path, ignored);
+  std::ofstream file(path, std::ios::app);
+  if (file) {
+    file.close();
+    // What comes to nothing leaves nothing behind.
+    if (!there) std::filesystem::remove(path, ignored);
+    return {};
+  }
   return {StatusCode::kInvalidArgument,
           fmt::format("{} {}: the file cannot be written; does its folder exist?", flag, path)};
 }
