@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <utility>
 
 #include "engine/model_source.h"
@@ -80,7 +81,7 @@ double expected_speedup(const Figures& figures, int batch, const PassCost& cost,
   const double rounds = static_cast<double>(figures.tokens) / figures.mean_accepted_length;
   const double nodes = static_cast<double>(figures.drafted) / rounds;
   const double draft = figures.stages.of(Stage::kDraft) / rounds;
-  const int rows = static_cast<int>(batch * (1.0 + nodes) + 0.5);
+  const auto rows = static_cast<int>(std::lround(batch * (1.0 + nodes)));
   return figures.mean_accepted_length * cost.seconds(batch, context) /
          (cost.seconds(rows, context) + batch * draft);
 }
@@ -121,7 +122,7 @@ ProfileChoice choose(const std::vector<const MethodFigures*>& figures, int batch
   const double nodes = rounds > 0 ? static_cast<double>(all.drafted) / rounds : 0.0;
   const std::string gain =
       fmt::format("{:.2f} tokens a round for {:.1f} drafted", all.mean_accepted_length, nodes);
-  const int rows = static_cast<int>(batch * (1.0 + nodes) + 0.5);
+  const auto rows = static_cast<int>(std::lround(batch * (1.0 + nodes)));
   const std::string price =
       fmt::format("a pass of {} rows takes {:.2f} times one of {}", rows,
                   cost.seconds(rows, context) / cost.seconds(batch, context), batch);

@@ -281,11 +281,11 @@ Status Controller::propose(std::span<DraftRequest> requests) {
     }
   };
   sort();
-  double rate = choose(requests);
+  const double rate = choose(requests);
   if (const Plan dear = plan(requests, rate); dear.depth > 0) {
     AERIE_RETURN_IF_ERROR(ask(dear.source, requests, dear.depth));
     sort();
-    rate = choose(requests);
+    choose(requests);
   }
   for (size_t i = 0; i < requests.size(); ++i) {
     const TokenTree& tree = state(requests[i].id).tree;

@@ -107,7 +107,8 @@ TEST(BenchFlags, ComparesSpeculation) {
                             "--depths", "1,3", "--max-tokens", "8", "--repeat", "1", "--threads",
                             "1", "--json", figures, "--html", page});
   ASSERT_TRUE(swept.ok()) << swept.message();
-  EXPECT_EQ(nlohmann::json::parse(text_of(figures), nullptr, false)["sweep"].size(), 1u);
+  // Four temperatures unless it is told others.
+  EXPECT_EQ(nlohmann::json::parse(text_of(figures), nullptr, false)["sweep"].size(), 4u);
 
   const Status simulated = run({"spec", "-m", model.path(), "--simulate-acceptance", "0.9,0.5",
                                 "--draft-cost", "0.1", "--threads", "1", "--json", figures});
