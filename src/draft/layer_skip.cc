@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <charconv>
 #include <utility>
 
@@ -72,8 +73,9 @@ Expected<std::vector<int32_t>> parse_layers(std::string_view text, int layers) {
 
 std::vector<int32_t> evenly_skipped_layers(int layers, double fraction) {
   const int candidates = std::max(0, layers - 2);
-  const int count = std::min(candidates, static_cast<int>(fraction * layers + 0.5));
+  const int count = std::min(candidates, static_cast<int>(std::lround(fraction * layers)));
   std::vector<int32_t> skipped;
+  skipped.reserve(static_cast<size_t>(count));
   // The middle of each of `count` equal parts.
   for (int i = 0; i < count; ++i) skipped.push_back(1 + (2 * i + 1) * candidates / (2 * count));
   return skipped;
