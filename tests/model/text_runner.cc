@@ -90,8 +90,14 @@ void TextRunner::each_position(const std::vector<int32_t>& tokens, const Visit& 
     ForwardBatch batch;
     batch.sequences.push_back({cache_->pages(*id), first});
     for (int i = 0; i < rows; ++i) {
-      batch.rows.push_back({0, tokens[static_cast<size_t>(first + i)], first + i,
-                            cache_->slot(*id, i), i - 1, {}, true, false});
+      batch.rows.push_back({0,
+                            tokens[static_cast<size_t>(first + i)],
+                            first + i,
+                            cache_->slot(*id, i),
+                            i - 1,
+                            {},
+                            true,
+                            false});
     }
     const ForwardOutputs out = model_->forward(batch, *cache_);
     cache_->commit_first(*id, rows);
