@@ -230,6 +230,12 @@ Status check_same_ids(const std::string& where, std::span<const int32_t> plain,
                       id(in_plain, plain.end()))};
 }
 
+double nodes_per_round(const Figures& figures) {
+  if (figures.tokens == 0) return 0.0;
+  return static_cast<double>(figures.drafted) * figures.mean_accepted_length /
+         static_cast<double>(figures.tokens);
+}
+
 Figures summarize(std::span<const Reply> replies, size_t method, uint64_t seed) {
   Figures out;
   Tally sum;

@@ -88,6 +88,9 @@ struct Figures {
   double ms_per_token_p50 = 0, ms_per_token_p99 = 0;
 };
 
+// Nodes drafted in a round, in the mean; 0 of no rounds.
+double nodes_per_round(const Figures& figures);
+
 // Of `method` over `replies`. The bootstrap draws whole prompts and gives the same for the same
 // `seed`.
 Figures summarize(std::span<const Reply> replies, size_t method, uint64_t seed);

@@ -89,9 +89,7 @@ std::string mark_of(const SweepRow& row, const Figures& figures) {
 
 double roofline_speedup(const Figures& figures, const VerifyReport& passes) {
   if (passes.points.empty() || figures.tokens == 0 || !(figures.mean_accepted_length > 0)) return 0;
-  const double rounds = static_cast<double>(figures.tokens) / figures.mean_accepted_length;
-  const double nodes = static_cast<double>(figures.drafted) / rounds;
-  const double drafting = floor_ms(passes, 1.0 + nodes);
+  const double drafting = floor_ms(passes, 1.0 + nodes_per_round(figures));
   return drafting > 0 ? figures.mean_accepted_length * floor_ms(passes, 1.0) / drafting : 0.0;
 }
 

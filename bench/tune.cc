@@ -75,13 +75,17 @@ std::vector<PassCost::Point> points_of(const VerifyReport& passes) {
   return points;
 }
 
+// Of a pass of so many sequences that each draft what one did, in the mean.
+int rows_of(const Figures& figures, int batch) {
+  return static_cast<int>(std::lround(batch * (1.0 + nodes_per_round(figures))));
+}
+
 // Of `batch` sequences that each do what one did, over plain decoding of as many.
 double expected_speedup(const Figures& figures, int batch, const PassCost& cost, double context) {
   if (!(figures.mean_accepted_length > 0) || figures.tokens == 0) return 0.0;
   const double rounds = static_cast<double>(figures.tokens) / figures.mean_accepted_length;
-  const double nodes = static_cast<double>(figures.drafted) / rounds;
   const double draft = figures.stages.of(Stage::kDraft) / rounds;
-  const auto rows = static_cast<int>(std::lround(batch * (1.0 + nodes)));
+  const int rows = rows_of(figures, batch);
   return figures.mean_accepted_length * cost.seconds(batch, context) /
          (cost.seconds(rows, context) + batch * draft);
 }
@@ -118,11 +122,9 @@ ProfileChoice choose(const std::vector<const MethodFigures*>& figures, int batch
     return choice;
   }
   const Figures& all = best->all;
-  const double rounds = static_cast<double>(all.tokens) / std::max(1.0, all.mean_accepted_length);
-  const double nodes = rounds > 0 ? static_cast<double>(all.drafted) / rounds : 0.0;
-  const std::string gain =
-      fmt::format("{:.2f} tokens a round for {:.1f} drafted", all.mean_accepted_length, nodes);
-  const auto rows = static_cast<int>(std::lround(batch * (1.0 + nodes)));
+  const std::string gain = fmt::format("{:.2f} tokens a round for {:.1f} drafted",
+                                       all.mean_accepted_length, nodes_per_round(all));
+  const int rows = rows_of(all, batch);
   const std::string price =
       fmt::format("a pass of {} rows takes {:.2f} times one of {}", rows,
                   cost.seconds(rows, context) / cost.seconds(batch, context), batch);

@@ -7,8 +7,6 @@ namespace aerie {
 namespace {
 
 constexpr float kEdges[] = {0.02f, 0.05f, 0.1f, 0.2f, 0.35f, 0.55f, 0.75f, 0.9f};
-// As many outcomes as the prior opinion counts for.
-constexpr double kPrior = 6.0;
 // Nothing is certain enough to make a deeper chain free.
 constexpr double kMost = 0.99;
 
@@ -32,14 +30,11 @@ Calibration::Claim Calibration::claim(const TokenTree& tree, int node) {
 double Calibration::estimate(Claim claim, const Calibration* general) const {
   const double prior =
       general == nullptr ? static_cast<double>(claim.said) : general->estimate(claim, nullptr);
-  const Cell& cell = cells_[claim.cell];
-  return std::min(kMost, (cell.stood + kPrior * prior) / (cell.judged + kPrior));
+  return std::min(kMost, cells_[claim.cell].estimate(prior));
 }
 
 void Calibration::learn(Claim claim, bool stood) {
-  Cell& cell = cells_[claim.cell];
-  cell.judged = keep_ * cell.judged + 1.0;
-  cell.stood = keep_ * cell.stood + (stood ? 1.0 : 0.0);
+  cells_[claim.cell].learn(stood, keep_);
 }
 
 }  // namespace aerie

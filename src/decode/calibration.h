@@ -9,6 +9,22 @@
 
 namespace aerie {
 
+// How often something came true of late.
+class FadingShare {
+ public:
+  // Goes over from `prior` to what was seen as that becomes more.
+  double estimate(double prior) const { return (stood_ + kPrior * prior) / (judged_ + kPrior); }
+  // `keep`: the part of the past that goes on counting.
+  void learn(bool stood, double keep) {
+    judged_ = keep * judged_ + 1.0;
+    stood_ = keep * stood_ + (stood ? 1.0 : 0.0);
+  }
+
+ private:
+  static constexpr double kPrior = 6.0;  // outcomes that the prior opinion counts for
+  double judged_ = 0.0, stood_ = 0.0;
+};
+
 // Nodes are told apart by what the drafter says of them (given that their parent stands), in steps,
 // and by whether they are children of the root: much fails with the first token that would have
 // stood all along had it not. Counts of the past fade. Not thread-safe.
@@ -35,11 +51,8 @@ class Calibration {
  private:
   static constexpr int kSteps = 9;
 
-  struct Cell {
-    double judged = 0.0, stood = 0.0;
-  };
   double keep_;  // of a cell's counts, with each outcome
-  std::array<Cell, size_t{2}* kSteps> cells_ = {};
+  std::array<FadingShare, size_t{2}* kSteps> cells_ = {};
 };
 
 }  // namespace aerie

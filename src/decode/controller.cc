@@ -150,7 +150,7 @@ void Controller::take(size_t index, State& at) {
   DraftRecord& record = at.records[index];
   if (record.tree.empty()) return;
   calibrate(record, sources_[index]);
-  if (must_stay_whole(record.tree)) {
+  if (!may_be_cut(record.tree)) {
     sources_[index].whole = true;
     at.whole = true;
     at.whole_tokens = 0.0;

@@ -253,13 +253,7 @@ Status Decoder::draft(std::span<Sequence* const> sequences) {
 // Many drafters make trees whatever the rule; of nodes that were not drawn the likeliest path may
 // be chosen.
 void Decoder::cut_to_chain(TokenTree& tree) {
-  const auto fixed = [](const TokenTree::Node& node) {
-    return node.proposal == nullptr && node.role == NodeRole::kDraft;
-  };
-  if (tree.is_chain() || !tree.proposals.empty() || !tree.is_well_formed() ||
-      !std::all_of(tree.nodes.begin(), tree.nodes.end(), fixed)) {
-    return;
-  }
+  if (tree.is_chain() || !tree.is_well_formed() || !may_be_cut(tree)) return;
   TreeLimits chain;
   chain.max_children = 1;
   editor_.keep_best(tree, chain);

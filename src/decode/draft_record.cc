@@ -19,17 +19,14 @@ int levels_of(const TokenTree& tree) {
 }  // namespace
 
 double DepthRecord::estimate(int d, const DepthRecord* general) const {
-  constexpr double kPrior = 6.0, kHopeful = 0.7;
+  constexpr double kHopeful = 0.7;
   const double prior = general == nullptr ? kHopeful : general->estimate(d, nullptr);
-  const Cell& cell = cells_[static_cast<size_t>(std::min(d, kDepths - 1))];
-  return (cell.stood + kPrior * prior) / (cell.judged + kPrior);
+  return cells_[static_cast<size_t>(std::min(d, kDepths - 1))].estimate(prior);
 }
 
 void DepthRecord::learn(int d, bool stood) {
   constexpr double kKeep = 1.0 - 1.0 / 60.0;
-  Cell& cell = cells_[static_cast<size_t>(std::min(d, kDepths - 1))];
-  cell.judged = kKeep * cell.judged + 1.0;
-  cell.stood = kKeep * cell.stood + (stood ? 1.0 : 0.0);
+  cells_[static_cast<size_t>(std::min(d, kDepths - 1))].learn(stood, kKeep);
 }
 
 void DraftSource::time(double call_seconds, std::span<const DraftRequest> requests) {
@@ -44,13 +41,6 @@ void DraftSource::time(double call_seconds, std::span<const DraftRequest> reques
   fade(call_seconds, seconds, timed);
   fade(call_seconds / std::max(1, deepest), seconds_per_level, timed);
   ++timed;
-}
-
-bool must_stay_whole(const TokenTree& tree) {
-  return !tree.proposals.empty() ||
-         std::any_of(tree.nodes.begin(), tree.nodes.end(), [](const TokenTree::Node& node) {
-           return node.proposal != nullptr || node.role != NodeRole::kDraft;
-         });
 }
 
 void calibrate(DraftRecord& record, const DraftSource& source) {

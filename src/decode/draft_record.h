@@ -24,10 +24,7 @@ class DepthRecord {
   void learn(int d, bool stood);
 
  private:
-  struct Cell {
-    double judged = 0.0, stood = 0.0;
-  };
-  std::array<Cell, kDepths> cells_ = {};
+  std::array<FadingShare, kDepths> cells_ = {};
 };
 
 // One drafter's last draft for one sequence, and how its drafts have fared there.
@@ -58,9 +55,6 @@ struct DraftSource {
 
   void time(double call_seconds, std::span<const DraftRequest> requests);
 };
-
-// Whether the tree must be taken as it is: tokens were drawn, or rows serve other rows.
-bool must_stay_whole(const TokenTree& tree);
 
 // Puts corrected estimates on the nodes of record.tree, and remembers what the drafter said.
 void calibrate(DraftRecord& record, const DraftSource& source);

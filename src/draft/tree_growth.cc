@@ -77,6 +77,13 @@ std::optional<TreeGrowth::Grown> TreeGrowth::grow() {
   return std::nullopt;
 }
 
+bool may_be_cut(const TokenTree& tree) {
+  return tree.proposals.empty() &&
+         std::all_of(tree.nodes.begin(), tree.nodes.end(), [](const TokenTree::Node& node) {
+           return node.proposal == nullptr && node.role == NodeRole::kDraft;
+         });
+}
+
 void TreeEditor::reserve(int nodes) {
   growth_.reserve(nodes, nodes);
   kept_.nodes.reserve(slot_of(nodes));

@@ -62,6 +62,9 @@ class TreeGrowth {
   std::vector<double> probabilities_;
 };
 
+// Whether nodes may be left out by what they are: nothing was drawn, and no row serves others.
+bool may_be_cut(const TokenTree& tree);
+
 // Cuts trees down and puts them together. All nodes are point masses (proposal == nullptr) but for
 // merge_proposals(). Not thread-safe. Allocates only while trees are larger than ever before.
 class TreeEditor {
