@@ -15,14 +15,19 @@ size_t held_at_start = 0;
 }  // namespace
 
 // Not inlined: gcc would see free() meet memory that came from new and warn.
-[[gnu::noinline]] void* operator new(size_t size) {
+// The nothrow form too: AddressSanitizer's own would not pair with the operator delete below.
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
   void* memory = std::malloc(std::max<size_t>(size, 1));
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) return nullptr;
   held += malloc_usable_size(memory) + sizeof(size_t);  // glibc keeps a word before each block
   use.total += size;
   use.largest = std::max(use.largest, size);
   use.peak = std::max(use.peak, held);
   return memory;
+}
+[[gnu::noinline]] void* operator new(size_t size) {
+  if (void* memory = operator new(size, std::nothrow)) return memory;
+  throw std::bad_alloc();
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   if (memory != nullptr) held -= malloc_usable_size(memory) + sizeof(size_t);
