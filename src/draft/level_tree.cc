@@ -24,7 +24,8 @@ double bounded(double probability) {
 size_t LevelTree::most_nodes(const LevelLimits& limits) {
   if (limits.shape != nullptr) return static_cast<size_t>(limits.shape->size());
   const int depth = std::min(limits.max_depth, limits.max_nodes);
-  const int grown = limits.top_k + (depth - 1) * limits.top_k * limits.top_k;
+  const int width = limits.width > 0 ? limits.width : limits.top_k;
+  const int grown = limits.top_k + (depth - 1) * width * limits.top_k;
   return static_cast<size_t>(std::max(limits.max_nodes, grown));
 }
 
@@ -68,6 +69,8 @@ bool LevelTree::add(int32_t parent, const Child& child, int32_t place) {
   node.place = place;
   node.probability = above.probability * bounded(child.probability);
   if (place < 0 && node.probability < limits_.min_probability) return false;
+  // Neither it nor what is below it could come into the tree.
+  if (place < 0 && node.probability < entrance_) return false;
   nodes_.push_back(node);
   return true;
 }
@@ -115,15 +118,24 @@ void LevelTree::advance() {
   const size_t begin = level_begin_;
   level_begin_ = nodes_.size();
   if (begin == nodes_.size() || nodes_[begin].depth >= limits_.max_depth) return;
-  if (limits_.shape == nullptr) find_entrance();
+  if (limits_.shape == nullptr && !limits_.beams) find_entrance();
   for (size_t i = begin; i < nodes_.size(); ++i) {
     const auto node = static_cast<int32_t>(i);
     const bool runs =
         limits_.shape == nullptr ? nodes_[i].probability > entrance_ : wanted(node) > 0;
     if (runs) frontier_.push_back(node);
   }
-  const auto most = static_cast<size_t>(limits_.top_k);
-  if (limits_.shape != nullptr || frontier_.size() <= most) return;
+  if (limits_.shape == nullptr) keep_widest();
+}
+
+size_t LevelTree::width() const {
+  return static_cast<size_t>(limits_.width > 0 ? limits_.width : limits_.top_k);
+}
+
+// Leaves the best of the frontier.
+void LevelTree::keep_widest() {
+  const size_t most = width();
+  if (frontier_.size() <= most) return;
   const auto end = frontier_.begin() + static_cast<std::ptrdiff_t>(most);
   std::nth_element(frontier_.begin(), end, frontier_.end(),
                    [&](int32_t a, int32_t b) { return better(a, b); });
@@ -147,10 +159,27 @@ int32_t LevelTree::find_child(int32_t node, int32_t token) const {
   return -1;
 }
 
+// Leaves in order_ the nodes on the paths to the best ones of the last level.
+void LevelTree::keep_beams() {
+  if (nodes_.empty()) return;
+  frontier_.clear();
+  for (const int32_t i : order_) {
+    if (nodes_[at(i)].depth == nodes_.back().depth) frontier_.push_back(i);
+  }
+  keep_widest();
+  in_tree_.assign(nodes_.size(), -1);
+  for (int32_t i : frontier_) {
+    for (; i >= 0 && in_tree_[at(i)] < 0; i = nodes_[at(i)].parent) in_tree_[at(i)] = i;
+  }
+  frontier_.clear();
+  std::erase_if(order_, [&](int32_t i) { return in_tree_[at(i)] < 0; });
+}
+
 void LevelTree::finish(TokenTree& tree) {
   assert(tree.empty());
   order_.resize(nodes_.size());
   std::iota(order_.begin(), order_.end(), 0);
+  if (limits_.shape == nullptr && limits_.beams) keep_beams();
   if (limits_.shape == nullptr) {
     const size_t most = std::min(order_.size(), static_cast<size_t>(limits_.max_nodes));
     std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(most),

@@ -15,11 +15,15 @@ namespace aerie {
 struct LevelLimits {
   int max_nodes = 1;             // of the tree that is proposed
   int max_depth = 1;             // 1: the root's children alone
-  int top_k = 1;                 // the most children of a node, and the most nodes run in a pass
+  int top_k = 1;                 // the most children of a node
+  int width = 0;                 // the most nodes of a frontier; 0: top_k
   double top_p = 1.0;            // a node gets no child beyond those that cover this probability
   double min_probability = 0.0;  // a path below it is not followed
+  // The nodes on the paths to the best `width` nodes of the last level, and no others (beam
+  // search).
+  bool beams = false;
   // Not null: this shape's first max_nodes nodes down to max_depth instead of the likeliest ones,
-  // whatever the three settings above say. Must stay where it is until the next start().
+  // whatever the settings above say. Must stay where it is until the next start().
   const StaticTree* shape = nullptr;
 };
 
@@ -82,6 +86,9 @@ class LevelTree {
 
  private:
   bool better(int32_t a, int32_t b) const;
+  size_t width() const;
+  void keep_widest();
+  void keep_beams();
   bool add(int32_t parent, const Child& child, int32_t place);
   void find_entrance();
 

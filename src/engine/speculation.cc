@@ -129,7 +129,7 @@ DraftModelOptions draft_model_options(const Making& making) {
   options.vocab = making.target.vocab;
   options.max_positions = making.target.max_positions;
   options.max_rows = 256;
-  options.max_logits = std::max(4, draft_model_width(options));
+  options.max_logits = std::max(4, most_nodes_in_pass(options));
   options.cache_type = making.target.cache_type;
   return options;
 }

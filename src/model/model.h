@@ -25,6 +25,16 @@ struct ModelOptions {
   std::string weight_cache;                   // a folder for packed weights; empty: none is kept
 };
 
+struct Blueprint;
+struct TransformerWeights;
+
+// What draft heads that were trained for a model share with it. Both live as long as the model;
+// null: it has none to share.
+struct ModelParts {
+  const Blueprint* blueprint = nullptr;
+  const TransformerWeights* weights = nullptr;
+};
+
 // Not thread-safe: one pass at a time. Bits are as design promises: a row's outputs depend on its
 // inputs and visible keys alone.
 class Model {
@@ -38,6 +48,8 @@ class Model {
   // boundary, and returns the outputs that rows asked for; they hold until the next pass. Allocates
   // nothing.
   virtual ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) = 0;
+
+  virtual ModelParts parts() const { return {}; }
 
   // Bytes of packed weights and of working memory.
   virtual int64_t weight_bytes() const = 0;

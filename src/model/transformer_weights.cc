@@ -7,15 +7,18 @@ namespace {
 
 class LayerLoader {
  public:
-  LayerLoader(WeightLoader& loader, const Blueprint& blueprint, int index)
+  LayerLoader(WeightLoader& loader, const Blueprint& blueprint, int index, const LayerShape& shape)
       : loader_(loader),
         blueprint_(blueprint),
         config_(blueprint.config),
+        shape_(shape),
         prefix_(fmt::format("blk.{}.", index)) {}
 
   Expected<TransformerLayer> load() {
     TransformerLayer layer;
-    AERIE_ASSIGN_OR_RETURN(layer.attention_norm, norm("attn_norm"));
+    if (shape_.attention_norm) {
+      AERIE_ASSIGN_OR_RETURN(layer.attention_norm, norm("attn_norm"));
+    }
     AERIE_RETURN_IF_ERROR(load_attention(layer));
     AERIE_ASSIGN_OR_RETURN(layer.ffn_norm, norm("ffn_norm"));
     AERIE_RETURN_IF_ERROR(load_feed_forward(layer));
@@ -65,16 +68,17 @@ class LayerLoader {
   }
 
   Status load_attention(TransformerLayer& layer) {
-    const int64_t hidden = config_.hidden, q = config_.q_width(), kv = config_.kv_width();
+    const int64_t q = config_.q_width(), kv = config_.kv_width();
+    const int64_t input = shape_.attention_input > 0 ? shape_.attention_input : config_.hidden;
     if (blueprint_.fused_qkv) {
       const int64_t all = q + 2 * kv;
-      AERIE_RETURN_IF_ERROR(add_slice(layer.q, "attn_qkv", hidden, all, 0, q));
-      AERIE_RETURN_IF_ERROR(add_slice(layer.k, "attn_qkv", hidden, all, q, kv));
-      AERIE_RETURN_IF_ERROR(add_slice(layer.v, "attn_qkv", hidden, all, q + kv, kv));
+      AERIE_RETURN_IF_ERROR(add_slice(layer.q, "attn_qkv", input, all, 0, q));
+      AERIE_RETURN_IF_ERROR(add_slice(layer.k, "attn_qkv", input, all, q, kv));
+      AERIE_RETURN_IF_ERROR(add_slice(layer.v, "attn_qkv", input, all, q + kv, kv));
     } else {
-      AERIE_RETURN_IF_ERROR(add(layer.q, "attn_q", hidden, q));
-      AERIE_RETURN_IF_ERROR(add(layer.k, "attn_k", hidden, kv));
-      AERIE_RETURN_IF_ERROR(add(layer.v, "attn_v", hidden, kv));
+      AERIE_RETURN_IF_ERROR(add(layer.q, "attn_q", input, q));
+      AERIE_RETURN_IF_ERROR(add(layer.k, "attn_k", input, kv));
+      AERIE_RETURN_IF_ERROR(add(layer.v, "attn_v", input, kv));
     }
     AERIE_RETURN_IF_ERROR(load_added());
     if (blueprint_.query_key_norm) {
@@ -83,7 +87,7 @@ class LayerLoader {
       AERIE_ASSIGN_OR_RETURN(layer.key_norm,
                              loader_.vector(prefix_ + "attn_k_norm.weight", config_.head_dim));
     }
-    AERIE_RETURN_IF_ERROR(add(layer.o, "attn_output", q, hidden));
+    AERIE_RETURN_IF_ERROR(add(layer.o, "attn_output", q, config_.hidden));
     return load_added();
   }
 
@@ -104,11 +108,17 @@ class LayerLoader {
   WeightLoader& loader_;
   const Blueprint& blueprint_;
   const ModelConfig& config_;
+  LayerShape shape_;
   std::string prefix_;
   std::vector<MatrixPart> parts_;
 };
 
 }  // namespace
+
+Expected<TransformerLayer> load_layer(WeightLoader& loader, const Blueprint& blueprint, int index,
+                                      const LayerShape& shape) {
+  return LayerLoader(loader, blueprint, index, shape).load();
+}
 
 Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
                                                       const Blueprint& blueprint,
@@ -123,7 +133,7 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
                            loader.table("position_embd.weight", config.hidden, config.context));
   }
   for (int i = 0; i < config.layers; ++i) {
-    AERIE_ASSIGN_OR_RETURN(TransformerLayer layer, LayerLoader(loader, blueprint, i).load());
+    AERIE_ASSIGN_OR_RETURN(TransformerLayer layer, load_layer(loader, blueprint, i));
     w.layers.push_back(std::move(layer));
   }
   AERIE_ASSIGN_OR_RETURN(w.output_norm.weight, loader.vector("output_norm.weight", config.hidden));
@@ -146,6 +156,11 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
   loader.save_packed();
   w.packed_bytes = loader.packed_bytes();
   return w;
+}
+
+void embed_token(const TransformerWeights& weights, int32_t token, float* out) {
+  const TensorView& table = weights.embedding.view;
+  dequantize(table.dtype, table.row(token), table.shape[0], out);
 }
 
 }  // namespace aerie

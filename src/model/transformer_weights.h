@@ -32,6 +32,16 @@ struct TransformerLayer {
   Norm ffn_post_norm;
 };
 
+// Where a layer is not quite the blueprint's.
+struct LayerShape {
+  int64_t attention_input = 0;  // of queries, keys and values; 0: hidden
+  bool attention_norm = true;
+};
+
+// Layer `index` of a file, by GGUF's names.
+Expected<TransformerLayer> load_layer(WeightLoader& loader, const Blueprint& blueprint, int index,
+                                      const LayerShape& shape = {});
+
 struct TransformerWeights {
   TensorData embedding;  // [hidden, vocab], as the file has it
   TensorData positions;  // [hidden, context]; only with learned positions
@@ -44,5 +54,8 @@ struct TransformerWeights {
   static Expected<TransformerWeights> load(const ModelFile& file, const Blueprint& blueprint,
                                            const ModelOptions& options);
 };
+
+// The token's row of the embedding as the table has it: no scale, no position. [hidden]
+void embed_token(const TransformerWeights& weights, int32_t token, float* out);
 
 }  // namespace aerie

@@ -1,14 +1,12 @@
-// What a draft model keeps of each sequence.
+// What a network drafter keeps of each sequence.
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "draft/drafter.h"
 #include "draft/level_tree.h"
 #include "draft/score_calibration.h"
-#include "kv/kv_cache.h"
 #include "sampling/sampler.h"
 
 namespace aerie {
@@ -22,11 +20,9 @@ inline SamplingParams fitted(SamplingParams params, int vocab) {
 
 // What is kept of a node of the tree, or of the root, beside what the tree knows.
 struct DraftExpansion {
-  int32_t entry = -1;       // of the cache, behind the committed ones; -1: it was not run
-  int32_t first_offer = 0;  // of DraftModelState::offers
+  int32_t first_offer = 0;  // of NetworkDraft::offers
   int32_t offers = 0;
-  int32_t distribution =
-      -1;  // of DraftModelState::distributions: what its children were drawn from
+  int32_t distribution = -1;  // of NetworkDraft::distributions: what its children were drawn from
 };
 
 // A token as it was ranked after a node, whether or not it became a node itself.
@@ -35,8 +31,14 @@ struct DraftOffer {
   double promised;
 };
 
-struct DraftModelState {
-  DraftModelState(const DraftSequence& s, int vocab)
+// What follows any node of one depth, for a network that drafts all depths at once.
+struct DraftDepth {
+  DraftExpansion expansion;
+  std::vector<LevelTree::Child> children;
+};
+
+struct NetworkDraft {
+  NetworkDraft(const DraftSequence& s, int vocab)
       : sequence(s), sampler(fitted(s.sampling, vocab), vocab) {}
   bool draws() const {
     return sequence.noise == DraftNoise::kOwn && sequence.sampling.temperature > 0;
@@ -45,18 +47,13 @@ struct DraftModelState {
 
   DraftSequence sequence;
   Sampler sampler;
-  KvCache::Id cache = -1;
   ScoreCalibration calibration;
-  // The draft model's ids of the first `translated` tokens, where they are others than the
-  // target's.
-  std::vector<int32_t> context;
-  size_t translated = 0;
 
   // The draft of this round.
   LevelTree tree;
   size_t length = 0;                       // tokens that it follows; 0: there is none
-  int run = 0;                             // nodes run, each an entry of the cache
   std::vector<DraftExpansion> expansions;  // [node + 1]
+  std::vector<DraftDepth> depths;          // [depth - 1]
   std::vector<DraftOffer> offers;
   std::vector<Distribution> distributions;
   size_t drawn = 0;  // distributions in use

@@ -1,0 +1,77 @@
+// What drafts by computing: a draft model, a trained head. It gives logits after the committed
+// tokens and after nodes of the draft; which nodes are run and what is proposed is decided by
+// draft/network_drafter.h, the same for all.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "draft/drafter.h"
+#include "draft/level_tree.h"
+
+namespace aerie {
+
+// Spans belong to the network and hold until its next pass.
+struct DraftOutputs {
+  // Of the rows that were added, in their order; each root's are DraftNetwork::depths() long.
+  std::span<const float> logits;  // [rows][vocab]
+  int vocab = 0;
+  // What each of these rows hands to the rows below it, for networks that do; else empty.
+  std::span<const float> hidden;  // [rows][width]
+
+  std::span<const float> logits_of(int row) const {
+    return logits.subspan(static_cast<size_t>(row) * static_cast<size_t>(vocab),
+                          static_cast<size_t>(vocab));
+  }
+};
+
+// A sequence has a place, 0 <= place < sequences, from open() to close(). For each round:
+// start(), then passes (add_root() for every sequence in the first, add_node() in further ones,
+// run()), then observe(). Rounds may be left out, observe() may not. Not thread-safe. Allocates in
+// open() alone, once warmed up.
+class DraftNetwork {
+ public:
+  virtual ~DraftNetwork() = default;
+
+  virtual const DrafterNeeds& needs() const = 0;
+
+  virtual int vocab() const = 0;  // logits of a row
+  // The target's ids of the logits, ascending, [vocab()]; empty: logit i is token i.
+  virtual std::span<const int32_t> target_ids() const { return {}; }
+  // Whether a token can be handed to add_node().
+  virtual bool reads(int32_t /*token*/) const { return true; }
+
+  // How many depths the root's row serves: 1, and nodes have to be run for what follows them; or
+  // more for a network that drafts them all at once, each depth's logits whatever the path to it.
+  // Such a network never sees add_node().
+  virtual int depths() const { return 1; }
+
+  virtual Status open(int place, const DraftSequence& sequence) = 0;
+  virtual void close(int place) = 0;
+
+  // Begins a draft behind `tokens` (Drafter's, the last is the root), which stay where they are
+  // until observe(), of at most `run` nodes that are run, the deepest at `depth`. Reads what is too
+  // much for a pass with others. The depth that can be had, which may be less; 0: none.
+  virtual int start(int place, std::span<const int32_t> tokens, int run, int depth) = 0;
+
+  // The rows that add_root() will add, and those of them that want logits.
+  virtual int root_rows(int place) const = 0;
+  int root_logits() const { return depths(); }
+  // For what follows the root.
+  virtual void add_root(int place) = 0;
+  // For what follows a node of the draft's tree whose parent was run or is the root. One row.
+  virtual void add_node(int place, const LevelTree& tree, int32_t node) = 0;
+  // Runs the rows that were added since the last run.
+  virtual DraftOutputs run() = 0;
+
+  // Of a target pass. `path`: the nodes of the draft, from a child of the root on, whose tokens
+  // were committed behind the tokens of start(); the last may not have been run. Empty if there was
+  // no draft.
+  virtual void observe(int place, const DraftCommit& commit, std::span<const int32_t> path) = 0;
+
+  // In debug builds, after observe(): whether what is kept is in step with the commit.
+  virtual bool in_step(int /*place*/, const DraftCommit& /*commit*/) const { return true; }
+};
+
+}  // namespace aerie

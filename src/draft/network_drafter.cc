@@ -1,0 +1,501 @@
+#include "draft/network_drafter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "draft/network_draft.h"
+#include "sampling/filters.h"
+#include "sampling/inverse_cdf.h"
+
+namespace aerie {
+namespace {
+
+// Tokens beyond those that can become children, to see how far ahead the children are.
+constexpr int kRunnersUp = 3;
+
+// How much closer the scores of two tokens have to be than their log-odds of being the target's
+// choice, noise included: with the target's noise in both, what remains unknown is only by how much
+// the network's logits are off.
+constexpr double kNoiseSharpness = 2.0;
+
+// Rounds after which a network whose first choices never come true is reported, and how seldom
+// that is. The worst heads in use are right every fifth time.
+constexpr int kTrialRounds = 48;
+constexpr int kChanceHits = 2;
+
+LevelLimits limits_of(const NetworkDrafterOptions& options) {
+  LevelLimits limits;
+  limits.max_nodes = options.num_tokens;
+  limits.max_depth = draft_depth(options);
+  limits.top_k = options.top_k;
+  limits.top_p = options.top_p;
+  limits.min_probability = options.min_probability;
+  limits.beams = options.beams;
+  limits.shape = options.shape;
+  return limits;
+}
+
+// Of drafts whose shape must not depend on what is drawn.
+StaticTree drawn_shape(const NetworkDrafterOptions& options) {
+  if (options.shape != nullptr) return *options.shape;
+  const auto ranks = static_cast<size_t>(options.top_k);
+  return StaticTree::grown(options.num_tokens, usual_rank_probability().first(ranks),
+                           draft_depth(options));
+}
+
+using Draft = NetworkDraft;
+
+class NetworkDrafter final : public Drafter {
+ public:
+  NetworkDrafter(std::unique_ptr<DraftNetwork> network, const NetworkDrafterOptions& options);
+
+  std::string_view method() const override { return options_.method; }
+  const DrafterNeeds& needs() const override { return network_->needs(); }
+  Status open(const DraftSequence& sequence) override;
+  void close(SequenceId id) override;
+  Status propose(std::span<DraftRequest> requests) override;
+  Status observe(std::span<const DraftCommit> commits) override;
+
+ private:
+  struct Active {
+    int place;
+    Draft* draft;
+    DraftRequest* request;
+  };
+
+  int find(SequenceId id) const;
+  bool activate(DraftRequest& request, Active& active);
+  int rows_of(const Active& active) const;
+  int logits_of(const Active& active) const;
+  void run_level();
+  void set_logits(std::span<const float> logits);
+  void expand(const Active& active, int32_t node, std::span<const float> logits);
+  void list_depths(const Active& active, const DraftOutputs& outputs, int first_row);
+  void grow_from_depths(const Active& active);
+  void rank(Draft& draft, const SamplingContext& context, int wanted);
+  int32_t distribution(Draft& draft, const SamplingContext& context);
+  void draw(Draft& draft, int32_t distribution, uint64_t root_position, int wanted);
+  void drop_unreadable();
+  void finish(const Active& active);
+  void learn(Draft& draft, const DraftCommit& commit);
+  void watch(const Draft& draft, bool hit);
+
+  std::unique_ptr<DraftNetwork> network_;
+  NetworkDrafterOptions options_;
+  int vocab_;
+  StaticTree drawn_shape_;
+  std::vector<std::unique_ptr<Draft>> drafts_;  // [place]
+  int trials_ = 0, hits_ = 0;                   // of the trial rounds
+  // Scratch.
+  std::vector<Active> active_;
+  std::vector<int32_t> path_;
+  std::vector<float> scattered_;
+  std::span<const float> logits_;
+  std::vector<ScoredToken> ranking_;
+  std::vector<LevelTree::Child> children_;
+  std::vector<int32_t> taken_;
+};
+
+NetworkDrafter::NetworkDrafter(std::unique_ptr<DraftNetwork> network,
+                               const NetworkDrafterOptions& options)
+    : network_(std::move(network)), options_(options), drawn_shape_(drawn_shape(options)) {
+  if (network_->depths() > 1) {
+    options_.num_steps = std::min(draft_depth(options), network_->depths());
+  }
+  const bool pruned = !network_->target_ids().empty();
+  vocab_ = pruned ? options.vocab : std::min(options.vocab, network_->vocab());
+  if (pruned) {
+    scattered_.assign(static_cast<size_t>(vocab_), -std::numeric_limits<float>::infinity());
+  }
+  drafts_.resize(static_cast<size_t>(options.max_sequences));
+  const size_t ranked = usual_rank_probability().size() + kRunnersUp;
+  ranking_.reserve(ranked);
+  children_.reserve(ranked);
+  taken_.reserve(ranked);
+  path_.reserve(static_cast<size_t>(std::max(draft_depth(options), network_->depths())));
+}
+
+Status NetworkDrafter::open(const DraftSequence& sequence) {
+  const auto free =
+      std::ranges::find_if(drafts_, [](const auto& draft) { return draft == nullptr; });
+  if (free == drafts_.end()) {
+    return {StatusCode::kResourceExhausted, fmt::format("{} serves {} sequences, and all are open",
+                                                        options_.method, drafts_.size())};
+  }
+  AERIE_RETURN_IF_ERROR(network_->open(static_cast<int>(free - drafts_.begin()), sequence));
+  auto draft = std::make_unique<Draft>(sequence, vocab_);
+  draft->tree.reserve(limits_of(options_));
+  const size_t nodes = LevelTree::most_nodes(limits_of(options_));
+  draft->expansions.reserve(nodes + 1);
+  const auto depths = static_cast<size_t>(network_->depths());
+  const size_t ranks = usual_rank_probability().size();
+  draft->offers.reserve(std::max(nodes + ranks, depths * ranks));
+  if (depths > 1) {
+    draft->depths.resize(depths);
+    for (DraftDepth& depth : draft->depths) depth.children.reserve(ranks);
+  }
+  if (draft->draws()) {
+    const auto run = static_cast<size_t>(most_nodes_run(options_));
+    draft->distributions.resize(std::max(run + 1, depths));
+  }
+  *free = std::move(draft);
+  return {};
+}
+
+// -1: it is not open.
+int NetworkDrafter::find(SequenceId id) const {
+  for (size_t place = 0; place < drafts_.size(); ++place) {
+    if (drafts_[place] != nullptr && drafts_[place]->sequence.id == id) {
+      return static_cast<int>(place);
+    }
+  }
+  return -1;
+}
+
+void NetworkDrafter::close(SequenceId id) {
+  const int place = find(id);
+  if (place < 0) return;
+  network_->close(place);
+  drafts_[static_cast<size_t>(place)].reset();
+}
+
+// Whether there is anything to draft for it; if so all rows that it needs have room.
+bool NetworkDrafter::activate(DraftRequest& request, Active& active) {
+  const int place = find(request.id);
+  if (place < 0) return false;
+  Draft& draft = *drafts_[static_cast<size_t>(place)];
+  draft.length = 0;
+  LevelLimits limits = limits_of(options_);
+  if (draft.draws()) limits.shape = &drawn_shape_;
+  if (network_->depths() > 1) limits.width = limits.max_nodes;
+  limits.max_nodes = std::min(limits.max_nodes, request.max_nodes);
+  limits.max_depth = std::min(limits.max_depth, request.max_depth);
+  if (request.tokens.empty() || limits.max_nodes <= 0 || limits.max_depth <= 0) return false;
+  limits.max_depth =
+      network_->start(place, request.tokens, most_nodes_run(options_), limits.max_depth);
+  if (limits.max_depth <= 0) return false;
+  active = {place, &draft, &request};
+  draft.tree.start(limits);
+  draft.length = request.tokens.size();
+  draft.expansions.assign(1, {});
+  draft.offers.clear();
+  draft.drawn = 0;
+  return true;
+}
+
+int NetworkDrafter::rows_of(const Active& active) const {
+  const std::span<const int32_t> frontier = active.draft->tree.frontier();
+  const bool root = !frontier.empty() && frontier[0] < 0;
+  return root ? network_->root_rows(active.place) : static_cast<int>(frontier.size());
+}
+
+int NetworkDrafter::logits_of(const Active& active) const {
+  const std::span<const int32_t> frontier = active.draft->tree.frontier();
+  const bool root = !frontier.empty() && frontier[0] < 0;
+  return root ? network_->depths() : static_cast<int>(frontier.size());
+}
+
+// Runs the frontiers of all drafts and gives their nodes children. Sequences go on in groups whose
+// rows fit a pass.
+void NetworkDrafter::run_level() {
+  for (size_t begin = 0; begin < active_.size();) {
+    size_t end = begin;
+    int rows = 0, logits = 0;
+    for (; end < active_.size(); ++end) {
+      const Active& active = active_[end];
+      const int more = rows_of(active), wanted = logits_of(active);
+      if (more == 0) continue;
+      const bool fits = rows + more <= options_.max_rows && logits + wanted <= options_.max_logits;
+      assert(fits || rows > 0);
+      if (!fits && rows > 0) break;
+      rows += more;
+      logits += wanted;
+      for (const int32_t node : active.draft->tree.frontier()) {
+        if (node < 0) {
+          network_->add_root(active.place);
+        } else {
+          network_->add_node(active.place, active.draft->tree, node);
+        }
+      }
+    }
+    if (rows > 0) {
+      const DraftOutputs outputs = network_->run();
+      int row = 0;
+      for (size_t i = begin; i < end; ++i) {
+        const Active& active = active_[i];
+        if (network_->depths() > 1) {
+          list_depths(active, outputs, row);
+          row += network_->depths();
+          continue;
+        }
+        for (const int32_t node : active.draft->tree.frontier()) {
+          expand(active, node, outputs.logits_of(row++));
+        }
+      }
+    }
+    begin = end;
+  }
+  for (const Active& active : active_) {
+    if (network_->depths() > 1) {
+      grow_from_depths(active);
+    } else {
+      active.draft->tree.advance();
+    }
+  }
+}
+
+// Makes `logits_` of a row of the network's, in the order of the target's ids.
+void NetworkDrafter::set_logits(std::span<const float> logits) {
+  const std::span<const int32_t> ids = network_->target_ids();
+  if (ids.empty()) {
+    logits_ = logits.first(std::min(logits.size(), static_cast<size_t>(vocab_)));
+    return;
+  }
+  for (size_t i = 0; i < ids.size(); ++i) scattered_[static_cast<size_t>(ids[i])] = logits[i];
+  logits_ = scattered_;
+}
+
+void NetworkDrafter::expand(const Active& active, int32_t node, std::span<const float> logits) {
+  Draft& draft = *active.draft;
+  path_.clear();
+  for (int32_t i = node; i >= 0; i = draft.tree.nodes()[static_cast<size_t>(i)].parent) {
+    path_.push_back(draft.tree.nodes()[static_cast<size_t>(i)].token);
+  }
+  std::ranges::reverse(path_);
+  set_logits(logits);
+  const SamplingContext context{active.request->tokens, path_, nullptr};
+  DraftExpansion& own = draft.expansion(node);
+  own.first_offer = static_cast<int32_t>(draft.offers.size());
+  const int wanted = draft.tree.wanted(node);
+  if (draft.draws()) {
+    own.distribution = distribution(draft, context);
+    draw(draft, own.distribution, context.committed.size() - 1, wanted);
+  } else {
+    rank(draft, context, wanted);
+  }
+  own.offers = static_cast<int32_t>(draft.offers.size()) - own.first_offer;
+  drop_unreadable();
+  draft.tree.expand(node, children_);
+  draft.expansions.resize(draft.tree.nodes().size() + 1);
+}
+
+// What a network that drafts all depths at once offers at each of them. Penalties on drafted tokens
+// are those of the path of first choices, for all paths.
+void NetworkDrafter::list_depths(const Active& active, const DraftOutputs& outputs, int first_row) {
+  Draft& draft = *active.draft;
+  path_.clear();
+  for (size_t depth = 0; depth < draft.depths.size(); ++depth) {
+    DraftDepth& list = draft.depths[depth];
+    set_logits(outputs.logits_of(first_row + static_cast<int>(depth)));
+    const SamplingContext context{active.request->tokens, path_, nullptr};
+    list.expansion = {static_cast<int32_t>(draft.offers.size()), 0, -1};
+    list.children.clear();
+    if (draft.draws()) {
+      list.expansion.distribution = distribution(draft, context);
+      path_.push_back(std::max(0, find_best(logits_).id));
+      continue;
+    }
+    rank(draft, context, options_.shape != nullptr ? options_.shape->most_ranks() : options_.top_k);
+    list.children.assign(children_.begin(), children_.end());
+    list.expansion.offers = static_cast<int32_t>(draft.offers.size()) - list.expansion.first_offer;
+    if (children_.empty()) return;
+    path_.push_back(children_[0].token);
+  }
+}
+
+void NetworkDrafter::grow_from_depths(const Active& active) {
+  Draft& draft = *active.draft;
+  for (; !draft.tree.frontier().empty(); draft.tree.advance()) {
+    for (const int32_t node : draft.tree.frontier()) {
+      const int depth = node < 0 ? 0 : draft.tree.nodes()[static_cast<size_t>(node)].depth;
+      const DraftDepth& list = draft.depths[static_cast<size_t>(depth)];
+      DraftExpansion& own = draft.expansion(node);
+      own = list.expansion;
+      if (draft.draws()) {
+        own.first_offer = static_cast<int32_t>(draft.offers.size());
+        draw(draft, own.distribution, active.request->tokens.size() - 1, draft.tree.wanted(node));
+        own.offers = static_cast<int32_t>(draft.offers.size()) - own.first_offer;
+        draft.tree.expand(node, children_);
+      } else {
+        draft.tree.expand(node, list.children);
+      }
+      draft.expansions.resize(draft.tree.nodes().size() + 1);
+    }
+  }
+}
+
+// The best `wanted` children after logits_, in children_.
+void NetworkDrafter::rank(Draft& draft, const SamplingContext& context, int wanted) {
+  children_.clear();
+  const bool noisy = draft.sequence.sampling.temperature > 0;
+  draft.sampler.ranking(logits_, context, noisy ? wanted + kRunnersUp : wanted, ranking_);
+  double total = 0.0;
+  const double best = ranking_[0].score;
+  if (noisy) {
+    for (const ScoredToken& token : ranking_) {
+      total += std::exp((token.score - best) * kNoiseSharpness);
+    }
+  }
+  const size_t most = std::min(ranking_.size(), static_cast<size_t>(wanted));
+  for (size_t i = 0; i < most; ++i) {
+    const ScoredToken& token = ranking_[i];
+    const double promised =
+        noisy ? std::exp((token.score - best) * kNoiseSharpness) / total : std::exp(token.score);
+    draft.offers.push_back({token.id, promised});
+    children_.push_back({token.id, draft.calibration.estimate(promised)});
+  }
+}
+
+// Of logits_; its index.
+int32_t NetworkDrafter::distribution(Draft& draft, const SamplingContext& context) {
+  draft.sampler.distribution(logits_, context, draft.distributions[draft.drawn]);
+  return static_cast<int32_t>(draft.drawn++);
+}
+
+// The number of children is their shape's, whatever comes of the draws.
+void NetworkDrafter::draw(Draft& draft, int32_t distribution, uint64_t root_position, int wanted) {
+  children_.clear();
+  const Distribution& q = draft.distributions[static_cast<size_t>(distribution)];
+  taken_.clear();
+  for (int rank = 0; rank < wanted; ++rank) {
+    const auto place =
+        static_cast<uint32_t>(draft.tree.nodes().size()) + static_cast<uint32_t>(rank);
+    const double uniform =
+        noise_uniform(draft.sampler.noise(), NoiseStream::kDraft, root_position, place << 16);
+    const int32_t token =
+        rank == 0 ? inverse_cdf(q, uniform) : inverse_cdf_without(q, taken_, uniform);
+    if (token < 0) return;
+    taken_.push_back(token);
+    const double promised = usual_rank_probability()[static_cast<size_t>(rank)];
+    draft.offers.push_back({token, promised});
+    children_.push_back({token, draft.calibration.estimate(promised)});
+  }
+}
+
+// Where nothing can follow, the sampler's answer may be a token that the network lacks.
+void NetworkDrafter::drop_unreadable() {
+  std::erase_if(children_,
+                [&](const LevelTree::Child& child) { return !network_->reads(child.token); });
+}
+
+void NetworkDrafter::finish(const Active& active) {
+  Draft& draft = *active.draft;
+  TokenTree& tree = *active.request->tree;
+  draft.tree.finish(tree);
+  if (!draft.draws()) return;
+  // A shape's nodes are the tree's.
+  for (int32_t i = 0; i < tree.size(); ++i) {
+    TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
+    node.proposal =
+        &draft.distributions[static_cast<size_t>(draft.expansion(node.parent).distribution)];
+    node.without_replacement =
+        draft.tree.children(node.parent).data() != &draft.tree.nodes()[static_cast<size_t>(i)];
+  }
+}
+
+Status NetworkDrafter::propose(std::span<DraftRequest> requests) {
+  active_.clear();
+  for (DraftRequest& request : requests) {
+    Active active;
+    if (activate(request, active)) active_.push_back(active);
+  }
+  const auto goes_on = [](const Active& active) { return !active.draft->tree.frontier().empty(); };
+  while (std::ranges::any_of(active_, goes_on)) run_level();
+  for (const Active& active : active_) finish(active);
+  return {};
+}
+
+// Walks down the draft along what was committed, whoever proposed it: what was offered there is
+// held against what came, and path_ becomes the nodes on the way.
+void NetworkDrafter::learn(Draft& draft, const DraftCommit& commit) {
+  const auto end = static_cast<size_t>(commit.first) + static_cast<size_t>(commit.rows);
+  int32_t node = -1;
+  for (size_t at = draft.length; at < commit.tokens.size() && at <= end; ++at) {
+    const DraftExpansion& here = draft.expansion(node);
+    for (int32_t i = 0; i < here.offers; ++i) {
+      const DraftOffer& offer = draft.offers[static_cast<size_t>(here.first_offer + i)];
+      draft.calibration.judge(offer.promised, offer.token == commit.tokens[at]);
+    }
+    if (node < 0 && here.offers > 0) {
+      watch(draft, draft.offers[static_cast<size_t>(here.first_offer)].token == commit.tokens[at]);
+    }
+    node = draft.tree.find_child(node, commit.tokens[at]);
+    // The token at `end` is the new root: it is for the next draft to read.
+    if (node < 0 || at == end) break;
+    path_.push_back(node);
+  }
+}
+
+void NetworkDrafter::watch(const Draft& draft, bool hit) {
+  if (options_.pairing.empty() || trials_ >= kTrialRounds) return;
+  // On a flat distribution the best drafter is seldom right.
+  if (draft.sequence.sampling.temperature > 1) return;
+  hits_ += hit ? 1 : 0;
+  if (++trials_ < kTrialRounds || hits_ > kChanceHits) return;
+  log(LogLevel::kWarning,
+      fmt::format("{}: of its first {} first choices {} came true, which is near chance. Usual "
+                  "causes: the head is of another model or another fine-tune than the target; it "
+                  "was trained on chats and the prompt has no chat template; its layers are tapped "
+                  "one off (try tap_layers); its config.json lacks the rope_theta that it was "
+                  "trained with. The output is right all the same, only slower",
+                  options_.pairing, trials_, hits_));
+}
+
+Status NetworkDrafter::observe(std::span<const DraftCommit> commits) {
+  for (const DraftCommit& commit : commits) {
+    const int place = find(commit.id);
+    if (place < 0) continue;
+    Draft& draft = *drafts_[static_cast<size_t>(place)];
+    path_.clear();
+    if (draft.length != 0) learn(draft, commit);
+    network_->observe(place, commit, path_);
+    draft.length = 0;
+    assert(network_->in_step(place, commit));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check(const NetworkDrafterOptions& options) {
+  const auto most_ranks = static_cast<int>(usual_rank_probability().size());
+  if (options.num_tokens < 1) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("num_speculative_tokens is {}, which is not positive", options.num_tokens)};
+  }
+  if (options.top_k < 1 || options.top_k > most_ranks) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("topk is {}, must be 1 to {}", options.top_k, most_ranks)};
+  }
+  return {};
+}
+
+int draft_depth(const NetworkDrafterOptions& options) {
+  const int steps = options.num_steps > 0 ? options.num_steps : options.num_tokens;
+  return std::min(steps, options.num_tokens);
+}
+
+int most_nodes_run(const NetworkDrafterOptions& options) {
+  if (options.shape != nullptr) return options.shape->size();
+  return std::max(options.num_tokens, (draft_depth(options) - 1) * options.top_k);
+}
+
+int most_nodes_in_pass(const NetworkDrafterOptions& options) {
+  return std::max(options.top_k, drawn_shape(options).widest());
+}
+
+std::unique_ptr<Drafter> make_network_drafter(std::unique_ptr<DraftNetwork> network,
+                                              const NetworkDrafterOptions& options) {
+  assert(check(options).ok());
+  assert(options.max_logits >= most_nodes_in_pass(options));
+  return std::make_unique<NetworkDrafter>(std::move(network), options);
+}
+
+}  // namespace aerie

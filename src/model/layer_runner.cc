@@ -1,0 +1,173 @@
+#include "model/layer_runner.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace aerie {
+
+using kernels::Activations;
+using kernels::MatmulTarget;
+
+LayerRunner::LayerRunner(const Blueprint& blueprint, const ModelOptions& options)
+    : blueprint_(blueprint),
+      backend_(options.backend),
+      pool_(options.pool),
+      paths_(options.max_rows) {
+  for (const RopeConfig& rope : blueprint.ropes) ropes_.emplace_back(rope, options.max_positions);
+}
+
+Expected<LayerRunner> LayerRunner::create(const Blueprint& blueprint, const ModelOptions& options,
+                                          int64_t widest_input) {
+  LayerRunner runner(blueprint, options);
+  AERIE_RETURN_IF_ERROR(runner.allocate(options.max_rows, options.max_positions,
+                                        std::max<int64_t>(widest_input, blueprint.config.hidden)));
+  return runner;
+}
+
+Status LayerRunner::allocate(int max_rows, int max_positions, int64_t widest_input) {
+  const ModelConfig& config = blueprint_.config;
+  const auto rows = static_cast<size_t>(max_rows);
+  x_.resize(rows * static_cast<size_t>(config.hidden));
+  if (blueprint_.post_norms) branch_.resize(x_.size());
+  q_.resize(rows * static_cast<size_t>(config.q_width()));
+  k_.resize(rows * static_cast<size_t>(config.kv_width()));
+  v_.resize(k_.size());
+  up_.resize(rows * static_cast<size_t>(config.ffn));
+  if (blueprint_.gated) gate_.resize(up_.size());
+  for (Rope& rope : ropes_) {
+    rope.cos.resize(rows * static_cast<size_t>(rope.table.pairs()));
+    rope.sin.resize(rope.cos.size());
+  }
+  slots_.reserve(rows);
+  AERIE_ASSIGN_OR_RETURN(input_, Activations::allocate(max_rows, widest_input));
+  AERIE_ASSIGN_OR_RETURN(attended_, Activations::allocate(max_rows, config.q_width()));
+  AERIE_ASSIGN_OR_RETURN(gated_, Activations::allocate(max_rows, config.ffn));
+  AERIE_ASSIGN_OR_RETURN(
+      attention_, kernels::AttentionWorkspace::allocate({config.kv_heads, config.head_dim},
+                                                        config.heads, max_rows, max_positions));
+  return {};
+}
+
+void LayerRunner::start(const ForwardBatch& batch) {
+  rows_ = batch.size();
+  slots_.clear();
+  for (size_t r = 0; r < batch.rows.size(); ++r) {
+    const BatchRow& row = batch.rows[r];
+    for (Rope& rope : ropes_) {
+      const auto at = r * static_cast<size_t>(rope.table.pairs());
+      rope.table.fill(row.position, rope.cos.data() + at, rope.sin.data() + at);
+    }
+    slots_.push_back(row.slot);
+  }
+  attention_rows_ = paths_.build(batch);
+}
+
+void LayerRunner::prepare(Activations& out, int64_t rows, int64_t k,
+                          std::initializer_list<const Linear*> readers) const {
+  out.k = k;
+  out.rows = rows;
+  out.has_int8 = out.has_ordered = false;
+  for (const Linear* reader : readers) {
+    (backend_->wants_int8(reader->weight.dtype) ? out.has_int8 : out.has_ordered) = true;
+  }
+}
+
+void LayerRunner::normalize(const Norm& norm, const float* x, int64_t x_stride,
+                            Activations& out) const {
+  if (blueprint_.norm == NormKind::kLayer) {
+    backend_->layer_norm(*pool_, x, x_stride, norm.weight.data(), norm.bias.data(),
+                         blueprint_.norm_eps, out);
+  } else {
+    backend_->rms_norm(*pool_, x, x_stride, norm.weight.data(), blueprint_.norm_eps, out);
+  }
+}
+
+void LayerRunner::turn(const Rope& rope, std::vector<float>& x, int heads) const {
+  backend_->rope(*pool_, x.data(), rows_, heads, blueprint_.config.head_dim, rope.dimensions,
+                 blueprint_.rope_style, rope.cos.data(), rope.sin.data());
+}
+
+// The residual stream += norm(linear x), or linear x where there is no norm after it.
+void LayerRunner::add_to_stream(const Linear& linear, const Activations& x, const Norm& post_norm) {
+  if (!blueprint_.post_norms) {
+    const MatmulTarget output[] = {linear.to(x_.data(), true)};
+    backend_->matmul(*pool_, x, output);
+    return;
+  }
+  const MatmulTarget output[] = {linear.to(branch_.data())};
+  backend_->matmul(*pool_, x, output);
+  backend_->add_rms_norm(*pool_, branch_.data(), rows_, blueprint_.config.hidden,
+                         post_norm.weight.data(), blueprint_.norm_eps, x_.data());
+}
+
+Activations& LayerRunner::prepare_input(const TransformerLayer& layer) {
+  prepare(input_, rows_, layer.q.weight.k, {&layer.q, &layer.k, &layer.v});
+  return input_;
+}
+
+void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache,
+                         int plane) {
+  const ModelConfig& config = blueprint_.config;
+  const MatmulTarget projections[] = {layer.q.to(q_.data()), layer.k.to(k_.data()),
+                                      layer.v.to(v_.data())};
+  backend_->matmul(*pool_, input_, projections);
+  if (blueprint_.query_key_norm) {
+    backend_->rms_norm_heads(*pool_, q_.data(), rows_, config.heads, config.head_dim,
+                             layer.query_norm.data(), blueprint_.norm_eps);
+    backend_->rms_norm_heads(*pool_, k_.data(), rows_, config.kv_heads, config.head_dim,
+                             layer.key_norm.data(), blueprint_.norm_eps);
+  }
+  if (plan.rope != LayerPlan::kNoRope) {
+    const Rope& rope = ropes_[static_cast<size_t>(plan.rope)];
+    turn(rope, q_, config.heads);
+    turn(rope, k_, config.kv_heads);
+  }
+  backend_->store_kv(*pool_, cache.layout(), k_.data(), v_.data(), slots_, cache.plane(plane));
+
+  prepare(attended_, rows_, config.q_width(), {&layer.o});
+  kernels::AttentionArgs args;
+  args.q = q_.data();
+  args.out = attended_.row(0);
+  args.heads = config.heads;
+  args.scale = static_cast<float>(blueprint_.attention_scale != 0.0
+                                      ? blueprint_.attention_scale
+                                      : 1.0 / std::sqrt(static_cast<double>(config.head_dim)));
+  args.window = plan.window;
+  args.soft_cap = static_cast<float>(blueprint_.attention_soft_cap);
+  args.layout = cache.layout();
+  args.kv = cache.plane(plane);
+  args.rows = attention_rows_;
+  args.workspace = &attention_;
+  backend_->attention(*pool_, args);
+  backend_->quantize(*pool_, attended_);
+  add_to_stream(layer.o, attended_, layer.attention_post_norm);
+}
+
+void LayerRunner::feed_forward(const TransformerLayer& layer) {
+  const ModelConfig& config = blueprint_.config;
+  prepare(gated_, rows_, config.ffn, {&layer.down});
+  if (blueprint_.gated) {
+    prepare(input_, rows_, config.hidden, {&layer.gate, &layer.up});
+    normalize(layer.ffn_norm, x_.data(), config.hidden, input_);
+    const MatmulTarget projections[] = {layer.gate.to(gate_.data()), layer.up.to(up_.data())};
+    backend_->matmul(*pool_, input_, projections);
+    backend_->gated(*pool_, blueprint_.activation, gate_.data(), up_.data(), gated_);
+  } else {
+    prepare(input_, rows_, config.hidden, {&layer.up});
+    normalize(layer.ffn_norm, x_.data(), config.hidden, input_);
+    const MatmulTarget projection[] = {layer.up.to(up_.data())};
+    backend_->matmul(*pool_, input_, projection);
+    backend_->activate(*pool_, blueprint_.activation, up_.data(), gated_);
+  }
+  add_to_stream(layer.down, gated_, layer.ffn_post_norm);
+}
+
+void LayerRunner::run(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache,
+                      int plane) {
+  Activations& input = prepare_input(layer);
+  normalize(layer.attention_norm, x_.data(), blueprint_.config.hidden, input);
+  attend(layer, plan, cache, plane);
+  feed_forward(layer);
+}
+
+}  // namespace aerie

@@ -1,0 +1,89 @@
+// Runs layers of a decoder-only transformer over the rows of a pass: what a model and a draft head
+// that is made of such layers have in common.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "core/forward_batch.h"
+#include "kernels/backend.h"
+#include "kv/kv_cache.h"
+#include "model/blueprint.h"
+#include "model/model.h"
+#include "model/row_paths.h"
+#include "model/transformer_weights.h"
+
+namespace aerie {
+
+// Not thread-safe. Allocates in create() alone.
+//
+//   runner.start(batch);
+//   ... fills runner.stream() ...
+//   for (each layer) runner.run(layer, plan, cache, plane);
+class LayerRunner {
+ public:
+  // For layers as the blueprint has them; backend, pool, max_rows and max_positions are the
+  // options'. `widest_input`: the longest input of queries, keys and values; 0: hidden.
+  static Expected<LayerRunner> create(const Blueprint& blueprint, const ModelOptions& options,
+                                      int64_t widest_input = 0);
+
+  // Begins a pass over these rows: their positions, slots and paths. The batch must stay where it
+  // is until the pass is over.
+  void start(const ForwardBatch& batch);
+
+  // The residual stream [rows][hidden], which the layers change.
+  float* stream() { return x_.data(); }
+  const float* stream() const { return x_.data(); }
+
+  // One layer: writes the rows' keys and values to their slots of the cache's plane.
+  void run(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache, int plane);
+
+  // The layer in two halves, for one whose queries, keys and values are not of the stream's norm:
+  // prepares attention_input() for them, to be filled with `layer.q.weight.k` floats a row;
+  kernels::Activations& prepare_input(const TransformerLayer& layer);
+  // stream += attention of that input;
+  void attend(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache, int plane);
+  // stream += feed-forward of the stream.
+  void feed_forward(const TransformerLayer& layer);
+
+  // Says what is to be made of `rows` rows of k floats for the products with `readers`.
+  void prepare(kernels::Activations& out, int64_t rows, int64_t k,
+               std::initializer_list<const Linear*> readers) const;
+  // out = norm of x [out.rows][out.k], rows x_stride apart. Requires prepare().
+  void normalize(const Norm& norm, const float* x, int64_t x_stride,
+                 kernels::Activations& out) const;
+
+ private:
+  // A rotary embedding, and its cosines and sines for the rows of the pass.
+  struct Rope {
+    Rope(const RopeConfig& config, int max_positions)
+        : table(config, max_positions), dimensions(config.dimensions) {}
+    RopeTable table;
+    int dimensions;
+    std::vector<float> cos, sin;  // [rows][pairs]
+  };
+
+  LayerRunner(const Blueprint& blueprint, const ModelOptions& options);
+  Status allocate(int max_rows, int max_positions, int64_t widest_input);
+  void turn(const Rope& rope, std::vector<float>& x, int heads) const;
+  void add_to_stream(const Linear& linear, const kernels::Activations& x, const Norm& post_norm);
+
+  Blueprint blueprint_;
+  const kernels::Backend* backend_;
+  ThreadPool* pool_;
+  RowPaths paths_;
+  std::vector<Rope> ropes_;
+
+  // The pass under way.
+  int64_t rows_ = 0;
+  std::span<const kernels::AttentionRow> attention_rows_;
+  std::vector<int32_t> slots_;
+  std::vector<float> x_, branch_, q_, k_, v_, gate_, up_;
+  kernels::Activations input_, attended_, gated_;
+  kernels::AttentionWorkspace attention_;
+};
+
+}  // namespace aerie
