@@ -55,12 +55,12 @@ class DraftNetwork {
   // much for a pass with others. The depth that can be had, which may be less; 0: none.
   virtual int start(int place, std::span<const int32_t> tokens, int run, int depth) = 0;
 
-  // The rows that add_root() will add, and those of them that want logits.
+  // The rows that add_root() will add.
   virtual int root_rows(int place) const = 0;
-  int root_logits() const { return depths(); }
   // For what follows the root.
   virtual void add_root(int place) = 0;
-  // For what follows a node of the draft's tree whose parent was run or is the root. One row.
+  // For what follows a node of the draft's tree whose parent was run or is the root. One row. All
+  // nodes of a pass are at one depth, and a sequence's come one after the other.
   virtual void add_node(int place, const LevelTree& tree, int32_t node) = 0;
   // Runs the rows that were added since the last run.
   virtual DraftOutputs run() = 0;

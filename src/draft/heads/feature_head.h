@@ -1,0 +1,76 @@
+// A trained head that drafts from the target's hidden states: what it computes for rows. Which rows
+// those are, and what is kept of them, is draft/heads/feature_network.h's, the same for all heads.
+//
+// Row t of a head is (features at position t, token at t + 1): features of the target behind what
+// is committed, the head's own behind nodes of a draft. Its outputs are for the token at t + 2.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "core/forward_batch.h"
+#include "core/model_config.h"
+#include "kv/kv_cache.h"
+
+namespace aerie {
+
+struct HeadPass {
+  // `token` of a row is the one behind its position. Rows of committed positions come as chains,
+  // each sequence's followed by its mask rows; of them the last committed one and the mask rows
+  // want logits. Rows of nodes all do.
+  ForwardBatch batch;
+  // For each row: of committed positions FeatureHead::feature_width() floats of the target; of mask
+  // rows FeatureHead::mask_features(); of nodes the hidden() floats that came of the row above it.
+  std::vector<const float*> features;
+  int depth = 0;  // of the nodes that the rows are of; 0: committed positions
+
+  void clear() {
+    batch.clear();
+    features.clear();
+    depth = 0;
+  }
+};
+
+// Spans belong to the head and hold until its next pass.
+struct HeadOutputs {
+  // Of the rows that want logits, in their order; [vocab] for each, and of a committed position
+  // outputs_of_root() times that.
+  std::span<const float> logits;
+  std::span<const float> hidden;  // [rows that want logits][hidden()]
+};
+
+// Not thread-safe. Allocates nothing in forward().
+class FeatureHead {
+ public:
+  virtual ~FeatureHead() = default;
+
+  // Layers of the target whose taps, side by side, are a row's features.
+  virtual std::span<const int32_t> tap_layers() const = 0;
+  virtual int feature_width() const = 0;  // tap_layers().size() * the target's hidden
+  virtual int hidden() const = 0;         // floats that a row hands to the rows of its children
+
+  virtual int vocab() const = 0;
+  // The target's ids of the logits, ascending; empty: logit i is token i.
+  virtual std::span<const int32_t> target_ids() const { return {}; }
+
+  // The shape of its own cache of keys and values; without layers it needs none.
+  virtual const ModelConfig& cache_config() const = 0;
+
+  // How many nodes a path can have.
+  virtual int max_depth() const { return std::numeric_limits<int>::max(); }
+
+  // A head that drafts several depths at once. Either a committed position's row has outputs for
+  // all of them, or each depth but the first has a mask row behind the last committed position,
+  // with this token and these features.
+  virtual int outputs_of_root() const { return 1; }
+  virtual int mask_rows() const { return 0; }
+  virtual int32_t mask_token() const { return 0; }
+  virtual const float* mask_features() const { return nullptr; }
+
+  // Computes the rows, writing their keys and values to their slots.
+  virtual HeadOutputs forward(const HeadPass& pass, KvCache& cache) = 0;
+};
+
+}  // namespace aerie

@@ -1,0 +1,287 @@
+#include "draft/heads/feature_network.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "draft/node_rows.h"
+#include "kv/kv_cache.h"
+
+namespace aerie {
+namespace {
+
+// Positions that a draft can reach beyond the longest sequence: mask rows at its end.
+constexpr int kBeyond = kMostHeadDepth;
+
+class FeatureNetwork final : public DraftNetwork {
+ public:
+  FeatureNetwork(std::unique_ptr<FeatureHead> head, KvCache cache,
+                 const FeatureNetworkOptions& options);
+
+  const DrafterNeeds& needs() const override { return needs_; }
+  int vocab() const override { return head_->vocab(); }
+  std::span<const int32_t> target_ids() const override { return head_->target_ids(); }
+  int depths() const override { return depths_; }
+  Status open(int place, const DraftSequence& sequence) override;
+  void close(int place) override;
+  int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
+  int root_rows(int place) const override { return at(place).waiting + head_->mask_rows(); }
+  void add_root(int place) override;
+  void add_node(int place, const LevelTree& tree, int32_t node) override;
+  DraftOutputs run() override;
+  void observe(int place, const DraftCommit& commit, std::span<const int32_t> path) override;
+  bool in_step(int place, const DraftCommit& commit) const override;
+
+ private:
+  struct State {
+    KvCache::Id cache = -1;  // what is committed there has been read
+    bool lost = false;       // a commit was missed: there are no drafts any more
+    // Features of the `waiting` positions behind that.
+    int waiting = 0;
+    std::vector<float> features;      // [kHeadSharedRows][feature_width]
+    std::span<const int32_t> tokens;  // of this round
+    NodeRows nodes;
+    std::vector<float> hidden;  // [1 + nodes run][hidden]: of the root's row, then of nodes
+  };
+
+  State& at(int place) { return states_[static_cast<size_t>(place)]; }
+  const State& at(int place) const { return states_[static_cast<size_t>(place)]; }
+  size_t width() const { return static_cast<size_t>(head_->feature_width()); }
+  size_t hidden() const { return static_cast<size_t>(head_->hidden()); }
+  template <typename FeatureAt>
+  void add_committed(State& state, std::span<const int32_t> tokens, int rows,
+                     const FeatureAt& feature_at, bool wants_logits);
+  void add_masks(const State& state, int entry);
+  void read(State& state, const DraftCommit& commit);
+  void keep(State& state, const DraftCommit& commit, int from);
+  HeadOutputs pass();
+
+  std::unique_ptr<FeatureHead> head_;
+  KvCache cache_;
+  FeatureNetworkOptions options_;
+  int depths_;
+  bool reads_all_;  // not only the last position
+  DrafterNeeds needs_;
+  std::vector<State> states_;
+  // Scratch.
+  HeadPass pass_;
+  std::vector<float*> keepers_;  // for rows that want logits: where their hidden state goes
+  std::vector<int32_t> above_;   // what rows of the pass point at
+};
+
+FeatureNetwork::FeatureNetwork(std::unique_ptr<FeatureHead> head, KvCache cache,
+                               const FeatureNetworkOptions& options)
+    : head_(std::move(head)),
+      cache_(std::move(cache)),
+      options_(options),
+      depths_(std::max(head_->outputs_of_root(), head_->mask_rows() + 1)),
+      reads_all_(head_->cache_config().layers > 0) {
+  const std::span<const int32_t> taps = head_->tap_layers();
+  needs_.tap_layers.assign(taps.begin(), taps.end());
+  states_.resize(static_cast<size_t>(options.drafter.max_sequences));
+  const auto wanted = static_cast<size_t>(options.drafter.max_logits);
+  keepers_.reserve(wanted);
+  above_.reserve(wanted * static_cast<size_t>(draft_depth(options.drafter)));
+}
+
+Status FeatureNetwork::open(int place, const DraftSequence& /*sequence*/) {
+  State state;
+  AERIE_ASSIGN_OR_RETURN(state.cache, cache_.open());
+  const NetworkDrafterOptions& drafter = options_.drafter;
+  const auto run = static_cast<size_t>(depths_ > 1 ? 0 : most_nodes_run(drafter));
+  state.features.resize(kHeadSharedRows * width());
+  state.hidden.resize((1 + run) * hidden());
+  state.nodes.reserve(run * static_cast<size_t>(drafter.top_k + 1));
+  at(place) = std::move(state);
+  return {};
+}
+
+void FeatureNetwork::close(int place) {
+  cache_.close(at(place).cache);
+  at(place) = State();
+}
+
+// Adds rows for the next positions. They are settled, so they are committed at once.
+template <typename FeatureAt>
+void FeatureNetwork::add_committed(State& state, std::span<const int32_t> tokens, int rows,
+                                   const FeatureAt& feature_at, bool wants_logits) {
+  ForwardBatch& batch = pass_.batch;
+  const int from = cache_.committed(state.cache);
+  batch.sequences.push_back({cache_.pages(state.cache), from});
+  for (int i = 0; i < rows; ++i) {
+    BatchRow row;
+    row.sequence = static_cast<int32_t>(batch.sequences.size()) - 1;
+    row.position = from + i;
+    row.token = tokens[static_cast<size_t>(row.position) + 1];
+    row.slot = cache_.slot(state.cache, i);
+    row.parent = i == 0 ? -1 : static_cast<int32_t>(batch.rows.size()) - 1;
+    row.wants_logits = wants_logits && i == rows - 1;
+    batch.rows.push_back(row);
+    pass_.features.push_back(feature_at(row.position));
+  }
+  if (wants_logits) {
+    keepers_.push_back(state.hidden.data());
+    add_masks(state, rows);
+  }
+  cache_.commit_first(state.cache, rows);
+}
+
+// Behind the row that was added last, from this entry of the cache on.
+void FeatureNetwork::add_masks(const State& state, int entry) {
+  for (int i = 0; i < head_->mask_rows(); ++i) {
+    BatchRow row = pass_.batch.rows.back();
+    ++row.position;
+    row.token = head_->mask_token();
+    row.slot = cache_.slot(state.cache, entry + i);
+    row.parent = static_cast<int32_t>(pass_.batch.rows.size()) - 1;
+    pass_.batch.rows.push_back(row);
+    pass_.features.push_back(head_->mask_features());
+    keepers_.push_back(nullptr);
+  }
+}
+
+int FeatureNetwork::start(int place, std::span<const int32_t> tokens, int run, int depth) {
+  State& state = at(place);
+  const auto length = static_cast<int>(tokens.size());
+  if (state.lost || state.waiting == 0) return 0;
+  if (cache_.committed(state.cache) + state.waiting != length - 1) return 0;
+  const int behind = depths_ > 1 ? head_->mask_rows() : run;
+  if (!cache_.reserve(state.cache, state.waiting + behind).ok()) return 0;
+  state.tokens = tokens;
+  state.nodes.start();
+  return std::min({depth, head_->max_depth(), depths_ > 1 ? depths_ : depth});
+}
+
+void FeatureNetwork::add_root(int place) {
+  State& state = at(place);
+  const int from = cache_.committed(state.cache);
+  const auto waiting = [&](int position) {
+    return state.features.data() + static_cast<size_t>(position - from) * width();
+  };
+  add_committed(state, state.tokens, state.waiting, waiting, true);
+  state.waiting = 0;
+}
+
+void FeatureNetwork::add_node(int place, const LevelTree& tree, int32_t node) {
+  State& state = at(place);
+  ForwardBatch& batch = pass_.batch;
+  const LevelTree::Node& info = tree.nodes()[static_cast<size_t>(node)];
+  const int committed = cache_.committed(state.cache);
+  assert(pass_.depth == 0 || pass_.depth == info.depth);
+  pass_.depth = info.depth;
+  // Nodes of one sequence come one after the other.
+  const std::span<const int32_t> pages = cache_.pages(state.cache);
+  if (batch.sequences.empty() || batch.sequences.back().pages.data() != pages.data()) {
+    batch.sequences.push_back({pages, committed});
+  }
+  const size_t first = above_.size();
+  assert(first + static_cast<size_t>(info.depth) <= above_.capacity() + 1);
+  state.nodes.add_slots_above(cache_, state.cache, tree, node, above_);
+  const auto parent = static_cast<size_t>(info.parent < 0 ? 0 : 1 + state.nodes.entry(info.parent));
+  const int32_t entry = state.nodes.add(node);
+  BatchRow row;
+  row.sequence = static_cast<int32_t>(batch.sequences.size()) - 1;
+  row.token = info.token;
+  row.position = committed + info.depth - 1;
+  row.slot = cache_.slot(state.cache, entry);
+  row.above = std::span<const int32_t>(above_).subspan(first);
+  row.wants_logits = true;
+  batch.rows.push_back(row);
+  pass_.features.push_back(state.hidden.data() + parent * hidden());
+  keepers_.push_back(state.hidden.data() + static_cast<size_t>(1 + entry) * hidden());
+}
+
+HeadOutputs FeatureNetwork::pass() {
+  const HeadOutputs outputs = head_->forward(pass_, cache_);
+  for (size_t i = 0; i < keepers_.size() && hidden() > 0; ++i) {
+    if (keepers_[i] == nullptr) continue;
+    std::memcpy(keepers_[i], outputs.hidden.data() + i * hidden(), hidden() * sizeof(float));
+  }
+  keepers_.clear();
+  pass_.clear();
+  above_.clear();
+  return outputs;
+}
+
+DraftOutputs FeatureNetwork::run() {
+  const HeadOutputs outputs = pass();
+  return {outputs.logits, head_->vocab(), outputs.hidden};
+}
+
+// Keeps what is committed from position `from` on.
+void FeatureNetwork::keep(State& state, const DraftCommit& commit, int from) {
+  const size_t count = static_cast<size_t>(commit.first + commit.rows - from) * width();
+  std::memcpy(state.features.data() + static_cast<size_t>(state.waiting) * width(),
+              commit.taps.data() + static_cast<size_t>(from - commit.first) * width(),
+              count * sizeof(float));
+  state.waiting += commit.first + commit.rows - from;
+}
+
+// Reads all that is there but for the last position, which is kept: what follows it may not be
+// known yet, and its row is the one that the next draft begins with.
+void FeatureNetwork::read(State& state, const DraftCommit& commit) {
+  const int last = commit.first + commit.rows - 1;
+  const int begin = cache_.committed(state.cache);
+  const auto feature_at = [&](int position) {
+    return position < commit.first
+               ? state.features.data() + static_cast<size_t>(position - begin) * width()
+               : commit.taps.data() + static_cast<size_t>(position - commit.first) * width();
+  };
+  while (cache_.committed(state.cache) < last) {
+    const int rows = std::min(last - cache_.committed(state.cache), options_.drafter.max_rows);
+    if (!cache_.reserve(state.cache, rows).ok()) {
+      state.lost = true;
+      return;
+    }
+    if (reads_all_) {
+      add_committed(state, commit.tokens, rows, feature_at, false);
+      pass();
+    } else {
+      cache_.commit_first(state.cache, rows);
+    }
+  }
+  state.waiting = 0;
+  keep(state, commit, last);
+}
+
+void FeatureNetwork::observe(int place, const DraftCommit& commit,
+                             std::span<const int32_t> /*path*/) {
+  State& state = at(place);
+  if (commit.rows == 0) return;
+  if (commit.first != cache_.committed(state.cache) + state.waiting ||
+      commit.taps.size() != static_cast<size_t>(commit.rows) * width()) {
+    state.lost = true;
+  }
+  if (state.lost) return;
+  if (reads_all_ && state.waiting + commit.rows <= kHeadSharedRows) {
+    keep(state, commit, commit.first);
+  } else {
+    read(state, commit);
+  }
+}
+
+bool FeatureNetwork::in_step(int place, const DraftCommit& commit) const {
+  const State& state = at(place);
+  return state.lost || (state.waiting > 0 && cache_.committed(state.cache) + state.waiting ==
+                                                 commit.first + commit.rows);
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<DraftNetwork>> make_feature_network(std::unique_ptr<FeatureHead> head,
+                                                             const FeatureNetworkOptions& options) {
+  const NetworkDrafterOptions& drafter = options.drafter;
+  AERIE_RETURN_IF_ERROR(check(drafter));
+  assert(drafter.max_rows >= kHeadSharedRows + head->mask_rows());
+  const int64_t positions = (int64_t{options.max_positions} + kBeyond + most_nodes_run(drafter) +
+                             kernels::kPagePositions) *
+                            drafter.max_sequences;
+  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(head->cache_config(), positions,
+                                                        drafter.max_sequences, options.cache_type));
+  return std::unique_ptr<DraftNetwork>(
+      std::make_unique<FeatureNetwork>(std::move(head), std::move(cache), options));
+}
+
+}  // namespace aerie

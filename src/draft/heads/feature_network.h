@@ -1,0 +1,34 @@
+// Heads on the target's hidden states as a DraftNetwork: keeps a head's cache in step with what is
+// committed, feeds it the target's features of committed positions and its own of drafted nodes.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "draft/draft_network.h"
+#include "draft/heads/feature_head.h"
+#include "draft/network_drafter.h"
+#include "kernels/kv_layout.h"
+
+namespace aerie {
+
+struct FeatureNetworkOptions {
+  NetworkDrafterOptions drafter;  // max_rows and max_logits are what the head was loaded for
+  int max_positions = 0;          // the longest sequence
+  kernels::KvType cache_type = kernels::KvType::kF16;
+};
+
+// Rows of a sequence that a head takes in a pass that it shares with others, without mask rows.
+inline constexpr int kHeadSharedRows = 16;
+
+// The most nodes of a path, and the most depths that a head drafts at once. Heads are loaded for so
+// many positions more than the longest sequence has.
+inline constexpr int kMostHeadDepth = 64;
+
+// After n tokens are known the cache holds the rows 0 .. n - 2, all made of the target's features;
+// rows of nodes lie behind them until the next draft and are never kept. (So does the published
+// code of EAGLE: rows made of the head's own features are made anew of the target's.)
+Expected<std::unique_ptr<DraftNetwork>> make_feature_network(std::unique_ptr<FeatureHead> head,
+                                                             const FeatureNetworkOptions& options);
+
+}  // namespace aerie

@@ -1,0 +1,222 @@
+#include "draft/heads/head_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "tensor/quantize.h"
+
+namespace aerie {
+
+using kernels::Activations;
+using kernels::MatmulTarget;
+
+namespace {
+
+Status bad(const ModelFile& head, StatusCode code, const std::string& what) {
+  return {code, fmt::format("{}: {}", head.name(), what)};
+}
+
+// The target's matrix once more, cut to the vocabulary and in the options' type.
+Expected<Linear> load_target_rows(const HeadTarget& target, const HeadOptions& options) {
+  const ModelFile& file = *target.file;
+  const char* name =
+      file.find_tensor("output.weight") != nullptr ? "output.weight" : "token_embd.weight";
+  AERIE_ASSIGN_OR_RETURN(TensorData matrix, file.read(name));
+  if (!options.vocabulary.empty()) {
+    AERIE_ASSIGN_OR_RETURN(matrix, select_rows(matrix, options.vocabulary));
+  }
+  if (options.dtype) {
+    AERIE_ASSIGN_OR_RETURN(matrix, converted(matrix, *options.dtype, file.name()));
+  }
+  Linear linear;
+  AERIE_ASSIGN_OR_RETURN(linear.weight, target.backend->packed(*target.pool, matrix.view));
+  const std::vector<float>& bias = target.parts.weights->output.bias;
+  if (bias.empty() || options.vocabulary.empty()) {
+    linear.bias = bias;
+  } else {
+    for (const int32_t id : options.vocabulary) linear.bias.push_back(bias[static_cast<size_t>(id)]);
+  }
+  return linear;
+}
+
+bool is_ascending(std::span<const int32_t> ids, int vocab) {
+  return std::ranges::adjacent_find(ids, std::greater_equal<>()) == ids.end() &&
+         (ids.empty() || (ids.front() >= 0 && ids.back() < vocab));
+}
+
+}  // namespace
+
+ModelOptions HeadTarget::model_options() const {
+  ModelOptions options;
+  options.backend = backend;
+  options.pool = pool;
+  options.max_rows = max_rows;
+  options.max_logits = max_logits;
+  options.max_positions = max_positions;
+  return options;
+}
+
+Status require_equal(const ModelFile& head, std::string_view what, int64_t of_head,
+                     std::string_view of_what, int64_t other) {
+  if (of_head == other) return {};
+  return bad(head, StatusCode::kInvalidArgument,
+             fmt::format("{} is {}, and {} is {}: this head is of another model", what, of_head,
+                         of_what, other));
+}
+
+Expected<HeadEmbedding> HeadEmbedding::load(WeightLoader& loader, const HeadFile& file,
+                                            const std::string& name, int64_t width,
+                                            const HeadTarget& target) {
+  HeadEmbedding embedding;
+  const TensorInfo* info = file.find_tensor(name);
+  if (info == nullptr) {
+    AERIE_RETURN_IF_ERROR(require_equal(file, "the width of its embedding (it has no table of its "
+                                              "own)",
+                                        width, "the target's", target.config->hidden));
+    embedding.target_ = target.parts.weights;
+    return embedding;
+  }
+  if (info->shape[1] < target.config->vocab) {
+    AERIE_RETURN_IF_ERROR(require_equal(file, fmt::format("the number of rows of {}", name),
+                                        info->shape[1], "the target's vocabulary",
+                                        target.config->vocab));
+  }
+  AERIE_ASSIGN_OR_RETURN(embedding.own_, loader.table(name, width, info->shape[1]));
+  return embedding;
+}
+
+void HeadEmbedding::row(int32_t token, float* out) const {
+  if (target_ != nullptr) return embed_token(*target_, token, out);
+  const TensorView& table = own_.view;
+  dequantize(table.dtype, table.row(token), table.row_length(), out);
+}
+
+Expected<std::vector<int32_t>> read_draft_ids(std::span<const int64_t> d2t, int target_vocab,
+                                              const std::string& where) {
+  std::vector<int32_t> offsets, indices;
+  for (size_t i = 0; i < d2t.size(); ++i) {
+    const int64_t index = std::clamp<int64_t>(d2t[i], -1, target_vocab);
+    indices.push_back(static_cast<int32_t>(index));
+    offsets.push_back(
+        static_cast<int32_t>(std::min<int64_t>(index + static_cast<int64_t>(i), target_vocab)));
+  }
+  const bool never_negative = std::ranges::none_of(d2t, [](int64_t v) { return v < 0; });
+  if (never_negative && is_ascending(offsets, target_vocab)) return offsets;
+  if (is_ascending(indices, target_vocab)) return indices;
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: d2t is neither ascending ids of the target's {} tokens nor "
+                            "offsets to such",
+                            where, target_vocab));
+}
+
+Expected<OutputHead> OutputHead::load(WeightLoader& loader, HeadFile& file, const std::string& name,
+                                      int64_t width, const HeadTarget& target,
+                                      const HeadOptions& options) {
+  OutputHead head;
+  const TensorInfo* info = file.find_tensor(name);
+  const int vocab = target.config->vocab;
+  if (info == nullptr) {
+    AERIE_RETURN_IF_ERROR(require_equal(file, "its hidden size (it has no LM head of its own)",
+                                        width, "the target's", target.config->hidden));
+    head.ids_ = options.vocabulary;
+    head.target_ = &target.parts.weights->output;
+    if (options.vocabulary.empty() && !options.dtype) return head;
+    AERIE_ASSIGN_OR_RETURN(head.own_, load_target_rows(target, options));
+    head.target_ = nullptr;
+    return head;
+  }
+  int64_t rows = info->shape[1];
+  const bool pruned = rows != vocab && file.find_tensor("d2t") != nullptr;
+  if (pruned) {
+    AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> d2t, file.integers("d2t"));
+    AERIE_RETURN_IF_ERROR(require_equal(file, "the length of d2t", static_cast<int64_t>(d2t.size()),
+                                        "the number of rows of " + name, rows));
+    AERIE_ASSIGN_OR_RETURN(head.ids_, read_draft_ids(d2t, vocab, file.name()));
+    if (!options.vocabulary.empty()) {
+      return bad(file, StatusCode::kInvalidArgument,
+                 "its vocabulary is pruned already: leave out draft_vocab");
+    }
+  } else {
+    AERIE_RETURN_IF_ERROR(require_equal(file, fmt::format("the number of rows of {}", name), rows,
+                                        "the target's vocabulary", vocab));
+    if (!options.vocabulary.empty()) {
+      AERIE_RETURN_IF_ERROR(file.keep_rows(name, options.vocabulary));
+      head.ids_ = options.vocabulary;
+      rows = static_cast<int64_t>(head.ids_.size());
+    }
+  }
+  loader.ignore("d2t");
+  loader.ignore("t2d");
+  const MatrixPart part = {&head.own_.weight, name, width, rows, 0, rows};
+  AERIE_RETURN_IF_ERROR(loader.load({&part, 1}));
+  return head;
+}
+
+Expected<HeadOps> HeadOps::create(const HeadTarget& target, int64_t max_rows, int64_t max_width) {
+  HeadOps ops;
+  ops.backend_ = target.backend;
+  ops.pool_ = target.pool;
+  ops.target_ = target.parts;
+  AERIE_ASSIGN_OR_RETURN(ops.scratch_, Activations::allocate(max_rows, max_width));
+  return ops;
+}
+
+void HeadOps::linear(const Linear& w, const float* x, int64_t rows, float* y, int64_t y_stride,
+                     bool accumulate) {
+  if (rows == 0) return;
+  scratch_.k = w.weight.k;
+  scratch_.rows = rows;
+  scratch_.has_int8 = backend_->wants_int8(w.weight.dtype);
+  scratch_.has_ordered = !scratch_.has_int8;
+  std::memcpy(scratch_.row(0), x, static_cast<size_t>(rows * w.weight.k) * sizeof(float));
+  backend_->quantize(*pool_, scratch_);
+  MatmulTarget target = w.to(y, accumulate);
+  if (y_stride != 0) target.stride = y_stride;
+  backend_->matmul(*pool_, scratch_, {&target, 1});
+}
+
+void HeadOps::rms_norm(std::span<const float> weight, double eps, const float* x, int64_t rows,
+                       float* out, int64_t out_stride) {
+  if (rows == 0) return;
+  const auto width = static_cast<int64_t>(weight.size());
+  scratch_.k = width;
+  scratch_.rows = rows;
+  scratch_.has_int8 = scratch_.has_ordered = false;
+  backend_->rms_norm(*pool_, x, width, weight.data(), eps, scratch_);
+  const int64_t stride = out_stride != 0 ? out_stride : width;
+  for (int64_t r = 0; r < rows; ++r) {
+    std::memcpy(out + r * stride, scratch_.row(r), static_cast<size_t>(width) * sizeof(float));
+  }
+}
+
+void HeadOps::target_norm(const float* x, int64_t rows, float* out) {
+  if (rows == 0) return;
+  const Blueprint& blueprint = *target_.blueprint;
+  const Norm& norm = target_.weights->output_norm;
+  const int64_t width = blueprint.config.hidden;
+  if (blueprint.norm == NormKind::kRms) {
+    return rms_norm(norm.weight, blueprint.norm_eps, x, rows, out);
+  }
+  scratch_.k = width;
+  scratch_.rows = rows;
+  scratch_.has_int8 = scratch_.has_ordered = false;
+  backend_->layer_norm(*pool_, x, width, norm.weight.data(), norm.bias.data(), blueprint.norm_eps,
+                       scratch_);
+  std::memcpy(out, scratch_.row(0), static_cast<size_t>(rows * width) * sizeof(float));
+}
+
+int gather_wanted(const HeadPass& pass, const float* x, int64_t width, float* out) {
+  int wanted = 0;
+  for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
+    if (!pass.batch.rows[r].wants_logits) continue;
+    std::memcpy(out + wanted++ * width, x + static_cast<int64_t>(r) * width,
+                static_cast<size_t>(width) * sizeof(float));
+  }
+  return wanted;
+}
+
+}  // namespace aerie

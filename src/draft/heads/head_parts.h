@@ -1,0 +1,114 @@
+// What draft heads are made of: tables and products of their own or of the target, loaded with
+// checks of what belongs together.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "draft/heads/feature_head.h"
+#include "kernels/backend.h"
+#include "model/head_file.h"
+#include "model/model.h"
+#include "model/transformer_weights.h"
+
+namespace aerie {
+
+// The target that a head is loaded for, and where it will run. All of it outlives the head.
+struct HeadTarget {
+  ModelParts parts;
+  const ModelConfig* config = nullptr;
+  const ModelFile* file = nullptr;  // the target's
+  const kernels::Backend* backend = nullptr;
+  ThreadPool* pool = nullptr;
+  int max_rows = 512;
+  int max_logits = 64;
+  int max_positions = 0;  // that rows can have; kMostHeadDepth more than the longest sequence
+
+  // As layers of a head are loaded: nothing is kept of packed weights.
+  ModelOptions model_options() const;
+};
+
+struct HeadOptions {
+  std::optional<DType> dtype;  // of the head's matrices instead of their own
+  // The target's ids that can be drafted, ascending (FR-Spec 2502.14856); empty: all. For heads
+  // with the whole vocabulary.
+  std::vector<int32_t> vocabulary;
+  // The layers to tap, instead of those of the configuration; empty: those.
+  std::vector<int32_t> tap_layers;
+};
+
+// kInvalidArgument, saying which two figures differ, unless they are equal.
+Status require_equal(const ModelFile& head, std::string_view what, int64_t of_head,
+                     std::string_view of_what, int64_t other);
+
+// The embedding of tokens: the head's own, if it has one, or the target's.
+class HeadEmbedding {
+ public:
+  // `name`: of the head's table. kNotFound if it has none and the target's rows are not `width`
+  // long. kInvalidArgument if its own has fewer rows than the target has tokens.
+  static Expected<HeadEmbedding> load(WeightLoader& loader, const HeadFile& file,
+                                      const std::string& name, int64_t width,
+                                      const HeadTarget& target);
+  void row(int32_t token, float* out) const;
+
+ private:
+  TensorData own_;
+  const TransformerWeights* target_ = nullptr;
+};
+
+// From hidden states to logits: the head's own matrix, or the target's.
+class OutputHead {
+ public:
+  // `name`: of the head's matrix [vocab, width]; the target's is taken if there is none, in the
+  // options' type and vocabulary. The head's may have "d2t" beside it, the target's ids of its rows
+  // as indices or as offsets, and then is `draft_vocab` long.
+  static Expected<OutputHead> load(WeightLoader& loader, HeadFile& file, const std::string& name,
+                                   int64_t width, const HeadTarget& target,
+                                   const HeadOptions& options);
+
+  int vocab() const { return static_cast<int>(linear().weight.n); }
+  std::span<const int32_t> target_ids() const { return ids_; }
+  const Linear& linear() const { return target_ != nullptr ? *target_ : own_; }
+
+ private:
+  Linear own_;
+  const Linear* target_ = nullptr;
+  std::vector<int32_t> ids_;
+};
+
+// "d2t" of a pruned vocabulary as the target's ids: index i stands for i + d2t[i], unless that makes
+// no sense, and for d2t[i] then. kInvalidData if that makes none either.
+Expected<std::vector<int32_t>> read_draft_ids(std::span<const int64_t> d2t, int target_vocab,
+                                              const std::string& where);
+
+// Arithmetic on rows of floats, for what is not a transformer's layer.
+class HeadOps {
+ public:
+  static Expected<HeadOps> create(const HeadTarget& target, int64_t max_rows, int64_t max_width);
+
+  // y [rows][w outputs] = x [rows][w inputs] w^T + bias, or += that. Rows of y are y_stride apart;
+  // 0: side by side.
+  void linear(const Linear& w, const float* x, int64_t rows, float* y, int64_t y_stride = 0,
+              bool accumulate = false);
+  // out [rows][width], rows out_stride apart (0: side by side) = rms norm of x [rows][width].
+  void rms_norm(std::span<const float> weight, double eps, const float* x, int64_t rows, float* out,
+                int64_t out_stride = 0);
+  // The target's final norm of x [rows][the target's hidden].
+  void target_norm(const float* x, int64_t rows, float* out);
+
+ private:
+  const kernels::Backend* backend_ = nullptr;
+  ThreadPool* pool_ = nullptr;
+  ModelParts target_;
+  kernels::Activations scratch_;
+};
+
+// Copies the rows of x [rows of the pass][width] that want logits to `out`; how many there are.
+int gather_wanted(const HeadPass& pass, const float* x, int64_t width, float* out);
+
+}  // namespace aerie
