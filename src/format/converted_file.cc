@@ -53,15 +53,6 @@ uint32_t file_type_of(DType type) {
   }
 }
 
-void set_type(TensorInfo& tensor, DType type) {
-  const GgmlType& ggml = ggml_type_of(type);
-  tensor.dtype = type;
-  tensor.type_name = ggml.name;
-  tensor.type_id = ggml.id;
-  tensor.offset = 0;
-  tensor.bytes = dtype_bytes(type, tensor.elements());
-}
-
 Status quantised_already(const ModelFile& file, const TensorInfo& tensor, DType wanted) {
   return {
       StatusCode::kUnsupported,
@@ -85,6 +76,46 @@ std::optional<DType> converted_type(const TensorInfo& tensor, DType wanted) {
   if (end && (wanted == DType::kQ4_0 || wanted == DType::kQ4_1)) wanted = DType::kQ8_0;
   if (tensor.shape[0] % dtype_info(wanted).block_elements == 0) return wanted;
   return tensor.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
+}
+
+// Rows follow each other and consist of whole blocks, so a tensor is one long row.
+Expected<TensorData> convert_values(const TensorView& from, DType type, ThreadPool* pool) {
+  const int64_t elements = from.elements();
+  TensorData made;
+  AERIE_ASSIGN_OR_RETURN(made.owned,
+                         Buffer::allocate(static_cast<size_t>(dtype_bytes(type, elements))));
+  const auto read_chunk = [&](int64_t first, std::array<float, kChunk>& floats) {
+    const int64_t count = std::min(kChunk, elements - first);
+    dequantize(from.dtype, from.data + dtype_bytes(from.dtype, first), count, floats.data());
+    return count;
+  };
+  std::atomic<int64_t> misfit = elements;  // the first one
+  const auto convert_chunks = [&](int64_t begin, int64_t end, int) {
+    std::array<float, kChunk> floats;
+    for (int64_t first = begin * kChunk; first < std::min(end * kChunk, elements);
+         first += kChunk) {
+      const int64_t count = read_chunk(first, floats);
+      const int64_t bad = find_unquantizable(type, floats.data(), count);
+      if (bad >= 0) return lower_to(misfit, first + bad);
+      quantize(type, floats.data(), count, made.owned.data() + dtype_bytes(type, first));
+    }
+  };
+  const int64_t chunks = (elements + kChunk - 1) / kChunk;
+  if (pool != nullptr) {
+    pool->parallel_for(chunks, 1, convert_chunks);
+  } else {
+    convert_chunks(0, chunks, 0);
+  }
+  if (misfit == elements) {
+    made.view = {type, Device::kCpu, from.shape, made.owned.data()};
+    return made;
+  }
+  std::array<float, kChunk> floats;
+  read_chunk(misfit / kChunk * kChunk, floats);
+  return Status(StatusCode::kInvalidData,
+                fmt::format("element {} of row {} is {}, which {} cannot hold",
+                            misfit % from.row_length(), misfit / from.row_length(),
+                            floats[static_cast<size_t>(misfit % kChunk)], dtype_info(type).name));
 }
 
 ConvertedFile::ConvertedFile(std::unique_ptr<ModelFile> file, DType type, ThreadPool& pool)
@@ -123,48 +154,12 @@ std::string ConvertedFile::format() const {
 Expected<TensorData> ConvertedFile::read_tensor(const TensorInfo& tensor) const {
   AERIE_ASSIGN_OR_RETURN(TensorData source, file_->read(tensor.name));
   if (source.view.dtype == *tensor.dtype) return source;
-  TensorData made;
-  AERIE_ASSIGN_OR_RETURN(made.owned, Buffer::allocate(static_cast<size_t>(tensor.bytes)));
-  const Status status = convert(tensor, source.view, made.owned.data());
+  const std::lock_guard lock(pool_mutex_);
+  Expected<TensorData> made = convert_values(source.view, *tensor.dtype, &pool_);
   file_->release(source.view);
-  if (!status.ok()) return status;
-  made.view = {*tensor.dtype, Device::kCpu, tensor.shape, made.owned.data()};
-  return made;
-}
-
-// Rows follow each other and consist of whole blocks, so a tensor is one long row.
-Status ConvertedFile::convert(const TensorInfo& tensor, const TensorView& from,
-                              std::byte* to) const {
-  const DType type = *tensor.dtype;
-  const int64_t elements = tensor.elements();
-  const auto read_chunk = [&](int64_t first, std::array<float, kChunk>& floats) {
-    const int64_t count = std::min(kChunk, elements - first);
-    dequantize(from.dtype, from.data + dtype_bytes(from.dtype, first), count, floats.data());
-    return count;
-  };
-  std::atomic<int64_t> misfit = elements;  // the first one
-  const auto convert_chunks = [&](int64_t begin, int64_t end, int) {
-    std::array<float, kChunk> floats;
-    for (int64_t first = begin * kChunk; first < std::min(end * kChunk, elements);
-         first += kChunk) {
-      const int64_t count = read_chunk(first, floats);
-      const int64_t bad = find_unquantizable(type, floats.data(), count);
-      if (bad >= 0) return lower_to(misfit, first + bad);
-      quantize(type, floats.data(), count, to + dtype_bytes(type, first));
-    }
-  };
-  {
-    const std::lock_guard lock(pool_mutex_);
-    pool_.parallel_for((elements + kChunk - 1) / kChunk, 1, convert_chunks);
-  }
-  if (misfit == elements) return Status();
-  std::array<float, kChunk> floats;
-  read_chunk(misfit / kChunk * kChunk, floats);
-  return {StatusCode::kInvalidData,
-          fmt::format("{}: tensor '{}': element {} of row {} is {}, which {} cannot hold", name(),
-                      printable(origin_of(tensor.name)), misfit % tensor.shape[0],
-                      misfit / tensor.shape[0], floats[static_cast<size_t>(misfit % kChunk)],
-                      tensor.type_name)};
+  if (made.ok()) return made;
+  return made.status().with_context(
+      fmt::format("{}: tensor '{}'", name(), printable(origin_of(tensor.name))));
 }
 
 }  // namespace aerie

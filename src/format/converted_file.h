@@ -32,6 +32,11 @@ struct Conversion {
 // - a tensor of a type that is not a DType stays.
 std::optional<DType> converted_type(const TensorInfo& tensor, DType wanted);
 
+// The values in another type, by the threads of `pool`, or by this one if it is null. Requires rows
+// of whole blocks and can_quantize(type). kInvalidData, naming the element, for a value that the
+// type cannot hold: NaN, infinite or too large.
+Expected<TensorData> convert_values(const TensorView& from, DType type, ThreadPool* pool);
+
 // The metadata is the file's, but for general.file_type and general.quantization_version. Tensors
 // that stay are views as the file gives them; the others are made at each read.
 class ConvertedFile final : public ModelFile {
@@ -58,7 +63,6 @@ class ConvertedFile final : public ModelFile {
  private:
   ConvertedFile(std::unique_ptr<ModelFile> file, DType type, ThreadPool& pool);
   Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
-  Status convert(const TensorInfo& tensor, const TensorView& from, std::byte* to) const;
 
   std::unique_ptr<ModelFile> file_;
   DType type_;

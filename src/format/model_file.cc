@@ -2,12 +2,47 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <limits>
 
 #include "format/gguf_types.h"
 #include "format/text.h"
 
 namespace aerie {
+
+void set_type(TensorInfo& tensor, DType type) {
+  const GgmlType& ggml = ggml_type_of(type);
+  tensor.dtype = type;
+  tensor.type_name = ggml.name;
+  tensor.type_id = ggml.id;
+  tensor.offset = 0;
+  tensor.bytes = dtype_bytes(type, tensor.elements());
+}
+
+Expected<TensorData> select_rows(const TensorData& matrix, std::span<const int32_t> ids) {
+  const TensorView& from = matrix.view;
+  const bool is_vector = from.rows() == 1;
+  if (is_vector && dtype_info(from.dtype).block_elements != 1) {
+    return Status(StatusCode::kUnsupported, "elements of a vector of blocks cannot be selected");
+  }
+  const int64_t rows = is_vector ? from.row_length() : from.rows();
+  const auto bytes = static_cast<size_t>(from.bytes() / rows);
+  if (ids.empty()) return Status(StatusCode::kInvalidArgument, "no rows are selected");
+  TensorData out;
+  AERIE_ASSIGN_OR_RETURN(out.owned, Buffer::allocate(ids.size() * bytes));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= rows) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("row {} is selected of {}", ids[i], rows));
+    }
+    std::memcpy(out.owned.data() + i * bytes, from.data + static_cast<size_t>(ids[i]) * bytes,
+                bytes);
+  }
+  const auto count = static_cast<int64_t>(ids.size());
+  const Shape shape = is_vector ? Shape{count, 1, 1, 1} : Shape{from.row_length(), count, 1, 1};
+  out.view = {from.dtype, from.device, shape, out.owned.data()};
+  return out;
+}
 
 void ModelFile::set_contents(Metadata metadata, std::vector<TensorInfo> tensors) {
   metadata_ = std::move(metadata);
@@ -111,9 +146,10 @@ Expected<const TensorInfo*> ModelFile::tensor_info(std::string_view name) const 
   if (!tensor->dtype) {
     return Status(
         StatusCode::kUnsupported,
-        fmt::format("{}: tensor '{}' is of type {} (number {}), which is not supported; use "
-                    "a file whose tensors are of {}",
-                    name_, printable(name), tensor->type_name, tensor->type_id,
+        fmt::format("{}: tensor '{}' is of type {}{}, which is not supported; use a file whose "
+                    "tensors are of {}",
+                    name_, printable(name), tensor->type_name,
+                    tensor->type_id != 0 ? fmt::format(" (number {})", tensor->type_id) : "",
                     supported_type_names()));
   }
   return tensor;

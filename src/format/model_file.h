@@ -32,7 +32,7 @@ using Metadata = std::vector<std::pair<std::string_view, MetadataValue>>;
 struct TensorInfo {
   std::string_view name;
   std::string_view type_name;  // "q4_1", "iq2_xs"; "unknown" if the file's number is not known
-  uint32_t type_id = 0;        // ggml's number of the type
+  uint32_t type_id = 0;        // ggml's number of the type; 0 without a dtype: it has none
   Shape shape = {1, 1, 1, 1};  // every size is at least 1
   int64_t offset = 0;          // in its file; 0 if the values are made when they are read
   int64_t bytes = 0;           // of the values; 0 if the type is unknown
@@ -40,6 +40,9 @@ struct TensorInfo {
 
   int64_t elements() const { return shape[0] * shape[1] * shape[2] * shape[3]; }
 };
+
+// Gives a tensor a type, and the name, number and bytes that come with it. Requires whole blocks.
+void set_type(TensorInfo& tensor, DType type);
 
 // A file that metadata and values come from.
 struct SourceFile {
@@ -55,6 +58,11 @@ struct TensorData {
   TensorView view;
   Buffer owned;  // empty if the view is of the file
 };
+
+// Rows `ids` of a matrix of any type, in that order and each as often as it is named; of a vector
+// (one row), the elements. kInvalidArgument for an id that is not one, or without any;
+// kUnsupported for elements of a vector of blocks.
+Expected<TensorData> select_rows(const TensorData& matrix, std::span<const int32_t> ids);
 
 // Immutable once it is open, so safe to share between threads. All views and string_views live as
 // long as the object.

@@ -17,6 +17,7 @@ class NameIndex {
   // name that occurs twice, if one does; the index is not usable then.
   template <typename NameOf>
   std::optional<std::string_view> build(uint32_t count, const NameOf& name_of) {
+    entries_.clear();
     entries_.reserve(count);
     for (uint32_t i = 0; i < count; ++i) entries_.push_back({name_of(i), i});
     std::sort(entries_.begin(), entries_.end(),

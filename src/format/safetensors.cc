@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -172,6 +173,45 @@ Status check_layout(std::span<const SafetensorsTensor> tensors, std::span<const 
 
 const SafetensorsTypeInfo& safetensors_type_info(SafetensorsType type) {
   return kTypes[static_cast<size_t>(type)];
+}
+
+namespace {
+
+template <typename T>
+std::vector<int64_t> widen(std::span<const std::byte> data) {
+  std::vector<int64_t> values(data.size() / sizeof(T));
+  for (size_t i = 0; i < values.size(); ++i) {
+    T value;
+    std::memcpy(&value, data.data() + i * sizeof(T), sizeof(T));
+    values[i] = int64_t{value};
+  }
+  return values;
+}
+
+}  // namespace
+
+Expected<std::vector<int64_t>> read_integers(const SafetensorsTensor& tensor) {
+  switch (tensor.type) {
+    case SafetensorsType::kBool:
+    case SafetensorsType::kU8:
+      return widen<uint8_t>(tensor.data);
+    case SafetensorsType::kI8:
+      return widen<int8_t>(tensor.data);
+    case SafetensorsType::kI16:
+      return widen<int16_t>(tensor.data);
+    case SafetensorsType::kU16:
+      return widen<uint16_t>(tensor.data);
+    case SafetensorsType::kI32:
+      return widen<int32_t>(tensor.data);
+    case SafetensorsType::kU32:
+      return widen<uint32_t>(tensor.data);
+    case SafetensorsType::kI64:
+      return widen<int64_t>(tensor.data);
+    default:
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("{} is of type {}; integers are wanted", in_tensor(tensor.name),
+                                safetensors_type_info(tensor.type).name));
+  }
 }
 
 int64_t SafetensorsTensor::elements() const {

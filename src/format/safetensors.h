@@ -65,6 +65,10 @@ struct SafetensorsTensor {
   int64_t elements() const;
 };
 
+// The values of a tensor of integers or booleans of at most 64 bits with a sign, in the order in
+// which they lie. kUnsupported, naming it, for other types.
+Expected<std::vector<int64_t>> read_integers(const SafetensorsTensor& tensor);
+
 // Immutable once it is open, so safe to share between threads. Moves, does not copy; tensors stay
 // where they are when it moves. The file must not shrink while it is open.
 class SafetensorsFile {

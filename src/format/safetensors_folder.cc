@@ -17,7 +17,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr std::string_view kFileEnd = ".safetensors";
+constexpr std::string_view kIndexEnd = ".safetensors.index.json";
 constexpr size_t kMaxFileName = 255;
+constexpr size_t kMaxListed = 8;
 
 template <typename... Args>
 Status invalid(fmt::format_string<Args...> format, Args&&... args) {
@@ -30,30 +33,55 @@ bool is_there(const fs::path& path) {
   return fs::exists(fs::symlink_status(path, error));
 }
 
+bool holds_pickles(const std::string& folder) {
+  std::error_code error;
+  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
+    const std::string extension = it->path().extension();
+    if (extension == ".bin" || extension == ".pt" || extension == ".pth") return true;
+  }
+  return false;
+}
+
+std::string only_pickles(const std::string& folder) {
+  return fmt::format(
+      "only PyTorch's pickle files, which are not read as they are; make safetensors of them with: "
+      "aerie inspect {} --convert FOLDER",
+      printable(folder));
+}
+
 // Says what the folder holds in the place of the files that are wanted.
 Status nothing_to_read(const std::string& folder) {
-  bool pickle = false;
   std::string others;
   std::error_code error;
   for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator();
        it.increment(error)) {
     const fs::path file = it->path().filename();
     const std::string extension = file.extension();
-    pickle |= extension == ".bin" || extension == ".pt" || extension == ".pth";
     const bool readable = extension == ".safetensors" || extension == ".gguf";
     if (readable && others.size() < 200) others += (others.empty() ? "" : ", ") + file.string();
   }
   std::string message = fmt::format("{}: holds neither {} nor {}", folder, kSingle, kIndex);
   if (!others.empty()) {
     message += fmt::format("; there are other models: {}", printable(others, 300));
-  } else if (pickle) {
-    message +=
-        ", only PyTorch's pickle files: these can run any program and are not read. Convert them "
-        "with transformers (from_pretrained(FOLDER).save_pretrained(FOLDER, "
-        "safe_serialization=True)), or look for safetensors files among the revisions of the "
-        "model's page";
+  } else if (holds_pickles(folder)) {
+    message += ", " + only_pickles(folder);
   }
   return Status(StatusCode::kNotFound, message);
+}
+
+// Of the files of a folder, those that end so, sorted. At most `kMaxListed` and one more.
+std::vector<std::string> files_ending(const std::string& folder, std::string_view end) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (auto it = fs::directory_iterator(folder, error);
+       !error && it != fs::directory_iterator() && files.size() <= kMaxListed;
+       it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (name.ends_with(end)) files.push_back(std::move(name));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
 Status check_shard_name(std::string_view name) {
@@ -186,6 +214,54 @@ Expected<SafetensorsFolder> SafetensorsFolder::open(const std::string& path) {
   }
   folder.list_tensors();
   return folder;
+}
+
+Expected<SafetensorsFolder> SafetensorsFolder::open_any(const std::string& path) {
+  std::error_code error;
+  const bool is_folder = fs::is_directory(path, error);
+  if (is_folder && (is_there(fs::path(path) / kSingle) || is_there(fs::path(path) / kIndex))) {
+    return open(path);
+  }
+  SafetensorsFolder folder(path);
+  std::string file = path;
+  if (is_folder) {
+    std::vector<std::string> files = files_ending(path, kIndexEnd);
+    if (files.empty()) files = files_ending(path, kFileEnd);
+    if (files.size() > 1) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("{}: holds several safetensors files; give one of them: {}", path,
+                                printable(fmt::format("{}", fmt::join(files, ", ")), 300)));
+    }
+    if (files.empty() && holds_pickles(path)) {
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("{}: holds {}", path, only_pickles(path)));
+    }
+    if (files.empty()) {
+      return Status(StatusCode::kNotFound, path + ": holds no safetensors file");
+    }
+    file = fs::path(path) / files.front();
+  }
+  if (file.ends_with(kIndexEnd)) {
+    if (!is_folder) folder.name_ = fs::path(path).parent_path();
+    AERIE_RETURN_IF_ERROR(folder.read_index(file));
+  } else {
+    AERIE_ASSIGN_OR_RETURN(SafetensorsFile shard, SafetensorsFile::open(file));
+    folder.shards_.push_back(std::move(shard));
+  }
+  folder.list_tensors();
+  return folder;
+}
+
+std::vector<SourceFile> SafetensorsFolder::sources() const {
+  std::vector<SourceFile> files;
+  for (const SafetensorsFile& shard : shards_) {
+    SourceFile& file = files.emplace_back();
+    file.path = shard.name();
+    file.modified = shard.modified();
+    file.bytes = shard.bytes();
+    for (const SafetensorsTensor& tensor : shard.tensors()) file.tensors.push_back(tensor.data);
+  }
+  return files;
 }
 
 int64_t SafetensorsFolder::file_bytes() const {

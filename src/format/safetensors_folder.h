@@ -1,5 +1,5 @@
 // The tensors of a Hugging Face folder: model.safetensors, or the shards that
-// model.safetensors.index.json names.
+// model.safetensors.index.json names; or those of a folder or file of another name.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "format/model_file.h"
 #include "format/name_index.h"
 #include "format/safetensors.h"
 
@@ -24,6 +25,11 @@ class SafetensorsFolder {
   // nowhere else.
   static Expected<SafetensorsFolder> open(const std::string& path);
 
+  // The same of a file, or of a folder whose one file or one index may have any name ending in
+  // .safetensors or .safetensors.index.json. kInvalidArgument, naming them, if there are several;
+  // kUnsupported if there are only pickle files.
+  static Expected<SafetensorsFolder> open_any(const std::string& path);
+
   const std::string& name() const { return name_; }  // the path; for messages
   int64_t file_bytes() const;                        // of all shards
 
@@ -31,6 +37,9 @@ class SafetensorsFolder {
   // Of all shards, in the shards' order.
   std::span<const SafetensorsTensor* const> tensors() const { return tensors_; }
   const SafetensorsTensor* find(std::string_view name) const;  // nullptr if absent
+
+  // The shards, for ModelFile::sources().
+  std::vector<SourceFile> sources() const;
 
   // As SafetensorsFile::release().
   void release(std::span<const std::byte> data) const;

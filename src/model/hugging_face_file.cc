@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -12,12 +11,12 @@
 #include <unordered_set>
 
 #include "format/gguf.h"
-#include "format/gguf_types.h"
 #include "format/json.h"
 #include "format/safetensors_folder.h"
 #include "format/text.h"
 #include "model/float8_weights.h"
 #include "model/hugging_face_import.h"
+#include "model/layer_names.h"
 #include "model/registry.h"
 
 namespace aerie {
@@ -31,33 +30,6 @@ struct Origin {
   TensorChange change = TensorChange::kNone;
   size_t made = 0;
 };
-
-// "model.layers.7.mlp.up_proj" -> "model.layers.{}.mlp.up_proj" and 7; no number: -1.
-struct LayerName {
-  std::string stem;
-  int64_t layer = -1;
-};
-LayerName split_layer(std::string_view name) {
-  for (size_t dot = 0; dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
-    const size_t from = dot == 0 ? 0 : dot + 1;
-    const size_t end = name.find('.', from);
-    if (end == std::string_view::npos) break;
-    int64_t layer = 0;
-    const auto [last, error] = std::from_chars(name.data() + from, name.data() + end, layer);
-    const bool canonical = last == name.data() + end && error == std::errc() && layer >= 0 &&
-                           std::to_string(layer).size() == end - from;
-    if (canonical) {
-      return {std::string(name.substr(0, from)) + "{}" + std::string(name.substr(end)), layer};
-    }
-  }
-  return {std::string(name), -1};
-}
-
-std::string with_layer(std::string_view stem, int64_t layer) {
-  const size_t at = stem.find("{}");
-  if (at == std::string_view::npos) return std::string(stem);
-  return fmt::format("{}{}{}", stem.substr(0, at), layer, stem.substr(at + 2));
-}
 
 class HuggingFaceFile final : public ModelFile {
  public:
@@ -111,11 +83,8 @@ class HuggingFaceFile final : public ModelFile {
 void HuggingFaceFile::add(std::string name, DType dtype, Shape shape, Origin origin) {
   TensorInfo info;
   info.name = names_.emplace_back(std::move(name));
-  info.type_name = dtype_info(dtype).name;
-  info.type_id = ggml_type_of(dtype).id;
   info.shape = shape;
-  info.dtype = dtype;
-  info.bytes = dtype_bytes(dtype, info.elements());
+  set_type(info, dtype);
   placed_.insert(info.name);
   infos_.push_back(info);
   origins_.push_back(origin);
@@ -217,14 +186,7 @@ Status HuggingFaceFile::place_tensors(const AddMetadata& more) {
 }
 
 std::vector<SourceFile> HuggingFaceFile::sources() const {
-  std::vector<SourceFile> files;
-  for (const SafetensorsFile& shard : tensors_.shards()) {
-    SourceFile& file = files.emplace_back();
-    file.path = shard.name();
-    file.modified = shard.modified();
-    file.bytes = shard.bytes();
-    for (const SafetensorsTensor& tensor : shard.tensors()) file.tensors.push_back(tensor.data);
-  }
+  std::vector<SourceFile> files = tensors_.sources();
   SourceFile& config = files.emplace_back();
   config.path = import_.whole_config().file();
   config.bytes = std::as_bytes(std::span(config_));

@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxContext = 1 << 26;
 constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxVocab = int64_t{1} << 24;
 
 constexpr const char* kLlamaFactors = "rope_freqs.weight";
 constexpr const char* kShortFactors = "rope_factors_short.weight";
@@ -98,14 +99,19 @@ Expected<Blueprint> MetadataReader::read_sizes() const {
                                                          1e-5));
   AERIE_ASSIGN_OR_RETURN(const int experts, integer_or("expert_count", 0, 1 << 16, 0));
   if (experts != 0) return unsupported("expert_count", "mixtures of experts");
+  blueprint.layers.resize(static_cast<size_t>(config.layers));
+  // Draft heads use the embedding of their target.
+  if (file_.find_tensor("token_embd.weight") == nullptr && has("vocab_size")) {
+    AERIE_ASSIGN_OR_RETURN(config.vocab, integer("vocab_size", 1, kMaxVocab));
+    return blueprint;
+  }
   // The rows of the head are what logits have; metadata may count otherwise.
   AERIE_ASSIGN_OR_RETURN(const TensorInfo* embedding, file_.tensor_info("token_embd.weight"));
-  if (embedding->shape[1] > (int64_t{1} << 24)) {
+  if (embedding->shape[1] > kMaxVocab) {
     return refuse("vocab_size",
                   fmt::format("token_embd.weight has shape {}", shape_to_string(embedding->shape)));
   }
   config.vocab = static_cast<int>(embedding->shape[1]);
-  blueprint.layers.resize(static_cast<size_t>(config.layers));
   return blueprint;
 }
 

@@ -289,7 +289,7 @@ TEST(HostilePaths, FoldersOfSomethingElse) {
   fs::remove(folder.file("model.safetensors"));
   expect_refused(folder.path(), kMissing, {"there are other models: tiny-Q8_0.gguf"});
   fs::remove(folder.file("tiny-Q8_0.gguf"));
-  expect_refused(folder.path(), kMissing, {"only PyTorch's pickle files", "safe_serialization"});
+  expect_refused(folder.path(), kMissing, {"only PyTorch's pickle files", "aerie inspect"});
 }
 
 TEST(HostilePaths, NoPermission) {

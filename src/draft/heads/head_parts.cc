@@ -7,7 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "tensor/quantize.h"
+#include "format/converted_file.h"
+#include "tensor/dtype.h"
 
 namespace aerie {
 
@@ -29,8 +30,8 @@ Expected<Linear> load_target_rows(const HeadTarget& target, const HeadOptions& o
   if (!options.vocabulary.empty()) {
     AERIE_ASSIGN_OR_RETURN(matrix, select_rows(matrix, options.vocabulary));
   }
-  if (options.dtype) {
-    AERIE_ASSIGN_OR_RETURN(matrix, converted(matrix, *options.dtype, file.name()));
+  if (options.dtype && matrix.view.row_length() % block_length(*options.dtype) == 0) {
+    AERIE_ASSIGN_OR_RETURN(matrix, convert_values(matrix.view, *options.dtype, target.pool));
   }
   Linear linear;
   AERIE_ASSIGN_OR_RETURN(linear.weight, target.backend->packed(*target.pool, matrix.view));

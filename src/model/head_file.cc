@@ -1,0 +1,316 @@
+#include "model/head_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "format/converted_file.h"
+#include "format/text.h"
+#include "model/layer_names.h"
+#include "model/metadata_reader.h"
+#include "tensor/quantize.h"
+
+namespace aerie {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kModelPrefix = "model.";
+constexpr int64_t kMaxVocab = int64_t{1} << 24;
+
+// Where a configuration keeps the shape of its transformer.
+const Json& shape_config(const Json& config) {
+  for (const char* key : {"transformer_layer_config", "model"}) {
+    const auto part = config.find(key);
+    if (part != config.end() && part->is_object()) return *part;
+  }
+  return config;
+}
+
+Expected<Json> read_config(const std::string& path) {
+  Expected<Json> json = read_json(path);
+  if (!json.ok() && json.status().code() == StatusCode::kNotFound) return Json(Json::object());
+  if (!json.ok()) return json.status();
+  AERIE_RETURN_IF_ERROR(JsonObject::view(*json, path).status());
+  return json;
+}
+
+}  // namespace
+
+HeadFile::HeadFile(std::string name, SafetensorsFolder tensors, std::shared_ptr<const Json> config,
+                   std::string config_file, const HeadFileOptions& options)
+    : ModelFile(std::move(name)),
+      tensors_(std::move(tensors)),
+      config_(std::move(config)),
+      config_file_(std::move(config_file)),
+      config_text_(config_->dump(-1, ' ', false, Json::error_handler_t::replace)),
+      options_(options) {}
+
+Expected<std::unique_ptr<HeadFile>> HeadFile::open(const std::string& path,
+                                                   const HeadFileOptions& options) {
+  if (options.dtype && !can_quantize(*options.dtype)) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("there is no conversion to {}", dtype_info(*options.dtype).name));
+  }
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) {
+    return Status(StatusCode::kNotFound,
+                  path.empty() ? "no draft head is named: give a folder with safetensors"
+                               : path + ": there is no such file or folder");
+  }
+  const fs::path folder =
+      fs::is_directory(path, ignored) ? fs::path(path) : fs::path(path).parent_path();
+  const std::string config_file = (folder / "config.json").string();
+  AERIE_ASSIGN_OR_RETURN(SafetensorsFolder tensors, SafetensorsFolder::open_any(path));
+  AERIE_ASSIGN_OR_RETURN(Json config, read_config(config_file));
+  std::unique_ptr<HeadFile> file(new HeadFile(path, std::move(tensors),
+                                              std::make_shared<const Json>(std::move(config)),
+                                              config_file, options));
+  file->shape_ = file->import_shape();
+  AERIE_RETURN_IF_ERROR(file->list_tensors());
+  AERIE_RETURN_IF_ERROR(file->name_tensors());
+  return file;
+}
+
+JsonObject HeadFile::config_object() const {
+  return *JsonObject::view(*config_, config_file_);
+}
+
+// Heads that are no transformers (Medusa's, recurrent ones) have another configuration, so an error
+// counts only for those who want a blueprint.
+Status HeadFile::import_shape() {
+  AERIE_ASSIGN_OR_RETURN(HuggingFaceImport import,
+                         HuggingFaceImport::create(shape_config(*config_), config_file_));
+  const JsonObject config = import.config();
+  AERIE_ASSIGN_OR_RETURN(const std::string_view type, config.string("model_type", "llama"));
+  AERIE_ASSIGN_OR_RETURN(const int64_t vocab, config.integer("vocab_size"));
+  if (vocab < 1 || vocab > kMaxVocab) {
+    return config.error(StatusCode::kInvalidData, "vocab_size",
+                        fmt::format("is {}, not between 1 and {}", vocab, kMaxVocab));
+  }
+  import.set_architecture("llama");
+  // Qwen3's configurations may leave it out.
+  const int head_dim = type == "qwen3" ? 128 : 0;
+  AERIE_RETURN_IF_ERROR(import.copy_llama_shape({.sizes = {.head_dim = head_dim}}));
+  import.add_integer("vocab_size", vocab, "vocab_size");
+  import_ = std::move(import);
+  return {};
+}
+
+Status HeadFile::list_tensors() {
+  HuggingFaceImport rules = *HuggingFaceImport::create(Json::object(), config_file_);
+  rules.add_llama_rules(false);
+  rules.add_rule("model.layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm");
+  rules.add_rule("model.layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm");
+  for (const TensorRule& rule : rules.rules()) {
+    if (rule.from.find("{}") == std::string::npos) continue;
+    layer_rules_.emplace(rule.from.substr(kModelPrefix.size()), rule.to);
+  }
+  for (const SafetensorsTensor* tensor : tensors_.tensors()) {
+    if (tensor->elements() == 0 || tensor->shape.size() > Shape().size()) {
+      return refuse(StatusCode::kUnsupported, tensor->name,
+                    fmt::format("has {} dimensions and {} elements; up to {} dimensions and at "
+                                "least one element are read",
+                                tensor->shape.size(), tensor->elements(), Shape().size()));
+    }
+    entries_.push_back({.tensor = tensor, .name = {}, .rows = {}, .source = {}});
+  }
+  if (import_) shape_metadata_ = import_->metadata().release();
+  return {};
+}
+
+// "layers.3.mlp.up_proj.weight" -> "blk.3.ffn_up.weight"; other names stay.
+std::string HeadFile::name_in_layer(std::string name) const {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return name;
+  const std::string suffix = name.substr(dot);
+  const LayerName at = split_layer(std::string_view(name).substr(0, dot));
+  const auto rule = layer_rules_.find(at.stem);
+  if (at.layer < 0 || rule == layer_rules_.end()) return name;
+  if (suffix != ".weight" && suffix != ".bias") return name;
+  return with_layer(rule->second, at.layer) + suffix;
+}
+
+Status HeadFile::name_tensors() {
+  std::erase_if(entries_, [](const Entry& entry) { return entry.tensor == nullptr; });
+  // Names point into the entries, which must not move.
+  entries_.reserve(entries_.size() + (import_ ? import_->made().size() : 0));
+  std::unordered_set<std::string_view> names;
+  bool has_layers = false;
+  for (Entry& entry : entries_) {
+    entry.name = entry.tensor->name;
+    for (const auto& [from, to] : prefixes_) {
+      if (!entry.name.starts_with(from)) continue;
+      entry.name.replace(0, from.size(), to);
+      break;
+    }
+    entry.name = name_in_layer(std::move(entry.name));
+    has_layers |= entry.name.starts_with("blk.");
+    if (!names.insert(entry.name).second) {
+      return refuse(StatusCode::kInvalidData, entry.tensor->name,
+                    fmt::format("would be called '{}', as another one is", printable(entry.name)));
+    }
+  }
+  const size_t made = import_ && has_layers ? import_->made().size() : 0;
+  for (size_t i = 0; i < made; ++i) {
+    entries_.push_back({.made = i, .name = import_->made()[i].first, .rows = {}, .source = {}});
+    if (names.contains(entries_.back().name)) {
+      return refuse(StatusCode::kInvalidData, entries_.back().name,
+                    "is there, and the configuration makes one of the same name");
+    }
+  }
+  std::vector<TensorInfo> infos;
+  for (const Entry& entry : entries_) infos.push_back(describe(entry));
+  set_contents(shape_metadata_, std::move(infos));
+  return {};
+}
+
+TensorInfo HeadFile::describe(const Entry& entry) const {
+  TensorInfo info;
+  info.name = entry.name;
+  if (entry.tensor == nullptr) {
+    info.shape[0] = static_cast<int64_t>(import_->made()[entry.made].second.size());
+    set_type(info, DType::kF32);
+    return info;
+  }
+  const std::vector<int64_t>& shape = entry.tensor->shape;
+  std::reverse_copy(shape.begin(), shape.end(), info.shape.begin());
+  const bool is_matrix = shape.size() == 2;
+  if (!entry.rows.empty()) info.shape[is_matrix ? 1 : 0] = static_cast<int64_t>(entry.rows.size());
+  const SafetensorsTypeInfo& type = safetensors_type_info(entry.tensor->type);
+  if (!type.dtype) {
+    info.type_name = type.name;
+    info.bytes = static_cast<int64_t>(entry.tensor->data.size());
+    return info;
+  }
+  DType wanted = is_matrix ? options_.dtype.value_or(*type.dtype) : *type.dtype;
+  if (info.shape[0] % dtype_info(wanted).block_elements != 0) {
+    wanted = type.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
+  }
+  set_type(info, wanted);
+  return info;
+}
+
+Status HeadFile::rename_prefix(std::string_view from, std::string_view to) {
+  prefixes_.emplace_back(from, to);
+  return name_tensors();
+}
+
+HeadFile::Entry* HeadFile::find_entry(std::string_view name) {
+  const TensorInfo* info = find_tensor(name);
+  return info == nullptr ? nullptr : &entries_[static_cast<size_t>(info - tensors().data())];
+}
+
+Status HeadFile::keep_rows(std::string_view name, std::vector<int32_t> ids) {
+  AERIE_RETURN_IF_ERROR(tensor_info(name).status());
+  Entry& entry = *find_entry(name);
+  if (entry.tensor == nullptr || entry.tensor->shape.empty() || entry.tensor->shape.size() > 2) {
+    return refuse(StatusCode::kUnsupported, origin_of(name), "is neither a matrix nor a vector");
+  }
+  const int64_t rows = entry.tensor->shape[0];
+  for (const int32_t id : ids) {
+    if (id >= 0 && id < rows) continue;
+    return refuse(StatusCode::kInvalidArgument, entry.tensor->name,
+                  fmt::format("has {} rows, and row {} is to be kept", rows, id));
+  }
+  if (ids.empty()) {
+    return refuse(StatusCode::kInvalidArgument, entry.tensor->name, "is to keep no rows");
+  }
+  entry.source = fmt::format("rows of {}: {}", entry.tensor->name, fmt::join(ids, " "));
+  entry.rows = std::move(ids);
+  return name_tensors();
+}
+
+Expected<std::vector<int64_t>> HeadFile::integers(std::string_view name) const {
+  const TensorInfo* info = find_tensor(name);
+  if (info == nullptr) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("{}: there is no tensor '{}'", this->name(), printable(name)));
+  }
+  const Entry& entry = entries_[static_cast<size_t>(info - tensors().data())];
+  if (entry.tensor == nullptr) {
+    return refuse(StatusCode::kUnsupported, name, "is of type f32; integers are wanted");
+  }
+  Expected<std::vector<int64_t>> values = read_integers(*entry.tensor);
+  if (values.ok()) return values;
+  return values.status().with_context(this->name());
+}
+
+Expected<Blueprint> HeadFile::blueprint() const {
+  if (!shape_.ok()) return shape_;
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, MetadataReader(*this).read_llama_shape());
+  blueprint.rope_style = kernels::RopeStyle::kHalves;
+  blueprint.query_key_norm = find_tensor("blk.0.attn_q_norm.weight") != nullptr;
+  return blueprint;
+}
+
+Expected<TensorData> HeadFile::read_tensor(const TensorInfo& info) const {
+  const Entry& entry = entries_[static_cast<size_t>(&info - tensors().data())];
+  TensorData data;
+  if (entry.tensor == nullptr) {
+    const std::vector<float>& values = import_->made()[entry.made].second;
+    data.view = {DType::kF32, Device::kCpu, info.shape,
+                 reinterpret_cast<const std::byte*>(values.data())};
+    return data;
+  }
+  data.view.dtype = *safetensors_type_info(entry.tensor->type).dtype;
+  data.view.data = entry.tensor->data.data();
+  data.view.shape = {1, 1, 1, 1};
+  std::reverse_copy(entry.tensor->shape.begin(), entry.tensor->shape.end(),
+                    data.view.shape.begin());
+  const TensorView stored = data.view;
+  if (!entry.rows.empty()) {
+    AERIE_ASSIGN_OR_RETURN(data, select_rows(data, entry.rows));
+    data.view.shape = info.shape;
+  }
+  if (data.view.dtype != *info.dtype) {
+    Expected<TensorData> converted = convert_values(data.view, *info.dtype, options_.pool);
+    if (!converted.ok()) {
+      return converted.status().with_context(
+          fmt::format("{}: tensor '{}'", name(), printable(entry.tensor->name)));
+    }
+    data = *std::move(converted);
+  }
+  if (data.owned.size() > 0) release(stored);
+  return data;
+}
+
+void HeadFile::release(const TensorView& view) const {
+  if (view.valid()) tensors_.release({view.data, static_cast<size_t>(view.bytes())});
+}
+
+std::vector<SourceFile> HeadFile::sources() const {
+  std::vector<SourceFile> files = tensors_.sources();
+  SourceFile& config = files.emplace_back();
+  config.path = config_file_;
+  config.bytes = std::as_bytes(std::span(config_text_));
+  for (const Entry& entry : entries_) {
+    if (entry.source.empty()) continue;
+    SourceFile& rows = files.emplace_back();
+    rows.path = name();
+    rows.bytes = std::as_bytes(std::span(entry.source));
+  }
+  return files;
+}
+
+std::string HeadFile::origin_of(std::string_view name) const {
+  const TensorInfo* info = find_tensor(name);
+  if (info != nullptr) {
+    const Entry& entry = entries_[static_cast<size_t>(info - tensors().data())];
+    return entry.tensor != nullptr ? entry.tensor->name : entry.name;
+  }
+  return std::string(name);
+}
+
+std::string HeadFile::origin_of_key(std::string_view key) const {
+  return import_ ? import_->origin_of_key(key) : std::string(key);
+}
+
+Status HeadFile::refuse(StatusCode code, std::string_view tensor, std::string_view why) const {
+  return {code, fmt::format("{}: tensor '{}' {}", name(), printable(tensor), why)};
+}
+
+}  // namespace aerie
