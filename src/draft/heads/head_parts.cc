@@ -30,7 +30,7 @@ Expected<Linear> load_target_rows(const HeadTarget& target, const HeadOptions& o
   if (!options.vocabulary.empty()) {
     AERIE_ASSIGN_OR_RETURN(matrix, select_rows(matrix, options.vocabulary));
   }
-  if (options.dtype && matrix.view.row_length() % block_length(*options.dtype) == 0) {
+  if (options.dtype && matrix.view.row_length() % dtype_info(*options.dtype).block_elements == 0) {
     AERIE_ASSIGN_OR_RETURN(matrix, convert_values(matrix.view, *options.dtype, target.pool));
   }
   Linear linear;
@@ -39,7 +39,8 @@ Expected<Linear> load_target_rows(const HeadTarget& target, const HeadOptions& o
   if (bias.empty() || options.vocabulary.empty()) {
     linear.bias = bias;
   } else {
-    for (const int32_t id : options.vocabulary) linear.bias.push_back(bias[static_cast<size_t>(id)]);
+    for (const int32_t id : options.vocabulary)
+      linear.bias.push_back(bias[static_cast<size_t>(id)]);
   }
   return linear;
 }
@@ -75,8 +76,9 @@ Expected<HeadEmbedding> HeadEmbedding::load(WeightLoader& loader, const HeadFile
   HeadEmbedding embedding;
   const TensorInfo* info = file.find_tensor(name);
   if (info == nullptr) {
-    AERIE_RETURN_IF_ERROR(require_equal(file, "the width of its embedding (it has no table of its "
-                                              "own)",
+    AERIE_RETURN_IF_ERROR(require_equal(file,
+                                        "the width of its embedding (it has no table of its "
+                                        "own)",
                                         width, "the target's", target.config->hidden));
     embedding.target_ = target.parts.weights;
     return embedding;
