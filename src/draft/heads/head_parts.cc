@@ -183,13 +183,14 @@ void HeadOps::linear(const Linear& w, const float* x, int64_t rows, float* y, in
 }
 
 void HeadOps::rms_norm(std::span<const float> weight, double eps, const float* x, int64_t rows,
-                       float* out, int64_t out_stride) {
+                       float* out, int64_t x_stride, int64_t out_stride) {
   if (rows == 0) return;
   const auto width = static_cast<int64_t>(weight.size());
+  if (x_stride == 0) x_stride = width;
   scratch_.k = width;
   scratch_.rows = rows;
   scratch_.has_int8 = scratch_.has_ordered = false;
-  backend_->rms_norm(*pool_, x, width, weight.data(), eps, scratch_);
+  backend_->rms_norm(*pool_, x, x_stride, weight.data(), eps, scratch_);
   const int64_t stride = out_stride != 0 ? out_stride : width;
   for (int64_t r = 0; r < rows; ++r) {
     std::memcpy(out + r * stride, scratch_.row(r), static_cast<size_t>(width) * sizeof(float));

@@ -95,9 +95,9 @@ class HeadOps {
   // 0: side by side.
   void linear(const Linear& w, const float* x, int64_t rows, float* y, int64_t y_stride = 0,
               bool accumulate = false);
-  // out [rows][width], rows out_stride apart (0: side by side) = rms norm of x [rows][width].
+  // out [rows][width] = rms norm of x [rows][width]; rows are so far apart (0: side by side).
   void rms_norm(std::span<const float> weight, double eps, const float* x, int64_t rows, float* out,
-                int64_t out_stride = 0);
+                int64_t x_stride = 0, int64_t out_stride = 0);
   // The target's final norm of x [rows][the target's hidden].
   void target_norm(const float* x, int64_t rows, float* out);
 
