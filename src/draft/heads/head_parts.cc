@@ -70,6 +70,16 @@ Status require_equal(const ModelFile& head, std::string_view what, int64_t of_he
                          of_what, other));
 }
 
+Expected<Blueprint> head_blueprint(const HeadFile& file, const HeadTarget& target) {
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, file.blueprint());
+  const int context = blueprint.config.context;
+  if (target.max_positions <= context) return blueprint;
+  for (LayerPlan& layer : blueprint.layers) {
+    if (layer.window == 0 || layer.window > context) layer.window = context;
+  }
+  return blueprint;
+}
+
 Expected<HeadEmbedding> HeadEmbedding::load(WeightLoader& loader, const HeadFile& file,
                                             const std::string& name, int64_t width,
                                             const HeadTarget& target) {

@@ -46,6 +46,11 @@ struct HeadOptions {
 Status require_equal(const ModelFile& head, std::string_view what, int64_t of_head,
                      std::string_view of_what, int64_t other);
 
+// HeadFile::blueprint() for a target that may read on beyond the context that the head was trained
+// for: the attention of its layers then slides a window of that many positions. Rotary embedding
+// knows distances alone, so the head never sees one that it does not know.
+Expected<Blueprint> head_blueprint(const HeadFile& file, const HeadTarget& target);
+
 // The embedding of tokens: the head's own, if it has one, or the target's.
 class HeadEmbedding {
  public:
