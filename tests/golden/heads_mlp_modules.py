@@ -1,0 +1,124 @@
+"""Draft heads without attention of their own (and Hydra++), written from their descriptions: each module's state_dict
+has the names of the public file, and draft() does one round. Used by make_heads_mlp.py."""
+
+import dataclasses
+
+import torch
+from torch import nn
+
+GAP = 1e-4  # what is taken must be ahead of what is not by this much, so that rounding decides nothing
+
+# Children of each path of ranks in Medusa's (and Hydra's) default shape of 63 nodes.
+CHILDREN = {(): 10, (0,): 10, (1,): 7, (2,): 3, (3,): 2, (0, 0): 10, (0, 1): 3, (0, 2): 2, (1, 0): 2, (2, 0): 1}
+CHILDREN |= {(rank,): 1 for rank in range(4, 10)} | {(0, rank): 1 for rank in range(3, 8)} | {(0, 0, 0): 2}
+
+
+class NearTie(Exception):
+    """A decision that another order of summation could turn; another seed is tried."""
+
+
+@dataclasses.dataclass
+class Tree:
+    tokens: list
+    parents: list  # -1: child of the root
+    log_probs: list | None = None  # cumulative; None: the method scores no paths
+
+
+@dataclasses.dataclass
+class Draft:
+    logits: torch.Tensor  # [steps, draft vocabulary]
+    chain: list
+    tree: Tree
+    hidden: torch.Tensor | None = None  # [steps, size]: what each step hands to the next
+
+
+def best(scores, count):
+    """Indices of the largest of a vector, best first."""
+    values, order = torch.topk(scores, min(count + 1, len(scores)))
+    if len(values) > 1 and (values[:-1] - values[1:]).min() < GAP:
+        raise NearTie
+    return order[:count].tolist()
+
+
+def shape_paths():
+    """Paths of the default shape by depth, then by ranks: the order in which the references number the nodes."""
+    paths = [parent + (rank,) for parent, count in CHILDREN.items() for rank in range(count)]
+    return sorted(paths, key=lambda path: (len(path), path))
+
+
+class ResBlock(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.linear = nn.Linear(size, size)
+
+    def forward(self, x):
+        return x + nn.functional.silu(self.linear(x))
+
+
+# ---- Medusa ----
+
+
+def medusa_modules(heads, layers, hidden, vocabulary, outputs=True):
+    """The list whose state_dict is medusa_lm_head.pt. More than one layer is one block said several times."""
+
+    def head():
+        blocks = [ResBlock(hidden)] * layers
+        return nn.Sequential(*blocks, nn.Linear(hidden, vocabulary, bias=False)) if outputs else nn.Sequential(*blocks)
+
+    return nn.ModuleList(head() for _ in range(heads))
+
+
+class Medusa:
+    """All heads look at the feature before the root and at nothing else."""
+
+    def __init__(self, heads, output=None):
+        self.module = heads
+        self.output = output  # the target's, where heads have none of their own
+
+    def step_logits(self, feature):
+        logits = [head(feature) for head in self.module]
+        return torch.stack([self.output(x) for x in logits] if self.output else logits)
+
+    def to_target(self, token):
+        return token
+
+    def draft(self, features, root):
+        logits = self.step_logits(features[-1])
+        ranked = [[self.to_target(token) for token in best(row, 10)] for row in logits]
+        paths = shape_paths()
+        tokens = [ranked[len(path) - 1][path[-1]] for path in paths]
+        parents = [paths.index(path[:-1]) if len(path) > 1 else -1 for path in paths]
+        return Draft(logits, [row[0] for row in ranked], Tree(tokens, parents))
+
+
+class VllmBlock(nn.Module):
+    def __init__(self, layers, hidden, bias):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(hidden, hidden, bias=bias) for _ in range(layers))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + nn.functional.silu(layer(x))
+        return x
+
+
+class VllmMedusa(Medusa):
+    """vLLM's names. Rows of the output matrices are draft ids, token_map[draft id] is the target's id; matrices of
+    the target's size are cut to the mapped rows when they are read."""
+
+    def __init__(self, heads, layers, hidden, output_rows, token_map, bias, shared_output):
+        self.module = nn.Module()
+        self.module.blocks = nn.ModuleList(VllmBlock(layers, hidden, bias) for _ in range(heads))
+        outputs = 1 if shared_output else heads
+        self.module.lm_heads = nn.ModuleList(nn.Linear(hidden, output_rows, bias=False) for _ in range(outputs))
+        self.module.register_buffer("token_map", token_map)
+
+    def step_logits(self, feature):
+        rows = [block(feature) for block in self.module.blocks]
+        matrices = [output.weight for output in self.module.lm_heads] * (len(rows) // len(self.module.lm_heads))
+        kept = self.module.token_map
+        cut = [matrix[kept] if len(matrix) > len(kept) else matrix for matrix in matrices]
+        return torch.stack([matrix @ row for matrix, row in zip(cut, rows)])
+
+    def to_target(self, token):
+        return int(self.module.token_map[token])
