@@ -122,3 +122,97 @@ class VllmMedusa(Medusa):
 
     def to_target(self, token):
         return int(self.module.token_map[token])
+
+
+# ---- MLPSpeculator ----
+
+
+class ScaledNorm(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size))
+        self.bias = nn.Parameter(torch.empty(size))
+
+    def forward(self, x):
+        return rms(x) * self.weight + self.bias
+
+
+def rms(x):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+def mlp_speculator_module(config):
+    """Tied: one embedding, norm and head for all steps, and one projection for all but the first."""
+    steps, vocabulary, size = config["n_predict"], config["vocab_size"], config["inner_dim"] or config["emb_dim"]
+
+    def listed(make, first=0):
+        made = [make(i) for i in range(steps)]
+        return nn.ModuleList([made[min(i, first)] if config["tie_weights"] else made[i] for i in range(steps)])
+
+    module = nn.Module()
+    module.emb = listed(lambda i: nn.Embedding(vocabulary, size))
+    module.proj = listed(lambda i: nn.Linear(size if i else config["emb_dim"], size, bias=False), first=1)
+    module.head = listed(lambda i: nn.Linear(size, vocabulary, bias=False))
+    module.ln = listed(lambda i: ScaledNorm(size))
+    return module
+
+
+class MlpSpeculator:
+    def __init__(self, config, prefix):
+        self.config = config
+        self.inner = mlp_speculator_module(config)
+        self.module = self.inner
+        if prefix:
+            self.module = nn.Module()
+            self.module.speculator = self.inner
+
+    def step(self, i, state, token):
+        """Next state, which is what the output sees as well."""
+        size = self.config["inner_dim"] or self.config["emb_dim"]
+        alpha = 0.5 ** (0.5 / self.config["n_predict"])
+        beta = ((1 - alpha**2) * size / 2) ** 0.5
+        mixed = self.inner.proj[i](state) + beta / alpha * self.inner.emb[i].weight[token]
+        return nn.functional.gelu(self.inner.ln[i](mixed))
+
+    def greedy(self, state, token):
+        logits, states, chain = [], [], []
+        for i in range(self.config["n_predict"]):
+            state = self.step(i, state, token)
+            logits.append(self.inner.head[i](state))
+            token = best(logits[-1], 1)[0]
+            states.append(state)
+            chain.append(token)
+        return torch.stack(logits), chain, torch.stack(states)
+
+    def tree(self, state, root):
+        """top_k_tokens_per_head children of every path, level by level; the n_candidates best whole paths, merged."""
+        paths = [((root,), (0.0,), state)]
+        for i, width in enumerate(self.config["top_k_tokens_per_head"]):
+            grown = []
+            for tokens, scores, state in paths:
+                following = self.step(i, state, tokens[-1])
+                log_probs = self.inner.head[i](following).log_softmax(-1)
+                for token in best(log_probs, width):
+                    grown.append((tokens + (token,), scores + (scores[-1] + log_probs[token].item(),), following))
+            paths = grown
+        kept = best(torch.tensor([scores[-1] for _, scores, _ in paths]), self.config["n_candidates"])
+        return merge([(paths[i][0][1:], paths[i][1][1:]) for i in kept])
+
+    def draft(self, features, root):
+        state = rms(features[-1]) / 2**0.5 if self.config["scale_input"] else features[-1]
+        logits, chain, states = self.greedy(state, root)
+        return Draft(logits, chain, self.tree(state, root), states)
+
+
+def merge(paths):
+    """Prefix tree of (tokens, cumulative scores), nodes in the order in which the paths first need them."""
+    nodes, tree = {}, Tree([], [], [])
+    for tokens, scores in paths:
+        for depth in range(len(tokens)):
+            prefix = tokens[: depth + 1]
+            if prefix not in nodes:
+                nodes[prefix] = len(nodes)
+                tree.tokens.append(tokens[depth])
+                tree.parents.append(nodes.get(prefix[:-1], -1))
+                tree.log_probs.append(scores[depth])
+    return tree

@@ -250,8 +250,43 @@ def medusa_cases(target):
     ]  # fmt: skip
 
 
+# ---- Cases: MLPSpeculator ----
+
+
+def mlp_speculator(prefix):
+    return lambda case, target: heads.MlpSpeculator(case.config, prefix)
+
+
+def mlp_config(tie, scale, inner, top_k, candidates):
+    config = {"architectures": ["MLPSpeculatorPreTrainedModel"], "model_type": "mlp_speculator", "emb_dim": HIDDEN}
+    sizes = {"vocab_size": VOCABULARY, "inner_dim": inner, "n_predict": len(top_k)}
+    options = {"top_k_tokens_per_head": top_k, "n_candidates": candidates, "tie_weights": tie, "scale_input": scale}
+    return config | sizes | options | {"torch_dtype": "float32", "transformers_version": "4.36.2"}
+
+
+FROM_FMS = "own transcription; logits and trees checked against fms-extras at 16339f7 (ibm-fms 0.0.7)"
+
+
+def mlp_speculator_cases():
+    common = {"format": "mlp_speculator", "method": "mlp_speculator", "source": FROM_FMS}
+
+    def case(name, config, prefix=True, **more):
+        tree = {"top_k_tokens_per_head": config["top_k_tokens_per_head"], "n_candidates": config["n_candidates"]}
+        return Case(name, make=mlp_speculator(prefix), config=config, steps=config["n_predict"], tree=tree,
+                    **common, **more)  # fmt: skip
+
+    twins = r"\.(emb|head|ln)\.[1-9]|proj\.[2-9]"  # transformers stores one name of a shared tensor
+    return [
+        case("mlp-speculator", mlp_config(False, False, 40, [5, 4, 3], 5)),
+        case("mlp-speculator-scaled", mlp_config(False, True, 0, [4, 3, 2, 2], 6), prefix=False),
+        case("mlp-speculator-tied", mlp_config(True, False, 40, [4, 3, 2, 2], 8), leave_out=twins,
+             torch_file="pytorch_model.bin"),
+        case("mlp-speculator-tied-scaled", mlp_config(True, True, 48, [3, 2, 2, 1, 1], 4), leave_out=twins),
+    ]  # fmt: skip
+
+
 def all_cases(target):
-    return medusa_cases(target)
+    return medusa_cases(target) + mlp_speculator_cases()
 
 
 def main():
