@@ -216,3 +216,78 @@ def merge(paths):
                 tree.parents.append(nodes.get(prefix[:-1], -1))
                 tree.log_probs.append(scores[depth])
     return tree
+
+
+# ---- Hydra ----
+
+
+class HydraBlock(nn.Module):
+    """The first block of a grounded head narrows its inputs, so its way round is a matrix with a bias too."""
+
+    def __init__(self, size, inputs=1):
+        super().__init__()
+        self.linear = nn.Linear(inputs * size, size)
+        self.res_connection = nn.Linear(inputs * size, size) if inputs > 1 else nn.Identity()
+
+    def forward(self, x):
+        return self.res_connection(x) + nn.functional.silu(self.linear(x))
+
+
+def hydra_module(config, embedding, vocabulary, prefix_layer=None):
+    """Modules as the public code registers them: the target's embedding is one of them, and blocks after the first
+    (ungrounded: all of them) are one module. Hydra++ has a dropout before each block and each output."""
+    dropout = [nn.Dropout(0.0)] if prefix_layer else []
+    size, grounded = embedding.weight.shape[1], config["grounded_heads"]
+
+    def head(i):
+        rest = [*dropout, HydraBlock(size)]
+        first = [*dropout, HydraBlock(size, i + 2)] if grounded else []
+        return nn.Sequential(*first, *rest * (config["hydra_num_layers"] - grounded))
+
+    def output():
+        linear = nn.Linear(size, vocabulary)
+        return nn.Sequential(*dropout, linear) if dropout else linear
+
+    module = nn.Module()
+    if prefix_layer:
+        module.prefix_embeding_layer = prefix_layer
+    module.input_embed_fn = embedding
+    module.hydra_mlp = nn.ModuleList(head(i) for i in range(config["hydra_num_heads"]))
+    module.hydra_lm_head = nn.ModuleList(output() for _ in range(config["hydra_num_heads"]))
+    return module
+
+
+class Hydra:
+    """Head i sees the feature before the root and the embeddings of the root and of the i tokens drafted after it."""
+
+    def __init__(self, config, embedding, vocabulary, prefix_layer=None):
+        self.grounded = config["grounded_heads"]
+        self.embedding = embedding
+        self.prefix_layer = prefix_layer
+        self.module = hydra_module(config, embedding, vocabulary, prefix_layer)
+
+    def feature(self, features):
+        if not self.prefix_layer:
+            return features[-1]
+        return self.prefix_layer(inputs_embeds=features[None], use_cache=False).last_hidden_state[0, -1]
+
+    def extend(self, inputs, token):
+        return torch.cat([inputs, self.embedding.weight[token]]) if self.grounded else inputs
+
+    def draft(self, features, root):
+        inputs = {(): self.extend(self.feature(features), root)}
+        tokens, logits = {}, {}
+        for path in [()] + shape_paths():
+            if path not in CHILDREN:
+                continue
+            head = len(path)
+            logits[path] = self.module.hydra_lm_head[head](self.module.hydra_mlp[head](inputs[path]))
+            for rank, token in enumerate(best(logits[path], CHILDREN[path])):
+                tokens[path + (rank,)] = token
+                inputs[path + (rank,)] = self.extend(inputs[path], token)
+        paths = shape_paths()
+        parents = [paths.index(path[:-1]) if len(path) > 1 else -1 for path in paths]
+        steps = range(len(self.module.hydra_mlp))
+        chain_logits = torch.stack([logits[(0,) * i] for i in steps])
+        chain = [tokens[(0,) * (i + 1)] for i in steps]
+        return Draft(chain_logits, chain, Tree([tokens[path] for path in paths], parents))

@@ -8,6 +8,7 @@ Needs torch, transformers and safetensors. tests/golden/README.md describes what
 """
 
 import argparse
+import copy
 import dataclasses
 import json
 import re
@@ -66,7 +67,8 @@ def value(random, name, shape):
     elif name.endswith("bias"):
         values = 0.4 * values
     elif not re.search(r"emb", name) or "proj" in name:
-        gain = 2.0 if "lm_head" in name or "head." in name else 1.8 if re.search(r"[qk]_proj", name) else 1.2
+        gains = {r"hydra_mlp": 0.7, r"hydra_lm_head": 1.4, r"lm_head|head\.": 2.0, r"[qk]_proj": 1.8, r"": 1.2}
+        gain = next(gain for pattern, gain in gains.items() if re.search(pattern, name))
         values = gain * values / shape[-1] ** 0.5
     return torch.from_numpy(values.astype(np.float32))
 
@@ -229,7 +231,7 @@ def vllm_config(layers, **more):
 
 
 FROM_MEDUSA = "own transcription; logits and trees checked against the modules of FasterDecoding/Medusa at e2a5d20"
-FROM_VLLM = "own transcription of vLLM's medusa.py; trees by FasterDecoding/Medusa's default shape"
+FROM_VLLM = "own transcription; logits checked against vllm 0.11.0's medusa.py, trees have FasterDecoding/Medusa's shape"
 
 
 def medusa_cases(target):
@@ -285,8 +287,48 @@ def mlp_speculator_cases():
     ]  # fmt: skip
 
 
+# ---- Cases: Hydra ----
+
+
+def prefix_layer(target):
+    """A Llama of one layer, its own embedding and final norm included, whose inputs are the target's features."""
+    config = copy.deepcopy(target.config)
+    config.num_hidden_layers = 1
+    return transformers.LlamaModel(config).eval()
+
+
+def hydra(case, target):
+    prefix = prefix_layer(target) if case.config["hydra_head_arch"] == "prefix-mlp" else None
+    return heads.Hydra(case.config, target.model.embed_tokens, VOCABULARY, prefix)
+
+
+def old_frequencies(case, target):
+    """A buffer that the public code's Llama stores."""
+    name = "prefix_embeding_layer.layers.0.self_attn.rotary_emb.inv_freq"
+    return {name: target.model.rotary_emb.inv_freq}
+
+
+def hydra_config(arch="mlp", layers=1, grounded=True, offset=0):
+    names = {"hydra_head_arch": arch, "hydra_num_heads": 4, "hydra_num_layers": layers, "grounded_heads": grounded}
+    return BASE | names | {"hidden_state_offset": offset}
+
+
+FROM_HYDRA = "own transcription; logits and trees checked against the modules of zankner/Hydra at 3f39fbd"
+
+
+def hydra_cases():
+    common = {"format": "hydra", "make": hydra, "steps": 4, "file": "hydra_lm_head.safetensors", "method": "hydra",
+              "tree": MEDUSA_TREE, "source": FROM_HYDRA}  # fmt: skip
+    return [
+        Case("hydra", config=hydra_config(), **common),
+        Case("hydra-2-layers-offset", config=hydra_config(layers=2, offset=1), dtype=torch.bfloat16, **common),
+        Case("hydra-ungrounded", config=hydra_config(layers=2, grounded=False), **common),
+        Case("hydra-prefix", config=hydra_config("prefix-mlp", 4), dtype=torch.bfloat16, extra=old_frequencies, **common),
+    ]
+
+
 def all_cases(target):
-    return medusa_cases(target) + mlp_speculator_cases()
+    return medusa_cases(target) + mlp_speculator_cases() + hydra_cases()
 
 
 def main():
