@@ -291,3 +291,70 @@ class Hydra:
         chain_logits = torch.stack([logits[(0,) * i] for i in steps])
         chain = [tokens[(0,) * (i + 1)] for i in steps]
         return Draft(chain_logits, chain, Tree([tokens[path] for path in paths], parents))
+
+
+# ---- ReDrafter ----
+
+
+def redrafter_module(config):
+    """Blocks are modules of their own here. input_proj is there where exit_dim is not the width of the inputs."""
+    hidden, size = config["hidden_size"], config["exit_dim"]
+    module = nn.Module()
+    if size != 2 * hidden:
+        module.input_proj = nn.Linear(2 * hidden, size)
+    blocks = [ResBlock(size) for _ in range(config["num_draft_layers"])]
+    module.lm_head = nn.Sequential(*blocks, nn.Linear(size, config["vocab_size"], bias=False))
+    if config["rnn"]:
+        module.rnn_u = nn.Linear(hidden, hidden)
+        module.rnn_w = nn.Linear(hidden, hidden, bias=False)
+    return module
+
+
+class Redrafter:
+    KEPT = 50  # tokens of a step that share its probability; the rest have none
+
+    def __init__(self, config, embedding, steps, width):
+        self.embedding, self.steps, self.width = embedding, steps, width
+        self.module = redrafter_module(config)
+
+    def step(self, feature, state, token):
+        """(next state, logits). Without an RNN the state is the sum of the embeddings since the root."""
+        embedded = self.embedding.weight[token]
+        if hasattr(self.module, "rnn_u"):
+            state = nn.functional.silu(self.module.rnn_w(embedded) + self.module.rnn_u(state))
+        else:
+            state = state + embedded
+        inputs = torch.cat([feature, state])
+        if hasattr(self.module, "input_proj"):
+            inputs = self.module.input_proj(inputs)
+        return state, self.module.lm_head(inputs)
+
+    def beams(self, feature, root):
+        """The first step takes `width` tokens of the root's distribution, later ones the best of all beams' children."""
+        beams = [((root,), (0.0,), torch.zeros_like(feature))]
+        for _ in range(self.steps):
+            scores, states = [], []
+            for tokens, cumulative, state in beams:
+                state, logits = self.step(feature, state, tokens[-1])
+                kept = logits >= torch.topk(logits, self.KEPT).values[-1]
+                scores.append(cumulative[-1] + logits.masked_fill(~kept, -torch.inf).log_softmax(-1))
+                states.append(state)
+            flat = torch.cat(scores)
+            grown = []
+            for place in best(flat, self.width):
+                tokens, cumulative, _ = beams[place // len(scores[0])]
+                grown.append((tokens + (place % len(scores[0]),), cumulative + (flat[place].item(),),
+                              states[place // len(scores[0])]))  # fmt: skip
+            beams = grown
+        return [(tokens[1:], cumulative[1:]) for tokens, cumulative, _ in beams]
+
+    def draft(self, features, root):
+        feature = features[-1]
+        state, token, logits, states, chain = torch.zeros_like(feature), root, [], [], []
+        for _ in range(self.steps):
+            state, row = self.step(feature, state, token)
+            token = best(row, 1)[0]
+            logits.append(row)
+            states.append(state)
+            chain.append(token)
+        return Draft(torch.stack(logits), chain, merge(self.beams(feature, root)), torch.stack(states))

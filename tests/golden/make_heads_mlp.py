@@ -67,7 +67,7 @@ def value(random, name, shape):
     elif name.endswith("bias"):
         values = 0.4 * values
     elif not re.search(r"emb", name) or "proj" in name:
-        gains = {r"hydra_mlp": 0.7, r"hydra_lm_head": 1.4, r"lm_head|head\.": 2.0, r"[qk]_proj": 1.8, r"": 1.2}
+        gains = {r"hydra_mlp|lm_head\.\d\.linear": 0.7, r"hydra_lm_head": 1.4, r"lm_head|head\.": 2.0, r"[qk]_proj": 1.8, r"": 1.2}
         gain = next(gain for pattern, gain in gains.items() if re.search(pattern, name))
         values = gain * values / shape[-1] ** 0.5
     return torch.from_numpy(values.astype(np.float32))
@@ -327,8 +327,37 @@ def hydra_cases():
     ]
 
 
+# ---- Cases: ReDrafter ----
+
+
+def redrafter(case, target):
+    return heads.Redrafter(case.config, target.model.embed_tokens, case.steps, case.tree["beam_width"])
+
+
+def redrafter_config(rnn, exit_dim, layers):
+    config = {"architectures": ["Drafter"], "model_type": "recurrent_drafting_drafter", "vocab_size": VOCABULARY}
+    sizes = {"hidden_size": HIDDEN, "exit_dim": exit_dim, "num_draft_layers": layers, "num_lookback_tokens": -1}
+    return config | sizes | {"rnn": rnn, "torch_dtype": "float32", "transformers_version": "4.36.2"}
+
+
+FROM_REDRAFTER = "own transcription; logits and beams checked against apple/ml-recurrent-drafter at bd8586b"
+
+
+def redrafter_cases():
+    def case(name, config, length):
+        """The length of a beam counts the root, as in the public code."""
+        return Case(name, "redrafter", redrafter, config, length - 1, method="redrafter", source=FROM_REDRAFTER,
+                    tree={"beam_width": 4, "beam_length": length})  # fmt: skip
+
+    return [
+        case("redrafter", redrafter_config(True, 2 * HIDDEN, 2), 4),
+        case("redrafter-sum", redrafter_config(False, 2 * HIDDEN, 1), 4),
+        case("redrafter-input-proj", redrafter_config(True, 48, 1), 5),
+    ]
+
+
 def all_cases(target):
-    return medusa_cases(target) + mlp_speculator_cases() + hydra_cases()
+    return medusa_cases(target) + mlp_speculator_cases() + hydra_cases() + redrafter_cases()
 
 
 def main():
