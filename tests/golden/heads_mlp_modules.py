@@ -330,7 +330,7 @@ class Redrafter:
         return state, self.module.lm_head(inputs)
 
     def beams(self, feature, root):
-        """The first step takes `width` tokens of the root's distribution, later ones the best of all beams' children."""
+        """The first step takes `width` tokens of one distribution, later ones the best of all beams' children."""
         beams = [((root,), (0.0,), torch.zeros_like(feature))]
         for _ in range(self.steps):
             scores, states = [], []

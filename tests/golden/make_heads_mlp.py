@@ -31,6 +31,7 @@ VOCABULARY, HIDDEN, LAYERS = 96, 32, 3
 PROMPT, TEXT = 17, 48
 ADVANCES = [1, 3, 2, 1, 5, 2, 4, 6]
 MEDUSA_TREE = {"tree": "medusa", "num_speculative_tokens": 63}
+GAINS = {r"hydra_mlp|lm_head\.\d\.linear": 0.7, r"hydra_lm_head": 1.4, r"head": 2.0, r"[qk]_proj": 1.8, r"": 1.2}
 BASE = {"base_model_name_or_path": "../target_mlp", "transformers_version": "4.36.2"}
 
 
@@ -67,8 +68,7 @@ def value(random, name, shape):
     elif name.endswith("bias"):
         values = 0.4 * values
     elif not re.search(r"emb", name) or "proj" in name:
-        gains = {r"hydra_mlp|lm_head\.\d\.linear": 0.7, r"hydra_lm_head": 1.4, r"lm_head|head\.": 2.0, r"[qk]_proj": 1.8, r"": 1.2}
-        gain = next(gain for pattern, gain in gains.items() if re.search(pattern, name))
+        gain = next(gain for pattern, gain in GAINS.items() if re.search(pattern, name))
         values = gain * values / shape[-1] ** 0.5
     return torch.from_numpy(values.astype(np.float32))
 
@@ -231,12 +231,12 @@ def vllm_config(layers, **more):
 
 
 FROM_MEDUSA = "own transcription; logits and trees checked against the modules of FasterDecoding/Medusa at e2a5d20"
-FROM_VLLM = "own transcription; logits checked against vllm 0.11.0's medusa.py, trees have FasterDecoding/Medusa's shape"
+FROM_VLLM = "own transcription; logits checked against medusa.py of vllm 0.11.0, trees of Medusa's default shape"
 
 
 def medusa_cases(target):
     common = {"format": "medusa", "file": "medusa_lm_head.safetensors", "tree": MEDUSA_TREE, "source": FROM_MEDUSA}
-    full = target_config(target) | {"medusa_num_heads": 4, "medusa_num_layers": 1}
+    full = target_config(target) | {"torch_dtype": "bfloat16", "medusa_num_heads": 4, "medusa_num_layers": 1}
     vllm = {"format": "medusa-vllm", "tree": MEDUSA_TREE, "source": FROM_VLLM}
     return [
         Case("medusa", make=medusa(1), config=medusa_config(), steps=4, **common),
@@ -244,7 +244,7 @@ def medusa_cases(target):
              torch_file="medusa_lm_head.pt", **common),
         Case("medusa-shared-output", make=medusa(1, False), config=medusa_config(version="2"), steps=4, **common),
         Case("medusa-in-model", make=medusa(1), config=full, steps=4, prefix="medusa_head.", extra=whole_model,
-             **(common | {"file": "model.safetensors"})),
+             dtype=torch.bfloat16, **(common | {"file": "model.safetensors"})),
         Case("medusa-vllm-bias-map", make=vllm_medusa(2, True, 40, False), steps=4,
              config=vllm_config(2, medusa_fc_bias=True), **vllm),
         Case("medusa-vllm-one-output", make=vllm_medusa(1, False, VOCABULARY, True), steps=4, prefix="medusa_heads.",
@@ -323,7 +323,9 @@ def hydra_cases():
         Case("hydra", config=hydra_config(), **common),
         Case("hydra-2-layers-offset", config=hydra_config(layers=2, offset=1), dtype=torch.bfloat16, **common),
         Case("hydra-ungrounded", config=hydra_config(layers=2, grounded=False), **common),
-        Case("hydra-prefix", config=hydra_config("prefix-mlp", 4), dtype=torch.bfloat16, extra=old_frequencies, **common),
+        Case(
+            "hydra-prefix", config=hydra_config("prefix-mlp", 4), dtype=torch.bfloat16, extra=old_frequencies, **common
+        ),
     ]
 
 
