@@ -85,7 +85,7 @@ def make_target():
     """Its values fit BF16, so a head's BF16 copy of the embedding is the target's."""
     config = transformers.LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=64, num_hidden_layers=LAYERS,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=512, rms_norm_eps=1e-5,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=16, max_position_embeddings=512, rms_norm_eps=1e-5,
         tie_word_embeddings=False, bos_token_id=1, eos_token_id=2)  # fmt: skip
     config._attn_implementation = "eager"
     model = transformers.LlamaForCausalLM(config).eval()
