@@ -1,0 +1,249 @@
+"""Plain transcriptions of draft heads with attention over the target's features: everything anew for each draft.
+
+A head's run(text, n, path) is given the n known tokens text[:n], of which the last is the root, and tokens drafted
+below it. Row t has the target's feature at t and the embedding of token t + 1; the rows 0 .. n - 2 are of the target,
+each token of the path adds one with the head's own output before it. The result is what the rows n - 2, ... give:
+(logits [1 + len(path), draft vocabulary], what is handed on [1 + len(path), hidden]).
+"""
+
+import math
+
+import torch
+from torch.nn.functional import linear, sigmoid, silu
+
+import heads_common as common
+
+
+def rms_norm(x, weight, epsilon, offset=0.0):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon) * (weight + offset)
+
+
+def rope_settings(config):
+    """rope_parameters (transformers 5) or rope_theta and rope_scaling (before); 10000 where nothing is said."""
+    settings = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    settings.setdefault("rope_theta", config.get("rope_theta", 10000.0))
+    return settings
+
+
+def inverse_frequencies(settings, size):
+    inverse = 1.0 / settings["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.double) / size)
+    if settings.get("rope_type", settings.get("type", "default")) != "llama3":
+        return inverse
+    length, factor = settings["original_max_position_embeddings"], settings["factor"]
+    low, high = settings["low_freq_factor"], settings["high_freq_factor"]
+    turns = length * inverse / (2 * math.pi)  # over the original context
+    blend = ((turns - low) / (high - low)).clamp(0, 1)
+    return inverse / factor * (1 - blend) + inverse * blend
+
+
+def rotate(x, settings, rotary):
+    """x [heads, rows, size]; row t stands at position t; the first `rotary` values turn, halves against each other."""
+    angles = torch.outer(torch.arange(x.shape[1], dtype=torch.double), inverse_frequencies(settings, rotary))
+    cos, sin = angles.cos().float(), angles.sin().float()
+    a, b, rest = x[..., : rotary // 2], x[..., rotary // 2 : rotary], x[..., rotary:]
+    return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
+
+
+class Layer:
+    """A decoder layer whose tensors' names begin with prefix, over rows that see themselves and the rows before."""
+
+    def __init__(self, tensors, prefix, config, offset=0.0, window=None):
+        self.tensors, self.prefix, self.offset, self.window = tensors, prefix, offset, window
+        self.epsilon = config["rms_norm_eps"]
+        self.heads = config["num_attention_heads"]
+        self.kv_heads = config.get("num_key_value_heads") or self.heads
+        self.size = config.get("head_dim") or config["hidden_size"] // self.heads
+        self.rope = rope_settings(config)
+        self.rotary = int(self.size * self.rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)))
+
+    def has(self, name):
+        return f"{self.prefix}{name}" in self.tensors
+
+    def norm(self, name, x):
+        return rms_norm(x, self.tensors[f"{self.prefix}{name}.weight"], self.epsilon, self.offset)
+
+    def project(self, name, x):
+        return linear(x, self.tensors[f"{self.prefix}{name}.weight"], self.tensors.get(f"{self.prefix}{name}.bias"))
+
+    def split(self, name, x, heads):
+        """[heads, rows, size], normed where the layer norms queries and keys"""
+        split = self.project(f"self_attn.{name}_proj", x).view(len(x), heads, -1)
+        gate = None
+        if split.shape[-1] == 2 * self.size:  # each head's queries, then its output's gate
+            split, gate = split[..., : self.size], split[..., self.size :]
+        if self.has(f"self_attn.{name}_norm.weight"):
+            split = self.norm(f"self_attn.{name}_norm", split)
+        return split.transpose(0, 1), gate
+
+    def mask(self, rows):
+        distance = torch.arange(rows)[:, None] - torch.arange(rows)
+        seen = (distance >= 0) & (distance < (self.window or rows))
+        return torch.where(seen, 0.0, -math.inf)
+
+    def attention(self, x):
+        q, gate = self.split("q", x, self.heads)
+        k, v = self.split("k", x, self.kv_heads)[0], self.split("v", x, self.kv_heads)[0]
+        q, k = rotate(q, self.rope, self.rotary), rotate(k, self.rope, self.rotary)
+        k, v = (part.repeat_interleave(self.heads // self.kv_heads, 0) for part in (k, v))
+        weights = torch.softmax(q @ k.transpose(1, 2) / self.size**0.5 + self.mask(len(x)), -1)
+        out = (weights @ v).transpose(0, 1)
+        out = out if gate is None else out * sigmoid(gate)
+        return self.project("self_attn.o_proj", out.flatten(1))
+
+    def mlp(self, x):
+        return self.project("mlp.down_proj", silu(self.project("mlp.gate_proj", x)) * self.project("mlp.up_proj", x))
+
+    def __call__(self, x, residual=None):
+        """residual: what is added after the attention, where x itself is not"""
+        if residual is None:
+            residual = x
+            x = self.norm("input_layernorm", x)
+        h = residual + self.attention(x)
+        return h + self.mlp(self.norm("post_attention_layernorm", h))
+
+
+class Head:
+    def __init__(self, config, tensors, target):
+        self.config, self.tensors, self.target = config, tensors, target
+        self.epsilon = config["rms_norm_eps"]
+        self.embedding = tensors.get("embed_tokens.weight", target.embedding)
+        self.d2t = tensors.get("d2t")
+        self.features_of = {}
+
+    def token(self, row):
+        return row if self.d2t is None else row + int(self.d2t[row])
+
+    def norm(self, name, x, offset=0.0):
+        return rms_norm(x, self.tensors[f"{name}.weight"], self.epsilon, offset)
+
+    def features(self, text):
+        """One row a token of the text, as the head's first layers take them from its own output too"""
+        if tuple(text) not in self.features_of:
+            self.features_of = {tuple(text): self.fuse(*self.target.states(text))}
+        return self.features_of[tuple(text)]
+
+    def run(self, text, n, path):
+        rows = self.features(text)[: n - 1]
+        tokens = text[1:n] + path
+        logits, hidden = [], []
+        for step in range(len(path) + 1):
+            out = self.layers(self.embedding[tokens[: len(rows)]], rows)
+            handed = self.handed_on(out)
+            logits.append(self.logits(out)[-1])
+            hidden.append(handed[-1])
+            rows = torch.cat([rows, handed[-1:]])
+        return torch.stack(logits), torch.stack(hidden)
+
+
+class Eagle1(Head):
+    """SafeAILab/EAGLE (cnets1.py): features are the target's outputs after its final norm, as is what it predicts."""
+
+    def __init__(self, config, tensors, target):
+        super().__init__(config, tensors, target)
+        self.layer = Layer(tensors, "layers.0.", config)
+
+    def fuse(self, entering, final):
+        return final
+
+    def layers(self, embedded, rows):
+        x = linear(torch.cat([embedded, rows], -1), self.tensors["fc.weight"], self.tensors.get("fc.bias"))
+        return self.layer(x, residual=x)
+
+    def handed_on(self, out):
+        return out
+
+    def logits(self, out):
+        return linear(out, self.target.head)
+
+
+class Eagle3(Head):
+    """SafeAILab/EAGLE (cnets.py), speculators (eagle3) and what vLLM adds (llama_eagle3.py)."""
+
+    def __init__(self, config, tensors, target):
+        tensors = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()}
+        self.layer_config = config.get("transformer_layer_config", config)
+        super().__init__(self.layer_config, tensors, target)
+        self.flags = config
+        if config.get("draft_vocab_size") == self.layer_config["vocab_size"]:
+            self.d2t = None
+        self.stack = [
+            Layer(tensors, f"layers.{i}.", self.layer_config, window=self.window(i))
+            for i in range(self.layer_config["num_hidden_layers"])
+        ]
+
+    def window(self, i):
+        kinds = self.layer_config.get("layer_types") or []
+        return self.layer_config["sliding_window"] if i < len(kinds) and kinds[i] == "sliding_attention" else None
+
+    def taps(self):
+        nested = self.flags.get("eagle_config") or {}
+        layers = self.target.config.num_hidden_layers
+        return self.flags.get("eagle_aux_hidden_state_layer_ids") or (
+            [] if nested.get("use_aux_hidden_state") is False else [2, layers // 2, layers - 3])  # fmt: skip
+
+    def fuse(self, entering, final):
+        taps = self.taps()
+        return self.project(torch.cat([entering[tap] for tap in taps], -1)) if taps else final
+
+    def project(self, x):
+        if self.flags.get("norm_before_fc"):
+            x = self.norm("input_norm", x)
+        if self.flags.get("fc_norm"):
+            parts = x.chunk(len(self.taps()), -1)
+            x = torch.cat([self.norm(f"fc_norm.{i}", part) for i, part in enumerate(parts)], -1)
+        return linear(x, self.tensors["fc.weight"])
+
+    def layers(self, embedded, rows):
+        first = self.stack[0]
+        normed = first.norm("hidden_norm", rows)
+        x = torch.cat([first.norm("input_layernorm", embedded), normed], -1)
+        x = first(x, residual=normed if self.flags.get("norm_before_residual") else rows)
+        for layer in self.stack[1:]:
+            x = layer(x)
+        return x
+
+    def handed_on(self, out):
+        return self.norm("norm", out) if self.flags.get("norm_output") else out
+
+    def logits(self, out):
+        return linear(self.norm("norm", out), self.tensors["lm_head.weight"])
+
+
+def parallel_draft(head, logits, shape):
+    """One distribution a depth whatever stands above: the best nodes by the product along their paths."""
+    top_k, nodes = shape["top_k"], shape["num_speculative_tokens"]
+    chain = [head.token(common.ranked(row, 1)[0]) for row in logits]
+    rows = torch.log_softmax(logits.double(), -1)
+    choices = [common.best(row, top_k) for row in rows]
+    made = [((), 0.0)]  # ranks along the path, score
+    frontier = made
+    for row, chosen in zip(rows, choices):
+        frontier = [(path + (choice,), score + float(row[choice])) for path, score in frontier for choice in chosen]
+        frontier = sorted(frontier, key=lambda node: -node[1])[: nodes + 1]  # deeper ones never score more
+        made = made + frontier
+    made = sorted(made[1:], key=lambda node: (-node[1], len(node[0])))
+    common.check_gap(made[nodes - 1][1], made[nodes][1])
+    place = {(): -1} | {path: i for i, (path, _) in enumerate(made[:nodes])}
+    tree = common.Tree(
+        [head.token(path[-1]) for path, _ in made[:nodes]], [place[path[:-1]] for path, _ in made[:nodes]],
+        [round(score, 7) for _, score in made[:nodes]])  # fmt: skip
+    return common.Draft(chain, tree, logits)
+
+
+class PEagle(Eagle3):
+    """One pass gives all steps: behind the known rows stand steps - 1 of the mask token and mask_hidden."""
+
+    def __init__(self, config, tensors, target, steps, tree):
+        super().__init__(config, tensors, target)
+        self.steps, self.tree = steps, tree
+
+    def outputs(self, text, n):
+        masked = self.project(self.tensors["mask_hidden"].view(1, -1)).expand(self.steps - 1, -1)
+        rows = torch.cat([self.features(text)[: n - 1], masked])
+        mask = next(self.flags[key] for key in ("mask_token_id", "pard_token", "ptd_token_id") if key in self.flags)
+        tokens = text[1:n] + [mask] * (self.steps - 1)
+        return self.logits(self.layers(self.embedding[tokens], rows))[n - 2 :]
+
+    def draft(self, text, n):
+        logits = self.outputs(text, n)
+        return parallel_draft(self, logits, self.tree)

@@ -1,0 +1,130 @@
+"""The package `speculators` as a reference: its models, opened from a case's files and run step by step."""
+
+import contextlib
+import functools
+import importlib.metadata
+import logging
+import os
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import torch
+
+import heads_common as common
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+warnings.filterwarnings("ignore", message=".*target-layer-ids.*")
+
+import speculators  # noqa: E402
+import transformers  # noqa: E402
+from speculators import SpeculatorModel, SpeculatorsConfig, VerifierConfig  # noqa: E402
+from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig  # noqa: E402
+from speculators.models.peagle import PEagleDraftModel, PEagleSpeculatorConfig  # noqa: E402
+from speculators.models.peagle import core as peagle_core  # noqa: E402
+from speculators.proposals.greedy import GreedyTokenProposalConfig  # noqa: E402
+
+transformers.utils.logging.set_verbosity_error()
+logging.getLogger("speculators").setLevel(logging.ERROR)
+SOURCE = f"speculators {importlib.metadata.version('speculators')} with transformers {transformers.__version__}"
+MODELS = {"eagle3": (Eagle3SpeculatorConfig, Eagle3DraftModel), "peagle": (PEagleSpeculatorConfig, PEagleDraftModel)}
+
+
+def layer_config(model_type, **more):
+    """Wider in its attention than hidden_size, so that no size can stand for another."""
+    config = {
+        "vocab_size": common.VOCABULARY, "hidden_size": common.HIDDEN, "intermediate_size": 48, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-6, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+    } | more  # fmt: skip
+    return transformers.AutoConfig.for_model(model_type, **config)
+
+
+def write(case, random, kind, layer, vocabulary_map, dtype=torch.float32, **flags):
+    """The folder as the package saves it. Verifier weights that the package would copy stay those of the target."""
+    config_class, model_class = MODELS[kind]
+    general = SpeculatorsConfig(
+        algorithm=kind,
+        proposal_methods=[GreedyTokenProposalConfig(speculative_tokens=case.steps)],
+        default_proposal_method="greedy",
+        verifier=VerifierConfig(name_or_path=f"../../{case.target}", architectures=["LlamaForCausalLM"]),
+    )
+    config = config_class(transformer_layer_config=layer, speculators_config=general, **flags)
+    model = model_class(config)
+    embedding = common.Target(common.ROOT / case.target).embedding
+    state = {}
+    for name, old in model.state_dict().items():
+        if name in vocabulary_map:
+            state[name] = vocabulary_map[name]
+        elif name == "embed_tokens.weight" and not config.embed_requires_grad:
+            state[name] = embedding
+        else:
+            state[name] = common.value(random, name, tuple(old.shape), dtype)
+    model.load_state_dict(state)
+    model.to(dtype).save_pretrained(common.ROOT / case.name / "head")
+
+
+class Opened:
+    def __init__(self, case):
+        with contextlib.chdir(common.ROOT / case.name / "head"):
+            self.model = SpeculatorModel.from_pretrained(".", dtype=torch.float32).eval()
+            # Of a missing embedding the package expects NaN, but transformers leaves arbitrary memory.
+            if "embed_tokens.weight" not in common.load_head(Path("."))[1]:
+                self.model._load_verifier_weights(overwrite_embed_tokens=True)
+        for layer in self.model.layers:
+            layer.self_attn.config._attn_implementation = "eager"
+        self.model._attn_impl = "eager"
+        self.model._create_mask_fn = functools.partial(
+            speculators.models.attention.create_float_mask, dtype=torch.float32)  # fmt: skip
+        self.target = common.Target(common.ROOT / case.target)
+        self.d2t = self.model.d2t
+        self.seen = {}
+        self.model.lm_head.register_forward_hook(lambda _, args, out: self.seen.setdefault("logits", []).append(out[0]))
+        self.model.norm.register_forward_hook(self.keep_hidden)
+
+    def keep_hidden(self, _, args, out):
+        self.seen.setdefault("hidden", []).append((out if self.model.config.norm_output else args[0])[0])
+
+    def token(self, row):
+        return row if self.d2t is None else row + int(self.d2t[row])
+
+    def taps(self, text):
+        entering, _ = self.target.states(text)
+        return torch.cat([entering[i] for i in self.model.target_layer_ids], -1)
+
+
+class Eagle3(Opened):
+    """Training-time test is inference here: row n - 2 takes the given next token at each step and sees the target's
+    rows and its own earlier steps. Rows behind it exist only to hold the tokens."""
+
+    @torch.no_grad()
+    def run(self, text, n, path):
+        features = torch.nn.functional.pad(self.taps(text)[: n - 1], (0, 0, 0, len(path)))
+        tokens = torch.tensor([text[1:n] + path])
+        self.seen.clear()
+        self.model(features[None], tokens, torch.zeros_like(tokens), ttt_steps=len(path) + 1)
+        return tuple(torch.stack([step[n - 2] for step in self.seen[name]]) for name in ("logits", "hidden"))
+
+
+class PEagle(Opened):
+    """The rows that training would sample: all of the target, and those behind the last one."""
+
+    def __init__(self, case):
+        super().__init__(case)
+        self.case = case
+
+    @torch.no_grad()
+    def outputs(self, text, n):
+        steps = self.case.steps
+        tokens = torch.tensor([text[1:n] + [0] * (steps - 1)])
+        features = torch.nn.functional.pad(self.taps(text)[: n - 1], (0, 0, 0, steps - 1))
+        anchors = torch.tensor(list(range(n - 1)) + [n - 2] * (steps - 1))
+        depths = torch.tensor([0] * (n - 1) + list(range(1, steps)))
+        self.seen.clear()
+        with (
+            mock.patch.object(peagle_core, "generate_cod_sample_indices", lambda **_: (anchors, depths)),
+            mock.patch.object(peagle_core, "compute_metrics", lambda **_: (None, None)),
+        ):
+            last = torch.zeros(1, tokens.shape[1], common.HIDDEN)
+            self.model(features[None], tokens, torch.zeros_like(tokens), verifier_last_hidden_states=last)
+        return self.seen["logits"][0][n - 2 :]
