@@ -1,0 +1,49 @@
+#include "draft/heads/heads.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "draft/heads/eagle3.h"
+
+namespace aerie {
+namespace {
+
+using Loaded = Expected<std::unique_ptr<FeatureHead>>;
+
+Loaded load_eagle3(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  Eagle3Options options;
+  static_cast<HeadOptions&>(options) = settings;
+  options.norm_before_residual = settings.norm_before_residual;
+  if (settings.parallel || drafts_in_parallel(file)) options.parallel_depths = settings.depth;
+  return load_eagle3_head(file, target, options);
+}
+
+struct Family {
+  std::string_view method;
+  Loaded (*load)(HeadFile& file, const HeadTarget& target, const HeadSettings& settings);
+};
+
+constexpr Family kFamilies[] = {
+    {"eagle3", load_eagle3},
+};
+
+const Family* find_family(std::string_view method) {
+  const auto* found =
+      std::ranges::find_if(kFamilies, [&](const Family& f) { return f.method == method; });
+  return found == std::end(kFamilies) ? nullptr : found;
+}
+
+}  // namespace
+
+bool is_head_method(std::string_view method) {
+  return find_family(method) != nullptr;
+}
+
+Loaded load_head(std::string_view method, HeadFile& file, const HeadTarget& target,
+                 const HeadSettings& settings) {
+  const Family* family = find_family(method);
+  assert(family != nullptr);
+  return family->load(file, target, settings);
+}
+
+}  // namespace aerie

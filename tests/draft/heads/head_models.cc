@@ -1,0 +1,91 @@
+#include "tests/draft/heads/head_models.h"
+
+#include <gtest/gtest.h>
+
+#include "kv/kv_cache.h"
+#include "model/hugging_face_file.h"
+
+namespace aerie::test {
+namespace {
+
+constexpr int kRows = 64, kLogits = 64;
+
+}  // namespace
+
+HeadModels::HeadModels(const std::string& target) : pool_(2) {
+  auto file = open_model_file(target);
+  EXPECT_TRUE(file.ok()) << file.status().message();
+  file_ = std::move(*file);
+  ModelOptions options;
+  options.backend = kernels::backend(kernels::best_isa());
+  options.pool = &pool_;
+  options.max_rows = kRows;
+  options.max_logits = kLogits;
+  options.max_positions = kPositions;
+  auto model = load_model(*file_, options);
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  model_ = std::move(*model);
+}
+
+HeadTarget HeadModels::head_target() const {
+  HeadTarget target;
+  target.parts = model_->parts();
+  target.config = &model_->config();
+  target.file = file_.get();
+  target.backend = kernels::backend(kernels::best_isa());
+  target.pool = const_cast<ThreadPool*>(&pool_);
+  target.max_rows = kRows;
+  target.max_logits = kLogits;
+  target.max_positions = kPositions + kMostHeadDepth;
+  return target;
+}
+
+Expected<std::unique_ptr<FeatureHead>> HeadModels::load(const std::string& method,
+                                                        const std::string& path,
+                                                        const HeadSettings& settings) {
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadFile> file,
+                         HeadFile::open(path, {settings.dtype, &pool_}));
+  heads_.push_back(std::move(file));
+  return load_head(method, *heads_.back(), head_target(), settings);
+}
+
+std::unique_ptr<DraftNetwork> HeadModels::network(const std::string& method,
+                                                  const std::string& path,
+                                                  const NetworkDrafterOptions& drafter,
+                                                  HeadSettings settings) {
+  settings.depth = draft_depth(drafter);
+  auto head = load(method, path, settings);
+  EXPECT_TRUE(head.ok()) << head.status().message();
+  if (!head.ok()) return nullptr;
+  FeatureNetworkOptions options;
+  options.drafter = drafter;
+  options.drafter.max_rows = kRows;
+  options.drafter.max_logits = kLogits;
+  options.max_positions = kPositions;
+  auto network = make_feature_network(std::move(*head), options);
+  EXPECT_TRUE(network.ok()) << network.status().message();
+  return network.ok() ? std::move(*network) : nullptr;
+}
+
+std::vector<float> HeadModels::taps(const std::vector<int32_t>& text,
+                                    const std::vector<int32_t>& layers) {
+  auto cache = KvCache::create(model_->config(), kPositions, 1);
+  const auto id = cache->open();
+  EXPECT_TRUE(cache->reserve(*id, static_cast<int>(text.size())).ok());
+  ForwardBatch batch;
+  batch.sequences.push_back({cache->pages(*id), 0});
+  batch.tap_layers = layers;
+  for (int i = 0; i < static_cast<int>(text.size()); ++i) {
+    BatchRow row;
+    row.token = text[static_cast<size_t>(i)];
+    row.position = i;
+    row.slot = cache->slot(*id, i);
+    row.parent = i - 1;
+    row.wants_taps = true;
+    batch.rows.push_back(row);
+  }
+  const ForwardOutputs outputs = model_->forward(batch, *cache);
+  return {outputs.taps.begin(), outputs.taps.end()};
+}
+
+}  // namespace aerie::test

@@ -1,0 +1,46 @@
+// A target from a file and a head beside it, as the tests of heads need them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "draft/draft_network.h"
+#include "draft/heads/feature_network.h"
+#include "draft/heads/heads.h"
+#include "format/model_file.h"
+#include "model/head_file.h"
+#include "model/model.h"
+
+namespace aerie::test {
+
+class HeadModels {
+ public:
+  // Fails the test if the target cannot be loaded.
+  explicit HeadModels(const std::string& target);
+
+  Model& target() { return *model_; }
+  HeadTarget head_target() const;
+  static constexpr int kPositions = 256;  // the longest sequence
+
+  // A head of the family `method` from a folder.
+  Expected<std::unique_ptr<FeatureHead>> load(const std::string& method, const std::string& path,
+                                              const HeadSettings& settings = {});
+  // The same in a network. Fails the test if it cannot be.
+  std::unique_ptr<DraftNetwork> network(const std::string& method, const std::string& path,
+                                        const NetworkDrafterOptions& drafter,
+                                        HeadSettings settings = {});
+
+  // What the target's layers give for a text: [tokens][taps][hidden].
+  std::vector<float> taps(const std::vector<int32_t>& text, const std::vector<int32_t>& layers);
+
+ private:
+  ThreadPool pool_;
+  std::unique_ptr<ModelFile> file_;
+  std::unique_ptr<Model> model_;
+  std::vector<std::unique_ptr<HeadFile>> heads_;
+};
+
+}  // namespace aerie::test
