@@ -34,7 +34,7 @@ def layer_config(model_type, **more):
     """Wider in its attention than hidden_size, so that no size can stand for another."""
     config = {
         "vocab_size": common.VOCABULARY, "hidden_size": common.HIDDEN, "intermediate_size": 48, "num_hidden_layers": 1,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 512,
+        "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 512,
         "rms_norm_eps": 1e-6, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
     } | more  # fmt: skip
     return transformers.AutoConfig.for_model(model_type, **config)

@@ -69,13 +69,14 @@ def write_files(case, config, tensors, dtype=torch.float32, torch_file=None):
 def eagle3_config(hidden=HIDDEN, **more):
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": 48,
-        "max_position_embeddings": 2048, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 1,
-        "pad_token_id": 0, "rms_norm_eps": 1e-5, "vocab_size": VOCABULARY, "draft_vocab_size": DRAFT_VOCABULARY,
+        "max_position_embeddings": 2048, "num_attention_heads": hidden // 16, "num_key_value_heads": 1,
+        "num_hidden_layers": 1, "pad_token_id": 0, "rms_norm_eps": 1e-5, "vocab_size": VOCABULARY,
+        "draft_vocab_size": DRAFT_VOCABULARY,
     } | OLD | more  # fmt: skip
 
 
 def eagle3_shapes(hidden, features, rows=DRAFT_VOCABULARY):
-    layer = shapes_of_layer(hidden, 48, 2, 1, hidden // 2, 2 * hidden)
+    layer = shapes_of_layer(hidden, 48, hidden // 16, 1, 16, 2 * hidden)
     layer |= {"hidden_norm.weight": (hidden,), "input_layernorm.weight": (hidden,)}
     shapes = {f"midlayer.{name}": shape for name, shape in layer.items()}
     shapes |= {"fc.weight": (hidden, features)} if features else {}
