@@ -19,7 +19,7 @@ constexpr int kHidden = 4;  // of the target
 constexpr int kTaps = 2;
 constexpr int kWidth = kTaps * kHidden;
 constexpr int kVocab = 24;
-constexpr int kMask = 7;
+constexpr int kMaskToken = 7;
 constexpr int kLength = 400;  // of a text
 
 using Hash = uint32_t;
@@ -45,9 +45,8 @@ void write_logits(Hash hash, std::span<float> out) {
 std::vector<float> features_at(int text, int position) {
   std::vector<float> features = {static_cast<float>(text), static_cast<float>(position)};
   for (int i = 2; i < kWidth; ++i) {
-    features.push_back(
-        static_cast<float>(mixed(static_cast<Hash>(text * 1000 + position), static_cast<Hash>(i)) %
-                           1000));
+    features.push_back(static_cast<float>(
+        mixed(static_cast<Hash>(text * 1000 + position), static_cast<Hash>(i)) % 1000));
   }
   return features;
 }
@@ -83,7 +82,7 @@ class RememberingHead final : public FeatureHead {
   const ModelConfig& cache_config() const override { return config_; }
   int outputs_of_root() const override { return shape_.outputs_of_root; }
   int mask_rows() const override { return shape_.mask_rows; }
-  int32_t mask_token() const override { return kMask; }
+  int32_t mask_token() const override { return kMaskToken; }
   const float* mask_features() const override { return mask_.data(); }
   HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
 
@@ -165,16 +164,15 @@ RememberingHead::Row RememberingHead::read(const HeadPass& pass, size_t index) {
   EXPECT_EQ(row.slot, slot_at(sequence, row.position));
   if (features == mask_.data()) {
     out.kind = Kind::kMask;
-    EXPECT_EQ(row.token, kMask);
+    EXPECT_EQ(row.token, kMaskToken);
     EXPECT_GE(row.parent, 0);
     EXPECT_TRUE(row.wants_logits);
   } else {
     EXPECT_EQ(static_cast<int>(features[1]), row.position);
     ++log_.rows_of[static_cast<int>(features[0])];
   }
-  const int ancestor = row.parent >= 0
-                           ? pass.batch.rows[static_cast<size_t>(row.parent)].position
-                           : sequence.committed - 1;
+  const int ancestor = row.parent >= 0 ? pass.batch.rows[static_cast<size_t>(row.parent)].position
+                                       : sequence.committed - 1;
   EXPECT_EQ(row.position, ancestor + 1);
   out.hash = hash_of(hash, {features, kWidth}, row.token);
   return out;
@@ -350,7 +348,7 @@ class FeatureNetworkTest : public testing::Test {
     int place = 0;
     int accepted = 0;
     LevelTree tree;
-    std::vector<Hash> hashes;     // [node], of those that were run
+    std::vector<Hash> hashes;   // [node], of those that were run
     std::vector<int32_t> path;  // the right ones
     Hash root = 0;
 
@@ -392,9 +390,10 @@ size_t FeatureNetworkTest::take(Growing& growing, const DraftOutputs& outputs, s
     const bool on_path = node < 0 || (!growing.path.empty() && growing.path.back() == node);
     const bool is_right = on_path && depth < growing.accepted;
     // The right one is now the first, now the second.
-    const bool second = is_right && text.known % 2 == 1;
-    std::vector<LevelTree::Child> children = {{(right + 1) % kVocab, 0.6},
-                                              {(right + 2) % kVocab, 0.3}};
+    const bool second = is_right && options_.top_k > 1 && text.known % 2 == 1;
+    const double scale = on_path ? 1.0 : 0.001;
+    std::vector<LevelTree::Child> children = {{(right + 1) % kVocab, 0.6 * scale},
+                                              {(right + 2) % kVocab, 0.4 * scale}};
     if (is_right) children[second ? 1 : 0].token = right;
     growing.tree.expand(node, children);
   }
@@ -409,7 +408,7 @@ void FeatureNetworkTest::draft(const std::vector<int>& places, const std::vector
     growing.accepted = accepted[i];
     growing.root = expected_root(places[i]);
     LevelLimits limits;
-    limits.max_nodes = options_.num_tokens;
+    limits.max_nodes = kLength;  // every level is run
     limits.max_depth = network_->start(places[i], text(places[i]).known_tokens(),
                                        most_nodes_run(options_), draft_depth(options_));
     ASSERT_EQ(limits.max_depth, draft_depth(options_));
@@ -559,7 +558,7 @@ TEST_F(FeatureNetworkTest, MaskRowsAreForgotten) {
     for (const int place : {0, 1}) {
       Hash hash = expected_root(place);
       for (int depth = 0; depth < kDepths; ++depth) {
-        if (depth > 0) hash = hash_of(hash, std::vector<float>(kWidth, 5.0f), kMask);
+        if (depth > 0) hash = hash_of(hash, std::vector<float>(kWidth, 5.0f), kMaskToken);
         expect_logits(outputs.logits_of(place * kDepths + depth), hash);
       }
       round(place, (i + place) % 5);
@@ -718,8 +717,8 @@ TEST_F(FeatureNetworkTest, PassesKeepToTheirLimits) {
     EXPECT_LE(log_.most_wanted * shape.outputs_of_root, max_logits);
     return tokens;
   };
-  for (const HeadShape& shape : {HeadShape{}, HeadShape{.mask_rows = 2},
-                                 HeadShape{.layers = 0}, HeadShape{.layers = 0, .outputs_of_root = 3}}) {
+  for (const HeadShape& shape : {HeadShape{}, HeadShape{.mask_rows = 2}, HeadShape{.layers = 0},
+                                 HeadShape{.layers = 0, .outputs_of_root = 3}}) {
     const std::vector<int32_t> roomy = trees_with(shape, 200, 64);
     EXPECT_EQ(trees_with(shape, kHeadSharedRows + 2, 3), roomy);
     EXPECT_EQ(trees_with(shape, 25, 4), roomy);
