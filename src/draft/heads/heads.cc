@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <cassert>
 
+#include "draft/heads/eagle.h"
 #include "draft/heads/eagle3.h"
 
 namespace aerie {
 namespace {
 
 using Loaded = Expected<std::unique_ptr<FeatureHead>>;
+
+Loaded load_eagle(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_eagle_head(file, target, settings);
+}
 
 Loaded load_eagle3(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
   Eagle3Options options;
@@ -24,6 +29,7 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
+    {"eagle", load_eagle},
     {"eagle3", load_eagle3},
 };
 
