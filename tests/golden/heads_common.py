@@ -62,7 +62,7 @@ def value(random, name, shape, dtype=torch.float32):
     elif name.endswith("bias"):
         values = 0.4 * values
     elif not re.search(r"embed_tokens|mask_hidden", name):
-        gain = 2.0 if re.search(r"lm_head|shared_head\.head", name) else 0.8 if re.search(r"[qk]_proj", name) else 1.2
+        gain = 2.0 if re.search(r"lm_head|shared_head\.head", name) else 1.1 if re.search(r"[qk]_proj", name) else 1.2
         values = gain * values / shape[-1] ** 0.5
     return torch.from_numpy(values.astype(np.float32)).to(dtype).float()
 

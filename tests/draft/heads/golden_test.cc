@@ -40,14 +40,15 @@ DraftSequence sequence() {
 
 using Path = std::vector<int32_t>;
 
-// The largest difference, by the largest magnitude.
+// The length of the difference, by the length of what is expected.
 double relative_error(std::span<const float> actual, std::span<const float> expected) {
-  double difference = 0.0, largest = 0.0;
+  double difference = 0.0, length = 0.0;
   for (size_t i = 0; i < expected.size(); ++i) {
-    difference = std::max(difference, std::abs(double{actual[i]} - double{expected[i]}));
-    largest = std::max(largest, std::abs(double{expected[i]}));
+    const double off = double{actual[i]} - double{expected[i]};
+    difference += off * off;
+    length += double{expected[i]} * double{expected[i]};
   }
-  return difference / largest;
+  return std::sqrt(difference / length);
 }
 
 class Golden : public testing::TestWithParam<std::string> {
