@@ -63,6 +63,7 @@ class Golden : public testing::TestWithParam<std::string> {
     values_.emplace(std::move(*values));
     text_ = json_["text"].get<std::vector<int32_t>>();
     method_ = json_["speculative_config"]["method"].get<std::string>();
+    ASSERT_TRUE(is_head_method(method_)) << method_;
     settings_.parallel = json_["speculative_config"].value("parallel_drafting", false);
     models_ = std::make_unique<HeadModels>(folder_ / json_["target"].get<std::string>());
   }
@@ -300,7 +301,7 @@ TEST_P(Golden, Tree) {
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
+  std::ranges::replace_if(name, [](char c) { return c == '-' || c == '.'; }, '_');
   return name;
 }
 
