@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "draft/heads/feature_head.h"
 #include "draft/heads/head_parts.h"
+#include "draft/heads/mtp.h"
 #include "model/head_file.h"
 
 namespace aerie {
@@ -17,6 +18,7 @@ namespace aerie {
 struct HeadSettings : HeadOptions {
   int depth = 5;          // of drafts: for heads that draft several depths at once
   bool parallel = false;  // EAGLE-3: all depths in one pass (P-EAGLE)
+  MtpOptions mtp;         // multi-token prediction: its switches
   std::optional<bool> norm_before_residual;  // EAGLE-3: instead of what the configuration says
 };
 
