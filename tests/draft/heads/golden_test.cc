@@ -250,7 +250,7 @@ std::optional<NetworkDrafterOptions> tree_options(const Json& config, int draft_
   } else if (kind == "medusa" || kind == "eagle") {
     options.shape = find_static_tree(kind);
     options.num_tokens = options.shape->size();
-    options.num_steps = draft_tokens;
+    if (kind == "medusa") options.num_steps = draft_tokens;
   } else if (config.contains("beam_width")) {
     options.beams = true;
     options.top_k = config["beam_width"].get<int>();
