@@ -46,9 +46,12 @@ struct HeadOptions {
 Status require_equal(const ModelFile& head, std::string_view what, int64_t of_head,
                      std::string_view of_what, int64_t other);
 
-// HeadFile::blueprint() for a target that may read on beyond the context that the head was trained
-// for: the attention of its layers then slides a window of that many positions. Rotary embedding
-// knows distances alone, so the head never sees one that it does not know.
+// For a target that may read on beyond the context that a head was trained for: the attention of
+// the head's layers slides a window of that many positions. Rotary embedding knows distances alone,
+// so the head never sees one that it does not know.
+void slide_windows(Blueprint& blueprint, const HeadTarget& target);
+
+// HeadFile::blueprint() with such windows.
 Expected<Blueprint> head_blueprint(const HeadFile& file, const HeadTarget& target);
 
 // The embedding of tokens: the head's own, if it has one, or the target's.

@@ -23,6 +23,12 @@ Loaded load_eagle3(HeadFile& file, const HeadTarget& target, const HeadSettings&
   return load_eagle3_head(file, target, options);
 }
 
+Loaded load_mtp(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  MtpOptions options = settings.mtp;
+  static_cast<HeadOptions&>(options) = settings;
+  return load_mtp_head(file, target, options);
+}
+
 struct Family {
   std::string_view method;
   Loaded (*load)(HeadFile& file, const HeadTarget& target, const HeadSettings& settings);
@@ -31,6 +37,7 @@ struct Family {
 constexpr Family kFamilies[] = {
     {"eagle", load_eagle},
     {"eagle3", load_eagle3},
+    {"mtp", load_mtp},
 };
 
 const Family* find_family(std::string_view method) {
