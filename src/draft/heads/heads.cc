@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "draft/heads/eagle3.h"
+#include "draft/heads/medusa.h"
 
 namespace aerie {
 namespace {
@@ -18,14 +19,26 @@ Loaded load_eagle3(HeadFile& file, const HeadTarget& target, const HeadSettings&
   return load_eagle3_head(file, target, options);
 }
 
+template <typename Options>
+Options to_depth(const HeadSettings& settings) {
+  Options options;
+  static_cast<HeadOptions&>(options) = settings;
+  options.depth = settings.depth;
+  return options;
+}
+
+Loaded load_medusa(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_medusa_head(file, target, to_depth<MedusaOptions>(settings));
+}
+
 struct Family {
   std::string_view method;
   Loaded (*load)(HeadFile& file, const HeadTarget& target, const HeadSettings& settings);
 };
 
 constexpr Family kFamilies[] = {
-    {"eagle3", load_eagle3},
-};
+    {"eagle3", load_eagle3},       {"medusa", load_medusa},
+    {"hydra", load_hydra},     };
 
 const Family* find_family(std::string_view method) {
   const auto* found =
