@@ -95,6 +95,7 @@ Status HeadFile::import_shape() {
   // Qwen3's configurations may leave it out.
   const int head_dim = type == "qwen3" ? 128 : 0;
   AERIE_RETURN_IF_ERROR(import.copy_llama_shape({.sizes = {.head_dim = head_dim}}));
+  if (type.starts_with("qwen")) AERIE_RETURN_IF_ERROR(import.add_qwen_windows());
   import.add_integer("vocab_size", vocab, "vocab_size");
   import_ = std::move(import);
   return {};

@@ -306,6 +306,14 @@ Status HuggingFaceImport::add_long_rope(const JsonObject& rope) {
   return {};
 }
 
+Status HuggingFaceImport::add_qwen_windows() {
+  AERIE_ASSIGN_OR_RETURN(const bool used, config_.boolean("use_sliding_window", false));
+  if (!used) return {};
+  AERIE_ASSIGN_OR_RETURN(const int64_t window, sliding_window(4096));
+  AERIE_ASSIGN_OR_RETURN(const int64_t full, config_.integer("max_window_layers", 28));
+  return add_windows(window, [full](int64_t i) { return i >= full; });
+}
+
 Status HuggingFaceImport::add_windows(int64_t window, std::vector<bool> layers) {
   constexpr const char* kTypes = "layer_types";
   if (config_.has(kTypes)) {

@@ -104,6 +104,9 @@ class HuggingFaceImport {
     return add_windows(window, std::move(layers));
   }
 
+  // The windows of Qwen's models: only with use_sliding_window, from layer max_window_layers on.
+  Status add_qwen_windows();
+
   // Tensors.
   void add_rule(std::string_view from, std::string_view to,
                 TensorChange change = TensorChange::kNone);

@@ -22,13 +22,7 @@ Expected<Blueprint> read_qwen3(const ModelFile& file) {
 
 Status import(HuggingFaceImport& folder, int head_dim) {
   AERIE_RETURN_IF_ERROR(folder.copy_llama_shape({.sizes = {.head_dim = head_dim}}));
-  const JsonObject& config = folder.config();
-  AERIE_ASSIGN_OR_RETURN(const bool used, config.boolean("use_sliding_window", false));
-  if (used) {
-    AERIE_ASSIGN_OR_RETURN(const int64_t window, folder.sliding_window(4096));
-    AERIE_ASSIGN_OR_RETURN(const int64_t full, config.integer("max_window_layers", 28));
-    AERIE_RETURN_IF_ERROR(folder.add_windows(window, [full](int64_t i) { return i >= full; }));
-  }
+  AERIE_RETURN_IF_ERROR(folder.add_qwen_windows());
   folder.add_llama_rules(false);
   return {};
 }

@@ -120,6 +120,16 @@ Expected<TransformerLayer> load_layer(WeightLoader& loader, const Blueprint& blu
   return LayerLoader(loader, blueprint, index, shape).load();
 }
 
+void ignore_rope_tensors(WeightLoader& loader, const Blueprint& blueprint) {
+  for (const RopeConfig& rope : blueprint.ropes) {
+    if (rope.scaling == RopeScaling::kFactors) loader.ignore("rope_freqs.weight");
+    if (rope.scaling == RopeScaling::kLongRope) {
+      loader.ignore("rope_factors_short.weight");
+      loader.ignore("rope_factors_long.weight");
+    }
+  }
+}
+
 Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
                                                       const Blueprint& blueprint,
                                                       const ModelOptions& options) {
@@ -144,14 +154,7 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
   const MatrixPart output = {&w.output.weight, head, config.hidden, config.vocab, 0, config.vocab};
   AERIE_RETURN_IF_ERROR(loader.load({&output, 1}));
   AERIE_ASSIGN_OR_RETURN(w.output.bias, loader.vector_if_any("output.bias", config.vocab));
-  // Read with the blueprint.
-  for (const RopeConfig& rope : blueprint.ropes) {
-    if (rope.scaling == RopeScaling::kFactors) loader.ignore("rope_freqs.weight");
-    if (rope.scaling == RopeScaling::kLongRope) {
-      loader.ignore("rope_factors_short.weight");
-      loader.ignore("rope_factors_long.weight");
-    }
-  }
+  ignore_rope_tensors(loader, blueprint);
   AERIE_RETURN_IF_ERROR(loader.check_all_used(config.family));
   loader.save_packed();
   w.packed_bytes = loader.packed_bytes();

@@ -42,6 +42,9 @@ struct LayerShape {
 Expected<TransformerLayer> load_layer(WeightLoader& loader, const Blueprint& blueprint, int index,
                                       const LayerShape& shape = {});
 
+// Marks as used what a file has of rotary embedding, which is read with the blueprint.
+void ignore_rope_tensors(WeightLoader& loader, const Blueprint& blueprint);
+
 struct TransformerWeights {
   TensorData embedding;  // [hidden, vocab], as the file has it
   TensorData positions;  // [hidden, context]; only with learned positions

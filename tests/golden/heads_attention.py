@@ -6,6 +6,7 @@ each token of the path adds one with the head's own output before it. The result
 (logits [1 + len(path), draft vocabulary], what is handed on [1 + len(path), hidden]).
 """
 
+import dataclasses
 import math
 
 import torch
@@ -207,6 +208,57 @@ class Eagle3(Head):
 
     def logits(self, out):
         return linear(self.norm("norm", out), self.tensors["lm_head.weight"])
+
+
+@dataclasses.dataclass
+class MtpLayout:
+    """Names in the file and what implementations do with them. feature and recycled say of which side of a norm the
+    hidden states are that the module takes: of the target's final norm, and of its own."""
+
+    layer: str  # prefix of the decoder layer
+    embedding_norm: str
+    hidden_norm: str
+    project: str
+    final_norm: str
+    head: str | None = None
+    hidden_first: bool = False
+    feature: str = "after_norm"
+    recycled: str = "after_norm"
+    first_embedding: str = "kept"  # or "zero": of the row at position 0
+    norm_offset: float = 0.0
+
+    def notes(self):
+        return {"feature": self.feature, "recycled": self.recycled, "first_embedding": self.first_embedding}
+
+
+class Mtp(Head):
+    """One module that drafts all tokens, each from its own last output. layer: a decoder layer of other code's"""
+
+    def __init__(self, config, tensors, target, layout, layer=None):
+        self.layout = layout
+        config = config.get("transformer_layer_config") or config.get("text_config") or config
+        super().__init__(config, tensors, target)
+        self.layer = layer or Layer(tensors, layout.layer, config, layout.norm_offset)
+
+    def normed(self, name, x):
+        return self.norm(name, x, self.layout.norm_offset)
+
+    def fuse(self, entering, final):
+        return final if self.layout.feature == "after_norm" else entering[-1]
+
+    def layers(self, embedded, rows):
+        if self.layout.first_embedding == "zero":
+            embedded = torch.cat([torch.zeros_like(embedded[:1]), embedded[1:]])
+        parts = [self.normed(self.layout.embedding_norm, embedded), self.normed(self.layout.hidden_norm, rows)]
+        parts = parts[::-1] if self.layout.hidden_first else parts
+        return self.layer(linear(torch.cat(parts, -1), self.tensors[f"{self.layout.project}.weight"]))
+
+    def handed_on(self, out):
+        return self.normed(self.layout.final_norm, out) if self.layout.recycled == "after_norm" else out
+
+    def logits(self, out):
+        head = self.tensors.get(f"{self.layout.head}.weight", self.target.head)
+        return linear(self.normed(self.layout.final_norm, out), head)
 
 
 def parallel_draft(head, logits, shape):

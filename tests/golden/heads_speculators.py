@@ -20,6 +20,7 @@ import speculators  # noqa: E402
 import transformers  # noqa: E402
 from speculators import SpeculatorModel, SpeculatorsConfig, VerifierConfig  # noqa: E402
 from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig  # noqa: E402
+from speculators.models.mtp import MTPDraftModel, MTPSpeculatorConfig  # noqa: E402
 from speculators.models.peagle import PEagleDraftModel, PEagleSpeculatorConfig  # noqa: E402
 from speculators.models.peagle import core as peagle_core  # noqa: E402
 from speculators.proposals.greedy import GreedyTokenProposalConfig  # noqa: E402
@@ -27,20 +28,24 @@ from speculators.proposals.greedy import GreedyTokenProposalConfig  # noqa: E402
 transformers.utils.logging.set_verbosity_error()
 logging.getLogger("speculators").setLevel(logging.ERROR)
 SOURCE = f"speculators {importlib.metadata.version('speculators')} with transformers {transformers.__version__}"
-MODELS = {"eagle3": (Eagle3SpeculatorConfig, Eagle3DraftModel), "peagle": (PEagleSpeculatorConfig, PEagleDraftModel)}
+MODELS = {
+    "eagle3": (Eagle3SpeculatorConfig, Eagle3DraftModel),
+    "peagle": (PEagleSpeculatorConfig, PEagleDraftModel),
+    "mtp": (MTPSpeculatorConfig, MTPDraftModel),
+}
 
 
 def layer_config(model_type, **more):
-    """Wider in its attention than hidden_size, so that no size can stand for another."""
+    """Wider in its attention than hidden_size, so that one size cannot stand for the other."""
     config = {
-        "vocab_size": common.VOCABULARY, "hidden_size": common.HIDDEN, "intermediate_size": 48, "num_hidden_layers": 1,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 512,
-        "rms_norm_eps": 1e-6, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+        "vocab_size": common.VOCABULARY, "hidden_size": common.HIDDEN, "intermediate_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 512,
+        "rms_norm_eps": 0.01, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
     } | more  # fmt: skip
     return transformers.AutoConfig.for_model(model_type, **config)
 
 
-def write(case, random, kind, layer, vocabulary_map, dtype=torch.float32, **flags):
+def write(case, random, kind, layer, vocabulary_map, dtype=torch.float32, offset=0.0, **flags):
     """The folder as the package saves it. Verifier weights that the package would copy stay those of the target."""
     config_class, model_class = MODELS[kind]
     general = SpeculatorsConfig(
@@ -56,11 +61,13 @@ def write(case, random, kind, layer, vocabulary_map, dtype=torch.float32, **flag
     for name, old in model.state_dict().items():
         if name in vocabulary_map:
             state[name] = vocabulary_map[name]
-        elif name == "embed_tokens.weight" and not config.embed_requires_grad:
+        elif name == "embed_tokens.weight" and not getattr(config, "embed_requires_grad", False):
             state[name] = embedding
         else:
-            state[name] = common.value(random, name, tuple(old.shape), dtype)
+            state[name] = common.value(random, name, tuple(old.shape), dtype) - (offset if "norm" in name else 0.0)
     model.load_state_dict(state)
+    if kind == "mtp":
+        del model.verifier_lm_head  # as the package does once it has loaded the target's
     model.to(dtype).save_pretrained(common.ROOT / case.name / "head")
 
 
@@ -91,6 +98,52 @@ class Opened:
     def taps(self, text):
         entering, _ = self.target.states(text)
         return torch.cat([entering[i] for i in self.model.target_layer_ids], -1)
+
+
+class Borrowed:
+    """A decoder layer of transformers over rows that see themselves and the rows before."""
+
+    def __init__(self, layer, rotary):
+        self.layer, self.rotary = layer.eval(), rotary
+        layer.self_attn.config._attn_implementation = "eager"
+
+    def __call__(self, x, **more):
+        positions = torch.arange(len(x))[None]
+        mask = torch.full((len(x), len(x)), -torch.inf).triu(1)[None, None]
+        where = self.rotary(x[None], positions)
+        out = self.layer(x[None], attention_mask=mask, position_ids=positions, position_embeddings=where, **more)
+        return (out[0] if isinstance(out, tuple) else out)[0]
+
+
+def borrow(layer_class, rotary_class, config, tensors, prefix, index=0):
+    """The layer with the tensors whose names begin with prefix and that it knows."""
+    layer = layer_class(config, index)
+    known = {name: tensors[prefix + name] for name in layer.state_dict()}
+    layer.load_state_dict(known)
+    return Borrowed(layer, rotary_class(config))
+
+
+class Mtp:
+    """The package's training never mixes the target's rows with drafted ones, so its module is run row by row here."""
+
+    def __init__(self, case):
+        with contextlib.chdir(common.ROOT / case.name / "head"):
+            self.model = SpeculatorModel.from_pretrained(".", dtype=torch.float32, attn_implementation="eager").eval()
+        self.model.config.transformer_layer_config._attn_implementation = "eager"
+        self.module = Borrowed(self.model.mtp_layers[0], self.model.rotary_emb)
+        self.target = common.Target(common.ROOT / case.target)
+
+    def token(self, row):
+        return row
+
+    @torch.no_grad()
+    def run(self, text, n, path):
+        rows = self.target.states(text)[0][-1][: n - 1]  # what the package's training data holds: before the norm
+        embedded = self.model.embed_tokens(torch.tensor(text[1:n] + path))
+        for _ in range(len(path) + 1):
+            out = self.module(rows, token_embeddings=embedded[None, : len(rows)])
+            rows = torch.cat([rows, out[-1:]])
+        return self.model.lm_head(rows[n - 1 :]), rows[n - 1 :]
 
 
 class Eagle3(Opened):

@@ -8,6 +8,8 @@ Needs torch, transformers, safetensors and speculators. tests/golden/README.md d
 """
 
 import argparse
+import dataclasses
+import importlib
 import json
 
 import torch
@@ -19,10 +21,12 @@ import heads_speculators as package
 from heads_common import HIDDEN, VOCABULARY, Case
 
 DRAFT_VOCABULARY = 40
+INTERMEDIATE, SIZE, EPSILON = 16, 16, 0.01  # an epsilon that shows
 OLD = {"hidden_act": "silu", "initializer_range": 0.02, "bos_token_id": 1, "eos_token_id": 2, "use_cache": True,
        "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.28.1"}  # fmt: skip
 CHECKED = "chains and trees held against cnets.py of SafeAILab/EAGLE at cb7e084 on these weights"
 EAGLE3_SOURCE = f"own transcription; {CHECKED}"
+TRANSFORMERS = f"transformers {transformers.__version__}"
 VLLM_SOURCE = "own transcription of llama_eagle3.py of vLLM 0.33.0"
 
 
@@ -68,14 +72,15 @@ def write_files(case, config, tensors, dtype=torch.float32, torch_file=None):
 
 def eagle3_config(hidden=HIDDEN, **more):
     return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": 48,
-        "max_position_embeddings": 2048, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 1,
-        "pad_token_id": 0, "rms_norm_eps": 1e-5, "vocab_size": VOCABULARY, "draft_vocab_size": DRAFT_VOCABULARY,
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
+        "intermediate_size": INTERMEDIATE, "max_position_embeddings": 2048, "num_attention_heads": hidden // SIZE,
+        "num_key_value_heads": 1, "num_hidden_layers": 1, "pad_token_id": 0, "rms_norm_eps": EPSILON,
+        "vocab_size": VOCABULARY, "draft_vocab_size": DRAFT_VOCABULARY,
     } | OLD | more  # fmt: skip
 
 
 def eagle3_shapes(hidden, features, rows=DRAFT_VOCABULARY):
-    layer = shapes_of_layer(hidden, 48, 2, 1, hidden // 2, 2 * hidden)
+    layer = shapes_of_layer(hidden, INTERMEDIATE, hidden // SIZE, 1, SIZE, 2 * hidden)
     layer |= {"hidden_norm.weight": (hidden,), "input_layernorm.weight": (hidden,)}
     shapes = {f"midlayer.{name}": shape for name, shape in layer.items()}
     shapes |= {"fc.weight": (hidden, features)} if features else {}
@@ -96,7 +101,9 @@ def write_eagle3_own_width(case, target, random):
 def write_no_taps(case, target, random):
     said = {"use_aux_hidden_state": False, "eagle_aux_hidden_state_layer_ids": [], "use_mtp_layernorm": False,
             "use_input_layernorm_in_first_layer": True, "use_last_layernorm": True}  # fmt: skip
-    config = eagle3_config(architectures=["LlamaForCausalLMEagle3"], head_dim=16, eagle_config=said, rope_theta=3000.0)
+    config = eagle3_config(
+        architectures=["LlamaForCausalLMEagle3"], head_dim=SIZE, eagle_config=said, rope_theta=3000.0
+    )
     write_files(case, config, filled(random, eagle3_shapes(HIDDEN, None)) | vocabulary_map(case))
 
 
@@ -165,7 +172,7 @@ def speculators_cases():
         return Case(f"eagle3-speculators{name}", "speculators-eagle3", source, "eagle3", write, open_, **more)
 
     taps = {"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}
-    two = {"num_hidden_layers": 2}
+    two = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     rope = {"rope_parameters": LLAMA3_ROPE | {"rope_theta": 5000.0}}
     kinds = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 9, "use_sliding_window": True}
     window = two | kinds | {"max_window_layers": 0}
@@ -184,6 +191,46 @@ def speculators_cases():
         case("-llama3-rope-bf16", write_speculators(layer=rope, change=rope_as_before, dtype=torch.bfloat16, **taps)),
         case("-full-vocabulary", write_speculators(full=True, **taps)),
     ]  # fmt: skip
+
+
+# ---- EAGLE and EAGLE-2: one format ----
+
+
+def write_eagle(with_bias, **more):
+    def write(case, target, random):
+        shapes = {
+            f"layers.0.{name}": shape
+            for name, shape in shapes_of_layer(HIDDEN, INTERMEDIATE, 2, 1, SIZE, HIDDEN).items()
+        }
+        shapes |= {"fc.weight": (HIDDEN, 2 * HIDDEN)} | ({"fc.bias": (HIDDEN,)} if with_bias else {})
+        if more.get("qkv_bias"):
+            shapes |= {
+                f"layers.0.self_attn.{name}_proj.bias": (size,) for name, size in (("q", 32), ("k", 16), ("v", 16))
+            }
+        tensors = filled(random, shapes) | {"embed_tokens.weight": target.embedding}
+        for name in ("fc", "layers.0.self_attn.o_proj", "layers.0.mlp.down_proj"):
+            tensors[f"{name}.weight"] *= 0.5  # there is no norm to keep the features from growing
+        config = eagle3_config(**more)
+        del config["draft_vocab_size"]
+        write_files(case, config, tensors)
+
+    return write
+
+
+def eagle_cases():
+    checked = "held against cnets1.py of SafeAILab/EAGLE at cb7e084 on these weights"
+    source = f"own transcription; chains and trees {checked}"
+    static = "own transcription; chains {}; the tree by the shape mc_sim_7b_63 of its choices.py".format(checked)
+
+    def case(name, write, source=source, **more):
+        return Case(name, "eagle", source, "eagle", write, open_plain(plain.Eagle1), **more)
+
+    qwen2 = write_eagle(True, qkv_bias=True, rope_theta=7000.0)
+    return [
+        case("eagle", write_eagle(True)),
+        case("eagle-static-tree", write_eagle(False, bias=False, rope_theta=7000.0), static, tree=common.STATIC_TREE),
+        case("eagle-qkv-bias", qwen2),
+    ]
 
 
 # ---- P-EAGLE ----
@@ -219,10 +266,13 @@ def write_peagle(case, target, random):
     """As vLLM reads it outside of speculators' format: one flat config.json, the mask token under another key."""
     shapes = eagle3_shapes(HIDDEN, 2 * HIDDEN, VOCABULARY) | {"mask_hidden": (1, 1, 2 * HIDDEN)}
     shapes |= {"embed_tokens.weight": (VOCABULARY, HIDDEN), "layers.1.input_layernorm.weight": (HIDDEN,)}
-    shapes |= {f"layers.1.{name}": shape for name, shape in shapes_of_layer(HIDDEN, 48, 2, 1, 16, HIDDEN).items()}
+    shapes |= {
+        f"layers.1.{name}": shape for name, shape in shapes_of_layer(HIDDEN, INTERMEDIATE, 2, 1, SIZE, HIDDEN).items()
+    }
     config = eagle3_config(
-        architectures=["LlamaForCausalLMEagle3"], draft_vocab_size=VOCABULARY, num_hidden_layers=2, rope_theta=3000.0,
-        ptd_token_id=MASK_TOKEN, eagle_aux_hidden_state_layer_ids=[1, 6], num_aux_hidden_states=2)  # fmt: skip
+        architectures=["LlamaForCausalLMEagle3"], draft_vocab_size=VOCABULARY, num_hidden_layers=2,
+        rope_theta=3000.0, ptd_token_id=MASK_TOKEN, eagle_aux_hidden_state_layer_ids=[1, 6],
+        num_aux_hidden_states=2)  # fmt: skip
     write_files(case, config, filled(random, shapes))
 
 
@@ -241,18 +291,159 @@ def peagle_cases():
     ]
 
 
+# ---- Multi-token prediction ----
+
+DEEPSEEK = plain.MtpLayout(
+    "model.layers.8.", "model.layers.8.enorm", "model.layers.8.hnorm", "model.layers.8.eh_proj",
+    "model.layers.8.shared_head.norm", "model.layers.8.shared_head.head", first_embedding="zero")  # fmt: skip
+GLM = dataclasses.replace(DEEPSEEK, recycled="before_norm")
+MIMO = plain.MtpLayout(
+    "model.mtp_layers.0.", "model.mtp_layers.0.token_layernorm", "model.mtp_layers.0.hidden_layernorm",
+    "model.mtp_layers.0.input_proj", "model.mtp_layers.0.final_layernorm", hidden_first=True, feature="before_norm",
+    first_embedding="zero")  # fmt: skip
+QWEN = plain.MtpLayout(
+    "mtp.layers.0.", "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.fc", "mtp.norm", norm_offset=1.0
+)
+PACKAGED = plain.MtpLayout(
+    "mtp_layers.0.", "mtp_layers.0.token_layernorm", "mtp_layers.0.hidden_layernorm", "mtp_layers.0.input_proj",
+    "mtp_layers.0.final_layernorm", feature="before_norm")  # fmt: skip
+
+
+def layer_classes(family):
+    module = importlib.import_module(f"transformers.models.{family[0]}.modeling_{family[0]}")
+    return getattr(module, f"{family[1]}DecoderLayer"), getattr(module, f"{family[2]}RotaryEmbedding")
+
+
+def write_mtp(layout, config, extra=None):
+    """The module's tensors alone; in the public files they stand among the target's."""
+
+    def write(case, target, random):
+        layer = config.get("text_config", config)
+        heads, kv_heads, size = layer["num_attention_heads"], layer["num_key_value_heads"], layer["head_dim"]
+        plain_shapes = shapes_of_layer(HIDDEN, layer["intermediate_size"], heads, kv_heads, size, HIDDEN)
+        shapes = {layout.layer + name: shape for name, shape in plain_shapes.items()}
+        shapes |= {f"{layout.project}.weight": (HIDDEN, 2 * HIDDEN), f"{layout.layer}input_layernorm.weight": (HIDDEN,)}
+        for name in (layout.embedding_norm, layout.hidden_norm, layout.final_norm):
+            shapes[f"{name}.weight"] = (HIDDEN,)
+        tensors = filled(random, shapes | {layout.layer + name: shape for name, shape in (extra or {}).items()})
+        for name in tensors:
+            if "norm" in name:
+                tensors[name] -= layout.norm_offset
+        if layout.head:
+            tensors |= {f"{layout.head}.weight": target.head, f"{layout.layer}embed_tokens.weight": target.embedding}
+        write_files(case, config, tensors)
+
+    return write
+
+
+def open_mtp(layout, family):
+    """The layer of transformers makes the golden, and the transcription must agree."""
+
+    def open_(case, target):
+        config, tensors = common.load_head(common.ROOT / case.name / "head")
+        kind = {"qwen3_5": "qwen3_5_text"}.get(family[0], family[0])
+        known = transformers.AutoConfig.for_model(**config.get("text_config", config) | {"model_type": kind})
+        borrowed = package.borrow(*layer_classes(family), known, tensors, layout.layer)
+        return [plain.Mtp(config, tensors, target, layout, borrowed), plain.Mtp(config, tensors, target, layout)]
+
+    return open_
+
+
+def open_packaged_mtp(layout):
+    def open_(case, target):
+        return [package.Mtp(case), plain.Mtp(*common.load_head(common.ROOT / case.name / "head"), target, layout)]
+
+    return open_
+
+
+def mtp_config(architecture, model_type, **more):
+    return {
+        "architectures": [architecture], "model_type": model_type, "vocab_size": VOCABULARY, "hidden_size": HIDDEN,
+        "intermediate_size": INTERMEDIATE, "num_hidden_layers": common.LAYERS, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "head_dim": SIZE, "hidden_act": "silu", "max_position_embeddings": 512,
+        "rms_norm_eps": EPSILON, "rope_theta": 7000.0, "tie_word_embeddings": False, "num_nextn_predict_layers": 1,
+    } | more  # fmt: skip
+
+
+def biases(heads, kv_heads, size):
+    return {
+        f"self_attn.{name}_proj.bias": (count * size,)
+        for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads))
+    }
+
+
+def norms(size):
+    return {f"self_attn.{name}_norm.weight": (size,) for name in ("q", "k")}
+
+
+def qwen35_config():
+    text = mtp_config("Qwen3_5ForCausalLM", "qwen3_5_text", mtp_num_hidden_layers=1, attn_output_gate=True,
+                      layer_types=["full_attention"] * common.LAYERS)  # fmt: skip
+    del text["architectures"], text["rope_theta"], text["num_nextn_predict_layers"]
+    text["rope_parameters"] = {"rope_type": "default", "rope_theta": 7000.0, "partial_rotary_factor": 0.5,
+                               "mrope_section": [2, 1, 1], "mrope_interleaved": True}  # fmt: skip
+    return {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": text}
+
+
+def write_packaged_mtp(model_type, offset, **layer):
+    def write(case, target, random):
+        package.write(case, random, "mtp", package.layer_config(model_type, **layer), {}, offset=offset)
+
+    return write
+
+
+def mtp_cases():
+    def case(name, format_, write, open_, layout, source, **more):
+        return Case(name, format_, source, "mtp", write, open_, 3, notes=layout.notes(), **more)
+
+    def borrowed(name, format_, layout, config, family, extra, source, **more):
+        source = f"own transcription of {source} of vLLM 0.33.0 around {family[1]}DecoderLayer of {TRANSFORMERS}"
+        return case(name, format_, write_mtp(layout, config, extra), open_mtp(layout, family), layout, source, **more)
+
+    deepseek = mtp_config("DeepseekV3ForCausalLM", "deepseek_v3")
+    glm = mtp_config("Glm4MoeForCausalLM", "glm4_moe", partial_rotary_factor=0.5, attention_bias=True, use_qk_norm=True,
+                     first_k_dense_replace=1)  # fmt: skip
+    mimo = mtp_config("MiMoForCausalLM", "mimo", num_hidden_layers=2, attention_bias=True)
+    llama, qwen2, glm4 = ("llama", "Llama", "Llama"), ("qwen2", "Qwen2", "Qwen2"), ("glm4_moe", "Glm4Moe", "Glm4Moe")
+    bias = biases(2, 1, SIZE)
+    gate = {"self_attn.q_proj.weight": (2 * 2 * SIZE, HIDDEN)}
+    two = {"layer_types": ["linear_attention", "full_attention"], "num_hidden_layers": 2,
+           "rope_parameters": qwen35_config()["text_config"]["rope_parameters"]}  # fmt: skip
+    gated = dataclasses.replace(PACKAGED, norm_offset=1.0)
+    return [
+        borrowed("mtp-deepseek", "deepseek-mtp", DEEPSEEK, deepseek, llama, {}, "deepseek_mtp.py"),
+        borrowed("mtp-glm", "glm4-moe-mtp", GLM, glm, glm4, bias | norms(SIZE), "glm4_moe_mtp.py"),
+        borrowed("mtp-mimo", "mimo-mtp", MIMO, mimo, qwen2, bias, "mimo_mtp.py", target="target-qwen2"),
+        borrowed("mtp-qwen3.5", "qwen3.5-mtp", QWEN, qwen35_config(), ("qwen3_5", "Qwen3_5", "Qwen3_5Text"),
+                 gate | norms(SIZE), "qwen3_5_mtp.py"),
+        case("mtp-speculators", "speculators-mtp", write_packaged_mtp("qwen3", 0.0), open_packaged_mtp(PACKAGED),
+             PACKAGED, package.SOURCE),
+        case("mtp-speculators-qwen3.5", "speculators-mtp", write_packaged_mtp("qwen3_5_text", 1.0, **two),
+             open_packaged_mtp(gated), gated, package.SOURCE),
+    ]  # fmt: skip
+
+
+def qwen2_config():
+    config = common.target_config() | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+    return config | {"num_hidden_layers": 2, "intermediate_size": 48}
+
+
+TARGETS = {"target": common.target_config, "target-qwen2": qwen2_config}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="CASE")
     names = parser.parse_args().names
     torch.set_num_threads(1)
     transformers.utils.logging.set_verbosity_error()
-    cases = eagle3_cases() + speculators_cases() + peagle_cases()
+    cases = eagle3_cases() + speculators_cases() + peagle_cases() + eagle_cases() + mtp_cases()
     unknown = set(names) - {case.name for case in cases}
     if unknown:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
-    if not (common.TARGET / "config.json").exists() or not names:
-        common.make_target()
+    for name, config in TARGETS.items():
+        if not names or not (common.ROOT / name).exists():
+            common.make_target(common.ROOT / name, config(), name)
     with torch.no_grad():
         targets = {}
         for case in cases:

@@ -304,6 +304,7 @@ Expected<Eagle3Weights> load_weights(HeadFile& file, const HeadTarget& target,
   } else {
     loader.ignore(kMaskName);
   }
+  ignore_rope_tensors(loader, blueprint);
   AERIE_RETURN_IF_ERROR(loader.check_all_used("EAGLE-3"));
   return w;
 }

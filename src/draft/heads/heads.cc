@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "draft/heads/eagle.h"
 #include "draft/heads/eagle3.h"
 #include "draft/heads/medusa.h"
 
@@ -10,6 +11,10 @@ namespace aerie {
 namespace {
 
 using Loaded = Expected<std::unique_ptr<FeatureHead>>;
+
+Loaded load_eagle(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_eagle_head(file, target, settings);
+}
 
 Loaded load_eagle3(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
   Eagle3Options options;
@@ -37,8 +42,10 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
-    {"eagle3", load_eagle3},       {"medusa", load_medusa},
-    {"hydra", load_hydra},     };
+    {"eagle", load_eagle},    // EAGLE, EAGLE-2, HASS
+    {"eagle3", load_eagle3},  // EAGLE-3, P-EAGLE
+    {"medusa", load_medusa},  // Medusa
+};
 
 const Family* find_family(std::string_view method) {
   const auto* found =
