@@ -6,6 +6,7 @@
 #include "draft/heads/eagle.h"
 #include "draft/heads/eagle3.h"
 #include "draft/heads/medusa.h"
+#include "draft/heads/mlp_speculator.h"
 
 namespace aerie {
 namespace {
@@ -36,15 +37,20 @@ Loaded load_medusa(HeadFile& file, const HeadTarget& target, const HeadSettings&
   return load_medusa_head(file, target, to_depth<MedusaOptions>(settings));
 }
 
+Loaded load_mlp_speculator(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_mlp_speculator_head(file, target, settings);
+}
+
 struct Family {
   std::string_view method;
   Loaded (*load)(HeadFile& file, const HeadTarget& target, const HeadSettings& settings);
 };
 
 constexpr Family kFamilies[] = {
-    {"eagle", load_eagle},    // EAGLE, EAGLE-2, HASS
-    {"eagle3", load_eagle3},  // EAGLE-3, P-EAGLE
-    {"medusa", load_medusa},  // Medusa
+    {"eagle", load_eagle},                    // EAGLE, EAGLE-2, HASS
+    {"eagle3", load_eagle3},                  // EAGLE-3, P-EAGLE
+    {"medusa", load_medusa},                  // Medusa
+    {"mlp_speculator", load_mlp_speculator},  // MLPSpeculator
 };
 
 const Family* find_family(std::string_view method) {
