@@ -7,6 +7,7 @@
 #include "draft/heads/eagle3.h"
 #include "draft/heads/medusa.h"
 #include "draft/heads/mlp_speculator.h"
+#include "draft/heads/redrafter.h"
 
 namespace aerie {
 namespace {
@@ -41,6 +42,10 @@ Loaded load_mlp_speculator(HeadFile& file, const HeadTarget& target, const HeadS
   return load_mlp_speculator_head(file, target, settings);
 }
 
+Loaded load_redrafter(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_redrafter_head(file, target, settings);
+}
+
 struct Family {
   std::string_view method;
   Loaded (*load)(HeadFile& file, const HeadTarget& target, const HeadSettings& settings);
@@ -51,6 +56,7 @@ constexpr Family kFamilies[] = {
     {"eagle3", load_eagle3},                  // EAGLE-3, P-EAGLE
     {"medusa", load_medusa},                  // Medusa
     {"mlp_speculator", load_mlp_speculator},  // MLPSpeculator
+    {"redrafter", load_redrafter},            // ReDrafter
 };
 
 const Family* find_family(std::string_view method) {
