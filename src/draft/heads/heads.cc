@@ -5,6 +5,7 @@
 
 #include "draft/heads/eagle.h"
 #include "draft/heads/eagle3.h"
+#include "draft/heads/hydra.h"
 #include "draft/heads/medusa.h"
 #include "draft/heads/mlp_speculator.h"
 #include "draft/heads/redrafter.h"
@@ -46,6 +47,10 @@ Loaded load_redrafter(HeadFile& file, const HeadTarget& target, const HeadSettin
   return load_redrafter_head(file, target, settings);
 }
 
+Loaded load_hydra(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_hydra_head(file, target, to_depth<HydraOptions>(settings));
+}
+
 struct Family {
   std::string_view method;
   Loaded (*load)(HeadFile& file, const HeadTarget& target, const HeadSettings& settings);
@@ -55,6 +60,7 @@ constexpr Family kFamilies[] = {
     {"eagle", load_eagle},                    // EAGLE, EAGLE-2, HASS
     {"eagle3", load_eagle3},                  // EAGLE-3, P-EAGLE
     {"medusa", load_medusa},                  // Medusa
+    {"hydra", load_hydra},                    // Hydra, Hydra++
     {"mlp_speculator", load_mlp_speculator},  // MLPSpeculator
     {"redrafter", load_redrafter},            // ReDrafter
 };
