@@ -5,6 +5,10 @@
 
 #include "draft/heads/eagle.h"
 #include "draft/heads/eagle3.h"
+#include "draft/heads/hydra.h"
+#include "draft/heads/medusa.h"
+#include "draft/heads/mlp_speculator.h"
+#include "draft/heads/redrafter.h"
 
 namespace aerie {
 namespace {
@@ -19,7 +23,8 @@ Loaded load_eagle3(HeadFile& file, const HeadTarget& target, const HeadSettings&
   Eagle3Options options;
   static_cast<HeadOptions&>(options) = settings;
   options.norm_before_residual = settings.norm_before_residual;
-  if (settings.parallel.value_or(drafts_in_parallel(file))) options.parallel_depths = settings.depth;
+  if (settings.parallel.value_or(drafts_in_parallel(file)))
+    options.parallel_depths = settings.depth;
   return load_eagle3_head(file, target, options);
 }
 
@@ -29,15 +34,43 @@ Loaded load_mtp(HeadFile& file, const HeadTarget& target, const HeadSettings& se
   return load_mtp_head(file, target, options);
 }
 
+template <typename Options>
+Options to_depth(const HeadSettings& settings) {
+  Options options;
+  static_cast<HeadOptions&>(options) = settings;
+  options.depth = settings.depth;
+  return options;
+}
+
+Loaded load_medusa(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_medusa_head(file, target, to_depth<MedusaOptions>(settings));
+}
+
+Loaded load_mlp_speculator(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_mlp_speculator_head(file, target, settings);
+}
+
+Loaded load_redrafter(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_redrafter_head(file, target, settings);
+}
+
+Loaded load_hydra(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_hydra_head(file, target, to_depth<HydraOptions>(settings));
+}
+
 struct Family {
   std::string_view method;
   Loaded (*load)(HeadFile& file, const HeadTarget& target, const HeadSettings& settings);
 };
 
 constexpr Family kFamilies[] = {
-    {"eagle", load_eagle},
-    {"eagle3", load_eagle3},
-    {"mtp", load_mtp},
+    {"eagle", load_eagle},                    // EAGLE, EAGLE-2, HASS
+    {"eagle3", load_eagle3},                  // EAGLE-3, P-EAGLE
+    {"medusa", load_medusa},                  // Medusa
+    {"hydra", load_hydra},                    // Hydra, Hydra++
+    {"mlp_speculator", load_mlp_speculator},  // MLPSpeculator
+    {"redrafter", load_redrafter},            // ReDrafter
+    {"mtp", load_mtp},                        // modules for multi-token prediction
 };
 
 const Family* find_family(std::string_view method) {
