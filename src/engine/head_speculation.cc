@@ -45,6 +45,10 @@ Expected<HeadSettings> head_settings(const MethodConfig& config, const DraftTarg
   };
   settings.parallel = flag("parallel_drafting");
   settings.norm_before_residual = flag("norm_before_residual");
+  settings.mtp.feature_normed = flag("feature_normed");
+  settings.mtp.handed_normed = flag("handed_normed");
+  settings.mtp.hidden_first = flag("hidden_first");
+  settings.mtp.zero_first = flag("zero_first");
   if (config.method->find("tap_layers") != nullptr) {
     if (const std::string& taps = config.text("tap_layers"); !taps.empty()) {
       // The stream behind the last layer can be tapped, too.
@@ -66,13 +70,16 @@ void set_tree(const MethodConfig& config, const DraftTarget& target,
   options.top_p = config.number("top_p");
   options.min_probability = config.number("min_probability");
   options.shape = find_static_tree(config.text(kTreeKey));
+  options.beams = config.method->name == "redrafter";
   options.vocab = target.vocab;
 }
 
 Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
                                                      const DraftTarget& target,
                                                      std::vector<ModelSource>& sources) {
-  const std::string& path = config.text("model");
+  // Modules for multi-token prediction come with the model.
+  const std::string& path =
+      config.text("model").empty() ? target.file->name() : config.text("model");
   const ModelConfig& model = target.model->config();
   FeatureNetworkOptions options;
   set_tree(config, target, options.drafter);
