@@ -24,6 +24,7 @@ struct RunFlags {
   std::string isa = "auto";
   std::string cache_type = "f16";
   std::string type;
+  std::string draft_type;
   std::vector<std::string> logit_bias;
   CLI::App* app = nullptr;
 };
@@ -52,18 +53,12 @@ Expected<std::pair<int32_t, float>> parse_bias(const std::string& text) {
 }
 
 // Empty: none.
-Expected<std::optional<DType>> parse_weight_type(const std::string& name) {
+Expected<std::optional<DType>> parse_type(const char* flag, const std::string& name) {
   if (name.empty()) return std::optional<DType>();
   const std::optional<DType> type = dtype_from_name(name);
   if (type && can_quantize(*type)) return type;
-  std::string known;
-  for (int i = 0; i < kDTypeCount; ++i) {
-    if (!can_quantize(static_cast<DType>(i))) continue;
-    if (!known.empty()) known += ", ";
-    known += dtype_info(static_cast<DType>(i)).name;
-  }
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("--type {}: give one of {}", name, known));
+                fmt::format("{} {}: give one of {}", flag, name, quantizable_types()));
 }
 
 Status check_prompt(const RunFlags& flags) {
@@ -107,6 +102,13 @@ Status read_speculation(const RunFlags& flags, RunOptions& options) {
   } else {
     options.engine.speculation = auto_speculation();
   }
+  if (!flags.draft_type.empty()) {
+    AERIE_RETURN_IF_ERROR(parse_type("--draft-type", flags.draft_type).status());
+    if (!options.engine.speculation.set_draft_type(flags.draft_type)) {
+      return {StatusCode::kInvalidArgument,
+              "--draft-type is of trained heads: give one with --speculate METHOD:model=..."};
+    }
+  }
   auto rule = verify_rule_from_name(flags.verify);
   if (!rule.ok()) return rule.status().with_context("--verify");
   options.engine.rule = *rule;
@@ -121,7 +123,7 @@ Expected<RunOptions> finish(RunFlags& flags) {
   AERIE_RETURN_IF_ERROR(read_speculation(flags, options));
   AERIE_ASSIGN_OR_RETURN(options.engine.isa, parse_isa(flags.isa));
   AERIE_ASSIGN_OR_RETURN(options.engine.cache_type, parse_cache_type(flags.cache_type));
-  AERIE_ASSIGN_OR_RETURN(options.engine.weight_type, parse_weight_type(flags.type));
+  AERIE_ASSIGN_OR_RETURN(options.engine.weight_type, parse_type("--type", flags.type));
   for (const std::string& text : flags.logit_bias) {
     AERIE_ASSIGN_OR_RETURN(auto bias, parse_bias(text));
     options.sampling.logit_bias.push_back(bias);
@@ -256,6 +258,10 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
       ->group(group);
   app.add_option("--speculative-config", flags->speculative_config, "The same as a JSON object")
       ->group(group);
+  app.add_option("--draft-type", flags->draft_type,
+                 "Convert matrices of trained heads at load: q8_0, q4_0, bf16, ... (default: as "
+                 "they are)")
+      ->group(group);
   app.add_option("--profile", o.engine.profile,
                  "What `aerie tune` wrote: auto goes by its costs and need not measure them")
       ->group(group);
@@ -286,7 +292,7 @@ std::function<Expected<ConvertOptions>()> add_convert_flags(CLI::App& app) {
   app.add_option("--threads", o.threads, "Threads (default: the cores this process may use)")
       ->check(CLI::Range(1, 1024));
   return [flags]() -> Expected<ConvertOptions> {
-    AERIE_ASSIGN_OR_RETURN(flags->options.weight_type, parse_weight_type(flags->type));
+    AERIE_ASSIGN_OR_RETURN(flags->options.weight_type, parse_type("--type", flags->type));
     return flags->options;
   };
 }

@@ -139,18 +139,17 @@ constexpr auto kEagle3Keys =
            });
 
 constexpr auto kMtpKeys = [] {
-  auto keys = joined(
-      head_keys(1),
-      std::array{
-          MethodKey{"feature_normed", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
-                    "it takes the target's hidden state behind the final norm"},
-          MethodKey{"handed_normed", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
-                    "it hands on what is behind its own norm"},
-          MethodKey{"hidden_first", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
-                    "it takes the hidden state before the embedding"},
-          MethodKey{"zero_first", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
-                    "position 0 has no embedding"},
-      });
+  auto keys = joined(head_keys(1),
+                     std::array{
+                         MethodKey{"feature_normed", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                                   "it takes the target's hidden state behind the final norm"},
+                         MethodKey{"handed_normed", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                                   "it hands on what is behind its own norm"},
+                         MethodKey{"hidden_first", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                                   "it takes the hidden state before the embedding"},
+                         MethodKey{"zero_first", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                                   "position 0 has no embedding"},
+                     });
   // The modules usually come with the model.
   keys[0].required = false;
   keys[0].what = "the folder that has the modules; the target's own unless given";

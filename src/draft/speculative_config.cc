@@ -362,6 +362,16 @@ void SpeculativeConfig::set_tokens(int tokens) {
   for (MethodConfig& method : methods) method.numbers[std::string(kTokensKey)] = tokens;
 }
 
+bool SpeculativeConfig::set_draft_type(std::string_view type) {
+  bool any = false;
+  for (MethodConfig& method : methods) {
+    if (method.method->find(kDraftTypeKey) == nullptr) continue;
+    method.texts.try_emplace(std::string(kDraftTypeKey), type);
+    any = true;
+  }
+  return any;
+}
+
 Expected<SpeculativeConfig> parse_speculative_json(std::string_view text) {
   AERIE_ASSIGN_OR_RETURN(const Json json, parse_any(text));
   if (json.is_array()) return from_list(json, Combination::kFirst);

@@ -46,6 +46,9 @@ struct SpeculativeConfig {
   // Whether any method says how many tokens it drafts; sets it for all of them.
   bool gives_tokens() const;
   void set_tokens(int tokens);
+  // The type of matrices of all trained heads that do not say it themselves. False if there is no
+  // head at all.
+  bool set_draft_type(std::string_view type);
 };
 
 // "auto": the controller with every method that needs no more than the target.

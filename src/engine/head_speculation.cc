@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "draft/draft_vocabulary.h"
 #include "draft/heads/feature_network.h"
 #include "draft/heads/heads.h"
 #include "draft/layer_skip.h"

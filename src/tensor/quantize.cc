@@ -154,6 +154,17 @@ bool can_quantize(DType type) {
   return dtype_info(type).block_elements == 1 || block_quantizer(type) != nullptr;
 }
 
+std::string quantizable_types() {
+  std::string known;
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const auto type = static_cast<DType>(i);
+    if (!can_quantize(type)) continue;
+    if (!known.empty()) known += ", ";
+    known += dtype_info(type).name;
+  }
+  return known;
+}
+
 int64_t find_unquantizable(DType type, const float* in, int64_t elements) {
   constexpr int64_t kStep = 1024;
   const auto limit = std::bit_cast<int32_t>(largest_quantizable(type));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "tensor/dtype.h"
 
@@ -10,6 +11,7 @@ namespace aerie {
 
 // F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0.
 bool can_quantize(DType type);
+std::string quantizable_types();  // "f32, f16, ..."
 
 // The first element that the type cannot hold: NaN, infinite, or so large that the element or its
 // block's scale would become infinite. -1 if there is none. Requires can_quantize(type).
