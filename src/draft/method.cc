@@ -112,8 +112,7 @@ constexpr std::array<MethodKey, 10> head_keys(double top_k) {
                 "its matrices are converted to q8_0, q4_0, bf16 ..."},
       MethodKey{"draft_vocab", Kind::kText, 0, 0, 0, false,
                 "a file of token ids, the most frequent first: what can be drafted"},
-      MethodKey{"draft_vocab_size", Kind::kWhole, 0, 1 << 20, 0, false,
-                "how many of them; 0: all"},
+      MethodKey{"draft_vocab_size", Kind::kWhole, 0, 1 << 20, 0, false, "how many of them; 0: all"},
   };
 }
 
@@ -128,16 +127,16 @@ constexpr std::array<MethodKey, N + M> joined(const std::array<MethodKey, N>& a,
 
 constexpr auto kHeadKeys = head_keys(1);
 
-constexpr auto kEagle3Keys = joined(
-    head_keys(1),
-    std::array{
-        MethodKey{"parallel_drafting", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
-                  "all depths in one pass (P-EAGLE); as the head was trained unless given"},
-        MethodKey{"tap_layers", Kind::kText, 0, 0, 0, false,
-                  "layers whose input is tapped, such as 2+16+29, not those of config.json"},
-        MethodKey{"norm_before_residual", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
-                  "as config.json has it unless given"},
-    });
+constexpr auto kEagle3Keys =
+    joined(head_keys(1),
+           std::array{
+               MethodKey{"parallel_drafting", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                         "all depths in one pass (P-EAGLE); as the head was trained unless given"},
+               MethodKey{"tap_layers", Kind::kText, 0, 0, 0, false,
+                         "layers whose input is tapped, such as 2+16+29, not those of config.json"},
+               MethodKey{"norm_before_residual", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                         "as config.json has it unless given"},
+           });
 
 // SGLang's names; its number of draft tokens counts the root.
 constexpr std::array kDraftModelAliases = {

@@ -38,7 +38,7 @@ Expected<HeadSettings> head_settings(const MethodConfig& config, const DraftTarg
   if (const std::string& type = config.text(kDraftTypeKey); !type.empty()) {
     settings.dtype = dtype_from_name(type);
   }
-  //DV
+  // DV
   const auto flag = [&](std::string_view key) -> std::optional<bool> {
     if (config.method->find(key) == nullptr || config.number(key) < 0) return std::nullopt;
     return config.number(key) != 0;
@@ -96,8 +96,8 @@ Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
   head_target.max_rows = options.drafter.max_rows;
   head_target.max_logits = options.drafter.max_logits;
   head_target.max_positions = target.max_positions + kMostHeadDepth;
-  AERIE_RETURN_IF_ERROR(check_memory(path, packed_weight_bytes(*file, *target.backend), 0, 0,
-                                     available_memory()));
+  AERIE_RETURN_IF_ERROR(
+      check_memory(path, packed_weight_bytes(*file, *target.backend), 0, 0, available_memory()));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<FeatureHead> head,
                          load_head(config.method->name, *file, head_target, settings));
   AERIE_RETURN_IF_ERROR(check_memory(

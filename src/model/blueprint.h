@@ -38,6 +38,9 @@ struct Blueprint {
   NormKind norm = NormKind::kRms;
   double norm_eps = 1e-5;
   bool query_key_norm = false;  // of each head of queries and keys, before they turn
+  // The matrix of queries gives for each head, behind its queries, as many values more; what the
+  // head's attention gives is multiplied by their sigmoid.
+  bool attention_gate = false;
   // A norm of what attention and feed-forward give, too, before it is added to the residual stream.
   bool post_norms = false;
 

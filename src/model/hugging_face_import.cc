@@ -363,6 +363,7 @@ void HuggingFaceImport::add_llama_rules(bool turned) {
   add_rule("model.layers.{}.mlp.up_proj", "blk.{}.ffn_up");
   add_rule("model.layers.{}.mlp.down_proj", "blk.{}.ffn_down");
   pass_over_suffix("rotary_emb.inv_freq");  // of old files; the configuration says it too
+  pass_over_predictors();
 }
 
 void HuggingFaceImport::require_biases(std::initializer_list<std::string_view> from) {
@@ -389,6 +390,17 @@ void HuggingFaceImport::rename_prefix(std::string_view from, std::string_view to
 void HuggingFaceImport::pass_over_prefix(std::string_view prefix) {
   passed_prefixes_.emplace_back(prefix);
 }
+void HuggingFaceImport::pass_over_predictors() {
+  constexpr int64_t kMost = 64;
+  pass_over_prefix("mtp.");
+  pass_over_prefix("model.mtp_layers.");
+  const Expected<int64_t> modules = config_.integer("num_nextn_predict_layers", 0);
+  const int64_t count = modules.ok() ? std::min(*modules, kMost) : 0;
+  for (int64_t i = 0; i < count; ++i) {
+    pass_over_prefix(fmt::format("model.layers.{}.", layers_ + i));
+  }
+}
+
 void HuggingFaceImport::pass_over_suffix(std::string_view suffix) {
   passed_suffixes_.emplace_back(suffix);
 }

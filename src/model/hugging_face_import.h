@@ -115,6 +115,10 @@ class HuggingFaceImport {
   void rename_prefix(std::string_view from, std::string_view to);  // before the rules; first match
   void pass_over_prefix(std::string_view prefix);                  // not part of the language model
   void pass_over_suffix(std::string_view suffix);                  // holds nothing that is needed
+  // Modules that predict further tokens, which draft and are no part of the model: by the names of
+  // their own that MiMo and Qwen gave them, or as the layers behind the model's that
+  // num_nextn_predict_layers announces (DeepSeek, GLM). Of a configuration whose sizes were copied.
+  void pass_over_predictors();
   void add_tensor(std::string name, std::vector<float> values);
   // The rules' `from`, whose ".bias" must be there: a model without it would be another.
   void require_biases(std::initializer_list<std::string_view> from);

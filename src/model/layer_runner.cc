@@ -30,6 +30,7 @@ Status LayerRunner::allocate(int max_rows, int max_positions, int64_t widest_inp
   x_.resize(rows * static_cast<size_t>(config.hidden));
   if (blueprint_.post_norms) branch_.resize(x_.size());
   q_.resize(rows * static_cast<size_t>(config.q_width()));
+  if (blueprint_.attention_gate) gated_queries_.resize(2 * q_.size());
   k_.resize(rows * static_cast<size_t>(config.kv_width()));
   v_.resize(k_.size());
   up_.resize(rows * static_cast<size_t>(config.ffn));
@@ -100,6 +101,26 @@ void LayerRunner::add_to_stream(const Linear& linear, const Activations& x, cons
                          post_norm.weight.data(), blueprint_.norm_eps, x_.data());
 }
 
+void LayerRunner::split_queries() {
+  const auto width = static_cast<size_t>(blueprint_.config.head_dim);
+  const size_t heads = static_cast<size_t>(rows_) * static_cast<size_t>(blueprint_.config.heads);
+  for (size_t h = 0; h < heads; ++h) {
+    std::copy_n(gated_queries_.data() + 2 * h * width, width, q_.data() + h * width);
+  }
+}
+
+void LayerRunner::gate_attended() {
+  const auto width = static_cast<size_t>(blueprint_.config.head_dim);
+  const auto heads = static_cast<size_t>(blueprint_.config.heads);
+  const float* gate = gated_queries_.data();
+  for (int64_t r = 0; r < rows_; ++r) {
+    float* out = attended_.row(r);
+    for (size_t h = 0; h < heads; ++h, out += width, gate += 2 * width) {
+      for (size_t i = 0; i < width; ++i) out[i] /= 1.0f + std::exp(-gate[width + i]);
+    }
+  }
+}
+
 Activations& LayerRunner::prepare_input(const TransformerLayer& layer) {
   prepare(input_, rows_, layer.q.weight.k, {&layer.q, &layer.k, &layer.v});
   return input_;
@@ -108,9 +129,11 @@ Activations& LayerRunner::prepare_input(const TransformerLayer& layer) {
 void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache,
                          int plane) {
   const ModelConfig& config = blueprint_.config;
-  const MatmulTarget projections[] = {layer.q.to(q_.data()), layer.k.to(k_.data()),
+  float* queries = blueprint_.attention_gate ? gated_queries_.data() : q_.data();
+  const MatmulTarget projections[] = {layer.q.to(queries), layer.k.to(k_.data()),
                                       layer.v.to(v_.data())};
   backend_->matmul(*pool_, input_, projections);
+  if (blueprint_.attention_gate) split_queries();
   if (blueprint_.query_key_norm) {
     backend_->rms_norm_heads(*pool_, q_.data(), rows_, config.heads, config.head_dim,
                              layer.query_norm.data(), blueprint_.norm_eps);
@@ -139,6 +162,7 @@ void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, K
   args.rows = attention_rows_;
   args.workspace = &attention_;
   backend_->attention(*pool_, args);
+  if (blueprint_.attention_gate) gate_attended();
   backend_->quantize(*pool_, attended_);
   add_to_stream(layer.o, attended_, layer.attention_post_norm);
 }

@@ -69,6 +69,8 @@ class LayerRunner {
   LayerRunner(const Blueprint& blueprint, const ModelOptions& options);
   Status allocate(int max_rows, int max_positions, int64_t widest_input);
   void turn(const Rope& rope, std::vector<float>& x, int heads) const;
+  void split_queries();
+  void gate_attended();
   void add_to_stream(const Linear& linear, const kernels::Activations& x, const Norm& post_norm);
 
   Blueprint blueprint_;
@@ -82,6 +84,7 @@ class LayerRunner {
   std::span<const kernels::AttentionRow> attention_rows_;
   std::vector<int32_t> slots_;
   std::vector<float> x_, branch_, q_, k_, v_, gate_, up_;
+  std::vector<float> gated_queries_;  // [rows][heads][head_dim of queries, head_dim of their gate]
   kernels::Activations input_, attended_, gated_;
   kernels::AttentionWorkspace attention_;
 };

@@ -1,6 +1,6 @@
-// Qwen2 and 2.5 (and DeepSeek-R1's Qwen distillations): Llama's shape with biases on queries, keys
-// and values. Qwen3 (dense): norms of queries and keys instead. Yang et al. 2024, 2407.10671 and
-// 2025, 2505.09388.
+// Qwen2 and 2.5, DeepSeek-R1's Qwen distillations and MiMo (2025, 2505.07608): Llama's shape with
+// biases on queries, keys and values. Qwen3 (dense): norms of queries and keys instead. Yang et al.
+// 2024, 2407.10671 and 2025, 2505.09388.
 #include "model/hugging_face_import.h"
 #include "model/metadata_reader.h"
 #include "model/registry.h"
@@ -42,7 +42,7 @@ Status import_qwen3(HuggingFaceImport& folder) {
   return import(folder, 128);
 }
 
-constexpr std::string_view kQwen2Types[] = {"qwen2"};
+constexpr std::string_view kQwen2Types[] = {"qwen2", "mimo"};
 constexpr std::string_view kQwen3Types[] = {"qwen3"};
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
+
 namespace aerie {
 namespace {
 
@@ -71,12 +73,13 @@ class LayerLoader {
     const int64_t q = config_.q_width(), kv = config_.kv_width();
     const int64_t input = shape_.attention_input > 0 ? shape_.attention_input : config_.hidden;
     if (blueprint_.fused_qkv) {
+      assert(!blueprint_.attention_gate);
       const int64_t all = q + 2 * kv;
       AERIE_RETURN_IF_ERROR(add_slice(layer.q, "attn_qkv", input, all, 0, q));
       AERIE_RETURN_IF_ERROR(add_slice(layer.k, "attn_qkv", input, all, q, kv));
       AERIE_RETURN_IF_ERROR(add_slice(layer.v, "attn_qkv", input, all, q + kv, kv));
     } else {
-      AERIE_RETURN_IF_ERROR(add(layer.q, "attn_q", input, q));
+      AERIE_RETURN_IF_ERROR(add(layer.q, "attn_q", input, blueprint_.attention_gate ? 2 * q : q));
       AERIE_RETURN_IF_ERROR(add(layer.k, "attn_k", input, kv));
       AERIE_RETURN_IF_ERROR(add(layer.v, "attn_v", input, kv));
     }

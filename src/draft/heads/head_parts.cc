@@ -84,13 +84,17 @@ Expected<int64_t> ranged_integer(const JsonObject& config, std::string_view key,
                       fmt::format("is {}, not between {} and {}", value, least, most));
 }
 
-Expected<Blueprint> head_blueprint(const HeadFile& file, const HeadTarget& target) {
-  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, file.blueprint());
+void slide_windows(Blueprint& blueprint, const HeadTarget& target) {
   const int context = blueprint.config.context;
-  if (target.max_positions <= context) return blueprint;
+  if (target.max_positions <= context) return;
   for (LayerPlan& layer : blueprint.layers) {
     if (layer.window == 0 || layer.window > context) layer.window = context;
   }
+}
+
+Expected<Blueprint> head_blueprint(const HeadFile& file, const HeadTarget& target) {
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, file.blueprint());
+  slide_windows(blueprint, target);
   return blueprint;
 }
 

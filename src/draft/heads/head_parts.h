@@ -51,9 +51,12 @@ Status require_equal(const ModelFile& head, std::string_view what, int64_t of_he
 Expected<int64_t> ranged_integer(const JsonObject& config, std::string_view key, int64_t least,
                                  int64_t most);
 
-// HeadFile::blueprint() for a target that may read on beyond the context that the head was trained
-// for: the attention of its layers then slides a window of that many positions. Rotary embedding
-// knows distances alone, so the head never sees one that it does not know.
+// For a target that may read on beyond the context that a head was trained for: the attention of
+// the head's layers slides a window of that many positions. Rotary embedding knows distances alone,
+// so the head never sees one that it does not know.
+void slide_windows(Blueprint& blueprint, const HeadTarget& target);
+
+// HeadFile::blueprint() with such windows.
 Expected<Blueprint> head_blueprint(const HeadFile& file, const HeadTarget& target);
 
 // Matrix `name`.weight [n, k] and, if there is one, vector `name`.bias.

@@ -23,8 +23,15 @@ Loaded load_eagle3(HeadFile& file, const HeadTarget& target, const HeadSettings&
   Eagle3Options options;
   static_cast<HeadOptions&>(options) = settings;
   options.norm_before_residual = settings.norm_before_residual;
-  if (settings.parallel.value_or(drafts_in_parallel(file))) options.parallel_depths = settings.depth;
+  if (settings.parallel.value_or(drafts_in_parallel(file)))
+    options.parallel_depths = settings.depth;
   return load_eagle3_head(file, target, options);
+}
+
+Loaded load_mtp(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  MtpOptions options = settings.mtp;
+  static_cast<HeadOptions&>(options) = settings;
+  return load_mtp_head(file, target, options);
 }
 
 template <typename Options>
@@ -63,6 +70,7 @@ constexpr Family kFamilies[] = {
     {"hydra", load_hydra},                    // Hydra, Hydra++
     {"mlp_speculator", load_mlp_speculator},  // MLPSpeculator
     {"redrafter", load_redrafter},            // ReDrafter
+    {"mtp", load_mtp},                        // modules for multi-token prediction
 };
 
 const Family* find_family(std::string_view method) {

@@ -9,15 +9,17 @@
 #include "base/status.h"
 #include "draft/heads/feature_head.h"
 #include "draft/heads/head_parts.h"
+#include "draft/heads/mtp.h"
 #include "model/head_file.h"
 
 namespace aerie {
 
 // What a user can say about a head, whatever its family.
 struct HeadSettings : HeadOptions {
-  int depth = 5;          // of drafts: for heads that draft several depths at once
+  int depth = 5;  // of drafts: for heads that draft several depths at once
   // EAGLE-3: all depths in one pass (P-EAGLE), or not; not given: as it was trained.
   std::optional<bool> parallel;
+  MtpOptions mtp;                            // multi-token prediction: its switches
   std::optional<bool> norm_before_residual;  // EAGLE-3: instead of what the configuration says
 };
 

@@ -1,0 +1,499 @@
+#include "draft/heads/mtp.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "kernels/kv_layout.h"
+#include "model/layer_runner.h"
+
+namespace aerie {
+namespace {
+
+// Sequences whose last row's hidden states are remembered, for heads of several modules.
+constexpr int kRemembered = 512;
+
+struct MtpPlan {
+  int modules = 0;
+  bool feature_normed = true;
+  bool handed_normed = true;
+  bool hidden_first = false;
+  bool zero_first = false;
+  bool adds_one = false;  // to the weights of norms
+};
+
+struct MtpModule {
+  std::vector<float> embedding_norm, hidden_norm, output_norm;
+  Linear project;
+  TransformerLayer layer;
+};
+
+struct MtpWeights {
+  HeadEmbedding embedding;
+  std::vector<MtpModule> modules;
+  OutputHead output;
+};
+
+class Mtp final : public FeatureHead {
+ public:
+  Mtp(const MtpPlan& plan, Blueprint blueprint, MtpWeights weights, LayerRunner runner, HeadOps ops,
+      const HeadTarget& target);
+
+  std::span<const int32_t> tap_layers() const override { return {&tap_, 1}; }
+  int feature_width() const override { return static_cast<int>(width_); }
+  int hidden() const override { return static_cast<int>(modules() * width_); }
+  int vocab() const override { return weights_.output.vocab(); }
+  std::span<const int32_t> target_ids() const override { return weights_.output.target_ids(); }
+  const ModelConfig& cache_config() const override { return blueprint_.config; }
+  HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
+
+ private:
+  size_t modules() const { return weights_.modules.size(); }
+  void prepare(const HeadPass& pass);
+  const float* above(const HeadPass& pass, size_t row, size_t module) const;
+  void run_module(const HeadPass& pass, size_t module, KvCache& cache);
+  int hand_on(const HeadPass& pass, size_t module, bool wants_logits);
+  const float* recall(int32_t slot, size_t module) const;
+  void remember(const HeadPass& pass);
+
+  MtpPlan plan_;
+  Blueprint blueprint_;
+  MtpWeights weights_;
+  LayerRunner runner_;
+  HeadOps ops_;
+  ThreadPool& pool_;
+  int32_t tap_;
+  size_t width_;
+  int64_t rows_ = 0;  // of the pass
+  std::vector<float> embedded_, features_, normed_, input_;
+  std::vector<std::vector<float>> outputs_;  // [all modules but the last][rows][width]
+  std::vector<float> wanted_, normed_wanted_, logits_, hidden_;
+  // Where rows of committed positions go on: [kRemembered][all modules but the last][width] of the
+  // rows in these slots.
+  std::vector<int32_t> remembered_slots_;
+  std::vector<float> remembered_;
+  size_t next_remembered_ = 0;
+};
+
+Mtp::Mtp(const MtpPlan& plan, Blueprint blueprint, MtpWeights weights, LayerRunner runner,
+         HeadOps ops, const HeadTarget& target)
+    : plan_(plan),
+      blueprint_(std::move(blueprint)),
+      weights_(std::move(weights)),
+      runner_(std::move(runner)),
+      ops_(std::move(ops)),
+      pool_(*target.pool),
+      tap_(target.config->layers),
+      width_(static_cast<size_t>(blueprint_.config.hidden)) {
+  const auto rows = static_cast<size_t>(target.max_rows);
+  const auto wanted = static_cast<size_t>(target.max_logits);
+  embedded_.resize(rows * width_);
+  features_.resize(rows * width_);
+  normed_.resize(rows * width_);
+  input_.resize(2 * rows * width_);
+  outputs_.assign(modules() - 1, std::vector<float>(rows * width_));
+  wanted_.resize(wanted * width_);
+  normed_wanted_.resize(wanted * width_);
+  hidden_.resize(wanted * modules() * width_);
+  logits_.resize(wanted * static_cast<size_t>(weights_.output.vocab()));
+  if (modules() > 1) {
+    remembered_slots_.assign(kRemembered, -1);
+    remembered_.resize(kRemembered * (modules() - 1) * width_);
+  }
+}
+
+// The rows' embeddings, and the target's features of committed ones.
+void Mtp::prepare(const HeadPass& pass) {
+  for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
+    const BatchRow& row = pass.batch.rows[r];
+    float* out = embedded_.data() + r * width_;
+    if (plan_.zero_first && row.position == 0) {
+      std::fill_n(out, width_, 0.0f);
+    } else {
+      weights_.embedding.row(row.token, out);
+    }
+  }
+  if (pass.depth > 0) return;
+  float* out = features_.data();
+  for (const float* row : pass.features) out = std::copy_n(row, width_, out);
+  if (!plan_.feature_normed) return;
+  ops_.target_norm(features_.data(), rows_, normed_.data());
+  features_.swap(normed_);
+}
+
+// What a row's feature is, but for the first module's rows of committed positions; null: there is
+// none.
+const float* Mtp::above(const HeadPass& pass, size_t row, size_t module) const {
+  if (pass.depth > 0) {
+    // Beyond the last module's own depth that takes its own.
+    const bool own = static_cast<size_t>(pass.depth) > module;
+    return pass.features[row] + (own ? module : module - 1) * width_;
+  }
+  const BatchRow& info = pass.batch.rows[row];
+  if (info.parent >= 0) {
+    return outputs_[module - 1].data() + static_cast<size_t>(info.parent) * width_;
+  }
+  if (info.position == 0) return nullptr;
+  const BatchSequence& sequence = pass.batch.sequences[static_cast<size_t>(info.sequence)];
+  const int before = info.position - 1;
+  const int32_t page = sequence.pages[static_cast<size_t>(before / kernels::kPagePositions)];
+  return recall(page * kernels::kPagePositions + before % kernels::kPagePositions, module - 1);
+}
+
+const float* Mtp::recall(int32_t slot, size_t module) const {
+  const auto found = std::ranges::find(remembered_slots_, slot);
+  if (found == remembered_slots_.end()) return nullptr;
+  const auto place = static_cast<size_t>(found - remembered_slots_.begin());
+  return remembered_.data() + (place * (modules() - 1) + module) * width_;
+}
+
+// The last rows of committed positions. A slot is asked for only while its row is such a one, so
+// what was there before it cannot be taken for it.
+void Mtp::remember(const HeadPass& pass) {
+  const std::vector<BatchRow>& rows = pass.batch.rows;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    if (r + 1 < rows.size() && rows[r + 1].parent == static_cast<int32_t>(r)) continue;
+    auto place = std::ranges::find(remembered_slots_, rows[r].slot);
+    if (place == remembered_slots_.end()) {
+      place = remembered_slots_.begin() + static_cast<std::ptrdiff_t>(next_remembered_);
+      next_remembered_ = (next_remembered_ + 1) % remembered_slots_.size();
+    }
+    *place = rows[r].slot;
+    float* out = remembered_.data() +
+                 static_cast<size_t>(place - remembered_slots_.begin()) * (modules() - 1) * width_;
+    for (const std::vector<float>& module : outputs_) {
+      out = std::copy_n(module.data() + r * width_, width_, out);
+    }
+  }
+}
+
+// Leaves what the module's layer gives in the stream.
+void Mtp::run_module(const HeadPass& pass, size_t module, KvCache& cache) {
+  const MtpModule& weights = weights_.modules[module];
+  const float* features = features_.data();
+  if (pass.depth > 0 || module > 0) {
+    for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
+      const float* from = above(pass, r, module);
+      float* out = normed_.data() + r * width_;
+      from != nullptr ? std::copy_n(from, width_, out) : std::fill_n(out, width_, 0.0f);
+    }
+    features = normed_.data();
+  }
+  const size_t embedding_at = plan_.hidden_first ? width_ : 0;
+  const auto stride = static_cast<int64_t>(2 * width_);
+  ops_.rms_norm(weights.embedding_norm, blueprint_.norm_eps, embedded_.data(), rows_,
+                input_.data() + embedding_at, 0, stride);
+  ops_.rms_norm(weights.hidden_norm, blueprint_.norm_eps, features, rows_,
+                input_.data() + width_ - embedding_at, 0, stride);
+  ops_.linear(weights.project, input_.data(), rows_, runner_.stream());
+  runner_.run(weights.layer, blueprint_.layers[module], cache, static_cast<int>(module));
+}
+
+// What the module's rows hand on, and their logits; how many want that.
+int Mtp::hand_on(const HeadPass& pass, size_t module, bool wants_logits) {
+  const std::vector<float>& norm = weights_.modules[module].output_norm;
+  if (pass.depth == 0 && module + 1 < modules()) {
+    float* out = outputs_[module].data();
+    if (plan_.handed_normed) {
+      ops_.rms_norm(norm, blueprint_.norm_eps, runner_.stream(), rows_, out);
+    } else {
+      std::copy_n(runner_.stream(), static_cast<size_t>(rows_) * width_, out);
+    }
+  }
+  const int wanted =
+      gather_wanted(pass, runner_.stream(), static_cast<int64_t>(width_), wanted_.data());
+  ops_.rms_norm(norm, blueprint_.norm_eps, wanted_.data(), wanted, normed_wanted_.data());
+  if (wants_logits) {
+    ops_.linear(weights_.output.linear(), normed_wanted_.data(), wanted, logits_.data());
+  }
+  const float* from = plan_.handed_normed ? normed_wanted_.data() : wanted_.data();
+  for (size_t r = 0; r < static_cast<size_t>(wanted); ++r) {
+    std::copy_n(from + r * width_, width_, hidden_.data() + (r * modules() + module) * width_);
+  }
+  return wanted;
+}
+
+HeadOutputs Mtp::forward(const HeadPass& pass, KvCache& cache) {
+  const ThreadPool::Round round(pool_);
+  rows_ = pass.batch.size();
+  prepare(pass);
+  runner_.start(pass.batch);
+  const size_t first = std::min(static_cast<size_t>(pass.depth), modules() - 1);
+  int wanted = 0;
+  for (size_t module = first; module < modules(); ++module) {
+    run_module(pass, module, cache);
+    wanted = hand_on(pass, module, module == first);
+  }
+  if (pass.depth == 0 && modules() > 1) remember(pass);
+  const auto count = static_cast<size_t>(wanted);
+  return {.logits = std::span<const float>(logits_).first(count * static_cast<size_t>(vocab())),
+          .hidden = std::span<const float>(hidden_).first(count * modules() * width_)};
+}
+
+using Names = std::vector<std::pair<std::string, std::string>>;
+
+// The number behind `before` and in front of `after` in a name; -1: it has no such.
+int64_t number_in(std::string_view name, std::string_view before, std::string_view after) {
+  const size_t at = name.find(before);
+  if (at == std::string_view::npos || !name.ends_with(after)) return -1;
+  const char* begin = name.data() + at + before.size();
+  const char* end = name.data() + name.size() - after.size();
+  int64_t number = -1;
+  const auto [stop, error] = std::from_chars(begin, std::max(begin, end), number);
+  return error == std::errc() && stop == end && number >= 0 ? number : -1;
+}
+
+// The modules whose tensors are called "<prefix>N<after>": their numbers, in order.
+std::vector<int64_t> numbered(const HeadFile& file, std::string_view prefix,
+                              std::string_view after) {
+  std::vector<int64_t> numbers;
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (!tensor.name.starts_with(prefix)) continue;
+    const int64_t number = number_in(tensor.name, prefix, after);
+    if (number >= 0) numbers.push_back(number);
+  }
+  std::ranges::sort(numbers);
+  return numbers;
+}
+
+// A layout's modules and the prefixes that make DeepSeek's names of its own, with the modules
+// counted from 0 ("layers.0.enorm"), more special ones first.
+struct Layout {
+  MtpPlan plan;
+  Names renames;
+};
+
+bool find_deepseek(const HeadFile& file, Layout& layout) {
+  for (const char* prefix : {"model.layers.", "layers."}) {
+    const std::vector<int64_t> modules = numbered(file, prefix, ".eh_proj.weight");
+    if (modules.empty()) continue;
+    layout.plan.modules = static_cast<int>(modules.size());
+    layout.plan.zero_first = true;
+    for (size_t k = 0; k < modules.size(); ++k) {
+      layout.renames.emplace_back(fmt::format("{}{}.", prefix, modules[k]),
+                                  fmt::format("layers.{}.", k));
+    }
+    return true;
+  }
+  return false;
+}
+
+bool find_mimo(const HeadFile& file, Layout& layout) {
+  constexpr std::pair<const char*, const char*> kParts[] = {
+      {"token_layernorm.", "enorm."},
+      {"hidden_layernorm.", "hnorm."},
+      {"input_proj.", "eh_proj."},
+      {"final_layernorm.", "shared_head.norm."}};
+  const bool packaged = file.config_object().has("speculators_model_type");
+  for (const std::string prefix : {"model.mtp_layers.", "mtp_layers."}) {
+    const std::vector<int64_t> modules = numbered(file, prefix, ".input_proj.weight");
+    if (modules.empty()) continue;
+    layout.plan.modules = static_cast<int>(modules.size());
+    layout.plan.feature_normed = false;
+    layout.plan.hidden_first = layout.plan.zero_first = !packaged;
+    for (size_t k = 0; k < modules.size(); ++k) {
+      const std::string from = fmt::format("{}{}.", prefix, modules[k]);
+      const std::string to = fmt::format("layers.{}.", k);
+      for (const auto& [part, name] : kParts) layout.renames.emplace_back(from + part, to + name);
+      layout.renames.emplace_back(from, to);
+    }
+    if (packaged) {
+      layout.renames.emplace_back("verifier_lm_head.", "layers.0.shared_head.head.");
+      layout.renames.emplace_back("lm_head.", "layers.0.shared_head.head.");
+      layout.renames.emplace_back("embed_tokens.", "layers.0.embed_tokens.");
+    }
+    return true;
+  }
+  return false;
+}
+
+bool find_qwen(const HeadFile& file, Layout& layout) {
+  if (file.find_tensor("mtp.fc.weight") == nullptr) return false;
+  layout.plan.modules =
+      static_cast<int>(numbered(file, "mtp.layers.", ".post_attention_layernorm.weight").size());
+  layout.plan.adds_one = true;
+  layout.renames = {{"mtp.pre_fc_norm_embedding.", "layers.0.enorm."},
+                    {"mtp.pre_fc_norm_hidden.", "layers.0.hnorm."},
+                    {"mtp.fc.", "layers.0.eh_proj."},
+                    {"mtp.norm.", "layers.0.shared_head.norm."},
+                    {"mtp.layers.", "layers."}};
+  return layout.plan.modules > 0;
+}
+
+// What the configuration calls the model whose layer the module has.
+Expected<std::string> layer_type(const HeadFile& file) {
+  const JsonObject config = file.config_object();
+  JsonObject shape = config;
+  for (const char* key : {"transformer_layer_config", "text_config"}) {
+    if (!config.has(key)) continue;
+    AERIE_ASSIGN_OR_RETURN(shape, config.object(key));
+    break;
+  }
+  AERIE_ASSIGN_OR_RETURN(const std::string_view type, shape.string("model_type", ""));
+  return std::string(type);
+}
+
+Expected<MtpPlan> read_plan(HeadFile& file, const MtpOptions& options) {
+  Layout layout;
+  if (!find_deepseek(file, layout) && !find_mimo(file, layout) && !find_qwen(file, layout)) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: has no module for multi-token prediction (tensors like "
+                              "model.layers.N.eh_proj.weight, mtp_layers.N.input_proj.weight or "
+                              "mtp.fc.weight)",
+                              file.name()));
+  }
+  for (const auto& [from, to] : layout.renames) {
+    AERIE_RETURN_IF_ERROR(file.rename_prefix(from, to));
+  }
+  AERIE_ASSIGN_OR_RETURN(const std::string type, layer_type(file));
+  MtpPlan plan = layout.plan;
+  if (type.starts_with("qwen3_next") || type.starts_with("qwen3_5")) plan.adds_one = true;
+  if (type.starts_with("glm4")) plan.handed_normed = false;
+  plan.feature_normed = options.feature_normed.value_or(plan.feature_normed);
+  plan.handed_normed = options.handed_normed.value_or(plan.handed_normed);
+  plan.hidden_first = options.hidden_first.value_or(plan.hidden_first);
+  plan.zero_first = options.zero_first.value_or(plan.zero_first);
+  return plan;
+}
+
+bool is_of_module(std::string_view name) {
+  return name.starts_with("layers.") || name.starts_with("blk.") || name.starts_with("mtp.");
+}
+
+// Layers that the model code has not.
+Status check_layers(const HeadFile& file) {
+  constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
+      {".self_attn.kv_a_proj_with_mqa.", "latent attention (MLA)"},
+      {".self_attn.kv_b_proj.", "latent attention (MLA)"},
+      {".mlp.experts.", "a mixture of experts"},
+      {".mlp.shared_expert", "a mixture of experts"},
+      {".linear_attn.", "linear attention"}};
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (!is_of_module(tensor.name)) continue;
+    for (const auto& [part, what] : kOthers) {
+      if (tensor.name.find(part) == std::string_view::npos) continue;
+      return {StatusCode::kUnsupported,
+              fmt::format("{}: the layer of its module has {} (tensor '{}'), which is not "
+                          "supported; layers with ordinary attention and feed-forward are",
+                          file.name(), what, file.origin_of(tensor.name))};
+    }
+  }
+  return {};
+}
+
+// As many layers as modules, none with a window of the model's.
+Expected<Blueprint> read_blueprint(const HeadFile& file, const HeadTarget& target,
+                                   const MtpPlan& plan) {
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, file.blueprint());
+  blueprint.config.layers = plan.modules;
+  blueprint.layers.assign(static_cast<size_t>(plan.modules), LayerPlan());
+  slide_windows(blueprint, target);
+  const TensorInfo* queries = file.find_tensor("blk.0.attn_q.weight");
+  blueprint.attention_gate =
+      queries != nullptr && queries->shape[1] == 2 * blueprint.config.q_width();
+  return blueprint;
+}
+
+class ModuleLoader {
+ public:
+  ModuleLoader(WeightLoader& loader, const Blueprint& blueprint, const MtpPlan& plan)
+      : loader_(loader), blueprint_(blueprint), plan_(plan) {}
+
+  Expected<MtpModule> load(int index) {
+    const int64_t width = blueprint_.config.hidden;
+    // Qwen's modules share all but the layer.
+    const std::string own = fmt::format("layers.{}.", index);
+    const std::string prefix = loader_.has(own + "eh_proj.weight") ? own : "layers.0.";
+    MtpModule module;
+    AERIE_ASSIGN_OR_RETURN(module.embedding_norm, norm(prefix + "enorm.weight"));
+    AERIE_ASSIGN_OR_RETURN(module.hidden_norm, norm(prefix + "hnorm.weight"));
+    AERIE_ASSIGN_OR_RETURN(module.output_norm, norm(prefix + "shared_head.norm.weight"));
+    const std::string project = prefix + "eh_proj.weight";
+    const MatrixPart part = {&module.project.weight, project, 2 * width, width, 0, width};
+    AERIE_RETURN_IF_ERROR(loader_.load({&part, 1}));
+    AERIE_ASSIGN_OR_RETURN(module.layer, load_layer(loader_, blueprint_, index));
+    for (std::vector<float>* weight :
+         {&module.layer.attention_norm.weight, &module.layer.ffn_norm.weight,
+          &module.layer.query_norm, &module.layer.key_norm}) {
+      add_one(*weight);
+    }
+    // They equal the first one's.
+    if (index > 0) {
+      loader_.ignore(own + "embed_tokens.weight");
+      loader_.ignore(own + "shared_head.head.weight");
+    }
+    return module;
+  }
+
+ private:
+  Expected<std::vector<float>> norm(const std::string& name) {
+    AERIE_ASSIGN_OR_RETURN(std::vector<float> weight,
+                           loader_.vector(name, blueprint_.config.hidden));
+    add_one(weight);
+    return weight;
+  }
+  void add_one(std::vector<float>& weight) const {
+    if (!plan_.adds_one) return;
+    for (float& value : weight) value += 1.0f;
+  }
+
+  WeightLoader& loader_;
+  const Blueprint& blueprint_;
+  const MtpPlan& plan_;
+};
+
+Expected<MtpWeights> load_weights(HeadFile& file, const HeadTarget& target,
+                                  const MtpOptions& options, const MtpPlan& plan,
+                                  const Blueprint& blueprint) {
+  const ModelOptions model = target.model_options();
+  WeightLoader loader(file, model);
+  const int64_t width = blueprint.config.hidden;
+  MtpWeights w;
+  AERIE_ASSIGN_OR_RETURN(
+      w.embedding,
+      HeadEmbedding::load(loader, file, "layers.0.embed_tokens.weight", width, target));
+  for (int k = 0; k < plan.modules; ++k) {
+    AERIE_ASSIGN_OR_RETURN(MtpModule module, ModuleLoader(loader, blueprint, plan).load(k));
+    w.modules.push_back(std::move(module));
+  }
+  AERIE_ASSIGN_OR_RETURN(
+      w.output,
+      OutputHead::load(loader, file, "layers.0.shared_head.head.weight", width, target, options));
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (!is_of_module(tensor.name)) loader.ignore(std::string(tensor.name));
+  }
+  AERIE_RETURN_IF_ERROR(loader.check_all_used("multi-token prediction"));
+  return w;
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<FeatureHead>> load_mtp_head(HeadFile& file, const HeadTarget& target,
+                                                     const MtpOptions& options) {
+  if (!options.tap_layers.empty()) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: a module for multi-token prediction reads the target's final "
+                              "hidden state and no other: leave out tap_layers",
+                              file.name()));
+  }
+  AERIE_ASSIGN_OR_RETURN(const MtpPlan plan, read_plan(file, options));
+  AERIE_RETURN_IF_ERROR(check_layers(file));
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_blueprint(file, target, plan));
+  const int64_t width = blueprint.config.hidden;
+  AERIE_RETURN_IF_ERROR(
+      require_equal(file, "its hidden size", width, "the target's", target.config->hidden));
+  AERIE_ASSIGN_OR_RETURN(MtpWeights weights, load_weights(file, target, options, plan, blueprint));
+  AERIE_ASSIGN_OR_RETURN(LayerRunner runner,
+                         LayerRunner::create(blueprint, target.model_options()));
+  AERIE_ASSIGN_OR_RETURN(
+      HeadOps ops,
+      HeadOps::create(target, std::max(target.max_rows, target.max_logits), 2 * width));
+  return std::unique_ptr<FeatureHead>(std::make_unique<Mtp>(
+      plan, blueprint, std::move(weights), std::move(runner), std::move(ops), target));
+}
+
+}  // namespace aerie
