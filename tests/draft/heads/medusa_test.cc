@@ -65,6 +65,10 @@ TEST(MedusaHead, TensorsThatDoNotFitTogetherAreRefused) {
   HeadFolder extra("medusa", "medusa");
   extra.add("0.0.norm.weight", {kHidden});
   extra.expect_refused(StatusCode::kUnsupported, "'0.0.norm.weight' has no place");
+  HeadFolder integers("medusa", "medusa");
+  integers.remove("3.0.linear.weight");
+  integers.add("3.0.linear.weight", {kHidden, kHidden}, "I64");
+  integers.expect_refused(StatusCode::kUnsupported, "'3.0.linear.weight'");
   HeadFolder none("medusa", "medusa");
   none.tensors.clear();
   none.add("x.linear.weight", {kHidden, kHidden});
@@ -121,6 +125,9 @@ TEST(MedusaHead, TokenMapIsChecked) {
   folder.expect_refused(kInvalid, "truncated_vocab_size is 40, and token_map has 39 tokens");
   folder.config.erase("truncated_vocab_size");
   folder.expect_refused(kOther, "the number of rows of lm_heads.0.weight is 40");
+  folder.remove("token_map");
+  folder.add("token_map", {40});
+  folder.expect_refused(StatusCode::kUnsupported, "'token_map'");
   folder.remove("token_map");
   folder.config["truncated_vocab_size"] = 40;
   folder.expect_refused(kInvalid, "truncated_vocab_size is 40, and token_map has 0 tokens");

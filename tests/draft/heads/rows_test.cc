@@ -42,6 +42,8 @@ class HeadRows : public testing::TestWithParam<std::string> {
     ASSERT_TRUE(json.ok()) << json.status().message();
     text_ = (*json)["text"].get<std::vector<int32_t>>();
     const Json& config = (*json)["speculative_config"];
+    const auto method = config["method"].get<std::string>();
+    ASSERT_TRUE(is_head_method(method)) << method;
     models_ = std::make_unique<HeadModels>(folder / (*json)["target"].get<std::string>());
     HeadSettings settings;
     settings.parallel = config.value("parallel_drafting", false);
@@ -50,8 +52,7 @@ class HeadRows : public testing::TestWithParam<std::string> {
     options.num_steps = kDepth;
     options.top_k = kChildren;
     options.max_sequences = kSequences;
-    network_ =
-        models_->network(config["method"].get<std::string>(), folder / "head", options, settings);
+    network_ = models_->network(method, folder / "head", options, settings);
     ASSERT_NE(network_, nullptr);
     taps_ = models_->taps(text_, network_->needs().tap_layers);
   }
