@@ -104,7 +104,7 @@ class VllmBlock(nn.Module):
 
 class VllmMedusa(Medusa):
     """vLLM's names. Rows of the output matrices are draft ids, token_map[draft id] is the target's id; matrices of
-    the target's size are cut to the mapped rows when they are read."""
+    the target's size are cut to the mapped rows when they are read. Logits are given by ascending target id."""
 
     def __init__(self, heads, layers, hidden, output_rows, token_map, bias, shared_output):
         self.module = nn.Module()
@@ -118,10 +118,10 @@ class VllmMedusa(Medusa):
         matrices = [output.weight for output in self.module.lm_heads] * (len(rows) // len(self.module.lm_heads))
         kept = self.module.token_map
         cut = [matrix[kept] if len(matrix) > len(kept) else matrix for matrix in matrices]
-        return torch.stack([matrix @ row for matrix, row in zip(cut, rows)])
+        return torch.stack([(matrix @ row)[kept.argsort()] for matrix, row in zip(cut, rows)])
 
-    def to_target(self, token):
-        return int(self.module.token_map[token])
+    def to_target(self, place):
+        return int(self.module.token_map.sort().values[place])
 
 
 # ---- MLPSpeculator ----
@@ -330,14 +330,22 @@ class Redrafter:
         return state, self.module.lm_head(inputs)
 
     def beams(self, feature, root):
-        """The first step takes `width` tokens of one distribution, later ones the best of all beams' children."""
+        """The first step takes `width` tokens of one distribution, later ones the best of all beams' children.
+        Tokens with cumulative log-probabilities of whole distributions, by which the beams are the same."""
+        beams = self.search(feature, root, self.KEPT)
+        whole = dict(self.search(feature, root, len(self.embedding.weight)))
+        if [tokens for tokens, _ in beams] != list(whole):
+            raise NearTie
+        return [(tokens, whole[tokens]) for tokens, _ in beams]
+
+    def search(self, feature, root, kept):
         beams = [((root,), (0.0,), torch.zeros_like(feature))]
         for _ in range(self.steps):
             scores, states = [], []
             for tokens, cumulative, state in beams:
                 state, logits = self.step(feature, state, tokens[-1])
-                kept = logits >= torch.topk(logits, self.KEPT).values[-1]
-                scores.append(cumulative[-1] + logits.masked_fill(~kept, -torch.inf).log_softmax(-1))
+                rest = logits < torch.topk(logits, kept).values[-1]
+                scores.append(cumulative[-1] + logits.masked_fill(rest, -torch.inf).log_softmax(-1))
                 states.append(state)
             flat = torch.cat(scores)
             grown = []

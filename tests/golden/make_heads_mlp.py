@@ -115,10 +115,11 @@ def target_config(model):
     return {"architectures": ["LlamaForCausalLM"], "model_type": "llama"} | values | fixed
 
 
-def write_target(model):
+def write_target(model, text):
     TARGET.mkdir(parents=True, exist_ok=True)
     write_json(TARGET / "config.json", target_config(model))
     save_tensors(TARGET / "model.safetensors", model.state_dict())
+    save_tensors(TARGET / "states.safetensors", {"states": streams(model, text)})
 
 
 def write_head(case, module, target):
@@ -172,18 +173,36 @@ def rounds(case, head, target, text):
     return drafts
 
 
+def make_text():
+    """The same for all cases, so that what the target makes of it is recorded once."""
+    return generator("text").integers(3, VOCABULARY, TEXT).tolist()
+
+
+def streams(target, text):
+    """What enters each layer, and what leaves the last one: [layers + 1, tokens, size]."""
+    states = []
+    hooks = [
+        module.register_forward_pre_hook(lambda _, args, more: states.append((args or [more["hidden_states"]])[0][0]),
+                                         with_kwargs=True)
+        for module in [*target.model.layers, target.model.norm]
+    ]  # fmt: skip
+    target(torch.tensor([text]))
+    for hook in hooks:
+        hook.remove()
+    return torch.stack(states)
+
+
 def case_features(case, target, ids):
     """After the final norm, unless the head counts layers from the end."""
     states = target(ids, output_hidden_states=True).hidden_states
     return states[-1 - case.config.get("hidden_state_offset", 0)][0]
 
 
-def make_case(case, target):
+def make_case(case, target, text):
     for seed in range(50):
         random = generator(case.name, seed)
         head = case.make(case, target)
         fill(head.module, random, case.dtype, skip=("input_embed_fn",))
-        text = random.integers(3, VOCABULARY, TEXT).tolist()
         try:
             drafts = rounds(case, head, target, text)
         except heads.NearTie:
@@ -368,14 +387,15 @@ def main():
     wanted = parser.parse_args().cases
     torch.set_grad_enabled(False)
     target = make_target()
-    write_target(target)
+    text = make_text()
+    write_target(target, text)
     cases = all_cases(target)
     unknown = set(wanted) - {case.name for case in cases}
     if unknown:
         raise SystemExit(f"no such case: {', '.join(sorted(unknown))}")
     for case in cases:
         if not wanted or case.name in wanted:
-            make_case(case, target)
+            make_case(case, target, text)
 
 
 if __name__ == "__main__":

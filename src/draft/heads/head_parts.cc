@@ -45,6 +45,12 @@ Expected<Linear> load_target_rows(const HeadTarget& target, const HeadOptions& o
   return linear;
 }
 
+Status check_unpruned(const HeadFile& file, const HeadOptions& options) {
+  if (options.vocabulary.empty()) return {};
+  return bad(file, StatusCode::kInvalidArgument,
+             "its vocabulary is pruned already: leave out draft_vocab");
+}
+
 bool is_ascending(std::span<const int32_t> ids, int vocab) {
   return std::ranges::adjacent_find(ids, std::greater_equal<>()) == ids.end() &&
          (ids.empty() || (ids.front() >= 0 && ids.back() < vocab));
@@ -70,6 +76,14 @@ Status require_equal(const ModelFile& head, std::string_view what, int64_t of_he
                          of_what, other));
 }
 
+Expected<int64_t> ranged_integer(const JsonObject& config, std::string_view key, int64_t least,
+                                 int64_t most) {
+  AERIE_ASSIGN_OR_RETURN(const int64_t value, config.integer(key));
+  if (value >= least && value <= most) return value;
+  return config.error(StatusCode::kInvalidData, key,
+                      fmt::format("is {}, not between {} and {}", value, least, most));
+}
+
 void slide_windows(Blueprint& blueprint, const HeadTarget& target) {
   const int context = blueprint.config.context;
   if (target.max_positions <= context) return;
@@ -82,6 +96,14 @@ Expected<Blueprint> head_blueprint(const HeadFile& file, const HeadTarget& targe
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, file.blueprint());
   slide_windows(blueprint, target);
   return blueprint;
+}
+
+Expected<Linear> load_linear(WeightLoader& loader, const std::string& name, int64_t k, int64_t n) {
+  Linear linear;
+  const MatrixPart part = {&linear.weight, name + ".weight", k, n, 0, n};
+  AERIE_RETURN_IF_ERROR(loader.load({&part, 1}));
+  AERIE_ASSIGN_OR_RETURN(linear.bias, loader.vector_if_any(name + ".bias", n));
+  return linear;
 }
 
 Expected<HeadEmbedding> HeadEmbedding::load(WeightLoader& loader, const HeadFile& file,
@@ -146,31 +168,70 @@ Expected<OutputHead> OutputHead::load(WeightLoader& loader, HeadFile& file, cons
     head.target_ = nullptr;
     return head;
   }
-  int64_t rows = info->shape[1];
+  const int64_t rows = info->shape[1];
   const bool pruned = rows != vocab && file.find_tensor("d2t") != nullptr;
-  if (pruned) {
-    AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> d2t, file.integers("d2t"));
-    AERIE_RETURN_IF_ERROR(require_equal(file, "the length of d2t", static_cast<int64_t>(d2t.size()),
-                                        "the number of rows of " + name, rows));
-    AERIE_ASSIGN_OR_RETURN(head.ids_, read_draft_ids(d2t, vocab, file.name()));
-    if (!options.vocabulary.empty()) {
-      return bad(file, StatusCode::kInvalidArgument,
-                 "its vocabulary is pruned already: leave out draft_vocab");
-    }
-  } else {
-    AERIE_RETURN_IF_ERROR(require_equal(file, fmt::format("the number of rows of {}", name), rows,
-                                        "the target's vocabulary", vocab));
-    if (!options.vocabulary.empty()) {
-      AERIE_RETURN_IF_ERROR(file.keep_rows(name, options.vocabulary));
-      head.ids_ = options.vocabulary;
-      rows = static_cast<int64_t>(head.ids_.size());
-    }
-  }
   loader.ignore("d2t");
   loader.ignore("t2d");
-  const MatrixPart part = {&head.own_.weight, name, width, rows, 0, rows};
-  AERIE_RETURN_IF_ERROR(loader.load({&part, 1}));
+  if (!pruned) {
+    AERIE_RETURN_IF_ERROR(require_equal(file, fmt::format("the number of rows of {}", name), rows,
+                                        "the target's vocabulary", vocab));
+    head.ids_ = options.vocabulary;
+    AERIE_RETURN_IF_ERROR(head.load_own(loader, file, name, width, options.vocabulary));
+    return head;
+  }
+  AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> d2t, file.integers("d2t"));
+  AERIE_RETURN_IF_ERROR(require_equal(file, "the length of d2t", static_cast<int64_t>(d2t.size()),
+                                      "the number of rows of " + name, rows));
+  AERIE_ASSIGN_OR_RETURN(head.ids_, read_draft_ids(d2t, vocab, file.name()));
+  AERIE_RETURN_IF_ERROR(check_unpruned(file, options));
+  AERIE_RETURN_IF_ERROR(head.load_own(loader, file, name, width, {}));
   return head;
+}
+
+Expected<OutputHead> OutputHead::load_mapped(WeightLoader& loader, HeadFile& file,
+                                             const std::string& name, int64_t width,
+                                             std::span<const int64_t> tokens,
+                                             const HeadTarget& target, const HeadOptions& options) {
+  OutputHead head;
+  AERIE_RETURN_IF_ERROR(check_unpruned(file, options));
+  AERIE_ASSIGN_OR_RETURN(const TensorInfo* info, file.tensor_info(name));
+  const int vocab = target.config->vocab;
+  const bool whole = info->shape[1] != static_cast<int64_t>(tokens.size());
+  if (whole) {
+    AERIE_RETURN_IF_ERROR(require_equal(file, fmt::format("the number of rows of {}", name),
+                                        info->shape[1], "the target's vocabulary", vocab));
+  }
+  std::vector<std::pair<int64_t, int32_t>> order;  // token, row
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    order.emplace_back(tokens[i], static_cast<int32_t>(whole ? tokens[i] : int64_t(i)));
+  }
+  std::ranges::sort(order);
+  std::vector<int32_t> rows;
+  for (const auto& [token, row] : order) {
+    head.ids_.push_back(static_cast<int32_t>(std::clamp<int64_t>(token, -1, vocab)));
+    rows.push_back(row);
+  }
+  if (!is_ascending(head.ids_, vocab)) {
+    return bad(file, StatusCode::kInvalidData,
+               fmt::format("the tokens that the rows of {} stand for are not different ones of the "
+                           "target's {}",
+                           name, vocab));
+  }
+  AERIE_RETURN_IF_ERROR(head.load_own(loader, file, name, width, rows));
+  return head;
+}
+
+// The head's matrix, of which these rows; none: all.
+Status OutputHead::load_own(WeightLoader& loader, HeadFile& file, const std::string& name,
+                            int64_t width, const std::vector<int32_t>& rows) {
+  const std::string stem = name.substr(0, name.rfind('.'));
+  const std::string bias = stem + ".bias";
+  if (!rows.empty()) {
+    AERIE_RETURN_IF_ERROR(file.keep_rows(name, rows));
+    if (file.find_tensor(bias) != nullptr) AERIE_RETURN_IF_ERROR(file.keep_rows(bias, rows));
+  }
+  AERIE_ASSIGN_OR_RETURN(own_, load_linear(loader, stem, width, file.find_tensor(name)->shape[1]));
+  return {};
 }
 
 Expected<HeadOps> HeadOps::create(const HeadTarget& target, int64_t max_rows, int64_t max_width) {
@@ -211,6 +272,25 @@ void HeadOps::rms_norm(std::span<const float> weight, double eps, const float* x
   }
 }
 
+void HeadOps::activate(kernels::Activation activation, const float* x, int64_t rows, int64_t width,
+                       float* out, bool accumulate) {
+  if (rows == 0) return;
+  scratch_.k = width;
+  scratch_.rows = rows;
+  scratch_.has_int8 = scratch_.has_ordered = false;
+  backend_->activate(*pool_, activation, x, scratch_);
+  const float* result = scratch_.row(0);
+  for (int64_t i = 0; i < rows * width; ++i) out[i] = (accumulate ? out[i] : 0.0f) + result[i];
+}
+
+void HeadOps::residual_blocks(std::span<const Linear> blocks, float* x, int64_t rows,
+                              float* scratch) {
+  for (const Linear& block : blocks) {
+    linear(block, x, rows, scratch);
+    activate(kernels::Activation::kSilu, scratch, rows, block.weight.n, x, true);
+  }
+}
+
 void HeadOps::target_norm(const float* x, int64_t rows, float* out) {
   if (rows == 0) return;
   const Blueprint& blueprint = *target_.blueprint;
@@ -233,6 +313,16 @@ int gather_wanted(const HeadPass& pass, const float* x, int64_t width, float* ou
     if (!pass.batch.rows[r].wants_logits) continue;
     std::memcpy(out + wanted++ * width, x + static_cast<int64_t>(r) * width,
                 static_cast<size_t>(width) * sizeof(float));
+  }
+  return wanted;
+}
+
+int gather_wanted_features(const HeadPass& pass, int64_t width, float* out) {
+  int wanted = 0;
+  for (size_t r = 0; r < pass.batch.rows.size(); ++r) {
+    if (!pass.batch.rows[r].wants_logits) continue;
+    out = std::copy_n(pass.features[r], width, out);
+    ++wanted;
   }
   return wanted;
 }

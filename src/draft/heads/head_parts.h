@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "draft/heads/feature_head.h"
 #include "kernels/backend.h"
+#include "kernels/op_kinds.h"
 #include "model/head_file.h"
 #include "model/model.h"
 #include "model/transformer_weights.h"
@@ -46,6 +47,10 @@ struct HeadOptions {
 Status require_equal(const ModelFile& head, std::string_view what, int64_t of_head,
                      std::string_view of_what, int64_t other);
 
+// The whole number under a key of a configuration. kInvalidData unless it is within the range.
+Expected<int64_t> ranged_integer(const JsonObject& config, std::string_view key, int64_t least,
+                                 int64_t most);
+
 // For a target that may read on beyond the context that a head was trained for: the attention of
 // the head's layers slides a window of that many positions. Rotary embedding knows distances alone,
 // so the head never sees one that it does not know.
@@ -53,6 +58,9 @@ void slide_windows(Blueprint& blueprint, const HeadTarget& target);
 
 // HeadFile::blueprint() with such windows.
 Expected<Blueprint> head_blueprint(const HeadFile& file, const HeadTarget& target);
+
+// Matrix `name`.weight [n, k] and, if there is one, vector `name`.bias.
+Expected<Linear> load_linear(WeightLoader& loader, const std::string& name, int64_t k, int64_t n);
 
 // The embedding of tokens: the head's own, if it has one, or the target's.
 class HeadEmbedding {
@@ -74,16 +82,27 @@ class OutputHead {
  public:
   // `name`: of the head's matrix [vocab, width]; the target's is taken if there is none, in the
   // options' type and vocabulary. The head's may have "d2t" beside it, the target's ids of its rows
-  // as indices or as offsets, and then is `draft_vocab` long.
+  // as indices or as offsets, and then is `draft_vocab` long. A matrix X.weight of the head's may
+  // have X.bias.
   static Expected<OutputHead> load(WeightLoader& loader, HeadFile& file, const std::string& name,
                                    int64_t width, const HeadTarget& target,
                                    const HeadOptions& options);
+  // The same of a head whose own matrix has rows for these of the target's tokens, in this order,
+  // or rows for all of them, of which these are kept. kInvalidData if one of them is no token of
+  // the target or comes twice, kInvalidArgument if the options name others.
+  static Expected<OutputHead> load_mapped(WeightLoader& loader, HeadFile& file,
+                                          const std::string& name, int64_t width,
+                                          std::span<const int64_t> tokens, const HeadTarget& target,
+                                          const HeadOptions& options);
 
   int vocab() const { return static_cast<int>(linear().weight.n); }
   std::span<const int32_t> target_ids() const { return ids_; }
   const Linear& linear() const { return target_ != nullptr ? *target_ : own_; }
 
  private:
+  Status load_own(WeightLoader& loader, HeadFile& file, const std::string& name, int64_t width,
+                  const std::vector<int32_t>& rows);
+
   Linear own_;
   const Linear* target_ = nullptr;
   std::vector<int32_t> ids_;
@@ -106,6 +125,11 @@ class HeadOps {
   // out [rows][width] = rms norm of x [rows][width]; rows are so far apart (0: side by side).
   void rms_norm(std::span<const float> weight, double eps, const float* x, int64_t rows, float* out,
                 int64_t x_stride = 0, int64_t out_stride = 0);
+  // out [rows][width] = activation(x), or += that.
+  void activate(kernels::Activation activation, const float* x, int64_t rows, int64_t width,
+                float* out, bool accumulate = false);
+  // x [rows][width] += silu(w x + bias), for one block after the other. `scratch` is like x.
+  void residual_blocks(std::span<const Linear> blocks, float* x, int64_t rows, float* scratch);
   // The target's final norm of x [rows][the target's hidden].
   void target_norm(const float* x, int64_t rows, float* out);
 
@@ -118,5 +142,7 @@ class HeadOps {
 
 // Copies the rows of x [rows of the pass][width] that want logits to `out`; how many there are.
 int gather_wanted(const HeadPass& pass, const float* x, int64_t width, float* out);
+// The same of the rows' features, the first `width` floats of each.
+int gather_wanted_features(const HeadPass& pass, int64_t width, float* out);
 
 }  // namespace aerie

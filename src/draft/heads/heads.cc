@@ -5,6 +5,7 @@
 
 #include "draft/heads/eagle.h"
 #include "draft/heads/eagle3.h"
+#include "draft/heads/medusa.h"
 
 namespace aerie {
 namespace {
@@ -29,15 +30,28 @@ Loaded load_mtp(HeadFile& file, const HeadTarget& target, const HeadSettings& se
   return load_mtp_head(file, target, options);
 }
 
+template <typename Options>
+Options to_depth(const HeadSettings& settings) {
+  Options options;
+  static_cast<HeadOptions&>(options) = settings;
+  options.depth = settings.depth;
+  return options;
+}
+
+Loaded load_medusa(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_medusa_head(file, target, to_depth<MedusaOptions>(settings));
+}
+
 struct Family {
   std::string_view method;
   Loaded (*load)(HeadFile& file, const HeadTarget& target, const HeadSettings& settings);
 };
 
 constexpr Family kFamilies[] = {
-    {"eagle", load_eagle},
-    {"eagle3", load_eagle3},
-    {"mtp", load_mtp},
+    {"eagle", load_eagle},    // EAGLE, EAGLE-2, HASS
+    {"eagle3", load_eagle3},  // EAGLE-3, P-EAGLE
+    {"medusa", load_medusa},  // Medusa
+    {"mtp", load_mtp},        // multi-token prediction
 };
 
 const Family* find_family(std::string_view method) {

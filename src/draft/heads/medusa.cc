@@ -1,0 +1,260 @@
+#include "draft/heads/medusa.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <string>
+#include <utility>
+
+#include "draft/heads/feature_network.h"
+
+namespace aerie {
+namespace {
+
+constexpr int kMostBlocks = 64;
+
+struct MedusaWeights {
+  std::vector<std::vector<Linear>> blocks;  // [head][block]
+  std::vector<OutputHead> outputs;          // of each head, or one for all
+};
+
+class Medusa final : public FeatureHead {
+ public:
+  Medusa(MedusaWeights weights, HeadOps ops, const HeadTarget& target)
+      : weights_(std::move(weights)),
+        ops_(std::move(ops)),
+        pool_(*target.pool),
+        width_(static_cast<size_t>(target.config->hidden)),
+        taps_({target.config->layers}) {
+    const auto rows = static_cast<size_t>(target.max_logits);
+    const auto outputs = std::max(rows, weights_.blocks.size());
+    features_.resize(rows * width_);
+    normed_.resize(rows * width_);
+    x_.resize(rows * width_);
+    scratch_.resize(rows * width_);
+    logits_.resize(outputs * static_cast<size_t>(weights_.outputs[0].vocab()));
+  }
+
+  std::span<const int32_t> tap_layers() const override { return taps_; }
+  int feature_width() const override { return static_cast<int>(width_); }
+  int hidden() const override { return 0; }
+  int vocab() const override { return weights_.outputs[0].vocab(); }
+  std::span<const int32_t> target_ids() const override { return weights_.outputs[0].target_ids(); }
+  const ModelConfig& cache_config() const override { return no_cache_; }
+  int outputs_of_root() const override { return static_cast<int>(weights_.blocks.size()); }
+  int max_depth() const override { return outputs_of_root(); }
+  HeadOutputs forward(const HeadPass& pass, KvCache& cache) override;
+
+ private:
+  MedusaWeights weights_;
+  HeadOps ops_;
+  ThreadPool& pool_;
+  size_t width_;
+  std::array<int32_t, 1> taps_;
+  ModelConfig no_cache_;
+  std::vector<float> features_, normed_, x_, scratch_, logits_;
+};
+
+HeadOutputs Medusa::forward(const HeadPass& pass, KvCache& /*cache*/) {
+  const ThreadPool::Round round(pool_);
+  const int64_t rows = gather_wanted_features(pass, feature_width(), features_.data());
+  ops_.target_norm(features_.data(), rows, normed_.data());
+  const size_t heads = weights_.blocks.size();
+  const int64_t all = static_cast<int64_t>(heads) * vocab();
+  assert(static_cast<size_t>(rows * all) <= logits_.size());
+  for (size_t i = 0; i < heads; ++i) {
+    std::copy_n(normed_.data(), static_cast<size_t>(rows) * width_, x_.data());
+    ops_.residual_blocks(weights_.blocks[i], x_.data(), rows, scratch_.data());
+    const OutputHead& output = weights_.outputs[weights_.outputs.size() > 1 ? i : 0];
+    ops_.linear(output.linear(), x_.data(), rows, logits_.data() + i * static_cast<size_t>(vocab()),
+                all);
+  }
+  return {std::span<const float>(logits_).first(static_cast<size_t>(rows * all)), {}};
+}
+
+// What a file calls its tensors.
+class MedusaNames {
+ public:
+  // Nothing is found: kNotFound.
+  static Expected<MedusaNames> find(const HeadFile& file);
+
+  const std::string& prefix() const { return prefix_; }
+  bool is_vllm() const { return is_vllm_; }
+  std::string block(int head, int block) const {
+    return is_vllm_ ? fmt::format("{}blocks.{}.layers.{}", prefix_, head, block)
+                    : fmt::format("{}{}.{}.linear", prefix_, head, block);
+  }
+  std::string output(int head, int blocks) const {
+    return is_vllm_ ? fmt::format("{}lm_heads.{}.weight", prefix_, head)
+                    : fmt::format("{}{}.{}.weight", prefix_, head, blocks);
+  }
+  std::string token_map() const { return prefix_ + "token_map"; }
+
+ private:
+  std::string prefix_;
+  bool is_vllm_ = false;
+};
+
+Expected<MedusaNames> MedusaNames::find(const HeadFile& file) {
+  constexpr std::string_view kOwn = "0.0.linear.weight", kVllm = "blocks.0.layers.0.weight";
+  MedusaNames names;
+  for (const TensorInfo& tensor : file.tensors()) {
+    const std::string_view name = tensor.name;
+    for (const std::string_view first : {kOwn, kVllm}) {
+      if (!name.ends_with(first)) continue;
+      const std::string_view before = name.substr(0, name.size() - first.size());
+      if (!before.empty() && !before.ends_with('.')) continue;
+      names.prefix_ = before;
+      names.is_vllm_ = first == kVllm;
+      return names;
+    }
+  }
+  return Status(StatusCode::kNotFound,
+                fmt::format("{}: has no Medusa heads: neither {} nor {}, with whatever prefix",
+                            file.name(), kOwn, kVllm));
+}
+
+class MedusaLoader {
+ public:
+  MedusaLoader(HeadFile& file, const HeadTarget& target, const MedusaOptions& options,
+               const ModelOptions& model, MedusaNames names)
+      : file_(file),
+        target_(target),
+        options_(options),
+        names_(std::move(names)),
+        loader_(file, model) {}
+
+  Expected<MedusaWeights> load();
+
+ private:
+  Status count();
+  Status check_config() const;
+  Expected<std::vector<int64_t>> token_map();
+  Expected<OutputHead> load_output(int head, std::span<const int64_t> token_map);
+  Status check_used();
+  Status bad(const std::string& what) const {
+    return {StatusCode::kInvalidData, fmt::format("{}: {}", file_.name(), what)};
+  }
+  bool has(const std::string& name) const { return loader_.has(name); }
+  int used(int heads) const { return options_.depth > 0 ? std::min(options_.depth, heads) : heads; }
+
+  HeadFile& file_;
+  const HeadTarget& target_;
+  const MedusaOptions& options_;
+  MedusaNames names_;
+  WeightLoader loader_;
+  int heads_ = 0, blocks_ = 0, outputs_ = 0;
+};
+
+Status MedusaLoader::count() {
+  while (blocks_ < kMostBlocks && has(names_.block(0, blocks_) + ".weight")) ++blocks_;
+  while (heads_ <= kMostHeadDepth && has(names_.block(heads_, 0) + ".weight")) ++heads_;
+  if (heads_ > kMostHeadDepth) {
+    return bad(fmt::format("has more than {} heads", kMostHeadDepth));
+  }
+  while (outputs_ < heads_ && has(names_.output(outputs_, blocks_))) ++outputs_;
+  const bool shared = names_.is_vllm() && outputs_ == 1;
+  if (outputs_ != 0 && outputs_ != heads_ && !shared) {
+    return bad(fmt::format("has {} heads and {} output matrices; '{}' is missing", heads_, outputs_,
+                           names_.output(outputs_, blocks_)));
+  }
+  return {};
+}
+
+// Published configurations say too few heads.
+Status MedusaLoader::check_config() const {
+  const JsonObject config = file_.config_object();
+  const bool vllm = names_.is_vllm();
+  const std::pair<std::string_view, int> counts[] = {
+      {vllm ? "num_heads" : "medusa_num_heads", heads_},
+      {vllm ? "num_hidden_layers" : "medusa_num_layers", blocks_}};
+  for (const auto& [key, found] : counts) {
+    AERIE_ASSIGN_OR_RETURN(const int64_t said, config.integer(key, found));
+    if (said > found) return bad(fmt::format("{} is {}, and there are {}", key, said, found));
+  }
+  return {};
+}
+
+Expected<std::vector<int64_t>> MedusaLoader::token_map() {
+  std::vector<int64_t> tokens;
+  const JsonObject config = file_.config_object();
+  const int64_t vocab = target_.config->vocab;
+  AERIE_ASSIGN_OR_RETURN(const int64_t said, config.integer("truncated_vocab_size", vocab));
+  if (has(names_.token_map())) {
+    AERIE_ASSIGN_OR_RETURN(tokens, file_.integers(names_.token_map()));
+    loader_.ignore(names_.token_map());
+  }
+  const auto length = tokens.empty() ? vocab : static_cast<int64_t>(tokens.size());
+  if (said != length && config.has("truncated_vocab_size")) {
+    return bad(fmt::format("truncated_vocab_size is {}, and token_map has {} tokens", said,
+                           tokens.size()));
+  }
+  return tokens;
+}
+
+Expected<OutputHead> MedusaLoader::load_output(int head, std::span<const int64_t> token_map) {
+  const std::string name = names_.output(head, blocks_);
+  const int64_t width = target_.config->hidden;
+  if (!token_map.empty() && has(name)) {
+    return OutputHead::load_mapped(loader_, file_, name, width, token_map, target_, options_);
+  }
+  return OutputHead::load(loader_, file_, name, width, target_, options_);
+}
+
+// Beside heads that have a prefix there is a model.
+Status MedusaLoader::check_used() {
+  for (int i = used(heads_); i < heads_; ++i) {
+    for (int j = 0; j < blocks_; ++j) {
+      loader_.ignore(names_.block(i, j) + ".weight");
+      loader_.ignore(names_.block(i, j) + ".bias");
+    }
+    loader_.ignore(names_.output(i, blocks_));
+  }
+  for (const TensorInfo& tensor : file_.tensors()) {
+    if (!tensor.name.starts_with(names_.prefix())) loader_.ignore(std::string(tensor.name));
+  }
+  return loader_.check_all_used("Medusa");
+}
+
+Expected<MedusaWeights> MedusaLoader::load() {
+  AERIE_RETURN_IF_ERROR(count());
+  AERIE_RETURN_IF_ERROR(check_config());
+  const int64_t width = target_.config->hidden;
+  const TensorInfo* first = file_.find_tensor(names_.block(0, 0) + ".weight");
+  AERIE_RETURN_IF_ERROR(
+      require_equal(file_, "its hidden size", first->shape[0], "the target's", width));
+  MedusaWeights weights;
+  const int heads = used(heads_);
+  for (int i = 0; i < heads; ++i) {
+    std::vector<Linear>& blocks = weights.blocks.emplace_back();
+    for (int j = 0; j < blocks_; ++j) {
+      AERIE_ASSIGN_OR_RETURN(Linear block, load_linear(loader_, names_.block(i, j), width, width));
+      blocks.push_back(std::move(block));
+    }
+  }
+  AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens, token_map());
+  for (int i = 0; i < std::max(1, used(outputs_)); ++i) {
+    AERIE_ASSIGN_OR_RETURN(OutputHead output, load_output(i, tokens));
+    weights.outputs.push_back(std::move(output));
+  }
+  AERIE_RETURN_IF_ERROR(check_used());
+  return weights;
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<FeatureHead>> load_medusa_head(HeadFile& file, const HeadTarget& target,
+                                                        const MedusaOptions& options) {
+  AERIE_ASSIGN_OR_RETURN(MedusaNames names, MedusaNames::find(file));
+  const ModelOptions model = target.model_options();
+  AERIE_ASSIGN_OR_RETURN(MedusaWeights weights,
+                         MedusaLoader(file, target, options, model, std::move(names)).load());
+  AERIE_ASSIGN_OR_RETURN(HeadOps ops,
+                         HeadOps::create(target, target.max_logits, target.config->hidden));
+  return std::unique_ptr<FeatureHead>(
+      std::make_unique<Medusa>(std::move(weights), std::move(ops), target));
+}
+
+}  // namespace aerie
