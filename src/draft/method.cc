@@ -93,6 +93,52 @@ constexpr std::array kDraftModelKeys = {
               "how tokens are matched: same, intersection or text"},
 };
 
+// Of every trained head.
+constexpr std::array<MethodKey, 10> head_keys(double top_k) {
+  return {
+      MethodKey{"model", Kind::kText, 0, 0, 0, true,
+                "the head's folder (config.json and safetensors)"},
+      tokens(5),
+      MethodKey{"num_steps", Kind::kWhole, 0, kMost, 0, false,
+                "levels of a draft, at most; 0: as many as tokens"},
+      MethodKey{"topk", Kind::kWhole, 1, 10, top_k, false,
+                "children of a node and nodes of a pass; 1: a chain"},
+      MethodKey{"top_p", Kind::kFraction, 0.01, 1, 1, false,
+                "no more children than cover this probability"},
+      MethodKey{"min_probability", Kind::kFraction, 0, 1, 0, false,
+                "paths below it are not followed"},
+      MethodKey{kTreeKey, Kind::kText, 0, 0, 0, false, "a published shape: eagle or medusa"},
+      MethodKey{kDraftTypeKey, Kind::kText, 0, 0, 0, false,
+                "its matrices are converted to q8_0, q4_0, bf16 ..."},
+      MethodKey{"draft_vocab", Kind::kText, 0, 0, 0, false,
+                "a file of token ids, the most frequent first: what can be drafted"},
+      MethodKey{"draft_vocab_size", Kind::kWhole, 0, 1 << 20, 0, false,
+                "how many of them; 0: all"},
+  };
+}
+
+template <size_t N, size_t M>
+constexpr std::array<MethodKey, N + M> joined(const std::array<MethodKey, N>& a,
+                                              const std::array<MethodKey, M>& b) {
+  std::array<MethodKey, N + M> all = {};
+  std::copy(a.begin(), a.end(), all.begin());
+  std::copy(b.begin(), b.end(), all.begin() + N);
+  return all;
+}
+
+constexpr auto kHeadKeys = head_keys(1);
+
+constexpr auto kEagle3Keys = joined(
+    head_keys(1),
+    std::array{
+        MethodKey{"parallel_drafting", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                  "all depths in one pass (P-EAGLE); as the head was trained unless given"},
+        MethodKey{"tap_layers", Kind::kText, 0, 0, 0, false,
+                  "layers whose input is tapped, such as 2+16+29, not those of config.json"},
+        MethodKey{"norm_before_residual", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                  "as config.json has it unless given"},
+    });
+
 // SGLang's names; its number of draft tokens counts the root.
 constexpr std::array kDraftModelAliases = {
     MethodAlias{"speculative_num_steps", "num_steps"},
@@ -110,6 +156,8 @@ constexpr std::array kMethods = {
     Method{"early_exit", kEarlyExitKeys, "the model's own first layers"},
     Method{"layer_skip", kLayerSkipKeys, "the model without some of its layers"},
     Method{"draft_model", kDraftModelKeys, "a smaller model", kDraftModelAliases},
+    Method{"eagle", kHeadKeys, "an EAGLE-1, EAGLE-2 or HASS head", kDraftModelAliases},
+    Method{"eagle3", kEagle3Keys, "an EAGLE-3 or P-EAGLE head", kDraftModelAliases},
 };
 
 }  // namespace

@@ -12,16 +12,20 @@ struct MethodKey {
   enum class Kind : uint8_t {
     kWhole,     // a whole number
     kFraction,  // any number
+    kFlag,      // true or false, 1 or 0; kept as such a number
     kText,      // not empty
   };
   std::string_view name;
   Kind kind = Kind::kWhole;
-  // Numbers: least and most; `fallback` where none is given.
+  // Numbers: least and most. `fallback` where none is given; of a flag, kUnsaid where that is left to
+  // the head's configuration.
   double least = 0.0;
   double most = 0.0;
   double fallback = 0.0;
   bool required = false;
   std::string_view what;  // "the draft model's file"
+
+  static constexpr double kUnsaid = -1.0;
 };
 
 // Another project's name of a key.
@@ -45,6 +49,8 @@ struct Method {
 inline constexpr std::string_view kTokensKey = "num_speculative_tokens";
 // The name of a static tree (draft/static_tree.h).
 inline constexpr std::string_view kTreeKey = "tree";
+// Of trained heads: the type of their matrices.
+inline constexpr std::string_view kDraftTypeKey = "draft_type";
 // How a draft model's tokens are matched with the target's: kVocabularyMatches.
 inline constexpr std::string_view kVocabularyKey = "vocabulary";
 inline constexpr std::string_view kVocabularyMatches[] = {"same", "intersection", "text"};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "draft/static_tree.h"
+#include "tensor/quantize.h"
 
 namespace aerie {
 namespace {
@@ -65,6 +66,17 @@ Status set_number(const MethodKey& key, const Setting& setting, double added,
   return {};
 }
 
+Status set_flag(const MethodKey& key, const Setting& setting, MethodConfig& config) {
+  std::optional<bool> flag = setting.flag;
+  if (setting.text == "true" || setting.number == 1.0) flag = true;
+  if (setting.text == "false" || setting.number == 0.0) flag = false;
+  if (!flag) {
+    return invalid(fmt::format("'{}' must be true or false, not {}", key.name, setting.written));
+  }
+  config.numbers[std::string(key.name)] = *flag ? 1.0 : 0.0;
+  return {};
+}
+
 Status set(const Setting& setting, MethodConfig& config) {
   // vLLM's way to say ngram.
   if (config.method != nullptr && config.method->name == kNgram && setting.key == kModel &&
@@ -83,9 +95,16 @@ Status set(const Setting& setting, MethodConfig& config) {
     return wrong_key(config.method, setting.key);
   }
   AERIE_RETURN_IF_ERROR(check_once(*key, setting, config));
-  return key->kind == MethodKey::Kind::kText
-             ? set_text(*key, setting, config)
-             : set_number(*key, setting, alias == nullptr ? 0.0 : alias->added, config);
+  switch (key->kind) {
+    case MethodKey::Kind::kText:
+      return set_text(*key, setting, config);
+    case MethodKey::Kind::kFlag:
+      return set_flag(*key, setting, config);
+    case MethodKey::Kind::kWhole:
+    case MethodKey::Kind::kFraction:
+      break;
+  }
+  return set_number(*key, setting, alias == nullptr ? 0.0 : alias->added, config);
 }
 
 Status check_lookup(const MethodConfig& config) {
@@ -108,6 +127,15 @@ Status check_tree(MethodConfig& config) {
   }
   config.numbers.try_emplace(std::string(kTokensKey), tree->size());
   return {};
+}
+
+Status check_draft_type(const MethodConfig& config) {
+  const auto given = config.texts.find(kDraftTypeKey);
+  if (given == config.texts.end()) return {};
+  const std::optional<DType> type = dtype_from_name(given->second);
+  if (type && can_quantize(*type)) return {};
+  return invalid(fmt::format("'{}' must be f32, f16, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0, not '{}'",
+                             kDraftTypeKey, given->second));
 }
 
 Status check_vocabulary(const MethodConfig& config) {
@@ -155,6 +183,7 @@ Expected<MethodConfig> build_method(const Method* method, std::span<const Settin
   AERIE_RETURN_IF_ERROR(check_lookup(config));
   AERIE_RETURN_IF_ERROR(check_tree(config));
   AERIE_RETURN_IF_ERROR(check_vocabulary(config));
+  AERIE_RETURN_IF_ERROR(check_draft_type(config));
   return config;
 }
 

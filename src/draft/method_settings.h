@@ -23,6 +23,7 @@ struct Setting {
   std::string key;
   std::optional<std::string> text;  // a string
   std::optional<double> number;
+  std::optional<bool> flag;
   bool whole = false;   // whether the number is written as a whole one
   std::string written;  // for messages
 };

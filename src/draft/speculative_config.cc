@@ -112,7 +112,11 @@ std::string shown(const Json& value) {
 }
 
 Setting from_json(const std::string& key, const Json& value) {
-  Setting setting{key, std::nullopt, std::nullopt, value.is_number_integer(), shown(value)};
+  Setting setting;
+  setting.key = key;
+  setting.whole = value.is_number_integer();
+  setting.written = shown(value);
+  if (value.is_boolean()) setting.flag = value.get<bool>();
   if (value.is_string()) setting.text = value.get<std::string>();
   if (value.is_number()) setting.number = value.get<double>();
   return setting;
@@ -234,7 +238,10 @@ std::string escaped(std::string_view value) {
 }
 
 Setting from_text(const std::string& key, const std::string& value) {
-  Setting setting{key, value, std::nullopt, false, fmt::format("'{}'", value)};
+  Setting setting;
+  setting.key = key;
+  setting.text = value;
+  setting.written = fmt::format("'{}'", value);
   double number = 0;
   const char* end = value.data() + value.size();
   const auto [stop, error] = std::from_chars(value.data(), end, number);

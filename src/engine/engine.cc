@@ -91,6 +91,7 @@ Status Engine::load() {
   target.tokenizer = source_.tokenizer.get();
   target.vocab = config.vocab;
   target.model = model_.get();
+  target.file = source_.file.get();
   target.model_rows = decoder_options_.max_rows;
   target.max_positions = options_.context;
   target.backend = backend;

@@ -20,6 +20,8 @@
 #include "draft/suffix.h"
 #include "draft/text_draft_model.h"
 #include "draft/vocabulary_map.h"
+#include "draft/heads/heads.h"
+#include "engine/head_speculation.h"
 #include "engine/memory.h"
 
 namespace aerie {
@@ -120,13 +122,7 @@ Made make_layer_skip(const Making& making) {
 
 DraftModelOptions draft_model_options(const Making& making) {
   DraftModelOptions options;
-  options.num_tokens = making.config.tokens();
-  options.num_steps = making.config.whole("num_steps");
-  options.top_k = making.config.whole("topk");
-  options.top_p = making.config.number("top_p");
-  options.min_probability = making.config.number("min_probability");
-  options.shape = find_static_tree(making.config.text(kTreeKey));
-  options.vocab = making.target.vocab;
+  set_tree(making.config, making.target, options);
   options.max_positions = making.target.max_positions;
   options.max_rows = 256;
   options.max_logits = std::max(4, most_nodes_in_pass(options));
@@ -197,7 +193,7 @@ struct Maker {
   std::string_view method;
   Made (*make)(const Making& making);
 };
-// One line for each of methods().
+// One line for each of methods() that is no head's (draft/heads/heads.h).
 constexpr Maker kMakers[] = {
     {"ngram", make_ngram},           {"prediction", make_prediction},
     {"suffix", make_suffix},         {"recycling", make_recycling},
@@ -206,6 +202,9 @@ constexpr Maker kMakers[] = {
 };
 
 Made make_one(const Making& making) {
+  if (is_head_method(making.config.method->name)) {
+    return make_head_drafter(making.config, making.target, making.sources);
+  }
   for (const Maker& maker : kMakers) {
     if (maker.method == making.config.method->name) return maker.make(making);
   }

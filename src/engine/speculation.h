@@ -19,7 +19,8 @@ namespace aerie {
 struct DraftTarget {
   const Tokenizer* tokenizer = nullptr;
   int vocab = 0;           // logits of the target
-  Model* model = nullptr;  // the target itself, for drafters that are a part of it
+  Model* model = nullptr;  // the target itself, for drafters that are or share a part of it
+  const ModelFile* file = nullptr;  // what it was loaded from
   int model_rows = 0;      // of its largest pass
   int max_positions = 0;
   const kernels::Backend* backend = nullptr;

@@ -20,13 +20,15 @@ Loaded load_eagle3(HeadFile& file, const HeadTarget& target, const HeadSettings&
   Eagle3Options options;
   static_cast<HeadOptions&>(options) = settings;
   options.norm_before_residual = settings.norm_before_residual;
-  if (settings.parallel || drafts_in_parallel(file)) options.parallel_depths = settings.depth;
+  if (settings.parallel.value_or(drafts_in_parallel(file)))
+    options.parallel_depths = settings.depth;
   return load_eagle3_head(file, target, options);
 }
 
 Loaded load_mtp(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-  MtpOptions options = settings.mtp;
+  MtpOptions options;
   static_cast<HeadOptions&>(options) = settings;
+  static_cast<MtpSwitches&>(options) = settings.mtp;
   return load_mtp_head(file, target, options);
 }
 

@@ -16,10 +16,11 @@ namespace aerie {
 
 // What a user can say about a head, whatever its family.
 struct HeadSettings : HeadOptions {
-  int depth = 5;          // of drafts: for heads that draft several depths at once
-  bool parallel = false;  // EAGLE-3: all depths in one pass (P-EAGLE)
-  MtpOptions mtp;         // multi-token prediction: its switches
+  int depth = 5;  // of drafts: for heads that draft several depths at once
+  // EAGLE-3: all depths in one pass (P-EAGLE), or not; not given: as it was trained.
+  std::optional<bool> parallel;
   std::optional<bool> norm_before_residual;  // EAGLE-3: instead of what the configuration says
+  MtpSwitches mtp;
 };
 
 // Whether `method` is a family's: "eagle3".
