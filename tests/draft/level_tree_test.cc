@@ -139,6 +139,76 @@ TEST(LevelTree, IsTheBestOfThePoolAlthoughItStopsEarly) {
   EXPECT_GT(saved, 50);
 }
 
+// Beam search as it is written down: the best `width` paths of each level go on, and of the last
+// level they are all that there is.
+std::set<Tokens> beams(const LevelLimits& limits, Oracle& oracle) {
+  using Scored = std::pair<double, Tokens>;
+  const int width = limits.width > 0 ? limits.width : limits.top_k;
+  std::vector<Scored> beams = {{1.0, {}}};
+  for (int depth = 1; depth <= limits.max_depth; ++depth) {
+    std::vector<Scored> grown;
+    for (const auto& [score, path] : beams) {
+      const Children& children = oracle.after(path);
+      for (size_t i = 0; i < static_cast<size_t>(limits.top_k); ++i) {
+        Tokens longer = path;
+        longer.push_back(children[i].token);
+        grown.emplace_back(score * children[i].probability, longer);
+      }
+    }
+    std::ranges::sort(grown, std::greater<>());
+    grown.resize(std::min(grown.size(), static_cast<size_t>(width)));
+    beams = grown;
+  }
+  std::set<Tokens> prefixes;
+  for (auto [score, path] : beams) {
+    for (; !path.empty(); path.pop_back()) prefixes.insert(path);
+  }
+  return prefixes;
+}
+
+TEST(LevelTree, BeamsAreThoseOfABeamSearch) {
+  LevelTree level;
+  int left_out = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    Oracle oracle(seed, 8);
+    LevelLimits limits;
+    limits.max_depth = 1 + static_cast<int>(seed % 6);
+    limits.top_k = 1 + static_cast<int>(seed % 5);
+    limits.width = static_cast<int>(seed % 4);
+    const int width = limits.width > 0 ? limits.width : limits.top_k;
+    limits.max_nodes = width * limits.max_depth;
+    limits.beams = true;
+    const Grown grown = grow(level, limits, oracle);
+    const std::vector<Tokens> paths = paths_of(grown.tree);
+    const std::set<Tokens> expected = beams(limits, oracle);
+    EXPECT_EQ(std::set<Tokens>(paths.begin(), paths.end()), expected) << "seed " << seed;
+    EXPECT_EQ(paths.size(), expected.size());
+    EXPECT_EQ(grown.passes, limits.max_depth);
+    EXPECT_LE(grown.run, 1 + width * (limits.max_depth - 1));
+    left_out += static_cast<int>(level.nodes().size() - paths.size());
+
+    // Cut: the best nodes of the same beams.
+    limits.max_nodes = std::max(1, static_cast<int>(paths.size()) / 2);
+    const std::vector<Tokens> best = paths_of(grow(level, limits, oracle).tree);
+    EXPECT_EQ(best, std::vector<Tokens>(paths.begin(), paths.begin() + limits.max_nodes));
+  }
+  EXPECT_GT(left_out, 1000);
+}
+
+TEST(LevelTree, BeamsThatEndEarlyAreKept) {
+  LevelTree level;
+  level.start({.max_nodes = 10, .max_depth = 3, .top_k = 2, .beams = true});
+  level.expand(-1, Children{{1, 0.6}, {2, 0.4}});
+  level.advance();
+  level.expand(0, {});
+  level.expand(1, {});
+  level.advance();
+  EXPECT_THAT(level.frontier(), IsEmpty());
+  TokenTree tree;
+  level.finish(tree);
+  EXPECT_THAT(paths_of(tree), ElementsAre(Tokens{1}, Tokens{2}));
+}
+
 TEST(LevelTree, RunsNoNodeThatCannotMatter) {
   LevelTree level;
   Oracle oracle(1, 8);
@@ -254,9 +324,11 @@ TEST(LevelTree, TakesAShape) {
   EXPECT_THAT(level.frontier(), ElementsAre(0));
 }
 
-TEST(LevelTree, AllocatesNothingOnceThereIsRoom) {
+class RoomyLevelTree : public testing::TestWithParam<bool> {};
+
+TEST_P(RoomyLevelTree, AllocatesNothingOnceThereIsRoom) {
   LevelTree level;
-  const LevelLimits limits = {.max_nodes = 20, .max_depth = 5, .top_k = 4};
+  const LevelLimits limits = {.max_nodes = 20, .max_depth = 5, .top_k = 4, .beams = GetParam()};
   level.reserve(limits);
   Oracle oracle(5, 8);
   grow(level, limits, oracle);  // fills the oracle
@@ -280,8 +352,10 @@ TEST(LevelTree, AllocatesNothingOnceThereIsRoom) {
   }
   fresh.finish(tree);
   EXPECT_EQ(allocations(), before);
-  EXPECT_EQ(tree.size(), 20);
+  EXPECT_GE(tree.size(), GetParam() ? 8 : 20);
 }
+
+INSTANTIATE_TEST_SUITE_P(Trees, RoomyLevelTree, testing::Values(false, true));
 
 }  // namespace
 }  // namespace aerie

@@ -5,7 +5,10 @@
 
 #include "draft/heads/eagle.h"
 #include "draft/heads/eagle3.h"
+#include "draft/heads/hydra.h"
 #include "draft/heads/medusa.h"
+#include "draft/heads/mlp_speculator.h"
+#include "draft/heads/redrafter.h"
 
 namespace aerie {
 namespace {
@@ -44,16 +47,31 @@ Loaded load_medusa(HeadFile& file, const HeadTarget& target, const HeadSettings&
   return load_medusa_head(file, target, to_depth<MedusaOptions>(settings));
 }
 
+Loaded load_mlp_speculator(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_mlp_speculator_head(file, target, settings);
+}
+
+Loaded load_redrafter(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_redrafter_head(file, target, settings);
+}
+
+Loaded load_hydra(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+  return load_hydra_head(file, target, to_depth<HydraOptions>(settings));
+}
+
 struct Family {
   std::string_view method;
   Loaded (*load)(HeadFile& file, const HeadTarget& target, const HeadSettings& settings);
 };
 
 constexpr Family kFamilies[] = {
-    {"eagle", load_eagle},    // EAGLE, EAGLE-2, HASS
-    {"eagle3", load_eagle3},  // EAGLE-3, P-EAGLE
-    {"medusa", load_medusa},  // Medusa
-    {"mtp", load_mtp},        // multi-token prediction
+    {"eagle", load_eagle},                    // EAGLE, EAGLE-2, HASS
+    {"eagle3", load_eagle3},                  // EAGLE-3, P-EAGLE
+    {"medusa", load_medusa},                  // Medusa
+    {"hydra", load_hydra},                    // Hydra, Hydra++
+    {"mlp_speculator", load_mlp_speculator},  // MLPSpeculator
+    {"redrafter", load_redrafter},            // ReDrafter
+    {"mtp", load_mtp},                        // multi-token prediction
 };
 
 const Family* find_family(std::string_view method) {
