@@ -301,11 +301,6 @@ bool find_mimo(const HeadFile& file, Layout& layout) {
       for (const auto& [part, name] : kParts) layout.renames.emplace_back(from + part, to + name);
       layout.renames.emplace_back(from, to);
     }
-    if (packaged) {
-      layout.renames.emplace_back("verifier_lm_head.", "layers.0.shared_head.head.");
-      layout.renames.emplace_back("lm_head.", "layers.0.shared_head.head.");
-      layout.renames.emplace_back("embed_tokens.", "layers.0.embed_tokens.");
-    }
     return true;
   }
   return false;
