@@ -1,4 +1,4 @@
-// `aerie convert`: any model as one GGUF file.
+// `aerie convert`: any model as one GGUF file; PyTorch's files as safetensors.
 #pragma once
 
 #include <iosfwd>

@@ -277,7 +277,9 @@ std::function<Expected<ConvertOptions>()> add_convert_flags(CLI::App& app) {
   auto flags = std::make_shared<ConvertFlags>();
   ConvertOptions& o = flags->options;
   app.add_option("MODEL", o.input, kModelHelp)->required();
-  app.add_option("OUT", o.output, "The GGUF file to write")->required();
+  app.add_option("OUT", o.output,
+                 "The GGUF file to write; of PyTorch's files, a folder or a .safetensors file")
+      ->required();
   app.add_option("--type", flags->type,
                  "Type of the weights: q8_0, q4_0, bf16, ... (default: as they are)");
   app.add_flag("--requantize", o.requantize, "Convert weights that are quantised already, too");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -15,6 +16,8 @@
 
 #include "format/gguf.h"
 #include "format/text.h"
+#include "format/torch_folder.h"
+#include "model/head_file.h"
 #include "model/hugging_face_file.h"
 
 namespace aerie {
@@ -224,13 +227,14 @@ Json value_json(const MetadataValue& value) {
   return json;
 }
 
-void write_json(const ModelFile& file, const InspectOptions& options, std::ostream& out) {
+void write_json(const ModelFile& file, std::string_view kind, const InspectOptions& options,
+                std::ostream& out) {
   const std::vector<TypeTotal> totals = totals_by_type(file);
   Json json;
   json["file"] = file.name();
   json["bytes"] = file.file_bytes();
   const auto* gguf = dynamic_cast<const GgufFile*>(&file);
-  json["format"] = gguf != nullptr ? "gguf" : "hugging_face";
+  json["format"] = kind;
   if (gguf != nullptr) json["version"] = gguf->version();
   json["architecture"] = string_or_empty(file, "general.architecture");
   json["name"] = string_or_empty(file, "general.name");
@@ -262,14 +266,44 @@ void write_json(const ModelFile& file, const InspectOptions& options, std::ostre
   out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
+struct Opened {
+  std::unique_ptr<ModelFile> file;
+  std::string_view kind;  // for programs
+};
+
+// A model, or what a draft head comes as. Of what is neither, the model's error says what is wrong.
+Expected<Opened> open(const std::string& path) {
+  Opened opened;
+  if (is_torch_path(path)) {
+    AERIE_ASSIGN_OR_RETURN(opened.file, open_torch_model(path));
+    opened.kind = "pytorch";
+    return opened;
+  }
+  Expected<std::unique_ptr<ModelFile>> model = open_model_file(path);
+  if (model.ok()) {
+    opened.file = *std::move(model);
+    opened.kind = dynamic_cast<const GgufFile*>(opened.file.get()) ? "gguf" : "hugging_face";
+    return opened;
+  }
+  std::error_code ignored;
+  const bool may_be_head =
+      path.ends_with(".safetensors") || std::filesystem::is_directory(path, ignored);
+  if (!may_be_head) return model.status();
+  Expected<std::unique_ptr<HeadFile>> head = HeadFile::open(path, {});
+  if (!head.ok()) return path.ends_with(".safetensors") ? head.status() : model.status();
+  opened.file = *std::move(head);
+  opened.kind = "safetensors";
+  return opened;
+}
+
 }  // namespace
 
 Status inspect(const std::string& path, const InspectOptions& options, std::ostream& out) {
-  AERIE_ASSIGN_OR_RETURN(const auto file, open_model_file(path));
+  AERIE_ASSIGN_OR_RETURN(const Opened opened, open(path));
   if (options.json) {
-    write_json(*file, options, out);
+    write_json(*opened.file, opened.kind, options, out);
   } else {
-    write_text(*file, options, out);
+    write_text(*opened.file, options, out);
   }
   return Status();
 }

@@ -1,4 +1,4 @@
-// `aerie inspect`: what a model file holds, for people or for programs.
+// `aerie inspect`: what the files of a model or of a draft head hold, for people or for programs.
 #pragma once
 
 #include <iosfwd>

@@ -41,17 +41,29 @@ int main(int argc, char** argv) {
   CLI::App* run = app.add_subcommand("run", "Generate text from a prompt, or chat");
   const auto run_options = aerie::add_run_flags(*run);
 
-  CLI::App* inspect = app.add_subcommand("inspect", "Print what a model's files hold");
+  CLI::App* inspect =
+      app.add_subcommand("inspect", "Print what the files of a model or draft head hold");
   std::string inspect_path;
   aerie::InspectOptions inspect_options;
-  inspect->add_option("MODEL", inspect_path, aerie::kModelHelp)->required();
+  inspect
+      ->add_option("MODEL", inspect_path,
+                   "A GGUF file, a Hugging Face folder, or safetensors or PyTorch files")
+      ->required();
   inspect->add_flag("--tensors", inspect_options.tensors, "List every tensor");
   inspect->add_flag("--json", inspect_options.json, "As JSON");
+  aerie::ConvertOptions inspect_convert;
+  inspect->add_option("--convert", inspect_convert.output,
+                      "Write it here instead, as `aerie convert` does");
 
   CLI::App* tokenize = app.add_subcommand("tokenize", "Text to token ids and back");
   aerie::TokenizeOptions tokenize_options;
   tokenize->add_option("-m,--model", tokenize_options.model, aerie::kModelHelp)->required();
-  tokenize->add_option("TEXT", tokenize_options.text, "The text, or ids with --decode")->required();
+  CLI::Option* text =
+      tokenize->add_option("TEXT", tokenize_options.text, "The text, or ids with --decode");
+  tokenize
+      ->add_option("--frequencies", tokenize_options.frequencies,
+                   "Files of text: the ids in them, the most frequent first")
+      ->excludes(text);
   tokenize->add_flag("--special", tokenize_options.special, "Names of control tokens become them");
   tokenize->add_flag("--add-special", tokenize_options.add_special,
                      "BOS and EOS as the model wants");
@@ -59,7 +71,8 @@ int main(int argc, char** argv) {
   tokenize->add_flag("--json", tokenize_options.json, "As JSON");
   tokenize->add_flag("--decode", tokenize_options.decode, "The text is a list of ids");
 
-  CLI::App* convert = app.add_subcommand("convert", "Write a model as one GGUF file");
+  CLI::App* convert =
+      app.add_subcommand("convert", "Write a model as one GGUF file, or PyTorch's as safetensors");
   const auto convert_options = aerie::add_convert_flags(*convert);
 
   CLI::App* bench = app.add_subcommand("bench", "Measure: passes, kernels, decoding, speculation");
@@ -78,8 +91,18 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
+  if (inspect->parsed() && !inspect_convert.output.empty()) {
+    inspect_convert.input = inspect_path;
+    return finish(aerie::convert(inspect_convert, std::cerr));
+  }
   if (inspect->parsed()) return finish(aerie::inspect(inspect_path, inspect_options, std::cout));
-  if (tokenize->parsed()) return finish(aerie::tokenize(tokenize_options, std::cout));
+  if (tokenize->parsed()) {
+    if (text->count() == 0 && tokenize_options.frequencies.empty()) {
+      return fail({aerie::StatusCode::kInvalidArgument,
+                   "there is nothing to tokenize: give TEXT or --frequencies FILE..."});
+    }
+    return finish(aerie::tokenize(tokenize_options, std::cout));
+  }
   if (convert->parsed()) {
     const auto options = convert_options();
     return finish(options.ok() ? aerie::convert(*options, std::cerr) : options.status());

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "format/gguf.h"
+#include "format/mapped_file.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -90,9 +92,13 @@ Status decode(const Tokenizer& tokenizer, const TokenizeOptions& options, std::o
   return {};
 }
 
-void warn_of_missing(const Tokenizer& tokenizer, std::string_view text) {
+size_t count_missing(const Tokenizer& tokenizer, std::string_view text) {
   size_t missing = 0;
   for (const char c : text) missing += tokenizer.missing_bytes().find(c) != std::string_view::npos;
+  return missing;
+}
+
+void warn_of_missing(size_t missing) {
   if (missing == 0) return;
   log(LogLevel::kWarning,
       fmt::format("{} of the text's bytes have no token in this vocabulary and are left out",
@@ -112,16 +118,58 @@ Json to_json(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool i
   return json;
 }
 
+// The first part of a text: all of it, or whole lines, or what fits.
+std::string_view first_part(std::string_view text) {
+  constexpr size_t kPart = size_t{4} << 20;
+  if (text.size() <= kPart) return text;
+  const size_t line = text.rfind('\n', kPart - 1);
+  return text.substr(0, line == std::string_view::npos ? kPart : line + 1);
+}
+
+Status count_tokens(const Tokenizer& tokenizer, const TokenizeOptions& options, std::ostream& out) {
+  std::vector<int64_t> counts(static_cast<size_t>(tokenizer.vocab_size()), 0);
+  std::vector<int32_t> ids;
+  size_t missing = 0;
+  for (const std::string& path : options.frequencies) {
+    AERIE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+    std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    while (!text.empty()) {
+      const std::string_view part = first_part(text);
+      ids.clear();
+      AERIE_RETURN_IF_ERROR(
+          tokenizer.encode(part, {options.add_special, options.special}, ids).with_context(path));
+      for (const int32_t id : ids) ++counts[static_cast<size_t>(id)];
+      missing += count_missing(tokenizer, part);
+      text.remove_prefix(part.size());
+    }
+  }
+  warn_of_missing(missing);
+  ids.clear();
+  for (size_t id = 0; id < counts.size(); ++id) {
+    if (counts[id] > 0) ids.push_back(static_cast<int32_t>(id));
+  }
+  std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+    return counts[static_cast<size_t>(a)] > counts[static_cast<size_t>(b)];
+  });
+  if (options.json) {
+    out << dump(ids);
+  } else {
+    for (const int32_t id : ids) out << id << '\n';
+  }
+  return {};
+}
+
 }  // namespace
 
 Status tokenize(const TokenizeOptions& options, std::ostream& out) {
   AERIE_ASSIGN_OR_RETURN(const auto tokenizer, open_tokenizer(options.model));
   if (options.decode) return decode(*tokenizer, options, out);
+  if (!options.frequencies.empty()) return count_tokens(*tokenizer, options, out);
 
   std::vector<int32_t> ids;
   AERIE_RETURN_IF_ERROR(
       tokenizer->encode(options.text, {options.add_special, options.special}, ids));
-  warn_of_missing(*tokenizer, options.text);
+  warn_of_missing(count_missing(*tokenizer, options.text));
   if (options.json) {
     out << dump(to_json(*tokenizer, ids, options.ids_only));
   } else if (options.ids_only) {

@@ -3,6 +3,7 @@
 
 #include <iosfwd>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -16,8 +17,14 @@ struct TokenizeOptions {
   bool ids_only = false;     // "[1, 2, 3]" instead of a line for each token
   bool json = false;         // {"ids": ..., "tokens": [{"id", "piece", "bytes"}]}, or {"text": ...}
   bool decode = false;
+  // Instead of a text: files of text, whose tokens are counted.
+  std::vector<std::string> frequencies;
 };
 
+// With `frequencies`, the ids that occur in the files, the most frequent first (of equally frequent
+// ones the smaller id), one in each line, or as a JSON array: a draft vocabulary
+// (draft/draft_vocabulary.h). A long file is tokenized in parts of some MiB that end with a line.
+//
 // Writes the result to `out`. Bytes that the vocabulary has no token for are reported as a warning.
 Status tokenize(const TokenizeOptions& options, std::ostream& out);
 

@@ -112,8 +112,7 @@ constexpr std::array<MethodKey, 10> head_keys(double top_k) {
                 "its matrices are converted to q8_0, q4_0, bf16 ..."},
       MethodKey{"draft_vocab", Kind::kText, 0, 0, 0, false,
                 "a file of token ids, the most frequent first: what can be drafted"},
-      MethodKey{"draft_vocab_size", Kind::kWhole, 0, 1 << 20, 0, false,
-                "how many of them; 0: all"},
+      MethodKey{"draft_vocab_size", Kind::kWhole, 0, 1 << 20, 0, false, "how many of them; 0: all"},
   };
 }
 
@@ -128,16 +127,35 @@ constexpr std::array<MethodKey, N + M> joined(const std::array<MethodKey, N>& a,
 
 constexpr auto kHeadKeys = head_keys(1);
 
-constexpr auto kEagle3Keys = joined(
-    head_keys(1),
-    std::array{
-        MethodKey{"parallel_drafting", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
-                  "all depths in one pass (P-EAGLE); as the head was trained unless given"},
-        MethodKey{"tap_layers", Kind::kText, 0, 0, 0, false,
-                  "layers whose input is tapped, such as 2+16+29, not those of config.json"},
-        MethodKey{"norm_before_residual", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
-                  "as config.json has it unless given"},
-    });
+constexpr auto kEagle3Keys =
+    joined(head_keys(1),
+           std::array{
+               MethodKey{"parallel_drafting", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                         "all depths in one pass (P-EAGLE); as the head was trained unless given"},
+               MethodKey{"tap_layers", Kind::kText, 0, 0, 0, false,
+                         "layers whose input is tapped, such as 2+16+29, not those of config.json"},
+               MethodKey{"norm_before_residual", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                         "as config.json has it unless given"},
+           });
+
+constexpr auto kMtpKeys = [] {
+  auto keys = joined(
+      head_keys(1),
+      std::array{
+          MethodKey{"feature_normed", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                    "it takes the target's hidden state behind the final norm"},
+          MethodKey{"handed_normed", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                    "it hands on what is behind its own norm"},
+          MethodKey{"hidden_first", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                    "it takes the hidden state before the embedding"},
+          MethodKey{"zero_first", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
+                    "position 0 has no embedding"},
+      });
+  // The modules usually come with the model.
+  keys[0].required = false;
+  keys[0].what = "the folder that has the modules; the target's own unless given";
+  return keys;
+}();
 
 // SGLang's names; its number of draft tokens counts the root.
 constexpr std::array kDraftModelAliases = {
@@ -158,6 +176,11 @@ constexpr std::array kMethods = {
     Method{"draft_model", kDraftModelKeys, "a smaller model", kDraftModelAliases},
     Method{"eagle", kHeadKeys, "an EAGLE-1, EAGLE-2 or HASS head", kDraftModelAliases},
     Method{"eagle3", kEagle3Keys, "an EAGLE-3 or P-EAGLE head", kDraftModelAliases},
+    Method{"medusa", kHeadKeys, "Medusa's heads", kDraftModelAliases},
+    Method{"hydra", kHeadKeys, "Hydra's or Hydra++'s heads", kDraftModelAliases},
+    Method{"mlp_speculator", kHeadKeys, "an MLP speculator", kDraftModelAliases},
+    Method{"redrafter", kHeadKeys, "a recurrent drafter; with topk, beams", kDraftModelAliases},
+    Method{"mtp", kMtpKeys, "a model's modules for multi-token prediction", kDraftModelAliases},
 };
 
 }  // namespace

@@ -17,8 +17,8 @@ struct MethodKey {
   };
   std::string_view name;
   Kind kind = Kind::kWhole;
-  // Numbers: least and most. `fallback` where none is given; of a flag, kUnsaid where that is left to
-  // the head's configuration.
+  // Numbers: least and most. `fallback` where none is given; of a flag, kUnsaid where that is left
+  // to the head's configuration.
   double least = 0.0;
   double most = 0.0;
   double fallback = 0.0;

@@ -134,8 +134,9 @@ Status check_draft_type(const MethodConfig& config) {
   if (given == config.texts.end()) return {};
   const std::optional<DType> type = dtype_from_name(given->second);
   if (type && can_quantize(*type)) return {};
-  return invalid(fmt::format("'{}' must be f32, f16, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0, not '{}'",
-                             kDraftTypeKey, given->second));
+  return invalid(
+      fmt::format("'{}' must be f32, f16, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0, not '{}'",
+                  kDraftTypeKey, given->second));
 }
 
 Status check_vocabulary(const MethodConfig& config) {

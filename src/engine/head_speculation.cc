@@ -38,13 +38,17 @@ Expected<HeadSettings> head_settings(const MethodConfig& config, const DraftTarg
   if (const std::string& type = config.text(kDraftTypeKey); !type.empty()) {
     settings.dtype = dtype_from_name(type);
   }
-  //DV
+  // DV
   const auto flag = [&](std::string_view key) -> std::optional<bool> {
     if (config.method->find(key) == nullptr || config.number(key) < 0) return std::nullopt;
     return config.number(key) != 0;
   };
   settings.parallel = flag("parallel_drafting");
   settings.norm_before_residual = flag("norm_before_residual");
+  settings.mtp.feature_normed = flag("feature_normed");
+  settings.mtp.handed_normed = flag("handed_normed");
+  settings.mtp.hidden_first = flag("hidden_first");
+  settings.mtp.zero_first = flag("zero_first");
   if (config.method->find("tap_layers") != nullptr) {
     if (const std::string& taps = config.text("tap_layers"); !taps.empty()) {
       // The stream behind the last layer can be tapped, too.
@@ -66,13 +70,16 @@ void set_tree(const MethodConfig& config, const DraftTarget& target,
   options.top_p = config.number("top_p");
   options.min_probability = config.number("min_probability");
   options.shape = find_static_tree(config.text(kTreeKey));
+  options.beams = config.method->name == "redrafter";
   options.vocab = target.vocab;
 }
 
 Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
                                                      const DraftTarget& target,
                                                      std::vector<ModelSource>& sources) {
-  const std::string& path = config.text("model");
+  // Modules for multi-token prediction come with the model.
+  const std::string& path =
+      config.text("model").empty() ? target.file->name() : config.text("model");
   const ModelConfig& model = target.model->config();
   FeatureNetworkOptions options;
   set_tree(config, target, options.drafter);
@@ -96,8 +103,8 @@ Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
   head_target.max_rows = options.drafter.max_rows;
   head_target.max_logits = options.drafter.max_logits;
   head_target.max_positions = target.max_positions + kMostHeadDepth;
-  AERIE_RETURN_IF_ERROR(check_memory(path, packed_weight_bytes(*file, *target.backend), 0, 0,
-                                     available_memory()));
+  AERIE_RETURN_IF_ERROR(
+      check_memory(path, packed_weight_bytes(*file, *target.backend), 0, 0, available_memory()));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<FeatureHead> head,
                          load_head(config.method->name, *file, head_target, settings));
   AERIE_RETURN_IF_ERROR(check_memory(

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "draft/drafter.h"
+#include "draft/network_drafter.h"
 #include "draft/speculative_config.h"
 #include "engine/model_source.h"
 #include "engine/speculation.h"
@@ -13,7 +14,8 @@
 namespace aerie {
 
 // What all drafters that run a network take from the settings.
-void set_tree(const MethodConfig& config, const DraftTarget& target, NetworkDrafterOptions& options);
+void set_tree(const MethodConfig& config, const DraftTarget& target,
+              NetworkDrafterOptions& options);
 
 // Opens the head's folder, holds it against the target (sizes; the tokenizer, if the folder has
 // one) and the memory that is left. Requires is_head_method(config.method->name). Appends to

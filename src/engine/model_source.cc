@@ -7,6 +7,7 @@
 #include "format/converted_file.h"
 #include "format/gguf_write.h"
 #include "format/metadata_builder.h"
+#include "format/torch_folder.h"
 #include "model/hugging_face_file.h"
 
 namespace aerie {
@@ -83,11 +84,21 @@ Expected<ModelSource> open_model_source(const std::string& path, std::optional<D
 }
 
 Expected<ConvertReport> convert_model(const ConvertOptions& options) {
+  ConvertReport report;
+  if (is_torch_path(options.input)) {
+    if (options.weight_type) {
+      return Status(StatusCode::kInvalidArgument,
+                    options.input +
+                        ": PyTorch's files become safetensors with the types that they "
+                        "have; convert these to another type");
+    }
+    AERIE_ASSIGN_OR_RETURN(report.bytes, convert_torch(options.input, options.output));
+    return report;
+  }
   if (is_folder(options.output)) {
     return Status(StatusCode::kInvalidArgument,
                   options.output + ": is a folder; name the GGUF file to be written");
   }
-  ConvertReport report;
   std::unique_ptr<ModelFile> file;
   if (is_folder(options.input)) {
     AERIE_ASSIGN_OR_RETURN(file, open_whole_folder(options.input, report));

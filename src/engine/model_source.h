@@ -27,8 +27,8 @@ Expected<ModelSource> open_model_source(const std::string& path, std::optional<D
                                         ThreadPool& pool);
 
 struct ConvertOptions {
-  std::string input;   // a GGUF file or a Hugging Face folder
-  std::string output;  // the GGUF file to be written
+  std::string input;   // a GGUF file, a Hugging Face folder, or PyTorch's files
+  std::string output;  // the GGUF file to be written; see format/torch_folder.h for the last
   // Of the matrices; none: they keep the type that they have.
   std::optional<DType> weight_type;
   bool requantize = false;  // see format/converted_file.h
@@ -42,7 +42,8 @@ struct ConvertReport {
 };
 
 // Writes the model as one GGUF file, tokenizer and chat template with it. kUnsupported, saying
-// what, if GGUF has no name for something that the tokenizer does.
+// what, if GGUF has no name for something that the tokenizer does. PyTorch's files become
+// safetensors instead, of the types that they have.
 Expected<ConvertReport> convert_model(const ConvertOptions& options);
 
 }  // namespace aerie

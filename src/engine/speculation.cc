@@ -12,6 +12,7 @@
 #include "draft/combined.h"
 #include "draft/draft_model.h"
 #include "draft/early_exit.h"
+#include "draft/heads/heads.h"
 #include "draft/layer_skip.h"
 #include "draft/lookahead.h"
 #include "draft/ngram.h"
@@ -20,7 +21,6 @@
 #include "draft/suffix.h"
 #include "draft/text_draft_model.h"
 #include "draft/vocabulary_map.h"
-#include "draft/heads/heads.h"
 #include "engine/head_speculation.h"
 #include "engine/memory.h"
 

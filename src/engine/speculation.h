@@ -21,7 +21,7 @@ struct DraftTarget {
   int vocab = 0;           // logits of the target
   Model* model = nullptr;  // the target itself, for drafters that are or share a part of it
   const ModelFile* file = nullptr;  // what it was loaded from
-  int model_rows = 0;      // of its largest pass
+  int model_rows = 0;               // of its largest pass
   int max_positions = 0;
   const kernels::Backend* backend = nullptr;
   ThreadPool* pool = nullptr;

@@ -46,7 +46,7 @@ bool holds_pickles(const std::string& folder) {
 std::string only_pickles(const std::string& folder) {
   return fmt::format(
       "only PyTorch's pickle files, which are not read as they are; make safetensors of them with: "
-      "aerie inspect {} --convert FOLDER",
+      "aerie inspect {0} --convert {0}",
       printable(folder));
 }
 

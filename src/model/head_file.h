@@ -76,7 +76,7 @@ class HeadFile final : public ModelFile {
   // configuration is not one of Llama's shape that is supported.
   Expected<Blueprint> blueprint() const;
 
-  std::string format() const override { return "draft head"; }
+  std::string format() const override { return "safetensors"; }
   int64_t file_bytes() const override { return tensors_.file_bytes(); }
   void release(const TensorView& view) const override;
   std::vector<SourceFile> sources() const override;

@@ -277,6 +277,19 @@ TEST_F(HuggingFaceEngine, TokensBeyondTheModel) {
   EXPECT_THAT(status.message(), HasSubstr("the token 'w101', number 101, and the model has 101"));
 }
 
+TEST_F(HuggingFaceEngine, PyTorchFilesBecomeSafetensors) {
+  const std::string to = folder_ + "_torch";
+  ConvertOptions options;
+  options.input = "tests/fuzz/corpus/torch/module.pt";
+  options.output = to;
+  const auto report = convert_model(options);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(static_cast<uintmax_t>(report->bytes), fs::file_size(to + "/model.safetensors"));
+  options.weight_type = DType::kQ8_0;
+  EXPECT_EQ(convert_model(options).status().code(), StatusCode::kInvalidArgument);
+  fs::remove_all(to);
+}
+
 TEST_F(HuggingFaceEngine, WhatIsMissing) {
   const std::string bare = folder_ + "_bare";
   fs::copy(folder_, bare);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "tests/format/gguf_writer.h"
+#include "tests/format/safetensors_writer.h"
 
 namespace aerie {
 namespace {
@@ -105,6 +108,47 @@ TEST_F(Inspect, JsonWithTensors) {
   EXPECT_EQ(tensor["shape"], json({32, 4, 1, 1}));
   EXPECT_EQ(tensor["bytes"], 80);
   EXPECT_EQ(tensor["offset"].get<int64_t>() % 32, 0);
+}
+
+TEST_F(Inspect, PyTorchFiles) {
+  std::ostringstream out;
+  const Status status =
+      inspect("tests/fuzz/corpus/torch/nested.pt", {.json = true, .tensors = true}, out);
+  ASSERT_TRUE(status.ok()) << status.message();
+  const json object = json::parse(out.str());
+  EXPECT_EQ(object["format"], "pytorch");
+  EXPECT_EQ(object["tensor_count"], 8);
+  EXPECT_EQ(object["tensors"][0]["name"], "model.fc.weight");
+  EXPECT_EQ(object["tensors"][0]["shape"], json({2, 3, 1, 1}));
+  EXPECT_EQ(object["tensors"][5]["type"], "I64");
+  EXPECT_EQ(object["metadata"]["epoch"]["value"], "3");
+  const Status refused = inspect("tests/fuzz/corpus/torch/runs_system.pt", {}, out);
+  EXPECT_EQ(refused.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(refused.message(), HasSubstr("'posix.system'"));
+}
+
+// A folder that is no model of a known family, and a safetensors file alone.
+TEST_F(Inspect, DraftHeads) {
+  const std::filesystem::path folder = ::testing::TempDir() + "aerie_inspect_head";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << R"({"medusa_num_heads": 2})";
+  ASSERT_TRUE(test::SafetensorsWriter()
+                  .add("0.0.linear.weight", {2, 3}, std::vector<float>(6))
+                  .write(folder / "head.safetensors")
+                  .ok());
+  for (const auto& path : {folder, folder / "head.safetensors"}) {
+    std::ostringstream out;
+    const Status status = inspect(path, {.json = false, .tensors = true}, out);
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(out.str(), HasSubstr("Format:       safetensors\n"));
+    EXPECT_THAT(out.str(), HasSubstr("0.0.linear.weight  f32   [3, 2]"));
+  }
+  std::filesystem::remove(folder / "head.safetensors");
+  std::ostringstream out;
+  const Status status = inspect(folder, {}, out);
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("model_type")) << "as of a model";
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(Inspect, AnUnreadableFileWritesNothing) {

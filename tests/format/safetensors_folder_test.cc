@@ -91,7 +91,7 @@ TEST_F(SafetensorsFolders, NothingToRead) {
                "holds neither model.safetensors nor model.safetensors.index.json");
   write_text("pytorch_model.bin", "PK");
   expect_error(StatusCode::kNotFound, "only PyTorch's pickle files");
-  expect_error(StatusCode::kNotFound, "--convert FOLDER");
+  expect_error(StatusCode::kNotFound, "aerie inspect ");
   write_shard("consolidated.safetensors", {"x"});
   expect_error(StatusCode::kNotFound, "there are other models: consolidated.safetensors");
   const std::string absent = path("absent");

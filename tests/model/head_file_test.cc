@@ -354,7 +354,7 @@ TEST_F(HeadFileTest, OpensFilesOfAnyName) {
 TEST_F(HeadFileTest, SaysWhatIsMissing) {
   expect_refused(StatusCode::kNotFound, "holds no safetensors file");
   write_text("medusa_lm_head.pt", "PK");
-  expect_refused(StatusCode::kUnsupported, "aerie inspect " + path_ + " --convert FOLDER");
+  expect_refused(StatusCode::kUnsupported, "aerie inspect " + path_ + " --convert " + path_);
   write(SafetensorsWriter().add("a", {0}, std::vector<float>()));
   expect_refused(StatusCode::kUnsupported, "tensor 'a' has 1 dimensions and 0 elements");
   write(SafetensorsWriter().add("a", {1, 1, 1, 1, 1}, {1}));

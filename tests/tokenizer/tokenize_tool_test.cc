@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -89,6 +91,30 @@ TEST_F(TokenizeTool, BadIdsAndFiles) {
   }
   options_.model = "/nonexistent/file.gguf";
   EXPECT_NE(run("1").find("/nonexistent/file.gguf"), std::string::npos);
+}
+
+TEST_F(TokenizeTool, Frequencies) {
+  const std::string one = ::testing::TempDir() + "tokenize_tool_one.txt";
+  const std::string two = ::testing::TempDir() + "tokenize_tool_two.txt";
+  std::ofstream(one, std::ios::binary) << "b中aab\n";
+  std::ofstream(two, std::ios::binary) << "cb<s>";
+  options_.frequencies = {one, two};
+  options_.special = true;
+  // b 3 times, a twice, the others once: ties by id.
+  EXPECT_EQ(run(""), "98\n97\n10\n99\n173\n256\n257\n");
+  options_.json = true;
+  EXPECT_EQ(run(""), "[98,97,10,99,173,256,257]\n");
+  // Parts end with lines, and every byte is counted.
+  std::string text;
+  for (int i = 0; i < 300'000; ++i) text += i % 7 == 0 ? "aaaaaaaaaaaaaaaaaaaaaaab\n" : "ccc ";
+  text += std::string(9 << 20, 'd');
+  std::ofstream(one, std::ios::binary) << text;
+  options_.frequencies = {one};
+  EXPECT_EQ(run(""), "[100,97,99,32,10,98]\n");
+  options_.frequencies = {one, ::testing::TempDir() + "tokenize_tool_none.txt"};
+  EXPECT_EQ(run("").find("error: "), 0u);
+  std::remove(one.c_str());
+  std::remove(two.c_str());
 }
 
 }  // namespace

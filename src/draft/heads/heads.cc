@@ -71,7 +71,7 @@ constexpr Family kFamilies[] = {
     {"hydra", load_hydra},                    // Hydra, Hydra++
     {"mlp_speculator", load_mlp_speculator},  // MLPSpeculator
     {"redrafter", load_redrafter},            // ReDrafter
-    {"mtp", load_mtp},                        // multi-token prediction
+    {"mtp", load_mtp},                        // modules for multi-token prediction
 };
 
 const Family* find_family(std::string_view method) {

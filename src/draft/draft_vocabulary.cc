@@ -1,0 +1,133 @@
+#include "draft/draft_vocabulary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "format/json.h"
+#include "format/mapped_file.h"
+#include "format/safetensors.h"
+#include "format/text.h"
+#include "format/torch_folder.h"
+
+namespace aerie {
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n";
+
+template <typename... Args>
+Status invalid(fmt::format_string<Args...> format, Args&&... args) {
+  return Status(StatusCode::kInvalidData, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// A list of ids while it is read: each is checked when it comes, so that a long list of nonsense
+// takes no more memory than the vocabulary.
+class Ids {
+ public:
+  explicit Ids(int vocab) : seen_(static_cast<size_t>(vocab), false) {}
+
+  Status add(int64_t id) {
+    if (id < 0 || id >= static_cast<int64_t>(seen_.size())) {
+      return invalid("{} is not a token of the target, which has ids 0 to {}", id,
+                     seen_.size() - 1);
+    }
+    const auto index = static_cast<size_t>(id);
+    if (seen_[index]) return invalid("the id {} is there twice", id);
+    seen_[index] = true;
+    ids_.push_back(static_cast<int32_t>(id));
+    return {};
+  }
+  std::vector<int32_t> take() { return std::move(ids_); }
+
+ private:
+  std::vector<bool> seen_;
+  std::vector<int32_t> ids_;
+};
+
+Status read_tensor(const SafetensorsFile& file, Ids& ids) {
+  if (file.tensors().size() != 1) {
+    return invalid("has {} tensors; one of token ids is wanted", file.tensors().size());
+  }
+  AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> values, read_integers(file.tensors()[0]));
+  for (size_t i = 0; i < values.size(); ++i) {
+    AERIE_RETURN_IF_ERROR(ids.add(values[i]).with_context(fmt::format("element {}", i)));
+  }
+  return {};
+}
+
+Status read_array(std::string_view text, const std::string& path, Ids& ids) {
+  AERIE_ASSIGN_OR_RETURN(const Json json, parse_json(text, path));
+  for (size_t i = 0; i < json.size(); ++i) {
+    const std::string place = fmt::format("{}: element {}", path, i);
+    if (!json[i].is_number_integer()) {
+      return invalid("{}: is a {}; a token id is wanted", place, json[i].type_name());
+    }
+    // A number of 64 bits without a sign is no id of anything.
+    const bool is_huge = json[i].is_number_unsigned() && json[i].get<uint64_t>() > INT64_MAX;
+    AERIE_RETURN_IF_ERROR(ids.add(is_huge ? -1 : json[i].get<int64_t>()).with_context(place));
+  }
+  return {};
+}
+
+Status read_lines(std::string_view text, Ids& ids) {
+  for (size_t line = 1; !text.empty(); ++line) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    word.remove_prefix(std::min(word.find_first_not_of(kSpace), word.size()));
+    word = word.substr(0, word.find_last_not_of(kSpace) + 1);
+    if (word.empty()) continue;
+    int64_t id = 0;
+    const auto [last, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || last != word.data() + word.size()) {
+      return invalid("line {}: '{}' is not a token id", line, printable(word, 40));
+    }
+    AERIE_RETURN_IF_ERROR(ids.add(id).with_context(fmt::format("line {}", line)));
+  }
+  return {};
+}
+
+Status read(const std::string& path, Ids& ids) {
+  if (path.ends_with(".safetensors")) {
+    AERIE_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::open(path));
+    return read_tensor(file, ids).with_context(path);
+  }
+  AERIE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
+                              file.bytes().size());
+  if (is_torch_path(path)) {
+    return {StatusCode::kUnsupported,
+            fmt::format("{0}: is a file of PyTorch's; convert it with: aerie inspect {0} --convert "
+                        "{0}.safetensors",
+                        printable(path, 4096))};
+  }
+  const size_t start = text.find_first_not_of(kSpace);
+  if (start != std::string_view::npos && text[start] == '[') return read_array(text, path, ids);
+  return read_lines(text, ids).with_context(path);
+}
+
+}  // namespace
+
+Expected<std::vector<int32_t>> read_draft_vocabulary(const std::string& path, int size, int vocab) {
+  if (size < 0 || vocab < 1) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: {} tokens of {} are asked for", path, size, vocab));
+  }
+  Ids list(vocab);
+  AERIE_RETURN_IF_ERROR(read(path, list));
+  std::vector<int32_t> ids = list.take();
+  const size_t wanted = size == 0 ? ids.size() : static_cast<size_t>(size);
+  if (ids.empty() || wanted > ids.size()) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: holds {} token ids, and {} are asked for", path, ids.size(),
+                              size == 0 ? "some" : std::to_string(size)));
+  }
+  ids.resize(wanted);
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+}  // namespace aerie

@@ -1,0 +1,257 @@
+#include "format/torch_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "format/json.h"
+#include "format/mapped_file.h"
+#include "format/metadata_builder.h"
+#include "format/name_index.h"
+#include "format/output_file.h"
+#include "format/safetensors_write.h"
+#include "format/text.h"
+
+namespace aerie {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSingle = "pytorch_model.bin";
+constexpr const char* kIndex = "pytorch_model.bin.index.json";
+constexpr const char* kConfig = "config.json";
+constexpr std::string_view kSafetensors = ".safetensors";
+constexpr std::array<std::string_view, 5> kTrainers = {"optimizer.", "scheduler.", "training_args.",
+                                                       "rng_state", "scaler."};
+constexpr size_t kMaxListed = 8;
+
+bool has_torch_name(const fs::path& path) {
+  const std::string extension = path.extension();
+  return extension == ".bin" || extension == ".pt" || extension == ".pth";
+}
+
+bool is_trainers(const std::string& name) {
+  return std::any_of(kTrainers.begin(), kTrainers.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+bool is_folder(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// The shards that an index names.
+Expected<std::vector<std::string>> read_index(const fs::path& folder) {
+  const std::string path = folder / kIndex;
+  AERIE_ASSIGN_OR_RETURN(const Json json, read_json(path));
+  AERIE_ASSIGN_OR_RETURN(const JsonObject top, JsonObject::view(json, path));
+  AERIE_ASSIGN_OR_RETURN(const JsonObject weight_map, top.object("weight_map"));
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : weight_map.json().items()) {
+    const std::string name = shard.is_string() ? shard.get<std::string>() : std::string();
+    if (name.empty() || name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos ||
+        !has_torch_name(name)) {
+      return weight_map.error(StatusCode::kInvalidData, tensor,
+                              "is not the name of a .bin, .pt or .pth file in the same folder");
+    }
+    shards.insert((folder / name).string());
+  }
+  return std::vector<std::string>(shards.begin(), shards.end());
+}
+
+Expected<std::vector<std::string>> files_of(const std::string& path) {
+  if (!is_folder(path)) return std::vector<std::string>{path};
+  const fs::path folder = path;
+  if (is_there(folder / kSingle)) return std::vector<std::string>{(folder / kSingle).string()};
+  if (is_there(folder / kIndex)) return read_index(folder);
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto it = fs::directory_iterator(path, error);
+       !error && it != fs::directory_iterator() && names.size() <= kMaxListed;
+       it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (has_torch_name(name) && !is_trainers(name)) names.push_back(std::move(name));
+  }
+  if (names.empty()) {
+    return Status(StatusCode::kNotFound, path + ": holds no .bin, .pt or .pth file of tensors");
+  }
+  if (names.size() == 1) return std::vector<std::string>{(folder / names.front()).string()};
+  std::sort(names.begin(), names.end());
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("{}: holds several PyTorch files; give one of them: {}", path,
+                            printable(fmt::format("{}", fmt::join(names, ", ")), 300)));
+}
+
+class TorchModelFile final : public ModelFile {
+ public:
+  explicit TorchModelFile(TorchFolder folder)
+      : ModelFile(folder.name()), folder_(std::move(folder)) {
+    for (const TorchFile& file : folder_.files()) {
+      for (const auto& [name, text] : file.values()) builder_.add_string(name, text);
+    }
+    std::vector<TensorInfo> infos;
+    for (const TorchTensor* tensor : folder_.tensors()) infos.push_back(describe(*tensor));
+    set_contents(builder_.release(), std::move(infos));
+  }
+
+  std::string format() const override { return "PyTorch"; }
+  int64_t file_bytes() const override { return folder_.file_bytes(); }
+
+ private:
+  static TensorInfo describe(const TorchTensor& tensor) {
+    TensorInfo info;
+    info.name = tensor.name;
+    for (size_t i = 0; i < tensor.shape.size(); ++i) {
+      const size_t place = std::min(i, info.shape.size() - 1);
+      info.shape[place] *= tensor.shape[tensor.shape.size() - 1 - i];
+    }
+    const SafetensorsTypeInfo& type = safetensors_type_info(tensor.type);
+    if (type.dtype && tensor.elements() > 0) {
+      set_type(info, *type.dtype);
+    } else {
+      info.type_name = type.name;
+      info.bytes = tensor.bytes();
+    }
+    return info;
+  }
+
+  Expected<TensorData> read_tensor(const TensorInfo& info) const override {
+    const TorchTensor& tensor = *folder_.tensors()[static_cast<size_t>(&info - tensors().data())];
+    TensorData data;
+    data.view = {*info.dtype, Device::kCpu, info.shape, tensor.storage.data()};
+    if (tensor.is_contiguous()) return data;
+    AERIE_ASSIGN_OR_RETURN(data.owned, Buffer::allocate(static_cast<size_t>(tensor.bytes())));
+    data.view.data = data.owned.data();
+    size_t done = 0;
+    AERIE_RETURN_IF_ERROR(tensor.read([&](std::span<const std::byte> part) {
+      std::memcpy(data.owned.data() + done, part.data(), part.size());
+      done += part.size();
+      return Status();
+    }));
+    return data;
+  }
+
+  TorchFolder folder_;
+  MetadataBuilder builder_;
+};
+
+Expected<int64_t> write_tensors(const TorchFolder& folder, const std::string& path) {
+  std::vector<SafetensorsEntry> entries;
+  for (const TorchTensor* tensor : folder.tensors()) {
+    entries.push_back({tensor->name, tensor->type, tensor->shape});
+  }
+  std::vector<std::pair<std::string, std::string>> metadata = {{"format", "pt"}};
+  for (const TorchFile& file : folder.files()) {
+    for (const auto& [name, text] : file.values()) {
+      if (name != "format") metadata.emplace_back(name, text);
+    }
+  }
+  return write_safetensors(path, entries, metadata, [&](size_t i, const ByteSink& sink) {
+    const Status status = folder.tensors()[i]->read(sink);
+    folder.release(folder.tensors()[i]->storage);
+    return status;
+  });
+}
+
+Status copy_file(const std::string& from, const std::string& to) {
+  AERIE_ASSIGN_OR_RETURN(const MappedFile source, MappedFile::open(from));
+  AERIE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(to));
+  AERIE_RETURN_IF_ERROR(file.write(source.bytes()));
+  return file.commit();
+}
+
+Expected<int64_t> write_folder(const TorchFolder& folder, const std::string& output) {
+  const fs::path source =
+      is_folder(folder.name()) ? fs::path(folder.name()) : fs::path(folder.name()).parent_path();
+  AERIE_ASSIGN_OR_RETURN(const int64_t bytes,
+                         write_tensors(folder, (fs::path(output) / "model.safetensors").string()));
+  const fs::path config = source / kConfig, copy = fs::path(output) / kConfig;
+  std::error_code ignored;
+  if (is_there(config) && !fs::equivalent(config, copy, ignored)) {
+    AERIE_RETURN_IF_ERROR(copy_file(config.string(), copy.string()));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool is_torch_path(const std::string& path) {
+  if (!is_folder(path)) return has_torch_name(path);
+  bool has_torch = false;
+  std::error_code error;
+  for (auto it = fs::directory_iterator(path, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
+    const std::string extension = it->path().extension();
+    if (extension == kSafetensors || extension == ".gguf") return false;
+    has_torch |= has_torch_name(it->path());
+  }
+  return has_torch;
+}
+
+Expected<TorchFolder> TorchFolder::open(const std::string& path) {
+  AERIE_ASSIGN_OR_RETURN(const std::vector<std::string> files, files_of(path));
+  TorchFolder folder(path);
+  for (const std::string& file : files) {
+    AERIE_ASSIGN_OR_RETURN(TorchFile opened, TorchFile::open(file));
+    folder.files_.push_back(std::move(opened));
+  }
+  for (const TorchFile& file : folder.files_) {
+    for (const TorchTensor& tensor : file.tensors()) folder.tensors_.push_back(&tensor);
+  }
+  NameIndex index;
+  const auto twin =
+      index.build(static_cast<uint32_t>(folder.tensors_.size()),
+                  [&](uint32_t i) -> std::string_view { return folder.tensors_[i]->name; });
+  if (!twin) return folder;
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: tensor '{}' is in two files", path, printable(*twin)));
+}
+
+int64_t TorchFolder::file_bytes() const {
+  int64_t bytes = 0;
+  for (const TorchFile& file : files_) bytes += file.file_bytes();
+  return bytes;
+}
+
+void TorchFolder::release(std::span<const std::byte> data) const {
+  for (const TorchFile& file : files_) file.release(data);
+}
+
+Expected<int64_t> convert_torch(const std::string& input, const std::string& output) {
+  const bool is_file = output.ends_with(kSafetensors) && !is_folder(output);
+  const bool has_folder = is_folder(output);
+  if (!is_file && !has_folder && (is_there(output) || fs::path(output).has_extension())) {
+    return Status(StatusCode::kInvalidArgument,
+                  output +
+                      ": PyTorch's files become safetensors; name a folder, or a file ending "
+                      "in .safetensors, which convert further");
+  }
+  AERIE_ASSIGN_OR_RETURN(const TorchFolder folder, TorchFolder::open(input));
+  if (is_file) return write_tensors(folder, output);
+  std::error_code error;
+  if (!has_folder && !fs::create_directory(output, error)) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: cannot make this folder: {}", output, error.message()));
+  }
+  Expected<int64_t> bytes = write_folder(folder, output);
+  if (!bytes.ok() && !has_folder) fs::remove(output, error);  // if it is empty
+  return bytes;
+}
+
+Expected<std::unique_ptr<ModelFile>> open_torch_model(const std::string& path) {
+  AERIE_ASSIGN_OR_RETURN(TorchFolder folder, TorchFolder::open(path));
+  return std::unique_ptr<ModelFile>(std::make_unique<TorchModelFile>(std::move(folder)));
+}
+
+}  // namespace aerie
