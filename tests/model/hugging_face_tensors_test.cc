@@ -221,6 +221,42 @@ TEST_F(HostileTensors, OddButLegal) {
   EXPECT_TRUE(load_folder(folder_.path()).ok()) << load_folder(folder_.path()).message();
 }
 
+// Modules that predict further tokens come with models and are no part of them.
+TEST_F(HostileTensors, PredictorsArePassedOver) {
+  add("mtp.fc.weight", {48, 96});
+  add("mtp.layers.0.self_attn.q_proj.weight", {96, 48}, "F8_E5M2", 1);
+  add("model.mtp_layers.0.input_proj.weight", {48, 96});
+  folder_.write();
+  EXPECT_TRUE(load_folder(folder_.path()).ok()) << load_folder(folder_.path()).message();
+  // As layers behind the model's they are told from a wrong count by the configuration alone.
+  const int64_t layers = folder_.config["num_hidden_layers"].get<int64_t>();
+  const std::string module = fmt::format("model.layers.{}.", layers);
+  const std::string another = fmt::format("model.layers.{}.", layers + 1);
+  add(module + "eh_proj.weight", {48, 96});
+  add(module + "mlp.up_proj.weight", {48, 48});
+  refused(kUnsupported, {"'" + module + "eh_proj.weight' has no place"});
+  folder_.config["num_nextn_predict_layers"] = 1;
+  folder_.write();
+  EXPECT_TRUE(load_folder(folder_.path()).ok()) << load_folder(folder_.path()).message();
+  add(another + "mlp.up_proj.weight", {48, 48});
+  refused(kInvalid, {"'" + another + "mlp.up_proj.weight' is of layer"});
+  folder_.config["num_nextn_predict_layers"] = 2;
+  folder_.write();
+  EXPECT_TRUE(load_folder(folder_.path()).ok()) << load_folder(folder_.path()).message();
+  for (const int64_t odd : {int64_t{-3}, std::numeric_limits<int64_t>::max()}) {
+    folder_.config["num_nextn_predict_layers"] = odd;
+    folder_.write();
+    EXPECT_EQ(load_folder(folder_.path()).ok(), odd > 0);
+  }
+}
+
+TEST(HuggingFaceFolders, MiMoIsReadAsQwen2) {
+  HuggingFaceFolder folder("qwen2", temporary_path("mimo"));
+  folder.config["model_type"] = "mimo";
+  folder.write();
+  EXPECT_TRUE(load_folder(folder.path()).ok()) << load_folder(folder.path()).message();
+}
+
 // What 8-bit floats are is changed as other values are: GPT-2's matrices lie on their side.
 TEST_F(HostileTensors, Float8OfGpt2) {
   HuggingFaceFolder folder("gpt2", temporary_path("gpt2_float8"));

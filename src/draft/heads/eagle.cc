@@ -125,13 +125,11 @@ Status rename(HeadFile& file) {
 }
 
 // A bias that the configuration announces must be there; one that it is silent about may be.
-Expected<std::vector<float>> load_fc_bias(WeightLoader& loader, const HeadFile& file,
-                                          int64_t width) {
+Status check_bias(const HeadFile& file) {
   const JsonObject config = file.config_object();
   AERIE_ASSIGN_OR_RETURN(const bool bias, config.boolean("bias", false));
   AERIE_ASSIGN_OR_RETURN(const bool fusion_bias, config.boolean("fusion_bias", false));
-  return bias || fusion_bias ? loader.vector("fc.bias", width)
-                             : loader.vector_if_any("fc.bias", width);
+  return bias || fusion_bias ? file.tensor_info("fc.bias").status() : Status();
 }
 
 Expected<EagleWeights> load_weights(HeadFile& file, const HeadTarget& target,
@@ -142,9 +140,8 @@ Expected<EagleWeights> load_weights(HeadFile& file, const HeadTarget& target,
   const int64_t width = blueprint.config.hidden;
   AERIE_ASSIGN_OR_RETURN(w.embedding,
                          HeadEmbedding::load(loader, file, "embed_tokens.weight", width, target));
-  const MatrixPart fc = {&w.fc.weight, "fc.weight", 2 * width, width, 0, width};
-  AERIE_RETURN_IF_ERROR(loader.load({&fc, 1}));
-  AERIE_ASSIGN_OR_RETURN(w.fc.bias, load_fc_bias(loader, file, width));
+  AERIE_RETURN_IF_ERROR(check_bias(file));
+  AERIE_ASSIGN_OR_RETURN(w.fc, load_linear(loader, "fc", 2 * width, width));
   for (int i = 0; i < blueprint.config.layers; ++i) {
     LayerShape shape;
     shape.attention_norm = i > 0 || loader.has("blk.0.attn_norm.weight");

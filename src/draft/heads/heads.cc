@@ -29,8 +29,9 @@ Loaded load_eagle3(HeadFile& file, const HeadTarget& target, const HeadSettings&
 }
 
 Loaded load_mtp(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-  MtpOptions options = settings.mtp;
+  MtpOptions options;
   static_cast<HeadOptions&>(options) = settings;
+  static_cast<MtpSwitches&>(options) = settings.mtp;
   return load_mtp_head(file, target, options);
 }
 

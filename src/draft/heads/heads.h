@@ -19,8 +19,8 @@ struct HeadSettings : HeadOptions {
   int depth = 5;  // of drafts: for heads that draft several depths at once
   // EAGLE-3: all depths in one pass (P-EAGLE), or not; not given: as it was trained.
   std::optional<bool> parallel;
-  MtpOptions mtp;                            // multi-token prediction: its switches
   std::optional<bool> norm_before_residual;  // EAGLE-3: instead of what the configuration says
+  MtpSwitches mtp;
 };
 
 // Whether `method` is a family's: "eagle3".

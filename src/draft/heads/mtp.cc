@@ -301,11 +301,6 @@ bool find_mimo(const HeadFile& file, Layout& layout) {
       for (const auto& [part, name] : kParts) layout.renames.emplace_back(from + part, to + name);
       layout.renames.emplace_back(from, to);
     }
-    if (packaged) {
-      layout.renames.emplace_back("verifier_lm_head.", "layers.0.shared_head.head.");
-      layout.renames.emplace_back("lm_head.", "layers.0.shared_head.head.");
-      layout.renames.emplace_back("embed_tokens.", "layers.0.embed_tokens.");
-    }
     return true;
   }
   return false;
@@ -412,9 +407,8 @@ class ModuleLoader {
     AERIE_ASSIGN_OR_RETURN(module.embedding_norm, norm(prefix + "enorm.weight"));
     AERIE_ASSIGN_OR_RETURN(module.hidden_norm, norm(prefix + "hnorm.weight"));
     AERIE_ASSIGN_OR_RETURN(module.output_norm, norm(prefix + "shared_head.norm.weight"));
-    const std::string project = prefix + "eh_proj.weight";
-    const MatrixPart part = {&module.project.weight, project, 2 * width, width, 0, width};
-    AERIE_RETURN_IF_ERROR(loader_.load({&part, 1}));
+    AERIE_ASSIGN_OR_RETURN(module.project,
+                           load_linear(loader_, prefix + "eh_proj", 2 * width, width));
     AERIE_ASSIGN_OR_RETURN(module.layer, load_layer(loader_, blueprint_, index));
     for (std::vector<float>* weight :
          {&module.layer.attention_norm.weight, &module.layer.ffn_norm.weight,

@@ -13,16 +13,18 @@
 namespace aerie {
 
 // What implementations do not agree about, and no checkpoint says; none: what the layout's own do.
-struct MtpOptions : HeadOptions {
+struct MtpSwitches {
   // The target's hidden state behind its final norm, not in front of it.
-  std::optional<bool> feature_normed;
+  std::optional<bool> feature_normed = {};
   // What a module hands on is behind the norm that comes before the LM head, not in front of it.
-  std::optional<bool> handed_normed;
+  std::optional<bool> handed_normed = {};
   // The projection takes [hidden state; embedding], not [embedding; hidden state].
-  std::optional<bool> hidden_first;
+  std::optional<bool> hidden_first = {};
   // The embedding in the row of position 0 is zero.
-  std::optional<bool> zero_first;
+  std::optional<bool> zero_first = {};
 };
+
+struct MtpOptions : HeadOptions, MtpSwitches {};
 
 // z = eh_proj([enorm(embedding of the next token); hnorm(f)]), f the target's hidden state or what
 // the row above handed on; out = a decoder layer of z; logits = head(shared_head.norm(out)).
