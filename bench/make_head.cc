@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "bench/random_weights.h"
 #include "bench/report.h"
-#include "bench/text_file.h"
 #include "format/output_file.h"
 #include "format/safetensors_write.h"
 
@@ -244,7 +243,9 @@ Expected<int64_t> make_head(const MakeHeadOptions& options, const ModelConfig& t
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{}: {}", options.output, error.message()));
   }
-  AERIE_RETURN_IF_ERROR(write_text(options.output + "/config.json", plan.config.dump(2) + "\n"));
+  AERIE_ASSIGN_OR_RETURN(OutputFile config, OutputFile::create(options.output + "/config.json"));
+  AERIE_RETURN_IF_ERROR(config.write(std::as_bytes(std::span(plan.config.dump(2)))));
+  AERIE_RETURN_IF_ERROR(config.commit());
   return write_safetensors(options.output + "/model.safetensors", plan.tensors, {},
                            [&](size_t index, const ByteSink& sink) {
                              return write_values(plan, index, options.seed, target.vocab, sink);

@@ -9,7 +9,9 @@
 #include <string>
 
 #include "bench/decode_bench.h"
+#include "bench/head_bench.h"
 #include "bench/kernel_bench.h"
+#include "bench/make_head.h"
 #include "bench/make_model.h"
 #include "bench/shapes.h"
 #include "bench/spec_bench.h"
@@ -74,6 +76,66 @@ Run add_make_model(CLI::App& app) {
     fmt::print(stderr, "wrote {}: {:.1f} MiB\n", options.output,
                static_cast<double>(report.bytes) / (1 << 20));
     return {};
+  };
+}
+
+Run add_make_head(CLI::App& app) {
+  struct Flags {
+    bench::MakeHeadOptions options;
+    std::string model;
+  };
+  auto flags = std::make_shared<Flags>();
+  bench::MakeHeadOptions& o = flags->options;
+  app.add_option("OUT", o.output, "The folder to write")->required();
+  app.add_option("-m,--model", flags->model, kModelHelp)->required();
+  app.add_option("--kind", o.kind, fmt::format("{}", fmt::join(bench::head_kinds(), ", ")))
+      ->required();
+  app.add_option("--draft-vocab", o.draft_vocab, "Tokens that EAGLE-3 can draft; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--depth", o.depth, "Heads of Medusa, Hydra and an MLP speculator")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_option("--seed", o.seed, "Another head for each")->capture_default_str();
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(const auto file, open_model_file(flags->model));
+    AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*file));
+    AERIE_ASSIGN_OR_RETURN(const int64_t bytes, bench::make_head(flags->options, config));
+    fmt::print(stderr, "wrote {}: {:.1f} MiB\n", flags->options.output,
+               static_cast<double>(bytes) / (1 << 20));
+    return {};
+  };
+}
+
+Run add_heads(CLI::App& app) {
+  struct Flags {
+    bench::HeadBenchOptions options;
+    std::string isa = "auto", json;
+  };
+  auto flags = std::make_shared<Flags>();
+  bench::HeadBenchOptions& o = flags->options;
+  app.add_option("-m,--model", o.model, kModelHelp)->required();
+  app.add_option("--kinds", o.kinds,
+                 fmt::format("Heads (default: all): {}", fmt::join(bench::head_kinds(), ", ")))
+      ->delimiter(',');
+  app.add_option("--type", o.type, "Type of their matrices: q8_0, q4_0, ... (default: bf16)");
+  app.add_option("--draft-vocab", o.draft_vocab, "Tokens that EAGLE-3 can draft; 0: all")
+      ->capture_default_str();
+  app.add_option("--depth", o.depth, "Tokens of a chain")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 64));
+  app.add_option("--context", o.context, "Positions that are cached")->capture_default_str();
+  app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
+  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
+  app.add_option("--json", flags->json, kJsonHelp);
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
+    if (const std::string& type = flags->options.type; !type.empty()) {
+      AERIE_RETURN_IF_ERROR(parse_type(type).status());
+    }
+    AERIE_RETURN_IF_ERROR(check_json(flags->json));
+    AERIE_ASSIGN_OR_RETURN(const auto report, bench::bench_heads(flags->options));
+    return show(report, flags->json);
   };
 }
 
@@ -371,6 +433,8 @@ std::function<Status()> add_bench_flags(CLI::App& app) {
   add("spec", "Speculation against plain decoding on sets of prompts", add_spec);
   add("sweep", "The same for several depths of drafts", add_sweep);
   add("worker", "Answer requests over a pipe, for bench/peers/compare.py", add_worker);
+  add("heads", "Passes of trained heads, of random weights, against the machine's limits", add_heads);
+  add("make-head", "Write a draft head with random weights for a model", add_make_head);
   add("make-model", "Write a model of a published shape with random weights", add_make_model);
   return [commands]() -> Status {
     for (const Command& command : commands) {

@@ -1,0 +1,103 @@
+// A backend that counts what it is asked for.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/backend.h"
+
+namespace aerie::bench {
+
+// Hands everything on to another backend, which must outlive it.
+class CountingBackend final : public kernels::Backend {
+ public:
+  explicit CountingBackend(const kernels::Backend& inner) : inner_(inner) {}
+
+  // Since the last reset(): calls that compute, and bytes of the matrices that were multiplied
+  // with.
+  int operations() const { return operations_; }
+  int64_t weight_bytes() const { return weight_bytes_; }
+  void reset() const { operations_ = 0, weight_bytes_ = 0; }
+
+  kernels::Isa isa() const override { return inner_.isa(); }
+  int64_t packed_bytes(const TensorView& weights) const override {
+    return inner_.packed_bytes(weights);
+  }
+  void pack(ThreadPool& pool, std::span<const TensorView> weights,
+            std::span<kernels::PackedMatrix> matrices) const override {
+    inner_.pack(pool, weights, matrices);
+  }
+  void fill(ThreadPool& pool, std::span<kernels::PackedMatrix> matrices,
+            const kernels::FillPart& part) const override {
+    inner_.fill(pool, matrices, part);
+  }
+  bool wants_int8(DType dtype) const override { return inner_.wants_int8(dtype); }
+
+  void matmul(ThreadPool& pool, const kernels::Activations& x,
+              std::span<const kernels::MatmulTarget> targets) const override {
+    for (const kernels::MatmulTarget& target : targets) {
+      weight_bytes_ += static_cast<int64_t>(target.w->data.size());
+    }
+    ++operations_;
+    inner_.matmul(pool, x, targets);
+  }
+  void rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight, double eps,
+                kernels::Activations& out) const override {
+    ++operations_;
+    inner_.rms_norm(pool, x, x_stride, weight, eps, out);
+  }
+  void layer_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
+                  const float* bias, double eps, kernels::Activations& out) const override {
+    ++operations_;
+    inner_.layer_norm(pool, x, x_stride, weight, bias, eps, out);
+  }
+  void rms_norm_heads(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
+                      const float* weight, double eps) const override {
+    ++operations_;
+    inner_.rms_norm_heads(pool, x, rows, heads, head_dim, weight, eps);
+  }
+  void add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, int64_t n, const float* weight,
+                    double eps, float* residual) const override {
+    ++operations_;
+    inner_.add_rms_norm(pool, y, rows, n, weight, eps, residual);
+  }
+  void quantize(ThreadPool& pool, kernels::Activations& out) const override {
+    ++operations_;
+    inner_.quantize(pool, out);
+  }
+  void gated(ThreadPool& pool, kernels::Activation activation, const float* gate, const float* up,
+             kernels::Activations& out) const override {
+    ++operations_;
+    inner_.gated(pool, activation, gate, up, out);
+  }
+  void activate(ThreadPool& pool, kernels::Activation activation, const float* x,
+                kernels::Activations& out) const override {
+    ++operations_;
+    inner_.activate(pool, activation, x, out);
+  }
+  void soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const override {
+    ++operations_;
+    inner_.soft_cap(pool, x, count, cap);
+  }
+  void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim, int dimensions,
+            kernels::RopeStyle style, const float* cos, const float* sin) const override {
+    ++operations_;
+    inner_.rope(pool, x, rows, heads, head_dim, dimensions, style, cos, sin);
+  }
+  void store_kv(ThreadPool& pool, const kernels::KvLayout& layout, const float* k, const float* v,
+                std::span<const int32_t> slots, std::byte* kv) const override {
+    ++operations_;
+    inner_.store_kv(pool, layout, k, v, slots, kv);
+  }
+  void attention(ThreadPool& pool, const kernels::AttentionArgs& args) const override {
+    ++operations_;
+    inner_.attention(pool, args);
+  }
+
+ private:
+  const kernels::Backend& inner_;
+  mutable int operations_ = 0;
+  mutable int64_t weight_bytes_ = 0;
+};
+
+}  // namespace aerie::bench

@@ -1,0 +1,390 @@
+#include "bench/head_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "bench/counting_backend.h"
+#include "bench/loaded_model.h"
+#include "bench/make_head.h"
+#include "bench/report.h"
+#include "draft/heads/feature_network.h"
+#include "draft/heads/heads.h"
+#include "draft/network_drafter.h"
+
+namespace aerie::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr double kPerOperation = 10.0;  // microseconds
+constexpr int kRows = 256;
+constexpr int kRepeatsBeforeLimits = 5;
+
+double microseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+// A folder that goes when this does.
+class TemporaryFolder {
+ public:
+  TemporaryFolder()
+      : path_(fs::temp_directory_path() / fmt::format("aerie-heads-{:x}", std::random_device()())) {
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+// Adds up what the passes of a network take.
+class TimedNetwork final : public DraftNetwork {
+ public:
+  TimedNetwork(std::unique_ptr<DraftNetwork> inner, double& microseconds)
+      : inner_(std::move(inner)), microseconds_(microseconds) {}
+
+  const DrafterNeeds& needs() const override { return inner_->needs(); }
+  int vocab() const override { return inner_->vocab(); }
+  std::span<const int32_t> target_ids() const override { return inner_->target_ids(); }
+  int depths() const override { return inner_->depths(); }
+  Status open(int place, const DraftSequence& sequence) override {
+    return inner_->open(place, sequence);
+  }
+  void close(int place) override { inner_->close(place); }
+  int start(int place, std::span<const int32_t> tokens, int run, int depth) override {
+    return inner_->start(place, tokens, run, depth);
+  }
+  int root_rows(int place) const override { return inner_->root_rows(place); }
+  void add_root(int place) override { inner_->add_root(place); }
+  void add_node(int place, const LevelTree& tree, int32_t node) override {
+    inner_->add_node(place, tree, node);
+  }
+  DraftOutputs run() override {
+    const auto start = Clock::now();
+    const DraftOutputs outputs = inner_->run();
+    microseconds_ += microseconds_since(start);
+    return outputs;
+  }
+  void observe(int place, const DraftCommit& commit, std::span<const int32_t> path) override {
+    inner_->observe(place, commit, path);
+  }
+
+ private:
+  std::unique_ptr<DraftNetwork> inner_;
+  double& microseconds_;
+};
+
+// The target and what its layers give: random features of about the right size.
+class Bench {
+ public:
+  Bench(const HeadBenchOptions& options, LoadedModel& target, ThreadPool& pool, Machine machine)
+      : options_(options),
+        target_(target),
+        pool_(pool),
+        machine_(std::move(machine)),
+        counting_(*kernels::backend(options.isa)) {
+    const int length = positions();
+    for (int i = 0; i < length; ++i) tokens_.push_back(target.random_token());
+  }
+
+  Status measure(const std::string& kind, HeadReport& report);
+
+ private:
+  struct Head {
+    std::unique_ptr<HeadFile> file;
+    std::unique_ptr<DraftNetwork> network;
+  };
+
+  // Every repetition makes one position more.
+  int positions() const { return options_.context + 2 * options_.repeats + 2 * kMostHeadDepth; }
+  Expected<Head> load(const std::string& kind, NetworkDrafterOptions drafter) const;
+  NetworkDrafterOptions chain(int depth) const;
+  DraftCommit commit(int first, int rows, const DrafterNeeds& needs);
+  Status time_passes(const std::string& kind, const std::string& label, int depth,
+                     HeadReport& report);
+  Status time_trees(const std::string& kind, HeadReport& report);
+  HeadPoint point(const std::string& kind, const std::string& pass,
+                  const std::vector<double>& times, const std::vector<double>& allowed) const;
+  double allowed();
+
+  const HeadBenchOptions& options_;
+  LoadedModel& target_;
+  ThreadPool& pool_;
+  Machine machine_;
+  CountingBackend counting_;
+  TemporaryFolder folder_;
+  std::vector<int32_t> tokens_;
+  std::vector<float> taps_;
+  double bandwidth_ = 0;
+  std::vector<double> bandwidths_;
+};
+
+NetworkDrafterOptions Bench::chain(int depth) const {
+  NetworkDrafterOptions options;
+  options.num_tokens = depth;
+  return options;
+}
+
+Expected<Bench::Head> Bench::load(const std::string& kind, NetworkDrafterOptions drafter) const {
+  Head head;
+  HeadSettings settings;
+  if (!options_.type.empty()) settings.dtype = dtype_from_name(options_.type);
+  settings.depth = draft_depth(drafter);
+  AERIE_ASSIGN_OR_RETURN(head.file, HeadFile::open(folder_ / kind, {settings.dtype, &pool_}));
+  drafter.vocab = target_.model().config().vocab;
+  drafter.max_rows = kRows;
+  drafter.max_logits = std::max(64, most_nodes_in_pass(drafter));
+  HeadTarget target;
+  target.parts = target_.model().parts();
+  target.config = &target_.model().config();
+  target.file = &target_.file();
+  target.backend = &counting_;
+  target.pool = &pool_;
+  target.max_rows = drafter.max_rows;
+  target.max_logits = drafter.max_logits;
+  target.max_positions = positions() + kMostHeadDepth;
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<FeatureHead> loaded,
+                         load_head(method_of_kind(kind), *head.file, target, settings));
+  FeatureNetworkOptions options;
+  options.drafter = drafter;
+  options.max_positions = positions();
+  AERIE_ASSIGN_OR_RETURN(head.network, make_feature_network(std::move(loaded), options));
+  return head;
+}
+
+DraftCommit Bench::commit(int first, int rows, const DrafterNeeds& needs) {
+  const size_t width =
+      needs.tap_layers.size() * static_cast<size_t>(target_.model().config().hidden);
+  const size_t wanted = width * static_cast<size_t>(rows);
+  std::minstd_rand random(static_cast<unsigned>(first + 1));
+  std::normal_distribution<float> normal;
+  while (taps_.size() < wanted) taps_.push_back(normal(random));
+  DraftCommit commit;
+  commit.tokens = std::span(tokens_).first(static_cast<size_t>(first + rows + 1));
+  commit.first = first;
+  commit.rows = rows;
+  commit.taps = std::span<const float>(taps_).first(wanted);
+  return commit;
+}
+
+double Bench::allowed() {
+  return 1e6 * static_cast<double>(counting_.weight_bytes()) / bandwidth_ +
+         kPerOperation * counting_.operations();
+}
+
+HeadPoint Bench::point(const std::string& kind, const std::string& pass,
+                       const std::vector<double>& times,
+                       const std::vector<double>& allowed) const {
+  HeadPoint point;
+  point.kind = kind;
+  point.pass = pass;
+  point.bytes = static_cast<double>(counting_.weight_bytes());
+  point.operations = counting_.operations();
+  point.microseconds = median(times);
+  point.allowed = median(allowed);
+  return point;
+}
+
+// One root and one node a repetition.
+Status Bench::time_passes(const std::string& kind, const std::string& label, int depth,
+                          HeadReport& report) {
+  AERIE_ASSIGN_OR_RETURN(Head head, load(kind, chain(depth)));
+  DraftNetwork& network = *head.network;
+  DraftSequence sequence;
+  sequence.max_tokens = positions();
+  AERIE_RETURN_IF_ERROR(network.open(0, sequence));
+  network.observe(0, commit(0, options_.context, network.needs()), {});
+  std::vector<double> roots, nodes, roots_allowed, nodes_allowed;
+  HeadPoint root, node;
+  LevelTree tree;
+  LevelLimits limits;
+  limits.max_nodes = limits.max_depth = depth;
+  for (int i = 0; i < options_.repeats + kRepeatsBeforeLimits; ++i) {
+    if (i % kRepeatsBeforeLimits == 0) {
+      bandwidth_ = machine_.read_bandwidth();
+      bandwidths_.push_back(bandwidth_);
+    }
+    const int known = options_.context + 1 + i;
+    const bool counts = i >= kRepeatsBeforeLimits;  // the first warm up
+    if (network.start(0, std::span(tokens_).first(static_cast<size_t>(known)), depth, depth) <= 0) {
+      return {StatusCode::kInternal, fmt::format("{} does not draft", kind)};
+    }
+    tree.start(limits);
+    counting_.reset();
+    network.add_root(0);
+    auto start = Clock::now();
+    network.run();
+    if (counts) {
+      roots.push_back(microseconds_since(start));
+      roots_allowed.push_back(allowed());
+    }
+    root = point(kind, label, roots, roots_allowed);
+    if (network.depths() == 1 && depth > 1) {
+      const LevelTree::Child child{tokens_[static_cast<size_t>(i)], 1.0};
+      tree.expand(-1, {&child, 1});
+      tree.advance();
+      counting_.reset();
+      network.add_node(0, tree, 0);
+      start = Clock::now();
+      network.run();
+      if (counts) {
+        nodes.push_back(microseconds_since(start));
+        nodes_allowed.push_back(allowed());
+      }
+      node = point(kind, "node", nodes, nodes_allowed);
+    }
+    network.observe(0, commit(known - 1, 1, network.needs()), {});
+  }
+  report.points.push_back(root);
+  if (!nodes.empty()) report.points.push_back(node);
+  return {};
+}
+
+Status Bench::time_trees(const std::string& kind, HeadReport& report) {
+  NetworkDrafterOptions options = chain(60);
+  options.num_steps = 7;
+  options.top_k = 10;
+  options.method = kind;
+  options.vocab = target_.model().config().vocab;
+  options.max_rows = kRows;
+  options.max_logits = std::max(64, most_nodes_in_pass(options));
+  AERIE_ASSIGN_OR_RETURN(Head head, load(kind, options));
+  double passes = 0;
+  const std::unique_ptr<Drafter> drafter = make_network_drafter(
+      std::make_unique<TimedNetwork>(std::move(head.network), passes), options);
+  DraftSequence sequence;
+  sequence.max_tokens = positions();
+  AERIE_RETURN_IF_ERROR(drafter->open(sequence));
+  DraftCommit prompt = commit(0, options_.context, drafter->needs());
+  AERIE_RETURN_IF_ERROR(drafter->observe({&prompt, 1}));
+  std::vector<double> totals, in_passes, growth;
+  TokenTree proposal;
+  for (int i = 0; i < options_.repeats + kRepeatsBeforeLimits; ++i) {
+    const int known = options_.context + 1 + i;
+    proposal.clear();
+    DraftRequest request;
+    request.tokens = std::span(tokens_).first(static_cast<size_t>(known));
+    request.max_nodes = options.num_tokens;
+    request.tree = &proposal;
+    passes = 0;
+    const auto start = Clock::now();
+    AERIE_RETURN_IF_ERROR(drafter->propose({&request, 1}));
+    const double total = microseconds_since(start);
+    if (i >= kRepeatsBeforeLimits) {
+      totals.push_back(total);
+      in_passes.push_back(passes);
+      growth.push_back(total - passes);
+    }
+    const DraftCommit one = commit(known - 1, 1, drafter->needs());
+    AERIE_RETURN_IF_ERROR(drafter->observe({&one, 1}));
+  }
+  report.trees.push_back({kind, median(totals), median(in_passes), median(growth)});
+  return {};
+}
+
+Status Bench::measure(const std::string& kind, HeadReport& report) {
+  MakeHeadOptions make;
+  make.kind = kind;
+  make.output = folder_ / kind;
+  make.draft_vocab = options_.draft_vocab;
+  make.depth = options_.depth;
+  AERIE_RETURN_IF_ERROR(make_head(make, target_.model().config()).status());
+  if (kind == "peagle") {
+    AERIE_RETURN_IF_ERROR(time_passes(kind, "root, 1 depth", 1, report));
+    const double one = report.points.back().microseconds;
+    for (const int depth : {4, 8, 16}) {
+      AERIE_RETURN_IF_ERROR(
+          time_passes(kind, fmt::format("root, {} depths", depth), depth, report));
+      report.points.back().ratio = report.points.back().microseconds / one;
+    }
+  } else {
+    AERIE_RETURN_IF_ERROR(time_passes(kind, "root", options_.depth, report));
+  }
+  if (kind == "eagle" || kind == "eagle3" || kind == "peagle") {
+    AERIE_RETURN_IF_ERROR(time_trees(kind, report));
+  }
+  report.limits.bandwidth = median(bandwidths_);
+  return {};
+}
+
+}  // namespace
+
+Expected<HeadReport> bench_heads(const HeadBenchOptions& options) {
+  ThreadPool pool(options.threads > 0 ? options.threads : available_cpus());
+  LoadOptions load;
+  load.model = options.model;
+  load.isa = options.isa;
+  AERIE_ASSIGN_OR_RETURN(const auto target, LoadedModel::load(load, pool));
+  AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(options.isa, pool));
+  HeadReport report;
+  report.model = options.model;
+  report.threads = pool.threads();
+  report.isa = options.isa;
+  report.type = options.type.empty() ? "bf16" : options.type;
+  report.context = options.context;
+  Bench bench(options, *target, pool, std::move(machine));
+  std::vector<std::string> kinds = options.kinds;
+  if (kinds.empty()) kinds.assign(head_kinds().begin(), head_kinds().end());
+  for (const std::string& kind : kinds) {
+    AERIE_RETURN_IF_ERROR(bench.measure(kind, report));
+  }
+  return report;
+}
+
+std::string to_text(const HeadReport& report) {
+  std::string text = head_text(report.model, report.threads, report.isa, report.limits);
+  text += fmt::format("heads in {}, {} positions\n", report.type, report.context);
+  text += fmt::format("{:<15} {:<15} {:>8} {:>11} {:>9} {:>9} {:>6} {:>6}\n", "head", "pass", "MiB",
+                      "operations", "us", "allowed", "share", "ratio");
+  for (const HeadPoint& p : report.points) {
+    text += fmt::format("{:<15} {:<15} {:>8.1f} {:>11} {:>9.0f} {:>9.0f} {:>5.0f}% {:>6}\n", p.kind,
+                        p.pass, p.bytes / (1 << 20), p.operations, p.microseconds, p.allowed,
+                        100 * p.microseconds / p.allowed,
+                        p.ratio > 0 ? fmt::format("{:.2f}", p.ratio) : "");
+  }
+  text += fmt::format("{:<15} {:>12} {:>12} {:>12}\n", "tree of 60", "us", "in passes", "growth");
+  for (const TreePoint& t : report.trees) {
+    text += fmt::format("{:<15} {:>12.0f} {:>12.0f} {:>12.0f}\n", t.kind, t.total_us, t.passes_us,
+                        t.growth_us);
+  }
+  return text;
+}
+
+std::string to_json(const HeadReport& report) {
+  Json out = head_json(report.model, report.threads, report.isa, report.limits);
+  out["type"] = report.type;
+  out["context"] = report.context;
+  out["passes"] = Json::array();
+  for (const HeadPoint& p : report.points) {
+    out["passes"].push_back({{"head", p.kind},
+                             {"pass", p.pass},
+                             {"bytes", p.bytes},
+                             {"operations", p.operations},
+                             {"microseconds", p.microseconds},
+                             {"allowed", p.allowed},
+                             {"ratio", p.ratio}});
+  }
+  out["trees"] = Json::array();
+  for (const TreePoint& t : report.trees) {
+    out["trees"].push_back({{"head", t.kind},
+                            {"microseconds", t.total_us},
+                            {"passes", t.passes_us},
+                            {"growth", t.growth_us}});
+  }
+  return out.dump(2) + "\n";
+}
+
+}  // namespace aerie::bench
