@@ -36,6 +36,15 @@ Expected<int64_t> bytes_of(const SafetensorsEntry& tensor) {
   return elements * bits / 8;
 }
 
+Status check_metadata(std::span<const std::pair<std::string, std::string>> metadata) {
+  NameIndex index;
+  const auto twin = index.build(static_cast<uint32_t>(metadata.size()),
+                                [&](uint32_t i) -> std::string_view { return metadata[i].first; });
+  if (!twin) return {};
+  return {StatusCode::kInvalidArgument,
+          fmt::format("metadata key '{}' is there twice", printable(*twin))};
+}
+
 Status check_names(std::span<const SafetensorsEntry> tensors) {
   for (const SafetensorsEntry& tensor : tensors) {
     const std::string& name = tensor.name;
@@ -107,6 +116,7 @@ Expected<int64_t> write_safetensors(
     std::span<const std::pair<std::string, std::string>> metadata,
     const std::function<Status(size_t index, const ByteSink& sink)>& values) {
   AERIE_RETURN_IF_ERROR(check_names(tensors).with_context(path));
+  AERIE_RETURN_IF_ERROR(check_metadata(metadata).with_context(path));
   std::vector<int64_t> bytes;
   for (const SafetensorsEntry& tensor : tensors) {
     const Expected<int64_t> size = bytes_of(tensor);

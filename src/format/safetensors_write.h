@@ -28,7 +28,8 @@ using ByteSink = std::function<Status(std::span<const std::byte>)>;
 // called once for each, and its error ends the writing. `metadata` is what the writer has to say.
 //
 // kInvalidArgument, naming it, for a name that is empty, not UTF-8, "__metadata__" or there twice,
-// for a negative size, and for elements that do not fill whole bytes; kInternal if a tensor's
+// for a key of the metadata that is there twice, for a negative size, and for elements that do not
+// fill whole bytes; kInternal if a tensor's
 // values are not as many bytes as it has. Returns the bytes written.
 Expected<int64_t> write_safetensors(
     const std::string& path, std::span<const SafetensorsEntry> tensors,

@@ -12,7 +12,6 @@
 
 #include "format/json.h"
 #include "format/mapped_file.h"
-#include "format/metadata_builder.h"
 #include "format/name_index.h"
 #include "format/output_file.h"
 #include "format/safetensors_write.h"
@@ -93,16 +92,29 @@ Expected<std::vector<std::string>> files_of(const std::string& path) {
                             printable(fmt::format("{}", fmt::join(names, ", ")), 300)));
 }
 
+// Names and texts of what is no tensor: of several files that say something, the first counts.
+std::vector<std::pair<std::string_view, std::string_view>> values_of(const TorchFolder& folder) {
+  std::vector<std::pair<std::string_view, std::string_view>> values;
+  std::set<std::string_view> names;
+  for (const TorchFile& file : folder.files()) {
+    for (const auto& [name, text] : file.values()) {
+      if (names.insert(name).second) values.emplace_back(name, text);
+    }
+  }
+  return values;
+}
+
 class TorchModelFile final : public ModelFile {
  public:
   explicit TorchModelFile(TorchFolder folder)
       : ModelFile(folder.name()), folder_(std::move(folder)) {
-    for (const TorchFile& file : folder_.files()) {
-      for (const auto& [name, text] : file.values()) builder_.add_string(name, text);
+    Metadata metadata;
+    for (const auto& [name, text] : values_of(folder_)) {
+      metadata.emplace_back(name, MetadataValue{"string", MetadataScalar(text)});
     }
     std::vector<TensorInfo> infos;
     for (const TorchTensor* tensor : folder_.tensors()) infos.push_back(describe(*tensor));
-    set_contents(builder_.release(), std::move(infos));
+    set_contents(std::move(metadata), std::move(infos));
   }
 
   std::string format() const override { return "PyTorch"; }
@@ -143,7 +155,6 @@ class TorchModelFile final : public ModelFile {
   }
 
   TorchFolder folder_;
-  MetadataBuilder builder_;
 };
 
 Expected<int64_t> write_tensors(const TorchFolder& folder, const std::string& path) {
@@ -152,10 +163,8 @@ Expected<int64_t> write_tensors(const TorchFolder& folder, const std::string& pa
     entries.push_back({tensor->name, tensor->type, tensor->shape});
   }
   std::vector<std::pair<std::string, std::string>> metadata = {{"format", "pt"}};
-  for (const TorchFile& file : folder.files()) {
-    for (const auto& [name, text] : file.values()) {
-      if (name != "format") metadata.emplace_back(name, text);
-    }
+  for (const auto& [name, text] : values_of(folder)) {
+    if (name != "format") metadata.emplace_back(name, text);
   }
   return write_safetensors(path, entries, metadata, [&](size_t i, const ByteSink& sink) {
     const Status status = folder.tensors()[i]->read(sink);
@@ -245,7 +254,7 @@ Expected<int64_t> convert_torch(const std::string& input, const std::string& out
                   fmt::format("{}: cannot make this folder: {}", output, error.message()));
   }
   Expected<int64_t> bytes = write_folder(folder, output);
-  if (!bytes.ok() && !has_folder) fs::remove(output, error);  // if it is empty
+  if (!bytes.ok() && !has_folder) fs::remove_all(output, error);
   return bytes;
 }
 

@@ -21,13 +21,13 @@ namespace fs = std::filesystem;
 constexpr std::string_view kModelPrefix = "model.";
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 
-// Where a configuration keeps the shape of its transformer.
-const Json& shape_config(const Json& config) {
+// Where a configuration keeps the shape of its transformer; empty: at the top.
+std::string shape_key(const Json& config) {
   for (const char* key : {"transformer_layer_config", "model"}) {
     const auto part = config.find(key);
-    if (part != config.end() && part->is_object()) return *part;
+    if (part != config.end() && part->is_object()) return key;
   }
-  return config;
+  return "";
 }
 
 Expected<Json> read_config(const std::string& path) {
@@ -82,8 +82,11 @@ JsonObject HeadFile::config_object() const {
 // Heads that are no transformers (Medusa's, recurrent ones) have another configuration, so an error
 // counts only for those who want a blueprint.
 Status HeadFile::import_shape() {
-  AERIE_ASSIGN_OR_RETURN(HuggingFaceImport import,
-                         HuggingFaceImport::create(shape_config(*config_), config_file_));
+  const std::string key = shape_key(*config_);
+  AERIE_ASSIGN_OR_RETURN(
+      HuggingFaceImport import,
+      key.empty() ? HuggingFaceImport::create(*config_, config_file_)
+                  : HuggingFaceImport::create(config_->at(key), config_file_ + ": " + key));
   const JsonObject config = import.config();
   AERIE_ASSIGN_OR_RETURN(const std::string_view type, config.string("model_type", "llama"));
   AERIE_ASSIGN_OR_RETURN(const int64_t vocab, config.integer("vocab_size"));

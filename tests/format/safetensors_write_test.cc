@@ -88,6 +88,14 @@ TEST_F(SafetensorsWrite, Refusals) {
   expect_refused({{"a", f32, {3}}}, StatusCode::kInternal, "of 12 bytes was given -4");
 }
 
+TEST_F(SafetensorsWrite, MetadataHaveNoKeyTwice) {
+  const std::vector<std::pair<std::string, std::string>> metadata = {{"a", "1"}, {"a", "2"}};
+  const auto written =
+      write_safetensors(path_, {}, metadata, [](size_t, const ByteSink&) { return Status(); });
+  EXPECT_EQ(written.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(written.status().message(), HasSubstr("metadata key 'a' is there twice"));
+}
+
 TEST_F(SafetensorsWrite, ErrorsOfValuesLeaveNothing) {
   const std::vector<SafetensorsEntry> tensors = {{"a", SafetensorsType::kF32, {2}}};
   const auto written = write_safetensors(path_, tensors, {}, [](size_t, const ByteSink&) {

@@ -120,6 +120,17 @@ TEST_F(TorchFolders, ShardsBecomeOneFile) {
   ASSERT_TRUE(converted.ok());
   EXPECT_EQ(converted->tensors().size(), 16u);
 
+  // What both say beside their tensors is there once.
+  const std::string epoch = test::torch_text(test::pickle_dict({{"epoch", "K\5"}}));
+  write_text("pytorch_model-00001-of-00002.bin", epoch);
+  ASSERT_TRUE(convert_torch(in(), out("again")).ok());
+  const auto again = SafetensorsFolder::open(out("again"));
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_THAT(again->shards()[0].metadata(),
+              ::testing::Contains(::testing::Pair("epoch", "5")).Times(1));
+
+  copy("module.pt", "module.pt");
+  fs::rename(in("module.pt"), in("pytorch_model-00001-of-00002.bin"));
   fs::copy_file(std::string(kCorpus) + "module.pt", in("pytorch_model-00002-of-00002.bin"),
                 fs::copy_options::overwrite_existing);
   const Status twice = TorchFolder::open(in()).status();

@@ -183,6 +183,10 @@ TEST_F(HeadFileTest, BlueprintOfTheSpeculatorsFormat) {
   EXPECT_EQ(blueprint->ropes[0].scaling, RopeScaling::kFactors);
   EXPECT_EQ(blueprint->ropes[0].factors.size(), 64u);
   EXPECT_NE(head->find_tensor("rope_freqs.weight"), nullptr);
+  layer.erase("intermediate_size");
+  write_text("config.json", config.dump());
+  EXPECT_THAT(open()->blueprint().status().message(),
+              HasSubstr("config.json: transformer_layer_config: there is no key"));
 }
 
 TEST_F(HeadFileTest, HeadsWithoutATransformerHaveNoBlueprint) {
