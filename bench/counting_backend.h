@@ -1,6 +1,7 @@
 // A backend that counts what it is asked for.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 
@@ -17,7 +18,12 @@ class CountingBackend final : public kernels::Backend {
   // with.
   int operations() const { return operations_; }
   int64_t weight_bytes() const { return weight_bytes_; }
-  void reset() const { operations_ = 0, weight_bytes_ = 0; }
+  double ranking_us() const { return ranking_.count(); }  // in top_k()
+  void reset() const {
+    operations_ = 0;
+    weight_bytes_ = 0;
+    ranking_ = {};
+  }
 
   kernels::Isa isa() const override { return inner_.isa(); }
   int64_t packed_bytes(const TensorView& weights) const override {
@@ -79,6 +85,13 @@ class CountingBackend final : public kernels::Backend {
     ++operations_;
     inner_.soft_cap(pool, x, count, cap);
   }
+  void top_k(ThreadPool& pool, const float* x, int64_t stride, int64_t rows, int64_t n, int k,
+             int32_t* indices, float* values, float* log_sums) const override {
+    ++operations_;
+    const auto start = std::chrono::steady_clock::now();
+    inner_.top_k(pool, x, stride, rows, n, k, indices, values, log_sums);
+    ranking_ += std::chrono::steady_clock::now() - start;
+  }
   void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim, int dimensions,
             kernels::RopeStyle style, const float* cos, const float* sin) const override {
     ++operations_;
@@ -98,6 +111,7 @@ class CountingBackend final : public kernels::Backend {
   const kernels::Backend& inner_;
   mutable int operations_ = 0;
   mutable int64_t weight_bytes_ = 0;
+  mutable std::chrono::duration<double, std::micro> ranking_ = {};
 };
 
 }  // namespace aerie::bench

@@ -27,20 +27,21 @@ struct HeadBenchOptions {
 // are compared with; what is reported are medians.
 struct HeadPoint {
   std::string kind;
-  std::string pass;       // "root", "node"; of P-EAGLE "root, 1 depth", "root, 8 depths"
-  double bytes = 0;       // of weights that it reads
-  int operations = 0;     // calls of the backend
+  std::string pass;    // "root", "node"; of P-EAGLE "root, 1 depth", "root, 8 depths"
+  double bytes = 0;    // of weights that it reads
+  int operations = 0;  // calls of the backend
   double microseconds = 0;
-  double allowed = 0;     // microseconds: the bytes by the bandwidth, and 10 for each operation
-  double ratio = 0;       // to P-EAGLE's pass of one depth; 0: not of it
+  double allowed = 0;  // microseconds: the bytes by the bandwidth, and 10 for each operation
+  double ratio = 0;    // to P-EAGLE's pass of one depth; 0: not of it
 };
 
 // Trees of 60 nodes: 10 children of a node, 10 nodes of a pass, 7 levels.
 struct TreePoint {
   std::string kind;
-  double total_us = 0;   // of propose()
-  double passes_us = 0;  // of that, in the network
-  double growth_us = 0;  // of that, growing the tree and choosing its nodes
+  double total_us = 0;    // of propose()
+  double passes_us = 0;   // of that, in the network
+  double ranking_us = 0;  // in finding the best tokens of its rows
+  double growth_us = 0;   // the rest: growing the tree and choosing its nodes
 };
 
 struct HeadReport {

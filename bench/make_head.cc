@@ -110,17 +110,20 @@ Plan plan_hydra(const MakeHeadOptions& options, const ModelConfig& c) {
       plan.matrix(fmt::format("hydra_mlp.{}.0.{}.weight", i, part), c.hidden, input);
       plan.vector(fmt::format("hydra_mlp.{}.0.{}.bias", i, part), c.hidden);
     }
-    plan.matrix(fmt::format("hydra_lm_head.{}.0.weight", i), c.vocab, c.hidden);
-    plan.vector(fmt::format("hydra_lm_head.{}.0.bias", i), c.vocab);
+    plan.matrix(fmt::format("hydra_lm_head.{}.weight", i), c.vocab, c.hidden);
+    plan.vector(fmt::format("hydra_lm_head.{}.bias", i), c.vocab);
   }
   return plan;
 }
 
 Plan plan_mlp_speculator(const MakeHeadOptions& options, const ModelConfig& c) {
   Plan plan;
-  plan.config = {{"model_type", "mlp_speculator"}, {"vocab_size", c.vocab},
-                 {"emb_dim", c.hidden},            {"inner_dim", c.hidden},
-                 {"n_predict", options.depth},     {"tie_weights", false},
+  plan.config = {{"model_type", "mlp_speculator"},
+                 {"vocab_size", c.vocab},
+                 {"emb_dim", c.hidden},
+                 {"inner_dim", c.hidden},
+                 {"n_predict", options.depth},
+                 {"tie_weights", false},
                  {"scale_input", false}};
   for (int i = 0; i < options.depth; ++i) {
     plan.matrix(fmt::format("speculator.emb.{}.weight", i), c.vocab, c.hidden);
@@ -243,8 +246,9 @@ Expected<int64_t> make_head(const MakeHeadOptions& options, const ModelConfig& t
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{}: {}", options.output, error.message()));
   }
+  const std::string text = plan.config.dump(2) + "\n";
   AERIE_ASSIGN_OR_RETURN(OutputFile config, OutputFile::create(options.output + "/config.json"));
-  AERIE_RETURN_IF_ERROR(config.write(std::as_bytes(std::span(plan.config.dump(2)))));
+  AERIE_RETURN_IF_ERROR(config.write(std::as_bytes(std::span(text))));
   AERIE_RETURN_IF_ERROR(config.commit());
   return write_safetensors(options.output + "/model.safetensors", plan.tensors, {},
                            [&](size_t index, const ByteSink& sink) {

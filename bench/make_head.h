@@ -13,10 +13,10 @@
 namespace aerie::bench {
 
 struct MakeHeadOptions {
-  std::string kind;      // of head_kinds()
-  std::string output;    // a folder; made if it is not there
-  int draft_vocab = 0;   // of EAGLE-3 and P-EAGLE: tokens that can be drafted; 0: all
-  int depth = 4;         // heads of Medusa, Hydra and an MLP speculator
+  std::string kind;     // of head_kinds()
+  std::string output;   // a folder; made if it is not there
+  int draft_vocab = 0;  // of EAGLE-3 and P-EAGLE: tokens that can be drafted; 0: all
+  int depth = 4;        // heads of Medusa, Hydra and an MLP speculator
   uint64_t seed = 1;
 };
 

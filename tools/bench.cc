@@ -1,6 +1,7 @@
 #include "tools/bench.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -21,6 +22,7 @@
 #include "bench/tune.h"
 #include "bench/verify_bench.h"
 #include "bench/worker.h"
+#include "model/hugging_face_file.h"
 #include "tools/flags.h"
 #include "tools/interrupt.h"
 #include "tools/report.h"
@@ -433,7 +435,8 @@ std::function<Status()> add_bench_flags(CLI::App& app) {
   add("spec", "Speculation against plain decoding on sets of prompts", add_spec);
   add("sweep", "The same for several depths of drafts", add_sweep);
   add("worker", "Answer requests over a pipe, for bench/peers/compare.py", add_worker);
-  add("heads", "Passes of trained heads, of random weights, against the machine's limits", add_heads);
+  add("heads", "Passes of trained heads, of random weights, against the machine's limits",
+      add_heads);
   add("make-head", "Write a draft head with random weights for a model", add_make_head);
   add("make-model", "Write a model of a published shape with random weights", add_make_model);
   return [commands]() -> Status {

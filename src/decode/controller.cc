@@ -29,7 +29,7 @@ class Controller final : public Drafter {
  public:
   Controller(std::vector<std::unique_ptr<Drafter>> drafters, const PassCost& cost,
              const ControllerOptions& options, DrafterNeeds needs)
-      : cost_(cost), options_(options), needs_(std::move(needs)) {
+      : cost_(cost), options_(options), needs_(std::move(needs)), own_taps_(needs_.tap_layers) {
     for (auto& drafter : drafters) sources_.emplace_back(std::move(drafter));
     editor_.reserve(options.max_nodes * static_cast<int>(sources_.size()));
   }
@@ -69,6 +69,7 @@ class Controller final : public Drafter {
   const PassCost& cost_;
   ControllerOptions options_;
   DrafterNeeds needs_;
+  OwnTaps own_taps_;
   std::unordered_map<SequenceId, State> states_;
   // Scratch.
   TreeEditor editor_;
@@ -307,7 +308,10 @@ Status Controller::observe(std::span<const DraftCommit> commits) {
       at.records[i].tree.clear();
     }
   }
-  for (DraftSource& source : sources_) AERIE_RETURN_IF_ERROR(source.drafter->observe(commits));
+  for (DraftSource& source : sources_) {
+    const Drafter& drafter = *source.drafter;
+    AERIE_RETURN_IF_ERROR(source.drafter->observe(own_taps_.of(drafter, commits)));
+  }
   return {};
 }
 

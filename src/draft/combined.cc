@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "draft/tree_growth.h"
+#include "model/model.h"
 
 namespace aerie {
 namespace {
@@ -20,6 +21,7 @@ class Combined final : public Drafter {
       : drafters_(std::move(drafters)),
         merges_(combination == Combination::kMerge),
         needs_(std::move(needs)),
+        own_taps_(needs_.tap_layers),
         name_(merges_ ? "merge" : "") {
     for (const auto& drafter : drafters_) {
       if (!name_.empty()) name_ += ',';
@@ -52,6 +54,7 @@ class Combined final : public Drafter {
   std::vector<std::unique_ptr<Drafter>> drafters_;
   bool merges_;
   DrafterNeeds needs_;
+  OwnTaps own_taps_;
   std::string name_;
   std::unordered_map<SequenceId, Mode> mode_of_;  // the open sequences
   // Scratch.
@@ -144,7 +147,9 @@ void Combined::merge(DraftRequest& request, const TokenTree& tree) {
 }
 
 Status Combined::observe(std::span<const DraftCommit> commits) {
-  for (const auto& drafter : drafters_) AERIE_RETURN_IF_ERROR(drafter->observe(commits));
+  for (const auto& drafter : drafters_) {
+    AERIE_RETURN_IF_ERROR(drafter->observe(own_taps_.of(*drafter, commits)));
+  }
   return {};
 }
 
@@ -152,22 +157,49 @@ Status Combined::observe(std::span<const DraftCommit> commits) {
 
 Expected<DrafterNeeds> common_needs(std::span<const std::unique_ptr<Drafter>> drafters) {
   DrafterNeeds needs;
-  const Drafter* first = nullptr;
   for (const auto& drafter : drafters) {
     const DrafterNeeds& own = drafter->needs();
     needs.top_tokens = std::max(needs.top_tokens, own.top_tokens);
     needs.top_refusals = std::max(needs.top_refusals, own.top_refusals);
-    if (own.tap_layers.empty()) continue;
-    if (first != nullptr && own.tap_layers != needs.tap_layers) {
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("drafters {} and {} want hidden states of different layers: leave "
-                                "one of them out",
-                                first->method(), drafter->method()));
+    for (const int32_t layer : own.tap_layers) {
+      if (std::ranges::count(needs.tap_layers, layer) == 0) needs.tap_layers.push_back(layer);
     }
-    needs.tap_layers = own.tap_layers;
-    first = drafter.get();
+    const auto most = static_cast<size_t>(ModelOptions().max_taps);
+    if (needs.tap_layers.size() <= most) continue;
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("with drafter {} hidden states of {} layers are wanted, and there "
+                              "are {}: leave one drafter out",
+                              drafter->method(), needs.tap_layers.size(), most));
   }
   return needs;
+}
+
+std::span<const DraftCommit> OwnTaps::of(const Drafter& drafter,
+                                         std::span<const DraftCommit> commits) {
+  const std::vector<int32_t>& own = drafter.needs().tap_layers;
+  if (own == all_) return commits;
+  places_.clear();
+  for (const int32_t layer : own) {
+    places_.push_back(static_cast<size_t>(std::ranges::find(all_, layer) - all_.begin()));
+  }
+  size_t floats = 0;
+  for (const DraftCommit& commit : commits) floats += commit.taps.size() / all_.size() * own.size();
+  taps_.clear();
+  taps_.reserve(floats);  // so that spans hold
+  commits_.assign(commits.begin(), commits.end());
+  for (DraftCommit& commit : commits_) {
+    const size_t first = taps_.size();
+    const size_t cells = static_cast<size_t>(commit.rows) * all_.size();
+    const size_t width = cells == 0 ? 0 : commit.taps.size() / cells;
+    for (size_t row = 0; width > 0 && row < static_cast<size_t>(commit.rows); ++row) {
+      for (const size_t place : places_) {
+        const auto tap = commit.taps.subspan((row * all_.size() + place) * width, width);
+        taps_.insert(taps_.end(), tap.begin(), tap.end());
+      }
+    }
+    commit.taps = std::span<const float>(taps_).subspan(first);
+  }
+  return commits_;
 }
 
 Expected<std::unique_ptr<Drafter>> combine_drafters(std::vector<std::unique_ptr<Drafter>> drafters,

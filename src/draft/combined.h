@@ -1,8 +1,10 @@
 // Several drafters as one.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "draft/drafter.h"
@@ -10,8 +12,24 @@
 
 namespace aerie {
 
-// What they want together. kUnsupported if two of them want different taps.
+// What they want together. kUnsupported if they want more layers tapped than a model hands out
+// (ModelOptions::max_taps).
 Expected<DrafterNeeds> common_needs(std::span<const std::unique_ptr<Drafter>> drafters);
+
+// Commits with the taps of all (common_needs()), as each drafter wants them. Not thread-safe.
+// Allocates only while there are more taps than ever before.
+class OwnTaps {
+ public:
+  explicit OwnTaps(std::vector<int32_t> all) : all_(std::move(all)) {}
+  // Holds until the next call.
+  std::span<const DraftCommit> of(const Drafter& drafter, std::span<const DraftCommit> commits);
+
+ private:
+  std::vector<int32_t> all_;
+  std::vector<size_t> places_;  // of the drafter's layers among all
+  std::vector<DraftCommit> commits_;
+  std::vector<float> taps_;
+};
 
 // With kFirst, each sequence's draft is that of the first drafter that has one. With kMerge all
 // draft, and their trees are merged by token prefix (SpecInfer, Miao et al. 2305.09781).

@@ -18,6 +18,13 @@ inline SamplingParams fitted(SamplingParams params, int vocab) {
   return params;
 }
 
+// Whether the best tokens are those with the largest logits.
+inline bool ranks_by_logits(const SamplingParams& params) {
+  return params.temperature == 0.0 && params.repetition_penalty == 1.0 &&
+         params.frequency_penalty == 0.0 && params.presence_penalty == 0.0 &&
+         params.logit_bias.empty();
+}
+
 // What is kept of a node of the tree, or of the root, beside what the tree knows.
 struct DraftExpansion {
   int32_t first_offer = 0;  // of NetworkDraft::offers
@@ -39,7 +46,9 @@ struct DraftDepth {
 
 struct NetworkDraft {
   NetworkDraft(const DraftSequence& s, int vocab)
-      : sequence(s), sampler(fitted(s.sampling, vocab), vocab) {}
+      : sequence(s),
+        sampler(fitted(s.sampling, vocab), vocab),
+        plain(ranks_by_logits(s.sampling)) {}
   bool draws() const {
     return sequence.noise == DraftNoise::kOwn && sequence.sampling.temperature > 0;
   }
@@ -47,6 +56,7 @@ struct NetworkDraft {
 
   DraftSequence sequence;
   Sampler sampler;
+  bool plain;  // ranks_by_logits()
   ScoreCalibration calibration;
 
   // The draft of this round.

@@ -75,10 +75,13 @@ class NetworkDrafter final : public Drafter {
   int rows_of(const Active& active) const;
   int logits_of(const Active& active) const;
   void run_level();
-  void set_logits(std::span<const float> logits);
-  void expand(const Active& active, int32_t node, std::span<const float> logits);
+  void rank_all(const DraftOutputs& outputs, std::span<const Active> group);
+  void set_row(const DraftOutputs& outputs, int row);
+  std::span<const float> target_logits();
+  void expand(const Active& active, int32_t node);
   void list_depths(const Active& active, const DraftOutputs& outputs, int first_row);
   void grow_from_depths(const Active& active);
+  void take_ranked(Draft& draft, int wanted);
   void rank(Draft& draft, const SamplingContext& context, int wanted);
   int32_t distribution(Draft& draft, const SamplingContext& context);
   void draw(Draft& draft, int32_t distribution, uint64_t root_position, int wanted);
@@ -90,14 +93,21 @@ class NetworkDrafter final : public Drafter {
   std::unique_ptr<DraftNetwork> network_;
   NetworkDrafterOptions options_;
   int vocab_;
+  int ranks_ = 1;  // the most children of a node
   StaticTree drawn_shape_;
   std::vector<std::unique_ptr<Draft>> drafts_;  // [place]
   int trials_ = 0, hits_ = 0;                   // of the trial rounds
   // Scratch.
   std::vector<Active> active_;
   std::vector<int32_t> path_;
+  // The best of each row of a pass, if it is ranked by logits alone.
+  std::vector<int32_t> top_ids_;
+  std::vector<float> top_logits_, log_sums_;
+  bool ranked_ = false;
+  // The row under way.
+  int row_ = 0;
+  std::span<const float> logits_;  // of the network
   std::vector<float> scattered_;
-  std::span<const float> logits_;
   std::vector<ScoredToken> ranking_;
   std::vector<LevelTree::Child> children_;
   std::vector<int32_t> taken_;
@@ -120,6 +130,14 @@ NetworkDrafter::NetworkDrafter(std::unique_ptr<DraftNetwork> network,
   children_.reserve(ranked);
   taken_.reserve(ranked);
   path_.reserve(static_cast<size_t>(std::max(draft_depth(options), network_->depths())));
+  ranks_ = options.shape != nullptr ? options.shape->most_ranks() : options.top_k;
+  ranks_ = std::min(ranks_, network_->vocab());
+  if (options.backend != nullptr) {
+    const auto rows = static_cast<size_t>(options.max_logits);
+    top_ids_.resize(rows * static_cast<size_t>(ranks_));
+    top_logits_.resize(top_ids_.size());
+    log_sums_.resize(rows);
+  }
 }
 
 Status NetworkDrafter::open(const DraftSequence& sequence) {
@@ -227,6 +245,7 @@ void NetworkDrafter::run_level() {
     }
     if (rows > 0) {
       const DraftOutputs outputs = network_->run();
+      rank_all(outputs, std::span(active_).subspan(begin, end - begin));
       int row = 0;
       for (size_t i = begin; i < end; ++i) {
         const Active& active = active_[i];
@@ -236,7 +255,8 @@ void NetworkDrafter::run_level() {
           continue;
         }
         for (const int32_t node : active.draft->tree.frontier()) {
-          expand(active, node, outputs.logits_of(row++));
+          set_row(outputs, row++);
+          expand(active, node);
         }
       }
     }
@@ -251,25 +271,39 @@ void NetworkDrafter::run_level() {
   }
 }
 
-// Makes `logits_` of a row of the network's, in the order of the target's ids.
-void NetworkDrafter::set_logits(std::span<const float> logits) {
-  const std::span<const int32_t> ids = network_->target_ids();
-  if (ids.empty()) {
-    logits_ = logits.first(std::min(logits.size(), static_cast<size_t>(vocab_)));
-    return;
-  }
-  for (size_t i = 0; i < ids.size(); ++i) scattered_[static_cast<size_t>(ids[i])] = logits[i];
-  logits_ = scattered_;
+// The best tokens of all rows, if any draft goes by logits alone.
+void NetworkDrafter::rank_all(const DraftOutputs& outputs, std::span<const Active> group) {
+  ranked_ = options_.backend != nullptr && std::ranges::any_of(group, [](const Active& active) {
+              return active.draft->plain && !active.draft->draws();
+            });
+  if (!ranked_) return;
+  const auto vocab = static_cast<int64_t>(outputs.vocab);
+  const auto rows = static_cast<int64_t>(outputs.logits.size()) / vocab;
+  const int64_t known = network_->target_ids().empty() ? std::min<int64_t>(vocab, vocab_) : vocab;
+  options_.backend->top_k(*options_.pool, outputs.logits.data(), vocab, rows, known, ranks_,
+                          top_ids_.data(), top_logits_.data(), log_sums_.data());
 }
 
-void NetworkDrafter::expand(const Active& active, int32_t node, std::span<const float> logits) {
+void NetworkDrafter::set_row(const DraftOutputs& outputs, int row) {
+  row_ = row;
+  logits_ = outputs.logits_of(row);
+}
+
+// The row under way in the order of the target's ids.
+std::span<const float> NetworkDrafter::target_logits() {
+  const std::span<const int32_t> ids = network_->target_ids();
+  if (ids.empty()) return logits_.first(std::min(logits_.size(), static_cast<size_t>(vocab_)));
+  for (size_t i = 0; i < ids.size(); ++i) scattered_[static_cast<size_t>(ids[i])] = logits_[i];
+  return scattered_;
+}
+
+void NetworkDrafter::expand(const Active& active, int32_t node) {
   Draft& draft = *active.draft;
   path_.clear();
   for (int32_t i = node; i >= 0; i = draft.tree.nodes()[static_cast<size_t>(i)].parent) {
     path_.push_back(draft.tree.nodes()[static_cast<size_t>(i)].token);
   }
   std::ranges::reverse(path_);
-  set_logits(logits);
   const SamplingContext context{active.request->tokens, path_, nullptr};
   DraftExpansion& own = draft.expansion(node);
   own.first_offer = static_cast<int32_t>(draft.offers.size());
@@ -293,16 +327,16 @@ void NetworkDrafter::list_depths(const Active& active, const DraftOutputs& outpu
   path_.clear();
   for (size_t depth = 0; depth < draft.depths.size(); ++depth) {
     DraftDepth& list = draft.depths[depth];
-    set_logits(outputs.logits_of(first_row + static_cast<int>(depth)));
+    set_row(outputs, first_row + static_cast<int>(depth));
     const SamplingContext context{active.request->tokens, path_, nullptr};
     list.expansion = {static_cast<int32_t>(draft.offers.size()), 0, -1};
     list.children.clear();
     if (draft.draws()) {
       list.expansion.distribution = distribution(draft, context);
-      path_.push_back(std::max(0, find_best(logits_).id));
+      path_.push_back(std::max(0, find_best(target_logits()).id));
       continue;
     }
-    rank(draft, context, options_.shape != nullptr ? options_.shape->most_ranks() : options_.top_k);
+    rank(draft, context, ranks_);
     list.children.assign(children_.begin(), children_.end());
     list.expansion.offers = static_cast<int32_t>(draft.offers.size()) - list.expansion.first_offer;
     if (children_.empty()) return;
@@ -331,11 +365,26 @@ void NetworkDrafter::grow_from_depths(const Active& active) {
   }
 }
 
-// The best `wanted` children after logits_, in children_.
+// What rank_all() found, in children_.
+void NetworkDrafter::take_ranked(Draft& draft, int wanted) {
+  const std::span<const int32_t> ids = network_->target_ids();
+  const auto first = static_cast<size_t>(row_ * ranks_);
+  for (size_t i = first; i < first + static_cast<size_t>(std::min(wanted, ranks_)); ++i) {
+    const auto index = static_cast<size_t>(top_ids_[i]);
+    const double promised =
+        std::exp(double{top_logits_[i]} - double{log_sums_[static_cast<size_t>(row_)]});
+    const int32_t token = ids.empty() ? top_ids_[i] : ids[index];
+    draft.offers.push_back({token, promised});
+    children_.push_back({token, draft.calibration.estimate(promised)});
+  }
+}
+
+// The best `wanted` children after the row under way, in children_.
 void NetworkDrafter::rank(Draft& draft, const SamplingContext& context, int wanted) {
   children_.clear();
+  if (ranked_ && draft.plain) return take_ranked(draft, wanted);
   const bool noisy = draft.sequence.sampling.temperature > 0;
-  draft.sampler.ranking(logits_, context, noisy ? wanted + kRunnersUp : wanted, ranking_);
+  draft.sampler.ranking(target_logits(), context, noisy ? wanted + kRunnersUp : wanted, ranking_);
   double total = 0.0;
   const double best = ranking_[0].score;
   if (noisy) {
@@ -353,9 +402,9 @@ void NetworkDrafter::rank(Draft& draft, const SamplingContext& context, int want
   }
 }
 
-// Of logits_; its index.
+// Of the row under way; its index.
 int32_t NetworkDrafter::distribution(Draft& draft, const SamplingContext& context) {
-  draft.sampler.distribution(logits_, context, draft.distributions[draft.drawn]);
+  draft.sampler.distribution(target_logits(), context, draft.distributions[draft.drawn]);
   return static_cast<int32_t>(draft.drawn++);
 }
 

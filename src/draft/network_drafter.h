@@ -8,6 +8,7 @@
 #include "draft/draft_network.h"
 #include "draft/drafter.h"
 #include "draft/static_tree.h"
+#include "kernels/backend.h"
 
 namespace aerie {
 
@@ -27,7 +28,10 @@ struct NetworkDrafterOptions {
   int max_sequences = 1;  // open at one time
   int max_rows = 512;     // of a pass of the network
   int max_logits = 64;    // rows of it that want logits
-  std::string pairing;    // what was paired with what, for a warning should nothing come true
+  // Null: rows are ranked by the calling thread, which takes many times as long.
+  const kernels::Backend* backend = nullptr;
+  ThreadPool* pool = nullptr;
+  std::string pairing;  // what was paired with what, for a warning should nothing come true
 };
 
 // kInvalidArgument, naming the setting, if one is out of range.

@@ -73,6 +73,8 @@ void set_tree(const MethodConfig& config, const DraftTarget& target,
   options.shape = find_static_tree(config.text(kTreeKey));
   options.beams = config.method->name == "redrafter";
   options.vocab = target.vocab;
+  options.backend = target.backend;
+  options.pool = target.pool;
 }
 
 Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,

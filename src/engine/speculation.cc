@@ -116,6 +116,8 @@ Made make_layer_skip(const Making& making) {
   draft.vocab = target.vocab;
   draft.max_positions = target.max_positions;
   draft.max_rows = target.model_rows;
+  draft.backend = target.backend;
+  draft.pool = target.pool;
   draft.cache_type = target.cache_type;
   return make_layer_skip_drafter(*target.model, std::move(skipped), draft);
 }

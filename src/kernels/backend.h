@@ -125,6 +125,8 @@ struct AttentionArgs {
   AttentionWorkspace* workspace = nullptr;
 };
 
+inline constexpr int kMostTop = 16;  // of Backend::top_k()
+
 // All pointers are to memory of this backend's device; calls return when the work is done. Sizes
 // are the caller's to check: violations are programming errors. Const and stateless, but a pool
 // serves one call at a time.
@@ -182,6 +184,13 @@ class Backend {
                         Activations& out) const = 0;
   // x = cap tanh(x / cap) for `count` floats; cap > 0 (Bello et al. 2016, 1611.09940; Gemma 2).
   virtual void soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const = 0;
+
+  // The k largest of each row of x [rows][n], rows `stride` apart, the largest first and of equals
+  // the one with the smaller index: indices and values [rows][k]. log_sums [rows]: the log of the
+  // sum of e^x over the n floats of the row, to about 1e-6. For drafts: a row with NaN gives
+  // indices that are there, and nothing more. Requires 1 <= k <= min(n, kMostTop).
+  virtual void top_k(ThreadPool& pool, const float* x, int64_t stride, int64_t rows, int64_t n,
+                     int k, int32_t* indices, float* values, float* log_sums) const = 0;
 
   // Turns pairs among the first `dimensions` (even, at most head_dim) of each head of each row (Su
   // et al. 2021, 2104.09864), with cosines and sines [rows][dimensions / 2] for the rows'

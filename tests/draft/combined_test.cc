@@ -23,6 +23,7 @@ struct Log {
   std::vector<std::string> calls;
   std::map<std::string, uint32_t> choices;  // by drafter, of the last open()
   std::map<std::string, Tokens> accepted;   // by drafter, of the last observe()
+  std::map<std::string, std::vector<float>> taps;
 };
 
 // A chain of the given tokens, the same every time.
@@ -53,6 +54,7 @@ class Scripted final : public Drafter {
   Status observe(std::span<const DraftCommit> commits) override {
     for (const DraftCommit& commit : commits) {
       log_.accepted[name_].assign(commit.accepted.begin(), commit.accepted.end());
+      log_.taps[name_].assign(commit.taps.begin(), commit.taps.end());
     }
     return {};
   }
@@ -236,19 +238,32 @@ TEST_F(CombinedTest, RefusesASequenceThatIsNotOpen) {
   EXPECT_THAT(all->propose({&request, 1}).message(), HasSubstr("sequence 4 is not open"));
 }
 
-TEST_F(CombinedTest, TapsMustAgree) {
+TEST_F(CombinedTest, EachGetsItsOwnTaps) {
   add("a", {}).want({1, 2});
   add("b", {});
-  add("c", {}).want({1, 2});
-  const auto all = combine_drafters(std::move(drafters_), Combination::kFirst);
-  ASSERT_TRUE(all.ok());
-  EXPECT_THAT((*all)->needs().tap_layers, ElementsAre(1, 2));
-  drafters_.clear();
-  add("a", {}).want({1, 2});
-  add("c", {}).want({3});
+  add("c", {}).want({5, 1});
+  const auto all = combine(Combination::kFirst);
+  EXPECT_THAT(all->needs().tap_layers, ElementsAre(1, 2, 5));
+  const std::vector<int32_t> tokens = {1, 2, 3};
+  // Two rows of two values a layer: row, layer, value.
+  const std::vector<float> taps = {11, 12, 21, 22, 51, 52, 111, 112, 121, 122, 151, 152};
+  DraftCommit commit;
+  commit.id = 3;
+  commit.tokens = tokens;
+  commit.rows = 2;
+  commit.taps = taps;
+  ASSERT_TRUE(all->observe({&commit, 1}).ok());
+  EXPECT_THAT(log_.taps["a"], ElementsAre(11, 12, 21, 22, 111, 112, 121, 122));
+  EXPECT_THAT(log_.taps["b"], IsEmpty());
+  EXPECT_THAT(log_.taps["c"], ElementsAre(51, 52, 11, 12, 151, 152, 111, 112));
+}
+
+TEST_F(CombinedTest, TapsBeyondWhatThereIsAreRefused) {
+  add("a", {}).want({1, 2, 3, 4, 5, 6});
+  add("c", {}).want({7, 8, 9});
   const Status status = combine_drafters(std::move(drafters_), Combination::kMerge).status();
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("a and c"), HasSubstr("leave one")));
+  EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("drafter c"), HasSubstr("leave one")));
 }
 
 }  // namespace

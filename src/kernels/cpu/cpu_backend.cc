@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 
 #include "kernels/cpu/attention.h"
 
@@ -215,6 +216,17 @@ void CpuBackend::activate(ThreadPool& pool, Activation activation, const float* 
 void CpuBackend::soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const {
   pool.parallel_for(count, kFloatGrain, [&](int64_t begin, int64_t end, int) {
     ops_->soft_cap(x + begin, end - begin, cap);
+  });
+}
+
+void CpuBackend::top_k(ThreadPool& pool, const float* x, int64_t stride, int64_t rows, int64_t n,
+                       int k, int32_t* indices, float* values, float* log_sums) const {
+  assert(k >= 1 && k <= n && k <= kMostTop);
+  pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float sum = ops_->top_k(x + r * stride, n, k, indices + r * k, values + r * k);
+      log_sums[r] = values[r * k] + std::log(sum);
+    }
   });
 }
 

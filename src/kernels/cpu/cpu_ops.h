@@ -105,6 +105,8 @@ struct CpuOps {
   // `out` [count][head_dim].
   void (*attention_finish)(const float* partial, float* out, int64_t count, int64_t stride,
                            int head_dim);
+  // One row of Backend::top_k(). Returns the sum of e^(x - the largest).
+  float (*top_k)(const float* x, int64_t n, int k, int32_t* ids, float* values);
   void (*peak)(const PeakShare& share);
 };
 

@@ -183,5 +183,47 @@ void rope(float* x, int heads, int head_dim, int dimensions, RopeStyle style, co
   turn(x, heads, head_dim, dimensions / 2, cos, sin);
 }
 
+// The best first; of equals the one that came first.
+AERIE_INLINE int keep_best(float value, int32_t id, int have, int k, int32_t* ids, float* values) {
+  int place = have;
+  while (place > 0 && value > values[place - 1]) --place;
+  if (place == k) return have;
+  const int last = have < k ? have : k - 1;
+  for (int i = last; i > place; --i) {
+    values[i] = values[i - 1];
+    ids[i] = ids[i - 1];
+  }
+  values[place] = value;
+  ids[place] = id;
+  return last + 1;
+}
+
+float top_k(const float* x, int64_t n, int k, int32_t* ids, float* values) {
+  constexpr int kBlock = 4 * kLanes;
+  constexpr float kLowest = -__builtin_inff();
+  int have = 0;
+  const auto scan = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float value = x[i] == x[i] ? x[i] : kLowest;
+      if (have == k && !(value > values[k - 1])) continue;
+      have = keep_best(value, static_cast<int32_t>(i), have, k, ids, values);
+    }
+  };
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    const Floats first = max(load(x + i), load(x + i + kLanes));
+    const Floats second = max(load(x + i + 2 * kLanes), load(x + i + 3 * kLanes));
+    if (have < k || reduce_max(max(first, second)) > values[k - 1]) scan(i, i + kBlock);
+  }
+  scan(i, n);
+  const Floats largest = set1(values[0] > kLowest ? values[0] : 0.0f);
+  Floats sum = zero();
+  for_lanes(n, [&](int64_t at, int lanes) {
+    const Floats e = exp_nonpositive(sub(load_first(x + at, lanes), largest));
+    sum = add(sum, select_first(lanes, e, zero()));
+  });
+  return reduce_add(sum);
+}
+
 }  // namespace
 }  // namespace aerie::kernels::AERIE_CPU_NAMESPACE

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <numeric>
+#include <vector>
 
 namespace aerie::kernels {
 namespace {
@@ -251,6 +253,27 @@ void ReferenceBackend::activate(ThreadPool&, Activation activation, const float*
 
 void ReferenceBackend::soft_cap(ThreadPool&, float* x, int64_t count, float cap) const {
   for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(soft_capped(double{x[i]}, cap));
+}
+
+void ReferenceBackend::top_k(ThreadPool& /*pool*/, const float* x, int64_t stride, int64_t rows,
+                             int64_t n, int k, int32_t* indices, float* values,
+                             float* log_sums) const {
+  std::vector<int32_t> order(static_cast<size_t>(n));
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* row = x + r * stride;
+    const auto value = [&](int32_t i) { return std::isnan(row[i]) ? -INFINITY : row[i]; };
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](int32_t a, int32_t b) {
+      return value(a) != value(b) ? value(a) > value(b) : a < b;
+    });
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; ++i) sum += std::exp(double{row[i]} - double{value(order[0])});
+    for (int i = 0; i < k; ++i) {
+      indices[r * k + i] = order[static_cast<size_t>(i)];
+      values[r * k + i] = value(order[static_cast<size_t>(i)]);
+    }
+    log_sums[r] = static_cast<float>(double{value(order[0])} + std::log(sum));
+  }
 }
 
 void ReferenceBackend::rope(ThreadPool&, float* x, int64_t rows, int heads, int head_dim,

@@ -32,6 +32,8 @@ class ReferenceBackend final : public Backend {
   void activate(ThreadPool& pool, Activation activation, const float* x,
                 Activations& out) const override;
   void soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const override;
+  void top_k(ThreadPool& pool, const float* x, int64_t stride, int64_t rows, int64_t n, int k,
+             int32_t* indices, float* values, float* log_sums) const override;
   void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim, int dimensions,
             RopeStyle style, const float* cos, const float* sin) const override;
   void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
