@@ -15,7 +15,7 @@ struct HeadBenchOptions {
   std::string model;
   std::vector<std::string> kinds;  // of head_kinds(); empty: all
   std::string type;                // of their matrices, "q8_0"; empty: bf16, as they are made
-  int draft_vocab = 8192;          // of EAGLE-3 and P-EAGLE
+  int draft_vocab = 32000;         // of EAGLE-3 and P-EAGLE, as most are published
   int depth = 4;                   // of chains
   int context = 512;               // positions that are cached
   int threads = 0;                 // 0: available_cpus()

@@ -11,9 +11,15 @@ namespace {
 
 // Threads that interleave in small pieces lose bandwidth; below so much work a second thread costs
 // more than it brings.
-constexpr int64_t kRowGrain = 4;
+constexpr int64_t kRowGrain = 4;             // of rows
+constexpr int64_t kRowFloats = 8192;         // of floats of rows
 constexpr int64_t kPieceBytes = 512 * 1024;  // of weights
 constexpr int64_t kFloatGrain = 4096;        // of independent floats
+
+// Rows of k floats that a thread should have at least.
+int64_t row_grain(int64_t k) {
+  return std::max(kRowGrain, kRowFloats / std::max<int64_t>(1, k));
+}
 
 struct Tile {
   int64_t begin;
@@ -154,7 +160,7 @@ void CpuBackend::matmul(ThreadPool& pool, const Activations& x,
 
 void CpuBackend::rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
                           double eps, Activations& out) const {
-  pool.parallel_for(out.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       ops_->rms_norm(x + r * x_stride, weight, eps, activation_row(out, r));
     }
@@ -163,7 +169,7 @@ void CpuBackend::rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, co
 
 void CpuBackend::layer_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
                             const float* bias, double eps, Activations& out) const {
-  pool.parallel_for(out.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       ops_->layer_norm(x + r * x_stride, weight, bias, eps, activation_row(out, r));
     }
@@ -173,7 +179,7 @@ void CpuBackend::layer_norm(ThreadPool& pool, const float* x, int64_t x_stride, 
 void CpuBackend::rms_norm_heads(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
                                 const float* weight, double eps) const {
   const int64_t width = int64_t{heads} * head_dim;
-  pool.parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(rows, row_grain(width), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       ops_->rms_norm_heads(x + r * width, heads, head_dim, weight, eps);
     }
@@ -182,7 +188,7 @@ void CpuBackend::rms_norm_heads(ThreadPool& pool, float* x, int64_t rows, int he
 
 void CpuBackend::add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, int64_t n,
                               const float* weight, double eps, float* residual) const {
-  pool.parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       ops_->add_rms_norm(y + r * n, n, weight, eps, residual + r * n);
     }
@@ -190,14 +196,14 @@ void CpuBackend::add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, in
 }
 
 void CpuBackend::quantize(ThreadPool& pool, Activations& out) const {
-  pool.parallel_for(out.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) ops_->quantize(activation_row(out, r));
   });
 }
 
 void CpuBackend::gated(ThreadPool& pool, Activation activation, const float* gate, const float* up,
                        Activations& out) const {
-  pool.parallel_for(out.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       ops_->activate(activation, gate + r * out.k, up + r * out.k, activation_row(out, r));
     }
@@ -206,7 +212,7 @@ void CpuBackend::gated(ThreadPool& pool, Activation activation, const float* gat
 
 void CpuBackend::activate(ThreadPool& pool, Activation activation, const float* x,
                           Activations& out) const {
-  pool.parallel_for(out.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       ops_->activate(activation, x + r * out.k, nullptr, activation_row(out, r));
     }
@@ -232,20 +238,21 @@ void CpuBackend::top_k(ThreadPool& pool, const float* x, int64_t stride, int64_t
 
 void CpuBackend::rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
                       int dimensions, RopeStyle style, const float* cos, const float* sin) const {
-  pool.parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t turn = r * (dimensions / 2);
-      ops_->rope(x + r * heads * head_dim, heads, head_dim, dimensions, style, cos + turn,
-                 sin + turn);
-    }
-  });
+  pool.parallel_for(rows, row_grain(int64_t{heads} * head_dim),
+                    [&](int64_t begin, int64_t end, int) {
+                      for (int64_t r = begin; r < end; ++r) {
+                        const int64_t turn = r * (dimensions / 2);
+                        ops_->rope(x + r * heads * head_dim, heads, head_dim, dimensions, style,
+                                   cos + turn, sin + turn);
+                      }
+                    });
 }
 
 void CpuBackend::store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
                           std::span<const int32_t> slots, std::byte* kv) const {
   const int64_t width = int64_t{layout.kv_heads} * layout.head_dim;
   pool.parallel_for(
-      static_cast<int64_t>(slots.size()), kRowGrain, [&](int64_t begin, int64_t end, int) {
+      static_cast<int64_t>(slots.size()), row_grain(width), [&](int64_t begin, int64_t end, int) {
         for (int64_t r = begin; r < end; ++r) {
           ops_->store_kv(layout, k + r * width, v + r * width, slots[static_cast<size_t>(r)], kv);
         }
