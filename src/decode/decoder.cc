@@ -73,6 +73,8 @@ Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOp
   logits_at_.reserve(static_cast<size_t>(options.max_rows));
   path_.reserve(nodes + 1);
   verdict_.accepted.reserve(nodes);
+  taps_.reserve(static_cast<size_t>(std::min(options.max_rows, options.max_logits)) *
+                batch_.tap_layers.size() * static_cast<size_t>(model.config().hidden));
   editor_.reserve(options.max_nodes);
 }
 
@@ -324,7 +326,6 @@ void Decoder::add_rows(const Sequence& sequence, const TokenTree& tree) {
 void Decoder::verify(std::span<Sequence* const> sequences, const ForwardOutputs& outputs) {
   commits_.clear();
   taps_.clear();
-  taps_.reserve(outputs.taps.size());
   top_tokens_.clear();
   int row = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -426,7 +427,7 @@ void Decoder::commit(Sequence& sequence, size_t index, int kept, const ForwardOu
   commit.rows = 1 + kept;
   commit.tree = &trees_[index];
   commit.accepted = accepted_[index];
-  // verify() reserved for all rows, so that what is there stays where it is.
+  // There is room for the rows of any round, so that what is there stays where it is.
   commit.taps = std::span<const float>(taps_).subspan(from);
   commits_.push_back(commit);
 }

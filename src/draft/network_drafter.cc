@@ -30,18 +30,6 @@ constexpr double kNoiseSharpness = 2.0;
 constexpr int kTrialRounds = 48;
 constexpr int kChanceHits = 2;
 
-LevelLimits limits_of(const NetworkDrafterOptions& options) {
-  LevelLimits limits;
-  limits.max_nodes = options.num_tokens;
-  limits.max_depth = draft_depth(options);
-  limits.top_k = options.top_k;
-  limits.top_p = options.top_p;
-  limits.min_probability = options.min_probability;
-  limits.beams = options.beams;
-  limits.shape = options.shape;
-  return limits;
-}
-
 // Of drafts whose shape must not depend on what is drawn.
 StaticTree drawn_shape(const NetworkDrafterOptions& options) {
   if (options.shape != nullptr) return *options.shape;
@@ -70,6 +58,7 @@ class NetworkDrafter final : public Drafter {
     DraftRequest* request;
   };
 
+  LevelLimits tree_limits() const;
   int find(SequenceId id) const;
   bool activate(DraftRequest& request, Active& active);
   int rows_of(const Active& active) const;
@@ -140,6 +129,20 @@ NetworkDrafter::NetworkDrafter(std::unique_ptr<DraftNetwork> network,
   }
 }
 
+// Where nothing has to be run for a node, all of a level's nodes are gone on from.
+LevelLimits NetworkDrafter::tree_limits() const {
+  LevelLimits limits;
+  limits.max_nodes = options_.num_tokens;
+  limits.max_depth = draft_depth(options_);
+  limits.top_k = options_.top_k;
+  if (network_->depths() > 1) limits.width = limits.max_nodes;
+  limits.top_p = options_.top_p;
+  limits.min_probability = options_.min_probability;
+  limits.beams = options_.beams;
+  limits.shape = options_.shape;
+  return limits;
+}
+
 Status NetworkDrafter::open(const DraftSequence& sequence) {
   const auto free =
       std::ranges::find_if(drafts_, [](const auto& draft) { return draft == nullptr; });
@@ -149,8 +152,8 @@ Status NetworkDrafter::open(const DraftSequence& sequence) {
   }
   AERIE_RETURN_IF_ERROR(network_->open(static_cast<int>(free - drafts_.begin()), sequence));
   auto draft = std::make_unique<Draft>(sequence, vocab_);
-  draft->tree.reserve(limits_of(options_));
-  const size_t nodes = LevelTree::most_nodes(limits_of(options_));
+  draft->tree.reserve(tree_limits());
+  const size_t nodes = LevelTree::most_nodes(tree_limits());
   draft->expansions.reserve(nodes + 1);
   const auto depths = static_cast<size_t>(network_->depths());
   const size_t ranks = usual_rank_probability().size();
@@ -190,9 +193,8 @@ bool NetworkDrafter::activate(DraftRequest& request, Active& active) {
   if (place < 0) return false;
   Draft& draft = *drafts_[static_cast<size_t>(place)];
   draft.length = 0;
-  LevelLimits limits = limits_of(options_);
+  LevelLimits limits = tree_limits();
   if (draft.draws()) limits.shape = &drawn_shape_;
-  if (network_->depths() > 1) limits.width = limits.max_nodes;
   limits.max_nodes = std::min(limits.max_nodes, request.max_nodes);
   limits.max_depth = std::min(limits.max_depth, request.max_depth);
   if (request.tokens.empty() || limits.max_nodes <= 0 || limits.max_depth <= 0) return false;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "tests/testing/allocation_counter.h"
 #include "tests/testing/decoding.h"
 #include "tests/testing/test_drafters.h"
+#include "tests/testing/tiny_heads.h"
 #include "tests/testing/tiny_model.h"
 
 namespace aerie {
@@ -29,6 +32,7 @@ constexpr int kWarmUp = 10;
 constexpr int kRounds = 50;
 constexpr int kPositions = 1024;
 constexpr int kMaxNodes = 12;
+constexpr int kPromptVocab = 48;  // that all targets have
 
 enum class Kind {
   kPlain,
@@ -43,12 +47,22 @@ enum class Kind {
   kModelTree,
   kStaticTree,
   kTree,
-  kAuto
+  kAuto,
+  kHead,  // of a trained head
+  kHeadTree
 };
 constexpr Kind kKinds[] = {
     Kind::kPlain,      Kind::kNgram,     Kind::kNgramTree, Kind::kSuffixTree, Kind::kRecycling,
     Kind::kLookahead,  Kind::kEarlyExit, Kind::kLayerSkip, Kind::kDraftModel, Kind::kModelTree,
     Kind::kStaticTree, Kind::kTree,      Kind::kAuto};
+
+struct Case {
+  Kind kind;
+  VerifyRule rule;
+  bool greedy;
+  int threads;
+  test::TinyHead* head = nullptr;  // of easy_file()
+};
 
 const TinyFile& target_file() {
   static const TinyFile file(TinySpec{});
@@ -72,6 +86,16 @@ class TreeDrafter final : public test::TestDrafter {
  private:
   uint64_t state_ = 1;
 };
+
+std::unique_ptr<Drafter> head_drafter(const Case& c, const Model& target) {
+  test::TinyHeadRun run;
+  run.drafter.num_tokens = c.kind == Kind::kHead ? 5 : kMaxNodes;
+  if (c.kind == Kind::kHeadTree) run.drafter.num_steps = run.drafter.top_k = 4;
+  run.drafter.max_sequences = 2;
+  run.max_positions = kPositions;
+  run.pool = &test::pool_of(c.threads);
+  return c.head->drafter(target, run);
+}
 
 std::unique_ptr<Drafter> drafter_for(Kind kind, Model& target) {
   TinySpec draft;
@@ -107,6 +131,8 @@ std::unique_ptr<Drafter> drafter_for(Kind kind, Model& target) {
     case Kind::kDraftModel:
     case Kind::kModelTree:
     case Kind::kStaticTree:
+    case Kind::kHead:
+    case Kind::kHeadTree:
       break;
   }
   DraftModelOptions options;
@@ -169,7 +195,7 @@ std::unique_ptr<Sequence> open(Decoder& decoder, uint64_t seed, const SamplingPa
   SequenceOptions options;
   options.sampling = sampling;
   options.max_tokens = kPositions;
-  const auto prompt = test::random_tokens(seed, 60, TinySpec{}.vocab);
+  const auto prompt = test::random_tokens(seed, 60, kPromptVocab);
   std::unique_ptr<Sequence> sequence = std::move(decoder.open(prompt, options)).value();
   EXPECT_TRUE(decoder.prefill(*sequence).ok());
   return sequence;
@@ -188,11 +214,12 @@ std::vector<int32_t> greedy_tokens(Model& model, const DecoderOptions& options) 
 // Allocations of kRounds rounds of two sequences after kWarmUp. Scratch memory grows with the
 // longest run accepted, which may come at any time; so one sequence first has a whole draft
 // accepted.
-int64_t allocations_of(Kind kind, VerifyRule rule, const SamplingParams& sampling, int threads) {
-  const auto model = target_file().load(test::model_options(threads));
-  const auto inner = drafter_for(kind, *model);
+int64_t allocations_of(const Case& c) {
+  const TinyFile& file = c.head != nullptr ? test::easy_file() : target_file();
+  const auto model = file.load(test::model_options(c.threads));
+  const auto inner = c.head != nullptr ? head_drafter(c, *model) : drafter_for(c.kind, *model);
   DecoderOptions options;
-  options.rule = rule;
+  options.rule = c.rule;
   options.max_positions = kPositions;
   options.max_nodes = kMaxNodes;
   Opener drafter(inner.get(), greedy_tokens(*model, options));
@@ -202,11 +229,12 @@ int64_t allocations_of(Kind kind, VerifyRule rule, const SamplingParams& samplin
   Sequence* first[] = {opener.get()};
   EXPECT_TRUE(decoder.round(first).ok());
   EXPECT_EQ(opener->stats.accepted, kMaxNodes);
+  const SamplingParams sampling = c.greedy ? SamplingParams() : sampled();
   const auto a = open(decoder, 1, sampling), b = open(decoder, 2, sampling);
   Sequence* batch[] = {a.get(), b.get()};
   // Lookahead has nothing to draft, and rules nothing to refuse, before its window is full and a
   // token comes back.
-  const int warm_up = kind == Kind::kLookahead ? 5 * kWarmUp : kWarmUp;
+  const int warm_up = c.kind == Kind::kLookahead ? 5 * kWarmUp : kWarmUp;
   for (int i = 0; i < warm_up; ++i) EXPECT_TRUE(decoder.round(batch).ok());
   const int64_t before = allocations();
   for (int i = 0; i < kRounds; ++i) {
@@ -214,25 +242,36 @@ int64_t allocations_of(Kind kind, VerifyRule rule, const SamplingParams& samplin
   }
   const int64_t count = allocations() - before;
   EXPECT_EQ(a->finish, FinishReason::kNone);
-  EXPECT_EQ(a->stats.drafted > 0, kind != Kind::kPlain);
+  EXPECT_EQ(a->stats.drafted > 0, c.kind != Kind::kPlain);
   return count;
 }
 
-TEST(Allocation, ARoundAllocatesNothing) {
-  for (const Kind kind : kKinds) {
-    for (const VerifyRule rule : kVerifyRules) {
-      const bool chains = kind == Kind::kPlain || kind == Kind::kNgram ||
-                          kind == Kind::kEarlyExit || kind == Kind::kLayerSkip ||
-                          kind == Kind::kDraftModel;
-      if (!chains && rule == VerifyRule::kBlock) continue;
-      for (const bool greedy : {true, false}) {
-        for (const int threads : {1, 2}) {
-          const SamplingParams sampling = greedy ? SamplingParams() : sampled();
-          EXPECT_EQ(allocations_of(kind, rule, sampling, threads), 0)
-              << "kind " << static_cast<int>(kind) << ", " << verify_rule_name(rule)
-              << (greedy ? ", greedy, " : ", sampled, ") << threads << " threads";
-        }
+// Under every rule that judges such drafts.
+void expect_no_allocations(Kind kind, test::TinyHead* head = nullptr) {
+  constexpr Kind kChains[] = {Kind::kPlain,     Kind::kNgram,      Kind::kEarlyExit,
+                              Kind::kLayerSkip, Kind::kDraftModel, Kind::kHead};
+  const bool chains = std::ranges::find(kChains, kind) != std::end(kChains);
+  for (const VerifyRule rule : kVerifyRules) {
+    if (!chains && rule == VerifyRule::kBlock) continue;
+    for (const bool greedy : {true, false}) {
+      for (const int threads : {1, 2}) {
+        EXPECT_EQ(allocations_of({kind, rule, greedy, threads, head}), 0)
+            << "kind " << static_cast<int>(kind) << ", " << verify_rule_name(rule)
+            << (greedy ? ", greedy, " : ", sampled, ") << threads << " threads";
       }
+    }
+  }
+}
+
+TEST(Allocation, ARoundAllocatesNothing) {
+  for (const Kind kind : kKinds) expect_no_allocations(kind);
+}
+
+TEST(Allocation, NorDoesOneWithAHead) {
+  for (const test::HeadFamily family : test::kHeadFamilies) {
+    SCOPED_TRACE(test::head_family_name(family));
+    for (const Kind kind : {Kind::kHead, Kind::kHeadTree}) {
+      expect_no_allocations(kind, &test::easy_head(family, true));
     }
   }
 }

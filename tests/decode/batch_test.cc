@@ -3,29 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/decode/exactness.h"
-#include "tests/testing/tiny_model.h"
 
 namespace aerie {
 namespace {
-
-using test::Request;
-
-// Prompts of different lengths, joining and finishing at different times; one does not speculate.
-std::vector<Request> mixed_requests() {
-  std::vector<Request> requests;
-  const int lengths[] = {1, 63, 64, 65, 150, 300};
-  for (size_t i = 0; i < std::size(lengths); ++i) {
-    Request request;
-    request.prompt = test::random_tokens(20 + i, lengths[i], test::TinySpec{}.vocab);
-    request.options.sampling =
-        sampling_with(i % 3 == 0 ? 0.0 : 0.5 + 0.2 * static_cast<double>(i), kFilters[i], 50 + i);
-    request.options.max_tokens = 40 + 30 * static_cast<int>(i % 4);
-    request.options.speculate = i != 2;
-    request.joins_at = 5 * static_cast<int>(i / 2);
-    requests.push_back(std::move(request));
-  }
-  return requests;
-}
 
 class Batch : public testing::TestWithParam<DraftKind> {};
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "tests/testing/decoding.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/test_drafters.h"
+#include "tests/testing/tiny_heads.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/verify/chi_square.h"
 
@@ -195,6 +197,22 @@ std::unique_ptr<Drafter> draft_model(const TinyFile& file) {
   return std::move(make_draft_model_drafter(file.load(small_options()), options)).value();
 }
 
+// Its tables know the last token alone, so that they are right here and there. Pruned, it lacks
+// one token of the six. With several children, the shape is that of a sampled tree.
+std::unique_ptr<Drafter> trained_head(test::HeadFamily family, int top_k) {
+  static std::map<test::HeadFamily, test::TinyHead> heads;
+  test::TinyHead& head =
+      heads.try_emplace(family, target_file().gguf(), family, true).first->second;
+  static const std::unique_ptr<Model> model = target_file().load(small_options());
+  test::TinyHeadRun run;
+  run.drafter.num_tokens = top_k > 1 ? 6 : 3;
+  run.drafter.num_steps = 3;
+  run.drafter.top_k = top_k;
+  run.max_positions = kPositions;
+  run.pool = small_options().pool;
+  return head.drafter(*model, run);
+}
+
 std::unique_ptr<Drafter> sampled_trees(const TinyFile& file, test::SampledTreeOptions options) {
   options.vocab = kVocab;
   return test::make_sampled_tree_drafter(file.load(small_options()), options);
@@ -313,6 +331,30 @@ INSTANTIATE_TEST_SUITE_P(Rules, Trees,
                          [](const auto& rule) {
                            return std::string(verify_rule_name(rule.param));
                          });
+
+TEST(Distribution, BlockWithAnEagle3Head) {
+  expect_fit(VerifyRule::kBlock, penalties(),
+             trained_head(test::HeadFamily::kEagle3Pruned, 1).get());
+}
+
+TEST(Distribution, RejectionWithAnEagle3Head) {
+  expect_fit(VerifyRule::kRejection, top_k(),
+             trained_head(test::HeadFamily::kEagle3Pruned, 1).get());
+}
+
+// Siblings drawn without replacement, from five tokens of six; heads that draft all depths from
+// distributions that all nodes of one depth share.
+TEST_P(Trees, OfAnEagle3Head) {
+  expect_fit(GetParam(), top_k(), trained_head(test::HeadFamily::kEagle3Pruned, 3).get());
+}
+
+TEST_P(Trees, OfAPEagleHead) {
+  expect_fit(GetParam(), penalties(), trained_head(test::HeadFamily::kPEagle, 2).get());
+}
+
+TEST_P(Trees, OfMedusaHeads) {
+  expect_fit(GetParam(), top_k(), trained_head(test::HeadFamily::kMedusa, 2).get());
+}
 
 TEST(Distribution, TraversalWithAPeakedDraft) {
   expect_fit(VerifyRule::kTraversal, penalties(), draft_model(peaked_file()).get());

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "decode/controller.h"
 #include "draft/combined.h"
 #include "draft/draft_model.h"
@@ -41,7 +44,8 @@ const TinyFile& other_file() {
 }
 
 const ModelFile& target_of(const Setting& setting) {
-  return setting.target != nullptr ? *setting.target : target_file().gguf();
+  if (setting.target != nullptr) return *setting.target;
+  return setting.head != nullptr ? test::easy_file().gguf() : target_file().gguf();
 }
 
 int vocab_of(const Setting& setting) {
@@ -145,6 +149,21 @@ std::unique_ptr<Drafter> combined(const Setting& setting, const Replies& plain, 
       .value();
 }
 
+std::unique_ptr<Drafter> head_drafter(const Setting& setting, const Model& target) {
+  test::TinyHeadRun run;
+  run.drafter.num_tokens = setting.kind == DraftKind::kHead ? setting.length : 3 * setting.length;
+  run.drafter.num_steps = setting.length;
+  if (setting.kind != DraftKind::kHead) run.drafter.top_k = 3;
+  run.drafter.beams = setting.kind == DraftKind::kHeadBeams;
+  if (setting.kind == DraftKind::kHeadEagleTree) run.drafter.shape = find_static_tree("eagle");
+  if (setting.kind == DraftKind::kHeadMedusaTree) run.drafter.shape = find_static_tree("medusa");
+  run.drafter.max_sequences = static_cast<int>(setting.requests.size());
+  run.max_positions = setting.positions;
+  run.pool = &test::pool_of(setting.threads);
+  run.cache_type = setting.cache_type;
+  return setting.head->drafter(target, run);
+}
+
 std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plain, Model& target) {
   const int vocab = vocab_of(setting);
   switch (setting.kind) {
@@ -222,6 +241,22 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
       return test::make_sampled_tree_drafter(
           load(target_of(setting), test::model_options(setting.threads)), options);
     }
+    case DraftKind::kHead:
+    case DraftKind::kHeadTree:
+    case DraftKind::kHeadEagleTree:
+    case DraftKind::kHeadMedusaTree:
+    case DraftKind::kHeadBeams:
+      return head_drafter(setting, target);
+    case DraftKind::kHeadFirst:
+      return combined(setting, plain, target, {DraftKind::kSuffix, DraftKind::kHead},
+                      Combination::kFirst);
+    case DraftKind::kHeadMerged:
+      return combined(setting, plain, target, {DraftKind::kHeadTree, DraftKind::kNgram},
+                      Combination::kMerge);
+    case DraftKind::kHeadAuto:
+      return combined(setting, plain, target,
+                      {DraftKind::kNgramTree, DraftKind::kHeadTree, DraftKind::kRecycling},
+                      Combination::kAuto);
   }
   return nullptr;
 }
@@ -231,9 +266,12 @@ DecoderOptions decoder_options(const Setting& setting) {
   options.rule = setting.rule;
   options.prefill_chunk = setting.chunk;
   options.max_positions = setting.positions;
-  const bool tree = setting.kind == DraftKind::kProphetTree || setting.kind == DraftKind::kMerged ||
-                    setting.kind == DraftKind::kAuto || setting.kind == DraftKind::kSampledTree ||
-                    setting.kind == DraftKind::kModelTree || setting.kind == DraftKind::kStaticTree;
+  constexpr DraftKind kTrees[] = {
+      DraftKind::kProphetTree, DraftKind::kMerged,        DraftKind::kAuto,
+      DraftKind::kSampledTree, DraftKind::kModelTree,     DraftKind::kStaticTree,
+      DraftKind::kHeadTree,    DraftKind::kHeadEagleTree, DraftKind::kHeadMedusaTree,
+      DraftKind::kHeadBeams,   DraftKind::kHeadMerged,    DraftKind::kHeadAuto};
+  const bool tree = std::ranges::find(kTrees, setting.kind) != std::end(kTrees);
   options.max_nodes = tree ? 3 * setting.length : setting.length;
   if (setting.kind == DraftKind::kLookahead) {
     options.max_nodes = lookahead_nodes(lookahead_options(setting));
@@ -252,47 +290,14 @@ ModelOptions target_options(int threads, int positions) {
 }  // namespace
 
 const char* draft_kind_name(DraftKind kind) {
-  switch (kind) {
-    case DraftKind::kNgram:
-      return "Ngram";
-    case DraftKind::kNgramTree:
-      return "NgramTree";
-    case DraftKind::kPrediction:
-      return "Prediction";
-    case DraftKind::kSuffix:
-      return "Suffix";
-    case DraftKind::kSuffixTree:
-      return "SuffixTree";
-    case DraftKind::kRecycling:
-      return "Recycling";
-    case DraftKind::kLookahead:
-      return "Lookahead";
-    case DraftKind::kEarlyExit:
-      return "EarlyExit";
-    case DraftKind::kLayerSkip:
-      return "LayerSkip";
-    case DraftKind::kOtherModel:
-      return "OtherModel";
-    case DraftKind::kSameModel:
-      return "SameModel";
-    case DraftKind::kModelTree:
-      return "ModelTree";
-    case DraftKind::kStaticTree:
-      return "StaticTree";
-    case DraftKind::kRandomChain:
-      return "RandomChain";
-    case DraftKind::kProphetTree:
-      return "ProphetTree";
-    case DraftKind::kFirst:
-      return "First";
-    case DraftKind::kMerged:
-      return "Merged";
-    case DraftKind::kAuto:
-      return "Auto";
-    case DraftKind::kSampledTree:
-      return "SampledTree";
-  }
-  return "";
+  constexpr const char* kNames[] = {
+      "Ngram",       "NgramTree",   "Prediction",  "Suffix",        "SuffixTree",     "Recycling",
+      "Lookahead",   "EarlyExit",   "LayerSkip",   "OtherModel",    "SameModel",      "ModelTree",
+      "StaticTree",  "RandomChain", "ProphetTree", "First",         "Merged",         "Auto",
+      "SampledTree", "Head",        "HeadTree",    "HeadEagleTree", "HeadMedusaTree", "HeadBeams",
+      "HeadFirst",   "HeadMerged",  "HeadAuto"};
+  static_assert(std::size(kNames) == static_cast<size_t>(DraftKind::kHeadAuto) + 1);
+  return kNames[static_cast<int>(kind)];
 }
 
 std::string draft_kind_test_name(const testing::TestParamInfo<DraftKind>& info) {
@@ -320,14 +325,30 @@ SamplingParams sampling_with(double temperature, Filter filter, uint64_t seed) {
   return params;
 }
 
-test::Request request_with(const SamplingParams& sampling, int max_tokens, int half) {
+test::Request request_with(const SamplingParams& sampling, int max_tokens, int half, int vocab) {
   Request request;
-  const std::vector<int32_t> once = test::random_tokens(9, half, TinySpec{}.vocab);
+  const std::vector<int32_t> once = test::random_tokens(9, half, vocab);
   request.prompt = once;
   request.prompt.insert(request.prompt.end(), once.begin(), once.end());
   request.options.sampling = sampling;
   request.options.max_tokens = max_tokens;
   return request;
+}
+
+std::vector<Request> mixed_requests(int vocab) {
+  std::vector<Request> requests;
+  const int lengths[] = {1, 63, 64, 65, 150, 300};
+  for (size_t i = 0; i < std::size(lengths); ++i) {
+    Request request;
+    request.prompt = test::random_tokens(20 + i, lengths[i], vocab);
+    request.options.sampling =
+        sampling_with(i % 3 == 0 ? 0.0 : 0.5 + 0.2 * static_cast<double>(i), kFilters[i], 50 + i);
+    request.options.max_tokens = 40 + 30 * static_cast<int>(i % 4);
+    request.options.speculate = i != 2;
+    request.joins_at = 5 * static_cast<int>(i / 2);
+    requests.push_back(std::move(request));
+  }
+  return requests;
 }
 
 namespace {
@@ -357,7 +378,8 @@ Replies plain_replies(std::span<const Request> requests, VerifyRule rule) {
 
 Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
   Comparison result;
-  if (setting.target == nullptr && setting.cache_type == kernels::KvType::kF16) {
+  const bool usual = setting.target == nullptr && setting.head == nullptr;
+  if (usual && setting.cache_type == kernels::KvType::kF16) {
     result.plain = plain_replies(setting.requests, setting.rule);
   } else {
     const auto model = load(target_of(setting), target_options(1, setting.positions));
@@ -377,6 +399,20 @@ Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
   EXPECT_EQ(checked.passes(), wrapped ? 0 : result.speculative.passes);
   result.difference = test::difference(result.plain.of, result.speculative.of);
   return result;
+}
+
+void expect_speculation(const Setting& setting, const Replies& replies) {
+  EXPECT_EQ(replies.passes, replies.prefill_passes + replies.rounds);
+  for (size_t i = 0; i < replies.of.size(); ++i) {
+    const SequenceStats& stats = replies.of[i].stats;
+    if (!setting.requests[i].options.speculate) {
+      EXPECT_EQ(stats.drafted, 0);
+      continue;
+    }
+    EXPECT_GT(stats.drafted, 0);
+    EXPECT_EQ(stats.round_tokens, static_cast<int64_t>(replies.of[i].tokens.size()) - 1);
+    EXPECT_EQ(stats.round_tokens, stats.rounds + stats.accepted);
+  }
 }
 
 }  // namespace aerie

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "tests/testing/decoding.h"
+#include "tests/testing/tiny_heads.h"
+#include "tests/testing/tiny_model.h"
 
 namespace aerie {
 
@@ -34,6 +36,15 @@ enum class DraftKind {
   kMerged,       // the target's own weights, the other model and successors, merged to a tree
   kAuto,         // the controller over several matches, successors and both models
   kSampledTree,  // drawn without replacement from the target's own weights, with little context
+  // Of Setting::head.
+  kHead,            // a chain
+  kHeadTree,        // the likeliest nodes, three children each
+  kHeadEagleTree,   // EAGLE's shape
+  kHeadMedusaTree,  // Medusa's
+  kHeadBeams,
+  kHeadFirst,   // suffixes, or else the head
+  kHeadMerged,  // the head's tree and prompt lookup, merged
+  kHeadAuto,    // the controller over both and successors
 };
 inline constexpr DraftKind kDraftKinds[] = {
     DraftKind::kNgram,      DraftKind::kNgramTree,   DraftKind::kPrediction,  DraftKind::kSuffix,
@@ -58,6 +69,8 @@ struct Setting {
   const ModelFile* target = nullptr;
   int positions = kMaxPositions;
   DraftKind kind = DraftKind::kNgram;
+  // Must outlive the drafter. If there is one, the usual model is the one of easy heads.
+  test::TinyHead* head = nullptr;
   int length = 4;  // of a chain; a tree has three times as many nodes
   int chunk = 512;
   int threads = 1;
@@ -78,11 +91,19 @@ struct Comparison {
 
 Comparison compare_with_plain(const Setting& setting, const Wrap& wrap = nullptr);
 
+// Fails the test unless the target ran once for each round and chunk, and drafts were made and
+// judged.
+void expect_speculation(const Setting& setting, const test::Replies& replies);
+
 // Plain decoding of each request by itself, by the usual model.
 test::Replies plain_replies(std::span<const test::Request> requests, VerifyRule rule);
 
 // A prompt that is the same `half` tokens twice, so that there is something to quote; `max_tokens`
 // more.
-test::Request request_with(const SamplingParams& sampling, int max_tokens = 200, int half = 75);
+test::Request request_with(const SamplingParams& sampling, int max_tokens = 200, int half = 75,
+                           int vocab = test::TinySpec{}.vocab);
+
+// Prompts of different lengths, joining and finishing at different times; one does not speculate.
+std::vector<test::Request> mixed_requests(int vocab = test::TinySpec{}.vocab);
 
 }  // namespace aerie

@@ -14,13 +14,15 @@ namespace {
 
 class FamilyExactness : public testing::TestWithParam<std::string> {
  protected:
-  void check(const ModelFile& file, DraftKind kind, double temperature, kernels::KvType type) {
+  void check(const ModelFile& file, DraftKind kind, double temperature, kernels::KvType type,
+             test::TinyHead* head = nullptr) {
     SCOPED_TRACE(fmt::format("{}, temperature {}, cache of {}", draft_kind_name(kind), temperature,
                              kernels::kv_type_name(type)));
     Setting setting;
     setting.target = &file;
     setting.positions = std::min(read_model_config(file)->context, 160);
     setting.kind = kind;
+    setting.head = head;
     setting.chunk = 13;
     setting.threads = 2;
     setting.cache_type = type;
@@ -61,6 +63,18 @@ TEST_P(FamilyExactness, AlsoWithACacheOfEightBits) {
   ASSERT_NE(file, nullptr);
   check(*file, DraftKind::kSameModel, 0.0, kernels::KvType::kQ8);
   check(*file, DraftKind::kProphetTree, 0.9, kernels::KvType::kQ8);
+}
+
+// What heads take of a family: taps, its final norm, its embedding.
+TEST_P(FamilyExactness, AlsoWithHeads) {
+  const auto file = open_family_model(GetParam());
+  ASSERT_NE(file, nullptr);
+  for (const test::HeadFamily family :
+       {test::HeadFamily::kEagle, test::HeadFamily::kPEagle, test::HeadFamily::kMedusa}) {
+    test::TinyHead head(*file, family, false);
+    SCOPED_TRACE(test::head_family_name(family));
+    check(*file, DraftKind::kHeadTree, 0.9, kernels::KvType::kF16, &head);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, FamilyExactness, testing::ValuesIn(family_models()),
