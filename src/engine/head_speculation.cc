@@ -39,7 +39,16 @@ Expected<HeadSettings> head_settings(const MethodConfig& config, const DraftTarg
   if (const std::string& type = config.text(kDraftTypeKey); !type.empty()) {
     settings.dtype = dtype_from_name(type);
   }
-  // DV
+  if (const std::string& file = config.text("draft_vocab"); !file.empty()) {
+    AERIE_ASSIGN_OR_RETURN(
+        settings.vocabulary,
+        read_draft_vocabulary(file, config.whole("draft_vocab_size"), target.vocab));
+  } else if (config.whole("draft_vocab_size") > 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("method {}: 'draft_vocab_size' says how many of the tokens in "
+                              "'draft_vocab' are kept: give that file too",
+                              config.method->name));
+  }
   const auto flag = [&](std::string_view key) -> std::optional<bool> {
     if (config.method->find(key) == nullptr || config.number(key) < 0) return std::nullopt;
     return config.number(key) != 0;
@@ -81,8 +90,14 @@ Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
                                                      const DraftTarget& target,
                                                      std::vector<ModelSource>& sources) {
   // Modules for multi-token prediction come with the model.
-  const std::string& path =
-      config.text("model").empty() ? target.file->name() : config.text("model");
+  const bool own = config.text("model").empty();
+  const std::string& path = own ? target.file->name() : config.text("model");
+  if (std::error_code ignored; own && !fs::is_directory(path, ignored)) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("method {}: {} is no Hugging Face folder, which could hold modules "
+                              "for it: give model=FOLDER",
+                              config.method->name, path));
+  }
   const ModelConfig& model = target.model->config();
   FeatureNetworkOptions options;
   set_tree(config, target, options.drafter);
