@@ -70,6 +70,8 @@ Plan plan_eagle3(const MakeHeadOptions& options, const ModelConfig& c) {
   const int vocab = options.draft_vocab > 0 ? std::min(options.draft_vocab, c.vocab) : c.vocab;
   if (vocab < c.vocab) plan.draft_vocab = vocab;
   plan.config["draft_vocab_size"] = vocab;
+  plan.config["eagle_aux_hidden_state_layer_ids"] = {std::min(2, c.layers), c.layers / 2,
+                                                     std::max(0, c.layers - 3)};
   plan.matrix("fc.weight", c.hidden, 3 * c.hidden);
   add_layer(plan, "midlayer.", c, 2 * c.hidden);
   plan.vector("midlayer.input_layernorm.weight", c.hidden);

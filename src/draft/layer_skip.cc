@@ -35,7 +35,7 @@ class ThinModel final : public Model {
 
 }  // namespace
 
-Expected<std::vector<int32_t>> parse_layers(std::string_view text, int layers) {
+Expected<std::vector<int32_t>> parse_layers(std::string_view text, int layers, bool may_be_all) {
   const auto fail = [&](const std::string& what) {
     return Status(
         StatusCode::kInvalidArgument,
@@ -66,7 +66,7 @@ Expected<std::vector<int32_t>> parse_layers(std::string_view text, int layers) {
     if (at == end) break;
     if (*at++ != '+' || at == end) return fail("a number is missing");
   }
-  if (static_cast<int>(listed.size()) >= layers) return fail("none would be left");
+  if (!may_be_all && static_cast<int>(listed.size()) >= layers) return fail("none would be left");
   std::ranges::sort(listed);
   return listed;
 }

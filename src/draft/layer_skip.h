@@ -14,8 +14,9 @@ namespace aerie {
 
 // The layers of a list such as "8-12+14": numbers and ranges, counted from 0, in any order.
 // kInvalidArgument, with what is wrong, for any other text, for layers that a model of `layers`
-// does not have, and where none would be left.
-Expected<std::vector<int32_t>> parse_layers(std::string_view text, int layers);
+// does not have, and, unless it may be all of them, where none would be left.
+Expected<std::vector<int32_t>> parse_layers(std::string_view text, int layers,
+                                            bool may_be_all = false);
 
 // As many layers as `fraction` of them says, spread evenly over all but the first and the last,
 // which models can spare least. Requires 0 <= fraction < 1.

@@ -63,7 +63,7 @@ Expected<HeadSettings> head_settings(const MethodConfig& config, const DraftTarg
     if (const std::string& taps = config.text("tap_layers"); !taps.empty()) {
       // The stream behind the last layer can be tapped, too.
       AERIE_ASSIGN_OR_RETURN(settings.tap_layers,
-                             parse_layers(taps, target.model->config().layers + 1));
+                             parse_layers(taps, target.model->config().layers + 1, true));
     }
   }
   return settings;
