@@ -37,9 +37,11 @@ def inverse_frequencies(settings, size):
     return inverse / factor * (1 - blend) + inverse * blend
 
 
-def rotate(x, settings, rotary):
-    """x [heads, rows, size]; row t stands at position t; the first `rotary` values turn, halves against each other."""
-    angles = torch.outer(torch.arange(x.shape[1], dtype=torch.double), inverse_frequencies(settings, rotary))
+def rotate(x, settings, rotary, first=0):
+    """x [heads, rows, size]; row t stands at position first + t; the first `rotary` values turn, halves against each
+    other."""
+    positions = torch.arange(first, first + x.shape[1], dtype=torch.double)
+    angles = torch.outer(positions, inverse_frequencies(settings, rotary))
     cos, sin = angles.cos().float(), angles.sin().float()
     a, b, rest = x[..., : rotary // 2], x[..., rotary // 2 : rotary], x[..., rotary:]
     return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
@@ -81,13 +83,22 @@ class Layer:
         seen = (distance >= 0) & (distance < (self.window or rows))
         return torch.where(seen, 0.0, -math.inf)
 
-    def attention(self, x):
+    def parts(self, x, first=0):
+        """Queries, keys and values, [heads, rows, size] each, and the gate; row t stands at position first + t"""
         q, gate = self.split("q", x, self.heads)
         k, v = self.split("k", x, self.kv_heads)[0], self.split("v", x, self.kv_heads)[0]
-        q, k = rotate(q, self.rope, self.rotary), rotate(k, self.rope, self.rotary)
+        q, k = rotate(q, self.rope, self.rotary, first), rotate(k, self.rope, self.rotary, first)
         k, v = (part.repeat_interleave(self.heads // self.kv_heads, 0) for part in (k, v))
+        return q, k, v, gate
+
+    def attention(self, x):
+        q, k, v, gate = self.parts(x)
         weights = torch.softmax(q @ k.transpose(1, 2) / self.size**0.5 + self.mask(len(x)), -1)
-        out = (weights @ v).transpose(0, 1)
+        return self.output(weights @ v, gate)
+
+    def output(self, seen, gate):
+        """seen: [heads, rows, size]"""
+        out = seen.transpose(0, 1)
         out = out if gate is None else out * sigmoid(gate)
         return self.project("self_attn.o_proj", out.flatten(1))
 

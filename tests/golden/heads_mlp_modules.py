@@ -272,7 +272,7 @@ class Hydra:
         return self.prefix_layer(inputs_embeds=features[None], use_cache=False).last_hidden_state[0, -1]
 
     def extend(self, inputs, token):
-        return torch.cat([inputs, self.embedding.weight[token]]) if self.grounded else inputs
+        return torch.cat([inputs, self.embedding.weight[token]], -1) if self.grounded else inputs
 
     def draft(self, features, root):
         inputs = {(): self.extend(self.feature(features), root)}
@@ -324,7 +324,7 @@ class Redrafter:
             state = nn.functional.silu(self.module.rnn_w(embedded) + self.module.rnn_u(state))
         else:
             state = state + embedded
-        inputs = torch.cat([feature, state])
+        inputs = torch.cat([feature, state], -1)
         if hasattr(self.module, "input_proj"):
             inputs = self.module.input_proj(inputs)
         return state, self.module.lm_head(inputs)

@@ -23,15 +23,6 @@ constexpr const char* kFolder = "tests/golden/heads";
 constexpr double kTolerance = 1e-3;
 constexpr double kScoreTolerance = 5e-3;  // of each log-probability of a path, from logits up to 8
 
-std::vector<std::string> cases() {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(kFolder)) {
-    if (fs::exists(entry.path() / "golden.json")) names.push_back(entry.path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
 DraftSequence sequence() {
   DraftSequence sequence;
   sequence.id = 1;
@@ -104,22 +95,10 @@ class Golden : public testing::TestWithParam<std::string> {
   // alone. Our own have to be about the same, in the same place.
   std::vector<float> taps(const std::vector<int32_t>& layers) {
     const std::vector<float> own = models_->taps(text_, layers);
-    auto recorded =
-        SafetensorsFile::open(folder_ / json_["target"].get<std::string>() / "states.safetensors");
-    if (!recorded.ok()) return own;
-    const SafetensorsTensor& states = *recorded->find("states");
-    const auto hidden = static_cast<size_t>(states.shape[2]);
-    const size_t width = layers.size() * hidden;
-    std::vector<float> all(static_cast<size_t>(states.elements()));
-    dequantize(DType::kF32, states.data.data(), states.elements(), all.data());
-    std::vector<float> taps(own.size());
-    for (size_t t = 0; t < text_.size(); ++t) {
-      for (size_t i = 0; i < layers.size(); ++i) {
-        const size_t from = (static_cast<size_t>(layers[i]) * text_.size() + t) * hidden;
-        std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(from), hidden,
-                    taps.begin() + static_cast<std::ptrdiff_t>(t * width + i * hidden));
-      }
-    }
+    std::vector<float> taps = test::recorded_taps(
+        folder_ / json_["target"].get<std::string>() / "states.safetensors", layers);
+    if (taps.empty()) return own;
+    EXPECT_EQ(taps.size(), own.size());
     EXPECT_LT(relative_error(own, taps), 10 * kTolerance);
     return taps;
   }
@@ -300,14 +279,8 @@ TEST_P(Golden, Tree) {
   }
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  std::ranges::replace_if(
-      name, [](char c) { return c == '-' || c == '.'; }, '_');
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Heads, Golden, testing::ValuesIn(cases()), test_name);
+INSTANTIATE_TEST_SUITE_P(Heads, Golden, testing::ValuesIn(test::golden_cases(kFolder)),
+                         test::golden_test_name);
 
 }  // namespace
 }  // namespace aerie

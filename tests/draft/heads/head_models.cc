@@ -1,9 +1,12 @@
 #include "tests/draft/heads/head_models.h"
 
-#include <gtest/gtest.h>
+#include <algorithm>
+#include <filesystem>
 
+#include "format/safetensors.h"
 #include "kv/kv_cache.h"
 #include "model/hugging_face_file.h"
+#include "tensor/dtype.h"
 
 namespace aerie::test {
 namespace {
@@ -86,6 +89,42 @@ std::vector<float> HeadModels::taps(const std::vector<int32_t>& text,
   }
   const ForwardOutputs outputs = model_->forward(batch, *cache);
   return {outputs.taps.begin(), outputs.taps.end()};
+}
+
+std::vector<std::string> golden_cases(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (!std::filesystem::exists(entry.path() / "golden.json")) continue;
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+std::string golden_test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::ranges::replace_if(
+      name, [](char c) { return c == '-' || c == '.'; }, '_');
+  return name;
+}
+
+std::vector<float> recorded_taps(const std::string& path, const std::vector<int32_t>& layers) {
+  const auto file = SafetensorsFile::open(path);
+  if (!file.ok()) return {};
+  const SafetensorsTensor& states = *file->find("states");
+  std::vector<float> all(static_cast<size_t>(states.elements()));
+  dequantize(DType::kF32, states.data.data(), states.elements(), all.data());
+  const auto tokens = static_cast<size_t>(states.shape[1]);
+  const auto hidden = static_cast<size_t>(states.shape[2]);
+  std::vector<float> taps(tokens * layers.size() * hidden);
+  auto out = taps.begin();
+  for (size_t t = 0; t < tokens; ++t) {
+    for (const int32_t layer : layers) {
+      const size_t from = (static_cast<size_t>(layer) * tokens + t) * hidden;
+      out = std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(from), hidden, out);
+    }
+  }
+  return taps;
 }
 
 }  // namespace aerie::test

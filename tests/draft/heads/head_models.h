@@ -1,6 +1,8 @@
 // A target from a file and a head beside it, as the tests of heads need them.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,5 +44,13 @@ class HeadModels {
   std::unique_ptr<Model> model_;
   std::vector<std::unique_ptr<HeadFile>> heads_;
 };
+
+// Folders in `folder` with a golden.json, by name, and what a test of one is called.
+std::vector<std::string> golden_cases(const std::string& folder);
+std::string golden_test_name(const testing::TestParamInfo<std::string>& info);
+
+// What a states.safetensors has of these layers: [tokens][taps][hidden]; empty if there is no such
+// file.
+std::vector<float> recorded_taps(const std::string& path, const std::vector<int32_t>& layers);
 
 }  // namespace aerie::test

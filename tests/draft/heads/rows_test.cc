@@ -1,7 +1,6 @@
 // Heads compute a row alike whatever stands beside it, and allocate nothing while they do.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -17,15 +16,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFolder = "tests/golden/heads";
 constexpr int kSequences = 3, kDepth = 3, kChildren = 2;
-
-std::vector<std::string> cases() {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(kFolder)) {
-    if (fs::exists(entry.path() / "golden.json")) names.push_back(entry.path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
-}
 
 DraftSequence sequence(int place) {
   DraftSequence sequence;
@@ -137,14 +127,8 @@ TEST_P(HeadRows, AreTheSameBitsAloneAndTogether) {
   }
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  std::ranges::replace_if(
-      name, [](char c) { return c == '-' || c == '.'; }, '_');
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Heads, HeadRows, testing::ValuesIn(cases()), test_name);
+INSTANTIATE_TEST_SUITE_P(Heads, HeadRows, testing::ValuesIn(golden_cases(kFolder)),
+                         golden_test_name);
 
 }  // namespace
 }  // namespace aerie::test
