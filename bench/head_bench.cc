@@ -107,17 +107,16 @@ class Bench {
     std::unique_ptr<HeadFile> file;
     std::unique_ptr<DraftNetwork> network;
   };
+  struct Subject;
 
   // Every repetition makes one position more.
   int positions() const { return options_.context + 2 * options_.repeats + 2 * kMostHeadDepth; }
   Expected<Head> load(const std::string& kind, NetworkDrafterOptions drafter) const;
   NetworkDrafterOptions chain(int depth) const;
   DraftCommit commit(int first, int rows, const DrafterNeeds& needs);
-  Status time_passes(const std::string& kind, const std::string& label, int depth,
-                     HeadReport& report);
+  Status repeat(int repetition, Subject& subject);
+  Status time_passes(const std::string& kind, std::span<const int> depths, HeadReport& report);
   Status time_trees(const std::string& kind, HeadReport& report);
-  HeadPoint point(const std::string& kind, const std::string& pass,
-                  const std::vector<double>& times, const std::vector<double>& allowed) const;
   double allowed();
 
   const HeadBenchOptions& options_;
@@ -185,72 +184,93 @@ double Bench::allowed() {
          kPerOperation * counting_.operations();
 }
 
-HeadPoint Bench::point(const std::string& kind, const std::string& pass,
-                       const std::vector<double>& times, const std::vector<double>& allowed) const {
-  HeadPoint point;
-  point.kind = kind;
-  point.pass = pass;
-  point.bytes = static_cast<double>(counting_.weight_bytes());
-  point.operations = counting_.operations();
-  point.microseconds = median(times);
-  point.allowed = median(allowed);
-  return point;
-}
-
-// One root and one node a repetition.
-Status Bench::time_passes(const std::string& kind, const std::string& label, int depth,
-                          HeadReport& report) {
-  AERIE_ASSIGN_OR_RETURN(Head head, load(kind, chain(depth)));
-  DraftNetwork& network = *head.network;
-  DraftSequence sequence;
-  sequence.max_tokens = positions();
-  AERIE_RETURN_IF_ERROR(network.open(0, sequence));
-  network.observe(0, commit(0, options_.context, network.needs()), {});
-  std::vector<double> roots, nodes, roots_allowed, nodes_allowed;
+// A head under way, and the times of its passes so far.
+struct Bench::Subject {
+  Head head;
+  int depth = 1;
   HeadPoint root, node;
+  std::vector<double> roots, nodes, roots_allowed, nodes_allowed;
+};
+
+// One root and one node.
+Status Bench::repeat(int repetition, Subject& subject) {
+  DraftNetwork& network = *subject.head.network;
+  const int known = options_.context + 1 + repetition;
+  const bool counts = repetition >= kRepeatsBeforeLimits;  // the first warm up
+  const auto text = std::span<const int32_t>(tokens_).first(static_cast<size_t>(known));
+  if (network.start(0, text, subject.depth, subject.depth) <= 0) {
+    return {StatusCode::kInternal, fmt::format("{} does not draft", subject.root.kind)};
+  }
+  // As in a round, where the target's weights have taken the caches.
+  AERIE_RETURN_IF_ERROR(target_.pass(0, 1).status());
   LevelTree tree;
   LevelLimits limits;
-  limits.max_nodes = limits.max_depth = depth;
+  limits.max_nodes = limits.max_depth = subject.depth;
+  tree.start(limits);
+  const auto timed = [&](HeadPoint& point, std::vector<double>& times,
+                         std::vector<double>& all_allowed) {
+    counting_.reset();
+    const auto start = Clock::now();
+    network.run();
+    const double time = microseconds_since(start);
+    point.bytes = static_cast<double>(counting_.weight_bytes());
+    point.operations = counting_.operations();
+    if (!counts) return;
+    times.push_back(time);
+    all_allowed.push_back(allowed());
+  };
+  network.add_root(0);
+  timed(subject.root, subject.roots, subject.roots_allowed);
+  if (network.depths() == 1 && subject.depth > 1) {
+    const LevelTree::Child child{tokens_[static_cast<size_t>(repetition)], 1.0};
+    tree.expand(-1, {&child, 1});
+    tree.advance();
+    network.add_node(0, tree, 0);
+    timed(subject.node, subject.nodes, subject.nodes_allowed);
+  }
+  network.observe(0, commit(known - 1, 1, network.needs()), {});
+  return {};
+}
+
+// Heads of one kind and several depths take turns, so that their times can be compared.
+Status Bench::time_passes(const std::string& kind, std::span<const int> depths,
+                          HeadReport& report) {
+  std::vector<Subject> subjects(depths.size());
+  for (size_t d = 0; d < depths.size(); ++d) {
+    Subject& subject = subjects[d];
+    subject.depth = depths[d];
+    subject.root.kind = subject.node.kind = kind;
+    subject.root.pass = depths.size() == 1 ? "root" : fmt::format("root, {} depths", subject.depth);
+    subject.node.pass = "node";
+    AERIE_ASSIGN_OR_RETURN(subject.head, load(kind, chain(subject.depth)));
+    DraftNetwork& network = *subject.head.network;
+    DraftSequence sequence;
+    sequence.max_tokens = positions();
+    AERIE_RETURN_IF_ERROR(network.open(0, sequence));
+    network.observe(0, commit(0, options_.context, network.needs()), {});
+  }
   for (int i = 0; i < options_.repeats + kRepeatsBeforeLimits; ++i) {
     if (i % kRepeatsBeforeLimits == 0) {
       bandwidth_ = machine_.read_bandwidth();
       bandwidths_.push_back(bandwidth_);
     }
-    const int known = options_.context + 1 + i;
-    const bool counts = i >= kRepeatsBeforeLimits;  // the first warm up
-    if (network.start(0, std::span(tokens_).first(static_cast<size_t>(known)), depth, depth) <= 0) {
-      return {StatusCode::kInternal, fmt::format("{} does not draft", kind)};
-    }
-    // As in a round, where the target's weights have taken the caches.
-    AERIE_RETURN_IF_ERROR(target_.pass(0, 1).status());
-    tree.start(limits);
-    counting_.reset();
-    network.add_root(0);
-    auto start = Clock::now();
-    network.run();
-    if (counts) {
-      roots.push_back(microseconds_since(start));
-      roots_allowed.push_back(allowed());
-    }
-    root = point(kind, label, roots, roots_allowed);
-    if (network.depths() == 1 && depth > 1) {
-      const LevelTree::Child child{tokens_[static_cast<size_t>(i)], 1.0};
-      tree.expand(-1, {&child, 1});
-      tree.advance();
-      counting_.reset();
-      network.add_node(0, tree, 0);
-      start = Clock::now();
-      network.run();
-      if (counts) {
-        nodes.push_back(microseconds_since(start));
-        nodes_allowed.push_back(allowed());
-      }
-      node = point(kind, "node", nodes, nodes_allowed);
-    }
-    network.observe(0, commit(known - 1, 1, network.needs()), {});
+    for (Subject& subject : subjects) AERIE_RETURN_IF_ERROR(repeat(i, subject));
   }
-  report.points.push_back(root);
-  if (!nodes.empty()) report.points.push_back(node);
+  for (size_t d = 0; d < subjects.size(); ++d) {
+    Subject& subject = subjects[d];
+    std::vector<double> ratios;
+    for (size_t i = 0; d > 0 && i < subject.roots.size(); ++i) {
+      ratios.push_back(subject.roots[i] / subjects[0].roots[i]);
+    }
+    subject.root.microseconds = median(subject.roots);
+    subject.root.allowed = median(subject.roots_allowed);
+    subject.root.ratio = median(ratios);
+    report.points.push_back(subject.root);
+    if (subject.nodes.empty()) continue;
+    subject.node.microseconds = median(subject.nodes);
+    subject.node.allowed = median(subject.nodes_allowed);
+    report.points.push_back(subject.node);
+  }
   return {};
 }
 
@@ -309,17 +329,9 @@ Status Bench::measure(const std::string& kind, HeadReport& report) {
   make.draft_vocab = options_.draft_vocab;
   make.depth = options_.depth;
   AERIE_RETURN_IF_ERROR(make_head(make, target_.model().config()).status());
-  if (kind == "peagle") {
-    AERIE_RETURN_IF_ERROR(time_passes(kind, "root, 1 depth", 1, report));
-    const double one = report.points.back().microseconds;
-    for (const int depth : {4, 8, 16}) {
-      AERIE_RETURN_IF_ERROR(
-          time_passes(kind, fmt::format("root, {} depths", depth), depth, report));
-      report.points.back().ratio = report.points.back().microseconds / one;
-    }
-  } else {
-    AERIE_RETURN_IF_ERROR(time_passes(kind, "root", options_.depth, report));
-  }
+  const std::vector<int> depths =
+      kind == "peagle" ? std::vector<int>{1, 4, 8, 16} : std::vector<int>{options_.depth};
+  AERIE_RETURN_IF_ERROR(time_passes(kind, depths, report));
   if (kind == "eagle" || kind == "eagle3" || kind == "peagle") {
     AERIE_RETURN_IF_ERROR(time_trees(kind, report));
   }

@@ -27,12 +27,12 @@ struct HeadBenchOptions {
 // are compared with; what is reported are medians.
 struct HeadPoint {
   std::string kind;
-  std::string pass;    // "root", "node"; of P-EAGLE "root, 1 depth", "root, 8 depths"
+  std::string pass;    // "root", "node"; of P-EAGLE "root, 8 depths"
   double bytes = 0;    // of weights that it reads
   int operations = 0;  // calls of the backend
   double microseconds = 0;
   double allowed = 0;  // microseconds: the bytes by the bandwidth, and 10 for each operation
-  double ratio = 0;    // to P-EAGLE's pass of one depth; 0: not of it
+  double ratio = 0;    // to P-EAGLE's pass of one depth just before; 0: not of it
 };
 
 // Trees of 60 nodes: 10 children of a node, 10 nodes of a pass, 7 levels.

@@ -85,7 +85,7 @@ TEST(HeadBench, MeasuresPassesAndTreesOfEveryKind) {
     EXPECT_GT(p.operations, 0);
     EXPECT_GT(p.microseconds, 0.0);
     EXPECT_GT(p.allowed, 10.0 * p.operations);
-    EXPECT_EQ(p.ratio > 0, p.kind == "peagle" && p.pass != "root, 1 depth");
+    EXPECT_EQ(p.ratio > 0, p.kind == "peagle" && p.pass != "root, 1 depths");
   }
   EXPECT_EQ(kinds, std::set<std::string>(head_kinds().begin(), head_kinds().end()));
   ASSERT_EQ(report->trees.size(), 3u);
