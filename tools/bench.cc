@@ -125,9 +125,13 @@ Run add_heads(CLI::App& app) {
   app.add_option("--depth", o.depth, "Tokens of a chain")
       ->capture_default_str()
       ->check(CLI::Range(2, 64));
-  app.add_option("--context", o.context, "Positions that are cached")->capture_default_str();
+  app.add_option("--context", o.context, "Positions that are cached")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
-  app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
+  app.add_option("--repeat", o.repeats, "Repetitions of everything")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
   app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {

@@ -486,8 +486,8 @@ void NetworkDrafter::learn(Draft& draft, const DraftCommit& commit) {
 
 void NetworkDrafter::watch(const Draft& draft, bool hit) {
   if (options_.pairing.empty() || trials_ >= kTrialRounds) return;
-  // On a flat distribution the best drafter is seldom right.
-  if (draft.sequence.sampling.temperature > 1) return;
+  // On a flat distribution the best drafter is seldom right, and what is drawn is no first choice.
+  if (draft.sequence.sampling.temperature > 1 || draft.draws()) return;
   hits_ += hit ? 1 : 0;
   if (++trials_ < kTrialRounds || hits_ > kChanceHits) return;
   log(LogLevel::kWarning,

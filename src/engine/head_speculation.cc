@@ -125,6 +125,12 @@ Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
       check_memory(path, packed_weight_bytes(*file, *target.backend), 0, 0, available_memory()));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<FeatureHead> head,
                          load_head(config.method->name, *file, head_target, settings));
+  if (const size_t taps = head->tap_layers().size();
+      taps > static_cast<size_t>(ModelOptions().max_taps)) {
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{}: taps {} layers; up to {} can be tapped", path, taps,
+                              ModelOptions().max_taps));
+  }
   AERIE_RETURN_IF_ERROR(check_memory(
       path, 0,
       KvCache::bytes_needed(head->cache_config(), head_target.max_positions, target.cache_type), 0,

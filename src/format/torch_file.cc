@@ -245,7 +245,9 @@ Status TorchReader::visit_items(PickleId id, const std::string& name, size_t dep
       key = value.kind == PickleKind::kString ? std::string(value.text.substr(0, kMaxName + 1))
                                               : std::to_string(value.integer);
     }
-    const std::string full = name.empty() ? key : name + "." + key;
+    std::string full = name;
+    if (!full.empty()) full += '.';
+    full += key;
     if (full.size() > kMaxName) {
       return unsupported("the name '{}' is longer than {} bytes", printable(full), kMaxName);
     }
@@ -281,6 +283,12 @@ Status TorchReader::add_list(PickleId id, const std::string& name) {
   });
   static_assert(sizeof(int64_t) == sizeof(double));
   const size_t bytes = items.size() * sizeof(int64_t);
+  // Lists may be shared, and each name of one is a copy.
+  if (total_bytes_ + static_cast<int64_t>(bytes) > file_.file_bytes() * kMaxGrowth) {
+    return unsupported("its lists would take more than {} times the file's {} bytes", kMaxGrowth,
+                       file_.file_bytes());
+  }
+  steps_ += items.size();
   std::byte* out = file_.made_.emplace_back(new std::byte[bytes]).get();
   for (size_t i = 0; i < items.size(); ++i) {
     const PickleValue& value = pickle_->at(items[i]);

@@ -167,7 +167,7 @@ Expected<int64_t> write_tensors(const TorchFolder& folder, const std::string& pa
     if (name != "format") metadata.emplace_back(name, text);
   }
   return write_safetensors(path, entries, metadata, [&](size_t i, const ByteSink& sink) {
-    const Status status = folder.tensors()[i]->read(sink);
+    Status status = folder.tensors()[i]->read(sink);
     folder.release(folder.tensors()[i]->storage);
     return status;
   });

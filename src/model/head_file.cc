@@ -215,6 +215,10 @@ Status HeadFile::keep_rows(std::string_view name, std::vector<int32_t> ids) {
     return refuse(StatusCode::kUnsupported, origin_of(name), "is neither a matrix nor a vector");
   }
   const int64_t rows = entry.tensor->shape[0];
+  // select_rows() would take it for a vector.
+  if (rows == 1 && entry.tensor->shape.size() == 2) {
+    return refuse(StatusCode::kUnsupported, entry.tensor->name, "has one row, no vocabulary");
+  }
   for (const int32_t id : ids) {
     if (id >= 0 && id < rows) continue;
     return refuse(StatusCode::kInvalidArgument, entry.tensor->name,

@@ -41,8 +41,8 @@ struct HeadFileOptions {
 // and rope_freqs.weight or rope_factors_*.weight, if rotary embedding is scaled so and there are
 // layers.
 //
-// rename_prefix() and keep_rows() come before anything is read, from one thread; then it is a
-// ModelFile like others.
+// rename_prefix() and keep_rows() are for one thread, and what tensors() and find_tensor() gave
+// before does not hold after them; values that were read do. Then it is a ModelFile like others.
 class HeadFile final : public ModelFile {
  public:
   // A folder with safetensors of whatever name (SafetensorsFolder::open_any()), or one such file;

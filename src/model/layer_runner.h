@@ -42,7 +42,7 @@ class LayerRunner {
   void run(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache, int plane);
 
   // The layer in two halves, for one whose queries, keys and values are not of the stream's norm:
-  // prepares attention_input() for them, to be filled with `layer.q.weight.k` floats a row;
+  // prepares what it returns, to be filled with `layer.q.weight.k` floats a row;
   kernels::Activations& prepare_input(const TransformerLayer& layer);
   // stream += attention of that input;
   void attend(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache, int plane);

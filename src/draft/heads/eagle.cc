@@ -151,6 +151,7 @@ Expected<EagleWeights> load_weights(HeadFile& file, const HeadTarget& target,
   AERIE_ASSIGN_OR_RETURN(w.output_norm, loader.vector_if_any("norm.weight", width));
   AERIE_ASSIGN_OR_RETURN(w.output,
                          OutputHead::load(loader, file, "lm_head.weight", width, target, options));
+  ignore_rope_tensors(loader, blueprint);
   AERIE_RETURN_IF_ERROR(loader.check_all_used("EAGLE"));
   return w;
 }

@@ -194,6 +194,7 @@ Expected<std::vector<int32_t>> read_taps(const JsonObject& config, int layers) {
     added = 0;
   }
   std::vector<int32_t> taps;
+  taps.reserve(ids.size());
   for (const int64_t id : ids) {
     taps.push_back(static_cast<int32_t>(std::clamp<int64_t>(id + added, -1, layers + 1)));
   }

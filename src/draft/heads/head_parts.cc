@@ -234,6 +234,14 @@ Status OutputHead::load_own(WeightLoader& loader, HeadFile& file, const std::str
   return {};
 }
 
+Status OutputHead::require_same(const OutputHead& other, const ModelFile& file) const {
+  if (vocab() == other.vocab() && ids_ == other.ids_) return {};
+  return bad(file, StatusCode::kInvalidData,
+             fmt::format("one of its output matrices is of {} tokens and another of {}, or of "
+                         "others: this is no head as they are published",
+                         vocab(), other.vocab()));
+}
+
 Expected<HeadOps> HeadOps::create(const HeadTarget& target, int64_t max_rows, int64_t max_width) {
   HeadOps ops;
   ops.backend_ = target.backend;

@@ -65,8 +65,8 @@ Expected<Linear> load_linear(WeightLoader& loader, const std::string& name, int6
 // The embedding of tokens: the head's own, if it has one, or the target's.
 class HeadEmbedding {
  public:
-  // `name`: of the head's table. kNotFound if it has none and the target's rows are not `width`
-  // long. kInvalidArgument if its own has fewer rows than the target has tokens.
+  // `name`: of the head's table. kInvalidArgument if it has none and the target's rows are not
+  // `width` long, or if its own has fewer rows than the target has tokens.
   static Expected<HeadEmbedding> load(WeightLoader& loader, const HeadFile& file,
                                       const std::string& name, int64_t width,
                                       const HeadTarget& target);
@@ -94,6 +94,10 @@ class OutputHead {
                                           const std::string& name, int64_t width,
                                           std::span<const int64_t> tokens, const HeadTarget& target,
                                           const HeadOptions& options);
+
+  // Another output matrix of the same head. kInvalidData, naming the head, unless it is of the same
+  // tokens.
+  Status require_same(const OutputHead& other, const ModelFile& file) const;
 
   int vocab() const { return static_cast<int>(linear().weight.n); }
   std::span<const int32_t> target_ids() const { return ids_; }

@@ -266,6 +266,7 @@ Expected<HydraPrefix> load_prefix(WeightLoader& loader, const HeadFile& file,
   // A Llama's, which serve nothing here: it is given features, not tokens.
   loader.ignore("prefix_embeding_layer.embed_tokens.weight");
   loader.ignore("layers.0.self_attn.rotary_emb.inv_freq");
+  ignore_rope_tensors(loader, blueprint);
   AERIE_ASSIGN_OR_RETURN(LayerRunner runner, LayerRunner::create(blueprint, model));
   return HydraPrefix{std::move(blueprint), std::move(layer), std::move(norm), std::move(runner)};
 }
@@ -329,6 +330,7 @@ Expected<HydraWeights> load_weights(HeadFile& file, const HeadTarget& target,
   }
   for (int i = 0; i < plan.heads; ++i) {
     AERIE_ASSIGN_OR_RETURN(HydraHead head, load_head(loader, file, plan, i, target, options));
+    if (i > 0) AERIE_RETURN_IF_ERROR(head.output.require_same(w.heads[0].output, file));
     w.heads.push_back(std::move(head));
   }
   ignore_heads(loader, plan);

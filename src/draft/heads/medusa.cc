@@ -237,6 +237,7 @@ Expected<MedusaWeights> MedusaLoader::load() {
   AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens, token_map());
   for (int i = 0; i < std::max(1, used(outputs_)); ++i) {
     AERIE_ASSIGN_OR_RETURN(OutputHead output, load_output(i, tokens));
+    if (i > 0) AERIE_RETURN_IF_ERROR(output.require_same(weights.outputs[0], file_));
     weights.outputs.push_back(std::move(output));
   }
   AERIE_RETURN_IF_ERROR(check_used());

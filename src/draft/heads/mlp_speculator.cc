@@ -173,6 +173,7 @@ Expected<MlpSpeculatorWeights> load_weights(HeadFile& file, const HeadTarget& ta
     AERIE_RETURN_IF_ERROR(file.tensor_info(name).status());
     AERIE_ASSIGN_OR_RETURN(OutputHead output,
                            OutputHead::load(loader, file, name, plan.inner, target, options));
+    if (i > 0) AERIE_RETURN_IF_ERROR(output.require_same(w.outputs[0], file));
     w.outputs.push_back(std::move(output));
   }
   // A file may have each name of what is tied.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "draft/heads/feature_network.h"
 #include "kernels/kv_layout.h"
 #include "model/layer_runner.h"
 
@@ -340,6 +341,11 @@ Expected<MtpPlan> read_plan(HeadFile& file, const MtpOptions& options) {
                               "model.layers.N.eh_proj.weight, mtp_layers.N.input_proj.weight or "
                               "mtp.fc.weight)",
                               file.name()));
+  }
+  if (layout.plan.modules > kMostHeadDepth) {
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{}: has {} modules for multi-token prediction; up to {} are read",
+                              file.name(), layout.plan.modules, kMostHeadDepth));
   }
   for (const auto& [from, to] : layout.renames) {
     AERIE_RETURN_IF_ERROR(file.rename_prefix(from, to));

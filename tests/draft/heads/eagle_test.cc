@@ -38,6 +38,17 @@ TEST(EagleHead, ReadsTheFinalHiddenState) {
 }
 
 // Names in the ways in which they are published; the numbers are the same.
+TEST(EagleHead, TakesScaledRotaryEmbedding) {
+  HeadFolder folder("eagle", "eagle");
+  folder.config["rope_scaling"] = {{"rope_type", "llama3"},
+                                   {"factor", 8.0},
+                                   {"low_freq_factor", 1.0},
+                                   {"high_freq_factor", 4.0},
+                                   {"original_max_position_embeddings", 64}};
+  const auto head = folder.load();
+  EXPECT_TRUE(head.ok()) << head.status().message();
+}
+
 TEST(EagleHead, TakesTheNamesOfOtherPackages) {
   HeadFolder folder("eagle", "eagle");
   const Floats plain = last_of(folder).logits;

@@ -52,6 +52,16 @@ TEST(MedusaHead, OfAnotherModelIsRefused) {
   wide.expect_refused(kOther, "the number of rows of 2.1.weight is 97");
 }
 
+// One output matrix of a pruned vocabulary and others of the whole one would not fit one buffer.
+TEST(MedusaHead, OutputMatricesAreOfTheSameTokens) {
+  for (const char* pruned : {"0.1.weight", "2.1.weight"}) {
+    HeadFolder mixed("medusa", "medusa");
+    mixed.add("d2t", {10}, "I64");
+    mixed.reshape(pruned, {10, kHidden});
+    mixed.expect_refused(kInvalid, "output matrices");
+  }
+}
+
 TEST(MedusaHead, TensorsThatDoNotFitTogetherAreRefused) {
   HeadFolder missing("medusa", "medusa");
   missing.remove("2.1.weight");
