@@ -306,7 +306,7 @@ void add_spec_flags(CLI::App& app, SpecFlags& flags) {
   app.add_option("-m,--model", o.engine.model, kModelHelp)->required();
   app.add_option("--dataset", o.datasets, "Files of prompts, JSON lines with 'turns' or 'prompt'");
   app.add_option("--method", flags.methods,
-                 "What drafts, as --speculate of `aerie run` has it; may be repeated")
+                 fmt::format("What drafts: {}; may be repeated", method_choices()))
       ->allow_extra_args(false);
   app.add_option("--temperature", o.temperatures)->delimiter(',')->capture_default_str();
   app.add_option("--limit", o.selection.limit, "Only the first so many prompts of a file; 0: all")
