@@ -63,10 +63,12 @@ TEST(TorchFile, HoldsWhatPyTorchSays) {
     ASSERT_EQ(file->tensors().size(), tensors.size()) << name;
     for (size_t i = 0; i < tensors.size(); ++i) {
       const TorchTensor& tensor = file->tensors()[i];
-      EXPECT_EQ(tensor.name, tensors[i]["name"]) << name;
-      EXPECT_EQ(safetensors_type_info(tensor.type).name, tensors[i]["type"]) << tensor.name;
-      EXPECT_EQ(tensor.shape, tensors[i]["shape"]) << tensor.name;
-      EXPECT_EQ(hexadecimal(values_of(tensor)), tensors[i]["bytes"]) << name << " " << tensor.name;
+      EXPECT_EQ(tensor.name, tensors[i]["name"].get<std::string>()) << name;
+      EXPECT_EQ(safetensors_type_info(tensor.type).name, tensors[i]["type"].get<std::string>())
+          << tensor.name;
+      EXPECT_EQ(tensor.shape, tensors[i]["shape"].get<std::vector<int64_t>>()) << tensor.name;
+      EXPECT_EQ(hexadecimal(values_of(tensor)), tensors[i]["bytes"].get<std::string>())
+          << name << " " << tensor.name;
     }
   }
 }

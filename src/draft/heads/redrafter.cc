@@ -26,8 +26,7 @@ struct RedrafterWeights {
 class Redrafter final : public FeatureHead {
  public:
   Redrafter(int64_t exit, RedrafterWeights weights, HeadOps ops, const HeadTarget& target)
-      : exit_(exit),
-        weights_(std::move(weights)),
+      : weights_(std::move(weights)),
         ops_(std::move(ops)),
         pool_(*target.pool),
         target_(*target.parts.weights),
@@ -58,7 +57,6 @@ class Redrafter final : public FeatureHead {
   void begin(const HeadPass& pass);
   void step(const HeadPass& pass);
 
-  int64_t exit_;
   RedrafterWeights weights_;
   HeadOps ops_;
   ThreadPool& pool_;
