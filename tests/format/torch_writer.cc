@@ -27,7 +27,7 @@ std::vector<std::byte> bytes_of_text(std::string_view text) {
 
 std::string number_text(uint64_t value, size_t bytes) {
   std::string text;
-  for (size_t i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xFF);
+  for (size_t i = 0; i < bytes; ++i, value = value >> 8) text += static_cast<char>(value & 0xFF);
   return text;
 }
 

@@ -14,7 +14,7 @@
 namespace aerie::test {
 namespace {
 
-constexpr int kLength = 400;  // of a text
+constexpr int kLength = 500;  // of a text
 
 // A text that the target writes.
 struct Text {
@@ -299,7 +299,7 @@ TEST_F(FeatureNetworkTest, DraftsLeftOutForManyRounds) {
     for (const int rounds : {0, 1, 2, 7, 14, 15, 16, 17, 40}) {
       for (const int accepted : {0, 3}) {
         SCOPED_TRACE(testing::Message() << rounds << " rounds of " << accepted << " left out");
-        for (int i = 0; i < rounds && text(0).known + 20 < kLength; ++i) round(0, accepted);
+        for (int i = 0; i < rounds && text(0).known + 100 < kLength; ++i) round(0, accepted);
         draft({0}, {1});
       }
     }
