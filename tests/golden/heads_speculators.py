@@ -68,7 +68,10 @@ def write(case, random, kind, layer, vocabulary_map, dtype=torch.float32, offset
     model.load_state_dict(state)
     if kind == "mtp":
         del model.verifier_lm_head  # as the package does once it has loaded the target's
-    model.to(dtype).save_pretrained(common.ROOT / case.name / "head")
+    folder = common.ROOT / case.name / "head"
+    model.to(dtype).save_pretrained(folder)
+    # The package puts a copy of its own source beside the weights, which is not ours to keep.
+    (folder / "config.py").unlink(missing_ok=True)
 
 
 class Opened:
