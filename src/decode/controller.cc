@@ -16,7 +16,9 @@
 namespace aerie {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // A drafter is asked in every round while a call costs less than this part of a one-row pass.
 constexpr double kCheap = 0.01;
@@ -30,6 +32,7 @@ class Controller final : public Drafter {
   Controller(std::vector<std::unique_ptr<Drafter>> drafters, const PassCost& cost,
              const ControllerOptions& options, DrafterNeeds needs)
       : cost_(cost), options_(options), needs_(std::move(needs)), own_taps_(needs_.tap_layers) {
+    if (!options_.clock) options_.clock = steady_seconds;
     for (auto& drafter : drafters) sources_.emplace_back(std::move(drafter));
     editor_.reserve(options.max_nodes * static_cast<int>(sources_.size()));
   }
@@ -134,9 +137,9 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
     copy.max_depth = std::min(request.max_depth, max_depth);
   }
   if (asked_.empty()) return {};
-  const auto start = Clock::now();
+  const double start = options_.clock();
   AERIE_RETURN_IF_ERROR(source.drafter->propose(asked_));
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const double seconds = options_.clock() - start;
   if (usual || seconds < kCheap * cost_.seconds(1, context_)) source.time(seconds, asked_);
   source.idle = 0;
   for (DraftRequest& request : requests) {

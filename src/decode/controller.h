@@ -2,6 +2,7 @@
 // are to be expected each second, down to none.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct ControllerOptions {
   // Drafts must promise this much more than plain decoding, so that what is uncertain in costs and
   // chances is no loss.
   double margin = 0.04;
+  // Seconds on a clock that only rises, by which drafters are timed; none: the steady clock. With
+  // the machine's clock what is drafted differs from run to run.
+  std::function<double()> clock;
 };
 
 // "auto": a drafter made of several others. Drafters that cost next to nothing are asked in every

@@ -143,10 +143,15 @@ std::unique_ptr<Drafter> combined(const Setting& setting, const Replies& plain, 
   if (how != Combination::kAuto) {
     return std::move(combine_drafters(std::move(drafters), how)).value();
   }
-  // Dear enough that what needs no model is cheap beside it and what needs one may pay.
   static const PassCost cost({{1, 0.01, 0.0}, {64, 0.02, 0.0}});
-  return std::move(make_controller(std::move(drafters), cost, {.max_rows = setting.max_logits}))
-      .value();
+  // Most drafts are cheap beside that and some are dear, the same ones in every run.
+  ControllerOptions options;
+  options.max_rows = setting.max_logits;
+  options.clock = [seconds = 0.0, calls = 0]() mutable {
+    seconds += ++calls % 14 == 0 ? 2e-3 : 5e-5;
+    return seconds;
+  };
+  return std::move(make_controller(std::move(drafters), cost, options)).value();
 }
 
 std::unique_ptr<Drafter> head_drafter(const Setting& setting, const Model& target) {
