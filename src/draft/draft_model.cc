@@ -152,27 +152,10 @@ void ModelNetwork::add_root(int place) {
   feed(at(place), static_cast<int>(at(place).context.size()), true);
 }
 
-// Sees its ancestors where their passes left them.
 void ModelNetwork::add_node(int place, const LevelTree& tree, int32_t node) {
   State& state = at(place);
-  const LevelTree::Node& info = tree.nodes()[static_cast<size_t>(node)];
-  const int committed = cache_.committed(state.cache);
-  // Nodes of one sequence come one after the other.
-  const std::span<const int32_t> pages = cache_.pages(state.cache);
-  if (batch_.sequences.empty() || batch_.sequences.back().pages.data() != pages.data()) {
-    batch_.sequences.push_back({pages, committed});
-  }
-  const size_t first = above_.size();
-  assert(first + static_cast<size_t>(info.depth) <= above_.capacity() + 1);
-  state.nodes.add_slots_above(cache_, state.cache, tree, node, above_);
-  BatchRow row;
-  row.sequence = static_cast<int32_t>(batch_.sequences.size()) - 1;
-  row.token = to_draft(info.token);
-  row.position = committed + info.depth - 1;
-  row.slot = cache_.slot(state.cache, state.nodes.add(node));
-  row.above = std::span<const int32_t>(above_).subspan(first);
-  row.wants_logits = true;
-  batch_.rows.push_back(row);
+  const int32_t token = to_draft(tree.nodes()[static_cast<size_t>(node)].token);
+  state.nodes.add_row(cache_, state.cache, tree, node, token, batch_, above_);
 }
 
 ForwardOutputs ModelNetwork::pass() {

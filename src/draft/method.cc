@@ -77,45 +77,6 @@ constexpr std::array kLayerSkipKeys = {
     tokens(5),
 };
 
-constexpr std::array kDraftModelKeys = {
-    MethodKey{"model", Kind::kText, 0, 0, 0, true, "the draft model's file"},
-    tokens(5),
-    MethodKey{"num_steps", Kind::kWhole, 0, kMost, 0, false,
-              "passes of the draft model in a round, at most; 0: as many as tokens"},
-    MethodKey{"topk", Kind::kWhole, 1, 10, 1, false,
-              "children of a node and nodes of a pass; 1: a chain"},
-    MethodKey{"top_p", Kind::kFraction, 0.01, 1, 1, false,
-              "no more children than cover this probability"},
-    MethodKey{"min_probability", Kind::kFraction, 0, 1, 0, false,
-              "paths below it are not followed"},
-    MethodKey{kTreeKey, Kind::kText, 0, 0, 0, false, "a published shape: eagle or medusa"},
-    MethodKey{kVocabularyKey, Kind::kText, 0, 0, 0, false,
-              "how tokens are matched: same, intersection or text"},
-};
-
-// Of every trained head.
-constexpr std::array<MethodKey, 10> head_keys(double top_k) {
-  return {
-      MethodKey{"model", Kind::kText, 0, 0, 0, true,
-                "the head's folder (config.json and safetensors)"},
-      tokens(5),
-      MethodKey{"num_steps", Kind::kWhole, 0, kMost, 0, false,
-                "levels of a draft, at most; 0: as many as tokens"},
-      MethodKey{"topk", Kind::kWhole, 1, 10, top_k, false,
-                "children of a node and nodes of a pass; 1: a chain"},
-      MethodKey{"top_p", Kind::kFraction, 0.01, 1, 1, false,
-                "no more children than cover this probability"},
-      MethodKey{"min_probability", Kind::kFraction, 0, 1, 0, false,
-                "paths below it are not followed"},
-      MethodKey{kTreeKey, Kind::kText, 0, 0, 0, false, "a published shape: eagle or medusa"},
-      MethodKey{kDraftTypeKey, Kind::kText, 0, 0, 0, false,
-                "its matrices are converted to q8_0, q4_0, bf16 ..."},
-      MethodKey{"draft_vocab", Kind::kText, 0, 0, 0, false,
-                "a file of token ids, the most frequent first: what can be drafted"},
-      MethodKey{"draft_vocab_size", Kind::kWhole, 0, 1 << 20, 0, false, "how many of them; 0: all"},
-  };
-}
-
 template <size_t N, size_t M>
 constexpr std::array<MethodKey, N + M> joined(const std::array<MethodKey, N>& a,
                                               const std::array<MethodKey, M>& b) {
@@ -125,10 +86,45 @@ constexpr std::array<MethodKey, N + M> joined(const std::array<MethodKey, N>& a,
   return all;
 }
 
-constexpr auto kHeadKeys = head_keys(1);
+// Of all that grow trees from a network.
+constexpr std::array<MethodKey, 7> network_keys(std::string_view model, std::string_view steps) {
+  return {
+      MethodKey{"model", Kind::kText, 0, 0, 0, true, model},
+      tokens(5),
+      MethodKey{"num_steps", Kind::kWhole, 0, kMost, 0, false, steps},
+      MethodKey{"topk", Kind::kWhole, 1, 10, 1, false,
+                "children of a node and nodes of a pass; 1: a chain"},
+      MethodKey{"top_p", Kind::kFraction, 0.01, 1, 1, false,
+                "no more children than cover this probability"},
+      MethodKey{"min_probability", Kind::kFraction, 0, 1, 0, false,
+                "paths below it are not followed"},
+      MethodKey{kTreeKey, Kind::kText, 0, 0, 0, false, "a published shape: eagle or medusa"},
+  };
+}
+
+constexpr auto kDraftModelKeys =
+    joined(network_keys("the draft model's file",
+                        "passes of the draft model in a round, at most; 0: as many as tokens"),
+           std::array{
+               MethodKey{kVocabularyKey, Kind::kText, 0, 0, 0, false,
+                         "how tokens are matched: same, intersection or text"},
+           });
+
+// Of every trained head.
+constexpr auto kHeadKeys =
+    joined(network_keys("the head's folder (config.json and safetensors)",
+                        "levels of a draft, at most; 0: as many as tokens"),
+           std::array{
+               MethodKey{kDraftTypeKey, Kind::kText, 0, 0, 0, false,
+                         "its matrices are converted to q8_0, q4_0, bf16 ..."},
+               MethodKey{"draft_vocab", Kind::kText, 0, 0, 0, false,
+                         "a file of token ids, the most frequent first: what can be drafted"},
+               MethodKey{"draft_vocab_size", Kind::kWhole, 0, 1 << 20, 0, false,
+                         "how many of them; 0: all"},
+           });
 
 constexpr auto kEagle3Keys =
-    joined(head_keys(1),
+    joined(kHeadKeys,
            std::array{
                MethodKey{"parallel_drafting", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
                          "all depths in one pass (P-EAGLE); as the head was trained unless given"},
@@ -139,7 +135,7 @@ constexpr auto kEagle3Keys =
            });
 
 constexpr auto kMtpKeys = [] {
-  auto keys = joined(head_keys(1),
+  auto keys = joined(kHeadKeys,
                      std::array{
                          MethodKey{"feature_normed", Kind::kFlag, 0, 1, MethodKey::kUnsaid, false,
                                    "it takes the target's hidden state behind the final norm"},

@@ -38,10 +38,6 @@ Status unsupported(fmt::format_string<Args...> format, Args&&... args) {
   return Status(StatusCode::kUnsupported, fmt::format(format, std::forward<Args>(args)...));
 }
 
-int64_t element_bytes(SafetensorsType type) {
-  return safetensors_type_info(type).bits / 8;
-}
-
 // What a persistent id says of a storage.
 struct Storage {
   SafetensorsType type = SafetensorsType::kF32;

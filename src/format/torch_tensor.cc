@@ -1,13 +1,10 @@
 #include "format/torch_tensor.h"
 
 namespace aerie {
-namespace {
 
-size_t element_bytes(SafetensorsType type) {
-  return static_cast<size_t>(safetensors_type_info(type).bits / 8);
+int64_t element_bytes(SafetensorsType type) {
+  return safetensors_type_info(type).bits / 8;
 }
-
-}  // namespace
 
 int64_t TorchTensor::elements() const {
   int64_t product = 1;
@@ -16,7 +13,7 @@ int64_t TorchTensor::elements() const {
 }
 
 int64_t TorchTensor::bytes() const {
-  return elements() * static_cast<int64_t>(element_bytes(type));
+  return elements() * element_bytes(type);
 }
 
 bool TorchTensor::is_contiguous() const {
@@ -33,7 +30,7 @@ Status TorchTensor::read(const std::function<Status(std::span<const std::byte>)>
   const auto total = static_cast<size_t>(bytes());
   if (total == 0) return {};
   if (is_contiguous()) return sink(storage.first(total));
-  const auto width = element_bytes(type);
+  const auto width = static_cast<size_t>(element_bytes(type));
   // The inner sizes may lie as they should.
   size_t outer = shape.size();
   int64_t run = 1;

@@ -13,6 +13,8 @@
 
 namespace aerie {
 
+int64_t element_bytes(SafetensorsType type);  // of PyTorch's types, which are whole bytes
+
 struct TorchTensor {
   std::string name;  // valid UTF-8, not empty
   SafetensorsType type = SafetensorsType::kF32;

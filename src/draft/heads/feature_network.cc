@@ -166,31 +166,16 @@ void FeatureNetwork::add_root(int place) {
 
 void FeatureNetwork::add_node(int place, const LevelTree& tree, int32_t node) {
   State& state = at(place);
-  ForwardBatch& batch = pass_.batch;
   const LevelTree::Node& info = tree.nodes()[static_cast<size_t>(node)];
-  const int committed = cache_.committed(state.cache);
   assert(pass_.depth == 0 || pass_.depth == info.depth);
   pass_.depth = info.depth;
-  // Nodes of one sequence come one after the other.
-  const std::span<const int32_t> pages = cache_.pages(state.cache);
-  if (batch.sequences.empty() || batch.sequences.back().pages.data() != pages.data()) {
-    batch.sequences.push_back({pages, committed});
-  }
-  const size_t first = above_.size();
-  assert(first + static_cast<size_t>(info.depth) <= above_.capacity() + 1);
-  state.nodes.add_slots_above(cache_, state.cache, tree, node, above_);
-  const auto parent = static_cast<size_t>(info.parent < 0 ? 0 : 1 + state.nodes.entry(info.parent));
-  const int32_t entry = state.nodes.add(node);
-  BatchRow row;
-  row.sequence = static_cast<int32_t>(batch.sequences.size()) - 1;
-  row.token = info.token;
-  row.position = committed + info.depth - 1;
-  row.slot = cache_.slot(state.cache, entry);
-  row.above = std::span<const int32_t>(above_).subspan(first);
-  row.wants_logits = true;
-  batch.rows.push_back(row);
-  pass_.features.push_back(state.hidden.data() + parent * hidden());
-  keepers_.push_back(state.hidden.data() + static_cast<size_t>(1 + entry) * hidden());
+  state.nodes.add_row(cache_, state.cache, tree, node, info.token, pass_.batch, above_);
+  const auto hidden_of = [&](int32_t of) {  // -1: the root
+    const int32_t entry = of < 0 ? 0 : 1 + state.nodes.entry(of);
+    return state.hidden.data() + static_cast<size_t>(entry) * hidden();
+  };
+  pass_.features.push_back(hidden_of(info.parent));
+  keepers_.push_back(hidden_of(node));
 }
 
 HeadOutputs FeatureNetwork::pass() {
