@@ -191,8 +191,9 @@ if $full; then
     stage "kernels, aarch64 (emulated)" test_aarch64
   fi
   stage "build, AddressSanitizer and UBSan" build asan
-  # The real model is too slow there; its tests add no code that the tiny models do not reach.
-  stage "tests, AddressSanitizer and UBSan" run_tests asan -LE '^real$'
+  # The real model is too slow there, and so are the many repetitions that statistics need; neither
+  # adds code that other tests do not reach.
+  stage "tests, AddressSanitizer and UBSan" run_tests asan -LE '^(real|statistics)$'
   stage "threads, ThreadSanitizer" test_threads
   stage "fuzzing" fuzz
   stage "clang-tidy" check_tidy
