@@ -1,0 +1,41 @@
+// What a method trains, by the names under which it is stored.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <vector>
+
+namespace aerie::train {
+
+struct Parameter {
+  std::string name;         // of the tensor in the checkpoint
+  at::Tensor value;         // a leaf that requires a gradient; float
+  double rate_scale = 1.0;  // of the learning rate
+};
+
+// In the order in which they were added, which is that of optimizers and checkpoints.
+class Parameters {
+ public:
+  // Takes `value` as a leaf that requires a gradient. Requires a name that is not there yet.
+  at::Tensor add(std::string name, at::Tensor value, double rate_scale = 1.0) {
+    value = value.to(at::kFloat).contiguous().set_requires_grad(true);
+    list_.push_back({std::move(name), value, rate_scale});
+    return value;
+  }
+
+  const std::vector<Parameter>& list() const { return list_; }
+
+  int64_t count() const {
+    int64_t values = 0;
+    for (const Parameter& parameter : list_) {
+      values += parameter.value.numel();
+    }
+    return values;
+  }
+
+ private:
+  std::vector<Parameter> list_;
+};
+
+}  // namespace aerie::train
