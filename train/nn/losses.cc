@@ -1,5 +1,7 @@
 #include "train/nn/losses.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <utility>
 
@@ -33,7 +35,7 @@ Expected<Divergence> parse_divergence(std::string_view name) {
   }
   return Status(
       StatusCode::kInvalidArgument,
-      "\"" + std::string(name) + "\" is no loss: there are kl, reverse-kl, js, tv, nla and lk");
+      fmt::format("\"{}\" is no loss: there are kl, reverse-kl, js, tv, nla and lk", name));
 }
 
 std::string_view divergence_name(Divergence divergence) {
