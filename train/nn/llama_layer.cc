@@ -10,24 +10,26 @@ at::Tensor random_matrix(int64_t outputs, int64_t inputs, at::Generator& generat
 
 LlamaLayer LlamaLayer::create(Parameters& parameters, const std::string& prefix,
                               const LayerShape& shape, bool has_input_norm,
-                              at::Generator& generator) {
+                              const at::Device& device, at::Generator& generator) {
   constexpr double kSmall = 0.1;  // of what is added to the stream
   LlamaLayer layer;
   layer.shape = shape;
   const int64_t input = shape.attention_input == 0 ? shape.hidden : shape.attention_input;
   const int64_t q_width = shape.heads * shape.head_dim, kv_width = shape.kv_heads * shape.head_dim;
   const auto matrix = [&](const char* name, int64_t outputs, int64_t inputs, double scale = 1.0) {
-    return parameters.add(prefix + name, random_matrix(outputs, inputs, generator) * scale);
+    return parameters.add(prefix + name,
+                          (random_matrix(outputs, inputs, generator) * scale).to(device));
   };
   if (has_input_norm) {
-    layer.input_norm = parameters.add(prefix + ".input_layernorm.weight", at::ones({shape.hidden}));
+    layer.input_norm =
+        parameters.add(prefix + ".input_layernorm.weight", at::ones({shape.hidden}, device));
   }
   layer.q = matrix(".self_attn.q_proj.weight", q_width, input);
   layer.k = matrix(".self_attn.k_proj.weight", kv_width, input);
   layer.v = matrix(".self_attn.v_proj.weight", kv_width, input);
   layer.o = matrix(".self_attn.o_proj.weight", shape.hidden, q_width, kSmall);
   layer.post_attention_norm =
-      parameters.add(prefix + ".post_attention_layernorm.weight", at::ones({shape.hidden}));
+      parameters.add(prefix + ".post_attention_layernorm.weight", at::ones({shape.hidden}, device));
   layer.gate = matrix(".mlp.gate_proj.weight", shape.intermediate, shape.hidden);
   layer.up = matrix(".mlp.up_proj.weight", shape.intermediate, shape.hidden);
   layer.down = matrix(".mlp.down_proj.weight", shape.hidden, shape.intermediate, kSmall);

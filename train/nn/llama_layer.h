@@ -28,7 +28,8 @@ struct Projections {
   at::Tensor q, k, v;
 };
 
-// [outputs, inputs] from a normal distribution of deviation 1 / sqrt(inputs).
+// [outputs, inputs] from a normal distribution of deviation 1 / sqrt(inputs), drawn on the CPU so
+// that it is the same for every device.
 at::Tensor random_matrix(int64_t outputs, int64_t inputs, at::Generator& generator);
 
 // Weights are leaves of the Parameters that they were added to, named
@@ -40,7 +41,8 @@ struct LlamaLayer {
 
   // At random; norms are ones, and what is added to the stream begins near nothing.
   static LlamaLayer create(Parameters& parameters, const std::string& prefix,
-                           const LayerShape& shape, bool has_input_norm, at::Generator& generator);
+                           const LayerShape& shape, bool has_input_norm, const at::Device& device,
+                           at::Generator& generator);
 
   // Of x [rows, attention_input], which no norm is applied to here.
   Projections project(const at::Tensor& x, const Rotary& rotary) const;

@@ -38,6 +38,18 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                   const Documents& documents, std::span<const OwnEntry> own = {},
                   int64_t window = 0);
 
+// Some of the rows, ascending.
+struct QueryRows {
+  Documents documents;  // which of them belong to which document; those without any are empty
+  at::Tensor rows;      // int64 [queries]
+};
+QueryRows query_rows(const Documents& documents, const at::Tensor& rows);
+
+// The same for these rows alone: q and the own entries are theirs, in their order.
+at::Tensor attend_from(const at::Tensor& q, const QueryRows& queries, const at::Tensor& k,
+                       const at::Tensor& v, const Documents& documents,
+                       std::span<const OwnEntry> own = {}, int64_t window = 0);
+
 // The same with a mask that says it all: `visible` bool [queries, keys]; each query must see a key.
 at::Tensor attend_masked(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const at::Tensor& visible);
