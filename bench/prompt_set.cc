@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -24,8 +26,8 @@ constexpr size_t kMostTurns = 64;
 
 Status broken(const std::string& where, std::string_view what) {
   return {StatusCode::kInvalidData,
-          fmt::format("{}: {}; a line is a JSON object with 'turns' (a list of texts) or 'prompt' "
-                      "(a text): correct or remove it",
+          fmt::format("{}: {}; a line is a JSON object with 'turns' (a list of texts) or 'prompt', "
+                      "'question' or 'text' (a text) or 'messages': correct or remove it",
                       where, what)};
 }
 
@@ -56,29 +58,79 @@ Expected<std::string> id_of(const JsonObject& line, const std::string& where) {
   return std::string();
 }
 
-Status read_turns(const JsonObject& line, const std::string& where, Prompt& prompt) {
-  const Json* turns = line.find("turns");
-  const Json* text = line.find("prompt");
-  if ((turns == nullptr) == (text == nullptr)) {
-    return broken(where, turns == nullptr ? "there is neither 'turns' nor 'prompt'"
-                                          : "there are both 'turns' and 'prompt'");
-  }
-  if (text != nullptr) {
-    AERIE_ASSIGN_OR_RETURN(prompt.turns.emplace_back(), text_of(*text, where, "prompt"));
-    return {};
-  }
-  prompt.chat = true;
-  if (!turns->is_array() || turns->empty() || turns->size() > kMostTurns) {
+Status read_list(const Json& turns, const std::string& where, Prompt& prompt) {
+  if (!turns.is_array() || turns.empty() || turns.size() > kMostTurns) {
     return broken(where, fmt::format("'turns' is not a list of 1 to {} texts", kMostTurns));
   }
-  for (const Json& turn : *turns) {
+  for (const Json& turn : turns) {
     AERIE_ASSIGN_OR_RETURN(prompt.turns.emplace_back(), text_of(turn, where, "turns"));
   }
   return {};
 }
 
-Expected<Prompt> read_line(std::string_view bytes, const std::string& where,
-                           const std::string& default_task) {
+Status read_messages(const Json& messages, const std::string& where, Prompt& prompt) {
+  if (!messages.is_array() || messages.size() > 2 * kMostTurns) {
+    return broken(where,
+                  fmt::format("'messages' is not a list of at most {} objects", 2 * kMostTurns));
+  }
+  for (const Json& message : messages) {
+    const auto object = JsonObject::view(message, where);
+    if (!object.ok()) return broken(where, "'messages' holds what is no object");
+    const auto role = object->string("role");
+    const Json* content = object->find("content");
+    if (!role.ok() || content == nullptr) {
+      return broken(where, "'messages' holds an object without 'role' or 'content'");
+    }
+    if (*role == "user") {
+      AERIE_ASSIGN_OR_RETURN(prompt.turns.emplace_back(), text_of(*content, where, "content"));
+    } else if (*role == "system") {
+      if (&message != &messages.front()) {
+        return broken(where, "'messages' has a system message that is not the first");
+      }
+      AERIE_ASSIGN_OR_RETURN(prompt.system, text_of(*content, where, "content"));
+    } else if (*role != "assistant") {
+      return broken(where, "'messages' has a role other than system, user and assistant");
+    }
+  }
+  return prompt.turns.empty() ? broken(where, "'messages' has no message of the user") : Status();
+}
+
+Status read_turns(const JsonObject& line, const std::string& where, Prompt& prompt) {
+  prompt.chat = true;
+  // Sets of chats repeat their beginning as `prompt`.
+  if (const Json* messages = line.find("messages")) return read_messages(*messages, where, prompt);
+  const char* found = nullptr;
+  for (const char* key : {"turns", "prompt", "question", "text"}) {
+    if (!line.has(key)) continue;
+    if (found != nullptr) {
+      return broken(where, fmt::format("there are both '{}' and '{}'", found, key));
+    }
+    found = key;
+  }
+  if (found == nullptr) {
+    return broken(where, "there is none of 'turns', 'messages', 'prompt', 'question' and 'text'");
+  }
+  const std::string_view key = found;
+  if (key == "turns") return read_list(*line.find(key), where, prompt);
+  prompt.chat = key != "prompt";
+  AERIE_ASSIGN_OR_RETURN(prompt.turns.emplace_back(), text_of(*line.find(key), where, found));
+  return {};
+}
+
+Expected<bool> is_in(const PromptRange& range, const JsonObject& line, const std::string& where) {
+  const Json* value = line.find(range.key);
+  if (value == nullptr) return true;
+  if (const auto number = line.integer(range.key); number.ok()) {
+    return *number >= range.first && *number <= range.last;
+  }
+  return broken(where, fmt::format("'{}' is no whole number, by which lines are chosen",
+                                   printable(range.key, kLongestName)));
+}
+
+// None: `ranges` leave it out.
+Expected<std::optional<Prompt>> read_line(std::string_view bytes, const std::string& where,
+                                          const std::string& default_task,
+                                          const std::vector<PromptRange>& ranges) {
   const auto json = parse_json(bytes, where);
   if (!json.ok()) {
     return Status(json.status().code(),
@@ -94,11 +146,16 @@ Expected<Prompt> read_line(std::string_view bytes, const std::string& where,
   if (prompt.task.empty()) prompt.task = default_task;
   const bool mt_bench = std::find(kMtBench.begin(), kMtBench.end(), prompt.task) != kMtBench.end();
   if (mt_bench && prompt.turns.size() > 1) prompt.task = kMultiTurn;
-  return prompt;
+  for (const PromptRange& range : ranges) {
+    AERIE_ASSIGN_OR_RETURN(const bool in, is_in(range, line, where));
+    if (!in) return std::optional<Prompt>();
+  }
+  return std::optional(std::move(prompt));
 }
 
-Status append_file(const std::string& path, int limit, int& number, std::vector<Prompt>& prompts) {
-  AERIE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, "--dataset"));
+Status append_file(const std::string& path, const PromptSelection& selection, int& number,
+                   std::vector<Prompt>& prompts) {
+  AERIE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, selection.flag));
   const std::string task = printable(std::filesystem::path(path).stem().string(), kLongestName);
   std::string_view rest = text;
   int kept = 0;
@@ -108,9 +165,13 @@ Status append_file(const std::string& path, int limit, int& number, std::vector<
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (bytes.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     // The lines that are left out count, and so are checked, too.
-    AERIE_ASSIGN_OR_RETURN(Prompt prompt, read_line(bytes, fmt::format("{}:{}", path, line), task));
-    prompt.number = number++;
-    if (limit == 0 || kept++ < limit) prompts.push_back(std::move(prompt));
+    AERIE_ASSIGN_OR_RETURN(
+        std::optional<Prompt> prompt,
+        read_line(bytes, fmt::format("{}:{}", path, line), task, selection.where));
+    const int here = number++;
+    if (!prompt || (selection.limit > 0 && kept++ >= selection.limit)) continue;
+    prompt->number = here;
+    prompts.push_back(std::move(*prompt));
   }
   return {};
 }
@@ -131,7 +192,34 @@ std::vector<Prompt> sampled(std::vector<Prompt> prompts, int count) {
   return out;
 }
 
+bool parse_whole(std::string_view text, int64_t& out) {
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, out);
+  return result.ec == std::errc() && result.ptr == end;
+}
+
 }  // namespace
+
+Expected<PromptRange> parse_prompt_range(const std::string& text) {
+  PromptRange range;
+  const size_t equals = text.find('=');
+  range.key = text.substr(0, equals);
+  const std::string_view numbers =
+      equals == std::string::npos ? "" : std::string_view(text).substr(equals + 1);
+  const size_t dots = numbers.find("..");
+  const std::string_view first = numbers.substr(0, dots);
+  const std::string_view last = dots == std::string::npos ? first : numbers.substr(dots + 2);
+  const bool is_open = dots != std::string::npos;
+  if (range.key.empty() || (first.empty() && last.empty()) ||
+      !((first.empty() && is_open) || parse_whole(first, range.first)) ||
+      !((last.empty() && is_open) || parse_whole(last, range.last))) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: give KEY=FIRST..LAST with whole numbers, such as "
+                              "task_id=601..974, or KEY=NUMBER",
+                              printable(text)));
+  }
+  return range;
+}
 
 Expected<std::vector<Prompt>> read_prompts(const std::vector<std::string>& files,
                                            const PromptSelection& selection) {
@@ -143,12 +231,16 @@ Expected<std::vector<Prompt>> read_prompts(const std::vector<std::string>& files
   }
   std::vector<Prompt> prompts;
   int number = 0;
-  for (const std::string& file : files) {
-    AERIE_RETURN_IF_ERROR(append_file(file, selection.limit, number, prompts));
+  for (size_t i = 0; i < files.size(); ++i) {
+    const size_t before = prompts.size();
+    AERIE_RETURN_IF_ERROR(append_file(files[i], selection, number, prompts));
+    for (size_t j = before; j < prompts.size(); ++j) prompts[j].file = static_cast<int>(i);
   }
   if (prompts.empty()) {
-    return Status(StatusCode::kInvalidArgument,
-                  "there are no prompts: give --dataset FILE with at least one line");
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("there are no prompts: give {} FILE with at least one line{}", selection.flag,
+                    selection.where.empty() ? "" : " that --where does not leave out"));
   }
   if (selection.sample > 0) prompts = sampled(std::move(prompts), selection.sample);
   return prompts;

@@ -123,11 +123,18 @@ bool Run::fits(const Conversation& conversation) const {
          static_cast<size_t>(engine_.options().context);
 }
 
+// What comes before the first turn.
+std::vector<ChatMessage> opening(const Prompt& prompt) {
+  if (prompt.system.empty()) return {};
+  return {{"system", prompt.system}};
+}
+
 Status Run::prepare() {
   Conversation conversation;
   for (const Prompt& prompt : prompts_) {
     conversation.prompt = &prompt;
-    conversation.messages.assign(1, {"user", prompt.turns[0]});
+    conversation.messages = opening(prompt);
+    conversation.messages.push_back({"user", prompt.turns[0]});
     AERIE_RETURN_IF_ERROR(encode(conversation));
     if (conversation.ids.empty()) {
       return refuse(fmt::format("{}: the text has no tokens; leave it out", prompt.name));
@@ -154,6 +161,7 @@ Status Run::run(double temperature, std::vector<Reply>& replies) {
     for (size_t i = 0; i < prompts_.size(); ++i) {
       Conversation conversation;
       conversation.prompt = &prompts_[i];
+      conversation.messages = opening(prompts_[i]);
       conversation.temperature = temperature;
       std::vector<Repeated> turns = all[i];
       AERIE_RETURN_IF_ERROR(run_prompt(conversation, turns));

@@ -32,7 +32,11 @@ TABLE = {
     "server": ["engine"],
 }
 # Programs outside src/: what they may include of it and of one another.
-PROGRAMS = {"bench": ["engine"], "tools": ["engine", "server", "bench"], "train": ["engine"]}
+PROGRAMS = {
+    "bench": ["engine"],
+    "tools": ["engine", "server", "bench"],
+    "train": ["engine", "bench", "tools"],
+}
 
 SOURCES = {".cc", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".inc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -1,4 +1,4 @@
-// Ctrl-C as a flag. Header-only, for tools/ alone.
+// Ctrl-C as a flag. Header-only, for programs (tools/ and train/) alone.
 #pragma once
 
 #include <signal.h>

@@ -1,0 +1,59 @@
+// The target answers prompts, several at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/prompt_set.h"
+#include "train/data/conversation.h"
+#include "train/data/running_target.h"
+#include "train/data/sample.h"
+
+namespace aerie::train {
+
+// What samples depend on, beside the target and the prompts. How many are made at a time, by how
+// many threads and in which order makes no difference.
+struct AnswerSettings {
+  int max_tokens = 256;                      // of a reply
+  std::vector<double> temperatures = {0.0};  // dealt out: sample i of prompt p gets number p + i
+  uint64_t seed = 0;
+};
+
+// A sample that is wanted.
+struct AnswerTask {
+  const bench::Prompt* prompt = nullptr;  // not owned
+  int index = 0;                          // which of the prompt's samples
+};
+
+struct AnswerCounts {
+  int samples = 0;
+  int64_t prompt_tokens = 0;
+  int64_t tokens = 0;      // generated
+  int too_long = 0;        // prompts that leave no room for a reply, and have none
+  int turns_left_out = 0;  // later turns that found no room
+};
+
+struct AnswerCalls {
+  // Takes a finished sample. An error ends the run.
+  std::function<Status(Sample)> done;
+  // After each round; may be empty.
+  std::function<void(const AnswerCounts&)> progress;
+  // Asked before every round; once it is true, the run ends without error, and what is unfinished
+  // is lost. May be null.
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+// Settings of a sample, by its prompt's number and its own.
+double temperature_of(const AnswerSettings& settings, int prompt, int index);
+uint64_t seed_of(const AnswerSettings& settings, int prompt);
+
+// Works through the tasks in their order, as many at a time as the target has sequences. Every turn
+// of a prompt is answered in order. kInvalidArgument for settings that cannot be.
+Expected<AnswerCounts> answer(RunningTarget& target, const ConversationFormat& format,
+                              const AnswerSettings& settings, const std::vector<AnswerTask>& tasks,
+                              const AnswerCalls& calls);
+
+}  // namespace aerie::train

@@ -1,0 +1,49 @@
+// A prompt as token ids: what the target reads before its first reply, and between replies.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/prompt_set.h"
+#include "engine/model_source.h"
+#include "tokenizer/chat_template.h"
+
+namespace aerie::train {
+
+// How turns become tokens. The source is not owned.
+class ConversationFormat {
+ public:
+  // With `use_template` false, the first turn is a text to go on with, and later turns do not
+  // count. Otherwise kNotFound or kUnsupported if the source has no template.
+  static Expected<ConversationFormat> make(const ModelSource& source, bool use_template);
+
+  bool uses_template() const { return use_template_; }
+  // A message in the template, for people and for comparing; empty without a template.
+  const std::string& example() const { return example_; }
+
+  // How many turns of the prompt are answered.
+  int turns(const bench::Prompt& prompt) const;
+
+  // The tokens before the first reply.
+  Expected<std::vector<int32_t>> first(const bench::Prompt& prompt) const;
+
+  // The tokens between the reply to turn `turn` - 1 and that to turn `turn`. `replies` are the
+  // texts of the replies so far, one for each turn before; `ended_with` is the last token of the
+  // last one if it is an end token, else -1: it is not written twice. Needs a template.
+  // kInvalidArgument if the template does not show a reply as it is.
+  Expected<std::vector<int32_t>> next(const bench::Prompt& prompt,
+                                      const std::vector<std::string>& replies,
+                                      int32_t ended_with) const;
+
+ private:
+  explicit ConversationFormat(const ModelSource& source) : source_(&source) {}
+  Expected<std::string> render(const std::vector<ChatMessage>& messages) const;
+
+  const ModelSource* source_;
+  bool use_template_ = false;
+  std::string example_;
+};
+
+}  // namespace aerie::train

@@ -1,0 +1,50 @@
+#include "train/data/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace aerie::train {
+
+std::string duration_text(double seconds) {
+  if (!(seconds < 1e9)) return "a long time";
+  const auto whole = static_cast<int64_t>(std::ceil(seconds));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
+ProgressLine::ProgressLine(std::FILE* file)
+    : file_(file),
+      terminal_(file != nullptr && isatty(fileno(file)) != 0),
+      start_(Clock::now()),
+      last_(start_) {}
+
+ProgressLine::~ProgressLine() {
+  if (width_ > 0) fmt::print(file_, "\n");
+}
+
+double ProgressLine::seconds() const {
+  return std::chrono::duration<double>(Clock::now() - start_).count();
+}
+
+bool ProgressLine::is_due() const {
+  const std::chrono::duration<double> since = Clock::now() - last_;
+  return file_ != nullptr && since.count() >= (terminal_ ? 0.5 : 30.0);
+}
+
+void ProgressLine::show(const std::string& text) {
+  if (file_ == nullptr) return;
+  last_ = Clock::now();
+  if (terminal_) {
+    fmt::print(file_, "\r{:<{}}", text, width_);
+    width_ = std::max<size_t>(1, text.size());
+  } else {
+    fmt::print(file_, "{}\n", text);
+  }
+  std::fflush(file_);
+}
+
+}  // namespace aerie::train

@@ -1,0 +1,115 @@
+#include "train/data_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/interrupt.h"
+#include "train/data/generate.h"
+#include "train/data/progress.h"
+
+namespace aerie::train {
+namespace {
+
+// What is parsed as text first.
+struct DataFlags {
+  GenerateOptions options;
+  std::vector<std::string> where;
+  std::string shard = "1/1";
+  bool no_template = false;
+};
+
+std::string summary(const GenerateResult& result) {
+  const AnswerCounts& counts = result.counts;
+  std::string text =
+      fmt::format("{} samples were there, {} were made", result.there, counts.samples);
+  if (counts.samples > 0) {
+    text += fmt::format(": {} tokens in {} ({:.0f} tokens/s), {} of prompts", counts.tokens,
+                        duration_text(result.seconds),
+                        static_cast<double>(counts.tokens) / result.seconds, counts.prompt_tokens);
+  }
+  if (counts.too_long > 0) {
+    text += fmt::format("; {} have none, their prompts are too long for the context (--context)",
+                        counts.too_long);
+  }
+  if (counts.turns_left_out > 0) {
+    text += fmt::format("; {} later turns left out for want of context", counts.turns_left_out);
+  }
+  if (result.missing > 0) {
+    text += fmt::format("; {} are still to be made: the same command goes on", result.missing);
+  }
+  return text;
+}
+
+Expected<int> run(DataFlags& flags) {
+  GenerateOptions& options = flags.options;
+  options.use_template = !flags.no_template;
+  AERIE_ASSIGN_OR_RETURN(options.shard, parse_shard(flags.shard));
+  for (const std::string& text : flags.where) {
+    auto range = bench::parse_prompt_range(text);
+    if (!range.ok()) return range.status().with_context("--where");
+    options.selection.where.push_back(std::move(*range));
+  }
+  catch_interrupts();
+  options.cancel = &interrupted;
+  options.progress = stderr;
+  AERIE_ASSIGN_OR_RETURN(const GenerateResult result, generate_data(options));
+  fmt::print(stderr, "{}\n", summary(result));
+  return interrupted.load() ? 130 : 0;
+}
+
+void add_prompt_flags(CLI::App& app, DataFlags& flags) {
+  GenerateOptions& o = flags.options;
+  app.add_option("--prompts", o.prompts,
+                 "Files of prompts, JSON lines with 'turns', 'messages', 'prompt', 'question' or "
+                 "'text'")
+      ->required();
+  app.add_option("--where", flags.where,
+                 "KEY=FIRST..LAST: leave out lines whose KEY is another number; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("--limit", o.selection.limit, "Only the first so many prompts of each file")
+      ->check(CLI::Range(0, 1 << 30));
+  app.add_option("--shard", flags.shard, "PART/OF: only this machine's part of the prompts")
+      ->capture_default_str();
+  app.add_flag("--no-template", flags.no_template,
+               "Prompts are texts to go on with: apply no chat template");
+}
+
+}  // namespace
+
+std::function<Expected<int>()> add_data_flags(CLI::App& app) {
+  auto flags = std::make_shared<DataFlags>();
+  GenerateOptions& o = flags->options;
+  o.target.sequences = GenerateOptions::kDefaultBatch;
+  app.add_option("-m,--model", o.target.model, "A GGUF file or a Hugging Face folder")->required();
+  add_prompt_flags(app, *flags);
+  app.add_option("--out", o.out, "The folder for the samples; a run goes on with what is there")
+      ->required();
+  app.add_option("-n,--max-tokens", o.settings.max_tokens, "Tokens of a reply, at most")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 26));
+  app.add_option("--temperature", o.settings.temperatures,
+                 "Temperatures, separated by commas, for the prompts by turns")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  app.add_option("--samples", o.samples, "Replies to each prompt")->capture_default_str();
+  app.add_option("--seed", o.settings.seed, "Of all samples")->capture_default_str();
+  app.add_option("--held-out", o.held_out, "The fraction of prompts that validates")
+      ->capture_default_str();
+  app.add_option("--batch", o.target.sequences, "Samples at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--context", o.target.context,
+                 "Tokens of a sample (default: the model's, at most 2048)")
+      ->check(CLI::Range(2, 1 << 26));
+  app.add_option("--threads", o.target.threads, "Threads (default: the cores this process may use)")
+      ->check(CLI::Range(1, 1024));
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace aerie::train
