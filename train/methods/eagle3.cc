@@ -9,6 +9,52 @@
 #include "train/nn/ops.h"
 
 namespace aerie::train {
+
+// Of the rows from now on, only these.
+void TrainingTimeTest::keep(const at::Tensor& rows) {
+  if (rows.size(0) == rows_.size(0)) return;
+  const at::Tensor places = at::searchsorted(rows_, rows);
+  rows_ = rows;
+  g_ = g_.index_select(0, places);
+  for (OwnEntry& entry : own_) {
+    entry = {entry.k.index_select(0, places), entry.v.index_select(0, places)};
+  }
+}
+
+// The stream behind the layer.
+at::Tensor TrainingTimeTest::run() {
+  const LlamaLayer& layer = head_.layers().front();
+  const at::Tensor tokens = batch_.shifted(batch_.tokens, step_ + 1).index_select(0, rows_);
+  const Eagle3Head::Entry entry = head_.enter(head_.embed(tokens), g_);
+  const at::Tensor positions = batch_.positions.index_select(0, rows_) + step_;
+  const Projections p = layer.project(entry.input, head_.rotary(positions));
+  at::Tensor attended;
+  if (step_ == 0) {
+    keys_ = p.k;
+    values_ = p.v;
+    attended = attend(p.q, p.k, p.v, batch_.documents);
+  } else {
+    own_.push_back({p.k, p.v});
+    attended = attend_from(p.q, query_rows(batch_.documents, rows_), keys_, values_,
+                           batch_.documents, own_);
+  }
+  return layer.feed_forward(entry.stream + layer.output(attended));
+}
+
+at::Tensor TrainingTimeTest::step(const at::Tensor& rows) {
+  if (step_ == 0) {
+    rows_ = at::arange(batch_.documents.rows(), batch_.tokens.options());
+    g_ = head_.fuse(batch_.taps);
+  } else {
+    keep(rows);
+  }
+  const at::Tensor stream = run();
+  g_ = head_.handed(stream);
+  const bool first = step_++ == 0;
+  if (first) keep(rows);
+  return head_.logits(first ? stream.index_select(0, rows) : stream);
+}
+
 namespace {
 
 class Eagle3 final : public Method {
@@ -34,19 +80,7 @@ class Eagle3 final : public Method {
   }
 
  private:
-  // What a step leaves for the next one: of some of the batch's rows.
-  struct State {
-    at::Tensor rows;            // int64 [some], ascending
-    at::Tensor g;               // [some, hidden]
-    std::vector<OwnEntry> own;  // of the steps so far but the first
-  };
-  struct Keys {
-    at::Tensor k, v;  // of all rows, of the first step
-  };
-
   static at::Tensor supervised(const Batch& batch, int step);
-  at::Tensor run(const Batch& batch, int step, State& state, Keys& keys) const;
-  static void narrow(State& state, const at::Tensor& places);
 
   Eagle3Head head_;
   Eagle3Options options_;
@@ -59,79 +93,29 @@ at::Tensor Eagle3::supervised(const Batch& batch, int step) {
   return batch.shifted(batch.mask, step + 1) * batch.shifted(batch.mask, step + 2);
 }
 
-void Eagle3::narrow(State& state, const at::Tensor& places) {
-  state.rows = state.rows.index_select(0, places);
-  state.g = state.g.index_select(0, places);
-  for (OwnEntry& entry : state.own) {
-    entry = {entry.k.index_select(0, places), entry.v.index_select(0, places)};
-  }
-}
-
-// One step of the state's rows: the stream behind the last layer.
-at::Tensor Eagle3::run(const Batch& batch, int step, State& state, Keys& keys) const {
-  const LlamaLayer& layer = head_.layers().front();
-  const at::Tensor tokens = batch.shifted(batch.tokens, step + 1).index_select(0, state.rows);
-  const Eagle3Head::Entry entry = head_.enter(head_.embed(tokens), state.g);
-  const at::Tensor positions = batch.positions.index_select(0, state.rows) + step;
-  const Projections p = layer.project(entry.input, head_.rotary(positions));
-  at::Tensor attended;
-  if (step == 0) {
-    keys = {p.k, p.v};
-    attended = attend(p.q, p.k, p.v, batch.documents);
-  } else {
-    state.own.push_back({p.k, p.v});
-    attended = attend_from(p.q, query_rows(batch.documents, state.rows), keys.k, keys.v,
-                           batch.documents, state.own);
-  }
-  return layer.feed_forward(entry.stream + layer.output(attended));
-}
-
 Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Generator& generator,
                                      bool train) {
   (void)generator;
   const at::AutoGradMode gradients(train);
   Figures figures;
-  State state;
-  Keys keys;
-  state.rows = at::arange(batch.documents.rows(), batch.tokens.options());
-  state.g = head_.fuse(batch.taps);
+  TrainingTimeTest test(head_, batch);
   at::Tensor total = at::zeros({}, batch.taps.options());
   double weight = 1.0, loss_sum = 0.0;
-  for (int step = 0; step < options_.steps; ++step) {
-    const at::Tensor asked = supervised(batch, step);
-    if (step > 0) {
-      // No other row sees what a row does in later steps, so those that are not asked can rest.
-      narrow(state, asked.index_select(0, state.rows).nonzero().squeeze(1));
-    }
-    if (state.rows.size(0) == 0) break;
-    at::Tensor stream = run(batch, step, state, keys);
-    if (step == 0) {
-      const at::Tensor places = asked.nonzero().squeeze(1);
-      figures.weight = static_cast<double>(places.size(0));
-      if (places.size(0) == 0) break;
-      state.g = head_.handed(stream);
-      narrow(state, places);
-      stream = stream.index_select(0, places);
-    } else {
-      state.g = head_.handed(stream);
-    }
-    const at::Tensor logits = head_.logits(stream);
-    at::Tensor wanted;
-    {
-      const at::NoGradGuard no_grad;
-      wanted = head_.wanted_logits(batch.last.index_select(0, state.rows + (step + 1)));
-    }
+  for (int step = 0; step < options_.steps; ++step, weight *= options_.step_decay) {
+    const at::Tensor rows = supervised(batch, step).nonzero().squeeze(1);
+    if (step == 0) figures.weight = static_cast<double>(rows.size(0));
+    if (rows.size(0) == 0) break;
+    const at::Tensor logits = test.step(rows);
+    const at::Tensor wanted = head_.wanted_logits(batch.last.index_select(0, rows + (step + 1)));
     const at::Tensor loss = divergence(options_.loss, wanted, logits).sum();
     total = total + loss * weight;
     const double value = loss.item<double>();
     loss_sum += value * weight;
-    weight *= options_.step_decay;
-    const at::Tensor next = batch.tokens.index_select(0, state.rows + (step + 2));
-    const at::Tensor hits =
-        head_.draft_ids().index_select(0, logits.detach().argmax(-1)).eq(next).sum();
+    const at::Tensor next = batch.tokens.index_select(0, rows + (step + 2));
+    const at::Tensor drafted = head_.draft_ids().index_select(0, logits.detach().argmax(-1));
     figures.add(fmt::format("loss_{}", step), value);
-    figures.add(fmt::format("hits_{}", step), hits.item<double>());
-    figures.add(fmt::format("rows_{}", step), static_cast<double>(state.rows.size(0)));
+    figures.add(fmt::format("hits_{}", step), drafted.eq(next).sum().item<double>());
+    figures.add(fmt::format("rows_{}", step), static_cast<double>(rows.size(0)));
   }
   figures.add("loss", loss_sum);
   if (train && total.requires_grad()) (total * scale).backward();

@@ -5,11 +5,13 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <vector>
 
 #include "base/status.h"
 #include "train/method.h"
 #include "train/methods/eagle3_head.h"
 #include "train/nn/losses.h"
+#include "train/nn/ops.h"
 #include "train/target.h"
 
 namespace aerie::train {
@@ -20,6 +22,32 @@ struct Eagle3Options {
   double step_decay = 0.8;  // step j weighs step_decay^j
   Divergence loss = Divergence::kForwardKl;
   int depth = 5;  // of the drafts by which the head is judged, and which its configuration names
+};
+
+// The training-time test: step j of row t is given the token at t + 1 + j and, in the place of the
+// target's streams, what the row itself handed on in step j - 1. It sees rows up to t as they were
+// in step 0, and of later steps its own row alone, as drafting would. Gradients flow through all
+// steps.
+class TrainingTimeTest {
+ public:
+  // Both must outlive it.
+  TrainingTimeTest(const Eagle3Head& head, const Batch& batch) : head_(head), batch_(batch) {}
+
+  // Runs the next step and returns the logits of `rows`, int64, ascending: of the first step any of
+  // the batch's, later some of those of the step before.
+  at::Tensor step(const at::Tensor& rows);
+
+ private:
+  void keep(const at::Tensor& rows);
+  at::Tensor run();
+
+  const Eagle3Head& head_;
+  const Batch& batch_;
+  int step_ = 0;
+  at::Tensor rows_;            // that the next step can run
+  at::Tensor g_;               // of these, what they are given
+  at::Tensor keys_, values_;   // of all rows, of the first step
+  std::vector<OwnEntry> own_;  // of these rows, of the steps since
 };
 
 Expected<std::unique_ptr<Method>> make_eagle3(Target& target, const Eagle3Options& options,

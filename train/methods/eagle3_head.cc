@@ -137,6 +137,7 @@ at::Tensor Eagle3Head::handed(const at::Tensor& stream) const {
 }
 
 at::Tensor Eagle3Head::wanted_logits(const at::Tensor& last) const {
+  const at::NoGradGuard no_grad;
   return target_logits(*target_, last, target_norm_, target_output_);
 }
 
