@@ -13,6 +13,7 @@
 #include "tools/inspect.h"
 #include "tools/run.h"
 #include "tools/tokenize.h"
+#include "tools/train.h"
 
 namespace {
 
@@ -85,12 +86,19 @@ int main(int argc, char** argv) {
   CLI::App* audit = app.add_subcommand("audit", "Replay recorded requests and compare the tokens");
   const auto run_audit = aerie::add_audit_flags(*audit);
 
+  CLI::App* train =
+      app.add_subcommand("train", "Train draft heads, and make the data for it (aerie-train)");
+  train->prefix_command();
+  train->set_help_flag();
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
+  // Nothing can stand before a subcommand's name.
+  if (train->parsed()) return finish(aerie::run_train(argv + 1));
   if (inspect->parsed() && !inspect_convert.output.empty()) {
     inspect_convert.input = inspect_path;
     return finish(aerie::convert(inspect_convert, std::cerr));

@@ -1,0 +1,13 @@
+// `aerie train`: a program of its own, so that `aerie` need not carry what training needs.
+#pragma once
+
+#include "base/status.h"
+
+namespace aerie {
+
+// Becomes the program aerie-train beside this one, with these arguments (argv[0], and a null behind
+// the last), and returns only if that cannot be: kNotFound, saying how to get it, if it is not
+// there.
+Status run_train(char** argv);
+
+}  // namespace aerie
