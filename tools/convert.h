@@ -1,4 +1,5 @@
-// `aerie convert`: any model as one GGUF file; PyTorch's files as safetensors.
+// `aerie convert`: any model as one GGUF file, or in 8 bits as a folder; PyTorch's files as
+// safetensors.
 #pragma once
 
 #include <iosfwd>

@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
   tokenize->add_flag("--decode", tokenize_options.decode, "The text is a list of ids");
 
   CLI::App* convert =
-      app.add_subcommand("convert", "Write a model as one GGUF file, or PyTorch's as safetensors");
+      app.add_subcommand("convert", "Write a model as one GGUF file, or safetensors");
   const auto convert_options = aerie::add_convert_flags(*convert);
 
   CLI::App* bench = app.add_subcommand("bench", "Measure: passes, kernels, decoding, speculation");

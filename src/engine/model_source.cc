@@ -6,6 +6,7 @@
 
 #include "format/converted_file.h"
 #include "format/gguf_write.h"
+#include "format/int8_folder.h"
 #include "format/metadata_builder.h"
 #include "format/torch_folder.h"
 #include "model/hugging_face_file.h"
@@ -64,6 +65,22 @@ Expected<std::unique_ptr<ModelFile>> open_whole_folder(const std::string& path,
   });
 }
 
+// Whether safetensors are to become safetensors again.
+bool is_for_folder(const ConvertOptions& options) {
+  return (is_folder(options.input) || options.input.ends_with(".safetensors")) &&
+         (is_folder(options.output) || !options.output.ends_with(".gguf"));
+}
+
+Expected<int64_t> convert_folder(const ConvertOptions& options) {
+  if (options.weight_type == DType::kQ8_0) {
+    return write_int8_folder(options.input, options.output);
+  }
+  return Status(StatusCode::kInvalidArgument,
+                options.output +
+                    ": name the GGUF file to be written, which ends in .gguf; or ask for the type "
+                    "q8_0, in which safetensors can be written to a folder");
+}
+
 }  // namespace
 
 Expected<ModelSource> open_model_source(const std::string& path, std::optional<DType> weight_type,
@@ -93,6 +110,10 @@ Expected<ConvertReport> convert_model(const ConvertOptions& options) {
                         "have; convert these to another type");
     }
     AERIE_ASSIGN_OR_RETURN(report.bytes, convert_torch(options.input, options.output));
+    return report;
+  }
+  if (is_for_folder(options)) {
+    AERIE_ASSIGN_OR_RETURN(report.bytes, convert_folder(options));
     return report;
   }
   if (is_folder(options.output)) {

@@ -27,8 +27,8 @@ Expected<ModelSource> open_model_source(const std::string& path, std::optional<D
                                         ThreadPool& pool);
 
 struct ConvertOptions {
-  std::string input;   // a GGUF file, a Hugging Face folder, or PyTorch's files
-  std::string output;  // the GGUF file to be written; see format/torch_folder.h for the last
+  std::string input;   // a GGUF file, a Hugging Face folder, a draft head, or PyTorch's files
+  std::string output;  // the GGUF file or the folder to be written
   // Of the matrices; none: they keep the type that they have.
   std::optional<DType> weight_type;
   bool requantize = false;  // see format/converted_file.h
@@ -42,8 +42,11 @@ struct ConvertReport {
 };
 
 // Writes the model as one GGUF file, tokenizer and chat template with it. kUnsupported, saying
-// what, if GGUF has no name for something that the tokenizer does. PyTorch's files become
-// safetensors instead, of the types that they have.
+// what, if GGUF has no name for something that the tokenizer does.
+//
+// PyTorch's files become safetensors instead, of the types that they have
+// (format/torch_folder.h). And a Hugging Face folder, or a safetensors file, becomes a folder if
+// the output's name does not end in ".gguf" (format/int8_folder.h): the weight type must be Q8_0.
 Expected<ConvertReport> convert_model(const ConvertOptions& options);
 
 }  // namespace aerie

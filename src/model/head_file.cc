@@ -69,6 +69,7 @@ Expected<std::unique_ptr<HeadFile>> HeadFile::open(const std::string& path,
   std::unique_ptr<HeadFile> file(new HeadFile(path, std::move(tensors),
                                               std::make_shared<const Json>(std::move(config)),
                                               config_file, options));
+  AERIE_ASSIGN_OR_RETURN(file->scheme_, EightBitScheme::read(file->config_object()));
   file->shape_ = file->import_shape();
   AERIE_RETURN_IF_ERROR(file->list_tensors());
   AERIE_RETURN_IF_ERROR(file->name_tensors());
@@ -114,15 +115,32 @@ Status HeadFile::list_tensors() {
     layer_rules_.emplace(rule.from.substr(kModelPrefix.size()), rule.to);
   }
   for (const SafetensorsTensor* tensor : tensors_.tensors()) {
-    if (tensor->elements() == 0 || tensor->shape.size() > Shape().size()) {
-      return refuse(StatusCode::kUnsupported, tensor->name,
-                    fmt::format("has {} dimensions and {} elements; up to {} dimensions and at "
-                                "least one element are read",
-                                tensor->shape.size(), tensor->elements(), Shape().size()));
-    }
-    entries_.push_back({.tensor = tensor, .name = {}, .rows = {}, .source = {}});
+    AERIE_RETURN_IF_ERROR(list_tensor(*tensor));
   }
   if (import_) shape_metadata_ = import_->metadata().release();
+  return {};
+}
+
+Status HeadFile::list_tensor(const SafetensorsTensor& tensor) {
+  if (tensor.elements() == 0 || tensor.shape.size() > Shape().size()) {
+    return refuse(StatusCode::kUnsupported, tensor.name,
+                  fmt::format("has {} dimensions and {} elements; up to {} dimensions and at "
+                              "least one element are read",
+                              tensor.shape.size(), tensor.elements(), Shape().size()));
+  }
+  if (scheme_.is_quantized() && scheme_.is_scale(tensor.name)) {
+    return scheme_.check_scale(tensors_, tensor);
+  }
+  Entry entry;
+  entry.tensor = &tensor;
+  entry.stored = safetensors_type_info(tensor.type).dtype;
+  // Others of such types are lists of tokens and the like.
+  entry.scaled = scheme_.is_quantized() && EightBitScheme::needs_scales(tensor) &&
+                 tensor.name.ends_with(".weight");
+  if (entry.scaled) {
+    AERIE_ASSIGN_OR_RETURN(entry.stored, scheme_.type_of(tensors_, tensor));
+  }
+  entries_.push_back(std::move(entry));
   return {};
 }
 
@@ -160,7 +178,9 @@ Status HeadFile::name_tensors() {
   }
   const size_t made = import_ && has_layers ? import_->made().size() : 0;
   for (size_t i = 0; i < made; ++i) {
-    entries_.push_back({.made = i, .name = import_->made()[i].first, .rows = {}, .source = {}});
+    Entry& entry = entries_.emplace_back();
+    entry.made = i;
+    entry.name = import_->made()[i].first;
     if (names.contains(entries_.back().name)) {
       return refuse(StatusCode::kInvalidData, entries_.back().name,
                     "is there, and the configuration makes one of the same name");
@@ -184,15 +204,14 @@ TensorInfo HeadFile::describe(const Entry& entry) const {
   std::reverse_copy(shape.begin(), shape.end(), info.shape.begin());
   const bool is_matrix = shape.size() == 2;
   if (!entry.rows.empty()) info.shape[is_matrix ? 1 : 0] = static_cast<int64_t>(entry.rows.size());
-  const SafetensorsTypeInfo& type = safetensors_type_info(entry.tensor->type);
-  if (!type.dtype) {
-    info.type_name = type.name;
+  if (!entry.stored) {
+    info.type_name = safetensors_type_info(entry.tensor->type).name;
     info.bytes = static_cast<int64_t>(entry.tensor->data.size());
     return info;
   }
-  DType wanted = is_matrix ? options_.dtype.value_or(*type.dtype) : *type.dtype;
+  DType wanted = is_matrix ? options_.dtype.value_or(*entry.stored) : *entry.stored;
   if (info.shape[0] % dtype_info(wanted).block_elements != 0) {
-    wanted = type.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
+    wanted = entry.stored == DType::kBF16 ? DType::kBF16 : DType::kF16;
   }
   set_type(info, wanted);
   return info;
@@ -255,6 +274,18 @@ Expected<Blueprint> HeadFile::blueprint() const {
   return blueprint;
 }
 
+// All rows, as the files have them.
+Expected<TensorData> HeadFile::read_stored(const Entry& entry) const {
+  if (entry.scaled) return scheme_.read(tensors_, *entry.tensor, *entry.stored);
+  TensorData data;
+  data.view.dtype = *entry.stored;
+  data.view.data = entry.tensor->data.data();
+  data.view.shape = {1, 1, 1, 1};
+  std::reverse_copy(entry.tensor->shape.begin(), entry.tensor->shape.end(),
+                    data.view.shape.begin());
+  return data;
+}
+
 Expected<TensorData> HeadFile::read_tensor(const TensorInfo& info) const {
   const Entry& entry = entries_[static_cast<size_t>(&info - tensors().data())];
   TensorData data;
@@ -264,12 +295,7 @@ Expected<TensorData> HeadFile::read_tensor(const TensorInfo& info) const {
                  reinterpret_cast<const std::byte*>(values.data())};
     return data;
   }
-  data.view.dtype = *safetensors_type_info(entry.tensor->type).dtype;
-  data.view.data = entry.tensor->data.data();
-  data.view.shape = {1, 1, 1, 1};
-  std::reverse_copy(entry.tensor->shape.begin(), entry.tensor->shape.end(),
-                    data.view.shape.begin());
-  const TensorView stored = data.view;
+  AERIE_ASSIGN_OR_RETURN(data, read_stored(entry));
   if (!entry.rows.empty()) {
     AERIE_ASSIGN_OR_RETURN(data, select_rows(data, entry.rows));
     data.view.shape = info.shape;
@@ -282,7 +308,7 @@ Expected<TensorData> HeadFile::read_tensor(const TensorInfo& info) const {
     }
     data = *std::move(converted);
   }
-  if (data.owned.size() > 0) release(stored);
+  if (data.owned.size() > 0) tensors_.release(entry.tensor->data);
   return data;
 }
 

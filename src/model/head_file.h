@@ -17,6 +17,7 @@
 #include "format/model_file.h"
 #include "format/safetensors_folder.h"
 #include "model/blueprint.h"
+#include "model/eight_bit_weights.h"
 #include "model/hugging_face_import.h"
 
 namespace aerie {
@@ -34,7 +35,9 @@ struct HeadFileOptions {
 // layers: what is "layers.N.self_attn.q_proj.weight" by Llama's rules after renaming is
 // "blk.N.attn_q.weight" here, as in a GGUF file. Rows of queries and keys lie as they do in the
 // files (kernels::RopeStyle::kHalves). Sizes of a shape are GGUF's, the innermost first. Tensors of
-// other types than F32, F16 and BF16 are listed, without a dtype.
+// other types than F32, F16 and BF16 are listed, without a dtype. But where config.json has a
+// quantization_config, tensors "X.weight" in 8 bits are read with their scales
+// (model/eight_bit_weights.h), which are not listed.
 //
 // Of a configuration of Llama's shape there are metadata under "llama.", made of config.json or, in
 // the format of the package speculators, of its "transformer_layer_config" (of "model" in vLLM's);
@@ -47,8 +50,9 @@ class HeadFile final : public ModelFile {
  public:
   // A folder with safetensors of whatever name (SafetensorsFolder::open_any()), or one such file;
   // config.json lies beside it, or is missing. kUnsupported for a folder that holds only PyTorch's
-  // files, saying which command converts them, and for tensors without elements or of more than
-  // four dimensions.
+  // files, saying which command converts them, for tensors without elements or of more than four
+  // dimensions, and for a quantization_config that is not supported. kInvalidData for scales that
+  // do not fit.
   static Expected<std::unique_ptr<HeadFile>> open(const std::string& path,
                                                   const HeadFileOptions& options);
 
@@ -87,6 +91,8 @@ class HeadFile final : public ModelFile {
   // A tensor of the files, or one that the import made.
   struct Entry {
     const SafetensorsTensor* tensor = nullptr;  // null: made
+    std::optional<DType> stored;                // before conversion; none: not of floats
+    bool scaled = false;                        // in 8 bits
     size_t made = 0;
     std::string name;
     std::vector<int32_t> rows;  // empty: all
@@ -97,9 +103,11 @@ class HeadFile final : public ModelFile {
            std::string config_file, const HeadFileOptions& options);
   Status import_shape();
   Status list_tensors();
+  Status list_tensor(const SafetensorsTensor& tensor);
   Status name_tensors();
   std::string name_in_layer(std::string name) const;
   TensorInfo describe(const Entry& entry) const;
+  Expected<TensorData> read_stored(const Entry& entry) const;
   Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
   Entry* find_entry(std::string_view name);
   Status refuse(StatusCode code, std::string_view tensor, std::string_view why) const;
@@ -108,6 +116,7 @@ class HeadFile final : public ModelFile {
   std::shared_ptr<const Json> config_;
   std::string config_file_, config_text_;
   HeadFileOptions options_;
+  EightBitScheme scheme_;
   std::optional<HuggingFaceImport> import_;
   Status shape_;  // why there are no metadata
   std::map<std::string, std::string, std::less<>> layer_rules_;

@@ -14,7 +14,7 @@
 #include "format/json.h"
 #include "format/safetensors_folder.h"
 #include "format/text.h"
-#include "model/float8_weights.h"
+#include "model/eight_bit_weights.h"
 #include "model/hugging_face_import.h"
 #include "model/layer_names.h"
 #include "model/registry.h"
@@ -33,7 +33,7 @@ struct Origin {
 
 class HuggingFaceFile final : public ModelFile {
  public:
-  HuggingFaceFile(std::string name, SafetensorsFolder tensors, Float8Scheme scheme,
+  HuggingFaceFile(std::string name, SafetensorsFolder tensors, EightBitScheme scheme,
                   HuggingFaceImport import)
       : ModelFile(std::move(name)),
         tensors_(std::move(tensors)),
@@ -68,7 +68,7 @@ class HuggingFaceFile final : public ModelFile {
                                  const TensorView& from) const;
 
   SafetensorsFolder tensors_;
-  Float8Scheme scheme_;
+  EightBitScheme scheme_;
   HuggingFaceImport import_;
   std::string config_;  // as it was read
   std::map<std::string, const TensorRule*, std::less<>> rules_;
@@ -121,14 +121,18 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
                   fmt::format("has {} dimensions and {} elements; vectors and matrices are read",
                               tensor.shape.size(), tensor.elements()));
   }
-  const bool is_float8 = tensor.type == SafetensorsType::kF8E4M3;
-  const std::optional<DType> stored = safetensors_type_info(tensor.type).dtype;
-  if (!stored && !is_float8) {
+  std::optional<DType> stored = safetensors_type_info(tensor.type).dtype;
+  if (EightBitScheme::needs_scales(tensor)) {
+    AERIE_ASSIGN_OR_RETURN(stored, scheme_.type_of(tensors_, tensor));
+    // Blocks do not lie on their side.
+    if (change == TensorChange::kTranspose) stored = DType::kF32;
+  }
+  if (!stored) {
     return refuse(StatusCode::kUnsupported, tensor.name,
-                  fmt::format("is of type {}; F32, F16, BF16 and F8_E4M3 with scales are read",
+                  fmt::format("is of type {}; F32, F16, BF16, and F8_E4M3 and I8 with scales are "
+                              "read",
                               safetensors_type_info(tensor.type).name));
   }
-  if (is_float8) AERIE_RETURN_IF_ERROR(scheme_.check(tensors_, tensor));
   if (tensor.shape.size() == 1) {
     if (change == TensorChange::kTranspose) change = TensorChange::kNone;
     add(std::move(gguf), DType::kF32, {tensor.shape[0], 1, 1, 1}, {&tensor, change});
@@ -136,7 +140,7 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   }
   Shape shape = {tensor.shape[1], tensor.shape[0], 1, 1};
   if (change == TensorChange::kTranspose) std::swap(shape[0], shape[1]);
-  const bool to_float = is_float8 || change == TensorChange::kAddOne;
+  const bool to_float = change == TensorChange::kAddOne;
   add(std::move(gguf), to_float ? DType::kF32 : *stored, shape, {&tensor, change});
   return {};
 }
@@ -265,9 +269,10 @@ Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const 
     return TensorData{{DType::kF32, Device::kCpu, info.shape, values}, {}};
   }
   TensorData data;
-  if (origin.tensor->type == SafetensorsType::kF8E4M3) {
-    AERIE_ASSIGN_OR_RETURN(data, scheme_.read(tensors_, *origin.tensor));
+  if (EightBitScheme::needs_scales(*origin.tensor)) {
+    AERIE_ASSIGN_OR_RETURN(data, scheme_.read(tensors_, *origin.tensor, *info.dtype));
     data.view.shape = info.shape;
+    tensors_.release(origin.tensor->data);
   } else {
     const TensorView stored = {*safetensors_type_info(origin.tensor->type).dtype, Device::kCpu,
                                info.shape, origin.tensor->data.data()};
@@ -343,7 +348,7 @@ Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string&
   const fs::path folder = fs::absolute(path).lexically_normal();
   const fs::path base = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
   import.metadata().add_string("general.name", printable(base.string()));
-  AERIE_ASSIGN_OR_RETURN(Float8Scheme scheme, Float8Scheme::read(import.whole_config()));
+  AERIE_ASSIGN_OR_RETURN(EightBitScheme scheme, EightBitScheme::read(import.whole_config()));
   AERIE_ASSIGN_OR_RETURN(SafetensorsFolder tensors, SafetensorsFolder::open(path));
   auto file =
       std::make_unique<HuggingFaceFile>(path, std::move(tensors), scheme, std::move(import));

@@ -18,8 +18,8 @@ Expected<std::unique_ptr<ModelFile>> open_model_file(const std::string& path);
 // kUnsupported, naming it, for a model_type or a quantisation that is not supported, and for a
 // tensor that has no place in the family.
 //
-// Matrices keep their type (F32, F16, BF16), but for FP8: code times scale is not exact in fewer
-// bits than F32's. Vectors are F32.
+// Matrices keep their type (F32, F16, BF16), but for those in 8 bits with scales, which become Q8_0
+// where that loses nothing and F32 elsewhere (model/eight_bit_weights.h). Vectors are F32.
 // `more` may add metadata of its own: what else a GGUF file would hold. It hears how many rows the
 // embedding has (0: there is none), and what it refuses is refused.
 using AddMetadata = std::function<Status(int64_t vocab, MetadataBuilder& metadata)>;

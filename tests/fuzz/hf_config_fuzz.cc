@@ -12,7 +12,7 @@
 
 #include "format/gguf_types.h"
 #include "format/json.h"
-#include "model/float8_weights.h"
+#include "model/eight_bit_weights.h"
 #include "model/hugging_face_import.h"
 #include "model/registry.h"
 
@@ -96,7 +96,7 @@ void check_blueprint(const Blueprint& blueprint) {
 void check_family(const ModelFamily& family, const Json& json) {
   auto import = HuggingFaceImport::create(json, "fuzz");
   if (!import.ok()) return check_message(import.status());
-  if (const auto scheme = Float8Scheme::read(import->whole_config()); !scheme.ok()) {
+  if (const auto scheme = EightBitScheme::read(import->whole_config()); !scheme.ok()) {
     check_message(scheme.status());
   }
   if (const Status status = family.import(*import); !status.ok()) return check_message(status);

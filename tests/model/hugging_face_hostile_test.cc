@@ -441,6 +441,42 @@ TEST(HostileFolders, Quantization) {
   expect_each_refused("llama-fp8-block", cases);
 }
 
+TEST(HostileFolders, QuantizationInGroups) {
+  std::vector<Case> cases;
+  const auto refused = [&](const std::string& format, const std::string& groups, StatusCode code,
+                           const std::string& part) {
+    cases.push_back({{{"/quantization_config",
+                       fmt::format(R"({{"quant_method":"compressed-tensors","format":"{}"{}}})",
+                                   format, groups)}},
+                     code,
+                     {part}});
+  };
+  const auto weights = [&](const std::string& json, StatusCode code, const std::string& part) {
+    refused("int-quantized",
+            fmt::format(R"(,"config_groups":{{"group_0":{{"weights":{{{}}}}}}})", json), code,
+            "quantization_config.config_groups.group_0: key 'weights." + part);
+  };
+  const std::string groups = "'quantization_config.config_groups'";
+  refused("int-quantized", "", kMissing, "no key " + groups);
+  refused("naive-quantized", "", kMissing, "no key " + groups);
+  refused("int-quantized", R"(,"config_groups":[1])", kInvalid, "key " + groups + " is an array");
+  refused("int-quantized", R"(,"config_groups":{"a\nb":3})", kInvalid, "config_groups.a\\nb");
+  refused("int-quantized", R"(,"config_groups":{},"transform_config":{"config_groups":{}})",
+          kUnsupported, "key 'quantization_config.transform_config' rotates");
+  weights(R"("num_bits":4)", kUnsupported, "num_bits' is 4; 8 is supported");
+  weights(R"("num_bits":"8")", kInvalid, "num_bits' is a string");
+  weights(R"("symmetric":false)", kUnsupported, "symmetric' is false; weights without zero points");
+  weights(R"("type":"bool")", kUnsupported, "type' is 'bool'; int and float");
+  weights(R"("strategy":"block")", kUnsupported, "strategy' is 'block'; group, channel and tensor");
+  weights(R"("strategy":"group")", kInvalid, "group_size' is 0, not a positive size");
+  weights(R"("strategy":"group","group_size":-1)", kInvalid, "group_size' is -1, not a positive");
+  weights(R"("group_size":1.5)", kInvalid, "group_size' is 1.5");
+  for (const char* order : {"\"group\"", "\"dynamic\"", "true"}) {
+    weights(fmt::format(R"("actorder":{})", order), kUnsupported, "actorder' puts columns");
+  }
+  expect_each_refused("llama", cases);
+}
+
 TEST(HostileFolders, NullIsNone) {
   HuggingFaceFolder folder("gemma2", temporary_path("null"));
   const auto has = [&](const char* key) {

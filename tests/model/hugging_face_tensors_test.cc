@@ -99,8 +99,8 @@ TEST_F(HostileTensors, Types) {
   const struct {
     const char* name;
     size_t width;
-  } kTypes[] = {{"F64", 8},  {"I64", 8}, {"I32", 4},     {"U8", 1},  {"I8", 1},
-                {"BOOL", 1}, {"I16", 2}, {"F8_E5M2", 1}, {"C64", 8}, {"U64", 8}};
+  } kTypes[] = {{"F64", 8}, {"I64", 8},     {"I32", 4}, {"U8", 1}, {"BOOL", 1},
+                {"I16", 2}, {"F8_E5M2", 1}, {"C64", 8}, {"U64", 8}};
   for (const auto& [name, width] : kTypes) {
     replace(kUp, {48, 48}, name, width);
     refused(kUnsupported, {fmt::format("tensor '{}' is of type {}; F32, F16, BF16", kUp, name)});
@@ -109,9 +109,15 @@ TEST_F(HostileTensors, Types) {
     refused(kUnsupported, {fmt::format("tensor '{}' is of type {}; F32, F16, BF16", kNorm, name)});
     replace(kNorm, {48});
   }
-  replace(kUp, {48, 48}, "F8_E4M3", 1);
-  refused(kInvalid,
-          {std::string(kUp) + "' is of type F8_E4M3, and config.json has no quantization_"});
+  for (const std::string name : {"F8_E4M3", "I8"}) {
+    replace(kUp, {48, 48}, name, 1);
+    refused(kInvalid,
+            {fmt::format("{}' is of type {}, and config.json has no quantization_", kUp, name)});
+    replace(kUp, {48, 48});
+    replace(kNorm, {48}, name, 1);
+    refused(kInvalid, {fmt::format("{}' is of type {} and no matrix", kNorm, name)});
+    replace(kNorm, {48});
+  }
   replace(kUp, {48, 48}, "Q4_0", 1);
   refused(kUnsupported, {"/model.safetensors: ", kUp, "Q4_0"});
 }
@@ -192,6 +198,15 @@ TEST_F(HostileTensors, ScalesOfFloat8) {
   refused_with({"", "F32", {2, 2, 1}, std::vector<std::byte>(16)}, kInvalid, other);
   refused_with({"", "I32", usual.shape, usual.data}, kInvalid,
                "tensor '" + scale + "' holds scales and is not of F32, F16 or BF16");
+  folder.tensor(weight).type = "I8";
+  refused_with(usual, kInvalid, weight + "' is of type I8 and has no scales");
+  FolderTensor other_name = usual;
+  other_name.name = weight + "_scale";
+  folder.tensors.push_back(other_name);
+  folder.write();
+  expect_refused(folder.path(), kInvalid, {"quantization_config says nothing of integers"});
+  folder.remove_tensor(other_name.name);
+  folder.tensor(weight).type = "F8_E4M3";
   folder.remove_tensor(scale);
   folder.write();
   expect_refused(folder.path(), kInvalid, {weight + "' is of type F8_E4M3 and has no scales"});
@@ -200,8 +215,9 @@ TEST_F(HostileTensors, ScalesOfFloat8) {
   matrix.type = "BF16";
   matrix.data.resize(2 * matrix.data.size());
   folder.write();
-  expect_refused(folder.path(), kInvalid,
-                 {scale + "' is a scale, and there is no tensor '" + weight + "' of type F8_E4M3"});
+  expect_refused(
+      folder.path(), kInvalid,
+      {scale + "' is a scale, and there is no tensor '" + weight + "' of type F8_E4M3 or I8"});
 }
 
 TEST_F(HostileTensors, OddButLegal) {
@@ -257,34 +273,48 @@ TEST(HuggingFaceFolders, MiMoIsReadAsQwen2) {
   EXPECT_TRUE(load_folder(folder.path()).ok()) << load_folder(folder.path()).message();
 }
 
-// What 8-bit floats are is changed as other values are: GPT-2's matrices lie on their side.
-TEST_F(HostileTensors, Float8OfGpt2) {
-  HuggingFaceFolder folder("gpt2", temporary_path("gpt2_float8"));
-  const std::string name = "transformer.h.0.mlp.c_fc.weight";
-  FolderTensor& tensor = folder.tensor(name);
-  const int64_t inputs = tensor.shape[0], outputs = tensor.shape[1];
-  tensor.type = "F8_E4M3";
-  tensor.data.resize(static_cast<size_t>(inputs * outputs));
-  for (size_t i = 0; i < tensor.data.size(); ++i) tensor.data[i] = std::byte(i % 0x78);
-  const float scale = 0.5f;
-  FolderTensor scales{name + "_scale", "F32", {}, std::vector<std::byte>(4)};
-  std::memcpy(scales.data.data(), &scale, sizeof(scale));
-  folder.tensors.push_back(scales);
-  folder.config["quantization_config"] = {{"quant_method", "fp8"}};
-  folder.write();
-  const auto file = open_model_file(folder.path());
-  ASSERT_TRUE(file.ok()) << file.status().message();
-  const auto data = (*file)->read("blk.0.ffn_up.weight");
-  ASSERT_TRUE(data.ok()) << data.status().message();
-  ASSERT_EQ(data->view.shape, (Shape{inputs, outputs, 1, 1}));
-  const auto value = [&](int64_t input, int64_t output) {
-    float out = 0;
-    std::memcpy(&out, data->view.data + (output * inputs + input) * 4, sizeof(out));
-    return out;
-  };
-  EXPECT_EQ(value(0, 0), 0.0f);
-  EXPECT_EQ(value(0, 0x38), 0.5f) << "1.0 at [0][0x38] of the file";
-  EXPECT_EQ(value(1, 0), 0.5f * f8_e4m3_to_f32(static_cast<uint8_t>(outputs % 0x78)));
+// What is in 8 bits is changed as other values are: GPT-2's matrices lie on their side.
+TEST_F(HostileTensors, EightBitsOfGpt2) {
+  const struct {
+    const char* type;
+    const char* config;
+    float (*value)(uint8_t);
+  } kTypes[] = {
+      {"F8_E4M3", R"({"quant_method": "fp8"})", f8_e4m3_to_f32},
+      {"I8",
+       R"({"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups":
+           {"group_0": {"weights": {"num_bits": 8, "type": "int", "strategy": "tensor"}}}})",
+       [](uint8_t code) { return static_cast<float>(static_cast<int8_t>(code)); }}};
+  for (const auto& [type, config, decode] : kTypes) {
+    SCOPED_TRACE(type);
+    HuggingFaceFolder folder("gpt2", temporary_path("gpt2_eight_bits"));
+    const std::string name = "transformer.h.0.mlp.c_fc.weight";
+    FolderTensor& tensor = folder.tensor(name);
+    const int64_t inputs = tensor.shape[0], outputs = tensor.shape[1];
+    tensor.type = type;
+    tensor.data.resize(static_cast<size_t>(inputs * outputs));
+    for (size_t i = 0; i < tensor.data.size(); ++i) tensor.data[i] = std::byte(i % 0x78);
+    const float scale = 0.5f;
+    FolderTensor scales{name + "_scale", "F32", {}, std::vector<std::byte>(4)};
+    std::memcpy(scales.data.data(), &scale, sizeof(scale));
+    folder.tensors.push_back(scales);
+    folder.config["quantization_config"] = Json::parse(config);
+    folder.write();
+    const auto file = open_model_file(folder.path());
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    const auto data = (*file)->read("blk.0.ffn_up.weight");
+    ASSERT_TRUE(data.ok()) << data.status().message();
+    ASSERT_EQ(data->view.shape, (Shape{inputs, outputs, 1, 1}));
+    ASSERT_EQ(data->view.dtype, DType::kF32);
+    const auto value = [&](int64_t input, int64_t output) {
+      float out = 0;
+      std::memcpy(&out, data->view.data + (output * inputs + input) * 4, sizeof(out));
+      return out;
+    };
+    EXPECT_EQ(value(0, 0), 0.0f);
+    EXPECT_EQ(value(0, 0x38), 0.5f * decode(0x38)) << "what lies at [0][0x38] of the file";
+    EXPECT_EQ(value(1, 0), 0.5f * decode(static_cast<uint8_t>(outputs % 0x78)));
+  }
 }
 
 TEST(HostilePaths, PathsAndLinks) {

@@ -1,0 +1,30 @@
+// A Hugging Face folder, of a draft head or a model, once more with its matrices in 8 bits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace aerie {
+
+// Writes the tensors of a folder, or of a safetensors file, to the folder `output`, as one
+// model.safetensors:
+// - matrices of floats "X.weight" of more than one row whose rows are multiples of kInt8Group as
+//   format/int8_weights.h has them;
+// - other such matrices as F16, or BF16 if they are that;
+// - everything else as it is.
+// config.json gets a quantization_config and keeps what it says otherwise. Other files of the input
+// folder are copied, but for weights, hidden files and folders.
+//
+// Read again, matrices are what converting them to Q8_0 at load makes of them, bit for bit, if
+// their rows are the rows of the products (in GPT-2's files they are not).
+//
+// kInvalidArgument if there is anything at `output` but an empty folder; kUnsupported if
+// config.json says that the input is quantised already; kInvalidData, naming tensor and element,
+// for a value that the type cannot hold; otherwise as SafetensorsFolder::open_any() and
+// write_safetensors(). Nothing is left of what cannot be written whole. Returns the bytes of the
+// safetensors file.
+Expected<int64_t> write_int8_folder(const std::string& input, const std::string& output);
+
+}  // namespace aerie

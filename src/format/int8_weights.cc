@@ -1,0 +1,56 @@
+#include "format/int8_weights.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "tensor/blocks.h"
+#include "tensor/quantize.h"
+
+namespace aerie {
+
+static_assert(kInt8Group == kWeightGroup);
+
+Expected<Int8Rows> quantize_rows_int8(std::span<const float> values, int64_t k) {
+  const auto count = static_cast<int64_t>(values.size());
+  if (k < 1 || k % kInt8Group != 0 || count % k != 0) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("{} values are no rows of {}, a multiple of {}", count, k, kInt8Group));
+  }
+  if (const int64_t bad = find_unquantizable(DType::kQ8_0, values.data(), count); bad >= 0) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("element {} of row {} is {}, which {} cannot hold", bad % k, bad / k,
+                              values[static_cast<size_t>(bad)], dtype_info(DType::kQ8_0).name));
+  }
+  Int8Rows rows;
+  rows.codes.resize(values.size());
+  rows.scales.resize(values.size() / kInt8Group);
+  std::array<std::byte, sizeof(uint16_t) + kInt8Group> block;
+  for (size_t i = 0; i < rows.scales.size(); ++i) {
+    quantize(DType::kQ8_0, values.data() + i * kInt8Group, kInt8Group, block.data());
+    std::memcpy(&rows.scales[i], block.data(), sizeof(uint16_t));
+    std::memcpy(rows.codes.data() + i * kInt8Group, block.data() + sizeof(uint16_t), kInt8Group);
+  }
+  return rows;
+}
+
+Json int8_quantization_config(std::span<const std::string> ignored) {
+  const Json weights = {{"num_bits", 8},    {"type", "int"},       {"symmetric", true},
+                        {"dynamic", false}, {"strategy", "group"}, {"group_size", kInt8Group}};
+  const Json group = {{"targets", {"Linear", "Embedding"}},
+                      {"weights", weights},
+                      {"input_activations", nullptr},
+                      {"output_activations", nullptr}};
+  Json ignore = Json::array();
+  for (const std::string& module : ignored) ignore.push_back(module);
+  return {{"quant_method", "compressed-tensors"},
+          {"format", "int-quantized"},
+          {"quantization_status", "compressed"},
+          {"config_groups", {{"group_0", group}}},
+          {"ignore", ignore}};
+}
+
+}  // namespace aerie
