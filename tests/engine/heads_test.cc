@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "engine/engine.h"
+#include "engine/model_source.h"
 #include "tests/testing/tiny_heads.h"
 #include "tests/testing/tiny_model.h"
 
@@ -82,6 +83,30 @@ TEST_F(HeadsTest, SettingsChangeDraftsAndNothingElse) {
     }
   }
   fs::remove(list);
+}
+
+TEST_F(HeadsTest, FoldersInEightBitsDraftAsConvertedOnes) {
+  for (const HeadFamily family : test::kHeadFamilies) {
+    SCOPED_TRACE(test::head_family_name(family));
+    ConvertOptions options;
+    options.input = head(family);
+    options.output = options.input + "_int8";
+    EXPECT_EQ(convert_model(options).status().code(), StatusCode::kInvalidArgument)
+        << "without a type";
+    options.weight_type = DType::kQ8_0;
+    const auto report = convert_model(options);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    const std::string method = std::string(test::head_family_method(family)) + ":model=";
+    const Generation a = generate(method + options.input + ",draft_type=q8_0", 0.9);
+    const Generation b = generate(method + options.output + ",draft_type=q8_0", 0.9);
+    const Generation c = generate(method + options.output, 0.9);
+    EXPECT_EQ(a.tokens, b.tokens);
+    EXPECT_EQ(a.stats.drafted, b.stats.drafted);
+    EXPECT_EQ(a.stats.accepted, b.stats.accepted);
+    EXPECT_EQ(a.tokens, c.tokens) << "with the target's output matrix as it is";
+    EXPECT_GT(c.stats.drafted, 0);
+    fs::remove_all(options.output);
+  }
 }
 
 TEST_F(HeadsTest, ParallelDraftingIsAsTheHeadWasTrained) {

@@ -290,6 +290,22 @@ TEST_F(HuggingFaceEngine, PyTorchFilesBecomeSafetensors) {
   fs::remove_all(to);
 }
 
+TEST_F(HuggingFaceEngine, FoldersInEightBitsAreTheSameAsConvertedAtLoad) {
+  ConvertOptions options;
+  options.input = folder_;
+  options.output = folder_ + "_int8";
+  const Status status = convert_model(options).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("ends in .gguf; or ask for the type q8_0"));
+  options.weight_type = DType::kQ8_0;
+  const auto report = convert_model(options);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  const auto stored = open(options.output), converted = open(folder_, {}, DType::kQ8_0);
+  ASSERT_TRUE(stored && converted);
+  EXPECT_EQ(generate(*stored, 1.0).tokens, generate(*converted, 1.0).tokens);
+  fs::remove_all(options.output);
+}
+
 TEST_F(HuggingFaceEngine, WhatIsMissing) {
   const std::string bare = folder_ + "_bare";
   fs::copy(folder_, bare);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "format/int8_folder.h"
 #include "format/json.h"
 #include "tests/draft/heads/head_models.h"
 #include "tests/testing/allocation_counter.h"
@@ -32,19 +33,23 @@ class HeadRows : public testing::TestWithParam<std::string> {
     ASSERT_TRUE(json.ok()) << json.status().message();
     text_ = (*json)["text"].get<std::vector<int32_t>>();
     const Json& config = (*json)["speculative_config"];
-    const auto method = config["method"].get<std::string>();
-    ASSERT_TRUE(is_head_method(method)) << method;
+    method_ = config["method"].get<std::string>();
+    ASSERT_TRUE(is_head_method(method_)) << method_;
     models_ = std::make_unique<HeadModels>(folder / (*json)["target"].get<std::string>());
-    HeadSettings settings;
-    settings.parallel = config.value("parallel_drafting", false);
+    settings_.parallel = config.value("parallel_drafting", false);
+    head_ = folder / "head";
+    load(head_);
+    taps_ = models_->taps(text_, network_->needs().tap_layers);
+  }
+
+  void load(const std::string& head) {
     NetworkDrafterOptions options;
     options.num_tokens = kDepth * kChildren;
     options.num_steps = kDepth;
     options.top_k = kChildren;
     options.max_sequences = kSequences;
-    network_ = models_->network(method, folder / "head", options, settings);
+    network_ = models_->network(method_, head, options, settings_);
     ASSERT_NE(network_, nullptr);
-    taps_ = models_->taps(text_, network_->needs().tap_layers);
   }
 
   // The tokens known to the sequence at a place.
@@ -56,6 +61,8 @@ class HeadRows : public testing::TestWithParam<std::string> {
   std::vector<std::vector<float>> draft(const std::vector<int>& places);
 
   std::vector<int32_t> text_;
+  std::string method_, head_;
+  HeadSettings settings_;
   std::unique_ptr<HeadModels> models_;
   std::unique_ptr<DraftNetwork> network_;
   std::vector<float> taps_;
@@ -125,6 +132,21 @@ TEST_P(HeadRows, AreTheSameBitsAloneAndTogether) {
               0)
         << "sequence " << place;
   }
+}
+
+TEST_P(HeadRows, DraftInEightBitsFromTheFileAsConvertedAtLoad) {
+  const std::vector<std::vector<float>> plain = draft({0});
+  settings_.dtype = DType::kQ8_0;
+  load(head_);
+  const std::vector<std::vector<float>> converted = draft({0});
+  const fs::path folder = fs::path(testing::TempDir()) / ("aerie_int8_" + GetParam());
+  fs::remove_all(folder);
+  const auto written = write_int8_folder(head_, folder);
+  ASSERT_TRUE(written.ok()) << written.status().message();
+  load(folder);
+  EXPECT_EQ(draft({0}), converted);
+  EXPECT_NE(converted, plain) << "or the type shows nowhere";
+  fs::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(Heads, HeadRows, testing::ValuesIn(golden_cases(kFolder)),
