@@ -102,6 +102,9 @@ void add_prompt_flags(CLI::App& app, DataFlags& flags) {
   app.add_option("--prompts", o.prompts,
                  "Files of prompts, JSON lines with 'turns', 'messages', 'prompt', 'question' or "
                  "'text'");
+  app.add_option(
+      "--plain", o.plain,
+      "Those of the files whose 'prompt's are texts to go on with, without the template");
   app.add_option("--where", flags.where,
                  "KEY=FIRST..LAST: leave out lines whose KEY is another number; may be repeated")
       ->allow_extra_args(false);
@@ -110,7 +113,7 @@ void add_prompt_flags(CLI::App& app, DataFlags& flags) {
   app.add_option("--shard", flags.shard, "PART/OF: only this machine's part of the prompts")
       ->capture_default_str();
   app.add_flag("--no-template", flags.no_template,
-               "Prompts are texts to go on with: apply no chat template");
+               "All prompts are texts to go on with: apply no chat template");
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ struct PromptFile {
   std::string name;  // without its folder
   int64_t bytes = 0;
   uint64_t checksum = 0;  // format/checksum.h
+  bool plain = false;     // `prompt`s are texts to go on with, without the template
 
   bool operator==(const PromptFile&) const = default;
 };
