@@ -50,7 +50,6 @@ std::string placeholder(const bench::Prompt& prompt, const std::vector<std::stri
 Expected<ConversationFormat> ConversationFormat::make(const ModelSource& source,
                                                       bool use_template) {
   ConversationFormat format(source);
-  format.use_template_ = use_template;
   if (!use_template) return format;
   if (!source.chat_template.ok()) {
     return Status(source.chat_template.status().code(),
@@ -61,7 +60,7 @@ Expected<ConversationFormat> ConversationFormat::make(const ModelSource& source,
 }
 
 int ConversationFormat::turns(const bench::Prompt& prompt) const {
-  return use_template_ ? static_cast<int>(prompt.turns.size()) : 1;
+  return prompt.chat ? static_cast<int>(prompt.turns.size()) : 1;
 }
 
 Expected<std::string> ConversationFormat::render(const std::vector<ChatMessage>& messages) const {
@@ -77,7 +76,7 @@ Expected<std::string> ConversationFormat::render(const std::vector<ChatMessage>&
 
 Expected<std::vector<int32_t>> ConversationFormat::first(const bench::Prompt& prompt) const {
   std::vector<int32_t> ids;
-  if (!use_template_) {
+  if (!prompt.chat) {
     AERIE_RETURN_IF_ERROR(source_->tokenizer->encode(prompt.turns[0], {true, false}, ids));
     return ids;
   }

@@ -12,14 +12,14 @@
 
 namespace aerie::train {
 
-// How turns become tokens. The source is not owned.
+// How turns become tokens: a prompt with `chat` by the model's template; of others the first turn
+// is a text to go on with, and later turns do not count. The source is not owned.
 class ConversationFormat {
  public:
-  // With `use_template` false, the first turn is a text to go on with, and later turns do not
-  // count. Otherwise kNotFound or kUnsupported if the source has no template.
+  // `use_template` false: there will be no prompts with `chat`. Otherwise kNotFound or kUnsupported
+  // if the source has no template.
   static Expected<ConversationFormat> make(const ModelSource& source, bool use_template);
 
-  bool uses_template() const { return use_template_; }
   // A message in the template, for people and for comparing; empty without a template.
   const std::string& example() const { return example_; }
 
@@ -31,7 +31,7 @@ class ConversationFormat {
 
   // The tokens between the reply to turn `turn` - 1 and that to turn `turn`. `replies` are the
   // texts of the replies so far, one for each turn before; `ended_with` is the last token of the
-  // last one if it is an end token, else -1: it is not written twice. Needs a template.
+  // last one if it is an end token, else -1: it is not written twice.
   // kInvalidArgument if the template does not show a reply as it is.
   Expected<std::vector<int32_t>> next(const bench::Prompt& prompt,
                                       const std::vector<std::string>& replies,
@@ -42,7 +42,6 @@ class ConversationFormat {
   Expected<std::string> render(const std::vector<ChatMessage>& messages) const;
 
   const ModelSource* source_;
-  bool use_template_ = false;
   std::string example_;
 };
 

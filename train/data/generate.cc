@@ -7,7 +7,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "format/fingerprint.h"
 #include "format/text.h"
 #include "train/data/info.h"
 #include "train/data/progress.h"
@@ -27,6 +26,10 @@ Status check(const GenerateOptions& options) {
   if (!(options.held_out >= 0.0 && options.held_out < 1.0)) {
     return refuse(fmt::format("--held-out {}: give 0 to below 1", options.held_out));
   }
+  for (const std::string& path : options.plain) {
+    if (std::ranges::find(options.prompts, path) != options.prompts.end()) continue;
+    return refuse(fmt::format("--plain {}: it is not among the files of --prompts", path));
+  }
   for (const double temperature : options.settings.temperatures) {
     if (temperature >= 0.0 && temperature <= 100.0) continue;
     return refuse(fmt::format("--temperature {}: give 0 to 100", temperature));
@@ -34,7 +37,12 @@ Status check(const GenerateOptions& options) {
   return {};
 }
 
-// Names that are the same wherever the files lie.
+bool is_plain(const GenerateOptions& options, const std::string& path) {
+  return std::ranges::find(options.plain, path) != options.plain.end();
+}
+
+// With names that are the same wherever the files lie, and `chat` for those that the template is
+// for.
 Expected<std::vector<bench::Prompt>> read_prompts(const GenerateOptions& options) {
   bench::PromptSelection selection = options.selection;
   selection.flag = "--prompts";
@@ -44,6 +52,7 @@ Expected<std::vector<bench::Prompt>> read_prompts(const GenerateOptions& options
     const std::string& path = options.prompts[static_cast<size_t>(prompt.file)];
     const size_t name = fs::path(path).filename().string().size();
     prompt.name.erase(0, path.size() - name);
+    prompt.chat = options.use_template && (prompt.chat || !is_plain(options, path));
   }
   return prompts;
 }
@@ -55,9 +64,7 @@ Expected<DataInfo> make_info(const GenerateOptions& options, const RunningTarget
   info.model =
       target.config().name.empty() ? fs::path(path).filename().string() : target.config().name;
   info.model = printable(info.model);
-  if (const auto print = content_fingerprint(*target.source().file)) {
-    info.fingerprint = fmt::format("{:016x}", *print);
-  }
+  info.fingerprint = model_fingerprint(*target.source().file);
   info.vocab = target.config().vocab;
   info.chat = format.example();
   info.context = target.options().context;
@@ -65,6 +72,7 @@ Expected<DataInfo> make_info(const GenerateOptions& options, const RunningTarget
   info.held_out = options.held_out;
   for (const std::string& file : options.prompts) {
     AERIE_ASSIGN_OR_RETURN(info.prompts.emplace_back(), prompt_file(file));
+    info.prompts.back().plain = is_plain(options, file);
   }
   return info;
 }

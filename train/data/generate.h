@@ -23,6 +23,8 @@ struct GenerateOptions {
   int samples = 1;  // of each prompt; may become larger from run to run
   Shard shard;
   bool use_template = true;
+  // Of `prompts`, those files whose `prompt`s are texts to go on with even so.
+  std::vector<std::string> plain;
   double held_out = 0.02;
   std::FILE* progress = nullptr;              // null: none
   const std::atomic<bool>* cancel = nullptr;  // see AnswerCalls

@@ -12,9 +12,11 @@
 
 #include "bench/text_file.h"
 #include "format/checksum.h"
+#include "format/fingerprint.h"
 #include "format/json.h"
 #include "format/output_file.h"
 #include "format/text.h"
+#include "model/hugging_face_file.h"
 
 namespace aerie::train {
 namespace {
@@ -65,22 +67,24 @@ Status parse_prompts(const JsonObject& object, DataInfo& info) {
     AERIE_ASSIGN_OR_RETURN(out.name, one.string("name"));
     AERIE_ASSIGN_OR_RETURN(out.bytes, one.integer("bytes"));
     AERIE_ASSIGN_OR_RETURN(out.checksum, hexadecimal(one, "checksum"));
+    AERIE_ASSIGN_OR_RETURN(out.plain, one.boolean("plain", false));
   }
   return {};
 }
 
-// The longer list goes on where the shorter ends.
-bool is_prefix(const std::vector<PromptFile>& a, const std::vector<PromptFile>& b) {
-  const size_t common = std::min(a.size(), b.size());
-  return std::equal(a.begin(), a.begin() + static_cast<int64_t>(common), b.begin());
+std::string describe(const PromptFile& file) {
+  return fmt::format("{} of {} bytes with checksum {:016x}{}", file.name, file.bytes, file.checksum,
+                     file.plain ? ", plain" : "");
 }
 
-std::string names(const std::vector<PromptFile>& files) {
-  std::string out;
-  for (const PromptFile& file : files) {
-    out += fmt::format("{}{} ({} bytes)", out.empty() ? "" : ", ", file.name, file.bytes);
+// The longer list may go on where the shorter one ends.
+std::string difference(const std::vector<PromptFile>& there, const std::vector<PromptFile>& now) {
+  for (size_t i = 0; i < std::min(there.size(), now.size()); ++i) {
+    if (there[i] == now[i]) continue;
+    return fmt::format("file {} of --prompts is {} there, {} now", i + 1, describe(there[i]),
+                       describe(now[i]));
   }
-  return out;
+  return {};
 }
 
 Status write_info(const std::string& folder, const DataInfo& info) {
@@ -92,10 +96,23 @@ Status write_info(const std::string& folder, const DataInfo& info) {
 
 }  // namespace
 
+std::string model_fingerprint(const ModelFile& file) {
+  const std::optional<uint64_t> print = content_fingerprint(file);
+  return print ? fmt::format("{:016x}", *print) : std::string();
+}
+
+Expected<std::string> model_fingerprint(const std::string& path) {
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> file, open_model_file(path));
+  return model_fingerprint(*file);
+}
+
 Expected<PromptFile> prompt_file(const std::string& path) {
   AERIE_ASSIGN_OR_RETURN(const std::string text, bench::read_text_file(path, "--prompts"));
-  return PromptFile{printable(fs::path(path).filename().string()),
-                    static_cast<int64_t>(text.size()), checksum(std::as_bytes(std::span(text)))};
+  PromptFile file;
+  file.name = printable(fs::path(path).filename().string());
+  file.bytes = static_cast<int64_t>(text.size());
+  file.checksum = checksum(std::as_bytes(std::span(text)));
+  return file;
 }
 
 std::string difference(const DataInfo& there, const DataInfo& now) {
@@ -121,10 +138,7 @@ std::string difference(const DataInfo& there, const DataInfo& now) {
   }
   if (a.seed != b.seed) return say("--seed", a.seed, b.seed);
   if (there.held_out != now.held_out) return say("--held-out", there.held_out, now.held_out);
-  if (!is_prefix(there.prompts, now.prompts)) {
-    return say("--prompts", names(there.prompts), names(now.prompts));
-  }
-  return {};
+  return difference(there.prompts, now.prompts);
 }
 
 std::string to_json(const DataInfo& info) {
@@ -141,9 +155,11 @@ std::string to_json(const DataInfo& info) {
   out["held_out"] = info.held_out;
   out["prompts"] = Json::array();
   for (const PromptFile& file : info.prompts) {
-    out["prompts"].push_back({{"name", file.name},
-                              {"bytes", file.bytes},
-                              {"checksum", fmt::format("{:016x}", file.checksum)}});
+    Json& one = out["prompts"].emplace_back();
+    one["name"] = file.name;
+    one["bytes"] = file.bytes;
+    one["checksum"] = fmt::format("{:016x}", file.checksum);
+    if (file.plain) one["plain"] = true;
   }
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
