@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tools/interrupt.h"
+#include "train/data/feature_store.h"
 #include "train/data/generate.h"
 #include "train/data/progress.h"
 
@@ -21,6 +22,7 @@ struct DataFlags {
   std::vector<std::string> where;
   std::string shard = "1/1";
   bool no_template = false;
+  std::vector<int32_t> features;
 };
 
 std::string summary(const GenerateResult& result) {
@@ -45,8 +47,36 @@ std::string summary(const GenerateResult& result) {
   return text;
 }
 
+std::string summary(const StoreResult& result) {
+  std::string text = fmt::format("features of {} samples were there, of {} were stored ({} bytes)",
+                                 result.there, result.stored, result.bytes);
+  if (result.missing > 0) {
+    text += fmt::format("; {} are still without: the same command goes on", result.missing);
+  }
+  return text;
+}
+
+Status add_features(const DataFlags& flags) {
+  StoreOptions options;
+  options.folder = flags.options.out;
+  options.model = flags.options.target.model;
+  options.tap_layers = flags.features;
+  options.threads = flags.options.target.threads;
+  options.shard = flags.options.shard;
+  options.progress = stderr;
+  options.cancel = &interrupted;
+  AERIE_ASSIGN_OR_RETURN(const StoreResult result, store_features(options));
+  fmt::print(stderr, "{}\n", summary(result));
+  return {};
+}
+
 Expected<int> run(DataFlags& flags) {
   GenerateOptions& options = flags.options;
+  if (options.prompts.empty() && flags.features.empty()) {
+    return Status(StatusCode::kInvalidArgument,
+                  "there is nothing to do: give --prompts FILE... for samples, --features "
+                  "LAYER,... for features of those that are there, or both");
+  }
   options.use_template = !flags.no_template;
   AERIE_ASSIGN_OR_RETURN(options.shard, parse_shard(flags.shard));
   for (const std::string& text : flags.where) {
@@ -57,8 +87,13 @@ Expected<int> run(DataFlags& flags) {
   catch_interrupts();
   options.cancel = &interrupted;
   options.progress = stderr;
-  AERIE_ASSIGN_OR_RETURN(const GenerateResult result, generate_data(options));
-  fmt::print(stderr, "{}\n", summary(result));
+  if (!options.prompts.empty()) {
+    AERIE_ASSIGN_OR_RETURN(const GenerateResult result, generate_data(options));
+    fmt::print(stderr, "{}\n", summary(result));
+  }
+  if (!flags.features.empty() && !interrupted.load()) {
+    AERIE_RETURN_IF_ERROR(add_features(flags));
+  }
   return interrupted.load() ? 130 : 0;
 }
 
@@ -66,8 +101,7 @@ void add_prompt_flags(CLI::App& app, DataFlags& flags) {
   GenerateOptions& o = flags.options;
   app.add_option("--prompts", o.prompts,
                  "Files of prompts, JSON lines with 'turns', 'messages', 'prompt', 'question' or "
-                 "'text'")
-      ->required();
+                 "'text'");
   app.add_option("--where", flags.where,
                  "KEY=FIRST..LAST: leave out lines whose KEY is another number; may be repeated")
       ->allow_extra_args(false);
@@ -101,6 +135,11 @@ std::function<Expected<int>()> add_data_flags(CLI::App& app) {
   app.add_option("--seed", o.settings.seed, "Of all samples")->capture_default_str();
   app.add_option("--held-out", o.held_out, "The fraction of prompts that validates")
       ->capture_default_str();
+  app.add_option("--features", flags->features,
+                 "Store features of these layers, separated by commas, for all samples there: the "
+                 "streams that enter them; the number of layers: the one behind the last")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--batch", o.target.sequences, "Samples at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));

@@ -62,7 +62,8 @@ class Run {
 DecoderOptions Run::options_of(const RunningTarget& target) {
   DecoderOptions options;
   options.prefill_chunk = RunningTarget::kPrefillChunk;
-  options.max_positions = target.options().context;
+  // The last token of a sequence has no position of its own yet; that of a sample needs one.
+  options.max_positions = target.options().context - 1;
   options.max_rows = target.max_rows();
   options.max_logits = target.options().sequences;
   return options;
@@ -71,7 +72,7 @@ DecoderOptions Run::options_of(const RunningTarget& target) {
 // Opens a sequence with the conversation so far and computes the reply's first token. False if
 // there is no room for a reply.
 Expected<bool> Run::begin_turn(Open& open, std::vector<int32_t> tokens) {
-  if (static_cast<int64_t>(tokens.size()) >= target_.options().context) return false;
+  if (static_cast<int64_t>(tokens.size()) >= target_.options().context - 1) return false;
   SequenceOptions options;
   options.sampling.temperature = open.sample.temperature;
   options.sampling.seed = open.sample.seed;

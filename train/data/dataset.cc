@@ -18,7 +18,7 @@ Status check_settings(const Sample& sample, const DataInfo& info, const std::str
   const double temperature = temperature_of(info.settings, sample.prompt, sample.index);
   const uint64_t seed = seed_of(info.settings, sample.prompt);
   if (sample.temperature == temperature && sample.seed == seed &&
-      static_cast<int64_t>(sample.tokens.size()) <= info.context + 1) {
+      static_cast<int64_t>(sample.tokens.size()) <= info.context) {
     return {};
   }
   return {StatusCode::kInvalidData,

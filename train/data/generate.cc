@@ -7,7 +7,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "format/fingerprint.h"
 #include "format/text.h"
 #include "train/data/info.h"
 #include "train/data/progress.h"
@@ -55,9 +54,7 @@ Expected<DataInfo> make_info(const GenerateOptions& options, const RunningTarget
   info.model =
       target.config().name.empty() ? fs::path(path).filename().string() : target.config().name;
   info.model = printable(info.model);
-  if (const auto print = content_fingerprint(*target.source().file)) {
-    info.fingerprint = fmt::format("{:016x}", *print);
-  }
+  info.fingerprint = model_fingerprint(*target.source().file);
   info.vocab = target.config().vocab;
   info.chat = format.example();
   info.context = target.options().context;

@@ -12,9 +12,11 @@
 
 #include "bench/text_file.h"
 #include "format/checksum.h"
+#include "format/fingerprint.h"
 #include "format/json.h"
 #include "format/output_file.h"
 #include "format/text.h"
+#include "model/hugging_face_file.h"
 
 namespace aerie::train {
 namespace {
@@ -91,6 +93,16 @@ Status write_info(const std::string& folder, const DataInfo& info) {
 }
 
 }  // namespace
+
+std::string model_fingerprint(const ModelFile& file) {
+  const std::optional<uint64_t> print = content_fingerprint(file);
+  return print ? fmt::format("{:016x}", *print) : std::string();
+}
+
+Expected<std::string> model_fingerprint(const std::string& path) {
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> file, open_model_file(path));
+  return model_fingerprint(*file);
+}
 
 Expected<PromptFile> prompt_file(const std::string& path) {
   AERIE_ASSIGN_OR_RETURN(const std::string text, bench::read_text_file(path, "--prompts"));

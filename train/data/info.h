@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "format/model_file.h"
 #include "train/data/answer.h"
 
 namespace aerie::train {
@@ -21,9 +22,14 @@ struct PromptFile {
 // kNotFound if it cannot be read.
 Expected<PromptFile> prompt_file(const std::string& path);
 
+// format/fingerprint.h: content_fingerprint() in hexadecimal; empty: unknown. Of a path, errors of
+// opening it.
+std::string model_fingerprint(const ModelFile& file);
+Expected<std::string> model_fingerprint(const std::string& path);
+
 struct DataInfo {
   std::string model;        // as the model calls itself, or its file's name
-  std::string fingerprint;  // content_fingerprint() in hexadecimal; empty: unknown
+  std::string fingerprint;  // model_fingerprint()
   int vocab = 0;
   std::string chat;  // ConversationFormat::example(): "{prompt}" in the template; empty: none
   int context = 0;

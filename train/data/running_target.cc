@@ -39,7 +39,7 @@ Expected<std::unique_ptr<RunningTarget>> RunningTarget::open(const RunningTarget
     own.context = std::min(config.context, RunningTargetOptions::kDefaultContext);
   AERIE_RETURN_IF_ERROR(check_range("a context of", own.context, 2, config.context));
 
-  ModelOptions model;
+  ModelOptions& model = target->model_options_;
   model.backend = kernels::backend(kernels::best_isa());
   model.pool = target->pool_.get();
   model.max_rows = target->max_rows();

@@ -30,6 +30,7 @@ class RunningTarget {
   static Expected<std::unique_ptr<RunningTarget>> open(const RunningTargetOptions& options);
 
   const RunningTargetOptions& options() const { return options_; }  // with the defaults filled in
+  const ModelOptions& model_options() const { return model_options_; }
   const ModelConfig& config() const { return model_->config(); }
   const ModelSource& source() const { return source_; }
   Model& model() { return *model_; }
@@ -43,6 +44,7 @@ class RunningTarget {
   RunningTarget() = default;
 
   RunningTargetOptions options_;
+  ModelOptions model_options_;
   std::unique_ptr<ThreadPool> pool_;
   ModelSource source_;
   std::unique_ptr<Model> model_;

@@ -1,0 +1,120 @@
+#include "train/data/feature_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "format/text.h"
+
+namespace aerie::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kModelKey = "model_fingerprint";
+constexpr const char* kLayersKey = "tap_layers";
+constexpr const char* kHiddenKey = "hidden";
+constexpr int kMostHidden = 1 << 20;
+
+Status broken(const SafetensorsFile& file, const std::string& what) {
+  return {StatusCode::kInvalidData,
+          fmt::format("{}: {}; remove it and store the features again", file.name(), what)};
+}
+
+// Whole numbers with commas between them, none of them negative.
+std::vector<int32_t> parse_list(std::string_view text) {
+  std::vector<int32_t> out;
+  for (const char *at = text.data(), *end = at + text.size(); at <= end;) {
+    int32_t value = -1;
+    const auto result = std::from_chars(at, end, value);
+    if (result.ec != std::errc() || value < 0 || (result.ptr != end && *result.ptr != ',')) {
+      return {};
+    }
+    out.push_back(value);
+    at = result.ptr + 1;
+  }
+  return out;
+}
+
+Expected<FeatureKind> kind_of(const SafetensorsFile& file) {
+  FeatureKind kind;
+  std::vector<int32_t> hidden;
+  for (const auto& [key, value] : file.metadata()) {
+    if (key == kModelKey) kind.fingerprint = value;
+    if (key == kLayersKey) kind.tap_layers = parse_list(value);
+    if (key == kHiddenKey) hidden = parse_list(value);
+  }
+  if (kind.tap_layers.empty() || hidden.size() != 1 || hidden[0] < 1 || hidden[0] > kMostHidden) {
+    return broken(file, "its metadata do not say what the features are");
+  }
+  kind.hidden = hidden[0];
+  return kind;
+}
+
+Status check(const SafetensorsFile& file, const SafetensorsTensor& tensor,
+             const FeatureKind& kind) {
+  if (tensor.type == SafetensorsType::kBF16 && tensor.shape.size() == 3 &&
+      tensor.shape[1] == static_cast<int64_t>(kind.tap_layers.size()) &&
+      tensor.shape[2] == kind.hidden) {
+    return {};
+  }
+  return broken(file, fmt::format("tensor '{}' is no bfloat16 [tokens, {}, {}]",
+                                  printable(tensor.name), kind.tap_layers.size(), kind.hidden));
+}
+
+Expected<std::vector<std::string>> feature_paths(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with("features-") && name.ends_with(".safetensors")) {
+      paths.push_back(it->path().string());
+    }
+  }
+  if (error) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("{}: the folder cannot be read: {}", folder, error.message()));
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> feature_metadata(const FeatureKind& kind) {
+  std::string layers;
+  for (const int32_t layer : kind.tap_layers) {
+    layers += fmt::format("{}{}", layers.empty() ? "" : ",", layer);
+  }
+  return {{kModelKey, kind.fingerprint},
+          {kLayersKey, layers},
+          {kHiddenKey, fmt::format("{}", kind.hidden)}};
+}
+
+Expected<FeatureFiles> FeatureFiles::open(const std::string& folder) {
+  FeatureFiles out;
+  AERIE_ASSIGN_OR_RETURN(const std::vector<std::string> paths, feature_paths(folder));
+  for (const std::string& path : paths) {
+    AERIE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(path));
+    AERIE_ASSIGN_OR_RETURN(FeatureKind kind, kind_of(file));
+    if (out.files.empty()) out.kind = kind;
+    if (kind != out.kind) {
+      return broken(file, "it is of another model or other layers than " + out.files[0].name());
+    }
+    for (const SafetensorsTensor& tensor : file.tensors()) {
+      AERIE_RETURN_IF_ERROR(check(file, tensor, kind));
+      if (!out.tensors.emplace(tensor.name, &tensor).second) {
+        return broken(file,
+                      fmt::format("sample {} is in another file, too", printable(tensor.name)));
+      }
+    }
+    out.files.push_back(std::move(file));
+  }
+  return out;
+}
+
+}  // namespace aerie::train
