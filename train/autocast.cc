@@ -1,0 +1,37 @@
+#include "train/autocast.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/version.h>
+
+namespace aerie::train {
+namespace {
+
+void switch_to(const at::Device& device, bool on) {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+  at::autocast::set_autocast_dtype(device.type(), at::kBFloat16);
+  at::autocast::set_autocast_enabled(device.type(), on);
+#else
+  if (device.is_cpu()) {
+    at::autocast::set_autocast_cpu_dtype(at::kBFloat16);
+    at::autocast::set_cpu_enabled(on);
+  } else {
+    at::autocast::set_autocast_gpu_dtype(at::kBFloat16);
+    at::autocast::set_enabled(on);
+  }
+#endif
+}
+
+}  // namespace
+
+Autocast::Autocast(const at::Device& device, bool on) : device_(device), on_(on) {
+  if (on_) switch_to(device_, true);
+}
+
+Autocast::~Autocast() {
+  if (!on_) return;
+  // Copies of parameters in 16 bits are kept while it lives, and are stale after the next step.
+  at::autocast::clear_cache();
+  switch_to(device_, false);
+}
+
+}  // namespace aerie::train

@@ -1,0 +1,21 @@
+// Products in 16 bits where a device gains from them; parameters, gradients and sums stay floats.
+#pragma once
+
+#include <ATen/ATen.h>
+
+namespace aerie::train {
+
+// BF16 as long as it lives, in this thread, if `on`.
+class Autocast {
+ public:
+  Autocast(const at::Device& device, bool on);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  at::Device device_;
+  bool on_;
+};
+
+}  // namespace aerie::train

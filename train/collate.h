@@ -1,0 +1,23 @@
+// From samples to batches.
+#pragma once
+
+#include <span>
+
+#include "base/status.h"
+#include "train/batch.h"
+#include "train/data/feature_source.h"
+#include "train/data/sample.h"
+#include "train/method.h"
+
+namespace aerie::train {
+
+// The samples side by side, each cut to its first `max_length` tokens; on the CPU. `features` must
+// give what feature_layers() says of `needs`, and may be null if that is nothing. kInternal if it
+// does not; else its errors.
+Expected<Batch> collate(std::span<const Sample* const> samples, int64_t max_length,
+                        const MethodNeeds& needs, FeatureSource* features);
+
+// The same batch on another device.
+Batch to_device(Batch batch, const at::Device& device);
+
+}  // namespace aerie::train

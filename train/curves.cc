@@ -1,0 +1,69 @@
+#include "train/curves.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "bench/html_page.h"
+#include "bench/svg_plot.h"
+#include "train/checkpoint_files.h"
+
+namespace aerie::train {
+namespace {
+
+using Points = std::vector<std::pair<double, double>>;
+
+// One figure over the steps, from the lines of steps or from those of evaluations.
+Points points_of(const std::vector<Json>& lines, std::string_view name, bool evaluations) {
+  Points points;
+  for (const Json& line : lines) {
+    const auto evaluation = line.find("evaluation");
+    if ((evaluation != line.end()) != evaluations) continue;
+    const Json& figures = evaluations ? *evaluation : line;
+    const auto figure = figures.find(name);
+    if (figure == figures.end() || !figure->is_number()) continue;
+    points.emplace_back(line["step"].get<double>(), figure->get<double>());
+  }
+  return points;
+}
+
+void add_chart(bench::HtmlPage& page, const std::string& title, const std::string& unit,
+               std::vector<bench::Line> lines) {
+  std::erase_if(lines, [](const bench::Line& line) { return line.points.empty(); });
+  if (!lines.empty()) page.add_svg(bench::to_svg(bench::LineChart{title, "step", unit, lines}));
+}
+
+std::vector<bench::Line> acceptance_lines(const std::vector<Json>& lines) {
+  std::vector<bench::Line> depths;
+  for (const Json& line : lines) {
+    const auto evaluation = line.find("evaluation");
+    if (evaluation == line.end() || !evaluation->contains("acceptance")) continue;
+    const Json& shares = (*evaluation)["acceptance"];
+    for (size_t i = 0; i < shares.size(); ++i) {
+      if (depths.size() <= i) depths.push_back({fmt::format("token {}", i + 1), {}});
+      depths[i].points.emplace_back(line["step"].get<double>(), shares[i].get<double>());
+    }
+  }
+  return depths;
+}
+
+}  // namespace
+
+Status write_curves(const std::string& path, const std::string& method,
+                    const std::vector<Json>& lines) {
+  bench::HtmlPage page("Training of " + method);
+  const auto figure = [&lines](const std::string& name, bool evaluations) {
+    return bench::Line{evaluations ? "held out" : "training", points_of(lines, name, evaluations)};
+  };
+  add_chart(page, "Tokens for each target pass", "τ", {{"τ", points_of(lines, "tau", true)}});
+  add_chart(page, "Share of rounds that accept each drafted token", "share",
+            acceptance_lines(lines));
+  add_chart(page, "Loss", "loss", {figure("loss", false), figure("loss", true)});
+  add_chart(page, "Norm of the gradient", "norm", {figure("gradient_norm", false)});
+  add_chart(page, "Learning rate", "rate", {figure("rate", false)});
+  return write_text(path, page.finish());
+}
+
+}  // namespace aerie::train

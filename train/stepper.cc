@@ -1,0 +1,117 @@
+#include "train/stepper.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "train/autocast.h"
+#include "train/batch_plan.h"
+#include "train/collate.h"
+
+namespace aerie::train {
+namespace {
+
+double loss_of(const Figures& figures) {
+  for (const auto& [name, sum] : figures.sums) {
+    if (name == "loss") return sum;
+  }
+  return 0.0;
+}
+
+Status not_finite(int64_t step, const char* what) {
+  return {
+      StatusCode::kInvalidData,
+      fmt::format("step {}: the {} is not a finite number; nothing was changed by this step. Go "
+                  "back to a checkpoint before the loss rose (the log shows it) with a lower "
+                  "--learning-rate or --clip-norm",
+                  step, what)};
+}
+
+}  // namespace
+
+Stepper::Stepper(Method& method, AdamW& optimizer, Group& group, const StepOptions& options)
+    : method_(method),
+      optimizer_(optimizer),
+      group_(group),
+      options_(options),
+      generator_(at::detail::createCPUGenerator()) {}
+
+Expected<Figures> Stepper::run(Batch batch, uint64_t seed, bool train) {
+  // LibTorch throws, for want of memory above all.
+  try {
+    generator_.set_current_seed(seed);
+    const Batch there = to_device(std::move(batch), options_.device);
+    const Autocast autocast(options_.device, options_.autocast);
+    AERIE_ASSIGN_OR_RETURN(Figures figures, method_.accumulate(there, 1.0, generator_, train));
+    figures.weight = method_.weight(there);
+    return figures;
+  } catch (const c10::Error& error) {
+    return Status(StatusCode::kInternal, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kInternal, error.what());
+  }
+}
+
+Expected<Figures> Stepper::evaluate(const Batch& batch, int64_t number) {
+  return run(batch, batch_seed(options_.seed, -1, number), false);
+}
+
+Status Stepper::accumulate(int64_t step, const Share& share, StepResult& result) {
+  for (int64_t i = share.begin + group_.rank(); i < share.end; i += group_.world()) {
+    AERIE_ASSIGN_OR_RETURN(Batch batch, share.next());
+    result.rows += batch.documents.rows();
+    const uint64_t seed = batch_seed(options_.seed, step, i - share.begin);
+    AERIE_ASSIGN_OR_RETURN(const Figures figures, run(std::move(batch), seed, true));
+    result.figures.merge(figures);
+  }
+  return {};
+}
+
+Expected<StepResult> Stepper::step(int64_t step, double rate, const Share& share) {
+  StepResult result;
+  const Status own = accumulate(step, share, result);
+  const double loss = loss_of(result.figures);
+  at::Tensor sums = at::empty({4}, at::kDouble);
+  double* const sum = sums.data_ptr<double>();
+  sum[0] = result.figures.weight;
+  sum[1] = static_cast<double>(result.rows);
+  sum[2] = std::isfinite(loss) ? 0.0 : 1.0;
+  sum[3] = own.ok() ? 0.0 : 1.0;
+  AERIE_RETURN_IF_ERROR(group_.sum(sums));
+  const bool failed = sum[2] + sum[3] > 0.0;
+  if (failed) optimizer_.gradients().zero_();
+  AERIE_RETURN_IF_ERROR(own);
+  if (sum[3] > 0.0) {
+    return Status(StatusCode::kInternal, "another process failed; it says why");
+  }
+  if (sum[2] > 0.0) return not_finite(step, "loss");
+  result.weight = sum[0];
+  result.rows = static_cast<int64_t>(sum[1]);
+
+  const at::NoGradGuard no_grad;
+  at::Tensor& gradients = optimizer_.gradients();
+  AERIE_RETURN_IF_ERROR(group_.sum(gradients));
+  double factor = result.weight > 0.0 ? 1.0 / result.weight : 0.0;
+  if (options_.clip_value > 0.0) {
+    gradients.mul_(factor).clamp_(-options_.clip_value, options_.clip_value);
+    factor = 1.0;
+  }
+  // One process says it: how a sum is cut up may depend on the number of threads.
+  at::Tensor norm = gradients.norm().to(at::kCPU, at::kDouble).mul_(factor);
+  AERIE_RETURN_IF_ERROR(group_.broadcast(norm));
+  result.gradient_norm = norm.item<double>();
+  if (!std::isfinite(result.gradient_norm)) {
+    gradients.zero_();
+    return not_finite(step, "gradient");
+  }
+  result.clipped = options_.clip_norm > 0.0 && result.gradient_norm > options_.clip_norm;
+  if (result.clipped) factor *= options_.clip_norm / result.gradient_norm;
+  optimizer_.step(step, rate, factor);
+  return result;
+}
+
+}  // namespace aerie::train

@@ -1,0 +1,63 @@
+// One step: the gradients of all processes' batches, and what the optimizer makes of their mean.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "base/status.h"
+#include "train/adamw.h"
+#include "train/group.h"
+#include "train/method.h"
+
+namespace aerie::train {
+
+struct StepOptions {
+  uint64_t seed = 1;
+  double clip_norm = 0.0;   // of the whole gradient; 0: not clipped
+  double clip_value = 0.0;  // of every element, before that; 0: not clipped
+  bool autocast = false;
+  at::Device device = at::kCPU;
+};
+
+struct StepResult {
+  Figures figures;             // of this process's batches
+  double weight = 0.0;         // of all
+  int64_t rows = 0;            // of all
+  double gradient_norm = 0.0;  // of the mean, before clip_norm
+  bool clipped = false;
+};
+
+// Not thread-safe. Everything must outlive it.
+class Stepper {
+ public:
+  Stepper(Method& method, AdamW& optimizer, Group& group, const StepOptions& options);
+
+  // The batches of a step: `begin` to below `end` of the epoch's, of which this process has those
+  // that `next` gives, in order.
+  struct Share {
+    int64_t begin = 0, end = 0;
+    std::function<Expected<Batch>()> next;
+  };
+
+  // Step number `step`, from 1. With an error, in whichever process, no process's parameters
+  // change. kInvalidData if loss or gradient are not finite.
+  Expected<StepResult> step(int64_t step, double rate, const Share& share);
+
+  // The figures of a batch without gradients; `number` seeds it.
+  Expected<Figures> evaluate(const Batch& batch, int64_t number);
+
+ private:
+  Expected<Figures> run(Batch batch, uint64_t seed, bool train);
+  Status accumulate(int64_t step, const Share& share, StepResult& result);
+
+  Method& method_;
+  AdamW& optimizer_;
+  Group& group_;
+  StepOptions options_;
+  at::Generator generator_;
+};
+
+}  // namespace aerie::train
