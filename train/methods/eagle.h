@@ -14,9 +14,9 @@
 namespace aerie::train {
 
 struct EagleOptions {
-  EagleHeadOptions head;
+  EagleHeadOptions head = {};
   double noise = 0.1;  // as HassOptions::noise
-  EagleLoss loss;
+  EagleLoss loss = {};
   int depth = 5;  // of the drafts by which the head is judged
 };
 

@@ -14,7 +14,7 @@
 namespace aerie::train {
 
 struct HassOptions {
-  EagleHeadOptions head;
+  EagleHeadOptions head = {};
   int passes = 3;  // 1: EAGLE's training
   // Uniform noise on the target's features, up to so much either way in a text of 512 tokens, and
   // 512 / length of that in others, as the code of EAGLE has it.

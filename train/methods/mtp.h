@@ -16,11 +16,11 @@
 namespace aerie::train {
 
 struct MtpOptions {
-  MtpModuleOptions module;
+  MtpModuleOptions module = {};
   int steps = 3;            // tokens that each row drafts
   double step_decay = 0.6;  // step j weighs step_decay^j; weights sum to 1
   // From the target's distribution; none: cross entropy with the text's token, as published.
-  std::optional<Divergence> loss;
+  std::optional<Divergence> loss = {};
   int depth = 3;  // of the drafts by which the module is judged
 };
 
