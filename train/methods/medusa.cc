@@ -25,7 +25,7 @@ class Medusa final : public Method {
 
   const MethodNeeds& needs() const override { return needs_; }
   Parameters& parameters() override { return parameters_; }
-  double weight(const Batch& batch) const override { return heads_.weight(batch); }
+  double weight(const Batch& batch) const override { return offsets_.weight(batch); }
   Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
                                bool train) override;
   Status write(const std::string& folder) const override;
@@ -52,7 +52,7 @@ class Medusa final : public Method {
 
   Target& target_;
   MedusaOptions options_;
-  OffsetHeads heads_;
+  OffsetHeads offsets_;
   MethodNeeds needs_;
   Parameters parameters_;
   std::vector<std::vector<Block>> blocks_;  // [head][block]
@@ -60,9 +60,9 @@ class Medusa final : public Method {
 };
 
 Medusa::Medusa(Target& target, const MedusaOptions& options, OffsetHeads heads)
-    : target_(target), options_(options), heads_(std::move(heads)) {
+    : target_(target), options_(options), offsets_(std::move(heads)) {
   needs_.last = true;
-  const at::Tensor& start = heads_.target_rows();
+  const at::Tensor& start = offsets_.target_rows();
   const int64_t hidden = start.size(1);
   for (int i = 0; i < options_.heads; ++i) {
     std::vector<Block>& blocks = blocks_.emplace_back();
@@ -91,17 +91,18 @@ OffsetHeads::Output Medusa::forward(int head, const at::Tensor& states) const {
 
 Expected<Figures> Medusa::accumulate(const Batch& batch, double scale, at::Generator& /*none*/,
                                      bool train) {
-  const at::Tensor states = heads_.states(batch);
-  return heads_.accumulate(batch, states, scale, train,
-                           [&](int head, const at::Tensor& rows) -> Expected<OffsetHeads::Output> {
-                             return forward(head, states.index_select(0, rows));
-                           });
+  const at::Tensor states = offsets_.states(batch);
+  return offsets_.accumulate(
+      batch, states, scale, train,
+      [&](int head, const at::Tensor& rows) -> Expected<OffsetHeads::Output> {
+        return forward(head, states.index_select(0, rows));
+      });
 }
 
 Json Medusa::config() const {
   Json config = Json::object();
   config["model_type"] = "medusa";
-  config["hidden_size"] = heads_.target_rows().size(1);
+  config["hidden_size"] = offsets_.target_rows().size(1);
   config["vocab_size"] = target_.config().vocab;
   if (!is_vllm()) {
     config["medusa_num_heads"] = options_.heads;
@@ -113,18 +114,13 @@ Json Medusa::config() const {
   config["num_hidden_layers"] = options_.blocks;
   config["medusa_fc_bias"] = true;
   config["original_lm_head"] = options_.output == MedusaOutput::kShared;
-  config["truncated_vocab_size"] = heads_.target_rows().size(0);
+  config["truncated_vocab_size"] = offsets_.target_rows().size(0);
   return config;
 }
 
 Status Medusa::write(const std::string& folder) const {
-  std::vector<StoredTensor> tensors;
-  for (const Parameter& parameter : parameters_.list()) {
-    const bool narrow = options_.bf16 && parameter.value.dim() > 1;
-    tensors.push_back(
-        {parameter.name, parameter.value.detach().to(narrow ? at::kBFloat16 : at::kFloat)});
-  }
-  if (heads_.draft_ids().defined()) tensors.push_back({"token_map", heads_.draft_ids()});
+  std::vector<StoredTensor> tensors = stored_parameters(parameters_, options_.bf16);
+  if (offsets_.draft_ids().defined()) tensors.push_back({"token_map", offsets_.draft_ids()});
   return write_checkpoint(folder, tensors, config());
 }
 
