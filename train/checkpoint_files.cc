@@ -41,6 +41,16 @@ std::span<const std::byte> bytes_of(const at::Tensor& values) {
 
 }  // namespace
 
+std::vector<StoredTensor> stored_parameters(const Parameters& parameters, bool bf16) {
+  std::vector<StoredTensor> tensors;
+  for (const Parameter& parameter : parameters.list()) {
+    const bool narrow = bf16 && parameter.value.dim() > 1;
+    tensors.push_back(
+        {parameter.name, parameter.value.detach().to(narrow ? at::kBFloat16 : at::kFloat)});
+  }
+  return tensors;
+}
+
 Status write_text(const std::string& path, const std::string& text) {
   AERIE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(path));
   AERIE_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));

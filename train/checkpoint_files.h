@@ -9,13 +9,17 @@
 
 #include "base/status.h"
 #include "format/json.h"
+#include "train/nn/parameters.h"
 
 namespace aerie::train {
 
 struct StoredTensor {
   std::string name;
-  at::Tensor values;  // float (stored as F32), int64 or bool; on any device
+  at::Tensor values;  // float (stored as F32), bfloat16, int64 or bool; on any device
 };
+
+// Parameters as they are stored: as F32, or matrices as BF16 and vectors as F32.
+std::vector<StoredTensor> stored_parameters(const Parameters& parameters, bool bf16);
 
 // Puts model.safetensors and config.json into an existing folder, each whole or not at all.
 Status write_checkpoint(const std::string& folder, const std::vector<StoredTensor>& tensors,

@@ -1,0 +1,87 @@
+// A tiny target on disk as both sides see it: the trainer's tensors and the engine's model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/draft/heads/head_models.h"
+#include "tests/testing/tiny_model.h"
+#include "train/batch.h"
+#include "train/method.h"
+#include "train/target.h"
+
+namespace aerie::test {
+
+// A folder that goes away with the object.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(const std::string& name);
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A text, of which the first `prompt` tokens were given.
+struct Text {
+  std::vector<int32_t> tokens;
+  int prompt = 0;
+};
+
+class MethodTarget {
+ public:
+  // Fails the test if the target cannot be made. `spec`: with a tokenizer.
+  explicit MethodTarget(const TinySpec& spec);
+  // Small, and says many different tokens at temperature 0.
+  static TinySpec usual();
+
+  train::Target& target() { return *target_; }
+  HeadModels& models() { return *models_; }
+  int vocab() { return target_->config().vocab; }
+
+  // A prompt at random and what the target says then at temperature 0.
+  Text say(uint64_t seed, int prompt, int tokens);
+  // These texts side by side, with the streams behind the target's last layer.
+  train::Batch batch(std::span<const Text> texts);
+
+  // Tokens a round with the head in `folder`, drafting `depth` a round, while the target says the
+  // text again from its prompt on. Fails the test if it says another one.
+  double accepted_length(const std::string& method, const std::string& folder, const Text& text,
+                         int depth);
+
+ private:
+  TemporaryFolder folder_;
+  std::unique_ptr<train::Target> target_;
+  std::unique_ptr<HeadModels> models_;
+};
+
+// Changes every parameter by normal noise of this deviation: what begins at 0 shows then.
+void perturb(train::Method& method, double deviation);
+
+// The log-probability that head `head` (of those that draft a fixed distance ahead) gives each of
+// the labels in row `row` of a batch of one text, read off the loss.
+std::vector<float> offset_log_probabilities(train::Method& method, const train::Batch& batch,
+                                            int64_t row, int head, std::span<const int32_t> labels);
+
+std::vector<float> log_softmax(std::span<const float> logits);
+
+// |a - b| / |b|.
+double relative_distance(std::span<const float> a, std::span<const float> b);
+
+// Compares the gradients of accumulate() with differences of its loss, along several random
+// directions for each parameter.
+void expect_gradients(train::Method& method, const train::Batch& batch, double tolerance);
+
+// Adam over the whole batch, until the mean loss is below `enough` or `steps` are done. Returns the
+// last mean loss.
+double fit(train::Method& method, const train::Batch& batch, int steps, double rate,
+           double enough = 0.0);
+
+}  // namespace aerie::test
