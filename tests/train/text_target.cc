@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -31,21 +32,27 @@ std::string write_target(const std::string& folder) {
   return path;
 }
 
-// Hands out the taps of the position `late` before each row's own, of one sequence.
-class LateTaps final : public Model {
+// The target, but for its logits, which say a text whatever was read, and for its taps, which are
+// those of the position `late` before each row's own. Of one sequence.
+class Reciter final : public Model {
  public:
-  LateTaps(Model& model, int late) : model_(model), late_(late) {}
+  Reciter(Model& model, Text text, int late) : model_(model), text_(std::move(text)), late_(late) {}
 
   const ModelConfig& config() const override { return model_.config(); }
   int64_t weight_bytes() const override { return model_.weight_bytes(); }
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override {
     ForwardOutputs outputs = model_.forward(batch, cache);
     const size_t width = batch.tap_layers.size() * static_cast<size_t>(config().hidden);
-    size_t tapped = 0;
+    size_t wanted = 0, tapped = 0;
+    logits_.assign(outputs.logits.size(), 0.0f);
     late_taps_.clear();
     for (const BatchRow& row : batch.rows) {
-      if (!row.wants_taps) continue;
       const auto position = static_cast<size_t>(row.position);
+      if (row.wants_logits) {
+        const auto next = static_cast<size_t>(text_[std::min(position + 1, text_.size() - 1)]);
+        logits_[wanted++ * static_cast<size_t>(outputs.vocab) + next] = 1.0f;
+      }
+      if (!row.wants_taps) continue;
       if (by_position_.size() <= position) by_position_.resize(position + 1);
       const auto own = outputs.taps.subspan(tapped++ * width, width);
       by_position_[position].assign(own.begin(), own.end());
@@ -53,15 +60,17 @@ class LateTaps final : public Model {
           by_position_[static_cast<size_t>(std::max(row.position - late_, 0))];
       late_taps_.insert(late_taps_.end(), given.begin(), given.end());
     }
+    outputs.logits = logits_;
     outputs.taps = late_taps_;
     return outputs;
   }
 
  private:
   Model& model_;
+  Text text_;
   int late_;
   std::vector<std::vector<float>> by_position_;
-  std::vector<float> late_taps_;
+  std::vector<float> logits_, late_taps_;
 };
 
 DecoderOptions decoder_options(int nodes) {
@@ -139,7 +148,7 @@ TextTarget::Round TextTarget::draft(const std::string& method, const std::string
       models_.network(method, folder, options, std::move(settings));
   if (network == nullptr) return {};
   const std::unique_ptr<Drafter> drafter = make_network_drafter(std::move(network), options);
-  LateTaps model(models_.target(), late);
+  Reciter model(models_.target(), text, late);
   const Text start(text.begin(), text.begin() + prompt);
   const Text rest(text.begin() + prompt, text.end());
   const Reply reply = decode_one(model, drafter.get(), depth, start, static_cast<int>(rest.size()));

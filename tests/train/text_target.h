@@ -49,9 +49,9 @@ class TextTarget {
     double tokens = 0.0;  // emitted in a round, on the average
     double most = 0.0;    // what that is if every draft is right
   };
-  // Decodes the text behind its prompt with a head from a folder, in chains of `depth` tokens;
-  // fails the test if the text does not come. The head gets the features of the position `late`
-  // before each one's own.
+  // Decodes with a head from a folder, in chains of `depth` tokens, beside the target, which says
+  // the text behind its prompt whatever it reads. The head gets the features of the position `late`
+  // before each one's own. Fails the test if the text does not come.
   Round draft(const std::string& method, const std::string& folder, const Text& text, int prompt,
               int depth, int late = 0, HeadSettings settings = {});
 

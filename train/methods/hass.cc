@@ -33,23 +33,11 @@ class Hass final : public Method {
   }
 
  private:
-  at::Tensor noise(const Batch& batch, at::Generator& generator) const;
-
   EagleHead head_;
   HassOptions options_;
   MethodNeeds needs_;
   double progress_ = 0.0;
 };
-
-at::Tensor Hass::noise(const Batch& batch, at::Generator& generator) const {
-  at::Tensor noise = at::rand(batch.last.sizes(), generator) * 2.0 - 1.0;
-  for (int64_t d = 0; d < batch.documents.count(); ++d) {
-    const int64_t rows = batch.documents.length(d);
-    noise.narrow(0, batch.documents.start(d), rows)
-        .mul_(options_.noise * kNoiseLength / static_cast<double>(rows));
-  }
-  return noise.to(batch.last.device());
-}
 
 Expected<Figures> Hass::accumulate(const Batch& batch, double scale, at::Generator& generator,
                                    bool train) {
@@ -60,7 +48,11 @@ Expected<Figures> Hass::accumulate(const Batch& batch, double scale, at::Generat
   EagleLoss loss = options_.loss;
   if (progress_ < options_.top_from) loss.top = 0.0;
   std::vector<at::Tensor> passes = {head_.true_features(batch)};
-  if (train && options_.noise > 0.0) passes[0] = passes[0] + noise(batch, generator);
+  if (train && options_.noise > 0.0) {
+    const at::Tensor noise =
+        feature_noise(batch.documents, passes[0].size(1), options_.noise, generator);
+    passes[0] = passes[0] + noise.to(passes[0].device());
+  }
   double sum = 0.0;
   for (int pass = 0; pass < options_.passes && places.size(0) > 0; ++pass) {
     const at::Tensor outputs = head_.forward(batch, passes);
@@ -72,6 +64,18 @@ Expected<Figures> Hass::accumulate(const Batch& batch, double scale, at::Generat
 }
 
 }  // namespace
+
+at::Tensor feature_noise(const Documents& documents, int64_t width, double noise,
+                         at::Generator& generator) {
+  at::Tensor values = at::rand({documents.rows(), width}, generator) * 2.0 - 1.0;
+  for (int64_t d = 0; d < documents.count(); ++d) {
+    const int64_t rows = documents.length(d);
+    if (rows == 0) continue;
+    values.narrow(0, documents.start(d), rows)
+        .mul_(noise * kNoiseLength / static_cast<double>(rows));
+  }
+  return values;
+}
 
 at::Tensor next_features(const Batch& batch, const at::Tensor& outputs,
                          const at::Tensor& true_features) {

@@ -29,6 +29,10 @@ struct HassOptions {
 Expected<std::unique_ptr<Method>> make_hass(Target& target, const HassOptions& options,
                                             at::Generator& generator);
 
+// HassOptions::noise for features [rows, width] of such documents, on the CPU.
+at::Tensor feature_noise(const Documents& documents, int64_t width, double noise,
+                         at::Generator& generator);
+
 // What rows read as features in a pass: the outputs of the pass before it [rows, hidden], each for
 // the next row of its document; the first row of a document keeps the true one. No gradient.
 at::Tensor next_features(const Batch& batch, const at::Tensor& outputs,

@@ -9,6 +9,14 @@
 #include "train/methods/head_config.h"
 
 namespace aerie::train {
+namespace {
+
+// Behind the model's own layers, where DeepSeek's files have it.
+std::string prefix_of(const Target& target) {
+  return fmt::format("model.layers.{}", target.config().layers);
+}
+
+}  // namespace
 
 Expected<MtpModule> MtpModule::create(Target& target, const MtpModuleOptions& options,
                                       at::Generator& generator) {
@@ -27,8 +35,7 @@ Expected<MtpModule> MtpModule::create(Target& target, const MtpModuleOptions& op
   const auto device = module.embedding_.device();
   const LayerShape shape = head_layer_shape(target, options.intermediate);
   const int64_t width = shape.hidden;
-  // Behind the model's own layers, where DeepSeek's files have it.
-  const std::string prefix = fmt::format("model.layers.{}", target.config().layers);
+  const std::string prefix = prefix_of(target);
   Parameters& parameters = module.parameters_;
   const auto norm = [&](const char* name) {
     return parameters.add(prefix + name, at::ones({width}, device));
@@ -99,6 +106,10 @@ Status MtpModule::write(const std::string& folder) const {
   std::vector<StoredTensor> tensors;
   for (const Parameter& parameter : parameters_.list()) {
     tensors.push_back({parameter.name, parameter.value});
+  }
+  if (options_.store_tables) {
+    tensors.push_back({prefix_of(*target_) + ".embed_tokens.weight", embedding_});
+    tensors.push_back({prefix_of(*target_) + ".shared_head.head.weight", output_});
   }
   Json config = head_layer_config(*target_, layer_.shape, options_.context);
   config["architectures"] = {"DeepseekV3ForCausalLM"};

@@ -23,6 +23,9 @@ struct MtpModuleOptions {
   bool handed_normed = true;
   int64_t intermediate = 0;  // of the feed-forward; 0: the target's
   int context = 2048;        // positions that it will have seen
+  // The checkpoint gets copies of the target's embedding and LM head, which are not trained, as
+  // DeepSeek's has. Loaders that take the target's do without: this engine's does.
+  bool store_tables = false;
 };
 
 // Row t of step 0 is (the target's hidden state at t, token t + 1), with no embedding where t is 0;

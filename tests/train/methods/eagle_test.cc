@@ -5,8 +5,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "format/json.h"
 #include "format/safetensors_folder.h"
@@ -160,8 +161,7 @@ TEST(EagleTraining, LossIsSmoothL1AndATenthOfTheDivergence) {
   EXPECT_NEAR(loss, feature + 0.1 * token, 1e-4 * loss);
 }
 
-// Noise comes of the generator alone, only while training, and more of it falls on short texts.
-TEST(EagleTraining, NoiseFollowsTheGeneratorAndTheLength) {
+TEST(EagleTraining, NoiseComesOfTheGeneratorAndInTrainingAlone) {
   TextTarget target;
   const std::vector<Text> texts = {target.say(1, kPrompt, 12)};
   const std::unique_ptr<train::Method> method = random_method(target, {.noise = 0.01});

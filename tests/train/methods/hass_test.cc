@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "tests/train/fit.h"
 #include "tests/train/text_target.h"
-#include "train/methods/pass_attention.h"
 #include "train/methods/supervision.h"
 
 namespace aerie::test {
@@ -70,6 +73,21 @@ TEST(HassTraining, ReadsEachColumnAsThePassesBeforeMadeIt) {
             << "pass " << pass << " row " << r;
       }
     }
+  }
+}
+
+TEST(HassTraining, NoiseIsLargerInShorterTexts) {
+  constexpr int64_t kWidth = 400;
+  train::Documents documents;
+  documents.starts = {0, 512, 512, 576};
+  at::Generator random = generator(1);
+  const at::Tensor noise = train::feature_noise(documents, kWidth, 0.1, random);
+  ASSERT_EQ(noise.sizes(), (std::vector<int64_t>{576, kWidth}));
+  for (const auto& [document, half] : {std::pair(0, 0.1), std::pair(2, 0.8)}) {
+    const at::Tensor part = noise.narrow(0, documents.start(document), documents.length(document));
+    EXPECT_LE(part.abs().max().item<double>(), 1.0001 * half);
+    EXPECT_NEAR(part.std().item<double>(), half / std::sqrt(3.0), 0.02 * half);
+    EXPECT_NEAR(part.mean().item<double>(), 0.0, 0.02 * half);
   }
 }
 
@@ -214,11 +232,11 @@ TEST(HassTraining, AHeadThatKnowsTheTextDraftsAllOfIt) {
   const std::vector<Text> texts = {target.say(1, kPrompt, 40)};
   const auto trained = [&](int late) {
     at::Generator random = generator(3);
-    auto method = make_hass(target.target(), {.noise = 0.0}, random);
+    auto method = make_hass(target.target(), {.noise = 0.0, .loss = {.token = 1.0}}, random);
     EXPECT_TRUE(method.ok()) << method.status().message();
     train::Batch batch = target.batch(texts, kPrompt, (*method)->needs());
     batch.last = at::roll(batch.last, late, 0);
-    fit(**method, {&batch, 1}, {.steps = 250, .rate = 5e-3});
+    fit(**method, {&batch, 1}, {.steps = late == 0 ? 400 : 200, .rate = 5e-3});
     const TemporaryFolder folder;
     EXPECT_TRUE((*method)->write(folder.path()).ok());
     return target.draft("eagle", folder.path(), texts[0], kPrompt, kDepth);
