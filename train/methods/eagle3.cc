@@ -87,10 +87,13 @@ class Eagle3 final : public Method {
   MethodNeeds needs_;
 };
 
-// Row t is asked in step j for the token at t + 2 + j, of what the target says at t + 1 + j; both
-// are to be tokens that the target generated, as they are where it drafts.
+// Row t drafts behind the token at t + 1, and is asked in step j for the token at t + 2 + j; all
+// from the one to the other are to be tokens that the target generated, as they are where it
+// drafts.
 at::Tensor Eagle3::supervised(const Batch& batch, int step) {
-  return batch.shifted(batch.mask, step + 1) * batch.shifted(batch.mask, step + 2);
+  at::Tensor rows = batch.shifted(batch.mask, 1);
+  for (int64_t by = 2; by <= step + 2; ++by) rows = rows * batch.shifted(batch.mask, by);
+  return rows;
 }
 
 Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Generator& generator,

@@ -17,7 +17,7 @@
 namespace aerie::train {
 
 struct Eagle3Options {
-  Eagle3HeadOptions head;
+  Eagle3HeadOptions head = {};
   int steps = 7;            // of the training-time test; 1: none
   double step_decay = 0.8;  // step j weighs step_decay^j
   Divergence loss = Divergence::kForwardKl;
@@ -34,7 +34,7 @@ class TrainingTimeTest {
   TrainingTimeTest(const Eagle3Head& head, const Batch& batch) : head_(head), batch_(batch) {}
 
   // Runs the next step and returns the logits of `rows`, int64, ascending: of the first step any of
-  // the batch's, later some of those of the step before.
+  // the batch's, later some of those of the step before (an error of the program if not).
   at::Tensor step(const at::Tensor& rows);
 
  private:

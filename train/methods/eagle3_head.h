@@ -19,9 +19,9 @@ namespace aerie::train {
 struct Eagle3HeadOptions {
   // Layers whose input is tapped; the number of layers stands for the stream behind the last one.
   // Empty: 2, half of them, the third last, as the paper's code has it.
-  std::vector<int32_t> tap_layers;
+  std::vector<int32_t> tap_layers = {};
   // The target's ids that can be drafted, ascending; empty: all.
-  std::vector<int32_t> vocabulary;
+  std::vector<int32_t> vocabulary = {};
   int64_t layers = 1;
   int64_t intermediate = 0;  // 0: the target's
   int64_t heads = 0;         // of queries; 0: the target's
