@@ -304,7 +304,9 @@ Status run_spec(SpecFlags& flags) {
 void add_spec_flags(CLI::App& app, SpecFlags& flags) {
   bench::SpecOptions& o = flags.options;
   app.add_option("-m,--model", o.engine.model, kModelHelp)->required();
-  app.add_option("--dataset", o.datasets, "Files of prompts, JSON lines with 'turns' or 'prompt'");
+  app.add_option(
+      "--dataset", o.datasets,
+      "Files of prompts, JSON lines with 'turns', 'prompt', 'question', 'text' or 'messages'");
   app.add_option("--method", flags.methods,
                  fmt::format("What drafts: {}; may be repeated", method_choices()))
       ->allow_extra_args(false);

@@ -64,6 +64,64 @@ TEST(PromptSet, ReadsThePublishedForms) {
   EXPECT_THAT(numbers(prompts), ElementsAre(0, 1, 2));
 }
 
+TEST(PromptSet, ReadsQuestionsTextsAndMessages) {
+  const auto prompts = read(
+      "{\"question\": \"How many?\", \"answer\": \"2\"}\n"
+      "{\"text\": \"Write a function.\", \"task_id\": 601}\n"
+      "{\"prompt\": \"Hi\", \"messages\": [{\"role\": \"system\", \"content\": \"S\"}, "
+      "{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": \"\"}, "
+      "{\"role\": \"user\", \"content\": \"Why?\"}]}\n");
+  ASSERT_EQ(prompts.size(), 3u);
+  EXPECT_THAT(prompts[0].turns, ElementsAre("How many?"));
+  EXPECT_THAT(prompts[1].turns, ElementsAre("Write a function."));
+  EXPECT_THAT(prompts[1].name, HasSubstr("prompts.jsonl:2 (601)"));
+  EXPECT_THAT(prompts[2].turns, ElementsAre("Hi", "Why?"));
+  EXPECT_EQ(prompts[2].system, "S");
+  EXPECT_EQ(prompts[0].system, "");
+  for (const Prompt& prompt : prompts) EXPECT_TRUE(prompt.chat);
+}
+
+TEST(PromptSet, RangesLeaveLinesOut) {
+  const Lines numbered("numbered.jsonl",
+                       "{\"text\": \"a\", \"task_id\": 1}\n{\"text\": \"b\", \"task_id\": 2}\n"
+                       "{\"text\": \"c\", \"task_id\": 3}\n{\"text\": \"d\", \"task_id\": 4}\n");
+  const Lines others("others.jsonl", "{\"question\": \"e\"}\n");
+  const auto chosen = [&](const std::vector<std::string>& texts, int limit = 0) {
+    PromptSelection selection;
+    selection.limit = limit;
+    for (const std::string& text : texts) {
+      const auto range = parse_prompt_range(text);
+      EXPECT_TRUE(range.ok()) << range.status().message();
+      if (range.ok()) selection.where.push_back(*range);
+    }
+    const auto prompts = read_prompts({numbered.path, others.path}, selection);
+    EXPECT_TRUE(prompts.ok()) << prompts.status().message();
+    if (!prompts.ok()) return std::vector<int>();
+    EXPECT_EQ(prompts->back().file, 1);
+    return numbers(*prompts);
+  };
+  EXPECT_THAT(chosen({"task_id=2..3"}), ElementsAre(1, 2, 4));
+  EXPECT_THAT(chosen({"task_id=4"}), ElementsAre(3, 4));
+  EXPECT_THAT(chosen({"task_id=3.."}), ElementsAre(2, 3, 4));
+  EXPECT_THAT(chosen({"task_id=..1"}), ElementsAre(0, 4));
+  EXPECT_THAT(chosen({"task_id=2..", "task_id=..3"}), ElementsAre(1, 2, 4));
+  EXPECT_THAT(chosen({"task_id=-5..2"}), ElementsAre(0, 1, 4));
+  EXPECT_THAT(chosen({"task_id=9..7"}), ElementsAre(4));
+  EXPECT_THAT(chosen({"task_id=2.."}, 1), ElementsAre(1, 4));
+  EXPECT_THAT(chosen({"other=1"}), ElementsAre(0, 1, 2, 3, 4));
+  for (const char* text : {"", "task_id", "=1", "task_id=", "task_id=..", "task_id=a..b",
+                           "task_id=1..2..3", "task_id=1.5", "task_id=1-2", "task_id= 1"}) {
+    const auto range = parse_prompt_range(text);
+    EXPECT_EQ(range.status().code(), StatusCode::kInvalidArgument) << text;
+  }
+  PromptSelection selection;
+  selection.where = {*parse_prompt_range("task_id=1..")};
+  const Lines texts("texts.jsonl", "{\"prompt\": \"a\", \"task_id\": \"HumanEval/0\"}\n");
+  const auto wrong = read_prompts({texts.path}, selection);
+  EXPECT_EQ(wrong.status().code(), StatusCode::kInvalidData);
+  EXPECT_THAT(wrong.status().message(), HasSubstr("'task_id' is no whole number"));
+}
+
 TEST(PromptSet, SelectsTheFirstAndEvenly) {
   std::string text;
   for (int i = 0; i < 10; ++i) {
@@ -91,6 +149,21 @@ TEST(PromptSet, NamesTheBrokenLine) {
   EXPECT_THAT(refusal("[1]"), HasSubstr("this is no object"));
   EXPECT_THAT(refusal("{}"), HasSubstr("there is none of 'turns'"));
   EXPECT_THAT(refusal("{\"turns\": [\"a\"], \"prompt\": \"a\"}"), HasSubstr("both"));
+  EXPECT_THAT(refusal("{\"question\": \"a\", \"text\": \"a\"}"), HasSubstr("both"));
+  EXPECT_THAT(refusal("{\"text\": []}"), HasSubstr("'text' holds"));
+  const auto messages = [](const std::string& list) {
+    return refusal("{\"messages\": " + list + "}");
+  };
+  const std::string user = "{\"role\": \"user\", \"content\": \"a\"}";
+  EXPECT_THAT(messages("7"), HasSubstr("'messages' is not a list"));
+  EXPECT_THAT(messages("[]"), HasSubstr("no message of the user"));
+  EXPECT_THAT(messages("[7]"), HasSubstr("no object"));
+  EXPECT_THAT(messages("[{\"role\": \"user\"}]"), HasSubstr("without 'role' or 'content'"));
+  EXPECT_THAT(messages("[{\"role\": \"user\", \"content\": []}]"), HasSubstr("'content' holds"));
+  EXPECT_THAT(messages("[" + user + ", {\"role\": \"system\", \"content\": \"a\"}]"),
+              HasSubstr("not the first"));
+  EXPECT_THAT(messages("[" + user + ", {\"role\": \"tool\", \"content\": \"a\"}]"),
+              HasSubstr("other than"));
   EXPECT_THAT(refusal("{\"turns\": []}"), HasSubstr("1 to 64 texts"));
   EXPECT_THAT(refusal("{\"turns\": \"a\"}"), HasSubstr("1 to 64 texts"));
   EXPECT_THAT(refusal("{\"turns\": [\"a\", 2]}"), HasSubstr("'turns' holds"));

@@ -1,31 +1,16 @@
-// Taps of samples: what trained heads read of the target.
+// The two sources of features. Both refuse to read (kInvalidArgument) what is no sample of their
+// model or larger than `out`.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
-#include "train/data/sample.h"
+#include "train/data/feature_source.h"
 
 namespace aerie::train {
-
-// From files or by running the model. Not thread-safe.
-class FeatureSource {
- public:
-  virtual ~FeatureSource() = default;
-
-  // As in ForwardBatch: the streams that enter these layers; the number of layers stands for the
-  // stream behind the last one, before the final norm.
-  virtual std::span<const int32_t> tap_layers() const = 0;
-  virtual int hidden() const = 0;
-
-  // Writes [tokens][taps][hidden] of the sample to `out`, which is as large. kNotFound if there are
-  // none of it, kInvalidArgument if it is no sample of this model.
-  virtual Status read(const Sample& sample, std::span<float> out) = 0;
-};
 
 // Runs the model whenever it is asked, over samples of at most `max_tokens` tokens. `threads` 0:
 // available_cpus(). kInvalidArgument, naming it, for a layer that the model lacks.

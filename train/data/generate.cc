@@ -26,6 +26,12 @@ Status check(const GenerateOptions& options) {
   if (!(options.held_out >= 0.0 && options.held_out < 1.0)) {
     return refuse(fmt::format("--held-out {}: give 0 to below 1", options.held_out));
   }
+  if (options.settings.max_tokens < 1) {
+    return refuse(fmt::format("--max-tokens {}: give at least 1", options.settings.max_tokens));
+  }
+  if (options.settings.temperatures.empty()) {
+    return refuse("there is no temperature: give --temperature at least one");
+  }
   for (const std::string& path : options.plain) {
     if (std::ranges::find(options.prompts, path) != options.prompts.end()) continue;
     return refuse(fmt::format("--plain {}: it is not among the files of --prompts", path));

@@ -17,6 +17,7 @@
 #include "format/output_file.h"
 #include "format/text.h"
 #include "model/hugging_face_file.h"
+#include "train/data/json_errors.h"
 
 namespace aerie::train {
 namespace {
@@ -70,6 +71,31 @@ Status parse_prompts(const JsonObject& object, DataInfo& info) {
     AERIE_ASSIGN_OR_RETURN(out.plain, one.boolean("plain", false));
   }
   return {};
+}
+
+Expected<DataInfo> parse(std::string_view text, const std::string& name) {
+  AERIE_ASSIGN_OR_RETURN(const Json json, parse_json(text, name));
+  AERIE_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::view(json, name));
+  AERIE_ASSIGN_OR_RETURN(const int64_t version, object.integer("aerie_training_data"));
+  if (version != kVersion) {
+    return object.error(StatusCode::kUnsupported, "aerie_training_data",
+                        fmt::format("is {}; this program reads {}", version, kVersion));
+  }
+  DataInfo info;
+  AERIE_ASSIGN_OR_RETURN(info.model, object.string("model"));
+  AERIE_ASSIGN_OR_RETURN(info.fingerprint, object.string("model_fingerprint"));
+  AERIE_ASSIGN_OR_RETURN(info.vocab, positive(object, "vocab"));
+  AERIE_ASSIGN_OR_RETURN(info.chat, object.string("chat"));
+  AERIE_ASSIGN_OR_RETURN(info.context, positive(object, "context"));
+  AERIE_ASSIGN_OR_RETURN(info.settings.max_tokens, positive(object, "max_tokens"));
+  AERIE_ASSIGN_OR_RETURN(info.settings.temperatures, object.numbers("temperatures"));
+  AERIE_ASSIGN_OR_RETURN(info.settings.seed, unsigned_value(object, "seed"));
+  AERIE_ASSIGN_OR_RETURN(info.held_out, object.number("held_out"));
+  if (!(info.held_out >= 0.0 && info.held_out < 1.0)) {
+    return broken(object, "held_out", "is not from 0 to below 1");
+  }
+  AERIE_RETURN_IF_ERROR(parse_prompts(object, info));
+  return info;
 }
 
 std::string describe(const PromptFile& file) {
@@ -165,27 +191,8 @@ std::string to_json(const DataInfo& info) {
 }
 
 Expected<DataInfo> parse_info(std::string_view text, const std::string& name) {
-  AERIE_ASSIGN_OR_RETURN(const Json json, parse_json(text, name));
-  AERIE_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::view(json, name));
-  AERIE_ASSIGN_OR_RETURN(const int64_t version, object.integer("aerie_training_data"));
-  if (version != kVersion) {
-    return object.error(StatusCode::kUnsupported, "aerie_training_data",
-                        fmt::format("is {}; this program reads {}", version, kVersion));
-  }
-  DataInfo info;
-  AERIE_ASSIGN_OR_RETURN(info.model, object.string("model"));
-  AERIE_ASSIGN_OR_RETURN(info.fingerprint, object.string("model_fingerprint"));
-  AERIE_ASSIGN_OR_RETURN(info.vocab, positive(object, "vocab"));
-  AERIE_ASSIGN_OR_RETURN(info.chat, object.string("chat"));
-  AERIE_ASSIGN_OR_RETURN(info.context, positive(object, "context"));
-  AERIE_ASSIGN_OR_RETURN(info.settings.max_tokens, positive(object, "max_tokens"));
-  AERIE_ASSIGN_OR_RETURN(info.settings.temperatures, object.numbers("temperatures"));
-  AERIE_ASSIGN_OR_RETURN(info.settings.seed, unsigned_value(object, "seed"));
-  AERIE_ASSIGN_OR_RETURN(info.held_out, object.number("held_out"));
-  if (!(info.held_out >= 0.0 && info.held_out < 1.0)) {
-    return broken(object, "held_out", "is not from 0 to below 1");
-  }
-  AERIE_RETURN_IF_ERROR(parse_prompts(object, info));
+  auto info = parse(text, name);
+  if (!info.ok()) return absent_is_broken(info.status());
   return info;
 }
 

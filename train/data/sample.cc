@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "format/json.h"
 #include "format/text.h"
+#include "train/data/json_errors.h"
 
 namespace aerie::train {
 namespace {
@@ -64,6 +66,32 @@ Expected<int> parse_count(const JsonObject& line, const char* key) {
   return line.error(StatusCode::kInvalidData, key, "is no number of that kind");
 }
 
+Expected<Sample> parse_line(std::string_view line, const std::string& where, int vocab) {
+  AERIE_ASSIGN_OR_RETURN(const Json json, parse_json(line, where));
+  AERIE_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::view(json, where));
+  Sample sample;
+  AERIE_ASSIGN_OR_RETURN(const std::string_view id, object.string("id"));
+  AERIE_ASSIGN_OR_RETURN(sample.prompt, parse_count(object, "prompt"));
+  AERIE_ASSIGN_OR_RETURN(sample.index, parse_count(object, "index"));
+  sample.id = sample_id(sample.prompt, sample.index);
+  if (id != sample.id) {
+    return object.error(StatusCode::kInvalidData, "id",
+                        fmt::format("is not '{}', which prompt and index make", sample.id));
+  }
+  AERIE_ASSIGN_OR_RETURN(const std::string_view source, object.string("source"));
+  sample.source = printable(source, kLongestSource);
+  AERIE_ASSIGN_OR_RETURN(sample.temperature, object.number("temperature"));
+  const Json* seed = object.find("seed");
+  if (seed == nullptr || !seed->is_number_unsigned()) {
+    return object.error(StatusCode::kInvalidData, "seed", "is no whole number from 0 on");
+  }
+  sample.seed = seed->get<uint64_t>();
+  AERIE_ASSIGN_OR_RETURN(sample.finish, parse_finish(object));
+  AERIE_RETURN_IF_ERROR(parse_tokens(object, vocab, sample));
+  AERIE_RETURN_IF_ERROR(parse_replies(object, sample));
+  return sample;
+}
+
 }  // namespace
 
 std::string sample_id(int prompt, int index) {
@@ -99,28 +127,8 @@ std::string to_line(const Sample& sample) {
 }
 
 Expected<Sample> parse_sample(std::string_view line, const std::string& where, int vocab) {
-  AERIE_ASSIGN_OR_RETURN(const Json json, parse_json(line, where));
-  AERIE_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::view(json, where));
-  Sample sample;
-  AERIE_ASSIGN_OR_RETURN(const std::string_view id, object.string("id"));
-  AERIE_ASSIGN_OR_RETURN(sample.prompt, parse_count(object, "prompt"));
-  AERIE_ASSIGN_OR_RETURN(sample.index, parse_count(object, "index"));
-  sample.id = sample_id(sample.prompt, sample.index);
-  if (id != sample.id) {
-    return object.error(StatusCode::kInvalidData, "id",
-                        fmt::format("is not '{}', which prompt and index make", sample.id));
-  }
-  AERIE_ASSIGN_OR_RETURN(const std::string_view source, object.string("source"));
-  sample.source = printable(source, kLongestSource);
-  AERIE_ASSIGN_OR_RETURN(sample.temperature, object.number("temperature"));
-  const Json* seed = object.find("seed");
-  if (seed == nullptr || !seed->is_number_unsigned()) {
-    return object.error(StatusCode::kInvalidData, "seed", "is no whole number from 0 on");
-  }
-  sample.seed = seed->get<uint64_t>();
-  AERIE_ASSIGN_OR_RETURN(sample.finish, parse_finish(object));
-  AERIE_RETURN_IF_ERROR(parse_tokens(object, vocab, sample));
-  AERIE_RETURN_IF_ERROR(parse_replies(object, sample));
+  auto sample = parse_line(line, where, vocab);
+  if (!sample.ok()) return absent_is_broken(sample.status());
   return sample;
 }
 
