@@ -96,6 +96,9 @@ Expected<Eagle3Head> Eagle3Head::create(Target& target, const Eagle3HeadOptions&
     head.mask_hidden_ =
         parameters.add("mask_hidden", at::randn({1, 1, head.feature_width_}, generator).to(device));
   }
+  if (options.train_embedding) {
+    head.embedding_ = parameters.add("embed_tokens.weight", head.embedding_.clone());
+  }
   head.hidden_norm_ = parameters.add("layers.0.hidden_norm.weight", at::ones({width}, device));
   for (int64_t i = 0; i < options.layers; ++i) {
     shape.attention_input = i == 0 ? 2 * width : width;
@@ -179,7 +182,7 @@ Status Eagle3Head::write(const std::string& folder, const std::string& algorithm
       {"draft_vocab_size", draft_ids_.size(0)},
       {"dtype", "float32"},
       {"eagle_aux_hidden_state_layer_ids", options_.tap_layers},
-      {"embed_requires_grad", false},
+      {"embed_requires_grad", options_.train_embedding},
       {"fc_norm", options_.fc_norm},
       {"norm_before_fc", false},
       {"norm_before_residual", options_.norm_before_residual},

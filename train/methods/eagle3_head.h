@@ -32,6 +32,8 @@ struct Eagle3HeadOptions {
   int context = 2048;        // positions that it will have seen
   bool mask = false;         // P-EAGLE's mask_hidden
   int32_t mask_token = 0;
+  // A copy of the target's whole embedding is trained and stored too.
+  bool train_embedding = false;
 };
 
 // Weights begin at random, but for the output matrix and its norm, which are the target's.
