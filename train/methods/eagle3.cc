@@ -1,5 +1,6 @@
 #include "train/methods/eagle3.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <cmath>

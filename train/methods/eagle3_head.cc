@@ -1,5 +1,6 @@
 #include "train/methods/eagle3_head.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
