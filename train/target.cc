@@ -71,6 +71,9 @@ Expected<at::Tensor> Target::embedding() {
 
 Expected<at::Tensor> Target::output() {
   const bool own = source_.file->find_tensor("output.weight") != nullptr;
+  if (!own && blueprint_.embedding_scale == 1.0) {
+    return embedding();
+  }
   return keep(output_, own ? "output.weight" : "token_embd.weight");
 }
 

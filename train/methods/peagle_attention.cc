@@ -10,6 +10,8 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+// Ways there and back must choose the same types.
+using NoAutocast = c10::impl::ExcludeDispatchKeyGuard;
 
 constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
@@ -135,6 +137,7 @@ struct ElementAttention : torch::autograd::Function<ElementAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& context_k,
                             const at::Tensor& context_v, const at::Tensor& own_k,
                             const at::Tensor& own_v, const ElementRows& rows) {
+    const NoAutocast as_given(c10::autocast_dispatch_keyset);
     ctx->save_for_backward({q, context_k, context_v, own_k, own_v});
     ctx->saved_data["anchors"] = rows.anchors;
     ctx->saved_data["begins"] = rows.begins;
@@ -145,6 +148,7 @@ struct ElementAttention : torch::autograd::Function<ElementAttention> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const at::NoGradGuard no_grad;
+    const NoAutocast as_given(c10::autocast_dispatch_keyset);
     const variable_list saved = ctx->get_saved_variables();
     ElementRows rows;
     rows.anchors = ctx->saved_data["anchors"].toTensor();
@@ -162,9 +166,13 @@ struct ElementAttention : torch::autograd::Function<ElementAttention> {
 
 at::Tensor attend_elements(const at::Tensor& q, const Keys& context, const Keys& own,
                            const ElementRows& rows) {
-  if (rows.chained) return ElementAttention::apply(q, context.k, context.v, own.k, own.v, rows);
+  const auto same = [&q](const at::Tensor& x) { return x.to(q.scalar_type()); };
+  if (rows.chained) {
+    return ElementAttention::apply(q, same(context.k), same(context.v), same(own.k), same(own.v),
+                                   rows);
+  }
   const at::Tensor none = at::empty({0}, q.options().requires_grad(false));
-  return ElementAttention::apply(q, context.k, context.v, none, none, rows);
+  return ElementAttention::apply(q, same(context.k), same(context.v), none, none, rows);
 }
 
 }  // namespace aerie::train
