@@ -199,7 +199,7 @@ TEST(Eagle3Training, SettingsThatMakeNoSenseAreRefused) {
 TEST(Eagle3Training, AHeadThatKnowsTheTextDraftsAllOfIt) {
   constexpr int kDepth = 4;
   TextTarget target;
-  const std::vector<Text> texts = {target.say(1, kPrompt, 40)};
+  const std::vector<Text> texts = {target.say(2, kPrompt, 40)};
   const auto trained = [&](int late) {
     at::Generator random = generator(3);
     auto method =
