@@ -24,6 +24,10 @@ struct Dataset {
 // come of data.json's settings; kInvalidArgument if there are no samples.
 Expected<Dataset> read_dataset(const std::string& folder);
 
+// Of several folders, in their order. kInvalidArgument, naming both, for folders whose samples are
+// of different models, and for a folder that is named twice.
+Expected<std::vector<Dataset>> read_datasets(std::span<const std::string> folders);
+
 // Whether the prompt's samples validate: a hash of its number falls below `fraction`. All samples
 // of a prompt stand on one side, and a larger fraction only moves prompts to this one.
 bool is_held_out(int prompt, double fraction);

@@ -1,5 +1,5 @@
-// The two sources of features. Both refuse to read (kInvalidArgument) what is no sample of their
-// model or larger than `out`.
+// The two sources of features. Reading fails with kInvalidArgument for a sample that is not of
+// their model and for an `out` of another size.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,17 @@
 
 namespace aerie::train {
 
-// Runs the model whenever it is asked, over samples of at most `max_tokens` tokens. `threads` 0:
-// available_cpus(). kInvalidArgument, naming it, for a layer that the model lacks.
+// Runs the model whenever it is asked, over samples of at most `max_tokens` (>= 2) tokens; longer
+// ones are kInvalidArgument. `threads` 0: available_cpus(). kInvalidArgument, naming it, for a
+// layer that the model lacks.
 Expected<std::unique_ptr<FeatureSource>> compute_features(const std::string& model,
                                                           std::vector<int32_t> tap_layers,
                                                           int threads, int max_tokens);
 
 // Reads what store_features() (train/data/feature_store.h) put into the folder: bfloat16. Any of
 // the layers there may be asked for. kNotFound if there are no features or not of these layers,
-// kInvalidData, naming file and tensor, for what is broken or not of the samples' model.
+// kInvalidData, naming file and tensor, for what is broken or not of the samples' model. Reading a
+// sample that has none is kNotFound.
 Expected<std::unique_ptr<FeatureSource>> stored_features(const std::string& folder,
                                                          std::vector<int32_t> tap_layers);
 
