@@ -86,10 +86,15 @@ TinySpec MethodTarget::usual() {
   return spec;
 }
 
-MethodTarget::MethodTarget(const TinySpec& spec) : folder_("target") {
-  const std::string path = folder_.path() + "/target.gguf";
+MethodTarget::MethodTarget(const TinySpec& spec)
+    : folder_(std::make_unique<TemporaryFolder>("target")) {
+  const std::string path = folder_->path() + "/target.gguf";
   const Status written = tiny_gguf(spec).write(path);
   EXPECT_TRUE(written.ok()) << written.message();
+  open(path);
+}
+
+void MethodTarget::open(const std::string& path) {
   auto target = train::Target::open(path, pool_of(2));
   EXPECT_TRUE(target.ok()) << target.status().message();
   if (target.ok()) target_ = std::move(*target);

@@ -39,6 +39,8 @@ class MethodTarget {
  public:
   // Fails the test if the target cannot be made. `spec`: with a tokenizer.
   explicit MethodTarget(const TinySpec& spec);
+  // Of a GGUF file, which must stay.
+  explicit MethodTarget(const std::string& path) { open(path); }
   // Small, and says many different tokens at temperature 0.
   static TinySpec usual();
 
@@ -57,7 +59,9 @@ class MethodTarget {
                          int depth);
 
  private:
-  TemporaryFolder folder_;
+  void open(const std::string& path);
+
+  std::unique_ptr<TemporaryFolder> folder_;
   std::unique_ptr<train::Target> target_;
   std::unique_ptr<HeadModels> models_;
 };
