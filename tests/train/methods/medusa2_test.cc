@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "tests/draft/heads/head_rows.h"
+#include "tests/train/fit.h"
 #include "tests/train/methods/method_target.h"
 #include "train/methods/medusa.h"
 
@@ -68,12 +69,12 @@ at::Tensor logits_of(MethodTarget& model, const at::Tensor& last) {
 
 // A reference run through everything that is written: adapters, their order in the file, heads.
 TEST(Medusa2, WritesTheModelThatItTrained) {
-  const Text text = tiny().say(3, 6, 12);
+  const PromptedText text = tiny().say(3, 6, 12);
   const Batch batch = tiny().batch({&text, 1});
   const std::unique_ptr<Method> method = make(small_options());
-  perturb(*method, 0.1);
+  perturb(method->parameters(), 0.1, 9);
   method->set_progress(1.0);
-  const TemporaryFolder folder("written");
+  const TemporaryFolder folder;
   MethodTarget model = written_model(*method, folder.path());
   const Batch changed = model.batch({&text, 1});
   EXPECT_GT((changed.last - batch.last).norm().item<double>(),
@@ -98,7 +99,7 @@ TEST(Medusa2, WritesTheModelThatItTrained) {
 }
 
 TEST(Medusa2, LeavesTheTargetAsItIsAtFirst) {
-  const Text text = tiny().say(3, 6, 12);
+  const PromptedText text = tiny().say(3, 6, 12);
   const Batch batch = tiny().batch({&text, 1});
   const std::unique_ptr<Method> joint = make(small_options());
   at::Generator generator = at::detail::createCPUGenerator(1);
@@ -111,21 +112,21 @@ TEST(Medusa2, LeavesTheTargetAsItIsAtFirst) {
   // Adapters begin with nothing to add.
   EXPECT_NEAR(figures.at("target"), 0.0, 1e-4);
   EXPECT_NEAR(figures.at("loss"), 0.2 * figures_of(**alone, batch).at("loss"), 1e-3);
-  const TemporaryFolder folder("begun");
+  const TemporaryFolder folder;
   MethodTarget model = written_model(*joint, folder.path());
   EXPECT_TRUE(model.batch({&text, 1}).last.equal(batch.last));
 }
 
 TEST(Medusa2, TheTargetIsHeldToWhatItWas) {
-  const Text texts[] = {tiny().say(3, 6, 9), tiny().say(4, 2, 5)};
+  const PromptedText texts[] = {tiny().say(3, 6, 9), tiny().say(4, 2, 5)};
   const Batch batch = tiny().batch(texts);
   for (const bool distill : {true, false}) {
     Medusa2Options options = small_options();
     options.distill = distill;
     const std::unique_ptr<Method> method = make(options);
-    perturb(*method, 0.1);
+    perturb(method->parameters(), 0.1, 9);
     method->set_progress(1.0);
-    const TemporaryFolder folder("held");
+    const TemporaryFolder folder;
     MethodTarget model = written_model(*method, folder.path());
     const at::Tensor log_p = logits_of(tiny(), batch.last).log_softmax(-1);
     const at::Tensor log_q = logits_of(model, model.batch(texts).last).log_softmax(-1);
@@ -142,28 +143,26 @@ TEST(Medusa2, TheTargetIsHeldToWhatItWas) {
 }
 
 TEST(Medusa2, GradientsAreThoseOfTheLoss) {
-  const Text texts[] = {tiny().say(3, 4, 8), tiny().say(4, 3, 7)};
+  const PromptedText texts[] = {tiny().say(3, 4, 8), tiny().say(4, 3, 7)};
   const Batch batch = tiny().batch(texts);
   for (const bool distill : {true, false}) {
     Medusa2Options options = small_options();
     options.distill = distill;
     const std::unique_ptr<Method> method = make(options);
-    perturb(*method, 0.05);
+    perturb(method->parameters(), 0.05, 9);
     method->set_progress(1.0);
-    expect_gradients(*method, batch, 0.03);
+    expect_right_gradients(*method, batch, 0.03);
   }
 }
 
 TEST(Medusa2, LearnsATextByHeart) {
-  const Text text = tiny().say(5, 6, 49);
+  const PromptedText text = tiny().say(5, 6, 49);
   const Batch batch = tiny().batch({&text, 1});
   const std::unique_ptr<Method> method = make(small_options());
-  fit(*method, batch, 200, 0.002, 0.05);
-  method->set_progress(1.0);
-  fit(*method, batch, 40, 0.0005);
-  const TemporaryFolder folder("oracle");
+  fit(*method, {&batch, 1}, {.steps = 160, .rate = 0.01});
+  const TemporaryFolder folder;
   MethodTarget model = written_model(*method, folder.path());
-  const Text said = model.say(5, 6, 49);
+  const PromptedText said = model.say(5, 6, 49);
   EXPECT_EQ(said.tokens, text.tokens);  // it is held to what it was
   EXPECT_FALSE(model.batch({&text, 1}).last.equal(batch.last));
   EXPECT_EQ(model.accepted_length(kMethod, folder.path(), said, 3), 4.0);
@@ -199,7 +198,7 @@ TEST(Medusa2, AFileOfQuantisedWeightsIsAdaptedToo) {
   at::Generator generator = at::detail::createCPUGenerator(1);
   auto method = make_medusa2(quantised.target(), small_options(), generator);
   ASSERT_TRUE(method.ok()) << method.status().message();
-  const TemporaryFolder folder("quantised");
+  const TemporaryFolder folder;
   MethodTarget model = written_model(**method, folder.path());
   const ModelFile& file = *model.target().source().file;
   EXPECT_EQ(file.find_tensor("blk.1.attn_q.weight")->dtype, DType::kF16);
