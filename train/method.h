@@ -35,6 +35,9 @@ struct Figures {
 // How a drafter of this method is opened by the engine, to measure it and to tell users.
 struct DraftSettings {
   std::string speculate;  // as after --speculate, {} standing for the checkpoint: "eagle3:model={}"
+  // The model that it drafts for, {} standing for the checkpoint, if the training has made one;
+  // empty: the target.
+  std::string model = {};
 };
 
 // Not thread-safe.

@@ -18,6 +18,13 @@ at::Tensor halves_from_neighbours(const at::Tensor& rows, int64_t head_dim) {
       .reshape({heads * head_dim, width});
 }
 
+at::Tensor neighbours_from_halves(const at::Tensor& rows, int64_t head_dim) {
+  const int64_t heads = rows.size(0) / head_dim, width = rows.size(1);
+  return rows.view({heads, 2, head_dim / 2, width})
+      .transpose(1, 2)
+      .reshape({heads * head_dim, width});
+}
+
 bool is_query_or_key(const std::string& name) {
   return name.ends_with(".attn_q.weight") || name.ends_with(".attn_k.weight");
 }
@@ -50,6 +57,11 @@ Expected<at::Tensor> Target::tensor(const std::string& name) const {
     values = halves_from_neighbours(values, config().head_dim);
   }
   return values.to(device_);
+}
+
+at::Tensor Target::in_file_order(const std::string& name, const at::Tensor& values) const {
+  const bool turned = is_query_or_key(name) && blueprint_.rope_style == kernels::RopeStyle::kPairs;
+  return turned ? neighbours_from_halves(values, config().head_dim) : values;
 }
 
 Expected<at::Tensor> Target::keep(at::Tensor& slot, const std::string& name) {

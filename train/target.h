@@ -40,6 +40,8 @@ class Target {
   // and keys ("blk.N.attn_q.weight") are put in the order of Hugging Face's files, in which halves
   // of a head turn.
   Expected<at::Tensor> tensor(const std::string& name) const;
+  // What tensor() gave under this name, or what became of it, in the order of the target's file.
+  at::Tensor in_file_order(const std::string& name, const at::Tensor& values) const;
 
   void to(const at::Device& device) { device_ = device; }
 

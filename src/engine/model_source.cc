@@ -51,13 +51,13 @@ Expected<std::unique_ptr<ModelFile>> converted(std::unique_ptr<ModelFile> file,
 
 // A folder's weights with the tokenizer and the template that lie beside them.
 Expected<std::unique_ptr<ModelFile>> open_whole_folder(const std::string& path,
-                                                       ConvertReport& report) {
+                                                       std::vector<std::string>& notes) {
   return open_hugging_face_folder(path, [&](int64_t vocab, MetadataBuilder& metadata) -> Status {
     AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                            Tokenizer::from_folder(path));
     AERIE_ASSIGN_OR_RETURN(GgufTokenizerMetadata words, tokenizer->gguf_metadata());
     AERIE_RETURN_IF_ERROR(fit_tokens(vocab, words).with_context(path));
-    report.notes = words.notes;
+    notes.insert(notes.end(), words.notes.begin(), words.notes.end());
     add_tokenizer(words, metadata);
     const Expected<std::string> chat = chat_template_of_folder(path);
     if (chat.ok()) metadata.add_string(kTemplateKey, *chat);
@@ -100,6 +100,11 @@ Expected<ModelSource> open_model_source(const std::string& path, std::optional<D
   return source;
 }
 
+Expected<std::unique_ptr<ModelFile>> open_whole_model(const std::string& path,
+                                                      std::vector<std::string>& notes) {
+  return is_folder(path) ? open_whole_folder(path, notes) : open_model_file(path);
+}
+
 Expected<ConvertReport> convert_model(const ConvertOptions& options) {
   ConvertReport report;
   if (is_torch_path(options.input)) {
@@ -120,12 +125,8 @@ Expected<ConvertReport> convert_model(const ConvertOptions& options) {
     return Status(StatusCode::kInvalidArgument,
                   options.output + ": is a folder; name the GGUF file to be written");
   }
-  std::unique_ptr<ModelFile> file;
-  if (is_folder(options.input)) {
-    AERIE_ASSIGN_OR_RETURN(file, open_whole_folder(options.input, report));
-  } else {
-    AERIE_ASSIGN_OR_RETURN(file, open_model_file(options.input));
-  }
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<ModelFile> file,
+                         open_whole_model(options.input, report.notes));
   ThreadPool pool(options.threads > 0 ? options.threads : available_cpus());
   if (options.weight_type) {
     AERIE_ASSIGN_OR_RETURN(

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "base/thread_pool.h"
@@ -25,6 +26,12 @@ struct ModelSource {
 // it as they are read (format/converted_file.h); `pool` must then outlive the result.
 Expected<ModelSource> open_model_source(const std::string& path, std::optional<DType> weight_type,
                                         ThreadPool& pool);
+
+// The weights of the same with tokenizer and chat template among the metadata, as a GGUF file has
+// them; what GGUF has no way to express is added to `notes`. kUnsupported, saying what, if GGUF has
+// no name for something that the tokenizer does.
+Expected<std::unique_ptr<ModelFile>> open_whole_model(const std::string& path,
+                                                      std::vector<std::string>& notes);
 
 struct ConvertOptions {
   std::string input;   // a GGUF file, a Hugging Face folder, a draft head, or PyTorch's files

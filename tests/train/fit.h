@@ -79,6 +79,7 @@ inline std::vector<double> fit(train::Method& method, std::span<const train::Bat
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < parameters.size(); ++i) {
       const at::Tensor& gradient = parameters[i].value.grad();
+      if (!gradient.defined()) continue;  // not trained yet
       first[i].mul_(kFirst).add_(gradient, 1.0 - kFirst);
       second[i].mul_(kSecond).addcmul_(gradient, gradient, 1.0 - kSecond);
       const at::Tensor scale = (second[i] / (1.0 - std::pow(kSecond, step))).sqrt_().add_(kEpsilon);

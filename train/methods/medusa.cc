@@ -1,154 +1,35 @@
 #include "train/methods/medusa.h"
 
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
-#include <string>
 #include <utility>
-
-#include "format/json.h"
-#include "train/checkpoint_files.h"
-#include "train/methods/offset_heads.h"
 
 namespace aerie::train {
 namespace {
 
-constexpr int kMostBlocks = 64;
-
-struct Block {
-  at::Tensor weight, bias;
-};
-
 class Medusa final : public Method {
  public:
-  Medusa(Target& target, const MedusaOptions& options, OffsetHeads heads);
+  explicit Medusa(MedusaHeads heads) : heads_(std::move(heads)) { needs_.last = true; }
 
   const MethodNeeds& needs() const override { return needs_; }
-  Parameters& parameters() override { return parameters_; }
-  double weight(const Batch& batch) const override { return offsets_.weight(batch); }
-  Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
-                               bool train) override;
-  Status write(const std::string& folder) const override;
-  DraftSettings settings() const override {
-    return {fmt::format("medusa:model={{}},num_speculative_tokens={}", options_.heads)};
+  Parameters& parameters() override { return heads_.parameters(); }
+  double weight(const Batch& batch) const override { return heads_.offsets().weight(batch); }
+  Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& /*none*/,
+                               bool train) override {
+    return heads_.accumulate(batch, heads_.offsets().states(batch), scale, train);
   }
+  Status write(const std::string& folder) const override { return heads_.write(folder); }
+  DraftSettings settings() const override { return {heads_.speculate()}; }
 
  private:
-  // vLLM's names and configuration: those of Medusa's own know neither one matrix for all heads nor
-  // fewer tokens.
-  bool is_vllm() const {
-    return options_.output == MedusaOutput::kShared || !options_.vocabulary.empty();
-  }
-  std::string block_name(int head, int block) const {
-    return is_vllm() ? fmt::format("blocks.{}.layers.{}", head, block)
-                     : fmt::format("{}.{}.linear", head, block);
-  }
-  std::string output_name(int head) const {
-    return is_vllm() ? fmt::format("lm_heads.{}.weight", head)
-                     : fmt::format("{}.{}.weight", head, options_.blocks);
-  }
-  OffsetHeads::Output forward(int head, const at::Tensor& states) const;
-  Json config() const;
-
-  Target& target_;
-  MedusaOptions options_;
-  OffsetHeads offsets_;
+  MedusaHeads heads_;
   MethodNeeds needs_;
-  Parameters parameters_;
-  std::vector<std::vector<Block>> blocks_;  // [head][block]
-  std::vector<at::Tensor> outputs_;         // of each head, or one for all
 };
-
-Medusa::Medusa(Target& target, const MedusaOptions& options, OffsetHeads heads)
-    : target_(target), options_(options), offsets_(std::move(heads)) {
-  needs_.last = true;
-  const at::Tensor& start = offsets_.target_rows();
-  const int64_t hidden = start.size(1);
-  for (int i = 0; i < options_.heads; ++i) {
-    std::vector<Block>& blocks = blocks_.emplace_back();
-    for (int j = 0; j < options_.blocks; ++j) {
-      const std::string name = block_name(i, j);
-      blocks.push_back(
-          {parameters_.add(name + ".weight", at::zeros({hidden, hidden}, start.options())),
-           parameters_.add(name + ".bias", at::zeros({hidden}, start.options()))});
-    }
-    const bool first = i == 0;
-    if (options_.output == MedusaOutput::kTarget) {
-      if (first) outputs_.push_back(start);
-    } else if (first || options_.output == MedusaOutput::kOwn) {
-      outputs_.push_back(parameters_.add(output_name(i), start.clone()));
-    }
-  }
-}
-
-OffsetHeads::Output Medusa::forward(int head, const at::Tensor& states) const {
-  at::Tensor x = states;
-  for (const Block& block : blocks_[static_cast<size_t>(head)]) {
-    x = x + at::silu(at::linear(x, block.weight, block.bias));
-  }
-  return {at::linear(x, outputs_[outputs_.size() > 1 ? static_cast<size_t>(head) : 0]), x};
-}
-
-Expected<Figures> Medusa::accumulate(const Batch& batch, double scale, at::Generator& /*none*/,
-                                     bool train) {
-  const at::Tensor states = offsets_.states(batch);
-  return offsets_.accumulate(
-      batch, states, scale, train,
-      [&](int head, const at::Tensor& rows) -> Expected<OffsetHeads::Output> {
-        return forward(head, states.index_select(0, rows));
-      });
-}
-
-Json Medusa::config() const {
-  Json config = Json::object();
-  config["model_type"] = "medusa";
-  config["hidden_size"] = offsets_.target_rows().size(1);
-  config["vocab_size"] = target_.config().vocab;
-  if (!is_vllm()) {
-    config["medusa_num_heads"] = options_.heads;
-    config["medusa_num_layers"] = options_.blocks;
-    return config;
-  }
-  config["architectures"] = Json::array({"MedusaModel"});
-  config["num_heads"] = options_.heads;
-  config["num_hidden_layers"] = options_.blocks;
-  config["medusa_fc_bias"] = true;
-  config["original_lm_head"] = options_.output == MedusaOutput::kShared;
-  config["truncated_vocab_size"] = offsets_.target_rows().size(0);
-  return config;
-}
-
-Status Medusa::write(const std::string& folder) const {
-  std::vector<StoredTensor> tensors = stored_parameters(parameters_, options_.bf16);
-  if (offsets_.draft_ids().defined()) tensors.push_back({"token_map", offsets_.draft_ids()});
-  return write_checkpoint(folder, tensors, config());
-}
 
 }  // namespace
 
 Expected<std::unique_ptr<Method>> make_medusa(Target& target, const MedusaOptions& options,
                                               at::Generator& /*generator*/) {
-  if (options.blocks < 1 || options.blocks > kMostBlocks) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} blocks: a head can have 1 to {}", options.blocks, kMostBlocks));
-  }
-  if (options.output == MedusaOutput::kTarget && !options.vocabulary.empty()) {
-    return Status(StatusCode::kInvalidArgument,
-                  "heads with the target's own output matrix cannot say in their file which tokens "
-                  "they draft: leave out the vocabulary here and give it where they are used "
-                  "(draft_vocab), or train a shared matrix");
-  }
-  OffsetHeadsOptions offsets;
-  offsets.heads = options.heads;
-  offsets.vocabulary = options.vocabulary;
-  offsets.loss.decay = options.decay;
-  if (options.soft) {
-    offsets.loss.labels = 0.0;
-    offsets.loss.teacher = 1.0;
-    offsets.loss.divergence = *options.soft;
-  }
-  AERIE_ASSIGN_OR_RETURN(OffsetHeads heads, OffsetHeads::create(target, offsets));
-  return std::unique_ptr<Method>(std::make_unique<Medusa>(target, options, std::move(heads)));
+  AERIE_ASSIGN_OR_RETURN(MedusaHeads heads, MedusaHeads::create(target, options));
+  return std::unique_ptr<Method>(std::make_unique<Medusa>(std::move(heads)));
 }
 
 }  // namespace aerie::train

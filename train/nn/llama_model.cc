@@ -231,6 +231,21 @@ Expected<LlamaModel> LlamaModel::cut(Parameters& parameters, Target& target, con
   return model;
 }
 
+LlamaModel LlamaModel::with_matrices(const MatrixChange& change) const {
+  LlamaModel model = *this;
+  for (size_t i = 0; i < model.layers_.size(); ++i) {
+    LlamaLayer& layer = model.layers_[i];
+    const std::pair<const char*, at::Tensor*> matrices[] = {
+        {"attn_q", &layer.q},      {"attn_k", &layer.k},      {"attn_v", &layer.v},
+        {"attn_output", &layer.o}, {"ffn_gate", &layer.gate}, {"ffn_up", &layer.up},
+        {"ffn_down", &layer.down}};
+    for (const auto& [name, matrix] : matrices) {
+      *matrix = change(fmt::format("blk.{}.{}.weight", i, name), *matrix);
+    }
+  }
+  return model;
+}
+
 std::vector<at::Tensor> LlamaModel::forward(const at::Tensor& tokens, const at::Tensor& positions,
                                             const Documents& documents,
                                             const at::Tensor& shares) const {

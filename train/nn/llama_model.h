@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -57,6 +59,11 @@ class LlamaModel {
   static Expected<LlamaModel> cut(Parameters& parameters, Target& target, const LlamaCut& cut);
 
   const LlamaShape& shape() const { return shape_; }
+
+  // The same with other matrices in its layers: `change` is given each one and its name as in
+  // Target::tensor(), the layers counted as they run here ("blk.0.attn_q.weight").
+  using MatrixChange = std::function<at::Tensor(const std::string& name, const at::Tensor& value)>;
+  LlamaModel with_matrices(const MatrixChange& change) const;
 
   // The streams that enter the layers, and behind them the one that leaves the last: layers + 1
   // times [rows, hidden]. tokens and positions: int64 [rows]. `shares`, float [layers, rows]: how

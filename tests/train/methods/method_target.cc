@@ -4,29 +4,18 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "draft/network_drafter.h"
 #include "tests/testing/decoding.h"
+#include "tests/train/fit.h"
 
 namespace aerie::test {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kLimit = 64;  // rows and logits of HeadModels
-
-double loss_of(const train::Figures& figures, const std::string& name = "loss") {
-  for (const auto& [key, sum] : figures.sums) {
-    if (key == name) return sum;
-  }
-  ADD_FAILURE() << "no figure " << name;
-  return 0.0;
-}
 
 train::Figures accumulate(train::Method& method, const train::Batch& batch, double scale,
                           bool train) {
@@ -34,12 +23,6 @@ train::Figures accumulate(train::Method& method, const train::Batch& batch, doub
   auto figures = method.accumulate(batch, scale, generator, train);
   EXPECT_TRUE(figures.ok()) << figures.status().message();
   return figures.ok() ? *figures : train::Figures();
-}
-
-void clear_gradients(train::Method& method) {
-  for (const train::Parameter& parameter : method.parameters().list()) {
-    parameter.value.mutable_grad() = at::Tensor();
-  }
 }
 
 DecoderOptions decoder_options(int depth) {
@@ -51,7 +34,8 @@ DecoderOptions decoder_options(int depth) {
   return options;
 }
 
-Reply reply_to(HeadModels& models, Drafter* drafter, const Text& text, int tokens, int depth) {
+Reply reply_to(HeadModels& models, Drafter* drafter, const PromptedText& text, int tokens,
+               int depth) {
   Request request;
   request.prompt.assign(text.tokens.begin(), text.tokens.begin() + text.prompt);
   request.options.sampling.temperature = 0.0f;
@@ -62,18 +46,6 @@ Reply reply_to(HeadModels& models, Drafter* drafter, const Text& text, int token
 }
 
 }  // namespace
-
-TemporaryFolder::TemporaryFolder(const std::string& name) {
-  static int count = 0;
-  path_ = (fs::path(testing::TempDir()) / fmt::format("aerie_{}_{}_{}", getpid(), count++, name))
-              .string();
-  fs::create_directories(path_);
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
 
 TinySpec MethodTarget::usual() {
   TinySpec spec;
@@ -86,27 +58,31 @@ TinySpec MethodTarget::usual() {
   return spec;
 }
 
-MethodTarget::MethodTarget(const TinySpec& spec) : folder_("target") {
-  const std::string path = folder_.path() + "/target.gguf";
+MethodTarget::MethodTarget(const TinySpec& spec) : folder_(std::make_unique<TemporaryFolder>()) {
+  const std::string path = folder_->path() + "/target.gguf";
   const Status written = tiny_gguf(spec).write(path);
   EXPECT_TRUE(written.ok()) << written.message();
+  open(path);
+}
+
+void MethodTarget::open(const std::string& path) {
   auto target = train::Target::open(path, pool_of(2));
   EXPECT_TRUE(target.ok()) << target.status().message();
   if (target.ok()) target_ = std::move(*target);
   models_ = std::make_unique<HeadModels>(path);
 }
 
-Text MethodTarget::say(uint64_t seed, int prompt, int tokens) {
-  Text text = {random_tokens(seed, prompt, vocab()), prompt};
+PromptedText MethodTarget::say(uint64_t seed, int prompt, int tokens) {
+  PromptedText text = {random_tokens(seed, prompt, vocab()), prompt};
   const Reply reply = reply_to(*models_, nullptr, text, tokens, 0);
   text.tokens.insert(text.tokens.end(), reply.tokens.begin(), reply.tokens.end());
   return text;
 }
 
-train::Batch MethodTarget::batch(std::span<const Text> texts) {
+train::Batch MethodTarget::batch(std::span<const PromptedText> texts) {
   train::Batch batch;
   std::vector<at::Tensor> tokens, positions, mask, last;
-  for (const Text& text : texts) {
+  for (const PromptedText& text : texts) {
     const auto rows = static_cast<int64_t>(text.tokens.size());
     batch.documents.starts.push_back(batch.documents.rows() + rows);
     tokens.push_back(at::tensor(at::ArrayRef<int32_t>(text.tokens), at::kLong));
@@ -124,7 +100,7 @@ train::Batch MethodTarget::batch(std::span<const Text> texts) {
 }
 
 double MethodTarget::accepted_length(const std::string& method, const std::string& folder,
-                                     const Text& text, int depth) {
+                                     const PromptedText& text, int depth) {
   NetworkDrafterOptions options;
   options.method = method;
   options.vocab = vocab();
@@ -140,14 +116,6 @@ double MethodTarget::accepted_length(const std::string& method, const std::strin
   return reply.stats.mean_accepted_length();
 }
 
-void perturb(train::Method& method, double deviation) {
-  const at::NoGradGuard no_grad;
-  at::Generator generator = at::detail::createCPUGenerator(9);
-  for (const train::Parameter& parameter : method.parameters().list()) {
-    parameter.value.add_(at::randn(parameter.value.sizes(), generator), deviation);
-  }
-}
-
 std::vector<float> offset_log_probabilities(train::Method& method, const train::Batch& batch,
                                             int64_t row, int head,
                                             std::span<const int32_t> labels) {
@@ -161,7 +129,7 @@ std::vector<float> offset_log_probabilities(train::Method& method, const train::
   for (const int32_t label : labels) {
     asked.tokens[place] = label;
     const train::Figures figures = accumulate(method, asked, 1.0, false);
-    values.push_back(static_cast<float>(-loss_of(figures, fmt::format("loss_{}", head + 1))));
+    values.push_back(static_cast<float>(-figure(figures, fmt::format("loss_{}", head + 1))));
   }
   return values;
 }
@@ -185,59 +153,12 @@ double relative_distance(std::span<const float> a, std::span<const float> b) {
   return std::sqrt(difference / norm);
 }
 
-void expect_gradients(train::Method& method, const train::Batch& batch, double tolerance) {
-  constexpr double kStep = 1e-2, kScale = 0.5;
-  clear_gradients(method);
-  accumulate(method, batch, kScale, true);
-  at::Generator generator = at::detail::createCPUGenerator(3);
-  for (const train::Parameter& parameter : method.parameters().list()) {
-    ASSERT_TRUE(parameter.value.grad().defined()) << parameter.name;
-    const at::NoGradGuard no_grad;
-    const at::Tensor gradient = parameter.value.grad().to(at::kDouble);
-    for (int i = 0; i < 3; ++i) {
-      at::Tensor direction = at::randn(parameter.value.sizes(), generator);
-      // Along the gradient too: a random direction of many dimensions hardly sees it.
-      direction = direction / direction.norm() + parameter.value.grad() / gradient.norm().item();
-      parameter.value.add_(direction, kStep);
-      const double above = loss_of(accumulate(method, batch, kScale, false));
-      parameter.value.sub_(direction, 2 * kStep);
-      const double below = loss_of(accumulate(method, batch, kScale, false));
-      parameter.value.add_(direction, kStep);
-      const double expected = kScale * (above - below) / (2 * kStep);
-      const double actual = (gradient * direction).sum().item<double>();
-      EXPECT_NEAR(actual, expected, tolerance * std::abs(expected) + 1e-4) << parameter.name;
-    }
-  }
-}
-
-double fit(train::Method& method, const train::Batch& batch, int steps, double rate,
-           double enough) {
-  constexpr double kFirst = 0.9, kSecond = 0.99;
-  const auto& parameters = method.parameters().list();
-  std::vector<at::Tensor> means, squares;
-  for (const train::Parameter& parameter : parameters) {
-    means.push_back(at::zeros_like(parameter.value, at::TensorOptions().requires_grad(false)));
-    squares.push_back(at::zeros_like(parameter.value, at::TensorOptions().requires_grad(false)));
-  }
-  const double weight = method.weight(batch);
-  double loss = 0.0;
-  for (int step = 1; step <= steps; ++step) {
-    clear_gradients(method);
-    loss = loss_of(accumulate(method, batch, 1.0 / weight, true)) / weight;
-    if (loss < enough) break;
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      const at::Tensor& gradient = parameters[i].value.grad();
-      if (!gradient.defined()) continue;
-      means[i].mul_(kFirst).add_(gradient, 1.0 - kFirst);
-      squares[i].mul_(kSecond).addcmul_(gradient, gradient, 1.0 - kSecond);
-      const at::Tensor scale = (squares[i] / (1.0 - std::pow(kSecond, step))).sqrt() + 1e-8;
-      parameters[i].value.addcdiv_(
-          means[i], scale, -rate * parameters[i].rate_scale / (1.0 - std::pow(kFirst, step)));
-    }
-  }
-  clear_gradients(method);
-  return loss;
+void expect_right_gradients(train::Method& method, const train::Batch& batch, double tolerance) {
+  constexpr double kScale = 0.5;
+  const auto loss = [&](bool train) {
+    return kScale * figure(accumulate(method, batch, kScale, train), "loss");
+  };
+  expect_gradients(method.parameters(), loss, tolerance);
 }
 
 }  // namespace aerie::test

@@ -9,28 +9,15 @@
 
 #include "tests/draft/heads/head_models.h"
 #include "tests/testing/tiny_model.h"
+#include "tests/train/text_target.h"
 #include "train/batch.h"
 #include "train/method.h"
 #include "train/target.h"
 
 namespace aerie::test {
 
-// A folder that goes away with the object.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(const std::string& name);
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // A text, of which the first `prompt` tokens were given.
-struct Text {
+struct PromptedText {
   std::vector<int32_t> tokens;
   int prompt = 0;
 };
@@ -39,6 +26,8 @@ class MethodTarget {
  public:
   // Fails the test if the target cannot be made. `spec`: with a tokenizer.
   explicit MethodTarget(const TinySpec& spec);
+  // Of a GGUF file, which must stay.
+  explicit MethodTarget(const std::string& path) { open(path); }
   // Small, and says many different tokens at temperature 0.
   static TinySpec usual();
 
@@ -47,23 +36,22 @@ class MethodTarget {
   int vocab() { return target_->config().vocab; }
 
   // A prompt at random and what the target says then at temperature 0.
-  Text say(uint64_t seed, int prompt, int tokens);
+  PromptedText say(uint64_t seed, int prompt, int tokens);
   // These texts side by side, with the streams behind the target's last layer.
-  train::Batch batch(std::span<const Text> texts);
+  train::Batch batch(std::span<const PromptedText> texts);
 
   // Tokens a round with the head in `folder`, drafting `depth` a round, while the target says the
   // text again from its prompt on. Fails the test if it says another one.
-  double accepted_length(const std::string& method, const std::string& folder, const Text& text,
-                         int depth);
+  double accepted_length(const std::string& method, const std::string& folder,
+                         const PromptedText& text, int depth);
 
  private:
-  TemporaryFolder folder_;
+  void open(const std::string& path);
+
+  std::unique_ptr<TemporaryFolder> folder_;
   std::unique_ptr<train::Target> target_;
   std::unique_ptr<HeadModels> models_;
 };
-
-// Changes every parameter by normal noise of this deviation: what begins at 0 shows then.
-void perturb(train::Method& method, double deviation);
 
 // The log-probability that head `head` (of those that draft a fixed distance ahead) gives each of
 // the labels in row `row` of a batch of one text, read off the loss.
@@ -75,13 +63,7 @@ std::vector<float> log_softmax(std::span<const float> logits);
 // |a - b| / |b|.
 double relative_distance(std::span<const float> a, std::span<const float> b);
 
-// Compares the gradients of accumulate() with differences of its loss, along several random
-// directions for each parameter.
-void expect_gradients(train::Method& method, const train::Batch& batch, double tolerance);
-
-// Adam over the whole batch, until the mean loss is below `enough` or `steps` are done. Returns the
-// last mean loss.
-double fit(train::Method& method, const train::Batch& batch, int steps, double rate,
-           double enough = 0.0);
+// expect_gradients() of accumulate().
+void expect_right_gradients(train::Method& method, const train::Batch& batch, double tolerance);
 
 }  // namespace aerie::test

@@ -1,0 +1,118 @@
+#include "train/methods/medusa_heads.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "train/checkpoint_files.h"
+
+namespace aerie::train {
+namespace {
+
+constexpr int kMostBlocks = 64;
+
+}  // namespace
+
+Expected<MedusaHeads> MedusaHeads::create(Target& target, const MedusaOptions& options) {
+  if (options.blocks < 1 || options.blocks > kMostBlocks) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} blocks: a head can have 1 to {}", options.blocks, kMostBlocks));
+  }
+  if (options.output == MedusaOutput::kTarget && !options.vocabulary.empty()) {
+    return Status(StatusCode::kInvalidArgument,
+                  "heads with the target's own output matrix cannot say in their file which tokens "
+                  "they draft: leave out the vocabulary here and give it where they are used "
+                  "(draft_vocab), or train a shared matrix");
+  }
+  OffsetHeadsOptions offsets;
+  offsets.heads = options.heads;
+  offsets.vocabulary = options.vocabulary;
+  offsets.loss.decay = options.decay;
+  if (options.soft) {
+    offsets.loss.labels = 0.0;
+    offsets.loss.teacher = 1.0;
+    offsets.loss.divergence = *options.soft;
+  }
+  AERIE_ASSIGN_OR_RETURN(OffsetHeads heads, OffsetHeads::create(target, offsets));
+  return MedusaHeads(options, std::move(heads), target.config().vocab);
+}
+
+std::string MedusaHeads::block_name(int head, int block) const {
+  return is_vllm() ? fmt::format("blocks.{}.layers.{}", head, block)
+                   : fmt::format("{}.{}.linear", head, block);
+}
+
+std::string MedusaHeads::output_name(int head) const {
+  return is_vllm() ? fmt::format("lm_heads.{}.weight", head)
+                   : fmt::format("{}.{}.weight", head, options_.blocks);
+}
+
+std::string MedusaHeads::speculate() const {
+  return fmt::format("medusa:model={{}},num_speculative_tokens={}", options_.heads);
+}
+
+MedusaHeads::MedusaHeads(const MedusaOptions& options, OffsetHeads offsets, int vocab)
+    : options_(options), offsets_(std::move(offsets)), vocab_(vocab) {
+  const at::Tensor& start = offsets_.target_rows();
+  const int64_t hidden = start.size(1);
+  for (int i = 0; i < options_.heads; ++i) {
+    std::vector<Block>& blocks = blocks_.emplace_back();
+    for (int j = 0; j < options_.blocks; ++j) {
+      const std::string name = block_name(i, j);
+      blocks.push_back(
+          {parameters_.add(name + ".weight", at::zeros({hidden, hidden}, start.options())),
+           parameters_.add(name + ".bias", at::zeros({hidden}, start.options()))});
+    }
+    const bool first = i == 0;
+    if (options_.output == MedusaOutput::kTarget) {
+      if (first) outputs_.push_back(start);
+    } else if (first || options_.output == MedusaOutput::kOwn) {
+      outputs_.push_back(parameters_.add(output_name(i), start.clone()));
+    }
+  }
+}
+
+OffsetHeads::Output MedusaHeads::forward(int head, const at::Tensor& states) const {
+  at::Tensor x = states;
+  for (const Block& block : blocks_[static_cast<size_t>(head)]) {
+    x = x + at::silu(at::linear(x, block.weight, block.bias));
+  }
+  return {at::linear(x, outputs_[outputs_.size() > 1 ? static_cast<size_t>(head) : 0]), x};
+}
+
+Expected<Figures> MedusaHeads::accumulate(const Batch& batch, const at::Tensor& states,
+                                          double scale, bool train) const {
+  return offsets_.accumulate(
+      batch, states, scale, train,
+      [&](int head, const at::Tensor& rows) -> Expected<OffsetHeads::Output> {
+        return forward(head, states.index_select(0, rows));
+      });
+}
+
+Json MedusaHeads::config() const {
+  Json config = Json::object();
+  config["model_type"] = "medusa";
+  config["hidden_size"] = offsets_.target_rows().size(1);
+  config["vocab_size"] = vocab_;
+  if (!is_vllm()) {
+    config["medusa_num_heads"] = options_.heads;
+    config["medusa_num_layers"] = options_.blocks;
+    return config;
+  }
+  config["architectures"] = Json::array({"MedusaModel"});
+  config["num_heads"] = options_.heads;
+  config["num_hidden_layers"] = options_.blocks;
+  config["medusa_fc_bias"] = true;
+  config["original_lm_head"] = options_.output == MedusaOutput::kShared;
+  config["truncated_vocab_size"] = offsets_.target_rows().size(0);
+  return config;
+}
+
+Status MedusaHeads::write(const std::string& folder) const {
+  std::vector<StoredTensor> tensors = stored_parameters(parameters_, options_.bf16);
+  if (offsets_.draft_ids().defined()) tensors.push_back({"token_map", offsets_.draft_ids()});
+  return write_checkpoint(folder, tensors, config());
+}
+
+}  // namespace aerie::train
