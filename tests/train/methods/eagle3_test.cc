@@ -208,7 +208,7 @@ TEST(Eagle3Training, AHeadThatKnowsTheTextDraftsAllOfIt) {
             .value();
     train::Batch batch = target.batch(texts, kPrompt, method->needs());
     batch.taps = at::roll(batch.taps, late, 0);
-    const std::vector<double> losses = fit(*method, {&batch, 1}, {.steps = 600, .rate = 4e-3});
+    const std::vector<double> losses = fit(*method, {&batch, 1}, {.steps = 400, .rate = 4e-3});
     EXPECT_LT(losses.back(), 0.05 * losses.front());
     const TemporaryFolder folder;
     EXPECT_TRUE(method->write(folder.path()).ok());
