@@ -20,7 +20,7 @@ constexpr uint32_t kMostlyF32 = 0, kMostlyF16 = 1;
 class AdaptedFile final : public ModelFile {
  public:
   static Expected<std::unique_ptr<AdaptedFile>> wrap(std::unique_ptr<ModelFile> file,
-                                                     AdaptedMatrices matrices);
+                                                     AdaptedWeights weights);
 
   std::string format() const override { return file_->format() + ", adapted"; }
   int64_t file_bytes() const override { return file_->file_bytes(); }  // of what is read
@@ -28,22 +28,23 @@ class AdaptedFile final : public ModelFile {
   std::string origin_of(std::string_view name) const override { return file_->origin_of(name); }
 
  private:
-  AdaptedFile(std::unique_ptr<ModelFile> file, AdaptedMatrices matrices)
-      : ModelFile(file->name()), file_(std::move(file)), matrices_(std::move(matrices)) {}
+  AdaptedFile(std::unique_ptr<ModelFile> file, AdaptedWeights weights)
+      : ModelFile(file->name()), file_(std::move(file)), weights_(std::move(weights)) {}
   Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
 
   std::unique_ptr<ModelFile> file_;
-  AdaptedMatrices matrices_;  // on the CPU, contiguous
+  AdaptedWeights weights_;  // on the CPU, contiguous
   MetadataBuilder builder_;
 };
 
 Expected<std::unique_ptr<AdaptedFile>> AdaptedFile::wrap(std::unique_ptr<ModelFile> file,
-                                                         AdaptedMatrices matrices) {
-  std::unique_ptr<AdaptedFile> made(new AdaptedFile(std::move(file), std::move(matrices)));
+                                                         AdaptedWeights weights) {
+  std::unique_ptr<AdaptedFile> made(new AdaptedFile(std::move(file), std::move(weights)));
   const ModelFile& source = *made->file_;
-  for (const auto& [name, values] : made->matrices_) {
+  for (const auto& [name, values] : made->weights_) {
     AERIE_ASSIGN_OR_RETURN(const TensorInfo* info, source.tensor_info(name));
-    const Shape shape = {values.size(1), values.size(0), 1, 1};
+    const int64_t outputs = values.dim() == 1 ? 1 : values.size(0);
+    const Shape shape = {values.size(-1), outputs, 1, 1};
     if (info->shape == shape) continue;
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: {} is {}, and what was made of it {}", source.name(), name,
@@ -52,7 +53,7 @@ Expected<std::unique_ptr<AdaptedFile>> AdaptedFile::wrap(std::unique_ptr<ModelFi
   uint32_t type = kMostlyF32;
   std::vector<TensorInfo> tensors(source.tensors().begin(), source.tensors().end());
   for (TensorInfo& tensor : tensors) {
-    if (!made->matrices_.contains(std::string(tensor.name))) continue;
+    if (!made->weights_.contains(std::string(tensor.name))) continue;
     if (tensor.dtype == DType::kF32) continue;
     set_type(tensor, DType::kF16);
     type = kMostlyF16;
@@ -64,8 +65,8 @@ Expected<std::unique_ptr<AdaptedFile>> AdaptedFile::wrap(std::unique_ptr<ModelFi
 }
 
 Expected<TensorData> AdaptedFile::read_tensor(const TensorInfo& tensor) const {
-  const auto found = matrices_.find(std::string(tensor.name));
-  if (found == matrices_.end()) return file_->read(tensor.name);
+  const auto found = weights_.find(std::string(tensor.name));
+  if (found == weights_.end()) return file_->read(tensor.name);
   const TensorView floats = {DType::kF32, Device::kCpu, tensor.shape,
                              static_cast<const std::byte*>(found->second.data_ptr())};
   Expected<TensorData> made = convert_values(floats, *tensor.dtype, nullptr);
@@ -75,12 +76,12 @@ Expected<TensorData> AdaptedFile::read_tensor(const TensorInfo& tensor) const {
 
 }  // namespace
 
-Status write_adapted_model(const Target& target, const AdaptedMatrices& matrices,
+Status write_adapted_model(const Target& target, const AdaptedWeights& weights,
                            const std::string& path) {
   std::vector<std::string> notes;
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<ModelFile> file, open_whole_model(target.path(), notes));
-  AdaptedMatrices ordered;
-  for (const auto& [name, values] : matrices) {
+  AdaptedWeights ordered;
+  for (const auto& [name, values] : weights) {
     ordered[name] =
         target.in_file_order(name, values.detach()).to(at::kCPU, at::kFloat).contiguous();
   }

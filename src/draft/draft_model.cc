@@ -21,6 +21,9 @@ class ModelNetwork final : public DraftNetwork {
 
   const DrafterNeeds& needs() const override { return needs_; }
   int vocab() const override { return vocab_; }
+  std::span<const int32_t> target_ids() const override {
+    return options_.vocabulary != nullptr ? options_.vocabulary->ids() : std::span<const int32_t>();
+  }
   bool reads(int32_t token) const override { return to_draft(token) >= 0; }
   Status open(int place, const DraftSequence& sequence) override;
   void close(int place) override;
@@ -50,6 +53,8 @@ class ModelNetwork final : public DraftNetwork {
   std::span<const int32_t> context_of(State& state, std::span<const int32_t> tokens) const;
   void feed(State& state, int to, bool wants_logits);
   ForwardOutputs pass();
+  // Whether logits have to be put into the order of the target's ids here.
+  bool translates() const { return options_.vocabulary != nullptr && target_ids().empty(); }
 
   std::unique_ptr<Model> model_;
   KvCache cache_;
@@ -69,11 +74,12 @@ ModelNetwork::ModelNetwork(std::unique_ptr<Model> model, KvCache cache,
     : model_(std::move(model)),
       cache_(std::move(cache)),
       options_(options),
-      vocab_(options.vocabulary != nullptr ? options.vocabulary->target_size()
-                                           : model_->config().vocab) {
+      vocab_(model_->config().vocab) {
+  if (translates()) vocab_ = options.vocabulary->target_size();
+  if (!target_ids().empty()) vocab_ = static_cast<int>(target_ids().size());
   const auto wanted = static_cast<size_t>(options.max_logits);
   const auto depth = static_cast<size_t>(draft_depth(options));
-  if (options.vocabulary != nullptr) translated_.resize(wanted * static_cast<size_t>(vocab_));
+  if (translates()) translated_.resize(wanted * static_cast<size_t>(vocab_));
   states_.resize(static_cast<size_t>(options.max_sequences));
   entries_.reserve(depth);
   above_.reserve(wanted * depth);
@@ -168,7 +174,7 @@ ForwardOutputs ModelNetwork::pass() {
 
 DraftOutputs ModelNetwork::run() {
   const ForwardOutputs outputs = pass();
-  if (options_.vocabulary == nullptr) return {outputs.logits, outputs.vocab, {}};
+  if (!translates()) return {outputs.logits, outputs.vocab, {}};
   const size_t rows = outputs.logits.size() / static_cast<size_t>(outputs.vocab);
   const auto width = static_cast<size_t>(vocab_);
   for (size_t row = 0; row < rows; ++row) {

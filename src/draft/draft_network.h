@@ -14,7 +14,8 @@ namespace aerie {
 
 // Spans belong to the network and hold until its next pass.
 struct DraftOutputs {
-  // Of the rows that were added, in their order; each root's are DraftNetwork::depths() long.
+  // Of the rows that were added, in their order; each root's are DraftNetwork::depths() long. What
+  // is behind the first DraftNetwork::vocab() of a row is padding.
   std::span<const float> logits;  // [rows][vocab]
   int vocab = 0;
   // What each of these rows hands to the rows below it, for networks that do; else empty.

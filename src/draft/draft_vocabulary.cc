@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -12,6 +14,7 @@
 #include "format/safetensors.h"
 #include "format/text.h"
 #include "format/torch_folder.h"
+#include "model/hugging_face_file.h"
 
 namespace aerie {
 namespace {
@@ -128,6 +131,61 @@ Expected<std::vector<int32_t>> read_draft_vocabulary(const std::string& path, in
   ids.resize(wanted);
   std::sort(ids.begin(), ids.end());
   return ids;
+}
+
+bool are_ascending_ids(std::span<const int32_t> ids, int vocab) {
+  return std::ranges::adjacent_find(ids, std::greater_equal<>()) == ids.end() &&
+         (ids.empty() || (ids.front() >= 0 && ids.back() < vocab));
+}
+
+Expected<std::vector<int32_t>> read_draft_ids(std::span<const int64_t> d2t, int target_vocab,
+                                              const std::string& where) {
+  std::vector<int32_t> offsets, indices;
+  for (size_t i = 0; i < d2t.size(); ++i) {
+    const int64_t index = std::clamp<int64_t>(d2t[i], -1, target_vocab);
+    indices.push_back(static_cast<int32_t>(index));
+    offsets.push_back(
+        static_cast<int32_t>(std::min<int64_t>(index + static_cast<int64_t>(i), target_vocab)));
+  }
+  const bool never_negative = std::ranges::none_of(d2t, [](int64_t v) { return v < 0; });
+  if (never_negative && are_ascending_ids(offsets, target_vocab)) return offsets;
+  if (are_ascending_ids(indices, target_vocab)) return indices;
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: d2t is neither ascending ids of the target's {} tokens nor "
+                            "offsets to such",
+                            where, target_vocab));
+}
+
+bool has_draft_ids(const ModelFile& file) {
+  return file.find(kDraftIdsKey) != nullptr;
+}
+
+Expected<std::vector<int32_t>> read_draft_ids(const ModelFile& file, int vocab, int target_vocab) {
+  AERIE_ASSIGN_OR_RETURN(const std::vector<double> values, file.numbers(kDraftIdsKey));
+  const auto where = [&](std::string_view key) {
+    return fmt::format("{}: {}", file.name(), file.origin_of_key(key));
+  };
+  if (values.empty() || values.size() > static_cast<size_t>(vocab)) {
+    return invalid("{}: has {} ids for {} rows", where(kDraftIdsKey), values.size(), vocab);
+  }
+  if (file.find(kDraftTargetKey) != nullptr) {
+    AERIE_ASSIGN_OR_RETURN(const int64_t made_for, file.integer(kDraftTargetKey));
+    if (made_for != target_vocab) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("{} is {}, and the target has {} tokens: it drafts for another "
+                                "model",
+                                where(kDraftTargetKey), made_for, target_vocab));
+    }
+  }
+  std::vector<int64_t> d2t;
+  d2t.reserve(values.size());
+  for (const double value : values) {
+    if (!(std::abs(value) < 2147483648.0) || std::trunc(value) != value) {
+      return invalid("{}: {} is no id", where(kDraftIdsKey), value);
+    }
+    d2t.push_back(static_cast<int64_t>(value));
+  }
+  return read_draft_ids(d2t, target_vocab, file.name());
 }
 
 }  // namespace aerie

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "format/model_file.h"
 
 namespace aerie {
 
@@ -19,5 +21,20 @@ namespace aerie {
 // id that the target does not have, and one that is there twice; kInvalidArgument if there are
 // fewer than `size` ids, or none; kUnsupported, saying how to convert it, for PyTorch's files.
 Expected<std::vector<int32_t>> read_draft_vocabulary(const std::string& path, int size, int vocab);
+
+// "d2t" of a pruned vocabulary as the target's ids: index i stands for i + d2t[i], unless that
+// makes no sense, and for d2t[i] then. kInvalidData if that makes none either.
+Expected<std::vector<int32_t>> read_draft_ids(std::span<const int64_t> d2t, int target_vocab,
+                                              const std::string& where);
+
+// The same of a draft model: its file's metadata kDraftIdsKey, which stand for the first rows of
+// its embedding and LM head. kInvalidData if they are more than its `vocab` rows; kInvalidArgument,
+// naming both figures, if it says that its target has another number of tokens. Requires
+// has_draft_ids().
+bool has_draft_ids(const ModelFile& file);
+Expected<std::vector<int32_t>> read_draft_ids(const ModelFile& file, int vocab, int target_vocab);
+
+// Whether these are ids of `vocab` tokens in ascending order, none of them twice.
+bool are_ascending_ids(std::span<const int32_t> ids, int vocab);
 
 }  // namespace aerie

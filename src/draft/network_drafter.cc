@@ -281,7 +281,9 @@ void NetworkDrafter::rank_all(const DraftOutputs& outputs, std::span<const Activ
   if (!ranked_) return;
   const auto vocab = static_cast<int64_t>(outputs.vocab);
   const auto rows = static_cast<int64_t>(outputs.logits.size()) / vocab;
-  const int64_t known = network_->target_ids().empty() ? std::min<int64_t>(vocab, vocab_) : vocab;
+  // Of a vocabulary of its own, logits behind those of target_ids() are padding.
+  const int64_t known =
+      network_->target_ids().empty() ? std::min<int64_t>(vocab, vocab_) : network_->vocab();
   options_.backend->top_k(*options_.pool, outputs.logits.data(), vocab, rows, known, ranks_,
                           top_ids_.data(), top_logits_.data(), log_sums_.data());
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "format/text.h"
 
@@ -73,6 +74,23 @@ Expected<VocabularyMap> VocabularyMap::make(const Tokenizer& target, int target_
     }
   }
   map.first_.push_back(map.spellings_.size());
+  return map;
+}
+
+VocabularyMap VocabularyMap::of_ids(std::vector<int32_t> ids, int target_logits, int draft_logits) {
+  VocabularyMap map;
+  map.pairs_ = static_cast<int>(ids.size());
+  map.to_draft_.assign(static_cast<size_t>(target_logits), -1);
+  for (int32_t row = 0; row < map.pairs_; ++row) {
+    map.to_draft_[static_cast<size_t>(ids[static_cast<size_t>(row)])] = row;
+  }
+  for (const int32_t row : map.to_draft_) {
+    map.first_.push_back(map.spellings_.size());
+    if (row >= 0 || map.pairs_ < draft_logits)
+      map.spellings_.push_back(row >= 0 ? row : map.pairs_);
+  }
+  map.first_.push_back(map.spellings_.size());
+  map.ids_ = std::move(ids);
   return map;
 }
 

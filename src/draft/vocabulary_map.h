@@ -14,14 +14,22 @@ namespace aerie {
 // included: says at which ids they differ. Logit widths may differ, since some files pad them.
 Status check_same_vocabulary(const Tokenizer& target, const Tokenizer& draft);
 
-// Pairs the ids whose pieces are the same bytes (vocabulary intersection; Timor et al. 2502.05202).
-// Immutable.
+// Pairs the ids whose pieces are the same bytes (vocabulary intersection; Timor et al. 2502.05202),
+// or those that the draft model's file says are the same. Immutable.
 class VocabularyMap {
  public:
   // Ids from `target_logits` and `draft_logits` on are left out. The tokenizers need not outlive
   // it.
   static Expected<VocabularyMap> make(const Tokenizer& target, int target_logits,
                                       const Tokenizer& draft, int draft_logits);
+
+  // Of a draft model whose row i stands for the target's token ids[i]. Tokens that it lacks are all
+  // read as the one row behind these, or not at all if there is none. Requires
+  // are_ascending_ids(ids, target_logits) and no more than draft_logits of them.
+  static VocabularyMap of_ids(std::vector<int32_t> ids, int target_logits, int draft_logits);
+
+  // What of_ids() was given: the target's ids of the draft model's first logits; else empty.
+  std::span<const int32_t> ids() const { return ids_; }
 
   // The draft model's id of the same piece, or -1.
   int32_t to_draft(int32_t target) const { return to_draft_[static_cast<size_t>(target)]; }
@@ -40,6 +48,7 @@ class VocabularyMap {
   int target_size() const { return static_cast<int>(to_draft_.size()); }
 
  private:
+  std::vector<int32_t> ids_;
   std::vector<int32_t> beginning_;
   std::vector<int32_t> to_draft_;   // [target]
   std::vector<int32_t> spellings_;  // side by side

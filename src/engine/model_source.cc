@@ -53,6 +53,7 @@ Expected<std::unique_ptr<ModelFile>> converted(std::unique_ptr<ModelFile> file,
 Expected<std::unique_ptr<ModelFile>> open_whole_folder(const std::string& path,
                                                        std::vector<std::string>& notes) {
   return open_hugging_face_folder(path, [&](int64_t vocab, MetadataBuilder& metadata) -> Status {
+    if (metadata.has(kDraftIdsKey)) return {};  // its rows are no tokens of its own
     AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                            Tokenizer::from_folder(path));
     AERIE_ASSIGN_OR_RETURN(GgufTokenizerMetadata words, tokenizer->gguf_metadata());
@@ -98,6 +99,13 @@ Expected<ModelSource> open_model_source(const std::string& path, std::optional<D
                            converted(std::move(source.file), {*weight_type, false}, pool));
   }
   return source;
+}
+
+Expected<ModelSource> open_draft_source(const std::string& path, ThreadPool& pool) {
+  ModelSource source;
+  AERIE_ASSIGN_OR_RETURN(source.file, open_model_file(path));
+  if (source.file->find(kDraftIdsKey) != nullptr) return source;
+  return open_model_source(path, std::nullopt, pool);
 }
 
 Expected<std::unique_ptr<ModelFile>> open_whole_model(const std::string& path,

@@ -17,7 +17,7 @@ namespace aerie {
 
 struct ModelSource {
   std::unique_ptr<ModelFile> file;
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Tokenizer> tokenizer;  // not null, but for open_draft_source()
   // kNotFound or kUnsupported with the reason if there is none that can be rendered.
   Expected<ChatTemplate> chat_template = Status(StatusCode::kNotFound, "no model is open");
 };
@@ -26,6 +26,10 @@ struct ModelSource {
 // it as they are read (format/converted_file.h); `pool` must then outlive the result.
 Expected<ModelSource> open_model_source(const std::string& path, std::optional<DType> weight_type,
                                         ThreadPool& pool);
+
+// The same of a model that drafts for another. One that says itself which of the target's tokens its
+// rows stand for (kDraftIdsKey) needs no tokenizer, and has none here.
+Expected<ModelSource> open_draft_source(const std::string& path, ThreadPool& pool);
 
 // The weights of the same with tokenizer and chat template among the metadata, as a GGUF file has
 // them; what GGUF has no way to express is added to `notes`. kUnsupported, saying what, if GGUF has

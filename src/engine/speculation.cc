@@ -11,6 +11,7 @@
 #include "decode/controller.h"
 #include "draft/combined.h"
 #include "draft/draft_model.h"
+#include "draft/draft_vocabulary.h"
 #include "draft/early_exit.h"
 #include "draft/heads/heads.h"
 #include "draft/layer_skip.h"
@@ -132,6 +133,23 @@ DraftModelOptions draft_model_options(const Making& making) {
   return options;
 }
 
+// For a draft model whose file says which of the target's tokens its rows stand for.
+Status take_own_ids(const Making& making, const ModelFile& file, int draft_vocab,
+                    DraftModelOptions& options) {
+  if (const std::string& wanted = making.config.text(kVocabularyKey); !wanted.empty()) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("{}: says itself which of the target's tokens it drafts; leave {}={} away",
+                        file.name(), kVocabularyKey, wanted)};
+  }
+  AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                         read_draft_ids(file, draft_vocab, making.target.vocab));
+  log(LogLevel::kInfo, fmt::format("{}: drafts {} of the target's {} tokens", file.name(),
+                                   ids.size(), making.target.vocab));
+  options.vocabulary = std::make_shared<const VocabularyMap>(
+      VocabularyMap::of_ids(std::move(ids), making.target.vocab, draft_vocab));
+  return {};
+}
+
 // Sets options.vocabulary if the two have to be matched token by token. Whether they meet as text.
 Expected<bool> match_vocabularies(const Making& making, const std::string& path,
                                   const Tokenizer& draft, int draft_vocab,
@@ -167,12 +185,17 @@ Expected<bool> match_vocabularies(const Making& making, const std::string& path,
 Made make_draft_model(const Making& making) {
   const DraftTarget& target = making.target;
   const std::string& path = making.config.text("model");
-  AERIE_ASSIGN_OR_RETURN(ModelSource source, open_model_source(path, std::nullopt, *target.pool));
+  AERIE_ASSIGN_OR_RETURN(ModelSource source, open_draft_source(path, *target.pool));
   const ModelFile& file = *source.file;
   AERIE_ASSIGN_OR_RETURN(const ModelConfig model_config, read_model_config(file));
   DraftModelOptions draft = draft_model_options(making);
-  AERIE_ASSIGN_OR_RETURN(const bool as_text, match_vocabularies(making, path, *source.tokenizer,
-                                                                model_config.vocab, draft));
+  bool as_text = false;
+  if (source.tokenizer == nullptr) {
+    AERIE_RETURN_IF_ERROR(take_own_ids(making, file, model_config.vocab, draft));
+  } else {
+    AERIE_ASSIGN_OR_RETURN(
+        as_text, match_vocabularies(making, path, *source.tokenizer, model_config.vocab, draft));
+  }
   ModelOptions options;
   options.backend = target.backend;
   options.pool = target.pool;
@@ -185,10 +208,10 @@ Made make_draft_model(const Making& making) {
   AERIE_RETURN_IF_ERROR(check_memory(path, packed_weight_bytes(file, *target.backend), cache_bytes,
                                      working_bytes(model_config, options), available_memory()));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, load_model(file, options));
-  const Tokenizer& tokenizer = *source.tokenizer;
+  const Tokenizer* tokenizer = source.tokenizer.get();
   making.sources.push_back(std::move(source));
   if (!as_text) return make_draft_model_drafter(std::move(model), draft);
-  return make_text_draft_model_drafter(std::move(model), *target.tokenizer, tokenizer, draft);
+  return make_text_draft_model_drafter(std::move(model), *target.tokenizer, *tokenizer, draft);
 }
 
 struct Maker {

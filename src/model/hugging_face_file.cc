@@ -23,6 +23,7 @@ namespace aerie {
 namespace {
 
 constexpr const char* kTied = "tie_word_embeddings";
+constexpr const char* kTargetVocab = "target_vocab_size";
 
 // Where a tensor's values come from.
 struct Origin {
@@ -53,6 +54,7 @@ class HuggingFaceFile final : public ModelFile {
 
  private:
   Status place(const SafetensorsTensor& tensor, bool tied);
+  Status add_draft_ids(const SafetensorsTensor& tensor);
   Status check_layers();
   void add(std::string name, DType dtype, Shape shape, Origin origin);
   Status refuse(StatusCode code, std::string_view tensor, std::string_view why) const {
@@ -93,6 +95,7 @@ void HuggingFaceFile::add(std::string name, DType dtype, Shape shape, Origin ori
 Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   const std::string name = import_.renamed(tensor.name);
   if (name.empty()) return {};
+  if (name == "d2t") return add_draft_ids(tensor);
   if (scheme_.is_scale(name)) return scheme_.check_scale(tensors_, tensor);
   if (tied && name == "lm_head.weight") return {};
   const size_t dot = name.rfind('.');
@@ -142,6 +145,23 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   if (change == TensorChange::kTranspose) std::swap(shape[0], shape[1]);
   const bool to_float = change == TensorChange::kAddOne;
   add(std::move(gguf), to_float ? DType::kF32 : *stored, shape, {&tensor, change});
+  return {};
+}
+
+Status HuggingFaceFile::add_draft_ids(const SafetensorsTensor& tensor) {
+  AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> values, read_integers(tensor));
+  std::vector<int32_t> ids;
+  for (const int64_t value : values) {
+    if (value < INT32_MIN || value > INT32_MAX) {
+      return refuse(StatusCode::kInvalidData, tensor.name,
+                    fmt::format("holds {}, which is no token's id", value));
+    }
+    ids.push_back(static_cast<int32_t>(value));
+  }
+  import_.metadata().add_i32s(kDraftIdsKey, ids);
+  if (!import_.config().has(kTargetVocab)) return {};
+  AERIE_ASSIGN_OR_RETURN(const int64_t vocab, import_.config().integer(kTargetVocab));
+  import_.metadata().add_i64(kDraftTargetKey, vocab);
   return {};
 }
 

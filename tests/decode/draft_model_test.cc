@@ -69,8 +69,9 @@ class DraftModelTest : public testing::Test {
     return options;
   }
 
-  void make(DraftModelOptions options, const DraftSequence& sequence, int sequences = 1) {
-    options.vocab = kVocab;
+  void make(DraftModelOptions options, const DraftSequence& sequence, int sequences = 1,
+            int target_vocab = kVocab) {
+    options.vocab = target_vocab;
     options.max_positions = 400;
     options.max_sequences = sequences;
     auto model = std::make_unique<Watched>(file().load(test::model_options()), passes_);
@@ -105,6 +106,28 @@ class DraftModelTest : public testing::Test {
   std::vector<Watched::Pass> passes_;
   std::unique_ptr<Drafter> drafter_;
 };
+
+// Of the whole model.
+std::vector<float> logits_after(const std::vector<int32_t>& tokens) {
+  const std::unique_ptr<Model> model = file().load(test::model_options());
+  KvCache cache = std::move(KvCache::create(model->config(), 400, 1)).value();
+  const KvCache::Id id = *cache.open();
+  const auto rows = static_cast<int>(tokens.size());
+  EXPECT_TRUE(cache.reserve(id, rows).ok());
+  ForwardBatch batch;
+  batch.sequences.push_back({cache.pages(id), 0});
+  for (int i = 0; i < rows; ++i) {
+    BatchRow row;
+    row.token = tokens[static_cast<size_t>(i)];
+    row.position = i;
+    row.slot = cache.slot(id, i);
+    row.parent = i - 1;
+    row.wants_logits = i == rows - 1;
+    batch.rows.push_back(row);
+  }
+  const std::span<const float> logits = model->forward(batch, cache).logits_of(0);
+  return {logits.begin(), logits.end()};
+}
 
 DraftSequence sampled(double temperature, DraftNoise noise, uint64_t seed = 1) {
   DraftSequence sequence;
@@ -200,6 +223,48 @@ TEST_F(DraftModelTest, ProposesTheSameAsOneThatReadsEverythingAnew) {
 
 // A chain's tokens are what the target's sampler makes of the draft model's logits; a tree's first
 // choices are the chain's.
+// Rows of a draft model that stand for some of the target's tokens: what is read and what is
+// drafted.
+TEST_F(DraftModelTest, ReadsAndDraftsByIdsOfItsOwn) {
+  constexpr int kTargetVocab = 400, kKnown = 90;
+  DraftModelOptions options = tree_options(4, 4, 1);
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < kKnown; ++i) ids.push_back(4 * i + 3);
+  options.vocabulary =
+      std::make_shared<const VocabularyMap>(VocabularyMap::of_ids(ids, kTargetVocab, kVocab));
+  make(options, sampled(0.0, DraftNoise::kTarget), 1, kTargetVocab);
+  const std::vector<int32_t> tokens = {8, 43, 399, 7};  // 8 and 399 are none of them
+  const TokenTree tree = propose(tokens);
+  ASSERT_EQ(tree.size(), 4);
+  ASSERT_EQ(passes_.size(), 4u);
+  EXPECT_EQ(passes_[0].tokens, (std::vector<int32_t>{kKnown, 10, kKnown, 1}));
+
+  // The same model where its ids are the target's, but for those that are not drafted.
+  std::vector<int32_t> own = passes_[0].tokens;
+  for (const TokenTree::Node& node : tree.nodes) {
+    const std::vector<float> logits = logits_after(own);
+    const auto best = std::max_element(logits.begin(), logits.begin() + kKnown);
+    own.push_back(static_cast<int32_t>(best - logits.begin()));
+    EXPECT_EQ(node.token, ids[static_cast<size_t>(own.back())]);
+  }
+  // And drafts that are ranked by noise or drawn are of these tokens, too.
+  for (const DraftNoise noise : {DraftNoise::kTarget, DraftNoise::kOwn}) {
+    passes_.clear();
+    make(
+        [&] {
+          DraftModelOptions wide = tree_options(12, 4, 3);
+          wide.vocabulary = options.vocabulary;
+          return wide;
+        }(),
+        sampled(1.5, noise), 1, kTargetVocab);
+    const TokenTree drawn = propose(tokens);
+    EXPECT_GT(drawn.size(), 3);
+    for (const TokenTree::Node& node : drawn.nodes) {
+      EXPECT_TRUE(std::ranges::binary_search(ids, node.token)) << node.token;
+    }
+  }
+}
+
 TEST_F(DraftModelTest, FirstChoicesAreTheChain) {
   for (const double temperature : {0.0, 0.8, 3.0}) {
     const std::vector<int32_t> tokens = test::random_tokens(7, 30, kVocab);

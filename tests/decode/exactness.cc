@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "decode/controller.h"
 #include "draft/combined.h"
@@ -71,7 +72,7 @@ std::unique_ptr<Model> load(const ModelFile& file, const ModelOptions& options) 
 DraftModelOptions draft_model_options(const Setting& setting) {
   DraftModelOptions options;
   options.num_tokens = setting.length;
-  if (setting.kind == DraftKind::kModelTree) {
+  if (setting.kind == DraftKind::kModelTree || setting.kind == DraftKind::kPrunedTree) {
     options.num_tokens = 3 * setting.length;
     options.num_steps = setting.length;
     options.top_k = 2;
@@ -87,8 +88,16 @@ DraftModelOptions draft_model_options(const Setting& setting) {
   return options;
 }
 
+// All but the last tokens, which are all read as the first of these.
+std::shared_ptr<const VocabularyMap> most_tokens(int vocab) {
+  std::vector<int32_t> ids(static_cast<size_t>(vocab - vocab / 16));
+  std::iota(ids.begin(), ids.end(), 0);
+  return std::make_shared<const VocabularyMap>(VocabularyMap::of_ids(std::move(ids), vocab, vocab));
+}
+
 std::unique_ptr<Drafter> draft_model(const ModelFile& file, const Setting& setting) {
-  const DraftModelOptions options = draft_model_options(setting);
+  DraftModelOptions options = draft_model_options(setting);
+  if (setting.kind == DraftKind::kPrunedTree) options.vocabulary = most_tokens(options.vocab);
   ModelOptions model_options = test::model_options(setting.threads);
   model_options.max_rows = options.max_rows;
   auto drafter = make_draft_model_drafter(load(file, model_options), options);
@@ -220,6 +229,7 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
     case DraftKind::kSameModel:
     case DraftKind::kModelTree:
     case DraftKind::kStaticTree:
+    case DraftKind::kPrunedTree:
       return draft_model(target_of(setting), setting);
     case DraftKind::kRandomChain:
       return test::make_random_chain_drafter(5, setting.length, vocab);
@@ -272,10 +282,11 @@ DecoderOptions decoder_options(const Setting& setting) {
   options.prefill_chunk = setting.chunk;
   options.max_positions = setting.positions;
   constexpr DraftKind kTrees[] = {
-      DraftKind::kProphetTree, DraftKind::kMerged,        DraftKind::kAuto,
-      DraftKind::kSampledTree, DraftKind::kModelTree,     DraftKind::kStaticTree,
-      DraftKind::kHeadTree,    DraftKind::kHeadEagleTree, DraftKind::kHeadMedusaTree,
-      DraftKind::kHeadBeams,   DraftKind::kHeadMerged,    DraftKind::kHeadAuto};
+      DraftKind::kProphetTree,    DraftKind::kMerged,    DraftKind::kAuto,
+      DraftKind::kSampledTree,    DraftKind::kModelTree, DraftKind::kStaticTree,
+      DraftKind::kPrunedTree,     DraftKind::kHeadTree,  DraftKind::kHeadEagleTree,
+      DraftKind::kHeadMedusaTree, DraftKind::kHeadBeams, DraftKind::kHeadMerged,
+      DraftKind::kHeadAuto};
   const bool tree = std::ranges::find(kTrees, setting.kind) != std::end(kTrees);
   options.max_nodes = tree ? 3 * setting.length : setting.length;
   if (setting.kind == DraftKind::kLookahead) {
@@ -296,11 +307,11 @@ ModelOptions target_options(int threads, int positions) {
 
 const char* draft_kind_name(DraftKind kind) {
   constexpr const char* kNames[] = {
-      "Ngram",       "NgramTree",   "Prediction",  "Suffix",        "SuffixTree",     "Recycling",
-      "Lookahead",   "EarlyExit",   "LayerSkip",   "OtherModel",    "SameModel",      "ModelTree",
-      "StaticTree",  "RandomChain", "ProphetTree", "First",         "Merged",         "Auto",
-      "SampledTree", "Head",        "HeadTree",    "HeadEagleTree", "HeadMedusaTree", "HeadBeams",
-      "HeadFirst",   "HeadMerged",  "HeadAuto"};
+      "Ngram",      "NgramTree",   "Prediction",  "Suffix",      "SuffixTree",    "Recycling",
+      "Lookahead",  "EarlyExit",   "LayerSkip",   "OtherModel",  "SameModel",     "ModelTree",
+      "StaticTree", "PrunedTree",  "RandomChain", "ProphetTree", "First",         "Merged",
+      "Auto",       "SampledTree", "Head",        "HeadTree",    "HeadEagleTree", "HeadMedusaTree",
+      "HeadBeams",  "HeadFirst",   "HeadMerged",  "HeadAuto"};
   static_assert(std::size(kNames) == static_cast<size_t>(DraftKind::kHeadAuto) + 1);
   return kNames[static_cast<int>(kind)];
 }

@@ -30,6 +30,7 @@ enum class DraftKind {
   kSameModel,   // the target's own weights: every draft is right
   kModelTree,   // a draft model's likeliest nodes, two children each
   kStaticTree,  // a draft model's choices in EAGLE's shape
+  kPrunedTree,  // the target's own weights, with most of its tokens
   kRandomChain,
   kProphetTree,  // branching, with what is right scattered over the tree
   kFirst,        // prompt lookup, or else the other model
@@ -47,11 +48,13 @@ enum class DraftKind {
   kHeadAuto,    // the controller over both and successors
 };
 inline constexpr DraftKind kDraftKinds[] = {
-    DraftKind::kNgram,      DraftKind::kNgramTree,   DraftKind::kPrediction,  DraftKind::kSuffix,
-    DraftKind::kSuffixTree, DraftKind::kRecycling,   DraftKind::kLookahead,   DraftKind::kEarlyExit,
-    DraftKind::kLayerSkip,  DraftKind::kOtherModel,  DraftKind::kSameModel,   DraftKind::kModelTree,
-    DraftKind::kStaticTree, DraftKind::kRandomChain, DraftKind::kProphetTree, DraftKind::kFirst,
-    DraftKind::kMerged,     DraftKind::kAuto};
+    DraftKind::kNgram,       DraftKind::kNgramTree,  DraftKind::kPrediction,
+    DraftKind::kSuffix,      DraftKind::kSuffixTree, DraftKind::kRecycling,
+    DraftKind::kLookahead,   DraftKind::kEarlyExit,  DraftKind::kLayerSkip,
+    DraftKind::kOtherModel,  DraftKind::kSameModel,  DraftKind::kModelTree,
+    DraftKind::kStaticTree,  DraftKind::kPrunedTree, DraftKind::kRandomChain,
+    DraftKind::kProphetTree, DraftKind::kFirst,      DraftKind::kMerged,
+    DraftKind::kAuto};
 const char* draft_kind_name(DraftKind kind);  // "SameModel"
 std::string draft_kind_test_name(const testing::TestParamInfo<DraftKind>& info);
 

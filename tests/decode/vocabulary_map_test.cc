@@ -50,5 +50,24 @@ TEST(VocabularyMap, LeavesOutWhatTheDraftHasNoLogitsFor) {
   EXPECT_EQ(map.to_draft(200), -1);
 }
 
+TEST(VocabularyMap, TakesIdsAsTheyAre) {
+  const auto spelling = [](const VocabularyMap& map, int32_t id) {
+    return std::vector<int32_t>(map.spelling(id).begin(), map.spelling(id).end());
+  };
+  using Ids = std::vector<int32_t>;
+  for (const int rows : {3, 4, 6}) {
+    const VocabularyMap map = VocabularyMap::of_ids({2, 5, 9}, 12, rows);
+    EXPECT_EQ(map.target_size(), 12);
+    EXPECT_EQ(map.pairs(), 3);
+    EXPECT_EQ(Ids(map.ids().begin(), map.ids().end()), (Ids{2, 5, 9}));
+    EXPECT_TRUE(map.beginning().empty());
+    EXPECT_EQ(map.to_draft(5), 1);
+    EXPECT_EQ(map.to_draft(6), -1);
+    EXPECT_EQ(spelling(map, 9), (Ids{2}));
+    const Ids other = rows > 3 ? Ids{3} : Ids{};
+    for (const int32_t id : {0, 6, 11}) EXPECT_EQ(spelling(map, id), other) << id;
+  }
+}
+
 }  // namespace
 }  // namespace aerie

@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
+#include "format/gguf.h"
 #include "format/safetensors_write.h"
 #include "format/torch_folder.h"
+#include "model/hugging_face_file.h"
+#include "tests/format/gguf_writer.h"
 
 namespace aerie {
 namespace {
@@ -85,6 +89,50 @@ TEST_F(DraftVocabulary, Refusals) {
   expect_refused("1\n2\n", kWrong, "holds 2 token ids, and 3 are asked for", 3);
   EXPECT_EQ(read("1", -1).status().code(), kWrong);
   EXPECT_EQ(read_draft_vocabulary(path_ + "none", 1, 100).status().code(), StatusCode::kNotFound);
+}
+
+// A draft model's file that says which of the target's tokens its rows stand for.
+class DraftIds : public ::testing::Test {
+ protected:
+  template <typename T>
+  static Expected<std::vector<int32_t>> read(const std::vector<T>& d2t, int vocab = 10,
+                                             int target_vocab = 100, int64_t made_for = 100) {
+    test::GgufWriter writer;
+    writer.add_array(kDraftIdsKey, d2t).add_u32(kDraftTargetKey, static_cast<uint32_t>(made_for));
+    const std::vector<std::byte> bytes = writer.bytes();
+    const auto file = GgufFile::parse(bytes, "draft.gguf").value();
+    EXPECT_TRUE(has_draft_ids(*file));
+    return read_draft_ids(*file, vocab, target_vocab);
+  }
+  template <typename T>
+  static void expect_refused(const std::vector<T>& d2t, StatusCode code, const std::string& part,
+                             int target_vocab = 100) {
+    const auto ids = read(d2t, 10, target_vocab);
+    EXPECT_EQ(ids.status().code(), code) << ids.status().message();
+    EXPECT_THAT(ids.status().message(), testing::AllOf(HasSubstr("draft.gguf"), HasSubstr(part)));
+  }
+};
+
+TEST_F(DraftIds, OffsetsAndIds) {
+  EXPECT_THAT(*read(std::vector<int32_t>{0, 0, 5, 90}), ElementsAre(0, 1, 7, 93));
+  EXPECT_THAT(*read(std::vector<uint32_t>{0, 0, 5, 90}), ElementsAre(0, 1, 7, 93));
+  EXPECT_THAT(*read(std::vector<int32_t>{7, 8, 99}), ElementsAre(7, 8, 99));
+  EXPECT_EQ(read(std::vector<int32_t>(10))->size(), 10u);
+}
+
+TEST_F(DraftIds, RefusesNonsense) {
+  constexpr auto kBad = StatusCode::kInvalidData;
+  expect_refused(std::vector<int32_t>{}, kBad, "0 ids for 10 rows");
+  expect_refused(std::vector<int32_t>(11), kBad, "11 ids for 10 rows");
+  expect_refused(std::vector<int32_t>{7, 3}, kBad, "neither ascending ids");
+  expect_refused(std::vector<int32_t>{-1, 3}, kBad, "neither ascending ids");
+  expect_refused(std::vector<int32_t>{3, 100}, kBad, "neither ascending ids");
+  expect_refused(std::vector<int64_t>{3, int64_t{1} << 40}, kBad, "is no id");
+  expect_refused(std::vector<double>{0.0, 0.5}, kBad, "0.5 is no id");
+  expect_refused(std::vector<double>{0.0, NAN}, kBad, "nan is no id");
+  expect_refused(std::vector<std::string>{"a"}, kBad, kDraftIdsKey);
+  expect_refused(std::vector<int32_t>{0, 1}, StatusCode::kInvalidArgument,
+                 "is 100, and the target has 90 tokens", 90);
 }
 
 }  // namespace

@@ -147,5 +147,31 @@ TEST_F(HeadsTest, WrongPairingsSayWhatDiffers) {
   EXPECT_THAT(tokenizer.message(), HasSubstr(eagle3));
 }
 
+// A draft model with rows for most of the target's tokens needs no tokenizer.
+TEST_F(HeadsTest, DraftModelsWithTheTargetsIdsAreExact) {
+  test::TinySpec spec;
+  spec.vocab = test::kByteVocab;
+  test::GgufWriter writer = test::tiny_gguf(spec);
+  // Offsets: the target's first ids.
+  writer.add_array("draft.d2t", std::vector<int32_t>(250, 0));
+  writer.add_u32("draft.target_vocab_size", test::kByteVocab);
+  const std::string path =
+      testing::TempDir() + "aerie_pruned_" + std::to_string(getpid()) + ".gguf";
+  ASSERT_TRUE(writer.write(path).ok());
+  const std::string draft = "draft_model:model=" + path;
+  for (const double temperature : {0.0, 0.9}) {
+    const Generation plain = generate("none", temperature);
+    for (const char* way : {"", ",topk=3,num_speculative_tokens=9"}) {
+      const Generation out = generate(draft + way, temperature);
+      EXPECT_EQ(out.tokens, plain.tokens) << way << ", temperature " << temperature;
+      EXPECT_GT(out.stats.mean_accepted_length(), 1.5) << way << ", temperature " << temperature;
+    }
+  }
+  const Status status = refusal(draft + ",vocabulary=text");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(path), HasSubstr("vocabulary=text")));
+  fs::remove(path);
+}
+
 }  // namespace
 }  // namespace aerie

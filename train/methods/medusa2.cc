@@ -153,7 +153,7 @@ Expected<Figures> Medusa2::accumulate(const Batch& batch, double scale, at::Gene
 
 Status Medusa2::write(const std::string& folder) const {
   const at::NoGradGuard no_grad;
-  AdaptedMatrices matrices;
+  AdaptedWeights matrices;
   for (const Adapter& adapter : adapters_) matrices[adapter.name] = adapted(adapter);
   AERIE_RETURN_IF_ERROR(
       write_adapted_model(target_, matrices, fmt::format("{}/{}", folder, kModel)));

@@ -246,6 +246,20 @@ LlamaModel LlamaModel::with_matrices(const MatrixChange& change) const {
   return model;
 }
 
+std::map<std::string, at::Tensor> LlamaModel::weights() const {
+  std::map<std::string, at::Tensor> all;
+  with_matrices(
+      [&all](const std::string& name, const at::Tensor& value) { return all[name] = value; });
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    all[fmt::format("blk.{}.attn_norm.weight", i)] = layers_[i].input_norm;
+    all[fmt::format("blk.{}.ffn_norm.weight", i)] = layers_[i].post_attention_norm;
+  }
+  all["token_embd.weight"] = embedding_;
+  all["output_norm.weight"] = norm_;
+  if (!shape_.tied) all["output.weight"] = head_;
+  return all;
+}
+
 std::vector<at::Tensor> LlamaModel::forward(const at::Tensor& tokens, const at::Tensor& positions,
                                             const Documents& documents,
                                             const at::Tensor& shares) const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +31,8 @@ struct LlamaCut {
   std::vector<int64_t> layers = {};  // of the target's, in the order in which they will run
   // The target's tokens that the rows of embedding and LM head stand for, int64; undefined: all.
   at::Tensor tokens = {};
-  int64_t extra_rows =
-      0;  // of embedding and LM head, behind these: the mean of all of the target's
+  // Of embedding and LM head, behind these: the mean of all of the target's.
+  int64_t extra_rows = 0;
   // The LM head becomes the embedding even if the target has one of its own; such a target's
   // embedding is then given up. Without effect where the target's is the embedding.
   bool tied = false;
@@ -64,6 +65,8 @@ class LlamaModel {
   // Target::tensor(), the layers counted as they run here ("blk.0.attn_q.weight").
   using MatrixChange = std::function<at::Tensor(const std::string& name, const at::Tensor& value)>;
   LlamaModel with_matrices(const MatrixChange& change) const;
+  // All weights by such names.
+  std::map<std::string, at::Tensor> weights() const;
 
   // The streams that enter the layers, and behind them the one that leaves the last: layers + 1
   // times [rows, hidden]. tokens and positions: int64 [rows]. `shares`, float [layers, rows]: how

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "draft/draft_vocabulary.h"
 #include "format/converted_file.h"
 #include "tensor/dtype.h"
 
@@ -49,11 +50,6 @@ Status check_unpruned(const HeadFile& file, const HeadOptions& options) {
   if (options.vocabulary.empty()) return {};
   return bad(file, StatusCode::kInvalidArgument,
              "its vocabulary is pruned already: leave out draft_vocab");
-}
-
-bool is_ascending(std::span<const int32_t> ids, int vocab) {
-  return std::ranges::adjacent_find(ids, std::greater_equal<>()) == ids.end() &&
-         (ids.empty() || (ids.front() >= 0 && ids.back() < vocab));
 }
 
 }  // namespace
@@ -134,24 +130,6 @@ void HeadEmbedding::row(int32_t token, float* out) const {
   dequantize(table.dtype, table.row(token), table.row_length(), out);
 }
 
-Expected<std::vector<int32_t>> read_draft_ids(std::span<const int64_t> d2t, int target_vocab,
-                                              const std::string& where) {
-  std::vector<int32_t> offsets, indices;
-  for (size_t i = 0; i < d2t.size(); ++i) {
-    const int64_t index = std::clamp<int64_t>(d2t[i], -1, target_vocab);
-    indices.push_back(static_cast<int32_t>(index));
-    offsets.push_back(
-        static_cast<int32_t>(std::min<int64_t>(index + static_cast<int64_t>(i), target_vocab)));
-  }
-  const bool never_negative = std::ranges::none_of(d2t, [](int64_t v) { return v < 0; });
-  if (never_negative && is_ascending(offsets, target_vocab)) return offsets;
-  if (is_ascending(indices, target_vocab)) return indices;
-  return Status(StatusCode::kInvalidData,
-                fmt::format("{}: d2t is neither ascending ids of the target's {} tokens nor "
-                            "offsets to such",
-                            where, target_vocab));
-}
-
 Expected<OutputHead> OutputHead::load(WeightLoader& loader, HeadFile& file, const std::string& name,
                                       int64_t width, const HeadTarget& target,
                                       const HeadOptions& options) {
@@ -211,7 +189,7 @@ Expected<OutputHead> OutputHead::load_mapped(WeightLoader& loader, HeadFile& fil
     head.ids_.push_back(static_cast<int32_t>(std::clamp<int64_t>(token, -1, vocab)));
     rows.push_back(row);
   }
-  if (!is_ascending(head.ids_, vocab)) {
+  if (!are_ascending_ids(head.ids_, vocab)) {
     return bad(file, StatusCode::kInvalidData,
                fmt::format("the tokens that the rows of {} stand for are not different ones of the "
                            "target's {}",

@@ -112,11 +112,6 @@ class OutputHead {
   std::vector<int32_t> ids_;
 };
 
-// "d2t" of a pruned vocabulary as the target's ids: index i stands for i + d2t[i], unless that
-// makes no sense, and for d2t[i] then. kInvalidData if that makes none either.
-Expected<std::vector<int32_t>> read_draft_ids(std::span<const int64_t> d2t, int target_vocab,
-                                              const std::string& where);
-
 // Arithmetic on rows of floats, for what is not a transformer's layer.
 class HeadOps {
  public:

@@ -8,55 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "kv/kv_cache.h"
 #include "tests/testing/tiny_model.h"
+#include "tests/train/nn/engine_run.h"
 
 namespace aerie::train {
 namespace {
 
+using test::distance;
+using test::EngineRun;
+using test::run_engine;
+using test::tensor_of;
 using test::TinyFile;
 using test::TinySpec;
-
-struct EngineRun {
-  at::Tensor streams;  // [layers + 1, rows, hidden]
-  at::Tensor logits;   // [rows, vocab]
-};
-
-// What the engine gives for a text.
-EngineRun run_engine(const TinyFile& file, const std::vector<int32_t>& tokens) {
-  const std::unique_ptr<Model> model = file.load(test::model_options());
-  const ModelConfig& config = model->config();
-  const auto rows = static_cast<int64_t>(tokens.size());
-  KvCache cache = std::move(KvCache::create(config, rows, 1, kernels::KvType::kF16)).value();
-  const KvCache::Id id = *cache.open();
-  EXPECT_TRUE(cache.reserve(id, static_cast<int>(rows)).ok());
-  ForwardBatch batch;
-  batch.sequences.push_back({cache.pages(id), 0});
-  for (int i = 0; i < static_cast<int>(rows); ++i) {
-    BatchRow row;
-    row.token = tokens[static_cast<size_t>(i)];
-    row.position = i;
-    row.slot = cache.slot(id, i);
-    row.parent = i - 1;
-    row.wants_logits = row.wants_taps = true;
-    batch.rows.push_back(row);
-  }
-  for (int layer = 0; layer <= config.layers; ++layer) batch.tap_layers.push_back(layer);
-  const ForwardOutputs outputs = model->forward(batch, cache);
-  const auto copy = [](std::span<const float> values, at::IntArrayRef sizes) {
-    return at::from_blob(const_cast<float*>(values.data()), sizes, at::kFloat).clone();
-  };
-  return {copy(outputs.taps, {rows, config.layers + 1, config.hidden}).transpose(0, 1),
-          copy(outputs.logits, {rows, config.vocab})};
-}
-
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  return ((a - b).norm() / b.norm()).item<double>();
-}
-
-at::Tensor tensor_of(const std::vector<int32_t>& tokens) {
-  return at::tensor(std::vector<int64_t>(tokens.begin(), tokens.end()), at::kLong);
-}
 
 class LlamaModelTest : public testing::Test {
  protected:
@@ -104,7 +67,8 @@ TEST_F(LlamaModelTest, IsTheEnginesModel) {
                       at::cat({at::arange(40, at::kLong), at::arange(25, at::kLong)}), both);
     ASSERT_EQ(streams.size(), 4u);
     const TinyFile file(spec(tied));
-    const EngineRun a = run_engine(file, first), b = run_engine(file, second);
+    const std::unique_ptr<Model> engine = file.load(test::model_options());
+    const EngineRun a = run_engine(*engine, first), b = run_engine(*engine, second);
     const at::Tensor all = at::stack(streams);
     EXPECT_LT(distance(all.narrow(1, 0, 40), a.streams), 1e-3);
     EXPECT_LT(distance(all.narrow(1, 40, 25), b.streams), 1e-3);
