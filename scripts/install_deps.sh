@@ -10,7 +10,7 @@ packages=(
   nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev libutf8proc-dev
   libcurl4-openssl-dev
   libgtest-dev libgmock-dev
-  libtorch-dev libopenblas0-pthread
+  libtorch-dev libgloo-dev libopenblas0-pthread
   python3 python3-pip python3-venv ca-certificates
 )
 full=(clang-19 libclang-rt-19-dev clang-format clang-tidy git)

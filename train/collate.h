@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 #include "train/batch.h"
-#include "train/data/feature_source.h"
+#include "train/data/features.h"
 #include "train/data/sample.h"
 #include "train/method.h"
 

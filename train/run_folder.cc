@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <system_error>
 
@@ -28,6 +30,17 @@ Json to_json(const RunConfig& config) {
   return {{"method", config.method}, {"options", fixed}, {"other_options", free}};
 }
 
+// As texts, or as the numbers that both spell.
+bool is_same(std::string_view a, std::string_view b) {
+  const auto number = [](std::string_view text) -> std::optional<double> {
+    double value = 0.0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (code != std::errc() || end != text.data() + text.size()) return std::nullopt;
+    return value;
+  };
+  return a == b || (number(a) && number(a) == number(b));
+}
+
 // The first difference of what a result depends on, for people; empty: none.
 Expected<std::string> difference(const JsonObject& there, const RunConfig& now) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view method, there.string("method"));
@@ -37,7 +50,7 @@ Expected<std::string> difference(const JsonObject& there, const RunConfig& now) 
   AERIE_ASSIGN_OR_RETURN(const JsonObject options, there.object("options"));
   for (const auto& [name, value] : now.fixed) {
     AERIE_ASSIGN_OR_RETURN(const std::string_view old, options.string(name, ""));
-    if (old != value) {
+    if (!is_same(old, value)) {
       return fmt::format("{} is {} there and {} now", name, old.empty() ? "not given" : old,
                          value.empty() ? "not given" : value);
     }

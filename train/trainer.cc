@@ -216,9 +216,11 @@ Status Run::write_log(double rate, const StepResult& result) {
     line["gradient_norm"] = logged_norm_ / static_cast<double>(logged_steps_);
     line["clipped"] = static_cast<double>(clipped_) / static_cast<double>(logged_steps_);
     AERIE_RETURN_IF_ERROR(log_->add(line));
+    const double share_after =
+        steps_ > 0 ? static_cast<double>(state_.step) / static_cast<double>(steps_) : share_;
     const std::string of = steps_ > 0 ? fmt::format(" of {}", steps_) : "";
     say(fmt::format("step {}{}  {:.0f} %  loss {:.4f}  rate {:.2e}  norm {:.3f}  {:.0f} s",
-                    state_.step, of, 100.0 * share_, mean_of(figures, "loss"), rate,
+                    state_.step, of, 100.0 * share_after, mean_of(figures, "loss"), rate,
                     line["gradient_norm"].get<double>(), seconds()));
   }
   logged_ = {};
@@ -280,7 +282,7 @@ Expected<bool> Run::evaluate() {
   AERIE_ASSIGN_OR_RETURN(const std::optional<double> scored, score(evaluation));
   if (!scored) return false;
   state_.evaluated = state_.step;
-  state_.evaluated_at = seconds();
+  state_.evaluated_at = state_.seconds = seconds();
   AERIE_RETURN_IF_ERROR(judge(evaluation, *scored));
   last_ = std::move(evaluation);
   return true;

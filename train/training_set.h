@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "train/data/feature_source.h"
+#include "train/data/features.h"
 #include "train/data/sample.h"
 #include "train/method.h"
 

@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <utility>
 
 #include "tests/testing/decoding.h"
@@ -14,8 +11,6 @@
 
 namespace aerie::test {
 namespace {
-
-namespace fs = std::filesystem;
 
 // With a tokenizer, which a target has to have.
 std::string write_target(const std::string& folder) {
@@ -157,17 +152,6 @@ TextTarget::Round TextTarget::draft(const std::string& method, const std::string
   const auto emitted = static_cast<double>(rest.size() - 1);
   return {emitted / static_cast<double>(reply.stats.rounds),
           emitted / std::ceil(emitted / (depth + 1))};
-}
-
-TemporaryFolder::TemporaryFolder() {
-  static int count = 0;
-  path_ = fs::path(testing::TempDir()) / fmt::format("aerie_train_{}_{}", getpid(), count++);
-  fs::create_directories(path_);
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
 }
 
 std::vector<Floats> rows_of(const at::Tensor& x) {

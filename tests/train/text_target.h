@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "tests/draft/heads/head_models.h"
 #include "tests/draft/heads/head_rows.h"
+#include "tests/train/temporary_folder.h"
 #include "train/batch.h"
 #include "train/method.h"
 #include "train/target.h"
@@ -17,19 +18,6 @@
 namespace aerie::test {
 
 using Text = std::vector<int32_t>;
-
-// A folder for the time of a test.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 class TextTarget {
  public:

@@ -1,0 +1,81 @@
+#include "train/model_card.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "train/data/progress.h"
+#include "train/gather.h"
+
+namespace aerie::train {
+namespace {
+
+std::string today() {
+  return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
+}
+
+std::string data_section(const CardFacts& facts) {
+  std::string text = fmt::format(
+      "## Data\n\n{} samples to train on, {} held out. Replies are the base model's own.\n\n"
+      "| folder | samples | tokens | generated | prompts |\n| --- | ---: | ---: | ---: | --- |\n",
+      facts.training_samples, facts.validation_samples);
+  for (size_t i = 0; i < facts.folders.size(); ++i) {
+    const Dataset& dataset = (*facts.datasets)[i];
+    std::vector<std::string> files;
+    for (const PromptFile& file : dataset.info.prompts) files.push_back(file.name);
+    text += fmt::format("| {} | {} | {} | {} | {} |\n", facts.folders[i], dataset.samples.size(),
+                        dataset.tokens, dataset.generated, fmt::join(files, ", "));
+  }
+  text += "\n";
+  text += facts.data_notes.empty()
+              ? "Nothing was said about origin and licences of the prompts (--data-notes).\n"
+              : facts.data_notes + (facts.data_notes.ends_with('\n') ? "" : "\n");
+  return text;
+}
+
+std::string measurement_section(const CardFacts& facts, const Evaluation& evaluation) {
+  std::string text = "## Measured\n\n";
+  if (evaluation.figures.weight > 0.0) {
+    text +=
+        fmt::format("Loss on held-out samples: {:.4f}\n\n", mean_of(evaluation.figures, "loss"));
+  }
+  if (!evaluation.acceptance) return text + "Acceptance was not measured.\n";
+  const Acceptance& a = *evaluation.acceptance;
+  text += fmt::format(
+      "Mean accepted length τ = {:.3f} (tokens for each pass of the base model, its own token "
+      "counted) over {} passes, in {} replies of at most {} tokens to held-out prompts at "
+      "temperature {}, exact verification.\n\n",
+      a.tau, a.rounds, a.replies, facts.eval_tokens, facts.eval_temperature);
+  text += "| drafted token | accepted, of all rounds |\n| ---: | ---: |\n";
+  for (size_t i = 0; i < a.per_position.size(); ++i) {
+    text += fmt::format("| {} | {:.3f} |\n", i + 1, a.per_position[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string model_card(const CardFacts& facts, const RunState& state,
+                       const Evaluation& evaluation) {
+  std::string speculate = facts.speculate;
+  if (const size_t at = speculate.find("{}"); at != std::string::npos) {
+    speculate.replace(at, 2, "FOLDER");
+  }
+  std::string text = fmt::format(
+      "---\nbase_model: {}\ntags: [speculative-decoding, {}]\n---\n\n"
+      "# {} drafter for {}\n\n"
+      "A drafter for speculative decoding, of {:.2f} million trained parameters; `{}` is its base "
+      "model and the only one that it drafts for. FOLDER being this folder:\n\n"
+      "```\naerie run -m {} --speculate '{}' -p 'Hello'\n```\n\n",
+      facts.base_model, facts.method, facts.method, facts.base_model,
+      static_cast<double>(facts.parameters) / 1e6, facts.base_model, facts.base_model_path,
+      speculate);
+  text += measurement_section(facts, evaluation) + "\n" + data_section(facts);
+  text += fmt::format("\n## Training\n\n```\n{}\n```\n\n{} steps, {} tokens, {}; {}. {}.\n",
+                      facts.command, state.step, state.rows, duration_text(state.seconds),
+                      facts.processor, today());
+  return text;
+}
+
+}  // namespace aerie::train
