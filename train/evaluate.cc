@@ -29,6 +29,11 @@ Expected<SpeculativeConfig> draft_config(const std::string& speculate, const std
   return config;
 }
 
+std::string draft_model_path(std::string model, const std::string& folder) {
+  if (const size_t at = model.find("{}"); at != std::string::npos) model.replace(at, 2, folder);
+  return model;
+}
+
 Expected<Acceptance> measure_acceptance(const AcceptanceOptions& options,
                                         const SpeculativeConfig& speculation) {
   if (options.prompts.empty()) {

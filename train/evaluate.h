@@ -39,5 +39,7 @@ Expected<Acceptance> measure_acceptance(const AcceptanceOptions& options,
 
 // What DraftSettings::speculate says, with `folder` in the braces' place.
 Expected<SpeculativeConfig> draft_config(const std::string& speculate, const std::string& folder);
+// DraftSettings::model in the same way; empty: there is none.
+std::string draft_model_path(std::string model, const std::string& folder);
 
 }  // namespace aerie::train

@@ -15,14 +15,23 @@ MakeMethod add_hass_flags(CLI::App& app);
 
 void set_eagle3_defaults(TrainOptions& options);
 MakeMethod add_eagle3_flags(CLI::App& app);
+void set_peagle_defaults(TrainOptions& options);
+MakeMethod add_peagle_flags(CLI::App& app);
 
 void set_mtp_defaults(TrainOptions& options);
 MakeMethod add_mtp_flags(CLI::App& app);
 
 void set_medusa_defaults(TrainOptions& options);
 MakeMethod add_medusa_flags(CLI::App& app);
+void set_medusa2_defaults(TrainOptions& options);
+MakeMethod add_medusa2_flags(CLI::App& app);
 void set_hydra_defaults(TrainOptions& options);
 MakeMethod add_hydra_flags(CLI::App& app);
+
+void set_distill_defaults(TrainOptions& options);
+MakeMethod add_distill_flags(CLI::App& app);
+void set_layerskip_defaults(TrainOptions& options);
+MakeMethod add_layerskip_flags(CLI::App& app);
 
 // Flags that stand for the same in several methods.
 inline constexpr const char* kDivergences = "kl, reverse-kl, js, tv, nla, lk";

@@ -10,7 +10,7 @@ namespace aerie::train {
 namespace {
 
 struct MedusaFlags {
-  MedusaOptions options;
+  Medusa2Options options;  // Medusa's own are its `heads`
   int64_t draft_vocab = 0;
   std::string soft;
 };
@@ -33,16 +33,9 @@ void add_shape_flags(CLI::App& app, int& heads, int& blocks, bool& bf16, int64_t
   add_draft_vocab_flag(app, draft_vocab);
 }
 
-}  // namespace
-
-void set_medusa_defaults(TrainOptions& options) {
-  options.schedule = {.rate = 1e-3, .warmup = 0.1, .floor = 0.0};
-}
-
-MakeMethod add_medusa_flags(CLI::App& app) {
-  auto flags = std::make_shared<MedusaFlags>();
-  MedusaOptions& o = flags->options;
-  add_shape_flags(app, o.heads, o.blocks, o.bf16, flags->draft_vocab);
+void add_medusa_head_flags(CLI::App& app, MedusaFlags& flags) {
+  MedusaOptions& o = flags.options.heads;
+  add_shape_flags(app, o.heads, o.blocks, o.bf16, flags.draft_vocab);
   const std::map<std::string, MedusaOutput> outputs = {{"own", MedusaOutput::kOwn},
                                                        {"shared", MedusaOutput::kShared},
                                                        {"target", MedusaOutput::kTarget}};
@@ -52,18 +45,62 @@ MakeMethod add_medusa_flags(CLI::App& app) {
       ->default_str("own");
   app.add_option("--head-decay", o.decay, "The loss of head k weighs so much to the power of k")
       ->capture_default_str();
-  app.add_option("--loss", flags->soft,
+  app.add_option("--loss", flags.soft,
                  std::string("Distance from the target: ") + kDivergences +
                      " (default: cross entropy with the text)");
+}
+
+Expected<MedusaOptions> medusa_heads(const MedusaFlags& flags, const MethodInputs& inputs) {
+  MedusaOptions heads = flags.options.heads;
+  if (!flags.soft.empty()) {
+    AERIE_ASSIGN_OR_RETURN(heads.soft, parse_divergence(flags.soft));
+  }
+  if (flags.draft_vocab > 0) {
+    heads.vocabulary = most_frequent(inputs.token_counts, flags.draft_vocab);
+  }
+  return heads;
+}
+
+}  // namespace
+
+void set_medusa_defaults(TrainOptions& options) {
+  options.schedule = {.rate = 1e-3, .warmup = 0.1, .floor = 0.0};
+}
+
+MakeMethod add_medusa_flags(CLI::App& app) {
+  auto flags = std::make_shared<MedusaFlags>();
+  add_medusa_head_flags(app, *flags);
   return [flags](const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
-    MedusaOptions options = flags->options;
-    if (!flags->soft.empty()) {
-      AERIE_ASSIGN_OR_RETURN(options.soft, parse_divergence(flags->soft));
-    }
-    if (flags->draft_vocab > 0) {
-      options.vocabulary = most_frequent(inputs.token_counts, flags->draft_vocab);
-    }
-    return make_medusa(inputs.target, options, inputs.generator);
+    AERIE_ASSIGN_OR_RETURN(const MedusaOptions heads, medusa_heads(*flags, inputs));
+    return make_medusa(inputs.target, heads, inputs.generator);
+  };
+}
+
+void set_medusa2_defaults(TrainOptions& options) {
+  options.schedule = {.rate = 5e-4, .warmup = 0.02, .decay = Decay::kConstant};
+}
+
+MakeMethod add_medusa2_flags(CLI::App& app) {
+  auto flags = std::make_shared<MedusaFlags>();
+  Medusa2Options& o = flags->options;
+  add_medusa_head_flags(app, *flags);
+  app.add_option("--heads-weight", o.heads_weight, "Of the heads' losses, beside the target's own")
+      ->capture_default_str();
+  app.add_option("--heads-rate", o.heads_rate, "Of the heads, times the learning rate")
+      ->capture_default_str();
+  app.add_option("--heads-alone", o.heads_alone,
+                 "Share of the training in which the target stays as it is")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--rank", o.rank, "Of what is added to the target's matrices")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--alpha", o.alpha, "That counts alpha / rank")->capture_default_str();
+  app.add_flag("!--no-distill", o.distill, "Hold the target to the text, not to what it was");
+  return [flags](const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
+    Medusa2Options options = flags->options;
+    AERIE_ASSIGN_OR_RETURN(options.heads, medusa_heads(*flags, inputs));
+    return make_medusa2(inputs.target, options, inputs.generator);
   };
 }
 
