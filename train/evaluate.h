@@ -37,6 +37,9 @@ struct Acceptance {
 Expected<Acceptance> measure_acceptance(const AcceptanceOptions& options,
                                         const SpeculativeConfig& speculation);
 
+// What DraftSettings::model says: `folder` in the place of the braces that it begins with.
+std::string in_folder(const std::string& path, const std::string& folder);
+
 // What DraftSettings::speculate says, with `folder` in the braces' place.
 Expected<SpeculativeConfig> draft_config(const std::string& speculate, const std::string& folder);
 

@@ -112,10 +112,13 @@ Expected<int> run(const MakeMethod& make, TrainSettings settings, const std::str
   const AcceptanceOptions acceptance = acceptance_options(settings, *data);
   const std::string speculate =
       settings.eval_speculate.empty() ? facts.speculate : settings.eval_speculate;
+  const std::string own_model = method->settings().model;
   if (!acceptance.prompts.empty()) {
     calls.acceptance = [&](const std::string& folder) -> Expected<Acceptance> {
       AERIE_ASSIGN_OR_RETURN(const SpeculativeConfig config, draft_config(speculate, folder));
-      return measure_acceptance(acceptance, config);
+      AcceptanceOptions options = acceptance;
+      if (!own_model.empty()) options.engine.model = in_folder(own_model, folder);
+      return measure_acceptance(options, config);
     };
   }
   catch_interrupts();

@@ -24,10 +24,7 @@ MakeMethod add_eagle3_flags(CLI::App& app) {
   auto flags = std::make_shared<Eagle3Flags>();
   Eagle3Options& o = flags->options;
   flags->loss = divergence_name(o.loss);
-  app.add_option("--tap-layers", o.head.tap_layers,
-                 "Layers whose input is read, separated by commas (default: 2, half, third last)")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_tap_flags(app, o.head);
   add_draft_vocab_flag(app, flags->draft_vocab);
   app.add_option("--ttt-steps", o.steps, "Steps of the training-time test; 1: none")
       ->capture_default_str()
@@ -39,9 +36,6 @@ MakeMethod add_eagle3_flags(CLI::App& app) {
       ->capture_default_str();
   add_depth_flag(app, o.depth);
   add_intermediate_flag(app, o.head.intermediate);
-  app.add_flag("--norm-before-residual", o.head.norm_before_residual,
-               "The residual begins behind the norm");
-  app.add_flag("--fc-norm", o.head.fc_norm, "Norm each stream before they are joined");
   app.add_flag("--norm-output", o.head.norm_output, "Hand on what has been normed");
   return [flags](const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
     Eagle3Options options = flags->options;

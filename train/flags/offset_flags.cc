@@ -39,10 +39,11 @@ void set_medusa_defaults(TrainOptions& options) {
   options.schedule = {.rate = 1e-3, .warmup = 0.1, .floor = 0.0};
 }
 
-MakeMethod add_medusa_flags(CLI::App& app) {
-  auto flags = std::make_shared<MedusaFlags>();
-  MedusaOptions& o = flags->options;
-  add_shape_flags(app, o.heads, o.blocks, o.bf16, flags->draft_vocab);
+namespace {
+
+void add_heads_flags(CLI::App& app, MedusaFlags& flags) {
+  MedusaOptions& o = flags.options;
+  add_shape_flags(app, o.heads, o.blocks, o.bf16, flags.draft_vocab);
   const std::map<std::string, MedusaOutput> outputs = {{"own", MedusaOutput::kOwn},
                                                        {"shared", MedusaOutput::kShared},
                                                        {"target", MedusaOutput::kTarget}};
@@ -52,18 +53,62 @@ MakeMethod add_medusa_flags(CLI::App& app) {
       ->default_str("own");
   app.add_option("--head-decay", o.decay, "The loss of head k weighs so much to the power of k")
       ->capture_default_str();
-  app.add_option("--loss", flags->soft,
+  app.add_option("--loss", flags.soft,
                  std::string("Distance from the target: ") + kDivergences +
                      " (default: cross entropy with the text)");
+}
+
+Expected<MedusaOptions> heads_options(const MedusaFlags& flags, const MethodInputs& inputs) {
+  MedusaOptions options = flags.options;
+  if (!flags.soft.empty()) {
+    AERIE_ASSIGN_OR_RETURN(options.soft, parse_divergence(flags.soft));
+  }
+  if (flags.draft_vocab > 0) {
+    options.vocabulary = most_frequent(inputs.token_counts, flags.draft_vocab);
+  }
+  return options;
+}
+
+}  // namespace
+
+MakeMethod add_medusa_flags(CLI::App& app) {
+  auto flags = std::make_shared<MedusaFlags>();
+  add_heads_flags(app, *flags);
   return [flags](const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
-    MedusaOptions options = flags->options;
-    if (!flags->soft.empty()) {
-      AERIE_ASSIGN_OR_RETURN(options.soft, parse_divergence(flags->soft));
-    }
-    if (flags->draft_vocab > 0) {
-      options.vocabulary = most_frequent(inputs.token_counts, flags->draft_vocab);
-    }
+    AERIE_ASSIGN_OR_RETURN(const MedusaOptions options, heads_options(*flags, inputs));
     return make_medusa(inputs.target, options, inputs.generator);
+  };
+}
+
+// The paper's second stage; rates are given for the target.
+void set_medusa2_defaults(TrainOptions& options) {
+  options.schedule = {.rate = 1.25e-4, .warmup = 0.05, .decay = Decay::kConstant, .floor = 0.0};
+}
+
+MakeMethod add_medusa2_flags(CLI::App& app) {
+  struct Flags {
+    MedusaFlags heads;
+    Medusa2Options options;
+    bool labels = false;
+  };
+  auto flags = std::make_shared<Flags>();
+  Medusa2Options& o = flags->options;
+  add_heads_flags(app, flags->heads);
+  app.add_option("--heads-weight", o.heads_weight, "Weighs the heads' losses")
+      ->capture_default_str();
+  app.add_option("--heads-rate", o.heads_rate, "Their learning rate, in those of the target")
+      ->capture_default_str();
+  app.add_option("--heads-alone", o.heads_alone, "The first share of the training is Medusa-1's")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--rank", o.rank, "Of the target's adapters (LoRA)")->capture_default_str();
+  app.add_option("--alpha", o.alpha, "Their scale")->capture_default_str();
+  app.add_flag("--labels", flags->labels, "Hold the target to the text, not to what it was");
+  return [flags](const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
+    Medusa2Options options = flags->options;
+    AERIE_ASSIGN_OR_RETURN(options.heads, heads_options(flags->heads, inputs));
+    options.distill = !flags->labels;
+    return make_medusa2(inputs.target, options, inputs.generator);
   };
 }
 
