@@ -15,7 +15,7 @@ struct GroupOptions {
   int rank = 0;
   // Where they find one another: "file:///path", a file that all of them reach and that is not
   // there yet, or "tcp://host:port", on which rank 0 listens.
-  std::string rendezvous;
+  std::string rendezvous = {};
   bool cuda = false;  // tensors lie on GPUs
 };
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/philox.h"
@@ -47,7 +48,7 @@ Expected<train::Figures> ToyMethod::accumulate(const train::Batch& batch, double
 }
 
 Status ToyMethod::write(const std::string& folder) const {
-  return train::write_checkpoint(folder, {{"table", table_}, {"bias", bias_}}, {{"toy", true}});
+  return train::write_checkpoint(folder, {{"table", table_}, {"bias", bias_}}, Json{{"toy", true}});
 }
 
 std::vector<float> ToyMethod::values() const {

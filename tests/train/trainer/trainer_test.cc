@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -365,32 +366,37 @@ pid_t start_child(const std::string& folder) {
   return child;
 }
 
+int64_t lines_in(const std::string& path) {
+  const std::string text = text_of(path);
+  return std::count(text.begin(), text.end(), '\n');
+}
+
 TEST(Trainer, SurvivesBeingKilled) {
   const TemporaryFolder folder;
   const std::string killed = folder.path() + "/killed";
-  int kills = 0;
-  for (int part = 0; part < 200; ++part) {
+  int kills = 0, status = 0;
+  bool ended = false;
+  for (int part = 0; part < 100 && !ended; ++part) {
     const pid_t child = start_child(killed);
     ASSERT_GT(child, 0);
-    // Another moment each time: somewhere between starting up and the end.
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(60 + 37 * part);
-    int status = 0;
-    pid_t ended = 0;
-    while (ended == 0 && std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      ended = waitpid(child, &status, WNOHANG);
+    // Not always at the same moment: after some lines of the log, and a little later than these.
+    const int64_t wanted = 1 + part * 5 % 7;
+    const int64_t before = lines_in(killed + "/log.jsonl");
+    while (!ended && lines_in(killed + "/log.jsonl") < before + wanted) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ended = waitpid(child, &status, WNOHANG) == child;
     }
-    if (ended == 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(part * 1700 % 6000));
+    if (!ended) {
       kill(child, SIGKILL);
       waitpid(child, &status, 0);
+      ended = WIFEXITED(status);
+      if (!ended) ++kills;
     }
-    if (WIFEXITED(status)) {
-      ASSERT_EQ(WEXITSTATUS(status), 0);
-      break;
-    }
-    ++kills;
   }
-  EXPECT_GT(kills, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  ASSERT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_GT(kills, 2);
   KilledRun back(killed);
   const auto result = back.go();
   ASSERT_TRUE(result.ok()) << result.status().message();
