@@ -101,8 +101,8 @@ MakeMethod add_medusa2_flags(CLI::App& app) {
   app.add_option("--heads-alone", o.heads_alone, "The first share of the training is Medusa-1's")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--rank", o.rank, "Of the target's adapters (LoRA)")->capture_default_str();
-  app.add_option("--alpha", o.alpha, "Their scale")->capture_default_str();
+  app.add_option("--lora-rank", o.rank, "Of the target's adapters (LoRA)")->capture_default_str();
+  app.add_option("--lora-alpha", o.alpha, "Their scale")->capture_default_str();
   app.add_flag("--labels", flags->labels, "Hold the target to the text, not to what it was");
   return [flags](const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
     Medusa2Options options = flags->options;
