@@ -69,7 +69,7 @@ sources() { # FOLDER...
 }
 
 check_format() {
-  sources src bench tools tests | xargs -0 clang-format --dry-run -Werror
+  sources src bench tools train tests | xargs -0 clang-format --dry-run -Werror
 }
 
 check_tidy() {

@@ -18,6 +18,10 @@ double ratio(double a, double b) {
 
 }  // namespace
 
+std::string in_folder(const std::string& path, const std::string& folder) {
+  return path.starts_with("{}") ? folder + path.substr(2) : path;
+}
+
 Expected<SpeculativeConfig> draft_config(const std::string& speculate, const std::string& folder) {
   AERIE_ASSIGN_OR_RETURN(SpeculativeConfig config, parse_speculative_spec(speculate));
   // Only now: a folder's name may hold what the short form would take for its own.
@@ -27,11 +31,6 @@ Expected<SpeculativeConfig> draft_config(const std::string& speculate, const std
     }
   }
   return config;
-}
-
-std::string draft_model_path(std::string model, const std::string& folder) {
-  if (const size_t at = model.find("{}"); at != std::string::npos) model.replace(at, 2, folder);
-  return model;
 }
 
 Expected<Acceptance> measure_acceptance(const AcceptanceOptions& options,

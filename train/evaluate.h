@@ -37,9 +37,10 @@ struct Acceptance {
 Expected<Acceptance> measure_acceptance(const AcceptanceOptions& options,
                                         const SpeculativeConfig& speculation);
 
+// What DraftSettings::model says: `folder` in the place of the braces that it begins with.
+std::string in_folder(const std::string& path, const std::string& folder);
+
 // What DraftSettings::speculate says, with `folder` in the braces' place.
 Expected<SpeculativeConfig> draft_config(const std::string& speculate, const std::string& folder);
-// DraftSettings::model in the same way; empty: there is none.
-std::string draft_model_path(std::string model, const std::string& folder);
 
 }  // namespace aerie::train

@@ -58,8 +58,8 @@ std::string measurement_section(const CardFacts& facts, const Evaluation& evalua
 
 std::string model_card(const CardFacts& facts, const RunState& state,
                        const Evaluation& evaluation) {
-  const std::string speculate = draft_model_path(facts.speculate, "FOLDER");
-  const std::string own = draft_model_path(facts.own_model, "FOLDER");
+  const std::string speculate = in_folder(facts.speculate, "FOLDER");
+  const std::string own = in_folder(facts.own_model, "FOLDER");
   std::string text =
       fmt::format("---\nbase_model: {}\ntags: [speculative-decoding, {}]\n---\n\n# {} for {}\n\n",
                   facts.base_model, facts.method, facts.method, facts.base_model);

@@ -126,8 +126,7 @@ Expected<int> run(const MakeMethod& make, TrainSettings settings, const std::str
     calls.acceptance = [&](const std::string& folder) -> Expected<Acceptance> {
       AERIE_ASSIGN_OR_RETURN(const SpeculativeConfig config, draft_config(speculate, folder));
       AcceptanceOptions options = acceptance;
-      const std::string own = draft_model_path(facts.own_model, folder);
-      if (!own.empty()) options.engine.model = own;
+      if (!facts.own_model.empty()) options.engine.model = in_folder(facts.own_model, folder);
       return measure_acceptance(options, config);
     };
   }

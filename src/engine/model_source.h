@@ -27,8 +27,8 @@ struct ModelSource {
 Expected<ModelSource> open_model_source(const std::string& path, std::optional<DType> weight_type,
                                         ThreadPool& pool);
 
-// The same of a model that drafts for another. One that says itself which of the target's tokens its
-// rows stand for (kDraftIdsKey) needs no tokenizer, and has none here.
+// The same of a model that drafts for another. One that says itself which of the target's tokens
+// its rows stand for (kDraftIdsKey) needs no tokenizer, and has none here.
 Expected<ModelSource> open_draft_source(const std::string& path, ThreadPool& pool);
 
 // The weights of the same with tokenizer and chat template among the metadata, as a GGUF file has

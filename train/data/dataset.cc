@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <map>
-#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -62,29 +60,6 @@ Expected<Dataset> read_dataset(const std::string& folder) {
     return std::tuple(a.prompt, a.index) < std::tuple(b.prompt, b.index);
   });
   return dataset;
-}
-
-Expected<std::vector<Dataset>> read_datasets(std::span<const std::string> folders) {
-  std::vector<Dataset> datasets;
-  for (size_t i = 0; i < folders.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      std::error_code ignored;
-      if (!std::filesystem::equivalent(folders[i], folders[j], ignored)) continue;
-      return Status(
-          StatusCode::kInvalidArgument,
-          fmt::format("{} and {} are the same folder: name it once", folders[j], folders[i]));
-    }
-    AERIE_ASSIGN_OR_RETURN(Dataset dataset, read_dataset(folders[i]));
-    const DataInfo& first = i == 0 ? dataset.info : datasets.front().info;
-    if (dataset.info.fingerprint != first.fingerprint || dataset.info.vocab != first.vocab) {
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("the samples of {} are of {}, those of {} of {}: give folders of "
-                                "one model",
-                                folders[0], first.model, folders[i], dataset.info.model));
-    }
-    datasets.push_back(std::move(dataset));
-  }
-  return datasets;
 }
 
 bool is_held_out(int prompt, double fraction) {

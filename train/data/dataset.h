@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -23,10 +22,6 @@ struct Dataset {
 // and line or both files, for a broken line, a sample that is there twice and one that does not
 // come of data.json's settings; kInvalidArgument if there are no samples.
 Expected<Dataset> read_dataset(const std::string& folder);
-
-// Of several folders, in their order. kInvalidArgument, naming both, for folders whose samples are
-// of different models, and for a folder that is named twice.
-Expected<std::vector<Dataset>> read_datasets(std::span<const std::string> folders);
 
 // Whether the prompt's samples validate: a hash of its number falls below `fraction`. All samples
 // of a prompt stand on one side, and a larger fraction only moves prompts to this one.

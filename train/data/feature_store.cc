@@ -111,7 +111,7 @@ Status Store::write(std::span<const Sample* const> samples, StoreResult& result)
   }
   int done = result.stored;
   const auto values = [&](size_t index, const ByteSink& sink) {
-    const Status status = put(*samples[index], sink);
+    Status status = put(*samples[index], sink);
     show(++done);
     return status;
   };

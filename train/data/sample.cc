@@ -40,7 +40,7 @@ Status parse_tokens(const JsonObject& line, int vocab, Sample& sample) {
 // Ascending, not empty, inside the tokens, and not from the first one on: nothing predicts it.
 Status parse_replies(const JsonObject& line, Sample& sample) {
   sample.mask.assign(sample.tokens.size(), 0);
-  const Status wrong =
+  Status wrong =
       line.error(StatusCode::kInvalidData, "replies", "is no list of ascending [begin, end)");
   const Json* replies = line.find("replies");
   if (replies == nullptr || !replies->is_array() || replies->empty()) return wrong;

@@ -10,7 +10,7 @@ namespace aerie::train {
 namespace {
 
 struct MedusaFlags {
-  Medusa2Options options;  // Medusa's own are its `heads`
+  MedusaOptions options;
   int64_t draft_vocab = 0;
   std::string soft;
 };
@@ -33,8 +33,16 @@ void add_shape_flags(CLI::App& app, int& heads, int& blocks, bool& bf16, int64_t
   add_draft_vocab_flag(app, draft_vocab);
 }
 
-void add_medusa_head_flags(CLI::App& app, MedusaFlags& flags) {
-  MedusaOptions& o = flags.options.heads;
+}  // namespace
+
+void set_medusa_defaults(TrainOptions& options) {
+  options.schedule = {.rate = 1e-3, .warmup = 0.1, .floor = 0.0};
+}
+
+namespace {
+
+void add_heads_flags(CLI::App& app, MedusaFlags& flags) {
+  MedusaOptions& o = flags.options;
   add_shape_flags(app, o.heads, o.blocks, o.bf16, flags.draft_vocab);
   const std::map<std::string, MedusaOutput> outputs = {{"own", MedusaOutput::kOwn},
                                                        {"shared", MedusaOutput::kShared},
@@ -50,56 +58,56 @@ void add_medusa_head_flags(CLI::App& app, MedusaFlags& flags) {
                      " (default: cross entropy with the text)");
 }
 
-Expected<MedusaOptions> medusa_heads(const MedusaFlags& flags, const MethodInputs& inputs) {
-  MedusaOptions heads = flags.options.heads;
+Expected<MedusaOptions> heads_options(const MedusaFlags& flags, const MethodInputs& inputs) {
+  MedusaOptions options = flags.options;
   if (!flags.soft.empty()) {
-    AERIE_ASSIGN_OR_RETURN(heads.soft, parse_divergence(flags.soft));
+    AERIE_ASSIGN_OR_RETURN(options.soft, parse_divergence(flags.soft));
   }
   if (flags.draft_vocab > 0) {
-    heads.vocabulary = most_frequent(inputs.token_counts, flags.draft_vocab);
+    options.vocabulary = most_frequent(inputs.token_counts, flags.draft_vocab);
   }
-  return heads;
+  return options;
 }
 
 }  // namespace
 
-void set_medusa_defaults(TrainOptions& options) {
-  options.schedule = {.rate = 1e-3, .warmup = 0.1, .floor = 0.0};
-}
-
 MakeMethod add_medusa_flags(CLI::App& app) {
   auto flags = std::make_shared<MedusaFlags>();
-  add_medusa_head_flags(app, *flags);
+  add_heads_flags(app, *flags);
   return [flags](const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
-    AERIE_ASSIGN_OR_RETURN(const MedusaOptions heads, medusa_heads(*flags, inputs));
-    return make_medusa(inputs.target, heads, inputs.generator);
+    AERIE_ASSIGN_OR_RETURN(const MedusaOptions options, heads_options(*flags, inputs));
+    return make_medusa(inputs.target, options, inputs.generator);
   };
 }
 
+// The paper's second stage; rates are given for the target.
 void set_medusa2_defaults(TrainOptions& options) {
-  options.schedule = {.rate = 5e-4, .warmup = 0.02, .decay = Decay::kConstant};
+  options.schedule = {.rate = 1.25e-4, .warmup = 0.05, .decay = Decay::kConstant, .floor = 0.0};
 }
 
 MakeMethod add_medusa2_flags(CLI::App& app) {
-  auto flags = std::make_shared<MedusaFlags>();
+  struct Flags {
+    MedusaFlags heads;
+    Medusa2Options options;
+    bool labels = false;
+  };
+  auto flags = std::make_shared<Flags>();
   Medusa2Options& o = flags->options;
-  add_medusa_head_flags(app, *flags);
-  app.add_option("--heads-weight", o.heads_weight, "Of the heads' losses, beside the target's own")
+  add_heads_flags(app, flags->heads);
+  app.add_option("--heads-weight", o.heads_weight, "Weighs the heads' losses")
       ->capture_default_str();
-  app.add_option("--heads-rate", o.heads_rate, "Of the heads, times the learning rate")
+  app.add_option("--heads-rate", o.heads_rate, "Their learning rate, in those of the target")
       ->capture_default_str();
-  app.add_option("--heads-alone", o.heads_alone,
-                 "Share of the training in which the target stays as it is")
+  app.add_option("--heads-alone", o.heads_alone, "The first share of the training is Medusa-1's")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--rank", o.rank, "Of what is added to the target's matrices")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--alpha", o.alpha, "That counts alpha / rank")->capture_default_str();
-  app.add_flag("!--no-distill", o.distill, "Hold the target to the text, not to what it was");
+  app.add_option("--lora-rank", o.rank, "Of the target's adapters (LoRA)")->capture_default_str();
+  app.add_option("--lora-alpha", o.alpha, "Their scale")->capture_default_str();
+  app.add_flag("--labels", flags->labels, "Hold the target to the text, not to what it was");
   return [flags](const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
     Medusa2Options options = flags->options;
-    AERIE_ASSIGN_OR_RETURN(options.heads, medusa_heads(*flags, inputs));
+    AERIE_ASSIGN_OR_RETURN(options.heads, heads_options(flags->heads, inputs));
+    options.distill = !flags->labels;
     return make_medusa2(inputs.target, options, inputs.generator);
   };
 }

@@ -35,8 +35,9 @@ struct LayerSkipOptions {
   int depth = 4;       // of these drafts
 };
 
-// The checkpoint is "model.gguf", a whole model in the target's place (adapted_file.h). Speculation with it is exact with respect to the trained model, which is another one than the
-// target was: it says other things.
+// The checkpoint is "model.gguf", a whole model in the target's place (adapted_file.h). Speculation
+// with it is exact with respect to the trained model, which is another one than the target was: it
+// says other things.
 //
 // Loss: cross entropy of the tokens that came, after the final norm and the LM head on the stream
 // behind each layer that the curriculum enables, and behind the last, weighted by what the paper

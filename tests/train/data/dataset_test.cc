@@ -146,30 +146,5 @@ TEST_F(DatasetTest, RefusesWhatIsNoDataset) {
   EXPECT_THAT(status().message(), HasSubstr("answers-1-of-1.jsonl:1"));
 }
 
-TEST_F(DatasetTest, SeveralFoldersOfOneModel) {
-  const std::string one = options_.out, two = scratch_.path("two"), three = scratch_.path("three");
-  options_.selection.limit = 3;
-  generate(options_);
-  options_.settings.seed = 8;
-  options_.out = two;
-  generate(options_);
-  options_.out = three;
-  options_.target.model = write_target(scratch_, "other.gguf", 2);
-  generate(options_);
-  const auto both = read_datasets(std::vector{two, one});
-  ASSERT_TRUE(both.ok()) << both.status().message();
-  ASSERT_EQ(both->size(), 2u);
-  EXPECT_EQ((*both)[0].info.settings.seed, 8u);
-  EXPECT_EQ((*both)[1].samples.size(), 3u);
-  const auto foreign = read_datasets(std::vector{one, two, three});
-  EXPECT_EQ(foreign.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(foreign.status().message(), AllOf(HasSubstr(one), HasSubstr(three)));
-  const auto twice = read_datasets(std::vector{one, two, one + "/."});
-  EXPECT_EQ(twice.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(twice.status().message(), HasSubstr("same folder"));
-  EXPECT_EQ(read_datasets(std::vector{one, scratch_.path("none")}).status().code(),
-            StatusCode::kNotFound);
-}
-
 }  // namespace
 }  // namespace aerie::train
