@@ -58,19 +58,23 @@ std::string measurement_section(const CardFacts& facts, const Evaluation& evalua
 
 std::string model_card(const CardFacts& facts, const RunState& state,
                        const Evaluation& evaluation) {
-  std::string speculate = facts.speculate;
-  if (const size_t at = speculate.find("{}"); at != std::string::npos) {
-    speculate.replace(at, 2, "FOLDER");
-  }
-  std::string text = fmt::format(
-      "---\nbase_model: {}\ntags: [speculative-decoding, {}]\n---\n\n"
-      "# {} drafter for {}\n\n"
-      "A drafter for speculative decoding, of {:.2f} million trained parameters; `{}` is its base "
-      "model and the only one that it drafts for. FOLDER being this folder:\n\n"
-      "```\naerie run -m {} --speculate '{}' -p 'Hello'\n```\n\n",
-      facts.base_model, facts.method, facts.method, facts.base_model,
-      static_cast<double>(facts.parameters) / 1e6, facts.base_model, facts.base_model_path,
-      speculate);
+  const std::string speculate = in_folder(facts.speculate, "FOLDER");
+  const std::string own = in_folder(facts.own_model, "FOLDER");
+  std::string text =
+      fmt::format("---\nbase_model: {}\ntags: [speculative-decoding, {}]\n---\n\n# {} for {}\n\n",
+                  facts.base_model, facts.method, facts.method, facts.base_model);
+  text += own.empty() ? fmt::format(
+                            "A drafter for speculative decoding, of {:.2f} million trained "
+                            "parameters. `{}` is the only model that it drafts for.",
+                            static_cast<double>(facts.parameters) / 1e6, facts.base_model)
+                      : fmt::format(
+                            "`{}`, trained on ({:.2f} million parameters) so that it can be "
+                            "drafted for. It is another model than it was, and says other things.",
+                            facts.base_model, static_cast<double>(facts.parameters) / 1e6);
+  text += fmt::format(
+      " FOLDER being this folder:\n\n```\naerie run -m {} --speculate '{}' -p "
+      "'Hello'\n```\n\n",
+      own.empty() ? facts.base_model_path : own, speculate);
   text += measurement_section(facts, evaluation) + "\n" + data_section(facts);
   text += fmt::format("\n## Training\n\n```\n{}\n```\n\n{} steps, {} tokens, {}; {}. {}.\n",
                       facts.command, state.step, state.rows, duration_text(state.seconds),

@@ -12,7 +12,7 @@
 namespace aerie::train {
 
 struct CardFacts {
-  std::string method, speculate;  // "eagle3", DraftSettings::speculate
+  std::string method, speculate, own_model;  // "eagle3", then as DraftSettings
   std::string base_model, base_model_path;
   std::string command;     // as it was typed
   std::string processor;   // and how many processes

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -23,6 +24,9 @@
 namespace aerie::train {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kPause{10};  // between lines of progress; the log has them all
+
 std::string processor_text(const TrainSettings& settings) {
   std::string text = processor_name();
   if (!settings.train.device.is_cpu()) text += " with " + settings.train.device.str();
@@ -35,6 +39,7 @@ Expected<CardFacts> card_facts(const TrainSettings& settings, const Target& targ
   CardFacts facts;
   facts.method = settings.train.config.method;
   facts.speculate = method.settings().speculate;
+  facts.own_model = method.settings().model;
   facts.base_model = data.datasets().front().info.model;
   facts.base_model_path = target.path();
   facts.command = command;
@@ -104,6 +109,11 @@ Expected<int> run(const MakeMethod& make, TrainSettings settings, const std::str
 
   TrainCalls calls;
   calls.cancel = &interrupted;
+  calls.progress = [last = Clock::time_point()](const std::string& line) mutable {
+    if (Clock::now() - last < kPause) return;
+    last = Clock::now();
+    fmt::print(stderr, "{}\n", line);
+  };
   calls.say = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   calls.describe = [&facts](const std::string& folder, const RunState& state,
                             const Evaluation& evaluation) {
@@ -112,12 +122,11 @@ Expected<int> run(const MakeMethod& make, TrainSettings settings, const std::str
   const AcceptanceOptions acceptance = acceptance_options(settings, *data);
   const std::string speculate =
       settings.eval_speculate.empty() ? facts.speculate : settings.eval_speculate;
-  const std::string own_model = method->settings().model;
   if (!acceptance.prompts.empty()) {
     calls.acceptance = [&](const std::string& folder) -> Expected<Acceptance> {
       AERIE_ASSIGN_OR_RETURN(const SpeculativeConfig config, draft_config(speculate, folder));
       AcceptanceOptions options = acceptance;
-      if (!own_model.empty()) options.engine.model = in_folder(own_model, folder);
+      if (!facts.own_model.empty()) options.engine.model = in_folder(facts.own_model, folder);
       return measure_acceptance(options, config);
     };
   }

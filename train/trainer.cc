@@ -219,9 +219,12 @@ Status Run::write_log(double rate, const StepResult& result) {
     const double share_after =
         steps_ > 0 ? static_cast<double>(state_.step) / static_cast<double>(steps_) : share_;
     const std::string of = steps_ > 0 ? fmt::format(" of {}", steps_) : "";
-    say(fmt::format("step {}{}  {:.0f} %  loss {:.4f}  rate {:.2e}  norm {:.3f}  {:.0f} s",
-                    state_.step, of, 100.0 * share_after, mean_of(figures, "loss"), rate,
-                    line["gradient_norm"].get<double>(), seconds()));
+    if (calls_.progress) {
+      calls_.progress(
+          fmt::format("step {}{}  {:.0f} %  loss {:.4f}  rate {:.2e}  norm {:.3f}  {:.0f} s",
+                      state_.step, of, 100.0 * share_after, mean_of(figures, "loss"), rate,
+                      line["gradient_norm"].get<double>(), seconds()));
+    }
   }
   logged_ = {};
   logged_norm_ = 0.0;

@@ -74,7 +74,8 @@ struct TrainCalls {
   std::function<Expected<Acceptance>(const std::string& folder)> acceptance;
   // Adds a model card to a folder with a checkpoint.
   std::function<Status(const std::string& folder, const RunState&, const Evaluation&)> describe;
-  // A line for people.
+  // Lines for people: one for every line of the log that tells of steps, one for all else.
+  std::function<void(const std::string& line)> progress;
   std::function<void(const std::string& line)> say;
   // Asked after every step; true ends the run with a checkpoint. May be null.
   const std::atomic<bool>* cancel = nullptr;

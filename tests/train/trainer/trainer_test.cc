@@ -247,7 +247,7 @@ TEST(Trainer, GoesOnBitForBit) {
     prepare(run);
     std::atomic<bool> cancel{false};
     run.calls.cancel = &cancel;
-    run.calls.say = [&](const std::string& line) { cancel = line.starts_with("step"); };
+    run.calls.progress = [&](const std::string&) { cancel = true; };
     run.calls.acceptance = [&](const std::string&) -> Expected<Acceptance> {
       if (!std::exchange(measured_once, true)) return Status(StatusCode::kCancelled, "stopped");
       return Acceptance();
