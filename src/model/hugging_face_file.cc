@@ -24,6 +24,7 @@ namespace {
 
 constexpr const char* kTied = "tie_word_embeddings";
 constexpr const char* kTargetVocab = "target_vocab_size";
+constexpr int64_t kMostDraftIds = int64_t{1} << 24;
 
 // Where a tensor's values come from.
 struct Origin {
@@ -149,9 +150,14 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
 }
 
 Status HuggingFaceFile::add_draft_ids(const SafetensorsTensor& tensor) {
-  AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> values, read_integers(tensor));
+  if (tensor.elements() > kMostDraftIds) {
+    return refuse(StatusCode::kInvalidData, tensor.name,
+                  fmt::format("has {} ids; no vocabulary has as many", tensor.elements()));
+  }
+  Expected<std::vector<int64_t>> values = read_integers(tensor);
+  if (!values.ok()) return values.status().with_context(name());
   std::vector<int32_t> ids;
-  for (const int64_t value : values) {
+  for (const int64_t value : *values) {
     if (value < INT32_MIN || value > INT32_MAX) {
       return refuse(StatusCode::kInvalidData, tensor.name,
                     fmt::format("holds {}, which is no token's id", value));

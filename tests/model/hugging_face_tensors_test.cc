@@ -181,6 +181,26 @@ TEST_F(HostileTensors, Heads) {
   EXPECT_TRUE(load_folder(folder_.path()).ok()) << load_folder(folder_.path()).message();
 }
 
+// Of draft models: which of the target's tokens their rows stand for.
+TEST_F(HostileTensors, IdsOfDraftModels) {
+  add("d2t", {5}, "I64", 8);
+  folder_.config["target_vocab_size"] = 5000;
+  folder_.write();
+  const auto file = open_model_file(folder_.path());
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ((*file)->numbers(kDraftIdsKey).value(), std::vector<double>(5, 0.0));
+  EXPECT_EQ((*file)->integer(kDraftTargetKey).value(), 5000);
+
+  folder_.config["target_vocab_size"] = "many";
+  refused(kInvalid, {"target_vocab_size"});
+  folder_.config.erase("target_vocab_size");
+  replace("d2t", {5}, "F32");
+  refused(kUnsupported, {"d2t"});
+  replace("d2t", {5}, "I64", 8);
+  folder_.tensor("d2t").data[8 + 4] = std::byte{1};
+  refused(kInvalid, {"'d2t'", "4294967296"});
+}
+
 TEST_F(HostileTensors, ScalesOfFloat8) {
   HuggingFaceFolder folder("llama-fp8-block", temporary_path("scales"));
   const std::string weight = kUp, scale = weight + "_scale_inv";

@@ -1,5 +1,6 @@
 #include "train/methods/peagle.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <utility>

@@ -1,5 +1,6 @@
 #include "train/methods/peagle_attention.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>

@@ -1,5 +1,6 @@
 #include "train/methods/peagle_step.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -66,7 +67,7 @@ at::Tensor PEagleStep::run_chains(const ElementRows& rows, const std::vector<Key
 // the streams, if there is training.
 at::Tensor PEagleStep::judge(const at::Tensor& stream, const at::Tensor& places,
                              const at::Tensor& depths) {
-  const int64_t most = std::max<int64_t>(16, settings_.logits / head_.draft_ids().size(0));
+  const int64_t most = std::max(Settings::kLeastRows, settings_.logits / head_.draft_ids().size(0));
   at::Tensor gradient;
   if (settings_.train) gradient = at::empty_like(stream, at::MemoryFormat::Contiguous);
   for (int64_t begin = 0; begin < stream.size(0); begin += most) {

@@ -25,7 +25,9 @@ class PEagleStep {
     int64_t depths = 0;
     double scale = 1.0;  // of each row's loss
     bool train = true;
-    int64_t logits = int64_t{4} << 20;  // that are there at once, and as many of the target's
+    // Logits that are there at once, and as many of the target's, but at least of kLeastRows rows.
+    int64_t logits = int64_t{1} << 20;
+    static constexpr int64_t kLeastRows = 128;
   };
 
   // `head` and `batch` outlive it. `supervised`: bool [rows].

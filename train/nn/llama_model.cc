@@ -1,6 +1,7 @@
 #include "train/nn/llama_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <charconv>

@@ -13,6 +13,7 @@
 
 #include "draft/draft_model.h"
 #include "draft/draft_vocabulary.h"
+#include "engine/model_source.h"
 #include "model/hugging_face_file.h"
 #include "tests/testing/decoding.h"
 #include "tests/train/fit.h"
@@ -235,6 +236,32 @@ TEST_F(DistillTest, LearnsATextByHeart) {
   EXPECT_GT(accepted_length(*method, text, kDepth), 4.9);
   test::fit(*misled, {&late, 1}, {.steps = 400, .rate = 1e-2});
   EXPECT_LT(accepted_length(*misled, text, kDepth), 1.5);
+}
+
+TEST_F(DistillTest, BecomesAFile) {
+  DistillOptions options;
+  options.layers = "1";
+  options.vocabulary = some_tokens();
+  const std::unique_ptr<Method> method = make(options);
+  const std::unique_ptr<Written> draft = write(*method);
+  ConvertOptions convert;
+  convert.input = draft->folder.path();
+  convert.output = draft->folder.path() + "/draft.gguf";
+  convert.threads = 1;
+  const auto report = convert_model(convert);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  ThreadPool& pool = test::pool_of(1);
+  const ModelSource source = open_draft_source(convert.output, pool).value();
+  EXPECT_EQ(source.tokenizer, nullptr);
+  EXPECT_EQ(read_draft_ids(*source.file, draft->model->config().vocab, target_.vocab()).value(),
+            options.vocabulary);
+  const auto model = load_model(*source.file, test::model_options()).value();
+  const std::vector<int32_t> tokens = test::random_tokens(1, 20, draft->model->config().vocab);
+  EXPECT_TRUE(
+      at::equal(run_engine(*model, tokens).logits, run_engine(*draft->model, tokens).logits));
+  // For this target alone.
+  EXPECT_EQ(read_draft_ids(*source.file, draft->model->config().vocab, 400).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST_F(DistillTest, RefusesWhatIsNotThere) {

@@ -186,7 +186,7 @@ TEST(PEagle, PartsHaveTheGradientsOfTheWhole) {
   const auto gradients = take_gradients(head.parameters());
   const int64_t rows = all.batch.documents.rows();
   for (const int64_t segments : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, rows}) {
-    for (const int64_t logits : {int64_t{1}, int64_t{4} << 20}) {
+    for (const int64_t logits : {int64_t{1}, settings().logits}) {
       SCOPED_TRACE(fmt::format("{} segments, {} logits at once", segments, logits));
       PEagleStep::Settings parts = settings();
       parts.logits = logits;
