@@ -27,6 +27,16 @@ if(LibTorch_FOUND AND NOT TARGET aerie_torch)
   target_include_directories(aerie_torch SYSTEM INTERFACE "${AERIE_TORCH_INCLUDE}"
                                                           "${AERIE_TORCH_API}")
   target_link_libraries(aerie_torch INTERFACE "${AERIE_TORCH_CPU}" "${AERIE_TORCH_C10}")
+  # PyTorch brings headers of fmt, of another release than the library that Aerie links: the
+  # system's come first.
+  if(AERIE_TORCH AND EXISTS "${AERIE_TORCH_INCLUDE}/fmt")
+    find_path(AERIE_FMT_INCLUDE fmt/format.h)
+    mark_as_advanced(AERIE_FMT_INCLUDE)
+    file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/system_fmt")
+    file(CREATE_LINK "${AERIE_FMT_INCLUDE}/fmt" "${CMAKE_BINARY_DIR}/system_fmt/fmt" SYMBOLIC)
+    target_include_directories(aerie_torch SYSTEM BEFORE INTERFACE
+      "${CMAKE_BINARY_DIR}/system_fmt")
+  endif()
   if(AERIE_TORCH_CUDA)
     target_link_options(aerie_torch INTERFACE -Wl,--no-as-needed "${AERIE_TORCH_CUDA}"
                                               -Wl,--as-needed)

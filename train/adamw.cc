@@ -1,6 +1,7 @@
 #include "train/adamw.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 

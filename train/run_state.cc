@@ -1,5 +1,6 @@
 #include "train/run_state.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -156,8 +156,6 @@ TEST_F(Command, SaysWhatIsWrong) {
   refused({"--features", "stored"}, 2, "features");
   refused({"--world", "2", "--rank", "5"}, 2, "--rank 5");
   refused({"--loss", "anger"}, 2, "anger");
-  write_model("other.gguf", 2);
-  refused({"-m", path("other.gguf")}, 2, "");
 }
 
 TEST_F(Command, RefusesSamplesOfAnotherModel) {

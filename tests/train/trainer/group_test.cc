@@ -1,6 +1,7 @@
 // Several processes train as one does. For builds that can have them.
 #include "train/group.h"
 
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,5 +1,7 @@
 #include "tests/train/trainer/toy_method.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <chrono>
 #include <cmath>
 #include <limits>
