@@ -5,22 +5,17 @@
 
 #include <cmath>
 
+#include "train/adamw_update.h"
+
 namespace aerie::train {
 namespace {
 
 constexpr int64_t kAlignment = 16;     // floats
 constexpr int64_t kPiece = 64 * 1024;  // what a thread takes at a time
 
-// A step of some values, in the terms of the paper's algorithm 2.
-struct Update {
-  float beta1, beta2;
-  float keep;        // 1 - rate * weight decay
-  float size;        // rate / (1 - beta1^t)
-  float root_scale;  // 1 / sqrt(1 - beta2^t)
-  float eps, factor;
-};
+}  // namespace
 
-void update_floats(const Update& u, int64_t count, float* value, float* gradient, float* first,
+void update_floats(const AdamWUpdate& u, int64_t count, float* value, float* gradient, float* first,
                    float* second) {
   for (int64_t i = 0; i < count; ++i) {
     const float g = gradient[i] * u.factor;
@@ -32,8 +27,7 @@ void update_floats(const Update& u, int64_t count, float* value, float* gradient
   }
 }
 
-// The same where there is no memory to walk through.
-void update_tensors(const Update& u, at::Tensor value, at::Tensor gradient, at::Tensor first,
+void update_tensors(const AdamWUpdate& u, at::Tensor value, at::Tensor gradient, at::Tensor first,
                     at::Tensor second) {
   gradient.mul_(u.factor);
   first.mul_(u.beta1).add_(gradient, 1.0F - u.beta1);
@@ -42,8 +36,6 @@ void update_tensors(const Update& u, at::Tensor value, at::Tensor gradient, at::
   value.mul_(u.keep).addcdiv_(first, root, -u.size);
   gradient.zero_();
 }
-
-}  // namespace
 
 AdamW::AdamW(const Parameters& parameters, const AdamWOptions& options) : options_(options) {
   const at::NoGradGuard no_grad;
@@ -75,7 +67,7 @@ void AdamW::step(int64_t step, double rate, double factor) {
   const double t = static_cast<double>(step);
   for (const Span& span : spans_) {
     const double own_rate = rate * span.rate_scale;
-    const Update update = {
+    const AdamWUpdate update = {
         static_cast<float>(options_.beta1),
         static_cast<float>(options_.beta2),
         static_cast<float>(1.0 - own_rate * span.decay),

@@ -14,6 +14,7 @@
 #include "tests/train/temporary_folder.h"
 #include "tests/train/trainer/toy_method.h"
 #include "train/adamw.h"
+#include "train/adamw_update.h"
 #include "train/batch_plan.h"
 #include "train/collate.h"
 #include "train/group.h"
@@ -89,6 +90,22 @@ TEST(AdamW, StepsAsThePaperHasIt) {
     EXPECT_NEAR(vector.detach().data_ptr<float>()[i], value[static_cast<size_t>(6 + i)], 1e-5);
   }
   EXPECT_EQ(optimizer.gradients().abs().sum().item<double>(), 0.0);
+}
+
+TEST(AdamW, StepsOfTensorsAreThoseOfMemory) {
+  const AdamWUpdate update = {0.9F, 0.95F, 0.999F, 0.01F, 1.7F, 1e-8F, 0.25F};
+  at::manual_seed(1);
+  std::vector<at::Tensor> a, b;
+  for (int i = 0; i < 4; ++i) {
+    a.push_back(i == 3 ? at::rand({1000}) : at::randn({1000}));  // squares are above 0
+    b.push_back(a.back().clone());
+  }
+  update_tensors(update, a[0], a[1], a[2], a[3]);
+  update_floats(update, 1000, b[0].data_ptr<float>(), b[1].data_ptr<float>(),
+                b[2].data_ptr<float>(), b[3].data_ptr<float>());
+  for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(at::allclose(a[i], b[i], 1e-5, 1e-6)) << i;
+  EXPECT_EQ(a[1].abs().sum().item<double>(), 0.0);
+  EXPECT_EQ(b[1].abs().sum().item<double>(), 0.0);
 }
 
 TEST(BatchPlan, GoesThroughAllSamplesOnceInAnotherOrderEachEpoch) {

@@ -111,8 +111,15 @@ TEST(Trainer, LearnsAndLeavesWhatARunHolds) {
   EXPECT_GT(lines.back()["evaluation"]["loss"].get<double>(), 0.0);
   EXPECT_NEAR(lines[lines.size() - 2]["rate"].get<double>(), 0.005, 1e-9);
   const std::string page = text_of(run.options.folder + "/curves.html");
-  EXPECT_THAT(page, HasSubstr("<svg"));
-  EXPECT_THAT(page, HasSubstr("</html>"));
+  const auto count = [&page](const std::string& word) {
+    int times = 0;
+    for (size_t at = 0; (at = page.find(word, at)) != std::string::npos; ++at) ++times;
+    return times;
+  };
+  EXPECT_EQ(count("<svg"), 5);
+  EXPECT_EQ(count("</svg>"), 5);
+  EXPECT_EQ(count("</html>"), 1);
+  EXPECT_EQ(count("nan"), 0);
   const auto config = read_json(run.options.folder + "/config.json");
   ASSERT_TRUE(config.ok());
   EXPECT_EQ((*config)["other_options"]["--threads"], "2");
@@ -206,6 +213,23 @@ TEST(Trainer, ClipsGradients) {
   EXPECT_LE(length(by_norm), 0.005 * 1e-3 * 1.01);
   EXPECT_LT(length(by_norm), 0.1 * length(free));
   for (const float value : by_value.method.values()) EXPECT_LE(std::abs(value), 0.005 * 1.01e-4);
+}
+
+TEST(Trainer, MultipliesIn16BitsIfAsked) {
+  const TemporaryFolder folder;
+  ToyRun whole(folder.path() + "/float"), half(folder.path() + "/bf16");
+  half.options.autocast = true;
+  ASSERT_TRUE(whole.go().ok());
+  ASSERT_TRUE(half.go().ok());
+  const std::vector<float> a = whole.method.values(), b = half.method.values();
+  EXPECT_NE(a, b);
+  double difference = 0.0, length = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += std::abs(a[i] - b[i]);
+    length += std::abs(a[i]);
+  }
+  EXPECT_LT(difference, 0.1 * length);
+  EXPECT_EQ(at::matmul(at::ones({2, 2}), at::ones({2, 2})).scalar_type(), at::kFloat);  // over
 }
 
 TEST(Trainer, StopsWithoutGain) {
