@@ -58,7 +58,10 @@ std::string measurement_section(const CardFacts& facts, const Evaluation& evalua
 
 std::string model_card(const CardFacts& facts, const RunState& state,
                        const Evaluation& evaluation) {
-  const std::string speculate = in_folder(facts.speculate, "FOLDER");
+  std::string speculate = facts.speculate;
+  if (const size_t at = speculate.find("{}"); at != std::string::npos) {
+    speculate.replace(at, 2, "FOLDER");
+  }
   const std::string own = in_folder(facts.own_model, "FOLDER");
   std::string text =
       fmt::format("---\nbase_model: {}\ntags: [speculative-decoding, {}]\n---\n\n# {} for {}\n\n",

@@ -1,0 +1,291 @@
+// `aerie train METHOD` as users run it, with a tiny target and what that says.
+#include "train/train_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "format/json.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/train/data/data_folder.h"
+#include "train/data/feature_store.h"
+#include "train/data/generate.h"
+#include "train/evaluate.h"
+#include "train/model_card.h"
+#include "train/registry.h"
+#include "train/run_log.h"
+#include "train/train_flags.h"
+#include "train/training_data.h"
+
+namespace aerie::train {
+namespace {
+
+using test::Scratch;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A target of six layers and two folders of its samples, for all tests.
+class Command : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    scratch_ = std::make_unique<Scratch>();
+    write_model("target.gguf", 1);
+    for (const char* name : {"first", "second"}) {
+      const std::string prompts =
+          test::write_prompts(*scratch_, std::string(name) + ".jsonl", name[0] == 'f' ? 24 : 9);
+      GenerateOptions options = test::options_for(*scratch_, path("target.gguf"), {prompts});
+      options.out = path(name);
+      test::generate(options);
+    }
+  }
+  static void TearDownTestSuite() { scratch_.reset(); }
+
+  static std::string path(const std::string& name) { return scratch_->path(name); }
+
+  static void write_model(const std::string& name, uint64_t seed) {
+    aerie::test::TinySpec spec;
+    spec.tokenizer = true;
+    spec.vocab = aerie::test::kByteVocab;
+    spec.layers = 6;
+    spec.seed = seed;
+    ASSERT_TRUE(tiny_gguf(spec).write(path(name)).ok());
+  }
+
+  // The command with what every run here wants, and `more` behind it.
+  static Expected<int> run(const std::string& method, const std::string& out,
+                           const std::vector<std::string>& more, int steps = 2) {
+    std::vector<std::string> words = {
+        method,          "-m",      path("target.gguf"), "--data", path("first"),    path("second"),
+        "--out",         path(out), "--batch-tokens",    "300",    "--eval-prompts", "3",
+        "--eval-tokens", "12",      "--threads",         "1"};
+    if (steps > 0) words.insert(words.end(), {"--steps", std::to_string(steps)});
+    words.insert(words.end(), more.begin(), more.end());
+    CLI::App app;
+    const auto command = add_train_commands(app);
+    std::reverse(words.begin(), words.end());
+    try {
+      app.parse(words);
+    } catch (const CLI::ParseError& error) {
+      return Status(StatusCode::kInvalidArgument, error.what());
+    }
+    return command("aerie train as typed");
+  }
+
+  static std::unique_ptr<TrainingData> open(const DataOptions& options) {
+    auto data = TrainingData::open(options);
+    EXPECT_TRUE(data.ok()) << data.status().message();
+    return *std::move(data);
+  }
+  static DataOptions data_options() {
+    DataOptions options;
+    options.folders = {path("first"), path("second")};
+    options.model = path("target.gguf");
+    return options;
+  }
+
+  static std::unique_ptr<Scratch> scratch_;
+};
+std::unique_ptr<Scratch> Command::scratch_;
+
+// All methods, from samples to a checkpoint that the engine drafts with.
+TEST_F(Command, TrainsEveryMethod) {
+  for (const MethodEntry& entry : method_entries()) {
+    SCOPED_TRACE(entry.name);
+    const auto status = run(entry.name, entry.name, {});
+    ASSERT_TRUE(status.ok()) << status.status().message();
+    EXPECT_EQ(*status, 0);
+    const std::string folder = path(entry.name);
+    for (const char* part : {"/best", "/final"}) {
+      const std::string card = test::read_file(folder + part + "/README.md");
+      EXPECT_THAT(card, HasSubstr("τ = "));
+      EXPECT_THAT(card, HasSubstr("aerie train as typed"));
+      EXPECT_THAT(card, HasSubstr("first.jsonl"));
+      EXPECT_THAT(card, HasSubstr("2 steps"));
+      EXPECT_THAT(card, Not(HasSubstr("{}")));
+    }
+    const auto log = RunLog::open(folder + "/log.jsonl", 100);
+    ASSERT_TRUE(log.ok());
+    const Json& evaluation = log->lines().back()["evaluation"];
+    EXPECT_GE(evaluation["tau"].get<double>(), 1.0);
+    EXPECT_GT(evaluation["loss"].get<double>(), 0.0);
+    EXPECT_EQ(evaluation["replies"].get<int>(), 3);
+    std::filesystem::remove_all(folder);
+  }
+}
+
+TEST_F(Command, GoesOnWithTheSameOptionsAlone) {
+  ASSERT_TRUE(run("medusa", "same", {}).ok());
+  const auto again = run("medusa", "same", {"--learning-rate", "1e-3", "--log-steps", "7"});
+  ASSERT_TRUE(again.ok()) << again.status().message();  // the default, written otherwise
+  const auto refused = [&](const std::string& method, const std::vector<std::string>& more,
+                           const std::string& word) {
+    const auto status = run(method, "same", more);
+    EXPECT_EQ(status.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.status().message(), HasSubstr(word));
+  };
+  refused("medusa", {"--learning-rate", "0.002"}, "--learning-rate is 1e-3 there and 0.002 now");
+  refused("medusa", {"--heads", "2"}, "--heads");
+  refused("medusa", {"--held-out", "0.5"}, "--held-out");
+  refused("hydra", {}, "it trains medusa, not hydra");
+  refused("medusa", {"--accumulate", "2"}, "batches of a step");
+}
+
+TEST_F(Command, SaysWhatIsWrong) {
+  const auto refused = [&](const std::vector<std::string>& more, int steps,
+                           const std::string& word) {
+    const auto status = run("medusa", "wrong", more, steps);
+    ASSERT_FALSE(status.ok()) << word;
+    EXPECT_THAT(status.status().message(), HasSubstr(word));
+  };
+  refused({}, 0, "--steps, --epochs and --time");
+  refused({"--time", "2h"}, 2, "--steps, --epochs and --time");
+  refused({"--time", "soon"}, 0, "90s, 30m, 2h");
+  refused({"--decay", "sudden"}, 2, "--decay sudden");
+  refused({"--device", "abacus"}, 2, "--device abacus");
+  refused({"--learning-rate", "-1"}, 2, "--learning-rate");
+  refused({"--features", "stored"}, 2, "features");
+  refused({"--world", "2", "--rank", "5"}, 2, "--rank 5");
+  refused({"--loss", "anger"}, 2, "anger");
+  write_model("other.gguf", 2);
+  refused({"-m", path("other.gguf")}, 2, "");
+}
+
+TEST_F(Command, RefusesSamplesOfAnotherModel) {
+  write_model("stranger.gguf", 3);
+  DataOptions options = data_options();
+  options.model = path("stranger.gguf");
+  const auto data = TrainingData::open(options);
+  EXPECT_EQ(data.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(data.status().message(), HasSubstr("its own target"));
+}
+
+TEST_F(Command, TimesAreReadAsPeopleWriteThem) {
+  EXPECT_EQ(*parse_duration("--time", "90"), 90.0);
+  EXPECT_EQ(*parse_duration("--time", "90s"), 90.0);
+  EXPECT_EQ(*parse_duration("--time", "30m"), 1800.0);
+  EXPECT_EQ(*parse_duration("--time", "1.5h"), 5400.0);
+  for (const char* text : {"", "h", "-1m", "0s", "3d", "1h30m", "nan", "inf"}) {
+    EXPECT_FALSE(parse_duration("--time", text).ok()) << text;
+  }
+}
+
+TEST_F(Command, FoldersAreOneSetOfSamples) {
+  const auto both = open(data_options());
+  size_t samples = 0;
+  for (const Dataset& dataset : both->datasets()) samples += dataset.samples.size();
+  EXPECT_EQ(both->set().training.size() + both->set().validation.size(), samples);
+  EXPECT_FALSE(both->set().validation.empty());
+
+  DataOptions one = data_options();
+  one.folders.pop_back();
+  DataOptions all = data_options();
+  all.held_out = 0.0;
+  EXPECT_EQ(open(data_options())->fingerprint(), both->fingerprint());
+  EXPECT_NE(open(one)->fingerprint(), both->fingerprint());
+  EXPECT_NE(open(all)->fingerprint(), both->fingerprint());
+  EXPECT_TRUE(open(all)->set().validation.empty());
+
+  const std::vector<int64_t> counts = both->token_counts(aerie::test::kByteVocab);
+  int64_t generated = 0;
+  for (const Dataset& dataset : both->datasets()) generated += dataset.generated;
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), generated);
+  // A prompt is a few tokens of template at least; a sample cut before its reply teaches nothing.
+  DataOptions cut = data_options();
+  cut.max_length = 2;
+  EXPECT_TRUE(open(cut)->set().training.empty());
+}
+
+TEST_F(Command, PromptsAreWhatHeldOutSamplesBeginWith) {
+  const auto data = open(data_options());
+  const auto prompts = data->held_out_prompts(1 << 20);
+  ASSERT_FALSE(prompts.empty());
+  EXPECT_LE(prompts.size(), data->set().validation.size());
+  for (const auto& prompt : prompts) {
+    const bool found = std::any_of(
+        data->set().validation.begin(), data->set().validation.end(), [&](const Sample* sample) {
+          return prompt.size() < sample->tokens.size() &&
+                 std::equal(prompt.begin(), prompt.end(), sample->tokens.begin()) &&
+                 sample->mask[prompt.size()] == 1 && sample->mask[prompt.size() - 1] == 0;
+        });
+    EXPECT_TRUE(found);
+  }
+  EXPECT_EQ(data->held_out_prompts(2).size(), 2U);
+}
+
+// From files in one folder, from the model in the other: the same up to bfloat16.
+TEST_F(Command, FeaturesComeFromWhereTheyAre) {
+  const MethodNeeds needs = {{2, 4}, true};
+  auto computed = open(data_options());
+  ASSERT_TRUE(computed->open_features(needs, 6).ok());
+  StoreOptions store;
+  store.folder = path("second");
+  store.model = path("target.gguf");
+  store.tap_layers = {2, 4, 6};
+  store.threads = 1;
+  ASSERT_TRUE(store_features(store).ok());
+  auto mixed = open(data_options());
+  const Status status = mixed->open_features(needs, 6);
+  ASSERT_TRUE(status.ok()) << status.message();
+
+  for (const bool second : {false, true}) {
+    const auto find = [&](const TrainingData& data) {
+      return &data.datasets()[second ? 1 : 0].samples.front();
+    };
+    const Sample* const a = find(*computed);
+    std::vector<float> x(a->tokens.size() * 3 * 64), y(x.size());
+    ASSERT_TRUE(computed->set().features->read(*a, x).ok());
+    ASSERT_TRUE(mixed->set().features->read(*find(*mixed), y).ok());
+    bool same = true;
+    for (size_t i = 0; i < x.size(); ++i) {
+      ASSERT_NEAR(x[i], y[i], std::abs(x[i]) / 128.0 + 1e-6);
+      same = same && x[i] == y[i];
+    }
+    EXPECT_EQ(same, !second);
+  }
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(path("second"))) {
+    if (entry.path().filename().string().starts_with("features-")) files.push_back(entry.path());
+  }
+  for (const std::string& file : files) std::filesystem::remove(file);
+}
+
+TEST_F(Command, AcceptanceIsCountedFromRounds) {
+  AcceptanceOptions options;
+  options.engine.model = path("target.gguf");
+  options.engine.threads = 1;
+  EXPECT_EQ(measure_acceptance(options, {}).status().code(), StatusCode::kInvalidArgument);
+  options.prompts = open(data_options())->held_out_prompts(4);
+  options.max_tokens = 40;
+  const auto config = draft_config("ngram:num_speculative_tokens=3", "unused");
+  ASSERT_TRUE(config.ok());
+  const auto acceptance = measure_acceptance(options, *config);
+  ASSERT_TRUE(acceptance.ok()) << acceptance.status().message();
+  EXPECT_EQ(acceptance->replies, static_cast<int>(options.prompts.size()));
+  EXPECT_GT(acceptance->rounds, 0);
+  EXPECT_GT(acceptance->accepted, 0);  // a tiny model loops
+  // A round emits what it accepts and one token more, but for the last one of a reply.
+  const double rounds = static_cast<double>(acceptance->rounds);
+  EXPECT_NEAR(acceptance->tau, 1.0 + static_cast<double>(acceptance->accepted) / rounds,
+              acceptance->replies / rounds);
+  const double sum =
+      std::accumulate(acceptance->per_position.begin(), acceptance->per_position.end(), 0.0);
+  EXPECT_NEAR(sum * rounds, static_cast<double>(acceptance->accepted), 1e-6);
+  EXPECT_LE(acceptance->per_position.size(), 3U);
+
+  std::atomic<bool> cancel{true};
+  options.cancel = &cancel;
+  EXPECT_EQ(measure_acceptance(options, *config).status().code(), StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace aerie::train
