@@ -91,6 +91,11 @@ int main(int argc, char** argv) {
   train->prefix_command();
   train->set_help_flag();
 
+  CLI::App* speedup = app.add_subcommand(
+      "speedup", "Train a draft head for a model, measure it and write a profile (aerie-train)");
+  speedup->prefix_command();
+  speedup->set_help_flag();
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -99,6 +104,7 @@ int main(int argc, char** argv) {
 
   // Nothing can stand before a subcommand's name.
   if (train->parsed()) return finish(aerie::run_train(argv + 1));
+  if (speedup->parsed()) return finish(aerie::run_train(argv));
   if (inspect->parsed() && !inspect_convert.output.empty()) {
     inspect_convert.input = inspect_path;
     return finish(aerie::convert(inspect_convert, std::cerr));

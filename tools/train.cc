@@ -17,7 +17,7 @@ Status run_train(char** argv) {
   if (!error) execv(program.c_str(), argv);
   const int reason = error ? error.value() : errno;
   return {reason == ENOENT ? StatusCode::kNotFound : StatusCode::kInternal,
-          fmt::format("train: {} cannot be run: {}; build it (ninja aerie-train) or put it beside "
+          fmt::format("{} cannot be run: {}; build it (ninja aerie-train) or put it beside "
                       "aerie",
                       program, std::generic_category().message(reason))};
 }

@@ -1,4 +1,5 @@
-// `aerie train`: a program of its own, so that `aerie` need not carry what training needs.
+// `aerie train` and `aerie speedup`: a program of its own, so that `aerie` need not carry what
+// training needs.
 #pragma once
 
 #include "base/status.h"

@@ -1,4 +1,4 @@
-// The program `aerie-train`, which `aerie train` runs.
+// The program `aerie-train`, which `aerie train` and `aerie speedup` run.
 
 #include <fmt/format.h>
 
@@ -8,43 +8,39 @@
 #include <string_view>
 
 #include "train/data_command.h"
+#include "train/shell_text.h"
+#include "train/speedup_command.h"
 #include "train/train_command.h"
 
 namespace {
 
-// As it can be pasted into a shell.
-std::string typed(int argc, char** argv) {
-  std::string command = "aerie train";
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    const bool plain = !argument.empty() &&
-                       argument.find_first_of(" \t\n\\'\"`$&|;<>()[]{}*?!#~") == argument.npos;
-    command += ' ';
-    if (plain) {
-      command += argument;
-      continue;
-    }
-    command += '\'';
-    for (const char c : argument) command += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    command += '\'';
-  }
+std::string typed(const std::string& program, int argc, char** argv) {
+  std::string command = program;
+  for (int i = 1; i < argc; ++i) command += " " + aerie::train::shell_word(argv[i]);
   return command;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Aerie: train draft heads", "aerie train");
+  // `aerie speedup` is not a part of `aerie train`, but of this program.
+  const bool speeds_up = argc > 1 && std::string_view(argv[1]) == "speedup";
+  const std::string program = speeds_up ? "aerie" : "aerie train";
+  CLI::App app("Aerie: train draft heads", program);
   app.require_subcommand(1);
   CLI::App* data = app.add_subcommand("data", "Let a model answer prompts, to train on");
   const auto run_data = aerie::train::add_data_flags(*data);
+  const auto run_speedup = aerie::train::add_speedup_command(app);
   const auto run_method = aerie::train::add_train_commands(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  const auto status = data->parsed() ? run_data() : run_method(typed(argc, argv));
+  const std::string command = typed(program, argc, argv);
+  const auto status = data->parsed() ? run_data()
+                      : speeds_up    ? run_speedup(command)
+                                     : run_method(command);
   if (status.ok()) return *status;
   fmt::print(stderr, "error: {}\n", status.status().message());
   return status.status().code() == aerie::StatusCode::kInvalidArgument ? 2 : 1;

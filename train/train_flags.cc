@@ -144,22 +144,6 @@ void describe(const CLI::App& app, RunConfig& config) {
   }
 }
 
-Status set_device(const std::string& text, TrainSettings& settings) {
-  try {
-    settings.train.device = at::Device(text);
-  } catch (const c10::Error&) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("--device {}: cpu, cuda and cuda:N are known", text)};
-  }
-  const at::Device& device = settings.train.device;
-  if (!device.is_cpu() && !(device.is_cuda() && at::hasCUDA())) {
-    return {StatusCode::kUnsupported,
-            fmt::format("--device {}: this LibTorch, or this machine, has none", text)};
-  }
-  settings.group.cuda = device.is_cuda();
-  return {};
-}
-
 Status settle(const CLI::App& app, TrainTexts& texts) {
   TrainSettings& s = texts.settings;
   if (!texts.time.empty()) {
@@ -172,7 +156,8 @@ Status settle(const CLI::App& app, TrainTexts& texts) {
                            parse_duration("--eval-every", texts.eval_every));
   }
   AERIE_ASSIGN_OR_RETURN(s.train.schedule.decay, parse_decay(texts.decay));
-  AERIE_RETURN_IF_ERROR(set_device(texts.device, s));
+  AERIE_ASSIGN_OR_RETURN(s.train.device, parse_device(texts.device));
+  s.group.cuda = s.train.device.is_cuda();
   s.train.autocast = texts.precision == "bf16";
   s.data.features = texts.features == "stored"     ? DataOptions::Features::kStored
                     : texts.features == "computed" ? DataOptions::Features::kComputed
@@ -199,6 +184,21 @@ Expected<double> parse_duration(const std::string& flag, const std::string& text
                   fmt::format("{} {}: a time above 0 is wanted: 90s, 30m, 2h", flag, text));
   }
   return number * scale;
+}
+
+Expected<at::Device> parse_device(const std::string& text) {
+  at::Device device = at::kCPU;
+  try {
+    device = at::Device(text);
+  } catch (const c10::Error&) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("--device {}: cpu, cuda and cuda:N are known", text));
+  }
+  if (!device.is_cpu() && !(device.is_cuda() && at::hasCUDA())) {
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("--device {}: this LibTorch, or this machine, has none", text));
+  }
+  return device;
 }
 
 std::function<Expected<TrainSettings>()> add_train_flags(CLI::App& app,

@@ -1,0 +1,105 @@
+#include "train/speedup_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include "tools/interrupt.h"
+#include "train/speedup.h"
+#include "train/train_flags.h"
+
+namespace aerie::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SpeedupFlags {
+  SpeedupOptions options;
+  std::string budget = "2h", method = "auto", device = "cpu", type = "q8_0";
+};
+
+// The project's own prompts, where the build puts them beside the program.
+Status add_own_prompts(SpeedupOptions& options) {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path folder = program.parent_path().parent_path() / "share" / "aerie" / "prompts";
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() != ".jsonl") continue;
+    options.prompts.push_back(entry->path().string());
+    // Functions to complete, as its README says.
+    if (entry->path().filename() == "code.jsonl") options.plain.push_back(options.prompts.back());
+  }
+  std::ranges::sort(options.prompts);
+  if (!options.prompts.empty()) return {};
+  return {StatusCode::kNotFound,
+          fmt::format("there are no prompts in {}: build them (ninja aerie_prompts) or give "
+                      "--prompts FILE...",
+                      folder.string())};
+}
+
+// "models/Small.Q4_1.gguf" becomes "Small.Q4_1-speedup".
+std::string default_folder(const std::string& model) {
+  fs::path path = model;
+  if (!path.has_filename()) path = path.parent_path();
+  if (path.extension() == ".gguf") path.replace_extension();
+  return path.filename().string() + "-speedup";
+}
+
+Expected<int> run(SpeedupFlags& flags, const std::string& command) {
+  SpeedupOptions& o = flags.options;
+  AERIE_ASSIGN_OR_RETURN(o.budget, parse_duration("--budget", flags.budget));
+  AERIE_ASSIGN_OR_RETURN(o.method, parse_speedup_method(flags.method));
+  AERIE_ASSIGN_OR_RETURN(o.device, parse_device(flags.device));
+  o.int8 = flags.type == "q8_0";
+  if (o.prompts.empty()) AERIE_RETURN_IF_ERROR(add_own_prompts(o));
+  if (o.out.empty()) o.out = default_folder(o.model);
+  o.command = command;
+  o.progress = stderr;
+  o.say = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  o.cancel = &interrupted;
+  catch_interrupts();
+  AERIE_ASSIGN_OR_RETURN(const SpeedupEnd end, speedup(o));
+  return end == SpeedupEnd::kInterrupted ? 130 : 0;
+}
+
+}  // namespace
+
+std::function<Expected<int>(const std::string& command)> add_speedup_command(CLI::App& app) {
+  CLI::App* own = app.add_subcommand(
+      "speedup", "Train a draft head for a model, measure it and write a profile, in a given time");
+  auto flags = std::make_shared<SpeedupFlags>();
+  SpeedupOptions& o = flags->options;
+  own->add_option("-m,--model", o.model, "A GGUF file or a Hugging Face folder")->required();
+  own->add_option("--out", o.out,
+                  "The folder for everything; the same command goes on with what is there "
+                  "(default: the model's name and -speedup)");
+  own->add_option("--budget", flags->budget, "Time for all of it: 30m, 2h, 1.5h")
+      ->capture_default_str();
+  own->add_option(
+      "--prompts", o.prompts,
+      "Files of prompts, as `aerie train data` reads them (default: the project's own)");
+  own->add_option("--method", flags->method, "auto, eagle3 or p-eagle")->capture_default_str();
+  own->add_option("--threads", o.threads, "Threads (default: all cores)")
+      ->check(CLI::Range(1, 1024));
+  own->add_option("--device", flags->device, "That trains: cpu, cuda or cuda:N")
+      ->capture_default_str();
+  own->add_option("--draft-vocab", o.draft_vocab,
+                  "Draft only the so many most frequent tokens of the data; 0: all (default: a "
+                  "quarter of a large vocabulary)")
+      ->check(CLI::Range(0, 1 << 30));
+  own->add_option("--type", flags->type, "How the head is stored: q8_0, or f32 as it was trained")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"q8_0", "f32"}));
+  return [flags, own](const std::string& command) -> Expected<int> {
+    return own->parsed() ? run(*flags, command) : Expected<int>(-1);
+  };
+}
+
+}  // namespace aerie::train

@@ -1,0 +1,210 @@
+#include "train/speedup_measure.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "base/philox.h"
+#include "base/thread_pool.h"
+#include "engine/engine.h"
+#include "train/data/answer.h"
+#include "train/data/generate.h"
+#include "train/loader.h"
+#include "train/stepper.h"
+
+namespace aerie::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kPromptTokens = 64;
+constexpr int kMostPlainTokens = 256;
+constexpr int kWarmUpTokens = 4;
+constexpr int kLeastRounds = 3;
+constexpr int kSampleTokens = 256;
+constexpr int kSamples = 8;
+constexpr int64_t kProbeBatch = 512;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Status cancelled() {
+  return {StatusCode::kCancelled, "interrupted before anything was made"};
+}
+
+bool asked_to_end(const SpeedupOptions& options) {
+  return options.cancel != nullptr && options.cancel->load();
+}
+
+// Speed does not depend on which they are.
+std::vector<int32_t> tokens_at_random(int count, int vocab, uint32_t number) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < count; ++i) {
+    const uint32_t draw = philox4x32({static_cast<uint32_t>(i), number, 0, 0}, {0, 0})[0];
+    tokens.push_back(static_cast<int32_t>(draw % static_cast<uint32_t>(vocab)));
+  }
+  return tokens;
+}
+
+Expected<double> plain_speed(const SpeedupOptions& options, double seconds) {
+  EngineOptions engine_options;
+  engine_options.model = options.model;
+  engine_options.threads = options.threads;
+  AERIE_ASSIGN_OR_RETURN(const auto engine, Engine::open(engine_options));
+  GenerateRequest request;
+  request.prompt = tokens_at_random(std::min(kPromptTokens, engine->options().context / 4),
+                                    engine->config().vocab, 0);
+  request.ignore_eos = true;
+  request.cancel = options.cancel;
+  double rate = 0.0;
+  // The second time for as long as is wanted, with everything in the caches.
+  for (int tokens = kWarmUpTokens;;) {
+    request.max_tokens = std::min(tokens, engine->options().context / 2);
+    AERIE_ASSIGN_OR_RETURN(const Generation reply, engine->generate(request, {}));
+    if (asked_to_end(options)) return cancelled();
+    const bool first = rate == 0.0;
+    rate = std::max(reply.tokens_per_second(), 1e-6);
+    if (!first) return rate;
+    tokens = static_cast<int>(
+        std::clamp(rate * seconds, 2.0 * kWarmUpTokens, static_cast<double>(kMostPlainTokens)));
+  }
+}
+
+// As many sequences as memory allows.
+Expected<std::unique_ptr<RunningTarget>> open_target(const SpeedupOptions& options) {
+  RunningTargetOptions target_options;
+  target_options.model = options.model;
+  target_options.threads = options.threads;
+  for (int sequences = GenerateOptions::kDefaultBatch;; sequences /= 2) {
+    target_options.sequences = sequences;
+    auto target = RunningTarget::open(target_options);
+    if (target.status().code() != StatusCode::kResourceExhausted || sequences == 1) return target;
+  }
+}
+
+Status answering_speed(const SpeedupOptions& options, const std::vector<bench::Prompt>& prompts,
+                       bool chat_template, double seconds, SpeedupSpeeds& speeds) {
+  AERIE_ASSIGN_OR_RETURN(const auto target, open_target(options));
+  AERIE_ASSIGN_OR_RETURN(const ConversationFormat format,
+                         ConversationFormat::make(target->source(), chat_template));
+  speeds.replies_at_a_time = target->options().sequences;
+  std::vector<AnswerTask> tasks;
+  for (int index = 0; tasks.size() < static_cast<size_t>(4 * speeds.replies_at_a_time); ++index) {
+    for (const bench::Prompt& prompt : prompts) tasks.push_back({&prompt, index});
+  }
+  AnswerSettings settings;
+  settings.max_tokens = kSpeedupReplyTokens;
+  std::atomic<bool> over{false};
+  AnswerCalls calls;
+  calls.cancel = &over;
+  calls.done = [](const Sample&) { return Status(); };
+  const auto start = Clock::now();
+  Clock::time_point first;
+  int64_t tokens_then = 0, tokens = 0;
+  double first_seconds = 0.0, seconds_after = 0.0;
+  int rounds = 0;
+  calls.progress = [&](const AnswerCounts& counts) {
+    if (rounds++ == 0) {
+      first = Clock::now();
+      first_seconds = seconds_since(start);
+      tokens_then = counts.tokens;
+    }
+    tokens = counts.tokens;
+    seconds_after = seconds_since(first);
+    over = asked_to_end(options) || (rounds > kLeastRounds && seconds_after >= seconds);
+  };
+  AERIE_RETURN_IF_ERROR(answer(*target, format, settings, tasks, calls).status());
+  if (asked_to_end(options)) return cancelled();
+  if (rounds < 2 || tokens <= tokens_then || seconds_after <= 0.0) {
+    return {StatusCode::kInvalidArgument,
+            "--prompts: the model says nothing to these prompts, or they are too long for it"};
+  }
+  // In the long run a reply has its share of the prompts' time, and of that of rounds.
+  const double rate = static_cast<double>(tokens - tokens_then) / seconds_after;
+  const double of_prompt = first_seconds / speeds.replies_at_a_time;
+  speeds.answering = kSpeedupReplyTokens / (of_prompt + kSpeedupReplyTokens / rate);
+  return {};
+}
+
+std::vector<Sample> random_samples(int vocab) {
+  std::vector<Sample> samples(kSamples);
+  for (int i = 0; i < kSamples; ++i) {
+    Sample& sample = samples[static_cast<size_t>(i)];
+    sample.tokens = tokens_at_random(kSampleTokens, vocab, static_cast<uint32_t>(i));
+    sample.mask.assign(kSampleTokens, 1);
+    std::fill_n(sample.mask.begin(), kPromptTokens, 0);
+  }
+  return samples;
+}
+
+Expected<double> time_steps(const SpeedupOptions& options, Method& method, const TrainingSet& set,
+                            double seconds) {
+  PlanOptions plan;
+  plan.batch_tokens = kProbeBatch;
+  AdamW optimizer(method.parameters(), {});
+  AERIE_ASSIGN_OR_RETURN(const auto group, join_group({}));
+  StepOptions step_options;
+  step_options.device = options.device;
+  Stepper stepper(method, optimizer, *group, step_options);
+  Loader loader(set, method.needs(), LoaderOptions{plan}, {});
+  Clock::time_point start;
+  int64_t rows = 0;
+  for (int64_t step = 1;; ++step) {
+    AERIE_ASSIGN_OR_RETURN(
+        const StepResult result,
+        stepper.step(step, 0.0, {step, step + 1, [&] { return loader.next(); }}));
+    if (asked_to_end(options)) return cancelled();
+    if (step == 1) {
+      // It makes room for everything, and found batches ready.
+      start = Clock::now();
+      continue;
+    }
+    rows += result.rows;
+    const double passed = seconds_since(start);
+    if (step > kLeastRounds && passed >= seconds) return static_cast<double>(rows) / passed;
+  }
+}
+
+Status training_speed(const SpeedupOptions& options, const SpeedupHead& head, double seconds,
+                      SpeedupSpeeds& speeds) {
+  ThreadPool pool(1);
+  AERIE_ASSIGN_OR_RETURN(const auto target, Target::open(options.model, pool));
+  target->to(options.device);
+  at::Generator generator = at::detail::createCPUGenerator(1);
+  const int vocab = target->config().vocab;
+  const std::vector<int64_t> counts(static_cast<size_t>(vocab), 0);
+  AERIE_ASSIGN_OR_RETURN(const auto method, make_speedup_head(head)({*target, generator, counts}));
+  speeds.parameters = method->parameters().count();
+  const std::vector<Sample> samples = random_samples(vocab);
+  TrainingSet set;
+  for (const Sample& sample : samples) set.training.push_back(&sample);
+  AERIE_ASSIGN_OR_RETURN(
+      const auto features,
+      compute_features(options.model, feature_layers(method->needs(), target->config().layers),
+                       feature_threads(options), kSampleTokens));
+  set.features = features.get();
+  AERIE_ASSIGN_OR_RETURN(speeds.training, time_steps(options, *method, set, seconds));
+  return {};
+}
+
+}  // namespace
+
+Expected<SpeedupSpeeds> measure_speeds(const SpeedupOptions& options, const SpeedupHead& head,
+                                       const std::vector<bench::Prompt>& prompts,
+                                       bool chat_template, double seconds) {
+  const auto start = Clock::now();
+  if (options.threads > 0) at::set_num_threads(options.threads);
+  SpeedupSpeeds speeds;
+  AERIE_ASSIGN_OR_RETURN(speeds.plain, plain_speed(options, seconds));
+  AERIE_RETURN_IF_ERROR(answering_speed(options, prompts, chat_template, seconds, speeds));
+  AERIE_RETURN_IF_ERROR(training_speed(options, head, seconds, speeds));
+  speeds.seconds = seconds_since(start);
+  return speeds;
+}
+
+}  // namespace aerie::train

@@ -1,0 +1,38 @@
+// What `aerie speedup` found out, for people and as JSON.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/tune.h"
+#include "train/speedup.h"
+#include "train/speedup_plan.h"
+#include "train/training_run.h"
+
+namespace aerie::train {
+
+struct SpeedupFacts {
+  std::string method;                // "eagle3"
+  std::string model, head, profile;  // paths
+  std::string alone, with_head;      // as --speculate takes them: the head by itself, and auto
+  bool chat_template = false;        // whether the model has one
+  SpeedupSpeeds speeds;
+  int64_t samples = 0, tokens = 0, generated = 0;  // of the data
+  RunState training;
+};
+
+// The fastest of what was measured for one sequence at temperature 0.
+const ProfileChoice& best_choice(const Profile& profile);
+
+// A line for each method and temperature: speed, ratio, tokens of a round, acceptance by position.
+std::string speedup_table(const bench::SpecReport& report);
+
+// What to type, the one that was fastest first. Plain decoding has no --speculate.
+std::vector<std::string> speedup_commands(const SpeedupFacts& facts, const ProfileChoice& best);
+
+// What it comes to, in words.
+std::string speedup_verdict(const SpeedupFacts& facts, const bench::TuneReport& report);
+
+std::string speedup_json(const SpeedupFacts& facts, const bench::TuneReport& report);
+
+}  // namespace aerie::train

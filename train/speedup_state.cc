@@ -1,0 +1,102 @@
+#include "train/speedup_state.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "format/json.h"
+#include "train/checkpoint_files.h"
+
+namespace aerie::train {
+namespace {
+
+constexpr int kMostAtATime = 1 << 20;
+constexpr int kMostReplies = 1 << 30;
+
+// A count or a time, from 0.
+Expected<double> amount(const JsonObject& object, const char* key, double most) {
+  AERIE_ASSIGN_OR_RETURN(const double value, object.number(key));
+  if (value >= 0.0 && value <= most) return value;
+  return object.error(StatusCode::kInvalidData, key, "is out of range");
+}
+
+Expected<SpeedupSpeeds> read_speeds(const JsonObject& object) {
+  constexpr double kMost = 1e15;
+  SpeedupSpeeds speeds;
+  AERIE_ASSIGN_OR_RETURN(speeds.plain, amount(object, "plain", kMost));
+  AERIE_ASSIGN_OR_RETURN(speeds.answering, amount(object, "answering", kMost));
+  AERIE_ASSIGN_OR_RETURN(const double count, amount(object, "replies_at_a_time", kMostAtATime));
+  speeds.replies_at_a_time = static_cast<int>(count);
+  AERIE_ASSIGN_OR_RETURN(speeds.training, amount(object, "training", kMost));
+  AERIE_ASSIGN_OR_RETURN(const double parameters, amount(object, "parameters", kMost));
+  speeds.parameters = static_cast<int64_t>(parameters);
+  AERIE_ASSIGN_OR_RETURN(speeds.seconds, amount(object, "seconds", kMost));
+  if (speeds.plain > 0.0 && speeds.answering > 0.0 && speeds.training > 0.0 && count >= 1.0) {
+    return speeds;
+  }
+  return object.error(StatusCode::kInvalidData, "plain", "or another speed is 0");
+}
+
+Expected<SpeedupState> parse(const JsonObject& object) {
+  constexpr double kMostSeconds = 1e9;
+  SpeedupState state;
+  AERIE_ASSIGN_OR_RETURN(const JsonObject options, object.object("options"));
+  for (const auto& [key, value] : options.json().items()) {
+    AERIE_ASSIGN_OR_RETURN(const std::string_view text, options.string(key));
+    state.options.emplace_back(key, std::string(text));
+  }
+  AERIE_ASSIGN_OR_RETURN(const JsonObject speeds, object.object("measured"));
+  AERIE_ASSIGN_OR_RETURN(state.speeds, read_speeds(speeds));
+  AERIE_ASSIGN_OR_RETURN(state.data_seconds, amount(object, "data_seconds", kMostSeconds));
+  AERIE_ASSIGN_OR_RETURN(const double replies, amount(object, "replies", kMostReplies));
+  state.replies = static_cast<int>(replies);
+  AERIE_ASSIGN_OR_RETURN(state.answered, object.boolean("answered"));
+  AERIE_ASSIGN_OR_RETURN(state.training_seconds, amount(object, "training_seconds", kMostSeconds));
+  AERIE_ASSIGN_OR_RETURN(state.trained, object.boolean("trained"));
+  AERIE_ASSIGN_OR_RETURN(state.done, object.boolean("done"));
+  return state;
+}
+
+}  // namespace
+
+Expected<std::optional<SpeedupState>> read_speedup_state(const std::string& path) {
+  const auto json = read_json(path);
+  if (json.status().code() == StatusCode::kNotFound) return std::optional<SpeedupState>();
+  AERIE_RETURN_IF_ERROR(json.status());
+  AERIE_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::view(*json, path));
+  AERIE_ASSIGN_OR_RETURN(SpeedupState state, parse(object));
+  return std::optional(std::move(state));
+}
+
+Status write_speedup_state(const std::string& path, const SpeedupState& state) {
+  Json options = Json::object();
+  for (const auto& [key, value] : state.options) options[key] = value;
+  const SpeedupSpeeds& speeds = state.speeds;
+  const Json json = {{"options", options},
+                     {"measured",
+                      {{"plain", speeds.plain},
+                       {"answering", speeds.answering},
+                       {"replies_at_a_time", speeds.replies_at_a_time},
+                       {"training", speeds.training},
+                       {"parameters", speeds.parameters},
+                       {"seconds", speeds.seconds}}},
+                     {"data_seconds", state.data_seconds},
+                     {"replies", state.replies},
+                     {"answered", state.answered},
+                     {"training_seconds", state.training_seconds},
+                     {"trained", state.trained},
+                     {"done", state.done}};
+  return write_text(path, json.dump(2) + "\n");
+}
+
+std::string difference(const OptionTexts& there, const OptionTexts& now) {
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (i < there.size() && there[i] == now[i]) continue;
+    const std::string before =
+        i < there.size() && there[i].first == now[i].first ? there[i].second : "another";
+    return fmt::format("{} {} there, {} now", now[i].first, before, now[i].second);
+  }
+  return "";
+}
+
+}  // namespace aerie::train

@@ -1,0 +1,107 @@
+#include "train/training_run.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/processor.h"
+#include "base/thread_pool.h"
+#include "bench/text_file.h"
+#include "train/checkpoint_files.h"
+#include "train/model_card.h"
+
+namespace aerie::train {
+namespace {
+
+std::string processor_text(const TrainSettings& settings) {
+  std::string text = processor_name();
+  if (!settings.train.device.is_cpu()) text += " with " + settings.train.device.str();
+  if (settings.group.world > 1) text += fmt::format(", {} processes", settings.group.world);
+  return text;
+}
+
+Expected<CardFacts> card_facts(const TrainSettings& settings, const Target& target, Method& method,
+                               const TrainingData& data, const std::string& command) {
+  CardFacts facts;
+  facts.method = settings.train.config.method;
+  facts.speculate = method.settings().speculate;
+  facts.own_model = method.settings().model;
+  facts.base_model = data.datasets().front().info.model;
+  facts.base_model_path = target.path();
+  facts.command = command;
+  facts.processor = processor_text(settings);
+  facts.folders = settings.data.folders;
+  facts.datasets = &data.datasets();
+  facts.training_samples = data.set().training.size();
+  facts.validation_samples = data.set().validation.size();
+  facts.parameters = method.parameters().count();
+  facts.eval_tokens = settings.eval_tokens;
+  facts.eval_temperature = settings.eval_temperature;
+  if (!settings.data_notes.empty()) {
+    AERIE_ASSIGN_OR_RETURN(facts.data_notes,
+                           bench::read_text_file(settings.data_notes, "--data-notes"));
+  }
+  return facts;
+}
+
+AcceptanceOptions acceptance_options(const TrainSettings& settings, const TrainingData& data,
+                                     const std::atomic<bool>* cancel) {
+  AcceptanceOptions options;
+  options.engine.model = settings.model;
+  options.engine.threads = settings.threads;
+  options.prompts = data.held_out_prompts(settings.eval_prompts);
+  options.max_tokens = settings.eval_tokens;
+  options.temperature = settings.eval_temperature;
+  options.seed = settings.train.seed;
+  options.cancel = cancel;
+  return options;
+}
+
+}  // namespace
+
+Expected<TrainingRun> run_training(const MakeMethod& make, TrainSettings settings,
+                                   const std::string& command, TrainCalls calls) {
+  if (settings.threads > 0) at::set_num_threads(settings.threads);
+  AERIE_ASSIGN_OR_RETURN(const auto data, TrainingData::open(settings.data));
+  ThreadPool pool(1);
+  AERIE_ASSIGN_OR_RETURN(const auto target, Target::open(settings.model, pool));
+  target->to(settings.train.device);
+  at::Generator generator = at::detail::createCPUGenerator(settings.train.seed);
+  const std::vector<int64_t> counts = data->token_counts(target->config().vocab);
+  AERIE_ASSIGN_OR_RETURN(const auto method, make({*target, generator, counts}));
+  AERIE_RETURN_IF_ERROR(data->open_features(method->needs(), target->config().layers));
+  AERIE_ASSIGN_OR_RETURN(const auto group, join_group(settings.group));
+
+  OptionTexts& fixed = settings.train.config.fixed;
+  fixed.emplace_back("the model's fingerprint", data->datasets().front().info.fingerprint);
+  fixed.emplace_back("the data's fingerprint", data->fingerprint());
+  AERIE_ASSIGN_OR_RETURN(const CardFacts facts,
+                         card_facts(settings, *target, *method, *data, command));
+  if (calls.say) {
+    calls.say(fmt::format("{}: {} parameters; {} samples to train on, {} held out", facts.method,
+                          facts.parameters, facts.training_samples, facts.validation_samples));
+  }
+  calls.describe = [&facts](const std::string& folder, const RunState& state,
+                            const Evaluation& evaluation) {
+    return write_text(folder + "/README.md", model_card(facts, state, evaluation));
+  };
+  const AcceptanceOptions acceptance = acceptance_options(settings, *data, calls.cancel);
+  const std::string speculate =
+      settings.eval_speculate.empty() ? facts.speculate : settings.eval_speculate;
+  if (!acceptance.prompts.empty()) {
+    calls.acceptance = [&](const std::string& folder) -> Expected<Acceptance> {
+      AERIE_ASSIGN_OR_RETURN(const SpeculativeConfig config, draft_config(speculate, folder));
+      AcceptanceOptions options = acceptance;
+      if (!facts.own_model.empty()) options.engine.model = in_folder(facts.own_model, folder);
+      return measure_acceptance(options, config);
+    };
+  }
+  AERIE_ASSIGN_OR_RETURN(TrainResult result,
+                         train(*method, data->set(), settings.train, *group, calls));
+  return TrainingRun{std::move(result), facts.parameters, facts.training_samples,
+                     facts.validation_samples};
+}
+
+}  // namespace aerie::train

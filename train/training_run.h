@@ -1,0 +1,55 @@
+// A whole training: data, target, method, and a model card beside what is trained.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "train/group.h"
+#include "train/method.h"
+#include "train/target.h"
+#include "train/trainer.h"
+#include "train/training_data.h"
+
+namespace aerie::train {
+
+// What a method is made of, beside its flags.
+struct MethodInputs {
+  Target& target;
+  at::Generator& generator;
+  // Of each token of the vocabulary, how often the target generated it in the training data.
+  std::span<const int64_t> token_counts;
+};
+using MakeMethod = std::function<Expected<std::unique_ptr<Method>>(const MethodInputs&)>;
+
+struct TrainSettings {
+  std::string model;
+  DataOptions data;
+  TrainOptions train;
+  GroupOptions group;
+  int threads = 0;        // of tensors and of the engine; 0: all
+  int eval_prompts = 16;  // to measure acceptance with; 0: it is not measured
+  int eval_tokens = 128;  // of a reply
+  double eval_temperature = 0.0;
+  std::string eval_speculate;  // instead of what the method says; empty: that
+  std::string data_notes;      // a file
+};
+
+struct TrainingRun {
+  TrainResult result;
+  int64_t parameters = 0;  // that are trained
+  size_t training_samples = 0, validation_samples = 0;
+};
+
+// What `aerie train METHOD` does once its flags are read. Of `calls`, `acceptance` and `describe`
+// are set here; `cancel` and `say` are the caller's. `command` is for the model card. Sets
+// LibTorch's number of threads. Errors of opening any of it, and of train().
+Expected<TrainingRun> run_training(const MakeMethod& make, TrainSettings settings,
+                                   const std::string& command, TrainCalls calls);
+
+}  // namespace aerie::train
