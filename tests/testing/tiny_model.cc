@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <mutex>
 #include <random>
 
 namespace aerie::test {
@@ -142,7 +143,9 @@ std::unique_ptr<Model> TinyFile::load(const ModelOptions& options) const {
 }
 
 ThreadPool& pool_of(int threads) {
+  static std::mutex mutex;
   static std::map<int, ThreadPool> pools;
+  const std::lock_guard lock(mutex);
   return pools.try_emplace(threads, threads).first->second;
 }
 
