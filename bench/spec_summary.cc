@@ -206,12 +206,15 @@ Tally median_of(std::vector<Tally> repetitions) {
 }
 
 bool is_looped(std::span<const int32_t> tokens) {
-  if (tokens.size() < static_cast<size_t>(kLoopTokens)) return false;
-  const std::span<const int32_t> tail = tokens.last(kLoopTokens);
-  for (size_t period = 1; period <= static_cast<size_t>(kLongestPeriod); ++period) {
-    if (std::equal(tail.begin() + static_cast<ptrdiff_t>(period), tail.end(), tail.begin())) {
-      return true;
-    }
+  std::vector<std::span<const int32_t>> grams;
+  for (size_t i = 0; i + kLoopTokens <= tokens.size(); ++i) {
+    grams.push_back(tokens.subspan(i, kLoopTokens));
+  }
+  std::ranges::sort(grams,
+                    [](auto a, auto b) { return std::ranges::lexicographical_compare(a, b); });
+  constexpr size_t kFurther = kLoopTimes - 1;
+  for (size_t i = 0; i + kFurther < grams.size(); ++i) {
+    if (std::ranges::equal(grams[i], grams[i + kFurther])) return true;
   }
   return false;
 }

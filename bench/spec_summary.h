@@ -46,10 +46,9 @@ struct Reply {
   std::vector<Tally> methods;
 };
 
-// Whether the last kLoopTokens tokens repeat with a period of at most kLongestPeriod; never of
-// fewer tokens.
-inline constexpr int kLoopTokens = 64;
-inline constexpr int kLongestPeriod = 16;
+// Whether some kLoopTokens tokens in a row come kLoopTimes times; occurrences may overlap.
+inline constexpr int kLoopTokens = 20;
+inline constexpr int kLoopTimes = 3;
 bool is_looped(std::span<const int32_t> tokens);
 
 // kInternal, after `where` naming the first place at which the ids differ and both, unless they are

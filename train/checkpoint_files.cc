@@ -1,9 +1,12 @@
 #include "train/checkpoint_files.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -29,6 +32,19 @@ SafetensorsType stored_type(const at::Tensor& values) {
   }
 }
 
+std::optional<at::ScalarType> float_type(SafetensorsType type) {
+  switch (type) {
+    case SafetensorsType::kF32:
+      return at::kFloat;
+    case SafetensorsType::kF16:
+      return at::kHalf;
+    case SafetensorsType::kBF16:
+      return at::kBFloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
 // As bytes in memory of the CPU.
 at::Tensor plain(const at::Tensor& values) {
   const bool as_is = stored_type(values) != SafetensorsType::kF32;
@@ -47,6 +63,9 @@ std::vector<StoredTensor> stored_parameters(const Parameters& parameters, bool b
     const bool narrow = bf16 && parameter.value.dim() > 1;
     tensors.push_back(
         {parameter.name, parameter.value.detach().to(narrow ? at::kBFloat16 : at::kFloat)});
+  }
+  for (const FixedTensor& tensor : parameters.fixed()) {
+    tensors.push_back({tensor.name, tensor.values});
   }
   return tensors;
 }
@@ -74,26 +93,41 @@ Status write_checkpoint(const std::string& folder, const std::vector<StoredTenso
   return write_text(folder + "/config.json", config.dump(2) + "\n");
 }
 
-Status read_checkpoint(const std::string& folder, const std::vector<StoredTensor>& tensors) {
+Expected<std::vector<std::string>> read_parameters(const std::string& folder,
+                                                   const Parameters& parameters) {
   AERIE_ASSIGN_OR_RETURN(const SafetensorsFolder files, SafetensorsFolder::open(folder));
-  for (const StoredTensor& tensor : tensors) {
+  const auto wrong = [&](const std::string& name, const char* what) {
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} {}", files.name(), name, what));
+  };
+  for (const FixedTensor& tensor : parameters.fixed()) {
     const SafetensorsTensor* found = files.find(tensor.name);
-    if (found == nullptr) {
-      return {StatusCode::kNotFound,
-              fmt::format("{}: has no tensor {}", files.name(), tensor.name)};
+    if (found == nullptr) continue;
+    const at::Tensor here = plain(tensor.values);
+    if (found->type != stored_type(here) || !std::ranges::equal(found->data, bytes_of(here))) {
+      return wrong(tensor.name,
+                   "is not that of this training, which drafts other tokens: train on the same "
+                   "data with the same --draft-vocab");
     }
-    if (found->type != stored_type(tensor.values) || found->shape != tensor.values.sizes().vec()) {
-      return {StatusCode::kInvalidData,
-              fmt::format("{}: {} has another type or shape than what is trained", files.name(),
-                          tensor.name)};
-    }
-    at::Tensor values = at::empty(tensor.values.sizes(),
-                                  tensor.values.options().device(at::kCPU).requires_grad(false));
-    std::copy_n(found->data.data(), found->data.size(), static_cast<std::byte*>(values.data_ptr()));
-    const at::NoGradGuard no_grad;
-    tensor.values.copy_(values);
   }
-  return {};
+  std::vector<std::string> missing;
+  const at::NoGradGuard no_grad;
+  for (const Parameter& parameter : parameters.list()) {
+    const SafetensorsTensor* found = files.find(parameter.name);
+    if (found == nullptr) {
+      missing.push_back(parameter.name);
+      continue;
+    }
+    const std::optional<at::ScalarType> type = float_type(found->type);
+    if (!type || found->shape != parameter.value.sizes().vec()) {
+      return wrong(parameter.name, "has another type or shape than what is trained");
+    }
+    at::Tensor values = at::empty(parameter.value.sizes(), *type);
+    std::memcpy(values.data_ptr(), found->data.data(), found->data.size());
+    at::Tensor(parameter.value).copy_(values);
+  }
+  if (missing.size() < parameters.list().size()) return missing;
+  return Status(StatusCode::kInvalidArgument,
+                files.name() + ": none of its tensors is trained by this method");
 }
 
 }  // namespace aerie::train

@@ -18,16 +18,18 @@ struct StoredTensor {
   at::Tensor values;  // float (stored as F32), bfloat16, int64 or bool; on any device
 };
 
-// Parameters as they are stored: as F32, or matrices as BF16 and vectors as F32.
+// Parameters as they are stored, as F32, or matrices as BF16 and vectors as F32; and what is fixed.
 std::vector<StoredTensor> stored_parameters(const Parameters& parameters, bool bf16);
 
 // Puts model.safetensors and config.json into an existing folder, each whole or not at all.
 Status write_checkpoint(const std::string& folder, const std::vector<StoredTensor>& tensors,
                         const Json& config);
 
-// Reads back what write_checkpoint() stored of `tensors` into their values, in place. kNotFound for
-// one that is missing, kInvalidData for one of another shape.
-Status read_checkpoint(const std::string& folder, const std::vector<StoredTensor>& tensors);
+// Sets the parameters that a checkpoint has by the same names, as F32, F16 or BF16, and returns the
+// names of the others. kInvalidArgument for one of another shape or type, for fixed tensors that
+// are not the same in both, and if it has none of the parameters.
+Expected<std::vector<std::string>> read_parameters(const std::string& folder,
+                                                   const Parameters& parameters);
 
 // A text file, whole or not at all.
 Status write_text(const std::string& path, const std::string& text);

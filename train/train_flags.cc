@@ -56,7 +56,7 @@ void add_budget_options(CLI::App& app, TrainTexts& texts) {
   TrainOptions& o = texts.settings.train;
   app.add_option("--out", o.folder, "The run's folder; the same command goes on with a run there")
       ->required();
-  app.add_option("--init", o.init, "A run's folder: begin with its parameters");
+  app.add_option("--init", o.init, "A run's folder, or a checkpoint's: begin with its parameters");
   app.add_option("--steps", o.budget.steps, "Train for so many steps");
   app.add_option("--epochs", o.budget.epochs, "Train for so many passes over the data");
   app.add_option("--time", texts.time, "Train for so long, evaluations included: 90s, 30m, 2h");

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "train/checkpoint_files.h"
 #include "train/curves.h"
 #include "train/gather.h"
 #include "train/loader.h"
@@ -63,6 +64,7 @@ class Run {
     options_.plan.seed = options.seed;
   }
 
+  Status begin_with(const std::string& folder);
   Status open();
   Expected<TrainResult> go();
 
@@ -122,6 +124,14 @@ class Run {
   double logged_norm_ = 0.0;
 };
 
+Status Run::begin_with(const std::string& folder) {
+  const bool is_run = std::filesystem::exists(folder + "/log.jsonl");
+  if (is_run) return load_values(folder, method_.parameters(), optimizer_);
+  AERIE_ASSIGN_OR_RETURN(const auto missing, read_parameters(folder, method_.parameters()));
+  if (!missing.empty()) say(fmt::format("{} has no {}", folder, fmt::join(missing, ", ")));
+  return {};
+}
+
 Status Run::open() {
   if (leads()) {
     AERIE_RETURN_IF_ERROR(claim_run(options_.folder, options_.config));
@@ -137,7 +147,7 @@ Status Run::open() {
     state_ = *state;
     say(fmt::format("Going on after step {}", state_.step));
   } else if (!options_.init.empty()) {
-    AERIE_RETURN_IF_ERROR(load_values(options_.init, method_.parameters(), optimizer_));
+    AERIE_RETURN_IF_ERROR(begin_with(options_.init));
   }
   seconds_before_ = saved_at_ = state_.seconds;
   if (state) saved_step_ = state_.step;

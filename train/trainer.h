@@ -32,7 +32,9 @@ struct Interval {
 struct TrainOptions {
   std::string folder;  // RUN
   RunConfig config;    // what stands in its config.json
-  std::string init;    // a run's folder whose parameters are begun with; empty: the method's own
+  // Parameters to begin with: a run's folder of the same method and shape, or a checkpoint's, of
+  // which those count that have the same names. Empty: the method's own.
+  std::string init;
   uint64_t seed = 1;
   Budget budget;
   Schedule schedule;

@@ -35,16 +35,21 @@ std::vector<int32_t> repeating(int before, int period, int count) {
 }
 
 TEST(SpecSummary, FindsLoops) {
-  EXPECT_TRUE(is_looped(repeating(50, 1, 64)));
-  EXPECT_TRUE(is_looped(repeating(0, 16, 64)));
-  EXPECT_TRUE(is_looped(repeating(3, 7, 200)));
-  EXPECT_FALSE(is_looped(repeating(50, 17, 64)));
-  EXPECT_FALSE(is_looped(repeating(50, 4, 63)));  // began within the last 64
-  EXPECT_FALSE(is_looped(repeating(0, 1, 63)));   // too few
+  EXPECT_TRUE(is_looped(repeating(50, 1, 22)));
+  EXPECT_FALSE(is_looped(repeating(50, 1, 21)));
+  EXPECT_TRUE(is_looped(repeating(0, 30, 80)));
+  EXPECT_FALSE(is_looped(repeating(0, 30, 79)));
   EXPECT_FALSE(is_looped({}));
-  std::vector<int32_t> ends_otherwise = repeating(0, 4, 100);
-  ends_otherwise.back() = 77;
-  EXPECT_FALSE(is_looped(ends_otherwise));
+  // Wherever it is, and with other tokens between.
+  std::vector<int32_t> refrain;
+  for (int32_t verse = 0; verse < 3; ++verse) {
+    refrain.push_back(100 + verse);
+    for (int32_t i = 0; i < 20; ++i) refrain.push_back(i);
+  }
+  refrain.push_back(77);
+  EXPECT_TRUE(is_looped(refrain));
+  refrain[45] = 88;
+  EXPECT_FALSE(is_looped(refrain));
 }
 
 TEST(SpecSummary, ComparesIds) {

@@ -86,6 +86,7 @@ Status Distill::start(Target& target, at::Generator& generator) {
   rows_ = at::full({vocab}, drafted, longs).index_copy_(0, ids_, at::arange(drafted, longs));
   ids_ = ids_.to(device);
   rows_ = rows_.to(device);
+  parameters_.add_fixed("d2t", ids_ - at::arange(drafted, ids_.options()));
   drafted_output_ = pruned ? output_.index_select(0, ids_) : output_;
   if (options_.shape) {
     LlamaShape shape = *options_.shape;
@@ -153,8 +154,6 @@ Expected<Figures> Distill::accumulate(const Batch& batch, double scale, at::Gene
 
 Status Distill::write(const std::string& folder) const {
   const LlamaShape& shape = model_.shape();
-  std::vector<StoredTensor> tensors = stored_parameters(parameters_, false);
-  tensors.push_back({"d2t", ids_ - at::arange(ids_.size(0), ids_.options())});
   const Json config = {
       {"architectures", {"LlamaForCausalLM"}},
       {"model_type", "llama"},
@@ -175,7 +174,7 @@ Status Distill::write(const std::string& folder) const {
       {"vocab_size", shape.vocab},
       {"target_vocab_size", target_.config().vocab},
   };
-  return write_checkpoint(folder, tensors, config);
+  return write_checkpoint(folder, stored_parameters(parameters_, false), config);
 }
 
 }  // namespace

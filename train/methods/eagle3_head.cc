@@ -60,6 +60,10 @@ Status Eagle3Head::take_from_target(Target& target) {
                           at::kLong)
                    .to(longs.device());
   target_output_ = target_output_.index_select(0, draft_ids_);
+  const at::TensorOptions integers = draft_ids_.options();
+  parameters_.add_fixed("d2t", draft_ids_ - at::arange(draft_ids_.size(0), integers));
+  parameters_.add_fixed("t2d", at::zeros({target.config().vocab}, integers.dtype(at::kBool))
+                                   .index_fill_(0, draft_ids_, true));
   return {};
 }
 
@@ -148,16 +152,6 @@ at::Tensor Eagle3Head::wanted_logits(const at::Tensor& last) const {
 Status Eagle3Head::write(const std::string& folder, const std::string& algorithm, int depth) const {
   const ModelConfig& config = target_->config();
   const LayerShape& shape = layers_.front().shape;
-  std::vector<StoredTensor> tensors;
-  for (const Parameter& parameter : parameters_.list()) {
-    tensors.push_back({parameter.name, parameter.value});
-  }
-  const bool pruned = !options_.vocabulary.empty();
-  if (pruned) {
-    tensors.push_back({"d2t", draft_ids_ - at::arange(draft_ids_.size(0), draft_ids_.options())});
-    tensors.push_back({"t2d", at::zeros({config.vocab}, draft_ids_.options().dtype(at::kBool))
-                                  .index_fill_(0, draft_ids_, true)});
-  }
   const Json layer = {
       {"model_type", "llama"},
       {"attention_bias", false},
@@ -204,7 +198,7 @@ Status Eagle3Head::write(const std::string& folder, const std::string& algorithm
       {"transformer_layer_config", layer},
   };
   if (options_.mask) out["mask_token_id"] = options_.mask_token;
-  return write_checkpoint(folder, tensors, out);
+  return write_checkpoint(folder, stored_parameters(parameters_, false), out);
 }
 
 }  // namespace aerie::train

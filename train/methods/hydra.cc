@@ -99,6 +99,9 @@ Expected<std::unique_ptr<Method>> Hydra::make(Target& target, const HydraOptions
                                               OffsetHeads offsets, at::Generator& generator) {
   std::unique_ptr<Hydra> hydra(new Hydra(target, options, std::move(offsets)));
   AERIE_ASSIGN_OR_RETURN(hydra->embedding_, target.embedding());
+  if (const at::Tensor& ids = hydra->offsets_.draft_ids(); ids.defined()) {
+    hydra->parameters_.add_fixed("d2t", ids - at::arange(ids.size(0), ids.options()));
+  }
   if (options.prefix) AERIE_RETURN_IF_ERROR(hydra->add_prefix(generator));
   for (int i = 0; i < options.heads; ++i) hydra->add_head(i);
   return std::unique_ptr<Method>(std::move(hydra));
@@ -188,11 +191,7 @@ Json Hydra::config() const {
 }
 
 Status Hydra::write(const std::string& folder) const {
-  std::vector<StoredTensor> tensors = stored_parameters(parameters_, options_.bf16);
-  if (const at::Tensor& ids = offsets_.draft_ids(); ids.defined()) {
-    tensors.push_back({"d2t", ids - at::arange(ids.size(0), ids.options())});
-  }
-  return write_checkpoint(folder, tensors, config());
+  return write_checkpoint(folder, stored_parameters(parameters_, options_.bf16), config());
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ MedusaHeads::MedusaHeads(const MedusaOptions& options, OffsetHeads offsets, int 
     : options_(options), offsets_(std::move(offsets)), vocab_(vocab) {
   const at::Tensor& start = offsets_.target_rows();
   const int64_t hidden = start.size(1);
+  if (offsets_.draft_ids().defined()) parameters_.add_fixed("token_map", offsets_.draft_ids());
   for (int i = 0; i < options_.heads; ++i) {
     std::vector<Block>& blocks = blocks_.emplace_back();
     for (int j = 0; j < options_.blocks; ++j) {
@@ -110,9 +111,7 @@ Json MedusaHeads::config() const {
 }
 
 Status MedusaHeads::write(const std::string& folder) const {
-  std::vector<StoredTensor> tensors = stored_parameters(parameters_, options_.bf16);
-  if (offsets_.draft_ids().defined()) tensors.push_back({"token_map", offsets_.draft_ids()});
-  return write_checkpoint(folder, tensors, config());
+  return write_checkpoint(folder, stored_parameters(parameters_, options_.bf16), config());
 }
 
 }  // namespace aerie::train

@@ -14,6 +14,11 @@ struct Parameter {
   double rate_scale = 1.0;  // of the learning rate
 };
 
+struct FixedTensor {
+  std::string name;
+  at::Tensor values;
+};
+
 // In the order in which they were added, which is that of optimizers and checkpoints.
 class Parameters {
  public:
@@ -24,7 +29,13 @@ class Parameters {
     return value;
   }
 
+  // Adds what is stored with the parameters and not trained, such as which tokens are drafted.
+  void add_fixed(std::string name, at::Tensor values) {
+    fixed_.push_back({std::move(name), std::move(values)});
+  }
+
   const std::vector<Parameter>& list() const { return list_; }
+  const std::vector<FixedTensor>& fixed() const { return fixed_; }
 
   int64_t count() const {
     int64_t values = 0;
@@ -36,6 +47,7 @@ class Parameters {
 
  private:
   std::vector<Parameter> list_;
+  std::vector<FixedTensor> fixed_;
 };
 
 }  // namespace aerie::train

@@ -16,6 +16,7 @@
 #include "train/adamw.h"
 #include "train/adamw_update.h"
 #include "train/batch_plan.h"
+#include "train/checkpoint_files.h"
 #include "train/collate.h"
 #include "train/group.h"
 #include "train/loader.h"
@@ -332,6 +333,40 @@ TEST(RunState, RefusesOtherParameters) {
   const auto state = load_state(folder.path(), others, other);
   EXPECT_EQ(state.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(state.status().message(), HasSubstr("table [12, 13]"));
+}
+
+TEST(Checkpoint, GivesParametersOfTheSameNames) {
+  const TemporaryFolder folder;
+  const auto make = [](int64_t columns, int64_t fixed) {
+    Parameters parameters;
+    parameters.add("matrix", at::arange(2 * columns).reshape({2, columns}));
+    parameters.add("norm", at::ones({3}) * 7.5);
+    parameters.add_fixed("d2t", at::full({4}, fixed, at::kLong));
+    return parameters;
+  };
+  const Parameters stored = make(4, 1);
+  ASSERT_TRUE(write_checkpoint(folder.path(), stored_parameters(stored, true), {{"a", 1}}).ok());
+
+  Parameters own;
+  const at::Tensor matrix = own.add("matrix", at::zeros({2, 4}));
+  const at::Tensor other = own.add("other", at::zeros({3}));
+  own.add_fixed("d2t", at::ones({4}, at::kLong));
+  const auto missing = read_parameters(folder.path(), own);
+  ASSERT_TRUE(missing.ok()) << missing.status().message();
+  EXPECT_EQ(*missing, std::vector<std::string>{"other"});
+  EXPECT_TRUE(matrix.equal(stored.list()[0].value));
+  EXPECT_EQ(other.sum().item<float>(), 0.0F);
+
+  const auto refused = [&](const Parameters& parameters, const char* why) {
+    const auto status = read_parameters(folder.path(), parameters).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr(why));
+  };
+  refused(make(5, 1), "matrix has another type or shape");
+  refused(make(4, 2), "--draft-vocab");
+  Parameters stranger;
+  stranger.add("stranger", at::zeros({1}));
+  refused(stranger, "none of its tensors");
 }
 
 TEST(RunFolder, IsOfOneRun) {

@@ -319,6 +319,13 @@ TEST(Trainer, BeginsWithParametersOfAnotherRun) {
   ToyRun third(folder.path() + "/third");
   third.options.init = folder.path();
   EXPECT_EQ(third.go().status().code(), StatusCode::kNotFound);
+
+  ToyRun fourth(folder.path() + "/fourth");
+  fourth.options.init = first.options.folder + "/final";
+  fourth.options.budget.steps = 1;
+  ASSERT_TRUE(fourth.go().ok());
+  EXPECT_LT(fourth.log().front()["loss"].get<double>(),
+            0.95 * first.log().front()["loss"].get<double>());
 }
 
 TEST(Trainer, StopsWhereTheLossIsNoNumber) {

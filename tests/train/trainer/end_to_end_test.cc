@@ -1,0 +1,126 @@
+// The whole way in small, as docs/training.md shows it: a random target of two layers, its answers,
+// a head that learns from them, and how much of its drafts the target accepts.
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bench/make_model.h"
+#include "tests/train/data/data_folder.h"
+#include "train/evaluate.h"
+#include "train/run_log.h"
+#include "train/train_command.h"
+#include "train/training_data.h"
+
+namespace aerie::train {
+namespace {
+
+using test::Scratch;
+
+constexpr double kTemperature = 0.3;  // greedy output of random weights only loops
+constexpr int kReplyTokens = 64;
+constexpr int kEvaluated = 24;
+
+std::string write_model(const Scratch& scratch) {
+  bench::MakeModelOptions options;
+  options.shape = "tiny";
+  options.type = DType::kQ8_0;
+  options.output = scratch.path("tiny.gguf");
+  options.threads = 1;
+  const auto made = bench::make_model(options);
+  EXPECT_TRUE(made.ok()) << made.status().message();
+  return options.output;
+}
+
+std::string write_texts(const Scratch& scratch, int count) {
+  const std::vector<std::string> words = {"river", "stone",  "light",  "house", "paper",
+                                          "music", "winter", "garden", "letter"};
+  std::mt19937 random(1);
+  std::string lines;
+  for (int i = 0; i < count; ++i) {
+    lines += R"({"prompt": ")";
+    for (int word = 0; word < 5; ++word) lines += words[random() % words.size()] + " ";
+    lines += "\"}\n";
+  }
+  return scratch.write("prompts.jsonl", lines);
+}
+
+Expected<int> train_command(std::vector<std::string> words) {
+  CLI::App app;
+  const auto command = add_train_commands(app);
+  std::reverse(words.begin(), words.end());
+  app.parse(words);
+  return command("aerie train eagle3");
+}
+
+TEST(EndToEnd, AHeadLearnsToDraftBetterThanLookup) {
+  const Scratch scratch;
+  const std::string model = write_model(scratch);
+  GenerateOptions answers = test::options_for(scratch, model, {write_texts(scratch, 300)});
+  answers.use_template = false;
+  answers.out = scratch.path("data");
+  answers.settings.max_tokens = kReplyTokens;
+  answers.settings.temperatures = {kTemperature};
+  answers.held_out = 0.1;
+  test::generate(answers);
+
+  DataOptions data_options;
+  data_options.folders = {answers.out};
+  data_options.model = model;
+  const auto data = TrainingData::open(data_options);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  AcceptanceOptions acceptance;
+  acceptance.engine.model = model;
+  acceptance.engine.threads = 1;
+  acceptance.prompts = (*data)->held_out_prompts(kEvaluated);
+  acceptance.max_tokens = kReplyTokens;
+  acceptance.temperature = kTemperature;
+  const auto ngram = parse_speculative_spec("ngram:num_speculative_tokens=5");
+  ASSERT_TRUE(ngram.ok()) << ngram.status().message();
+  const auto lookup = measure_acceptance(acceptance, *ngram);
+  ASSERT_TRUE(lookup.ok()) << lookup.status().message();
+
+  const auto trained = train_command({"eagle3",
+                                      "-m",
+                                      model,
+                                      "--data",
+                                      answers.out,
+                                      "--out",
+                                      scratch.path("run"),
+                                      "--steps",
+                                      "45",
+                                      "--batch-tokens",
+                                      "1024",
+                                      "--learning-rate",
+                                      "3e-3",
+                                      "--eval-steps",
+                                      "15",
+                                      "--eval-prompts",
+                                      std::to_string(kEvaluated),
+                                      "--eval-tokens",
+                                      std::to_string(kReplyTokens),
+                                      "--eval-temperature",
+                                      std::to_string(kTemperature),
+                                      "--threads",
+                                      "1"});
+  ASSERT_TRUE(trained.ok()) << trained.status().message();
+  const auto log = RunLog::open(scratch.path("run/log.jsonl"), 1000);
+  ASSERT_TRUE(log.ok()) << log.status().message();
+  std::vector<double> taus;
+  for (const Json& line : log->lines()) {
+    if (line.contains("evaluation")) taus.push_back(line["evaluation"]["tau"].get<double>());
+  }
+  ASSERT_GE(taus.size(), 3U);
+  EXPECT_GT(taus.back(), taus.front());
+  EXPECT_GT(taus.back(), 1.3 * lookup->tau) << "looking n-grams up accepts " << lookup->tau;
+  RecordProperty("lookup", std::to_string(lookup->tau));
+  RecordProperty("first", std::to_string(taus.front()));
+  RecordProperty("last", std::to_string(taus.back()));
+}
+
+}  // namespace
+}  // namespace aerie::train
