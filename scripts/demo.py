@@ -13,6 +13,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+HEAD = ROOT / "models/heads/SmolLM2-135M-Instruct-EAGLE3"
 
 PASSAGE = " ".join([
     "The lighthouse at Skerry Point was built in 1871 by the brothers Aldous and Wren Halloran.",
@@ -123,14 +125,17 @@ def summarise(runs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--aerie", default=str(ROOT / "build/release/bin/aerie"))
-    parser.add_argument("--model", default=str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
-    parser.add_argument("--speculate", default="auto", help="as in aerie run; default auto")
+    parser.add_argument("--model", default=str(MODEL))
+    parser.add_argument("--speculate", help="as in aerie run; default: auto with the model's head")
     parser.add_argument("--threads", type=int, default=0, help="default: aerie's own")
     options = parser.parse_args()
+    if options.speculate is None:
+        options.speculate = f"auto,eagle3:model={HEAD}" if options.model == str(MODEL) else "auto"
 
     # A locale without UTF-8 must not end the demo at the first τ.
     sys.stdout.reconfigure(errors="replace")
-    print(f"Model {pathlib.Path(options.model).name}, drafter {options.speculate}")
+    drafter = options.speculate.replace(f"{ROOT}/", "")
+    print(f"Model {pathlib.Path(options.model).name}, drafter {drafter}")
     runs = []
     try:
         with tempfile.TemporaryDirectory() as folder:

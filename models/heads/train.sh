@@ -46,29 +46,27 @@ make_first() {
 make_eagle3() {
   make_first
   "$aerie" train eagle3 "${train[@]}" --out eagle3 --init first --draft-vocab 4096 --ttt-steps 4 --fc-norm \
-    --learning-rate 3e-4 --time 28m --eval-every 9m
+    --learning-rate 3e-4 --time 25m --eval-every 8m
   "$aerie" convert eagle3/best "$heads/$name-EAGLE3" --type q8_0
 }
 
 make_p_eagle() {
   make_first
-  "$aerie" train p-eagle "${train[@]}" --out p-eagle --init first/best --draft-vocab 4096 --layers 1 --fc-norm \
-    --depth 8 --learning-rate 5e-4 --time 28m --eval-every 9m
+  "$aerie" train p-eagle "${train[@]}" --out p-eagle --init first/final --draft-vocab 4096 --layers 1 --fc-norm \
+    --depth 8 --learning-rate 5e-4 --time 25m --eval-every 8m
   "$aerie" convert p-eagle/best "$heads/$name-P-EAGLE" --type q8_0
 }
 
 make_medusa() {
   "$aerie" train medusa "${train[@]}" --out medusa --draft-vocab 4096 --heads 4 --output shared --store-bf16 \
-    --loss kl --learning-rate 1e-3 --time 12m --eval-every 6m
+    --loss kl --learning-rate 1e-3 --time 10m --eval-every 5m
   rm -rf "$heads/$name-Medusa"
   cp -r medusa/best "$heads/$name-Medusa"
 }
 
 make_draft() {
-  "$aerie" train distill "${train[@]}" --out distill --layers 0,1,29 --tied --draft-vocab 6144 --loss kl \
+  "$aerie" train distill "${train[@]}" --out draft --layers 0,1,29 --tied --draft-vocab 6144 --loss kl \
     --learning-rate 5e-4 --time 40m --eval-every 13m
-  "$aerie" train distill "${train[@]}" --out draft --init distill --layers 0,1,29 --tied --draft-vocab 6144 \
-    --loss lk --learning-rate 2e-4 --time 15m --eval-every 8m
   mkdir -p "$heads/$name-draft"
   "$aerie" convert draft/best "$heads/$name-draft/$name-draft.Q4_0.gguf" --type q4_0
   cp draft/best/README.md "$heads/$name-draft"

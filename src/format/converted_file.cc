@@ -7,6 +7,7 @@
 #include <atomic>
 #include <utility>
 
+#include "format/draft_keys.h"
 #include "format/gguf_types.h"
 #include "format/text.h"
 #include "tensor/quantize.h"
@@ -70,10 +71,11 @@ void lower_to(std::atomic<int64_t>& lowest, int64_t value) {
 
 }  // namespace
 
-std::optional<DType> converted_type(const TensorInfo& tensor, DType wanted) {
+std::optional<DType> converted_type(const TensorInfo& tensor, DType wanted, bool drafts) {
   if (!tensor.dtype || !is_matrix(tensor)) return tensor.dtype;
   const bool end = tensor.name == "token_embd.weight" || tensor.name == "output.weight";
-  if (end && (wanted == DType::kQ4_0 || wanted == DType::kQ4_1)) wanted = DType::kQ8_0;
+  const bool four_bits = wanted == DType::kQ4_0 || wanted == DType::kQ4_1;
+  if (end && four_bits && !drafts) wanted = DType::kQ8_0;
   if (tensor.shape[0] % dtype_info(wanted).block_elements == 0) return wanted;
   return tensor.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
 }
@@ -132,8 +134,9 @@ Expected<std::unique_ptr<ConvertedFile>> ConvertedFile::wrap(std::unique_ptr<Mod
   std::unique_ptr<ConvertedFile> made(new ConvertedFile(std::move(file), type, pool));
   const ModelFile& source = *made->file_;
   std::vector<TensorInfo> tensors(source.tensors().begin(), source.tensors().end());
+  const bool drafts = source.find(kDraftIdsKey) != nullptr;
   for (TensorInfo& tensor : tensors) {
-    const auto wanted = converted_type(tensor, type);
+    const auto wanted = converted_type(tensor, type, drafts);
     if (wanted == tensor.dtype) continue;
     if (!is_float(*tensor.dtype) && !conversion.requantize) {
       return quantised_already(source, tensor, *wanted);

@@ -27,10 +27,11 @@ struct Conversion {
 // - norms, routers of experts, position embeddings and everything of one row stay as they are: they
 //   are small, and sensitive or not multiplied;
 // - token_embd.weight and output.weight become q8_0 when q4_0 or q4_1 is asked for: their errors
-//   go straight to the logits;
+//   go straight to the logits (of a draft model, of draft_keys.h, they cost some of its drafts, and
+//   become what is asked for);
 // - rows that are not whole blocks become f16, or bf16 if they are that;
 // - a tensor of a type that is not a DType stays.
-std::optional<DType> converted_type(const TensorInfo& tensor, DType wanted);
+std::optional<DType> converted_type(const TensorInfo& tensor, DType wanted, bool drafts = false);
 
 // The values in another type, by the threads of `pool`, or by this one if it is null. Requires rows
 // of whole blocks and can_quantize(type). kInvalidData, naming the element, for a value that the

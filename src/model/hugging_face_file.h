@@ -7,17 +7,11 @@
 #include <string>
 
 #include "base/status.h"
+#include "format/draft_keys.h"
 #include "format/metadata_builder.h"
 #include "format/model_file.h"
 
 namespace aerie {
-
-// Metadata of a draft model whose rows of embedding and LM head are not the target's: the tokens of
-// the target that they stand for, as a draft head's tensor "d2t" has them (docs/formats.md), and
-// how many tokens the target has. A folder has them as such a tensor and as "target_vocab_size" of
-// config.json.
-inline constexpr const char* kDraftIdsKey = "draft.d2t";
-inline constexpr const char* kDraftTargetKey = "draft.target_vocab_size";
 
 // A GGUF file (or the first of its splits), or a Hugging Face folder.
 Expected<std::unique_ptr<ModelFile>> open_model_file(const std::string& path);

@@ -204,6 +204,15 @@ TEST_F(Converted, ValuesThatDoNotFit) {
   expect(70000.0f, DType::kF16, "70000, which f16 cannot hold");
 }
 
+TEST_F(Converted, ADraftModelsEndsToo) {
+  GgufWriter writer = model();
+  writer.add_array("draft.d2t", std::vector<int32_t>{0, 3});
+  const auto file = convert(writer, DType::kQ4_0);
+  ASSERT_NE(file, nullptr);
+  EXPECT_EQ(types_of(*file)["token_embd.weight"], DType::kQ4_0);
+  EXPECT_EQ(types_of(*file)["output.weight"], DType::kQ4_0);
+}
+
 TEST_F(Converted, ThreadsDoNotMatter) {
   const auto three = convert(model(), DType::kQ4_0);
   ThreadPool one(1);
