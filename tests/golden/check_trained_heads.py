@@ -3,7 +3,7 @@
 
     check_trained_heads.py MODEL.gguf FOLDER...
 
-EAGLE-3, P-EAGLE and MTP heads are opened by `speculators`, distilled models by `transformers`. Every tensor of the
+EAGLE-3 and P-EAGLE heads are opened by `speculators`, distilled models by `transformers`. Every tensor of the
 checkpoint must be taken, none may be missing, and what comes out must be finite. Needs the packages of README.md.
 """
 
