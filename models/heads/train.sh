@@ -22,7 +22,7 @@ heads=$root/models/heads
 name=SmolLM2-135M-Instruct
 ln -sfn "$root/models" models
 model=models/$name.Q4_1.gguf
-answer=(-m "$model" --temperature 0,0,1 --seed 1 --held-out 0.02)
+answer=(-m "$model" --temperature "0,0,1" --seed 1 --held-out 0.02)
 train=(-m "$model" --data own gsm mbpp --data-notes models/heads/data.md --threads 1 --batch-tokens 1024
   --save-every 4m --validation-tokens 8192 --eval-prompts 24 --eval-tokens 96)
 
