@@ -132,6 +132,36 @@ TEST(RealModel, DraftModelIsExact) {
   });
 }
 
+// The heads that come with it say nothing else either, and what they draft is accepted.
+TEST(RealModel, ShippedHeadsDraftForIt) {
+  SKIP_WITHOUT_MODEL();
+  const std::string heads = "models/heads/SmolLM2-135M-Instruct";
+  const struct {
+    std::string spec;
+    double least;  // tokens of a round
+  } cases[] = {
+      {"eagle3:num_speculative_tokens=5,model=" + heads + "-EAGLE3", 1.5},
+      {"eagle3:num_speculative_tokens=12,topk=4,num_steps=5,model=" + heads + "-EAGLE3", 1.8},
+      {"eagle3:num_speculative_tokens=7,model=" + heads + "-P-EAGLE", 1.3},
+      {"medusa:num_speculative_tokens=4,model=" + heads + "-Medusa", 1.15},
+      {"draft_model:num_speculative_tokens=4,model=" + heads +
+           "-draft/SmolLM2-135M-Instruct-draft.Q4_0.gguf",
+       1.3},
+  };
+  for (const auto& [spec, least] : cases) {
+    SCOPED_TRACE(spec);
+    const auto engine = open(options_for(2, 512, parse_speculative_spec(spec).value()));
+    int64_t rounds = 0, accepted = 0;
+    for (int i = 0; i < kCases; i += 3) {  // at temperature 0
+      const Generation out = generate(*engine, request_of(*engine, i));
+      EXPECT_EQ(out.tokens, plain_tokens()[static_cast<size_t>(i)]) << kPrompts[i / 3];
+      rounds += out.stats.rounds;
+      accepted += out.stats.accepted;
+    }
+    EXPECT_GT(1.0 + static_cast<double>(accepted) / static_cast<double>(rounds), least);
+  }
+}
+
 TEST(RealModel, NgramPaysOnQuotes) {
   SKIP_WITHOUT_MODEL();
   const SpeculativeConfig speculation = parse_speculative_spec("ngram").value();
