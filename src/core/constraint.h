@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace aerie {
 
@@ -19,6 +20,11 @@ class TokenConstraint {
   virtual void advance(int32_t token) = 0;
   // Sets allowed[id] to whether `id` may come next. At least one id is allowed.
   virtual void mask(std::span<bool> allowed) const = 0;
+  // What mask() says of one id, without the others.
+  virtual bool allows(int32_t token) const = 0;
+  // The bytes that every continuation begins with; empty: there is a choice. Which tokens spell
+  // them is still the target's choice.
+  virtual std::string forced() const = 0;
 };
 
 // Decides, token by token, whether a sequence ends. Called in order with committed candidates only.

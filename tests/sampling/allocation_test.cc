@@ -16,6 +16,8 @@ class AllowEven final : public TokenConstraint {
   void mask(std::span<bool> allowed) const override {
     for (size_t i = 0; i < allowed.size(); ++i) allowed[i] = i % 2 == 0;
   }
+  bool allows(int32_t token) const override { return token % 2 == 0; }
+  std::string forced() const override { return {}; }
 };
 
 std::vector<SamplingParams> many_settings() {

@@ -24,6 +24,8 @@ class SetConstraint final : public TokenConstraint {
   void mask(std::span<bool> allowed) const override {
     for (size_t i = 0; i < allowed.size(); ++i) allowed[i] = allowed_[i];
   }
+  bool allows(int32_t token) const override { return allowed_[static_cast<size_t>(token)]; }
+  std::string forced() const override { return {}; }
 
  private:
   std::vector<bool> allowed_;
