@@ -41,6 +41,8 @@ class Controller final : public Drafter {
   const DrafterNeeds& needs() const override { return needs_; }
   Status open(const DraftSequence& sequence) override;
   void close(SequenceId id) override;
+  int reusable(std::span<const int32_t> tokens, int drafter) const override;
+  void keep(SequenceId id, std::span<const int32_t> tokens) override;
   void forget() override;
   Status propose(std::span<DraftRequest> requests) override;
   Status observe(std::span<const DraftCommit> commits) override;
@@ -77,7 +79,11 @@ class Controller final : public Drafter {
   // Scratch.
   TreeEditor editor_;
   std::vector<DraftRequest> asked_;
-  double context_ = 0.0;   // tokens of a sequence, in the mean
+  double context_ = 0.0;  // tokens of a sequence, in the mean
+  struct {
+    int rows = 0;
+    double tokens = 0.0;
+  } others_;               // DraftRequest::other_rows, other_tokens
   std::vector<int> kept_;  // [request]: nodes of its tree, the likeliest first
   std::vector<int> offered_;
 };
@@ -108,6 +114,18 @@ Status Controller::open(const DraftSequence& sequence) {
 void Controller::close(SequenceId id) {
   for (DraftSource& source : sources_) source.drafter->close(id);
   states_.erase(id);
+}
+
+int Controller::reusable(std::span<const int32_t> tokens, int drafter) const {
+  int reusable = static_cast<int>(tokens.size()) - 1;
+  for (const DraftSource& source : sources_) {
+    reusable = std::min(reusable, source.drafter->reusable(tokens, drafter));
+  }
+  return reusable;
+}
+
+void Controller::keep(SequenceId id, std::span<const int32_t> tokens) {
+  for (const DraftSource& source : sources_) source.drafter->keep(id, tokens);
 }
 
 void Controller::forget() {
@@ -179,8 +197,8 @@ void Controller::take(size_t index, State& at) {
 double Controller::choose(std::span<const DraftRequest> requests) {
   kept_.assign(requests.size(), 0);
   offered_.assign(requests.size(), 0);
-  auto tokens = static_cast<double>(requests.size());
-  auto rows = static_cast<int>(requests.size());
+  double tokens = others_.tokens + static_cast<double>(requests.size());
+  int rows = others_.rows + static_cast<int>(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     const State& at = state(requests[i].id);
     if (!at.whole) continue;
@@ -215,7 +233,7 @@ double Controller::choose(std::span<const DraftRequest> requests) {
 void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, Plan& best) {
   const DraftSource& source = sources_[index];
   const auto count = static_cast<double>(requests.size());
-  double tokens = count;
+  double tokens = others_.tokens + count;
   for (int depth = 1; depth <= DepthRecord::kDepths; ++depth) {
     double gain = 0.0;
     for (const DraftRequest& request : requests) {
@@ -228,7 +246,7 @@ void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, 
     }
     if (gain < 0.01 * count) return;
     tokens += gain;
-    const double rows = count * (1.0 + source.nodes_per_level * depth);
+    const double rows = others_.rows + count * (1.0 + source.nodes_per_level * depth);
     const double seconds =
         cost_.seconds(static_cast<int>(rows), context_) + source.seconds_per_level * depth;
     const double rate = tokens / seconds;
@@ -272,6 +290,7 @@ Status Controller::propose(std::span<DraftRequest> requests) {
     context_ += static_cast<double>(at.length) / static_cast<double>(requests.size());
   }
   if (requests.empty()) return {};
+  others_ = {requests[0].other_rows, static_cast<double>(requests[0].other_tokens)};
   for (DraftSource& source : sources_) ++source.idle;
   for (size_t i = 0; i < sources_.size(); ++i) {
     if (sources_[i].timed > 0 && !is_cheap(sources_[i])) continue;

@@ -6,8 +6,6 @@
 #include <cassert>
 #include <functional>
 
-#include "base/log.h"
-
 namespace aerie {
 namespace {
 
@@ -28,32 +26,6 @@ bool drafts(const TokenTree& tree) {
 }
 
 }  // namespace
-
-// The target at the nodes of one sequence's tree: logits of the pass through the sequence's
-// sampler. `logits_at` has the numbers of the root's and the nodes' logits.
-class Decoder::Target final : public TargetView {
- public:
-  Target(Sequence& sequence, const ForwardOutputs& outputs, std::span<const int32_t> logits_at)
-      : sequence_(sequence), outputs_(outputs), logits_at_(logits_at) {}
-
-  int32_t sample(int node, std::span<const int32_t> path) override {
-    return sequence_.sampler.sample(logits(node), {sequence_.tokens, path, nullptr});
-  }
-  const Distribution& distribution(int node, std::span<const int32_t> path) override {
-    sequence_.sampler.distribution(logits(node), {sequence_.tokens, path, nullptr},
-                                   sequence_.distribution);
-    return sequence_.distribution;
-  }
-  // Root is -1, and its row comes first.
-  std::span<const float> logits(int node) const {
-    return outputs_.logits_of(logits_at_[static_cast<size_t>(node + 1)]);
-  }
-
- private:
-  Sequence& sequence_;
-  const ForwardOutputs& outputs_;
-  std::span<const int32_t> logits_at_;
-};
 
 Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOptions& options)
     : model_(model),
@@ -109,90 +81,111 @@ Expected<std::unique_ptr<Sequence>> Decoder::open(std::span<const int32_t> promp
   sequence->emitted.reserve(nodes + 1);
   sequence->stats.proposed_at.assign(nodes, 0);
   sequence->stats.accepted_at.assign(nodes, 0);
-  AERIE_ASSIGN_OR_RETURN(sequence->cache, cache_.open());
-  if (drafter_ != nullptr && options.speculate) {
-    DraftSequence draft;
-    draft.id = next_id_;
-    draft.sampling = options.sampling;
-    draft.noise = options_.rule == VerifyRule::kExact ? DraftNoise::kTarget : DraftNoise::kOwn;
-    draft.trees = verifier_->takes_trees();
-    draft.max_tokens = static_cast<int>(longest);
-    draft.prediction = options.prediction;
-    draft.target = &exits_;
-    if (Status status = drafter_->open(draft); !status.ok()) {
-      cache_.close(sequence->cache);
-      return status;
-    }
-  }
+  AERIE_RETURN_IF_ERROR(attach(*sequence));
+  sequence->reused = cache_.committed(sequence->cache);
   ++next_id_;
   return sequence;
 }
 
-void Decoder::close(Sequence& sequence) {
+// Opens it in cache and drafter, with what is kept of its tokens.
+Status Decoder::attach(Sequence& sequence) {
+  AERIE_ASSIGN_OR_RETURN(sequence.cache, cache_.open());
+  const std::span<const int32_t> tokens = sequence.tokens;
+  int reused = 0;
+  if (options_.reuse_prefixes) {
+    // The last token is read in any case: it makes the first logits, or is the root.
+    prefix_keys_.assign(tokens.begin(), tokens.end() - 1);
+    reused = cache_.kept(prefix_keys_);
+    if (reused > 0 && drafts_for(sequence)) {
+      reused = std::min(reused, drafter_->reusable(tokens.first(static_cast<size_t>(reused) + 1),
+                                                   sequence.options.drafter));
+    }
+    reused =
+        cache_.adopt(sequence.cache, std::span(prefix_keys_).first(static_cast<size_t>(reused)));
+  }
+  if (!drafts_for(sequence)) return {};
+  DraftSequence draft;
+  draft.id = sequence.id;
+  draft.drafter = sequence.options.drafter;
+  draft.sampling = sequence.options.sampling;
+  draft.noise = options_.rule == VerifyRule::kExact ? DraftNoise::kTarget : DraftNoise::kOwn;
+  draft.trees = verifier_->takes_trees();
+  draft.max_tokens = options_.max_positions + 1;
+  draft.tokens = tokens;
+  draft.reused = reused;
+  draft.prediction = sequence.options.prediction;
+  draft.constraint = sequence.constraint.get();
+  draft.target = &exits_;
+  const Status status = drafter_->open(draft);
+  if (!status.ok()) {
+    cache_.close(sequence.cache);
+    sequence.cache = -1;
+  }
+  return status;
+}
+
+// What was computed for it, for sequences to come.
+void Decoder::keep(const Sequence& sequence) {
+  if (!options_.reuse_prefixes) return;
+  const std::span<const int32_t> tokens = sequence.tokens;
+  const auto read = static_cast<size_t>(cache_.committed(sequence.cache));
+  prefix_keys_.assign(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(read));
+  cache_.keep(sequence.cache, prefix_keys_, read + 1 >= tokens.size());
+  if (drafts_for(sequence)) drafter_->keep(sequence.id, tokens);
+}
+
+void Decoder::suspend(Sequence& sequence) {
+  keep(sequence);
   cache_.close(sequence.cache);
   sequence.cache = -1;
-  if (drafter_ != nullptr && sequence.options.speculate) drafter_->close(sequence.id);
+  if (drafts_for(sequence)) drafter_->close(sequence.id);
+}
+
+Status Decoder::resume(Sequence& sequence) {
+  return attach(sequence);
+}
+
+void Decoder::close(Sequence& sequence) {
+  if (sequence.cache >= 0) suspend(sequence);
+}
+
+int Decoder::unread(const Sequence& sequence) const {
+  const int all = sequence.generated() == 0 ? sequence.prompt_length
+                                            : static_cast<int>(sequence.tokens.size()) - 1;
+  return all - cache_.committed(sequence.cache);
 }
 
 Status Decoder::prefill(Sequence& sequence, const std::atomic<bool>* cancel) {
-  static const TokenTree kNoDraft;
-  static constexpr int32_t kFirstLogits[] = {0};
-  const bool drafting = drafter_ != nullptr && sequence.options.speculate;
-  const int length = sequence.prompt_length;
   sequence.emitted.clear();
-  const StageClock::Scope scope(clock_);
-  for (int first = 0; first < length;) {
+  while (unread(sequence) > 0) {
     if (cancel != nullptr && cancel->load()) {
       return {StatusCode::kCancelled, "stopped while reading the prompt"};
     }
-    clock_.enter(Stage::kPrefill);
-    const int rows = std::min({options_.prefill_chunk, options_.max_rows, length - first});
-    AERIE_RETURN_IF_ERROR(cache_.reserve(sequence.cache, rows));
-    batch_.sequences.assign(1, {cache_.pages(sequence.cache), first});
-    batch_.rows.clear();
-    for (int i = 0; i < rows; ++i) {
-      BatchRow row;
-      row.token = sequence.tokens[static_cast<size_t>(first + i)];
-      row.position = first + i;
-      row.slot = cache_.slot(sequence.cache, i);
-      row.parent = i - 1;
-      row.wants_logits = first + i == length - 1;
-      row.wants_taps = drafting && !batch_.tap_layers.empty();
-      batch_.rows.push_back(row);
-    }
-    const ForwardOutputs outputs = model_.forward(batch_, cache_);
-    ++target_passes_;
-    cache_.commit_first(sequence.cache, rows);
-    const bool last = first + rows == length;
-    if (last) {
-      clock_.enter(Stage::kSample);
-      Target target(sequence, outputs, kFirstLogits);
-      verifier_->verify(kNoDraft, target, sequence.sampler.noise(),
-                        static_cast<uint64_t>(length - 1), verdict_);
-      emit(sequence, kNoDraft, target);
-    }
-    if (drafting) {
-      DraftCommit commit;
-      commit.id = sequence.id;
-      commit.tokens = sequence.tokens;
-      commit.first = first;
-      commit.rows = rows;
-      commit.taps = outputs.taps;
-      commits_.assign(1, commit);
-      AERIE_RETURN_IF_ERROR(observe());
-    }
-    first += rows;
+    const int rows = std::min({options_.prefill_chunk, options_.max_rows, unread(sequence)});
+    const PromptPiece piece[] = {{&sequence, rows}};
+    AERIE_RETURN_IF_ERROR(step({}, piece));
   }
   return {};
 }
 
-Status Decoder::round(std::span<Sequence* const> sequences) {
-  const auto count = sequences.size();
-  if (const auto most = static_cast<size_t>(std::min(options_.max_rows, options_.max_logits));
-      count > most) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("a round of {} sequences: the model takes {}", count, most)};
+Status Decoder::check_size(Sequences rounds, Pieces pieces) const {
+  size_t rows = rounds.size(), logits = rounds.size();
+  for (const PromptPiece& piece : pieces) {
+    rows += static_cast<size_t>(piece.rows);
+    ++logits;
   }
+  if (rows <= static_cast<size_t>(options_.max_rows) &&
+      logits <= static_cast<size_t>(std::min(options_.max_rows, options_.max_logits))) {
+    return {};
+  }
+  return {StatusCode::kInvalidArgument,
+          fmt::format("a pass of {} sequences and {} rows: the model takes {} and {}", logits, rows,
+                      options_.max_logits, options_.max_rows)};
+}
+
+Status Decoder::step(Sequences rounds, Pieces pieces) {
+  AERIE_RETURN_IF_ERROR(check_size(rounds, pieces));
+  const auto count = rounds.size();
   const auto nodes = static_cast<size_t>(options_.max_nodes);
   while (trees_.size() < count) {
     trees_.emplace_back().nodes.reserve(nodes);
@@ -200,98 +193,138 @@ Status Decoder::round(std::span<Sequence* const> sequences) {
   }
   const StageClock::Scope scope(clock_);
   clock_.enter(Stage::kOther);
-  AERIE_RETURN_IF_ERROR(reserve_roots(sequences));
-  exits_.start(sequences);
+  AERIE_RETURN_IF_ERROR(reserve(rounds, pieces));
+  exits_.start(rounds);
   clock_.enter(Stage::kDraft);
-  AERIE_RETURN_IF_ERROR(draft(sequences));
+  AERIE_RETURN_IF_ERROR(draft(rounds, pieces));
   clock_.enter(Stage::kOther);
-  reserve_nodes(sequences);
+  reserve_nodes(rounds, pieces);
   batch_.sequences.clear();
   batch_.rows.clear();
-  for (size_t i = 0; i < count; ++i) add_rows(*sequences[i], trees_[i]);
+  for (size_t i = 0; i < count; ++i) add_rows(*rounds[i], trees_[i]);
+  clock_.enter(rounds.empty() ? Stage::kPrefill : Stage::kVerify);
+  const double before = clock_.times().of(Stage::kVerify);
+  exits_.go_on(batch_, trees_);
+  // Rows that go on from exits cannot share a pass with others.
+  const bool apart = batch_.first_layer != 0 && !pieces.empty();
+  const int first_row = apart ? 0 : batch_.size();
+  if (!apart) {
+    for (const PromptPiece& piece : pieces) add_piece(piece);
+  }
+  number_logits();
+  ForwardOutputs outputs = forward();
+  clock_.enter(Stage::kSample);
+  // A pass that drafting has done a part of, or that reads prompts, is no measure of others.
+  if (batch_.first_layer == 0 && pieces.empty()) {
+    learn_cost(clock_.times().of(Stage::kVerify) - before);
+  }
+  batch_.first_layer = 0;
+  batch_.hidden = {};
+  commits_.clear();
+  verify(rounds, outputs);
+  if (apart) {
+    batch_.sequences.clear();
+    batch_.rows.clear();
+    for (const PromptPiece& piece : pieces) add_piece(piece);
+    number_logits();
+    clock_.enter(Stage::kPrefill);
+    outputs = forward();
+  }
+  return read(pieces, outputs, first_row);
+}
+
+void Decoder::number_logits() {
   logits_at_.clear();
   int32_t logits = 0;
   for (const BatchRow& row : batch_.rows) logits_at_.push_back(row.wants_logits ? logits++ : -1);
-  clock_.enter(Stage::kVerify);
-  const double before = clock_.times().of(Stage::kVerify);
-  exits_.go_on(batch_, trees_);
-  const ForwardOutputs outputs = model_.forward(batch_, cache_);
+}
+
+ForwardOutputs Decoder::forward() {
   ++target_passes_;
-  clock_.enter(Stage::kSample);
-  // A pass that drafting has done a part of is no measure of others.
-  if (batch_.first_layer == 0) learn_cost(clock_.times().of(Stage::kVerify) - before);
-  batch_.first_layer = 0;
-  batch_.hidden = {};
-  verify(sequences, outputs);
-  clock_.enter(Stage::kDraft);
-  return drafter_ == nullptr ? Status() : observe();
+  return model_.forward(batch_, cache_);
 }
 
-int Decoder::node_limit(const Sequence& sequence) const {
-  const int left = sequence.options.max_tokens - sequence.generated();
-  // The root's entry and the nodes' must fit, and the round emits one token more than it accepts.
-  const int room = options_.max_positions - static_cast<int>(sequence.tokens.size());
-  return std::max(0, std::min({options_.max_nodes, left - 1, room}));
-}
-
-Status Decoder::draft(std::span<Sequence* const> sequences) {
-  requests_.clear();
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    trees_[i].clear();
-    const int limit = node_limit(*sequences[i]);
-    if (drafter_ == nullptr || !sequences[i]->options.speculate || limit == 0) continue;
-    requests_.push_back({sequences[i]->id, sequences[i]->tokens, limit, &trees_[i]});
+void Decoder::add_piece(const PromptPiece& piece) {
+  const Sequence& sequence = *piece.sequence;
+  const int first = cache_.committed(sequence.cache);
+  const bool drafting = drafts_for(sequence);
+  const auto index = static_cast<int32_t>(batch_.sequences.size());
+  batch_.sequences.push_back({cache_.pages(sequence.cache), first});
+  for (int i = 0; i < piece.rows; ++i) {
+    BatchRow row;
+    row.sequence = index;
+    row.token = sequence.tokens[static_cast<size_t>(first + i)];
+    row.position = first + i;
+    row.slot = cache_.slot(sequence.cache, i);
+    row.parent = i == 0 ? -1 : static_cast<int32_t>(batch_.rows.size()) - 1;
+    row.wants_logits = sequence.generated() == 0 && first + i == sequence.prompt_length - 1;
+    row.wants_taps = drafting && !batch_.tap_layers.empty();
+    batch_.rows.push_back(row);
   }
-  if (requests_.empty()) return {};
-  AERIE_RETURN_IF_ERROR(drafter_->propose(requests_));
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const int limit = node_limit(*sequences[i]);
-    if (!verifier_->takes_trees() && trees_[i].size() <= limit) cut_to_chain(trees_[i]);
-    check_tree(*sequences[i], limit, trees_[i]);
+}
+
+// What came of the pieces, whose rows are those of the pass from `first_row` on; then the drafters
+// hear of everything.
+Status Decoder::read(Pieces pieces, const ForwardOutputs& outputs, int first_row) {
+  static const TokenTree kNoDraft;
+  int row = first_row;
+  size_t taps = batch_.tap_layers.empty() ? 0 : static_cast<size_t>(first_row);
+  for (const PromptPiece& piece : pieces) {
+    Sequence& sequence = *piece.sequence;
+    const int first = cache_.committed(sequence.cache);
+    cache_.commit_first(sequence.cache, piece.rows);
+    sequence.emitted.clear();
+    row += piece.rows;
+    if (const int32_t at = logits_at_[static_cast<size_t>(row) - 1]; at >= 0) {
+      clock_.enter(Stage::kSample);
+      SequenceTarget target(sequence, kNoDraft, outputs, std::span(&at, 1));
+      verifier_->verify(kNoDraft, target, sequence.sampler.noise(), sequence.tokens.size() - 1,
+                        verdict_);
+      emit(sequence, kNoDraft, target);
+    }
+    if (!drafts_for(sequence)) continue;
+    DraftCommit commit;
+    commit.id = sequence.id;
+    commit.tokens = sequence.tokens;
+    commit.first = first;
+    commit.rows = piece.rows;
+    if (!batch_.tap_layers.empty()) {
+      const auto width = static_cast<size_t>(outputs.tap_width);
+      const auto rows = static_cast<size_t>(piece.rows);
+      commit.taps = outputs.taps.subspan(taps * width, rows * width);
+      taps += rows;
+    }
+    commits_.push_back(commit);
+  }
+  clock_.enter(Stage::kDraft);
+  if (drafter_ != nullptr) AERIE_RETURN_IF_ERROR(observe());
+  clock_.enter(Stage::kOther);
+  for (const PromptPiece& piece : pieces) {
+    if (unread(*piece.sequence) == 0) keep(*piece.sequence);
   }
   return {};
-}
-
-// Many drafters make trees whatever the rule; of nodes that were not drawn the likeliest path may
-// be chosen.
-void Decoder::cut_to_chain(TokenTree& tree) {
-  if (tree.is_chain() || !tree.is_well_formed() || !may_be_cut(tree)) return;
-  TreeLimits chain;
-  chain.max_children = 1;
-  editor_.keep_best(tree, chain);
-}
-
-// A proposal that cannot be judged is no proposal: a drafter may be wrong without harm.
-void Decoder::check_tree(const Sequence& sequence, int max_nodes, TokenTree& tree) const {
-  if (tree.empty()) return;
-  const auto known = [&](const TokenTree::Node& node) {
-    return node.token >= 0 && node.token < model_.config().vocab;
-  };
-  if (tree.size() <= max_nodes && tree.is_well_formed() &&
-      std::all_of(tree.nodes.begin(), tree.nodes.end(), known) && verifier_->accepts(tree)) {
-    return;
-  }
-  log(LogLevel::kWarning,
-      fmt::format("sequence {}: the drafter '{}' made a draft of {} nodes that "
-                  "the rule '{}' cannot judge; it is left out",
-                  sequence.id, drafter_->method(), tree.size(), verify_rule_name(options_.rule)));
-  tree.clear();
 }
 
 // Comes first: a draft must not take the room without which another sequence cannot go on.
-Status Decoder::reserve_roots(std::span<Sequence* const> sequences) {
-  for (const Sequence* sequence : sequences) {
+Status Decoder::reserve(Sequences rounds, Pieces pieces) {
+  for (const Sequence* sequence : rounds) {
     AERIE_RETURN_IF_ERROR(cache_.reserve(sequence->cache, 1));
+  }
+  for (const PromptPiece& piece : pieces) {
+    AERIE_RETURN_IF_ERROR(cache_.reserve(piece.sequence->cache, piece.rows));
   }
   return {};
 }
 
-void Decoder::reserve_nodes(std::span<Sequence* const> sequences) {
+void Decoder::reserve_nodes(Sequences sequences, Pieces pieces) {
+  int free_rows = options_.max_rows;
+  for (const PromptPiece& piece : pieces) free_rows -= piece.rows;
+  const int most = std::min(free_rows, options_.max_logits - static_cast<int>(pieces.size()));
   int rows = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const int32_t cache = sequences[i]->cache;
     const int others = static_cast<int>(sequences.size() - i) - 1;  // at least a row for each
-    const int budget = std::min(options_.max_rows, options_.max_logits) - rows - others;
+    const int budget = most - rows - others;
     if (1 + trees_[i].size() > budget || !cache_.reserve(cache, 1 + trees_[i].size()).ok()) {
       trees_[i].clear();
     }
@@ -323,8 +356,7 @@ void Decoder::add_rows(const Sequence& sequence, const TokenTree& tree) {
   }
 }
 
-void Decoder::verify(std::span<Sequence* const> sequences, const ForwardOutputs& outputs) {
-  commits_.clear();
+void Decoder::verify(Sequences sequences, const ForwardOutputs& outputs) {
   taps_.clear();
   top_tokens_.clear();
   int row = 0;
@@ -332,7 +364,8 @@ void Decoder::verify(std::span<Sequence* const> sequences, const ForwardOutputs&
     Sequence& sequence = *sequences[i];
     clock_.enter(Stage::kSample);
     const auto rows = static_cast<size_t>(1 + trees_[i].size());
-    Target target(sequence, outputs, std::span(logits_at_).subspan(static_cast<size_t>(row), rows));
+    SequenceTarget target(sequence, trees_[i], outputs,
+                          std::span(logits_at_).subspan(static_cast<size_t>(row), rows));
     verifier_->verify(trees_[i], target, sequence.sampler.noise(), sequence.tokens.size() - 1,
                       verdict_);
     const auto before = sequence.tokens.size();
@@ -343,16 +376,20 @@ void Decoder::verify(std::span<Sequence* const> sequences, const ForwardOutputs&
     this->count(sequence, trees_[i], kept);
     clock_.enter(Stage::kCommit);
     commit(sequence, i, std::min(kept, emitted - 1), outputs, row);
-    if (drafter_ != nullptr && sequence.options.speculate && drafter_->needs().top_tokens > 0) {
+    if (drafts_for(sequence) && drafter_->needs().top_tokens > 0) {
       clock_.enter(Stage::kDraft);
       commits_.back().top_tokens = rank_tokens(trees_[i], target);
+    }
+    if (sequence.options.trace) {
+      sequence.draft = trees_[i];
+      sequence.accepted.assign(verdict_.accepted.begin(), verdict_.accepted.begin() + kept);
     }
     row += 1 + trees_[i].size();
   }
 }
 
 // Appends the verdict's tokens until one ends the sequence.
-void Decoder::emit(Sequence& sequence, const TokenTree& tree, const Target& target) {
+void Decoder::emit(Sequence& sequence, const TokenTree& tree, const SequenceTarget& target) {
   const bool wants_logprobs = sequence.options.sampling.logprobs >= 0;
   int node = -1;
   const auto put = [&](int32_t token, TokenOrigin origin) {
@@ -375,6 +412,7 @@ void Decoder::emit(Sequence& sequence, const TokenTree& tree, const Target& targ
 bool Decoder::append(Sequence& sequence, int32_t token, TokenOrigin origin) {
   sequence.tokens.push_back(token);
   sequence.emitted.push_back({token, origin, {}});
+  if (sequence.constraint != nullptr) sequence.constraint->advance(token);
   if (sequence.options.stop != nullptr && sequence.options.stop->stops_after(token)) {
     sequence.finish = FinishReason::kStop;
   } else if (sequence.generated() >= sequence.options.max_tokens ||
@@ -412,7 +450,7 @@ void Decoder::commit(Sequence& sequence, size_t index, int kept, const ForwardOu
   }
   const int first = cache_.committed(sequence.cache);
   cache_.commit(sequence.cache, path_);
-  if (drafter_ == nullptr || !sequence.options.speculate) return;
+  if (!drafts_for(sequence)) return;
   const size_t from = taps_.size();
   if (!batch_.tap_layers.empty()) {
     for (const int32_t entry : path_) {
@@ -441,7 +479,7 @@ void Decoder::learn_cost(double seconds) {
 
 // DraftCommit::top_tokens. Ranking a row takes longer than any drafter without a model, and the
 // first nodes are the likeliest to be of use.
-std::span<const int32_t> Decoder::rank_tokens(const TokenTree& tree, const Target& target) {
+std::span<const int32_t> Decoder::rank_tokens(const TokenTree& tree, const SequenceTarget& target) {
   const auto wanted = static_cast<size_t>(drafter_->needs().top_tokens);
   const size_t from = top_tokens_.size();
   int refused = 0;

@@ -14,6 +14,7 @@
 #include "decode/early_exits.h"
 #include "decode/pass_cost.h"
 #include "decode/sequence.h"
+#include "decode/sequence_target.h"
 #include "decode/stage_clock.h"
 #include "draft/drafter.h"
 #include "draft/tree_growth.h"
@@ -32,6 +33,14 @@ struct DecoderOptions {
   int max_rows = 512;       // the model's limits
   int max_logits = 64;
   PassCost* cost = nullptr;  // learns from every round's pass; not owned; may be null
+  // Sequences begin with what others that began alike left in the cache.
+  bool reuse_prefixes = false;
+};
+
+// The next `rows` tokens that a sequence has to read (Decoder::unread()).
+struct PromptPiece {
+  Sequence* sequence = nullptr;
+  int rows = 0;
 };
 
 // Not thread-safe. Model, cache and drafter are not owned and must outlive it.
@@ -47,36 +56,62 @@ class Decoder {
                                            const SequenceOptions& options);
   void close(Sequence& sequence);
 
+  // Gives up what was computed for a sequence, which may be taken from the prefix cache again.
+  void suspend(Sequence& sequence);
+  // Goes on with a suspended sequence, which then has to read all of its tokens but the root again.
+  Status resume(Sequence& sequence);
+
+  // How many tokens have to be read before rounds can begin.
+  int unread(const Sequence& sequence) const;
+
+  // One target pass: a round for each of `rounds`, which have nothing unread and are unfinished,
+  // and each piece of `pieces`, with 1 to unread() rows; no sequence twice. Rounds emit at least
+  // one token each, and so does the piece that ends a prompt. kResourceExhausted if the cache has
+  // no room for the roots and the pieces; on an error no sequence has changed. Once warmed up a
+  // step without pieces allocates nothing (but for logprobs, constraints and the caller's stop
+  // condition).
+  Status step(std::span<Sequence* const> rounds, std::span<const PromptPiece> pieces);
+
   // Runs the prompt through the target and emits the first token. kCancelled, with the sequence fit
   // for close() alone, once `cancel` (may be null) is seen to be true between chunks.
   Status prefill(Sequence& sequence, const std::atomic<bool>* cancel = nullptr);
 
-  // One round for all of them in one target pass; each emits at least one token. Requires
-  // prefilled, unfinished sequences. On an error no sequence has changed. Once warmed up it
-  // allocates nothing (but for logprobs and the caller's stop condition).
-  Status round(std::span<Sequence* const> sequences);
+  // step() with rounds alone.
+  Status round(std::span<Sequence* const> sequences) { return step(sequences, {}); }
 
   const StageTimes& times() const { return clock_.times(); }
   // Target passes so far, prefill included.
   int64_t target_passes() const { return target_passes_; }
 
  private:
-  class Target;
+  using Sequences = std::span<Sequence* const>;
+  using Pieces = std::span<const PromptPiece>;
 
-  Status draft(std::span<Sequence* const> sequences);
+  Status attach(Sequence& sequence);
+  void keep(const Sequence& sequence);
+  bool drafts_for(const Sequence& sequence) const {
+    return drafter_ != nullptr && sequence.options.speculate;
+  }
+  Status check_size(Sequences rounds, Pieces pieces) const;
+  Status draft(Sequences sequences, Pieces pieces);
   void cut_to_chain(TokenTree& tree);
+  void cut_depth(const Sequence& sequence, TokenTree& tree);
   void check_tree(const Sequence& sequence, int max_nodes, TokenTree& tree) const;
   int node_limit(const Sequence& sequence) const;
-  Status reserve_roots(std::span<Sequence* const> sequences);
-  void reserve_nodes(std::span<Sequence* const> sequences);
+  Status reserve(Sequences rounds, Pieces pieces);
+  void reserve_nodes(Sequences sequences, Pieces pieces);
   void add_rows(const Sequence& sequence, const TokenTree& tree);
-  void verify(std::span<Sequence* const> sequences, const ForwardOutputs& outputs);
-  void emit(Sequence& sequence, const TokenTree& tree, const Target& target);
+  void add_piece(const PromptPiece& piece);
+  void number_logits();
+  ForwardOutputs forward();
+  void verify(Sequences sequences, const ForwardOutputs& outputs);
+  Status read(Pieces pieces, const ForwardOutputs& outputs, int first_row);
+  void emit(Sequence& sequence, const TokenTree& tree, const SequenceTarget& target);
   bool append(Sequence& sequence, int32_t token, TokenOrigin origin);
   void count(Sequence& sequence, const TokenTree& tree, int kept) const;
   void commit(Sequence& sequence, size_t index, int kept, const ForwardOutputs& outputs,
               int first_row);
-  std::span<const int32_t> rank_tokens(const TokenTree& tree, const Target& target);
+  std::span<const int32_t> rank_tokens(const TokenTree& tree, const SequenceTarget& target);
   Status observe();
   void learn_cost(double seconds);
 
@@ -103,6 +138,7 @@ class Decoder {
   std::vector<int32_t> path_;
   Verdict verdict_;
   TreeEditor editor_;
+  std::vector<PrefixKey> prefix_keys_;
 };
 
 }  // namespace aerie

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "core/constraint.h"
 #include "core/sampling_params.h"
+#include "core/token_tree.h"
 #include "draft/drafter.h"
 #include "kv/kv_cache.h"
 #include "sampling/sampler.h"
@@ -59,7 +61,12 @@ struct SequenceOptions {
   SamplingParams sampling;
   int max_tokens = 0;             // to generate; >= 1
   StopCondition* stop = nullptr;  // not owned; may be null
+  bool trace = false;             // Sequence::draft is wanted
   bool speculate = true;
+  int drafter = 0;          // DraftSequence::drafter
+  int max_draft_depth = 0;  // no node deeper than this; 0: as the drafter has it
+  // What the output must keep to, in the state before it; null: any text. Not changed.
+  std::shared_ptr<const TokenConstraint> constraint;
   // What the output is expected to be (DraftSequence::prediction). Read by Decoder::open().
   std::span<const int32_t> prediction;
 };
@@ -67,17 +74,23 @@ struct SequenceOptions {
 // Made by Decoder::open(). Read it freely; only the decoder changes it.
 struct Sequence {
   Sequence(SequenceId sequence_id, const SequenceOptions& sequence_options, int vocab)
-      : id(sequence_id), options(sequence_options), sampler(sequence_options.sampling, vocab) {}
+      : id(sequence_id), options(sequence_options), sampler(sequence_options.sampling, vocab) {
+    if (options.constraint != nullptr) constraint = options.constraint->fork();
+  }
 
   SequenceId id;
   SequenceOptions options;
   Sampler sampler;
-  KvCache::Id cache = -1;
+  KvCache::Id cache = -1;                       // -1: suspended, or closed
+  std::unique_ptr<TokenConstraint> constraint;  // in the state behind the tokens; may be null
 
   std::vector<int32_t> tokens;  // prompt and output; the last one is the root
   int prompt_length = 0;
+  int reused = 0;  // of the prompt, that were in the cache when it was opened
   FinishReason finish = FinishReason::kNone;
-  std::vector<EmittedToken> emitted;  // by the last prefill or round
+  std::vector<EmittedToken> emitted;  // by the last pass that it was in
+  TokenTree draft;                    // of the last round, if it is traced
+  std::vector<int32_t> accepted;      // of its nodes, from the root's child down
   SequenceStats stats;
   Distribution distribution;  // the verifier's, at the node it looks at
 

@@ -27,6 +27,11 @@ class ModelNetwork final : public DraftNetwork {
   bool reads(int32_t token) const override { return to_draft(token) >= 0; }
   Status open(int place, const DraftSequence& sequence) override;
   void close(int place) override;
+  // What it has not kept it reads again by itself.
+  int reusable(std::span<const int32_t> tokens) const override {
+    return static_cast<int>(tokens.size()) - 1;
+  }
+  void keep(int place, std::span<const int32_t> tokens) override;
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
   int root_rows(int /*place*/) const override { return kSharedRows; }
   void add_root(int place) override;
@@ -53,6 +58,7 @@ class ModelNetwork final : public DraftNetwork {
   std::span<const int32_t> context_of(State& state, std::span<const int32_t> tokens) const;
   void feed(State& state, int to, bool wants_logits);
   ForwardOutputs pass();
+  std::span<const PrefixKey> keys_of(std::span<const int32_t> context);
   // Whether logits have to be put into the order of the target's ids here.
   bool translates() const { return options_.vocabulary != nullptr && target_ids().empty(); }
 
@@ -67,6 +73,7 @@ class ModelNetwork final : public DraftNetwork {
   std::vector<int32_t> above_;  // what rows of the batch point at
   std::vector<int32_t> entries_;
   std::vector<float> translated_;
+  std::vector<PrefixKey> keys_;
 };
 
 ModelNetwork::ModelNetwork(std::unique_ptr<Model> model, KvCache cache,
@@ -85,7 +92,18 @@ ModelNetwork::ModelNetwork(std::unique_ptr<Model> model, KvCache cache,
   above_.reserve(wanted * depth);
 }
 
-Status ModelNetwork::open(int place, const DraftSequence& /*sequence*/) {
+std::span<const PrefixKey> ModelNetwork::keys_of(std::span<const int32_t> context) {
+  keys_.assign(context.begin(), context.end());
+  return keys_;
+}
+
+void ModelNetwork::keep(int place, std::span<const int32_t> tokens) {
+  State& state = at(place);
+  const auto read = static_cast<size_t>(cache_.committed(state.cache));
+  cache_.keep(state.cache, keys_of(context_of(state, tokens).first(read)));
+}
+
+Status ModelNetwork::open(int place, const DraftSequence& sequence) {
   State state;
   AERIE_ASSIGN_OR_RETURN(state.cache, cache_.open());
   if (options_.vocabulary != nullptr) {
@@ -93,6 +111,9 @@ Status ModelNetwork::open(int place, const DraftSequence& /*sequence*/) {
   }
   state.nodes.reserve(static_cast<size_t>(most_nodes_run(options_)) *
                       static_cast<size_t>(options_.top_k + 1));
+  if (!sequence.tokens.empty()) {
+    cache_.adopt(state.cache, keys_of(context_of(state, sequence.tokens)));
+  }
   at(place) = std::move(state);
   return {};
 }

@@ -51,6 +51,10 @@ class DraftNetwork {
   virtual Status open(int place, const DraftSequence& sequence) = 0;
   virtual void close(int place) = 0;
 
+  // As Drafter's.
+  virtual int reusable(std::span<const int32_t> tokens) const = 0;
+  virtual void keep(int place, std::span<const int32_t> tokens) = 0;
+
   // Begins a draft behind `tokens` (Drafter's, the last is the root), which stay where they are
   // until observe(), of at most `run` nodes that are run, the deepest at `depth`. Reads what is too
   // much for a pass with others. The depth that can be had, which may be less; 0: none.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "core/constraint.h"
 #include "core/forward_batch.h"
 #include "core/sampling_params.h"
 #include "core/token_tree.h"
@@ -37,15 +38,24 @@ enum class DraftNoise : uint8_t {
 
 struct DraftSequence {
   SequenceId id = 0;
+  // Which drafter, of one that is a choice among several (draft/choice.h).
+  int drafter = 0;
   SamplingParams sampling;
   DraftNoise noise = DraftNoise::kTarget;
   // Whether the rule takes trees. If not, the likeliest path of a tree of point masses is judged,
   // and other trees are left out.
   bool trees = true;
   int max_tokens = 0;  // the sequence never grows beyond this many tokens
+  // The tokens that are known. observe() will tell of all of them but the first `reused`, which the
+  // target does not read again: no more than Drafter::reusable() of them. Hold during open().
+  std::span<const int32_t> tokens;
+  int reused = 0;
   // What the caller thinks the output will be, without the prompt, in ids of the target's
   // vocabulary; empty: no idea. A drafter that uses it copies it in open().
   std::span<const int32_t> prediction;
+  // What the output must keep to, in the state behind the tokens that are known; null: any text.
+  // Outlives the sequence, and is to be forked. What is drafted against it is pruned.
+  const TokenConstraint* constraint = nullptr;
   // The target, to be run in propose(); outlives the sequence.
   TargetAccess* target = nullptr;
 };
@@ -58,6 +68,10 @@ struct DraftRequest {
   TokenTree* tree = nullptr;  // out; arrives cleared
   // No node below this depth will be of use; drafters that pay for depth go no deeper.
   int max_depth = std::numeric_limits<int>::max();
+  // What the pass has whatever is drafted, beside the roots of the requests: rows, and tokens that
+  // will come of them. The same for all requests of a call.
+  int other_rows = 0;
+  int other_tokens = 0;
 };
 
 // What a target pass settled: a part of the prompt, or a round.
@@ -100,6 +114,15 @@ class Drafter {
 
   virtual Status open(const DraftSequence& sequence) = 0;
   virtual void close(SequenceId id) = 0;
+
+  // How many of a new sequence's first tokens observe() need not tell of: those that it can make up
+  // for by itself, or has kept from another sequence that began alike. Less than tokens.size().
+  // `drafter` as in DraftSequence.
+  virtual int reusable(std::span<const int32_t> tokens, int /*drafter*/) const {
+    return static_cast<int>(tokens.size()) - 1;
+  }
+  // What was read of an open sequence with these tokens may be of use for others.
+  virtual void keep(SequenceId /*id*/, std::span<const int32_t> /*tokens*/) {}
   // Drops all that was learned from sequences that are closed, as if the drafter were new. Requires
   // that none is open.
   virtual void forget() {}

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "draft/drafter.h"
@@ -48,15 +50,22 @@ struct NetworkDraft {
   NetworkDraft(const DraftSequence& s, int vocab)
       : sequence(s),
         sampler(fitted(s.sampling, vocab), vocab),
-        plain(ranks_by_logits(s.sampling)) {}
+        plain(ranks_by_logits(s.sampling) && s.constraint == nullptr) {}
   bool draws() const {
     return sequence.noise == DraftNoise::kOwn && sequence.sampling.temperature > 0;
+  }
+  // Behind the tokens of a path from the root; null: any text.
+  std::unique_ptr<TokenConstraint> constraint_after(std::span<const int32_t> path) const {
+    if (sequence.constraint == nullptr) return nullptr;
+    auto state = sequence.constraint->fork();
+    for (const int32_t token : path) state->advance(token);
+    return state;
   }
   DraftExpansion& expansion(int32_t node) { return expansions[static_cast<size_t>(node + 1)]; }
 
   DraftSequence sequence;
   Sampler sampler;
-  bool plain;  // ranks_by_logits()
+  bool plain;  // ranks_by_logits(), and any text will do
   ScoreCalibration calibration;
 
   // The draft of this round.

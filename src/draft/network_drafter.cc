@@ -38,6 +38,11 @@ StaticTree drawn_shape(const NetworkDrafterOptions& options) {
                            draft_depth(options));
 }
 
+int32_t likeliest(const Distribution& q) {
+  const auto best = std::ranges::max_element(q.probs);
+  return q.ids[static_cast<size_t>(best - q.probs.begin())];
+}
+
 using Draft = NetworkDraft;
 
 class NetworkDrafter final : public Drafter {
@@ -48,6 +53,12 @@ class NetworkDrafter final : public Drafter {
   const DrafterNeeds& needs() const override { return network_->needs(); }
   Status open(const DraftSequence& sequence) override;
   void close(SequenceId id) override;
+  int reusable(std::span<const int32_t> tokens, int /*drafter*/) const override {
+    return network_->reusable(tokens);
+  }
+  void keep(SequenceId id, std::span<const int32_t> tokens) override {
+    if (const int place = find(id); place >= 0) network_->keep(place, tokens);
+  }
   Status propose(std::span<DraftRequest> requests) override;
   Status observe(std::span<const DraftCommit> commits) override;
 
@@ -308,7 +319,8 @@ void NetworkDrafter::expand(const Active& active, int32_t node) {
     path_.push_back(draft.tree.nodes()[static_cast<size_t>(i)].token);
   }
   std::ranges::reverse(path_);
-  const SamplingContext context{active.request->tokens, path_, nullptr};
+  const std::unique_ptr<TokenConstraint> constraint = draft.constraint_after(path_);
+  const SamplingContext context{active.request->tokens, path_, constraint.get()};
   DraftExpansion& own = draft.expansion(node);
   own.first_offer = static_cast<int32_t>(draft.offers.size());
   const int wanted = draft.tree.wanted(node);
@@ -325,19 +337,22 @@ void NetworkDrafter::expand(const Active& active, int32_t node) {
 }
 
 // What a network that drafts all depths at once offers at each of them. Penalties on drafted tokens
-// are those of the path of first choices, for all paths.
+// are those of the path of first choices, for all paths; so is a constraint, and what it forbids on
+// others is pruned later.
 void NetworkDrafter::list_depths(const Active& active, const DraftOutputs& outputs, int first_row) {
   Draft& draft = *active.draft;
   path_.clear();
   for (size_t depth = 0; depth < draft.depths.size(); ++depth) {
     DraftDepth& list = draft.depths[depth];
     set_row(outputs, first_row + static_cast<int>(depth));
-    const SamplingContext context{active.request->tokens, path_, nullptr};
+    const std::unique_ptr<TokenConstraint> constraint = draft.constraint_after(path_);
+    const SamplingContext context{active.request->tokens, path_, constraint.get()};
     list.expansion = {static_cast<int32_t>(draft.offers.size()), 0, -1};
     list.children.clear();
     if (draft.draws()) {
       list.expansion.distribution = distribution(draft, context);
-      path_.push_back(std::max(0, find_best(target_logits()).id));
+      const Distribution& q = draft.distributions[static_cast<size_t>(list.expansion.distribution)];
+      path_.push_back(likeliest(q));
       continue;
     }
     rank(draft, context, ranks_);

@@ -1,5 +1,6 @@
 #include "kv/kv_cache.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include "base/memory_nodes.h"
@@ -40,6 +41,8 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, 
   cache.sequences_.resize(static_cast<size_t>(sequences));
   for (Sequence& s : cache.sequences_) s.pages.reserve(static_cast<size_t>(cache.page_count_));
   for (int page = cache.page_count_ - 1; page >= 0; --page) cache.free_.push_back(page);
+  cache.references_.resize(static_cast<size_t>(cache.page_count_));
+  cache.is_kept_.resize(static_cast<size_t>(cache.page_count_));
   return cache;
 }
 
@@ -54,10 +57,35 @@ Expected<KvCache::Id> KvCache::open() {
                 "all " + std::to_string(sequences_.size()) + " sequences of the cache are in use");
 }
 
+// Requires a free page, or one that is kept and no sequence has.
+int32_t KvCache::take_page() {
+  if (free_.empty()) {
+    const int32_t page = prefixes_.evict(references_);
+    assert(page >= 0);
+    is_kept_[static_cast<size_t>(page)] = false;
+    --kept_alone_;
+    references_[static_cast<size_t>(page)] = 0;
+    free_.push_back(page);
+  }
+  const int32_t page = free_.back();
+  free_.pop_back();
+  references_[static_cast<size_t>(page)] = 1;
+  return page;
+}
+
+void KvCache::drop_page(int32_t page) {
+  const auto at = static_cast<size_t>(page);
+  if (--references_[at] == 0) {
+    free_.push_back(page);
+  } else if (references_[at] == 1 && is_kept_[at]) {
+    ++kept_alone_;
+  }
+}
+
 void KvCache::close(Id id) {
   Sequence& s = sequence(id);
   assert(s.open);
-  for (const int32_t page : s.pages) free_.push_back(page);
+  for (const int32_t page : s.pages) drop_page(page);
   s.pages.clear();
   s.committed = 0;
   s.open = false;
@@ -67,18 +95,72 @@ Status KvCache::reserve(Id id, int rows) {
   Sequence& s = sequence(id);
   assert(s.open && rows >= 0);
   const int64_t wanted = pages_for(int64_t{s.committed} + rows);
-  const int64_t missing = wanted - static_cast<int64_t>(s.pages.size());
-  if (missing > static_cast<int64_t>(free_.size())) {
+  const auto had = static_cast<int64_t>(s.pages.size());
+  // The page that is full in part, if others read it, too. Those behind it are never shared.
+  const auto partial = static_cast<size_t>(s.committed / kPage);
+  const bool copies = rows > 0 && partial < s.pages.size() && shared(s.pages[partial]);
+  const int64_t missing = std::max<int64_t>(0, wanted - had) + (copies ? 1 : 0);
+  if (missing > static_cast<int64_t>(free_.size()) + kept_alone_) {
     return {StatusCode::kResourceExhausted,
             "the cache is full: " + std::to_string(s.committed) + " positions are taken, " +
                 std::to_string(rows) + " more were asked for, and " + std::to_string(positions()) +
                 " is all there is; raise the context size or shorten the input"};
   }
-  for (int64_t i = 0; i < missing; ++i) {
-    s.pages.push_back(free_.back());
-    free_.pop_back();
+  if (copies) {
+    const int32_t own = take_page(), old = s.pages[partial];
+    for (int32_t offset = 0; offset < s.committed % kPage; ++offset) {
+      for (int layer = 0; layer < layers(); ++layer) {
+        kernels::copy_kv(layout_, plane(layer), old * kPage + offset, own * kPage + offset);
+      }
+    }
+    drop_page(old);
+    s.pages[partial] = own;
   }
+  while (static_cast<int64_t>(s.pages.size()) < wanted) s.pages.push_back(take_page());
   return {};
+}
+
+void KvCache::keep(Id id, std::span<const PrefixKey> keys, bool tail) {
+  Sequence& s = sequence(id);
+  assert(keys.size() <= static_cast<size_t>(s.committed));
+  const size_t full = keys.size() / kPage;
+  if (!tail) keys = keys.first(full * kPage);
+  prefixes_.add(keys, s.pages, found_);
+  for (size_t i = 0; i < found_.size(); ++i) {
+    const auto held = static_cast<size_t>(found_[i]);
+    if (found_[i] == s.pages[i]) {
+      if (!is_kept_[held]) ++references_[held];
+      is_kept_[held] = true;
+    } else if (i < full) {
+      // So that whoever reads a page reads those before it, too: a kept page that no sequence has
+      // can then be taken back, whatever hangs on it.
+      if (references_[held]++ == 1) --kept_alone_;
+      drop_page(s.pages[i]);
+      s.pages[i] = found_[i];
+    }
+  }
+}
+
+int KvCache::adopt(Id id, std::span<const PrefixKey> keys) {
+  Sequence& s = sequence(id);
+  assert(s.open && s.pages.empty());
+  s.committed = prefixes_.find(keys, found_);
+  for (const int32_t page : found_) {
+    if (references_[static_cast<size_t>(page)]++ == 1) --kept_alone_;
+    s.pages.push_back(page);
+  }
+  return s.committed;
+}
+
+void KvCache::drop_kept() {
+  for (const int32_t page : prefixes_.pages()) {
+    const auto at = static_cast<size_t>(page);
+    is_kept_[at] = false;
+    if (--references_[at] > 0) continue;
+    --kept_alone_;
+    free_.push_back(page);
+  }
+  prefixes_ = PrefixTree();
 }
 
 int32_t KvCache::slot(Id id, int entry) const {
@@ -111,6 +193,15 @@ void KvCache::truncate(Id id, int length) {
   Sequence& s = sequence(id);
   assert(length >= 0 && length <= s.committed);
   s.committed = length;
+  // What others read is not written to, and pages that hang on others are held with them.
+  const auto beyond = s.pages.begin() + static_cast<ptrdiff_t>(pages_for(length));
+  s.pages.erase(std::remove_if(beyond, s.pages.end(),
+                               [&](int32_t page) {
+                                 const bool drop = shared(page);
+                                 if (drop) drop_page(page);
+                                 return drop;
+                               }),
+                s.pages.end());
 }
 
 }  // namespace aerie

@@ -392,16 +392,41 @@ Replies plain_replies(std::span<const Request> requests, VerifyRule rule) {
   return plain_replies(*model, cache, options, requests);
 }
 
-Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
-  Comparison result;
+namespace {
+
+Replies plain_replies(const Setting& setting) {
   const bool usual = setting.target == nullptr && setting.head == nullptr;
   if (usual && setting.cache_type == kernels::KvType::kF16) {
-    result.plain = plain_replies(setting.requests, setting.rule);
-  } else {
-    const auto model = load(target_of(setting), target_options(1, setting.positions));
-    KvCache alone = test::cache_for(*model, decoder_options(setting), 1, setting.cache_type);
-    result.plain = plain_replies(*model, alone, decoder_options(setting), setting.requests);
+    return plain_replies(setting.requests, setting.rule);
   }
+  const auto model = load(target_of(setting), target_options(1, setting.positions));
+  KvCache alone = test::cache_for(*model, decoder_options(setting), 1, setting.cache_type);
+  return plain_replies(*model, alone, decoder_options(setting), setting.requests);
+}
+
+}  // namespace
+
+ServedTwice serve_twice(const Setting& setting, int suspends) {
+  ServedTwice result;
+  const Replies plain = plain_replies(setting);
+  const ModelOptions options = target_options(setting.threads, setting.positions);
+  const std::unique_ptr<Model> target = load(target_of(setting), options);
+  const std::unique_ptr<Drafter> drafter = drafter_for(setting, plain, *target);
+  test::CheckedModel checked(*target, options);
+  DecoderOptions decoding = decoder_options(setting);
+  decoding.reuse_prefixes = true;
+  KvCache cache = test::cache_for(checked, decoding, 2 * static_cast<int>(setting.requests.size()),
+                                  setting.cache_type);
+  for (test::Replies* replies : {&result.cold, &result.warm}) {
+    *replies = test::serve(checked, cache, drafter.get(), decoding, setting.requests, suspends);
+    if (result.difference.empty()) result.difference = test::difference(plain.of, replies->of);
+  }
+  return result;
+}
+
+Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
+  Comparison result;
+  result.plain = plain_replies(setting);
   const ModelOptions options = target_options(setting.threads, setting.positions);
   const std::unique_ptr<Model> target = load(target_of(setting), options);
   const std::unique_ptr<Drafter> drafter = drafter_for(setting, result.plain, *target);

@@ -94,6 +94,13 @@ struct Comparison {
 
 Comparison compare_with_plain(const Setting& setting, const Wrap& wrap = nullptr);
 
+// The requests served twice, first with an empty cache, then with what that left.
+struct ServedTwice {
+  test::Replies cold, warm;
+  std::string difference;  // of any of the two from plain decoding
+};
+ServedTwice serve_twice(const Setting& setting, int suspends);
+
 // Fails the test unless the target ran once for each round and chunk, and drafts were made and
 // judged.
 void expect_speculation(const Setting& setting, const test::Replies& replies);

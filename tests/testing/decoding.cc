@@ -94,6 +94,66 @@ Replies decode(Model& model, KvCache& cache, Drafter* drafter, const DecoderOpti
   return replies;
 }
 
+Replies serve(Model& model, KvCache& cache, Drafter* drafter, const DecoderOptions& options,
+              std::span<const Request> requests, int suspends) {
+  const int used = cache.used_pages();
+  Decoder decoder(model, cache, drafter, options);
+  Replies replies;
+  replies.of.resize(requests.size());
+  std::vector<Running> running;
+  std::vector<Sequence*> rounds;
+  std::vector<PromptPiece> pieces;
+  size_t opened = 0;
+  for (int step = 0; opened < requests.size() || !running.empty(); ++step) {
+    for (; opened < requests.size() && requests[opened].joins_at <= step; ++opened) {
+      const Request& request = requests[opened];
+      SequenceOptions settings = request.options;
+      std::unique_ptr<StopCondition> stop;
+      if (request.make_stop) stop = request.make_stop();
+      if (stop != nullptr) settings.stop = stop.get();
+      auto sequence = decoder.open(request.prompt, settings);
+      EXPECT_TRUE(sequence.ok()) << sequence.status().message();
+      if (!sequence.ok()) return replies;
+      replies.reused += (*sequence)->reused;
+      running.push_back({std::move(stop), std::move(*sequence), &replies.of[opened]});
+    }
+    for (size_t i = 0; i < running.size() && suspends > 0; ++i) {
+      Sequence& sequence = *running[i].sequence;
+      const bool picked =
+          (static_cast<size_t>(step) * 7 + i * 5) % static_cast<size_t>(suspends) == 0;
+      if (sequence.cache < 0) {
+        const Status status = step % 3 == 0 ? decoder.resume(sequence) : Status();
+        EXPECT_TRUE(status.ok()) << status.message();
+      } else if (picked) {
+        decoder.suspend(sequence);
+        ++replies.suspended;
+      }
+    }
+    rounds.clear();
+    pieces.clear();
+    int left = options.prefill_chunk;
+    for (const Running& r : running) {
+      r.sequence->emitted.clear();
+      if (r.sequence->cache < 0) continue;
+      const int unread = decoder.unread(*r.sequence);
+      if (unread == 0) rounds.push_back(r.sequence.get());
+      if (unread == 0 || left == 0) continue;
+      pieces.push_back({r.sequence.get(), std::min(unread, left)});
+      left -= pieces.back().rows;
+    }
+    if (rounds.empty() && pieces.empty()) continue;
+    const Status status = decoder.step(rounds, pieces);
+    EXPECT_TRUE(status.ok()) << status.message();
+    if (!status.ok()) return replies;
+    for (const Running& r : running) take(r);
+    retire(decoder, running);
+    ++replies.rounds;
+  }
+  replies.passes = decoder.target_passes();
+  EXPECT_EQ(cache.used_pages(), used) << "pages were lost";
+  return replies;
+}
+
 std::string difference(std::span<const Reply> expected, std::span<const Reply> actual) {
   if (expected.size() != actual.size()) {
     return fmt::format("{} replies instead of {}", actual.size(), expected.size());

@@ -51,12 +51,20 @@ struct Replies {
   int64_t passes = 0;          // of the target
   int64_t prefill_passes = 0;  // prompt chunks, by arithmetic
   int64_t rounds = 0;
+  int64_t reused = 0;  // tokens of prompts that were in the cache
+  int suspended = 0;
 };
 
 // Decodes them together: one round() for all that are open and unfinished. Fails the test for any
 // error.
 Replies decode(Model& model, KvCache& cache, Drafter* drafter, const DecoderOptions& options,
                std::span<const Request> requests);
+
+// As a server does: pieces of prompts share passes with rounds, and where `suspends` is not 0
+// sequences are suspended, one in so many passes, and resumed some passes later. Fails the test for
+// any error; pages that are kept stay.
+Replies serve(Model& model, KvCache& cache, Drafter* drafter, const DecoderOptions& options,
+              std::span<const Request> requests, int suspends);
 
 // A cache for `sequences` sequences of options.max_positions.
 KvCache cache_for(const Model& model, const DecoderOptions& options, int sequences,

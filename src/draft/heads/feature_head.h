@@ -58,6 +58,10 @@ class FeatureHead {
   // The shape of its own cache of keys and values; without layers it needs none.
   virtual const ModelConfig& cache_config() const = 0;
 
+  // Whether its rows depend on anything besides the cache and what a pass hands it, so that another
+  // sequence cannot go on with them.
+  virtual bool remembers() const { return false; }
+
   // How many nodes a path can have.
   virtual int max_depth() const { return std::numeric_limits<int>::max(); }
 

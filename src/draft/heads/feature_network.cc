@@ -26,6 +26,8 @@ class FeatureNetwork final : public DraftNetwork {
   int depths() const override { return depths_; }
   Status open(int place, const DraftSequence& sequence) override;
   void close(int place) override;
+  int reusable(std::span<const int32_t> tokens) const override;
+  void keep(int place, std::span<const int32_t> tokens) override;
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
   int root_rows(int place) const override { return at(place).waiting + head_->mask_rows(); }
   void add_root(int place) override;
@@ -86,7 +88,29 @@ FeatureNetwork::FeatureNetwork(std::unique_ptr<FeatureHead> head, KvCache cache,
   above_.reserve(wanted * static_cast<size_t>(draft_depth(options.drafter)));
 }
 
-Status FeatureNetwork::open(int place, const DraftSequence& /*sequence*/) {
+// A row is of two tokens: that of its position, which made its features, and the one behind it.
+std::vector<PrefixKey> keys_of(std::span<const int32_t> tokens) {
+  std::vector<PrefixKey> keys;
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+    keys.push_back(PrefixKey{static_cast<uint32_t>(tokens[i])} << 32 |
+                   static_cast<uint32_t>(tokens[i + 1]));
+  }
+  return keys;
+}
+
+int FeatureNetwork::reusable(std::span<const int32_t> tokens) const {
+  if (head_->remembers() || tokens.empty()) return 0;
+  return reads_all_ ? cache_.kept(keys_of(tokens)) : static_cast<int>(tokens.size()) - 1;
+}
+
+void FeatureNetwork::keep(int place, std::span<const int32_t> tokens) {
+  const State& state = at(place);
+  if (state.lost || head_->remembers() || !reads_all_) return;
+  const auto read = static_cast<size_t>(cache_.committed(state.cache));
+  cache_.keep(state.cache, keys_of(tokens.first(read + 1)));
+}
+
+Status FeatureNetwork::open(int place, const DraftSequence& sequence) {
   State state;
   AERIE_ASSIGN_OR_RETURN(state.cache, cache_.open());
   const NetworkDrafterOptions& drafter = options_.drafter;
@@ -94,6 +118,17 @@ Status FeatureNetwork::open(int place, const DraftSequence& /*sequence*/) {
   state.features.resize(kHeadSharedRows * width());
   state.hidden.resize((1 + run) * hidden());
   state.nodes.reserve(run * static_cast<size_t>(drafter.top_k + 1));
+  if (sequence.reused > 0) {
+    const auto reused = static_cast<size_t>(sequence.reused);
+    if (reads_all_) {
+      const auto keys = keys_of(sequence.tokens.first(reused + 1));
+      state.lost = cache_.adopt(state.cache, keys) < sequence.reused;
+    } else if (cache_.reserve(state.cache, sequence.reused).ok()) {
+      cache_.commit_first(state.cache, sequence.reused);
+    } else {
+      state.lost = true;
+    }
+  }
   at(place) = std::move(state);
   return {};
 }

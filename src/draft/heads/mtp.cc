@@ -47,6 +47,7 @@ class Mtp final : public FeatureHead {
   std::span<const int32_t> tap_layers() const override { return {&tap_, 1}; }
   int feature_width() const override { return static_cast<int>(width_); }
   int hidden() const override { return static_cast<int>(modules() * width_); }
+  bool remembers() const override { return modules() > 1; }
   int vocab() const override { return weights_.output.vocab(); }
   std::span<const int32_t> target_ids() const override { return weights_.output.target_ids(); }
   const ModelConfig& cache_config() const override { return blueprint_.config; }

@@ -1,0 +1,89 @@
+// What is drafted for a round, and whether it may stand.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "decode/constrained_draft.h"
+#include "decode/decoder.h"
+
+namespace aerie {
+
+int Decoder::node_limit(const Sequence& sequence) const {
+  const int left = sequence.options.max_tokens - sequence.generated();
+  // The root's entry and the nodes' must fit, and the round emits one token more than it accepts.
+  const int room = options_.max_positions - static_cast<int>(sequence.tokens.size());
+  return std::max(0, std::min({options_.max_nodes, left - 1, room}));
+}
+
+Status Decoder::draft(Sequences sequences, Pieces pieces) {
+  requests_.clear();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    trees_[i].clear();
+    const Sequence& sequence = *sequences[i];
+    const int limit = node_limit(sequence);
+    if (!drafts_for(sequence) || limit == 0) continue;
+    DraftRequest& request = requests_.emplace_back();
+    request.id = sequence.id;
+    request.tokens = sequence.tokens;
+    request.max_nodes = limit;
+    request.tree = &trees_[i];
+    if (sequence.options.max_draft_depth > 0) request.max_depth = sequence.options.max_draft_depth;
+  }
+  if (requests_.empty()) return {};
+  const auto others = static_cast<int>(sequences.size() - requests_.size());
+  int rows = others;
+  for (const PromptPiece& piece : pieces) rows += piece.rows;
+  for (DraftRequest& request : requests_) {
+    request.other_rows = rows;
+    request.other_tokens = others;
+  }
+  AERIE_RETURN_IF_ERROR(drafter_->propose(requests_));
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const Sequence& sequence = *sequences[i];
+    const int limit = node_limit(sequence);
+    if (!verifier_->takes_trees() && trees_[i].size() <= limit) cut_to_chain(trees_[i]);
+    check_tree(sequence, limit, trees_[i]);
+    if (sequence.constraint != nullptr) prune_forbidden(*sequence.constraint, trees_[i]);
+    cut_depth(sequence, trees_[i]);
+  }
+  return {};
+}
+
+// For drafters that do not heed DraftRequest::max_depth, since depth costs them nothing.
+void Decoder::cut_depth(const Sequence& sequence, TokenTree& tree) {
+  const int most = sequence.options.max_draft_depth;
+  if (most <= 0 || tree.empty() || !may_be_cut(tree)) return;
+  TreeLimits limits;
+  limits.max_depth = most;
+  editor_.keep_best(tree, limits);
+}
+
+// Many drafters make trees whatever the rule; of nodes that were not drawn the likeliest path may
+// be chosen.
+void Decoder::cut_to_chain(TokenTree& tree) {
+  if (tree.is_chain() || !tree.is_well_formed() || !may_be_cut(tree)) return;
+  TreeLimits chain;
+  chain.max_children = 1;
+  editor_.keep_best(tree, chain);
+}
+
+// A proposal that cannot be judged is no proposal: a drafter may be wrong without harm.
+void Decoder::check_tree(const Sequence& sequence, int max_nodes, TokenTree& tree) const {
+  if (tree.empty()) return;
+  const auto known = [&](const TokenTree::Node& node) {
+    return node.token >= 0 && node.token < model_.config().vocab;
+  };
+  if (tree.size() <= max_nodes && tree.is_well_formed() &&
+      std::all_of(tree.nodes.begin(), tree.nodes.end(), known) && verifier_->accepts(tree)) {
+    return;
+  }
+  log(LogLevel::kWarning,
+      fmt::format("sequence {}: the drafter '{}' made a draft of {} nodes that "
+                  "the rule '{}' cannot judge; it is left out",
+                  sequence.id, drafter_->method(), tree.size(), verify_rule_name(options_.rule)));
+  tree.clear();
+}
+
+}  // namespace aerie

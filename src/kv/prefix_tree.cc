@@ -1,0 +1,129 @@
+#include "kv/prefix_tree.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/kv_layout.h"
+
+namespace aerie {
+
+struct PrefixTree::Node {
+  Node* parent = nullptr;
+  std::vector<PrefixKey> keys;  // those of its page; fewer than a page's only without children
+  int32_t page = -1;
+  std::vector<std::unique_ptr<Node>> children;
+  std::list<Node*>::iterator use;
+};
+
+namespace {
+
+constexpr size_t kPage = kernels::kPagePositions;
+
+size_t common(std::span<const PrefixKey> a, std::span<const PrefixKey> b) {
+  const size_t most = std::min(a.size(), b.size());
+  return static_cast<size_t>(
+      std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(most), b.begin()).first -
+      a.begin());
+}
+
+}  // namespace
+
+PrefixTree::PrefixTree() : root_(std::make_unique<Node>()) {}
+PrefixTree::~PrefixTree() {
+  // Not by recursion: a tree may be as deep as a context has pages.
+  std::vector<std::unique_ptr<Node>> left;
+  if (root_ != nullptr) left.push_back(std::move(root_));
+  while (!left.empty()) {
+    const std::unique_ptr<Node> node = std::move(left.back());
+    left.pop_back();
+    for (auto& child : node->children) left.push_back(std::move(child));
+  }
+}
+PrefixTree::PrefixTree(PrefixTree&&) noexcept = default;
+PrefixTree& PrefixTree::operator=(PrefixTree&&) noexcept = default;
+
+PrefixTree::Step PrefixTree::best_child(const Node& node, std::span<const PrefixKey> keys) {
+  Step best{nullptr, 0};
+  for (const auto& child : node.children) {
+    const auto same = static_cast<int>(common(child->keys, keys));
+    if (same > best.keys) best = {child.get(), same};
+  }
+  return best;
+}
+
+void PrefixTree::touch(Node& node) {
+  used_.splice(used_.end(), used_, node.use);
+}
+
+int PrefixTree::find(std::span<const PrefixKey> keys, std::vector<int32_t>& pages) {
+  pages.clear();
+  Node* node = root_.get();
+  size_t length = 0;
+  while (length < keys.size()) {
+    const Step step = best_child(*node, keys.subspan(length));
+    if (step.node == nullptr) break;
+    node = step.node;
+    pages.push_back(node->page);
+    length += static_cast<size_t>(step.keys);
+    if (static_cast<size_t>(step.keys) < kPage) break;
+  }
+  // From the end up, so that nothing is older than what hangs on it.
+  for (Node* at = node; at != root_.get(); at = at->parent) touch(*at);
+  return static_cast<int>(length);
+}
+
+int PrefixTree::length(std::span<const PrefixKey> keys) const {
+  const Node* node = root_.get();
+  size_t length = 0;
+  while (length < keys.size()) {
+    const Step step = best_child(*node, keys.subspan(length));
+    node = step.node;
+    length += static_cast<size_t>(step.keys);
+    if (static_cast<size_t>(step.keys) < kPage) break;
+  }
+  return static_cast<int>(length);
+}
+
+void PrefixTree::add(std::span<const PrefixKey> keys, std::span<const int32_t> pages,
+                     std::vector<int32_t>& held) {
+  held.clear();
+  Node* node = root_.get();
+  for (size_t first = 0, index = 0; first < keys.size(); first += kPage, ++index) {
+    const auto own = keys.subspan(first, std::min(kPage, keys.size() - first));
+    const Step step = best_child(*node, own);
+    if (static_cast<size_t>(step.keys) == own.size()) {
+      node = step.node;
+      held.push_back(node->page);
+      continue;
+    }
+    auto added = std::make_unique<Node>();
+    added->parent = node;
+    added->keys.assign(own.begin(), own.end());
+    added->page = pages[index];
+    added->use = used_.insert(used_.end(), added.get());
+    held.push_back(added->page);
+    node->children.push_back(std::move(added));
+    node = node->children.back().get();
+  }
+  for (Node* at = node; at != root_.get(); at = at->parent) touch(*at);
+}
+
+int32_t PrefixTree::evict(std::span<const int32_t> references) {
+  const auto found = std::ranges::find_if(used_, [&](const Node* node) {
+    return node->children.empty() && references[static_cast<size_t>(node->page)] == 1;
+  });
+  if (found == used_.end()) return -1;
+  Node* const node = *found;
+  const int32_t page = node->page;
+  used_.erase(found);
+  std::erase_if(node->parent->children, [&](const auto& child) { return child.get() == node; });
+  return page;
+}
+
+std::vector<int32_t> PrefixTree::pages() const {
+  std::vector<int32_t> out;
+  for (const Node* node : used_) out.push_back(node->page);
+  return out;
+}
+
+}  // namespace aerie

@@ -1,0 +1,111 @@
+// Sequences as a server has them: prompts read beside rounds, prefixes reused, sequences suspended
+// and resumed. Each says what it says alone.
+
+#include <gtest/gtest.h>
+
+#include "tests/decode/exactness.h"
+
+namespace aerie {
+namespace {
+
+// Several begin alike.
+std::vector<test::Request> alike_requests(int vocab = test::TinySpec{}.vocab) {
+  std::vector<test::Request> requests = mixed_requests(vocab);
+  const std::vector<int32_t> common = test::random_tokens(3, 200, vocab);
+  const int lengths[] = {63, 64, 65, 130, 199, 200};
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::vector<int32_t>& prompt = requests[i].prompt;
+    if (i % 3 == 2) prompt.clear();
+    prompt.insert(prompt.begin(), common.begin(), common.begin() + lengths[i]);
+  }
+  return requests;
+}
+
+Setting setting_of(DraftKind kind, int length, int threads) {
+  Setting setting;
+  setting.kind = kind;
+  setting.length = length;
+  setting.threads = threads;
+  setting.chunk = 48;
+  setting.requests = alike_requests();
+  return setting;
+}
+
+class Served : public testing::TestWithParam<DraftKind> {};
+
+TEST_P(Served, SaysWhatEachSaysAlone) {
+  for (const int suspends : {0, 11}) {
+    const ServedTwice served = serve_twice(setting_of(GetParam(), 5, 2), suspends);
+    EXPECT_EQ(served.difference, "") << "suspends " << suspends;
+    EXPECT_GT(served.warm.reused, served.cold.reused);
+    EXPECT_EQ(served.cold.suspended > 0, suspends > 0);
+    for (size_t i = 0; i < served.warm.of.size(); ++i) {
+      EXPECT_EQ(served.warm.of[i].stats.drafted > 0, i != 2) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Drafters, Served, testing::ValuesIn(kDraftKinds), draft_kind_test_name);
+
+// All that is cached is found again: one row of each prompt is left to be read.
+TEST(ServedPrefix, IsWhole) {
+  Setting setting = setting_of(DraftKind::kSameModel, 4, 1);
+  int64_t prompts = 0;
+  for (const test::Request& request : setting.requests) {
+    prompts += static_cast<int64_t>(request.prompt.size()) - 1;
+  }
+  const ServedTwice served = serve_twice(setting, 0);
+  EXPECT_EQ(served.warm.reused, prompts);
+  EXPECT_GT(served.cold.reused, 0);
+}
+
+void expect_same_drafts(const ServedTwice& served) {
+  EXPECT_EQ(served.difference, "");
+  EXPECT_GT(served.warm.reused, served.cold.reused);
+  for (size_t i = 0; i < served.warm.of.size(); ++i) {
+    const SequenceStats &cold = served.cold.of[i].stats, &warm = served.warm.of[i].stats;
+    EXPECT_EQ(cold.rounds, warm.rounds) << i;
+    EXPECT_EQ(cold.drafted, warm.drafted) << i;
+    EXPECT_EQ(cold.accepted_at, warm.accepted_at) << i;
+  }
+}
+
+// Of drafters that learn nothing from one sequence for another.
+TEST(ServedPrefix, DraftsAreThoseOfAColdCache) {
+  for (const DraftKind kind : {DraftKind::kNgram, DraftKind::kOtherModel, DraftKind::kModelTree,
+                               DraftKind::kPrunedTree, DraftKind::kLayerSkip}) {
+    SCOPED_TRACE(draft_kind_name(kind));
+    expect_same_drafts(serve_twice(setting_of(kind, 5, 1), 0));
+  }
+}
+
+class ServedHead : public testing::TestWithParam<test::HeadFamily> {};
+
+TEST_P(ServedHead, DraftsAreThoseOfAColdCache) {
+  for (const DraftKind kind : {DraftKind::kHead, DraftKind::kHeadTree}) {
+    for (const bool agrees : {true, false}) {
+      if (kind == DraftKind::kHeadTree && GetParam() == test::HeadFamily::kRedrafter) continue;
+      SCOPED_TRACE(draft_kind_name(kind));
+      Setting setting = setting_of(kind, 4, 1);
+      setting.head = &test::easy_head(GetParam(), agrees);
+      setting.requests = alike_requests(setting.head->target_vocab());
+      const ServedTwice served = serve_twice(setting, 0);
+      // Of several modules rows depend on more than the cache holds: nothing is reused.
+      if (GetParam() == test::HeadFamily::kMtp) {
+        EXPECT_EQ(served.difference, "");
+      } else {
+        expect_same_drafts(served);
+      }
+      const ServedTwice suspended = serve_twice(setting, 13);
+      EXPECT_EQ(suspended.difference, "");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ServedHead, testing::ValuesIn(test::kHeadFamilies),
+                         [](const testing::TestParamInfo<test::HeadFamily>& tested) {
+                           return std::string(test::head_family_name(tested.param));
+                         });
+
+}  // namespace
+}  // namespace aerie
