@@ -87,21 +87,25 @@ Expected<std::unique_ptr<Sequence>> Decoder::open(std::span<const int32_t> promp
   return sequence;
 }
 
+// Leaves the keys of all tokens but the last in prefix_keys_.
+int Decoder::reusable(std::span<const int32_t> tokens, const SequenceOptions& options) {
+  if (!options_.reuse_prefixes || tokens.empty()) return 0;
+  // The last token is read in any case: it makes the first logits, or is the root.
+  prefix_keys_.assign(tokens.begin(), tokens.end() - 1);
+  const int kept = cache_.kept(prefix_keys_);
+  if (kept == 0 || drafter_ == nullptr || !options.speculate) return kept;
+  return std::min(
+      kept, drafter_->reusable(tokens.first(static_cast<size_t>(kept) + 1), options.drafter));
+}
+
 // Opens it in cache and drafter, with what is kept of its tokens.
 Status Decoder::attach(Sequence& sequence) {
   AERIE_ASSIGN_OR_RETURN(sequence.cache, cache_.open());
   const std::span<const int32_t> tokens = sequence.tokens;
-  int reused = 0;
-  if (options_.reuse_prefixes) {
-    // The last token is read in any case: it makes the first logits, or is the root.
-    prefix_keys_.assign(tokens.begin(), tokens.end() - 1);
-    reused = cache_.kept(prefix_keys_);
-    if (reused > 0 && drafts_for(sequence)) {
-      reused = std::min(reused, drafter_->reusable(tokens.first(static_cast<size_t>(reused) + 1),
-                                                   sequence.options.drafter));
-    }
-    reused =
-        cache_.adopt(sequence.cache, std::span(prefix_keys_).first(static_cast<size_t>(reused)));
+  int reused = reusable(tokens, sequence.options);
+  if (reused > 0) {
+    const std::span<const PrefixKey> keys = prefix_keys_;
+    reused = cache_.adopt(sequence.cache, keys.first(static_cast<size_t>(reused)));
   }
   if (!drafts_for(sequence)) return {};
   DraftSequence draft;

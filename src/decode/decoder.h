@@ -61,6 +61,9 @@ class Decoder {
   // Goes on with a suspended sequence, which then has to read all of its tokens but the root again.
   Status resume(Sequence& sequence);
 
+  // How many of a prompt's tokens a sequence with these options would find in the cache.
+  int reusable(std::span<const int32_t> prompt, const SequenceOptions& options);
+
   // How many tokens have to be read before rounds can begin.
   int unread(const Sequence& sequence) const;
 

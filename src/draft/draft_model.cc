@@ -231,10 +231,8 @@ Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Mode
   assert(options.max_rows >= kSharedRows && options.max_sequences >= 1);
   DraftModelOptions fitting = options;
   fitting.max_positions = std::min(options.max_positions, model->config().context);
-  // Room for every sequence at its longest.
   const int64_t positions =
-      (int64_t{fitting.max_positions} + most_nodes_run(options) + kernels::kPagePositions) *
-      options.max_sequences;
+      draft_cache_positions(options, int64_t{fitting.max_positions} + most_nodes_run(options));
   AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(model->config(), positions,
                                                         options.max_sequences, options.cache_type));
   return make_network_drafter(

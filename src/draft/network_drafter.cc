@@ -545,6 +545,15 @@ Status check(const NetworkDrafterOptions& options) {
   return {};
 }
 
+int64_t draft_cache_positions(const NetworkDrafterOptions& options, int64_t each) {
+  const int64_t longest = each + kernels::kPagePositions;
+  if (options.cache_positions == 0) return longest * options.max_sequences;
+  // Nodes that are run, and pages that are full in part.
+  const int64_t spare = int64_t{most_nodes_run(options)} + 2 * kernels::kPagePositions;
+  return std::max(longest, std::min(longest * options.max_sequences,
+                                    options.cache_positions + spare * options.max_sequences));
+}
+
 int draft_depth(const NetworkDrafterOptions& options) {
   const int steps = options.num_steps > 0 ? options.num_steps : options.num_tokens;
   return std::min(steps, options.num_tokens);

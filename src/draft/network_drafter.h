@@ -26,6 +26,9 @@ struct NetworkDrafterOptions {
   const StaticTree* shape = nullptr;
   int vocab = 0;          // logits of the target; a network's that are wider are padding
   int max_sequences = 1;  // open at one time
+  // Of a cache of its own, for all sequences together; 0: room for each at its longest. A sequence
+  // for which there is none gets no drafts.
+  int64_t cache_positions = 0;
   int max_rows = 512;     // of a pass of the network
   int max_logits = 64;    // rows of it that want logits
   // Null: rows are ranked by the calling thread, which takes many times as long.
@@ -33,6 +36,9 @@ struct NetworkDrafterOptions {
   ThreadPool* pool = nullptr;
   std::string pairing;  // what was paired with what, for a warning should nothing come true
 };
+
+// Positions of a cache of its own where a sequence has up to `each`.
+int64_t draft_cache_positions(const NetworkDrafterOptions& options, int64_t each);
 
 // kInvalidArgument, naming the setting, if one is out of range.
 Status check(const NetworkDrafterOptions& options);

@@ -290,8 +290,7 @@ Expected<std::unique_ptr<Drafter>> make_text_draft_model_drafter(std::unique_ptr
   assert(options.max_rows >= 1 && options.max_logits >= 1 && options.max_sequences >= 1);
   DraftModelOptions fitting = options;
   fitting.max_positions = std::min(options.max_positions, model->config().context);
-  const int64_t positions =
-      (int64_t{fitting.max_positions} + kernels::kPagePositions) * options.max_sequences;
+  const int64_t positions = draft_cache_positions(options, fitting.max_positions);
   AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(model->config(), positions,
                                                         options.max_sequences, options.cache_type));
   return std::unique_ptr<Drafter>(

@@ -5,42 +5,20 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "decode/decoder.h"
-#include "draft/speculative_config.h"
-#include "engine/model_source.h"
+#include "engine/engine_options.h"
+#include "engine/opened_model.h"
 #include "engine/reply.h"
-#include "engine/speculation.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
 namespace aerie {
-
-struct EngineOptions {
-  std::string model;                 // a GGUF file or a Hugging Face folder
-  std::optional<DType> weight_type;  // float matrices become this; none: they stay as they are
-  int context = 0;                   // positions; 0: the model's own, at most kDefaultContext
-  int threads = 0;                   // 0: available_cpus()
-  int prefill_chunk = 512;           // prompt tokens in a pass
-  kernels::Isa isa = kernels::best_isa();
-  std::string weight_cache;  // a folder for packed weights (model/weight_cache.h); empty: none
-  kernels::KvType cache_type = kernels::KvType::kF16;  // a draft model's too
-  SpeculativeConfig speculation;
-  // A file of `aerie tune` (engine/profile.h): Combination::kAuto takes the costs of passes from it
-  // rather than measuring them. One of another model or machine is a warning. Empty: none.
-  std::string profile;
-  std::vector<SpeculativeConfig> more_speculations;  // open too, for requests that pick one
-  VerifyRule rule = VerifyRule::kExact;
-
-  static constexpr int kDefaultContext = 4096;
-};
 
 struct GenerateRequest {
   std::vector<int32_t> prompt;
@@ -86,17 +64,17 @@ class Engine {
   static Expected<std::unique_ptr<Engine>> open(const EngineOptions& options);
   ~Engine();
 
-  const EngineOptions& options() const { return options_; }  // with the defaults filled in
-  const ModelConfig& config() const { return model_->config(); }
-  const Tokenizer& tokenizer() const { return *source_.tokenizer; }
-  const ModelFile& file() const { return *source_.file; }
+  const EngineOptions& options() const { return opened_.options; }  // with the defaults filled in
+  const ModelConfig& config() const { return opened_.model->config(); }
+  const Tokenizer& tokenizer() const { return *opened_.source.tokenizer; }
+  const ModelFile& file() const { return *opened_.source.file; }
   // kUnsupported with the reason if the model has no template that can be rendered.
-  const Expected<ChatTemplate>& chat_template() const { return source_.chat_template; }
-  Model& model() { return *model_; }
+  const Expected<ChatTemplate>& chat_template() const { return opened_.source.chat_template; }
+  Model& model() { return *opened_.model; }
   // Of EngineOptions::speculation; null: none.
-  const Drafter* drafter() const { return speculations_.front().drafter.get(); }
+  const Drafter* drafter() const { return opened_.speculations.front().drafter.get(); }
   // What passes cost, as far as known; null unless a speculation decides by it.
-  const PassCost* pass_cost() const { return cost_.get(); }
+  const PassCost* pass_cost() const { return opened_.cost.get(); }
 
   // Calls `on_text` with every piece of text as it becomes final. On an error nothing is kept.
   using OnText = std::function<void(std::string_view text)>;
@@ -106,27 +84,11 @@ class Engine {
   void forget();
 
  private:
-  struct Speculation {
-    std::vector<ModelSource> sources;  // of models that the drafter runs
-    std::unique_ptr<Drafter> drafter;
-    int max_nodes = 0;
-  };
-
-  Engine() = default;
-  Status load();
-  Status open_drafters(DraftTarget& target);
-  Expected<PassCost> find_pass_cost(int max_rows);
+  explicit Engine(OpenedModel opened) : opened_(std::move(opened)) {}
   Status run(Decoder& decoder, Sequence& sequence, const GenerateRequest& request, Reply& reply,
              const OnText& on_text, Generation& out);
 
-  EngineOptions options_;
-  std::unique_ptr<ThreadPool> pool_;
-  ModelSource source_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<KvCache> cache_;
-  std::unique_ptr<PassCost> cost_;         // null unless a speculation decides by it
-  std::vector<Speculation> speculations_;  // options_.speculation, then more_speculations
-  DecoderOptions decoder_options_;
+  OpenedModel opened_;
 };
 
 }  // namespace aerie

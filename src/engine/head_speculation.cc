@@ -82,6 +82,8 @@ void set_tree(const MethodConfig& config, const DraftTarget& target,
   options.shape = find_static_tree(config.text(kTreeKey));
   options.beams = config.method->name == "redrafter";
   options.vocab = target.vocab;
+  options.max_sequences = target.max_sequences;
+  options.cache_positions = target.cache_positions;
   options.backend = target.backend;
   options.pool = target.pool;
 }
@@ -108,7 +110,8 @@ Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
                          HeadFile::open(path, {settings.dtype, target.pool}));
   options.drafter.max_rows = kRows;
   options.drafter.max_logits =
-      std::max(most_nodes_in_pass(options.drafter), draft_depth(options.drafter));
+      std::max(most_nodes_in_pass(options.drafter), draft_depth(options.drafter)) *
+      shared_draft_sequences(target);
   options.drafter.pairing = fmt::format("{} for {}", path, target.file->name());
   options.max_positions = target.max_positions;
   options.cache_type = target.cache_type;

@@ -26,6 +26,12 @@
 #include "engine/memory.h"
 
 namespace aerie {
+
+int shared_draft_sequences(const DraftTarget& target) {
+  constexpr int kMost = 16;
+  return std::min(target.max_sequences, kMost);
+}
+
 namespace {
 
 struct Making {
@@ -117,6 +123,8 @@ Made make_layer_skip(const Making& making) {
   draft.vocab = target.vocab;
   draft.max_positions = target.max_positions;
   draft.max_rows = target.model_rows;
+  draft.max_sequences = target.max_sequences;
+  draft.cache_positions = target.cache_positions;
   draft.backend = target.backend;
   draft.pool = target.pool;
   draft.cache_type = target.cache_type;
@@ -128,7 +136,8 @@ DraftModelOptions draft_model_options(const Making& making) {
   set_tree(making.config, making.target, options);
   options.max_positions = making.target.max_positions;
   options.max_rows = 256;
-  options.max_logits = std::max(4, most_nodes_in_pass(options));
+  options.max_logits =
+      std::max(4, most_nodes_in_pass(options) * shared_draft_sequences(making.target));
   options.cache_type = making.target.cache_type;
   return options;
 }

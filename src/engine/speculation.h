@@ -23,6 +23,8 @@ struct DraftTarget {
   const ModelFile* file = nullptr;  // what it was loaded from
   int model_rows = 0;               // of its largest pass
   int max_positions = 0;
+  int max_sequences = 1;        // open at a time
+  int64_t cache_positions = 0;  // of all of them together, as the target's cache has it
   const kernels::Backend* backend = nullptr;
   ThreadPool* pool = nullptr;
   std::string weight_cache;  // as EngineOptions has it
@@ -30,6 +32,9 @@ struct DraftTarget {
   const PassCost* cost = nullptr;  // for Combination::kAuto; must outlive the drafter
   int max_rows = 0;                // of a pass
 };
+
+// How many sequences share a pass of a draft network.
+int shared_draft_sequences(const DraftTarget& target);
 
 // Null for plain decoding. Combination::kAuto requires target.cost. A draft model is opened,
 // compared with the target's tokenizer and checked against the memory that is left. Appends to

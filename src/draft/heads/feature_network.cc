@@ -295,9 +295,8 @@ Expected<std::unique_ptr<DraftNetwork>> make_feature_network(std::unique_ptr<Fea
   const NetworkDrafterOptions& drafter = options.drafter;
   AERIE_RETURN_IF_ERROR(check(drafter));
   assert(drafter.max_rows >= kHeadSharedRows + head->mask_rows());
-  const int64_t positions = (int64_t{options.max_positions} + kBeyond + most_nodes_run(drafter) +
-                             kernels::kPagePositions) *
-                            drafter.max_sequences;
+  const int64_t positions = draft_cache_positions(
+      drafter, int64_t{options.max_positions} + kBeyond + most_nodes_run(drafter));
   AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(head->cache_config(), positions,
                                                         drafter.max_sequences, options.cache_type));
   return std::unique_ptr<DraftNetwork>(

@@ -1,0 +1,178 @@
+#include "engine/opened_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/memory.h"
+#include "engine/profile.h"
+#include "engine/speculation.h"
+
+namespace aerie {
+namespace {
+
+// Rows of a pass of several sequences that drafts may take up, beside their roots.
+constexpr int kSharedDraftRows = 64;
+
+int64_t cache_positions(const ModelConfig& config, const EngineOptions& options,
+                        const Concurrency& concurrency) {
+  const auto context = int64_t{options.context};
+  if (concurrency.cache_positions >= 0) return std::max(context, concurrency.cache_positions);
+  int64_t positions = context * concurrency.sequences;
+  if (const int64_t free = available_memory(); free >= 0) {
+    const int64_t page = KvCache::bytes_needed(config, 1, options.cache_type);
+    positions = std::min(positions, free / 2 / page * kernels::kPagePositions);
+  }
+  return std::max(context, positions);
+}
+
+class Opening {
+ public:
+  Opening(OpenedModel& out, const Concurrency& concurrency)
+      : out_(out), options_(out.options), concurrency_(concurrency) {}
+
+  Status open();
+
+ private:
+  void set_decoder();
+  Status open_cache(const ModelConfig& config, const ModelOptions& model_options);
+  Status open_drafters();
+  Expected<PassCost> find_pass_cost(int max_rows);
+
+  OpenedModel& out_;
+  EngineOptions& options_;
+  const Concurrency& concurrency_;
+  const kernels::Backend* backend_ = nullptr;
+};
+
+Status Opening::open() {
+  if (options_.threads == 0) options_.threads = available_cpus();
+  if (options_.threads < 1 || options_.threads > 1024) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("{} threads: give 1 to 1024, or 0 for all", options_.threads)};
+  }
+  backend_ = kernels::backend(options_.isa);
+  if (backend_ == nullptr) {
+    return {StatusCode::kUnsupported,
+            fmt::format("this processor does not have {}", kernels::isa_name(options_.isa))};
+  }
+  out_.pool = std::make_unique<ThreadPool>(options_.threads);
+  AERIE_ASSIGN_OR_RETURN(out_.source,
+                         open_model_source(options_.model, options_.weight_type, *out_.pool));
+  AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*out_.source.file));
+  if (options_.context == 0) {
+    options_.context = std::min(config.context, EngineOptions::kDefaultContext);
+  }
+  if (options_.context < 2 || options_.context > config.context) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("a context of {}: {} was trained for 2 to {}", options_.context,
+                        options_.model, config.context)};
+  }
+  set_decoder();
+  ModelOptions model_options;
+  model_options.backend = backend_;
+  model_options.pool = out_.pool.get();
+  model_options.max_rows = out_.decoder.max_rows;
+  model_options.max_logits = out_.decoder.max_logits;
+  model_options.max_positions = options_.context;
+  model_options.weight_cache = options_.weight_cache;
+  AERIE_RETURN_IF_ERROR(open_cache(config, model_options));
+  return open_drafters();
+}
+
+void Opening::set_decoder() {
+  DecoderOptions& decoder = out_.decoder;
+  decoder.rule = options_.rule;
+  decoder.max_positions = options_.context;
+  decoder.max_nodes = options_.speculation.tokens();
+  for (const SpeculativeConfig& more : options_.more_speculations) {
+    decoder.max_nodes = std::max(decoder.max_nodes, more.tokens());
+  }
+  const int others = concurrency_.sequences - 1;
+  decoder.max_logits = decoder.max_nodes + 1 + others;
+  if (others > 0 && decoder.max_nodes > 0) decoder.max_logits += kSharedDraftRows;
+  decoder.prefill_chunk = std::clamp(options_.prefill_chunk, 1, options_.context);
+  decoder.max_rows = std::max({decoder.prefill_chunk, decoder.max_logits, concurrency_.pass_rows});
+}
+
+Status Opening::open_cache(const ModelConfig& config, const ModelOptions& model_options) {
+  const ModelFile& file = *out_.source.file;
+  const int64_t weights = packed_weight_bytes(file, *backend_);
+  const int64_t work = working_bytes(config, model_options);
+  const auto check = [&](int64_t positions) {
+    return check_memory(options_.model, weights,
+                        KvCache::bytes_needed(config, positions, options_.cache_type), work,
+                        available_memory());
+  };
+  AERIE_RETURN_IF_ERROR(check(options_.context));
+  AERIE_ASSIGN_OR_RETURN(out_.model, load_model(file, model_options));
+  // What is free now is known best once the weights are there.
+  const int64_t positions = cache_positions(config, options_, concurrency_);
+  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, positions, concurrency_.sequences,
+                                                        options_.cache_type));
+  out_.cache = std::make_unique<KvCache>(std::move(cache));
+  return {};
+}
+
+Status Opening::open_drafters() {
+  DraftTarget target;
+  target.tokenizer = out_.source.tokenizer.get();
+  target.vocab = out_.model->config().vocab;
+  target.model = out_.model.get();
+  target.file = out_.source.file.get();
+  target.model_rows = out_.decoder.max_rows;
+  target.max_positions = options_.context;
+  target.max_sequences = concurrency_.sequences;
+  target.cache_positions = out_.cache->positions();
+  target.backend = backend_;
+  target.pool = out_.pool.get();
+  target.weight_cache = options_.weight_cache;
+  target.cache_type = options_.cache_type;
+  target.max_rows = std::min(out_.decoder.max_rows, out_.decoder.max_logits);
+  std::vector<SpeculativeConfig> configs = options_.more_speculations;
+  configs.insert(configs.begin(), options_.speculation);
+  const bool decides = std::any_of(configs.begin(), configs.end(), [](const auto& config) {
+    return config.combination == Combination::kAuto;
+  });
+  if (decides) {
+    AERIE_ASSIGN_OR_RETURN(PassCost cost, find_pass_cost(target.max_rows));
+    out_.cost = std::make_unique<PassCost>(std::move(cost));
+    target.cost = out_.cost.get();
+    out_.decoder.cost = out_.cost.get();
+  }
+  out_.speculations.resize(configs.size());
+  for (size_t i = 0; i < configs.size(); ++i) {
+    OpenedModel::Speculation& one = out_.speculations[i];
+    one.max_nodes = configs[i].tokens();
+    AERIE_ASSIGN_OR_RETURN(one.drafter, make_drafter(configs[i], target, one.sources));
+  }
+  return {};
+}
+
+Expected<PassCost> Opening::find_pass_cost(int max_rows) {
+  if (!options_.profile.empty()) {
+    AERIE_ASSIGN_OR_RETURN(Profile profile, read_profile(options_.profile));
+    const ProfileKey now =
+        profile_key(*out_.source.file, options_.isa, options_.threads, options_.cache_type);
+    const std::string other = difference(profile.key, now);
+    if (other.empty()) return PassCost(std::move(profile.pass_cost));
+    log(LogLevel::kWarning,
+        fmt::format("{}: made elsewhere ({}): measuring what passes cost instead; run `aerie tune` "
+                    "again",
+                    options_.profile, other));
+  }
+  return measure_pass_cost(*out_.model, *out_.cache, {max_rows});
+}
+
+}  // namespace
+
+Expected<OpenedModel> open_model(const EngineOptions& options, const Concurrency& concurrency) {
+  OpenedModel opened;
+  opened.options = options;
+  AERIE_RETURN_IF_ERROR(Opening(opened, concurrency).open());
+  return opened;
+}
+
+}  // namespace aerie

@@ -1,0 +1,306 @@
+#include "engine/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "draft/choice.h"
+#include "engine/opened_model.h"
+#include "engine/service_reply.h"
+#include "scheduler/scheduler.h"
+
+namespace aerie {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::string name_of(const std::string& path) {
+  std::filesystem::path name = std::filesystem::path(path).lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();  // a folder with a slash at its end
+  if (name.extension() == ".gguf") return name.stem().string();
+  return name.filename().string();
+}
+
+class EngineService final : public Service {
+ public:
+  EngineService(OpenedModel opened, const ServiceOptions& options)
+      : opened_(std::move(opened)),
+        options_(options),
+        name_(name_of(opened_.options.model)),
+        trie_(make_token_trie(*opened_.source.tokenizer)) {}
+  ~EngineService() override;
+
+  Status start();
+
+  const std::string& model_name() const override { return name_; }
+  int context() const override { return opened_.options.context; }
+  const Tokenizer& tokenizer() const override { return *opened_.source.tokenizer; }
+  const Expected<ChatTemplate>& chat_template() const override {
+    return opened_.source.chat_template;
+  }
+  std::shared_ptr<const TokenTrie> token_trie() const override { return trie_; }
+  const std::vector<std::string>& speculations() const override { return speculations_; }
+
+  Expected<Id> submit(ServiceRequest request, std::shared_ptr<ReplySink> sink) override;
+  void cancel(Id id) override;
+  ServiceStats stats() const override;
+  void drain() override;
+
+ private:
+  struct Arrival {
+    Id id = 0;
+    int drafter = -1;
+    std::unique_ptr<ServiceReply> reply;
+  };
+
+  Status check(const ServiceRequest& request) const;
+  void run();
+  void take_mail(Scheduler& scheduler, std::vector<Arrival>& arrivals, std::vector<Id>& cancels);
+  void retire();
+  void publish(const Scheduler& scheduler, double busy);
+
+  OpenedModel opened_;
+  ServiceOptions options_;
+  std::string name_;
+  std::shared_ptr<const TokenTrie> trie_;
+  std::vector<std::string> speculations_;
+  std::vector<int> drafter_of_;  // [speculation]: DraftSequence::drafter; -1: plain decoding
+  std::unique_ptr<Drafter> drafter_;
+  std::unique_ptr<Decoder> decoder_;
+
+  // The thread's own.
+  std::unordered_map<Id, std::unique_ptr<ServiceReply>> replies_;
+  ServiceStats totals_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable mail_;
+  std::vector<Arrival> arrivals_;
+  std::vector<Id> cancels_;
+  bool draining_ = false;
+  bool stopping_ = false;
+  int unfinished_ = 0;
+  Id next_id_ = 1;
+  ServiceStats published_;
+  std::thread thread_;
+};
+
+Status EngineService::start() {
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  for (size_t i = 0; i < opened_.speculations.size(); ++i) {
+    const EngineOptions& options = opened_.options;
+    speculations_.push_back(
+        to_string(i == 0 ? options.speculation : options.more_speculations[i - 1]));
+    std::unique_ptr<Drafter>& drafter = opened_.speculations[i].drafter;
+    drafter_of_.push_back(drafter == nullptr ? -1 : static_cast<int>(drafters.size()));
+    if (drafter != nullptr) drafters.push_back(std::move(drafter));
+  }
+  if (!drafters.empty()) {
+    AERIE_ASSIGN_OR_RETURN(drafter_, choose_drafters(std::move(drafters)));
+  }
+  opened_.decoder.reuse_prefixes = options_.prefix_cache;
+  decoder_ =
+      std::make_unique<Decoder>(*opened_.model, *opened_.cache, drafter_.get(), opened_.decoder);
+  thread_ = std::thread([this] { run(); });
+  return {};
+}
+
+EngineService::~EngineService() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = draining_ = true;
+  }
+  mail_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status EngineService::check(const ServiceRequest& request) const {
+  const auto refuse = [](std::string why) {
+    return Status(StatusCode::kInvalidArgument, std::move(why));
+  };
+  const int vocab = opened_.model->config().vocab;
+  AERIE_RETURN_IF_ERROR(validate(request.sampling, vocab));
+  if (request.prompt.empty()) return refuse("the prompt has no tokens");
+  if (static_cast<int64_t>(request.prompt.size()) >= context()) {
+    return refuse(fmt::format(
+        "the prompt has {} tokens; a context of {} leaves room for {} and an answer: shorten it",
+        request.prompt.size(), context(), context() - 1));
+  }
+  for (const auto* tokens : {&request.prompt, &request.prediction}) {
+    for (const int32_t token : *tokens) {
+      if (token >= 0 && token < vocab) continue;
+      return refuse(fmt::format("token {} is outside the vocabulary of {}", token, vocab));
+    }
+  }
+  if (request.max_tokens < 0) {
+    return refuse(fmt::format("max_tokens is {}, which is negative", request.max_tokens));
+  }
+  if (request.max_draft_depth < 0) {
+    return refuse(fmt::format("a draft depth of {}, which is negative", request.max_draft_depth));
+  }
+  const auto speculations = static_cast<int>(speculations_.size());
+  if (request.speculation < 0 || request.speculation >= speculations) {
+    return refuse(
+        fmt::format("speculation {}: there are 0 to {}", request.speculation, speculations - 1));
+  }
+  return {};
+}
+
+Expected<Service::Id> EngineService::submit(ServiceRequest request,
+                                            std::shared_ptr<ReplySink> sink) {
+  AERIE_RETURN_IF_ERROR(check(request));
+  Arrival arrival;
+  arrival.drafter = request.speculate ? drafter_of_[static_cast<size_t>(request.speculation)] : -1;
+  arrival.reply = std::make_unique<ServiceReply>(std::move(request), std::move(sink), tokenizer());
+  Id id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (draining_) return Status(StatusCode::kCancelled, "shutting down: nothing new is taken");
+    if (unfinished_ >= options_.max_sequences + options_.max_waiting) {
+      return Status(StatusCode::kResourceExhausted,
+                    fmt::format("{} requests wait already: try again later", options_.max_waiting));
+    }
+    ++unfinished_;
+    id = arrival.id = next_id_++;
+    arrivals_.push_back(std::move(arrival));
+  }
+  mail_.notify_one();
+  return id;
+}
+
+void EngineService::cancel(Id id) {
+  {
+    const std::lock_guard lock(mutex_);
+    cancels_.push_back(id);
+  }
+  mail_.notify_one();
+}
+
+ServiceStats EngineService::stats() const {
+  const std::lock_guard lock(mutex_);
+  ServiceStats stats = published_;
+  // What is on its way to the thread waits, too.
+  stats.waiting = std::max(stats.waiting, unfinished_ - stats.running);
+  return stats;
+}
+
+void EngineService::drain() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+}
+
+void EngineService::take_mail(Scheduler& scheduler, std::vector<Arrival>& arrivals,
+                              std::vector<Id>& cancels) {
+  for (Arrival& arrival : arrivals) {
+    scheduler.add(arrival.reply->make_job(arrival.id, arrival.drafter, context()));
+    replies_[arrival.id] = std::move(arrival.reply);
+  }
+  for (const Id id : cancels) scheduler.cancel(id);
+  arrivals.clear();
+  cancels.clear();
+}
+
+// Forgets what has ended, and counts it.
+void EngineService::retire() {
+  int ended = 0;
+  std::erase_if(replies_, [&](const auto& entry) {
+    if (!entry.second->ended()) return false;
+    const ReplyEnd& end = entry.second->end();
+    ++ended;
+    ++totals_.requests;
+    totals_.generated_tokens += end.generated_tokens;
+    const SequenceStats& stats = end.stats;
+    totals_.drafts += stats.proposed_at.empty() ? 0 : stats.proposed_at[0];
+    totals_.draft_tokens += stats.drafted;
+    totals_.accepted_tokens += stats.accepted;
+    if (totals_.accepted_at.size() < stats.accepted_at.size()) {
+      totals_.accepted_at.resize(stats.accepted_at.size());
+    }
+    for (size_t i = 0; i < stats.accepted_at.size(); ++i) {
+      totals_.accepted_at[i] += stats.accepted_at[i];
+    }
+    return true;
+  });
+  const std::lock_guard lock(mutex_);
+  unfinished_ -= ended;
+}
+
+void EngineService::publish(const Scheduler& scheduler, double busy) {
+  const SchedulerStats stats = scheduler.stats();
+  totals_.running = stats.running;
+  totals_.waiting = stats.waiting;
+  totals_.cache_usage = static_cast<double>(opened_.cache->used_pages()) / opened_.cache->pages();
+  totals_.prompt_tokens = stats.prompt_tokens;
+  totals_.prefix_queries = options_.prefix_cache ? stats.prompt_tokens : 0;
+  totals_.prefix_hits = stats.reused_tokens;
+  totals_.preemptions = stats.preemptions;
+  totals_.passes = decoder_->target_passes();
+  const StageTimes& times = decoder_->times();
+  totals_.pass_seconds = times.of(Stage::kPrefill) + times.of(Stage::kVerify);
+  totals_.busy_seconds += busy;
+  const std::lock_guard lock(mutex_);
+  published_ = totals_;
+}
+
+void EngineService::run() {
+  SchedulerOptions options;
+  options.max_sequences = options_.max_sequences;
+  options.max_pass_rows = std::min(opened_.decoder.max_rows, options_.max_pass_tokens);
+  std::vector<Arrival> arrivals;
+  std::vector<Id> cancels;
+  {
+    Scheduler scheduler(*decoder_, *opened_.cache, options);
+    for (;;) {
+      {
+        std::unique_lock lock(mutex_);
+        mail_.wait(lock, [&] {
+          return stopping_ || !arrivals_.empty() || !cancels_.empty() || !scheduler.idle();
+        });
+        if (stopping_) break;
+        arrivals.swap(arrivals_);
+        cancels.swap(cancels_);
+      }
+      const auto start = std::chrono::steady_clock::now();
+      take_mail(scheduler, arrivals, cancels);
+      scheduler.step();
+      retire();
+      publish(scheduler, seconds_since(start));
+    }
+  }
+  // The scheduler has cancelled what it had; here is what had not reached it.
+  for (Arrival& arrival : arrivals_) arrival.reply->refuse(JobEnd::kCancelled);
+  retire();
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<Service>> open_service(const EngineOptions& engine,
+                                                const ServiceOptions& options) {
+  if (options.max_sequences < 1 || options.max_sequences > 4096) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} sequences at a time: give 1 to 4096", options.max_sequences));
+  }
+  if (options.max_pass_tokens < options.max_sequences) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("a pass of {} tokens does not hold one of each of {} sequences",
+                              options.max_pass_tokens, options.max_sequences));
+  }
+  Concurrency concurrency;
+  concurrency.sequences = options.max_sequences;
+  concurrency.cache_positions = options.cache_positions > 0 ? options.cache_positions : -1;
+  concurrency.pass_rows = options.max_pass_tokens;
+  AERIE_ASSIGN_OR_RETURN(OpenedModel opened, open_model(engine, concurrency));
+  auto service = std::make_unique<EngineService>(std::move(opened), options);
+  AERIE_RETURN_IF_ERROR(service->start());
+  return std::unique_ptr<Service>(std::move(service));
+}
+
+}  // namespace aerie

@@ -1,0 +1,108 @@
+#include "engine/service_reply.h"
+
+#include <algorithm>
+
+namespace aerie {
+namespace {
+
+double seconds_between(std::chrono::steady_clock::time_point from,
+                       std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+std::vector<TracedNode> traced(const Sequence& sequence) {
+  std::vector<TracedNode> tree;
+  // Of the prompt's pass the last draft is none.
+  if (sequence.stats.rounds == 0) return tree;
+  for (const TokenTree::Node& node : sequence.draft.nodes) {
+    tree.push_back({node.token, node.parent, node.probability, false});
+  }
+  for (const int32_t node : sequence.accepted) tree[static_cast<size_t>(node)].accepted = true;
+  return tree;
+}
+
+ReplyOutcome outcome_of(JobEnd end) {
+  switch (end) {
+    case JobEnd::kFinished:
+      return ReplyOutcome::kDone;
+    case JobEnd::kCancelled:
+      return ReplyOutcome::kCancelled;
+    case JobEnd::kDeadline:
+      return ReplyOutcome::kDeadline;
+    case JobEnd::kFailed:
+      break;
+  }
+  return ReplyOutcome::kFailed;
+}
+
+}  // namespace
+
+ServiceReply::ServiceReply(ServiceRequest request, std::shared_ptr<ReplySink> sink,
+                           const Tokenizer& tokenizer)
+    : request_(std::move(request)),
+      sink_(std::move(sink)),
+      reply_(tokenizer, request_.stop, request_.ignore_eos) {}
+
+std::unique_ptr<Job> ServiceReply::make_job(JobId id, int drafter, int context) {
+  auto job = std::make_unique<Job>();
+  job->id = id;
+  job->prompt = request_.prompt;
+  job->listener = this;
+  job->priority = request_.priority;
+  job->client = request_.client;
+  job->deadline = request_.deadline;
+  SequenceOptions& options = job->options;
+  options.sampling = request_.sampling;
+  options.max_tokens = request_.max_tokens > 0 ? request_.max_tokens : context;
+  options.stop = &reply_;
+  options.trace = request_.trace;
+  options.speculate = drafter >= 0;
+  options.drafter = std::max(0, drafter);
+  options.max_draft_depth = request_.max_draft_depth;
+  options.prediction = request_.prediction;
+  if (request_.grammar != nullptr) options.constraint = make_constraint(request_.grammar);
+  job_ = job.get();
+  return job;
+}
+
+std::string ServiceReply::new_text() {
+  std::string text = reply_.text().substr(shown_);
+  shown_ = reply_.text().size();
+  return text;
+}
+
+void ServiceReply::on_tokens(const Sequence& sequence) {
+  if (!first_token_) first_token_ = Clock::now();
+  ReplyDelta delta;
+  delta.text = new_text();
+  delta.tokens = sequence.emitted;
+  if (request_.trace) delta.tree = traced(sequence);
+  sink_->on_delta(std::move(delta));
+}
+
+void ServiceReply::on_end(JobEnd end, const Status& status, const Sequence* sequence) {
+  const auto now = Clock::now();
+  reply_.finish();
+  end_.outcome = outcome_of(end);
+  end_.status = status;
+  end_.text = new_text();
+  end_.prompt_tokens = static_cast<int>(request_.prompt.size());
+  if (sequence != nullptr) {
+    if (end == JobEnd::kFinished) end_.finish = sequence->finish;
+    end_.stats = sequence->stats;
+    end_.cached_tokens = sequence->reused;
+    end_.generated_tokens = sequence->generated();
+    end_.preemptions = job_->preemptions;
+    const auto began = job_->began.value_or(now);
+    end_.queue_seconds = seconds_between(arrival_, began);
+    end_.prompt_seconds = seconds_between(began, first_token_.value_or(now));
+    if (first_token_) end_.generation_seconds = seconds_between(*first_token_, now);
+  } else {
+    end_.queue_seconds = seconds_between(arrival_, now);
+  }
+  ended_ = true;
+  sink_->on_end(end_);
+  sink_.reset();
+}
+
+}  // namespace aerie

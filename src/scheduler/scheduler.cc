@@ -1,0 +1,200 @@
+#include "scheduler/scheduler.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace aerie {
+namespace {
+
+// Rows that a running sequence should find room for before another one begins.
+constexpr int kSpareRows = kernels::kPagePositions;
+
+size_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  const size_t most = std::min(a.size(), b.size());
+  return static_cast<size_t>(
+      std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(most), b.begin()).first -
+      a.begin());
+}
+
+// Whether a is to go on rather than b.
+bool comes_before(const Job& a, const Job& b) {
+  return std::tie(a.priority, a.arrival) < std::tie(b.priority, b.arrival);
+}
+
+}  // namespace
+
+Scheduler::~Scheduler() {
+  while (std::unique_ptr<Job> job = waiting_.take()) {
+    end(std::move(job), JobEnd::kCancelled, {});
+  }
+  std::vector<std::unique_ptr<Job>> running = std::move(running_);
+  running_.clear();
+  for (auto& job : running) end(std::move(job), JobEnd::kCancelled, {});
+}
+
+void Scheduler::add(std::unique_ptr<Job> job) {
+  job->arrival = arrivals_++;
+  waiting_.add(std::move(job));
+}
+
+void Scheduler::cancel(JobId id) {
+  for (auto& job : waiting_.take_if([&](const Job& one) { return one.id == id; })) {
+    end(std::move(job), JobEnd::kCancelled, {});
+  }
+  const auto found = std::ranges::find_if(running_, [&](const auto& job) { return job->id == id; });
+  if (found == running_.end()) return;
+  std::unique_ptr<Job> job = std::move(*found);
+  running_.erase(found);
+  end(std::move(job), JobEnd::kCancelled, {});
+}
+
+void Scheduler::end(std::unique_ptr<Job> job, JobEnd how, const Status& status) {
+  if (job->sequence != nullptr) decoder_.close(*job->sequence);
+  waiting_.ended(*job);
+  job->listener->on_end(how, status, job->sequence.get());
+}
+
+void Scheduler::expire() {
+  const auto now = Job::Clock::now();
+  const auto late = [&](const Job& job) { return job.deadline && *job.deadline <= now; };
+  for (auto& job : waiting_.take_if(late)) end(std::move(job), JobEnd::kDeadline, {});
+  for (size_t i = 0; i < running_.size();) {
+    if (!late(*running_[i])) {
+      ++i;
+      continue;
+    }
+    std::unique_ptr<Job> job = std::move(running_[i]);
+    running_.erase(running_.begin() + static_cast<ptrdiff_t>(i));
+    end(std::move(job), JobEnd::kDeadline, {});
+  }
+}
+
+bool Scheduler::must_wait_for_prefix(const Job& job) const {
+  if (job.sequence != nullptr) return false;
+  return std::ranges::any_of(running_, [&](const auto& other) {
+    if (decoder_.unread(*other->sequence) == 0) return false;
+    const size_t common = common_prefix(other->sequence->tokens, job.prompt);
+    // Of whole pages, which are what is kept once the prompt has been read.
+    const auto page = static_cast<size_t>(kernels::kPagePositions);
+    return common / page * page > static_cast<size_t>(decoder_.reusable(job.prompt, job.options));
+  });
+}
+
+// So that what runs need not be preempted at once.
+bool Scheduler::has_room(const Job& job) const {
+  if (running_.empty()) return true;
+  const size_t length = job.sequence != nullptr ? job.sequence->tokens.size() : job.prompt.size();
+  int64_t rows = static_cast<int64_t>(length) + kSpareRows;
+  for (const auto& other : running_) rows += decoder_.unread(*other->sequence) + kSpareRows;
+  const int free = cache_.pages() - cache_.used_pages();
+  return rows <= int64_t{free} * kernels::kPagePositions;
+}
+
+void Scheduler::admit() {
+  while (static_cast<int>(running_.size()) < options_.max_sequences) {
+    const Job* next = waiting_.next();
+    if (next == nullptr || must_wait_for_prefix(*next) || !has_room(*next)) return;
+    std::unique_ptr<Job> job = waiting_.take();
+    if (const Status status = begin(*job); !status.ok()) {
+      end(std::move(job), JobEnd::kFailed, status);
+      continue;
+    }
+    running_.push_back(std::move(job));
+  }
+}
+
+Status Scheduler::begin(Job& job) {
+  if (job.sequence != nullptr) return decoder_.resume(*job.sequence);
+  AERIE_ASSIGN_OR_RETURN(job.sequence, decoder_.open(job.prompt, job.options));
+  job.began = Job::Clock::now();
+  stats_.prompt_tokens += job.sequence->prompt_length;
+  stats_.reused_tokens += job.sequence->reused;
+  waiting_.charge(job, job.sequence->prompt_length - job.sequence->reused);
+  return {};
+}
+
+void Scheduler::compose() {
+  rounds_.clear();
+  pieces_.clear();
+  std::vector<Job*> reading;
+  for (const auto& job : running_) {
+    job->sequence->emitted.clear();
+    if (decoder_.unread(*job->sequence) == 0) {
+      rounds_.push_back(job->sequence.get());
+    } else {
+      reading.push_back(job.get());
+    }
+  }
+  std::ranges::sort(reading, [](const Job* a, const Job* b) { return comes_before(*a, *b); });
+  int left = options_.max_pass_rows - static_cast<int>(rounds_.size());
+  for (const Job* job : reading) {
+    const int rows = std::min(left, decoder_.unread(*job->sequence));
+    if (rows <= 0) break;
+    pieces_.push_back({job->sequence.get(), rows});
+    left -= rows;
+  }
+}
+
+// Makes room by sending the job that would have come last back to those that wait. False if only
+// one runs.
+bool Scheduler::preempt() {
+  if (running_.size() < 2) return false;
+  const auto last = std::ranges::max_element(
+      running_, [](const auto& a, const auto& b) { return comes_before(*a, *b); });
+  std::unique_ptr<Job> job = std::move(*last);
+  running_.erase(last);
+  decoder_.suspend(*job->sequence);
+  ++job->preemptions;
+  ++stats_.preemptions;
+  waiting_.add(std::move(job));
+  return true;
+}
+
+Status Scheduler::pass() {
+  for (;;) {
+    compose();
+    if (rounds_.empty() && pieces_.empty()) return {};
+    Status status = decoder_.step(rounds_, pieces_);
+    if (status.code() != StatusCode::kResourceExhausted || !preempt()) return status;
+  }
+}
+
+void Scheduler::deliver() {
+  for (size_t i = 0; i < running_.size();) {
+    const Sequence& sequence = *running_[i]->sequence;
+    if (!sequence.emitted.empty()) {
+      const auto tokens = static_cast<int64_t>(sequence.emitted.size());
+      stats_.emitted_tokens += tokens;
+      waiting_.charge(*running_[i], static_cast<double>(tokens));
+      running_[i]->listener->on_tokens(sequence);
+    }
+    if (sequence.finish == FinishReason::kNone) {
+      ++i;
+      continue;
+    }
+    std::unique_ptr<Job> job = std::move(running_[i]);
+    running_.erase(running_.begin() + static_cast<ptrdiff_t>(i));
+    end(std::move(job), JobEnd::kFinished, {});
+  }
+}
+
+void Scheduler::step() {
+  expire();
+  admit();
+  const Status status = pass();
+  if (status.ok()) return deliver();
+  // Nothing has changed for any of them, and trying again would bring the same.
+  std::vector<std::unique_ptr<Job>> failed = std::move(running_);
+  running_.clear();
+  for (auto& job : failed) end(std::move(job), JobEnd::kFailed, status);
+}
+
+SchedulerStats Scheduler::stats() const {
+  SchedulerStats stats = stats_;
+  stats.running = static_cast<int>(running_.size());
+  stats.waiting = static_cast<int>(waiting_.size());
+  return stats;
+}
+
+}  // namespace aerie

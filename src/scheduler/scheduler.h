@@ -1,0 +1,79 @@
+// Continuous batching: in every pass, a round for each sequence that decodes and pieces of the
+// prompts of those that came since.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "decode/decoder.h"
+#include "kv/kv_cache.h"
+#include "scheduler/job.h"
+#include "scheduler/waiting_jobs.h"
+
+namespace aerie {
+
+struct SchedulerOptions {
+  int max_sequences = 64;   // decoded together; no more than cache and drafters take
+  int max_pass_rows = 512;  // of rounds, without their drafts, and of pieces; rounds come first
+};
+
+struct SchedulerStats {
+  int running = 0;
+  int waiting = 0;
+  int64_t preemptions = 0;
+  int64_t prompt_tokens = 0;  // of jobs that began
+  int64_t reused_tokens = 0;  // of them, that were in the cache
+  int64_t emitted_tokens = 0;
+};
+
+// Jobs begin in the order of WaitingJobs. Where the cache is full, the running job that would have
+// come last gives up what was computed for it and waits again. A job whose prompt begins like one
+// that is being read waits for that, rather than reading the same beside it.
+//
+// Not thread-safe. Decoder and cache are not owned and must outlive it. The cache must have room
+// for one sequence at its longest.
+class Scheduler {
+ public:
+  Scheduler(Decoder& decoder, KvCache& cache, const SchedulerOptions& options)
+      : decoder_(decoder), cache_(cache), options_(options) {}
+  // Cancels what is left.
+  ~Scheduler();
+
+  void add(std::unique_ptr<Job> job);
+  // No matter if it has ended.
+  void cancel(JobId id);
+  bool idle() const { return running_.empty() && waiting_.size() == 0; }
+
+  // One pass, or less if there is nothing to do. Whatever goes wrong is told to the jobs that it
+  // concerns.
+  void step();
+
+  SchedulerStats stats() const;
+
+ private:
+  void expire();
+  void admit();
+  bool must_wait_for_prefix(const Job& job) const;
+  bool has_room(const Job& job) const;
+  Status begin(Job& job);
+  void compose();
+  Status pass();
+  bool preempt();
+  void deliver();
+  void end(std::unique_ptr<Job> job, JobEnd how, const Status& status);
+
+  Decoder& decoder_;
+  KvCache& cache_;
+  SchedulerOptions options_;
+  WaitingJobs waiting_;
+  std::vector<std::unique_ptr<Job>> running_;  // in the order in which they began or went on
+  uint64_t arrivals_ = 0;
+  SchedulerStats stats_;
+  // Scratch of a pass.
+  std::vector<Sequence*> rounds_;
+  std::vector<PromptPiece> pieces_;
+};
+
+}  // namespace aerie

@@ -1,0 +1,269 @@
+#include "scheduler/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <thread>
+
+#include "draft/choice.h"
+#include "draft/ngram.h"
+#include "draft/recycling.h"
+#include "tests/decode/exactness.h"
+#include "tests/testing/test_drafters.h"
+
+namespace aerie {
+namespace {
+
+using test::Request;
+
+struct Outcome final : JobListener {
+  void on_tokens(const Sequence& sequence) override {
+    EXPECT_FALSE(sequence.emitted.empty());
+    EXPECT_EQ(ends, 0);
+    ++passes;
+    for (const EmittedToken& token : sequence.emitted) reply.tokens.push_back(token.id);
+  }
+  void on_end(JobEnd how, const Status& why, const Sequence* sequence) override {
+    ++ends;
+    end = how;
+    status = why;
+    ran = sequence != nullptr;
+    if (ran) reply.finish = sequence->finish;
+    if (ran) reused = sequence->reused;
+  }
+
+  test::Reply reply;
+  int passes = 0;
+  int ends = 0;
+  JobEnd end = JobEnd::kFailed;
+  Status status;
+  bool ran = false;
+  int reused = 0;
+};
+
+// A scheduler over the tiny model; every second job of drafter 1, a third of the others plain.
+class SchedulerTest : public testing::Test {
+ protected:
+  void make(int pages, SchedulerOptions options, int sequences = 16) {
+    model_options_ = test::model_options(1);
+    model_options_.max_positions = kMaxPositions;
+    model_options_.max_logits = 64;
+    model_ = file_.load(model_options_);
+    auto cache =
+        KvCache::create(model_->config(), int64_t{pages} * kernels::kPagePositions, sequences);
+    ASSERT_TRUE(cache.ok());
+    cache_ = std::make_unique<KvCache>(std::move(*cache));
+    std::vector<std::unique_ptr<Drafter>> drafters;
+    NgramOptions ngram;
+    ngram.num_tokens = 4;
+    drafters.push_back(std::move(make_ngram_drafter(ngram)).value());
+    RecyclingOptions recycling;
+    recycling.vocab = test::TinySpec{}.vocab;
+    recycling.num_tokens = 6;
+    drafters.push_back(std::move(make_recycling_drafter(recycling)).value());
+    drafter_ = std::move(choose_drafters(std::move(drafters))).value();
+    DecoderOptions decoding;
+    decoding.max_positions = kMaxPositions;
+    decoding.max_nodes = 6;
+    decoding.max_rows = model_options_.max_rows;
+    decoding.max_logits = model_options_.max_logits;
+    decoding.reuse_prefixes = true;
+    decoder_ = std::make_unique<Decoder>(*model_, *cache_, drafter_.get(), decoding);
+    scheduler_ = std::make_unique<Scheduler>(*decoder_, *cache_, options);
+  }
+  Outcome& add(JobId id, const Request& request, int priority = 0, const std::string& client = "") {
+    auto job = std::make_unique<Job>();
+    job->id = id;
+    job->prompt = request.prompt;
+    job->options = request.options;
+    job->options.drafter = static_cast<int>(id % 2);
+    job->options.speculate = id % 3 != 0;
+    job->listener = &outcomes_[id];
+    job->priority = priority;
+    job->client = client;
+    if (deadline_) job->deadline = deadline_;
+    scheduler_->add(std::move(job));
+    return outcomes_[id];
+  }
+  void run(int most = 5000) {
+    for (int i = 0; i < most && !scheduler_->idle(); ++i) scheduler_->step();
+    EXPECT_TRUE(scheduler_->idle());
+    EXPECT_EQ(cache_->used_pages(), 0);
+  }
+
+  test::TinyFile file_{test::TinySpec{}};
+  ModelOptions model_options_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Drafter> drafter_;
+  std::unique_ptr<Decoder> decoder_;
+  std::map<JobId, Outcome> outcomes_;
+  std::optional<Job::Clock::time_point> deadline_;
+  std::unique_ptr<Scheduler> scheduler_;
+};
+
+std::vector<Request> random_requests(uint64_t seed, int count) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+  const std::vector<int32_t> common = test::random_tokens(3, 200, test::TinySpec{}.vocab);
+  std::vector<Request> requests;
+  for (int i = 0; i < count; ++i) {
+    Request request;
+    if (below(2) == 0) request.prompt.assign(common.begin(), common.begin() + below(200));
+    const auto own = test::random_tokens(random(), 1 + below(120), test::TinySpec{}.vocab);
+    request.prompt.insert(request.prompt.end(), own.begin(), own.end());
+    request.options.sampling =
+        sampling_with(below(3) == 0 ? 0.0 : 0.3 + 0.1 * below(8), kFilters[below(6)], random());
+    request.options.max_tokens = 1 + below(90);
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+void expect_plain(const std::vector<Request>& requests, std::map<JobId, Outcome>& outcomes) {
+  const test::Replies plain = plain_replies(requests, VerifyRule::kExact);
+  std::vector<test::Reply> replies;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(outcomes[i].ends, 1);
+    EXPECT_EQ(outcomes[i].end, JobEnd::kFinished) << outcomes[i].status.message();
+    replies.push_back(outcomes[i].reply);
+  }
+  EXPECT_EQ(test::difference(plain.of, replies), "");
+}
+
+TEST_F(SchedulerTest, EveryJobSaysWhatItSaysAlone) {
+  for (const int rows : {17, 40, 512}) {
+    outcomes_.clear();
+    make(200, {16, rows});
+    const std::vector<Request> requests = random_requests(static_cast<uint64_t>(rows), 60);
+    size_t added = 0;
+    std::mt19937_64 random(5);
+    for (int step = 0; added < requests.size() || !scheduler_->idle(); ++step) {
+      while (added < requests.size() && random() % 3 == 0) {
+        add(added, requests[added], static_cast<int>(added % 2), added % 5 == 0 ? "a" : "b");
+        ++added;
+      }
+      scheduler_->step();
+    }
+    run();
+    expect_plain(requests, outcomes_);
+    EXPECT_EQ(scheduler_->stats().preemptions, 0);
+    EXPECT_GT(scheduler_->stats().reused_tokens, 0);
+    scheduler_.reset();
+  }
+}
+
+TEST_F(SchedulerTest, AFullCacheCostsTimeAlone) {
+  // Room for one sequence at its longest, and a little.
+  make(10, {16, 128});
+  const std::vector<Request> requests = random_requests(77, 40);
+  for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i], i % 7 == 0 ? -1 : 0);
+  run(20000);
+  expect_plain(requests, outcomes_);
+}
+
+TEST_F(SchedulerTest, TheLastToComeIsPreempted) {
+  make(9, {4, 128});
+  std::vector<Request> requests = random_requests(5, 2);
+  for (Request& request : requests) {
+    request.prompt =
+        test::random_tokens(request.options.sampling.seed, 200, test::TinySpec{}.vocab);
+    request.options.max_tokens = 200;
+    request.options.sampling.temperature = 0.9;
+  }
+  add(0, requests[0]);
+  add(1, requests[1]);
+  run();
+  expect_plain(requests, outcomes_);
+  EXPECT_GT(scheduler_->stats().preemptions, 0);
+}
+
+TEST_F(SchedulerTest, CancelledJobsEndAtOnceAndOthersGoOn) {
+  make(100, {2, 64});
+  const std::vector<Request> requests = random_requests(9, 6);
+  for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
+  scheduler_->step();
+  scheduler_->cancel(0);  // runs
+  scheduler_->cancel(4);  // waits
+  scheduler_->cancel(99);
+  EXPECT_EQ(outcomes_[0].end, JobEnd::kCancelled);
+  EXPECT_TRUE(outcomes_[0].ran);
+  EXPECT_EQ(outcomes_[4].end, JobEnd::kCancelled);
+  EXPECT_FALSE(outcomes_[4].ran);
+  run();
+  scheduler_->cancel(1);
+  const test::Replies plain = plain_replies(requests, VerifyRule::kExact);
+  for (const size_t i : {1, 2, 3, 5}) {
+    EXPECT_EQ(outcomes_[i].reply.tokens, plain.of[i].tokens);
+    EXPECT_EQ(outcomes_[i].ends, 1);
+  }
+}
+
+TEST_F(SchedulerTest, EndsCancelWhatIsLeft) {
+  make(100, {2, 64});
+  const std::vector<Request> requests = random_requests(9, 4);
+  for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
+  scheduler_->step();
+  scheduler_.reset();
+  for (const auto& [id, outcome] : outcomes_) {
+    EXPECT_EQ(outcome.ends, 1);
+    EXPECT_EQ(outcome.end, JobEnd::kCancelled);
+  }
+  EXPECT_EQ(cache_->used_pages(), 0);
+}
+
+TEST_F(SchedulerTest, DeadlinesEndJobsThatRunAndThatWait) {
+  make(100, {1, 64});
+  std::vector<Request> requests = random_requests(9, 3);
+  for (Request& request : requests) request.options.max_tokens = 300;
+  add(0, requests[0]);
+  deadline_ = Job::Clock::now() + std::chrono::milliseconds(1);
+  add(1, requests[1]);
+  deadline_.reset();
+  add(2, requests[2]);
+  scheduler_->step();
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  scheduler_->step();
+  EXPECT_EQ(outcomes_[1].end, JobEnd::kDeadline);
+  run();
+  EXPECT_EQ(outcomes_[0].end, JobEnd::kFinished);
+  EXPECT_EQ(outcomes_[2].end, JobEnd::kFinished);
+}
+
+// Of prompts that begin alike and come at once the first is read, and the others wait for that.
+TEST_F(SchedulerTest, TheSameIsNotReadTwiceAtOnce) {
+  make(200, {8, 512});
+  std::vector<Request> requests;
+  for (int i = 0; i < 4; ++i) {
+    Request request;
+    request.prompt = test::random_tokens(8, 300, test::TinySpec{}.vocab);
+    request.options.sampling = sampling_with(0.8, Filter::kNone, 10 + static_cast<uint64_t>(i));
+    request.options.max_tokens = 30;
+    requests.push_back(request);
+  }
+  for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
+  run();
+  expect_plain(requests, outcomes_);
+  EXPECT_EQ(outcomes_[0].reused, 0);
+  for (const JobId id : {1, 2, 3}) EXPECT_GE(outcomes_[id].reused, 256);
+}
+
+TEST_F(SchedulerTest, ARequestThatCannotBeIsToldSoAlone) {
+  make(100, {4, 64});
+  std::vector<Request> requests = random_requests(9, 3);
+  Request bad = requests[1];
+  bad.prompt[0] = 1 << 20;
+  add(0, requests[0]);
+  add(1, bad);
+  add(2, requests[2]);
+  run();
+  EXPECT_EQ(outcomes_[1].end, JobEnd::kFailed);
+  EXPECT_EQ(outcomes_[1].status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(outcomes_[0].end, JobEnd::kFinished);
+  EXPECT_EQ(outcomes_[2].end, JobEnd::kFinished);
+}
+
+}  // namespace
+}  // namespace aerie
