@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "draft/choice.h"
+#include "draft/forced_text.h"
 #include "engine/opened_model.h"
 #include "engine/service_reply.h"
 #include "scheduler/scheduler.h"
@@ -101,7 +102,8 @@ Status EngineService::start() {
         to_string(i == 0 ? options.speculation : options.more_speculations[i - 1]));
     std::unique_ptr<Drafter>& drafter = opened_.speculations[i].drafter;
     drafter_of_.push_back(drafter == nullptr ? -1 : static_cast<int>(drafters.size()));
-    if (drafter != nullptr) drafters.push_back(std::move(drafter));
+    if (drafter == nullptr) continue;
+    drafters.push_back(make_forced_text_drafter(std::move(drafter), tokenizer()));
   }
   if (!drafters.empty()) {
     AERIE_ASSIGN_OR_RETURN(drafter_, choose_drafters(std::move(drafters)));
