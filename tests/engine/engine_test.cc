@@ -11,12 +11,14 @@
 #include <cstring>
 #include <filesystem>
 
+#include "tests/testing/temporary_model.h"
 #include "tests/testing/tiny_model.h"
 #include "tokenizer/detokenizer.h"
 
 namespace aerie {
 namespace {
 
+using test::TemporaryModel;
 using test::TinySpec;
 using ::testing::HasSubstr;
 
@@ -27,21 +29,6 @@ TinySpec target_spec() {
   spec.context = 512;
   return spec;
 }
-
-// A file for as long as the object lives.
-class TemporaryModel {
- public:
-  TemporaryModel(const std::string& name, const TinySpec& spec)
-      : path_(fmt::format("{}aerie_{}_{}.gguf", testing::TempDir(), getpid(), name)) {
-    const Status status = tiny_gguf(spec).write(path_);
-    EXPECT_TRUE(status.ok()) << status.message();
-  }
-  ~TemporaryModel() { std::filesystem::remove(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 class EngineTest : public testing::Test {
  protected:

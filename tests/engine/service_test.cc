@@ -1,0 +1,351 @@
+// Many requests at once: each gets what it gets alone.
+
+#include "engine/service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "tests/testing/temporary_model.h"
+
+namespace aerie {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+test::TinySpec spec() {
+  test::TinySpec spec;
+  spec.tokenizer = true;
+  spec.vocab = test::kByteVocab;
+  spec.context = 512;
+  return spec;
+}
+
+const std::string& model() {
+  static const test::TemporaryModel model("service", spec());
+  return model.path();
+}
+
+// Collects a reply; the other threads wait for it.
+class Collector final : public ReplySink {
+ public:
+  void on_delta(ReplyDelta delta) override {
+    const std::lock_guard lock(mutex_);
+    EXPECT_FALSE(ended_);
+    EXPECT_FALSE(delta.tokens.empty());
+    text_ += delta.text;
+    for (const EmittedToken& token : delta.tokens) tokens_.push_back(token.id);
+    traced_ += delta.tree.size();
+    changed_.notify_all();
+  }
+  void on_end(ReplyEnd end) override {
+    const std::lock_guard lock(mutex_);
+    EXPECT_FALSE(ended_);
+    text_ += end.text;
+    end_ = std::move(end);
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  const ReplyEnd& wait() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return ended_; }));
+    return end_;
+  }
+  void wait_for_tokens(size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120),
+                                  [&] { return ended_ || tokens_.size() >= count; }));
+  }
+  // After wait().
+  const std::string& text() const { return text_; }
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+  size_t traced() const { return traced_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string text_;
+  std::vector<int32_t> tokens_;
+  size_t traced_ = 0;
+  ReplyEnd end_;
+  bool ended_ = false;
+};
+
+EngineOptions engine_options() {
+  EngineOptions options;
+  options.model = model();
+  options.threads = 2;
+  options.speculation = parse_speculative_spec("auto").value();
+  options.more_speculations = {parse_speculative_spec("ngram").value(),
+                               parse_speculative_spec("draft_model:model=" + model()).value(),
+                               parse_speculative_spec("none").value()};
+  return options;
+}
+
+std::unique_ptr<Service> open(ServiceOptions options = {}) {
+  if (options.cache_positions == 0) options.cache_positions = 8192;
+  auto service = open_service(engine_options(), options);
+  EXPECT_TRUE(service.ok()) << service.status().message();
+  return std::move(service).value();
+}
+
+ServiceRequest request(int max_tokens = 40) {
+  ServiceRequest request;
+  request.prompt = {'O', 'n', 'c', 'e', ' ', 'u', 'p', 'o', 'n', ' ', 'a'};
+  request.sampling.seed = 5;
+  request.max_tokens = max_tokens;
+  request.ignore_eos = true;
+  return request;
+}
+
+std::shared_ptr<Collector> submit(Service& service, ServiceRequest request,
+                                  Service::Id* id = nullptr) {
+  auto sink = std::make_shared<Collector>();
+  const auto submitted = service.submit(std::move(request), sink);
+  EXPECT_TRUE(submitted.ok()) << submitted.status().message();
+  if (id != nullptr && submitted.ok()) *id = *submitted;
+  return sink;
+}
+
+std::vector<ServiceRequest> mixed_requests(int count) {
+  std::vector<ServiceRequest> requests;
+  std::mt19937_64 random(3);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+  for (int i = 0; i < count; ++i) {
+    ServiceRequest one = request(1 + below(60));
+    const auto more = test::random_tokens(random(), below(150), 128);
+    if (below(2) == 0) one.prompt.clear();
+    one.prompt.insert(one.prompt.end(), more.begin(), more.end());
+    if (one.prompt.empty()) one.prompt = {'a'};
+    one.sampling.seed = random();
+    one.sampling.temperature = 0.25 * below(5);
+    if (below(3) == 0) one.sampling.top_k = 20;
+    if (below(3) == 0) one.sampling.frequency_penalty = 0.5;
+    one.speculation = below(4);
+    one.speculate = below(5) != 0;
+    one.max_draft_depth = below(3);
+    one.ignore_eos = below(2) == 0;
+    if (below(4) == 0) one.stop = {"e"};
+    one.client = std::string(1, static_cast<char>('a' + below(3)));
+    requests.push_back(std::move(one));
+  }
+  return requests;
+}
+
+struct Alone {
+  std::vector<int32_t> tokens;
+  std::string text;
+  FinishReason finish;
+};
+
+std::vector<Alone> alone(const std::vector<ServiceRequest>& requests) {
+  EngineOptions options = engine_options();
+  options.speculation = {};
+  options.more_speculations.clear();
+  const auto engine = std::move(Engine::open(options)).value();
+  std::vector<Alone> replies;
+  for (const ServiceRequest& one : requests) {
+    GenerateRequest plain;
+    plain.prompt = one.prompt;
+    plain.sampling = one.sampling;
+    plain.max_tokens = one.max_tokens;
+    plain.stop = one.stop;
+    plain.ignore_eos = one.ignore_eos;
+    auto reply = engine->generate(plain, nullptr);
+    EXPECT_TRUE(reply.ok()) << reply.status().message();
+    replies.push_back({reply->tokens, reply->text, reply->finish});
+  }
+  return replies;
+}
+
+TEST(Service, EachReplyIsThatOfALoneRun) {
+  const std::vector<ServiceRequest> requests = mixed_requests(64);
+  const std::vector<Alone> expected = alone(requests);
+  for (const int sequences : {4, 64}) {
+    ServiceOptions options;
+    options.max_sequences = sequences;
+    options.max_pass_tokens = 96;
+    const auto service = open(options);
+    std::vector<std::shared_ptr<Collector>> sinks(requests.size());
+    std::vector<std::thread> clients;
+    for (size_t t = 0; t < 4; ++t) {
+      clients.emplace_back([&, t] {
+        for (size_t i = t; i < requests.size(); i += 4) sinks[i] = submit(*service, requests[i]);
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    int64_t generated = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const ReplyEnd& end = sinks[i]->wait();
+      EXPECT_EQ(end.outcome, ReplyOutcome::kDone) << end.status.message();
+      EXPECT_EQ(sinks[i]->tokens(), expected[i].tokens) << i;
+      EXPECT_EQ(sinks[i]->text(), expected[i].text) << i;
+      EXPECT_EQ(end.finish, expected[i].finish) << i;
+      EXPECT_EQ(end.generated_tokens, static_cast<int>(expected[i].tokens.size()));
+      EXPECT_EQ(end.prompt_tokens, static_cast<int>(requests[i].prompt.size()));
+      generated += end.generated_tokens;
+    }
+    while (service->stats().requests < 64) std::this_thread::yield();
+    const ServiceStats stats = service->stats();
+    EXPECT_EQ(stats.generated_tokens, generated);
+    EXPECT_EQ(stats.running, 0);
+    EXPECT_EQ(stats.waiting, 0);
+    EXPECT_EQ(stats.cache_usage, 0.0);
+    EXPECT_GT(stats.drafts, 0);
+    EXPECT_GT(stats.accepted_tokens, 0);
+    EXPECT_GE(stats.draft_tokens, stats.accepted_tokens);
+    EXPECT_GT(stats.passes, 0);
+  }
+}
+
+TEST(Service, ASecondRequestFindsThePromptOfTheFirst) {
+  const auto service = open();
+  ServiceRequest one = request(10);
+  one.prompt = test::random_tokens(4, 300, 128);
+  const auto first = submit(*service, one);
+  EXPECT_EQ(first->wait().cached_tokens, 0);
+  const auto second = submit(*service, one);
+  EXPECT_EQ(second->wait().cached_tokens, 299);
+  EXPECT_EQ(first->tokens(), second->tokens());
+  while (service->stats().requests < 2) std::this_thread::yield();
+  EXPECT_EQ(service->stats().prefix_hits, 299);
+  EXPECT_EQ(service->stats().prefix_queries, 600);
+}
+
+TEST(Service, CancellingEndsAReplyWithinAPass) {
+  const auto service = open();
+  Service::Id id = 0;
+  const auto reply = submit(*service, request(400), &id);
+  reply->wait_for_tokens(5);
+  service->cancel(id);
+  const ReplyEnd& end = reply->wait();
+  EXPECT_EQ(end.outcome, ReplyOutcome::kCancelled);
+  EXPECT_LT(reply->tokens().size(), 400u);
+  service->cancel(id);    // has ended
+  service->cancel(4711);  // never was
+  EXPECT_EQ(submit(*service, request(3))->wait().outcome, ReplyOutcome::kDone);
+}
+
+TEST(Service, DeadlinesEndAReply) {
+  const auto service = open();
+  ServiceRequest late = request(400);
+  late.deadline = std::chrono::steady_clock::now();
+  EXPECT_EQ(submit(*service, late)->wait().outcome, ReplyOutcome::kDeadline);
+}
+
+TEST(Service, RefusesWhatCannotBeServed) {
+  const auto service = open();
+  const auto refusal = [&](const ServiceRequest& one) {
+    const auto submitted = service->submit(one, std::make_shared<Collector>());
+    EXPECT_FALSE(submitted.ok());
+    EXPECT_EQ(submitted.status().code(), StatusCode::kInvalidArgument);
+    return submitted.status().message();
+  };
+  ServiceRequest one = request();
+  one.prompt.clear();
+  EXPECT_THAT(refusal(one), HasSubstr("no tokens"));
+  one.prompt.assign(600, 'a');
+  EXPECT_THAT(refusal(one), HasSubstr("512"));
+  one.prompt = {1 << 20};
+  EXPECT_THAT(refusal(one), HasSubstr("vocabulary"));
+  one = request();
+  one.sampling.temperature = -1;
+  EXPECT_THAT(refusal(one), HasSubstr("temperature"));
+  one = request();
+  one.speculation = 9;
+  EXPECT_THAT(refusal(one), HasSubstr("9"));
+  one = request(-1);
+  EXPECT_THAT(refusal(one), HasSubstr("max_tokens"));
+}
+
+TEST(Service, RefusesMoreThanMayWait) {
+  ServiceOptions options;
+  options.max_sequences = 1;
+  options.max_waiting = 2;
+  const auto service = open(options);
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (int i = 0; i < 3; ++i) sinks.push_back(submit(*service, request(300)));
+  const auto refused = service->submit(request(), std::make_shared<Collector>());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  for (const auto& sink : sinks) EXPECT_EQ(sink->wait().outcome, ReplyOutcome::kDone);
+}
+
+TEST(Service, DrainingFinishesWhatWasTaken) {
+  const auto service = open();
+  const auto reply = submit(*service, request(50));
+  service->drain();
+  const auto refused = service->submit(request(), std::make_shared<Collector>());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(reply->wait().outcome, ReplyOutcome::kDone);
+  EXPECT_EQ(reply->tokens().size(), 50u);
+}
+
+TEST(Service, ItsEndCancelsWhatIsLeft) {
+  auto service = open();
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (int i = 0; i < 20; ++i) sinks.push_back(submit(*service, request(450)));
+  service.reset();
+  for (const auto& sink : sinks) {
+    const ReplyOutcome outcome = sink->wait().outcome;
+    EXPECT_TRUE(outcome == ReplyOutcome::kCancelled || outcome == ReplyOutcome::kDone);
+  }
+}
+
+TEST(Service, SaysWhatItServes) {
+  const auto service = open();
+  EXPECT_THAT(service->model_name(), StartsWith("aerie_"));
+  EXPECT_EQ(service->context(), 512);
+  ASSERT_EQ(service->speculations().size(), 4u);
+  EXPECT_EQ(service->speculations()[1], "ngram");
+  EXPECT_EQ(service->speculations()[3], "none");
+  EXPECT_TRUE(service->chat_template().ok());
+}
+
+TEST(Service, TracesDraftsWhereAsked) {
+  const auto service = open();
+  ServiceRequest one = request(100);
+  one.speculation = 2;
+  const auto untraced = submit(*service, one);
+  one.trace = true;
+  const auto traced = submit(*service, one);
+  EXPECT_GT(traced->wait().stats.drafted, 0);
+  untraced->wait();
+  EXPECT_EQ(untraced->traced(), 0u);
+  EXPECT_EQ(traced->traced(), static_cast<size_t>(traced->wait().stats.drafted));
+}
+
+// A choice whose text is long: most of it is forced, and drafted without any drafter's help.
+TEST(Service, ConstrainedRepliesKeepToTheirGrammar) {
+  const auto service = open();
+  GrammarSpec spec;
+  spec.kind = GrammarKind::kChoice;
+  spec.choices = {"the quick brown fox jumps", "a lazy dog sleeps in the sun"};
+  const auto grammar = compile_grammar(spec, service->token_trie());
+  ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+  std::vector<int32_t> expected;
+  for (const int speculation : {3, 0, 1, 2}) {  // none first
+    ServiceRequest one = request(200);
+    one.ignore_eos = false;
+    one.sampling.temperature = 1.0;
+    one.speculation = speculation;
+    one.grammar = *grammar;
+    const auto reply = submit(*service, one);
+    const ReplyEnd& end = reply->wait();
+    EXPECT_EQ(end.finish, FinishReason::kStop);
+    EXPECT_THAT(spec.choices, ::testing::Contains(reply->text()));
+    if (expected.empty()) expected = reply->tokens();
+    EXPECT_EQ(reply->tokens(), expected);
+    EXPECT_EQ(end.stats.mean_accepted_length() > 3.0, speculation != 3);
+  }
+}
+
+}  // namespace
+}  // namespace aerie
