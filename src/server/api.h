@@ -1,0 +1,44 @@
+// OpenAI's API, and what stands beside it, over a Service.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/service.h"
+#include "server/exchange.h"
+
+namespace aerie::server {
+
+struct ApiOptions {
+  std::vector<std::string> model_names;  // what requests may call the model, the first is shown;
+                                         // empty: Service::model_name()
+  int stream_interval = 1;    // rounds whose tokens share a chunk of a stream, after the first
+  int max_choices = 128;      // `n` and `best_of`, over all prompts of a request
+  int max_prompt_tokens = 0;  // 0: the context
+  double max_seconds = 0.0;   // of a request; 0: no limit
+};
+
+// Routes: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models, /tokenize, /detokenize,
+// /health, /ready, /metrics, /version, /openapi.json, and the page's files at / (server/page.h).
+// Thread-safe. The service must outlive it and every answer that it has begun.
+class Api {
+ public:
+  Api(Service& service, ApiOptions options);
+  ~Api();
+
+  // As Handler has it. Whatever goes wrong is an answer in OpenAI's shape.
+  void handle(HttpRequest request, std::shared_ptr<Answer> answer);
+
+  // From now on /ready says no and requests for text are answered with 503.
+  void drain();
+  // Requests for text that are not answered completely.
+  int open_requests() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace aerie::server
