@@ -20,12 +20,20 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A drafter is asked in every round while a call costs less than this part of a one-row pass.
+// A drafter is asked in every round while a call costs less than this part of plain decoding's
+// pass.
 constexpr double kCheap = 0.01;
+// Nodes are chosen for their estimates being high, so that these are too high on average. Where rows
+// are cheap it makes no difference; where a row costs what a token costs, it keeps guesses out.
+constexpr double kDoubt = 0.1;
 // Rounds between two looks at a drafter that does not pay.
 constexpr int kLeastPatience = 16;
 constexpr int kMostPatience = 1024;
 constexpr int kLookDepth = 2;
+// Of so many sequences that a drafter is not worth its time for, it drafts for one.
+constexpr int kTrialSequences = 16;
+// Tokens of a prompt that are read again so that all drafters can draft.
+constexpr int kWorthReading = 256;
 
 class Controller final : public Drafter {
  public:
@@ -50,6 +58,7 @@ class Controller final : public Drafter {
  private:
   struct State {
     TreeLimits limits;                 // of what the rule takes
+    std::vector<bool> left_out;        // [source]: does not draft for this sequence
     size_t length = 0;                 // tokens when drafts were last asked for
     bool whole = false;                // this round's draft must not be cut
     double whole_tokens = 0.0;         // what it is expected to add
@@ -63,11 +72,14 @@ class Controller final : public Drafter {
   };
 
   bool is_cheap(const DraftSource& source) const;
+  bool pays(const DraftSource& source, int sequences) const;
+  bool is_left_out(size_t source, const DraftSequence& sequence);
   Status ask(size_t source, std::span<DraftRequest> requests, int max_depth);
   void take(size_t source, State& state);
   Plan plan(std::span<const DraftRequest> requests, double rate);
   void plan_for(size_t source, std::span<const DraftRequest> requests, Plan& best);
   double choose(std::span<const DraftRequest> requests);
+  std::span<const DraftCommit> commits_of(size_t source, std::span<const DraftCommit> commits);
   State& state(SequenceId id) { return states_.find(id)->second; }
 
   std::vector<DraftSource> sources_;
@@ -79,6 +91,9 @@ class Controller final : public Drafter {
   // Scratch.
   TreeEditor editor_;
   std::vector<DraftRequest> asked_;
+  std::vector<DraftCommit> commits_;
+  bool any_left_out_ = false;  // of any sequence so far
+  int passed_over_ = 0;
   double context_ = 0.0;  // tokens of a sequence, in the mean
   struct {
     int rows = 0;
@@ -93,13 +108,20 @@ Status Controller::open(const DraftSequence& sequence) {
     return {StatusCode::kInvalidArgument,
             fmt::format("drafter auto: sequence {} is open already", sequence.id)};
   }
+  std::vector<bool> left_out(sources_.size());
   for (size_t i = 0; i < sources_.size(); ++i) {
+    left_out[i] = is_left_out(i, sequence);
+    if (left_out[i]) continue;
     if (Status status = sources_[i].drafter->open(sequence); !status.ok()) {
-      while (i-- > 0) sources_[i].drafter->close(sequence.id);
+      while (i-- > 0) {
+        if (!left_out[i]) sources_[i].drafter->close(sequence.id);
+      }
       return status;
     }
   }
   State& state = states_[sequence.id];
+  state.left_out = std::move(left_out);
+  any_left_out_ = any_left_out_ || std::ranges::count(state.left_out, true) > 0;
   if (!sequence.trees) state.limits.max_children = 1;
   state.records.resize(sources_.size());
   const auto nodes = static_cast<size_t>(options_.max_nodes);
@@ -111,21 +133,62 @@ Status Controller::open(const DraftSequence& sequence) {
   return {};
 }
 
+// A drafter that takes time has to read what is committed, too: where it would not be asked, that
+// is time for nothing. Of some sequences it does, so that a change is seen.
+bool Controller::is_left_out(size_t index, const DraftSequence& sequence) {
+  const DraftSource& source = sources_[index];
+  if (source.timed == 0 || is_cheap(source)) return false;
+  if (sequence.reused > 0) {
+    const auto known = sequence.tokens.first(static_cast<size_t>(sequence.reused) + 1);
+    if (source.drafter->reusable(known, sequence.drafter) < sequence.reused) return true;
+  }
+  if (pays(source, static_cast<int>(states_.size()) + 1)) return false;
+  return ++passed_over_ % kTrialSequences != 0;
+}
+
+// Whether it would be asked for so many sequences like those that it has drafted for.
+bool Controller::pays(const DraftSource& source, int sequences) const {
+  const double count = sequences;
+  const double plain = count / cost_.seconds(sequences, context_);
+  double tokens = count, reached = 1.0;
+  for (int depth = 1; depth <= DepthRecord::kDepths; ++depth) {
+    reached *= source.depths.estimate(depth - 1, nullptr);
+    tokens += count * reached;
+    const double rows = count * (1.0 + source.nodes_per_level * depth);
+    const double seconds = cost_.seconds(static_cast<int>(rows), context_) +
+                           source.seconds_per_level * depth * std::max(1.0, count / source.batch);
+    if (tokens / seconds > plain * (1.0 + options_.margin)) return true;
+  }
+  return false;
+}
+
 void Controller::close(SequenceId id) {
-  for (DraftSource& source : sources_) source.drafter->close(id);
-  states_.erase(id);
+  const auto found = states_.find(id);
+  if (found == states_.end()) return;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (!found->second.left_out[i]) sources_[i].drafter->close(id);
+  }
+  states_.erase(found);
 }
 
 int Controller::reusable(std::span<const int32_t> tokens, int drafter) const {
-  int reusable = static_cast<int>(tokens.size()) - 1;
+  const int all = static_cast<int>(tokens.size()) - 1;
+  int reusable = all;
   for (const DraftSource& source : sources_) {
-    reusable = std::min(reusable, source.drafter->reusable(tokens, drafter));
+    const int own = source.drafter->reusable(tokens, drafter);
+    // Rather than read much again for a drafter that takes time, the sequence does without it.
+    if (source.timed > 0 && !is_cheap(source) && all - own > kWorthReading) continue;
+    reusable = std::min(reusable, own);
   }
   return reusable;
 }
 
 void Controller::keep(SequenceId id, std::span<const int32_t> tokens) {
-  for (const DraftSource& source : sources_) source.drafter->keep(id, tokens);
+  const auto found = states_.find(id);
+  if (found == states_.end()) return;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (!found->second.left_out[i]) sources_[i].drafter->keep(id, tokens);
+  }
 }
 
 void Controller::forget() {
@@ -136,7 +199,9 @@ void Controller::forget() {
 }
 
 bool Controller::is_cheap(const DraftSource& source) const {
-  return source.timed > 0 && !source.whole && source.seconds < kCheap * cost_.seconds(1, context_);
+  const int rows = std::max(1, static_cast<int>(source.batch));
+  return source.timed > 0 && !source.whole &&
+         source.seconds < kCheap * cost_.seconds(rows, context_);
 }
 
 Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_depth) {
@@ -146,7 +211,7 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   bool usual = true;
   for (const DraftRequest& request : requests) {
     State& at = state(request.id);
-    if (at.whole) continue;
+    if (at.whole || at.left_out[index]) continue;
     DraftRecord& record = at.records[index];
     usual = usual && record.asked++ > 0;
     record.tree.clear();
@@ -158,7 +223,9 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   const double start = options_.clock();
   AERIE_RETURN_IF_ERROR(source.drafter->propose(asked_));
   const double seconds = options_.clock() - start;
-  if (usual || seconds < kCheap * cost_.seconds(1, context_)) source.time(seconds, asked_);
+  if (usual || seconds < kCheap * cost_.seconds(static_cast<int>(asked_.size()), context_)) {
+    source.time(seconds, asked_);
+  }
   source.idle = 0;
   for (DraftRequest& request : requests) {
     State& at = state(request.id);
@@ -221,7 +288,7 @@ double Controller::choose(std::span<const DraftRequest> requests) {
     }
     if (likeliest == nullptr) break;
     ++offered_[of];
-    tokens += static_cast<double>(likeliest->probability);
+    tokens += (1.0 - kDoubt) * static_cast<double>(likeliest->probability);
     const double rate = tokens / cost_.seconds(rows, context_);
     if (rate <= bar) continue;
     best = bar = rate;
@@ -237,7 +304,7 @@ void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, 
   for (int depth = 1; depth <= DepthRecord::kDepths; ++depth) {
     double gain = 0.0;
     for (const DraftRequest& request : requests) {
-      if (request.max_nodes < depth) continue;
+      if (request.max_nodes < depth || state(request.id).left_out[index]) continue;
       double reached = 1.0;
       for (int d = 0; d < depth; ++d) {
         reached *= state(request.id).records[index].depths.estimate(d, &source.depths);
@@ -330,11 +397,24 @@ Status Controller::observe(std::span<const DraftCommit> commits) {
       at.records[i].tree.clear();
     }
   }
-  for (DraftSource& source : sources_) {
-    const Drafter& drafter = *source.drafter;
-    AERIE_RETURN_IF_ERROR(source.drafter->observe(own_taps_.of(drafter, commits)));
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    Drafter& drafter = *sources_[i].drafter;
+    const std::span<const DraftCommit> own = commits_of(i, commits);
+    if (!own.empty()) AERIE_RETURN_IF_ERROR(drafter.observe(own_taps_.of(drafter, own)));
   }
   return {};
+}
+
+std::span<const DraftCommit> Controller::commits_of(size_t source,
+                                                    std::span<const DraftCommit> commits) {
+  if (!any_left_out_) return commits;
+  commits_.clear();
+  for (const DraftCommit& commit : commits) {
+    const auto found = states_.find(commit.id);
+    if (found != states_.end() && found->second.left_out[source]) continue;
+    commits_.push_back(commit);
+  }
+  return commits_;
 }
 
 }  // namespace

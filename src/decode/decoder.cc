@@ -94,8 +94,8 @@ int Decoder::reusable(std::span<const int32_t> tokens, const SequenceOptions& op
   prefix_keys_.assign(tokens.begin(), tokens.end() - 1);
   const int kept = cache_.kept(prefix_keys_);
   if (kept == 0 || drafter_ == nullptr || !options.speculate) return kept;
-  return std::min(
-      kept, drafter_->reusable(tokens.first(static_cast<size_t>(kept) + 1), options.drafter));
+  return std::min(kept,
+                  drafter_->reusable(tokens.first(static_cast<size_t>(kept) + 1), options.drafter));
 }
 
 // Opens it in cache and drafter, with what is kept of its tokens.

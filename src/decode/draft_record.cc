@@ -38,6 +38,7 @@ void DraftSource::time(double call_seconds, std::span<const DraftRequest> reques
       fade(static_cast<double>(request.tree->size()) / levels, nodes_per_level, timed);
     }
   }
+  fade(static_cast<double>(requests.size()), batch, timed);
   fade(call_seconds, seconds, timed);
   fade(call_seconds / std::max(1, deepest), seconds_per_level, timed);
   ++timed;

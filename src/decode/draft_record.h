@@ -48,6 +48,7 @@ struct DraftSource {
   double seconds = 0.0;            // of a call
   double seconds_per_level = 0.0;  // of a call, by the depth of its deepest tree
   double nodes_per_level = 1.0;    // of a tree
+  double batch = 1.0;              // requests of a call
   bool whole = false;              // has made trees that cannot be cut
   // Rounds since it was last asked, and how many of them there may be.
   int idle = 0;

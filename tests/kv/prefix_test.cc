@@ -186,7 +186,7 @@ TEST(Prefixes, TwoThatComputedTheSameShareItOnceItIsKept) {
 // Random texts over two keys, so that many begin alike: whatever is kept, shared, copied and
 // evicted, every sequence holds what it should, and no page is lost.
 TEST(Prefixes, RandomOperationsKeepEveryText) {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+  for (uint64_t seed = 0; seed < 16; ++seed) {
     std::mt19937_64 random(seed);
     const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
     const int pages = 6 + below(10);

@@ -140,7 +140,7 @@ TEST_F(SchedulerTest, EveryJobSaysWhatItSaysAlone) {
     const std::vector<Request> requests = random_requests(static_cast<uint64_t>(rows), 60);
     size_t added = 0;
     std::mt19937_64 random(5);
-    for (int step = 0; added < requests.size() || !scheduler_->idle(); ++step) {
+    while (added < requests.size() || !scheduler_->idle()) {
       while (added < requests.size() && random() % 3 == 0) {
         add(added, requests[added], static_cast<int>(added % 2), added % 5 == 0 ? "a" : "b");
         ++added;
