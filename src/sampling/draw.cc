@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "base/clones.h"
 #include "sampling/weight.h"
 
 namespace aerie {
@@ -94,14 +95,14 @@ float hopeless_below(double score, const GumbelDraw& draw) {
 }
 
 // Two loops without exits, for the compiler to vectorise.
-bool any_reaches(const float* logits, int count, float floor) {
+AERIE_CLONES bool any_reaches(const float* logits, int count, float floor) {
   int any = 0;
   for (int i = 0; i < count; ++i) any |= static_cast<int>(logits[i] >= floor);
   return any != 0;
 }
 
-bool any_may_lead(const float* logits, const uint32_t* tops, int count, float score, float best,
-                  float inverse) {
+AERIE_CLONES bool any_may_lead(const float* logits, const uint32_t* tops, int count, float score,
+                               float best, float inverse) {
   int any = 0;
   for (int i = 0; i < count; ++i) {
     any |= static_cast<int>(may_lead(behind_leader(score, logits[i], best, inverse), tops[i]));
