@@ -64,6 +64,8 @@ class TimedNetwork final : public DraftNetwork {
     return inner_->open(place, sequence);
   }
   void close(int place) override { inner_->close(place); }
+  int reusable(std::span<const int32_t> tokens) const override { return inner_->reusable(tokens); }
+  void keep(int place, std::span<const int32_t> tokens) override { inner_->keep(place, tokens); }
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override {
     return inner_->start(place, tokens, run, depth);
   }

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace aerie::bench {
 namespace {
 
@@ -27,10 +29,6 @@ constexpr int64_t kReadParts = 8;  // of the memory, for one try of a way to rea
 // Pieces that threads take over from one whose core others use, as matrix products do.
 constexpr int64_t kReadPiece = int64_t{2} << 20;
 constexpr int64_t kDotPieces = 8;  // of a thread
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // What a compiler must take for used.
 std::atomic<float> g_sink{0.0f};

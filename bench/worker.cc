@@ -9,6 +9,7 @@
 #include <ostream>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/thread_pool.h"
 #include "bench/loaded_model.h"
 #include "bench/machine.h"
@@ -22,10 +23,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kMostSeconds = 60.0;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // An integer of a request, between `least` and `most`.
 Expected<int> number(const Json& request, const char* key, int least, int most) {

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/clock.h"
 #include "bench/text_file.h"
 #include "bench/tune.h"
 #include "draft/speculative_config.h"
@@ -47,10 +48,6 @@ constexpr double kDataOverrun = 1.25;
 constexpr int kLeastPrompts = 16;
 constexpr int kPassRepeats = 3;
 constexpr int kFewEvaluated = 8;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 class Run {
  public:

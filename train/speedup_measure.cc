@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "engine/engine.h"
@@ -28,10 +29,6 @@ constexpr int kLeastRounds = 3;
 constexpr int kSampleTokens = 256;
 constexpr int kSamples = 8;
 constexpr int64_t kProbeBatch = 512;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 Status cancelled() {
   return {StatusCode::kCancelled, "interrupted before anything was made"};

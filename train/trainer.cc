@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "train/checkpoint_files.h"
 #include "train/curves.h"
 #include "train/gather.h"
@@ -21,10 +22,6 @@ namespace aerie::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 bool is_due(const Interval& interval, int64_t step, double seconds) {
   return (interval.steps > 0 && step % interval.steps == 0) ||

@@ -4,14 +4,12 @@
 
 #include <chrono>
 
+#include "base/clock.h"
+
 namespace aerie {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/clock.h"
 #include "draft/choice.h"
 #include "draft/forced_text.h"
 #include "engine/opened_model.h"
@@ -19,10 +20,6 @@
 
 namespace aerie {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 std::string name_of(const std::string& path) {
   std::filesystem::path name = std::filesystem::path(path).lexically_normal();
@@ -270,7 +267,7 @@ void EngineService::run() {
         arrivals.swap(arrivals_);
         cancels.swap(cancels_);
       }
-      const auto start = std::chrono::steady_clock::now();
+      const SteadyTime start = steady_now();
       take_mail(scheduler, arrivals, cancels);
       scheduler.step();
       retire();

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
+
 namespace aerie {
 namespace {
-
-double seconds_between(std::chrono::steady_clock::time_point from,
-                       std::chrono::steady_clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
 
 std::vector<TracedNode> traced(const Sequence& sequence) {
   std::vector<TracedNode> tree;

@@ -11,14 +11,12 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace aerie {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 double process_cpu_seconds() {
   timespec now{};
