@@ -61,6 +61,7 @@ class EngineService final : public Service {
   };
 
   Status check(const ServiceRequest& request) const;
+  int pass_tokens() const;
   void run();
   void take_mail(Scheduler& scheduler, std::vector<Arrival>& arrivals, std::vector<Id>& cancels);
   void retire();
@@ -119,6 +120,21 @@ EngineService::~EngineService() {
   }
   mail_.notify_one();
   if (thread_.joinable()) thread_.join();
+}
+
+// What others wait for a prompt's piece is not noticed much, and a piece of so many rows costs
+// little more for each than a longer one.
+int EngineService::pass_tokens() const {
+  constexpr double kSeconds = 0.25;
+  if (options_.max_pass_tokens > 0) return options_.max_pass_tokens;
+  const int least = std::max(ServiceOptions::kLeastPassTokens, options_.max_sequences);
+  if (opened_.cost == nullptr) return std::max(least, ServiceOptions::kMostPassTokens);
+  int rows = least;
+  while (rows < ServiceOptions::kMostPassTokens &&
+         opened_.cost->seconds(rows + 1, 0.0) <= kSeconds) {
+    ++rows;
+  }
+  return rows;
 }
 
 Status EngineService::check(const ServiceRequest& request) const {
@@ -252,7 +268,7 @@ void EngineService::publish(const Scheduler& scheduler, double busy) {
 void EngineService::run() {
   SchedulerOptions options;
   options.max_sequences = options_.max_sequences;
-  options.max_pass_rows = std::min(opened_.decoder.max_rows, options_.max_pass_tokens);
+  options.max_pass_rows = std::min(opened_.decoder.max_rows, pass_tokens());
   std::vector<Arrival> arrivals;
   std::vector<Id> cancels;
   {
@@ -287,7 +303,7 @@ Expected<std::unique_ptr<Service>> open_service(const EngineOptions& engine,
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{} sequences at a time: give 1 to 4096", options.max_sequences));
   }
-  if (options.max_pass_tokens < options.max_sequences) {
+  if (options.max_pass_tokens != 0 && options.max_pass_tokens < options.max_sequences) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("a pass of {} tokens does not hold one of each of {} sequences",
                               options.max_pass_tokens, options.max_sequences));
@@ -295,7 +311,8 @@ Expected<std::unique_ptr<Service>> open_service(const EngineOptions& engine,
   Concurrency concurrency;
   concurrency.sequences = options.max_sequences;
   concurrency.cache_positions = options.cache_positions > 0 ? options.cache_positions : -1;
-  concurrency.pass_rows = options.max_pass_tokens;
+  concurrency.pass_rows =
+      options.max_pass_tokens > 0 ? options.max_pass_tokens : ServiceOptions::kMostPassTokens;
   AERIE_ASSIGN_OR_RETURN(OpenedModel opened, open_model(engine, concurrency));
   auto service = std::make_unique<EngineService>(std::move(opened), options);
   AERIE_RETURN_IF_ERROR(service->start());

@@ -107,11 +107,16 @@ struct ServiceStats {
 };
 
 struct ServiceOptions {
-  int max_sequences = 64;       // decoded together
-  int max_waiting = 1024;       // more are refused with kResourceExhausted
-  int max_pass_tokens = 512;    // rows of a pass: rounds first, then pieces of prompts
+  int max_sequences = 64;  // decoded together
+  int max_waiting = 1024;  // more are refused with kResourceExhausted
+  // Rows of a pass: rounds first, then pieces of prompts. 0: as many as take a quarter of a second
+  // where that is known (a speculation decides by it), within kLeastPassTokens and kMostPassTokens.
+  int max_pass_tokens = 0;
   int64_t cache_positions = 0;  // of all sequences together; 0: what fits half of the free memory
   bool prefix_cache = true;
+
+  static constexpr int kLeastPassTokens = 64;
+  static constexpr int kMostPassTokens = 512;
 };
 
 // submit(), cancel(), stats() and drain() from any thread.

@@ -79,6 +79,29 @@ TEST(ServedPrefix, DraftsAreThoseOfAColdCache) {
   }
 }
 
+TEST(ServedDepth, IsWhatTheRequestAllows) {
+  for (const DraftKind kind :
+       {DraftKind::kNgram, DraftKind::kNgramTree, DraftKind::kSuffixTree, DraftKind::kSameModel,
+        DraftKind::kModelTree, DraftKind::kAuto, DraftKind::kEarlyExit, DraftKind::kProphetTree}) {
+    SCOPED_TRACE(draft_kind_name(kind));
+    Setting setting = setting_of(kind, 5, 1);
+    for (size_t i = 0; i < setting.requests.size(); ++i) {
+      setting.requests[i].options.max_draft_depth = static_cast<int>(i % 3);
+    }
+    const ServedTwice served = serve_twice(setting, 0);
+    EXPECT_EQ(served.difference, "");
+    for (size_t i = 0; i < served.cold.of.size(); ++i) {
+      if (i == 2) continue;  // does not speculate
+      const std::vector<int64_t>& proposed = served.cold.of[i].stats.proposed_at;
+      const size_t most = i % 3 == 0 ? proposed.size() : i % 3;
+      for (size_t depth = 0; depth < proposed.size(); ++depth) {
+        EXPECT_TRUE(depth < most || proposed[depth] == 0) << "request " << i;
+      }
+      EXPECT_GT(proposed[0], 0);
+    }
+  }
+}
+
 class ServedHead : public testing::TestWithParam<test::HeadFamily> {};
 
 TEST_P(ServedHead, DraftsAreThoseOfAColdCache) {
