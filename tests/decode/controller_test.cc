@@ -21,6 +21,17 @@ using Tokens = std::vector<int32_t>;
 // Says a chain with these estimates for every sequence, in the time that it is given.
 class Speaker final : public test::TestDrafter {
  public:
+  Status open(const DraftSequence& sequence) override {
+    opened.push_back(sequence.id);
+    return {};
+  }
+  Status observe(std::span<const DraftCommit> commits) override {
+    for (const DraftCommit& commit : commits) observed.push_back(commit.id);
+    return {};
+  }
+  int reusable(std::span<const int32_t> tokens, int) const override {
+    return std::min(reuses, static_cast<int>(tokens.size()) - 1);
+  }
   Status propose(std::span<DraftRequest> requests) override {
     ++calls;
     const auto until = std::chrono::steady_clock::now() + takes;
@@ -45,6 +56,8 @@ class Speaker final : public test::TestDrafter {
   int calls = 0;
   int forgotten = 0;
   std::vector<int> depths;
+  std::vector<SequenceId> opened, observed;
+  int reuses = 1 << 20;
 };
 
 class ControllerTest : public testing::Test {
@@ -103,9 +116,9 @@ class ControllerTest : public testing::Test {
 };
 
 TEST_F(ControllerTest, TakesAsManyNodesAsMakeTheMostOfAPass) {
-  // A chain with 0.9, 0.81, 0.73, ... (0.9^n). With a row at 0.3 the rate peaks after 3 nodes:
-  // 1, 1.9/1.3 = 1.46, 2.71/1.6 = 1.69, 3.44/1.9 = 1.81, 4.10/2.2 = 1.86, 4.69/2.5 = 1.87,
-  // 5.22/2.8 = 1.86, ...
+  // A chain with 0.9, 0.81, 0.73, ... (0.9^n), of which nine tenths count. With a row at 0.3 the
+  // rate peaks after 5 nodes: 1, 1.81/1.3 = 1.39, 2.54/1.6 = 1.59, 3.20/1.9 = 1.68, 3.79/2.2 =
+  // 1.72, 4.32/2.5 = 1.73, 4.80/2.8 = 1.71, ...
   add({10, 11, 12, 13, 14, 15, 16, 17}, 0.9f);
   start(0.3);
   EXPECT_EQ(propose()[0].size(), 5);
@@ -205,6 +218,70 @@ TEST_F(ControllerTest, ADearDrafterIsAskedWhileItPays) {
     }
   }
   EXPECT_GT(propose()[0].size(), 1);
+}
+
+TEST_F(ControllerTest, RowsThatArePaidForAnywayCountLikeTokens) {
+  add({10, 11, 12}, 0.9f);
+  start(1.0);  // a row costs what a token costs
+  TokenTree tree;
+  DraftRequest request{0, texts_[0], 50, &tree};
+  // A pass that costs the same whatever it holds would be worth filling.
+  request.other_rows = 100;
+  EXPECT_TRUE(controller_->propose({&request, 1}).ok());
+  EXPECT_GT(tree.size(), 0);
+  tree.clear();
+  request.other_tokens = 100;
+  EXPECT_TRUE(controller_->propose({&request, 1}).ok());
+  EXPECT_TRUE(tree.empty());
+}
+
+TEST_F(ControllerTest, ADearDrafterThatDoesNotPayIsSparedNewSequences) {
+  add({10, 11}, 0.9f);
+  Speaker& dear = add({20, 21}, 0.9f);
+  dear.takes = std::chrono::milliseconds(4);
+  start(0.1, 2e-3);
+  for (int i = 0; i < 40; ++i) {
+    propose();
+    settle({7, 7});
+  }
+  dear.opened.clear();
+  dear.observed.clear();
+  for (int id = 100; id < 116; ++id) {
+    DraftSequence sequence;
+    sequence.id = id;
+    ASSERT_TRUE(controller_->open(sequence).ok());
+    const Tokens text = {1, 2, 3, 4};
+    DraftCommit commit;
+    commit.id = id;
+    commit.tokens = text;
+    commit.rows = 4;
+    ASSERT_TRUE(controller_->observe({&commit, 1}).ok());
+  }
+  // One in sixteen, to see whether that has changed.
+  EXPECT_EQ(dear.opened.size(), 1u);
+  EXPECT_EQ(dear.observed, dear.opened);
+}
+
+TEST_F(ControllerTest, ADearDrafterThatLacksMuchOfAPrefixIsLeftOut) {
+  add({10, 11}, 0.9f);
+  Speaker& dear = add({20, 21}, 0.9f);
+  dear.takes = std::chrono::milliseconds(4);
+  start(0.1, 0.1);
+  propose();
+  settle({7});
+  const Tokens prompt(1000, 5);
+  for (const int kept : {0, 900, 999}) {
+    dear.reuses = kept;
+    dear.opened.clear();
+    const int reusable = controller_->reusable(prompt, 0);
+    EXPECT_EQ(reusable, kept == 900 ? 900 : 999);
+    DraftSequence sequence;
+    sequence.id = 100 + kept;
+    sequence.tokens = prompt;
+    sequence.reused = reusable;
+    ASSERT_TRUE(controller_->open(sequence).ok());
+    EXPECT_EQ(dear.opened.size(), kept == 0 ? 0u : 1u);
+  }
 }
 
 TEST_F(ControllerTest, DrawnTokensAreNeverCut) {
