@@ -267,8 +267,10 @@ TEST_F(ControllerTest, ADearDrafterThatLacksMuchOfAPrefixIsLeftOut) {
   Speaker& dear = add({20, 21}, 0.9f);
   dear.takes = std::chrono::milliseconds(4);
   start(0.1, 0.1);
-  propose();
-  settle({7});
+  for (int i = 0; i < 3; ++i) {
+    propose();
+    settle({20});
+  }
   const Tokens prompt(1000, 5);
   for (const int kept : {0, 900, 999}) {
     dear.reuses = kept;
