@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -260,6 +261,7 @@ void EngineService::publish(const Scheduler& scheduler, double busy) {
   totals_.passes = decoder_->target_passes();
   const StageTimes& times = decoder_->times();
   totals_.pass_seconds = times.of(Stage::kPrefill) + times.of(Stage::kVerify);
+  totals_.decode_seconds = std::accumulate(times.seconds.begin(), times.seconds.end(), 0.0);
   totals_.busy_seconds += busy;
   const std::lock_guard lock(mutex_);
   published_ = totals_;

@@ -96,9 +96,10 @@ struct ServiceStats {
   int64_t prefix_queries = 0;  // prompt tokens that were looked up in the cache
   int64_t prefix_hits = 0;     // and found
   int64_t preemptions = 0;
-  int64_t passes = 0;         // of the target
-  double pass_seconds = 0.0;  // spent in them
-  double busy_seconds = 0.0;  // of the thread, with at least one request
+  int64_t passes = 0;           // of the target
+  double pass_seconds = 0.0;    // spent in them
+  double decode_seconds = 0.0;  // in these, in drafting, sampling and committing
+  double busy_seconds = 0.0;    // in all that, and in scheduling and handing out
   // Speculation.
   int64_t drafts = 0;  // rounds of a sequence that drafted
   int64_t draft_tokens = 0;
