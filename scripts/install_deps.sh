@@ -8,7 +8,7 @@ set -euo pipefail
 packages=(
   build-essential g++ cmake ninja-build ccache pkg-config
   nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev libutf8proc-dev
-  libcurl4-openssl-dev
+  libcurl4-openssl-dev libssl-dev libboost1.81-dev prometheus-cpp-dev
   libgtest-dev libgmock-dev
   libtorch-dev libgloo-dev libopenblas0-pthread
   python3 python3-pip python3-venv ca-certificates

@@ -18,13 +18,7 @@ namespace {
 // What is parsed as text first, or stands beside the options.
 struct RunFlags {
   RunOptions options;
-  std::string speculate;
-  std::string speculative_config;
-  std::string verify = "exact";
-  std::string isa = "auto";
-  std::string cache_type = "f16";
-  std::string type;
-  std::string draft_type;
+  EngineFlags engine;
   std::vector<std::string> logit_bias;
   CLI::App* app = nullptr;
 };
@@ -84,9 +78,9 @@ Status check_prompt(const RunFlags& flags) {
   return {};
 }
 
-Status read_speculation(const RunFlags& flags, RunOptions& options) {
-  const bool spec = given(*flags.app, "--speculate");
-  const bool json = given(*flags.app, "--speculative-config");
+Status read_speculation(const EngineFlags& flags, const CLI::App& app, EngineOptions& options) {
+  const bool spec = given(app, "--speculate");
+  const bool json = given(app, "--speculative-config");
   if (spec && json) {
     return {StatusCode::kInvalidArgument,
             "--speculate and --speculative-config say the same in two ways: give one of them"};
@@ -94,24 +88,24 @@ Status read_speculation(const RunFlags& flags, RunOptions& options) {
   if (spec) {
     auto config = parse_speculative_spec(flags.speculate);
     if (!config.ok()) return config.status().with_context("--speculate");
-    options.engine.speculation = *config;
+    options.speculation = *config;
   } else if (json) {
     auto config = parse_speculative_json(flags.speculative_config);
     if (!config.ok()) return config.status().with_context("--speculative-config");
-    options.engine.speculation = *config;
+    options.speculation = *config;
   } else {
-    options.engine.speculation = auto_speculation();
+    options.speculation = auto_speculation();
   }
   if (!flags.draft_type.empty()) {
     AERIE_RETURN_IF_ERROR(parse_type("--draft-type", flags.draft_type).status());
-    if (!options.engine.speculation.set_draft_type(flags.draft_type)) {
+    if (!options.speculation.set_draft_type(flags.draft_type)) {
       return {StatusCode::kInvalidArgument,
               "--draft-type is of trained heads: give one with --speculate METHOD:model=..."};
     }
   }
   auto rule = verify_rule_from_name(flags.verify);
   if (!rule.ok()) return rule.status().with_context("--verify");
-  options.engine.rule = *rule;
+  options.rule = *rule;
   return {};
 }
 
@@ -120,10 +114,7 @@ Expected<RunOptions> finish(RunFlags& flags) {
   options.has_prompt = given(*flags.app, "--prompt");
   options.has_system = given(*flags.app, "--system");
   AERIE_RETURN_IF_ERROR(check_prompt(flags));
-  AERIE_RETURN_IF_ERROR(read_speculation(flags, options));
-  AERIE_ASSIGN_OR_RETURN(options.engine.isa, parse_isa(flags.isa));
-  AERIE_ASSIGN_OR_RETURN(options.engine.cache_type, parse_cache_type(flags.cache_type));
-  AERIE_ASSIGN_OR_RETURN(options.engine.weight_type, parse_type("--type", flags.type));
+  AERIE_RETURN_IF_ERROR(read_engine_flags(*flags.app, flags.engine, options.engine));
   for (const std::string& text : flags.logit_bias) {
     AERIE_ASSIGN_OR_RETURN(auto bias, parse_bias(text));
     options.sampling.logit_bias.push_back(bias);
@@ -163,31 +154,6 @@ void add_sampling_flags(CLI::App& app, RunFlags& flags) {
       ->allow_extra_args(false);
   app.add_option("--logprobs", s.logprobs, "Report log-probabilities of this many tokens in --json")
       ->group(group);
-}
-
-void add_model_flags(CLI::App& app, RunFlags& flags) {
-  EngineOptions& e = flags.options.engine;
-  const char* group = "Engine";
-  app.add_option("--ctx", e.context, "Tokens of context (default: the model's, at most 4096)")
-      ->group(group)
-      ->check(CLI::Range(2, 1 << 26));
-  app.add_option("--threads", e.threads, "Threads (default: the cores this process may use)")
-      ->group(group)
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--prefill-chunk", e.prefill_chunk, "Prompt tokens in a pass")
-      ->capture_default_str()
-      ->group(group)
-      ->check(CLI::Range(1, 1 << 16));
-  app.add_option("--type", flags.type,
-                 "Convert float weights at load: q8_0, q4_0, bf16, ... (default: as they are)")
-      ->group(group);
-  app.add_option("--weight-cache", e.weight_cache,
-                 "A folder to keep packed weights in, for a quicker start the next time")
-      ->group(group);
-  app.add_option("--cache-type", flags.cache_type, kCacheTypeHelp)
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--isa", flags.isa, isa_choices())->capture_default_str()->group(group);
 }
 
 }  // namespace
@@ -230,6 +196,60 @@ Expected<kernels::KvType> parse_cache_type(const std::string& name) {
   return Status(StatusCode::kInvalidArgument, fmt::format("--cache-type {}: give {}", name, known));
 }
 
+void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e) {
+  const char* group = "Speculation";
+  app.add_option(
+         "--speculate", flags.speculate,
+         fmt::format("{}; several, the cheapest first, with commas between them", method_choices()))
+      ->default_str("auto")
+      ->group(group);
+  app.add_option("--speculative-config", flags.speculative_config, "The same as a JSON object")
+      ->group(group);
+  app.add_option("--draft-type", flags.draft_type,
+                 "Convert matrices of trained heads at load: q8_0, q4_0, bf16, ... (default: as "
+                 "they are)")
+      ->group(group);
+  app.add_option("--profile", e.profile,
+                 "What `aerie tune` wrote: auto goes by its costs and need not measure them")
+      ->group(group);
+  app.add_option("--verify", flags.verify, verify_rule_choices())
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e,
+                      const char* context_flag) {
+  const char* group = "Engine";
+  app.add_option(context_flag, e.context, "Tokens of context (default: the model's, at most 4096)")
+      ->group(group)
+      ->check(CLI::Range(2, 1 << 26));
+  app.add_option("--threads", e.threads, "Threads (default: the cores this process may use)")
+      ->group(group)
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--prefill-chunk", e.prefill_chunk, "Prompt tokens in a pass")
+      ->capture_default_str()
+      ->group(group)
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_option("--type", flags.type,
+                 "Convert float weights at load: q8_0, q4_0, bf16, ... (default: as they are)")
+      ->group(group);
+  app.add_option("--weight-cache", e.weight_cache,
+                 "A folder to keep packed weights in, for a quicker start the next time")
+      ->group(group);
+  app.add_option("--cache-type", flags.cache_type, kCacheTypeHelp)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--isa", flags.isa, isa_choices())->capture_default_str()->group(group);
+}
+
+Status read_engine_flags(const CLI::App& app, const EngineFlags& flags, EngineOptions& out) {
+  AERIE_RETURN_IF_ERROR(read_speculation(flags, app, out));
+  AERIE_ASSIGN_OR_RETURN(out.isa, parse_isa(flags.isa));
+  AERIE_ASSIGN_OR_RETURN(out.cache_type, parse_cache_type(flags.cache_type));
+  AERIE_ASSIGN_OR_RETURN(out.weight_type, parse_type("--type", flags.type));
+  return {};
+}
+
 std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
   flags->app = &app;
@@ -250,28 +270,11 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
                  "Add a line for each reply to this file, for `aerie audit`");
   app.add_flag("-q,--quiet", o.quiet, "No closing line");
   add_sampling_flags(app, *flags);
-  const char* group = "Speculation";
-  app.add_option(
-         "--speculate", flags->speculate,
-         fmt::format("{}; several, the cheapest first, with commas between them", method_choices()))
-      ->default_str("auto")
-      ->group(group);
-  app.add_option("--speculative-config", flags->speculative_config, "The same as a JSON object")
-      ->group(group);
-  app.add_option("--draft-type", flags->draft_type,
-                 "Convert matrices of trained heads at load: q8_0, q4_0, bf16, ... (default: as "
-                 "they are)")
-      ->group(group);
-  app.add_option("--profile", o.engine.profile,
-                 "What `aerie tune` wrote: auto goes by its costs and need not measure them")
-      ->group(group);
+  add_speculation_flags(app, flags->engine, o.engine);
   app.add_option("--prediction", o.prediction_file,
                  "A file with the text that the reply will resemble, for the method prediction")
-      ->group(group);
-  app.add_option("--verify", flags->verify, verify_rule_choices())
-      ->capture_default_str()
-      ->group(group);
-  add_model_flags(app, *flags);
+      ->group("Speculation");
+  add_engine_flags(app, flags->engine, o.engine);
   return [flags] { return finish(*flags); };
 }
 

@@ -28,6 +28,24 @@ inline constexpr const char* kCacheTypeHelp =
     "What keys and values are rounded to: f16, or q8 for half the memory";
 Expected<kernels::KvType> parse_cache_type(const std::string& name);
 
+// How a model is opened, where it is parsed as text first.
+struct EngineFlags {
+  std::string speculate;
+  std::string speculative_config;
+  std::string verify = "exact";
+  std::string isa = "auto";
+  std::string cache_type = "f16";
+  std::string type;
+  std::string draft_type;
+};
+
+// Of `aerie run` and `aerie serve`. Both must outlive `app`.
+void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& options,
+                      const char* context_flag = "--ctx");
+void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& options);
+// After parsing: what was given as text goes into `out`.
+Status read_engine_flags(const CLI::App& app, const EngineFlags& flags, EngineOptions& out);
+
 // Adds the flags to `app`; the returned function turns what was parsed into options and says what
 // contradicts itself. It must not outlive `app`.
 std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app);

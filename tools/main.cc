@@ -12,6 +12,7 @@
 #include "tools/flags.h"
 #include "tools/inspect.h"
 #include "tools/run.h"
+#include "tools/serve.h"
 #include "tools/tokenize.h"
 #include "tools/train.h"
 
@@ -41,6 +42,9 @@ int main(int argc, char** argv) {
 
   CLI::App* run = app.add_subcommand("run", "Generate text from a prompt, or chat");
   const auto run_options = aerie::add_run_flags(*run);
+
+  CLI::App* serve = app.add_subcommand("serve", "Serve a model over HTTP, with OpenAI's API");
+  const auto run_serve = aerie::add_serve_flags(*serve);
 
   CLI::App* inspect =
       app.add_subcommand("inspect", "Print what the files of a model or draft head hold");
@@ -121,6 +125,7 @@ int main(int argc, char** argv) {
     const auto options = convert_options();
     return finish(options.ok() ? aerie::convert(*options, std::cerr) : options.status());
   }
+  if (serve->parsed()) return finish(run_serve());
   if (bench->parsed()) return finish(run_bench());
   if (tune->parsed()) return finish(run_tune());
   if (audit->parsed()) return finish(run_audit());

@@ -1,0 +1,21 @@
+# cmake -DOUTPUT=x.cc "-DFILES=a;b" -P EmbedFiles.cmake: a C++ file with the bytes of the files; what
+# it defines, server/embedded_files.h declares.
+set(text "#include \"server/embedded_files.h\"\n\nnamespace aerie::server {\nnamespace {\n\n")
+set(table "")
+set(index 0)
+foreach(file IN LISTS FILES)
+  get_filename_component(name "${file}" NAME)
+  file(READ "${file}" bytes HEX)
+  string(LENGTH "${bytes}" size)
+  math(EXPR size "${size} / 2")
+  string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  # An array has at least one element.
+  string(APPEND text "const unsigned char kFile${index}[] = {\n${bytes}0};\n")
+  string(APPEND table "    {\"${name}\", {reinterpret_cast<const char*>(kFile${index}), ${size}}},\n")
+  math(EXPR index "${index} + 1")
+endforeach()
+string(APPEND text "\nconst EmbeddedFile kFiles[] = {\n${table}};\n\n}  // namespace\n\n")
+string(APPEND text "std::span<const EmbeddedFile> embedded_files() {\n  return kFiles;\n}\n\n")
+string(APPEND text "}  // namespace aerie::server\n")
+file(WRITE "${OUTPUT}" "${text}")

@@ -1,0 +1,220 @@
+#include "server/api.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "server/api_state.h"
+#include "server/chat_prompt.h"
+#include "server/generation_settings.h"
+#include "server/json_text.h"
+#include "server/openai_chat.h"
+#include "server/openai_completions.h"
+#include "server/openai_responses.h"
+#include "server/page.h"
+#include "server/routes.h"
+#include "tokenizer/detokenizer.h"
+
+namespace aerie::server {
+
+struct Api::State : ApiState {
+  using ApiState::ApiState;
+};
+
+namespace {
+
+using AnswerPtr = std::shared_ptr<Answer>;
+using StatePtr = std::shared_ptr<ApiState>;
+
+void send_json(Answer& answer, const Json& value, int status = 200) {
+  answer.send(status, "application/json", json_text(value));
+}
+
+// Text of a length that the client chooses.
+void answer_text(const StatePtr& state, const HttpRequest& request, const AnswerPtr& answer,
+                 ReplyTask (*read)(FieldReader&, ApiState&, const HttpRequest&)) {
+  if (state->draining.load()) {
+    return send_error(*answer, error_of(503, "the server is ending: nothing new is taken"));
+  }
+  auto body = parse_json(request.body, "the request's body");
+  if (!body.ok()) return send_error(*answer, error_of(400, body.status().message()));
+  std::optional<ApiError> error;
+  FieldReader reader(*body, error);
+  ReplyTask task = read(reader, *state, request);
+  if (error) return send_error(*answer, *error);
+  run_task(state, std::move(task), answer);
+}
+
+Json model_json(const ApiState& state, const std::string& name) {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", state.started},
+          {"owned_by", "aerie"},
+          {"root", state.service.model_name()},
+          {"max_model_len", state.service.context()},
+          {"aerie", {{"speculations", state.service.speculations()}}}};
+}
+
+void answer_models(const StatePtr& state, Answer& answer) {
+  Json list = Json::array();
+  for (const std::string& name : state->model_names) list.push_back(model_json(*state, name));
+  send_json(answer, {{"object", "list"}, {"data", std::move(list)}});
+}
+
+void answer_model(const StatePtr& state, std::string_view name, Answer& answer) {
+  for (const std::string& known : state->model_names) {
+    if (known == name) return send_json(answer, model_json(*state, known));
+  }
+  send_error(answer, error_of(404, "there is no such model", "model", "model_not_found"));
+}
+
+void answer_tokenize(const StatePtr& state, const HttpRequest& request, Answer& answer) {
+  auto body = parse_json(request.body, "the request's body");
+  if (!body.ok()) return send_error(answer, error_of(400, body.status().message()));
+  std::optional<ApiError> error;
+  FieldReader reader(*body, error);
+  read_model(reader, *state);
+  std::vector<int32_t> ids;
+  const Tokenizer& tokenizer = state->service.tokenizer();
+  if (const Json* messages = reader.find("messages")) {
+    ChatPrompt prompt;
+    prompt.messages = read_messages(reader, *messages, "messages");
+    prompt.extra = reader.object("chat_template_kwargs");
+    prompt.add_generation_prompt = reader.boolean("add_generation_prompt", true);
+    ids = encode_chat(reader, *state, std::move(prompt));
+  } else {
+    if (!reader.has("prompt")) reader.refuse("prompt", "is missing");
+    EncodeOptions options;
+    options.add_special = reader.boolean("add_special_tokens", true);
+    options.parse_special = reader.boolean("parse_special", false);
+    const Status encoded = tokenizer.encode(reader.string("prompt", ""), options, ids);
+    if (!encoded.ok()) reader.refuse(error_of(encoded, "prompt"));
+  }
+  const bool show = reader.boolean("return_token_strs", false);
+  if (error) return send_error(answer, *error);
+  Json out = {{"count", ids.size()},
+              {"max_model_len", state->service.context()},
+              {"tokens", ids},
+              {"token_strs", nullptr}};
+  if (show) {
+    out["token_strs"] = Json::array();
+    for (const int32_t id : ids) out["token_strs"].push_back(valid_text(tokenizer.piece(id)));
+  }
+  send_json(answer, out);
+}
+
+void answer_detokenize(const StatePtr& state, const HttpRequest& request, Answer& answer) {
+  auto body = parse_json(request.body, "the request's body");
+  if (!body.ok()) return send_error(answer, error_of(400, body.status().message()));
+  std::optional<ApiError> error;
+  FieldReader reader(*body, error);
+  read_model(reader, *state);
+  const Json* tokens = reader.array("tokens");
+  if (tokens == nullptr) reader.refuse("tokens", "is missing");
+  const std::vector<int32_t> ids =
+      error ? std::vector<int32_t>() : read_ids(reader, *tokens, *state, "tokens");
+  if (error) return send_error(answer, *error);
+  std::string text;
+  Detokenizer detokenizer(state->service.tokenizer(), true, DetokenizeFrom::kBeginning);
+  for (const int32_t id : ids) detokenizer.push(id, text);
+  detokenizer.finish(text);
+  send_json(answer, {{"prompt", text}});
+}
+
+void answer_ready(const StatePtr& state, Answer& answer) {
+  if (state->draining.load()) {
+    return send_error(answer, error_of(503, "the server is ending"));
+  }
+  send_json(answer, {{"status", "ready"}});
+}
+
+void answer_route(RouteName name, const StatePtr& state, const HttpRequest& request,
+                  const AnswerPtr& answer) {
+  switch (name) {
+    case RouteName::kChat:
+      return answer_text(state, request, answer, read_chat);
+    case RouteName::kCompletions:
+      return answer_text(state, request, answer, read_completion);
+    case RouteName::kResponses:
+      return answer_text(state, request, answer, read_response);
+    case RouteName::kModels:
+      return answer_models(state, *answer);
+    case RouteName::kModel:
+      return answer_model(state, std::string_view(request.path).substr(kModelPrefix.size()),
+                          *answer);
+    case RouteName::kTokenize:
+      return answer_tokenize(state, request, *answer);
+    case RouteName::kDetokenize:
+      return answer_detokenize(state, request, *answer);
+    case RouteName::kHealth:
+      return send_json(*answer, {{"status", "ok"}});
+    case RouteName::kReady:
+      return answer_ready(state, *answer);
+    case RouteName::kMetrics:
+      return answer->send(200, "text/plain; version=0.0.4; charset=utf-8",
+                          state->metrics.text(state->service.stats()));
+    case RouteName::kVersion:
+      return send_json(*answer, {{"version", AERIE_VERSION}});
+    case RouteName::kDescription:
+      return answer->send(200, "application/json", std::string(openapi_text()));
+    case RouteName::kPage:
+      return send_page(request.path, *answer);
+  }
+}
+
+std::vector<std::string> names_of(const Service& service, const ApiOptions& options) {
+  if (!options.model_names.empty()) return options.model_names;
+  return {service.model_name()};
+}
+
+}  // namespace
+
+ApiState::ApiState(Service& service_to_ask, ApiOptions api_options)
+    : service(service_to_ask),
+      options(std::move(api_options)),
+      model_names(names_of(service, options)),
+      started(std::time(nullptr)),
+      control_names(service.tokenizer()),
+      metrics(model_names.front()) {}
+
+int ApiState::max_prompt_tokens() const {
+  const int most = service.context() - 1;
+  return options.max_prompt_tokens > 0 ? std::min(most, options.max_prompt_tokens) : most;
+}
+
+Api::Api(Service& service, ApiOptions options)
+    : state_(std::make_shared<State>(service, std::move(options))) {}
+Api::~Api() = default;
+
+void Api::handle(HttpRequest request, std::shared_ptr<Answer> answer) {
+  const RouteMatch match = find_route(request.method, request.path);
+  if (!match.known) {
+    return send_error(*answer, error_of(404, "there is nothing at this path", "", "not_found"));
+  }
+  if (!match.name) {
+    return send_error(
+        *answer,
+        error_of(405, fmt::format("this path takes {}", match.allow), "", "method_not_allowed"),
+        {{"Allow", match.allow}});
+  }
+  // Nothing here throws by itself; the libraries may, where memory is short.
+  try {
+    answer_route(*match.name, state_, request, answer);
+  } catch (const std::exception& error) {
+    send_error(*answer, error_of(500, fmt::format("the request failed: {}", error.what())));
+  }
+}
+
+void Api::drain() {
+  state_->draining.store(true);
+}
+
+int Api::open_requests() const {
+  return state_->open_requests.load();
+}
+
+}  // namespace aerie::server

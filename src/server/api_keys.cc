@@ -1,0 +1,127 @@
+#include "server/api_keys.h"
+
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+namespace aerie::server {
+namespace {
+
+constexpr std::string_view kPrefix = "sha256:";
+
+std::string hex_of(const unsigned char* bytes, size_t count) {
+  std::string out;
+  for (size_t i = 0; i < count; ++i) out += fmt::format("{:02x}", bytes[i]);
+  return out;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+bool read_hash(std::string_view hex, std::array<unsigned char, 32>& out) {
+  if (hex.size() != 2 * out.size()) return false;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int high = hex_value(hex[2 * i]);
+    const int low = hex_value(hex[2 * i + 1]);
+    if (high < 0 || low < 0) return false;
+    out[i] = static_cast<unsigned char>(high * 16 + low);
+  }
+  return true;
+}
+
+}  // namespace
+
+ApiKeys::Hash ApiKeys::hash_of(std::string_view key) {
+  Hash hash = {};
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), hash.data());
+  return hash;
+}
+
+std::string hash_key(std::string_view key) {
+  std::array<unsigned char, 32> hash = {};
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), hash.data());
+  return hex_of(hash.data(), hash.size());
+}
+
+void ApiKeys::add_hash(const Hash& hash, std::string name) {
+  if (name.empty()) name = "key-" + hex_of(hash.data(), 4);
+  keys_.push_back({hash, std::move(name)});
+}
+
+Status ApiKeys::add(std::string_view key, std::string name) {
+  const bool fits = !key.empty() &&
+                    std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (!fits) {
+    return Status(StatusCode::kInvalidArgument,
+                  "an API key is one or more printable ASCII characters without spaces");
+  }
+  add_hash(hash_of(key), std::move(name));
+  return {};
+}
+
+Status ApiKeys::add_lines(std::string_view lines, const std::string& file) {
+  for (int number = 1; !lines.empty(); ++number) {
+    const size_t end = std::min(lines.find('\n'), lines.size());
+    const std::string_view line = trimmed(lines.substr(0, end));
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+    if (line.empty() || line.front() == '#') continue;
+    const size_t space = std::min(line.find_first_of(" \t"), line.size());
+    const std::string_view key = line.substr(0, space);
+    std::string name(trimmed(line.substr(space)));
+    Status status;
+    if (key.starts_with(kPrefix)) {
+      Hash hash = {};
+      if (read_hash(key.substr(kPrefix.size()), hash)) {
+        add_hash(hash, std::move(name));
+      } else {
+        status = Status(StatusCode::kInvalidArgument, "sha256: is followed by 64 hex digits");
+      }
+    } else {
+      status = add(key, std::move(name));
+    }
+    if (!status.ok()) return status.with_context(fmt::format("{}, line {}", file, number));
+  }
+  return {};
+}
+
+Status ApiKeys::add_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file.good() && !file.eof()) {
+    return Status(StatusCode::kInvalidArgument, path + ": the file cannot be read");
+  }
+  AERIE_RETURN_IF_ERROR(add_lines(text, path));
+  // Without this a file that was emptied by mistake would open the server to all.
+  if (keys_.empty()) {
+    return Status(StatusCode::kInvalidArgument, path + ": there is no key in it");
+  }
+  return {};
+}
+
+std::optional<std::string> ApiKeys::find(std::string_view key) const {
+  const Hash hash = hash_of(key);
+  const Key* found = nullptr;
+  for (const Key& one : keys_) {
+    if (CRYPTO_memcmp(one.hash.data(), hash.data(), hash.size()) == 0) found = &one;
+  }
+  if (found == nullptr) return std::nullopt;
+  return found->name;
+}
+
+}  // namespace aerie::server

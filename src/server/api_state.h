@@ -1,0 +1,33 @@
+// What the parts of the API share.
+#pragma once
+
+#include <atomic>
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include "engine/service.h"
+#include "server/api.h"
+#include "server/control_names.h"
+#include "server/grammar_fields.h"
+#include "server/metrics.h"
+
+namespace aerie::server {
+
+struct ApiState {
+  ApiState(Service& service_to_ask, ApiOptions api_options);
+
+  int max_prompt_tokens() const;
+
+  Service& service;
+  const ApiOptions options;
+  const std::vector<std::string> model_names;  // at least one
+  const std::time_t started;
+  const ControlNames control_names;
+  GrammarCache grammars;
+  Metrics metrics;
+  std::atomic<bool> draining = false;
+  std::atomic<int> open_requests = 0;
+};
+
+}  // namespace aerie::server

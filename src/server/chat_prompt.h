@@ -1,0 +1,30 @@
+// Messages of a request to a prompt.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "server/api_state.h"
+#include "server/field_reader.h"
+
+namespace aerie::server {
+
+// "messages" as templates want them: roles that are known, contents as strings. An error is left in
+// `request`, naming the message.
+Json read_messages(FieldReader& request, const Json& messages, const std::string& name);
+
+struct ChatPrompt {
+  Json messages;
+  const Json* tools = nullptr;  // null: none
+  const Json* extra = nullptr;  // chat_template_kwargs; null: none
+  bool add_generation_prompt = true;
+};
+
+// The ids of what the chat template makes of it. Errors are left in `request`.
+std::vector<int32_t> encode_chat(FieldReader& request, const ApiState& state, ChatPrompt prompt);
+
+// 400 for a prompt with more tokens than are allowed.
+void check_length(FieldReader& request, const ApiState& state, size_t tokens, const char* field);
+
+}  // namespace aerie::server

@@ -1,0 +1,153 @@
+#include "server/gate.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/openai_errors.h"
+#include "server/page.h"
+
+namespace aerie::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Adds headers, and tells the log when it is over.
+class GateAnswer final : public Answer {
+ public:
+  GateAnswer(std::shared_ptr<Answer> inner, Headers more, EventLog log, Json event)
+      : inner_(std::move(inner)),
+        more_(std::move(more)),
+        log_(std::move(log)),
+        event_(std::move(event)),
+        start_(Clock::now()) {}
+  ~GateAnswer() override {
+    if (!ended_) end("unfinished");
+  }
+
+  void send(int status, std::string_view content_type, std::string body, Headers headers) override {
+    status_ = status;
+    bytes_ = body.size();
+    inner_->send(status, content_type, std::move(body), with_more(std::move(headers)));
+    end("sent");
+  }
+  void begin(int status, std::string_view content_type, Headers headers) override {
+    status_ = status;
+    inner_->begin(status, content_type, with_more(std::move(headers)));
+  }
+  void write(std::string piece) override {
+    bytes_ += piece.size();
+    inner_->write(std::move(piece));
+  }
+  void finish() override {
+    inner_->finish();
+    end("sent");
+  }
+  void on_gone(std::function<void()> callback) override {
+    inner_->on_gone([gone = gone_, call = std::move(callback)] {
+      gone->store(true);
+      call();
+    });
+  }
+
+ private:
+  Headers with_more(Headers headers) const {
+    headers.insert(headers.end(), more_.begin(), more_.end());
+    return headers;
+  }
+  void end(const char* how) {
+    ended_ = true;
+    if (!log_) return;
+    event_["status"] = status_;
+    event_["bytes"] = bytes_;
+    event_["ms"] =
+        std::round(std::chrono::duration<double, std::micro>(Clock::now() - start_).count()) / 1e3;
+    event_["answer"] = gone_->load() ? "client gone" : how;
+    log_(event_);
+  }
+
+  std::shared_ptr<Answer> inner_;
+  Headers more_;
+  EventLog log_;
+  Json event_;
+  Clock::time_point start_;
+  std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);
+  int status_ = 0;
+  size_t bytes_ = 0;
+  bool ended_ = false;
+};
+
+std::string header(const HttpRequest& request, const char* name) {
+  const auto it = request.headers.find(name);
+  return it == request.headers.end() ? std::string() : it->second;
+}
+
+bool needs_key(const HttpRequest& request) {
+  return request.path != "/health" && request.path != "/ready" && !is_page_path(request.path);
+}
+
+std::string bearer_of(const HttpRequest& request) {
+  const std::string value = header(request, "authorization");
+  constexpr std::string_view kScheme = "bearer ";
+  if (value.size() < kScheme.size()) return "";
+  const bool matches =
+      std::equal(kScheme.begin(), kScheme.end(), value.begin(),
+                 [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
+  if (!matches) return "";
+  const size_t key = value.find_first_not_of(' ', kScheme.size());
+  return key == std::string::npos ? "" : value.substr(key);
+}
+
+// Those that let a page of another site read the answer; none if it may not.
+Headers cors_headers(const GateOptions& options, const HttpRequest& request) {
+  const std::string origin = header(request, "origin");
+  if (options.cors_origins.empty() || origin.empty()) return {};
+  const auto allows = [&](std::string_view one) {
+    return std::find(options.cors_origins.begin(), options.cors_origins.end(), one) !=
+           options.cors_origins.end();
+  };
+  if (allows("*")) return {{"Access-Control-Allow-Origin", "*"}};
+  Headers headers = {{"Vary", "Origin"}};
+  if (allows(origin)) headers.emplace_back("Access-Control-Allow-Origin", origin);
+  return headers;
+}
+
+void answer_preflight(Headers headers, Answer& answer) {
+  headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+  headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type, x-request-id");
+  headers.emplace_back("Access-Control-Max-Age", "600");
+  answer.send(204, "", "", std::move(headers));
+}
+
+}  // namespace
+
+Handler make_gate(GateOptions options, Handler next) {
+  auto shared = std::make_shared<const GateOptions>(std::move(options));
+  return [shared, next = std::move(next)](HttpRequest request, std::shared_ptr<Answer> answer) {
+    const GateOptions& gate = *shared;
+    Headers cors = cors_headers(gate, request);
+    std::optional<std::string> name;
+    if (!gate.keys.empty()) name = gate.keys.find(bearer_of(request));
+    if (name) request.client = *name;
+    answer = std::make_shared<GateAnswer>(std::move(answer), cors, gate.log,
+                                          Json{{"event", "request"},
+                                               {"request_id", request.id},
+                                               {"client", request.client},
+                                               {"method", request.method},
+                                               {"path", request.path.substr(0, 200)}});
+    if (request.method == "OPTIONS" && !cors.empty()) return answer_preflight({}, *answer);
+    if (!gate.keys.empty() && !name && needs_key(request)) {
+      return send_error(*answer,
+                        error_of(401, "a valid API key is wanted: Authorization: Bearer KEY", "",
+                                 "invalid_api_key"),
+                        {{"WWW-Authenticate", "Bearer"}});
+    }
+    next(std::move(request), std::move(answer));
+  };
+}
+
+}  // namespace aerie::server

@@ -1,0 +1,27 @@
+// What every request passes before the API: keys, CORS, and the log.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "format/json.h"
+#include "server/api_keys.h"
+#include "server/exchange.h"
+
+namespace aerie::server {
+
+// Takes an object with what happened; from any thread.
+using EventLog = std::function<void(const Json& event)>;
+
+struct GateOptions {
+  ApiKeys keys;                           // empty: everybody may ask
+  std::vector<std::string> cors_origins;  // "*": all; empty: no other site's pages may ask
+  EventLog log;                           // may be null
+};
+
+// Asks `next` what is allowed, with the key's name as HttpRequest::client. /health, /ready and the
+// page need no key.
+Handler make_gate(GateOptions options, Handler next);
+
+}  // namespace aerie::server

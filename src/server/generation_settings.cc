@@ -1,0 +1,197 @@
+#include "server/generation_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
+
+#include "server/speculation_field.h"
+
+namespace aerie::server {
+namespace {
+
+constexpr size_t kMostStops = 32;
+constexpr size_t kMostStopBytes = 4096;
+
+void read_stop(FieldReader& request, std::vector<std::string>& out) {
+  const Json* stop = request.find("stop");
+  if (stop == nullptr) return;
+  if (stop->is_string()) {
+    out.push_back(stop->get<std::string>());
+  } else if (stop->is_array() && stop->size() <= kMostStops) {
+    for (const Json& one : *stop) {
+      if (!one.is_string()) return request.refuse("stop", "must be a string or a list of strings");
+      out.push_back(one.get<std::string>());
+    }
+  } else {
+    return request.refuse("stop",
+                          fmt::format("must be a string or a list of at most {}", kMostStops));
+  }
+  for (const std::string& text : out) {
+    if (text.empty()) return request.refuse("stop", "must not be empty");
+    if (text.size() > kMostStopBytes) {
+      return request.refuse("stop", fmt::format("must have at most {} bytes", kMostStopBytes));
+    }
+  }
+}
+
+void read_seed(FieldReader& request, SamplingParams& out) {
+  const Json* seed = request.find("seed");
+  if (seed == nullptr) {
+    std::random_device device;
+    out.seed = (uint64_t{device()} << 32) | device();
+  } else if (seed->is_number_unsigned()) {
+    out.seed = seed->get<uint64_t>();
+  } else if (seed->is_number_integer()) {
+    out.seed = static_cast<uint64_t>(seed->get<int64_t>());
+  } else {
+    request.refuse("seed", "must be an integer of 64 bits");
+  }
+}
+
+void read_logit_bias(FieldReader& request, const ApiState& state, SamplingParams& out) {
+  const Json* biases = request.object("logit_bias");
+  if (biases == nullptr) return;
+  const int vocab = state.service.tokenizer().vocab_size();
+  for (const auto& [key, value] : biases->items()) {
+    int32_t id = -1;
+    const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (parsed.ec != std::errc() || parsed.ptr != key.data() + key.size() || id < 0 ||
+        id >= vocab) {
+      return request.refuse("logit_bias",
+                            fmt::format("names must be token ids from 0 to {}", vocab - 1));
+    }
+    const double bias = value.is_number() ? value.get<double>() : std::nan("");
+    if (!(bias >= -100 && bias <= 100)) {
+      return request.refuse("logit_bias", "must be numbers between -100 and 100");
+    }
+    out.logit_bias.emplace_back(id, static_cast<float>(bias));
+  }
+}
+
+void read_sampling(FieldReader& request, const ApiState& state, SamplingParams& out) {
+  out.temperature = request.number("temperature", 1.0, 0.0, 2.0);
+  out.top_p = request.number("top_p", 1.0, std::numeric_limits<double>::min(), 1.0);
+  out.top_k = std::max(0, request.integer("top_k", 0, -1, std::numeric_limits<int>::max()));
+  out.min_p = request.number("min_p", 0.0, 0.0, 1.0);
+  out.repetition_penalty = request.number("repetition_penalty", 1.0, 0.01, 100.0);
+  out.frequency_penalty = request.number("frequency_penalty", 0.0, -2.0, 2.0);
+  out.presence_penalty = request.number("presence_penalty", 0.0, -2.0, 2.0);
+  // OpenAI's count "the text so far".
+  out.penalty_window = request.integer("repeat_last_n", -1, -1, std::numeric_limits<int>::max());
+  read_seed(request, out);
+  read_logit_bias(request, state, out);
+}
+
+void read_prediction(FieldReader& request, const ApiState& state, GenerationSettings& out) {
+  const Json* prediction = request.object("prediction");
+  if (prediction == nullptr) return;
+  FieldReader reader(*prediction, request.error(), "prediction");
+  if (reader.string("type", "content") != "content") {
+    return reader.refuse("type", "must be \"content\"");
+  }
+  std::string text;
+  const Json* content = reader.find("content");
+  if (content != nullptr && content->is_array()) {
+    for (const Json& part : *content) {
+      FieldReader inner(part, request.error(), reader.name_of("content"));
+      text += inner.string("text", "");
+    }
+  } else {
+    text = reader.string("content", "");
+  }
+  const Status encoded =
+      state.service.tokenizer().encode(text, {false, false}, out.request.prediction);
+  if (!encoded.ok()) request.refuse(error_of(encoded, "prediction"));
+  out.has_prediction = true;
+}
+
+void read_stream(FieldReader& request, GenerationSettings& out) {
+  out.stream = request.boolean("stream", false);
+  const Json* options = request.object("stream_options");
+  if (options == nullptr) return;
+  if (!out.stream) return request.refuse("stream_options", "is only for \"stream\": true");
+  FieldReader reader(*options, request.error(), "stream_options");
+  out.include_usage = reader.boolean("include_usage", false);
+}
+
+// What would be misleading to ignore.
+void refuse_unsupported(FieldReader& request) {
+  if (request.integer("min_tokens", 0, 0, std::numeric_limits<int>::max()) > 0) {
+    request.refuse("min_tokens", "is not supported");
+  }
+  for (const char* key : {"use_beam_search", "audio", "functions", "function_call"}) {
+    const Json* value = request.find(key);
+    if (value != nullptr && *value != false) request.refuse(key, "is not supported");
+  }
+}
+
+}  // namespace
+
+std::string read_model(FieldReader& request, const ApiState& state) {
+  const auto& names = state.model_names;
+  std::string model = request.string("model", names.front());
+  if (!request.failed() && std::find(names.begin(), names.end(), model) == names.end()) {
+    request.refuse(
+        error_of(404, fmt::format("there is no such model; there is {}", fmt::join(names, ", ")),
+                 "model", "model_not_found"));
+  }
+  return model;
+}
+
+GenerationSettings read_settings(FieldReader& request, const ApiState& state,
+                                 const HttpRequest& from, const SettingsForm& form) {
+  GenerationSettings out;
+  out.model = read_model(request, state);
+  out.n = request.integer("n", 1, 1, state.options.max_choices);
+  read_stream(request, out);
+  read_sampling(request, state, out.request.sampling);
+  out.request.max_tokens = form.default_max_tokens;
+  bool found = false;
+  for (const char* key : form.max_tokens) {
+    const int tokens = request.integer(key, 0, 1, std::numeric_limits<int>::max());
+    if (request.has(key) && !std::exchange(found, true)) out.request.max_tokens = tokens;
+  }
+  read_stop(request, out.request.stop);
+  out.request.ignore_eos = request.boolean("ignore_eos", false);
+  constexpr int kMostPriority = 1 << 30;
+  out.request.priority = request.integer("priority", 0, -kMostPriority, kMostPriority);
+  request.string("user", "");
+  out.request.client = from.client;
+  out.request.trace = request.boolean("trace", false);
+  out.return_token_ids = request.boolean("return_token_ids", false);
+  read_speculation(request, state.service.speculations(), out.request);
+  read_prediction(request, state, out);
+  refuse_unsupported(request);
+  if (state.options.max_seconds > 0) {
+    out.request.deadline = std::chrono::steady_clock::now() +
+                           std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                               std::chrono::duration<double>(state.options.max_seconds));
+  }
+  return out;
+}
+
+void compile_constraint(FieldReader& request, ApiState& state, const NamedGrammar& grammar,
+                        ServiceRequest& out) {
+  auto compiled = state.grammars.get(grammar.spec, state.service.token_trie());
+  if (compiled.ok()) {
+    out.grammar = std::move(compiled).value();
+    return;
+  }
+  // Too large a grammar is the client's to correct.
+  ApiError error = error_of(compiled.status().with_context(grammar.field), grammar.field);
+  if (error.status == 429) error = error_of(400, error.message, grammar.field);
+  request.refuse(std::move(error));
+}
+
+void read_constraint(FieldReader& request, ApiState& state, ServiceRequest& out) {
+  const auto grammar = read_grammar(request);
+  if (grammar && !request.failed()) compile_constraint(request, state, *grammar, out);
+}
+
+}  // namespace aerie::server

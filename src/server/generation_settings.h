@@ -1,0 +1,43 @@
+// What the requests for text have in common.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/api_state.h"
+#include "server/field_reader.h"
+
+namespace aerie::server {
+
+struct GenerationSettings {
+  ServiceRequest request;  // all but the prompt
+  std::string model;       // as it was asked for, or the first of the names
+  int n = 1;
+  bool stream = false;
+  bool include_usage = false;
+  bool return_token_ids = false;
+  bool has_prediction = false;
+};
+
+// Names of fields that differ, and defaults.
+struct SettingsForm {
+  std::vector<const char*> max_tokens = {"max_completion_tokens", "max_tokens"};  // the first wins
+  int default_max_tokens = 0;
+};
+
+// Reads all but prompts, tools, logprobs and constraints. An error is left in `request`; 404 for a
+// model that is not served.
+GenerationSettings read_settings(FieldReader& request, const ApiState& state,
+                                 const HttpRequest& from, const SettingsForm& form);
+
+// The model alone.
+std::string read_model(FieldReader& request, const ApiState& state);
+
+// The grammar that the request asks for, compiled, goes into `out`.
+void read_constraint(FieldReader& request, ApiState& state, ServiceRequest& out);
+void compile_constraint(FieldReader& request, ApiState& state, const NamedGrammar& grammar,
+                        ServiceRequest& out);
+
+}  // namespace aerie::server

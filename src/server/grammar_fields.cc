@@ -1,0 +1,150 @@
+#include "server/grammar_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "server/json_text.h"
+
+namespace aerie::server {
+namespace {
+
+// A schema as an object, or as a string that holds one.
+GrammarSpec schema_spec(const Json& schema) {
+  GrammarSpec spec;
+  spec.kind = GrammarKind::kJsonSchema;
+  spec.text = schema.is_string() ? schema.get<std::string>() : json_text(schema);
+  return spec;
+}
+
+// One of the forms that both structured_outputs and guided_* have.
+std::optional<GrammarSpec> read_form(FieldReader& reader, std::string_view key, GrammarKind kind) {
+  const Json* value = reader.find(key);
+  if (value == nullptr) return std::nullopt;
+  GrammarSpec spec;
+  spec.kind = kind;
+  if (kind == GrammarKind::kJsonSchema) {
+    if (value->is_object() || value->is_string() || value->is_boolean()) return schema_spec(*value);
+    reader.refuse(key, "must be a JSON schema");
+  } else if (kind == GrammarKind::kChoice) {
+    const Json* choices = reader.array(key);
+    if (choices == nullptr) return std::nullopt;
+    for (const Json& choice : *choices) {
+      if (!choice.is_string()) {
+        reader.refuse(key, "must be an array of strings");
+        return std::nullopt;
+      }
+      spec.choices.push_back(choice.get<std::string>());
+    }
+    if (spec.choices.empty()) reader.refuse(key, "must have at least one choice");
+  } else {
+    spec.text = reader.string(key, "");
+    if (spec.text.empty()) reader.refuse(key, "must not be empty");
+  }
+  return reader.failed() ? std::nullopt : std::optional(spec);
+}
+
+struct Form {
+  std::string_view key;
+  GrammarKind kind;
+};
+
+constexpr Form kStructured[] = {{"json", GrammarKind::kJsonSchema},
+                                {"regex", GrammarKind::kRegex},
+                                {"choice", GrammarKind::kChoice},
+                                {"grammar", GrammarKind::kGbnf}};
+constexpr Form kGuided[] = {{"guided_json", GrammarKind::kJsonSchema},
+                            {"guided_regex", GrammarKind::kRegex},
+                            {"guided_choice", GrammarKind::kChoice},
+                            {"guided_grammar", GrammarKind::kGbnf},
+                            {"grammar", GrammarKind::kGbnf}};
+
+void add_structured(FieldReader& request, std::vector<NamedGrammar>& found) {
+  const Json* outputs = request.object("structured_outputs");
+  if (outputs == nullptr) return;
+  FieldReader reader(*outputs, request.error(), "structured_outputs");
+  const size_t before = found.size();
+  for (const Form& form : kStructured) {
+    if (auto spec = read_form(reader, form.key, form.kind)) {
+      found.push_back({std::move(*spec), reader.name_of(form.key)});
+    }
+  }
+  if (reader.boolean("json_object", false)) {
+    found.push_back({{GrammarKind::kJsonObject, "", {}}, reader.name_of("json_object")});
+  }
+  if (found.size() == before) {
+    request.refuse("structured_outputs", "must have one of json, regex, choice and grammar");
+  }
+}
+
+}  // namespace
+
+std::optional<NamedGrammar> read_response_format(const Json& format, const std::string& name,
+                                                 std::optional<ApiError>& error) {
+  FieldReader reader(format, error, name);
+  const std::string type = reader.string("type", "");
+  if (reader.failed() || type == "text") return std::nullopt;
+  if (type == "json_object") return NamedGrammar{{GrammarKind::kJsonObject, "", {}}, name};
+  if (type != "json_schema") {
+    reader.refuse("type", "must be text, json_object or json_schema");
+    return std::nullopt;
+  }
+  const Json* wrapper = reader.object("json_schema");
+  FieldReader inner(wrapper != nullptr ? *wrapper : format, error,
+                    wrapper != nullptr ? reader.name_of("json_schema") : name);
+  const Json* schema = inner.object("schema");
+  if (schema == nullptr) {
+    inner.refuse("schema", "must be a JSON schema");
+    return std::nullopt;
+  }
+  return NamedGrammar{schema_spec(*schema), inner.name_of("schema")};
+}
+
+std::optional<NamedGrammar> read_grammar(FieldReader& request) {
+  std::vector<NamedGrammar> found;
+  if (const Json* format = request.object("response_format")) {
+    if (auto one = read_response_format(*format, "response_format", request.error())) {
+      found.push_back(std::move(*one));
+    }
+  }
+  add_structured(request, found);
+  for (const Form& form : kGuided) {
+    if (auto spec = read_form(request, form.key, form.kind)) {
+      found.push_back({std::move(*spec), std::string(form.key)});
+    }
+  }
+  if (request.failed() || found.empty()) return std::nullopt;
+  if (found.size() > 1) {
+    request.refuse(found[1].field, fmt::format("constrains the output as {} does: give one of them",
+                                               found[0].field));
+    return std::nullopt;
+  }
+  return std::move(found.front());
+}
+
+Expected<std::shared_ptr<const Grammar>> GrammarCache::get(const GrammarSpec& spec,
+                                                           std::shared_ptr<const TokenTrie> trie) {
+  std::string key =
+      fmt::format("{} {} {}", static_cast<int>(spec.kind), spec.text.size(), spec.text);
+  for (const std::string& choice : spec.choices) {
+    key += fmt::format(" {} {}", choice.size(), choice);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = std::find_if(newest_first_.begin(), newest_first_.end(),
+                                 [&](const auto& entry) { return entry.first == key; });
+    if (it != newest_first_.end()) {
+      newest_first_.splice(newest_first_.begin(), newest_first_, it);
+      return it->second;
+    }
+  }
+  // Without the lock: this may take long.
+  AERIE_ASSIGN_OR_RETURN(auto grammar, compile_grammar(spec, std::move(trie)));
+  const std::lock_guard lock(mutex_);
+  newest_first_.emplace_front(std::move(key), grammar);
+  if (newest_first_.size() > kMost) newest_first_.pop_back();
+  return grammar;
+}
+
+}  // namespace aerie::server

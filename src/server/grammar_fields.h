@@ -1,0 +1,43 @@
+// What requests say about the form of an output: response_format, structured_outputs, guided_*,
+// grammar; tools that must be called.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "grammar/grammar.h"
+#include "server/field_reader.h"
+
+namespace aerie::server {
+
+struct NamedGrammar {
+  GrammarSpec spec;
+  std::string field;  // that asked for it
+};
+
+// Of a request of chat or completions. More than one is an error.
+std::optional<NamedGrammar> read_grammar(FieldReader& request);
+
+// {"type": "text" | "json_object" | "json_schema", ...}, where the schema lies in `format` itself
+// or within it under "json_schema".
+std::optional<NamedGrammar> read_response_format(const Json& format, const std::string& name,
+                                                 std::optional<ApiError>& error);
+
+// Compiled grammars by what they were made of, the newest few: masks that were computed once are
+// kept with a grammar. Thread-safe.
+class GrammarCache {
+ public:
+  Expected<std::shared_ptr<const Grammar>> get(const GrammarSpec& spec,
+                                               std::shared_ptr<const TokenTrie> trie);
+
+ private:
+  static constexpr size_t kMost = 64;
+  std::mutex mutex_;
+  std::list<std::pair<std::string, std::shared_ptr<const Grammar>>> newest_first_;
+};
+
+}  // namespace aerie::server

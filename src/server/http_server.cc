@@ -1,0 +1,228 @@
+#include "server/http_server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/http_answer.h"
+#include "server/http_connection.h"
+#include "server/openai_errors.h"
+
+namespace aerie::server {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using Tcp = asio::ip::tcp;
+
+Status wrong(std::string why) {
+  return Status(StatusCode::kInvalidArgument, std::move(why));
+}
+
+Expected<std::unique_ptr<asio::ssl::context>> make_tls(const HttpServerOptions& options) {
+  if (options.tls_certificate.empty() != options.tls_key.empty()) {
+    return wrong("TLS needs a certificate and its key: give both");
+  }
+  if (options.tls_certificate.empty()) return std::unique_ptr<asio::ssl::context>();
+  auto tls = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_server);
+  error_code error;
+  tls->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
+                       asio::ssl::context::no_tlsv1_1,
+                   error);
+  if (!error) tls->use_certificate_chain_file(options.tls_certificate, error);
+  if (error) {
+    return wrong(fmt::format("{}: cannot be used as a certificate: {}", options.tls_certificate,
+                             error.message()));
+  }
+  tls->use_private_key_file(options.tls_key, asio::ssl::context::pem, error);
+  if (error) {
+    return wrong(fmt::format("{}: cannot be used as the certificate's key: {}", options.tls_key,
+                             error.message()));
+  }
+  return tls;
+}
+
+Status listen(Tcp::acceptor& acceptor, asio::io_context& io, const HttpServerOptions& options) {
+  error_code error;
+  Tcp::resolver resolver(io);
+  const auto found =
+      resolver.resolve(options.host, std::to_string(options.port), Tcp::resolver::passive, error);
+  if (error || found.empty()) {
+    return wrong(fmt::format("{}: no address to listen on: {}", options.host, error.message()));
+  }
+  const Tcp::endpoint endpoint = found.begin()->endpoint();
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(Tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (!error) return {};
+  return wrong(
+      fmt::format("{}:{}: cannot listen there: {}", options.host, options.port, error.message()));
+}
+
+}  // namespace
+
+struct HttpServer::State {
+  std::shared_ptr<ConnectionContext> context = std::make_shared<ConnectionContext>();
+  std::unique_ptr<asio::ssl::context> tls;
+  std::unique_ptr<asio::thread_pool> handlers;
+  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
+  std::unique_ptr<Tcp::acceptor> acceptor;  // on accepting's strand
+  std::unique_ptr<asio::steady_timer> pause;
+  std::vector<std::thread> threads;
+  int port = 0;
+  Handler handler;
+  bool stopped = false;
+
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Connection>> connections;
+
+  asio::io_context& io() const { return *context->io; }
+  void accept();
+  void on_accept(const error_code& error, Tcp::socket socket);
+  void remember(const std::shared_ptr<Connection>& connection);
+  template <typename Call>
+  void for_each(const Call& call);
+};
+
+void HttpServer::State::accept() {
+  acceptor->async_accept(
+      asio::any_io_executor(asio::make_strand(io())),
+      [this](const error_code& error, Tcp::socket socket) { on_accept(error, std::move(socket)); });
+}
+
+void HttpServer::State::on_accept(const error_code& error, Tcp::socket socket) {
+  if (!acceptor->is_open()) return;
+  if (error) {
+    // Such as: too many open files. It does not help to ask again at once.
+    pause->expires_after(std::chrono::milliseconds(100));
+    pause->async_wait([this](const error_code& stopped_waiting) {
+      if (!stopped_waiting && acceptor->is_open()) accept();
+    });
+    return;
+  }
+  error_code ignored;
+  socket.set_option(Tcp::no_delay(true), ignored);
+  if (context->open.load() >= context->options.max_connections) {
+    const std::string body = error_body(error_of(503, "there are too many connections"));
+    const std::string answer =
+        answer_head(503, "application/json", "", {{"Retry-After", "1"}}) +
+        fmt::format("Content-Length: {}\r\nConnection: close\r\n\r\n{}", body.size(), body);
+    socket.non_blocking(true, ignored);
+    // It fits what the socket buffers; if not, the client gets less.
+    if (!tls) socket.write_some(asio::buffer(answer), ignored);
+    socket.shutdown(Tcp::socket::shutdown_both, ignored);
+  } else {
+    const auto connection = make_connection(std::move(socket), context, tls.get());
+    remember(connection);
+    asio::dispatch(connection->executor(), [connection] { connection->start(); });
+  }
+  accept();
+}
+
+void HttpServer::State::remember(const std::shared_ptr<Connection>& connection) {
+  const std::lock_guard lock(mutex);
+  // Now and then: what has gone.
+  if (connections.size() >= 2 * static_cast<size_t>(context->open.load()) + 16) {
+    std::erase_if(connections, [](const auto& one) { return one.expired(); });
+  }
+  connections.push_back(connection);
+}
+
+template <typename Call>
+void HttpServer::State::for_each(const Call& call) {
+  const std::lock_guard lock(mutex);
+  for (const auto& weak : connections) {
+    const auto connection = weak.lock();
+    if (connection == nullptr) continue;
+    asio::post(connection->executor(), [connection, call] { call(*connection); });
+  }
+}
+
+Expected<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerOptions& options,
+                                                        Handler handler) {
+  auto state = std::make_unique<State>();
+  State* s = state.get();
+  s->context->options = options;
+  s->context->io = std::make_shared<asio::io_context>();
+  AERIE_ASSIGN_OR_RETURN(s->tls, make_tls(options));
+  s->acceptor = std::make_unique<Tcp::acceptor>(asio::make_strand(s->io()));
+  s->pause = std::make_unique<asio::steady_timer>(s->acceptor->get_executor());
+  AERIE_RETURN_IF_ERROR(listen(*s->acceptor, s->io(), options));
+  error_code ignored;
+  s->port = s->acceptor->local_endpoint(ignored).port();
+  s->handler = std::move(handler);
+  s->handlers = std::make_unique<asio::thread_pool>(std::max(1, options.handler_threads));
+  s->context->handle = [s](HttpRequest request, std::shared_ptr<Answer> answer) {
+    asio::post(*s->handlers, [s, moved = std::move(request), to = std::move(answer)]() mutable {
+      s->handler(std::move(moved), std::move(to));
+    });
+  };
+  s->work.emplace(s->io().get_executor());
+  asio::post(s->acceptor->get_executor(), [s] { s->accept(); });
+  for (int i = 0; i < std::max(1, options.io_threads); ++i) {
+    s->threads.emplace_back([io = s->context->io.get()] { io->run(); });
+  }
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+}
+
+HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+HttpServer::~HttpServer() {
+  stop();
+}
+
+int HttpServer::port() const {
+  return state_->port;
+}
+
+std::string HttpServer::url() const {
+  const HttpServerOptions& options = state_->context->options;
+  const bool is_v6 = options.host.find(':') != std::string::npos;
+  return fmt::format("{}://{}{}{}:{}", state_->tls ? "https" : "http", is_v6 ? "[" : "",
+                     options.host, is_v6 ? "]" : "", state_->port);
+}
+
+void HttpServer::drain() {
+  if (state_->stopped) return;
+  state_->context->draining.store(true);
+  asio::post(state_->acceptor->get_executor(), [s = state_.get()] {
+    error_code ignored;
+    s->acceptor->close(ignored);
+  });
+  state_->for_each([](Connection& connection) { connection.close_when_idle(); });
+}
+
+int HttpServer::busy() const {
+  return state_->context->busy.load();
+}
+
+void HttpServer::stop() {
+  State& s = *state_;
+  if (s.stopped) return;
+  drain();
+  s.stopped = true;
+  // After the last connection was accepted. What was posted runs; then nothing is left to wait for.
+  asio::post(s.acceptor->get_executor(), [&s] {
+    s.pause->cancel();
+    s.for_each([](Connection& connection) { connection.abandon(); });
+  });
+  s.work.reset();
+  s.handlers->join();
+  for (std::thread& thread : s.threads) thread.join();
+}
+
+}  // namespace aerie::server

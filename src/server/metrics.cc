@@ -1,0 +1,197 @@
+#include "server/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+namespace aerie::server {
+namespace {
+
+namespace prom = prometheus;
+using Buckets = prom::Histogram::BucketBoundaries;
+
+// vLLM's.
+const Buckets kFirstToken = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                             1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
+const Buckets kBetweenTokens = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
+                                0.4,   0.5,    0.75,  1,    2.5,   5,    7.5,   10,  20,   40,  80};
+const Buckets kRequest = {0.01, 0.05, 0.1, 0.3, 0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,
+                          10.0, 15.0, 20,  30,  40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0};
+const Buckets kTokens = {1,   2,    5,    10,   20,    50,    100,   200,
+                         500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+
+std::string reason_of(const ReplyEnd& end) {
+  switch (end.outcome) {
+    case ReplyOutcome::kDone:
+      return end.finish == FinishReason::kLength ? "length" : "stop";
+    case ReplyOutcome::kCancelled:
+    case ReplyOutcome::kDeadline:
+      return "abort";
+    case ReplyOutcome::kFailed:
+      break;
+  }
+  return "error";
+}
+
+}  // namespace
+
+struct Metrics::State {
+  explicit State(std::string model)
+      : labels{{"model_name", std::move(model)}, {"engine", "0"}},
+        first_token(
+            histogram("vllm:time_to_first_token_seconds", "Time to the first token", kFirstToken)),
+        between(
+            histogram("vllm:inter_token_latency_seconds", "Time between tokens", kBetweenTokens)),
+        per_token(histogram("vllm:time_per_output_token_seconds",
+                            "Time between tokens, under its older name", kBetweenTokens)),
+        request_per_token(histogram("vllm:request_time_per_output_token_seconds",
+                                    "A request's mean time per token after the first",
+                                    kBetweenTokens)),
+        whole(histogram("vllm:e2e_request_latency_seconds", "Time of a request", kRequest)),
+        queue(histogram("vllm:request_queue_time_seconds", "Time waiting", kRequest)),
+        prompt(histogram("vllm:request_prefill_time_seconds", "Time reading the prompt", kRequest)),
+        decode(
+            histogram("vllm:request_decode_time_seconds", "Time after the first token", kRequest)),
+        inference(histogram("vllm:request_inference_time_seconds", "Time running", kRequest)),
+        prompt_tokens(histogram("vllm:request_prompt_tokens", "Tokens of a prompt", kTokens)),
+        reply_tokens(histogram("vllm:request_generation_tokens", "Tokens of a reply", kTokens)),
+        success(prom::BuildCounter()
+                    .Name("vllm:request_success_total")
+                    .Help("Requests that ended, by how")
+                    .Labels(labels)
+                    .Register(registry)) {
+    for (const char* reason : {"stop", "length", "abort", "error"}) {
+      success.Add({{"finished_reason", reason}});
+    }
+  }
+
+  prom::Histogram& histogram(const char* name, const char* help, const Buckets& buckets) {
+    return prom::BuildHistogram().Name(name).Help(help).Labels(labels).Register(registry).Add(
+        {}, buckets);
+  }
+
+  prom::Labels labels;
+  prom::Registry registry;
+  prom::Histogram& first_token;
+  prom::Histogram& between;
+  prom::Histogram& per_token;
+  prom::Histogram& request_per_token;
+  prom::Histogram& whole;
+  prom::Histogram& queue;
+  prom::Histogram& prompt;
+  prom::Histogram& decode;
+  prom::Histogram& inference;
+  prom::Histogram& prompt_tokens;
+  prom::Histogram& reply_tokens;
+  prom::Family<prom::Counter>& success;
+};
+
+namespace {
+
+// What the service counts itself, in the library's form.
+class ServiceFamilies {
+ public:
+  explicit ServiceFamilies(const prom::Labels& labels) {
+    for (const auto& [name, value] : labels) labels_.push_back({name, value});
+  }
+
+  void gauge(const char* name, const char* help, double value) {
+    prom::ClientMetric metric;
+    metric.label = labels_;
+    metric.gauge.value = value;
+    families.push_back({name, help, prom::MetricType::Gauge, {metric}});
+  }
+  template <typename Number>
+  void counter(const char* name, const char* help, Number value) {
+    families.push_back({name, help, prom::MetricType::Counter, {}});
+    add(static_cast<double>(value), {});
+  }
+  // One of several of the last family.
+  void add(double value, std::vector<prom::ClientMetric::Label> more) {
+    prom::ClientMetric metric;
+    metric.label = labels_;
+    metric.label.insert(metric.label.end(), more.begin(), more.end());
+    metric.counter.value = value;
+    families.back().metric.push_back(std::move(metric));
+  }
+
+  std::vector<prom::MetricFamily> families;
+
+ private:
+  std::vector<prom::ClientMetric::Label> labels_;
+};
+
+}  // namespace
+
+Metrics::Metrics(std::string model_name) : state_(std::make_unique<State>(std::move(model_name))) {}
+Metrics::~Metrics() = default;
+
+void Metrics::on_first_token(double seconds) {
+  state_->first_token.Observe(seconds);
+}
+
+void Metrics::on_tokens(int count, double seconds) {
+  for (int i = 0; i < count; ++i) {
+    state_->between.Observe(seconds / count);
+    state_->per_token.Observe(seconds / count);
+  }
+}
+
+void Metrics::on_end(const ReplyEnd& end, double seconds) {
+  State& s = *state_;
+  s.success.Add({{"finished_reason", reason_of(end)}}).Increment();
+  s.whole.Observe(seconds);
+  s.queue.Observe(end.queue_seconds);
+  s.prompt_tokens.Observe(end.prompt_tokens);
+  s.reply_tokens.Observe(end.generated_tokens);
+  if (end.generated_tokens == 0) return;
+  s.prompt.Observe(end.prompt_seconds);
+  s.decode.Observe(end.generation_seconds);
+  s.inference.Observe(end.prompt_seconds + end.generation_seconds);
+  if (end.generated_tokens > 1) {
+    s.request_per_token.Observe(end.generation_seconds / (end.generated_tokens - 1));
+  }
+}
+
+std::string Metrics::text(const ServiceStats& stats) const {
+  ServiceFamilies out(state_->labels);
+  out.gauge("vllm:num_requests_running", "Requests that are decoded", stats.running);
+  out.gauge("vllm:num_requests_waiting", "Requests that wait", stats.waiting);
+  out.gauge("vllm:kv_cache_usage_perc", "Used part of the cache; 1 is all", stats.cache_usage);
+  out.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the cache",
+              stats.prefix_queries);
+  out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache",
+              stats.prefix_hits);
+  out.counter("vllm:prompt_tokens_total", "Prompt tokens", stats.prompt_tokens);
+  out.counter("vllm:generation_tokens_total", "Generated tokens", stats.generated_tokens);
+  out.counter("vllm:num_preemptions_total", "Requests set back to waiting", stats.preemptions);
+  out.counter("vllm:spec_decode_num_drafts_total", "Rounds that drafted", stats.drafts);
+  out.counter("vllm:spec_decode_num_draft_tokens_total", "Drafted tokens", stats.draft_tokens);
+  out.counter("vllm:spec_decode_num_accepted_tokens_total", "Accepted tokens",
+              stats.accepted_tokens);
+  out.families.push_back({"vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                          "Accepted tokens by depth",
+                          prom::MetricType::Counter,
+                          {}});
+  for (size_t i = 0; i < stats.accepted_at.size(); ++i) {
+    out.add(static_cast<double>(stats.accepted_at[i]), {{"position", std::to_string(i)}});
+  }
+  out.counter("aerie:target_passes_total", "Passes of the target", stats.passes);
+  out.counter("aerie:target_pass_seconds_total", "Time in passes of the target",
+              stats.pass_seconds);
+  out.counter("aerie:busy_seconds_total", "Time with at least one request", stats.busy_seconds);
+  std::vector<prom::MetricFamily> all = state_->registry.Collect();
+  all.insert(all.end(), std::make_move_iterator(out.families.begin()),
+             std::make_move_iterator(out.families.end()));
+  std::ostringstream text;
+  prom::TextSerializer().Serialize(text, all);
+  return std::move(text).str();
+}
+
+}  // namespace aerie::server

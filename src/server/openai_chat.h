@@ -1,0 +1,15 @@
+// /v1/chat/completions
+#pragma once
+
+#include <memory>
+
+#include "server/api_state.h"
+#include "server/field_reader.h"
+#include "server/reply_task.h"
+
+namespace aerie::server {
+
+// What a request asks for; an error is left in `request`.
+ReplyTask read_chat(FieldReader& request, ApiState& state, const HttpRequest& from);
+
+}  // namespace aerie::server

@@ -1,0 +1,31 @@
+// Errors in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "server/exchange.h"
+
+namespace aerie::server {
+
+struct ApiError {
+  int status = 500;
+  std::string message;
+  std::string type;   // "invalid_request_error", ...
+  std::string param;  // the field that is wrong; empty: null
+  std::string code;   // empty: null
+};
+
+// With the type that goes with the status.
+ApiError error_of(int status, std::string message, std::string param = "", std::string code = "");
+
+// 400 for what the client can correct, 429 for what is exhausted, 503 for kCancelled, else 500.
+ApiError error_of(const Status& status, std::string param = "");
+
+std::string error_body(const ApiError& error);
+
+// With Retry-After where trying again may help.
+void send_error(Answer& answer, const ApiError& error, Headers headers = {});
+
+}  // namespace aerie::server

@@ -1,0 +1,55 @@
+// Parts of answers that chat and completions have in common.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/json.h"
+#include "server/reply_task.h"
+#include "tokenizer/tokenizer.h"
+
+namespace aerie::server {
+
+// What is said of a request beside its text.
+struct ReplyWords {
+  const Tokenizer* tokenizer = nullptr;
+  std::string id;  // "chatcmpl-..."
+  std::string model;
+  std::time_t created = 0;
+  bool include_usage = false;  // in a stream
+  bool return_token_ids = false;
+  bool trace = false;
+  bool has_prediction = false;
+  std::vector<std::vector<int32_t>> prompts;
+};
+
+// {"id", "object", "created", "model", "choices"}
+Json envelope(const ReplyWords& words, std::string_view object, Json choices);
+
+Json usage_of(const ReplyWords& words, const std::vector<Choice>& choices);
+// The key "aerie": figures of speculation and time; of several choices the sums, or the longest.
+Json figures_of(const std::vector<Choice>& choices);
+Json trace_of(const ReplyWords& words, const ReplyDelta& delta);
+Json ids_of(const std::vector<EmittedToken>& tokens);
+
+// A token's text; bytes that are no UTF-8 become U+FFFD.
+std::string token_text(const Tokenizer& tokenizer, int32_t id);
+
+// The forms of chat and of completions. `offset`: of the first token, in characters; moves on.
+Json chat_logprobs(const Tokenizer& tokenizer, const std::vector<EmittedToken>& tokens);
+Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<EmittedToken>& tokens,
+                         size_t& offset);
+
+// JSON knows no infinity.
+double finite_logprob(float logprob);
+
+// The last events of a stream: usage and figures if asked for, and "[DONE]".
+std::string stream_ending(const ReplyWords& words, std::string_view object,
+                          const std::vector<Choice>& choices);
+// An error within a stream.
+std::string stream_failure(const ApiError& error);
+
+}  // namespace aerie::server

@@ -1,0 +1,13 @@
+// /v1/responses, of text.
+#pragma once
+
+#include "server/api_state.h"
+#include "server/field_reader.h"
+#include "server/reply_task.h"
+
+namespace aerie::server {
+
+// What a request asks for; an error is left in `request`.
+ReplyTask read_response(FieldReader& request, ApiState& state, const HttpRequest& from);
+
+}  // namespace aerie::server

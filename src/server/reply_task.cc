@@ -1,0 +1,219 @@
+#include "server/reply_task.h"
+
+#include <chrono>
+#include <iterator>
+#include <mutex>
+#include <utility>
+
+namespace aerie::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+ApiError failure_of(const ReplyEnd& end) {
+  switch (end.outcome) {
+    case ReplyOutcome::kDeadline:
+      return error_of(504, "the request took longer than this server allows", "", "timeout");
+    case ReplyOutcome::kFailed:
+      return error_of(end.status.ok() ? Status(StatusCode::kInternal, "the reply failed")
+                                      : end.status);
+    default:
+      return error_of(503, "the request was cancelled: the server is ending");
+  }
+}
+
+void append(ReplyDelta& to, ReplyDelta from) {
+  if (to.tokens.empty() && to.text.empty()) {
+    to = std::move(from);
+    return;
+  }
+  to.text += from.text;
+  to.tokens.insert(to.tokens.end(), std::make_move_iterator(from.tokens.begin()),
+                   std::make_move_iterator(from.tokens.end()));
+  to.tree = std::move(from.tree);
+}
+
+// Kept alive by the sinks, which the service keeps until their ends.
+class RunningTask final : public std::enable_shared_from_this<RunningTask> {
+ public:
+  RunningTask(std::shared_ptr<ApiState> state, ReplyTask task, std::shared_ptr<Answer> answer)
+      : state_(std::move(state)),
+        task_(std::move(task)),
+        answer_(std::move(answer)),
+        interval_(std::max(1, state_->options.stream_interval)) {
+    state_->open_requests.fetch_add(1);
+    for (size_t i = 0; i < task_.requests.size(); ++i) {
+      choices_.push_back({});
+      choices_.back().index = static_cast<int>(i);
+      choices_.back().prompt = task_.prompts.empty() ? 0 : task_.prompts[i];
+      if (task_.requests[i].trace) interval_ = 1;
+    }
+    streams_.resize(choices_.size());
+  }
+  ~RunningTask() { state_->open_requests.fetch_sub(1); }
+
+  void submit();
+  void on_delta(size_t index, ReplyDelta delta);
+  void on_end(size_t index, ReplyEnd end);
+
+ private:
+  // Of one choice.
+  struct Stream {
+    ReplyDelta pending;  // not said yet
+    int pending_rounds = 0;
+    bool began = false;
+    Clock::time_point last;
+  };
+
+  void on_gone();
+  void fail(const ApiError& error);
+  void cancel_all();
+  void begin();
+  void say(std::string text);
+  void count(Stream& stream, size_t tokens);
+  void finish();
+
+  const std::shared_ptr<ApiState> state_;
+  ReplyTask task_;
+  const std::shared_ptr<Answer> answer_;
+  int interval_;
+  const Clock::time_point start_ = Clock::now();
+
+  std::mutex mutex_;
+  std::vector<Service::Id> ids_;
+  std::vector<Choice> choices_;
+  std::vector<Stream> streams_;
+  size_t ended_ = 0;
+  bool begun_ = false;  // a stream
+  bool over_ = false;   // nothing is to be said any more
+};
+
+class TaskSink final : public ReplySink {
+ public:
+  TaskSink(std::shared_ptr<RunningTask> task, size_t index)
+      : task_(std::move(task)), index_(index) {}
+  void on_delta(ReplyDelta delta) override { task_->on_delta(index_, std::move(delta)); }
+  void on_end(ReplyEnd end) override { task_->on_end(index_, std::move(end)); }
+
+ private:
+  std::shared_ptr<RunningTask> task_;
+  size_t index_;
+};
+
+void RunningTask::submit() {
+  answer_->on_gone([weak = weak_from_this()] {
+    if (const auto task = weak.lock()) task->on_gone();
+  });
+  // What arrives meanwhile waits for the others: whether there is a stream is not decided before
+  // all have been taken.
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < task_.requests.size(); ++i) {
+    auto id = state_->service.submit(std::move(task_.requests[i]),
+                                     std::make_shared<TaskSink>(shared_from_this(), i));
+    if (!id.ok()) {
+      fail(error_of(id.status()));
+      return;
+    }
+    ids_.push_back(*id);
+  }
+}
+
+void RunningTask::cancel_all() {
+  for (const Service::Id id : ids_) state_->service.cancel(id);
+}
+
+void RunningTask::on_gone() {
+  const std::lock_guard lock(mutex_);
+  over_ = true;
+  cancel_all();
+}
+
+void RunningTask::fail(const ApiError& error) {
+  over_ = true;
+  cancel_all();
+  if (!begun_) return send_error(*answer_, error);
+  answer_->write(task_.format->failure(error));
+  answer_->finish();
+}
+
+void RunningTask::begin() {
+  if (std::exchange(begun_, true)) return;
+  answer_->begin(200, "text/event-stream; charset=utf-8",
+                 {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
+  say(task_.format->opening(choices_));
+}
+
+void RunningTask::say(std::string text) {
+  if (!text.empty()) answer_->write(std::move(text));
+}
+
+void RunningTask::count(Stream& stream, size_t tokens) {
+  if (tokens == 0) return;
+  if (!stream.began) {
+    state_->metrics.on_first_token(seconds_since(start_));
+  } else {
+    state_->metrics.on_tokens(static_cast<int>(tokens), seconds_since(stream.last));
+  }
+  stream.last = Clock::now();
+}
+
+void RunningTask::on_delta(size_t index, ReplyDelta delta) {
+  const std::lock_guard lock(mutex_);
+  Choice& choice = choices_[index];
+  Stream& stream = streams_[index];
+  count(stream, delta.tokens.size());
+  const bool is_first = !std::exchange(stream.began, true);
+  if (over_) return;
+  if (task_.keep_text) {
+    choice.text += delta.text;
+    choice.tokens.insert(choice.tokens.end(), delta.tokens.begin(), delta.tokens.end());
+  }
+  if (!task_.stream) return;
+  append(stream.pending, std::move(delta));
+  if (!is_first && ++stream.pending_rounds < interval_) return;
+  stream.pending_rounds = 0;
+  begin();
+  say(task_.format->delta(choice, std::exchange(stream.pending, {})));
+}
+
+void RunningTask::on_end(size_t index, ReplyEnd end) {
+  const std::lock_guard lock(mutex_);
+  state_->metrics.on_end(end, seconds_since(start_));
+  Choice& choice = choices_[index];
+  Stream& stream = streams_[index];
+  choice.ended = true;
+  choice.end = std::move(end);
+  ++ended_;
+  if (over_) return;
+  if (choice.end.outcome != ReplyOutcome::kDone) return fail(failure_of(choice.end));
+  if (task_.keep_text) choice.text += choice.end.text;
+  if (task_.stream) {
+    stream.pending.text += choice.end.text;
+    begin();
+    say(task_.format->closing(choice, std::exchange(stream.pending, {}),
+                              ended_ == choices_.size()));
+  }
+  if (ended_ == choices_.size()) finish();
+}
+
+void RunningTask::finish() {
+  over_ = true;
+  if (task_.stream) {
+    say(task_.format->ending(choices_));
+    answer_->finish();
+  } else {
+    answer_->send(200, "application/json", task_.format->whole(choices_));
+  }
+}
+
+}  // namespace
+
+void run_task(std::shared_ptr<ApiState> state, ReplyTask task, std::shared_ptr<Answer> answer) {
+  std::make_shared<RunningTask>(std::move(state), std::move(task), std::move(answer))->submit();
+}
+
+}  // namespace aerie::server

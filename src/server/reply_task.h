@@ -1,0 +1,53 @@
+// An answer made of one or several replies of the service.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/api_state.h"
+#include "server/openai_errors.h"
+
+namespace aerie::server {
+
+// A reply so far.
+struct Choice {
+  int index = 0;   // in the answer
+  int prompt = 0;  // the index of the prompt that it answers
+  std::string text;
+  std::vector<EmittedToken> tokens;
+  bool ended = false;
+  ReplyEnd end;  // once ended
+};
+
+// How replies are said. Called by one thread at a time.
+class ReplyFormat {
+ public:
+  virtual ~ReplyFormat() = default;
+
+  // Of a stream: what goes out before anything else, with new text and tokens (which `choice` has
+  // already), when a choice has ended (`last`: what is new with that), when all have, and when it
+  // has failed.
+  virtual std::string opening(const std::vector<Choice>& choices) = 0;
+  virtual std::string delta(const Choice& choice, const ReplyDelta& delta) = 0;
+  virtual std::string closing(const Choice& choice, const ReplyDelta& last, bool is_last) = 0;
+  virtual std::string ending(const std::vector<Choice>& choices) = 0;
+  virtual std::string failure(const ApiError& error) = 0;
+
+  // All of it, for an answer that is no stream.
+  virtual std::string whole(const std::vector<Choice>& choices) = 0;
+};
+
+struct ReplyTask {
+  std::vector<ServiceRequest> requests;  // one for each choice
+  std::vector<int> prompts;              // Choice::prompt of each; empty: all 0
+  std::unique_ptr<ReplyFormat> format;
+  bool stream = false;
+  bool keep_text = true;  // Choice::text and tokens are wanted; else only figures
+};
+
+// Submits the requests, answers with what comes of them, and cancels them if the client goes. Of
+// several, one that fails ends all.
+void run_task(std::shared_ptr<ApiState> state, ReplyTask task, std::shared_ptr<Answer> answer);
+
+}  // namespace aerie::server

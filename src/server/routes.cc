@@ -1,0 +1,50 @@
+#include "server/routes.h"
+
+#include "server/page.h"
+
+namespace aerie::server {
+namespace {
+
+constexpr Route kRoutes[] = {
+    {"POST", "/v1/chat/completions", RouteName::kChat},
+    {"POST", "/v1/completions", RouteName::kCompletions},
+    {"POST", "/v1/responses", RouteName::kResponses},
+    {"GET", "/v1/models", RouteName::kModels},
+    {"GET", "/v1/models/{model}", RouteName::kModel},
+    {"POST", "/tokenize", RouteName::kTokenize},
+    {"POST", "/detokenize", RouteName::kDetokenize},
+    {"GET", "/health", RouteName::kHealth},
+    {"GET", "/ready", RouteName::kReady},
+    {"GET", "/metrics", RouteName::kMetrics},
+    {"GET", "/version", RouteName::kVersion},
+    {"GET", "/openapi.json", RouteName::kDescription},
+    {"GET", "/", RouteName::kPage},
+};
+
+bool matches(const Route& route, std::string_view path) {
+  if (route.name == RouteName::kModel) {
+    return path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size();
+  }
+  if (route.name == RouteName::kPage) return is_page_path(path);
+  return route.path == path;
+}
+
+}  // namespace
+
+std::span<const Route> routes() {
+  return kRoutes;
+}
+
+RouteMatch find_route(std::string_view method, std::string_view path) {
+  RouteMatch out;
+  for (const Route& route : kRoutes) {
+    if (!matches(route, path)) continue;
+    out.known = true;
+    if (route.method == method) out.name = route.name;
+    if (!out.allow.empty()) out.allow += ", ";
+    out.allow += route.method;
+  }
+  return out;
+}
+
+}  // namespace aerie::server

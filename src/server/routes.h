@@ -1,0 +1,46 @@
+// What the server answers, and where.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace aerie::server {
+
+enum class RouteName : uint8_t {
+  kChat,
+  kCompletions,
+  kResponses,
+  kModels,
+  kModel,
+  kTokenize,
+  kDetokenize,
+  kHealth,
+  kReady,
+  kMetrics,
+  kVersion,
+  kDescription,
+  kPage,
+};
+
+struct Route {
+  std::string_view method;
+  std::string_view path;  // "{model}" stands for the rest of it
+  RouteName name;
+};
+
+inline constexpr std::string_view kModelPrefix = "/v1/models/";
+
+std::span<const Route> routes();
+
+struct RouteMatch {
+  bool known = false;             // there is something at this path
+  std::optional<RouteName> name;  // with this method
+  std::string allow;              // methods of the path
+};
+
+RouteMatch find_route(std::string_view method, std::string_view path);
+
+}  // namespace aerie::server

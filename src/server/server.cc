@@ -1,0 +1,41 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace aerie::server {
+
+Expected<std::unique_ptr<Server>> Server::start(Service& service, ServerOptions options) {
+  std::unique_ptr<Server> server(new Server(service));
+  server->api_ = std::make_unique<Api>(service, std::move(options.api));
+  Handler handler =
+      make_gate(std::move(options.gate),
+                [api = server->api_.get()](HttpRequest request, std::shared_ptr<Answer> answer) {
+                  api->handle(std::move(request), std::move(answer));
+                });
+  AERIE_ASSIGN_OR_RETURN(server->http_, HttpServer::start(options.http, std::move(handler)));
+  return server;
+}
+
+Server::~Server() {
+  if (http_ == nullptr) return;
+  http_->stop();
+  // Replies that were cancelled with their connections, until the service has said so.
+  for (int i = 0; i < 1000 && api_->open_requests() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+void Server::drain() {
+  api_->drain();
+  service_.drain();
+  http_->drain();
+}
+
+int Server::busy() const {
+  return std::max(http_->busy(), api_->open_requests());
+}
+
+}  // namespace aerie::server

@@ -1,0 +1,108 @@
+#include "tools/serve.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace aerie {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Signals to end that have come.
+std::atomic<int> signals{0};
+
+// The first two are counted, then they have their usual effect: nothing can keep the program.
+void catch_signals() {
+  struct sigaction action = {};
+  action.sa_handler = [](int number) {
+    if (signals.fetch_add(1) >= 1) signal(number, SIG_DFL);
+  };
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+// Every connection is one.
+void raise_file_limit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// A line of JSON on standard error.
+void log_event(Json event) {
+  const auto now = std::chrono::system_clock::now();
+  const auto milliseconds =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count();
+  Json line = {{"time", fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                                    fmt::gmtime(std::chrono::system_clock::to_time_t(now)),
+                                    milliseconds % 1000)}};
+  line.update(event);
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  fmt::print(stderr, "{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void log_message(std::string message) {
+  log_event({{"event", "server"}, {"message", std::move(message)}});
+}
+
+// Whether all that was taken has been answered.
+bool wait_for_requests(const server::Server& server, double seconds) {
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(seconds));
+  while (server.busy() > 0) {
+    if (signals.load() > 1 || Clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+Expected<int> print_hash() {
+  std::string key;
+  std::getline(std::cin, key);
+  if (!key.empty() && key.back() == '\r') key.pop_back();
+  AERIE_RETURN_IF_ERROR(server::ApiKeys().add(key));
+  fmt::print("sha256:{}\n", server::hash_key(key));
+  return 0;
+}
+
+}  // namespace
+
+Expected<int> serve(ServeOptions options) {
+  if (options.hash_key) return print_hash();
+  raise_file_limit();
+  catch_signals();
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Service> service,
+                         open_service(options.engine, options.service));
+  if (options.log_requests) options.server.gate.log = log_event;
+  AERIE_ASSIGN_OR_RETURN(auto server, server::Server::start(*service, std::move(options.server)));
+  // The space after the address is for those who look for it in the line.
+  log_message(fmt::format("listening on {} with {}", server->url(), service->model_name()));
+  while (signals.load() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  log_message(
+      fmt::format("ending: {} requests have {} s left", server->busy(), options.drain_seconds));
+  server->drain();
+  const bool whole = wait_for_requests(*server, options.drain_seconds);
+  const int left = server->busy();
+  server.reset();
+  log_message(whole ? "ended" : fmt::format("ended, with {} requests unfinished", left));
+  return whole ? 0 : 1;
+}
+
+}  // namespace aerie

@@ -1,0 +1,33 @@
+// `aerie serve`: a model behind OpenAI's API (docs/serving.md).
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/status.h"
+#include "engine/service.h"
+#include "server/server.h"
+
+namespace CLI {
+class App;
+}
+
+namespace aerie {
+
+struct ServeOptions {
+  EngineOptions engine;
+  ServiceOptions service;
+  server::ServerOptions server;  // but for GateOptions::log
+  double drain_seconds = 30.0;
+  bool log_requests = true;
+  bool hash_key = false;  // print the hash of a key, and nothing else
+};
+
+// Adds the flags to `app`; the returned function runs it, with the exit status. It must not outlive
+// `app`.
+std::function<Expected<int>()> add_serve_flags(CLI::App& app);
+
+// Until a signal ends it. The exit status.
+Expected<int> serve(ServeOptions options);
+
+}  // namespace aerie

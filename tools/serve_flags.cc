@@ -1,0 +1,211 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include "tools/flags.h"
+#include "tools/serve.h"
+
+namespace aerie {
+namespace {
+
+struct ServeFlags {
+  ServeOptions options;
+  EngineFlags engine;
+  std::vector<std::string> offers;
+  std::vector<std::string> keys;
+  std::vector<std::string> key_files;
+  std::string config;
+  double max_body_mib = 0;
+  double max_unsent_mib = 0;
+  bool no_log = false;
+  bool no_prefix_cache = false;
+  CLI::App* app = nullptr;
+};
+
+void add_network_flags(CLI::App& app, ServeFlags& flags) {
+  server::HttpServerOptions& http = flags.options.server.http;
+  const char* group = "Network";
+  app.add_option("--host", http.host, "The address to listen on; 0.0.0.0: all of IPv4, ::: all")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--port", http.port, "0: any that is free, which is printed")
+      ->capture_default_str()
+      ->group(group)
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--tls-cert", http.tls_certificate, "A PEM file with the certificate's chain")
+      ->group(group);
+  app.add_option("--tls-key", http.tls_key, "A PEM file with its key")->group(group);
+  app.add_option("--cors-origin", flags.options.server.gate.cors_origins,
+                 "A site whose pages may ask, such as https://chat.example; *: any; may be "
+                 "repeated (default: none)")
+      ->group(group)
+      ->allow_extra_args(false);
+  app.add_option("--api-key-file", flags.key_files,
+                 "A file with API keys or their hashes, one a line; may be repeated")
+      ->group(group)
+      ->allow_extra_args(false);
+  app.add_option("--api-key", flags.keys,
+                 "An API key; other users of the machine see it, so prefer a file")
+      ->group(group)
+      ->allow_extra_args(false);
+  app.add_flag("--hash-key", flags.options.hash_key,
+               "Read a key from standard input, print what a key file may hold in its place, and "
+               "end")
+      ->group(group);
+}
+
+void add_limit_flags(CLI::App& app, ServeFlags& flags) {
+  server::HttpServerOptions& http = flags.options.server.http;
+  server::ApiOptions& api = flags.options.server.api;
+  ServiceOptions& service = flags.options.service;
+  const char* group = "Limits";
+  flags.max_body_mib = static_cast<double>(http.max_body_bytes) / (1 << 20);
+  flags.max_unsent_mib = static_cast<double>(http.max_unsent_bytes) / (1 << 20);
+  const auto number = [&](const char* name, auto& value, const char* help) {
+    return app.add_option(name, value, help)->capture_default_str()->group(group);
+  };
+  number("--max-num-seqs", service.max_sequences, "Requests decoded together")
+      ->check(CLI::Range(1, 4096));
+  number("--max-num-batched-tokens", service.max_pass_tokens, "Rows of a pass")
+      ->check(CLI::Range(1, 1 << 16));
+  number("--max-waiting", service.max_waiting, "Requests that wait; more are refused")
+      ->check(CLI::Range(0, 1 << 20));
+  number("--cache-tokens", service.cache_positions,
+         "Positions of the cache for all requests (0: what fits half of the free memory)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  number("--max-prompt-tokens", api.max_prompt_tokens, "0: the context")
+      ->check(CLI::Range(0, 1 << 26));
+  number("--max-choices", api.max_choices, "Replies to one request")->check(CLI::Range(1, 4096));
+  number("--max-seconds", api.max_seconds, "For a request; 0: no limit")
+      ->check(CLI::Range(0.0, 1e9));
+  number("--max-connections", http.max_connections, "At once")->check(CLI::Range(1, 1 << 20));
+  number("--max-body-mib", flags.max_body_mib, "Of a request's body")
+      ->check(CLI::Range(0.001, 1024.0));
+  number("--max-unsent-mib", flags.max_unsent_mib,
+         "Of a stream whose client does not read; then it is cancelled")
+      ->check(CLI::Range(0.001, 1024.0));
+  number("--read-seconds", http.read_seconds, "For a request to arrive")
+      ->check(CLI::Range(0.01, 1e6));
+  number("--idle-seconds", http.idle_seconds, "Between requests of a connection")
+      ->check(CLI::Range(0.01, 1e6));
+  number("--write-seconds", http.write_seconds, "Without the client taking a byte")
+      ->check(CLI::Range(0.01, 1e6));
+  number("--drain-seconds", flags.options.drain_seconds,
+         "For what was begun when a signal ends the server")
+      ->check(CLI::Range(0.0, 1e6));
+}
+
+void add_serving_flags(CLI::App& app, ServeFlags& flags) {
+  server::ApiOptions& api = flags.options.server.api;
+  app.add_option("-m,--model", flags.options.engine.model, kModelHelp);
+  app.add_option("--served-model-name", api.model_names,
+                 "What requests call the model; several: the first is shown (default: the file's "
+                 "name)")
+      ->allow_extra_args(false);
+  app.add_option("--stream-interval", api.stream_interval, "Rounds that share a chunk of a stream")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_option("--config", flags.config,
+                 "A TOML or INI file with flags, as in max-num-seqs = 32; the command line goes "
+                 "before it");
+  app.add_flag("--no-log-requests", flags.no_log, "No line of the log for each request");
+  app.add_flag("--no-prefix-cache", flags.no_prefix_cache,
+               "Do not keep what prompts have in common");
+  app.add_option("--offer", flags.offers,
+                 "Another setting of speculation that requests may pick, as --speculate has it; "
+                 "may be repeated (default: ngram)")
+      ->group("Speculation")
+      ->allow_extra_args(false);
+}
+
+// What the file says and the command line does not.
+Status read_config(CLI::App& app, const std::string& path) {
+  const auto wrong = [&](const std::string& why) {
+    return Status(StatusCode::kInvalidArgument, fmt::format("--config {}: {}", path, why));
+  };
+  std::ifstream file(path);
+  if (!file) return wrong("the file cannot be read");
+  // The library reports by exceptions, as it does on the command line.
+  try {
+    for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(file)) {
+      const bool is_top =
+          item.parents.empty() || (item.parents.size() == 1 && item.parents.front() == "serve");
+      if (item.name == "++" || item.name == "--") continue;  // a section's borders
+      CLI::Option* option = is_top ? app.get_option_no_throw("--" + item.name) : nullptr;
+      if (option == nullptr || item.name == "config") {
+        return wrong(fmt::format("there is no flag {}", item.fullname()));
+      }
+      if (option->count() > 0) continue;
+      if (option->get_expected_max() == 0) {
+        option->add_result(app.get_config_formatter()->to_flag(item));
+      } else {
+        option->add_result(item.inputs);
+      }
+      option->run_callback();
+    }
+  } catch (const CLI::Error& error) {
+    return wrong(error.what());
+  }
+  return {};
+}
+
+Status read_keys(const ServeFlags& flags, server::ApiKeys& out) {
+  for (const std::string& file : flags.key_files) {
+    AERIE_RETURN_IF_ERROR(out.add_file(file).with_context("--api-key-file"));
+  }
+  for (const std::string& key : flags.keys) {
+    AERIE_RETURN_IF_ERROR(out.add(key).with_context("--api-key"));
+  }
+  return {};
+}
+
+Status read_offers(const ServeFlags& flags, EngineOptions& engine) {
+  std::vector<std::string> offers = flags.offers;
+  if (offers.empty() && to_string(engine.speculation) != "ngram") offers = {"ngram"};
+  for (const std::string& offer : offers) {
+    auto config = parse_speculative_spec(offer);
+    if (!config.ok()) return config.status().with_context("--offer");
+    engine.more_speculations.push_back(std::move(*config));
+  }
+  return {};
+}
+
+Expected<ServeOptions> finish(ServeFlags& flags) {
+  if (flags.options.hash_key) return flags.options;
+  if (!flags.config.empty()) AERIE_RETURN_IF_ERROR(read_config(*flags.app, flags.config));
+  ServeOptions& options = flags.options;
+  if (options.engine.model.empty()) {
+    return Status(StatusCode::kInvalidArgument, "there is no model: give -m FILE");
+  }
+  AERIE_RETURN_IF_ERROR(read_engine_flags(*flags.app, flags.engine, options.engine));
+  AERIE_RETURN_IF_ERROR(read_offers(flags, options.engine));
+  AERIE_RETURN_IF_ERROR(read_keys(flags, options.server.gate.keys));
+  options.server.http.max_body_bytes = static_cast<size_t>(flags.max_body_mib * (1 << 20));
+  options.server.http.max_unsent_bytes = static_cast<size_t>(flags.max_unsent_mib * (1 << 20));
+  options.service.prefix_cache = !flags.no_prefix_cache;
+  options.log_requests = !flags.no_log;
+  return options;
+}
+
+}  // namespace
+
+std::function<Expected<int>()> add_serve_flags(CLI::App& app) {
+  auto flags = std::make_shared<ServeFlags>();
+  flags->app = &app;
+  flags->options.server.http.port = 8000;
+  add_serving_flags(app, *flags);
+  add_network_flags(app, *flags);
+  add_limit_flags(app, *flags);
+  add_speculation_flags(app, flags->engine, flags->options.engine);
+  add_engine_flags(app, flags->engine, flags->options.engine, "--max-model-len,--ctx");
+  return [flags]() -> Expected<int> {
+    AERIE_ASSIGN_OR_RETURN(ServeOptions options, finish(*flags));
+    return serve(std::move(options));
+  };
+}
+
+}  // namespace aerie
