@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Sends the page and scripted replies, for what a real server cannot be asked to do.
 
-The prompt says what happens: "differ" gives other text without speculation, "break" ends with an
+The prompt's first word says what happens: "differ" gives other text without speculation, "break" ends with an
 error after a few rounds, "drop" with the connection, "refuse" is a bad request, "slow" takes long,
-"split" cuts characters in two. With --key it wants that API key.
+"split" holds text back. With --key it wants that API key.
 """
 
 import argparse
@@ -121,7 +121,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.requests.append(request)
         chat = self.path.endswith("/chat/completions")
         prompt = request["messages"][-1]["content"] if chat else request["prompt"]
-        if "refuse" in prompt:
+        word = prompt.split()[0]
+        if word == "refuse":
             self.refuse(400, "max_tokens is too large: this model's context holds 2048 tokens.")
             return
         self.send_response(200)
@@ -130,7 +131,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.close_connection = True
         try:
-            self.write_reply(request, prompt, chat)
+            self.write_reply(request, word, chat)
         except (BrokenPipeError, ConnectionResetError):
             pass
 
@@ -138,28 +139,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
         self.wfile.flush()
 
-    def write_reply(self, request, prompt, chat):
+    def write_reply(self, request, word, chat):
         speculate = request.get("speculation") != "off"
-        text = TEXT * (10 if "slow" in prompt else 1)
-        if "differ" in prompt and not speculate:
+        text = TEXT * (10 if word == "slow" else 1)
+        if word == "differ" and not speculate:
             text = text.replace("hundred", "dozen")
         rounds = list(rounds_of(text, request.get("seed"), speculate))
         held = ""
         for number, trace in enumerate(rounds):
-            if number == 5 and "break" in prompt:
+            if number == 5 and word == "break":
                 self.event({"error": {"message": "The model failed: out of memory."}})
                 return
-            if number == 5 and "drop" in prompt:
+            if number == 5 and word == "drop":
                 return
             piece = held + "".join(token["text"] for token in trace["tokens"])
             held = ""
-            if "split" in prompt and number % 3 == 1:
+            if word == "split" and number % 3 == 1:
                 piece, held = piece[:-2], piece[-2:]
                 trace["tokens"][-1]["text"] = "\ufffd"
             choice = {"index": 0, "finish_reason": None}
             choice.update({"delta": {"content": piece}} if chat else {"text": piece})
             self.event({"choices": [choice], "trace": trace})
-            time.sleep(self.server.pause * (20 if "slow" in prompt else 1))
+            time.sleep(self.server.pause * (20 if word == "slow" else 1))
         count = sum(len(trace["tokens"]) for trace in rounds)
         choice = {"index": 0, "finish_reason": "stop"}
         choice.update({"delta": {"content": held}} if chat else {"text": held})
