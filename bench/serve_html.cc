@@ -61,11 +61,21 @@ LineChart position_chart(const ServeReport& report) {
   return chart;
 }
 
+void add_lines(const ServeReport& report, HtmlPage& page) {
+  page.add_svg(to_svg(chart_by_clients("Output tokens/s", "tokens/s", report,
+                                       [](const auto& f) { return f.output_per_second; })));
+  page.add_svg(to_svg(chart_by_clients("Time per output token, median", "ms", report,
+                                       [](const auto& f) { return f.per_output_token.median; })));
+  page.add_svg(to_svg(chart_by_clients("Time to the first token, median", "ms", report,
+                                       [](const auto& f) { return f.first_token.median; })));
+}
+
 }  // namespace
 
 std::string to_html(const ServeReport& report) {
   HtmlPage page("A server under load");
   page.add_preformatted(head_of(report));
+  if (report.runs.empty()) return page.finish();
   const auto add = [&](const char* title, const Table& table) {
     if (table.size() < 2) return;
     page.add_heading(title);
@@ -77,16 +87,11 @@ std::string to_html(const ServeReport& report) {
   }
   add("Best depth: output tokens/s by those of plain decoding", best_table(report));
   add("Throughput", throughput_table(report));
-  page.add_svg(to_svg(chart_by_clients("Output tokens/s", "tokens/s", report,
-                                       [](const auto& f) { return f.output_per_second; })));
   add("Latency, ms", latency_table(report));
   page.add_text(
       "TTFT: until the first text. TPOT: per output token after it. ITL: between pieces of text, "
       "which under speculation hold several tokens. E2E: until the last text.");
-  page.add_svg(to_svg(chart_by_clients("Time per output token, median", "ms", report,
-                                       [](const auto& f) { return f.per_output_token.median; })));
-  page.add_svg(to_svg(chart_by_clients("Time to the first token, median", "ms", report,
-                                       [](const auto& f) { return f.first_token.median; })));
+  if (report.runs.front().concurrency != report.runs.back().concurrency) add_lines(report, page);
   const Table acceptance = acceptance_table(report);
   add("Drafts, by the server's metrics", acceptance);
   if (acceptance.size() > 1) page.add_svg(to_svg(position_chart(report)));

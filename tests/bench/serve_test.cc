@@ -336,6 +336,8 @@ TEST_F(ServeBenchTest, EndsWhenItIsInterrupted) {
   EXPECT_LT(report.runs[0].figures.completed, 50);
   EXPECT_EQ(report.runs[0].figures.failed, 0);
   EXPECT_THAT(to_text(report), HasSubstr("INTERRUPTED"));
+  expect_balanced(to_html(report));
+  EXPECT_THAT(to_html(ServeReport()), HasSubstr("</html>"));
 }
 
 TEST_F(ServeBenchTest, RefusesWhatCannotBe) {

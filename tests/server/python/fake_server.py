@@ -13,6 +13,7 @@ import pathlib
 import random
 import sys
 import time
+import zlib
 
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "src/server/page"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -34,14 +35,17 @@ def tokens_of(text):
     return words + [word]
 
 
+def id_of(word):
+    return zlib.crc32(word.encode()) % 50000
+
+
 def rounds_of(text, seed, speculate):
     """The trace of each round: the prompt's pass first."""
     draw = random.Random(seed)
     words = tokens_of(text)
-    ids = {word: index for index, word in enumerate(dict.fromkeys(words))}
 
     def token(word, origin):
-        return {"id": ids[word], "text": word, "origin": origin}
+        return {"id": id_of(word), "text": word, "origin": origin}
 
     yield {"tokens": [token(words[0], "target")], "tree": []}
     at = 1
@@ -56,7 +60,7 @@ def rounds_of(text, seed, speculate):
         for depth, word in enumerate(chain):
             good = depth < right
             tree.append({
-                "token": ids[word] if good else 0,
+                "token": id_of(word) if good else 0,
                 "text": word if good else draw.choice(words),
                 "parent": parent,
                 "probability": round(draw.uniform(0.3, 0.98), 3),
