@@ -18,16 +18,31 @@ bool library_is_ready() {
 
 struct Answer {
   std::string body;
-  size_t most_bytes = 0;
+  CURL* curl = nullptr;
+  const HttpClient::Receiver* receive = nullptr;
+  size_t bytes_left = 0;
   bool too_long = false;
+  bool enough = false;
+
+  bool is_streamed() const {
+    if (receive == nullptr) return false;
+    long status = 0;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    return status == 200;
+  }
 };
 
 size_t take(char* bytes, size_t size, size_t count, void* into) {
   auto& answer = *static_cast<Answer*>(into);
   const size_t n = size * count;
-  if (n > answer.most_bytes - answer.body.size()) {
+  if (n > answer.bytes_left) {
     answer.too_long = true;
     return 0;
+  }
+  answer.bytes_left -= n;
+  if (answer.is_streamed()) {
+    answer.enough = !(*answer.receive)({bytes, n});
+    return answer.enough ? 0 : n;
   }
   answer.body.append(bytes, n);
   return n;
@@ -75,6 +90,7 @@ struct HttpClient::Handle {
     return longer != nullptr;
   }
   void set_options();
+  void set_body(const std::string& json);  // which must outlive the exchange
 };
 
 void HttpClient::Handle::set_options() {
@@ -93,6 +109,12 @@ void HttpClient::Handle::set_options() {
     set(CURLOPT_XFERINFOFUNCTION, &is_cancelled);
     set(CURLOPT_XFERINFODATA, static_cast<const void*>(options.cancel));
   }
+}
+
+void HttpClient::Handle::set_body(const std::string& json) {
+  curl_easy_setopt(curl, CURLOPT_POST, 1L);
+  curl_easy_setopt(curl, CURLOPT_POSTFIELDS, json.c_str());
+  curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(json.size()));
 }
 
 HttpClient::HttpClient(std::unique_ptr<Handle> handle) : handle_(std::move(handle)) {}
@@ -121,16 +143,32 @@ Expected<HttpClient> HttpClient::create(const HttpOptions& options) {
 }
 
 Expected<HttpResponse> HttpClient::post(const std::string& url, const std::string& json) {
+  handle_->set_body(json);
+  return exchange(url, nullptr);
+}
+
+Expected<HttpResponse> HttpClient::post(const std::string& url, const std::string& json,
+                                        const Receiver& receive) {
+  handle_->set_body(json);
+  return exchange(url, &receive);
+}
+
+Expected<HttpResponse> HttpClient::get(const std::string& url) {
+  curl_easy_setopt(handle_->curl, CURLOPT_HTTPGET, 1L);
+  return exchange(url, nullptr);
+}
+
+Expected<HttpResponse> HttpClient::exchange(const std::string& url, const Receiver* receive) {
   Handle& handle = *handle_;
   Answer answer;
-  answer.most_bytes = handle.options.most_bytes;
+  answer.curl = handle.curl;
+  answer.receive = receive;
+  answer.bytes_left = handle.options.most_bytes;
   handle.error[0] = '\0';
   curl_easy_setopt(handle.curl, CURLOPT_URL, url.c_str());
-  curl_easy_setopt(handle.curl, CURLOPT_POSTFIELDS, json.c_str());
-  curl_easy_setopt(handle.curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(json.size()));
   curl_easy_setopt(handle.curl, CURLOPT_WRITEDATA, &answer);
   const CURLcode code = curl_easy_perform(handle.curl);
-  if (code != CURLE_OK) {
+  if (code != CURLE_OK && !answer.enough) {
     const char* reason = handle.error[0] != '\0' ? handle.error.data() : curl_easy_strerror(code);
     return Status(code_of(code, answer), answer.too_long
                                              ? fmt::format("{}: the answer is longer than {} MiB",

@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 
@@ -40,10 +42,17 @@ class HttpClient {
   // answer came (nobody listens, the time is over, the connection broke), kInvalidArgument for a
   // URL that cannot be, kResourceExhausted for too long an answer, kCancelled.
   Expected<HttpResponse> post(const std::string& url, const std::string& json);
+  // The same, but the body of an answer of status 200 goes to `receive` as it arrives, and not into
+  // the response. False from it: that is enough, which is no error; the rest is not waited for.
+  using Receiver = std::function<bool(std::string_view piece)>;
+  Expected<HttpResponse> post(const std::string& url, const std::string& json,
+                              const Receiver& receive);
+  Expected<HttpResponse> get(const std::string& url);
 
  private:
   struct Handle;
   explicit HttpClient(std::unique_ptr<Handle> handle);
+  Expected<HttpResponse> exchange(const std::string& url, const Receiver* receive);
   std::unique_ptr<Handle> handle_;
 };
 

@@ -23,6 +23,7 @@
 #include "bench/verify_bench.h"
 #include "bench/worker.h"
 #include "model/hugging_face_file.h"
+#include "tools/bench_serve.h"
 #include "tools/flags.h"
 #include "tools/interrupt.h"
 #include "tools/report.h"
@@ -440,6 +441,8 @@ std::function<Status()> add_bench_flags(CLI::App& app) {
   add("decode", "Prompts and decoding, plainly and with a drafter", add_decode);
   add("spec", "Speculation against plain decoding on sets of prompts", add_spec);
   add("sweep", "The same for several depths of drafts", add_sweep);
+  add("serve", "A server under load, with several speculation settings",
+      [](CLI::App& a) -> Run { return add_bench_serve(a); });
   add("worker", "Answer requests over a pipe, for bench/peers/compare.py", add_worker);
   add("heads", "Passes of trained heads, of random weights, against the machine's limits",
       add_heads);

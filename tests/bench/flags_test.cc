@@ -141,5 +141,28 @@ TEST(BenchFlags, RefusesClearly) {
               HasSubstr("leave out"));
 }
 
+TEST(BenchFlags, LoadsAServer) {
+  const std::string prompts = testing::TempDir() + "flags_serve.jsonl";
+  std::ofstream(prompts) << "{\"prompt\": \"c\"}\n";
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"serve", "--url", "http://127.0.0.1:1/v1/", "--dataset",
+                                      prompts};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  EXPECT_EQ(run(with({})).code(), StatusCode::kNotFound);
+  EXPECT_EQ(run(with({"--sweep"})).code(), StatusCode::kNotFound);
+  EXPECT_EQ(run(with({"--compare", "off,ngram@5", "--rate", "inf"})).code(), StatusCode::kNotFound);
+  EXPECT_THAT(refusal(with({"--compare", "off,,auto"})), HasSubstr("NAME@DEPTH"));
+  EXPECT_THAT(refusal(with({"--compare", "off", "--sweep"})), HasSubstr("--sweep"));
+  EXPECT_THAT(refusal(with({"--depths", "3"})), HasSubstr("--sweep"));
+  EXPECT_THAT(refusal(with({"--rate", "0"})), HasSubstr("--rate"));
+  EXPECT_THAT(refusal(with({"--extra-body", "[1]"})), HasSubstr("--extra-body"));
+  EXPECT_THAT(refusal(with({"--extra-body", "{"})), HasSubstr("--extra-body"));
+  EXPECT_THAT(refusal(with({"--endpoint", "chats"})), HasSubstr("completions"));
+  EXPECT_THAT(refusal({"serve", "--dataset", prompts}), HasSubstr("--url"));
+  std::remove(prompts.c_str());
+}
+
 }  // namespace
 }  // namespace aerie

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <mutex>
@@ -19,7 +20,7 @@
 
 namespace aerie::bench {
 
-// One connection after another, an exchange each. Until the object goes.
+// An exchange for each connection, of which there may be several at a time. Until the object goes.
 class HttpServer {
  public:
   struct Request {
@@ -32,10 +33,13 @@ class HttpServer {
     std::string headers;    // more of them, each with its "\r\n"
     bool silent = false;    // the request is read, nothing is said, and the connection stays
     bool hangs_up = false;  // nothing is said
+    // Sent one by one behind the body, with a pause before each; the connection's end is theirs.
+    std::vector<std::string> pieces = {};
+    std::chrono::milliseconds pause = {};
   };
   using Handler = std::function<Answer(const Request& request, int number)>;
 
-  // Calls `handler` on a thread of its own.
+  // Calls `handler` on threads of its own, one call at a time.
   explicit HttpServer(Handler handler) : handler_(std::move(handler)) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = {};
@@ -44,7 +48,7 @@ class HttpServer {
     socklen_t size = sizeof(address);
     auto* any = reinterpret_cast<sockaddr*>(&address);
     EXPECT_EQ(bind(listener_, any, size), 0);
-    EXPECT_EQ(listen(listener_, 16), 0);
+    EXPECT_EQ(listen(listener_, 128), 0);
     EXPECT_EQ(getsockname(listener_, any, &size), 0);
     port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
@@ -52,6 +56,7 @@ class HttpServer {
   ~HttpServer() {
     stop_ = true;
     thread_.join();
+    for (std::thread& connection : connections_) connection.join();
     close(listener_);
   }
   HttpServer(const HttpServer&) = delete;
@@ -77,8 +82,10 @@ class HttpServer {
     while (wait(listener_)) {
       const int fd = accept(listener_, nullptr, nullptr);
       if (fd < 0) continue;
-      exchange(fd);
-      close(fd);
+      connections_.emplace_back([this, fd] {
+        exchange(fd);
+        close(fd);
+      });
     }
   }
 
@@ -106,27 +113,37 @@ class HttpServer {
   void exchange(int fd) {
     Request request;
     if (!read_request(fd, request)) return;
-    int number = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      number = static_cast<int>(requests_.size());
-      requests_.push_back(request);
-    }
-    const Answer answer = handler_(request, number);
+    const Answer answer = answer_to(request);
     if (answer.hangs_up) return;
     if (answer.silent) {
       wait(fd);  // until the client goes away
       return;
     }
-    const std::string bytes =
-        "HTTP/1.1 " + std::to_string(answer.status) + " X\r\n" + answer.headers +
-        "Connection: close\r\nContent-Length: " + std::to_string(answer.body.size()) + "\r\n\r\n" +
-        answer.body;
+    const std::string length = "Content-Length: " + std::to_string(answer.body.size()) + "\r\n";
+    bool whole = say(fd, "HTTP/1.1 " + std::to_string(answer.status) + " X\r\n" + answer.headers +
+                             "Connection: close\r\n" + (answer.pieces.empty() ? length : "") +
+                             "\r\n" + answer.body);
+    for (const std::string& piece : answer.pieces) {
+      if (!whole || stop_) return;
+      std::this_thread::sleep_for(answer.pause);
+      whole = say(fd, piece);
+    }
+  }
+
+  Answer answer_to(const Request& request) {
+    const std::lock_guard lock(mutex_);
+    const int number = static_cast<int>(requests_.size());
+    requests_.push_back(request);
+    return handler_(request, number);
+  }
+
+  static bool say(int fd, const std::string& bytes) {
     for (size_t done = 0; done < bytes.size();) {
       const ssize_t n = send(fd, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-      if (n <= 0) return;
+      if (n <= 0) return false;
       done += static_cast<size_t>(n);
     }
+    return true;
   }
 
   Handler handler_;
@@ -135,6 +152,7 @@ class HttpServer {
   std::atomic<bool> stop_ = false;
   std::mutex mutex_;
   std::vector<Request> requests_;
+  std::vector<std::thread> connections_;
   std::thread thread_;
 };
 

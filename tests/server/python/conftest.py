@@ -1,0 +1,133 @@
+"""Starts `aerie serve` for the tests.
+
+The program, the model and the browser can be named: --program, --model and --browser, or
+AERIE_PROGRAM, AERIE_MODEL and AERIE_BROWSER.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import openai
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+START_SECONDS = 120
+
+
+def pytest_addoption(parser):
+    parser.addoption("--program", default=os.environ.get(
+        "AERIE_PROGRAM", str(ROOT / "build/release/bin/aerie")))
+    parser.addoption("--model", default=os.environ.get(
+        "AERIE_MODEL", str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")))
+    parser.addoption("--browser", default=os.environ.get("AERIE_BROWSER", shutil.which("chromium")))
+    parser.addoption("--screenshots", default=str(ROOT / "build/screenshots"))
+
+
+class Server:
+    """`aerie serve` on a free port, until stop()."""
+
+    def __init__(self, program, model, *flags):
+        self.process = subprocess.Popen(
+            [program, "serve", "-m", model, "--host", "127.0.0.1", "--port", "0", *flags],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.log = []
+        self.url = None
+        self._said = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+        if not self._said.wait(START_SECONDS) or not self.url:
+            self.process.kill()
+            raise RuntimeError("aerie serve did not start:\n" + "".join(self.log))
+        self.host, port = self.url.removeprefix("http://").split(":")
+        self.port = int(port)
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.log.append(line)
+            found = re.search(r"listening on (http://\S+)", line)
+            if found:
+                self.url = found[1].rstrip("/")
+                self._said.set()
+        self._said.set()
+
+    def client(self, **settings):
+        settings = {"api_key": "none", "max_retries": 0, "timeout": 300, **settings}
+        return openai.OpenAI(base_url=self.url + "/v1", **settings)
+
+    def resident_bytes(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10
+
+    def stop(self, seconds=60):
+        """The exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+
+@pytest.fixture(scope="session")
+def model_file(request):
+    path = request.config.getoption("--model")
+    if not os.path.exists(path):
+        pytest.skip(f"{path} is missing: scripts/fetch_model.sh gets it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def program(request):
+    return request.config.getoption("--program")
+
+
+@pytest.fixture(scope="session")
+def start(program, model_file):
+    """start(FLAG...): one more server; it ends with the tests."""
+    servers = []
+
+    def one_more(*flags):
+        servers.append(Server(program, model_file, *flags))
+        return servers[-1]
+
+    yield one_more
+    for server in servers:
+        if server.process.poll() is None:
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def server(start):
+    return start()
+
+
+@pytest.fixture(scope="session")
+def client(server):
+    return server.client()
+
+
+@pytest.fixture(scope="session")
+def model(client):
+    return client.models.list().data[0].id
+
+
+@pytest.fixture(scope="session")
+def speculations(client):
+    """What requests may ask for, plain decoding left out."""
+    offered = client.models.list().data[0].model_extra["aerie"]["speculations"]
+    return [name for name in offered if name != "none"]
+
+
+def wait_for(condition, seconds=30, what="it"):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{what} did not happen within {seconds} s")

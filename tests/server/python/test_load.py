@@ -1,0 +1,224 @@
+"""Clients that misbehave, and many of them: the server stays, and serves the others."""
+
+import concurrent.futures
+import http.client
+import json
+import signal
+import socket
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from conftest import wait_for
+
+MIB = 1 << 20
+
+
+def connect(server):
+    return socket.create_connection((server.host, server.port), timeout=60)
+
+
+def post(server, body, path="/v1/completions", **headers):
+    """Status and body of one request, sent as it is."""
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=120)
+    connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
+    response = connection.getresponse()
+    out = response.status, response.read()
+    connection.close()
+    return out
+
+
+def completion(**settings):
+    return json.dumps({"prompt": "The sea", "max_tokens": 8, "temperature": 0, **settings})
+
+
+def metric(server, name):
+    page = urllib.request.urlopen(server.url + "/metrics", timeout=60).read().decode()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines()
+               if line.startswith((name + "{", name + " ")))
+
+
+def is_idle(server):
+    return metric(server, "vllm:num_requests_running") == 0 and \
+        metric(server, "vllm:num_requests_waiting") == 0
+
+
+@pytest.fixture(scope="module")
+def victim(start):
+    return start()
+
+
+@pytest.fixture(autouse=True)
+def still_serves(victim):
+    yield
+    if victim.process.poll() is None:
+        assert post(victim, completion())[0] == 200
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"{", b"[]", b"null", b"5", b"\xff\xfe", b'{"prompt": "\xff"}', b'{"prompt": "x"} more',
+    b"[" * 100000, b'{"prompt":' * 5000, b'{"prompt": 5}', b'{"prompt": [1, "x"]}',
+    b'{"prompt": [999999999]}', b'{"prompt": [-1]}', b'{"prompt": [1.5]}', b'{"prompt": ""}',
+    b'{"prompt": "x", "max_tokens": 1e99}', b'{"prompt": "x", "max_tokens": 99999999999999999999}',
+    b'{"prompt": "x", "temperature": "hot"}', b'{"prompt": "x", "prompt": "y"}',
+    b'{"prompt": "x", "stop": [[]]}', b'{"prompt": "x", "seed": -99999999999999999999}',
+], ids=lambda body: repr(body[:40]))
+def test_malformed_bodies(victim, body):
+    status, answer = post(victim, body)
+    assert status == 400
+    error = json.loads(answer)["error"]
+    assert error["message"] and error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("bytes_sent", [
+    b"\r\n\r\n", b"nonsense\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: nan\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\n" + b"X-Header: " + b"b" * 200000 + b"\r\n\r\n",
+    b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n", bytes(range(256)) * 40,
+], ids=lambda sent: repr(sent[:40]))
+def test_malformed_http(victim, bytes_sent):
+    with connect(victim) as peer:
+        try:
+            peer.sendall(bytes_sent)
+            peer.shutdown(socket.SHUT_WR)
+            answer = peer.recv(4096)
+        except OSError:
+            return  # it hung up
+        assert not answer or answer.startswith(b"HTTP/1.1 4") or answer.startswith(b"HTTP/1.1 5")
+
+
+def test_oversize_bodies(victim):
+    before = victim.resident_bytes()
+    head = (f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {4096 * MIB}\r\n\r\n").encode()
+    with connect(victim) as peer:
+        peer.sendall(head)
+        try:
+            for _ in range(512):
+                peer.sendall(b"x" * MIB)
+            answer = peer.recv(4096)
+        except OSError:
+            answer = b""
+        assert not answer or answer.startswith(b"HTTP/1.1 413")
+    assert victim.resident_bytes() < before + 200 * MIB
+    status, _ = post(victim, completion(prompt="x" * (100 * MIB)))
+    assert status in (400, 413)
+
+
+def test_methods_and_paths(victim):
+    for method, path, wanted in [("GET", "/v1/completions", 405), ("PUT", "/v1/models", 405),
+                                 ("GET", "/no/such", 404), ("GET", "/../../etc/passwd", 404),
+                                 ("GET", "/%2e%2e/etc/passwd", 404), ("GET", "/health", 200)]:
+        connection = http.client.HTTPConnection(victim.host, victim.port, timeout=60)
+        connection.request(method, path)
+        assert connection.getresponse().status == wanted, (method, path)
+        connection.close()
+
+
+def test_idle_and_half_open_connections_hold_nobody_up(victim):
+    idle = [connect(victim) for _ in range(100)]
+    half = [connect(victim) for _ in range(50)]
+    for peer in half:
+        peer.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    assert post(victim, completion())[0] == 200
+    for peer in idle + half:
+        peer.close()
+
+
+def test_a_client_that_goes_away_ends_its_request(victim):
+    peers = []
+    for number in range(16):
+        peer = connect(victim)
+        body = completion(max_tokens=1500, ignore_eos=True, stream=number % 2 == 0).encode()
+        peer.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json"
+                     b"\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        peers.append(peer)
+    wait_for(lambda: metric(victim, "vllm:num_requests_running") == 16, what="sixteen at once")
+    for peer in peers:
+        peer.close()
+    wait_for(lambda: is_idle(victim), what="the end of abandoned requests")
+
+
+def test_a_client_that_does_not_read(victim):
+    """Its reply is kept within bounds or dropped; others are not held up."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    peer.connect((victim.host, victim.port))
+    body = completion(max_tokens=1500, ignore_eos=True, stream=True, logprobs=5).encode()
+    peer.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                 b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+    start = time.monotonic()
+    assert post(victim, completion())[0] == 200
+    assert time.monotonic() - start < 30
+    peer.close()
+    wait_for(lambda: is_idle(victim), what="the end of the one that did not read")
+
+
+def test_memory_is_bounded(victim):
+    def burst(number):
+        return post(victim, completion(prompt=f"Number {number}: " + "word " * (number % 300),
+                                       max_tokens=4 + number % 12, temperature=1,
+                                       stream=number % 2 == 0))[0]
+
+    def run(count):
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            assert set(pool.map(burst, range(count))) == {200}
+
+    run(64)
+    before = victim.resident_bytes()
+    run(192)
+    assert victim.resident_bytes() < before + 64 * MIB
+
+
+def test_keeps_a_connection(victim):
+    connection = http.client.HTTPConnection(victim.host, victim.port, timeout=60)
+    for _ in range(5):
+        connection.request("POST", "/v1/completions", completion(),
+                           {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        assert response.status == 200 and json.loads(response.read())["choices"]
+    connection.close()
+
+
+def test_ends_under_load(start):
+    """SIGTERM: what was taken is finished, nothing more is taken, and the program ends with 0."""
+    server = start()
+    outcomes = []
+
+    def ask():
+        try:
+            outcomes.append(post(server, completion(max_tokens=120, ignore_eos=True)))
+        except OSError as error:
+            outcomes.append((None, str(error)))
+
+    threads = [threading.Thread(target=ask) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: metric(server, "vllm:num_requests_running") == 12, what="twelve at once")
+    server.process.send_signal(signal.SIGTERM)
+    for thread in threads:
+        thread.join(120)
+    assert server.process.wait(60) == 0
+    whole = [json.loads(body) for status, body in outcomes if status == 200]
+    assert len(whole) == 12, outcomes
+    assert all(reply["usage"]["completion_tokens"] == 120 for reply in whole)
+    with pytest.raises(OSError):
+        connect(server)
+
+
+def test_a_second_signal_ends_it_at_once(start):
+    server = start()
+    thread = threading.Thread(
+        target=lambda: pytest.raises(OSError, post, server,
+                                     completion(max_tokens=1800, ignore_eos=True)), daemon=True)
+    thread.start()
+    wait_for(lambda: metric(server, "vllm:num_requests_running") == 1, what="a request")
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(10)

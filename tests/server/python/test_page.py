@@ -1,0 +1,353 @@
+"""The page at "/" in a browser: with the real server, and with a scripted one for what goes wrong."""
+
+import os
+import pathlib
+import threading
+import urllib.parse
+import urllib.request
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from fake_server import FakeServer
+
+VIEWS = {"desktop": (1280, 860), "phone": (360, 740)}
+QUOTE = ("Repeat this text word for word: The ferry leaves the north quay every forty minutes. On "
+         "market days a second ferry is put on between nine and noon. The last ferry waits for the "
+         "evening train.")
+
+# What WCAG 2 calls contrast, of every element with a text of its own.
+CONTRAST = """() => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => {
+    const [x, y, z] = [r, g, b].map((v) => v / 255)
+      .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const behind = (element) => {
+    for (; element; element = element.parentElement) {
+      const color = parse(getComputedStyle(element).backgroundColor);
+      if (color.length < 4 || color[3] > 0) return color;
+    }
+    return [255, 255, 255];
+  };
+  let worst = [99, ""];
+  for (const element of document.body.querySelectorAll("*")) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!own || !element.checkVisibility() || element.disabled) continue;
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < worst[0]) worst = [ratio, `${element.tagName}.${element.className}`];
+  }
+  return worst;
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser(request):
+    path = request.config.getoption("--browser")
+    if not path:
+        pytest.skip("there is no Chromium: name one with --browser")
+    with sync_playwright() as playwright:
+        # As root, Chromium has no sandbox.
+        flags = ["--no-sandbox"] if os.getuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=path, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """open_page(URL, ...): the page, which must neither complain nor ask another host."""
+    contexts, complaints, hosts = [], [], {}
+
+    def one(url, view="desktop", scheme="light", **settings):
+        width, height = VIEWS[view]
+        context = browser.new_context(viewport={"width": width, "height": height},
+                                      color_scheme=scheme, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text)
+                if message.type == "error" and "Failed to load resource" not in message.text
+                else None)
+        page.on("request", lambda request: hosts.setdefault(
+            urllib.parse.urlsplit(request.url).netloc, request.url))
+        page.goto(url + "/")
+        hosts.pop(urllib.parse.urlsplit(url).netloc, None)
+        page.own_host = urllib.parse.urlsplit(url).netloc
+        return page
+
+    yield one
+    own = {page.own_host for context in contexts for page in context.pages}
+    for context in contexts:
+        context.close()
+    assert not complaints
+    assert set(hosts) <= own, hosts
+
+
+@pytest.fixture
+def fake():
+    servers = []
+
+    def one(**settings):
+        server = FakeServer(**settings)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return server
+
+    yield one
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def screenshot(request):
+    folder = pathlib.Path(request.config.getoption("--screenshots"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return lambda page, name: page.screenshot(path=folder / f"{name}.png")
+
+
+def send(page, text):
+    page.fill("#prompt", text)
+    page.keyboard.press("Enter")
+
+
+def finished(page):
+    expect(page.locator("#send")).to_be_visible(timeout=120000)
+
+
+def setting(page, name, value):
+    page.evaluate("document.getElementById('settings').open = true")
+    field = page.locator(f"#{name}")
+    if field.evaluate("e => e.tagName") == "SELECT":
+        field.select_option(value)
+    else:
+        field.fill(value)
+
+
+def texts(page):
+    return [page.locator(".reply .text").nth(i).text_content()
+            for i in range(page.locator(".reply .text").count())]
+
+
+# ---- With the real server ----
+
+
+def test_policy_is_strict(server):
+    for path in ("/", "/style.css", "/script.js"):
+        with urllib.request.urlopen(server.url + path) as response:
+            policy = response.headers["Content-Security-Policy"]
+            assert "default-src 'self'" in policy and "unsafe" not in policy
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_streams_in_colours_and_compares(server, model, open_page, screenshot, view, scheme):
+    page = open_page(server.url, view, scheme)
+    expect(page.locator("#model")).to_have_text(model)
+    screenshot(page, f"page_{view}_{scheme}_empty")
+    setting(page, "temperature", "0")
+    setting(page, "max-tokens", "80")
+    if view == "phone":
+        page.evaluate("document.getElementById('settings').open = false")
+    page.check("#compare")
+    send(page, QUOTE)
+    finished(page)
+    expect(page.locator(".verdict")).to_contain_text("Same text, token for token")
+    assert page.locator(".reply .token.accepted").count() > 3
+    own, plain = texts(page)
+    assert own == plain and len(own) > 40
+    assert page.locator(".reply").nth(1).locator(".token:not(.target)").count() == 0
+    page.evaluate("document.getElementById('figures').open = true")
+    assert float(page.locator("#tau").text_content()) > 1
+    assert float(page.locator("#speed").text_content()) > 0
+    assert page.locator("#depths li").count() >= 1
+    page.locator(".round", has=page.locator(".accepted")).first.click()
+    expect(page.locator(".draft .chip.accepted").first).to_be_visible()
+    screenshot(page, f"page_{view}_{scheme}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= VIEWS[view][0]
+    ratio, where = page.evaluate(CONTRAST)
+    assert ratio >= 4.5, where
+
+
+def test_conversation_and_completion(server, open_page):
+    page = open_page(server.url)
+    setting(page, "max-tokens", "16")
+    setting(page, "seed", "5")
+    setting(page, "system", "You are brief.")
+    requests = []
+    page.on("request", lambda r: requests.append(r.post_data_json) if r.method == "POST" else None)
+    for text in ("Name a river.", "And another."):
+        send(page, text)
+        finished(page)
+    roles = [message["role"] for message in requests[1]["messages"]]
+    assert roles == ["system", "user", "assistant", "user"]
+    assert requests[1]["messages"][2]["content"] == texts(page)[0]
+    assert requests[1]["seed"] == 5 and "speculation" not in requests[1]
+    page.click("#reset")
+    assert page.locator(".reply").count() == 0
+    page.check("input[value=completions]", force=True)
+    setting(page, "speculation", "off")
+    send(page, "Once upon a time")
+    finished(page)
+    assert requests[2]["prompt"] == "Once upon a time" and requests[2]["speculation"] == "off"
+    assert page.locator(".token:not(.target)").count() == 0
+
+
+def test_stops(server, open_page):
+    page = open_page(server.url)
+    setting(page, "max-tokens", "1500")
+    send(page, "Tell me a very long story about the sea.")
+    expect(page.locator(".reply .token").nth(3)).to_be_visible()
+    page.click("#stop")
+    finished(page)
+    expect(page.locator(".reply .meta")).to_contain_text("stopped")
+    send(page, "And now?")
+    expect(page.locator(".reply").nth(1).locator(".token").nth(2)).to_be_visible()
+    page.keyboard.press("Escape")
+    finished(page)
+
+
+def test_says_what_the_server_refuses(server, open_page):
+    page = open_page(server.url)
+    setting(page, "max-tokens", "1000000")
+    send(page, "Hello " * 3000)
+    finished(page)
+    expect(page.locator(".error[role=alert]")).to_contain_text("HTTP status 400")
+    assert page.input_value("#prompt").startswith("Hello")  # to be changed
+
+
+# ---- With the scripted one ----
+
+
+def test_tree_by_keyboard(fake, open_page):
+    page = open_page(fake().url)
+    send(page, "a question")
+    finished(page)
+    page.focus("#prompt")
+    for _ in range(60):
+        page.keyboard.press("Shift+Tab")
+        if page.evaluate("document.activeElement.className") == "round":
+            break
+    round_text = page.evaluate("document.activeElement.textContent")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.textContent") != round_text
+    page.keyboard.press("Enter")
+    expect(page.locator(".draft li").first).to_be_visible()
+    focused = page.locator(".round:focus")
+    expect(focused).to_have_attribute("aria-expanded", "true")
+    chips = page.locator(".draft .chip.accepted").count()
+    assert chips == focused.locator(".token.accepted").count()
+    summary = page.locator(".draft .head span").text_content()
+    page.keyboard.press("End")
+    assert page.locator(".draft").count() == 1
+    page.keyboard.press("Home")
+    assert page.locator(".draft .head span").text_content() != summary
+    page.keyboard.press("Escape")
+    assert page.locator(".draft").count() == 0
+
+
+def test_probabilities_and_origins_are_shown(fake, open_page):
+    page = open_page(fake().url)
+    send(page, "a question")
+    finished(page)
+    for kind in ("accepted", "correction", "bonus"):
+        wanted = page.locator(".round", has=page.locator(f".token.{kind}")).first
+        if wanted.get_attribute("aria-expanded") == "false":
+            wanted.click()
+        expect(page.locator(f".draft .chip.{kind}").first).to_be_visible()
+    expect(page.locator(".draft .chip small").first).to_contain_text("%")
+
+
+def test_text_is_the_servers_own(fake, open_page):
+    page = open_page(fake().url)
+    send(page, "a question")
+    finished(page)
+    send(page, "split it")
+    finished(page)
+    whole, split = texts(page)
+    assert whole == split
+
+
+def test_says_where_texts_differ(fake, open_page):
+    page = open_page(fake().url)
+    page.check("#compare")
+    send(page, "differ please")
+    finished(page)
+    expect(page.locator(".verdict.differs")).to_contain_text("differ from token")
+
+
+@pytest.mark.parametrize("prompt,message", [
+    ("refuse", "max_tokens is too large: this model's context holds 2048 tokens. (HTTP status 400)"),
+    ("break", "The model failed: out of memory."),
+    ("drop", "The connection ended before the reply did."),
+])
+def test_failures_are_shown(fake, open_page, prompt, message):
+    page = open_page(fake().url)
+    send(page, prompt)
+    finished(page)
+    expect(page.locator(".error[role=alert]")).to_have_text(message)
+    assert page.input_value("#prompt") == prompt
+    send(page, "a question")
+    finished(page)
+    assert page.locator(".error").count() == 1
+
+
+def test_server_that_is_gone(fake, open_page):
+    page = open_page(fake().url)
+    page.context.set_offline(True)
+    send(page, "a question")
+    finished(page)
+    expect(page.locator(".error")).to_have_text("The server cannot be reached.")
+
+
+def test_api_key(fake, open_page):
+    server = fake(key="a-secret")
+    page = open_page(server.url)
+    expect(page.locator("#model")).to_contain_text("API key")
+    send(page, "a question")
+    finished(page)
+    expect(page.locator(".error")).to_contain_text("Settings")
+    page.fill("#api-key", "a-secret")
+    page.locator("#api-key").blur()
+    expect(page.locator("#model")).to_have_text("fake-model")
+    page.click("#send")
+    finished(page)
+    assert page.locator(".reply .token").count() > 10
+    stored = page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]")
+    assert stored == [0, 0, ""]
+
+
+def test_speaks_and_holds_still(fake, open_page):
+    page = open_page(fake(pause=0.03).url, reduced_motion="reduce")
+    page.evaluate("""() => {
+      window.heard = [];
+      const status = document.getElementById("announce");
+      new MutationObserver(() => heard.push(status.textContent))
+        .observe(status, {childList: true});
+    }""")
+    send(page, "a question")
+    expect(page.locator(".writing")).to_be_visible()
+    assert page.evaluate(
+        "getComputedStyle(document.querySelector('.writing .text'), '::after').animationName"
+    ) == "none"
+    finished(page)
+    heard = page.evaluate("heard")
+    assert 2 <= len(heard) <= 8  # sentences, not tokens
+    said = " ".join(" ".join(heard).split())
+    assert said == " ".join(texts(page)[0].split())
+
+
+def test_everything_has_a_name(fake, open_page):
+    page = open_page(fake().url)
+    send(page, "a question")
+    finished(page)
+    nameless = page.evaluate("""() =>
+      [...document.querySelectorAll("button, input, select, textarea, [role=button]")]
+        .filter((e) => !(e.labels?.length || e.textContent.trim() || e.ariaLabel))
+        .map((e) => e.outerHTML)""")
+    assert nameless == []
