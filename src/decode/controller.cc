@@ -23,8 +23,9 @@ double steady_seconds() {
 // A drafter is asked in every round while a call costs less than this part of plain decoding's
 // pass.
 constexpr double kCheap = 0.01;
-// Nodes are chosen for their estimates being high, so that these are too high on average. Where rows
-// are cheap it makes no difference; where a row costs what a token costs, it keeps guesses out.
+// Nodes are chosen for their estimates being high, so that these are too high on average. Where
+// rows are cheap it makes no difference; where a row costs what a token costs, it keeps guesses
+// out.
 constexpr double kDoubt = 0.1;
 // Rounds between two looks at a drafter that does not pay.
 constexpr int kLeastPatience = 16;

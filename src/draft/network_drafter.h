@@ -29,8 +29,8 @@ struct NetworkDrafterOptions {
   // Of a cache of its own, for all sequences together; 0: room for each at its longest. A sequence
   // for which there is none gets no drafts.
   int64_t cache_positions = 0;
-  int max_rows = 512;     // of a pass of the network
-  int max_logits = 64;    // rows of it that want logits
+  int max_rows = 512;   // of a pass of the network
+  int max_logits = 64;  // rows of it that want logits
   // Null: rows are ranked by the calling thread, which takes many times as long.
   const kernels::Backend* backend = nullptr;
   ThreadPool* pool = nullptr;
