@@ -47,7 +47,8 @@ def is_idle(server):
 
 @pytest.fixture(scope="module")
 def victim(start):
-    return start()
+    # A cache that is soon full, since what it holds is memory that is not given back.
+    return start("--cache-tokens", "16384")
 
 
 @pytest.fixture(autouse=True)

@@ -195,7 +195,7 @@ def test_conversation_and_completion(server, open_page):
     send(page, "Once upon a time")
     finished(page)
     assert requests[2]["prompt"] == "Once upon a time" and requests[2]["speculation"] == "off"
-    assert page.locator(".token:not(.target)").count() == 0
+    assert page.locator(".reply .token:not(.target)").count() == 0
 
 
 def test_stops(server, open_page):
@@ -215,7 +215,7 @@ def test_stops(server, open_page):
 def test_says_what_the_server_refuses(server, open_page):
     page = open_page(server.url)
     setting(page, "max-tokens", "1000000")
-    send(page, "Hello " * 3000)
+    send(page, "Hello " * 6000)
     finished(page)
     expect(page.locator(".error[role=alert]")).to_contain_text("HTTP status 400")
     assert page.input_value("#prompt").startswith("Hello")  # to be changed
