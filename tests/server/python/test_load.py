@@ -48,7 +48,7 @@ def is_idle(server):
 @pytest.fixture(scope="module")
 def victim(start):
     # A cache that is soon full, since what it holds is memory that is not given back.
-    return start("--cache-tokens", "16384")
+    return start("--cache-tokens", "4096")
 
 
 @pytest.fixture(autouse=True)
