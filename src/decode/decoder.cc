@@ -120,7 +120,7 @@ Status Decoder::attach(Sequence& sequence) {
   draft.prediction = sequence.options.prediction;
   draft.constraint = sequence.constraint.get();
   draft.target = &exits_;
-  const Status status = drafter_->open(draft);
+  Status status = drafter_->open(draft);
   if (!status.ok()) {
     cache_.close(sequence.cache);
     sequence.cache = -1;
