@@ -97,5 +97,31 @@ TEST(GrammarSpeed, MasksOfATypicalSchema) {
   }
 }
 
+// Tokens of many bytes, which end anywhere in what the grammar reads.
+TEST(GrammarSpeed, MasksAreWhatSingleTokensSay) {
+  if (!std::filesystem::exists(kModel)) GTEST_SKIP() << "no " << kModel;
+  const auto file = GgufFile::open(kModel);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const auto tokenizer = Tokenizer::from_gguf(**file);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  GrammarSpec spec;
+  spec.kind = GrammarKind::kJsonSchema;
+  spec.text = kSchema;
+  const auto grammar = compile_grammar(spec, make_token_trie(**tokenizer));
+  ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+  std::vector<int32_t> ids;
+  ASSERT_TRUE((*tokenizer)->encode(kDocuments[1], {.add_special = false}, ids).ok());
+  const int vocab = (*tokenizer)->vocab_size();
+  const auto mask = std::make_unique<bool[]>(vocab);
+  const auto constraint = make_constraint(*grammar);
+  for (const int32_t next : ids) {
+    constraint->mask({mask.get(), static_cast<size_t>(vocab)});
+    for (int32_t id = 0; id < vocab; ++id) {
+      ASSERT_EQ(mask[id], constraint->allows(id)) << (*tokenizer)->piece(id);
+    }
+    constraint->advance(next);
+  }
+}
+
 }  // namespace
 }  // namespace aerie
