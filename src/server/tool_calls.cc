@@ -200,13 +200,18 @@ void ToolCallParser::push(std::string_view text, std::string& out, std::vector<T
   }
   while (state_ == State::kText || state_ == State::kTagged) {
     if (state_ == State::kText) {
+      // Line ends between calls are no text.
+      if (after_call_) held_.erase(0, std::min(held_.find_first_not_of(kSpace), held_.size()));
+      if (held_.empty()) return;
       const size_t open = held_.find(kOpen);
       if (open == std::string::npos) {
         const size_t keep = held_length(held_, kOpen);
+        after_call_ = after_call_ && keep == held_.size();
         out.append(held_, 0, held_.size() - keep);
         held_.erase(0, held_.size() - keep);
         return;
       }
+      if (open > 0) after_call_ = false;
       out.append(held_, 0, open);
       held_.erase(0, open + kOpen.size());
       state_ = State::kTagged;
@@ -216,12 +221,11 @@ void ToolCallParser::push(std::string_view text, std::string& out, std::vector<T
     const std::string inner = held_.substr(0, close);
     if (auto call = parse_call(inner)) {
       calls.push_back(std::move(*call));
+      after_call_ = true;
     } else {
       out.append(kOpen).append(inner).append(kClose);
     }
     held_.erase(0, close + kClose.size());
-    // Line ends between calls are no text.
-    held_.erase(0, std::min(held_.find_first_not_of(kSpace), held_.size()));
     state_ = State::kText;
   }
 }

@@ -50,7 +50,8 @@ class ToolCallParser {
   enum class State : uint8_t { kStart, kText, kTagged, kJson };
 
   State state_ = State::kStart;
-  std::string held_;  // not decided yet
+  bool after_call_ = false;  // nothing has been said since
+  std::string held_;         // not decided yet
 };
 
 }  // namespace aerie::server

@@ -1,0 +1,313 @@
+// /v1/chat/completions and what it shares with the others.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/server/running_server.h"
+
+namespace aerie {
+namespace {
+
+using test::Response;
+using test::RunningServer;
+using test::says;
+using ::testing::HasSubstr;
+
+std::string text_of(const std::vector<Json>& events, int index = 0) {
+  std::string text;
+  for (const Json& event : events) {
+    for (const Json& choice : event["choices"]) {
+      if (choice["index"] == index && choice["delta"].contains("content")) {
+        text += choice["delta"]["content"].get<std::string>();
+      }
+    }
+  }
+  return text;
+}
+
+TEST(Chat, Whole) {
+  RunningServer server(says("Hi there"));
+  const Response response = server.chat(R"("max_tokens":100,"return_token_ids":true)");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const Json out = response.json();
+  EXPECT_EQ(out["object"], "chat.completion");
+  EXPECT_EQ(out["model"], "fake-model");
+  EXPECT_EQ(out["choices"][0]["message"]["content"], "Hi there");
+  EXPECT_EQ(out["choices"][0]["message"]["role"], "assistant");
+  EXPECT_EQ(out["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(out["usage"]["completion_tokens"], 9);
+  EXPECT_EQ(out["usage"]["prompt_tokens"], out["prompt_token_ids"].size());
+  EXPECT_EQ(out["usage"]["prompt_tokens_details"]["cached_tokens"], 3);
+  EXPECT_EQ(out["choices"][0]["token_ids"].size(), 9);
+  EXPECT_EQ(out["aerie"]["rounds"], 5);
+  EXPECT_NEAR(out["aerie"]["accepted_length"].get<double>(), 1.8, 1e-9);
+  EXPECT_EQ(server.service().last().client, "127.0.0.1");
+  EXPECT_EQ(server.service().last().sampling.temperature, 1.0);
+}
+
+TEST(Chat, StreamSaysTheSame) {
+  RunningServer server(says("Hi there, you"));
+  const Response response =
+      server.chat(R"("stream":true,"stream_options":{"include_usage":true},"trace":true)");
+  EXPECT_EQ(response.header("Content-Type"), "text/event-stream; charset=utf-8");
+  const auto events = response.events();
+  ASSERT_GE(events.size(), 4u);
+  EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(text_of(events), "Hi there, you");
+  size_t traced = 0;
+  for (const Json& event : events) {
+    EXPECT_EQ(event["id"], events[0]["id"]);
+    EXPECT_EQ(event["object"], "chat.completion.chunk");
+    if (event.contains("trace")) traced += event["trace"]["tokens"].size();
+  }
+  EXPECT_EQ(traced, 14u);
+  const Json& last = events.back();
+  EXPECT_TRUE(last["choices"].empty());
+  EXPECT_EQ(last["usage"]["completion_tokens"], 14);
+  EXPECT_EQ(last["aerie"]["rounds"], 7);
+  EXPECT_EQ(events[events.size() - 2]["choices"][0]["finish_reason"], "stop");
+}
+
+TEST(Chat, StreamIntervalJoinsRounds) {
+  server::ServerOptions options;
+  options.api.stream_interval = 4;
+  RunningServer server(says(std::string(64, 'x')), std::move(options));
+  const auto events = server.chat(R"("stream":true)").events();
+  EXPECT_EQ(text_of(events), std::string(64, 'x'));
+  EXPECT_LT(events.size(), 16u);
+}
+
+TEST(Chat, Choices) {
+  RunningServer server(says("abc"));
+  const Json whole = server.chat(R"("n":3,"seed":4)").json();
+  ASSERT_EQ(whole["choices"].size(), 3u);
+  EXPECT_EQ(whole["usage"]["completion_tokens"], 12);
+  EXPECT_EQ(server.service().last().sampling.choice, 2u);
+  EXPECT_EQ(server.service().last().sampling.seed, 4u);
+  const auto events = server.chat(R"("n":3,"stream":true)").events();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(text_of(events, i), "abc");
+}
+
+TEST(Chat, Logprobs) {
+  RunningServer server(says("ab"));
+  const Json content = server.chat(R"("logprobs":true,"top_logprobs":2)")
+                           .json()["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 3u);
+  EXPECT_EQ(content[0]["token"], "a");
+  EXPECT_EQ(content[0]["logprob"], -2.0);
+  EXPECT_EQ(content[0]["bytes"], Json::array({97}));
+  EXPECT_EQ(content[0]["top_logprobs"].size(), 2u);
+}
+
+TEST(Chat, StopAndLength) {
+  RunningServer server(says("one two three"));
+  const Json stopped = server.chat(R"("stop":[" two"])").json();
+  EXPECT_EQ(stopped["choices"][0]["message"]["content"], "one");
+  EXPECT_EQ(stopped["choices"][0]["finish_reason"], "stop");
+  const Json cut = server.chat(R"("max_completion_tokens":4,"max_tokens":9)").json();
+  EXPECT_EQ(cut["choices"][0]["message"]["content"], "one ");
+  EXPECT_EQ(cut["choices"][0]["finish_reason"], "length");
+}
+
+TEST(Chat, Prediction) {
+  RunningServer server(says("abcd"));
+  const Json out = server.chat(R"("prediction":{"type":"content","content":"abc"})").json();
+  EXPECT_EQ(server.service().last().prediction.size(), 3u);
+  const Json& details = out["usage"]["completion_tokens_details"];
+  EXPECT_EQ(details["accepted_prediction_tokens"], 3);
+  EXPECT_EQ(details["rejected_prediction_tokens"], 6);
+}
+
+TEST(Chat, Speculation) {
+  RunningServer server;
+  const auto asked = [&](const std::string& speculation) {
+    const Response response = server.chat("\"speculation\":" + speculation);
+    EXPECT_EQ(response.status, 200) << response.body;
+    return server.service().last();
+  };
+  EXPECT_TRUE(asked("true").speculate);
+  EXPECT_FALSE(asked("\"off\"").speculate);
+  EXPECT_FALSE(asked(R"({"enabled":false})").speculate);
+  EXPECT_EQ(asked("\"suffix\"").speculation, 2);
+  EXPECT_EQ(asked(R"({"method":"ngram","depth":3})").speculation, 1);
+  EXPECT_EQ(asked(R"({"method":"ngram","depth":3})").max_draft_depth, 3);
+  EXPECT_EQ(asked("\"ngram:num_speculative_tokens=4\"").speculation, 1);
+  EXPECT_EQ(server.chat(R"("speculation":"magic")").status, 400);
+  EXPECT_EQ(server.chat(R"("speculation":5)").status, 400);
+}
+
+TEST(Chat, NamesOfControlTokensStayText) {
+  RunningServer server;
+  const Json out =
+      server.chat(R"("return_token_ids":true)", "a<|im_end|>b<|im_start|>system").json();
+  const auto ids = out["prompt_token_ids"].get<std::vector<int32_t>>();
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), test::kTurnStart), 2);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), test::kTurnEnd), 1);
+  std::string prompt;
+  for (const int32_t id : ids) prompt += server.service().tokenizer().piece(id);
+  EXPECT_THAT(prompt, HasSubstr("a<|im_end|>b<|im_start|>system"));
+}
+
+TEST(Chat, Constraints) {
+  RunningServer server;
+  for (
+      const char* one :
+      {R"("response_format":{"type":"json_object"})",
+       R"("response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object"}}})",
+       R"("guided_choice":["a","b"])", R"("guided_regex":"a+")",
+       R"("guided_json":{"type":"object"})", R"("grammar":"root ::= \"a\"")",
+       R"("structured_outputs":{"regex":"a+"})",
+       R"("structured_outputs":{"json":{"type":"object"}})"}) {
+    const Response response = server.chat(one);
+    EXPECT_EQ(response.status, 200) << one << response.body;
+    EXPECT_NE(server.service().last().grammar, nullptr) << one;
+  }
+  EXPECT_EQ(server.chat(R"("response_format":{"type":"text"})").status, 200);
+  EXPECT_EQ(server.service().last().grammar, nullptr);
+  for (
+      const char* one :
+      {R"("response_format":{"type":"xml"})", R"("guided_choice":[])", R"("guided_regex":5)",
+       R"("structured_outputs":{})", R"("guided_regex":"a","guided_choice":["a"])",
+       R"("response_format":{"type":"json_schema","json_schema":{"schema":{"type":"no such"}}})"}) {
+    EXPECT_EQ(server.chat(one).status, 400) << one;
+  }
+}
+
+constexpr const char* kTools =
+    R"("tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object"}}}])";
+
+TEST(Chat, ToolCalls) {
+  RunningServer server(
+      says("Let me see.<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"place\": \"Rome\"}}\n"
+           "</tool_call>"));
+  const Json out = server.chat(kTools).json();
+  const Json& choice = out["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "Let me see.");
+  const Json& call = choice["message"]["tool_calls"][0];
+  EXPECT_EQ(call["function"]["name"], "weather");
+  EXPECT_EQ(call["function"]["arguments"], R"({"place":"Rome"})");
+  const auto events = server.chat(std::string(kTools) + R"(,"stream":true)").events();
+  EXPECT_EQ(text_of(events), "Let me see.");
+  Json calls = Json::array();
+  for (const Json& event : events) {
+    const Json& delta = event["choices"][0]["delta"];
+    if (delta.contains("tool_calls")) calls.push_back(delta["tool_calls"][0]);
+  }
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0]["index"], 0);
+  EXPECT_EQ(calls[0]["function"]["arguments"], R"({"place":"Rome"})");
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "tool_calls");
+}
+
+TEST(Chat, ToolChoices) {
+  RunningServer server(says(R"({"name":"weather","arguments":{"place":"Oslo"}})"));
+  const auto with = [&](const std::string& choice) {
+    return server.chat(kTools + std::string(R"(,"tool_choice":)") + choice);
+  };
+  const Json named = with(R"({"type":"function","function":{"name":"weather"}})").json();
+  EXPECT_NE(server.service().last().grammar, nullptr);
+  EXPECT_EQ(named["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "weather");
+  EXPECT_EQ(named["choices"][0]["message"]["content"], nullptr);
+  EXPECT_EQ(with(R"("required")").status, 200);
+  EXPECT_NE(server.service().last().grammar, nullptr);
+  const Json none = with(R"("none")").json();
+  EXPECT_EQ(server.service().last().grammar, nullptr);
+  EXPECT_FALSE(none["choices"][0]["message"].contains("tool_calls"));
+  EXPECT_EQ(with(R"({"type":"function","function":{"name":"other"}})").status, 400);
+  EXPECT_EQ(with(R"("sometimes")").status, 400);
+  EXPECT_EQ(server.chat(R"("tools":[{"type":"strange"}])").status, 400);
+  EXPECT_EQ(server.chat(R"("tool_choice":"required")").status, 400);
+}
+
+TEST(Chat, TemplateWithoutTools) {
+  test::FakeService::Options options;
+  options.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  RunningServer server(std::move(options));
+  EXPECT_EQ(server.chat(kTools).status, 400);
+  EXPECT_EQ(server.chat(std::string(kTools) + R"(,"tool_choice":"none")").status, 200);
+}
+
+TEST(Chat, RefusesWhatIsWrong) {
+  RunningServer server;
+  for (const char* more : {R"("temperature":-1)",
+                           R"("temperature":2.5)",
+                           R"("temperature":"hot")",
+                           R"("top_p":0)",
+                           R"("top_p":1.5)",
+                           R"("n":0)",
+                           R"("n":100000)",
+                           R"("n":1.5)",
+                           R"("max_tokens":0)",
+                           R"("max_tokens":1e99)",
+                           R"("frequency_penalty":3)",
+                           R"("presence_penalty":-3)",
+                           R"("top_logprobs":3)",
+                           R"("logprobs":true,"top_logprobs":1000)",
+                           R"("logit_bias":{"x":1})",
+                           R"("logit_bias":{"99999999":1})",
+                           R"("logit_bias":{"1":1000})",
+                           R"("seed":"x")",
+                           R"("seed":1.5)",
+                           R"("stop":[[]])",
+                           R"("stop":"")",
+                           R"("stream":"yes")",
+                           R"("stream_options":{"include_usage":true})",
+                           R"("top_k":"x")",
+                           R"("min_tokens":5)",
+                           R"("min_p":2)",
+                           R"("prediction":5)",
+                           R"("priority":"high")",
+                           R"("user":5)"}) {
+    const Response response = server.chat(more);
+    EXPECT_EQ(response.status, 400) << more;
+    const Json error = response.json()["error"];
+    EXPECT_EQ(error["type"], "invalid_request_error") << more;
+    EXPECT_TRUE(error["param"].is_string()) << more;
+  }
+  for (const char* messages :
+       {"[]", "null", "\"text\"", R"([{"role":"nobody","content":"x"}])", R"([{"role":"user"}])",
+        R"([{"content":"x"}])", R"([5])",
+        R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])"}) {
+    const Response response =
+        server.post("/v1/chat/completions", std::string(R"({"messages":)") + messages + "}");
+    EXPECT_EQ(response.status, 400) << messages;
+  }
+  const Response model = server.chat(R"("model":"other")");
+  EXPECT_EQ(model.status, 404);
+  EXPECT_EQ(model.json()["error"]["code"], "model_not_found");
+}
+
+TEST(Chat, FailuresHaveAnAnswer) {
+  RunningServer server;
+  const Response whole = server.chat("", "FAIL");
+  EXPECT_EQ(whole.status, 500);
+  EXPECT_EQ(whole.json()["error"]["message"], "it broke");
+  const auto events = server.chat(R"("stream":true)", "FAIL").events();
+  EXPECT_EQ(events.back()["error"]["message"], "it broke");
+}
+
+TEST(Chat, Deadline) {
+  server::ServerOptions options;
+  options.api.max_seconds = 0.05;
+  test::FakeService::Options slow = says(std::string(10000, 'x'));
+  slow.pause = std::chrono::milliseconds(2);
+  RunningServer server(std::move(slow), std::move(options));
+  EXPECT_EQ(server.chat("").status, 504);
+}
+
+TEST(Chat, TooManyWait) {
+  test::FakeService::Options options;
+  options.max_waiting = 1;
+  RunningServer server(std::move(options));
+  test::Client hanging(server.port());
+  hanging.send_request("POST", "/v1/completions", R"({"prompt":"HANG"})");
+  ASSERT_TRUE(test::eventually([&] { return server.service().running() == 1; }));
+  const Response response = server.chat("");
+  EXPECT_EQ(response.status, 429);
+  EXPECT_FALSE(response.header("Retry-After").empty());
+}
+
+}  // namespace
+}  // namespace aerie

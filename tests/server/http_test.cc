@@ -1,0 +1,370 @@
+// The transport and what passes before the API: connections, limits, keys, clients that misbehave.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "server/api_keys.h"
+#include "tests/server/running_server.h"
+
+namespace aerie {
+namespace {
+
+using test::Client;
+using test::eventually;
+using test::Response;
+using test::RunningServer;
+using test::says;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr const char* kHang = R"({"prompt":"HANG"})";
+
+test::FakeService::Options endless(int microseconds = 200) {
+  test::FakeService::Options options = says(std::string(1 << 20, 'x'));
+  options.pause = std::chrono::microseconds(microseconds);
+  return options;
+}
+
+TEST(Http, KeepsConnections) {
+  RunningServer server(says("abc"));
+  Client client(server.port());
+  for (int i = 0; i < 5; ++i) {
+    client.send_request("POST", "/v1/completions", R"({"prompt":"x"})");
+    const Response response = client.read_response();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.header("Connection"), "keep-alive");
+  }
+  client.send_request("GET", "/health", "", "Connection: close\r\n");
+  EXPECT_EQ(client.read_response().status, 200);
+  EXPECT_TRUE(client.is_ended());
+}
+
+TEST(Http, PipelinedRequestsAreAnsweredInOrder) {
+  RunningServer server;
+  Client client(server.port());
+  std::string bytes;
+  for (int i = 0; i < 4; ++i) {
+    const std::string body = R"({"max_tokens":99,"prompt":"p)" + std::to_string(i) + "\"}";
+    bytes += "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+             std::to_string(body.size()) + "\r\n\r\n" + body;
+  }
+  client.send_bytes(bytes);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(client.read_response().json()["choices"][0]["text"],
+              "You said: p" + std::to_string(i));
+  }
+}
+
+TEST(Http, OldClientsAndHundredContinue) {
+  RunningServer server(says("abcdef"));
+  Client old(server.port());
+  old.send_bytes(
+      "POST /v1/completions HTTP/1.0\r\nContent-Length: 29\r\n\r\n"
+      R"({"prompt":"x","stream":true} )");
+  const Response response = old.read_response();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.header("Transfer-Encoding"), "");
+  EXPECT_THAT(response.body, HasSubstr("[DONE]"));
+  Client expecting(server.port());
+  expecting.send_bytes(
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n"
+      "Expect: 100-continue\r\n\r\n");
+  ASSERT_TRUE(expecting.wait_for("100 Continue"));
+  expecting.send_bytes(R"({"prompt":"x"})");
+  EXPECT_EQ(expecting.read_response().json()["count"], 1);
+}
+
+TEST(Http, RequestIds) {
+  RunningServer server;
+  EXPECT_EQ(server.get("/health", "x-request-id: my-id.7\r\n").header("x-request-id"), "my-id.7");
+  const std::string made = server.get("/health", "x-request-id: a b\r\n").header("x-request-id");
+  EXPECT_NE(made, "a b");
+  EXPECT_FALSE(made.empty());
+}
+
+TEST(Http, Limits) {
+  server::ServerOptions options;
+  options.http.max_body_bytes = 1000;
+  options.http.max_header_bytes = 2000;
+  options.api.max_prompt_tokens = 50;
+  RunningServer server({}, std::move(options));
+  EXPECT_EQ(server.complete("", std::string(2000, 'x')).status, 413);
+  EXPECT_EQ(server.complete("", std::string(60, 'x')).status, 400);
+  EXPECT_EQ(server.complete("", std::string(50, 'x')).status, 200);
+  EXPECT_EQ(server.get("/health", "x-long: " + std::string(5000, 'y') + "\r\n").status, 431);
+  EXPECT_EQ(server.get("/" + std::string(5000, 'y')).status, 431);
+  Client chunked(server.port());
+  chunked.send_bytes("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  chunked.send_bytes("7d0\r\n" + std::string(2000, 'x') + "\r\n0\r\n\r\n");
+  EXPECT_EQ(chunked.read_response().status, 413);
+}
+
+TEST(Http, MalformedRequests) {
+  RunningServer server;
+  for (const std::string& bytes :
+       {std::string("nonsense\r\n\r\n"), std::string("GET\r\n\r\n"),
+        std::string("GET / HTTP/9.9\r\n\r\n"), std::string("\r\n\r\n"),
+        std::string("POST /tokenize HTTP/1.1\r\nContent-Length: -5\r\n\r\n"),
+        std::string("POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+        std::string("GET nowhere HTTP/1.1\r\n\r\n"), std::string(3000, '\xff') + "\r\n\r\n"}) {
+    Client client(server.port());
+    client.send_bytes(bytes);
+    client.half_close();
+    const Response response = client.read_response();
+    EXPECT_TRUE(response.status == 0 || response.status / 100 == 4 || response.status == 505)
+        << bytes;
+  }
+  EXPECT_EQ(server.get("/health").status, 200);
+}
+
+TEST(Http, HostileBodies) {
+  RunningServer server;
+  for (const std::string& body :
+       {std::string(), std::string("{"), std::string("[]"), std::string("null"), std::string("5"),
+        std::string("\xff\xfe"), std::string("{\"prompt\":\"\xff\"}"),
+        std::string(R"({"prompt":"x"} more)"), std::string(100000, '['),
+        std::string(R"({"prompt":"x","prompt":"y"})"), std::string("{\"prompt\":\"a\0b\"}", 16)}) {
+    const Response response = server.post("/v1/completions", body);
+    EXPECT_EQ(response.status, 400) << body.substr(0, 40);
+    EXPECT_EQ(response.json()["error"]["type"], "invalid_request_error");
+  }
+}
+
+TEST(Http, SlowAndIdleConnectionsEnd) {
+  server::ServerOptions options;
+  options.http.read_seconds = 0.2;
+  options.http.idle_seconds = 0.2;
+  RunningServer server({}, std::move(options));
+  Client silent(server.port());
+  Client half(server.port());
+  half.send_bytes("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
+  Client idle(server.port());
+  idle.send_request("GET", "/health", "");
+  EXPECT_EQ(idle.read_response().status, 200);
+  EXPECT_EQ(half.read_response().status, 408);
+  EXPECT_TRUE(silent.is_ended());
+  EXPECT_TRUE(half.is_ended());
+  EXPECT_TRUE(idle.is_ended());
+}
+
+TEST(Http, TooManyConnections) {
+  server::ServerOptions options;
+  options.http.max_connections = 2;
+  RunningServer server({}, std::move(options));
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 2; ++i) {
+    clients.push_back(std::make_unique<Client>(server.port()));
+    clients.back()->send_request("GET", "/health", "");
+    EXPECT_EQ(clients.back()->read_response().status, 200);
+  }
+  Client third(server.port());
+  EXPECT_EQ(third.read_response().status, 503);
+  clients.clear();
+  EXPECT_TRUE(eventually([&] { return server.get("/health").status == 200; }));
+}
+
+TEST(Http, GoneClientsCancel) {
+  RunningServer server(endless());
+  for (const char* stream : {"true", "false"}) {
+    for (const char* prompt : {"HANG", "endless"}) {
+      const int before = server.service().cancelled();
+      Client client(server.port());
+      client.send_request("POST", "/v1/completions",
+                          std::string(R"({"max_tokens":1000000,"n":2,"prompt":")") + prompt +
+                              R"(","stream":)" + stream + "}");
+      ASSERT_TRUE(eventually([&] { return server.service().running() == 2; }));
+      client.hang_up();
+      EXPECT_TRUE(eventually([&] { return server.service().cancelled() == before + 2; }));
+      EXPECT_TRUE(eventually([&] { return server.service().running() == 0; }));
+    }
+  }
+}
+
+TEST(Http, SlowReadersAreDropped) {
+  server::ServerOptions options;
+  options.http.max_unsent_bytes = 64 << 10;
+  RunningServer server(endless(0), std::move(options));
+  Client slow(server.port(), 4096);
+  slow.send_request("POST", "/v1/completions",
+                    R"({"prompt":"x","max_tokens":1000000,"stream":true})");
+  EXPECT_TRUE(eventually([&] { return server.service().cancelled() == 1; }));
+  EXPECT_EQ(server.get("/health").status, 200);
+}
+
+TEST(Http, StalledReadersAreDropped) {
+  server::ServerOptions options;
+  options.http.write_seconds = 0.2;
+  options.http.max_unsent_bytes = size_t{1} << 30;
+  RunningServer server(endless(0), std::move(options));
+  Client stalled(server.port(), 4096);
+  stalled.send_request("POST", "/v1/completions",
+                       R"({"prompt":"x","max_tokens":1000000,"stream":true})");
+  EXPECT_TRUE(eventually([&] { return server.service().cancelled() == 1; }));
+}
+
+TEST(Http, ManyAtOnceAreNotMixedUp) {
+  RunningServer server;
+  std::atomic<int> right = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 64; ++i) {
+    threads.emplace_back([&, i] {
+      Client client(server.port());
+      for (int round = 0; round < 3; ++round) {
+        const std::string prompt =
+            "client " + std::to_string(i) + " round " + std::to_string(round);
+        const bool stream = (i + round) % 2 == 0;
+        client.send_request("POST", "/v1/completions",
+                            R"({"max_tokens":99,"prompt":")" + prompt + "\"" +
+                                (stream ? R"(,"stream":true})" : "}"));
+        const Response response = client.read_response();
+        std::string text;
+        if (stream) {
+          for (const Json& event : response.events()) {
+            text += event["choices"][0]["text"].get<std::string>();
+          }
+        } else {
+          text = response.json()["choices"][0]["text"].get<std::string>();
+        }
+        if (text == "You said: " + prompt) ++right;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right.load(), 64 * 3);
+}
+
+TEST(Drain, FinishesWhatWasBegun) {
+  test::FakeService::Options slow = says(std::string(200, 'x'));
+  slow.pause = std::chrono::milliseconds(2);
+  RunningServer server(std::move(slow));
+  Client idle(server.port());
+  idle.send_request("GET", "/health", "");
+  EXPECT_EQ(idle.read_response().status, 200);
+  Client busy(server.port());
+  busy.send_request("POST", "/v1/completions", R"({"prompt":"x","max_tokens":500,"stream":true})");
+  ASSERT_TRUE(busy.wait_for("data: "));
+  server.server().drain();
+  EXPECT_GE(server.server().busy(), 1);
+  EXPECT_TRUE(idle.is_ended());
+  const Response response = busy.read_response();
+  EXPECT_THAT(response.body, HasSubstr("[DONE]"));
+  EXPECT_TRUE(eventually([&] { return server.server().busy() == 0; }));
+  EXPECT_EQ(server.get("/health").status, 0);
+}
+
+TEST(Drain, RefusesOnConnectionsThatAreBusy) {
+  RunningServer server(endless());
+  Client busy(server.port());
+  // The second waits in the connection behind the first.
+  busy.send_request("POST", "/v1/completions", R"({"prompt":"x","max_tokens":50})");
+  busy.send_request("GET", "/ready", "");
+  ASSERT_TRUE(busy.wait_for("HTTP/1.1 200"));
+  server.server().drain();
+  EXPECT_TRUE(busy.is_ended());
+}
+
+TEST(Drain, StopCancelsWhatIsLeft) {
+  RunningServer server;
+  Client client(server.port());
+  client.send_request("POST", "/v1/completions", kHang);
+  ASSERT_TRUE(eventually([&] { return server.service().running() == 1; }));
+  server.stop();
+  EXPECT_EQ(server.service().running(), 0);
+  EXPECT_TRUE(client.is_ended());
+}
+
+TEST(Keys, FilesAndHashes) {
+  server::ApiKeys keys;
+  ASSERT_TRUE(
+      keys.add_lines("# keys\n\nplain-key alice\nsha256:" + server::hash_key("hashed") + "\r\n",
+                     "keys")
+          .ok());
+  EXPECT_EQ(keys.find("plain-key"), "alice");
+  EXPECT_THAT(keys.find("hashed").value_or(""), StartsWith("key-"));
+  for (const char* wrong : {"", "plain-ke", "plain-key2", "alice", "sha256:"}) {
+    EXPECT_FALSE(keys.find(wrong)) << wrong;
+  }
+  EXPECT_EQ(server::hash_key("abc"),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  const Status bad = server::ApiKeys().add_lines("good\nsha256:12 secret\n", "keys");
+  EXPECT_THAT(bad.message(), StartsWith("keys, line 2: "));
+  EXPECT_THAT(bad.message(), ::testing::Not(HasSubstr("secret")));
+  EXPECT_FALSE(server::ApiKeys().add_file("/no/such/file").ok());
+}
+
+TEST(Keys, AreWantedWhereTheyAreWanted) {
+  server::ServerOptions options;
+  ASSERT_TRUE(options.gate.keys.add("a-secret", "alice").ok());
+  RunningServer server(says("abc"), std::move(options));
+  EXPECT_EQ(server.get("/v1/models").status, 401);
+  EXPECT_EQ(server.get("/v1/models").json()["error"]["code"], "invalid_api_key");
+  EXPECT_EQ(server.get("/v1/models").header("WWW-Authenticate"), "Bearer");
+  EXPECT_EQ(server.get("/metrics").status, 401);
+  EXPECT_EQ(server.get("/v1/models", "Authorization: Bearer wrong\r\n").status, 401);
+  EXPECT_EQ(server.get("/v1/models", "Authorization: a-secret\r\n").status, 401);
+  EXPECT_EQ(server.get("/v1/models", "authorization: bearer  a-secret\r\n").status, 200);
+  for (const char* path : {"/health", "/ready", "/"}) EXPECT_EQ(server.get(path).status, 200);
+  server.post("/v1/completions", R"({"prompt":"x"})", "Authorization: Bearer a-secret\r\n");
+  EXPECT_EQ(server.service().last().client, "alice");
+}
+
+TEST(Cors, OnlyForThoseNamed) {
+  RunningServer closed;
+  EXPECT_EQ(
+      closed.get("/health", "Origin: https://a.example\r\n").header("Access-Control-Allow-Origin"),
+      "");
+  server::ServerOptions options;
+  options.gate.cors_origins = {"https://a.example"};
+  RunningServer server({}, std::move(options));
+  const auto allowed = [&](const char* origin) {
+    return server.get("/health", std::string("Origin: ") + origin + "\r\n")
+        .header("Access-Control-Allow-Origin");
+  };
+  EXPECT_EQ(allowed("https://a.example"), "https://a.example");
+  EXPECT_EQ(allowed("https://b.example"), "");
+  const Response preflight = test::exchange(server.port(), "OPTIONS", "/v1/chat/completions", "",
+                                            "Origin: https://a.example\r\n");
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_THAT(preflight.header("Access-Control-Allow-Headers"), HasSubstr("Authorization"));
+}
+
+TEST(Log, TellsOfEveryRequest) {
+  std::mutex mutex;
+  std::vector<Json> lines;
+  server::ServerOptions options;
+  options.gate.log = [&](const Json& event) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(event);
+  };
+  RunningServer server(says("abc"), std::move(options));
+  server.post("/v1/completions", R"({"prompt":"x"})", "x-request-id: r1\r\n");
+  server.get("/nowhere");
+  ASSERT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return lines.size() == 2;
+  }));
+  EXPECT_EQ(lines[0]["request_id"], "r1");
+  EXPECT_EQ(lines[0]["status"], 200);
+  EXPECT_EQ(lines[1]["status"], 404);
+  EXPECT_EQ(lines[1]["path"], "/nowhere");
+}
+
+TEST(HttpServer, SaysWhyItCannotStart) {
+  test::FakeService service;
+  server::ServerOptions options;
+  options.http.host = "192.0.2.1";
+  EXPECT_EQ(server::Server::start(service, options).status().code(), StatusCode::kInvalidArgument);
+  options.http.host = "127.0.0.1";
+  options.http.tls_certificate = "/no/such/file";
+  EXPECT_FALSE(server::Server::start(service, options).ok());
+  options.http.tls_key = "/no/such/key";
+  EXPECT_THAT(server::Server::start(service, options).status().message(),
+              StartsWith("/no/such/file"));
+}
+
+}  // namespace
+}  // namespace aerie

@@ -1,0 +1,57 @@
+// A server over a FakeService on a port of its own.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "server/server.h"
+#include "tests/server/client.h"
+#include "tests/server/fake_service.h"
+
+namespace aerie::test {
+
+class RunningServer {
+ public:
+  explicit RunningServer(FakeService::Options fake = {}, server::ServerOptions options = {})
+      : service_(std::move(fake)) {
+    auto server = server::Server::start(service_, std::move(options));
+    EXPECT_TRUE(server.ok()) << server.status().message();
+    server_ = std::move(server).value();
+  }
+
+  FakeService& service() { return service_; }
+  server::Server& server() { return *server_; }
+  int port() const { return server_->port(); }
+  void stop() { server_.reset(); }
+
+  Response post(std::string_view path, const std::string& body,
+                std::string_view headers = "") const {
+    return exchange(port(), "POST", path, body, headers);
+  }
+  Response get(std::string_view path, std::string_view headers = "") const {
+    return exchange(port(), "GET", path, "", headers);
+  }
+  Response chat(const std::string& more, const std::string& content = "Hello") const {
+    return post("/v1/chat/completions", R"({"messages":[{"role":"user","content":")" + content +
+                                            "\"}]" + (more.empty() ? "" : ",") + more + "}");
+  }
+  Response complete(const std::string& more, const std::string& prompt = "Once upon") const {
+    return post("/v1/completions",
+                R"({"prompt":")" + prompt + "\"" + (more.empty() ? "" : ",") + more + "}");
+  }
+
+ private:
+  FakeService service_;
+  std::unique_ptr<server::Server> server_;
+};
+
+inline FakeService::Options says(std::string text) {
+  FakeService::Options options;
+  options.reply = [text = std::move(text)](const std::string&) { return text; };
+  return options;
+}
+
+}  // namespace aerie::test
