@@ -28,12 +28,16 @@ struct CompletionWords : ReplyWords {
   std::vector<std::string> echoes;  // by prompt; empty: none
 };
 
-double cumulative_logprob(const Choice& choice) {
+// What OpenAI's best_of goes by: a sum would favour short replies.
+double mean_logprob(const Choice& choice) {
   double sum = 0;
+  int count = 0;
   for (const EmittedToken& token : choice.tokens) {
-    if (!token.logprobs.empty()) sum += finite_logprob(token.logprobs.front().logprob);
+    if (token.logprobs.empty()) continue;
+    sum += finite_logprob(token.logprobs.front().logprob);
+    ++count;
   }
-  return sum;
+  return count == 0 ? 0.0 : sum / count;
 }
 
 class CompletionFormat final : public ReplyFormat {
@@ -91,7 +95,7 @@ class CompletionFormat final : public ReplyFormat {
     for (auto& [prompt, replies] : by_prompt) {
       if (words_.best_of > words_.n) {
         std::stable_sort(replies.begin(), replies.end(), [](const Choice* a, const Choice* b) {
-          return cumulative_logprob(*a) > cumulative_logprob(*b);
+          return mean_logprob(*a) > mean_logprob(*b);
         });
         replies.resize(static_cast<size_t>(words_.n));
       }

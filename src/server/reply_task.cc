@@ -111,6 +111,8 @@ void RunningTask::submit() {
   // What arrives meanwhile waits for the others: whether there is a stream is not decided before
   // all have been taken.
   const std::lock_guard lock(mutex_);
+  // Gone already: there would be nobody to cancel what is submitted now.
+  if (over_) return;
   for (size_t i = 0; i < task_.requests.size(); ++i) {
     auto id = state_->service.submit(std::move(task_.requests[i]),
                                      std::make_shared<TaskSink>(shared_from_this(), i));

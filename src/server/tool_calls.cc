@@ -161,6 +161,7 @@ Expected<GrammarSpec> tool_grammar(const std::vector<const Json*>& functions) {
   Json definitions = Json::object();
   for (const Json* function : functions) {
     Json parameters = function->value("parameters", Json{{"type", "object"}});
+    if (parameters.is_null()) parameters = {{"type", "object"}};
     // References start at the whole schema's root.
     for (const char* key : {"$defs", "definitions"}) {
       const auto it = parameters.find(key);
