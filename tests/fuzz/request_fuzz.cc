@@ -1,0 +1,82 @@
+// Whatever a request's body holds, it is answered: never an exception, a crash, or an answer that
+// is no JSON.
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "format/json.h"
+#include "server/api.h"
+#include "tests/fuzz/fuzz_service.h"
+
+namespace aerie {
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+// Takes what is sent, and checks it.
+class CheckedAnswer final : public server::Answer {
+ public:
+  ~CheckedAnswer() override { require(complete_); }
+  void send(int status, std::string_view, std::string body, server::Headers) override {
+    require(!complete_ && !begun_ && status >= 200 && status < 600);
+    require(parse_json(body, "answer").ok());
+    complete_ = true;
+  }
+  void begin(int status, std::string_view, server::Headers) override {
+    require(!complete_ && !begun_ && status == 200);
+    begun_ = true;
+  }
+  void write(std::string piece) override {
+    require(begun_ && !complete_);
+    text_ += piece;
+  }
+  void finish() override {
+    require(begun_ && !complete_);
+    complete_ = true;
+    size_t events = 0;
+    for (size_t at = text_.find("data: "); at != std::string::npos; at = text_.find("data: ", at)) {
+      const size_t end = text_.find("\n\n", at);
+      require(end != std::string::npos);
+      const std::string data = text_.substr(at + 6, end - at - 6);
+      require(data == "[DONE]" || parse_json(data, "event").ok());
+      at = end;
+      ++events;
+    }
+    require(events > 0);
+  }
+  void on_gone(std::function<void()>) override {}
+
+ private:
+  bool begun_ = false;
+  bool complete_ = false;
+  std::string text_;
+};
+
+constexpr std::string_view kPaths[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
+                                       "/tokenize", "/detokenize"};
+
+}  // namespace
+}  // namespace aerie
+
+// The first byte picks the route.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  aerie::server::HttpRequest request;
+  request.method = "POST";
+  request.path = aerie::kPaths[data[0] % std::size(aerie::kPaths)];
+  request.body = std::string(reinterpret_cast<const char*>(data) + 1, size - 1);
+  request.client = "fuzz";
+  static aerie::test::FuzzService service;
+  static aerie::server::Api api(service, {});
+  api.handle(std::move(request), std::make_shared<aerie::CheckedAnswer>());
+  service.run();
+  return 0;
+}
