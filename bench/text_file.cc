@@ -33,4 +33,15 @@ Expected<std::string> read_text_file(const std::string& path, const char* flag) 
   return text;
 }
 
+Expected<std::string> read_key_file(const std::string& path, const char* flag) {
+  AERIE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, flag));
+  constexpr const char* kSpace = " \t\r\n";
+  const size_t from = text.find_first_not_of(kSpace);
+  if (from == std::string::npos) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} {}: there is no key in it", flag, path));
+  }
+  return text.substr(from, text.find_last_not_of(kSpace) + 1 - from);
+}
+
 }  // namespace aerie::bench

@@ -11,4 +11,8 @@ namespace aerie::bench {
 // cannot be read, kInvalidArgument for a larger file.
 Expected<std::string> read_text_file(const std::string& path, const char* flag);
 
+// The same, for a file that holds an API key, without the white space around it. kInvalidArgument
+// if there is nothing else.
+Expected<std::string> read_key_file(const std::string& path, const char* flag);
+
 }  // namespace aerie::bench

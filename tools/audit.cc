@@ -31,17 +31,6 @@ void show_progress(int done, int of) {
   fmt::print(stderr, "record {} of {}\n", done, of);
 }
 
-Expected<std::string> read_api_key(const std::string& path) {
-  AERIE_ASSIGN_OR_RETURN(const std::string text, bench::read_text_file(path, "--api-key-file"));
-  const size_t from = text.find_first_not_of(" \t\r\n");
-  if (from == std::string::npos) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("--api-key-file {}: there is no key in it", path));
-  }
-  const size_t to = text.find_last_not_of(" \t\r\n");
-  return text.substr(from, to - from + 1);
-}
-
 Expected<bench::AuditReport> run_locally(Flags& flags,
                                          const std::vector<bench::AuditRecord>& records) {
   auto speculation = parse_speculative_spec(flags.speculate);
@@ -58,7 +47,8 @@ Expected<bench::AuditReport> run_locally(Flags& flags,
 Expected<bench::AuditReport> run_server(Flags& flags,
                                         const std::vector<bench::AuditRecord>& records) {
   if (!flags.api_key_file.empty()) {
-    AERIE_ASSIGN_OR_RETURN(flags.server.api_key, read_api_key(flags.api_key_file));
+    AERIE_ASSIGN_OR_RETURN(flags.server.api_key,
+                           bench::read_key_file(flags.api_key_file, "--api-key-file"));
   }
   flags.server.send_text = flags.send == "text";
   flags.server.progress = show_progress;

@@ -63,23 +63,14 @@ Status choose_settings(Flags& flags) {
   return {};
 }
 
-Expected<std::string> read_key(const std::string& path) {
-  AERIE_ASSIGN_OR_RETURN(const std::string text, bench::read_text_file(path, "--api-key-file"));
-  const size_t from = text.find_first_not_of(" \t\r\n");
-  if (from == std::string::npos) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("--api-key-file {}: there is no key in it", path));
-  }
-  return text.substr(from, text.find_last_not_of(" \t\r\n") + 1 - from);
-}
-
 Status finish(Flags& flags) {
   bench::ServeTarget& target = flags.options.target;
   while (target.url.ends_with('/')) target.url.pop_back();
   target.chat = flags.endpoint == "chat";
   target.cancel = &interrupted;
   if (!flags.api_key_file.empty()) {
-    AERIE_ASSIGN_OR_RETURN(target.api_key, read_key(flags.api_key_file));
+    AERIE_ASSIGN_OR_RETURN(target.api_key,
+                           bench::read_key_file(flags.api_key_file, "--api-key-file"));
   }
   if (!flags.extra_body.empty()) {
     auto extra = parse_json(flags.extra_body, "--extra-body");

@@ -436,7 +436,7 @@ function requestFor(prompt, seed, speculation) {
   return {
     ...(state.model && { model: state.model }),
     ...(mode() === "chat" ? { messages } : { prompt }),
-    ...(speculation && { speculation }),
+    ...(speculation && { speculation: speculation === "off" ? "off" : { method: speculation } }),
     max_tokens: $("max-tokens").valueAsNumber,
     temperature: $("temperature").valueAsNumber,
     seed,
