@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that Aerie needs and that are not there yet; does nothing else.
 #   scripts/install_deps.sh          what building, testing and the demo need
-#   scripts/install_deps.sh --full   also the tools of test.sh --full (fuzzing, formatting, linting,
+#   scripts/install_deps.sh --full   also the tools of test.sh --full (fuzzing, formatting, linting, a browser,
 #                                    cross-compilation and emulation)
 set -euo pipefail
 
@@ -13,7 +13,7 @@ packages=(
   libtorch-dev libgloo-dev libopenblas0-pthread
   python3 python3-pip python3-venv ca-certificates
 )
-full=(clang-19 libclang-rt-19-dev clang-format clang-tidy git)
+full=(clang-19 libclang-rt-19-dev clang-format clang-tidy git chromium)
 # Where Arm is not at hand.
 if [[ "$(uname -m)" != aarch64 ]]; then
   full+=(g++-aarch64-linux-gnu qemu-user)

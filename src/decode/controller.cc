@@ -80,6 +80,13 @@ class Controller final : public Drafter {
   Plan plan(std::span<const DraftRequest> requests, double rate);
   void plan_for(size_t source, std::span<const DraftRequest> requests, Plan& best);
   double choose(std::span<const DraftRequest> requests);
+  int roots_of(std::span<const DraftRequest> requests) const {
+    return other_roots_ + static_cast<int>(requests.size());
+  }
+  // What a pass of so many roots and nodes takes, that of its prompts' rows left out.
+  double seconds(int rows) const {
+    return cost_.seconds(rows + prompt_rows_, context_) - prompt_seconds_;
+  }
   std::span<const DraftCommit> commits_of(size_t source, std::span<const DraftCommit> commits);
   State& state(SequenceId id) { return states_.find(id)->second; }
 
@@ -96,10 +103,11 @@ class Controller final : public Drafter {
   bool any_left_out_ = false;  // of any sequence so far
   int passed_over_ = 0;
   double context_ = 0.0;  // tokens of a sequence, in the mean
-  struct {
-    int rows = 0;
-    double tokens = 0.0;
-  } others_;               // DraftRequest::other_rows, other_tokens
+  // Beside what is drafted for: other sequences' roots, and rows of prompts with what they add to a
+  // pass without drafts. Those have to be computed some time, whatever is drafted.
+  int other_roots_ = 0;
+  int prompt_rows_ = 0;
+  double prompt_seconds_ = 0.0;
   std::vector<int> kept_;  // [request]: nodes of its tree, the likeliest first
   std::vector<int> offered_;
 };
@@ -265,8 +273,8 @@ void Controller::take(size_t index, State& at) {
 double Controller::choose(std::span<const DraftRequest> requests) {
   kept_.assign(requests.size(), 0);
   offered_.assign(requests.size(), 0);
-  double tokens = others_.tokens + static_cast<double>(requests.size());
-  int rows = others_.rows + static_cast<int>(requests.size());
+  int rows = roots_of(requests);
+  double tokens = rows;
   for (size_t i = 0; i < requests.size(); ++i) {
     const State& at = state(requests[i].id);
     if (!at.whole) continue;
@@ -274,9 +282,9 @@ double Controller::choose(std::span<const DraftRequest> requests) {
     tokens += at.whole_tokens;
     rows += kept_[i];
   }
-  double best = tokens / cost_.seconds(rows, context_);
+  double best = tokens / seconds(rows);
   double bar = best * (1.0 + options_.margin);
-  while (++rows <= options_.max_rows) {
+  while (++rows + prompt_rows_ <= options_.max_rows) {
     const TokenTree::Node* likeliest = nullptr;
     size_t of = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -290,7 +298,7 @@ double Controller::choose(std::span<const DraftRequest> requests) {
     if (likeliest == nullptr) break;
     ++offered_[of];
     tokens += (1.0 - kDoubt) * static_cast<double>(likeliest->probability);
-    const double rate = tokens / cost_.seconds(rows, context_);
+    const double rate = tokens / seconds(rows);
     if (rate <= bar) continue;
     best = bar = rate;
     kept_.assign(offered_.begin(), offered_.end());
@@ -301,7 +309,8 @@ double Controller::choose(std::span<const DraftRequest> requests) {
 void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, Plan& best) {
   const DraftSource& source = sources_[index];
   const auto count = static_cast<double>(requests.size());
-  double tokens = others_.tokens + count;
+  const int roots = roots_of(requests);
+  double tokens = roots;
   for (int depth = 1; depth <= DepthRecord::kDepths; ++depth) {
     double gain = 0.0;
     for (const DraftRequest& request : requests) {
@@ -314,11 +323,9 @@ void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, 
     }
     if (gain < 0.01 * count) return;
     tokens += gain;
-    const double rows = others_.rows + count * (1.0 + source.nodes_per_level * depth);
-    const double seconds =
-        cost_.seconds(static_cast<int>(rows), context_) + source.seconds_per_level * depth;
-    const double rate = tokens / seconds;
-    if (rows <= options_.max_rows && rate > best.rate) best = {index, depth, rate};
+    const int rows = roots + static_cast<int>(count * source.nodes_per_level * depth);
+    const double rate = tokens / (seconds(rows) + source.seconds_per_level * depth);
+    if (rows + prompt_rows_ <= options_.max_rows && rate > best.rate) best = {index, depth, rate};
   }
 }
 
@@ -358,7 +365,10 @@ Status Controller::propose(std::span<DraftRequest> requests) {
     context_ += static_cast<double>(at.length) / static_cast<double>(requests.size());
   }
   if (requests.empty()) return {};
-  others_ = {requests[0].other_rows, static_cast<double>(requests[0].other_tokens)};
+  other_roots_ = requests[0].other_tokens;
+  prompt_rows_ = requests[0].other_rows - other_roots_;
+  const int roots = roots_of(requests);
+  prompt_seconds_ = cost_.seconds(roots + prompt_rows_, context_) - cost_.seconds(roots, context_);
   for (DraftSource& source : sources_) ++source.idle;
   for (size_t i = 0; i < sources_.size(); ++i) {
     if (sources_[i].timed > 0 && !is_cheap(sources_[i])) continue;

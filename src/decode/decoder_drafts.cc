@@ -37,9 +37,7 @@ Status Decoder::draft(Sequences sequences, Pieces pieces) {
   for (const PromptPiece& piece : pieces) rows += piece.rows;
   for (DraftRequest& request : requests_) {
     request.other_rows = rows;
-    // A prompt's row is worth a token: it has to be computed some time, and a pass that is full
-    // takes it as long as any other.
-    request.other_tokens = rows;
+    request.other_tokens = others;
   }
   AERIE_RETURN_IF_ERROR(drafter_->propose(requests_));
   for (size_t i = 0; i < sequences.size(); ++i) {

@@ -68,8 +68,8 @@ struct DraftRequest {
   TokenTree* tree = nullptr;  // out; arrives cleared
   // No node below this depth will be of use; drafters that pay for depth go no deeper.
   int max_depth = std::numeric_limits<int>::max();
-  // What the pass has whatever is drafted, beside the roots of the requests: rows, and what they
-  // are worth in tokens. The same for all requests of a call.
+  // What the pass has whatever is drafted, beside the roots of the requests: rows, and how many of
+  // them bring a token. The same for all requests of a call.
   int other_rows = 0;
   int other_tokens = 0;
 };

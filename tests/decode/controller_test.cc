@@ -220,19 +220,27 @@ TEST_F(ControllerTest, ADearDrafterIsAskedWhileItPays) {
   EXPECT_GT(propose()[0].size(), 1);
 }
 
-TEST_F(ControllerTest, RowsThatArePaidForAnywayCountLikeTokens) {
-  add({10, 11, 12}, 0.9f);
-  start(1.0);  // a row costs what a token costs
-  TokenTree tree;
-  DraftRequest request{0, texts_[0], 50, &tree};
-  // A pass that costs the same whatever it holds would be worth filling.
-  request.other_rows = 100;
-  EXPECT_TRUE(controller_->propose({&request, 1}).ok());
-  EXPECT_GT(tree.size(), 0);
-  tree.clear();
-  request.other_tokens = 100;
-  EXPECT_TRUE(controller_->propose({&request, 1}).ok());
-  EXPECT_TRUE(tree.empty());
+// A prompt's rows make the pass long, and a node no cheaper: what counts is what a node adds, and
+// what a pass of the roots alone would take for its token.
+TEST_F(ControllerTest, RowsOfPromptsDoNotMakeNodesCheaper) {
+  for (const double row : {0.3, 1.0}) {
+    drafters_.clear();
+    add({10, 11, 12, 13, 14, 15, 16, 17}, 0.9f);
+    start(row);
+    TokenTree tree;
+    DraftRequest request{0, texts_[0], 50, &tree};
+    for (const int prompt : {0, 80}) {
+      tree.clear();
+      request.other_rows = prompt;
+      EXPECT_TRUE(controller_->propose({&request, 1}).ok());
+      EXPECT_EQ(tree.size(), row == 1.0 ? 0 : 5);
+    }
+    // With other sequences in the pass a token costs less.
+    tree.clear();
+    request.other_rows = request.other_tokens = 50;
+    EXPECT_TRUE(controller_->propose({&request, 1}).ok());
+    EXPECT_LT(tree.size(), 5);
+  }
 }
 
 TEST_F(ControllerTest, ADearDrafterThatDoesNotPayIsSparedNewSequences) {
