@@ -90,7 +90,7 @@ void answer_tokenize(const StatePtr& state, const HttpRequest& request, Answer& 
     if (!reader.has("prompt")) reader.refuse("prompt", "is missing");
     EncodeOptions options;
     options.add_special = reader.boolean("add_special_tokens", true);
-    options.parse_special = reader.boolean("parse_special", false);
+    options.parse_special = reader.boolean("parse_special", true);
     const Status encoded = tokenizer.encode(reader.string("prompt", ""), options, ids);
     if (!encoded.ok()) reader.refuse(error_of(encoded, "prompt"));
   }

@@ -70,6 +70,14 @@ TEST(Completions, BestOf) {
   EXPECT_EQ(server.complete(R"("best_of":3,"stream":true)").status, 400);
 }
 
+TEST(Completions, NamesOfControlTokens) {
+  RunningServer server;
+  server.complete("", "<|im_start|>x");
+  EXPECT_EQ(server.service().last().prompt, (std::vector<int32_t>{test::kTurnStart, 'x'}));
+  server.complete("\"parse_special\":false", "<|im_start|>x");
+  EXPECT_EQ(server.service().last().prompt.size(), 13u);
+}
+
 TEST(Responses, WholeAndStream) {
   RunningServer server(says("A river"));
   const Json whole =
