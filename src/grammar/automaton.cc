@@ -1,158 +1,272 @@
 #include "grammar/automaton.h"
 
 #include <algorithm>
-#include <tuple>
 
-namespace aerie {
+namespace aerie::grammar {
+namespace {
 
-Automaton::Automaton(const GrammarGraph& graph)
-    : graph_(graph), classes_(graph.class_bytes.size()) {
-  frames_.emplace_back();
-  std::vector<Stack> none;
-  intern(none, false);  // kDead
-  std::fill(steps_.begin(), steps_.end(), kDead);
-  std::vector<Stack> stacks = {{graph.start, kNoFrame}};
-  const bool complete = close(stacks);
-  start_ = intern(stacks, complete);
+size_t mix(size_t hash, size_t value) {
+  hash ^= value + 0x9E3779B97F4A7C15u + (hash << 6) + (hash >> 2);
+  return hash * 0xFF51AFD7ED558CCDu;
 }
 
-uint32_t Automaton::push(uint32_t back_to, uint32_t below) {
-  const auto [found, added] =
-      frame_ids_.try_emplace({back_to, below}, static_cast<uint32_t>(frames_.size()));
-  if (added) {
-    frames_.push_back({back_to, below});
-    memory_ += 64;
+size_t hash_items(const std::vector<std::pair<uint32_t, const StackSet*>>& items, bool flag) {
+  size_t hash = flag ? 1 : 2;
+  for (const auto& [node, stacks] : items) {
+    hash = mix(hash, node);
+    hash = mix(hash, reinterpret_cast<size_t>(stacks) >> 4);
   }
-  return found->second;
+  return hash;
 }
 
-void Automaton::expand(Stack stack, std::vector<Stack>& todo, bool& complete) {
-  const GrammarGraph::Node& node = graph_.nodes[stack.node];
-  const GrammarGraph::Node& next = graph_.nodes[stack.node + 1];
-  for (uint32_t i = node.free; i < next.free; ++i) {
-    todo.push_back({graph_.free_edges[i], stack.frame});
+}  // namespace
+
+size_t StateTable::StackHash::operator()(const StackSet* set) const {
+  return hash_items(set->frames, set->bottom);
+}
+
+bool StateTable::StackEqual::operator()(const StackSet* a, const StackSet* b) const {
+  return a->bottom == b->bottom && a->frames == b->frames;
+}
+
+size_t StateTable::PairHash::operator()(const StackPair& pair) const {
+  return mix(reinterpret_cast<size_t>(pair.first) >> 4, reinterpret_cast<size_t>(pair.second) >> 4);
+}
+
+StateTable::StateTable(std::shared_ptr<const Program> program,
+                       std::shared_ptr<const TokenTrie> trie)
+    : program_(std::move(program)), trie_(std::move(trie)) {
+  reached_.resize(program_->nodes.size(), nullptr);
+  queued_.resize(program_->nodes.size(), false);
+  const std::lock_guard lock(mutex_);
+  StackSet bottom;
+  bottom.bottom = true;
+  add(program_->start, intern(std::move(bottom)));
+  start_ = close();
+}
+
+const StackSet* StateTable::intern(StackSet&& set) {
+  const auto known = stack_ids_.find(&set);
+  if (known != stack_ids_.end()) return known->second;
+  for (const auto& [node, below] : set.frames) set.depth = std::max(set.depth, below->depth + 1);
+  stacks_.push_back(std::move(set));
+  const StackSet* stored = &stacks_.back();
+  stack_ids_.emplace(stored, stored);
+  bytes_ += sizeof(StackSet) + stored->frames.capacity() * sizeof(stored->frames[0]) + 48;
+  return stored;
+}
+
+// Below one node there is one set, so that sets stay as small as the rules are, however many stacks
+// are in them.
+const StackSet* StateTable::unite(const StackSet* a, const StackSet* b) {
+  if (a == b) return a;
+  const StackPair key(std::min(a, b), std::max(a, b));
+  const auto known = unions_.find(key);
+  if (known != unions_.end()) return known->second;
+  StackSet both;
+  both.bottom = a->bottom || b->bottom;
+  auto i = a->frames.begin();
+  auto j = b->frames.begin();
+  while (i != a->frames.end() || j != b->frames.end()) {
+    if (j == b->frames.end() || (i != a->frames.end() && i->first < j->first)) {
+      both.frames.push_back(*i++);
+    } else if (i == a->frames.end() || j->first < i->first) {
+      both.frames.push_back(*j++);
+    } else {
+      both.frames.emplace_back(i->first, unite(i->second, j->second));
+      ++i;
+      ++j;
+    }
   }
-  for (uint32_t i = node.calls; i < next.calls; ++i) {
-    const GrammarGraph::CallEdge& call = graph_.call_edges[i];
-    todo.push_back({call.start, call.tail ? stack.frame : push(call.back_to, stack.frame)});
+  const StackSet* result = intern(std::move(both));
+  unions_.emplace(key, result);
+  bytes_ += 64;
+  return result;
+}
+
+const StackSet* StateTable::import_stack(
+    const StackSet* set, std::unordered_map<const StackSet*, const StackSet*>& known) {
+  const auto entry = known.find(set);
+  if (entry != known.end()) return entry->second;
+  StackSet copy;
+  copy.bottom = set->bottom;
+  for (const auto& [node, below] : set->frames) {
+    copy.frames.emplace_back(node, import_stack(below, known));
   }
-  if (!node.end) return;
-  if (stack.frame == kNoFrame) {
-    complete = true;
+  const StackSet* result = intern(std::move(copy));
+  known.emplace(set, result);
+  return result;
+}
+
+const State* StateTable::import(const State& state) {
+  const std::lock_guard lock(mutex_);
+  std::unordered_map<const StackSet*, const StackSet*> known;
+  Items items;
+  for (const auto& [node, stacks] : state.items) {
+    items.emplace_back(node, import_stack(stacks, known));
+  }
+  return intern_state(std::move(items), state.complete);
+}
+
+const State* StateTable::intern_state(Items items, bool complete) {
+  const size_t hash = hash_items(items, complete);
+  const auto [first, last] = state_ids_.equal_range(hash);
+  for (auto entry = first; entry != last; ++entry) {
+    const State* state = entry->second;
+    if (state->complete == complete && state->items == items) return state;
+  }
+  State& state = states_.emplace_back();
+  state.items = std::move(items);
+  state.complete = complete;
+  const size_t classes = program_->class_byte.size();
+  state.next = std::make_unique<std::atomic<const State*>[]>(classes);
+  state_ids_.emplace(hash, &state);
+  bytes_ += sizeof(State) + state.items.capacity() * sizeof(state.items[0]) +
+            classes * sizeof(void*) + 64;
+  return &state;
+}
+
+void StateTable::add(uint32_t node, const StackSet* stacks) {
+  // Some other way is short enough: each state has one that fits.
+  if (stacks->depth + program_->nodes[node].height > kMaxDepth) return;
+  const StackSet*& reached = reached_[node];
+  if (reached == nullptr) {
+    touched_.push_back(node);
+    reached = stacks;
   } else {
-    todo.push_back({frames_[stack.frame].back_to, frames_[stack.frame].below});
+    const StackSet* both = unite(reached, stacks);
+    if (both == reached) return;
+    reached = both;
+  }
+  if (!queued_[node]) {
+    queued_[node] = true;
+    todo_.push_back(node);
   }
 }
 
-bool Automaton::close(std::vector<Stack>& stacks) {
-  bool complete = false;
-  std::vector<Stack> todo;
-  todo.swap(stacks);
-  std::reverse(todo.begin(), todo.end());
-  if (++round_ == 0 || seen_.size() > 100'000) {
-    seen_.clear();
-    round_ = 1;
-  }
-  while (!todo.empty()) {
-    const Stack stack = todo.back();
-    todo.pop_back();
-    uint32_t& mark = seen_[stack];
-    if (mark == round_) continue;
-    mark = round_;
-    expand(stack, todo, complete);
-    const bool waits = graph_.nodes[stack.node].bytes < graph_.nodes[stack.node + 1].bytes;
-    if (waits && stacks.size() < kMaxStacks) stacks.push_back(stack);
-  }
-  return complete;
+void StateTable::call(const Edge& edge, const StackSet* stacks) {
+  if (edge.tail) return add(edge.start, stacks);
+  if (stacks->depth + program_->nodes[edge.target].height > kMaxDepth) return;
+  StackSet pushed;
+  pushed.frames.emplace_back(edge.target, stacks);
+  add(edge.start, intern(std::move(pushed)));
 }
 
-Automaton::State Automaton::intern(std::vector<Stack>& stacks, bool complete) {
-  std::sort(stacks.begin(), stacks.end(), [](const Stack& a, const Stack& b) {
-    return std::tie(a.node, a.frame) < std::tie(b.node, b.frame);
-  });
-  uint64_t hash = complete ? 1 : 2;
-  for (const Stack& stack : stacks) {
-    hash = (hash ^ stack.node) * 0x9E3779B97F4A7C15u;
-    hash = ((hash ^ (hash >> 29)) ^ stack.frame) * 0xBF58476D1CE4E5B9u;
-    hash ^= hash >> 32;
-  }
-  const auto [begin, end] = state_ids_.equal_range(hash);
-  for (auto it = begin; it != end; ++it) {
-    const StateData& data = states_[it->second];
-    if (data.complete == complete && data.count == stacks.size() &&
-        std::equal(stacks.begin(), stacks.end(), stacks_.begin() + data.first)) {
-      return it->second;
+void StateTable::expand(uint32_t node, const StackSet* stacks) {
+  const Program::Node& at = program_->nodes[node];
+  const Edge* edge = program_->edges.data() + at.first_edge + at.byte_edges;
+  for (uint32_t i = 0; i < at.other_edges; ++i, ++edge) {
+    if (edge->kind == Edge::Kind::kEmpty) {
+      add(edge->target, stacks);
+    } else {
+      call(*edge, stacks);
     }
   }
-  const State made = static_cast<State>(states_.size());
-  states_.push_back(
-      {static_cast<uint32_t>(stacks_.size()), static_cast<uint32_t>(stacks.size()), complete});
-  stacks_.insert(stacks_.end(), stacks.begin(), stacks.end());
-  steps_.resize(steps_.size() + classes_, kUnknown);
-  state_ids_.emplace(hash, made);
-  memory_ += 64 + stacks.size() * sizeof(Stack);
-  return made;
+  if (!at.final) return;
+  complete_ |= stacks->bottom;
+  for (const auto& [back, below] : stacks->frames) add(back, below);
 }
 
-Automaton::State Automaton::add_step(State state, uint8_t byte) {
-  std::vector<Stack> stacks;
-  const StateData data = states_[state];
-  for (uint32_t i = 0; i < data.count; ++i) {
-    const Stack stack = stacks_[data.first + i];
-    const uint32_t end = graph_.nodes[stack.node + 1].bytes;
-    for (uint32_t edge = graph_.nodes[stack.node].bytes; edge < end; ++edge) {
-      const GrammarGraph::ByteEdge& it = graph_.byte_edges[edge];
-      if (it.first <= byte && byte <= it.last) stacks.push_back({it.to, stack.frame});
+const State* StateTable::close() {
+  while (!todo_.empty()) {
+    const uint32_t node = todo_.back();
+    todo_.pop_back();
+    queued_[node] = false;
+    expand(node, reached_[node]);
+  }
+  Items items;
+  std::sort(touched_.begin(), touched_.end());
+  for (const uint32_t node : touched_) {
+    if (program_->nodes[node].byte_edges > 0) items.emplace_back(node, reached_[node]);
+    reached_[node] = nullptr;
+  }
+  touched_.clear();
+  const State* state = intern_state(std::move(items), complete_);
+  complete_ = false;
+  return state;
+}
+
+const State* StateTable::compute_step(const State& state, uint8_t byte_class) {
+  const std::lock_guard lock(mutex_);
+  auto& next = state.next[byte_class];
+  if (const State* known = next.load(std::memory_order_relaxed)) return known;
+  const uint8_t byte = program_->class_byte[byte_class];
+  for (const auto& [node, stacks] : state.items) {
+    const Program::Node& at = program_->nodes[node];
+    const Edge* edge = program_->edges.data() + at.first_edge;
+    for (uint32_t i = 0; i < at.byte_edges; ++i, ++edge) {
+      if (edge->first <= byte && byte <= edge->last) add(edge->target, stacks);
     }
   }
-  State next = kDead;
-  if (!stacks.empty()) {
-    const bool complete = close(stacks);
-    next = intern(stacks, complete);
-  }
-  steps_[state * classes_ + graph_.class_of[byte]] = next;
-  return next;
+  const State* result = close();
+  next.store(result, std::memory_order_release);
+  return result;
 }
 
-int Automaton::only_byte(State state) const {
-  int only = -1;
-  const StateData& data = states_[state];
-  for (uint32_t i = 0; i < data.count; ++i) {
-    const Stack& stack = stacks_[data.first + i];
-    const uint32_t end = graph_.nodes[stack.node + 1].bytes;
-    for (uint32_t edge = graph_.nodes[stack.node].bytes; edge < end; ++edge) {
-      const GrammarGraph::ByteEdge& it = graph_.byte_edges[edge];
-      if (it.first != it.last || (only >= 0 && only != it.first)) return -1;
-      only = it.first;
+const State* StateTable::step(const State& state, uint8_t byte) {
+  const uint8_t byte_class = program_->byte_class[byte];
+  const State* known = state.next[byte_class].load(std::memory_order_acquire);
+  return known != nullptr ? known : compute_step(state, byte_class);
+}
+
+bool StateTable::takes(const State& state, std::string_view bytes) {
+  const State* at = &state;
+  for (const char byte : bytes) {
+    at = step(*at, static_cast<uint8_t>(byte));
+    if (at->dead()) return false;
+  }
+  return true;
+}
+
+const uint64_t* StateTable::mask(const State& state) {
+  if (const uint64_t* known = state.mask.load(std::memory_order_acquire)) return known;
+  std::vector<uint64_t> bits((static_cast<size_t>(trie_->vocab_size()) + 63) / 64, 0);
+  const auto& nodes = trie_->nodes();
+  const auto& tokens = trie_->tokens();
+  std::vector<const State*> path(static_cast<size_t>(trie_->max_depth()) + 1, &state);
+  for (size_t i = 0; i + 1 < nodes.size();) {
+    const TokenTrie::Node& node = nodes[i];
+    const State* at = step(*path[node.depth - size_t{1}], node.byte);
+    if (at->dead()) {
+      i = node.after;
+      continue;
+    }
+    path[node.depth] = at;
+    ++i;
+    for (uint32_t token = node.first_token; token < nodes[i].first_token; ++token) {
+      const auto id = static_cast<size_t>(tokens[token]);
+      bits[id / 64] |= uint64_t{1} << id % 64;
     }
   }
-  return only;
+  const std::lock_guard lock(mutex_);
+  if (const uint64_t* known = state.mask.load(std::memory_order_relaxed)) return known;
+  bytes_ += bits.size() * sizeof(uint64_t);
+  masks_.push_back(std::move(bits));
+  state.mask.store(masks_.back().data(), std::memory_order_release);
+  return masks_.back().data();
 }
 
-const ByteSet& Automaton::loops(State state) {
-  const auto [found, added] = loops_.try_emplace(state);
-  if (!added) return found->second;
-  memory_ += 64;
-  for (int byte = 0; byte < 256; ++byte) {
-    found->second[byte] = step(state, static_cast<uint8_t>(byte)) == state;
-  }
-  return found->second;
-}
-
-Automaton::State Automaton::import(const Automaton& other, State state) {
-  const StateData& data = other.states_[state];
-  std::vector<Stack> stacks;
-  for (uint32_t i = 0; i < data.count; ++i) {
-    const Stack& stack = other.stacks_[data.first + i];
-    std::vector<uint32_t> path;
-    for (uint32_t frame = stack.frame; frame != kNoFrame; frame = other.frames_[frame].below) {
-      path.push_back(other.frames_[frame].back_to);
+std::string StateTable::forced(const State& state) {
+  constexpr size_t kMaxForced = 64;
+  std::string bytes;
+  for (const State* at = &state; bytes.size() < kMaxForced && !at->complete;) {
+    int found = -1;
+    for (const auto& [node, stacks] : at->items) {
+      const Program::Node& from = program_->nodes[node];
+      for (uint32_t i = 0; i < from.byte_edges; ++i) {
+        const Edge& edge = program_->edges[from.first_edge + i];
+        if (edge.first != edge.last || (found >= 0 && found != edge.first)) return bytes;
+        found = edge.first;
+      }
     }
-    uint32_t frame = kNoFrame;
-    for (size_t k = path.size(); k-- > 0;) frame = push(path[k], frame);
-    stacks.push_back({stack.node, frame});
+    if (found < 0) return bytes;
+    // The limit of depth may leave nothing of a node: then there is no such byte.
+    const State* next = step(*at, static_cast<uint8_t>(found));
+    if (next->dead()) return bytes;
+    bytes.push_back(static_cast<char>(found));
+    at = next;
   }
-  return intern(stacks, data.complete);
+  return bytes;
 }
 
-}  // namespace aerie
+}  // namespace aerie::grammar

@@ -1,93 +1,105 @@
-// The push-down automaton of a grammar, made deterministic as far as it is walked.
+// The program's run: states are sets of (node, stacks), made as they are needed and kept.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "grammar/grammar_graph.h"
+#include "grammar/program.h"
+#include "grammar/token_trie.h"
 
-namespace aerie {
+namespace aerie::grammar {
 
-// A state is a set of stacks of places in the graph, one for each way to read the text so far;
-// equal sets are the same number. States and steps between them are kept as they are met. Not
-// thread-safe. The graph must outlive it.
-class Automaton {
- public:
-  using State = uint32_t;
-  static constexpr State kDead = 0;
-  // Readings of one text that are followed at once. A grammar so ambiguous that there are more
-  // loses some: what it still allows matches, but it no longer allows all that would.
-  static constexpr size_t kMaxStacks = 1024;
-
-  explicit Automaton(const GrammarGraph& graph);
-
-  State start() const { return start_; }
-  // kDead if nothing that the grammar matches goes on with this byte.
-  State step(State state, uint8_t byte) {
-    const uint32_t next = steps_[state * classes_ + graph_.class_of[byte]];
-    return next != kUnknown ? next : add_step(state, byte);
-  }
-  // Whether the text so far is a match.
-  bool complete(State state) const { return states_[state].complete; }
-  // The one byte that can follow, or -1.
-  int only_byte(State state) const;
-  // The bytes that lead back to the state. The reference lasts until the next call.
-  const ByteSet& loops(State state);
-
-  // A state of another automaton of the same graph.
-  State import(const Automaton& other, State state);
-  // About what it occupies.
-  size_t bytes() const { return memory_ + steps_.size() * sizeof(uint32_t); }
-
- private:
-  static constexpr uint32_t kUnknown = UINT32_MAX;
-  static constexpr uint32_t kNoFrame = 0;
-  struct Frame {
-    uint32_t back_to = 0;
-    uint32_t below = kNoFrame;
-  };
-  struct Stack {
-    uint32_t node = 0;
-    uint32_t frame = kNoFrame;
-    bool operator==(const Stack&) const = default;
-  };
-  struct StateData {
-    uint32_t first = 0;  // of its stacks
-    uint32_t count = 0;
-    bool complete = false;
-  };
-  struct StackHash {
-    size_t operator()(const Stack& stack) const {
-      const uint64_t key = (uint64_t{stack.node} << 32) | stack.frame;
-      return static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> 16);
-    }
-  };
-
-  State add_step(State state, uint8_t byte);
-  // Follows what reads nothing; `stacks` are left those that wait for a byte. Whether one ended.
-  bool close(std::vector<Stack>& stacks);
-  void expand(Stack stack, std::vector<Stack>& todo, bool& complete);
-  uint32_t push(uint32_t back_to, uint32_t below);
-  State intern(std::vector<Stack>& stacks, bool complete);
-
-  const GrammarGraph& graph_;
-  size_t classes_ = 0;
-  State start_ = kDead;
-  std::vector<Frame> frames_;
-  std::unordered_map<Stack, uint32_t, StackHash> frame_ids_;
-  std::vector<StateData> states_;
-  std::vector<Stack> stacks_;
-  std::unordered_multimap<uint64_t, State> state_ids_;
-  std::vector<uint32_t> steps_;
-  std::unordered_map<State, ByteSet> loops_;
-  size_t memory_ = 0;
-
-  // Of close(): stacks that were reached, marked with the round's number.
-  std::unordered_map<Stack, uint32_t, StackHash> seen_;
-  uint32_t round_ = 0;
+// A set of stacks, as a tree by what they have on top; equal sets are one object.
+struct StackSet {
+  // Where the rule on top returns to, and what lies below; ascending.
+  std::vector<std::pair<uint32_t, const StackSet*>> frames;
+  bool bottom = false;  // whether the empty stack is in it
+  int depth = 0;        // of the deepest
 };
 
-}  // namespace aerie
+// What all outputs so far with the same continuations have in common. Immutable but for what is
+// filled in: transitions and the mask.
+struct State {
+  std::vector<std::pair<uint32_t, const StackSet*>> items;  // nodes with byte edges; ascending
+  bool complete = false;                                    // the output may end here
+  bool dead() const { return items.empty() && !complete; }
+
+  std::unique_ptr<std::atomic<const State*>[]> next;  // by byte class; null: not known yet
+  mutable std::atomic<const uint64_t*> mask{nullptr};
+};
+
+// States and what belongs to them. Thread-safe: what is known is read without a lock.
+class StateTable {
+ public:
+  StateTable(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> trie);
+
+  const State* start() const { return start_; }
+  // The state of another table of the same program.
+  const State* import(const State& state);
+
+  const State* step(const State& state, uint8_t byte);
+  // One bit for each token of the trie: whether its bytes may come next.
+  const uint64_t* mask(const State& state);
+  // Whether the bytes may come next.
+  bool takes(const State& state, std::string_view bytes);
+  std::string forced(const State& state);
+
+  // Whether it has grown past what one is meant to hold.
+  bool full() const { return bytes_.load(std::memory_order_relaxed) > kMaxBytes; }
+
+ private:
+  // A mask or an advance goes on past it, which is why it is no hard limit.
+  static constexpr size_t kMaxBytes = size_t{64} << 20;
+
+  struct StackHash {
+    size_t operator()(const StackSet* set) const;
+  };
+  struct StackEqual {
+    bool operator()(const StackSet* a, const StackSet* b) const;
+  };
+  using Items = std::vector<std::pair<uint32_t, const StackSet*>>;
+  using StackPair = std::pair<const StackSet*, const StackSet*>;
+  struct PairHash {
+    size_t operator()(const StackPair& pair) const;
+  };
+
+  const State* compute_step(const State& state, uint8_t byte_class);
+  // Requires the lock, as all below.
+  const StackSet* intern(StackSet&& set);
+  const StackSet* unite(const StackSet* a, const StackSet* b);
+  const StackSet* import_stack(const StackSet* set,
+                               std::unordered_map<const StackSet*, const StackSet*>& known);
+  const State* intern_state(Items items, bool complete);
+  void add(uint32_t node, const StackSet* stacks);
+  void expand(uint32_t node, const StackSet* stacks);
+  void call(const Edge& edge, const StackSet* stacks);
+  // The state that what was add()ed leads to.
+  const State* close();
+
+  const std::shared_ptr<const Program> program_;
+  const std::shared_ptr<const TokenTrie> trie_;
+  const State* start_ = nullptr;
+  std::atomic<size_t> bytes_{0};
+
+  std::mutex mutex_;
+  std::deque<StackSet> stacks_;
+  std::unordered_map<const StackSet*, const StackSet*, StackHash, StackEqual> stack_ids_;
+  std::unordered_map<StackPair, const StackSet*, PairHash> unions_;
+  std::deque<State> states_;
+  std::unordered_multimap<size_t, const State*> state_ids_;
+  std::deque<std::vector<uint64_t>> masks_;
+  // Of the closure that is being computed.
+  std::vector<const StackSet*> reached_;  // by node
+  std::vector<uint32_t> touched_, todo_;
+  std::vector<bool> queued_;
+  bool complete_ = false;
+};
+
+}  // namespace aerie::grammar

@@ -1,251 +1,317 @@
-// llama.cpp's notation: name ::= alternatives, over several lines within parentheses or after '|'.
+#include "grammar/gbnf.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
-#include <utility>
+#include <optional>
+#include <string>
 
-#include "grammar/front_ends.h"
-#include "grammar/text_cursor.h"
-
-namespace aerie {
+namespace aerie::grammar {
 namespace {
 
-using Expr = GrammarBuilder::Expr;
-using Rule = GrammarBuilder::Rule;
-constexpr int kMaxGroups = 100;  // within one another
+constexpr int kMaxNesting = 100;
+constexpr int kMaxRepeat = 100000;
+constexpr size_t kMaxText = size_t{1} << 20;
 
 bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
          c == '_';
 }
 
-class GbnfParser {
- public:
-  GbnfParser(std::string_view text, GrammarBuilder& builder) : in_{text}, builder_(builder) {}
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
 
-  Expected<Rule> parse() {
-    const size_t valid = utf8_valid_prefix(in_.text);
-    if (valid != in_.text.size()) {
-      in_.at = valid;
-      return wrong("invalid UTF-8");
+class Parser {
+ public:
+  Parser(std::string_view text, RuleSet& rules) : text_(text), rules_(rules) {}
+
+  Expected<RuleId> parse() {
+    skip_space(true);
+    while (at_ < text_.size()) AERIE_RETURN_IF_ERROR(parse_rule());
+    for (const auto& [name, rule] : names_) {
+      if (!rule.defined) {
+        at_ = rule.first_use;
+        return error(fmt::format("rule '{}' is not defined", name));
+      }
     }
-    skip(true);
-    while (!in_.done()) AERIE_RETURN_IF_ERROR(rule());
-    for (const auto& [name, known] : rules_) {
-      if (known.defined) continue;
-      in_.at = known.used_at;
-      return wrong(fmt::format("rule \"{}\" is not defined", name));
+    const auto root = names_.find("root");
+    if (root == names_.end()) {
+      return Status(StatusCode::kInvalidArgument, "the grammar has no rule 'root'");
     }
-    const auto root = rules_.find("root");
-    if (root == rules_.end()) return wrong("there is no rule \"root\"");
-    return root->second.rule;
+    return root->second.id;
   }
 
  private:
-  struct Known {
-    Rule rule = 0;
+  struct Rule {
+    RuleId id = 0;
     bool defined = false;
-    size_t used_at = 0;
+    size_t first_use = 0;
   };
 
-  Status wrong(const std::string& what) const {
-    const std::string_view before = in_.text.substr(0, std::min(in_.at, in_.text.size()));
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("grammar, line {}: {}",
-                              1 + std::count(before.begin(), before.end(), '\n'), what));
+  Status error(const std::string& what, StatusCode code = StatusCode::kInvalidArgument) const {
+    const std::string_view before = text_.substr(0, at_);
+    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+    const size_t line_start = before.rfind('\n');
+    const size_t column = line_start == std::string_view::npos ? at_ + 1 : at_ - line_start;
+    return {code, fmt::format("line {}, column {}: {}", line, column, what)};
   }
 
-  // Spaces and comments; line ends too if the rule goes on there.
-  void skip(bool lines) {
-    while (!in_.done()) {
-      const char c = in_.peek();
-      if (c == '#') {
-        while (!in_.done() && in_.peek() != '\n' && in_.peek() != '\r') ++in_.at;
-      } else if (c == ' ' || c == '\t' || (lines && (c == '\n' || c == '\r'))) {
-        ++in_.at;
-      } else {
-        return;
-      }
-    }
-  }
-
-  Expected<Known*> name() {
-    const size_t start = in_.at;
-    while (is_name(in_.peek())) ++in_.at;
-    if (in_.at == start) return wrong("a rule's name is expected");
-    const std::string text(in_.text.substr(start, in_.at - start));
-    const auto [found, added] = rules_.try_emplace(text);
-    if (added) found->second = {builder_.add_rule(text), false, start};
-    return &found->second;
-  }
-
-  Status rule() {
-    const size_t start = in_.at;
-    AERIE_ASSIGN_OR_RETURN(Known* const known, name());
-    skip(false);
-    if (!in_.take("::=")) return wrong("\"::=\" is expected after a rule's name");
-    if (known->defined) {
-      in_.at = start;
-      return wrong("the rule is defined twice");
-    }
-    known->defined = true;
-    skip(true);
-    AERIE_ASSIGN_OR_RETURN(const Expr body, alternatives(0));
-    builder_.define(known->rule, body);
-    if (!in_.done() && in_.peek() != '\n' && in_.peek() != '\r') {
-      return wrong(fmt::format("unexpected '{}'", in_.peek()));
-    }
-    skip(true);
-    return Status();
-  }
-
-  Expected<Expr> alternatives(int depth) {
-    std::vector<Expr> branches;
-    do {
-      skip(true);
-      AERIE_ASSIGN_OR_RETURN(const Expr branch, sequence(depth));
-      branches.push_back(branch);
-    } while (in_.take("|"));
-    return builder_.any_of(std::move(branches));
-  }
-
-  Expected<Expr> sequence(int depth) {
-    std::vector<Expr> items;
-    while (true) {
-      skip(depth > 0);
-      const char c = in_.peek();
-      const bool begins = c == '"' || c == '[' || c == '(' || c == '.' || is_name(c);
-      if (!begins) break;
-      AERIE_ASSIGN_OR_RETURN(Expr item, this->item(depth));
-      while (true) {
-        AERIE_ASSIGN_OR_RETURN(const bool repeated, repetition(item));
-        if (!repeated) break;
-      }
-      items.push_back(item);
-    }
-    return builder_.sequence(std::move(items));
-  }
-
-  Expected<Expr> item(int depth) {
-    if (in_.take("\"")) return literal();
-    if (in_.take("[")) return char_class();
-    if (in_.take(".")) return builder_.code_points({{0, 0x10FFFF}});
-    if (in_.take("(")) {
-      if (depth >= kMaxGroups) {
-        return Status(StatusCode::kResourceExhausted,
-                      fmt::format("grammar: more than {} groups in one another", kMaxGroups));
-      }
-      AERIE_ASSIGN_OR_RETURN(const Expr body, alternatives(depth + 1));
-      if (!in_.take(")")) return wrong("a '(' without its ')'");
-      return body;
-    }
-    AERIE_ASSIGN_OR_RETURN(const Known* const known, name());
-    return builder_.call(known->rule);
-  }
-
-  Expected<bool> repetition(Expr& item) {
-    skip(false);
-    int least = 0;
-    int most = GrammarBuilder::kUnbounded;
-    if (in_.take("*")) {
-    } else if (in_.take("+")) {
-      least = 1;
-    } else if (in_.take("?")) {
-      most = 1;
-    } else if (in_.take("{")) {
-      skip(false);
-      if (!in_.take_number(least)) return wrong("a number is expected after '{'");
-      most = least;
-      skip(false);
-      if (in_.take(",")) {
-        skip(false);
-        most = GrammarBuilder::kUnbounded;
-        if (in_.peek() != '}' && !in_.take_number(most)) {
-          return wrong("a number or '}' is expected after ','");
-        }
-        skip(false);
-      }
-      if (!in_.take("}")) return wrong("a '{' without its '}'");
-      if (most != GrammarBuilder::kUnbounded && most < least) return wrong("{m,n} with m > n");
-    } else {
-      return false;
-    }
-    item = builder_.repeat(item, least, most);
+  bool peek(std::string_view what) const { return text_.substr(at_).starts_with(what); }
+  bool take(std::string_view what) {
+    if (!peek(what)) return false;
+    at_ += what.size();
     return true;
   }
 
-  Expected<Expr> literal() {
-    std::vector<Expr> items;
-    while (!in_.take("\"")) {
-      AERIE_ASSIGN_OR_RETURN(const char32_t c, character("a '\"' without its end"));
-      items.push_back(builder_.code_points({{c, c}}));
+  // Comments go to the end of their line.
+  void skip_space(bool newlines) {
+    for (; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (c == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size());
+        if (at_ == text_.size()) return;
+      }
+      const bool newline = text_[at_] == '\n' || text_[at_] == '\r';
+      if (newline ? !newlines : (text_[at_] != ' ' && text_[at_] != '\t')) return;
     }
-    return builder_.sequence(std::move(items));
   }
 
-  Expected<Expr> char_class() {
-    const bool negated = in_.take("^");
+  Expected<std::string> parse_name() {
+    const size_t begin = at_;
+    while (at_ < text_.size() && is_name(text_[at_])) ++at_;
+    if (at_ == begin) return error("a rule's name is expected");
+    return std::string(text_.substr(begin, at_ - begin));
+  }
+
+  Rule& rule_of(const std::string& name, size_t where) {
+    const auto [entry, added] = names_.try_emplace(name);
+    if (added) entry->second = {rules_.add_rule(name), false, where};
+    return entry->second;
+  }
+
+  Status parse_rule() {
+    const size_t begin = at_;
+    AERIE_ASSIGN_OR_RETURN(const std::string name, parse_name());
+    skip_space(false);
+    if (!take("::=")) return error(fmt::format("'::=' is expected after '{}'", name));
+    if (rule_of(name, begin).defined) {
+      at_ = begin;
+      return error(fmt::format("rule '{}' is defined twice", name));
+    }
+    rule_of(name, begin).defined = true;
+    skip_space(true);
+    AERIE_ASSIGN_OR_RETURN(const ExprId body, parse_alternatives(0));
+    rules_.set_body(rule_of(name, begin).id, body);
+    if (at_ < text_.size() && text_[at_] != '\n' && text_[at_] != '\r') {
+      return error(fmt::format("'{}' is not expected here", text_[at_]));
+    }
+    skip_space(true);
+    return {};
+  }
+
+  // Inside of parentheses and behind "|" lines may end.
+  Expected<ExprId> parse_alternatives(int nesting) {
+    if (nesting > kMaxNesting) {
+      return error(fmt::format("more than {} nested groups", kMaxNesting),
+                   StatusCode::kResourceExhausted);
+    }
+    std::vector<ExprId> alternatives;
+    do {
+      skip_space(true);
+      AERIE_ASSIGN_OR_RETURN(const ExprId sequence, parse_sequence(nesting));
+      alternatives.push_back(sequence);
+    } while (take("|"));
+    return rules_.alternatives(std::move(alternatives));
+  }
+
+  Expected<ExprId> parse_sequence(int nesting) {
+    std::vector<ExprId> parts;
+    while (at_ < text_.size()) {
+      const size_t before = at_;
+      if (nesting == 0 && starts_rule()) break;
+      AERIE_ASSIGN_OR_RETURN(const std::optional<ExprId> part, parse_item(nesting));
+      if (!part) break;
+      AERIE_ASSIGN_OR_RETURN(const ExprId repeated, parse_repeats(*part));
+      parts.push_back(repeated);
+      skip_space(nesting > 0);
+      if (at_ == before) break;
+    }
+    return rules_.sequence(std::move(parts));
+  }
+
+  // An empty alternative at a line's end is followed by the next rule.
+  bool starts_rule() const {
+    size_t at = at_;
+    while (at < text_.size() && is_name(text_[at])) ++at;
+    if (at == at_) return false;
+    while (at < text_.size() && (text_[at] == ' ' || text_[at] == '\t')) ++at;
+    return text_.substr(at).starts_with("::=");
+  }
+
+  // Nothing if no item begins here.
+  Expected<std::optional<ExprId>> parse_item(int nesting) {
+    const size_t begin = at_;
+    if (take("\"")) return wrap(parse_literal());
+    if (take("[")) return wrap(parse_class());
+    if (take(".")) return wrap(rules_.char_class(CodePointSet::all()));
+    if (take("(")) {
+      AERIE_ASSIGN_OR_RETURN(const ExprId group, parse_alternatives(nesting + 1));
+      skip_space(true);
+      if (!take(")")) return error("')' is expected");
+      return wrap(group);
+    }
+    if (at_ < text_.size() && is_name(text_[at_])) {
+      AERIE_ASSIGN_OR_RETURN(const std::string name, parse_name());
+      return wrap(rules_.rule(rule_of(name, begin).id));
+    }
+    return std::optional<ExprId>();
+  }
+
+  static Expected<std::optional<ExprId>> wrap(Expected<ExprId> expr) {
+    if (!expr.ok()) return expr.status();
+    return std::optional<ExprId>(*expr);
+  }
+
+  Expected<ExprId> parse_repeats(ExprId part) {
+    for (int count = 0;; ++count) {
+      skip_space(false);
+      if (count > kMaxNesting) {
+        return error("too many repetitions of repetitions", StatusCode::kResourceExhausted);
+      }
+      if (take("*")) {
+        part = rules_.repeat(part, 0, kUnbounded);
+      } else if (take("+")) {
+        part = rules_.repeat(part, 1, kUnbounded);
+      } else if (take("?")) {
+        part = rules_.optional(part);
+      } else if (take("{")) {
+        AERIE_ASSIGN_OR_RETURN(part, parse_counts(part));
+      } else {
+        return part;
+      }
+    }
+  }
+
+  Expected<ExprId> parse_counts(ExprId part) {
+    skip_space(false);
+    int min = 0;
+    if (!peek(",")) {
+      AERIE_ASSIGN_OR_RETURN(min, parse_count());
+    }
+    int max = min;
+    skip_space(false);
+    if (take(",")) {
+      skip_space(false);
+      max = kUnbounded;
+      if (!peek("}")) {
+        AERIE_ASSIGN_OR_RETURN(max, parse_count());
+      }
+      skip_space(false);
+    }
+    if (!take("}")) return error("'}' is expected");
+    if (max != kUnbounded && max < min)
+      return error("the repetition's bounds contradict each other");
+    return rules_.repeat(part, min, max);
+  }
+
+  Expected<int> parse_count() {
+    const size_t begin = at_;
+    int value = 0;
+    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
+      value = value * 10 + (text_[at_] - '0');
+      if (value > kMaxRepeat) {
+        return error(fmt::format("more than {} repetitions", kMaxRepeat),
+                     StatusCode::kResourceExhausted);
+      }
+    }
+    if (at_ == begin) return error("a number is expected");
+    return value;
+  }
+
+  Expected<uint32_t> parse_hex(int digits) {
+    uint32_t value = 0;
+    for (int i = 0; i < digits; ++i, ++at_) {
+      const int digit = at_ < text_.size() ? hex_digit(text_[at_]) : -1;
+      if (digit < 0) return error(fmt::format("{} hexadecimal digits are expected", digits));
+      value = value << 4 | static_cast<uint32_t>(digit);
+    }
+    const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+    if (value > kMaxCodePoint || surrogate) return error("the escape is not a character");
+    return value;
+  }
+
+  Expected<uint32_t> parse_char() {
+    if (take("\\")) {
+      if (at_ == text_.size()) return error("the escape is not complete");
+      const char c = text_[at_++];
+      if (c == 'x') return parse_hex(2);
+      if (c == 'u') return parse_hex(4);
+      if (c == 'U') return parse_hex(8);
+      if (c == 't') return uint32_t{'\t'};
+      if (c == 'r') return uint32_t{'\r'};
+      if (c == 'n') return uint32_t{'\n'};
+      if (c == '\\' || c == '"' || c == '[' || c == ']' || c == '-' || c == '^') {
+        return static_cast<uint32_t>(c);
+      }
+      --at_;
+      return error(fmt::format("the escape '\\{}' is not known", c));
+    }
+    std::string_view rest = text_.substr(at_);
+    uint32_t code_point = 0;
+    if (!take_code_point(rest, code_point)) return error("the text is not valid UTF-8");
+    at_ = text_.size() - rest.size();
+    return code_point;
+  }
+
+  Expected<ExprId> parse_literal() {
+    std::string bytes;
+    while (!take("\"")) {
+      if (at_ == text_.size() || peek("\n")) return error("the string has no end");
+      AERIE_ASSIGN_OR_RETURN(const uint32_t code_point, parse_char());
+      append_utf8(code_point, bytes);
+    }
+    return rules_.bytes(bytes);
+  }
+
+  Expected<ExprId> parse_class() {
+    const bool negated = take("^");
     std::vector<CodePointRange> ranges;
-    while (!in_.take("]")) {
-      AERIE_ASSIGN_OR_RETURN(const char32_t first, character("a '[' without its ']'"));
-      char32_t last = first;
-      if (in_.peek() == '-' && in_.peek(1) != ']') {
-        ++in_.at;
-        AERIE_ASSIGN_OR_RETURN(last, character("a '[' without its ']'"));
-        if (last < first) return wrong("a range that runs backwards");
+    while (!take("]")) {
+      if (at_ == text_.size()) return error("the character class has no end");
+      AERIE_ASSIGN_OR_RETURN(const uint32_t first, parse_char());
+      uint32_t last = first;
+      if (peek("-") && !peek("-]")) {
+        take("-");
+        if (at_ == text_.size()) return error("the character class has no end");
+        AERIE_ASSIGN_OR_RETURN(last, parse_char());
+        if (last < first) return error("the range of characters runs backwards");
       }
       ranges.push_back({first, last});
     }
-    ranges = normalized(std::move(ranges));
-    return builder_.code_points(negated ? complement(ranges) : ranges);
+    const CodePointSet set(std::move(ranges));
+    return rules_.char_class(negated ? set.complement() : set);
   }
 
-  Expected<char32_t> character(const char* at_end) {
-    if (in_.done()) return wrong(at_end);
-    if (!in_.take("\\")) return take_character(in_);
-    const char c = in_.peek();
-    ++in_.at;
-    char32_t value = 0;
-    switch (c) {
-      case 'n':
-        return U'\n';
-      case 'r':
-        return U'\r';
-      case 't':
-        return U'\t';
-      case '\\':
-      case '"':
-      case '[':
-      case ']':
-      case '-':
-      case '^':
-      case '/':
-        return static_cast<char32_t>(c);
-      case 'x':
-      case 'u':
-      case 'U':
-        if (!in_.take_hex(c == 'x' ? 2 : c == 'u' ? 4 : 8, value)) {
-          return wrong(fmt::format("\\{} with too few hexadecimal digits", c));
-        }
-        if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) {
-          return wrong("an escape of what is not a character");
-        }
-        return value;
-      default:
-        return wrong(fmt::format("unknown escape \\{}", c));
-    }
-  }
-
-  TextCursor in_;
-  GrammarBuilder& builder_;
-  std::map<std::string, Known> rules_;
+  std::string_view text_;
+  RuleSet& rules_;
+  size_t at_ = 0;
+  std::map<std::string, Rule> names_;
 };
 
 }  // namespace
 
-Expected<Rule> build_gbnf(std::string_view text, GrammarBuilder& builder) {
-  return GbnfParser(text, builder).parse();
+Expected<RuleId> parse_gbnf(std::string_view text, RuleSet& rules) {
+  if (text.size() > kMaxText) {
+    return Status(
+        StatusCode::kResourceExhausted,
+        fmt::format("the grammar has {} bytes; at most {} are read", text.size(), kMaxText));
+  }
+  return Parser(text, rules).parse();
 }
 
-}  // namespace aerie
+}  // namespace aerie::grammar

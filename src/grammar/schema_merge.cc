@@ -1,256 +1,151 @@
-#include <fmt/format.h>
-
+// Shapes that hold at once.
 #include <algorithm>
-#include <cmath>
-#include <set>
+#include <numeric>
 
-#include "grammar/schema_compiler.h"
+#include "grammar/schema_expand.h"
 
-namespace aerie {
+namespace aerie::grammar {
 namespace {
 
-const std::set<std::string> kObjectGroup = {"properties", "additionalProperties",
-                                            "patternProperties"};
-const std::set<std::string> kArrayGroup = {"items", "prefixItems", "additionalItems"};
+constexpr int kMaxDepthOfProof = 3;
 
-bool has_any(const Json& schema, const std::set<std::string>& keywords) {
-  return std::ranges::any_of(keywords, [&](const auto& it) { return schema.contains(it); });
+template <typename T>
+void append(std::vector<T>& to, const std::vector<T>& from) {
+  to.insert(to.end(), from.begin(), from.end());
 }
 
-// Keywords that see what the others of their group left over.
-Status check_groups(const Json& a, const Json& b, const std::string& pointer) {
-  if (has_any(a, kObjectGroup) && has_any(b, kObjectGroup)) {
-    for (const char* keyword : {"additionalProperties", "patternProperties"}) {
-      if (a.contains(keyword) || b.contains(keyword)) {
-        return unsupported_keyword(pointer, keyword, "in schemas that are to match together");
-      }
-    }
-  }
-  if (has_any(a, kArrayGroup) && has_any(b, kArrayGroup)) {
-    for (const char* keyword : {"prefixItems", "additionalItems"}) {
-      if (a.contains(keyword) || b.contains(keyword)) {
-        return unsupported_keyword(pointer, keyword, "in schemas that are to match together");
-      }
-    }
-    const bool listed = (a.contains("items") && a["items"].is_array()) ||
-                        (b.contains("items") && b["items"].is_array());
-    if (listed) {
-      return unsupported_keyword(pointer, "items", "in schemas that are to match together");
-    }
-  }
-  return Status();
-}
-
-Json as_list(const Json& value) {
-  return value.is_array() ? value : Json::array({value});
-}
-
-Json common_types(const Json& a, const Json& b) {
-  const auto holds = [](const Json& list, const std::string& type) {
-    return std::ranges::find(list, Json(type)) != list.end();
-  };
-  const Json left = as_list(a);
-  const Json right = as_list(b);
-  Json out = Json::array();
-  for (const char* type : {"null", "boolean", "object", "array", "number", "integer", "string"}) {
-    const bool integer = std::string(type) == "integer";
-    const bool in_left = holds(left, type) || (integer && holds(left, "number"));
-    const bool in_right = holds(right, type) || (integer && holds(right, "number"));
-    if (in_left && in_right) out.push_back(type);
-  }
-  return out;
-}
-
-Json common_values(const Json& a, const Json& b) {
-  Json out = Json::array();
-  for (const Json& value : a) {
-    if (std::ranges::find(b, value) != b.end()) out.push_back(value);
-  }
-  return out;
-}
-
-Status merge_keyword(Json& out, const std::string& keyword, const Json& theirs,
-                     const std::string& pointer) {
-  Json& mine = out[keyword];
-  if (mine == theirs) return Status();
-  static const std::set<std::string> least = {"minimum", "exclusiveMinimum", "minLength",
-                                              "minItems", "minProperties"};
-  static const std::set<std::string> most = {"maximum", "exclusiveMaximum", "maxLength", "maxItems",
-                                             "maxProperties"};
-  if (keyword == "required" && mine.is_array() && theirs.is_array()) {
-    for (const Json& name : theirs) {
-      if (std::ranges::find(mine, name) == mine.end()) mine.push_back(name);
-    }
-  } else if (keyword == "properties" && mine.is_object() && theirs.is_object()) {
-    for (const auto& [name, schema] : theirs.items()) {
-      if (!mine.contains(name)) {
-        mine[name] = schema;
-      } else if (mine[name] != schema) {
-        mine[name] = Json{{"allOf", Json::array({mine[name], schema})}};
-      }
-    }
-  } else if (keyword == "items") {
-    mine = Json{{"allOf", Json::array({mine, theirs})}};
-  } else if (keyword == "allOf" && mine.is_array() && theirs.is_array()) {
-    mine.insert(mine.end(), theirs.begin(), theirs.end());
-  } else if (keyword == "type") {
-    mine = common_types(mine, theirs);
-  } else if (keyword == "enum" && mine.is_array() && theirs.is_array()) {
-    mine = common_values(mine, theirs);
-  } else if (keyword == "const") {
-    out["enum"] = Json::array();
-  } else if (least.contains(keyword) && mine.is_number() && theirs.is_number()) {
-    if (theirs > mine) mine = theirs;
-  } else if (most.contains(keyword) && mine.is_number() && theirs.is_number()) {
-    if (theirs < mine) mine = theirs;
-  } else {
-    return unsupported_keyword(pointer, keyword, "in schemas that are to match together");
-  }
-  return Status();
-}
-
-// The values of const and enum, or null.
-Json values_of(const Json& schema) {
-  if (schema.contains("const")) return Json::array({schema["const"]});
-  return schema.contains("enum") && schema["enum"].is_array() ? schema["enum"] : Json();
-}
-
-bool requires_name(const Json& schema, const std::string& name) {
-  if (!schema.contains("required") || !schema["required"].is_array()) return false;
-  return std::ranges::find(schema["required"], Json(name)) != schema["required"].end();
-}
-
-bool only_objects(const Json& schema) {
-  return schema.contains("type") && as_list(schema["type"]) == Json::array({"object"});
+void merge_numbers(const NumberRange& other, NumberRange& range) {
+  if (other.min) range.min = range.min ? std::max(*range.min, *other.min) : *other.min;
+  if (other.max) range.max = range.max ? std::min(*range.max, *other.max) : *other.max;
+  range.multiple_of = std::lcm(range.multiple_of, other.multiple_of);
 }
 
 }  // namespace
 
-bool is_annotation(const std::string& keyword) {
-  // All keywords that the drafts assert with; what they do not know is an annotation.
-  static const std::set<std::string> assertions = {"$ref",
-                                                   "$dynamicRef",
-                                                   "$recursiveRef",
-                                                   "$id",
-                                                   "$anchor",
-                                                   "$dynamicAnchor",
-                                                   "type",
-                                                   "enum",
-                                                   "const",
-                                                   "multipleOf",
-                                                   "maximum",
-                                                   "exclusiveMaximum",
-                                                   "minimum",
-                                                   "exclusiveMinimum",
-                                                   "maxLength",
-                                                   "minLength",
-                                                   "pattern",
-                                                   "format",
-                                                   "items",
-                                                   "prefixItems",
-                                                   "additionalItems",
-                                                   "maxItems",
-                                                   "minItems",
-                                                   "uniqueItems",
-                                                   "contains",
-                                                   "maxContains",
-                                                   "minContains",
-                                                   "maxProperties",
-                                                   "minProperties",
-                                                   "required",
-                                                   "properties",
-                                                   "patternProperties",
-                                                   "additionalProperties",
-                                                   "dependencies",
-                                                   "dependentRequired",
-                                                   "dependentSchemas",
-                                                   "propertyNames",
-                                                   "if",
-                                                   "then",
-                                                   "else",
-                                                   "allOf",
-                                                   "anyOf",
-                                                   "oneOf",
-                                                   "not",
-                                                   "unevaluatedItems",
-                                                   "unevaluatedProperties"};
-  return !assertions.contains(keyword);
-}
-
-bool has_type(const Json& value, const std::string& type) {
-  if (type == "null") return value.is_null();
-  if (type == "boolean") return value.is_boolean();
-  if (type == "object") return value.is_object();
-  if (type == "array") return value.is_array();
-  if (type == "string") return value.is_string();
-  if (type == "number") return value.is_number();
-  if (type != "integer" || !value.is_number()) return false;
-  return value.is_number_integer() || std::trunc(value.get<double>()) == value.get<double>();
-}
-
-Expected<std::vector<std::string>> types_of(const SchemaAt& at) {
-  static const std::vector<std::string> all = {"object", "array",   "string",
-                                               "number", "boolean", "null"};
-  if (!at.schema.contains("type")) return all;
-  std::vector<std::string> types;
-  for (const Json& type : as_list(at.schema["type"])) {
-    const bool known =
-        type.is_string() &&
-        (type == "integer" || std::ranges::find(all, type.get<std::string>()) != all.end());
-    if (!known) return invalid_keyword(at.pointer, "type", "is no type's name");
-    types.push_back(type.get<std::string>());
+void add_to(Goal& goal, const Goal& more) {
+  for (const Json* schema : more) {
+    if (std::find(goal.begin(), goal.end(), schema) == goal.end()) goal.push_back(schema);
   }
-  if (std::ranges::find(types, "number") != types.end()) std::erase(types, "integer");
-  return types;
 }
 
-Expected<Json> merge_schemas(const Json& a, const Json& b, const std::string& pointer) {
-  if (a.is_boolean()) return a.get<bool>() ? b : a;
-  if (b.is_boolean()) return b.get<bool>() ? a : b;
-  if (!a.is_object() || !b.is_object()) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("JSON schema, {}/: a schema is an object or a boolean", pointer));
+bool is_false(const Goal& goal) {
+  return std::any_of(goal.begin(), goal.end(), [](const Json* schema) {
+    return schema->is_boolean() && !schema->get<bool>();
+  });
+}
+
+Goal ObjectPart::goal_of(const std::string& name) const {
+  Goal goal;
+  bool matched = false;
+  for (const auto& [property, schemas] : properties) {
+    if (property != name) continue;
+    add_to(goal, schemas);
+    matched = true;
   }
-  AERIE_RETURN_IF_ERROR(check_groups(a, b, pointer));
-  Json out = a;
-  for (const auto& [keyword, value] : b.items()) {
-    if (is_annotation(keyword)) continue;
-    if (!out.contains(keyword)) {
-      out[keyword] = value;
-    } else {
-      AERIE_RETURN_IF_ERROR(merge_keyword(out, keyword, value, pointer));
+  for (const Pattern& pattern : patterns) {
+    if (!pattern.names->contains(name)) continue;
+    add_to(goal, pattern.goal);
+    matched = true;
+  }
+  return matched ? goal : additional;
+}
+
+Expected<std::optional<Shape>> SchemaExpander::merge(const Shape& a, const Shape& b) {
+  Shape both = a;
+  append(both.sources, b.sources);
+  if (a.values || b.values) {
+    std::vector<Json> kept;
+    for (const Json& value : a.values ? *a.values : *b.values) {
+      AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, both.sources));
+      const bool listed = !a.values || !b.values ||
+                          std::any_of(b.values->begin(), b.values->end(),
+                                      [&](const Json& other) { return json_equal(value, other); });
+      if (valid && listed) kept.push_back(value);
     }
+    if (kept.empty()) return std::optional<Shape>();
+    both.values = std::move(kept);
+    return std::optional<Shape>(std::move(both));
   }
-  return out;
+  both.types = a.types & b.types;
+  if (both.types == 0) return std::optional<Shape>();
+  merge_numbers(b.numbers, both.numbers);
+  both.min_length = std::max(a.min_length, b.min_length);
+  both.max_length = smaller_bound(a.max_length, b.max_length);
+  append(both.strings, b.strings);
+  append(both.arrays, b.arrays);
+  both.min_items = std::max(a.min_items, b.min_items);
+  both.max_items = smaller_bound(a.max_items, b.max_items);
+  if (both.unique_items == nullptr) both.unique_items = b.unique_items;
+  append(both.objects, b.objects);
+  for (const std::string& name : b.required) {
+    const bool known =
+        std::find(both.required.begin(), both.required.end(), name) != both.required.end();
+    if (!known) both.required.push_back(name);
+  }
+  both.min_properties = std::max(a.min_properties, b.min_properties);
+  both.max_properties = smaller_bound(a.max_properties, b.max_properties);
+  add_to(both.property_names, b.property_names);
+  return std::optional<Shape>(std::move(both));
 }
 
-bool are_disjoint(const Json& a, const Json& b) {
-  if (a == Json(false) || b == Json(false)) return true;
-  if (!a.is_object() || !b.is_object()) return false;
-  const Json left = values_of(a);
-  const Json right = values_of(b);
-  if (!left.is_null() && !right.is_null()) return common_values(left, right).empty();
-  const auto fits = [](const Json& values, const Json& schema) {
-    const Json types = as_list(schema["type"]);
-    return std::ranges::any_of(values, [&](const Json& value) {
-      return std::ranges::any_of(types, [&](const Json& type) {
-        return type.is_string() && has_type(value, type.get<std::string>());
-      });
-    });
-  };
-  if (a.contains("type") && b.contains("type") && common_types(a["type"], b["type"]).empty()) {
+Expected<StringAutomaton> SchemaExpander::strings_of(const Shape& shape) {
+  if (shape.values) {
+    std::vector<std::string> texts;
+    for (const Json& value : *shape.values) {
+      if (value.is_string()) texts.push_back(value.get<std::string>());
+    }
+    return StringAutomaton::of_texts(texts);
+  }
+  AERIE_ASSIGN_OR_RETURN(StringAutomaton all,
+                         StringAutomaton::of_length(shape.min_length, shape.max_length));
+  for (const StringSet& set : shape.strings) {
+    AERIE_ASSIGN_OR_RETURN(all, all.combined(*set, StringAutomaton::Product::kBoth));
+  }
+  return all;
+}
+
+Expected<bool> SchemaExpander::is_impossible_object(const Shape& shape, int depth) {
+  if (shape.max_properties != kUnbounded &&
+      std::max(shape.min_properties, static_cast<int64_t>(shape.required.size())) >
+          shape.max_properties) {
     return true;
   }
-  if (!left.is_null() && b.contains("type") && !fits(left, b)) return true;
-  if (!right.is_null() && a.contains("type") && !fits(right, a)) return true;
-  if (!only_objects(a) || !only_objects(b)) return false;
-  if (!a.contains("properties") || !b.contains("properties")) return false;
-  for (const auto& [name, schema] : a["properties"].items()) {
-    if (!b["properties"].contains(name)) continue;
-    const bool asked = requires_name(a, name) && requires_name(b, name);
-    if (asked && are_disjoint(schema, b["properties"][name])) return true;
+  for (const std::string& name : shape.required) {
+    Goal goal;
+    for (const ObjectPart& part : shape.objects) add_to(goal, part.goal_of(name));
+    AERIE_ASSIGN_OR_RETURN(const Shapes shapes, expand(goal));
+    bool possible = false;
+    for (const Shape& inner : shapes) {
+      AERIE_ASSIGN_OR_RETURN(const bool impossible, is_impossible(inner, depth + 1));
+      possible = possible || !impossible;
+    }
+    if (!possible) return true;
   }
   return false;
 }
 
-}  // namespace aerie
+Expected<bool> SchemaExpander::is_impossible(const Shape& shape, int depth) {
+  if (depth > kMaxDepthOfProof) return false;
+  if (shape.values) return shape.values->empty();
+  if ((shape.types & (kNullBit | kBooleanBit)) != 0) return false;
+  NumberRange range = shape.numbers;
+  range.integer = (shape.types & kFractionBit) == 0;
+  if ((shape.types & (kIntegerBit | kFractionBit)) != 0 && !is_empty(range)) return false;
+  if ((shape.types & kStringBit) != 0) {
+    if (!shape.has_string_limits()) return false;
+    AERIE_ASSIGN_OR_RETURN(const StringAutomaton strings, strings_of(shape));
+    if (!strings.empty()) return false;
+  }
+  const bool no_length = shape.max_items != kUnbounded && shape.min_items > shape.max_items;
+  if ((shape.types & kArrayBit) != 0 && !no_length) return false;
+  if ((shape.types & kObjectBit) == 0) return true;
+  return is_impossible_object(shape, depth);
+}
+
+Expected<bool> SchemaExpander::are_disjoint(const Shape& a, const Shape& b) {
+  AERIE_ASSIGN_OR_RETURN(const std::optional<Shape> both, merge(a, b));
+  if (!both) return true;
+  return is_impossible(*both);
+}
+
+}  // namespace aerie::grammar

@@ -1,76 +1,74 @@
 #include "grammar/token_trie.h"
 
 #include <algorithm>
-#include <string>
+
+#include "grammar/grammar.h"
 
 namespace aerie {
 
-namespace {
-constexpr size_t kLongestToken = 4096;
-}
-
 TokenTrie::TokenTrie(const Tokenizer& tokenizer) {
-  const int vocab = tokenizer.vocab_size();
-  std::vector<int32_t> sorted;
-  offsets_.push_back(0);
-  for (int32_t id = 0; id < vocab; ++id) {
+  // Longer ones are left to be spelled by others.
+  constexpr size_t kMaxBytes = 4096;
+  const int32_t size = tokenizer.vocab_size();
+  starts_.push_back(0);
+  for (int32_t id = 0; id < size; ++id) {
     if (tokenizer.is_end(id)) {
-      ends_.push_back(id);
+      end_tokens_.push_back(id);
     } else if (!tokenizer.is_control(id)) {
       const std::string_view piece = tokenizer.piece(id);
-      if (!piece.empty() && piece.size() <= kLongestToken) {
-        text_ += piece;
-        sorted.push_back(id);
-      }
-      if (piece.size() == 1) single_bytes_.set(static_cast<uint8_t>(piece[0]));
+      if (piece.size() <= kMaxBytes) text_ += piece;
+      if (piece.size() == 1) spellable_.set(static_cast<uint8_t>(piece[0]));
     }
-    offsets_.push_back(static_cast<uint32_t>(text_.size()));
+    starts_.push_back(static_cast<uint32_t>(text_.size()));
   }
-  std::sort(sorted.begin(), sorted.end(), [&](int32_t a, int32_t b) {
-    const int order = bytes(a).compare(bytes(b));
-    return order != 0 ? order < 0 : a < b;
-  });
-  build(sorted);
+  build();
 }
 
-void TokenTrie::build(const std::vector<int32_t>& sorted) {
-  std::vector<uint32_t> path;  // the nodes of the last token's bytes
+void TokenTrie::build() {
+  std::vector<int32_t> order;
+  for (int32_t id = 0; id < vocab_size(); ++id) {
+    if (!bytes(id).empty()) order.push_back(id);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return bytes(a) < bytes(b); });
+  std::vector<uint32_t> path;  // the nodes on the way to the newest one
+  std::string_view previous;
   const auto close = [&](size_t depth) {
-    while (path.size() > depth) {
-      Node& node = nodes_[path.back()];
-      node.next = static_cast<uint32_t>(nodes_.size());
-      path.pop_back();
-      if (!path.empty()) nodes_[path.back()].all |= node.all;
+    for (; path.size() > depth; path.pop_back()) {
+      nodes_[path.back()].after = static_cast<uint32_t>(nodes_.size());
     }
   };
-  std::string_view last;
-  for (const int32_t id : sorted) {
-    const std::string_view text = bytes(id);
-    const auto [mine, theirs] = std::mismatch(text.begin(), text.end(), last.begin(), last.end());
-    close(static_cast<size_t>(mine - text.begin()));
-    while (path.size() < text.size()) {
-      Node node;
-      node.first_rank = static_cast<uint32_t>(ids_.size());
-      node.depth = static_cast<uint16_t>(path.size());
-      node.byte = static_cast<uint8_t>(text[path.size()]);
-      node.all.set(node.byte);
+  for (const int32_t id : order) {
+    const std::string_view piece = bytes(id);
+    const auto differ =
+        std::mismatch(piece.begin(), piece.end(), previous.begin(), previous.end()).first;
+    close(static_cast<size_t>(differ - piece.begin()));
+    for (size_t depth = path.size(); depth < piece.size(); ++depth) {
       path.push_back(static_cast<uint32_t>(nodes_.size()));
-      nodes_.push_back(node);
+      nodes_.push_back({static_cast<uint8_t>(piece[depth]), static_cast<uint16_t>(depth + 1), 0,
+                        static_cast<uint32_t>(tokens_.size())});
     }
-    ids_.push_back(id);
-    last = text;
-    max_depth_ = std::max(max_depth_, static_cast<int>(text.size()));
+    max_depth_ = std::max(max_depth_, static_cast<int>(piece.size()));
+    tokens_.push_back(id);
+    previous = piece;
   }
   close(0);
+  const auto count = static_cast<uint32_t>(nodes_.size());
+  nodes_.push_back({0, 0, count + 1, static_cast<uint32_t>(tokens_.size())});
 }
 
-std::string_view TokenTrie::bytes(int32_t id) const {
-  if (id < 0 || id >= vocab_size()) return {};
-  return std::string_view(text_).substr(offsets_[id], offsets_[id + 1] - offsets_[id]);
+std::string_view TokenTrie::bytes(int32_t token) const {
+  if (token < 0 || token >= vocab_size()) return {};
+  const auto at = static_cast<size_t>(token);
+  return std::string_view(text_).substr(starts_[at], starts_[at + 1] - starts_[at]);
 }
 
-bool TokenTrie::is_end(int32_t id) const {
-  return std::binary_search(ends_.begin(), ends_.end(), id);
+bool TokenTrie::is_end(int32_t token) const {
+  return std::binary_search(end_tokens_.begin(), end_tokens_.end(), token);
+}
+
+std::shared_ptr<const TokenTrie> make_token_trie(const Tokenizer& tokenizer) {
+  return std::make_shared<const TokenTrie>(tokenizer);
 }
 
 }  // namespace aerie

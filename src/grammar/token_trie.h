@@ -1,56 +1,51 @@
-// The tokens of a vocabulary by their bytes, in the order in which a walk over them meets them.
+// The tokens of a vocabulary by their bytes.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
-#include "grammar/grammar_graph.h"
 #include "tokenizer/tokenizer.h"
 
 namespace aerie {
 
-// Immutable after construction: safe to share between threads.
+// The nodes stand in preorder, so that a walk is a loop and leaving a subtree out is one step.
 class TokenTrie {
  public:
-  // A prefix of at least one token. Nodes stand in preorder: what begins with node i are the nodes
-  // from i up to its `next`.
   struct Node {
-    uint32_t next = 0;
-    uint32_t first_rank = 0;  // of the tokens that begin with this
-    uint16_t depth = 0;       // bytes before this one
-    uint8_t byte = 0;
-    ByteSet all;  // bytes of what begins with this node, its own included
+    uint8_t byte;
+    uint16_t depth;        // of the root's children: 1
+    uint32_t after;        // the node behind the subtree
+    uint32_t first_token;  // in tokens(); up to the next node's
   };
 
   explicit TokenTrie(const Tokenizer& tokenizer);
 
+  int vocab_size() const { return static_cast<int>(starts_.size()) - 1; }
+  // All but the root, and one more behind the last.
   const std::vector<Node>& nodes() const { return nodes_; }
-  // The tokens of a prefix: those whose bytes are just it have the ranks from first_rank up to
-  // first_rank of the next node.
-  uint32_t rank_end(uint32_t node) const {
-    return node < nodes_.size() ? nodes_[node].first_rank : static_cast<uint32_t>(ids_.size());
-  }
-  const std::vector<int32_t>& ids() const { return ids_; }  // by rank
-
-  int vocab_size() const { return static_cast<int>(offsets_.size()) - 1; }
-  // Empty for control tokens, end tokens and ids out of range.
-  std::string_view bytes(int32_t id) const;
-  bool is_end(int32_t id) const;
-  const std::vector<int32_t>& ends() const { return ends_; }
-  // Bytes that are tokens of their own.
-  const ByteSet& single_bytes() const { return single_bytes_; }
+  const std::vector<int32_t>& tokens() const { return tokens_; }
   int max_depth() const { return max_depth_; }
 
- private:
-  void build(const std::vector<int32_t>& sorted);
+  // Empty for what is no text: control and end tokens, tokens without bytes, ids that are not in
+  // the vocabulary.
+  std::string_view bytes(int32_t token) const;
+  bool is_end(int32_t token) const;
+  const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
+  // The bytes that have a token of their own: what is made of them alone can be spelled.
+  const std::bitset<256>& spellable() const { return spellable_; }
 
-  std::vector<Node> nodes_;
-  std::vector<int32_t> ids_;
+ private:
+  void build();
+
   std::string text_;
-  std::vector<uint32_t> offsets_;
-  std::vector<int32_t> ends_;
-  ByteSet single_bytes_;
+  std::vector<uint32_t> starts_;  // of each token's bytes in text_, and one more
+  std::vector<int32_t> end_tokens_;
+  std::vector<Node> nodes_;
+  std::vector<int32_t> tokens_;
+  std::bitset<256> spellable_;
   int max_depth_ = 0;
 };
 

@@ -1,23 +1,40 @@
-// Documents made at random of every schema of the suite that compiles, for check_documents.py: a
-// line of JSON each, {"name", "schema", "document"}.
+// Prints outputs drawn at random for the schemas of files of the official suite, or of a list of
+// schemas: one JSON object for each, with "schema" and "document" (as text).
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tests/grammar/matching.h"
-#include "tests/grammar/schema_suite.h"
+#include "tests/grammar/grammars.h"
 
-int main() {
-  using namespace aerie;
-  for (const test::SuiteSchema& schema : test::schema_suite()) {
-    const auto grammar = test::compile(GrammarKind::kJsonSchema, schema.schema.dump());
-    if (!grammar.ok()) continue;
-    for (uint64_t seed = 0; seed < 8; ++seed) {
-      const std::string text = test::random_text(*grammar, seed, 10 + 20 * static_cast<int>(seed));
-      nlohmann::ordered_json line;
-      line["name"] = schema.name;
-      line["schema"] = schema.schema;
-      line["document"] = text;
-      std::puts(line.dump().c_str());
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void print_documents(const Json& schema, std::mt19937& random) {
+  constexpr int kDocuments = 25;
+  aerie::GrammarSpec spec;
+  spec.kind = aerie::GrammarKind::kJsonSchema;
+  spec.text = schema.dump();
+  const auto grammar = aerie::compile_grammar(spec, aerie::test::toy_trie());
+  if (!grammar.ok()) return;
+  for (int i = 0; i < kDocuments; ++i) {
+    const auto text = aerie::test::try_random_output(*grammar, aerie::test::toy(), random);
+    if (!text) continue;
+    const Json line = {{"schema", schema}, {"document", *text}};
+    std::puts(line.dump(-1, ' ', true).c_str());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::mt19937 random(1);
+  for (int i = 1; i < argc; ++i) {
+    std::ifstream file(argv[i]);
+    const Json list = Json::parse(file, nullptr, false);
+    for (const Json& entry : list) {
+      const bool suite = entry.is_object() && entry.contains("tests");
+      print_documents(suite ? entry.at("schema") : entry, random);
     }
   }
   return 0;

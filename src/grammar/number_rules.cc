@@ -1,0 +1,223 @@
+#include "grammar/number_rules.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace aerie::grammar {
+namespace {
+
+constexpr int kMaxIntegerDigits = 18;
+constexpr int kMaxRealDigits = 15;
+
+Decimal power_of_ten(int exponent) {
+  Decimal value = 1;
+  for (int i = 0; i < exponent; ++i) value *= 10;
+  return value;
+}
+
+Decimal floor_divide(Decimal value, Decimal by) {
+  return value / by - (value % by < 0 ? 1 : 0);
+}
+
+Decimal ceil_divide(Decimal value, Decimal by) {
+  return -floor_divide(-value, by);
+}
+
+int digit_count(Decimal value) {
+  int count = 1;
+  for (value = value < 0 ? -value : value; value >= 10; value /= 10) ++count;
+  return count;
+}
+
+std::string digits_of(Decimal value, int width) {
+  std::string digits(static_cast<size_t>(width), '0');
+  for (size_t i = digits.size(); i-- > 0; value /= 10) {
+    digits[i] = static_cast<char>('0' + static_cast<int>(value % 10));
+  }
+  return digits;
+}
+
+// Numbers without sign and with `before` digits before the point, up to `behind` behind it.
+class DigitRules {
+ public:
+  DigitRules(int before, int behind, int64_t multiple_of, RuleSet& rules)
+      : before_(before), width_(before + behind), multiple_of_(multiple_of), rules_(rules) {}
+
+  ExprId between(Decimal low, Decimal high) {
+    low_ = digits_of(low, width_);
+    high_ = digits_of(high, width_);
+    return rest({0, true, true, 0});
+  }
+
+ private:
+  struct Place {
+    int at;
+    bool low_tight, high_tight;  // whether all so far are the bound's digits
+    int64_t remainder;
+    auto operator<=>(const Place&) const = default;
+  };
+
+  // Digits that are left out are zeros.
+  bool may_end(const Place& place) const {
+    if (place.at < before_ || place.remainder != 0) return false;
+    const auto rest = low_.substr(static_cast<size_t>(place.at));
+    return !place.low_tight || rest.find_first_not_of('0') == std::string::npos;
+  }
+
+  ExprId rest(const Place& place) {
+    const auto known = known_.find(place);
+    if (known != known_.end()) return rules_.rule(known->second);
+    const RuleId rule = rules_.add_rule("number");
+    known_.emplace(place, rule);
+    std::vector<ExprId> ways;
+    if (may_end(place)) ways.push_back(rules_.bytes(""));
+    if (place.at < width_) {
+      ExprId more = digit(place);
+      if (place.at == before_) more = rules_.sequence({rules_.bytes("."), more});
+      ways.push_back(more);
+    }
+    rules_.set_body(rule, rules_.alternatives(std::move(ways)));
+    return rules_.rule(rule);
+  }
+
+  ExprId digit(const Place& place) {
+    const auto at = static_cast<size_t>(place.at);
+    const char first = place.low_tight ? low_[at] : '0';
+    const char last = place.high_tight ? high_[at] : '9';
+    std::map<Place, std::vector<CodePointRange>> digits;
+    for (char c = first; c <= last; ++c) {
+      const Place next{place.at + 1, place.low_tight && c == first, place.high_tight && c == last,
+                       (place.remainder * 10 + (c - '0')) % multiple_of_};
+      digits[next].push_back({static_cast<uint32_t>(c), static_cast<uint32_t>(c)});
+    }
+    std::vector<ExprId> ways;
+    for (auto& [next, ranges] : digits) {
+      const ExprId part = rules_.char_class(CodePointSet(std::move(ranges)));
+      ways.push_back(rules_.sequence({part, rest(next)}));
+    }
+    return rules_.alternatives(std::move(ways));
+  }
+
+  const int before_, width_;
+  const int64_t multiple_of_;
+  RuleSet& rules_;
+  std::string low_, high_;
+  std::map<Place, RuleId> known_;
+};
+
+struct Form {
+  int before = kMaxIntegerDigits;
+  int behind = 0;
+};
+
+// From `low` to `high`, neither negative, in units of the last place.
+ExprId unsigned_between(Decimal low, Decimal high, const Form& form, const NumberRange& range,
+                        RuleSet& rules) {
+  std::vector<ExprId> ways;
+  const Decimal unit = power_of_ten(form.behind);
+  for (int before = 1; before <= form.before; ++before) {
+    const Decimal first = before == 1 ? 0 : power_of_ten(before - 1) * unit;
+    const Decimal last = power_of_ten(before) * unit - 1;
+    const Decimal from = std::max(low, first);
+    const Decimal to = std::min(high, last);
+    if (from > to) continue;
+    ways.push_back(DigitRules(before, form.behind, range.multiple_of, rules).between(from, to));
+  }
+  return rules.alternatives(std::move(ways));
+}
+
+int places_of(Decimal value) {
+  int places = kDecimalPlaces;
+  for (; places > 0 && value % 10 == 0; value /= 10) --places;
+  return places;
+}
+
+// How many digits numbers get, so that all are told apart when they are read.
+std::optional<Form> form_of(const NumberRange& range) {
+  Form form;
+  if (range.integer) return form;
+  constexpr int kUsualBefore = 9;
+  constexpr int kUsualBehind = 6;
+  form.before = range.min && range.max ? 1 : kUsualBefore;
+  int places = 0;
+  for (const auto& bound : {range.min, range.max}) {
+    if (!bound) continue;
+    form.before = std::max(form.before, digit_count(*bound / power_of_ten(kDecimalPlaces)));
+    // An exclusive bound is a unit away from its number.
+    const int near = std::min({places_of(*bound), places_of(*bound - 1), places_of(*bound + 1)});
+    places = std::max(places, near);
+  }
+  form.behind = std::min(std::max(places + 1, kUsualBehind), kMaxRealDigits - form.before);
+  if (form.behind < places) return std::nullopt;
+  return form;
+}
+
+}  // namespace
+
+std::optional<Decimal> parse_decimal(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative) text.remove_prefix(1);
+  constexpr int kMaxPower = 21;
+  std::string digits;
+  int exponent = 0;
+  size_t at = 0;
+  for (bool fraction = false; at < text.size() && text[at] != 'e' && text[at] != 'E'; ++at) {
+    if (text[at] == '.') {
+      fraction = true;
+    } else {
+      digits += text[at];
+      if (fraction) --exponent;
+    }
+  }
+  if (at < text.size()) {
+    const std::string power(text.substr(text[at + 1] == '+' ? at + 2 : at + 1));
+    exponent += std::stoi(power);
+  }
+  digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size()));
+  if (digits.empty()) return Decimal{0};
+  for (; digits.back() == '0'; digits.pop_back()) ++exponent;
+  if (exponent < -kDecimalPlaces) return std::nullopt;
+  Decimal value = power_of_ten(kMaxPower + kDecimalPlaces);
+  if (static_cast<int>(digits.size()) + exponent <= kMaxPower) {
+    value = 0;
+    for (const char c : digits) value = value * 10 + (c - '0');
+    value *= power_of_ten(exponent + kDecimalPlaces);
+  }
+  return negative ? -value : value;
+}
+
+bool is_empty(const NumberRange& range) {
+  if (!range.min || !range.max) return false;
+  const Decimal unit = power_of_ten(range.integer ? kDecimalPlaces : 0);
+  return ceil_divide(*range.min, unit) > floor_divide(*range.max, unit);
+}
+
+Expected<ExprId> number_in_range(const NumberRange& range, RuleSet& rules) {
+  const Status too_precise(StatusCode::kUnsupported,
+                           "bounds that need more digits than are written");
+  const std::optional<Form> form = form_of(range);
+  if (!form) return too_precise;
+  const Decimal unit = power_of_ten(kDecimalPlaces - form->behind);
+  const Decimal largest = power_of_ten(form->before + form->behind) - 1;
+  Decimal low = range.min ? ceil_divide(*range.min, unit) : -largest;
+  Decimal high = range.max ? floor_divide(*range.max, unit) : largest;
+  if (low > high) return rules.nothing();
+  if (low > largest || high < -largest) return too_precise;
+  low = std::max(low, -largest);
+  high = std::min(high, largest);
+  std::vector<ExprId> ways;
+  if (high >= 0) {
+    ways.push_back(unsigned_between(std::max(low, Decimal{0}), high, *form, range, rules));
+  }
+  if (low < 0) {
+    const Decimal from = std::max(-high, Decimal{1});
+    ways.push_back(
+        rules.sequence({rules.bytes("-"), unsigned_between(from, -low, *form, range, rules)}));
+  }
+  return rules.alternatives(std::move(ways));
+}
+
+}  // namespace aerie::grammar

@@ -1,0 +1,15 @@
+// JSON Schema, drafts 2020-12 and 7: see docs/structured-output.md for what of it.
+#pragma once
+
+#include <string_view>
+
+#include "base/status.h"
+#include "grammar/rules.h"
+
+namespace aerie::grammar {
+
+// Adds rules for the documents, written as JSON, that are valid; the id of the root's. Errors name
+// the keyword and where it is, as a JSON pointer.
+Expected<RuleId> parse_schema(std::string_view text, RuleSet& rules);
+
+}  // namespace aerie::grammar

@@ -1,0 +1,206 @@
+#include "grammar/schema_document.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace aerie::grammar {
+namespace {
+
+constexpr size_t kMaxText = size_t{1} << 20;
+
+std::string escaped(std::string_view key) {
+  std::string text;
+  for (const char c : key) {
+    if (c == '~') {
+      text += "~0";
+    } else if (c == '/') {
+      text += "~1";
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+int hex(char c) {
+  const size_t at = std::string_view("0123456789abcdefABCDEF").find(c);
+  if (at == std::string_view::npos) return -1;
+  return static_cast<int>(at < 16 ? at : at - 6);
+}
+
+// "%25" is "%", then "~1" is "/" and "~0" is "~".
+std::string unescaped(std::string_view token) {
+  std::string plain;
+  for (size_t i = 0; i < token.size(); ++i) {
+    const bool escape =
+        token[i] == '%' && i + 2 < token.size() && hex(token[i + 1]) >= 0 && hex(token[i + 2]) >= 0;
+    plain += escape ? static_cast<char>(hex(token[i + 1]) * 16 + hex(token[i + 2])) : token[i];
+    if (escape) i += 2;
+  }
+  std::string key;
+  for (size_t i = 0; i < plain.size(); ++i) {
+    const bool escape = plain[i] == '~' && i + 1 < plain.size();
+    key += escape ? (plain[++i] == '1' ? '/' : '~') : plain[i];
+  }
+  return key;
+}
+
+Expected<bool> is_draft7_schema(const Json& root) {
+  const Json* schema = find_key(root, "$schema");
+  if (schema == nullptr || !schema->is_string()) return false;
+  const auto& name = schema->get_ref<const std::string&>();
+  if (name.find("draft-07") != std::string::npos || name.find("draft-06") != std::string::npos) {
+    return true;
+  }
+  if (name.find("2020-12") != std::string::npos) return false;
+  return Status(StatusCode::kUnsupported,
+                fmt::format("#/$schema: '{}' is not supported; drafts 2020-12, 7 and 6 are", name));
+}
+
+}  // namespace
+
+const Json* find_key(const Json& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  const auto entry = object.find(std::string(key));
+  return entry == object.end() ? nullptr : &*entry;
+}
+
+Expected<SchemaDocument> SchemaDocument::read(std::string_view text) {
+  if (text.size() > kMaxText) {
+    return Status(
+        StatusCode::kResourceExhausted,
+        fmt::format("the schema has {} bytes; at most {} are read", text.size(), kMaxText));
+  }
+  auto root = parse_json(text, "schema");
+  if (!root.ok()) {
+    const StatusCode code = root.status().code();
+    const bool invalid = code == StatusCode::kInvalidData;
+    return Status(invalid ? StatusCode::kInvalidArgument : code, root.status().message());
+  }
+  SchemaDocument document;
+  document.root_ = std::make_shared<const Json>(std::move(*root));
+  AERIE_ASSIGN_OR_RETURN(document.draft7_, is_draft7_schema(*document.root_));
+  document.index(*document.root_, "#", false);
+  return document;
+}
+
+// The depth is bounded by that of JSON files.
+void SchemaDocument::index(const Json& part, const std::string& pointer, bool is_data) {
+  pointers_.emplace(&part, pointer);
+  if (part.is_object()) {
+    if (!is_data) index_names(part);
+    for (const auto& [key, value] : part.items()) {
+      const bool holds_data =
+          key == "enum" || key == "const" || key == "default" || key == "examples";
+      index(value, pointer + "/" + escaped(key), is_data || holds_data);
+    }
+  } else if (part.is_array()) {
+    for (size_t i = 0; i < part.size(); ++i) {
+      index(part[i], fmt::format("{}/{}", pointer, i), is_data);
+    }
+  }
+}
+
+void SchemaDocument::index_names(const Json& part) {
+  const auto add = [&](const std::string& name) {
+    // Of two it is not known which is meant.
+    const auto [entry, added] = anchors_.emplace(name, &part);
+    if (!added) entry->second = nullptr;
+  };
+  for (const char* keyword : {"$anchor", "$dynamicAnchor"}) {
+    const Json* anchor = find_key(part, keyword);
+    if (anchor != nullptr && anchor->is_string()) add(anchor->get<std::string>());
+  }
+  const Json* id = find_key(part, "$id");
+  if (id == nullptr || !id->is_string()) return;
+  // Draft 7 had "$id": "#name" for it.
+  const auto& name = id->get_ref<const std::string&>();
+  if (name.starts_with('#')) {
+    if (draft7_) add(name.substr(1));
+  } else if (&part != root_.get()) {
+    inner_id_ = &part;
+  }
+}
+
+std::string SchemaDocument::where(const Json& part) const {
+  const auto entry = pointers_.find(&part);
+  return entry == pointers_.end() ? "#" : entry->second;
+}
+
+Status SchemaDocument::error(StatusCode code, const Json& schema, std::string_view keyword,
+                             std::string_view what) const {
+  return {code, fmt::format("{}/{}: {}", where(schema), escaped(keyword), what)};
+}
+
+Expected<const Json*> SchemaDocument::resolve(const Json& schema) const {
+  const Json* value = find_key(schema, "$ref");
+  if (!value->is_string()) {
+    return error(StatusCode::kInvalidArgument, schema, "$ref", "a string is wanted");
+  }
+  if (inner_id_ != nullptr) {
+    return error(StatusCode::kUnsupported, *inner_id_, "$id",
+                 "references of a schema that has an '$id' inside are not supported");
+  }
+  std::string_view ref = value->get_ref<const std::string&>();
+  const Json* id = find_key(root(), "$id");
+  if (!draft7_ && id != nullptr && id->is_string()) {
+    std::string_view base = id->get_ref<const std::string&>();
+    base = base.substr(0, base.find('#'));
+    if (!base.empty() && ref.starts_with(base) &&
+        (ref.size() == base.size() || ref[base.size()] == '#')) {
+      ref.remove_prefix(base.size());
+      if (ref.empty()) return &root();
+    }
+  }
+  if (!ref.starts_with('#')) {
+    return error(StatusCode::kUnsupported, schema, "$ref",
+                 fmt::format("'{}' is outside of the schema; references within it ('#/...') are "
+                             "supported",
+                             ref));
+  }
+  ref.remove_prefix(1);
+  if (ref.empty() || ref.starts_with('/')) return at_pointer(schema, ref);
+  const auto anchor = anchors_.find(std::string(ref));
+  if (anchor != anchors_.end() && anchor->second != nullptr) return anchor->second;
+  return error(StatusCode::kInvalidArgument, schema, "$ref",
+               fmt::format("there is no anchor '{}', or more than one", ref));
+}
+
+Expected<const Json*> SchemaDocument::at_pointer(const Json& schema,
+                                                 std::string_view pointer) const {
+  const Json* at = &root();
+  const std::string whole(pointer);
+  while (!pointer.empty()) {
+    pointer.remove_prefix(1);
+    const size_t end = std::min(pointer.find('/'), pointer.size());
+    const std::string key = unescaped(pointer.substr(0, end));
+    pointer.remove_prefix(end);
+    const Json* next = nullptr;
+    if (at->is_object()) {
+      next = find_key(*at, key);
+    } else if (at->is_array() && !key.empty() && key.size() < 8 &&
+               key.find_first_not_of("0123456789") == std::string::npos) {
+      const auto place = static_cast<size_t>(std::stoi(key));
+      if (place < at->size()) next = &(*at)[place];
+    }
+    if (next == nullptr) {
+      return error(StatusCode::kInvalidArgument, schema, "$ref",
+                   fmt::format("there is nothing at '#{}'", whole));
+    }
+    at = next;
+  }
+  return at;
+}
+
+bool SchemaDocument::is_annotation(std::string_view keyword) {
+  static constexpr std::array kAnnotations = {
+      "$schema",  "$id",         "$anchor",  "$dynamicAnchor", "$comment",
+      "$defs",    "definitions", "title",    "description",    "default",
+      "examples", "deprecated",  "readOnly", "writeOnly",      "contentSchema"};
+  return keyword.starts_with("x-") ||
+         std::find(kAnnotations.begin(), kAnnotations.end(), keyword) != kAnnotations.end();
+}
+
+}  // namespace aerie::grammar

@@ -1,0 +1,230 @@
+#include "grammar/schema_expand.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace aerie::grammar {
+namespace {
+
+constexpr size_t kMaxShapes = 256;
+constexpr size_t kMaxOpen = 200;
+
+bool is_enforced(std::string_view keyword) {
+  static constexpr std::array kKeywords = {"type",
+                                           "enum",
+                                           "const",
+                                           "minimum",
+                                           "maximum",
+                                           "exclusiveMinimum",
+                                           "exclusiveMaximum",
+                                           "multipleOf",
+                                           "minLength",
+                                           "maxLength",
+                                           "pattern",
+                                           "format",
+                                           "items",
+                                           "prefixItems",
+                                           "additionalItems",
+                                           "minItems",
+                                           "maxItems",
+                                           "uniqueItems",
+                                           "minContains",
+                                           "maxContains",
+                                           "properties",
+                                           "patternProperties",
+                                           "additionalProperties",
+                                           "required",
+                                           "minProperties",
+                                           "maxProperties",
+                                           "propertyNames",
+                                           "allOf",
+                                           "anyOf",
+                                           "oneOf",
+                                           "not",
+                                           "$ref",
+                                           "unevaluatedProperties",
+                                           "unevaluatedItems"};
+  return std::find(kKeywords.begin(), kKeywords.end(), keyword) != kKeywords.end();
+}
+
+// Integers beyond 64 bits were rounded when they were read.
+bool is_written_exactly(const Json& value) {
+  constexpr double kLargest = 9007199254740992;
+  if (value.is_number_float()) return std::abs(value.get<double>()) < kLargest;
+  return std::all_of(value.begin(), value.end(), [](const Json& part) {
+    return !part.is_structured() && !part.is_number_float() ? true : is_written_exactly(part);
+  });
+}
+
+}  // namespace
+
+Expected<Shapes> SchemaExpander::expand(const Goal& goal) {
+  Shapes shapes(1);
+  for (const Json* schema : goal) {
+    AERIE_ASSIGN_OR_RETURN(const Shapes next, expand_schema(*schema));
+    AERIE_ASSIGN_OR_RETURN(shapes, product(*schema, shapes, next));
+  }
+  return shapes;
+}
+
+Expected<Shapes> SchemaExpander::product(const Json& schema, const Shapes& a, const Shapes& b) {
+  Shapes result;
+  for (const Shape& one : a) {
+    for (const Shape& other : b) {
+      AERIE_ASSIGN_OR_RETURN(std::optional<Shape> both, merge(one, other));
+      if (both) result.push_back(std::move(*both));
+    }
+  }
+  if (result.size() > kMaxShapes) {
+    return Status(StatusCode::kResourceExhausted,
+                  fmt::format("{}: its alternatives combine in more than {} ways",
+                              document_.where(schema), kMaxShapes));
+  }
+  return result;
+}
+
+Expected<Shapes> SchemaExpander::expand_schema(const Json& schema) {
+  const auto known = known_.find(&schema);
+  if (known != known_.end()) return known->second;
+  if (schema.is_boolean()) return schema.get<bool>() ? Shapes(1) : Shapes();
+  if (!schema.is_object()) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: a schema is an object, true or false", document_.where(schema)));
+  }
+  if (open_.size() > kMaxOpen) {
+    return Status(
+        StatusCode::kResourceExhausted,
+        fmt::format("{}: more than {} references in a row", document_.where(schema), kMaxOpen));
+  }
+  if (!open_.insert(&schema).second) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: the schema refers to itself without anything in between",
+                              document_.where(schema)));
+  }
+  Expected<Shapes> shapes = expand_object(schema);
+  open_.erase(&schema);
+  if (shapes.ok()) known_.emplace(&schema, *shapes);
+  return shapes;
+}
+
+Status SchemaExpander::check_keywords(const Json& schema) const {
+  for (const auto& [key, value] : schema.items()) {
+    if (is_enforced(key) || SchemaDocument::is_annotation(key)) continue;
+    // Without "then" and "else", and these without "if", they say nothing.
+    const bool idle_if =
+        key == "if" && find_key(schema, "then") == nullptr && find_key(schema, "else") == nullptr;
+    const bool idle_then = (key == "then" || key == "else") && find_key(schema, "if") == nullptr;
+    if (idle_if || idle_then) continue;
+    return document_.error(StatusCode::kUnsupported, schema, key,
+                           "this keyword cannot be enforced; leave it out");
+  }
+  return {};
+}
+
+Expected<Shapes> SchemaExpander::expand_object(const Json& schema) {
+  const Json* ref = find_key(schema, "$ref");
+  if (ref != nullptr && document_.is_draft7()) {
+    AERIE_ASSIGN_OR_RETURN(const Json* target, resolve(schema));
+    return expand_schema(*target);
+  }
+  if (find_key(schema, "enum") != nullptr || find_key(schema, "const") != nullptr) {
+    return expand_values(schema);
+  }
+  AERIE_RETURN_IF_ERROR(check_keywords(schema));
+  AERIE_ASSIGN_OR_RETURN(Shape own, own_shape(schema));
+  AERIE_RETURN_IF_ERROR(read_not(schema, own));
+  Shapes shapes;
+  if (own.types != 0) shapes.push_back(std::move(own));
+  if (ref != nullptr) {
+    AERIE_ASSIGN_OR_RETURN(const Json* target, resolve(schema));
+    AERIE_ASSIGN_OR_RETURN(const Shapes more, expand_schema(*target));
+    AERIE_ASSIGN_OR_RETURN(shapes, product(schema, shapes, more));
+  }
+  for (const char* keyword : {"allOf", "anyOf"}) {
+    if (find_key(schema, keyword) == nullptr) continue;
+    AERIE_ASSIGN_OR_RETURN(const Shapes more, expand_list(schema, keyword));
+    AERIE_ASSIGN_OR_RETURN(shapes, product(schema, shapes, more));
+  }
+  if (find_key(schema, "oneOf") != nullptr) return expand_one_of(schema, shapes);
+  return shapes;
+}
+
+// All other keywords say which of the values are left.
+Expected<Shapes> SchemaExpander::expand_values(const Json& schema) {
+  Shape shape;
+  shape.sources = {&schema};
+  std::vector<Json> values;
+  const Json* list = find_key(schema, "enum");
+  if (list != nullptr && !list->is_array()) {
+    return document_.error(StatusCode::kInvalidArgument, schema, "enum", "a list is wanted");
+  }
+  const Json* constant = find_key(schema, "const");
+  const Json one = constant != nullptr ? Json::array({*constant}) : Json();
+  for (const Json& value : constant != nullptr ? one : *list) {
+    AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, schema));
+    if (valid && !is_written_exactly(value)) {
+      return document_.error(StatusCode::kUnsupported, schema,
+                             constant != nullptr ? "const" : "enum",
+                             "a number that is too large to be written exactly");
+    }
+    if (valid) values.push_back(value);
+  }
+  if (values.empty()) return Shapes();
+  shape.values = std::move(values);
+  return Shapes{std::move(shape)};
+}
+
+Expected<Shapes> SchemaExpander::expand_list(const Json& schema, const char* keyword) {
+  const Json* list = find_key(schema, keyword);
+  if (!list->is_array() || list->empty()) {
+    return document_.error(StatusCode::kInvalidArgument, schema, keyword,
+                           "a list of schemas is wanted");
+  }
+  const bool all = std::string_view(keyword) == "allOf";
+  Shapes shapes(all ? 1 : 0);
+  for (const Json& part : *list) {
+    AERIE_ASSIGN_OR_RETURN(const Shapes more, expand_schema(part));
+    if (all) {
+      AERIE_ASSIGN_OR_RETURN(shapes, product(part, shapes, more));
+    } else {
+      shapes.insert(shapes.end(), more.begin(), more.end());
+    }
+  }
+  return shapes;
+}
+
+Expected<Shapes> SchemaExpander::expand_one_of(const Json& schema, const Shapes& base) {
+  const Json* list = find_key(schema, "oneOf");
+  if (!list->is_array() || list->empty()) {
+    return document_.error(StatusCode::kInvalidArgument, schema, "oneOf",
+                           "a list of schemas is wanted");
+  }
+  std::vector<Shapes> branches;
+  for (const Json& part : *list) {
+    AERIE_ASSIGN_OR_RETURN(const Shapes more, expand_schema(part));
+    AERIE_ASSIGN_OR_RETURN(Shapes branch, product(part, base, more));
+    branches.push_back(std::move(branch));
+  }
+  Shapes result;
+  for (size_t i = 0; i < branches.size(); ++i) {
+    for (const Shape& shape : branches[i]) {
+      for (size_t j = 0; j < i; ++j) {
+        for (const Shape& other : branches[j]) {
+          AERIE_ASSIGN_OR_RETURN(const bool disjoint, are_disjoint(shape, other));
+          if (disjoint) continue;
+          return document_.error(
+              StatusCode::kUnsupported, schema, "oneOf",
+              fmt::format("the schemas {} and {} may hold at once; anyOf does not ask for one", j,
+                          i));
+        }
+      }
+      result.push_back(shape);
+    }
+  }
+  return result;
+}
+
+}  // namespace aerie::grammar

@@ -1,0 +1,274 @@
+// The keywords that say something by themselves.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "grammar/schema_expand.h"
+
+namespace aerie::grammar {
+namespace {
+
+uint8_t bits_of(const std::string& type) {
+  if (type == "null") return kNullBit;
+  if (type == "boolean") return kBooleanBit;
+  if (type == "integer") return kIntegerBit;
+  if (type == "number") return kIntegerBit | kFractionBit;
+  if (type == "string") return kStringBit;
+  if (type == "array") return kArrayBit;
+  if (type == "object") return kObjectBit;
+  return 0;
+}
+
+uint8_t bits_of(const Json& types) {
+  if (types.is_string()) return bits_of(types.get<std::string>());
+  uint8_t bits = 0;
+  if (!types.is_array()) return 0;
+  for (const Json& type : types) {
+    const uint8_t one = type.is_string() ? bits_of(type.get<std::string>()) : uint8_t{0};
+    if (one == 0) return 0;
+    bits |= one;
+  }
+  return bits;
+}
+
+}  // namespace
+
+Expected<int64_t> SchemaExpander::count(const Json& schema, const char* keyword,
+                                        int64_t fallback) const {
+  const Json* value = find_key(schema, keyword);
+  if (value == nullptr) return fallback;
+  constexpr double kLargest = 1e15;
+  const bool fits = value->is_number() && value->get<double>() >= 0 &&
+                    value->get<double>() <= kLargest &&
+                    value->get<double>() == static_cast<double>(value->get<int64_t>());
+  if (fits) return value->get<int64_t>();
+  return document_.error(StatusCode::kInvalidArgument, schema, keyword,
+                         "an integer that is not negative is wanted");
+}
+
+Expected<std::optional<Decimal>> SchemaExpander::bound(const Json& schema,
+                                                       const char* keyword) const {
+  const Json* value = find_key(schema, keyword);
+  if (value == nullptr) return std::optional<Decimal>();
+  if (!value->is_number()) {
+    return document_.error(StatusCode::kInvalidArgument, schema, keyword, "a number is wanted");
+  }
+  const std::optional<Decimal> decimal = parse_decimal(value->dump());
+  if (decimal) return decimal;
+  return document_.error(StatusCode::kUnsupported, schema, keyword,
+                         fmt::format("more than {} places behind the point", kDecimalPlaces));
+}
+
+Expected<Goal> SchemaExpander::goal_at(const Json& schema, const char* keyword) const {
+  const Json* value = find_key(schema, keyword);
+  if (value == nullptr) return Goal();
+  return Goal{value};
+}
+
+Expected<Shape> SchemaExpander::own_shape(const Json& schema) {
+  Shape shape;
+  shape.sources = {&schema};
+  AERIE_RETURN_IF_ERROR(read_types(schema, shape));
+  AERIE_RETURN_IF_ERROR(read_numbers(schema, shape));
+  AERIE_RETURN_IF_ERROR(read_strings(schema, shape));
+  AERIE_RETURN_IF_ERROR(read_arrays(schema, shape));
+  AERIE_RETURN_IF_ERROR(read_objects(schema, shape));
+  AERIE_RETURN_IF_ERROR(read_unevaluated(schema, shape));
+  return shape;
+}
+
+Status SchemaExpander::read_types(const Json& schema, Shape& shape) {
+  const Json* types = find_key(schema, "type");
+  if (types == nullptr) return {};
+  shape.types = bits_of(*types);
+  if (shape.types != 0) return {};
+  return document_.error(StatusCode::kInvalidArgument, schema, "type",
+                         "null, boolean, integer, number, string, array or object is wanted");
+}
+
+// Of types, and of what is always or never valid; validate() knows more of it.
+Status SchemaExpander::read_not(const Json& schema, Shape& shape) {
+  const Json* inner = find_key(schema, "not");
+  if (inner == nullptr) return {};
+  if (inner->is_boolean() || (inner->is_object() && inner->empty())) {
+    if (inner->is_object() || inner->get<bool>()) shape.types = 0;
+    return {};
+  }
+  const Json* types = find_key(*inner, "type");
+  const uint8_t bits = types != nullptr && inner->size() == 1 ? bits_of(*types) : uint8_t{0};
+  const bool integers_alone = (bits & kIntegerBit) != 0 && (bits & kFractionBit) == 0;
+  if (bits == 0 || (integers_alone && (shape.types & kFractionBit) != 0)) {
+    return document_.error(StatusCode::kUnsupported, schema, "not",
+                           "only types other than integer can be excluded");
+  }
+  shape.types &= static_cast<uint8_t>(~bits);
+  return {};
+}
+
+Status SchemaExpander::read_numbers(const Json& schema, Shape& shape) {
+  NumberRange& range = shape.numbers;
+  AERIE_ASSIGN_OR_RETURN(range.min, bound(schema, "minimum"));
+  AERIE_ASSIGN_OR_RETURN(range.max, bound(schema, "maximum"));
+  AERIE_ASSIGN_OR_RETURN(const auto above, bound(schema, "exclusiveMinimum"));
+  AERIE_ASSIGN_OR_RETURN(const auto below, bound(schema, "exclusiveMaximum"));
+  if (above) range.min = std::max(range.min.value_or(*above), *above + 1);
+  if (below) range.max = std::min(range.max.value_or(*below), *below - 1);
+  const Json* multiple = find_key(schema, "multipleOf");
+  if (multiple == nullptr) return {};
+  constexpr double kLargest = 10000;
+  const double value = multiple->is_number() ? multiple->get<double>() : 0;
+  if (value <= 0) {
+    return document_.error(StatusCode::kInvalidArgument, schema, "multipleOf",
+                           "a number above 0 is wanted");
+  }
+  if (value > kLargest || value != static_cast<double>(static_cast<int64_t>(value))) {
+    return document_.error(StatusCode::kUnsupported, schema, "multipleOf",
+                           "only integers up to 10000 can be enforced");
+  }
+  range.multiple_of = static_cast<int64_t>(value);
+  return {};
+}
+
+Expected<StringSet> SchemaExpander::pattern(const Json& schema, std::string_view keyword,
+                                            const std::string& text) {
+  StringSet& known = patterns_[text];
+  if (known != nullptr) return known;
+  constexpr size_t kMaxPatterns = 200;
+  if (patterns_.size() > kMaxPatterns) {
+    return document_.error(StatusCode::kResourceExhausted, schema, keyword,
+                           fmt::format("more than {} patterns", kMaxPatterns));
+  }
+  auto automaton = StringAutomaton::of_pattern(text);
+  if (!automaton.ok()) {
+    return document_.error(automaton.status().code(), schema, keyword,
+                           automaton.status().message());
+  }
+  known = std::make_shared<const StringAutomaton>(std::move(*automaton));
+  return known;
+}
+
+Status SchemaExpander::read_strings(const Json& schema, Shape& shape) {
+  AERIE_ASSIGN_OR_RETURN(shape.min_length, count(schema, "minLength", 0));
+  AERIE_ASSIGN_OR_RETURN(shape.max_length, count(schema, "maxLength", kUnbounded));
+  for (const char* keyword : {"pattern", "format"}) {
+    const Json* value = find_key(schema, keyword);
+    if (value == nullptr) continue;
+    if (!value->is_string()) {
+      return document_.error(StatusCode::kInvalidArgument, schema, keyword, "a string is wanted");
+    }
+    std::string text = value->get<std::string>();
+    if (std::string_view(keyword) == "format") {
+      const std::optional<std::string> known = format_pattern(text);
+      if (!known) {
+        return document_.error(StatusCode::kUnsupported, schema, keyword,
+                               fmt::format("the format '{}' is not known", text));
+      }
+      text = *known;
+    }
+    AERIE_ASSIGN_OR_RETURN(StringSet set, pattern(schema, keyword, text));
+    shape.strings.push_back(std::move(set));
+  }
+  return {};
+}
+
+Status SchemaExpander::read_arrays(const Json& schema, Shape& shape) {
+  AERIE_ASSIGN_OR_RETURN(shape.min_items, count(schema, "minItems", 0));
+  AERIE_ASSIGN_OR_RETURN(shape.max_items, count(schema, "maxItems", kUnbounded));
+  const Json* unique = find_key(schema, "uniqueItems");
+  if (unique != nullptr && unique->is_boolean() && unique->get<bool>()) {
+    shape.unique_items = &schema;
+  }
+  const Json* items = find_key(schema, "items");
+  const Json* prefix = find_key(schema, "prefixItems");
+  const char* rest = "items";
+  // Draft 7 has the list in "items"; many schemas that name no draft do so too.
+  if (items != nullptr && items->is_array()) {
+    if (prefix != nullptr) {
+      return document_.error(StatusCode::kInvalidArgument, schema, "items", "a schema is wanted");
+    }
+    prefix = items;
+    rest = "additionalItems";
+  }
+  if (prefix == nullptr && find_key(schema, rest) == nullptr) return {};
+  ArrayPart part;
+  if (prefix != nullptr && !prefix->is_array()) {
+    return document_.error(StatusCode::kInvalidArgument, schema, "prefixItems",
+                           "a list of schemas is wanted");
+  }
+  if (prefix != nullptr) {
+    for (const Json& item : *prefix) part.prefix.push_back({&item});
+  }
+  AERIE_ASSIGN_OR_RETURN(part.rest, goal_at(schema, rest));
+  shape.arrays.push_back(std::move(part));
+  return {};
+}
+
+Status SchemaExpander::read_objects(const Json& schema, Shape& shape) {
+  AERIE_ASSIGN_OR_RETURN(shape.min_properties, count(schema, "minProperties", 0));
+  AERIE_ASSIGN_OR_RETURN(shape.max_properties, count(schema, "maxProperties", kUnbounded));
+  AERIE_ASSIGN_OR_RETURN(shape.property_names, goal_at(schema, "propertyNames"));
+  if (const Json* required = find_key(schema, "required")) {
+    const bool names =
+        required->is_array() && std::all_of(required->begin(), required->end(),
+                                            [](const Json& name) { return name.is_string(); });
+    if (!names) {
+      return document_.error(StatusCode::kInvalidArgument, schema, "required",
+                             "a list of names is wanted");
+    }
+    for (const Json& name : *required) shape.required.push_back(name.get<std::string>());
+    std::vector<std::string> sorted = shape.required;
+    std::sort(sorted.begin(), sorted.end());
+    if (std::unique(sorted.begin(), sorted.end()) != sorted.end()) {
+      return document_.error(StatusCode::kInvalidArgument, schema, "required",
+                             "a name is there twice");
+    }
+  }
+  ObjectPart part;
+  for (const char* keyword : {"properties", "patternProperties"}) {
+    const Json* members = find_key(schema, keyword);
+    if (members == nullptr) continue;
+    if (!members->is_object()) {
+      return document_.error(StatusCode::kInvalidArgument, schema, keyword, "an object is wanted");
+    }
+    for (const auto& [name, value] : members->items()) {
+      if (std::string_view(keyword) == "properties") {
+        part.properties.emplace_back(name, Goal{&value});
+        continue;
+      }
+      AERIE_ASSIGN_OR_RETURN(StringSet names, pattern(schema, keyword, name));
+      part.patterns.push_back({std::move(names), {&value}});
+    }
+  }
+  AERIE_ASSIGN_OR_RETURN(part.additional, goal_at(schema, "additionalProperties"));
+  const bool any = !part.properties.empty() || !part.patterns.empty() || !part.additional.empty();
+  if (any) shape.objects.push_back(std::move(part));
+  return {};
+}
+
+// Without keywords that evaluate in place they are what "additionalProperties" and "items" are.
+Status SchemaExpander::read_unevaluated(const Json& schema, Shape& shape) {
+  bool alone = true;
+  for (const char* keyword : {"$ref", "allOf", "anyOf", "oneOf"}) {
+    alone = alone && find_key(schema, keyword) == nullptr;
+  }
+  for (const char* keyword : {"unevaluatedProperties", "unevaluatedItems"}) {
+    const Json* value = find_key(schema, keyword);
+    if (value == nullptr || (value->is_boolean() && value->get<bool>())) continue;
+    if (!alone) {
+      return document_.error(StatusCode::kUnsupported, schema, keyword,
+                             "it cannot be enforced beside $ref, allOf, anyOf or oneOf");
+    }
+    const bool items = std::string_view(keyword) == "unevaluatedItems";
+    if (find_key(schema, items ? "items" : "additionalProperties") != nullptr) continue;
+    if (items) {
+      if (shape.arrays.empty()) shape.arrays.emplace_back();
+      shape.arrays.back().rest = {value};
+    } else {
+      if (shape.objects.empty()) shape.objects.emplace_back();
+      shape.objects.back().additional = {value};
+    }
+  }
+  return {};
+}
+
+}  // namespace aerie::grammar

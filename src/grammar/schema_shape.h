@@ -1,0 +1,90 @@
+// What schemas say together, sorted by the type of value that it is said of.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "grammar/number_rules.h"
+#include "grammar/schema_document.h"
+#include "grammar/string_automaton.h"
+
+namespace aerie::grammar {
+
+// Schemas that hold at once; none: anything is valid.
+using Goal = std::vector<const Json*>;
+
+void add_to(Goal& goal, const Goal& more);
+// Whether one of the schemas is `false`.
+bool is_false(const Goal& goal);
+
+enum TypeBit : uint8_t {
+  kNullBit = 1,
+  kBooleanBit = 2,
+  kIntegerBit = 4,
+  kFractionBit = 8,  // numbers that are no integers
+  kStringBit = 16,
+  kArrayBit = 32,
+  kObjectBit = 64,
+  kAllBits = 127,
+};
+
+using StringSet = std::shared_ptr<const StringAutomaton>;
+
+struct ArrayPart {
+  std::vector<Goal> prefix;
+  Goal rest;
+};
+
+struct ObjectPart {
+  struct Pattern {
+    StringSet names;
+    Goal goal;
+  };
+  std::vector<std::pair<std::string, Goal>> properties;
+  std::vector<Pattern> patterns;
+  Goal additional;
+
+  Goal goal_of(const std::string& name) const;
+};
+
+// A conjunction. Keywords say nothing about values of other types than theirs.
+struct Shape {
+  uint8_t types = kAllBits;
+  // The only values, which are valid by all of `sources`.
+  std::optional<std::vector<Json>> values;
+  std::vector<const Json*> sources;  // the schemas that were taken together
+
+  NumberRange numbers;  // `integer` is not used
+
+  int64_t min_length = 0;
+  int64_t max_length = kUnbounded;
+  std::vector<StringSet> strings;  // patterns and formats
+
+  std::vector<ArrayPart> arrays;
+  int64_t min_items = 0;
+  int64_t max_items = kUnbounded;
+  const Json* unique_items = nullptr;  // the schema that asks for it
+
+  std::vector<ObjectPart> objects;
+  std::vector<std::string> required;
+  int64_t min_properties = 0;
+  int64_t max_properties = kUnbounded;
+  Goal property_names;
+
+  bool has_string_limits() const {
+    return min_length > 0 || max_length != kUnbounded || !strings.empty();
+  }
+};
+
+using Shapes = std::vector<Shape>;
+
+inline int64_t smaller_bound(int64_t a, int64_t b) {
+  if (a == kUnbounded || b == kUnbounded) return a == kUnbounded ? b : a;
+  return a < b ? a : b;
+}
+
+}  // namespace aerie::grammar

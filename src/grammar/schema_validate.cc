@@ -1,0 +1,177 @@
+// Values against schemas, for the values that schemas list.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "grammar/schema_expand.h"
+
+namespace aerie::grammar {
+namespace {
+
+constexpr int kMaxDepth = 100;
+
+size_t length_of(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+uint8_t type_of(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return kNullBit;
+    case Json::value_t::boolean:
+      return kBooleanBit;
+    case Json::value_t::string:
+      return kStringBit;
+    case Json::value_t::array:
+      return kArrayBit;
+    case Json::value_t::object:
+      return kObjectBit;
+    default: {
+      const double number = value.get<double>();
+      return number == std::floor(number) ? kIntegerBit : kFractionBit;
+    }
+  }
+}
+
+bool number_fits(const Json& value, const NumberRange& range) {
+  const std::optional<Decimal> decimal = parse_decimal(value.dump());
+  if (!decimal) return !range.min && !range.max && range.multiple_of == 1;
+  if ((range.min && *decimal < *range.min) || (range.max && *decimal > *range.max)) return false;
+  return range.multiple_of == 1 ||
+         std::fmod(value.get<double>(), static_cast<double>(range.multiple_of)) == 0;
+}
+
+bool has_twins(const Json& list) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (json_equal(list[i], list[j])) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool json_equal(const Json& a, const Json& b) {
+  if (a.is_number() && b.is_number()) return a == b;
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  if (a.is_array()) {
+    return std::equal(a.begin(), a.end(), b.begin(), json_equal);
+  }
+  if (!a.is_object()) return a == b;
+  return std::all_of(a.items().begin(), a.items().end(), [&](const auto& member) {
+    const Json* other = find_key(b, member.key());
+    return other != nullptr && json_equal(member.value(), *other);
+  });
+}
+
+Expected<bool> SchemaExpander::validate(const Json& value, const Goal& goal) {
+  for (const Json* schema : goal) {
+    AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *schema));
+    if (!valid) return false;
+  }
+  return true;
+}
+
+Expected<bool> SchemaExpander::validate(const Json& value, const Json& schema, int depth) {
+  if (schema.is_boolean()) return schema.get<bool>();
+  if (!schema.is_object()) return expand_schema(schema).status();
+  if (depth > kMaxDepth) {
+    return Status(
+        StatusCode::kResourceExhausted,
+        fmt::format("{}: more than {} references in a row", document_.where(schema), kMaxDepth));
+  }
+  const Json* ref = find_key(schema, "$ref");
+  if (ref != nullptr) {
+    AERIE_ASSIGN_OR_RETURN(const Json* target, resolve(schema));
+    AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *target, depth + 1));
+    if (!valid || document_.is_draft7()) return valid;
+  }
+  AERIE_RETURN_IF_ERROR(check_keywords(schema));
+  const Json* list = find_key(schema, "enum");
+  const auto equal = [&](const Json& other) { return json_equal(value, other); };
+  if (list != nullptr && std::none_of(list->begin(), list->end(), equal)) return false;
+  const Json* constant = find_key(schema, "const");
+  if (constant != nullptr && !json_equal(value, *constant)) return false;
+  AERIE_ASSIGN_OR_RETURN(const bool combined, validate_combined(value, schema, depth));
+  if (!combined) return false;
+  AERIE_ASSIGN_OR_RETURN(const Shape shape, own_shape(schema));
+  return validate_own(value, shape, depth);
+}
+
+Expected<bool> SchemaExpander::validate_combined(const Json& value, const Json& schema, int depth) {
+  for (const std::string keyword : {"allOf", "anyOf", "oneOf"}) {
+    const Json* list = find_key(schema, keyword);
+    if (list == nullptr) continue;
+    size_t count = 0;
+    for (const Json& part : *list) {
+      AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, part, depth + 1));
+      count += valid ? 1 : 0;
+    }
+    const size_t wanted = keyword == "allOf" ? list->size() : 1;
+    if (keyword == "anyOf" ? count == 0 : count != wanted) return false;
+  }
+  const Json* excluded = find_key(schema, "not");
+  if (excluded == nullptr) return true;
+  AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *excluded, depth + 1));
+  return !valid;
+}
+
+Expected<bool> SchemaExpander::validate_own(const Json& value, const Shape& shape, int depth) {
+  const uint8_t type = type_of(value);
+  if ((shape.types & type) == 0) return false;
+  if (value.is_number()) return number_fits(value, shape.numbers);
+  const auto within = [](size_t size, int64_t min, int64_t max) {
+    const auto signed_size = static_cast<int64_t>(size);
+    return signed_size >= min && (max == kUnbounded || signed_size <= max);
+  };
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    return within(length_of(text), shape.min_length, shape.max_length) &&
+           std::all_of(shape.strings.begin(), shape.strings.end(),
+                       [&](const StringSet& set) { return set->contains(text); });
+  }
+  if (value.is_array()) {
+    if (!within(value.size(), shape.min_items, shape.max_items)) return false;
+    if (shape.unique_items != nullptr && has_twins(value)) return false;
+    return validate_items(value, shape, depth);
+  }
+  if (!value.is_object()) return true;
+  if (!within(value.size(), shape.min_properties, shape.max_properties)) return false;
+  for (const std::string& name : shape.required) {
+    if (find_key(value, name) == nullptr) return false;
+  }
+  return validate_members(value, shape, depth);
+}
+
+Expected<bool> SchemaExpander::validate_items(const Json& value, const Shape& shape, int depth) {
+  for (const ArrayPart& part : shape.arrays) {
+    for (size_t i = 0; i < value.size(); ++i) {
+      for (const Json* schema : i < part.prefix.size() ? part.prefix[i] : part.rest) {
+        AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value[i], *schema, depth + 1));
+        if (!valid) return false;
+      }
+    }
+  }
+  return true;
+}
+
+Expected<bool> SchemaExpander::validate_members(const Json& value, const Shape& shape, int depth) {
+  for (const auto& [name, member] : value.items()) {
+    for (const ObjectPart& part : shape.objects) {
+      for (const Json* schema : part.goal_of(name)) {
+        AERIE_ASSIGN_OR_RETURN(const bool valid, validate(member, *schema, depth + 1));
+        if (!valid) return false;
+      }
+    }
+    for (const Json* schema : shape.property_names) {
+      AERIE_ASSIGN_OR_RETURN(const bool valid, validate(Json(name), *schema, depth + 1));
+      if (!valid) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace aerie::grammar

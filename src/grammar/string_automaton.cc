@@ -1,0 +1,300 @@
+#include "grammar/string_automaton.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "grammar/regex.h"
+
+namespace aerie::grammar {
+namespace {
+
+constexpr size_t kMaxStates = 20000;
+constexpr size_t kMaxCells = size_t{1} << 20;
+
+Status too_large() {
+  return {StatusCode::kResourceExhausted,
+          fmt::format("the pattern, length or names need more than {} states", kMaxStates)};
+}
+
+// The expression as a graph of sets of code points.
+class Graph {
+ public:
+  explicit Graph(const RuleSet& rules) : rules_(rules) {}
+
+  struct Edge {
+    const CodePointSet* set;  // null: reads nothing
+    uint32_t target;
+  };
+
+  uint32_t node() {
+    edges_.emplace_back();
+    return static_cast<uint32_t>(edges_.size() - 1);
+  }
+
+  bool too_large() const { return edges_.size() > 4 * kMaxStates; }
+  const std::vector<Edge>& edges(uint32_t node) const { return edges_[node]; }
+
+  void add(ExprId id, uint32_t from, uint32_t to) {
+    if (too_large()) return;
+    const Expr& expr = rules_.expr(id);
+    switch (expr.kind) {
+      case Expr::Kind::kClass:
+        edges_[from].push_back({&rules_.set(expr), to});
+        return;
+      case Expr::Kind::kAlternatives:
+        for (const ExprId child : expr.children) add(child, from, to);
+        return;
+      case Expr::Kind::kSequence:
+        for (const ExprId child : expr.children) {
+          const uint32_t next = node();
+          add(child, from, next);
+          from = next;
+        }
+        return empty(from, to);
+      case Expr::Kind::kRepeat:
+        return add_repeat(expr, from, to);
+      default:  // a regular expression has no others
+        return;
+    }
+  }
+
+  void close(std::set<uint32_t>& nodes) const {
+    std::vector<uint32_t> todo(nodes.begin(), nodes.end());
+    while (!todo.empty()) {
+      const uint32_t at = todo.back();
+      todo.pop_back();
+      for (const Edge& edge : edges_[at]) {
+        if (edge.set == nullptr && nodes.insert(edge.target).second) todo.push_back(edge.target);
+      }
+    }
+  }
+
+  std::vector<uint32_t> class_starts() const {
+    std::set<uint32_t> starts{0};
+    for (const auto& edges : edges_) {
+      for (const Edge& edge : edges) {
+        if (edge.set == nullptr) continue;
+        for (const CodePointRange& range : edge.set->ranges()) {
+          starts.insert(range.first);
+          if (range.last < kMaxCodePoint) starts.insert(range.last + 1);
+        }
+      }
+    }
+    return {starts.begin(), starts.end()};
+  }
+
+ private:
+  void empty(uint32_t from, uint32_t to) { edges_[from].push_back({nullptr, to}); }
+
+  void add_repeat(const Expr& expr, uint32_t from, uint32_t to) {
+    for (int i = 0; (i < expr.min || i < expr.max) && !too_large(); ++i) {
+      const uint32_t next = node();
+      if (i >= expr.min) empty(from, to);
+      add(expr.children[0], from, next);
+      from = next;
+    }
+    if (expr.max == kUnbounded) {
+      const uint32_t loop = node();
+      const uint32_t again = node();
+      empty(from, loop);
+      add(expr.children[0], loop, again);
+      empty(again, loop);
+      from = loop;
+    }
+    empty(from, to);
+  }
+
+  const RuleSet& rules_;
+  std::vector<std::vector<Edge>> edges_;
+};
+
+}  // namespace
+
+// Numbers the states as they are found.
+class StringAutomaton::Builder {
+ public:
+  explicit Builder(std::vector<uint32_t> class_starts) {
+    automaton_.class_starts_ = std::move(class_starts);
+  }
+
+  const std::vector<uint32_t>& class_starts() const { return automaton_.class_starts_; }
+
+  // `expand(key, class)` is the key that follows, `accepts(key)` whether a text may end there.
+  template <typename Key, typename Expand, typename Accepts>
+  Expected<StringAutomaton> run(Key start, const Expand& expand, const Accepts& accepts) {
+    std::map<Key, uint32_t> ids{{start, 0}};
+    std::vector<Key> keys{std::move(start)};
+    const size_t classes = automaton_.class_starts_.size();
+    for (size_t at = 0; at < keys.size(); ++at) {
+      State& state = automaton_.states_.emplace_back();
+      state.accepts = accepts(keys[at]);
+      for (size_t i = 0; i < classes; ++i) {
+        Key next = expand(keys[at], i);
+        const auto [entry, added] = ids.try_emplace(next, static_cast<uint32_t>(keys.size()));
+        if (added) keys.push_back(std::move(next));
+        state.next.push_back(entry->second);
+      }
+      if (keys.size() > kMaxStates || keys.size() * classes > kMaxCells) return too_large();
+    }
+    automaton_.trim();
+    return std::move(automaton_);
+  }
+
+ private:
+  StringAutomaton automaton_;
+};
+
+Expected<StringAutomaton> StringAutomaton::of(ExprId expr, const RuleSet& rules) {
+  Graph graph(rules);
+  const uint32_t start = graph.node();
+  const uint32_t end = graph.node();
+  graph.add(expr, start, end);
+  if (graph.too_large()) return too_large();
+  Builder builder(graph.class_starts());
+  std::set<uint32_t> first{start};
+  graph.close(first);
+  size_t work = 0;
+  const auto expand = [&](const std::set<uint32_t>& nodes, size_t i) {
+    std::set<uint32_t> next;
+    // Past the limit all that follows is nothing, and the result is not used.
+    if (work > kMaxCells) return next;
+    work += nodes.size();
+    for (const uint32_t node : nodes) {
+      for (const Graph::Edge& edge : graph.edges(node)) {
+        const bool reads = edge.set != nullptr && edge.set->contains(builder.class_starts()[i]);
+        if (reads) next.insert(edge.target);
+      }
+    }
+    graph.close(next);
+    return next;
+  };
+  auto result = builder.run(std::move(first), expand,
+                            [&](const std::set<uint32_t>& nodes) { return nodes.contains(end); });
+  if (work > kMaxCells) return too_large();
+  return result;
+}
+
+Expected<StringAutomaton> StringAutomaton::of_pattern(std::string_view pattern) {
+  RuleSet rules;
+  AERIE_ASSIGN_OR_RETURN(const ExprId expr, parse_regex(pattern, RegexMatch::kSearch, rules));
+  return of(expr, rules);
+}
+
+StringAutomaton StringAutomaton::all() {
+  StringAutomaton automaton;
+  automaton.states_.push_back({{0}, true});
+  return automaton;
+}
+
+Expected<StringAutomaton> StringAutomaton::of_length(int64_t min, int64_t max) {
+  const int64_t last = max == kUnbounded ? min : max + 1;
+  if (last > static_cast<int64_t>(kMaxStates)) return too_large();
+  return Builder({0}).run(
+      int64_t{0}, [&](int64_t length, size_t) { return std::min(length + 1, last); },
+      [&](int64_t length) { return length >= min && (max == kUnbounded || length <= max); });
+}
+
+Expected<StringAutomaton> StringAutomaton::of_texts(const std::vector<std::string>& texts) {
+  RuleSet rules;
+  std::vector<ExprId> ways;
+  for (const std::string& text : texts) {
+    std::vector<ExprId> parts;
+    std::string_view rest = text;
+    for (uint32_t c = 0; take_code_point(rest, c);) {
+      parts.push_back(rules.char_class(CodePointSet({{c, c}})));
+    }
+    ways.push_back(rules.sequence(std::move(parts)));
+  }
+  return of(rules.alternatives(std::move(ways)), rules);
+}
+
+Expected<StringAutomaton> StringAutomaton::combined(const StringAutomaton& other,
+                                                    Product product) const {
+  std::vector<uint32_t> starts;
+  std::set_union(class_starts_.begin(), class_starts_.end(), other.class_starts_.begin(),
+                 other.class_starts_.end(), std::back_inserter(starts));
+  Builder builder(std::move(starts));
+  using Key = std::pair<uint32_t, uint32_t>;
+  const auto expand = [&](const Key& key, size_t i) {
+    const uint32_t c = builder.class_starts()[i];
+    return Key(states_[key.first].next[class_of(c)],
+               other.states_[key.second].next[other.class_of(c)]);
+  };
+  return builder.run(Key(0, 0), expand, [&](const Key& key) {
+    return states_[key.first].accepts &&
+           other.states_[key.second].accepts == (product == Product::kBoth);
+  });
+}
+
+void StringAutomaton::trim() {
+  std::vector<std::vector<uint32_t>> sources(states_.size());
+  std::vector<bool> live(states_.size(), false);
+  std::vector<uint32_t> todo;
+  for (uint32_t at = 0; at < states_.size(); ++at) {
+    for (const uint32_t next : states_[at].next) sources[next].push_back(at);
+    if (states_[at].accepts) todo.push_back(at);
+  }
+  while (!todo.empty()) {
+    const uint32_t at = todo.back();
+    todo.pop_back();
+    if (live[at]) continue;
+    live[at] = true;
+    todo.insert(todo.end(), sources[at].begin(), sources[at].end());
+  }
+  // The start keeps its place.
+  uint32_t dead = 0;
+  while (dead < states_.size() && live[dead]) ++dead;
+  for (State& state : states_) {
+    for (uint32_t& next : state.next) {
+      if (!live[next]) next = dead;
+    }
+  }
+}
+
+bool StringAutomaton::empty() const {
+  return !states_[0].accepts &&
+         std::all_of(states_[0].next.begin(), states_[0].next.end(), [&](uint32_t next) {
+           const State& state = states_[next];
+           return !state.accepts && std::all_of(state.next.begin(), state.next.end(),
+                                                [&](uint32_t to) { return to == next; });
+         });
+}
+
+size_t StringAutomaton::class_of(uint32_t code_point) const {
+  const auto above = std::upper_bound(class_starts_.begin(), class_starts_.end(), code_point);
+  return static_cast<size_t>(above - class_starts_.begin()) - 1;
+}
+
+bool StringAutomaton::contains(std::string_view text) const {
+  uint32_t at = 0;
+  for (uint32_t c = 0; take_code_point(text, c);) at = states_[at].next[class_of(c)];
+  return text.empty() && states_[at].accepts;
+}
+
+ExprId StringAutomaton::json(JsonRules& json) const {
+  RuleSet& rules = json.rules();
+  std::vector<RuleId> ids;
+  for (size_t i = 0; i < states_.size(); ++i) ids.push_back(rules.add_rule("characters"));
+  for (size_t i = 0; i < states_.size(); ++i) {
+    std::map<uint32_t, std::vector<CodePointRange>> ranges;
+    for (size_t c = 0; c < class_starts_.size(); ++c) {
+      const bool is_last = c + 1 == class_starts_.size();
+      const uint32_t last = is_last ? kMaxCodePoint : class_starts_[c + 1] - 1;
+      ranges[states_[i].next[c]].push_back({class_starts_[c], last});
+    }
+    std::vector<ExprId> ways;
+    if (states_[i].accepts) ways.push_back(rules.bytes("\""));
+    for (auto& [next, list] : ranges) {
+      const CodePointSet set(std::move(list));
+      if (set.empty()) continue;
+      ways.push_back(rules.sequence({json.character(set), rules.rule(ids[next])}));
+    }
+    rules.set_body(ids[i], rules.alternatives(std::move(ways)));
+  }
+  return rules.sequence({rules.bytes("\""), rules.rule(ids[0])});
+}
+
+}  // namespace aerie::grammar

@@ -1,0 +1,138 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/grammar/grammars.h"
+#include "tests/tokenizer/vocabularies.h"
+
+namespace aerie {
+namespace {
+
+using test::accepts;
+
+auto schema(std::string_view text) {
+  return test::compile(GrammarKind::kJsonSchema, text);
+}
+
+Status refusal(std::string_view text) {
+  return test::refusal(GrammarKind::kJsonSchema, text);
+}
+
+void expect_texts(std::string_view text, const std::vector<std::string>& valid,
+                  const std::vector<std::string>& invalid) {
+  const auto grammar = schema(text);
+  for (const std::string& document : valid) {
+    EXPECT_TRUE(accepts(grammar, document)) << text << "\n" << document;
+  }
+  for (const std::string& document : invalid) {
+    EXPECT_FALSE(accepts(grammar, document)) << text << "\n" << document;
+  }
+}
+
+TEST(Schema, OwnSchemasCompileAndGiveJson) {
+  std::mt19937 random(3);
+  const auto schemas = nlohmann::ordered_json::parse(test::read_file("tests/grammar/schemas.json"));
+  for (const auto& text : schemas) {
+    const auto grammar = schema(text.dump());
+    ASSERT_NE(grammar, nullptr);
+    for (int i = 0; i < 20; ++i) {
+      const std::string document = test::random_output(grammar, test::toy(), random);
+      EXPECT_FALSE(nlohmann::json::parse(document, nullptr, false).is_discarded()) << document;
+      EXPECT_TRUE(accepts(grammar, document)) << document;
+    }
+  }
+}
+
+TEST(Schema, PropertiesInOrder) {
+  expect_texts(
+      R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"},"c":{}},
+          "required":["b"],"additionalProperties":false})",
+      {R"({"b":"x"})", R"({"a":1,"b":"","c":[]})", "{ \"a\": 1,\n  \"b\": \"x\"\n}"},
+      {"{}", R"({"a":1})", R"({"b":"x","a":1})", R"({"b":"x","d":1})", R"({"b":"x","b":"y"})",
+       R"({"a":1.5,"b":""})", R"({"a":1,"b":"",})"});
+  expect_texts(R"({"properties":{"a":{"type":"integer"}},"type":"object"})",
+               {R"({"a":1,"x":null})", R"({"x":{},"aa":2,"":3})"},
+               {R"({"x":1,"a":"no"})", R"({"x":1,"\u0061":"no"})"});
+}
+
+TEST(Schema, KeywordsConstrainTheirOwnTypes) {
+  expect_texts(R"({"minLength":2})", {"1", "[]", "{}", "null", "\"ab\"", "\"\\u00e9x\""},
+               {"\"\"", "\"a\"", "\"\\n\""});
+  expect_texts(R"({"minimum":5,"type":["integer","string"]})", {"5", "\"\"", "17"},
+               {"4", "5.5", "-6", "null"});
+}
+
+TEST(Schema, Numbers) {
+  expect_texts(R"({"type":"integer","minimum":-12,"maximum":105})",
+               {"-12", "-1", "0", "9", "10", "99", "100", "105"},
+               {"-13", "106", "-0", "00", "010", "1.0", "1e1", "200", "-20"});
+  expect_texts(R"({"type":"number","exclusiveMinimum":0.5,"maximum":2})",
+               {"0.500001", "0.6", "1", "1.999999", "2", "2.0"},
+               {"0.5", "0", "2.000001", "3", "-1"});
+  expect_texts(R"({"type":"integer","multipleOf":6})", {"0", "-12", "600"}, {"-3", "601"});
+  expect_texts(R"({"type":"number"})", {"1e99", "-0.5E-3", "123456789012345678"},
+               {"1e100", "1.", ".5", "+1", "01", "1234567890123456789"});
+}
+
+TEST(Schema, StringsOfPatternsAndLengths) {
+  expect_texts(R"({"type":"string","pattern":"^a\"+$","maxLength":3})", {R"("a\"")", R"("a\"\"")"},
+               {R"("a")", R"("a\"\"\"")", R"("a"")"});
+  expect_texts(R"({"type":"string","pattern":"b"})", {"\"b\"", "\"abc\"", "\"\\n\\\\b\""},
+               {"\"\"", "\"\\b\"", "\"a\""});
+  expect_texts(R"({"type":"string","format":"date"})", {"\"2024-02-29\"", "\"1999-12-31\""},
+               {"\"2023-02-29\"", "\"2100-02-29\"", "\"2024-13-01\"", "\"2024-04-31\""});
+}
+
+TEST(Schema, RefusesByNameAndPlace) {
+  const auto expect_refused = [](const char* text, const char* pointer,
+                                 StatusCode code = StatusCode::kUnsupported) {
+    const Status status = refusal(text);
+    EXPECT_EQ(status.code(), code) << text;
+    EXPECT_TRUE(status.message().starts_with(std::string(pointer) + ":")) << status.message();
+  };
+  expect_refused(R"({"properties":{"a":{"contains":{}}}})", "#/properties/a/contains");
+  expect_refused(R"({"type":"array","uniqueItems":true})", "#/uniqueItems");
+  expect_refused(R"({"not":{"required":["a"]}})", "#/not");
+  expect_refused(R"({"if":{},"then":{}})", "#/if");
+  expect_refused(R"({"format":"regex"})", "#/format");
+  expect_refused(R"({"dependentRequired":{}})", "#/dependentRequired");
+  expect_refused(R"({"oneOf":[{"type":"integer"},{"minimum":2}]})", "#/oneOf");
+  expect_refused(R"({"multipleOf":0.01})", "#/multipleOf");
+  expect_refused(R"({"maxLenght":2})", "#/maxLenght");
+  expect_refused(R"({"$ref":"http://localhost/x.json"})", "#/$ref");
+  expect_refused(R"x({"pattern":"(?=a)"})x", "#/pattern");
+  expect_refused(R"({"allOf":[{"properties":{}},{"unevaluatedProperties":false,"$ref":"#/$defs/a"}],
+                     "$defs":{"a":{}}})",
+                 "#/allOf/1/unevaluatedProperties");
+  expect_refused(R"({"type":"text"})", "#/type", StatusCode::kInvalidArgument);
+  expect_refused(R"({"$ref":"#/nothing"})", "#/$ref", StatusCode::kInvalidArgument);
+  expect_refused(R"({"$ref":"#"})", "#", StatusCode::kInvalidArgument);
+  expect_refused(R"({"minLength":-1})", "#/minLength", StatusCode::kInvalidArgument);
+  expect_refused(R"({"maxItems":1e9,"type":"array"})", "#/maxItems",
+                 StatusCode::kResourceExhausted);
+  for (const char* text :
+       {"false", R"({"type":"integer","minimum":3,"maximum":2})",
+        R"({"properties":{"a":{"$ref":"#"}},"required":["a"],"type":"object"})"}) {
+    EXPECT_EQ(refusal(text).code(), StatusCode::kInvalidArgument) << text;
+  }
+  for (const char* text :
+       {"", "{", "[]", "1", "{\"type\":\"object\",\"type\":\"array\"}", "\xFF"}) {
+    EXPECT_EQ(refusal(text).code(), StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(Schema, HostileSizes) {
+  std::string deep = "{}";
+  for (int i = 0; i < 100; ++i) deep = "{\"items\":" + deep + "}";
+  EXPECT_FALSE(compile_grammar({GrammarKind::kJsonSchema, deep, {}}, test::toy_trie()).ok());
+  std::string wide = "{\"allOf\":[";
+  for (int i = 0; i < 20; ++i) wide += R"({"anyOf":[{"minLength":1},{"maxLength":9}]},)";
+  wide += "{}]}";
+  EXPECT_EQ(refusal(wide).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(refusal(R"({"pattern":"(a|b)*a(a|b){30}"})").code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(refusal(R"x({"pattern":"(((a{1000}){1000}){1000})"})x").code(),
+            StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace aerie
