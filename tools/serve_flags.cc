@@ -70,7 +70,8 @@ void add_limit_flags(CLI::App& app, ServeFlags& flags) {
   };
   number("--max-num-seqs", service.max_sequences, "Requests decoded together")
       ->check(CLI::Range(1, 4096));
-  number("--max-num-batched-tokens", service.max_pass_tokens, "Rows of a pass; 0: by what passes cost, at most 512")
+  number("--max-num-batched-tokens", service.max_pass_tokens,
+         "Rows of a pass; 0: by what passes cost, at most 512")
       ->check(CLI::Range(0, 1 << 16));
   number("--max-waiting", service.max_waiting, "Requests that wait; more are refused")
       ->check(CLI::Range(0, 1 << 20));
