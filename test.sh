@@ -176,13 +176,14 @@ if $full; then
 else
   stage "dependencies" scripts/install_deps.sh
 fi
-stage "build, release" build release
-stage "model, SmolLM2" scripts/fetch_model.sh
-stage "model, Gemma 3" scripts/fetch_model.sh gemma3
+# What takes seconds comes first.
 stage "includes" check_includes
 if $full; then
   stage "formatting" check_format
 fi
+stage "model, SmolLM2" scripts/fetch_model.sh
+stage "model, Gemma 3" scripts/fetch_model.sh gemma3
+stage "build, release" build release
 stage "tests, release" run_tests release
 if $full; then
   tested+=(asan tsan)

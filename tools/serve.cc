@@ -1,20 +1,18 @@
 #include "tools/serve.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <iostream>
 #include <memory>
-#include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <utility>
+
+#include "tools/serve_log.h"
 
 namespace aerie {
 namespace {
@@ -42,24 +40,6 @@ void raise_file_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-// A line of JSON on standard error.
-void log_event(Json event) {
-  const auto now = std::chrono::system_clock::now();
-  const auto milliseconds =
-      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count();
-  Json line = {{"time", fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
-                                    fmt::gmtime(std::chrono::system_clock::to_time_t(now)),
-                                    milliseconds % 1000)}};
-  line.update(event);
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  fmt::print(stderr, "{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
-
-void log_message(std::string message) {
-  log_event({{"event", "server"}, {"message", std::move(message)}});
 }
 
 // Whether all that was taken has been answered.
@@ -90,18 +70,21 @@ Expected<int> serve(ServeOptions options) {
   catch_signals();
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Service> service,
                          open_service(options.engine, options.service));
-  if (options.log_requests) options.server.gate.log = log_event;
+  ServeLog log;
+  if (options.log_requests) {
+    options.server.gate.log = [&log](const Json& event) { log.event(event); };
+  }
   AERIE_ASSIGN_OR_RETURN(auto server, server::Server::start(*service, std::move(options.server)));
   // The space after the address is for those who look for it in the line.
-  log_message(fmt::format("listening on {} with {}", server->url(), service->model_name()));
+  log.message(fmt::format("listening on {} with {}", server->url(), service->model_name()));
   while (signals.load() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  log_message(
-      fmt::format("ending: {} requests have {} s left", server->busy(), options.drain_seconds));
   server->drain();
+  log.message(
+      fmt::format("ending: {} requests have {} s left", server->busy(), options.drain_seconds));
   const bool whole = wait_for_requests(*server, options.drain_seconds);
   const int left = server->busy();
   server.reset();
-  log_message(whole ? "ended" : fmt::format("ended, with {} requests unfinished", left));
+  log.message(whole ? "ended" : fmt::format("ended, with {} requests unfinished", left));
   return whole ? 0 : 1;
 }
 

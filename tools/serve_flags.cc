@@ -113,6 +113,12 @@ void add_serving_flags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--config", flags.config,
                  "A TOML or INI file with flags, as in max-num-seqs = 32; the command line goes "
                  "before it");
+  app.add_option_function<std::string>(
+         "--scheduling-policy",
+         [&api](const std::string& policy) { api.priorities = policy == "priority"; },
+         "Who comes first: fcfs, or priority, by which requests may say so themselves")
+      ->default_str("fcfs")
+      ->check(CLI::IsMember({"fcfs", "priority"}));
   app.add_flag("--no-log-requests", flags.no_log, "No line of the log for each request");
   app.add_flag("--no-prefix-cache", flags.no_prefix_cache,
                "Do not keep what prompts have in common");

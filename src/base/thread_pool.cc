@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <fstream>
@@ -41,13 +42,34 @@ void relax() {
 constexpr int kSpinsBeforeYield = 256;
 constexpr int kSpinsWhenCrowded = 16;
 
+// Where giving it away brought another program to the core, a thread sleeps a moment instead, for
+// some time: schedulers let a thread that gave way come after all others, a whole time slice of
+// each, but not one that slept.
+constexpr std::chrono::microseconds kOthersRan(500);
+constexpr std::chrono::milliseconds kCrowded(200);
+constexpr std::chrono::microseconds kNap(10);
+
+using Clock = std::chrono::steady_clock;
+thread_local Clock::time_point crowded_until;
+
+void give_way() {
+  const Clock::time_point start = Clock::now();
+  if (start < crowded_until) {
+    std::this_thread::sleep_for(kNap);
+    return;
+  }
+  std::this_thread::yield();
+  const Clock::time_point end = Clock::now();
+  if (end - start > kOthersRan) crowded_until = end + kCrowded;
+}
+
 template <typename Condition>
 void spin_until(int spins_before_yield, const Condition& condition) {
   for (int spins = 0; !condition(); ++spins) {
     if (spins < spins_before_yield) {
       relax();
     } else {
-      std::this_thread::yield();
+      give_way();
     }
   }
 }

@@ -215,6 +215,7 @@ bool Controller::is_cheap(const DraftSource& source) const {
 
 Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_depth) {
   DraftSource& source = sources_[index];
+  source.idle = 0;
   asked_.clear();
   // The first call for a sequence may have to catch up with it: that is not what a call costs.
   bool usual = true;
@@ -235,7 +236,6 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   if (usual || seconds < kCheap * cost_.seconds(static_cast<int>(asked_.size()), context_)) {
     source.time(seconds, asked_);
   }
-  source.idle = 0;
   for (DraftRequest& request : requests) {
     State& at = state(request.id);
     if (!at.whole) take(index, at);
@@ -284,7 +284,7 @@ double Controller::choose(std::span<const DraftRequest> requests) {
   }
   double best = tokens / seconds(rows);
   double bar = best * (1.0 + options_.margin);
-  while (++rows + prompt_rows_ <= options_.max_rows) {
+  while (++rows <= options_.max_rows) {
     const TokenTree::Node* likeliest = nullptr;
     size_t of = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -325,7 +325,7 @@ void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, 
     tokens += gain;
     const int rows = roots + static_cast<int>(count * source.nodes_per_level * depth);
     const double rate = tokens / (seconds(rows) + source.seconds_per_level * depth);
-    if (rows + prompt_rows_ <= options_.max_rows && rate > best.rate) best = {index, depth, rate};
+    if (rows <= options_.max_rows && rate > best.rate) best = {index, depth, rate};
   }
 }
 

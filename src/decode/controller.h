@@ -13,7 +13,7 @@
 namespace aerie {
 
 struct ControllerOptions {
-  int max_rows = 1 << 20;  // of a pass: no more roots and nodes than this
+  int max_rows = 1 << 20;  // of a pass: no more roots and nodes than this, beside prompts' rows
   int max_nodes = 64;      // of a sequence, as the requests will have it
   // Drafts must promise this much more than plain decoding, so that what is uncertain in costs and
   // chances is no loss.

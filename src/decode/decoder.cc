@@ -200,7 +200,7 @@ Status Decoder::step(Sequences rounds, Pieces pieces) {
   AERIE_RETURN_IF_ERROR(reserve(rounds, pieces));
   exits_.start(rounds);
   clock_.enter(Stage::kDraft);
-  AERIE_RETURN_IF_ERROR(draft(rounds, pieces));
+  draft(rounds, pieces);
   clock_.enter(Stage::kOther);
   reserve_nodes(rounds, pieces);
   batch_.sequences.clear();
@@ -321,9 +321,7 @@ Status Decoder::reserve(Sequences rounds, Pieces pieces) {
 }
 
 void Decoder::reserve_nodes(Sequences sequences, Pieces pieces) {
-  int free_rows = options_.max_rows;
-  for (const PromptPiece& piece : pieces) free_rows -= piece.rows;
-  const int most = std::min(free_rows, options_.max_logits - static_cast<int>(pieces.size()));
+  const int most = spare_rows(sequences, pieces) + static_cast<int>(sequences.size());
   int rows = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const int32_t cache = sequences[i]->cache;
@@ -509,7 +507,10 @@ std::span<const int32_t> Decoder::rank_tokens(const TokenTree& tree, const Seque
 
 Status Decoder::observe() {
   if (commits_.empty()) return {};
-  return drafter_->observe(commits_);
+  Status status = drafter_->observe(commits_);
+  if (status.code() != StatusCode::kResourceExhausted) return status;
+  // That code means the cache, before anything has changed.
+  return {StatusCode::kInternal, status.message()};
 }
 
 }  // namespace aerie

@@ -64,6 +64,7 @@ class Decoder {
   // How many of a prompt's tokens a sequence with these options would find in the cache.
   int reusable(std::span<const int32_t> prompt, const SequenceOptions& options);
 
+  bool reuses_prefixes() const { return options_.reuse_prefixes; }
   // How many tokens have to be read before rounds can begin.
   int unread(const Sequence& sequence) const;
 
@@ -96,7 +97,8 @@ class Decoder {
     return drafter_ != nullptr && sequence.options.speculate;
   }
   Status check_size(Sequences rounds, Pieces pieces) const;
-  Status draft(Sequences sequences, Pieces pieces);
+  int spare_rows(Sequences sequences, Pieces pieces) const;
+  void draft(Sequences sequences, Pieces pieces);
   void cut_to_chain(TokenTree& tree);
   void cut_depth(const Sequence& sequence, TokenTree& tree);
   void check_tree(const Sequence& sequence, int max_nodes, TokenTree& tree) const;

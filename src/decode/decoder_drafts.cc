@@ -17,13 +17,22 @@ int Decoder::node_limit(const Sequence& sequence) const {
   return std::max(0, std::min({options_.max_nodes, left - 1, room}));
 }
 
-Status Decoder::draft(Sequences sequences, Pieces pieces) {
+// Rows and logits of a pass that drafts may take.
+int Decoder::spare_rows(Sequences sequences, Pieces pieces) const {
+  int rows = options_.max_rows;
+  for (const PromptPiece& piece : pieces) rows -= piece.rows;
+  rows = std::min(rows, options_.max_logits - static_cast<int>(pieces.size()));
+  return rows - static_cast<int>(sequences.size());
+}
+
+void Decoder::draft(Sequences sequences, Pieces pieces) {
   requests_.clear();
+  const int spare = spare_rows(sequences, pieces);
   for (size_t i = 0; i < sequences.size(); ++i) {
     trees_[i].clear();
     const Sequence& sequence = *sequences[i];
-    const int limit = node_limit(sequence);
-    if (!drafts_for(sequence) || limit == 0) continue;
+    const int limit = std::min(node_limit(sequence), spare);
+    if (!drafts_for(sequence) || limit <= 0) continue;
     DraftRequest& request = requests_.emplace_back();
     request.id = sequence.id;
     request.tokens = sequence.tokens;
@@ -31,7 +40,7 @@ Status Decoder::draft(Sequences sequences, Pieces pieces) {
     request.tree = &trees_[i];
     if (sequence.options.max_draft_depth > 0) request.max_depth = sequence.options.max_draft_depth;
   }
-  if (requests_.empty()) return {};
+  if (requests_.empty()) return;
   const auto others = static_cast<int>(sequences.size() - requests_.size());
   int rows = others;
   for (const PromptPiece& piece : pieces) rows += piece.rows;
@@ -39,7 +48,13 @@ Status Decoder::draft(Sequences sequences, Pieces pieces) {
     request.other_rows = rows;
     request.other_tokens = others;
   }
-  AERIE_RETURN_IF_ERROR(drafter_->propose(requests_));
+  if (const Status status = drafter_->propose(requests_); !status.ok()) {
+    // Then this round goes without: that one draft cannot be made is no reason to end a reply.
+    log(LogLevel::kWarning, fmt::format("the drafter '{}' failed, and nothing is drafted: {}",
+                                        drafter_->method(), status.message()));
+    for (DraftRequest& request : requests_) request.tree->clear();
+    return;
+  }
   for (size_t i = 0; i < sequences.size(); ++i) {
     const Sequence& sequence = *sequences[i];
     const int limit = node_limit(sequence);
@@ -48,7 +63,6 @@ Status Decoder::draft(Sequences sequences, Pieces pieces) {
     if (sequence.constraint != nullptr) prune_forbidden(*sequence.constraint, trees_[i]);
     cut_depth(sequence, trees_[i]);
   }
-  return {};
 }
 
 // For drafters that do not heed DraftRequest::max_depth, since depth costs them nothing.

@@ -18,7 +18,8 @@ constexpr int kSharedDraftRows = 64;
 
 int64_t cache_positions(const ModelConfig& config, const EngineOptions& options,
                         const Concurrency& concurrency) {
-  const auto context = int64_t{options.context};
+  // A sequence that shares its last page needs one more to go on in.
+  const auto context = int64_t{options.context} + kernels::kPagePositions;
   if (concurrency.cache_positions >= 0) return std::max(context, concurrency.cache_positions);
   int64_t positions = context * concurrency.sequences;
   if (const int64_t free = available_memory(); free >= 0) {
@@ -94,7 +95,11 @@ void Opening::set_decoder() {
   decoder.max_logits = decoder.max_nodes + 1 + others;
   if (others > 0 && decoder.max_nodes > 0) decoder.max_logits += kSharedDraftRows;
   decoder.prefill_chunk = std::clamp(options_.prefill_chunk, 1, options_.context);
-  decoder.max_rows = std::max({decoder.prefill_chunk, decoder.max_logits, concurrency_.pass_rows});
+  decoder.max_rows = std::max(decoder.prefill_chunk, decoder.max_logits);
+  // Drafts stand beside pieces of prompts.
+  if (concurrency_.pass_rows > 0) {
+    decoder.max_rows = std::max(decoder.max_rows, concurrency_.pass_rows + decoder.max_logits);
+  }
 }
 
 Status Opening::open_cache(const ModelConfig& config, const ModelOptions& model_options) {

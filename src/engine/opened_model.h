@@ -21,8 +21,8 @@ namespace aerie {
 // How much goes on at a time.
 struct Concurrency {
   int sequences = 1;
-  // Of all sequences together; 0: the context of one. At least that in any case. Negative: as many
-  // as they may need, or as fit into half of the free memory.
+  // Of all sequences together; 0: the context of one, and a page. At least that in any case.
+  // Negative: as many as they may need, or as fit into half of the free memory.
   int64_t cache_positions = 0;
   int pass_rows = 0;  // rows of a pass, at least
 };

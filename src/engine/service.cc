@@ -62,6 +62,7 @@ class EngineService final : public Service {
   };
 
   Status check(const ServiceRequest& request) const;
+  bool has_room(int share) const;
   int pass_tokens() const;
   void run();
   void take_mail(Scheduler& scheduler, std::vector<Arrival>& arrivals, std::vector<Id>& cancels);
@@ -88,6 +89,7 @@ class EngineService final : public Service {
   bool draining_ = false;
   bool stopping_ = false;
   int unfinished_ = 0;
+  std::unordered_map<std::string, int> unfinished_of_;  // [client]
   Id next_id_ = 1;
   ServiceStats published_;
   std::thread thread_;
@@ -138,6 +140,14 @@ int EngineService::pass_tokens() const {
   return rows;
 }
 
+// Whether a client with so many requests may have one more. The last eighth of the places is for
+// clients that have few: one alone does not lock the others out.
+bool EngineService::has_room(int share) const {
+  const int places = options_.max_sequences + options_.max_waiting;
+  if (unfinished_ >= places) return false;
+  return unfinished_ < places - places / 8 || share < places / 8;
+}
+
 Status EngineService::check(const ServiceRequest& request) const {
   const auto refuse = [](std::string why) {
     return Status(StatusCode::kInvalidArgument, std::move(why));
@@ -175,15 +185,20 @@ Expected<Service::Id> EngineService::submit(ServiceRequest request,
   AERIE_RETURN_IF_ERROR(check(request));
   Arrival arrival;
   arrival.drafter = request.speculate ? drafter_of_[static_cast<size_t>(request.speculation)] : -1;
-  arrival.reply = std::make_unique<ServiceReply>(std::move(request), std::move(sink), tokenizer());
+  arrival.reply =
+      std::make_unique<ServiceReply>(std::move(request), std::move(sink), tokenizer(), totals_);
   Id id = 0;
   {
     const std::lock_guard lock(mutex_);
     if (draining_) return Status(StatusCode::kCancelled, "shutting down: nothing new is taken");
-    if (unfinished_ >= options_.max_sequences + options_.max_waiting) {
+    int& share = unfinished_of_[arrival.reply->client()];
+    if (!has_room(share)) {
+      if (share == 0) unfinished_of_.erase(arrival.reply->client());
       return Status(StatusCode::kResourceExhausted,
-                    fmt::format("{} requests wait already: try again later", options_.max_waiting));
+                    fmt::format("{} requests wait already: try again later",
+                                std::max(0, unfinished_ - options_.max_sequences)));
     }
+    ++share;
     ++unfinished_;
     id = arrival.id = next_id_++;
     arrivals_.push_back(std::move(arrival));
@@ -224,29 +239,20 @@ void EngineService::take_mail(Scheduler& scheduler, std::vector<Arrival>& arriva
   cancels.clear();
 }
 
-// Forgets what has ended, and counts it.
+// Forgets what has ended.
 void EngineService::retire() {
-  int ended = 0;
+  std::vector<std::string> ended;  // clients
   std::erase_if(replies_, [&](const auto& entry) {
     if (!entry.second->ended()) return false;
-    const ReplyEnd& end = entry.second->end();
-    ++ended;
-    ++totals_.requests;
-    totals_.generated_tokens += end.generated_tokens;
-    const SequenceStats& stats = end.stats;
-    totals_.drafts += stats.proposed_at.empty() ? 0 : stats.proposed_at[0];
-    totals_.draft_tokens += stats.drafted;
-    totals_.accepted_tokens += stats.accepted;
-    if (totals_.accepted_at.size() < stats.accepted_at.size()) {
-      totals_.accepted_at.resize(stats.accepted_at.size());
-    }
-    for (size_t i = 0; i < stats.accepted_at.size(); ++i) {
-      totals_.accepted_at[i] += stats.accepted_at[i];
-    }
+    ended.push_back(entry.second->client());
     return true;
   });
   const std::lock_guard lock(mutex_);
-  unfinished_ -= ended;
+  unfinished_ -= static_cast<int>(ended.size());
+  for (const std::string& client : ended) {
+    const auto share = unfinished_of_.find(client);
+    if (--share->second == 0) unfinished_of_.erase(share);
+  }
 }
 
 void EngineService::publish(const Scheduler& scheduler, double busy) {

@@ -109,7 +109,7 @@ struct ServiceStats {
 
 struct ServiceOptions {
   int max_sequences = 64;  // decoded together
-  int max_waiting = 1024;  // more are refused with kResourceExhausted
+  int max_waiting = 2048;  // more are refused with kResourceExhausted
   // Rows of a pass: rounds first, then pieces of prompts. 0: as many as take a quarter of a second
   // where that is known (a speculation decides by it), within kLeastPassTokens and kMostPassTokens.
   int max_pass_tokens = 0;
@@ -137,7 +137,8 @@ class Service {
   virtual const std::vector<std::string>& speculations() const = 0;
 
   // kInvalidArgument for a request that cannot be served (an empty or too long prompt, a setting
-  // out of range), kResourceExhausted if too many wait, kCancelled after drain(). On success the
+  // out of range), kResourceExhausted if too many wait (the last places are for clients that have
+  // few requests), kCancelled after drain(). On success the
   // sink hears of the request until on_end(), and is kept until then.
   virtual Expected<Id> submit(ServiceRequest request, std::shared_ptr<ReplySink> sink) = 0;
   // Within one pass. One that has ended is no error.

@@ -1,6 +1,7 @@
 #include "engine/service_reply.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -35,10 +36,11 @@ ReplyOutcome outcome_of(JobEnd end) {
 }  // namespace
 
 ServiceReply::ServiceReply(ServiceRequest request, std::shared_ptr<ReplySink> sink,
-                           const Tokenizer& tokenizer)
+                           const Tokenizer& tokenizer, ServiceStats& totals)
     : request_(std::move(request)),
       sink_(std::move(sink)),
-      reply_(tokenizer, request_.stop, request_.ignore_eos) {}
+      reply_(tokenizer, request_.stop, request_.ignore_eos),
+      totals_(totals) {}
 
 std::unique_ptr<Job> ServiceReply::make_job(JobId id, int drafter, int context) {
   auto job = std::make_unique<Job>();
@@ -68,7 +70,27 @@ std::string ServiceReply::new_text() {
   return text;
 }
 
+void ServiceReply::count(const Sequence& sequence) {
+  const SequenceStats& now = sequence.stats;
+  totals_.generated_tokens +=
+      sequence.generated() - std::exchange(counted_tokens_, sequence.generated());
+  totals_.draft_tokens += now.drafted - std::exchange(counted_.drafted, now.drafted);
+  totals_.accepted_tokens += now.accepted - std::exchange(counted_.accepted, now.accepted);
+  counted_.proposed_at.resize(now.proposed_at.size());
+  counted_.accepted_at.resize(now.accepted_at.size());
+  totals_.accepted_at.resize(std::max(totals_.accepted_at.size(), now.accepted_at.size()));
+  if (!now.proposed_at.empty()) {
+    totals_.drafts +=
+        now.proposed_at[0] - std::exchange(counted_.proposed_at[0], now.proposed_at[0]);
+  }
+  for (size_t i = 0; i < now.accepted_at.size(); ++i) {
+    totals_.accepted_at[i] +=
+        now.accepted_at[i] - std::exchange(counted_.accepted_at[i], now.accepted_at[i]);
+  }
+}
+
 void ServiceReply::on_tokens(const Sequence& sequence) {
+  count(sequence);
   if (!first_token_) first_token_ = Clock::now();
   ReplyDelta delta;
   delta.text = new_text();
@@ -80,25 +102,27 @@ void ServiceReply::on_tokens(const Sequence& sequence) {
 void ServiceReply::on_end(JobEnd end, const Status& status, const Sequence* sequence) {
   const auto now = Clock::now();
   reply_.finish();
-  end_.outcome = outcome_of(end);
-  end_.status = status;
-  end_.text = new_text();
-  end_.prompt_tokens = static_cast<int>(request_.prompt.size());
+  ++totals_.requests;
+  ReplyEnd out;
+  out.outcome = outcome_of(end);
+  out.status = status;
+  out.text = new_text();
+  out.prompt_tokens = static_cast<int>(request_.prompt.size());
   if (sequence != nullptr) {
-    if (end == JobEnd::kFinished) end_.finish = sequence->finish;
-    end_.stats = sequence->stats;
-    end_.cached_tokens = sequence->reused;
-    end_.generated_tokens = sequence->generated();
-    end_.preemptions = job_->preemptions;
+    if (end == JobEnd::kFinished) out.finish = sequence->finish;
+    out.stats = sequence->stats;
+    out.cached_tokens = sequence->reused;
+    out.generated_tokens = sequence->generated();
+    out.preemptions = job_->preemptions;
     const auto began = job_->began.value_or(now);
-    end_.queue_seconds = seconds_between(arrival_, began);
-    end_.prompt_seconds = seconds_between(began, first_token_.value_or(now));
-    if (first_token_) end_.generation_seconds = seconds_between(*first_token_, now);
+    out.queue_seconds = seconds_between(arrival_, began);
+    out.prompt_seconds = seconds_between(began, first_token_.value_or(now));
+    if (first_token_) out.generation_seconds = seconds_between(*first_token_, now);
   } else {
-    end_.queue_seconds = seconds_between(arrival_, now);
+    out.queue_seconds = seconds_between(arrival_, now);
   }
   ended_ = true;
-  sink_->on_end(end_);
+  sink_->on_end(std::move(out));
   sink_.reset();
 }
 

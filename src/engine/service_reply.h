@@ -15,7 +15,9 @@ namespace aerie {
 // Used by the service's thread alone, but for make_job().
 class ServiceReply final : public JobListener {
  public:
-  ServiceReply(ServiceRequest request, std::shared_ptr<ReplySink> sink, const Tokenizer& tokenizer);
+  // `totals`, which must outlive it, gets what is generated and drafted, as it happens.
+  ServiceReply(ServiceRequest request, std::shared_ptr<ReplySink> sink, const Tokenizer& tokenizer,
+               ServiceStats& totals);
 
   // For the scheduler, once; `drafter` as SequenceOptions has it, negative for plain decoding. The
   // job must not outlive the reply.
@@ -26,13 +28,13 @@ class ServiceReply final : public JobListener {
 
   // Of a request that has not reached the scheduler.
   void refuse(JobEnd end) { on_end(end, {}, nullptr); }
+  const std::string& client() const { return request_.client; }
   bool ended() const { return ended_; }
-  // What came of it, for the statistics. Holds after on_end().
-  const ReplyEnd& end() const { return end_; }
 
  private:
   using Clock = std::chrono::steady_clock;
   std::string new_text();
+  void count(const Sequence& sequence);
 
   ServiceRequest request_;
   std::shared_ptr<ReplySink> sink_;
@@ -42,7 +44,9 @@ class ServiceReply final : public JobListener {
   Clock::time_point arrival_ = Clock::now();
   std::optional<Clock::time_point> first_token_;
   bool ended_ = false;
-  ReplyEnd end_;
+  ServiceStats& totals_;
+  SequenceStats counted_;  // what totals_ has of it already
+  int counted_tokens_ = 0;
 };
 
 }  // namespace aerie

@@ -10,6 +10,9 @@ namespace {
 // Rows that a running sequence should find room for before another one begins.
 constexpr int kSpareRows = kernels::kPagePositions;
 
+// Jobs that are looked at in a step although they have to wait: each look compares prompts.
+constexpr size_t kMostPassedOver = 16;
+
 size_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   const size_t most = std::min(a.size(), b.size());
   return static_cast<size_t>(
@@ -25,7 +28,7 @@ bool comes_before(const Job& a, const Job& b) {
 }  // namespace
 
 Scheduler::~Scheduler() {
-  while (std::unique_ptr<Job> job = waiting_.take()) {
+  for (auto& job : waiting_.take_if([](const Job&) { return true; })) {
     end(std::move(job), JobEnd::kCancelled, {});
   }
   std::vector<std::unique_ptr<Job>> running = std::move(running_);
@@ -71,14 +74,15 @@ void Scheduler::expire() {
 }
 
 bool Scheduler::must_wait_for_prefix(const Job& job) const {
-  if (job.sequence != nullptr) return false;
-  return std::ranges::any_of(running_, [&](const auto& other) {
-    if (decoder_.unread(*other->sequence) == 0) return false;
-    const size_t common = common_prefix(other->sequence->tokens, job.prompt);
+  if (job.sequence != nullptr || !decoder_.reuses_prefixes()) return false;
+  size_t most = 0;
+  for (const auto& other : running_) {
+    if (decoder_.unread(*other->sequence) == 0) continue;
     // Of whole pages, which are what is kept once the prompt has been read.
     const auto page = static_cast<size_t>(kernels::kPagePositions);
-    return common / page * page > static_cast<size_t>(decoder_.reusable(job.prompt, job.options));
-  });
+    most = std::max(most, common_prefix(other->sequence->tokens, job.prompt) / page * page);
+  }
+  return most > 0 && most > static_cast<size_t>(decoder_.reusable(job.prompt, job.options));
 }
 
 // So that what runs need not be preempted at once.
@@ -92,10 +96,21 @@ bool Scheduler::has_room(const Job& job) const {
 }
 
 void Scheduler::admit() {
+  std::vector<JobId> passed_over;
+  const auto may_be_next = [&](const Job& job) {
+    return std::ranges::find(passed_over, job.id) == passed_over.end();
+  };
   while (static_cast<int>(running_.size()) < options_.max_sequences) {
-    const Job* next = waiting_.next();
-    if (next == nullptr || must_wait_for_prefix(*next) || !has_room(*next)) return;
-    std::unique_ptr<Job> job = waiting_.take();
+    const Job* next = waiting_.next(may_be_next);
+    if (next == nullptr) return;
+    if (must_wait_for_prefix(*next)) {
+      // Others need not wait for that.
+      passed_over.push_back(next->id);
+      if (passed_over.size() > kMostPassedOver) return;
+      continue;
+    }
+    if (!has_room(*next)) return;
+    std::unique_ptr<Job> job = waiting_.take(may_be_next);
     if (const Status status = begin(*job); !status.ok()) {
       end(std::move(job), JobEnd::kFailed, status);
       continue;
@@ -126,14 +141,26 @@ void Scheduler::compose() {
       reading.push_back(job.get());
     }
   }
-  std::ranges::sort(reading, [](const Job* a, const Job* b) { return comes_before(*a, *b); });
-  int left = options_.max_pass_rows - static_cast<int>(rounds_.size());
-  for (const Job* job : reading) {
-    const int rows = std::min(left, decoder_.unread(*job->sequence));
-    if (rows <= 0) break;
-    pieces_.push_back({job->sequence.get(), rows});
+  if (reading.empty()) return;
+  const auto unread = [&](const Job* job) { return decoder_.unread(*job->sequence); };
+  const auto first = std::ranges::min_element(
+      reading, [](const Job* a, const Job* b) { return comes_before(*a, *b); });
+  std::iter_swap(reading.begin(), first);
+  std::stable_sort(reading.begin() + 1, reading.end(), [&](const Job* a, const Job* b) {
+    return std::pair(a->priority, unread(a)) < std::pair(b->priority, unread(b));
+  });
+  // The first gets on in every pass, and short ones do not wait until a long one is done.
+  const int all = options_.max_pass_rows - static_cast<int>(rounds_.size());
+  int left = all - std::min(unread(reading[0]), (all + 1) / 2);
+  for (size_t i = 1; i < reading.size() && left > 0; ++i) {
+    const int rows = std::min(left, unread(reading[i]));
+    pieces_.push_back({reading[i]->sequence.get(), rows});
     left -= rows;
   }
+  int rows = all;
+  for (const PromptPiece& piece : pieces_) rows -= piece.rows;
+  rows = std::min(rows, unread(reading[0]));
+  if (rows > 0) pieces_.push_back({reading[0]->sequence.get(), rows});
 }
 
 // Makes room by sending the job that would have come last back to those that wait. False if only

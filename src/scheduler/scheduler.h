@@ -33,7 +33,7 @@ struct SchedulerStats {
 // that is being read waits for that, rather than reading the same beside it.
 //
 // Not thread-safe. Decoder and cache are not owned and must outlive it. The cache must have room
-// for one sequence at its longest.
+// for one sequence at its longest and a page more, in which it goes on if its last one is shared.
 class Scheduler {
  public:
   Scheduler(Decoder& decoder, KvCache& cache, const SchedulerOptions& options)

@@ -2,25 +2,24 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 #include <utility>
 
 namespace aerie {
 
-// One that comes anew begins where the one that got least stands, so that neither idling nor a new
-// name is worth anything.
 void WaitingJobs::enter(const Job& job) {
-  const auto found = clients_.find(job.client);
-  if (found != clients_.end()) {
-    ++found->second.jobs;
-    return;
+  Client& client = clients_[job.client];
+  if (client.waiting == 0) {
+    double least = last_charged_;
+    bool first = true;
+    for (const auto& [name, other] : clients_) {
+      if (other.waiting == 0) continue;
+      least = first ? other.charged : std::min(least, other.charged);
+      first = false;
+    }
+    client.charged = std::max(client.charged, least);
   }
-  double least = 0.0;
-  bool first = true;
-  for (const auto& [name, client] : clients_) {
-    least = first ? client.charged : std::min(least, client.charged);
-    first = false;
-  }
-  clients_[job.client] = {least, 1};
+  ++client.jobs;
 }
 
 void WaitingJobs::leave(const Job& job) {
@@ -32,51 +31,50 @@ void WaitingJobs::leave(const Job& job) {
 void WaitingJobs::add(std::unique_ptr<Job> job) {
   // One that was preempted is known already.
   if (job->preemptions == 0) enter(*job);
+  ++clients_.at(job->client).waiting;
   const Place place{job->priority, job->arrival};
   jobs_[place] = std::move(job);
-  ++size_;
 }
 
-WaitingJobs::Jobs::iterator WaitingJobs::find_next() {
-  auto best = jobs_.begin();
-  if (best == jobs_.end()) return best;
-  const int priority = best->first.first;
-  double least = clients_.at(best->second->client).charged;
-  for (auto at = std::next(best); at != jobs_.end() && at->first.first == priority; ++at) {
+WaitingJobs::Jobs::iterator WaitingJobs::find_next(const Filter& may_be) {
+  auto best = jobs_.end();
+  double least = 0.0;
+  for (auto at = jobs_.begin(); at != jobs_.end(); ++at) {
+    if (best != jobs_.end() && at->first.first != best->first.first) break;
     const double charged = clients_.at(at->second->client).charged;
-    if (charged < least) {
-      least = charged;
-      best = at;
-    }
+    if ((best != jobs_.end() && charged >= least) || !may_be(*at->second)) continue;
+    least = charged;
+    best = at;
   }
   return best;
 }
 
-const Job* WaitingJobs::next() const {
-  const auto found = const_cast<WaitingJobs*>(this)->find_next();
-  return found == jobs_.end() ? nullptr : found->second.get();
-}
-
-std::unique_ptr<Job> WaitingJobs::take() {
-  const auto found = find_next();
-  if (found == jobs_.end()) return nullptr;
-  std::unique_ptr<Job> job = std::move(found->second);
-  jobs_.erase(found);
-  --size_;
+std::unique_ptr<Job> WaitingJobs::take_out(Jobs::iterator at) {
+  std::unique_ptr<Job> job = std::move(at->second);
+  jobs_.erase(at);
+  --clients_.at(job->client).waiting;
   return job;
 }
 
-std::vector<std::unique_ptr<Job>> WaitingJobs::take_if(
-    const std::function<bool(const Job&)>& wanted) {
+const Job* WaitingJobs::next(const Filter& may_be) const {
+  const auto found = const_cast<WaitingJobs*>(this)->find_next(may_be);
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+std::unique_ptr<Job> WaitingJobs::take(const Filter& may_be) {
+  const auto found = find_next(may_be);
+  if (found == jobs_.end()) return nullptr;
+  std::unique_ptr<Job> job = take_out(found);
+  last_charged_ = clients_.at(job->client).charged;
+  return job;
+}
+
+std::vector<std::unique_ptr<Job>> WaitingJobs::take_if(const Filter& wanted) {
   std::vector<std::unique_ptr<Job>> taken;
   for (auto at = jobs_.begin(); at != jobs_.end();) {
-    if (!wanted(*at->second)) {
-      ++at;
-      continue;
-    }
-    taken.push_back(std::move(at->second));
-    at = jobs_.erase(at);
-    --size_;
+    const auto next = std::next(at);
+    if (wanted(*at->second)) taken.push_back(take_out(at));
+    at = next;
   }
   return taken;
 }

@@ -14,40 +14,46 @@
 namespace aerie {
 
 // Clients of a priority share what there is evenly: the next job is of the one that was charged
-// least since it last had nothing to do. Not thread-safe.
+// least. One that has had nothing waiting begins level with those that have, so that what it did
+// not ask for earlier is no credit (the virtual token counter of Sheng et al., "Fairness in Serving
+// Large Language Models", section 4). Not thread-safe.
 class WaitingJobs {
  public:
   void add(std::unique_ptr<Job> job);
 
-  // The next job; null if none waits. Stays where it is.
-  const Job* next() const;
+  using Filter = std::function<bool(const Job&)>;
+
+  // The next job of those that `may_be`; null if there is none. Stays where it is.
+  const Job* next(const Filter& may_be) const;
   // Takes it out.
-  std::unique_ptr<Job> take();
+  std::unique_ptr<Job> take(const Filter& may_be);
   // Takes out all for which `wanted` is true.
-  std::vector<std::unique_ptr<Job>> take_if(const std::function<bool(const Job&)>& wanted);
+  std::vector<std::unique_ptr<Job>> take_if(const Filter& wanted);
 
   // The client of a job that waits or was taken used up so much, in tokens.
   void charge(const Job& job, double tokens);
   // A job that was taken has ended.
   void ended(const Job& job);
 
-  size_t size() const { return size_; }
+  size_t size() const { return jobs_.size(); }
 
  private:
   struct Client {
     double charged = 0.0;
-    int jobs = 0;  // that wait or were taken
+    int jobs = 0;     // that wait or were taken
+    int waiting = 0;  // of these, those that wait
   };
   using Place = std::pair<int, uint64_t>;  // priority, arrival
   using Jobs = std::map<Place, std::unique_ptr<Job>>;
 
-  Jobs::iterator find_next();
+  Jobs::iterator find_next(const Filter& may_be);
+  std::unique_ptr<Job> take_out(Jobs::iterator at);
   void enter(const Job& job);
   void leave(const Job& job);
 
   Jobs jobs_;
   std::unordered_map<std::string, Client> clients_;
-  size_t size_ = 0;
+  double last_charged_ = 0.0;  // of the client whose job was taken last, then
 };
 
 }  // namespace aerie

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,10 +14,10 @@
 #include "server/json_text.h"
 #include "server/openai_chat.h"
 #include "server/openai_completions.h"
+#include "server/openai_reply.h"
 #include "server/openai_responses.h"
 #include "server/page.h"
 #include "server/routes.h"
-#include "tokenizer/detokenizer.h"
 
 namespace aerie::server {
 
@@ -107,6 +107,9 @@ void answer_tokenize(const StatePtr& state, const HttpRequest& request, Answer& 
   send_json(answer, out);
 }
 
+// As many tokens as that many contexts have may be made text.
+constexpr int kContexts = 16;
+
 void answer_detokenize(const StatePtr& state, const HttpRequest& request, Answer& answer) {
   auto body = parse_json(request.body, "the request's body");
   if (!body.ok()) return send_error(answer, error_of(400, body.status().message()));
@@ -118,11 +121,11 @@ void answer_detokenize(const StatePtr& state, const HttpRequest& request, Answer
   const std::vector<int32_t> ids =
       error ? std::vector<int32_t>() : read_ids(reader, *tokens, *state, "tokens");
   if (error) return send_error(answer, *error);
-  std::string text;
-  Detokenizer detokenizer(state->service.tokenizer(), true, DetokenizeFrom::kBeginning);
-  for (const int32_t id : ids) detokenizer.push(id, text);
-  detokenizer.finish(text);
-  send_json(answer, {{"prompt", text}});
+  if (ids.size() > kContexts * static_cast<size_t>(state->service.context())) {
+    reader.refuse("tokens", fmt::format("may be at most {}", kContexts * state->service.context()));
+    return send_error(answer, *error);
+  }
+  send_json(answer, {{"prompt", text_of(state->service.tokenizer(), ids)}});
 }
 
 void answer_ready(const StatePtr& state, Answer& answer) {
@@ -166,6 +169,14 @@ void answer_route(RouteName name, const StatePtr& state, const HttpRequest& requ
   }
 }
 
+size_t longest_piece_of(const Tokenizer& tokenizer) {
+  size_t most = 1;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    most = std::max(most, tokenizer.piece(id).size());
+  }
+  return most;
+}
+
 std::vector<std::string> names_of(const Service& service, const ApiOptions& options) {
   if (!options.model_names.empty()) return options.model_names;
   return {service.model_name()};
@@ -179,6 +190,7 @@ ApiState::ApiState(Service& service_to_ask, ApiOptions api_options)
       model_names(names_of(service, options)),
       started(std::time(nullptr)),
       control_names(service.tokenizer()),
+      longest_piece(longest_piece_of(service.tokenizer())),
       metrics(model_names.front()) {}
 
 int ApiState::max_prompt_tokens() const {

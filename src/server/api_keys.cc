@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <utility>
 
 namespace aerie::server {
@@ -102,13 +102,15 @@ Status ApiKeys::add_lines(std::string_view lines, const std::string& file) {
 
 Status ApiKeys::add_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file.good() && !file.eof()) {
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file.is_open() || text.bad()) {
     return Status(StatusCode::kInvalidArgument, path + ": the file cannot be read");
   }
-  AERIE_RETURN_IF_ERROR(add_lines(text, path));
+  const size_t before = keys_.size();
+  AERIE_RETURN_IF_ERROR(add_lines(text.str(), path));
   // Without this a file that was emptied by mistake would open the server to all.
-  if (keys_.empty()) {
+  if (keys_.size() == before) {
     return Status(StatusCode::kInvalidArgument, path + ": there is no key in it");
   }
   return {};

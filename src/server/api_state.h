@@ -24,6 +24,7 @@ struct ApiState {
   const std::vector<std::string> model_names;  // at least one
   const std::time_t started;
   const ControlNames control_names;
+  const size_t longest_piece;  // bytes of a token's text
   GrammarCache grammars;
   Metrics metrics;
   std::atomic<bool> draining = false;

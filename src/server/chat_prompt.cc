@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -54,6 +55,10 @@ Json read_message(FieldReader& request, const Json& message, const std::string& 
     return {};
   }
   Json out = message;
+  // Templates ask whether there is a member, not what it is.
+  for (auto member = out.begin(); member != out.end();) {
+    member = member->is_null() ? out.erase(member) : std::next(member);
+  }
   out["role"] = role == "developer" ? "system" : role;
   const Json* content = reader.find("content");
   const Json* calls = reader.array("tool_calls");
@@ -94,6 +99,18 @@ void check_length(FieldReader& request, const ApiState& state, size_t tokens, co
       field, "context_length_exceeded"));
 }
 
+void check_bytes(FieldReader& request, const ApiState& state, size_t bytes, const char* field) {
+  // What a tokenizer drops of a text before it looks for tokens is less than this.
+  constexpr size_t kSlack = 4;
+  const auto most = static_cast<size_t>(state.max_prompt_tokens());
+  if (bytes <= kSlack * state.longest_piece * most) return;
+  request.refuse(
+      error_of(400,
+               fmt::format("{}: the prompt has {} bytes; the context has room for {} tokens", field,
+                           bytes, most),
+               field, "context_length_exceeded"));
+}
+
 std::vector<int32_t> encode_chat(FieldReader& request, const ApiState& state, ChatPrompt prompt) {
   std::vector<int32_t> ids;
   if (request.failed()) return ids;
@@ -125,6 +142,8 @@ std::vector<int32_t> encode_chat(FieldReader& request, const ApiState& state, Ch
     request.refuse(error_of(400, text.status().message(), "messages"));
     return ids;
   }
+  check_bytes(request, state, text->size(), "messages");
+  if (request.failed()) return ids;
   const Status encoded = state.control_names.encode(*text, marked ? secret : "", ids);
   if (!encoded.ok()) request.refuse(error_of(400, encoded.message(), "messages"));
   check_length(request, state, ids.size(), "messages");

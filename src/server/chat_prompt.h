@@ -24,6 +24,8 @@ struct ChatPrompt {
 // The ids of what the chat template makes of it. Errors are left in `request`.
 std::vector<int32_t> encode_chat(FieldReader& request, const ApiState& state, ChatPrompt prompt);
 
+// 400 for a text that is too long whatever tokens it has: before it is looked for them.
+void check_bytes(FieldReader& request, const ApiState& state, size_t bytes, const char* field);
 // 400 for a prompt with more tokens than are allowed.
 void check_length(FieldReader& request, const ApiState& state, size_t tokens, const char* field);
 

@@ -43,8 +43,17 @@ bool ControlNames::mark_text(std::string& text, std::string_view secret) const {
 bool ControlNames::mark(Json& value, std::string_view secret) const {
   if (value.is_string()) return mark_text(value.get_ref<std::string&>(), secret);
   bool any = false;
-  if (value.is_structured()) {
+  if (value.is_array()) {
     for (Json& inner : value) any |= mark(inner, secret);
+  } else if (value.is_object()) {
+    Json marked = Json::object();
+    for (const auto& [key, inner] : value.items()) {
+      std::string name = key;
+      any |= mark_text(name, secret);
+      any |= mark(inner, secret);
+      marked[std::move(name)] = std::move(inner);
+    }
+    value = std::move(marked);
   }
   return any;
 }

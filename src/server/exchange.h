@@ -51,4 +51,9 @@ class Answer {
 // threads.
 using Handler = std::function<void(HttpRequest request, std::shared_ptr<Answer> answer)>;
 
+// Asked about a request before its body is read, which it has not yet. For those it says false of,
+// the handler is called without the body, and the connection ends with the answer. On the
+// transport's threads; returns at once. Null: all bodies are wanted.
+using BodyFilter = std::function<bool(const HttpRequest& head)>;
+
 }  // namespace aerie::server

@@ -102,36 +102,75 @@ std::string bearer_of(const HttpRequest& request) {
   return key == std::string::npos ? "" : value.substr(key);
 }
 
+bool is_allowed_origin(const GateOptions& options, std::string_view origin) {
+  const auto& allowed = options.cors_origins;
+  return std::any_of(allowed.begin(), allowed.end(),
+                     [&](const std::string& one) { return one == "*" || one == origin; });
+}
+
 // Those that let a page of another site read the answer; none if it may not.
 Headers cors_headers(const GateOptions& options, const HttpRequest& request) {
   const std::string origin = header(request, "origin");
   if (options.cors_origins.empty() || origin.empty()) return {};
-  const auto allows = [&](std::string_view one) {
-    return std::find(options.cors_origins.begin(), options.cors_origins.end(), one) !=
-           options.cors_origins.end();
-  };
-  if (allows("*")) return {{"Access-Control-Allow-Origin", "*"}};
-  Headers headers = {{"Vary", "Origin"}};
-  if (allows(origin)) headers.emplace_back("Access-Control-Allow-Origin", origin);
+  Headers headers = {{"Vary", "Origin, Access-Control-Request-Headers"}};
+  if (is_allowed_origin(options, origin)) {
+    headers.emplace_back("Access-Control-Allow-Origin", origin);
+    headers.emplace_back("Access-Control-Expose-Headers", "x-request-id");
+  }
   return headers;
 }
 
-void answer_preflight(Headers headers, Answer& answer) {
+// A name that its owner could make stand for this machine is not trusted (DNS rebinding).
+bool is_plain_host(std::string_view host) {
+  if (host.starts_with('[')) return true;  // IPv6
+  host = host.substr(0, host.find(':'));
+  return host == "localhost" || host.ends_with(".localhost") ||
+         (!host.empty() && host.find_first_not_of("0123456789.") == std::string_view::npos);
+}
+
+// Whether a browser asks for a page that may not: it names the page's origin with each request that
+// is not GET.
+bool is_foreign_page(const GateOptions& options, const HttpRequest& request) {
+  const std::string origin = header(request, "origin");
+  if (request.method != "POST" || origin.empty() || is_allowed_origin(options, origin))
+    return false;
+  const std::string host = header(request, "host");
+  const bool is_own = origin == "http://" + host || origin == "https://" + host;
+  return !is_own || (options.keys.empty() && !is_plain_host(host));
+}
+
+void answer_preflight(Headers headers, const HttpRequest& request, Answer& answer) {
   headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-  headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type, x-request-id");
+  const std::string wanted = header(request, "access-control-request-headers");
+  headers.emplace_back("Access-Control-Allow-Headers",
+                       wanted.empty() ? "Authorization, Content-Type, x-request-id" : wanted);
   headers.emplace_back("Access-Control-Max-Age", "600");
   answer.send(204, "", "", std::move(headers));
 }
 
+std::optional<std::string> key_of(const GateOptions& options, const HttpRequest& request) {
+  return options.keys.empty() ? std::nullopt : options.keys.find(bearer_of(request));
+}
+
+bool has_key(const GateOptions& options, const HttpRequest& request,
+             const std::optional<std::string>& key) {
+  return options.keys.empty() || key.has_value() || !needs_key(request);
+}
+
 }  // namespace
+
+BodyFilter make_body_filter(const GateOptions& options) {
+  return [options](const HttpRequest& head) {
+    return has_key(options, head, key_of(options, head)) && !is_foreign_page(options, head);
+  };
+}
 
 Handler make_gate(GateOptions options, Handler next) {
   auto shared = std::make_shared<const GateOptions>(std::move(options));
   return [shared, next = std::move(next)](HttpRequest request, std::shared_ptr<Answer> answer) {
     const GateOptions& gate = *shared;
     Headers cors = cors_headers(gate, request);
-    std::optional<std::string> name;
-    if (!gate.keys.empty()) name = gate.keys.find(bearer_of(request));
+    const std::optional<std::string> name = key_of(gate, request);
     if (name) request.client = *name;
     answer = std::make_shared<GateAnswer>(std::move(answer), cors, gate.log,
                                           Json{{"event", "request"},
@@ -139,8 +178,16 @@ Handler make_gate(GateOptions options, Handler next) {
                                                {"client", request.client},
                                                {"method", request.method},
                                                {"path", request.path.substr(0, 200)}});
-    if (request.method == "OPTIONS" && !cors.empty()) return answer_preflight({}, *answer);
-    if (!gate.keys.empty() && !name && needs_key(request)) {
+    if (request.method == "OPTIONS" && !cors.empty()) {
+      return answer_preflight({}, request, *answer);
+    }
+    if (is_foreign_page(gate, request)) {
+      return send_error(
+          *answer,
+          error_of(403, "pages of this origin may not ask: start with --cors-origin ORIGIN", "",
+                   "origin_not_allowed"));
+    }
+    if (!has_key(gate, request, name)) {
       return send_error(*answer,
                         error_of(401, "a valid API key is wanted: Authorization: Bearer KEY", "",
                                  "invalid_api_key"),

@@ -24,4 +24,7 @@ struct GateOptions {
 // page need no key.
 Handler make_gate(GateOptions options, Handler next);
 
+// Says false of what that gate refuses.
+BodyFilter make_body_filter(const GateOptions& options);
+
 }  // namespace aerie::server

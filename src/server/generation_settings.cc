@@ -161,6 +161,9 @@ GenerationSettings read_settings(FieldReader& request, const ApiState& state,
   out.request.ignore_eos = request.boolean("ignore_eos", false);
   constexpr int kMostPriority = 1 << 30;
   out.request.priority = request.integer("priority", 0, -kMostPriority, kMostPriority);
+  if (out.request.priority != 0 && !state.options.priorities) {
+    request.refuse("priority", "is for servers that go by it: --scheduling-policy priority");
+  }
   request.string("user", "");
   out.request.client = from.client;
   out.request.trace = request.boolean("trace", false);

@@ -27,6 +27,7 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 using Tcp = asio::ip::tcp;
 using TlsStream = asio::ssl::stream<Tcp::socket>;
+using Head = http::request_header<>;
 
 constexpr double kLingerSeconds = 2.0;
 constexpr size_t kWatchBytes = 4096;
@@ -175,6 +176,9 @@ class StreamConnection final : public Connection,
     });
   }
 
+  // A handler that waits to run must find that there is nothing to wait for.
+  void disarm() { timer_.expires_at(std::chrono::steady_clock::time_point::max()); }
+
   void on_timeout() {
     // The timer may have been set anew after it had fired.
     if (!alive_ || timer_.expiry() > std::chrono::steady_clock::now()) return;
@@ -190,6 +194,8 @@ class StreamConnection final : public Connection,
 
   void read_head() {
     state_ = State::kReading;
+    head_only_ = false;
+    id_ = random_hex(12);
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(options_.max_header_bytes));
     parser_->body_limit(options_.max_body_bytes);
@@ -204,15 +210,22 @@ class StreamConnection final : public Connection,
   void read_body() {
     if (!alive_) return;
     set_busy(true);
+    auto request = request_of(parser_->get().base());
+    if (!request) return;
+    // Of those whom nothing is to be kept for, nothing is.
+    if (context_->wants_body && !context_->wants_body(*request)) {
+      return on_request(std::move(*request), parser_->is_done());
+    }
     const auto expect = parser_->get()[http::field::expect];
     if (boost::beast::iequals(expect, "100-continue")) {
       append("HTTP/1.1 100 Continue\r\n\r\n");
       flush();
     }
     http::async_read(stream_, buffer_, *parser_,
-                     [self = this->shared_from_this()](const error_code& error, size_t) {
+                     [self = this->shared_from_this(), head = std::move(*request)](
+                         const error_code& error, size_t) mutable {
                        if (error) return self->on_bad_request(error);
-                       self->on_request();
+                       self->on_request(std::move(head), true);
                      });
   }
 
@@ -241,7 +254,32 @@ class StreamConnection final : public Connection,
     send(number_, status, answer_head(status, "application/json", id_, {}), error_body(error));
   }
 
-  void on_request() {
+  // All but the body. Without a value: refused.
+  std::optional<HttpRequest> request_of(const Head& head) {
+    HttpRequest request;
+    for (const auto& field : head) {
+      std::string name(field.name_string());
+      std::transform(name.begin(), name.end(), name.begin(),
+                     [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+      request.headers[std::move(name)] = std::string(field.value());
+    }
+    const auto id = request.headers.find("x-request-id");
+    if (id != request.headers.end() && is_request_id(id->second)) id_ = id->second;
+    auto target = parse_target({head.target().data(), head.target().size()});
+    if (!target) {
+      refuse(400, "the request's target is no path");
+      return std::nullopt;
+    }
+    request.method = head.method() == http::verb::head ? "GET" : std::string(head.method_string());
+    request.path = std::move(target->path);
+    request.query = std::move(target->query);
+    request.id = id_;
+    request.client = peer_;
+    return request;
+  }
+
+  // `complete`: the body has been read.
+  void on_request(HttpRequest request, bool complete) {
     if (!alive_) return;
     auto message = parser_->release();
     parser_.reset();
@@ -251,25 +289,9 @@ class StreamConnection final : public Connection,
     begun_ = false;
     head_only_ = message.method() == http::verb::head;
     chunked_ = message.version() >= 11;
-    keep_alive_ = message.keep_alive();
-    timer_.cancel();
-    HttpRequest request;
-    for (const auto& field : message) {
-      std::string name(field.name_string());
-      std::transform(name.begin(), name.end(), name.begin(),
-                     [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-      request.headers[std::move(name)] = std::string(field.value());
-    }
-    const auto id = request.headers.find("x-request-id");
-    id_ = id != request.headers.end() && is_request_id(id->second) ? id->second : random_hex(12);
-    auto target = parse_target({message.target().data(), message.target().size()});
-    if (!target) return refuse(400, "the request's target is no path");
-    request.method = head_only_ ? "GET" : std::string(message.method_string());
-    request.path = std::move(target->path);
-    request.query = std::move(target->query);
+    keep_alive_ = complete && message.keep_alive();
+    disarm();
     request.body = std::move(message.body());
-    request.id = id_;
-    request.client = peer_;
     watch();
     context_->handle(std::move(request),
                      make_answer(context_->io, this->shared_from_this(), number_, id_));
@@ -332,12 +354,13 @@ class StreamConnection final : public Connection,
     }
     if (sending_.empty()) {
       if (state_ != State::kAnswering) return;
-      timer_.cancel();
+      disarm();
       if (!answering_) on_answered();
       return;
     }
     writing_ = true;
-    arm(options_.write_seconds);
+    // While a request arrives ("100 Continue"), the time for that runs on.
+    if (state_ != State::kReading) arm(options_.write_seconds);
     stream_.async_write_some(asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
                              [self = this->shared_from_this()](const error_code& error, size_t n) {
                                self->writing_ = false;

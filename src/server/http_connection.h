@@ -18,6 +18,7 @@ namespace aerie::server {
 struct ConnectionContext {
   HttpServerOptions options;
   std::function<void(HttpRequest, std::shared_ptr<Answer>)> handle;  // returns at once
+  BodyFilter wants_body;
   std::shared_ptr<boost::asio::io_context> io;
   std::atomic<int> open = 0;
   std::atomic<int> busy = 0;

@@ -79,6 +79,7 @@ struct HttpServer::State {
   std::shared_ptr<ConnectionContext> context = std::make_shared<ConnectionContext>();
   std::unique_ptr<asio::ssl::context> tls;
   std::unique_ptr<asio::thread_pool> handlers;
+  std::unique_ptr<asio::thread_pool> quick_handler;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
   std::unique_ptr<Tcp::acceptor> acceptor;  // on accepting's strand
   std::unique_ptr<asio::steady_timer> pause;
@@ -153,7 +154,7 @@ void HttpServer::State::for_each(const Call& call) {
 }
 
 Expected<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerOptions& options,
-                                                        Handler handler) {
+                                                        Handler handler, BodyFilter wants_body) {
   auto state = std::make_unique<State>();
   State* s = state.get();
   s->context->options = options;
@@ -165,9 +166,12 @@ Expected<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerOptions&
   error_code ignored;
   s->port = s->acceptor->local_endpoint(ignored).port();
   s->handler = std::move(handler);
+  s->context->wants_body = std::move(wants_body);
   s->handlers = std::make_unique<asio::thread_pool>(std::max(1, options.handler_threads));
+  s->quick_handler = std::make_unique<asio::thread_pool>(1);
   s->context->handle = [s](HttpRequest request, std::shared_ptr<Answer> answer) {
-    asio::post(*s->handlers, [s, moved = std::move(request), to = std::move(answer)]() mutable {
+    asio::thread_pool& pool = request.method == "GET" ? *s->quick_handler : *s->handlers;
+    asio::post(pool, [s, moved = std::move(request), to = std::move(answer)]() mutable {
       s->handler(std::move(moved), std::move(to));
     });
   };
@@ -222,6 +226,7 @@ void HttpServer::stop() {
   });
   s.work.reset();
   s.handlers->join();
+  s.quick_handler->join();
   for (std::thread& thread : s.threads) thread.join();
 }
 

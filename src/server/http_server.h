@@ -19,7 +19,7 @@ struct HttpServerOptions {
   std::string tls_key;
 
   int io_threads = 1;       // move bytes
-  int handler_threads = 2;  // call the handler
+  int handler_threads = 2;  // call the handler; GET has one more of its own, since it is quick
   int max_connections = 1024;
   size_t max_header_bytes = size_t{32} << 10;
   size_t max_body_bytes = size_t{16} << 20;
@@ -36,7 +36,7 @@ class HttpServer {
   // kInvalidArgument for an address that cannot be had, or a certificate or key that cannot be
   // used.
   static Expected<std::unique_ptr<HttpServer>> start(const HttpServerOptions& options,
-                                                     Handler handler);
+                                                     Handler handler, BodyFilter wants_body = {});
   // stop()
   ~HttpServer();
 

@@ -20,6 +20,7 @@ constexpr std::string_view kChunk = "chat.completion.chunk";
 struct ChatWords : ReplyWords {
   bool logprobs = false;
   bool tools = false;  // calls are looked for
+  ToolNames tool_names;
   bool parallel = true;
 };
 
@@ -28,7 +29,7 @@ class ChatFormat final : public ReplyFormat {
   explicit ChatFormat(ChatWords words) : words_(std::move(words)) {}
 
   std::string opening(const std::vector<Choice>& choices) override {
-    parsers_.resize(choices.size());
+    parsers_.resize(choices.size(), ToolCallParser(words_.tool_names));
     call_counts_.resize(choices.size());
     std::string out;
     for (const Choice& choice : choices) {
@@ -45,12 +46,12 @@ class ChatFormat final : public ReplyFormat {
     return said(choice, delta, false);
   }
 
-  std::string closing(const Choice& choice, const ReplyDelta& last, bool is_last) override {
+  std::string closing(const Choice& choice, const ReplyDelta& last) override {
     std::string out = said(choice, last, true);
     Json event = chunk(choice, Json::object());
     const bool called = call_counts_[static_cast<size_t>(choice.index)] > 0;
     event["choices"][0]["finish_reason"] = reason_of(choice, called);
-    if (is_last && !words_.include_usage) event["aerie"] = figures_of({choice});
+    if (!words_.include_usage) event["aerie"] = figures_of({choice});
     return out + event_text(event);
   }
 
@@ -134,7 +135,7 @@ class ChatFormat final : public ReplyFormat {
     std::string text;
     std::vector<ToolCall> calls;
     if (words_.tools) {
-      ToolCallParser parser;
+      ToolCallParser parser(words_.tool_names);
       parser.push(choice.text, text, calls);
       parser.finish(text, calls);
       if (!words_.parallel && calls.size() > 1) calls.resize(1);
@@ -219,7 +220,10 @@ ReplyTask read_chat(FieldReader& request, ApiState& state, const HttpRequest& fr
   words.return_token_ids = settings.return_token_ids;
   words.trace = settings.request.trace;
   words.has_prediction = settings.has_prediction;
-  words.tools = tools.choice != ToolChoice::kNone;
+  // A reply that has to be something else is none.
+  words.tools = tools.choice == ToolChoice::kRequired ||
+                (tools.choice == ToolChoice::kAuto && settings.request.grammar == nullptr);
+  words.tool_names = tools.names;
   words.parallel = tools.parallel;
   if (words.return_token_ids) words.prompts = {settings.request.prompt};
   for (int i = 0; i < settings.n; ++i) {

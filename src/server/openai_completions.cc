@@ -12,7 +12,6 @@
 #include "server/http_target.h"
 #include "server/json_text.h"
 #include "server/openai_reply.h"
-#include "tokenizer/detokenizer.h"
 
 namespace aerie::server {
 namespace {
@@ -74,11 +73,11 @@ class CompletionFormat final : public ReplyFormat {
     return event_text(event);
   }
 
-  std::string closing(const Choice& choice, const ReplyDelta& last, bool is_last) override {
+  std::string closing(const Choice& choice, const ReplyDelta& last) override {
     std::string out = delta(choice, last);
     Json event = chunk(choice, "");
     event["choices"][0]["finish_reason"] = finish_reason_name(choice.end.finish);
-    if (is_last && !words_.include_usage) event["aerie"] = figures_of({choice});
+    if (!words_.include_usage) event["aerie"] = figures_of({choice});
     return out + event_text(event);
   }
 
@@ -144,12 +143,14 @@ class CompletionFormat final : public ReplyFormat {
 
 struct Prompts {
   std::vector<std::vector<int32_t>> ids;
-  std::vector<std::string> texts;
+  std::vector<std::string> texts;  // of those that came as text
 };
 
 void add_text(FieldReader& request, const ApiState& state, const std::string& text, Prompts& out) {
   std::vector<int32_t> ids;
   const Tokenizer& tokenizer = state.service.tokenizer();
+  check_bytes(request, state, text.size(), "prompt");
+  if (request.failed()) return;
   // A prompt is all of the client's own making: it may hold a chat that was rendered elsewhere.
   const EncodeOptions options = {request.boolean("add_special_tokens", true),
                                  request.boolean("parse_special", true)};
@@ -161,13 +162,8 @@ void add_text(FieldReader& request, const ApiState& state, const std::string& te
 
 void add_ids(FieldReader& request, const ApiState& state, const Json& list, Prompts& out) {
   std::vector<int32_t> ids = read_ids(request, list, state, "prompt");
-  if (request.failed()) return;
-  std::string text;
-  Detokenizer detokenizer(state.service.tokenizer(), true, DetokenizeFrom::kBeginning);
-  for (const int32_t id : ids) detokenizer.push(id, text);
-  detokenizer.finish(text);
   out.ids.push_back(std::move(ids));
-  out.texts.push_back(std::move(text));
+  out.texts.emplace_back();
 }
 
 // A string, a list of strings, a list of ids, or a list of lists of ids.
@@ -281,7 +277,12 @@ ReplyTask read_completion(FieldReader& request, ApiState& state, const HttpReque
   words.return_token_ids = settings.return_token_ids;
   words.trace = settings.request.trace;
   words.has_prediction = settings.has_prediction;
-  if (echo) words.echoes = std::move(prompts.texts);
+  if (echo) {
+    for (size_t i = 0; i < prompts.ids.size(); ++i) {
+      std::string& text = prompts.texts[i];
+      words.echoes.push_back(text.empty() ? text_of(*words.tokenizer, prompts.ids[i]) : text);
+    }
+  }
   for (size_t prompt = 0; prompt < prompts.ids.size(); ++prompt) {
     for (int i = 0; i < words.best_of; ++i) {
       task.requests.push_back(settings.request);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/json_text.h"
+#include "tokenizer/detokenizer.h"
 
 namespace aerie::server {
 namespace {
@@ -51,6 +52,14 @@ double finite_logprob(float logprob) {
 
 std::string token_text(const Tokenizer& tokenizer, int32_t id) {
   return valid_text(bytes_of(tokenizer, id));
+}
+
+std::string text_of(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  std::string text;
+  Detokenizer detokenizer(tokenizer, true, DetokenizeFrom::kBeginning);
+  for (const int32_t id : ids) detokenizer.push(id, text);
+  detokenizer.finish(text);
+  return text;
 }
 
 Json envelope(const ReplyWords& words, std::string_view object, Json choices) {

@@ -38,6 +38,9 @@ Json ids_of(const std::vector<EmittedToken>& tokens);
 // A token's text; bytes that are no UTF-8 become U+FFFD.
 std::string token_text(const Tokenizer& tokenizer, int32_t id);
 
+// The text of a prompt, control tokens by name.
+std::string text_of(const Tokenizer& tokenizer, const std::vector<int32_t>& ids);
+
 // The forms of chat and of completions. `offset`: of the first token, in characters; moves on.
 Json chat_logprobs(const Tokenizer& tokenizer, const std::vector<EmittedToken>& tokens);
 Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<EmittedToken>& tokens,

@@ -43,7 +43,7 @@ class ResponseFormat final : public ReplyFormat {
     return about_part("response.output_text.delta", std::move(more));
   }
 
-  std::string closing(const Choice& choice, const ReplyDelta& last, bool) override {
+  std::string closing(const Choice& choice, const ReplyDelta& last) override {
     std::string out = delta(choice, last);
     out += about_part("response.output_text.done",
                       {{"text", choice.text}, {"logprobs", Json::array()}});

@@ -1,6 +1,9 @@
 #include "server/reply_task.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
+#include <exception>
 #include <iterator>
 #include <mutex>
 #include <utility>
@@ -9,6 +12,9 @@ namespace aerie::server {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// An answer in one piece is made while no other reply goes on.
+constexpr size_t kMostLogprobs = 1'000'000;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -60,6 +66,10 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
   void on_delta(size_t index, ReplyDelta delta);
   void on_end(size_t index, ReplyEnd end);
 
+  // Runs `call`, one of these two. What it throws ends this answer, not the service's thread.
+  template <typename Call>
+  void guard(const Call& call);
+
  private:
   // Of one choice.
   struct Stream {
@@ -87,17 +97,32 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
   std::vector<Service::Id> ids_;
   std::vector<Choice> choices_;
   std::vector<Stream> streams_;
+  size_t kept_logprobs_ = 0;
   size_t ended_ = 0;
   bool begun_ = false;  // a stream
   bool over_ = false;   // nothing is to be said any more
 };
 
+template <typename Call>
+void RunningTask::guard(const Call& call) {
+  const std::lock_guard lock(mutex_);
+  try {
+    call();
+  } catch (const std::exception& error) {
+    if (!over_) fail(error_of(Status(StatusCode::kInternal, error.what())));
+  }
+}
+
 class TaskSink final : public ReplySink {
  public:
   TaskSink(std::shared_ptr<RunningTask> task, size_t index)
       : task_(std::move(task)), index_(index) {}
-  void on_delta(ReplyDelta delta) override { task_->on_delta(index_, std::move(delta)); }
-  void on_end(ReplyEnd end) override { task_->on_end(index_, std::move(end)); }
+  void on_delta(ReplyDelta delta) override {
+    task_->guard([&] { task_->on_delta(index_, std::move(delta)); });
+  }
+  void on_end(ReplyEnd end) override {
+    task_->guard([&] { task_->on_end(index_, std::move(end)); });
+  }
 
  private:
   std::shared_ptr<RunningTask> task_;
@@ -164,13 +189,20 @@ void RunningTask::count(Stream& stream, size_t tokens) {
 }
 
 void RunningTask::on_delta(size_t index, ReplyDelta delta) {
-  const std::lock_guard lock(mutex_);
   Choice& choice = choices_[index];
   Stream& stream = streams_[index];
   count(stream, delta.tokens.size());
   const bool is_first = !std::exchange(stream.began, true);
   if (over_) return;
   if (task_.keep_text) {
+    for (const EmittedToken& token : delta.tokens) kept_logprobs_ += token.logprobs.size();
+    if (kept_logprobs_ > kMostLogprobs) {
+      return fail(error_of(400,
+                           fmt::format("logprobs: more than {} in one answer: stream it, or lower "
+                                       "max_tokens or n",
+                                       kMostLogprobs),
+                           "logprobs"));
+    }
     choice.text += delta.text;
     choice.tokens.insert(choice.tokens.end(), delta.tokens.begin(), delta.tokens.end());
   }
@@ -183,7 +215,6 @@ void RunningTask::on_delta(size_t index, ReplyDelta delta) {
 }
 
 void RunningTask::on_end(size_t index, ReplyEnd end) {
-  const std::lock_guard lock(mutex_);
   state_->metrics.on_end(end, seconds_since(start_));
   Choice& choice = choices_[index];
   Stream& stream = streams_[index];
@@ -196,8 +227,7 @@ void RunningTask::on_end(size_t index, ReplyEnd end) {
   if (task_.stream) {
     stream.pending.text += choice.end.text;
     begin();
-    say(task_.format->closing(choice, std::exchange(stream.pending, {}),
-                              ended_ == choices_.size()));
+    say(task_.format->closing(choice, std::exchange(stream.pending, {})));
   }
   if (ended_ == choices_.size()) finish();
 }

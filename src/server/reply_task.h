@@ -30,7 +30,7 @@ class ReplyFormat {
   // has failed.
   virtual std::string opening(const std::vector<Choice>& choices) = 0;
   virtual std::string delta(const Choice& choice, const ReplyDelta& delta) = 0;
-  virtual std::string closing(const Choice& choice, const ReplyDelta& last, bool is_last) = 0;
+  virtual std::string closing(const Choice& choice, const ReplyDelta& last) = 0;
   virtual std::string ending(const std::vector<Choice>& choices) = 0;
   virtual std::string failure(const ApiError& error) = 0;
 

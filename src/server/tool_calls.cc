@@ -59,12 +59,13 @@ void read_choice(FieldReader& request, const Json& choice,
   if (out.forced.empty()) inner.refuse("name", "is the name of no tool");
 }
 
-std::optional<ToolCall> call_of(const Json& value) {
+std::optional<ToolCall> call_of(const Json& value, const ToolNames& tools) {
   if (!value.is_object()) return std::nullopt;
   const auto name = value.find("name");
   if (name == value.end() || !name->is_string()) return std::nullopt;
   ToolCall call;
   call.name = name->get<std::string>();
+  if (!tools.contains(call.name)) return std::nullopt;
   call.arguments = "{}";
   for (const char* key : {"arguments", "parameters"}) {
     const auto arguments = value.find(key);
@@ -85,13 +86,13 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-std::optional<ToolCall> parse_call(std::string_view text) {
+std::optional<ToolCall> parse_call(std::string_view text, const ToolNames& tools) {
   const auto value = parse_json(trimmed(text), "call");
-  return value.ok() ? call_of(*value) : std::nullopt;
+  return value.ok() ? call_of(*value, tools) : std::nullopt;
 }
 
 // One object, an array of them, or several with semicolons between them.
-bool parse_calls(std::string_view text, std::vector<ToolCall>& calls) {
+bool parse_calls(std::string_view text, const ToolNames& tools, std::vector<ToolCall>& calls) {
   text = trimmed(text);
   if (text.starts_with(kPython)) text = trimmed(text.substr(kPython.size()));
   std::vector<ToolCall> found;
@@ -99,20 +100,26 @@ bool parse_calls(std::string_view text, std::vector<ToolCall>& calls) {
     const auto list = parse_json(text, "calls");
     if (!list.ok()) return false;
     for (const Json& one : *list) {
-      auto call = call_of(one);
+      auto call = call_of(one, tools);
       if (!call) return false;
       found.push_back(std::move(*call));
     }
-  } else if (auto call = parse_call(text)) {
+  } else if (auto call = parse_call(text, tools)) {
     found.push_back(std::move(*call));
   } else {
     for (size_t from = 0; from <= text.size();) {
       size_t end = text.find(';', from);
-      // A semicolon may be part of a string: then more belongs to the object.
+      // A semicolon may be part of a string: then more belongs to the object. Each try reads the
+      // object from its beginning.
+      constexpr int kMostTries = 64;
+      int tries = 0;
       for (; end != std::string_view::npos; end = text.find(';', end + 1)) {
-        if (parse_call(text.substr(from, end - from))) break;
+        const std::string_view part = trimmed(text.substr(from, end - from));
+        if (!part.ends_with('}')) continue;
+        if (++tries > kMostTries) return false;
+        if (parse_call(part, tools)) break;
       }
-      auto part = parse_call(text.substr(from, end - from));
+      auto part = parse_call(text.substr(from, end - from), tools);
       if (!part) return false;
       found.push_back(std::move(*part));
       if (end == std::string_view::npos) break;
@@ -150,11 +157,32 @@ ToolRequest read_tools(FieldReader& request) {
     functions.push_back(function_of(request, (*tools)[i], fmt::format("tools[{}]", i)));
   }
   if (request.failed()) return out;
+  for (const Json* function : functions) out.names.insert((*function)["name"]);
   out.tools = tools;
   out.choice = ToolChoice::kAuto;
   if (choice != nullptr) read_choice(request, *choice, functions, out);
   return out;
 }
+
+namespace {
+
+// The first reference to something that tool_grammar() does not move; empty: none.
+std::string lost_reference(const Json& schema) {
+  if (schema.is_object()) {
+    const auto it = schema.find("$ref");
+    if (it != schema.end() && it->is_string()) {
+      const auto& ref = it->get_ref<const std::string&>();
+      if (!ref.starts_with("#/$defs/") && !ref.starts_with("#/definitions/")) return ref;
+    }
+  }
+  if (!schema.is_structured()) return "";
+  for (const Json& inner : schema) {
+    if (std::string lost = lost_reference(inner); !lost.empty()) return lost;
+  }
+  return "";
+}
+
+}  // namespace
 
 Expected<GrammarSpec> tool_grammar(const std::vector<const Json*>& functions) {
   Json options = Json::array();
@@ -162,6 +190,12 @@ Expected<GrammarSpec> tool_grammar(const std::vector<const Json*>& functions) {
   for (const Json* function : functions) {
     Json parameters = function->value("parameters", Json{{"type", "object"}});
     if (parameters.is_null()) parameters = {{"type", "object"}};
+    if (const std::string lost = lost_reference(parameters); !lost.empty()) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("a tool's parameters refer to {}: only #/$defs/ and #/definitions/ "
+                                "can be referred to",
+                                lost));
+    }
     // References start at the whole schema's root.
     for (const char* key : {"$defs", "definitions"}) {
       const auto it = parameters.find(key);
@@ -219,7 +253,7 @@ void ToolCallParser::push(std::string_view text, std::string& out, std::vector<T
     const size_t close = held_.find(kClose);
     if (close == std::string::npos) return;
     const std::string inner = held_.substr(0, close);
-    if (auto call = parse_call(inner)) {
+    if (auto call = parse_call(inner, tools_)) {
       calls.push_back(std::move(*call));
       after_call_ = true;
     } else {
@@ -233,10 +267,10 @@ void ToolCallParser::push(std::string_view text, std::string& out, std::vector<T
 void ToolCallParser::finish(std::string& out, std::vector<ToolCall>& calls) {
   bool is_call = false;
   if (state_ == State::kJson) {
-    is_call = parse_calls(held_, calls);
+    is_call = parse_calls(held_, tools_, calls);
   } else if (state_ == State::kTagged) {
     // Some models end their turn in the place of the closing tag.
-    is_call = parse_calls(held_, calls);
+    is_call = parse_calls(held_, tools_, calls);
     if (!is_call) out.append(kOpen);
   }
   if (!is_call) out.append(held_);

@@ -1,9 +1,12 @@
 // Tools: what a request offers, and the calls in a reply.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "grammar/grammar.h"
@@ -17,10 +20,13 @@ enum class ToolChoice : uint8_t {
   kRequired,  // it must call one of the tools
 };
 
+using ToolNames = std::set<std::string, std::less<>>;
+
 struct ToolRequest {
   ToolChoice choice = ToolChoice::kNone;
   const Json* tools = nullptr;      // as the request has them; null: none
   std::vector<const Json*> forced;  // of kRequired: the functions that may be called
+  ToolNames names;                  // of all the functions
   bool parallel = true;             // more than one call may be made
 };
 
@@ -28,7 +34,7 @@ struct ToolRequest {
 ToolRequest read_tools(FieldReader& request);
 
 // {"name": ..., "arguments": ...} for one of the functions. kInvalidArgument if their schemas
-// contradict each other's definitions.
+// contradict each other's definitions, or refer to anything else.
 Expected<GrammarSpec> tool_grammar(const std::vector<const Json*>& functions);
 
 struct ToolCall {
@@ -38,9 +44,11 @@ struct ToolCall {
 
 // Finds calls in a reply while it arrives: <tool_call>{...}</tool_call> (Hermes, Qwen), or a reply
 // that is nothing but JSON objects with name and arguments or parameters (Llama 3, and what
-// tool_grammar() forces). What is no call is text.
+// tool_grammar() forces). What is no call of one of `tools` is text.
 class ToolCallParser {
  public:
+  explicit ToolCallParser(ToolNames tools) : tools_(std::move(tools)) {}
+
   // Takes new text; appends what is certain to be text.
   void push(std::string_view text, std::string& out, std::vector<ToolCall>& calls);
   // The end of the reply.
@@ -49,6 +57,7 @@ class ToolCallParser {
  private:
   enum class State : uint8_t { kStart, kText, kTagged, kJson };
 
+  ToolNames tools_;
   State state_ = State::kStart;
   bool after_call_ = false;  // nothing has been said since
   std::string held_;         // not decided yet

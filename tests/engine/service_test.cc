@@ -277,6 +277,31 @@ TEST(Service, RefusesMoreThanMayWait) {
   for (const auto& sink : sinks) EXPECT_EQ(sink->wait().outcome, ReplyOutcome::kDone);
 }
 
+// One client alone does not lock the others out.
+TEST(Service, KeepsPlacesForOtherClients) {
+  ServiceOptions options;
+  options.max_sequences = 1;
+  options.max_waiting = 15;
+  const auto service = open(options);
+  std::vector<std::shared_ptr<Collector>> sinks;
+  const auto ask = [&](const char* client) {
+    ServiceRequest one = request(300);
+    one.client = client;
+    auto sink = std::make_shared<Collector>();
+    const bool taken = service->submit(std::move(one), sink).ok();
+    if (taken) sinks.push_back(std::move(sink));
+    return taken;
+  };
+  for (int i = 0; i < 14; ++i) EXPECT_TRUE(ask("a")) << i;
+  EXPECT_FALSE(ask("a"));
+  EXPECT_TRUE(ask("b"));
+  EXPECT_FALSE(ask("a"));
+  EXPECT_TRUE(ask("c"));
+  EXPECT_FALSE(ask("d"));
+  service->drain();
+  for (const auto& sink : sinks) EXPECT_EQ(sink->wait().outcome, ReplyOutcome::kDone);
+}
+
 TEST(Service, DrainingFinishesWhatWasTaken) {
   const auto service = open();
   const auto reply = submit(*service, request(50));

@@ -250,6 +250,76 @@ TEST_F(SchedulerTest, TheSameIsNotReadTwiceAtOnce) {
   for (const JobId id : {1, 2, 3}) EXPECT_GE(outcomes_[id].reused, 256);
 }
 
+Request request_of(int prompt_tokens, uint64_t seed, int max_tokens) {
+  Request request;
+  request.prompt = test::random_tokens(seed, prompt_tokens, test::TinySpec{}.vocab);
+  request.options.sampling = sampling_with(0.8, Filter::kNone, seed);
+  request.options.max_tokens = max_tokens;
+  return request;
+}
+
+// Neither of a prompt that is long, nor of one that waits for that.
+TEST_F(SchedulerTest, ShortPromptsDoNotWaitForLongOnes) {
+  make(200, {8, 32});
+  const std::vector<Request> requests = {request_of(400, 8, 2), request_of(400, 8, 2),
+                                         request_of(20, 9, 2)};
+  for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
+  for (int i = 0; i < 3; ++i) scheduler_->step();
+  EXPECT_EQ(outcomes_[2].end, JobEnd::kFinished);
+  EXPECT_EQ(outcomes_[0].passes, 0);
+  run();
+  expect_plain(requests, outcomes_);
+  EXPECT_GE(outcomes_[1].reused, 256);
+}
+
+// A cache for one sequence at its longest, whose last page is shared with what is kept of it.
+TEST_F(SchedulerTest, GoesOnBehindAPageThatIsShared) {
+  make(kMaxPositions / kernels::kPagePositions + 1, {4, 64});
+  const std::vector<Request> requests = {request_of(kMaxPositions - 20, 8, 15),
+                                         request_of(kMaxPositions - 20, 8, 15)};
+  for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
+  run();
+  expect_plain(requests, outcomes_);
+}
+
+// A drafter that fails is no reason to end anything.
+class FailingDrafter final : public Drafter {
+ public:
+  std::string_view method() const override { return "failing"; }
+  const DrafterNeeds& needs() const override { return needs_; }
+  Status open(const DraftSequence&) override { return {}; }
+  void close(SequenceId) override {}
+  Status propose(std::span<DraftRequest>) override {
+    ++asked;
+    return {StatusCode::kResourceExhausted, "too hard"};
+  }
+  Status observe(std::span<const DraftCommit>) override { return {}; }
+  int asked = 0;
+
+ private:
+  DrafterNeeds needs_;
+};
+
+TEST_F(SchedulerTest, GoesOnWithoutADrafterThatFails) {
+  make(200, {8, 64});
+  FailingDrafter failing;
+  DecoderOptions decoding;
+  decoding.max_positions = kMaxPositions;
+  decoding.max_nodes = 6;
+  decoding.max_rows = model_options_.max_rows;
+  decoding.max_logits = model_options_.max_logits;
+  scheduler_.reset();
+  Decoder decoder(*model_, *cache_, &failing, decoding);
+  scheduler_ = std::make_unique<Scheduler>(decoder, *cache_, SchedulerOptions{8, 64});
+  const std::vector<Request> requests = random_requests(3, 5);
+  for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
+  run();
+  expect_plain(requests, outcomes_);
+  EXPECT_GT(failing.asked, 0);
+  EXPECT_EQ(scheduler_->stats().preemptions, 0);
+  scheduler_.reset();
+}
+
 TEST_F(SchedulerTest, ARequestThatCannotBeIsToldSoAlone) {
   make(100, {4, 64});
   std::vector<Request> requests = random_requests(9, 3);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/server/running_server.h"
@@ -259,6 +260,7 @@ TEST(Chat, RefusesWhatIsWrong) {
                            R"("min_p":2)",
                            R"("prediction":5)",
                            R"("priority":"high")",
+                           R"("priority":-1)",
                            R"("user":5)"}) {
     const Response response = server.chat(more);
     EXPECT_EQ(response.status, 400) << more;
@@ -286,6 +288,63 @@ TEST(Chat, FailuresHaveAnAnswer) {
   EXPECT_EQ(whole.json()["error"]["message"], "it broke");
   const auto events = server.chat(R"("stream":true)", "FAIL").events();
   EXPECT_EQ(events.back()["error"]["message"], "it broke");
+}
+
+TEST(Chat, Priorities) {
+  server::ServerOptions options;
+  options.api.priorities = true;
+  RunningServer server(says("abc"), std::move(options));
+  EXPECT_EQ(server.chat(R"("priority":-7)").status, 200);
+  EXPECT_EQ(server.service().last().priority, -7);
+}
+
+// As the clients' objects say it when they are sent back.
+TEST(Chat, MembersThatAreNullAreNone) {
+  test::FakeService::Options options = says("abc");
+  options.chat_template =
+      "{% for m in messages %}{% if 'tool_calls' in m %}{{ m.tool_calls | length }}{% endif %}"
+      "{{ m.content }}{% endfor %}";
+  RunningServer server(std::move(options));
+  const Response response = server.post(
+      "/v1/chat/completions",
+      R"({"messages":[{"role":"assistant","content":"x","tool_calls":null,"audio":null},)"
+      R"({"role":"user","content":"y"}]})");
+  EXPECT_EQ(response.status, 200) << response.body;
+}
+
+// Nor may a name of a member be one of the model's control tokens.
+TEST(Chat, ControlNamesInNamesAreText) {
+  test::FakeService::Options options = says("abc");
+  options.chat_template =
+      "{% for m in messages %}{{ m.tool_calls | tojson }}{{ m.content }}{% endfor %}";
+  RunningServer server(std::move(options));
+  const Response response = server.post(
+      "/v1/chat/completions",
+      R"({"messages":[{"role":"assistant","content":"x","tool_calls":[{"type":"function",)"
+      R"("function":{"name":"f","arguments":"{\"<|im_end|>\":1}"}}]}]})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const std::vector<int32_t> prompt = server.service().last().prompt;
+  EXPECT_EQ(std::count(prompt.begin(), prompt.end(), test::kTurnEnd), 0);
+  std::string text;
+  for (const int32_t id : prompt) text += server.service().tokenizer().piece(id);
+  EXPECT_THAT(text, HasSubstr("<|im_end|>"));
+}
+
+TEST(Chat, PromptsFarTooLongAreNotEvenTokenized) {
+  RunningServer server;
+  const Response response = server.chat("", std::string(10 << 20, 'x'));
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(response.json()["error"]["code"], "context_length_exceeded");
+}
+
+TEST(Chat, LogprobsOfAnAnswerHaveALimit) {
+  test::FakeService::Options options = says(std::string(60000, 'x'));
+  options.tokens_per_pass = 1000;
+  RunningServer server(std::move(options));
+  const Response response = server.chat(R"("n":20,"logprobs":true,"top_logprobs":2)");
+  EXPECT_EQ(response.status, 400) << response.body.substr(0, 200);
+  EXPECT_THAT(response.body, HasSubstr("stream"));
+  EXPECT_TRUE(test::eventually([&] { return server.service().running() == 0; }));
 }
 
 TEST(Chat, Deadline) {

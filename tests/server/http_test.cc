@@ -294,6 +294,8 @@ TEST(Keys, FilesAndHashes) {
   EXPECT_THAT(bad.message(), StartsWith("keys, line 2: "));
   EXPECT_THAT(bad.message(), ::testing::Not(HasSubstr("secret")));
   EXPECT_FALSE(server::ApiKeys().add_file("/no/such/file").ok());
+  EXPECT_FALSE(server::ApiKeys().add_file("/").ok());
+  EXPECT_FALSE(keys.add_file("/dev/null").ok());  // though there are keys of other files
 }
 
 TEST(Keys, AreWantedWhereTheyAreWanted) {
@@ -310,6 +312,80 @@ TEST(Keys, AreWantedWhereTheyAreWanted) {
   for (const char* path : {"/health", "/ready", "/"}) EXPECT_EQ(server.get(path).status, 200);
   server.post("/v1/completions", R"({"prompt":"x"})", "Authorization: Bearer a-secret\r\n");
   EXPECT_EQ(server.service().last().client, "alice");
+}
+
+// A stranger's body is not even read.
+TEST(Keys, BodiesOfThoseWithoutAre) {
+  server::ServerOptions options;
+  ASSERT_TRUE(options.gate.keys.add("a-secret", "alice").ok());
+  RunningServer server(says("abc"), std::move(options));
+  Client stranger(server.port());
+  stranger.send_bytes(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
+  const Response response = stranger.read_response();
+  EXPECT_EQ(response.status, 401);
+  EXPECT_EQ(response.header("Connection"), "close");
+  EXPECT_EQ(
+      server.post("/v1/completions", R"({"prompt":"x"})", "Authorization: Bearer a-secret\r\n")
+          .status,
+      200);
+}
+
+TEST(Http, WhatARequestWasIsForgotten) {
+  RunningServer server;
+  Client client(server.port());
+  client.send_bytes("HEAD /health HTTP/1.1\r\nHost: x\r\nx-request-id: first\r\n\r\n");
+  EXPECT_EQ(client.read_response(false).header("x-request-id"), "first");
+  client.send_bytes("bad\r\n\r\n");
+  const Response response = client.read_response();
+  EXPECT_EQ(response.status, 400);
+  EXPECT_THAT(response.body, HasSubstr("error"));
+  EXPECT_NE(response.header("x-request-id"), "first");
+}
+
+// What takes long does not keep those waiting who ask whether the server lives.
+TEST(Http, HealthBesideRequestsThatWait) {
+  server::ServerOptions options;
+  options.http.handler_threads = 1;
+  test::FakeService::Options slow;
+  slow.reply = [](const std::string&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    return "abc";
+  };
+  RunningServer server(std::move(slow), std::move(options));
+  Client waiting(server.port());
+  waiting.send_request("POST", "/v1/completions", R"({"prompt":"x"})");
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(server.get("/health").status, 200);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(400));
+  EXPECT_EQ(waiting.read_response().status, 200);
+}
+
+TEST(Cors, PagesOfOthersMayNotAsk) {
+  const auto status = [](const RunningServer& server, const std::string& origin,
+                         const std::string& host) {
+    Client client(server.port());
+    client.send_bytes("POST /v1/completions HTTP/1.1\r\nHost: " + host + "\r\nOrigin: " + origin +
+                      "\r\nContent-Type: text/plain\r\nAuthorization: Bearer a-secret\r\n"
+                      "Content-Length: 14\r\n\r\n"
+                      R"({"prompt":"x"})");
+    return client.read_response().status;
+  };
+  server::ServerOptions options;
+  options.gate.cors_origins = {"https://a.example"};
+  RunningServer server(says("abc"), options);
+  EXPECT_EQ(status(server, "https://a.example", "127.0.0.1:80"), 200);
+  EXPECT_EQ(status(server, "http://evil.example", "127.0.0.1:80"), 403);
+  EXPECT_EQ(status(server, "null", "127.0.0.1:80"), 403);
+  for (const char* host : {"127.0.0.1:80", "localhost:80", "[::1]:80", "192.0.2.7"}) {
+    EXPECT_EQ(status(server, std::string("http://") + host, host), 200) << host;
+  }
+  EXPECT_EQ(status(server, "http://rebound.example", "rebound.example"), 403);
+  ASSERT_TRUE(options.gate.keys.add("a-secret").ok());
+  RunningServer with_keys(says("abc"), options);
+  EXPECT_EQ(status(with_keys, "http://chat.example", "chat.example"), 200);
+  EXPECT_EQ(status(with_keys, "http://evil.example", "chat.example"), 403);
 }
 
 TEST(Cors, OnlyForThoseNamed) {
@@ -330,6 +406,12 @@ TEST(Cors, OnlyForThoseNamed) {
                                             "Origin: https://a.example\r\n");
   EXPECT_EQ(preflight.status, 204);
   EXPECT_THAT(preflight.header("Access-Control-Allow-Headers"), HasSubstr("Authorization"));
+  // The official client's own, for one.
+  EXPECT_EQ(test::exchange(server.port(), "OPTIONS", "/v1/chat/completions", "",
+                           "Origin: https://a.example\r\n"
+                           "Access-Control-Request-Headers: authorization, x-stainless-os\r\n")
+                .header("Access-Control-Allow-Headers"),
+            "authorization, x-stainless-os");
 }
 
 TEST(Log, TellsOfEveryRequest) {
@@ -347,6 +429,7 @@ TEST(Log, TellsOfEveryRequest) {
     const std::lock_guard lock(mutex);
     return lines.size() == 2;
   }));
+  if (lines[0]["request_id"] != "r1") std::swap(lines[0], lines[1]);
   EXPECT_EQ(lines[0]["request_id"], "r1");
   EXPECT_EQ(lines[0]["status"], 200);
   EXPECT_EQ(lines[1]["status"], 404);

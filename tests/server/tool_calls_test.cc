@@ -17,7 +17,7 @@ Parsed parse(const std::string& reply) {
   Parsed out;
   for (size_t piece = reply.size(); piece >= 1; piece = piece > 7 ? 7 : piece - 1) {
     Parsed one;
-    ToolCallParser parser;
+    ToolCallParser parser({"a", "b"});
     for (size_t at = 0; at < reply.size(); at += piece) {
       parser.push(std::string_view(reply).substr(at, piece), one.text, one.calls);
     }
@@ -29,6 +29,34 @@ Parsed parse(const std::string& reply) {
     out = std::move(one);
   }
   return out;
+}
+
+// Only what was offered can be called.
+TEST(ToolCalls, OfOtherTools) {
+  const std::string object = R"({"name": "c", "arguments": {}})";
+  for (const std::string& reply :
+       {object, "[" + object + "]", "<tool_call>" + object + "</tool_call>"}) {
+    const Parsed none = parse(reply);
+    EXPECT_EQ(none.text, reply);
+    EXPECT_TRUE(none.calls.empty());
+  }
+}
+
+TEST(ToolCalls, ManySemicolons) {
+  const std::string reply = "{\"name\": \"" + std::string(200000, ';') + "\"}";
+  ToolCallParser parser({"a"});
+  std::string text;
+  std::vector<ToolCall> calls;
+  parser.push(reply, text, calls);
+  parser.finish(text, calls);
+  EXPECT_EQ(text, reply);
+  const std::string objects = "{" + std::string(20000, '}') + ";";
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += objects;
+  ToolCallParser other({"a"});
+  other.push(many, text, calls);
+  other.finish(text, calls);
+  EXPECT_TRUE(calls.empty());
 }
 
 TEST(ToolCalls, Tagged) {

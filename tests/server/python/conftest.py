@@ -1,7 +1,7 @@
 """Starts `aerie serve` for the tests.
 
 The program, the model and the browser can be named: --program, --model and --browser, or
-AERIE_PROGRAM, AERIE_MODEL and AERIE_BROWSER.
+AERIE_PROGRAM, AERIE_MODEL and AERIE_BROWSER. --soak-seconds says how long test_soak lasts.
 """
 
 import os
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.request
 
 import openai
 import pytest
@@ -26,6 +27,7 @@ def pytest_addoption(parser):
     parser.addoption("--model", default=os.environ.get(
         "AERIE_MODEL", str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf")))
     parser.addoption("--browser", default=os.environ.get("AERIE_BROWSER", shutil.which("chromium")))
+    parser.addoption("--soak-seconds", type=float, default=20)
     parser.addoption("--screenshots", default=str(ROOT / "build/screenshots"))
 
 
@@ -131,3 +133,14 @@ def wait_for(condition, seconds=30, what="it"):
             return
         time.sleep(0.05)
     raise AssertionError(f"{what} did not happen within {seconds} s")
+
+
+def metric(server, name):
+    page = urllib.request.urlopen(server.url + "/metrics", timeout=60).read().decode()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines()
+               if line.startswith((name + "{", name + " ")))
+
+
+def is_idle(server):
+    return metric(server, "vllm:num_requests_running") == 0 and \
+        metric(server, "vllm:num_requests_waiting") == 0

@@ -22,5 +22,6 @@ if ! cmp -s "$here/requirements.txt" "$environment/requirements.txt"; then
 fi
 
 cd "$root"
-exec "$environment/bin/python" -m pytest -p no:cacheprovider --program "$build/bin/aerie" \
+# What hangs says where.
+exec "$environment/bin/python" -m pytest -p no:cacheprovider -o faulthandler_timeout=240 --program "$build/bin/aerie" \
   --screenshots "$build/screenshots" "$@" "$here"

@@ -3,21 +3,29 @@
 import concurrent.futures
 import http.client
 import json
+import re
 import signal
 import socket
+import subprocess
 import threading
 import time
-import urllib.request
 
 import pytest
 
-from conftest import wait_for
+from conftest import is_idle, metric, wait_for
 
 MIB = 1 << 20
 
 
 def connect(server):
     return socket.create_connection((server.host, server.port), timeout=60)
+
+
+def hung_up(error):
+    """An OSError that is the server's doing; not answering in time is not."""
+    if isinstance(error, TimeoutError):
+        raise error
+    return True
 
 
 def post(server, body, path="/v1/completions", **headers):
@@ -32,17 +40,6 @@ def post(server, body, path="/v1/completions", **headers):
 
 def completion(**settings):
     return json.dumps({"prompt": "The sea", "max_tokens": 8, "temperature": 0, **settings})
-
-
-def metric(server, name):
-    page = urllib.request.urlopen(server.url + "/metrics", timeout=60).read().decode()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines()
-               if line.startswith((name + "{", name + " ")))
-
-
-def is_idle(server):
-    return metric(server, "vllm:num_requests_running") == 0 and \
-        metric(server, "vllm:num_requests_waiting") == 0
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +85,9 @@ def test_malformed_http(victim, bytes_sent):
             peer.sendall(bytes_sent)
             peer.shutdown(socket.SHUT_WR)
             answer = peer.recv(4096)
-        except OSError:
-            return  # it hung up
+        except OSError as error:
+            assert hung_up(error)
+            return
         assert not answer or answer.startswith(b"HTTP/1.1 4") or answer.startswith(b"HTTP/1.1 5")
 
 
@@ -103,7 +101,8 @@ def test_oversize_bodies(victim):
             for _ in range(512):
                 peer.sendall(b"x" * MIB)
             answer = peer.recv(4096)
-        except OSError:
+        except OSError as error:
+            assert hung_up(error)
             answer = b""
         assert not answer or answer.startswith(b"HTTP/1.1 413")
     assert victim.resident_bytes() < before + 200 * MIB
@@ -210,6 +209,25 @@ def test_ends_under_load(start):
     assert all(reply["usage"]["completion_tokens"] == 120 for reply in whole)
     with pytest.raises(OSError):
         connect(server)
+
+
+def test_a_log_that_nobody_reads(program, model_file):
+    """More lines than a pipe holds."""
+    process = subprocess.Popen(
+        [program, "serve", "-m", model_file, "--port", "0", "--cache-tokens", "4096"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        line = next(line for line in process.stderr if "listening on" in line)
+        host, port = re.search(r"http://([^:]+):(\d+)", line).groups()
+        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        for _ in range(2000):
+            connection.request("GET", "/health")
+            assert connection.getresponse().read()
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
 
 
 def test_a_second_signal_ends_it_at_once(start):
