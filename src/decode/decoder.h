@@ -128,6 +128,7 @@ class Decoder {
   EarlyExits exits_;
   StageClock clock_;
   int64_t target_passes_ = 0;
+  bool drafter_failed_ = false;  // and that was said
   SequenceId next_id_ = 0;
 
   // Scratch of the round under way.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "decode/constrained_draft.h"
@@ -50,8 +51,10 @@ void Decoder::draft(Sequences sequences, Pieces pieces) {
   }
   if (const Status status = drafter_->propose(requests_); !status.ok()) {
     // Then this round goes without: that one draft cannot be made is no reason to end a reply.
-    log(LogLevel::kWarning, fmt::format("the drafter '{}' failed, and nothing is drafted: {}",
-                                        drafter_->method(), status.message()));
+    if (!std::exchange(drafter_failed_, true)) {
+      log(LogLevel::kWarning, fmt::format("the drafter '{}' failed, and nothing is drafted: {}",
+                                          drafter_->method(), status.message()));
+    }
     for (DraftRequest& request : requests_) request.tree->clear();
     return;
   }
