@@ -2,10 +2,12 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 namespace aerie {
@@ -20,6 +22,16 @@ std::string line_of(const Json& event) {
                                     milliseconds % 1000)}};
   line.update(event);
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// Not by the C library: the end of a program waits for its locks.
+void write_all(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
 }
 
 Json message_of(std::string text) {
@@ -70,7 +82,7 @@ void ServeLog::write(State& state) {
     const std::string line = std::move(state.lines.front());
     state.lines.pop_front();
     lock.unlock();
-    std::fwrite(line.data(), 1, line.size(), stderr);
+    write_all(line);
     lock.lock();
   }
   state.ended = true;
