@@ -187,6 +187,9 @@ HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) 
 
 HttpServer::~HttpServer() {
   stop();
+  // What was said to connections after that holds them, and they hold what it waits in.
+  state_->io().restart();
+  state_->io().poll();
 }
 
 int HttpServer::port() const {

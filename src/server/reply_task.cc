@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <iterator>
@@ -48,10 +49,10 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
  public:
   RunningTask(std::shared_ptr<ApiState> state, ReplyTask task, std::shared_ptr<Answer> answer)
       : state_(std::move(state)),
+        open_(state_->open_requests),
         task_(std::move(task)),
         answer_(std::move(answer)),
         interval_(std::max(1, state_->options.stream_interval)) {
-    state_->open_requests.fetch_add(1);
     for (size_t i = 0; i < task_.requests.size(); ++i) {
       choices_.push_back({});
       choices_.back().index = static_cast<int>(i);
@@ -60,7 +61,6 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
     }
     streams_.resize(choices_.size());
   }
-  ~RunningTask() { state_->open_requests.fetch_sub(1); }
 
   void submit();
   void on_delta(size_t index, ReplyDelta delta);
@@ -87,7 +87,20 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
   void count(Stream& stream, size_t tokens);
   void finish();
 
+  // Until the answer is let go, too.
+  class Counted {
+   public:
+    explicit Counted(std::atomic<int>& count) : count_(count) { count_.fetch_add(1); }
+    ~Counted() { count_.fetch_sub(1); }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+   private:
+    std::atomic<int>& count_;
+  };
+
   const std::shared_ptr<ApiState> state_;
+  const Counted open_;
   ReplyTask task_;
   const std::shared_ptr<Answer> answer_;
   int interval_;
