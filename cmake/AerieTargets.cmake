@@ -38,6 +38,10 @@ endif()
 if(AERIE_SANITIZE)
   target_compile_options(aerie_flags INTERFACE
     -fsanitize=${AERIE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  if(AERIE_SANITIZE MATCHES "undefined")
+    # A third of the time that compiling takes, for what AddressSanitizer sees as well or -O1 cannot.
+    target_compile_options(aerie_flags INTERFACE -fno-sanitize=null,object-size,vptr)
+  endif()
   target_link_options(aerie_flags INTERFACE -fsanitize=${AERIE_SANITIZE})
   if(AERIE_FUZZ)
     target_compile_options(aerie_flags INTERFACE -fsanitize=fuzzer-no-link)
@@ -64,12 +68,14 @@ function(aerie_test_headers name)
   target_precompile_headers(${name} PRIVATE <gtest/gtest.h> <gmock/gmock.h> ${ARG_HEADERS})
 endfunction()
 
-# aerie_test(name SOURCES a_test.cc [DEPS aerie_x] [LABELS real] [TIMEOUT s] [SHARDS n] [HEADERS x]):
+# aerie_test(name SOURCES a_test.cc [DEPS aerie_x] [LABELS real] [TIMEOUT s] [SHARDS n] [HEADERS x]
+#            [ALONE]):
 # program test_<name>; with shards its tests are dealt out to <name>_1, <name>_2, ... which may run at
-# once. HEADERS is a target of aerie_test_headers, test_headers if none is named.
+# once. HEADERS is a target of aerie_test_headers, test_headers if none is named. ALONE is for tests
+# that measure time: nothing else runs beside them.
 # The tests run from the source root, so that paths in them are relative to it.
 function(aerie_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;SHARDS;HEADERS" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "TIMEOUT;SHARDS;HEADERS" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_HEADERS)
     set(ARG_HEADERS test_headers)
   endif()
@@ -101,7 +107,7 @@ function(aerie_test name)
     math(EXPR index "${shard} - 1")
     add_test(NAME ${test} COMMAND test_${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
     set_tests_properties(${test} PROPERTIES
-      TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+      TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" RUN_SERIAL ${ARG_ALONE}
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
   endforeach()
 endfunction()
