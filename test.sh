@@ -103,13 +103,14 @@ check_format() {
 }
 
 check_tidy() {
-  local log=build/release/clang-tidy.log status=0 seconds=$tidy_seconds
+  local log=build/tidy/clang-tidy.log status=0 seconds=$tidy_seconds
   if ((limit_seconds > 0 && limit_seconds - SECONDS < seconds)); then
     seconds=$((limit_seconds - SECONDS))
   fi
   seconds=$((seconds < least_tidy_seconds ? least_tidy_seconds : seconds))
-  # The commands are GCC's, with switches that clang does not know.
-  timeout "$seconds" run-clang-tidy -quiet -p build/release -j "$(nproc)" \
+  # The commands are GCC's, with switches that clang does not know, and without its precompiled headers.
+  cmake --preset release -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
+  timeout "$seconds" run-clang-tidy -quiet -p build/tidy -j "$(nproc)" \
     -extra-arg=-Wno-unknown-warning-option "$PWD/(src|bench|tools)/.*\.cc$" >"$log" 2>&1 || status=$?
   if ((status == 124)); then
     echo "clang-tidy: WARNING: out of time after $seconds s, not all files were seen"
@@ -124,30 +125,46 @@ check_tidy() {
   fi
 }
 
+# Builds the programs of the tests that ctest's options name, each test_<name>, and the other targets.
+build_tests() { # PRESET "CTEST OPTIONS" [TARGET...]
+  local preset="$1" options="$2" targets
+  shift 2
+  scripts/configure.sh "$preset"
+  # shellcheck disable=SC2086 # several words
+  mapfile -t targets < <(ctest --preset "$preset" -N $options |
+    sed -n 's/^ *Test *#[0-9]*: \([^ ]*\).*/test_\1/p' | sed 's/_[0-9]*$//' | sort -u)
+  if ((${#targets[@]} == 0)); then
+    echo "no test is meant by $options" >&2
+    return 1
+  fi
+  build "$preset" "${targets[@]}" "$@"
+}
+
+fuzzers() {
+  ninja -C build/asan -t targets all | sed -n 's/^\(fuzz_[^:]*\): phony$/\1/p'
+}
+
 # The real model is too slow there, and so are the many repetitions that statistics need; neither adds
 # code that other tests do not reach.
 test_addresses() {
-  build asan
-  run_tests asan -LE '^(real|statistics)$'
+  local options='-LE ^(real|statistics)$' targets
+  scripts/configure.sh asan
+  mapfile -t targets < <(fuzzers)
+  build_tests asan "$options" "${targets[@]}"
+  # shellcheck disable=SC2086 # several words
+  run_tests asan $options
 }
 
-# The tests with the label "threads"; each is a program test_<name>.
 test_threads() {
-  local targets no_aslr=()
-  scripts/configure.sh tsan
-  mapfile -t targets < <(ctest --preset tsan -N -L '^threads$' |
-    sed -n 's/^ *Test *#[0-9]*: \([^ ]*\).*/test_\1/p' | sed 's/_[0-9]*$//' | sort -u)
-  if ((${#targets[@]} == 0)); then
-    echo "no test has the label threads" >&2
-    return 1
-  fi
-  build tsan "${targets[@]}"
+  local options='-L ^threads$' no_aslr=()
+  build_tests tsan "$options"
   # Runtimes of this age do not get along with the address layouts of newer kernels.
   if setarch "$(uname -m)" -R true 2>/dev/null; then
     no_aslr=(setarch "$(uname -m)" -R)
   fi
+  # shellcheck disable=SC2086 # several words
   TSAN_OPTIONS=halt_on_error=1 "${no_aslr[@]}" \
-    ctest --preset tsan --no-tests=error -L '^threads$' | tee build/tsan/ctest.log
+    ctest --preset tsan --no-tests=error $options | tee build/tsan/ctest.log
 }
 
 # The tests of the kernels on an emulated processor, and whether it computes this one's bits.
@@ -185,8 +202,7 @@ export -f fuzz_one
 
 fuzz() {
   local targets
-  mapfile -t targets < <(ninja -C build/asan -t targets all |
-    sed -n 's/^\(fuzz_[^:]*\): phony$/\1/p')
+  mapfile -t targets < <(fuzzers)
   if ((${#targets[@]} == 0)); then
     echo "there are no fuzzers"
     return 0
@@ -231,11 +247,11 @@ stage "build, release" build release
 build_seconds=$((SECONDS - build_seconds))
 stage "tests, release" run_tests release
 if $full; then
-  optional_stage 1000 "AddressSanitizer and UBSan" test_addresses
+  optional_stage 800 "AddressSanitizer and UBSan" test_addresses
   if [[ build/asan/ctest.log -nt "$started" ]]; then
     optional_stage 120 "fuzzing" fuzz
   fi
-  optional_stage 800 "threads, ThreadSanitizer" test_threads
+  optional_stage 650 "threads, ThreadSanitizer" test_threads
   if [[ "$(uname -m)" != aarch64 ]]; then
     optional_stage 240 "kernels, aarch64 (emulated)" test_aarch64
   fi

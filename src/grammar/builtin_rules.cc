@@ -16,7 +16,7 @@ constexpr int kMaxExponentDigits = 2;
 CodePointSet chars(std::string_view text) {
   std::vector<CodePointRange> ranges;
   for (const char c : text) ranges.push_back({static_cast<uint8_t>(c), static_cast<uint8_t>(c)});
-  return CodePointSet(std::move(ranges));
+  return CodePointSet(ranges);
 }
 
 const CodePointSet& digits() {

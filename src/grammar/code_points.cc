@@ -54,7 +54,7 @@ void split(const std::string& first, const std::string& last,
 
 }  // namespace
 
-CodePointSet::CodePointSet(std::vector<CodePointRange> ranges) {
+CodePointSet::CodePointSet(const std::vector<CodePointRange>& ranges) {
   std::vector<CodePointRange> clean;
   for (const CodePointRange& range : ranges) {
     const uint32_t last = std::min(range.last, kMaxCodePoint);
@@ -94,13 +94,13 @@ CodePointSet CodePointSet::complement() const {
     next = range.last + 1;
   }
   if (next <= kMaxCodePoint) gaps.push_back({next, kMaxCodePoint});
-  return CodePointSet(std::move(gaps));
+  return CodePointSet(gaps);
 }
 
 CodePointSet CodePointSet::united(const CodePointSet& other) const {
   std::vector<CodePointRange> ranges = ranges_;
   ranges.insert(ranges.end(), other.ranges_.begin(), other.ranges_.end());
-  return CodePointSet(std::move(ranges));
+  return CodePointSet(ranges);
 }
 
 CodePointSet CodePointSet::intersected(const CodePointSet& other) const {
@@ -113,7 +113,7 @@ CodePointSet CodePointSet::intersected(const CodePointSet& other) const {
     if (first <= last) ranges.push_back({first, last});
     (a.last < b.last ? i : j)++;
   }
-  return CodePointSet(std::move(ranges));
+  return CodePointSet(ranges);
 }
 
 std::vector<std::vector<ByteRange>> utf8_sequences(CodePointRange range) {

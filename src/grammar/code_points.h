@@ -23,7 +23,7 @@ class CodePointSet {
  public:
   CodePointSet() = default;
   // Any ranges, in any order.
-  explicit CodePointSet(std::vector<CodePointRange> ranges);
+  explicit CodePointSet(const std::vector<CodePointRange>& ranges);
   static CodePointSet all();
 
   const std::vector<CodePointRange>& ranges() const { return ranges_; }

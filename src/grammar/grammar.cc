@@ -28,6 +28,7 @@ Expected<RuleId> add_choice(const std::vector<std::string>& choices, RuleSet& ru
         fmt::format("choice: {} choices; at most {} are taken", choices.size(), kMaxChoices));
   }
   std::vector<ExprId> ways;
+  ways.reserve(choices.size());
   for (const std::string& choice : choices) ways.push_back(rules.bytes(choice));
   return rules.define("root", rules.alternatives(std::move(ways)));
 }

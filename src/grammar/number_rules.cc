@@ -94,8 +94,8 @@ class DigitRules {
       digits[next].push_back({static_cast<uint32_t>(c), static_cast<uint32_t>(c)});
     }
     std::vector<ExprId> ways;
-    for (auto& [next, ranges] : digits) {
-      const ExprId part = rules_.char_class(CodePointSet(std::move(ranges)));
+    for (const auto& [next, ranges] : digits) {
+      const ExprId part = rules_.char_class(CodePointSet(ranges));
       ways.push_back(rules_.sequence({part, rest(next)}));
     }
     return rules_.alternatives(std::move(ways));

@@ -162,8 +162,9 @@ Expected<Shapes> SchemaExpander::expand_values(const Json& schema) {
     return document_.error(StatusCode::kInvalidArgument, schema, "enum", "a list is wanted");
   }
   const Json* constant = find_key(schema, "const");
-  const Json one = constant != nullptr ? Json::array({*constant}) : Json();
-  for (const Json& value : constant != nullptr ? one : *list) {
+  const Json one = constant != nullptr ? Json::array({*constant}) : Json::array();
+  const Json& candidates = constant == nullptr && list != nullptr ? *list : one;
+  for (const Json& value : candidates) {
     AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, schema));
     if (valid && !is_written_exactly(value)) {
       return document_.error(StatusCode::kUnsupported, schema,

@@ -66,6 +66,7 @@ Expected<std::vector<SchemaRules::MoreMembers>> SchemaRules::more_members(
     }
     // Each with whether a pattern of this part matched.
     std::vector<std::pair<MoreMembers, bool>> open;
+    open.reserve(classes.size());
     for (MoreMembers& one : classes) open.emplace_back(std::move(one), false);
     for (const ObjectPart::Pattern& pattern : part.patterns) {
       std::vector<std::pair<MoreMembers, bool>> next;
@@ -158,6 +159,7 @@ Expected<ExprId> SchemaRules::object(const Shape& shape) {
   }
   AERIE_ASSIGN_OR_RETURN(const std::vector<MoreMembers> more, more_members(shape, names));
   std::vector<ExprId> ways;
+  ways.reserve(more.size());
   bool any = names.empty() && shape.property_names.empty();
   for (const ObjectPart& part : shape.objects) any = any && part.patterns.empty();
   for (const MoreMembers& one : more) {

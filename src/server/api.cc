@@ -202,7 +202,7 @@ Api::Api(Service& service, ApiOptions options)
     : state_(std::make_shared<State>(service, std::move(options))) {}
 Api::~Api() = default;
 
-void Api::handle(HttpRequest request, std::shared_ptr<Answer> answer) {
+void Api::handle(const HttpRequest& request, const std::shared_ptr<Answer>& answer) {
   const RouteMatch match = find_route(request.method, request.path);
   if (!match.known) {
     return send_error(*answer, error_of(404, "there is nothing at this path", "", "not_found"));

@@ -30,7 +30,7 @@ class Api {
   ~Api();
 
   // As Handler has it. Whatever goes wrong is an answer in OpenAI's shape.
-  void handle(HttpRequest request, std::shared_ptr<Answer> answer);
+  void handle(const HttpRequest& request, const std::shared_ptr<Answer>& answer);
 
   // From now on /ready says no and requests for text are answered with 503.
   void drain();

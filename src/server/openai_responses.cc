@@ -15,7 +15,7 @@ namespace {
 // One reply. In a stream each event has a type and a number.
 class ResponseFormat final : public ReplyFormat {
  public:
-  ResponseFormat(ReplyWords words, Json request) : words_(std::move(words)) {
+  ResponseFormat(ReplyWords words, const Json& request) : words_(std::move(words)) {
     frame_ = {{"id", words_.id},       {"object", "response"},   {"created_at", words_.created},
               {"status", nullptr},     {"error", nullptr},       {"incomplete_details", nullptr},
               {"model", words_.model}, {"output", Json::array()}};
@@ -40,7 +40,7 @@ class ResponseFormat final : public ReplyFormat {
     if (delta.text.empty() && !has_trace) return "";
     Json more = {{"delta", delta.text}, {"logprobs", Json::array()}};
     if (has_trace) more["trace"] = trace_of(words_, delta);
-    return about_part("response.output_text.delta", std::move(more));
+    return about_part("response.output_text.delta", more);
   }
 
   std::string closing(const Choice& choice, const ReplyDelta& last) override {
@@ -72,15 +72,15 @@ class ResponseFormat final : public ReplyFormat {
   }
 
  private:
-  std::string event(const char* type, Json more) {
+  std::string event(const char* type, const Json& more) {
     Json out = {{"type", type}, {"sequence_number", number_++}};
     out.update(more);
     return "event: " + std::string(type) + "\n" + event_text(out);
   }
-  std::string about_part(const char* type, Json more) {
+  std::string about_part(const char* type, const Json& more) {
     Json out = {{"item_id", item_id_}, {"output_index", 0}, {"content_index", 0}};
     out.update(more);
-    return event(type, std::move(out));
+    return event(type, out);
   }
 
   static Json part(const std::string& text) {

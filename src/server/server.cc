@@ -11,11 +11,11 @@ Expected<std::unique_ptr<Server>> Server::start(Service& service, ServerOptions 
   std::unique_ptr<Server> server(new Server(service));
   server->api_ = std::make_unique<Api>(service, std::move(options.api));
   BodyFilter wants_body = make_body_filter(options.gate);
-  Handler handler =
-      make_gate(std::move(options.gate),
-                [api = server->api_.get()](HttpRequest request, std::shared_ptr<Answer> answer) {
-                  api->handle(std::move(request), std::move(answer));
-                });
+  Handler handler = make_gate(std::move(options.gate),
+                              [api = server->api_.get()](const HttpRequest& request,
+                                                         const std::shared_ptr<Answer>& answer) {
+                                api->handle(request, answer);
+                              });
   AERIE_ASSIGN_OR_RETURN(
       server->http_, HttpServer::start(options.http, std::move(handler), std::move(wants_body)));
   return server;

@@ -76,7 +76,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   request.client = "fuzz";
   static aerie::test::FuzzService service;
   static aerie::server::Api api(service, {});
-  api.handle(std::move(request), std::make_shared<aerie::CheckedAnswer>());
+  api.handle(request, std::make_shared<aerie::CheckedAnswer>());
   service.run();
   return 0;
 }

@@ -33,7 +33,7 @@ TEST(Api, SubmitsNothingForAClientThatHasGone) {
   request.path = "/v1/completions";
   // It would say nothing until it is cancelled.
   request.body = R"({"prompt": "HANG", "max_tokens": 100, "stream": true})";
-  api.handle(std::move(request), answer);
+  api.handle(request, answer);
   EXPECT_EQ(api.open_requests(), 0);
   EXPECT_FALSE(answer->said());
 }
