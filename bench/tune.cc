@@ -86,8 +86,8 @@ double expected_speedup(const Figures& figures, int batch, const PassCost& cost,
   const double rounds = static_cast<double>(figures.tokens) / figures.mean_accepted_length;
   const double draft = figures.stages.of(Stage::kDraft) / rounds;
   const int rows = rows_of(figures, batch);
-  return figures.mean_accepted_length * cost.seconds(batch, context) /
-         (cost.seconds(rows, context) + batch * draft);
+  return figures.mean_accepted_length * cost.seconds({batch, batch, context}) /
+         (cost.seconds({rows, batch, context}) + batch * draft);
 }
 
 std::string interval_of(const Ratio& ratio) {
@@ -125,9 +125,9 @@ ProfileChoice choose(const std::vector<const MethodFigures*>& figures, int batch
   const std::string gain = fmt::format("{:.2f} tokens a round for {:.1f} drafted",
                                        all.mean_accepted_length, nodes_per_round(all));
   const int rows = rows_of(all, batch);
-  const std::string price =
-      fmt::format("a pass of {} rows takes {:.2f} times one of {}", rows,
-                  cost.seconds(rows, context) / cost.seconds(batch, context), batch);
+  const std::string price = fmt::format(
+      "a pass of {} rows takes {:.2f} times one of {}", rows,
+      cost.seconds({rows, batch, context}) / cost.seconds({batch, batch, context}), batch);
   if (most < kWorthIt) {
     choice.why =
         fmt::format("plain decoding is best: {} comes nearest with {} ({:.2f} times), and {}",

@@ -73,6 +73,7 @@ class Controller final : public Drafter {
   };
 
   bool is_cheap(const DraftSource& source) const;
+  bool could_pay(int roots, int most_nodes) const;
   bool pays(const DraftSource& source, int sequences) const;
   bool is_left_out(size_t source, const DraftSequence& sequence);
   Status ask(size_t source, std::span<DraftRequest> requests, int max_depth);
@@ -83,9 +84,11 @@ class Controller final : public Drafter {
   int roots_of(std::span<const DraftRequest> requests) const {
     return other_roots_ + static_cast<int>(requests.size());
   }
+  // What a pass of so many roots takes without nodes.
+  double plain_seconds(int roots) const { return cost_.seconds({roots, roots, context_}); }
   // What a pass of so many roots and nodes takes, that of its prompts' rows left out.
-  double seconds(int rows) const {
-    return cost_.seconds(rows + prompt_rows_, context_) - prompt_seconds_;
+  double seconds(int rows, int roots) const {
+    return cost_.seconds({rows + prompt_rows_, roots, context_}) - prompt_seconds_;
   }
   std::span<const DraftCommit> commits_of(size_t source, std::span<const DraftCommit> commits);
   State& state(SequenceId id) { return states_.find(id)->second; }
@@ -151,20 +154,22 @@ bool Controller::is_left_out(size_t index, const DraftSequence& sequence) {
     const auto known = sequence.tokens.first(static_cast<size_t>(sequence.reused) + 1);
     if (source.drafter->reusable(known, sequence.drafter) < sequence.reused) return true;
   }
-  if (pays(source, static_cast<int>(states_.size()) + 1)) return false;
+  const int sequences = static_cast<int>(states_.size()) + 1;
+  if (!could_pay(sequences, sequences * options_.max_nodes)) return true;
+  if (pays(source, sequences)) return false;
   return ++passed_over_ % kTrialSequences != 0;
 }
 
 // Whether it would be asked for so many sequences like those that it has drafted for.
 bool Controller::pays(const DraftSource& source, int sequences) const {
   const double count = sequences;
-  const double plain = count / cost_.seconds(sequences, context_);
+  const double plain = count / plain_seconds(sequences);
   double tokens = count, reached = 1.0;
   for (int depth = 1; depth <= DepthRecord::kDepths; ++depth) {
     reached *= source.depths.estimate(depth - 1, nullptr);
     tokens += count * reached;
     const double rows = count * (1.0 + source.nodes_per_level * depth);
-    const double seconds = cost_.seconds(static_cast<int>(rows), context_) +
+    const double seconds = cost_.seconds({static_cast<int>(rows), sequences, context_}) +
                            source.seconds_per_level * depth * std::max(1.0, count / source.batch);
     if (tokens / seconds > plain * (1.0 + options_.margin)) return true;
   }
@@ -209,8 +214,16 @@ void Controller::forget() {
 
 bool Controller::is_cheap(const DraftSource& source) const {
   const int rows = std::max(1, static_cast<int>(source.batch));
-  return source.timed > 0 && !source.whole &&
-         source.seconds < kCheap * cost_.seconds(rows, context_);
+  return source.timed > 0 && !source.whole && source.seconds < kCheap * plain_seconds(rows);
+}
+
+// Whether choose() might take any node, were all drafts certain.
+bool Controller::could_pay(int roots, int most_nodes) const {
+  const double bar = roots / plain_seconds(roots) * (1.0 + options_.margin);
+  for (int nodes = 1; nodes <= std::min(most_nodes, options_.max_rows - roots); ++nodes) {
+    if ((roots + (1.0 - kDoubt) * nodes) / seconds(roots + nodes, roots) > bar) return true;
+  }
+  return false;
 }
 
 Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_depth) {
@@ -233,7 +246,7 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   const double start = options_.clock();
   AERIE_RETURN_IF_ERROR(source.drafter->propose(asked_));
   const double seconds = options_.clock() - start;
-  if (usual || seconds < kCheap * cost_.seconds(static_cast<int>(asked_.size()), context_)) {
+  if (usual || seconds < kCheap * plain_seconds(static_cast<int>(asked_.size()))) {
     source.time(seconds, asked_);
   }
   for (DraftRequest& request : requests) {
@@ -273,7 +286,8 @@ void Controller::take(size_t index, State& at) {
 double Controller::choose(std::span<const DraftRequest> requests) {
   kept_.assign(requests.size(), 0);
   offered_.assign(requests.size(), 0);
-  int rows = roots_of(requests);
+  const int roots = roots_of(requests);
+  int rows = roots;
   double tokens = rows;
   for (size_t i = 0; i < requests.size(); ++i) {
     const State& at = state(requests[i].id);
@@ -282,7 +296,7 @@ double Controller::choose(std::span<const DraftRequest> requests) {
     tokens += at.whole_tokens;
     rows += kept_[i];
   }
-  double best = tokens / seconds(rows);
+  double best = tokens / seconds(rows, roots);
   double bar = best * (1.0 + options_.margin);
   while (++rows <= options_.max_rows) {
     const TokenTree::Node* likeliest = nullptr;
@@ -298,7 +312,7 @@ double Controller::choose(std::span<const DraftRequest> requests) {
     if (likeliest == nullptr) break;
     ++offered_[of];
     tokens += (1.0 - kDoubt) * static_cast<double>(likeliest->probability);
-    const double rate = tokens / seconds(rows);
+    const double rate = tokens / seconds(rows, roots);
     if (rate <= bar) continue;
     best = bar = rate;
     kept_.assign(offered_.begin(), offered_.end());
@@ -324,7 +338,7 @@ void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, 
     if (gain < 0.01 * count) return;
     tokens += gain;
     const int rows = roots + static_cast<int>(count * source.nodes_per_level * depth);
-    const double rate = tokens / (seconds(rows) + source.seconds_per_level * depth);
+    const double rate = tokens / (seconds(rows, roots) + source.seconds_per_level * depth);
     if (rows <= options_.max_rows && rate > best.rate) best = {index, depth, rate};
   }
 }
@@ -368,10 +382,16 @@ Status Controller::propose(std::span<DraftRequest> requests) {
   other_roots_ = requests[0].other_tokens;
   prompt_rows_ = requests[0].other_rows - other_roots_;
   const int roots = roots_of(requests);
-  prompt_seconds_ = cost_.seconds(roots + prompt_rows_, context_) - cost_.seconds(roots, context_);
+  prompt_seconds_ = cost_.seconds({roots + prompt_rows_, roots, context_}) - plain_seconds(roots);
   for (DraftSource& source : sources_) ++source.idle;
+  int most_nodes = 0;
+  for (const DraftRequest& request : requests) most_nodes += request.max_nodes;
+  const bool full = !could_pay(roots, most_nodes);
   for (size_t i = 0; i < sources_.size(); ++i) {
-    if (sources_[i].timed > 0 && !is_cheap(sources_[i])) continue;
+    const DraftSource& source = sources_[i];
+    if (source.timed > 0 && !is_cheap(source)) continue;
+    // What is known of it is kept up all the same.
+    if (source.timed > 0 && full && source.idle < kLeastPatience) continue;
     AERIE_RETURN_IF_ERROR(ask(i, requests, TreeLimits::kNone));
   }
   const auto sort = [&] {

@@ -476,7 +476,8 @@ void Decoder::learn_cost(double seconds) {
   if (options_.cost == nullptr) return;
   double context = 0.0;
   for (const BatchRow& row : batch_.rows) context += row.position;
-  options_.cost->learn(batch_.size(), context / batch_.size(), seconds);
+  const auto sequences = static_cast<int>(batch_.sequences.size());
+  options_.cost->learn({batch_.size(), sequences, context / batch_.size()}, seconds);
 }
 
 // DraftCommit::top_tokens. Ranking a row takes longer than any drafter without a model, and the

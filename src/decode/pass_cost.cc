@@ -24,30 +24,32 @@ PassCost::PassCost(std::vector<Point> points) : points_(std::move(points)) {
   assert(!points_.empty());
 }
 
-PassCost::Place PassCost::place(int rows) const {
+PassCost::Place PassCost::place(double rows) const {
   if (points_.size() == 1) return {0, 0, 0.0};
   size_t above = 1;
   while (above + 1 < points_.size() && points_[above].rows < rows) ++above;
   const Point& low = points_[above - 1];
   const Point& high = points_[above];
-  const double share = (rows - low.rows) / static_cast<double>(high.rows - low.rows);
+  const double share = (rows - low.rows) / (high.rows - low.rows);
   return {above - 1, above, std::max(0.0, share)};
 }
 
-double PassCost::seconds(int rows, double context) const {
-  const Place at = place(rows);
-  const Point& low = points_[at.below];
-  const Point& high = points_[at.above];
-  const double least = low.seconds + low.seconds_per_position * context;
-  const double most = high.seconds + high.seconds_per_position * context;
-  return std::max(least + at.share * (most - least), 1e-9);
+double PassCost::seconds(const Pass& pass) const {
+  const auto between = [&](double rows, double Point::*what) {
+    const Place at = place(rows);
+    const double low = points_[at.below].*what;
+    return low + at.share * (points_[at.above].*what - low);
+  };
+  const double sequences = pass.sequences;
+  const double position = between(pass.rows / sequences, &Point::seconds_per_position);
+  return std::max(between(pass.rows, &Point::seconds) + sequences * position * pass.context, 1e-9);
 }
 
-void PassCost::learn(int rows, double context, double seconds) {
+void PassCost::learn(const Pass& pass, double seconds) {
   if (!(seconds > 0)) return;
   const double most = std::log(kMostSurprise);
-  const double surprise = std::clamp(std::log(seconds / this->seconds(rows, context)), -most, most);
-  const Place at = place(rows);
+  const double surprise = std::clamp(std::log(seconds / this->seconds(pass)), -most, most);
+  const Place at = place(pass.rows);
   const double share = std::min(at.share, 1.0);
   for (size_t i = 0; i < points_.size(); ++i) {
     double rate = kSharedRate;
@@ -98,25 +100,15 @@ class Stopwatch {
   ForwardBatch batch_;
 };
 
-// 1, max_rows, then what halves the largest gaps between them on a logarithmic scale.
+// Rows to measure, in this order. Drafts for one sequence and for some are decided between 1 and
+// 16; beyond 64 every row costs the same.
 std::vector<int> rows_to_measure(int max_rows) {
-  std::vector<int> order = {1};
-  if (max_rows > 1) order.push_back(max_rows);
-  for (;;) {
-    std::vector<int> sorted = order;
-    std::sort(sorted.begin(), sorted.end());
-    int best = 0;
-    double widest = 1.3;  // closer neighbours are not worth a measurement
-    for (size_t i = 1; i < sorted.size(); ++i) {
-      const double ratio = static_cast<double>(sorted[i]) / sorted[i - 1];
-      const int between = static_cast<int>(std::lround(std::sqrt(sorted[i] * sorted[i - 1])));
-      if (ratio <= widest || between == sorted[i] || between == sorted[i - 1]) continue;
-      widest = ratio;
-      best = between;
-    }
-    if (best == 0) return order;
-    order.push_back(best);
+  std::vector<int> order;
+  for (const int rows : {1, 16, 4, 64, 8, 2, 32, 12}) {
+    const int fit = std::min(rows, max_rows);
+    if (std::ranges::find(order, fit) == order.end()) order.push_back(fit);
   }
+  return order;
 }
 
 Expected<PassCost> measure(Stopwatch& watch, int room, const PassCostLimits& limits) {

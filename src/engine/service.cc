@@ -134,7 +134,7 @@ int EngineService::pass_tokens() const {
   if (opened_.cost == nullptr) return std::max(least, ServiceOptions::kMostPassTokens);
   int rows = least;
   while (rows < ServiceOptions::kMostPassTokens &&
-         opened_.cost->seconds(rows + 1, 0.0) <= kSeconds) {
+         opened_.cost->seconds({.rows = rows + 1}) <= kSeconds) {
     ++rows;
   }
   return rows;

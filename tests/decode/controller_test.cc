@@ -130,6 +130,17 @@ TEST_F(ControllerTest, DraftsNothingWhereRowsAreDear) {
   EXPECT_THAT(tokens(propose()[0]), IsEmpty());
 }
 
+TEST_F(ControllerTest, WhereNoDraftCouldPayNobodyDrafts) {
+  Speaker& speaker = add({10, 11, 12}, 0.9f);
+  start(0.95);
+  for (int round = 0; round < 160; ++round) {
+    propose();
+    settle({10});
+  }
+  EXPECT_GE(speaker.calls, 9);  // to see how it fares
+  EXPECT_LE(speaker.calls, 11);
+}
+
 TEST_F(ControllerTest, ALimitOnNodesHolds) {
   add({10, 11, 12, 13}, 0.9f);
   add({20, 21, 22, 23}, 0.8f);
@@ -268,6 +279,23 @@ TEST_F(ControllerTest, ADearDrafterThatDoesNotPayIsSparedNewSequences) {
   // One in sixteen, to see whether that has changed.
   EXPECT_EQ(dear.opened.size(), 1u);
   EXPECT_EQ(dear.observed, dear.opened);
+}
+
+TEST_F(ControllerTest, WhereNoDraftCouldPayADearDrafterGetsNoNewSequences) {
+  Speaker& dear = add({20, 21}, 0.9f);
+  dear.takes = std::chrono::milliseconds(1);
+  start(0.95, 2e-3);
+  for (int i = 0; i < 3; ++i) {
+    propose();
+    settle({20, 21});
+  }
+  dear.opened.clear();
+  for (int id = 100; id < 164; ++id) {
+    DraftSequence sequence;
+    sequence.id = id;
+    ASSERT_TRUE(controller_->open(sequence).ok());
+  }
+  EXPECT_THAT(dear.opened, IsEmpty());
 }
 
 TEST_F(ControllerTest, ADearDrafterThatLacksMuchOfAPrefixIsLeftOut) {
