@@ -39,7 +39,7 @@ class HuggingFaceFile final : public ModelFile {
                   HuggingFaceImport import)
       : ModelFile(std::move(name)),
         tensors_(std::move(tensors)),
-        scheme_(scheme),
+        scheme_(std::move(scheme)),
         import_(std::move(import)),
         config_(
             import_.whole_config().json().dump(-1, ' ', false, Json::error_handler_t::replace)) {}
