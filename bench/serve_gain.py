@@ -33,8 +33,8 @@ STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228
 
 
 def prompts_of(paths, seed):
-    """First turns, of one file after the other, in the order that the seed gives."""
-    files = []
+    """First turns, of one file after the other, in the order that the seed gives, each text once."""
+    files, seen = [], set()
     for path in paths:
         texts = []
         with open(path, encoding="utf-8") as file:
@@ -43,7 +43,9 @@ def prompts_of(paths, seed):
                 turns = item.get("turns") or [item.get(key) for key in ("question", "prompt", "text") if key in item]
                 if not turns:
                     raise SystemExit(f"{path}: a line has none of 'turns', 'question', 'prompt' and 'text'")
-                texts.append(turns[0])
+                if turns[0].strip() not in seen:
+                    texts.append(turns[0])
+                seen.add(turns[0].strip())
         random.Random(seed).shuffle(texts)
         files.append(texts)
     for row in itertools.zip_longest(*files):
