@@ -76,11 +76,12 @@ class ControllerTest : public testing::Test {
         {1, first_seconds, 0.0}, {101, first_seconds * (1.0 + 100.0 * row), 0.0}});
     controller_ = make_controller(std::move(drafters_), *cost_, {}).value();
     texts_.assign(static_cast<size_t>(sequences), {1, 2, 3});
-    for (int i = 0; i < sequences; ++i) {
-      DraftSequence sequence;
-      sequence.id = i;
-      ASSERT_TRUE(controller_->open(sequence).ok());
-    }
+    for (int i = 0; i < sequences; ++i) open(i);
+  }
+  void open(SequenceId id) {
+    DraftSequence sequence;
+    sequence.id = id;
+    ASSERT_TRUE(controller_->open(sequence).ok());
   }
   // What is drafted for each sequence.
   const std::vector<TokenTree>& propose(int max_nodes = 50) {
@@ -266,9 +267,7 @@ TEST_F(ControllerTest, ADearDrafterThatDoesNotPayIsSparedNewSequences) {
   dear.opened.clear();
   dear.observed.clear();
   for (int id = 100; id < 116; ++id) {
-    DraftSequence sequence;
-    sequence.id = id;
-    ASSERT_TRUE(controller_->open(sequence).ok());
+    open(id);
     const Tokens text = {1, 2, 3, 4};
     DraftCommit commit;
     commit.id = id;
@@ -290,11 +289,7 @@ TEST_F(ControllerTest, WhereNoDraftCouldPayADearDrafterGetsNoNewSequences) {
     settle({20, 21});
   }
   dear.opened.clear();
-  for (int id = 100; id < 164; ++id) {
-    DraftSequence sequence;
-    sequence.id = id;
-    ASSERT_TRUE(controller_->open(sequence).ok());
-  }
+  for (int id = 100; id < 164; ++id) open(id);
   EXPECT_THAT(dear.opened, IsEmpty());
 }
 
