@@ -20,7 +20,7 @@ def test_a_row_of_the_table(program, model_file, tmp_path):
     sets = []
     for key in ("question", "prompt"):
         sets.append(tmp_path / f"{key}.jsonl")
-        sets[-1].write_text("".join(json.dumps({key: f"What is {n} and one?"}) + "\n" for n in range(3)))
+        sets[-1].write_text("".join(json.dumps({key: f"A {key}: what is {n} and one?"}) + "\n" for n in range(3)))
     done = gain(program, model_file, "--dataset", *map(str, sets))
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"\| 2 \| \d+ → \d+ \| \d+\.\d+ ± \d+\.\d+ \(2\) \| .* s \| .* ms \|\n", done.stdout)
@@ -29,6 +29,6 @@ def test_a_row_of_the_table(program, model_file, tmp_path):
 
 def test_too_few_prompts(program, model_file, tmp_path):
     path = tmp_path / "one.jsonl"
-    path.write_text('{"turns": ["One"]}\n')
+    path.write_text('{"turns": ["One"]}\n' * 6)  # each text counts once
     done = gain(program, model_file, "--dataset", str(path))
     assert done.returncode == 2 and "1 prompts; 2 rounds and a warm-up take 6" in done.stderr
