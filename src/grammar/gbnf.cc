@@ -293,7 +293,7 @@ class Parser {
       }
       ranges.push_back({first, last});
     }
-    const CodePointSet set(std::move(ranges));
+    const CodePointSet set(ranges);
     return rules_.char_class(negated ? set.complement() : set);
   }
 
