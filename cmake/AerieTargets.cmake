@@ -56,6 +56,9 @@ function(aerie_library name)
   target_link_libraries(aerie_${name} PUBLIC aerie_flags ${ARG_DEPS})
 endfunction()
 
+# A third less of the time that a test takes to compile; what it tests is optimized in its library.
+set(test_optimization $<$<CONFIG:Release>:-O1>)
+
 # aerie_test_headers(name HEADERS <x.h> ... [DEPS aerie_x]): GoogleTest's headers and these, compiled
 # once for all tests that name them; half of the time that a test takes to compile goes into them. It
 # is a program since that is what the tests are, and the flags have to be the same.
@@ -65,6 +68,7 @@ function(aerie_test_headers name)
   file(CONFIGURE OUTPUT "${source}" CONTENT "int main() {}\n")
   add_executable(${name} "${source}")
   target_link_libraries(${name} PRIVATE aerie_flags ${ARG_DEPS} GTest::gtest GTest::gmock)
+  target_compile_options(${name} PRIVATE ${test_optimization})
   target_precompile_headers(${name} PRIVATE <gtest/gtest.h> <gmock/gmock.h> ${ARG_HEADERS})
 endfunction()
 
@@ -89,6 +93,7 @@ function(aerie_test name)
   target_include_directories(test_${name} PRIVATE "${CMAKE_SOURCE_DIR}")
   target_link_libraries(test_${name} PRIVATE aerie_flags ${ARG_DEPS} GTest::gtest GTest::gmock
                                              GTest::gtest_main)
+  target_compile_options(test_${name} PRIVATE ${test_optimization})
   target_precompile_headers(test_${name} REUSE_FROM ${ARG_HEADERS})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC 12 warns without cause within std::string (its bug 105651), and forgets in precompiled

@@ -77,7 +77,7 @@ void spin_until(int spins_before_yield, const Condition& condition) {
 }  // namespace
 
 // The padding keeps what different threads write on different cache lines.
-struct ThreadPool::Impl {  // NOLINT(clang-analyzer-optin.performance.Padding)
+struct ThreadPool::Impl {
   int threads = 1;
   int spins = kSpinsBeforeYield;
   int round_depth = 0;

@@ -287,8 +287,8 @@ ExprId StringAutomaton::json(JsonRules& json) const {
     }
     std::vector<ExprId> ways;
     if (states_[i].accepts) ways.push_back(rules.bytes("\""));
-    for (auto& [next, list] : ranges) {
-      const CodePointSet set(std::move(list));
+    for (const auto& [next, list] : ranges) {
+      const CodePointSet set(list);
       if (set.empty()) continue;
       ways.push_back(rules.sequence({json.character(set), rules.rule(ids[next])}));
     }
