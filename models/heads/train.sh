@@ -23,8 +23,9 @@ name=SmolLM2-135M-Instruct
 ln -sfn "$root/models" models
 model=models/$name.Q4_1.gguf
 answer=(-m "$model" --temperature "0,0,1" --seed 1 --held-out 0.02)
-train=(-m "$model" --data own gsm mbpp --data-notes models/heads/data.md --threads 1 --batch-tokens 1024
+train_any=(-m "$model" --data own gsm mbpp --data-notes models/heads/data.md
   --save-every 4m --validation-tokens 8192 --eval-prompts 24 --eval-tokens 96)
+train=("${train_any[@]}" --threads 1 --batch-tokens 1024)
 
 make_data() {
   "$prompts/make_prompts.py" --passages "$sets" passages
@@ -47,7 +48,10 @@ make_eagle3() {
   make_first
   "$aerie" train eagle3 "${train[@]}" --out eagle3 --init first --draft-vocab 4096 --ttt-steps 4 --fc-norm \
     --learning-rate 3e-4 --time 25m --eval-every 8m
-  "$aerie" convert eagle3/best "$heads/$name-EAGLE3" --type q8_0
+  # 16-bit products are a fifth faster on processors with AVX512_BF16.
+  "$aerie" train eagle3 "${train_any[@]}" --out eagle3-longer --init eagle3/best --draft-vocab 4096 --ttt-steps 3 \
+    --fc-norm --threads 2 --batch-tokens 2048 --precision bf16 --learning-rate 4e-4 --time 68m --eval-every 22m
+  "$aerie" convert eagle3-longer/best "$heads/$name-EAGLE3" --type q8_0
 }
 
 make_p_eagle() {
