@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "draft/ngram.h"
-#include "draft/prediction.h"
-#include "draft/recycling.h"
-#include "draft/suffix.h"
+#include "draft/lookup/ngram.h"
+#include "draft/lookup/prediction.h"
+#include "draft/lookup/recycling.h"
+#include "draft/lookup/suffix.h"
 
 namespace aerie {
 namespace {

@@ -12,17 +12,28 @@ endif()
 set(CMAKE_C_FLAGS_SANITIZE "-O1 -g1")
 set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
 
+# Several source files a compilation: most of the time goes into headers, which they then share.
+option(AERIE_UNITY "Compile the files of a library in batches" ON)
+
+# What is compiled in one clone serves another: the compiler is told of paths below the source folder
+# relative to it.
 find_program(AERIE_CCACHE ccache)
 if(AERIE_CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER "${AERIE_CCACHE}")
-  # What ccache asks for before it takes files with precompiled headers.
+  # The sloppiness is what ccache asks for before it takes files with precompiled headers.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-    "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${AERIE_CCACHE}")
+    "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+    "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1 "${AERIE_CCACHE}")
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
   elseif(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
   endif()
+endif()
+add_compile_options("-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=")
+find_program(AERIE_LLD ld.lld)
+if(AERIE_LLD)
+  add_link_options(-fuse-ld=lld)
 endif()
 
 add_library(aerie_flags INTERFACE)
@@ -49,11 +60,21 @@ if(AERIE_SANITIZE)
   endif()
 endif()
 
-# aerie_library(name SOURCES a.cc b.cc [DEPS aerie_base fmt::fmt ...]): static library aerie_<name>.
+# aerie_unity(target [APART a.cc ...]): the files in batches of eight. Those stay apart that have flags of
+# their own, and those named here, whose local names others of the folder have as well.
+function(aerie_unity target)
+  cmake_parse_arguments(ARG "" "" "APART" ${ARGN})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${AERIE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# aerie_library(name SOURCES a.cc b.cc [APART a.cc ...] [DEPS aerie_base fmt::fmt ...]): static library
+# aerie_<name>.
 function(aerie_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;APART;DEPS" ${ARGN})
   add_library(aerie_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(aerie_${name} PUBLIC aerie_flags ${ARG_DEPS})
+  aerie_unity(aerie_${name} APART ${ARG_APART})
 endfunction()
 
 # A third less of the time that a test takes to compile; what it tests is optimized in its library.

@@ -1,6 +1,6 @@
 # cmake -DOUTPUT=x.cc "-DFILES=a;b" -P EmbedFiles.cmake: a C++ file with the bytes of the files; what
-# it defines, server/embedded_files.h declares.
-set(text "#include \"server/embedded_files.h\"\n\nnamespace aerie::server {\nnamespace {\n\n")
+# it defines, server/page/embedded_files.h declares.
+set(text "#include \"server/page/embedded_files.h\"\n\nnamespace aerie::server {\nnamespace {\n\n")
 set(table "")
 set(index 0)
 foreach(file IN LISTS FILES)

@@ -18,7 +18,8 @@ TABLE = {
     "tensor": ["base"],
     "format": ["tensor"],
     "core": ["tensor"],
-    "tokenizer": ["format", "core"],
+    "jinja": ["format"],
+    "tokenizer": ["jinja", "core"],
     "grammar": ["tokenizer"],
     "kernels": ["tensor"],
     "kv": ["core", "kernels"],
@@ -29,13 +30,15 @@ TABLE = {
     "decode": ["draft", "verify"],
     "scheduler": ["decode"],
     "engine": ["scheduler", "grammar"],
+    "report": ["format"],
+    "measure": ["engine", "report"],
     "server": ["engine"],
 }
 # Programs outside src/: what they may include of it and of one another.
 PROGRAMS = {
     "bench": ["engine"],
-    "tools": ["engine", "server", "bench"],
-    "train": ["engine", "bench", "tools"],
+    "tools": ["engine", "server", "measure"],
+    "train": ["engine", "measure"],
 }
 
 SOURCES = {".cc", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".inc"}
@@ -160,7 +163,7 @@ def self_test():
         # model, sampling and tokenizer are absent here: their rows stand in for them.
         "src/draft/CMakeLists.txt": "aerie_library(draft SOURCES d.cc DEPS aerie_core) # aerie_x\n",
         "tools/main.cc": '#include "draft/d.h"\n#include "helper.h"\n#include "tools/helper.h"\n',
-        "tools/b.cc": '#include "bench/b.h"\n',
+        "train/b.cc": '#include "draft/d.h"\n',
         "bench/b.h": '#include "draft/d.h"\n',
         "tools/helper.h": "",
     }
@@ -174,6 +177,8 @@ def self_test():
         ({"src/base/b.cc": '#include "server/s.h"\n'}, "base must not include server/s.h"),
         ({"src/base/b.cc": '#include "tools/helper.h"\n'}, "base must not include tools/helper.h"),
         ({"bench/b.cc": '#include "tools/helper.h"\n'}, "bench must not include tools/helper.h"),
+        ({"tools/c.cc": '#include "bench/b.h"\n'}, "tools must not include bench/b.h"),
+        ({"train/c.cc": '#include "tools/helper.h"\n'}, "train must not include tools/helper.h"),
         ({"src/odd/b.cc": ""}, "folder 'odd' is not in the table"),
         ({"src/core/CMakeLists.txt": "aerie_library(core DEPS aerie_tensor aerie_draft)"},
          "core must not link draft; the table names tensor"),

@@ -6,14 +6,14 @@
 #include <cstdio>
 #include <iostream>
 
-#include "tools/audit.h"
-#include "tools/bench.h"
-#include "tools/convert.h"
+#include "tools/files/convert.h"
+#include "tools/files/inspect.h"
+#include "tools/files/tokenize.h"
 #include "tools/flags.h"
-#include "tools/inspect.h"
-#include "tools/run.h"
-#include "tools/serve.h"
-#include "tools/tokenize.h"
+#include "tools/measure/audit_command.h"
+#include "tools/measure/bench_command.h"
+#include "tools/run/run.h"
+#include "tools/serve/serve.h"
 #include "tools/train.h"
 
 namespace {

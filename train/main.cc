@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "train/data_command.h"
-#include "train/shell_text.h"
-#include "train/speedup_command.h"
-#include "train/train_command.h"
+#include "train/command/data_command.h"
+#include "train/command/speedup_command.h"
+#include "train/command/train_command.h"
+#include "train/run/shell_text.h"
 
 namespace {
 

@@ -27,8 +27,8 @@
 
 #include "base/thread_pool.h"
 #include "format/json.h"
-#include "train/checkpoint_files.h"
-#include "train/methods/peagle.h"
+#include "train/methods/peagle/peagle_method.h"
+#include "train/run/checkpoint_files.h"
 
 extern char** environ;
 

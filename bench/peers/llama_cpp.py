@@ -3,7 +3,7 @@
 
     build/peer-venv/bin/python bench/peers/llama_cpp.py --model MODEL.gguf --threads 2
 
-Reads one JSON object a line and answers with one, as `aerie bench worker` does (bench/worker.h),
+Reads one JSON object a line and answers with one, as `aerie bench worker` does (src/measure/worker.h),
 through the calls of llama.h alone: llama_decode and nothing around it. Each request may say
 "flash": 0 or 1; one model serves two contexts, with flash attention off and on.
 """

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "draft/tree_growth.h"
+#include "draft/tree/tree_growth.h"
 
 namespace aerie {
 

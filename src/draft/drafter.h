@@ -38,7 +38,7 @@ enum class DraftNoise : uint8_t {
 
 struct DraftSequence {
   SequenceId id = 0;
-  // Which drafter, of one that is a choice among several (draft/choice.h).
+  // Which drafter, of one that is a choice among several (draft/auto/choice.h).
   int drafter = 0;
   SamplingParams sampling;
   DraftNoise noise = DraftNoise::kTarget;

@@ -47,7 +47,7 @@ struct Method {
 
 // Each method has this key: the most tokens that it drafts in a round.
 inline constexpr std::string_view kTokensKey = "num_speculative_tokens";
-// The name of a static tree (draft/static_tree.h).
+// The name of a static tree (draft/tree/static_tree.h).
 inline constexpr std::string_view kTreeKey = "tree";
 // Of trained heads: the type of their matrices.
 inline constexpr std::string_view kDraftTypeKey = "draft_type";

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "draft/static_tree.h"
+#include "draft/tree/static_tree.h"
 #include "tensor/quantize.h"
 
 namespace aerie {

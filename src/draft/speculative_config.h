@@ -33,7 +33,7 @@ struct MethodConfig {
 enum class Combination : uint8_t {
   kFirst,  // the first that has an idea drafts
   kMerge,  // all draft, and the trees are merged by token prefix
-  kAuto,   // decided in each round by what it costs and what it brings (decode/controller.h)
+  kAuto,   // decided in each round by what it costs and what it brings (draft/auto/controller.h)
 };
 
 struct SpeculativeConfig {

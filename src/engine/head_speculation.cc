@@ -7,14 +7,14 @@
 #include <string>
 #include <utility>
 
-#include "draft/draft_vocabulary.h"
 #include "draft/heads/feature_network.h"
 #include "draft/heads/heads.h"
-#include "draft/layer_skip.h"
-#include "draft/vocabulary_map.h"
+#include "draft/network/draft_vocabulary.h"
+#include "draft/network/layer_skip.h"
+#include "draft/network/vocabulary_map.h"
 #include "engine/memory.h"
 #include "kv/kv_cache.h"
-#include "model/head_file.h"
+#include "model/import/head_file.h"
 
 namespace aerie {
 namespace {

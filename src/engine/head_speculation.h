@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "draft/drafter.h"
-#include "draft/network_drafter.h"
+#include "draft/network/network_drafter.h"
 #include "draft/speculative_config.h"
 #include "engine/model_source.h"
 #include "engine/speculation.h"

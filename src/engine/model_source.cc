@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "format/converted_file.h"
-#include "format/gguf_write.h"
-#include "format/int8_folder.h"
-#include "format/metadata_builder.h"
-#include "format/torch_folder.h"
-#include "model/hugging_face_file.h"
+#include "format/gguf/gguf_write.h"
+#include "format/gguf/metadata_builder.h"
+#include "format/safetensors/int8_folder.h"
+#include "format/torch/torch_folder.h"
+#include "model/import/hugging_face_file.h"
 
 namespace aerie {
 namespace {

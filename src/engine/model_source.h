@@ -56,8 +56,9 @@ struct ConvertReport {
 // what, if GGUF has no name for something that the tokenizer does.
 //
 // PyTorch's files become safetensors instead, of the types that they have
-// (format/torch_folder.h). And a Hugging Face folder, or a safetensors file, becomes a folder if
-// the output's name does not end in ".gguf" (format/int8_folder.h): the weight type must be Q8_0.
+// (format/torch/torch_folder.h). And a Hugging Face folder, or a safetensors file, becomes a folder
+// if the output's name does not end in ".gguf" (format/safetensors/int8_folder.h): the weight type
+// must be Q8_0.
 Expected<ConvertReport> convert_model(const ConvertOptions& options);
 
 }  // namespace aerie

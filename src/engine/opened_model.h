@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "decode/decoder.h"
-#include "decode/pass_cost.h"
+#include "draft/auto/pass_cost.h"
 #include "draft/drafter.h"
 #include "engine/engine_options.h"
 #include "engine/model_source.h"

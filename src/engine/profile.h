@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "decode/pass_cost.h"
+#include "draft/auto/pass_cost.h"
 #include "format/model_file.h"
 #include "kernels/backend.h"
 

@@ -17,7 +17,7 @@
 namespace aerie {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kRecordVersion = 1;
 constexpr const char* kVersionKey = "aerie_record";
 constexpr int64_t kMostPositions = int64_t{1} << 26;
 constexpr int64_t kMostInt = std::numeric_limits<int32_t>::max();
@@ -218,7 +218,7 @@ std::string to_line(const Record& record) {
   const RecordedEngine& engine = record.engine;
   const SamplingParams& sampling = record.sampling;
   Json out;
-  out[kVersionKey] = kVersion;
+  out[kVersionKey] = kRecordVersion;
   out["model"] = engine.model;
   out["fingerprint"] = engine.fingerprint;
   out["weight_type"] = engine.weight_type ? Json(dtype_info(*engine.weight_type).name) : Json();
@@ -257,10 +257,10 @@ Expected<Record> parse_record(std::string_view bytes, const std::string& where) 
     return invalid(line, kVersionKey, "is not there: this is no record of `aerie run --record`");
   }
   AERIE_ASSIGN_OR_RETURN(const int64_t version, line.integer(kVersionKey));
-  if (version != kVersion) {
+  if (version != kRecordVersion) {
     return line.error(
         StatusCode::kUnsupported, kVersionKey,
-        fmt::format("is {}: this program reads records of version {}", version, kVersion));
+        fmt::format("is {}: this program reads records of version {}", version, kRecordVersion));
   }
   Record out;
   AERIE_RETURN_IF_ERROR(read_engine(line, out.engine));

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "draft/choice.h"
-#include "draft/forced_text.h"
+#include "draft/auto/choice.h"
+#include "draft/lookup/forced_text.h"
 #include "engine/opened_model.h"
 #include "engine/service_reply.h"
 #include "scheduler/scheduler.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "decode/pass_cost.h"
+#include "draft/auto/pass_cost.h"
 #include "draft/drafter.h"
 #include "draft/speculative_config.h"
 #include "engine/model_source.h"

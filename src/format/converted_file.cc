@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "format/draft_keys.h"
-#include "format/gguf_types.h"
+#include "format/gguf/gguf_types.h"
 #include "format/text.h"
 #include "tensor/quantize.h"
 

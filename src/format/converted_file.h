@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "base/thread_pool.h"
-#include "format/metadata_builder.h"
+#include "format/gguf/metadata_builder.h"
 #include "format/model_file.h"
 
 namespace aerie {

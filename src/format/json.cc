@@ -9,17 +9,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "format/invalid.h"
 #include "format/mapped_file.h"
 #include "format/name_index.h"
 #include "format/text.h"
 
 namespace aerie {
 namespace {
-
-template <typename... Args>
-Status invalid(fmt::format_string<Args...> format, Args&&... args) {
-  return Status(StatusCode::kInvalidData, fmt::format(format, std::forward<Args>(args)...));
-}
 
 // The library's message without its own number and place.
 std::string_view reason_in(std::string_view what) {
@@ -75,7 +71,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       object.emplace_back(std::move(keys_[level.keys + i]), std::move(values_[level.values + i]));
     }
     if (const auto twin = find_twin(object)) {
-      status_ = invalid("key '{}{}' occurs twice", path(), printable(*twin));
+      status_ = invalid_data("key '{}{}' occurs twice", path(), printable(*twin));
       return false;
     }
     return close(std::move(object));
@@ -84,7 +80,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
     const size_t offset = std::min(position > 0 ? position - 1 : 0, text_.size());
-    status_ = invalid("{}: {}", place_of(text_, offset), printable(reason_in(error.what()), 200));
+    status_ =
+        invalid_data("{}: {}", place_of(text_, offset), printable(reason_in(error.what()), 200));
     return false;
   }
 
@@ -106,7 +103,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool open() {
     if (levels_.size() == kMaxJsonDepth) {
-      status_ = invalid("arrays and objects are nested more than {} deep", kMaxJsonDepth);
+      status_ = invalid_data("arrays and objects are nested more than {} deep", kMaxJsonDepth);
       return false;
     }
     levels_.push_back({values_.size(), keys_.size()});
@@ -146,16 +143,16 @@ class Builder final : public nlohmann::json_sax<Json> {
 };
 
 Expected<Json> build(std::string_view bytes) {
-  if (bytes.empty()) return invalid("is empty, not JSON");
+  if (bytes.empty()) return invalid_data("is empty, not JSON");
   if (is_git_lfs_pointer(bytes)) {
-    return invalid("is not JSON but a Git LFS pointer to it; fetch it with: git lfs pull");
+    return invalid_data("is not JSON but a Git LFS pointer to it; fetch it with: git lfs pull");
   }
   if (bytes.size() > kMaxJsonBytes) {
-    return invalid("is {} bytes of JSON; at most {} are read", bytes.size(), kMaxJsonBytes);
+    return invalid_data("is {} bytes of JSON; at most {} are read", bytes.size(), kMaxJsonBytes);
   }
   // The library takes a NUL for the end of the text.
   if (const size_t at = bytes.find('\0'); at != std::string_view::npos) {
-    return invalid("{}: a NUL byte", place_of(bytes, at));
+    return invalid_data("{}: a NUL byte", place_of(bytes, at));
   }
   Builder builder(bytes);
   const bool whole = Json::sax_parse(bytes.begin(), bytes.end(), &builder);
@@ -204,7 +201,7 @@ Expected<Json> read_json(const std::string& path) {
 
 Expected<JsonObject> JsonObject::view(const Json& value, std::string file) {
   if (!value.is_object()) {
-    return invalid("{}: holds JSON of type {}; an object is wanted", file, value.type_name());
+    return invalid_data("{}: holds JSON of type {}; an object is wanted", file, value.type_name());
   }
   return JsonObject(&value, std::move(file), "");
 }

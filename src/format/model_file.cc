@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "format/gguf_types.h"
+#include "format/gguf/gguf_types.h"
 #include "format/text.h"
 
 namespace aerie {

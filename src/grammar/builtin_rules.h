@@ -4,7 +4,7 @@
 #include <map>
 #include <string_view>
 
-#include "grammar/rules.h"
+#include "grammar/grammar_rules.h"
 
 namespace aerie::grammar {
 

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "grammar/automaton/grammar_program.h"
 #include "grammar/builtin_rules.h"
-#include "grammar/constraint.h"
 #include "grammar/gbnf.h"
-#include "grammar/program.h"
-#include "grammar/regex.h"
-#include "grammar/rules.h"
-#include "grammar/schema.h"
+#include "grammar/grammar_constraint.h"
+#include "grammar/grammar_rules.h"
+#include "grammar/regex_rules.h"
+#include "grammar/schema/schema.h"
 
 namespace aerie {
 namespace {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "format/text.h"
-#include "tokenizer/jinja/interpreter.h"
+#include "jinja/interpreter.h"
 
 namespace aerie::jinja {
 

@@ -1,7 +1,7 @@
 // Expressions.
 #include <fmt/format.h>
 
-#include "tokenizer/jinja/interpreter.h"
+#include "jinja/interpreter.h"
 
 namespace aerie::jinja {
 

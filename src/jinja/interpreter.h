@@ -2,10 +2,10 @@
 #pragma once
 
 #include "base/status.h"
-#include "tokenizer/jinja/ast.h"
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/operations.h"
-#include "tokenizer/jinja/runtime.h"
+#include "jinja/builtins/native.h"
+#include "jinja/syntax/ast.h"
+#include "jinja/values/operations.h"
+#include "jinja/values/runtime.h"
 
 namespace aerie::jinja {
 

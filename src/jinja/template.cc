@@ -1,11 +1,11 @@
-#include "tokenizer/jinja/template.h"
+#include "jinja/template.h"
 
 #include <utility>
 
 #include "format/text.h"
-#include "tokenizer/jinja/interpreter.h"
-#include "tokenizer/jinja/json.h"
-#include "tokenizer/jinja/parser.h"
+#include "jinja/interpreter.h"
+#include "jinja/syntax/parser.h"
+#include "jinja/values/json_values.h"
 
 namespace aerie::jinja {
 

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "tokenizer/jinja/limits.h"
+#include "jinja/limits.h"
 
 namespace aerie::jinja {
 

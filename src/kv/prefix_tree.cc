@@ -17,7 +17,7 @@ struct PrefixTree::Node {
 
 namespace {
 
-constexpr size_t kPage = kernels::kPagePositions;
+constexpr size_t kKeysPerPage = kernels::kPagePositions;
 
 size_t common(std::span<const PrefixKey> a, std::span<const PrefixKey> b) {
   const size_t most = std::min(a.size(), b.size());
@@ -65,7 +65,7 @@ int PrefixTree::find(std::span<const PrefixKey> keys, std::vector<int32_t>& page
     node = step.node;
     pages.push_back(node->page);
     length += static_cast<size_t>(step.keys);
-    if (static_cast<size_t>(step.keys) < kPage) break;
+    if (static_cast<size_t>(step.keys) < kKeysPerPage) break;
   }
   // From the end up, so that nothing is older than what hangs on it.
   for (Node* at = node; at != root_.get(); at = at->parent) touch(*at);
@@ -79,7 +79,7 @@ int PrefixTree::length(std::span<const PrefixKey> keys) const {
     const Step step = best_child(*node, keys.subspan(length));
     node = step.node;
     length += static_cast<size_t>(step.keys);
-    if (static_cast<size_t>(step.keys) < kPage) break;
+    if (static_cast<size_t>(step.keys) < kKeysPerPage) break;
   }
   return static_cast<int>(length);
 }
@@ -88,8 +88,8 @@ void PrefixTree::add(std::span<const PrefixKey> keys, std::span<const int32_t> p
                      std::vector<int32_t>& held) {
   held.clear();
   Node* node = root_.get();
-  for (size_t first = 0, index = 0; first < keys.size(); first += kPage, ++index) {
-    const auto own = keys.subspan(first, std::min(kPage, keys.size() - first));
+  for (size_t first = 0, index = 0; first < keys.size(); first += kKeysPerPage, ++index) {
+    const auto own = keys.subspan(first, std::min(kKeysPerPage, keys.size() - first));
     const Step step = best_child(*node, own);
     if (static_cast<size_t>(step.keys) == own.size()) {
       node = step.node;

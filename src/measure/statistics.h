@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 // The value below which a part `q` of them lies, between neighbours in proportion; 0 of none.
 inline double quantile(std::vector<double> values, double q) {
@@ -74,4 +74,4 @@ inline PairedRatio paired_ratio(const std::vector<std::pair<double, double>>& pa
   return out;
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/worker.h"
+#include "measure/worker.h"
 
 #include <fmt/format.h>
 
@@ -11,13 +11,13 @@
 
 #include "base/clock.h"
 #include "base/thread_pool.h"
-#include "bench/loaded_model.h"
-#include "bench/machine.h"
-#include "bench/report.h"
-#include "bench/statistics.h"
 #include "decode/decoder.h"
+#include "measure/passes/loaded_model.h"
+#include "measure/passes/machine.h"
+#include "measure/report_head.h"
+#include "measure/statistics.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -172,4 +172,4 @@ Status run_worker(const WorkerOptions& options, std::istream& in, std::ostream& 
   return {};
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "kernels/backend.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct WorkerOptions {
   std::string model;
@@ -30,4 +30,4 @@ struct WorkerOptions {
 // A request that cannot be answered gets {"error": ...}.
 Status run_worker(const WorkerOptions& options, std::istream& in, std::ostream& out);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,8 +1,10 @@
-#include "bench/html_page.h"
+#include "report/html_page.h"
 
 #include <fmt/format.h>
 
-namespace aerie::bench {
+#include "report/svg_plot.h"
+
+namespace aerie {
 namespace {
 
 constexpr const char* kStyle =
@@ -58,16 +60,4 @@ std::string HtmlPage::finish() const {
       title_, kStyle, body_);
 }
 
-LineChart pass_chart(const VerifyReport& passes) {
-  LineChart chart{"Time of a pass, t(M)",
-                  "rows M: the newest token and the drafted ones",
-                  "ms",
-                  {{"measured, median", {}, false}, {"floor of the machine", {}, true}}};
-  for (const VerifyPoint& p : passes.points) {
-    chart.lines[0].points.emplace_back(p.rows, p.median_ms);
-    chart.lines[1].points.emplace_back(p.rows, p.floor_ms);
-  }
-  return chart;
-}
-
-}  // namespace aerie::bench
+}  // namespace aerie

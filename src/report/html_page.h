@@ -5,10 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/svg_plot.h"
-#include "bench/verify_bench.h"
-
-namespace aerie::bench {
+namespace aerie {
 
 // Text is escaped by it; drawings are taken as they are.
 class HtmlPage {
@@ -29,8 +26,4 @@ class HtmlPage {
   std::string body_;
 };
 
-// Milliseconds of a pass by its rows, and what a pass must take at least. The points must be of one
-// context.
-LineChart pass_chart(const VerifyReport& passes);
-
-}  // namespace aerie::bench
+}  // namespace aerie

@@ -1,4 +1,4 @@
-#include "bench/prompt_set.h"
+#include "report/prompt_set.h"
 
 #include <fmt/format.h>
 
@@ -12,11 +12,11 @@
 #include <string_view>
 #include <utility>
 
-#include "bench/text_file.h"
 #include "format/json.h"
 #include "format/text.h"
+#include "report/text_file.h"
 
-namespace aerie::bench {
+namespace aerie {
 namespace {
 
 constexpr std::array<std::string_view, 8> kMtBench = {
@@ -246,4 +246,4 @@ Expected<std::vector<Prompt>> read_prompts(const std::vector<std::string>& files
   return prompts;
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie

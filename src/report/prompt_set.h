@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace aerie::bench {
+namespace aerie {
 
 struct Prompt {
   std::string name;  // "FILE:LINE", with the line's question_id or task_id if it has one
@@ -62,4 +62,4 @@ inline constexpr const char* kMultiTurn = "Multi-turn Conversation";
 Expected<std::vector<Prompt>> read_prompts(const std::vector<std::string>& files,
                                            const PromptSelection& selection);
 
-}  // namespace aerie::bench
+}  // namespace aerie

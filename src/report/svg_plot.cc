@@ -1,4 +1,4 @@
-#include "bench/svg_plot.h"
+#include "report/svg_plot.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-namespace aerie::bench {
+namespace aerie {
 namespace {
 
 constexpr double kWidth = 860, kLeft = 90, kRight = 16, kTop = 40, kPlot = 240;
@@ -270,4 +270,4 @@ std::string to_svg(const LineChart& chart) {
   return frame(chart.title, below + legend_height(names.size()), inner);
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace aerie::bench {
+namespace aerie {
 
 // `text` as content or attribute of HTML and SVG.
 std::string escape_markup(std::string_view text);
@@ -50,4 +50,4 @@ struct LineChart {
 std::string to_svg(const BarChart& chart);
 std::string to_svg(const LineChart& chart);
 
-}  // namespace aerie::bench
+}  // namespace aerie

@@ -1,4 +1,4 @@
-#include "bench/text_file.h"
+#include "report/text_file.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <system_error>
 
-namespace aerie::bench {
+namespace aerie {
 namespace {
 
 constexpr std::uintmax_t kMostBytes = std::uintmax_t{256} << 20;
@@ -44,4 +44,4 @@ Expected<std::string> read_key_file(const std::string& path, const char* flag) {
   return text.substr(from, text.find_last_not_of(kSpace) + 1 - from);
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie

@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 
-namespace aerie::bench {
+namespace aerie {
 
 // All bytes of a regular file of at most 256 MiB. kNotFound, naming `flag` and the path, for what
 // cannot be read, kInvalidArgument for a larger file.
@@ -15,4 +15,4 @@ Expected<std::string> read_text_file(const std::string& path, const char* flag);
 // if there is nothing else.
 Expected<std::string> read_key_file(const std::string& path, const char* flag);
 
-}  // namespace aerie::bench
+}  // namespace aerie

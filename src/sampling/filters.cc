@@ -11,7 +11,7 @@
 namespace aerie {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
 constexpr size_t kBlock = 64;
 constexpr uint32_t kSign = 0x80000000;
 
@@ -77,8 +77,8 @@ void filter_top_p_of_all(std::span<const float> logits, float best, const Sampli
 // A logit below which a token surely weighs less than min_p; the exact comparison follows.
 float min_p_floor(float best, const SamplingParams& params) {
   const double floor = best + params.temperature * (std::log(params.min_p) - 0.01);
-  if (!(floor > -std::numeric_limits<float>::max())) return -kInfinity;
-  return std::nextafter(static_cast<float>(floor), -kInfinity);
+  if (!(floor > -std::numeric_limits<float>::max())) return -kInfinite;
+  return std::nextafter(static_cast<float>(floor), -kInfinite);
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ float token_key_logit(TokenKey key) {
 BestToken find_best(std::span<const float> logits) {
   constexpr size_t kLanes = 16;
   float lanes[kLanes];
-  std::fill(lanes, lanes + kLanes, -kInfinity);
+  std::fill(lanes, lanes + kLanes, -kInfinite);
   const size_t whole = logits.size() / kLanes * kLanes;
   for (size_t i = 0; i < whole; i += kLanes) {
     for (size_t lane = 0; lane < kLanes; ++lane) {
@@ -109,10 +109,10 @@ BestToken find_best(std::span<const float> logits) {
       lanes[lane] = x > lanes[lane] ? x : lanes[lane];
     }
   }
-  float best = -kInfinity;
+  float best = -kInfinite;
   for (const float x : lanes) best = x > best ? x : best;
   for (size_t i = whole; i < logits.size(); ++i) best = logits[i] > best ? logits[i] : best;
-  if (best == -kInfinity) return {};
+  if (best == -kInfinite) return {};
 
   for (size_t first = 0;; first += kBlock) {
     const size_t count = std::min(kBlock, logits.size() - first);
@@ -129,7 +129,7 @@ void select_top(std::span<const float> logits, size_t k, std::vector<TokenKey>& 
   const size_t room = std::min(2 * k + kBlock, logits.size());
   keys.clear();
   keys.reserve(room);
-  float threshold = -kInfinity;
+  float threshold = -kInfinite;
   const auto cut = [&] {
     const auto last = keys.begin() + static_cast<std::ptrdiff_t>(k - 1);
     std::nth_element(keys.begin(), last, keys.end(), std::greater<>());
@@ -161,7 +161,7 @@ void filter_tokens(std::span<const float> logits, float best, const SamplingPara
   } else {
     keys.clear();
     keys.reserve(logits.size());
-    const float floor = params.min_p > 0 ? min_p_floor(best, params) : -kInfinity;
+    const float floor = params.min_p > 0 ? min_p_floor(best, params) : -kInfinite;
     for_each_above(logits, floor, [&](size_t i) {
       keys.push_back(token_key(logits[i], static_cast<int32_t>(i)));
     });

@@ -6,9 +6,9 @@
 
 #include "base/status.h"
 #include "engine/service.h"
-#include "server/api.h"
-#include "server/gate.h"
-#include "server/http_server.h"
+#include "server/http/gate.h"
+#include "server/http/http_server.h"
+#include "server/openai/api.h"
 
 namespace aerie::server {
 

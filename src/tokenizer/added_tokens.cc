@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/utf8.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/pieces/unicode.h"
 
 namespace aerie {
 namespace {

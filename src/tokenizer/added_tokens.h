@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "tokenizer/normalizer.h"
+#include "tokenizer/pieces/normalizer.h"
 #include "tokenizer/special_tokens.h"
 
 namespace aerie {

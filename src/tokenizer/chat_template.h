@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "tokenizer/jinja/limits.h"
-#include "tokenizer/jinja/template.h"
+#include "jinja/limits.h"
+#include "jinja/template.h"
 
 namespace aerie {
 

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/gguf_metadata.h"
-#include "tokenizer/normalizer.h"
-#include "tokenizer/pretokenizer.h"
+#include "tokenizer/load/gguf_metadata.h"
+#include "tokenizer/pieces/normalizer.h"
+#include "tokenizer/pieces/pretokenizer.h"
+#include "tokenizer/pieces/word_model.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/vocabulary.h"
-#include "tokenizer/word_model.h"
 
 namespace aerie {
 

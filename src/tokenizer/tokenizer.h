@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "format/model_file.h"
-#include "tokenizer/gguf_metadata.h"
+#include "tokenizer/load/gguf_metadata.h"
 
 namespace aerie {
 

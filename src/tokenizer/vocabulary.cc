@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "format/invalid.h"
 #include "format/text.h"
 
 namespace aerie {
@@ -33,19 +34,15 @@ constexpr std::string_view kEndNames[] = {
 // A hostile name of a megabyte has no place in a message.
 constexpr size_t kShownBytes = 40;
 
-Status invalid(std::string message) {
-  return {StatusCode::kInvalidData, std::move(message)};
-}
-
 }  // namespace
 
 Status Vocabulary::add(std::string_view name, std::string_view piece, int64_t type,
                        const VocabularyKeys& keys) {
   if (types_.size() + 1 >= static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    return invalid(fmt::format("{} has more entries than ids can count", keys.tokens));
+    return invalid_data(fmt::format("{} has more entries than ids can count", keys.tokens));
   }
   if (type < 1 || type > 6) {
-    return invalid(
+    return invalid_data(
         fmt::format("{} of token {} is {}; 1 to 6 are defined", keys.types, types_.size(), type));
   }
   names_->add(name);
@@ -55,7 +52,7 @@ Status Vocabulary::add(std::string_view name, std::string_view piece, int64_t ty
 }
 
 Status Vocabulary::finish(const TokenRoles& roles, const VocabularyKeys& keys) {
-  if (types_.empty()) return invalid(fmt::format("{} is empty", keys.tokens));
+  if (types_.empty()) return invalid_data(fmt::format("{} is empty", keys.tokens));
   AERIE_RETURN_IF_ERROR(index_names(keys));
   AERIE_RETURN_IF_ERROR(read_roles(roles, keys));
   collect_ends(roles);
@@ -67,8 +64,8 @@ Status Vocabulary::index_names(const VocabularyKeys& keys) {
   for (int32_t id = 0; id < size(); ++id) {
     if (name(id).empty()) continue;  // an id that no token has
     if (!by_name_.add(name(id), id)) {
-      return invalid(fmt::format("{} has '{}' twice, at {} and {}", keys.tokens,
-                                 printable(name(id), kShownBytes), find(name(id)), id));
+      return invalid_data(fmt::format("{} has '{}' twice, at {} and {}", keys.tokens,
+                                      printable(name(id), kShownBytes), find(name(id)), id));
     }
   }
   return {};
@@ -86,8 +83,8 @@ Status Vocabulary::read_roles(const TokenRoles& roles, const VocabularyKeys& key
   for (const Role& role : all) {
     if (!role.id) continue;
     if (*role.id < 0 || *role.id >= size()) {
-      return invalid(fmt::format("{}{}{} is {}, and there are {} tokens", keys.role_prefix,
-                                 role.name, keys.role_suffix, *role.id, size()));
+      return invalid_data(fmt::format("{}{}{} is {}, and there are {} tokens", keys.role_prefix,
+                                      role.name, keys.role_suffix, *role.id, size()));
     }
     role.out = static_cast<int32_t>(*role.id);
   }
@@ -95,8 +92,8 @@ Status Vocabulary::read_roles(const TokenRoles& roles, const VocabularyKeys& key
   add_eos_ = roles.add_eos;
   if ((add_bos_ && bos_ < 0) || (add_eos_ && eos_ < 0)) {
     const char* role = add_bos_ && bos_ < 0 ? "bos" : "eos";
-    return invalid(fmt::format("{0}add_{1}_token is true, but there is no {0}{1}{2}",
-                               keys.role_prefix, role, keys.role_suffix));
+    return invalid_data(fmt::format("{0}add_{1}_token is true, but there is no {0}{1}{2}",
+                                    keys.role_prefix, role, keys.role_suffix));
   }
   return {};
 }

@@ -7,15 +7,15 @@
 #include <memory>
 #include <vector>
 
-#include "decode/controller.h"
 #include "decode/decoder.h"
-#include "draft/draft_model.h"
-#include "draft/early_exit.h"
-#include "draft/layer_skip.h"
-#include "draft/lookahead.h"
-#include "draft/ngram.h"
-#include "draft/recycling.h"
-#include "draft/suffix.h"
+#include "draft/auto/controller.h"
+#include "draft/lookup/lookahead.h"
+#include "draft/lookup/ngram.h"
+#include "draft/lookup/recycling.h"
+#include "draft/lookup/suffix.h"
+#include "draft/network/draft_model.h"
+#include "draft/network/early_exit.h"
+#include "draft/network/layer_skip.h"
 #include "tests/testing/allocation_counter.h"
 #include "tests/testing/decoding.h"
 #include "tests/testing/test_drafters.h"

@@ -12,7 +12,7 @@
 #include <set>
 
 #include "base/log.h"
-#include "draft/draft_model.h"
+#include "draft/network/draft_model.h"
 #include "tests/testing/decoding.h"
 #include "tests/testing/test_drafters.h"
 #include "tests/testing/tiny_model.h"

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "decode/decoder.h"
-#include "draft/combined.h"
-#include "draft/draft_model.h"
-#include "draft/ngram.h"
+#include "draft/auto/combined.h"
+#include "draft/lookup/ngram.h"
+#include "draft/network/draft_model.h"
 #include "tests/testing/decoding.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/test_drafters.h"

@@ -1,5 +1,5 @@
 // What a draft model proposes, what it computes for that, and what it keeps.
-#include "draft/draft_model.h"
+#include "draft/network/draft_model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Drafts by the target's first layers: verification goes on from them, and what it says is plain
 // decoding's to the bit, whatever became of the draft in between.
 
-#include "draft/early_exit.h"
+#include "draft/network/early_exit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,16 +6,16 @@
 #include <iterator>
 #include <numeric>
 
-#include "decode/controller.h"
-#include "draft/combined.h"
-#include "draft/draft_model.h"
-#include "draft/early_exit.h"
-#include "draft/layer_skip.h"
-#include "draft/lookahead.h"
-#include "draft/ngram.h"
-#include "draft/prediction.h"
-#include "draft/recycling.h"
-#include "draft/suffix.h"
+#include "draft/auto/combined.h"
+#include "draft/auto/controller.h"
+#include "draft/lookup/lookahead.h"
+#include "draft/lookup/ngram.h"
+#include "draft/lookup/prediction.h"
+#include "draft/lookup/recycling.h"
+#include "draft/lookup/suffix.h"
+#include "draft/network/draft_model.h"
+#include "draft/network/early_exit.h"
+#include "draft/network/layer_skip.h"
 #include "tests/testing/test_drafters.h"
 #include "tests/testing/tiny_model.h"
 

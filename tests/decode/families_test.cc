@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "tests/decode/exactness.h"
-#include "tests/model/family_goldens.h"
+#include "tests/model/families/family_goldens.h"
 
 namespace aerie {
 namespace {

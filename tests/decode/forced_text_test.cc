@@ -1,4 +1,4 @@
-#include "draft/forced_text.h"
+#include "draft/lookup/forced_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The target without some of its layers as the draft model.
 
-#include "draft/layer_skip.h"
+#include "draft/network/layer_skip.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "draft/vocabulary_map.h"
+#include "draft/network/vocabulary_map.h"
 
 #include <gtest/gtest.h>
 

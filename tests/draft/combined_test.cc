@@ -1,4 +1,4 @@
-#include "draft/combined.h"
+#include "draft/auto/combined.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

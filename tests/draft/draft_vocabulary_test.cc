@@ -1,4 +1,4 @@
-#include "draft/draft_vocabulary.h"
+#include "draft/network/draft_vocabulary.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "format/gguf.h"
-#include "format/safetensors_write.h"
-#include "format/torch_folder.h"
-#include "model/hugging_face_file.h"
-#include "tests/format/gguf_writer.h"
+#include "format/gguf/gguf.h"
+#include "format/safetensors/safetensors_write.h"
+#include "format/torch/torch_folder.h"
+#include "model/import/hugging_face_file.h"
+#include "tests/format/gguf/gguf_writer.h"
 
 namespace aerie {
 namespace {

@@ -1,4 +1,4 @@
-#include "draft/level_tree.h"
+#include "draft/tree/level_tree.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "draft/lookahead.h"
+#include "draft/lookup/lookahead.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

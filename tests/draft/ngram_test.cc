@@ -1,4 +1,4 @@
-#include "draft/ngram.h"
+#include "draft/lookup/ngram.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "draft/prediction.h"
+#include "draft/lookup/prediction.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "draft/recycling.h"
+#include "draft/lookup/recycling.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "draft/static_tree.h"
+#include "draft/tree/static_tree.h"
 
 #include <gtest/gtest.h>
 

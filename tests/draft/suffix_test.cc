@@ -1,4 +1,4 @@
-#include "draft/suffix.h"
+#include "draft/lookup/suffix.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

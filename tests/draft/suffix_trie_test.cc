@@ -1,4 +1,4 @@
-#include "draft/suffix_trie.h"
+#include "draft/lookup/suffix_trie.h"
 
 #include <gtest/gtest.h>
 

@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "format/gguf.h"
-#include "format/gguf_write.h"
+#include "format/gguf/gguf.h"
+#include "format/gguf/gguf_write.h"
 #include "tensor/quantize.h"
-#include "tests/format/gguf_writer.h"
+#include "tests/format/gguf/gguf_writer.h"
 
 namespace aerie {
 namespace {

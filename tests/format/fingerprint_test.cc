@@ -11,9 +11,9 @@
 #include <fstream>
 #include <vector>
 
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 #include "format/input_file.h"
-#include "tests/format/gguf_writer.h"
+#include "tests/format/gguf/gguf_writer.h"
 
 namespace aerie {
 namespace {

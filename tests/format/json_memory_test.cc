@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "format/json.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "tests/format/memory_meter.h"
-#include "tests/format/safetensors_writer.h"
+#include "tests/format/safetensors/safetensors_writer.h"
 
 namespace aerie {
 namespace {

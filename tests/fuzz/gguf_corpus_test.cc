@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "format/gguf.h"
-#include "tests/format/gguf_writer.h"
+#include "format/gguf/gguf.h"
+#include "tests/format/gguf/gguf_writer.h"
 #include "tests/fuzz/corpus.h"
 
 namespace aerie {

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 
 namespace aerie {
 namespace {

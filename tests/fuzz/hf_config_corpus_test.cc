@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/hugging_face_import.h"
+#include "model/import/hugging_face_import.h"
 #include "model/registry.h"
 #include "tests/fuzz/corpus.h"
 

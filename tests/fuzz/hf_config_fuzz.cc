@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "format/gguf_types.h"
+#include "format/gguf/gguf_types.h"
 #include "format/json.h"
-#include "model/eight_bit_weights.h"
-#include "model/hugging_face_import.h"
+#include "model/import/eight_bit_weights.h"
+#include "model/import/hugging_face_import.h"
 #include "model/registry.h"
 
 namespace aerie {

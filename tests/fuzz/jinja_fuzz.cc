@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/jinja/template.h"
+#include "jinja/template.h"
 
 namespace aerie {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "format/json.h"
-#include "server/api.h"
+#include "server/openai/api.h"
 #include "tests/fuzz/fuzz_service.h"
 
 namespace aerie {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "tests/fuzz/corpus.h"
 
 namespace aerie {

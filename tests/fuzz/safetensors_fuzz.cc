@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 
 namespace aerie {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tests/fuzz/corpus.h"
-#include "tokenizer/hf_folder.h"
+#include "tokenizer/load/hf_folder.h"
 
 namespace aerie {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "tokenizer/hf_folder.h"
-#include "tokenizer_checks.h"
+#include "tests/fuzz/tokenizer_checks.h"
+#include "tokenizer/load/hf_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tokenizer/detokenizer.h"
-#include "tokenizer/gguf_metadata.h"
+#include "tokenizer/load/gguf_metadata.h"
 #include "tokenizer/tokenizer.h"
 
 namespace aerie::test {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "format/torch_file.h"
+#include "format/torch/torch_file.h"
 #include "tests/fuzz/corpus.h"
 
 namespace aerie {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <span>
 
-#include "format/pickle.h"
-#include "format/torch_file.h"
+#include "format/torch/pickle.h"
+#include "format/torch/torch_file.h"
 
 namespace aerie {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tokenizer/jinja/template.h"
+#include "jinja/template.h"
 
 namespace aerie::test {
 

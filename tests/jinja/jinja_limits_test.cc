@@ -1,5 +1,5 @@
 // Templates that ask for too much are refused, in bounded time and memory.
-#include "tests/tokenizer/jinja_cases.h"
+#include "tests/jinja/jinja_cases.h"
 
 namespace aerie {
 namespace {

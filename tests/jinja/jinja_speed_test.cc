@@ -1,7 +1,7 @@
 // Rendering is no part of what a user waits for.
 #include <cstdio>
 
-#include "tests/tokenizer/jinja_cases.h"
+#include "tests/jinja/jinja_cases.h"
 #include "tokenizer/chat_template.h"
 
 namespace aerie {

@@ -1,7 +1,7 @@
 // The interpreter against Jinja2, and its errors.
 #include <thread>
 
-#include "tests/tokenizer/jinja_cases.h"
+#include "tests/jinja/jinja_cases.h"
 
 namespace aerie {
 namespace {

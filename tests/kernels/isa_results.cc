@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "tests/kernels/attention_testing.h"
-#include "tests/kernels/matmul_testing.h"
+#include "tests/kernels/attention/attention_testing.h"
+#include "tests/kernels/matmul/matmul_testing.h"
 
 namespace aerie::kernels {
 namespace {

@@ -11,7 +11,7 @@
 #include <map>
 #include <memory>
 
-#include "tests/format/test_quantize.h"
+#include "tests/format/gguf/test_quantize.h"
 #include "tests/testing/sanitized.h"
 
 namespace aerie::kernels {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "tests/kernels/attention_testing.h"
+#include "tests/kernels/attention/attention_testing.h"
 #include "tests/testing/kv_bytes.h"
 
 namespace aerie::kernels {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "tests/kernels/matmul_testing.h"
+#include "tests/kernels/matmul/matmul_testing.h"
 #include "tests/testing/kv_bytes.h"
 
 namespace aerie::kernels {

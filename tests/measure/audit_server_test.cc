@@ -1,6 +1,6 @@
 // Audits of a server, with one that answers as it is told; and the HTTP client by itself.
 
-#include "bench/audit_server.h"
+#include "measure/audit/audit_server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "bench/http_client.h"
-#include "tests/bench/http_server.h"
+#include "measure/load/http_client.h"
+#include "tests/measure/scripted_http_server.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using nlohmann::json;
@@ -315,4 +315,4 @@ TEST(HttpClient, TakesNoMoreThanItMay) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,7 +1,7 @@
 // The audit of records that were made here: none differs, and one that was tampered with differs at
 // the very place.
 
-#include "bench/audit.h"
+#include "measure/audit/audit.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -16,10 +16,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/testing/tiny_model.h"
-#include "tools/audit.h"
 #include "tools/flags.h"
+#include "tools/measure/audit_command.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using testing::AllOf;
@@ -436,4 +436,4 @@ TEST_F(Audit, RunsAreRecorded) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,13 +1,13 @@
-#include "bench/decode_bench.h"
+#include "measure/passes/decode_bench.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "tests/bench/models.h"
+#include "tests/measure/models.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using nlohmann::json;
@@ -89,4 +89,4 @@ TEST(DecodeBench, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

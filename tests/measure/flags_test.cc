@@ -8,8 +8,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "tests/bench/models.h"
-#include "tools/bench.h"
+#include "tests/measure/models.h"
+#include "tools/measure/bench_command.h"
 
 namespace aerie {
 namespace {
@@ -57,7 +57,7 @@ std::string text_of(const std::string& path) {
 }
 
 TEST(BenchFlags, ComparesSpeculation) {
-  const bench::MadeModel model("tiny", DType::kQ8_0);
+  const measure::MadeModel model("tiny", DType::kQ8_0);
   const std::string folder = testing::TempDir();
   const std::string prompts = folder + "flags.jsonl", figures = folder + "flags.json",
                     page = folder + "flags.html";

@@ -1,13 +1,13 @@
-#include "bench/floor.h"
+#include "measure/passes/floor.h"
 
 #include <gtest/gtest.h>
 
-#include "bench/make_model.h"
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 #include "kv/kv_cache.h"
-#include "tests/bench/models.h"
+#include "measure/models/make_model.h"
+#include "tests/measure/models.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using kernels::Dot;
@@ -82,4 +82,4 @@ TEST(Floor, TypesWithoutADotOfTheirOwnTakeThatOfFloats) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

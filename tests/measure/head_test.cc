@@ -5,13 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "bench/head_bench.h"
-#include "bench/make_head.h"
 #include "engine/engine.h"
-#include "model/hugging_face_file.h"
-#include "tests/bench/models.h"
+#include "measure/models/make_head.h"
+#include "measure/passes/head_bench.h"
+#include "model/import/hugging_face_file.h"
+#include "tests/measure/models.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 namespace fs = std::filesystem;
@@ -99,4 +99,4 @@ TEST(HeadBench, MeasuresPassesAndTreesOfEveryKind) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

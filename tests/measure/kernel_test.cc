@@ -1,4 +1,4 @@
-#include "bench/kernel_bench.h"
+#include "measure/passes/kernel_bench.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using nlohmann::json;
@@ -80,4 +80,4 @@ TEST(KernelBench, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

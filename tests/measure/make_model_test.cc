@@ -1,4 +1,4 @@
-#include "bench/make_model.h"
+#include "measure/models/make_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "bench/random_weights.h"
-#include "bench/shapes.h"
 #include "engine/engine.h"
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
+#include "measure/models/random_weights.h"
+#include "measure/models/shapes.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using testing::ElementsAre;
@@ -184,4 +184,4 @@ TEST(Shapes, UnknownOnesAreRefusedWithTheList) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <string>
 
-#include "bench/make_model.h"
+#include "measure/models/make_model.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 // A random model that is removed with the object.
 class MadeModel {
@@ -33,4 +33,4 @@ class MadeModel {
   std::string path_;
 };
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,6 +1,6 @@
 // Loads on a server that answers as it is told, and what is made of them.
 
-#include "bench/serve_bench.h"
+#include "measure/load/serve_bench.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,12 +10,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "bench/event_stream.h"
-#include "bench/serve_report.h"
-#include "tests/bench/http_server.h"
-#include "tests/bench/markup.h"
+#include "measure/load/event_stream.h"
+#include "measure/load/serve_report.h"
+#include "tests/measure/scripted_http_server.h"
+#include "tests/report/markup.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using nlohmann::json;
@@ -436,4 +436,4 @@ TEST(ServeSummary, RatiosArePaired) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

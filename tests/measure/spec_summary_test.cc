@@ -1,13 +1,13 @@
-#include "bench/spec_summary.h"
+#include "measure/spec/spec_summary.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "bench/speculation_model.h"
+#include "measure/spec/speculation_model.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using testing::DoubleEq;
@@ -207,4 +207,4 @@ TEST(SpecSummary, TasksAndLoops) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/spec_bench.h"
+#include "measure/spec/spec_bench.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,13 +10,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "bench/spec_report.h"
-#include "bench/spec_simulation.h"
-#include "bench/sweep_bench.h"
-#include "tests/bench/markup.h"
+#include "measure/spec/spec_report.h"
+#include "measure/spec/spec_simulation.h"
+#include "measure/spec/sweep_bench.h"
+#include "tests/report/markup.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using nlohmann::json;
@@ -412,4 +412,4 @@ TEST_F(Simulation, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

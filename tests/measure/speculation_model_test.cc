@@ -1,4 +1,4 @@
-#include "bench/speculation_model.h"
+#include "measure/spec/speculation_model.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 TEST(SpeculationModel, ExpectedTokens) {
@@ -79,4 +79,4 @@ TEST(SpeculationModel, NothingIsDraftedWhereNothingIsGained) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,8 +1,8 @@
-#include "bench/statistics.h"
+#include "measure/statistics.h"
 
 #include <gtest/gtest.h>
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 TEST(Statistics, Quantiles) {
@@ -23,4 +23,4 @@ TEST(Statistics, Spread) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

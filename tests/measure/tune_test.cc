@@ -1,4 +1,4 @@
-#include "bench/tune.h"
+#include "measure/spec/tune.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 
 #include "tests/testing/tiny_model.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using testing::HasSubstr;
@@ -130,4 +130,4 @@ TEST_F(Tune, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/verify_bench.h"
+#include "measure/passes/verify_bench.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tests/bench/models.h"
+#include "tests/measure/models.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using nlohmann::json;
@@ -96,4 +96,4 @@ TEST(VerifyBench, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/worker.h"
+#include "measure/worker.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <sstream>
 #include <vector>
 
-#include "tests/bench/models.h"
+#include "tests/measure/models.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using nlohmann::json;
@@ -91,4 +91,4 @@ TEST(BenchWorker, RefusesOptionsThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "format/gguf.h"
-#include "format/gguf_types.h"
+#include "format/gguf/gguf.h"
+#include "format/gguf/gguf_types.h"
 #include "kernels/backend.h"
-#include "tests/format/test_quantize.h"
+#include "tests/format/gguf/test_quantize.h"
 #include "tests/model/text_runner.h"
 
 namespace aerie {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 // Whether every element that begins also ends, in order; `meta` and the doctype need not.
 inline void expect_balanced(const std::string& markup) {
@@ -29,4 +29,4 @@ inline void expect_balanced(const std::string& markup) {
   EXPECT_TRUE(open.empty());
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/prompt_set.h"
+#include "report/prompt_set.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <fstream>
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using testing::ElementsAre;
@@ -206,4 +206,4 @@ TEST(PromptSet, QuotingAndEditing) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/svg_plot.h"
+#include "report/svg_plot.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <limits>
 #include <regex>
 
-#include "tests/bench/markup.h"
+#include "tests/report/markup.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using testing::ElementsAre;
@@ -152,4 +152,4 @@ TEST(SvgPlot, Lines) {
 }
 
 }  // namespace
-}  // namespace aerie::bench
+}  // namespace aerie::measure

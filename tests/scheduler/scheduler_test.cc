@@ -7,9 +7,9 @@
 #include <random>
 #include <thread>
 
-#include "draft/choice.h"
-#include "draft/ngram.h"
-#include "draft/recycling.h"
+#include "draft/auto/choice.h"
+#include "draft/lookup/ngram.h"
+#include "draft/lookup/recycling.h"
 #include "tests/decode/exactness.h"
 #include "tests/testing/test_drafters.h"
 

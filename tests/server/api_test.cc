@@ -1,6 +1,6 @@
 // The API without a transport: what is said to an answer.
 
-#include "server/api.h"
+#include "server/openai/api.h"
 
 #include <gtest/gtest.h>
 

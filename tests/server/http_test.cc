@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "server/api_keys.h"
+#include "server/http/api_keys.h"
 #include "tests/server/running_server.h"
 
 namespace aerie {

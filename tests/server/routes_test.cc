@@ -1,5 +1,5 @@
 // All other routes: completions, responses, tokens, models, health, metrics, the page.
-#include "server/routes.h"
+#include "server/http/routes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

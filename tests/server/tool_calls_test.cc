@@ -1,4 +1,4 @@
-#include "server/tool_calls.h"
+#include "server/openai/fields/tool_calls.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "format/json.h"
-#include "tests/format/safetensors_writer.h"
+#include "tests/format/safetensors/safetensors_writer.h"
 #include "tests/testing/head_tables.h"
 
 namespace aerie::test {

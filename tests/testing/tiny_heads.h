@@ -8,10 +8,10 @@
 
 #include "base/thread_pool.h"
 #include "draft/drafter.h"
-#include "draft/network_drafter.h"
+#include "draft/network/network_drafter.h"
 #include "format/model_file.h"
 #include "kernels/kv_layout.h"
-#include "model/head_file.h"
+#include "model/import/head_file.h"
 #include "model/model.h"
 #include "tests/testing/tiny_model.h"
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 #include "model/model.h"
-#include "tests/format/gguf_writer.h"
+#include "tests/format/gguf/gguf_writer.h"
 
 namespace aerie::test {
 

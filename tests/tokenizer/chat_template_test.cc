@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "tests/tokenizer/jinja_cases.h"
+#include "tests/jinja/jinja_cases.h"
 
 namespace aerie {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "format/json.h"
 #include "tests/tokenizer/vocabularies.h"
-#include "tokenizer/hf_folder.h"
+#include "tokenizer/load/hf_folder.h"
 
 namespace aerie {
 namespace {

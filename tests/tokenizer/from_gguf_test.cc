@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "format/gguf.h"
-#include "tests/format/gguf_writer.h"
+#include "format/gguf/gguf.h"
+#include "tests/format/gguf/gguf_writer.h"
 #include "tests/tokenizer/vocabularies.h"
 
 namespace aerie {

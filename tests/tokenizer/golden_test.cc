@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/utf8.h"
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 #include "tests/tokenizer/vocabularies.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/detokenizer.h"

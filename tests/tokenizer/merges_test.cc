@@ -1,4 +1,4 @@
-#include "tokenizer/merges.h"
+#include "tokenizer/load/merges.h"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,8 @@
 #include <random>
 
 #include "tests/tokenizer/vocabularies.h"
-#include "tokenizer/pretokenizer.h"
-#include "tokenizer/recipes.h"
+#include "tokenizer/load/recipes.h"
+#include "tokenizer/pieces/pretokenizer.h"
 
 namespace aerie {
 namespace {

@@ -1,12 +1,12 @@
 // The pre-tokenizers that GGUF files name: their parts, and where they cut texts.
-#include "tokenizer/recipes.h"
+#include "tokenizer/load/recipes.h"
 
 #include <gtest/gtest.h>
 
 #include "format/json.h"
 #include "tests/tokenizer/vocabularies.h"
-#include "tokenizer/byte_alphabet.h"
-#include "tokenizer/hf_components.h"
+#include "tokenizer/load/hf_components.h"
+#include "tokenizer/pieces/byte_alphabet.h"
 
 namespace aerie {
 namespace {

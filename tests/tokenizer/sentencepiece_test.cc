@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "tests/tokenizer/vocabularies.h"
-#include "tokenizer/bpe.h"
-#include "tokenizer/hf_folder.h"
+#include "tokenizer/load/hf_folder.h"
+#include "tokenizer/pieces/bpe.h"
 #include "tokenizer/vocabulary.h"
 
 namespace aerie {

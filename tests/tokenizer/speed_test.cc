@@ -5,7 +5,7 @@
 #include <ctime>
 
 #include "tests/tokenizer/vocabularies.h"
-#include "tokenizer/hf_folder.h"
+#include "tokenizer/load/hf_folder.h"
 
 namespace aerie {
 namespace {

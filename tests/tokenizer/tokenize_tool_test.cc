@@ -1,4 +1,4 @@
-#include "tools/tokenize.h"
+#include "tools/files/tokenize.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/format/gguf_writer.h"
+#include "tests/format/gguf/gguf_writer.h"
 #include "tests/tokenizer/vocabularies.h"
 
 namespace aerie {

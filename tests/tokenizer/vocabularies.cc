@@ -4,9 +4,9 @@
 
 #include <sstream>
 
-#include "format/gguf.h"
-#include "tokenizer/byte_alphabet.h"
+#include "format/gguf/gguf.h"
 #include "tokenizer/detokenizer.h"
+#include "tokenizer/pieces/byte_alphabet.h"
 
 namespace aerie::test {
 

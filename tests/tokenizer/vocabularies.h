@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/gguf_metadata.h"
+#include "tokenizer/load/gguf_metadata.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/vocabulary.h"
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "train/method.h"
+#include "train/methods/training_method.h"
 
 namespace aerie::test {
 

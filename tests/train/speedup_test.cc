@@ -1,5 +1,5 @@
 // `aerie speedup` with a target of a few thousand weights: everything, in seconds.
-#include "train/speedup.h"
+#include "train/speedup/speedup.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,15 +12,15 @@
 #include <string>
 #include <vector>
 
-#include "bench/prompt_set.h"
 #include "engine/engine.h"
 #include "engine/profile.h"
 #include "format/json.h"
+#include "report/prompt_set.h"
 #include "tests/train/data/data_folder.h"
 #include "train/data/dataset.h"
-#include "train/speedup_plan.h"
-#include "train/speedup_prompts.h"
-#include "train/speedup_state.h"
+#include "train/speedup/speedup_plan.h"
+#include "train/speedup/speedup_prompts.h"
+#include "train/speedup/speedup_state.h"
 
 namespace aerie::train {
 namespace {
@@ -109,12 +109,12 @@ TEST(SpeedupPrompts, AreMixedAndReadBack) {
   ASSERT_TRUE(prompts.ok()) << prompts.status().message();
   ASSERT_EQ(prompts->size(), 42U);
   const std::string file = scratch.write("mixed.jsonl", to_lines(*prompts));
-  const auto read = bench::read_prompts({file}, {});
+  const auto read = read_prompts({file}, {});
   ASSERT_TRUE(read.ok()) << read.status().message();
   ASSERT_EQ(read->size(), prompts->size());
   int with_system = 0, plain = 0, in_place = 0;
   for (size_t i = 0; i < read->size(); ++i) {
-    const bench::Prompt& prompt = (*prompts)[i];
+    const Prompt& prompt = (*prompts)[i];
     EXPECT_EQ(prompt.number, static_cast<int>(i));
     EXPECT_EQ((*read)[i].turns, prompt.turns);
     EXPECT_EQ((*read)[i].system, prompt.system);
@@ -131,7 +131,7 @@ TEST(SpeedupPrompts, AreMixedAndReadBack) {
   EXPECT_GT(mean_turns(*prompts, true), 1.2);
   const auto held_out = held_out_prompts(*prompts, 0.3, 1024, 128);
   EXPECT_GT(held_out.size(), 2U);
-  for (const bench::Prompt& prompt : held_out) EXPECT_TRUE(is_held_out(prompt.number, 0.3));
+  for (const Prompt& prompt : held_out) EXPECT_TRUE(is_held_out(prompt.number, 0.3));
   EXPECT_TRUE(held_out_prompts(*prompts, 0.3, 256, 128).empty());
 }
 

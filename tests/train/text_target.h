@@ -11,9 +11,9 @@
 #include "tests/draft/heads/head_models.h"
 #include "tests/draft/heads/head_rows.h"
 #include "tests/train/temporary_folder.h"
-#include "train/batch.h"
-#include "train/method.h"
-#include "train/target.h"
+#include "train/batches/batch.h"
+#include "train/methods/target.h"
+#include "train/methods/training_method.h"
 
 namespace aerie::test {
 

@@ -1,4 +1,4 @@
-#include "tools/convert.h"
+#include "tools/files/convert.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/inspect.h"
+#include "tools/files/inspect.h"
 
 #include <fmt/format.h>
 
@@ -14,11 +14,11 @@
 #include <variant>
 #include <vector>
 
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 #include "format/text.h"
-#include "format/torch_folder.h"
-#include "model/head_file.h"
-#include "model/hugging_face_file.h"
+#include "format/torch/torch_folder.h"
+#include "model/import/head_file.h"
+#include "model/import/hugging_face_file.h"
 
 namespace aerie {
 namespace {

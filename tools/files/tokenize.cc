@@ -1,4 +1,4 @@
-#include "tools/tokenize.h"
+#include "tools/files/tokenize.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 
 #include "base/log.h"
 #include "base/utf8.h"
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 #include "format/mapped_file.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/tokenizer.h"

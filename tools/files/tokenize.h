@@ -23,7 +23,8 @@ struct TokenizeOptions {
 
 // With `frequencies`, the ids that occur in the files, the most frequent first (of equally frequent
 // ones the smaller id), one in each line, or as a JSON array: a draft vocabulary
-// (draft/draft_vocabulary.h). A long file is tokenized in parts of some MiB that end with a line.
+// (draft/network/draft_vocabulary.h). A long file is tokenized in parts of some MiB that end with a
+// line.
 //
 // Writes the result to `out`. Bytes that the vocabulary has no token for are reported as a warning.
 Status tokenize(const TokenizeOptions& options, std::ostream& out);

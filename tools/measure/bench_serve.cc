@@ -1,4 +1,4 @@
-#include "tools/bench_serve.h"
+#include "tools/measure/bench_serve.h"
 
 #include <fmt/format.h>
 
@@ -8,17 +8,17 @@
 #include <string>
 #include <vector>
 
-#include "bench/serve_report.h"
-#include "bench/text_file.h"
+#include "base/interrupt.h"
 #include "format/json.h"
-#include "tools/interrupt.h"
-#include "tools/report.h"
+#include "measure/load/serve_report.h"
+#include "report/text_file.h"
+#include "tools/run/run_report.h"
 
 namespace aerie {
 namespace {
 
 struct Flags {
-  bench::ServeOptions options;
+  measure::ServeOptions options;
   std::string endpoint = "chat", extra_body, api_key_file, json, html;
   std::vector<std::string> compare, methods;
   std::vector<int> depths = {3, 5, 7};
@@ -44,18 +44,18 @@ std::vector<std::string> split(const std::vector<std::string>& lists) {
 }
 
 Status choose_settings(Flags& flags) {
-  bench::ServeOptions& o = flags.options;
+  measure::ServeOptions& o = flags.options;
   if (flags.sweep) {
     std::vector<std::string> methods = split(flags.methods);
     if (methods.empty()) {
-      AERIE_ASSIGN_OR_RETURN(methods, bench::offered_methods(o.target));
+      AERIE_ASSIGN_OR_RETURN(methods, measure::offered_methods(o.target));
     }
-    AERIE_ASSIGN_OR_RETURN(o.settings, bench::sweep_settings(methods, flags.depths));
+    AERIE_ASSIGN_OR_RETURN(o.settings, measure::sweep_settings(methods, flags.depths));
     o.sweep = true;
   } else if (!flags.compare.empty()) {
     o.settings.clear();
     for (const std::string& name : split(flags.compare)) {
-      AERIE_ASSIGN_OR_RETURN(bench::ServeSetting setting, bench::parse_serve_setting(name));
+      AERIE_ASSIGN_OR_RETURN(measure::ServeSetting setting, measure::parse_serve_setting(name));
       o.settings.push_back(std::move(setting));
     }
     if (flags.rounds->count() == 0) o.rounds = 5;
@@ -64,13 +64,12 @@ Status choose_settings(Flags& flags) {
 }
 
 Status finish(Flags& flags) {
-  bench::ServeTarget& target = flags.options.target;
+  measure::ServeTarget& target = flags.options.target;
   while (target.url.ends_with('/')) target.url.pop_back();
   target.chat = flags.endpoint == "chat";
   target.cancel = &interrupted;
   if (!flags.api_key_file.empty()) {
-    AERIE_ASSIGN_OR_RETURN(target.api_key,
-                           bench::read_key_file(flags.api_key_file, "--api-key-file"));
+    AERIE_ASSIGN_OR_RETURN(target.api_key, read_key_file(flags.api_key_file, "--api-key-file"));
   }
   if (!flags.extra_body.empty()) {
     auto extra = parse_json(flags.extra_body, "--extra-body");
@@ -86,7 +85,7 @@ Status finish(Flags& flags) {
 Status run(Flags& flags) {
   AERIE_RETURN_IF_ERROR(finish(flags));
   catch_interrupts();
-  AERIE_ASSIGN_OR_RETURN(const auto report, bench::bench_serve(flags.options));
+  AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_serve(flags.options));
   fmt::print("{}", to_text(report));
   std::fflush(stdout);
   if (!flags.json.empty()) AERIE_RETURN_IF_ERROR(write_text(flags.json, to_json(report)));
@@ -95,7 +94,7 @@ Status run(Flags& flags) {
   return {StatusCode::kCancelled, "interrupted; the figures are those of the requests until then"};
 }
 
-void add_load_flags(CLI::App& app, bench::ServeOptions& o) {
+void add_load_flags(CLI::App& app, measure::ServeOptions& o) {
   app.add_option("--concurrency", o.concurrency, "Requests at a time at most: 1,4,16")
       ->delimiter(',')
       ->capture_default_str();
@@ -113,7 +112,7 @@ void add_load_flags(CLI::App& app, bench::ServeOptions& o) {
 }
 
 void add_request_flags(CLI::App& app, Flags& flags) {
-  bench::ServeTarget& t = flags.options.target;
+  measure::ServeTarget& t = flags.options.target;
   app.add_option("--endpoint", flags.endpoint, "chat or completions")
       ->check(CLI::IsMember({"chat", "completions"}))
       ->capture_default_str();
@@ -135,7 +134,7 @@ void add_request_flags(CLI::App& app, Flags& flags) {
 
 std::function<Status()> add_bench_serve(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  bench::ServeOptions& o = flags->options;
+  measure::ServeOptions& o = flags->options;
   app.add_option("--url", o.target.url, "The server, such as http://127.0.0.1:8000/v1")->required();
   app.add_option(
          "--dataset", o.datasets,

@@ -1,4 +1,4 @@
-// `aerie bench serve`: see bench/serve_bench.h and docs/serving-bench.md.
+// `aerie bench serve`: see measure/load/serve_bench.h and docs/serving-bench.md.
 #pragma once
 
 #include <functional>

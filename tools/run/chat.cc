@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tools/generate.h"
-#include "tools/interrupt.h"
-#include "tools/report.h"
-#include "tools/run.h"
+#include "base/interrupt.h"
+#include "tools/run/generate.h"
+#include "tools/run/run.h"
+#include "tools/run/run_report.h"
 
 namespace aerie {
 namespace {

@@ -1,9 +1,9 @@
-#include "tools/generate.h"
+#include "tools/run/generate.h"
 
 #include <cstdio>
 #include <utility>
 
-#include "tools/interrupt.h"
+#include "base/interrupt.h"
 
 namespace aerie {
 

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "engine/record.h"
-#include "tools/run.h"
+#include "tools/run/run.h"
 
 namespace aerie {
 

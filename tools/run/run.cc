@@ -1,4 +1,4 @@
-#include "tools/run.h"
+#include "tools/run/run.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,10 @@
 #include <fstream>
 #include <iterator>
 
-#include "bench/text_file.h"
-#include "tools/generate.h"
-#include "tools/interrupt.h"
-#include "tools/report.h"
+#include "base/interrupt.h"
+#include "report/text_file.h"
+#include "tools/run/generate.h"
+#include "tools/run/run_report.h"
 
 namespace aerie {
 namespace {
@@ -73,8 +73,7 @@ Expected<int> run_prompt(const RunOptions& options) {
   AERIE_ASSIGN_OR_RETURN(std::string text, read_prompt(options));
   std::string expected;
   if (!options.prediction_file.empty()) {
-    AERIE_ASSIGN_OR_RETURN(expected,
-                           bench::read_text_file(options.prediction_file, "--prediction"));
+    AERIE_ASSIGN_OR_RETURN(expected, read_text_file(options.prediction_file, "--prediction"));
   }
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options.engine));
   AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, encode_prompt(options, *engine, text));

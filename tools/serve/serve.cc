@@ -1,4 +1,4 @@
-#include "tools/serve.h"
+#include "tools/serve/serve.h"
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "tools/serve_log.h"
+#include "tools/serve/serve_log.h"
 
 namespace aerie {
 namespace {

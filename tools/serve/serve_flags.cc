@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "tools/flags.h"
-#include "tools/serve.h"
+#include "tools/serve/serve.h"
 
 namespace aerie {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/serve_log.h"
+#include "tools/serve/serve_log.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "train/batch.h"
+#include "train/batches/batch.h"
 
 #include <algorithm>
 #include <vector>

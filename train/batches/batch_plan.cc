@@ -1,4 +1,4 @@
-#include "train/batch_plan.h"
+#include "train/batches/batch_plan.h"
 
 #include <algorithm>
 #include <numeric>

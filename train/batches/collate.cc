@@ -1,11 +1,11 @@
-#include "train/collate.h"
+#include "train/batches/collate.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
-#include "train/training_set.h"
+#include "train/batches/training_set.h"
 
 namespace aerie::train {
 namespace {

@@ -4,10 +4,10 @@
 #include <span>
 
 #include "base/status.h"
-#include "train/batch.h"
-#include "train/data/features.h"
+#include "train/batches/batch.h"
+#include "train/data/features/features.h"
 #include "train/data/sample.h"
-#include "train/method.h"
+#include "train/methods/training_method.h"
 
 namespace aerie::train {
 

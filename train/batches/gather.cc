@@ -1,4 +1,4 @@
-#include "train/gather.h"
+#include "train/batches/gather.h"
 
 #include <algorithm>
 #include <cstring>

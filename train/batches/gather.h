@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "train/group.h"
-#include "train/method.h"
+#include "train/methods/training_method.h"
+#include "train/run/groups/group.h"
 
 namespace aerie::train {
 

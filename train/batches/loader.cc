@@ -1,4 +1,4 @@
-#include "train/loader.h"
+#include "train/batches/loader.h"
 
 #include <algorithm>
 #include <utility>

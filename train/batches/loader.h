@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "train/batch_plan.h"
-#include "train/collate.h"
-#include "train/training_set.h"
+#include "train/batches/batch_plan.h"
+#include "train/batches/collate.h"
+#include "train/batches/training_set.h"
 
 namespace aerie::train {
 

@@ -1,4 +1,4 @@
-#include "train/training_data.h"
+#include "train/batches/training_data.h"
 
 #include <fmt/format.h>
 

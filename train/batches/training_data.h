@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "train/batches/training_set.h"
 #include "train/data/dataset.h"
-#include "train/data/features.h"
-#include "train/training_set.h"
+#include "train/data/features/features.h"
 
 namespace aerie::train {
 

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "train/data/features.h"
+#include "train/data/features/features.h"
 #include "train/data/sample.h"
-#include "train/method.h"
+#include "train/methods/training_method.h"
 
 namespace aerie::train {
 

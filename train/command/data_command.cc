@@ -1,4 +1,4 @@
-#include "train/data_command.h"
+#include "train/command/data_command.h"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/interrupt.h"
-#include "train/data/feature_store.h"
-#include "train/data/generate.h"
+#include "base/interrupt.h"
+#include "train/data/features/feature_store.h"
+#include "train/data/generate_data.h"
 #include "train/data/progress.h"
 
 namespace aerie::train {
@@ -80,7 +80,7 @@ Expected<int> run(DataFlags& flags) {
   options.use_template = !flags.no_template;
   AERIE_ASSIGN_OR_RETURN(options.shard, parse_shard(flags.shard));
   for (const std::string& text : flags.where) {
-    auto range = bench::parse_prompt_range(text);
+    auto range = parse_prompt_range(text);
     if (!range.ok()) return range.status().with_context("--where");
     options.selection.where.push_back(std::move(*range));
   }

@@ -1,4 +1,4 @@
-#include "train/speedup_command.h"
+#include "train/command/speedup_command.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@
 #include <system_error>
 #include <vector>
 
-#include "tools/interrupt.h"
-#include "train/speedup.h"
-#include "train/train_flags.h"
+#include "base/interrupt.h"
+#include "train/command/train_flags.h"
+#include "train/speedup/speedup.h"
 
 namespace aerie::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/train_command.h"
+#include "train/command/train_command.h"
 
 #include <fmt/format.h>
 
@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "tools/interrupt.h"
+#include "base/interrupt.h"
+#include "train/command/train_flags.h"
 #include "train/data/progress.h"
-#include "train/registry.h"
-#include "train/train_flags.h"
-#include "train/training_run.h"
+#include "train/methods/training_methods.h"
+#include "train/run/training_run.h"
 
 namespace aerie::train {
 namespace {

@@ -1,6 +1,6 @@
 // Where LibTorch is not there, nothing can be trained.
-#include "train/speedup_command.h"
-#include "train/train_command.h"
+#include "train/command/speedup_command.h"
+#include "train/command/train_command.h"
 
 namespace aerie::train {
 

@@ -1,4 +1,4 @@
-#include "train/train_flags.h"
+#include "train/command/train_flags.h"
 
 #include <fmt/format.h>
 

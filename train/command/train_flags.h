@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "train/training_run.h"
+#include "train/run/training_run.h"
 
 namespace CLI {
 class App;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/prompt_set.h"
+#include "report/prompt_set.h"
 #include "train/data/conversation.h"
 #include "train/data/running_target.h"
 #include "train/data/sample.h"
@@ -24,8 +24,8 @@ struct AnswerSettings {
 
 // A sample that is wanted.
 struct AnswerTask {
-  const bench::Prompt* prompt = nullptr;  // not owned
-  int index = 0;                          // which of the prompt's samples
+  const Prompt* prompt = nullptr;  // not owned
+  int index = 0;                   // which of the prompt's samples
 };
 
 struct AnswerCounts {

@@ -21,7 +21,7 @@ std::tm fixed_day() {
   return day;
 }
 
-std::vector<ChatMessage> opening(const bench::Prompt& prompt) {
+std::vector<ChatMessage> opening(const Prompt& prompt) {
   std::vector<ChatMessage> messages;
   if (!prompt.system.empty()) messages.push_back({"system", prompt.system});
   messages.push_back({"user", prompt.turns[0]});
@@ -29,7 +29,7 @@ std::vector<ChatMessage> opening(const bench::Prompt& prompt) {
 }
 
 // Something that no text of the conversation has in it.
-std::string placeholder(const bench::Prompt& prompt, const std::vector<std::string>& replies) {
+std::string placeholder(const Prompt& prompt, const std::vector<std::string>& replies) {
   const auto has = [](const std::vector<std::string>& texts, const std::string& word) {
     for (const std::string& text : texts) {
       if (text.find(word) != std::string::npos) return true;
@@ -59,7 +59,7 @@ Expected<ConversationFormat> ConversationFormat::make(const ModelSource& source,
   return format;
 }
 
-int ConversationFormat::turns(const bench::Prompt& prompt) const {
+int ConversationFormat::turns(const Prompt& prompt) const {
   return prompt.chat ? static_cast<int>(prompt.turns.size()) : 1;
 }
 
@@ -74,7 +74,7 @@ Expected<std::string> ConversationFormat::render(const std::vector<ChatMessage>&
   return source_->chat_template->render(input);
 }
 
-Expected<std::vector<int32_t>> ConversationFormat::first(const bench::Prompt& prompt) const {
+Expected<std::vector<int32_t>> ConversationFormat::first(const Prompt& prompt) const {
   std::vector<int32_t> ids;
   if (!prompt.chat) {
     AERIE_RETURN_IF_ERROR(source_->tokenizer->encode(prompt.turns[0], {true, false}, ids));
@@ -87,7 +87,7 @@ Expected<std::vector<int32_t>> ConversationFormat::first(const bench::Prompt& pr
 
 // The reply's own tokens stay as they were generated: encoded anew, its text could become others.
 // So only what the template writes behind the reply is wanted.
-Expected<std::vector<int32_t>> ConversationFormat::next(const bench::Prompt& prompt,
+Expected<std::vector<int32_t>> ConversationFormat::next(const Prompt& prompt,
                                                         const std::vector<std::string>& replies,
                                                         int32_t ended_with) const {
   const std::string mark = placeholder(prompt, replies);

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/prompt_set.h"
 #include "engine/model_source.h"
+#include "report/prompt_set.h"
 #include "tokenizer/chat_template.h"
 
 namespace aerie::train {
@@ -24,17 +24,16 @@ class ConversationFormat {
   const std::string& example() const { return example_; }
 
   // How many turns of the prompt are answered.
-  int turns(const bench::Prompt& prompt) const;
+  int turns(const Prompt& prompt) const;
 
   // The tokens before the first reply.
-  Expected<std::vector<int32_t>> first(const bench::Prompt& prompt) const;
+  Expected<std::vector<int32_t>> first(const Prompt& prompt) const;
 
   // The tokens between the reply to turn `turn` - 1 and that to turn `turn`. `replies` are the
   // texts of the replies so far, one for each turn before; `ended_with` is the last token of the
   // last one if it is an end token, else -1: it is not written twice.
   // kInvalidArgument if the template does not show a reply as it is.
-  Expected<std::vector<int32_t>> next(const bench::Prompt& prompt,
-                                      const std::vector<std::string>& replies,
+  Expected<std::vector<int32_t>> next(const Prompt& prompt, const std::vector<std::string>& replies,
                                       int32_t ended_with) const;
 
  private:

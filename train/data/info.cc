@@ -10,13 +10,13 @@
 #include <system_error>
 #include <utility>
 
-#include "bench/text_file.h"
 #include "format/checksum.h"
 #include "format/fingerprint.h"
 #include "format/json.h"
 #include "format/output_file.h"
 #include "format/text.h"
-#include "model/hugging_face_file.h"
+#include "model/import/hugging_face_file.h"
+#include "report/text_file.h"
 #include "train/data/json_errors.h"
 
 namespace aerie::train {
@@ -133,7 +133,7 @@ Expected<std::string> model_fingerprint(const std::string& path) {
 }
 
 Expected<PromptFile> prompt_file(const std::string& path) {
-  AERIE_ASSIGN_OR_RETURN(const std::string text, bench::read_text_file(path, "--prompts"));
+  AERIE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, "--prompts"));
   PromptFile file;
   file.name = printable(fs::path(path).filename().string());
   file.bytes = static_cast<int64_t>(text.size());
@@ -203,7 +203,7 @@ Expected<DataInfo> read_info(const std::string& folder) {
     return Status(StatusCode::kNotFound,
                   path + ": there is no such file; `aerie train data --out` makes the folder");
   }
-  AERIE_ASSIGN_OR_RETURN(const std::string text, bench::read_text_file(path, "--data"));
+  AERIE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, "--data"));
   return parse_info(text, path);
 }
 

@@ -1,4 +1,4 @@
-#include "train/adapted_file.h"
+#include "train/methods/adapted_file.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 
 #include "engine/model_source.h"
 #include "format/converted_file.h"
-#include "format/gguf_write.h"
-#include "format/metadata_builder.h"
+#include "format/gguf/gguf_write.h"
+#include "format/gguf/metadata_builder.h"
 
 namespace aerie::train {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "train/target.h"
+#include "train/methods/target.h"
 
 namespace aerie::train {
 

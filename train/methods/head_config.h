@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "format/json.h"
+#include "train/methods/target.h"
 #include "train/nn/llama_layer.h"
-#include "train/target.h"
 
 namespace aerie::train {
 

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "train/checkpoint_files.h"
 #include "train/methods/head_config.h"
+#include "train/run/checkpoint_files.h"
 
 namespace aerie::train {
 namespace {

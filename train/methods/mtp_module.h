@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "train/batch.h"
+#include "train/batches/batch.h"
+#include "train/methods/target.h"
 #include "train/nn/llama_layer.h"
 #include "train/nn/ops.h"
 #include "train/nn/parameters.h"
-#include "train/target.h"
 
 namespace aerie::train {
 

@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "train/batch.h"
+#include "train/batches/batch.h"
 
 namespace aerie::train {
 

@@ -1,4 +1,4 @@
-#include "train/target.h"
+#include "train/methods/target.h"
 
 #include <utility>
 

@@ -1,11 +1,11 @@
-#include "train/adamw.h"
+#include "train/nn/adamw.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
-#include "train/adamw_update.h"
+#include "train/nn/adamw_update.h"
 
 namespace aerie::train {
 namespace {

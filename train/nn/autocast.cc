@@ -1,4 +1,4 @@
-#include "train/autocast.h"
+#include "train/nn/autocast.h"
 
 #include <ATen/autocast_mode.h>
 #include <torch/version.h>

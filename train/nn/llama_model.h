@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "train/methods/target.h"
 #include "train/nn/documents.h"
 #include "train/nn/llama_layer.h"
 #include "train/nn/parameters.h"
-#include "train/target.h"
 
 namespace aerie::train {
 

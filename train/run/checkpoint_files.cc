@@ -1,4 +1,4 @@
-#include "train/checkpoint_files.h"
+#include "train/run/checkpoint_files.h"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "format/output_file.h"
-#include "format/safetensors_folder.h"
-#include "format/safetensors_write.h"
+#include "format/safetensors/safetensors_folder.h"
+#include "format/safetensors/safetensors_write.h"
 
 namespace aerie::train {
 namespace {

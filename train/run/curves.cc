@@ -1,4 +1,4 @@
-#include "train/curves.h"
+#include "train/run/curves.h"
 
 #include <fmt/format.h>
 
@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
-#include "bench/html_page.h"
-#include "bench/svg_plot.h"
-#include "train/checkpoint_files.h"
+#include "report/html_page.h"
+#include "report/svg_plot.h"
+#include "train/run/checkpoint_files.h"
 
 namespace aerie::train {
 namespace {
@@ -29,14 +29,14 @@ Points points_of(const std::vector<Json>& lines, std::string_view name, bool eva
   return points;
 }
 
-void add_chart(bench::HtmlPage& page, const std::string& title, const std::string& unit,
-               std::vector<bench::Line> lines) {
-  std::erase_if(lines, [](const bench::Line& line) { return line.points.empty(); });
-  if (!lines.empty()) page.add_svg(bench::to_svg(bench::LineChart{title, "step", unit, lines}));
+void add_chart(HtmlPage& page, const std::string& title, const std::string& unit,
+               std::vector<Line> lines) {
+  std::erase_if(lines, [](const Line& line) { return line.points.empty(); });
+  if (!lines.empty()) page.add_svg(to_svg(LineChart{title, "step", unit, lines}));
 }
 
-std::vector<bench::Line> acceptance_lines(const std::vector<Json>& lines) {
-  std::vector<bench::Line> depths;
+std::vector<Line> acceptance_lines(const std::vector<Json>& lines) {
+  std::vector<Line> depths;
   for (const Json& line : lines) {
     const auto evaluation = line.find("evaluation");
     if (evaluation == line.end() || !evaluation->contains("acceptance")) continue;
@@ -53,9 +53,9 @@ std::vector<bench::Line> acceptance_lines(const std::vector<Json>& lines) {
 
 Status write_curves(const std::string& path, const std::string& method,
                     const std::vector<Json>& lines) {
-  bench::HtmlPage page("Training of " + method);
+  HtmlPage page("Training of " + method);
   const auto figure = [&lines](const std::string& name, bool evaluations) {
-    return bench::Line{evaluations ? "held out" : "training", points_of(lines, name, evaluations)};
+    return Line{evaluations ? "held out" : "training", points_of(lines, name, evaluations)};
   };
   add_chart(page, "Tokens for each target pass", "τ", {{"τ", points_of(lines, "tau", true)}});
   add_chart(page, "Share of rounds that accept each drafted token", "share",

@@ -1,4 +1,4 @@
-#include "train/evaluate.h"
+#include "train/run/evaluate.h"
 
 #include <memory>
 

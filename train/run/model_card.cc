@@ -1,12 +1,12 @@
-#include "train/model_card.h"
+#include "train/run/model_card.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <ctime>
 
+#include "train/batches/gather.h"
 #include "train/data/progress.h"
-#include "train/gather.h"
 
 namespace aerie::train {
 namespace {

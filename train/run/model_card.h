@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "train/data/dataset.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 namespace aerie::train {
 

@@ -1,4 +1,4 @@
-#include "train/run_folder.h"
+#include "train/run/run_folder.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "format/json.h"
-#include "train/checkpoint_files.h"
+#include "train/run/checkpoint_files.h"
 
 namespace aerie::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/run_log.h"
+#include "train/run/run_log.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "train/run_state.h"
+#include "train/run/run_state.h"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -17,8 +17,8 @@
 #include "base/log.h"
 #include "format/checksum.h"
 #include "format/json.h"
-#include "format/safetensors.h"
-#include "format/safetensors_write.h"
+#include "format/safetensors/safetensors.h"
+#include "format/safetensors/safetensors_write.h"
 
 namespace aerie::train {
 namespace {

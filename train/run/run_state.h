@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "train/adamw.h"
-#include "train/batch_plan.h"
+#include "train/batches/batch_plan.h"
+#include "train/nn/adamw.h"
 #include "train/nn/parameters.h"
 
 namespace aerie::train {

@@ -1,4 +1,4 @@
-#include "train/schedule.h"
+#include "train/run/schedule.h"
 
 #include <fmt/format.h>
 

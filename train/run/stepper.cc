@@ -1,4 +1,4 @@
-#include "train/stepper.h"
+#include "train/run/stepper.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
@@ -9,9 +9,9 @@
 #include <exception>
 #include <utility>
 
-#include "train/autocast.h"
-#include "train/batch_plan.h"
-#include "train/collate.h"
+#include "train/batches/batch_plan.h"
+#include "train/batches/collate.h"
+#include "train/nn/autocast.h"
 
 namespace aerie::train {
 namespace {

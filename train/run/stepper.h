@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "base/status.h"
-#include "train/adamw.h"
-#include "train/group.h"
-#include "train/method.h"
+#include "train/methods/training_method.h"
+#include "train/nn/adamw.h"
+#include "train/run/groups/group.h"
 
 namespace aerie::train {
 

@@ -1,4 +1,4 @@
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 #include <fmt/format.h>
 
@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "train/checkpoint_files.h"
-#include "train/curves.h"
-#include "train/gather.h"
-#include "train/loader.h"
-#include "train/run_log.h"
-#include "train/stepper.h"
+#include "train/batches/gather.h"
+#include "train/batches/loader.h"
+#include "train/run/checkpoint_files.h"
+#include "train/run/curves.h"
+#include "train/run/run_log.h"
+#include "train/run/stepper.h"
 
 namespace aerie::train {
 namespace {

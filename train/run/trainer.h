@@ -11,15 +11,15 @@
 #include <string>
 
 #include "base/status.h"
-#include "train/adamw.h"
-#include "train/batch_plan.h"
-#include "train/evaluate.h"
-#include "train/group.h"
-#include "train/method.h"
-#include "train/run_folder.h"
-#include "train/run_state.h"
-#include "train/schedule.h"
-#include "train/training_set.h"
+#include "train/batches/batch_plan.h"
+#include "train/batches/training_set.h"
+#include "train/methods/training_method.h"
+#include "train/nn/adamw.h"
+#include "train/run/evaluate.h"
+#include "train/run/groups/group.h"
+#include "train/run/run_folder.h"
+#include "train/run/run_state.h"
+#include "train/run/schedule.h"
 
 namespace aerie::train {
 

@@ -1,4 +1,4 @@
-#include "train/training_run.h"
+#include "train/run/training_run.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
@@ -8,9 +8,9 @@
 
 #include "base/processor.h"
 #include "base/thread_pool.h"
-#include "bench/text_file.h"
-#include "train/checkpoint_files.h"
-#include "train/model_card.h"
+#include "report/text_file.h"
+#include "train/run/checkpoint_files.h"
+#include "train/run/model_card.h"
 
 namespace aerie::train {
 namespace {
@@ -40,8 +40,7 @@ Expected<CardFacts> card_facts(const TrainSettings& settings, const Target& targ
   facts.eval_tokens = settings.eval_tokens;
   facts.eval_temperature = settings.eval_temperature;
   if (!settings.data_notes.empty()) {
-    AERIE_ASSIGN_OR_RETURN(facts.data_notes,
-                           bench::read_text_file(settings.data_notes, "--data-notes"));
+    AERIE_ASSIGN_OR_RETURN(facts.data_notes, read_text_file(settings.data_notes, "--data-notes"));
   }
   return facts;
 }

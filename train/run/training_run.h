@@ -10,11 +10,11 @@
 #include <string>
 
 #include "base/status.h"
-#include "train/group.h"
-#include "train/method.h"
-#include "train/target.h"
-#include "train/trainer.h"
-#include "train/training_data.h"
+#include "train/batches/training_data.h"
+#include "train/methods/target.h"
+#include "train/methods/training_method.h"
+#include "train/run/groups/group.h"
+#include "train/run/trainer.h"
 
 namespace aerie::train {
 

@@ -1,4 +1,4 @@
-#include "train/speedup.h"
+#include "train/speedup/speedup.h"
 
 #include <fmt/format.h>
 
@@ -11,24 +11,24 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "bench/text_file.h"
-#include "bench/tune.h"
 #include "draft/speculative_config.h"
 #include "engine/model_source.h"
-#include "format/int8_folder.h"
-#include "train/checkpoint_files.h"
-#include "train/data/generate.h"
+#include "format/safetensors/int8_folder.h"
+#include "measure/spec/tune.h"
+#include "report/text_file.h"
+#include "train/data/generate_data.h"
 #include "train/data/info.h"
 #include "train/data/progress.h"
-#include "train/evaluate.h"
-#include "train/run_folder.h"
-#include "train/speedup_head.h"
-#include "train/speedup_measure.h"
-#include "train/speedup_plan.h"
-#include "train/speedup_prompts.h"
-#include "train/speedup_report.h"
-#include "train/speedup_state.h"
-#include "train/time_limit.h"
+#include "train/run/checkpoint_files.h"
+#include "train/run/evaluate.h"
+#include "train/run/run_folder.h"
+#include "train/run/time_limit.h"
+#include "train/speedup/speedup_head.h"
+#include "train/speedup/speedup_measure.h"
+#include "train/speedup/speedup_plan.h"
+#include "train/speedup/speedup_prompts.h"
+#include "train/speedup/speedup_report.h"
+#include "train/speedup/speedup_state.h"
 
 namespace aerie::train {
 namespace {
@@ -78,14 +78,14 @@ class Run {
   Status answer_prompts();
   Status train_head();
   Status write_head();
-  Expected<bench::TuneOptions> tune_options();
+  Expected<measure::TuneOptions> tune_options();
   Status evaluate();
 
   SpeedupOptions options_;
   SpeedupHead head_;
   bool chat_template_ = false;
   int vocab_ = 0, hidden_ = 0, context_ = 0;
-  std::vector<bench::Prompt> prompts_;
+  std::vector<Prompt> prompts_;
   SpeedupPrompts prompt_facts_;
   SpeedupState state_;
   SpeedupPlan plan_;
@@ -132,7 +132,7 @@ Status Run::keep_prompts(bool begun) const {
   const std::string text = to_lines(prompts_);
   const std::string file = path("prompts.jsonl");
   if (!begun) return write_text(file, text);
-  AERIE_ASSIGN_OR_RETURN(const std::string there, bench::read_text_file(file, "--out"));
+  AERIE_ASSIGN_OR_RETURN(const std::string there, read_text_file(file, "--out"));
   if (there == text) return {};
   return {StatusCode::kInvalidArgument,
           fmt::format("--out {}: it was begun with other prompts; give those, or another folder",
@@ -195,7 +195,7 @@ Status Run::begin() {
   }
   AERIE_ASSIGN_OR_RETURN(plan_, make_speedup_plan(options_.budget, state_.speeds, prompt_facts_));
   if (anew) state_.replies = plan_.replies;
-  const std::vector<bench::Prompt> held_out =
+  const std::vector<Prompt> held_out =
       held_out_prompts(prompts_, plan_.held_out, context_, kSpeedupEvaluationTokens);
   if (held_out.empty()) {
     return {StatusCode::kInvalidArgument,
@@ -300,14 +300,14 @@ Status Run::write_head() {
   });
 }
 
-Expected<bench::TuneOptions> Run::tune_options() {
+Expected<measure::TuneOptions> Run::tune_options() {
   facts_.head = path("head");
   const double spent = state_.speeds.seconds + state_.data_seconds + facts_.training.seconds;
   const double left = std::max(options_.budget - spent, 0.5 * plan_.evaluation_seconds);
   const int prompts = std::max(evaluated_prompts(left, state_.speeds), 1);
-  bench::TuneOptions tune;
+  measure::TuneOptions tune;
   tune.depths = speedup_depths(head_.method);
-  bench::SpecOptions& spec = tune.spec;
+  measure::SpecOptions& spec = tune.spec;
   spec.engine.model = options_.model;
   spec.engine.threads = options_.threads;
   spec.datasets = {path("held-out.jsonl")};
@@ -331,8 +331,8 @@ Expected<bench::TuneOptions> Run::tune_options() {
 }
 
 Status Run::evaluate() {
-  AERIE_ASSIGN_OR_RETURN(const bench::TuneOptions tune, tune_options());
-  AERIE_ASSIGN_OR_RETURN(const bench::TuneReport report, bench::tune(tune));
+  AERIE_ASSIGN_OR_RETURN(const measure::TuneOptions tune, tune_options());
+  AERIE_ASSIGN_OR_RETURN(const measure::TuneReport report, measure::tune(tune));
   if (report.spec.interrupted) return {};
   facts_.method = method_name(head_.method);
   facts_.model = options_.model;

@@ -23,7 +23,7 @@ struct SpeedupOptions {
   std::string model;                 // a GGUF file or a Hugging Face folder
   std::string out;                   // the folder of everything that is made
   double budget = 7200.0;            // seconds of everything
-  std::vector<std::string> prompts;  // files of bench/prompt_set.h
+  std::vector<std::string> prompts;  // files of report/prompt_set.h
   // Of `prompts`, those whose `prompt`s are texts to go on with, without the chat template.
   std::vector<std::string> plain;
   SpeedupMethod method = SpeedupMethod::kAuto;

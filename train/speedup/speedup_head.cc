@@ -1,13 +1,13 @@
-#include "train/speedup_head.h"
+#include "train/speedup/speedup_head.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/thread_pool.h"
-#include "train/methods/eagle3.h"
-#include "train/methods/peagle.h"
-#include "train/vocabulary.h"
+#include "train/batches/training_vocabulary.h"
+#include "train/methods/eagle/eagle3_method.h"
+#include "train/methods/peagle/peagle_method.h"
 
 namespace aerie::train {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "train/speedup.h"
-#include "train/speedup_plan.h"
-#include "train/training_run.h"
+#include "train/run/training_run.h"
+#include "train/speedup/speedup.h"
+#include "train/speedup/speedup_plan.h"
 
 namespace aerie::train {
 

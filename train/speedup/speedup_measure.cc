@@ -1,4 +1,4 @@
-#include "train/speedup_measure.h"
+#include "train/speedup/speedup_measure.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
@@ -12,10 +12,10 @@
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "engine/engine.h"
+#include "train/batches/loader.h"
 #include "train/data/answer.h"
-#include "train/data/generate.h"
-#include "train/loader.h"
-#include "train/stepper.h"
+#include "train/data/generate_data.h"
+#include "train/run/stepper.h"
 
 namespace aerie::train {
 namespace {
@@ -84,7 +84,7 @@ Expected<std::unique_ptr<RunningTarget>> open_target(const SpeedupOptions& optio
   }
 }
 
-Status answering_speed(const SpeedupOptions& options, const std::vector<bench::Prompt>& prompts,
+Status answering_speed(const SpeedupOptions& options, const std::vector<Prompt>& prompts,
                        bool chat_template, double seconds, SpeedupSpeeds& speeds) {
   AERIE_ASSIGN_OR_RETURN(const auto target, open_target(options));
   AERIE_ASSIGN_OR_RETURN(const ConversationFormat format,
@@ -92,7 +92,7 @@ Status answering_speed(const SpeedupOptions& options, const std::vector<bench::P
   speeds.replies_at_a_time = target->options().sequences;
   std::vector<AnswerTask> tasks;
   for (int index = 0; tasks.size() < static_cast<size_t>(4 * speeds.replies_at_a_time); ++index) {
-    for (const bench::Prompt& prompt : prompts) tasks.push_back({&prompt, index});
+    for (const Prompt& prompt : prompts) tasks.push_back({&prompt, index});
   }
   AnswerSettings settings;
   settings.max_tokens = kSpeedupReplyTokens;
@@ -192,8 +192,8 @@ Status training_speed(const SpeedupOptions& options, const SpeedupHead& head, do
 }  // namespace
 
 Expected<SpeedupSpeeds> measure_speeds(const SpeedupOptions& options, const SpeedupHead& head,
-                                       const std::vector<bench::Prompt>& prompts,
-                                       bool chat_template, double seconds) {
+                                       const std::vector<Prompt>& prompts, bool chat_template,
+                                       double seconds) {
   const auto start = Clock::now();
   if (options.threads > 0) at::set_num_threads(options.threads);
   SpeedupSpeeds speeds;

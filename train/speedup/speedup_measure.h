@@ -4,17 +4,17 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/prompt_set.h"
-#include "train/speedup.h"
-#include "train/speedup_head.h"
-#include "train/speedup_plan.h"
+#include "report/prompt_set.h"
+#include "train/speedup/speedup.h"
+#include "train/speedup/speedup_head.h"
+#include "train/speedup/speedup_plan.h"
 
 namespace aerie::train {
 
 // `seconds` is for each of the three; loading, and one pass at least, take what they take.
 // kCancelled once options.cancel is true; else errors of opening and running.
 Expected<SpeedupSpeeds> measure_speeds(const SpeedupOptions& options, const SpeedupHead& head,
-                                       const std::vector<bench::Prompt>& prompts,
-                                       bool chat_template, double seconds);
+                                       const std::vector<Prompt>& prompts, bool chat_template,
+                                       double seconds);
 
 }  // namespace aerie::train

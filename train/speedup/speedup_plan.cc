@@ -1,4 +1,4 @@
-#include "train/speedup_plan.h"
+#include "train/speedup/speedup_plan.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "train/speedup_prompts.h"
+#include "train/speedup/speedup_prompts.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -15,26 +15,25 @@ namespace {
 // What a template adds to a turn, in tokens.
 constexpr size_t kTemplateTokens = 192;
 
-bench::PromptSelection all_of_prompts() {
-  bench::PromptSelection selection;
+PromptSelection all_of_prompts() {
+  PromptSelection selection;
   selection.flag = "--prompts";
   return selection;
 }
 
 // A token is a byte at least.
-size_t bytes_of(const bench::Prompt& prompt) {
+size_t bytes_of(const Prompt& prompt) {
   return prompt.system.size() + prompt.turns.front().size();
 }
 
 }  // namespace
 
-Expected<std::vector<bench::Prompt>> mixed_prompts(const std::vector<std::string>& files,
-                                                   const std::vector<std::string>& plain) {
-  AERIE_ASSIGN_OR_RETURN(std::vector<bench::Prompt> prompts,
-                         bench::read_prompts(files, all_of_prompts()));
+Expected<std::vector<Prompt>> mixed_prompts(const std::vector<std::string>& files,
+                                            const std::vector<std::string>& plain) {
+  AERIE_ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_prompts(files, all_of_prompts()));
   std::vector<std::pair<uint32_t, size_t>> order;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    bench::Prompt& prompt = prompts[i];
+    Prompt& prompt = prompts[i];
     const std::string& path = files[static_cast<size_t>(prompt.file)];
     prompt.chat = prompt.chat || std::ranges::find(plain, path) == plain.end();
     prompt.name.erase(0, path.size() - std::filesystem::path(path).filename().string().size());
@@ -42,27 +41,27 @@ Expected<std::vector<bench::Prompt>> mixed_prompts(const std::vector<std::string
     order.emplace_back(philox4x32({number, 0, 0, 0}, {0, 0})[0], i);
   }
   std::ranges::sort(order);
-  std::vector<bench::Prompt> mixed;
+  std::vector<Prompt> mixed;
   mixed.reserve(prompts.size());
   for (const auto& [draw, place] : order) {
-    bench::Prompt& prompt = mixed.emplace_back(std::move(prompts[place]));
+    Prompt& prompt = mixed.emplace_back(std::move(prompts[place]));
     prompt.file = 0;
     prompt.number = static_cast<int>(mixed.size()) - 1;
   }
   return mixed;
 }
 
-double mean_turns(const std::vector<bench::Prompt>& prompts, bool chat_template) {
+double mean_turns(const std::vector<Prompt>& prompts, bool chat_template) {
   size_t turns = 0;
-  for (const bench::Prompt& prompt : prompts) {
+  for (const Prompt& prompt : prompts) {
     turns += chat_template && prompt.chat ? prompt.turns.size() : 1;
   }
   return static_cast<double>(turns) / static_cast<double>(prompts.size());
 }
 
-std::string to_lines(const std::vector<bench::Prompt>& prompts) {
+std::string to_lines(const std::vector<Prompt>& prompts) {
   std::string lines;
-  for (const bench::Prompt& prompt : prompts) {
+  for (const Prompt& prompt : prompts) {
     Json line = {{"question_id", prompt.name}, {"category", prompt.task}};
     if (!prompt.chat) {
       line["prompt"] = prompt.turns.front();
@@ -79,10 +78,10 @@ std::string to_lines(const std::vector<bench::Prompt>& prompts) {
   return lines;
 }
 
-std::vector<bench::Prompt> held_out_prompts(const std::vector<bench::Prompt>& prompts,
-                                            double fraction, int context, int reply) {
-  std::vector<bench::Prompt> held_out;
-  for (const bench::Prompt& prompt : prompts) {
+std::vector<Prompt> held_out_prompts(const std::vector<Prompt>& prompts, double fraction,
+                                     int context, int reply) {
+  std::vector<Prompt> held_out;
+  for (const Prompt& prompt : prompts) {
     const size_t tokens = bytes_of(prompt) + kTemplateTokens + static_cast<size_t>(reply);
     if (!is_held_out(prompt.number, fraction) || tokens > static_cast<size_t>(context)) continue;
     held_out.push_back(prompt);

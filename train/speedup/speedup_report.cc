@@ -1,12 +1,12 @@
-#include "train/speedup_report.h"
+#include "train/speedup/speedup_report.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cassert>
 
-#include "bench/spec_report.h"
-#include "train/shell_text.h"
+#include "measure/spec/spec_report.h"
+#include "train/run/shell_text.h"
 
 namespace aerie::train {
 
@@ -18,13 +18,13 @@ const ProfileChoice& best_choice(const Profile& profile) {
   return *best;
 }
 
-std::string speedup_table(const bench::SpecReport& report) {
+std::string speedup_table(const measure::SpecReport& report) {
   std::string text = fmt::format(
       "Held-out prompts: {}, replies of at most {} tokens, methods in turns.\n"
       "temperature  tokens/s  times plain  tokens/round  accepted by position\n",
       report.prompts, report.max_tokens);
-  for (const bench::MethodFigures& method : report.methods) {
-    const bench::Figures& all = method.all;
+  for (const measure::MethodFigures& method : report.methods) {
+    const measure::Figures& all = method.all;
     text += fmt::format("{:>11g} {:>9.1f} {:>12.2f} {:>13.2f}  {:.2f}\n{:>13}{}\n",
                         method.temperature, all.tokens_per_second, all.speedup.value,
                         all.mean_accepted_length, fmt::join(all.per_position_acceptance, " "), "",
@@ -47,7 +47,7 @@ std::vector<std::string> speedup_commands(const SpeedupFacts& facts, const Profi
   return commands;
 }
 
-std::string speedup_verdict(const SpeedupFacts& facts, const bench::TuneReport& report) {
+std::string speedup_verdict(const SpeedupFacts& facts, const measure::TuneReport& report) {
   const ProfileChoice& best = best_choice(report.profile);
   std::string text;
   if (best.speculate == "none") {
@@ -66,10 +66,10 @@ std::string speedup_verdict(const SpeedupFacts& facts, const bench::TuneReport& 
   return text;
 }
 
-std::string speedup_json(const SpeedupFacts& facts, const bench::TuneReport& report) {
+std::string speedup_json(const SpeedupFacts& facts, const measure::TuneReport& report) {
   const SpeedupSpeeds& speeds = facts.speeds;
   const ProfileChoice& best = best_choice(report.profile);
-  bench::Json json = {
+  measure::Json json = {
       {"model", facts.model},
       {"method", facts.method},
       {"head", facts.head},
@@ -90,7 +90,7 @@ std::string speedup_json(const SpeedupFacts& facts, const bench::TuneReport& rep
         {"best_step", facts.training.best_step}}},
       {"best", {{"speculate", best.speculate}, {"speedup", best.speedup}, {"why", best.why}}},
       {"commands", speedup_commands(facts, best)}};
-  json["evaluation"] = bench::json_of(report.spec);
+  json["evaluation"] = measure::json_of(report.spec);
   return json.dump(2) + "\n";
 }
 

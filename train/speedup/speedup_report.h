@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/tune.h"
-#include "train/speedup.h"
-#include "train/speedup_plan.h"
-#include "train/training_run.h"
+#include "measure/spec/tune.h"
+#include "train/run/training_run.h"
+#include "train/speedup/speedup.h"
+#include "train/speedup/speedup_plan.h"
 
 namespace aerie::train {
 
@@ -25,14 +25,14 @@ struct SpeedupFacts {
 const ProfileChoice& best_choice(const Profile& profile);
 
 // A line for each method and temperature: speed, ratio, tokens of a round, acceptance by position.
-std::string speedup_table(const bench::SpecReport& report);
+std::string speedup_table(const measure::SpecReport& report);
 
 // What to type, the one that was fastest first. Plain decoding has no --speculate.
 std::vector<std::string> speedup_commands(const SpeedupFacts& facts, const ProfileChoice& best);
 
 // What it comes to, in words.
-std::string speedup_verdict(const SpeedupFacts& facts, const bench::TuneReport& report);
+std::string speedup_verdict(const SpeedupFacts& facts, const measure::TuneReport& report);
 
-std::string speedup_json(const SpeedupFacts& facts, const bench::TuneReport& report);
+std::string speedup_json(const SpeedupFacts& facts, const measure::TuneReport& report);
 
 }  // namespace aerie::train

@@ -1,11 +1,11 @@
-#include "train/speedup_state.h"
+#include "train/speedup/speedup_state.h"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
-#include "train/checkpoint_files.h"
+#include "train/run/checkpoint_files.h"
 
 namespace aerie::train {
 namespace {

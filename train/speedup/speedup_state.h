@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "train/run_folder.h"
-#include "train/speedup_plan.h"
+#include "train/run/run_folder.h"
+#include "train/speedup/speedup_plan.h"
 
 namespace aerie::train {
 

@@ -1,4 +1,4 @@
-#include "decode/calibration.h"
+#include "draft/auto/calibration.h"
 
 #include <algorithm>
 #include <iterator>

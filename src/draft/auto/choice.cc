@@ -1,4 +1,4 @@
-#include "draft/choice.h"
+#include "draft/auto/choice.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "draft/combined.h"
+#include "draft/auto/combined.h"
 
 namespace aerie {
 namespace {

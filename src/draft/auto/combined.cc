@@ -1,4 +1,4 @@
-#include "draft/combined.h"
+#include "draft/auto/combined.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "draft/tree_growth.h"
+#include "draft/tree/tree_growth.h"
 #include "model/model.h"
 
 namespace aerie {

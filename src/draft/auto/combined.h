@@ -39,16 +39,16 @@ class OwnTaps {
 // draft, and their trees are merged by token prefix (SpecInfer, Miao et al. 2305.09781).
 //
 // What is cut where there is no room for all depends on DraftNoise. kTarget: each drafter may use
-// up all nodes, and the likeliest stay (draft/tree_growth.h). kOwn: nothing that was drawn may be
-// cut because of its value, so each is asked for its share of the nodes, max_nodes / n, the first
-// max_nodes % n of them for one more; everything stays, each proposal with its distribution, in the
-// drafters' order (TokenTree::proposals). What one leaves of its share the others do not get. Under
-// a rule that takes chains alone (DraftSequence::trees) kMerge is kFirst.
+// up all nodes, and the likeliest stay (draft/tree/tree_growth.h). kOwn: nothing that was drawn may
+// be cut because of its value, so each is asked for its share of the nodes, max_nodes / n, the
+// first max_nodes % n of them for one more; everything stays, each proposal with its distribution,
+// in the drafters' order (TokenTree::proposals). What one leaves of its share the others do not
+// get. Under a rule that takes chains alone (DraftSequence::trees) kMerge is kFirst.
 //
 // Drafters draw independently of each other: under kOwn each is opened with a choice of its own.
 //
 // Errors are those of common_needs(). Requires at least one drafter, and not Combination::kAuto
-// (decode/controller.h).
+// (draft/auto/controller.h).
 Expected<std::unique_ptr<Drafter>> combine_drafters(std::vector<std::unique_ptr<Drafter>> drafters,
                                                     Combination combination);
 

@@ -1,4 +1,4 @@
-#include "decode/controller.h"
+#include "draft/auto/controller.h"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "decode/draft_record.h"
-#include "draft/combined.h"
-#include "draft/tree_growth.h"
+#include "draft/auto/combined.h"
+#include "draft/auto/draft_record.h"
+#include "draft/tree/tree_growth.h"
 
 namespace aerie {
 namespace {

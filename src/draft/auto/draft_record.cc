@@ -1,4 +1,4 @@
-#include "decode/draft_record.h"
+#include "draft/auto/draft_record.h"
 
 #include <algorithm>
 

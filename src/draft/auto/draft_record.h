@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/token_tree.h"
-#include "decode/calibration.h"
+#include "draft/auto/calibration.h"
 #include "draft/drafter.h"
 
 namespace aerie {

@@ -1,4 +1,4 @@
-#include "decode/pass_cost.h"
+#include "draft/auto/pass_cost.h"
 
 #include <algorithm>
 #include <cassert>

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "draft/node_rows.h"
+#include "draft/network/node_rows.h"
 #include "kv/kv_cache.h"
 
 namespace aerie {

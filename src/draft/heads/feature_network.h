@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "base/status.h"
-#include "draft/draft_network.h"
 #include "draft/heads/feature_head.h"
-#include "draft/network_drafter.h"
+#include "draft/network/draft_network.h"
+#include "draft/network/network_drafter.h"
 #include "kernels/kv_layout.h"
 
 namespace aerie {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "draft/draft_vocabulary.h"
+#include "draft/network/draft_vocabulary.h"
 #include "format/converted_file.h"
 #include "tensor/dtype.h"
 

@@ -13,7 +13,7 @@
 #include "draft/heads/feature_head.h"
 #include "kernels/backend.h"
 #include "kernels/op_kinds.h"
-#include "model/head_file.h"
+#include "model/import/head_file.h"
 #include "model/model.h"
 #include "model/transformer_weights.h"
 

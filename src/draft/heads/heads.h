@@ -10,7 +10,7 @@
 #include "draft/heads/feature_head.h"
 #include "draft/heads/head_parts.h"
 #include "draft/heads/mtp.h"
-#include "model/head_file.h"
+#include "model/import/head_file.h"
 
 namespace aerie {
 

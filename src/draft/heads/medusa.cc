@@ -13,7 +13,7 @@
 namespace aerie {
 namespace {
 
-constexpr int kMostBlocks = 64;
+constexpr int kMostMedusaBlocks = 64;
 
 struct MedusaWeights {
   std::vector<std::vector<Linear>> blocks;  // [head][block]
@@ -149,7 +149,7 @@ class MedusaLoader {
 };
 
 Status MedusaLoader::count() {
-  while (blocks_ < kMostBlocks && has(names_.block(0, blocks_) + ".weight")) ++blocks_;
+  while (blocks_ < kMostMedusaBlocks && has(names_.block(0, blocks_) + ".weight")) ++blocks_;
   while (heads_ <= kMostHeadDepth && has(names_.block(heads_, 0) + ".weight")) ++heads_;
   if (heads_ > kMostHeadDepth) {
     return bad(fmt::format("has more than {} heads", kMostHeadDepth));

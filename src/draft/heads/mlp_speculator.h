@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "draft/heads/feature_head.h"
 #include "draft/heads/head_parts.h"
-#include "model/head_file.h"
+#include "model/import/head_file.h"
 
 namespace aerie {
 

@@ -130,7 +130,7 @@ struct RedrafterPlan {
   bool rnn = false;
 };
 
-Expected<RedrafterPlan> read_plan(const HeadFile& file, const HeadTarget& target) {
+Expected<RedrafterPlan> read_redrafter_plan(const HeadFile& file, const HeadTarget& target) {
   const JsonObject config = file.config_object();
   RedrafterPlan plan;
   AERIE_ASSIGN_OR_RETURN(const int64_t width, config.integer("hidden_size"));
@@ -177,7 +177,7 @@ Expected<RedrafterWeights> load_weights(HeadFile& file, const HeadTarget& target
 
 Expected<std::unique_ptr<FeatureHead>> load_redrafter_head(HeadFile& file, const HeadTarget& target,
                                                            const HeadOptions& options) {
-  AERIE_ASSIGN_OR_RETURN(const RedrafterPlan plan, read_plan(file, target));
+  AERIE_ASSIGN_OR_RETURN(const RedrafterPlan plan, read_redrafter_plan(file, target));
   const ModelOptions model = target.model_options();
   AERIE_ASSIGN_OR_RETURN(RedrafterWeights weights,
                          load_weights(file, target, options, plan, model));

@@ -1,4 +1,4 @@
-#include "draft/lookahead.h"
+#include "draft/lookup/lookahead.h"
 
 #include <algorithm>
 #include <cassert>
@@ -8,7 +8,7 @@
 
 #include "base/philox.h"
 #include "draft/sequence_states.h"
-#include "draft/tree_growth.h"
+#include "draft/tree/tree_growth.h"
 
 namespace aerie {
 namespace {

@@ -1,4 +1,4 @@
-#include "draft/ngram.h"
+#include "draft/lookup/ngram.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "draft/sequence_states.h"
-#include "draft/tree_growth.h"
+#include "draft/tree/tree_growth.h"
 
 namespace aerie {
 namespace {

@@ -1,4 +1,4 @@
-#include "draft/prediction.h"
+#include "draft/lookup/prediction.h"
 
 #include <algorithm>
 #include <cassert>

@@ -1,4 +1,4 @@
-#include "draft/recycling.h"
+#include "draft/lookup/recycling.h"
 
 #include <algorithm>
 #include <cassert>
@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "draft/sequence_states.h"
-#include "draft/static_tree.h"
+#include "draft/tree/static_tree.h"
 
 namespace aerie {
 namespace {
 
-constexpr int32_t kNone = -1;
+constexpr int32_t kNoSuccessor = -1;
 constexpr int kMaxTokens = 1024;
 
 // How often the successor of each rank was the next token, over the 8734 tokens of 56 answers of
@@ -30,7 +30,8 @@ class RecyclingDrafter final : public Drafter {
             options.num_tokens,
             std::span(kRankProbability).first(static_cast<size_t>(options.successors)),
             options.num_tokens)),
-        table_(static_cast<size_t>(options.vocab) * static_cast<size_t>(options.successors), kNone),
+        table_(static_cast<size_t>(options.vocab) * static_cast<size_t>(options.successors),
+               kNoSuccessor),
         placed_(shape_.nodes().size()) {
     if (options.refresh == 0) return;
     needs_.top_tokens = options.successors;
@@ -44,7 +45,7 @@ class RecyclingDrafter final : public Drafter {
     return learnt_.open(sequence, [] { return size_t{0}; });
   }
   void close(SequenceId id) override { learnt_.close(id); }
-  void forget() override { std::ranges::fill(table_, kNone); }
+  void forget() override { std::ranges::fill(table_, kNoSuccessor); }
 
   Status propose(std::span<DraftRequest> requests) override;
   Status observe(std::span<const DraftCommit> commits) override;
@@ -61,9 +62,10 @@ class RecyclingDrafter final : public Drafter {
 
   RecyclingOptions options_;
   DrafterNeeds needs_;
-  StaticTree shape_;             // of all trees
-  std::vector<int32_t> table_;   // [vocab][successors], the latest first; kNone: no more
-  std::vector<int32_t> placed_;  // scratch: where the shape's nodes are in the tree; kNone: not
+  StaticTree shape_;            // of all trees
+  std::vector<int32_t> table_;  // [vocab][successors], the latest first; kNoSuccessor: no more
+  std::vector<int32_t>
+      placed_;  // scratch: where the shape's nodes are in the tree; kNoSuccessor: not
   SequenceStates<size_t> learnt_{"recycling"};  // tokens whose successor is in the table
 };
 
@@ -87,7 +89,7 @@ void RecyclingDrafter::refresh(const DraftCommit& commit) {
     const auto likeliest = commit.top_tokens_after(node);
     const size_t count = std::min(successors.size(), likeliest.size());
     // None are known behind a row whose logits nobody wanted.
-    if (likeliest[0] != kNone) std::copy_n(likeliest.begin(), count, successors.begin());
+    if (likeliest[0] != kNoSuccessor) std::copy_n(likeliest.begin(), count, successors.begin());
   };
   for (int32_t node = 0; node < tree.size(); ++node) {
     set(tree.nodes[static_cast<size_t>(node)].token, node);
@@ -104,17 +106,17 @@ void RecyclingDrafter::fill(DraftRequest& request) {
   if (request.tokens.empty()) return;
   for (size_t i = 0; i < placed_.size() && tree.size() < request.max_nodes; ++i) {
     const StaticTree::Node& node = shape_.nodes()[i];
-    placed_[i] = kNone;
+    placed_[i] = kNoSuccessor;
     int32_t parent = -1, token = request.tokens.back();
     if (node.parent >= 0) {
       parent = placed_[static_cast<size_t>(node.parent)];
-      if (parent == kNone) continue;
+      if (parent == kNoSuccessor) continue;
       token = tree.nodes[static_cast<size_t>(parent)].token;
     }
     const std::span<const int32_t> successors = row(token);
     if (successors.empty()) continue;
     const int32_t next = successors[static_cast<size_t>(node.rank)];
-    if (next != kNone) placed_[i] = tree.add(next, parent, nullptr, node.probability);
+    if (next != kNoSuccessor) placed_[i] = tree.add(next, parent, nullptr, node.probability);
   }
 }
 

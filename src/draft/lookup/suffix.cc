@@ -1,4 +1,4 @@
-#include "draft/suffix.h"
+#include "draft/lookup/suffix.h"
 
 #include <algorithm>
 #include <cassert>
@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "draft/lookup/suffix_trie.h"
 #include "draft/sequence_states.h"
-#include "draft/suffix_trie.h"
-#include "draft/tree_growth.h"
+#include "draft/tree/tree_growth.h"
 
 namespace aerie {
 namespace {

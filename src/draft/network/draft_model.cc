@@ -1,11 +1,11 @@
-#include "draft/draft_model.h"
+#include "draft/network/draft_model.h"
 
 #include <algorithm>
 #include <cassert>
 #include <utility>
 #include <vector>
 
-#include "draft/node_rows.h"
+#include "draft/network/node_rows.h"
 #include "kv/kv_cache.h"
 
 namespace aerie {

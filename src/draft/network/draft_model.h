@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "draft/drafter.h"
-#include "draft/network_drafter.h"
-#include "draft/vocabulary_map.h"
+#include "draft/network/network_drafter.h"
+#include "draft/network/vocabulary_map.h"
 #include "kernels/kv_layout.h"
 #include "model/model.h"
 

@@ -1,6 +1,6 @@
 // What drafts by computing: a draft model, a trained head. It gives logits after the committed
 // tokens and after nodes of the draft; which nodes are run and what is proposed is decided by
-// draft/network_drafter.h, the same for all.
+// draft/network/network_drafter.h, the same for all.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "draft/drafter.h"
-#include "draft/level_tree.h"
+#include "draft/tree/level_tree.h"
 
 namespace aerie {
 

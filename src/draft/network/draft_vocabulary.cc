@@ -1,4 +1,4 @@
-#include "draft/draft_vocabulary.h"
+#include "draft/network/draft_vocabulary.h"
 
 #include <fmt/format.h>
 
@@ -9,22 +9,18 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "format/invalid.h"
 #include "format/json.h"
 #include "format/mapped_file.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "format/text.h"
-#include "format/torch_folder.h"
-#include "model/hugging_face_file.h"
+#include "format/torch/torch_folder.h"
+#include "model/import/hugging_face_file.h"
 
 namespace aerie {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
-
-template <typename... Args>
-Status invalid(fmt::format_string<Args...> format, Args&&... args) {
-  return Status(StatusCode::kInvalidData, fmt::format(format, std::forward<Args>(args)...));
-}
 
 // A list of ids while it is read: each is checked when it comes, so that a long list of nonsense
 // takes no more memory than the vocabulary.
@@ -34,11 +30,11 @@ class Ids {
 
   Status add(int64_t id) {
     if (id < 0 || id >= static_cast<int64_t>(seen_.size())) {
-      return invalid("{} is not a token of the target, which has ids 0 to {}", id,
-                     seen_.size() - 1);
+      return invalid_data("{} is not a token of the target, which has ids 0 to {}", id,
+                          seen_.size() - 1);
     }
     const auto index = static_cast<size_t>(id);
-    if (seen_[index]) return invalid("the id {} is there twice", id);
+    if (seen_[index]) return invalid_data("the id {} is there twice", id);
     seen_[index] = true;
     ids_.push_back(static_cast<int32_t>(id));
     return {};
@@ -52,7 +48,7 @@ class Ids {
 
 Status read_tensor(const SafetensorsFile& file, Ids& ids) {
   if (file.tensors().size() != 1) {
-    return invalid("has {} tensors; one of token ids is wanted", file.tensors().size());
+    return invalid_data("has {} tensors; one of token ids is wanted", file.tensors().size());
   }
   AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> values, read_integers(file.tensors()[0]));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -66,7 +62,7 @@ Status read_array(std::string_view text, const std::string& path, Ids& ids) {
   for (size_t i = 0; i < json.size(); ++i) {
     const std::string place = fmt::format("{}: element {}", path, i);
     if (!json[i].is_number_integer()) {
-      return invalid("{}: is a {}; a token id is wanted", place, json[i].type_name());
+      return invalid_data("{}: is a {}; a token id is wanted", place, json[i].type_name());
     }
     // A number of 64 bits without a sign is no id of anything.
     const bool is_huge = json[i].is_number_unsigned() && json[i].get<uint64_t>() > INT64_MAX;
@@ -86,7 +82,7 @@ Status read_lines(std::string_view text, Ids& ids) {
     int64_t id = 0;
     const auto [last, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || last != word.data() + word.size()) {
-      return invalid("line {}: '{}' is not a token id", line, printable(word, 40));
+      return invalid_data("line {}: '{}' is not a token id", line, printable(word, 40));
     }
     AERIE_RETURN_IF_ERROR(ids.add(id).with_context(fmt::format("line {}", line)));
   }
@@ -166,7 +162,7 @@ Expected<std::vector<int32_t>> read_draft_ids(const ModelFile& file, int vocab, 
     return fmt::format("{}: {}", file.name(), file.origin_of_key(key));
   };
   if (values.empty() || values.size() > static_cast<size_t>(vocab)) {
-    return invalid("{}: has {} ids for {} rows", where(kDraftIdsKey), values.size(), vocab);
+    return invalid_data("{}: has {} ids for {} rows", where(kDraftIdsKey), values.size(), vocab);
   }
   if (file.find(kDraftTargetKey) != nullptr) {
     AERIE_ASSIGN_OR_RETURN(const int64_t made_for, file.integer(kDraftTargetKey));
@@ -181,7 +177,7 @@ Expected<std::vector<int32_t>> read_draft_ids(const ModelFile& file, int vocab, 
   d2t.reserve(values.size());
   for (const double value : values) {
     if (!(std::abs(value) < 2147483648.0) || std::trunc(value) != value) {
-      return invalid("{}: {} is no id", where(kDraftIdsKey), value);
+      return invalid_data("{}: {} is no id", where(kDraftIdsKey), value);
     }
     d2t.push_back(static_cast<int64_t>(value));
   }

@@ -1,4 +1,4 @@
-#include "draft/early_exit.h"
+#include "draft/network/early_exit.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "draft/layer_skip.h"
+#include "draft/network/layer_skip.h"
 
 #include <fmt/format.h>
 

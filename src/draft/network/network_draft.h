@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "draft/drafter.h"
-#include "draft/level_tree.h"
-#include "draft/score_calibration.h"
+#include "draft/network/score_calibration.h"
+#include "draft/tree/level_tree.h"
 #include "sampling/sampler.h"
 
 namespace aerie {

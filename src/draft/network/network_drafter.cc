@@ -1,4 +1,4 @@
-#include "draft/network_drafter.h"
+#include "draft/network/network_drafter.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "draft/network_draft.h"
+#include "draft/network/network_draft.h"
 #include "sampling/filters.h"
 #include "sampling/inverse_cdf.h"
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "draft/draft_network.h"
 #include "draft/drafter.h"
-#include "draft/static_tree.h"
+#include "draft/network/draft_network.h"
+#include "draft/tree/static_tree.h"
 #include "kernels/backend.h"
 
 namespace aerie {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/forward_batch.h"
-#include "draft/level_tree.h"
+#include "draft/tree/level_tree.h"
 #include "kv/kv_cache.h"
 
 namespace aerie {

@@ -1,4 +1,4 @@
-#include "draft/text_draft_model.h"
+#include "draft/network/text_draft_model.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "draft/score_calibration.h"
+#include "draft/network/score_calibration.h"
 #include "draft/sequence_states.h"
 #include "kv/kv_cache.h"
 #include "sampling/filters.h"
@@ -23,7 +23,7 @@ constexpr size_t kLead = 8;
 // That a drafted token is right if the one before is, where nothing is known yet.
 constexpr double kPromise = 0.6;
 
-struct State {
+struct TextState {
   KvCache::Id cache = -1;
   ScoreCalibration calibration;
   std::string text;           // of the committed tokens
@@ -55,14 +55,14 @@ class TextDraftModel final : public Drafter {
 
  private:
   struct Active {
-    State* state;
+    TextState* state;
     DraftRequest* request;
     int limit;  // tokens to say
   };
 
-  Status read(State& state, std::span<const int32_t> tokens) const;
+  Status read(TextState& state, std::span<const int32_t> tokens) const;
   bool prepare(const Active& active);
-  void feed(State& state, int rows, bool wants_logits);
+  void feed(TextState& state, int rows, bool wants_logits);
   void say(std::span<const Active> group);
   Status translate(const Active& active);
   Expected<size_t> cut(std::string_view lead, std::string_view said);
@@ -73,7 +73,7 @@ class TextDraftModel final : public Drafter {
   const Tokenizer& draft_;
   DraftModelOptions options_;
   DrafterNeeds needs_;
-  SequenceStates<State> states_{"draft_model"};
+  SequenceStates<TextState> states_{"draft_model"};
   // Scratch.
   std::vector<Active> active_;
   ForwardBatch batch_;
@@ -81,7 +81,7 @@ class TextDraftModel final : public Drafter {
 };
 
 Status TextDraftModel::open(const DraftSequence& sequence) {
-  AERIE_RETURN_IF_ERROR(states_.open(sequence, [] { return State(); }));
+  AERIE_RETURN_IF_ERROR(states_.open(sequence, [] { return TextState(); }));
   const auto cache = cache_.open();
   if (!cache.ok()) {
     states_.close(sequence.id);
@@ -92,12 +92,12 @@ Status TextDraftModel::open(const DraftSequence& sequence) {
 }
 
 void TextDraftModel::close(SequenceId id) {
-  if (const State* state = states_.find(id)) cache_.close(state->cache);
+  if (const TextState* state = states_.find(id)) cache_.close(state->cache);
   states_.close(id);
 }
 
 // Brings text and ids up to `tokens`.
-Status TextDraftModel::read(State& state, std::span<const int32_t> tokens) const {
+Status TextDraftModel::read(TextState& state, std::span<const int32_t> tokens) const {
   for (; state.read < tokens.size(); ++state.read) {
     const int32_t token = tokens[state.read];
     if (token < target_.vocab_size() && !target_.is_control(token)) {
@@ -126,7 +126,7 @@ Status TextDraftModel::read(State& state, std::span<const int32_t> tokens) const
 // Drops from the cache what is not as it was fed. Whether there is anything to read and room to say
 // something.
 bool TextDraftModel::prepare(const Active& active) {
-  State& state = *active.state;
+  TextState& state = *active.state;
   const auto length = static_cast<int>(state.ids.size());
   if (length == 0 || active.limit <= 0 || length + active.limit > options_.max_positions) {
     return false;
@@ -141,7 +141,7 @@ bool TextDraftModel::prepare(const Active& active) {
 }
 
 // Adds the next `rows` of ids and of what was said after them.
-void TextDraftModel::feed(State& state, int rows, bool wants_logits) {
+void TextDraftModel::feed(TextState& state, int rows, bool wants_logits) {
   const int from = cache_.committed(state.cache);
   const auto sequence = static_cast<int32_t>(batch_.sequences.size());
   batch_.sequences.push_back({cache_.pages(state.cache), from});
@@ -162,10 +162,10 @@ void TextDraftModel::feed(State& state, int rows, bool wants_logits) {
 
 // One more token of each that is not done. At most max_logits of them.
 void TextDraftModel::say(std::span<const Active> group) {
-  std::vector<State*> speaking;
+  std::vector<TextState*> speaking;
   batch_.clear();
   for (const Active& active : group) {
-    State& state = *active.state;
+    TextState& state = *active.state;
     if (state.ended || static_cast<int>(state.said.size()) >= active.limit) continue;
     feed(state, 1, true);
     speaking.push_back(&state);
@@ -174,7 +174,7 @@ void TextDraftModel::say(std::span<const Active> group) {
   const ForwardOutputs outputs = model_->forward(batch_, cache_);
   for (size_t i = 0; i < speaking.size(); ++i) {
     const int32_t id = find_best(outputs.logits_of(static_cast<int>(i))).id;
-    State& state = *speaking[i];
+    TextState& state = *speaking[i];
     state.ended = id < 0 || id >= draft_.vocab_size() || draft_.is_control(id) || draft_.is_end(id);
     if (!state.ended) state.said.push_back(id);
   }
@@ -196,7 +196,7 @@ Expected<size_t> TextDraftModel::cut(std::string_view lead, std::string_view sai
 }
 
 Status TextDraftModel::translate(const Active& active) {
-  State& state = *active.state;
+  TextState& state = *active.state;
   std::string said;
   for (const int32_t id : state.said) said += draft_.piece(id);
   std::string lead;
@@ -232,7 +232,7 @@ Status TextDraftModel::propose(std::span<DraftRequest> requests) {
   const int steps = options_.num_steps > 0 ? options_.num_steps : options_.num_tokens;
   int most = 0;
   for (DraftRequest& request : requests) {
-    State& state = states_.use(request);
+    TextState& state = states_.use(request);
     state.said.clear();
     state.proposed.clear();
     state.ended = false;
@@ -262,7 +262,7 @@ Status TextDraftModel::propose(std::span<DraftRequest> requests) {
 Status TextDraftModel::observe(std::span<const DraftCommit> commits) {
   AERIE_RETURN_IF_ERROR(states_.check(commits));
   for (const DraftCommit& commit : commits) {
-    State& state = states_.use(commit);
+    TextState& state = states_.use(commit);
     if (commit.tree == nullptr) continue;
     // What came after the old root.
     const auto before = static_cast<size_t>(commit.first) + 1;

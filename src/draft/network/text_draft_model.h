@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "draft/draft_model.h"
 #include "draft/drafter.h"
+#include "draft/network/draft_model.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/token_tree.h"
-#include "draft/static_tree.h"
+#include "draft/tree/static_tree.h"
 
 namespace aerie {
 

@@ -1,11 +1,11 @@
-#include "draft/static_tree.h"
+#include "draft/tree/static_tree.h"
 
 #include <algorithm>
 #include <cassert>
 #include <map>
 #include <utility>
 
-#include "draft/tree_growth.h"
+#include "draft/tree/tree_growth.h"
 
 namespace aerie {
 namespace {

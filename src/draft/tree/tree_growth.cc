@@ -1,4 +1,4 @@
-#include "draft/tree_growth.h"
+#include "draft/tree/tree_growth.h"
 
 #include <algorithm>
 #include <cassert>

@@ -1,4 +1,4 @@
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "format/gguf_parser.h"
-#include "format/gguf_split.h"
+#include "format/gguf/gguf_parser.h"
+#include "format/gguf/gguf_split.h"
 #include "format/mapped_file.h"
 #include "format/name_index.h"
 #include "format/text.h"

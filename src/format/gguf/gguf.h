@@ -24,7 +24,7 @@ namespace aerie {
 
 class GgufFile final : public ModelFile {
  public:
-  // Of a model in parts (format/gguf_split.h), any part's path opens all: the metadata is the
+  // Of a model in parts (format/gguf/gguf_split.h), any part's path opens all: the metadata is the
   // first's without the keys about the parts, the tensors are everybody's, in the parts' order.
   // kNotFound if there is no such file or a part is missing.
   static Expected<std::unique_ptr<GgufFile>> open(const std::string& path);

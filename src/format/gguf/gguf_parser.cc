@@ -1,4 +1,4 @@
-#include "format/gguf_parser.h"
+#include "format/gguf/gguf_parser.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,8 @@
 #include <type_traits>
 
 #include "format/byte_reader.h"
-#include "format/gguf_types.h"
+#include "format/gguf/gguf_types.h"
+#include "format/invalid.h"
 #include "format/name_index.h"
 #include "format/text.h"
 
@@ -28,11 +29,6 @@ constexpr uint64_t kMinAlignment = 8;
 constexpr uint64_t kMinMetadataBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kMinTensorInfoBytes = 8 + 1 + 4 + 4 + 8;
 
-template <typename... Args>
-Status invalid(fmt::format_string<Args...> format, Args&&... args) {
-  return Status(StatusCode::kInvalidData, fmt::format(format, std::forward<Args>(args)...));
-}
-
 std::string in_key(std::string_view key) {
   return fmt::format("metadata key '{}'", printable(key));
 }
@@ -43,14 +39,14 @@ std::string in_tensor(std::string_view name) {
 Status read_name(ByteReader& reader, uint64_t max_bytes, std::string_view& name) {
   uint64_t length = 0;
   AERIE_RETURN_IF_ERROR(reader.read(length));
-  if (length == 0) return invalid("the name is empty");
+  if (length == 0) return invalid_data("the name is empty");
   if (length > max_bytes) {
-    return invalid("the name is {} bytes long, more than {}", length, max_bytes);
+    return invalid_data("the name is {} bytes long, more than {}", length, max_bytes);
   }
   AERIE_RETURN_IF_ERROR(reader.read_text(length, name));
-  if (!is_valid_utf8(name)) return invalid("the name '{}' is not UTF-8", printable(name));
+  if (!is_valid_utf8(name)) return invalid_data("the name '{}' is not UTF-8", printable(name));
   if (name.find('\0') != std::string_view::npos) {
-    return invalid("the name '{}' contains a NUL byte", printable(name));
+    return invalid_data("the name '{}' contains a NUL byte", printable(name));
   }
   return Status();
 }
@@ -64,7 +60,7 @@ Status read_text_value(ByteReader& reader, std::string_view& text) {
 Status read_bool(ByteReader& reader, bool& value) {
   uint8_t byte = 0;
   AERIE_RETURN_IF_ERROR(reader.read(byte));
-  if (byte > 1) return invalid("a boolean has the value {}; it must be 0 or 1", byte);
+  if (byte > 1) return invalid_data("a boolean has the value {}; it must be 0 or 1", byte);
   value = byte != 0;
   return Status();
 }
@@ -115,7 +111,8 @@ Status read_type(ByteReader& reader, GgufValueType& type) {
   uint32_t id = 0;
   AERIE_RETURN_IF_ERROR(reader.read(id));
   if (id >= kGgufValueTypeCount) {
-    return invalid("value type {} is unknown (0 to {} are defined)", id, kGgufValueTypeCount - 1);
+    return invalid_data("value type {} is unknown (0 to {} are defined)", id,
+                        kGgufValueTypeCount - 1);
   }
   type = static_cast<GgufValueType>(id);
   return Status();
@@ -160,7 +157,7 @@ Status skip_array_elements(ByteReader& reader, const ArrayHeader& array, int dep
     const auto bytes = static_cast<uint64_t>(gguf_value_type_info(array.type).min_bytes);
     return reader.skip(array.count * bytes);
   }
-  if (depth == kMaxArrayDepth) return invalid("arrays are nested more than {} deep", depth);
+  if (depth == kMaxArrayDepth) return invalid_data("arrays are nested more than {} deep", depth);
   for (uint64_t i = 0; i < array.count; ++i) {
     if (array.type == GgufValueType::kString) {
       std::string_view ignored;
@@ -235,22 +232,22 @@ Status read_metadata(ByteReader& reader, uint64_t count, GgufContents& out) {
   NameIndex index;
   const auto twin =
       index.build(static_cast<uint32_t>(count), [&](size_t i) { return out.metadata[i].first; });
-  if (twin) return invalid("{} occurs twice", in_key(*twin));
+  if (twin) return invalid_data("{} occurs twice", in_key(*twin));
   return Status();
 }
 
 Status read_shape(ByteReader& reader, Shape& shape) {
   uint32_t rank = 0;
   AERIE_RETURN_IF_ERROR(reader.read(rank));
-  if (rank > kMaxRank) return invalid("it has {} dimensions, more than {}", rank, kMaxRank);
+  if (rank > kMaxRank) return invalid_data("it has {} dimensions, more than {}", rank, kMaxRank);
   int64_t elements = 1;
   for (uint32_t i = 0; i < rank; ++i) {
     uint64_t size = 0;
     AERIE_RETURN_IF_ERROR(reader.read(size));
-    if (size == 0) return invalid("dimension {} has size 0", i);
+    if (size == 0) return invalid_data("dimension {} has size 0", i);
     const auto room = static_cast<uint64_t>(std::numeric_limits<int64_t>::max() / elements);
     if (size > room) {
-      return invalid("dimension {} of size {} makes it too large", i, size);
+      return invalid_data("dimension {} of size {} makes it too large", i, size);
     }
     shape[i] = static_cast<int64_t>(size);
     elements *= shape[i];
@@ -265,7 +262,7 @@ Status read_tensor_info(ByteReader& reader, TensorInfo& tensor) {
   uint64_t offset = 0;
   AERIE_RETURN_IF_ERROR(reader.read(offset));
   if (offset > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    return invalid("offset {} is beyond any file", offset);
+    return invalid_data("offset {} is beyond any file", offset);
   }
   tensor.offset = static_cast<int64_t>(offset);
 
@@ -274,14 +271,14 @@ Status read_tensor_info(ByteReader& reader, TensorInfo& tensor) {
   if (type == nullptr) return Status();
   tensor.dtype = type->dtype;
   if (tensor.shape[0] % type->block_elements != 0) {
-    return invalid("rows of {} elements do not consist of whole {} blocks of {}", tensor.shape[0],
-                   type->name, type->block_elements);
+    return invalid_data("rows of {} elements do not consist of whole {} blocks of {}",
+                        tensor.shape[0], type->name, type->block_elements);
   }
   // read_shape() has seen to it that the product of the sizes fits.
   const int64_t blocks =
       tensor.shape[0] / type->block_elements * tensor.shape[1] * tensor.shape[2] * tensor.shape[3];
   if (blocks > std::numeric_limits<int64_t>::max() / type->block_bytes) {
-    return invalid("shape {} makes it too large", shape_to_string(tensor.shape));
+    return invalid_data("shape {} makes it too large", shape_to_string(tensor.shape));
   }
   tensor.bytes = blocks * type->block_bytes;
   return Status();
@@ -301,7 +298,7 @@ Status read_tensor_infos(ByteReader& reader, uint64_t count, GgufContents& out) 
   NameIndex index;
   const auto twin =
       index.build(static_cast<uint32_t>(count), [&](size_t i) { return out.tensors[i].name; });
-  if (twin) return invalid("{} occurs twice", in_tensor(*twin));
+  if (twin) return invalid_data("{} occurs twice", in_tensor(*twin));
   return Status();
 }
 
@@ -315,11 +312,11 @@ Status find_alignment(const GgufContents& contents, uint64_t& alignment) {
   const auto* scalar = std::get_if<MetadataScalar>(&value.value);
   const auto* number = scalar == nullptr ? nullptr : std::get_if<uint64_t>(scalar);
   if (number == nullptr) {
-    return invalid("metadata key 'general.alignment' is of type {}; it must be u32",
-                   value.type_name);
+    return invalid_data("metadata key 'general.alignment' is of type {}; it must be u32",
+                        value.type_name);
   }
   if (*number < kMinAlignment || !std::has_single_bit(*number)) {
-    return invalid(
+    return invalid_data(
         "metadata key 'general.alignment' is {}; it must be a power of two and at least {}",
         *number, kMinAlignment);
   }
@@ -335,8 +332,8 @@ Status place_tensors(uint64_t data_start, uint64_t alignment, uint64_t file_byte
   for (TensorInfo& tensor : tensors) {
     const auto offset = static_cast<uint64_t>(tensor.offset);
     if (offset % alignment != 0) {
-      return invalid("{}: offset {} is not a multiple of the alignment {}", in_tensor(tensor.name),
-                     offset, alignment);
+      return invalid_data("{}: offset {} is not a multiple of the alignment {}",
+                          in_tensor(tensor.name), offset, alignment);
     }
     // Neither sum can wrap: each term but the last is below 2^63, and the last is checked.
     const uint64_t start = data_start + offset;
@@ -348,7 +345,7 @@ Status place_tensors(uint64_t data_start, uint64_t alignment, uint64_t file_byte
     tensor.offset = static_cast<int64_t>(std::min<uint64_t>(start, INT64_MAX));
   }
   if (outside == nullptr) return Status();
-  return invalid(
+  return invalid_data(
       "{}: offset {} + {} bytes ends beyond the file's {} bytes: {} bytes are missing in all (the "
       "download may be incomplete)",
       in_tensor(outside->name), outside->offset, outside->bytes, file_bytes, end - file_bytes);
@@ -367,8 +364,8 @@ Status check_overlap(const std::vector<TensorInfo>& tensors) {
     const TensorInfo& before = tensors[order[i - 1]];
     const TensorInfo& after = tensors[order[i]];
     if (before.offset + before.bytes > after.offset) {
-      return invalid("{} and {} overlap in the file", in_tensor(before.name),
-                     in_tensor(after.name));
+      return invalid_data("{} and {} overlap in the file", in_tensor(before.name),
+                          in_tensor(after.name));
     }
   }
   return Status();
@@ -376,12 +373,13 @@ Status check_overlap(const std::vector<TensorInfo>& tensors) {
 
 Status check_magic(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.empty()) return invalid("is empty, not a GGUF file");
+  if (text.empty()) return invalid_data("is empty, not a GGUF file");
   if (text.starts_with("GGUF")) return Status();
   if (is_git_lfs_pointer(text)) {
-    return invalid("is not a GGUF file but a Git LFS pointer to one; fetch it with: git lfs pull");
+    return invalid_data(
+        "is not a GGUF file but a Git LFS pointer to one; fetch it with: git lfs pull");
   }
-  return invalid("is not a GGUF file: it starts with \"{}\"", printable(text.substr(0, 16)));
+  return invalid_data("is not a GGUF file: it starts with \"{}\"", printable(text.substr(0, 16)));
 }
 
 Status check_version(uint32_t version) {
@@ -408,8 +406,8 @@ Status parse(std::span<const std::byte> bytes, GgufContents& out) {
   AERIE_RETURN_IF_ERROR(reader.read(tensor_count));
   AERIE_RETURN_IF_ERROR(reader.read(metadata_count));
   if (tensor_count > kMaxEntries || metadata_count > kMaxEntries) {
-    return invalid("{} tensors and {} metadata keys are declared; at most {} of each are read",
-                   tensor_count, metadata_count, kMaxEntries);
+    return invalid_data("{} tensors and {} metadata keys are declared; at most {} of each are read",
+                        tensor_count, metadata_count, kMaxEntries);
   }
   AERIE_RETURN_IF_ERROR(reader.require(metadata_count, kMinMetadataBytes)
                             .with_context(fmt::format("{} metadata keys", metadata_count)));
@@ -421,8 +419,8 @@ Status parse(std::span<const std::byte> bytes, GgufContents& out) {
   uint64_t alignment = 0;
   AERIE_RETURN_IF_ERROR(find_alignment(out, alignment));
   if (alignment > bytes.size() && tensor_count > 0) {
-    return invalid("metadata key 'general.alignment' is {}, more than the file's {} bytes",
-                   alignment, bytes.size());
+    return invalid_data("metadata key 'general.alignment' is {}, more than the file's {} bytes",
+                        alignment, bytes.size());
   }
   const uint64_t data_start = (reader.offset() + alignment - 1) & ~(alignment - 1);
   AERIE_RETURN_IF_ERROR(place_tensors(data_start, alignment, bytes.size(), out.tensors));

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 
 namespace aerie {
 

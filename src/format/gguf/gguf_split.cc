@@ -1,4 +1,4 @@
-#include "format/gguf_split.h"
+#include "format/gguf/gguf_split.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "format/gguf_types.h"
+#include "format/gguf/gguf_types.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "format/gguf_write.h"
+#include "format/gguf/gguf_write.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <system_error>
 #include <type_traits>
 
-#include "format/gguf_types.h"
+#include "format/gguf/gguf_types.h"
 #include "format/output_file.h"
 #include "format/text.h"
 

@@ -1,4 +1,4 @@
-#include "format/metadata_builder.h"
+#include "format/gguf/metadata_builder.h"
 
 #include <algorithm>
 #include <utility>

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "format/gguf_types.h"
+#include "format/gguf/gguf_types.h"
 #include "format/model_file.h"
 
 namespace aerie {

@@ -1,4 +1,4 @@
-#include "format/int8_folder.h"
+#include "format/safetensors/int8_folder.h"
 
 #include <fmt/format.h>
 
@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "format/int8_weights.h"
 #include "format/json.h"
 #include "format/mapped_file.h"
 #include "format/output_file.h"
-#include "format/safetensors_folder.h"
-#include "format/safetensors_write.h"
+#include "format/safetensors/int8_weights.h"
+#include "format/safetensors/safetensors_folder.h"
+#include "format/safetensors/safetensors_write.h"
 #include "format/text.h"
 #include "tensor/quantize.h"
 

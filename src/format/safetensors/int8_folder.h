@@ -11,7 +11,7 @@ namespace aerie {
 // Writes the tensors of a folder, or of a safetensors file, to the folder `output`, as one
 // model.safetensors:
 // - matrices of floats "X.weight" of more than one row whose rows are multiples of kInt8Group as
-//   format/int8_weights.h has them;
+//   format/safetensors/int8_weights.h has them;
 // - other such matrices as F16, or BF16 if they are that;
 // - everything else as it is.
 // config.json gets a quantization_config and keeps what it says otherwise. Other files of the input

@@ -1,4 +1,4 @@
-#include "format/int8_weights.h"
+#include "format/safetensors/int8_weights.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "format/byte_reader.h"
+#include "format/invalid.h"
 #include "format/text.h"
 
 namespace aerie {
@@ -33,32 +34,27 @@ constexpr std::array<SafetensorsTypeInfo, 22> kTypes = {{
 }};
 static_assert(kTypes.size() == static_cast<size_t>(SafetensorsType::kU64) + 1);
 
-template <typename... Args>
-Status invalid(fmt::format_string<Args...> format, Args&&... args) {
-  return Status(StatusCode::kInvalidData, fmt::format(format, std::forward<Args>(args)...));
-}
-
 std::string in_tensor(std::string_view name) {
   return fmt::format("tensor '{}'", printable(name));
 }
 
 Status check_start(std::string_view text, uint64_t header_bytes) {
   if (header_bytes > kMaxHeaderBytes && text.starts_with("GGUF")) {
-    return invalid("is a GGUF file, not a safetensors file");
+    return invalid_data("is a GGUF file, not a safetensors file");
   }
   if (header_bytes > kMaxHeaderBytes) {
-    return invalid(
+    return invalid_data(
         "is not a safetensors file: it starts with \"{}\", which would be a header of {} bytes; at "
         "most {} are read",
         printable(text.substr(0, 16)), header_bytes, kMaxHeaderBytes);
   }
   if (header_bytes > text.size() - sizeof(uint64_t)) {
-    return invalid(
+    return invalid_data(
         "a header of {} bytes is declared, but {} bytes follow: it is not a safetensors file, or "
         "its download is incomplete",
         header_bytes, text.size() - sizeof(uint64_t));
   }
-  if (header_bytes == 0) return invalid("the header is empty");
+  if (header_bytes == 0) return invalid_data("the header is empty");
   return Status();
 }
 
@@ -156,17 +152,17 @@ Status check_layout(std::span<const SafetensorsTensor> tensors, std::span<const 
   for (size_t i = 0; i < order.size(); ++i) {
     const auto begin = static_cast<size_t>(order[i]->data.data() - data.data());
     if (begin < end) {
-      return invalid("{} and {} overlap in the file", in_tensor(order[i - 1]->name),
-                     in_tensor(order[i]->name));
+      return invalid_data("{} and {} overlap in the file", in_tensor(order[i - 1]->name),
+                          in_tensor(order[i]->name));
     }
     if (begin > end) {
-      return invalid("{} bytes before {} belong to no tensor", begin - end,
-                     in_tensor(order[i]->name));
+      return invalid_data("{} bytes before {} belong to no tensor", begin - end,
+                          in_tensor(order[i]->name));
     }
     end += order[i]->data.size();
   }
   if (end == data.size()) return Status();
-  return invalid("{} bytes behind the last tensor belong to none", data.size() - end);
+  return invalid_data("{} bytes behind the last tensor belong to none", data.size() - end);
 }
 
 }  // namespace
@@ -235,16 +231,16 @@ Status SafetensorsFile::read_header(const Json& header, std::span<const std::byt
       continue;
     }
     const std::string where = fmt::format("{}: {}", name_, in_tensor(key));
-    if (key.empty()) return invalid("{}: the name is empty", where);
+    if (key.empty()) return invalid_data("{}: the name is empty", where);
     if (key.find('\0') != std::string::npos) {
-      return invalid("{}: the name contains a NUL byte", where);
+      return invalid_data("{}: the name contains a NUL byte", where);
     }
     AERIE_ASSIGN_OR_RETURN(const JsonObject entry, JsonObject::view(value, where));
     SafetensorsTensor& tensor = tensors_.emplace_back();
     tensor.name = key;
     Status status = read_tensor(entry, data, tensor);
     // What is absent here makes the file broken.
-    if (status.code() == StatusCode::kNotFound) return invalid("{}", status.message());
+    if (status.code() == StatusCode::kNotFound) return invalid_data("{}", status.message());
     AERIE_RETURN_IF_ERROR(status);
   }
   AERIE_RETURN_IF_ERROR(check_layout(tensors_, data).with_context(name_));
@@ -256,9 +252,9 @@ Status SafetensorsFile::read_header(const Json& header, std::span<const std::byt
 Status SafetensorsFile::read(std::span<const std::byte> bytes) {
   bytes_ = bytes;
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.empty()) return invalid("{}: is empty, not a safetensors file", name_);
+  if (text.empty()) return invalid_data("{}: is empty, not a safetensors file", name_);
   if (is_git_lfs_pointer(text)) {
-    return invalid(
+    return invalid_data(
         "{}: is not a safetensors file but a Git LFS pointer to one; fetch it with: git lfs pull",
         name_);
   }
@@ -269,8 +265,8 @@ Status SafetensorsFile::read(std::span<const std::byte> bytes) {
   std::string_view header_text;
   AERIE_RETURN_IF_ERROR(reader.read_text(header_bytes, header_text).with_context(name_));
   if (header_text[0] != '{') {
-    return invalid("{}: the header starts with \"{}\", not with a brace", name_,
-                   printable(header_text.substr(0, 16)));
+    return invalid_data("{}: the header starts with \"{}\", not with a brace", name_,
+                        printable(header_text.substr(0, 16)));
   }
   AERIE_ASSIGN_OR_RETURN(const Json header, parse_json(header_text, name_ + ": header"));
   return read_header(header, bytes.subspan(reader.offset()));

@@ -1,4 +1,4 @@
-#include "format/safetensors_folder.h"
+#include "format/safetensors/safetensors_folder.h"
 
 #include <fmt/format.h>
 
@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "format/invalid.h"
 #include "format/text.h"
 
 namespace aerie {
@@ -21,11 +22,6 @@ constexpr std::string_view kFileEnd = ".safetensors";
 constexpr std::string_view kIndexEnd = ".safetensors.index.json";
 constexpr size_t kMaxFileName = 255;
 constexpr size_t kMaxListed = 8;
-
-template <typename... Args>
-Status invalid(fmt::format_string<Args...> format, Args&&... args) {
-  return Status(StatusCode::kInvalidData, fmt::format(format, std::forward<Args>(args)...));
-}
 
 // A link counts whether or not it leads somewhere: opening it then says what is wrong.
 bool is_there(const fs::path& path) {
@@ -86,7 +82,7 @@ std::vector<std::string> files_ending(const std::string& folder, std::string_vie
 
 Status check_shard_name(std::string_view name) {
   const auto refuse = [&](std::string_view why) {
-    return invalid("the shard name '{}' {}", printable(name), why);
+    return invalid_data("the shard name '{}' {}", printable(name), why);
   };
   if (name.find('/') != std::string_view::npos || name.find('\\') != std::string_view::npos) {
     return refuse("leads to another folder; a plain file name is wanted");
@@ -110,7 +106,7 @@ Expected<ShardCounts> count_shards(const JsonObject& weight_map) {
     }
     ++counts[shard.get_ref<const std::string&>()];
   }
-  if (counts.empty()) return invalid("{}: 'weight_map' names no tensors", weight_map.file());
+  if (counts.empty()) return invalid_data("{}: 'weight_map' names no tensors", weight_map.file());
   for (const auto& [shard, count] : counts) {
     AERIE_RETURN_IF_ERROR(check_shard_name(shard).with_context(weight_map.file()));
   }
@@ -142,17 +138,17 @@ class WeightMap {
     for (const SafetensorsTensor& tensor : file.tensors()) {
       const auto entry = index_.find(tensor.name);
       if (!entry) {
-        return invalid("tensor '{}' is in {}, but the index does not name it",
-                       printable(tensor.name), shard);
+        return invalid_data("tensor '{}' is in {}, but the index does not name it",
+                            printable(tensor.name), shard);
       }
       if (entries_[*entry].second != shard) {
-        return invalid("tensor '{}' is in {}, but the index places it in {}",
-                       printable(tensor.name), shard, printable(entries_[*entry].second));
+        return invalid_data("tensor '{}' is in {}, but the index places it in {}",
+                            printable(tensor.name), shard, printable(entries_[*entry].second));
       }
     }
     if (file.tensors().size() == count) return Status();
-    return invalid("the index places tensor '{}' in {}, which does not hold it",
-                   printable(find_missing(shard, file)), shard);
+    return invalid_data("the index places tensor '{}' in {}, which does not hold it",
+                        printable(find_missing(shard, file)), shard);
   }
 
  private:

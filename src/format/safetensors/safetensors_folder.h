@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "format/model_file.h"
 #include "format/name_index.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 
 namespace aerie {
 

@@ -1,4 +1,4 @@
-#include "format/safetensors_write.h"
+#include "format/safetensors/safetensors_write.h"
 
 #include <fmt/format.h>
 
@@ -14,9 +14,9 @@
 namespace aerie {
 namespace {
 
-constexpr const char* kMetadataKey = "__metadata__";
+constexpr const char* kWrittenMetadataKey = "__metadata__";
 constexpr size_t kAlignment = 8;
-constexpr size_t kMaxHeaderBytes = 100'000'000;  // what readers take
+constexpr size_t kMaxWrittenHeaderBytes = 100'000'000;  // what readers take
 
 Status refuse(const SafetensorsEntry& tensor, std::string_view why) {
   return {StatusCode::kInvalidArgument, fmt::format("tensor '{}' {}", printable(tensor.name), why)};
@@ -48,7 +48,7 @@ Status check_metadata(std::span<const std::pair<std::string, std::string>> metad
 Status check_names(std::span<const SafetensorsEntry> tensors) {
   for (const SafetensorsEntry& tensor : tensors) {
     const std::string& name = tensor.name;
-    if (name.empty() || name == kMetadataKey || name.find('\0') != std::string::npos ||
+    if (name.empty() || name == kWrittenMetadataKey || name.find('\0') != std::string::npos ||
         !is_valid_utf8(name)) {
       return refuse(tensor, "has a name that safetensors files cannot have");
     }
@@ -85,7 +85,7 @@ Expected<std::string> header_of(std::span<const SafetensorsEntry> tensors,
   if (!metadata.empty()) {
     std::vector<std::string> entries;
     for (const auto& [key, value] : metadata) entries.push_back(quoted(key) + ":" + quoted(value));
-    header += fmt::format("\"{}\":{{{}}}", kMetadataKey, fmt::join(entries, ","));
+    header += fmt::format("\"{}\":{{{}}}", kWrittenMetadataKey, fmt::join(entries, ","));
   }
   int64_t offset = 0;
   for (const size_t i : order) {
@@ -100,10 +100,10 @@ Expected<std::string> header_of(std::span<const SafetensorsEntry> tensors,
   }
   header += '}';
   header.resize((header.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
-  if (header.size() > kMaxHeaderBytes) {
+  if (header.size() > kMaxWrittenHeaderBytes) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("the names, types and shapes take {} bytes; at most {} can be read",
-                              header.size(), kMaxHeaderBytes));
+                              header.size(), kMaxWrittenHeaderBytes));
   }
   const uint64_t length = header.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + header;

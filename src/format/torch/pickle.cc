@@ -1,4 +1,4 @@
-#include "format/pickle.h"
+#include "format/torch/pickle.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "format/byte_reader.h"
 #include "format/text.h"
-#include "format/torch_types.h"
+#include "format/torch/torch_types.h"
 
 namespace aerie {
 namespace {

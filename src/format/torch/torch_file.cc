@@ -1,4 +1,4 @@
-#include "format/torch_file.h"
+#include "format/torch/torch_file.h"
 
 #include <fmt/format.h>
 
@@ -11,17 +11,18 @@
 #include <unordered_set>
 
 #include "format/byte_reader.h"
-#include "format/pickle.h"
+#include "format/invalid.h"
 #include "format/text.h"
-#include "format/torch_types.h"
-#include "format/zip_directory.h"
+#include "format/torch/pickle.h"
+#include "format/torch/torch_types.h"
+#include "format/torch/zip_directory.h"
 
 namespace aerie {
 namespace {
 
 constexpr size_t kMaxDepth = 32, kMaxName = 1024, kMaxTensors = size_t{1} << 17;
 constexpr size_t kMaxValueText = 4096;
-constexpr size_t kMaxRank = 16;
+constexpr size_t kMaxTorchRank = 16;
 // A tensor may be larger than its storage (a stride of 0), and several may share one.
 constexpr int64_t kMaxGrowth = 64;
 
@@ -29,10 +30,6 @@ constexpr std::string_view kZipStart = "PK\x03\x04";
 // A pickle of the number 0x1950A86A20F9469CFC6C.
 constexpr std::string_view kOldStart("\x80\x02\x8A\x0Al\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19.", 15);
 
-template <typename... Args>
-Status invalid(fmt::format_string<Args...> format, Args&&... args) {
-  return Status(StatusCode::kInvalidData, fmt::format(format, std::forward<Args>(args)...));
-}
 template <typename... Args>
 Status unsupported(fmt::format_string<Args...> format, Args&&... args) {
   return Status(StatusCode::kUnsupported, fmt::format(format, std::forward<Args>(args)...));
@@ -89,9 +86,9 @@ class TorchReader {
 
 Status TorchReader::read() {
   const std::string_view text(reinterpret_cast<const char*>(bytes_.data()), bytes_.size());
-  if (text.empty()) return invalid("is empty, not a file of torch.save()");
+  if (text.empty()) return invalid_data("is empty, not a file of torch.save()");
   if (is_git_lfs_pointer(text)) {
-    return invalid(
+    return invalid_data(
         "is not a file of torch.save() but a Git LFS pointer to one; fetch it with: git lfs pull");
   }
   if (text.starts_with(kZipStart)) {
@@ -99,7 +96,7 @@ Status TorchReader::read() {
   } else if (text.starts_with(kOldStart)) {
     AERIE_RETURN_IF_ERROR(read_old());
   } else {
-    return invalid(
+    return invalid_data(
         "is not a file of torch.save(): it starts with \"{}\". Files from before PyTorch 0.2 and "
         "bare pickles are not read; load such a one in Python and save it with torch.save() again",
         printable(text.substr(0, 16)));
@@ -114,11 +111,11 @@ Status TorchReader::read_archive() {
   for (const ZipMember& member : archive_->members()) {
     if (!member.name.ends_with(kPickle)) continue;
     if (member.name.find('/') != member.name.size() - kPickle.size()) continue;
-    if (data != nullptr) return invalid("the archive has two pickles of data");
+    if (data != nullptr) return invalid_data("the archive has two pickles of data");
     data = &member;
   }
   if (data == nullptr) {
-    return invalid("is a zip archive without data.pkl, so not one of torch.save()");
+    return invalid_data("is a zip archive without data.pkl, so not one of torch.save()");
   }
   folder_ = data->name.substr(0, data->name.size() - kPickle.size() + 1);
   if (archive_->find(folder_ + "constants.pkl") != nullptr) {
@@ -166,14 +163,15 @@ Status TorchReader::read_old() {
     if (storage.is_view) return unsupported("has views of storages, as PyTorch 0.3 wrote them");
     const auto [at, is_new] = widths.emplace(storage.key, element_bytes(storage.type));
     if (!is_new && at->second != element_bytes(storage.type)) {
-      return invalid("the storage '{}' has elements of two sizes", printable(storage.key));
+      return invalid_data("the storage '{}' has elements of two sizes", printable(storage.key));
     }
   }
   for (const PickleId id : keys.items(keys.root())) {
     const std::string_view key = keys.at(id).text;
     const auto width = widths.find(key);
     if (width == widths.end() || old_storages_.contains(width->first)) {
-      return invalid("the storage '{}' belongs to no tensor, or is there twice", printable(key));
+      return invalid_data("the storage '{}' belongs to no tensor, or is there twice",
+                          printable(key));
     }
     ByteReader reader(bytes_);
     uint64_t elements = 0;
@@ -264,11 +262,11 @@ bool TorchReader::is_list_of_numbers(PickleId id) const {
 
 Status TorchReader::add_name(const std::string& name) {
   if (name.empty() || name.find('\0') != std::string::npos) {
-    return invalid("the name '{}' is empty or holds a NUL byte", printable(name));
+    return invalid_data("the name '{}' is empty or holds a NUL byte", printable(name));
   }
   if (names_.size() >= kMaxTensors) return unsupported("has more than {} entries", kMaxTensors);
   if (names_.insert(name).second) return {};
-  return invalid("'{}' is there twice", printable(name));
+  return invalid_data("'{}' is there twice", printable(name));
 }
 
 Status TorchReader::add_list(PickleId id, const std::string& name) {
@@ -317,15 +315,15 @@ Status TorchReader::add_value(const PickleValue& value, const std::string& name)
 Expected<int64_t> TorchReader::integer_of(PickleId id, const char* what) const {
   const PickleValue& value = pickle_->at(id);
   if (value.kind != PickleKind::kInteger || value.integer < 0) {
-    return invalid("{} is not an integer of at least 0", what);
+    return invalid_data("{} is not an integer of at least 0", what);
   }
   return value.integer;
 }
 
 Expected<std::vector<int64_t>> TorchReader::sizes_of(PickleId id, const char* what) const {
   const std::span<const PickleId> items = pickle_->items(id);
-  if (pickle_->at(id).kind != PickleKind::kTuple || items.size() > kMaxRank) {
-    return invalid("{} is not a tuple of at most {}", what, kMaxRank);
+  if (pickle_->at(id).kind != PickleKind::kTuple || items.size() > kMaxTorchRank) {
+    return invalid_data("{} is not a tuple of at most {}", what, kMaxTorchRank);
   }
   std::vector<int64_t> sizes;
   for (const PickleId item : items) {
@@ -340,16 +338,16 @@ Expected<SafetensorsType> TorchReader::type_of(PickleId id) const {
   const TorchGlobal* global =
       value.kind == PickleKind::kGlobal ? find_torch_global(value.text) : nullptr;
   if (global != nullptr && global->role == TorchRole::kType) return global->type;
-  return invalid("what should be a type of elements is none");
+  return invalid_data("what should be a type of elements is none");
 }
 
 // ('storage', type, key, where it was, elements), and in old files what it is a view of.
 Expected<Storage> TorchReader::storage_of(PickleId id) const {
-  if (pickle_->at(id).kind != PickleKind::kPersistent) return invalid("has no storage");
+  if (pickle_->at(id).kind != PickleKind::kPersistent) return invalid_data("has no storage");
   const std::span<const PickleId> parts = pickle_->items(pickle_->items(id)[0]);
   if (parts.size() < 5 || parts.size() > 6 || pickle_->at(parts[0]).text != "storage" ||
       pickle_->at(parts[2]).kind != PickleKind::kString) {
-    return invalid("the description of its storage is not one");
+    return invalid_data("the description of its storage is not one");
   }
   Storage storage;
   AERIE_ASSIGN_OR_RETURN(storage.type, type_of(parts[1]));
@@ -366,20 +364,20 @@ Expected<std::span<const std::byte>> TorchReader::bytes_of(const Storage& storag
                                   ? nullptr
                                   : archive_->find(fmt::format("{}data/{}", folder_, storage.key));
     if (member == nullptr) {
-      return invalid("there is no '{}data/{}' in the archive", printable(folder_),
-                     printable(storage.key));
+      return invalid_data("there is no '{}data/{}' in the archive", printable(folder_),
+                          printable(storage.key));
     }
     bytes = member->data;
   } else {
     const auto at = old_storages_.find(storage.key);
     if (at == old_storages_.end())
-      return invalid("there is no storage '{}'", printable(storage.key));
+      return invalid_data("there is no storage '{}'", printable(storage.key));
     bytes = at->second.second;
   }
   const auto width = static_cast<uint64_t>(element_bytes(storage.type));
   if (static_cast<uint64_t>(storage.elements) > bytes.size() / width) {
-    return invalid("its storage has {} bytes for {} elements of {}", bytes.size(), storage.elements,
-                   width);
+    return invalid_data("its storage has {} bytes for {} elements of {}", bytes.size(),
+                        storage.elements, width);
   }
   return bytes.first(static_cast<size_t>(static_cast<uint64_t>(storage.elements) * width));
 }
@@ -392,25 +390,25 @@ Status TorchReader::place(std::span<const PickleId> arguments, const Storage& st
   AERIE_ASSIGN_OR_RETURN(tensor.shape, sizes_of(arguments[2], "its shape"));
   AERIE_ASSIGN_OR_RETURN(tensor.strides, sizes_of(arguments[3], "its strides"));
   if (tensor.shape.size() != tensor.strides.size()) {
-    return invalid("has {} sizes and {} strides", tensor.shape.size(), tensor.strides.size());
+    return invalid_data("has {} sizes and {} strides", tensor.shape.size(), tensor.strides.size());
   }
   const int64_t width = element_bytes(tensor.type);
   const int64_t stored = static_cast<int64_t>(bytes.size()) / width;
   int64_t elements = 1, last = 0;
   const auto limit = std::numeric_limits<int64_t>::max() / 8;
   for (const int64_t size : tensor.shape) {
-    if (size > limit / std::max<int64_t>(elements, 1)) return invalid("has too many elements");
+    if (size > limit / std::max<int64_t>(elements, 1)) return invalid_data("has too many elements");
     elements *= size;
   }
   for (size_t i = 0; elements > 0 && i < tensor.shape.size(); ++i) {
     const int64_t steps = tensor.shape[i] - 1, stride = tensor.strides[i];
     if (steps > 0 && stride > (stored - last) / steps) {
-      return invalid("reaches out of its storage of {} elements", stored);
+      return invalid_data("reaches out of its storage of {} elements", stored);
     }
     last += steps * stride;
   }
   if (offset > stored || (elements > 0 && last >= stored - offset)) {
-    return invalid("reaches out of its storage of {} elements", stored);
+    return invalid_data("reaches out of its storage of {} elements", stored);
   }
   tensor.storage = bytes.subspan(static_cast<size_t>(offset * width));
   const int64_t limit_left = std::numeric_limits<int64_t>::max() - total_bytes_;
@@ -423,7 +421,7 @@ Status TorchReader::fill_tensor(std::span<const PickleId> arguments, bool has_ty
                                 TorchTensor& tensor) {
   const size_t attributes = has_type ? 7 : 6;
   if (arguments.size() < 4 || (has_type && arguments.size() < 7)) {
-    return invalid("is described by {} values", arguments.size());
+    return invalid_data("is described by {} values", arguments.size());
   }
   if (arguments.size() > attributes &&
       (pickle_->at(arguments[attributes]).kind != PickleKind::kNone &&
@@ -444,7 +442,7 @@ Status TorchReader::add_tensor(PickleId id, const std::string& name) {
   for (size_t i = 0; pickle_->at(id).text.starts_with("torch._utils._rebuild_parameter"); ++i) {
     const std::span<const PickleId> arguments = pickle_->items(id);
     if (arguments.empty() || pickle_->at(arguments[0]).kind != PickleKind::kCall || i > 1) {
-      return invalid("is a parameter without a tensor");
+      return invalid_data("is a parameter without a tensor");
     }
     id = arguments[0];
   }

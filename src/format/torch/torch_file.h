@@ -1,6 +1,6 @@
 // Files of torch.save(): a zip archive of a pickle and the bytes that it speaks of, or, from before
 // PyTorch 1.6, several pickles with the bytes behind them. Nothing in them is run
-// (format/pickle.h).
+// (format/torch/pickle.h).
 //
 // A file is hostile until it is checked: the archive, the pickle, and that each tensor's elements
 // lie in its storage.
@@ -17,7 +17,7 @@
 
 #include "base/status.h"
 #include "format/mapped_file.h"
-#include "format/torch_tensor.h"
+#include "format/torch/torch_tensor.h"
 
 namespace aerie {
 

@@ -1,4 +1,4 @@
-#include "format/torch_folder.h"
+#include "format/torch/torch_folder.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 #include "format/mapped_file.h"
 #include "format/name_index.h"
 #include "format/output_file.h"
-#include "format/safetensors_write.h"
+#include "format/safetensors/safetensors_write.h"
 #include "format/text.h"
 
 namespace aerie {

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "format/model_file.h"
-#include "format/torch_file.h"
+#include "format/torch/torch_file.h"
 
 namespace aerie {
 

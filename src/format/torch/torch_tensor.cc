@@ -1,4 +1,4 @@
-#include "format/torch_tensor.h"
+#include "format/torch/torch_tensor.h"
 
 namespace aerie {
 

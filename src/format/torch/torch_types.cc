@@ -1,4 +1,4 @@
-#include "format/torch_types.h"
+#include "format/torch/torch_types.h"
 
 #include <algorithm>
 #include <iterator>

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 
 namespace aerie {
 

@@ -1,4 +1,4 @@
-#include "format/zip_directory.h"
+#include "format/torch/zip_directory.h"
 
 #include <fmt/format.h>
 
@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "format/byte_reader.h"
+#include "format/invalid.h"
 #include "format/text.h"
 
 namespace aerie {
@@ -20,11 +21,6 @@ constexpr size_t kLocalBytes = 30, kEntryBytes = 46, kEndBytes = 22, kLocatorByt
 constexpr size_t kMaxComment = 0xFFFF;
 constexpr uint16_t kExtra64 = 1, kMask16 = 0xFFFF, kEncrypted = 1;
 constexpr uint32_t kMask32 = 0xFFFFFFFF;
-
-template <typename... Args>
-Status invalid(fmt::format_string<Args...> format, Args&&... args) {
-  return Status(StatusCode::kInvalidData, fmt::format(format, std::forward<Args>(args)...));
-}
 
 // A little-endian number of a record that is known to be there.
 template <typename T>
@@ -51,7 +47,7 @@ struct Directory {
 
 // The offset of the record at the end, behind which there may be a comment that fills the file.
 Expected<size_t> find_end(std::span<const std::byte> bytes) {
-  if (bytes.size() < kEndBytes) return invalid("is too short for a zip archive");
+  if (bytes.size() < kEndBytes) return invalid_data("is too short for a zip archive");
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const size_t last = bytes.size() - kEndBytes;
   const size_t first = last - std::min(last, kMaxComment);
@@ -61,7 +57,7 @@ Expected<size_t> find_end(std::span<const std::byte> bytes) {
       return at;
     }
   }
-  return invalid("the zip archive has no end (the download may be incomplete)");
+  return invalid_data("the zip archive has no end (the download may be incomplete)");
 }
 
 Expected<Directory> find_directory(std::span<const std::byte> bytes) {
@@ -81,18 +77,18 @@ Expected<Directory> find_directory(std::span<const std::byte> bytes) {
     const auto at = number_at<uint64_t>(text, end - kLocatorBytes + 8);
     AERIE_ASSIGN_OR_RETURN(const std::string_view record, part_of(bytes, at, 56));
     if (number_at<uint32_t>(record, 0) != kEnd64)
-      return invalid("the zip64 end is not where it is said to be");
+      return invalid_data("the zip64 end is not where it is said to be");
     directory = {number_at<uint64_t>(record, 48), number_at<uint64_t>(record, 40),
                  number_at<uint64_t>(record, 32)};
     limit = static_cast<size_t>(at);
   }
   if (directory.offset > limit || directory.bytes > limit - directory.offset) {
-    return invalid("the zip directory of {} bytes at {} leaves the file", directory.bytes,
-                   directory.offset);
+    return invalid_data("the zip directory of {} bytes at {} leaves the file", directory.bytes,
+                        directory.offset);
   }
   if (directory.entries > directory.bytes / kEntryBytes) {
-    return invalid("{} members do not fit into a zip directory of {} bytes", directory.entries,
-                   directory.bytes);
+    return invalid_data("{} members do not fit into a zip directory of {} bytes", directory.entries,
+                        directory.bytes);
   }
   return directory;
 }
@@ -116,7 +112,7 @@ Status read_extra(std::string_view extra, uint64_t& size, uint64_t& stored, uint
     std::string_view values = extra.substr(0, length);
     for (uint64_t* value : {&size, &stored, &offset}) {
       if (*value != kMask32) continue;
-      if (values.size() < sizeof(uint64_t)) return invalid("its zip64 field is too short");
+      if (values.size() < sizeof(uint64_t)) return invalid_data("its zip64 field is too short");
       *value = number_at<uint64_t>(values, 0);
       values.remove_prefix(sizeof(uint64_t));
     }
@@ -129,17 +125,18 @@ Status read_extra(std::string_view extra, uint64_t& size, uint64_t& stored, uint
 Status place(std::span<const std::byte> bytes, uint64_t offset, uint64_t size, uint64_t limit,
              Entry& entry) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view local, part_of(bytes, offset, kLocalBytes));
-  if (number_at<uint32_t>(local, 0) != kLocal) return invalid("there is no header at {}", offset);
+  if (number_at<uint32_t>(local, 0) != kLocal)
+    return invalid_data("there is no header at {}", offset);
   const uint64_t name_bytes = number_at<uint16_t>(local, 26);
   const uint64_t extra_bytes = number_at<uint16_t>(local, 28);
   AERIE_ASSIGN_OR_RETURN(const std::string_view name,
                          part_of(bytes, offset + kLocalBytes, name_bytes));
   if (name != entry.member.name) {
-    return invalid("its header calls it '{}'", printable(name));
+    return invalid_data("its header calls it '{}'", printable(name));
   }
   const uint64_t begin = offset + kLocalBytes + name_bytes + extra_bytes;
   if (begin > limit || size > limit - begin) {
-    return invalid("its {} bytes at {} reach into the directory at {}", size, begin, limit);
+    return invalid_data("its {} bytes at {} reach into the directory at {}", size, begin, limit);
   }
   entry.begin = offset;
   entry.end = begin + size;
@@ -159,7 +156,7 @@ Status read_entry(std::span<const std::byte> bytes, uint64_t limit, std::string_
   uint64_t stored = number_at<uint32_t>(record, 20), size = number_at<uint32_t>(record, 24);
   uint64_t offset = number_at<uint32_t>(record, 42);
   AERIE_RETURN_IF_ERROR(read_extra(extra, size, stored, offset));
-  if (stored != size) return invalid("is stored in {} bytes and has {}", stored, size);
+  if (stored != size) return invalid_data("is stored in {} bytes and has {}", stored, size);
   return place(bytes, offset, size, limit, entry);
 }
 
@@ -169,8 +166,8 @@ Status check_overlap(std::vector<Entry> entries) {
             [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < entries.size(); ++i) {
     if (entries[i].begin >= entries[i - 1].end) continue;
-    return invalid("the members '{}' and '{}' overlap in the zip archive",
-                   printable(entries[i - 1].member.name), printable(entries[i].member.name));
+    return invalid_data("the members '{}' and '{}' overlap in the zip archive",
+                        printable(entries[i - 1].member.name), printable(entries[i].member.name));
   }
   return {};
 }
@@ -186,7 +183,7 @@ Expected<ZipDirectory> ZipDirectory::parse(std::span<const std::byte> bytes) {
     std::string_view record, name, extra;
     AERIE_RETURN_IF_ERROR(reader.read_text(kEntryBytes, record).with_context("zip directory"));
     if (number_at<uint32_t>(record, 0) != kEntry) {
-      return invalid("entry {} of the zip directory is none", i);
+      return invalid_data("entry {} of the zip directory is none", i);
     }
     AERIE_RETURN_IF_ERROR(
         reader.read_text(number_at<uint16_t>(record, 28), name).with_context("zip directory"));
@@ -204,7 +201,7 @@ Expected<ZipDirectory> ZipDirectory::parse(std::span<const std::byte> bytes) {
   for (const Entry& entry : entries) made.members_.push_back(entry.member);
   const auto twin = made.index_.build(static_cast<uint32_t>(made.members_.size()),
                                       [&](uint32_t i) { return made.members_[i].name; });
-  if (twin) return invalid("the zip archive has two members '{}'", printable(*twin));
+  if (twin) return invalid_data("the zip archive has two members '{}'", printable(*twin));
   return made;
 }
 

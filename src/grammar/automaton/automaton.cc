@@ -1,4 +1,4 @@
-#include "grammar/automaton.h"
+#include "grammar/automaton/automaton.h"
 
 #include <algorithm>
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "grammar/program.h"
-#include "grammar/token_trie.h"
+#include "grammar/automaton/grammar_program.h"
+#include "grammar/automaton/token_trie.h"
 
 namespace aerie::grammar {
 

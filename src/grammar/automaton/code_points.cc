@@ -1,4 +1,4 @@
-#include "grammar/code_points.h"
+#include "grammar/automaton/code_points.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "grammar/program.h"
+#include "grammar/automaton/grammar_program.h"
 
 namespace aerie::grammar {
 namespace {

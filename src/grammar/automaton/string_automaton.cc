@@ -1,4 +1,4 @@
-#include "grammar/string_automaton.h"
+#include "grammar/automaton/string_automaton.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "grammar/regex.h"
+#include "grammar/regex_rules.h"
 
 namespace aerie::grammar {
 namespace {

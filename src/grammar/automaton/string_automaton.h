@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "grammar/builtin_rules.h"
-#include "grammar/rules.h"
+#include "grammar/grammar_rules.h"
 
 namespace aerie::grammar {
 

@@ -1,4 +1,4 @@
-#include "grammar/token_trie.h"
+#include "grammar/automaton/token_trie.h"
 
 #include <algorithm>
 

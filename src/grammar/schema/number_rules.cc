@@ -1,4 +1,4 @@
-#include "grammar/number_rules.h"
+#include "grammar/schema/number_rules.h"
 
 #include <algorithm>
 #include <map>
@@ -9,7 +9,7 @@
 namespace aerie::grammar {
 namespace {
 
-constexpr int kMaxIntegerDigits = 18;
+constexpr int kMaxRuleDigits = 18;
 constexpr int kMaxRealDigits = 15;
 
 Decimal power_of_ten(int exponent) {
@@ -109,7 +109,7 @@ class DigitRules {
 };
 
 struct Form {
-  int before = kMaxIntegerDigits;
+  int before = kMaxRuleDigits;
   int behind = 0;
 };
 

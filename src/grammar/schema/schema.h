@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "grammar/rules.h"
+#include "grammar/grammar_rules.h"
 
 namespace aerie::grammar {
 

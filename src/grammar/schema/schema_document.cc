@@ -1,4 +1,4 @@
-#include "grammar/schema_document.h"
+#include "grammar/schema/schema_document.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 namespace aerie::grammar {
 namespace {
 
-constexpr size_t kMaxText = size_t{1} << 20;
+constexpr size_t kMaxQuotedText = size_t{1} << 20;
 
 std::string escaped(std::string_view key) {
   std::string text;
@@ -68,10 +68,10 @@ const Json* find_key(const Json& object, std::string_view key) {
 }
 
 Expected<SchemaDocument> SchemaDocument::read(std::string_view text) {
-  if (text.size() > kMaxText) {
+  if (text.size() > kMaxQuotedText) {
     return Status(
         StatusCode::kResourceExhausted,
-        fmt::format("the schema has {} bytes; at most {} are read", text.size(), kMaxText));
+        fmt::format("the schema has {} bytes; at most {} are read", text.size(), kMaxQuotedText));
   }
   auto root = parse_json(text, "schema");
   if (!root.ok()) {

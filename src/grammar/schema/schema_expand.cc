@@ -1,4 +1,4 @@
-#include "grammar/schema_expand.h"
+#include "grammar/schema/schema_expand.h"
 
 #include <fmt/format.h>
 

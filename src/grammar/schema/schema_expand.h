@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "grammar/schema_document.h"
-#include "grammar/schema_shape.h"
+#include "grammar/schema/schema_document.h"
+#include "grammar/schema/schema_shape.h"
 
 namespace aerie::grammar {
 

@@ -1,5 +1,5 @@
 // The formats that are known, as patterns.
-#include "grammar/schema_expand.h"
+#include "grammar/schema/schema_expand.h"
 
 namespace aerie::grammar {
 namespace {

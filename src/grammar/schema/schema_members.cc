@@ -1,7 +1,7 @@
 // Objects: the members that schemas list, in their order, then others.
 #include <algorithm>
 
-#include "grammar/schema_rules.h"
+#include "grammar/schema/schema_rules.h"
 
 namespace aerie::grammar {
 namespace {

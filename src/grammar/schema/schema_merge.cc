@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "grammar/schema_expand.h"
+#include "grammar/schema/schema_expand.h"
 
 namespace aerie::grammar {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "grammar/schema_expand.h"
+#include "grammar/schema/schema_expand.h"
 
 namespace aerie::grammar {
 namespace {

@@ -1,10 +1,10 @@
-#include "grammar/schema_rules.h"
+#include "grammar/schema/schema_rules.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "grammar/schema.h"
+#include "grammar/schema/schema.h"
 
 namespace aerie::grammar {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "grammar/builtin_rules.h"
-#include "grammar/schema_expand.h"
+#include "grammar/schema/schema_expand.h"
 
 namespace aerie::grammar {
 

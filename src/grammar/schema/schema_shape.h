@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "grammar/number_rules.h"
-#include "grammar/schema_document.h"
-#include "grammar/string_automaton.h"
+#include "grammar/automaton/string_automaton.h"
+#include "grammar/schema/number_rules.h"
+#include "grammar/schema/schema_document.h"
 
 namespace aerie::grammar {
 

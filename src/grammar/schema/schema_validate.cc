@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "grammar/schema_expand.h"
+#include "grammar/schema/schema_expand.h"
 
 namespace aerie::grammar {
 namespace {

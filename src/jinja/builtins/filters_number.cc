@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/operations.h"
+#include "jinja/builtins/native.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

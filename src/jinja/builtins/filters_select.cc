@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "format/text.h"
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/operations.h"
+#include "jinja/builtins/native.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

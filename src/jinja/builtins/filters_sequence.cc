@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/operations.h"
-#include "tokenizer/jinja/sort.h"
-#include "tokenizer/jinja/text_operations.h"
+#include "jinja/builtins/native.h"
+#include "jinja/builtins/text_operations.h"
+#include "jinja/values/operations.h"
+#include "jinja/values/sort.h"
 
 namespace aerie::jinja {
 namespace {

@@ -1,13 +1,13 @@
 // Filters that give text.
 #include <fmt/format.h>
 
-#include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/format.h"
-#include "tokenizer/jinja/html.h"
-#include "tokenizer/jinja/json.h"
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/operations.h"
-#include "tokenizer/jinja/text_operations.h"
+#include "jinja/builtins/html.h"
+#include "jinja/builtins/native.h"
+#include "jinja/builtins/text_operations.h"
+#include "jinja/values/characters.h"
+#include "jinja/values/format.h"
+#include "jinja/values/json_values.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

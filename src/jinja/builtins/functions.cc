@@ -4,9 +4,9 @@
 #include <array>
 
 #include "format/text.h"
-#include "tokenizer/jinja/dicts.h"
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/operations.h"
+#include "jinja/builtins/native.h"
+#include "jinja/values/dicts.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

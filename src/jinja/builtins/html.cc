@@ -1,4 +1,4 @@
-#include "tokenizer/jinja/html.h"
+#include "jinja/builtins/html.h"
 
 namespace aerie::jinja {
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "tokenizer/jinja/runtime.h"
+#include "jinja/values/runtime.h"
 
 namespace aerie::jinja {
 

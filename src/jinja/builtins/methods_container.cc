@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "tokenizer/jinja/dicts.h"
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/operations.h"
-#include "tokenizer/jinja/sort.h"
+#include "jinja/builtins/native.h"
+#include "jinja/values/dicts.h"
+#include "jinja/values/operations.h"
+#include "jinja/values/sort.h"
 
 namespace aerie::jinja {
 namespace {

@@ -1,6 +1,6 @@
 // Methods of strings that ask what characters they have: str.isdigit and its like.
-#include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/native.h"
+#include "jinja/builtins/native.h"
+#include "jinja/values/characters.h"
 
 namespace aerie::jinja {
 namespace {

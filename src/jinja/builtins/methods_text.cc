@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/format.h"
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/operations.h"
-#include "tokenizer/jinja/text_operations.h"
+#include "jinja/builtins/native.h"
+#include "jinja/builtins/text_operations.h"
+#include "jinja/values/characters.h"
+#include "jinja/values/format.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "tokenizer/jinja/native.h"
+#include "jinja/builtins/native.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <map>
 
 #include "format/text.h"
-#include "tokenizer/jinja/operations.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

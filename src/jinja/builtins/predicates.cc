@@ -1,9 +1,9 @@
 // The tests: what stands after `is`.
 #include <fmt/format.h>
 
-#include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/operations.h"
+#include "jinja/builtins/native.h"
+#include "jinja/values/characters.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

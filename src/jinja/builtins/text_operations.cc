@@ -1,9 +1,9 @@
-#include "tokenizer/jinja/text_operations.h"
+#include "jinja/builtins/text_operations.h"
 
 #include <algorithm>
 
-#include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/operations.h"
+#include "jinja/values/characters.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/jinja/lexer.h"
-#include "tokenizer/jinja/limits.h"
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/operations.h"
-#include "tokenizer/jinja/value.h"
+#include "jinja/builtins/native.h"
+#include "jinja/limits.h"
+#include "jinja/syntax/lexer.h"
+#include "jinja/values/operations.h"
+#include "jinja/values/value.h"
 
 namespace aerie::jinja {
 

@@ -1,4 +1,4 @@
-#include "tokenizer/jinja/expression_parser.h"
+#include "jinja/syntax/expression_parser.h"
 
 #include <fmt/format.h>
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "base/status.h"
-#include "tokenizer/jinja/ast.h"
-#include "tokenizer/jinja/token_stream.h"
+#include "jinja/syntax/ast.h"
+#include "jinja/syntax/token_stream.h"
 
 namespace aerie::jinja {
 

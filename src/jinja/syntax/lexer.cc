@@ -1,13 +1,13 @@
-#include "tokenizer/jinja/lexer.h"
+#include "jinja/syntax/lexer.h"
 
 #include <fmt/format.h>
 
 #include <array>
 
 #include "format/text.h"
-#include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/operations.h"
-#include "tokenizer/jinja/string_literal.h"
+#include "jinja/syntax/string_literal.h"
+#include "jinja/values/characters.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "tokenizer/jinja/limits.h"
-#include "tokenizer/jinja/value.h"
+#include "jinja/limits.h"
+#include "jinja/values/value.h"
 
 namespace aerie::jinja {
 

@@ -1,12 +1,12 @@
-#include "tokenizer/jinja/parser.h"
+#include "jinja/syntax/parser.h"
 
 #include <fmt/format.h>
 
 #include <initializer_list>
 
 #include "format/text.h"
-#include "tokenizer/jinja/expression_parser.h"
-#include "tokenizer/jinja/token_stream.h"
+#include "jinja/syntax/expression_parser.h"
+#include "jinja/syntax/token_stream.h"
 
 namespace aerie::jinja {
 namespace {

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "tokenizer/jinja/ast.h"
-#include "tokenizer/jinja/limits.h"
+#include "jinja/limits.h"
+#include "jinja/syntax/ast.h"
 
 namespace aerie::jinja {
 

@@ -1,8 +1,8 @@
-#include "tokenizer/jinja/string_literal.h"
+#include "jinja/syntax/string_literal.h"
 
 #include <fmt/format.h>
 
-#include "tokenizer/unicode.h"
+#include "base/utf8.h"
 
 namespace aerie::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "tokenizer/jinja/token_stream.h"
+#include "jinja/syntax/token_stream.h"
 
 #include <fmt/format.h>
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "tokenizer/jinja/ast.h"
-#include "tokenizer/jinja/lexer.h"
+#include "jinja/syntax/ast.h"
+#include "jinja/syntax/lexer.h"
 
 namespace aerie::jinja {
 

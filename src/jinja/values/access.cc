@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "format/text.h"
-#include "tokenizer/jinja/ast.h"
-#include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/operations.h"
+#include "jinja/builtins/native.h"
+#include "jinja/syntax/ast.h"
+#include "jinja/values/characters.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "tokenizer/jinja/format.h"
-#include "tokenizer/jinja/html.h"
-#include "tokenizer/jinja/operations.h"
+#include "jinja/builtins/html.h"
+#include "jinja/values/format.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

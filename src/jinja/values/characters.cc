@@ -1,4 +1,4 @@
-#include "tokenizer/jinja/characters.h"
+#include "jinja/values/characters.h"
 
 #include <utf8proc.h>
 
@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "base/utf8.h"
-#include "tokenizer/unicode.h"
 
 namespace aerie::jinja {
 namespace {

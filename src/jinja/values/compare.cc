@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/operations.h"
+#include "jinja/values/characters.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "base/status.h"
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/runtime.h"
+#include "jinja/builtins/native.h"
+#include "jinja/values/runtime.h"
 
 namespace aerie::jinja {
 

@@ -1,4 +1,4 @@
-#include "tokenizer/jinja/format.h"
+#include "jinja/values/format.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "format/text.h"
-#include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/operations.h"
+#include "jinja/values/characters.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "tokenizer/jinja/native.h"
-#include "tokenizer/jinja/runtime.h"
-#include "tokenizer/jinja/value.h"
+#include "jinja/builtins/native.h"
+#include "jinja/values/runtime.h"
+#include "jinja/values/value.h"
 
 namespace aerie::jinja {
 

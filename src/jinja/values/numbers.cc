@@ -5,8 +5,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/operations.h"
+#include "jinja/values/characters.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

@@ -1,8 +1,8 @@
-#include "tokenizer/jinja/runtime.h"
+#include "jinja/values/runtime.h"
 
 #include <fmt/format.h>
 
-#include "tokenizer/jinja/operations.h"
+#include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {

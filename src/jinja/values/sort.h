@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "tokenizer/jinja/runtime.h"
-#include "tokenizer/jinja/value.h"
+#include "jinja/values/runtime.h"
+#include "jinja/values/value.h"
 
 namespace aerie::jinja {
 

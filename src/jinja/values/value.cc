@@ -1,4 +1,4 @@
-#include "tokenizer/jinja/value.h"
+#include "jinja/values/value.h"
 
 #include <algorithm>
 

@@ -20,7 +20,7 @@ struct VectorOf {
 template <typename T>
 using Vector = typename VectorOf<T>::Type;
 template <typename T>
-constexpr int kLanes = 16 / sizeof(T);
+constexpr int kTileLanes = 16 / sizeof(T);
 
 template <typename T>
 Vector<T> interleave(Vector<T> a, Vector<T> b, bool high) {
@@ -36,8 +36,8 @@ Vector<T> interleave(Vector<T> a, Vector<T> b, bool high) {
 // Rows become columns. A number's place is (row, column), of equally many bits; to interleave the
 // first half of all numbers with the second moves the top bit of each place to the bottom.
 template <typename T>
-void transpose(Vector<T> (&tile)[kLanes<T>]) {
-  constexpr int kRows = kLanes<T>;
+void transpose(Vector<T> (&tile)[kTileLanes<T>]) {
+  constexpr int kRows = kTileLanes<T>;
   for (int bit = 1; bit < kRows; bit *= 2) {
     Vector<T> next[kRows];
     for (int i = 0; i < kRows / 2; ++i) {
@@ -48,14 +48,14 @@ void transpose(Vector<T> (&tile)[kLanes<T>]) {
   }
 }
 
-// Writes kLanes<T> columns of 16 rows, [column][row]; row_at(row) is a row's vector.
+// Writes kTileLanes<T> columns of 16 rows, [column][row]; row_at(row) is a row's vector.
 template <typename T, typename RowAt>
 void write_columns(const RowAt& row_at, uint8_t* to) {
-  for (int first = 0; first < kPanelRows; first += kLanes<T>) {
-    Vector<T> tile[kLanes<T>];
-    for (int i = 0; i < kLanes<T>; ++i) tile[i] = row_at(first + i);
+  for (int first = 0; first < kPanelRows; first += kTileLanes<T>) {
+    Vector<T> tile[kTileLanes<T>];
+    for (int i = 0; i < kTileLanes<T>; ++i) tile[i] = row_at(first + i);
     transpose<T>(tile);
-    for (int i = 0; i < kLanes<T>; ++i) {
+    for (int i = 0; i < kTileLanes<T>; ++i) {
       std::memcpy(to + (i * kPanelRows + first) * static_cast<int>(sizeof(T)), &tile[i], 16);
     }
   }

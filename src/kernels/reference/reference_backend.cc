@@ -12,15 +12,15 @@ namespace {
 
 constexpr int64_t kTileRows = 64;
 constexpr int64_t kTileK = 256;  // a whole number of blocks of every type
-constexpr int64_t kLanes = 16;
+constexpr int64_t kSumLanes = 16;
 
-// Products of one output with up to kTileRows rows: partial sums by k modulo kLanes, then their
+// Products of one output with up to kTileRows rows: partial sums by k modulo kSumLanes, then their
 // sum.
 void dot_rows(const PackedMatrix& w, int64_t n, const Activations& x, int64_t first, int64_t rows,
               double* out) {
   const int64_t row_bytes = dtype_bytes(w.dtype, w.k);
   const int64_t tile_bytes = dtype_bytes(w.dtype, kTileK);
-  float sums[kTileRows][kLanes] = {};
+  float sums[kTileRows][kSumLanes] = {};
   float weights[kTileK];
   for (int64_t k = 0; k < w.k; k += kTileK) {
     const int64_t length = std::min(kTileK, w.k - k);
@@ -28,17 +28,17 @@ void dot_rows(const PackedMatrix& w, int64_t n, const Activations& x, int64_t fi
     for (int64_t r = 0; r < rows; ++r) {
       const float* input = x.row(first + r) + k;
       int64_t i = 0;
-      for (; i + kLanes <= length; i += kLanes) {
-        for (int64_t lane = 0; lane < kLanes; ++lane) {
+      for (; i + kSumLanes <= length; i += kSumLanes) {
+        for (int64_t lane = 0; lane < kSumLanes; ++lane) {
           sums[r][lane] += weights[i + lane] * input[i + lane];
         }
       }
-      for (; i < length; ++i) sums[r][i % kLanes] += weights[i] * input[i];
+      for (; i < length; ++i) sums[r][i % kSumLanes] += weights[i] * input[i];
     }
   }
   for (int64_t r = 0; r < rows; ++r) {
     out[r] = 0.0;
-    for (int64_t lane = 0; lane < kLanes; ++lane) out[r] += double{sums[r][lane]};
+    for (int64_t lane = 0; lane < kSumLanes; ++lane) out[r] += double{sums[r][lane]};
   }
 }
 

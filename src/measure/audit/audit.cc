@@ -1,4 +1,4 @@
-#include "bench/audit.h"
+#include "measure/audit/audit.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "format/fingerprint.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using State = AuditOutcome::State;
@@ -164,4 +164,4 @@ Expected<AuditReport> audit_locally(const AuditOptions& options,
   return LocalAudit(options, records).run();
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,5 +1,5 @@
 // `aerie audit`: recorded requests once more, plainly, and where what comes is not what was
-// recorded. Here (audit_locally) or by a server (bench/audit_server.h).
+// recorded. Here (audit_locally) or by a server (measure/audit/audit_server.h).
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "engine/record.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct AuditRecord {
   Record record;
@@ -109,4 +109,4 @@ struct Replay {
 void compare(const Record& record, const Replay& replay, const Tokenizer* tokenizer,
              AuditOutcome& outcome);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "bench/audit.h"
-#include "bench/text_file.h"
 #include "format/text.h"
+#include "measure/audit/audit.h"
+#include "report/text_file.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 constexpr size_t kTokensBefore = 24;
@@ -198,4 +198,4 @@ void compare(const Record& record, const Replay& replay, const Tokenizer* tokeni
   outcome.divergence = std::move(found);
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

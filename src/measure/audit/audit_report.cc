@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "bench/audit.h"
 #include "format/text.h"
+#include "measure/audit/audit.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -167,4 +167,4 @@ std::string to_json(const AuditReport& report) {
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

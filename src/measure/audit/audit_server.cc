@@ -1,4 +1,4 @@
-#include "bench/audit_server.h"
+#include "measure/audit/audit_server.h"
 
 #include <fmt/format.h>
 
@@ -8,17 +8,17 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "bench/http_client.h"
 #include "format/json.h"
 #include "format/text.h"
+#include "measure/load/http_client.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using State = AuditOutcome::State;
 
 constexpr int kUnansweredInARow = 3;
-constexpr size_t kShown = 300;  // bytes of an answer that is none
+constexpr size_t kShownOfAnswer = 300;  // bytes of an answer that is none
 
 // OpenAI's way to ban a token.
 constexpr float kBan = -100.0f;
@@ -128,7 +128,7 @@ bool ServerAudit::ask(const AuditRecord& one, AuditOutcome& outcome) {
   }
   if (response->status != 200) {
     fail(outcome, fmt::format("{}: HTTP status {}: {}", url, response->status,
-                              printable(response->body, kShown)));
+                              printable(response->body, kShownOfAnswer)));
     return true;
   }
   const Expected<Replay> replay = parse_completion(response->body, url);
@@ -202,8 +202,9 @@ Expected<Replay> parse_completion(const std::string& body, const std::string& wh
   AERIE_ASSIGN_OR_RETURN(const JsonObject answer, JsonObject::view(json, where));
   const Json* choices = answer.find("choices");
   if (choices == nullptr || !choices->is_array() || choices->empty()) {
-    return answer.error(StatusCode::kInvalidData, "choices",
-                        fmt::format("is no list of replies in {}", printable(body, kShown)));
+    return answer.error(
+        StatusCode::kInvalidData, "choices",
+        fmt::format("is no list of replies in {}", printable(body, kShownOfAnswer)));
   }
   AERIE_ASSIGN_OR_RETURN(const JsonObject choice, JsonObject::view(choices->front(), where));
   Replay out;
@@ -229,4 +230,4 @@ Expected<AuditReport> audit_server(const ServerAuditOptions& options,
   return ServerAudit(own, records, client).run();
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

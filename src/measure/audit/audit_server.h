@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/status.h"
-#include "bench/audit.h"
+#include "measure/audit/audit.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct ServerAuditOptions {
   std::string url;         // up to what "/completions" follows: "http://127.0.0.1:8000/v1"
@@ -38,4 +38,4 @@ std::string completion_request(const Record& record, const ServerAuditOptions& o
 // What the body of an answer tells. kInvalidData, starting with `where`, if it is none.
 Expected<Replay> parse_completion(const std::string& body, const std::string& where);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

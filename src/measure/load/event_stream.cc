@@ -1,9 +1,9 @@
-#include "bench/event_stream.h"
+#include "measure/load/event_stream.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 bool EventStream::add(std::string_view bytes, const Taker& take) {
   for (;;) {
@@ -34,4 +34,4 @@ bool EventStream::add_line(std::string_view line, const Taker& take) {
   return true;
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 class EventStream {
  public:
@@ -27,4 +27,4 @@ class EventStream {
   bool has_data_ = false;
 };
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

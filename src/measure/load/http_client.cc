@@ -1,4 +1,4 @@
-#include "bench/http_client.h"
+#include "measure/load/http_client.h"
 
 #include <curl/curl.h>
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 #include <array>
 #include <utility>
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 // Thread-safe, unlike the library's own start in versions that are still in use.
@@ -181,4 +181,4 @@ Expected<HttpResponse> HttpClient::exchange(const std::string& url, const Receiv
   return response;
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

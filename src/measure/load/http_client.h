@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct HttpOptions {
   double timeout = 600.0;                // seconds for a whole exchange; > 0
@@ -56,4 +56,4 @@ class HttpClient {
   std::unique_ptr<Handle> handle_;
 };
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/serve_bench.h"
+#include "measure/load/serve_bench.h"
 
 #include <fmt/format.h>
 
@@ -8,11 +8,11 @@
 #include <optional>
 #include <utility>
 
-#include "bench/machine.h"
 #include "format/json.h"
 #include "format/text.h"
+#include "measure/passes/machine.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using State = ServeSample::State;
@@ -323,4 +323,4 @@ Expected<ServeReport> bench_serve(const ServeOptions& options) {
   return ServeBench(options, std::move(prompts), std::move(client)).run();
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

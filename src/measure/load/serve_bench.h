@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/prompt_set.h"
-#include "bench/report.h"
-#include "bench/serve_load.h"
-#include "bench/serve_summary.h"
-#include "bench/statistics.h"
+#include "measure/load/serve_load.h"
+#include "measure/load/serve_summary.h"
+#include "measure/report_head.h"
+#include "measure/statistics.h"
+#include "report/prompt_set.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 // What requests say about speculation.
 struct ServeSetting {
@@ -82,4 +82,4 @@ Expected<std::vector<std::string>> offered_methods(const ServeTarget& target);
 // setting if there is one.
 Expected<ServeReport> bench_serve(const ServeOptions& options);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

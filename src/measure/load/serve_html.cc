@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "bench/html_page.h"
-#include "bench/serve_report.h"
-#include "bench/svg_plot.h"
+#include "measure/load/serve_report.h"
+#include "report/html_page.h"
+#include "report/svg_plot.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 // A line for each setting, over the numbers of clients.
@@ -98,4 +98,4 @@ std::string to_html(const ServeReport& report) {
   return page.finish();
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/serve_load.h"
+#include "measure/load/serve_load.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,11 @@
 #include <thread>
 
 #include "base/philox.h"
-#include "bench/event_stream.h"
 #include "format/json.h"
 #include "format/text.h"
+#include "measure/load/event_stream.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -264,4 +264,4 @@ Expected<LoadResult> run_load(const ServeTarget& target, std::span<const std::st
   return Load(target, bodies, load).run(clients);
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/http_client.h"
-#include "bench/prompt_set.h"
-#include "bench/report.h"
-#include "bench/serve_summary.h"
+#include "measure/load/http_client.h"
+#include "measure/load/serve_summary.h"
+#include "measure/report_head.h"
+#include "report/prompt_set.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct ServeTarget {
   std::string url;  // "http://127.0.0.1:8000/v1"
@@ -61,4 +61,4 @@ struct LoadResult {
 Expected<LoadResult> run_load(const ServeTarget& target, std::span<const std::string> bodies,
                               const ServeLoad& load);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

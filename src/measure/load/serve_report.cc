@@ -1,4 +1,4 @@
-#include "bench/serve_report.h"
+#include "measure/load/serve_report.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 // How many places of a terminal `text` takes: characters, not bytes.
@@ -278,4 +278,4 @@ std::string to_json(const ServeReport& report) {
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

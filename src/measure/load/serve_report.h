@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "bench/serve_bench.h"
+#include "measure/load/serve_bench.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 std::string to_text(const ServeReport& report);
 // Runs have the keys of `vllm bench serve`, and some more.
@@ -24,4 +24,4 @@ Table best_table(const ServeReport& report);
 // What was run, in a few lines.
 std::string head_of(const ServeReport& report);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,12 +1,12 @@
-#include "bench/serve_summary.h"
+#include "measure/load/serve_summary.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
-#include "bench/statistics.h"
+#include "measure/statistics.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 constexpr size_t kMostErrors = 5;
@@ -149,4 +149,4 @@ ServeFigures summarize(std::span<const ServeSample> samples, double seconds,
   return out;
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

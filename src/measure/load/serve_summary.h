@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 // One request, in seconds from when it was sent.
 struct ServeSample {
@@ -75,4 +75,4 @@ inline constexpr double kLate = 0.01;
 ServeFigures summarize(std::span<const ServeSample> samples, double seconds,
                        const std::optional<DraftCounters>& counters);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/make_head.h"
+#include "measure/models/make_head.h"
 
 #include <fmt/format.h>
 
@@ -8,12 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "bench/random_weights.h"
-#include "bench/report.h"
 #include "format/output_file.h"
-#include "format/safetensors_write.h"
+#include "format/safetensors/safetensors_write.h"
+#include "measure/models/random_weights.h"
+#include "measure/report_head.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 // Tensors of a head, and what its config.json says.
@@ -258,4 +258,4 @@ Expected<int64_t> make_head(const MakeHeadOptions& options, const ModelConfig& t
                            });
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

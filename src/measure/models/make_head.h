@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "core/model_config.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct MakeHeadOptions {
   std::string kind;     // of head_kinds()
@@ -30,4 +30,4 @@ std::string_view method_of_kind(std::string_view kind);
 // the bytes of the tensors.
 Expected<int64_t> make_head(const MakeHeadOptions& options, const ModelConfig& target);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

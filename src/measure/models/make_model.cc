@@ -1,4 +1,4 @@
-#include "bench/make_model.h"
+#include "measure/models/make_model.h"
 
 #include <fmt/format.h>
 
@@ -11,16 +11,16 @@
 #include <utility>
 
 #include "base/thread_pool.h"
-#include "bench/random_weights.h"
-#include "bench/shapes.h"
-#include "format/gguf_types.h"
-#include "format/gguf_write.h"
-#include "format/metadata_builder.h"
-#include "tokenizer/byte_alphabet.h"
-#include "tokenizer/gguf_metadata.h"
+#include "format/gguf/gguf_types.h"
+#include "format/gguf/gguf_write.h"
+#include "format/gguf/metadata_builder.h"
+#include "measure/models/random_weights.h"
+#include "measure/models/shapes.h"
+#include "tokenizer/load/gguf_metadata.h"
+#include "tokenizer/pieces/byte_alphabet.h"
 #include "tokenizer/vocabulary.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 constexpr float kNormEps = 1e-5f;
@@ -227,4 +227,4 @@ Expected<MakeModelReport> make_model(const MakeModelOptions& options) {
   return report;
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

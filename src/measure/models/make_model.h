@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/shapes.h"
+#include "measure/models/shapes.h"
 #include "tensor/dtype.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct MakeModelOptions {
   std::string shape;  // of find_shape()
@@ -34,4 +34,4 @@ DType matrix_type(DType type, int64_t k);
 // kInvalidArgument for a shape that is not known; else errors of write_gguf().
 Expected<MakeModelReport> make_model(const MakeModelOptions& options);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/random_weights.h"
+#include "measure/models/random_weights.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 // splitmix64 (Steele, Lea & Flood 2014).
@@ -134,4 +134,4 @@ void RandomWeights::fill_blocks(const RowSeed& seed, int64_t blocks, double scal
   }
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -7,7 +7,7 @@
 
 #include "tensor/dtype.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 // About the deviation that models are initialised with.
 inline constexpr double kWeightDeviation = 0.02;
@@ -36,4 +36,4 @@ class RandomWeights {
   double scale_ = 1.0;  // of blocks: what makes the deviation right
 };
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,8 +1,8 @@
-#include "bench/shapes.h"
+#include "measure/models/shapes.h"
 
 #include <fmt/format.h>
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 // From the models' config.json. Llama 3.1's and 3.2's stretched rotary frequencies are left out:
@@ -40,4 +40,4 @@ std::string shape_names() {
   return names;
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 // A model of the Llama family.
 struct ModelShape {
@@ -28,4 +28,4 @@ struct ModelShape {
 Expected<ModelShape> find_shape(std::string_view name);
 std::string shape_names();  // "smollm2-135m, smollm2-360m, ..."
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

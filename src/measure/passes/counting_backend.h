@@ -7,7 +7,7 @@
 
 #include "kernels/backend.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 // Hands everything on to another backend, which must outlive it.
 class CountingBackend final : public kernels::Backend {
@@ -114,4 +114,4 @@ class CountingBackend final : public kernels::Backend {
   mutable std::chrono::duration<double, std::micro> ranking_ = {};
 };
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

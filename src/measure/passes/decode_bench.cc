@@ -1,13 +1,13 @@
-#include "bench/decode_bench.h"
+#include "measure/passes/decode_bench.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "bench/report.h"
-#include "bench/text_file.h"
+#include "measure/report_head.h"
+#include "report/text_file.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 Status check(const DecodeOptions& options) {
@@ -188,4 +188,4 @@ std::string to_json(const DecodeReport& report) {
   return out.dump(2) + "\n";
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

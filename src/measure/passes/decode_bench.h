@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/machine.h"
-#include "bench/statistics.h"
 #include "engine/engine.h"
+#include "measure/passes/machine.h"
+#include "measure/statistics.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct DecodeOptions {
   EngineOptions engine;               // its context is set here
@@ -53,4 +53,4 @@ Expected<DecodeReport> bench_decode(const DecodeOptions& options);
 std::string to_text(const DecodeReport& report);
 std::string to_json(const DecodeReport& report);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,11 +1,11 @@
-#include "bench/floor.h"
+#include "measure/passes/floor.h"
 
 #include <algorithm>
 
 #include "kv/kv_cache.h"
 #include "model/registry.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using kernels::Dot;
@@ -65,4 +65,4 @@ double floor_seconds(const PassWork& work, int context, int rows, const Limits& 
   return std::max(bytes / limits.bandwidth, products);
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/machine.h"
 #include "format/model_file.h"
+#include "measure/passes/machine.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct PassWork {
   // Of the tensors as the file stores them; without the embedding table, of which a pass reads a
@@ -35,4 +35,4 @@ Expected<PassWork> work_of(const ModelFile& file,
 // of bfloat16, and so do all where it has none of bytes.
 double floor_seconds(const PassWork& work, int context, int rows, const Limits& limits);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/head_bench.h"
+#include "measure/passes/head_bench.h"
 
 #include <fmt/format.h>
 
@@ -10,15 +10,15 @@
 #include <random>
 #include <utility>
 
-#include "bench/counting_backend.h"
-#include "bench/loaded_model.h"
-#include "bench/make_head.h"
-#include "bench/report.h"
 #include "draft/heads/feature_network.h"
 #include "draft/heads/heads.h"
-#include "draft/network_drafter.h"
+#include "draft/network/network_drafter.h"
+#include "measure/models/make_head.h"
+#include "measure/passes/counting_backend.h"
+#include "measure/passes/loaded_model.h"
+#include "measure/report_head.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 namespace fs = std::filesystem;
@@ -410,4 +410,4 @@ std::string to_json(const HeadReport& report) {
   return out.dump(2) + "\n";
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/machine.h"
 #include "kernels/backend.h"
+#include "measure/passes/machine.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct HeadBenchOptions {
   std::string model;
@@ -55,11 +55,11 @@ struct HeadReport {
   std::vector<TreePoint> trees;
 };
 
-// Makes random heads for the model in a temporary folder (bench/make_head.h) and times passes of
-// theirs behind features of the right size. Errors of loading.
+// Makes random heads for the model in a temporary folder (measure/models/make_head.h) and times
+// passes of theirs behind features of the right size. Errors of loading.
 Expected<HeadReport> bench_heads(const HeadBenchOptions& options);
 
 std::string to_text(const HeadReport& report);
 std::string to_json(const HeadReport& report);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/kernel_bench.h"
+#include "measure/passes/kernel_bench.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,11 +9,11 @@
 #include <memory>
 
 #include "base/thread_pool.h"
-#include "bench/floor.h"
-#include "bench/random_weights.h"
-#include "bench/report.h"
+#include "measure/models/random_weights.h"
+#include "measure/passes/floor.h"
+#include "measure/report_head.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -145,7 +145,7 @@ double Matrices::product_seconds(int rows) {
   return seconds / products;
 }
 
-struct Series {
+struct KernelSeries {
   std::vector<double> gigabytes, gigaoperations, bandwidth, peak;
 };
 
@@ -175,7 +175,7 @@ Status Measurement::measure(DType type, WeightsFrom from) {
   const int most_rows = *std::max_element(options_.rows.begin(), options_.rows.end());
   AERIE_ASSIGN_OR_RETURN(Matrices matrices, Matrices::make(*kernels::backend(options_.isa), pool_,
                                                            type, bytes, most_rows));
-  std::vector<Series> all(options_.rows.size());
+  std::vector<KernelSeries> all(options_.rows.size());
   std::array<bool, kernels::kDotCount> wanted = {};
   wanted[static_cast<size_t>(kernels::Dot::kFloat)] = true;
   wanted[static_cast<size_t>(dot_of(type))] = true;
@@ -270,4 +270,4 @@ std::string to_json(const KernelReport& report) {
   return out.dump(2) + "\n";
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

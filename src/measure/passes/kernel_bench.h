@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/machine.h"
-#include "bench/statistics.h"
 #include "kernels/backend.h"
+#include "measure/passes/machine.h"
+#include "measure/statistics.h"
 #include "tensor/dtype.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct KernelOptions {
   std::vector<DType> types;  // empty: all
@@ -54,4 +54,4 @@ Expected<KernelReport> bench_kernels(const KernelOptions& options);
 std::string to_text(const KernelReport& report);
 std::string to_json(const KernelReport& report);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/loaded_model.h"
+#include "measure/passes/loaded_model.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "engine/memory.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 Expected<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadOptions& options,
                                                          ThreadPool& pool) {
@@ -93,4 +93,4 @@ Expected<double> LoadedModel::pass(int context, int rows) {
   return seconds.count();
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -12,7 +12,7 @@
 #include "kernels/backend.h"
 #include "model/model.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct LoadOptions {
   std::string model;
@@ -57,4 +57,4 @@ class LoadedModel {
   ForwardBatch batch_;
 };
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/machine.h"
+#include "measure/passes/machine.h"
 
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -207,4 +207,4 @@ std::optional<double> cache_line_round_trip() {
   return best;
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -11,7 +11,7 @@
 #include "kernels/machine_peak.h"
 #include "tensor/tensor.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 // Bytes and operations in a second, all threads together.
 struct Limits {
@@ -67,4 +67,4 @@ std::string utc_date();  // "2026-11-21T14:03:07Z"
 // if this process may use one processor only.
 std::optional<double> cache_line_round_trip();
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

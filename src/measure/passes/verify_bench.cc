@@ -1,4 +1,4 @@
-#include "bench/verify_bench.h"
+#include "measure/passes/verify_bench.h"
 
 #include <fmt/format.h>
 
@@ -6,11 +6,11 @@
 #include <array>
 
 #include "base/thread_pool.h"
-#include "bench/floor.h"
-#include "bench/loaded_model.h"
-#include "bench/report.h"
+#include "measure/passes/floor.h"
+#include "measure/passes/loaded_model.h"
+#include "measure/report_head.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 constexpr int kMostRows = 4096;
@@ -37,19 +37,19 @@ Status check(const VerifyOptions& options) {
 }
 
 // All that was measured of one number of rows in one context, one value for each repetition.
-struct Series {
+struct PassSeries {
   int context, rows;
   std::vector<double> seconds, floors, ratios, to_floor, shares;
 };
 
-Status repeat(LoadedModel& target, Machine& machine, const PassWork& work, std::vector<Series>& all,
-              std::vector<Limits>& limits) {
+Status repeat(LoadedModel& target, Machine& machine, const PassWork& work,
+              std::vector<PassSeries>& all, std::vector<Limits>& limits) {
   std::array<bool, kernels::kDotCount> wanted = {};
   wanted[static_cast<size_t>(kernels::Dot::kFloat)] = true;
   for (size_t d = 0; d < wanted.size(); ++d) wanted[d] |= work.row_operations[d] > 0.0;
   limits.push_back(machine.measure(wanted));
   double one_row = 0;
-  for (Series& s : all) {
+  for (PassSeries& s : all) {
     AERIE_ASSIGN_OR_RETURN(const double seconds, target.pass(s.context, s.rows));
     if (s.rows == 1) one_row = seconds;
     const double floor = floor_seconds(work, s.context, s.rows, limits.back());
@@ -63,7 +63,7 @@ Status repeat(LoadedModel& target, Machine& machine, const PassWork& work, std::
   return {};
 }
 
-VerifyPoint summary(const Series& s) {
+VerifyPoint summary(const PassSeries& s) {
   std::vector<double> ms = s.seconds;
   for (double& value : ms) value *= 1e3;
   VerifyPoint point;
@@ -100,11 +100,11 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   AERIE_ASSIGN_OR_RETURN(const PassWork work, work_of(target->file(), options.cache_type));
   AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(options.isa, pool));
 
-  std::vector<Series> all;
+  std::vector<PassSeries> all;
   for (const int context : contexts) {
     for (const int count : rows) all.push_back({context, count, {}, {}, {}, {}, {}});
   }
-  for (const Series& s : all) {  // to warm up
+  for (const PassSeries& s : all) {  // to warm up
     AERIE_RETURN_IF_ERROR(target->pass(s.context, s.rows).status());
   }
   std::vector<Limits> limits;
@@ -117,7 +117,7 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   report.isa = options.isa;
   report.cache_type = options.cache_type;
   report.limits = median_of(limits);
-  for (const Series& s : all) report.points.push_back(summary(s));
+  for (const PassSeries& s : all) report.points.push_back(summary(s));
   return report;
 }
 
@@ -153,4 +153,4 @@ std::string to_json(const VerifyReport& report) {
   return out.dump(2) + "\n";
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/machine.h"
-#include "bench/statistics.h"
 #include "kernels/backend.h"
+#include "measure/passes/machine.h"
+#include "measure/statistics.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct VerifyOptions {
   std::string model;
@@ -53,4 +53,4 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options);
 std::string to_text(const VerifyReport& report);
 std::string to_json(const VerifyReport& report);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

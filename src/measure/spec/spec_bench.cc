@@ -1,4 +1,4 @@
-#include "bench/spec_bench.h"
+#include "measure/spec/spec_bench.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,10 @@
 #include <cmath>
 #include <utility>
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
-constexpr int kMostRepeats = 1000;
+constexpr int kMostSpecRepeats = 1000;
 constexpr int kMostTokens = 1 << 26;
 constexpr int kWarmUpTokens = 8;
 
@@ -22,8 +22,8 @@ Status check(const SpecOptions& options) {
   if (options.max_tokens < 2 || options.max_tokens > kMostTokens) {
     return refuse(fmt::format("--max-tokens {}: give 2 to {}", options.max_tokens, kMostTokens));
   }
-  if (options.repeats < 1 || options.repeats > kMostRepeats) {
-    return refuse(fmt::format("--repeat {}: give 1 to {}", options.repeats, kMostRepeats));
+  if (options.repeats < 1 || options.repeats > kMostSpecRepeats) {
+    return refuse(fmt::format("--repeat {}: give 1 to {}", options.repeats, kMostSpecRepeats));
   }
   if (options.temperatures.empty()) return refuse("give at least one --temperature");
   for (const double temperature : options.temperatures) {
@@ -332,4 +332,4 @@ Expected<SpecReport> bench_spec(const SpecOptions& options) {
   return report;
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

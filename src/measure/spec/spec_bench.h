@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/prompt_set.h"
-#include "bench/spec_summary.h"
-#include "bench/verify_bench.h"
 #include "engine/engine.h"
+#include "measure/passes/verify_bench.h"
+#include "measure/spec/spec_summary.h"
+#include "report/prompt_set.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct SpecOptions {
   EngineOptions engine;  // its speculations are set here
@@ -78,4 +78,4 @@ struct SpecReport {
 // generating.
 Expected<SpecReport> bench_spec(const SpecOptions& options);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "bench/html_page.h"
-#include "bench/spec_report.h"
-#include "bench/svg_plot.h"
+#include "measure/passes/pass_chart.h"
+#include "measure/spec/spec_report.h"
+#include "report/html_page.h"
+#include "report/svg_plot.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 std::vector<const MethodFigures*> drafting_at(const SpecReport& report, double temperature) {
@@ -145,4 +146,4 @@ std::string to_html(const SpecReport& report) {
   return page.finish();
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

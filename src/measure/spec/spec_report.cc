@@ -1,10 +1,10 @@
-#include "bench/spec_report.h"
+#include "measure/spec/spec_report.h"
 
 #include <fmt/format.h>
 
 #include <utility>
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 // The stages after the first token.
@@ -164,4 +164,4 @@ std::string to_json(const SpecReport& report) {
   return json_of(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -3,10 +3,10 @@
 
 #include <string>
 
-#include "bench/report.h"
-#include "bench/spec_bench.h"
+#include "measure/report_head.h"
+#include "measure/spec/spec_bench.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 std::string to_text(const SpecReport& report);
 std::string to_json(const SpecReport& report);
@@ -15,4 +15,4 @@ Json json_of(const SpecReport& report);  // the same before it is text
 // depth, the time of passes, expected against measured tokens per round.
 std::string to_html(const SpecReport& report);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

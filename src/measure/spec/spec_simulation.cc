@@ -1,16 +1,17 @@
-#include "bench/spec_simulation.h"
+#include "measure/spec/spec_simulation.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 #include <numeric>
 
-#include "bench/html_page.h"
-#include "bench/report.h"
-#include "bench/speculation_model.h"
-#include "bench/svg_plot.h"
+#include "measure/passes/pass_chart.h"
+#include "measure/report_head.h"
+#include "measure/spec/speculation_model.h"
+#include "report/html_page.h"
+#include "report/svg_plot.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 constexpr size_t kMostDepths = 64;
@@ -126,4 +127,4 @@ std::string to_html(const SimulationReport& report) {
   return page.finish();
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

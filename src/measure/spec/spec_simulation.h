@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/verify_bench.h"
 #include "kernels/backend.h"
+#include "measure/passes/verify_bench.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct SimulationOptions {
   std::string model;
@@ -47,4 +47,4 @@ std::string to_text(const SimulationReport& report);
 std::string to_json(const SimulationReport& report);
 std::string to_html(const SimulationReport& report);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,4 +1,4 @@
-#include "bench/spec_summary.h"
+#include "measure/spec/spec_summary.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,10 @@
 #include <map>
 
 #include "base/philox.h"
-#include "bench/speculation_model.h"
-#include "bench/statistics.h"
+#include "measure/spec/speculation_model.h"
+#include "measure/statistics.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 constexpr uint32_t kResamples = 2000;
@@ -282,4 +282,4 @@ std::vector<std::string> tasks_of(std::span<const Reply> replies) {
   return tasks;
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

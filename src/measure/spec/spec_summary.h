@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "engine/engine.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 // What one method did for one reply, or for several added up.
 struct Tally {
@@ -100,4 +100,4 @@ std::vector<Reply> without_loops(std::span<const Reply> replies);
 // Each once, in the order in which they first appear.
 std::vector<std::string> tasks_of(std::span<const Reply> replies);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

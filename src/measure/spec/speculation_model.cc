@@ -1,8 +1,8 @@
-#include "bench/speculation_model.h"
+#include "measure/spec/speculation_model.h"
 
 #include <cmath>
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 double expected_tokens(double alpha, int drafted) {
   if (alpha >= 1.0) return drafted + 1.0;
@@ -43,4 +43,4 @@ double speedup_of_round(double tokens, int drafted, double cost, double pass_rat
   return tokens / (drafted * cost + pass_ratio);
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -4,7 +4,7 @@
 
 #include <span>
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 // Expected tokens of a round that drafts `drafted` >= 0 of them as a chain, each accepted with
 // probability `alpha` in [0, 1] if those before it were; the correction or bonus counts:
@@ -34,4 +34,4 @@ int best_drafted(double alpha, double cost, int most);
 // times the pass of one row for its verify pass, and `cost` times it for each drafted token.
 double speedup_of_round(double tokens, int drafted, double cost, double pass_ratio);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -1,37 +1,38 @@
-#include "bench/sweep_bench.h"
+#include "measure/spec/sweep_bench.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "bench/html_page.h"
-#include "bench/spec_report.h"
-#include "bench/svg_plot.h"
+#include "measure/passes/pass_chart.h"
+#include "measure/spec/spec_report.h"
+#include "report/html_page.h"
+#include "report/svg_plot.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 constexpr int kDeepest = 64;
 
-Status refuse(std::string why) {
+Status refuse_sweep(std::string why) {
   return {StatusCode::kInvalidArgument, std::move(why)};
 }
 
 Status check(const SweepOptions& options) {
-  if (options.depths.empty()) return refuse("give at least one of --depths");
+  if (options.depths.empty()) return refuse_sweep("give at least one of --depths");
   for (const int depth : options.depths) {
     if (depth < 1 || depth > kDeepest) {
-      return refuse(fmt::format("--depths {}: give 1 to {}", depth, kDeepest));
+      return refuse_sweep(fmt::format("--depths {}: give 1 to {}", depth, kDeepest));
     }
     if (std::count(options.depths.begin(), options.depths.end(), depth) > 1) {
-      return refuse(fmt::format("--depths {} is given twice: leave one of them out", depth));
+      return refuse_sweep(fmt::format("--depths {} is given twice: leave one of them out", depth));
     }
   }
-  if (options.spec.methods.empty()) return refuse("give at least one --method that drafts");
+  if (options.spec.methods.empty()) return refuse_sweep("give at least one --method that drafts");
   for (const SpeculativeConfig& method : options.spec.methods) {
     if (!method.enabled() || method.gives_tokens()) {
-      return refuse(
+      return refuse_sweep(
           fmt::format("--method {}: give a method that drafts, and leave its "
                       "num_speculative_tokens to --depths",
                       to_string(method)));
@@ -178,4 +179,4 @@ std::string to_html(const SweepReport& report) {
   return page.finish();
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

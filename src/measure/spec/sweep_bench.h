@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/spec_bench.h"
+#include "measure/spec/spec_bench.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct SweepOptions {
   SpecOptions spec;  // its methods take each of the depths as num_speculative_tokens
@@ -45,4 +45,4 @@ std::string to_text(const SweepReport& report);
 std::string to_json(const SweepReport& report);
 std::string to_html(const SweepReport& report);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

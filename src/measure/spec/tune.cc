@@ -1,4 +1,4 @@
-#include "bench/tune.h"
+#include "measure/spec/tune.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "engine/model_source.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 namespace {
 
 constexpr int kDeepest = 64;
@@ -206,4 +206,4 @@ std::string to_text(const TuneReport& report) {
   return text;
 }
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/spec_bench.h"
-#include "bench/verify_bench.h"
 #include "engine/profile.h"
+#include "measure/passes/verify_bench.h"
+#include "measure/spec/spec_bench.h"
 
-namespace aerie::bench {
+namespace aerie::measure {
 
 struct TuneOptions {
   // Of its methods, those that do not say how many tokens they draft are tried at each of the
@@ -42,4 +42,4 @@ std::string to_text(const TuneReport& report);
 ProfileChoice choose(const std::vector<const MethodFigures*>& figures, int batch,
                      const PassCost& cost, double context);
 
-}  // namespace aerie::bench
+}  // namespace aerie::measure

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <utility>
 
-#include "model/hugging_face_import.h"
-#include "model/metadata_reader.h"
+#include "model/import/hugging_face_import.h"
+#include "model/import/metadata_reader.h"
 #include "model/registry.h"
 
 namespace aerie {

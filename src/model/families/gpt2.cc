@@ -1,7 +1,7 @@
 // GPT-2: learned positions, LayerNorm, biases everywhere, a feed-forward without a gate. Radford et
 // al. 2019, "Language Models are Unsupervised Multitask Learners".
-#include "model/hugging_face_import.h"
-#include "model/metadata_reader.h"
+#include "model/import/hugging_face_import.h"
+#include "model/import/metadata_reader.h"
 #include "model/registry.h"
 
 namespace aerie {

@@ -1,8 +1,8 @@
 // Llama 1 to 3.3 and the many models of its shape: Vicuna, TinyLlama, Yi, SmolLM2, DeepSeek-R1's
 // Llama distillations; Mistral, which adds a sliding window. Touvron et al. 2023, 2302.13971; Jiang
 // et al. 2023, 2310.06825; Dubey et al. 2024, 2407.21783.
-#include "model/hugging_face_import.h"
-#include "model/metadata_reader.h"
+#include "model/import/hugging_face_import.h"
+#include "model/import/metadata_reader.h"
 #include "model/registry.h"
 
 namespace aerie {

@@ -1,7 +1,7 @@
 // Phi-3, 3.5 and 4-mini: Llama's shape with fused tensors, windows in all layers of some, and long
 // contexts by two sets of divisors. Abdin et al. 2024, 2404.14219.
-#include "model/hugging_face_import.h"
-#include "model/metadata_reader.h"
+#include "model/import/hugging_face_import.h"
+#include "model/import/metadata_reader.h"
 #include "model/registry.h"
 
 namespace aerie {

@@ -1,8 +1,8 @@
 // Qwen2 and 2.5, DeepSeek-R1's Qwen distillations and MiMo (2025, 2505.07608): Llama's shape with
 // biases on queries, keys and values. Qwen3 (dense): norms of queries and keys instead. Yang et al.
 // 2024, 2407.10671 and 2025, 2505.09388.
-#include "model/hugging_face_import.h"
-#include "model/metadata_reader.h"
+#include "model/import/hugging_face_import.h"
+#include "model/import/metadata_reader.h"
 #include "model/registry.h"
 
 namespace aerie {

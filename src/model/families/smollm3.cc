@@ -2,8 +2,8 @@
 // 2501.18795).
 #include <utility>
 
-#include "model/hugging_face_import.h"
-#include "model/metadata_reader.h"
+#include "model/import/hugging_face_import.h"
+#include "model/import/metadata_reader.h"
 #include "model/registry.h"
 
 namespace aerie {

@@ -1,4 +1,4 @@
-#include "model/eight_bit_weights.h"
+#include "model/import/eight_bit_weights.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "format/json.h"
 #include "format/model_file.h"
-#include "format/safetensors_folder.h"
+#include "format/safetensors/safetensors_folder.h"
 
 namespace aerie {
 

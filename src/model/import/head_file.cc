@@ -1,4 +1,4 @@
-#include "model/head_file.h"
+#include "model/import/head_file.h"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 
 #include "format/converted_file.h"
 #include "format/text.h"
-#include "model/layer_names.h"
-#include "model/metadata_reader.h"
+#include "model/import/layer_names.h"
+#include "model/import/metadata_reader.h"
 #include "tensor/quantize.h"
 
 namespace aerie {

@@ -1,4 +1,4 @@
-#include "model/hugging_face_file.h"
+#include "model/import/hugging_face_file.h"
 
 #include <fmt/format.h>
 
@@ -10,13 +10,13 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 #include "format/json.h"
-#include "format/safetensors_folder.h"
+#include "format/safetensors/safetensors_folder.h"
 #include "format/text.h"
-#include "model/eight_bit_weights.h"
-#include "model/hugging_face_import.h"
-#include "model/layer_names.h"
+#include "model/import/eight_bit_weights.h"
+#include "model/import/hugging_face_import.h"
+#include "model/import/layer_names.h"
 #include "model/registry.h"
 
 namespace aerie {

@@ -1,4 +1,4 @@
-#include "model/hugging_face_import.h"
+#include "model/import/hugging_face_import.h"
 
 #include <fmt/format.h>
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "format/gguf/metadata_builder.h"
 #include "format/json.h"
-#include "format/metadata_builder.h"
 
 namespace aerie {
 

@@ -1,4 +1,4 @@
-#include "model/layer_names.h"
+#include "model/import/layer_names.h"
 
 #include <fmt/format.h>
 

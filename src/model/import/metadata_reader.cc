@@ -1,4 +1,4 @@
-#include "model/metadata_reader.h"
+#include "model/import/metadata_reader.h"
 
 #include <fmt/format.h>
 

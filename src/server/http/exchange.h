@@ -1,5 +1,5 @@
-// A request over HTTP and the answer to it: where the transport (server/http_server.h) and what is
-// said over it (server/api.h) meet. No HTTP library in sight.
+// A request over HTTP and the answer to it: where the transport (server/http/http_server.h) and
+// what is said over it (server/openai/api.h) meet. No HTTP library in sight.
 #pragma once
 
 #include <functional>

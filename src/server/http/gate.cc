@@ -1,4 +1,4 @@
-#include "server/gate.h"
+#include "server/http/gate.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/openai_errors.h"
-#include "server/page.h"
+#include "server/openai/openai_errors.h"
+#include "server/page/page.h"
 
 namespace aerie::server {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "format/json.h"
-#include "server/api_keys.h"
-#include "server/exchange.h"
+#include "server/http/api_keys.h"
+#include "server/http/exchange.h"
 
 namespace aerie::server {
 

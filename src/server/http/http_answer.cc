@@ -1,4 +1,4 @@
-#include "server/http_answer.h"
+#include "server/http/http_answer.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
-#include "server/http_target.h"
+#include "server/http/http_target.h"
 
 namespace aerie::server {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "server/http_connection.h"
+#include "server/http/http_connection.h"
 
 namespace aerie::server {
 

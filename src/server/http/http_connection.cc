@@ -1,4 +1,4 @@
-#include "server/http_connection.h"
+#include "server/http/http_connection.h"
 
 #include <fmt/format.h>
 
@@ -15,9 +15,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "server/http_answer.h"
-#include "server/http_target.h"
-#include "server/openai_errors.h"
+#include "server/http/http_answer.h"
+#include "server/http/http_target.h"
+#include "server/openai/openai_errors.h"
 
 namespace aerie::server {
 namespace {

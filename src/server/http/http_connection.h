@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "server/http_server.h"
+#include "server/http/http_server.h"
 
 namespace aerie::server {
 

@@ -1,4 +1,4 @@
-#include "server/http_server.h"
+#include "server/http/http_server.h"
 
 #include <fmt/format.h>
 
@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "server/http_answer.h"
-#include "server/http_connection.h"
-#include "server/openai_errors.h"
+#include "server/http/http_answer.h"
+#include "server/http/http_connection.h"
+#include "server/openai/openai_errors.h"
 
 namespace aerie::server {
 namespace {

@@ -1,5 +1,5 @@
 // HTTP/1.1 over TCP, with TLS or without: connections, limits, keep-alive. What is answered is a
-// Handler's affair (server/exchange.h).
+// Handler's affair (server/http/exchange.h).
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "server/exchange.h"
+#include "server/http/exchange.h"
 
 namespace aerie::server {
 

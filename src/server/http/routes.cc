@@ -1,6 +1,6 @@
-#include "server/routes.h"
+#include "server/http/routes.h"
 
-#include "server/page.h"
+#include "server/page/page.h"
 
 namespace aerie::server {
 namespace {

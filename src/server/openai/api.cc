@@ -1,4 +1,4 @@
-#include "server/api.h"
+#include "server/openai/api.h"
 
 #include <fmt/format.h>
 
@@ -8,16 +8,16 @@
 #include <optional>
 #include <utility>
 
-#include "server/api_state.h"
-#include "server/chat_prompt.h"
-#include "server/generation_settings.h"
-#include "server/json_text.h"
-#include "server/openai_chat.h"
-#include "server/openai_completions.h"
-#include "server/openai_reply.h"
-#include "server/openai_responses.h"
-#include "server/page.h"
-#include "server/routes.h"
+#include "server/http/routes.h"
+#include "server/openai/api_state.h"
+#include "server/openai/fields/chat_prompt.h"
+#include "server/openai/fields/generation_settings.h"
+#include "server/openai/fields/json_text.h"
+#include "server/openai/openai_chat.h"
+#include "server/openai/openai_completions.h"
+#include "server/openai/openai_reply.h"
+#include "server/openai/openai_responses.h"
+#include "server/page/page.h"
 
 namespace aerie::server {
 

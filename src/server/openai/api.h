@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/service.h"
-#include "server/exchange.h"
+#include "server/http/exchange.h"
 
 namespace aerie::server {
 
@@ -22,8 +22,9 @@ struct ApiOptions {
 };
 
 // Routes: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models, /tokenize, /detokenize,
-// /health, /ready, /metrics, /version, /openapi.json, and the page's files at / (server/page.h).
-// Thread-safe. The service must outlive it and every answer that it has begun.
+// /health, /ready, /metrics, /version, /openapi.json, and the page's files at /
+// (server/page/page.h). Thread-safe. The service must outlive it and every answer that it has
+// begun.
 class Api {
  public:
   Api(Service& service, ApiOptions options);

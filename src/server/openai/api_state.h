@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "engine/service.h"
-#include "server/api.h"
-#include "server/control_names.h"
-#include "server/grammar_fields.h"
 #include "server/metrics.h"
+#include "server/openai/api.h"
+#include "server/openai/fields/control_names.h"
+#include "server/openai/fields/grammar_fields.h"
 
 namespace aerie::server {
 

@@ -1,16 +1,16 @@
-#include "server/openai_chat.h"
+#include "server/openai/openai_chat.h"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/chat_prompt.h"
-#include "server/generation_settings.h"
-#include "server/http_target.h"
-#include "server/json_text.h"
-#include "server/openai_reply.h"
-#include "server/tool_calls.h"
+#include "server/http/http_target.h"
+#include "server/openai/fields/chat_prompt.h"
+#include "server/openai/fields/generation_settings.h"
+#include "server/openai/fields/json_text.h"
+#include "server/openai/fields/tool_calls.h"
+#include "server/openai/openai_reply.h"
 
 namespace aerie::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/openai_completions.h"
+#include "server/openai/openai_completions.h"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/chat_prompt.h"
-#include "server/generation_settings.h"
-#include "server/http_target.h"
-#include "server/json_text.h"
-#include "server/openai_reply.h"
+#include "server/http/http_target.h"
+#include "server/openai/fields/chat_prompt.h"
+#include "server/openai/fields/generation_settings.h"
+#include "server/openai/fields/json_text.h"
+#include "server/openai/openai_reply.h"
 
 namespace aerie::server {
 namespace {

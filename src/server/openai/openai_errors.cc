@@ -1,9 +1,9 @@
-#include "server/openai_errors.h"
+#include "server/openai/openai_errors.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/json_text.h"
+#include "server/openai/fields/json_text.h"
 
 namespace aerie::server {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "server/exchange.h"
+#include "server/http/exchange.h"
 
 namespace aerie::server {
 

@@ -1,4 +1,4 @@
-#include "server/openai_reply.h"
+#include "server/openai/openai_reply.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "server/json_text.h"
+#include "server/openai/fields/json_text.h"
 #include "tokenizer/detokenizer.h"
 
 namespace aerie::server {

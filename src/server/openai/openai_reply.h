@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "format/json.h"
-#include "server/reply_task.h"
+#include "server/openai/reply_task.h"
 #include "tokenizer/tokenizer.h"
 
 namespace aerie::server {

@@ -1,13 +1,13 @@
-#include "server/openai_responses.h"
+#include "server/openai/openai_responses.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/chat_prompt.h"
-#include "server/generation_settings.h"
-#include "server/http_target.h"
-#include "server/json_text.h"
-#include "server/openai_reply.h"
+#include "server/http/http_target.h"
+#include "server/openai/fields/chat_prompt.h"
+#include "server/openai/fields/generation_settings.h"
+#include "server/openai/fields/json_text.h"
+#include "server/openai/openai_reply.h"
 
 namespace aerie::server {
 namespace {

@@ -1,9 +1,9 @@
 // /v1/responses, of text.
 #pragma once
 
-#include "server/api_state.h"
-#include "server/field_reader.h"
-#include "server/reply_task.h"
+#include "server/openai/api_state.h"
+#include "server/openai/fields/field_reader.h"
+#include "server/openai/reply_task.h"
 
 namespace aerie::server {
 

@@ -1,4 +1,4 @@
-#include "server/reply_task.h"
+#include "server/openai/reply_task.h"
 
 #include <fmt/format.h>
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "server/api_state.h"
-#include "server/openai_errors.h"
+#include "server/openai/api_state.h"
+#include "server/openai/openai_errors.h"
 
 namespace aerie::server {
 

@@ -1,8 +1,8 @@
-#include "server/page.h"
+#include "server/page/page.h"
 
 #include <string>
 
-#include "server/embedded_files.h"
+#include "server/page/embedded_files.h"
 
 namespace aerie::server {
 namespace {

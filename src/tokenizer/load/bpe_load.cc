@@ -5,22 +5,19 @@
 #include <cmath>
 #include <utility>
 
+#include "format/invalid.h"
 #include "format/text.h"
-#include "tokenizer/bpe.h"
-#include "tokenizer/byte_alphabet.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/pieces/bpe.h"
+#include "tokenizer/pieces/byte_alphabet.h"
+#include "tokenizer/pieces/unicode.h"
 
 namespace aerie {
 namespace {
 
 // A hostile name of a megabyte has no place in a message.
-constexpr size_t kShownBytes = 40;
+constexpr size_t kShownOfPiece = 40;
 constexpr uint32_t kPlane0 = 0x10000;
 constexpr uint32_t kSignCode = 0x2581;
-
-Status invalid(std::string message) {
-  return {StatusCode::kInvalidData, std::move(message)};
-}
 
 bool joins_by_score(TokenType type) {
   return type == TokenType::kNormal || type == TokenType::kUnused;
@@ -171,15 +168,16 @@ Expected<std::unique_ptr<Bpe>> Bpe::from_merges(
     const Vocabulary& vocabulary,
     const std::vector<std::pair<std::string_view, std::string_view>>& merges,
     const BpeOptions& options, const std::string& key) {
-  if (merges.size() >= MergeTable::kNoRank) return invalid(key + " has too many entries");
+  if (merges.size() >= MergeTable::kNoRank) return invalid_data(key + " has too many entries");
   std::unique_ptr<Bpe> model(new Bpe(vocabulary, options));
   std::vector<MergeRule> rules;
   rules.reserve(merges.size());
   std::string joined;
   const auto broken = [&](const char* why) {
     const auto& [left, right] = merges[rules.size()];
-    return invalid(fmt::format("{}: entry {}, '{} {}', {}", key, rules.size(),
-                               printable(left, kShownBytes), printable(right, kShownBytes), why));
+    return invalid_data(fmt::format("{}: entry {}, '{} {}', {}", key, rules.size(),
+                                    printable(left, kShownOfPiece), printable(right, kShownOfPiece),
+                                    why));
   };
   for (const auto& [left, right] : merges) {
     if (left.empty() || right.empty()) return broken("is not two tokens with a space between them");
@@ -193,9 +191,9 @@ Expected<std::unique_ptr<Bpe>> Bpe::from_merges(
   }
   model->merges_ = MergeTable(rules, vocabulary.size());
   if (const uint32_t rank = model->merges_.duplicate(); rank != MergeTable::kNoRank) {
-    return invalid(fmt::format("{}: entry {}, '{} {}', is there twice", key, rank,
-                               printable(merges[rank].first, kShownBytes),
-                               printable(merges[rank].second, kShownBytes)));
+    return invalid_data(fmt::format("{}: entry {}, '{} {}', is there twice", key, rank,
+                                    printable(merges[rank].first, kShownOfPiece),
+                                    printable(merges[rank].second, kShownOfPiece)));
   }
   model->rules_ = std::move(rules);
   model->read_bytes();
@@ -230,14 +228,14 @@ Expected<std::unique_ptr<Bpe>> Bpe::from_scores(const Vocabulary& vocabulary,
   std::vector<MergeRule> rules = pairs_that_join(vocabulary, extra);
   if (rules.size() >= MergeTable::kNoRank ||
       static_cast<size_t>(vocabulary.size()) + extra.codes.size() >= INT32_MAX) {
-    return invalid("the vocabulary has too many tokens");
+    return invalid_data("the vocabulary has too many tokens");
   }
   const auto score = [&](const MergeRule& rule) {
     return scores[static_cast<size_t>(rule.result)];
   };
   for (const MergeRule& rule : rules) {
     if (!std::isnan(score(rule))) continue;
-    return invalid(fmt::format("the score of token {} is not a number", rule.result));
+    return invalid_data(fmt::format("the score of token {} is not a number", rule.result));
   }
   AERIE_RETURN_IF_ERROR(model->expand_unused(rules));
   std::sort(rules.begin(), rules.end(),
@@ -265,7 +263,7 @@ Status Bpe::expand_unused(const std::vector<MergeRule>& rules) {
       return {StatusCode::kUnsupported,
               fmt::format("token {}, '{}', is unused, and several pairs of tokens make it; what it "
                           "falls into is not supported",
-                          rule.result, printable(vocabulary_.name(rule.result), kShownBytes))};
+                          rule.result, printable(vocabulary_.name(rule.result), kShownOfPiece))};
     }
   }
   return {};

@@ -1,4 +1,4 @@
-#include "tokenizer/gguf_form.h"
+#include "tokenizer/load/gguf_form.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "format/text.h"
-#include "tokenizer/recipes.h"
+#include "tokenizer/load/recipes.h"
 
 namespace aerie {
 namespace {

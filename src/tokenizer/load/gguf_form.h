@@ -6,9 +6,9 @@
 
 #include "base/status.h"
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/bpe.h"
-#include "tokenizer/gguf_metadata.h"
-#include "tokenizer/hf_components.h"
+#include "tokenizer/load/gguf_metadata.h"
+#include "tokenizer/load/hf_components.h"
+#include "tokenizer/pieces/bpe.h"
 #include "tokenizer/vocabulary.h"
 
 namespace aerie {

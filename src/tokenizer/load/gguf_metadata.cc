@@ -1,8 +1,8 @@
-#include "tokenizer/gguf_metadata.h"
+#include "tokenizer/load/gguf_metadata.h"
 
 #include <fmt/format.h>
 
-#include "format/metadata_builder.h"
+#include "format/gguf/metadata_builder.h"
 #include "format/text.h"
 #include "tokenizer/vocabulary.h"
 

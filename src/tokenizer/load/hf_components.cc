@@ -1,4 +1,4 @@
-#include "tokenizer/hf_components.h"
+#include "tokenizer/load/hf_components.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "format/text.h"
-#include "tokenizer/byte_alphabet.h"
-#include "tokenizer/normalizer_steps.h"
+#include "tokenizer/pieces/byte_alphabet.h"
+#include "tokenizer/pieces/normalizer_steps.h"
 #include "tokenizer/vocabulary.h"
 
 namespace aerie {

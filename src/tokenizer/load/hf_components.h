@@ -8,9 +8,9 @@
 
 #include "base/status.h"
 #include "format/json.h"
-#include "tokenizer/normalizer.h"
-#include "tokenizer/pretokenizer.h"
-#include "tokenizer/recipes.h"
+#include "tokenizer/load/recipes.h"
+#include "tokenizer/pieces/normalizer.h"
+#include "tokenizer/pieces/pretokenizer.h"
 
 namespace aerie {
 

@@ -1,4 +1,4 @@
-#include "tokenizer/hf_folder.h"
+#include "tokenizer/load/hf_folder.h"
 
 #include <fmt/format.h>
 

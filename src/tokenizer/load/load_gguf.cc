@@ -6,14 +6,15 @@
 #include <cmath>
 #include <utility>
 
+#include "format/invalid.h"
 #include "format/text.h"
-#include "tokenizer/bpe.h"
-#include "tokenizer/byte_alphabet.h"
-#include "tokenizer/gguf_metadata.h"
+#include "tokenizer/load/gguf_metadata.h"
+#include "tokenizer/load/recipes.h"
+#include "tokenizer/pieces/bpe.h"
+#include "tokenizer/pieces/byte_alphabet.h"
+#include "tokenizer/pieces/sentencepiece_normalizer.h"
+#include "tokenizer/pieces/unigram.h"
 #include "tokenizer/pipeline.h"
-#include "tokenizer/recipes.h"
-#include "tokenizer/sentencepiece_normalizer.h"
-#include "tokenizer/unigram.h"
 
 namespace aerie {
 namespace {
@@ -21,10 +22,6 @@ namespace {
 const VocabularyKeys kKeys;
 constexpr const char* kMerges = "tokenizer.ggml.merges";
 constexpr const char* kScores = "tokenizer.ggml.scores";
-
-Status invalid(std::string message) {
-  return {StatusCode::kInvalidData, std::move(message)};
-}
 
 TokenRoles roles_of(const GgufTokenizerMetadata& metadata) {
   TokenRoles roles;
@@ -42,12 +39,12 @@ TokenRoles roles_of(const GgufTokenizerMetadata& metadata) {
 Status check_counts(const GgufTokenizerMetadata& metadata) {
   const size_t count = metadata.tokens.size();
   if (metadata.types.size() != count) {
-    return invalid(fmt::format("{} has {} entries and {} has {}; they must be as many", kKeys.types,
-                               metadata.types.size(), kKeys.tokens, count));
+    return invalid_data(fmt::format("{} has {} entries and {} has {}; they must be as many",
+                                    kKeys.types, metadata.types.size(), kKeys.tokens, count));
   }
   if (metadata.model != "gpt2" && metadata.scores.size() != count) {
-    return invalid(fmt::format("{} has {} entries and {} has {}; they must be as many", kScores,
-                               metadata.scores.size(), kKeys.tokens, count));
+    return invalid_data(fmt::format("{} has {} entries and {} has {}; they must be as many",
+                                    kScores, metadata.scores.size(), kKeys.tokens, count));
   }
   return {};
 }
@@ -98,8 +95,9 @@ Expected<std::vector<std::pair<std::string_view, std::string_view>>> split_merge
   for (const std::string& merge : merges) {
     const size_t space = merge.find(' ');
     if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos) {
-      return invalid(fmt::format("{}: entry {}, '{}', is not two tokens with a space between them",
-                                 kMerges, pairs.size(), printable(merge, 40)));
+      return invalid_data(
+          fmt::format("{}: entry {}, '{}', is not two tokens with a space between them", kMerges,
+                      pairs.size(), printable(merge, 40)));
     }
     const std::string_view text = merge;
     pairs.emplace_back(text.substr(0, space), text.substr(space + 1));
@@ -160,8 +158,8 @@ Status add_sentencepiece_tokens(const GgufTokenizerMetadata& metadata, Vocabular
     if (type == static_cast<int64_t>(TokenType::kByte)) {
       const int byte = byte_of_name(name);
       if (byte < 0) {
-        return invalid(fmt::format("{} of token {} is 6 (byte), and its name is '{}'", kKeys.types,
-                                   id, printable(name, 40)));
+        return invalid_data(fmt::format("{} of token {} is 6 (byte), and its name is '{}'",
+                                        kKeys.types, id, printable(name, 40)));
       }
       piece.assign(1, static_cast<char>(byte));
     } else if (type == static_cast<int64_t>(TokenType::kNormal) ||
@@ -264,7 +262,7 @@ Status read_model_parts(const ModelFile& file, GgufTokenizerMetadata& metadata) 
   AERIE_ASSIGN_OR_RETURN(const auto bytes, file.numbers(kMap));
   for (const double byte : bytes) {
     if (!(byte >= -128 && byte <= 255 && byte == std::floor(byte))) {
-      return invalid(fmt::format("{}: {} holds a value that is no byte", file.name(), kMap));
+      return invalid_data(fmt::format("{}: {} holds a value that is no byte", file.name(), kMap));
     }
     metadata.precompiled_charsmap += static_cast<char>(static_cast<int>(byte));
   }

@@ -9,12 +9,12 @@
 
 #include "format/mapped_file.h"
 #include "format/text.h"
-#include "tokenizer/bpe.h"
-#include "tokenizer/byte_alphabet.h"
-#include "tokenizer/gguf_form.h"
-#include "tokenizer/hf_components.h"
-#include "tokenizer/hf_folder.h"
-#include "tokenizer/unigram.h"
+#include "tokenizer/load/gguf_form.h"
+#include "tokenizer/load/hf_components.h"
+#include "tokenizer/load/hf_folder.h"
+#include "tokenizer/pieces/bpe.h"
+#include "tokenizer/pieces/byte_alphabet.h"
+#include "tokenizer/pieces/unigram.h"
 
 namespace aerie {
 namespace {

@@ -7,11 +7,11 @@
 #include "format/mapped_file.h"
 #include "format/protobuf.h"
 #include "format/text.h"
-#include "tokenizer/bpe.h"
-#include "tokenizer/gguf_form.h"
-#include "tokenizer/hf_folder.h"
-#include "tokenizer/sentencepiece_normalizer.h"
-#include "tokenizer/unigram.h"
+#include "tokenizer/load/gguf_form.h"
+#include "tokenizer/load/hf_folder.h"
+#include "tokenizer/pieces/bpe.h"
+#include "tokenizer/pieces/sentencepiece_normalizer.h"
+#include "tokenizer/pieces/unigram.h"
 
 namespace aerie {
 namespace {

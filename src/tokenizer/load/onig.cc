@@ -1,4 +1,4 @@
-#include "tokenizer/onig.h"
+#include "tokenizer/load/onig.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "format/text.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/pieces/unicode.h"
 
 namespace aerie {
 namespace {

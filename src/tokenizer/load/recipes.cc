@@ -1,11 +1,11 @@
-#include "tokenizer/recipes.h"
+#include "tokenizer/load/recipes.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "format/text.h"
-#include "tokenizer/normalizer_steps.h"
+#include "tokenizer/pieces/normalizer_steps.h"
 
 namespace aerie {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "tokenizer/normalizer.h"
-#include "tokenizer/pretokenizer.h"
+#include "tokenizer/pieces/normalizer.h"
+#include "tokenizer/pieces/pretokenizer.h"
 
 namespace aerie {
 

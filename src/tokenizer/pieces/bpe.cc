@@ -1,10 +1,10 @@
-#include "tokenizer/bpe.h"
+#include "tokenizer/pieces/bpe.h"
 
 #include <algorithm>
 #include <span>
 #include <utility>
 
-#include "tokenizer/unicode.h"
+#include "tokenizer/pieces/unicode.h"
 
 namespace aerie {
 namespace {

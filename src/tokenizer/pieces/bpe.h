@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "tokenizer/merges.h"
+#include "tokenizer/load/merges.h"
+#include "tokenizer/pieces/word_model.h"
 #include "tokenizer/vocabulary.h"
-#include "tokenizer/word_model.h"
 
 namespace aerie {
 

@@ -1,4 +1,4 @@
-#include "tokenizer/byte_alphabet.h"
+#include "tokenizer/pieces/byte_alphabet.h"
 
 #include <array>
 

@@ -1,4 +1,4 @@
-#include "tokenizer/charsmap.h"
+#include "tokenizer/pieces/charsmap.h"
 
 #include <fmt/format.h>
 

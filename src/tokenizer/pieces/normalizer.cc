@@ -1,4 +1,4 @@
-#include "tokenizer/normalizer.h"
+#include "tokenizer/pieces/normalizer.h"
 
 namespace aerie {
 namespace {

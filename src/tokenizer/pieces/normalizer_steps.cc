@@ -1,8 +1,8 @@
-#include "tokenizer/normalizer_steps.h"
+#include "tokenizer/pieces/normalizer_steps.h"
 
 #include <utility>
 
-#include "tokenizer/byte_alphabet.h"
+#include "tokenizer/pieces/byte_alphabet.h"
 
 namespace aerie {
 namespace {

@@ -4,10 +4,10 @@
 #include <memory>
 #include <string>
 
-#include "tokenizer/charsmap.h"
-#include "tokenizer/normalizer.h"
-#include "tokenizer/regex.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/pieces/charsmap.h"
+#include "tokenizer/pieces/normalizer.h"
+#include "tokenizer/pieces/regex.h"
+#include "tokenizer/pieces/unicode.h"
 
 namespace aerie {
 

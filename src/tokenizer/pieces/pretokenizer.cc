@@ -1,9 +1,9 @@
-#include "tokenizer/pretokenizer.h"
+#include "tokenizer/pieces/pretokenizer.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "tokenizer/byte_alphabet.h"
+#include "tokenizer/pieces/byte_alphabet.h"
 
 namespace aerie {
 

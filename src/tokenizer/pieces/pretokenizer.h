@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "tokenizer/regex.h"
+#include "tokenizer/pieces/regex.h"
 
 namespace aerie {
 

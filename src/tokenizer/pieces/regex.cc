@@ -1,12 +1,12 @@
-#include "tokenizer/regex.h"
+#include "tokenizer/pieces/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
 #include <pcre2.h>
 
 #include "format/text.h"
-#include "tokenizer/onig.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/load/onig.h"
+#include "tokenizer/pieces/unicode.h"
 
 namespace aerie {
 namespace {

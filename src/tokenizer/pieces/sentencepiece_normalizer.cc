@@ -1,10 +1,10 @@
-#include "tokenizer/sentencepiece_normalizer.h"
+#include "tokenizer/pieces/sentencepiece_normalizer.h"
 
 #include <utility>
 
 #include "base/utf8.h"
+#include "tokenizer/pieces/unicode.h"
 #include "tokenizer/special_tokens.h"
-#include "tokenizer/unicode.h"
 
 namespace aerie {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tokenizer/charsmap.h"
-#include "tokenizer/normalizer.h"
+#include "tokenizer/pieces/charsmap.h"
+#include "tokenizer/pieces/normalizer.h"
 
 namespace aerie {
 

@@ -1,4 +1,4 @@
-#include "tokenizer/trie.h"
+#include "tokenizer/pieces/trie.h"
 
 #include <algorithm>
 

@@ -6,19 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace aerie {
-
-// The first character of `text`, which must not be empty, and its length in bytes.
-struct Utf8Character {
-  uint32_t code;
-  uint32_t length;
-};
-Utf8Character utf8_first(std::string_view text);
-
-// The length in bytes of a character from its first byte; 1 for a byte that begins none.
-size_t utf8_length(char first);
-
-void append_utf8(uint32_t code, std::string& out);
 
 // White_Space of the Unicode character database.
 bool is_white_space(uint32_t code);

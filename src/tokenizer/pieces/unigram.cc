@@ -1,4 +1,4 @@
-#include "tokenizer/unigram.h"
+#include "tokenizer/pieces/unigram.h"
 
 #include <fmt/format.h>
 
@@ -8,16 +8,13 @@
 #include <span>
 #include <utility>
 
-#include "tokenizer/unicode.h"
+#include "format/invalid.h"
+#include "tokenizer/pieces/unicode.h"
 
 namespace aerie {
 namespace {
 
 constexpr double kUnknownPenalty = 10;
-
-Status invalid(std::string message) {
-  return {StatusCode::kInvalidData, std::move(message)};
-}
 
 }  // namespace
 
@@ -25,7 +22,7 @@ Expected<std::unique_ptr<Unigram>> Unigram::create(const Vocabulary& vocabulary,
                                                    const std::vector<double>& scores,
                                                    const UnigramOptions& options) {
   std::unique_ptr<Unigram> model(new Unigram(vocabulary, options));
-  if (vocabulary.unk() < 0) return invalid("a unigram vocabulary needs an unknown token");
+  if (vocabulary.unk() < 0) return invalid_data("a unigram vocabulary needs an unknown token");
   double least = std::numeric_limits<float>::max(), most = std::numeric_limits<float>::min();
   std::vector<std::pair<std::string_view, int32_t>> names;
   size_t bytes = 0;
@@ -33,7 +30,7 @@ Expected<std::unique_ptr<Unigram>> Unigram::create(const Vocabulary& vocabulary,
   for (int32_t id = 0; id < count; ++id) {
     const double score = scores[static_cast<size_t>(id)];
     if (!std::isfinite(score))
-      return invalid(fmt::format("the score of token {} is not finite", id));
+      return invalid_data(fmt::format("the score of token {} is not finite", id));
     const TokenType type = vocabulary.type(id);
     const bool counts = type == TokenType::kNormal || !options.sentencepiece;
     if (counts) {
@@ -45,7 +42,8 @@ Expected<std::unique_ptr<Unigram>> Unigram::create(const Vocabulary& vocabulary,
       bytes += vocabulary.name(id).size();
     }
   }
-  if (bytes >= std::numeric_limits<uint32_t>::max()) return invalid("the vocabulary is too large");
+  if (bytes >= std::numeric_limits<uint32_t>::max())
+    return invalid_data("the vocabulary is too large");
   model->scores_ = scores;
   if (options.sentencepiece) {
     least = static_cast<float>(least);
@@ -64,8 +62,8 @@ Expected<std::unique_ptr<Unigram>> Unigram::create(const Vocabulary& vocabulary,
     const int32_t id = vocabulary.find(name_of_byte(static_cast<uint8_t>(byte)));
     model->byte_ids_[static_cast<size_t>(byte)] = id;
     if (options.byte_fallback && id < 0) {
-      return invalid(fmt::format("the vocabulary has no token {} to fall back on",
-                                 name_of_byte(static_cast<uint8_t>(byte))));
+      return invalid_data(fmt::format("the vocabulary has no token {} to fall back on",
+                                      name_of_byte(static_cast<uint8_t>(byte))));
     }
   }
   return model;

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "tokenizer/trie.h"
+#include "tokenizer/pieces/trie.h"
+#include "tokenizer/pieces/word_model.h"
 #include "tokenizer/vocabulary.h"
-#include "tokenizer/word_model.h"
 
 namespace aerie {
 

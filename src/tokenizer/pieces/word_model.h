@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/merges.h"
-#include "tokenizer/word_cache.h"
+#include "tokenizer/load/merges.h"
+#include "tokenizer/pieces/word_cache.h"
 
 namespace aerie {
 

@@ -1,12 +1,12 @@
 // Sequences with drafters of their own in one round.
 
-#include "draft/choice.h"
+#include "draft/auto/choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "draft/ngram.h"
-#include "draft/recycling.h"
+#include "draft/lookup/ngram.h"
+#include "draft/lookup/recycling.h"
 #include "tests/decode/exactness.h"
 #include "tests/testing/decoding.h"
 #include "tests/testing/test_drafters.h"

@@ -1,4 +1,4 @@
-#include "decode/controller.h"
+#include "draft/auto/controller.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <chrono>
 #include <vector>
 
-#include "decode/calibration.h"
+#include "draft/auto/calibration.h"
 #include "tests/testing/test_drafters.h"
 
 namespace aerie {

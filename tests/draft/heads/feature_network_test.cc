@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <random>
 
-#include "draft/network_drafter.h"
+#include "draft/network/network_drafter.h"
 #include "tests/draft/heads/remembering_head.h"
 
 namespace aerie::test {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "tensor/dtype.h"
 #include "tests/draft/heads/head_models.h"
 

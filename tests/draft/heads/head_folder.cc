@@ -12,8 +12,8 @@
 #include <functional>
 #include <numeric>
 
-#include "format/safetensors_folder.h"
-#include "tests/format/safetensors_writer.h"
+#include "format/safetensors/safetensors_folder.h"
+#include "tests/format/safetensors/safetensors_writer.h"
 
 namespace aerie::test {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "kv/kv_cache.h"
-#include "model/hugging_face_file.h"
+#include "model/import/hugging_face_file.h"
 #include "tensor/dtype.h"
 
 namespace aerie::test {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "draft/draft_network.h"
 #include "draft/heads/feature_network.h"
 #include "draft/heads/heads.h"
+#include "draft/network/draft_network.h"
 #include "format/model_file.h"
-#include "model/head_file.h"
+#include "model/import/head_file.h"
 #include "model/model.h"
 
 namespace aerie::test {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "format/safetensors_folder.h"
+#include "format/safetensors/safetensors_folder.h"
 #include "tests/draft/heads/head_folder.h"
 #include "tests/draft/heads/head_rows.h"
 

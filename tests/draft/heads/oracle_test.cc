@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "draft/static_tree.h"
+#include "draft/tree/static_tree.h"
 #include "format/json.h"
 #include "tests/draft/heads/head_models.h"
 

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "format/int8_folder.h"
 #include "format/json.h"
+#include "format/safetensors/int8_folder.h"
 #include "tests/draft/heads/head_models.h"
 #include "tests/testing/allocation_counter.h"
 

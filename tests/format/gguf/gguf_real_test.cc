@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "format/gguf.h"
-#include "format/gguf_write.h"
+#include "format/gguf/gguf.h"
+#include "format/gguf/gguf_write.h"
 #include "format/mapped_file.h"
 
 namespace aerie {

@@ -1,6 +1,6 @@
 // Models in several GGUF files: any part opens all of them, and parts that do not belong together
 // are refused.
-#include "format/gguf_split.h"
+#include "format/gguf/gguf_split.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "format/gguf.h"
-#include "tests/format/gguf_writer.h"
+#include "format/gguf/gguf.h"
+#include "tests/format/gguf/gguf_writer.h"
 
 namespace aerie {
 namespace {

@@ -1,5 +1,5 @@
 // Valid GGUF files: what is written is what is read.
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "format/mapped_file.h"
-#include "tests/format/gguf_writer.h"
-#include "tests/format/test_quantize.h"
+#include "tests/format/gguf/gguf_writer.h"
+#include "tests/format/gguf/test_quantize.h"
 
 namespace aerie {
 namespace {

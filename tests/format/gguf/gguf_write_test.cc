@@ -1,5 +1,5 @@
 // Writing GGUF files: what was read comes out byte by byte, and a failure leaves nothing behind.
-#include "format/gguf_write.h"
+#include "format/gguf/gguf_write.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "format/gguf.h"
-#include "format/gguf_split.h"
-#include "format/gguf_types.h"
-#include "format/metadata_builder.h"
-#include "tests/format/gguf_writer.h"
+#include "format/gguf/gguf.h"
+#include "format/gguf/gguf_split.h"
+#include "format/gguf/gguf_types.h"
+#include "format/gguf/metadata_builder.h"
+#include "tests/format/gguf/gguf_writer.h"
 #include "tests/testing/file_size_limit.h"
 
 namespace aerie {

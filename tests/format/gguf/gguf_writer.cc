@@ -1,10 +1,10 @@
-#include "tests/format/gguf_writer.h"
+#include "tests/format/gguf/gguf_writer.h"
 
 #include <cstring>
 #include <fstream>
 #include <type_traits>
 
-#include "tests/format/test_quantize.h"
+#include "tests/format/gguf/test_quantize.h"
 
 namespace aerie::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/inspect.h"
+#include "tools/files/inspect.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/format/gguf_writer.h"
-#include "tests/format/safetensors_writer.h"
+#include "tests/format/gguf/gguf_writer.h"
+#include "tests/format/safetensors/safetensors_writer.h"
 
 namespace aerie {
 namespace {

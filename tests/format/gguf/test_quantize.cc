@@ -1,4 +1,4 @@
-#include "tests/format/test_quantize.h"
+#include "tests/format/gguf/test_quantize.h"
 
 #include <algorithm>
 #include <array>

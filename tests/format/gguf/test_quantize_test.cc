@@ -1,6 +1,6 @@
 // The quantiser that other tests build their models with: its blocks must be near what they stand
 // for.
-#include "tests/format/test_quantize.h"
+#include "tests/format/gguf/test_quantize.h"
 
 #include <gtest/gtest.h>
 

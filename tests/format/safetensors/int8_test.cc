@@ -12,11 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "format/int8_folder.h"
-#include "format/int8_weights.h"
-#include "format/safetensors.h"
+#include "format/safetensors/int8_folder.h"
+#include "format/safetensors/int8_weights.h"
+#include "format/safetensors/safetensors.h"
 #include "tensor/quantize.h"
-#include "tests/format/safetensors_writer.h"
+#include "tests/format/safetensors/safetensors_writer.h"
 
 namespace aerie::test {
 namespace {

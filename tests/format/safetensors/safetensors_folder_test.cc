@@ -1,5 +1,5 @@
 // Hugging Face folders: one file, shards with an index, and all that can be wrong with them.
-#include "format/safetensors_folder.h"
+#include "format/safetensors/safetensors_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/format/safetensors_writer.h"
+#include "tests/format/safetensors/safetensors_writer.h"
 
 namespace aerie {
 namespace {

@@ -1,6 +1,6 @@
 // Safetensors: what is written is what is read, and broken and hostile files are refused with a
 // message that says what is wrong where.
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/format/safetensors_writer.h"
+#include "tests/format/safetensors/safetensors_writer.h"
 
 namespace aerie {
 namespace {

@@ -1,4 +1,4 @@
-#include "format/safetensors_write.h"
+#include "format/safetensors/safetensors_write.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tests/format/safetensors_writer.h"
+#include "tests/format/safetensors/safetensors_writer.h"
 
 #include <fmt/format.h>
 

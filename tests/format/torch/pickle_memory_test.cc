@@ -2,17 +2,17 @@
 // because the meter replaces operator new.
 #include <gtest/gtest.h>
 
-#include "format/pickle.h"
-#include "format/torch_file.h"
+#include "format/torch/pickle.h"
+#include "format/torch/torch_file.h"
 #include "tests/format/memory_meter.h"
-#include "tests/format/torch_writer.h"
+#include "tests/format/torch/torch_writer.h"
 
 namespace aerie {
 namespace {
 
 using namespace std::string_literals;
 
-constexpr size_t kFactor = 100;  // as format/pickle.h says
+constexpr size_t kFactor = 100;  // as format/torch/pickle.h says
 constexpr size_t kSlack = 16384;
 
 std::string repeated(const std::string& element, size_t count) {

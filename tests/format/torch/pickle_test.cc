@@ -1,11 +1,11 @@
 // What pickles come to, and that nothing but values comes of them.
-#include "format/pickle.h"
+#include "format/torch/pickle.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/format/torch_writer.h"
+#include "tests/format/torch/torch_writer.h"
 
 namespace aerie {
 namespace {

@@ -1,5 +1,5 @@
 // Files of torch.save(): what PyTorch wrote, held to what PyTorch says of it; and broken ones.
-#include "format/torch_file.h"
+#include "format/torch/torch_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "tests/format/torch_writer.h"
+#include "tests/format/torch/torch_writer.h"
 
 namespace aerie {
 namespace {

@@ -1,5 +1,5 @@
 // PyTorch's folders, and what becomes of them as safetensors.
-#include "format/torch_folder.h"
+#include "format/torch/torch_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "format/safetensors.h"
-#include "format/safetensors_folder.h"
-#include "tests/format/torch_writer.h"
+#include "format/safetensors/safetensors.h"
+#include "format/safetensors/safetensors_folder.h"
+#include "tests/format/torch/torch_writer.h"
 
 namespace aerie {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/format/torch_writer.h"
+#include "tests/format/torch/torch_writer.h"
 
 #include <algorithm>
 

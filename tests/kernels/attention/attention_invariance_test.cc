@@ -1,7 +1,7 @@
 // Attention's row invariance: what a row sees decides its bits, and nothing else does.
 #include <algorithm>
 
-#include "tests/kernels/attention_testing.h"
+#include "tests/kernels/attention/attention_testing.h"
 
 namespace aerie::kernels {
 namespace {

@@ -1,7 +1,7 @@
 // Attention against a computation in double and against the reference backend.
 #include <cmath>
 
-#include "tests/kernels/attention_testing.h"
+#include "tests/kernels/attention/attention_testing.h"
 
 namespace aerie::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/kernels/attention_testing.h"
+#include "tests/kernels/attention/attention_testing.h"
 
 #include <algorithm>
 #include <cmath>

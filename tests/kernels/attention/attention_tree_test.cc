@@ -1,7 +1,7 @@
 // Draft trees: every node gives the bits of the plain chain that ends in it.
 #include <algorithm>
 
-#include "tests/kernels/attention_testing.h"
+#include "tests/kernels/attention/attention_testing.h"
 
 namespace aerie::kernels {
 namespace {

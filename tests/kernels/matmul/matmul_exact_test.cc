@@ -1,5 +1,5 @@
 // The vector backends' products against their transcription, bit by bit.
-#include "tests/kernels/matmul_testing.h"
+#include "tests/kernels/matmul/matmul_testing.h"
 
 namespace aerie::kernels {
 namespace {

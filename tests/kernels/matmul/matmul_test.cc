@@ -2,7 +2,7 @@
 #include <cmath>
 #include <memory>
 
-#include "tests/kernels/matmul_testing.h"
+#include "tests/kernels/matmul/matmul_testing.h"
 
 namespace aerie::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/kernels/matmul_testing.h"
+#include "tests/kernels/matmul/matmul_testing.h"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "kernels/cpu/panel.h"
-#include "tests/kernels/matmul_testing.h"
+#include "tests/kernels/matmul/matmul_testing.h"
 
 namespace aerie::kernels {
 namespace {

@@ -10,11 +10,11 @@
 #include <filesystem>
 
 #include "format/converted_file.h"
-#include "format/gguf_write.h"
+#include "format/gguf/gguf_write.h"
 #include "kernels/backend.h"
-#include "model/hugging_face_file.h"
+#include "model/import/hugging_face_file.h"
 #include "model/model.h"
-#include "tests/model/family_goldens.h"
+#include "tests/model/families/family_goldens.h"
 
 namespace aerie {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/model/family_goldens.h"
+#include "tests/model/families/family_goldens.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "model/hugging_face_file.h"
+#include "model/import/hugging_face_file.h"
 
 namespace aerie {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "tests/model/batches.h"
-#include "tests/model/family_goldens.h"
+#include "tests/model/families/family_goldens.h"
 
 namespace aerie {
 namespace {

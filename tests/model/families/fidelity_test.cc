@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 #include "kernels/backend.h"
 #include "tests/model/text_runner.h"
 

@@ -1,4 +1,4 @@
-#include "tests/model/naive_llama.h"
+#include "tests/model/families/naive_llama.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "format/gguf.h"
+#include "format/gguf/gguf.h"
 #include "tests/testing/tiny_model.h"
 
 namespace aerie {

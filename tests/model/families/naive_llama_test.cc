@@ -1,7 +1,7 @@
 // The forward pass against an independent computation in double: shapes, ties, rotary scalings,
 // taps.
 
-#include "tests/model/naive_llama.h"
+#include "tests/model/families/naive_llama.h"
 
 #include <gtest/gtest.h>
 

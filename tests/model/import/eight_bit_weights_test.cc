@@ -1,6 +1,6 @@
 // Matrices of integers with scales: what the package compressed-tensors wrote, what is refused, and
 // models in folders written here.
-#include "model/eight_bit_weights.h"
+#include "model/import/eight_bit_weights.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -16,14 +16,14 @@
 #include <nlohmann/json.hpp>
 
 #include "format/converted_file.h"
-#include "format/int8_folder.h"
-#include "format/int8_weights.h"
-#include "format/safetensors.h"
-#include "model/head_file.h"
-#include "model/hugging_face_file.h"
+#include "format/safetensors/int8_folder.h"
+#include "format/safetensors/int8_weights.h"
+#include "format/safetensors/safetensors.h"
+#include "model/import/head_file.h"
+#include "model/import/hugging_face_file.h"
 #include "tensor/quantize.h"
-#include "tests/format/safetensors_writer.h"
-#include "tests/model/family_goldens.h"
+#include "tests/format/safetensors/safetensors_writer.h"
+#include "tests/model/families/family_goldens.h"
 
 namespace aerie {
 namespace {

@@ -1,6 +1,6 @@
 // Draft heads as they are published: what a folder's tensors are called, how they are converted,
 // what its configuration comes to, and what is refused.
-#include "model/head_file.h"
+#include "model/import/head_file.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@
 #include "format/fingerprint.h"
 #include "model/weights.h"
 #include "tensor/quantize.h"
-#include "tests/format/safetensors_writer.h"
+#include "tests/format/safetensors/safetensors_writer.h"
 
 namespace aerie::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/model/hugging_face_folder.h"
+#include "tests/model/import/hugging_face_folder.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <fstream>
 
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "kernels/backend.h"
-#include "model/hugging_face_file.h"
+#include "model/import/hugging_face_file.h"
 #include "model/model.h"
 #include "tests/format/memory_meter.h"
-#include "tests/format/safetensors_writer.h"
+#include "tests/format/safetensors/safetensors_writer.h"
 
 namespace aerie::test {
 namespace {

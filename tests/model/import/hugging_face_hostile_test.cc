@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "model/hugging_face_file.h"
-#include "tests/model/hugging_face_folder.h"
+#include "model/import/hugging_face_file.h"
+#include "tests/model/import/hugging_face_folder.h"
 
 namespace aerie {
 namespace {

@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <limits>
 
-#include "model/hugging_face_file.h"
-#include "tests/model/hugging_face_folder.h"
+#include "model/import/hugging_face_file.h"
+#include "tests/model/import/hugging_face_folder.h"
 
 namespace aerie {
 namespace {

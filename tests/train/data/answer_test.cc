@@ -131,7 +131,7 @@ TEST_F(AnswerTest, EndOfTurnIsNotWrittenTwice) {
   ASSERT_TRUE(source.ok());
   const auto format = ConversationFormat::make(*source, true);
   ASSERT_TRUE(format.ok());
-  bench::Prompt prompt;
+  Prompt prompt;
   prompt.chat = true;
   // Nothing in the turns is taken for the reply.
   prompt.turns = {"(reply 0)", "then (reply 1)"};
@@ -256,10 +256,10 @@ TEST_F(AnswerTest, StopsWhenAsked) {
   ASSERT_TRUE(target.ok()) << target.status().message();
   const auto format = ConversationFormat::make((*target)->source(), true);
   ASSERT_TRUE(format.ok());
-  auto prompts = bench::read_prompts(options_.prompts, {});
+  auto prompts = read_prompts(options_.prompts, {});
   ASSERT_TRUE(prompts.ok());
   std::vector<AnswerTask> tasks;
-  for (const bench::Prompt& prompt : *prompts) tasks.push_back({&prompt, 0});
+  for (const Prompt& prompt : *prompts) tasks.push_back({&prompt, 0});
   std::atomic<bool> cancel = false;
   int done = 0;
   AnswerCalls calls;
@@ -321,7 +321,7 @@ TEST_F(AnswerTest, RefusesWhatCannotBe) {
   EXPECT_THAT(message([&](auto& o) { o.prompts = {scratch_.write("bad.jsonl", "{\"a\": 1}")}; }),
               HasSubstr("bad.jsonl:1"));
   EXPECT_THAT(message([&](auto& o) {
-                o.selection.where = {*bench::parse_prompt_range("task_id=1000..")};
+                o.selection.where = {*parse_prompt_range("task_id=1000..")};
                 o.prompts = {scratch_.write("mbpp.jsonl", "{\"text\": \"a\", \"task_id\": 3}")};
               }),
               HasSubstr("--where"));

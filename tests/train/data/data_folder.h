@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/testing/tiny_model.h"
-#include "train/data/generate.h"
+#include "train/data/generate_data.h"
 
 namespace aerie::train::test {
 

@@ -1,6 +1,6 @@
 // Taps of samples: computed ones are the model's, stored ones are those, rounded.
 
-#include "train/data/features.h"
+#include "train/data/features/features.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "tests/testing/file_size_limit.h"
 #include "tests/train/data/data_folder.h"
 #include "train/data/dataset.h"
-#include "train/data/feature_store.h"
+#include "train/data/features/feature_store.h"
 
 namespace aerie::train {
 namespace {

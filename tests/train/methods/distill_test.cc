@@ -1,5 +1,5 @@
 // Draft models that are distilled learn what the target says, and the engine drafts with them.
-#include "train/methods/distill.h"
+#include "train/methods/distill_method.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "draft/draft_model.h"
-#include "draft/draft_vocabulary.h"
+#include "draft/network/draft_model.h"
+#include "draft/network/draft_vocabulary.h"
 #include "engine/model_source.h"
-#include "model/hugging_face_file.h"
+#include "model/import/hugging_face_file.h"
 #include "tests/testing/decoding.h"
 #include "tests/train/fit.h"
 #include "tests/train/methods/method_target.h"

@@ -1,7 +1,7 @@
 // EAGLE-3's training: its steps are what the engine drafts, its attention sees what the definition
 // says, its gradients are those of its loss, and a head that knows a text by heart drafts all of
 // it.
-#include "train/methods/eagle3.h"
+#include "train/methods/eagle/eagle3_method.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "format/safetensors_folder.h"
+#include "format/safetensors/safetensors_folder.h"
 #include "tests/train/fit.h"
 #include "tests/train/text_target.h"
 

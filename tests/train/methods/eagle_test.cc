@@ -1,6 +1,6 @@
 // EAGLE's training: its forward pass is the engine's, its gradients are those of its loss, and a
 // head that knows a text by heart drafts all of it.
-#include "train/methods/eagle.h"
+#include "train/methods/eagle/eagle_method.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "format/json.h"
-#include "format/safetensors_folder.h"
+#include "format/safetensors/safetensors_folder.h"
 #include "tests/train/fit.h"
 #include "tests/train/text_target.h"
 #include "train/methods/supervision.h"

@@ -1,5 +1,5 @@
 // HASS: its passes are what rows read in the engine behind so many drafted tokens.
-#include "train/methods/hass.h"
+#include "train/methods/eagle/hass_method.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>

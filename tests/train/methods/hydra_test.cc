@@ -1,6 +1,6 @@
 // Hydra's heads as they are trained: that they are those which the engine drafts with, and what
 // they are held to.
-#include "train/methods/hydra.h"
+#include "train/methods/offset/hydra_method.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Targets that are trained to be left early: what they learn, and what the engine makes of them.
-#include "train/methods/layerskip.h"
+#include "train/methods/layerskip_method.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "draft/early_exit.h"
+#include "draft/network/early_exit.h"
 #include "format/json.h"
-#include "model/hugging_face_file.h"
+#include "model/import/hugging_face_file.h"
 #include "tests/testing/decoding.h"
 #include "tests/train/fit.h"
 #include "tests/train/methods/method_target.h"

@@ -12,7 +12,7 @@
 #include "tests/draft/heads/head_rows.h"
 #include "tests/train/fit.h"
 #include "tests/train/methods/method_target.h"
-#include "train/methods/medusa.h"
+#include "train/methods/offset/medusa_method.h"
 
 namespace aerie::test {
 namespace {

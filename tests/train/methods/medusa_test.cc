@@ -1,6 +1,6 @@
 // Medusa's heads as they are trained: that they are those which the engine drafts with, and what
 // they are held to.
-#include "train/methods/medusa.h"
+#include "train/methods/offset/medusa_method.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>

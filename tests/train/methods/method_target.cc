@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "draft/network_drafter.h"
+#include "draft/network/network_drafter.h"
 #include "tests/testing/decoding.h"
 #include "tests/train/fit.h"
 

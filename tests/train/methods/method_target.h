@@ -10,9 +10,9 @@
 #include "tests/draft/heads/head_models.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/train/text_target.h"
-#include "train/batch.h"
-#include "train/method.h"
-#include "train/target.h"
+#include "train/batches/batch.h"
+#include "train/methods/target.h"
+#include "train/methods/training_method.h"
 
 namespace aerie::test {
 

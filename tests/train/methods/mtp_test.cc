@@ -1,6 +1,6 @@
 // Training of modules for multi-token prediction: each step is what the engine computes for the
 // nodes of a draft.
-#include "train/methods/mtp.h"
+#include "train/methods/mtp_method.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>

@@ -1,5 +1,5 @@
 // P-EAGLE's rows and what they see, against the rules written out.
-#include "train/methods/peagle_elements.h"
+#include "train/methods/peagle/peagle_elements.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <set>
 
-#include "train/methods/peagle_attention.h"
+#include "train/methods/peagle/peagle_attention.h"
 #include "train/nn/ops.h"
 
 namespace aerie::train {

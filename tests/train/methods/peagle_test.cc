@@ -1,6 +1,6 @@
 // P-EAGLE's network and its gradients against a plain computation over all rows at once, against
 // differences, and against what the engine computes of the checkpoint.
-#include "train/methods/peagle.h"
+#include "train/methods/peagle/peagle_method.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 #include "tests/testing/tiny_model.h"
 #include "tests/train/fit.h"
 #include "tests/train/text_target.h"
-#include "train/methods/peagle_step.h"
+#include "train/methods/peagle/peagle_step.h"
 #include "train/nn/ops.h"
 
 namespace aerie::train {

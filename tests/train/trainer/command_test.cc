@@ -1,5 +1,5 @@
 // `aerie train METHOD` as users run it, with a tiny target and what that says.
-#include "train/train_command.h"
+#include "train/command/train_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,14 +18,14 @@
 #include "format/json.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/train/data/data_folder.h"
-#include "train/data/feature_store.h"
-#include "train/data/generate.h"
-#include "train/evaluate.h"
-#include "train/model_card.h"
-#include "train/registry.h"
-#include "train/run_log.h"
-#include "train/train_flags.h"
-#include "train/training_data.h"
+#include "train/batches/training_data.h"
+#include "train/command/train_flags.h"
+#include "train/data/features/feature_store.h"
+#include "train/data/generate_data.h"
+#include "train/methods/training_methods.h"
+#include "train/run/evaluate.h"
+#include "train/run/model_card.h"
+#include "train/run/run_log.h"
 
 namespace aerie::train {
 namespace {

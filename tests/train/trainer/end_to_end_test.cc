@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "bench/make_model.h"
+#include "measure/models/make_model.h"
 #include "tests/train/data/data_folder.h"
-#include "train/evaluate.h"
-#include "train/run_log.h"
-#include "train/train_command.h"
-#include "train/training_data.h"
+#include "train/batches/training_data.h"
+#include "train/command/train_command.h"
+#include "train/run/evaluate.h"
+#include "train/run/run_log.h"
 
 namespace aerie::train {
 namespace {
@@ -26,12 +26,12 @@ constexpr int kReplyTokens = 64;
 constexpr int kEvaluated = 24;
 
 std::string write_model(const Scratch& scratch) {
-  bench::MakeModelOptions options;
+  measure::MakeModelOptions options;
   options.shape = "tiny";
   options.type = DType::kQ8_0;
   options.output = scratch.path("tiny.gguf");
   options.threads = 1;
-  const auto made = bench::make_model(options);
+  const auto made = measure::make_model(options);
   EXPECT_TRUE(made.ok()) << made.status().message();
   return options.output;
 }

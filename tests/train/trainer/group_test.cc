@@ -1,5 +1,5 @@
 // Several processes train as one does. For builds that can have them.
-#include "train/group.h"
+#include "train/run/groups/group.h"
 
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -20,8 +20,8 @@
 
 #include "tests/train/temporary_folder.h"
 #include "tests/train/trainer/toy_method.h"
-#include "train/run_log.h"
-#include "train/trainer.h"
+#include "train/run/run_log.h"
+#include "train/run/trainer.h"
 
 namespace aerie::train {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/philox.h"
-#include "train/checkpoint_files.h"
+#include "train/run/checkpoint_files.h"
 
 namespace aerie::test {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "train/data/features.h"
+#include "train/data/features/features.h"
 #include "train/data/sample.h"
-#include "train/method.h"
-#include "train/trainer.h"
+#include "train/methods/training_method.h"
+#include "train/run/trainer.h"
 
 namespace aerie::test {
 

@@ -1,5 +1,5 @@
 // Whole training runs of a toy.
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@
 #include "tests/testing/file_size_limit.h"
 #include "tests/train/temporary_folder.h"
 #include "tests/train/trainer/toy_method.h"
-#include "train/gather.h"
-#include "train/run_log.h"
+#include "train/batches/gather.h"
+#include "train/run/run_log.h"
 
 namespace aerie::train {
 namespace {

@@ -1,8 +1,8 @@
 #include <memory>
 
-#include "train/flags/method_flags.h"
-#include "train/methods/eagle.h"
-#include "train/methods/hass.h"
+#include "train/command/flags/method_flags.h"
+#include "train/methods/eagle/eagle_method.h"
+#include "train/methods/eagle/hass_method.h"
 
 namespace aerie::train {
 namespace {

@@ -1,12 +1,12 @@
-// The flags of every method, one file for each family; train/registry.h says what they do. Defaults
-// are those of papers and of their authors' code, where these give any.
+// The flags of every method, one file for each family; train/methods/training_methods.h says what
+// they do. Defaults are those of papers and of their authors' code, where these give any.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "train/methods/eagle3_head.h"
-#include "train/registry.h"
+#include "train/methods/eagle/eagle3_head.h"
+#include "train/methods/training_methods.h"
 
 namespace aerie::train {
 

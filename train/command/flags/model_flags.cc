@@ -1,10 +1,10 @@
 // Methods that train whole models.
 #include <memory>
 
-#include "train/flags/method_flags.h"
-#include "train/methods/distill.h"
-#include "train/methods/layerskip.h"
-#include "train/vocabulary.h"
+#include "train/batches/training_vocabulary.h"
+#include "train/command/flags/method_flags.h"
+#include "train/methods/distill_method.h"
+#include "train/methods/layerskip_method.h"
 
 namespace aerie::train {
 namespace {

@@ -1,7 +1,7 @@
 #include <memory>
 
-#include "train/flags/method_flags.h"
-#include "train/methods/mtp.h"
+#include "train/command/flags/method_flags.h"
+#include "train/methods/mtp_method.h"
 
 namespace aerie::train {
 namespace {

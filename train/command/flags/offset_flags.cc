@@ -1,10 +1,10 @@
 #include <map>
 #include <memory>
 
-#include "train/flags/method_flags.h"
-#include "train/methods/hydra.h"
-#include "train/methods/medusa.h"
-#include "train/vocabulary.h"
+#include "train/batches/training_vocabulary.h"
+#include "train/command/flags/method_flags.h"
+#include "train/methods/offset/hydra_method.h"
+#include "train/methods/offset/medusa_method.h"
 
 namespace aerie::train {
 namespace {

@@ -1,8 +1,8 @@
 #include <memory>
 
-#include "train/flags/method_flags.h"
-#include "train/methods/peagle.h"
-#include "train/vocabulary.h"
+#include "train/batches/training_vocabulary.h"
+#include "train/command/flags/method_flags.h"
+#include "train/methods/peagle/peagle_method.h"
 
 namespace aerie::train {
 namespace {

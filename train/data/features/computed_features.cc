@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "train/data/features.h"
+#include "train/data/features/features.h"
 #include "train/data/running_target.h"
 
 namespace aerie::train {

@@ -1,4 +1,4 @@
-#include "train/data/feature_file.h"
+#include "train/data/features/feature_file.h"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 
 namespace aerie::train {
 

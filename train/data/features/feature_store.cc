@@ -1,4 +1,4 @@
-#include "train/data/feature_store.h"
+#include "train/data/features/feature_store.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,11 @@
 #include <system_error>
 #include <utility>
 
-#include "format/safetensors_write.h"
+#include "format/safetensors/safetensors_write.h"
 #include "tensor/dtype.h"
 #include "train/data/dataset.h"
-#include "train/data/feature_file.h"
-#include "train/data/features.h"
+#include "train/data/features/feature_file.h"
+#include "train/data/features/features.h"
 #include "train/data/progress.h"
 
 namespace aerie::train {

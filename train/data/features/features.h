@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "train/data/feature_source.h"
+#include "train/data/features/feature_source.h"
 
 namespace aerie::train {
 
@@ -19,10 +19,10 @@ Expected<std::unique_ptr<FeatureSource>> compute_features(const std::string& mod
                                                           std::vector<int32_t> tap_layers,
                                                           int threads, int max_tokens);
 
-// Reads what store_features() (train/data/feature_store.h) put into the folder: bfloat16. Any of
-// the layers there may be asked for. kNotFound if there are no features or not of these layers,
-// kInvalidData, naming file and tensor, for what is broken or not of the samples' model. Reading a
-// sample that has none is kNotFound.
+// Reads what store_features() (train/data/features/feature_store.h) put into the folder: bfloat16.
+// Any of the layers there may be asked for. kNotFound if there are no features or not of these
+// layers, kInvalidData, naming file and tensor, for what is broken or not of the samples' model.
+// Reading a sample that has none is kNotFound.
 Expected<std::unique_ptr<FeatureSource>> stored_features(const std::string& folder,
                                                          std::vector<int32_t> tap_layers);
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "tensor/dtype.h"
-#include "train/data/feature_file.h"
-#include "train/data/features.h"
+#include "train/data/features/feature_file.h"
+#include "train/data/features/features.h"
 #include "train/data/info.h"
 
 namespace aerie::train {

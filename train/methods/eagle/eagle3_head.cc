@@ -1,4 +1,4 @@
-#include "train/methods/eagle3_head.h"
+#include "train/methods/eagle/eagle3_head.h"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>

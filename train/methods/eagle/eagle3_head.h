@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "train/checkpoint_files.h"
+#include "train/methods/target.h"
 #include "train/nn/llama_layer.h"
 #include "train/nn/parameters.h"
-#include "train/target.h"
+#include "train/run/checkpoint_files.h"
 
 namespace aerie::train {
 

@@ -1,4 +1,4 @@
-#include "train/methods/eagle_head.h"
+#include "train/methods/eagle/eagle_head.h"
 
 #include <fmt/format.h>
 
@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "train/checkpoint_files.h"
 #include "train/methods/head_config.h"
 #include "train/methods/pass_attention.h"
 #include "train/methods/row_chunks.h"
 #include "train/nn/losses.h"
 #include "train/nn/ops.h"
+#include "train/run/checkpoint_files.h"
 
 namespace aerie::train {
 namespace {

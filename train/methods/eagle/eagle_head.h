@@ -9,11 +9,11 @@
 #include <string>
 
 #include "base/status.h"
-#include "train/batch.h"
-#include "train/method.h"
+#include "train/batches/batch.h"
+#include "train/methods/target.h"
+#include "train/methods/training_method.h"
 #include "train/nn/llama_layer.h"
 #include "train/nn/parameters.h"
-#include "train/target.h"
 
 namespace aerie::train {
 

@@ -1,11 +1,11 @@
-#include "train/methods/medusa_heads.h"
+#include "train/methods/offset/medusa_heads.h"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "train/checkpoint_files.h"
+#include "train/run/checkpoint_files.h"
 
 namespace aerie::train {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "base/status.h"
 #include "format/json.h"
-#include "train/methods/offset_heads.h"
+#include "train/methods/offset/offset_heads.h"
+#include "train/methods/target.h"
 #include "train/nn/losses.h"
 #include "train/nn/parameters.h"
-#include "train/target.h"
 
 namespace aerie::train {
 

@@ -1,4 +1,4 @@
-#include "train/methods/offset_heads.h"
+#include "train/methods/offset/offset_heads.h"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "train/batch.h"
-#include "train/method.h"
+#include "train/batches/batch.h"
+#include "train/methods/target.h"
+#include "train/methods/training_method.h"
 #include "train/nn/losses.h"
-#include "train/target.h"
 
 namespace aerie::train {
 

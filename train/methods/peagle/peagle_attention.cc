@@ -1,4 +1,4 @@
-#include "train/methods/peagle_attention.h"
+#include "train/methods/peagle/peagle_attention.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>

@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include "train/methods/peagle_elements.h"
+#include "train/methods/peagle/peagle_elements.h"
 
 namespace aerie::train {
 

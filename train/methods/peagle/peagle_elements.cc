@@ -1,4 +1,4 @@
-#include "train/methods/peagle_elements.h"
+#include "train/methods/peagle/peagle_elements.h"
 
 #include <algorithm>
 #include <cmath>

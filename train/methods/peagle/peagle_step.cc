@@ -1,4 +1,4 @@
-#include "train/methods/peagle_step.h"
+#include "train/methods/peagle/peagle_step.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>

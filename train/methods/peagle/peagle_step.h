@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "train/batch.h"
-#include "train/methods/eagle3_head.h"
-#include "train/methods/peagle_attention.h"
-#include "train/methods/peagle_elements.h"
+#include "train/batches/batch.h"
+#include "train/methods/eagle/eagle3_head.h"
+#include "train/methods/peagle/peagle_attention.h"
+#include "train/methods/peagle/peagle_elements.h"
 #include "train/nn/losses.h"
 
 namespace aerie::train {

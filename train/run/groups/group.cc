@@ -1,4 +1,4 @@
-#include "train/group.h"
+#include "train/run/groups/group.h"
 
 #include <fmt/format.h>
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "train/group.h"
+#include "train/run/groups/group.h"
 
 namespace aerie::train {
 

@@ -2,8 +2,8 @@
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "train/group.h"
-#include "train/group_c10d.h"
+#include "train/run/groups/group.h"
+#include "train/run/groups/group_c10d.h"
 
 namespace aerie::train {
 

@@ -1,5 +1,5 @@
 // Where LibTorch comes without what several processes need.
-#include "train/group.h"
+#include "train/run/groups/group.h"
 
 namespace aerie::train {
 

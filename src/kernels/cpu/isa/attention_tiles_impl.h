@@ -2,7 +2,7 @@
 // values. Written over the sixteen lanes of simd_*.h, for each type that a cache may have.
 #pragma once
 
-#include "kernels/cpu/math_impl.h"
+#include "kernels/cpu/isa/math_impl.h"
 
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {

@@ -1,8 +1,8 @@
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/cpu/simd_avx512.h"
+#include "kernels/cpu/isa/simd_avx512.h"
 
 // After the lanes that it is written over.
-#include "kernels/cpu/ops_impl.h"
+#include "kernels/cpu/isa/ops_impl.h"
 
 namespace aerie::kernels {
 

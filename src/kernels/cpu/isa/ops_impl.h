@@ -2,11 +2,11 @@
 // simd_<isa>.h that they are written over.
 #pragma once
 
-#include "kernels/cpu/attention_impl.h"
-#include "kernels/cpu/kv_impl.h"
-#include "kernels/cpu/matmul_impl.h"
-#include "kernels/cpu/peak_impl.h"
-#include "kernels/cpu/row_ops_impl.h"
+#include "kernels/cpu/isa/attention_impl.h"
+#include "kernels/cpu/isa/kv_impl.h"
+#include "kernels/cpu/isa/matmul_impl.h"
+#include "kernels/cpu/isa/peak_impl.h"
+#include "kernels/cpu/isa/row_ops_impl.h"
 
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {

@@ -1,8 +1,8 @@
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/cpu/simd_neon.h"
+#include "kernels/cpu/isa/simd_neon.h"
 
 // After the lanes that it is written over.
-#include "kernels/cpu/ops_impl.h"
+#include "kernels/cpu/isa/ops_impl.h"
 
 namespace aerie::kernels {
 

@@ -1,7 +1,7 @@
 // Operations on one row of activations, written over the sixteen lanes of simd_*.h.
 #pragma once
 
-#include "kernels/cpu/math_impl.h"
+#include "kernels/cpu/isa/math_impl.h"
 
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/chat_prompt.h"
+#include "server/openai/fields/chat_prompt.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/http_target.h"
+#include "server/http/http_target.h"
 
 namespace aerie::server {
 namespace {

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "server/api_state.h"
-#include "server/field_reader.h"
+#include "server/openai/api_state.h"
+#include "server/openai/fields/field_reader.h"
 
 namespace aerie::server {
 

@@ -1,4 +1,4 @@
-#include "server/control_names.h"
+#include "server/openai/fields/control_names.h"
 
 #include <fmt/format.h>
 

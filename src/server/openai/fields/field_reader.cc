@@ -1,4 +1,4 @@
-#include "server/field_reader.h"
+#include "server/openai/fields/field_reader.h"
 
 #include <fmt/format.h>
 

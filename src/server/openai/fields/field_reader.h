@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "format/json.h"
-#include "server/openai_errors.h"
+#include "server/openai/openai_errors.h"
 
 namespace aerie::server {
 

@@ -1,4 +1,4 @@
-#include "server/generation_settings.h"
+#include "server/openai/fields/generation_settings.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <random>
 #include <utility>
 
-#include "server/speculation_field.h"
+#include "server/openai/fields/speculation_field.h"
 
 namespace aerie::server {
 namespace {

@@ -1,11 +1,11 @@
-#include "server/grammar_fields.h"
+#include "server/openai/fields/grammar_fields.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "server/json_text.h"
+#include "server/openai/fields/json_text.h"
 
 namespace aerie::server {
 namespace {

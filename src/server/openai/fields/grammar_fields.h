@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "grammar/grammar.h"
-#include "server/field_reader.h"
+#include "server/openai/fields/field_reader.h"
 
 namespace aerie::server {
 

@@ -1,4 +1,4 @@
-#include "server/json_text.h"
+#include "server/openai/fields/json_text.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "server/speculation_field.h"
+#include "server/openai/fields/speculation_field.h"
 
 #include <fmt/format.h>
 

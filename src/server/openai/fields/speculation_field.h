@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/service.h"
-#include "server/field_reader.h"
+#include "server/openai/fields/field_reader.h"
 
 namespace aerie::server {
 

@@ -1,4 +1,4 @@
-#include "server/tool_calls.h"
+#include "server/openai/fields/tool_calls.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/json_text.h"
+#include "server/openai/fields/json_text.h"
 
 namespace aerie::server {
 namespace {

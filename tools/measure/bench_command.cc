@@ -1,0 +1,459 @@
+#include "tools/measure/bench_command.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "base/interrupt.h"
+#include "measure/models/make_head.h"
+#include "measure/models/make_model.h"
+#include "measure/models/shapes.h"
+#include "measure/passes/decode_bench.h"
+#include "measure/passes/head_bench.h"
+#include "measure/passes/kernel_bench.h"
+#include "measure/passes/verify_bench.h"
+#include "measure/spec/spec_bench.h"
+#include "measure/spec/spec_report.h"
+#include "measure/spec/spec_simulation.h"
+#include "measure/spec/sweep_bench.h"
+#include "measure/spec/tune.h"
+#include "measure/worker.h"
+#include "model/import/hugging_face_file.h"
+#include "tools/flags.h"
+#include "tools/measure/bench_serve.h"
+#include "tools/run/run_report.h"
+
+namespace aerie {
+namespace {
+
+constexpr const char* kThreadsHelp = "Threads (default: the cores this process may use)";
+constexpr const char* kJsonHelp = "Write the figures to this file";
+
+using Run = std::function<Status()>;
+
+Expected<DType> parse_type(const std::string& name) {
+  if (const auto type = dtype_from_name(name)) return *type;
+  std::string known;
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (i > 0) known += ", ";
+    known += dtype_info(static_cast<DType>(i)).name;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("there is no type '{}': give one of {}", name, known));
+}
+
+// The table to standard output, the figures to --json.
+template <typename Report>
+Status show(const Report& report, const std::string& json_file) {
+  fmt::print("{}", to_text(report));
+  std::fflush(stdout);
+  return json_file.empty() ? Status() : write_text(json_file, to_json(report));
+}
+
+Status check_json(const std::string& path) {
+  return path.empty() ? Status() : check_writable(path);
+}
+
+Run add_make_model(CLI::App& app) {
+  struct Flags {
+    measure::MakeModelOptions options;
+    std::string type = "q4_0";
+  };
+  auto flags = std::make_shared<Flags>();
+  app.add_option("OUT", flags->options.output, "The GGUF file to write")->required();
+  app.add_option("--shape", flags->options.shape, measure::shape_names())->required();
+  app.add_option("--type", flags->type, "Type of the matrices: q4_0, q4_k, bf16, ...")
+      ->capture_default_str();
+  app.add_option("--seed", flags->options.seed, "Another model for each")->capture_default_str();
+  app.add_option("--threads", flags->options.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  return [flags]() -> Status {
+    measure::MakeModelOptions& options = flags->options;
+    AERIE_ASSIGN_OR_RETURN(options.type, parse_type(flags->type));
+    AERIE_ASSIGN_OR_RETURN(const measure::MakeModelReport report, measure::make_model(options));
+    for (const std::string& note : report.notes) fmt::print(stderr, "note: {}\n", note);
+    fmt::print(stderr, "wrote {}: {:.1f} MiB\n", options.output,
+               static_cast<double>(report.bytes) / (1 << 20));
+    return {};
+  };
+}
+
+Run add_make_head(CLI::App& app) {
+  struct Flags {
+    measure::MakeHeadOptions options;
+    std::string model;
+  };
+  auto flags = std::make_shared<Flags>();
+  measure::MakeHeadOptions& o = flags->options;
+  app.add_option("OUT", o.output, "The folder to write")->required();
+  app.add_option("-m,--model", flags->model, kModelHelp)->required();
+  app.add_option("--kind", o.kind, fmt::format("{}", fmt::join(measure::head_kinds(), ", ")))
+      ->required();
+  app.add_option("--draft-vocab", o.draft_vocab, "Tokens that EAGLE-3 can draft; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--depth", o.depth, "Heads of Medusa, Hydra and an MLP speculator")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_option("--seed", o.seed, "Another head for each")->capture_default_str();
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(const auto file, open_model_file(flags->model));
+    AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*file));
+    AERIE_ASSIGN_OR_RETURN(const int64_t bytes, measure::make_head(flags->options, config));
+    fmt::print(stderr, "wrote {}: {:.1f} MiB\n", flags->options.output,
+               static_cast<double>(bytes) / (1 << 20));
+    return {};
+  };
+}
+
+Run add_heads(CLI::App& app) {
+  struct Flags {
+    measure::HeadBenchOptions options;
+    std::string isa = "auto", json;
+  };
+  auto flags = std::make_shared<Flags>();
+  measure::HeadBenchOptions& o = flags->options;
+  app.add_option("-m,--model", o.model, kModelHelp)->required();
+  app.add_option("--kinds", o.kinds,
+                 fmt::format("Heads (default: all): {}", fmt::join(measure::head_kinds(), ", ")))
+      ->delimiter(',');
+  app.add_option("--type", o.type, "Type of their matrices: q8_0, q4_0, ... (default: bf16)");
+  app.add_option("--draft-vocab", o.draft_vocab, "Tokens that EAGLE-3 can draft; 0: all")
+      ->capture_default_str();
+  app.add_option("--depth", o.depth, "Tokens of a chain")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 64));
+  app.add_option("--context", o.context, "Positions that are cached")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--repeat", o.repeats, "Repetitions of everything")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
+  app.add_option("--json", flags->json, kJsonHelp);
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
+    if (const std::string& type = flags->options.type; !type.empty()) {
+      AERIE_RETURN_IF_ERROR(parse_type(type).status());
+    }
+    AERIE_RETURN_IF_ERROR(check_json(flags->json));
+    AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_heads(flags->options));
+    return show(report, flags->json);
+  };
+}
+
+Run add_verify(CLI::App& app) {
+  struct Flags {
+    measure::VerifyOptions options;
+    std::string isa = "auto", cache_type = "f16", json;
+  };
+  auto flags = std::make_shared<Flags>();
+  measure::VerifyOptions& o = flags->options;
+  app.add_option("-m,--model", o.model, kModelHelp)->required();
+  app.add_option("--rows", o.rows, "Rows of a pass: root and nodes")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--context", o.contexts, "Positions that are cached")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
+  app.add_option("--cache-type", flags->cache_type, kCacheTypeHelp)->capture_default_str();
+  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
+  app.add_option("--json", flags->json, kJsonHelp);
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
+    AERIE_ASSIGN_OR_RETURN(flags->options.cache_type, parse_cache_type(flags->cache_type));
+    AERIE_RETURN_IF_ERROR(check_json(flags->json));
+    AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_verify(flags->options));
+    return show(report, flags->json);
+  };
+}
+
+Run add_kernels(CLI::App& app) {
+  struct Flags {
+    measure::KernelOptions options;
+    std::vector<std::string> types;
+    std::string isa = "auto", json;
+  };
+  auto flags = std::make_shared<Flags>();
+  measure::KernelOptions& o = flags->options;
+  app.add_option("--types", flags->types, "Types of the weights, such as q4_0,q8_0 (default: all)")
+      ->delimiter(',');
+  app.add_option("--rows", o.rows, "Rows of activations")->delimiter(',')->capture_default_str();
+  app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
+  app.add_option("--memory", o.memory_mib,
+                 "MiB of weights to read from memory (default: four times the last cache)");
+  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
+  app.add_option("--json", flags->json, kJsonHelp);
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
+    for (const std::string& name : flags->types) {
+      AERIE_ASSIGN_OR_RETURN(const DType type, parse_type(name));
+      flags->options.types.push_back(type);
+    }
+    AERIE_RETURN_IF_ERROR(check_json(flags->json));
+    AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_kernels(flags->options));
+    return show(report, flags->json);
+  };
+}
+
+Run add_decode(CLI::App& app) {
+  struct Flags {
+    measure::DecodeOptions options;
+    std::string speculate = "none", isa = "auto", cache_type = "f16", json;
+  };
+  auto flags = std::make_shared<Flags>();
+  measure::DecodeOptions& o = flags->options;
+  app.add_option("-m,--model", o.engine.model, kModelHelp)->required();
+  app.add_option("--context", o.contexts, "Tokens of the prompt that decoding follows")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--tokens", o.tokens, "Tokens to decode")->capture_default_str();
+  app.add_option("--text", o.text_file,
+                 "A file whose text the prompts begin with (default: random tokens)");
+  app.add_option("--speculate", flags->speculate, "Also with a drafter, as `aerie run` has it");
+  app.add_option("--threads", o.engine.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
+  app.add_option("--cache-type", flags->cache_type, kCacheTypeHelp)->capture_default_str();
+  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
+  app.add_option("--json", flags->json, kJsonHelp);
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(flags->options.engine.isa, parse_isa(flags->isa));
+    AERIE_ASSIGN_OR_RETURN(flags->options.engine.cache_type, parse_cache_type(flags->cache_type));
+    auto speculation = parse_speculative_spec(flags->speculate);
+    if (!speculation.ok()) return speculation.status().with_context("--speculate");
+    flags->options.engine.speculation = *speculation;
+    AERIE_RETURN_IF_ERROR(check_json(flags->json));
+    AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_decode(flags->options));
+    return show(report, flags->json);
+  };
+}
+
+struct SpecFlags {
+  measure::SpecOptions options;
+  std::vector<std::string> methods;
+  std::vector<double> acceptance;
+  double draft_cost = 0.0;
+  std::string verify = "exact", isa = "auto", cache_type = "f16", json, html;
+};
+
+template <typename Report>
+Status show_with_page(const Report& report, const SpecFlags& flags) {
+  AERIE_RETURN_IF_ERROR(show(report, flags.json));
+  return flags.html.empty() ? Status() : write_text(flags.html, to_html(report), "--html");
+}
+
+Status run_simulation(const SpecFlags& flags) {
+  const measure::SpecOptions& o = flags.options;
+  if (!o.datasets.empty() || !flags.methods.empty()) {
+    return {StatusCode::kInvalidArgument,
+            "--simulate-acceptance generates nothing: leave out --dataset and --method"};
+  }
+  measure::SimulationOptions options;
+  options.model = o.engine.model;
+  options.acceptance = flags.acceptance;
+  options.draft_cost = flags.draft_cost;
+  options.context = o.pass_context;
+  options.repeats = std::max(o.repeats, o.pass_repeats);
+  options.threads = o.engine.threads;
+  options.isa = o.engine.isa;
+  options.cache_type = o.engine.cache_type;
+  AERIE_ASSIGN_OR_RETURN(const auto report, measure::simulate_acceptance(options));
+  return show_with_page(report, flags);
+}
+
+// What `spec` and `sweep` make of their flags alike; `o.methods` as --method has them.
+Status finish_spec(SpecFlags& flags) {
+  measure::SpecOptions& o = flags.options;
+  AERIE_ASSIGN_OR_RETURN(o.engine.isa, parse_isa(flags.isa));
+  AERIE_ASSIGN_OR_RETURN(o.engine.cache_type, parse_cache_type(flags.cache_type));
+  AERIE_RETURN_IF_ERROR(check_json(flags.json));
+  if (!flags.html.empty()) AERIE_RETURN_IF_ERROR(check_writable(flags.html, "--html"));
+  auto rule = verify_rule_from_name(flags.verify);
+  if (!rule.ok()) return rule.status().with_context("--verify");
+  o.engine.rule = *rule;
+  for (const std::string& method : flags.methods) {
+    auto config = parse_speculative_spec(method);
+    if (!config.ok()) return config.status().with_context("--method");
+    o.methods.push_back(*config);
+  }
+  o.progress = [](int done, int of) { fmt::print(stderr, "prompt {} of {}\n", done, of); };
+  o.cancel = &interrupted;
+  return {};
+}
+
+Status said(bool was_interrupted) {
+  if (!was_interrupted) return {};
+  return {StatusCode::kCancelled, "interrupted; the figures are those of the prompts until then"};
+}
+
+Status run_spec(SpecFlags& flags) {
+  AERIE_RETURN_IF_ERROR(finish_spec(flags));
+  if (!flags.acceptance.empty()) return run_simulation(flags);
+  catch_interrupts();
+  AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_spec(flags.options));
+  AERIE_RETURN_IF_ERROR(show_with_page(report, flags));
+  return said(report.interrupted);
+}
+
+void add_spec_flags(CLI::App& app, SpecFlags& flags) {
+  measure::SpecOptions& o = flags.options;
+  app.add_option("-m,--model", o.engine.model, kModelHelp)->required();
+  app.add_option(
+      "--dataset", o.datasets,
+      "Files of prompts, JSON lines with 'turns', 'prompt', 'question', 'text' or 'messages'");
+  app.add_option("--method", flags.methods,
+                 fmt::format("What drafts: {}; may be repeated", method_choices()))
+      ->allow_extra_args(false);
+  app.add_option("--temperature", o.temperatures)->delimiter(',')->capture_default_str();
+  app.add_option("--limit", o.selection.limit, "Only the first so many prompts of a file; 0: all")
+      ->capture_default_str();
+  app.add_option("--sample", o.selection.sample, "Of those so many of each task, evenly spread")
+      ->capture_default_str();
+  app.add_option("--max-tokens", o.max_tokens, "Tokens of a reply at most")->capture_default_str();
+  app.add_option("--repeat", o.repeats, "Repetitions of every reply; the median counts")
+      ->capture_default_str();
+  app.add_option("--seed", o.seed, "Of random choices; prompts add their number")
+      ->capture_default_str();
+  app.add_option("--verify", flags.verify, verify_rule_choices())->capture_default_str();
+  app.add_option("--ctx", o.engine.context,
+                 "Tokens of context (default: the model's, at most 4096)")
+      ->check(CLI::Range(2, 1 << 26));
+  app.add_option("--threads", o.engine.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--cache-type", flags.cache_type, kCacheTypeHelp)->capture_default_str();
+  app.add_option("--isa", flags.isa, isa_choices())->capture_default_str();
+  app.add_option("--json", flags.json, kJsonHelp);
+  app.add_option("--html", flags.html, "Write a page with plots to this file");
+}
+
+Run add_spec(CLI::App& app) {
+  auto flags = std::make_shared<SpecFlags>();
+  add_spec_flags(app, *flags);
+  app.add_option("--simulate-acceptance", flags->acceptance,
+                 "Instead: what passes as measured and these acceptance rates, one for each depth, "
+                 "would give; synthetic")
+      ->delimiter(',');
+  app.add_option("--draft-cost", flags->draft_cost,
+                 "With it: the time of a drafted token by that of a pass")
+      ->capture_default_str();
+  return [flags] { return run_spec(*flags); };
+}
+
+Run add_sweep(CLI::App& app) {
+  auto flags = std::make_shared<SpecFlags>();
+  auto depths = std::make_shared<std::vector<int>>(measure::SweepOptions().depths);
+  flags->options.temperatures = {0.0, 0.7, 1.0, 1.5};
+  add_spec_flags(app, *flags);
+  app.add_option("--depths", *depths, "num_speculative_tokens of every method")
+      ->delimiter(',')
+      ->capture_default_str();
+  return [flags, depths]() -> Status {
+    AERIE_RETURN_IF_ERROR(finish_spec(*flags));
+    catch_interrupts();
+    AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_sweep({flags->options, *depths}));
+    AERIE_RETURN_IF_ERROR(show_with_page(report, *flags));
+    return said(report.spec.interrupted);
+  };
+}
+
+Run add_tune(CLI::App& app) {
+  struct Flags : SpecFlags {
+    measure::TuneOptions tune;
+    std::string out = "profile.json";
+  };
+  auto flags = std::make_shared<Flags>();
+  flags->options.temperatures = {0.0, 1.0};
+  flags->options.repeats = 1;
+  add_spec_flags(app, *flags);
+  app.add_option("--depths", flags->tune.depths,
+                 "num_speculative_tokens of the methods that leave it open")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--batches", flags->tune.batches, "Sequences at a time")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--out", flags->out, "The profile to write, for --profile of `aerie run`")
+      ->capture_default_str();
+  return [flags]() -> Status {
+    AERIE_RETURN_IF_ERROR(finish_spec(*flags));
+    AERIE_RETURN_IF_ERROR(check_writable(flags->out, "--out"));
+    catch_interrupts();
+    flags->tune.spec = flags->options;
+    AERIE_ASSIGN_OR_RETURN(const auto report, measure::tune(flags->tune));
+    fmt::print("{}", to_text(report));
+    if (!flags->json.empty()) {
+      AERIE_RETURN_IF_ERROR(write_text(flags->json, to_json(report.spec), "--json"));
+    }
+    if (!flags->html.empty()) {
+      AERIE_RETURN_IF_ERROR(write_text(flags->html, to_html(report.spec), "--html"));
+    }
+    AERIE_RETURN_IF_ERROR(said(report.spec.interrupted));
+    AERIE_RETURN_IF_ERROR(write_text(flags->out, to_json(report.profile), "--out"));
+    fmt::print(stderr, "wrote {}\n", flags->out);
+    return {};
+  };
+}
+
+Run add_worker(CLI::App& app) {
+  struct Flags {
+    measure::WorkerOptions options;
+    std::string isa = "auto";
+  };
+  auto flags = std::make_shared<Flags>();
+  measure::WorkerOptions& o = flags->options;
+  app.add_option("-m,--model", o.model, kModelHelp)->required();
+  app.add_option("--rows", o.rows, "The most rows of a pass")->capture_default_str();
+  app.add_option("--positions", o.positions, "The most positions of a request")
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
+    return measure::run_worker(flags->options, std::cin, std::cout);
+  };
+}
+
+}  // namespace
+
+std::function<Status()> add_tune_flags(CLI::App& app) {
+  return add_tune(app);
+}
+
+std::function<Status()> add_bench_flags(CLI::App& app) {
+  app.require_subcommand(1);
+  struct Command {
+    CLI::App* app;
+    Run run;
+  };
+  std::vector<Command> commands;
+  const auto add = [&](const char* name, const char* help, Run (*flags)(CLI::App&)) {
+    CLI::App* command = app.add_subcommand(name, help);
+    commands.push_back({command, flags(*command)});
+  };
+  add("verify", "Passes of several rows, against one row and the machine's limits", add_verify);
+  add("kernels", "Matrix products of every type, against the machine's limits", add_kernels);
+  add("decode", "Prompts and decoding, plainly and with a drafter", add_decode);
+  add("spec", "Speculation against plain decoding on sets of prompts", add_spec);
+  add("sweep", "The same for several depths of drafts", add_sweep);
+  add("serve", "A server under load, with several speculation settings",
+      [](CLI::App& a) -> Run { return add_bench_serve(a); });
+  add("worker", "Answer requests over a pipe, for bench/peers/compare.py", add_worker);
+  add("heads", "Passes of trained heads, of random weights, against the machine's limits",
+      add_heads);
+  add("make-head", "Write a draft head with random weights for a model", add_make_head);
+  add("make-model", "Write a model of a published shape with random weights", add_make_model);
+  return [commands]() -> Status {
+    for (const Command& command : commands) {
+      if (command.app->parsed()) return command.run();
+    }
+    return {StatusCode::kInternal, "no subcommand was given"};
+  };
+}
+
+}  // namespace aerie

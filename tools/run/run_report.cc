@@ -1,0 +1,156 @@
+#include "tools/run/run_report.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+namespace aerie {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Acceptance at each depth over all rounds: whether the rounds proposed so deep or not.
+std::vector<double> acceptance_by_position(const SequenceStats& stats) {
+  std::vector<double> rates;
+  for (size_t d = 0; d < stats.accepted_at.size(); ++d) {
+    if (stats.proposed_at[d] == 0) break;
+    rates.push_back(static_cast<double>(stats.accepted_at[d]) / static_cast<double>(stats.rounds));
+  }
+  return rates;
+}
+
+std::string_view origin_name(TokenOrigin origin) {
+  switch (origin) {
+    case TokenOrigin::kTarget:
+      return "target";
+    case TokenOrigin::kAccepted:
+      return "accepted";
+    case TokenOrigin::kCorrection:
+      return "correction";
+    case TokenOrigin::kBonus:
+      return "bonus";
+  }
+  return "target";
+}
+
+Json logprobs_json(const Generation& generation, const Tokenizer& tokenizer) {
+  const auto entry = [&](const TokenLogprob& one) {
+    const bool known = one.token < tokenizer.vocab_size();
+    return Json{{"id", one.token},
+                {"token", known ? std::string(tokenizer.piece(one.token)) : std::string()},
+                {"logprob", one.logprob}};
+  };
+  Json list = Json::array();
+  for (const EmittedToken& token : generation.emitted) {
+    if (token.logprobs.empty()) continue;
+    Json item = entry(token.logprobs.front());
+    item["top"] = Json::array();
+    for (size_t i = 1; i < token.logprobs.size(); ++i)
+      item["top"].push_back(entry(token.logprobs[i]));
+    list.push_back(std::move(item));
+  }
+  return list;
+}
+
+Json report(const Generation& generation, const RunOptions& options, const Engine& engine) {
+  const SequenceStats& stats = generation.stats;
+  Json out;
+  out["model"] = options.engine.model;
+  out["speculate"] = to_string(options.engine.speculation);
+  out["verify"] = verify_rule_name(options.engine.rule);
+  out["isa"] = kernels::isa_name(engine.options().isa);
+  out["cache_type"] = kernels::kv_type_name(engine.options().cache_type);
+  out["threads"] = engine.options().threads;
+  out["context"] = engine.options().context;
+  out["temperature"] = options.sampling.temperature;
+  out["seed"] = options.sampling.seed;
+  out["prompt_tokens"] = generation.prompt_tokens;
+  out["generated_tokens"] = generation.tokens.size();
+  out["finish_reason"] = finish_reason_name(generation.finish);
+  out["text"] = generation.text;
+  out["token_ids"] = generation.tokens;
+  Json origins = Json::array();
+  for (const EmittedToken& token : generation.emitted) origins.push_back(origin_name(token.origin));
+  out["token_origins"] = std::move(origins);
+  if (options.sampling.logprobs >= 0)
+    out["logprobs"] = logprobs_json(generation, engine.tokenizer());
+  out["prompt_tokens_per_second"] = generation.prompt_tokens_per_second();
+  out["tokens_per_second"] = generation.tokens_per_second();
+  out["target_passes"] = generation.target_passes;
+  out["rounds"] = stats.rounds;
+  out["mean_accepted_length"] = stats.mean_accepted_length();
+  out["drafted_tokens"] = stats.drafted;
+  out["accepted_tokens"] = stats.accepted;
+  out["acceptance_rate"] = stats.acceptance_rate();
+  out["per_position_acceptance"] = acceptance_by_position(stats);
+  Json stages = Json::object();
+  for (int s = 0; s < kStages; ++s) {
+    const auto stage = static_cast<Stage>(s);
+    stages[std::string(stage_name(stage))] = generation.times.of(stage);
+  }
+  out["stages"] = std::move(stages);
+  return out;
+}
+
+}  // namespace
+
+std::string closing_line(const Generation& generation, const Engine& engine) {
+  const SequenceStats& stats = generation.stats;
+  std::string line =
+      fmt::format("prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s",
+                  generation.prompt_tokens, generation.prompt_tokens_per_second(),
+                  generation.tokens.size(), generation.tokens_per_second());
+  line += fmt::format("; τ {:.2f}", stats.mean_accepted_length());
+  if (engine.drafter() != nullptr) {
+    line += fmt::format("; accepted {} of {} drafted, by position", stats.accepted, stats.drafted);
+    for (const double rate : acceptance_by_position(stats)) line += fmt::format(" {:.2f}", rate);
+  }
+  line += "; ms";
+  for (int s = 0; s < kStages; ++s) {
+    const auto stage = static_cast<Stage>(s);
+    line += fmt::format(" {} {:.1f}", stage_name(stage), generation.times.of(stage) * 1e3);
+  }
+  return line;
+}
+
+Status check_writable(const std::string& path, const char* flag) {
+  std::error_code ignored;
+  const bool there = std::filesystem::exists(path, ignored);
+  std::ofstream file(path, std::ios::app);
+  if (file) {
+    file.close();
+    // What comes to nothing leaves nothing behind.
+    if (!there) std::filesystem::remove(path, ignored);
+    return {};
+  }
+  return {StatusCode::kInvalidArgument,
+          fmt::format("{} {}: the file cannot be written; does its folder exist?", flag, path)};
+}
+
+Status write_text(const std::string& path, const std::string& text, const char* flag) {
+  const std::string unfinished = path + ".part";
+  bool written = false;
+  {
+    std::ofstream file(unfinished, std::ios::binary);
+    file << text;
+    file.flush();
+    written = file.good();
+  }
+  if (written && std::rename(unfinished.c_str(), path.c_str()) == 0) return {};
+  return {StatusCode::kInvalidArgument, fmt::format("{} {}: writing failed", flag, path)};
+}
+
+Status write_json(const std::string& path, const Generation& generation, const RunOptions& options,
+                  const Engine& engine) {
+  // Pieces of characters in logprobs are not UTF-8.
+  return write_text(
+      path,
+      report(generation, options, engine).dump(2, ' ', false, Json::error_handler_t::replace) +
+          "\n");
+}
+
+}  // namespace aerie

@@ -1,0 +1,161 @@
+#include "train/data/generate_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_set>
+#include <utility>
+
+#include "format/text.h"
+#include "train/data/info.h"
+#include "train/data/progress.h"
+
+namespace aerie::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+Status check(const GenerateOptions& options) {
+  const auto refuse = [](std::string why) {
+    return Status(StatusCode::kInvalidArgument, std::move(why));
+  };
+  if (options.samples < 1) {
+    return refuse(fmt::format("--samples {}: give at least 1", options.samples));
+  }
+  if (!(options.held_out >= 0.0 && options.held_out < 1.0)) {
+    return refuse(fmt::format("--held-out {}: give 0 to below 1", options.held_out));
+  }
+  if (options.settings.max_tokens < 1) {
+    return refuse(fmt::format("--max-tokens {}: give at least 1", options.settings.max_tokens));
+  }
+  if (options.settings.temperatures.empty()) {
+    return refuse("there is no temperature: give --temperature at least one");
+  }
+  for (const std::string& path : options.plain) {
+    if (std::ranges::find(options.prompts, path) != options.prompts.end()) continue;
+    return refuse(fmt::format("--plain {}: it is not among the files of --prompts", path));
+  }
+  for (const double temperature : options.settings.temperatures) {
+    if (temperature >= 0.0 && temperature <= 100.0) continue;
+    return refuse(fmt::format("--temperature {}: give 0 to 100", temperature));
+  }
+  return {};
+}
+
+bool is_plain(const GenerateOptions& options, const std::string& path) {
+  return std::ranges::find(options.plain, path) != options.plain.end();
+}
+
+// With names that are the same wherever the files lie, and `chat` for those that the template is
+// for.
+Expected<std::vector<Prompt>> read_prompts(const GenerateOptions& options) {
+  PromptSelection selection = options.selection;
+  selection.flag = "--prompts";
+  AERIE_ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_prompts(options.prompts, selection));
+  for (Prompt& prompt : prompts) {
+    const std::string& path = options.prompts[static_cast<size_t>(prompt.file)];
+    const size_t name = fs::path(path).filename().string().size();
+    prompt.name.erase(0, path.size() - name);
+    prompt.chat = options.use_template && (prompt.chat || !is_plain(options, path));
+  }
+  return prompts;
+}
+
+Expected<DataInfo> make_info(const GenerateOptions& options, const RunningTarget& target,
+                             const ConversationFormat& format) {
+  DataInfo info;
+  const std::string& path = options.target.model;
+  info.model =
+      target.config().name.empty() ? fs::path(path).filename().string() : target.config().name;
+  info.model = printable(info.model);
+  info.fingerprint = model_fingerprint(*target.source().file);
+  info.vocab = target.config().vocab;
+  info.chat = format.example();
+  info.context = target.options().context;
+  info.settings = options.settings;
+  info.held_out = options.held_out;
+  for (const std::string& file : options.prompts) {
+    AERIE_ASSIGN_OR_RETURN(info.prompts.emplace_back(), prompt_file(file));
+    info.prompts.back().plain = is_plain(options, file);
+  }
+  return info;
+}
+
+// By whatever shard they were made.
+Expected<std::unordered_set<std::string>> ids_in(const std::string& folder, int vocab) {
+  std::unordered_set<std::string> ids;
+  AERIE_ASSIGN_OR_RETURN(const std::vector<std::string> paths, answer_files(folder));
+  for (const std::string& path : paths) {
+    AERIE_ASSIGN_OR_RETURN(const std::vector<Sample> samples, read_answers(path, vocab));
+    for (const Sample& sample : samples) ids.insert(sample.id);
+  }
+  return ids;
+}
+
+class Reporter {
+ public:
+  Reporter(std::FILE* file, int there, int all) : line_(file), there_(there), all_(all) {}
+
+  void show(const AnswerCounts& counts) {
+    if (line_.is_due()) line_.show(text(counts));
+  }
+  double seconds() const { return line_.seconds(); }
+
+ private:
+  std::string text(const AnswerCounts& counts) const {
+    const double seconds = line_.seconds();
+    const int done = counts.samples + counts.too_long;
+    std::string text =
+        fmt::format("{} of {} samples ({:.1f}%), {:.0f} tokens/s", there_ + done, all_,
+                    100.0 * (there_ + done) / all_, static_cast<double>(counts.tokens) / seconds);
+    if (done > 0) {
+      text += fmt::format(", {} left", duration_text(seconds * (all_ - there_ - done) / done));
+    }
+    return text;
+  }
+
+  ProgressLine line_;
+  int there_;
+  int all_;
+};
+
+}  // namespace
+
+Expected<GenerateResult> generate_data(const GenerateOptions& options) {
+  AERIE_RETURN_IF_ERROR(check(options));
+  AERIE_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_prompts(options));
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<RunningTarget> target,
+                         RunningTarget::open(options.target));
+  AERIE_ASSIGN_OR_RETURN(const ConversationFormat format,
+                         ConversationFormat::make(target->source(), options.use_template));
+  AERIE_ASSIGN_OR_RETURN(const DataInfo info, make_info(options, *target, format));
+  AERIE_RETURN_IF_ERROR(claim_folder(options.out, info));
+  AERIE_ASSIGN_OR_RETURN(AnswerFile file, AnswerFile::open(options.out, options.shard));
+  AERIE_ASSIGN_OR_RETURN(const auto there, ids_in(options.out, info.vocab));
+
+  GenerateResult result;
+  std::vector<AnswerTask> tasks;
+  for (int index = 0; index < options.samples; ++index) {
+    for (const Prompt& prompt : prompts) {
+      if (!options.shard.has(prompt.number)) continue;
+      if (there.contains(sample_id(prompt.number, index))) {
+        ++result.there;
+      } else {
+        tasks.push_back({&prompt, index});
+      }
+    }
+  }
+  if (tasks.empty()) return result;
+  Reporter reporter(options.progress, result.there, result.there + static_cast<int>(tasks.size()));
+  AnswerCalls calls;
+  calls.done = [&](const Sample& sample) { return file.append(sample); };
+  calls.progress = [&](const AnswerCounts& counts) { reporter.show(counts); };
+  calls.cancel = options.cancel;
+  AERIE_ASSIGN_OR_RETURN(result.counts, answer(*target, format, options.settings, tasks, calls));
+  result.seconds = reporter.seconds();
+  result.missing = static_cast<int>(tasks.size()) - result.counts.samples - result.counts.too_long;
+  return result;
+}
+
+}  // namespace aerie::train

@@ -1,0 +1,141 @@
+#include "train/methods/eagle/eagle3_method.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "train/nn/ops.h"
+
+namespace aerie::train {
+
+// Of the rows from now on, only these.
+void TrainingTimeTest::keep(const at::Tensor& rows) {
+  if (rows.size(0) == rows_.size(0)) return;
+  const at::Tensor places = at::searchsorted(rows_, rows);
+  rows_ = rows;
+  g_ = g_.index_select(0, places);
+  for (OwnEntry& entry : own_) {
+    entry = {entry.k.index_select(0, places), entry.v.index_select(0, places)};
+  }
+}
+
+// The stream behind the layer.
+at::Tensor TrainingTimeTest::run() {
+  const LlamaLayer& layer = head_.layers().front();
+  const at::Tensor tokens = batch_.shifted(batch_.tokens, step_ + 1).index_select(0, rows_);
+  const Eagle3Head::Entry entry = head_.enter(head_.embed(tokens), g_);
+  const at::Tensor positions = batch_.positions.index_select(0, rows_) + step_;
+  const Projections p = layer.project(entry.input, head_.rotary(positions));
+  at::Tensor attended;
+  if (step_ == 0) {
+    keys_ = p.k;
+    values_ = p.v;
+    attended = attend(p.q, p.k, p.v, batch_.documents);
+  } else {
+    own_.push_back({p.k, p.v});
+    attended = attend_from(p.q, query_rows(batch_.documents, rows_), keys_, values_,
+                           batch_.documents, own_);
+  }
+  return layer.feed_forward(entry.stream + layer.output(attended));
+}
+
+at::Tensor TrainingTimeTest::step(const at::Tensor& rows) {
+  if (step_ == 0) {
+    rows_ = at::arange(batch_.documents.rows(), batch_.tokens.options());
+    g_ = head_.fuse(batch_.taps);
+  } else {
+    keep(rows);
+  }
+  const at::Tensor stream = run();
+  g_ = head_.handed(stream);
+  const bool first = step_++ == 0;
+  if (first) keep(rows);
+  return head_.logits(first ? stream.index_select(0, rows) : stream);
+}
+
+namespace {
+
+class Eagle3 final : public Method {
+ public:
+  Eagle3(Eagle3Head head, const Eagle3Options& options)
+      : head_(std::move(head)), options_(options) {
+    needs_.tap_layers = head_.options().tap_layers;
+    needs_.last = true;
+  }
+
+  const MethodNeeds& needs() const override { return needs_; }
+  Parameters& parameters() override { return head_.parameters(); }
+  double weight(const Batch& batch) const override {
+    return supervised(batch, 0).sum().item<double>();
+  }
+  Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
+                               bool train) override;
+  Status write(const std::string& folder) const override {
+    return head_.write(folder, "eagle3", options_.depth);
+  }
+  DraftSettings settings() const override {
+    return {fmt::format("eagle3:model={{}},num_speculative_tokens={}", options_.depth)};
+  }
+
+ private:
+  static at::Tensor supervised(const Batch& batch, int step);
+
+  Eagle3Head head_;
+  Eagle3Options options_;
+  MethodNeeds needs_;
+};
+
+// Row t drafts behind the token at t + 1, and is asked in step j for the token at t + 2 + j; all
+// from the one to the other are to be tokens that the target generated, as they are where it
+// drafts.
+at::Tensor Eagle3::supervised(const Batch& batch, int step) {
+  at::Tensor rows = batch.shifted(batch.mask, 1);
+  for (int64_t by = 2; by <= step + 2; ++by) rows = rows * batch.shifted(batch.mask, by);
+  return rows;
+}
+
+Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Generator& generator,
+                                     bool train) {
+  (void)generator;
+  const at::AutoGradMode gradients(train);
+  Figures figures;
+  TrainingTimeTest test(head_, batch);
+  at::Tensor total = at::zeros({}, batch.taps.options());
+  double weight = 1.0, loss_sum = 0.0;
+  for (int step = 0; step < options_.steps; ++step, weight *= options_.step_decay) {
+    const at::Tensor rows = supervised(batch, step).nonzero().squeeze(1);
+    if (step == 0) figures.weight = static_cast<double>(rows.size(0));
+    if (rows.size(0) == 0) break;
+    const at::Tensor logits = test.step(rows);
+    const at::Tensor wanted = head_.wanted_logits(batch.last.index_select(0, rows + (step + 1)));
+    const at::Tensor loss = divergence(options_.loss, wanted, logits).sum();
+    total = total + loss * weight;
+    const double value = loss.item<double>();
+    loss_sum += value * weight;
+    const at::Tensor next = batch.tokens.index_select(0, rows + (step + 2));
+    const at::Tensor drafted = head_.draft_ids().index_select(0, logits.detach().argmax(-1));
+    figures.add(fmt::format("loss_{}", step), value);
+    figures.add(fmt::format("hits_{}", step), drafted.eq(next).sum().item<double>());
+    figures.add(fmt::format("rows_{}", step), static_cast<double>(rows.size(0)));
+  }
+  figures.add("loss", loss_sum);
+  if (train && total.requires_grad()) (total * scale).backward();
+  return figures;
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<Method>> make_eagle3(Target& target, const Eagle3Options& options,
+                                              at::Generator& generator) {
+  if (options.steps < 1 || options.head.layers != 1) {
+    return Status(StatusCode::kInvalidArgument,
+                  "EAGLE-3 is trained with one layer and at least one step");
+  }
+  AERIE_ASSIGN_OR_RETURN(Eagle3Head head, Eagle3Head::create(target, options.head, generator));
+  return std::unique_ptr<Method>(std::make_unique<Eagle3>(std::move(head), options));
+}
+
+}  // namespace aerie::train

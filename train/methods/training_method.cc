@@ -1,0 +1,20 @@
+#include "train/methods/training_method.h"
+
+#include <algorithm>
+
+namespace aerie::train {
+
+void Figures::merge(const Figures& other) {
+  weight += other.weight;
+  for (const auto& [name, sum] : other.sums) {
+    const auto same = std::find_if(sums.begin(), sums.end(),
+                                   [&name](const auto& entry) { return entry.first == name; });
+    if (same == sums.end()) {
+      sums.emplace_back(name, sum);
+    } else {
+      same->second += sum;
+    }
+  }
+}
+
+}  // namespace aerie::train
