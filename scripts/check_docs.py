@@ -393,6 +393,8 @@ class Checker:
                 self.check_word(word)
                 self.check_aerie(words[place + 1:])
                 return
+            if base.startswith("aerie-"):
+                self.check_flags(" ".join(words[place + 1:]))
             if base.endswith((".py", ".sh")) and self.tree.has_path(word, self.page):
                 script = self.tree.beside(word)
                 for flag in filter(FLAG.fullmatch, (w.partition("=")[0] for w in words[place + 1:])):

@@ -49,6 +49,7 @@ MISTAKES = {
     "`aerie bench gone`": "there is no command aerie bench gone",
     "    aerie run -m MODEL \\\n        --gone 3": "aerie run has no --gone",
     "```\naerie gone\n```": "there is no command aerie gone",
+    "`aerie-train --gone`": "no command has --gone",
     "`tools/run.py --gone`": "tools/run.py has no --gone",
     "`lookup:gone_kept=3`": "the setting gone_kept is not in the code",
     "    test_good --gtest_filter='Good*:Gone*'": "no test is meant by Gone*",
