@@ -245,6 +245,7 @@ stage "model, Gemma 3" scripts/fetch_model.sh gemma3
 build_seconds=$SECONDS
 stage "build, release" build release
 build_seconds=$((SECONDS - build_seconds))
+stage "docs" bash -c 'scripts/check_docs.py --self-test && scripts/check_docs.py'
 stage "tests, release" run_tests release
 if $full; then
   optional_stage 800 "AddressSanitizer and UBSan" test_addresses

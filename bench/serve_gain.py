@@ -10,15 +10,17 @@ another server goes first each time. `aerie bench serve --rounds` would send the
 and a server drafts from what it has written before. A round before the counted ones warms both up.
 Without a prefix cache, so that every prompt is read.
 
-Prints each round, then a row of a Markdown table: clients, tokens a second, their ratio (mean over the
-rounds, Student's interval of 95 %), and the medians of the rounds' 99th percentiles of the time to the first
-token and of the time per further token.
+Requests ask for --temperature; 0, the default, is not that of OpenAI's API, which is 1. Both sides draw with
+the same seeds, and so write the same texts.
+
+Prints each round, then a row of a Markdown table: clients, temperature, tokens a second, their ratio (mean
+over the rounds, Student's interval of 95 %), and the medians of the rounds' 99th percentiles of the time to
+the first token and of the time per further token.
 """
 
 import argparse
 import itertools
 import json
-import math
 import os
 import random
 import signal
@@ -27,9 +29,11 @@ import subprocess
 import sys
 import tempfile
 
-# 97.5 % of Student's distribution, by degrees of freedom from 1 on.
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-           2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045)
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+
+import prompt_file  # noqa: E402
+import student  # noqa: E402
 
 
 def prompts_of(paths, seed):
@@ -37,15 +41,13 @@ def prompts_of(paths, seed):
     files, seen = [], set()
     for path in paths:
         texts = []
-        with open(path, encoding="utf-8") as file:
-            for line in filter(str.strip, file):
-                item = json.loads(line)
-                turns = item.get("turns") or [item.get(key) for key in ("question", "prompt", "text") if key in item]
-                if not turns:
-                    raise SystemExit(f"{path}: a line has none of 'turns', 'question', 'prompt' and 'text'")
-                if turns[0].strip() not in seen:
-                    texts.append(turns[0])
-                seen.add(turns[0].strip())
+        for number, record in prompt_file.records(path):
+            text = prompt_file.first_turn(record)
+            if text is None:
+                raise ValueError(f"{path}:{number} is no prompt")
+            if text.strip() not in seen:
+                texts.append(text)
+            seen.add(text.strip())
         random.Random(seed).shuffle(texts)
         files.append(texts)
     for row in itertools.zip_longest(*files):
@@ -68,6 +70,7 @@ class Server:
         subprocess.run(
             [self.args.aerie, "bench", "serve", "--url", f"{self.url.rstrip('/')}/v1", "--dataset", dataset,
              "--concurrency", str(self.args.clients), "--max-tokens", str(self.args.max_tokens),
+             "--temperature", str(self.args.temperature), "--seed", str(self.args.seed),
              "--compare", self.speculation, "--rounds", "1", "--json", figures],
             check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with open(figures, encoding="utf-8") as file:
@@ -80,21 +83,19 @@ class Server:
 
 def summary(args, rounds):
     off, on = zip(*rounds)
-    ratios = [b["output_throughput"] / a["output_throughput"] for a, b in rounds]
-    half = STUDENT[len(ratios) - 2] * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    mean, half = student.interval([b["output_throughput"] / a["output_throughput"] for a, b in rounds])
 
     def both(key, unit, digits):
         a, b = (statistics.median(run[key] for run in runs) * unit for runs in (off, on))
         return f"{a:.{digits}f} → {b:.{digits}f}"
 
-    return (f"| {args.clients} | {both('output_throughput', 1, 0)} | {statistics.mean(ratios):.3f} ± {half:.3f} "
-            f"({len(ratios)}) | {both('p99_ttft_ms', 1e-3, 2)} s | {both('p99_tpot_ms', 1, 1)} ms |")
+    return (f"| {args.clients} | {args.temperature:g} | {both('output_throughput', 1, 0)} | {mean:.3f} ± {half:.3f} "
+            f"({len(rounds)}) | {both('p99_ttft_ms', 1e-3, 2)} s | {both('p99_tpot_ms', 1, 1)} ms |")
 
 
 def main():
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--aerie", default=os.path.join(root, "build/release/bin/aerie"))
+    parser.add_argument("--aerie", default=os.path.join(ROOT, "build/release/bin/aerie"))
     parser.add_argument("--model", required=True)
     parser.add_argument("--speculate", default="auto")
     parser.add_argument("--dataset", nargs="+", required=True)
@@ -103,11 +104,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--ctx", type=int, default=2048)
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the prompts")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0, help="of the order of the prompts and of what is drawn")
     args = parser.parse_args()
-    if not 2 <= args.rounds <= len(STUDENT) + 1:
-        parser.error(f"--rounds: 2 to {len(STUDENT) + 1}")
-    texts = list(prompts_of(args.dataset, args.seed))
+    if args.rounds < 2:
+        parser.error("--rounds: 2 or more, or there is no interval")
+    try:
+        texts = list(prompts_of(args.dataset, args.seed))
+    except (OSError, ValueError) as error:
+        parser.error(f"--dataset: {error}")
     if len(texts) < args.prompts * (args.rounds + 1):
         parser.error(f"{len(texts)} prompts; {args.rounds} rounds and a warm-up take {args.prompts * (args.rounds + 1)}")
     rounds = []

@@ -10,10 +10,13 @@ with 1; with 2 if a set or a file cannot be read.
 """
 
 import argparse
-import json
 import pathlib
 import re
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+
+from prompt_file import records  # noqa: E402
 
 WORDS = 8
 SETS = [
@@ -53,17 +56,6 @@ def grams(text):
         yield tuple(words)
     for i in range(len(words) - WORDS + 1):
         yield tuple(words[i : i + WORDS])
-
-
-def records(path):
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            record = json.loads(line)
-            if not isinstance(record, dict):
-                raise ValueError(f"{path}:{number} is no JSON object")
-            yield number, record
 
 
 def evaluation_grams(data):
