@@ -1,13 +1,12 @@
-// Runs the fuzzer's body that a test links over its committed seeds and findings.
+// Runs a fuzzer's body (tests/fuzz/target.h) over its committed seeds and findings.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace aerie::test {
 
@@ -18,12 +17,13 @@ struct SeedCount {
 
 // `is_valid(path)`: whether the format's reader takes the file.
 template <typename IsValid>
-SeedCount run_seeds(const std::filesystem::path& folder, const IsValid& is_valid) {
+SeedCount run_seeds(int (*fuzz)(const uint8_t*, size_t), const std::filesystem::path& folder,
+                    const IsValid& is_valid) {
   SeedCount count;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     std::ifstream file(entry.path(), std::ios::binary);
     const std::string text(std::istreambuf_iterator<char>(file), {});
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+    fuzz(reinterpret_cast<const uint8_t*>(text.data()), text.size());
     ++count.all;
     if (is_valid(entry.path().string())) ++count.valid;
   }

@@ -11,6 +11,8 @@
 #include "tests/format/gguf/gguf_writer.h"
 #include "tests/fuzz/corpus.h"
 
+int fuzz_gguf(const uint8_t* data, size_t size);
+
 namespace aerie {
 namespace {
 
@@ -81,7 +83,7 @@ TEST(GgufCorpus, DISABLED_WriteSeeds) {
 
 TEST(GgufCorpus, EverySeed) {
   const auto is_valid = [](const std::string& path) { return GgufFile::open(path).ok(); };
-  const test::SeedCount seeds = test::run_seeds(kCorpus, is_valid);
+  const test::SeedCount seeds = test::run_seeds(fuzz_gguf, kCorpus, is_valid);
   EXPECT_GE(seeds.all, 6);
   EXPECT_GE(seeds.valid, 6);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "format/gguf/gguf.h"
+#include "tests/fuzz/target.h"
 
 namespace aerie {
 namespace {
@@ -59,7 +60,7 @@ void touch_tensors(const GgufFile& file) {
 }  // namespace
 }  // namespace aerie
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+AERIE_FUZZ_TARGET(gguf) {
   const auto file = aerie::GgufFile::parse(std::as_bytes(std::span(data, size)), "fuzz");
   if (!file.ok()) {
     aerie::require(!file.status().message().empty());

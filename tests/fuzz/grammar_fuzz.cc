@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "tests/fuzz/target.h"
 #include "tests/grammar/grammars.h"
 
 namespace aerie {
@@ -39,7 +40,7 @@ void walk(const std::shared_ptr<const Grammar>& grammar, std::string_view text) 
 }  // namespace
 }  // namespace aerie
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+AERIE_FUZZ_TARGET(grammar) {
   using namespace aerie;
   constexpr size_t kLongest = 4096;
   if (size < 2 || size > kLongest) return 0;

@@ -6,6 +6,8 @@
 #include "model/registry.h"
 #include "tests/fuzz/corpus.h"
 
+int fuzz_hf_config(const uint8_t* data, size_t size);
+
 namespace aerie {
 namespace {
 
@@ -25,7 +27,8 @@ bool is_taken(const std::string& path) {
 }
 
 TEST(HfConfigCorpus, EverySeed) {
-  const test::SeedCount seeds = test::run_seeds("tests/fuzz/corpus/hf_config", is_taken);
+  const test::SeedCount seeds =
+      test::run_seeds(fuzz_hf_config, "tests/fuzz/corpus/hf_config", is_taken);
   EXPECT_GE(seeds.valid, 15);
   EXPECT_GE(seeds.all - seeds.valid, 3);
 }
@@ -35,7 +38,7 @@ TEST(HfConfigCorpus, EveryTinyModel) {
   int taken = 0;
   for (const auto& folder : std::filesystem::directory_iterator("tests/golden/families")) {
     if (!folder.is_directory()) continue;
-    const test::SeedCount seeds = test::run_seeds(folder.path(), is_taken);
+    const test::SeedCount seeds = test::run_seeds(fuzz_hf_config, folder.path(), is_taken);
     EXPECT_GE(seeds.valid, 1) << folder.path();
     taken += seeds.valid;
   }

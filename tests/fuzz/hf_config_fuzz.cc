@@ -15,6 +15,7 @@
 #include "model/import/eight_bit_weights.h"
 #include "model/import/hugging_face_import.h"
 #include "model/registry.h"
+#include "tests/fuzz/target.h"
 
 namespace aerie {
 namespace {
@@ -110,7 +111,7 @@ void check_family(const ModelFamily& family, const Json& json) {
 }  // namespace
 }  // namespace aerie
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+AERIE_FUZZ_TARGET(hf_config) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto json = aerie::parse_json(text, "fuzz");
   if (!json.ok()) return 0;

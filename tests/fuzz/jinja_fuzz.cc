@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "jinja/template.h"
+#include "tests/fuzz/target.h"
 
 namespace aerie {
 namespace {
@@ -39,7 +40,7 @@ ordered_json default_variables() {
 }  // namespace
 }  // namespace aerie
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+AERIE_FUZZ_TARGET(jinja) {
   using namespace aerie;
   static const ordered_json otherwise = default_variables();
   const std::string_view input(reinterpret_cast<const char*>(data), size);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "format/json.h"
+#include "tests/fuzz/target.h"
 
 namespace aerie {
 namespace {
@@ -42,7 +43,7 @@ void touch(const JsonObject& object, int depth) {
 }  // namespace
 }  // namespace aerie
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+AERIE_FUZZ_TARGET(json) {
   using aerie::Json;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto value = aerie::parse_json(text, "fuzz");

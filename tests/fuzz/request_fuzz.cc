@@ -13,6 +13,7 @@
 #include "format/json.h"
 #include "server/openai/api.h"
 #include "tests/fuzz/fuzz_service.h"
+#include "tests/fuzz/target.h"
 
 namespace aerie {
 namespace {
@@ -67,7 +68,7 @@ constexpr std::string_view kPaths[] = {"/v1/chat/completions", "/v1/completions"
 }  // namespace aerie
 
 // The first byte picks the route.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+AERIE_FUZZ_TARGET(request) {
   if (size == 0) return 0;
   aerie::server::HttpRequest request;
   request.method = "POST";

@@ -3,6 +3,8 @@
 #include "format/safetensors/safetensors.h"
 #include "tests/fuzz/corpus.h"
 
+int fuzz_safetensors(const uint8_t* data, size_t size);
+
 namespace aerie {
 namespace {
 
@@ -10,7 +12,7 @@ constexpr const char* kCorpus = "tests/fuzz/corpus/safetensors/";
 
 TEST(SafetensorsCorpus, EverySeed) {
   const auto is_valid = [](const std::string& path) { return SafetensorsFile::open(path).ok(); };
-  const test::SeedCount seeds = test::run_seeds(kCorpus, is_valid);
+  const test::SeedCount seeds = test::run_seeds(fuzz_safetensors, kCorpus, is_valid);
   EXPECT_GE(seeds.valid, 4);
   EXPECT_GE(seeds.all - seeds.valid, 4);
 }

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "format/safetensors/safetensors.h"
+#include "tests/fuzz/target.h"
 
 namespace aerie {
 namespace {
@@ -37,7 +38,7 @@ void touch(const SafetensorsFile& file, size_t data_bytes) {
 }  // namespace
 }  // namespace aerie
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+AERIE_FUZZ_TARGET(safetensors) {
   const auto bytes = std::as_bytes(std::span(data, size));
   const auto file = aerie::SafetensorsFile::parse(bytes, "fuzz");
   if (!file.ok()) {

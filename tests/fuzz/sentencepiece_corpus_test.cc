@@ -7,6 +7,8 @@
 #include "tests/fuzz/corpus.h"
 #include "tokenizer/load/hf_folder.h"
 
+int fuzz_sentencepiece(const uint8_t* data, size_t size);
+
 namespace aerie {
 namespace {
 
@@ -16,7 +18,8 @@ TEST(SentencePieceCorpus, EverySeed) {
     const std::string bytes(std::istreambuf_iterator<char>(file), {});
     return tokenizer_from_sentencepiece(bytes, path, {}).ok();
   };
-  const test::SeedCount seeds = test::run_seeds("tests/fuzz/corpus/sentencepiece", is_valid);
+  const test::SeedCount seeds =
+      test::run_seeds(fuzz_sentencepiece, "tests/fuzz/corpus/sentencepiece", is_valid);
   EXPECT_GE(seeds.valid, 5);
   EXPECT_GE(seeds.all - seeds.valid, 3);
 }

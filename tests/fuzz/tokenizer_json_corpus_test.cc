@@ -7,6 +7,8 @@
 #include "tests/fuzz/corpus.h"
 #include "tokenizer/load/hf_folder.h"
 
+int fuzz_tokenizer_json(const uint8_t* data, size_t size);
+
 namespace aerie {
 namespace {
 
@@ -16,7 +18,8 @@ TEST(TokenizerJsonCorpus, EverySeed) {
     const std::string bytes(std::istreambuf_iterator<char>(file), {});
     return tokenizer_from_json(bytes, path, {}).ok();
   };
-  const test::SeedCount seeds = test::run_seeds("tests/fuzz/corpus/tokenizer_json", is_valid);
+  const test::SeedCount seeds =
+      test::run_seeds(fuzz_tokenizer_json, "tests/fuzz/corpus/tokenizer_json", is_valid);
   EXPECT_GE(seeds.valid, 45);
   EXPECT_GE(seeds.all - seeds.valid, 1);
 }

@@ -3,10 +3,11 @@
 #include <cstdint>
 #include <string_view>
 
+#include "tests/fuzz/target.h"
 #include "tests/fuzz/tokenizer_checks.h"
 #include "tokenizer/load/hf_folder.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+AERIE_FUZZ_TARGET(tokenizer_json) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const auto tokenizer = aerie::tokenizer_from_json(bytes, "fuzz", {});
   if (tokenizer.ok()) {

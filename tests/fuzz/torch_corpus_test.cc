@@ -3,6 +3,8 @@
 #include "format/torch/torch_file.h"
 #include "tests/fuzz/corpus.h"
 
+int fuzz_torch(const uint8_t* data, size_t size);
+
 namespace aerie {
 namespace {
 
@@ -10,7 +12,7 @@ constexpr const char* kCorpus = "tests/fuzz/corpus/torch/";
 
 TEST(TorchCorpus, EverySeed) {
   const auto is_valid = [](const std::string& path) { return TorchFile::open(path).ok(); };
-  const test::SeedCount seeds = test::run_seeds(kCorpus, is_valid);
+  const test::SeedCount seeds = test::run_seeds(fuzz_torch, kCorpus, is_valid);
   EXPECT_GE(seeds.valid, 10);
   EXPECT_GE(seeds.all - seeds.valid, 4);
 }
@@ -25,10 +27,10 @@ TEST(TorchCorpus, EveryByteBroken) {
       for (const uint8_t change : {0x01, 0x80}) {
         std::string broken = text;
         broken[i] = static_cast<char>(static_cast<uint8_t>(broken[i]) ^ change);
-        LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(broken.data()), broken.size());
+        fuzz_torch(reinterpret_cast<const uint8_t*>(broken.data()), broken.size());
       }
       const std::string cut = text.substr(0, i);
-      LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(cut.data()), cut.size());
+      fuzz_torch(reinterpret_cast<const uint8_t*>(cut.data()), cut.size());
     }
   }
 }

@@ -7,6 +7,7 @@
 
 #include "format/torch/pickle.h"
 #include "format/torch/torch_file.h"
+#include "tests/fuzz/target.h"
 
 namespace aerie {
 namespace {
@@ -43,7 +44,7 @@ void touch(const Pickle& pickle) {
 }  // namespace
 }  // namespace aerie
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+AERIE_FUZZ_TARGET(torch) {
   const auto bytes = std::as_bytes(std::span(data, size));
   if (const auto file = aerie::TorchFile::parse(bytes, "fuzz"); file.ok()) {
     aerie::touch(*file);
