@@ -1,41 +1,42 @@
 #!/usr/bin/env bash
 # Builds everything and runs the tests.
 #   ./test.sh          release build, all tests, the include check
-#   ./test.sh --full   also formatting, clang-tidy, the tests under AddressSanitizer and UBSan, the
-#                      threaded ones under ThreadSanitizer, a short run of every fuzzer, and the
-#                      kernels' tests on an emulated Arm processor
-#   ./test.sh --full --within MINUTES   leaves out, and names, what would not be done by then
-# Needs no input and a network only for what is missing; writes only to build/ and models/.
+#   ./test.sh --full      what every change has to pass: also formatting and, of what changed, clang-tidy, the
+#                         fuzzers and the kernels' tests on an emulated Arm processor; under AddressSanitizer
+#                         and UBSan the tests of what reads foreign bytes or raw memory, under
+#                         ThreadSanitizer those with threads
+#   ./test.sh --nightly   all of that for everything, fuzzing for longer, and the package in a bare Debian
+# What has changed, scripts/changes.py says; nothing is left out by the clock. Where CI=true a test that is
+# skipped fails the run unless .ci/left_out names it.
+# Needs no input and a network only for what is missing; writes only to build/, models/ and ~/.cache.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-usage() {
-  echo "usage: ./test.sh [--full [--within MINUTES]]" >&2
-  exit 2
-}
-
 full=false
-limit_seconds=0
+nightly=false
 case "$#:${1:-}" in
   0:) ;;
   1:--full) full=true ;;
-  3:--full)
-    full=true
-    [[ "$2" == --within && "$3" =~ ^[1-9][0-9]{0,4}$ ]] || usage
-    limit_seconds=$((60 * $3))
+  1:--nightly) full=true nightly=true ;;
+  *)
+    echo "usage: ./test.sh [--full|--nightly]" >&2
+    exit 2
     ;;
-  *) usage ;;
 esac
 
 fuzz_seconds=15
-# A release build without a cache on two idle cores (AMD EPYC, 2026); the seconds that optional_stage
-# is given are of that machine.
-usual_build_seconds=900
-# clang-tidy comes last and gets what is left of this.
-tidy_seconds=900
-least_tidy_seconds=90
+if $nightly; then
+  fuzz_seconds=120
+fi
+# The labels of tests that run under AddressSanitizer each time: the folders whose code reads files and requests
+# of strangers or works on raw memory. What stands above them hands on what these have checked.
+memory_labels='^(base|tensor|format|fuzz|core|jinja|tokenizer|grammar|kernels|kv|model|server)$'
+# The real model is too slow under a sanitizer, and so are the many repetitions that statistics need; neither
+# adds code that other tests do not reach.
+slow_labels='^(real|statistics)$'
+arm_paths=(src/kernels src/tensor src/base tests/kernels cmake/aarch64-linux-gnu.cmake cmake/HeaderLibraries.cmake)
 times=()
-left_out=()
+unchanged=()
 
 # stage NAME COMMAND...: runs it, with a line before and the time it took after.
 stage() {
@@ -50,20 +51,10 @@ stage() {
   printf -- '---- %s: %d s\n' "$name" $((SECONDS - start))
 }
 
-# optional_stage SECONDS NAME COMMAND...: a stage that is left out if it would end after the limit. The
-# release build has shown how slow this machine is.
-optional_stage() {
-  local needed="$1" name="$2"
-  shift
-  if ((build_seconds > usual_build_seconds)); then
-    needed=$((needed * build_seconds / usual_build_seconds))
-  fi
-  if ((limit_seconds > 0 && SECONDS + needed > limit_seconds)); then
-    printf '\n==== %s: WARNING: left out for want of time (%d s)\n' "$name" "$needed"
-    left_out+=("$name")
-    return
-  fi
-  stage "$@"
+# same NAME WHY: says that a stage is not needed, now and at the end.
+same() {
+  printf '\n==== %s: %s\n' "$1" "$2"
+  unchanged+=("$1: $2")
 }
 
 current_stage=""
@@ -84,14 +75,35 @@ build() { # PRESET [TARGET...]
 }
 
 run_tests() { # PRESET [CTEST OPTION...]
-  local preset="$1"
+  local preset="$1" status=0
   shift
-  ctest --preset "$preset" --no-tests=error "$@" | tee "build/$preset/ctest.log"
+  ctest --preset "$preset" --no-tests=error "$@" | tee "build/$preset/ctest.log" || status=$?
+  check_skips "$preset"
+  return "$status"
+}
+
+check_skips() { # PRESET
+  local strict=()
+  if [[ "${CI:-}" == true ]]; then
+    strict=(--strict)
+    # Without it the tests of train/ do not exist.
+    if grep -q '^AERIE_TORCH_CPU:FILEPATH=.*NOTFOUND' "build/$1/CMakeCache.txt"; then
+      echo "LibTorch was not found: the tests of train/ are missing" >&2
+      return 1
+    fi
+  fi
+  scripts/skips.py "${strict[@]}" --list .ci/left_out "build/$1" | tee "build/$1/skips.log"
 }
 
 check_includes() {
   scripts/check_includes.py --self-test
   scripts/check_includes.py
+}
+
+check_structure() {
+  scripts/check_structure.py --self-test
+  scripts/check_structure.py
+  scripts/skips.py --self-test
 }
 
 sources() { # FOLDER...
@@ -103,68 +115,65 @@ check_format() {
 }
 
 check_tidy() {
-  local log=build/tidy/clang-tidy.log status=0 seconds=$tidy_seconds
-  if ((limit_seconds > 0 && limit_seconds - SECONDS < seconds)); then
-    seconds=$((limit_seconds - SECONDS))
-  fi
-  seconds=$((seconds < least_tidy_seconds ? least_tidy_seconds : seconds))
-  # The commands are GCC's, with switches that clang does not know, and without its precompiled headers.
-  cmake --preset release -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
-  timeout "$seconds" run-clang-tidy -quiet -p build/tidy -j "$(nproc)" \
-    -extra-arg=-Wno-unknown-warning-option "$PWD/(src|bench|tools)/.*\.cc$" >"$log" 2>&1 || status=$?
-  if ((status == 124)); then
-    echo "clang-tidy: WARNING: out of time after $seconds s, not all files were seen"
-  fi
-  if sed 's/\x1b\[[0-9;]*m//g' "$log" | grep -E '(error|warning):' | sort -u; then
-    echo "clang-tidy: see $log" >&2
-    return 1
-  fi
-  if ((status != 0 && status != 124)); then
-    tail -n 20 "$log" >&2
-    return 1
+  if $nightly; then
+    scripts/tidy.py --all
+  else
+    scripts/tidy.py
   fi
 }
 
 # Builds the programs of the tests that ctest's options name, each test_<name>, and the other targets.
-build_tests() { # PRESET "CTEST OPTIONS" [TARGET...]
-  local preset="$1" options="$2" targets
-  shift 2
+build_tests() { # PRESET TARGET... -- CTEST OPTION...
+  local preset="$1" targets=() programs
+  shift
+  while [[ "$1" != -- ]]; do
+    targets+=("$1")
+    shift
+  done
+  shift
   scripts/configure.sh "$preset"
-  # shellcheck disable=SC2086 # several words
-  mapfile -t targets < <(ctest --preset "$preset" -N $options |
+  mapfile -t programs < <(ctest --preset "$preset" -N "$@" |
     sed -n 's/^ *Test *#[0-9]*: \([^ ]*\).*/test_\1/p' | sed 's/_[0-9]*$//' | sort -u)
-  if ((${#targets[@]} == 0)); then
-    echo "no test is meant by $options" >&2
+  if ((${#programs[@]} == 0)); then
+    echo "no test is meant by $*" >&2
     return 1
   fi
-  build "$preset" "${targets[@]}" "$@"
+  build "$preset" "${programs[@]}" "${targets[@]}"
 }
 
+# The fuzzers that have not passed with what they reach as it is now.
 fuzzers() {
-  ninja -C build/asan -t targets all | sed -n 's/^\(fuzz_[^:]*\): phony$/\1/p'
+  local all
+  mapfile -t all < <(ninja -C build/asan -t targets all | sed -n 's/^\(fuzz_[^:]*\): phony$/\1/p')
+  if $nightly; then
+    printf '%s\n' "${all[@]}"
+  else
+    scripts/changes.py fuzzers "${all[@]}"
+  fi
 }
 
-# The real model is too slow there, and so are the many repetitions that statistics need; neither adds
-# code that other tests do not reach.
 test_addresses() {
-  local options='-LE ^(real|statistics)$' targets
+  local options=(-LE "$slow_labels") targets
+  if ! $nightly; then
+    options+=(-L "$memory_labels")
+  fi
   scripts/configure.sh asan
   mapfile -t targets < <(fuzzers)
-  build_tests asan "$options" "${targets[@]}"
-  # shellcheck disable=SC2086 # several words
-  run_tests asan $options
+  build_tests asan "${targets[@]}" -- "${options[@]}"
+  run_tests asan "${options[@]}"
 }
 
 test_threads() {
-  local options='-L ^threads$' no_aslr=()
-  build_tests tsan "$options"
+  local options=(-L '^threads$') no_aslr=() status=0
+  build_tests tsan -- "${options[@]}"
   # Runtimes of this age do not get along with the address layouts of newer kernels.
   if setarch "$(uname -m)" -R true 2>/dev/null; then
     no_aslr=(setarch "$(uname -m)" -R)
   fi
-  # shellcheck disable=SC2086 # several words
   TSAN_OPTIONS=halt_on_error=1 "${no_aslr[@]}" \
-    ctest --preset tsan --no-tests=error $options | tee build/tsan/ctest.log
+    ctest --preset tsan --no-tests=error "${options[@]}" | tee build/tsan/ctest.log || status=$?
+  check_skips tsan
+  return "$status"
 }
 
 # The tests of the kernels on an emulated processor, and whether it computes this one's bits.
@@ -180,6 +189,7 @@ test_aarch64() {
     echo "the instruction sets do not compute the same" >&2
     return 1
   fi
+  scripts/changes.py keep aarch64 "${arm_paths[@]}"
 }
 
 fuzz_one() { # PROGRAM SECONDS
@@ -204,11 +214,12 @@ fuzz() {
   local targets
   mapfile -t targets < <(fuzzers)
   if ((${#targets[@]} == 0)); then
-    echo "there are no fuzzers"
+    echo "no fuzzer reaches what has changed"
     return 0
   fi
   printf '%s\n' "${targets[@]}" |
     xargs -P "$(nproc)" -I{} bash -euo pipefail -c 'fuzz_one "$@"' fuzz_one {} "$fuzz_seconds"
+  scripts/changes.py keep-fuzzers "${targets[@]}"
 }
 
 # What ctest said at its end, once more, since pages of other output may have followed.
@@ -217,13 +228,14 @@ summary() {
   printf '\n==== times\n'
   printf '%s\n' "${times[@]}"
   printf '%6d s  all\n' "$SECONDS"
-  if ((${#left_out[@]} > 0)); then
-    printf '  left out  %s\n' "${left_out[@]}"
+  if ((${#unchanged[@]} > 0)); then
+    printf '    not run  %s\n' "${unchanged[@]}"
   fi
   for preset in aarch64 tsan asan release; do
     log="build/$preset/ctest.log"
     if [[ "$log" -nt "$started" ]]; then
       printf '\n==== ctest, %s\n' "$preset"
+      cat "build/$preset/skips.log"
       grep -E 'tests passed|tests failed|^Total Test time' "$log"
     fi
   done
@@ -233,29 +245,36 @@ started="$(mktemp)"
 if $full; then
   stage "dependencies" scripts/install_deps.sh --full
 else
-  stage "dependencies" scripts/install_deps.sh
+  stage "dependencies" scripts/install_deps.sh --test
 fi
 # What takes seconds comes first.
 stage "includes" check_includes
+stage "structure" check_structure
 if $full; then
   stage "formatting" check_format
 fi
 stage "model, SmolLM2" scripts/fetch_model.sh
 stage "model, Gemma 3" scripts/fetch_model.sh gemma3
-build_seconds=$SECONDS
 stage "build, release" build release
-build_seconds=$((SECONDS - build_seconds))
 stage "docs" bash -c 'scripts/check_docs.py --self-test && scripts/check_docs.py'
 stage "tests, release" run_tests release
 if $full; then
-  optional_stage 800 "AddressSanitizer and UBSan" test_addresses
-  if [[ build/asan/ctest.log -nt "$started" ]]; then
-    optional_stage 120 "fuzzing" fuzz
+  stage "AddressSanitizer and UBSan" test_addresses
+  stage "fuzzing" fuzz
+  stage "threads, ThreadSanitizer" test_threads
+  if [[ "$(uname -m)" == aarch64 ]]; then
+    same "kernels, aarch64 (emulated)" "this processor is one"
+  elif ! $nightly && scripts/changes.py passed aarch64 "${arm_paths[@]}"; then
+    same "kernels, aarch64 (emulated)" "passed with these kernels and tensors"
+  else
+    stage "kernels, aarch64 (emulated)" test_aarch64
   fi
-  optional_stage 650 "threads, ThreadSanitizer" test_threads
-  if [[ "$(uname -m)" != aarch64 ]]; then
-    optional_stage 240 "kernels, aarch64 (emulated)" test_aarch64
-  fi
-  optional_stage "$least_tidy_seconds" "clang-tidy" check_tidy
+  stage "clang-tidy" check_tidy
+fi
+if $nightly; then
+  stage "package in a bare Debian" scripts/check_package.sh
+fi
+if $full; then
+  scripts/changes.py keep-commit
 fi
 summary

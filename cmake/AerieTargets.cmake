@@ -94,10 +94,11 @@ function(aerie_test_headers name)
 endfunction()
 
 # aerie_test(name SOURCES a_test.cc [DEPS aerie_x] [LABELS real] [TIMEOUT s] [SHARDS n] [HEADERS x]
-#            [ALONE]):
-# program test_<name>; with shards its tests are dealt out to <name>_1, <name>_2, ... which may run at
-# once. HEADERS is a target of aerie_test_headers, test_headers if none is named. ALONE is for tests
-# that measure time: nothing else runs beside them.
+#            [ALONE] [BATCHES]):
+# program test_<name>, labelled with its folder in tests/, too; with shards its tests are dealt out to
+# <name>_1, <name>_2, ... which may run at once. HEADERS is a target of aerie_test_headers, test_headers
+# if none is named. ALONE is for tests that measure time: nothing else runs beside them. BATCHES: the
+# sources are compiled together.
 # The tests run from the source root, so that paths in them are relative to it.
 function(aerie_test name)
   cmake_parse_arguments(ARG "ALONE;BATCHES" "TIMEOUT;SHARDS;HEADERS" "SOURCES;DEPS;LABELS" ${ARGN})
@@ -128,6 +129,9 @@ function(aerie_test name)
   if(NOT ARG_SHARDS)
     set(ARG_SHARDS 1)
   endif()
+  file(RELATIVE_PATH folder "${CMAKE_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
+  string(REGEX REPLACE "/.*" "" folder "${folder}")
+  list(APPEND ARG_LABELS "${folder}")
   foreach(shard RANGE 1 ${ARG_SHARDS})
     set(test ${name}_${shard})
     if(ARG_SHARDS EQUAL 1)

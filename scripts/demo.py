@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Generates from a few prompts, plainly and with speculation, and compares.
 
-Shows for each prompt the text, both speeds and the mean accepted length, and checks that both runs
-gave the very same token ids. Exits with 1 at the first difference.
+Plain and speculative runs take turns. Shows for each prompt the text, the medians of both speeds and of
+their ratio with the smallest and the largest value, and the mean accepted length, and checks that all
+runs gave the very same token ids. Exits with 1 at the first difference.
 """
 
 import argparse
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -75,15 +77,36 @@ def speed_of(run):
     return max(float(run["tokens_per_second"] or 0.0), 1e-9)
 
 
-def check_same(title, plain, speculative):
-    a, b = plain["token_ids"], speculative["token_ids"]
+class Figures:
+    """Values of runs that were repeated: their median, and how far they lie apart."""
+
+    def __init__(self, values):
+        self.median = statistics.median(values)
+        self.low, self.high = min(values), max(values)
+
+    def text(self, digits):
+        return f"{self.median:.{digits}f} ({self.low:.{digits}f}-{self.high:.{digits}f})"
+
+
+def alternate(options, prompt, json_file):
+    """[(plain run, speculative run)]; whatever slows the machine down meets both kinds alike."""
+    pairs = []
+    for index in range(options.rounds):
+        order = ["none", options.speculate] if index % 2 == 0 else [options.speculate, "none"]
+        runs = {kind: generate(options, prompt, kind, json_file) for kind in order}
+        pairs.append((runs["none"], runs[options.speculate]))
+    return pairs
+
+
+def check_same(title, first, other):
+    a, b = first["token_ids"], other["token_ids"]
     if a == b:
         return
     at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
     shown = [str(ids[at]) if at < len(ids) else "the end" for ids in (a, b)]
     raise DemoError(
         f"identical token ids: NO. '{title}' differs at token {at}: "
-        f"plain {shown[0]}, speculative {shown[1]}"
+        f"plain {shown[0]}, other run {shown[1]}"
     )
 
 
@@ -91,35 +114,52 @@ def indented(text):
     return "\n".join("    " + line for line in text.strip().splitlines())
 
 
-def show(prompt, plain, speculative):
+def figures_of(speeds):
+    """Plain, speculative, speed-up, of pairs of speeds."""
+    return [Figures([plain for plain, _ in speeds]), Figures([spec for _, spec in speeds]),
+            Figures([spec / plain for plain, spec in speeds])]
+
+
+def tau_of(pairs):
+    return statistics.median(run["mean_accepted_length"] for _, run in pairs)
+
+
+def show(prompt, pairs):
     title, text, _, _ = prompt
-    first_line = text.splitlines()[0]
-    speeds = [speed_of(run) for run in (plain, speculative)]
-    print(f"\n== {title}: {first_line}\n\n{indented(speculative['text'])}\n")
-    check_same(title, plain, speculative)
+    plain = pairs[0][0]
+    print(f"\n== {title}: {text.splitlines()[0]}\n\n{indented(plain['text'])}\n")
+    for pair in pairs:
+        for run in pair:
+            check_same(title, plain, run)
+    speeds = figures_of([tuple(map(speed_of, pair)) for pair in pairs])
     print(
-        f"  plain {speeds[0]:.1f} tokens/s, speculative {speeds[1]:.1f} tokens/s, "
-        f"speed-up {speeds[1] / speeds[0]:.2f}, τ {speculative['mean_accepted_length']:.2f}"
+        f"  plain {speeds[0].text(1)} tokens/s, speculative {speeds[1].text(1)} tokens/s, "
+        f"speed-up {speeds[2].text(2)}, τ {tau_of(pairs):.2f}"
     )
-    print(f"  identical token ids: yes ({len(plain['token_ids'])} tokens)", flush=True)
+    print(f"  identical token ids: yes ({len(plain['token_ids'])} tokens, {2 * len(pairs)} runs)",
+          flush=True)
 
 
 def summary_line(title, speeds, tau=""):
-    ratio = speeds[1] / speeds[0]
-    print(f"{title:30}{speeds[0]:10.1f}{speeds[1]:13.1f}{ratio:10.2f}{tau:>7}")
+    plain, speculative, ratio = speeds
+    print(f"{title:27}{plain.text(1):>22}{speculative.text(1):>22}{ratio.text(2):>19}{tau:>7}")
 
 
-def summarise(runs):
-    print(f"\n{'tokens/s':30}{'plain':>10}{'speculative':>13}{'speed-up':>10}{'τ':>7}")
-    tokens, seconds = 0, [0.0, 0.0]
-    for (title, *_), *pair in runs:
-        speeds = [speed_of(run) for run in pair]
-        summary_line(title, speeds, f"{pair[1]['mean_accepted_length']:.2f}")
-        count = len(pair[0]["token_ids"])
+def summarise(results, rounds):
+    """One line for each prompt, and one for all: its tokens by the time that a round took for them."""
+    kinds = f"{'plain':>22}{'speculative':>22}{'speed-up':>19}{'τ':>7}"
+    print(f"\n{'tokens/s: median (range)':27}{kinds}")
+    tokens, seconds = 0, [[0.0, 0.0] for _ in range(rounds)]
+    for (title, *_), pairs in results:
+        summary_line(title, figures_of([tuple(map(speed_of, pair)) for pair in pairs]),
+                     f"{tau_of(pairs):.2f}")
+        count = len(pairs[0][0]["token_ids"])
         tokens += count
-        seconds = [total + count / speed for total, speed in zip(seconds, speeds)]
-    summary_line("all", [tokens / total for total in seconds])
-    print(f"\nAll {len(runs)} prompts gave identical token ids with and without speculation.")
+        for total, pair in zip(seconds, pairs):
+            total[:] = [sum_ + count / speed_of(run) for sum_, run in zip(total, pair)]
+    summary_line("all", figures_of([(tokens / plain, tokens / spec) for plain, spec in seconds]))
+    print(f"\nAll {len(results)} prompts gave identical token ids with and without speculation, "
+          f"{rounds} runs each.")
 
 
 def main():
@@ -128,24 +168,26 @@ def main():
     parser.add_argument("--model", default=str(MODEL))
     parser.add_argument("--speculate", help="as in aerie run; default: auto with the model's head")
     parser.add_argument("--threads", type=int, default=0, help="default: aerie's own")
+    parser.add_argument("--rounds", type=int, default=3, help="pairs of runs of each prompt (3)")
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds: at least one")
     if options.speculate is None:
         options.speculate = f"auto,eagle3:model={HEAD}" if options.model == str(MODEL) else "auto"
 
     # A locale without UTF-8 must not end the demo at the first τ.
     sys.stdout.reconfigure(errors="replace")
     drafter = options.speculate.replace(f"{ROOT}/", "")
-    print(f"Model {pathlib.Path(options.model).name}, drafter {drafter}")
-    runs = []
+    print(f"Model {pathlib.Path(options.model).name}, drafter {drafter}, {options.rounds} runs of each kind")
+    results = []
     try:
         with tempfile.TemporaryDirectory() as folder:
             json_file = pathlib.Path(folder) / "run.json"
             for prompt in PROMPTS:
-                plain = generate(options, prompt, "none", json_file)
-                speculative = generate(options, prompt, options.speculate, json_file)
-                show(prompt, plain, speculative)
-                runs.append((prompt, plain, speculative))
-        summarise(runs)
+                pairs = alternate(options, prompt, json_file)
+                show(prompt, pairs)
+                results.append((prompt, pairs))
+        summarise(results, options.rounds)
     except (DemoError, KeyError, ValueError) as error:
         what = f"no field {error} in aerie's figures" if isinstance(error, KeyError) else error
         print(f"demo: {what}", file=sys.stderr)

@@ -1,29 +1,33 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that Aerie needs and that are not there yet; does nothing else.
-#   scripts/install_deps.sh          what building, testing and the demo need
-#   scripts/install_deps.sh --full   also the tools of test.sh --full (fuzzing, formatting, linting, a browser,
-#                                    cross-compilation and emulation)
+#   scripts/install_deps.sh           what building and running `aerie` needs
+#   scripts/install_deps.sh --train   also LibTorch, for `aerie train` and `aerie speedup`
+#   scripts/install_deps.sh --test    also GoogleTest, and what the tests in Python need
+#   scripts/install_deps.sh --full    also the tools of test.sh --full: fuzzing, formatting, linting, a browser,
+#                                     cross-compilation and emulation, packaging
 set -euo pipefail
 
-packages=(
-  build-essential g++ cmake ninja-build ccache pkg-config
+engine=(
+  g++ cmake ninja-build pkg-config ccache lld
   nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev libutf8proc-dev
   libcurl4-openssl-dev libssl-dev libboost1.81-dev prometheus-cpp-dev
-  libgtest-dev libgmock-dev
-  libtorch-dev libgloo-dev libopenblas0-pthread
-  python3 python3-pip python3-venv ca-certificates
+  python3 python3-pip ca-certificates
 )
-full=(clang-19 libclang-rt-19-dev clang-format clang-tidy git chromium)
+train=(libtorch-dev libgloo-dev libopenblas0-pthread)
+tests=(libgtest-dev libgmock-dev python3-venv)
+full=(clang-19 libclang-rt-19-dev clang-format clang-tidy libbenchmark-dev git chromium dpkg-dev debootstrap)
 # Where Arm is not at hand.
 if [[ "$(uname -m)" != aarch64 ]]; then
   full+=(g++-aarch64-linux-gnu qemu-user)
 fi
 
-case "${1:-}" in
-  "") ;;
-  --full) packages+=("${full[@]}") ;;
+case "$#:${1:-}" in
+  0:) packages=("${engine[@]}") ;;
+  1:--train) packages=("${engine[@]}" "${train[@]}") ;;
+  1:--test) packages=("${engine[@]}" "${train[@]}" "${tests[@]}") ;;
+  1:--full) packages=("${engine[@]}" "${train[@]}" "${tests[@]}" "${full[@]}") ;;
   *)
-    echo "usage: scripts/install_deps.sh [--full]" >&2
+    echo "usage: scripts/install_deps.sh [--train|--test|--full]" >&2
     exit 2
     ;;
 esac
@@ -46,16 +50,19 @@ for package in "${packages[@]}"; do
   fi
 done
 if ((${#missing[@]} == 0)); then
+  echo "install_deps: all ${#packages[@]} packages are there"
   exit 0
 fi
 
 echo "install_deps: missing: ${missing[*]}"
 as_root=()
 if ((EUID != 0)); then
-  if command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; }; then
+  # A password is asked for where somebody can type it.
+  if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || { [[ -t 0 ]] && sudo -v; }; }; then
     as_root=(sudo)
   else
-    echo "install_deps: installing them takes root; run this as root, then start again:" >&2
+    echo "install_deps: installing them takes root, which this user does not get without a password;" >&2
+    echo "install_deps: have this done as root, then start again:" >&2
     echo "  apt-get update && apt-get install --no-install-recommends ${missing[*]}" >&2
     exit 1
   fi
@@ -67,6 +74,6 @@ apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
 }
 if ! "${as_root[@]}" "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null; then
   echo "install_deps: apt-get could not install: ${missing[*]}" >&2
-  echo "install_deps: see its message above; is there a network, and do the sources offer them?" >&2
+  echo "install_deps: its message stands above; is there a network, and do the package sources offer them?" >&2
   exit 1
 fi

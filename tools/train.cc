@@ -16,10 +16,11 @@ Status run_train(char** argv) {
   const std::string program = (self.parent_path() / "aerie-train").string();
   if (!error) execv(program.c_str(), argv);
   const int reason = error ? error.value() : errno;
-  return {reason == ENOENT ? StatusCode::kNotFound : StatusCode::kInternal,
-          fmt::format("{} cannot be run: {}; build it (ninja aerie-train) or put it beside "
-                      "aerie",
-                      program, std::generic_category().message(reason))};
+  return {
+      reason == ENOENT ? StatusCode::kNotFound : StatusCode::kInternal,
+      fmt::format("{} cannot be run: {}; `scripts/install_deps.sh --train`, `scripts/configure.sh "
+                  "release train` and `ninja -C build/release aerie-train` make it",
+                  program, std::generic_category().message(reason))};
 }
 
 }  // namespace aerie

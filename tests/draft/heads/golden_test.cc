@@ -243,7 +243,9 @@ std::optional<NetworkDrafterOptions> tree_options(const Json& config, int draft_
 }
 
 TEST_P(Golden, Tree) {
-  if (!json_.contains("tree_config") || json_["tree_config"].is_null()) GTEST_SKIP();
+  if (!json_.contains("tree_config") || json_["tree_config"].is_null()) {
+    GTEST_SKIP() << "a head without a tree";
+  }
   std::optional<NetworkDrafterOptions> options =
       tree_options(json_["tree_config"], json_["draft_tokens"].get<int>());
   if (!options) GTEST_SKIP() << "a tree that is not grown here";

@@ -22,6 +22,6 @@ if ! cmp -s "$here/requirements.txt" "$environment/requirements.txt"; then
 fi
 
 cd "$root"
-# What hangs says where.
-exec "$environment/bin/python" -m pytest -p no:cacheprovider -o faulthandler_timeout=240 --program "$build/bin/aerie" \
+# What hangs says where, and what is skipped why.
+exec "$environment/bin/python" -m pytest -rs -p no:cacheprovider -o faulthandler_timeout=240 --program "$build/bin/aerie" \
   --screenshots "$build/screenshots" "$@" "$here"
