@@ -320,20 +320,6 @@ Status Decoder::reserve(Sequences rounds, Pieces pieces) {
   return {};
 }
 
-void Decoder::reserve_nodes(Sequences sequences, Pieces pieces) {
-  const int most = spare_rows(sequences, pieces) + static_cast<int>(sequences.size());
-  int rows = 0;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const int32_t cache = sequences[i]->cache;
-    const int others = static_cast<int>(sequences.size() - i) - 1;  // at least a row for each
-    const int budget = most - rows - others;
-    if (1 + trees_[i].size() > budget || !cache_.reserve(cache, 1 + trees_[i].size()).ok()) {
-      trees_[i].clear();
-    }
-    rows += 1 + trees_[i].size();
-  }
-}
-
 void Decoder::add_rows(const Sequence& sequence, const TokenTree& tree) {
   const auto index = static_cast<int32_t>(batch_.sequences.size());
   const int committed = cache_.committed(sequence.cache);

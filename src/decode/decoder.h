@@ -72,8 +72,8 @@ class Decoder {
   // and each piece of `pieces`, with 1 to unread() rows; no sequence twice. Rounds emit at least
   // one token each, and so does the piece that ends a prompt. kResourceExhausted if the cache has
   // no room for the roots and the pieces; on an error no sequence has changed. Once warmed up a
-  // step without pieces allocates nothing (but for logprobs, constraints and the caller's stop
-  // condition).
+  // step without pieces allocates nothing (but for logprobs, constraints, drawn drafts that do not
+  // fit and the caller's stop condition).
   Status step(std::span<Sequence* const> rounds, std::span<const PromptPiece> pieces);
 
   // Runs the prompt through the target and emits the first token. kCancelled, with the sequence fit
@@ -105,6 +105,7 @@ class Decoder {
   int node_limit(const Sequence& sequence) const;
   Status reserve(Sequences rounds, Pieces pieces);
   void reserve_nodes(Sequences sequences, Pieces pieces);
+  void make_room(const Sequence& sequence, int most, TokenTree& tree);
   void add_rows(const Sequence& sequence, const TokenTree& tree);
   void add_piece(const PromptPiece& piece);
   void number_logits();

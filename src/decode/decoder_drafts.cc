@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "decode/constrained_draft.h"
 #include "decode/decoder.h"
+#include "verify/tree_cuts.h"
 
 namespace aerie {
 
@@ -63,7 +63,6 @@ void Decoder::draft(Sequences sequences, Pieces pieces) {
     const int limit = node_limit(sequence);
     if (!verifier_->takes_trees() && trees_[i].size() <= limit) cut_to_chain(trees_[i]);
     check_tree(sequence, limit, trees_[i]);
-    if (sequence.constraint != nullptr) prune_forbidden(*sequence.constraint, trees_[i]);
     cut_depth(sequence, trees_[i]);
   }
 }
@@ -78,9 +77,11 @@ void Decoder::cut_depth(const Sequence& sequence, TokenTree& tree) {
 }
 
 // Many drafters make trees whatever the rule; of nodes that were not drawn the likeliest path may
-// be chosen.
+// be chosen, of others the first.
 void Decoder::cut_to_chain(TokenTree& tree) {
-  if (tree.is_chain() || !tree.is_well_formed() || !may_be_cut(tree)) return;
+  if (tree.is_chain() || !tree.is_well_formed()) return;
+  if (was_drawn(tree)) return cut_to_first_path(tree);
+  if (!may_be_cut(tree)) return;
   TreeLimits chain;
   chain.max_children = 1;
   editor_.keep_best(tree, chain);
@@ -101,6 +102,33 @@ void Decoder::check_tree(const Sequence& sequence, int max_nodes, TokenTree& tre
                   "the rule '{}' cannot judge; it is left out",
                   sequence.id, drafter_->method(), tree.size(), verify_rule_name(options_.rule)));
   tree.clear();
+}
+
+void Decoder::reserve_nodes(Sequences sequences, Pieces pieces) {
+  const int most = spare_rows(sequences, pieces) + static_cast<int>(sequences.size());
+  int rows = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const Sequence& sequence = *sequences[i];
+    const int others = static_cast<int>(sequences.size() - i) - 1;  // at least a row for each
+    make_room(sequence, most - rows - others - 1, trees_[i]);
+    rows += 1 + most_rows(trees_[i]);
+    // Not before, so that what a constraint makes of a draft has no say in whether it fits.
+    if (sequence.constraint != nullptr) prune_forbidden(*sequence.constraint, trees_[i]);
+  }
+}
+
+// For a tree of at most `most` rows; what has no room is left out. A draft that was drawn is cut by
+// how much was drawn: left out whole, it would be there or not by what was drawn.
+void Decoder::make_room(const Sequence& sequence, int most, TokenTree& tree) {
+  const int wanted = most_rows(tree);
+  const auto reserve = [&](int nodes) { return cache_.reserve(sequence.cache, 1 + nodes).ok(); };
+  if (!was_drawn(tree)) {
+    if (wanted > most || !reserve(wanted)) tree.clear();
+    return;
+  }
+  int room = std::min(wanted, most);
+  while (room > 0 && !reserve(room)) --room;
+  cut_rows(tree, room);
 }
 
 }  // namespace aerie

@@ -43,7 +43,7 @@ struct DraftSequence {
   SamplingParams sampling;
   DraftNoise noise = DraftNoise::kTarget;
   // Whether the rule takes trees. If not, the likeliest path of a tree of point masses is judged,
-  // and other trees are left out.
+  // and of what was drawn the path of first proposals.
   bool trees = true;
   int max_tokens = 0;  // the sequence never grows beyond this many tokens
   // The tokens that are known. observe() will tell of all of them but the first `reused`, which the
@@ -54,7 +54,7 @@ struct DraftSequence {
   // vocabulary; empty: no idea. A drafter that uses it copies it in open().
   std::span<const int32_t> prediction;
   // What the output must keep to, in the state behind the tokens that are known; null: any text.
-  // Outlives the sequence, and is to be forked. What is drafted against it is pruned.
+  // Outlives the sequence, and is to be forked. What is drafted against it never stands.
   const TokenConstraint* constraint = nullptr;
   // The target, to be run in propose(); outlives the sequence.
   TargetAccess* target = nullptr;

@@ -21,15 +21,28 @@ SamplingParams without_logprobs(SamplingParams params) {
 struct State {
   State(const DraftSequence& sequence, int num_tokens)
       : target(sequence.target),
+        constraint(sequence.constraint),
         draws(sequence.noise == DraftNoise::kOwn && sequence.sampling.temperature > 0),
         sampler(without_logprobs(sequence.sampling), sequence.target->config().vocab) {
     path.reserve(static_cast<size_t>(num_tokens));
     if (draws) distributions.resize(static_cast<size_t>(num_tokens));
   }
+  // Forgets the path.
+  void start() {
+    path.clear();
+    behind = constraint != nullptr ? constraint->fork() : nullptr;
+  }
+  void add(int32_t token) {
+    path.push_back(token);
+    if (behind != nullptr) behind->advance(token);
+  }
+
   TargetAccess* target;
-  bool draws;  // from its own stream, saying from which distribution
+  const TokenConstraint* constraint;  // null: any text will do
+  bool draws;                         // from its own stream, saying from which distribution
   Sampler sampler;
-  std::vector<int32_t> path;  // drafted in this round
+  std::vector<int32_t> path;                // drafted in this round
+  std::unique_ptr<TokenConstraint> behind;  // the constraint after it
   // Of the drafted tokens whose turn came, how many stood; as if of ten seven had already.
   double judged = 10.0, stood = 7.0;
   std::vector<Distribution> distributions;  // from which path was drawn
@@ -81,7 +94,7 @@ Status EarlyExitDrafter::open(const DraftSequence& sequence) {
 void EarlyExitDrafter::draw(const Active& active, std::span<const float> logits) {
   State& state = *active.state;
   TokenTree& tree = *active.request->tree;
-  const SamplingContext context{active.request->tokens, state.path, nullptr};
+  const SamplingContext context{active.request->tokens, state.path, state.behind.get()};
   const Distribution* proposal = nullptr;
   int32_t token = 0;
   if (state.draws) {
@@ -95,7 +108,7 @@ void EarlyExitDrafter::draw(const Active& active, std::span<const float> logits)
   } else {
     token = state.sampler.sample(logits, context);
   }
-  state.path.push_back(token);
+  state.add(token);
   const double stands =
       std::pow(state.stood / state.judged, static_cast<double>(state.path.size()));
   tree.add(token, tree.size() - 1, proposal, static_cast<float>(stands));
@@ -107,7 +120,7 @@ Status EarlyExitDrafter::propose(std::span<DraftRequest> requests) {
   int most = 0;
   for (DraftRequest& request : requests) {
     State& state = *states_.use(request);
-    state.path.clear();
+    state.start();
     const int limit = std::min({options_.num_tokens, request.max_nodes, request.max_depth});
     // The last drafted token is not run.
     if (limit <= 0 || !state.target->reserve(request.id, limit)) continue;

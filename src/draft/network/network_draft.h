@@ -54,11 +54,15 @@ struct NetworkDraft {
   bool draws() const {
     return sequence.noise == DraftNoise::kOwn && sequence.sampling.temperature > 0;
   }
-  // Behind the tokens of a path from the root; null: any text.
+  // Behind the tokens of a path from the root; null: any text, as behind a token that is forbidden,
+  // which is drafted where the network has no other and behind which nothing stands.
   std::unique_ptr<TokenConstraint> constraint_after(std::span<const int32_t> path) const {
     if (sequence.constraint == nullptr) return nullptr;
     auto state = sequence.constraint->fork();
-    for (const int32_t token : path) state->advance(token);
+    for (const int32_t token : path) {
+      if (!state->allows(token)) return nullptr;
+      state->advance(token);
+    }
     return state;
   }
   DraftExpansion& expansion(int32_t node) { return expansions[static_cast<size_t>(node + 1)]; }

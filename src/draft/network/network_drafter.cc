@@ -38,6 +38,11 @@ StaticTree drawn_shape(const NetworkDrafterOptions& options) {
                            draft_depth(options));
 }
 
+// Of its first choices alone, for a rule that takes no trees.
+StaticTree first_path(const StaticTree& shape) {
+  return StaticTree::grown(shape.deepest(), usual_rank_probability().first(1), shape.deepest());
+}
+
 int32_t likeliest(const Distribution& q) {
   const auto best = std::ranges::max_element(q.probs);
   return q.ids[static_cast<size_t>(best - q.probs.begin())];
@@ -79,6 +84,7 @@ class NetworkDrafter final : public Drafter {
   void set_row(const DraftOutputs& outputs, int row);
   std::span<const float> target_logits();
   void expand(const Active& active, int32_t node);
+  void offer_depths(const Active& active, const DraftOutputs& outputs, int first_row);
   void list_depths(const Active& active, const DraftOutputs& outputs, int first_row);
   void grow_from_depths(const Active& active);
   void take_ranked(Draft& draft, int wanted);
@@ -94,7 +100,7 @@ class NetworkDrafter final : public Drafter {
   NetworkDrafterOptions options_;
   int vocab_;
   int ranks_ = 1;  // the most children of a node
-  StaticTree drawn_shape_;
+  StaticTree drawn_shape_, drawn_chain_;
   std::vector<std::unique_ptr<Draft>> drafts_;  // [place]
   int trials_ = 0, hits_ = 0;                   // of the trial rounds
   // Scratch.
@@ -115,7 +121,10 @@ class NetworkDrafter final : public Drafter {
 
 NetworkDrafter::NetworkDrafter(std::unique_ptr<DraftNetwork> network,
                                const NetworkDrafterOptions& options)
-    : network_(std::move(network)), options_(options), drawn_shape_(drawn_shape(options)) {
+    : network_(std::move(network)),
+      options_(options),
+      drawn_shape_(drawn_shape(options)),
+      drawn_chain_(first_path(drawn_shape_)) {
   if (network_->depths() > 1) {
     options_.num_steps = std::min(draft_depth(options), network_->depths());
   }
@@ -205,7 +214,7 @@ bool NetworkDrafter::activate(DraftRequest& request, Active& active) {
   Draft& draft = *drafts_[static_cast<size_t>(place)];
   draft.length = 0;
   LevelLimits limits = tree_limits();
-  if (draft.draws()) limits.shape = &drawn_shape_;
+  if (draft.draws()) limits.shape = draft.sequence.trees ? &drawn_shape_ : &drawn_chain_;
   limits.max_nodes = std::min(limits.max_nodes, request.max_nodes);
   limits.max_depth = std::min(limits.max_depth, request.max_depth);
   if (request.tokens.empty() || limits.max_nodes <= 0 || limits.max_depth <= 0) return false;
@@ -263,7 +272,7 @@ void NetworkDrafter::run_level() {
       for (size_t i = begin; i < end; ++i) {
         const Active& active = active_[i];
         if (network_->depths() > 1) {
-          list_depths(active, outputs, row);
+          offer_depths(active, outputs, row);
           row += network_->depths();
           continue;
         }
@@ -336,9 +345,26 @@ void NetworkDrafter::expand(const Active& active, int32_t node) {
   draft.expansions.resize(draft.tree.nodes().size() + 1);
 }
 
-// What a network that drafts all depths at once offers at each of them. Penalties on drafted tokens
-// are those of the path of first choices, for all paths; so is a constraint, and what it forbids on
-// others is pruned later.
+// Of a network that drafts all depths at once: what follows the nodes of each of them.
+void NetworkDrafter::offer_depths(const Active& active, const DraftOutputs& outputs,
+                                  int first_row) {
+  Draft& draft = *active.draft;
+  if (!draft.draws() || draft.sequence.constraint == nullptr) {
+    return list_depths(active, outputs, first_row);
+  }
+  // Under a constraint each node draws from a distribution of its own: what is drawn and forbidden
+  // cannot be left out.
+  for (; !draft.tree.frontier().empty(); draft.tree.advance()) {
+    for (const int32_t node : draft.tree.frontier()) {
+      const int depth = node < 0 ? 0 : draft.tree.nodes()[static_cast<size_t>(node)].depth;
+      set_row(outputs, first_row + depth);
+      expand(active, node);
+    }
+  }
+}
+
+// What any node of a depth offers. Penalties on drafted tokens are those of the path of first
+// choices, for all paths; so is a constraint, and what it forbids on others is pruned later.
 void NetworkDrafter::list_depths(const Active& active, const DraftOutputs& outputs, int first_row) {
   Draft& draft = *active.draft;
   path_.clear();
