@@ -23,12 +23,12 @@ Expected<std::string> Template::render(std::span<const Variable> variables,
   for (const auto& [name, json] : variables) {
     const auto found = program_->names.find(name);
     if (found == program_->names.end()) continue;
-    auto value = from_json(runtime, *json);
-    if (!value.ok()) return value.status().with_context("the variable " + printable(name));
-    scope->set(found->second, value.value());
+    scope->set(found->second, from_json(runtime, *json));
+    if (runtime.failed()) return runtime.status().with_context("the variable " + printable(name));
   }
   TextBuilder out(runtime, TextBuilder::Output{});
-  AERIE_RETURN_IF_ERROR(Interpreter(runtime).run(*program_, scope, out));
+  Interpreter(runtime).run(*program_, scope, out);
+  if (!runtime.spend(0)) return runtime.status();
   return out.take();
 }
 

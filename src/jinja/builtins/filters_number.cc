@@ -13,19 +13,17 @@ namespace {
 constexpr double kIntRange = 1.7e38;  // less than 2^127
 constexpr int64_t kMostPlaces = 300;  // beyond a double's
 
-Expected<Value> absolute(Runtime&, const Value& subject, const Bound&) {
-  if (subject.is_undefined()) return undefined_error(subject);
-  if (subject.is(Kind::kFloat)) return Value::of(std::fabs(subject.real));
-  if (!subject.is_integral()) {
-    return fail(fmt::format("abs() needs a number, not '{}'", type_name(subject)));
-  }
-  if (subject.as_int() < 0) return negate(subject);
-  return Value::of(subject.as_int());
+Value absolute(Call& call) {
+  const Value& it = call.subject;
+  if (it.is_undefined()) return undefined_error(call.runtime, it);
+  if (it.is(Kind::kFloat)) return Value::of(std::fabs(it.real));
+  if (it.is_integral()) return it.as_int() < 0 ? negate(call.runtime, it) : Value::of(it.as_int());
+  return call.runtime.fail(fmt::format("abs() needs a number, not '{}'", type_name(it)));
 }
 
-Expected<Value> truncated(double value, const Value& otherwise) {
+Value truncated(Runtime& runtime, double value, const Value& otherwise) {
   if (std::isnan(value) || std::isinf(value)) return otherwise;
-  if (std::fabs(value) >= kIntRange) return fail("an integer does not fit 128 bits");
+  if (std::fabs(value) >= kIntRange) return too_large_error(runtime);
   return Value::of(static_cast<Int>(value));
 }
 
@@ -33,35 +31,36 @@ bool has_only_digits(std::string_view text) {
   return text.size() > 30 && text.find_first_not_of("0123456789+-_ ") == text.npos;
 }
 
-Expected<Value> to_int(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  if (subject.is_undefined()) return undefined_error(subject);
-  const Value otherwise = arguments.has(0) ? arguments[0] : Value::of(Int{0});
-  AERIE_ASSIGN_OR_RETURN(const int64_t base, int_argument(arguments, 1, 10));
-  if (base != 0 && (base < 2 || base > 36)) return fail("int() with a base that is not 0 or 2-36");
-  if (subject.is_integral()) return Value::of(subject.as_int());
-  if (subject.is(Kind::kFloat)) return truncated(subject.real, otherwise);
-  if (!subject.is_text()) return otherwise;
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(8 * subject.view().size()));
-  if (const auto value = parse_int(subject.view(), static_cast<int>(base))) {
-    return Value::of(*value);
+Value to_int(Call& call) {
+  const Value& it = call.subject;
+  if (it.is_undefined()) return undefined_error(call.runtime, it);
+  const Value otherwise = call.has(0) ? call[0] : Value::of(Int{0});
+  const int64_t base = call.integer(1, 10);
+  if (base != 0 && (base < 2 || base > 36)) {
+    return call.runtime.fail("int() with a base that is not 0 or 2-36");
   }
-  if (has_only_digits(subject.view())) return fail("an integer does not fit 128 bits");
-  const auto value = parse_float(subject.view());
-  return value ? truncated(*value, otherwise) : otherwise;
+  if (it.is_integral()) return Value::of(it.as_int());
+  if (it.is(Kind::kFloat)) return truncated(call.runtime, it.real, otherwise);
+  if (!it.is_text() || !call.runtime.spend_text(8 * it.view().size())) return otherwise;
+  const auto integer = parse_int(it.view(), static_cast<int>(base));
+  if (integer) return Value::of(*integer);
+  if (has_only_digits(it.view())) return too_large_error(call.runtime);
+  const auto value = parse_float(it.view());
+  return value ? truncated(call.runtime, *value, otherwise) : otherwise;
 }
 
-Expected<Value> to_float(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  if (subject.is_undefined()) return undefined_error(subject);
-  if (subject.is_number()) return Value::of(subject.as_double());
-  if (subject.is_text()) {
-    AERIE_RETURN_IF_ERROR(runtime.spend_text(8 * subject.view().size()));
-    if (const auto value = parse_float(subject.view())) return Value::of(*value);
+Value to_float(Call& call) {
+  const Value& it = call.subject;
+  if (it.is_undefined()) return undefined_error(call.runtime, it);
+  if (it.is_number()) return Value::of(it.as_double());
+  if (it.is_text() && call.runtime.spend_text(8 * it.view().size())) {
+    if (const auto value = parse_float(it.view())) return Value::of(*value);
   }
-  return arguments.has(0) ? arguments[0] : Value::of(0.0);
+  return call.has(0) ? call[0] : Value::of(0.0);
 }
 
 // Python's round(): to even where two are equally near.
-Expected<Value> round_int(Int value, int64_t places) {
+Value round_int(Runtime& runtime, Int value, int64_t places) {
   if (places >= 0) return Value::of(value);
   if (places < -37) return Value::of(Int{0});
   Int unit = 1;
@@ -72,7 +71,7 @@ Expected<Value> round_int(Int value, int64_t places) {
   const bool up = rest > unit - rest || (rest == unit - rest && below % 2 != 0);
   Int result = 0;
   if (__builtin_mul_overflow(below + (up ? 1 : 0), unit, &result)) {
-    return fail("an integer does not fit 128 bits");
+    return too_large_error(runtime);
   }
   return Value::of(result);
 }
@@ -89,31 +88,30 @@ double round_float(double value, int64_t places) {
   return std::nearbyint(value / unit) * unit;
 }
 
-Expected<Value> round(Runtime&, const Value& subject, const Bound& arguments) {
-  if (subject.is_undefined()) return undefined_error(subject);
-  AERIE_ASSIGN_OR_RETURN(const int64_t places, int_argument(arguments, 0, 0));
-  std::string_view method = "common";
-  if (arguments.has(1)) {
-    AERIE_ASSIGN_OR_RETURN(const Text* text, text_argument(arguments, 1));
-    method = text->view;
-  }
-  if (!subject.is_number()) {
-    return fail(fmt::format("round() needs a number, not '{}'", type_name(subject)));
+Value round(Call& call) {
+  const Value& it = call.subject;
+  if (it.is_undefined()) return undefined_error(call.runtime, it);
+  const int64_t places = call.integer(0);
+  const std::string_view method = call.string(1, "common");
+  if (!it.is_number()) {
+    return call.runtime.fail(fmt::format("round() needs a number, not '{}'", type_name(it)));
   }
   if (method == "common") {
-    if (subject.is_integral()) return round_int(subject.as_int(), places);
-    return Value::of(round_float(subject.real, places));
+    return it.is_integral() ? round_int(call.runtime, it.as_int(), places)
+                            : Value::of(round_float(it.real, places));
   }
   if (method != "ceil" && method != "floor") {
-    return fail("round() knows the methods 'common', 'ceil' and 'floor'");
+    return call.runtime.fail("round() knows the methods 'common', 'ceil' and 'floor'");
   }
   const double unit = std::pow(10.0, static_cast<double>(places));
-  const double scaled = subject.as_double() * unit;
-  if (unit == 0.0 || !std::isfinite(scaled)) return fail("round() of too large a number");
+  const double scaled = it.as_double() * unit;
+  if (unit == 0.0 || !std::isfinite(scaled)) {
+    return call.runtime.fail("round() of too large a number");
+  }
   return Value::of((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit);
 }
 
-constexpr Native kFilters[] = {
+constexpr Native kNumberFilters[] = {
     {"abs", absolute},
     {"float", to_float, {"default"}},
     {"int", to_int, {"default", "base"}},
@@ -123,7 +121,7 @@ constexpr Native kFilters[] = {
 }  // namespace
 
 std::span<const Native> number_filters() {
-  return kFilters;
+  return kNumberFilters;
 }
 
 }  // namespace aerie::jinja

@@ -4,149 +4,116 @@
 #include <algorithm>
 
 #include "jinja/builtins/native.h"
-#include "jinja/builtins/text_operations.h"
 #include "jinja/values/operations.h"
-#include "jinja/values/sort.h"
 
 namespace aerie::jinja {
 namespace {
 
-Value missing(Runtime& runtime, const char* name) {
+using Flavour = Sequence::Flavour;
+
+Value length_of(Call& call) {
+  return Value::of(length(call.runtime, call.subject));
+}
+
+Value default_of(Call& call) {
+  const Value& it = call.subject;
+  if (!it.is_undefined() && (truth(it) || !call.flag(1))) return it;
+  return call.has(0) ? call[0] : call.runtime.borrow("");
+}
+
+// What the filters of an empty sequence give: something undefined.
+Value nothing(Runtime& runtime, const char* name) {
   return Value::undefined(runtime.borrow(name).text);
 }
 
-Expected<Value> length_filter(Runtime& runtime, const Value& subject, const Bound&) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(runtime, subject));
-  return Value::of(Int{size});
+Value first(Call& call) {
+  const auto& items = call.items();
+  return items.empty() ? nothing(call.runtime, "first item of an empty sequence") : items.front();
 }
 
-Expected<Value> default_filter(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  const bool replaced = subject.is_undefined() || (arguments.flag(1, false) && !truth(subject));
-  if (!replaced) return subject;
-  return arguments.has(0) ? arguments[0] : runtime.borrow("");
-}
-
-Expected<Value> first(Runtime& runtime, const Value& subject, const Bound&) {
-  AERIE_ASSIGN_OR_RETURN(const Sequence* items, iterate(runtime, subject));
-  return items->items.empty() ? missing(runtime, "first item of an empty sequence")
-                              : items->items.front();
-}
-
-Expected<Value> last(Runtime& runtime, const Value& subject, const Bound&) {
-  if (subject.is(Kind::kSequence) && subject.sequence->is_generator()) {
-    return fail("the last item of a generator; use the filter list first");
+Value last(Call& call) {
+  if (call.subject.is_generator()) {
+    return call.runtime.fail("the last item of a generator; use the filter list first");
   }
-  AERIE_ASSIGN_OR_RETURN(const Sequence* items, iterate(runtime, subject));
-  return items->items.empty() ? missing(runtime, "last item of an empty sequence")
-                              : items->items.back();
+  const auto& items = call.items();
+  return items.empty() ? nothing(call.runtime, "last item of an empty sequence") : items.back();
 }
 
-Expected<Value> copied(Runtime& runtime, const Value& subject, Sequence::Flavour flavour) {
-  AERIE_ASSIGN_OR_RETURN(const Sequence* items, iterate(runtime, subject));
-  Sequence* result = runtime.sequence(flavour);
-  AERIE_RETURN_IF_ERROR(runtime.spend(items->items.size() / 4));
-  for (const Value& item : items->items) runtime.push(result, item);
-  return Value::of(result);
-}
-
-Expected<Value> list(Runtime& runtime, const Value& subject, const Bound&) {
-  return copied(runtime, subject, Sequence::Flavour::kList);
-}
-
-Expected<Value> reverse(Runtime& runtime, const Value& subject, const Bound&) {
-  if (subject.is_text())
-    return get_slice(runtime, subject, {Value::none(), Value::none(), Value::of(Int{-1})});
-  const bool generator = subject.is(Kind::kSequence) && subject.sequence->is_generator();
-  AERIE_ASSIGN_OR_RETURN(const Value result, copied(runtime, subject,
-                                                    generator ? Sequence::Flavour::kList
-                                                              : Sequence::Flavour::kGenerator));
-  auto& items = result.sequence->items;
-  std::reverse(items.begin(), items.end());
+Sequence* copied(Call& call, Flavour flavour) {
+  Sequence* result = call.runtime.sequence(flavour);
+  call.runtime.push(result, call.items());
   return result;
 }
 
-Expected<Value> items(Runtime& runtime, const Value& subject, const Bound&) {
-  Sequence* result = runtime.sequence(Sequence::Flavour::kGenerator);
-  if (subject.is_undefined()) return Value::of(result);
-  if (!subject.is(Kind::kDict)) {
-    return fail(fmt::format("items() needs a dict, not '{}'", type_name(subject)));
+Value list(Call& call) {
+  return Value::of(copied(call, Flavour::kList));
+}
+
+Value reversed(Call& call) {
+  if (call.subject.is_text()) {
+    const Slice backwards = {Value::none(), Value::none(), Value::of(Int{-1})};
+    return get_slice(call.runtime, call.subject, backwards);
   }
-  for (const auto& [key, value] : subject.dict->entries) {
-    runtime.push(result, runtime.pair(key, value));
-    AERIE_RETURN_IF_ERROR(runtime.spend());
-  }
+  Sequence* result =
+      copied(call, call.subject.is_generator() ? Flavour::kList : Flavour::kGenerator);
+  std::reverse(result->items.begin(), result->items.end());
   return Value::of(result);
 }
 
-Expected<Value> join(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(Sequence * items, iterate(runtime, subject));
-  if (arguments.has(1) && !arguments[1].is_none()) {
-    Sequence* attributes = runtime.sequence();
-    for (const Value& item : items->items) {
-      AERIE_ASSIGN_OR_RETURN(const Value value, get_path(runtime, item, arguments[1]));
-      runtime.push(attributes, value);
-      AERIE_RETURN_IF_ERROR(runtime.spend());
-    }
-    items = attributes;
+Value items(Call& call) {
+  const Value& it = call.subject;
+  if (it.is(Kind::kDict)) {
+    return Value::of(dict_items(call.runtime, *it.dict, Flavour::kGenerator));
   }
-  if (!arguments.has(0)) return join_texts(runtime, "", *items);
-  AERIE_ASSIGN_OR_RETURN(const Value separator, to_text(runtime, arguments[0]));
-  return join_texts(runtime, separator.view(), *items);
+  if (it.is_undefined()) return Value::of(call.runtime.sequence(Flavour::kGenerator));
+  return call.runtime.fail(fmt::format("items() needs a dict, not '{}'", type_name(it)));
 }
 
-Expected<Value> sum(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Sequence* items, iterate(runtime, subject));
-  Value total = arguments.has(1) ? arguments[1] : Value::of(Int{0});
-  if (total.is_text()) return fail("sum() does not add strings; use join()");
-  for (const Value& item : items->items) {
-    AERIE_ASSIGN_OR_RETURN(const Value value, get_path(runtime, item, arguments[0]));
-    AERIE_ASSIGN_OR_RETURN(total, arithmetic(runtime, Operator::kAdd, total, value));
-    AERIE_RETURN_IF_ERROR(runtime.spend());
+Value join(Call& call) {
+  Sequence* parts = call.runtime.sequence();
+  for (const Value& item : call.items()) {
+    if (!call.runtime.spend()) break;
+    call.runtime.push(parts, get_path(call.runtime, item, call[1]));
+  }
+  const Value separator = call.has(0) ? to_text(call.runtime, call[0]) : call.runtime.borrow("");
+  return join_texts(call.runtime, separator.view(), parts->items);
+}
+
+Value sum(Call& call) {
+  Value total = call.has(1) ? call[1] : Value::of(Int{0});
+  if (total.is_text()) return call.runtime.fail("sum() does not add strings; use join()");
+  for (const Value& item : call.items()) {
+    if (!call.runtime.spend()) break;
+    const Value value = get_path(call.runtime, item, call[0]);
+    total = arithmetic(call.runtime, Operator::kAdd, total, value);
   }
   return total;
 }
 
 // What items are compared by: an attribute or themselves, without case unless it matters.
-Expected<Value> sort_key(Runtime& runtime, const Value& item, const Value& path,
-                         bool case_sensitive) {
-  AERIE_RETURN_IF_ERROR(runtime.spend());
-  AERIE_ASSIGN_OR_RETURN(const Value key, get_path(runtime, item, path));
-  if (case_sensitive) return key;
-  return without_case(runtime, key);
+Value sort_key(Runtime& runtime, const Value& item, const Value& path, bool case_sensitive) {
+  if (!runtime.spend()) return {};
+  const Value key = get_path(runtime, item, path);
+  return case_sensitive ? key : without_case(runtime, key);
 }
 
-Expected<Value> extreme(Runtime& runtime, const Value& subject, const Bound& arguments,
-                        Operator op) {
-  AERIE_ASSIGN_OR_RETURN(const Sequence* items, iterate(runtime, subject));
-  if (items->items.empty()) return missing(runtime, "least or greatest item of an empty sequence");
-  Value best = items->items[0], best_key;
-  for (size_t i = 0; i < items->items.size(); ++i) {
-    const Value& item = items->items[i];
-    AERIE_ASSIGN_OR_RETURN(const Value key,
-                           sort_key(runtime, item, arguments[1], arguments.flag(0, false)));
-    bool better = i == 0;
-    if (i > 0) {
-      AERIE_ASSIGN_OR_RETURN(better, ordered(runtime, op, key, best_key));
-    }
-    if (better) {
-      best = item;
-      best_key = key;
-    }
+Value extreme(Call& call, Operator op) {
+  Value best = nothing(call.runtime, "least or greatest item of an empty sequence"), best_key;
+  bool first_one = true;
+  for (const Value& item : call.items()) {
+    const Value key = sort_key(call.runtime, item, call[1], call.flag(0));
+    if (call.runtime.failed()) break;
+    if (!first_one && !ordered(call.runtime, op, key, best_key)) continue;
+    first_one = false;
+    best = item;
+    best_key = key;
   }
   return best;
 }
 
-Expected<Value> min(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return extreme(runtime, subject, arguments, Operator::kLess);
-}
-
-Expected<Value> max(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return extreme(runtime, subject, arguments, Operator::kGreater);
-}
-
-Value values_of(Runtime& runtime, const std::vector<SortItem>& items) {
+Value values_of(Runtime& runtime, const std::vector<SortItem>& sorted) {
   Sequence* result = runtime.sequence();
-  for (const SortItem& item : items) runtime.push(result, item.value);
+  for (const SortItem& item : sorted) runtime.push(result, item.value);
   return Value::of(result);
 }
 
@@ -163,173 +130,159 @@ std::vector<Value> split_paths(Runtime& runtime, const Value& paths) {
   }
 }
 
-Expected<Value> sort(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Sequence* items, iterate(runtime, subject));
-  const std::vector<Value> paths = split_paths(runtime, arguments[2]);
-  AERIE_RETURN_IF_ERROR(runtime.claim(static_cast<Int>(items->items.size()),
-                                      2 * sizeof(SortItem) + paths.size() * sizeof(Value)));
+Value sorted(Call& call) {
+  Runtime& runtime = call.runtime;
+  const auto& unsorted = call.items();
+  const std::vector<Value> paths = split_paths(runtime, call[2]);
+  const size_t bytes = 2 * sizeof(SortItem) + paths.size() * sizeof(Value);
+  if (!runtime.claim(static_cast<Int>(unsorted.size()), bytes)) return {};
   std::vector<SortItem> order;
-  for (const Value& item : items->items) {
+  for (const Value& item : unsorted) {
     SortItem& entry = order.emplace_back();
     entry.value = item;
     for (const Value& path : paths) {
-      AERIE_ASSIGN_OR_RETURN(const Value key,
-                             sort_key(runtime, item, path, arguments.flag(1, false)));
-      entry.keys.push_back(key);
+      entry.keys.push_back(sort_key(runtime, item, path, call.flag(1)));
     }
+    if (runtime.failed()) return {};
   }
-  AERIE_RETURN_IF_ERROR(stable_sort(runtime, order, arguments.flag(0, false)));
+  stable_sort(runtime, order, call.flag(0));
   return values_of(runtime, order);
 }
 
-Expected<Value> dict_sort(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  if (subject.is_undefined()) return undefined_error(subject);
-  if (!subject.is(Kind::kDict)) {
-    return fail(fmt::format("dictsort() needs a dict, not '{}'", type_name(subject)));
+Value sorted_dict(Call& call) {
+  Runtime& runtime = call.runtime;
+  const Value& it = call.subject;
+  if (it.is_undefined()) return undefined_error(runtime, it);
+  if (!it.is(Kind::kDict)) {
+    return runtime.fail(fmt::format("dictsort() needs a dict, not '{}'", type_name(it)));
   }
-  bool by_value = false;
-  if (arguments.has(1)) {
-    AERIE_ASSIGN_OR_RETURN(const Text* by, text_argument(arguments, 1));
-    by_value = by->view == "value";
-    if (!by_value && by->view != "key") return fail("dictsort() sorts by 'key' or 'value'");
-  }
-  AERIE_RETURN_IF_ERROR(
-      runtime.claim(static_cast<Int>(subject.dict->entries.size()), 3 * sizeof(SortItem)));
+  const std::string_view by = call.string(1, "key");
+  if (by != "value" && by != "key") return runtime.fail("dictsort() sorts by 'key' or 'value'");
+  if (!runtime.claim(static_cast<Int>(it.dict->entries.size()), 3 * sizeof(SortItem))) return {};
   std::vector<SortItem> order;
-  for (const auto& [key, value] : subject.dict->entries) {
-    AERIE_ASSIGN_OR_RETURN(
-        const Value compared,
-        sort_key(runtime, by_value ? value : key, Value::absent(), arguments.flag(0, false)));
-    order.push_back({{compared}, runtime.pair(key, value)});
+  for (const auto& [key, value] : it.dict->entries) {
+    const Value& compared = by == "value" ? value : key;
+    order.push_back(
+        {{sort_key(runtime, compared, Value::none(), call.flag(0))}, runtime.pair(key, value)});
   }
-  AERIE_RETURN_IF_ERROR(stable_sort(runtime, order, arguments.flag(2, false)));
+  stable_sort(runtime, order, call.flag(2));
   return values_of(runtime, order);
 }
 
-Expected<Value> unique(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Sequence* items, iterate(runtime, subject));
-  Dict* seen = runtime.dict();
-  Sequence* result = runtime.sequence(Sequence::Flavour::kGenerator);
-  for (const Value& item : items->items) {
-    AERIE_ASSIGN_OR_RETURN(const Value key,
-                           sort_key(runtime, item, arguments[1], arguments.flag(0, false)));
-    AERIE_ASSIGN_OR_RETURN(const int64_t place, runtime.find(seen, key));
-    if (place >= 0) continue;
-    AERIE_RETURN_IF_ERROR(runtime.put(seen, key, Value::none()));
-    runtime.push(result, item);
+Value unique(Call& call) {
+  Dict* seen = call.runtime.dict();
+  Sequence* result = call.runtime.sequence(Flavour::kGenerator);
+  for (const Value& item : call.items()) {
+    const Value key = sort_key(call.runtime, item, call[1], call.flag(0));
+    if (call.runtime.find(seen, key) == nullptr) call.runtime.push(result, item);
+    if (call.runtime.failed()) break;
+    call.runtime.put(seen, key, Value::none());
   }
   return Value::of(result);
 }
 
-Expected<Value> group_by(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Sequence* items, iterate(runtime, subject));
-  const auto key_of = [&](const Value& item, bool with_case) -> Expected<Value> {
-    AERIE_ASSIGN_OR_RETURN(const Value key, get_path(runtime, item, arguments[0], arguments[1]));
-    if (with_case) return key;
-    return without_case(runtime, key);
+Value group_by(Call& call) {
+  Runtime& runtime = call.runtime;
+  const auto& ungrouped = call.items();
+  const auto key_of = [&](const Value& item, bool case_sensitive) {
+    const Value key = get_path(runtime, item, call[0], call[1]);
+    return case_sensitive ? key : without_case(runtime, key);
   };
-  const bool case_sensitive = arguments.flag(2, false);
-  AERIE_RETURN_IF_ERROR(runtime.claim(static_cast<Int>(items->items.size()), 3 * sizeof(SortItem)));
+  if (!runtime.claim(static_cast<Int>(ungrouped.size()), 3 * sizeof(SortItem))) return {};
   std::vector<SortItem> order;
-  for (const Value& item : items->items) {
-    AERIE_ASSIGN_OR_RETURN(const Value key, key_of(item, case_sensitive));
-    order.push_back({{key}, item});
-    AERIE_RETURN_IF_ERROR(runtime.spend());
+  for (const Value& item : ungrouped) {
+    if (!runtime.spend()) return {};
+    order.push_back({{key_of(item, call.flag(2))}, item});
   }
-  AERIE_RETURN_IF_ERROR(stable_sort(runtime, order, false));
+  stable_sort(runtime, order, false);
   Sequence* groups = runtime.sequence();
   Sequence* members = nullptr;
   Value current;
   for (const auto& [keys, item] : order) {
-    bool same = members != nullptr;
-    if (same) {
-      AERIE_ASSIGN_OR_RETURN(same, equal(runtime, keys[0], current));
-    }
-    if (!same) {
+    if (runtime.failed()) return {};
+    if (members == nullptr || !equal(runtime, keys[0], current)) {
       // The name of a group is its first member's own, case and all.
-      AERIE_ASSIGN_OR_RETURN(const Value name, key_of(item, true));
       members = runtime.sequence();
-      const Value group = runtime.pair(name, Value::of(members));
-      group.sequence->flavour = Sequence::Flavour::kGroup;
+      const Value group = runtime.pair(key_of(item, true), Value::of(members));
+      group.sequence->flavour = Flavour::kGroup;
       runtime.push(groups, group);
       current = keys[0];
     }
     runtime.push(members, item);
   }
-  AERIE_RETURN_IF_ERROR(runtime.spend());
   return Value::of(groups);
 }
 
-Expected<Value> batch(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Sequence* items, iterate(runtime, subject));
-  AERIE_ASSIGN_OR_RETURN(const int64_t count, int_argument(arguments, 0, 0));
-  const bool fills = arguments.has(1) && !arguments[1].is_none();
-  Sequence* result = runtime.sequence(Sequence::Flavour::kGenerator);
+Value batch(Call& call) {
+  Runtime& runtime = call.runtime;
+  const int64_t count = call.integer(0);
+  Sequence* result = runtime.sequence(Flavour::kGenerator);
   Sequence* row = nullptr;
-  for (const Value& item : items->items) {
+  for (const Value& item : call.items()) {
+    if (!runtime.spend()) return {};
     if (row == nullptr || static_cast<int64_t>(row->items.size()) == count) {
       row = runtime.sequence();
       runtime.push(result, Value::of(row));
     }
     runtime.push(row, item);
-    AERIE_RETURN_IF_ERROR(runtime.spend());
   }
-  if (row == nullptr || !fills) return Value::of(result);
-  const int64_t lacking = count - static_cast<int64_t>(row->items.size());
-  AERIE_RETURN_IF_ERROR(runtime.claim(lacking, 2 * sizeof(Value)));
-  for (int64_t i = 0; i < lacking; ++i) runtime.push(row, arguments[1]);
+  if (row == nullptr || !call.given(1)) return Value::of(result);
+  const Int lacking = Int{count} - static_cast<Int>(row->items.size());
+  if (!runtime.claim(lacking, 2 * sizeof(Value))) return {};
+  for (Int i = 0; i < lacking; ++i) runtime.push(row, call[1]);
   return Value::of(result);
 }
 
-Expected<Value> slice(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Sequence* items, iterate(runtime, subject));
-  AERIE_ASSIGN_OR_RETURN(const int64_t slices, int_argument(arguments, 0, 0));
-  if (slices == 0) return fail("slice() into no slices");
-  AERIE_RETURN_IF_ERROR(runtime.claim(slices, sizeof(Sequence) + 2 * sizeof(Value)));
-  const bool fills = arguments.has(1) && !arguments[1].is_none();
-  Sequence* result = runtime.sequence(Sequence::Flavour::kGenerator);
-  size_t next = 0;
-  for (int64_t i = 0; i < slices; ++i) {
-    const auto count = static_cast<int64_t>(items->items.size());
+Value slice(Call& call) {
+  Runtime& runtime = call.runtime;
+  const auto& all = call.items();
+  const int64_t slices = call.integer(0), count = static_cast<int64_t>(all.size());
+  if (slices == 0) return runtime.fail("slice() into no slices");
+  if (!runtime.claim(slices, sizeof(Sequence) + 2 * sizeof(Value))) return {};
+  Sequence* result = runtime.sequence(Flavour::kGenerator);
+  auto next = all.begin();
+  for (int64_t i = 0; i < slices && runtime.spend(); ++i) {
     const bool longer = i < count % slices;
     Sequence* part = runtime.sequence();
-    for (int64_t k = 0; k < count / slices + (longer ? 1 : 0); ++k) {
-      runtime.push(part, items->items[next++]);
-    }
-    if (fills && !longer) runtime.push(part, arguments[1]);
+    const auto end = next + count / slices + (longer ? 1 : 0);
+    while (next != end) runtime.push(part, *next++);
+    if (call.given(1) && !longer) runtime.push(part, call[1]);
     runtime.push(result, Value::of(part));
-    AERIE_RETURN_IF_ERROR(runtime.spend());
   }
   return Value::of(result);
 }
 
-Expected<Value> attribute(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Text* name, text_argument(arguments, 0));
-  if (subject.is(Kind::kDict) && find_method(subject, name->view) == nullptr) {
-    return Value::undefined(name, Kind::kDict);
+Value attribute(Call& call) {
+  const Value& it = call.subject;
+  const std::string_view name = call.string(0);
+  if (call.runtime.failed()) return {};
+  if (it.is(Kind::kDict) && find_method(it, name) == nullptr) {
+    return Value::undefined(call[0].text, Kind::kDict);
   }
-  return get_attribute(runtime, subject, *name);
+  return get_attribute(call.runtime, it, *call[0].text);
 }
 
-constexpr Native kFilters[] = {
+constexpr Native kSequenceFilters[] = {
     {"attr", attribute, {"name"}, 1},
     {"batch", batch, {"linecount", "fill_with"}, 1},
-    {"count", length_filter},
-    {"d", default_filter, {"default_value", "boolean"}},
-    {"default", default_filter, {"default_value", "boolean"}},
-    {"dictsort", dict_sort, {"case_sensitive", "by", "reverse"}},
+    {"count", length_of},
+    {"d", default_of, {"default_value", "boolean"}},
+    {"default", default_of, {"default_value", "boolean"}},
+    {"dictsort", sorted_dict, {"case_sensitive", "by", "reverse"}},
     {"first", first},
     {"groupby", group_by, {"attribute", "default", "case_sensitive"}, 1},
     {"items", items},
     {"join", join, {"d", "attribute"}},
     {"last", last},
-    {"length", length_filter},
+    {"length", length_of},
     {"list", list},
-    {"max", max, {"case_sensitive", "attribute"}},
-    {"min", min, {"case_sensitive", "attribute"}},
-    {"reverse", reverse},
+    {"max",
+     [](Call& c) { return extreme(c, Operator::kGreater); },
+     {"case_sensitive", "attribute"}},
+    {"min", [](Call& c) { return extreme(c, Operator::kLess); }, {"case_sensitive", "attribute"}},
+    {"reverse", reversed},
     {"slice", slice, {"slices", "fill_with"}, 1},
-    {"sort", sort, {"reverse", "case_sensitive", "attribute"}},
+    {"sort", sorted, {"reverse", "case_sensitive", "attribute"}},
     {"sum", sum, {"attribute", "start"}},
     {"unique", unique, {"case_sensitive", "attribute"}},
 };
@@ -337,7 +290,7 @@ constexpr Native kFilters[] = {
 }  // namespace
 
 std::span<const Native> sequence_filters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace aerie::jinja

@@ -1,204 +1,131 @@
 // Filters that give text.
 #include <fmt/format.h>
 
-#include "jinja/builtins/html.h"
 #include "jinja/builtins/native.h"
-#include "jinja/builtins/text_operations.h"
 #include "jinja/values/characters.h"
-#include "jinja/values/format.h"
 #include "jinja/values/json_values.h"
 #include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {
 
-using Map = std::string (*)(std::string_view);
-
-Expected<Value> mapped(Runtime& runtime, const Value& subject, Map map) {
-  AERIE_ASSIGN_OR_RETURN(const Value text, to_text(runtime, subject));
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(8 * text.view().size()));
-  return runtime.text(map(text.view()));
-}
-
-Expected<Value> upper(Runtime& runtime, const Value& subject, const Bound&) {
-  return mapped(runtime, subject, to_upper);
-}
-
-Expected<Value> lower(Runtime& runtime, const Value& subject, const Bound&) {
-  return mapped(runtime, subject, to_lower);
-}
-
-Expected<Value> capitalize(Runtime& runtime, const Value& subject, const Bound&) {
-  return mapped(runtime, subject, to_capitalized);
-}
-
 // Jinja's own notion of a word, which is not str.title's.
-std::string titled(std::string_view text) {
-  std::string result;
-  bool begins = true;
-  while (!text.empty()) {
-    const Character character = next_character(text);
-    const char32_t code = character.code;
+Value title(Call& call) {
+  if (!call.runtime.spend_text(8 * call.view().size())) return {};
+  return call.runtime.text(in_case(call.view(), [begins = true](char32_t code) mutable {
     const bool between =
-        is_space(code) ||
-        (code < 0x80 && std::string_view("-({[<").find(static_cast<char>(code)) != text.npos);
-    if (begins || between) {
-      result += to_upper(text.substr(0, character.length));
-    } else {
-      result += to_lower(text.substr(0, character.length));
-    }
-    begins = between;
-    text.remove_prefix(character.length);
+        is_space(code) || (code < 0x80 && std::string_view("-({[<").find(static_cast<char>(code)) !=
+                                              std::string_view::npos);
+    return std::exchange(begins, between) ? Case::kUpper : Case::kLower;
+  }));
+}
+
+Value safe(Call& call) {
+  return call.subject.text->safe ? call.subject : call.runtime.text(std::string(call.view()), true);
+}
+
+Value force_escape(Call& call) {
+  TextBuilder out(call.runtime);
+  write_escaped(out, call.view());
+  return out.value(true);
+}
+
+Value escape(Call& call) {
+  return call.subject.text->safe ? call.subject : force_escape(call);
+}
+
+Value replace(Call& call) {
+  for (const size_t i : {0, 1}) call.slots[i] = to_text(call.runtime, call[i]);
+  return replaced_text(call);
+}
+
+// Spaces by their number, or any text: what indents.
+std::string indention_of(const Call& call, size_t i, int64_t otherwise) {
+  if (call[i].is_text()) return std::string(call[i].view());
+  const int64_t width = call.integer(i, otherwise);
+  if (!call.runtime.claim(width, 1)) return "";
+  return std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+}
+
+Value indent(Call& call) {
+  Runtime& runtime = call.runtime;
+  if (!call.subject.is_text()) {
+    return runtime.fail(fmt::format("indent() needs a string, not '{}'", type_name(call.subject)));
   }
-  return result;
-}
-
-Expected<Value> title(Runtime& runtime, const Value& subject, const Bound&) {
-  return mapped(runtime, subject, titled);
-}
-
-Expected<Value> string(Runtime& runtime, const Value& subject, const Bound&) {
-  return to_text(runtime, subject);
-}
-
-Expected<Value> safe(Runtime& runtime, const Value& subject, const Bound&) {
-  AERIE_ASSIGN_OR_RETURN(const Value text, to_text(runtime, subject));
-  return text.text->safe ? text : runtime.safe_text(std::string(text.view()));
-}
-
-Expected<Value> force_escape(Runtime& runtime, const Value& subject, const Bound&) {
-  AERIE_ASSIGN_OR_RETURN(const Value text, to_text(runtime, subject));
-  TextBuilder out(runtime);
-  write_escaped(out, text.view());
-  AERIE_RETURN_IF_ERROR(out.status());
-  return runtime.safe_text(out.take());
-}
-
-Expected<Value> escape(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  if (subject.is_text() && subject.text->safe) return subject;
-  return force_escape(runtime, subject, arguments);
-}
-
-Expected<Value> trim(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Value text, to_text(runtime, subject));
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(text.view().size()));
-  std::string_view stripped;
-  if (arguments.has(0) && !arguments[0].is_none()) {
-    AERIE_ASSIGN_OR_RETURN(const Text* chars, text_argument(arguments, 0));
-    AERIE_RETURN_IF_ERROR(claim_strip(runtime, *chars));
-    stripped = strip(text.view(), &chars->view, {});
-  } else {
-    stripped = strip(text.view(), nullptr, {});
-  }
-  if (stripped.size() == text.view().size()) return text;
-  return text.text->safe ? runtime.safe_text(std::string(stripped)) : runtime.borrow(stripped);
-}
-
-Expected<Value> replace(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Value text, to_text(runtime, subject));
-  AERIE_ASSIGN_OR_RETURN(const Value old, to_text(runtime, arguments[0]));
-  AERIE_ASSIGN_OR_RETURN(const Value by, to_text(runtime, arguments[1]));
-  AERIE_ASSIGN_OR_RETURN(const int64_t count, int_argument(arguments, 2, -1));
-  return replace_text(runtime, text.view(), old.view(), by.view(), count);
-}
-
-Expected<Value> center(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Value text, to_text(runtime, subject));
-  AERIE_ASSIGN_OR_RETURN(const int64_t width, int_argument(arguments, 0, 80));
-  return center_text(runtime, *text.text, width, " ");
-}
-
-Expected<Value> indent(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  if (!subject.is_text()) {
-    return fail(fmt::format("indent() needs a string, not '{}'", type_name(subject)));
-  }
-  std::string indention;
-  if (arguments[0].is_text()) {
-    indention = arguments[0].view();
-  } else {
-    AERIE_ASSIGN_OR_RETURN(const int64_t width, int_argument(arguments, 0, 4));
-    AERIE_RETURN_IF_ERROR(runtime.claim(width, 1));
-    indention.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
-  }
-  const bool blank = arguments.flag(2, false);
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(4 * subject.view().size()));
-  AERIE_RETURN_IF_ERROR(
-      runtime.claim(static_cast<Int>(subject.view().size()), 2 * sizeof(std::string_view)));
+  const std::string indention = indention_of(call, 0, 4);
+  if (!runtime.spend_text(4 * call.view().size())) return {};
+  const auto most = static_cast<Int>(call.view().size());
+  if (!runtime.claim(most, 2 * sizeof(std::string_view))) return {};
   // A text that ends with a line end has one more line, which is empty.
-  std::vector<std::string_view> lines = split_lines(subject.view(), false);
-  const std::vector<std::string_view> whole = split_lines(subject.view(), true);
-  if (whole.empty() || whole.back().size() != lines.back().size()) lines.emplace_back("");
+  std::vector<std::string_view> lines = split_lines(call.view(), false);
+  if (lines.empty() || split_lines(call.view(), true).back() != lines.back()) {
+    lines.emplace_back("");
+  }
   TextBuilder out(runtime);
-  if (arguments.flag(1, false)) out.add(indention);
-  for (size_t i = 0; i < lines.size() && !out.full(); ++i) {
+  if (call.flag(1)) out.add(indention);
+  for (size_t i = 0; i < lines.size() && !runtime.failed(); ++i) {
     if (i > 0) out.add('\n');
-    if (i > 0 && (blank || !lines[i].empty())) out.add(indention);
+    if (i > 0 && (call.flag(2) || !lines[i].empty())) out.add(indention);
     out.add(lines[i]);
   }
   return out.value();
 }
 
-Expected<Value> truncate(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Value text, to_text(runtime, subject));
-  AERIE_ASSIGN_OR_RETURN(const int64_t most, int_argument(arguments, 0, 255));
-  AERIE_ASSIGN_OR_RETURN(const int64_t leeway, int_argument(arguments, 3, 5));
-  std::string_view end = "...";
-  if (arguments.has(2)) {
-    AERIE_ASSIGN_OR_RETURN(const Text* given, text_argument(arguments, 2));
-    end = given->view;
-  }
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(end.size()));
+Value truncate(Call& call) {
+  const int64_t most = call.integer(0, 255), leeway = call.integer(3, 5);
+  const std::string_view text = call.view(), end = call.string(2, "...");
+  if (!call.runtime.spend_text(end.size())) return {};
   const auto end_length = static_cast<int64_t>(count_characters(end));
   if (most < end_length || leeway < 0 || leeway > (int64_t{1} << 40)) {
-    return fail("truncate() with a length that does not hold its end, or a negative leeway");
+    return call.runtime.fail(
+        "truncate() with a length that does not hold its end, or a negative leeway");
   }
-  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(runtime, text));
-  if (size <= leeway || size - leeway <= most) return text;
+  const int64_t size = length(call.runtime, call.subject);
+  if (size <= leeway || size - leeway <= most) return call.subject;
   std::string_view kept =
-      text.view().substr(0, character_offset(text.view(), static_cast<size_t>(most - end_length)));
-  if (!arguments.flag(1, false)) kept = kept.substr(0, kept.rfind(' '));
-  TextBuilder out(runtime);
+      text.substr(0, character_offset(text, static_cast<size_t>(most - end_length)));
+  if (!call.flag(1)) kept = kept.substr(0, kept.rfind(' '));
+  TextBuilder out(call.runtime);
   out.add(kept);
   out.add(end);
   return out.value();
 }
 
-Expected<Value> word_count(Runtime& runtime, const Value& subject, const Bound&) {
-  AERIE_ASSIGN_OR_RETURN(const Value text, to_text(runtime, subject));
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(4 * text.view().size()));
+Value word_count(Call& call) {
+  if (!call.runtime.spend_text(4 * call.view().size())) return {};
   Int count = 0;
   bool inside = false;
-  for (std::string_view rest = text.view(); !rest.empty();) {
-    const Character character = next_character(rest);
-    const bool word =
-        is_letter(character.code) || is_numeric(character.code) || character.code == '_';
+  for (std::string_view rest = call.view(); !rest.empty();) {
+    const auto [code, size] = next_character(rest);
+    const bool word = is_letter(code) || is_numeric(code) || code == '_';
     if (word && !inside) ++count;
     inside = word;
-    rest.remove_prefix(character.length);
+    rest.remove_prefix(size);
   }
   return Value::of(count);
 }
 
-Expected<Value> format(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Value text, to_text(runtime, subject));
-  const Arguments& given = *arguments.all;
-  if (given.named.empty()) {
+Value format(Call& call) {
+  Runtime& runtime = call.runtime;
+  if (call.all.named.empty()) {
     Sequence* items = runtime.sequence(Sequence::Flavour::kTuple);
-    for (const Value& value : given.positional) runtime.push(items, value);
-    return format_percent(runtime, text.view(), Value::of(items));
+    runtime.push(items, call.all.positional);
+    return format_percent(runtime, call.view(), Value::of(items));
   }
-  if (!given.positional.empty()) return fail("format() takes either names or positions, not both");
+  if (!call.all.positional.empty()) {
+    return runtime.fail("format() takes either names or positions, not both");
+  }
   Dict* dict = runtime.dict();
-  for (const auto& [name, value] : given.named) {
-    AERIE_RETURN_IF_ERROR(runtime.put(dict, runtime.text(std::string(name)), value));
-  }
-  return format_percent(runtime, text.view(), Value::of(dict));
+  update_dict(runtime, dict, call.all);
+  return format_percent(runtime, call.view(), Value::of(dict));
 }
 
-void write_quoted_url(TextBuilder& out, std::string_view text, bool query) {
-  for (const char c : text) {
+void write_quoted_url(TextBuilder& out, const Value& value, bool query) {
+  const Value text = to_text(out.runtime(), value);
+  for (const char c : text.view()) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       std::string_view("_.-~").find(c) != text.npos || (c == '/' && !query);
+                       std::string_view("_.-~").find(c) != std::string_view::npos ||
+                       (c == '/' && !query);
     if (plain) {
       out.add(c);
     } else if (c == ' ' && query) {
@@ -209,75 +136,79 @@ void write_quoted_url(TextBuilder& out, std::string_view text, bool query) {
   }
 }
 
-Expected<Value> url_encode(Runtime& runtime, const Value& subject, const Bound&) {
-  TextBuilder out(runtime);
-  if (!subject.is(Kind::kDict)) {
-    AERIE_ASSIGN_OR_RETURN(const Value text, to_text(runtime, subject));
-    write_quoted_url(out, text.view(), false);
+Value url_encode(Call& call) {
+  TextBuilder out(call.runtime);
+  if (!call.subject.is(Kind::kDict)) {
+    write_quoted_url(out, call.subject, false);
     return out.value();
   }
-  for (const auto& [key, value] : subject.dict->entries) {
+  for (const auto& [key, value] : call.subject.dict->entries) {
     if (!out.text().empty()) out.add('&');
-    AERIE_ASSIGN_OR_RETURN(const Value name, to_text(runtime, key));
-    AERIE_ASSIGN_OR_RETURN(const Value text, to_text(runtime, value));
-    write_quoted_url(out, name.view(), true);
+    write_quoted_url(out, key, true);
     out.add('=');
-    write_quoted_url(out, text.view(), true);
-    AERIE_RETURN_IF_ERROR(out.status());
+    write_quoted_url(out, value, true);
+    if (call.runtime.failed()) break;
   }
   return out.value();
 }
 
 // Hugging Face's, not Jinja's: neither escapes HTML nor, unless asked to, what is not ASCII.
-Expected<Value> to_json_filter(Runtime& runtime, const Value& subject, const Bound& arguments) {
+Value to_json_filter(Call& call) {
   JsonStyle style;
-  style.ascii = arguments.flag(0, false);
-  style.sort_keys = arguments.flag(3, false);
-  if (arguments[1].is_text()) {
-    style.indent = std::string(arguments[1].view());
-  } else if (arguments.has(1) && !arguments[1].is_none()) {
-    AERIE_ASSIGN_OR_RETURN(const int64_t width, int_argument(arguments, 1, 0));
-    AERIE_RETURN_IF_ERROR(runtime.claim(width, 1));
-    style.indent = std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+  style.ascii = call.flag(0);
+  style.sort_keys = call.flag(3);
+  if (call.given(1)) {
+    style.indent = indention_of(call, 1, 0);
+    style.item_separator = ",";
   }
-  if (style.indent) style.item_separator.assign(1, ',');
-  if (arguments.has(2) && !arguments[2].is_none()) {
-    AERIE_ASSIGN_OR_RETURN(const Sequence* separators, iterate(runtime, arguments[2]));
-    if (separators->items.size() != 2 || !separators->items[0].is_text() ||
-        !separators->items[1].is_text()) {
-      return fail("tojson() needs two strings as separators");
+  if (call.given(2)) {
+    const auto& separators = iterate(call.runtime, call[2])->items;
+    if (separators.size() != 2 || !separators[0].is_text() || !separators[1].is_text()) {
+      return call.runtime.fail("tojson() needs two strings as separators");
     }
-    style.item_separator = separators->items[0].view();
-    style.key_separator = separators->items[1].view();
+    style.item_separator = separators[0].view();
+    style.key_separator = separators[1].view();
   }
-  return to_json(runtime, subject, style);
+  return to_json(call.runtime, call.subject, style);
 }
 
-constexpr Native kFilters[] = {
-    {"capitalize", capitalize},
-    {"center", center, {"width"}},
-    {"e", escape},
-    {"escape", escape},
-    {"forceescape", force_escape},
-    {"format", format, {}, 0, true},
+// A filter of a string, which is made of whatever it is applied to.
+constexpr Native of_text(std::string_view name, Value (*call)(Call&),
+                         std::array<std::string_view, Call::kMost> parameters = {},
+                         int required = 0, bool any = false) {
+  return {name, call, parameters, required, any, true};
+}
+
+constexpr Native kTextFilters[] = {
+    of_text("capitalize", capitalized_text),
+    of_text("center", centered_text, {"width"}),
+    of_text("e", escape),
+    of_text("escape", escape),
+    of_text("forceescape", force_escape),
+    of_text("format", format, {}, 0, true),
     {"indent", indent, {"width", "first", "blank"}},
-    {"lower", lower},
-    {"replace", replace, {"old", "new", "count"}, 2},
-    {"safe", safe},
-    {"string", string},
-    {"title", title},
+    of_text("lower", lower_text),
+    of_text("replace", replace, {"old", "new", "count"}, 2),
+    of_text("safe", safe),
+    of_text("string", [](Call& c) { return c.subject; }),
+    of_text("title", title),
     {"tojson", to_json_filter, {"ensure_ascii", "indent", "separators", "sort_keys"}},
-    {"trim", trim, {"chars"}},
-    {"truncate", truncate, {"length", "killwords", "end", "leeway"}},
-    {"upper", upper},
+    of_text("trim", stripped_text, {"chars"}),
+    of_text("truncate", truncate, {"length", "killwords", "end", "leeway"}),
+    of_text("upper", upper_text),
     {"urlencode", url_encode},
-    {"wordcount", word_count},
+    of_text("wordcount", word_count),
 };
 
 }  // namespace
 
+Value without_case(Runtime& runtime, const Value& value) {
+  if (!value.is_text() || !runtime.spend_text(4 * value.view().size())) return value;
+  return runtime.text(to_lower(value.view()));
+}
+
 std::span<const Native> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace aerie::jinja

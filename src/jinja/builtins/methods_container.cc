@@ -1,258 +1,229 @@
 // Methods of lists, tuples and dicts. A template may change what it was given: those are copies.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "jinja/builtins/native.h"
-#include "jinja/values/dicts.h"
 #include "jinja/values/operations.h"
-#include "jinja/values/sort.h"
 
 namespace aerie::jinja {
 namespace {
 
 using Items = std::vector<Value>;
 
-Expected<Value> append(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  runtime.push(subject.sequence, arguments[0]);
+Value append_item(Call& call) {
+  call.runtime.push(call.subject.sequence, call[0]);
   return Value::none();
 }
 
-Expected<Value> extend(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Sequence* more, iterate(runtime, arguments[0]));
-  const Items added = more->items;  // it may be the list itself
-  AERIE_RETURN_IF_ERROR(runtime.spend(added.size() / 4));
-  for (const Value& item : added) runtime.push(subject.sequence, item);
+Value extend_list(Call& call) {
+  const Items added = iterate(call.runtime, call[0])->items;  // it may be the list itself
+  call.runtime.push(call.subject.sequence, added);
   return Value::none();
 }
 
 // Where Python would insert or pop: negative places count from the end.
-int64_t place_in(const Items& items, int64_t place) {
+int64_t place_in_list(const Items& items, int64_t place) {
   return place < 0 ? place + static_cast<int64_t>(items.size()) : place;
 }
 
-Expected<Value> insert(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  Items& items = subject.sequence->items;
-  AERIE_ASSIGN_OR_RETURN(const int64_t given, int_argument(arguments, 0, 0));
-  const int64_t place =
-      std::clamp<int64_t>(place_in(items, given), 0, static_cast<int64_t>(items.size()));
-  AERIE_RETURN_IF_ERROR(runtime.spend(items.size() / 4));
-  runtime.push(subject.sequence, arguments[1]);
-  AERIE_RETURN_IF_ERROR(runtime.spend());
+Value insert_item(Call& call) {
+  Items& items = call.subject.sequence->items;
+  const auto size = static_cast<int64_t>(items.size());
+  const int64_t place = std::clamp<int64_t>(place_in_list(items, call.integer(0)), 0, size);
+  call.runtime.push(call.subject.sequence, call[1]);
+  if (!call.runtime.spend(items.size() / 4)) return {};
   std::rotate(items.begin() + place, items.end() - 1, items.end());
   return Value::none();
 }
 
-Expected<Value> pop(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  Items& items = subject.sequence->items;
-  AERIE_ASSIGN_OR_RETURN(const int64_t given, int_argument(arguments, 0, -1));
-  const int64_t place = place_in(items, given);
+Value pop_item(Call& call) {
+  Items& items = call.subject.sequence->items;
+  const int64_t place = place_in_list(items, call.integer(0, -1));
   if (place < 0 || place >= static_cast<int64_t>(items.size())) {
-    return fail("pop() from a place that the list does not have");
+    return call.runtime.fail("pop() from a place that the list does not have");
   }
-  AERIE_RETURN_IF_ERROR(runtime.spend((items.size() - static_cast<size_t>(place)) / 4));
+  if (!call.runtime.spend((items.size() - static_cast<size_t>(place)) / 4)) return {};
   const Value value = items[static_cast<size_t>(place)];
   items.erase(items.begin() + place);
   return value;
 }
 
-// The first place from `from` on, or -1.
-Expected<int64_t> find_in(Runtime& runtime, const Items& items, const Value& value,
-                          size_t from = 0) {
-  for (size_t i = from; i < items.size(); ++i) {
-    AERIE_ASSIGN_OR_RETURN(const bool same, equal(runtime, items[i], value));
-    if (same) return static_cast<int64_t>(i);
-  }
-  return int64_t{-1};
+// Where the first argument is among the items; at their end if nowhere, which fails.
+Items::iterator place_of_value(Call& call) {
+  Items& items = call.subject.sequence->items;
+  const auto found = std::find_if(items.begin(), items.end(), [&](const Value& item) {
+    return equal(call.runtime, item, call[0]);
+  });
+  if (found == items.end()) call.runtime.fail("the value is not in the list");
+  return found;
 }
 
-Expected<Value> index(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t place,
-                         find_in(runtime, subject.sequence->items, arguments[0]));
-  if (place < 0) return fail("index() of a value that is not in the list");
-  return Value::of(Int{place});
+Value index_of_item(Call& call) {
+  return Value::of(int64_t{place_of_value(call) - call.subject.sequence->items.begin()});
 }
 
-Expected<Value> count(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  Int found = 0;
-  for (const Value& item : subject.sequence->items) {
-    AERIE_ASSIGN_OR_RETURN(const bool same, equal(runtime, item, arguments[0]));
-    found += same ? 1 : 0;
-  }
-  return Value::of(found);
+Value count_items(Call& call) {
+  const Items& items = call.subject.sequence->items;
+  return Value::of(int64_t{std::count_if(items.begin(), items.end(), [&](const Value& item) {
+    return equal(call.runtime, item, call[0]);
+  })});
 }
 
-Expected<Value> remove(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  Items& items = subject.sequence->items;
-  AERIE_ASSIGN_OR_RETURN(const int64_t place, find_in(runtime, items, arguments[0]));
-  if (place < 0) return fail("remove() of a value that is not in the list");
-  AERIE_RETURN_IF_ERROR(runtime.spend(items.size() / 4));
-  items.erase(items.begin() + place);
+Value remove_item(Call& call) {
+  Items& items = call.subject.sequence->items;
+  const auto found = place_of_value(call);
+  if (call.runtime.spend(items.size() / 4)) items.erase(found);
   return Value::none();
 }
 
-Expected<Value> reverse(Runtime& runtime, const Value& subject, const Bound&) {
-  Items& items = subject.sequence->items;
-  AERIE_RETURN_IF_ERROR(runtime.spend(items.size() / 4));
-  std::reverse(items.begin(), items.end());
+Value reverse_list(Call& call) {
+  Items& items = call.subject.sequence->items;
+  if (call.runtime.spend(items.size() / 4)) std::reverse(items.begin(), items.end());
   return Value::none();
 }
 
-Expected<Value> clear_list(Runtime&, const Value& subject, const Bound&) {
-  subject.sequence->items.clear();
+Value clear_list(Call& call) {
+  call.subject.sequence->items.clear();
   return Value::none();
 }
 
-Expected<Value> copy_list(Runtime& runtime, const Value& subject, const Bound&) {
-  return get_slice(runtime, subject, {Value::none(), Value::none(), Value::none()});
+Value copy_list(Call& call) {
+  return get_slice(call.runtime, call.subject, {Value::none(), Value::none(), Value::none()});
 }
 
-Expected<Value> sort_list(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  Items& items = subject.sequence->items;
-  AERIE_RETURN_IF_ERROR(runtime.claim(static_cast<Int>(items.size()), 3 * sizeof(SortItem)));
+Value sort_list(Call& call) {
+  Items& items = call.subject.sequence->items;
+  if (!call.runtime.claim(static_cast<Int>(items.size()), 3 * sizeof(SortItem))) return {};
   std::vector<SortItem> order;
   for (const Value& item : items) order.push_back({{item}, item});
-  AERIE_RETURN_IF_ERROR(stable_sort(runtime, order, arguments.flag(0, false)));
+  stable_sort(call.runtime, order, call.flag(0));
   for (size_t i = 0; i < order.size(); ++i) items[i] = order[i].value;
   return Value::none();
 }
 
-Expected<Value> items_of(Runtime& runtime, const Value& subject, const Bound&) {
-  Sequence* view = runtime.sequence(Sequence::Flavour::kItems);
-  for (const auto& [key, value] : subject.dict->entries) {
-    runtime.push(view, runtime.pair(key, value));
-    AERIE_RETURN_IF_ERROR(runtime.spend());
+Value view_of_items(Call& call) {
+  return Value::of(dict_items(call.runtime, *call.subject.dict, Sequence::Flavour::kItems));
+}
+
+template <Value Dict::Entry::*part>
+Value view_of(Call& call, Sequence::Flavour flavour) {
+  Sequence* view = call.runtime.sequence(flavour);
+  for (const Dict::Entry& entry : call.subject.dict->entries) {
+    call.runtime.push(view, entry.*part);
   }
+  call.runtime.spend(view->items.size() / 4);
   return Value::of(view);
 }
 
-Expected<Value> keys_of(Runtime& runtime, const Value& subject, const Bound&) {
-  Sequence* view = runtime.sequence(Sequence::Flavour::kKeys);
-  for (const auto& entry : subject.dict->entries) runtime.push(view, entry.first);
-  AERIE_RETURN_IF_ERROR(runtime.spend(view->items.size() / 4));
-  return Value::of(view);
+Value get_value(Call& call) {
+  if (const Dict::Entry* entry = call.runtime.find(call.subject.dict, call[0])) {
+    return entry->second;
+  }
+  return call.has(1) ? call[1] : Value::none();
 }
 
-Expected<Value> values_of(Runtime& runtime, const Value& subject, const Bound&) {
-  Sequence* view = runtime.sequence(Sequence::Flavour::kValues);
-  for (const auto& entry : subject.dict->entries) runtime.push(view, entry.second);
-  AERIE_RETURN_IF_ERROR(runtime.spend(view->items.size() / 4));
-  return Value::of(view);
-}
-
-Value given_or_none(const Bound& arguments, size_t i) {
-  return arguments.has(i) ? arguments[i] : Value::none();
-}
-
-Expected<Value> get(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t place, runtime.find(subject.dict, arguments[0]));
-  if (place < 0) return given_or_none(arguments, 1);
-  return subject.dict->entries[static_cast<size_t>(place)].second;
-}
-
-Expected<Value> set_default(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t place, runtime.find(subject.dict, arguments[0]));
-  if (place >= 0) return subject.dict->entries[static_cast<size_t>(place)].second;
-  const Value value = given_or_none(arguments, 1);
-  AERIE_RETURN_IF_ERROR(runtime.put(subject.dict, arguments[0], value));
+Value set_default(Call& call) {
+  const Value value = get_value(call);
+  Dict* dict = call.subject.dict;
+  if (call.runtime.find(dict, call[0]) == nullptr) call.runtime.put(dict, call[0], value);
   return value;
 }
 
-Expected<Value> pop_key(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t place, runtime.find(subject.dict, arguments[0]));
-  if (place < 0) {
-    if (arguments.has(1)) return arguments[1];
-    return fail("pop() of a key that the dict does not have");
+Value pop_key(Call& call) {
+  const Dict::Entry* entry = call.runtime.find(call.subject.dict, call[0]);
+  if (entry == nullptr) {
+    return call.has(1) ? call[1] : call.runtime.fail("pop() of a key that the dict does not have");
   }
-  const Value value = subject.dict->entries[static_cast<size_t>(place)].second;
-  AERIE_RETURN_IF_ERROR(runtime.erase(subject.dict, static_cast<size_t>(place)));
+  const Value value = entry->second;
+  call.runtime.erase(call.subject.dict, entry);
   return value;
 }
 
-Expected<Value> pop_item(Runtime& runtime, const Value& subject, const Bound&) {
-  Dict& dict = *subject.dict;
-  if (dict.entries.empty()) return fail("popitem() of an empty dict");
-  const Value last = runtime.pair(dict.entries.back().first, dict.entries.back().second);
-  AERIE_RETURN_IF_ERROR(runtime.erase(&dict, dict.entries.size() - 1));
-  return last;
+Value pop_entry(Call& call) {
+  Dict* dict = call.subject.dict;
+  if (dict->entries.empty()) return call.runtime.fail("popitem() of an empty dict");
+  const Dict::Entry& last = dict->entries.back();
+  const Value pair = call.runtime.pair(last.first, last.second);
+  call.runtime.erase(dict, &last);
+  return pair;
 }
 
-Expected<Value> update(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_RETURN_IF_ERROR(update_dict(runtime, subject.dict, *arguments.all));
+Value update(Call& call) {
+  update_dict(call.runtime, call.subject.dict, call.all);
   return Value::none();
 }
 
-Expected<Value> clear_dict(Runtime&, const Value& subject, const Bound&) {
-  subject.dict->entries.clear();
-  subject.dict->index.clear();
+Value clear_dict(Call& call) {
+  *call.subject.dict = {};
   return Value::none();
 }
 
-Expected<Value> copy_dict(Runtime& runtime, const Value& subject, const Bound&) {
-  Dict* copy = runtime.dict();
-  for (const auto& [key, value] : subject.dict->entries) {
-    AERIE_RETURN_IF_ERROR(runtime.put(copy, key, value));
-  }
+Value copy_dict(Call& call) {
+  Dict* copy = call.runtime.dict();
+  update_dict(call.runtime, copy, {{call.subject}, {}});
   return Value::of(copy);
 }
 
 constexpr Native kListMethods[] = {
-    {"append", append, {"object"}, 1},
+    {"append", append_item, {"object"}, 1},
     {"clear", clear_list},
     {"copy", copy_list},
-    {"count", count, {"value"}, 1},
-    {"extend", extend, {"iterable"}, 1},
-    {"index", index, {"value"}, 1},
-    {"insert", insert, {"index", "object"}, 2},
-    {"pop", pop, {"index"}},
-    {"remove", remove, {"value"}, 1},
-    {"reverse", reverse},
+    {"count", count_items, {"value"}, 1},
+    {"extend", extend_list, {"iterable"}, 1},
+    {"index", index_of_item, {"value"}, 1},
+    {"insert", insert_item, {"index", "object"}, 2},
+    {"pop", pop_item, {"index"}},
+    {"remove", remove_item, {"value"}, 1},
+    {"reverse", reverse_list},
     {"sort", sort_list, {"reverse"}},
 };
 
 constexpr Native kTupleMethods[] = {
-    {"count", count, {"value"}, 1},
-    {"index", index, {"value"}, 1},
+    {"count", count_items, {"value"}, 1},
+    {"index", index_of_item, {"value"}, 1},
 };
 
 constexpr Native kDictMethods[] = {
     {"clear", clear_dict},
     {"copy", copy_dict},
-    {"get", get, {"key", "default"}, 1},
-    {"items", items_of},
-    {"keys", keys_of},
+    {"get", get_value, {"key", "default"}, 1},
+    {"items", view_of_items},
+    {"keys", [](Call& c) { return view_of<&Dict::Entry::first>(c, Sequence::Flavour::kKeys); }},
     {"pop", pop_key, {"key", "default"}, 1},
-    {"popitem", pop_item},
+    {"popitem", pop_entry},
     {"setdefault", set_default, {"key", "default"}, 1},
     {"update", update, {}, 0, true},
-    {"values", values_of},
+    {"values",
+     [](Call& c) { return view_of<&Dict::Entry::second>(c, Sequence::Flavour::kValues); }},
 };
 
 }  // namespace
 
-Status update_dict(Runtime& runtime, Dict* dict, const Arguments& arguments) {
-  if (arguments.positional.size() > 1) return fail("a dict is made of one dict or list of pairs");
+void update_dict(Runtime& runtime, Dict* dict, const Arguments& arguments) {
+  if (arguments.positional.size() > 1) runtime.fail("a dict is made of one dict or list of pairs");
   for (const Value& source : arguments.positional) {
-    const bool copies = source.is(Kind::kDict) || source.is(Kind::kNamespace);
-    if (copies && source.dict == dict) continue;
-    if (copies) {
-      for (const auto& [key, value] : source.dict->entries) {
-        AERIE_RETURN_IF_ERROR(runtime.put(dict, key, value));
-      }
+    if (source.is(Kind::kDict) || source.is(Kind::kNamespace)) {
+      if (source.dict == dict) continue;
+      for (const auto& [key, value] : source.dict->entries) runtime.put(dict, key, value);
       continue;
     }
-    if (source.is_undefined()) return undefined_error(source);
-    AERIE_ASSIGN_OR_RETURN(const Sequence* pairs, iterate(runtime, source));
-    for (const Value& item : pairs->items) {
-      AERIE_ASSIGN_OR_RETURN(const Sequence* parts, iterate(runtime, item));
-      if (parts->items.size() != 2) return fail("a dict is made of pairs");
-      AERIE_RETURN_IF_ERROR(runtime.put(dict, parts->items[0], parts->items[1]));
+    if (source.is_undefined()) undefined_error(runtime, source);
+    for (const Value& item : iterate(runtime, source)->items) {
+      const Items& parts = iterate(runtime, item)->items;
+      if (parts.size() != 2) runtime.fail("a dict is made of pairs");
+      if (runtime.failed()) return;
+      runtime.put(dict, parts[0], parts[1]);
     }
   }
-  for (const auto& [name, value] : arguments.named) {
-    AERIE_RETURN_IF_ERROR(runtime.put(dict, runtime.text(std::string(name)), value));
+  for (const auto& [name, value] : arguments.named) runtime.put(dict, runtime.text(name), value);
+}
+
+Sequence* dict_items(Runtime& runtime, const Dict& dict, Sequence::Flavour flavour) {
+  Sequence* items = runtime.sequence(flavour);
+  for (const auto& [key, value] : dict.entries) {
+    if (!runtime.spend()) break;
+    runtime.push(items, runtime.pair(key, value));
   }
-  return {};
+  return items;
 }
 
 std::span<const Native> list_methods() {

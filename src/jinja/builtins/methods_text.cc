@@ -4,450 +4,376 @@
 #include <algorithm>
 
 #include "jinja/builtins/native.h"
-#include "jinja/builtins/text_operations.h"
 #include "jinja/values/characters.h"
-#include "jinja/values/format.h"
 #include "jinja/values/operations.h"
 
 namespace aerie::jinja {
 namespace {
 
-using Map = std::string (*)(std::string_view);
-
-Expected<Value> mapped(Runtime& runtime, const Value& subject, Map map) {
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(8 * subject.view().size()));
-  return runtime.text(map(subject.view()));
+template <typename Choose>
+Value text_in_case(Call& call, Choose choose) {
+  if (!call.runtime.spend_text(8 * call.view().size())) return {};
+  return call.runtime.text(in_case(call.view(), choose));
 }
 
-Expected<Value> upper(Runtime& runtime, const Value& subject, const Bound&) {
-  return mapped(runtime, subject, to_upper);
+// A word begins wherever a letter follows something that is no letter.
+Value titled_text(Call& call) {
+  return text_in_case(call, [inside = false](char32_t code) mutable {
+    const bool within = std::exchange(inside, is_letter(code));
+    return within ? Case::kLower : Case::kTitle;
+  });
 }
 
-Expected<Value> lower(Runtime& runtime, const Value& subject, const Bound&) {
-  return mapped(runtime, subject, to_lower);
+Value swapped_text(Call& call) {
+  return text_in_case(call,
+                      [](char32_t code) { return is_upper(code) ? Case::kLower : Case::kUpper; });
 }
 
-Expected<Value> capitalize(Runtime& runtime, const Value& subject, const Bound&) {
-  return mapped(runtime, subject, to_capitalized);
+Value stripped_at(Call& call, Ends ends) {
+  if (!call.runtime.spend_text(call.view().size())) return {};
+  if (!call.given(0)) return call.runtime.borrow(strip(call.view(), nullptr, ends));
+  const std::string_view chars = call.string(0);
+  if (!call.runtime.spend(chars.size())) return {};
+  if (!call.runtime.claim(static_cast<Int>(chars.size()), sizeof(chars))) return {};
+  return call.runtime.borrow(strip(call.view(), &chars, ends));
 }
 
-// Python's: a word begins wherever a letter follows something that is no letter.
-std::string titled(std::string_view text) {
-  std::string result;
-  bool inside = false;
-  while (!text.empty()) {
-    const Character character = next_character(text);
-    const std::string_view part = text.substr(0, character.length);
-    result += inside ? to_lower(part) : to_capitalized(part);
-    inside = is_letter(character.code);
-    text.remove_prefix(character.length);
+// Without the prefix or suffix.
+Value without_affix(Call& call, bool at_start) {
+  const std::string_view text = call.view(), affix = call.string(0);
+  if (!call.runtime.spend_text(affix.size())) return {};
+  if (at_start ? !text.starts_with(affix) : !text.ends_with(affix)) return call.subject;
+  return call.runtime.borrow(text.substr(at_start ? affix.size() : 0, text.size() - affix.size()));
+}
+
+Value joined(Call& call) {
+  const auto& items = iterate(call.runtime, call[0])->items;
+  for (const Value& item : items) {
+    if (item.is_text()) continue;
+    return call.runtime.fail(fmt::format("join() needs strings, not '{}'", type_name(item)));
   }
-  return result;
+  return join_texts(call.runtime, call.view(), items);
 }
 
-Expected<Value> title(Runtime& runtime, const Value& subject, const Bound&) {
-  return mapped(runtime, subject, titled);
-}
-
-std::string case_swapped(std::string_view text) {
-  std::string result;
-  while (!text.empty()) {
-    const Character character = next_character(text);
-    const std::string_view part = text.substr(0, character.length);
-    result += is_upper(character.code) ? to_lower(part) : to_upper(part);
-    text.remove_prefix(character.length);
+// Python puts an empty string before every character and at the end.
+void replace_between(TextBuilder& out, std::string_view text, std::string_view by, size_t most) {
+  for (size_t done = 0; !out.runtime().failed(); ++done) {
+    if (done < most) out.add(by);
+    if (text.empty()) break;
+    const size_t length = next_character(text).length;
+    out.add(text.substr(0, length));
+    text.remove_prefix(length);
   }
-  return result;
-}
-
-Expected<Value> swapcase(Runtime& runtime, const Value& subject, const Bound&) {
-  return mapped(runtime, subject, case_swapped);
-}
-
-Expected<Value> stripped(Runtime& runtime, const Value& subject, const Bound& arguments,
-                         Ends ends) {
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(subject.view().size()));
-  if (!arguments.has(0) || arguments[0].is_none()) {
-    return runtime.borrow(strip(subject.view(), nullptr, ends));
-  }
-  AERIE_ASSIGN_OR_RETURN(const Text* chars, text_argument(arguments, 0));
-  AERIE_RETURN_IF_ERROR(claim_strip(runtime, *chars));
-  return runtime.borrow(strip(subject.view(), &chars->view, ends));
-}
-
-Expected<Value> strip_both(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return stripped(runtime, subject, arguments, {true, true});
-}
-
-Expected<Value> strip_left(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return stripped(runtime, subject, arguments, {true, false});
-}
-
-Expected<Value> strip_right(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return stripped(runtime, subject, arguments, {false, true});
-}
-
-Expected<Value> remove_prefix(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Text* prefix, text_argument(arguments, 0));
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(prefix->view.size()));
-  if (!subject.view().starts_with(prefix->view)) return subject;
-  return runtime.borrow(subject.view().substr(prefix->view.size()));
-}
-
-Expected<Value> remove_suffix(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Text* suffix, text_argument(arguments, 0));
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(suffix->view.size()));
-  if (!subject.view().ends_with(suffix->view)) return subject;
-  return runtime.borrow(subject.view().substr(0, subject.view().size() - suffix->view.size()));
-}
-
-Expected<Value> replace(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Text* old, text_argument(arguments, 0));
-  AERIE_ASSIGN_OR_RETURN(const Text* by, text_argument(arguments, 1));
-  AERIE_ASSIGN_OR_RETURN(const int64_t count, int_argument(arguments, 2, -1));
-  return replace_text(runtime, subject.view(), old->view, by->view, count);
-}
-
-Expected<Value> join(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Sequence* items, iterate(runtime, arguments[0]));
-  for (const Value& item : items->items) {
-    if (!item.is_text()) {
-      return fail(fmt::format("join() needs strings, not '{}'", type_name(item)));
-    }
-  }
-  return join_texts(runtime, subject.view(), *items);
-}
-
-Expected<Value> format(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return format_braces(runtime, subject.view(), *arguments.all);
 }
 
 // Splitting.
 
-void push_part(Runtime& runtime, Sequence* parts, std::string_view part) {
-  runtime.push(parts, runtime.borrow(part));
+Value parts_of(Runtime& runtime, const std::vector<std::string_view>& parts,
+               Sequence::Flavour flavour = Sequence::Flavour::kList) {
+  Sequence* result = runtime.sequence(flavour);
+  for (const std::string_view part : parts) {
+    runtime.push(result, runtime.borrow(part));
+    if (!runtime.spend()) break;
+  }
+  return Value::of(result);
 }
 
-Expected<Value> split_at(Runtime& runtime, std::string_view text, std::string_view separator,
-                         Search search) {
-  if (separator.empty()) return fail("split() with an empty separator");
-  AERIE_RETURN_IF_ERROR(
-      runtime.claim(static_cast<Int>(text.size() / separator.size()) + 1, sizeof(size_t)));
-  if (search.from_right) AERIE_RETURN_IF_ERROR(runtime.claim(2, text.size()));
-  Sequence* parts = runtime.sequence();
+Value split_at(Call& call, std::string_view separator, Search search) {
+  Runtime& runtime = call.runtime;
+  const std::string_view text = call.view();
+  if (separator.empty()) return runtime.fail("split() with an empty separator");
+  const auto most = static_cast<Int>(text.size() / separator.size()) + 1;
+  if (!runtime.claim(most, sizeof(size_t) + sizeof(text))) return {};
+  if (search.from_right && !runtime.claim(2, text.size())) return {};
+  std::vector<std::string_view> parts;
   size_t done = 0;
   for (const size_t place : find_all(text, separator, search)) {
-    push_part(runtime, parts, text.substr(done, place - done));
+    parts.push_back(text.substr(done, place - done));
     done = place + separator.size();
-    AERIE_RETURN_IF_ERROR(runtime.spend());
   }
-  push_part(runtime, parts, text.substr(done));
-  return Value::of(parts);
+  parts.push_back(text.substr(done));
+  return parts_of(runtime, parts);
 }
 
-size_t space_free(std::string_view text) {
-  size_t at = 0;
-  while (at < text.size()) {
-    const Character character = next_character(text.substr(at));
-    if (is_space(character.code)) break;
-    at += character.length;
+// The length of the word that `text` begins or ends with.
+size_t word_length(std::string_view text, bool from_right) {
+  size_t length = 0;
+  while (length < text.size()) {
+    const std::string_view rest = text.substr(from_right ? 0 : length, text.size() - length);
+    const size_t size = from_right ? last_character(rest) : next_character(rest).length;
+    const std::string_view character = from_right ? rest.substr(rest.size() - size) : rest;
+    if (is_space(next_character(character).code)) break;
+    length += size;
   }
-  return at;
+  return length;
 }
 
-Expected<Value> split_words(Runtime& runtime, std::string_view text, size_t most) {
+Value split_words(Call& call, Search search) {
+  Runtime& runtime = call.runtime;
+  const bool from_right = search.from_right;
+  const Ends ends = {!from_right, from_right};
   Sequence* parts = runtime.sequence();
-  text = strip(text, nullptr, {true, false});
-  while (!text.empty()) {
-    const bool rest = parts->items.size() == most;
-    const size_t end = rest ? text.size() : space_free(text);
-    push_part(runtime, parts, text.substr(0, end));
-    AERIE_RETURN_IF_ERROR(runtime.spend());
-    text = strip(text.substr(end), nullptr, {true, false});
+  for (std::string_view text = strip(call.view(), nullptr, ends); !text.empty();) {
+    const bool rest = parts->items.size() == search.most;
+    const size_t length = rest ? text.size() : word_length(text, from_right);
+    runtime.push(parts, runtime.borrow(from_right ? text.substr(text.size() - length)
+                                                  : text.substr(0, length)));
+    if (!runtime.spend()) break;
+    text = text.substr(from_right ? 0 : length, text.size() - length);
+    text = strip(text, nullptr, ends);
   }
+  if (from_right) std::reverse(parts->items.begin(), parts->items.end());
   return Value::of(parts);
 }
 
-Expected<Value> split_words_from_right(Runtime& runtime, std::string_view text, size_t most) {
-  Sequence* parts = runtime.sequence();
-  text = strip(text, nullptr, {false, true});
-  while (!text.empty()) {
-    size_t start = text.size();
-    const bool rest = parts->items.size() == most;
-    while (start > 0) {
-      const size_t length = last_character(text.substr(0, start));
-      if (!rest && is_space(next_character(text.substr(start - length)).code)) break;
-      start -= length;
-    }
-    push_part(runtime, parts, text.substr(start));
-    AERIE_RETURN_IF_ERROR(runtime.spend());
-    text = strip(text.substr(0, start), nullptr, {false, true});
-  }
-  std::reverse(parts->items.begin(), parts->items.end());
-  return Value::of(parts);
+Value split_from(Call& call, bool from_right) {
+  if (!call.runtime.spend_text(2 * call.view().size())) return {};
+  const int64_t count = call.integer(1, -1);
+  const Search search = {count < 0 ? SIZE_MAX : static_cast<size_t>(count), from_right};
+  return call.given(0) ? split_at(call, call.string(0), search) : split_words(call, search);
 }
 
-Expected<Value> split_from(Runtime& runtime, const Value& subject, const Bound& arguments,
-                           bool from_right) {
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(2 * subject.view().size()));
-  AERIE_ASSIGN_OR_RETURN(const int64_t count, int_argument(arguments, 1, -1));
-  const size_t most = count < 0 ? SIZE_MAX : static_cast<size_t>(count);
-  if (!arguments.has(0) || arguments[0].is_none()) {
-    return from_right ? split_words_from_right(runtime, subject.view(), most)
-                      : split_words(runtime, subject.view(), most);
-  }
-  AERIE_ASSIGN_OR_RETURN(const Text* separator, text_argument(arguments, 0));
-  return split_at(runtime, subject.view(), separator->view, {most, from_right});
-}
-
-Expected<Value> split(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return split_from(runtime, subject, arguments, false);
-}
-
-Expected<Value> rsplit(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return split_from(runtime, subject, arguments, true);
-}
-
-Expected<Value> partitioned(Runtime& runtime, const Value& subject, const Bound& arguments,
-                            bool from_right) {
-  AERIE_ASSIGN_OR_RETURN(const Text* separator, text_argument(arguments, 0));
-  const std::string_view text = subject.view(), middle = separator->view;
-  if (middle.empty()) return fail("partition() with an empty separator");
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(2 * text.size()));
-  if (from_right) AERIE_RETURN_IF_ERROR(runtime.claim(2, text.size()));
+Value partitioned(Call& call, bool from_right) {
+  const std::string_view text = call.view(), middle = call.string(0);
+  if (middle.empty()) return call.runtime.fail("partition() with an empty separator");
+  if (!call.runtime.spend_text(2 * text.size())) return {};
+  if (from_right && !call.runtime.claim(2, text.size())) return {};
   const std::vector<size_t> places = find_all(text, middle, {1, from_right});
-  Sequence* parts = runtime.sequence(Sequence::Flavour::kTuple);
-  if (places.empty()) {
-    push_part(runtime, parts, from_right ? "" : text);
-    push_part(runtime, parts, "");
-    push_part(runtime, parts, from_right ? text : "");
-  } else {
-    push_part(runtime, parts, text.substr(0, places[0]));
-    push_part(runtime, parts, text.substr(places[0], middle.size()));
-    push_part(runtime, parts, text.substr(places[0] + middle.size()));
+  std::vector<std::string_view> parts = {text, "", ""};
+  if (!places.empty()) {
+    parts = {text.substr(0, places[0]), middle, text.substr(places[0] + middle.size())};
+  } else if (from_right) {
+    std::swap(parts[0], parts[2]);
   }
-  return Value::of(parts);
+  return parts_of(call.runtime, parts, Sequence::Flavour::kTuple);
 }
 
-Expected<Value> partition(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return partitioned(runtime, subject, arguments, false);
-}
-
-Expected<Value> rpartition(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return partitioned(runtime, subject, arguments, true);
-}
-
-Expected<Value> splitlines(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(2 * subject.view().size()));
-  AERIE_RETURN_IF_ERROR(
-      runtime.claim(static_cast<Int>(subject.view().size()), sizeof(std::string_view)));
-  Sequence* lines = runtime.sequence();
-  for (const std::string_view line : split_lines(subject.view(), arguments.flag(0, false))) {
-    push_part(runtime, lines, line);
-    AERIE_RETURN_IF_ERROR(runtime.spend());
-  }
-  return Value::of(lines);
+Value lines_of(Call& call) {
+  if (!call.runtime.spend_text(2 * call.view().size())) return {};
+  const auto most = static_cast<Int>(call.view().size());
+  if (!call.runtime.claim(most, sizeof(std::string_view))) return {};
+  return parts_of(call.runtime, split_lines(call.view(), call.flag(0)));
 }
 
 // Padding.
 
-// One character, a space if none is given.
-Expected<std::string_view> fill_argument(const Bound& arguments) {
-  if (!arguments.has(1)) return std::string_view(" ");
-  AERIE_ASSIGN_OR_RETURN(const Text* fill, text_argument(arguments, 1));
-  if (count_characters(fill->view.substr(0, 16)) != 1) return fail("padding is one character");
-  return fill->view;
-}
-
-Expected<Value> padded(Runtime& runtime, const Value& subject, const Bound& arguments,
-                       bool on_left) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t width, int_argument(arguments, 0, 0));
-  AERIE_ASSIGN_OR_RETURN(const std::string_view fill, fill_argument(arguments));
-  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(runtime, subject));
-  const int64_t missing = std::max<int64_t>(0, width - size);
-  AERIE_RETURN_IF_ERROR(runtime.claim(missing, fill.size()));
-  TextBuilder out(runtime);
-  if (!on_left) out.add(subject.view());
-  for (int64_t i = 0; i < missing; ++i) out.add(fill);
-  if (on_left) out.add(subject.view());
+// So wide, of which `left(lacking)` characters stand on the left.
+template <typename Left>
+Value padded(Call& call, int64_t width, Left left) {
+  const std::string_view fill = call.string(1, " ");
+  if (count_characters(fill.substr(0, 16)) != 1) {
+    return call.runtime.fail("padding is one character");
+  }
+  const Int lacking = std::max<Int>(0, Int{width} - length(call.runtime, call.subject));
+  TextBuilder out(call.runtime);
+  out.repeat(fill, left(lacking));
+  out.add(call.view());
+  out.repeat(fill, lacking - left(lacking));
   return out.value();
 }
 
-Expected<Value> ljust(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return padded(runtime, subject, arguments, false);
+Value left_justified(Call& call) {
+  return padded(call, call.integer(0), [](Int) { return Int{0}; });
 }
 
-Expected<Value> rjust(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return padded(runtime, subject, arguments, true);
+Value right_justified(Call& call) {
+  return padded(call, call.integer(0), [](Int lacking) { return lacking; });
 }
 
-Expected<Value> center(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t width, int_argument(arguments, 0, 0));
-  AERIE_ASSIGN_OR_RETURN(const std::string_view fill, fill_argument(arguments));
-  return center_text(runtime, *subject.text, width, fill);
-}
-
-Expected<Value> zfill(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t width, int_argument(arguments, 0, 0));
-  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(runtime, subject));
-  const int64_t missing = std::max<int64_t>(0, width - size);
-  AERIE_RETURN_IF_ERROR(runtime.claim(missing, 1));
-  const std::string_view text = subject.view();
-  const size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
-  TextBuilder out(runtime);
-  out.add(text.substr(0, sign));
-  for (int64_t i = 0; i < missing; ++i) out.add('0');
-  out.add(text.substr(sign));
+Value zero_filled(Call& call) {
+  const std::string_view text = call.view();
+  const bool sign = text.starts_with('-') || text.starts_with('+');
+  TextBuilder out(call.runtime);
+  out.add(text.substr(0, sign ? 1 : 0));
+  out.repeat("0", Int{call.integer(0)} - length(call.runtime, call.subject));
+  out.add(text.substr(sign ? 1 : 0));
   return out.value();
 }
 
-// Places are counted in characters.
-size_t characters_before(const Text& text, size_t offset) {
-  return text.ascii ? offset : count_characters(text.view.substr(0, offset));
-}
+// Finding.
 
-// The part that the arguments at 1 and 2 leave of a text, as text[start:end], and where it begins.
+// Where the part that start and end (arguments 1 and 2) leave of a string is; nothing if they leave
+// none, not even an empty one.
 struct Part {
   std::string_view view;
-  size_t offset = 0;
-  bool within = true;  // start is not behind the end of the text
+  size_t offset = 0;  // in bytes
+  bool within = false;
 };
 
-Expected<Part> part_of(Runtime& runtime, const Text& text, const Bound& arguments) {
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(4 * text.view.size()));
-  const bool whole = !arguments.has(1) && !arguments.has(2);
-  if (whole) return Part{text.view, 0, true};
-  AERIE_ASSIGN_OR_RETURN(const int64_t size, length(runtime, Value::of(&text)));
-  AERIE_ASSIGN_OR_RETURN(int64_t start, int_argument(arguments, 1, 0));
-  AERIE_ASSIGN_OR_RETURN(int64_t end, int_argument(arguments, 2, size));
+Part part_of(const Call& call) {
+  const std::string_view text = call.view();
+  if (!call.runtime.spend_text(4 * text.size())) return {};
+  if (!call.given(1) && !call.given(2)) return {text, 0, true};
+  const int64_t size = length(call.runtime, call.subject);
+  int64_t start = call.integer(1, 0), end = call.integer(2, size);
   if (start < 0) start = std::max<int64_t>(0, start + size);
-  if (end < 0) end = std::max<int64_t>(0, end + size);
-  end = std::min(end, size);
-  if (start > end) return Part{"", 0, false};
-  const size_t from = character_offset(text.view, static_cast<size_t>(start));
-  const size_t to = character_offset(text.view, static_cast<size_t>(end));
-  return Part{text.view.substr(from, to - from), from, true};
+  if (end < 0) end += size;
+  end = std::clamp<int64_t>(end, 0, size);
+  if (start > end) return {};
+  const size_t offset = character_offset(text, static_cast<size_t>(start));
+  const size_t stop = character_offset(text, static_cast<size_t>(end));
+  return {text.substr(offset, stop - offset), offset, true};
 }
 
-Expected<int64_t> place(Runtime& runtime, const Value& subject, const Bound& arguments,
-                        bool from_right) {
-  AERIE_ASSIGN_OR_RETURN(const Text* needle, text_argument(arguments, 0));
-  AERIE_ASSIGN_OR_RETURN(const Part part, part_of(runtime, *subject.text, arguments));
-  if (!part.within) return int64_t{-1};
-  size_t found;
-  if (needle->view.empty()) {
-    found = from_right ? part.view.size() : 0;
-  } else {
-    if (from_right) AERIE_RETURN_IF_ERROR(runtime.claim(2, part.view.size()));
-    const auto places = find_all(part.view, needle->view, {1, from_right});
-    if (places.empty()) return int64_t{-1};
+// The number of the character at which the first argument begins; -1 if nowhere.
+int64_t place_in_text(Call& call, bool from_right) {
+  const std::string_view needle = call.string(0);
+  const Part part = part_of(call);
+  if (!part.within || (from_right && !call.runtime.claim(2, part.view.size()))) return -1;
+  size_t found = from_right ? part.view.size() : 0;
+  if (!needle.empty()) {
+    const auto places = find_all(part.view, needle, {1, from_right});
+    if (places.empty()) return -1;
     found = places[0];
   }
-  return static_cast<int64_t>(characters_before(*subject.text, part.offset + found));
+  const size_t bytes = part.offset + found;
+  if (call.subject.text->ascii) return static_cast<int64_t>(bytes);
+  return static_cast<int64_t>(count_characters(call.view().substr(0, bytes)));
 }
 
-Expected<Value> find(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t found, place(runtime, subject, arguments, false));
-  return Value::of(Int{found});
+Value index_in_text(Call& call, bool from_right) {
+  const int64_t place = place_in_text(call, from_right);
+  if (place < 0) return call.runtime.fail("index() of a string that is not there");
+  return Value::of(place);
 }
 
-Expected<Value> rfind(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t found, place(runtime, subject, arguments, true));
-  return Value::of(Int{found});
-}
-
-Expected<Value> index(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t found, place(runtime, subject, arguments, false));
-  if (found < 0) return fail("index() of a string that is not there");
-  return Value::of(Int{found});
-}
-
-Expected<Value> rindex(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t found, place(runtime, subject, arguments, true));
-  if (found < 0) return fail("rindex() of a string that is not there");
-  return Value::of(Int{found});
-}
-
-Expected<Value> count(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const Text* needle, text_argument(arguments, 0));
-  AERIE_ASSIGN_OR_RETURN(const Part part, part_of(runtime, *subject.text, arguments));
+Value count_in_text(Call& call) {
+  const std::string_view needle = call.string(0);
+  const Part part = part_of(call);
   if (!part.within) return Value::of(Int{0});
-  if (needle->view.empty()) return Value::of(static_cast<Int>(count_characters(part.view)) + 1);
-  AERIE_RETURN_IF_ERROR(
-      runtime.claim(static_cast<Int>(part.view.size() / needle->view.size()), sizeof(size_t)));
-  return Value::of(static_cast<Int>(find_all(part.view, needle->view, {}).size()));
+  if (needle.empty()) return Value::of(count_characters(part.view) + 1);
+  const auto most = static_cast<Int>(part.view.size() / needle.size());
+  if (!call.runtime.claim(most, sizeof(size_t))) return {};
+  return Value::of(find_all(part.view, needle, {}).size());
 }
 
-Expected<Value> at_end(Runtime& runtime, const Value& subject, const Bound& arguments,
-                       bool at_start) {
-  AERIE_ASSIGN_OR_RETURN(const Part part, part_of(runtime, *subject.text, arguments));
-  const auto matches = [&](const Value& affix) -> Expected<bool> {
-    if (affix.is_undefined()) return undefined_error(affix);
+Value has_affix(Call& call, bool at_start) {
+  const Part part = part_of(call);
+  std::vector<Value> affixes = {call[0]};
+  if (call[0].is_tuple()) affixes = call[0].sequence->items;
+  for (const Value& affix : affixes) {
+    if (affix.is_undefined()) return undefined_error(call.runtime, affix);
     if (!affix.is_text()) {
-      return fail(
+      return call.runtime.fail(
           fmt::format("startswith() and endswith() need strings, not '{}'", type_name(affix)));
     }
-    if (!part.within) return false;
-    return at_start ? part.view.starts_with(affix.view()) : part.view.ends_with(affix.view());
-  };
-  const Value& affix = arguments[0];
-  if (affix.is(Kind::kSequence) && affix.sequence->is_tuple()) {
-    for (const Value& item : affix.sequence->items) {
-      AERIE_ASSIGN_OR_RETURN(const bool found, matches(item));
-      if (found) return Value::of(true);
-      AERIE_RETURN_IF_ERROR(runtime.spend());
-    }
-    return Value::of(false);
+    const bool found =
+        at_start ? part.view.starts_with(affix.view()) : part.view.ends_with(affix.view());
+    if (part.within && found) return Value::of(true);
+    if (!call.runtime.spend()) break;
   }
-  AERIE_ASSIGN_OR_RETURN(const bool found, matches(affix));
-  return Value::of(found);
+  return Value::of(false);
 }
 
-Expected<Value> startswith(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return at_end(runtime, subject, arguments, true);
-}
-
-Expected<Value> endswith(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return at_end(runtime, subject, arguments, false);
-}
-
-constexpr Native kMethods[] = {
-    {"capitalize", capitalize},
-    {"casefold", lower},
-    {"center", center, {"width", "fillchar"}, 1},
-    {"count", count, {"sub", "start", "end"}, 1},
-    {"endswith", endswith, {"suffix", "start", "end"}, 1},
-    {"find", find, {"sub", "start", "end"}, 1},
-    {"format", format, {}, 0, true},
-    {"index", index, {"sub", "start", "end"}, 1},
-    {"join", join, {"iterable"}, 1},
-    {"ljust", ljust, {"width", "fillchar"}, 1},
-    {"lower", lower},
-    {"lstrip", strip_left, {"chars"}},
-    {"partition", partition, {"sep"}, 1},
-    {"removeprefix", remove_prefix, {"prefix"}, 1},
-    {"removesuffix", remove_suffix, {"suffix"}, 1},
-    {"replace", replace, {"old", "new", "count"}, 2},
-    {"rfind", rfind, {"sub", "start", "end"}, 1},
-    {"rindex", rindex, {"sub", "start", "end"}, 1},
-    {"rjust", rjust, {"width", "fillchar"}, 1},
-    {"rpartition", rpartition, {"sep"}, 1},
-    {"rsplit", rsplit, {"sep", "maxsplit"}},
-    {"rstrip", strip_right, {"chars"}},
-    {"split", split, {"sep", "maxsplit"}},
-    {"splitlines", splitlines, {"keepends"}},
-    {"startswith", startswith, {"prefix", "start", "end"}, 1},
-    {"strip", strip_both, {"chars"}},
-    {"swapcase", swapcase},
-    {"title", title},
-    {"upper", upper},
-    {"zfill", zfill, {"width"}, 1},
+constexpr Native kTextMethods[] = {
+    {"capitalize", capitalized_text},
+    {"casefold", lower_text},
+    {"center", centered_text, {"width", "fillchar"}, 1},
+    {"count", count_in_text, {"sub", "start", "end"}, 1},
+    {"endswith", [](Call& c) { return has_affix(c, false); }, {"suffix", "start", "end"}, 1},
+    {"find",
+     [](Call& c) { return Value::of(place_in_text(c, false)); },
+     {"sub", "start", "end"},
+     1},
+    {"format", [](Call& c) { return format_braces(c.runtime, c.view(), c.all); }, {}, 0, true},
+    {"index", [](Call& c) { return index_in_text(c, false); }, {"sub", "start", "end"}, 1},
+    {"join", joined, {"iterable"}, 1},
+    {"ljust", left_justified, {"width", "fillchar"}, 1},
+    {"lower", lower_text},
+    {"lstrip",
+     [](Call& c) {
+       return stripped_at(c, {true, false});
+     },
+     {"chars"}},
+    {"partition", [](Call& c) { return partitioned(c, false); }, {"sep"}, 1},
+    {"removeprefix", [](Call& c) { return without_affix(c, true); }, {"prefix"}, 1},
+    {"removesuffix", [](Call& c) { return without_affix(c, false); }, {"suffix"}, 1},
+    {"replace", replaced_text, {"old", "new", "count"}, 2},
+    {"rfind",
+     [](Call& c) { return Value::of(place_in_text(c, true)); },
+     {"sub", "start", "end"},
+     1},
+    {"rindex", [](Call& c) { return index_in_text(c, true); }, {"sub", "start", "end"}, 1},
+    {"rjust", right_justified, {"width", "fillchar"}, 1},
+    {"rpartition", [](Call& c) { return partitioned(c, true); }, {"sep"}, 1},
+    {"rsplit", [](Call& c) { return split_from(c, true); }, {"sep", "maxsplit"}},
+    {"rstrip",
+     [](Call& c) {
+       return stripped_at(c, {false, true});
+     },
+     {"chars"}},
+    {"split", [](Call& c) { return split_from(c, false); }, {"sep", "maxsplit"}},
+    {"splitlines", lines_of, {"keepends"}},
+    {"startswith", [](Call& c) { return has_affix(c, true); }, {"prefix", "start", "end"}, 1},
+    {"strip", stripped_text, {"chars"}},
+    {"swapcase", swapped_text},
+    {"title", titled_text},
+    {"upper", upper_text},
+    {"zfill", zero_filled, {"width"}, 1},
 };
 
 }  // namespace
 
+Value upper_text(Call& call) {
+  return text_in_case(call, [](char32_t) { return Case::kUpper; });
+}
+
+Value lower_text(Call& call) {
+  return text_in_case(call, [](char32_t) { return Case::kLower; });
+}
+
+Value capitalized_text(Call& call) {
+  return text_in_case(
+      call, [how = Case::kTitle](char32_t) mutable { return std::exchange(how, Case::kLower); });
+}
+
+Value stripped_text(Call& call) {
+  return stripped_at(call, {true, true});
+}
+
+Value replaced_text(Call& call) {
+  Runtime& runtime = call.runtime;
+  const std::string_view text = call.view(), old = call.string(0), by = call.string(1);
+  const int64_t count = call.integer(2, -1);
+  const size_t most = count < 0 ? SIZE_MAX : static_cast<size_t>(count);
+  TextBuilder out(runtime);
+  if (!runtime.spend_text(text.size() + old.size())) return {};
+  if (old.empty()) {
+    replace_between(out, text, by, most);
+    return out.value();
+  }
+  if (!runtime.claim(static_cast<Int>(text.size() / old.size()), sizeof(size_t))) return {};
+  size_t done = 0;
+  for (const size_t place : find_all(text, old, {most, false})) {
+    out.add(text.substr(done, place - done));
+    out.add(by);
+    done = place + old.size();
+    if (runtime.failed()) break;
+  }
+  out.add(text.substr(done));
+  return out.value();
+}
+
+Value centered_text(Call& call) {
+  const int64_t width = call.integer(0, 80);
+  // Python's rounding: the odd one goes to the left where the width is odd.
+  return padded(call, width, [&](Int lacking) { return lacking / 2 + (lacking & width & 1); });
+}
+
+Value join_texts(Runtime& runtime, std::string_view separator, const std::vector<Value>& items) {
+  TextBuilder out(runtime);
+  bool first = true;
+  for (const Value& item : items) {
+    if (!first) out.add(separator);
+    first = false;
+    write_text(out, item);
+    if (!runtime.spend()) break;
+  }
+  return out.value();
+}
+
 std::span<const Native> text_methods() {
-  return kMethods;
+  return kTextMethods;
 }
 
 }  // namespace aerie::jinja

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <limits>
+#include <algorithm>
 #include <map>
 
 #include "format/text.h"
@@ -26,76 +26,78 @@ const Native* look_up(const Table& table, std::string_view name) {
   return found == table.end() ? nullptr : found->second;
 }
 
-size_t parameter_count(const Native& native) {
-  size_t count = 0;
-  while (count < Bound::kMost && !native.parameters[count].empty()) ++count;
-  return count;
-}
-
-Status bind(const Native& native, const Arguments& arguments, Bound& bound) {
-  const size_t count = parameter_count(native);
-  if (arguments.positional.size() > count && !native.any) {
-    return fail(fmt::format("{}() takes at most {} arguments, not {}", native.name, count,
-                            arguments.positional.size()));
+void bind(const Native& native, Call& call) {
+  Runtime& runtime = call.runtime;
+  const auto end =
+      std::find(native.parameters.begin(), native.parameters.end(), std::string_view());
+  const auto count = static_cast<size_t>(end - native.parameters.begin());
+  const auto& positional = call.all.positional;
+  if (positional.size() > count && !native.any) {
+    runtime.fail(fmt::format("{}() takes at most {} arguments, not {}", native.name, count,
+                             positional.size()));
   }
-  for (size_t i = 0; i < count; ++i) {
-    bound.slots[i] = i < arguments.positional.size() ? arguments.positional[i] : Value::absent();
+  for (size_t i = 0; i < Call::kMost; ++i) {
+    call.slots[i] = i < positional.size() ? positional[i] : Value::absent();
   }
-  for (const auto& [name, value] : arguments.named) {
-    size_t place = 0;
-    while (place < count && native.parameters[place] != name) ++place;
-    if (place == count) {
-      if (native.any) continue;
-      return fail(fmt::format("{}() has no argument named '{}'", native.name, printable(name)));
+  for (const auto& [name, value] : call.all.named) {
+    const auto found = std::find(native.parameters.begin(), end, name);
+    const auto place = static_cast<size_t>(found - native.parameters.begin());
+    if (found == end && native.any) continue;
+    if (found == end) {
+      runtime.fail(fmt::format("{}() has no argument named '{}'", native.name, printable(name)));
+    } else if (call.has(place)) {
+      runtime.fail(fmt::format("{}() got its argument '{}' twice", native.name, name));
+    } else {
+      call.slots[place] = value;
     }
-    if (bound.has(place)) {
-      return fail(fmt::format("{}() got its argument '{}' twice", native.name, name));
-    }
-    bound.slots[place] = value;
   }
   for (size_t i = 0; i < static_cast<size_t>(native.required); ++i) {
-    if (!bound.has(i)) {
-      return fail(fmt::format("{}() needs its argument '{}'", native.name, native.parameters[i]));
-    }
+    if (call.has(i)) continue;
+    runtime.fail(fmt::format("{}() needs its argument '{}'", native.name, native.parameters[i]));
   }
-  return {};
 }
 
 }  // namespace
 
-bool Bound::flag(size_t i, bool otherwise) const {
+Value Arguments::find(std::string_view name) const {
+  for (const auto& [key, value] : named) {
+    if (key == name) return value;
+  }
+  return Value::absent();
+}
+
+bool Call::flag(size_t i, bool otherwise) const {
   return has(i) ? truth(slots[i]) : otherwise;
 }
 
-Expected<Value> call_native(Runtime& runtime, const Native& native, const Value& subject,
-                            const Arguments& arguments) {
-  AERIE_RETURN_IF_ERROR(runtime.spend());
-  Bound bound;
-  bound.all = &arguments;
-  AERIE_RETURN_IF_ERROR(bind(native, arguments, bound));
-  return native.call(runtime, subject, bound);
-}
-
-Expected<int64_t> int_argument(const Bound& arguments, size_t i, int64_t otherwise) {
-  const Value& value = arguments[i];
-  if (value.is_absent() || value.is_none()) return otherwise;
-  if (value.is_undefined()) return undefined_error(value);
+int64_t Call::integer(size_t i, int64_t otherwise) const {
+  const Value& value = slots[i];
+  if (!given(i)) return otherwise;
+  if (value.is_undefined()) return undefined_error(runtime, value);
   if (!value.is_integral()) {
-    return fail(fmt::format("an integer is needed, not '{}'", type_name(value)));
+    return runtime.fail(fmt::format("an integer is needed, not '{}'", type_name(value)));
   }
-  const Int integer = value.as_int();
-  if (integer > std::numeric_limits<int64_t>::max() ||
-      integer < std::numeric_limits<int64_t>::min()) {
-    return fail("an integer is too large");
-  }
-  return static_cast<int64_t>(integer);
+  const auto integer = static_cast<int64_t>(value.as_int());
+  return integer == value.as_int() ? integer : runtime.fail("an integer is too large");
 }
 
-Expected<const Text*> text_argument(const Bound& arguments, size_t i) {
-  const Value& value = arguments[i];
-  if (value.is_undefined()) return undefined_error(value);
-  if (!value.is_text()) return fail(fmt::format("a string is needed, not '{}'", type_name(value)));
-  return value.text;
+std::string_view Call::string(size_t i, std::string_view otherwise) const {
+  const Value& value = slots[i];
+  if (!has(i)) return otherwise;
+  if (value.is_text()) return value.view();
+  if (value.is_undefined()) return undefined_error(runtime, value);
+  return runtime.fail(fmt::format("a string is needed, not '{}'", type_name(value)));
+}
+
+const std::vector<Value>& Call::items() const {
+  return iterate(runtime, subject)->items;
+}
+
+Value call_native(Runtime& runtime, const Native& native, const Value& subject,
+                  const Arguments& arguments) {
+  Call call{runtime, native.of_text ? to_text(runtime, subject) : subject, arguments, {}};
+  bind(native, call);
+  return runtime.spend() ? native.call(call) : Value();
 }
 
 const Native* find_filter(std::string_view name) {
@@ -125,8 +127,8 @@ const Native* find_method(const Value& object, std::string_view name) {
     case Kind::kText:
       return look_up(text, name);
     case Kind::kSequence:
-      if (object.sequence->flavour == Sequence::Flavour::kList) return look_up(list, name);
-      return object.sequence->is_indexable() ? look_up(tuple, name) : nullptr;
+      if (object.is_list()) return look_up(list, name);
+      return object.is_indexable() ? look_up(tuple, name) : nullptr;
     case Kind::kDict:
       return look_up(dict, name);
     case Kind::kCycler:
@@ -136,27 +138,6 @@ const Native* find_method(const Value& object, std::string_view name) {
     default:
       return nullptr;
   }
-}
-
-Expected<Value> get_path(Runtime& runtime, Value item, const Value& path, const Value& otherwise) {
-  if (path.is_absent() || path.is_none()) return item;
-  const auto step = [&](const Value& key) -> Status {
-    AERIE_ASSIGN_OR_RETURN(item, get_item(runtime, item, key));
-    if (item.is_undefined() && !otherwise.is_absent() && !otherwise.is_none()) item = otherwise;
-    return {};
-  };
-  std::string_view rest = path.is_text() ? path.view() : "";
-  if (!path.is_text()) AERIE_RETURN_IF_ERROR(step(path));
-  while (path.is_text()) {
-    const size_t dot = rest.find('.');
-    const std::string_view part = rest.substr(0, dot);
-    const bool digits = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
-    const auto number = digits ? parse_int(part, 10) : std::nullopt;
-    AERIE_RETURN_IF_ERROR(step(number ? Value::of(*number) : runtime.text(std::string(part))));
-    if (dot == rest.npos) break;
-    rest.remove_prefix(dot + 1);
-  }
-  return item;
 }
 
 }  // namespace aerie::jinja

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <array>
-#include <initializer_list>
 #include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
 #include "jinja/values/runtime.h"
 #include "jinja/values/value.h"
 
@@ -17,41 +15,47 @@ namespace aerie::jinja {
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string_view, Value>> named;
+
+  Value find(std::string_view name) const;  // absent if it is not among those with names
 };
 
-// The arguments by parameter.
-class Bound {
- public:
-  static constexpr size_t kMost = 5;
+// A call of what is built in: its arguments by parameter.
+struct Call {
+  static constexpr size_t kMost = 5;  // parameters
+
+  Runtime& runtime;
+  Value subject;
+  const Arguments& all;  // as they were given
+  std::array<Value, kMost> slots;
 
   // Absent if it was not given.
   const Value& operator[](size_t i) const { return slots[i]; }
   bool has(size_t i) const { return !slots[i].is_absent(); }
-  bool flag(size_t i, bool otherwise) const;  // its truth
+  bool given(size_t i) const { return has(i) && !slots[i].is_none(); }
+  bool flag(size_t i, bool otherwise = false) const;  // its truth
+  // Fails unless it is an integer, within the limits of an int64; `otherwise` if absent or None.
+  int64_t integer(size_t i, int64_t otherwise = 0) const;
+  // Fails unless it is a string; `otherwise` if absent.
+  std::string_view string(size_t i, std::string_view otherwise = "") const;
 
-  std::array<Value, kMost> slots;
-  const Arguments* all = nullptr;  // as they were given
+  // What going through the subject gives.
+  const std::vector<Value>& items() const;
+  // The characters of the subject, which is a string.
+  std::string_view view() const { return subject.view(); }
 };
 
 struct Native {
-  using Call = Expected<Value> (*)(Runtime& runtime, const Value& subject, const Bound& arguments);
-
   std::string_view name;
-  Call call;
-  std::array<std::string_view, Bound::kMost> parameters = {};  // empty: no more
+  Value (*call)(Call& call);
+  std::array<std::string_view, Call::kMost> parameters = {};  // empty: no more
   int required = 0;
-  bool any = false;  // takes whatever else is given; see Bound::all
+  bool any = false;      // takes whatever else is given; see Call::all
+  bool of_text = false;  // the subject is made a string first
 };
 
 // Binds the arguments and calls.
-Expected<Value> call_native(Runtime& runtime, const Native& native, const Value& subject,
-                            const Arguments& arguments);
-
-// An argument that has to be an integer, within the limits of an int64; `otherwise` if absent or
-// None.
-Expected<int64_t> int_argument(const Bound& arguments, size_t i, int64_t otherwise);
-// An argument that has to be a string; it must be there.
-Expected<const Text*> text_argument(const Bound& arguments, size_t i);
+Value call_native(Runtime& runtime, const Native& native, const Value& subject,
+                  const Arguments& arguments);
 
 // nullptr if there is none of that name.
 const Native* find_filter(std::string_view name);
@@ -74,9 +78,23 @@ std::span<const Native> dict_methods();
 std::span<const Native> cycler_methods();
 std::span<const Native> loop_methods();
 
-// One item of map(), sort() and their like: item[a][b] for the attribute "a.b". `otherwise`, unless
-// it is absent or None, stands in for what is undefined on the way.
-Expected<Value> get_path(Runtime& runtime, Value item, const Value& path,
-                         const Value& otherwise = Value::absent());
+// What several of those files need.
+
+// dict.update: from at most one dict or sequence of pairs, then from the named arguments.
+void update_dict(Runtime& runtime, Dict* dict, const Arguments& arguments);
+// (key, value) of all entries.
+Sequence* dict_items(Runtime& runtime, const Dict& dict, Sequence::Flavour flavour);
+// Lower case for text, everything else as it is.
+Value without_case(Runtime& runtime, const Value& value);
+// str(separator).join(str(x) for x in items).
+Value join_texts(Runtime& runtime, std::string_view separator, const std::vector<Value>& items);
+
+// Methods of strings that are filters too.
+Value upper_text(Call& call);
+Value lower_text(Call& call);
+Value capitalized_text(Call& call);
+Value stripped_text(Call& call);  // chars
+Value replaced_text(Call& call);  // old, new, count
+Value centered_text(Call& call);  // width, fillchar
 
 }  // namespace aerie::jinja

@@ -1,4 +1,4 @@
-// The tests: what stands after `is`.
+// The tests, which are what stands after `is`, and the methods of strings that are like them.
 #include <fmt/format.h>
 
 #include "jinja/builtins/native.h"
@@ -8,149 +8,51 @@
 namespace aerie::jinja {
 namespace {
 
-bool is_integer(const Value& value) {
-  return value.is(Kind::kInt);
+template <Kind kind>
+Value of_kind(Call& call) {
+  return Value::of(call.subject.is(kind));
 }
 
-Expected<Value> defined(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(!subject.is_undefined());
-}
-
-Expected<Value> undefined(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is_undefined());
-}
-
-Expected<Value> none(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is_none());
-}
-
-Expected<Value> boolean(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is(Kind::kBool));
-}
-
-Expected<Value> is_true(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is(Kind::kBool) && subject.boolean);
-}
-
-Expected<Value> is_false(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is(Kind::kBool) && !subject.boolean);
-}
-
-Expected<Value> integer(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(is_integer(subject));
-}
-
-Expected<Value> is_float(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is(Kind::kFloat));
-}
-
-Expected<Value> number(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is_number());
-}
-
-Expected<Value> string(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is_text());
-}
-
-Expected<Value> mapping(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is(Kind::kDict));
+template <bool wanted>
+Value is_boolean(Call& call) {
+  return Value::of(call.subject.is(Kind::kBool) && call.subject.boolean == wanted);
 }
 
 // Has a length and items by number or name; a view of a dict has the former only.
-Expected<Value> sequence(Runtime&, const Value& subject, const Bound&) {
-  const bool indexable = subject.is(Kind::kSequence) && subject.sequence->is_indexable();
-  return Value::of(indexable || subject.is_text() || subject.is(Kind::kDict) ||
-                   subject.is_undefined());
+Value is_sequence(Call& call) {
+  const Value& it = call.subject;
+  return Value::of(it.is_indexable() || it.is_text() || it.is(Kind::kDict) || it.is_undefined());
 }
 
-Expected<Value> iterable(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is(Kind::kSequence) || subject.is_text() || subject.is(Kind::kDict) ||
-                   subject.is_undefined() || subject.is(Kind::kLoop));
+Value is_iterable(Call& call) {
+  const Value& it = call.subject;
+  return Value::of(it.is(Kind::kSequence) || it.is_text() || it.is(Kind::kDict) ||
+                   it.is_undefined() || it.is(Kind::kLoop));
 }
 
 // In Python an undefined value can be called too: it raises then.
-Expected<Value> callable(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is(Kind::kCallable) || subject.is(Kind::kLoop) ||
-                   subject.is_undefined());
+Value is_callable(Call& call) {
+  const Value& it = call.subject;
+  return Value::of(it.is(Kind::kCallable) || it.is(Kind::kLoop) || it.is_undefined());
 }
 
-Expected<Value> escaped(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is_text() && subject.text->safe);
+template <bool upper>
+Value is_in_case(Call& call) {
+  if (!call.runtime.spend_text(4 * call.view().size())) return {};
+  return Value::of(has_case(call.view(), upper));
 }
 
-Expected<Value> filter(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is_text() && find_filter(subject.view()) != nullptr);
-}
-
-Expected<Value> test(Runtime&, const Value& subject, const Bound&) {
-  return Value::of(subject.is_text() && find_test(subject.view()) != nullptr);
-}
-
-Expected<Value> cased(Runtime& runtime, const Value& subject, bool upper) {
-  AERIE_ASSIGN_OR_RETURN(const Value text, to_text(runtime, subject));
-  AERIE_RETURN_IF_ERROR(runtime.spend_text(4 * text.view().size()));
-  return Value::of(has_case(text.view(), upper));
-}
-
-Expected<Value> lower(Runtime& runtime, const Value& subject, const Bound&) {
-  return cased(runtime, subject, false);
-}
-
-Expected<Value> upper(Runtime& runtime, const Value& subject, const Bound&) {
-  return cased(runtime, subject, true);
-}
-
-Expected<Value> same_as(Runtime&, const Value& subject, const Bound& arguments) {
-  const Value& other = arguments[0];
-  if (subject.kind != other.kind) return Value::of(false);
-  switch (subject.kind) {
-    case Kind::kBool:
-      return Value::of(subject.boolean == other.boolean);
-    case Kind::kInt:
-      return Value::of(subject.integer == other.integer);
-    case Kind::kFloat:
-      return Value::of(subject.real == other.real);
-    case Kind::kText:
-      return Value::of(subject.text == other.text);
-    case Kind::kSequence:
-      return Value::of(subject.sequence == other.sequence);
-    case Kind::kDict:
-    case Kind::kNamespace:
-      return Value::of(subject.dict == other.dict);
-    case Kind::kCallable:
-      return Value::of(subject.callable == other.callable);
-    default:
-      return Value::of(subject.is_none());
+Value remainder_is(Call& call, const Value& divisor, Int remainder) {
+  if (!call.subject.is_undefined() && !call.subject.is_number()) {
+    return call.runtime.fail(fmt::format("a number is needed, not '{}'", type_name(call.subject)));
   }
-}
-
-Expected<Value> remainder_is(Runtime& runtime, const Value& subject, const Value& divisor,
-                             Int remainder) {
-  if (!subject.is_undefined() && !subject.is_number()) {
-    return fail(fmt::format("a number is needed, not '{}'", type_name(subject)));
-  }
-  AERIE_ASSIGN_OR_RETURN(const Value rest,
-                         arithmetic(runtime, Operator::kModulo, subject, divisor));
-  AERIE_ASSIGN_OR_RETURN(const bool same, equal(runtime, rest, Value::of(remainder)));
-  return Value::of(same);
-}
-
-Expected<Value> odd(Runtime& runtime, const Value& subject, const Bound&) {
-  return remainder_is(runtime, subject, Value::of(Int{2}), 1);
-}
-
-Expected<Value> even(Runtime& runtime, const Value& subject, const Bound&) {
-  return remainder_is(runtime, subject, Value::of(Int{2}), 0);
-}
-
-Expected<Value> divisible_by(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  return remainder_is(runtime, subject, arguments[0], 0);
+  const Value rest = arithmetic(call.runtime, Operator::kModulo, call.subject, divisor);
+  return Value::of(equal(call.runtime, rest, Value::of(remainder)));
 }
 
 template <Operator op>
-Expected<Value> compares(Runtime& runtime, const Value& subject, const Bound& arguments) {
-  AERIE_ASSIGN_OR_RETURN(const bool result, compare(runtime, op, subject, arguments[0]));
-  return Value::of(result);
+Value compares(Call& call) {
+  return Value::of(compare(call.runtime, op, call.subject, call[0]));
 }
 
 constexpr Native kTests[] = {
@@ -160,45 +62,94 @@ constexpr Native kTests[] = {
     {"==", compares<Operator::kEqual>, {"other"}, 1},
     {">", compares<Operator::kGreater>, {"other"}, 1},
     {">=", compares<Operator::kGreaterEqual>, {"other"}, 1},
-    {"boolean", boolean},
-    {"callable", callable},
-    {"defined", defined},
-    {"divisibleby", divisible_by, {"num"}, 1},
+    {"boolean", of_kind<Kind::kBool>},
+    {"callable", is_callable},
+    {"defined", [](Call& c) { return Value::of(!c.subject.is_undefined()); }},
+    {"divisibleby", [](Call& c) { return remainder_is(c, c[0], 0); }, {"num"}, 1},
     {"eq", compares<Operator::kEqual>, {"other"}, 1},
     {"equalto", compares<Operator::kEqual>, {"other"}, 1},
-    {"escaped", escaped},
-    {"even", even},
-    {"false", is_false},
-    {"filter", filter},
-    {"float", is_float},
+    {"escaped", [](Call& c) { return Value::of(c.subject.is_text() && c.subject.text->safe); }},
+    {"even", [](Call& c) { return remainder_is(c, Value::of(Int{2}), 0); }},
+    {"false", is_boolean<false>},
+    {"filter",
+     [](Call& c) { return Value::of(c.subject.is_text() && find_filter(c.view()) != nullptr); }},
+    {"float", of_kind<Kind::kFloat>},
     {"ge", compares<Operator::kGreaterEqual>, {"other"}, 1},
     {"greaterthan", compares<Operator::kGreater>, {"other"}, 1},
     {"gt", compares<Operator::kGreater>, {"other"}, 1},
     {"in", compares<Operator::kIn>, {"seq"}, 1},
-    {"integer", integer},
-    {"iterable", iterable},
+    {"integer", of_kind<Kind::kInt>},
+    {"iterable", is_iterable},
     {"le", compares<Operator::kLessEqual>, {"other"}, 1},
     {"lessthan", compares<Operator::kLess>, {"other"}, 1},
-    {"lower", lower},
+    {"lower", is_in_case<false>, {}, 0, false, true},
     {"lt", compares<Operator::kLess>, {"other"}, 1},
-    {"mapping", mapping},
+    {"mapping", of_kind<Kind::kDict>},
     {"ne", compares<Operator::kNotEqual>, {"other"}, 1},
-    {"none", none},
-    {"number", number},
-    {"odd", odd},
-    {"sameas", same_as, {"other"}, 1},
-    {"sequence", sequence},
-    {"string", string},
-    {"test", test},
-    {"true", is_true},
-    {"undefined", undefined},
-    {"upper", upper},
+    {"none", of_kind<Kind::kNone>},
+    {"number", [](Call& c) { return Value::of(c.subject.is_number()); }},
+    {"odd", [](Call& c) { return remainder_is(c, Value::of(Int{2}), 1); }},
+    {"sameas", [](Call& c) { return Value::of(is_same(c.subject, c[0])); }, {"other"}, 1},
+    {"sequence", is_sequence},
+    {"string", of_kind<Kind::kText>},
+    {"test",
+     [](Call& c) { return Value::of(c.subject.is_text() && find_test(c.view()) != nullptr); }},
+    {"true", is_boolean<true>},
+    {"undefined", of_kind<Kind::kUndefined>},
+    {"upper", is_in_case<true>, {}, 0, false, true},
+};
+
+// Whether there is a character and all are so.
+template <bool (*predicate)(char32_t)>
+Value all_are(Call& call) {
+  if (!call.runtime.spend_text(2 * call.view().size())) return {};
+  std::string_view rest = call.view();
+  while (!rest.empty() && predicate(next_character(rest).code)) {
+    rest.remove_prefix(next_character(rest).length);
+  }
+  return Value::of(rest.empty() && !call.view().empty());
+}
+
+bool is_alphanumeric(char32_t code) {
+  return is_letter(code) || is_numeric(code) || is_digit(code);
+}
+
+// Upper case exactly where a run of letters begins.
+Value is_title(Call& call) {
+  if (!call.runtime.spend_text(2 * call.view().size())) return {};
+  bool inside = false, found = false;
+  for (std::string_view rest = call.view(); !rest.empty();) {
+    const Character character = next_character(rest);
+    const bool upper = is_upper(character.code), lower = is_lower(character.code);
+    if ((upper && inside) || (lower && !inside)) return Value::of(false);
+    inside = upper || lower;
+    found = found || inside;
+    rest.remove_prefix(character.length);
+  }
+  return Value::of(found);
+}
+
+constexpr Native kPredicates[] = {
+    {"isalnum", all_are<is_alphanumeric>},
+    {"isalpha", all_are<is_letter>},
+    {"isascii", [](Call& c) { return Value::of(c.subject.text->ascii); }},
+    {"isdecimal", all_are<is_decimal>},
+    {"isdigit", all_are<is_digit>},
+    {"islower", is_in_case<false>},
+    {"isnumeric", all_are<is_numeric>},
+    {"isspace", all_are<is_space>},
+    {"istitle", is_title},
+    {"isupper", is_in_case<true>},
 };
 
 }  // namespace
 
 std::span<const Native> tests() {
   return kTests;
+}
+
+std::span<const Native> text_predicates() {
+  return kPredicates;
 }
 
 }  // namespace aerie::jinja

@@ -63,7 +63,7 @@ struct Expression {
 struct Target {
   int name = -1;
   std::unique_ptr<Text> attribute;
-  std::unique_ptr<Text> spelled;  // the name
+  std::string spelled;  // the name
   std::vector<Target> parts;
   bool is_tuple = false;
   Place place;

@@ -1,7 +1,7 @@
-// Expressions, in Jinja's grammar.
+// Expressions, in Jinja's grammar. After a failure (token_stream.h) they are anything, but not
+// null.
 #pragma once
 
-#include "base/status.h"
 #include "jinja/syntax/ast.h"
 #include "jinja/syntax/token_stream.h"
 
@@ -11,43 +11,55 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
-  Expected<ExpressionPtr> expression();
-  // Without `a if b else c` on its outermost level.
-  Expected<ExpressionPtr> unconditional() { return binary(0); }
-  // Or several with commas between them, which are a tuple.
+  ExpressionPtr expression();
+  // One, or several with commas between them, which are a tuple.
   struct Tuple {
-    bool conditional = true;
-    bool may_be_empty = false;     // in parentheses
-    std::string_view ends_before;  // a name, after a comma
+    bool conditional = true;  // may be `a if b else c`
+    bool may_be_empty = false;
+    std::string_view ends_before = {};  // after a comma
   };
-  Expected<ExpressionPtr> tuple(Tuple options);
-  // The filters that follow, "|" first unless `inside`, applied to `operand` (null in a block).
-  Expected<ExpressionPtr> filters(ExpressionPtr operand, bool inside);
-  Expected<Target> target(bool may_be_attribute);
+  ExpressionPtr tuple(Tuple options);
+  // The filters that follow, "|" first unless `inside`, applied to `operand` (null in a block, and
+  // then null if there are none).
+  ExpressionPtr filters(ExpressionPtr operand, bool inside);
+  Target target(bool may_be_attribute);
+  // What `each` reads, any number of times with commas between, until `close`.
+  template <typename Each>
+  void list_until(std::string_view close, Each each) {
+    for (bool first = true; !tokens_.is(close) && !tokens_.failed(); first = false) {
+      if (!first) tokens_.expect(",");
+      if (!tokens_.is(close)) each();
+    }
+    tokens_.expect(close);
+  }
 
  private:
-  Expected<ExpressionPtr> binary(int level);
-  Expected<ExpressionPtr> compared(ExpressionPtr first);
-  bool next_comparison(Operator& op);
-  Expected<ExpressionPtr> power();
-  Expected<ExpressionPtr> unary(bool with_filters);
-  Expected<ExpressionPtr> primary();
-  Expected<ExpressionPtr> name();
-  Expected<ExpressionPtr> list();
-  Expected<ExpressionPtr> dict();
-  Expected<ExpressionPtr> postfix(ExpressionPtr operand);
-  Expected<ExpressionPtr> subscript(ExpressionPtr operand);
-  Expected<ExpressionPtr> item(ExpressionPtr operand, const Place& place);
-  Expected<ExpressionPtr> call(ExpressionPtr operand);
-  Expected<ExpressionPtr> filtered(ExpressionPtr operand);
-  Expected<ExpressionPtr> test(ExpressionPtr operand);
-  Expected<std::vector<Argument>> arguments();
-  Expected<Target> single_target(bool may_be_attribute);
+  ExpressionPtr binary(int level);
+  ExpressionPtr unary(bool with_filters);
+  ExpressionPtr primary();
+  ExpressionPtr name();
+  ExpressionPtr items(Expression::Kind kind, std::string_view close);
+  ExpressionPtr postfix(ExpressionPtr operand);
+  ExpressionPtr attribute(ExpressionPtr operand);
+  ExpressionPtr item(ExpressionPtr operand);
+  ExpressionPtr call(ExpressionPtr operand);
+  ExpressionPtr filtered(ExpressionPtr operand);
+  ExpressionPtr test(ExpressionPtr operand);
+  void arguments(Expression& call);
+  Target single_target(bool may_be_attribute);
 
-  // With its operands, whose trees may not be too high.
   template <typename... Operands>
-  Expected<ExpressionPtr> make(Expression::Kind kind, const Place& place, Operands... operands);
-  Expected<ExpressionPtr> finished(ExpressionPtr expression) const;
+  ExpressionPtr make(Expression::Kind kind, const Place& place, Operands... operands) {
+    auto expression = std::make_unique<Expression>();
+    expression->kind = kind;
+    expression->place = place;
+    (add(*expression, std::move(operands)), ...);
+    return expression;
+  }
+  ExpressionPtr literal(const Place& place, const Value& value);
+  // An operand, whose tree may not be too high; may be null.
+  void add(Expression& expression, ExpressionPtr operand);
+  void grow(Expression& expression, const Expression& part);
 
   TokenStream& tokens_;
 };

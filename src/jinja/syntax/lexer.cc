@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "format/text.h"
-#include "jinja/syntax/string_literal.h"
 #include "jinja/values/characters.h"
 #include "jinja/values/operations.h"
 
@@ -17,48 +17,38 @@ std::string normal_lines(std::string_view source) {
   std::string text;
   text.reserve(source.size());
   for (size_t i = 0; i < source.size(); ++i) {
-    if (source[i] == '\r') {
-      text += '\n';
-      if (i + 1 < source.size() && source[i + 1] == '\n') ++i;
-    } else {
-      text += source[i];
-    }
+    if (source[i] == '\r' && source.substr(i + 1).starts_with('\n')) continue;
+    text += source[i] == '\r' ? '\n' : source[i];
   }
   if (text.ends_with('\n')) text.pop_back();
   return text;
 }
 
-bool is_ascii_digit(char c) {
-  return c >= '0' && c <= '9';
+bool is_digit_of(char c, int base) {
+  const char lower = static_cast<char>(c | 0x20);
+  if (c >= '0' && c <= '9') return c - '0' < base;
+  return base == 16 && lower >= 'a' && lower <= 'f';
 }
 
-bool is_name(char32_t code) {
-  if (code < 0x80) {
-    const auto c = static_cast<char>(code);
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_ascii_digit(c) || c == '_';
-  }
-  return is_letter(code) || is_numeric(code);
+bool is_of_name(char32_t code) {
+  return code == '_' || is_letter(code) || is_numeric(code);
 }
 
 // How many bytes of `text` from `at` on are digits of `base`, single underscores between them
 // included.
 size_t digits_at(std::string_view text, size_t at, int base) {
-  const auto is_digit_of = [&](char c) {
-    const char lower = static_cast<char>(c | 0x20);
-    if (is_ascii_digit(c)) return c - '0' < base;
-    return base == 16 && lower >= 'a' && lower <= 'f';
-  };
   size_t end = at;
   while (end < text.size()) {
-    if (is_digit_of(text[end])) {
-      ++end;
-    } else if (text[end] == '_' && end + 1 < text.size() && is_digit_of(text[end + 1])) {
-      end += 2;
-    } else {
-      break;
-    }
+    const bool underscore = text[end] == '_' && end > at && end + 1 < text.size();
+    const size_t digit = underscore ? end + 1 : end;
+    if (!is_digit_of(text[digit], base)) break;
+    end = digit + 1;
   }
   return end - at;
+}
+
+Status syntax_error(const Place& place, std::string reason) {
+  return at_place(place, {StatusCode::kInvalidData, std::move(reason)});
 }
 
 class Lexer {
@@ -71,7 +61,16 @@ class Lexer {
   static constexpr size_t npos = std::string::npos;
   using Type = Token::Type;
 
-  std::string_view rest() const { return std::string_view(source_).substr(at_); }
+  std::string_view from(size_t at) const { return std::string_view(source_).substr(at); }
+  std::string_view rest() const { return from(at_); }
+  char char_at(size_t at) const { return at < source_.size() ? source_[at] : '\0'; }
+  // The sign of a tag that opens or closes there; '\0' if it has none.
+  char sign_at(size_t at) const {
+    return char_at(at) == '-' || char_at(at) == '+' ? source_[at] : '\0';
+  }
+  size_t after_space(size_t at) const {
+    return source_.size() - strip(from(at), nullptr, {true, false}).size();
+  }
   Place place();
   size_t find_open() const;
   std::string_view text_before(size_t open, char kind, char sign) const;
@@ -110,12 +109,11 @@ Place Lexer::place() {
 }
 
 size_t Lexer::find_open() const {
-  for (size_t i = source_.find('{', at_); i != npos; i = source_.find('{', i + 1)) {
-    if (i + 1 == source_.size()) break;
-    const char next = source_[i + 1];
-    if (next == '%' || next == '{' || next == '#') return i;
+  size_t open = source_.find('{', at_);
+  while (open != npos && std::string_view("%{#").find(char_at(open + 1)) == npos) {
+    open = source_.find('{', open + 1);
   }
-  return npos;
+  return open;
 }
 
 // What stands before the tag that opens at `open`, less what the tag strips off its end.
@@ -135,105 +133,83 @@ void Lexer::add_text(std::string_view text, const Place& place) {
 
 // Past the end of a tag, output or comment whose closing brace is at `brace`; `sign` before it.
 void Lexer::close(size_t brace, char sign, bool trims_line_end) {
-  at_ = brace + 1;
-  if (sign == '-') {
-    at_ = source_.size() - strip(rest(), nullptr, {true, false}).size();
-  } else if (trims_line_end && sign == '\0' && rest().starts_with('\n')) {
-    ++at_;
-  }
+  at_ = sign == '-' ? after_space(brace + 1) : brace + 1;
+  if (trims_line_end && sign == '\0' && rest().starts_with('\n')) ++at_;
 }
 
 Status Lexer::skip_comment() {
   const size_t end = source_.find("#}", at_);
   if (end == npos) return syntax_error(start_, "a comment does not end");
-  const char before = end > at_ ? source_[end - 1] : '\0';
-  close(end + 1, before == '-' || before == '+' ? before : '\0', true);
+  close(end + 1, end > at_ ? sign_at(end - 1) : '\0', true);
   return {};
 }
 
 // {% raw %}...{% endraw %}, from behind its "{%" on; false if that is another tag.
 Expected<bool> Lexer::raw_block() {
-  const auto skip_space = [&](size_t at) {
-    return source_.size() -
-           strip(std::string_view(source_).substr(at), nullptr, {true, false}).size();
-  };
-  const auto is_word = [&](size_t at, std::string_view word) {
-    return std::string_view(source_).substr(at).starts_with(word);
-  };
-  size_t at = skip_space(at_);
-  if (!is_word(at, "raw")) return false;
-  at = skip_space(at + 3);
-  if (is_word(at, "-%}")) {
-    at_ = skip_space(at + 3);
-  } else if (is_word(at, "%}")) {
+  size_t at = after_space(at_);
+  if (!from(at).starts_with("raw")) return false;
+  at = after_space(at + 3);
+  if (from(at).starts_with("-%}")) {
+    at_ = after_space(at + 3);
+  } else if (from(at).starts_with("%}")) {
     at_ = at + 2;
   } else {
     return false;
   }
   const Place begin = place();
   for (size_t open = source_.find("{%", at_); open != npos; open = source_.find("{%", open + 2)) {
-    const char sign = open + 2 < source_.size() ? source_[open + 2] : '\0';
-    const bool signed_open = sign == '-' || sign == '+';
-    size_t end = skip_space(open + (signed_open ? 3 : 2));
-    if (!is_word(end, "endraw")) continue;
-    end = skip_space(end + 6);
-    const char closing = is_word(end, "-%}") ? '-' : is_word(end, "+%}") ? '+' : '\0';
-    if (closing == '\0' && !is_word(end, "%}")) continue;
-    add_text(text_before(open, '%', signed_open ? sign : '\0'), begin);
-    close(end + (closing == '\0' ? 1 : 2), closing, true);
+    const char sign = sign_at(open + 2);
+    size_t end = after_space(open + (sign == '\0' ? 2 : 3));
+    if (!from(end).starts_with("endraw")) continue;
+    end = after_space(end + 6);
+    const char closing = sign_at(end);
+    if (closing != '\0') ++end;
+    if (!from(end).starts_with("%}")) continue;
+    add_text(text_before(open, '%', sign), begin);
+    close(end + 1, closing, true);
     return true;
   }
   return syntax_error(begin, "a raw block does not end");
 }
 
 Status Lexer::read_number() {
-  const std::string_view text = source_;
-  const char second = at_ + 1 < text.size() ? static_cast<char>(text[at_ + 1] | 0x20) : '\0';
-  const int base = text[at_] != '0' ? 10
-                   : second == 'x'  ? 16
-                   : second == 'o'  ? 8
-                   : second == 'b'  ? 2
-                                    : 10;
-  size_t end = 0;
+  const std::string_view text = rest();
+  const char second = static_cast<char>(char_at(at_ + 1) | 0x20);
+  int base = text[0] != '0' ? 10 : second == 'x' ? 16 : second == 'o' ? 8 : second == 'b' ? 2 : 10;
+  size_t end = digits_at(text, 0, 10);
   bool real = false;
+  // x.0.1 is two subscripts.
+  bool may_be_real = base == 10 && (at_ == 0 || source_[at_ - 1] != '.');
   if (base != 10) {
-    const size_t lead = at_ + 2 < text.size() && text[at_ + 2] == '_' ? 3 : 2;
-    const size_t digits = digits_at(text, at_ + lead, base);
-    end = digits == 0 ? at_ + 1 : at_ + lead + digits;
-  } else {
-    end = at_ + digits_at(text, at_, 10);
-    // x.0.1 is two subscripts.
-    const bool may_be_real = at_ == 0 || text[at_ - 1] != '.';
-    if (may_be_real && end < text.size() && text[end] == '.') {
-      const size_t digits = digits_at(text, end + 1, 10);
-      real = digits > 0;
-      if (real) end += 1 + digits;
-    }
-    if (may_be_real && end < text.size() && (text[end] | 0x20) == 'e') {
-      const size_t sign =
-          end + 1 < text.size() && (text[end + 1] == '+' || text[end + 1] == '-') ? 1 : 0;
-      const size_t digits = digits_at(text, end + 1 + sign, 10);
-      if (digits > 0) {
-        real = true;
-        end += 1 + sign + digits;
-      }
-    }
+    const size_t lead = char_at(at_ + 2) == '_' ? 3 : 2;
+    const size_t digits = lead < text.size() ? digits_at(text, lead, base) : 0;
+    end = digits == 0 ? 1 : lead + digits;
+    if (digits == 0) base = 10;
   }
-  std::string spelled(text.substr(at_, end - at_));
-  at_ = end;
+  const auto extend = [&](size_t lead) {
+    const size_t digits = digits_at(text, std::min(end + lead, text.size()), 10);
+    if (digits == 0) return;
+    real = true;
+    end += lead + digits;
+  };
+  if (may_be_real && char_at(at_ + end) == '.') extend(1);
+  if (may_be_real && (char_at(at_ + end) | 0x20) == 'e') {
+    extend(sign_at(at_ + end + 1) == '\0' ? 1 : 2);
+  }
+  const std::string_view spelled = text.substr(0, end);
+  add(real ? Type::kFloat : Type::kInteger, std::string(spelled));
+  at_ += end;
   if (real) {
-    add(Type::kFloat, spelled);
     tokens_.back().real = parse_float(spelled).value_or(0.0);
     return {};
   }
-  const bool leading_zero =
-      base == 10 && spelled[0] == '0' && spelled.find_first_not_of("0_") != npos;
-  if (leading_zero) return syntax_error(start_, "a number that begins with 0");
+  if (base == 10 && spelled[0] == '0' && spelled.find_first_not_of("0_") != npos) {
+    return syntax_error(start_, "a number that begins with 0");
+  }
   const auto value = parse_int(spelled, base == 10 ? 10 : 0);
   if (!value) {
     return at_place(start_, {StatusCode::kUnsupported, "an integer that does not fit 128 bits"});
   }
-  add(Type::kInteger, std::move(spelled));
   tokens_.back().integer = *value;
   return {};
 }
@@ -251,63 +227,56 @@ Status Lexer::read_string(char quote) {
 }
 
 Status Lexer::read_operator() {
-  constexpr std::array<std::string_view, 25> kOperators = {
-      "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
-      "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ","};
-  for (const std::string_view spelled : kOperators) {
-    if (!rest().starts_with(spelled)) continue;
-    at_ += spelled.size();
-    add(Type::kOperator, std::string(spelled));
-    const char c = spelled[0];
-    if (c == '(' || c == '[' || c == '{') brackets_ += c == '(' ? ')' : c == '[' ? ']' : '}';
-    if (c == ')' || c == ']' || c == '}') {
-      if (brackets_.empty() || brackets_.back() != c) {
-        return syntax_error(start_, fmt::format("'{}' closes nothing", c));
-      }
-      brackets_.pop_back();
-    }
-    return {};
+  constexpr std::array<std::string_view, 6> kLong = {"//", "**", "==", "!=", ">=", "<="};
+  constexpr std::string_view kShort = "+-/*%~[](){}><=.:|,", kOpening = "([{", kClosing = ")]}";
+  const auto is_next = [&](std::string_view spelled) { return rest().starts_with(spelled); };
+  const char c = rest()[0];
+  const size_t length = std::any_of(kLong.begin(), kLong.end(), is_next) ? 2 : 1;
+  if (length == 1 && kShort.find(c) == npos) {
+    const std::string character(rest().substr(0, next_character(rest()).length));
+    return syntax_error(start_, fmt::format("the character '{}' in a tag", printable(character)));
   }
-  const size_t length = next_character(rest()).length;
-  return syntax_error(
-      start_, fmt::format("the character '{}' in a tag", printable(rest().substr(0, length))));
+  if (kOpening.find(c) != npos) brackets_ += kClosing[kOpening.find(c)];
+  if (kClosing.find(c) != npos) {
+    if (!brackets_.ends_with(c)) return syntax_error(start_, fmt::format("'{}' closes nothing", c));
+    brackets_.pop_back();
+  }
+  add(Type::kOperator, std::string(rest().substr(0, length)));
+  at_ += length;
+  return {};
 }
 
 Status Lexer::read_token() {
   const char c = source_[at_];
-  if (is_ascii_digit(c)) return read_number();
+  if (is_digit_of(c, 10)) return read_number();
   if (c == '\'' || c == '"') return read_string(c);
-  size_t length = 0;
-  while (at_ + length < source_.size()) {
-    const Character character = next_character(rest().substr(length));
-    if (!is_name(character.code)) break;
-    length += character.length;
+  size_t end = at_;
+  while (end < source_.size() && is_of_name(next_character(from(end)).code)) {
+    end += next_character(from(end)).length;
   }
-  if (length == 0) return read_operator();
-  add(Type::kName, std::string(rest().substr(0, length)));
-  at_ += length;
+  if (end == at_) return read_operator();
+  add(Type::kName, source_.substr(at_, end - at_));
+  at_ = end;
   return {};
 }
 
 // From behind "{%" or "{{" on.
 Status Lexer::read_tag(char kind) {
   const Place begin = start_;
-  const char first = kind == '%' ? '%' : '}';
-  add(kind == '%' ? Type::kTagBegin : Type::kOutputBegin, "");
+  const std::string_view closing = kind == '%' ? "%}" : "}}";
+  add(Type::kOperator, kind == '%' ? "{%" : "{{");
   brackets_.clear();
   for (;;) {
-    at_ = source_.size() - strip(rest(), nullptr, {true, false}).size();
+    at_ = after_space(at_);
     if (at_ == source_.size()) return syntax_error(begin, "a tag does not end");
     place();
     // Inside brackets, "}}" closes two of them.
-    if (brackets_.empty()) {
-      const bool has_sign = rest()[0] == '-' || (rest()[0] == '+' && kind == '%');
-      const std::string_view end = rest().substr(has_sign ? 1 : 0);
-      if (end.size() > 1 && end[0] == first && end[1] == '}') {
-        add(kind == '%' ? Type::kTagEnd : Type::kOutputEnd, "");
-        close(at_ + (has_sign ? 2 : 1), has_sign ? rest()[0] : '\0', kind == '%');
-        return {};
-      }
+    const char sign = kind == '{' && char_at(at_) == '+' ? '\0' : sign_at(at_);
+    const size_t end = at_ + (sign == '\0' ? 0 : 1);
+    if (brackets_.empty() && from(end).starts_with(closing)) {
+      add(Type::kOperator, std::string(closing));
+      close(end + 1, sign, kind == '%');
+      return {};
     }
     AERIE_RETURN_IF_ERROR(read_token());
   }
@@ -322,9 +291,7 @@ Expected<std::vector<Token>> Lexer::run() {
       at_ = source_.size();
       break;
     }
-    const char kind = source_[open + 1];
-    const char after = open + 2 < source_.size() ? source_[open + 2] : '\0';
-    const char sign = after == '-' || after == '+' ? after : '\0';
+    const char kind = source_[open + 1], sign = sign_at(open + 2);
     add_text(text_before(open, kind, sign), begin);
     at_ = open;
     place();
@@ -356,12 +323,12 @@ Expected<std::vector<Token>> lex(std::string_view source, const Limits& limits) 
   return Lexer(source).run();
 }
 
-Status at_place(const Place& place, const Status& status) {
-  return status.with_context(fmt::format("template line {}, column {}", place.line, place.column));
+std::string description(const Place& place) {
+  return fmt::format("template line {}, column {}", place.line, place.column);
 }
 
-Status syntax_error(const Place& place, std::string reason) {
-  return at_place(place, {StatusCode::kInvalidData, std::move(reason)});
+Status at_place(const Place& place, const Status& status) {
+  return status.with_context(description(place));
 }
 
 }  // namespace aerie::jinja

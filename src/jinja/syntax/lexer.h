@@ -20,16 +20,12 @@ struct Place {
 
 struct Token {
   enum class Type : uint8_t {
-    kText,         // outside of tags
-    kTagBegin,     // {%
-    kTagEnd,       // %}
-    kOutputBegin,  // {{
-    kOutputEnd,    // }}
+    kText,  // outside of tags
     kName,
     kString,
     kInteger,
     kFloat,
-    kOperator,
+    kOperator,  // {{, }}, {% and %} too
     kEnd,
   };
   Type type = Type::kEnd;
@@ -43,8 +39,12 @@ struct Token {
 // escape that is beyond this implementation, kResourceExhausted for too long a source.
 Expected<std::vector<Token>> lex(std::string_view source, const Limits& limits);
 
+// What stands between the quotes of a string, with Python's escapes resolved. An unknown escape
+// stays as it is; a broken \x, \u or \U is kInvalidData; \N{...} is kUnsupported.
+Expected<std::string> unescape(std::string_view text);
+
+std::string description(const Place& place);  // "template line 3, column 5"
 // "template line 3, column 5: reason".
 Status at_place(const Place& place, const Status& status);
-Status syntax_error(const Place& place, std::string reason);
 
 }  // namespace aerie::jinja

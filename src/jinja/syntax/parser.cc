@@ -11,261 +11,242 @@
 namespace aerie::jinja {
 namespace {
 
-using What = Statement::Kind;
-using Type = Token::Type;
-
+// Statements. After a failure (token_stream.h) they are anything.
 class Parser {
  public:
   explicit Parser(TokenStream& tokens) : tokens_(tokens), expressions_(tokens) {}
 
   // All statements until a tag that begins with one of `ends`, which is not read; with no ends,
   // until the end of the template.
-  Expected<Block> block(std::initializer_list<std::string_view> ends);
+  Block block(std::initializer_list<std::string_view> ends);
 
  private:
-  Expected<Statement> tag();
-  Expected<Statement> if_tag(Statement result);
-  Expected<Statement> for_tag(Statement result);
-  Expected<Statement> set_tag(Statement result);
-  Expected<Statement> macro_tag(Statement result);
-  Expected<Statement> call_tag(Statement result);
-  Expected<Statement> filter_tag(Statement result);
-  Expected<Statement> with_tag(Statement result);
-  Expected<Statement> generation_tag(Statement result);
-  Expected<Statement> loop_control(Statement result, What kind);
-  Status signature(Macro& macro);
-  // The rest of the opening tag, the block and the name of the tag that ends it.
-  Expected<Block> body(std::initializer_list<std::string_view> ends);
-  Expected<Block> body_until(std::string_view end);
-  // A block that is a function of its own: break and continue do not reach out of it.
-  Status macro_body(Macro& macro, std::string_view end);
+  using What = Statement::Kind;
+
+  Statement statement();
+  void tag(Statement& result);
+  void if_tag(Statement& result);
+  void for_tag(Statement& result);
+  void set_tag(Statement& result);
+  void macro_tag(Statement& result);
+  void call_tag(Statement& result);
+  void filter_tag(Statement& result);
+  void with_tag(Statement& result);
+  void generation_tag(Statement& result);
+  void print_tag(Statement& result);
+  void break_tag(Statement& result) { loop_control(result, What::kBreak); }
+  void continue_tag(Statement& result) { loop_control(result, What::kContinue); }
+  void loop_control(Statement& result, What kind);
+  void signature(Macro& macro);
+  // The rest of the opening tag, the block and the "{%" of the tag that ends it.
+  Block body(std::initializer_list<std::string_view> ends);
+  // And the name of that tag.
+  Block body_until(std::string_view end);
+  // Break and continue do not reach out of it.
+  Block closed_body(std::string_view end);
+  void macro_body(Macro& macro, std::string_view end);
 
   TokenStream& tokens_;
   ExpressionParser expressions_;
   int loops_ = 0;
 };
 
-Expected<Block> Parser::block(std::initializer_list<std::string_view> ends) {
+Block Parser::block(std::initializer_list<std::string_view> ends) {
   const TokenStream::Level level(tokens_);
-  if (level.too_deep()) return tokens_.too_deep();
   Block result;
   for (;;) {
-    switch (tokens_.peek().type) {
-      case Type::kText: {
-        Token token = tokens_.take();
-        Statement text;
-        text.kind = What::kText;
-        text.place = token.place;
-        text.text = std::move(token.text);
-        result.push_back(std::move(text));
-        break;
-      }
-      case Type::kOutputBegin: {
-        Statement output;
-        output.kind = What::kOutput;
-        output.place = tokens_.take().place;
-        AERIE_ASSIGN_OR_RETURN(output.expression, expressions_.tuple({}));
-        AERIE_RETURN_IF_ERROR(tokens_.expect(Type::kOutputEnd));
-        result.push_back(std::move(output));
-        break;
-      }
-      case Type::kTagBegin: {
-        for (const std::string_view end : ends) {
-          if (tokens_.is_name(end, 1)) {
-            tokens_.take();
-            return result;
-          }
-        }
-        AERIE_ASSIGN_OR_RETURN(Statement statement, tag());
-        AERIE_RETURN_IF_ERROR(tokens_.expect(Type::kTagEnd));
-        result.push_back(std::move(statement));
-        break;
-      }
-      default:
-        if (ends.size() == 0) return result;
-        return tokens_.unexpected(fmt::format("a tag '{}'", *(ends.end() - 1)));
+    for (const std::string_view end : ends) {
+      if (!tokens_.is("{%") || !tokens_.is(end, 1)) continue;
+      tokens_.take();
+      return result;
     }
+    if (tokens_.is(Token::Type::kEnd)) {
+      if (ends.size() > 0) {
+        tokens_.fail_unexpected(fmt::format("a tag '{}'", *(ends.end() - 1)));
+      }
+      return result;
+    }
+    result.push_back(statement());
   }
 }
 
-Expected<Block> Parser::body(std::initializer_list<std::string_view> ends) {
-  tokens_.skip_operator(":");
-  AERIE_RETURN_IF_ERROR(tokens_.expect(Type::kTagEnd));
+Statement Parser::statement() {
+  Statement result;
+  const Token& token = tokens_.take();
+  result.place = token.place;
+  if (token.type == Token::Type::kText) {
+    result.text = token.text;
+  } else if (token.text == "{{") {
+    result.kind = What::kOutput;
+    result.expression = expressions_.tuple({});
+    tokens_.expect("}}");
+  } else {
+    tag(result);
+    tokens_.expect("%}");
+  }
+  return result;
+}
+
+Block Parser::body(std::initializer_list<std::string_view> ends) {
+  tokens_.skip(":");
+  tokens_.expect("%}");
   return block(ends);
 }
 
-Expected<Block> Parser::body_until(std::string_view end) {
-  AERIE_ASSIGN_OR_RETURN(Block result, body({end}));
+Block Parser::body_until(std::string_view end) {
+  Block result = body({end});
   tokens_.take();
   return result;
 }
 
-Status Parser::macro_body(Macro& macro, std::string_view end) {
+Block Parser::closed_body(std::string_view end) {
   const int outer_loops = std::exchange(loops_, 0);
-  tokens_.macros().push_back(&macro);
-  auto parsed = body_until(end);
-  tokens_.macros().pop_back();
+  Block result = body_until(end);
   loops_ = outer_loops;
-  if (!parsed.ok()) return parsed.status();
-  macro.body = std::move(parsed).value();
-  return {};
+  return result;
 }
 
-Expected<Statement> Parser::tag() {
-  Statement result;
-  result.place = tokens_.take().place;
-  AERIE_ASSIGN_OR_RETURN(const Token token, tokens_.expect_any_name());
-  const std::string& name = token.text;
-  if (name == "if") return if_tag(std::move(result));
-  if (name == "for") return for_tag(std::move(result));
-  if (name == "set") return set_tag(std::move(result));
-  if (name == "macro") return macro_tag(std::move(result));
-  if (name == "call") return call_tag(std::move(result));
-  if (name == "filter") return filter_tag(std::move(result));
-  if (name == "with") return with_tag(std::move(result));
-  if (name == "generation") return generation_tag(std::move(result));
-  if (name == "break") return loop_control(std::move(result), What::kBreak);
-  if (name == "continue") return loop_control(std::move(result), What::kContinue);
-  if (name == "print") {
-    result.kind = What::kOutput;
-    AERIE_ASSIGN_OR_RETURN(result.expression, expressions_.expression());
-    return result;
+void Parser::macro_body(Macro& macro, std::string_view end) {
+  tokens_.macros().push_back(&macro);
+  macro.body = closed_body(end);
+  tokens_.macros().pop_back();
+}
+
+void Parser::tag(Statement& result) {
+  struct Tag {
+    std::string_view name;
+    void (Parser::*parse)(Statement&);
+  };
+  constexpr Tag kTags[] = {
+      {"if", &Parser::if_tag},
+      {"for", &Parser::for_tag},
+      {"set", &Parser::set_tag},
+      {"macro", &Parser::macro_tag},
+      {"call", &Parser::call_tag},
+      {"filter", &Parser::filter_tag},
+      {"with", &Parser::with_tag},
+      {"generation", &Parser::generation_tag},
+      {"print", &Parser::print_tag},
+      {"break", &Parser::break_tag},
+      {"continue", &Parser::continue_tag},
+  };
+  const Token& token = tokens_.expect_name();
+  for (const Tag& known : kTags) {
+    if (known.name == token.text) return (this->*known.parse)(result);
   }
+  const std::string name = printable(token.text);
   if (name.starts_with("end") || name == "else" || name == "elif") {
-    return syntax_error(token.place, fmt::format("'{}' without its beginning", printable(name)));
+    return tokens_.fail(token.place, StatusCode::kInvalidData,
+                        fmt::format("'{}' without its beginning", name));
   }
-  return at_place(token.place, {StatusCode::kUnsupported,
-                                fmt::format("the tag '{}' is not supported", printable(name))});
+  tokens_.fail(token.place, StatusCode::kUnsupported,
+               fmt::format("the tag '{}' is not supported", name));
 }
 
-Expected<Statement> Parser::if_tag(Statement result) {
+void Parser::if_tag(Statement& result) {
   result.kind = What::kIf;
   for (bool more = true; more;) {
-    Branch branch;
-    AERIE_ASSIGN_OR_RETURN(branch.condition, expressions_.tuple({false, false, ""}));
-    AERIE_ASSIGN_OR_RETURN(branch.body, body({"elif", "else", "endif"}));
-    result.branches.push_back(std::move(branch));
-    const std::string end = tokens_.take().text;
+    Branch& branch = result.branches.emplace_back();
+    branch.condition = expressions_.tuple({false});
+    branch.body = body({"elif", "else", "endif"});
+    const std::string& end = tokens_.take().text;
     more = end == "elif";
-    if (end == "else") {
-      Branch otherwise;
-      AERIE_ASSIGN_OR_RETURN(otherwise.body, body_until("endif"));
-      result.branches.push_back(std::move(otherwise));
-    }
+    if (end == "else") result.branches.push_back({nullptr, body_until("endif")});
   }
-  return result;
 }
 
-Expected<Statement> Parser::for_tag(Statement result) {
+void Parser::for_tag(Statement& result) {
   result.kind = What::kFor;
-  AERIE_ASSIGN_OR_RETURN(result.target, expressions_.target(false));
-  AERIE_RETURN_IF_ERROR(tokens_.expect_name("in"));
-  AERIE_ASSIGN_OR_RETURN(result.expression, expressions_.tuple({false, false, "recursive"}));
-  if (tokens_.skip_name("if")) {
-    AERIE_ASSIGN_OR_RETURN(result.filter, expressions_.expression());
-  }
-  result.recursive = tokens_.skip_name("recursive");
+  result.target = expressions_.target(false);
+  tokens_.expect("in");
+  result.expression = expressions_.tuple({false, false, "recursive"});
+  if (tokens_.skip("if")) result.filter = expressions_.expression();
+  result.recursive = tokens_.skip("recursive");
   ++loops_;
-  auto loop_body = body({"endfor", "else"});
+  result.body = body({"endfor", "else"});
   --loops_;
-  if (!loop_body.ok()) return loop_body.status();
-  result.body = std::move(loop_body).value();
-  if (tokens_.take().text == "else") {
-    AERIE_ASSIGN_OR_RETURN(result.otherwise, body_until("endfor"));
-  }
-  return result;
+  if (tokens_.take().text == "else") result.otherwise = body_until("endfor");
 }
 
-Expected<Statement> Parser::set_tag(Statement result) {
-  AERIE_ASSIGN_OR_RETURN(result.target, expressions_.target(true));
-  if (tokens_.skip_operator("=")) {
+void Parser::set_tag(Statement& result) {
+  result.target = expressions_.target(true);
+  if (tokens_.skip("=")) {
     result.kind = What::kSet;
-    AERIE_ASSIGN_OR_RETURN(result.expression, expressions_.tuple({}));
-    return result;
+    result.expression = expressions_.tuple({});
+    return;
   }
   result.kind = What::kSetBlock;
-  AERIE_ASSIGN_OR_RETURN(result.expression, expressions_.filters(nullptr, false));
-  AERIE_ASSIGN_OR_RETURN(result.body, body_until("endset"));
-  return result;
+  result.expression = expressions_.filters(nullptr, false);
+  result.body = body_until("endset");
 }
 
-Status Parser::signature(Macro& macro) {
-  AERIE_RETURN_IF_ERROR(tokens_.expect_operator("("));
-  bool has_default = false;
-  while (!tokens_.is_operator(")")) {
-    if (!macro.parameters.empty()) AERIE_RETURN_IF_ERROR(tokens_.expect_operator(","));
-    AERIE_ASSIGN_OR_RETURN(const Token token, tokens_.expect_any_name());
+void Parser::signature(Macro& macro) {
+  tokens_.expect("(");
+  expressions_.list_until(")", [&] {
+    const bool has_default = !macro.parameters.empty() && macro.parameters.back().otherwise;
     Parameter parameter;
-    parameter.name = tokens_.number_of(token.text);
-    parameter.spelled = token.text;
-    if (tokens_.skip_operator("=")) {
-      AERIE_ASSIGN_OR_RETURN(parameter.otherwise, expressions_.expression());
-      has_default = true;
+    parameter.spelled = tokens_.expect_name().text;
+    parameter.name = tokens_.number_of(parameter.spelled);
+    if (tokens_.skip("=")) {
+      parameter.otherwise = expressions_.expression();
     } else if (has_default) {
-      return tokens_.error("a parameter without a default after one with a default");
+      tokens_.fail("a parameter without a default after one with a default");
     }
     macro.parameters.push_back(std::move(parameter));
-  }
-  return tokens_.expect_operator(")");
+  });
 }
 
-Expected<Statement> Parser::macro_tag(Statement result) {
+void Parser::macro_tag(Statement& result) {
   result.kind = What::kMacro;
   result.macro = std::make_unique<Macro>();
-  AERIE_ASSIGN_OR_RETURN(const Token name, tokens_.expect_any_name());
-  result.macro->name = name.text;
-  result.target.name = tokens_.number_of(name.text);
-  AERIE_RETURN_IF_ERROR(signature(*result.macro));
-  AERIE_RETURN_IF_ERROR(macro_body(*result.macro, "endmacro"));
-  return result;
+  result.macro->name = tokens_.expect_name().text;
+  result.target.name = tokens_.number_of(result.macro->name);
+  signature(*result.macro);
+  macro_body(*result.macro, "endmacro");
 }
 
-Expected<Statement> Parser::call_tag(Statement result) {
+void Parser::call_tag(Statement& result) {
   result.kind = What::kCall;
   result.macro = std::make_unique<Macro>();
-  if (tokens_.is_operator("(")) AERIE_RETURN_IF_ERROR(signature(*result.macro));
-  AERIE_ASSIGN_OR_RETURN(result.expression, expressions_.expression());
+  if (tokens_.is("(")) signature(*result.macro);
+  result.expression = expressions_.expression();
   if (result.expression->kind != Expression::Kind::kCall) {
-    return syntax_error(result.place, "a call block without a call");
+    tokens_.fail(result.place, StatusCode::kInvalidData, "a call block without a call");
   }
-  AERIE_RETURN_IF_ERROR(macro_body(*result.macro, "endcall"));
-  return result;
+  macro_body(*result.macro, "endcall");
 }
 
-Expected<Statement> Parser::filter_tag(Statement result) {
+void Parser::filter_tag(Statement& result) {
   result.kind = What::kFilter;
-  AERIE_ASSIGN_OR_RETURN(result.expression, expressions_.filters(nullptr, true));
-  AERIE_ASSIGN_OR_RETURN(result.body, body_until("endfilter"));
-  return result;
+  result.expression = expressions_.filters(nullptr, true);
+  result.body = body_until("endfilter");
 }
 
-Expected<Statement> Parser::with_tag(Statement result) {
+void Parser::with_tag(Statement& result) {
   result.kind = What::kWith;
-  while (!tokens_.is(Type::kTagEnd) && !tokens_.is_operator(":")) {
-    if (!result.bindings.empty()) AERIE_RETURN_IF_ERROR(tokens_.expect_operator(","));
-    AERIE_ASSIGN_OR_RETURN(Target target, expressions_.target(false));
-    AERIE_RETURN_IF_ERROR(tokens_.expect_operator("="));
-    AERIE_ASSIGN_OR_RETURN(ExpressionPtr value, expressions_.expression());
-    result.bindings.emplace_back(std::move(target), std::move(value));
+  while (!tokens_.is("%}") && !tokens_.is(":") && !tokens_.failed()) {
+    if (!result.bindings.empty()) tokens_.expect(",");
+    Target target = expressions_.target(false);
+    tokens_.expect("=");
+    result.bindings.emplace_back(std::move(target), expressions_.expression());
   }
-  AERIE_ASSIGN_OR_RETURN(result.body, body_until("endwith"));
-  return result;
+  result.body = body_until("endwith");
 }
 
-Expected<Statement> Parser::generation_tag(Statement result) {
+void Parser::generation_tag(Statement& result) {
   result.kind = What::kScope;
-  const int outer_loops = std::exchange(loops_, 0);
-  auto parsed = body_until("endgeneration");
-  loops_ = outer_loops;
-  if (!parsed.ok()) return parsed.status();
-  result.body = std::move(parsed).value();
-  return result;
+  result.body = closed_body("endgeneration");
 }
 
-Expected<Statement> Parser::loop_control(Statement result, What kind) {
-  if (loops_ == 0) return syntax_error(result.place, "break or continue outside of a loop");
+void Parser::print_tag(Statement& result) {
+  result.kind = What::kOutput;
+  result.expression = expressions_.expression();
+}
+
+void Parser::loop_control(Statement& result, What kind) {
   result.kind = kind;
-  return result;
+  if (loops_ > 0) return;
+  tokens_.fail(result.place, StatusCode::kInvalidData, "break or continue outside of a loop");
 }
 
 }  // namespace
@@ -280,7 +261,8 @@ Expected<std::shared_ptr<const Program>> parse_program(std::string_view source,
                     {"kwargs", kKwargsName}};
   AERIE_ASSIGN_OR_RETURN(std::vector<Token> tokens, lex(source, limits));
   TokenStream stream(std::move(tokens), *program);
-  AERIE_ASSIGN_OR_RETURN(program->body, Parser(stream).block({}));
+  program->body = Parser(stream).block({});
+  if (stream.failed()) return stream.status();
   return std::shared_ptr<const Program>(std::move(program));
 }
 

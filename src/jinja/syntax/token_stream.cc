@@ -8,69 +8,58 @@ namespace aerie::jinja {
 namespace {
 
 std::string described(const Token& token) {
-  switch (token.type) {
-    case Token::Type::kText:
-      return "text";
-    case Token::Type::kTagBegin:
-      return "'{%'";
-    case Token::Type::kTagEnd:
-      return "'%}'";
-    case Token::Type::kOutputBegin:
-      return "'{{'";
-    case Token::Type::kOutputEnd:
-      return "'}}'";
-    case Token::Type::kEnd:
-      return "the end of the template";
-    case Token::Type::kString:
-      return fmt::format("the string '{}'", printable(token.text, 40));
-    default:
-      return fmt::format("'{}'", printable(token.text, 40));
-  }
+  if (token.type == Token::Type::kText) return "text";
+  if (token.type == Token::Type::kEnd) return "the end of the template";
+  return fmt::format("{}'{}'", token.type == Token::Type::kString ? "the string " : "",
+                     printable(token.text, 40));
 }
 
 }  // namespace
 
-bool TokenStream::skip_name(std::string_view name) {
-  if (!is_name(name)) return false;
+const Token& TokenStream::take() {
+  const Token& token = peek();
+  if (at_ + 1 < tokens_.size()) ++at_;
+  return token;
+}
+
+bool TokenStream::is(std::string_view spelled, size_t ahead) const {
+  const Token& token = peek(ahead);
+  return (token.type == Type::kName || token.type == Type::kOperator) && token.text == spelled;
+}
+
+bool TokenStream::skip(std::string_view spelled) {
+  if (!is(spelled)) return false;
   take();
   return true;
 }
 
-bool TokenStream::skip_operator(std::string_view text) {
-  if (!is_operator(text)) return false;
-  take();
-  return true;
+void TokenStream::expect(std::string_view spelled) {
+  if (!skip(spelled)) fail_unexpected(fmt::format("'{}'", spelled));
 }
 
-Status TokenStream::expect_name(std::string_view name) {
-  return skip_name(name) ? Status() : unexpected(fmt::format("'{}'", name));
-}
-
-Status TokenStream::expect_operator(std::string_view text) {
-  return skip_operator(text) ? Status() : unexpected(fmt::format("'{}'", text));
-}
-
-Status TokenStream::expect(Type type) {
-  if (!is(type)) return unexpected(described({type, {}, "", 0, 0.0}));
-  take();
-  return {};
-}
-
-Expected<Token> TokenStream::expect_any_name() {
-  if (!is(Type::kName)) return unexpected("a name");
+const Token& TokenStream::expect_name() {
+  if (!is(Type::kName)) fail_unexpected("a name");
   return take();
 }
 
-Status TokenStream::unexpected(std::string_view wanted) const {
-  return error(fmt::format("expected {}, not {}", wanted, described(peek())));
+void TokenStream::fail(const Place& place, StatusCode code, std::string reason) {
+  if (failed()) return;
+  status_ = at_place(place, {code, std::move(reason)});
+  at_ = tokens_.size() - 1;
+}
+
+void TokenStream::fail_unexpected(std::string_view wanted) {
+  fail(fmt::format("expected {}, not {}", wanted, described(peek())));
+}
+
+void TokenStream::fail_too_deep() {
+  fail(place(), StatusCode::kResourceExhausted,
+       fmt::format("the template is nested deeper than {} levels", limits().nesting));
 }
 
 int TokenStream::number_of(std::string_view name) {
-  const auto found = program_.names.find(name);
-  if (found != program_.names.end()) return found->second;
-  const int number = static_cast<int>(program_.names.size());
-  program_.names.emplace(std::string(name), number);
-  return number;
+  const int next = static_cast<int>(program_.names.size());
+  return program_.names.emplace(std::string(name), next).first->second;
 }
 
 void TokenStream::note_use(int name) {
@@ -79,12 +68,6 @@ void TokenStream::note_use(int name) {
     if (name == kKwargsName) macro->takes_more_named = true;
     if (name == kCallerName) macro->takes_caller = true;
   }
-}
-
-Status TokenStream::too_deep() const {
-  return at_place(place(),
-                  {StatusCode::kResourceExhausted,
-                   fmt::format("the template is nested deeper than {} levels", limits().nesting)});
 }
 
 }  // namespace aerie::jinja

@@ -12,6 +12,8 @@
 
 namespace aerie::jinja {
 
+// The first failure stays and leaves nothing to read, so that whatever is being parsed ends. What
+// it gives then is of no use.
 class TokenStream {
  public:
   using Type = Token::Type;
@@ -23,29 +25,21 @@ class TokenStream {
     return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
   }
   const Place& place() const { return peek().place; }
-  Token take() {
-    Token token = peek();
-    if (at_ + 1 < tokens_.size()) ++at_;
-    return token;
-  }
-
+  const Token& take();
   bool is(Type type) const { return peek().type == type; }
-  bool is_name(std::string_view name, size_t ahead = 0) const {
-    return peek(ahead).type == Type::kName && peek(ahead).text == name;
-  }
-  bool is_operator(std::string_view text, size_t ahead = 0) const {
-    return peek(ahead).type == Type::kOperator && peek(ahead).text == text;
-  }
-  bool skip_name(std::string_view name);
-  bool skip_operator(std::string_view text);
-  Status expect_name(std::string_view name);
-  Status expect_operator(std::string_view text);
-  Status expect(Type type);
-  Expected<Token> expect_any_name();
+  // A name, an operator or the beginning or end of a tag that is spelled so.
+  bool is(std::string_view spelled, size_t ahead = 0) const;
+  bool skip(std::string_view spelled);
+  void expect(std::string_view spelled);
+  const Token& expect_name();
 
-  // "expected X, not Y", at the next token.
-  Status unexpected(std::string_view wanted) const;
-  Status error(std::string reason) const { return syntax_error(place(), std::move(reason)); }
+  void fail(const Place& place, StatusCode code, std::string reason);
+  void fail(std::string reason) { fail(place(), StatusCode::kInvalidData, std::move(reason)); }
+  // "expected X, not Y".
+  void fail_unexpected(std::string_view wanted);
+  void fail_too_deep();
+  bool failed() const { return !status_.ok(); }
+  const Status& status() const { return status_; }
 
   // The number of a name.
   int number_of(std::string_view name);
@@ -55,23 +49,24 @@ class TokenStream {
   const Limits& limits() const { return program_.limits; }
   std::vector<Macro*>& macros() { return macros_; }
 
-  // Nested parsing, for the life of the object.
+  // Nested parsing, for the life of the object. Fails where that is too deep.
   class Level {
    public:
-    explicit Level(TokenStream& stream) : stream_(stream) { ++stream_.depth_; }
+    explicit Level(TokenStream& stream) : stream_(stream) {
+      if (++stream_.depth_ > stream_.limits().nesting) stream_.fail_too_deep();
+    }
     ~Level() { --stream_.depth_; }
     Level(const Level&) = delete;
     Level& operator=(const Level&) = delete;
-    bool too_deep() const { return stream_.depth_ > stream_.limits().nesting; }
 
    private:
     TokenStream& stream_;
   };
-  Status too_deep() const;
 
  private:
   std::vector<Token> tokens_;
   Program& program_;
+  Status status_;
   size_t at_ = 0;
   int depth_ = 0;
   std::vector<Macro*> macros_;

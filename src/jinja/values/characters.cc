@@ -35,50 +35,13 @@ std::vector<size_t> matches(std::string_view text, std::string_view needle, size
   return places;
 }
 
-// The characters of a text, sorted.
-std::vector<std::string_view> character_set(std::string_view text) {
-  std::vector<std::string_view> set;
-  while (!text.empty()) {
-    set.push_back(text.substr(0, next_character(text).length));
-    text.remove_prefix(set.back().size());
-  }
-  std::sort(set.begin(), set.end());
-  return set;
-}
-
 // The length of the line end that `text` begins with; 0 if it does not.
 size_t line_end(std::string_view text, Character character) {
-  switch (character.code) {
-    case '\r':
-      return text.size() > 1 && text[1] == '\n' ? 2 : 1;
-    case '\n':
-    case '\v':
-    case '\f':
-    case 0x1C:
-    case 0x1D:
-    case 0x1E:
-    case 0x85:
-    case 0x2028:
-    case 0x2029:
-      return character.length;
-    default:
-      return 0;
-  }
-}
-
-using Append = void (*)(std::string&, char32_t);
-
-// Bytes that are not UTF-8 stay as they are.
-void append_mapped(std::string& result, std::string_view text, Append append) {
-  while (!text.empty()) {
-    const Character character = next_character(text);
-    if (character.code == 0xFFFD) {
-      result += text.substr(0, character.length);
-    } else {
-      append(result, character.code);
-    }
-    text.remove_prefix(character.length);
-  }
+  const char32_t code = character.code;
+  if (code == '\r') return text.size() > 1 && text[1] == '\n' ? 2 : 1;
+  const bool ends = (code >= '\n' && code <= '\f') || (code >= 0x1C && code <= 0x1E) ||
+                    code == 0x85 || code == 0x2028 || code == 0x2029;
+  return ends ? character.length : 0;
 }
 
 }  // namespace
@@ -115,10 +78,18 @@ size_t character_offset(std::string_view text, size_t index) {
   return at;
 }
 
+std::vector<std::string_view> characters_of(std::string_view text) {
+  std::vector<std::string_view> characters;
+  for (; !text.empty(); text.remove_prefix(characters.back().size())) {
+    characters.push_back(text.substr(0, next_character(text).length));
+  }
+  return characters;
+}
+
 bool is_space(char32_t code) {
   return (code >= 0x09 && code <= 0x0D) || (code >= 0x1C && code <= 0x20) || code == 0x85 ||
-         code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
-         code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+         (code >= 0xA0 && category(code) >= UTF8PROC_CATEGORY_ZS &&
+          category(code) <= UTF8PROC_CATEGORY_ZP);
 }
 
 bool is_letter(char32_t code) {
@@ -137,7 +108,7 @@ bool is_digit(char32_t code) {
 
 bool is_numeric(char32_t code) {
   const auto c = category(code);
-  return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
+  return c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO;
 }
 
 bool is_lower(char32_t code) {
@@ -149,75 +120,44 @@ bool is_upper(char32_t code) {
 }
 
 bool is_printable(char32_t code) {
-  switch (category(code)) {
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-      return false;
-    case UTF8PROC_CATEGORY_ZS:
-      return code == ' ';
-    default:
-      return true;
-  }
+  if (code < 0x7F) return code >= ' ';
+  const auto c = category(code);
+  return c != UTF8PROC_CATEGORY_CN && c < UTF8PROC_CATEGORY_ZS;
 }
 
 bool has_case(std::string_view text, bool upper) {
   bool found = false;
-  while (!text.empty()) {
-    const Character character = next_character(text);
-    if (upper ? is_lower(character.code) : is_upper(character.code)) return false;
-    found = found || (upper ? is_upper(character.code) : is_lower(character.code));
-    text.remove_prefix(character.length);
+  for (; !text.empty(); text.remove_prefix(next_character(text).length)) {
+    const char32_t code = next_character(text).code;
+    if (upper ? is_lower(code) : is_upper(code)) return false;
+    found = found || (upper ? is_upper(code) : is_lower(code));
   }
   return found;
 }
 
-void append_upper(std::string& text, char32_t code) {
-  if (code == kSharpS) {
-    text += "SS";
+void append_in_case(std::string& text, Case how, char32_t code) {
+  const auto number = static_cast<utf8proc_int32_t>(code);
+  if (code == kSharpS && how != Case::kLower) {
+    text += how == Case::kUpper ? "SS" : "Ss";
   } else {
-    append_utf8(static_cast<uint32_t>(utf8proc_toupper(static_cast<int32_t>(code))), text);
+    append_utf8(static_cast<uint32_t>(how == Case::kUpper   ? utf8proc_toupper(number)
+                                      : how == Case::kTitle ? utf8proc_totitle(number)
+                                                            : utf8proc_tolower(number)),
+                text);
   }
-}
-
-void append_title(std::string& text, char32_t code) {
-  if (code == kSharpS) {
-    text += "Ss";
-  } else {
-    append_utf8(static_cast<uint32_t>(utf8proc_totitle(static_cast<int32_t>(code))), text);
-  }
-}
-
-void append_lower(std::string& text, char32_t code) {
-  append_utf8(static_cast<uint32_t>(utf8proc_tolower(static_cast<int32_t>(code))), text);
 }
 
 std::string to_upper(std::string_view text) {
-  std::string result;
-  append_mapped(result, text, append_upper);
-  return result;
+  return in_case(text, [](char32_t) { return Case::kUpper; });
 }
 
 std::string to_lower(std::string_view text) {
-  std::string result;
-  append_mapped(result, text, append_lower);
-  return result;
-}
-
-std::string to_capitalized(std::string_view text) {
-  std::string result;
-  const size_t first = text.empty() ? 0 : next_character(text).length;
-  append_mapped(result, text.substr(0, first), append_title);
-  append_mapped(result, text.substr(first), append_lower);
-  return result;
+  return in_case(text, [](char32_t) { return Case::kLower; });
 }
 
 std::string_view strip(std::string_view text, const std::string_view* chars, Ends ends) {
-  const auto set = chars != nullptr ? character_set(*chars) : std::vector<std::string_view>();
+  auto set = characters_of(chars != nullptr ? *chars : "");
+  std::sort(set.begin(), set.end());
   const auto goes = [&](std::string_view character) {
     return chars != nullptr ? std::binary_search(set.begin(), set.end(), character)
                             : is_space(next_character(character).code);

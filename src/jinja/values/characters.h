@@ -22,6 +22,7 @@ size_t last_character(std::string_view text);
 size_t count_characters(std::string_view text);
 // Where the character with number `index` begins; text.size() if there are not as many.
 size_t character_offset(std::string_view text, size_t index);
+std::vector<std::string_view> characters_of(std::string_view text);
 
 bool is_space(char32_t code);
 bool is_letter(char32_t code);
@@ -34,13 +35,43 @@ bool is_printable(char32_t code);  // what repr() does not escape
 // Whether there is a letter of the one case and none of the other.
 bool has_case(std::string_view text, bool upper);
 
+enum class Case : uint8_t { kUpper, kTitle, kLower };
 // One character becomes one, but ß, whose upper case is SS.
-void append_upper(std::string& text, char32_t code);
-void append_title(std::string& text, char32_t code);
-void append_lower(std::string& text, char32_t code);
+void append_in_case(std::string& text, Case how, char32_t code);
+// Each character in the case that `choose(code)` gives. Bytes that are not UTF-8 stay as they are.
+template <typename Choose>
+std::string in_case(std::string_view text, Choose choose) {
+  std::string result;
+  while (!text.empty()) {
+    const Character character = next_character(text);
+    const Case how = choose(character.code);
+    if (character.code == 0xFFFD) {
+      result += text.substr(0, character.length);
+    } else {
+      append_in_case(result, how, character.code);
+    }
+    text.remove_prefix(character.length);
+  }
+  return result;
+}
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-std::string to_capitalized(std::string_view text);  // str.capitalize
+
+// Adds the text to `out`, with `escape(code)` for the characters that are `special(code)`.
+template <typename Out, typename Special, typename Escape>
+void add_escaped(Out& out, std::string_view text, Special special, Escape escape) {
+  size_t done = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Character character = next_character(text.substr(at));
+    if (special(character.code)) {
+      out.add(text.substr(done, at - done));
+      out.add(escape(character.code));
+      done = at + character.length;
+    }
+    at += character.length;
+  }
+  out.add(text.substr(done));
+}
 
 // Without the white space, or the characters of `chars` if it is not null, at its ends.
 struct Ends {

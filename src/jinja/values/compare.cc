@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "jinja/values/characters.h"
 #include "jinja/values/operations.h"
 
@@ -12,26 +14,21 @@ bool comparable(const Sequence& a, const Sequence& b) {
   return a.flavour == b.flavour && !a.is_generator();
 }
 
-Expected<bool> equal_sequences(Runtime& runtime, Sequence& a, Sequence& b, int nesting) {
+bool equal_sequences(Runtime& runtime, const Sequence& a, const Sequence& b, int nesting) {
   if (&a == &b) return true;
   if (!comparable(a, b) || a.items.size() != b.items.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i) {
-    AERIE_ASSIGN_OR_RETURN(const bool same, equal(runtime, a.items[i], b.items[i], nesting + 1));
-    if (!same) return false;
+    if (!equal(runtime, a.items[i], b.items[i], nesting + 1)) return false;
   }
   return true;
 }
 
-Expected<bool> equal_dicts(Runtime& runtime, const Dict& a, const Dict& b, int nesting) {
+bool equal_dicts(Runtime& runtime, const Dict& a, Dict& b, int nesting) {
   if (&a == &b) return true;
   if (a.entries.size() != b.entries.size()) return false;
   for (const auto& [key, value] : a.entries) {
-    AERIE_ASSIGN_OR_RETURN(const int64_t place, runtime.find(&b, key));
-    if (place < 0) return false;
-    AERIE_ASSIGN_OR_RETURN(
-        const bool same,
-        equal(runtime, value, b.entries[static_cast<size_t>(place)].second, nesting + 1));
-    if (!same) return false;
+    const Dict::Entry* other = runtime.find(&b, key);
+    if (other == nullptr || !equal(runtime, value, other->second, nesting + 1)) return false;
   }
   return true;
 }
@@ -50,20 +47,15 @@ bool holds(Operator op, const T& a, const T& b) {
   }
 }
 
-std::string_view sign(Operator op) {
-  switch (op) {
-    case Operator::kLess:
-      return "<";
-    case Operator::kLessEqual:
-      return "<=";
-    case Operator::kGreater:
-      return ">";
-    default:
-      return ">=";
-  }
-}
+// In the order of Operator.
+constexpr std::string_view kSpellings[] = {"+",  "-",  "*", "/",  "//", "%",  "**", "~",
+                                           "==", "!=", "<", "<=", ">",  ">=", "in", "not in"};
 
 }  // namespace
+
+std::string_view spelling(Operator op) {
+  return kSpellings[static_cast<size_t>(op)];
+}
 
 bool truth(const Value& value) {
   switch (value.kind) {
@@ -88,122 +80,110 @@ bool truth(const Value& value) {
   }
 }
 
-Expected<bool> equal(Runtime& runtime, const Value& a, const Value& b, int nesting) {
-  AERIE_RETURN_IF_ERROR(runtime.spend());
-  if (nesting > runtime.limits().nesting) return runtime.too_nested();
-  if (a.is_number() && b.is_number()) {
-    if (a.is_integral() && b.is_integral()) return a.as_int() == b.as_int();
-    return a.as_double() == b.as_double();
-  }
+bool equal(Runtime& runtime, const Value& a, const Value& b, int nesting) {
+  if (!runtime.may_nest(nesting)) return false;
+  if (a.is_integral() && b.is_integral()) return a.as_int() == b.as_int();
+  if (a.is_number() && b.is_number()) return a.as_double() == b.as_double();
   if (a.kind != b.kind) return false;
   switch (a.kind) {
     case Kind::kText:
-      AERIE_RETURN_IF_ERROR(runtime.spend_text(a.view().size()));
-      return a.view() == b.view();
+      return runtime.spend_text(a.view().size()) && a.view() == b.view();
     case Kind::kSequence:
       return equal_sequences(runtime, *a.sequence, *b.sequence, nesting);
     case Kind::kDict:
       return equal_dicts(runtime, *a.dict, *b.dict, nesting);
-    case Kind::kNamespace:
-      return a.dict == b.dict;
-    case Kind::kCallable:
-      return a.callable == b.callable;
-    case Kind::kLoop:
-      return a.loop == b.loop;
-    case Kind::kCycler:
-      return a.cycler == b.cycler;
     default:
-      return true;
+      return is_same(a, b);
   }
 }
 
-Expected<bool> ordered(Runtime& runtime, Operator op, const Value& a, const Value& b, int nesting) {
-  AERIE_RETURN_IF_ERROR(runtime.spend());
-  if (nesting > runtime.limits().nesting) return runtime.too_nested();
-  if (a.is_undefined()) return undefined_error(a);
-  if (b.is_undefined()) return undefined_error(b);
-  if (a.is_number() && b.is_number()) {
-    if (a.is_integral() && b.is_integral()) return holds(op, a.as_int(), b.as_int());
-    return holds(op, a.as_double(), b.as_double());
-  }
+bool ordered(Runtime& runtime, Operator op, const Value& a, const Value& b, int nesting) {
+  if (!runtime.may_nest(nesting)) return false;
+  if (a.is_undefined()) return undefined_error(runtime, a);
+  if (b.is_undefined()) return undefined_error(runtime, b);
+  if (a.is_integral() && b.is_integral()) return holds(op, a.as_int(), b.as_int());
+  if (a.is_number() && b.is_number()) return holds(op, a.as_double(), b.as_double());
   if (a.is_text() && b.is_text()) {
-    AERIE_RETURN_IF_ERROR(runtime.spend_text(a.view().size()));
-    return holds(op, a.view(), b.view());
+    return runtime.spend_text(a.view().size()) && holds(op, a.view(), b.view());
   }
-  if (a.is(Kind::kSequence) && b.is(Kind::kSequence) && comparable(*a.sequence, *b.sequence) &&
-      (a.sequence->is_tuple() || a.sequence->flavour == Sequence::Flavour::kList)) {
+  if ((a.is_tuple() && b.is_tuple()) || (a.is_list() && b.is_list())) {
     const auto& left = a.sequence->items;
     const auto& right = b.sequence->items;
-    for (size_t i = 0; i < left.size() && i < right.size(); ++i) {
-      AERIE_ASSIGN_OR_RETURN(const bool same, equal(runtime, left[i], right[i], nesting + 1));
-      if (!same) return ordered(runtime, op, left[i], right[i], nesting + 1);
+    for (size_t i = 0; i < left.size() && i < right.size() && !runtime.failed(); ++i) {
+      if (equal(runtime, left[i], right[i], nesting + 1)) continue;
+      return ordered(runtime, op, left[i], right[i], nesting + 1);
     }
     return holds(op, left.size(), right.size());
   }
-  return fail(
-      fmt::format("'{}' cannot compare '{}' with '{}'", sign(op), type_name(a), type_name(b)));
+  return runtime.fail(
+      fmt::format("'{}' cannot compare '{}' with '{}'", spelling(op), type_name(a), type_name(b)));
 }
 
-Expected<bool> contains(Runtime& runtime, const Value& container, const Value& item) {
+bool contains(Runtime& runtime, const Value& container, const Value& item) {
   switch (container.kind) {
     case Kind::kText:
       if (!item.is_text()) {
-        return fail(fmt::format("only a string can be in a string, not '{}'", type_name(item)));
+        return runtime.fail(
+            fmt::format("only a string can be in a string, not '{}'", type_name(item)));
       }
-      AERIE_RETURN_IF_ERROR(runtime.spend_text(container.view().size()));
+      if (!runtime.spend_text(container.view().size())) return false;
       return find_text(container.view(), item.view()) != std::string_view::npos;
-    case Kind::kDict: {
-      AERIE_ASSIGN_OR_RETURN(const int64_t place, runtime.find(container.dict, item));
-      return place >= 0;
-    }
+    case Kind::kDict:
+      return runtime.find(container.dict, item) != nullptr;
     case Kind::kSequence: {
       Sequence& sequence = *container.sequence;
-      for (size_t i = sequence.taken; i < sequence.items.size(); ++i) {
+      for (size_t i = sequence.taken; i < sequence.items.size() && !runtime.failed(); ++i) {
         if (sequence.is_generator()) sequence.taken = i + 1;
-        AERIE_ASSIGN_OR_RETURN(const bool same, equal(runtime, sequence.items[i], item));
-        if (same) return true;
+        if (equal(runtime, sequence.items[i], item)) return true;
       }
       return false;
     }
     case Kind::kUndefined:
       return false;
     default:
-      return fail(fmt::format("nothing can be in a value of type '{}'", type_name(container)));
+      return runtime.fail(
+          fmt::format("nothing can be in a value of type '{}'", type_name(container)));
   }
 }
 
-Expected<bool> compare(Runtime& runtime, Operator op, const Value& a, const Value& b) {
+bool compare(Runtime& runtime, Operator op, const Value& a, const Value& b) {
   switch (op) {
     case Operator::kEqual:
       return equal(runtime, a, b);
-    case Operator::kNotEqual: {
-      AERIE_ASSIGN_OR_RETURN(const bool same, equal(runtime, a, b));
-      return !same;
-    }
+    case Operator::kNotEqual:
+      return !equal(runtime, a, b);
     case Operator::kIn:
       return contains(runtime, b, a);
-    case Operator::kNotIn: {
-      AERIE_ASSIGN_OR_RETURN(const bool found, contains(runtime, b, a));
-      return !found;
-    }
+    case Operator::kNotIn:
+      return !contains(runtime, b, a);
     default:
       return ordered(runtime, op, a, b);
   }
 }
 
-Status check_hashable(const Value& value, int nesting) {
-  const bool tuple = value.is(Kind::kSequence) && value.sequence->is_tuple();
-  const bool list =
-      value.is(Kind::kSequence) && value.sequence->flavour == Sequence::Flavour::kList;
-  if (value.is(Kind::kDict) || list || nesting > 20) {
-    return fail(fmt::format("a value of type '{}' cannot be a key", type_name(value)));
+bool is_same(const Value& a, const Value& b) {
+  if (a.kind != b.kind) return false;
+  switch (a.kind) {
+    case Kind::kBool:
+      return a.boolean == b.boolean;
+    case Kind::kInt:
+      return a.integer == b.integer;
+    case Kind::kFloat:
+      return a.real == b.real;
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return true;
+    default:  // What pointers point to: all members of the union lie in the same place.
+      return a.text == b.text;
   }
-  if (tuple) {
-    for (const Value& item : value.sequence->items) {
-      AERIE_RETURN_IF_ERROR(check_hashable(item, nesting + 1));
-    }
-  }
-  return {};
+}
+
+bool is_hashable(const Value& value, int nesting) {
+  if (value.is(Kind::kDict) || value.is_list() || nesting > 20) return false;
+  if (!value.is_tuple()) return true;
+  const auto& items = value.sequence->items;
+  return std::all_of(items.begin(), items.end(),
+                     [&](const Value& item) { return is_hashable(item, nesting + 1); });
 }
 
 }  // namespace aerie::jinja

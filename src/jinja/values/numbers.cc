@@ -21,19 +21,8 @@ int digit_value(char c) {
 // "0x" and its like, for the base that they belong to.
 int prefix_base(std::string_view text) {
   if (text.size() < 2 || text[0] != '0') return 0;
-  switch (text[1]) {
-    case 'x':
-    case 'X':
-      return 16;
-    case 'o':
-    case 'O':
-      return 8;
-    case 'b':
-    case 'B':
-      return 2;
-    default:
-      return 0;
-  }
+  const char letter = static_cast<char>(text[1] | 0x20);
+  return letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
 }
 
 // Without underscores between digits; nullopt where one stands elsewhere.

@@ -1,15 +1,16 @@
-// What Python's operators and built-in functions do with values. Errors are kInvalidArgument and
-// say what is wrong without saying where, or kResourceExhausted.
+// What Python's operators and built-in functions do with values. What is wrong makes the rendering
+// fail (runtime.h), saying what without saying where.
 #pragma once
 
 #include <optional>
 #include <string>
 
-#include "base/status.h"
 #include "jinja/values/runtime.h"
 #include "jinja/values/value.h"
 
 namespace aerie::jinja {
+
+struct Arguments;
 
 enum class Operator : uint8_t {
   kAdd,
@@ -29,44 +30,56 @@ enum class Operator : uint8_t {
   kIn,
   kNotIn,
 };
+std::string_view spelling(Operator op);
 
 bool truth(const Value& value);
-Expected<bool> equal(Runtime& runtime, const Value& a, const Value& b, int nesting = 0);
+bool equal(Runtime& runtime, const Value& a, const Value& b, int nesting = 0);
+bool is_same(const Value& a, const Value& b);  // the same object
 // Requires kLess ... kGreaterEqual.
-Expected<bool> ordered(Runtime& runtime, Operator op, const Value& a, const Value& b,
-                       int nesting = 0);
-Expected<bool> contains(Runtime& runtime, const Value& container, const Value& item);
+bool ordered(Runtime& runtime, Operator op, const Value& a, const Value& b, int nesting = 0);
+bool contains(Runtime& runtime, const Value& container, const Value& item);
 // kEqual ... kNotIn.
-Expected<bool> compare(Runtime& runtime, Operator op, const Value& a, const Value& b);
+bool compare(Runtime& runtime, Operator op, const Value& a, const Value& b);
 
 // kAdd ... kConcatenate.
-Expected<Value> arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b);
-Expected<Value> negate(const Value& value);
+Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b);
+Value negate(Runtime& runtime, const Value& value);
 
-// Ok if a dict can have it as a key.
-Status check_hashable(const Value& value, int nesting = 0);
+// Whether a dict can have it as a key.
+bool is_hashable(const Value& value, int nesting = 0);
 // The error of doing anything but printing with something undefined.
-Status undefined_error(const Value& undefined);
+Runtime::Failure undefined_error(Runtime& runtime, const Value& undefined);
+Runtime::Failure too_large_error(Runtime& runtime);  // for 128 bits
 
-Expected<int64_t> length(Runtime& runtime, const Value& value);
+int64_t length(Runtime& runtime, const Value& value);
 // The items that going through a value gives: of a list itself (so do not change it without need),
-// of a generator what is left of it.
-Expected<Sequence*> iterate(Runtime& runtime, const Value& value);
+// of a generator what is left of it. Never null.
+Sequence* iterate(Runtime& runtime, const Value& value);
 
 // object.name: a method or else an item; undefined if there is neither.
-Expected<Value> get_attribute(Runtime& runtime, const Value& object, const Text& name);
+Value get_attribute(Runtime& runtime, const Value& object, const Text& name);
 // object[key]: an item or else a method; undefined if there is neither.
-Expected<Value> get_item(Runtime& runtime, const Value& object, const Value& key);
+Value get_item(Runtime& runtime, const Value& object, const Value& key);
 // object[start:stop:step]; absent or None where nothing is given.
 struct Slice {
   Value start, stop, step;
 };
-Expected<Value> get_slice(Runtime& runtime, const Value& object, const Slice& slice);
+Value get_slice(Runtime& runtime, const Value& object, const Slice& slice);
+// One item of map(), sort() and their like: item[a][b] for the attribute "a.b". `otherwise`, unless
+// it is absent or None, stands in for what is undefined on the way.
+Value get_path(Runtime& runtime, Value item, const Value& path,
+               const Value& otherwise = Value::absent());
 
 // str(value) and repr(value).
-void write_text(TextBuilder& out, Runtime& runtime, const Value& value);
-Expected<Value> to_text(Runtime& runtime, const Value& value);
-void write_repr(TextBuilder& out, Runtime& runtime, const Value& value, int nesting = 0);
+void write_text(TextBuilder& out, const Value& value);
+Value to_text(Runtime& runtime, const Value& value);
+void write_repr(TextBuilder& out, const Value& value, int nesting = 0);
+void write_escaped(TextBuilder& out, std::string_view text);  // for HTML
+
+// '%s' % arguments: a tuple of values, a dict for %(name)s, or one value.
+Value format_percent(Runtime& runtime, std::string_view pattern, const Value& arguments);
+// '{}'.format(...).
+Value format_braces(Runtime& runtime, std::string_view pattern, const Arguments& arguments);
 
 // As Python prints numbers.
 std::string int_text(Int value);
@@ -74,5 +87,13 @@ std::string float_text(double value);
 // int(text, base) and float(text).
 std::optional<Int> parse_int(std::string_view text, int base);
 std::optional<double> parse_float(std::string_view text);
+
+struct SortItem {
+  std::vector<Value> keys;  // compared one after the other
+  Value value;
+};
+// As Python sorts: fails where two keys cannot be compared; equal items keep their order, in
+// reverse too.
+void stable_sort(Runtime& runtime, std::vector<SortItem>& items, bool reverse);
 
 }  // namespace aerie::jinja

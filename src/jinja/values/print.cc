@@ -1,8 +1,6 @@
 // str() and repr().
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "jinja/builtins/native.h"
 #include "jinja/syntax/ast.h"
 #include "jinja/values/characters.h"
@@ -11,129 +9,85 @@
 namespace aerie::jinja {
 namespace {
 
-void write_escape(TextBuilder& out, Character character, char quote) {
-  const char32_t code = character.code;
-  switch (code) {
-    case '\n':
-      return out.add("\\n");
-    case '\r':
-      return out.add("\\r");
-    case '\t':
-      return out.add("\\t");
-    default:
-      break;
-  }
-  if (code == '\\' || code == static_cast<char32_t>(quote)) {
-    out.add('\\');
-    out.add(static_cast<char>(code));
-  } else if (code < 0x100) {
-    out.add(fmt::format("\\x{:02x}", static_cast<uint32_t>(code)));
-  } else if (code < 0x10000) {
-    out.add(fmt::format("\\u{:04x}", static_cast<uint32_t>(code)));
-  } else {
-    out.add(fmt::format("\\U{:08x}", static_cast<uint32_t>(code)));
-  }
+std::string python_escape(char32_t code) {
+  constexpr std::string_view kSpecial = "\n\r\t\\'\"", kLetters = "nrt\\'\"";
+  const auto number = static_cast<uint32_t>(code);
+  const size_t known = code < 0x80 ? kSpecial.find(static_cast<char>(code)) : kSpecial.npos;
+  if (known != kSpecial.npos) return {'\\', kLetters[known]};
+  if (code < 0x100) return fmt::format("\\x{:02x}", number);
+  return code < 0x10000 ? fmt::format("\\u{:04x}", number) : fmt::format("\\U{:08x}", number);
 }
 
 void write_quoted(TextBuilder& out, std::string_view text) {
   const bool has_single = text.find('\'') != text.npos;
   const char quote = has_single && text.find('"') == text.npos ? '"' : '\'';
   out.add(quote);
-  size_t done = 0;
-  for (size_t at = 0; at < text.size();) {
-    const Character character = next_character(text.substr(at));
-    const char32_t code = character.code;
-    const bool plain = code < 0x7F
-                           ? code >= 0x20 && code != '\\' && code != static_cast<char32_t>(quote)
-                           : is_printable(code);
-    if (!plain) {
-      out.add(text.substr(done, at - done));
-      write_escape(out, character, quote);
-      done = at + character.length;
-    }
-    at += character.length;
-  }
-  out.add(text.substr(done));
+  add_escaped(
+      out, text,
+      [quote](char32_t code) {
+        return code == '\\' || code == static_cast<char32_t>(quote) || !is_printable(code);
+      },
+      python_escape);
   out.add(quote);
 }
 
-struct Brackets {
-  std::string_view open, close;
-};
-
-Brackets brackets_of(Sequence::Flavour flavour) {
-  switch (flavour) {
-    case Sequence::Flavour::kTuple:
-    case Sequence::Flavour::kGroup:
-      return {"(", ")"};
-    case Sequence::Flavour::kKeys:
-      return {"dict_keys([", "])"};
-    case Sequence::Flavour::kValues:
-      return {"dict_values([", "])"};
-    case Sequence::Flavour::kItems:
-      return {"dict_items([", "])"};
-    default:
-      return {"[", "]"};
+// Items with commas between them.
+template <typename Items, typename Write>
+void write_items(TextBuilder& out, const Items& items, Write write) {
+  bool first = true;
+  for (const auto& item : items) {
+    if (!first) out.add(", ");
+    first = false;
+    write(item);
+    if (out.runtime().failed()) return;
   }
 }
 
-void write_sequence(TextBuilder& out, Runtime& runtime, const Sequence& sequence, int nesting) {
+void write_sequence(TextBuilder& out, const Sequence& sequence, int nesting) {
+  using Flavour = Sequence::Flavour;
   if (sequence.is_generator()) return out.add("<generator object>");
-  if (sequence.flavour == Sequence::Flavour::kRange) return out.add(sequence.label);
-  const Brackets brackets = brackets_of(sequence.flavour);
-  out.add(brackets.open);
-  bool first = true;
-  for (const Value& item : sequence.items) {
-    if (!first) out.add(", ");
-    first = false;
-    write_repr(out, runtime, item, nesting + 1);
-    if (out.full()) return;
-  }
+  if (sequence.flavour == Flavour::kRange) return out.add(sequence.label);
+  const bool view = sequence.flavour > Flavour::kRange;
+  if (view) out.add(fmt::format("{}(", type_name(sequence.flavour)));
+  out.add(sequence.is_tuple() ? '(' : '[');
+  write_items(out, sequence.items, [&](const Value& item) { write_repr(out, item, nesting + 1); });
   if (sequence.is_tuple() && sequence.items.size() == 1) out.add(',');
-  out.add(brackets.close);
+  out.add(sequence.is_tuple() ? ')' : ']');
+  if (view) out.add(')');
 }
 
-void write_dict(TextBuilder& out, Runtime& runtime, const Dict& dict, int nesting) {
+void write_dict(TextBuilder& out, const Dict& dict, int nesting) {
   out.add('{');
-  bool first = true;
-  for (const auto& [key, value] : dict.entries) {
-    if (!first) out.add(", ");
-    first = false;
-    write_repr(out, runtime, key, nesting + 1);
+  write_items(out, dict.entries, [&](const Dict::Entry& entry) {
+    write_repr(out, entry.first, nesting + 1);
     out.add(": ");
-    write_repr(out, runtime, value, nesting + 1);
-    if (out.full()) return;
-  }
+    write_repr(out, entry.second, nesting + 1);
+  });
   out.add('}');
 }
 
 void write_callable(TextBuilder& out, const Callable& callable) {
-  if (callable.what == Callable::What::kMacro) {
-    out.add("<Macro ");
-    if (callable.macro->name.empty()) {
-      out.add("anonymous");
-    } else {
-      write_quoted(out, callable.macro->name);
-    }
-    out.add('>');
-  } else {
+  if (callable.macro == nullptr) {
     out.add("<function");
     if (callable.native != nullptr) out.add(fmt::format(" {}", callable.native->name));
-    out.add('>');
+  } else if (callable.macro->name.empty()) {
+    out.add("<Macro anonymous");
+  } else {
+    out.add("<Macro ");
+    write_quoted(out, callable.macro->name);
   }
+  out.add('>');
 }
 
 }  // namespace
 
-void write_repr(TextBuilder& out, Runtime& runtime, const Value& value, int nesting) {
-  if (nesting > runtime.limits().nesting) return out.stop(runtime.too_nested());
-  if (Status status = runtime.spend(); !status.ok()) return out.stop(std::move(status));
+void write_repr(TextBuilder& out, const Value& value, int nesting) {
+  if (!out.runtime().may_nest(nesting)) return;
   switch (value.kind) {
     case Kind::kAbsent:
     case Kind::kUndefined:
-      return out.add("Undefined");
     case Kind::kNone:
-      return out.add("None");
+      return out.add(type_name(value.kind));
     case Kind::kBool:
       return out.add(value.boolean ? "True" : "False");
     case Kind::kInt:
@@ -143,12 +97,12 @@ void write_repr(TextBuilder& out, Runtime& runtime, const Value& value, int nest
     case Kind::kText:
       return write_quoted(out, value.view());
     case Kind::kSequence:
-      return write_sequence(out, runtime, *value.sequence, nesting);
+      return write_sequence(out, *value.sequence, nesting);
     case Kind::kDict:
-      return write_dict(out, runtime, *value.dict, nesting);
+      return write_dict(out, *value.dict, nesting);
     case Kind::kNamespace:
       out.add("<Namespace ");
-      write_dict(out, runtime, *value.dict, nesting);
+      write_dict(out, *value.dict, nesting);
       return out.add('>');
     case Kind::kCallable:
       return write_callable(out, *value.callable);
@@ -160,19 +114,28 @@ void write_repr(TextBuilder& out, Runtime& runtime, const Value& value, int nest
   }
 }
 
-void write_text(TextBuilder& out, Runtime& runtime, const Value& value) {
+void write_text(TextBuilder& out, const Value& value) {
   if (value.is_text()) {
     out.add(value.view());
   } else if (!value.is_undefined()) {
-    write_repr(out, runtime, value);
+    write_repr(out, value);
   }
 }
 
-Expected<Value> to_text(Runtime& runtime, const Value& value) {
+Value to_text(Runtime& runtime, const Value& value) {
   if (value.is_text()) return value;
   TextBuilder out(runtime);
-  write_text(out, runtime, value);
+  write_text(out, value);
   return out.value();
+}
+
+void write_escaped(TextBuilder& out, std::string_view text) {
+  constexpr std::string_view kSpecial = "&<>'\"";
+  constexpr std::string_view kEscapes[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+  for (const char c : text) {
+    const size_t special = kSpecial.find(c);
+    out.add(special == kSpecial.npos ? std::string_view(&c, 1) : kEscapes[special]);
+  }
 }
 
 }  // namespace aerie::jinja

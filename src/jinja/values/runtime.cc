@@ -8,11 +8,7 @@ namespace aerie::jinja {
 namespace {
 
 constexpr size_t kIndexedFrom = 9;  // entries; fewer are looked through
-
-Status over(const char* what, size_t limit) {
-  return {StatusCode::kResourceExhausted,
-          fmt::format("the template needs more than {} {}", limit, what)};
-}
+constexpr const char* kOfMemory = "bytes for its values";
 
 void index_from(Dict& dict, size_t first) {
   for (size_t i = first; i < dict.entries.size(); ++i) {
@@ -22,10 +18,6 @@ void index_from(Dict& dict, size_t first) {
 }
 
 }  // namespace
-
-Status fail(std::string message) {
-  return {StatusCode::kInvalidArgument, std::move(message)};
-}
 
 size_t Scope::place(int name) const {
   if (!index_.empty()) {
@@ -66,54 +58,71 @@ std::tm Runtime::now() const {
   return local;
 }
 
-Status Runtime::exhausted() const {
-  if (steps_ > limits_.steps) return over("steps", limits_.steps);
-  return over("bytes for its values", limits_.memory_bytes);
+Runtime::Failure Runtime::fail(Status status) {
+  if (status_.ok()) status_ = std::move(status);
+  return {};
 }
 
-Status Runtime::claim(Int count, size_t bytes) const {
-  if (count <= 0 || bytes == 0) return {};
-  if (count <= static_cast<Int>(memory_left() / bytes)) return {};
-  return over("bytes for its values", limits_.memory_bytes);
+Runtime::Failure Runtime::fail(std::string message) {
+  return fail(Status(StatusCode::kInvalidArgument, std::move(message)));
 }
 
-Status Runtime::too_deep() const {
-  return over("levels of evaluation (macros that call macros, expressions inside expressions)",
-              static_cast<size_t>(limits_.depth));
+Runtime::Failure Runtime::fail_over(size_t limit, std::string_view what) {
+  if (failed()) return {};
+  return fail({StatusCode::kResourceExhausted,
+               fmt::format("the template needs more than {} {}", limit, what)});
 }
 
-Status Runtime::too_nested() const {
-  return over("levels of lists and dicts inside each other", static_cast<size_t>(limits_.nesting));
+bool Runtime::exhausted() {
+  if (steps_ > limits_.steps) return fail_over(limits_.steps, "steps");
+  return fail_over(limits_.memory_bytes, kOfMemory);
 }
 
-Value Runtime::text(std::string bytes) {
+bool Runtime::claim(Int count, size_t bytes) {
+  const size_t left = limits_.memory_bytes - std::min(memory_, limits_.memory_bytes);
+  if (count <= 0 || bytes == 0 || count <= static_cast<Int>(left / bytes)) return !failed();
+  return fail_over(limits_.memory_bytes, kOfMemory);
+}
+
+void Runtime::fail_too_deep() {
+  fail_over(static_cast<size_t>(limits_.depth),
+            "levels of evaluation (macros that call macros, expressions inside expressions)");
+}
+
+bool Runtime::may_nest(int nesting) {
+  if (nesting <= limits_.nesting) return spend();
+  return fail_over(static_cast<size_t>(limits_.nesting),
+                   "levels of lists and dicts inside each other");
+}
+
+Value Runtime::text(std::string bytes, bool safe) {
   steps_ += bytes.size() / 16;
-  memory_ += sizeof(Text) + bytes.size();
-  return Value::of(&texts_.emplace_back(std::move(bytes)));
+  memory_ += bytes.size();
+  Text& made_text = made(texts_, std::move(bytes));
+  made_text.safe = safe;
+  return Value::of(&made_text);
 }
 
 Value Runtime::borrow(std::string_view bytes) {
   steps_ += bytes.size() / 16;  // to see whether they are ASCII
-  memory_ += sizeof(Text);
-  return Value::of(&texts_.emplace_back(Text::Borrow{}, bytes));
-}
-
-Value Runtime::safe_text(std::string bytes) {
-  Value value = text(std::move(bytes));
-  texts_.back().safe = true;
-  return value;
+  return Value::of(&made(texts_, Text::Borrow{}, bytes));
 }
 
 Sequence* Runtime::sequence(Sequence::Flavour flavour) {
-  memory_ += sizeof(Sequence);
-  Sequence* result = &sequences_.emplace_back();
-  result->flavour = flavour;
-  return result;
+  Sequence& result = made(sequences_);
+  result.flavour = flavour;
+  return &result;
 }
 
 void Runtime::push(Sequence* sequence, const Value& value) {
   memory_ += 2 * sizeof(Value);  // a vector doubles when it is full
   if (memory_ <= limits_.memory_bytes) sequence->items.push_back(value);
+}
+
+void Runtime::push(Sequence* sequence, const std::vector<Value>& values) {
+  if (!spend(values.size() / 4)) return;
+  for (const Value& value : values) push(sequence, value);
+  spend(0);
 }
 
 Value Runtime::pair(const Value& first, const Value& second) {
@@ -123,33 +132,17 @@ Value Runtime::pair(const Value& first, const Value& second) {
   return Value::of(tuple);
 }
 
-Dict* Runtime::dict() {
-  memory_ += sizeof(Dict);
-  return &dicts_.emplace_back();
-}
-
 Callable* Runtime::callable(Callable::What what) {
-  memory_ += sizeof(Callable);
-  Callable* result = &callables_.emplace_back();
-  result->what = what;
-  return result;
-}
-
-Loop* Runtime::loop() {
-  memory_ += sizeof(Loop);
-  return &loops_.emplace_back();
-}
-
-Cycler* Runtime::cycler() {
-  memory_ += sizeof(Cycler);
-  return &cyclers_.emplace_back();
+  Callable& result = made(callables_);
+  result.what = what;
+  return &result;
 }
 
 Scope* Runtime::scope(Scope* parent) {
   Scope* result;
   if (free_scopes_.empty()) {
-    memory_ += sizeof(Scope) + 4 * sizeof(Value);
-    result = &scopes_.emplace_back();
+    memory_ += 4 * sizeof(Value);
+    result = &made(scopes_);
   } else {
     result = free_scopes_.back();
     free_scopes_.pop_back();
@@ -164,58 +157,66 @@ void Runtime::release(Scope* scope) {
   free_scopes_.push_back(scope);
 }
 
-Expected<int64_t> Runtime::find(const Dict* dict, const Value& key) {
-  AERIE_RETURN_IF_ERROR(check_hashable(key));
-  if (key.is_text()) AERIE_RETURN_IF_ERROR(spend_text(key.view().size()));
+Dict::Entry* Runtime::find(Dict* dict, const Value& key) {
+  if (!is_hashable(key)) {
+    return fail(fmt::format("a value of type '{}' cannot be a key", type_name(key)));
+  }
+  if (key.is_text()) spend_text(key.view().size());
   if (key.is_text() && dict->entries.size() >= kIndexedFrom) {
     const auto found = dict->index.find(key.view());
-    return found == dict->index.end() ? int64_t{-1} : static_cast<int64_t>(found->second);
+    return found == dict->index.end() ? nullptr : &dict->entries[found->second];
   }
-  for (size_t i = 0; i < dict->entries.size(); ++i) {
-    const Value& candidate = dict->entries[i].first;
-    if (key.is_text()) {
-      if (candidate.is_text() && candidate.view() == key.view()) return static_cast<int64_t>(i);
-      continue;
+  for (Dict::Entry& entry : dict->entries) {
+    // Only a text is equal to a text.
+    if (key.is_text() != entry.first.is_text()) continue;
+    if (key.is_text() ? key.view() == entry.first.view() : equal(*this, entry.first, key)) {
+      return &entry;
     }
-    AERIE_ASSIGN_OR_RETURN(const bool same, equal(*this, candidate, key));
-    if (same) return static_cast<int64_t>(i);
   }
-  return int64_t{-1};
+  return nullptr;
 }
 
-Status Runtime::put(Dict* dict, const Value& key, const Value& value) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t place, find(dict, key));
-  if (place >= 0) {
-    dict->entries[static_cast<size_t>(place)].second = value;
-    return {};
+void Runtime::put(Dict* dict, const Value& key, const Value& value) {
+  if (Dict::Entry* entry = find(dict, key)) {
+    entry->second = value;
+    return;
   }
   memory_ += 4 * sizeof(Value) + (key.is_text() ? 64 : 0);
-  AERIE_RETURN_IF_ERROR(spend());
+  if (!spend()) return;
   dict->entries.emplace_back(key, value);
   const size_t count = dict->entries.size();
   if (count >= kIndexedFrom) index_from(*dict, count == kIndexedFrom ? 0 : count - 1);
-  return {};
 }
 
-Status Runtime::erase(Dict* dict, size_t place) {
-  AERIE_RETURN_IF_ERROR(spend(dict->entries.size()));
-  dict->entries.erase(dict->entries.begin() + static_cast<std::ptrdiff_t>(place));
+void Runtime::erase(Dict* dict, const Dict::Entry* entry) {
+  spend(dict->entries.size());
+  dict->entries.erase(dict->entries.begin() + (entry - dict->entries.data()));
   dict->index.clear();
   if (dict->entries.size() >= kIndexedFrom) index_from(*dict, 0);
-  return {};
 }
 
-Status TextBuilder::status() const {
-  if (!stopped_.ok()) return stopped_;
-  if (!full_) return runtime_.spend(0);
-  return output_ ? over("bytes of output", runtime_.limits().output_bytes)
-                 : over("bytes for its values", runtime_.limits().memory_bytes);
+void TextBuilder::add(std::string_view text) {
+  runtime_.steps_ += text.size() / 16;
+  const Limits& limits = runtime_.limits_;
+  const size_t used = output_ ? text_.size() : runtime_.memory_;
+  const size_t most = output_ ? limits.output_bytes : limits.memory_bytes;
+  if (runtime_.failed()) return;
+  if (used > most || text.size() > most - used) {
+    runtime_.fail_over(most, output_ ? "bytes of output" : kOfMemory);
+    return;
+  }
+  if (!output_) runtime_.memory_ += text.size();
+  text_ += text;
 }
 
-Expected<Value> TextBuilder::value() {
-  AERIE_RETURN_IF_ERROR(status());
+void TextBuilder::repeat(std::string_view text, Int count) {
+  if (!runtime_.claim(count, text.size())) return;
+  for (Int i = 0; !text.empty() && i < count; ++i) add(text);
+}
+
+Value TextBuilder::value(bool safe) {
   runtime_.memory_ -= text_.size();  // text() counts it
-  return runtime_.text(std::move(text_));
+  return runtime_.text(std::move(text_), safe);
 }
 
 }  // namespace aerie::jinja

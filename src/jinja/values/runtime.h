@@ -1,4 +1,5 @@
-// One rendering: it owns every value that comes into being and counts what they cost.
+// One rendering: it owns every value that comes into being, counts what they cost, and knows
+// whether it has failed.
 #pragma once
 
 #include <ctime>
@@ -41,8 +42,8 @@ struct Callable {
   const Native* native = nullptr;
   Value self;  // kNative: the object of a method
   const Macro* macro = nullptr;
-  Scope* scope = nullptr;  // kMacro: where it was defined
-  std::string separator;   // kJoiner
+  Scope* scope = nullptr;      // kMacro: where it was defined
+  std::string_view separator;  // kJoiner
   bool used = false;
 };
 
@@ -51,14 +52,16 @@ struct Loop {
   const Statement* statement = nullptr;
   Scope* scope = nullptr;  // where the loop stands
   Sequence* items = nullptr;
-  size_t index = 0;
   int depth = 0;
+  size_t index = 0;
   bool has_changed_before = false;
   std::vector<Value> last_values;  // of changed()
 };
 
-// Allocating never fails: a limit that is passed makes the next spend() fail. What can grow by
-// more than a small factor in one operation is claimed first. One thread.
+// The first failure stays: from then on spend() is false, which ends every loop, and what is
+// computed meanwhile goes unseen. Allocating never fails: a limit that is passed makes the next
+// spend() fail. What can grow by more than a small factor in one operation is claimed first. One
+// thread.
 class Runtime {
  public:
   // `now` is what strftime_now() shows; the local time if absent.
@@ -69,61 +72,85 @@ class Runtime {
   const Limits& limits() const { return limits_; }
   std::tm now() const;
 
-  // kResourceExhausted, naming the limit, if that was too much.
-  Status spend(uint64_t steps = 1) {
+  // Stands for a value of any type where there is none.
+  struct Failure {
+    template <typename T>
+    operator T() const {  // NOLINT(google-explicit-constructor)
+      return T();
+    }
+  };
+  Failure fail(Status status);
+  // An error of the template or of what it was given.
+  Failure fail(std::string message);
+  // kResourceExhausted: "the template needs more than `limit` `what`".
+  Failure fail_over(size_t limit, std::string_view what);
+  bool failed() const { return !status_.ok(); }
+  const Status& status() const { return status_; }
+  // Puts `where` before the message of the failure.
+  void add_context(const std::string& where) { status_ = status_.with_context(where); }
+
+  // False if that was too much, or the rendering has failed already.
+  bool spend(uint64_t steps = 1) {
     steps_ += steps;
-    if (steps_ <= limits_.steps && memory_ <= limits_.memory_bytes) return {};
+    if (steps_ <= limits_.steps && memory_ <= limits_.memory_bytes) return status_.ok();
     return exhausted();
   }
-  Status spend_text(size_t bytes) { return spend(bytes / 16); }
+  bool spend_text(size_t bytes) { return spend(bytes / 16); }
   // Whether `count` things of `bytes` each could still be made. Does not count them.
-  Status claim(Int count, size_t bytes) const;
-  size_t memory_left() const {
-    return memory_ < limits_.memory_bytes ? limits_.memory_bytes - memory_ : 0;
-  }
+  bool claim(Int count, size_t bytes);
 
-  Value text(std::string bytes);
-  Value borrow(std::string_view bytes);  // they outlive this object
-  Value safe_text(std::string bytes);
+  Value text(std::string bytes, bool safe = false);
+  Value text(std::string_view bytes) { return text(std::string(bytes)); }
+  Value text(const char* bytes) = delete;  // borrow()
+  Value borrow(std::string_view bytes);    // they outlive this object
   Sequence* sequence(Sequence::Flavour flavour = Sequence::Flavour::kList);
   void push(Sequence* sequence, const Value& value);
+  void push(Sequence* sequence, const std::vector<Value>& values);
   Value pair(const Value& first, const Value& second);  // a tuple
-  Dict* dict();
+  Dict* dict() { return &made(dicts_); }
   Callable* callable(Callable::What what);
-  Loop* loop();
-  Cycler* cycler();
+  Loop* loop() { return &made(loops_); }
+  Cycler* cycler() { return &made(cyclers_); }
   Scope* scope(Scope* parent);
   // For the next scope(), unless something refers to it.
   void release(Scope* scope);
 
-  // Sets or replaces. An error for a key that Python cannot hash.
-  Status put(Dict* dict, const Value& key, const Value& value);
-  // The entry's place, or -1.
-  Expected<int64_t> find(const Dict* dict, const Value& key);
-  // Requires a place that find() gave.
-  Status erase(Dict* dict, size_t place);
+  // Sets or replaces. Fails for a key that Python cannot hash.
+  void put(Dict* dict, const Value& key, const Value& value);
+  // Null if there is none.
+  Dict::Entry* find(Dict* dict, const Value& key);
+  // An entry that find() gave.
+  void erase(Dict* dict, const Dict::Entry* entry);
 
-  // Evaluation one level deeper, for the life of the object.
+  // Evaluation one level deeper, for the life of the object. Fails where that is too deep.
   class Level {
    public:
-    explicit Level(Runtime& runtime) : runtime_(runtime) { ++runtime_.depth_; }
+    explicit Level(Runtime& runtime) : runtime_(runtime) {
+      if (++runtime_.depth_ > runtime_.limits_.depth) runtime_.fail_too_deep();
+    }
     ~Level() { --runtime_.depth_; }
     Level(const Level&) = delete;
     Level& operator=(const Level&) = delete;
-    bool too_deep() const { return runtime_.depth_ > runtime_.limits_.depth; }
 
    private:
     Runtime& runtime_;
   };
-  Status too_deep() const;
-  Status too_nested() const;
+  // Whether a value may be nested so deep; fails if not. Counts a step.
+  bool may_nest(int nesting);
 
  private:
   friend class TextBuilder;
-  Status exhausted() const;
+  bool exhausted();
+  void fail_too_deep();
+  template <typename T, typename... Arguments>
+  T& made(std::deque<T>& all, Arguments&&... arguments) {
+    memory_ += sizeof(T);
+    return all.emplace_back(std::forward<Arguments>(arguments)...);
+  }
 
   Limits limits_;
   std::optional<std::tm> now_;
+  Status status_;
   uint64_t steps_ = 0;
   size_t memory_ = 0;
   int depth_ = 0;
@@ -138,8 +165,7 @@ class Runtime {
   std::vector<Scope*> free_scopes_;
 };
 
-// Collects text and stops growing at a limit; ask status() at the end, and in loops that could go
-// on for long.
+// Collects text. At a limit the rendering fails and the text grows no more.
 class TextBuilder {
  public:
   explicit TextBuilder(Runtime& runtime) : runtime_(runtime) {}
@@ -147,39 +173,19 @@ class TextBuilder {
   struct Output {};
   TextBuilder(Runtime& runtime, Output) : runtime_(runtime), output_(true) {}
 
-  void add(std::string_view text) {
-    runtime_.steps_ += text.size() / 16;
-    const size_t left =
-        output_ ? runtime_.limits_.output_bytes - text_.size() : runtime_.memory_left();
-    if (full_ || text.size() > left) {
-      full_ = true;
-      return;
-    }
-    if (!output_) runtime_.memory_ += text.size();
-    text_ += text;
-  }
+  Runtime& runtime() { return runtime_; }
+  void add(std::string_view text);
   void add(char c) { add(std::string_view(&c, 1)); }
-  // Takes no more; status() is `why`, unless there is a reason already.
-  void stop(Status why) {
-    if (stopped_.ok()) stopped_ = std::move(why);
-    full_ = true;
-  }
-  bool full() const { return full_; }
-  Status status() const;
+  void repeat(std::string_view text, Int count);
   const std::string& text() const { return text_; }
   std::string take() { return std::move(text_); }
   // What was collected, as a value.
-  Expected<Value> value();
+  Value value(bool safe = false);
 
  private:
   Runtime& runtime_;
   bool output_ = false;
-  bool full_ = false;
-  Status stopped_;
   std::string text_;
 };
-
-// An error of the template or of what it was given.
-Status fail(std::string message);
 
 }  // namespace aerie::jinja

@@ -71,37 +71,49 @@ struct Value {
   };
 
   Value() : text(nullptr) {}
-  static Value absent() { return make(Kind::kAbsent); }
-  static Value undefined(const Text* name = nullptr, Kind of = Kind::kAbsent);
-  static Value none() { return make(Kind::kNone); }
-  static Value of(bool value);
-  static Value of(Int value);
-  static Value of(double value);
-  static Value of(const Text* value);
-  static Value of(Sequence* value);
-  static Value of(Dict* value);
-  static Value of_namespace(Dict* value);
-  static Value of(Callable* value);
-  static Value of(Loop* value);
-  static Value of(Cycler* value);
+  static Value absent() { return Value(Kind::kAbsent); }
+  static Value none() { return Value(Kind::kNone); }
+  static Value of(bool it) { return with(Kind::kBool, &Value::boolean, it); }
+  static Value of(Int it) { return with(Kind::kInt, &Value::integer, it); }
+  static Value of(int64_t it) { return of(Int{it}); }
+  static Value of(size_t it) { return of(static_cast<Int>(it)); }
+  static Value of(double it) { return with(Kind::kFloat, &Value::real, it); }
+  static Value of(const Text* it) { return with(Kind::kText, &Value::text, it); }
+  static Value of(Sequence* it) { return with(Kind::kSequence, &Value::sequence, it); }
+  static Value of(Dict* it) { return with(Kind::kDict, &Value::dict, it); }
+  static Value of_namespace(Dict* it) { return with(Kind::kNamespace, &Value::dict, it); }
+  static Value of(Callable* it) { return with(Kind::kCallable, &Value::callable, it); }
+  static Value of(Loop* it) { return with(Kind::kLoop, &Value::loop, it); }
+  static Value of(Cycler* it) { return with(Kind::kCycler, &Value::cycler, it); }
+  static Value undefined(const Text* name = nullptr, Kind owner = Kind::kAbsent) {
+    Value value = with(Kind::kUndefined, &Value::text, name);
+    value.owner = owner;
+    return value;
+  }
 
   bool is(Kind other) const { return kind == other; }
   bool is_absent() const { return kind == Kind::kAbsent; }
   bool is_undefined() const { return kind == Kind::kUndefined; }
   bool is_none() const { return kind == Kind::kNone; }
   bool is_text() const { return kind == Kind::kText; }
-  bool is_number() const {
-    return kind == Kind::kBool || kind == Kind::kInt || kind == Kind::kFloat;
-  }
   bool is_integral() const { return kind == Kind::kBool || kind == Kind::kInt; }
+  bool is_number() const { return is_integral() || kind == Kind::kFloat; }
+  bool is_list() const;
+  bool is_tuple() const;
+  bool is_generator() const;
+  bool is_indexable() const;                                                   // of sequences
   Int as_int() const { return kind == Kind::kBool ? Int{boolean} : integer; }  // is_integral()
-  double as_double() const;                                                    // is_number()
-  std::string_view view() const { return text->view; }                         // is_text()
+  double as_double() const {                                                   // is_number()
+    return kind == Kind::kFloat ? real : static_cast<double>(as_int());
+  }
+  std::string_view view() const { return text->view; }  // is_text()
 
  private:
-  static Value make(Kind kind) {
-    Value value;
-    value.kind = kind;
+  explicit Value(Kind what) : kind(what), text(nullptr) {}
+  template <typename T>
+  static Value with(Kind kind, T Value::*member, T it) {
+    Value value(kind);
+    value.*member = it;
     return value;
   }
 };
@@ -127,14 +139,13 @@ struct Sequence {
   bool is_tuple() const { return flavour == Flavour::kTuple || flavour == Flavour::kGroup; }
   bool is_generator() const { return flavour == Flavour::kGenerator; }
   // Can be indexed and sliced.
-  bool is_indexable() const {
-    return flavour == Flavour::kList || is_tuple() || flavour == Flavour::kRange;
-  }
+  bool is_indexable() const { return flavour <= Flavour::kRange; }
 };
 
 // In the order of insertion. Filled by Runtime, which knows which keys can be.
 struct Dict {
-  std::vector<std::pair<Value, Value>> entries;
+  using Entry = std::pair<Value, Value>;
+  std::vector<Entry> entries;
   // Where the entries with text keys are, once there are more than a few: a lookup costs
   // O(log n) whatever the keys are.
   std::map<std::string_view, size_t> index;
@@ -145,8 +156,22 @@ struct Cycler {
   size_t position = 0;
 };
 
+inline bool Value::is_list() const {
+  return is(Kind::kSequence) && sequence->flavour == Sequence::Flavour::kList;
+}
+inline bool Value::is_tuple() const {
+  return is(Kind::kSequence) && sequence->is_tuple();
+}
+inline bool Value::is_generator() const {
+  return is(Kind::kSequence) && sequence->is_generator();
+}
+inline bool Value::is_indexable() const {
+  return is(Kind::kSequence) && sequence->is_indexable();
+}
+
 // Python's name for the type of a value, as error messages show it.
 std::string_view type_name(const Value& value);
 std::string_view type_name(Kind kind);
+std::string_view type_name(Sequence::Flavour flavour);
 
 }  // namespace aerie::jinja
