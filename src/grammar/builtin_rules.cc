@@ -171,17 +171,4 @@ ExprId JsonRules::character(const CodePointSet& set) {
   return rules_.rule(rule);
 }
 
-std::string json_string(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<uint8_t>(c);
-    if (byte >= 0x20 && c != '"' && c != '\\') {
-      quoted.push_back(c);
-    } else {
-      quoted += escaped(byte);
-    }
-  }
-  return quoted + '"';
-}
-
 }  // namespace aerie::grammar

@@ -47,7 +47,4 @@ class JsonRules {
   std::map<CodePointSet, RuleId> characters_;
 };
 
-// The text as a JSON string with its quotes, escaped as little as JSON allows.
-std::string json_string(std::string_view text);
-
 }  // namespace aerie::grammar

@@ -4,30 +4,16 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "base/status.h"
-#include "grammar/grammar_rules.h"
+#include "grammar/automaton/program_graph.h"
 
 namespace aerie::grammar {
 
-inline constexpr size_t kMaxNodes = size_t{1} << 18;
-inline constexpr size_t kMaxEdges = size_t{1} << 20;
 // Calls that may be open at once; those that would need more are not taken, so that JSON ends its
 // nesting in time for its readers.
 inline constexpr int kMaxDepth = 256;
-
-struct Edge {
-  enum class Kind : uint8_t { kByte, kEmpty, kCall };
-
-  Kind kind = Kind::kEmpty;
-  uint8_t first = 0;    // kByte
-  uint8_t last = 0;     // kByte, inclusive
-  bool tail = false;    // kCall: nothing is left to do behind it
-  uint32_t target = 0;  // kCall: where to go on when the callee is done
-  uint32_t start = 0;   // kCall: the callee's first node
-};
 
 // Immutable.
 struct Program {
@@ -57,15 +43,5 @@ struct ProgramOptions {
 // kInvalidArgument naming the rule that matches nothing or, kUnsupported, is left-recursive;
 // kResourceExhausted if the program is too large.
 Expected<Program> build_program(const RuleSet& rules, const ProgramOptions& options);
-
-// A program under construction: edges by node.
-struct Graph {
-  std::vector<std::vector<Edge>> edges;
-  std::vector<bool> final;
-  std::vector<uint32_t> starts;  // of the rules; a call's edge has the rule in `start`
-};
-
-// Every rule as a part of the graph. kResourceExhausted as above.
-Expected<Graph> build_graph(const RuleSet& rules);
 
 }  // namespace aerie::grammar

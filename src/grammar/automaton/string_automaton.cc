@@ -20,9 +20,9 @@ Status too_large() {
 }
 
 // The expression as a graph of sets of code points.
-class Graph {
+class CodePointGraph {
  public:
-  explicit Graph(const RuleSet& rules) : rules_(rules) {}
+  explicit CodePointGraph(const RuleSet& rules) : rules_(rules) {}
 
   struct Edge {
     const CodePointSet* set;  // null: reads nothing
@@ -148,7 +148,7 @@ class StringAutomaton::Builder {
 };
 
 Expected<StringAutomaton> StringAutomaton::of(ExprId expr, const RuleSet& rules) {
-  Graph graph(rules);
+  CodePointGraph graph(rules);
   const uint32_t start = graph.node();
   const uint32_t end = graph.node();
   graph.add(expr, start, end);
@@ -163,7 +163,7 @@ Expected<StringAutomaton> StringAutomaton::of(ExprId expr, const RuleSet& rules)
     if (work > kMaxCells) return next;
     work += nodes.size();
     for (const uint32_t node : nodes) {
-      for (const Graph::Edge& edge : graph.edges(node)) {
+      for (const CodePointGraph::Edge& edge : graph.edges(node)) {
         const bool reads = edge.set != nullptr && edge.set->contains(builder.class_starts()[i]);
         if (reads) next.insert(edge.target);
       }

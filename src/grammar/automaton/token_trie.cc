@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "grammar/grammar.h"
-
 namespace aerie {
 
 TokenTrie::TokenTrie(const Tokenizer& tokenizer) {
@@ -65,10 +63,6 @@ std::string_view TokenTrie::bytes(int32_t token) const {
 
 bool TokenTrie::is_end(int32_t token) const {
   return std::binary_search(end_tokens_.begin(), end_tokens_.end(), token);
-}
-
-std::shared_ptr<const TokenTrie> make_token_trie(const Tokenizer& tokenizer) {
-  return std::make_shared<const TokenTrie>(tokenizer);
 }
 
 }  // namespace aerie

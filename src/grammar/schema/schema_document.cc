@@ -67,6 +67,19 @@ const Json* find_key(const Json& object, std::string_view key) {
   return entry == object.end() ? nullptr : &*entry;
 }
 
+bool json_equal(const Json& a, const Json& b) {
+  if (a.is_number() && b.is_number()) return a == b;
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  if (a.is_array()) {
+    return std::equal(a.begin(), a.end(), b.begin(), json_equal);
+  }
+  if (!a.is_object()) return a == b;
+  return std::all_of(a.items().begin(), a.items().end(), [&](const auto& member) {
+    const Json* other = find_key(b, member.key());
+    return other != nullptr && json_equal(member.value(), *other);
+  });
+}
+
 Expected<SchemaDocument> SchemaDocument::read(std::string_view text) {
   if (text.size() > kMaxQuotedText) {
     return Status(

@@ -51,4 +51,7 @@ class SchemaDocument {
 // The member or nullptr.
 const Json* find_key(const Json& object, std::string_view key);
 
+// Equal as JSON Schema has it: whatever the order of members, and 1 is 1.0.
+bool json_equal(const Json& a, const Json& b);
+
 }  // namespace aerie::grammar

@@ -1,5 +1,4 @@
-// The formats that are known, as patterns.
-#include "grammar/schema/schema_expand.h"
+#include "grammar/schema/schema_formats.h"
 
 namespace aerie::grammar {
 namespace {

@@ -1,7 +1,6 @@
-// Objects: the members that schemas list, in their order, then others.
-#include <algorithm>
+#include "grammar/schema/schema_members.h"
 
-#include "grammar/schema/schema_rules.h"
+#include <algorithm>
 
 namespace aerie::grammar {
 namespace {
@@ -11,7 +10,7 @@ constexpr size_t kMaxPatterns = 6;
 }  // namespace
 
 // In the schemas' order; those that are required but not described come last.
-Expected<std::vector<std::string>> SchemaRules::names_of(const Shape& shape) {
+Expected<std::vector<std::string>> MemberRules::names_of(const Shape& shape) const {
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
@@ -22,25 +21,25 @@ Expected<std::vector<std::string>> SchemaRules::names_of(const Shape& shape) {
   for (const std::string& name : shape.required) add(name);
   constexpr size_t kMaxNames = 2000;
   if (names.size() > kMaxNames) {
-    return error(StatusCode::kResourceExhausted, shape, "properties",
-                 "more than 2000 properties of one object");
+    return shape_error(document_, StatusCode::kResourceExhausted, shape, "properties",
+                       "more than 2000 properties of one object");
   }
   return names;
 }
 
-Expected<StringAutomaton> SchemaRules::names_allowed(const Shape& shape) {
+Expected<StringAutomaton> MemberRules::names_allowed(const Shape& shape) {
   StringAutomaton all = StringAutomaton::all();
   for (const Json* schema : shape.property_names) {
     AERIE_ASSIGN_OR_RETURN(const Shapes shapes, expander_.expand({schema}));
     std::vector<StringAutomaton> sets;
     for (const Shape& one : shapes) {
       if (!one.values && (one.types & kStringBit) == 0) continue;
-      AERIE_ASSIGN_OR_RETURN(StringAutomaton set, expander_.strings_of(one));
+      AERIE_ASSIGN_OR_RETURN(StringAutomaton set, strings_of(one));
       sets.push_back(std::move(set));
     }
     if (sets.size() > 1) {
-      return error(StatusCode::kUnsupported, shape, "propertyNames",
-                   "names with alternatives cannot be enforced");
+      return shape_error(document_, StatusCode::kUnsupported, shape, "propertyNames",
+                         "names with alternatives cannot be enforced");
     }
     if (sets.empty()) sets.push_back(*StringAutomaton::of_texts({}));
     AERIE_ASSIGN_OR_RETURN(all, all.combined(sets[0], StringAutomaton::Product::kBoth));
@@ -49,7 +48,7 @@ Expected<StringAutomaton> SchemaRules::names_allowed(const Shape& shape) {
 }
 
 // Names fall into classes by the patterns that they match.
-Expected<std::vector<SchemaRules::MoreMembers>> SchemaRules::more_members(
+Expected<std::vector<MemberRules::MoreMembers>> MemberRules::more_members(
     const Shape& shape, const std::vector<std::string>& names) {
   AERIE_ASSIGN_OR_RETURN(StringAutomaton all, names_allowed(shape));
   if (!names.empty()) {
@@ -61,8 +60,8 @@ Expected<std::vector<SchemaRules::MoreMembers>> SchemaRules::more_members(
   for (const ObjectPart& part : shape.objects) {
     patterns += part.patterns.size();
     if (patterns > kMaxPatterns) {
-      return error(StatusCode::kResourceExhausted, shape, "patternProperties",
-                   "more than 6 patterns for one object");
+      return shape_error(document_, StatusCode::kResourceExhausted, shape, "patternProperties",
+                         "more than 6 patterns for one object");
     }
     // Each with whether a pattern of this part matched.
     std::vector<std::pair<MoreMembers, bool>> open;
@@ -94,14 +93,14 @@ Expected<std::vector<SchemaRules::MoreMembers>> SchemaRules::more_members(
   return classes;
 }
 
-ExprId SchemaRules::separated(const Place& place, ExprId member) {
+ExprId MemberRules::separated(const Place& place, ExprId member) {
   if (!place.any) return rules_.sequence({json_.space(), member});
   return rules_.sequence({rules_.bytes(","), json_.space(), member});
 }
 
 // Of members beside the listed, two may have one name: they count as one towards the least number
 // and as two towards the greatest.
-ExprId SchemaRules::members(const Members& members, const Place& place,
+ExprId MemberRules::members(const Members& members, const Place& place,
                             std::map<Place, RuleId>& known) {
   const auto [entry, added] = known.try_emplace(place, 0);
   if (!added) return rules_.rule(entry->second);
@@ -138,7 +137,7 @@ ExprId SchemaRules::members(const Members& members, const Place& place,
   return rules_.rule(rule);
 }
 
-Expected<ExprId> SchemaRules::object(const Shape& shape) {
+Expected<ExprId> MemberRules::object(const Shape& shape) {
   AERIE_ASSIGN_OR_RETURN(const std::vector<std::string> names, names_of(shape));
   Members all;
   all.min = std::max<int64_t>(0, shape.min_properties);
@@ -147,14 +146,14 @@ Expected<ExprId> SchemaRules::object(const Shape& shape) {
   for (const std::string& name : names) {
     Goal goal;
     for (const ObjectPart& part : shape.objects) add_to(goal, part.goal_of(name));
-    AERIE_ASSIGN_OR_RETURN(const bool named, expander_.validate(Json(name), shape.property_names));
+    AERIE_ASSIGN_OR_RETURN(const bool named, validator_.validate(Json(name), shape.property_names));
     const bool required =
         std::find(shape.required.begin(), shape.required.end(), name) != shape.required.end();
     const bool possible = named && !is_false(goal);
     if (!possible && required) return rules_.nothing();
     if (!possible) continue;
     all.listed.push_back(
-        rules_.sequence({rules_.bytes(Json(name).dump() + ":"), json_.space(), value(goal)}));
+        rules_.sequence({rules_.bytes(Json(name).dump() + ":"), json_.space(), value_(goal)}));
     all.required.push_back(required);
   }
   AERIE_ASSIGN_OR_RETURN(const std::vector<MoreMembers> more, more_members(shape, names));
@@ -164,16 +163,16 @@ Expected<ExprId> SchemaRules::object(const Shape& shape) {
   for (const ObjectPart& part : shape.objects) any = any && part.patterns.empty();
   for (const MoreMembers& one : more) {
     ways.push_back(rules_.sequence({any ? json_.string() : one.names.json(json_), rules_.bytes(":"),
-                                    json_.space(), value(one.goal)}));
+                                    json_.space(), value_(one.goal)}));
   }
   all.has_more = !ways.empty();
   if (all.has_more) all.more = rules_.alternatives(std::move(ways));
   const int64_t most = static_cast<int64_t>(all.listed.size()) + (all.has_more ? 1 : 0);
   constexpr int64_t kMaxCounted = 1000;
   if (all.min > most || (all.max != kUnbounded && all.max > kMaxCounted && all.has_more)) {
-    return error(StatusCode::kUnsupported, shape,
-                 all.min > most ? "minProperties" : "maxProperties",
-                 "so many names that differ cannot be asked for beside the listed ones");
+    return shape_error(document_, StatusCode::kUnsupported, shape,
+                       all.min > most ? "minProperties" : "maxProperties",
+                       "so many names that differ cannot be asked for beside the listed ones");
   }
   std::map<Place, RuleId> known;
   return rules_.sequence(

@@ -82,9 +82,14 @@ struct Shape {
 
 using Shapes = std::vector<Shape>;
 
-inline int64_t smaller_bound(int64_t a, int64_t b) {
-  if (a == kUnbounded || b == kUnbounded) return a == kUnbounded ? b : a;
-  return a < b ? a : b;
-}
+// What both say, of shapes without `values`; nothing if no type is left.
+std::optional<Shape> intersection(const Shape& a, const Shape& b);
+
+// The strings that a shape allows, which it has to allow at all.
+Expected<StringAutomaton> strings_of(const Shape& shape);
+
+// A message about a keyword of the schemas that were taken together.
+Status shape_error(const SchemaDocument& document, StatusCode code, const Shape& shape,
+                   std::string_view keyword, std::string_view what);
 
 }  // namespace aerie::grammar

@@ -1,9 +1,8 @@
-#include "grammar/schema/schema_expand.h"
+#include "grammar/schema/schema_expander.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 namespace aerie::grammar {
@@ -11,44 +10,7 @@ namespace {
 
 constexpr size_t kMaxShapes = 256;
 constexpr size_t kMaxOpen = 200;
-
-bool is_enforced(std::string_view keyword) {
-  static constexpr std::array kKeywords = {"type",
-                                           "enum",
-                                           "const",
-                                           "minimum",
-                                           "maximum",
-                                           "exclusiveMinimum",
-                                           "exclusiveMaximum",
-                                           "multipleOf",
-                                           "minLength",
-                                           "maxLength",
-                                           "pattern",
-                                           "format",
-                                           "items",
-                                           "prefixItems",
-                                           "additionalItems",
-                                           "minItems",
-                                           "maxItems",
-                                           "uniqueItems",
-                                           "minContains",
-                                           "maxContains",
-                                           "properties",
-                                           "patternProperties",
-                                           "additionalProperties",
-                                           "required",
-                                           "minProperties",
-                                           "maxProperties",
-                                           "propertyNames",
-                                           "allOf",
-                                           "anyOf",
-                                           "oneOf",
-                                           "not",
-                                           "$ref",
-                                           "unevaluatedProperties",
-                                           "unevaluatedItems"};
-  return std::find(kKeywords.begin(), kKeywords.end(), keyword) != kKeywords.end();
-}
+constexpr int kMaxDepthOfProof = 3;
 
 // Integers beyond 64 bits were rounded when they were read.
 bool is_written_exactly(const Json& value) {
@@ -90,10 +52,7 @@ Expected<Shapes> SchemaExpander::expand_schema(const Json& schema) {
   const auto known = known_.find(&schema);
   if (known != known_.end()) return known->second;
   if (schema.is_boolean()) return schema.get<bool>() ? Shapes(1) : Shapes();
-  if (!schema.is_object()) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: a schema is an object, true or false", document_.where(schema)));
-  }
+  AERIE_RETURN_IF_ERROR(reader_.check_schema(schema));
   if (open_.size() > kMaxOpen) {
     return Status(
         StatusCode::kResourceExhausted,
@@ -110,36 +69,22 @@ Expected<Shapes> SchemaExpander::expand_schema(const Json& schema) {
   return shapes;
 }
 
-Status SchemaExpander::check_keywords(const Json& schema) const {
-  for (const auto& [key, value] : schema.items()) {
-    if (is_enforced(key) || SchemaDocument::is_annotation(key)) continue;
-    // Without "then" and "else", and these without "if", they say nothing.
-    const bool idle_if =
-        key == "if" && find_key(schema, "then") == nullptr && find_key(schema, "else") == nullptr;
-    const bool idle_then = (key == "then" || key == "else") && find_key(schema, "if") == nullptr;
-    if (idle_if || idle_then) continue;
-    return document_.error(StatusCode::kUnsupported, schema, key,
-                           "this keyword cannot be enforced; leave it out");
-  }
-  return {};
-}
-
 Expected<Shapes> SchemaExpander::expand_object(const Json& schema) {
   const Json* ref = find_key(schema, "$ref");
   if (ref != nullptr && document_.is_draft7()) {
-    AERIE_ASSIGN_OR_RETURN(const Json* target, resolve(schema));
+    AERIE_ASSIGN_OR_RETURN(const Json* target, document_.resolve(schema));
     return expand_schema(*target);
   }
   if (find_key(schema, "enum") != nullptr || find_key(schema, "const") != nullptr) {
     return expand_values(schema);
   }
-  AERIE_RETURN_IF_ERROR(check_keywords(schema));
-  AERIE_ASSIGN_OR_RETURN(Shape own, own_shape(schema));
-  AERIE_RETURN_IF_ERROR(read_not(schema, own));
+  AERIE_RETURN_IF_ERROR(reader_.check_keywords(schema));
+  AERIE_ASSIGN_OR_RETURN(Shape own, reader_.own_shape(schema));
+  AERIE_RETURN_IF_ERROR(reader_.read_not(schema, own));
   Shapes shapes;
   if (own.types != 0) shapes.push_back(std::move(own));
   if (ref != nullptr) {
-    AERIE_ASSIGN_OR_RETURN(const Json* target, resolve(schema));
+    AERIE_ASSIGN_OR_RETURN(const Json* target, document_.resolve(schema));
     AERIE_ASSIGN_OR_RETURN(const Shapes more, expand_schema(*target));
     AERIE_ASSIGN_OR_RETURN(shapes, product(schema, shapes, more));
   }
@@ -165,7 +110,7 @@ Expected<Shapes> SchemaExpander::expand_values(const Json& schema) {
   const Json one = constant != nullptr ? Json::array({*constant}) : Json::array();
   const Json& candidates = constant == nullptr && list != nullptr ? *list : one;
   for (const Json& value : candidates) {
-    AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, schema));
+    AERIE_ASSIGN_OR_RETURN(const bool valid, validator_.validate(value, schema));
     if (valid && !is_written_exactly(value)) {
       return document_.error(StatusCode::kUnsupported, schema,
                              constant != nullptr ? "const" : "enum",
@@ -226,6 +171,67 @@ Expected<Shapes> SchemaExpander::expand_one_of(const Json& schema, const Shapes&
     }
   }
   return result;
+}
+
+Expected<std::optional<Shape>> SchemaExpander::merge(const Shape& a, const Shape& b) {
+  if (!a.values && !b.values) return intersection(a, b);
+  Shape both = a;
+  both.sources.insert(both.sources.end(), b.sources.begin(), b.sources.end());
+  std::vector<Json> kept;
+  for (const Json& value : a.values ? *a.values : *b.values) {
+    AERIE_ASSIGN_OR_RETURN(const bool valid, validator_.validate(value, both.sources));
+    const bool listed = !a.values || !b.values ||
+                        std::any_of(b.values->begin(), b.values->end(),
+                                    [&](const Json& other) { return json_equal(value, other); });
+    if (valid && listed) kept.push_back(value);
+  }
+  if (kept.empty()) return std::optional<Shape>();
+  both.values = std::move(kept);
+  return std::optional<Shape>(std::move(both));
+}
+
+Expected<bool> SchemaExpander::is_impossible_object(const Shape& shape, int depth) {
+  if (shape.max_properties != kUnbounded &&
+      std::max(shape.min_properties, static_cast<int64_t>(shape.required.size())) >
+          shape.max_properties) {
+    return true;
+  }
+  for (const std::string& name : shape.required) {
+    Goal goal;
+    for (const ObjectPart& part : shape.objects) add_to(goal, part.goal_of(name));
+    AERIE_ASSIGN_OR_RETURN(const Shapes shapes, expand(goal));
+    bool possible = false;
+    for (const Shape& inner : shapes) {
+      AERIE_ASSIGN_OR_RETURN(const bool impossible, is_impossible(inner, depth + 1));
+      possible = possible || !impossible;
+    }
+    if (!possible) return true;
+  }
+  return false;
+}
+
+Expected<bool> SchemaExpander::is_impossible(const Shape& shape, int depth) {
+  if (depth > kMaxDepthOfProof) return false;
+  if (shape.values) return shape.values->empty();
+  if ((shape.types & (kNullBit | kBooleanBit)) != 0) return false;
+  NumberRange range = shape.numbers;
+  range.integer = (shape.types & kFractionBit) == 0;
+  if ((shape.types & (kIntegerBit | kFractionBit)) != 0 && !is_empty(range)) return false;
+  if ((shape.types & kStringBit) != 0) {
+    if (!shape.has_string_limits()) return false;
+    AERIE_ASSIGN_OR_RETURN(const StringAutomaton strings, strings_of(shape));
+    if (!strings.empty()) return false;
+  }
+  const bool no_length = shape.max_items != kUnbounded && shape.min_items > shape.max_items;
+  if ((shape.types & kArrayBit) != 0 && !no_length) return false;
+  if ((shape.types & kObjectBit) == 0) return true;
+  return is_impossible_object(shape, depth);
+}
+
+Expected<bool> SchemaExpander::are_disjoint(const Shape& a, const Shape& b) {
+  AERIE_ASSIGN_OR_RETURN(const std::optional<Shape> both, merge(a, b));
+  if (!both) return true;
+  return is_impossible(*both);
 }
 
 }  // namespace aerie::grammar

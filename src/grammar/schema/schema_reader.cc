@@ -1,12 +1,52 @@
-// The keywords that say something by themselves.
+#include "grammar/schema/schema_reader.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
-#include "grammar/schema/schema_expand.h"
+#include "grammar/schema/schema_formats.h"
 
 namespace aerie::grammar {
 namespace {
+
+bool is_enforced(std::string_view keyword) {
+  static constexpr std::array kKeywords = {"type",
+                                           "enum",
+                                           "const",
+                                           "minimum",
+                                           "maximum",
+                                           "exclusiveMinimum",
+                                           "exclusiveMaximum",
+                                           "multipleOf",
+                                           "minLength",
+                                           "maxLength",
+                                           "pattern",
+                                           "format",
+                                           "items",
+                                           "prefixItems",
+                                           "additionalItems",
+                                           "minItems",
+                                           "maxItems",
+                                           "uniqueItems",
+                                           "minContains",
+                                           "maxContains",
+                                           "properties",
+                                           "patternProperties",
+                                           "additionalProperties",
+                                           "required",
+                                           "minProperties",
+                                           "maxProperties",
+                                           "propertyNames",
+                                           "allOf",
+                                           "anyOf",
+                                           "oneOf",
+                                           "not",
+                                           "$ref",
+                                           "unevaluatedProperties",
+                                           "unevaluatedItems"};
+  return std::find(kKeywords.begin(), kKeywords.end(), keyword) != kKeywords.end();
+}
 
 uint8_t bits_of(const std::string& type) {
   if (type == "null") return kNullBit;
@@ -31,10 +71,35 @@ uint8_t bits_of(const Json& types) {
   return bits;
 }
 
+Goal goal_at(const Json& schema, const char* keyword) {
+  const Json* value = find_key(schema, keyword);
+  return value == nullptr ? Goal() : Goal{value};
+}
+
 }  // namespace
 
-Expected<int64_t> SchemaExpander::count(const Json& schema, const char* keyword,
-                                        int64_t fallback) const {
+Status SchemaReader::check_schema(const Json& schema) const {
+  if (schema.is_object()) return {};
+  return {StatusCode::kInvalidArgument,
+          fmt::format("{}: a schema is an object, true or false", document_.where(schema))};
+}
+
+Status SchemaReader::check_keywords(const Json& schema) const {
+  for (const auto& [key, value] : schema.items()) {
+    if (is_enforced(key) || SchemaDocument::is_annotation(key)) continue;
+    // Without "then" and "else", and these without "if", they say nothing.
+    const bool idle_if =
+        key == "if" && find_key(schema, "then") == nullptr && find_key(schema, "else") == nullptr;
+    const bool idle_then = (key == "then" || key == "else") && find_key(schema, "if") == nullptr;
+    if (idle_if || idle_then) continue;
+    return document_.error(StatusCode::kUnsupported, schema, key,
+                           "this keyword cannot be enforced; leave it out");
+  }
+  return {};
+}
+
+Expected<int64_t> SchemaReader::count(const Json& schema, const char* keyword,
+                                      int64_t fallback) const {
   const Json* value = find_key(schema, keyword);
   if (value == nullptr) return fallback;
   constexpr double kLargest = 1e15;
@@ -46,8 +111,8 @@ Expected<int64_t> SchemaExpander::count(const Json& schema, const char* keyword,
                          "an integer that is not negative is wanted");
 }
 
-Expected<std::optional<Decimal>> SchemaExpander::bound(const Json& schema,
-                                                       const char* keyword) const {
+Expected<std::optional<Decimal>> SchemaReader::bound(const Json& schema,
+                                                     const char* keyword) const {
   const Json* value = find_key(schema, keyword);
   if (value == nullptr) return std::optional<Decimal>();
   if (!value->is_number()) {
@@ -59,13 +124,7 @@ Expected<std::optional<Decimal>> SchemaExpander::bound(const Json& schema,
                          fmt::format("more than {} places behind the point", kDecimalPlaces));
 }
 
-Expected<Goal> SchemaExpander::goal_at(const Json& schema, const char* keyword) const {
-  const Json* value = find_key(schema, keyword);
-  if (value == nullptr) return Goal();
-  return Goal{value};
-}
-
-Expected<Shape> SchemaExpander::own_shape(const Json& schema) {
+Expected<Shape> SchemaReader::own_shape(const Json& schema) {
   Shape shape;
   shape.sources = {&schema};
   AERIE_RETURN_IF_ERROR(read_types(schema, shape));
@@ -77,7 +136,7 @@ Expected<Shape> SchemaExpander::own_shape(const Json& schema) {
   return shape;
 }
 
-Status SchemaExpander::read_types(const Json& schema, Shape& shape) {
+Status SchemaReader::read_types(const Json& schema, Shape& shape) const {
   const Json* types = find_key(schema, "type");
   if (types == nullptr) return {};
   shape.types = bits_of(*types);
@@ -87,7 +146,7 @@ Status SchemaExpander::read_types(const Json& schema, Shape& shape) {
 }
 
 // Of types, and of what is always or never valid; validate() knows more of it.
-Status SchemaExpander::read_not(const Json& schema, Shape& shape) {
+Status SchemaReader::read_not(const Json& schema, Shape& shape) const {
   const Json* inner = find_key(schema, "not");
   if (inner == nullptr) return {};
   if (inner->is_boolean() || (inner->is_object() && inner->empty())) {
@@ -105,7 +164,7 @@ Status SchemaExpander::read_not(const Json& schema, Shape& shape) {
   return {};
 }
 
-Status SchemaExpander::read_numbers(const Json& schema, Shape& shape) {
+Status SchemaReader::read_numbers(const Json& schema, Shape& shape) const {
   NumberRange& range = shape.numbers;
   AERIE_ASSIGN_OR_RETURN(range.min, bound(schema, "minimum"));
   AERIE_ASSIGN_OR_RETURN(range.max, bound(schema, "maximum"));
@@ -129,8 +188,8 @@ Status SchemaExpander::read_numbers(const Json& schema, Shape& shape) {
   return {};
 }
 
-Expected<StringSet> SchemaExpander::pattern(const Json& schema, std::string_view keyword,
-                                            const std::string& text) {
+Expected<StringSet> SchemaReader::pattern(const Json& schema, std::string_view keyword,
+                                          const std::string& text) {
   StringSet& known = patterns_[text];
   if (known != nullptr) return known;
   constexpr size_t kMaxPatterns = 200;
@@ -147,7 +206,7 @@ Expected<StringSet> SchemaExpander::pattern(const Json& schema, std::string_view
   return known;
 }
 
-Status SchemaExpander::read_strings(const Json& schema, Shape& shape) {
+Status SchemaReader::read_strings(const Json& schema, Shape& shape) {
   AERIE_ASSIGN_OR_RETURN(shape.min_length, count(schema, "minLength", 0));
   AERIE_ASSIGN_OR_RETURN(shape.max_length, count(schema, "maxLength", kUnbounded));
   for (const char* keyword : {"pattern", "format"}) {
@@ -171,7 +230,7 @@ Status SchemaExpander::read_strings(const Json& schema, Shape& shape) {
   return {};
 }
 
-Status SchemaExpander::read_arrays(const Json& schema, Shape& shape) {
+Status SchemaReader::read_arrays(const Json& schema, Shape& shape) const {
   AERIE_ASSIGN_OR_RETURN(shape.min_items, count(schema, "minItems", 0));
   AERIE_ASSIGN_OR_RETURN(shape.max_items, count(schema, "maxItems", kUnbounded));
   const Json* unique = find_key(schema, "uniqueItems");
@@ -198,15 +257,15 @@ Status SchemaExpander::read_arrays(const Json& schema, Shape& shape) {
   if (prefix != nullptr) {
     for (const Json& item : *prefix) part.prefix.push_back({&item});
   }
-  AERIE_ASSIGN_OR_RETURN(part.rest, goal_at(schema, rest));
+  part.rest = goal_at(schema, rest);
   shape.arrays.push_back(std::move(part));
   return {};
 }
 
-Status SchemaExpander::read_objects(const Json& schema, Shape& shape) {
+Status SchemaReader::read_objects(const Json& schema, Shape& shape) {
   AERIE_ASSIGN_OR_RETURN(shape.min_properties, count(schema, "minProperties", 0));
   AERIE_ASSIGN_OR_RETURN(shape.max_properties, count(schema, "maxProperties", kUnbounded));
-  AERIE_ASSIGN_OR_RETURN(shape.property_names, goal_at(schema, "propertyNames"));
+  shape.property_names = goal_at(schema, "propertyNames");
   if (const Json* required = find_key(schema, "required")) {
     const bool names =
         required->is_array() && std::all_of(required->begin(), required->end(),
@@ -239,14 +298,14 @@ Status SchemaExpander::read_objects(const Json& schema, Shape& shape) {
       part.patterns.push_back({std::move(names), {&value}});
     }
   }
-  AERIE_ASSIGN_OR_RETURN(part.additional, goal_at(schema, "additionalProperties"));
+  part.additional = goal_at(schema, "additionalProperties");
   const bool any = !part.properties.empty() || !part.patterns.empty() || !part.additional.empty();
   if (any) shape.objects.push_back(std::move(part));
   return {};
 }
 
 // Without keywords that evaluate in place they are what "additionalProperties" and "items" are.
-Status SchemaExpander::read_unevaluated(const Json& schema, Shape& shape) {
+Status SchemaReader::read_unevaluated(const Json& schema, Shape& shape) const {
   bool alone = true;
   for (const char* keyword : {"$ref", "allOf", "anyOf", "oneOf"}) {
     alone = alone && find_key(schema, keyword) == nullptr;

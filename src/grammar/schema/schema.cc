@@ -1,17 +1,20 @@
-#include "grammar/schema/schema_rules.h"
+#include "grammar/schema/schema.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <map>
 
-#include "grammar/schema/schema.h"
+#include "grammar/builtin_rules.h"
+#include "grammar/schema/schema_members.h"
 
 namespace aerie::grammar {
 namespace {
 
 constexpr size_t kMaxRules = 20000;
 constexpr size_t kMaxExprs = size_t{1} << 20;
-constexpr int64_t kMaxRepeat = 100000;
+constexpr int64_t kMaxLength = 100000;
 
 bool says_nothing(const Shape& shape) {
   const bool numbers = shape.numbers.min || shape.numbers.max || shape.numbers.multiple_of != 1;
@@ -22,20 +25,43 @@ bool says_nothing(const Shape& shape) {
          shape.property_names.empty();
 }
 
-}  // namespace
+// Writes one rule for each set of schemas that is met, so that recursive schemas are recursive
+// rules.
+class SchemaRules {
+ public:
+  SchemaRules(const SchemaDocument& document, RuleSet& rules)
+      : document_(document),
+        reader_(document),
+        validator_(reader_),
+        expander_(reader_, validator_),
+        rules_(rules),
+        json_(rules),
+        members_(reader_, validator_, expander_, json_,
+                 [this](const Goal& goal) { return value(goal); }) {}
 
-Status SchemaRules::error(StatusCode code, const Shape& shape, std::string_view keyword,
-                          std::string_view what) const {
-  for (const Json* schema : shape.sources) {
-    if (find_key(*schema, keyword) != nullptr) {
-      return expander_.document().error(code, *schema, keyword, what);
-    }
-  }
-  return {code, fmt::format("{}: {}", keyword, what)};
-}
+  Expected<RuleId> root();
+
+ private:
+  ExprId value(const Goal& goal);
+  Expected<ExprId> alternatives(const Goal& goal);
+  Expected<ExprId> shape(const Shape& shape);
+  Expected<ExprId> numbers(const Shape& shape);
+  Expected<ExprId> string(const Shape& shape);
+  Expected<ExprId> array(const Shape& shape);
+
+  const SchemaDocument& document_;
+  SchemaReader reader_;
+  SchemaValidator validator_;
+  SchemaExpander expander_;
+  RuleSet& rules_;
+  JsonRules json_;
+  MemberRules members_;
+  std::map<Goal, RuleId> known_;
+  std::deque<std::pair<Goal, RuleId>> todo_;
+};
 
 Expected<RuleId> SchemaRules::root() {
-  const Goal goal{&expander_.document().root()};
+  const Goal goal{&document_.root()};
   const RuleId root = rules_.define("root", value(goal));
   while (!todo_.empty()) {
     const auto [next, rule] = todo_.front();
@@ -55,7 +81,7 @@ ExprId SchemaRules::value(const Goal& goal) {
   if (goal.empty()) return json_.value();
   const auto [entry, added] = known_.try_emplace(goal, 0);
   if (added) {
-    entry->second = rules_.add_rule(expander_.document().where(*goal[0]));
+    entry->second = rules_.add_rule(document_.where(*goal[0]));
     todo_.emplace_back(goal, entry->second);
   }
   return rules_.rule(entry->second);
@@ -93,7 +119,7 @@ Expected<ExprId> SchemaRules::shape(const Shape& shape) {
     ways.push_back(way);
   }
   if ((shape.types & kObjectBit) != 0) {
-    AERIE_ASSIGN_OR_RETURN(const ExprId way, object(shape));
+    AERIE_ASSIGN_OR_RETURN(const ExprId way, members_.object(shape));
     ways.push_back(way);
   }
   return rules_.alternatives(std::move(ways));
@@ -108,8 +134,8 @@ Expected<ExprId> SchemaRules::numbers(const Shape& shape) {
   }
   constexpr int64_t kLargestMultiple = 10000;
   if (range.multiple_of > kLargestMultiple) {
-    return error(StatusCode::kUnsupported, shape, "multipleOf",
-                 "the common multiple is beyond 10000");
+    return shape_error(document_, StatusCode::kUnsupported, shape, "multipleOf",
+                       "the common multiple is beyond 10000");
   }
   auto expr = number_in_range(range, rules_);
   if (expr.ok()) return expr;
@@ -119,22 +145,23 @@ Expected<ExprId> SchemaRules::numbers(const Shape& shape) {
       if (find_key(*schema, other) != nullptr) keyword = other;
     }
   }
-  return error(expr.status().code(), shape, keyword, expr.status().message());
+  return shape_error(document_, expr.status().code(), shape, keyword, expr.status().message());
 }
 
 Expected<ExprId> SchemaRules::string(const Shape& shape) {
   if (!shape.has_string_limits()) return json_.string();
   if (!shape.strings.empty()) {
-    auto strings = expander_.strings_of(shape);
+    auto strings = strings_of(shape);
     if (!strings.ok()) {
-      return error(strings.status().code(), shape, "pattern", strings.status().message());
+      return shape_error(document_, strings.status().code(), shape, "pattern",
+                         strings.status().message());
     }
     return strings->json(json_);
   }
-  if (shape.min_length > kMaxRepeat || shape.max_length > kMaxRepeat) {
-    return error(StatusCode::kResourceExhausted, shape,
-                 shape.max_length > kMaxRepeat ? "maxLength" : "minLength",
-                 fmt::format("more than {} characters", kMaxRepeat));
+  if (shape.min_length > kMaxLength || shape.max_length > kMaxLength) {
+    return shape_error(document_, StatusCode::kResourceExhausted, shape,
+                       shape.max_length > kMaxLength ? "maxLength" : "minLength",
+                       fmt::format("more than {} characters", kMaxLength));
   }
   if (shape.max_length != kUnbounded && shape.max_length < shape.min_length) {
     return rules_.nothing();
@@ -146,13 +173,13 @@ Expected<ExprId> SchemaRules::string(const Shape& shape) {
 
 Expected<ExprId> SchemaRules::array(const Shape& shape) {
   if (shape.unique_items != nullptr && (shape.max_items == kUnbounded || shape.max_items > 1)) {
-    return error(StatusCode::kUnsupported, shape, "uniqueItems",
-                 "it cannot be enforced; leave it out");
+    return shape_error(document_, StatusCode::kUnsupported, shape, "uniqueItems",
+                       "it cannot be enforced; leave it out");
   }
-  if (shape.min_items > kMaxRepeat || shape.max_items > kMaxRepeat) {
-    return error(StatusCode::kResourceExhausted, shape,
-                 shape.max_items > kMaxRepeat ? "maxItems" : "minItems",
-                 fmt::format("more than {} items", kMaxRepeat));
+  if (shape.min_items > kMaxLength || shape.max_items > kMaxLength) {
+    return shape_error(document_, StatusCode::kResourceExhausted, shape,
+                       shape.max_items > kMaxLength ? "maxItems" : "minItems",
+                       fmt::format("more than {} items", kMaxLength));
   }
   if (shape.max_items != kUnbounded && shape.max_items < shape.min_items) return rules_.nothing();
   size_t prefix = 0;
@@ -185,6 +212,8 @@ Expected<ExprId> SchemaRules::array(const Shape& shape) {
   }
   return rules_.sequence({rules_.bytes("["), tail, json_.space(), rules_.bytes("]")});
 }
+
+}  // namespace
 
 Expected<RuleId> parse_schema(std::string_view text, RuleSet& rules) {
   AERIE_ASSIGN_OR_RETURN(const SchemaDocument document, SchemaDocument::read(text));

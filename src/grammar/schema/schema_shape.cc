@@ -1,13 +1,12 @@
-// Shapes that hold at once.
+#include "grammar/schema/schema_shape.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
-#include "grammar/schema/schema_expand.h"
-
 namespace aerie::grammar {
 namespace {
-
-constexpr int kMaxDepthOfProof = 3;
 
 template <typename T>
 void append(std::vector<T>& to, const std::vector<T>& from) {
@@ -18,6 +17,11 @@ void merge_numbers(const NumberRange& other, NumberRange& range) {
   if (other.min) range.min = range.min ? std::max(*range.min, *other.min) : *other.min;
   if (other.max) range.max = range.max ? std::min(*range.max, *other.max) : *other.max;
   range.multiple_of = std::lcm(range.multiple_of, other.multiple_of);
+}
+
+int64_t smaller_bound(int64_t a, int64_t b) {
+  if (a == kUnbounded || b == kUnbounded) return a == kUnbounded ? b : a;
+  return a < b ? a : b;
 }
 
 }  // namespace
@@ -50,24 +54,11 @@ Goal ObjectPart::goal_of(const std::string& name) const {
   return matched ? goal : additional;
 }
 
-Expected<std::optional<Shape>> SchemaExpander::merge(const Shape& a, const Shape& b) {
+std::optional<Shape> intersection(const Shape& a, const Shape& b) {
   Shape both = a;
   append(both.sources, b.sources);
-  if (a.values || b.values) {
-    std::vector<Json> kept;
-    for (const Json& value : a.values ? *a.values : *b.values) {
-      AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, both.sources));
-      const bool listed = !a.values || !b.values ||
-                          std::any_of(b.values->begin(), b.values->end(),
-                                      [&](const Json& other) { return json_equal(value, other); });
-      if (valid && listed) kept.push_back(value);
-    }
-    if (kept.empty()) return std::optional<Shape>();
-    both.values = std::move(kept);
-    return std::optional<Shape>(std::move(both));
-  }
   both.types = a.types & b.types;
-  if (both.types == 0) return std::optional<Shape>();
+  if (both.types == 0) return std::nullopt;
   merge_numbers(b.numbers, both.numbers);
   both.min_length = std::max(a.min_length, b.min_length);
   both.max_length = smaller_bound(a.max_length, b.max_length);
@@ -85,10 +76,10 @@ Expected<std::optional<Shape>> SchemaExpander::merge(const Shape& a, const Shape
   both.min_properties = std::max(a.min_properties, b.min_properties);
   both.max_properties = smaller_bound(a.max_properties, b.max_properties);
   add_to(both.property_names, b.property_names);
-  return std::optional<Shape>(std::move(both));
+  return both;
 }
 
-Expected<StringAutomaton> SchemaExpander::strings_of(const Shape& shape) {
+Expected<StringAutomaton> strings_of(const Shape& shape) {
   if (shape.values) {
     std::vector<std::string> texts;
     for (const Json& value : *shape.values) {
@@ -104,48 +95,12 @@ Expected<StringAutomaton> SchemaExpander::strings_of(const Shape& shape) {
   return all;
 }
 
-Expected<bool> SchemaExpander::is_impossible_object(const Shape& shape, int depth) {
-  if (shape.max_properties != kUnbounded &&
-      std::max(shape.min_properties, static_cast<int64_t>(shape.required.size())) >
-          shape.max_properties) {
-    return true;
+Status shape_error(const SchemaDocument& document, StatusCode code, const Shape& shape,
+                   std::string_view keyword, std::string_view what) {
+  for (const Json* schema : shape.sources) {
+    if (find_key(*schema, keyword) != nullptr) return document.error(code, *schema, keyword, what);
   }
-  for (const std::string& name : shape.required) {
-    Goal goal;
-    for (const ObjectPart& part : shape.objects) add_to(goal, part.goal_of(name));
-    AERIE_ASSIGN_OR_RETURN(const Shapes shapes, expand(goal));
-    bool possible = false;
-    for (const Shape& inner : shapes) {
-      AERIE_ASSIGN_OR_RETURN(const bool impossible, is_impossible(inner, depth + 1));
-      possible = possible || !impossible;
-    }
-    if (!possible) return true;
-  }
-  return false;
-}
-
-Expected<bool> SchemaExpander::is_impossible(const Shape& shape, int depth) {
-  if (depth > kMaxDepthOfProof) return false;
-  if (shape.values) return shape.values->empty();
-  if ((shape.types & (kNullBit | kBooleanBit)) != 0) return false;
-  NumberRange range = shape.numbers;
-  range.integer = (shape.types & kFractionBit) == 0;
-  if ((shape.types & (kIntegerBit | kFractionBit)) != 0 && !is_empty(range)) return false;
-  if ((shape.types & kStringBit) != 0) {
-    if (!shape.has_string_limits()) return false;
-    AERIE_ASSIGN_OR_RETURN(const StringAutomaton strings, strings_of(shape));
-    if (!strings.empty()) return false;
-  }
-  const bool no_length = shape.max_items != kUnbounded && shape.min_items > shape.max_items;
-  if ((shape.types & kArrayBit) != 0 && !no_length) return false;
-  if ((shape.types & kObjectBit) == 0) return true;
-  return is_impossible_object(shape, depth);
-}
-
-Expected<bool> SchemaExpander::are_disjoint(const Shape& a, const Shape& b) {
-  AERIE_ASSIGN_OR_RETURN(const std::optional<Shape> both, merge(a, b));
-  if (!both) return true;
-  return is_impossible(*both);
+  return {code, fmt::format("{}: {}", keyword, what)};
 }
 
 }  // namespace aerie::grammar

@@ -1,22 +1,33 @@
-// From shapes to rules.
+// Objects: the members that schemas list, in their order, then others.
 #pragma once
 
-#include <deque>
+#include <functional>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "grammar/builtin_rules.h"
-#include "grammar/schema/schema_expand.h"
+#include "grammar/schema/schema_expander.h"
 
 namespace aerie::grammar {
 
-// Writes one rule for each set of schemas that is met, so that recursive schemas are recursive
-// rules.
-class SchemaRules {
+// What it is given must outlive it.
+class MemberRules {
  public:
-  SchemaRules(const SchemaDocument& document, RuleSet& rules)
-      : expander_(document), rules_(rules), json_(rules) {}
+  // The expression for values of which the schemas hold.
+  using ValueOf = std::function<ExprId(const Goal&)>;
 
-  Expected<RuleId> root();
+  MemberRules(SchemaReader& reader, SchemaValidator& validator, SchemaExpander& expander,
+              JsonRules& json, ValueOf value)
+      : document_(reader.document()),
+        validator_(validator),
+        expander_(expander),
+        rules_(json.rules()),
+        json_(json),
+        value_(std::move(value)) {}
+
+  // The objects of the shape.
+  Expected<ExprId> object(const Shape& shape);
 
  private:
   // Member names beside those that are listed, and what their values are.
@@ -43,27 +54,19 @@ class SchemaRules {
     auto operator<=>(const Place&) const = default;
   };
 
-  ExprId value(const Goal& goal);
-  Expected<ExprId> alternatives(const Goal& goal);
-  Expected<ExprId> shape(const Shape& shape);
-  Expected<ExprId> numbers(const Shape& shape);
-  Expected<ExprId> string(const Shape& shape);
-  Expected<ExprId> array(const Shape& shape);
-  Expected<ExprId> object(const Shape& shape);
-  Expected<std::vector<std::string>> names_of(const Shape& shape);
+  Expected<std::vector<std::string>> names_of(const Shape& shape) const;
   Expected<std::vector<MoreMembers>> more_members(const Shape& shape,
                                                   const std::vector<std::string>& names);
   Expected<StringAutomaton> names_allowed(const Shape& shape);
   ExprId members(const Members& members, const Place& place, std::map<Place, RuleId>& known);
   ExprId separated(const Place& place, ExprId member);
-  Status error(StatusCode code, const Shape& shape, std::string_view keyword,
-               std::string_view what) const;
 
-  SchemaExpander expander_;
+  const SchemaDocument& document_;
+  SchemaValidator& validator_;
+  SchemaExpander& expander_;
   RuleSet& rules_;
-  JsonRules json_;
-  std::map<Goal, RuleId> known_;
-  std::deque<std::pair<Goal, RuleId>> todo_;
+  JsonRules& json_;
+  const ValueOf value_;
 };
 
 }  // namespace aerie::grammar

@@ -1,9 +1,8 @@
-// Expressions to nodes and edges.
+#include "grammar/automaton/program_graph.h"
+
 #include <fmt/format.h>
 
 #include <map>
-
-#include "grammar/automaton/grammar_program.h"
 
 namespace aerie::grammar {
 namespace {

@@ -1,15 +1,14 @@
-// Values against schemas, for the values that schemas list.
+#include "grammar/schema/schema_validator.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "grammar/schema/schema_expand.h"
-
 namespace aerie::grammar {
 namespace {
 
-constexpr int kMaxDepth = 100;
+constexpr int kMaxReferences = 100;
 
 size_t length_of(std::string_view text) {
   return static_cast<size_t>(
@@ -54,20 +53,7 @@ bool has_twins(const Json& list) {
 
 }  // namespace
 
-bool json_equal(const Json& a, const Json& b) {
-  if (a.is_number() && b.is_number()) return a == b;
-  if (a.type() != b.type() || a.size() != b.size()) return false;
-  if (a.is_array()) {
-    return std::equal(a.begin(), a.end(), b.begin(), json_equal);
-  }
-  if (!a.is_object()) return a == b;
-  return std::all_of(a.items().begin(), a.items().end(), [&](const auto& member) {
-    const Json* other = find_key(b, member.key());
-    return other != nullptr && json_equal(member.value(), *other);
-  });
-}
-
-Expected<bool> SchemaExpander::validate(const Json& value, const Goal& goal) {
+Expected<bool> SchemaValidator::validate(const Json& value, const Goal& goal) {
   for (const Json* schema : goal) {
     AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *schema));
     if (!valid) return false;
@@ -75,21 +61,21 @@ Expected<bool> SchemaExpander::validate(const Json& value, const Goal& goal) {
   return true;
 }
 
-Expected<bool> SchemaExpander::validate(const Json& value, const Json& schema, int depth) {
+Expected<bool> SchemaValidator::validate(const Json& value, const Json& schema, int depth) {
   if (schema.is_boolean()) return schema.get<bool>();
-  if (!schema.is_object()) return expand_schema(schema).status();
-  if (depth > kMaxDepth) {
-    return Status(
-        StatusCode::kResourceExhausted,
-        fmt::format("{}: more than {} references in a row", document_.where(schema), kMaxDepth));
+  AERIE_RETURN_IF_ERROR(reader_.check_schema(schema));
+  if (depth > kMaxReferences) {
+    return Status(StatusCode::kResourceExhausted,
+                  fmt::format("{}: more than {} references in a row",
+                              reader_.document().where(schema), kMaxReferences));
   }
   const Json* ref = find_key(schema, "$ref");
   if (ref != nullptr) {
-    AERIE_ASSIGN_OR_RETURN(const Json* target, resolve(schema));
+    AERIE_ASSIGN_OR_RETURN(const Json* target, reader_.document().resolve(schema));
     AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *target, depth + 1));
-    if (!valid || document_.is_draft7()) return valid;
+    if (!valid || reader_.document().is_draft7()) return valid;
   }
-  AERIE_RETURN_IF_ERROR(check_keywords(schema));
+  AERIE_RETURN_IF_ERROR(reader_.check_keywords(schema));
   const Json* list = find_key(schema, "enum");
   const auto equal = [&](const Json& other) { return json_equal(value, other); };
   if (list != nullptr && std::none_of(list->begin(), list->end(), equal)) return false;
@@ -97,11 +83,12 @@ Expected<bool> SchemaExpander::validate(const Json& value, const Json& schema, i
   if (constant != nullptr && !json_equal(value, *constant)) return false;
   AERIE_ASSIGN_OR_RETURN(const bool combined, validate_combined(value, schema, depth));
   if (!combined) return false;
-  AERIE_ASSIGN_OR_RETURN(const Shape shape, own_shape(schema));
+  AERIE_ASSIGN_OR_RETURN(const Shape shape, reader_.own_shape(schema));
   return validate_own(value, shape, depth);
 }
 
-Expected<bool> SchemaExpander::validate_combined(const Json& value, const Json& schema, int depth) {
+Expected<bool> SchemaValidator::validate_combined(const Json& value, const Json& schema,
+                                                  int depth) {
   for (const std::string keyword : {"allOf", "anyOf", "oneOf"}) {
     const Json* list = find_key(schema, keyword);
     if (list == nullptr) continue;
@@ -119,7 +106,7 @@ Expected<bool> SchemaExpander::validate_combined(const Json& value, const Json& 
   return !valid;
 }
 
-Expected<bool> SchemaExpander::validate_own(const Json& value, const Shape& shape, int depth) {
+Expected<bool> SchemaValidator::validate_own(const Json& value, const Shape& shape, int depth) {
   const uint8_t type = type_of(value);
   if ((shape.types & type) == 0) return false;
   if (value.is_number()) return number_fits(value, shape.numbers);
@@ -146,7 +133,7 @@ Expected<bool> SchemaExpander::validate_own(const Json& value, const Shape& shap
   return validate_members(value, shape, depth);
 }
 
-Expected<bool> SchemaExpander::validate_items(const Json& value, const Shape& shape, int depth) {
+Expected<bool> SchemaValidator::validate_items(const Json& value, const Shape& shape, int depth) {
   for (const ArrayPart& part : shape.arrays) {
     for (size_t i = 0; i < value.size(); ++i) {
       for (const Json* schema : i < part.prefix.size() ? part.prefix[i] : part.rest) {
@@ -158,7 +145,7 @@ Expected<bool> SchemaExpander::validate_items(const Json& value, const Shape& sh
   return true;
 }
 
-Expected<bool> SchemaExpander::validate_members(const Json& value, const Shape& shape, int depth) {
+Expected<bool> SchemaValidator::validate_members(const Json& value, const Shape& shape, int depth) {
   for (const auto& [name, member] : value.items()) {
     for (const ObjectPart& part : shape.objects) {
       for (const Json* schema : part.goal_of(name)) {

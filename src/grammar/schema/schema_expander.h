@@ -1,0 +1,42 @@
+// From schemas, with all that they refer to and combine, to the shapes of what is valid.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "base/status.h"
+#include "grammar/schema/schema_reader.h"
+#include "grammar/schema/schema_validator.h"
+
+namespace aerie::grammar {
+
+// Reader and validator must outlive it. Errors name keyword and place.
+class SchemaExpander {
+ public:
+  SchemaExpander(SchemaReader& reader, SchemaValidator& validator)
+      : document_(reader.document()), reader_(reader), validator_(validator) {}
+
+  // What is valid is what one of the shapes says; none: nothing is valid.
+  Expected<Shapes> expand(const Goal& goal);
+
+ private:
+  Expected<Shapes> expand_schema(const Json& schema);
+  Expected<Shapes> expand_object(const Json& schema);
+  Expected<Shapes> expand_values(const Json& schema);
+  Expected<Shapes> expand_list(const Json& schema, const char* keyword);
+  Expected<Shapes> expand_one_of(const Json& schema, const Shapes& base);
+  Expected<Shapes> product(const Json& schema, const Shapes& a, const Shapes& b);
+  Expected<std::optional<Shape>> merge(const Shape& a, const Shape& b);
+  // Whether it is certain that nothing is valid by it.
+  Expected<bool> is_impossible(const Shape& shape, int depth = 0);
+  Expected<bool> is_impossible_object(const Shape& shape, int depth);
+  Expected<bool> are_disjoint(const Shape& a, const Shape& b);
+
+  const SchemaDocument& document_;
+  SchemaReader& reader_;
+  SchemaValidator& validator_;
+  std::map<const Json*, Shapes> known_;
+  std::set<const Json*> open_;  // that are being expanded
+};
+
+}  // namespace aerie::grammar

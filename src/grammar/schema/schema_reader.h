@@ -1,0 +1,45 @@
+// From schemas as JSON to shapes: the keywords that say something by themselves.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "base/status.h"
+#include "grammar/schema/schema_document.h"
+#include "grammar/schema/schema_shape.h"
+
+namespace aerie::grammar {
+
+// The document must outlive it. Errors name keyword and place.
+class SchemaReader {
+ public:
+  explicit SchemaReader(const SchemaDocument& document) : document_(document) {}
+
+  const SchemaDocument& document() const { return document_; }
+
+  // kInvalidArgument for what is no object.
+  Status check_schema(const Json& schema) const;
+  // kUnsupported for keywords that say what cannot be enforced.
+  Status check_keywords(const Json& schema) const;
+  // Of all keywords that need no other schema but "not".
+  Expected<Shape> own_shape(const Json& schema);
+  // What "not" takes away: types, and what is always or never valid.
+  Status read_not(const Json& schema, Shape& shape) const;
+
+ private:
+  Status read_types(const Json& schema, Shape& shape) const;
+  Status read_numbers(const Json& schema, Shape& shape) const;
+  Status read_strings(const Json& schema, Shape& shape);
+  Status read_arrays(const Json& schema, Shape& shape) const;
+  Status read_objects(const Json& schema, Shape& shape);
+  Status read_unevaluated(const Json& schema, Shape& shape) const;
+  Expected<int64_t> count(const Json& schema, const char* keyword, int64_t fallback) const;
+  Expected<std::optional<Decimal>> bound(const Json& schema, const char* keyword) const;
+  Expected<StringSet> pattern(const Json& schema, std::string_view keyword,
+                              const std::string& text);
+
+  const SchemaDocument& document_;
+  std::map<std::string, StringSet> patterns_;
+};
+
+}  // namespace aerie::grammar
