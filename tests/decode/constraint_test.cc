@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "decode/constrained_draft.h"
 #include "tests/decode/exactness.h"
+#include "verify/tree_cuts.h"
 
 namespace aerie {
 namespace {
@@ -79,7 +79,6 @@ TEST(ConstrainedRules, KeepToIt) {
        {VerifyRule::kRejection, VerifyRule::kBlock, VerifyRule::kTraversal}) {
     for (const DraftKind kind : {DraftKind::kNgram, DraftKind::kSameModel, DraftKind::kModelTree,
                                  DraftKind::kEarlyExit, DraftKind::kSampledTree}) {
-      if (rule == VerifyRule::kBlock && kind == DraftKind::kSampledTree) continue;
       SCOPED_TRACE(std::string(verify_rule_name(rule)) + " " + draft_kind_name(kind));
       Setting setting;
       setting.rule = rule;
@@ -125,16 +124,60 @@ TEST(PruneForbidden, TakesOutANodeWithAllBelowIt) {
   EXPECT_EQ(tree.nodes[2].parent, 1);
 }
 
-TEST(PruneForbidden, LeavesNothingOfADraftThatWasDrawn) {
+TEST(PruneForbidden, LeavesWhatWasDrawnInItsPlace) {
   const Cycle at_one(1);
-  const Distribution q{{1, 2}, {0.5, 0.5}};
+  const Distribution q{{1, 2, 4}, {0.5, 0.25, 0.25}};
   TokenTree tree;
   tree.add(1, -1, &q);
   prune_forbidden(at_one, tree);
   EXPECT_EQ(tree.size(), 1);
-  tree.add(4, 0, &q);  // forbidden
+  const int forbidden = tree.add(4, 0, &q);
+  tree.add(2, forbidden, &q);  // behind it nothing stands
+  const int second = tree.add(2, 0, &q);
+  tree.nodes.back().without_replacement = true;
+  tree.add(1, second);  // forbidden, and not drawn
   prune_forbidden(at_one, tree);
-  EXPECT_TRUE(tree.empty());
+  ASSERT_EQ(tree.size(), 3);
+  EXPECT_TRUE(tree.is_well_formed());
+  EXPECT_EQ(tree.nodes[1].token, 4);
+  EXPECT_EQ(tree.nodes[1].proposal, &q);
+  EXPECT_EQ(tree.nodes[2].token, 2);
+  EXPECT_EQ(tree.nodes[2].parent, 0);
+  EXPECT_TRUE(tree.nodes[2].without_replacement);
+}
+
+// A node stays if one of several drafters drew it, with all of its proposals.
+TEST(PruneForbidden, GoesByEveryProposal) {
+  const Cycle at_one(1);
+  const Distribution q{{2, 3}, {0.5, 0.5}};
+  TokenTree tree;
+  const int drawn = tree.add(2, -1);
+  const int certain = tree.add(3, -1);
+  const int allowed = tree.add(4, -1);
+  tree.proposals = {
+      {certain, nullptr, false}, {drawn, nullptr, false}, {drawn, &q, false}, {allowed, &q, false}};
+  prune_forbidden(at_one, tree);
+  ASSERT_EQ(tree.size(), 2);
+  EXPECT_TRUE(tree.is_well_formed());
+  ASSERT_EQ(tree.proposals.size(), 3u);
+  EXPECT_EQ(tree.proposals[0].node, 0);
+  EXPECT_EQ(tree.proposals[1].node, 0);
+  EXPECT_EQ(tree.proposals[2].node, 1);
+}
+
+// What serves other rows is not the constraint's.
+TEST(PruneForbidden, LeavesRowsThatAreNoDrafts) {
+  const Cycle at_one(1);
+  TokenTree tree;
+  tree.add(2, -1);  // forbidden
+  const int window = tree.add(2, -1);
+  tree.nodes.back().role = NodeRole::kWindow;
+  tree.add(2, window);
+  tree.nodes.back().role = NodeRole::kProbe;
+  prune_forbidden(at_one, tree);
+  ASSERT_EQ(tree.size(), 2);
+  EXPECT_EQ(tree.nodes[0].role, NodeRole::kWindow);
+  EXPECT_EQ(tree.nodes[1].parent, 0);
 }
 
 }  // namespace

@@ -4,80 +4,36 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "decode/decoder.h"
 #include "draft/auto/combined.h"
 #include "draft/lookup/ngram.h"
 #include "draft/network/draft_model.h"
-#include "tests/testing/decoding.h"
+#include "tests/decode/joint.h"
 #include "tests/testing/sanitized.h"
 #include "tests/testing/test_drafters.h"
 #include "tests/testing/tiny_heads.h"
-#include "tests/testing/tiny_model.h"
-#include "tests/verify/chi_square.h"
 
 namespace aerie {
 namespace {
 
 using test::TinyFile;
-using test::TinySpec;
-
-constexpr int kVocab = 6;
-constexpr int kTokens = 4;  // the prompt's and three more: the joint that is compared
-constexpr int kPositions = 32;
-
-TinySpec spec_of(double head_scale, uint64_t seed) {
-  TinySpec spec;
-  spec.layers = 1;
-  spec.hidden = 32;
-  spec.heads = spec.kv_heads = 1;
-  spec.ffn = 32;
-  spec.vocab = kVocab;
-  spec.seed = seed;
-  spec.head_scale = head_scale;
-  return spec;
-}
 
 const TinyFile& target_file() {
-  static const TinyFile file(spec_of(1.5, 1));
+  static const TinyFile file(joint_spec(1.5, 1));
   return file;
 }
 // Says nearly the same everywhere, or is sure and mostly wrong.
 const TinyFile& flat_file() {
-  static const TinyFile file(spec_of(0.4, 2));
+  static const TinyFile file(joint_spec(0.4, 2));
   return file;
 }
 const TinyFile& peaked_file() {
-  static const TinyFile file(spec_of(3.0, 3));
+  static const TinyFile file(joint_spec(3.0, 3));
   return file;
-}
-
-ModelOptions small_options() {
-  ModelOptions options = test::model_options();
-  options.max_rows = 16;
-  options.max_logits = 8;
-  options.max_positions = kPositions;
-  return options;
-}
-
-DecoderOptions decoder_options(VerifyRule rule) {
-  DecoderOptions options;
-  options.rule = rule;
-  options.max_positions = kPositions;
-  options.max_nodes = 6;
-  options.max_rows = 16;
-  options.max_logits = 8;
-  return options;
-}
-
-const std::vector<int32_t>& prompt() {
-  static const std::vector<int32_t> tokens = {1, 4, 1};
-  return tokens;
 }
 
 // Three tokens of six, so that the joint has 81 likely cells and many impossible ones.
@@ -95,106 +51,22 @@ SamplingParams penalties() {
   return params;
 }
 
-// The probability of each continuation of kTokens tokens, the first token as the highest digit.
-class Enumeration {
- public:
-  explicit Enumeration(const SamplingParams& params)
-      : model_(target_file().load(small_options())),
-        cache_(test::cache_for(*model_, decoder_options(VerifyRule::kExact), 1)),
-        sampler_(params, kVocab) {
-    cells.resize(static_cast<size_t>(std::pow(kVocab, kTokens)));
-    tokens_ = prompt();
-    descend(0, 0, 1.0);
-  }
-  std::vector<double> cells;
-
- private:
-  void descend(int depth, size_t cell, double probability) {
-    if (depth == kTokens) {
-      cells[cell] = probability;
-      return;
-    }
-    Distribution next;
-    const std::vector<float> logits = forward();
-    sampler_.distribution(logits, {tokens_, {}, nullptr}, next);
-    for (size_t i = 0; i < next.size(); ++i) {
-      tokens_.push_back(next.ids[i]);
-      descend(depth + 1, cell * kVocab + static_cast<size_t>(next.ids[i]),
-              probability * next.probs[i]);
-      tokens_.pop_back();
-    }
-  }
-
-  std::vector<float> forward() {
-    const KvCache::Id id = *cache_.open();
-    const int length = static_cast<int>(tokens_.size());
-    EXPECT_TRUE(cache_.reserve(id, length).ok());
-    ForwardBatch batch;
-    batch.sequences.push_back({cache_.pages(id), 0});
-    for (int i = 0; i < length; ++i) {
-      BatchRow row;
-      row.token = tokens_[static_cast<size_t>(i)];
-      row.position = i;
-      row.slot = cache_.slot(id, i);
-      row.parent = i - 1;
-      row.wants_logits = i == length - 1;
-      batch.rows.push_back(row);
-    }
-    const auto logits = model_->forward(batch, cache_).logits_of(0);
-    cache_.close(id);
-    return {logits.begin(), logits.end()};
-  }
-
-  std::unique_ptr<Model> model_;
-  KvCache cache_;
-  Sampler sampler_;
-  std::vector<int32_t> tokens_;
-};
-
-struct Outcome {
-  stats::ChiSquareResult result;
-  int64_t samples = 0;
-  SequenceStats stats;  // of all samples together
-};
-
-Outcome run(VerifyRule rule, const SamplingParams& params, Drafter* drafter) {
-  static const std::unique_ptr<Model> model = target_file().load(small_options());
-  stats::ChiSquareSettings settings;
-  if (test::kSanitized) settings.total_variation = 0.06;
-  stats::ChiSquareTest chi_square(Enumeration(params).cells, settings);
-  KvCache cache = test::cache_for(*model, decoder_options(rule), 1);
-  Decoder decoder(*model, cache, drafter, decoder_options(rule));
-  SequenceOptions options;
-  options.sampling = params;
-  options.max_tokens = kTokens + 1;  // so that drafts reach beyond what is looked at
-  Outcome outcome;
-  outcome.samples = chi_square.samples();
-  for (int64_t i = 0; i < outcome.samples; ++i) {
-    options.sampling.seed = static_cast<uint64_t>(i);
-    auto sequence = std::move(decoder.open(prompt(), options)).value();
-    Sequence* batch[] = {sequence.get()};
-    EXPECT_TRUE(decoder.prefill(*sequence).ok());
-    while (sequence->generated() < kTokens) EXPECT_TRUE(decoder.round(batch).ok());
-    size_t cell = 0;
-    for (size_t t = 0; t < kTokens; ++t) {
-      cell = cell * kVocab + static_cast<size_t>(sequence->tokens[prompt().size() + t]);
-    }
-    chi_square.add(cell);
-    outcome.stats.drafted += sequence->stats.drafted;
-    outcome.stats.accepted += sequence->stats.accepted;
-    decoder.close(*sequence);
-  }
-  outcome.result = chi_square.result();
-  return outcome;
+JointOutcome run(VerifyRule rule, const SamplingParams& params, Drafter* drafter) {
+  JointSetting setting;
+  setting.target = &target_file();
+  setting.rule = rule;
+  setting.params = params;
+  if (test::kSanitized) setting.total_variation = 0.06;
+  return compare_with_joint(setting, drafter);
 }
 
 std::unique_ptr<Drafter> draft_model(const TinyFile& file) {
   DraftModelOptions options;
   options.num_tokens = 3;
-  options.vocab = kVocab;
-  options.max_positions = kPositions;
+  options.vocab = kJointVocab;
+  options.max_positions = kJointPositions;
   options.max_rows = 16;
-  return std::move(make_draft_model_drafter(file.load(small_options()), options)).value();
+  return std::move(make_draft_model_drafter(file.load(joint_model_options()), options)).value();
 }
 
 // Its tables know the last token alone, so that they are right here and there. Pruned, it lacks
@@ -203,19 +75,19 @@ std::unique_ptr<Drafter> trained_head(test::HeadFamily family, int top_k) {
   static std::map<test::HeadFamily, test::TinyHead> heads;
   test::TinyHead& head =
       heads.try_emplace(family, target_file().gguf(), family, true).first->second;
-  static const std::unique_ptr<Model> model = target_file().load(small_options());
+  static const std::unique_ptr<Model> model = target_file().load(joint_model_options());
   test::TinyHeadRun run;
   run.drafter.num_tokens = top_k > 1 ? 6 : 3;
   run.drafter.num_steps = 3;
   run.drafter.top_k = top_k;
-  run.max_positions = kPositions;
-  run.pool = small_options().pool;
+  run.max_positions = kJointPositions;
+  run.pool = joint_model_options().pool;
   return head.drafter(*model, run);
 }
 
 std::unique_ptr<Drafter> sampled_trees(const TinyFile& file, test::SampledTreeOptions options) {
-  options.vocab = kVocab;
-  return test::make_sampled_tree_drafter(file.load(small_options()), options);
+  options.vocab = kJointVocab;
+  return test::make_sampled_tree_drafter(file.load(joint_model_options()), options);
 }
 
 std::unique_ptr<Drafter> merged(std::unique_ptr<Drafter> a, std::unique_ptr<Drafter> b) {
@@ -227,7 +99,7 @@ std::unique_ptr<Drafter> merged(std::unique_ptr<Drafter> a, std::unique_ptr<Draf
 
 // And that some drafts, but not all, were accepted: otherwise little was tested.
 void expect_fit(VerifyRule rule, const SamplingParams& params, Drafter* drafter) {
-  const Outcome outcome = run(rule, params, drafter);
+  const JointOutcome outcome = run(rule, params, drafter);
   EXPECT_FALSE(outcome.result.rejected)
       << verify_rule_name(rule) << ": statistic " << outcome.result.statistic << ", p "
       << outcome.result.p_value << ", " << outcome.samples << " samples";
