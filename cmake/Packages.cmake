@@ -26,7 +26,15 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL program)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
-set(CPACK_ARCHIVE_PROGRAM_FILE_NAME "aerie-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}")
+set(CPACK_PACKAGE_FILE_NAME "aerie-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}")
+set(CPACK_ARCHIVE_PROGRAM_FILE_NAME "${CPACK_PACKAGE_FILE_NAME}")
+# The archive unpacks into a folder of its name; cpack reads this for each kind of package.
+file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/PackageOptions.cmake" CONTENT [[
+if(CPACK_GENERATOR STREQUAL "TGZ")
+  set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)
+endif()
+]] @ONLY)
+set(CPACK_PROJECT_CONFIG_FILE "${CMAKE_BINARY_DIR}/PackageOptions.cmake")
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
   "Runs and serves language models; drafts are verified, so that the tokens are those of plain decoding.")
 
