@@ -159,10 +159,10 @@ void add_sampling_flags(CLI::App& app, RunFlags& flags) {
 }  // namespace
 
 std::string method_choices() {
-  std::string choices = "auto, none";
-  for (const Method& method : methods()) {
-    choices.append(", ").append(method.name);
-    for (const MethodKey& key : method.keys) {
+  std::string choices = fmt::format("{}, {}", kAutoWord, kPlainWord);
+  for (const Method* method : methods()) {
+    choices.append(", ").append(method->name);
+    for (const MethodKey& key : method->keys) {
       if (key.required) choices.append(fmt::format(":{}=...", key.name));
     }
   }

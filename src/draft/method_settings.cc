@@ -6,16 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "draft/tree/static_tree.h"
-#include "tensor/quantize.h"
-
 namespace aerie {
 namespace {
-
-constexpr std::string_view kNone = "none";
-constexpr std::string_view kNgram = "ngram";
-constexpr std::string_view kModel = "model";
-constexpr std::string_view kNgramAsModel = "[ngram]";
 
 Status wrong_key(const Method* method, std::string_view key) {
   if (is_method_key(key)) {
@@ -38,9 +30,9 @@ Status set_text(const MethodKey& key, const Setting& setting, MethodConfig& conf
   if (setting.text->empty()) {
     return invalid(fmt::format("'{}' is empty: it must be {}", key.name, key.what));
   }
-  if (*setting.text == kNgramAsModel) {
+  if (find_by_model(*setting.text) != nullptr) {
     return invalid(fmt::format("'{}' {} does not go with method {}: it must be {}", key.name,
-                               kNgramAsModel, config.method->name, key.what));
+                               *setting.text, config.method->name, key.what));
   }
   if (setting.text->find('\0') != std::string::npos) {
     return invalid(fmt::format("'{}' holds a zero byte: it must be {}", key.name, key.what));
@@ -78,9 +70,9 @@ Status set_flag(const MethodKey& key, const Setting& setting, MethodConfig& conf
 }
 
 Status set(const Setting& setting, MethodConfig& config) {
-  // vLLM's way to say ngram.
-  if (config.method != nullptr && config.method->name == kNgram && setting.key == kModel &&
-      setting.text == kNgramAsModel) {
+  // vLLM's way to name a method.
+  if (config.method != nullptr && setting.key == kModelKey && setting.text &&
+      find_by_model(*setting.text) == config.method) {
     return {};
   }
   const MethodAlias* alias =
@@ -89,7 +81,7 @@ Status set(const Setting& setting, MethodConfig& config) {
                              ? nullptr
                              : config.method->find(alias == nullptr ? setting.key : alias->key);
   if (key == nullptr) {
-    if (setting.key == kModel && !setting.text) {
+    if (setting.key == kModelKey && !setting.text) {
       return invalid(fmt::format("'model' must be a string, not {}", setting.written));
     }
     return wrong_key(config.method, setting.key);
@@ -107,46 +99,6 @@ Status set(const Setting& setting, MethodConfig& config) {
   return set_number(*key, setting, alias == nullptr ? 0.0 : alias->added, config);
 }
 
-Status check_lookup(const MethodConfig& config) {
-  if (config.method->find("prompt_lookup_min") == nullptr) return {};
-  const int least = config.whole("prompt_lookup_min"), most = config.whole("prompt_lookup_max");
-  if (least <= most) return {};
-  const bool given = config.numbers.contains("prompt_lookup_max");
-  return invalid(fmt::format("'prompt_lookup_min' {} is above 'prompt_lookup_max' {}{}", least,
-                             most, given ? "" : ", its default: set that too"));
-}
-
-// A shape brings its number of nodes along.
-Status check_tree(MethodConfig& config) {
-  const auto given = config.texts.find(kTreeKey);
-  if (given == config.texts.end()) return {};
-  const StaticTree* tree = find_static_tree(given->second);
-  if (tree == nullptr) {
-    return invalid(fmt::format("'{}' must be {}, not '{}'", kTreeKey,
-                               fmt::join(static_tree_names(), " or "), given->second));
-  }
-  config.numbers.try_emplace(std::string(kTokensKey), tree->size());
-  return {};
-}
-
-Status check_draft_type(const MethodConfig& config) {
-  const auto given = config.texts.find(kDraftTypeKey);
-  if (given == config.texts.end()) return {};
-  const std::optional<DType> type = dtype_from_name(given->second);
-  if (type && can_quantize(*type)) return {};
-  return invalid(fmt::format("'{}' must be one of {}, not '{}'", kDraftTypeKey, quantizable_types(),
-                             given->second));
-}
-
-Status check_vocabulary(const MethodConfig& config) {
-  const auto given = config.texts.find(kVocabularyKey);
-  if (given == config.texts.end() || std::ranges::count(kVocabularyMatches, given->second) > 0) {
-    return {};
-  }
-  return invalid(fmt::format("'{}' must be {}, not '{}'", kVocabularyKey,
-                             fmt::join(kVocabularyMatches, " or "), given->second));
-}
-
 }  // namespace
 
 Status invalid(std::string message) {
@@ -157,8 +109,15 @@ Status invalid(std::string message) {
   return {StatusCode::kInvalidArgument, "speculation settings: " + std::move(message)};
 }
 
+const Method* find_by_model(std::string_view word) {
+  if (word.empty()) return nullptr;
+  const auto found = std::ranges::find_if(
+      methods(), [&](const Method* method) { return method->model_word == word; });
+  return found == methods().end() ? nullptr : *found;
+}
+
 std::string_view name_of(const Method* method) {
-  return method == nullptr ? kNone : method->name;
+  return method == nullptr ? kPlainWord : method->name;
 }
 
 std::string keys_of(const Method* method) {
@@ -180,10 +139,7 @@ Expected<MethodConfig> build_method(const Method* method, std::span<const Settin
       return invalid(fmt::format("method {} needs '{}', {}", method->name, key.name, key.what));
     }
   }
-  AERIE_RETURN_IF_ERROR(check_lookup(config));
-  AERIE_RETURN_IF_ERROR(check_tree(config));
-  AERIE_RETURN_IF_ERROR(check_vocabulary(config));
-  AERIE_RETURN_IF_ERROR(check_draft_type(config));
+  if (method->check != nullptr) AERIE_RETURN_IF_ERROR(method->check(config));
   return config;
 }
 

@@ -7,12 +7,15 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "draft/speculative_config.h"
+#include "draft/method.h"
 
 namespace aerie {
 
 // kInvalidArgument: `message`, made one line, behind what it is about.
 Status invalid(std::string message);
+
+// The method that this word as "model" means (Method::model_word); null: none.
+const Method* find_by_model(std::string_view word);
 
 std::string_view name_of(const Method* method);  // "none" for null
 // "method draft_model takes model, num_speculative_tokens"

@@ -6,6 +6,7 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -18,7 +19,8 @@ template <typename State>
 class SequenceStates {
  public:
   // `method` is what the messages call the drafter.
-  explicit SequenceStates(const std::string& method) : name_(method + " drafter: sequence ") {}
+  explicit SequenceStates(std::string_view method)
+      : name_(std::string(method) + " drafter: sequence ") {}
 
   // Holds what make() returns until close(). kInvalidArgument for an id that is open already and
   // for a sequence without tokens; kResourceExhausted if make() throws.

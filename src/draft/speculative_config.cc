@@ -20,29 +20,22 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kNone = "none";
-constexpr std::string_view kMerge = "merge";
-constexpr std::string_view kAuto = "auto";
-constexpr std::string_view kNgram = "ngram";
-constexpr std::string_view kDraftModel = "draft_model";
-constexpr std::string_view kModel = "model";
-constexpr std::string_view kNgramAsModel = "[ngram]";
 constexpr size_t kMostMethods = 8;
 
 // "none, auto, ngram or draft_model"
 std::string method_names() {
-  std::string names = fmt::format("{}, {}", kNone, kAuto);
+  std::string names = fmt::format("{}, {}", kPlainWord, kAutoWord);
   for (size_t i = 0; i < methods().size(); ++i) {
     names += i + 1 == methods().size() ? " or " : ", ";
-    names += methods()[i].name;
+    names += methods()[i]->name;
   }
   return names;
 }
 
 // Null for plain decoding.
 Expected<const Method*> parse_method(std::string_view text) {
-  if (text == kNone) return nullptr;
-  if (text == kAuto) {
+  if (text == kPlainWord) return nullptr;
+  if (text == kAutoWord) {
     return invalid(
         "'auto' takes no settings of its own and comes first: give auto or auto,METHOD:..., as "
         "JSON "
@@ -64,25 +57,21 @@ Status add(MethodConfig&& method, SpeculativeConfig& config, bool alone) {
   return {};
 }
 
+MethodConfig config_in_auto(const Method& method) {
+  MethodConfig config = {&method, {}, {}};
+  for (const auto& [key, value] : method.in_auto.numbers) config.numbers[std::string(key)] = value;
+  return config;
+}
+
 // What "auto" has unless its methods are named: wide and deep, since the controller cuts what does
 // not pay, and nodes that are not verified cost microseconds.
 std::vector<MethodConfig> auto_methods() {
-  struct Default {
-    std::string_view method;
-    std::vector<std::pair<std::string_view, double>> numbers;
-  };
-  static const std::vector<Default> kDefaults = {
-      {"prediction", {{kTokensKey, 32}}},
-      {"suffix",
-       {{"suffix_decoding_tree", 1}, {"suffix_decoding_spec_offset", 4}, {kTokensKey, 32}}},
-      {"ngram", {{"num_matches", 3}, {kTokensKey, 32}}},
-      {"recycling", {{"refresh", 0}, {kTokensKey, 32}}},
-  };
+  std::vector<const Method*> chosen;
+  std::ranges::copy_if(methods(), std::back_inserter(chosen),
+                       [](const Method* method) { return method->in_auto.place > 0; });
+  std::ranges::stable_sort(chosen, {}, [](const Method* method) { return method->in_auto.place; });
   std::vector<MethodConfig> all;
-  for (const Default& method : kDefaults) {
-    all.push_back({find_method(method.method), {}, {}});
-    for (const auto& [key, value] : method.numbers) all.back().numbers[std::string(key)] = value;
-  }
+  for (const Method* method : chosen) all.push_back(config_in_auto(*method));
   return all;
 }
 
@@ -154,12 +143,15 @@ Expected<const Method*> method_from_json(const Json& json) {
     }
     return parse_method(method->get_ref<const std::string&>());
   }
-  const auto model = json.find(kModel);
+  const auto model = json.find(kModelKey);
   if (model == json.end()) {
     return invalid(fmt::format("no method: give 'method' ({}) or 'model' (the draft model's file)",
                                method_names()));
   }
-  return find_method(*model == kNgramAsModel ? kNgram : kDraftModel);
+  if (model->is_string()) {
+    if (const Method* method = find_by_model(model->get_ref<const std::string&>())) return method;
+  }
+  return *std::ranges::find_if(methods(), [](const Method* method) { return method->of_model; });
 }
 
 Status add_object(const Json& object, SpeculativeConfig& config, bool alone) {
@@ -194,11 +186,11 @@ Expected<SpeculativeConfig> from_combination(const Json& json) {
   }
   const auto combine = json.find("combine");
   Combination combination = Combination::kFirst;
-  if (combine != json.end() && *combine == kMerge) {
+  if (combine != json.end() && *combine == kMergeWord) {
     combination = Combination::kMerge;
-  } else if (combine != json.end() && *combine == kAuto) {
+  } else if (combine != json.end() && *combine == kAutoWord) {
     combination = Combination::kAuto;
-  } else if (combine != json.end() && *combine != "first") {
+  } else if (combine != json.end() && *combine != kFirstWord) {
     return invalid(R"('combine' must be "first", "merge" or "auto", not )" + shown(*combine));
   }
   if (!json["methods"].is_array()) {
@@ -297,7 +289,7 @@ class SpecReader {
  private:
   static bool is_method(const std::string& item) {
     const std::string name = item.substr(0, item.find(':'));
-    return name == kNone || find_method(name) != nullptr;
+    return name == kPlainWord || find_method(name) != nullptr;
   }
   static Status read_item(const Method* method, const std::string& item,
                           std::vector<Setting>& settings) {
@@ -331,17 +323,6 @@ std::string to_string(const MethodConfig& config) {
 }
 
 }  // namespace
-
-double MethodConfig::number(std::string_view key) const {
-  const auto given = numbers.find(key);
-  return given != numbers.end() ? given->second : method->find(key)->fallback;
-}
-
-const std::string& MethodConfig::text(std::string_view key) const {
-  static const std::string kEmpty;
-  const auto given = texts.find(key);
-  return given != texts.end() ? given->second : kEmpty;
-}
 
 int SpeculativeConfig::tokens() const {
   int most = 0;
@@ -379,7 +360,7 @@ Expected<SpeculativeConfig> parse_speculative_json(std::string_view text) {
     return invalid("the JSON must be an object or a list of objects, not " + shown(json));
   }
   if (json.contains("methods")) return from_combination(json);
-  if (json.size() == 1 && json.contains("method") && json["method"] == kAuto) {
+  if (json.size() == 1 && json.contains("method") && json["method"] == kAutoWord) {
     return auto_speculation();
   }
   SpeculativeConfig config;
@@ -390,8 +371,8 @@ Expected<SpeculativeConfig> parse_speculative_json(std::string_view text) {
 Expected<SpeculativeConfig> parse_speculative_spec(std::string_view spec) {
   SpecReader reader(split_items(spec));
   SpeculativeConfig config;
-  const bool is_auto = reader.take(kAuto);
-  if (!is_auto && reader.take(kMerge)) {
+  const bool is_auto = reader.take(kAutoWord);
+  if (!is_auto && reader.take(kMergeWord)) {
     config.combination = Combination::kMerge;
     if (reader.done()) return invalid("'merge' is followed by the methods to merge");
   }
@@ -410,15 +391,15 @@ SpeculativeConfig auto_speculation() {
 
 std::string to_string(const SpeculativeConfig& config) {
   std::vector<std::string> texts;
-  if (config.combination == Combination::kMerge) texts.emplace_back(kMerge);
-  if (config.combination == Combination::kAuto) texts.emplace_back(kAuto);
+  if (config.combination == Combination::kMerge) texts.emplace_back(kMergeWord);
+  if (config.combination == Combination::kAuto) texts.emplace_back(kAutoWord);
   std::vector<MethodConfig> implied;
   if (config.combination == Combination::kAuto) implied = auto_methods();
   for (const MethodConfig& method : config.methods) {
     if (std::find(implied.begin(), implied.end(), method) != implied.end()) continue;
     texts.push_back(to_string(method));
   }
-  return texts.empty() ? std::string(kNone) : fmt::format("{}", fmt::join(texts, ","));
+  return texts.empty() ? std::string(kPlainWord) : fmt::format("{}", fmt::join(texts, ","));
 }
 
 }  // namespace aerie

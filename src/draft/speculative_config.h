@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,22 +11,6 @@
 #include "draft/method.h"
 
 namespace aerie {
-
-// A method and the settings that were given for it.
-struct MethodConfig {
-  const Method* method = nullptr;  // of methods()
-  std::map<std::string, double, std::less<>> numbers;
-  std::map<std::string, std::string, std::less<>> texts;
-
-  // What was given, or the default. Requires a key of the method of that kind.
-  double number(std::string_view key) const;
-  int whole(std::string_view key) const { return static_cast<int>(number(key)); }
-  const std::string& text(std::string_view key) const;
-  // The most tokens drafted in a round.
-  int tokens() const { return whole(kTokensKey); }
-
-  bool operator==(const MethodConfig&) const = default;
-};
 
 // How several drafters work together.
 enum class Combination : uint8_t {

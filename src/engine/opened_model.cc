@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "base/log.h"
+#include "draft/make_drafter.h"
+#include "engine/engine_draft_host.h"
 #include "engine/memory.h"
 #include "engine/profile.h"
-#include "engine/speculation.h"
 
 namespace aerie {
 namespace {
@@ -151,7 +152,8 @@ Status Opening::open_drafters() {
   for (size_t i = 0; i < configs.size(); ++i) {
     OpenedModel::Speculation& one = out_.speculations[i];
     one.max_nodes = configs[i].tokens();
-    AERIE_ASSIGN_OR_RETURN(one.drafter, make_drafter(configs[i], target, one.sources));
+    EngineDraftHost host(target, one.sources);
+    AERIE_ASSIGN_OR_RETURN(one.drafter, make_drafter(configs[i], host));
   }
   return {};
 }

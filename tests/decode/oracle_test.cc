@@ -73,7 +73,7 @@ TEST_P(OracleDecoding, EmitsAWholeDraftAndOneEachRound) {
     settings.max_sequences = 2;
     settings.max_rows = settings.max_logits = 64;
     HeadSettings head;
-    head.parallel = config.value("parallel_drafting", false);
+    head.switches["parallel_drafting"] = config.value("parallel_drafting", false);
     std::unique_ptr<DraftNetwork> network =
         models.network(settings.method, folder / "head", settings, head);
     ASSERT_NE(network, nullptr);

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,6 +12,14 @@
 
 namespace aerie {
 namespace {
+
+std::vector<std::string> offered_methods() {
+  std::vector<std::string> names;
+  for (const Method* method : methods()) {
+    if (method->offered) names.emplace_back(method->name);
+  }
+  return names;
+}
 
 struct ServeFlags {
   ServeOptions options;
@@ -122,9 +131,11 @@ void add_serving_flags(CLI::App& app, ServeFlags& flags) {
   app.add_flag("--no-log-requests", flags.no_log, "No line of the log for each request");
   app.add_flag("--no-prefix-cache", flags.no_prefix_cache,
                "Do not keep what prompts have in common");
-  app.add_option("--offer", flags.offers,
-                 "Another setting of speculation that requests may pick, as --speculate has it; "
-                 "may be repeated (default: ngram)")
+  app.add_option(
+         "--offer", flags.offers,
+         fmt::format("Another setting of speculation that requests may pick, as --speculate "
+                     "has it; may be repeated (default: {})",
+                     fmt::join(offered_methods(), ", ")))
       ->group("Speculation")
       ->allow_extra_args(false);
 }
@@ -172,7 +183,10 @@ Status read_keys(const ServeFlags& flags, server::ApiKeys& out) {
 
 Status read_offers(const ServeFlags& flags, EngineOptions& engine) {
   std::vector<std::string> offers = flags.offers;
-  if (offers.empty() && to_string(engine.speculation) != "ngram") offers = {"ngram"};
+  if (offers.empty()) {
+    offers = offered_methods();
+    std::erase(offers, to_string(engine.speculation));
+  }
   for (const std::string& offer : offers) {
     auto config = parse_speculative_spec(offer);
     if (!config.ok()) return config.status().with_context("--offer");

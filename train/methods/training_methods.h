@@ -12,7 +12,7 @@ class App;
 
 namespace aerie::train {
 
-// A method is a line in registry.cc; its functions are in train/flags/.
+// A method is a line in training_methods.cc; its functions are in train/command/flags/.
 struct MethodEntry {
   const char* name;  // of the subcommand
   const char* help;

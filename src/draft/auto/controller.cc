@@ -11,6 +11,7 @@
 
 #include "draft/auto/combined.h"
 #include "draft/auto/draft_record.h"
+#include "draft/method.h"
 #include "draft/tree/tree_growth.h"
 
 namespace aerie {
@@ -46,7 +47,7 @@ class Controller final : public Drafter {
     editor_.reserve(options.max_nodes * static_cast<int>(sources_.size()));
   }
 
-  std::string_view method() const override { return "auto"; }
+  std::string_view method() const override { return kAutoWord; }
   const DrafterNeeds& needs() const override { return needs_; }
   Status open(const DraftSequence& sequence) override;
   void close(SequenceId id) override;

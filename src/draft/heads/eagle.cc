@@ -8,7 +8,12 @@
 
 #include "model/layer_runner.h"
 
+#include "draft/heads/heads.h"
+
 namespace aerie {
+
+extern const Method kEagleMethod;
+
 namespace {
 
 struct EagleWeights {
@@ -183,5 +188,18 @@ Expected<std::unique_ptr<FeatureHead>> load_eagle_head(HeadFile& file, const Hea
   return std::unique_ptr<FeatureHead>(std::make_unique<Eagle>(
       blueprint, std::move(weights), std::move(runner), std::move(ops), target));
 }
+
+constinit const Method kEagleMethod = {
+    .name = "eagle",
+    .what = "an EAGLE-1, EAGLE-2 or HASS head",
+    .keys = kHeadKeys,
+    .aliases = kNetworkAliases,
+    .check = check_head,
+    .make = make_head_drafter,
+    .load_head =
+        [](HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+          return load_eagle_head(file, target, settings);
+        },
+};
 
 }  // namespace aerie

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,7 +11,12 @@
 
 #include "model/layer_runner.h"
 
+#include "draft/heads/heads.h"
+
 namespace aerie {
+
+extern const Method kEagle3Method;
+
 namespace {
 
 constexpr const char* kMaskName = "mask_hidden";
@@ -340,5 +346,43 @@ Expected<std::unique_ptr<FeatureHead>> load_eagle3_head(HeadFile& file, const He
       std::make_unique<Eagle3>(std::move(plan), blueprint, std::move(weights), std::move(runner),
                                std::move(ops), target, options.parallel_depths));
 }
+
+namespace {
+
+constexpr MethodKey kParallel = switch_key(
+    "parallel_drafting", "all depths in one pass (P-EAGLE); as the head was trained unless given");
+constexpr MethodKey kNormBeforeResidual =
+    switch_key("norm_before_residual", "as config.json has it unless given");
+constexpr auto kEagle3Keys =
+    joined(kHeadKeys,
+           std::array{
+               kParallel,
+               MethodKey{kTapLayersKey, MethodKey::Kind::kText, 0, 0, 0, false,
+                         "layers whose input is tapped, such as 2+16+29, not those of config.json"},
+               kNormBeforeResidual,
+           });
+
+Expected<std::unique_ptr<FeatureHead>> load_eagle3(HeadFile& file, const HeadTarget& target,
+                                                   const HeadSettings& settings) {
+  Eagle3Options options;
+  static_cast<HeadOptions&>(options) = settings;
+  options.norm_before_residual = settings.said(kNormBeforeResidual.name);
+  if (settings.said(kParallel.name).value_or(drafts_in_parallel(file))) {
+    options.parallel_depths = settings.depth;
+  }
+  return load_eagle3_head(file, target, options);
+}
+
+}  // namespace
+
+constinit const Method kEagle3Method = {
+    .name = "eagle3",
+    .what = "an EAGLE-3 or P-EAGLE head",
+    .keys = kEagle3Keys,
+    .aliases = kNetworkAliases,
+    .check = check_head,
+    .make = make_head_drafter,
+    .load_head = load_eagle3,
+};
 
 }  // namespace aerie

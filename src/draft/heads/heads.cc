@@ -1,96 +1,141 @@
 #include "draft/heads/heads.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
+#include <filesystem>
+#include <utility>
 
-#include "draft/heads/eagle.h"
-#include "draft/heads/eagle3.h"
-#include "draft/heads/hydra.h"
-#include "draft/heads/medusa.h"
-#include "draft/heads/mlp_speculator.h"
-#include "draft/heads/redrafter.h"
+#include "draft/heads/feature_network.h"
+#include "draft/method_settings.h"
+#include "draft/network/draft_vocabulary.h"
+#include "draft/network/layer_skip.h"
+#include "draft/network/vocabulary_map.h"
+#include "kv/kv_cache.h"
+#include "model/registry.h"
+#include "tensor/quantize.h"
 
 namespace aerie {
 namespace {
 
-using Loaded = Expected<std::unique_ptr<FeatureHead>>;
+// Rows of a head's pass.
+constexpr int kHeadPassRows = 256;
 
-Loaded load_eagle(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-  return load_eagle_head(file, target, settings);
+// Most heads come without a tokenizer, since they have their target's.
+Status check_tokenizer(const std::string& path, const Tokenizer& target) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(std::filesystem::path(path) / "tokenizer.json", ignored)) return {};
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> own, Tokenizer::from_folder(path));
+  return check_same_vocabulary(target, *own).with_context(path);
 }
 
-Loaded load_eagle3(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-  Eagle3Options options;
-  static_cast<HeadOptions&>(options) = settings;
-  options.norm_before_residual = settings.norm_before_residual;
-  if (settings.parallel.value_or(drafts_in_parallel(file)))
-    options.parallel_depths = settings.depth;
-  return load_eagle3_head(file, target, options);
+Expected<HeadSettings> head_settings(const MethodConfig& config, const DraftTarget& target,
+                                     const NetworkDrafterOptions& tree) {
+  HeadSettings settings;
+  settings.depth = draft_depth(tree);
+  if (const std::string& type = config.text(kDraftTypeKey); !type.empty()) {
+    settings.dtype = dtype_from_name(type);
+  }
+  if (const std::string& file = config.text(kDraftVocabKey); !file.empty()) {
+    AERIE_ASSIGN_OR_RETURN(
+        settings.vocabulary,
+        read_draft_vocabulary(file, config.whole(kDraftVocabSizeKey), target.vocab));
+  } else if (config.whole(kDraftVocabSizeKey) > 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("method {}: '{}' says how many of the tokens in '{}' are kept: give "
+                              "that file too",
+                              config.method->name, kDraftVocabSizeKey, kDraftVocabKey));
+  }
+  for (const MethodKey& key : config.method->keys) {
+    if (key.kind != MethodKey::Kind::kFlag || config.number(key.name) == MethodKey::kUnsaid) {
+      continue;
+    }
+    settings.switches.emplace(key.name, config.number(key.name) != 0);
+  }
+  if (const std::string& taps = config.text(kTapLayersKey); !taps.empty()) {
+    // The stream behind the last layer can be tapped, too.
+    AERIE_ASSIGN_OR_RETURN(settings.tap_layers,
+                           parse_layers(taps, target.model->config().layers + 1, true));
+  }
+  return settings;
 }
 
-Loaded load_mtp(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-  MtpOptions options;
-  static_cast<HeadOptions&>(options) = settings;
-  static_cast<MtpSwitches&>(options) = settings.mtp;
-  return load_mtp_head(file, target, options);
-}
-
-template <typename Options>
-Options to_depth(const HeadSettings& settings) {
-  Options options;
-  static_cast<HeadOptions&>(options) = settings;
-  options.depth = settings.depth;
-  return options;
-}
-
-Loaded load_medusa(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-  return load_medusa_head(file, target, to_depth<MedusaOptions>(settings));
-}
-
-Loaded load_mlp_speculator(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-  return load_mlp_speculator_head(file, target, settings);
-}
-
-Loaded load_redrafter(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-  return load_redrafter_head(file, target, settings);
-}
-
-Loaded load_hydra(HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-  return load_hydra_head(file, target, to_depth<HydraOptions>(settings));
-}
-
-struct Family {
-  std::string_view method;
-  Loaded (*load)(HeadFile& file, const HeadTarget& target, const HeadSettings& settings);
-};
-
-constexpr Family kFamilies[] = {
-    {"eagle", load_eagle},                    // EAGLE, EAGLE-2, HASS
-    {"eagle3", load_eagle3},                  // EAGLE-3, P-EAGLE
-    {"medusa", load_medusa},                  // Medusa
-    {"hydra", load_hydra},                    // Hydra, Hydra++
-    {"mlp_speculator", load_mlp_speculator},  // MLPSpeculator
-    {"redrafter", load_redrafter},            // ReDrafter
-    {"mtp", load_mtp},                        // modules for multi-token prediction
-};
-
-const Family* find_family(std::string_view method) {
-  const auto* found =
-      std::ranges::find_if(kFamilies, [&](const Family& f) { return f.method == method; });
-  return found == std::end(kFamilies) ? nullptr : found;
+HeadTarget head_target(const DraftTarget& target, const NetworkDrafterOptions& drafter) {
+  HeadTarget out;
+  out.parts = target.model->parts();
+  out.config = &target.model->config();
+  out.file = target.file;
+  out.backend = target.backend;
+  out.pool = target.pool;
+  out.max_rows = drafter.max_rows;
+  out.max_logits = drafter.max_logits;
+  out.max_positions = target.max_positions + kMostHeadDepth;
+  return out;
 }
 
 }  // namespace
 
-bool is_head_method(std::string_view method) {
-  return find_family(method) != nullptr;
+Status check_head(MethodConfig& config) {
+  AERIE_RETURN_IF_ERROR(check_tree(config));
+  const std::string& wanted = config.text(kDraftTypeKey);
+  if (wanted.empty()) return {};
+  const std::optional<DType> type = dtype_from_name(wanted);
+  if (type && can_quantize(*type)) return {};
+  return invalid(
+      fmt::format("'{}' must be one of {}, not '{}'", kDraftTypeKey, quantizable_types(), wanted));
 }
 
-Loaded load_head(std::string_view method, HeadFile& file, const HeadTarget& target,
-                 const HeadSettings& settings) {
-  const Family* family = find_family(method);
-  assert(family != nullptr);
-  return family->load(file, target, settings);
+bool is_head_method(std::string_view method) {
+  const Method* found = find_method(method);
+  return found != nullptr && found->load_head != nullptr;
+}
+
+Expected<std::unique_ptr<FeatureHead>> load_head(std::string_view method, HeadFile& file,
+                                                 const HeadTarget& target,
+                                                 const HeadSettings& settings) {
+  assert(is_head_method(method));
+  return find_method(method)->load_head(file, target, settings);
+}
+
+Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config, DraftHost& host) {
+  return make_head_drafter(config, host, {.path = config.text(kModelKey)});
+}
+
+Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config, DraftHost& host,
+                                                     const HeadDrafting& drafting) {
+  const DraftTarget& target = host.target();
+  const std::string& path = drafting.path;
+  FeatureNetworkOptions options;
+  options.drafter = read_network_options(config, target);
+  options.drafter.beams = drafting.beams;
+  AERIE_ASSIGN_OR_RETURN(const HeadSettings settings,
+                         head_settings(config, target, options.drafter));
+  AERIE_RETURN_IF_ERROR(check_tokenizer(path, *target.tokenizer));
+  AERIE_ASSIGN_OR_RETURN(HeadFile* const file, host.open_head(path, settings.dtype));
+  options.drafter.max_rows = kHeadPassRows;
+  options.drafter.max_logits =
+      std::max(most_nodes_in_pass(options.drafter), draft_depth(options.drafter)) *
+      shared_draft_sequences(target);
+  options.drafter.pairing = fmt::format("{} for {}", path, target.file->name());
+  options.max_positions = target.max_positions;
+  options.cache_type = target.cache_type;
+  const HeadTarget for_head = head_target(target, options.drafter);
+  AERIE_RETURN_IF_ERROR(host.check_memory(path, packed_weight_bytes(*file, *target.backend), 0, 0));
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<FeatureHead> head,
+                         config.method->load_head(*file, for_head, settings));
+  if (const size_t taps = head->tap_layers().size();
+      taps > static_cast<size_t>(ModelOptions().max_taps)) {
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{}: taps {} layers; up to {} can be tapped", path, taps,
+                              ModelOptions().max_taps));
+  }
+  AERIE_RETURN_IF_ERROR(host.check_memory(
+      path, 0,
+      KvCache::bytes_needed(head->cache_config(), for_head.max_positions, target.cache_type), 0));
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<DraftNetwork> network,
+                         make_feature_network(std::move(head), options));
+  return make_network_drafter(std::move(network), options.drafter);
 }
 
 }  // namespace aerie

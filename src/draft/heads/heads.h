@@ -1,34 +1,94 @@
-// The families of trained heads: one line each in heads.cc.
+// What all trained heads have in common beside their rows: their keys, how one is loaded by its
+// method's name, and how it becomes a drafter.
 #pragma once
 
+#include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
+#include "draft/draft_host.h"
 #include "draft/heads/feature_head.h"
 #include "draft/heads/head_parts.h"
-#include "draft/heads/mtp.h"
+#include "draft/method.h"
+#include "draft/network/network_keys.h"
 #include "model/import/head_file.h"
 
 namespace aerie {
 
-// What a user can say about a head, whatever its family.
+// The tokens that can be drafted, and how many of them.
+inline constexpr std::string_view kDraftVocabKey = "draft_vocab";
+inline constexpr std::string_view kDraftVocabSizeKey = "draft_vocab_size";
+// The layers to tap, of heads that have a choice.
+inline constexpr std::string_view kTapLayersKey = "tap_layers";
+
+constexpr std::array<MethodKey, 10> head_keys(
+    std::string_view model = "the head's folder (config.json and safetensors)",
+    bool needs_model = true) {
+  using Kind = MethodKey::Kind;
+  return joined(
+      network_keys(model, "levels of a draft, at most; 0: as many as tokens", needs_model),
+      std::array{
+          MethodKey{kDraftTypeKey, Kind::kText, 0, 0, 0, false,
+                    "its matrices are converted to q8_0, q4_0, bf16 ..."},
+          MethodKey{kDraftVocabKey, Kind::kText, 0, 0, 0, false,
+                    "a file of token ids, the most frequent first: what can be drafted"},
+          MethodKey{kDraftVocabSizeKey, Kind::kWhole, 0, 1 << 20, 0, false,
+                    "how many of them; 0: all"},
+      });
+}
+inline constexpr auto kHeadKeys = head_keys();
+
+// A key that is left to the head's configuration unless it is given.
+constexpr MethodKey switch_key(std::string_view name, std::string_view what) {
+  return {name, MethodKey::Kind::kFlag, 0, 1, MethodKey::kUnsaid, false, what};
+}
+
+// Method::check of heads: the tree and the type.
+Status check_head(MethodConfig& config);
+
+// What a user can say about a head.
 struct HeadSettings : HeadOptions {
   int depth = 5;  // of drafts: for heads that draft several depths at once
-  // EAGLE-3: all depths in one pass (P-EAGLE), or not; not given: as it was trained.
-  std::optional<bool> parallel;
-  std::optional<bool> norm_before_residual;  // EAGLE-3: instead of what the configuration says
-  MtpSwitches mtp;
+  // By the switch_key() of the head's method: what was given.
+  std::map<std::string, bool, std::less<>> switches = {};
+
+  std::optional<bool> said(std::string_view key) const {
+    const auto found = switches.find(key);
+    return found == switches.end() ? std::nullopt : std::optional(found->second);
+  }
 };
 
-// Whether `method` is a family's: "eagle3".
+// For heads whose options have a depth.
+template <typename Options>
+Options to_depth(const HeadSettings& settings) {
+  Options options;
+  static_cast<HeadOptions&>(options) = settings;
+  options.depth = settings.depth;
+  return options;
+}
+
+// Whether a method of this name is a trained head's.
 bool is_head_method(std::string_view method);
 
 // Requires is_head_method(method). The file must outlive the head.
 Expected<std::unique_ptr<FeatureHead>> load_head(std::string_view method, HeadFile& file,
                                                  const HeadTarget& target,
                                                  const HeadSettings& settings);
+
+// Method::make of heads: opens the folder, holds it against the target (sizes; the tokenizer, if
+// the folder has one) and the memory that is left.
+Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config, DraftHost& host);
+
+// What the settings do not say.
+struct HeadDrafting {
+  std::string path;    // of the folder
+  bool beams = false;  // as NetworkDrafterOptions has it
+};
+Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config, DraftHost& host,
+                                                     const HeadDrafting& drafting);
 
 }  // namespace aerie

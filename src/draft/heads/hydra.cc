@@ -10,12 +10,16 @@
 #include <utility>
 
 #include "draft/heads/feature_network.h"
+#include "draft/heads/heads.h"
 #include "model/layer_runner.h"
 
 namespace aerie {
+
+extern const Method kHydraMethod;
+
 namespace {
 
-constexpr int kMostBlocks = 64;
+constexpr int kMostHydraBlocks = 64;
 
 struct HydraPlan {
   int heads = 0;
@@ -199,7 +203,8 @@ Expected<HydraPlan> read_plan(const HeadFile& file, const HeadTarget& target, in
   const auto has = [&](const std::string& name) { return file.find_tensor(name) != nullptr; };
   HydraPlan plan;
   plan.spaced = !has("hydra_mlp.0.0.linear.weight");
-  while (plan.blocks < kMostBlocks && has(block_name(plan, 0, plan.blocks) + ".linear.weight")) {
+  while (plan.blocks < kMostHydraBlocks &&
+         has(block_name(plan, 0, plan.blocks) + ".linear.weight")) {
     ++plan.blocks;
   }
   while (plan.heads <= kMostHeadDepth && has(output_name(plan, plan.heads))) ++plan.heads;
@@ -354,5 +359,18 @@ Expected<std::unique_ptr<FeatureHead>> load_hydra_head(HeadFile& file, const Hea
   return std::unique_ptr<FeatureHead>(std::make_unique<Hydra>(
       plan, std::move(weights), std::move(ops), std::move(feature_ops), target));
 }
+
+constinit const Method kHydraMethod = {
+    .name = "hydra",
+    .what = "Hydra's or Hydra++'s heads",
+    .keys = kHeadKeys,
+    .aliases = kNetworkAliases,
+    .check = check_head,
+    .make = make_head_drafter,
+    .load_head =
+        [](HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+          return load_hydra_head(file, target, to_depth<HydraOptions>(settings));
+        },
+};
 
 }  // namespace aerie

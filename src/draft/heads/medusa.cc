@@ -9,8 +9,12 @@
 #include <utility>
 
 #include "draft/heads/feature_network.h"
+#include "draft/heads/heads.h"
 
 namespace aerie {
+
+extern const Method kMedusaMethod;
+
 namespace {
 
 constexpr int kMostMedusaBlocks = 64;
@@ -257,5 +261,18 @@ Expected<std::unique_ptr<FeatureHead>> load_medusa_head(HeadFile& file, const He
   return std::unique_ptr<FeatureHead>(
       std::make_unique<Medusa>(std::move(weights), std::move(ops), target));
 }
+
+constinit const Method kMedusaMethod = {
+    .name = "medusa",
+    .what = "Medusa's heads",
+    .keys = kHeadKeys,
+    .aliases = kNetworkAliases,
+    .check = check_head,
+    .make = make_head_drafter,
+    .load_head =
+        [](HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+          return load_medusa_head(file, target, to_depth<MedusaOptions>(settings));
+        },
+};
 
 }  // namespace aerie

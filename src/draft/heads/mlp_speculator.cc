@@ -11,8 +11,12 @@
 #include <utility>
 
 #include "draft/heads/feature_network.h"
+#include "draft/heads/heads.h"
 
 namespace aerie {
+
+extern const Method kMlpSpeculatorMethod;
+
 namespace {
 
 constexpr double kEps = 1e-6;
@@ -202,5 +206,18 @@ Expected<std::unique_ptr<FeatureHead>> load_mlp_speculator_head(HeadFile& file,
   return std::unique_ptr<FeatureHead>(
       std::make_unique<MlpSpeculator>(plan, std::move(weights), std::move(ops), target));
 }
+
+constinit const Method kMlpSpeculatorMethod = {
+    .name = "mlp_speculator",
+    .what = "an MLP speculator",
+    .keys = kHeadKeys,
+    .aliases = kNetworkAliases,
+    .check = check_head,
+    .make = make_head_drafter,
+    .load_head =
+        [](HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+          return load_mlp_speculator_head(file, target, settings);
+        },
+};
 
 }  // namespace aerie

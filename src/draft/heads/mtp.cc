@@ -3,16 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "draft/heads/feature_network.h"
+#include "draft/heads/heads.h"
 #include "kernels/kv_layout.h"
 #include "model/layer_runner.h"
 
 namespace aerie {
+
+extern const Method kMtpMethod;
+
 namespace {
 
 // Sequences whose last row's hidden states are remembered, for heads of several modules.
@@ -496,5 +502,54 @@ Expected<std::unique_ptr<FeatureHead>> load_mtp_head(HeadFile& file, const HeadT
   return std::unique_ptr<FeatureHead>(std::make_unique<Mtp>(
       plan, blueprint, std::move(weights), std::move(runner), std::move(ops), target));
 }
+
+namespace {
+
+constexpr MethodKey kFeatureNormed =
+    switch_key("feature_normed", "it takes the target's hidden state behind the final norm");
+constexpr MethodKey kHandedNormed =
+    switch_key("handed_normed", "it hands on what is behind its own norm");
+constexpr MethodKey kHiddenFirst =
+    switch_key("hidden_first", "it takes the hidden state before the embedding");
+constexpr MethodKey kZeroFirst = switch_key("zero_first", "position 0 has no embedding");
+// The modules usually come with the model.
+constexpr auto kMtpKeys =
+    joined(head_keys("the folder that has the modules; the target's own unless given", false),
+           std::array{kFeatureNormed, kHandedNormed, kHiddenFirst, kZeroFirst});
+
+Expected<std::unique_ptr<FeatureHead>> load_mtp(HeadFile& file, const HeadTarget& target,
+                                                const HeadSettings& settings) {
+  MtpOptions options;
+  static_cast<HeadOptions&>(options) = settings;
+  options.feature_normed = settings.said(kFeatureNormed.name);
+  options.handed_normed = settings.said(kHandedNormed.name);
+  options.hidden_first = settings.said(kHiddenFirst.name);
+  options.zero_first = settings.said(kZeroFirst.name);
+  return load_mtp_head(file, target, options);
+}
+
+Expected<std::unique_ptr<Drafter>> make_mtp(const MethodConfig& config, DraftHost& host) {
+  const bool own = config.text(kModelKey).empty();
+  const std::string& path = own ? host.target().file->name() : config.text(kModelKey);
+  if (std::error_code ignored; own && !std::filesystem::is_directory(path, ignored)) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("method {}: {} is no Hugging Face folder, which could hold modules "
+                              "for it: give model=FOLDER",
+                              kMtpMethod.name, path));
+  }
+  return make_head_drafter(config, host, {.path = path});
+}
+
+}  // namespace
+
+constinit const Method kMtpMethod = {
+    .name = "mtp",
+    .what = "a model's modules for multi-token prediction",
+    .keys = kMtpKeys,
+    .aliases = kNetworkAliases,
+    .check = check_head,
+    .make = make_mtp,
+    .load_head = load_mtp,
+};
 
 }  // namespace aerie

@@ -10,10 +10,15 @@
 #include <string>
 #include <utility>
 
+#include "draft/heads/heads.h"
+
 namespace aerie {
+
+extern const Method kRedrafterMethod;
+
 namespace {
 
-constexpr int64_t kMostBlocks = 64;
+constexpr int64_t kMostRedrafterBlocks = 64;
 constexpr int64_t kMostExit = 1 << 20;
 
 struct RedrafterWeights {
@@ -141,7 +146,7 @@ Expected<RedrafterPlan> read_redrafter_plan(const HeadFile& file, const HeadTarg
       require_equal(file, "vocab_size", vocab, "the target's vocabulary", target.config->vocab));
   AERIE_ASSIGN_OR_RETURN(plan.exit, ranged_integer(config, "exit_dim", 1, kMostExit));
   AERIE_ASSIGN_OR_RETURN(const int64_t blocks,
-                         ranged_integer(config, "num_draft_layers", 0, kMostBlocks));
+                         ranged_integer(config, "num_draft_layers", 0, kMostRedrafterBlocks));
   plan.blocks = static_cast<int>(blocks);
   AERIE_ASSIGN_OR_RETURN(plan.rnn, config.boolean("rnn"));
   return plan;
@@ -186,5 +191,21 @@ Expected<std::unique_ptr<FeatureHead>> load_redrafter_head(HeadFile& file, const
   return std::unique_ptr<FeatureHead>(
       std::make_unique<Redrafter>(plan.exit, std::move(weights), std::move(ops), target));
 }
+
+constinit const Method kRedrafterMethod = {
+    .name = "redrafter",
+    .what = "a recurrent drafter; with topk, beams",
+    .keys = kHeadKeys,
+    .aliases = kNetworkAliases,
+    .check = check_head,
+    .make =
+        [](const MethodConfig& config, DraftHost& host) {
+          return make_head_drafter(config, host, {.path = config.text(kModelKey), .beams = true});
+        },
+    .load_head =
+        [](HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
+          return load_redrafter_head(file, target, settings);
+        },
+};
 
 }  // namespace aerie

@@ -1,16 +1,22 @@
 #include "draft/lookup/lookahead.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <exception>
 #include <span>
 #include <string>
 
 #include "base/philox.h"
+#include "draft/draft_host.h"
+#include "draft/option_keys.h"
 #include "draft/sequence_states.h"
 #include "draft/tree/tree_growth.h"
 
 namespace aerie {
+
+extern const Method kLookaheadMethod;
+
 namespace {
 
 // The n-grams behind each first token, the latest first.
@@ -115,7 +121,7 @@ class LookaheadDrafter final : public Drafter {
     merged_.nodes.reserve(static_cast<size_t>(most));
   }
 
-  std::string_view method() const override { return "lookahead"; }
+  std::string_view method() const override { return kLookaheadMethod.name; }
   const DrafterNeeds& needs() const override { return needs_; }
 
   Status open(const DraftSequence& sequence) override;
@@ -139,7 +145,7 @@ class LookaheadDrafter final : public Drafter {
   LookaheadOptions options_;
   DrafterNeeds needs_;
   NgramPool pool_;
-  SequenceStates<Window> windows_{"lookahead"};
+  SequenceStates<Window> windows_{kLookaheadMethod.name};
   std::vector<Rate> ranks_;  // the first token of an n-gram, by how many are later
   Rate further_;             // a further token, once those before it stand
   // Scratch.
@@ -352,5 +358,37 @@ Expected<std::unique_ptr<Drafter>> make_lookahead_drafter(const LookaheadOptions
                   "lookahead drafter: no memory for its pool of n-grams");
   }
 }
+
+namespace {
+
+// As the paper calls them: W, N and G.
+constexpr std::array kLookaheadOptions = {
+    option_key("window", &LookaheadOptions::window, 1, kMostOfMethods, "W, columns of the window"),
+    option_key("ngram", &LookaheadOptions::ngram, 2, 16, "N, tokens of an n-gram"),
+    option_key("guesses", &LookaheadOptions::guesses, 1, kMostOfMethods,
+               "G, n-grams kept for a first token"),
+    tokens_key(&LookaheadOptions::num_tokens, 256,
+               "the most tokens in a round, the window's included"),
+};
+constexpr auto kLookaheadKeys = keys_of(kLookaheadOptions);
+
+Expected<std::unique_ptr<Drafter>> make_lookahead(const MethodConfig& config, DraftHost& host) {
+  LookaheadOptions options;
+  read_options(config, kLookaheadOptions, options);
+  const Tokenizer& tokenizer = *host.target().tokenizer;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.is_end(id)) options.end_tokens.push_back(id);
+  }
+  return make_lookahead_drafter(options);
+}
+
+}  // namespace
+
+constinit const Method kLookaheadMethod = {
+    .name = "lookahead",
+    .what = "what the model guessed ahead of the text",
+    .keys = kLookaheadKeys,
+    .make = make_lookahead,
+};
 
 }  // namespace aerie

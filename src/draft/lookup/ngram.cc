@@ -1,15 +1,21 @@
 #include "draft/lookup/ngram.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cassert>
 #include <iterator>
 #include <string>
 
+#include "draft/lookup/lookup_keys.h"
+#include "draft/option_keys.h"
 #include "draft/sequence_states.h"
 #include "draft/tree/tree_growth.h"
 
 namespace aerie {
+
+extern const Method kNgramMethod;
+
 namespace {
 
 // The finaliser of SplitMix64: every input bit reaches every output bit.
@@ -124,7 +130,7 @@ class NgramDrafter : public Drafter {
     merged_.nodes.reserve(static_cast<size_t>(most));
   }
 
-  std::string_view method() const override { return "ngram"; }
+  std::string_view method() const override { return kNgramMethod.name; }
   const DrafterNeeds& needs() const override { return needs_; }
 
   Status open(const DraftSequence& sequence) override;
@@ -138,7 +144,7 @@ class NgramDrafter : public Drafter {
 
   NgramOptions options_;
   DrafterNeeds needs_;
-  SequenceStates<NgramIndex> indexes_{"ngram"};
+  SequenceStates<NgramIndex> indexes_{kNgramMethod.name};
   TreeEditor editor_;
   TokenTree chain_, merged_;
 };
@@ -216,5 +222,37 @@ Expected<std::unique_ptr<Drafter>> make_ngram_drafter(const NgramOptions& option
   if (options.num_matches < 1) return fail("num_matches must be at least 1");
   return std::unique_ptr<Drafter>(std::make_unique<NgramDrafter>(options));
 }
+
+namespace {
+
+constexpr std::array kNgramOptions = {
+    option_key(kLongestKey, &NgramOptions::max_n, 1, kMostOfMethods, "the longest n"),
+    option_key(kShortestKey, &NgramOptions::min_n, 1, kMostOfMethods, "the shortest n"),
+    option_key("num_matches", &NgramOptions::num_matches, 1, 16,
+               "occurrences that go into a draft"),
+    tokens_key(&NgramOptions::num_tokens),
+};
+constexpr auto kNgramKeys = keys_of(kNgramOptions);
+
+constexpr AutoUse::Number kNgramInAuto[] = {{"num_matches", 3}, {kTokensKey, 32}};
+
+Expected<std::unique_ptr<Drafter>> make_ngram(const MethodConfig& config, DraftHost& /*host*/) {
+  NgramOptions options;
+  read_options(config, kNgramOptions, options);
+  return make_ngram_drafter(options);
+}
+
+}  // namespace
+
+constinit const Method kNgramMethod = {
+    .name = "ngram",
+    .what = "what followed the last words where they stood before",
+    .keys = kNgramKeys,
+    .check = check_lookup,
+    .make = make_ngram,
+    .in_auto = {3, kNgramInAuto},
+    .offered = true,
+    .model_word = "[ngram]",
+};
 
 }  // namespace aerie

@@ -1,14 +1,20 @@
 #include "draft/lookup/prediction.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "draft/lookup/lookup_keys.h"
+#include "draft/option_keys.h"
 #include "draft/sequence_states.h"
 
 namespace aerie {
+
+extern const Method kPredictionMethod;
+
 namespace {
 
 struct Match {
@@ -106,7 +112,7 @@ class PredictionDrafter final : public Drafter {
  public:
   explicit PredictionDrafter(const PredictionOptions& options) : options_(options) {}
 
-  std::string_view method() const override { return "prediction"; }
+  std::string_view method() const override { return kPredictionMethod.name; }
   const DrafterNeeds& needs() const override { return needs_; }
 
   Status open(const DraftSequence& sequence) override {
@@ -139,7 +145,7 @@ class PredictionDrafter final : public Drafter {
  private:
   PredictionOptions options_;
   DrafterNeeds needs_;
-  SequenceStates<Follower> followers_{"prediction"};
+  SequenceStates<Follower> followers_{kPredictionMethod.name};
 };
 
 }  // namespace
@@ -153,5 +159,37 @@ Expected<std::unique_ptr<Drafter>> make_prediction_drafter(const PredictionOptio
   if (options.num_tokens < 1) return fail("num_tokens must be at least 1");
   return std::unique_ptr<Drafter>(std::make_unique<PredictionDrafter>(options));
 }
+
+namespace {
+
+constexpr std::array kPredictionOptions = {
+    option_key(kLongestKey, &PredictionOptions::max_n, 1, kMostOfMethods,
+               "more tokens that agree make no difference"),
+    option_key(kShortestKey, &PredictionOptions::min_n, 1, kMostOfMethods,
+               "tokens that must agree to find the way back"),
+    tokens_key(&PredictionOptions::num_tokens),
+};
+constexpr auto kPredictionKeys = keys_of(kPredictionOptions);
+
+constexpr AutoUse::Number kPredictionInAuto[] = {{kTokensKey, 32}};
+
+Expected<std::unique_ptr<Drafter>> make_prediction(const MethodConfig& config,
+                                                   DraftHost& /*host*/) {
+  PredictionOptions options;
+  read_options(config, kPredictionOptions, options);
+  return make_prediction_drafter(options);
+}
+
+}  // namespace
+
+constinit const Method kPredictionMethod = {
+    .name = "prediction",
+    .what = "a text that the caller expects",
+    .keys = kPredictionKeys,
+    .check = check_lookup,
+    .make = make_prediction,
+    .in_auto = {1, kPredictionInAuto},
+    .of_request = true,
+};
 
 }  // namespace aerie

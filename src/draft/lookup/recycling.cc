@@ -1,16 +1,22 @@
 #include "draft/lookup/recycling.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <exception>
 #include <iterator>
 #include <string>
 #include <vector>
 
+#include "draft/draft_host.h"
+#include "draft/option_keys.h"
 #include "draft/sequence_states.h"
 #include "draft/tree/static_tree.h"
 
 namespace aerie {
+
+extern const Method kRecyclingMethod;
+
 namespace {
 
 constexpr int32_t kNoSuccessor = -1;
@@ -38,7 +44,7 @@ class RecyclingDrafter final : public Drafter {
     needs_.top_refusals = options.refresh - 1;
   }
 
-  std::string_view method() const override { return "recycling"; }
+  std::string_view method() const override { return kRecyclingMethod.name; }
   const DrafterNeeds& needs() const override { return needs_; }
 
   Status open(const DraftSequence& sequence) override {
@@ -66,7 +72,7 @@ class RecyclingDrafter final : public Drafter {
   std::vector<int32_t> table_;  // [vocab][successors], the latest first; kNoSuccessor: no more
   std::vector<int32_t>
       placed_;  // scratch: where the shape's nodes are in the tree; kNoSuccessor: not
-  SequenceStates<size_t> learnt_{"recycling"};  // tokens whose successor is in the table
+  SequenceStates<size_t> learnt_{kRecyclingMethod.name};  // tokens whose successor is in the table
 };
 
 void RecyclingDrafter::learn(size_t& from, std::span<const int32_t> tokens) {
@@ -163,5 +169,35 @@ Expected<std::unique_ptr<Drafter>> make_recycling_drafter(const RecyclingOptions
                       std::to_string(options.vocab) + " tokens");
   }
 }
+
+namespace {
+
+constexpr std::array kRecyclingOptions = {
+    option_key("num_successors", &RecyclingOptions::successors, 1, std::size(kRankProbability),
+               "successors kept for each token"),
+    option_key("refresh", &RecyclingOptions::refresh, 0, kMostOfMethods,
+               "rows of a round, beside accepted ones, whose likeliest tokens are kept; 0: none"),
+    tokens_key(&RecyclingOptions::num_tokens),
+};
+constexpr auto kRecyclingKeys = keys_of(kRecyclingOptions);
+
+constexpr AutoUse::Number kRecyclingInAuto[] = {{"refresh", 0}, {kTokensKey, 32}};
+
+Expected<std::unique_ptr<Drafter>> make_recycling(const MethodConfig& config, DraftHost& host) {
+  RecyclingOptions options;
+  read_options(config, kRecyclingOptions, options);
+  options.vocab = host.target().vocab;
+  return make_recycling_drafter(options);
+}
+
+}  // namespace
+
+constinit const Method kRecyclingMethod = {
+    .name = "recycling",
+    .what = "each token's successors of late",
+    .keys = kRecyclingKeys,
+    .make = make_recycling,
+    .in_auto = {4, kRecyclingInAuto},
+};
 
 }  // namespace aerie

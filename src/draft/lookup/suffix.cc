@@ -1,6 +1,7 @@
 #include "draft/lookup/suffix.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <exception>
@@ -9,10 +10,14 @@
 #include <vector>
 
 #include "draft/lookup/suffix_trie.h"
+#include "draft/option_keys.h"
 #include "draft/sequence_states.h"
 #include "draft/tree/tree_growth.h"
 
 namespace aerie {
+
+extern const Method kSuffixMethod;
+
 namespace {
 
 constexpr int kMaxDepth = 256;
@@ -92,7 +97,7 @@ class SuffixDrafter final : public Drafter {
     growth_.reserve(nodes, static_cast<int>(2 * wide));
   }
 
-  std::string_view method() const override { return "suffix"; }
+  std::string_view method() const override { return kSuffixMethod.name; }
   const DrafterNeeds& needs() const override { return needs_; }
 
   Status open(const DraftSequence& sequence) override {
@@ -117,7 +122,7 @@ class SuffixDrafter final : public Drafter {
 
   SuffixOptions options_;
   DrafterNeeds needs_;
-  SequenceStates<History> histories_{"suffix"};
+  SequenceStates<History> histories_{kSuffixMethod.name};
   SuffixTrie past_;
   int64_t version_ = 0;
 
@@ -258,5 +263,44 @@ Expected<std::unique_ptr<Drafter>> make_suffix_drafter(const SuffixOptions& opti
                       " tokens of past outputs; lower cached_tokens");
   }
 }
+
+namespace {
+
+// The first three as in vLLM.
+constexpr std::array kSuffixOptions = {
+    option_key("suffix_decoding_max_tree_depth", &SuffixOptions::max_depth, 2, kMaxDepth,
+               "tokens of a match and its draft together"),
+    option_key("suffix_decoding_max_spec_factor", &SuffixOptions::factor, 0, 100,
+               "tokens drafted for each token that matched"),
+    option_key("suffix_decoding_min_token_prob", &SuffixOptions::min_probability, kLeastProbability,
+               1, "the least probability of a path, by the counts"),
+    option_key("suffix_decoding_spec_offset", &SuffixOptions::offset, 0, 100,
+               "tokens drafted beyond that"),
+    option_key("suffix_decoding_max_cached_tokens", &SuffixOptions::cached_tokens, 0, 1 << 26,
+               "tokens of past outputs"),
+    option_key("suffix_decoding_tree", &SuffixOptions::tree,
+               "1: the likeliest nodes rather than the likeliest chain"),
+    tokens_key(&SuffixOptions::num_tokens),
+};
+constexpr auto kSuffixKeys = keys_of(kSuffixOptions);
+
+constexpr AutoUse::Number kSuffixInAuto[] = {
+    {"suffix_decoding_tree", 1}, {"suffix_decoding_spec_offset", 4}, {kTokensKey, 32}};
+
+Expected<std::unique_ptr<Drafter>> make_suffix(const MethodConfig& config, DraftHost& /*host*/) {
+  SuffixOptions options;
+  read_options(config, kSuffixOptions, options);
+  return make_suffix_drafter(options);
+}
+
+}  // namespace
+
+constinit const Method kSuffixMethod = {
+    .name = "suffix",
+    .what = "what followed the same words here and in past outputs",
+    .keys = kSuffixKeys,
+    .make = make_suffix,
+    .in_auto = {2, kSuffixInAuto},
+};
 
 }  // namespace aerie

@@ -1,12 +1,24 @@
 #include "draft/network/draft_model.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
 #include <cassert>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
+#include "draft/draft_host.h"
+#include "draft/method_settings.h"
+#include "draft/network/draft_vocabulary.h"
+#include "draft/network/network_keys.h"
 #include "draft/network/node_rows.h"
+#include "draft/network/text_draft_model.h"
 #include "kv/kv_cache.h"
+#include "model/registry.h"
 
 namespace aerie {
 namespace {
@@ -238,5 +250,128 @@ Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Mode
   return make_network_drafter(
       std::make_unique<ModelNetwork>(std::move(model), std::move(cache), fitting), options);
 }
+
+namespace {
+
+// How the draft model's tokens are matched with the target's.
+constexpr MethodKey kVocabulary = {"vocabulary",
+                                   MethodKey::Kind::kText,
+                                   0,
+                                   0,
+                                   0,
+                                   false,
+                                   "how tokens are matched: same, intersection or text"};
+constexpr std::string_view kSame = "same", kIntersection = "intersection", kText = "text";
+constexpr std::string_view kMatches[] = {kSame, kIntersection, kText};
+
+constexpr auto kDraftModelKeys =
+    joined(network_keys("the draft model's file",
+                        "passes of the draft model in a round, at most; 0: as many as tokens"),
+           std::array{kVocabulary});
+
+Status check_draft_model(MethodConfig& config) {
+  AERIE_RETURN_IF_ERROR(check_tree(config));
+  const std::string& wanted = config.text(kVocabulary.name);
+  if (wanted.empty() || std::ranges::count(kMatches, wanted) > 0) return {};
+  return invalid(fmt::format("'{}' must be {}, not '{}'", kVocabulary.name,
+                             fmt::join(kMatches, " or "), wanted));
+}
+
+// For a draft model whose file says which of the target's tokens its rows stand for.
+Status take_own_ids(const MethodConfig& config, const DraftTarget& target, const ModelFile& file,
+                    int draft_vocab, DraftModelOptions& options) {
+  if (const std::string& wanted = config.text(kVocabulary.name); !wanted.empty()) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("{}: says itself which of the target's tokens it drafts; leave {}={} away",
+                        file.name(), kVocabulary.name, wanted)};
+  }
+  AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, read_draft_ids(file, draft_vocab, target.vocab));
+  log(LogLevel::kInfo, fmt::format("{}: drafts {} of the target's {} tokens", file.name(),
+                                   ids.size(), target.vocab));
+  options.vocabulary = std::make_shared<const VocabularyMap>(
+      VocabularyMap::of_ids(std::move(ids), target.vocab, draft_vocab));
+  return {};
+}
+
+// Sets options.vocabulary if the two have to be matched token by token. Whether they meet as text.
+Expected<bool> match_vocabularies(const MethodConfig& config, const DraftTarget& target,
+                                  const Tokenizer& draft, int draft_vocab,
+                                  DraftModelOptions& options) {
+  // Of the smaller vocabulary; below it, too many tokens are none of the draft model's.
+  constexpr double kEnough = 0.5;
+  const std::string& path = config.text(kModelKey);
+  const std::string& wanted = config.text(kVocabulary.name);
+  const Status same = check_same_vocabulary(*target.tokenizer, draft);
+  if (wanted == kSame && !same.ok()) return Status(same).with_context(path);
+  if (wanted.empty() || wanted == kSame) {
+    if (same.ok()) return false;
+  }
+  AERIE_ASSIGN_OR_RETURN(VocabularyMap map,
+                         VocabularyMap::make(*target.tokenizer, target.vocab, draft, draft_vocab));
+  const double coverage =
+      static_cast<double>(map.pairs()) /
+      std::max(1, std::min({target.tokenizer->vocab_size(), draft.vocab_size(), target.vocab}));
+  if (wanted == kIntersection && map.pairs() == 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: no token of it is one of the target's; try {}={}", path,
+                              kVocabulary.name, kText));
+  }
+  const bool as_text = wanted == kText || (wanted.empty() && coverage < kEnough);
+  log(LogLevel::kInfo,
+      fmt::format(
+          "{}: another vocabulary than the target's; {} tokens are in both ({:.0f} % of the "
+          "smaller), matched by {}",
+          path, map.pairs(), 100.0 * coverage, as_text ? kText : kIntersection));
+  if (!as_text) options.vocabulary = std::make_shared<const VocabularyMap>(std::move(map));
+  return as_text;
+}
+
+Expected<std::unique_ptr<Drafter>> make_draft_model(const MethodConfig& config, DraftHost& host) {
+  const DraftTarget& target = host.target();
+  const std::string& path = config.text(kModelKey);
+  AERIE_ASSIGN_OR_RETURN(const DraftSource source, host.open_model(path));
+  const ModelFile& file = *source.file;
+  AERIE_ASSIGN_OR_RETURN(const ModelConfig model_config, read_model_config(file));
+  DraftModelOptions draft;
+  static_cast<NetworkDrafterOptions&>(draft) = read_network_options(config, target);
+  draft.max_positions = target.max_positions;
+  draft.max_rows = 256;
+  draft.max_logits = std::max(4, most_nodes_in_pass(draft) * shared_draft_sequences(target));
+  draft.cache_type = target.cache_type;
+  bool as_text = false;
+  if (source.tokenizer == nullptr) {
+    AERIE_RETURN_IF_ERROR(take_own_ids(config, target, file, model_config.vocab, draft));
+  } else {
+    AERIE_ASSIGN_OR_RETURN(
+        as_text, match_vocabularies(config, target, *source.tokenizer, model_config.vocab, draft));
+  }
+  ModelOptions options;
+  options.backend = target.backend;
+  options.pool = target.pool;
+  options.max_rows = draft.max_rows;
+  options.max_logits = draft.max_logits;
+  options.max_positions = target.max_positions;
+  options.weight_cache = target.weight_cache;
+  const int64_t cache_bytes =
+      KvCache::bytes_needed(model_config, target.max_positions, target.cache_type);
+  AERIE_RETURN_IF_ERROR(host.check_memory(path, packed_weight_bytes(file, *target.backend),
+                                          cache_bytes, working_bytes(model_config, options)));
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, load_model(file, options));
+  if (!as_text) return make_draft_model_drafter(std::move(model), draft);
+  return make_text_draft_model_drafter(std::move(model), *target.tokenizer, *source.tokenizer,
+                                       draft);
+}
+
+}  // namespace
+
+constinit const Method kDraftModelMethod = {
+    .name = "draft_model",
+    .what = "a smaller model",
+    .keys = kDraftModelKeys,
+    .aliases = kNetworkAliases,
+    .check = check_draft_model,
+    .make = make_draft_model,
+    .of_model = true,
+};
 
 }  // namespace aerie

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "draft/drafter.h"
+#include "draft/method.h"
 #include "draft/network/network_drafter.h"
 #include "draft/network/vocabulary_map.h"
 #include "kernels/kv_layout.h"
@@ -12,8 +13,10 @@
 
 namespace aerie {
 
+extern const Method kDraftModelMethod;
+
 struct DraftModelOptions : NetworkDrafterOptions {
-  DraftModelOptions() { method = "draft_model"; }
+  DraftModelOptions() { method = kDraftModelMethod.name; }
 
   // Null: the target's ids are the draft model's.
   std::shared_ptr<const VocabularyMap> vocabulary;

@@ -3,14 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
+#include "draft/draft_host.h"
+#include "draft/option_keys.h"
 #include "draft/sequence_states.h"
 #include "sampling/inverse_cdf.h"
 #include "sampling/sampler.h"
 
 namespace aerie {
+
+extern const Method kEarlyExitMethod;
+
 namespace {
 
 SamplingParams without_logprobs(SamplingParams params) {
@@ -52,7 +58,7 @@ class EarlyExitDrafter final : public Drafter {
  public:
   explicit EarlyExitDrafter(const EarlyExitOptions& options) : options_(options) {}
 
-  std::string_view method() const override { return "early_exit"; }
+  std::string_view method() const override { return kEarlyExitMethod.name; }
   const DrafterNeeds& needs() const override { return needs_; }
 
   Status open(const DraftSequence& sequence) override;
@@ -70,7 +76,7 @@ class EarlyExitDrafter final : public Drafter {
 
   EarlyExitOptions options_;
   DrafterNeeds needs_;
-  SequenceStates<std::unique_ptr<State>> states_{"early_exit"};
+  SequenceStates<std::unique_ptr<State>> states_{kEarlyExitMethod.name};
   // Scratch.
   std::vector<Active> active_;
   std::vector<ExitRow> rows_;
@@ -170,5 +176,40 @@ Expected<std::unique_ptr<Drafter>> make_early_exit_drafter(const EarlyExitOption
   if (options.num_tokens < 1) return fail("num_tokens must be at least 1");
   return std::unique_ptr<Drafter>(std::make_unique<EarlyExitDrafter>(options));
 }
+
+namespace {
+
+constexpr MethodKey kExitLayer = {"exit_layer",
+                                  MethodKey::Kind::kWhole,
+                                  0,
+                                  1024,
+                                  0,
+                                  false,
+                                  "layers that draft; 0: a quarter of the model's"};
+constexpr std::array kEarlyExitOptions = {tokens_key(&EarlyExitOptions::num_tokens)};
+constexpr auto kEarlyExitKeys = joined(std::array{kExitLayer}, keys_of(kEarlyExitOptions));
+
+Expected<std::unique_ptr<Drafter>> make_early_exit(const MethodConfig& config, DraftHost& host) {
+  EarlyExitOptions options;
+  read_options(config, kEarlyExitOptions, options);
+  const int layers = host.target().model->config().layers;
+  options.exit_layer = config.whole(kExitLayer.name);
+  if (options.exit_layer >= layers || layers < 2) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("method {}: '{}' is {}, and the model has {} layers",
+                              kEarlyExitMethod.name, kExitLayer.name, options.exit_layer, layers));
+  }
+  if (options.exit_layer == 0) options.exit_layer = std::max(1, layers / 4);
+  return make_early_exit_drafter(options);
+}
+
+}  // namespace
+
+constinit const Method kEarlyExitMethod = {
+    .name = "early_exit",
+    .what = "the model's own first layers",
+    .keys = kEarlyExitKeys,
+    .make = make_early_exit,
+};
 
 }  // namespace aerie

@@ -3,11 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <utility>
 
+#include "draft/draft_host.h"
+#include "draft/option_keys.h"
+
 namespace aerie {
+
+extern const Method kLayerSkipMethod;
+
 namespace {
 
 // The target without some of its layers.
@@ -103,8 +110,63 @@ Expected<std::unique_ptr<Drafter>> make_layer_skip_drafter(Model& target,
                     options.max_rows, kLeast));
   }
   DraftModelOptions named = options;
-  named.method = "layer_skip";
+  named.method = kLayerSkipMethod.name;
   return make_draft_model_drafter(std::make_unique<ThinModel>(target, std::move(skipped)), named);
 }
+
+namespace {
+
+constexpr MethodKey kSkipLayers = {
+    "skip_layers",
+    MethodKey::Kind::kText,
+    0,
+    0,
+    0,
+    false,
+    "layers to leave out when drafting, counted from 0, such as 8-12+14"};
+constexpr MethodKey kSkipFraction = {"skip_fraction",
+                                     MethodKey::Kind::kFraction,
+                                     0,
+                                     0.95,
+                                     0.2,
+                                     false,
+                                     "how many of them, evenly, unless skip_layers says which"};
+constexpr std::array kLayerSkipOptions = {tokens_key(&NetworkDrafterOptions::num_tokens)};
+constexpr auto kLayerSkipKeys =
+    joined(std::array{kSkipLayers, kSkipFraction}, keys_of(kLayerSkipOptions));
+
+Expected<std::unique_ptr<Drafter>> make_layer_skip(const MethodConfig& config, DraftHost& host) {
+  const DraftTarget& target = host.target();
+  const int layers = target.model->config().layers;
+  std::vector<int32_t> skipped = evenly_skipped_layers(layers, config.number(kSkipFraction.name));
+  if (const std::string& list = config.text(kSkipLayers.name); !list.empty()) {
+    AERIE_ASSIGN_OR_RETURN(skipped, parse_layers(list, layers));
+  }
+  ModelConfig kept = target.model->config();
+  kept.layers -= static_cast<int>(skipped.size());
+  AERIE_RETURN_IF_ERROR(
+      host.check_memory(fmt::format("method {}", kLayerSkipMethod.name), 0,
+                        KvCache::bytes_needed(kept, target.max_positions, target.cache_type), 0));
+  DraftModelOptions draft;
+  read_options<NetworkDrafterOptions>(config, kLayerSkipOptions, draft);
+  draft.vocab = target.vocab;
+  draft.max_positions = target.max_positions;
+  draft.max_rows = target.model_rows;
+  draft.max_sequences = target.max_sequences;
+  draft.cache_positions = target.cache_positions;
+  draft.backend = target.backend;
+  draft.pool = target.pool;
+  draft.cache_type = target.cache_type;
+  return make_layer_skip_drafter(*target.model, std::move(skipped), draft);
+}
+
+}  // namespace
+
+constinit const Method kLayerSkipMethod = {
+    .name = "layer_skip",
+    .what = "the model without some of its layers",
+    .keys = kLayerSkipKeys,
+    .make = make_layer_skip,
+};
 
 }  // namespace aerie

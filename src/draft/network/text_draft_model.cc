@@ -46,7 +46,7 @@ class TextDraftModel final : public Drafter {
         draft_(draft),
         options_(options) {}
 
-  std::string_view method() const override { return "draft_model"; }
+  std::string_view method() const override { return options_.method; }
   const DrafterNeeds& needs() const override { return needs_; }
   Status open(const DraftSequence& sequence) override;
   void close(SequenceId id) override;
@@ -73,7 +73,7 @@ class TextDraftModel final : public Drafter {
   const Tokenizer& draft_;
   DraftModelOptions options_;
   DrafterNeeds needs_;
-  SequenceStates<TextState> states_{"draft_model"};
+  SequenceStates<TextState> states_{options_.method};
   // Scratch.
   std::vector<Active> active_;
   ForwardBatch batch_;

@@ -176,11 +176,13 @@ struct Kind {
   std::string_view name;
   std::string_view method;
   Plan (*plan)(const MakeHeadOptions& options, const ModelConfig& target);
+  bool parallel = false;
+  bool trees = false;
 };
 constexpr Kind kKinds[] = {
-    {"eagle", "eagle", plan_eagle},
-    {"eagle3", "eagle3", plan_eagle3},
-    {"peagle", "eagle3", plan_peagle},
+    {"eagle", "eagle", plan_eagle, false, true},
+    {"eagle3", "eagle3", plan_eagle3, false, true},
+    {"peagle", "eagle3", plan_peagle, true, true},
     {"medusa", "medusa", plan_medusa},
     {"hydra", "hydra", plan_hydra},
     {"mlp_speculator", "mlp_speculator", plan_mlp_speculator},
@@ -232,6 +234,16 @@ std::span<const std::string_view> head_kinds() {
 std::string_view method_of_kind(std::string_view kind) {
   const Kind* found = find_kind(kind);
   return found == nullptr ? std::string_view() : found->method;
+}
+
+bool is_parallel_kind(std::string_view kind) {
+  const Kind* found = find_kind(kind);
+  return found != nullptr && found->parallel;
+}
+
+bool grows_trees(std::string_view kind) {
+  const Kind* found = find_kind(kind);
+  return found != nullptr && found->trees;
 }
 
 Expected<int64_t> make_head(const MakeHeadOptions& options, const ModelConfig& target) {

@@ -24,6 +24,10 @@ struct MakeHeadOptions {
 std::span<const std::string_view> head_kinds();
 // The method that runs a kind: "eagle3" for "peagle".
 std::string_view method_of_kind(std::string_view kind);
+// Whether a kind drafts all depths in the pass of the root, at a price that depends on how many.
+bool is_parallel_kind(std::string_view kind);
+// Whether a kind is a layer that a tree's nodes are run through, pass by pass.
+bool grows_trees(std::string_view kind);
 
 // Writes config.json and model.safetensors (BF16 matrices of about the deviation that models begin
 // with, norms of 1). kInvalidArgument for a kind that is not known; else errors of writing. Returns

@@ -332,11 +332,9 @@ Status Bench::measure(const std::string& kind, HeadReport& report) {
   make.depth = options_.depth;
   AERIE_RETURN_IF_ERROR(make_head(make, target_.model().config()).status());
   const std::vector<int> depths =
-      kind == "peagle" ? std::vector<int>{1, 4, 8, 16} : std::vector<int>{options_.depth};
+      is_parallel_kind(kind) ? std::vector<int>{1, 4, 8, 16} : std::vector<int>{options_.depth};
   AERIE_RETURN_IF_ERROR(time_passes(kind, depths, report));
-  if (kind == "eagle" || kind == "eagle3" || kind == "peagle") {
-    AERIE_RETURN_IF_ERROR(time_trees(kind, report));
-  }
+  if (grows_trees(kind)) AERIE_RETURN_IF_ERROR(time_trees(kind, report));
   report.limits.bandwidth = median(bandwidths_);
   return {};
 }

@@ -266,12 +266,13 @@ Expected<VerifyReport> time_passes(const SpecOptions& options,
   return bench_verify(verify);
 }
 
-void add_figures(std::span<const Reply> replies, const std::vector<std::string>& methods,
+void add_figures(std::span<const Reply> replies, const std::vector<SpeculativeConfig>& methods,
                  double temperature, uint64_t seed, SpecReport& report) {
   const std::vector<Reply> unlooped = without_loops(replies);
   for (size_t method = 0; method < methods.size(); ++method) {
     MethodFigures& out = report.methods.emplace_back();
-    out.method = methods[method];
+    out.method = to_string(methods[method]);
+    out.decides = methods[method].combination == Combination::kAuto;
     out.temperature = temperature;
     out.all = summarize(replies, method, seed);
     out.unlooped = summarize(unlooped, method, seed);
@@ -323,7 +324,7 @@ Expected<SpecReport> bench_spec(const SpecOptions& options) {
     AERIE_RETURN_IF_ERROR(run.prepare());
     std::vector<Reply> replies;
     AERIE_RETURN_IF_ERROR(run.run(temperature, replies));
-    add_figures(replies, names, temperature, options.seed, report);
+    add_figures(replies, methods, temperature, options.seed, report);
     report.prompts = std::max(report.prompts, run.prompts_done());
     report.turns_left_out = std::max(report.turns_left_out, run.turns_left_out());
     report.interrupted = run.cancelled();

@@ -40,7 +40,8 @@ struct TaskFigures {
 };
 
 struct MethodFigures {
-  std::string method;  // "none", "ngram:num_speculative_tokens=5"
+  std::string method;    // "none", "ngram:num_speculative_tokens=5"
+  bool decides = false;  // Combination::kAuto
   double temperature = 0;
   Figures all;
   Figures unlooped;  // of the replies that do not loop

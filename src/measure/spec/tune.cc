@@ -40,8 +40,8 @@ std::vector<SpeculativeConfig> candidates(const TuneOptions& options) {
   if (methods.empty()) {
     methods.push_back(auto_speculation());
     for (const MethodConfig& method : auto_speculation().methods) {
-      // There is nothing to go by without a prediction.
-      if (method.method->name == "prediction") continue;
+      // Prompts of a set bring nothing along.
+      if (method.method->of_request) continue;
       SpeculativeConfig& one = methods.emplace_back();
       one.methods.push_back(method);
       one.methods.back().numbers.erase(std::string(kTokensKey));
@@ -109,7 +109,7 @@ ProfileChoice choose(const std::vector<const MethodFigures*>& figures, int batch
   for (size_t i = 1; i < figures.size(); ++i) {
     const Figures& all = figures[i]->all;
     // It would not do for many sequences what it did for one.
-    if (batch > 1 && figures[i]->method.starts_with("auto")) continue;
+    if (batch > 1 && figures[i]->decides) continue;
     const double speedup =
         batch == 1 ? all.speedup.value : expected_speedup(all, batch, cost, context);
     if (speedup > most) {

@@ -56,7 +56,8 @@ class Golden : public testing::TestWithParam<std::string> {
     text_ = json_["text"].get<std::vector<int32_t>>();
     method_ = json_["speculative_config"]["method"].get<std::string>();
     ASSERT_TRUE(is_head_method(method_)) << method_;
-    settings_.parallel = json_["speculative_config"].value("parallel_drafting", false);
+    settings_.switches["parallel_drafting"] =
+        json_["speculative_config"].value("parallel_drafting", false);
     models_ = std::make_unique<HeadModels>(folder_ / json_["target"].get<std::string>());
   }
 

@@ -72,21 +72,23 @@ TEST(MtpHead, IsFoundInTheTargetsOwnFolder) {
 
 TEST(MtpHead, EachSwitchChangesWhatItSays) {
   HeadFolder folder("mtp-deepseek", "mtp");
-  const auto outputs = [&](const MtpSwitches& switches) {
+  const auto outputs = [&](const std::map<std::string, bool, std::less<>>& switches) {
     HeadSettings settings;
-    settings.mtp = switches;
+    settings.switches = switches;
     return last_of(folder, 12, -1, settings);
   };
   const RowOutput plain = outputs({});
   // Those of the layout.
-  const RowOutput said = outputs(
-      {.feature_normed = true, .handed_normed = true, .hidden_first = false, .zero_first = true});
+  const RowOutput said = outputs({{"feature_normed", true},
+                                  {"handed_normed", true},
+                                  {"hidden_first", false},
+                                  {"zero_first", true}});
   EXPECT_EQ(said.logits, plain.logits);
   EXPECT_EQ(said.hidden, plain.hidden);
-  EXPECT_NE(outputs({.feature_normed = false}).logits, plain.logits);
-  EXPECT_NE(outputs({.hidden_first = true}).logits, plain.logits);
-  EXPECT_NE(outputs({.zero_first = false}).logits, plain.logits);
-  const RowOutput handed = outputs({.handed_normed = false});
+  EXPECT_NE(outputs({{"feature_normed", false}}).logits, plain.logits);
+  EXPECT_NE(outputs({{"hidden_first", true}}).logits, plain.logits);
+  EXPECT_NE(outputs({{"zero_first", false}}).logits, plain.logits);
+  const RowOutput handed = outputs({{"handed_normed", false}});
   EXPECT_EQ(handed.logits, plain.logits);
   EXPECT_NE(handed.hidden, plain.hidden);
 }
@@ -123,7 +125,7 @@ TEST(MtpHead, SeveralModulesDraftInTurn) {
   add_second(last);
   std::erase_if(last.tensors, [](const HeadTensor& t) { return t.name.starts_with(kModule); });
   HeadSettings settings;
-  settings.mtp.feature_normed = false;
+  settings.switches["feature_normed"] = false;
   const auto two = last.load(settings);
   ASSERT_TRUE(two.ok()) << two.status().message();
   // Row p: what the first module made of row p - 1. The row of the node is one more of that kind.

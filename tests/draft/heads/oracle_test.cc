@@ -100,7 +100,7 @@ std::unique_ptr<Drafter> Oracle::drafter(NetworkDrafterOptions options) {
   options.max_rows = options.max_logits = 64;
   if (options.num_steps == 0) options.num_steps = depth_;
   HeadSettings settings;
-  settings.parallel = config.value("parallel_drafting", false);
+  settings.switches["parallel_drafting"] = config.value("parallel_drafting", false);
   std::unique_ptr<DraftNetwork> network =
       models_->network(options.method, fs::path(kFolder) / GetParam() / "head", options, settings);
   if (network == nullptr) return nullptr;  // it has failed the test

@@ -36,7 +36,7 @@ class HeadRows : public testing::TestWithParam<std::string> {
     method_ = config["method"].get<std::string>();
     ASSERT_TRUE(is_head_method(method_)) << method_;
     models_ = std::make_unique<HeadModels>(folder / (*json)["target"].get<std::string>());
-    settings_.parallel = config.value("parallel_drafting", false);
+    settings_.switches["parallel_drafting"] = config.value("parallel_drafting", false);
     head_ = folder / "head";
     load(head_);
     taps_ = models_->taps(text_, network_->needs().tap_layers);

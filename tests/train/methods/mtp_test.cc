@@ -54,8 +54,8 @@ TEST_P(MtpParity, StepsComputeWhatTheEngineDraftsWith) {
   const TemporaryFolder folder;
   ASSERT_TRUE(module->write(folder.path()).ok());
   HeadSettings settings;
-  settings.mtp.feature_normed = GetParam().feature_normed;
-  settings.mtp.handed_normed = GetParam().handed_normed;
+  settings.switches["feature_normed"] = GetParam().feature_normed;
+  settings.switches["handed_normed"] = GetParam().handed_normed;
   const auto loaded = target.models().load("mtp", folder.path(), settings);
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
   const int64_t begin = batch.documents.start(1);

@@ -1,0 +1,68 @@
+// What drafters are made with: the facts of the target, and what only an engine can do for them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "draft/auto/pass_cost.h"
+#include "draft/drafter.h"
+#include "format/model_file.h"
+#include "kernels/backend.h"
+#include "kernels/kv_layout.h"
+#include "model/import/head_file.h"
+#include "model/model.h"
+#include "tensor/dtype.h"
+#include "tokenizer/tokenizer.h"
+
+namespace aerie {
+
+struct DraftTarget {
+  const Tokenizer* tokenizer = nullptr;
+  int vocab = 0;           // logits of the target
+  Model* model = nullptr;  // the target itself, for drafters that are or share a part of it
+  const ModelFile* file = nullptr;  // what it was loaded from
+  int model_rows = 0;               // of its largest pass
+  int max_positions = 0;
+  int max_sequences = 1;        // open at a time
+  int64_t cache_positions = 0;  // of all of them together, as the target's cache has it
+  const kernels::Backend* backend = nullptr;
+  ThreadPool* pool = nullptr;
+  std::string weight_cache;  // as ModelOptions has it
+  kernels::KvType cache_type = kernels::KvType::kF16;
+  const PassCost* cost = nullptr;  // for Combination::kAuto; must outlive the drafter
+  int max_rows = 0;                // of a pass
+};
+
+// How many sequences share a pass of a draft network.
+int shared_draft_sequences(const DraftTarget& target);
+
+// A draft model that was opened.
+struct DraftSource {
+  const ModelFile* file = nullptr;
+  // Null if the file says itself which of the target's tokens its rows stand for
+  // (draft/network/draft_vocabulary.h).
+  const Tokenizer* tokenizer = nullptr;
+};
+
+// What it opens stays open for as long as any drafter that was made with it. Not thread-safe.
+class DraftHost {
+ public:
+  virtual ~DraftHost() = default;
+
+  virtual const DraftTarget& target() const = 0;
+
+  virtual Expected<DraftSource> open_model(const std::string& path) = 0;
+  // A head's folder; its matrices are converted to `type`, if there is one.
+  virtual Expected<HeadFile*> open_head(const std::string& path, std::optional<DType> type) = 0;
+
+  // kResourceExhausted, naming `what` and the sizes, if so much does not fit into the memory that
+  // is left.
+  virtual Status check_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
+                              int64_t work_bytes) = 0;
+};
+
+}  // namespace aerie

@@ -1,0 +1,36 @@
+#include "draft/make_drafter.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+#include <vector>
+
+#include "draft/auto/combined.h"
+#include "draft/auto/controller.h"
+
+namespace aerie {
+
+int shared_draft_sequences(const DraftTarget& target) {
+  constexpr int kMost = 16;
+  return std::min(target.max_sequences, kMost);
+}
+
+Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config, DraftHost& host) {
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  for (const MethodConfig& method : config.methods) {
+    AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Drafter> drafter, method.method->make(method, host));
+    drafters.push_back(std::move(drafter));
+  }
+  if (drafters.empty()) return std::unique_ptr<Drafter>();
+  if (config.combination == Combination::kAuto) {
+    assert(host.target().cost != nullptr);
+    ControllerOptions options;
+    options.max_rows = host.target().max_rows;
+    options.max_nodes = config.tokens();
+    return make_controller(std::move(drafters), *host.target().cost, options);
+  }
+  if (drafters.size() == 1) return std::move(drafters.front());
+  return combine_drafters(std::move(drafters), config.combination);
+}
+
+}  // namespace aerie

@@ -1,0 +1,30 @@
+// What drafters are made with here: opens files and checks the memory that is left.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "draft/draft_host.h"
+#include "engine/model_source.h"
+
+namespace aerie {
+
+// Appends to `sources` what it opens; they must outlive the drafters.
+class EngineDraftHost final : public DraftHost {
+ public:
+  EngineDraftHost(DraftTarget target, std::vector<ModelSource>& sources);
+
+  const DraftTarget& target() const override { return target_; }
+  Expected<DraftSource> open_model(const std::string& path) override;
+  Expected<HeadFile*> open_head(const std::string& path, std::optional<DType> type) override;
+  Status check_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
+                      int64_t work_bytes) override;
+
+ private:
+  DraftTarget target_;
+  std::vector<ModelSource>& sources_;
+};
+
+}  // namespace aerie
