@@ -37,7 +37,7 @@ if(AERIE_LLD)
 endif()
 
 add_library(aerie_flags INTERFACE)
-target_include_directories(aerie_flags INTERFACE "${CMAKE_SOURCE_DIR}/src")
+target_include_directories(aerie_flags INTERFACE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/include")
 # A fused multiply-add that the compiler chose would give other bits than the one the code spells.
 target_compile_options(aerie_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror

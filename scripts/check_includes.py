@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Holds the folders to one direction of dependencies.
 
-Reads every #include of the project's own files in src/, bench/, tools/ and train/, and the aerie_* targets
-that each folder's CMakeLists.txt links, against the table below. A folder may include itself, what
-its row names, and what those may include. Exits with 1 and one line for each violation.
+Reads every #include of the project's own files in include/, src/, bench/, tools/ and train/, and the
+aerie_* targets that each folder's CMakeLists.txt links, against the table below. A folder may include
+itself, what its row names, and what those may include. Exits with 1 and one line for each violation.
 """
 
 import argparse
@@ -14,7 +14,8 @@ import tempfile
 
 # folder -> the folders that its target links; what these link comes along.
 TABLE = {
-    "base": [],
+    "aerie": [],  # include/aerie: what others see
+    "base": ["aerie"],
     "tensor": ["base"],
     "format": ["tensor"],
     "core": ["tensor"],
@@ -69,7 +70,7 @@ def direct(row, present):
 def folder_of(path, root):
     """The table's name for the folder that a file lies in."""
     parts = path.relative_to(root).parts
-    return parts[1] if parts[0] == "src" else parts[0]
+    return parts[1] if parts[0] in ("include", "src") else parts[0]
 
 
 def included_folder(name, quote, source, root):
@@ -132,7 +133,7 @@ def check_links(folder, root, present, problems):
 def check(root):
     root = root.resolve()
     problems = []
-    tops = [root / "src"] + [root / program for program in PROGRAMS]
+    tops = [root / "include", root / "src"] + [root / program for program in PROGRAMS]
     files = [f for top in tops if top.is_dir() for f in top.rglob("*") if f.suffix in SOURCES]
     for source in sorted(files):
         check_file(source, root, problems)
@@ -152,7 +153,9 @@ def plant(root, files):
 def self_test():
     """Plants trees that keep and that break the rules, and sees that the check tells them apart."""
     good = {
-        "src/base/a.h": "#include <vector>\n",
+        "include/aerie/e.h": '#include <vector>\n#include "aerie/f.h"\n',
+        "include/aerie/f.h": "",
+        "src/base/a.h": '#include <vector>\n#include "aerie/f.h"\n',
         "src/base/CMakeLists.txt": "aerie_library(base SOURCES a.cc DEPS fmt::fmt)\n",
         "src/tensor/t.h": '#include "base/a.h"\n',
         "src/tensor/CMakeLists.txt": "aerie_library(tensor SOURCES t.cc\n  DEPS aerie_base)\n",
@@ -168,6 +171,7 @@ def self_test():
         "tools/helper.h": "",
     }
     bad = [
+        ({"include/aerie/g.h": '#include "base/a.h"\n'}, "aerie must not include base/a.h"),
         ({"src/base/b.cc": '\n#include "tensor/t.h"\n'}, "src/base/b.cc:2: base must not include"),
         ({"src/tensor/b.cc": "#include <core/deep/c.h>\n"}, "src/tensor/b.cc:1: tensor must not"),
         ({"src/core/b.cc": '#  include "draft/d.h"\n'}, "must not include draft/d.h; allowed:"),

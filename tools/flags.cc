@@ -20,6 +20,9 @@ struct RunFlags {
   RunOptions options;
   EngineFlags engine;
   std::vector<std::string> logit_bias;
+  std::string json_schema;
+  std::string grammar;
+  std::string regex;
   CLI::App* app = nullptr;
 };
 
@@ -55,6 +58,23 @@ Expected<std::optional<DType>> parse_type(const char* flag, const std::string& n
                 fmt::format("{} {}: give one of {}", flag, name, quantizable_types()));
 }
 
+Expected<std::optional<GrammarSpec>> read_grammar(const RunFlags& flags) {
+  std::optional<GrammarSpec> out;
+  const auto take = [&](const char* flag, GrammarKind kind, const std::string& text) {
+    if (!given(*flags.app, flag)) return true;
+    if (out) return false;
+    out = GrammarSpec{kind, text, {}};
+    return true;
+  };
+  if (take("--json-schema", GrammarKind::kJsonSchema, flags.json_schema) &&
+      take("--grammar", GrammarKind::kGbnf, flags.grammar) &&
+      take("--regex", GrammarKind::kRegex, flags.regex)) {
+    return out;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                "--json-schema, --grammar and --regex exclude each other: give one of them");
+}
+
 Status check_prompt(const RunFlags& flags) {
   const RunOptions& o = flags.options;
   const int sources = (o.has_prompt ? 1 : 0) + (o.prompt_file.empty() ? 0 : 1) + (o.chat ? 1 : 0);
@@ -69,6 +89,9 @@ Status check_prompt(const RunFlags& flags) {
   }
   if (o.has_system && !o.chat && !o.use_template) {
     return refuse("--system needs a chat template: add --template or --chat");
+  }
+  if (o.grammar && !o.record_file.empty()) {
+    return refuse("--record has no place for a grammar: leave one of them out");
   }
   const bool has_bytes =
       std::any_of(o.stop.begin(), o.stop.end(), [](const auto& s) { return !is_valid_utf8(s); });
@@ -113,8 +136,10 @@ Expected<RunOptions> finish(RunFlags& flags) {
   RunOptions& options = flags.options;
   options.has_prompt = given(*flags.app, "--prompt");
   options.has_system = given(*flags.app, "--system");
+  AERIE_ASSIGN_OR_RETURN(options.grammar, read_grammar(flags));
   AERIE_RETURN_IF_ERROR(check_prompt(flags));
   AERIE_RETURN_IF_ERROR(read_engine_flags(*flags.app, flags.engine, options.engine));
+  options.engine.reuse_prefixes = true;
   for (const std::string& text : flags.logit_bias) {
     AERIE_ASSIGN_OR_RETURN(auto bias, parse_bias(text));
     options.sampling.logit_bias.push_back(bias);
@@ -265,6 +290,9 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
   app.add_option("--stop", o.stop, "End before this text; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--ignore-eos", o.ignore_eos, "Go on after an end token");
+  app.add_option("--json-schema", flags->json_schema, "Replies are JSON that this schema allows");
+  app.add_option("--grammar", flags->grammar, "Replies keep to this grammar, in llama.cpp's GBNF");
+  app.add_option("--regex", flags->regex, "Replies match this expression as a whole");
   app.add_option("--json", o.json_file, "Write ids and figures to this file");
   app.add_option("--record", o.record_file,
                  "Add a line for each reply to this file, for `aerie audit`");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <functional>
+#include <utility>
 
 namespace aerie {
 namespace {
@@ -26,6 +27,26 @@ bool drafts(const TokenTree& tree) {
 }
 
 }  // namespace
+
+Status check_sequence(std::span<const int32_t> prompt, const SequenceOptions& options, int vocab,
+                      int max_positions) {
+  const auto refuse = [](std::string why) {
+    return Status(StatusCode::kInvalidArgument, std::move(why));
+  };
+  AERIE_RETURN_IF_ERROR(validate(options.sampling, vocab));
+  if (prompt.empty()) return refuse("the prompt has no tokens");
+  if (static_cast<int64_t>(prompt.size()) >= max_positions) {
+    return refuse(
+        fmt::format("the prompt has {} tokens; a context of {} leaves room for {} and an "
+                    "answer: shorten it or raise the context size",
+                    prompt.size(), max_positions, max_positions - 1));
+  }
+  AERIE_RETURN_IF_ERROR(check_tokens("prompt", prompt, vocab));
+  if (options.max_tokens < 1) {
+    return refuse(fmt::format("max_tokens is {}, which is not positive", options.max_tokens));
+  }
+  return check_tokens("prediction", options.prediction, vocab);
+}
 
 Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOptions& options)
     : model_(model),
@@ -55,22 +76,7 @@ Decoder::~Decoder() = default;
 Expected<std::unique_ptr<Sequence>> Decoder::open(std::span<const int32_t> prompt,
                                                   const SequenceOptions& options) {
   const int vocab = model_.config().vocab;
-  AERIE_RETURN_IF_ERROR(validate(options.sampling, vocab));
-  if (prompt.empty()) {
-    return Status(StatusCode::kInvalidArgument, "the prompt has no tokens");
-  }
-  if (static_cast<int64_t>(prompt.size()) >= options_.max_positions) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("the prompt has {} tokens; a context of {} leaves room for {} and an "
-                              "answer: shorten it or raise the context size",
-                              prompt.size(), options_.max_positions, options_.max_positions - 1));
-  }
-  AERIE_RETURN_IF_ERROR(check_tokens("prompt", prompt, vocab));
-  if (options.max_tokens < 1) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("max_tokens is {}, which is not positive", options.max_tokens));
-  }
-  AERIE_RETURN_IF_ERROR(check_tokens("prediction", options.prediction, vocab));
+  AERIE_RETURN_IF_ERROR(check_sequence(prompt, options, vocab, options_.max_positions));
   auto sequence = std::make_unique<Sequence>(next_id_, options, vocab);
   const auto longest = static_cast<size_t>(options_.max_positions) + 1;
   sequence->tokens.reserve(

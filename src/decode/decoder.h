@@ -43,6 +43,12 @@ struct PromptPiece {
   int rows = 0;
 };
 
+// What is asked of a sequence: sampling parameters in range, a prompt of 1 to max_positions - 1
+// tokens, max_tokens above 0, and no token outside the vocabulary; else kInvalidArgument, saying
+// what is possible.
+Status check_sequence(std::span<const int32_t> prompt, const SequenceOptions& options, int vocab,
+                      int max_positions);
+
 // Not thread-safe. Model, cache and drafter are not owned and must outlive it.
 class Decoder {
  public:
@@ -50,8 +56,8 @@ class Decoder {
   Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOptions& options);
   ~Decoder();
 
-  // A sequence with its prompt, which must hold 1 to max_positions - 1 tokens of the vocabulary.
-  // Nothing is computed yet. Sampling parameters are checked.
+  // A sequence with its prompt. Nothing is computed yet. Errors are check_sequence()'s, and
+  // kResourceExhausted if as many are open as can be.
   Expected<std::unique_ptr<Sequence>> open(std::span<const int32_t> prompt,
                                            const SequenceOptions& options);
   void close(Sequence& sequence);

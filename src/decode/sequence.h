@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "aerie/reply.h"
 #include "core/constraint.h"
 #include "core/sampling_params.h"
 #include "core/token_tree.h"
@@ -15,47 +15,6 @@
 #include "sampling/sampler.h"
 
 namespace aerie {
-
-enum class FinishReason : uint8_t {
-  kNone,    // still going
-  kStop,    // a stop condition
-  kLength,  // max_tokens, or the context is full
-};
-std::string_view finish_reason_name(
-    FinishReason reason);  // "none", "stop", "length": OpenAI's words
-
-// How an emitted token came about.
-enum class TokenOrigin : uint8_t {
-  kTarget,      // no draft was at stake: the prompt's first token, or plain decoding
-  kAccepted,    // drafted and accepted
-  kCorrection,  // the target's own, where a draft was refused
-  kBonus,       // the target's own, after a draft that was accepted whole
-};
-
-struct EmittedToken {
-  int32_t id = 0;
-  TokenOrigin origin = TokenOrigin::kTarget;
-  std::vector<TokenLogprob> logprobs;  // empty unless asked for
-};
-
-// Figures of one sequence.
-struct SequenceStats {
-  int64_t rounds = 0;        // target passes after the prompt
-  int64_t round_tokens = 0;  // tokens that those emitted
-  int64_t drafted = 0;       // nodes proposed
-  int64_t accepted = 0;      // nodes accepted and emitted
-  // By depth, from the root's children: rounds that proposed so deep, rounds accepted so deep.
-  std::vector<int64_t> proposed_at;
-  std::vector<int64_t> accepted_at;
-
-  // Tokens for each target pass, the correction or bonus counted; 0 before the first round.
-  double mean_accepted_length() const {
-    return rounds == 0 ? 0.0 : static_cast<double>(round_tokens) / static_cast<double>(rounds);
-  }
-  double acceptance_rate() const {
-    return drafted == 0 ? 0.0 : static_cast<double>(accepted) / static_cast<double>(drafted);
-  }
-};
 
 struct SequenceOptions {
   SamplingParams sampling;

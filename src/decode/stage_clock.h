@@ -1,22 +1,11 @@
 // Where the time goes: prompt, drafting, target passes, verification, commit, everything else.
 #pragma once
 
-#include <array>
 #include <chrono>
-#include <cstdint>
-#include <string_view>
+
+#include "aerie/reply.h"
 
 namespace aerie {
-
-enum class Stage : uint8_t { kPrefill, kDraft, kVerify, kSample, kCommit, kOther };
-inline constexpr int kStages = 6;
-std::string_view stage_name(
-    Stage stage);  // "prefill", "draft", "verify", "sample", "commit", "other"
-
-struct StageTimes {
-  std::array<double, kStages> seconds = {};
-  double of(Stage stage) const { return seconds[static_cast<size_t>(stage)]; }
-};
 
 // One stage runs at a time; time outside is not counted.
 class StageClock {

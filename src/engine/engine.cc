@@ -3,111 +3,298 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <utility>
 
 #include "base/clock.h"
+#include "engine/running_reply.h"
+#include "engine/service.h"
+#include "scheduler/scheduler.h"
+#include "tokenizer/detokenizer.h"
 
 namespace aerie {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// How long a request that is answered beside others may go on after it was cancelled.
+constexpr std::chrono::milliseconds kCancelPoll{20};
+
+// Puts a reply together.
+class Gatherer final : public ReplySink {
+ public:
+  // `decoder`, if it works for this reply alone, says what its passes cost. May be null.
+  Gatherer(const Engine::OnText& on_text, const Decoder* decoder)
+      : on_text_(on_text), decoder_(decoder) {}
+
+  void on_delta(ReplyDelta delta) override;
+  void on_end(ReplyEnd end) override;
+  // The reply, or what went wrong. Requires that it has ended.
+  Expected<Generation> take();
+
+ private:
+  void show(const std::string& text) {
+    out_.text += text;
+    if (!text.empty() && on_text_) on_text_(text);
+  }
+
+  const Engine::OnText& on_text_;
+  const Decoder* decoder_;
+  Generation out_;
+  Status status_;
+  SteadyTime start_ = steady_now();
+  std::optional<SteadyTime> first_;  // the first token's
+  SteadyTime last_;                  // the last round's
+};
+
+void Gatherer::on_delta(ReplyDelta delta) {
+  const SteadyTime now = steady_now();
+  if (!first_) {
+    out_.prompt_seconds = seconds_between(start_, now);
+    if (decoder_ != nullptr) out_.prompt_times = decoder_->times();
+  } else {
+    out_.rounds.push_back({static_cast<int>(delta.tokens.size()), seconds_between(last_, now)});
+    last_ = now;
+  }
+  for (EmittedToken& token : delta.tokens) {
+    out_.tokens.push_back(token.id);
+    out_.emitted.push_back(std::move(token));
+  }
+  show(delta.text);
+  if (!first_) first_ = last_ = steady_now();
+}
+
+void Gatherer::on_end(ReplyEnd end) {
+  if (first_) out_.generation_seconds = seconds_since(*first_);
+  out_.finish = end.finish;
+  out_.stats = std::move(end.stats);
+  out_.prompt_tokens = end.prompt_tokens;
+  out_.cached_tokens = end.cached_tokens;
+  if (decoder_ != nullptr) {
+    out_.times = decoder_->times();
+    out_.target_passes = decoder_->target_passes();
+  }
+  status_ = std::move(end.status);
+  show(end.text);
+}
+
+Expected<Generation> Gatherer::take() {
+  if (!status_.ok()) return status_;
+  return std::move(out_);
+}
+
+// Keeps what arrives for another thread.
+class Mailbox final : public ReplySink {
+ public:
+  void on_delta(ReplyDelta delta) override {
+    const std::lock_guard lock(mutex_);
+    deltas_.push_back(std::move(delta));
+    mail_.notify_one();
+  }
+  void on_end(ReplyEnd end) override {
+    const std::lock_guard lock(mutex_);
+    end_ = std::move(end);
+    mail_.notify_one();
+  }
+
+  // Hands on what there is, after a while if need be. Whether that was the end.
+  bool hand_on(ReplySink& sink) {
+    std::deque<ReplyDelta> deltas;
+    std::optional<ReplyEnd> end;
+    {
+      std::unique_lock lock(mutex_);
+      mail_.wait_for(lock, kCancelPoll, [&] { return end_ || !deltas_.empty(); });
+      deltas.swap(deltas_);
+      end.swap(end_);
+    }
+    for (ReplyDelta& delta : deltas) sink.on_delta(std::move(delta));
+    if (end) sink.on_end(std::move(*end));
+    return end.has_value();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable mail_;
+  std::deque<ReplyDelta> deltas_;
+  std::optional<ReplyEnd> end_;
+};
+
+bool is_cancelled(const Request& request) {
+  return request.cancel != nullptr && request.cancel->load();
+}
+
+// In this thread, with nothing beside it.
+Expected<Generation> answer_alone(OpenedModel& opened, const Request& request,
+                                  const Engine::OnText& on_text) {
+  const OpenedModel::Speculation& speculation =
+      opened.speculations[static_cast<size_t>(request.speculation)];
+  // Without its drafter, a plain run computes nothing that only the drafter wants.
+  Drafter* drafter = request.speculate ? speculation.drafter.get() : nullptr;
+  DecoderOptions decoder_options = opened.decoder;
+  decoder_options.max_nodes = speculation.max_nodes;
+  Decoder decoder(*opened.model, *opened.cache, drafter, decoder_options);
+  const auto gatherer = std::make_shared<Gatherer>(on_text, &decoder);
+  RunningReply reply(request, gatherer, opened.tokenizer(), nullptr);
+  SchedulerOptions options;
+  options.max_sequences = 1;
+  options.max_pass_rows = decoder_options.prefill_chunk;
+  Scheduler scheduler(decoder, *opened.cache, options);
+  constexpr JobId kJob = 1;
+  scheduler.add(reply.make_job(kJob, drafter == nullptr ? -1 : 0, opened.options.context));
+  while (!scheduler.idle()) {
+    if (is_cancelled(request)) {
+      scheduler.cancel(kJob);
+    } else {
+      scheduler.step();
+    }
+  }
+  return gatherer->take();
+}
+
+// By the service's thread.
+Expected<Generation> answer_beside_others(Service& service, const Request& request,
+                                          const Engine::OnText& on_text) {
+  Gatherer gatherer(on_text, nullptr);
+  const auto mailbox = std::make_shared<Mailbox>();
+  AERIE_ASSIGN_OR_RETURN(const Service::Id id, service.submit(request, mailbox));
+  while (!mailbox->hand_on(gatherer)) {
+    if (is_cancelled(request)) service.cancel(id);
+  }
+  return gatherer.take();
+}
 
 }  // namespace
 
-double Generation::tokens_per_second() const {
-  const auto after_first = static_cast<double>(tokens.size()) - 1.0;
-  return after_first > 0.0 && generation_seconds > 0.0 ? after_first / generation_seconds : 0.0;
-}
+struct Engine::Impl {
+  // As far as it runs, the service; else null.
+  Service* running() const { return service_now.load(); }
 
-double Generation::prompt_tokens_per_second() const {
-  return prompt_seconds > 0.0 ? prompt_tokens / prompt_seconds : 0.0;
-}
+  OpenedModel opened;
+  Concurrency concurrency;
+  std::mutex turn;  // of what touches the parts
+  std::unique_ptr<Service> service;
+  std::atomic<Service*> service_now = nullptr;
+  std::mutex trie_mutex;
+  std::shared_ptr<const TokenTrie> trie;  // null until a grammar needs it
+};
 
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-Expected<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
-  AERIE_ASSIGN_OR_RETURN(OpenedModel opened, open_model(options, {}));
-  return std::unique_ptr<Engine>(new Engine(std::move(opened)));
+Expected<std::unique_ptr<Engine>> Engine::open(const OpenOptions& options) {
+  AERIE_ASSIGN_OR_RETURN(const EngineOptions typed, parse_options(options));
+  if (options.sequences == 1) return open(typed);
+  ServiceOptions service;
+  service.max_sequences = options.sequences;
+  AERIE_ASSIGN_OR_RETURN(const Concurrency concurrency, concurrency_of(service));
+  return open(typed, concurrency);
 }
 
-Expected<Generation> Engine::generate(const GenerateRequest& request, const OnText& on_text) {
-  if (request.speculation < 0 ||
-      request.speculation >= static_cast<int>(opened_.speculations.size())) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("speculation {}: the engine was opened with 0 to {}",
-                              request.speculation, opened_.speculations.size() - 1));
+Expected<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
+  return open(options, Concurrency());
+}
+
+Expected<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options,
+                                               const Concurrency& concurrency) {
+  auto impl = std::make_unique<Impl>();
+  AERIE_ASSIGN_OR_RETURN(impl->opened, open_model(options, concurrency));
+  impl->concurrency = concurrency;
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+OpenedModel& Engine::parts() {
+  return impl_->opened;
+}
+
+const OpenedModel& Engine::parts() const {
+  return impl_->opened;
+}
+
+ModelInfo Engine::info() const {
+  const OpenedModel& opened = impl_->opened;
+  ModelInfo info;
+  info.name = opened.name();
+  info.context = opened.options.context;
+  info.vocabulary = opened.config().vocab;
+  info.bos = opened.tokenizer().bos();
+  info.eos = opened.tokenizer().eos();
+  info.has_chat_template = opened.chat_template().ok();
+  return info;
+}
+
+Expected<std::vector<int32_t>> Engine::tokenize(std::string_view text,
+                                                const TokenizeOptions& options) const {
+  std::vector<int32_t> ids;
+  AERIE_RETURN_IF_ERROR(parts().tokenizer().encode(
+      text, {.add_special = options.add_special, .parse_special = options.parse_special}, ids));
+  return ids;
+}
+
+std::string Engine::detokenize(std::span<const int32_t> tokens) const {
+  const Tokenizer& tokenizer = parts().tokenizer();
+  Detokenizer detokenizer(tokenizer);
+  std::string text;
+  for (const int32_t token : tokens) {
+    if (token >= 0 && token < tokenizer.vocab_size()) detokenizer.push(token, text);
   }
-  const OpenedModel::Speculation& speculation =
-      opened_.speculations[static_cast<size_t>(request.speculation)];
-  DecoderOptions decoder_options = opened_.decoder;
-  decoder_options.max_nodes = speculation.max_nodes;
-  // Without its drafter, a plain run computes nothing that only the drafter wants.
-  Decoder decoder(*opened_.model, *opened_.cache,
-                  request.speculate ? speculation.drafter.get() : nullptr, decoder_options);
-  Reply reply(*opened_.source.tokenizer, request.stop, request.ignore_eos);
-  SequenceOptions options;
-  options.sampling = request.sampling;
-  options.max_tokens = request.max_tokens > 0 ? request.max_tokens : opened_.options.context;
-  options.stop = &reply;
-  options.speculate = request.speculate;
-  options.prediction = request.prediction;
-  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Sequence> sequence,
-                         decoder.open(request.prompt, options));
-  Generation out;
-  const Status status = run(decoder, *sequence, request, reply, on_text, out);
-  decoder.close(*sequence);
-  if (!status.ok()) return status;
-  out.finish = sequence->finish;
-  out.stats = sequence->stats;
-  out.times = decoder.times();
-  out.prompt_tokens = sequence->prompt_length;
-  out.target_passes = decoder.target_passes();
-  return out;
+  detokenizer.finish(text);
+  return text;
+}
+
+Expected<std::string> Engine::apply_chat_template(std::span<const ChatMessage> messages,
+                                                  bool add_generation_prompt) const {
+  const Expected<ChatTemplate>& chat_template = parts().chat_template();
+  if (!chat_template.ok()) return chat_template.status();
+  return chat_template->render(messages, add_generation_prompt);
+}
+
+Expected<std::shared_ptr<const Grammar>> Engine::compile_grammar(const GrammarSpec& spec) const {
+  std::shared_ptr<const TokenTrie> trie;
+  {
+    const std::lock_guard lock(impl_->trie_mutex);
+    if (impl_->trie == nullptr) impl_->trie = make_token_trie(parts().tokenizer());
+    trie = impl_->trie;
+  }
+  return aerie::compile_grammar(spec, std::move(trie));
+}
+
+Status Engine::check(const Request& request) const {
+  return check_request(request, impl_->opened);
+}
+
+Expected<Generation> Engine::generate(const Request& request, const OnText& on_text) {
+  AERIE_RETURN_IF_ERROR(check(request));
+  if (impl_->running() == nullptr) {
+    const std::lock_guard lock(impl_->turn);
+    if (impl_->running() == nullptr) return answer_alone(impl_->opened, request, on_text);
+  }
+  return answer_beside_others(*impl_->running(), request, on_text);
+}
+
+Expected<Engine::RequestId> Engine::submit(Request request, std::shared_ptr<ReplySink> sink) {
+  if (impl_->running() == nullptr) {
+    const std::lock_guard lock(impl_->turn);
+    if (impl_->service == nullptr) {
+      ServiceOptions options;
+      options.max_sequences = impl_->concurrency.sequences;
+      options.prefix_cache = impl_->opened.options.reuse_prefixes;
+      AERIE_ASSIGN_OR_RETURN(impl_->service, start_service(impl_->opened, options));
+      impl_->service_now = impl_->service.get();
+    }
+  }
+  return impl_->running()->submit(std::move(request), std::move(sink));
+}
+
+void Engine::cancel(RequestId id) {
+  if (Service* service = impl_->running()) service->cancel(id);
 }
 
 void Engine::forget() {
-  for (const OpenedModel::Speculation& speculation : opened_.speculations) {
+  const std::lock_guard lock(impl_->turn);
+  if (impl_->running() != nullptr) return;
+  for (const OpenedModel::Speculation& speculation : impl_->opened.speculations) {
     if (speculation.drafter != nullptr) speculation.drafter->forget();
   }
-}
-
-Status Engine::run(Decoder& decoder, Sequence& sequence, const GenerateRequest& request,
-                   Reply& reply, const OnText& on_text, Generation& out) {
-  size_t shown = 0;
-  const auto take = [&] {
-    for (EmittedToken& token : sequence.emitted) {
-      out.tokens.push_back(token.id);
-      out.emitted.push_back(std::move(token));
-    }
-    if (reply.text().size() > shown && on_text) {
-      on_text(std::string_view(reply.text()).substr(shown));
-    }
-    shown = reply.text().size();
-  };
-  const auto start = Clock::now();
-  if (Status status = decoder.prefill(sequence, request.cancel); !status.ok()) {
-    return status.code() == StatusCode::kCancelled ? Status() : status;
-  }
-  out.prompt_seconds = seconds_since(start);
-  out.prompt_times = decoder.times();
-  take();
-  const auto first = Clock::now();
-  auto last = first;
-  Sequence* const batch[] = {&sequence};
-  while (sequence.finish == FinishReason::kNone) {
-    if (request.cancel != nullptr && request.cancel->load()) break;
-    AERIE_RETURN_IF_ERROR(decoder.round(batch));
-    const auto now = Clock::now();
-    out.rounds.push_back({static_cast<int>(sequence.emitted.size()),
-                          std::chrono::duration<double>(now - last).count()});
-    last = now;
-    take();
-  }
-  out.generation_seconds = seconds_since(first);
-  sequence.emitted.clear();
-  reply.finish();
-  take();
-  out.text = reply.text();
-  return {};
 }
 
 }  // namespace aerie

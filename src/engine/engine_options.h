@@ -1,10 +1,13 @@
 // How a model is opened.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "aerie/engine.h"
+#include "base/status.h"
 #include "draft/speculative_config.h"
 #include "kernels/backend.h"
 #include "kernels/kv_layout.h"
@@ -16,9 +19,10 @@ namespace aerie {
 struct EngineOptions {
   std::string model;                 // a GGUF file or a Hugging Face folder
   std::optional<DType> weight_type;  // float matrices become this; none: they stay as they are
-  int context = 0;                   // positions; 0: the model's own, at most kDefaultContext
-  int threads = 0;                   // 0: available_cpus()
-  int prefill_chunk = 512;           // prompt tokens in a pass
+  int context = 0;                   // positions; 0: the model's own, at most default_context
+  int default_context = kDefaultContext;
+  int threads = 0;          // 0: available_cpus()
+  int prefill_chunk = 512;  // prompt tokens in a pass
   kernels::Isa isa = kernels::best_isa();
   std::string weight_cache;  // a folder for packed weights (model/weight_cache.h); empty: none
   kernels::KvType cache_type = kernels::KvType::kF16;  // a draft model's too
@@ -28,8 +32,27 @@ struct EngineOptions {
   std::string profile;
   std::vector<SpeculativeConfig> more_speculations;  // open too, for requests that pick one
   VerifyRule rule = VerifyRule::kExact;
+  // Generations begin with what earlier ones that began alike left in the cache. Off where times
+  // are to be compared.
+  bool reuse_prefixes = false;
 
   static constexpr int kDefaultContext = 4096;
 };
+
+// How much goes on at a time.
+struct Concurrency {
+  int sequences = 1;
+  // Of all sequences together; 0: the context of one, and a page. At least that in any case.
+  int64_t cache_positions = 0;
+  static constexpr int64_t kAll = -1;  // as many as they may need
+  static constexpr int64_t kRoom =
+      -2;               // the same, but no more than fit into half of the free memory
+  int pass_rows = 0;    // rows of a pass, at least
+  int pass_logits = 0;  // and of these, those that want logits, at least
+  int max_taps = -1;    // layers tapped at a time; negative: the model's default
+};
+
+// kInvalidArgument, naming the option, for a text that cannot be read.
+Expected<EngineOptions> parse_options(const OpenOptions& options);
 
 }  // namespace aerie

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "base/log.h"
+#include "draft/lookup/forced_text.h"
 #include "draft/make_drafter.h"
 #include "engine/engine_draft_host.h"
 #include "engine/memory.h"
@@ -17,17 +19,24 @@ namespace {
 // Rows of a pass of several sequences that drafts may take up, beside their roots.
 constexpr int kSharedDraftRows = 64;
 
-int64_t cache_positions(const ModelConfig& config, const EngineOptions& options,
-                        const Concurrency& concurrency) {
+// All that have to be there, whatever memory is free.
+int64_t least_positions(const EngineOptions& options, const Concurrency& concurrency) {
   // A sequence that shares its last page needs one more to go on in.
   const auto context = int64_t{options.context} + kernels::kPagePositions;
-  if (concurrency.cache_positions >= 0) return std::max(context, concurrency.cache_positions);
-  int64_t positions = context * concurrency.sequences;
+  if (concurrency.cache_positions == Concurrency::kAll) return context * concurrency.sequences;
+  return std::max(context, concurrency.cache_positions);
+}
+
+int64_t cache_positions(const ModelConfig& config, const EngineOptions& options,
+                        const Concurrency& concurrency) {
+  const int64_t least = least_positions(options, concurrency);
+  if (concurrency.cache_positions != Concurrency::kRoom) return least;
+  int64_t positions = least * concurrency.sequences;
   if (const int64_t free = available_memory(); free >= 0) {
     const int64_t page = KvCache::bytes_needed(config, 1, options.cache_type);
     positions = std::min(positions, free / 2 / page * kernels::kPagePositions);
   }
-  return std::max(context, positions);
+  return std::max(least, positions);
 }
 
 class Opening {
@@ -39,7 +48,7 @@ class Opening {
 
  private:
   void set_decoder();
-  Status open_cache(const ModelConfig& config, const ModelOptions& model_options);
+  Status open_cache(const ModelConfig& config);
   Status open_drafters();
   Expected<PassCost> find_pass_cost(int max_rows);
 
@@ -65,7 +74,7 @@ Status Opening::open() {
                          open_model_source(options_.model, options_.weight_type, *out_.pool));
   AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*out_.source.file));
   if (options_.context == 0) {
-    options_.context = std::min(config.context, EngineOptions::kDefaultContext);
+    options_.context = std::min(config.context, options_.default_context);
   }
   if (options_.context < 2 || options_.context > config.context) {
     return {StatusCode::kInvalidArgument,
@@ -73,20 +82,22 @@ Status Opening::open() {
                         options_.model, config.context)};
   }
   set_decoder();
-  ModelOptions model_options;
+  ModelOptions& model_options = out_.model_options;
   model_options.backend = backend_;
   model_options.pool = out_.pool.get();
   model_options.max_rows = out_.decoder.max_rows;
   model_options.max_logits = out_.decoder.max_logits;
   model_options.max_positions = options_.context;
   model_options.weight_cache = options_.weight_cache;
-  AERIE_RETURN_IF_ERROR(open_cache(config, model_options));
+  if (concurrency_.max_taps >= 0) model_options.max_taps = concurrency_.max_taps;
+  AERIE_RETURN_IF_ERROR(open_cache(config));
   return open_drafters();
 }
 
 void Opening::set_decoder() {
   DecoderOptions& decoder = out_.decoder;
   decoder.rule = options_.rule;
+  decoder.reuse_prefixes = options_.reuse_prefixes;
   decoder.max_positions = options_.context;
   decoder.max_nodes = options_.speculation.tokens();
   for (const SpeculativeConfig& more : options_.more_speculations) {
@@ -95,6 +106,7 @@ void Opening::set_decoder() {
   const int others = concurrency_.sequences - 1;
   decoder.max_logits = decoder.max_nodes + 1 + others;
   if (others > 0 && decoder.max_nodes > 0) decoder.max_logits += kSharedDraftRows;
+  decoder.max_logits = std::max(decoder.max_logits, concurrency_.pass_logits);
   decoder.prefill_chunk = std::clamp(options_.prefill_chunk, 1, options_.context);
   decoder.max_rows = std::max(decoder.prefill_chunk, decoder.max_logits);
   // Drafts stand beside pieces of prompts.
@@ -103,16 +115,15 @@ void Opening::set_decoder() {
   }
 }
 
-Status Opening::open_cache(const ModelConfig& config, const ModelOptions& model_options) {
+Status Opening::open_cache(const ModelConfig& config) {
   const ModelFile& file = *out_.source.file;
+  const ModelOptions& model_options = out_.model_options;
   const int64_t weights = packed_weight_bytes(file, *backend_);
   const int64_t work = working_bytes(config, model_options);
-  const auto check = [&](int64_t positions) {
-    return check_memory(options_.model, weights,
-                        KvCache::bytes_needed(config, positions, options_.cache_type), work,
-                        available_memory());
-  };
-  AERIE_RETURN_IF_ERROR(check(options_.context));
+  AERIE_RETURN_IF_ERROR(check_memory(
+      options_.model, weights,
+      KvCache::bytes_needed(config, least_positions(options_, concurrency_), options_.cache_type),
+      work, available_memory()));
   AERIE_ASSIGN_OR_RETURN(out_.model, load_model(file, model_options));
   // What is free now is known best once the weights are there.
   const int64_t positions = cache_positions(config, options_, concurrency_);
@@ -154,6 +165,8 @@ Status Opening::open_drafters() {
     one.max_nodes = configs[i].tokens();
     EngineDraftHost host(target, one.sources);
     AERIE_ASSIGN_OR_RETURN(one.drafter, make_drafter(configs[i], host));
+    if (one.drafter == nullptr) continue;
+    one.drafter = make_forced_text_drafter(std::move(one.drafter), *out_.source.tokenizer);
   }
   return {};
 }
@@ -174,6 +187,13 @@ Expected<PassCost> Opening::find_pass_cost(int max_rows) {
 }
 
 }  // namespace
+
+std::string OpenedModel::name() const {
+  std::filesystem::path name = std::filesystem::path(options.model).lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();  // a folder with a slash at its end
+  if (name.extension() == ".gguf") return name.stem().string();
+  return name.filename().string();
+}
 
 Expected<OpenedModel> open_model(const EngineOptions& options, const Concurrency& concurrency) {
   OpenedModel opened;

@@ -1,9 +1,10 @@
-// A model with its tokenizer, cache and drafters, ready to be decoded with: what Engine and Service
-// are made of.
+// A model with its tokenizer, cache and drafters, ready to be decoded with: what an Engine is made
+// of.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -17,15 +18,6 @@
 #include "model/model.h"
 
 namespace aerie {
-
-// How much goes on at a time.
-struct Concurrency {
-  int sequences = 1;
-  // Of all sequences together; 0: the context of one, and a page. At least that in any case.
-  // Negative: as many as they may need, or as fit into half of the free memory.
-  int64_t cache_positions = 0;
-  int pass_rows = 0;  // rows of a pass, at least
-};
 
 struct OpenedModel {
   struct Speculation {
@@ -41,7 +33,19 @@ struct OpenedModel {
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<PassCost> cost;         // null unless a speculation decides by it
   std::vector<Speculation> speculations;  // options.speculation, then more_speculations
+  ModelOptions model_options;
   DecoderOptions decoder;
+
+  std::string name() const;  // the file's or folder's, without its ending
+  const ModelConfig& config() const { return model->config(); }
+  const Tokenizer& tokenizer() const { return *source.tokenizer; }
+  const ModelFile& file() const { return *source.file; }
+  // kUnsupported with the reason if the model has no template that can be rendered.
+  const Expected<ChatTemplate>& chat_template() const { return source.chat_template; }
+  // Of EngineOptions::speculation; null: none, or a service has it.
+  const Drafter* drafter() const { return speculations.front().drafter.get(); }
+  // What passes cost, as far as known; null unless a speculation decides by it.
+  const PassCost* pass_cost() const { return cost.get(); }
 };
 
 // kInvalidArgument for an option that cannot be, and the errors of all that is opened.

@@ -180,10 +180,10 @@ Status read_reply(const JsonObject& line, Record& out) {
 }  // namespace
 
 RecordedEngine recorded_engine(const Engine& engine) {
-  const EngineOptions& options = engine.options();
+  const EngineOptions& options = engine.parts().options;
   RecordedEngine out;
   out.model = options.model;
-  if (const auto print = content_fingerprint(engine.file())) {
+  if (const auto print = content_fingerprint(engine.parts().file())) {
     out.fingerprint = fmt::format("{:016x}", *print);
   }
   out.weight_type = options.weight_type;
@@ -196,7 +196,7 @@ RecordedEngine recorded_engine(const Engine& engine) {
   return out;
 }
 
-Record make_record(const RecordedEngine& engine, const GenerateRequest& request,
+Record make_record(const RecordedEngine& engine, const Request& request,
                    const std::string& prompt_text, const Generation& generation) {
   Record out;
   out.engine = engine;

@@ -32,7 +32,7 @@ struct Record {
   std::vector<int32_t> prompt;
   std::optional<std::string> prompt_text;  // as rendered; none if it is not UTF-8
   SamplingParams sampling;                 // but for logprobs, which change nothing
-  int max_tokens = 0;                      // as GenerateRequest has it
+  int max_tokens = 0;                      // as Request has it
   std::vector<std::string> stop;
   bool ignore_eos = false;
   // What came.
@@ -46,7 +46,7 @@ struct Record {
 RecordedEngine recorded_engine(const Engine& engine);
 
 // `prompt_text` is what request.prompt was made of.
-Record make_record(const RecordedEngine& engine, const GenerateRequest& request,
+Record make_record(const RecordedEngine& engine, const Request& request,
                    const std::string& prompt_text, const Generation& generation);
 
 // One line without its end. Bytes of a path or a stop string that are not UTF-8 become U+FFFD.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <filesystem>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -14,27 +13,22 @@
 
 #include "base/clock.h"
 #include "draft/auto/choice.h"
-#include "draft/lookup/forced_text.h"
+#include "engine/engine.h"
 #include "engine/opened_model.h"
-#include "engine/service_reply.h"
+#include "engine/running_reply.h"
 #include "scheduler/scheduler.h"
 
 namespace aerie {
 namespace {
 
-std::string name_of(const std::string& path) {
-  std::filesystem::path name = std::filesystem::path(path).lexically_normal();
-  if (!name.has_filename()) name = name.parent_path();  // a folder with a slash at its end
-  if (name.extension() == ".gguf") return name.stem().string();
-  return name.filename().string();
-}
-
 class EngineService final : public Service {
  public:
-  EngineService(OpenedModel opened, const ServiceOptions& options)
-      : opened_(std::move(opened)),
+  // `owner` is the engine whose the model is, if nobody else keeps it.
+  EngineService(std::unique_ptr<Engine> owner, OpenedModel& opened, const ServiceOptions& options)
+      : owner_(std::move(owner)),
+        opened_(opened),
         options_(options),
-        name_(name_of(opened_.options.model)),
+        name_(opened_.name()),
         trie_(make_token_trie(*opened_.source.tokenizer)) {}
   ~EngineService() override;
 
@@ -49,7 +43,7 @@ class EngineService final : public Service {
   std::shared_ptr<const TokenTrie> token_trie() const override { return trie_; }
   const std::vector<std::string>& speculations() const override { return speculations_; }
 
-  Expected<Id> submit(ServiceRequest request, std::shared_ptr<ReplySink> sink) override;
+  Expected<Id> submit(Request request, std::shared_ptr<ReplySink> sink) override;
   void cancel(Id id) override;
   ServiceStats stats() const override;
   void drain() override;
@@ -58,10 +52,9 @@ class EngineService final : public Service {
   struct Arrival {
     Id id = 0;
     int drafter = -1;
-    std::unique_ptr<ServiceReply> reply;
+    std::unique_ptr<RunningReply> reply;
   };
 
-  Status check(const ServiceRequest& request) const;
   bool has_room(int share) const;
   int pass_tokens() const;
   void run();
@@ -69,7 +62,8 @@ class EngineService final : public Service {
   void retire();
   void publish(const Scheduler& scheduler, double busy);
 
-  OpenedModel opened_;
+  std::unique_ptr<Engine> owner_;
+  OpenedModel& opened_;
   ServiceOptions options_;
   std::string name_;
   std::shared_ptr<const TokenTrie> trie_;
@@ -79,7 +73,7 @@ class EngineService final : public Service {
   std::unique_ptr<Decoder> decoder_;
 
   // The thread's own.
-  std::unordered_map<Id, std::unique_ptr<ServiceReply>> replies_;
+  std::unordered_map<Id, std::unique_ptr<RunningReply>> replies_;
   ServiceStats totals_;
 
   mutable std::mutex mutex_;
@@ -104,14 +98,14 @@ Status EngineService::start() {
     std::unique_ptr<Drafter>& drafter = opened_.speculations[i].drafter;
     drafter_of_.push_back(drafter == nullptr ? -1 : static_cast<int>(drafters.size()));
     if (drafter == nullptr) continue;
-    drafters.push_back(make_forced_text_drafter(std::move(drafter), tokenizer()));
+    drafters.push_back(std::move(drafter));
   }
   if (!drafters.empty()) {
     AERIE_ASSIGN_OR_RETURN(drafter_, choose_drafters(std::move(drafters)));
   }
-  opened_.decoder.reuse_prefixes = options_.prefix_cache;
-  decoder_ =
-      std::make_unique<Decoder>(*opened_.model, *opened_.cache, drafter_.get(), opened_.decoder);
+  DecoderOptions decoder = opened_.decoder;
+  decoder.reuse_prefixes = options_.prefix_cache;
+  decoder_ = std::make_unique<Decoder>(*opened_.model, *opened_.cache, drafter_.get(), decoder);
   thread_ = std::thread([this] { run(); });
   return {};
 }
@@ -148,45 +142,12 @@ bool EngineService::has_room(int share) const {
   return unfinished_ < places - places / 8 || share < places / 8;
 }
 
-Status EngineService::check(const ServiceRequest& request) const {
-  const auto refuse = [](std::string why) {
-    return Status(StatusCode::kInvalidArgument, std::move(why));
-  };
-  const int vocab = opened_.model->config().vocab;
-  AERIE_RETURN_IF_ERROR(validate(request.sampling, vocab));
-  if (request.prompt.empty()) return refuse("the prompt has no tokens");
-  if (static_cast<int64_t>(request.prompt.size()) >= context()) {
-    return refuse(fmt::format(
-        "the prompt has {} tokens; a context of {} leaves room for {} and an answer: shorten it",
-        request.prompt.size(), context(), context() - 1));
-  }
-  for (const auto* tokens : {&request.prompt, &request.prediction}) {
-    for (const int32_t token : *tokens) {
-      if (token >= 0 && token < vocab) continue;
-      return refuse(fmt::format("token {} is outside the vocabulary of {}", token, vocab));
-    }
-  }
-  if (request.max_tokens < 0) {
-    return refuse(fmt::format("max_tokens is {}, which is negative", request.max_tokens));
-  }
-  if (request.max_draft_depth < 0) {
-    return refuse(fmt::format("a draft depth of {}, which is negative", request.max_draft_depth));
-  }
-  const auto speculations = static_cast<int>(speculations_.size());
-  if (request.speculation < 0 || request.speculation >= speculations) {
-    return refuse(
-        fmt::format("speculation {}: there are 0 to {}", request.speculation, speculations - 1));
-  }
-  return {};
-}
-
-Expected<Service::Id> EngineService::submit(ServiceRequest request,
-                                            std::shared_ptr<ReplySink> sink) {
-  AERIE_RETURN_IF_ERROR(check(request));
+Expected<Service::Id> EngineService::submit(Request request, std::shared_ptr<ReplySink> sink) {
+  AERIE_RETURN_IF_ERROR(check_request(request, opened_));
   Arrival arrival;
   arrival.drafter = request.speculate ? drafter_of_[static_cast<size_t>(request.speculation)] : -1;
   arrival.reply =
-      std::make_unique<ServiceReply>(std::move(request), std::move(sink), tokenizer(), totals_);
+      std::make_unique<RunningReply>(std::move(request), std::move(sink), tokenizer(), &totals_);
   Id id = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -305,8 +266,7 @@ void EngineService::run() {
 
 }  // namespace
 
-Expected<std::unique_ptr<Service>> open_service(const EngineOptions& engine,
-                                                const ServiceOptions& options) {
+Expected<Concurrency> concurrency_of(const ServiceOptions& options) {
   if (options.max_sequences < 1 || options.max_sequences > 4096) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{} sequences at a time: give 1 to 4096", options.max_sequences));
@@ -318,11 +278,26 @@ Expected<std::unique_ptr<Service>> open_service(const EngineOptions& engine,
   }
   Concurrency concurrency;
   concurrency.sequences = options.max_sequences;
-  concurrency.cache_positions = options.cache_positions > 0 ? options.cache_positions : -1;
+  concurrency.cache_positions =
+      options.cache_positions > 0 ? options.cache_positions : Concurrency::kRoom;
   concurrency.pass_rows =
       options.max_pass_tokens > 0 ? options.max_pass_tokens : ServiceOptions::kMostPassTokens;
-  AERIE_ASSIGN_OR_RETURN(OpenedModel opened, open_model(engine, concurrency));
-  auto service = std::make_unique<EngineService>(std::move(opened), options);
+  return concurrency;
+}
+
+Expected<std::unique_ptr<Service>> start_service(OpenedModel& opened,
+                                                 const ServiceOptions& options) {
+  auto service = std::make_unique<EngineService>(nullptr, opened, options);
+  AERIE_RETURN_IF_ERROR(service->start());
+  return std::unique_ptr<Service>(std::move(service));
+}
+
+Expected<std::unique_ptr<Service>> open_service(const EngineOptions& engine,
+                                                const ServiceOptions& options) {
+  AERIE_ASSIGN_OR_RETURN(const Concurrency concurrency, concurrency_of(options));
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> owner, Engine::open(engine, concurrency));
+  OpenedModel& opened = owner->parts();
+  auto service = std::make_unique<EngineService>(std::move(owner), opened, options);
   AERIE_RETURN_IF_ERROR(service->start());
   return std::unique_ptr<Service>(std::move(service));
 }

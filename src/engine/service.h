@@ -2,88 +2,19 @@
 // them together (scheduler/scheduler.h).
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "aerie/request.h"
 #include "base/status.h"
-#include "core/sampling_params.h"
-#include "decode/sequence.h"
-#include "engine/engine.h"
+#include "engine/engine_options.h"
 #include "grammar/grammar.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
 namespace aerie {
-
-struct ServiceRequest {
-  std::vector<int32_t> prompt;
-  SamplingParams sampling;
-  int max_tokens = 0;             // 0: as many as the context holds
-  std::vector<std::string> stop;  // text ends before the first of these
-  bool ignore_eos = false;
-  std::shared_ptr<const Grammar> grammar;  // null: any text
-  std::vector<int32_t> prediction;         // GenerateRequest::prediction
-
-  bool speculate = true;    // false: plain decoding
-  int speculation = 0;      // an index into Service::speculations()
-  int max_draft_depth = 0;  // no node deeper than this; 0: as the method has it
-
-  int priority = 0;    // lower ones first, as in vLLM
-  std::string client;  // requests of one client share its turn; empty: one client of them all
-  std::optional<std::chrono::steady_clock::time_point> deadline;
-
-  bool trace = false;  // ReplyDelta::tree is wanted
-};
-
-// A node of a round's draft, for showing.
-struct TracedNode {
-  int32_t token = 0;
-  int32_t parent = -1;  // index of an earlier node; -1: the root
-  float probability = 1.0f;
-  bool accepted = false;
-};
-
-// What one pass brought.
-struct ReplyDelta {
-  std::string text;                  // became final: without end tokens and stop strings
-  std::vector<EmittedToken> tokens;  // ids, how each came about, logprobs if asked for
-  std::vector<TracedNode> tree;      // if asked for; empty for the prompt's pass
-};
-
-enum class ReplyOutcome : uint8_t {
-  kDone,       // ReplyEnd::finish says how
-  kCancelled,  // by cancel(), or the service ends
-  kDeadline,   // passed
-  kFailed,     // ReplyEnd::status says why
-};
-
-struct ReplyEnd {
-  ReplyOutcome outcome = ReplyOutcome::kDone;
-  Status status;                              // ok unless kFailed
-  FinishReason finish = FinishReason::kNone;  // kNone unless kDone
-  std::string text;                           // became final with the end
-  SequenceStats stats;
-  int prompt_tokens = 0;
-  int cached_tokens = 0;  // of the prompt, taken from earlier requests
-  int generated_tokens = 0;
-  int preemptions = 0;
-  double queue_seconds = 0.0;       // until the prompt's first pass began
-  double prompt_seconds = 0.0;      // from then to the first token
-  double generation_seconds = 0.0;  // after it
-};
-
-// Called by the service's thread, one call at a time; must not block, for all replies wait. Not
-// called any more after on_end(), and not within submit() or cancel().
-class ReplySink {
- public:
-  virtual ~ReplySink() = default;
-  virtual void on_delta(ReplyDelta delta) = 0;
-  virtual void on_end(ReplyEnd end) = 0;
-};
 
 // Counters only rise.
 struct ServiceStats {
@@ -140,13 +71,23 @@ class Service {
   // out of range), kResourceExhausted if too many wait (the last places are for clients that have
   // few requests), kCancelled after drain(). On success the
   // sink hears of the request until on_end(), and is kept until then.
-  virtual Expected<Id> submit(ServiceRequest request, std::shared_ptr<ReplySink> sink) = 0;
+  virtual Expected<Id> submit(Request request, std::shared_ptr<ReplySink> sink) = 0;
   // Within one pass. One that has ended is no error.
   virtual void cancel(Id id) = 0;
   virtual ServiceStats stats() const = 0;
   // From now on nothing is taken; what was taken goes on.
   virtual void drain() = 0;
 };
+
+struct OpenedModel;
+
+// How an engine has to be opened for such a service; kInvalidArgument for options that cannot be.
+Expected<Concurrency> concurrency_of(const ServiceOptions& options);
+
+// Starts the thread. The service takes the drafters; nothing else may touch the model, which must
+// outlive it. `options` are those that concurrency_of() was asked with.
+Expected<std::unique_ptr<Service>> start_service(OpenedModel& opened,
+                                                 const ServiceOptions& options);
 
 // Opens the model of `engine` (as Engine::open() does) and starts the thread.
 Expected<std::unique_ptr<Service>> open_service(const EngineOptions& engine,

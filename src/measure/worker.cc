@@ -37,8 +37,7 @@ Expected<int> number(const Json& request, const char* key, int least, int most) 
 
 class Worker {
  public:
-  Worker(const WorkerOptions& options, LoadedModel& model, ThreadPool& pool)
-      : options_(options), model_(model), pool_(pool) {
+  Worker(const WorkerOptions& options, LoadedModel& model) : options_(options), model_(model) {
     decoder_options_.max_positions = options.positions;
     decoder_options_.prefill_chunk = LoadedModel::kPrefillChunk;
     decoder_options_.max_rows = std::max(options.rows, LoadedModel::kPrefillChunk);
@@ -56,7 +55,6 @@ class Worker {
 
   const WorkerOptions& options_;
   LoadedModel& model_;
-  ThreadPool& pool_;
   DecoderOptions decoder_options_;
   std::optional<Machine> machine_;
   int context_ = 0;
@@ -107,7 +105,7 @@ Expected<Json> Worker::generate(int context, int tokens) {
 
 Expected<Json> Worker::limits() {
   if (!machine_) {
-    AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(options_.isa, pool_));
+    AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(options_.isa, model_.pool()));
     machine_ = std::move(machine);
   }
   const Limits limits = machine_->measure({true, true, true});
@@ -158,15 +156,15 @@ Status run_worker(const WorkerOptions& options, std::istream& in, std::ostream& 
             fmt::format("--rows {} and --positions {}: give one row or more, and more positions",
                         options.rows, options.positions)};
   }
-  ThreadPool pool(options.threads > 0 ? options.threads : available_cpus());
   LoadOptions load;
   load.model = options.model;
+  load.threads = options.threads;
   load.isa = options.isa;
   load.most_rows = options.rows;
   load.positions = options.positions;
   load.sequences = 2;  // the filled one, and one that is generated
-  AERIE_ASSIGN_OR_RETURN(const auto model, LoadedModel::load(load, pool));
-  Worker worker(options, *model, pool);
+  AERIE_ASSIGN_OR_RETURN(const auto model, LoadedModel::load(load));
+  Worker worker(options, *model);
   write_line({{"ready", true}}, out);
   for (std::string line; std::getline(in, line);) write_line(worker.answer(line), out);
   return {};

@@ -20,11 +20,6 @@ namespace aerie {
 // kInvalidArgument, naming the parameter, its value and its range, if one is out of range.
 Status validate(const SamplingParams& params, int vocab);
 
-struct TokenLogprob {
-  int32_t token;
-  float logprob;
-};
-
 // One for each sequence; keeps scratch memory, so that nothing is allocated once it has been warmed
 // up. Every call depends on its arguments alone, so calls for the nodes of a tree may come in any
 // order. Not thread-safe.

@@ -8,16 +8,12 @@
 #include <string>
 #include <string_view>
 
+#include "aerie/chat_message.h"
 #include "base/status.h"
 #include "jinja/limits.h"
 #include "jinja/template.h"
 
 namespace aerie {
-
-struct ChatMessage {
-  std::string role;  // "system", "user", "assistant"
-  std::string content;
-};
 
 // The names of the tokens that many templates write themselves: bos_token, eos_token. Where one is
 // absent, its variable is undefined and prints as nothing.

@@ -64,8 +64,8 @@ class EngineTest : public testing::Test {
   }
   static Status refusal(const EngineOptions& options) { return Engine::open(options).status(); }
 
-  static GenerateRequest request(double temperature, int max_tokens) {
-    GenerateRequest request;
+  static Request request(double temperature, int max_tokens) {
+    Request request;
     request.prompt = {'O', 'n', 'c', 'e', ' ', 'u', 'p', 'o', 'n', ' ', 'a'};
     request.sampling.temperature = temperature;
     request.sampling.seed = 5;
@@ -74,7 +74,7 @@ class EngineTest : public testing::Test {
     return request;
   }
   // Checks that what was streamed is the text.
-  static Generation generate(Engine& engine, const GenerateRequest& request) {
+  static Generation generate(Engine& engine, const Request& request) {
     std::string streamed;
     auto result = engine.generate(request, [&](std::string_view piece) { streamed.append(piece); });
     EXPECT_TRUE(result.ok()) << result.status().message();
@@ -99,7 +99,7 @@ TEST_F(EngineTest, TextIsThatOfTheTokens) {
     const Generation out = generate(*engine, request(temperature, 100));
     ASSERT_EQ(out.tokens.size(), 100u);
     EXPECT_EQ(out.finish, FinishReason::kLength);
-    Detokenizer detokenizer(engine->tokenizer());
+    Detokenizer detokenizer(engine->parts().tokenizer());
     std::string text;
     for (const int32_t token : out.tokens) detokenizer.push(token, text);
     detokenizer.finish(text);
@@ -117,7 +117,7 @@ TEST_F(EngineTest, SpeculationChangesNothing) {
       o.cache_type = type;
       const auto engine = open(o);
       for (const double temperature : {0.0, 0.9}) {
-        GenerateRequest r = request(temperature, 150);
+        Request r = request(temperature, 150);
         const Generation fast = generate(*engine, r);
         EXPECT_GT(fast.stats.drafted, 0);
         EXPECT_EQ(fast.target_passes, 1 + fast.stats.rounds);
@@ -137,7 +137,7 @@ TEST_F(EngineTest, ARequestPicksASpeculation) {
   o.speculation.set_tokens(2);
   o.more_speculations = {SpeculativeConfig(), drafters()[1]};
   const auto engine = open(o);
-  GenerateRequest r = request(0.0, 60);
+  Request r = request(0.0, 60);
   const Generation first = generate(*engine, r);
   r.speculation = 1;
   const Generation none = generate(*engine, r);
@@ -203,7 +203,7 @@ TEST_F(EngineTest, AWeightCacheChangesNothing) {
 
 TEST_F(EngineTest, SeedsDecide) {
   const auto engine = open(options());
-  GenerateRequest r = request(1.2, 60);
+  Request r = request(1.2, 60);
   const Generation first = generate(*engine, r);
   EXPECT_EQ(generate(*engine, r).tokens, first.tokens);
   r.sampling.seed = 6;
@@ -217,7 +217,7 @@ TEST_F(EngineTest, SeedsDecide) {
 TEST_F(EngineTest, StopStrings) {
   for (const SpeculativeConfig& speculation : drafters()) {
     const auto engine = open(options(speculation));
-    GenerateRequest r = request(0.9, 120);
+    Request r = request(0.9, 120);
     const std::string whole = generate(*engine, r).text;
     for (size_t at : {size_t{10}, whole.size() / 3, whole.size() / 2}) {
       const std::string stop = whole.substr(at, 4);
@@ -238,7 +238,7 @@ TEST_F(EngineTest, StopStrings) {
 // Text that may still become a stop string is held back, and comes out when it does not.
 TEST_F(EngineTest, HeldBackTextComesOutAtTheEnd) {
   const auto engine = open(options());
-  GenerateRequest r = request(0.9, 80);
+  Request r = request(0.9, 80);
   const std::string whole = generate(*engine, r).text;
   r.stop = {whole.substr(whole.size() - 3) + "and more"};
   std::string streamed;
@@ -256,7 +256,7 @@ TEST_F(EngineTest, HeldBackTextComesOutAtTheEnd) {
 TEST_F(EngineTest, EndTokens) {
   for (const SpeculativeConfig& speculation : drafters()) {
     const auto engine = open(options(speculation));
-    GenerateRequest r = request(1.0, 100);
+    Request r = request(1.0, 100);
     r.sampling.logit_bias = {{test::kTurnEnd, 4.0f}};
     const Generation on = generate(*engine, r);
     const auto end = std::find(on.tokens.begin(), on.tokens.end(), test::kTurnEnd);
@@ -276,7 +276,7 @@ TEST_F(EngineTest, EndsWhereTheContextDoes) {
   EngineOptions o = options(drafters()[1]);
   o.context = 64;
   const auto engine = open(o);
-  GenerateRequest r = request(0.9, 0);
+  Request r = request(0.9, 0);
   const Generation out = generate(*engine, r);
   EXPECT_EQ(out.tokens.size(), 64u - 11u + 1u);
   EXPECT_EQ(out.finish, FinishReason::kLength);
@@ -287,7 +287,7 @@ TEST_F(EngineTest, EndsWhereTheContextDoes) {
 TEST_F(EngineTest, Cancelling) {
   const auto engine = open(options(drafters()[0]));
   std::atomic<bool> cancel = false;
-  GenerateRequest r = request(0.9, 200);
+  Request r = request(0.9, 200);
   const Generation whole = generate(*engine, r);
   r.cancel = &cancel;
   int pieces = 0;
@@ -313,13 +313,16 @@ TEST_F(EngineTest, Cancelling) {
 
 TEST_F(EngineTest, ChatTemplate) {
   const auto engine = open(options());
-  ASSERT_TRUE(engine->chat_template().ok()) << engine->chat_template().status().message();
+  ASSERT_TRUE(engine->parts().chat_template().ok())
+      << engine->parts().chat_template().status().message();
   const std::vector<ChatMessage> messages = {{"user", "Hi"}};
-  const auto text = engine->chat_template()->render(messages, true);
+  const auto text = engine->parts().chat_template()->render(messages, true);
   ASSERT_TRUE(text.ok());
   std::vector<int32_t> ids;
-  ASSERT_TRUE(
-      engine->tokenizer().encode(*text, {.add_special = false, .parse_special = true}, ids).ok());
+  ASSERT_TRUE(engine->parts()
+                  .tokenizer()
+                  .encode(*text, {.add_special = false, .parse_special = true}, ids)
+                  .ok());
   EXPECT_EQ(ids.front(), test::kTurnStart);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), test::kTurnEnd), 1);
 }
@@ -328,11 +331,11 @@ TEST_F(EngineTest, FillsInItsDefaults) {
   EngineOptions o = options();
   o.threads = 0;
   const auto engine = open(o);
-  EXPECT_EQ(engine->options().context, 512);
-  EXPECT_EQ(engine->options().threads, available_cpus());
-  EXPECT_EQ(engine->drafter(), nullptr);
-  EXPECT_EQ(open(options(drafters()[0]))->drafter()->method(), "ngram");
-  EXPECT_EQ(open(options(drafters()[1]))->drafter()->method(), "draft_model");
+  EXPECT_EQ(engine->parts().options.context, 512);
+  EXPECT_EQ(engine->parts().options.threads, available_cpus());
+  EXPECT_EQ(engine->parts().drafter(), nullptr);
+  EXPECT_EQ(open(options(drafters()[0]))->parts().drafter()->method(), "ngram");
+  EXPECT_EQ(open(options(drafters()[1]))->parts().drafter()->method(), "draft_model");
 }
 
 TEST_F(EngineTest, RefusesOptionsThatMakeNoSense) {
@@ -454,7 +457,7 @@ TEST_F(EngineTest, SeveralDraftModelsAreExact) {
       ",topk=2,num_speculative_tokens=6,draft_model:model=" + target().path() +
       ",topk=2,num_speculative_tokens=6";
   const auto engine = open(options(parse_speculative_spec("merge," + models).value()));
-  EXPECT_EQ(engine->drafter()->method(), "merge,draft_model,draft_model");
+  EXPECT_EQ(engine->parts().drafter()->method(), "merge,draft_model,draft_model");
   for (const double temperature : {0.0, 0.9}) {
     const Generation out = generate(*engine, request(temperature, 60));
     EXPECT_EQ(out.tokens, generate(*plain, request(temperature, 60)).tokens);
@@ -464,13 +467,13 @@ TEST_F(EngineTest, SeveralDraftModelsAreExact) {
 
 TEST_F(EngineTest, RefusesRequestsThatItCannotServe) {
   const auto engine = open(options(drafters()[1]));
-  const auto message = [&](const GenerateRequest& r) {
+  const auto message = [&](const Request& r) {
     const auto out = engine->generate(r, nullptr);
     EXPECT_FALSE(out.ok());
     EXPECT_EQ(out.status().code(), StatusCode::kInvalidArgument);
     return out.status().message();
   };
-  GenerateRequest r = request(0.0, 10);
+  Request r = request(0.0, 10);
   r.prompt.assign(512, 'a');
   EXPECT_THAT(message(r), testing::AllOf(HasSubstr("512"), HasSubstr("511")));
   r.prompt.clear();

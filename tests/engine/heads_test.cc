@@ -47,7 +47,7 @@ class HeadsTest : public testing::Test {
   Generation generate(const std::string& spec, double temperature) const {
     auto engine = open(spec);
     EXPECT_TRUE(engine.ok()) << spec << ": " << engine.status().message();
-    GenerateRequest request;
+    Request request;
     request.prompt = {'O', 'n', 'c', 'e'};
     request.sampling.temperature = temperature;
     request.sampling.seed = 3;

@@ -132,13 +132,13 @@ class HuggingFaceEngine : public ::testing::Test {
 
   static std::vector<int32_t> encode(const Engine& engine, const std::string& text) {
     std::vector<int32_t> ids;
-    const Status status = engine.tokenizer().encode(text, {true, true}, ids);
+    const Status status = engine.parts().tokenizer().encode(text, {true, true}, ids);
     EXPECT_TRUE(status.ok()) << status.message();
     return ids;
   }
 
   static Generation generate(Engine& engine, double temperature, bool speculate = true) {
-    GenerateRequest request;
+    Request request;
     request.prompt = encode(engine, "Once upon the time, there is a king of nothing.");
     request.sampling.temperature = temperature;
     request.sampling.seed = 11;
@@ -165,29 +165,30 @@ class HuggingFaceEngine : public ::testing::Test {
 TEST_F(HuggingFaceEngine, FolderAndFileHaveTheSameTokenizer) {
   const auto folder = open(folder_), file = open(file_);
   ASSERT_TRUE(folder && file);
-  EXPECT_EQ(folder->tokenizer().vocab_size(), kTokens);
-  EXPECT_EQ(file->tokenizer().vocab_size(), kRows) << "filled up to the embedding's rows";
-  EXPECT_EQ(folder->tokenizer().bos(), file->tokenizer().bos());
-  EXPECT_EQ(folder->tokenizer().eos(), file->tokenizer().eos());
+  EXPECT_EQ(folder->parts().tokenizer().vocab_size(), kTokens);
+  EXPECT_EQ(file->parts().tokenizer().vocab_size(), kRows) << "filled up to the embedding's rows";
+  EXPECT_EQ(folder->parts().tokenizer().bos(), file->parts().tokenizer().bos());
+  EXPECT_EQ(folder->parts().tokenizer().eos(), file->parts().tokenizer().eos());
   EXPECT_EQ(encode(*folder, "the"), (std::vector<int32_t>{1, kTokens - 2}));
   for (const char* text : {"", "the thing in there", "  Two  spaces\nand (more)", "K\u00f6nig",
                            "<|user|>nothing<|end|>", "[PAD90]"}) {
     EXPECT_EQ(encode(*folder, text), encode(*file, text)) << text;
   }
   for (int32_t id = 0; id < kRows; ++id) {
-    const std::string_view piece = file->tokenizer().piece(id);
-    EXPECT_EQ(piece, id < kTokens ? folder->tokenizer().piece(id) : "") << id;
+    const std::string_view piece = file->parts().tokenizer().piece(id);
+    EXPECT_EQ(piece, id < kTokens ? folder->parts().tokenizer().piece(id) : "") << id;
   }
-  EXPECT_EQ(file->config().name, "model");
+  EXPECT_EQ(file->parts().config().name, "model");
 }
 
 TEST_F(HuggingFaceEngine, FolderAndFileHaveTheSameTemplate) {
   const auto folder = open(folder_), file = open(file_);
   ASSERT_TRUE(folder && file);
   for (const Engine* engine : {folder.get(), file.get()}) {
-    ASSERT_TRUE(engine->chat_template().ok()) << engine->chat_template().status().message();
+    ASSERT_TRUE(engine->parts().chat_template().ok())
+        << engine->parts().chat_template().status().message();
     const std::vector<ChatMessage> messages = {{"user", " Sing! "}};
-    const auto text = engine->chat_template()->render(messages, true);
+    const auto text = engine->parts().chat_template()->render(messages, true);
     ASSERT_TRUE(text.ok()) << text.status().message();
     EXPECT_EQ(*text, "<s><|user|>Sing!<|end|>");
   }
@@ -196,7 +197,7 @@ TEST_F(HuggingFaceEngine, FolderAndFileHaveTheSameTemplate) {
 TEST_F(HuggingFaceEngine, FolderAndFileSayTheSame) {
   const auto folder = open(folder_), file = open(file_);
   ASSERT_TRUE(folder && file);
-  EXPECT_EQ(folder->config().vocab, kRows);
+  EXPECT_EQ(folder->parts().config().vocab, kRows);
   for (const double temperature : {0.0, 1.0}) {
     const Generation one = generate(*folder, temperature), other = generate(*file, temperature);
     EXPECT_EQ(one.tokens, other.tokens);
@@ -210,7 +211,7 @@ TEST_F(HuggingFaceEngine, ConvertedAtLoadOrBefore) {
   ASSERT_TRUE(folder && file && floats);
   const Generation one = generate(*folder, 1.0);
   EXPECT_EQ(one.tokens, generate(*file, 1.0).tokens);
-  EXPECT_LT(folder->model().weight_bytes(), floats->model().weight_bytes());
+  EXPECT_LT(folder->parts().model->weight_bytes(), floats->parts().model->weight_bytes());
 }
 
 TEST_F(HuggingFaceEngine, SpeculationChangesNothing) {
@@ -265,7 +266,7 @@ TEST_F(HuggingFaceEngine, TokensBeyondTheModel) {
   EXPECT_THAT(report->notes[0], HasSubstr("'<image>' is token 101"));
   const auto file = open(to);
   ASSERT_TRUE(file);
-  EXPECT_EQ(file->tokenizer().vocab_size(), kRows);
+  EXPECT_EQ(file->parts().tokenizer().vocab_size(), kRows);
   EXPECT_EQ(generate(*file, 1.0).tokens, generate(*open(folder_), 1.0).tokens);
 
   for (int i = kTokens; i <= kRows; ++i) json["model"]["vocab"][fmt::format("w{}", i)] = i;
@@ -312,8 +313,8 @@ TEST_F(HuggingFaceEngine, WhatIsMissing) {
   fs::remove(bare + "/tokenizer_config.json");
   const auto engine = open(bare);
   ASSERT_TRUE(engine);
-  EXPECT_EQ(engine->chat_template().status().code(), StatusCode::kNotFound);
-  EXPECT_THAT(engine->chat_template().status().message(),
+  EXPECT_EQ(engine->parts().chat_template().status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(engine->parts().chat_template().status().message(),
               HasSubstr(bare + " has no chat template"));
   fs::remove(bare + "/tokenizer.json");
   EngineOptions options;

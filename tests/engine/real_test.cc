@@ -44,10 +44,11 @@ std::unique_ptr<Engine> open(const EngineOptions& options) {
 
 std::vector<int32_t> chat_prompt(const Engine& engine, const std::string& text) {
   const std::vector<ChatMessage> messages = {{"user", text}};
-  const auto rendered = engine.chat_template()->render(messages, true);
+  const auto rendered = engine.parts().chat_template()->render(messages, true);
   EXPECT_TRUE(rendered.ok());
   std::vector<int32_t> ids;
-  EXPECT_TRUE(engine.tokenizer()
+  EXPECT_TRUE(engine.parts()
+                  .tokenizer()
                   .encode(*rendered, {.add_special = false, .parse_special = true}, ids)
                   .ok());
   return ids;
@@ -61,8 +62,8 @@ const char* const kPrompts[] = {
 constexpr double kTemperatures[] = {0.0, 0.7, 1.2};
 constexpr int kCases = 9;  // a prompt and a temperature
 
-GenerateRequest request_of(const Engine& engine, int index) {
-  GenerateRequest request;
+Request request_of(const Engine& engine, int index) {
+  Request request;
   request.prompt = chat_prompt(engine, kPrompts[index / 3]);
   request.sampling.temperature = kTemperatures[index % 3];
   if (index % 3 == 1) request.sampling.top_p = 0.95;
@@ -72,7 +73,7 @@ GenerateRequest request_of(const Engine& engine, int index) {
   return request;
 }
 
-Generation generate(Engine& engine, const GenerateRequest& request) {
+Generation generate(Engine& engine, const Request& request) {
   auto out = engine.generate(request, nullptr);
   EXPECT_TRUE(out.ok()) << out.status().message();
   return std::move(out).value();
@@ -166,7 +167,7 @@ TEST(RealModel, NgramPaysOnQuotes) {
   SKIP_WITHOUT_MODEL();
   const SpeculativeConfig speculation = parse_speculative_spec("ngram").value();
   const auto engine = open(options_for(2, 512, speculation));
-  GenerateRequest request;
+  Request request;
   request.prompt = chat_prompt(
       *engine,
       "Fix the typo in this sentence and write the whole text again: The old lighthouse keeper "
@@ -198,12 +199,13 @@ TEST(RealModelProcess, DISABLED_OpensAndSaysOneToken) {
   EngineOptions options;
   options.model = kModel;
   const auto engine = open(options);
-  GenerateRequest request;
+  Request request;
   request.prompt = chat_prompt(*engine, kPrompts[0]);
   request.max_tokens = 1;
   EXPECT_EQ(generate(*engine, request).tokens.size(), 1u);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  const int64_t cache = KvCache::bytes_needed(engine->config(), engine->options().context);
+  const int64_t cache =
+      KvCache::bytes_needed(engine->parts().config(), engine->parts().options.context);
   std::printf("\nmeasured %f %ld %ld\n", seconds.count(), static_cast<long>(peak_resident_bytes()),
               static_cast<long>(cache));
 }

@@ -265,7 +265,7 @@ TEST_F(RecordFileTest, TellsWhatAnEngineWasAskedAndSaid) {
   EXPECT_EQ(recorded.fingerprint.size(), 16u);
   EXPECT_EQ(recorded.context, 1024);
   EXPECT_EQ(recorded.speculate, "ngram");
-  GenerateRequest request;
+  Request request;
   request.prompt = {'a', 'b', 'a', 'b'};
   request.max_tokens = 12;
   request.ignore_eos = true;

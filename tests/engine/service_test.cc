@@ -95,8 +95,8 @@ std::unique_ptr<Service> open(ServiceOptions options = {}) {
   return std::move(service).value();
 }
 
-ServiceRequest request(int max_tokens = 40) {
-  ServiceRequest request;
+Request request(int max_tokens = 40) {
+  Request request;
   request.prompt = {'O', 'n', 'c', 'e', ' ', 'u', 'p', 'o', 'n', ' ', 'a'};
   request.sampling.seed = 5;
   request.max_tokens = max_tokens;
@@ -104,8 +104,7 @@ ServiceRequest request(int max_tokens = 40) {
   return request;
 }
 
-std::shared_ptr<Collector> submit(Service& service, ServiceRequest request,
-                                  Service::Id* id = nullptr) {
+std::shared_ptr<Collector> submit(Service& service, Request request, Service::Id* id = nullptr) {
   auto sink = std::make_shared<Collector>();
   const auto submitted = service.submit(std::move(request), sink);
   EXPECT_TRUE(submitted.ok()) << submitted.status().message();
@@ -113,12 +112,12 @@ std::shared_ptr<Collector> submit(Service& service, ServiceRequest request,
   return sink;
 }
 
-std::vector<ServiceRequest> mixed_requests(int count) {
-  std::vector<ServiceRequest> requests;
+std::vector<Request> mixed_requests(int count) {
+  std::vector<Request> requests;
   std::mt19937_64 random(3);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
   for (int i = 0; i < count; ++i) {
-    ServiceRequest one = request(1 + below(60));
+    Request one = request(1 + below(60));
     const auto more = test::random_tokens(random(), below(150), 128);
     if (below(2) == 0) one.prompt.clear();
     one.prompt.insert(one.prompt.end(), more.begin(), more.end());
@@ -144,14 +143,14 @@ struct Alone {
   FinishReason finish;
 };
 
-std::vector<Alone> alone(const std::vector<ServiceRequest>& requests) {
+std::vector<Alone> alone(const std::vector<Request>& requests) {
   EngineOptions options = engine_options();
   options.speculation = {};
   options.more_speculations.clear();
   const auto engine = std::move(Engine::open(options)).value();
   std::vector<Alone> replies;
-  for (const ServiceRequest& one : requests) {
-    GenerateRequest plain;
+  for (const Request& one : requests) {
+    Request plain;
     plain.prompt = one.prompt;
     plain.sampling = one.sampling;
     plain.max_tokens = one.max_tokens;
@@ -165,7 +164,7 @@ std::vector<Alone> alone(const std::vector<ServiceRequest>& requests) {
 }
 
 TEST(Service, EachReplyIsThatOfALoneRun) {
-  const std::vector<ServiceRequest> requests = mixed_requests(64);
+  const std::vector<Request> requests = mixed_requests(64);
   const std::vector<Alone> expected = alone(requests);
   for (const int sequences : {4, 64}) {
     ServiceOptions options;
@@ -206,7 +205,7 @@ TEST(Service, EachReplyIsThatOfALoneRun) {
 
 TEST(Service, ASecondRequestFindsThePromptOfTheFirst) {
   const auto service = open();
-  ServiceRequest one = request(10);
+  Request one = request(10);
   one.prompt = test::random_tokens(4, 300, 128);
   const auto first = submit(*service, one);
   EXPECT_EQ(first->wait().cached_tokens, 0);
@@ -234,20 +233,20 @@ TEST(Service, CancellingEndsAReplyWithinAPass) {
 
 TEST(Service, DeadlinesEndAReply) {
   const auto service = open();
-  ServiceRequest late = request(400);
+  Request late = request(400);
   late.deadline = std::chrono::steady_clock::now();
   EXPECT_EQ(submit(*service, late)->wait().outcome, ReplyOutcome::kDeadline);
 }
 
 TEST(Service, RefusesWhatCannotBeServed) {
   const auto service = open();
-  const auto refusal = [&](const ServiceRequest& one) {
+  const auto refusal = [&](const Request& one) {
     const auto submitted = service->submit(one, std::make_shared<Collector>());
     EXPECT_FALSE(submitted.ok());
     EXPECT_EQ(submitted.status().code(), StatusCode::kInvalidArgument);
     return submitted.status().message();
   };
-  ServiceRequest one = request();
+  Request one = request();
   one.prompt.clear();
   EXPECT_THAT(refusal(one), HasSubstr("no tokens"));
   one.prompt.assign(600, 'a');
@@ -285,7 +284,7 @@ TEST(Service, KeepsPlacesForOtherClients) {
   const auto service = open(options);
   std::vector<std::shared_ptr<Collector>> sinks;
   const auto ask = [&](const char* client) {
-    ServiceRequest one = request(300);
+    Request one = request(300);
     one.client = client;
     auto sink = std::make_shared<Collector>();
     const bool taken = service->submit(std::move(one), sink).ok();
@@ -336,7 +335,7 @@ TEST(Service, SaysWhatItServes) {
 
 TEST(Service, TracesDraftsWhereAsked) {
   const auto service = open();
-  ServiceRequest one = request(100);
+  Request one = request(100);
   one.speculation = 2;
   const auto untraced = submit(*service, one);
   one.trace = true;
@@ -357,7 +356,7 @@ TEST(Service, ConstrainedRepliesKeepToTheirGrammar) {
   ASSERT_TRUE(grammar.ok()) << grammar.status().message();
   std::vector<int32_t> expected;
   for (const int speculation : {3, 0, 1, 2}) {  // none first
-    ServiceRequest one = request(200);
+    Request one = request(200);
     one.ignore_eos = false;
     one.sampling.temperature = 1.0;
     one.speculation = speculation;

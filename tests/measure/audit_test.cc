@@ -47,8 +47,8 @@ class Audit : public testing::Test {
     o.speculation = parse_speculative_spec(speculate).value();
     return o;
   }
-  static GenerateRequest request(double temperature) {
-    GenerateRequest r;
+  static Request request(double temperature) {
+    Request r;
     const std::string prompt = "a rose is a rose is a";
     r.prompt.assign(prompt.begin(), prompt.end());
     r.prediction = {' ', 'r', 'o', 's', 'e'};
@@ -58,7 +58,7 @@ class Audit : public testing::Test {
     return r;
   }
   // Adds what the engine says.
-  void record(const EngineOptions& options, const GenerateRequest& request,
+  void record(const EngineOptions& options, const Request& request,
               const Engine::OnText& on_text = nullptr) {
     const auto engine = Engine::open(options);
     ASSERT_TRUE(engine.ok()) << engine.status().message();
@@ -138,7 +138,7 @@ TEST_F(Audit, FindsNothingWhereNothingIs) {
 }
 
 TEST_F(Audit, TakesEverySettingOver) {
-  GenerateRequest r = request(1.1);
+  Request r = request(1.1);
   r.sampling.seed = 1ull << 63;
   r.sampling.choice = 2;
   r.sampling.top_k = 30;
@@ -193,7 +193,7 @@ TEST_F(Audit, TakesEverySettingOver) {
 
 TEST_F(Audit, FindsWhatWasPlantedWhereItWasPlanted) {
   for (const char* speculate : {"ngram", "none", "suffix"}) {
-    GenerateRequest r = request(0.9);
+    Request r = request(0.9);
     r.ignore_eos = true;
     record(engine_options(speculate), r);
   }
@@ -235,7 +235,7 @@ TEST_F(Audit, FindsWhatWasPlantedWhereItWasPlanted) {
 
 TEST_F(Audit, OfInterruptedRepliesTheBeginning) {
   std::atomic<bool> cancel = false;
-  GenerateRequest r = request(0.9);
+  Request r = request(0.9);
   r.ignore_eos = true;
   r.cancel = &cancel;
   int pieces = 0;

@@ -35,7 +35,7 @@ TEST(MakeHead, EveryKindDraftsInTheEngine) {
   EngineOptions options;
   options.model = model.path();
   options.threads = 2;
-  GenerateRequest request;
+  Request request;
   request.prompt = {1, 2, 3, 4, 5};
   request.max_tokens = 24;
   request.ignore_eos = true;

@@ -58,10 +58,10 @@ TEST_P(MakeModelOfType, LoadsAndGenerates) {
   options.threads = 1;
   auto engine = Engine::open(options);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
-  EXPECT_EQ((*engine)->config().layers, 2);
-  EXPECT_EQ((*engine)->tokenizer().vocab_size(), 320);
-  GenerateRequest request;
-  ASSERT_TRUE((*engine)->tokenizer().encode("Hello", {true, false}, request.prompt).ok());
+  EXPECT_EQ((*engine)->parts().config().layers, 2);
+  EXPECT_EQ((*engine)->parts().tokenizer().vocab_size(), 320);
+  Request request;
+  ASSERT_TRUE((*engine)->parts().tokenizer().encode("Hello", {true, false}, request.prompt).ok());
   EXPECT_EQ(request.prompt.size(), 5u);  // a byte is a token
   request.max_tokens = 6;
   request.ignore_eos = true;

@@ -67,7 +67,7 @@ class FakeService final : public Service {
   std::shared_ptr<const TokenTrie> token_trie() const override { return trie_; }
   const std::vector<std::string>& speculations() const override { return speculations_; }
 
-  Expected<Id> submit(ServiceRequest request, std::shared_ptr<ReplySink> sink) override {
+  Expected<Id> submit(Request request, std::shared_ptr<ReplySink> sink) override {
     const std::lock_guard lock(mutex_);
     if (draining_) return Status(StatusCode::kCancelled, "shutting down: nothing new is taken");
     if (request.prompt.empty()) {
@@ -112,14 +112,14 @@ class FakeService final : public Service {
 
   int running() const { return stats().running; }
   int cancelled() const { return cancelled_.load(); }
-  ServiceRequest last() const {
+  Request last() const {
     const std::lock_guard lock(mutex_);
     return last_;
   }
 
  private:
   struct Job {
-    ServiceRequest request;
+    Request request;
     std::string prompt;
     std::vector<int32_t> tokens;
     size_t done = 0;
@@ -247,7 +247,7 @@ class FakeService final : public Service {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<Id, Job> jobs_;
-  ServiceRequest last_;
+  Request last_;
   Id next_ = 1;
   int64_t ended_ = 0;
   bool draining_ = false;

@@ -36,8 +36,8 @@ Input read_line(std::string& line) {
 
 class Chat {
  public:
-  Chat(const RunOptions& options, Engine& engine, Recorder& recorder)
-      : options_(options), engine_(engine), recorder_(recorder) {
+  Chat(const RunOptions& options, SharedGrammar grammar, Engine& engine, Recorder& recorder)
+      : options_(options), grammar_(std::move(grammar)), engine_(engine), recorder_(recorder) {
     clear();
   }
 
@@ -54,6 +54,7 @@ class Chat {
   Expected<Generation> generate();
 
   const RunOptions& options_;
+  SharedGrammar grammar_;
   Engine& engine_;
   Recorder& recorder_;
   std::vector<ChatMessage> messages_;
@@ -74,10 +75,10 @@ bool Chat::command(const std::string& line) {
 
 Expected<Generation> Chat::generate() {
   AERIE_ASSIGN_OR_RETURN(const std::string prompt,
-                         engine_.chat_template()->render(messages_, true));
+                         engine_.parts().chat_template()->render(messages_, true));
   std::vector<int32_t> ids;
-  AERIE_RETURN_IF_ERROR(engine_.tokenizer().encode(prompt, {true, true}, ids));
-  const GenerateRequest request = make_request(options_, std::move(ids));
+  AERIE_RETURN_IF_ERROR(engine_.parts().tokenizer().encode(prompt, {true, true}, ids));
+  const Request request = make_request(options_, grammar_, std::move(ids));
   AERIE_ASSIGN_OR_RETURN(Generation generation, print_reply(engine_, request));
   // The conversation goes on without the record.
   const Status recorded = recorder_.add(engine_, request, prompt, generation);
@@ -132,11 +133,12 @@ int Chat::run() {
 Expected<int> run_chat(const RunOptions& options) {
   AERIE_ASSIGN_OR_RETURN(Recorder recorder, Recorder::open(options));
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options.engine));
-  if (!engine->chat_template().ok()) return engine->chat_template().status();
+  if (!engine->parts().chat_template().ok()) return engine->parts().chat_template().status();
   catch_interrupts();
-  fmt::print(stderr, "{}; /help tells the commands\n",
-             engine->config().name.empty() ? options.engine.model : engine->config().name);
-  return Chat(options, *engine, recorder).run();
+  fmt::print(
+      stderr, "{}; /help tells the commands\n",
+      engine->parts().config().name.empty() ? options.engine.model : engine->parts().config().name);
+  return Chat(options, std::move(grammar), *engine, recorder).run();
 }
 
 }  // namespace aerie

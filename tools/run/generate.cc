@@ -7,9 +7,15 @@
 
 namespace aerie {
 
-GenerateRequest make_request(const RunOptions& options, std::vector<int32_t> prompt,
-                             std::vector<int32_t> prediction) {
-  GenerateRequest request;
+Expected<SharedGrammar> compile_grammar(const RunOptions& options, const Engine& engine) {
+  if (!options.grammar) return SharedGrammar();
+  return engine.compile_grammar(*options.grammar);
+}
+
+Request make_request(const RunOptions& options, SharedGrammar grammar, std::vector<int32_t> prompt,
+                     std::vector<int32_t> prediction) {
+  Request request;
+  request.grammar = std::move(grammar);
   request.prompt = std::move(prompt);
   request.prediction = std::move(prediction);
   request.sampling = options.sampling;
@@ -20,7 +26,7 @@ GenerateRequest make_request(const RunOptions& options, std::vector<int32_t> pro
   return request;
 }
 
-Expected<Generation> print_reply(Engine& engine, const GenerateRequest& request) {
+Expected<Generation> print_reply(Engine& engine, const Request& request) {
   return engine.generate(request, [](std::string_view piece) {
     std::fwrite(piece.data(), 1, piece.size(), stdout);
     std::fflush(stdout);
@@ -36,8 +42,8 @@ Expected<Recorder> Recorder::open(const RunOptions& options) {
   return recorder;
 }
 
-Status Recorder::add(const Engine& engine, const GenerateRequest& request,
-                     const std::string& prompt_text, const Generation& generation) {
+Status Recorder::add(const Engine& engine, const Request& request, const std::string& prompt_text,
+                     const Generation& generation) {
   if (!file_) return {};
   if (!engine_) engine_ = recorded_engine(engine);
   return file_->append(make_record(*engine_, request, prompt_text, generation))

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,12 +13,16 @@
 
 namespace aerie {
 
+// What replies keep to; null: nothing in particular.
+using SharedGrammar = std::shared_ptr<const Grammar>;
+Expected<SharedGrammar> compile_grammar(const RunOptions& options, const Engine& engine);
+
 // The options' settings; Ctrl-C ends it (interrupt.h).
-GenerateRequest make_request(const RunOptions& options, std::vector<int32_t> prompt,
-                             std::vector<int32_t> prediction = {});
+Request make_request(const RunOptions& options, SharedGrammar grammar, std::vector<int32_t> prompt,
+                     std::vector<int32_t> prediction = {});
 
 // Generates and prints the text. A line that the reply leaves open stays open.
-Expected<Generation> print_reply(Engine& engine, const GenerateRequest& request);
+Expected<Generation> print_reply(Engine& engine, const Request& request);
 
 // What --record asks for, if it is given.
 class Recorder {
@@ -26,7 +31,7 @@ class Recorder {
   static Expected<Recorder> open(const RunOptions& options);
 
   // Adds the reply to the file. `prompt_text` is what the prompt was made of.
-  Status add(const Engine& engine, const GenerateRequest& request, const std::string& prompt_text,
+  Status add(const Engine& engine, const Request& request, const std::string& prompt_text,
              const Generation& generation);
 
  private:

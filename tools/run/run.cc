@@ -43,19 +43,19 @@ Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const En
                                              std::string& text) {
   std::vector<int32_t> ids;
   if (!options.use_template) {
-    AERIE_RETURN_IF_ERROR(engine.tokenizer().encode(text, {true, false}, ids));
+    AERIE_RETURN_IF_ERROR(engine.parts().tokenizer().encode(text, {true, false}, ids));
   } else {
-    if (!engine.chat_template().ok()) return engine.chat_template().status();
+    if (!engine.parts().chat_template().ok()) return engine.parts().chat_template().status();
     std::vector<ChatMessage> messages;
     if (options.has_system) messages.push_back({"system", options.system});
     messages.push_back({"user", text});
-    AERIE_ASSIGN_OR_RETURN(text, engine.chat_template()->render(messages, true));
-    AERIE_RETURN_IF_ERROR(engine.tokenizer().encode(text, {true, true}, ids));
+    AERIE_ASSIGN_OR_RETURN(text, engine.parts().chat_template()->render(messages, true));
+    AERIE_RETURN_IF_ERROR(engine.parts().tokenizer().encode(text, {true, true}, ids));
   }
   // A model without BOS makes nothing of an empty prompt; its text begins after an end token.
   if (ids.empty()) {
-    const int32_t start =
-        engine.tokenizer().bos() >= 0 ? engine.tokenizer().bos() : engine.tokenizer().eos();
+    const int32_t start = engine.parts().tokenizer().bos() >= 0 ? engine.parts().tokenizer().bos()
+                                                                : engine.parts().tokenizer().eos();
     if (start < 0) {
       return Status(StatusCode::kInvalidArgument,
                     "the prompt is empty, and this model has no token to begin with");
@@ -78,9 +78,11 @@ Expected<int> run_prompt(const RunOptions& options) {
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options.engine));
   AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, encode_prompt(options, *engine, text));
   std::vector<int32_t> prediction;
-  AERIE_RETURN_IF_ERROR(engine->tokenizer().encode(expected, {false, false}, prediction));
+  AERIE_RETURN_IF_ERROR(engine->parts().tokenizer().encode(expected, {false, false}, prediction));
+  AERIE_ASSIGN_OR_RETURN(SharedGrammar grammar, compile_grammar(options, *engine));
   catch_interrupts();
-  const GenerateRequest request = make_request(options, std::move(prompt), std::move(prediction));
+  const Request request =
+      make_request(options, std::move(grammar), std::move(prompt), std::move(prediction));
   AERIE_ASSIGN_OR_RETURN(const Generation generation, print_reply(*engine, request));
   if (generation.text.empty() || generation.text.back() != '\n') std::fputc('\n', stdout);
   std::fflush(stdout);

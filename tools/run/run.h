@@ -1,6 +1,7 @@
 // `aerie run`: a prompt in, text out.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct RunOptions {
   int max_tokens = 0;  // 0: until the reply ends or the context is full
   std::vector<std::string> stop;
   bool ignore_eos = false;
+  std::optional<GrammarSpec> grammar;  // what replies keep to
   std::string json_file;
   std::string record_file;  // engine/record.h; empty: none
   bool quiet = false;       // no closing line

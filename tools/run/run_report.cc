@@ -62,10 +62,10 @@ Json report(const Generation& generation, const RunOptions& options, const Engin
   out["model"] = options.engine.model;
   out["speculate"] = to_string(options.engine.speculation);
   out["verify"] = verify_rule_name(options.engine.rule);
-  out["isa"] = kernels::isa_name(engine.options().isa);
-  out["cache_type"] = kernels::kv_type_name(engine.options().cache_type);
-  out["threads"] = engine.options().threads;
-  out["context"] = engine.options().context;
+  out["isa"] = kernels::isa_name(engine.parts().options.isa);
+  out["cache_type"] = kernels::kv_type_name(engine.parts().options.cache_type);
+  out["threads"] = engine.parts().options.threads;
+  out["context"] = engine.parts().options.context;
   out["temperature"] = options.sampling.temperature;
   out["seed"] = options.sampling.seed;
   out["prompt_tokens"] = generation.prompt_tokens;
@@ -77,7 +77,7 @@ Json report(const Generation& generation, const RunOptions& options, const Engin
   for (const EmittedToken& token : generation.emitted) origins.push_back(origin_name(token.origin));
   out["token_origins"] = std::move(origins);
   if (options.sampling.logprobs >= 0)
-    out["logprobs"] = logprobs_json(generation, engine.tokenizer());
+    out["logprobs"] = logprobs_json(generation, engine.parts().tokenizer());
   out["prompt_tokens_per_second"] = generation.prompt_tokens_per_second();
   out["tokens_per_second"] = generation.tokens_per_second();
   out["target_passes"] = generation.target_passes;
@@ -105,7 +105,7 @@ std::string closing_line(const Generation& generation, const Engine& engine) {
                   generation.prompt_tokens, generation.prompt_tokens_per_second(),
                   generation.tokens.size(), generation.tokens_per_second());
   line += fmt::format("; τ {:.2f}", stats.mean_accepted_length());
-  if (engine.drafter() != nullptr) {
+  if (engine.parts().drafter() != nullptr) {
     line += fmt::format("; accepted {} of {} drafted, by position", stats.accepted, stats.drafted);
     for (const double rate : acceptance_by_position(stats)) line += fmt::format(" {:.2f}", rate);
   }

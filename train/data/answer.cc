@@ -2,25 +2,45 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/philox.h"
 #include "decode/decoder.h"
 #include "engine/reply.h"
+#include "scheduler/scheduler.h"
 
 namespace aerie::train {
 namespace {
 
-// A sample under way.
-struct Open {
+// A sample under way, which hears of its turn's job.
+struct Open final : JobListener {
   AnswerTask task;
   Sample sample;  // what is settled: all turns before the one under way
   std::vector<std::string> replies;
   std::unique_ptr<Reply> reply;
-  std::unique_ptr<Sequence> sequence;
+  bool ended = false;
+  Status status;      // of the turn that has ended
+  int64_t fresh = 0;  // tokens of the last pass
+  bool reading = false;
+
+  void on_tokens(const Sequence& sequence) override {
+    fresh += static_cast<int64_t>(sequence.emitted.size());
+    reading = false;
+  }
+  // The finished reply goes into the sample.
+  void on_end(JobEnd /*end*/, const Status& why, const Sequence* sequence) override {
+    ended = true;
+    status = why;
+    if (sequence == nullptr || !why.ok()) return;
+    sample.tokens = sequence->tokens;
+    sample.mask.resize(sample.tokens.size(), 1);
+    sample.finish = sequence->finish;
+    reply->finish();
+    replies.push_back(reply->text());
+  }
 };
 
 class Run {
@@ -32,10 +52,10 @@ class Run {
         settings_(settings),
         tasks_(tasks),
         calls_(calls),
-        decoder_(target.model(), target.cache(), nullptr, options_of(target)) {}
-  ~Run() {
-    for (Open& open : open_) decoder_.close(*open.sequence);
-  }
+        decoder_(*target.parts().model, *target.parts().cache, nullptr, options_of(target)),
+        scheduler_(decoder_, *target.parts().cache,
+                   {.max_sequences = target.options().sequences,
+                    .max_pass_rows = target.parts().decoder.max_rows}) {}
 
   Expected<AnswerCounts> run();
 
@@ -43,9 +63,9 @@ class Run {
   static DecoderOptions options_of(const RunningTarget& target);
   bool cancelled() const { return calls_.cancel != nullptr && calls_.cancel->load(); }
   Status fill();
-  Expected<std::optional<Open>> begin(const AnswerTask& task);
-  Expected<bool> begin_turn(Open& open, std::vector<int32_t> tokens);
-  Status settle(Open& open);
+  void count();
+  Status begin(const AnswerTask& task);
+  bool begin_turn(Open& open, std::vector<int32_t> tokens);
   Expected<bool> go_on(Open& open);
 
   RunningTarget& target_;
@@ -55,48 +75,46 @@ class Run {
   const AnswerCalls& calls_;
   Decoder decoder_;
   size_t next_ = 0;  // of tasks_
-  std::vector<Open> open_;
+  JobId next_job_ = 0;
+  std::vector<std::unique_ptr<Open>> open_;
   AnswerCounts counts_;
+  Scheduler scheduler_;  // before what its jobs hear with
 };
 
 DecoderOptions Run::options_of(const RunningTarget& target) {
-  DecoderOptions options;
-  options.prefill_chunk = RunningTarget::kPrefillChunk;
+  DecoderOptions options = target.parts().decoder;
   // The last token of a sequence has no position of its own yet; that of a sample needs one.
   options.max_positions = target.options().context - 1;
-  options.max_rows = target.max_rows();
-  options.max_logits = target.options().sequences;
   return options;
 }
 
-// Opens a sequence with the conversation so far and computes the reply's first token. False if
-// there is no room for a reply.
-Expected<bool> Run::begin_turn(Open& open, std::vector<int32_t> tokens) {
+// A job with the conversation so far. False if there is no room for a reply.
+bool Run::begin_turn(Open& open, std::vector<int32_t> tokens) {
   if (static_cast<int64_t>(tokens.size()) >= target_.options().context - 1) return false;
-  SequenceOptions options;
-  options.sampling.temperature = open.sample.temperature;
-  options.sampling.seed = open.sample.seed;
-  options.sampling.choice = static_cast<uint32_t>(open.task.index);
-  options.max_tokens = settings_.max_tokens;
-  open.reply = std::make_unique<Reply>(*target_.source().tokenizer, std::vector<std::string>(),
+  auto job = std::make_unique<Job>();
+  job->id = next_job_++;
+  job->listener = &open;
+  job->options.sampling.temperature = open.sample.temperature;
+  job->options.sampling.seed = open.sample.seed;
+  job->options.sampling.choice = static_cast<uint32_t>(open.task.index);
+  job->options.max_tokens = settings_.max_tokens;
+  open.reply = std::make_unique<Reply>(target_.parts().tokenizer(), std::vector<std::string>(),
                                        /*ignore_eos=*/false);
-  options.stop = open.reply.get();
-  AERIE_ASSIGN_OR_RETURN(open.sequence, decoder_.open(tokens, options));
+  job->options.stop = open.reply.get();
+  job->prompt = tokens;
   counts_.prompt_tokens += static_cast<int64_t>(tokens.size() - open.sample.tokens.size());
   open.sample.mask.resize(tokens.size(), 0);
   open.sample.tokens = std::move(tokens);
-  if (Status status = decoder_.prefill(*open.sequence, calls_.cancel); !status.ok()) {
-    decoder_.close(*open.sequence);
-    return status;
-  }
-  counts_.tokens += static_cast<int64_t>(open.sequence->emitted.size());
+  open.ended = false;
+  open.reading = true;
+  scheduler_.add(std::move(job));
   return true;
 }
 
-Expected<std::optional<Open>> Run::begin(const AnswerTask& task) {
-  Open open;
-  open.task = task;
-  Sample& sample = open.sample;
+Status Run::begin(const AnswerTask& task) {
+  auto open = std::make_unique<Open>();
+  open->task = task;
+  Sample& sample = open->sample;
   sample.prompt = task.prompt->number;
   sample.index = task.index;
   sample.id = sample_id(sample.prompt, sample.index);
@@ -105,25 +123,14 @@ Expected<std::optional<Open>> Run::begin(const AnswerTask& task) {
   sample.seed = seed_of(settings_, sample.prompt);
   AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, format_.first(*task.prompt));
   if (tokens.empty()) {
-    return Status(StatusCode::kInvalidArgument,
-                  task.prompt->name + ": the text has no tokens; leave it out");
+    return {StatusCode::kInvalidArgument,
+            task.prompt->name + ": the text has no tokens; leave it out"};
   }
-  AERIE_ASSIGN_OR_RETURN(const bool fits, begin_turn(open, std::move(tokens)));
-  if (fits) return std::optional(std::move(open));
-  ++counts_.too_long;
-  return std::optional<Open>();
-}
-
-// Moves the finished reply from its sequence into the sample.
-Status Run::settle(Open& open) {
-  Sample& sample = open.sample;
-  sample.tokens = open.sequence->tokens;
-  sample.mask.resize(sample.tokens.size(), 1);
-  sample.finish = open.sequence->finish;
-  decoder_.close(*open.sequence);
-  open.sequence.reset();
-  open.reply->finish();
-  open.replies.push_back(open.reply->text());
+  if (begin_turn(*open, std::move(tokens))) {
+    open_.push_back(std::move(open));
+  } else {
+    ++counts_.too_long;
+  }
   return {};
 }
 
@@ -137,7 +144,7 @@ Expected<bool> Run::go_on(Open& open) {
                          format_.next(*open.task.prompt, open.replies, last));
   std::vector<int32_t> tokens = open.sample.tokens;
   tokens.insert(tokens.end(), between.begin(), between.end());
-  AERIE_ASSIGN_OR_RETURN(const bool fits, begin_turn(open, std::move(tokens)));
+  const bool fits = begin_turn(open, std::move(tokens));
   if (!fits) counts_.turns_left_out += turns - turn;
   return fits;
 }
@@ -145,48 +152,42 @@ Expected<bool> Run::go_on(Open& open) {
 // Ends what is finished and begins anew until the batch is full or nothing is left to begin.
 Status Run::fill() {
   for (size_t i = 0; i < open_.size();) {
-    Open& open = open_[i];
-    if (open.sequence->finish == FinishReason::kNone) {
-      ++i;
-      continue;
+    Open& open = *open_[i];
+    if (open.ended) {
+      AERIE_RETURN_IF_ERROR(open.status);
+      AERIE_ASSIGN_OR_RETURN(const bool goes_on, go_on(open));
+      if (!goes_on) {
+        ++counts_.samples;
+        const std::unique_ptr<Open> finished = std::move(open_[i]);
+        open_.erase(open_.begin() + static_cast<int64_t>(i));
+        AERIE_RETURN_IF_ERROR(calls_.done(std::move(finished->sample)));
+        continue;
+      }
     }
-    AERIE_RETURN_IF_ERROR(settle(open));
-    Open finished = std::move(open);
-    open_.erase(open_.begin() + static_cast<int64_t>(i));
-    AERIE_ASSIGN_OR_RETURN(const bool goes_on, go_on(finished));
-    if (goes_on) {
-      open_.insert(open_.begin() + static_cast<int64_t>(i), std::move(finished));
-      continue;
-    }
-    ++counts_.samples;
-    AERIE_RETURN_IF_ERROR(calls_.done(std::move(finished.sample)));
+    ++i;
   }
   while (open_.size() < static_cast<size_t>(target_.options().sequences) && next_ < tasks_.size() &&
          !cancelled()) {
-    AERIE_ASSIGN_OR_RETURN(std::optional<Open> open, begin(tasks_[next_++]));
-    if (open) open_.push_back(std::move(*open));
+    AERIE_RETURN_IF_ERROR(begin(tasks_[next_++]));
   }
   return {};
 }
 
+// What the last pass brought.
+void Run::count() {
+  counts_.reading = 0;
+  for (const auto& open : open_) {
+    counts_.tokens += std::exchange(open->fresh, 0);
+    if (open->reading) ++counts_.reading;
+  }
+}
+
 Expected<AnswerCounts> Run::run() {
-  std::vector<Sequence*> batch;
   for (;;) {
-    if (Status status = fill(); !status.ok()) {
-      if (status.code() == StatusCode::kCancelled) return counts_;
-      return status;
-    }
+    AERIE_RETURN_IF_ERROR(fill());
     if (cancelled() || open_.empty()) return counts_;
-    batch.clear();
-    for (const Open& open : open_) {
-      if (open.sequence->finish == FinishReason::kNone) batch.push_back(open.sequence.get());
-    }
-    // Replies may be over with their first token.
-    if (batch.empty()) continue;
-    AERIE_RETURN_IF_ERROR(decoder_.round(batch));
-    for (const Sequence* sequence : batch) {
-      counts_.tokens += static_cast<int64_t>(sequence->emitted.size());
-    }
+    scheduler_.step();
+    count();
     if (calls_.progress) calls_.progress(counts_);
   }
 }

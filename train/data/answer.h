@@ -34,14 +34,15 @@ struct AnswerCounts {
   int64_t tokens = 0;      // generated
   int too_long = 0;        // prompts that leave no room for a reply, and have none
   int turns_left_out = 0;  // later turns that found no room
+  int reading = 0;         // replies of which there is no token yet
 };
 
 struct AnswerCalls {
   // Takes a finished sample. An error ends the run.
   std::function<Status(Sample)> done;
-  // After each round; may be empty.
+  // After each pass; may be empty.
   std::function<void(const AnswerCounts&)> progress;
-  // Asked before every round; once it is true, the run ends without error, and what is unfinished
+  // Asked before every pass; once it is true, the run ends without error, and what is unfinished
   // is lost. May be null.
   const std::atomic<bool>* cancel = nullptr;
 };

@@ -3,12 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/status.h"
-#include "base/thread_pool.h"
-#include "engine/model_source.h"
-#include "kv/kv_cache.h"
-#include "model/model.h"
+#include "engine/engine.h"
 
 namespace aerie::train {
 
@@ -22,7 +20,7 @@ struct RunningTargetOptions {
   static constexpr int kDefaultContext = 2048;
 };
 
-// One thread at a time.
+// An engine opened for it. One thread at a time.
 class RunningTarget {
  public:
   // kInvalidArgument for options that the model cannot have, kResourceExhausted if the memory does
@@ -30,25 +28,17 @@ class RunningTarget {
   static Expected<std::unique_ptr<RunningTarget>> open(const RunningTargetOptions& options);
 
   const RunningTargetOptions& options() const { return options_; }  // with the defaults filled in
-  const ModelOptions& model_options() const { return model_options_; }
-  const ModelConfig& config() const { return model_->config(); }
-  const ModelSource& source() const { return source_; }
-  Model& model() { return *model_; }
-  KvCache& cache() { return *cache_; }
-
-  // Rows of a pass that the model takes.
-  int max_rows() const;
-  static constexpr int kPrefillChunk = 512;
+  OpenedModel& parts() { return engine_->parts(); }
+  const OpenedModel& parts() const { return engine_->parts(); }
+  const ModelConfig& config() const { return parts().config(); }
+  const ModelSource& source() const { return parts().source; }
 
  private:
-  RunningTarget() = default;
+  RunningTarget(const RunningTargetOptions& options, std::unique_ptr<Engine> engine)
+      : options_(options), engine_(std::move(engine)) {}
 
   RunningTargetOptions options_;
-  ModelOptions model_options_;
-  std::unique_ptr<ThreadPool> pool_;
-  ModelSource source_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Engine> engine_;
 };
 
 }  // namespace aerie::train

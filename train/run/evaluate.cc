@@ -46,7 +46,7 @@ Expected<Acceptance> measure_acceptance(const AcceptanceOptions& options,
   int64_t round_tokens = 0;
   double seconds = 0.0;
   for (const std::vector<int32_t>& prompt : options.prompts) {
-    GenerateRequest request;
+    Request request;
     request.prompt = prompt;
     request.max_tokens = options.max_tokens;
     request.sampling.temperature = options.temperature;

@@ -53,15 +53,15 @@ Expected<double> plain_speed(const SpeedupOptions& options, double seconds) {
   engine_options.model = options.model;
   engine_options.threads = options.threads;
   AERIE_ASSIGN_OR_RETURN(const auto engine, Engine::open(engine_options));
-  GenerateRequest request;
-  request.prompt = tokens_at_random(std::min(kPromptTokens, engine->options().context / 4),
-                                    engine->config().vocab, 0);
+  Request request;
+  request.prompt = tokens_at_random(std::min(kPromptTokens, engine->parts().options.context / 4),
+                                    engine->parts().config().vocab, 0);
   request.ignore_eos = true;
   request.cancel = options.cancel;
   double rate = 0.0;
   // The second time for as long as is wanted, with everything in the caches.
   for (int tokens = kWarmUpTokens;;) {
-    request.max_tokens = std::min(tokens, engine->options().context / 2);
+    request.max_tokens = std::min(tokens, engine->parts().options.context / 2);
     AERIE_ASSIGN_OR_RETURN(const Generation reply, engine->generate(request, {}));
     if (asked_to_end(options)) return cancelled();
     const bool first = rate == 0.0;
@@ -106,6 +106,9 @@ Status answering_speed(const SpeedupOptions& options, const std::vector<Prompt>&
   double first_seconds = 0.0, seconds_after = 0.0;
   int rounds = 0;
   calls.progress = [&](const AnswerCounts& counts) {
+    // First the prompts have to be read.
+    over = asked_to_end(options);
+    if (rounds == 0 && counts.reading > 0) return;
     if (rounds++ == 0) {
       first = Clock::now();
       first_seconds = seconds_since(start);

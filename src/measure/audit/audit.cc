@@ -90,14 +90,14 @@ Status LocalAudit::skip_other_models() {
 
 void LocalAudit::replay(Engine& engine, const AuditRecord& one, AuditOutcome& outcome) {
   const Record& record = one.record;
-  const auto positions = static_cast<size_t>(engine.options().context);
+  const auto positions = static_cast<size_t>(engine.parts().options.context);
   if (record.prompt.size() + record.tokens.size() > positions + 1) {
     return leave_out(
         outcome, State::kSkipped,
         fmt::format("its {} tokens do not fit into a context of {}: give --ctx {}",
                     record.prompt.size() + record.tokens.size(), positions, record.engine.context));
   }
-  GenerateRequest request;
+  Request request;
   request.prompt = record.prompt;
   request.sampling = record.sampling;
   request.max_tokens = replay_tokens(record);
@@ -110,12 +110,12 @@ void LocalAudit::replay(Engine& engine, const AuditRecord& one, AuditOutcome& ou
     return leave_out(outcome, State::kFailed, generation.status().message());
   }
   compare(record, {std::move(generation->tokens), std::move(generation->text), generation->finish},
-          &engine.tokenizer(), outcome);
+          &engine.parts().tokenizer(), outcome);
   if (!outcome.divergence) return;
   std::vector<std::string>& notes = outcome.divergence->notes;
-  if (engine.options().isa != record.engine.isa) {
+  if (engine.parts().options.isa != record.engine.isa) {
     notes.push_back(fmt::format("replayed with {}: between instruction sets ids may differ",
-                                kernels::isa_name(engine.options().isa)));
+                                kernels::isa_name(engine.parts().options.isa)));
   }
   if (fingerprints_[record.engine.weight_type] != record.engine.fingerprint) {
     notes.push_back(fmt::format("recorded with another model, {}", record.engine.model));

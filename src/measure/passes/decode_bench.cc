@@ -38,7 +38,7 @@ Expected<std::vector<int32_t>> prompt_tokens(const DecodeOptions& options, const
   std::vector<int32_t> tokens;
   if (!options.text_file.empty()) {
     AERIE_ASSIGN_OR_RETURN(const std::string text, read_text_file(options.text_file, "--text"));
-    AERIE_RETURN_IF_ERROR(engine.tokenizer().encode(text, {true, false}, tokens));
+    AERIE_RETURN_IF_ERROR(engine.parts().tokenizer().encode(text, {true, false}, tokens));
     if (tokens.empty()) {
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("--text {}: the text has no tokens", options.text_file));
@@ -47,7 +47,7 @@ Expected<std::vector<int32_t>> prompt_tokens(const DecodeOptions& options, const
     for (size_t i = once; i < count; ++i) tokens.push_back(tokens[i - once]);
   }
   uint32_t state = 1;
-  const auto vocab = static_cast<uint64_t>(engine.config().vocab);
+  const auto vocab = static_cast<uint64_t>(engine.parts().config().vocab);
   while (tokens.size() < count) {
     state = state * 1664525 + 1013904223;
     tokens.push_back(static_cast<int32_t>(uint64_t{state} * vocab >> 32));
@@ -77,7 +77,7 @@ class Run {
 };
 
 Expected<Generation> Run::generate(int context, bool speculate) {
-  GenerateRequest request;
+  Request request;
   request.prompt.assign(prompt_.begin(), prompt_.begin() + context);
   request.max_tokens = options_.tokens;
   request.ignore_eos = true;
@@ -89,7 +89,7 @@ Status Run::repeat(Series& series) {
   AERIE_ASSIGN_OR_RETURN(const Generation plain, generate(series.context, false));
   series.prompt.push_back(plain.prompt_tokens_per_second());
   series.plain.push_back(plain.tokens_per_second());
-  if (engine_.drafter() == nullptr) return {};
+  if (engine_.parts().drafter() == nullptr) return {};
   AERIE_ASSIGN_OR_RETURN(const Generation drafted, generate(series.context, true));
   if (options_.engine.rule == VerifyRule::kExact && drafted.tokens != plain.tokens) {
     return {StatusCode::kInternal, "speculation changed the tokens"};
@@ -136,7 +136,7 @@ Expected<DecodeReport> bench_decode(const DecodeOptions& options) {
   DecodeReport report;
   report.model = options.engine.model;
   report.speculation = to_string(options.engine.speculation);
-  report.threads = engine->options().threads;
+  report.threads = engine->parts().options.threads;
   report.tokens = options.tokens;
   report.isa = options.engine.isa;
   for (const Series& s : all) {

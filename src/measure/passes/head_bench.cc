@@ -92,10 +92,10 @@ class TimedNetwork final : public DraftNetwork {
 // The target and what its layers give: random features of about the right size.
 class Bench {
  public:
-  Bench(const HeadBenchOptions& options, LoadedModel& target, ThreadPool& pool, Machine machine)
+  Bench(const HeadBenchOptions& options, LoadedModel& target, Machine machine)
       : options_(options),
         target_(target),
-        pool_(pool),
+        pool_(target.pool()),
         machine_(std::move(machine)),
         counting_(*kernels::backend(options.isa)) {
     const int length = positions();
@@ -342,19 +342,19 @@ Status Bench::measure(const std::string& kind, HeadReport& report) {
 }  // namespace
 
 Expected<HeadReport> bench_heads(const HeadBenchOptions& options) {
-  ThreadPool pool(options.threads > 0 ? options.threads : available_cpus());
   LoadOptions load;
   load.model = options.model;
+  load.threads = options.threads;
   load.isa = options.isa;
-  AERIE_ASSIGN_OR_RETURN(const auto target, LoadedModel::load(load, pool));
-  AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(options.isa, pool));
+  AERIE_ASSIGN_OR_RETURN(const auto target, LoadedModel::load(load));
+  AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(options.isa, target->pool()));
   HeadReport report;
   report.model = options.model;
-  report.threads = pool.threads();
+  report.threads = target->pool().threads();
   report.isa = options.isa;
   report.type = options.type.empty() ? "bf16" : options.type;
   report.context = options.context;
-  Bench bench(options, *target, pool, std::move(machine));
+  Bench bench(options, *target, std::move(machine));
   std::vector<std::string> kinds = options.kinds;
   if (kinds.empty()) kinds.assign(head_kinds().begin(), head_kinds().end());
   for (const std::string& kind : kinds) {

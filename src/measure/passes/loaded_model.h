@@ -1,14 +1,15 @@
-// A model with a filled cache, to time passes of.
+// An engine's model with a filled cache, to time passes of.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "base/thread_pool.h"
-#include "engine/model_source.h"
+#include "engine/engine.h"
 #include "kernels/backend.h"
 #include "model/model.h"
 
@@ -16,6 +17,7 @@ namespace aerie::measure {
 
 struct LoadOptions {
   std::string model;
+  int threads = 0;  // 0: available_cpus()
   kernels::Isa isa = kernels::best_isa();
   kernels::KvType cache_type = kernels::KvType::kF16;
   int most_rows = 1;  // of a pass
@@ -27,8 +29,8 @@ struct LoadOptions {
 class LoadedModel {
  public:
   // kInvalidArgument, saying what is possible, if the model has fewer positions; else errors of
-  // opening and loading. `pool` must outlive it.
-  static Expected<std::unique_ptr<LoadedModel>> load(const LoadOptions& options, ThreadPool& pool);
+  // opening and loading.
+  static Expected<std::unique_ptr<LoadedModel>> load(const LoadOptions& options);
 
   // Makes `context` positions of random tokens by passes as a prompt takes them, in place of what
   // was there before. Requires context + most_rows <= positions.
@@ -37,20 +39,19 @@ class LoadedModel {
   // most as many as fill() made. All rows want logits, and nothing is committed.
   Expected<double> pass(int context, int rows);
 
-  const ModelFile& file() const { return *source_.file; }
-  Model& model() { return *model_; }
-  KvCache& cache() { return *cache_; }
+  const ModelFile& file() const { return engine_->parts().file(); }
+  Model& model() { return *engine_->parts().model; }
+  KvCache& cache() { return *engine_->parts().cache; }
+  ThreadPool& pool() { return *engine_->parts().pool; }
   int32_t random_token();
 
   static constexpr int kPrefillChunk = 512;
 
  private:
-  LoadedModel() = default;
+  explicit LoadedModel(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
   Status make_batch(int rows, bool all_logits);
 
-  ModelSource source_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Engine> engine_;
   KvCache::Id sequence_ = -1;
   int filled_ = 0;
   uint32_t state_ = 1;  // of the random tokens

@@ -88,17 +88,17 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
     std::sort(list->begin(), list->end());
     list->erase(std::unique(list->begin(), list->end()), list->end());
   }
-  ThreadPool pool(options.threads > 0 ? options.threads : available_cpus());
   LoadOptions load;
   load.model = options.model;
+  load.threads = options.threads;
   load.isa = options.isa;
   load.cache_type = options.cache_type;
   load.most_rows = rows.back();
   load.positions = contexts.back() + rows.back();
-  AERIE_ASSIGN_OR_RETURN(const auto target, LoadedModel::load(load, pool));
+  AERIE_ASSIGN_OR_RETURN(const auto target, LoadedModel::load(load));
   AERIE_RETURN_IF_ERROR(target->fill(contexts.back()));
   AERIE_ASSIGN_OR_RETURN(const PassWork work, work_of(target->file(), options.cache_type));
-  AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(options.isa, pool));
+  AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(options.isa, target->pool()));
 
   std::vector<PassSeries> all;
   for (const int context : contexts) {
@@ -113,7 +113,7 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   }
   VerifyReport report;
   report.model = options.model;
-  report.threads = pool.threads();
+  report.threads = target->pool().threads();
   report.isa = options.isa;
   report.cache_type = options.cache_type;
   report.limits = median_of(limits);

@@ -103,9 +103,9 @@ class Run {
 // As `aerie run` has it, with and without --template.
 Status Run::encode(Conversation& conversation) const {
   std::string text;
-  const bool chat = conversation.prompt->chat && engine_.chat_template().ok();
+  const bool chat = conversation.prompt->chat && engine_.parts().chat_template().ok();
   if (chat) {
-    auto rendered = engine_.chat_template()->render(conversation.messages, true);
+    auto rendered = engine_.parts().chat_template()->render(conversation.messages, true);
     if (!rendered.ok()) return rendered.status().with_context(conversation.prompt->name);
     text = std::move(*rendered);
   } else {
@@ -115,12 +115,12 @@ Status Run::encode(Conversation& conversation) const {
     }
   }
   conversation.ids.clear();
-  return engine_.tokenizer().encode(text, {true, chat}, conversation.ids);
+  return engine_.parts().tokenizer().encode(text, {true, chat}, conversation.ids);
 }
 
 bool Run::fits(const Conversation& conversation) const {
   return conversation.ids.size() + static_cast<size_t>(options_.max_tokens) <=
-         static_cast<size_t>(engine_.options().context);
+         static_cast<size_t>(engine_.parts().options.context);
 }
 
 // What comes before the first turn.
@@ -143,7 +143,7 @@ Status Run::prepare() {
     return refuse(fmt::format(
         "{}: {} tokens and a reply of {} do not fit into a context of {}; raise --ctx, lower "
         "--max-tokens or leave the prompt out",
-        prompt.name, conversation.ids.size(), options_.max_tokens, engine_.options().context));
+        prompt.name, conversation.ids.size(), options_.max_tokens, engine_.parts().options.context));
   }
   for (size_t method = 0; method < methods_.size(); ++method) {
     AERIE_RETURN_IF_ERROR(
@@ -229,7 +229,7 @@ Status Run::run_turn(const Conversation& conversation, Repeated& reply, Generati
 
 Expected<Generation> Run::generate(const Conversation& conversation, size_t method,
                                    int max_tokens) {
-  GenerateRequest request;
+  Request request;
   request.prompt = conversation.ids;
   request.sampling.temperature = conversation.temperature;
   request.sampling.seed = options_.seed + static_cast<uint64_t>(conversation.prompt->number);
@@ -285,15 +285,15 @@ void add_figures(std::span<const Reply> replies, const std::vector<SpeculativeCo
 SpecReport head_of(const SpecOptions& options, const Engine& engine) {
   SpecReport report;
   report.model = options.engine.model;
-  report.threads = engine.options().threads;
+  report.threads = engine.parts().options.threads;
   report.isa = options.engine.isa;
   report.cache_type = options.engine.cache_type;
   report.rule = options.engine.rule;
-  report.context = engine.options().context;
+  report.context = engine.parts().options.context;
   report.max_tokens = options.max_tokens;
   report.repeats = options.repeats;
   report.seed = options.seed;
-  report.chat_template = engine.chat_template().ok();
+  report.chat_template = engine.parts().chat_template().ok();
   report.datasets = options.datasets;
   return report;
 }

@@ -148,7 +148,7 @@ Json read_input(FieldReader& request) {
   return messages;
 }
 
-void read_text_format(FieldReader& request, ApiState& state, ServiceRequest& out) {
+void read_text_format(FieldReader& request, ApiState& state, Request& out) {
   const Json* text = request.object("text");
   if (text == nullptr) return read_constraint(request, state, out);
   FieldReader reader(*text, request.error(), "text");

@@ -39,8 +39,8 @@ class ReplyFormat {
 };
 
 struct ReplyTask {
-  std::vector<ServiceRequest> requests;  // one for each choice
-  std::vector<int> prompts;              // Choice::prompt of each; empty: all 0
+  std::vector<Request> requests;  // one for each choice
+  std::vector<int> prompts;       // Choice::prompt of each; empty: all 0
   std::unique_ptr<ReplyFormat> format;
   bool stream = false;
   bool keep_text = true;  // Choice::text and tokens are wanted; else only figures

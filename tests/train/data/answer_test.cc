@@ -45,7 +45,7 @@ std::vector<std::pair<size_t, size_t>> replies_of(const Sample& sample) {
 
 std::string text_of(const Engine& engine, std::span<const int32_t> tokens) {
   std::string text;
-  for (const int32_t token : tokens) text += engine.tokenizer().piece(token);
+  for (const int32_t token : tokens) text += engine.parts().tokenizer().piece(token);
   return text;
 }
 
@@ -72,7 +72,7 @@ TEST_F(AnswerTest, RepliesAreTheEngines) {
   ASSERT_NE(engine, nullptr);
   std::set<FinishReason> finishes;
   for (const Sample& sample : dataset.samples) {
-    GenerateRequest request;
+    Request request;
     request.sampling.temperature = (sample.prompt + sample.index) % 2 == 0 ? 0.0 : 1.0;
     request.sampling.seed = seed_of(options_.settings, sample.prompt);
     request.sampling.choice = static_cast<uint32_t>(sample.index);

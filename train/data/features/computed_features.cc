@@ -44,7 +44,7 @@ Expected<std::unique_ptr<FeatureSource>> ComputedFeatures::make(
                     layer, target->options().model, layers - 1, layers));
   }
   std::unique_ptr<ComputedFeatures> features(new ComputedFeatures(std::move(target)));
-  AERIE_ASSIGN_OR_RETURN(features->sequence_, features->target_->cache().open());
+  AERIE_ASSIGN_OR_RETURN(features->sequence_, features->target_->parts().cache->open());
   // Layers above the highest tap are of no use here. A pass has at least one.
   features->batch_.end_layer = std::max(1, *std::ranges::max_element(tap_layers));
   features->batch_.tap_layers = std::move(tap_layers);
@@ -53,7 +53,7 @@ Expected<std::unique_ptr<FeatureSource>> ComputedFeatures::make(
 
 // A chain behind what is committed.
 Status ComputedFeatures::make_batch(std::span<const int32_t> tokens, int first) {
-  KvCache& cache = target_->cache();
+  KvCache& cache = *target_->parts().cache;
   AERIE_RETURN_IF_ERROR(cache.reserve(sequence_, static_cast<int>(tokens.size())));
   batch_.sequences.assign(1, {cache.pages(sequence_), first});
   batch_.rows.clear();
@@ -65,7 +65,7 @@ Status ComputedFeatures::make_batch(std::span<const int32_t> tokens, int first) 
     row.parent = i - 1;
     row.wants_taps = true;
   }
-  return check_batch(batch_, target_->config(), target_->model_options());
+  return check_batch(batch_, target_->config(), target_->parts().model_options);
 }
 
 Status ComputedFeatures::read(const Sample& sample, std::span<float> out) {
@@ -78,14 +78,15 @@ Status ComputedFeatures::read(const Sample& sample, std::span<float> out) {
                         sample.id, tokens, width, tokens * width, out.size(),
                         target_->options().context)};
   }
-  KvCache& cache = target_->cache();
+  KvCache& cache = *target_->parts().cache;
   cache.truncate(sequence_, 0);
   for (size_t first = 0; first < tokens;) {
-    const size_t rows = std::min(tokens - first, static_cast<size_t>(target_->max_rows()));
+    const size_t rows =
+        std::min(tokens - first, static_cast<size_t>(target_->parts().model_options.max_rows));
     AERIE_RETURN_IF_ERROR(
         make_batch(std::span(sample.tokens).subspan(first, rows), static_cast<int>(first))
             .with_context("features of sample " + sample.id));
-    const ForwardOutputs outputs = target_->model().forward(batch_, cache);
+    const ForwardOutputs outputs = target_->parts().model->forward(batch_, cache);
     cache.commit_first(sequence_, static_cast<int>(rows));
     std::ranges::copy(outputs.taps, out.begin() + static_cast<int64_t>(first * width));
     first += rows;

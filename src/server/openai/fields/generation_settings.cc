@@ -180,7 +180,7 @@ GenerationSettings read_settings(FieldReader& request, const ApiState& state,
 }
 
 void compile_constraint(FieldReader& request, ApiState& state, const NamedGrammar& grammar,
-                        ServiceRequest& out) {
+                        Request& out) {
   auto compiled = state.grammars.get(grammar.spec, state.service.token_trie());
   if (compiled.ok()) {
     out.grammar = std::move(compiled).value();
@@ -192,7 +192,7 @@ void compile_constraint(FieldReader& request, ApiState& state, const NamedGramma
   request.refuse(std::move(error));
 }
 
-void read_constraint(FieldReader& request, ApiState& state, ServiceRequest& out) {
+void read_constraint(FieldReader& request, ApiState& state, Request& out) {
   const auto grammar = read_grammar(request);
   if (grammar && !request.failed()) compile_constraint(request, state, *grammar, out);
 }

@@ -12,8 +12,8 @@
 namespace aerie::server {
 
 struct GenerationSettings {
-  ServiceRequest request;  // all but the prompt
-  std::string model;       // as it was asked for, or the first of the names
+  Request request;    // all but the prompt
+  std::string model;  // as it was asked for, or the first of the names
   int n = 1;
   bool stream = false;
   bool include_usage = false;
@@ -36,8 +36,8 @@ GenerationSettings read_settings(FieldReader& request, const ApiState& state,
 std::string read_model(FieldReader& request, const ApiState& state);
 
 // The grammar that the request asks for, compiled, goes into `out`.
-void read_constraint(FieldReader& request, ApiState& state, ServiceRequest& out);
+void read_constraint(FieldReader& request, ApiState& state, Request& out);
 void compile_constraint(FieldReader& request, ApiState& state, const NamedGrammar& grammar,
-                        ServiceRequest& out);
+                        Request& out);
 
 }  // namespace aerie::server

@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kField = "speculation";
 
 void pick(FieldReader& request, const std::string& method, const std::vector<std::string>& offered,
-          ServiceRequest& out) {
+          Request& out) {
   if (method == "off" || method == "none") {
     out.speculate = false;
     return;
@@ -31,8 +31,7 @@ void pick(FieldReader& request, const std::string& method, const std::vector<std
 
 }  // namespace
 
-void read_speculation(FieldReader& request, const std::vector<std::string>& offered,
-                      ServiceRequest& out) {
+void read_speculation(FieldReader& request, const std::vector<std::string>& offered, Request& out) {
   const Json* value = request.find(kField);
   if (value == nullptr) return;
   if (value->is_boolean()) {

@@ -11,7 +11,6 @@ namespace aerie::server {
 
 // "speculation": true, false, "off", "ngram", {"enabled": false} or {"method": "ngram", "depth":
 // 3}. A method is one of `offered`: its short form, or its name alone.
-void read_speculation(FieldReader& request, const std::vector<std::string>& offered,
-                      ServiceRequest& out);
+void read_speculation(FieldReader& request, const std::vector<std::string>& offered, Request& out);
 
 }  // namespace aerie::server

@@ -1,4 +1,6 @@
-#include "engine/service_reply.h"
+#include "engine/running_reply.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
@@ -7,6 +9,17 @@
 
 namespace aerie {
 namespace {
+
+// But for its stop condition and its drafter.
+SequenceOptions sequence_options(const Request& request, int context) {
+  SequenceOptions options;
+  options.sampling = request.sampling;
+  options.max_tokens = request.max_tokens == 0 ? context : request.max_tokens;
+  options.trace = request.trace;
+  options.max_draft_depth = request.max_draft_depth;
+  options.prediction = request.prediction;
+  return options;
+}
 
 std::vector<TracedNode> traced(const Sequence& sequence) {
   std::vector<TracedNode> tree;
@@ -35,14 +48,32 @@ ReplyOutcome outcome_of(JobEnd end) {
 
 }  // namespace
 
-ServiceReply::ServiceReply(ServiceRequest request, std::shared_ptr<ReplySink> sink,
-                           const Tokenizer& tokenizer, ServiceStats& totals)
+Status check_request(const Request& request, const OpenedModel& opened) {
+  const auto refuse = [](std::string why) {
+    return Status(StatusCode::kInvalidArgument, std::move(why));
+  };
+  const int context = opened.options.context;
+  AERIE_RETURN_IF_ERROR(check_sequence(request.prompt, sequence_options(request, context),
+                                       opened.config().vocab, context));
+  if (request.max_draft_depth < 0) {
+    return refuse(fmt::format("a draft depth of {}, which is negative", request.max_draft_depth));
+  }
+  const auto speculations = static_cast<int>(opened.speculations.size());
+  if (request.speculation < 0 || request.speculation >= speculations) {
+    return refuse(fmt::format("speculation {}: the engine was opened with 0 to {}",
+                              request.speculation, speculations - 1));
+  }
+  return {};
+}
+
+RunningReply::RunningReply(Request request, std::shared_ptr<ReplySink> sink,
+                           const Tokenizer& tokenizer, ServiceStats* totals)
     : request_(std::move(request)),
       sink_(std::move(sink)),
       reply_(tokenizer, request_.stop, request_.ignore_eos),
       totals_(totals) {}
 
-std::unique_ptr<Job> ServiceReply::make_job(JobId id, int drafter, int context) {
+std::unique_ptr<Job> RunningReply::make_job(JobId id, int drafter, int context) {
   auto job = std::make_unique<Job>();
   job->id = id;
   job->prompt = request_.prompt;
@@ -51,45 +82,42 @@ std::unique_ptr<Job> ServiceReply::make_job(JobId id, int drafter, int context) 
   job->client = request_.client;
   job->deadline = request_.deadline;
   SequenceOptions& options = job->options;
-  options.sampling = request_.sampling;
-  options.max_tokens = request_.max_tokens > 0 ? request_.max_tokens : context;
+  options = sequence_options(request_, context);
   options.stop = &reply_;
-  options.trace = request_.trace;
   options.speculate = drafter >= 0;
   options.drafter = std::max(0, drafter);
-  options.max_draft_depth = request_.max_draft_depth;
-  options.prediction = request_.prediction;
   if (request_.grammar != nullptr) options.constraint = make_constraint(request_.grammar);
   job_ = job.get();
   return job;
 }
 
-std::string ServiceReply::new_text() {
+std::string RunningReply::new_text() {
   std::string text = reply_.text().substr(shown_);
   shown_ = reply_.text().size();
   return text;
 }
 
-void ServiceReply::count(const Sequence& sequence) {
+void RunningReply::count(const Sequence& sequence) {
+  if (totals_ == nullptr) return;
   const SequenceStats& now = sequence.stats;
-  totals_.generated_tokens +=
+  totals_->generated_tokens +=
       sequence.generated() - std::exchange(counted_tokens_, sequence.generated());
-  totals_.draft_tokens += now.drafted - std::exchange(counted_.drafted, now.drafted);
-  totals_.accepted_tokens += now.accepted - std::exchange(counted_.accepted, now.accepted);
+  totals_->draft_tokens += now.drafted - std::exchange(counted_.drafted, now.drafted);
+  totals_->accepted_tokens += now.accepted - std::exchange(counted_.accepted, now.accepted);
   counted_.proposed_at.resize(now.proposed_at.size());
   counted_.accepted_at.resize(now.accepted_at.size());
-  totals_.accepted_at.resize(std::max(totals_.accepted_at.size(), now.accepted_at.size()));
+  totals_->accepted_at.resize(std::max(totals_->accepted_at.size(), now.accepted_at.size()));
   if (!now.proposed_at.empty()) {
-    totals_.drafts +=
+    totals_->drafts +=
         now.proposed_at[0] - std::exchange(counted_.proposed_at[0], now.proposed_at[0]);
   }
   for (size_t i = 0; i < now.accepted_at.size(); ++i) {
-    totals_.accepted_at[i] +=
+    totals_->accepted_at[i] +=
         now.accepted_at[i] - std::exchange(counted_.accepted_at[i], now.accepted_at[i]);
   }
 }
 
-void ServiceReply::on_tokens(const Sequence& sequence) {
+void RunningReply::on_tokens(const Sequence& sequence) {
   count(sequence);
   if (!first_token_) first_token_ = Clock::now();
   ReplyDelta delta;
@@ -99,10 +127,10 @@ void ServiceReply::on_tokens(const Sequence& sequence) {
   sink_->on_delta(std::move(delta));
 }
 
-void ServiceReply::on_end(JobEnd end, const Status& status, const Sequence* sequence) {
+void RunningReply::on_end(JobEnd end, const Status& status, const Sequence* sequence) {
   const auto now = Clock::now();
   reply_.finish();
-  ++totals_.requests;
+  if (totals_ != nullptr) ++totals_->requests;
   ReplyEnd out;
   out.outcome = outcome_of(end);
   out.status = status;

@@ -1,23 +1,31 @@
-// A request of the service while it is decoded: the scheduler's listener on one side, the caller's
-// sink on the other.
+// A request while it is decoded: the scheduler's listener on one side, the caller's sink on the
+// other.
 #pragma once
 
-#include <functional>
+#include <chrono>
 #include <memory>
-#include <utility>
+#include <optional>
+#include <string>
 
+#include "aerie/request.h"
+#include "engine/opened_model.h"
 #include "engine/reply.h"
 #include "engine/service.h"
 #include "scheduler/job.h"
 
 namespace aerie {
 
-// Used by the service's thread alone, but for make_job().
-class ServiceReply final : public JobListener {
+// kInvalidArgument, saying what is possible, for a request that the model cannot answer. The one
+// place where requests are checked, whoever answers them.
+Status check_request(const Request& request, const OpenedModel& opened);
+
+// Used by the thread that decodes alone, but for make_job().
+class RunningReply final : public JobListener {
  public:
-  // `totals`, which must outlive it, gets what is generated and drafted, as it happens.
-  ServiceReply(ServiceRequest request, std::shared_ptr<ReplySink> sink, const Tokenizer& tokenizer,
-               ServiceStats& totals);
+  // `totals`, which must outlive it and may be null, gets what is generated and drafted, as it
+  // happens.
+  RunningReply(Request request, std::shared_ptr<ReplySink> sink, const Tokenizer& tokenizer,
+               ServiceStats* totals);
 
   // For the scheduler, once; `drafter` as SequenceOptions has it, negative for plain decoding. The
   // job must not outlive the reply.
@@ -36,7 +44,7 @@ class ServiceReply final : public JobListener {
   std::string new_text();
   void count(const Sequence& sequence);
 
-  ServiceRequest request_;
+  Request request_;
   std::shared_ptr<ReplySink> sink_;
   Reply reply_;
   const Job* job_ = nullptr;
@@ -44,7 +52,7 @@ class ServiceReply final : public JobListener {
   Clock::time_point arrival_ = Clock::now();
   std::optional<Clock::time_point> first_token_;
   bool ended_ = false;
-  ServiceStats& totals_;
+  ServiceStats* totals_;
   SequenceStats counted_;  // what totals_ has of it already
   int counted_tokens_ = 0;
 };

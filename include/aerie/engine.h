@@ -1,0 +1,129 @@
+// The entrance for programs: open a model with its tokenizer and drafters, then ask it.
+//
+//   auto engine = aerie::Engine::open({.model = "model.gguf", .speculate = "auto"});
+//   auto reply = (*engine)->generate({.prompt = (*engine)->tokenize("Once").value()});
+//   std::puts(reply->text.c_str());
+//
+// Whatever can go wrong comes back as a Status (aerie/status.h); nothing is thrown, and bad files
+// or requests end no program. Lengths, contexts and limits are in tokens, times in seconds, texts
+// in UTF-8.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "aerie/chat_message.h"
+#include "aerie/grammar.h"
+#include "aerie/request.h"
+#include "aerie/status.h"
+
+namespace aerie {
+
+// How a model is opened. The texts are those of the flags of `aerie run` with the same names.
+struct OpenOptions {
+  std::string model = {};          // a GGUF file or a Hugging Face folder
+  std::string type = {};           // float matrices become this: "q8_0", "bf16"; empty: as they are
+  int context = 0;                 // positions; 0: the model's own, at most 4096
+  int threads = 0;                 // 0: the cores that this process may use
+  std::string speculate = "auto";  // "none", "ngram", "eagle3:model=PATH,...", several with commas
+  std::vector<std::string> more_speculations = {};  // open too, for requests that pick one
+  std::string verify = "exact";                     // the verification rule
+  std::string cache_type = "f16";                   // keys and values: "f16", or "q8"
+  std::string isa = "auto";                         // the instruction set
+  std::string weight_cache = {};                    // a folder for packed weights; empty: none
+  std::string profile = {};                         // a file of `aerie tune`; empty: none
+  int prefill_chunk = 512;                          // prompt tokens in a pass
+  // Requests that are answered at the same time; more of them wait. With 1, memory is taken for one
+  // context, with more for as many as may be needed, or as fit into half of what is free.
+  int sequences = 1;
+  bool prefix_cache = true;  // requests begin with what earlier ones that began alike have computed
+};
+
+// What a model is called and how large it is.
+struct ModelInfo {
+  std::string name;  // as its file has it, or the file's own
+  int context = 0;   // of this engine
+  int vocabulary = 0;
+  int32_t bos = -1;  // -1: there is none
+  int32_t eos = -1;
+  bool has_chat_template = false;
+};
+
+struct TokenizeOptions {
+  bool add_special = true;     // BOS and EOS where the model asks for them, never doubled
+  bool parse_special = false;  // "<|im_start|>" in the text becomes the control token
+};
+
+struct EngineOptions;
+struct Concurrency;
+struct OpenedModel;
+
+// All calls may come from any thread, but for what parts() says. Calls of generate() take turns
+// until something is submitted; from then on a thread of the engine answers all requests together.
+class Engine {
+ public:
+  // kInvalidArgument for an option that cannot be, naming it; kNotFound, kInvalidData,
+  // kUnsupported or kResourceExhausted for files that cannot be opened, saying what and where.
+  static Expected<std::unique_ptr<Engine>> open(const OpenOptions& options);
+  // Cancels what is left, calling on_end(). Requires that no other call is under way.
+  ~Engine();
+
+  ModelInfo info() const;
+
+  // kResourceExhausted if the text is beyond what the tokenizer's expressions can do.
+  Expected<std::vector<int32_t>> tokenize(std::string_view text,
+                                          const TokenizeOptions& options = {}) const;
+  // The text of the tokens, as a reply has it: control tokens are left out. Ids outside the
+  // vocabulary have no text.
+  std::string detokenize(std::span<const int32_t> tokens) const;
+  // The messages as the model's chat template writes them, up to where the reply begins; to be
+  // tokenized with {.add_special = true, .parse_special = true}. kUnsupported or kNotFound with the
+  // reason if there is no template that can be rendered; kInvalidArgument if it refuses these.
+  Expected<std::string> apply_chat_template(std::span<const ChatMessage> messages,
+                                            bool add_generation_prompt = true) const;
+  // For Request::grammar, of this engine alone. kInvalidArgument, kUnsupported or
+  // kResourceExhausted with what is wrong and where.
+  Expected<std::shared_ptr<const Grammar>> compile_grammar(const GrammarSpec& spec) const;
+
+  // kInvalidArgument, saying what is possible, for a request that cannot be answered.
+  Status check(const Request& request) const;
+
+  // Answers one request. Calls `on_text`, which may be empty and must not call the engine, with
+  // every piece of text as it becomes final. Errors are check()'s and those of decoding; then
+  // nothing is kept. A request that was cancelled or whose deadline passed is no error.
+  using OnText = std::function<void(std::string_view text)>;
+  Expected<Generation> generate(const Request& request, const OnText& on_text = nullptr);
+
+  // Answers many at once: the sink, which is kept until then, hears of the request until on_end().
+  // The first call starts the engine's thread. Errors are check()'s, and kResourceExhausted if too
+  // many wait.
+  using RequestId = uint64_t;
+  Expected<RequestId> submit(Request request, std::shared_ptr<ReplySink> sink);
+  // Within one pass. One that has ended, or never was, is no error.
+  void cancel(RequestId id);
+
+  // Drafters drop what they learned from replies so far. Does nothing once something was submitted.
+  void forget();
+
+  // For the programs of Aerie's own tree: typed options, and the parts themselves
+  // (engine/opened_model.h), whose headers are not installed. The parts are for one thread, and not
+  // to be touched during generate() or after submit().
+  static Expected<std::unique_ptr<Engine>> open(const EngineOptions& options);
+  static Expected<std::unique_ptr<Engine>> open(const EngineOptions& options,
+                                                const Concurrency& concurrency);
+  OpenedModel& parts();
+  const OpenedModel& parts() const;
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace aerie

@@ -1,0 +1,28 @@
+// Constraints on the form of an output.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace aerie {
+
+enum class GrammarKind : uint8_t {
+  kJsonObject,  // any JSON object
+  kJsonSchema,  // `text`: a schema of draft 2020-12 or 7
+  kGbnf,        // `text`: llama.cpp's notation, with a rule "root"
+  kRegex,       // `text`: an expression that the whole output matches
+  kChoice,      // the output is one of `choices`
+};
+
+struct GrammarSpec {
+  GrammarKind kind = GrammarKind::kJsonObject;
+  std::string text = {};
+  std::vector<std::string> choices = {};
+};
+
+// A compiled grammar. Safe to share between threads; masks that were computed once are kept with
+// it.
+class Grammar;
+
+}  // namespace aerie

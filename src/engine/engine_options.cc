@@ -1,0 +1,72 @@
+#include "engine/engine_options.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "tensor/quantize.h"
+
+namespace aerie {
+namespace {
+
+Status unknown(std::string_view option, std::string_view value, std::string_view known) {
+  return {StatusCode::kInvalidArgument, fmt::format("{} '{}': give {}", option, value, known)};
+}
+
+Expected<kernels::Isa> parse_isa(const std::string& name) {
+  if (name == "auto") return kernels::best_isa();
+  std::string known = "auto";
+  for (const kernels::Isa isa : kernels::built_isas()) {
+    if (name == kernels::isa_name(isa)) return isa;
+    known.append(", ").append(kernels::isa_name(isa));
+  }
+  return unknown("isa", name, known);
+}
+
+Expected<kernels::KvType> parse_cache_type(const std::string& name) {
+  std::string known;
+  for (const kernels::KvType type : kernels::kAllKvTypes) {
+    if (name == kernels::kv_type_name(type)) return type;
+    if (!known.empty()) known += " or ";
+    known += kernels::kv_type_name(type);
+  }
+  return unknown("cache_type", name, known);
+}
+
+Expected<SpeculativeConfig> parse_speculation(const char* option, const std::string& text) {
+  auto config = parse_speculative_spec(text);
+  if (!config.ok()) return config.status().with_context(option);
+  return config;
+}
+
+}  // namespace
+
+Expected<EngineOptions> parse_options(const OpenOptions& options) {
+  EngineOptions out;
+  out.model = options.model;
+  if (!options.type.empty()) {
+    out.weight_type = dtype_from_name(options.type);
+    if (!out.weight_type || !can_quantize(*out.weight_type)) {
+      return unknown("type", options.type, "one of " + quantizable_types());
+    }
+  }
+  out.context = options.context;
+  out.threads = options.threads;
+  out.prefill_chunk = options.prefill_chunk;
+  AERIE_ASSIGN_OR_RETURN(out.isa, parse_isa(options.isa));
+  out.weight_cache = options.weight_cache;
+  AERIE_ASSIGN_OR_RETURN(out.cache_type, parse_cache_type(options.cache_type));
+  AERIE_ASSIGN_OR_RETURN(out.speculation, parse_speculation("speculate", options.speculate));
+  for (const std::string& more : options.more_speculations) {
+    AERIE_ASSIGN_OR_RETURN(out.more_speculations.emplace_back(),
+                           parse_speculation("more_speculations", more));
+  }
+  out.profile = options.profile;
+  auto rule = verify_rule_from_name(options.verify);
+  if (!rule.ok()) return rule.status().with_context("verify");
+  out.rule = *rule;
+  out.reuse_prefixes = options.prefix_cache;
+  return out;
+}
+
+}  // namespace aerie
