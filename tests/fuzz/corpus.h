@@ -1,4 +1,4 @@
-// Runs a fuzzer's body (tests/fuzz/target.h) over its committed seeds and findings.
+// Runs a fuzzer's body (tests/fuzz/fuzz_target.h) over its committed seeds and findings.
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "format/gguf/gguf.h"
-#include "tests/fuzz/target.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace aerie {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "tests/fuzz/target.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "tests/grammar/grammars.h"
 
 namespace aerie {

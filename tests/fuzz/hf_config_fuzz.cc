@@ -15,7 +15,7 @@
 #include "model/import/eight_bit_weights.h"
 #include "model/import/hugging_face_import.h"
 #include "model/registry.h"
-#include "tests/fuzz/target.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace aerie {
 namespace {

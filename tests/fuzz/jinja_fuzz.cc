@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "jinja/template.h"
-#include "tests/fuzz/target.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace aerie {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "format/json.h"
-#include "tests/fuzz/target.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace aerie {
 namespace {

@@ -13,7 +13,7 @@
 #include "format/json.h"
 #include "server/openai/api.h"
 #include "tests/fuzz/fuzz_service.h"
-#include "tests/fuzz/target.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace aerie {
 namespace {

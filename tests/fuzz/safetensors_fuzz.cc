@@ -5,7 +5,7 @@
 #include <span>
 
 #include "format/safetensors/safetensors.h"
-#include "tests/fuzz/target.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace aerie {
 namespace {

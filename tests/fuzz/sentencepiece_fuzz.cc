@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "tests/fuzz/target.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/tokenizer_checks.h"
 #include "tokenizer/load/hf_folder.h"
 

@@ -7,7 +7,7 @@
 
 #include "format/torch/pickle.h"
 #include "format/torch/torch_file.h"
-#include "tests/fuzz/target.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace aerie {
 namespace {

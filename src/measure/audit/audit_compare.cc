@@ -7,6 +7,7 @@
 #include "format/text.h"
 #include "measure/audit/audit.h"
 #include "report/text_file.h"
+#include "tokenizer/detokenizer.h"
 
 namespace aerie::measure {
 namespace {

@@ -143,7 +143,8 @@ Status Run::prepare() {
     return refuse(fmt::format(
         "{}: {} tokens and a reply of {} do not fit into a context of {}; raise --ctx, lower "
         "--max-tokens or leave the prompt out",
-        prompt.name, conversation.ids.size(), options_.max_tokens, engine_.parts().options.context));
+        prompt.name, conversation.ids.size(), options_.max_tokens,
+        engine_.parts().options.context));
   }
   for (size_t method = 0; method < methods_.size(); ++method) {
     AERIE_RETURN_IF_ERROR(
