@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
                       "Write it here instead, as `aerie convert` does");
 
   CLI::App* tokenize = app.add_subcommand("tokenize", "Text to token ids and back");
-  aerie::TokenizeOptions tokenize_options;
+  aerie::TokenizeCommand tokenize_options;
   tokenize->add_option("-m,--model", tokenize_options.model, aerie::kModelHelp)->required();
   CLI::Option* text =
       tokenize->add_option("TEXT", tokenize_options.text, "The text, or ids with --decode");

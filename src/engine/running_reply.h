@@ -10,7 +10,7 @@
 #include "aerie/request.h"
 #include "engine/opened_model.h"
 #include "engine/reply.h"
-#include "engine/service.h"
+#include "engine/service_stats.h"
 #include "scheduler/job.h"
 
 namespace aerie {

@@ -10,33 +10,12 @@
 #include "aerie/request.h"
 #include "base/status.h"
 #include "engine/engine_options.h"
+#include "engine/service_stats.h"
 #include "grammar/grammar.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
 namespace aerie {
-
-// Counters only rise.
-struct ServiceStats {
-  int running = 0;
-  int waiting = 0;
-  double cache_usage = 0.0;  // of the pages, those of running requests, in [0, 1]
-  int64_t requests = 0;      // that ended, however
-  int64_t prompt_tokens = 0;
-  int64_t generated_tokens = 0;
-  int64_t prefix_queries = 0;  // prompt tokens that were looked up in the cache
-  int64_t prefix_hits = 0;     // and found
-  int64_t preemptions = 0;
-  int64_t passes = 0;           // of the target
-  double pass_seconds = 0.0;    // spent in them
-  double decode_seconds = 0.0;  // in these, in drafting, sampling and committing
-  double busy_seconds = 0.0;    // in all that, and in scheduling and handing out
-  // Speculation.
-  int64_t drafts = 0;  // rounds of a sequence that drafted
-  int64_t draft_tokens = 0;
-  int64_t accepted_tokens = 0;
-  std::vector<int64_t> accepted_at;  // by depth
-};
 
 struct ServiceOptions {
   int max_sequences = 64;  // decoded together

@@ -39,7 +39,7 @@ class TokenizeTool : public ::testing::Test {
     return status.ok() ? out.str() : "error: " + status.message();
   }
 
-  TokenizeOptions options_;
+  TokenizeCommand options_;
 };
 
 TEST_F(TokenizeTool, LinesOfIdAndPiece) {

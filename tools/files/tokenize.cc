@@ -78,7 +78,7 @@ Expected<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& model) {
   return Tokenizer::from_gguf(*file);
 }
 
-Status decode(const Tokenizer& tokenizer, const TokenizeOptions& options, std::ostream& out) {
+Status decode(const Tokenizer& tokenizer, const TokenizeCommand& options, std::ostream& out) {
   AERIE_ASSIGN_OR_RETURN(const auto ids, parse_ids(options.text, tokenizer.vocab_size()));
   std::string text;
   Detokenizer detokenizer(tokenizer, options.special, DetokenizeFrom::kBeginning);
@@ -126,7 +126,7 @@ std::string_view first_part(std::string_view text) {
   return text.substr(0, line == std::string_view::npos ? kPart : line + 1);
 }
 
-Status count_tokens(const Tokenizer& tokenizer, const TokenizeOptions& options, std::ostream& out) {
+Status count_tokens(const Tokenizer& tokenizer, const TokenizeCommand& options, std::ostream& out) {
   std::vector<int64_t> counts(static_cast<size_t>(tokenizer.vocab_size()), 0);
   std::vector<int32_t> ids;
   size_t missing = 0;
@@ -161,7 +161,7 @@ Status count_tokens(const Tokenizer& tokenizer, const TokenizeOptions& options, 
 
 }  // namespace
 
-Status tokenize(const TokenizeOptions& options, std::ostream& out) {
+Status tokenize(const TokenizeCommand& options, std::ostream& out) {
   AERIE_ASSIGN_OR_RETURN(const auto tokenizer, open_tokenizer(options.model));
   if (options.decode) return decode(*tokenizer, options, out);
   if (!options.frequencies.empty()) return count_tokens(*tokenizer, options, out);

@@ -9,7 +9,7 @@
 
 namespace aerie {
 
-struct TokenizeOptions {
+struct TokenizeCommand {
   std::string model;         // path of a GGUF file
   std::string text;          // with `decode`: token ids, between them spaces, commas or brackets
   bool special = false;      // names of control tokens become them; with `decode` they are shown
@@ -27,6 +27,6 @@ struct TokenizeOptions {
 // line.
 //
 // Writes the result to `out`. Bytes that the vocabulary has no token for are reported as a warning.
-Status tokenize(const TokenizeOptions& options, std::ostream& out);
+Status tokenize(const TokenizeCommand& options, std::ostream& out);
 
 }  // namespace aerie

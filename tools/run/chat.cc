@@ -134,6 +134,7 @@ Expected<int> run_chat(const RunOptions& options) {
   AERIE_ASSIGN_OR_RETURN(Recorder recorder, Recorder::open(options));
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options.engine));
   if (!engine->parts().chat_template().ok()) return engine->parts().chat_template().status();
+  AERIE_ASSIGN_OR_RETURN(SharedGrammar grammar, compile_grammar(options, *engine));
   catch_interrupts();
   fmt::print(
       stderr, "{}; /help tells the commands\n",
