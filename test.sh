@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds everything and runs the tests.
-#   ./test.sh          release build, all tests, the include check
+#   ./test.sh             release build, all tests, the checks of includes and structure
 #   ./test.sh --full      what every change has to pass: also formatting and, of what changed, clang-tidy, the
 #                         fuzzers and the kernels' tests on an emulated Arm processor; under AddressSanitizer
 #                         and UBSan the tests of what reads foreign bytes or raw memory, under

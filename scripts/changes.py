@@ -11,9 +11,9 @@
   scripts/changes.py keep-fuzzers NAME ...   remembers that these have
   scripts/changes.py keep-commit             remembers that the commit passed everything
 
-The base is AERIE_BASE if that is set, else where the branch left origin/main; on that very commit, the last
-one before it that passed everything on this machine, else the last one that is
-six hours older than HEAD: what was written in one sitting is looked at as a whole.
+The base is AERIE_BASE if that is set, else where the branch left origin/main; on that very commit, the last one
+before it that passed everything on this machine, else the last one that is six hours older than HEAD: what was
+written in one sitting is looked at as a whole.
 What has passed is remembered in $XDG_CACHE_HOME/aerie/passed (~/.cache), for all clones.
 """
 
