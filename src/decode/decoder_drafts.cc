@@ -77,11 +77,9 @@ void Decoder::cut_depth(const Sequence& sequence, TokenTree& tree) {
 }
 
 // Many drafters make trees whatever the rule; of nodes that were not drawn the likeliest path may
-// be chosen, of others the first.
+// be chosen.
 void Decoder::cut_to_chain(TokenTree& tree) {
-  if (tree.is_chain() || !tree.is_well_formed()) return;
-  if (was_drawn(tree)) return cut_to_first_path(tree);
-  if (!may_be_cut(tree)) return;
+  if (tree.is_chain() || !tree.is_well_formed() || !may_be_cut(tree)) return;
   TreeLimits chain;
   chain.max_children = 1;
   editor_.keep_best(tree, chain);

@@ -43,7 +43,7 @@ struct DraftSequence {
   SamplingParams sampling;
   DraftNoise noise = DraftNoise::kTarget;
   // Whether the rule takes trees. If not, the likeliest path of a tree of point masses is judged,
-  // and of what was drawn the path of first proposals.
+  // and other trees are left out: what is drawn has to be a chain whatever is drawn.
   bool trees = true;
   int max_tokens = 0;  // the sequence never grows beyond this many tokens
   // The tokens that are known. observe() will tell of all of them but the first `reused`, which the

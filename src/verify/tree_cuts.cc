@@ -123,19 +123,4 @@ void cut_rows(TokenTree& tree, int rows) {
   keep_proposals(tree, std::span(all).first(most));
 }
 
-void cut_to_first_path(TokenTree& tree) {
-  std::vector<TokenTree::Proposal> path;
-  int32_t end = -1;
-  const std::vector<TokenTree::Proposal> all = proposals_of(tree);
-  const auto follows = [&](const TokenTree::Proposal& proposal) {
-    return node_at(tree, proposal.node).parent == end;
-  };
-  for (auto at = std::ranges::find_if(all, follows); at != all.end();
-       at = std::ranges::find_if(all, follows)) {
-    path.push_back(*at);
-    end = at->node;
-  }
-  keep_proposals(tree, path);
-}
-
 }  // namespace aerie

@@ -25,7 +25,4 @@ int most_rows(const TokenTree& tree);
 // last, with nodes that none is left of. Requires rows >= 0.
 void cut_rows(TokenTree& tree, int rows);
 
-// Leaves the path of first proposals: of the root's, of those at its node, and so on.
-void cut_to_first_path(TokenTree& tree);
-
 }  // namespace aerie

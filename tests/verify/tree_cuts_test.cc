@@ -1,5 +1,5 @@
 // Drafts from which something is left out before they are judged: for a constraint, for want of
-// room, for a rule that takes chains alone. What is emitted stays the target's.
+// room. What is emitted stays the target's.
 #include "verify/tree_cuts.h"
 
 #include <gtest/gtest.h>
@@ -195,18 +195,6 @@ TEST_P(TreeCuts, ByRowsAndThenByAConstraint) {
   }
 }
 
-TEST_P(TreeCuts, ToTheFirstPath) {
-  expect_the_targets(
-      [&](const TokenConstraint& constraint, TokenTree& tree) {
-        const bool some = !tree.empty();
-        cut_to_first_path(tree);
-        EXPECT_TRUE(tree.is_chain());
-        EXPECT_EQ(!tree.empty(), some);
-        prune_forbidden(constraint, tree);
-      },
-      true, 0.3);
-}
-
 INSTANTIATE_TEST_SUITE_P(Siblings, TreeCuts, testing::ValuesIn(kSiblings),
                          [](const auto& test) { return std::string(siblings_name(test.param)); });
 
@@ -316,21 +304,6 @@ TEST(CutRows, CountsProposalsAndWhatIsNoDraft) {
   EXPECT_TRUE(tree.proposals.empty());
   tree.add(3, -1);
   EXPECT_FALSE(was_drawn(tree));
-}
-
-TEST(CutToFirstPath, GoesByTheOrderOfProposals) {
-  const Distribution q{{1, 2, 3}, {0.3, 0.3, 0.4}};
-  TokenTree tree;
-  const int a = tree.add(1, -1, &q);
-  const int b = tree.add(2, -1, &q);
-  const int c = tree.add(3, b, &q);
-  tree.add(1, a, &q);
-  tree.proposals = {{b, &q, false}, {a, &q, true}, {3, &q, false}, {c, &q, false}, {c, &q, false}};
-  cut_to_first_path(tree);
-  ASSERT_EQ(tree.size(), 2);
-  EXPECT_EQ(path_of(tree, 1), (Tokens{2, 3}));
-  EXPECT_EQ(tree.proposals.size(), 2u);
-  EXPECT_TRUE(tree.is_well_formed() && tree.is_chain());
 }
 
 }  // namespace
