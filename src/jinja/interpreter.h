@@ -23,7 +23,7 @@ class Interpreter {
   // A failure leaves as a break does.
   enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
-  // Statements (interpreter.cc).
+  // Statements.
   Flow run_block(const Block& block, Scope* scope, TextBuilder& out);
   Flow run_statement(const Statement& statement, Scope* scope, TextBuilder& out);
   Flow run_if(const Statement& statement, Scope* scope, TextBuilder& out);
@@ -40,7 +40,7 @@ class Interpreter {
   Sequence* loop_items(const Statement& statement, Scope* scope, const Value& values);
   void assign(const Target& target, const Value& value, Scope* scope);
 
-  // Expressions (evaluate.cc).
+  // Expressions.
   Value evaluate(const Expression& expression, Scope* scope);
   Value evaluate_kind(const Expression& expression, Scope* scope);
   Value look_up(const Expression& name, const Scope* scope);
@@ -52,7 +52,7 @@ class Interpreter {
   Value evaluate_slice(const Expression& expression, Scope* scope);
   Value evaluate_native(const Expression& expression, Scope* scope);
 
-  // Calls (call.cc).
+  // Calls.
   // `caller` is the body of a call block; may be null.
   Value evaluate_call(const Expression& expression, Scope* scope, Callable* caller);
   Arguments evaluate_arguments(const Expression& expression, Scope* scope);

@@ -111,7 +111,7 @@ Value round(Call& call) {
   return Value::of((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit);
 }
 
-constexpr Native kNumberFilters[] = {
+constexpr Native kAllNumberFilters[] = {
     {"abs", absolute},
     {"float", to_float, {"default"}},
     {"int", to_int, {"default", "base"}},
@@ -120,8 +120,6 @@ constexpr Native kNumberFilters[] = {
 
 }  // namespace
 
-std::span<const Native> number_filters() {
-  return kNumberFilters;
-}
+const Table kNumberFilters(kAllNumberFilters);
 
 }  // namespace aerie::jinja

@@ -69,7 +69,7 @@ Value selected(Call& call) {
   return Value::of(result);
 }
 
-constexpr Native kSelectingFilters[] = {
+constexpr Native kAllSelectingFilters[] = {
     {"map", map, {}, 0, true},
     {"reject", selected<false, false>, {}, 0, true},
     {"rejectattr", selected<false, true>, {}, 0, true},
@@ -79,8 +79,6 @@ constexpr Native kSelectingFilters[] = {
 
 }  // namespace
 
-std::span<const Native> selecting_filters() {
-  return kSelectingFilters;
-}
+const Table kSelectingFilters(kAllSelectingFilters);
 
 }  // namespace aerie::jinja

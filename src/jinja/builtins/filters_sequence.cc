@@ -91,9 +91,10 @@ Value sum(Call& call) {
 }
 
 // What items are compared by: an attribute or themselves, without case unless it matters.
-Value sort_key(Runtime& runtime, const Value& item, const Value& path, bool case_sensitive) {
+Value sort_key(Runtime& runtime, const Value& item, const Value& path, bool case_sensitive,
+               const Value& otherwise = Value::absent()) {
   if (!runtime.spend()) return {};
-  const Value key = get_path(runtime, item, path);
+  const Value key = get_path(runtime, item, path, otherwise);
   return case_sensitive ? key : without_case(runtime, key);
 }
 
@@ -185,13 +186,11 @@ Value group_by(Call& call) {
   Runtime& runtime = call.runtime;
   const auto& ungrouped = call.items();
   const auto key_of = [&](const Value& item, bool case_sensitive) {
-    const Value key = get_path(runtime, item, call[0], call[1]);
-    return case_sensitive ? key : without_case(runtime, key);
+    return sort_key(runtime, item, call[0], case_sensitive, call[1]);
   };
   if (!runtime.claim(static_cast<Int>(ungrouped.size()), 3 * sizeof(SortItem))) return {};
   std::vector<SortItem> order;
   for (const Value& item : ungrouped) {
-    if (!runtime.spend()) return {};
     order.push_back({{key_of(item, call.flag(2))}, item});
   }
   stable_sort(runtime, order, false);
@@ -262,7 +261,7 @@ Value attribute(Call& call) {
   return get_attribute(call.runtime, it, *call[0].text);
 }
 
-constexpr Native kSequenceFilters[] = {
+constexpr Native kAllSequenceFilters[] = {
     {"attr", attribute, {"name"}, 1},
     {"batch", batch, {"linecount", "fill_with"}, 1},
     {"count", length_of},
@@ -289,8 +288,6 @@ constexpr Native kSequenceFilters[] = {
 
 }  // namespace
 
-std::span<const Native> sequence_filters() {
-  return kSequenceFilters;
-}
+const Table kSequenceFilters(kAllSequenceFilters);
 
 }  // namespace aerie::jinja

@@ -3,7 +3,6 @@
 
 #include "jinja/builtins/native.h"
 #include "jinja/values/characters.h"
-#include "jinja/values/json_values.h"
 #include "jinja/values/operations.h"
 
 namespace aerie::jinja {
@@ -179,7 +178,7 @@ constexpr Native of_text(std::string_view name, Value (*call)(Call&),
   return {name, call, parameters, required, any, true};
 }
 
-constexpr Native kTextFilters[] = {
+constexpr Native kAllTextFilters[] = {
     of_text("capitalize", capitalized_text),
     of_text("center", centered_text, {"width"}),
     of_text("e", escape),
@@ -207,8 +206,6 @@ Value without_case(Runtime& runtime, const Value& value) {
   return runtime.text(to_lower(value.view()));
 }
 
-std::span<const Native> text_filters() {
-  return kTextFilters;
-}
+const Table kTextFilters(kAllTextFilters);
 
 }  // namespace aerie::jinja

@@ -124,7 +124,7 @@ Value loop_changed(Call& call) {
   return Value::of(!same);
 }
 
-constexpr Native kFunctions[] = {
+constexpr Native kAllFunctions[] = {
     {"cycler", make_cycler, {}, 0, true},
     {"dict", [](Call& c) { return Value::of(dict_of_arguments(c)); }, {}, 0, true},
     {"joiner", make_joiner, {"sep"}},
@@ -134,25 +134,17 @@ constexpr Native kFunctions[] = {
     {"strftime_now", strftime_now, {"format"}, 1},
 };
 
-constexpr Native kCyclerMethods[] = {{"next", cycler_next}, {"reset", cycler_reset}};
+constexpr Native kAllCyclerMethods[] = {{"next", cycler_next}, {"reset", cycler_reset}};
 
-constexpr Native kLoopMethods[] = {
+constexpr Native kAllLoopMethods[] = {
     {"changed", loop_changed, {}, 0, true},
     {"cycle", loop_cycle, {}, 0, true},
 };
 
 }  // namespace
 
-std::span<const Native> functions() {
-  return kFunctions;
-}
-
-std::span<const Native> cycler_methods() {
-  return kCyclerMethods;
-}
-
-std::span<const Native> loop_methods() {
-  return kLoopMethods;
-}
+const Table kFunctions(kAllFunctions);
+const Table kCyclerMethods(kAllCyclerMethods);
+const Table kLoopMethods(kAllLoopMethods);
 
 }  // namespace aerie::jinja

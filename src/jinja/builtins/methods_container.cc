@@ -163,7 +163,7 @@ Value copy_dict(Call& call) {
   return Value::of(copy);
 }
 
-constexpr Native kListMethods[] = {
+constexpr Native kAllListMethods[] = {
     {"append", append_item, {"object"}, 1},
     {"clear", clear_list},
     {"copy", copy_list},
@@ -177,12 +177,12 @@ constexpr Native kListMethods[] = {
     {"sort", sort_list, {"reverse"}},
 };
 
-constexpr Native kTupleMethods[] = {
+constexpr Native kAllTupleMethods[] = {
     {"count", count_items, {"value"}, 1},
     {"index", index_of_item, {"value"}, 1},
 };
 
-constexpr Native kDictMethods[] = {
+constexpr Native kAllDictMethods[] = {
     {"clear", clear_dict},
     {"copy", copy_dict},
     {"get", get_value, {"key", "default"}, 1},
@@ -226,16 +226,8 @@ Sequence* dict_items(Runtime& runtime, const Dict& dict, Sequence::Flavour flavo
   return items;
 }
 
-std::span<const Native> list_methods() {
-  return kListMethods;
-}
-
-std::span<const Native> tuple_methods() {
-  return kTupleMethods;
-}
-
-std::span<const Native> dict_methods() {
-  return kDictMethods;
-}
+const Table kListMethods(kAllListMethods);
+const Table kTupleMethods(kAllTupleMethods);
+const Table kDictMethods(kAllDictMethods);
 
 }  // namespace aerie::jinja

@@ -55,17 +55,6 @@ Value joined(Call& call) {
   return join_texts(call.runtime, call.view(), items);
 }
 
-// Python puts an empty string before every character and at the end.
-void replace_between(TextBuilder& out, std::string_view text, std::string_view by, size_t most) {
-  for (size_t done = 0; !out.runtime().failed(); ++done) {
-    if (done < most) out.add(by);
-    if (text.empty()) break;
-    const size_t length = next_character(text).length;
-    out.add(text.substr(0, length));
-    text.remove_prefix(length);
-  }
-}
-
 // Splitting.
 
 Value parts_of(Runtime& runtime, const std::vector<std::string_view>& parts,
@@ -78,12 +67,16 @@ Value parts_of(Runtime& runtime, const std::vector<std::string_view>& parts,
   return Value::of(result);
 }
 
+bool claim_matches(Runtime& runtime, std::string_view text, std::string_view needle) {
+  const size_t most = text.size() / std::max<size_t>(1, needle.size()) + 1;
+  return runtime.claim(static_cast<Int>(most), sizeof(size_t) + sizeof(text));
+}
+
 Value split_at(Call& call, std::string_view separator, Search search) {
   Runtime& runtime = call.runtime;
   const std::string_view text = call.view();
   if (separator.empty()) return runtime.fail("split() with an empty separator");
-  const auto most = static_cast<Int>(text.size() / separator.size()) + 1;
-  if (!runtime.claim(most, sizeof(size_t) + sizeof(text))) return {};
+  if (!claim_matches(runtime, text, separator)) return {};
   if (search.from_right && !runtime.claim(2, text.size())) return {};
   std::vector<std::string_view> parts;
   size_t done = 0;
@@ -220,13 +213,9 @@ int64_t place_in_text(Call& call, bool from_right) {
   const std::string_view needle = call.string(0);
   const Part part = part_of(call);
   if (!part.within || (from_right && !call.runtime.claim(2, part.view.size()))) return -1;
-  size_t found = from_right ? part.view.size() : 0;
-  if (!needle.empty()) {
-    const auto places = find_all(part.view, needle, {1, from_right});
-    if (places.empty()) return -1;
-    found = places[0];
-  }
-  const size_t bytes = part.offset + found;
+  const auto places = find_all(part.view, needle, {1, from_right});
+  if (places.empty()) return -1;
+  const size_t bytes = part.offset + places[0];
   if (call.subject.text->ascii) return static_cast<int64_t>(bytes);
   return static_cast<int64_t>(count_characters(call.view().substr(0, bytes)));
 }
@@ -240,10 +229,7 @@ Value index_in_text(Call& call, bool from_right) {
 Value count_in_text(Call& call) {
   const std::string_view needle = call.string(0);
   const Part part = part_of(call);
-  if (!part.within) return Value::of(Int{0});
-  if (needle.empty()) return Value::of(count_characters(part.view) + 1);
-  const auto most = static_cast<Int>(part.view.size() / needle.size());
-  if (!call.runtime.claim(most, sizeof(size_t))) return {};
+  if (!part.within || !claim_matches(call.runtime, part.view, needle)) return Value::of(Int{0});
   return Value::of(find_all(part.view, needle, {}).size());
 }
 
@@ -265,7 +251,7 @@ Value has_affix(Call& call, bool at_start) {
   return Value::of(false);
 }
 
-constexpr Native kTextMethods[] = {
+constexpr Native kAllTextMethods[] = {
     {"capitalize", capitalized_text},
     {"casefold", lower_text},
     {"center", centered_text, {"width", "fillchar"}, 1},
@@ -338,11 +324,7 @@ Value replaced_text(Call& call) {
   const size_t most = count < 0 ? SIZE_MAX : static_cast<size_t>(count);
   TextBuilder out(runtime);
   if (!runtime.spend_text(text.size() + old.size())) return {};
-  if (old.empty()) {
-    replace_between(out, text, by, most);
-    return out.value();
-  }
-  if (!runtime.claim(static_cast<Int>(text.size() / old.size()), sizeof(size_t))) return {};
+  if (!claim_matches(runtime, text, old)) return {};
   size_t done = 0;
   for (const size_t place : find_all(text, old, {most, false})) {
     out.add(text.substr(done, place - done));
@@ -372,8 +354,6 @@ Value join_texts(Runtime& runtime, std::string_view separator, const std::vector
   return out.value();
 }
 
-std::span<const Native> text_methods() {
-  return kTextMethods;
-}
+const Table kTextMethods(kAllTextMethods);
 
 }  // namespace aerie::jinja

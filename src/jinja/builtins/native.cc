@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <initializer_list>
 
 #include "format/text.h"
 #include "jinja/values/operations.h"
@@ -11,19 +11,13 @@
 namespace aerie::jinja {
 namespace {
 
-using Table = std::map<std::string_view, const Native*>;
-
-Table table_of(std::initializer_list<std::span<const Native>> parts) {
-  Table table;
-  for (const auto& part : parts) {
-    for (const Native& native : part) table.emplace(native.name, &native);
+const Native* look_up(std::initializer_list<Table> tables, std::string_view name) {
+  for (const Table& table : tables) {
+    for (const Native& native : table) {
+      if (native.name == name) return &native;
+    }
   }
-  return table;
-}
-
-const Native* look_up(const Table& table, std::string_view name) {
-  const auto found = table.find(name);
-  return found == table.end() ? nullptr : found->second;
+  return nullptr;
 }
 
 void bind(const Native& native, Call& call) {
@@ -101,43 +95,24 @@ Value call_native(Runtime& runtime, const Native& native, const Value& subject,
 }
 
 const Native* find_filter(std::string_view name) {
-  static const Table table =
-      table_of({text_filters(), sequence_filters(), selecting_filters(), number_filters()});
-  return look_up(table, name);
+  return look_up({kTextFilters, kSequenceFilters, kSelectingFilters, kNumberFilters}, name);
 }
 
 const Native* find_test(std::string_view name) {
-  static const Table table = table_of({tests()});
-  return look_up(table, name);
+  return look_up({kTests}, name);
 }
 
 const Native* find_function(std::string_view name) {
-  static const Table table = table_of({functions()});
-  return look_up(table, name);
+  return look_up({kFunctions}, name);
 }
 
 const Native* find_method(const Value& object, std::string_view name) {
-  static const Table text = table_of({text_methods(), text_predicates()});
-  static const Table list = table_of({list_methods()});
-  static const Table tuple = table_of({tuple_methods()});
-  static const Table dict = table_of({dict_methods()});
-  static const Table cycler = table_of({cycler_methods()});
-  static const Table loop = table_of({loop_methods()});
-  switch (object.kind) {
-    case Kind::kText:
-      return look_up(text, name);
-    case Kind::kSequence:
-      if (object.is_list()) return look_up(list, name);
-      return object.is_indexable() ? look_up(tuple, name) : nullptr;
-    case Kind::kDict:
-      return look_up(dict, name);
-    case Kind::kCycler:
-      return look_up(cycler, name);
-    case Kind::kLoop:
-      return look_up(loop, name);
-    default:
-      return nullptr;
-  }
+  if (object.is_text()) return look_up({kTextMethods, kTextPredicates}, name);
+  if (object.is(Kind::kDict)) return look_up({kDictMethods}, name);
+  if (object.is_list()) return look_up({kListMethods}, name);
+  if (object.is_indexable()) return look_up({kTupleMethods}, name);
+  if (object.is(Kind::kLoop)) return look_up({kLoopMethods}, name);
+  return object.is(Kind::kCycler) ? look_up({kCyclerMethods}, name) : nullptr;
 }
 
 }  // namespace aerie::jinja

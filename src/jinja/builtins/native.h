@@ -63,20 +63,11 @@ const Native* find_test(std::string_view name);
 const Native* find_function(std::string_view name);
 const Native* find_method(const Value& object, std::string_view name);
 
-// The tables' parts, one for each file that has some.
-std::span<const Native> text_filters();
-std::span<const Native> sequence_filters();
-std::span<const Native> selecting_filters();
-std::span<const Native> number_filters();
-std::span<const Native> tests();
-std::span<const Native> functions();
-std::span<const Native> text_methods();
-std::span<const Native> text_predicates();
-std::span<const Native> list_methods();
-std::span<const Native> tuple_methods();
-std::span<const Native> dict_methods();
-std::span<const Native> cycler_methods();
-std::span<const Native> loop_methods();
+// The tables' parts, in the files that have them.
+using Table = std::span<const Native>;
+extern const Table kTextFilters, kSequenceFilters, kSelectingFilters, kNumberFilters, kTests,
+    kFunctions, kTextMethods, kTextPredicates, kListMethods, kTupleMethods, kDictMethods,
+    kCyclerMethods, kLoopMethods;
 
 // What several of those files need.
 

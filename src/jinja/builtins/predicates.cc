@@ -55,7 +55,7 @@ Value compares(Call& call) {
   return Value::of(compare(call.runtime, op, call.subject, call[0]));
 }
 
-constexpr Native kTests[] = {
+constexpr Native kAllTests[] = {
     {"!=", compares<Operator::kNotEqual>, {"other"}, 1},
     {"<", compares<Operator::kLess>, {"other"}, 1},
     {"<=", compares<Operator::kLessEqual>, {"other"}, 1},
@@ -129,7 +129,7 @@ Value is_title(Call& call) {
   return Value::of(found);
 }
 
-constexpr Native kPredicates[] = {
+constexpr Native kAllTextPredicates[] = {
     {"isalnum", all_are<is_alphanumeric>},
     {"isalpha", all_are<is_letter>},
     {"isascii", [](Call& c) { return Value::of(c.subject.text->ascii); }},
@@ -144,12 +144,7 @@ constexpr Native kPredicates[] = {
 
 }  // namespace
 
-std::span<const Native> tests() {
-  return kTests;
-}
-
-std::span<const Native> text_predicates() {
-  return kPredicates;
-}
+const Table kTests(kAllTests);
+const Table kTextPredicates(kAllTextPredicates);
 
 }  // namespace aerie::jinja

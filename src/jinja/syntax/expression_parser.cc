@@ -128,8 +128,7 @@ ExpressionPtr ExpressionParser::unary(bool with_filters) {
   } else {
     value = primary();
   }
-  value = postfix(std::move(value));
-  return with_filters ? filtered(std::move(value)) : std::move(value);
+  return postfix(std::move(value), with_filters);
 }
 
 ExpressionPtr ExpressionParser::name() {
@@ -197,14 +196,21 @@ ExpressionPtr ExpressionParser::items(What kind, std::string_view close) {
   return result;
 }
 
-ExpressionPtr ExpressionParser::postfix(ExpressionPtr operand) {
-  for (;;) {
-    if (tokens_.is(".")) {
-      operand = attribute(std::move(operand));
-    } else if (tokens_.is("[")) {
-      operand = item(std::move(operand));
-    } else if (tokens_.is("(")) {
+// What stands behind an operand; filters and tests come last.
+ExpressionPtr ExpressionParser::postfix(ExpressionPtr operand, bool with_filters) {
+  for (bool filtered = false;;) {
+    if (tokens_.is("(")) {
       operand = call(std::move(operand));
+    } else if (!filtered && tokens_.is(".")) {
+      operand = attribute(std::move(operand));
+    } else if (!filtered && tokens_.is("[")) {
+      operand = item(std::move(operand));
+    } else if (with_filters && tokens_.is("|")) {
+      operand = filters(std::move(operand), false);
+      filtered = true;
+    } else if (with_filters && tokens_.is("is")) {
+      operand = test(std::move(operand));
+      filtered = true;
     } else {
       return operand;
     }
@@ -285,20 +291,6 @@ ExpressionPtr ExpressionParser::call(ExpressionPtr operand) {
   return result;
 }
 
-ExpressionPtr ExpressionParser::filtered(ExpressionPtr operand) {
-  for (;;) {
-    if (tokens_.is("|")) {
-      operand = filters(std::move(operand), false);
-    } else if (tokens_.is("is")) {
-      operand = test(std::move(operand));
-    } else if (tokens_.is("(")) {
-      operand = call(std::move(operand));
-    } else {
-      return operand;
-    }
-  }
-}
-
 ExpressionPtr ExpressionParser::filters(ExpressionPtr operand, bool inside) {
   for (; inside || tokens_.skip("|"); inside = false) {
     const Token& token = tokens_.expect_name();
@@ -333,7 +325,7 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr operand) {
   } else if (value && !word) {
     const TokenStream::Level level(tokens_);
     Argument argument;
-    argument.value = postfix(primary());
+    argument.value = postfix(primary(), false);
     grow(*result, *argument.value);
     result->arguments.push_back(std::move(argument));
   }

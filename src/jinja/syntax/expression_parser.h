@@ -39,11 +39,10 @@ class ExpressionParser {
   ExpressionPtr primary();
   ExpressionPtr name();
   ExpressionPtr items(Expression::Kind kind, std::string_view close);
-  ExpressionPtr postfix(ExpressionPtr operand);
+  ExpressionPtr postfix(ExpressionPtr operand, bool with_filters);
   ExpressionPtr attribute(ExpressionPtr operand);
   ExpressionPtr item(ExpressionPtr operand);
   ExpressionPtr call(ExpressionPtr operand);
-  ExpressionPtr filtered(ExpressionPtr operand);
   ExpressionPtr test(ExpressionPtr operand);
   void arguments(Expression& call);
   Target single_target(bool may_be_attribute);

@@ -66,14 +66,8 @@ Value float_divide(Runtime& runtime, Operator op, double a, double b) {
   if (b == 0.0) return zero_division(runtime);
   if (op == Operator::kDivide) return Value::of(a / b);
   double remainder = std::fmod(a, b);
-  double quotient = (a - remainder) / b;
-  if (remainder != 0.0 && (remainder < 0.0) != (b < 0.0)) {
-    remainder += b;
-    quotient -= 1.0;
-  }
-  if (op == Operator::kModulo) return Value::of(remainder);
-  const double floor = std::floor(quotient);
-  return Value::of(quotient - floor > 0.5 ? floor + 1.0 : floor);
+  if (remainder != 0.0 && (remainder < 0.0) != (b < 0.0)) remainder += b;
+  return Value::of(op == Operator::kModulo ? remainder : std::round((a - remainder) / b));
 }
 
 Value float_arithmetic(Runtime& runtime, Operator op, double a, double b) {
@@ -113,10 +107,11 @@ Value add_texts(Runtime& runtime, const Text& a, const Text& b) {
   return out.value(safe);
 }
 
-Value add_sequences(Runtime& runtime, const Sequence& a, const Sequence& b) {
-  Sequence* sum = runtime.sequence(a.is_tuple() ? Sequence::Flavour::kTuple : a.flavour);
-  runtime.push(sum, a.items);
-  runtime.push(sum, b.items);
+Value add_sequences(Runtime& runtime, const Value& a, const Value& b) {
+  Sequence* sum =
+      runtime.sequence(a.is_tuple() ? Sequence::Flavour::kTuple : Sequence::Flavour::kList);
+  runtime.push(sum, a.sequence->items);
+  runtime.push(sum, b.sequence->items);
   return Value::of(sum);
 }
 
@@ -165,9 +160,8 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) 
   }
   if (op == Operator::kAdd) {
     if (a.is_text() && b.is_text()) return add_texts(runtime, *a.text, *b.text);
-    if (is_repeatable(a) && is_repeatable(b) && !a.is_text() && !b.is_text() &&
-        a.is_tuple() == b.is_tuple()) {
-      return add_sequences(runtime, *a.sequence, *b.sequence);
+    if ((a.is_list() && b.is_list()) || (a.is_tuple() && b.is_tuple())) {
+      return add_sequences(runtime, a, b);
     }
   }
   return runtime.fail(fmt::format("'{}' does not apply to '{}' and '{}'", spelling(op),

@@ -18,19 +18,20 @@ utf8proc_category_t category(char32_t code) {
 
 // memmem takes linear time, where the standard library's searches can take the product.
 size_t first_match(std::string_view text, std::string_view needle, size_t from) {
-  if (needle.empty()) return from;
-  if (text.size() - from < needle.size()) return text.npos;
   const void* found = memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
-  if (found == nullptr) return text.npos;
-  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+  return found == nullptr ? text.npos
+                          : static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
 std::vector<size_t> matches(std::string_view text, std::string_view needle, size_t most) {
   std::vector<size_t> places;
-  for (size_t at = 0; places.size() < most; at = places.back() + needle.size()) {
-    const size_t place = first_match(text, needle, at);
+  for (size_t at = 0; places.size() < most && at <= text.size();) {
+    const size_t place = needle.empty() ? at : first_match(text, needle, at);
     if (place == text.npos) break;
     places.push_back(place);
+    const bool steps = needle.empty() && at < text.size();
+    at = steps ? at + next_character(text.substr(at)).length
+               : place + std::max<size_t>(1, needle.size());
   }
   return places;
 }
@@ -147,10 +148,6 @@ void append_in_case(std::string& text, Case how, char32_t code) {
   }
 }
 
-std::string to_upper(std::string_view text) {
-  return in_case(text, [](char32_t) { return Case::kUpper; });
-}
-
 std::string to_lower(std::string_view text) {
   return in_case(text, [](char32_t) { return Case::kLower; });
 }
@@ -175,12 +172,13 @@ std::string_view strip(std::string_view text, const std::string_view* chars, End
   return text;
 }
 
-size_t find_text(std::string_view text, std::string_view needle) {
-  return first_match(text, needle, 0);
+bool contains_text(std::string_view text, std::string_view needle) {
+  return first_match(text, needle, 0) != text.npos;
 }
 
 std::vector<size_t> find_all(std::string_view text, std::string_view needle, Search search) {
   if (!search.from_right) return matches(text, needle, search.most);
+  if (needle.empty()) return {text.size()};
   const std::string reversed_text(text.rbegin(), text.rend());
   const std::string reversed_needle(needle.rbegin(), needle.rend());
   std::vector<size_t> places = matches(reversed_text, reversed_needle, search.most);

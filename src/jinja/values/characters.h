@@ -54,7 +54,6 @@ std::string in_case(std::string_view text, Choose choose) {
   }
   return result;
 }
-std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
 
 // Adds the text to `out`, with `escape(code)` for the characters that are `special(code)`.
@@ -80,11 +79,11 @@ struct Ends {
 };
 std::string_view strip(std::string_view text, const std::string_view* chars, Ends ends);
 
-// Where `needle` first begins in `text`; npos if nowhere. Linear time whatever the two are.
-size_t find_text(std::string_view text, std::string_view needle);
+// Linear time whatever the two are.
+bool contains_text(std::string_view text, std::string_view needle);
 // All places, from left to right, that do not overlap. From the right, the last `most` of them are
-// found from right to left, as str.rsplit does; that takes a copy of both. Requires a needle that
-// is not empty.
+// found from right to left, as str.rsplit does; that takes a copy of both. An empty needle is
+// before each character and at the end; from the right, at the end only.
 struct Search {
   size_t most = SIZE_MAX;
   bool from_right = false;

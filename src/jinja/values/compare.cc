@@ -1,3 +1,4 @@
+// Comparing and sorting.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,17 +9,13 @@
 namespace aerie::jinja {
 namespace {
 
-// Whether the sequences are of types that Python compares item by item.
-bool comparable(const Sequence& a, const Sequence& b) {
-  if (a.is_tuple()) return b.is_tuple();
-  return a.flavour == b.flavour && !a.is_generator();
-}
-
-bool equal_sequences(Runtime& runtime, const Sequence& a, const Sequence& b, int nesting) {
-  if (&a == &b) return true;
-  if (!comparable(a, b) || a.items.size() != b.items.size()) return false;
-  for (size_t i = 0; i < a.items.size(); ++i) {
-    if (!equal(runtime, a.items[i], b.items[i], nesting + 1)) return false;
+bool equal_sequences(Runtime& runtime, const Value& a, const Value& b, int nesting) {
+  const Sequence &left = *a.sequence, &right = *b.sequence;
+  if (&left == &right) return true;
+  const bool alike = a.is_tuple() ? b.is_tuple() : left.flavour == right.flavour;
+  if (!alike || a.is_generator() || left.items.size() != right.items.size()) return false;
+  for (size_t i = 0; i < left.items.size(); ++i) {
+    if (!equal(runtime, left.items[i], right.items[i], nesting + 1)) return false;
   }
   return true;
 }
@@ -47,6 +44,12 @@ bool holds(Operator op, const T& a, const T& b) {
   }
 }
 
+bool less(Runtime& runtime, const SortItem& a, const SortItem& b) {
+  size_t i = 0;
+  while (i + 1 < a.keys.size() && equal(runtime, a.keys[i], b.keys[i])) ++i;
+  return ordered(runtime, Operator::kLess, a.keys[i], b.keys[i]);
+}
+
 // In the order of Operator.
 constexpr std::string_view kSpellings[] = {"+",  "-",  "*", "/",  "//", "%",  "**", "~",
                                            "==", "!=", "<", "<=", ">",  ">=", "in", "not in"};
@@ -72,7 +75,7 @@ bool truth(const Value& value) {
     case Kind::kText:
       return !value.view().empty();
     case Kind::kSequence:
-      return value.sequence->is_generator() || !value.sequence->items.empty();
+      return value.is_generator() || !value.sequence->items.empty();
     case Kind::kDict:
       return !value.dict->entries.empty();
     default:
@@ -89,7 +92,7 @@ bool equal(Runtime& runtime, const Value& a, const Value& b, int nesting) {
     case Kind::kText:
       return runtime.spend_text(a.view().size()) && a.view() == b.view();
     case Kind::kSequence:
-      return equal_sequences(runtime, *a.sequence, *b.sequence, nesting);
+      return equal_sequences(runtime, a, b, nesting);
     case Kind::kDict:
       return equal_dicts(runtime, *a.dict, *b.dict, nesting);
     default:
@@ -126,14 +129,14 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
         return runtime.fail(
             fmt::format("only a string can be in a string, not '{}'", type_name(item)));
       }
-      if (!runtime.spend_text(container.view().size())) return false;
-      return find_text(container.view(), item.view()) != std::string_view::npos;
+      return runtime.spend_text(container.view().size()) &&
+             contains_text(container.view(), item.view());
     case Kind::kDict:
       return runtime.find(container.dict, item) != nullptr;
     case Kind::kSequence: {
       Sequence& sequence = *container.sequence;
       for (size_t i = sequence.taken; i < sequence.items.size() && !runtime.failed(); ++i) {
-        if (sequence.is_generator()) sequence.taken = i + 1;
+        if (container.is_generator()) sequence.taken = i + 1;
         if (equal(runtime, sequence.items[i], item)) return true;
       }
       return false;
@@ -184,6 +187,29 @@ bool is_hashable(const Value& value, int nesting) {
   const auto& items = value.sequence->items;
   return std::all_of(items.begin(), items.end(),
                      [&](const Value& item) { return is_hashable(item, nesting + 1); });
+}
+
+// Not std::stable_sort: a comparison may fail, and what a hostile order (NaN) does to that is not
+// defined.
+void stable_sort(Runtime& runtime, std::vector<SortItem>& items, bool reverse) {
+  const size_t count = items.size();
+  std::vector<SortItem> merged(count);
+  for (size_t width = 1; width < count && !runtime.failed(); width *= 2) {
+    for (size_t start = 0; start < count; start += 2 * width) {
+      const size_t middle = std::min(start + width, count);
+      const size_t end = std::min(start + 2 * width, count);
+      size_t left = start, right = middle;
+      for (size_t out = start; out < end; ++out) {
+        bool takes_right = left == middle;
+        if (left < middle && right < end) {
+          takes_right = reverse ? less(runtime, items[left], items[right])
+                                : less(runtime, items[right], items[left]);
+        }
+        merged[out] = std::move(items[takes_right ? right++ : left++]);
+      }
+    }
+    items.swap(merged);
+  }
 }
 
 }  // namespace aerie::jinja

@@ -73,7 +73,16 @@ Value get_path(Runtime& runtime, Value item, const Value& path,
 // str(value) and repr(value).
 void write_text(TextBuilder& out, const Value& value);
 Value to_text(Runtime& runtime, const Value& value);
-void write_repr(TextBuilder& out, const Value& value, int nesting = 0);
+void write_repr(TextBuilder& out, const Value& value);
+// As Python's json.dumps writes.
+struct JsonStyle {
+  bool ascii = false;  // escapes everything else
+  bool sort_keys = false;
+  std::optional<std::string> indent;       // of one level; absent: all on one line
+  std::string_view item_separator = ", ";  // without the space at its end where there is indent
+  std::string_view key_separator = ": ";
+};
+Value to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
 void write_escaped(TextBuilder& out, std::string_view text);  // for HTML
 
 // '%s' % arguments: a tuple of values, a dict for %(name)s, or one value.

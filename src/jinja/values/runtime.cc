@@ -19,37 +19,6 @@ void index_from(Dict& dict, size_t first) {
 
 }  // namespace
 
-size_t Scope::place(int name) const {
-  if (!index_.empty()) {
-    const auto found = index_.find(name);
-    return found == index_.end() ? variables_.size() : found->second;
-  }
-  size_t place = 0;
-  while (place < variables_.size() && variables_[place].first != name) ++place;
-  return place;
-}
-
-const Value* Scope::find(int name) const {
-  const size_t found = place(name);
-  return found < variables_.size() ? &variables_[found].second : nullptr;
-}
-
-void Scope::set(int name, const Value& value) {
-  if (const size_t found = place(name); found < variables_.size()) {
-    variables_[found].second = value;
-    return;
-  }
-  variables_.emplace_back(name, value);
-  if (variables_.size() < kIndexedFrom) return;
-  const size_t first = index_.empty() ? 0 : variables_.size() - 1;
-  for (size_t i = first; i < variables_.size(); ++i) index_.emplace(variables_[i].first, i);
-}
-
-void Scope::clear() {
-  variables_.clear();
-  index_.clear();
-}
-
 std::tm Runtime::now() const {
   if (now_) return *now_;
   const std::time_t time = std::time(nullptr);
@@ -153,7 +122,7 @@ Scope* Runtime::scope(Scope* parent) {
 
 void Runtime::release(Scope* scope) {
   if (scope->captured) return;
-  scope->clear();
+  scope->variables.clear();
   free_scopes_.push_back(scope);
 }
 

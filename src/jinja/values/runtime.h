@@ -4,10 +4,10 @@
 
 #include <ctime>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -26,15 +26,13 @@ struct Scope {
   Scope* parent = nullptr;
   bool captured = false;  // a macro that may outlive the block refers to it
 
-  const Value* find(int name) const;  // null: not here
-  void set(int name, const Value& value);
-  void clear();
+  const Value* find(int name) const {  // null: not here
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : &found->second;
+  }
+  void set(int name, const Value& value) { variables.insert_or_assign(name, value); }
 
- private:
-  size_t place(int name) const;  // how many there are if it is not among them
-
-  std::vector<std::pair<int, Value>> variables_;
-  std::unordered_map<int, size_t> index_;  // once there are more than a few
+  std::map<int, Value> variables;
 };
 
 struct Callable {

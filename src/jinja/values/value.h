@@ -101,7 +101,7 @@ struct Value {
   bool is_list() const;
   bool is_tuple() const;
   bool is_generator() const;
-  bool is_indexable() const;                                                   // of sequences
+  bool is_indexable() const;  // a list, tuple or range, which can be sliced too
   Int as_int() const { return kind == Kind::kBool ? Int{boolean} : integer; }  // is_integral()
   double as_double() const {                                                   // is_number()
     return kind == Kind::kFloat ? real : static_cast<double>(as_int());
@@ -135,11 +135,6 @@ struct Sequence {
   std::vector<Value> items;
   size_t taken = 0;   // kGenerator: how many were handed out
   std::string label;  // kRange: how it prints
-
-  bool is_tuple() const { return flavour == Flavour::kTuple || flavour == Flavour::kGroup; }
-  bool is_generator() const { return flavour == Flavour::kGenerator; }
-  // Can be indexed and sliced.
-  bool is_indexable() const { return flavour <= Flavour::kRange; }
 };
 
 // In the order of insertion. Filled by Runtime, which knows which keys can be.
@@ -160,13 +155,14 @@ inline bool Value::is_list() const {
   return is(Kind::kSequence) && sequence->flavour == Sequence::Flavour::kList;
 }
 inline bool Value::is_tuple() const {
-  return is(Kind::kSequence) && sequence->is_tuple();
+  return is(Kind::kSequence) && (sequence->flavour == Sequence::Flavour::kTuple ||
+                                 sequence->flavour == Sequence::Flavour::kGroup);
 }
 inline bool Value::is_generator() const {
-  return is(Kind::kSequence) && sequence->is_generator();
+  return is(Kind::kSequence) && sequence->flavour == Sequence::Flavour::kGenerator;
 }
 inline bool Value::is_indexable() const {
-  return is(Kind::kSequence) && sequence->is_indexable();
+  return is(Kind::kSequence) && sequence->flavour <= Sequence::Flavour::kRange;
 }
 
 // Python's name for the type of a value, as error messages show it.
