@@ -17,7 +17,6 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -25,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/thread_pool.h"
 #include "format/json.h"
 #include "train/methods/peagle/peagle_method.h"
@@ -93,10 +93,10 @@ Expected<Json> measure(const BenchFlags& flags) {
   const double weight = method->weight(batch);
   const int64_t before = memory_now("VmRSS:");
   const double processor = processor_seconds();
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = steady_now();
   AERIE_ASSIGN_OR_RETURN(const Figures figures,
                          method->accumulate(batch, 1.0 / weight, generator, true));
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = seconds_since(start);
   double elements = 0.0, loss = 0.0;
   for (const auto& [name, sum] : figures.sums) {
     if (name.starts_with("rows_")) elements += sum;
@@ -111,7 +111,7 @@ Expected<Json> measure(const BenchFlags& flags) {
               {"seed", flags.seeds},
               {"elements", elements},
               {"loss", loss},
-              {"seconds", seconds.count()},
+              {"seconds", seconds},
               {"processor_seconds", processor_seconds() - processor},
               {"before_bytes", before},
               {"step_bytes", peak - before},

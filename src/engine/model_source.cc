@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/files.h"
 #include "format/converted_file.h"
 #include "format/gguf/gguf_write.h"
 #include "format/gguf/metadata_builder.h"
@@ -15,11 +16,6 @@ namespace aerie {
 namespace {
 
 constexpr const char* kTemplateKey = "tokenizer.chat_template";
-
-bool is_folder(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored);
-}
 
 Expected<ChatTemplate> read_chat_template(const std::string& path, const ModelFile& file,
                                           const Tokenizer& tokenizer) {

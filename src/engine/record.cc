@@ -36,16 +36,9 @@ Status invalid(const JsonObject& line, std::string_view key, std::string_view wh
   return line.error(StatusCode::kInvalidData, key, what);
 }
 
-Expected<int64_t> integer_in(const JsonObject& line, std::string_view key, int64_t least,
-                             int64_t most) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t value, line.integer(key));
-  if (value >= least && value <= most) return value;
-  return invalid(line, key, fmt::format("is {}, must be in {}..{}", value, least, most));
-}
-
 Expected<int> int_in(const JsonObject& line, std::string_view key, int64_t least,
                      int64_t most = kMostInt) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t value, integer_in(line, key, least, most));
+  AERIE_ASSIGN_OR_RETURN(const int64_t value, line.integer_in(key, least, most));
   return static_cast<int>(value);
 }
 
@@ -122,13 +115,9 @@ Status read_bias(const JsonObject& line, SamplingParams& out) {
 }
 
 Status read_sampling(const JsonObject& line, SamplingParams& out) {
-  const Json* seed = line.find("seed");
-  if (seed == nullptr || !seed->is_number_unsigned()) {
-    return invalid(line, "seed", "is not there or no whole number of 64 bits");
-  }
-  out.seed = seed->get<uint64_t>();
+  AERIE_ASSIGN_OR_RETURN(out.seed, line.unsigned_integer("seed"));
   AERIE_ASSIGN_OR_RETURN(const int64_t choice,
-                         integer_in(line, "choice", 0, std::numeric_limits<uint32_t>::max()));
+                         line.integer_in("choice", 0, std::numeric_limits<uint32_t>::max()));
   out.choice = static_cast<uint32_t>(choice);
   AERIE_ASSIGN_OR_RETURN(out.temperature, line.number("temperature"));
   AERIE_ASSIGN_OR_RETURN(out.top_k, int_in(line, "top_k", 0));

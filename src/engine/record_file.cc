@@ -1,35 +1,17 @@
-// RecordFile: lines that are added whole or not at all.
+#include "engine/record_file.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
-#include "engine/record.h"
+#include "base/files.h"
 
 namespace aerie {
 namespace {
-
-Status failed(const std::string& path, const char* what, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  const StatusCode code = full              ? StatusCode::kResourceExhausted
-                          : error == ENOENT ? StatusCode::kNotFound
-                                            : StatusCode::kInvalidArgument;
-  return {code, fmt::format("{}: {}: {}", path, what, std::generic_category().message(error))};
-}
-
-// Ctrl-C interrupts system calls.
-template <typename Call>
-auto retried(Call&& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
 
 // Between processes that write to the same file.
 class FileLock {
@@ -53,14 +35,14 @@ Expected<RecordFile> RecordFile::open(const std::string& path) {
   // O_NONBLOCK: a pipe must not be waited for.
   const int fd = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (fd < 0) {
-    return failed(path,
-                  errno == ENOENT ? "no file can be made there; does its folder exist?"
-                                  : "the file cannot be written",
-                  errno);
+    return system_error(path,
+                        errno == ENOENT ? "no file can be made there; does its folder exist?"
+                                        : "the file cannot be written",
+                        errno);
   }
   RecordFile file(path, fd);
   struct stat info = {};
-  if (fstat(fd, &info) != 0) return failed(path, "the file cannot be read", errno);
+  if (fstat(fd, &info) != 0) return system_error(path, "the file cannot be read", errno);
   if (!S_ISREG(info.st_mode)) {
     return Status(StatusCode::kInvalidArgument,
                   path + ": this is no regular file: give one that records can be added to");
@@ -81,26 +63,21 @@ Status RecordFile::append(const Record& record) {
 
 Status RecordFile::append_bytes(std::string line) {
   const FileLock lock(fd_);
-  if (!lock.held()) return failed(path_, "the file cannot be locked", errno);
+  if (!lock.held()) return system_error(path_, "the file cannot be locked", errno);
   struct stat info = {};
-  if (fstat(fd_, &info) != 0) return failed(path_, "the file cannot be read", errno);
+  if (fstat(fd_, &info) != 0) return system_error(path_, "the file cannot be read", errno);
   if (info.st_size > 0) {
     char last = 0;
     if (retried([&] { return pread(fd_, &last, 1, info.st_size - 1); }) != 1) {
-      return failed(path_, "the file cannot be read", errno);
+      return system_error(path_, "the file cannot be read", errno);
     }
     if (last != '\n') line.insert(line.begin(), '\n');
   }
-  for (size_t done = 0; done < line.size();) {
-    const ssize_t n = retried([&] { return write(fd_, line.data() + done, line.size() - done); });
-    if (n <= 0) {
-      const int error = n < 0 ? errno : ENOSPC;
-      // Half a line would be taken for a broken record.
-      const int cut = ftruncate(fd_, info.st_size);
-      return failed(path_, cut == 0 ? "the record was not added" : "half a record was added",
-                    error);
-    }
-    done += static_cast<size_t>(n);
+  if (const int error = write_all(fd_, line); error != 0) {
+    // Half a line would be taken for a broken record.
+    const int cut = ftruncate(fd_, info.st_size);
+    return system_error(path_, cut == 0 ? "the record was not added" : "half a record was added",
+                        error);
   }
   return {};
 }

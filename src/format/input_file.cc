@@ -5,25 +5,18 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
+#include "base/files.h"
+
 namespace aerie {
-namespace {
-
-Status system_error(const std::string& path, const std::string& what, int error) {
-  if (error == ENOENT || error == ENOTDIR) {
-    return Status(StatusCode::kNotFound, path + ": there is no such file");
-  }
-  return Status(StatusCode::kInvalidArgument,
-                path + ": " + what + ": " + std::generic_category().message(error));
-}
-
-}  // namespace
 
 Expected<InputFile> InputFile::open(const std::string& path) {
   // O_NONBLOCK: opening a pipe would wait for its writer.
   InputFile file(path, ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.fd_ < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+    return Status(StatusCode::kNotFound, path + ": there is no such file");
+  }
   if (file.fd_ < 0) return system_error(path, "cannot open", errno);
   struct stat info = {};
   if (fstat(file.fd_, &info) != 0) return system_error(path, "cannot examine", errno);
@@ -58,8 +51,7 @@ InputFile& InputFile::operator=(InputFile&& other) noexcept {
 
 Status InputFile::read(int64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
-    const ssize_t count = pread(fd_, out.data(), out.size(), offset);
-    if (count < 0 && errno == EINTR) continue;
+    const ssize_t count = retried([&] { return pread(fd_, out.data(), out.size(), offset); });
     if (count < 0) return system_error(path_, "cannot read", errno);
     if (count == 0) {
       return {StatusCode::kInvalidData, path_ + ": ends before byte " + std::to_string(offset + 1)};

@@ -290,6 +290,27 @@ Expected<std::vector<std::string_view>> JsonObject::strings(std::string_view key
   return array<std::string_view>(key, "string", to_text);
 }
 
+template <typename T>
+Expected<T> JsonObject::within(std::string_view key, T value, T least, T most) const {
+  if (value >= least && value <= most) return value;
+  return error(StatusCode::kInvalidData, key,
+               fmt::format("is {}, not between {} and {}", value, least, most));
+}
+
+Expected<int64_t> JsonObject::integer_in(std::string_view key, int64_t least, int64_t most) const {
+  AERIE_ASSIGN_OR_RETURN(const int64_t value, integer(key));
+  return within(key, value, least, most);
+}
+Expected<double> JsonObject::number_in(std::string_view key, double least, double most) const {
+  AERIE_ASSIGN_OR_RETURN(const double value, number(key));
+  return within(key, value, least, most);
+}
+Expected<uint64_t> JsonObject::unsigned_integer(std::string_view key) const {
+  AERIE_ASSIGN_OR_RETURN(const Json* value, get(key));
+  if (value->is_number_unsigned()) return value->get<uint64_t>();
+  return wrong_kind(key, *value, "a whole number of 64 bits");
+}
+
 Expected<int64_t> JsonObject::integer(std::string_view key, int64_t fallback) const {
   return has(key) ? integer(key) : fallback;
 }

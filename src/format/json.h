@@ -59,6 +59,12 @@ class JsonObject {
   Expected<std::vector<double>> numbers(std::string_view key) const;
   Expected<std::vector<std::string_view>> strings(std::string_view key) const;
 
+  // What is not within the bounds does not fit.
+  Expected<int64_t> integer_in(std::string_view key, int64_t least, int64_t most) const;
+  Expected<double> number_in(std::string_view key, double least, double most) const;
+  // Any of 64 bits.
+  Expected<uint64_t> unsigned_integer(std::string_view key) const;
+
   Expected<int64_t> integer(std::string_view key, int64_t fallback) const;
   Expected<double> number(std::string_view key, double fallback) const;
   Expected<bool> boolean(std::string_view key, bool fallback) const;
@@ -75,6 +81,8 @@ class JsonObject {
   Expected<const Json*> get(std::string_view key) const;
   Status wrong_kind(std::string_view key, const Json& value, std::string_view wanted) const;
   std::string full(std::string_view key) const;
+  template <typename T>
+  Expected<T> within(std::string_view key, T value, T least, T most) const;
   template <typename T, typename Convert>
   Expected<std::vector<T>> array(std::string_view key, std::string_view wanted,
                                  const Convert& convert) const;

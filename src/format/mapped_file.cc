@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/files.h"
 #include "format/input_file.h"
 
 namespace aerie {
@@ -24,9 +25,7 @@ Expected<MappedFile> MappedFile::open(const std::string& path) {
   const auto size = static_cast<size_t>(input.size());
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, input.descriptor(), 0);
   if (data == MAP_FAILED) {
-    const StatusCode code =
-        errno == ENOMEM ? StatusCode::kResourceExhausted : StatusCode::kInvalidArgument;
-    return Status(code, path + ": cannot map: " + std::generic_category().message(errno));
+    return system_error(path, "cannot map", errno);
   }
   file.data_ = static_cast<const std::byte*>(data);
   file.size_ = size;

@@ -10,21 +10,15 @@
 #include <cassert>
 #include <cerrno>
 #include <filesystem>
-#include <system_error>
+#include <string_view>
 #include <utility>
+
+#include "base/files.h"
 
 namespace aerie {
 namespace {
 
 constexpr int kAttempts = 1000;
-
-Status system_error(const std::string& path, const std::string& what, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG || error == ENOMEM;
-  const StatusCode code = full              ? StatusCode::kResourceExhausted
-                          : error == ENOENT ? StatusCode::kNotFound
-                                            : StatusCode::kInvalidArgument;
-  return {code, path + ": " + what + ": " + std::generic_category().message(error)};
-}
 
 // A rename is on the disk when its folder is.
 void sync_folder_of(const std::string& path) {
@@ -51,10 +45,6 @@ OutputFile::~OutputFile() {
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
-Status OutputFile::failed(const std::string& what, int error) const {
-  return system_error(path_, what, error);
-}
-
 Expected<OutputFile> OutputFile::create(const std::string& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
@@ -75,13 +65,9 @@ Expected<OutputFile> OutputFile::create(const std::string& path) {
 Status OutputFile::write(std::span<const std::byte> bytes) {
   assert(fd_ >= 0);
   size_ += static_cast<int64_t>(bytes.size());
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return failed("cannot write", errno);
-    bytes = bytes.subspan(static_cast<size_t>(written));
-  }
-  return Status();
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const int error = write_all(fd_, text);
+  return error == 0 ? Status() : system_error(path_, "cannot write", error);
 }
 
 Status OutputFile::pad_to(int64_t alignment) {
@@ -93,10 +79,10 @@ Status OutputFile::pad_to(int64_t alignment) {
 
 Status OutputFile::commit(Sync sync) {
   assert(fd_ >= 0);
-  if (sync == Sync::kYes && fsync(fd_) != 0) return failed("cannot write", errno);
-  if (close(std::exchange(fd_, -1)) != 0) return failed("cannot write", errno);
+  if (sync == Sync::kYes && fsync(fd_) != 0) return system_error(path_, "cannot write", errno);
+  if (close(std::exchange(fd_, -1)) != 0) return system_error(path_, "cannot write", errno);
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
-    return failed("cannot take its name", errno);
+    return system_error(path_, "cannot take its name", errno);
   }
   temporary_.clear();
   if (sync == Sync::kYes) sync_folder_of(path_);

@@ -38,7 +38,6 @@ class OutputFile {
 
  private:
   OutputFile(std::string path, std::string temporary, int fd);
-  Status failed(const std::string& what, int error) const;
 
   std::string path_;
   std::string temporary_;  // empty once it has its name

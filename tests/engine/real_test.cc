@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "tests/testing/sanitized.h"
 
@@ -195,7 +195,7 @@ int64_t peak_resident_bytes() {
 
 // Not a test: what the next one runs in a process of its own.
 TEST(RealModelProcess, DISABLED_OpensAndSaysOneToken) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = steady_now();
   EngineOptions options;
   options.model = kModel;
   const auto engine = open(options);
@@ -203,10 +203,10 @@ TEST(RealModelProcess, DISABLED_OpensAndSaysOneToken) {
   request.prompt = chat_prompt(*engine, kPrompts[0]);
   request.max_tokens = 1;
   EXPECT_EQ(generate(*engine, request).tokens.size(), 1u);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = seconds_since(start);
   const int64_t cache =
       KvCache::bytes_needed(engine->parts().config(), engine->parts().options.context);
-  std::printf("\nmeasured %f %ld %ld\n", seconds.count(), static_cast<long>(peak_resident_bytes()),
+  std::printf("\nmeasured %f %ld %ld\n", seconds, static_cast<long>(peak_resident_bytes()),
               static_cast<long>(cache));
 }
 

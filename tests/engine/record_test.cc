@@ -1,6 +1,6 @@
 // Records of replies: there and back, lines that are wrong, and files that only grow.
 
-#include "engine/record.h"
+#include "engine/record_file.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

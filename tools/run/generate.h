@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/record.h"
+#include "engine/record_file.h"
 #include "tools/run/run.h"
 
 namespace aerie {

@@ -21,8 +21,4 @@ at::Tensor Batch::shifted(const at::Tensor& x, int64_t by) const {
   return at::cat(parts, 0);
 }
 
-at::Tensor Batch::has_successor(int64_t by) const {
-  return shifted(at::ones({documents.rows()}, mask.options()), by);
-}
-
 }  // namespace aerie::train

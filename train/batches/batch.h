@@ -20,8 +20,6 @@ struct Batch {
   // The values of x [rows, ...] that lie `by` rows further on in the same document; zeros behind
   // a document's end.
   at::Tensor shifted(const at::Tensor& x, int64_t by) const;
-  // 1 where a document has a row `by` rows further on: float [rows].
-  at::Tensor has_successor(int64_t by) const;
 };
 
 }  // namespace aerie::train

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/files.h"
 #include "base/interrupt.h"
 #include "train/command/train_flags.h"
 #include "train/speedup/speedup.h"
@@ -29,14 +30,11 @@ Status add_own_prompts(SpeedupOptions& options) {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   const fs::path folder = program.parent_path().parent_path() / "share" / "aerie" / "prompts";
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().extension() != ".jsonl") continue;
-    options.prompts.push_back(entry->path().string());
-    // Functions to complete, as its README says.
-    if (entry->path().filename() == "code.jsonl") options.plain.push_back(options.prompts.back());
+  if (auto paths = paths_in(folder, "", ".jsonl"); paths.ok()) options.prompts = *std::move(paths);
+  // Functions to complete, as its README says.
+  for (const std::string& path : options.prompts) {
+    if (path.ends_with("/code.jsonl")) options.plain.push_back(path);
   }
-  std::ranges::sort(options.prompts);
   if (!options.prompts.empty()) return {};
   return {StatusCode::kNotFound,
           fmt::format("there are no prompts in {}: build them (ninja aerie_prompts) or give "

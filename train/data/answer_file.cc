@@ -5,36 +5,18 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "format/mapped_file.h"
 
 namespace aerie::train {
-namespace {
 
 namespace fs = std::filesystem;
-
-Status failed(const std::string& path, const char* what, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return {full ? StatusCode::kResourceExhausted : StatusCode::kInvalidArgument,
-          fmt::format("{}: {}: {}", path, what, std::generic_category().message(error))};
-}
-
-// Ctrl-C interrupts system calls.
-template <typename Call>
-auto retried(Call&& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
-
-}  // namespace
 
 Expected<Shard> parse_shard(const std::string& text) {
   Shard shard;
@@ -52,20 +34,7 @@ Expected<Shard> parse_shard(const std::string& text) {
 }
 
 Expected<std::vector<std::string>> answer_files(const std::string& folder) {
-  std::vector<std::string> paths;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name.starts_with("answers-") && name.ends_with(".jsonl")) {
-      paths.push_back(it->path().string());
-    }
-  }
-  if (error) {
-    return Status(StatusCode::kNotFound,
-                  fmt::format("{}: the folder cannot be read: {}", folder, error.message()));
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
+  return paths_in(folder, "answers-", ".jsonl");
 }
 
 Expected<std::vector<Sample>> read_answers(const std::string& path, int vocab) {
@@ -86,10 +55,11 @@ Expected<AnswerFile> AnswerFile::open(const std::string& folder, const Shard& sh
   const std::string path =
       (fs::path(folder) / fmt::format("answers-{}-of-{}.jsonl", shard.part, shard.of)).string();
   const int fd = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-  if (fd < 0) return failed(path, "the file cannot be written", errno);
+  if (fd < 0) return system_error(path, "the file cannot be written", errno);
   AnswerFile file(path, fd);
   if (retried([&] { return flock(fd, LOCK_EX | LOCK_NB); }) != 0) {
-    return failed(path, "another run may be writing this shard; wait for it or end it", errno);
+    return system_error(path, "another run may be writing this shard; wait for it or end it",
+                        errno);
   }
   AERIE_RETURN_IF_ERROR(file.cut_torn_line());
   return file;
@@ -107,32 +77,28 @@ Status AnswerFile::cut_torn_line() {
   off_t end = size;
   for (char byte = 0; end > 0; --end) {
     if (retried([&] { return pread(fd_, &byte, 1, end - 1); }) != 1) {
-      return failed(path_, "the file cannot be read", errno);
+      return system_error(path_, "the file cannot be read", errno);
     }
     if (byte == '\n') break;
   }
-  if (size < 0) return failed(path_, "the file cannot be read", errno);
+  if (size < 0) return system_error(path_, "the file cannot be read", errno);
   if (end == size) return {};
   log(LogLevel::kWarning,
       fmt::format("{}: {} bytes of a line without an end are cut off: a run was "
                   "ended in the middle of it",
                   path_, size - end));
-  if (ftruncate(fd_, end) != 0) return failed(path_, "the file cannot be cut", errno);
+  if (ftruncate(fd_, end) != 0) return system_error(path_, "the file cannot be cut", errno);
   return {};
 }
 
 Status AnswerFile::append(const Sample& sample) {
   const std::string line = to_line(sample) + "\n";
   const off_t size = lseek(fd_, 0, SEEK_END);
-  for (size_t done = 0; done < line.size();) {
-    const ssize_t n = retried([&] { return write(fd_, line.data() + done, line.size() - done); });
-    if (n <= 0) {
-      const int error = n < 0 ? errno : ENOSPC;
-      // The next run cuts off what this cannot.
-      if (ftruncate(fd_, size) != 0) return failed(path_, "half a sample was added", error);
-      return failed(path_, "the sample was not added", error);
-    }
-    done += static_cast<size_t>(n);
+  if (const int error = write_all(fd_, line); error != 0) {
+    // The next run cuts off what this cannot.
+    const int cut = ftruncate(fd_, size);
+    return system_error(path_, cut == 0 ? "the sample was not added" : "half a sample was added",
+                        error);
   }
   return {};
 }

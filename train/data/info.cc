@@ -35,17 +35,8 @@ Status broken(const JsonObject& object, const char* key, const char* what) {
 }
 
 Expected<int> positive(const JsonObject& object, const char* key) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t value, object.integer(key));
-  if (value < 1 || value > (int64_t{1} << 30)) return broken(object, key, "is out of range");
+  AERIE_ASSIGN_OR_RETURN(const int64_t value, object.integer_in(key, 1, int64_t{1} << 30));
   return static_cast<int>(value);
-}
-
-Expected<uint64_t> unsigned_value(const JsonObject& object, const char* key) {
-  const Json* value = object.find(key);
-  if (value == nullptr || !value->is_number_unsigned()) {
-    return broken(object, key, "is no whole number from 0 on");
-  }
-  return value->get<uint64_t>();
 }
 
 Expected<uint64_t> hexadecimal(const JsonObject& object, const char* key) {
@@ -89,7 +80,7 @@ Expected<DataInfo> parse(std::string_view text, const std::string& name) {
   AERIE_ASSIGN_OR_RETURN(info.context, positive(object, "context"));
   AERIE_ASSIGN_OR_RETURN(info.settings.max_tokens, positive(object, "max_tokens"));
   AERIE_ASSIGN_OR_RETURN(info.settings.temperatures, object.numbers("temperatures"));
-  AERIE_ASSIGN_OR_RETURN(info.settings.seed, unsigned_value(object, "seed"));
+  AERIE_ASSIGN_OR_RETURN(info.settings.seed, object.unsigned_integer("seed"));
   AERIE_ASSIGN_OR_RETURN(info.held_out, object.number("held_out"));
   if (!(info.held_out >= 0.0 && info.held_out < 1.0)) {
     return broken(object, "held_out", "is not from 0 to below 1");

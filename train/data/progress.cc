@@ -19,7 +19,7 @@ std::string duration_text(double seconds) {
 ProgressLine::ProgressLine(std::FILE* file)
     : file_(file),
       terminal_(file != nullptr && isatty(fileno(file)) != 0),
-      start_(Clock::now()),
+      start_(steady_now()),
       last_(start_) {}
 
 ProgressLine::~ProgressLine() {
@@ -27,17 +27,16 @@ ProgressLine::~ProgressLine() {
 }
 
 double ProgressLine::seconds() const {
-  return std::chrono::duration<double>(Clock::now() - start_).count();
+  return seconds_since(start_);
 }
 
 bool ProgressLine::is_due() const {
-  const std::chrono::duration<double> since = Clock::now() - last_;
-  return file_ != nullptr && since.count() >= (terminal_ ? 0.5 : 30.0);
+  return file_ != nullptr && seconds_since(last_) >= (terminal_ ? 0.5 : 30.0);
 }
 
 void ProgressLine::show(const std::string& text) {
   if (file_ == nullptr) return;
-  last_ = Clock::now();
+  last_ = steady_now();
   if (terminal_) {
     fmt::print(file_, "\r{:<{}}", text, width_);
     width_ = std::max<size_t>(1, text.size());

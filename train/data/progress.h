@@ -1,10 +1,11 @@
 // How far a long run is, for people.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <string>
+
+#include "base/clock.h"
 
 namespace aerie::train {
 
@@ -28,13 +29,11 @@ class ProgressLine {
   double seconds() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   std::FILE* file_;
   bool terminal_ = false;
   size_t width_ = 0;  // of the line on the terminal
-  Clock::time_point start_;
-  Clock::time_point last_;
+  SteadyTime start_;
+  SteadyTime last_;
 };
 
 }  // namespace aerie::train

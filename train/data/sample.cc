@@ -61,9 +61,9 @@ Status parse_replies(const JsonObject& line, Sample& sample) {
 }
 
 Expected<int> parse_count(const JsonObject& line, const char* key) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t value, line.integer(key));
-  if (value >= 0 && value <= std::numeric_limits<int>::max()) return static_cast<int>(value);
-  return line.error(StatusCode::kInvalidData, key, "is no number of that kind");
+  AERIE_ASSIGN_OR_RETURN(const int64_t value,
+                         line.integer_in(key, 0, std::numeric_limits<int>::max()));
+  return static_cast<int>(value);
 }
 
 Expected<Sample> parse_line(std::string_view line, const std::string& where, int vocab) {
@@ -81,11 +81,7 @@ Expected<Sample> parse_line(std::string_view line, const std::string& where, int
   AERIE_ASSIGN_OR_RETURN(const std::string_view source, object.string("source"));
   sample.source = printable(source, kLongestSource);
   AERIE_ASSIGN_OR_RETURN(sample.temperature, object.number("temperature"));
-  const Json* seed = object.find("seed");
-  if (seed == nullptr || !seed->is_number_unsigned()) {
-    return object.error(StatusCode::kInvalidData, "seed", "is no whole number from 0 on");
-  }
-  sample.seed = seed->get<uint64_t>();
+  AERIE_ASSIGN_OR_RETURN(sample.seed, object.unsigned_integer("seed"));
   AERIE_ASSIGN_OR_RETURN(sample.finish, parse_finish(object));
   AERIE_RETURN_IF_ERROR(parse_tokens(object, vocab, sample));
   AERIE_RETURN_IF_ERROR(parse_replies(object, sample));

@@ -68,10 +68,6 @@ at::Tensor divergence(Divergence kind, const at::Tensor& target_logits,
   return {};
 }
 
-at::Tensor weighted_sum(const at::Tensor& values, const at::Tensor& weights, double divisor) {
-  return (values * weights).sum() / divisor;
-}
-
 at::Tensor smooth_l1_rows(const at::Tensor& a, const at::Tensor& b) {
   return at::smooth_l1_loss(a, b, at::Reduction::None).mean(-1);
 }

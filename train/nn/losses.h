@@ -28,9 +28,6 @@ std::string_view divergence_name(Divergence divergence);
 at::Tensor divergence(Divergence kind, const at::Tensor& target_logits,
                       const at::Tensor& draft_logits);
 
-// sum over rows of weights [rows] * values [rows] / divisor.
-at::Tensor weighted_sum(const at::Tensor& values, const at::Tensor& weights, double divisor);
-
 // Smooth L1 (Huber with a threshold of 1), the mean over the columns: [rows].
 at::Tensor smooth_l1_rows(const at::Tensor& a, const at::Tensor& b);
 

@@ -115,15 +115,4 @@ at::Tensor attend_from(const at::Tensor& q, const QueryRows& queries, const at::
   return parts.size() == 1 ? parts.front() : at::cat(parts, 0);
 }
 
-at::Tensor attend_masked(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         const at::Tensor& visible) {
-  const int64_t heads = q.size(1), dimension = q.size(2);
-  const at::Tensor queries = q.transpose(0, 1) * (1.0 / std::sqrt(static_cast<double>(dimension)));
-  const at::Tensor scores = at::bmm(queries, for_heads(k, heads).transpose(1, 2))
-                                .masked_fill(visible.logical_not().unsqueeze(0), kUnseen);
-  return at::bmm(scores.softmax(-1), for_heads(v, heads))
-      .transpose(0, 1)
-      .reshape({q.size(0), heads * dimension});
-}
-
 }  // namespace aerie::train

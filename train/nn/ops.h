@@ -50,8 +50,4 @@ at::Tensor attend_from(const at::Tensor& q, const QueryRows& queries, const at::
                        const at::Tensor& v, const Documents& documents,
                        std::span<const OwnEntry> own = {}, int64_t window = 0);
 
-// The same with a mask that says it all: `visible` bool [queries, keys]; each query must see a key.
-at::Tensor attend_masked(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         const at::Tensor& visible);
-
 }  // namespace aerie::train

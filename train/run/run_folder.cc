@@ -9,6 +9,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/files.h"
 #include "format/json.h"
 #include "train/run/checkpoint_files.h"
 
@@ -16,12 +17,6 @@ namespace aerie::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-Status system_status(const std::string& path, std::string_view what, const std::error_code& error) {
-  const bool full = error == std::errc::no_space_on_device;
-  return {full ? StatusCode::kResourceExhausted : StatusCode::kInvalidArgument,
-          fmt::format("{}: {}: {}", path, what, error.message())};
-}
 
 Json to_json(const RunConfig& config) {
   Json fixed = Json::object(), free = Json::object();
@@ -68,7 +63,7 @@ Expected<std::string> difference(const JsonObject& there, const RunConfig& now) 
 Status claim_run(const std::string& folder, const RunConfig& config) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) return system_status(folder, "the folder cannot be made", error);
+  if (error) return system_error(folder, "the folder cannot be made", error.value());
   const std::string path = folder + "/config.json";
   if (fs::exists(path, error)) {
     AERIE_ASSIGN_OR_RETURN(const Json json, read_json(path));
@@ -93,12 +88,12 @@ Status replace_folder(const std::string& path,
   std::error_code error;
   fs::remove_all(next, error);
   fs::create_directories(next, error);
-  if (error) return system_status(next, "the folder cannot be made", error);
+  if (error) return system_error(next, "the folder cannot be made", error.value());
   AERIE_RETURN_IF_ERROR(write(next));
   fs::remove_all(old, error);
   if (fs::exists(path, error)) fs::rename(path, old, error);
   if (!error) fs::rename(next, path, error);
-  if (error) return system_status(path, "the folder cannot be replaced", error);
+  if (error) return system_error(path, "the folder cannot be replaced", error.value());
   fs::remove_all(old, error);
   return {};
 }
@@ -107,7 +102,7 @@ Status recover_folder(const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error) && fs::exists(path + ".old", error)) {
     fs::rename(path + ".old", path, error);
-    if (error) return system_status(path, "the folder cannot be restored", error);
+    if (error) return system_error(path, "the folder cannot be restored", error.value());
   }
   fs::remove_all(path + ".new", error);
   return {};

@@ -8,20 +8,11 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 
+#include "base/files.h"
+
 namespace aerie::train {
-namespace {
-
-Status cannot(const std::string& path, const std::string& what, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return {full ? StatusCode::kResourceExhausted : StatusCode::kInvalidArgument,
-          path + ": " + what + ": " + std::generic_category().message(error)};
-}
-
-}  // namespace
-
 RunLog::RunLog(std::string path) : path_(std::move(path)) {}
 RunLog::RunLog(RunLog&&) noexcept = default;
 RunLog::~RunLog() = default;
@@ -45,7 +36,7 @@ Expected<RunLog> RunLog::open(const std::string& path, int64_t step) {
     log.lines_.push_back(std::move(line));
   }
   if (begin < text.size() && truncate(path.c_str(), static_cast<off_t>(begin)) != 0) {
-    return cannot(path, "cannot cut off what came after the checkpoint", errno);
+    return system_error(path, "cannot cut off what came after the checkpoint", errno);
   }
   return log;
 }
@@ -53,16 +44,10 @@ Expected<RunLog> RunLog::open(const std::string& path, int64_t step) {
 Status RunLog::add(const Json& line) {
   const std::string text = line.dump() + "\n";
   const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd < 0) return cannot(path_, "cannot write the log", errno);
-  ssize_t written = -1;
-  do {
-    written = ::write(fd, text.data(), text.size());
-  } while (written < 0 && errno == EINTR);
-  const int error = written < 0 ? errno : ENOSPC;
+  if (fd < 0) return system_error(path_, "cannot write the log", errno);
+  const int error = write_all(fd, text);
   close(fd);
-  if (written != static_cast<ssize_t>(text.size())) {
-    return cannot(path_, "cannot write the log", error);
-  }
+  if (error != 0) return system_error(path_, "cannot write the log", error);
   lines_.push_back(line);
   return {};
 }

@@ -8,12 +8,14 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "format/checksum.h"
 #include "format/json.h"
@@ -70,8 +72,7 @@ Expected<RunState> parse_state(std::string_view text, const std::string& name) {
                                   {"best_step", &state.best_step},
                                   {"stale", &state.stale},
                                   {"evaluated", &state.evaluated}}) {
-    AERIE_ASSIGN_OR_RETURN(*slot, object.integer(key));
-    if (*slot < 0) return object.error(StatusCode::kInvalidData, key, "is below 0");
+    AERIE_ASSIGN_OR_RETURN(*slot, object.integer_in(key, 0, std::numeric_limits<int64_t>::max()));
   }
   AERIE_ASSIGN_OR_RETURN(state.seconds, object.number("seconds"));
   AERIE_ASSIGN_OR_RETURN(state.evaluated_at, object.number("evaluated_at"));
@@ -85,10 +86,7 @@ Expected<RunState> parse_state(std::string_view text, const std::string& name) {
 // Steps of the checkpoints there, the newest first.
 std::vector<int64_t> steps_in(const std::string& folder) {
   std::vector<int64_t> steps;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
-       it.increment(error)) {
-    const std::string name = it->path().filename().string();
+  for (const std::string& name : names_in(folder)) {
     if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
     const char* const first = name.data() + kPrefix.size();
     const char* const last = name.data() + name.size() - kSuffix.size();

@@ -7,6 +7,7 @@
 
 #include "measure/spec/spec_report.h"
 #include "train/run/shell_text.h"
+#include "train/speedup/speedup_state.h"
 
 namespace aerie::train {
 
@@ -67,20 +68,13 @@ std::string speedup_verdict(const SpeedupFacts& facts, const measure::TuneReport
 }
 
 std::string speedup_json(const SpeedupFacts& facts, const measure::TuneReport& report) {
-  const SpeedupSpeeds& speeds = facts.speeds;
   const ProfileChoice& best = best_choice(report.profile);
   measure::Json json = {
       {"model", facts.model},
       {"method", facts.method},
       {"head", facts.head},
       {"profile", facts.profile},
-      {"measured_before",
-       {{"plain_tokens_per_second", speeds.plain},
-        {"answering_tokens_per_second", speeds.answering},
-        {"replies_at_a_time", speeds.replies_at_a_time},
-        {"training_tokens_per_second", speeds.training},
-        {"parameters", speeds.parameters},
-        {"seconds", speeds.seconds}}},
+      {"measured_before", json_of(facts.speeds, "_tokens_per_second")},
       {"data",
        {{"samples", facts.samples}, {"tokens", facts.tokens}, {"generated", facts.generated}}},
       {"training",

@@ -13,24 +13,18 @@ namespace {
 constexpr int kMostAtATime = 1 << 20;
 constexpr int kMostReplies = 1 << 30;
 
-// A count or a time, from 0.
-Expected<double> amount(const JsonObject& object, const char* key, double most) {
-  AERIE_ASSIGN_OR_RETURN(const double value, object.number(key));
-  if (value >= 0.0 && value <= most) return value;
-  return object.error(StatusCode::kInvalidData, key, "is out of range");
-}
-
 Expected<SpeedupSpeeds> read_speeds(const JsonObject& object) {
   constexpr double kMost = 1e15;
   SpeedupSpeeds speeds;
-  AERIE_ASSIGN_OR_RETURN(speeds.plain, amount(object, "plain", kMost));
-  AERIE_ASSIGN_OR_RETURN(speeds.answering, amount(object, "answering", kMost));
-  AERIE_ASSIGN_OR_RETURN(const double count, amount(object, "replies_at_a_time", kMostAtATime));
+  AERIE_ASSIGN_OR_RETURN(speeds.plain, object.number_in("plain", 0.0, kMost));
+  AERIE_ASSIGN_OR_RETURN(speeds.answering, object.number_in("answering", 0.0, kMost));
+  AERIE_ASSIGN_OR_RETURN(const double count,
+                         object.number_in("replies_at_a_time", 0.0, kMostAtATime));
   speeds.replies_at_a_time = static_cast<int>(count);
-  AERIE_ASSIGN_OR_RETURN(speeds.training, amount(object, "training", kMost));
-  AERIE_ASSIGN_OR_RETURN(const double parameters, amount(object, "parameters", kMost));
+  AERIE_ASSIGN_OR_RETURN(speeds.training, object.number_in("training", 0.0, kMost));
+  AERIE_ASSIGN_OR_RETURN(const double parameters, object.number_in("parameters", 0.0, kMost));
   speeds.parameters = static_cast<int64_t>(parameters);
-  AERIE_ASSIGN_OR_RETURN(speeds.seconds, amount(object, "seconds", kMost));
+  AERIE_ASSIGN_OR_RETURN(speeds.seconds, object.number_in("seconds", 0.0, kMost));
   if (speeds.plain > 0.0 && speeds.answering > 0.0 && speeds.training > 0.0 && count >= 1.0) {
     return speeds;
   }
@@ -47,17 +41,27 @@ Expected<SpeedupState> parse(const JsonObject& object) {
   }
   AERIE_ASSIGN_OR_RETURN(const JsonObject speeds, object.object("measured"));
   AERIE_ASSIGN_OR_RETURN(state.speeds, read_speeds(speeds));
-  AERIE_ASSIGN_OR_RETURN(state.data_seconds, amount(object, "data_seconds", kMostSeconds));
-  AERIE_ASSIGN_OR_RETURN(const double replies, amount(object, "replies", kMostReplies));
+  AERIE_ASSIGN_OR_RETURN(state.data_seconds, object.number_in("data_seconds", 0.0, kMostSeconds));
+  AERIE_ASSIGN_OR_RETURN(const double replies, object.number_in("replies", 0.0, kMostReplies));
   state.replies = static_cast<int>(replies);
   AERIE_ASSIGN_OR_RETURN(state.answered, object.boolean("answered"));
-  AERIE_ASSIGN_OR_RETURN(state.training_seconds, amount(object, "training_seconds", kMostSeconds));
+  AERIE_ASSIGN_OR_RETURN(state.training_seconds,
+                         object.number_in("training_seconds", 0.0, kMostSeconds));
   AERIE_ASSIGN_OR_RETURN(state.trained, object.boolean("trained"));
   AERIE_ASSIGN_OR_RETURN(state.done, object.boolean("done"));
   return state;
 }
 
 }  // namespace
+
+Json json_of(const SpeedupSpeeds& speeds, const std::string& unit) {
+  return {{"plain" + unit, speeds.plain},
+          {"answering" + unit, speeds.answering},
+          {"replies_at_a_time", speeds.replies_at_a_time},
+          {"training" + unit, speeds.training},
+          {"parameters", speeds.parameters},
+          {"seconds", speeds.seconds}};
+}
 
 Expected<std::optional<SpeedupState>> read_speedup_state(const std::string& path) {
   const auto json = read_json(path);
@@ -71,15 +75,8 @@ Expected<std::optional<SpeedupState>> read_speedup_state(const std::string& path
 Status write_speedup_state(const std::string& path, const SpeedupState& state) {
   Json options = Json::object();
   for (const auto& [key, value] : state.options) options[key] = value;
-  const SpeedupSpeeds& speeds = state.speeds;
   const Json json = {{"options", options},
-                     {"measured",
-                      {{"plain", speeds.plain},
-                       {"answering", speeds.answering},
-                       {"replies_at_a_time", speeds.replies_at_a_time},
-                       {"training", speeds.training},
-                       {"parameters", speeds.parameters},
-                       {"seconds", speeds.seconds}}},
+                     {"measured", json_of(state.speeds)},
                      {"data_seconds", state.data_seconds},
                      {"replies", state.replies},
                      {"answered", state.answered},

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "format/json.h"
 #include "train/run/run_folder.h"
 #include "train/speedup/speedup_plan.h"
 
@@ -21,6 +22,9 @@ struct SpeedupState {
   bool trained = false;
   bool done = false;
 };
+
+// `unit`: what the keys of the speeds end in.
+Json json_of(const SpeedupSpeeds& speeds, const std::string& unit = "");
 
 // None if there is no such file. kInvalidData for what is broken.
 Expected<std::optional<SpeedupState>> read_speedup_state(const std::string& path);

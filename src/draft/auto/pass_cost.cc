@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cassert>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace aerie {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // What one pass moves: all estimates together, as when the machine gets busy, and those of about
 // its number of rows alone.
@@ -85,9 +84,9 @@ class Stopwatch {
     }
     double least = 0;
     for (int i = 0; i < 2; ++i) {
-      const auto start = Clock::now();
+      const auto start = steady_now();
       model_.forward(batch_, cache_);
-      const double took = std::chrono::duration<double>(Clock::now() - start).count();
+      const double took = seconds_since(start);
       least = i == 0 ? took : std::min(least, took);
     }
     return least;
@@ -113,8 +112,8 @@ std::vector<int> rows_to_measure(int max_rows) {
 
 Expected<PassCost> measure(Stopwatch& watch, int room, const PassCostLimits& limits) {
   constexpr int kNear = 16;  // positions of the shorter context
-  const auto start = Clock::now();
-  const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const auto start = steady_now();
+  const auto spent = [&] { return seconds_since(start); };
   const int most = std::min(limits.max_rows, std::max(1, room - kNear));
   const int near = std::min(kNear, room - most);
   // Few rows in a long context give what a position costs; all rows read the same keys.

@@ -72,14 +72,6 @@ Status require_equal(const ModelFile& head, std::string_view what, int64_t of_he
                          of_what, other));
 }
 
-Expected<int64_t> ranged_integer(const JsonObject& config, std::string_view key, int64_t least,
-                                 int64_t most) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t value, config.integer(key));
-  if (value >= least && value <= most) return value;
-  return config.error(StatusCode::kInvalidData, key,
-                      fmt::format("is {}, not between {} and {}", value, least, most));
-}
-
 void slide_windows(Blueprint& blueprint, const HeadTarget& target) {
   const int context = blueprint.config.context;
   if (target.max_positions <= context) return;

@@ -47,10 +47,6 @@ struct HeadOptions {
 Status require_equal(const ModelFile& head, std::string_view what, int64_t of_head,
                      std::string_view of_what, int64_t other);
 
-// The whole number under a key of a configuration. kInvalidData unless it is within the range.
-Expected<int64_t> ranged_integer(const JsonObject& config, std::string_view key, int64_t least,
-                                 int64_t most);
-
 // For a target that may read on beyond the context that a head was trained for: the attention of
 // the head's layers slides a window of that many positions. Rotary embedding knows distances alone,
 // so the head never sees one that it does not know.

@@ -226,7 +226,7 @@ Expected<HydraPlan> read_plan(const HeadFile& file, const HeadTarget& target, in
   AERIE_ASSIGN_OR_RETURN(plan.grounded, config.boolean("grounded_heads", narrows));
   if (config.has("hidden_state_offset")) {
     AERIE_ASSIGN_OR_RETURN(const int64_t offset,
-                           ranged_integer(config, "hidden_state_offset", 0, target.config->layers));
+                           config.integer_in("hidden_state_offset", 0, target.config->layers));
     plan.offset = static_cast<int>(offset);
   }
   if (depth > 0) plan.heads = std::min(plan.heads, depth);

@@ -135,14 +135,13 @@ HeadOutputs MlpSpeculator::forward(const HeadPass& pass, KvCache& /*cache*/) {
 Expected<MlpSpeculatorPlan> read_plan(const HeadFile& file, const HeadTarget& target) {
   const JsonObject config = file.config_object();
   MlpSpeculatorPlan plan;
-  AERIE_ASSIGN_OR_RETURN(const int64_t steps,
-                         ranged_integer(config, "n_predict", 1, kMostHeadDepth));
+  AERIE_ASSIGN_OR_RETURN(const int64_t steps, config.integer_in("n_predict", 1, kMostHeadDepth));
   plan.steps = static_cast<int>(steps);
   AERIE_ASSIGN_OR_RETURN(plan.width, config.integer("emb_dim"));
   AERIE_RETURN_IF_ERROR(require_equal(file, "emb_dim", plan.width, "the target's hidden size",
                                       target.config->hidden));
   if (config.has("inner_dim")) {
-    AERIE_ASSIGN_OR_RETURN(plan.inner, ranged_integer(config, "inner_dim", 0, kMostInner));
+    AERIE_ASSIGN_OR_RETURN(plan.inner, config.integer_in("inner_dim", 0, kMostInner));
   }
   if (plan.inner == 0) plan.inner = plan.width;
   AERIE_ASSIGN_OR_RETURN(const int64_t vocab, config.integer("vocab_size", target.config->vocab));

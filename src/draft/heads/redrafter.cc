@@ -144,9 +144,9 @@ Expected<RedrafterPlan> read_redrafter_plan(const HeadFile& file, const HeadTarg
   AERIE_ASSIGN_OR_RETURN(const int64_t vocab, config.integer("vocab_size"));
   AERIE_RETURN_IF_ERROR(
       require_equal(file, "vocab_size", vocab, "the target's vocabulary", target.config->vocab));
-  AERIE_ASSIGN_OR_RETURN(plan.exit, ranged_integer(config, "exit_dim", 1, kMostExit));
+  AERIE_ASSIGN_OR_RETURN(plan.exit, config.integer_in("exit_dim", 1, kMostExit));
   AERIE_ASSIGN_OR_RETURN(const int64_t blocks,
-                         ranged_integer(config, "num_draft_layers", 0, kMostRedrafterBlocks));
+                         config.integer_in("num_draft_layers", 0, kMostRedrafterBlocks));
   plan.blocks = static_cast<int>(blocks);
   AERIE_ASSIGN_OR_RETURN(plan.rnn, config.boolean("rnn"));
   return plan;

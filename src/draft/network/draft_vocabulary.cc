@@ -152,10 +152,6 @@ Expected<std::vector<int32_t>> read_draft_ids(std::span<const int64_t> d2t, int 
                             where, target_vocab));
 }
 
-bool has_draft_ids(const ModelFile& file) {
-  return file.find(kDraftIdsKey) != nullptr;
-}
-
 Expected<std::vector<int32_t>> read_draft_ids(const ModelFile& file, int vocab, int target_vocab) {
   AERIE_ASSIGN_OR_RETURN(const std::vector<double> values, file.numbers(kDraftIdsKey));
   const auto where = [&](std::string_view key) {

@@ -30,8 +30,7 @@ Expected<std::vector<int32_t>> read_draft_ids(std::span<const int64_t> d2t, int 
 // The same of a draft model: its file's metadata kDraftIdsKey, which stand for the first rows of
 // its embedding and LM head. kInvalidData if they are more than its `vocab` rows; kInvalidArgument,
 // naming both figures, if it says that its target has another number of tokens. Requires
-// has_draft_ids().
-bool has_draft_ids(const ModelFile& file);
+// that key.
 Expected<std::vector<int32_t>> read_draft_ids(const ModelFile& file, int vocab, int target_vocab);
 
 // Whether these are ids of `vocab` tokens in ascending order, none of them twice.

@@ -35,20 +35,11 @@ void MetadataBuilder::add_array(std::string key, GgufValueType type, MetadataArr
 void MetadataBuilder::add_u32(std::string key, uint32_t value) {
   add_scalar(std::move(key), GgufValueType::kU32, uint64_t{value});
 }
-void MetadataBuilder::add_i32(std::string key, int32_t value) {
-  add_scalar(std::move(key), GgufValueType::kI32, int64_t{value});
-}
-void MetadataBuilder::add_u64(std::string key, uint64_t value) {
-  add_scalar(std::move(key), GgufValueType::kU64, value);
-}
 void MetadataBuilder::add_i64(std::string key, int64_t value) {
   add_scalar(std::move(key), GgufValueType::kI64, value);
 }
 void MetadataBuilder::add_f32(std::string key, float value) {
   add_scalar(std::move(key), GgufValueType::kF32, double{value});
-}
-void MetadataBuilder::add_f64(std::string key, double value) {
-  add_scalar(std::move(key), GgufValueType::kF64, value);
 }
 void MetadataBuilder::add_bool(std::string key, bool value) {
   add_scalar(std::move(key), GgufValueType::kBool, value);
@@ -60,10 +51,6 @@ void MetadataBuilder::add_string(std::string key, std::string value) {
 
 void MetadataBuilder::add_u8s(std::string key, const std::vector<uint8_t>& values) {
   add_array(std::move(key), GgufValueType::kU8,
-            std::vector<uint64_t>(values.begin(), values.end()));
-}
-void MetadataBuilder::add_u32s(std::string key, const std::vector<uint32_t>& values) {
-  add_array(std::move(key), GgufValueType::kU32,
             std::vector<uint64_t>(values.begin(), values.end()));
 }
 void MetadataBuilder::add_i32s(std::string key, const std::vector<int32_t>& values) {

@@ -24,16 +24,12 @@ class MetadataBuilder {
   MetadataBuilder& operator=(MetadataBuilder&&) = default;
 
   void add_u32(std::string key, uint32_t value);
-  void add_i32(std::string key, int32_t value);
-  void add_u64(std::string key, uint64_t value);
   void add_i64(std::string key, int64_t value);
   void add_f32(std::string key, float value);
-  void add_f64(std::string key, double value);
   void add_bool(std::string key, bool value);
   void add_string(std::string key, std::string value);
 
   void add_u8s(std::string key, const std::vector<uint8_t>& values);
-  void add_u32s(std::string key, const std::vector<uint32_t>& values);
   void add_i32s(std::string key, const std::vector<int32_t>& values);
   void add_f32s(std::string key, const std::vector<float>& values);
   void add_bools(std::string key, std::vector<bool> values);

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
+#include "base/files.h"
 #include "format/invalid.h"
 #include "format/text.h"
 
@@ -21,22 +21,12 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr std::string_view kFileEnd = ".safetensors";
 constexpr std::string_view kIndexEnd = ".safetensors.index.json";
 constexpr size_t kMaxFileName = 255;
-constexpr size_t kMaxListed = 8;
-
-// A link counts whether or not it leads somewhere: opening it then says what is wrong.
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(fs::symlink_status(path, error));
-}
 
 bool holds_pickles(const std::string& folder) {
-  std::error_code error;
-  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator();
-       it.increment(error)) {
-    const std::string extension = it->path().extension();
-    if (extension == ".bin" || extension == ".pt" || extension == ".pth") return true;
-  }
-  return false;
+  return std::ranges::any_of(names_in(folder), [](const fs::path& name) {
+    const std::string extension = name.extension();
+    return extension == ".bin" || extension == ".pt" || extension == ".pth";
+  });
 }
 
 std::string only_pickles(const std::string& folder) {
@@ -49,13 +39,9 @@ std::string only_pickles(const std::string& folder) {
 // Says what the folder holds in the place of the files that are wanted.
 Status nothing_to_read(const std::string& folder) {
   std::string others;
-  std::error_code error;
-  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator();
-       it.increment(error)) {
-    const fs::path file = it->path().filename();
-    const std::string extension = file.extension();
-    const bool readable = extension == ".safetensors" || extension == ".gguf";
-    if (readable && others.size() < 200) others += (others.empty() ? "" : ", ") + file.string();
+  for (const std::string& name : names_in(folder)) {
+    const bool readable = name.ends_with(kFileEnd) || name.ends_with(".gguf");
+    if (readable && others.size() < 200) others += (others.empty() ? "" : ", ") + name;
   }
   std::string message = fmt::format("{}: holds neither {} nor {}", folder, kSingle, kIndex);
   if (!others.empty()) {
@@ -66,17 +52,9 @@ Status nothing_to_read(const std::string& folder) {
   return Status(StatusCode::kNotFound, message);
 }
 
-// Of the files of a folder, those that end so, sorted. At most `kMaxListed` and one more.
 std::vector<std::string> files_ending(const std::string& folder, std::string_view end) {
-  std::vector<std::string> files;
-  std::error_code error;
-  for (auto it = fs::directory_iterator(folder, error);
-       !error && it != fs::directory_iterator() && files.size() <= kMaxListed;
-       it.increment(error)) {
-    std::string name = it->path().filename().string();
-    if (name.ends_with(end)) files.push_back(std::move(name));
-  }
-  std::sort(files.begin(), files.end());
+  std::vector<std::string> files = names_in(folder);
+  std::erase_if(files, [&](const std::string& name) { return !name.ends_with(end); });
   return files;
 }
 
@@ -190,13 +168,9 @@ void SafetensorsFolder::list_tensors() {
 }
 
 Expected<SafetensorsFolder> SafetensorsFolder::open(const std::string& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) {
-    return Status(StatusCode::kNotFound, fmt::format("{}: there is no such folder", path));
-  }
-  if (!fs::is_directory(status)) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: is not a folder", path));
+  if (!is_folder(path)) {
+    return is_there(path) ? Status(StatusCode::kInvalidArgument, path + ": is not a folder")
+                          : Status(StatusCode::kNotFound, path + ": there is no such folder");
   }
   SafetensorsFolder folder(path);
   const fs::path single = fs::path(path) / kSingle, index = fs::path(path) / kIndex;
@@ -213,21 +187,16 @@ Expected<SafetensorsFolder> SafetensorsFolder::open(const std::string& path) {
 }
 
 Expected<SafetensorsFolder> SafetensorsFolder::open_any(const std::string& path) {
-  std::error_code error;
-  const bool is_folder = fs::is_directory(path, error);
-  if (is_folder && (is_there(fs::path(path) / kSingle) || is_there(fs::path(path) / kIndex))) {
+  const bool whole = is_folder(path);
+  if (whole && (is_there(fs::path(path) / kSingle) || is_there(fs::path(path) / kIndex))) {
     return open(path);
   }
   SafetensorsFolder folder(path);
   std::string file = path;
-  if (is_folder) {
+  if (whole) {
     std::vector<std::string> files = files_ending(path, kIndexEnd);
     if (files.empty()) files = files_ending(path, kFileEnd);
-    if (files.size() > 1) {
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("{}: holds several safetensors files; give one of them: {}", path,
-                                printable(fmt::format("{}", fmt::join(files, ", ")), 300)));
-    }
+    if (files.size() > 1) return several_files(path, "safetensors", files);
     if (files.empty() && holds_pickles(path)) {
       return Status(StatusCode::kUnsupported,
                     fmt::format("{}: holds {}", path, only_pickles(path)));
@@ -238,7 +207,7 @@ Expected<SafetensorsFolder> SafetensorsFolder::open_any(const std::string& path)
     file = fs::path(path) / files.front();
   }
   if (file.ends_with(kIndexEnd)) {
-    if (!is_folder) folder.name_ = fs::path(path).parent_path();
+    if (!whole) folder.name_ = fs::path(path).parent_path();
     AERIE_RETURN_IF_ERROR(folder.read_index(file));
   } else {
     AERIE_ASSIGN_OR_RETURN(SafetensorsFile shard, SafetensorsFile::open(file));

@@ -10,6 +10,8 @@
 #include <set>
 #include <utility>
 
+#include "base/files.h"
+#include "format/invalid.h"
 #include "format/json.h"
 #include "format/mapped_file.h"
 #include "format/name_index.h"
@@ -28,7 +30,6 @@ constexpr const char* kConfig = "config.json";
 constexpr std::string_view kSafetensors = ".safetensors";
 constexpr std::array<std::string_view, 5> kTrainers = {"optimizer.", "scheduler.", "training_args.",
                                                        "rng_state", "scaler."};
-constexpr size_t kMaxListed = 8;
 
 bool has_torch_name(const fs::path& path) {
   const std::string extension = path.extension();
@@ -38,16 +39,6 @@ bool has_torch_name(const fs::path& path) {
 bool is_trainers(const std::string& name) {
   return std::any_of(kTrainers.begin(), kTrainers.end(),
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
-
-bool is_folder(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
 }
 
 // The shards that an index names.
@@ -74,22 +65,14 @@ Expected<std::vector<std::string>> files_of(const std::string& path) {
   const fs::path folder = path;
   if (is_there(folder / kSingle)) return std::vector<std::string>{(folder / kSingle).string()};
   if (is_there(folder / kIndex)) return read_index(folder);
-  std::vector<std::string> names;
-  std::error_code error;
-  for (auto it = fs::directory_iterator(path, error);
-       !error && it != fs::directory_iterator() && names.size() <= kMaxListed;
-       it.increment(error)) {
-    std::string name = it->path().filename().string();
-    if (has_torch_name(name) && !is_trainers(name)) names.push_back(std::move(name));
-  }
+  std::vector<std::string> names = names_in(path);
+  std::erase_if(names,
+                [](const std::string& name) { return !has_torch_name(name) || is_trainers(name); });
   if (names.empty()) {
     return Status(StatusCode::kNotFound, path + ": holds no .bin, .pt or .pth file of tensors");
   }
   if (names.size() == 1) return std::vector<std::string>{(folder / names.front()).string()};
-  std::sort(names.begin(), names.end());
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("{}: holds several PyTorch files; give one of them: {}", path,
-                            printable(fmt::format("{}", fmt::join(names, ", ")), 300)));
+  return several_files(path, "PyTorch", names);
 }
 
 // Names and texts of what is no tensor: of several files that say something, the first counts.
@@ -197,15 +180,11 @@ Expected<int64_t> write_folder(const TorchFolder& folder, const std::string& out
 
 bool is_torch_path(const std::string& path) {
   if (!is_folder(path)) return has_torch_name(path);
-  bool has_torch = false;
-  std::error_code error;
-  for (auto it = fs::directory_iterator(path, error); !error && it != fs::directory_iterator();
-       it.increment(error)) {
-    const std::string extension = it->path().extension();
-    if (extension == kSafetensors || extension == ".gguf") return false;
-    has_torch |= has_torch_name(it->path());
-  }
-  return has_torch;
+  const std::vector<std::string> names = names_in(path);
+  return std::ranges::any_of(names, has_torch_name) &&
+         std::ranges::none_of(names, [](const std::string& name) {
+           return name.ends_with(kSafetensors) || name.ends_with(".gguf");
+         });
 }
 
 Expected<TorchFolder> TorchFolder::open(const std::string& path) {

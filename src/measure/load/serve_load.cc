@@ -8,6 +8,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/philox.h"
 #include "format/json.h"
 #include "format/text.h"
@@ -16,14 +17,9 @@
 namespace aerie::measure {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using State = ServeSample::State;
 
 constexpr size_t kShown = 300;  // bytes of an answer that is none
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::string error_of(const Json& event) {
   const Json& error = event["error"];
@@ -53,7 +49,7 @@ std::string text_of(const Json& choice) {
 // A reply as it streams in.
 class Listener {
  public:
-  explicit Listener(Clock::time_point start) : start_(start) {}
+  explicit Listener(SteadyTime start) : start_(start) {}
 
   // Whether more is wanted.
   bool take(std::string_view data);
@@ -67,7 +63,7 @@ class Listener {
   void take_piece(const std::string& text);
   void take_usage(const Json& usage);
 
-  Clock::time_point start_;
+  SteadyTime start_;
   ServeSample sample_;
   std::string text_;
   int64_t pieces_ = 0;
@@ -143,7 +139,7 @@ class Load {
   }
 
   LoadResult run(std::vector<HttpClient>& clients) {
-    start_ = Clock::now();
+    start_ = steady_now();
     std::vector<std::thread> threads;
     threads.reserve(clients.size());
     for (HttpClient& client : clients) {
@@ -181,7 +177,7 @@ class Load {
   const ServeTarget& target_;
   std::span<const std::string> bodies_;
   std::vector<double> times_;
-  Clock::time_point start_;
+  SteadyTime start_;
   std::atomic<size_t> next_ = 0;
   // Each place is one thread's.
   LoadResult result_;
@@ -225,7 +221,7 @@ std::string serve_request(const ServeTarget& target, const Prompt& prompt, uint6
 
 ServeSample ask_streaming(HttpClient& client, const ServeTarget& target, const std::string& body) {
   const std::string url = target.url + (target.chat ? "/chat/completions" : "/completions");
-  const auto start = Clock::now();
+  const auto start = steady_now();
   Listener listener(start);
   EventStream events;
   const auto response = client.post(url, body, [&](std::string_view bytes) {

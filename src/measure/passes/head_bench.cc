@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <memory>
 #include <random>
 #include <utility>
 
+#include "base/clock.h"
 #include "draft/heads/feature_network.h"
 #include "draft/heads/heads.h"
 #include "draft/network/network_drafter.h"
@@ -22,14 +22,13 @@ namespace aerie::measure {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 constexpr double kPerOperation = 10.0;  // microseconds
 constexpr int kRows = 256;
 constexpr int kRepeatsBeforeLimits = 5;
 
-double microseconds_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+double microseconds_since(SteadyTime start) {
+  return 1e6 * seconds_since(start);
 }
 
 // A folder that goes when this does.
@@ -75,7 +74,7 @@ class TimedNetwork final : public DraftNetwork {
     inner_->add_node(place, tree, node);
   }
   DraftOutputs run() override {
-    const auto start = Clock::now();
+    const auto start = steady_now();
     const DraftOutputs outputs = inner_->run();
     microseconds_ += microseconds_since(start);
     return outputs;
@@ -212,7 +211,7 @@ Status Bench::repeat(int repetition, Subject& subject) {
   const auto timed = [&](HeadPoint& point, std::vector<double>& times,
                          std::vector<double>& all_allowed) {
     counting_.reset();
-    const auto start = Clock::now();
+    const auto start = steady_now();
     network.run();
     const double time = microseconds_since(start);
     point.bytes = static_cast<double>(counting_.weight_bytes());
@@ -307,7 +306,7 @@ Status Bench::time_trees(const std::string& kind, HeadReport& report) {
     AERIE_RETURN_IF_ERROR(target_.pass(0, 1).status());
     passes = 0;
     counting_.reset();
-    const auto start = Clock::now();
+    const auto start = steady_now();
     AERIE_RETURN_IF_ERROR(drafter->propose({&request, 1}));
     const double total = microseconds_since(start);
     if (i >= kRepeatsBeforeLimits) {

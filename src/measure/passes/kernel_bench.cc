@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/thread_pool.h"
 #include "measure/models/random_weights.h"
 #include "measure/passes/floor.h"
@@ -16,7 +16,6 @@
 namespace aerie::measure {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using kernels::Activations;
 using kernels::MatmulTarget;
 using kernels::PackedMatrix;
@@ -134,13 +133,13 @@ double Matrices::product_seconds(int rows) {
   inputs_.rows = rows;
   backend_->quantize(*pool_, inputs_);
   const ThreadPool::Round round(*pool_);
-  const auto start = Clock::now();
+  const auto start = steady_now();
   double seconds = 0;
   int products = 0;
   while (seconds < kMeasuredSeconds) {
     backend_->matmul(*pool_, inputs_, targets_);
     ++products;
-    seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    seconds = seconds_since(start);
   }
   return seconds / products;
 }

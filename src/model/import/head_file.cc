@@ -90,11 +90,7 @@ Status HeadFile::import_shape() {
                   : HuggingFaceImport::create(config_->at(key), config_file_ + ": " + key));
   const JsonObject config = import.config();
   AERIE_ASSIGN_OR_RETURN(const std::string_view type, config.string("model_type", "llama"));
-  AERIE_ASSIGN_OR_RETURN(const int64_t vocab, config.integer("vocab_size"));
-  if (vocab < 1 || vocab > kMaxVocab) {
-    return config.error(StatusCode::kInvalidData, "vocab_size",
-                        fmt::format("is {}, not between 1 and {}", vocab, kMaxVocab));
-  }
+  AERIE_ASSIGN_OR_RETURN(const int64_t vocab, config.integer_in("vocab_size", 1, kMaxVocab));
   import.set_architecture("llama");
   // Qwen3's configurations may leave it out.
   const int head_dim = type == "qwen3" ? 128 : 0;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/files.h"
 #include "format/gguf/gguf.h"
 #include "format/json.h"
 #include "format/safetensors/safetensors_folder.h"
@@ -328,15 +329,12 @@ Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const 
 
 // A folder without it is often one of GGUF files.
 Expected<Json> read_config(const std::string& folder, const std::string& path) {
-  namespace fs = std::filesystem;
   Expected<Json> json = read_json(path);
   if (json.status().code() != StatusCode::kNotFound) return json;
   std::string files;
-  std::error_code error;
-  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator();
-       it.increment(error)) {
-    if (it->path().extension() != ".gguf" || files.size() > 200) continue;
-    files += (files.empty() ? "" : ", ") + it->path().filename().string();
+  for (const std::string& name : names_in(folder)) {
+    if (!name.ends_with(".gguf") || files.size() > 200) continue;
+    files += (files.empty() ? "" : ", ") + name;
   }
   const std::string advice =
       files.empty()

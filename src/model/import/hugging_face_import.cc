@@ -21,15 +21,6 @@ constexpr int64_t kMaxHeadDim = 4096;
 
 constexpr const char* kWindow = "sliding_window";
 
-Expected<int64_t> size_of(const JsonObject& config, const char* key, int64_t low, int64_t high) {
-  AERIE_ASSIGN_OR_RETURN(const int64_t value, config.integer(key));
-  if (value < low || value > high) {
-    return config.error(StatusCode::kInvalidData, key,
-                        fmt::format("is {}, not between {} and {}", value, low, high));
-  }
-  return value;
-}
-
 bool is_positive(double value) {
   const bool fits = value <= double{std::numeric_limits<float>::max()};
   return fits && static_cast<float>(value) > 0.0f;
@@ -93,16 +84,16 @@ Status HuggingFaceImport::copy_number(std::string_view from, std::string_view ke
 }
 
 Status HuggingFaceImport::copy_sizes(const SizeNames& names) {
-  AERIE_ASSIGN_OR_RETURN(layers_, size_of(config_, names.layers, 1, kMaxLayers));
-  AERIE_ASSIGN_OR_RETURN(const int64_t hidden, size_of(config_, names.hidden, 1, kMaxInteger));
-  AERIE_ASSIGN_OR_RETURN(heads_, size_of(config_, names.heads, 1, kMaxInteger));
+  AERIE_ASSIGN_OR_RETURN(layers_, config_.integer_in(names.layers, 1, kMaxLayers));
+  AERIE_ASSIGN_OR_RETURN(const int64_t hidden, config_.integer_in(names.hidden, 1, kMaxInteger));
+  AERIE_ASSIGN_OR_RETURN(heads_, config_.integer_in(names.heads, 1, kMaxInteger));
   kv_heads_ = heads_;
   if (config_.has(names.kv_heads)) {
-    AERIE_ASSIGN_OR_RETURN(kv_heads_, size_of(config_, names.kv_heads, 1, kMaxInteger));
+    AERIE_ASSIGN_OR_RETURN(kv_heads_, config_.integer_in(names.kv_heads, 1, kMaxInteger));
   }
   std::string head_dim_from = "head_dim";
   if (config_.has("head_dim")) {
-    AERIE_ASSIGN_OR_RETURN(head_dim_, size_of(config_, "head_dim", 1, kMaxHeadDim));
+    AERIE_ASSIGN_OR_RETURN(head_dim_, config_.integer_in("head_dim", 1, kMaxHeadDim));
   } else if (names.head_dim > 0) {
     head_dim_ = names.head_dim;
   } else {
@@ -116,9 +107,9 @@ Status HuggingFaceImport::copy_sizes(const SizeNames& names) {
   }
   int64_t ffn = std::min(kMaxInteger, names.ffn_factor * hidden);
   if (names.ffn_factor == 0 || config_.has(names.ffn)) {
-    AERIE_ASSIGN_OR_RETURN(ffn, size_of(config_, names.ffn, 1, kMaxInteger));
+    AERIE_ASSIGN_OR_RETURN(ffn, config_.integer_in(names.ffn, 1, kMaxInteger));
   }
-  AERIE_ASSIGN_OR_RETURN(context_, size_of(config_, names.context, 1, kMaxInteger));
+  AERIE_ASSIGN_OR_RETURN(context_, config_.integer_in(names.context, 1, kMaxInteger));
   add_integer("block_count", layers_, names.layers);
   add_integer("context_length", context_, names.context);
   add_integer("embedding_length", hidden, names.hidden);
@@ -213,8 +204,8 @@ Status HuggingFaceImport::add_rope(const Json* parameters, double base) {
 Expected<int64_t> HuggingFaceImport::original_context(const JsonObject& rope) const {
   constexpr const char* kKey = "original_max_position_embeddings";
   // Phi-3 has it beside the parameters, where transformers looks first.
-  if (config_.has(kKey)) return size_of(config_, kKey, 2, kMaxInteger);
-  if (rope.has(kKey)) return size_of(rope, kKey, 2, kMaxInteger);
+  if (config_.has(kKey)) return config_.integer_in(kKey, 2, kMaxInteger);
+  if (rope.has(kKey)) return rope.integer_in(kKey, 2, kMaxInteger);
   return context_;
 }
 

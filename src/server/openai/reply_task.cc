@@ -3,23 +3,18 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <chrono>
 #include <exception>
 #include <iterator>
 #include <mutex>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace aerie::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // An answer in one piece is made while no other reply goes on.
 constexpr size_t kMostLogprobs = 1'000'000;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 ApiError failure_of(const ReplyEnd& end) {
   switch (end.outcome) {
@@ -76,7 +71,7 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
     ReplyDelta pending;  // not said yet
     int pending_rounds = 0;
     bool began = false;
-    Clock::time_point last;
+    SteadyTime last;
   };
 
   void on_gone();
@@ -104,7 +99,7 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
   ReplyTask task_;
   const std::shared_ptr<Answer> answer_;
   int interval_;
-  const Clock::time_point start_ = Clock::now();
+  const SteadyTime start_ = steady_now();
 
   std::mutex mutex_;
   std::vector<Service::Id> ids_;
@@ -198,7 +193,7 @@ void RunningTask::count(Stream& stream, size_t tokens) {
   } else {
     state_->metrics.on_tokens(static_cast<int>(tokens), seconds_since(stream.last));
   }
-  stream.last = Clock::now();
+  stream.last = steady_now();
 }
 
 void RunningTask::on_delta(size_t index, ReplyDelta delta) {

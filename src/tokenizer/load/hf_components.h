@@ -18,8 +18,7 @@ namespace aerie {
 // are, or how they write spaces.
 struct HfShape {
   Recipe recipe;
-  bool is_recipe = true;  // false: some part is none of a recipe
-  bool has_rules = false;
+  bool is_recipe = true;           // false: some part is none of a recipe
   std::string prepended;           // Prepend's text
   bool spaces_to_signs = false;    // " " becomes U+2581
   bool only_spaces_change = true;  // false: some part does more than that

@@ -32,32 +32,24 @@ class MadeFile final : public ModelFile {
 TEST(MetadataBuilder, ValuesOfEveryKind) {
   MetadataBuilder builder;
   builder.add_u32("u32", 4294967295u);
-  builder.add_i32("i32", -7);
-  builder.add_u64("u64", uint64_t{1} << 40);
   builder.add_i64("i64", -(int64_t{1} << 40));
   builder.add_f32("f32", 0.1f);
-  builder.add_f64("f64", 0.1);
   builder.add_bool("bool", true);
   builder.add_string("string", "short");
-  builder.add_u32s("array of u32", {1, 4294967295u});
   builder.add_i32s("array of i32", {1, -1});
   builder.add_f32s("array of f32", {0.5f, -1.0f});
   builder.add_bools("array of bool", {true, false});
   builder.add_strings("array of string", {"a", "", std::string(100, 'b')});
   const MadeFile file(std::move(builder));
   EXPECT_EQ(*file.integer("u32"), 4294967295);
-  EXPECT_EQ(*file.integer("i32"), -7);
-  EXPECT_EQ(*file.integer("u64"), int64_t{1} << 40);
   EXPECT_EQ(*file.integer("i64"), -(int64_t{1} << 40));
   EXPECT_EQ(*file.number("f32"), double{0.1f});
-  EXPECT_EQ(*file.number("f64"), 0.1);
   EXPECT_TRUE(*file.boolean("bool"));
   EXPECT_EQ(*file.string("string"), "short");
-  EXPECT_THAT(*file.numbers("array of u32"), ElementsAre(1.0, 4294967295.0));
   EXPECT_THAT(*file.numbers("array of i32"), ElementsAre(1.0, -1.0));
   EXPECT_THAT(*file.numbers("array of f32"), ElementsAre(0.5, -1.0));
   EXPECT_THAT(*file.strings("array of string"), ElementsAre("a", "", std::string(100, 'b')));
-  ASSERT_EQ(file.metadata().size(), 13u);
+  ASSERT_EQ(file.metadata().size(), 9u);
   for (const auto& [key, value] : file.metadata()) EXPECT_EQ(value.type_name, key);
 }
 

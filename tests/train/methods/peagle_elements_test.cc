@@ -8,6 +8,7 @@
 #include <cmath>
 #include <set>
 
+#include "tests/train/methods/masked_attention.h"
 #include "train/methods/peagle/peagle_attention.h"
 #include "train/nn/ops.h"
 
@@ -187,7 +188,8 @@ TEST_P(PEagleAttention, IsTheRuleWrittenOut) {
     const at::Tensor v = leaf({first + rest, kv_heads, dimension}, generator);
     const at::Tensor weight = at::randn({first + rest, heads * dimension}, generator, at::kDouble);
 
-    const at::Tensor expected = attend_masked(q, k, v, visible_by_rule(documents, context, masked));
+    const at::Tensor expected =
+        test::attend_masked(q, k, v, visible_by_rule(documents, context, masked));
     (expected * weight).sum().backward();
     const std::vector<at::Tensor> gradients = {q.grad().clone(), k.grad().clone(),
                                                v.grad().clone()};

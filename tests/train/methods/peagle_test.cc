@@ -11,6 +11,7 @@
 
 #include "tests/testing/tiny_model.h"
 #include "tests/train/fit.h"
+#include "tests/train/methods/masked_attention.h"
 #include "tests/train/text_target.h"
 #include "train/methods/peagle/peagle_step.h"
 #include "train/nn/ops.h"
@@ -147,7 +148,8 @@ double plain_loss(const Eagle3Head& head, const Everything& all) {
     const LlamaLayer& layer = head.layers()[i];
     if (i > 0) entry = {rms_norm(x, layer.input_norm, layer.shape.norm_eps), x};
     const Projections p = layer.project(entry.input, head.rotary(positions));
-    x = layer.feed_forward(entry.stream + layer.output(attend_masked(p.q, p.k, p.v, visible)));
+    x = layer.feed_forward(entry.stream +
+                           layer.output(test::attend_masked(p.q, p.k, p.v, visible)));
   }
   const at::Tensor places = at::cat({all.asked, at::ones({count}, at::kBool)}).nonzero().squeeze(1);
   const at::Tensor references = (anchors + depths).index_select(0, places);

@@ -6,8 +6,8 @@
 #include <charconv>
 #include <filesystem>
 #include <string_view>
-#include <system_error>
 
+#include "base/files.h"
 #include "format/text.h"
 
 namespace aerie::train {
@@ -66,23 +66,6 @@ Status check(const SafetensorsFile& file, const SafetensorsTensor& tensor,
                                   printable(tensor.name), kind.tap_layers.size(), kind.hidden));
 }
 
-Expected<std::vector<std::string>> feature_paths(const std::string& folder) {
-  std::vector<std::string> paths;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name.starts_with("features-") && name.ends_with(".safetensors")) {
-      paths.push_back(it->path().string());
-    }
-  }
-  if (error) {
-    return Status(StatusCode::kNotFound,
-                  fmt::format("{}: the folder cannot be read: {}", folder, error.message()));
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
-
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> feature_metadata(const FeatureKind& kind) {
@@ -97,7 +80,8 @@ std::vector<std::pair<std::string, std::string>> feature_metadata(const FeatureK
 
 Expected<FeatureFiles> FeatureFiles::open(const std::string& folder) {
   FeatureFiles out;
-  AERIE_ASSIGN_OR_RETURN(const std::vector<std::string> paths, feature_paths(folder));
+  AERIE_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
+                         paths_in(folder, "features-", ".safetensors"));
   for (const std::string& path : paths) {
     AERIE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(path));
     AERIE_ASSIGN_OR_RETURN(FeatureKind kind, kind_of(file));

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "train/methods/supervision.h"
 #include "train/nn/ops.h"
 
 namespace aerie::train {
@@ -69,7 +70,7 @@ class Eagle3 final : public Method {
   const MethodNeeds& needs() const override { return needs_; }
   Parameters& parameters() override { return head_.parameters(); }
   double weight(const Batch& batch) const override {
-    return supervised(batch, 0).sum().item<double>();
+    return supervised_rows(batch, 0).sum().item<double>();
   }
   Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
                                bool train) override;
@@ -81,21 +82,10 @@ class Eagle3 final : public Method {
   }
 
  private:
-  static at::Tensor supervised(const Batch& batch, int step);
-
   Eagle3Head head_;
   Eagle3Options options_;
   MethodNeeds needs_;
 };
-
-// Row t drafts behind the token at t + 1, and is asked in step j for the token at t + 2 + j; all
-// from the one to the other are to be tokens that the target generated, as they are where it
-// drafts.
-at::Tensor Eagle3::supervised(const Batch& batch, int step) {
-  at::Tensor rows = batch.shifted(batch.mask, 1);
-  for (int64_t by = 2; by <= step + 2; ++by) rows = rows * batch.shifted(batch.mask, by);
-  return rows;
-}
 
 Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Generator& generator,
                                      bool train) {
@@ -104,9 +94,12 @@ Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Gener
   Figures figures;
   TrainingTimeTest test(head_, batch);
   at::Tensor total = at::zeros({}, batch.taps.options());
+  at::Tensor asked = at::ones_like(batch.mask);
   double weight = 1.0, loss_sum = 0.0;
   for (int step = 0; step < options_.steps; ++step, weight *= options_.step_decay) {
-    const at::Tensor rows = supervised(batch, step).nonzero().squeeze(1);
+    // All tokens up to the one that is asked for are the target's own, as they are where it drafts.
+    asked = asked * supervised_rows(batch, step);
+    const at::Tensor rows = places_of(asked);
     if (step == 0) figures.weight = static_cast<double>(rows.size(0));
     if (rows.size(0) == 0) break;
     const at::Tensor logits = test.step(rows);

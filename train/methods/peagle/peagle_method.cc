@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "train/methods/peagle/peagle_step.h"
+#include "train/methods/supervision.h"
 
 namespace aerie::train {
 namespace {
@@ -21,7 +22,7 @@ class PEagle final : public Method {
   const MethodNeeds& needs() const override { return needs_; }
   Parameters& parameters() override { return head_.parameters(); }
   double weight(const Batch& batch) const override {
-    return supervised(batch).sum().item<double>();
+    return supervised_rows(batch, 0).sum().item<double>();
   }
   Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
                                bool train) override;
@@ -33,11 +34,6 @@ class PEagle final : public Method {
   }
 
  private:
-  // Both the token that a row has read and the one that it is asked for are the target's own.
-  static at::Tensor supervised(const Batch& batch) {
-    return batch.shifted(batch.mask, 1) * batch.shifted(batch.mask, 2);
-  }
-
   Eagle3Head head_;
   PEagleOptions options_;
   MethodNeeds needs_;
@@ -46,7 +42,7 @@ class PEagle final : public Method {
 Expected<Figures> PEagle::accumulate(const Batch& batch, double scale, at::Generator& generator,
                                      bool train) {
   const at::AutoGradMode gradients(train);
-  const at::Tensor asked = supervised(batch).gt(0.5);
+  const at::Tensor asked = supervised_rows(batch, 0).gt(0.5);
   const Chains chains = sample_chains(batch.documents, asked, options_.sampling, generator);
   Figures figures;
   figures.weight = asked.sum().item<double>();
