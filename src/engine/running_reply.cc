@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "grammar/grammar.h"
 
 namespace aerie {
 namespace {
