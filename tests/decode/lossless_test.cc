@@ -186,9 +186,9 @@ std::vector<Kind> kinds() {
        }},
       {"DraftModel", [] { return model_drafter(false); }},
       {"DraftModelTree", [] { return model_drafter(true); }},
-      {"SampledTree",
+      {"SampledChain",
        [] {
-         return sampled_tree({2, 1, 1});
+         return sampled_tree({1, 1, 1});
        }},
       {"First", [] { return both(Combination::kFirst, ngram_drafter(), model_drafter(true)); }},
       {"Merged",
