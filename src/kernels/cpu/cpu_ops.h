@@ -110,9 +110,18 @@ struct CpuOps {
   void (*peak)(const PeakShare& share);
 };
 
+// What is built on dot products of bytes, the others' part of the table left out.
+struct DotOps {
+  decltype(CpuOps::matmul) matmul;
+  decltype(CpuOps::attention_chunk) attention_chunk;
+  decltype(CpuOps::attention_merge) attention_merge;
+  decltype(CpuOps::attention_finish) attention_finish;
+  decltype(CpuOps::peak) peak;
+};
+const DotOps* avx512_dots();
+
 // Each is defined where isas_<family>.cc names it, and nowhere else.
 const CpuOps* avx2_ops();
-const CpuOps* avx512_ops();
 const CpuOps* avx512bw_ops();
 const CpuOps* neon_ops();
 

@@ -24,6 +24,22 @@ bool has_avx512() {
   return has_avx512bw() && __builtin_cpu_supports("avx512vnni");
 }
 
+// With VNNI only dot products of bytes are other instructions than without; the rest is compiled
+// once.
+const CpuOps* avx512_ops() {
+  static const CpuOps ops = [] {
+    const DotOps& dots = *avx512_dots();
+    CpuOps all = *avx512bw_ops();
+    all.matmul = dots.matmul;
+    all.attention_chunk = dots.attention_chunk;
+    all.attention_merge = dots.attention_merge;
+    all.attention_finish = dots.attention_finish;
+    all.peak = dots.peak;
+    return all;
+  }();
+  return &ops;
+}
+
 constexpr CpuIsa kIsas[] = {
     {Isa::kAvx512, has_avx512, avx512_ops},
     {Isa::kAvx512Bw, has_avx512bw, avx512bw_ops},

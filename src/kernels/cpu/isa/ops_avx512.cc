@@ -7,19 +7,15 @@
 #include "kernels/cpu/isa/peak_impl.h"
 
 namespace aerie::kernels {
+namespace {
 
-// Only dot products of bytes are other instructions here than there.
-const CpuOps* avx512_ops() {
-  static const CpuOps ops = [] {
-    CpuOps all = *avx512bw_ops();
-    all.matmul = avx512::matmul;
-    all.attention_chunk = avx512::attention_chunk;
-    all.attention_merge = avx512::attention_merge;
-    all.attention_finish = avx512::attention_finish;
-    all.peak = avx512::peak;
-    return all;
-  }();
-  return &ops;
+constexpr DotOps kDots = {avx512::matmul, avx512::attention_chunk, avx512::attention_merge,
+                          avx512::attention_finish, avx512::peak};
+
+}  // namespace
+
+const DotOps* avx512_dots() {
+  return &kDots;
 }
 
 }  // namespace aerie::kernels
