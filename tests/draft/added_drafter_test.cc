@@ -114,7 +114,7 @@ class AddedDrafter : public testing::Test {
     auto engine = Engine::open(options);
     EXPECT_TRUE(engine.ok()) << engine.status().message();
     if (!engine.ok()) return {};
-    GenerateRequest request;
+    Request request;
     request.prompt = {'O', 'n', 'c', 'e', ' ', 'o', 'n', 'c', 'e'};
     request.sampling.temperature = temperature;
     request.sampling.seed = 3;

@@ -112,9 +112,10 @@ TEST_F(Tune, ItsProfileServesTheEngine) {
   engine_options.profile = profile_;
   const auto engine = Engine::open(engine_options);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
-  ASSERT_NE((*engine)->pass_cost(), nullptr);
-  EXPECT_EQ((*engine)->pass_cost()->points().size(), report->profile.pass_cost.size());
-  EXPECT_EQ((*engine)->pass_cost()->points()[0].seconds, report->profile.pass_cost[0].seconds);
+  ASSERT_NE((*engine)->parts().pass_cost(), nullptr);
+  EXPECT_EQ((*engine)->parts().pass_cost()->points().size(), report->profile.pass_cost.size());
+  EXPECT_EQ((*engine)->parts().pass_cost()->points()[0].seconds,
+            report->profile.pass_cost[0].seconds);
 }
 
 TEST_F(Tune, RefusesWhatCannotBe) {
