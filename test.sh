@@ -111,7 +111,7 @@ sources() { # FOLDER...
 }
 
 check_format() {
-  sources src bench tools train tests | xargs -0 clang-format --dry-run -Werror
+  sources src include examples bench tools train tests | xargs -0 clang-format --dry-run -Werror
 }
 
 check_tidy() {
@@ -256,6 +256,7 @@ fi
 stage "model, SmolLM2" scripts/fetch_model.sh
 stage "model, Gemma 3" scripts/fetch_model.sh gemma3
 stage "build, release" build release
+stage "installed library" scripts/check_install.sh
 stage "docs" bash -c 'scripts/check_docs.py --self-test && scripts/check_docs.py'
 stage "tests, release" run_tests release
 if $full; then
