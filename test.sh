@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Builds everything and runs the tests.
 #   ./test.sh             release build, all tests, the checks of includes and structure
-#   ./test.sh --full      what every change has to pass: also formatting and, of what changed, clang-tidy, the
+#   ./test.sh --full      what every change has to pass: also formatting and, of what changed, the
 #                         fuzzers and the kernels' tests on an emulated Arm processor; under AddressSanitizer
 #                         and UBSan the tests of what reads foreign bytes or raw memory, under
 #                         ThreadSanitizer those with threads
-#   ./test.sh --nightly   all of that for everything, fuzzing for longer, and the package in a bare Debian
+#   ./test.sh --nightly   all of that for everything, clang-tidy, fuzzing for longer, and the package in a bare
+#                         Debian
 # What has changed, scripts/changes.py says; nothing is left out by the clock. Where CI=true a test that is
 # skipped fails the run unless .ci/left_out names it.
 # Needs no input and a network only for what is missing; writes only to build/, models/ and ~/.cache.
@@ -270,9 +271,9 @@ if $full; then
   else
     stage "kernels, aarch64 (emulated)" test_aarch64
   fi
-  stage "clang-tidy" check_tidy
 fi
 if $nightly; then
+  stage "clang-tidy" check_tidy
   stage "package in a bare Debian" scripts/check_package.sh
 fi
 if $full; then

@@ -464,7 +464,7 @@ void Interpreter::bind_extra(const Macro& macro, const Arguments& arguments, Sco
   Value caller = Value::undefined();
   for (const auto& [name, value] : arguments.named) {
     if (runtime_.failed()) return;
-    const auto spelled_so = [&name = name](const auto& it) { return it.spelled == name; };
+    const auto spelled_so = [&key = name](const auto& it) { return it.spelled == key; };
     const auto unbound = parameters.begin() + static_cast<std::ptrdiff_t>(taken);
     if (std::any_of(unbound, parameters.end(), spelled_so)) continue;
     if (name == "caller" && macro.takes_caller && !has_caller) {

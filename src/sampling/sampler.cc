@@ -165,10 +165,10 @@ void Sampler::logprobs(std::span<const float> logits, int32_t token,
   if (params_.logprobs < 0) return;
   const std::span<const float> bounded = adjuster_.bounded(logits);
   const BestToken best = find_best(bounded);
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kUnbounded = std::numeric_limits<float>::infinity();
   const double log_total = best.id < 0 ? 0.0 : noise_log(sum_weights(bounded, best.logit, 1.0));
   const auto logprob_of = [&](float logit) {
-    if (!(logit > -kInfinity)) return -kInfinity;
+    if (!(logit > -kUnbounded)) return -kUnbounded;
     return static_cast<float>(scaled_logit(logit, best.logit, 1.0) - log_total);
   };
   out.push_back({token, logprob_of(bounded[static_cast<size_t>(token)])});

@@ -192,10 +192,10 @@ Expected<StringSet> SchemaReader::pattern(const Json& schema, std::string_view k
                                           const std::string& text) {
   StringSet& known = patterns_[text];
   if (known != nullptr) return known;
-  constexpr size_t kMaxPatterns = 200;
-  if (patterns_.size() > kMaxPatterns) {
+  constexpr size_t kMostPatterns = 200;
+  if (patterns_.size() > kMostPatterns) {
     return document_.error(StatusCode::kResourceExhausted, schema, keyword,
-                           fmt::format("more than {} patterns", kMaxPatterns));
+                           fmt::format("more than {} patterns", kMostPatterns));
   }
   auto automaton = StringAutomaton::of_pattern(text);
   if (!automaton.ok()) {
