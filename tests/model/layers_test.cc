@@ -24,7 +24,9 @@ test::TinySpec spec_with(std::vector<int> silent) {
 class Layers : public testing::TestWithParam<kernels::Isa> {
  protected:
   void SetUp() override {
-    if (!kernels::isa_supported(GetParam())) GTEST_SKIP();
+    if (!kernels::isa_supported(GetParam())) {
+      GTEST_SKIP() << "this processor lacks " << kernels::isa_name(GetParam());
+    }
     tokens_ = test::random_tokens(4, kPrefix, test::TinySpec{}.vocab);
   }
   Bench bench(const test::TinyFile& file) const { return {file, GetParam(), 1, 1}; }
