@@ -5,8 +5,7 @@
 #include "tests/grammar/grammars.h"
 #include "tests/tokenizer/vocabularies.h"
 
-namespace aerie {
-namespace {
+namespace aerie::schema_test {
 
 using test::accepts;
 
@@ -134,5 +133,4 @@ TEST(Schema, HostileSizes) {
             StatusCode::kResourceExhausted);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::schema_test
