@@ -42,6 +42,7 @@ SPAN = re.compile(r"(`+)(.+?)\1(?!`)", re.DOTALL)
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+SETTING = re.compile(r'\b(?:add|add_word|other)\(\s*"!?([a-z][a-z0-9-]*)",')
 NAME = re.compile(r"[A-Za-z_]\w*")
 SCOPED = re.compile(r"\b([A-Za-z_]\w*(?:::~?[A-Za-z_]\w*)+)")
 TEST = re.compile(r"^\s*(?:TYPED_)?TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", re.MULTILINE)
@@ -109,8 +110,10 @@ class Tree:
 
     @functools.cached_property
     def training_flags(self):
-        """Of commands of which not all are asked."""
-        return {flag for name, text in self.text.items() if name.startswith("train/") for flag in FLAG.findall(text)}
+        """Of commands of which not all are asked; a method's settings stand there without dashes."""
+        texts = [text for name, text in self.text.items() if name.startswith(("train/", "tests/train/"))]
+        return {flag for text in texts for flag in FLAG.findall(text)} | {
+            "--" + name for text in texts for name in SETTING.findall(text)}
 
     @functools.lru_cache(maxsize=None)
     def has_name(self, name):

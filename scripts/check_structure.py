@@ -47,8 +47,6 @@ CIRCLES = [
      "src/server/openai/openai_responses", "src/server/openai/reply_task"},
     # Types of a command's main file that its parts share.
     {"tools/run/generate", "tools/run/run", "tools/run/run_report"},
-    {"train/speedup/speedup", "train/speedup/speedup_head", "train/speedup/speedup_measure",
-     "train/speedup/speedup_report"},
 ]
 
 PRODUCTION = ("src", "bench", "tools", "train", "include")

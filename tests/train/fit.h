@@ -118,4 +118,17 @@ void expect_gradients(train::Parameters& parameters, const Loss& loss, double to
   }
 }
 
+// The same of accumulate().
+inline void expect_right_gradients(train::Method& method, const train::Batch& batch,
+                                   double tolerance) {
+  constexpr double kScale = 0.5;
+  const auto loss = [&](bool train) {
+    at::Generator generator = at::detail::createCPUGenerator(5);
+    const auto figures = method.accumulate(batch, kScale, generator, train);
+    EXPECT_TRUE(figures.ok()) << figures.status().message();
+    return figures.ok() ? kScale * figure(*figures, "loss") : 0.0;
+  };
+  expect_gradients(method.parameters(), loss, tolerance);
+}
+
 }  // namespace aerie::test

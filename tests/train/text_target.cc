@@ -1,31 +1,18 @@
 #include "tests/train/text_target.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "draft/network/network_drafter.h"
 #include "tests/testing/decoding.h"
-#include "tests/testing/tiny_model.h"
 
 namespace aerie::test {
 namespace {
 
-// With a tokenizer, which a target has to have.
-std::string write_target(const std::string& folder) {
-  TinySpec spec;
-  spec.layers = 3;
-  spec.hidden = 32;
-  spec.heads = 2;
-  spec.kv_heads = 1;
-  spec.ffn = 64;
-  spec.vocab = kByteVocab;
-  spec.tokenizer = true;
-  const std::string path = folder + "/target.gguf";
-  EXPECT_TRUE(tiny_gguf(spec).write(path).ok());
-  return path;
-}
+constexpr int kLimit = 64;  // rows and logits of HeadModels
 
 // The target, but for its logits, which say a text whatever was read, and for its taps, which are
 // those of the position `late` before each row's own. Of one sequence.
@@ -68,60 +55,95 @@ class Reciter final : public Model {
   std::vector<float> logits_, late_taps_;
 };
 
-DecoderOptions decoder_options(int nodes) {
+// Of the text's prompt, as many tokens as the text goes on for.
+Reply decode_one(Model& model, Drafter* drafter, int nodes, const PromptedText& text,
+                 size_t tokens) {
   DecoderOptions options;
+  options.prefill_chunk = kLimit;
   options.max_positions = HeadModels::kPositions;
-  options.max_rows = options.max_logits = 64;
+  options.max_rows = options.max_logits = kLimit;
   options.max_nodes = nodes;
-  return options;
+  Request request;
+  request.prompt.assign(text.tokens.begin(), text.tokens.begin() + text.prompt);
+  request.options.max_tokens = static_cast<int>(tokens);
+  request.options.sampling.temperature = 0.0;
+  KvCache cache = cache_for(model, options, 1);
+  return decode(model, cache, drafter, options, {&request, 1}).of.at(0);
 }
 
-Reply decode_one(Model& model, Drafter* drafter, int nodes, const Text& prompt, int tokens) {
-  const DecoderOptions options = decoder_options(nodes);
-  std::vector<Request> requests(1);
-  requests[0].prompt = prompt;
-  requests[0].options.max_tokens = tokens;
-  requests[0].options.sampling.temperature = 0.0;
-  KvCache cache = cache_for(model, options, 1);
-  return decode(model, cache, drafter, options, requests).of[0];
+// What comes behind the prompt.
+std::span<const int32_t> said(const PromptedText& text) {
+  return std::span(text.tokens).subspan(static_cast<size_t>(text.prompt));
 }
 
 }  // namespace
 
-TextTarget::TextTarget() : path_(write_target(folder_.path())), pool_(2), models_(path_) {
-  auto target = train::Target::open(path_, pool_);
-  EXPECT_TRUE(target.ok()) << target.status().message();
-  target_ = std::move(*target);
+TinySpec TextTarget::usual() {
+  TinySpec spec;
+  spec.vocab = 272;
+  spec.hidden = 32;
+  spec.heads = 2;
+  spec.kv_heads = 1;
+  spec.ffn = 48;
+  spec.tokenizer = true;
+  return spec;
 }
 
-Text TextTarget::say(uint64_t seed, int prompt, int tokens) {
-  Text text = random_tokens(seed, prompt, target_->config().vocab);
-  const Reply reply = decode_one(models_.target(), nullptr, 0, text, tokens);
-  text.insert(text.end(), reply.tokens.begin(), reply.tokens.end());
+TinySpec TextTarget::three_layers() {
+  TinySpec spec = usual();
+  spec.layers = 3;
+  spec.ffn = 64;
+  spec.vocab = kByteVocab;
+  return spec;
+}
+
+TextTarget::TextTarget(const TinySpec& spec) : folder_(std::make_unique<TemporaryFolder>()) {
+  const std::string path = folder_->path() + "/target.gguf";
+  const Status written = tiny_gguf(spec).write(path);
+  EXPECT_TRUE(written.ok()) << written.message();
+  open(path);
+}
+
+void TextTarget::open(const std::string& path) {
+  auto target = train::Target::open(path, pool_of(2));
+  EXPECT_TRUE(target.ok()) << target.status().message();
+  if (target.ok()) target_ = std::move(*target);
+  models_ = std::make_unique<HeadModels>(path);
+}
+
+PromptedText TextTarget::say(uint64_t seed, int prompt, int tokens) {
+  PromptedText text = {random_tokens(seed, prompt, vocab()), prompt};
+  const Reply reply = decode_one(models_->target(), nullptr, 0, text, static_cast<size_t>(tokens));
+  text.tokens.insert(text.tokens.end(), reply.tokens.begin(), reply.tokens.end());
   return text;
 }
 
 train::Batch TextTarget::batch(std::span<const Text> texts, int prompt,
                                const train::MethodNeeds& needs) {
+  std::vector<PromptedText> prompted;
+  for (const Text& text : texts) prompted.push_back({text, prompt});
+  return batch(prompted, needs);
+}
+
+train::Batch TextTarget::batch(std::span<const PromptedText> texts,
+                               const train::MethodNeeds& needs) {
   train::Batch batch;
-  batch.documents.starts = {0};
   std::vector<at::Tensor> tokens, positions, masks, taps, lasts;
   const int64_t hidden = target_->config().hidden;
   const auto values = [&](const Text& text, const std::vector<int32_t>& layers) {
-    std::vector<float> x = models_.taps(text, layers);
+    std::vector<float> x = models_->taps(text, layers);
     return at::from_blob(x.data(), {static_cast<int64_t>(text.size()),
                                     static_cast<int64_t>(layers.size()) * hidden})
         .clone();
   };
-  for (const Text& text : texts) {
-    const auto rows = static_cast<int64_t>(text.size());
+  for (const PromptedText& text : texts) {
+    const auto rows = static_cast<int64_t>(text.tokens.size());
     batch.documents.starts.push_back(batch.documents.rows() + rows);
-    tokens.push_back(at::empty({rows}, at::kLong));
-    std::ranges::copy(text, tokens.back().data_ptr<int64_t>());
+    tokens.push_back(at::tensor(at::ArrayRef<int32_t>(text.tokens), at::kLong));
     positions.push_back(at::arange(rows, at::kLong));
-    masks.push_back(positions.back().ge(prompt).to(at::kFloat));
+    masks.push_back(positions.back().ge(text.prompt).to(at::kFloat));
     if (!needs.tap_layers.empty()) taps.push_back(values(text, needs.tap_layers));
-    lasts.push_back(values(text, {target_->config().layers}));
+    if (needs.last) lasts.push_back(values(text, {target_->config().layers}));
   }
   batch.tokens = at::cat(tokens);
   batch.positions = at::cat(positions);
@@ -131,25 +153,38 @@ train::Batch TextTarget::batch(std::span<const Text> texts, int prompt,
   return batch;
 }
 
+std::unique_ptr<Drafter> TextTarget::drafter(const std::string& method, const std::string& folder,
+                                             int depth, HeadSettings settings) {
+  NetworkDrafterOptions options;
+  options.method = method;
+  options.vocab = vocab();
+  options.num_tokens = depth;
+  options.max_rows = options.max_logits = kLimit;
+  std::unique_ptr<DraftNetwork> network =
+      models_->network(method, folder, options, std::move(settings));
+  return network == nullptr ? nullptr : make_network_drafter(std::move(network), options);
+}
+
+double TextTarget::accepted_length(const std::string& method, const std::string& folder,
+                                   const PromptedText& text, int depth) {
+  const std::unique_ptr<Drafter> head = drafter(method, folder, depth, {});
+  if (head == nullptr) return 0.0;
+  const Reply reply = decode_one(models_->target(), head.get(), depth, text, said(text).size());
+  EXPECT_TRUE(std::ranges::equal(reply.tokens, said(text)));
+  return reply.stats.mean_accepted_length();
+}
+
 TextTarget::Round TextTarget::draft(const std::string& method, const std::string& folder,
                                     const Text& text, int prompt, int depth, int late,
                                     HeadSettings settings) {
-  NetworkDrafterOptions options;
-  options.method = method;
-  options.vocab = target_->config().vocab;
-  options.num_tokens = options.num_steps = depth;
-  options.max_rows = options.max_logits = 64;
-  std::unique_ptr<DraftNetwork> network =
-      models_.network(method, folder, options, std::move(settings));
-  if (network == nullptr) return {};
-  const std::unique_ptr<Drafter> drafter = make_network_drafter(std::move(network), options);
-  Reciter model(models_.target(), text, late);
-  const Text start(text.begin(), text.begin() + prompt);
-  const Text rest(text.begin() + prompt, text.end());
-  const Reply reply = decode_one(model, drafter.get(), depth, start, static_cast<int>(rest.size()));
-  EXPECT_EQ(reply.tokens, rest);
+  const std::unique_ptr<Drafter> head = drafter(method, folder, depth, std::move(settings));
+  if (head == nullptr) return {};
+  Reciter model(models_->target(), text, late);
+  const PromptedText prompted = {text, prompt};
+  const Reply reply = decode_one(model, head.get(), depth, prompted, said(prompted).size());
+  EXPECT_TRUE(std::ranges::equal(reply.tokens, said(prompted)));
   // The prompt's pass emits the first token; the last round may be cut.
-  const auto emitted = static_cast<double>(rest.size() - 1);
+  const auto emitted = static_cast<double>(said(prompted).size() - 1);
   return {emitted / static_cast<double>(reply.stats.rounds),
           emitted / std::ceil(emitted / (depth + 1))};
 }
@@ -172,6 +207,11 @@ double relative_error(const Floats& actual, const at::Tensor& expected) {
   EXPECT_EQ(static_cast<int64_t>(actual.size()), expected.numel());
   const at::Tensor values = at::tensor(at::ArrayRef<float>(actual));
   return relative_error(values, expected.detach().flatten());
+}
+
+double relative_error(std::span<const float> actual, std::span<const float> expected) {
+  return relative_error(Floats(actual.begin(), actual.end()),
+                        at::tensor(at::ArrayRef<float>(expected.data(), expected.size())));
 }
 
 }  // namespace aerie::test

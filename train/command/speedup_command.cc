@@ -14,6 +14,7 @@
 #include "base/interrupt.h"
 #include "train/command/train_flags.h"
 #include "train/speedup/speedup.h"
+#include "train/speedup/speedup_head.h"
 
 namespace aerie::train {
 namespace {
@@ -83,7 +84,7 @@ std::function<Expected<int>(const std::string& command)> add_speedup_command(CLI
   own->add_option(
       "--prompts", o.prompts,
       "Files of prompts, as `aerie train data` reads them (default: the project's own)");
-  own->add_option("--method", flags->method, "auto, eagle3 or p-eagle")->capture_default_str();
+  own->add_option("--method", flags->method, speedup_methods("or"))->capture_default_str();
   own->add_option("--threads", o.threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
   own->add_option("--device", flags->device, "That trains: cpu, cuda or cuda:N")

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/interrupt.h"
+#include "train/command/method_flags.h"
 #include "train/command/train_flags.h"
 #include "train/data/progress.h"
 #include "train/methods/training_methods.h"
@@ -51,6 +52,15 @@ Expected<int> run(const MakeMethod& make, TrainSettings settings, const std::str
   return report(settings, run.result);
 }
 
+TrainSettings defaults_of(const TrainingMethod& method) {
+  TrainSettings settings;
+  settings.train.schedule = method.schedule;
+  settings.train.adamw = method.adamw;
+  settings.train.clip_norm = method.clip_norm;
+  settings.train.clip_value = method.clip_value;
+  return settings;
+}
+
 }  // namespace
 
 std::function<Expected<int>(const std::string& command)> add_train_commands(CLI::App& app) {
@@ -60,12 +70,13 @@ std::function<Expected<int>(const std::string& command)> add_train_commands(CLI:
     MakeMethod make;
   };
   std::vector<Command> commands;
-  for (const MethodEntry& entry : method_entries()) {
-    CLI::App* own = app.add_subcommand(entry.name, entry.help);
-    TrainSettings defaults;
-    entry.set_defaults(defaults.train);
-    auto settings = add_train_flags(*own, defaults);
-    commands.push_back({own, std::move(settings), entry.add_flags(*own)});
+  for (const TrainingMethod* method : training_methods()) {
+    CLI::App* own = app.add_subcommand(std::string(method->name), std::string(method->what));
+    auto settings = add_train_flags(*own, defaults_of(*method));
+    SettingList list;
+    MakeMethod make = declare(*method, list);
+    add_method_flags(*own, list);
+    commands.push_back({own, std::move(settings), std::move(make)});
   }
   return [commands](const std::string& typed) -> Expected<int> {
     for (const Command& command : commands) {

@@ -4,15 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "train/methods/row_chunks.h"
 #include "train/methods/supervision.h"
+#include "train/methods/training_methods.h"
 #include "train/run/checkpoint_files.h"
 
 namespace aerie::train {
+
+extern const TrainingMethod kDistillTraining;
+
 namespace {
 
 class Distill final : public Method {
@@ -24,18 +27,16 @@ class Distill final : public Method {
   const MethodNeeds& needs() const override { return needs_; }
   Parameters& parameters() override { return parameters_; }
   double weight(const Batch& batch) const override {
-    return supervised(batch).sum().item<double>();
+    return supervised_next(batch).sum().item<double>();
   }
   Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
                                bool train) override;
   Status write(const std::string& folder) const override;
   DraftSettings settings() const override {
-    return {fmt::format("draft_model:model={{}},num_speculative_tokens={}", options_.depth)};
+    return DraftSettings::of(kDistillTraining.drafter, options_.depth);
   }
 
  private:
-  // Row t is asked for the token at t + 1.
-  static at::Tensor supervised(const Batch& batch) { return batch.shifted(batch.mask, 1); }
   at::Tensor learn(const at::Tensor& stream, const at::Tensor& last, const at::Tensor& next,
                    double scale, Figures& figures) const;
   at::Tensor accepted(const at::Tensor& last, const at::Tensor& logits) const;
@@ -50,14 +51,7 @@ class Distill final : public Method {
   at::Tensor norm_, output_, drafted_output_;  // the target's
 };
 
-Status check(const DistillOptions& options, int vocab) {
-  const std::vector<int32_t>& ids = options.vocabulary;
-  if (!ids.empty() && (ids.front() < 0 || ids.back() >= vocab ||
-                       std::ranges::adjacent_find(ids, std::greater_equal<>()) != ids.end())) {
-    return {
-        StatusCode::kInvalidArgument,
-        fmt::format("the tokens to be drafted are not ascending ids of the target's {}", vocab)};
-  }
+Status check(const DistillOptions& options) {
   if (!options.shape) return {};
   const LayerShape& shape = options.shape->layer;
   const bool sound = options.shape->layers > 0 && shape.hidden > 0 && shape.intermediate > 0 &&
@@ -71,22 +65,16 @@ Status check(const DistillOptions& options, int vocab) {
 }
 
 Status Distill::start(Target& target, at::Generator& generator) {
-  const int vocab = target.config().vocab;
-  AERIE_RETURN_IF_ERROR(check(options_, vocab));
+  AERIE_RETURN_IF_ERROR(check(options_));
   AERIE_ASSIGN_OR_RETURN(norm_, target.final_norm());
   AERIE_ASSIGN_OR_RETURN(output_, target.output());
   const at::Device device = output_.device();
   const bool pruned = !options_.vocabulary.empty();
-  const auto longs = at::TensorOptions(at::kLong);
-  ids_ = pruned ? at::tensor(at::IntArrayRef(std::vector<int64_t>(options_.vocabulary.begin(),
-                                                                  options_.vocabulary.end())),
-                             longs)
-                : at::arange(vocab, longs);
+  AERIE_ASSIGN_OR_RETURN(ids_, target.draft_ids(options_.vocabulary));
   const int64_t drafted = ids_.size(0);
-  rows_ = at::full({vocab}, drafted, longs).index_copy_(0, ids_, at::arange(drafted, longs));
-  ids_ = ids_.to(device);
-  rows_ = rows_.to(device);
-  parameters_.add_fixed("d2t", ids_ - at::arange(drafted, ids_.options()));
+  const at::Tensor places = at::arange(drafted, ids_.options());
+  rows_ = at::full({target.config().vocab}, drafted, ids_.options()).index_copy_(0, ids_, places);
+  parameters_.add_fixed("d2t", ids_ - places);
   drafted_output_ = pruned ? output_.index_select(0, ids_) : output_;
   if (options_.shape) {
     LlamaShape shape = *options_.shape;
@@ -136,7 +124,7 @@ at::Tensor Distill::learn(const at::Tensor& stream, const at::Tensor& last, cons
 Expected<Figures> Distill::accumulate(const Batch& batch, double scale, at::Generator& /*none*/,
                                       bool train) {
   const at::AutoGradMode gradients(train);
-  const at::Tensor rows = places_of(supervised(batch));
+  const at::Tensor rows = places_of(supervised_next(batch));
   Figures figures;
   figures.weight = static_cast<double>(rows.size(0));
   if (rows.size(0) == 0) {
@@ -177,6 +165,66 @@ Status Distill::write(const std::string& folder) const {
   return write_checkpoint(folder, stored_parameters(parameters_, false), config);
 }
 
+// Of a model that begins at random; 0: by the others.
+struct RandomShape {
+  int64_t hidden = 0, layers = 2, heads = 0, kv_heads = 0, ffn = 0;
+
+  LlamaShape of(const Target& target) const {
+    const auto or_else = [](int64_t value, int64_t otherwise) {
+      return value == 0 ? otherwise : value;
+    };
+    const ModelConfig& config = target.config();
+    LlamaShape shape;
+    shape.layers = layers;
+    shape.vocab = config.vocab;
+    shape.rope_base = target.rope_base();
+    shape.layer.hidden = hidden;
+    shape.layer.head_dim = config.head_dim;
+    shape.layer.heads = or_else(heads, std::max<int64_t>(1, hidden / config.head_dim));
+    shape.layer.kv_heads = or_else(kv_heads, shape.layer.heads);
+    shape.layer.intermediate = or_else(ffn, hidden * 8 / 3 / 32 * 32);
+    shape.layer.norm_eps = target.norm_eps();
+    return shape;
+  }
+};
+
+void add_shape(SettingList& settings, RandomShape& shape) {
+  constexpr Setting::Range kSizes = {1, 1 << 20};
+  Setting& hidden =
+      settings.add("hidden", shape.hidden, kSizes, "Begin at random instead, so wide");
+  hidden.excludes = {"layers"};
+  hidden.shows_default = false;
+  const auto add = [&](const char* name, int64_t& value, const char* what) {
+    Setting& setting = settings.add(name, value, kSizes, what);
+    setting.needs = "hidden";
+    setting.shows_default = false;
+  };
+  add("random-layers", shape.layers, "Layers of a model that begins at random");
+  add("heads", shape.heads, "Its heads (default: by its width)");
+  add("kv-heads", shape.kv_heads, "Its heads of keys and values (default: as many)");
+  add("ffn", shape.ffn, "Width of its feed-forward (default: 8/3 of its own)");
+}
+
+MakeMethod declare_distill(SettingList& settings) {
+  struct Given {
+    DistillOptions options;
+    RandomShape shape;
+  };
+  const auto given = std::make_shared<Given>();
+  DistillOptions& o = given->options;
+  settings.add("layers", o.layers,
+               "Layers of the target to begin with: \"0,1,29\", or \"4\" for the first four");
+  add_shape(settings, given->shape);
+  settings.add("tied", o.tied, "One matrix for embedding and output");
+  settings.add_draft_vocab(o.vocabulary);
+  settings.add_loss(o.loss);
+  settings.add_depth(o.depth);
+  return [given](const MethodInputs& inputs) {
+    if (given->shape.hidden > 0) given->options.shape = given->shape.of(inputs.target);
+    return make_distill(inputs.target, given->options, inputs.generator);
+  };
+}
+
 }  // namespace
 
 Expected<std::unique_ptr<Method>> make_distill(Target& target, const DistillOptions& options,
@@ -185,5 +233,14 @@ Expected<std::unique_ptr<Method>> make_distill(Target& target, const DistillOpti
   AERIE_RETURN_IF_ERROR(method->start(target, generator));
   return std::unique_ptr<Method>(std::move(method));
 }
+
+constinit const TrainingMethod kDistillTraining = {
+    .name = "distill",
+    .what = "A small model taught to say what the target says",
+    .drafter = "draft_model",
+    .schedule = {.rate = 3e-4, .warmup = 0.02, .floor = 0.1},
+    .clip_norm = 1.0,
+    .declare = declare_distill,
+};
 
 }  // namespace aerie::train

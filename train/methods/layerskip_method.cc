@@ -12,9 +12,13 @@
 #include "train/methods/adapted_file.h"
 #include "train/methods/row_chunks.h"
 #include "train/methods/supervision.h"
+#include "train/methods/training_methods.h"
 #include "train/nn/llama_model.h"
 
 namespace aerie::train {
+
+extern const TrainingMethod kLayerSkipTraining;
+
 namespace {
 
 constexpr const char* kModel = "model.gguf";
@@ -49,7 +53,7 @@ class LayerSkip final : public Method {
   const MethodNeeds& needs() const override { return needs_; }
   Parameters& parameters() override { return parameters_; }
   double weight(const Batch& batch) const override {
-    return supervised(batch).sum().item<double>();
+    return supervised_next(batch).sum().item<double>();
   }
   void set_progress(double share) override { progress_ = std::clamp(share, 0.0, 1.0); }
   Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
@@ -58,8 +62,8 @@ class LayerSkip final : public Method {
     return write_adapted_model(target_, model_.weights(), fmt::format("{}/{}", folder, kModel));
   }
   DraftSettings settings() const override {
-    return {fmt::format("early_exit:exit_layer={},num_speculative_tokens={}", options_.exit_layer,
-                        options_.depth),
+    return {fmt::format("{}:exit_layer={},num_speculative_tokens={}", kLayerSkipTraining.drafter,
+                        options_.exit_layer, options_.depth),
             fmt::format("{{}}/{}", kModel)};
   }
 
@@ -72,7 +76,6 @@ class LayerSkip final : public Method {
     at::Tensor likeliest;  // [rows]
   };
 
-  static at::Tensor supervised(const Batch& batch) { return batch.shifted(batch.mask, 1); }
   int64_t layers() const { return model_.shape().layers; }
   bool enabled(int64_t layer) const;
   std::vector<Exit> exits(bool train) const;
@@ -159,7 +162,7 @@ at::Tensor LayerSkip::learn(Exit& exit, const at::Tensor& next, double scale) co
 Expected<Figures> LayerSkip::accumulate(const Batch& batch, double scale, at::Generator& generator,
                                         bool train) {
   const at::AutoGradMode gradients(train);
-  const at::Tensor rows = places_of(supervised(batch));
+  const at::Tensor rows = places_of(supervised_next(batch));
   Figures figures;
   figures.weight = static_cast<double>(rows.size(0));
   if (rows.size(0) == 0) {
@@ -197,6 +200,22 @@ Expected<Figures> LayerSkip::accumulate(const Batch& batch, double scale, at::Ge
   return figures;
 }
 
+MakeMethod declare_layerskip(SettingList& settings) {
+  const auto o = std::make_shared<LayerSkipOptions>();
+  settings.add("dropout", o->dropout, {0, 1},
+               "How often the last layer is left out; earlier ones less");
+  settings.add("from-scratch", o->from_scratch, "Dropout grows from nothing with the training");
+  settings.add("exit-scale", o->exit_scale, "Weighs the losses behind early layers");
+  settings.add_word("curriculum", o->curriculum, parse_exit_curriculum, "rotational",
+                    "Which layers have a loss: rotational, gradual");
+  settings.add("rotation", o->rotation, "rotational: every so many layers, one further a step");
+  settings.add("rotation-steps", o->steps, "Steps of the training, which rotational counts by");
+  settings.add("exit-layer", o->exit_layer,
+               "Where drafts will leave the model; 0: behind a quarter of its layers");
+  settings.add_depth(o->depth);
+  return made_of(o, make_layerskip);
+}
+
 }  // namespace
 
 Expected<ExitCurriculum> parse_exit_curriculum(std::string_view name) {
@@ -213,5 +232,14 @@ Expected<std::unique_ptr<Method>> make_layerskip(Target& target, const LayerSkip
   AERIE_RETURN_IF_ERROR(method->start(target));
   return std::unique_ptr<Method>(std::move(method));
 }
+
+constinit const TrainingMethod kLayerSkipTraining = {
+    .name = "layerskip",
+    .what = "LayerSkip: a new target that can be left early",
+    .drafter = "early_exit",
+    .schedule = {.rate = 3e-5, .warmup = 0.02, .floor = 0.0},
+    .clip_norm = 1.0,
+    .declare = declare_layerskip,
+};
 
 }  // namespace aerie::train

@@ -4,22 +4,25 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "train/methods/row_chunks.h"
 #include "train/methods/supervision.h"
+#include "train/methods/training_methods.h"
 
 namespace aerie::train {
+
+extern const TrainingMethod kMtpTraining;
+
 namespace {
 
 constexpr int kMostSteps = 64;
 
-class Mtp final : public Method {
+class Mtp final : public HeadMethod<MtpModule> {
  public:
-  Mtp(MtpModule module, const MtpOptions& options) : module_(std::move(module)), options_(options) {
-    needs_.last = true;
+  Mtp(MtpModule module, const MtpOptions& options)
+      : HeadMethod(std::move(module)), options_(options) {
     double sum = 0.0;
     for (int step = 0; step < options_.steps; ++step) {
       weights_.push_back(std::pow(options_.step_decay, step));
@@ -28,23 +31,16 @@ class Mtp final : public Method {
     for (double& weight : weights_) weight /= sum;
   }
 
-  const MethodNeeds& needs() const override { return needs_; }
-  Parameters& parameters() override { return module_.parameters(); }
-  double weight(const Batch& batch) const override {
-    return supervised_rows(batch, 0).sum().item<double>();
-  }
   Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
                                bool train) override;
-  Status write(const std::string& folder) const override { return module_.write(folder); }
+  Status write(const std::string& folder) const override { return head_.write(folder); }
   DraftSettings settings() const override;
 
  private:
   at::Tensor learn(const Batch& batch, const at::Tensor& stream, const at::Tensor& rows, int step,
                    double scale, Figures& figures) const;
 
-  MtpModule module_;
   MtpOptions options_;
-  MethodNeeds needs_;
   std::vector<double> weights_;  // of the steps
 };
 
@@ -57,10 +53,10 @@ at::Tensor Mtp::learn(const Batch& batch, const at::Tensor& stream, const at::Te
   double sum = 0.0, hits = 0.0;
   const auto loss_of = [&](const at::Tensor& part, int64_t begin) {
     const at::Tensor next = tokens.narrow(0, begin, part.size(0));
-    const at::Tensor logits = module_.logits(part);
+    const at::Tensor logits = head_.logits(part);
     at::Tensor loss;
     if (options_.loss) {
-      const at::Tensor wanted = module_.wanted_logits(last.narrow(0, begin, part.size(0)));
+      const at::Tensor wanted = head_.wanted_logits(last.narrow(0, begin, part.size(0)));
       loss = divergence(*options_.loss, wanted, logits).sum();
     } else {
       loss = -logits.log_softmax(-1).gather(-1, next.unsqueeze(1)).sum();
@@ -71,9 +67,7 @@ at::Tensor Mtp::learn(const Batch& batch, const at::Tensor& stream, const at::Te
   };
   const double weight = weights_[static_cast<size_t>(step)];
   const at::Tensor gradient = loss_in_chunks(stream, scale * weight, loss_of);
-  figures.add(fmt::format("loss_{}", step), sum);
-  figures.add(fmt::format("hits_{}", step), hits);
-  figures.add(fmt::format("rows_{}", step), static_cast<double>(rows.size(0)));
+  add_step(figures, step, sum, hits, static_cast<double>(rows.size(0)));
   figures.add("loss", sum * weight);
   return gradient;
 }
@@ -83,7 +77,7 @@ Expected<Figures> Mtp::accumulate(const Batch& batch, double scale, at::Generato
   (void)generator;
   const at::AutoGradMode gradients(train);
   Figures figures;
-  MtpModule::State state = module_.begin(batch);
+  MtpModule::State state = head_.begin(batch);
   at::Tensor behind;  // a scalar with the gradients of what comes behind the streams
   for (int step = 0; step < options_.steps; ++step) {
     const at::Tensor asked = supervised_rows(batch, step);
@@ -92,7 +86,7 @@ Expected<Figures> Mtp::accumulate(const Batch& batch, double scale, at::Generato
       MtpModule::narrow(state, places_of(asked.index_select(0, state.rows)));
     }
     if (state.rows.size(0) == 0) break;
-    at::Tensor stream = module_.step(batch, state);
+    at::Tensor stream = head_.step(batch, state);
     if (step == 0) {
       const at::Tensor places = places_of(asked);
       figures.weight = static_cast<double>(places.size(0));
@@ -112,10 +106,27 @@ Expected<Figures> Mtp::accumulate(const Batch& batch, double scale, at::Generato
 }
 
 DraftSettings Mtp::settings() const {
-  std::string text = fmt::format("mtp:model={{}},num_speculative_tokens={}", options_.depth);
-  if (!options_.module.feature_normed) text += ",feature_normed=false";
-  if (!options_.module.handed_normed) text += ",handed_normed=false";
-  return {text};
+  DraftSettings settings = DraftSettings::of(kMtpTraining.drafter, options_.depth);
+  if (!options_.module.feature_normed) settings.speculate += ",feature_normed=false";
+  if (!options_.module.handed_normed) settings.speculate += ",handed_normed=false";
+  return settings;
+}
+
+MakeMethod declare_mtp(SettingList& settings) {
+  const auto o = std::make_shared<MtpOptions>();
+  MtpModuleOptions& module = o->module;
+  settings.add("unroll", o->steps, {1, 64}, "Tokens that each row drafts");
+  settings.add("step-decay", o->step_decay, {0, 1}, "Step j weighs so much to the power of j");
+  settings.add_loss(o->loss);
+  settings.add("!feature-before-norm", module.feature_normed,
+               "Read the target's state in front of its final norm");
+  settings.add("!hand-on-before-norm", module.handed_normed,
+               "Hand on what is in front of the module's norm");
+  settings.add("store-tables", module.store_tables,
+               "Store copies of the target's embedding and head, for loaders that want them");
+  settings.add_intermediate(module.intermediate);
+  settings.add_depth(o->depth);
+  return made_of(o, make_mtp);
 }
 
 }  // namespace
@@ -131,5 +142,14 @@ Expected<std::unique_ptr<Method>> make_mtp(Target& target, const MtpOptions& opt
   AERIE_ASSIGN_OR_RETURN(MtpModule module, MtpModule::create(target, options.module, generator));
   return std::unique_ptr<Method>(std::make_unique<Mtp>(std::move(module), options));
 }
+
+constinit const TrainingMethod kMtpTraining = {
+    .name = "mtp",
+    .what = "A module for multi-token prediction, unrolled",
+    .drafter = "mtp",
+    .schedule = {.rate = 1e-4, .warmup = 0.02, .floor = 0.1},
+    .clip_norm = 1.0,
+    .declare = declare_mtp,
+};
 
 }  // namespace aerie::train

@@ -103,10 +103,7 @@ at::Tensor MtpModule::wanted_logits(const at::Tensor& last) const {
 }
 
 Status MtpModule::write(const std::string& folder) const {
-  std::vector<StoredTensor> tensors;
-  for (const Parameter& parameter : parameters_.list()) {
-    tensors.push_back({parameter.name, parameter.value});
-  }
+  std::vector<StoredTensor> tensors = stored_parameters(parameters_, false);
   if (options_.store_tables) {
     tensors.push_back({prefix_of(*target_) + ".embed_tokens.weight", embedding_});
     tensors.push_back({prefix_of(*target_) + ".shared_head.head.weight", output_});

@@ -1,5 +1,9 @@
 #include "train/methods/target.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "model/registry.h"
@@ -91,6 +95,19 @@ Expected<at::Tensor> Target::output() {
 
 Expected<at::Tensor> Target::final_norm() {
   return keep(final_norm_, "output_norm.weight");
+}
+
+Expected<at::Tensor> Target::draft_ids(const std::vector<int32_t>& vocabulary) const {
+  const auto longs = at::TensorOptions(at::kLong).device(device_);
+  if (vocabulary.empty()) return at::arange(config().vocab, longs);
+  const bool rising =
+      std::ranges::adjacent_find(vocabulary, std::greater_equal<>()) == vocabulary.end();
+  if (!rising || vocabulary.front() < 0 || vocabulary.back() >= config().vocab) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("the draft vocabulary is not ascending ids of the target's {} tokens",
+                              config().vocab));
+  }
+  return at::tensor(at::ArrayRef<int32_t>(vocabulary), at::kLong).to(device_);
 }
 
 at::Tensor target_logits(const Target& target, const at::Tensor& x, const at::Tensor& norm,

@@ -4,9 +4,11 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "base/thread_pool.h"
@@ -42,6 +44,10 @@ class Target {
   Expected<at::Tensor> tensor(const std::string& name) const;
   // What tensor() gave under this name, or what became of it, in the order of the target's file.
   at::Tensor in_file_order(const std::string& name, const at::Tensor& values) const;
+
+  // The ids that a drafter of this vocabulary drafts, of an empty one all: int64. kInvalidArgument
+  // for what is not ascending ids of the target's.
+  Expected<at::Tensor> draft_ids(const std::vector<int32_t>& vocabulary) const;
 
   void to(const at::Device& device) { device_ = device; }
 

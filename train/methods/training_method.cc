@@ -1,5 +1,7 @@
 #include "train/methods/training_method.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace aerie::train {
@@ -15,6 +17,10 @@ void Figures::merge(const Figures& other) {
       same->second += sum;
     }
   }
+}
+
+DraftSettings DraftSettings::of(std::string_view drafter, int64_t tokens) {
+  return {fmt::format("{}:model={{}},num_speculative_tokens={}", drafter, tokens)};
 }
 
 }  // namespace aerie::train

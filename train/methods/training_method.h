@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct DraftSettings {
   // The model that it drafts for, {} standing for the checkpoint, if the training has made one;
   // empty: the target.
   std::string model = {};
+
+  // Of a drafter that loads the checkpoint.
+  static DraftSettings of(std::string_view drafter, int64_t tokens);
 };
 
 // Not thread-safe.

@@ -1,35 +1,78 @@
 #include "train/methods/training_methods.h"
 
-#include <array>
+#include <fmt/format.h>
 
-#include "train/command/flags/method_flags.h"
+#include <algorithm>
+#include <iterator>
+
+#include "train/batches/training_vocabulary.h"
+
+// The methods, one line each: the name of what the method's file defines.
+#define AERIE_TRAINING_METHODS(METHOD) \
+  METHOD(kEagle3Training)              \
+  METHOD(kPEagleTraining)              \
+  METHOD(kDistillTraining)             \
+  METHOD(kEagleTraining)               \
+  METHOD(kHassTraining)                \
+  METHOD(kMtpTraining)                 \
+  METHOD(kMedusaTraining)              \
+  METHOD(kMedusa2Training)             \
+  METHOD(kHydraTraining)               \
+  METHOD(kLayerSkipTraining)
 
 namespace aerie::train {
 
-std::span<const MethodEntry> method_entries() {
-  static constexpr std::array kEntries = {
-      MethodEntry{"eagle3", "EAGLE-3: a layer on three of the target's streams",
-                  set_eagle3_defaults, add_eagle3_flags},
-      MethodEntry{"p-eagle", "P-EAGLE: the same, all tokens of a draft in one pass",
-                  set_peagle_defaults, add_peagle_flags},
-      MethodEntry{"distill", "A small model taught to say what the target says",
-                  set_distill_defaults, add_distill_flags},
-      MethodEntry{"eagle", "EAGLE: a layer that foresees the target's features", set_eagle_defaults,
-                  add_eagle_flags},
-      MethodEntry{"hass", "HASS: EAGLE's network, trained on its own features", set_eagle_defaults,
-                  add_hass_flags},
-      MethodEntry{"mtp", "A module for multi-token prediction, unrolled", set_mtp_defaults,
-                  add_mtp_flags},
-      MethodEntry{"medusa", "Medusa: heads that each foresee one token further",
-                  set_medusa_defaults, add_medusa_flags},
-      MethodEntry{"medusa2", "Medusa's heads together with a new target", set_medusa2_defaults,
-                  add_medusa2_flags},
-      MethodEntry{"hydra", "Hydra: heads that see the tokens drafted before theirs",
-                  set_hydra_defaults, add_hydra_flags},
-      MethodEntry{"layerskip", "LayerSkip: a new target that can be left early",
-                  set_layerskip_defaults, add_layerskip_flags},
+#define AERIE_DECLARE(method) extern const TrainingMethod method;
+AERIE_TRAINING_METHODS(AERIE_DECLARE)
+#undef AERIE_DECLARE
+
+namespace {
+
+// What else stands after `aerie train`, or in a method's place.
+constexpr std::string_view kTakenWords[] = {"data", "speedup", "auto"};
+
+std::vector<const TrainingMethod*>& registry() {
+#define AERIE_ADDRESS(method) &(method),
+  static std::vector<const TrainingMethod*> all = {AERIE_TRAINING_METHODS(AERIE_ADDRESS)};
+#undef AERIE_ADDRESS
+  return all;
+}
+
+}  // namespace
+
+MakeMethod declare(const TrainingMethod& method, SettingList& settings) {
+  return [make = method.declare(settings),
+          vocab = settings.draft_vocab()](const MethodInputs& inputs) {
+    if (vocab->size > 0) *vocab->ids = most_frequent(inputs.token_counts, vocab->size);
+    return make(inputs);
   };
-  return kEntries;
+}
+
+std::span<const TrainingMethod* const> training_methods() {
+  return registry();
+}
+
+const TrainingMethod* find_training_method(std::string_view name) {
+  const auto found = std::ranges::find(registry(), name, &TrainingMethod::name);
+  return found == registry().end() ? nullptr : *found;
+}
+
+Status add_training_method(const TrainingMethod& method) {
+  const auto refuse = [&](std::string_view why) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("training method '{}': {}", method.name, why));
+  };
+  if (std::ranges::find(kTakenWords, method.name) != std::end(kTakenWords)) {
+    return refuse("the name means something else");
+  }
+  if (find_training_method(method.name) != nullptr) return refuse("there is one of that name");
+  if (method.name.empty() || method.name.front() == '-' ||
+      method.name.find_first_of(" =,{}") != std::string_view::npos) {
+    return refuse("the name is empty or cannot be typed as a command");
+  }
+  if (method.declare == nullptr) return refuse("it has no declare()");
+  registry().push_back(&method);
+  return {};
 }
 
 }  // namespace aerie::train

@@ -3,13 +3,18 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 
+#include "draft/speculative_config.h"
 #include "train/batches/gather.h"
 #include "train/data/progress.h"
 
 namespace aerie::train {
 namespace {
+
+// A drafted token that fewer rounds accept costs more than it brings: each one lengthens the pass.
+constexpr double kWorthDrafting = 0.1;
 
 std::string today() {
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
@@ -54,11 +59,30 @@ std::string measurement_section(const CardFacts& facts, const Evaluation& evalua
   return text;
 }
 
+// How the drafter is to be run: with as many tokens as were worth drafting where that was measured,
+// and at least one. `note` says if these are fewer than it was trained for.
+std::string recommended(const CardFacts& facts, const Evaluation& evaluation, std::string& note) {
+  auto config = parse_speculative_spec(facts.speculate);
+  if (!config.ok() || !evaluation.acceptance) return facts.speculate;
+  const std::vector<double>& accepted = evaluation.acceptance->per_position;
+  const auto first = std::ranges::find_if(accepted, [](double s) { return s < kWorthDrafting; });
+  const int worth = std::max(1, static_cast<int>(first - accepted.begin()));
+  const int trained = config->tokens();
+  if (first == accepted.end() || worth >= trained) return facts.speculate;
+  config->set_tokens(worth);
+  note = fmt::format(
+      "It was trained to draft {} tokens in a round. Those behind number {} were accepted in fewer "
+      "than {:.0f} % of the measured rounds, and every drafted token makes the pass longer.\n\n",
+      trained, worth, 100.0 * kWorthDrafting);
+  return to_string(*config);
+}
+
 }  // namespace
 
 std::string model_card(const CardFacts& facts, const RunState& state,
                        const Evaluation& evaluation) {
-  std::string speculate = facts.speculate;
+  std::string note;
+  std::string speculate = recommended(facts, evaluation, note);
   if (const size_t at = speculate.find("{}"); at != std::string::npos) {
     speculate.replace(at, 2, "FOLDER");
   }
@@ -78,7 +102,7 @@ std::string model_card(const CardFacts& facts, const RunState& state,
       " FOLDER being this folder:\n\n```\naerie run -m {} --speculate '{}' -p "
       "'Hello'\n```\n\n",
       own.empty() ? facts.base_model_path : own, speculate);
-  text += measurement_section(facts, evaluation) + "\n" + data_section(facts);
+  text += note + measurement_section(facts, evaluation) + "\n" + data_section(facts);
   text += fmt::format("\n## Training\n\n```\n{}\n```\n\n{} steps, {} tokens, {}; {}. {}.\n",
                       facts.command, state.step, state.rows, duration_text(state.seconds),
                       facts.processor, today());

@@ -1,31 +1,16 @@
 // A whole training: data, target, method, and a model card beside what is trained.
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <span>
 #include <string>
 
 #include "base/status.h"
 #include "train/batches/training_data.h"
-#include "train/methods/target.h"
-#include "train/methods/training_method.h"
+#include "train/methods/training_methods.h"
 #include "train/run/groups/group.h"
 #include "train/run/trainer.h"
 
 namespace aerie::train {
-
-// What a method is made of, beside its flags.
-struct MethodInputs {
-  Target& target;
-  at::Generator& generator;
-  // Of each token of the vocabulary, how often the target generated it in the training data.
-  std::span<const int64_t> token_counts;
-};
-using MakeMethod = std::function<Expected<std::unique_ptr<Method>>(const MethodInputs&)>;
 
 struct TrainSettings {
   std::string model;

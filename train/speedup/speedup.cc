@@ -122,7 +122,7 @@ Expected<OptionTexts> Run::option_texts() const {
   AERIE_ASSIGN_OR_RETURN(const std::string fingerprint, model_fingerprint(options_.model));
   return OptionTexts{{"model", fingerprint},
                      {"budget", fmt::format("{:.0f} s", std::ceil(options_.budget))},
-                     {"method", method_name(head_.method)},
+                     {"method", std::string(head_.method->name)},
                      {"draft vocabulary", fmt::format("{}", head_.draft_vocab)},
                      {"device", options_.device.str()}};
 }
@@ -306,7 +306,8 @@ Expected<measure::TuneOptions> Run::tune_options() {
   const double left = std::max(options_.budget - spent, 0.5 * plan_.evaluation_seconds);
   const int prompts = std::max(evaluated_prompts(left, state_.speeds), 1);
   measure::TuneOptions tune;
-  tune.depths = speedup_depths(head_.method);
+  const TrainingMethod& method = *head_.method;
+  tune.depths.assign(method.speedup_depths.begin(), method.speedup_depths.end());
   measure::SpecOptions& spec = tune.spec;
   spec.engine.model = options_.model;
   spec.engine.threads = options_.threads;
@@ -322,9 +323,9 @@ Expected<measure::TuneOptions> Run::tune_options() {
   if (options_.progress != nullptr) {
     spec.progress = [this](int done, int of) { say(fmt::format("prompt {} of {}", done, of)); };
   }
-  AERIE_ASSIGN_OR_RETURN(const auto alone, draft_config("eagle3:model={}", facts_.head));
-  AERIE_ASSIGN_OR_RETURN(const auto with, draft_config("auto,eagle3:model={}", facts_.head));
-  facts_.alone = to_string(alone);
+  const std::string drafter = fmt::format("{}:model={{}}", method.drafter);
+  AERIE_ASSIGN_OR_RETURN(const auto alone, draft_config(drafter, facts_.head));
+  AERIE_ASSIGN_OR_RETURN(const auto with, draft_config("auto," + drafter, facts_.head));
   facts_.with_head = to_string(with);
   spec.methods = {with, auto_speculation(), alone};
   return tune;
@@ -334,7 +335,7 @@ Status Run::evaluate() {
   AERIE_ASSIGN_OR_RETURN(const measure::TuneOptions tune, tune_options());
   AERIE_ASSIGN_OR_RETURN(const measure::TuneReport report, measure::tune(tune));
   if (report.spec.interrupted) return {};
-  facts_.method = method_name(head_.method);
+  facts_.method = head_.method->name;
   facts_.model = options_.model;
   facts_.chat_template = chat_template_;
   facts_.profile = path("profile.json");

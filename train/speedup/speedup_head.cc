@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <vector>
 
 #include "base/thread_pool.h"
-#include "train/batches/training_vocabulary.h"
-#include "train/methods/eagle/eagle3_method.h"
-#include "train/methods/peagle/peagle_method.h"
 
 namespace aerie::train {
 namespace {
@@ -25,24 +24,39 @@ constexpr double kSecondsOfFewEvaluations = 600.0;
 constexpr int kEvaluations = 4;
 constexpr int kTrackingTokens = 64;  // of a reply while it trains
 
-}  // namespace
+constexpr const char* kAuto = "auto";
 
-Expected<SpeedupMethod> parse_speedup_method(const std::string& name) {
-  if (name == "auto") return SpeedupMethod::kAuto;
-  if (name == "eagle3") return SpeedupMethod::kEagle3;
-  if (name == "p-eagle") return SpeedupMethod::kPEagle;
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("--method {}: auto, eagle3 and p-eagle are known", name));
+std::vector<const TrainingMethod*> known_methods() {
+  std::vector<const TrainingMethod*> known;
+  std::ranges::copy_if(
+      training_methods(), std::back_inserter(known),
+      [](const TrainingMethod* method) { return !method->speedup_depths.empty(); });
+  return known;
 }
 
-const char* method_name(SpeedupMethod method) {
-  return method == SpeedupMethod::kPEagle ? "p-eagle" : "eagle3";
+}  // namespace
+
+Expected<const TrainingMethod*> parse_speedup_method(const std::string& name) {
+  if (name == kAuto) return static_cast<const TrainingMethod*>(nullptr);
+  for (const TrainingMethod* method : known_methods()) {
+    if (method->name == name) return method;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("--method {}: {} are known", name, speedup_methods("and")));
+}
+
+std::string speedup_methods(const std::string& last) {
+  const std::vector<const TrainingMethod*> known = known_methods();
+  std::string text = kAuto;
+  for (const TrainingMethod* method : known) {
+    text += fmt::format("{}{}", method == known.back() ? " " + last + " " : ", ", method->name);
+  }
+  return text;
 }
 
 SpeedupHead speedup_head(const SpeedupOptions& options, int vocab) {
   SpeedupHead head;
-  // One layer instead of four: the same time trains it on more text, of which there is little.
-  head.method = options.method == SpeedupMethod::kAuto ? SpeedupMethod::kEagle3 : options.method;
+  head.method = options.method == nullptr ? known_methods().front() : options.method;
   const int64_t quarter = vocab / kVocabShare / kVocabStep * kVocabStep;
   head.draft_vocab = options.draft_vocab != SpeedupOptions::kAutoVocab ? options.draft_vocab
                      : vocab <= kSmallVocab                            ? 0
@@ -51,18 +65,10 @@ SpeedupHead speedup_head(const SpeedupOptions& options, int vocab) {
 }
 
 MakeMethod make_speedup_head(const SpeedupHead& head) {
-  return [head](const MethodInputs& inputs) -> Expected<std::unique_ptr<Method>> {
-    std::vector<int32_t> vocabulary;
-    if (head.draft_vocab > 0) vocabulary = most_frequent(inputs.token_counts, head.draft_vocab);
-    if (head.method == SpeedupMethod::kPEagle) {
-      PEagleOptions options;
-      options.head.vocabulary = std::move(vocabulary);
-      return make_peagle(inputs.target, options, inputs.generator);
-    }
-    Eagle3Options options;
-    options.head.vocabulary = std::move(vocabulary);
-    return make_eagle3(inputs.target, options, inputs.generator);
-  };
+  SettingList settings;
+  MakeMethod make = declare(*head.method, settings);
+  if (settings.draft_vocab()->ids != nullptr) settings.draft_vocab()->size = head.draft_vocab;
+  return make;
 }
 
 int feature_threads(const SpeedupOptions& options) {
@@ -84,12 +90,14 @@ TrainSettings speedup_training(const SpeedupOptions& options, const SpeedupHead&
   train.device = options.device;
   train.budget.seconds = seconds;
   train.schedule = {.rate = kRate * std::max(1.0, kWidth / hidden), .warmup = 0.03, .floor = 0.0};
-  train.clip_norm = head.method == SpeedupMethod::kPEagle ? 1.0 : 0.5;
+  train.adamw = head.method->adamw;
+  train.clip_norm = head.method->clip_norm;
+  train.clip_value = head.method->clip_value;
   train.plan.batch_tokens = plan.batch_tokens;
   train.plan.max_length = settings.data.max_length;
   train.checkpoint.seconds = std::clamp(seconds / 10.0, 10.0, 600.0);
   if (seconds > kSecondsOfFewEvaluations) train.evaluation.seconds = seconds / kEvaluations;
-  train.config.method = method_name(head.method);
+  train.config.method = head.method->name;
   train.config.fixed = {{"draft vocabulary", fmt::format("{}", head.draft_vocab)},
                         {"tokens of a batch", fmt::format("{}", plan.batch_tokens)}};
   train.config.free = {{"seconds", fmt::format("{:.0f}", seconds)},
@@ -99,11 +107,6 @@ TrainSettings speedup_training(const SpeedupOptions& options, const SpeedupHead&
   settings.eval_prompts = static_cast<int>(std::clamp(prompts, 2.0, 16.0));
   settings.eval_tokens = kTrackingTokens;
   return settings;
-}
-
-std::vector<int> speedup_depths(SpeedupMethod method) {
-  if (method == SpeedupMethod::kPEagle) return {2, 4, 8};
-  return {1, 3, 5};
 }
 
 }  // namespace aerie::train

@@ -2,23 +2,25 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <string>
 
 #include "train/run/training_run.h"
-#include "train/speedup/speedup.h"
+#include "train/speedup/speedup_options.h"
 #include "train/speedup/speedup_plan.h"
 
 namespace aerie::train {
 
-// With kAuto settled.
+// A method's name, or "auto", which is null. kInvalidArgument, naming those that are known.
+Expected<const TrainingMethod*> parse_speedup_method(const std::string& name);
+// "auto, eagle3 or p-eagle", with that last word.
+std::string speedup_methods(const std::string& last);
+
+// With the defaults settled.
 struct SpeedupHead {
-  SpeedupMethod method = SpeedupMethod::kEagle3;
+  const TrainingMethod* method = nullptr;
   int64_t draft_vocab = 0;  // 0: all
 };
 SpeedupHead speedup_head(const SpeedupOptions& options, int vocab);
-
-// "eagle3", "p-eagle".
-const char* method_name(SpeedupMethod method);
 
 MakeMethod make_speedup_head(const SpeedupHead& head);
 
@@ -30,8 +32,5 @@ int feature_threads(const SpeedupOptions& options);
 TrainSettings speedup_training(const SpeedupOptions& options, const SpeedupHead& head,
                                const SpeedupPlan& plan, const SpeedupSpeeds& speeds, int hidden,
                                double seconds);
-
-// How many tokens are worth drafting with it: what is tried.
-std::vector<int> speedup_depths(SpeedupMethod method);
 
 }  // namespace aerie::train

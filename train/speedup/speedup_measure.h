@@ -5,8 +5,8 @@
 
 #include "base/status.h"
 #include "report/prompt_set.h"
-#include "train/speedup/speedup.h"
 #include "train/speedup/speedup_head.h"
+#include "train/speedup/speedup_options.h"
 #include "train/speedup/speedup_plan.h"
 
 namespace aerie::train {

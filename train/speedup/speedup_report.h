@@ -6,7 +6,6 @@
 
 #include "measure/spec/tune.h"
 #include "train/run/training_run.h"
-#include "train/speedup/speedup.h"
 #include "train/speedup/speedup_plan.h"
 
 namespace aerie::train {
@@ -14,7 +13,7 @@ namespace aerie::train {
 struct SpeedupFacts {
   std::string method;                // "eagle3"
   std::string model, head, profile;  // paths
-  std::string alone, with_head;      // as --speculate takes them: the head by itself, and auto
+  std::string with_head;             // as --speculate takes it: auto, and the head
   bool chat_template = false;        // whether the model has one
   SpeedupSpeeds speeds;
   int64_t samples = 0, tokens = 0, generated = 0;  // of the data

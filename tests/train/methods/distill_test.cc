@@ -17,21 +17,21 @@
 #include "model/import/hugging_face_file.h"
 #include "tests/testing/decoding.h"
 #include "tests/train/fit.h"
-#include "tests/train/methods/method_target.h"
 #include "tests/train/nn/engine_run.h"
+#include "tests/train/text_target.h"
 
 namespace aerie::train::distill_test {
 
 using test::EngineRun;
 using test::figure;
-using test::MethodTarget;
 using test::PromptedText;
 using test::run_engine;
 using test::TemporaryFolder;
+using test::TextTarget;
 
 class DistillTest : public testing::Test {
  protected:
-  DistillTest() : target_(MethodTarget::usual()) {}
+  DistillTest() : target_(TextTarget::usual()) {}
 
   // Every third token and those of the text.
   std::vector<int32_t> some_tokens(const PromptedText& text = {}) {
@@ -112,7 +112,7 @@ class DistillTest : public testing::Test {
     return reply.stats.mean_accepted_length();
   }
 
-  MethodTarget target_;
+  TextTarget target_;
 };
 
 // The figures by the letter, of logits that the engine gives.

@@ -12,7 +12,8 @@
 
 #include "tests/draft/heads/head_rows.h"
 #include "tests/train/fit.h"
-#include "tests/train/methods/method_target.h"
+#include "tests/train/methods/offset_rows.h"
+#include "tests/train/text_target.h"
 #include "train/nn/ops.h"
 
 namespace aerie::test::methods_hydra_test {
@@ -26,12 +27,12 @@ using train::Method;
 
 constexpr const char* kMethod = "hydra";
 
-MethodTarget& tiny() {
-  static MethodTarget target(MethodTarget::usual());
+TextTarget& tiny() {
+  static TextTarget target(TextTarget::usual());
   return target;
 }
 
-std::unique_ptr<Method> make(const HydraOptions& options, MethodTarget& target = tiny()) {
+std::unique_ptr<Method> make(const HydraOptions& options, TextTarget& target = tiny()) {
   at::Generator generator = at::detail::createCPUGenerator(1);
   auto method = make_hydra(target.target(), options, generator);
   EXPECT_TRUE(method.ok()) << method.status().message();
@@ -108,8 +109,7 @@ TEST(Hydra, ComputesWhatTheEngineDraftsWith) {
     const std::vector<RowOutput> outputs = drafted(**head, batch, text, kRow, c.options.heads);
     for (int i = 0; i < c.options.heads; ++i) {
       const auto trained = offset_log_probabilities(*method, batch, kRow, i, labels_of(c.options));
-      EXPECT_LT(relative_distance(trained, log_softmax(outputs[static_cast<size_t>(i)].logits)),
-                1e-3)
+      EXPECT_LT(relative_error(trained, log_softmax(outputs[static_cast<size_t>(i)].logits)), 1e-3)
           << "head " << i;
     }
   }
@@ -122,7 +122,7 @@ TEST(Hydra, BeginsByRepeatingTheTarget) {
                                           *tiny().target().final_norm(), *tiny().target().output());
   const at::Tensor wanted = logits[8].log_softmax(-1).contiguous();
   const auto begun = offset_log_probabilities(*make({}), batch, 8, 2, labels_of({}));
-  EXPECT_LT(relative_distance(begun, {wanted.data_ptr<float>(), begun.size()}), 1e-4);
+  EXPECT_LT(relative_error(begun, {wanted.data_ptr<float>(), begun.size()}), 1e-4);
 }
 
 TEST(Hydra, GradientsAreThoseOfTheLoss) {
@@ -204,7 +204,7 @@ TEST(Hydra, DropoutIsForTrainingAndComesOfTheSeed) {
   EXPECT_EQ(loss(1, false), loss(2, false));
 }
 
-double trained_length(MethodTarget& target, const HydraOptions& options, const Batch& batch,
+double trained_length(TextTarget& target, const HydraOptions& options, const Batch& batch,
                       const PromptedText& text) {
   const std::unique_ptr<Method> method = make(options, target);
   fit(*method, {&batch, 1}, {.steps = 150, .rate = 0.01});
@@ -216,7 +216,7 @@ double trained_length(MethodTarget& target, const HydraOptions& options, const B
 // From the target's states alone: tokens, of which each says the next one, would hide what is
 // misaligned. Without an embedding nothing is learned of them, and nothing used when drafting.
 TEST(Hydra, LearnsATextByHeart) {
-  MethodTarget blind(MethodTarget::usual());
+  TextTarget blind(TextTarget::usual());
   blind.target().embedding()->zero_();
   const PromptedText text = blind.say(5, 6, 49);
   const Batch batch = blind.batch({&text, 1});

@@ -19,23 +19,23 @@
 #include "model/import/hugging_face_file.h"
 #include "tests/testing/decoding.h"
 #include "tests/train/fit.h"
-#include "tests/train/methods/method_target.h"
 #include "tests/train/nn/engine_run.h"
+#include "tests/train/text_target.h"
 
 namespace aerie::train::layerskip_test {
 
 namespace fs = std::filesystem;
 using test::EngineRun;
 using test::figure;
-using test::MethodTarget;
 using test::PromptedText;
 using test::run_engine;
 using test::TemporaryFolder;
+using test::TextTarget;
 
 constexpr int kLayers = 4;
 
 test::TinySpec spec() {
-  test::TinySpec spec = MethodTarget::usual();
+  test::TinySpec spec = TextTarget::usual();
   spec.layers = kLayers;
   return spec;
 }
@@ -93,7 +93,7 @@ class LayerSkipTest : public testing::Test {
     return out;
   }
 
-  MethodTarget target_;
+  TextTarget target_;
 };
 
 TEST_F(LayerSkipTest, LossesAreThoseOfTheEnginesExits) {

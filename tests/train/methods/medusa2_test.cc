@@ -11,7 +11,8 @@
 
 #include "tests/draft/heads/head_rows.h"
 #include "tests/train/fit.h"
-#include "tests/train/methods/method_target.h"
+#include "tests/train/methods/offset_rows.h"
+#include "tests/train/text_target.h"
 #include "train/methods/offset/medusa_method.h"
 
 namespace aerie::test::medusa2_test {
@@ -24,8 +25,8 @@ using train::Method;
 
 constexpr const char* kMethod = "medusa";
 
-MethodTarget& tiny() {
-  static MethodTarget target(MethodTarget::usual());
+TextTarget& tiny() {
+  static TextTarget target(TextTarget::usual());
   return target;
 }
 
@@ -53,15 +54,15 @@ std::map<std::string, double> figures_of(Method& method, const Batch& batch) {
 }
 
 // The model that write() has put into the folder.
-MethodTarget written_model(const Method& method, const std::string& folder) {
+TextTarget written_model(const Method& method, const std::string& folder) {
   const Status status = method.write(folder);
   EXPECT_TRUE(status.ok()) << status.message();
   const std::string model = method.settings().model;
   EXPECT_EQ(model.substr(0, 3), "{}/");
-  return MethodTarget(folder + model.substr(2));
+  return TextTarget(folder + model.substr(2));
 }
 
-at::Tensor logits_of(MethodTarget& model, const at::Tensor& last) {
+at::Tensor logits_of(TextTarget& model, const at::Tensor& last) {
   return target_logits(model.target(), last, *model.target().final_norm(),
                        *model.target().output());
 }
@@ -74,7 +75,7 @@ TEST(Medusa2, WritesTheModelThatItTrained) {
   perturb(method->parameters(), 0.1, 9);
   method->set_progress(1.0);
   const TemporaryFolder folder;
-  MethodTarget model = written_model(*method, folder.path());
+  TextTarget model = written_model(*method, folder.path());
   const Batch changed = model.batch({&text, 1});
   EXPECT_GT((changed.last - batch.last).norm().item<double>(),
             0.1 * batch.last.norm().item<double>());
@@ -93,7 +94,7 @@ TEST(Medusa2, WritesTheModelThatItTrained) {
     const auto logits =
         std::span(drafted.logits).subspan(static_cast<size_t>(i) * labels.size(), labels.size());
     const auto trained = offset_log_probabilities(*method, batch, kRow, i, labels);
-    EXPECT_LT(relative_distance(trained, log_softmax(logits)), 1e-3) << "head " << i;
+    EXPECT_LT(relative_error(trained, log_softmax(logits)), 1e-3) << "head " << i;
   }
 }
 
@@ -112,7 +113,7 @@ TEST(Medusa2, LeavesTheTargetAsItIsAtFirst) {
   EXPECT_NEAR(figures.at("target"), 0.0, 1e-4);
   EXPECT_NEAR(figures.at("loss"), 0.2 * figures_of(**alone, batch).at("loss"), 1e-3);
   const TemporaryFolder folder;
-  MethodTarget model = written_model(*joint, folder.path());
+  TextTarget model = written_model(*joint, folder.path());
   EXPECT_TRUE(model.batch({&text, 1}).last.equal(batch.last));
 }
 
@@ -126,7 +127,7 @@ TEST(Medusa2, TheTargetIsHeldToWhatItWas) {
     perturb(method->parameters(), 0.1, 9);
     method->set_progress(1.0);
     const TemporaryFolder folder;
-    MethodTarget model = written_model(*method, folder.path());
+    TextTarget model = written_model(*method, folder.path());
     const at::Tensor log_p = logits_of(tiny(), batch.last).log_softmax(-1);
     const at::Tensor log_q = logits_of(model, model.batch(texts).last).log_softmax(-1);
     double expected = 0.0;
@@ -160,7 +161,7 @@ TEST(Medusa2, LearnsATextByHeart) {
   const std::unique_ptr<Method> method = make(small_options());
   fit(*method, {&batch, 1}, {.steps = 160, .rate = 0.01});
   const TemporaryFolder folder;
-  MethodTarget model = written_model(*method, folder.path());
+  TextTarget model = written_model(*method, folder.path());
   const PromptedText said = model.say(5, 6, 49);
   EXPECT_EQ(said.tokens, text.tokens);  // it is held to what it was
   EXPECT_FALSE(model.batch({&text, 1}).last.equal(batch.last));
@@ -190,15 +191,15 @@ TEST(Medusa2, OptionsOutOfRangeAreRefused) {
 
 // What is not trained keeps its type.
 TEST(Medusa2, AFileOfQuantisedWeightsIsAdaptedToo) {
-  TinySpec spec = MethodTarget::usual();
+  TinySpec spec = TextTarget::usual();
   spec.dtype = DType::kQ8_0;
   spec.ffn = 64;
-  MethodTarget quantised(spec);
+  TextTarget quantised(spec);
   at::Generator generator = at::detail::createCPUGenerator(1);
   auto method = make_medusa2(quantised.target(), small_options(), generator);
   ASSERT_TRUE(method.ok()) << method.status().message();
   const TemporaryFolder folder;
-  MethodTarget model = written_model(**method, folder.path());
+  TextTarget model = written_model(**method, folder.path());
   const ModelFile& file = *model.target().source().file;
   EXPECT_EQ(file.find_tensor("blk.1.attn_q.weight")->dtype, DType::kF16);
   EXPECT_EQ(file.find_tensor("output.weight")->dtype, DType::kQ8_0);

@@ -13,7 +13,8 @@
 
 #include "tests/draft/heads/head_rows.h"
 #include "tests/train/fit.h"
-#include "tests/train/methods/method_target.h"
+#include "tests/train/methods/offset_rows.h"
+#include "tests/train/text_target.h"
 
 namespace aerie::test::methods_medusa_test {
 
@@ -27,8 +28,8 @@ using train::Method;
 
 constexpr const char* kMethod = "medusa";
 
-MethodTarget& tiny() {
-  static MethodTarget target(MethodTarget::usual());
+TextTarget& tiny() {
+  static TextTarget target(TextTarget::usual());
   return target;
 }
 
@@ -105,7 +106,7 @@ TEST(Medusa, ComputesWhatTheEngineDraftsWith) {
     for (int i = 0; i < c.options.heads; ++i) {
       const auto logits = std::span(drafted.logits).subspan(static_cast<size_t>(i) * vocab, vocab);
       const auto trained = offset_log_probabilities(*method, batch, kRow, i, labels);
-      EXPECT_LT(relative_distance(trained, log_softmax(logits)), c.tolerance) << "head " << i;
+      EXPECT_LT(relative_error(trained, log_softmax(logits)), c.tolerance) << "head " << i;
     }
   }
 }
@@ -119,7 +120,7 @@ TEST(Medusa, BeginsByRepeatingTheTarget) {
   const at::Tensor logits = target_logits(tiny().target(), batch.last, norm, output);
   const at::Tensor wanted = logits[8].log_softmax(-1).contiguous();
   const auto begun = offset_log_probabilities(*method, batch, 8, 2, all_ids());
-  EXPECT_LT(relative_distance(begun, {wanted.data_ptr<float>(), begun.size()}), 1e-4);
+  EXPECT_LT(relative_error(begun, {wanted.data_ptr<float>(), begun.size()}), 1e-4);
 }
 
 TEST(Medusa, GradientsAreThoseOfTheLoss) {

@@ -7,16 +7,17 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "train/methods/head_config.h"
 #include "train/nn/ops.h"
 
 namespace aerie::train {
-namespace {
 
-int64_t or_else(int64_t value, int64_t otherwise) {
-  return value == 0 ? otherwise : value;
+void Eagle3HeadOptions::add_taps_to(SettingList& settings) {
+  settings.add("tap-layers", tap_layers,
+               "Layers whose input is read, separated by commas (default: 2, half, third last)");
+  settings.add("norm-before-residual", norm_before_residual, "The residual begins behind the norm");
+  settings.add("fc-norm", fc_norm, "Norm each stream before they are joined");
 }
-
-}  // namespace
 
 Status Eagle3Head::check(const Target& target) {
   const ModelConfig& config = target.config();
@@ -30,15 +31,6 @@ Status Eagle3Head::check(const Target& target) {
                                                         layer, target.path(), config.layers)};
     }
   }
-  for (size_t i = 0; i < options_.vocabulary.size(); ++i) {
-    const int32_t id = options_.vocabulary[i];
-    if (id < 0 || id >= config.vocab || (i > 0 && id <= options_.vocabulary[i - 1])) {
-      return {StatusCode::kInvalidArgument,
-              fmt::format("token {} of the draft vocabulary is none of the model's {} or is not "
-                          "in ascending order",
-                          id, config.vocab)};
-    }
-  }
   if (options_.mask && (options_.mask_token < 0 || options_.mask_token >= config.vocab)) {
     return {StatusCode::kInvalidArgument, fmt::format("the mask token {} is none of the model's {}",
                                                       options_.mask_token, config.vocab)};
@@ -50,15 +42,8 @@ Status Eagle3Head::take_from_target(Target& target) {
   AERIE_ASSIGN_OR_RETURN(embedding_, target.embedding());
   AERIE_ASSIGN_OR_RETURN(target_norm_, target.final_norm());
   AERIE_ASSIGN_OR_RETURN(target_output_, target.output());
-  const auto longs = embedding_.options().dtype(at::kLong);
-  if (options_.vocabulary.empty()) {
-    draft_ids_ = at::arange(target_output_.size(0), longs);
-    return {};
-  }
-  draft_ids_ = at::tensor(at::IntArrayRef(std::vector<int64_t>(options_.vocabulary.begin(),
-                                                               options_.vocabulary.end())),
-                          at::kLong)
-                   .to(longs.device());
+  AERIE_ASSIGN_OR_RETURN(draft_ids_, target.draft_ids(options_.vocabulary));
+  if (options_.vocabulary.empty()) return {};
   target_output_ = target_output_.index_select(0, draft_ids_);
   const at::TensorOptions integers = draft_ids_.options();
   parameters_.add_fixed("d2t", draft_ids_ - at::arange(draft_ids_.size(0), integers));
@@ -82,13 +67,9 @@ Expected<Eagle3Head> Eagle3Head::create(Target& target, const Eagle3HeadOptions&
 
   Parameters& parameters = head.parameters_;
   const int64_t width = config.hidden;
-  LayerShape shape;
-  shape.hidden = width;
-  shape.heads = or_else(options.heads, config.heads);
-  shape.kv_heads = or_else(options.kv_heads, config.kv_heads);
-  shape.head_dim = config.head_dim;
-  shape.intermediate = or_else(options.intermediate, config.ffn);
-  shape.norm_eps = head.norm_eps_;
+  LayerShape shape = head_layer_shape(target, options.intermediate);
+  if (options.heads > 0) shape.heads = options.heads;
+  if (options.kv_heads > 0) shape.kv_heads = options.kv_heads;
   head.fc_ =
       parameters.add("fc.weight", random_matrix(width, head.feature_width_, generator).to(device));
   if (options.fc_norm) {
@@ -170,9 +151,8 @@ Status Eagle3Head::write(const std::string& folder, const std::string& algorithm
       {"tie_word_embeddings", false},
       {"vocab_size", config.vocab},
   };
-  const bool parallel = algorithm == "peagle";
   Json out = {
-      {"architectures", {parallel ? "PEagleDraftModel" : "Eagle3DraftModel"}},
+      {"architectures", {options_.mask ? "PEagleDraftModel" : "Eagle3DraftModel"}},
       {"speculators_model_type", algorithm},
       {"draft_vocab_size", draft_ids_.size(0)},
       {"dtype", "float32"},

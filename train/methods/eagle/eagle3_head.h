@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "train/methods/setting_list.h"
 #include "train/methods/target.h"
 #include "train/nn/llama_layer.h"
 #include "train/nn/parameters.h"
@@ -34,6 +35,9 @@ struct Eagle3HeadOptions {
   int32_t mask_token = 0;
   // A copy of the target's whole embedding is trained and stored too.
   bool train_embedding = false;
+
+  // Settings of what it reads, which both methods have.
+  void add_taps_to(SettingList& settings);
 };
 
 // Weights begin at random, but for the output matrix and its norm, which are the target's.

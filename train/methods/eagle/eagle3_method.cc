@@ -1,16 +1,16 @@
 #include "train/methods/eagle/eagle3_method.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
-
-#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "train/methods/supervision.h"
+#include "train/methods/training_methods.h"
 #include "train/nn/ops.h"
 
 namespace aerie::train {
+
+extern const TrainingMethod kEagle3Training;
 
 // Of the rows from now on, only these.
 void TrainingTimeTest::keep(const at::Tensor& rows) {
@@ -59,32 +59,22 @@ at::Tensor TrainingTimeTest::step(const at::Tensor& rows) {
 
 namespace {
 
-class Eagle3 final : public Method {
+class Eagle3 final : public HeadMethod<Eagle3Head> {
  public:
-  Eagle3(Eagle3Head head, const Eagle3Options& options)
-      : head_(std::move(head)), options_(options) {
-    needs_.tap_layers = head_.options().tap_layers;
-    needs_.last = true;
-  }
+  Eagle3(const Eagle3Head& head, const Eagle3Options& options)
+      : HeadMethod(head, head.options().tap_layers), options_(options) {}
 
-  const MethodNeeds& needs() const override { return needs_; }
-  Parameters& parameters() override { return head_.parameters(); }
-  double weight(const Batch& batch) const override {
-    return supervised_rows(batch, 0).sum().item<double>();
-  }
   Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
                                bool train) override;
   Status write(const std::string& folder) const override {
     return head_.write(folder, "eagle3", options_.depth);
   }
   DraftSettings settings() const override {
-    return {fmt::format("eagle3:model={{}},num_speculative_tokens={}", options_.depth)};
+    return DraftSettings::of(kEagle3Training.drafter, options_.depth);
   }
 
  private:
-  Eagle3Head head_;
   Eagle3Options options_;
-  MethodNeeds needs_;
 };
 
 Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Generator& generator,
@@ -97,7 +87,6 @@ Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Gener
   at::Tensor asked = at::ones_like(batch.mask);
   double weight = 1.0, loss_sum = 0.0;
   for (int step = 0; step < options_.steps; ++step, weight *= options_.step_decay) {
-    // All tokens up to the one that is asked for are the target's own, as they are where it drafts.
     asked = asked * supervised_rows(batch, step);
     const at::Tensor rows = places_of(asked);
     if (step == 0) figures.weight = static_cast<double>(rows.size(0));
@@ -110,14 +99,28 @@ Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Gener
     loss_sum += value * weight;
     const at::Tensor next = batch.tokens.index_select(0, rows + (step + 2));
     const at::Tensor drafted = head_.draft_ids().index_select(0, logits.detach().argmax(-1));
-    figures.add(fmt::format("loss_{}", step), value);
-    figures.add(fmt::format("hits_{}", step), drafted.eq(next).sum().item<double>());
-    figures.add(fmt::format("rows_{}", step), static_cast<double>(rows.size(0)));
+    add_step(figures, step, value, drafted.eq(next).sum().item<double>(),
+             static_cast<double>(rows.size(0)));
   }
   figures.add("loss", loss_sum);
   if (train && total.requires_grad()) (total * scale).backward();
   return figures;
 }
+
+MakeMethod declare_eagle3(SettingList& settings) {
+  const auto o = std::make_shared<Eagle3Options>();
+  o->head.add_taps_to(settings);
+  settings.add_draft_vocab(o->head.vocabulary);
+  settings.add("ttt-steps", o->steps, {1, 64}, "Steps of the training-time test; 1: none");
+  settings.add("step-decay", o->step_decay, {0, 1}, "Step j weighs so much to the power of j");
+  settings.add_loss(o->loss);
+  settings.add_depth(o->depth);
+  settings.add_intermediate(o->head.intermediate);
+  settings.add("norm-output", o->head.norm_output, "Hand on what has been normed");
+  return made_of(o, make_eagle3);
+}
+
+constexpr int kEagle3Depths[] = {1, 3, 5};
 
 }  // namespace
 
@@ -127,8 +130,20 @@ Expected<std::unique_ptr<Method>> make_eagle3(Target& target, const Eagle3Option
     return Status(StatusCode::kInvalidArgument,
                   "EAGLE-3 is trained with one layer and at least one step");
   }
-  AERIE_ASSIGN_OR_RETURN(Eagle3Head head, Eagle3Head::create(target, options.head, generator));
-  return std::unique_ptr<Method>(std::make_unique<Eagle3>(std::move(head), options));
+  AERIE_ASSIGN_OR_RETURN(const Eagle3Head head,
+                         Eagle3Head::create(target, options.head, generator));
+  return std::unique_ptr<Method>(std::make_unique<Eagle3>(head, options));
 }
+
+constinit const TrainingMethod kEagle3Training = {
+    .name = "eagle3",
+    .what = "EAGLE-3: a layer on three of the target's streams",
+    .drafter = "eagle3",
+    .schedule = {.rate = 1e-4, .warmup = 0.015, .floor = 0.0},
+    .clip_norm = 0.5,
+    .declare = declare_eagle3,
+    // Before P-EAGLE: one layer instead of four, so the same time trains it on more text.
+    .speedup_depths = kEagle3Depths,
+};
 
 }  // namespace aerie::train

@@ -111,10 +111,7 @@ double EagleHead::learn(const Batch& batch, const at::Tensor& outputs, const at:
 }
 
 Status EagleHead::write(const std::string& folder) const {
-  std::vector<StoredTensor> tensors;
-  for (const Parameter& parameter : parameters_.list()) {
-    tensors.push_back({parameter.name, parameter.value});
-  }
+  std::vector<StoredTensor> tensors = stored_parameters(parameters_, false);
   if (options_.store_embedding) tensors.push_back({"embed_tokens.weight", embedding_});
   Json config = head_layer_config(*target_, layer_.shape, options_.context);
   config["architectures"] = {"LlamaForCausalLM"};

@@ -7,36 +7,32 @@
 #include <vector>
 
 #include "train/methods/supervision.h"
+#include "train/methods/training_methods.h"
 
 namespace aerie::train {
+
+extern const TrainingMethod kHassTraining;
+
 namespace {
 
 constexpr int kMostPasses = 16;
 constexpr double kNoiseLength = 512.0;
 
-class Hass final : public Method {
+class Hass final : public HeadMethod<EagleHead> {
  public:
-  Hass(EagleHead head, const HassOptions& options) : head_(std::move(head)), options_(options) {
-    needs_.last = true;
-  }
+  Hass(EagleHead head, const HassOptions& options)
+      : HeadMethod(std::move(head)), options_(options) {}
 
-  const MethodNeeds& needs() const override { return needs_; }
-  Parameters& parameters() override { return head_.parameters(); }
-  double weight(const Batch& batch) const override {
-    return supervised_rows(batch, 0).sum().item<double>();
-  }
   Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
                                bool train) override;
   void set_progress(double share) override { progress_ = share; }
   Status write(const std::string& folder) const override { return head_.write(folder); }
   DraftSettings settings() const override {
-    return {fmt::format("eagle:model={{}},num_speculative_tokens={}", options_.depth)};
+    return DraftSettings::of(kHassTraining.drafter, options_.depth);
   }
 
  private:
-  EagleHead head_;
   HassOptions options_;
-  MethodNeeds needs_;
   double progress_ = 0.0;
 };
 
@@ -64,7 +60,31 @@ Expected<Figures> Hass::accumulate(const Batch& batch, double scale, at::Generat
   return figures;
 }
 
+MakeMethod declare_hass(SettingList& settings) {
+  const auto o = std::make_shared<HassOptions>();
+  add_eagle_settings(settings, o->head, o->noise, o->loss);
+  settings.add("passes", o->passes, {1, 64}, "Passes over the same rows; 1: as EAGLE");
+  settings.add("top-from", o->top_from, {0, 1},
+               "Share of the training after which --top-weight counts");
+  settings.add_depth(o->depth);
+  return made_of(o, make_hass);
+}
+
 }  // namespace
+
+void add_eagle_settings(SettingList& settings, EagleHeadOptions& head, double& noise,
+                        EagleLoss& loss) {
+  settings.add("!no-bias", head.bias, "The joining matrix has no bias, as for LLaMA-3");
+  settings.add("store-embedding", head.store_embedding,
+               "Store a copy of the target's embedding, for loaders that want one");
+  settings.add_intermediate(head.intermediate);
+  settings.add("noise", noise,
+               "Half the range of uniform noise on features in a text of 512 tokens");
+  settings.add("feature-weight", loss.feature, "Weighs the distance of features");
+  settings.add("token-weight", loss.token, "Weighs the cross entropy of tokens");
+  settings.add("top-weight", loss.top, "Weighs that of the target's likeliest tokens");
+  settings.add("top-tokens", loss.top_tokens, "How many these are");
+}
 
 at::Tensor feature_noise(const Documents& documents, int64_t width, double noise,
                          at::Generator& generator) {
@@ -105,5 +125,14 @@ Expected<std::unique_ptr<Method>> make_hass(Target& target, const HassOptions& o
   AERIE_ASSIGN_OR_RETURN(EagleHead head, EagleHead::create(target, options.head, generator));
   return std::unique_ptr<Method>(std::make_unique<Hass>(std::move(head), options));
 }
+
+constinit const TrainingMethod kHassTraining = {
+    .name = "hass",
+    .what = "HASS: EAGLE's network, trained on its own features",
+    .drafter = "eagle",
+    .schedule = {.rate = 3e-5, .warmup = 0.0025, .decay = Decay::kLinear, .floor = 0.0},
+    .clip_value = 0.5,
+    .declare = declare_hass,
+};
 
 }  // namespace aerie::train

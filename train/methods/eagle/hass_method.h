@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "train/methods/eagle/eagle_head.h"
+#include "train/methods/setting_list.h"
 #include "train/methods/target.h"
 #include "train/methods/training_method.h"
 
@@ -28,6 +29,10 @@ struct HassOptions {
 
 Expected<std::unique_ptr<Method>> make_hass(Target& target, const HassOptions& options,
                                             at::Generator& generator);
+
+// What EAGLE can be told, too.
+void add_eagle_settings(SettingList& settings, EagleHeadOptions& head, double& noise,
+                        EagleLoss& loss);
 
 // HassOptions::noise for features [rows, width] of such documents, on the CPU.
 at::Tensor feature_noise(const Documents& documents, int64_t width, double noise,

@@ -9,15 +9,18 @@
 #include <utility>
 
 #include "format/json.h"
+#include "train/methods/training_methods.h"
 #include "train/nn/llama_layer.h"
 #include "train/nn/llama_model.h"
 #include "train/nn/ops.h"
 #include "train/run/checkpoint_files.h"
 
 namespace aerie::train {
+
+extern const TrainingMethod kHydraTraining;
+
 namespace {
 
-constexpr int kMostBlocks = 64;
 constexpr const char* kPrefix = "prefix_embeding_layer";  // spelt as the published files do
 
 struct Affine {
@@ -63,7 +66,7 @@ class Hydra final : public Method {
                                bool train) override;
   Status write(const std::string& folder) const override;
   DraftSettings settings() const override {
-    return {fmt::format("hydra:model={{}},num_speculative_tokens={}", options_.heads)};
+    return DraftSettings::of(kHydraTraining.drafter, options_.heads);
   }
 
  private:
@@ -194,6 +197,39 @@ Status Hydra::write(const std::string& folder) const {
   return write_checkpoint(folder, stored_parameters(parameters_, options_.bf16), config());
 }
 
+MakeMethod declare_hydra(SettingList& settings) {
+  struct Given {
+    HydraOptions options;
+    bool plus_plus = false;
+  };
+  const auto given = std::make_shared<Given>();
+  HydraOptions& o = given->options;
+  add_head_shape(settings, o.heads, o.blocks, o.bf16, o.vocabulary);
+  settings
+      .add("plus-plus", given->plus_plus,
+           "Hydra++: a prefix layer, four blocks, the target's distribution as teacher")
+      .excludes = {"heads", "blocks"};
+  const auto other = [&](const char* name, auto& field, const char* what) {
+    Setting& setting = settings.add(name, field, what);
+    setting.excludes = {"plus-plus"};
+    setting.shows_default = true;
+  };
+  other("prefix", o.prefix, "A layer of a Llama over the target's states first");
+  other("dropout", o.dropout, "In the heads");
+  other("label-weight", o.loss.labels, "Weighs the text's tokens");
+  other("teacher-weight", o.loss.teacher, "Weighs the target's distribution");
+  other("feature-weight", o.loss.features, "Weighs the distance of features");
+  other("head-decay", o.loss.decay, "Head k weighs so much to the power of k");
+  settings.add_loss(o.loss.divergence);
+  return [given](const MethodInputs& inputs) {
+    HydraOptions options = given->plus_plus ? HydraOptions::plus_plus() : given->options;
+    options.bf16 = given->options.bf16;
+    options.loss.divergence = given->options.loss.divergence;
+    options.vocabulary = given->options.vocabulary;
+    return make_hydra(inputs.target, options, inputs.generator);
+  };
+}
+
 }  // namespace
 
 HydraOptions HydraOptions::plus_plus() {
@@ -208,10 +244,6 @@ HydraOptions HydraOptions::plus_plus() {
 
 Expected<std::unique_ptr<Method>> make_hydra(Target& target, const HydraOptions& options,
                                              at::Generator& generator) {
-  if (options.blocks < 1 || options.blocks > kMostBlocks) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} blocks: a head can have 1 to {}", options.blocks, kMostBlocks));
-  }
   if (!(options.dropout >= 0.0 && options.dropout < 1.0)) {
     return Status(
         StatusCode::kInvalidArgument,
@@ -219,10 +251,20 @@ Expected<std::unique_ptr<Method>> make_hydra(Target& target, const HydraOptions&
   }
   OffsetHeadsOptions offsets;
   offsets.heads = options.heads;
+  offsets.blocks = options.blocks;
   offsets.vocabulary = options.vocabulary;
   offsets.loss = options.loss;
   AERIE_ASSIGN_OR_RETURN(OffsetHeads heads, OffsetHeads::create(target, offsets));
   return Hydra::make(target, options, std::move(heads), generator);
 }
+
+constinit const TrainingMethod kHydraTraining = {
+    .name = "hydra",
+    .what = "Hydra: heads that see the tokens drafted before theirs",
+    .drafter = "hydra",
+    .schedule = {.rate = 5e-4, .warmup = 0.02, .floor = 0.33},
+    .adamw = {.weight_decay = 0.1},
+    .declare = declare_hydra,
+};
 
 }  // namespace aerie::train

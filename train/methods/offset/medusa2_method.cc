@@ -9,11 +9,15 @@
 
 #include "train/methods/adapted_file.h"
 #include "train/methods/offset/medusa_method.h"
+#include "train/methods/training_methods.h"
 #include "train/nn/llama_model.h"
 #include "train/nn/losses.h"
 #include "train/nn/ops.h"
 
 namespace aerie::train {
+
+extern const TrainingMethod kMedusa2Training;
+
 namespace {
 
 constexpr int64_t kLogits = int64_t{1} << 24;  // made at a time
@@ -39,7 +43,9 @@ class Medusa2 final : public Method {
                                bool train) override;
   Status write(const std::string& folder) const override;
   DraftSettings settings() const override {
-    return {heads_.speculate(), fmt::format("{{}}/{}", kModel)};
+    const int heads = heads_.options().heads;
+    return {DraftSettings::of(kMedusa2Training.drafter, heads).speculate,
+            fmt::format("{{}}/{}", kModel)};
   }
 
  private:
@@ -184,6 +190,27 @@ Status check(const Medusa2Options& options) {
   return {};
 }
 
+MakeMethod declare_medusa2(SettingList& settings) {
+  struct Given {
+    Medusa2Options options;
+    bool labels = false;
+  };
+  const auto given = std::make_shared<Given>();
+  Medusa2Options& o = given->options;
+  o.heads.add_to(settings);
+  settings.add("heads-weight", o.heads_weight, "Weighs the heads' losses");
+  settings.add("heads-rate", o.heads_rate, "Their learning rate, in those of the target");
+  settings.add("heads-alone", o.heads_alone, {0, 1},
+               "The first share of the training is Medusa-1's");
+  settings.add("lora-rank", o.rank, "Of the target's adapters (LoRA)");
+  settings.add("lora-alpha", o.alpha, "Their scale");
+  settings.add("labels", given->labels, "Hold the target to the text, not to what it was");
+  return [given](const MethodInputs& inputs) {
+    given->options.distill = !given->labels;
+    return make_medusa2(inputs.target, given->options, inputs.generator);
+  };
+}
+
 }  // namespace
 
 Expected<std::unique_ptr<Method>> make_medusa2(Target& target, const Medusa2Options& options,
@@ -191,5 +218,14 @@ Expected<std::unique_ptr<Method>> make_medusa2(Target& target, const Medusa2Opti
   AERIE_RETURN_IF_ERROR(check(options));
   return Medusa2::make(target, options, generator);
 }
+
+// The paper's second stage; rates are given for the target.
+constinit const TrainingMethod kMedusa2Training = {
+    .name = "medusa2",
+    .what = "Medusa's heads together with a new target",
+    .drafter = "medusa",
+    .schedule = {.rate = 1.25e-4, .warmup = 0.05, .decay = Decay::kConstant, .floor = 0.0},
+    .declare = declare_medusa2,
+};
 
 }  // namespace aerie::train

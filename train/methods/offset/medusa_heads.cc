@@ -8,17 +8,24 @@
 #include "train/run/checkpoint_files.h"
 
 namespace aerie::train {
-namespace {
 
-constexpr int kMostBlocks = 64;
+Expected<MedusaOutput> parse_medusa_output(std::string_view name) {
+  if (name == "own") return MedusaOutput::kOwn;
+  if (name == "shared") return MedusaOutput::kShared;
+  if (name == "target") return MedusaOutput::kTarget;
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("\"{}\" is no output matrix: there are own, shared and target", name));
+}
 
-}  // namespace
+void MedusaOptions::add_to(SettingList& settings) {
+  add_head_shape(settings, heads, blocks, bf16, vocabulary);
+  settings.add_word("output", output, parse_medusa_output, "own",
+                    "Output matrices: own of each head, one shared by all, or the target's");
+  settings.add("head-decay", decay, "The loss of head k weighs so much to the power of k");
+  settings.add_loss(soft);
+}
 
 Expected<MedusaHeads> MedusaHeads::create(Target& target, const MedusaOptions& options) {
-  if (options.blocks < 1 || options.blocks > kMostBlocks) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} blocks: a head can have 1 to {}", options.blocks, kMostBlocks));
-  }
   if (options.output == MedusaOutput::kTarget && !options.vocabulary.empty()) {
     return Status(StatusCode::kInvalidArgument,
                   "heads with the target's own output matrix cannot say in their file which tokens "
@@ -27,6 +34,7 @@ Expected<MedusaHeads> MedusaHeads::create(Target& target, const MedusaOptions& o
   }
   OffsetHeadsOptions offsets;
   offsets.heads = options.heads;
+  offsets.blocks = options.blocks;
   offsets.vocabulary = options.vocabulary;
   offsets.loss.decay = options.decay;
   if (options.soft) {
@@ -46,10 +54,6 @@ std::string MedusaHeads::block_name(int head, int block) const {
 std::string MedusaHeads::output_name(int head) const {
   return is_vllm() ? fmt::format("lm_heads.{}.weight", head)
                    : fmt::format("{}.{}.weight", head, options_.blocks);
-}
-
-std::string MedusaHeads::speculate() const {
-  return fmt::format("medusa:model={{}},num_speculative_tokens={}", options_.heads);
 }
 
 MedusaHeads::MedusaHeads(const MedusaOptions& options, OffsetHeads offsets, int vocab)

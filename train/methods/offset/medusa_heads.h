@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "format/json.h"
 #include "train/methods/offset/offset_heads.h"
+#include "train/methods/setting_list.h"
 #include "train/methods/target.h"
 #include "train/nn/losses.h"
 #include "train/nn/parameters.h"
@@ -24,6 +26,8 @@ enum class MedusaOutput : uint8_t {
   kShared,  // one for all heads, trained with them
   kTarget,  // the target's, not trained and not stored
 };
+// "own", "shared", "target".
+Expected<MedusaOutput> parse_medusa_output(std::string_view name);
 
 struct MedusaOptions {
   int heads = 4;   // the paper's; each drafts one token more
@@ -36,6 +40,8 @@ struct MedusaOptions {
   // in the paper, the token that came there.
   std::optional<Divergence> soft;
   bool bf16 = false;  // matrices are stored so, not as F32
+
+  void add_to(SettingList& settings);
 };
 
 // The weights of blocks begin at 0 and output matrices as the target's, so that every head begins
@@ -59,8 +65,6 @@ class MedusaHeads {
   // Medusa's own layout for heads with whole matrices of their own, else vLLM's, with "token_map"
   // for a pruned vocabulary.
   Status write(const std::string& folder) const;
-  // How the engine drafts with them, {} standing for the folder.
-  std::string speculate() const;
 
  private:
   struct Block {

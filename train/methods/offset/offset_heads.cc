@@ -5,14 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "draft/heads/feature_network.h"
+#include "train/methods/supervision.h"
 #include "train/nn/ops.h"
 
 namespace aerie::train {
 namespace {
 
+constexpr int kMostBlocks = 64;
 constexpr int64_t kNoLabel = -100;
 constexpr int64_t kLogits = int64_t{1} << 24;  // made at a time
 
@@ -43,34 +44,36 @@ struct OffsetHeads::Chunk {
   bool train = false;
 };
 
+void add_head_shape(SettingList& settings, int& heads, int& blocks, bool& bf16,
+                    std::vector<int32_t>& vocabulary) {
+  settings.add("heads", heads, {1, 64}, "Heads; each drafts one token more");
+  settings.add("blocks", blocks, {1, kMostBlocks}, "Blocks of a head");
+  settings.add("store-bf16", bf16, "Store matrices as BF16");
+  settings.add_draft_vocab(vocabulary);
+}
+
 Expected<OffsetHeads> OffsetHeads::create(Target& target, const OffsetHeadsOptions& options) {
   OffsetHeads heads;
   heads.target_ = &target;
   heads.options_ = options;
-  AERIE_RETURN_IF_ERROR(heads.check(target));
+  AERIE_RETURN_IF_ERROR(heads.check());
   AERIE_ASSIGN_OR_RETURN(heads.norm_, target.final_norm());
   AERIE_ASSIGN_OR_RETURN(heads.target_rows_, target.output());
   const at::TensorOptions integers = heads.target_rows_.options().dtype(at::kLong);
   if (options.vocabulary.empty()) return heads;
-  heads.draft_ids_ = at::tensor(at::IntArrayRef(std::vector<int64_t>(options.vocabulary.begin(),
-                                                                     options.vocabulary.end())),
-                                at::kLong)
-                         .to(integers.device());
+  AERIE_ASSIGN_OR_RETURN(heads.draft_ids_, target.draft_ids(options.vocabulary));
   heads.target_rows_ = heads.target_rows_.index_select(0, heads.draft_ids_);
   heads.draft_index_ = at::full({target.config().vocab}, kNoLabel, integers);
   heads.draft_index_.index_put_({heads.draft_ids_}, at::arange(heads.draft_ids_.size(0), integers));
   return heads;
 }
 
-Status OffsetHeads::check(const Target& target) const {
+Status OffsetHeads::check() const {
   if (options_.heads < 1 || options_.heads > kMostHeadDepth) {
     return wrong(fmt::format("{} heads: there can be 1 to {}", options_.heads, kMostHeadDepth));
   }
-  const std::vector<int32_t>& ids = options_.vocabulary;
-  const bool rising = std::ranges::adjacent_find(ids, std::greater_equal<>()) == ids.end();
-  if (!rising || (!ids.empty() && (ids.front() < 0 || ids.back() >= target.config().vocab))) {
-    return wrong(fmt::format("the draft vocabulary is not ascending ids of the target's {} tokens",
-                             target.config().vocab));
+  if (options_.blocks < 1 || options_.blocks > kMostBlocks) {
+    return wrong(fmt::format("{} blocks: a head can have 1 to {}", options_.blocks, kMostBlocks));
   }
   const OffsetLoss& loss = options_.loss;
   const double weights[] = {loss.labels, loss.teacher, loss.features};
@@ -92,7 +95,7 @@ at::Tensor OffsetHeads::states(const Batch& batch) const {
 
 // Positions whose next token the target generated: int64 [places].
 at::Tensor OffsetHeads::supervised(const Batch& batch) const {
-  return (batch.shifted(batch.mask, 1) > 0).nonzero().squeeze(1);
+  return places_of(supervised_next(batch));
 }
 
 // The rows in which head `head` says the tokens behind these places; `kept`: which of the places
@@ -107,8 +110,7 @@ at::Tensor OffsetHeads::rows_of(const Batch& batch, const at::Tensor& starts,
 }
 
 double OffsetHeads::weight(const Batch& batch) const {
-  const at::Tensor both = batch.shifted(batch.mask, 1) * batch.shifted(batch.mask, 2);
-  return (both > 0).sum().item<double>();
+  return supervised_rows(batch, 0).sum().item<double>();
 }
 
 Status OffsetHeads::accumulate_head(const Batch& batch, const Chunk& chunk, int head,

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "train/batches/batch.h"
+#include "train/methods/setting_list.h"
 #include "train/methods/target.h"
 #include "train/methods/training_method.h"
 #include "train/nn/losses.h"
@@ -30,11 +31,16 @@ struct OffsetLoss {
 
 struct OffsetHeadsOptions {
   int heads = 1;
+  int blocks = 1;  // of a head, whose they are
   // The target's ids that can be drafted, ascending; empty: all. The target's distribution is then
   // that of these tokens alone; a label beyond them gives no loss.
   std::vector<int32_t> vocabulary;
   OffsetLoss loss;
 };
+
+// Settings that Medusa's and Hydra's heads have in common.
+void add_head_shape(SettingList& settings, int& heads, int& blocks, bool& bf16,
+                    std::vector<int32_t>& vocabulary);
 
 // Neither weights nor gradients are kept here.
 class OffsetHeads {
@@ -48,8 +54,8 @@ class OffsetHeads {
   using Forward = std::function<Expected<Output>(int head, const at::Tensor& rows)>;
 
   // kInvalidArgument, naming what is wrong, for a vocabulary that is not ascending ids of the
-  // target's, for heads that are none or more than a draft can be deep, and weights below 0 or all
-  // 0. The target must outlive the object.
+  // target's, for heads that are none or more than a draft can be deep, for blocks that are none
+  // or more than 64, and weights below 0 or all 0. The target must outlive the object.
   static Expected<OffsetHeads> create(Target& target, const OffsetHeadsOptions& options);
 
   // The target's final norm of Batch::last: [rows, hidden]. No gradient.
@@ -76,7 +82,7 @@ class OffsetHeads {
   struct Chunk;
 
   OffsetHeads() = default;
-  Status check(const Target& target) const;
+  Status check() const;
   at::Tensor supervised(const Batch& batch) const;
   at::Tensor rows_of(const Batch& batch, const at::Tensor& starts, const at::Tensor& places,
                      int head, at::Tensor& kept) const;

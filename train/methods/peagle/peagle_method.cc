@@ -1,42 +1,35 @@
 #include "train/methods/peagle/peagle_method.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <utility>
 
 #include "train/methods/peagle/peagle_step.h"
 #include "train/methods/supervision.h"
+#include "train/methods/training_methods.h"
 
 namespace aerie::train {
+
+extern const TrainingMethod kPEagleTraining;
+
 namespace {
 
-class PEagle final : public Method {
+class PEagle final : public HeadMethod<Eagle3Head> {
  public:
-  PEagle(Eagle3Head head, const PEagleOptions& options)
-      : head_(std::move(head)), options_(options) {
-    needs_.tap_layers = head_.options().tap_layers;
-    needs_.last = true;
-  }
+  PEagle(const Eagle3Head& head, const PEagleOptions& options)
+      : HeadMethod(head, head.options().tap_layers), options_(options) {}
 
-  const MethodNeeds& needs() const override { return needs_; }
-  Parameters& parameters() override { return head_.parameters(); }
-  double weight(const Batch& batch) const override {
-    return supervised_rows(batch, 0).sum().item<double>();
-  }
   Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
                                bool train) override;
   Status write(const std::string& folder) const override {
     return head_.write(folder, "peagle", static_cast<int>(options_.sampling.depths));
   }
   DraftSettings settings() const override {
-    return {fmt::format("eagle3:model={{}},num_speculative_tokens={}", options_.sampling.depths)};
+    return DraftSettings::of(kPEagleTraining.drafter, options_.sampling.depths);
   }
 
  private:
-  Eagle3Head head_;
   PEagleOptions options_;
-  MethodNeeds needs_;
 };
 
 Expected<Figures> PEagle::accumulate(const Batch& batch, double scale, at::Generator& generator,
@@ -69,13 +62,34 @@ Expected<Figures> PEagle::accumulate(const Batch& batch, double scale, at::Gener
   double loss = 0.0;
   for (int64_t d = 0; d < settings.depths; ++d) {
     loss += values[0][d];
-    figures.add(fmt::format("loss_{}", d), values[0][d]);
-    figures.add(fmt::format("hits_{}", d), values[1][d]);
-    figures.add(fmt::format("rows_{}", d), values[2][d]);
+    add_step(figures, d, values[0][d], values[1][d], values[2][d]);
   }
   figures.add("loss", loss * figures.weight / elements);
   return figures;
 }
+
+MakeMethod declare_peagle(SettingList& settings) {
+  const auto o = std::make_shared<PEagleOptions>();
+  o->head.add_taps_to(settings);
+  settings.add_draft_vocab(o->head.vocabulary);
+  settings.add("layers", o->head.layers, {1, 64}, "Layers of the head");
+  settings.add("depth", o->sampling.depths, {1, 64}, "Tokens of a draft, all from one pass");
+  settings.add("kept", o->sampling.kept, {0, 1},
+               "Of the supervised tokens so many are asked at depth 1, this squared at 2, ...");
+  settings.add("least-kept", o->sampling.least, {0, 1}, "At any depth no fewer than this share");
+  settings.add("segments", o->segments, {0, 1 << 20},
+               "Parts of a batch that are trained one after the other, which takes less memory; "
+               "0: by its length");
+  settings.add("mask-token", o->head.mask_token,
+               "The token that stands for what is not known yet; -1: the last one");
+  settings.add("train-embedding", o->head.train_embedding,
+               "Train and store an embedding of its own");
+  settings.add_loss(o->loss);
+  settings.add_intermediate(o->head.intermediate);
+  return made_of(o, make_peagle);
+}
+
+constexpr int kPEagleDepths[] = {2, 4, 8};
 
 }  // namespace
 
@@ -92,8 +106,18 @@ Expected<std::unique_ptr<Method>> make_peagle(Target& target, const PEagleOption
   Eagle3HeadOptions shape = options.head;
   shape.mask = true;
   if (shape.mask_token < 0) shape.mask_token = target.config().vocab - 1;
-  AERIE_ASSIGN_OR_RETURN(Eagle3Head head, Eagle3Head::create(target, shape, generator));
-  return std::unique_ptr<Method>(std::make_unique<PEagle>(std::move(head), options));
+  AERIE_ASSIGN_OR_RETURN(const Eagle3Head head, Eagle3Head::create(target, shape, generator));
+  return std::unique_ptr<Method>(std::make_unique<PEagle>(head, options));
 }
+
+constinit const TrainingMethod kPEagleTraining = {
+    .name = "p-eagle",
+    .what = "P-EAGLE: the same, all tokens of a draft in one pass",
+    .drafter = "eagle3",
+    .schedule = {.rate = 1e-4, .warmup = 0.015, .floor = 0.0},
+    .clip_norm = 1.0,
+    .declare = declare_peagle,
+    .speedup_depths = kPEagleDepths,
+};
 
 }  // namespace aerie::train
