@@ -31,7 +31,7 @@ class SchemaRules {
  public:
   SchemaRules(const SchemaDocument& document, RuleSet& rules)
       : document_(document),
-        reader_(document),
+        reader_(document, rules.budget()),
         validator_(reader_),
         expander_(reader_, validator_),
         rules_(rules),
@@ -68,6 +68,7 @@ Expected<RuleId> SchemaRules::root() {
     todo_.pop_front();
     AERIE_ASSIGN_OR_RETURN(const ExprId body, alternatives(next));
     rules_.set_body(rule, body);
+    AERIE_RETURN_IF_ERROR(rules_.budget().status());
     if (known_.size() > kMaxRules || rules_.expr_count() > kMaxExprs) {
       return Status(StatusCode::kResourceExhausted,
                     fmt::format("the schema needs more than {} rules or {} expressions", kMaxRules,
@@ -100,8 +101,9 @@ Expected<ExprId> SchemaRules::alternatives(const Goal& goal) {
 Expected<ExprId> SchemaRules::shape(const Shape& shape) {
   std::vector<ExprId> ways;
   if (shape.values) {
-    for (const Json& one : *shape.values) ways.push_back(rules_.bytes(one.dump()));
-    return rules_.alternatives(std::move(ways));
+    std::vector<std::string> texts;
+    for (const Json& one : *shape.values) texts.push_back(one.dump());
+    return rules_.one_of(std::move(texts));
   }
   if (says_nothing(shape)) return json_.value();
   if ((shape.types & kNullBit) != 0) ways.push_back(json_.null());
@@ -151,7 +153,7 @@ Expected<ExprId> SchemaRules::numbers(const Shape& shape) {
 Expected<ExprId> SchemaRules::string(const Shape& shape) {
   if (!shape.has_string_limits()) return json_.string();
   if (!shape.strings.empty()) {
-    auto strings = strings_of(shape);
+    auto strings = strings_of(shape, rules_.budget());
     if (!strings.ok()) {
       return shape_error(document_, strings.status().code(), shape, "pattern",
                          strings.status().message());
@@ -184,17 +186,17 @@ Expected<ExprId> SchemaRules::array(const Shape& shape) {
   if (shape.max_items != kUnbounded && shape.max_items < shape.min_items) return rules_.nothing();
   size_t prefix = 0;
   Goal rest;
-  for (const ArrayPart& part : shape.arrays) {
-    prefix = std::max(prefix, part.prefix.size());
-    add_to(rest, part.rest);
+  for (const auto& part : shape.arrays) {
+    prefix = std::max(prefix, part->prefix.size());
+    add_to(rest, part->rest);
   }
   const auto min = static_cast<int>(shape.min_items);
   const auto max = static_cast<int>(shape.max_items);
   if (prefix == 0) return json_.list(value(rest), min, is_false(rest) && min == 0 ? 0 : max);
   const auto goal_at = [&](size_t place) {
     Goal goal;
-    for (const ArrayPart& part : shape.arrays) {
-      add_to(goal, place < part.prefix.size() ? part.prefix[place] : part.rest);
+    for (const auto& part : shape.arrays) {
+      add_to(goal, place < part->prefix.size() ? part->prefix[place] : part->rest);
     }
     return goal;
   };

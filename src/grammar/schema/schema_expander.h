@@ -26,6 +26,8 @@ class SchemaExpander {
   Expected<Shapes> expand_list(const Json& schema, const char* keyword);
   Expected<Shapes> expand_one_of(const Json& schema, const Shapes& base);
   Expected<Shapes> product(const Json& schema, const Shapes& a, const Shapes& b);
+  // The schema that it stands for if it is nothing but references, else itself.
+  Expected<const Json*> referred(const Json& schema) const;
   Expected<std::optional<Shape>> merge(const Shape& a, const Shape& b);
   // Whether it is certain that nothing is valid by it.
   Expected<bool> is_impossible(const Shape& shape, int depth = 0);

@@ -124,7 +124,16 @@ Expected<std::optional<Decimal>> SchemaReader::bound(const Json& schema,
                          fmt::format("more than {} places behind the point", kDecimalPlaces));
 }
 
-Expected<Shape> SchemaReader::own_shape(const Json& schema) {
+Expected<const Shape*> SchemaReader::own_shape(const Json& schema) {
+  const auto known = shapes_.find(&schema);
+  if (known != shapes_.end()) return &known->second;
+  AERIE_ASSIGN_OR_RETURN(Shape shape, read_shape(schema));
+  budget_.spend(shape.bytes(), 1 + schema.size());
+  AERIE_RETURN_IF_ERROR(budget_.status());
+  return &shapes_.emplace(&schema, std::move(shape)).first->second;
+}
+
+Expected<Shape> SchemaReader::read_shape(const Json& schema) {
   Shape shape;
   shape.sources = {&schema};
   AERIE_RETURN_IF_ERROR(read_types(schema, shape));
@@ -197,7 +206,7 @@ Expected<StringSet> SchemaReader::pattern(const Json& schema, std::string_view k
     return document_.error(StatusCode::kResourceExhausted, schema, keyword,
                            fmt::format("more than {} patterns", kMostPatterns));
   }
-  auto automaton = StringAutomaton::of_pattern(text);
+  auto automaton = StringAutomaton::of_pattern(text, budget_);
   if (!automaton.ok()) {
     return document_.error(automaton.status().code(), schema, keyword,
                            automaton.status().message());
@@ -258,7 +267,7 @@ Status SchemaReader::read_arrays(const Json& schema, Shape& shape) const {
     for (const Json& item : *prefix) part.prefix.push_back({&item});
   }
   part.rest = goal_at(schema, rest);
-  shape.arrays.push_back(std::move(part));
+  shape.arrays.push_back(std::make_shared<const ArrayPart>(std::move(part)));
   return {};
 }
 
@@ -300,7 +309,7 @@ Status SchemaReader::read_objects(const Json& schema, Shape& shape) {
   }
   part.additional = goal_at(schema, "additionalProperties");
   const bool any = !part.properties.empty() || !part.patterns.empty() || !part.additional.empty();
-  if (any) shape.objects.push_back(std::move(part));
+  if (any) shape.objects.push_back(std::make_shared<const ObjectPart>(std::move(part)));
   return {};
 }
 
@@ -320,11 +329,13 @@ Status SchemaReader::read_unevaluated(const Json& schema, Shape& shape) const {
     const bool items = std::string_view(keyword) == "unevaluatedItems";
     if (find_key(schema, items ? "items" : "additionalProperties") != nullptr) continue;
     if (items) {
-      if (shape.arrays.empty()) shape.arrays.emplace_back();
-      shape.arrays.back().rest = {value};
+      ArrayPart part = shape.arrays.empty() ? ArrayPart() : *shape.arrays.back();
+      part.rest = {value};
+      shape.arrays = {std::make_shared<const ArrayPart>(std::move(part))};
     } else {
-      if (shape.objects.empty()) shape.objects.emplace_back();
-      shape.objects.back().additional = {value};
+      ObjectPart part = shape.objects.empty() ? ObjectPart() : *shape.objects.back();
+      part.additional = {value};
+      shape.objects = {std::make_shared<const ObjectPart>(std::move(part))};
     }
   }
   return {};
