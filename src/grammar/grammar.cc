@@ -68,7 +68,7 @@ Expected<RuleId> add_rules(const GrammarSpec& spec, RuleSet& rules) {
     case GrammarKind::kJsonObject:
       return rules.define("root", grammar::JsonRules(rules).object());
     case GrammarKind::kJsonSchema:
-      return grammar::parse_schema(spec.text, rules);
+      return grammar::parse_schema(spec.text, spec.strict, rules);
     case GrammarKind::kGbnf:
       return grammar::parse_gbnf(spec.text, rules);
     case GrammarKind::kRegex: {

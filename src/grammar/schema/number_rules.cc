@@ -45,8 +45,11 @@ std::string digits_of(Decimal value, int width) {
 // numbers of all lengths.
 class DigitRules {
  public:
-  DigitRules(int behind, int64_t multiple_of, RuleSet& rules)
-      : behind_(behind), multiple_of_(multiple_of), rules_(rules) {}
+  DigitRules(int behind, const NumberRange& range, RuleSet& rules)
+      : behind_(behind),
+        multiple_of_(range.multiple_of),
+        fraction_(range.fraction),
+        rules_(rules) {}
 
   // Integers of `before` digits or more. Their number is not limited, or each would have rules of
   // its own.
@@ -72,7 +75,7 @@ class DigitRules {
   struct Place {
     int left;
     bool low_tight, high_tight;
-    int64_t remainder;
+    int64_t remainder;  // of fractions: 1 behind a digit that makes it one
     auto operator<=>(const Place&) const = default;
   };
 
@@ -81,7 +84,7 @@ class DigitRules {
 
   // Digits that are left out are zeros.
   bool may_end(const Place& place) const {
-    if (place.left > behind_ || place.remainder != 0) return false;
+    if (place.left > behind_ || place.remainder != (fraction_ ? 1 : 0)) return false;
     return !place.low_tight || low_.find_first_not_of('0', at(place)) == std::string::npos;
   }
 
@@ -103,14 +106,18 @@ class DigitRules {
     return rules_.rule(rule);
   }
 
+  int64_t remainder(const Place& place, int digit) const {
+    if (!fraction_) return (place.remainder * 10 + digit) % multiple_of_;
+    return place.remainder == 1 || (place.left <= behind_ && digit != 0) ? 1 : 0;
+  }
+
   ExprId digit(const Place& place) {
     const char first = place.low_tight ? low_[at(place)] : '0';
     const char last = place.high_tight ? high_[at(place)] : '9';
     std::map<Place, std::vector<CodePointRange>> digits;
     for (char c = first; c <= last; ++c) {
       const Place next{std::max(place.left - 1, 0), place.low_tight && c == first,
-                       place.high_tight && c == last,
-                       (place.remainder * 10 + (c - '0')) % multiple_of_};
+                       place.high_tight && c == last, remainder(place, c - '0')};
       digits[next].push_back({static_cast<uint32_t>(c), static_cast<uint32_t>(c)});
     }
     std::vector<ExprId> ways;
@@ -123,6 +130,7 @@ class DigitRules {
 
   const int behind_;
   const int64_t multiple_of_;
+  const bool fraction_;
   RuleSet& rules_;
   std::string low_, high_;
   bool open_ = false;
@@ -135,12 +143,11 @@ struct Form {
 };
 
 // From `low`, which is not negative, on.
-ExprId multiples_from(Decimal low, int64_t multiple_of, RuleSet& rules) {
+ExprId multiples_from(Decimal low, const NumberRange& range, RuleSet& rules) {
   // "0" has the length of others, and none begins with it.
   const int digits = digit_count(low);
-  const ExprId first =
-      DigitRules(0, multiple_of, rules).between(low, power_of_ten(digits) - 1, digits);
-  return rules.alternatives({first, DigitRules(0, multiple_of, rules).longer(digits + 1)});
+  const ExprId first = DigitRules(0, range, rules).between(low, power_of_ten(digits) - 1, digits);
+  return rules.alternatives({first, DigitRules(0, range, rules).longer(digits + 1)});
 }
 
 // From `low` to `high`, neither negative, in units of the last place.
@@ -148,7 +155,7 @@ ExprId unsigned_between(Decimal low, Decimal high, const Form& form, const Numbe
                         RuleSet& rules) {
   std::vector<ExprId> ways;
   const Decimal unit = power_of_ten(form.behind);
-  DigitRules digits(form.behind, range.multiple_of, rules);
+  DigitRules digits(form.behind, range, rules);
   for (int before = 1; before <= form.before; ++before) {
     const Decimal first = before == 1 ? 0 : power_of_ten(before - 1) * unit;
     const Decimal last = power_of_ten(before) * unit - 1;
@@ -240,7 +247,7 @@ Expected<ExprId> number_in_range(const NumberRange& range, RuleSet& rules) {
   low = std::max(low, -largest);
   high = std::min(high, largest);
   const auto unsigned_part = [&](Decimal from, Decimal to, bool bounded) {
-    if (range.multiple_of != 1 && !bounded) return multiples_from(from, range.multiple_of, rules);
+    if (range.multiple_of != 1 && !bounded) return multiples_from(from, range, rules);
     return unsigned_between(from, to, *form, range, rules);
   };
   std::vector<ExprId> ways;

@@ -47,16 +47,22 @@ std::string unescaped(std::string_view token) {
   return key;
 }
 
-Expected<bool> is_draft7_schema(const Json& root) {
+// Of a "$schema" that is not known: the newest draft, which adds keywords and changes hardly any.
+Expected<int> draft_of(const Json& root, bool strict) {
+  constexpr int kNewest = 2020;
   const Json* schema = find_key(root, "$schema");
-  if (schema == nullptr || !schema->is_string()) return false;
+  if (schema == nullptr || !schema->is_string()) return kNewest;
   const auto& name = schema->get_ref<const std::string&>();
-  if (name.find("draft-07") != std::string::npos || name.find("draft-06") != std::string::npos) {
-    return true;
+  static constexpr std::pair<std::string_view, int> kDrafts[] = {
+      {"2020-12", kNewest}, {"2019-09", 2019}, {"draft-07", 7}, {"draft-06", 6}, {"draft-04", 4}};
+  for (const auto& [part, draft] : kDrafts) {
+    if (name.find(part) != std::string::npos) return draft;
   }
-  if (name.find("2020-12") != std::string::npos) return false;
-  return Status(StatusCode::kUnsupported,
-                fmt::format("#/$schema: '{}' is not supported; drafts 2020-12, 7 and 6 are", name));
+  if (!strict && name.find("draft-03") == std::string::npos) return kNewest;
+  return Status(
+      StatusCode::kUnsupported,
+      fmt::format("#/$schema: '{}' is not supported; drafts 2020-12, 2019-09, 7, 6 and 4 are",
+                  name));
 }
 
 }  // namespace
@@ -80,7 +86,7 @@ bool json_equal(const Json& a, const Json& b) {
   });
 }
 
-Expected<SchemaDocument> SchemaDocument::read(std::string_view text) {
+Expected<SchemaDocument> SchemaDocument::read(std::string_view text, bool strict) {
   if (text.size() > kMaxQuotedText) {
     return Status(
         StatusCode::kResourceExhausted,
@@ -94,7 +100,8 @@ Expected<SchemaDocument> SchemaDocument::read(std::string_view text) {
   }
   SchemaDocument document;
   document.root_ = std::make_shared<const Json>(std::move(*root));
-  AERIE_ASSIGN_OR_RETURN(document.draft7_, is_draft7_schema(*document.root_));
+  document.strict_ = strict;
+  AERIE_ASSIGN_OR_RETURN(document.draft_, draft_of(*document.root_, strict));
   document.index(*document.root_, "#", false);
   return document;
 }
@@ -116,6 +123,27 @@ void SchemaDocument::index(const Json& part, const std::string& pointer, bool is
   }
 }
 
+const Json& SchemaDocument::add(Json schema, const Json& origin, bool partial) {
+  added_.push_back(std::move(schema));
+  index_own(added_.back(), where(origin), partial);
+  return added_.back();
+}
+
+void SchemaDocument::index_own(const Json& part, const std::string& pointer, bool partial) {
+  pointers_.emplace(&part, pointer);
+  own_.insert(&part);
+  if (partial) partial_.insert(&part);
+  for (const Json& inner : part) {
+    if (part.is_structured()) index_own(inner, pointer, partial);
+  }
+}
+
+std::string SchemaDocument::reference(const Json& schema) const {
+  std::string pointer;
+  for (const char c : where(schema)) pointer += c == '%' ? std::string("%25") : std::string(1, c);
+  return pointer;
+}
+
 void SchemaDocument::index_names(const Json& part) {
   const auto add = [&](const std::string& name) {
     // Of two it is not known which is meant.
@@ -126,15 +154,19 @@ void SchemaDocument::index_names(const Json& part) {
     const Json* anchor = find_key(part, keyword);
     if (anchor != nullptr && anchor->is_string()) add(anchor->get<std::string>());
   }
-  const Json* id = find_key(part, "$id");
+  const Json* id = id_of(part);
   if (id == nullptr || !id->is_string()) return;
   // Draft 7 had "$id": "#name" for it.
   const auto& name = id->get_ref<const std::string&>();
   if (name.starts_with('#')) {
-    if (draft7_) add(name.substr(1));
+    if (ref_stands_alone()) add(name.substr(1));
   } else if (&part != root_.get()) {
     inner_id_ = &part;
   }
+}
+
+const Json* SchemaDocument::id_of(const Json& part) const {
+  return find_key(part, draft_ == 4 ? "id" : "$id");
 }
 
 std::string SchemaDocument::where(const Json& part) const {
@@ -152,13 +184,15 @@ Expected<const Json*> SchemaDocument::resolve(const Json& schema) const {
   if (!value->is_string()) {
     return error(StatusCode::kInvalidArgument, schema, "$ref", "a string is wanted");
   }
+  if (is_own(schema))
+    return at_pointer(schema, std::string_view(value->get_ref<const std::string&>()).substr(1));
   if (inner_id_ != nullptr) {
     return error(StatusCode::kUnsupported, *inner_id_, "$id",
                  "references of a schema that has an '$id' inside are not supported");
   }
   std::string_view ref = value->get_ref<const std::string&>();
-  const Json* id = find_key(root(), "$id");
-  if (!draft7_ && id != nullptr && id->is_string()) {
+  const Json* id = id_of(root());
+  if (id != nullptr && id->is_string()) {
     std::string_view base = id->get_ref<const std::string&>();
     base = base.substr(0, base.find('#'));
     if (!base.empty() && ref.starts_with(base) &&

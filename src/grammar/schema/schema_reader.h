@@ -27,14 +27,15 @@ class SchemaReader {
   // Of all keywords that need no other schema but "not". Read once for each schema; it stays where
   // it is.
   Expected<const Shape*> own_shape(const Json& schema);
-  // What "not" takes away: types, and what is always or never valid.
-  Status read_not(const Json& schema, Shape& shape) const;
 
  private:
   Expected<Shape> read_shape(const Json& schema);
   Status read_types(const Json& schema, Shape& shape) const;
+  Status read_exclusive(const Json& schema, const char* keyword, int direction,
+                        std::optional<Decimal>& limit) const;
   Status read_numbers(const Json& schema, Shape& shape) const;
   Status read_strings(const Json& schema, Shape& shape);
+  Status read_excluded(const Json& schema, Shape& shape);
   Status read_arrays(const Json& schema, Shape& shape) const;
   Status read_objects(const Json& schema, Shape& shape);
   Status read_unevaluated(const Json& schema, Shape& shape) const;

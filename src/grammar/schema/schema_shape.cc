@@ -77,6 +77,7 @@ Goal ObjectPart::goal_of(const std::string& name) const {
 std::optional<Shape> intersection(const Shape& a, const Shape& b) {
   Shape both = a;
   both.sources = united_sources(a, b);
+  both.partial = a.partial || b.partial;
   both.types = a.types & b.types;
   if (both.types == 0) return std::nullopt;
   merge_numbers(b.numbers, both.numbers);

@@ -58,6 +58,7 @@ struct Shape {
   // The only values, which are valid by all of `sources`.
   std::optional<std::vector<Json>> values;
   std::vector<const Json*> sources;  // the schemas that were taken together, each once
+  bool partial = false;              // what it does not allow may be valid all the same
 
   NumberRange numbers;  // `integer` is not used
 

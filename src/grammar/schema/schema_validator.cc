@@ -101,7 +101,7 @@ Expected<bool> SchemaValidator::validate_object(const Json& value, const Json& s
   if (ref != nullptr) {
     AERIE_ASSIGN_OR_RETURN(const Json* target, reader_.document().resolve(schema));
     AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *target, depth + 1));
-    if (!valid || reader_.document().is_draft7()) return valid;
+    if (!valid || reader_.document().ref_stands_alone()) return valid;
   }
   AERIE_RETURN_IF_ERROR(reader_.check_keywords(schema));
   const Json* list = find_key(schema, "enum");
@@ -127,10 +127,40 @@ Expected<bool> SchemaValidator::validate_combined(const Json& value, const Json&
     const size_t wanted = keyword == "allOf" ? list->size() : 1;
     if (keyword == "anyOf" ? count == 0 : count != wanted) return false;
   }
-  const Json* excluded = find_key(schema, "not");
-  if (excluded == nullptr) return true;
-  AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *excluded, depth + 1));
-  return !valid;
+  if (const Json* excluded = find_key(schema, "not")) {
+    AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *excluded, depth + 1));
+    if (valid) return false;
+  }
+  if (const Json* condition = find_key(schema, "if")) {
+    AERIE_ASSIGN_OR_RETURN(const bool met, validate(value, *condition, depth + 1));
+    const Json* then = find_key(schema, met ? "then" : "else");
+    if (then != nullptr) {
+      AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *then, depth + 1));
+      if (!valid) return false;
+    }
+  }
+  return value.is_object() ? validate_dependencies(value, schema, depth) : Expected<bool>(true);
+}
+
+Expected<bool> SchemaValidator::validate_dependencies(const Json& value, const Json& schema,
+                                                      int depth) {
+  for (const char* keyword : {"dependencies", "dependentRequired", "dependentSchemas"}) {
+    const Json* dependencies = find_key(schema, keyword);
+    if (dependencies == nullptr || !dependencies->is_object()) continue;
+    for (const auto& [name, what] : dependencies->items()) {
+      if (find_key(value, name) == nullptr) continue;
+      if (what.is_array()) {
+        for (const Json& other : what) {
+          if (other.is_string() && find_key(value, other.get<std::string>()) == nullptr)
+            return false;
+        }
+        continue;
+      }
+      AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, what, depth + 1));
+      if (!valid) return false;
+    }
+  }
+  return true;
 }
 
 Expected<bool> SchemaValidator::validate_own(const Json& value, const Shape& shape, int depth) {

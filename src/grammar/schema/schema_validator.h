@@ -25,6 +25,7 @@ class SchemaValidator {
   Expected<bool> validate(const Json& value, const Json& schema, int depth);
   Expected<bool> validate_object(const Json& value, const Json& schema, int depth);
   Expected<bool> validate_combined(const Json& value, const Json& schema, int depth);
+  Expected<bool> validate_dependencies(const Json& value, const Json& schema, int depth);
   Expected<bool> validate_own(const Json& value, const Shape& shape, int depth);
   Expected<bool> validate_items(const Json& value, const Shape& shape, int depth);
   Expected<bool> validate_members(const Json& value, const Shape& shape, int depth);
