@@ -94,14 +94,14 @@ function(aerie_test_headers name)
 endfunction()
 
 # aerie_test(name SOURCES a_test.cc [DEPS aerie_x] [LABELS real] [TIMEOUT s] [SHARDS n] [HEADERS x]
-#            [ALONE] [BATCHES]):
+#            [ALONE] [APART a_test.cc ...]):
 # program test_<name>, labelled with its folder in tests/, too; with shards its tests are dealt out to
 # <name>_1, <name>_2, ... which may run at once. HEADERS is a target of aerie_test_headers, test_headers
-# if none is named. ALONE is for tests that measure time: nothing else runs beside them. BATCHES: the
-# sources are compiled together.
+# if none is named. ALONE is for tests that measure time: nothing else runs beside them. The sources are compiled in
+# batches but for those APART; each test's file has a namespace of its name.
 # The tests run from the source root, so that paths in them are relative to it.
 function(aerie_test name)
-  cmake_parse_arguments(ARG "ALONE;BATCHES" "TIMEOUT;SHARDS;HEADERS" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "TIMEOUT;SHARDS;HEADERS" "SOURCES;APART;DEPS;LABELS" ${ARGN})
   if(NOT ARG_HEADERS)
     set(ARG_HEADERS test_headers)
   endif()
@@ -117,9 +117,7 @@ function(aerie_test name)
                                              GTest::gtest_main)
   target_compile_options(test_${name} PRIVATE ${test_optimization})
   target_precompile_headers(test_${name} REUSE_FROM ${ARG_HEADERS})
-  if(ARG_BATCHES)
-    aerie_unity(test_${name})
-  endif()
+  aerie_unity(test_${name} APART ${ARG_APART})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC 12 warns without cause within std::string (its bug 105651), and forgets in precompiled
     # headers that it is not to look there.

@@ -13,8 +13,7 @@
 #include <numeric>
 #include <thread>
 
-namespace aerie {
-namespace {
+namespace aerie::memory_nodes_test {
 
 namespace fs = std::filesystem;
 
@@ -131,5 +130,4 @@ TEST(MemoryNodes, MemoryIsInterleaved) {
   munmap(memory, kBytes);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::memory_nodes_test

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace aerie {
-namespace {
+namespace aerie::philox_test {
 
 // Known answers of Random123 (kat_vectors, philox4x32 10).
 TEST(Philox, KnownAnswers) {
@@ -23,5 +22,4 @@ TEST(Philox, UniformsAreOpenAndSymmetric) {
   EXPECT_EQ(uniform53(0x12345678, 0x9abcdef0) + uniform53(~0x12345678u, ~0x9abcdef0u), 1.0);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::philox_test

@@ -13,8 +13,7 @@
 
 #include "base/clock.h"
 
-namespace aerie {
-namespace {
+namespace aerie::thread_pool_test {
 
 using Clock = std::chrono::steady_clock;
 
@@ -296,5 +295,4 @@ TEST(AvailableCpus, HonoursTheAffinityMask) {
   EXPECT_EQ(available_cpus(), before);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::thread_pool_test

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace aerie {
-namespace {
+namespace aerie::utf8_test {
 
 // Each byte string as its units: v/i/p (valid, invalid, incomplete) and the length.
 std::string units(std::string_view bytes) {
@@ -68,5 +67,4 @@ TEST(Utf8, ValidPrefixEndsAtTheFirstBadByteWhereverItIs) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::utf8_test

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace aerie {
-namespace {
+namespace aerie::token_tree_test {
 
 TEST(Distribution, FindsListedIds) {
   const Distribution d{{2, 5, 9}, {0.25, 0.5, 0.25}};
@@ -108,5 +107,4 @@ TEST(TokenTree, KnowsWhatIsMalformed) {
   EXPECT_TRUE(spoilt([](TokenTree& t) { t.proposals[0].node = 0; }));  // node 1 is missing
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::token_tree_test

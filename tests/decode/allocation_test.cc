@@ -22,8 +22,7 @@
 #include "tests/testing/tiny_heads.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::allocation_test {
 
 using test::TinyFile;
 using test::TinySpec;
@@ -301,5 +300,4 @@ TEST(Allocation, NoBatchAllocates) {
   EXPECT_EQ(allocations(), before);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::allocation_test

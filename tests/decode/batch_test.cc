@@ -4,8 +4,7 @@
 
 #include "tests/decode/exactness.h"
 
-namespace aerie {
-namespace {
+namespace aerie::batch_test {
 
 class Batch : public testing::TestWithParam<DraftKind> {};
 
@@ -44,5 +43,4 @@ TEST_P(Batch, FitsTheModelsLimits) {
 
 INSTANTIATE_TEST_SUITE_P(Drafters, Batch, testing::ValuesIn(kDraftKinds), draft_kind_test_name);
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::batch_test

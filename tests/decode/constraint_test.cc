@@ -5,8 +5,7 @@
 #include "tests/decode/exactness.h"
 #include "verify/tree_cuts.h"
 
-namespace aerie {
-namespace {
+namespace aerie::constraint_test {
 
 // Of the tokens after s others those are allowed that are s modulo three, and after a multiple of
 // ten only one is.
@@ -181,5 +180,4 @@ TEST(PruneForbidden, LeavesRowsThatAreNoDrafts) {
   EXPECT_EQ(tree.nodes[1].parent, 0);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::constraint_test

@@ -17,8 +17,7 @@
 #include "tests/testing/test_drafters.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::decoder_test {
 
 using test::TinyFile;
 using test::TinySpec;
@@ -526,5 +525,4 @@ TEST_F(DecoderTest, DraftModelWithAShorterContext) {
   EXPECT_LE(actual.of[0].stats.drafted, 45);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::decoder_test

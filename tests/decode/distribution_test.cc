@@ -17,8 +17,7 @@
 #include "tests/testing/test_drafters.h"
 #include "tests/testing/tiny_heads.h"
 
-namespace aerie {
-namespace {
+namespace aerie::distribution_test {
 
 using test::TinyFile;
 
@@ -262,5 +261,4 @@ TEST(Distribution, ATokenThatWasNotDrawnFromItsDistributionIsNoticed) {
   EXPECT_TRUE(run(VerifyRule::kRejection, top_k(), &drafter).result.rejected);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::distribution_test

@@ -15,8 +15,7 @@
 #include "tests/testing/tiny_model.h"
 #include "tests/verify/chi_square.h"
 
-namespace aerie {
-namespace {
+namespace aerie::draft_model_test {
 
 using test::TinyFile;
 using test::TinySpec;
@@ -397,5 +396,4 @@ TEST_F(DraftModelTest, SiblingsHaveTheLawOfDrawsWithoutReplacement) {
   EXPECT_FALSE(test.result().rejected) << test.result().p_value;
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::draft_model_test

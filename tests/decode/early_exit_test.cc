@@ -14,8 +14,7 @@
 #include "tests/testing/test_drafters.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::early_exit_test {
 
 using test::TinyFile;
 using test::TinySpec;
@@ -235,5 +234,4 @@ TEST_F(EarlyExit, WrongUseIsAStatus) {
   EXPECT_THAT(sequence.status().message(), testing::HasSubstr("give 1 to 3"));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::early_exit_test

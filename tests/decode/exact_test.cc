@@ -11,8 +11,7 @@
 #include "tests/testing/sanitized.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::exact_test {
 
 using test::Reply;
 
@@ -72,5 +71,4 @@ TEST(Exact, EveryValueMeetsEveryOther) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::exact_test

@@ -9,8 +9,7 @@
 #include "tests/decode/exactness.h"
 #include "tests/model/families/family_goldens.h"
 
-namespace aerie {
-namespace {
+namespace aerie::families_test {
 
 class FamilyExactness : public testing::TestWithParam<std::string> {
  protected:
@@ -80,5 +79,4 @@ TEST_P(FamilyExactness, AlsoWithHeads) {
 INSTANTIATE_TEST_SUITE_P(Models, FamilyExactness, testing::ValuesIn(family_models()),
                          family_test_name);
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::families_test

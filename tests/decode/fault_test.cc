@@ -9,8 +9,7 @@
 #include "tests/decode/exactness.h"
 #include "tests/testing/kv_bytes.h"
 
-namespace aerie {
-namespace {
+namespace aerie::fault_test {
 
 enum class Fault {
   kNone,
@@ -147,5 +146,4 @@ TEST(PlantedFault, StaleCacheRow) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::fault_test

@@ -6,8 +6,7 @@
 #include "tests/testing/test_drafters.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::forced_text_test {
 
 using ::testing::ElementsAre;
 
@@ -124,5 +123,4 @@ TEST_F(ForcedTextTest, ForgetsAClosedSequence) {
   EXPECT_EQ(propose(10)[1].nodes[0].token, 7);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::forced_text_test

@@ -14,8 +14,7 @@
 #include "tests/decode/pairwise_plan.h"
 #include "tests/testing/sanitized.h"
 
-namespace aerie {
-namespace {
+namespace aerie::heads_test {
 
 using test::easy_head;
 using test::HeadFamily;
@@ -201,5 +200,4 @@ INSTANTIATE_TEST_SUITE_P(Families, Head, testing::ValuesIn(test::kHeadFamilies),
                            return std::string(test::head_family_name(family.param));
                          });
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::heads_test

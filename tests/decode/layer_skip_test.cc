@@ -8,8 +8,7 @@
 #include "tests/testing/decoding.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::layer_skip_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -79,5 +78,4 @@ TEST(LayerSkip, DraftsWithTheTargetsOwnWeights) {
               HasSubstr("passes of 3 rows"));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::layer_skip_test

@@ -26,8 +26,7 @@
 #include "tests/testing/tiny_heads.h"
 #include "verify/tree_cuts.h"
 
-namespace aerie {
-namespace {
+namespace aerie::lossless_test {
 
 using test::HeadFamily;
 using test::TinyFile;
@@ -283,5 +282,4 @@ INSTANTIATE_TEST_SUITE_P(Rules, ComparingRule,
                            return std::string(verify_rule_name(rule.param));
                          });
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::lossless_test

@@ -11,8 +11,7 @@
 #include "tests/draft/heads/head_models.h"
 #include "tests/testing/decoding.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::oracle_test {
 
 namespace fs = std::filesystem;
 
@@ -104,5 +103,4 @@ TEST_P(OracleDecoding, EmitsAWholeDraftAndOneEachRound) {
 INSTANTIATE_TEST_SUITE_P(Heads, OracleDecoding, testing::ValuesIn(golden_cases(kFolder)),
                          golden_test_name);
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::oracle_test

@@ -7,8 +7,7 @@
 
 #include "tests/decode/exactness.h"
 
-namespace aerie {
-namespace {
+namespace aerie::rules_test {
 
 class Rule : public testing::TestWithParam<VerifyRule> {
  protected:
@@ -95,5 +94,4 @@ INSTANTIATE_TEST_SUITE_P(Rules, Rule,
                            return std::string(verify_rule_name(rule.param));
                          });
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::rules_test

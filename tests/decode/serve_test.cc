@@ -5,8 +5,7 @@
 
 #include "tests/decode/exactness.h"
 
-namespace aerie {
-namespace {
+namespace aerie::serve_test {
 
 // Several begin alike.
 std::vector<test::Request> alike_requests(int vocab = test::TinySpec{}.vocab) {
@@ -130,5 +129,4 @@ INSTANTIATE_TEST_SUITE_P(Families, ServedHead, testing::ValuesIn(test::kHeadFami
                            return std::string(test::head_family_name(tested.param));
                          });
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::serve_test

@@ -5,8 +5,7 @@
 #include "tests/decode/exactness.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::stop_test {
 
 using test::Request;
 
@@ -98,5 +97,4 @@ TEST_P(Stop, AtTheEndOfTheContext) {
 
 INSTANTIATE_TEST_SUITE_P(Drafters, Stop, testing::ValuesIn(kDraftKinds), draft_kind_test_name);
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::stop_test

@@ -8,8 +8,7 @@
 
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::vocabulary_map_test {
 
 std::unique_ptr<Tokenizer> tokenizer_of(const char* turn_end) {
   test::TinySpec spec;
@@ -69,5 +68,4 @@ TEST(VocabularyMap, TakesIdsAsTheyAre) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::vocabulary_map_test

@@ -17,8 +17,7 @@
 #include "engine/engine.h"
 #include "tests/testing/temporary_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::added_drafter_test {
 
 // --- The drafter --------------------------------------------------------------------------------
 
@@ -187,5 +186,4 @@ TEST_F(AddedDrafter, IsRefusedIfItCannotBeNamedOrMade) {
   EXPECT_THAT(refusal(other), HasSubstr("num_speculative_tokens"));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::added_drafter_test

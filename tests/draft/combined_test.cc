@@ -9,8 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace aerie {
-namespace {
+namespace aerie::combined_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -266,5 +265,4 @@ TEST_F(CombinedTest, TapsBeyondWhatThereIsAreRefused) {
   EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("drafter c"), HasSubstr("leave one")));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::combined_test

@@ -14,8 +14,7 @@
 #include "model/import/hugging_face_file.h"
 #include "tests/format/gguf/gguf_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::draft_vocabulary_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -134,5 +133,4 @@ TEST_F(DraftIds, RefusesNonsense) {
                  "is 100, and the target has 90 tokens", 90);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::draft_vocabulary_test

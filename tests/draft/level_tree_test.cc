@@ -15,8 +15,7 @@
 
 #include "tests/testing/allocation_counter.h"
 
-namespace aerie {
-namespace {
+namespace aerie::level_tree_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -357,5 +356,4 @@ TEST_P(RoomyLevelTree, AllocatesNothingOnceThereIsRoom) {
 
 INSTANTIATE_TEST_SUITE_P(Trees, RoomyLevelTree, testing::Values(false, true));
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::level_tree_test

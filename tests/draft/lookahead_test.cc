@@ -12,8 +12,7 @@
 
 #include "tests/testing/allocation_counter.h"
 
-namespace aerie {
-namespace {
+namespace aerie::lookahead_test {
 
 using testing::HasSubstr;
 
@@ -271,5 +270,4 @@ TEST(Lookahead, AllocatesNothingAfterOpen) {
   EXPECT_EQ(allocations(), before);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::lookahead_test

@@ -11,8 +11,7 @@
 #include "draft/heads/heads.h"
 #include "draft/speculative_config.h"
 
-namespace aerie {
-namespace {
+namespace aerie::methods_test {
 
 TEST(Methods, EachIsWhole) {
   std::set<std::string_view> names;
@@ -73,5 +72,4 @@ TEST(Methods, OneIsMeantByAModelAlone) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::methods_test

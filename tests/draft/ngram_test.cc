@@ -14,8 +14,7 @@
 
 #include "tests/testing/allocation_counter.h"
 
-namespace aerie {
-namespace {
+namespace aerie::ngram_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -453,5 +452,4 @@ TEST(Ngram, CostDoesNotDependOnTheLengthOfTheText) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::ngram_test

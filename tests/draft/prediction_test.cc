@@ -10,8 +10,7 @@
 
 #include "tests/testing/allocation_counter.h"
 
-namespace aerie {
-namespace {
+namespace aerie::prediction_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -290,5 +289,4 @@ TEST(Prediction, AllocatesNothingAfterOpen) {
   EXPECT_GT(proposed, 1000);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::prediction_test

@@ -12,8 +12,7 @@
 
 #include "tests/testing/allocation_counter.h"
 
-namespace aerie {
-namespace {
+namespace aerie::recycling_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -213,5 +212,4 @@ TEST(Recycling, AllocatesNothingAfterOpen) {
   EXPECT_GT(proposed, 10000);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::recycling_test

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace aerie {
-namespace {
+namespace aerie::speculative_config_test {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -421,5 +420,4 @@ TEST(SpeculativeSpec, TreesOfDraftModels) {
   bad_spec("ngram:speculative_eagle_topk=2", {"does not go with method ngram"});
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::speculative_config_test

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace aerie {
-namespace {
+namespace aerie::static_tree_test {
 
 std::set<std::string> paths_of(const StaticTree& tree) {
   std::vector<std::string> paths;
@@ -82,5 +81,4 @@ TEST(StaticTree, GrowsBestFirst) {
   EXPECT_EQ(chain.widest(), 1);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::static_tree_test

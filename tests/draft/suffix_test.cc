@@ -12,8 +12,7 @@
 
 #include "tests/testing/allocation_counter.h"
 
-namespace aerie {
-namespace {
+namespace aerie::suffix_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -392,5 +391,4 @@ TEST(Suffix, WrongUseIsAStatus) {
   EXPECT_TRUE(drafter->needs().tap_layers.empty());
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::suffix_test

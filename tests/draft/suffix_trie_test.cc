@@ -10,8 +10,7 @@
 
 #include "tests/testing/allocation_counter.h"
 
-namespace aerie {
-namespace {
+namespace aerie::suffix_trie_test {
 
 using Tokens = std::vector<int32_t>;
 
@@ -190,5 +189,4 @@ TEST(SuffixTrie, TokensAllocateNothing) {
   EXPECT_EQ(allocations(), before);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::suffix_trie_test

@@ -12,8 +12,7 @@
 
 #include "tests/testing/allocation_counter.h"
 
-namespace aerie {
-namespace {
+namespace aerie::tree_growth_test {
 
 using testing::ElementsAre;
 
@@ -277,5 +276,4 @@ TEST(TreeGrowth, AllocatesNothingOnceWarm) {
   EXPECT_EQ(allocations(), before);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::tree_growth_test

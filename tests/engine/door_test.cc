@@ -14,8 +14,7 @@
 #include "tests/testing/temporary_model.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::door_test {
 
 using ::testing::HasSubstr;
 
@@ -251,5 +250,4 @@ TEST(Door, TakesTurns) {
   EXPECT_EQ(same, 4);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::door_test

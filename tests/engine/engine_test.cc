@@ -15,8 +15,7 @@
 #include "tests/testing/tiny_model.h"
 #include "tokenizer/detokenizer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::engine_test {
 
 using test::TemporaryModel;
 using test::TinySpec;
@@ -487,5 +486,4 @@ TEST_F(EngineTest, RefusesRequestsThatItCannotServe) {
   EXPECT_EQ(generate(*engine, request(0.0, 10)).tokens.size(), 10u);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::engine_test

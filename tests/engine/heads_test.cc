@@ -11,8 +11,7 @@
 #include "tests/testing/tiny_heads.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::engine_heads_test {
 
 namespace fs = std::filesystem;
 using test::HeadFamily;
@@ -173,5 +172,4 @@ TEST_F(HeadsTest, DraftModelsWithTheTargetsIdsAreExact) {
   fs::remove(path);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::engine_heads_test

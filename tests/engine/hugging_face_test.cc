@@ -15,8 +15,7 @@
 #include "engine/engine.h"
 #include "format/json.h"
 
-namespace aerie {
-namespace {
+namespace aerie::hugging_face_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -324,5 +323,4 @@ TEST_F(HuggingFaceEngine, WhatIsMissing) {
   EXPECT_THAT(Engine::open(options).status().message(), HasSubstr("tokenizer.json"));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::hugging_face_test

@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace aerie {
-namespace {
+namespace aerie::memory_test {
 
 using ::testing::HasSubstr;
 constexpr int64_t kMiB = 1 << 20;
@@ -27,5 +26,4 @@ TEST(Memory, SaysWhatDoesNotFit) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::memory_test

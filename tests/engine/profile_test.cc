@@ -9,8 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-namespace aerie {
-namespace {
+namespace aerie::profile_test {
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -96,5 +95,4 @@ TEST_F(ProfileTest, WhatIsNoProfileIsRefused) {
   EXPECT_THAT(read("[]").status().message(), HasSubstr("'aerie_profile' is missing"));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::profile_test

@@ -16,8 +16,7 @@
 #include "engine/engine.h"
 #include "tests/testing/sanitized.h"
 
-namespace aerie {
-namespace {
+namespace aerie::real_test {
 
 constexpr const char* kModel = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
 constexpr int kTokens = test::kSanitized ? 21 : 96;
@@ -250,5 +249,4 @@ TEST(RealModel, OpensSoonAndTakesLittle) {
   EXPECT_LT(static_cast<double>(best.peak), 2.5 * file + static_cast<double>(best.cache));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::real_test

@@ -17,8 +17,7 @@
 #include "tests/testing/file_size_limit.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::record_test {
 
 using nlohmann::json;
 using testing::AllOf;
@@ -293,5 +292,4 @@ TEST_F(RecordFileTest, TellsWhatAnEngineWasAskedAndSaid) {
   EXPECT_TRUE(parse_record(to_line(cut), "f:1").ok());
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::record_test

@@ -12,8 +12,7 @@
 
 #include "tests/testing/temporary_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::service_test {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -371,5 +370,4 @@ TEST(Service, ConstrainedRepliesKeepToTheirGrammar) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::service_test

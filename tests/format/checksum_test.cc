@@ -7,8 +7,7 @@
 #include <set>
 #include <vector>
 
-namespace aerie {
-namespace {
+namespace aerie::checksum_test {
 
 std::vector<std::byte> random_bytes(size_t size) {
   std::mt19937_64 random(7);
@@ -55,5 +54,4 @@ TEST(Checksum, PlacesCount) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::checksum_test

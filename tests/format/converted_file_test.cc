@@ -21,8 +21,7 @@
 #include "tensor/quantize.h"
 #include "tests/format/gguf/gguf_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::converted_file_test {
 
 using test::GgufWriter;
 using ::testing::HasSubstr;
@@ -248,5 +247,4 @@ TEST_F(Converted, WrittenToAFile) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::converted_file_test

@@ -15,8 +15,7 @@
 #include "format/input_file.h"
 #include "tests/format/gguf/gguf_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::fingerprint_test {
 
 namespace fs = std::filesystem;
 
@@ -153,5 +152,4 @@ TEST_F(FingerprintTest, InputFileOpensRegularFilesOnly) {
   fs::remove(pipe);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::fingerprint_test

@@ -16,8 +16,7 @@
 #include "tests/format/memory_meter.h"
 #include "tests/format/safetensors/safetensors_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::json_memory_test {
 
 using test::SafetensorsWriter;
 using Bytes = std::vector<std::byte>;
@@ -161,5 +160,4 @@ TEST(SafetensorsCorruption, DenseFilesStayWithinTheLimit) {
   EXPECT_EQ(tally.read, 1);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::json_memory_test

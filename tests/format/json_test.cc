@@ -9,8 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace aerie {
-namespace {
+namespace aerie::json_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -189,5 +188,4 @@ TEST_F(JsonObjects, WrongKindsNameTheKey) {
                "c.json: holds JSON of type array; an object is wanted");
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::json_test

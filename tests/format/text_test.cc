@@ -5,8 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace aerie {
-namespace {
+namespace aerie::text_test {
 
 using namespace std::string_view_literals;  // NOLINT: "..."sv
 
@@ -66,5 +65,4 @@ TEST(Printable, CutsLongTextBetweenCharacters) {
   EXPECT_LT(printable(std::string(1000, 'x')).size(), 130u);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::text_test

@@ -5,6 +5,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+
+namespace aerie {
+
+// What a fuzzer finds out, whatever else is checked in a build.
+inline void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+}  // namespace aerie
 
 #ifdef AERIE_FUZZ_PROGRAM
 #define AERIE_FUZZ_TARGET(name) \

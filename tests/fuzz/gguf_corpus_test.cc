@@ -13,8 +13,7 @@
 
 int fuzz_gguf(const uint8_t* data, size_t size);
 
-namespace aerie {
-namespace {
+namespace aerie::gguf_corpus_test {
 
 using test::GgufWriter;
 const std::filesystem::path kCorpus = "tests/fuzz/corpus/gguf";
@@ -88,5 +87,4 @@ TEST(GgufCorpus, EverySeed) {
   EXPECT_GE(seeds.valid, 6);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::gguf_corpus_test

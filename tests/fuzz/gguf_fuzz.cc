@@ -13,10 +13,6 @@
 namespace aerie {
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
 // Reads every byte, so that a sanitizer sees a view that leaves the file.
 uint64_t sum(std::string_view text) {
   uint64_t total = 0;

@@ -5,8 +5,7 @@
 
 int fuzz_grammar(const uint8_t* data, size_t size);
 
-namespace aerie {
-namespace {
+namespace aerie::grammar_corpus_test {
 
 // What begins with "bad" is refused.
 TEST(GrammarCorpus, EverySeed) {
@@ -19,5 +18,4 @@ TEST(GrammarCorpus, EverySeed) {
   EXPECT_GE(seeds.all - seeds.valid, 3);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::grammar_corpus_test

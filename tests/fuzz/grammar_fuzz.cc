@@ -12,10 +12,6 @@
 namespace aerie {
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
 // One of the allowed tokens at each step, which the text itself chooses.
 void walk(const std::shared_ptr<const Grammar>& grammar, std::string_view text) {
   const test::ToyTokenizer& tokenizer = test::toy();

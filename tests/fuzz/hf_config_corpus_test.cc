@@ -8,8 +8,7 @@
 
 int fuzz_hf_config(const uint8_t* data, size_t size);
 
-namespace aerie {
-namespace {
+namespace aerie::hf_config_corpus_test {
 
 // Whether a family that names the model_type takes the configuration.
 bool is_taken(const std::string& path) {
@@ -45,5 +44,4 @@ TEST(HfConfigCorpus, EveryTinyModel) {
   EXPECT_GE(taken, 50);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::hf_config_corpus_test

@@ -20,10 +20,6 @@
 namespace aerie {
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
 void check_message(const Status& status) {
   const std::string& message = status.message();
   require(message.starts_with("fuzz: ") && message.size() < 4000);

@@ -11,8 +11,7 @@
 
 int fuzz_jinja(const uint8_t* data, size_t size);
 
-namespace aerie {
-namespace {
+namespace aerie::jinja_corpus_test {
 
 TEST(JinjaCorpus, EverySeed) {
   int seeds = 0, valid = 0;
@@ -27,5 +26,4 @@ TEST(JinjaCorpus, EverySeed) {
   EXPECT_GE(valid, 6);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::jinja_corpus_test

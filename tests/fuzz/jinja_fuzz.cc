@@ -17,10 +17,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
 void require_clean(const Status& status) {
   require(status.code() != StatusCode::kInternal && !status.message().empty());
   for (const char c : status.message()) require(static_cast<unsigned char>(c) >= 0x20);

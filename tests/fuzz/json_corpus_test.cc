@@ -7,8 +7,7 @@
 
 int fuzz_json(const uint8_t* data, size_t size);
 
-namespace aerie {
-namespace {
+namespace aerie::json_corpus_test {
 
 TEST(JsonCorpus, EverySeed) {
   const auto is_valid = [](const std::string& path) { return read_json(path).ok(); };
@@ -17,5 +16,4 @@ TEST(JsonCorpus, EverySeed) {
   EXPECT_GE(seeds.all - seeds.valid, 6);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::json_corpus_test

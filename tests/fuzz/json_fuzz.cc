@@ -12,10 +12,6 @@
 namespace aerie {
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
 void check_equal(const Json& ours, const Json& theirs) {
   require(ours.type() == theirs.type() && ours.size() == theirs.size());
   require(ours == theirs);

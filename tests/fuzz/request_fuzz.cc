@@ -18,10 +18,6 @@
 namespace aerie {
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
 // Takes what is sent, and checks it.
 class CheckedAnswer final : public server::Answer {
  public:

@@ -5,8 +5,7 @@
 
 int fuzz_safetensors(const uint8_t* data, size_t size);
 
-namespace aerie {
-namespace {
+namespace aerie::safetensors_corpus_test {
 
 constexpr const char* kCorpus = "tests/fuzz/corpus/safetensors/";
 
@@ -32,5 +31,4 @@ TEST(SafetensorsCorpus, WhatItsOwnLibraryWrote) {
   EXPECT_EQ(file->find("empty")->elements(), 0);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::safetensors_corpus_test

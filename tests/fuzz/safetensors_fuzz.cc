@@ -10,10 +10,6 @@
 namespace aerie {
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
 // Reads every byte, so that a sanitizer sees data that leave the file. The tensors must be as many
 // bytes as the file has behind its header.
 void touch(const SafetensorsFile& file, size_t data_bytes) {

@@ -9,8 +9,7 @@
 
 int fuzz_sentencepiece(const uint8_t* data, size_t size);
 
-namespace aerie {
-namespace {
+namespace aerie::sentencepiece_corpus_test {
 
 TEST(SentencePieceCorpus, EverySeed) {
   const auto is_valid = [](const std::string& path) {
@@ -24,5 +23,4 @@ TEST(SentencePieceCorpus, EverySeed) {
   EXPECT_GE(seeds.all - seeds.valid, 3);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::sentencepiece_corpus_test

@@ -6,15 +6,12 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/fuzz/fuzz_target.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/load/gguf_metadata.h"
 #include "tokenizer/tokenizer.h"
 
 namespace aerie::test {
-
-inline void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 inline void check_tokenizer(const Tokenizer& tokenizer) {
   const int size = tokenizer.vocab_size();

@@ -9,8 +9,7 @@
 
 int fuzz_tokenizer_json(const uint8_t* data, size_t size);
 
-namespace aerie {
-namespace {
+namespace aerie::tokenizer_json_corpus_test {
 
 TEST(TokenizerJsonCorpus, EverySeed) {
   const auto is_valid = [](const std::string& path) {
@@ -24,5 +23,4 @@ TEST(TokenizerJsonCorpus, EverySeed) {
   EXPECT_GE(seeds.all - seeds.valid, 1);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::tokenizer_json_corpus_test

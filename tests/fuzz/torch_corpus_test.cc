@@ -5,8 +5,7 @@
 
 int fuzz_torch(const uint8_t* data, size_t size);
 
-namespace aerie {
-namespace {
+namespace aerie::torch_corpus_test {
 
 constexpr const char* kCorpus = "tests/fuzz/corpus/torch/";
 
@@ -35,5 +34,4 @@ TEST(TorchCorpus, EveryByteBroken) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::torch_corpus_test

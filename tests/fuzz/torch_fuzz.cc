@@ -12,10 +12,6 @@
 namespace aerie {
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
 // Reads every element, so that a sanitizer sees those that leave their storage.
 void touch(const TorchFile& file) {
   uint64_t sum = 0;

@@ -7,8 +7,7 @@
 
 #include "tests/grammar/grammars.h"
 
-namespace aerie {
-namespace {
+namespace aerie::automaton_test {
 
 using test::toy;
 
@@ -159,5 +158,4 @@ TEST(Constraint, ThreadsShareAGrammar) {
   for (std::thread& thread : threads) thread.join();
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::automaton_test

@@ -3,8 +3,7 @@
 
 #include "tests/grammar/grammars.h"
 
-namespace aerie {
-namespace {
+namespace aerie::gbnf_test {
 
 using test::accepts;
 
@@ -121,5 +120,4 @@ TEST(Gbnf, RefusesWhatIsTooLarge) {
   EXPECT_EQ(refusal(std::string(size_t{2} << 20, '#')).code(), StatusCode::kResourceExhausted);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::gbnf_test

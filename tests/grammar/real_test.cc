@@ -10,8 +10,7 @@
 #include "tests/testing/sanitized.h"
 #include "tests/tokenizer/vocabularies.h"
 
-namespace aerie {
-namespace {
+namespace aerie::grammar_real_test {
 
 constexpr const char* kSchema = R"({
   "type": "object",
@@ -48,7 +47,7 @@ std::shared_ptr<const Grammar> real_grammar(GrammarKind kind, const char* text) 
   return test::compile(spec, trie());
 }
 
-#define SKIP_WITHOUT_MODEL() \
+#define SKIP_WITHOUT_TOKENIZER() \
   if (tokenizer() == nullptr) GTEST_SKIP() << test::kModel << " is missing: see models/README.md"
 
 // Token by token, without the trie.
@@ -64,7 +63,7 @@ void expect_mask_is_right(const TokenConstraint& constraint) {
 }
 
 TEST(RealGrammar, MasksAndOutputs) {
-  SKIP_WITHOUT_MODEL();
+  SKIP_WITHOUT_TOKENIZER();
   std::mt19937 random(1);
   for (const auto& grammar : {real_grammar(GrammarKind::kJsonSchema, kSchema),
                               real_grammar(GrammarKind::kJsonObject, "")}) {
@@ -99,7 +98,7 @@ size_t follow(const std::shared_ptr<const Grammar>& grammar, const std::string& 
 }
 
 TEST(RealGrammar, TimePerNode) {
-  SKIP_WITHOUT_MODEL();
+  SKIP_WITHOUT_TOKENIZER();
   const double opened = cpu_seconds();
   const auto grammar = real_grammar(GrammarKind::kJsonSchema, kSchema);
   fmt::print("compiling: {:.2f} ms\n", 1e3 * (cpu_seconds() - opened));
@@ -134,5 +133,4 @@ TEST(RealGrammar, TimePerNode) {
   EXPECT_LT(each, test::kSanitized ? 5000 : 50);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::grammar_real_test

@@ -5,8 +5,7 @@
 
 #include "tests/grammar/grammars.h"
 
-namespace aerie {
-namespace {
+namespace aerie::regex_test {
 
 using test::accepts;
 
@@ -87,5 +86,4 @@ TEST(Regex, RefusesByName) {
   EXPECT_EQ(refusal("((a{1000}){1000}){1000}").code(), StatusCode::kResourceExhausted);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::regex_test

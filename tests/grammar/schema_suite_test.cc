@@ -11,8 +11,7 @@
 #include "tests/grammar/grammars.h"
 #include "tests/tokenizer/vocabularies.h"
 
-namespace aerie {
-namespace {
+namespace aerie::schema_suite_test {
 
 using SuiteJson = nlohmann::ordered_json;
 
@@ -94,5 +93,4 @@ TEST(SchemaSuite, AcceptsNothingInvalid) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::schema_suite_test

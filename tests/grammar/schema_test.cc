@@ -5,8 +5,7 @@
 #include "tests/grammar/grammars.h"
 #include "tests/tokenizer/vocabularies.h"
 
-namespace aerie {
-namespace {
+namespace aerie::schema_test {
 
 using test::accepts;
 
@@ -215,5 +214,4 @@ TEST(Schema, HostileSizes) {
             StatusCode::kResourceExhausted);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::schema_test

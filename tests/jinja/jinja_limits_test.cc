@@ -1,8 +1,7 @@
 // Templates that ask for too much are refused, in bounded time and memory.
 #include "tests/jinja/jinja_cases.h"
 
-namespace aerie {
-namespace {
+namespace aerie::jinja_limits_test {
 
 using jinja::Limits;
 using test::ordered_json;
@@ -253,5 +252,4 @@ TEST(JinjaLimits, HostileWork) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::jinja_limits_test

@@ -4,8 +4,7 @@
 #include "tests/jinja/jinja_cases.h"
 #include "tokenizer/chat_template.h"
 
-namespace aerie {
-namespace {
+namespace aerie::jinja_speed_test {
 
 using test::cpu_seconds;
 using test::kJinjaSlowdown;
@@ -61,5 +60,4 @@ TEST(JinjaSpeed, LongConversation) {
   EXPECT_LT(cpu_seconds() - start, 0.2 * kJinjaSlowdown);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::jinja_speed_test

@@ -3,8 +3,7 @@
 
 #include "tests/jinja/jinja_cases.h"
 
-namespace aerie {
-namespace {
+namespace aerie::jinja_test {
 
 using test::ordered_json;
 using test::render_jinja;
@@ -216,5 +215,4 @@ TEST(Jinja, ThreadsShareATemplate) {
   EXPECT_EQ(same, std::vector<int>(4, 20));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::jinja_test

@@ -5,8 +5,7 @@
 
 #include "tests/kernels/row_ops_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::activation_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu};
@@ -174,5 +173,4 @@ TEST_P(SoftCapTest, AnyCountWithAnyThreads) {
 
 INSTANTIATE_TEST_SUITE_P(All, SoftCapTest, testing::ValuesIn(kAllIsas), isa_test_name);
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::activation_test

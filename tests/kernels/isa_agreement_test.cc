@@ -5,8 +5,7 @@
 #include "tests/kernels/isa_results.h"
 #include "tests/kernels/kernel_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::isa_agreement_test {
 
 template <typename Base>
 class AgreementTest : public Base {
@@ -62,5 +61,4 @@ TEST_F(AgreementOfTest, Attention) {
   expect_agreement(visit_attention);
 }
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::isa_agreement_test

@@ -9,8 +9,7 @@
 #include "tests/kernels/attention/attention_testing.h"
 #include "tests/testing/kv_bytes.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::kv_layout_test {
 
 using test::bytes_of_slot;
 
@@ -246,5 +245,4 @@ TEST(CopyKvTest, ToItselfIsNothing) {
   }
 }
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::kv_layout_test

@@ -7,8 +7,7 @@
 #include <iterator>
 #include <vector>
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::machine_peak_test {
 
 std::vector<Isa> isas() {
   std::vector<Isa> all;
@@ -46,5 +45,4 @@ TEST(MachinePeak, ReadsReadEverythingOnce) {
   }
 }
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::machine_peak_test

@@ -4,8 +4,7 @@
 
 #include "tests/kernels/row_ops_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::norm_test {
 
 constexpr int64_t kLengths[] = {1, 7, 16, 33, 100, 576, 2048};
 
@@ -178,5 +177,4 @@ TEST_P(LayerNormTest, NotANumberShowsInTheWholeRow) {
 
 INSTANTIATE_TEST_SUITE_P(All, LayerNormTest, testing::ValuesIn(kAllIsas), isa_test_name);
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::norm_test

@@ -3,8 +3,7 @@
 
 #include "tests/kernels/row_ops_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::rope_test {
 
 constexpr int64_t kRows = 6;
 constexpr int kHeads = 3;
@@ -98,5 +97,4 @@ INSTANTIATE_TEST_SUITE_P(All, RopeTest,
                                   (pairs ? "_Pairs" : "_Halves");
                          });
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::rope_test

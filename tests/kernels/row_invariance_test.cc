@@ -9,8 +9,7 @@
 #include "tests/kernels/matmul/matmul_testing.h"
 #include "tests/testing/kv_bytes.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::row_invariance_test {
 
 constexpr int64_t kMostRows = 64;
 
@@ -294,5 +293,4 @@ TEST_P(RowInvarianceTest, StoreKv) {
 
 INSTANTIATE_TEST_SUITE_P(All, RowInvarianceTest, testing::ValuesIn(kAllIsas), isa_test_name);
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::row_invariance_test

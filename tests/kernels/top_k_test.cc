@@ -6,8 +6,7 @@
 
 #include "tests/kernels/row_ops_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::top_k_test {
 
 using TopKTest = IsaTest;
 
@@ -80,5 +79,4 @@ TEST_P(TopKTest, TokensThatCannotComeAreLast) {
 
 INSTANTIATE_TEST_SUITE_P(All, TopKTest, testing::ValuesIn(kAllIsas), isa_test_name);
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::top_k_test

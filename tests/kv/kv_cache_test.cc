@@ -11,8 +11,7 @@
 
 #include "tests/testing/kv_bytes.h"
 
-namespace aerie {
-namespace {
+namespace aerie::kv_cache_test {
 
 using kernels::KvType;
 using ::testing::HasSubstr;
@@ -320,5 +319,4 @@ INSTANTIATE_TEST_SUITE_P(All, KvCacheTest, testing::ValuesIn(kernels::kAllKvType
                            return std::string(kernels::kv_type_name(tested.param));
                          });
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::kv_cache_test

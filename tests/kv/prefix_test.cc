@@ -10,8 +10,7 @@
 #include "kv/kv_cache.h"
 #include "tests/testing/kv_bytes.h"
 
-namespace aerie {
-namespace {
+namespace aerie::prefix_test {
 
 constexpr int kPage = kernels::kPagePositions;
 
@@ -239,5 +238,4 @@ TEST(Prefixes, RandomOperationsKeepEveryText) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::prefix_test

@@ -11,8 +11,7 @@
 #include "measure/load/http_client.h"
 #include "tests/measure/scripted_http_server.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::audit_server_test {
 
 using nlohmann::json;
 using testing::AllOf;
@@ -314,5 +313,4 @@ TEST(HttpClient, TakesNoMoreThanItMay) {
   EXPECT_EQ(response->body.size(), 1000u);
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::audit_server_test

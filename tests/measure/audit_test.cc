@@ -19,8 +19,7 @@
 #include "tools/flags.h"
 #include "tools/measure/audit_command.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::audit_test {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -435,5 +434,4 @@ TEST_F(Audit, RunsAreRecorded) {
   EXPECT_THAT(run_prompt(*wrong).status().message(), HasSubstr("--record"));
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::audit_test

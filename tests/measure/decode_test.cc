@@ -7,8 +7,7 @@
 
 #include "tests/measure/models.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::decode_test {
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -88,5 +87,4 @@ TEST(DecodeBench, RefusesWhatCannotBe) {
   EXPECT_FALSE(bench_decode(options).ok());
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::decode_test

@@ -11,8 +11,7 @@
 #include "tests/measure/models.h"
 #include "tools/measure/bench_command.h"
 
-namespace aerie {
-namespace {
+namespace aerie::flags_test {
 
 using testing::HasSubstr;
 
@@ -164,5 +163,4 @@ TEST(BenchFlags, LoadsAServer) {
   std::remove(prompts.c_str());
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::flags_test

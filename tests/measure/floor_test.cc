@@ -7,8 +7,7 @@
 #include "measure/models/make_model.h"
 #include "tests/measure/models.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::floor_test {
 
 using kernels::Dot;
 
@@ -81,5 +80,4 @@ TEST(Floor, TypesWithoutADotOfTheirOwnTakeThatOfFloats) {
   EXPECT_DOUBLE_EQ(floor_seconds(work, 0, 1, limits), 0.5);
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::floor_test

@@ -11,8 +11,7 @@
 #include "model/import/hugging_face_file.h"
 #include "tests/measure/models.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::head_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -98,5 +97,4 @@ TEST(HeadBench, MeasuresPassesAndTreesOfEveryKind) {
   EXPECT_THAT(to_text(*report), HasSubstr("tree of 60"));
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::head_test

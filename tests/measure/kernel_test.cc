@@ -6,8 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::kernel_test {
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -79,5 +78,4 @@ TEST(KernelBench, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal(options), HasSubstr("--memory"));
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::kernel_test

@@ -16,8 +16,7 @@
 #include "measure/models/random_weights.h"
 #include "measure/models/shapes.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::make_model_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -183,5 +182,4 @@ TEST(Shapes, UnknownOnesAreRefusedWithTheList) {
   EXPECT_EQ(file.bytes(), "");
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::make_model_test

@@ -15,8 +15,7 @@
 #include "tests/measure/scripted_http_server.h"
 #include "tests/report/markup.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::measure_serve_test {
 
 using nlohmann::json;
 using testing::DoubleNear;
@@ -435,5 +434,4 @@ TEST(ServeSummary, RatiosArePaired) {
   EXPECT_NEAR(t_quantile_975(1000), 1.962, 1e-3);
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::measure_serve_test

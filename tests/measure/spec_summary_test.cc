@@ -7,8 +7,7 @@
 
 #include "measure/spec/speculation_model.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::spec_summary_test {
 
 using testing::DoubleEq;
 using testing::ElementsAre;
@@ -206,5 +205,4 @@ TEST(SpecSummary, TasksAndLoops) {
   EXPECT_DOUBLE_EQ(summarize(without_loops(replies), 1, 1).speedup.value, 1.0);
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::spec_summary_test

@@ -16,8 +16,7 @@
 #include "tests/report/markup.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::spec_test {
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -411,5 +410,4 @@ TEST_F(Simulation, RefusesWhatCannotBe) {
   EXPECT_THAT(refused(o), HasSubstr("--draft-cost -1"));
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::spec_test

@@ -6,8 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::speculation_model_test {
 
 TEST(SpeculationModel, ExpectedTokens) {
   EXPECT_DOUBLE_EQ(expected_tokens(0.0, 5), 1.0);
@@ -78,5 +77,4 @@ TEST(SpeculationModel, NothingIsDraftedWhereNothingIsGained) {
   EXPECT_EQ(best_drafted(0.9, 0.1, 0), 0);
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::speculation_model_test

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::statistics_test {
 
 TEST(Statistics, Quantiles) {
   EXPECT_EQ(median({}), 0.0);
@@ -22,5 +21,4 @@ TEST(Statistics, Spread) {
   EXPECT_EQ(s.highest, 5.0);
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::statistics_test

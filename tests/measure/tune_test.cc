@@ -10,8 +10,7 @@
 
 #include "tests/testing/tiny_model.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::tune_test {
 
 using testing::HasSubstr;
 
@@ -130,5 +129,4 @@ TEST_F(Tune, RefusesWhatCannotBe) {
   EXPECT_EQ(tune(o).status().code(), StatusCode::kInvalidArgument);
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::tune_test

@@ -8,8 +8,7 @@
 
 #include "tests/measure/models.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::verify_test {
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -95,5 +94,4 @@ TEST(VerifyBench, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal(options), HasSubstr("1025 positions"));
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::verify_test

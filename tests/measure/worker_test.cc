@@ -9,8 +9,7 @@
 
 #include "tests/measure/models.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::worker_test {
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -90,5 +89,4 @@ TEST(BenchWorker, RefusesOptionsThatCannotBe) {
   EXPECT_EQ(out.str(), "");
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::worker_test

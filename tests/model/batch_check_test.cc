@@ -5,8 +5,7 @@
 
 #include "model/model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::batch_check_test {
 
 using ::testing::HasSubstr;
 
@@ -127,5 +126,4 @@ TEST_F(BatchCheck, HoldsTheLayersToTheModels) {
   EXPECT_THAT(refusal([](ForwardBatch& b) { b.end_layer = 1; }), HasSubstr("layer 2 cannot"));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::batch_check_test

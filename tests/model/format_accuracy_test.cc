@@ -19,8 +19,7 @@
 #include "tests/format/gguf/test_quantize.h"
 #include "tests/model/text_runner.h"
 
-namespace aerie {
-namespace {
+namespace aerie::format_accuracy_test {
 
 using test::TextRunner;
 
@@ -129,5 +128,4 @@ std::vector<DType> formats() {
 
 INSTANTIATE_TEST_SUITE_P(Formats, FormatAccuracy, testing::ValuesIn(formats()), type_name);
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::format_accuracy_test

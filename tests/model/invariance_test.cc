@@ -8,8 +8,7 @@
 
 #include "tests/model/batches.h"
 
-namespace aerie {
-namespace {
+namespace aerie::invariance_test {
 
 class Invariance : public IsaAndTypeTest {
  protected:
@@ -141,5 +140,4 @@ TEST_P(Invariance, TapsInAnyOrder) {
 INSTANTIATE_TEST_SUITE_P(Backends, Invariance, testing::ValuesIn(every_isa_and_type()),
                          isa_and_type_name);
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::invariance_test

@@ -7,8 +7,7 @@
 
 #include "tests/model/batches.h"
 
-namespace aerie {
-namespace {
+namespace aerie::layers_test {
 
 constexpr int kLayers = 4;
 constexpr int kPrefix = 250;  // the tree crosses a chunk of attention
@@ -138,5 +137,4 @@ TEST_P(Layers, GoesOnFromExits) {
 INSTANTIATE_TEST_SUITE_P(Isas, Layers, testing::ValuesIn(kernels::built_isas()),
                          [](const auto& isa) { return std::string(kernels::isa_name(isa.param)); });
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::layers_test

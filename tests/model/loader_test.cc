@@ -8,8 +8,7 @@
 
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::loader_test {
 
 using test::GgufWriter;
 using test::TinySpec;
@@ -242,5 +241,4 @@ TEST(Loader, TellsWhatItTakes) {
   EXPECT_EQ(model->config().vocab, 96);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::loader_test

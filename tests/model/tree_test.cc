@@ -5,8 +5,7 @@
 
 #include "tests/model/batches.h"
 
-namespace aerie {
-namespace {
+namespace aerie::tree_test {
 
 constexpr int kNodes = 24;
 
@@ -158,5 +157,4 @@ TEST_P(Tree, ACommittedPathIsAChain) {
 INSTANTIATE_TEST_SUITE_P(Backends, Tree, testing::ValuesIn(every_isa_and_type()),
                          isa_and_type_name);
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::tree_test

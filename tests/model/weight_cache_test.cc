@@ -25,8 +25,7 @@
 #include "tests/testing/file_size_limit.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::weight_cache_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -448,5 +447,4 @@ TEST(PackingVersion, GoesWithThePackedBytes) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::weight_cache_test

@@ -6,8 +6,7 @@
 #include <cstdio>
 #include <fstream>
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::prompt_set_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -205,5 +204,4 @@ TEST(PromptSet, QuotingAndEditing) {
   EXPECT_THAT(tasks, ElementsAre("repeat", "extract", "refactor"));
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::prompt_set_test

@@ -9,8 +9,7 @@
 
 #include "tests/report/markup.h"
 
-namespace aerie::measure {
-namespace {
+namespace aerie::measure::svg_plot_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -151,5 +150,4 @@ TEST(SvgPlot, Lines) {
   EXPECT_EQ(ys[3], ys[4]);
 }
 
-}  // namespace
-}  // namespace aerie::measure
+}  // namespace aerie::measure::svg_plot_test

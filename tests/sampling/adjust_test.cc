@@ -7,8 +7,7 @@
 
 #include "tests/sampling/reference.h"
 
-namespace aerie {
-namespace {
+namespace aerie::adjust_test {
 
 using testing::ElementsAre;
 
@@ -118,5 +117,4 @@ TEST(Adjust, FallbackPrefersAllowedThenUnbanned) {
   EXPECT_EQ(adjuster.fallback(params, &one), 2);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::adjust_test

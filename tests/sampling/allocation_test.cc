@@ -6,8 +6,7 @@
 
 #include "sampling/sampler.h"
 
-namespace aerie {
-namespace {
+namespace aerie::sampling_allocation_test {
 
 class AllowEven final : public TokenConstraint {
  public:
@@ -72,5 +71,4 @@ TEST(AllocationCounter, Counts) {
   EXPECT_EQ(allocations(), before + 1) << *p;
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::sampling_allocation_test

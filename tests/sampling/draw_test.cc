@@ -10,8 +10,7 @@
 #include "sampling/weight.h"
 #include "tests/sampling/reference.h"
 
-namespace aerie {
-namespace {
+namespace aerie::draw_test {
 
 int32_t brute_force(const std::vector<float>& logits, const GumbelDraw& draw) {
   int32_t best = -1;
@@ -124,5 +123,4 @@ TEST(GumbelTop, IsBruteForce) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::draw_test

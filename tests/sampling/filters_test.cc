@@ -9,8 +9,7 @@
 
 #include "tests/sampling/reference.h"
 
-namespace aerie {
-namespace {
+namespace aerie::filters_test {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -135,5 +134,4 @@ TEST(Filters, MinPIsRelativeToTheLikeliest) {
   EXPECT_EQ(kept({3.0f, 1.0f, 3.0f}, params), (Ids{0, 2}));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::filters_test

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace aerie {
-namespace {
+namespace aerie::inverse_cdf_test {
 
 TEST(InverseCdf, CutsTheUnitIntervalInTheOrderOfIds) {
   const Distribution d{{2, 5, 9}, {0.25, 0.5, 0.25}};
@@ -37,5 +36,4 @@ TEST(InverseCdf, WithoutWhatIsTaken) {
     EXPECT_EQ(inverse_cdf_without(d, {}, u), inverse_cdf(d, u));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::inverse_cdf_test

@@ -9,8 +9,7 @@
 
 #include "tests/verify/chi_square.h"
 
-namespace aerie {
-namespace {
+namespace aerie::noise_test {
 
 TEST(Noise, LayoutIsThatOfTheHeader) {
   const NoiseKey key{0x0123456789abcdef, 7};
@@ -139,5 +138,4 @@ TEST(Noise, PairsAreIndependent) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::noise_test

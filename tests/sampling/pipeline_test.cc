@@ -4,8 +4,7 @@
 #include "sampling/sampler.h"
 #include "tests/sampling/reference.h"
 
-namespace aerie {
-namespace {
+namespace aerie::pipeline_test {
 
 struct Case {
   std::vector<float> logits;
@@ -111,5 +110,4 @@ TEST(Pipeline, MatchesTheReferenceOnLargerVocabularies) {
   run(2, 300, {1000, 4099, 20000});
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::pipeline_test

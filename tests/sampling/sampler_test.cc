@@ -11,8 +11,7 @@
 #include "tests/sampling/reference.h"
 #include "tests/verify/chi_square.h"
 
-namespace aerie {
-namespace {
+namespace aerie::sampler_test {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -242,5 +241,4 @@ TEST(Logprobs, EdgeCases) {
   EXPECT_NEAR(out[1].logprob, -std::log(2.0), 1e-6);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::sampler_test

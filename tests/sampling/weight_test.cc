@@ -7,8 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace aerie {
-namespace {
+namespace aerie::weight_test {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -68,5 +67,4 @@ TEST(Weight, SumIsThatOfSingleWeights) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::weight_test

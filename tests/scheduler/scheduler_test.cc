@@ -13,8 +13,7 @@
 #include "tests/decode/exactness.h"
 #include "tests/testing/test_drafters.h"
 
-namespace aerie {
-namespace {
+namespace aerie::scheduler_test {
 
 using test::Request;
 
@@ -335,5 +334,4 @@ TEST_F(SchedulerTest, ARequestThatCannotBeIsToldSoAlone) {
   EXPECT_EQ(outcomes_[2].end, JobEnd::kFinished);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::scheduler_test

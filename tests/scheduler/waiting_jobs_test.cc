@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace aerie {
-namespace {
+namespace aerie::waiting_jobs_test {
 
 using ::testing::ElementsAre;
 
@@ -128,5 +127,4 @@ TEST_F(WaitingJobsTest, TakesOutWhatIsAskedFor) {
   EXPECT_THAT(take_all(1), ElementsAre(2, 4));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::waiting_jobs_test

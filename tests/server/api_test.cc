@@ -6,8 +6,7 @@
 
 #include "tests/server/fake_service.h"
 
-namespace aerie::server {
-namespace {
+namespace aerie::server::api_test {
 
 // Its client has gone before anything is said.
 class GoneAnswer final : public Answer {
@@ -38,5 +37,4 @@ TEST(Api, SubmitsNothingForAClientThatHasGone) {
   EXPECT_FALSE(answer->said());
 }
 
-}  // namespace
-}  // namespace aerie::server
+}  // namespace aerie::server::api_test

@@ -7,8 +7,7 @@
 
 #include "tests/server/running_server.h"
 
-namespace aerie {
-namespace {
+namespace aerie::chat_test {
 
 using test::Response;
 using test::RunningServer;
@@ -368,5 +367,4 @@ TEST(Chat, TooManyWait) {
   EXPECT_FALSE(response.header("Retry-After").empty());
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::chat_test

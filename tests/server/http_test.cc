@@ -10,8 +10,7 @@
 #include "server/http/api_keys.h"
 #include "tests/server/running_server.h"
 
-namespace aerie {
-namespace {
+namespace aerie::http_test {
 
 using test::Client;
 using test::eventually;
@@ -449,5 +448,4 @@ TEST(HttpServer, SaysWhyItCannotStart) {
               StartsWith("/no/such/file"));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::http_test

@@ -8,8 +8,7 @@
 
 #include "tests/server/running_server.h"
 
-namespace aerie {
-namespace {
+namespace aerie::routes_test {
 
 using test::Response;
 using test::RunningServer;
@@ -216,5 +215,4 @@ TEST(Metrics, UnderTheirNames) {
   EXPECT_THAT(text, HasSubstr("position=\"2\"} 1\n"));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::routes_test

@@ -4,8 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace aerie::server {
-namespace {
+namespace aerie::server::tool_calls_test {
 
 struct Parsed {
   std::string text;
@@ -117,5 +116,4 @@ TEST(ToolCalls, Grammar) {
   EXPECT_FALSE(tool_grammar({&a, &other}).ok());
 }
 
-}  // namespace
-}  // namespace aerie::server
+}  // namespace aerie::server::tool_calls_test

@@ -12,8 +12,7 @@
 
 #include "tests/tensor/golden_file.h"
 
-namespace aerie {
-namespace {
+namespace aerie::dtype_test {
 
 std::vector<DType> all_types() {
   std::vector<DType> types;
@@ -293,5 +292,4 @@ TEST(Dequantize, Q6_KByHand) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::dtype_test

@@ -9,8 +9,7 @@
 #include "tensor/dtype.h"
 #include "tests/tensor/golden_file.h"
 
-namespace aerie {
-namespace {
+namespace aerie::half_test {
 
 uint32_t bits_of(float value) {
   return std::bit_cast<uint32_t>(value);
@@ -127,5 +126,4 @@ TEST(F8, SpecialValues) {
   EXPECT_TRUE(std::isnan(f8_e5m2_to_f32(0x7D)));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::half_test

@@ -12,8 +12,7 @@
 
 #include "tests/tensor/golden_file.h"
 
-namespace aerie {
-namespace {
+namespace aerie::tensor_quantize_test {
 
 constexpr std::array kTypes = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0,
                                DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0};
@@ -158,5 +157,4 @@ TEST(Quantize, ValuesThatAreNotFiniteDoNoHarm) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::tensor_quantize_test

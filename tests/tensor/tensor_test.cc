@@ -9,8 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace aerie {
-namespace {
+namespace aerie::tensor_test {
 
 TEST(Shape, ToString) {
   EXPECT_EQ(shape_to_string({576, 49152, 1, 1}), "[576, 49152]");
@@ -143,5 +142,4 @@ TEST(Arena, TooLargeIsAStatus) {
   EXPECT_EQ(arena.status().code(), StatusCode::kResourceExhausted);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::tensor_test

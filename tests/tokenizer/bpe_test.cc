@@ -7,8 +7,7 @@
 #include "tests/tokenizer/vocabularies.h"
 #include "tokenizer/special_tokens.h"
 
-namespace aerie {
-namespace {
+namespace aerie::bpe_test {
 
 using test::add_merge;
 using test::add_token;
@@ -280,5 +279,4 @@ TEST(Bpe, NamesThatSpellNoBytes) {
   EXPECT_THAT(encode(*tokenizer, "中"), ElementsAre(0xE4, 0xB8, 0xAD));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::bpe_test

@@ -6,8 +6,7 @@
 
 #include "tests/jinja/jinja_cases.h"
 
-namespace aerie {
-namespace {
+namespace aerie::chat_template_test {
 
 using test::ordered_json;
 
@@ -209,5 +208,4 @@ TEST(ChatTemplate, PublishedTemplates) {
   EXPECT_EQ(refused, 36);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::chat_template_test

@@ -5,8 +5,7 @@
 #include "tests/tokenizer/vocabularies.h"
 #include "tokenizer/load/hf_folder.h"
 
-namespace aerie {
-namespace {
+namespace aerie::components_test {
 
 using Ids = std::vector<int32_t>;
 using nlohmann::json;
@@ -99,5 +98,4 @@ INSTANTIATE_TEST_SUITE_P(All, Components, ::testing::Range(size_t{0}, goldens().
                            return std::to_string(param.param) + "_" + name;
                          });
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::components_test

@@ -5,8 +5,7 @@
 #include "base/utf8.h"
 #include "tests/tokenizer/vocabularies.h"
 
-namespace aerie {
-namespace {
+namespace aerie::detokenizer_test {
 
 using test::add_token;
 using test::BpeData;
@@ -117,5 +116,4 @@ TEST_F(DetokenizerTest, TextDoesNotDependOnTheCut) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::detokenizer_test

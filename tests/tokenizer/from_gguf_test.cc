@@ -8,8 +8,7 @@
 #include "tests/format/gguf/gguf_writer.h"
 #include "tests/tokenizer/vocabularies.h"
 
-namespace aerie {
-namespace {
+namespace aerie::from_gguf_test {
 
 using test::BpeData;
 using test::GgufWriter;
@@ -117,5 +116,4 @@ TEST(FromGguf, BrokenValues) {
                  StatusCode::kUnsupported, "tokenizer.ggml.model");
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::from_gguf_test

@@ -10,8 +10,7 @@
 #include "tokenizer/chat_template.h"
 #include "tokenizer/detokenizer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::tokenizer_golden_test {
 
 using test::encode;
 using test::kModel;
@@ -292,5 +291,4 @@ TEST(SmolLm2Files, GoldensAreThere) {
   EXPECT_GE(test::read_rows("tests/golden/smollm2-chat.jsonl").size(), 10u);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::tokenizer_golden_test

@@ -7,8 +7,7 @@
 #include "tests/tokenizer/vocabularies.h"
 #include "tokenizer/load/hf_folder.h"
 
-namespace aerie {
-namespace {
+namespace aerie::hostile_test {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -347,5 +346,4 @@ TEST_F(Folder, ChatTemplates) {
   EXPECT_EQ(chat_template_of_folder(path_.string()).status().code(), StatusCode::kInvalidData);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::hostile_test

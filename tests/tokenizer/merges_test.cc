@@ -5,8 +5,7 @@
 #include <map>
 #include <random>
 
-namespace aerie {
-namespace {
+namespace aerie::merges_test {
 
 using Pair = std::pair<int32_t, int32_t>;
 
@@ -99,5 +98,4 @@ TEST(MergeTable, NamesADuplicate) {
   EXPECT_EQ(MergeTable(rules, 3).duplicate(), 2u);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::merges_test

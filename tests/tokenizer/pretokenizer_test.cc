@@ -6,8 +6,7 @@
 #include "tokenizer/load/recipes.h"
 #include "tokenizer/pieces/pretokenizer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::pretokenizer_test {
 
 using Words = std::vector<std::string>;
 
@@ -70,5 +69,4 @@ TEST(PreTokenizer, UnknownOnesAreNamed) {
   EXPECT_NE(recipe.status().message().find("smollm"), std::string::npos);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::pretokenizer_test

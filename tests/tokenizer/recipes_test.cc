@@ -8,8 +8,7 @@
 #include "tokenizer/load/hf_components.h"
 #include "tokenizer/pieces/byte_alphabet.h"
 
-namespace aerie {
-namespace {
+namespace aerie::recipes_test {
 
 using nlohmann::json;
 
@@ -82,5 +81,4 @@ TEST(Recipes, RemovingTheRestIsKeepingTheMatches) {
   EXPECT_EQ(name_of_recipe(recipe), "");
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::recipes_test

@@ -9,8 +9,7 @@
 #include "tokenizer/pieces/bpe.h"
 #include "tokenizer/vocabulary.h"
 
-namespace aerie {
-namespace {
+namespace aerie::sentencepiece_test {
 
 using Ids = std::vector<int32_t>;
 using nlohmann::json;
@@ -146,5 +145,4 @@ INSTANTIATE_TEST_SUITE_P(All, TinyModel,
                                            "unigram_suffix", "unigram_map"),
                          [](const auto& param) { return std::string(param.param); });
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::sentencepiece_test

@@ -7,8 +7,7 @@
 #include "tests/tokenizer/vocabularies.h"
 #include "tokenizer/load/hf_folder.h"
 
-namespace aerie {
-namespace {
+namespace aerie::speed_test {
 
 using test::BpeData;
 using test::kModel;
@@ -144,5 +143,4 @@ TEST(Speed, DeepMerges) {
   EXPECT_EQ(tokens, size_t{1} << (20 - 12));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::speed_test

@@ -4,8 +4,7 @@
 
 #include <random>
 
-namespace aerie {
-namespace {
+namespace aerie::stop_strings_test {
 
 struct Result {
   std::string text;
@@ -123,5 +122,4 @@ TEST(StopStrings, LinearInALongRepetitiveText) {
   EXPECT_EQ(out.size(), 900'000u);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::stop_strings_test

@@ -10,8 +10,7 @@
 #include "tests/format/gguf/gguf_writer.h"
 #include "tests/tokenizer/vocabularies.h"
 
-namespace aerie {
-namespace {
+namespace aerie::tokenize_tool_test {
 
 class TokenizeTool : public ::testing::Test {
  protected:
@@ -117,5 +116,4 @@ TEST_F(TokenizeTool, Frequencies) {
   std::remove(two.c_str());
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::tokenize_tool_test

@@ -22,8 +22,7 @@
 #include "train/speedup/speedup_prompts.h"
 #include "train/speedup/speedup_state.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::speedup_test {
 
 using test::Scratch;
 using ::testing::AllOf;
@@ -284,5 +283,4 @@ TEST(Speedup, RefusesWhatCannotBe) {
   refused(options, StatusCode::kInvalidArgument, "other prompts");
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::speedup_test

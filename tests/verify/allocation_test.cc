@@ -4,8 +4,7 @@
 #include "tests/verify/synthetic.h"
 #include "verify/verifier.h"
 
-namespace aerie {
-namespace {
+namespace aerie::verify_allocation_test {
 
 // One large distribution everywhere; a drafter's that overlaps with it.
 class FixedTarget final : public TargetView {
@@ -62,5 +61,4 @@ TEST(Verifier, AllocatesNothingOnceWarm) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::verify_allocation_test

@@ -6,8 +6,7 @@
 #include <numeric>
 #include <random>
 
-namespace aerie::stats {
-namespace {
+namespace aerie::stats::chi_square_test {
 
 TEST(ChiSquare, TailMatchesClosedForms) {
   // Two degrees: exp(-x / 2). One: erfc(sqrt(x / 2)). Four: (1 + x / 2) exp(-x / 2).
@@ -117,5 +116,4 @@ TEST(ChiSquareTest, OneCertainCell) {
   EXPECT_TRUE(test.result().rejected);
 }
 
-}  // namespace
-}  // namespace aerie::stats
+}  // namespace aerie::stats::chi_square_test

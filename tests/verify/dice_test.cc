@@ -7,8 +7,7 @@
 #include "tests/verify/chi_square.h"
 #include "tests/verify/synthetic.h"
 
-namespace aerie {
-namespace {
+namespace aerie::dice_test {
 
 TEST(NoiseDice, IsSureAtTheEnds) {
   for (uint64_t position = 0; position < 1000; ++position) {
@@ -56,5 +55,4 @@ TEST(EnumeratingDice, PlaysEveryOutcomeOnce) {
   EXPECT_EQ(seen, expected);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::dice_test

@@ -10,8 +10,7 @@
 #include "tests/verify/synthetic.h"
 #include "verify/residual.h"
 
-namespace aerie {
-namespace {
+namespace aerie::verify_distribution_test {
 
 constexpr int kLength = 3;
 const Tokens kPrompt = {4, 1};
@@ -278,5 +277,4 @@ TEST(Wrong, DraftAndAcceptanceShareNoise) {
   EXPECT_TRUE(result.rejected) << result.p_value;
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::verify_distribution_test

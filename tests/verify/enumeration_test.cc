@@ -6,8 +6,7 @@
 #include "tests/verify/enumeration.h"
 #include "verify/rules.h"
 
-namespace aerie {
-namespace {
+namespace aerie::enumeration_test {
 
 // How a drafter proposes after each path: with a distribution, or (no entry) one token for sure.
 struct TableDrafter {
@@ -153,5 +152,4 @@ TEST(EnumerationReference, AcceptsAllOfThePerfectDrafter) {
   EXPECT_LT(bias(target, block), 1e-13);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::enumeration_test

@@ -3,8 +3,7 @@
 #include "tests/verify/synthetic.h"
 #include "verify/verifier.h"
 
-namespace aerie {
-namespace {
+namespace aerie::verify_exact_test {
 
 // Draws a fixed token after each path, 0 where nothing is said.
 class ScriptedTarget final : public TargetView {
@@ -143,5 +142,4 @@ TEST(Exact, EmitsPlainDecodingsTokensWhateverIsProposed) {
   EXPECT_GT(accepted, 500);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::verify_exact_test

@@ -9,8 +9,7 @@
 #include "tests/verify/synthetic.h"
 #include "verify/residual.h"
 
-namespace aerie {
-namespace {
+namespace aerie::verify_rules_test {
 
 constexpr VerifyRule kComparing[] = {VerifyRule::kRejection, VerifyRule::kBlock,
                                      VerifyRule::kTraversal};
@@ -291,5 +290,4 @@ TEST(Rules, NeverEmitWhatTheTargetCannot) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::verify_rules_test

@@ -10,8 +10,7 @@
 #include "tests/verify/enumeration.h"
 #include "verify/rules.h"
 
-namespace aerie {
-namespace {
+namespace aerie::tree_cuts_test {
 
 // Which tokens may follow a path: any of them, made up at the first look, and one at least.
 class TableMask {
@@ -306,5 +305,4 @@ TEST(CutRows, CountsProposalsAndWhatIsNoDraft) {
   EXPECT_FALSE(was_drawn(tree));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::tree_cuts_test

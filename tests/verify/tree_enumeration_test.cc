@@ -9,8 +9,7 @@
 #include "tests/verify/enumeration.h"
 #include "verify/rules.h"
 
-namespace aerie {
-namespace {
+namespace aerie::tree_enumeration_test {
 
 struct Case {
   const char* name;
@@ -170,5 +169,4 @@ TEST(TreeAcceptance, TraversalAcceptsMoreOnAverage) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::tree_enumeration_test

@@ -8,8 +8,7 @@
 #include "verify/residual.h"
 #include "verify/rules.h"
 
-namespace aerie {
-namespace {
+namespace aerie::wrong_test {
 
 constexpr int kVocab = 3;
 constexpr int kInstances = 300;
@@ -203,5 +202,4 @@ TEST(Wrong, NoiseByPositionUsedAgainAfterARefusal) {
   EXPECT_LT(bias_of_noise_by_position<TraversalRule>(false), 1e-13);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::wrong_test

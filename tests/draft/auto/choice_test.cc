@@ -11,8 +11,7 @@
 #include "tests/testing/decoding.h"
 #include "tests/testing/test_drafters.h"
 
-namespace aerie {
-namespace {
+namespace aerie::choice_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -110,5 +109,4 @@ TEST(DrafterChoice, RefusesANumberThatThereIsNot) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::choice_test

@@ -9,8 +9,7 @@
 #include "draft/auto/calibration.h"
 #include "tests/testing/test_drafters.h"
 
-namespace aerie {
-namespace {
+namespace aerie::controller_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -356,5 +355,4 @@ TEST(Calibration, GoesFromWhatIsSaidToWhatIsSeen) {
   EXPECT_NEAR(own.estimate(first, &general), 0.5, 0.03);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::controller_test

@@ -5,8 +5,7 @@
 #include "tests/testing/decoding.h"
 #include "tests/testing/tiny_model.h"
 
-namespace aerie {
-namespace {
+namespace aerie::pass_cost_test {
 
 PassCost some_cost() {
   return PassCost({{1, 4e-3, 1e-6}, {5, 6e-3, 3e-6}, {9, 12e-3, 5e-6}});
@@ -88,5 +87,4 @@ TEST(PassCost, IsMeasuredInTheLeastCache) {
             StatusCode::kResourceExhausted);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::pass_cost_test

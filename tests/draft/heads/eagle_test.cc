@@ -10,8 +10,7 @@
 #include "tests/draft/heads/head_folder.h"
 #include "tests/draft/heads/head_rows.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::eagle_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -148,5 +147,4 @@ TEST(EagleHead, SlidesAWindowBeyondItsContext) {
   EXPECT_NE(last_of(folder, 60, 0).logits, last_of(folder, 60).logits);
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::eagle_test

@@ -11,8 +11,7 @@
 #include "draft/network/network_drafter.h"
 #include "tests/draft/heads/remembering_head.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::feature_network_test {
 
 constexpr int kLength = 500;  // of a text
 
@@ -503,5 +502,4 @@ TEST_F(FeatureNetworkTest, PassesKeepToTheirLimits) {
   }
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::feature_network_test

@@ -13,8 +13,7 @@
 #include "tensor/dtype.h"
 #include "tests/draft/heads/head_models.h"
 
-namespace aerie {
-namespace {
+namespace aerie::golden_test {
 
 namespace fs = std::filesystem;
 using test::HeadModels;
@@ -285,5 +284,4 @@ TEST_P(Golden, Tree) {
 INSTANTIATE_TEST_SUITE_P(Heads, Golden, testing::ValuesIn(test::golden_cases(kFolder)),
                          test::golden_test_name);
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::golden_test

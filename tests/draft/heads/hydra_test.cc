@@ -6,8 +6,7 @@
 
 #include "tests/draft/heads/head_folder.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::hydra_test {
 
 using ::testing::ElementsAre;
 
@@ -118,5 +117,4 @@ TEST(HydraHead, VocabularyCanBePruned) {
   EXPECT_THAT((*head)->target_ids(), ElementsAre(1, 5, 90));
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::hydra_test

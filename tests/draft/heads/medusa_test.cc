@@ -8,8 +8,7 @@
 #include "draft/heads/feature_network.h"
 #include "tests/draft/heads/head_folder.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::medusa_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -157,5 +156,4 @@ TEST(MedusaHead, VocabularyIsPrunedOnce) {
   }
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::medusa_test

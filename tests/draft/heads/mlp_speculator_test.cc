@@ -7,8 +7,7 @@
 
 #include "tests/draft/heads/head_folder.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::mlp_speculator_test {
 
 using ::testing::ElementsAre;
 
@@ -103,5 +102,4 @@ TEST(MlpSpeculatorHead, VocabularyCanBePruned) {
   EXPECT_THAT((*head)->target_ids(), ElementsAre(1, 5, 90));
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::mlp_speculator_test

@@ -13,8 +13,7 @@
 #include "tests/draft/heads/head_folder.h"
 #include "tests/draft/heads/head_rows.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::mtp_test {
 
 using ::testing::ElementsAre;
 
@@ -206,5 +205,4 @@ TEST(MtpHead, TensorsThatDoNotFitTogetherAreRefused) {
   half.expect_refused(StatusCode::kNotFound, "blk.1.ffn_up.weight");
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::mtp_test

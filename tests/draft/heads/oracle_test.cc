@@ -15,8 +15,7 @@
 #include "format/json.h"
 #include "tests/draft/heads/head_models.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::heads_oracle_test {
 
 namespace fs = std::filesystem;
 
@@ -302,5 +301,4 @@ TEST_P(Oracle, DraftsItAfterRefusals) {
 
 INSTANTIATE_TEST_SUITE_P(Heads, Oracle, testing::ValuesIn(golden_cases(kFolder)), golden_test_name);
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::heads_oracle_test

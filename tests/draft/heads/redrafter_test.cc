@@ -7,8 +7,7 @@
 
 #include "tests/draft/heads/head_folder.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::redrafter_test {
 
 using ::testing::ElementsAre;
 
@@ -90,5 +89,4 @@ TEST(RedrafterHead, VocabularyCanBePruned) {
   EXPECT_THAT((*head)->target_ids(), ElementsAre(1, 5, 90));
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::redrafter_test

@@ -10,8 +10,7 @@
 #include "tests/draft/heads/head_models.h"
 #include "tests/testing/allocation_counter.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::rows_test {
 
 namespace fs = std::filesystem;
 
@@ -152,5 +151,4 @@ TEST_P(HeadRows, DraftInEightBitsFromTheFileAsConvertedAtLoad) {
 INSTANTIATE_TEST_SUITE_P(Heads, HeadRows, testing::ValuesIn(golden_cases(kFolder)),
                          golden_test_name);
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::rows_test

@@ -15,8 +15,7 @@
 #include "tests/format/gguf/gguf_writer.h"
 #include "tests/format/memory_meter.h"
 
-namespace aerie {
-namespace {
+namespace aerie::gguf_corruption_test {
 
 using test::GgufWriter;
 using Bytes = std::vector<std::byte>;
@@ -176,5 +175,4 @@ TEST(GgufCorruption, DenseFilesStayWithinTheLimit) {
   EXPECT_EQ(tally.read, 4);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::gguf_corruption_test

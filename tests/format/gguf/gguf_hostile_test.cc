@@ -14,8 +14,7 @@
 #include "format/gguf/gguf.h"
 #include "tests/format/gguf/gguf_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::gguf_hostile_test {
 
 using test::GgufWriter;
 using ::testing::HasSubstr;
@@ -281,5 +280,4 @@ TEST(GgufOpen, EmptyTextAndForbiddenFiles) {
   std::remove(path.c_str());
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::gguf_hostile_test

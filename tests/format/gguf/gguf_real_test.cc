@@ -12,8 +12,7 @@
 #include "format/gguf/gguf_write.h"
 #include "format/mapped_file.h"
 
-namespace aerie {
-namespace {
+namespace aerie::gguf_real_test {
 
 constexpr const char* kPath = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
 
@@ -78,5 +77,4 @@ TEST_P(RealGgufFiles, WrittenAnew) {
   EXPECT_EQ(std::memcmp(after->bytes().data(), before->bytes().data(), after->bytes().size()), 0);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::gguf_real_test

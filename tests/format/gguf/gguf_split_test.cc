@@ -15,8 +15,7 @@
 #include "format/gguf/gguf.h"
 #include "tests/format/gguf/gguf_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::gguf_split_test {
 
 using test::GgufWriter;
 using ::testing::HasSubstr;
@@ -178,5 +177,4 @@ TEST(GgufSplit, Names) {
   EXPECT_FALSE(gguf_split_prefix("a/m-2-of-3.gguf", {1, 3, {}}).ok());
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::gguf_split_test

@@ -16,8 +16,7 @@
 #include "tests/format/gguf/gguf_writer.h"
 #include "tests/format/gguf/test_quantize.h"
 
-namespace aerie {
-namespace {
+namespace aerie::gguf_test {
 
 using test::GgufWriter;
 using ::testing::ElementsAre;
@@ -314,5 +313,4 @@ TEST(MappedFile, MovesWithoutMovingItsBytes) {
   std::remove(path.c_str());
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::gguf_test

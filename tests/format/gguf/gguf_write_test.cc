@@ -22,8 +22,7 @@
 #include "tests/format/gguf/gguf_writer.h"
 #include "tests/testing/file_size_limit.h"
 
-namespace aerie {
-namespace {
+namespace aerie::gguf_write_test {
 
 using test::GgufWriter;
 using ::testing::HasSubstr;
@@ -256,5 +255,4 @@ TEST_F(GgufWrite, ATensorThatCannotBeReadLeavesNothing) {
   EXPECT_EQ(files(), 0);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::gguf_write_test

@@ -15,8 +15,7 @@
 #include "tests/format/gguf/gguf_writer.h"
 #include "tests/format/safetensors/safetensors_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::inspect_test {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -157,5 +156,4 @@ TEST_F(Inspect, AnUnreadableFileWritesNothing) {
   EXPECT_EQ(out.str(), "");
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::inspect_test

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace aerie {
-namespace {
+namespace aerie::metadata_builder_test {
 
 using ::testing::ElementsAre;
 
@@ -82,5 +81,4 @@ TEST(MetadataBuilder, AddingAgainReplaces) {
   EXPECT_EQ(*file.string("a"), "new");
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::metadata_builder_test

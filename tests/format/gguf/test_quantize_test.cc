@@ -9,8 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::test_quantize_test {
 
 // The largest error in units of the largest magnitude that a type of so many bits may make.
 double tolerance(DType type) {
@@ -91,5 +90,4 @@ TEST_P(Quantize, SizesOfTheType) {
   EXPECT_TRUE(quantize(type(), {}).empty());
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::test_quantize_test

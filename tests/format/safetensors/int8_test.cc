@@ -18,8 +18,7 @@
 #include "tensor/quantize.h"
 #include "tests/format/safetensors/safetensors_writer.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::int8_test {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
@@ -253,5 +252,4 @@ TEST_F(Int8Folder, WhatCannotBeWrittenLeavesNothing) {
   EXPECT_TRUE(write_int8_folder(from_, to_).ok());
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::int8_test

@@ -12,8 +12,7 @@
 
 #include "tests/format/safetensors/safetensors_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::safetensors_folder_test {
 
 using test::SafetensorsWriter;
 using ::testing::HasSubstr;
@@ -159,5 +158,4 @@ TEST_F(SafetensorsFolders, ShardNamesStayInTheFolder) {
   name(std::string(300, 'x') + ".safetensors", "is too long");
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::safetensors_folder_test

@@ -14,8 +14,7 @@
 
 #include "tests/format/safetensors/safetensors_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::safetensors_test {
 
 using test::safetensors_bytes;
 using test::SafetensorsWriter;
@@ -244,5 +243,4 @@ TEST(SafetensorsHostile, Layout) {
   expect_invalid("{}", 1, "1 bytes behind the last tensor");
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::safetensors_test

@@ -6,8 +6,7 @@
 
 #include <filesystem>
 
-namespace aerie {
-namespace {
+namespace aerie::safetensors_write_test {
 
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -105,5 +104,4 @@ TEST_F(SafetensorsWrite, ErrorsOfValuesLeaveNothing) {
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::safetensors_write_test

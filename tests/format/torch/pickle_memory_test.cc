@@ -7,8 +7,7 @@
 #include "tests/format/memory_meter.h"
 #include "tests/format/torch/torch_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::pickle_memory_test {
 
 using namespace std::string_literals;
 
@@ -49,5 +48,4 @@ TEST(PickleMemory, SharedContainersAreNotWalkedOften) {
   EXPECT_LE(test::memory_use().peak, bytes.size() * kFactor + kSlack);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::pickle_memory_test

@@ -7,8 +7,7 @@
 
 #include "tests/format/torch/torch_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::pickle_test {
 
 using test::number_text;
 using test::pickle_global;
@@ -194,5 +193,4 @@ TEST(Pickle, DeepAndLong) {
   expect_refused(large, StatusCode::kInvalidData, "pickles of up to 16777216 bytes are read");
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::pickle_test

@@ -10,8 +10,7 @@
 
 #include "tests/format/torch/torch_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::torch_file_test {
 
 using namespace std::string_literals;
 using test::pickle_dict;
@@ -284,5 +283,4 @@ TEST(TorchFile, OldFiles) {
                  kBroken, "the storage 'k' belongs to no tensor");
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::torch_file_test

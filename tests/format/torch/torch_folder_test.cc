@@ -12,8 +12,7 @@
 #include "format/safetensors/safetensors_folder.h"
 #include "tests/format/torch/torch_writer.h"
 
-namespace aerie {
-namespace {
+namespace aerie::torch_folder_test {
 
 using ::testing::HasSubstr;
 
@@ -190,5 +189,4 @@ TEST_F(TorchFolders, AsAModel) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::torch_folder_test

@@ -3,8 +3,7 @@
 
 #include "tests/kernels/attention/attention_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::attention_invariance_test {
 
 struct Case {
   Isa isa = Isa::kReference;
@@ -255,5 +254,4 @@ INSTANTIATE_TEST_SUITE_P(All, AttentionInvarianceTest, testing::ValuesIn(cases()
                                   param.param.shape.name();
                          });
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::attention_invariance_test

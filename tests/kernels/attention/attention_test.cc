@@ -3,8 +3,7 @@
 
 #include "tests/kernels/attention/attention_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::attention_test {
 
 constexpr int kContexts[] = {1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 700, 1500};
 constexpr AttentionShape kGroups[] = {{2, 2, 0},  {4, 2, 0},  {6, 2, 0}, {5, 1, 0},
@@ -179,5 +178,4 @@ INSTANTIATE_TEST_SUITE_P(All, AttentionValuesTest,
                                           testing::ValuesIn(kAllKvTypes)),
                          isa_type_test_name);
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::attention_test

@@ -3,8 +3,7 @@
 
 #include "tests/kernels/attention/attention_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::attention_tree_test {
 
 // Nodes in topological order; the root is node 0.
 struct Tree {
@@ -166,5 +165,4 @@ INSTANTIATE_TEST_SUITE_P(All, AttentionTreeTest,
                                           testing::ValuesIn(kAllKvTypes)),
                          isa_type_test_name);
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::attention_tree_test

@@ -4,8 +4,7 @@
 
 #include "tests/kernels/attention/attention_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::attention_window_test {
 
 class AttentionWindowTest : public BackendTest<std::tuple<Isa, KvType>> {
  protected:
@@ -214,5 +213,4 @@ INSTANTIATE_TEST_SUITE_P(All, AttentionWindowTest,
                                           testing::ValuesIn(kAllKvTypes)),
                          isa_type_test_name);
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::attention_window_test

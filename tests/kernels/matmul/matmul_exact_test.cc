@@ -1,8 +1,7 @@
 // The vector backends' products against their transcription, bit by bit.
 #include "tests/kernels/matmul/matmul_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::matmul_exact_test {
 
 constexpr int64_t kWidths[] = {1, 15, 16, 17, 33, 192, 577};
 constexpr int64_t kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 15, 16, 17, 23, 32, 33, 49, 64};
@@ -120,5 +119,4 @@ INSTANTIATE_TEST_SUITE_P(Vector, MatmulExactTest,
                                           testing::ValuesIn(kAllDTypes)),
                          isa_dtype_test_name);
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::matmul_exact_test

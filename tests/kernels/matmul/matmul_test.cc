@@ -4,8 +4,7 @@
 
 #include "tests/kernels/matmul/matmul_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::matmul_test {
 
 using MatmulTest = IsaDTypeTest;
 
@@ -177,5 +176,4 @@ INSTANTIATE_TEST_SUITE_P(All, MatmulTest,
                                           testing::ValuesIn(kAllDTypes)),
                          isa_dtype_test_name);
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::matmul_test

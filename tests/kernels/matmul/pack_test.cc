@@ -10,8 +10,7 @@
 #include "kernels/cpu/panel.h"
 #include "tests/kernels/matmul/matmul_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::pack_test {
 
 // Reads a panel the way panel.h describes it.
 class PanelReader {
@@ -256,5 +255,4 @@ INSTANTIATE_TEST_SUITE_P(Vector, PackTest,
                                           testing::ValuesIn(kAllDTypes)),
                          isa_dtype_test_name);
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::pack_test

@@ -4,8 +4,7 @@
 
 #include "tests/kernels/row_ops_testing.h"
 
-namespace aerie::kernels {
-namespace {
+namespace aerie::kernels::quantize_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 // Groups of smaller values than this are rounded to 0: their scale would be no normal number.
@@ -129,5 +128,4 @@ TEST_P(QuantizeTest, NonFiniteValuesShowInTheScale) {
 
 INSTANTIATE_TEST_SUITE_P(All, QuantizeTest, testing::ValuesIn(kAllIsas), isa_test_name);
 
-}  // namespace
-}  // namespace aerie::kernels
+}  // namespace aerie::kernels::quantize_test

@@ -16,8 +16,7 @@
 #include "model/model.h"
 #include "tests/model/families/family_goldens.h"
 
-namespace aerie {
-namespace {
+namespace aerie::families_families_test {
 
 ThreadPool& pool() {
   static ThreadPool instance(2);
@@ -231,5 +230,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Families, testing::ValuesIn(family_models()), f
 INSTANTIATE_TEST_SUITE_P(Models, NewerSpelling, testing::ValuesIn(models_in_two_spellings()),
                          family_test_name);
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::families_families_test

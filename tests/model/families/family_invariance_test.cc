@@ -8,8 +8,7 @@
 #include "tests/model/batches.h"
 #include "tests/model/families/family_goldens.h"
 
-namespace aerie {
-namespace {
+namespace aerie::family_invariance_test {
 
 constexpr int kNodes = 16;
 
@@ -101,5 +100,4 @@ TEST_P(FamilyInvariance, ANodeIsTheEndOfItsChain) {
 INSTANTIATE_TEST_SUITE_P(Models, FamilyInvariance, testing::ValuesIn(family_models()),
                          family_test_name);
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::family_invariance_test

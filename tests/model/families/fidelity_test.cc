@@ -15,8 +15,7 @@
 #include "kernels/backend.h"
 #include "tests/model/text_runner.h"
 
-namespace aerie {
-namespace {
+namespace aerie::fidelity_test {
 
 using test::Difference;
 using test::read_golden;
@@ -142,5 +141,4 @@ std::string case_name(const testing::TestParamInfo<Case>& tested) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Fidelity, testing::ValuesIn(kCases), case_name);
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::fidelity_test

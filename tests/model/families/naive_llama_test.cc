@@ -10,8 +10,7 @@
 
 #include "tests/model/batches.h"
 
-namespace aerie {
-namespace {
+namespace aerie::naive_llama_test {
 
 using test::GgufWriter;
 using test::TinyFile;
@@ -215,5 +214,4 @@ TEST(NaiveLlama, TapsAreTheResidualStream) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::naive_llama_test

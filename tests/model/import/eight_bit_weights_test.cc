@@ -25,8 +25,7 @@
 #include "tests/format/safetensors/safetensors_writer.h"
 #include "tests/model/families/family_goldens.h"
 
-namespace aerie {
-namespace {
+namespace aerie::eight_bit_weights_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -335,5 +334,4 @@ TEST_P(EightBitModels, AreTheSameAsConvertedAtLoad) {
 INSTANTIATE_TEST_SUITE_P(Models, EightBitModels, testing::ValuesIn(families_of_floats()),
                          family_test_name);
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::eight_bit_weights_test

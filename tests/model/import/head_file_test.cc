@@ -17,8 +17,7 @@
 #include "tensor/quantize.h"
 #include "tests/format/safetensors/safetensors_writer.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::head_file_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -399,5 +398,4 @@ TEST(SelectRows, TakesRowsOfBlocksAndElementsOfVectors) {
   EXPECT_EQ(select_rows(row, last).status().code(), StatusCode::kUnsupported);
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::head_file_test

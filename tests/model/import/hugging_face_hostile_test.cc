@@ -12,8 +12,7 @@
 #include "model/import/hugging_face_file.h"
 #include "tests/model/import/hugging_face_folder.h"
 
-namespace aerie {
-namespace {
+namespace aerie::hugging_face_hostile_test {
 
 namespace fs = std::filesystem;
 using test::expect_refused;
@@ -518,5 +517,4 @@ TEST(HostileFolders, WindowsOfMistralAndLlama) {
   EXPECT_EQ(window(), 4096);
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::hugging_face_hostile_test

@@ -13,8 +13,7 @@
 #include "model/import/hugging_face_file.h"
 #include "tests/model/import/hugging_face_folder.h"
 
-namespace aerie {
-namespace {
+namespace aerie::hugging_face_tensors_test {
 
 namespace fs = std::filesystem;
 using test::expect_refused;
@@ -404,5 +403,4 @@ TEST(HostilePaths, NamesOfFolders) {
   EXPECT_TRUE(named(bytes.path()).ends_with("a\\xff")) << "GGUF's strings are UTF-8";
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::hugging_face_tensors_test

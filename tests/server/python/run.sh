@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests `aerie serve` with the official OpenAI client and a browser.
-#   tests/server/python/run.sh [BUILD [PYTEST OPTION...]]     BUILD: build/release
+#   tests/server/python/run.sh [BUILD [test_FILE.py...] [PYTEST OPTION...]]     BUILD: build/release
 # Makes a virtual environment under BUILD; only the first time, or when the requirements change, does
 # it need a network. Exits with 77, which ctest takes as "skipped", where that cannot be had.
 set -euo pipefail
@@ -21,7 +21,13 @@ if ! cmp -s "$here/requirements.txt" "$environment/requirements.txt"; then
   cp "$here/requirements.txt" "$environment/requirements.txt"
 fi
 
+files=()
+while [[ "${1:-}" == test_*.py ]]; do
+  files+=("$here/$1")
+  shift
+done
+
 cd "$root"
 # What hangs says where, and what is skipped why.
 exec "$environment/bin/python" -m pytest -rs -p no:cacheprovider -o faulthandler_timeout=240 --program "$build/bin/aerie" \
-  --screenshots "$build/screenshots" "$@" "$here"
+  --screenshots "$build/screenshots" "$@" "${files[@]:-$here}"

@@ -10,8 +10,7 @@
 #include "tests/testing/file_size_limit.h"
 #include "tests/train/data/data_folder.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::answer_file_test {
 
 namespace fs = std::filesystem;
 using test::generate;
@@ -133,5 +132,4 @@ TEST(Shard, Parses) {
   }
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::answer_file_test

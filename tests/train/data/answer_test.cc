@@ -14,8 +14,7 @@
 #include "tests/train/data/data_folder.h"
 #include "train/data/dataset.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::answer_test {
 
 using test::generate;
 using test::options_for;
@@ -327,5 +326,4 @@ TEST_F(AnswerTest, RefusesWhatCannotBe) {
               HasSubstr("--where"));
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::answer_test

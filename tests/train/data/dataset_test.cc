@@ -12,8 +12,7 @@
 #include "tests/train/data/data_folder.h"
 #include "train/data/answer_file.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::dataset_test {
 
 namespace fs = std::filesystem;
 using test::generate;
@@ -146,5 +145,4 @@ TEST_F(DatasetTest, RefusesWhatIsNoDataset) {
   EXPECT_THAT(status().message(), HasSubstr("answers-1-of-1.jsonl:1"));
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::dataset_test

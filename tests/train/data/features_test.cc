@@ -13,8 +13,7 @@
 #include "train/data/dataset.h"
 #include "train/data/features/feature_store.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::features_test {
 
 namespace fs = std::filesystem;
 using test::generate;
@@ -289,5 +288,4 @@ TEST_F(FeaturesTest, NamesBrokenFiles) {
   EXPECT_EQ(source->read(sample, out).code(), StatusCode::kNotFound);
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::features_test

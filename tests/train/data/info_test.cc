@@ -12,8 +12,7 @@
 
 #include "tests/train/data/data_folder.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::info_test {
 
 using testing::HasSubstr;
 
@@ -151,5 +150,4 @@ TEST(PromptFile, IsKnownByWhatItHolds) {
   EXPECT_EQ(prompt_file("/nowhere").status().code(), StatusCode::kNotFound);
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::info_test

@@ -6,8 +6,7 @@
 #include <limits>
 #include <string>
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::progress_test {
 
 TEST(Progress, Durations) {
   EXPECT_EQ(duration_text(0.0), "0 s");
@@ -40,5 +39,4 @@ TEST(Progress, FilesGetWholeLinesRarely) {
   none.show("nowhere");
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::progress_test

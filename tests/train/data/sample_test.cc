@@ -6,8 +6,7 @@
 
 #include <limits>
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::sample_test {
 
 using testing::HasSubstr;
 
@@ -76,5 +75,4 @@ TEST(Sample, RefusesBrokenLines) {
   }
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::sample_test

@@ -20,8 +20,7 @@
 #include "tests/train/methods/method_target.h"
 #include "tests/train/nn/engine_run.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::distill_test {
 
 using test::EngineRun;
 using test::figure;
@@ -279,5 +278,4 @@ TEST_F(DistillTest, RefusesWhatIsNotThere) {
   EXPECT_EQ(refused(options).code(), StatusCode::kInvalidArgument);
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::distill_test

@@ -13,8 +13,7 @@
 #include "tests/train/fit.h"
 #include "tests/train/text_target.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::eagle3_test {
 
 using train::Eagle3Head;
 using train::Eagle3HeadOptions;
@@ -222,5 +221,4 @@ TEST(Eagle3Training, AHeadThatKnowsTheTextDraftsAllOfIt) {
   }
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::eagle3_test

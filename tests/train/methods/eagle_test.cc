@@ -16,8 +16,7 @@
 #include "tests/train/text_target.h"
 #include "train/methods/supervision.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::methods_eagle_test {
 
 using train::EagleHead;
 
@@ -212,5 +211,4 @@ TEST(EagleTraining, AHeadThatKnowsTheTextDraftsAllOfIt) {
   }
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::methods_eagle_test

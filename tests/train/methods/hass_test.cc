@@ -15,8 +15,7 @@
 #include "tests/train/text_target.h"
 #include "train/methods/supervision.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::hass_test {
 
 using train::EagleHead;
 
@@ -247,5 +246,4 @@ TEST(HassTraining, AHeadThatKnowsTheTextDraftsAllOfIt) {
   EXPECT_LT(trained(1).tokens, 1.5);
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::hass_test

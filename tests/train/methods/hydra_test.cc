@@ -15,8 +15,7 @@
 #include "tests/train/methods/method_target.h"
 #include "train/nn/ops.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::methods_hydra_test {
 
 using ::testing::HasSubstr;
 using train::Batch;
@@ -256,5 +255,4 @@ TEST(Hydra, OptionsOutOfRangeAreRefused) {
   expect_refused(options, "weights of losses");
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::methods_hydra_test

@@ -22,8 +22,7 @@
 #include "tests/train/methods/method_target.h"
 #include "tests/train/nn/engine_run.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::layerskip_test {
 
 namespace fs = std::filesystem;
 using test::EngineRun;
@@ -283,5 +282,4 @@ TEST_F(LayerSkipTest, RefusesWhatMakesNoSense) {
   EXPECT_EQ(parse_exit_curriculum("sudden").status().code(), kInvalid);
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::layerskip_test

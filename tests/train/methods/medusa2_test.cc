@@ -14,8 +14,7 @@
 #include "tests/train/methods/method_target.h"
 #include "train/methods/offset/medusa_method.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::medusa2_test {
 
 using ::testing::HasSubstr;
 using train::Batch;
@@ -210,5 +209,4 @@ TEST(Medusa2, AFileOfQuantisedWeightsIsAdaptedToo) {
   }
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::medusa2_test

@@ -15,8 +15,7 @@
 #include "tests/train/fit.h"
 #include "tests/train/methods/method_target.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::methods_medusa_test {
 
 using ::testing::HasSubstr;
 using train::Batch;
@@ -274,5 +273,4 @@ TEST(Medusa, OptionsOutOfRangeAreRefused) {
   expect_refused(options, "draft_vocab");
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::methods_medusa_test

@@ -13,8 +13,7 @@
 #include "tests/train/text_target.h"
 #include "train/methods/supervision.h"
 
-namespace aerie::test {
-namespace {
+namespace aerie::test::methods_mtp_test {
 
 using train::MtpModule;
 
@@ -193,5 +192,4 @@ TEST(MtpTraining, AModuleThatKnowsTheTextDraftsAllOfIt) {
   EXPECT_LT(target.draft("mtp", folder.path(), texts[0], kPrompt, kDepth, 1).tokens, 1.5);
 }
 
-}  // namespace
-}  // namespace aerie::test
+}  // namespace aerie::test::methods_mtp_test

@@ -12,8 +12,7 @@
 #include "train/methods/peagle/peagle_attention.h"
 #include "train/nn/ops.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::peagle_elements_test {
 
 Documents documents_of(const std::vector<int64_t>& lengths) {
   Documents documents;
@@ -213,5 +212,4 @@ TEST_P(PEagleAttention, IsTheRuleWrittenOut) {
 
 INSTANTIATE_TEST_SUITE_P(Heads, PEagleAttention, testing::Values(1, 2, 6));
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::peagle_elements_test

@@ -16,8 +16,7 @@
 #include "train/methods/peagle/peagle_step.h"
 #include "train/nn/ops.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::peagle_test {
 
 using test::figure;
 using test::TemporaryFolder;
@@ -414,5 +413,4 @@ TEST(PEagle, IsLostIfTheTargetsWordsAreOfTheNeighbour) {
   EXPECT_LT(tiny().draft("eagle3", folder.path(), text, 8, kDepth).tokens, 1.5);
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::peagle_test

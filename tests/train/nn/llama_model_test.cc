@@ -11,8 +11,7 @@
 #include "tests/testing/tiny_model.h"
 #include "tests/train/nn/engine_run.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::llama_model_test {
 
 using test::distance;
 using test::EngineRun;
@@ -190,5 +189,4 @@ TEST_F(LlamaModelTest, RefusesWhatIsNotThere) {
             StatusCode::kInvalidArgument);
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::llama_model_test

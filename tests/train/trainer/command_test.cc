@@ -27,8 +27,7 @@
 #include "train/run/model_card.h"
 #include "train/run/run_log.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::command_test {
 
 using test::Scratch;
 using ::testing::HasSubstr;
@@ -293,5 +292,4 @@ TEST_F(Command, AcceptanceIsCountedFromRounds) {
   EXPECT_EQ(measure_acceptance(options, *config).status().code(), StatusCode::kCancelled);
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::command_test

@@ -16,8 +16,7 @@
 #include "train/run/evaluate.h"
 #include "train/run/run_log.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::end_to_end_test {
 
 using test::Scratch;
 
@@ -108,5 +107,4 @@ TEST(EndToEnd, AHeadLearnsToDraftBetterThanLookup) {
   RecordProperty("learned", std::to_string(learned));
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::end_to_end_test

@@ -23,8 +23,7 @@
 #include "train/run/run_log.h"
 #include "train/run/trainer.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::group_test {
 
 using test::TemporaryFolder;
 using test::ToyFeatures;
@@ -172,5 +171,4 @@ TEST(Group, ParametersThatDriftedApartAreFound) {
   EXPECT_EQ(first, second);
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::group_test

@@ -26,8 +26,7 @@
 #include "train/run/run_state.h"
 #include "train/run/schedule.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::parts_test {
 
 using test::TemporaryFolder;
 using test::ToyFeatures;
@@ -422,5 +421,4 @@ TEST(Vocabulary, TakesTheMostFrequentTokens) {
   EXPECT_EQ(most_frequent(counts, 99).size(), counts.size());
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::parts_test

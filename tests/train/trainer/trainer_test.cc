@@ -27,8 +27,7 @@
 #include "train/batches/gather.h"
 #include "train/run/run_log.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::trainer_test {
 
 using test::TemporaryFolder;
 using test::ToyFeatures;
@@ -439,5 +438,4 @@ TEST(Trainer, SurvivesBeingKilled) {
   EXPECT_EQ(back.log().size(), whole.log().size());
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::trainer_test
