@@ -7,8 +7,7 @@
 #include "tests/grammar/grammars.h"
 #include "tests/testing/sanitized.h"
 
-namespace aerie {
-namespace {
+namespace aerie::hostile_test {
 
 using test::accepts;
 
@@ -122,5 +121,4 @@ TEST(Hostile, ManyStacksOfOneState) {
   }
 }
 
-}  // namespace
-}  // namespace aerie
+}  // namespace aerie::hostile_test
