@@ -57,7 +57,9 @@ TEST(Heads, EveryValueMeetsEveryOther) {
                            std::size(kLengths), std::size(kChunks), 2},
                           3, 1);
   ASSERT_TRUE(plan.covers_all_pairs());
+  size_t place = 0;
   for (const PairwisePlan::Combination& c : plan.combinations()) {
+    if (test::kSanitized && place++ % 4 != 0) continue;
     Setting setting = setting_of(test::kHeadFamilies[c[0]], c[1] == 1, kShapes[c[2]],
                                  kTemperatures[c[3]], kFilters[c[4]]);
     setting.length = kLengths[c[5]];
