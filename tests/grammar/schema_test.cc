@@ -148,6 +148,21 @@ TEST(Schema, Dependencies) {
       {R"({"b":1})", R"({"a":1,"b":5})", R"({"a":1})"}, {R"({"a":1,"b":4})"});
 }
 
+TEST(Schema, Identifiers) {
+  expect_texts(R"({"$id":"http://x.org/a/root.json","$ref":"sub/b.json#/$defs/c",
+                   "$defs":{"b":{"$id":"sub/b.json","$defs":{"c":{"$ref":"../d.json"}}},
+                            "d":{"$id":"/a/d.json","$anchor":"here","type":"integer"}}})",
+               {"1"}, {"null"});
+  expect_texts(
+      R"({"$ref":"urn:x:a#here","$defs":{"d":{"$id":"urn:x:a","$defs":{"e":{"$anchor":"here","type":"null"}}}}})",
+      {"null"}, {"1"});
+  // As written by generators: the identifier has begun another schema, but the document is meant.
+  expect_texts(
+      R"({"properties":{"a":{"$id":"/properties/a","$ref":"#/$defs/b"}},"$defs":{"b":{"type":"integer"}},
+                   "required":["a"],"type":"object"})",
+      {R"({"a":1})"}, {R"({"a":null})"});
+}
+
 TEST(Schema, OneOfThatOverlaps) {
   expect_texts(R"({"oneOf":[{"type":"integer"},{"minimum":2}]})", {"1", "2.5", "\"\""},
                {"2", "3", "1.5"});

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "base/status.h"
 #include "format/json.h"
@@ -51,21 +52,25 @@ class SchemaDocument {
 
  private:
   void index_own(const Json& part, const std::string& pointer, bool partial);
-  void index(const Json& part, const std::string& pointer, bool is_data);
-  void index_names(const Json& part);
+  // `base`: the place among the bases of what stands around it.
+  void index(const Json& part, const std::string& pointer, size_t base, bool is_data);
+  // The base for what it holds.
+  size_t index_names(const Json& part, size_t base);
   // "$id", or what draft 4 calls it.
   const Json* id_of(const Json& part) const;
-  Expected<const Json*> at_pointer(const Json& schema, std::string_view pointer) const;
+  Expected<const Json*> at_pointer(const Json& schema, const Json& from,
+                                   std::string_view pointer) const;
 
   // The address stays when the document is moved.
   std::shared_ptr<const Json> root_;
   bool strict_ = false;
-  int draft_ = 2020;                // 4, 6, 7, 2019 or 2020
-  const Json* inner_id_ = nullptr;  // a part that has an "$id" of its own
+  int draft_ = 2020;  // 4, 6, 7, 2019 or 2020
   std::unordered_map<const Json*, std::string> pointers_;
   std::deque<Json> added_;
-  std::unordered_set<const Json*> own_, partial_;         // with all parts
-  std::unordered_map<std::string, const Json*> anchors_;  // null: of several
+  std::unordered_set<const Json*> own_, partial_;       // with all parts
+  std::vector<std::string> bases_;                      // identifiers that references begin from
+  std::unordered_map<const Json*, size_t> base_of_;     // of what has a "$ref"
+  std::unordered_map<std::string, const Json*> named_;  // by identifier or anchor; null: of several
 };
 
 // The member or nullptr.
