@@ -38,7 +38,12 @@ int main(int argc, char** argv) {
     const Json list = Json::parse(file, nullptr, false);
     for (const Json& entry : list) {
       const bool suite = entry.is_object() && entry.contains("tests");
-      print_documents(suite ? entry.at("schema") : entry, random);
+      Json schema = suite ? entry.at("schema") : entry;
+      // Without it a schema is of the newest draft.
+      const bool old = std::string_view(argv[i]).find("/draft7/") != std::string_view::npos;
+      if (old && schema.is_object())
+        schema.emplace("$schema", "http://json-schema.org/draft-07/schema#");
+      print_documents(schema, random);
     }
   }
   return 0;
