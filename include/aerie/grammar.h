@@ -9,7 +9,7 @@ namespace aerie {
 
 enum class GrammarKind : uint8_t {
   kJsonObject,  // any JSON object
-  kJsonSchema,  // `text`: a schema of draft 2020-12 or 7
+  kJsonSchema,  // `text`: a schema of draft 2020-12, 2019-09, 7, 6 or 4
   kGbnf,        // `text`: llama.cpp's notation, with a rule "root"
   kRegex,       // `text`: an expression that the whole output matches
   kChoice,      // the output is one of `choices`
@@ -19,6 +19,9 @@ struct GrammarSpec {
   GrammarKind kind = GrammarKind::kJsonObject;
   std::string text = {};
   std::vector<std::string> choices = {};
+  // kJsonSchema: keywords and formats that are not known are refused, as a misspelt one would be; else they say
+  // nothing, which is what the standard has them do.
+  bool strict = false;
 };
 
 // A compiled grammar. Safe to share between threads; masks that were computed once are kept with

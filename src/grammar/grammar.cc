@@ -60,10 +60,7 @@ Expected<RuleId> add_choice(const std::vector<std::string>& choices, RuleSet& ru
         StatusCode::kResourceExhausted,
         fmt::format("choice: {} choices; at most {} are taken", choices.size(), kMaxChoices));
   }
-  std::vector<ExprId> ways;
-  ways.reserve(choices.size());
-  for (const std::string& choice : choices) ways.push_back(rules.bytes(choice));
-  return rules.define("root", rules.alternatives(std::move(ways)));
+  return rules.define("root", rules.one_of(choices));
 }
 
 Expected<RuleId> add_rules(const GrammarSpec& spec, RuleSet& rules) {
@@ -71,7 +68,7 @@ Expected<RuleId> add_rules(const GrammarSpec& spec, RuleSet& rules) {
     case GrammarKind::kJsonObject:
       return rules.define("root", grammar::JsonRules(rules).object());
     case GrammarKind::kJsonSchema:
-      return grammar::parse_schema(spec.text, rules);
+      return grammar::parse_schema(spec.text, spec.strict, rules);
     case GrammarKind::kGbnf:
       return grammar::parse_gbnf(spec.text, rules);
     case GrammarKind::kRegex: {
@@ -175,8 +172,10 @@ Expected<std::shared_ptr<const Grammar>> compile_grammar(const GrammarSpec& spec
     return Status(StatusCode::kUnsupported,
                   "the model's vocabulary names no end token: a constrained output could not end");
   }
-  RuleSet rules;
+  grammar::Budget budget;
+  RuleSet rules(budget);
   AERIE_ASSIGN_OR_RETURN(const RuleId root, add_rules(spec, rules));
+  AERIE_RETURN_IF_ERROR(budget.status());
   grammar::ProgramOptions options;
   options.root = root;
   options.every_rule_matches = spec.kind == GrammarKind::kGbnf;

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "grammar/automaton/code_points.h"
+#include "grammar/budget.h"
 
 namespace aerie::grammar {
 
@@ -27,9 +29,16 @@ struct Expr {
   std::vector<ExprId> children;  // kSequence, kAlternatives (none: nothing matches), kRepeat (one)
 };
 
-// A rule without a body matches nothing.
+// A rule without a body matches nothing. What is added is paid from the budget, which must outlive
+// it; once that is spent nothing more is kept, and the set is of no use: what adds in a loop or a
+// recursion looks for that.
 class RuleSet {
  public:
+  explicit RuleSet(Budget& budget) : budget_(budget) {}
+
+  Budget& budget() const { return budget_; }
+  bool spent() const { return budget_.spent(); }
+
   RuleId add_rule(std::string name);
   void set_body(RuleId rule, ExprId body) { bodies_[static_cast<size_t>(rule)] = body; }
 
@@ -41,6 +50,8 @@ class RuleSet {
   ExprId optional(ExprId part) { return repeat(part, 0, 1); }
   ExprId rule(RuleId rule);
   ExprId nothing() { return alternatives({}); }
+  // One of these texts. What they begin with alike is there once.
+  ExprId one_of(std::vector<std::string> texts);
 
   // A rule with this body; the name is for messages.
   RuleId define(std::string name, ExprId body);
@@ -56,7 +67,10 @@ class RuleSet {
 
  private:
   ExprId add(Expr expr);
+  // Of sorted texts that differ, what follows their first `begin` bytes, in which they agree.
+  ExprId tails(std::span<const std::string> texts, size_t begin, int depth);
 
+  Budget& budget_;
   std::vector<std::string> names_;
   std::vector<ExprId> bodies_;
   std::vector<Expr> exprs_;

@@ -1,6 +1,7 @@
 #include "grammar/automaton/automaton.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace aerie::grammar {
 namespace {
@@ -29,15 +30,16 @@ bool StateTable::StackEqual::operator()(const StackSet* a, const StackSet* b) co
   return a->bottom == b->bottom && a->frames == b->frames;
 }
 
-size_t StateTable::PairHash::operator()(const StackPair& pair) const {
-  return mix(reinterpret_cast<size_t>(pair.first) >> 4, reinterpret_cast<size_t>(pair.second) >> 4);
+size_t StateTable::SetsHash::operator()(const std::vector<const StackSet*>& sets) const {
+  size_t hash = sets.size();
+  for (const StackSet* set : sets) hash = mix(hash, reinterpret_cast<size_t>(set) >> 4);
+  return hash;
 }
 
 StateTable::StateTable(std::shared_ptr<const Program> program,
                        std::shared_ptr<const TokenTrie> trie)
     : program_(std::move(program)), trie_(std::move(trie)) {
-  reached_.resize(program_->nodes.size(), nullptr);
-  queued_.resize(program_->nodes.size(), false);
+  reached_.resize(program_->nodes.size());
   const std::lock_guard lock(mutex_);
   StackSet bottom;
   bottom.bottom = true;
@@ -56,32 +58,34 @@ const StackSet* StateTable::intern(StackSet&& set) {
   return stored;
 }
 
+const StackSet* StateTable::unite(std::vector<const StackSet*> sets) {
+  std::sort(sets.begin(), sets.end());
+  sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
+  if (sets.size() == 1) return sets[0];
+  const auto known = unions_.find(sets);
+  if (known != unions_.end()) return known->second;
+  const StackSet* result = unite(sets, {});
+  bytes_ += sets.size() * sizeof(sets[0]) + 64;
+  unions_.emplace(std::move(sets), result);
+  return result;
+}
+
 // Below one node there is one set, so that sets stay as small as the rules are, however many stacks
 // are in them.
-const StackSet* StateTable::unite(const StackSet* a, const StackSet* b) {
-  if (a == b) return a;
-  const StackPair key(std::min(a, b), std::max(a, b));
-  const auto known = unions_.find(key);
-  if (known != unions_.end()) return known->second;
-  StackSet both;
-  both.bottom = a->bottom || b->bottom;
-  auto i = a->frames.begin();
-  auto j = b->frames.begin();
-  while (i != a->frames.end() || j != b->frames.end()) {
-    if (j == b->frames.end() || (i != a->frames.end() && i->first < j->first)) {
-      both.frames.push_back(*i++);
-    } else if (i == a->frames.end() || j->first < i->first) {
-      both.frames.push_back(*j++);
-    } else {
-      both.frames.emplace_back(i->first, unite(i->second, j->second));
-      ++i;
-      ++j;
-    }
+const StackSet* StateTable::unite(const std::vector<const StackSet*>& sets, Frames frames) {
+  StackSet all;
+  for (const StackSet* set : sets) {
+    all.bottom |= set->bottom;
+    frames.insert(frames.end(), set->frames.begin(), set->frames.end());
   }
-  const StackSet* result = intern(std::move(both));
-  unions_.emplace(key, result);
-  bytes_ += 64;
-  return result;
+  std::sort(frames.begin(), frames.end());
+  for (size_t i = 0; i < frames.size();) {
+    std::vector<const StackSet*> below;
+    const uint32_t node = frames[i].first;
+    for (; i < frames.size() && frames[i].first == node; ++i) below.push_back(frames[i].second);
+    all.frames.emplace_back(node, unite(std::move(below)));
+  }
+  return intern(std::move(all));
 }
 
 const StackSet* StateTable::import_stack(
@@ -126,33 +130,39 @@ const State* StateTable::intern_state(Items items, bool complete) {
   return &state;
 }
 
+StateTable::Reached& StateTable::reach(uint32_t node, std::vector<uint32_t>& queue) {
+  Reached& reached = reached_[node];
+  if (!reached.touched) touched_.push_back(node);
+  if (!reached.queued) queue.push_back(node);
+  reached.touched = reached.queued = true;
+  return reached;
+}
+
 void StateTable::add(uint32_t node, const StackSet* stacks) {
   // Some other way is short enough: each state has one that fits.
   if (stacks->depth + program_->nodes[node].height > kMaxDepth) return;
-  const StackSet*& reached = reached_[node];
-  if (reached == nullptr) {
-    touched_.push_back(node);
-    reached = stacks;
-  } else {
-    const StackSet* both = unite(reached, stacks);
-    if (both == reached) return;
-    reached = both;
-  }
-  if (!queued_[node]) {
-    queued_[node] = true;
-    todo_.push_back(node);
-  }
+  if (reached_[node].stacks != stacks) reach(node, todo_).more.push_back(stacks);
 }
 
 void StateTable::call(const Edge& edge, const StackSet* stacks) {
   if (edge.tail) return add(edge.start, stacks);
-  if (stacks->depth + program_->nodes[edge.target].height > kMaxDepth) return;
-  StackSet pushed;
-  pushed.frames.emplace_back(edge.target, stacks);
-  add(edge.start, intern(std::move(pushed)));
+  const int depth = stacks->depth + 1;
+  if (stacks->depth + program_->nodes[edge.target].height > kMaxDepth ||
+      depth + program_->nodes[edge.start].height > kMaxDepth) {
+    return;
+  }
+  reach(edge.start, called_).frames.emplace_back(edge.target, stacks);
 }
 
-void StateTable::expand(uint32_t node, const StackSet* stacks) {
+void StateTable::expand(uint32_t node) {
+  Reached& reached = reached_[node];
+  reached.queued = false;
+  if (reached.stacks != nullptr) reached.more.push_back(reached.stacks);
+  const StackSet* stacks = reached.frames.empty() ? unite(std::exchange(reached.more, {}))
+                                                  : unite(std::exchange(reached.more, {}),
+                                                          std::exchange(reached.frames, {}));
+  if (stacks == reached.stacks) return;
+  reached.stacks = stacks;
   const Program::Node& at = program_->nodes[node];
   const Edge* edge = program_->edges.data() + at.first_edge + at.byte_edges;
   for (uint32_t i = 0; i < at.other_edges; ++i, ++edge) {
@@ -168,17 +178,17 @@ void StateTable::expand(uint32_t node, const StackSet* stacks) {
 }
 
 const State* StateTable::close() {
-  while (!todo_.empty()) {
-    const uint32_t node = todo_.back();
-    todo_.pop_back();
-    queued_[node] = false;
-    expand(node, reached_[node]);
+  while (!todo_.empty() || !called_.empty()) {
+    std::vector<uint32_t>& queue = todo_.empty() ? called_ : todo_;
+    const uint32_t node = queue.back();
+    queue.pop_back();
+    expand(node);
   }
   Items items;
   std::sort(touched_.begin(), touched_.end());
   for (const uint32_t node : touched_) {
-    if (program_->nodes[node].byte_edges > 0) items.emplace_back(node, reached_[node]);
-    reached_[node] = nullptr;
+    if (program_->nodes[node].byte_edges > 0) items.emplace_back(node, reached_[node].stacks);
+    reached_[node] = {};
   }
   touched_.clear();
   const State* state = intern_state(std::move(items), complete_);

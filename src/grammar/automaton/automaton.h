@@ -65,20 +65,32 @@ class StateTable {
     bool operator()(const StackSet* a, const StackSet* b) const;
   };
   using Items = std::vector<std::pair<uint32_t, const StackSet*>>;
-  using StackPair = std::pair<const StackSet*, const StackSet*>;
-  struct PairHash {
-    size_t operator()(const StackPair& pair) const;
+  using Frames = decltype(StackSet::frames);
+  struct SetsHash {
+    size_t operator()(const std::vector<const StackSet*>& sets) const;
   };
 
   const State* compute_step(const State& state, uint8_t byte_class);
   // Requires the lock, as all below.
   const StackSet* intern(StackSet&& set);
-  const StackSet* unite(const StackSet* a, const StackSet* b);
+  const StackSet* unite(std::vector<const StackSet*> sets);
+  // All stacks of the sets, and those with the frames on top.
+  const StackSet* unite(const std::vector<const StackSet*>& sets, Frames frames);
   const StackSet* import_stack(const StackSet* set,
                                std::unordered_map<const StackSet*, const StackSet*>& known);
   const State* intern_state(Items items, bool complete);
+  // What a closure has reached of a node: the stacks that it was expanded with, and what came
+  // since.
+  struct Reached {
+    const StackSet* stacks = nullptr;
+    std::vector<const StackSet*> more;
+    Frames frames;
+    bool touched = false;
+    bool queued = false;
+  };
+  Reached& reach(uint32_t node, std::vector<uint32_t>& queue);
   void add(uint32_t node, const StackSet* stacks);
-  void expand(uint32_t node, const StackSet* stacks);
+  void expand(uint32_t node);
   void call(const Edge& edge, const StackSet* stacks);
   // The state that what was add()ed leads to.
   const State* close();
@@ -91,14 +103,15 @@ class StateTable {
   std::mutex mutex_;
   std::deque<StackSet> stacks_;
   std::unordered_map<const StackSet*, const StackSet*, StackHash, StackEqual> stack_ids_;
-  std::unordered_map<StackPair, const StackSet*, PairHash> unions_;
+  std::unordered_map<std::vector<const StackSet*>, const StackSet*, SetsHash> unions_;
   std::deque<State> states_;
   std::unordered_multimap<size_t, const State*> state_ids_;
   std::deque<std::vector<uint64_t>> masks_;
   // Of the closure that is being computed.
-  std::vector<const StackSet*> reached_;  // by node
-  std::vector<uint32_t> touched_, todo_;
-  std::vector<bool> queued_;
+  std::vector<Reached> reached_;  // by node
+  // Rules that are called wait until nothing else is to be done, so that all their callers are
+  // known by then.
+  std::vector<uint32_t> touched_, todo_, called_;
   bool complete_ = false;
 };
 

@@ -116,7 +116,7 @@ class CodePointGraph {
 // Numbers the states as they are found.
 class StringAutomaton::Builder {
  public:
-  explicit Builder(std::vector<uint32_t> class_starts) {
+  Builder(std::vector<uint32_t> class_starts, Budget& budget) : budget_(budget) {
     automaton_.class_starts_ = std::move(class_starts);
   }
 
@@ -138,12 +138,16 @@ class StringAutomaton::Builder {
         state.next.push_back(entry->second);
       }
       if (keys.size() > kMaxStates || keys.size() * classes > kMaxCells) return too_large();
+      // A cell, and a key in the map and behind it.
+      budget_.spend(classes * sizeof(uint32_t) + 2 * sizeof(Key) + 64, classes);
+      AERIE_RETURN_IF_ERROR(budget_.status());
     }
     automaton_.trim();
     return std::move(automaton_);
   }
 
  private:
+  Budget& budget_;
   StringAutomaton automaton_;
 };
 
@@ -153,15 +157,14 @@ Expected<StringAutomaton> StringAutomaton::of(ExprId expr, const RuleSet& rules)
   const uint32_t end = graph.node();
   graph.add(expr, start, end);
   if (graph.too_large()) return too_large();
-  Builder builder(graph.class_starts());
+  Budget& budget = rules.budget();
+  Builder builder(graph.class_starts(), budget);
   std::set<uint32_t> first{start};
   graph.close(first);
-  size_t work = 0;
   const auto expand = [&](const std::set<uint32_t>& nodes, size_t i) {
     std::set<uint32_t> next;
-    // Past the limit all that follows is nothing, and the result is not used.
-    if (work > kMaxCells) return next;
-    work += nodes.size();
+    // What follows is nothing then, and the result is not used.
+    if (!budget.spend(0, nodes.size())) return next;
     for (const uint32_t node : nodes) {
       for (const CodePointGraph::Edge& edge : graph.edges(node)) {
         const bool reads = edge.set != nullptr && edge.set->contains(builder.class_starts()[i]);
@@ -169,16 +172,16 @@ Expected<StringAutomaton> StringAutomaton::of(ExprId expr, const RuleSet& rules)
       }
     }
     graph.close(next);
+    constexpr size_t kNodeOfSet = 40;
+    budget.spend(next.size() * kNodeOfSet, next.size());
     return next;
   };
-  auto result = builder.run(std::move(first), expand,
-                            [&](const std::set<uint32_t>& nodes) { return nodes.contains(end); });
-  if (work > kMaxCells) return too_large();
-  return result;
+  return builder.run(std::move(first), expand,
+                     [&](const std::set<uint32_t>& nodes) { return nodes.contains(end); });
 }
 
-Expected<StringAutomaton> StringAutomaton::of_pattern(std::string_view pattern) {
-  RuleSet rules;
+Expected<StringAutomaton> StringAutomaton::of_pattern(std::string_view pattern, Budget& budget) {
+  RuleSet rules(budget);
   AERIE_ASSIGN_OR_RETURN(const ExprId expr, parse_regex(pattern, RegexMatch::kSearch, rules));
   return of(expr, rules);
 }
@@ -189,34 +192,55 @@ StringAutomaton StringAutomaton::all() {
   return automaton;
 }
 
-Expected<StringAutomaton> StringAutomaton::of_length(int64_t min, int64_t max) {
+Expected<StringAutomaton> StringAutomaton::of_length(int64_t min, int64_t max, Budget& budget) {
   const int64_t last = max == kUnbounded ? min : max + 1;
   if (last > static_cast<int64_t>(kMaxStates)) return too_large();
-  return Builder({0}).run(
-      int64_t{0}, [&](int64_t length, size_t) { return std::min(length + 1, last); },
-      [&](int64_t length) { return length >= min && (max == kUnbounded || length <= max); });
+  return Builder({0}, budget)
+      .run(
+          int64_t{0}, [&](int64_t length, size_t) { return std::min(length + 1, last); },
+          [&](int64_t length) { return length >= min && (max == kUnbounded || length <= max); });
 }
 
-Expected<StringAutomaton> StringAutomaton::of_texts(const std::vector<std::string>& texts) {
-  RuleSet rules;
-  std::vector<ExprId> ways;
+Expected<StringAutomaton> StringAutomaton::of_texts(const std::vector<std::string>& texts,
+                                                    Budget& budget) {
+  constexpr uint32_t kNowhere = 0xFFFFFFFF;
+  constexpr size_t kNodeOfMap = 48;
+  std::vector<std::map<uint32_t, uint32_t>> trie(1);
+  std::vector<bool> ends(1, false);
+  std::set<uint32_t> starts{0};
   for (const std::string& text : texts) {
-    std::vector<ExprId> parts;
+    uint32_t at = 0;
     std::string_view rest = text;
     for (uint32_t c = 0; take_code_point(rest, c);) {
-      parts.push_back(rules.char_class(CodePointSet({{c, c}})));
+      const auto [entry, added] = trie[at].try_emplace(c, static_cast<uint32_t>(trie.size()));
+      at = entry->second;
+      if (!added) continue;
+      trie.emplace_back();
+      ends.push_back(false);
+      starts.insert({c, c + 1});
+      budget.spend(2 * kNodeOfMap + sizeof(trie[0]));
     }
-    ways.push_back(rules.sequence(std::move(parts)));
+    ends[at] = true;
+    AERIE_RETURN_IF_ERROR(budget.status());
   }
-  return of(rules.alternatives(std::move(ways)), rules);
+  starts.erase(kMaxCodePoint + 1);
+  Builder builder({starts.begin(), starts.end()}, budget);
+  return builder.run(
+      uint32_t{0},
+      [&](uint32_t at, size_t i) {
+        if (at == kNowhere) return at;
+        const auto child = trie[at].find(builder.class_starts()[i]);
+        return child == trie[at].end() ? kNowhere : child->second;
+      },
+      [&](uint32_t at) { return at != kNowhere && ends[at]; });
 }
 
-Expected<StringAutomaton> StringAutomaton::combined(const StringAutomaton& other,
-                                                    Product product) const {
+Expected<StringAutomaton> StringAutomaton::combined(const StringAutomaton& other, Product product,
+                                                    Budget& budget) const {
   std::vector<uint32_t> starts;
   std::set_union(class_starts_.begin(), class_starts_.end(), other.class_starts_.begin(),
                  other.class_starts_.end(), std::back_inserter(starts));
-  Builder builder(std::move(starts));
+  Builder builder(std::move(starts), budget);
   using Key = std::pair<uint32_t, uint32_t>;
   const auto expand = [&](const Key& key, size_t i) {
     const uint32_t c = builder.class_starts()[i];
@@ -278,7 +302,7 @@ ExprId StringAutomaton::json(JsonRules& json) const {
   RuleSet& rules = json.rules();
   std::vector<RuleId> ids;
   for (size_t i = 0; i < states_.size(); ++i) ids.push_back(rules.add_rule("characters"));
-  for (size_t i = 0; i < states_.size(); ++i) {
+  for (size_t i = 0; i < states_.size() && !rules.spent(); ++i) {
     std::map<uint32_t, std::vector<CodePointRange>> ranges;
     for (size_t c = 0; c < class_starts_.size(); ++c) {
       const bool is_last = c + 1 == class_starts_.size();

@@ -19,16 +19,17 @@ class StringAutomaton {
   enum class Product : uint8_t { kBoth, kFirstOnly };
 
   // Of a regular expression that parse_regex() added to `rules`. kResourceExhausted, here and
-  // below, if there are too many states.
+  // below, if there are too many states or they would cost more than is left of the budget.
   static Expected<StringAutomaton> of(ExprId expr, const RuleSet& rules);
   // Of such an expression's text.
-  static Expected<StringAutomaton> of_pattern(std::string_view pattern);
+  static Expected<StringAutomaton> of_pattern(std::string_view pattern, Budget& budget);
   static StringAutomaton all();
   // Texts of `min` to `max` (or kUnbounded) code points.
-  static Expected<StringAutomaton> of_length(int64_t min, int64_t max);
-  static Expected<StringAutomaton> of_texts(const std::vector<std::string>& texts);
+  static Expected<StringAutomaton> of_length(int64_t min, int64_t max, Budget& budget);
+  static Expected<StringAutomaton> of_texts(const std::vector<std::string>& texts, Budget& budget);
 
-  Expected<StringAutomaton> combined(const StringAutomaton& other, Product product) const;
+  Expected<StringAutomaton> combined(const StringAutomaton& other, Product product,
+                                     Budget& budget) const;
 
   bool empty() const;
   // `text` is UTF-8.

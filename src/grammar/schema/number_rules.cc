@@ -40,57 +40,84 @@ std::string digits_of(Decimal value, int width) {
   return digits;
 }
 
-// Numbers without sign and with `before` digits before the point, up to `behind` behind it.
+// Numbers without sign, digit by digit: how many are left, whether all so far are a bound's, and
+// what is left when they are divided. What follows once no bound matters any more is shared by
+// numbers of all lengths.
 class DigitRules {
  public:
-  DigitRules(int before, int behind, int64_t multiple_of, RuleSet& rules)
-      : before_(before), width_(before + behind), multiple_of_(multiple_of), rules_(rules) {}
+  DigitRules(int behind, const NumberRange& range, RuleSet& rules)
+      : behind_(behind),
+        multiple_of_(range.multiple_of),
+        fraction_(range.fraction),
+        rules_(rules) {}
 
-  ExprId between(Decimal low, Decimal high) {
-    low_ = digits_of(low, width_);
-    high_ = digits_of(high, width_);
-    return rest({0, true, true, 0});
+  // Integers of `before` digits or more. Their number is not limited, or each would have rules of
+  // its own.
+  ExprId longer(int before) {
+    open_ = true;
+    std::vector<ExprId> ways;
+    for (char c = '1'; c <= '9'; ++c) {
+      const ExprId tail = rest({before - 1, false, false, (c - '0') % multiple_of_});
+      ways.push_back(rules_.sequence({rules_.bytes(std::string_view(&c, 1)), tail}));
+    }
+    return rules_.alternatives(std::move(ways));
+  }
+
+  // Those with `before` digits before the point and up to `behind` behind it.
+  ExprId between(Decimal low, Decimal high, int before) {
+    low_ = digits_of(low, before + behind_);
+    high_ = digits_of(high, before + behind_);
+    tight_.clear();
+    return rest({before + behind_, true, true, 0});
   }
 
  private:
   struct Place {
-    int at;
-    bool low_tight, high_tight;  // whether all so far are the bound's digits
-    int64_t remainder;
+    int left;
+    bool low_tight, high_tight;
+    int64_t remainder;  // of fractions: 1 behind a digit that makes it one
     auto operator<=>(const Place&) const = default;
   };
 
+  bool is_free(const Place& place) const { return !place.low_tight && !place.high_tight; }
+  size_t at(const Place& place) const { return low_.size() - static_cast<size_t>(place.left); }
+
   // Digits that are left out are zeros.
   bool may_end(const Place& place) const {
-    if (place.at < before_ || place.remainder != 0) return false;
-    const auto rest = low_.substr(static_cast<size_t>(place.at));
-    return !place.low_tight || rest.find_first_not_of('0') == std::string::npos;
+    if (place.left > behind_ || place.remainder != (fraction_ ? 1 : 0)) return false;
+    return !place.low_tight || low_.find_first_not_of('0', at(place)) == std::string::npos;
   }
 
   ExprId rest(const Place& place) {
-    const auto known = known_.find(place);
-    if (known != known_.end()) return rules_.rule(known->second);
+    if (rules_.spent()) return rules_.nothing();
+    auto& known = is_free(place) ? free_ : tight_;
+    const auto entry = known.find(place);
+    if (entry != known.end()) return rules_.rule(entry->second);
     const RuleId rule = rules_.add_rule("number");
-    known_.emplace(place, rule);
+    known.emplace(place, rule);
     std::vector<ExprId> ways;
     if (may_end(place)) ways.push_back(rules_.bytes(""));
-    if (place.at < width_) {
+    if (place.left > 0 || open_) {
       ExprId more = digit(place);
-      if (place.at == before_) more = rules_.sequence({rules_.bytes("."), more});
+      if (place.left == behind_ && behind_ > 0) more = rules_.sequence({rules_.bytes("."), more});
       ways.push_back(more);
     }
     rules_.set_body(rule, rules_.alternatives(std::move(ways)));
     return rules_.rule(rule);
   }
 
+  int64_t remainder(const Place& place, int digit) const {
+    if (!fraction_) return (place.remainder * 10 + digit) % multiple_of_;
+    return place.remainder == 1 || (place.left <= behind_ && digit != 0) ? 1 : 0;
+  }
+
   ExprId digit(const Place& place) {
-    const auto at = static_cast<size_t>(place.at);
-    const char first = place.low_tight ? low_[at] : '0';
-    const char last = place.high_tight ? high_[at] : '9';
+    const char first = place.low_tight ? low_[at(place)] : '0';
+    const char last = place.high_tight ? high_[at(place)] : '9';
     std::map<Place, std::vector<CodePointRange>> digits;
     for (char c = first; c <= last; ++c) {
-      const Place next{place.at + 1, place.low_tight && c == first, place.high_tight && c == last,
-                       (place.remainder * 10 + (c - '0')) % multiple_of_};
+      const Place next{std::max(place.left - 1, 0), place.low_tight && c == first,
+                       place.high_tight && c == last, remainder(place, c - '0')};
       digits[next].push_back({static_cast<uint32_t>(c), static_cast<uint32_t>(c)});
     }
     std::vector<ExprId> ways;
@@ -101,11 +128,13 @@ class DigitRules {
     return rules_.alternatives(std::move(ways));
   }
 
-  const int before_, width_;
+  const int behind_;
   const int64_t multiple_of_;
+  const bool fraction_;
   RuleSet& rules_;
   std::string low_, high_;
-  std::map<Place, RuleId> known_;
+  bool open_ = false;
+  std::map<Place, RuleId> free_, tight_;
 };
 
 struct Form {
@@ -113,18 +142,27 @@ struct Form {
   int behind = 0;
 };
 
+// From `low`, which is not negative, on.
+ExprId multiples_from(Decimal low, const NumberRange& range, RuleSet& rules) {
+  // "0" has the length of others, and none begins with it.
+  const int digits = digit_count(low);
+  const ExprId first = DigitRules(0, range, rules).between(low, power_of_ten(digits) - 1, digits);
+  return rules.alternatives({first, DigitRules(0, range, rules).longer(digits + 1)});
+}
+
 // From `low` to `high`, neither negative, in units of the last place.
 ExprId unsigned_between(Decimal low, Decimal high, const Form& form, const NumberRange& range,
                         RuleSet& rules) {
   std::vector<ExprId> ways;
   const Decimal unit = power_of_ten(form.behind);
+  DigitRules digits(form.behind, range, rules);
   for (int before = 1; before <= form.before; ++before) {
     const Decimal first = before == 1 ? 0 : power_of_ten(before - 1) * unit;
     const Decimal last = power_of_ten(before) * unit - 1;
     const Decimal from = std::max(low, first);
     const Decimal to = std::min(high, last);
     if (from > to) continue;
-    ways.push_back(DigitRules(before, form.behind, range.multiple_of, rules).between(from, to));
+    ways.push_back(digits.between(from, to, before));
   }
   return rules.alternatives(std::move(ways));
 }
@@ -208,14 +246,17 @@ Expected<ExprId> number_in_range(const NumberRange& range, RuleSet& rules) {
   if (low > largest || high < -largest) return too_precise;
   low = std::max(low, -largest);
   high = std::min(high, largest);
+  const auto unsigned_part = [&](Decimal from, Decimal to, bool bounded) {
+    if (range.multiple_of != 1 && !bounded) return multiples_from(from, range, rules);
+    return unsigned_between(from, to, *form, range, rules);
+  };
   std::vector<ExprId> ways;
-  if (high >= 0) {
-    ways.push_back(unsigned_between(std::max(low, Decimal{0}), high, *form, range, rules));
-  }
+  if (high >= 0)
+    ways.push_back(unsigned_part(std::max(low, Decimal{0}), high, range.max.has_value()));
   if (low < 0) {
     const Decimal from = std::max(-high, Decimal{1});
     ways.push_back(
-        rules.sequence({rules.bytes("-"), unsigned_between(from, -low, *form, range, rules)}));
+        rules.sequence({rules.bytes("-"), unsigned_part(from, -low, range.min.has_value())}));
   }
   return rules.alternatives(std::move(ways));
 }

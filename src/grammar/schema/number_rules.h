@@ -23,6 +23,7 @@ struct NumberRange {
   std::optional<Decimal> max;
   int64_t multiple_of = 1;  // of integers
   bool integer = true;
+  bool fraction = false;  // no integers
 };
 
 // The numbers of the range that have at most 18 digits, or 15 with those behind the point, so that

@@ -29,11 +29,12 @@ bool says_nothing(const Shape& shape) {
 // rules.
 class SchemaRules {
  public:
-  SchemaRules(const SchemaDocument& document, RuleSet& rules)
+  SchemaRules(SchemaDocument& document, RuleSet& rules)
       : document_(document),
-        reader_(document),
+        reader_(document, rules.budget()),
         validator_(reader_),
-        expander_(reader_, validator_),
+        negation_(document),
+        expander_(reader_, validator_, negation_),
         rules_(rules),
         json_(rules),
         members_(reader_, validator_, expander_, json_,
@@ -48,10 +49,12 @@ class SchemaRules {
   Expected<ExprId> numbers(const Shape& shape);
   Expected<ExprId> string(const Shape& shape);
   Expected<ExprId> array(const Shape& shape);
+  Expected<ExprId> unique_items(const Shape& shape);
 
   const SchemaDocument& document_;
   SchemaReader reader_;
   SchemaValidator validator_;
+  SchemaNegation negation_;
   SchemaExpander expander_;
   RuleSet& rules_;
   JsonRules json_;
@@ -68,6 +71,7 @@ Expected<RuleId> SchemaRules::root() {
     todo_.pop_front();
     AERIE_ASSIGN_OR_RETURN(const ExprId body, alternatives(next));
     rules_.set_body(rule, body);
+    AERIE_RETURN_IF_ERROR(rules_.budget().status());
     if (known_.size() > kMaxRules || rules_.expr_count() > kMaxExprs) {
       return Status(StatusCode::kResourceExhausted,
                     fmt::format("the schema needs more than {} rules or {} expressions", kMaxRules,
@@ -100,8 +104,9 @@ Expected<ExprId> SchemaRules::alternatives(const Goal& goal) {
 Expected<ExprId> SchemaRules::shape(const Shape& shape) {
   std::vector<ExprId> ways;
   if (shape.values) {
-    for (const Json& one : *shape.values) ways.push_back(rules_.bytes(one.dump()));
-    return rules_.alternatives(std::move(ways));
+    std::vector<std::string> texts;
+    for (const Json& one : *shape.values) texts.push_back(one.dump());
+    return rules_.one_of(std::move(texts));
   }
   if (says_nothing(shape)) return json_.value();
   if ((shape.types & kNullBit) != 0) ways.push_back(json_.null());
@@ -129,7 +134,8 @@ Expected<ExprId> SchemaRules::numbers(const Shape& shape) {
   NumberRange range = shape.numbers;
   // Multiples of integers are integers.
   range.integer = (shape.types & kFractionBit) == 0 || range.multiple_of != 1;
-  if (!range.min && !range.max && range.multiple_of == 1) {
+  range.fraction = (shape.types & kIntegerBit) == 0;
+  if (!range.min && !range.max && range.multiple_of == 1 && !range.fraction) {
     return range.integer ? json_.integer() : json_.number();
   }
   constexpr int64_t kLargestMultiple = 10000;
@@ -151,7 +157,7 @@ Expected<ExprId> SchemaRules::numbers(const Shape& shape) {
 Expected<ExprId> SchemaRules::string(const Shape& shape) {
   if (!shape.has_string_limits()) return json_.string();
   if (!shape.strings.empty()) {
-    auto strings = strings_of(shape);
+    auto strings = strings_of(shape, rules_.budget());
     if (!strings.ok()) {
       return shape_error(document_, strings.status().code(), shape, "pattern",
                          strings.status().message());
@@ -171,10 +177,60 @@ Expected<ExprId> SchemaRules::string(const Shape& shape) {
   return rules_.sequence({rules_.bytes("\""), content, rules_.bytes("\"")});
 }
 
+// Of listed values: each at most once, in the order of the list.
+Expected<ExprId> SchemaRules::unique_items(const Shape& shape) {
+  constexpr size_t kMaxValues = 100;
+  Goal goal;
+  bool prefix = false;
+  for (const auto& part : shape.arrays) {
+    add_to(goal, part->rest);
+    prefix |= !part->prefix.empty();
+  }
+  AERIE_ASSIGN_OR_RETURN(const Shapes shapes, expander_.expand(goal));
+  std::vector<std::string> texts;
+  bool listed = !prefix && !goal.empty();
+  for (const Shape& one : shapes) {
+    listed = listed && one.values.has_value();
+    if (!listed) break;
+    for (const Json& value : *one.values) {
+      // Values that differ in writing alone are equal.
+      listed = listed && (value.is_string() || value.is_boolean() || value.is_null());
+      std::string text = value.dump();
+      if (std::find(texts.begin(), texts.end(), text) == texts.end())
+        texts.push_back(std::move(text));
+      listed = listed && texts.size() <= kMaxValues;
+    }
+  }
+  if (!listed) {
+    return shape_error(document_, StatusCode::kUnsupported, shape, "uniqueItems",
+                       "it can be enforced where the items are listed texts alone; leave it out");
+  }
+  const auto count = static_cast<int64_t>(texts.size());
+  const int64_t most = shape.max_items == kUnbounded ? count : std::min(shape.max_items, count);
+  if (shape.min_items > most) return rules_.nothing();
+  // From the last value to the first: what may follow when so many items stand already.
+  std::vector<ExprId> after;
+  for (int64_t stand = 0; stand <= most; ++stand) {
+    after.push_back(stand >= shape.min_items ? rules_.bytes("") : rules_.nothing());
+  }
+  for (size_t i = texts.size(); i-- > 0;) {
+    std::vector<ExprId> before = after;
+    const ExprId value = rules_.bytes(texts[i]);
+    for (int64_t stand = 0; stand < most && !rules_.spent(); ++stand) {
+      const auto at = static_cast<size_t>(stand);
+      const ExprId item = stand == 0 ? rules_.sequence({json_.space(), value})
+                                     : rules_.sequence({rules_.bytes(","), json_.space(), value});
+      const ExprId both = rules_.alternatives({after[at], rules_.sequence({item, after[at + 1]})});
+      before[at] = rules_.rule(rules_.define("items", both));
+    }
+    after = std::move(before);
+  }
+  return rules_.sequence({rules_.bytes("["), after[0], json_.space(), rules_.bytes("]")});
+}
+
 Expected<ExprId> SchemaRules::array(const Shape& shape) {
   if (shape.unique_items != nullptr && (shape.max_items == kUnbounded || shape.max_items > 1)) {
-    return shape_error(document_, StatusCode::kUnsupported, shape, "uniqueItems",
-                       "it cannot be enforced; leave it out");
+    return unique_items(shape);
   }
   if (shape.min_items > kMaxLength || shape.max_items > kMaxLength) {
     return shape_error(document_, StatusCode::kResourceExhausted, shape,
@@ -184,17 +240,17 @@ Expected<ExprId> SchemaRules::array(const Shape& shape) {
   if (shape.max_items != kUnbounded && shape.max_items < shape.min_items) return rules_.nothing();
   size_t prefix = 0;
   Goal rest;
-  for (const ArrayPart& part : shape.arrays) {
-    prefix = std::max(prefix, part.prefix.size());
-    add_to(rest, part.rest);
+  for (const auto& part : shape.arrays) {
+    prefix = std::max(prefix, part->prefix.size());
+    add_to(rest, part->rest);
   }
   const auto min = static_cast<int>(shape.min_items);
   const auto max = static_cast<int>(shape.max_items);
   if (prefix == 0) return json_.list(value(rest), min, is_false(rest) && min == 0 ? 0 : max);
   const auto goal_at = [&](size_t place) {
     Goal goal;
-    for (const ArrayPart& part : shape.arrays) {
-      add_to(goal, place < part.prefix.size() ? part.prefix[place] : part.rest);
+    for (const auto& part : shape.arrays) {
+      add_to(goal, place < part->prefix.size() ? part->prefix[place] : part->rest);
     }
     return goal;
   };
@@ -215,8 +271,8 @@ Expected<ExprId> SchemaRules::array(const Shape& shape) {
 
 }  // namespace
 
-Expected<RuleId> parse_schema(std::string_view text, RuleSet& rules) {
-  AERIE_ASSIGN_OR_RETURN(const SchemaDocument document, SchemaDocument::read(text));
+Expected<RuleId> parse_schema(std::string_view text, bool strict, RuleSet& rules) {
+  AERIE_ASSIGN_OR_RETURN(SchemaDocument document, SchemaDocument::read(text, strict));
   return SchemaRules(document, rules).root();
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "grammar/schema/schema_uri.h"
+
 namespace aerie::grammar {
 namespace {
 
@@ -47,16 +49,22 @@ std::string unescaped(std::string_view token) {
   return key;
 }
 
-Expected<bool> is_draft7_schema(const Json& root) {
+// Of a "$schema" that is not known: the newest draft, which adds keywords and changes hardly any.
+Expected<int> draft_of(const Json& root, bool strict) {
+  constexpr int kNewest = 2020;
   const Json* schema = find_key(root, "$schema");
-  if (schema == nullptr || !schema->is_string()) return false;
+  if (schema == nullptr || !schema->is_string()) return kNewest;
   const auto& name = schema->get_ref<const std::string&>();
-  if (name.find("draft-07") != std::string::npos || name.find("draft-06") != std::string::npos) {
-    return true;
+  static constexpr std::pair<std::string_view, int> kDrafts[] = {
+      {"2020-12", kNewest}, {"2019-09", 2019}, {"draft-07", 7}, {"draft-06", 6}, {"draft-04", 4}};
+  for (const auto& [part, draft] : kDrafts) {
+    if (name.find(part) != std::string::npos) return draft;
   }
-  if (name.find("2020-12") != std::string::npos) return false;
-  return Status(StatusCode::kUnsupported,
-                fmt::format("#/$schema: '{}' is not supported; drafts 2020-12, 7 and 6 are", name));
+  if (!strict && name.find("draft-03") == std::string::npos) return kNewest;
+  return Status(
+      StatusCode::kUnsupported,
+      fmt::format("#/$schema: '{}' is not supported; drafts 2020-12, 2019-09, 7, 6 and 4 are",
+                  name));
 }
 
 }  // namespace
@@ -80,7 +88,7 @@ bool json_equal(const Json& a, const Json& b) {
   });
 }
 
-Expected<SchemaDocument> SchemaDocument::read(std::string_view text) {
+Expected<SchemaDocument> SchemaDocument::read(std::string_view text, bool strict) {
   if (text.size() > kMaxQuotedText) {
     return Status(
         StatusCode::kResourceExhausted,
@@ -94,47 +102,85 @@ Expected<SchemaDocument> SchemaDocument::read(std::string_view text) {
   }
   SchemaDocument document;
   document.root_ = std::make_shared<const Json>(std::move(*root));
-  AERIE_ASSIGN_OR_RETURN(document.draft7_, is_draft7_schema(*document.root_));
-  document.index(*document.root_, "#", false);
+  document.strict_ = strict;
+  AERIE_ASSIGN_OR_RETURN(document.draft_, draft_of(*document.root_, strict));
+  document.bases_.emplace_back();
+  document.named_.emplace("", document.root_.get());
+  document.index(*document.root_, "#", 0, false);
   return document;
 }
 
 // The depth is bounded by that of JSON files.
-void SchemaDocument::index(const Json& part, const std::string& pointer, bool is_data) {
+void SchemaDocument::index(const Json& part, const std::string& pointer, size_t base,
+                           bool is_data) {
   pointers_.emplace(&part, pointer);
   if (part.is_object()) {
-    if (!is_data) index_names(part);
+    if (!is_data) base = index_names(part, base);
     for (const auto& [key, value] : part.items()) {
       const bool holds_data =
           key == "enum" || key == "const" || key == "default" || key == "examples";
-      index(value, pointer + "/" + escaped(key), is_data || holds_data);
+      index(value, pointer + "/" + escaped(key), base, is_data || holds_data);
     }
   } else if (part.is_array()) {
     for (size_t i = 0; i < part.size(); ++i) {
-      index(part[i], fmt::format("{}/{}", pointer, i), is_data);
+      index(part[i], fmt::format("{}/{}", pointer, i), base, is_data);
     }
   }
 }
 
-void SchemaDocument::index_names(const Json& part) {
-  const auto add = [&](const std::string& name) {
+const Json& SchemaDocument::add(Json schema, const Json& origin, bool partial) {
+  added_.push_back(std::move(schema));
+  index_own(added_.back(), where(origin), partial);
+  return added_.back();
+}
+
+void SchemaDocument::index_own(const Json& part, const std::string& pointer, bool partial) {
+  pointers_.emplace(&part, pointer);
+  own_.insert(&part);
+  if (partial) partial_.insert(&part);
+  for (const Json& inner : part) {
+    if (part.is_structured()) index_own(inner, pointer, partial);
+  }
+}
+
+std::string SchemaDocument::reference(const Json& schema) const {
+  std::string pointer;
+  for (const char c : where(schema)) pointer += c == '%' ? std::string("%25") : std::string(1, c);
+  return pointer;
+}
+
+size_t SchemaDocument::index_names(const Json& part, size_t base) {
+  const auto add = [&](const std::string& uri) {
     // Of two it is not known which is meant.
-    const auto [entry, added] = anchors_.emplace(name, &part);
+    const auto [entry, added] = named_.emplace(uri, &part);
     if (!added) entry->second = nullptr;
   };
+  const bool refers = find_key(part, "$ref") != nullptr;
+  const Json* id = id_of(part);
+  if (id != nullptr && id->is_string() && !(refers && ref_stands_alone())) {
+    const auto& name = id->get_ref<const std::string&>();
+    if (name.starts_with('#')) {
+      // Draft 7 had "$id": "#name" for an anchor.
+      if (ref_stands_alone() && name.size() > 1) add(bases_[base] + name);
+    } else {
+      std::string uri = join_uri(bases_[base], name);
+      uri.resize(std::min(uri.find('#'), uri.size()));
+      add(uri);
+      bases_.push_back(std::move(uri));
+      base = bases_.size() - 1;
+    }
+  }
   for (const char* keyword : {"$anchor", "$dynamicAnchor"}) {
     const Json* anchor = find_key(part, keyword);
-    if (anchor != nullptr && anchor->is_string()) add(anchor->get<std::string>());
+    if (anchor != nullptr && anchor->is_string())
+      add(bases_[base] + "#" + anchor->get<std::string>());
   }
-  const Json* id = find_key(part, "$id");
-  if (id == nullptr || !id->is_string()) return;
-  // Draft 7 had "$id": "#name" for it.
-  const auto& name = id->get_ref<const std::string&>();
-  if (name.starts_with('#')) {
-    if (draft7_) add(name.substr(1));
-  } else if (&part != root_.get()) {
-    inner_id_ = &part;
-  }
+  if (refers) base_of_.emplace(&part, base);
+  return base;
+}
+
+const Json* SchemaDocument::id_of(const Json& part) const {
+  return find_key(part, draft_ == 4 ? "id" : "$id");
 }
 
 std::string SchemaDocument::where(const Json& part) const {
@@ -152,38 +198,34 @@ Expected<const Json*> SchemaDocument::resolve(const Json& schema) const {
   if (!value->is_string()) {
     return error(StatusCode::kInvalidArgument, schema, "$ref", "a string is wanted");
   }
-  if (inner_id_ != nullptr) {
-    return error(StatusCode::kUnsupported, *inner_id_, "$id",
-                 "references of a schema that has an '$id' inside are not supported");
-  }
-  std::string_view ref = value->get_ref<const std::string&>();
-  const Json* id = find_key(root(), "$id");
-  if (!draft7_ && id != nullptr && id->is_string()) {
-    std::string_view base = id->get_ref<const std::string&>();
-    base = base.substr(0, base.find('#'));
-    if (!base.empty() && ref.starts_with(base) &&
-        (ref.size() == base.size() || ref[base.size()] == '#')) {
-      ref.remove_prefix(base.size());
-      if (ref.empty()) return &root();
+  const auto& ref = value->get_ref<const std::string&>();
+  if (is_own(schema)) return at_pointer(schema, root(), std::string_view(ref).substr(1));
+  const auto base = base_of_.find(&schema);
+  const std::string uri = join_uri(bases_[base == base_of_.end() ? 0 : base->second], ref);
+  const size_t hash = std::min(uri.find('#'), uri.size());
+  const std::string_view fragment = std::string_view(uri).substr(std::min(hash + 1, uri.size()));
+  const bool is_pointer = fragment.empty() || fragment.starts_with('/');
+  const auto named = named_.find(is_pointer ? uri.substr(0, hash) : uri);
+  if (named == named_.end() || named->second == nullptr) {
+    if (is_pointer) {
+      return error(StatusCode::kUnsupported, schema, "$ref",
+                   fmt::format("'{}' is outside of the schema; references within it ('#/...') are "
+                               "supported",
+                               ref));
     }
+    return error(StatusCode::kInvalidArgument, schema, "$ref",
+                 fmt::format("there is no anchor '{}', or more than one", fragment));
   }
-  if (!ref.starts_with('#')) {
-    return error(StatusCode::kUnsupported, schema, "$ref",
-                 fmt::format("'{}' is outside of the schema; references within it ('#/...') are "
-                             "supported",
-                             ref));
-  }
-  ref.remove_prefix(1);
-  if (ref.empty() || ref.starts_with('/')) return at_pointer(schema, ref);
-  const auto anchor = anchors_.find(std::string(ref));
-  if (anchor != anchors_.end() && anchor->second != nullptr) return anchor->second;
-  return error(StatusCode::kInvalidArgument, schema, "$ref",
-               fmt::format("there is no anchor '{}', or more than one", ref));
+  if (!is_pointer) return named->second;
+  auto target = at_pointer(schema, *named->second, fragment);
+  // Where an identifier has begun another schema, many mean the whole document all the same.
+  if (!target.ok() && named->second != &root()) return at_pointer(schema, root(), fragment);
+  return target;
 }
 
-Expected<const Json*> SchemaDocument::at_pointer(const Json& schema,
+Expected<const Json*> SchemaDocument::at_pointer(const Json& schema, const Json& from,
                                                  std::string_view pointer) const {
-  const Json* at = &root();
+  const Json* at = &from;
   const std::string whole(pointer);
   while (!pointer.empty()) {
     pointer.remove_prefix(1);

@@ -1,11 +1,14 @@
 // A schema as it was read: where its parts are, and what they refer to.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
+#include <vector>
 
 #include "base/status.h"
 #include "format/json.h"
@@ -15,12 +18,15 @@ namespace aerie::grammar {
 // Schemas are told apart by their addresses within the document.
 class SchemaDocument {
  public:
-  // kInvalidArgument if it is no JSON; kUnsupported for other drafts than 2020-12, 7 and 6.
-  static Expected<SchemaDocument> read(std::string_view text);
+  // kInvalidArgument if it is no JSON; kUnsupported for draft 3 and, if it is to be strict, for a
+  // "$schema" that is not known.
+  static Expected<SchemaDocument> read(std::string_view text, bool strict);
 
   const Json& root() const { return *root_; }
-  // Draft 7 and before: nothing beside "$ref" counts, and "items" may be a list.
-  bool is_draft7() const { return draft7_; }
+  // Whether keywords and formats that are not known are errors.
+  bool is_strict() const { return strict_; }
+  // Draft 7 and before: nothing beside "$ref" counts.
+  bool ref_stands_alone() const { return draft_ <= 7; }
 
   // "#/properties/a", for messages.
   std::string where(const Json& part) const;
@@ -31,21 +37,40 @@ class SchemaDocument {
   // What the schema's "$ref" names. kUnsupported for what is outside of the document.
   Expected<const Json*> resolve(const Json& schema) const;
 
+  // Schemas that are written here, besides the client's. They may use keywords that no client can:
+  // "not enum" and "not pattern" of strings, and the type "fraction", a number that is no integer.
+  // What refers in them has what reference() says. `origin` is what messages name; partial: what is
+  // not valid by it may be valid all the same.
+  const Json& add(Json schema, const Json& origin, bool partial);
+  bool is_own(const Json& schema) const { return own_.contains(&schema); }
+  bool is_partial(const Json& schema) const { return partial_.contains(&schema); }
+  std::string reference(const Json& schema) const;
+
   // Whether the keyword says nothing about validity (of itself). The media type and encoding of
-  // contents are none: draft 7 leaves it open whether they are checked.
+  // contents are none for the strict: draft 7 leaves it open whether they are checked.
   static bool is_annotation(std::string_view keyword);
 
  private:
-  void index(const Json& part, const std::string& pointer, bool is_data);
-  void index_names(const Json& part);
-  Expected<const Json*> at_pointer(const Json& schema, std::string_view pointer) const;
+  void index_own(const Json& part, const std::string& pointer, bool partial);
+  // `base`: the place among the bases of what stands around it.
+  void index(const Json& part, const std::string& pointer, size_t base, bool is_data);
+  // The base for what it holds.
+  size_t index_names(const Json& part, size_t base);
+  // "$id", or what draft 4 calls it.
+  const Json* id_of(const Json& part) const;
+  Expected<const Json*> at_pointer(const Json& schema, const Json& from,
+                                   std::string_view pointer) const;
 
   // The address stays when the document is moved.
   std::shared_ptr<const Json> root_;
-  bool draft7_ = false;
-  const Json* inner_id_ = nullptr;  // a part that has an "$id" of its own
+  bool strict_ = false;
+  int draft_ = 2020;  // 4, 6, 7, 2019 or 2020
   std::unordered_map<const Json*, std::string> pointers_;
-  std::unordered_map<std::string, const Json*> anchors_;  // null: of several
+  std::deque<Json> added_;
+  std::unordered_set<const Json*> own_, partial_;       // with all parts
+  std::vector<std::string> bases_;                      // identifiers that references begin from
+  std::unordered_map<const Json*, size_t> base_of_;     // of what has a "$ref"
+  std::unordered_map<std::string, const Json*> named_;  // by identifier or anchor; null: of several
 };
 
 // The member or nullptr.

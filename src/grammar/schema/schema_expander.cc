@@ -34,16 +34,24 @@ Expected<Shapes> SchemaExpander::expand(const Goal& goal) {
 
 Expected<Shapes> SchemaExpander::product(const Json& schema, const Shapes& a, const Shapes& b) {
   Shapes result;
+  std::set<std::vector<const Json*>> known;
   for (const Shape& one : a) {
     for (const Shape& other : b) {
+      std::vector<const Json*> sources = united_sources(one, other);
+      reader_.budget().spend(one.bytes() + other.bytes(),
+                             1 + one.sources.size() * other.sources.size() / 8 +
+                                 one.required.size() * other.required.size() / 8);
+      AERIE_RETURN_IF_ERROR(reader_.budget().status());
+      std::sort(sources.begin(), sources.end());
+      if (!known.insert(std::move(sources)).second) continue;
       AERIE_ASSIGN_OR_RETURN(std::optional<Shape> both, merge(one, other));
       if (both) result.push_back(std::move(*both));
+      if (result.size() > kMaxShapes) {
+        return Status(StatusCode::kResourceExhausted,
+                      fmt::format("{}: its alternatives combine in more than {} ways",
+                                  document_.where(schema), kMaxShapes));
+      }
     }
-  }
-  if (result.size() > kMaxShapes) {
-    return Status(StatusCode::kResourceExhausted,
-                  fmt::format("{}: its alternatives combine in more than {} ways",
-                              document_.where(schema), kMaxShapes));
   }
   return result;
 }
@@ -71,7 +79,7 @@ Expected<Shapes> SchemaExpander::expand_schema(const Json& schema) {
 
 Expected<Shapes> SchemaExpander::expand_object(const Json& schema) {
   const Json* ref = find_key(schema, "$ref");
-  if (ref != nullptr && document_.is_draft7()) {
+  if (ref != nullptr && document_.ref_stands_alone()) {
     AERIE_ASSIGN_OR_RETURN(const Json* target, document_.resolve(schema));
     return expand_schema(*target);
   }
@@ -79,10 +87,9 @@ Expected<Shapes> SchemaExpander::expand_object(const Json& schema) {
     return expand_values(schema);
   }
   AERIE_RETURN_IF_ERROR(reader_.check_keywords(schema));
-  AERIE_ASSIGN_OR_RETURN(Shape own, reader_.own_shape(schema));
-  AERIE_RETURN_IF_ERROR(reader_.read_not(schema, own));
+  AERIE_ASSIGN_OR_RETURN(const Shape* own, reader_.own_shape(schema));
   Shapes shapes;
-  if (own.types != 0) shapes.push_back(std::move(own));
+  if (own->types != 0) shapes.push_back(*own);
   if (ref != nullptr) {
     AERIE_ASSIGN_OR_RETURN(const Json* target, document_.resolve(schema));
     AERIE_ASSIGN_OR_RETURN(const Shapes more, expand_schema(*target));
@@ -93,8 +100,38 @@ Expected<Shapes> SchemaExpander::expand_object(const Json& schema) {
     AERIE_ASSIGN_OR_RETURN(const Shapes more, expand_list(schema, keyword));
     AERIE_ASSIGN_OR_RETURN(shapes, product(schema, shapes, more));
   }
+  AERIE_ASSIGN_OR_RETURN(shapes, expand_rewritten(schema, std::move(shapes)));
   if (find_key(schema, "oneOf") != nullptr) return expand_one_of(schema, shapes);
   return shapes;
+}
+
+Expected<Shapes> SchemaExpander::expand_rewritten(const Json& schema, Shapes shapes) {
+  AERIE_ASSIGN_OR_RETURN(std::vector<const Json*> rewritten, negation_.dependencies(schema));
+  const bool conditional =
+      find_key(schema, "then") != nullptr || find_key(schema, "else") != nullptr;
+  if (conditional && find_key(schema, "if") != nullptr) {
+    AERIE_ASSIGN_OR_RETURN(const Json* condition, negation_.conditional(schema));
+    rewritten.push_back(condition);
+  }
+  for (const Json* part : rewritten) {
+    AERIE_ASSIGN_OR_RETURN(const Shapes more, expand_schema(*part));
+    AERIE_ASSIGN_OR_RETURN(shapes, product(schema, shapes, more));
+  }
+  const Json* excluded = find_key(schema, "not");
+  return excluded == nullptr ? Expected<Shapes>(std::move(shapes))
+                             : without(schema, *excluded, shapes);
+}
+
+Expected<Shapes> SchemaExpander::without(const Json& schema, const Json& excluded,
+                                         const Shapes& shapes) {
+  AERIE_ASSIGN_OR_RETURN(const Json* others, negation_.negated(excluded));
+  if (others == nullptr) {
+    return Status(
+        StatusCode::kUnsupported,
+        fmt::format("{}: it cannot be told what is not valid by this", document_.where(excluded)));
+  }
+  AERIE_ASSIGN_OR_RETURN(const Shapes more, expand_schema(*others));
+  return product(schema, shapes, more);
 }
 
 // All other keywords say which of the values are left.
@@ -131,7 +168,11 @@ Expected<Shapes> SchemaExpander::expand_list(const Json& schema, const char* key
   }
   const bool all = std::string_view(keyword) == "allOf";
   Shapes shapes(all ? 1 : 0);
+  std::set<const Json*> known;
   for (const Json& part : *list) {
+    AERIE_ASSIGN_OR_RETURN(const Json* referred, this->referred(part));
+    // What is said twice is said.
+    if (!known.insert(referred).second) continue;
     AERIE_ASSIGN_OR_RETURN(const Shapes more, expand_schema(part));
     if (all) {
       AERIE_ASSIGN_OR_RETURN(shapes, product(part, shapes, more));
@@ -140,6 +181,15 @@ Expected<Shapes> SchemaExpander::expand_list(const Json& schema, const char* key
     }
   }
   return shapes;
+}
+
+Expected<const Json*> SchemaExpander::referred(const Json& schema) const {
+  const Json* at = &schema;
+  for (size_t i = 0; i < kMaxOpen && find_key(*at, "$ref") != nullptr; ++i) {
+    if (at->size() > 1 && !document_.ref_stands_alone()) break;
+    AERIE_ASSIGN_OR_RETURN(at, document_.resolve(*at));
+  }
+  return at;
 }
 
 Expected<Shapes> SchemaExpander::expand_one_of(const Json& schema, const Shapes& base) {
@@ -156,37 +206,49 @@ Expected<Shapes> SchemaExpander::expand_one_of(const Json& schema, const Shapes&
   }
   Shapes result;
   for (size_t i = 0; i < branches.size(); ++i) {
-    for (const Shape& shape : branches[i]) {
-      for (size_t j = 0; j < i; ++j) {
-        for (const Shape& other : branches[j]) {
-          AERIE_ASSIGN_OR_RETURN(const bool disjoint, are_disjoint(shape, other));
-          if (disjoint) continue;
-          return document_.error(
-              StatusCode::kUnsupported, schema, "oneOf",
-              fmt::format("the schemas {} and {} may hold at once; anyOf does not ask for one", j,
-                          i));
-        }
+    Shapes alone = branches[i];
+    for (size_t j = 0; j < branches.size(); ++j) {
+      if (i == j) continue;
+      AERIE_ASSIGN_OR_RETURN(const bool disjoint, are_disjoint(branches[i], branches[j]));
+      if (disjoint) continue;
+      auto others = without(schema, (*list)[j], alone);
+      if (!others.ok() && others.status().code() == StatusCode::kUnsupported) {
+        return document_.error(
+            StatusCode::kUnsupported, schema, "oneOf",
+            fmt::format("the schemas {} and {} may hold at once; anyOf does not ask for one",
+                        std::min(i, j), std::max(i, j)));
       }
-      result.push_back(shape);
+      AERIE_ASSIGN_OR_RETURN(alone, std::move(others));
     }
+    result.insert(result.end(), alone.begin(), alone.end());
   }
   return result;
 }
 
+Expected<bool> SchemaExpander::are_disjoint(const Shapes& a, const Shapes& b) {
+  for (const Shape& one : a) {
+    for (const Shape& other : b) {
+      AERIE_ASSIGN_OR_RETURN(const bool disjoint, are_disjoint(one, other));
+      if (!disjoint) return false;
+    }
+  }
+  return true;
+}
+
 Expected<std::optional<Shape>> SchemaExpander::merge(const Shape& a, const Shape& b) {
   if (!a.values && !b.values) return intersection(a, b);
-  Shape both = a;
-  both.sources.insert(both.sources.end(), b.sources.begin(), b.sources.end());
-  std::vector<Json> kept;
-  for (const Json& value : a.values ? *a.values : *b.values) {
-    AERIE_ASSIGN_OR_RETURN(const bool valid, validator_.validate(value, both.sources));
-    const bool listed = !a.values || !b.values ||
-                        std::any_of(b.values->begin(), b.values->end(),
-                                    [&](const Json& other) { return json_equal(value, other); });
-    if (valid && listed) kept.push_back(value);
+  // The values are valid by the sources of their own side.
+  const Shape& listed = a.values ? a : b;
+  const Shape& other = a.values ? b : a;
+  Shape both;
+  both.sources = united_sources(a, b);
+  both.partial = a.partial || b.partial;
+  both.values.emplace();
+  for (const Json& value : *listed.values) {
+    AERIE_ASSIGN_OR_RETURN(const bool valid, validator_.validate(value, other.sources));
+    if (valid) both.values->push_back(value);
   }
-  if (kept.empty()) return std::optional<Shape>();
-  both.values = std::move(kept);
+  if (both.values->empty()) return std::optional<Shape>();
   return std::optional<Shape>(std::move(both));
 }
 
@@ -198,7 +260,7 @@ Expected<bool> SchemaExpander::is_impossible_object(const Shape& shape, int dept
   }
   for (const std::string& name : shape.required) {
     Goal goal;
-    for (const ObjectPart& part : shape.objects) add_to(goal, part.goal_of(name));
+    for (const auto& part : shape.objects) add_to(goal, part->goal_of(name));
     AERIE_ASSIGN_OR_RETURN(const Shapes shapes, expand(goal));
     bool possible = false;
     for (const Shape& inner : shapes) {
@@ -219,7 +281,7 @@ Expected<bool> SchemaExpander::is_impossible(const Shape& shape, int depth) {
   if ((shape.types & (kIntegerBit | kFractionBit)) != 0 && !is_empty(range)) return false;
   if ((shape.types & kStringBit) != 0) {
     if (!shape.has_string_limits()) return false;
-    AERIE_ASSIGN_OR_RETURN(const StringAutomaton strings, strings_of(shape));
+    AERIE_ASSIGN_OR_RETURN(const StringAutomaton strings, strings_of(shape, reader_.budget()));
     if (!strings.empty()) return false;
   }
   const bool no_length = shape.max_items != kUnbounded && shape.min_items > shape.max_items;
@@ -229,6 +291,9 @@ Expected<bool> SchemaExpander::is_impossible(const Shape& shape, int depth) {
 }
 
 Expected<bool> SchemaExpander::are_disjoint(const Shape& a, const Shape& b) {
+  if (a.partial || b.partial) return false;
+  reader_.budget().spend(a.bytes() + b.bytes());
+  AERIE_RETURN_IF_ERROR(reader_.budget().status());
   AERIE_ASSIGN_OR_RETURN(const std::optional<Shape> both, merge(a, b));
   if (!both) return true;
   return is_impossible(*both);

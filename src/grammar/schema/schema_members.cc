@@ -15,8 +15,8 @@ Expected<std::vector<std::string>> MemberRules::names_of(const Shape& shape) con
   const auto add = [&](const std::string& name) {
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   };
-  for (const ObjectPart& part : shape.objects) {
-    for (const auto& [name, goal] : part.properties) add(name);
+  for (const auto& part : shape.objects) {
+    for (const auto& [name, goal] : part->properties) add(name);
   }
   for (const std::string& name : shape.required) add(name);
   constexpr size_t kMaxNames = 2000;
@@ -34,15 +34,16 @@ Expected<StringAutomaton> MemberRules::names_allowed(const Shape& shape) {
     std::vector<StringAutomaton> sets;
     for (const Shape& one : shapes) {
       if (!one.values && (one.types & kStringBit) == 0) continue;
-      AERIE_ASSIGN_OR_RETURN(StringAutomaton set, strings_of(one));
+      AERIE_ASSIGN_OR_RETURN(StringAutomaton set, strings_of(one, rules_.budget()));
       sets.push_back(std::move(set));
     }
     if (sets.size() > 1) {
       return shape_error(document_, StatusCode::kUnsupported, shape, "propertyNames",
                          "names with alternatives cannot be enforced");
     }
-    if (sets.empty()) sets.push_back(*StringAutomaton::of_texts({}));
-    AERIE_ASSIGN_OR_RETURN(all, all.combined(sets[0], StringAutomaton::Product::kBoth));
+    if (sets.empty()) sets.push_back(*StringAutomaton::of_texts({}, rules_.budget()));
+    AERIE_ASSIGN_OR_RETURN(all,
+                           all.combined(sets[0], StringAutomaton::Product::kBoth, rules_.budget()));
   }
   return all;
 }
@@ -52,13 +53,15 @@ Expected<std::vector<MemberRules::MoreMembers>> MemberRules::more_members(
     const Shape& shape, const std::vector<std::string>& names) {
   AERIE_ASSIGN_OR_RETURN(StringAutomaton all, names_allowed(shape));
   if (!names.empty()) {
-    AERIE_ASSIGN_OR_RETURN(const StringAutomaton listed, StringAutomaton::of_texts(names));
-    AERIE_ASSIGN_OR_RETURN(all, all.combined(listed, StringAutomaton::Product::kFirstOnly));
+    AERIE_ASSIGN_OR_RETURN(const StringAutomaton listed,
+                           StringAutomaton::of_texts(names, rules_.budget()));
+    AERIE_ASSIGN_OR_RETURN(
+        all, all.combined(listed, StringAutomaton::Product::kFirstOnly, rules_.budget()));
   }
   std::vector<MoreMembers> classes{{std::move(all), {}}};
   size_t patterns = 0;
-  for (const ObjectPart& part : shape.objects) {
-    patterns += part.patterns.size();
+  for (const auto& part : shape.objects) {
+    patterns += part->patterns.size();
     if (patterns > kMaxPatterns) {
       return shape_error(document_, StatusCode::kResourceExhausted, shape, "patternProperties",
                          "more than 6 patterns for one object");
@@ -67,14 +70,16 @@ Expected<std::vector<MemberRules::MoreMembers>> MemberRules::more_members(
     std::vector<std::pair<MoreMembers, bool>> open;
     open.reserve(classes.size());
     for (MoreMembers& one : classes) open.emplace_back(std::move(one), false);
-    for (const ObjectPart::Pattern& pattern : part.patterns) {
+    for (const ObjectPart::Pattern& pattern : part->patterns) {
       std::vector<std::pair<MoreMembers, bool>> next;
       for (const auto& [one, matched] : open) {
-        AERIE_ASSIGN_OR_RETURN(StringAutomaton with,
-                               one.names.combined(*pattern.names, StringAutomaton::Product::kBoth));
+        AERIE_ASSIGN_OR_RETURN(
+            StringAutomaton with,
+            one.names.combined(*pattern.names, StringAutomaton::Product::kBoth, rules_.budget()));
         AERIE_ASSIGN_OR_RETURN(
             StringAutomaton without,
-            one.names.combined(*pattern.names, StringAutomaton::Product::kFirstOnly));
+            one.names.combined(*pattern.names, StringAutomaton::Product::kFirstOnly,
+                               rules_.budget()));
         Goal goal = one.goal;
         add_to(goal, pattern.goal);
         if (!with.empty()) next.push_back({{std::move(with), std::move(goal)}, true});
@@ -84,7 +89,7 @@ Expected<std::vector<MemberRules::MoreMembers>> MemberRules::more_members(
     }
     classes.clear();
     for (auto& [one, matched] : open) {
-      if (!matched) add_to(one.goal, part.additional);
+      if (!matched) add_to(one.goal, part->additional);
       classes.push_back(std::move(one));
     }
   }
@@ -104,6 +109,7 @@ ExprId MemberRules::members(const Members& members, const Place& place,
                             std::map<Place, RuleId>& known) {
   const auto [entry, added] = known.try_emplace(place, 0);
   if (!added) return rules_.rule(entry->second);
+  if (rules_.spent()) return rules_.nothing();
   const RuleId rule = rules_.add_rule("members");
   entry->second = rule;
   const bool counts = members.min > 0 || members.max != kUnbounded;
@@ -145,7 +151,7 @@ Expected<ExprId> MemberRules::object(const Shape& shape) {
   if (all.min <= static_cast<int64_t>(shape.required.size())) all.min = 0;
   for (const std::string& name : names) {
     Goal goal;
-    for (const ObjectPart& part : shape.objects) add_to(goal, part.goal_of(name));
+    for (const auto& part : shape.objects) add_to(goal, part->goal_of(name));
     AERIE_ASSIGN_OR_RETURN(const bool named, validator_.validate(Json(name), shape.property_names));
     const bool required =
         std::find(shape.required.begin(), shape.required.end(), name) != shape.required.end();
@@ -160,7 +166,7 @@ Expected<ExprId> MemberRules::object(const Shape& shape) {
   std::vector<ExprId> ways;
   ways.reserve(more.size());
   bool any = names.empty() && shape.property_names.empty();
-  for (const ObjectPart& part : shape.objects) any = any && part.patterns.empty();
+  for (const auto& part : shape.objects) any = any && part->patterns.empty();
   for (const MoreMembers& one : more) {
     ways.push_back(rules_.sequence({any ? json_.string() : one.names.json(json_), rules_.bytes(":"),
                                     json_.space(), value_(one.goal)}));

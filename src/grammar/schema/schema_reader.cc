@@ -42,16 +42,30 @@ bool is_enforced(std::string_view keyword) {
                                            "anyOf",
                                            "oneOf",
                                            "not",
+                                           "if",
+                                           "then",
+                                           "else",
+                                           "dependencies",
+                                           "dependentRequired",
+                                           "dependentSchemas",
                                            "$ref",
                                            "unevaluatedProperties",
                                            "unevaluatedItems"};
   return std::find(kKeywords.begin(), kKeywords.end(), keyword) != kKeywords.end();
 }
 
-uint8_t bits_of(const std::string& type) {
+// That say something which cannot be enforced.
+bool is_known(std::string_view keyword) {
+  static constexpr std::array kKeywords = {"contains", "$dynamicRef", "$recursiveRef",
+                                           "extends",  "disallow",    "divisibleBy"};
+  return std::find(kKeywords.begin(), kKeywords.end(), keyword) != kKeywords.end();
+}
+
+uint8_t bits_of(const std::string& type, bool own) {
   if (type == "null") return kNullBit;
   if (type == "boolean") return kBooleanBit;
   if (type == "integer") return kIntegerBit;
+  if (type == "fraction" && own) return kFractionBit;
   if (type == "number") return kIntegerBit | kFractionBit;
   if (type == "string") return kStringBit;
   if (type == "array") return kArrayBit;
@@ -59,12 +73,12 @@ uint8_t bits_of(const std::string& type) {
   return 0;
 }
 
-uint8_t bits_of(const Json& types) {
-  if (types.is_string()) return bits_of(types.get<std::string>());
+uint8_t bits_of(const Json& types, bool own) {
+  if (types.is_string()) return bits_of(types.get<std::string>(), own);
   uint8_t bits = 0;
   if (!types.is_array()) return 0;
   for (const Json& type : types) {
-    const uint8_t one = type.is_string() ? bits_of(type.get<std::string>()) : uint8_t{0};
+    const uint8_t one = type.is_string() ? bits_of(type.get<std::string>(), own) : uint8_t{0};
     if (one == 0) return 0;
     bits |= one;
   }
@@ -85,13 +99,10 @@ Status SchemaReader::check_schema(const Json& schema) const {
 }
 
 Status SchemaReader::check_keywords(const Json& schema) const {
+  if (document_.is_own(schema)) return {};
   for (const auto& [key, value] : schema.items()) {
     if (is_enforced(key) || SchemaDocument::is_annotation(key)) continue;
-    // Without "then" and "else", and these without "if", they say nothing.
-    const bool idle_if =
-        key == "if" && find_key(schema, "then") == nullptr && find_key(schema, "else") == nullptr;
-    const bool idle_then = (key == "then" || key == "else") && find_key(schema, "if") == nullptr;
-    if (idle_if || idle_then) continue;
+    if (!document_.is_strict() && !is_known(key)) continue;
     return document_.error(StatusCode::kUnsupported, schema, key,
                            "this keyword cannot be enforced; leave it out");
   }
@@ -124,9 +135,19 @@ Expected<std::optional<Decimal>> SchemaReader::bound(const Json& schema,
                          fmt::format("more than {} places behind the point", kDecimalPlaces));
 }
 
-Expected<Shape> SchemaReader::own_shape(const Json& schema) {
+Expected<const Shape*> SchemaReader::own_shape(const Json& schema) {
+  const auto known = shapes_.find(&schema);
+  if (known != shapes_.end()) return &known->second;
+  AERIE_ASSIGN_OR_RETURN(Shape shape, read_shape(schema));
+  budget_.spend(shape.bytes(), 1 + schema.size());
+  AERIE_RETURN_IF_ERROR(budget_.status());
+  return &shapes_.emplace(&schema, std::move(shape)).first->second;
+}
+
+Expected<Shape> SchemaReader::read_shape(const Json& schema) {
   Shape shape;
   shape.sources = {&schema};
+  shape.partial = document_.is_partial(schema);
   AERIE_RETURN_IF_ERROR(read_types(schema, shape));
   AERIE_RETURN_IF_ERROR(read_numbers(schema, shape));
   AERIE_RETURN_IF_ERROR(read_strings(schema, shape));
@@ -139,28 +160,24 @@ Expected<Shape> SchemaReader::own_shape(const Json& schema) {
 Status SchemaReader::read_types(const Json& schema, Shape& shape) const {
   const Json* types = find_key(schema, "type");
   if (types == nullptr) return {};
-  shape.types = bits_of(*types);
+  shape.types = bits_of(*types, document_.is_own(schema));
   if (shape.types != 0) return {};
   return document_.error(StatusCode::kInvalidArgument, schema, "type",
                          "null, boolean, integer, number, string, array or object is wanted");
 }
 
-// Of types, and of what is always or never valid; validate() knows more of it.
-Status SchemaReader::read_not(const Json& schema, Shape& shape) const {
-  const Json* inner = find_key(schema, "not");
-  if (inner == nullptr) return {};
-  if (inner->is_boolean() || (inner->is_object() && inner->empty())) {
-    if (inner->is_object() || inner->get<bool>()) shape.types = 0;
+// A bound of its own or, as draft 4 has it, whether the other one is exclusive.
+Status SchemaReader::read_exclusive(const Json& schema, const char* keyword, int direction,
+                                    std::optional<Decimal>& limit) const {
+  const Json* value = find_key(schema, keyword);
+  if (value != nullptr && value->is_boolean()) {
+    if (value->get<bool>() && limit) *limit += direction;
     return {};
   }
-  const Json* types = find_key(*inner, "type");
-  const uint8_t bits = types != nullptr && inner->size() == 1 ? bits_of(*types) : uint8_t{0};
-  const bool integers_alone = (bits & kIntegerBit) != 0 && (bits & kFractionBit) == 0;
-  if (bits == 0 || (integers_alone && (shape.types & kFractionBit) != 0)) {
-    return document_.error(StatusCode::kUnsupported, schema, "not",
-                           "only types other than integer can be excluded");
-  }
-  shape.types &= static_cast<uint8_t>(~bits);
+  AERIE_ASSIGN_OR_RETURN(const std::optional<Decimal> exclusive, bound(schema, keyword));
+  if (!exclusive) return {};
+  const Decimal within = *exclusive + direction;
+  if (!limit || direction * (within - *limit) > 0) limit = within;
   return {};
 }
 
@@ -168,10 +185,8 @@ Status SchemaReader::read_numbers(const Json& schema, Shape& shape) const {
   NumberRange& range = shape.numbers;
   AERIE_ASSIGN_OR_RETURN(range.min, bound(schema, "minimum"));
   AERIE_ASSIGN_OR_RETURN(range.max, bound(schema, "maximum"));
-  AERIE_ASSIGN_OR_RETURN(const auto above, bound(schema, "exclusiveMinimum"));
-  AERIE_ASSIGN_OR_RETURN(const auto below, bound(schema, "exclusiveMaximum"));
-  if (above) range.min = std::max(range.min.value_or(*above), *above + 1);
-  if (below) range.max = std::min(range.max.value_or(*below), *below - 1);
+  AERIE_RETURN_IF_ERROR(read_exclusive(schema, "exclusiveMinimum", 1, range.min));
+  AERIE_RETURN_IF_ERROR(read_exclusive(schema, "exclusiveMaximum", -1, range.max));
   const Json* multiple = find_key(schema, "multipleOf");
   if (multiple == nullptr) return {};
   constexpr double kLargest = 10000;
@@ -185,6 +200,8 @@ Status SchemaReader::read_numbers(const Json& schema, Shape& shape) const {
                            "only integers up to 10000 can be enforced");
   }
   range.multiple_of = static_cast<int64_t>(value);
+  // Multiples of integers are integers.
+  shape.types &= static_cast<uint8_t>(~kFractionBit);
   return {};
 }
 
@@ -197,7 +214,7 @@ Expected<StringSet> SchemaReader::pattern(const Json& schema, std::string_view k
     return document_.error(StatusCode::kResourceExhausted, schema, keyword,
                            fmt::format("more than {} patterns", kMostPatterns));
   }
-  auto automaton = StringAutomaton::of_pattern(text);
+  auto automaton = StringAutomaton::of_pattern(text, budget_);
   if (!automaton.ok()) {
     return document_.error(automaton.status().code(), schema, keyword,
                            automaton.status().message());
@@ -218,6 +235,7 @@ Status SchemaReader::read_strings(const Json& schema, Shape& shape) {
     std::string text = value->get<std::string>();
     if (std::string_view(keyword) == "format") {
       const std::optional<std::string> known = format_pattern(text);
+      if (!known && !document_.is_strict()) continue;
       if (!known) {
         return document_.error(StatusCode::kUnsupported, schema, keyword,
                                fmt::format("the format '{}' is not known", text));
@@ -227,7 +245,31 @@ Status SchemaReader::read_strings(const Json& schema, Shape& shape) {
     AERIE_ASSIGN_OR_RETURN(StringSet set, pattern(schema, keyword, text));
     shape.strings.push_back(std::move(set));
   }
-  return {};
+  return document_.is_own(schema) ? read_excluded(schema, shape) : Status();
+}
+
+Status SchemaReader::read_excluded(const Json& schema, Shape& shape) {
+  const auto exclude = [&](const StringAutomaton& set) -> Status {
+    AERIE_ASSIGN_OR_RETURN(
+        StringAutomaton others,
+        StringAutomaton::all().combined(set, StringAutomaton::Product::kFirstOnly, budget_));
+    shape.strings.push_back(std::make_shared<const StringAutomaton>(std::move(others)));
+    return {};
+  };
+  if (const Json* texts = find_key(schema, "not enum")) {
+    AERIE_ASSIGN_OR_RETURN(
+        const StringAutomaton set,
+        StringAutomaton::of_texts(texts->get<std::vector<std::string>>(), budget_));
+    AERIE_RETURN_IF_ERROR(exclude(set));
+  }
+  const Json* excluded = find_key(schema, "not pattern");
+  if (excluded == nullptr) return {};
+  if (!excluded->is_string()) {
+    return document_.error(StatusCode::kInvalidArgument, schema, "pattern", "a string is wanted");
+  }
+  AERIE_ASSIGN_OR_RETURN(const StringSet set,
+                         pattern(schema, "pattern", excluded->get<std::string>()));
+  return exclude(*set);
 }
 
 Status SchemaReader::read_arrays(const Json& schema, Shape& shape) const {
@@ -258,7 +300,7 @@ Status SchemaReader::read_arrays(const Json& schema, Shape& shape) const {
     for (const Json& item : *prefix) part.prefix.push_back({&item});
   }
   part.rest = goal_at(schema, rest);
-  shape.arrays.push_back(std::move(part));
+  shape.arrays.push_back(std::make_shared<const ArrayPart>(std::move(part)));
   return {};
 }
 
@@ -300,7 +342,7 @@ Status SchemaReader::read_objects(const Json& schema, Shape& shape) {
   }
   part.additional = goal_at(schema, "additionalProperties");
   const bool any = !part.properties.empty() || !part.patterns.empty() || !part.additional.empty();
-  if (any) shape.objects.push_back(std::move(part));
+  if (any) shape.objects.push_back(std::make_shared<const ObjectPart>(std::move(part)));
   return {};
 }
 
@@ -320,11 +362,13 @@ Status SchemaReader::read_unevaluated(const Json& schema, Shape& shape) const {
     const bool items = std::string_view(keyword) == "unevaluatedItems";
     if (find_key(schema, items ? "items" : "additionalProperties") != nullptr) continue;
     if (items) {
-      if (shape.arrays.empty()) shape.arrays.emplace_back();
-      shape.arrays.back().rest = {value};
+      ArrayPart part = shape.arrays.empty() ? ArrayPart() : *shape.arrays.back();
+      part.rest = {value};
+      shape.arrays = {std::make_shared<const ArrayPart>(std::move(part))};
     } else {
-      if (shape.objects.empty()) shape.objects.emplace_back();
-      shape.objects.back().additional = {value};
+      ObjectPart part = shape.objects.empty() ? ObjectPart() : *shape.objects.back();
+      part.additional = {value};
+      shape.objects = {std::make_shared<const ObjectPart>(std::move(part))};
     }
   }
   return {};

@@ -8,9 +8,14 @@
 namespace aerie::grammar {
 namespace {
 
+// What is there already is not said twice.
 template <typename T>
 void append(std::vector<T>& to, const std::vector<T>& from) {
-  to.insert(to.end(), from.begin(), from.end());
+  const auto known = static_cast<std::ptrdiff_t>(to.size());
+  for (const T& one : from) {
+    const auto end = to.begin() + known;
+    if (std::find(to.begin(), end, one) == end) to.push_back(one);
+  }
 }
 
 void merge_numbers(const NumberRange& other, NumberRange& range) {
@@ -30,6 +35,21 @@ void add_to(Goal& goal, const Goal& more) {
   for (const Json* schema : more) {
     if (std::find(goal.begin(), goal.end(), schema) == goal.end()) goal.push_back(schema);
   }
+}
+
+std::vector<const Json*> united_sources(const Shape& a, const Shape& b) {
+  std::vector<const Json*> both = a.sources;
+  append(both, b.sources);
+  return both;
+}
+
+size_t Shape::bytes() const {
+  size_t total = sizeof(Shape) + (sources.size() + property_names.size()) * sizeof(void*) +
+                 (strings.size() + arrays.size() + objects.size()) * sizeof(StringSet) +
+                 required.size() * sizeof(std::string);
+  for (const std::string& name : required) total += name.size();
+  if (values) total += values->size() * sizeof(Json);
+  return total;
 }
 
 bool is_false(const Goal& goal) {
@@ -56,7 +76,8 @@ Goal ObjectPart::goal_of(const std::string& name) const {
 
 std::optional<Shape> intersection(const Shape& a, const Shape& b) {
   Shape both = a;
-  append(both.sources, b.sources);
+  both.sources = united_sources(a, b);
+  both.partial = a.partial || b.partial;
   both.types = a.types & b.types;
   if (both.types == 0) return std::nullopt;
   merge_numbers(b.numbers, both.numbers);
@@ -68,29 +89,25 @@ std::optional<Shape> intersection(const Shape& a, const Shape& b) {
   both.max_items = smaller_bound(a.max_items, b.max_items);
   if (both.unique_items == nullptr) both.unique_items = b.unique_items;
   append(both.objects, b.objects);
-  for (const std::string& name : b.required) {
-    const bool known =
-        std::find(both.required.begin(), both.required.end(), name) != both.required.end();
-    if (!known) both.required.push_back(name);
-  }
+  append(both.required, b.required);
   both.min_properties = std::max(a.min_properties, b.min_properties);
   both.max_properties = smaller_bound(a.max_properties, b.max_properties);
   add_to(both.property_names, b.property_names);
   return both;
 }
 
-Expected<StringAutomaton> strings_of(const Shape& shape) {
+Expected<StringAutomaton> strings_of(const Shape& shape, Budget& budget) {
   if (shape.values) {
     std::vector<std::string> texts;
     for (const Json& value : *shape.values) {
       if (value.is_string()) texts.push_back(value.get<std::string>());
     }
-    return StringAutomaton::of_texts(texts);
+    return StringAutomaton::of_texts(texts, budget);
   }
   AERIE_ASSIGN_OR_RETURN(StringAutomaton all,
-                         StringAutomaton::of_length(shape.min_length, shape.max_length));
+                         StringAutomaton::of_length(shape.min_length, shape.max_length, budget));
   for (const StringSet& set : shape.strings) {
-    AERIE_ASSIGN_OR_RETURN(all, all.combined(*set, StringAutomaton::Product::kBoth));
+    AERIE_ASSIGN_OR_RETURN(all, all.combined(*set, StringAutomaton::Product::kBoth, budget));
   }
   return all;
 }

@@ -51,12 +51,14 @@ struct ObjectPart {
   Goal goal_of(const std::string& name) const;
 };
 
-// A conjunction. Keywords say nothing about values of other types than theirs.
+// A conjunction. Keywords say nothing about values of other types than theirs. What it says follows
+// from which schemas were taken together: two of the same sources are the same.
 struct Shape {
   uint8_t types = kAllBits;
   // The only values, which are valid by all of `sources`.
   std::optional<std::vector<Json>> values;
-  std::vector<const Json*> sources;  // the schemas that were taken together
+  std::vector<const Json*> sources;  // the schemas that were taken together, each once
+  bool partial = false;              // what it does not allow may be valid all the same
 
   NumberRange numbers;  // `integer` is not used
 
@@ -64,16 +66,21 @@ struct Shape {
   int64_t max_length = kUnbounded;
   std::vector<StringSet> strings;  // patterns and formats
 
-  std::vector<ArrayPart> arrays;
+  // One of each schema that has any; shared by all shapes that the schema is part of, as the
+  // objects are.
+  std::vector<std::shared_ptr<const ArrayPart>> arrays;
   int64_t min_items = 0;
   int64_t max_items = kUnbounded;
   const Json* unique_items = nullptr;  // the schema that asks for it
 
-  std::vector<ObjectPart> objects;
+  std::vector<std::shared_ptr<const ObjectPart>> objects;
   std::vector<std::string> required;
   int64_t min_properties = 0;
   int64_t max_properties = kUnbounded;
   Goal property_names;
+
+  // About how much memory it takes.
+  size_t bytes() const;
 
   bool has_string_limits() const {
     return min_length > 0 || max_length != kUnbounded || !strings.empty();
@@ -82,11 +89,14 @@ struct Shape {
 
 using Shapes = std::vector<Shape>;
 
+// The schemas of both, each once.
+std::vector<const Json*> united_sources(const Shape& a, const Shape& b);
+
 // What both say, of shapes without `values`; nothing if no type is left.
 std::optional<Shape> intersection(const Shape& a, const Shape& b);
 
 // The strings that a shape allows, which it has to allow at all.
-Expected<StringAutomaton> strings_of(const Shape& shape);
+Expected<StringAutomaton> strings_of(const Shape& shape, Budget& budget);
 
 // A message about a keyword of the schemas that were taken together.
 Status shape_error(const SchemaDocument& document, StatusCode code, const Shape& shape,

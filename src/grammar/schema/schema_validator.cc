@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 namespace aerie::grammar {
 namespace {
@@ -42,8 +43,19 @@ bool number_fits(const Json& value, const NumberRange& range) {
          std::fmod(value.get<double>(), static_cast<double>(range.multiple_of)) == 0;
 }
 
-bool has_twins(const Json& list) {
-  for (size_t i = 0; i < list.size(); ++i) {
+// The list's own values are in it without a search, which would cost the square of its length.
+bool is_one_of(const Json& value, const Json& list, Budget& budget) {
+  const std::less<const Json*> before;
+  const bool own = list.is_array() && !list.empty() && !before(&value, &list.front()) &&
+                   !before(&list.back(), &value);
+  if (own) return true;
+  budget.spend(0, list.size());
+  return std::any_of(list.begin(), list.end(),
+                     [&](const Json& other) { return json_equal(value, other); });
+}
+
+bool has_twins(const Json& list, Budget& budget) {
+  for (size_t i = 0; i < list.size() && budget.spend(0, i); ++i) {
     for (size_t j = 0; j < i; ++j) {
       if (json_equal(list[i], list[j])) return true;
     }
@@ -61,9 +73,25 @@ Expected<bool> SchemaValidator::validate(const Json& value, const Goal& goal) {
   return true;
 }
 
+Expected<bool> SchemaValidator::validate(const Json& value, const Json& schema) {
+  known_.clear();
+  names_.clear();
+  return validate(value, schema, 0);
+}
+
 Expected<bool> SchemaValidator::validate(const Json& value, const Json& schema, int depth) {
   if (schema.is_boolean()) return schema.get<bool>();
+  const auto known = known_.find({&value, &schema});
+  if (known != known_.end()) return known->second;
+  AERIE_ASSIGN_OR_RETURN(const bool valid, validate_object(value, schema, depth));
+  known_.emplace(std::pair(&value, &schema), valid);
+  return valid;
+}
+
+Expected<bool> SchemaValidator::validate_object(const Json& value, const Json& schema, int depth) {
   AERIE_RETURN_IF_ERROR(reader_.check_schema(schema));
+  reader_.budget().spend(0, 1 + schema.size());
+  AERIE_RETURN_IF_ERROR(reader_.budget().status());
   if (depth > kMaxReferences) {
     return Status(StatusCode::kResourceExhausted,
                   fmt::format("{}: more than {} references in a row",
@@ -73,18 +101,17 @@ Expected<bool> SchemaValidator::validate(const Json& value, const Json& schema, 
   if (ref != nullptr) {
     AERIE_ASSIGN_OR_RETURN(const Json* target, reader_.document().resolve(schema));
     AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *target, depth + 1));
-    if (!valid || reader_.document().is_draft7()) return valid;
+    if (!valid || reader_.document().ref_stands_alone()) return valid;
   }
   AERIE_RETURN_IF_ERROR(reader_.check_keywords(schema));
   const Json* list = find_key(schema, "enum");
-  const auto equal = [&](const Json& other) { return json_equal(value, other); };
-  if (list != nullptr && std::none_of(list->begin(), list->end(), equal)) return false;
+  if (list != nullptr && !is_one_of(value, *list, reader_.budget())) return false;
   const Json* constant = find_key(schema, "const");
   if (constant != nullptr && !json_equal(value, *constant)) return false;
   AERIE_ASSIGN_OR_RETURN(const bool combined, validate_combined(value, schema, depth));
   if (!combined) return false;
-  AERIE_ASSIGN_OR_RETURN(const Shape shape, reader_.own_shape(schema));
-  return validate_own(value, shape, depth);
+  AERIE_ASSIGN_OR_RETURN(const Shape* shape, reader_.own_shape(schema));
+  return validate_own(value, *shape, depth);
 }
 
 Expected<bool> SchemaValidator::validate_combined(const Json& value, const Json& schema,
@@ -100,10 +127,40 @@ Expected<bool> SchemaValidator::validate_combined(const Json& value, const Json&
     const size_t wanted = keyword == "allOf" ? list->size() : 1;
     if (keyword == "anyOf" ? count == 0 : count != wanted) return false;
   }
-  const Json* excluded = find_key(schema, "not");
-  if (excluded == nullptr) return true;
-  AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *excluded, depth + 1));
-  return !valid;
+  if (const Json* excluded = find_key(schema, "not")) {
+    AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *excluded, depth + 1));
+    if (valid) return false;
+  }
+  if (const Json* condition = find_key(schema, "if")) {
+    AERIE_ASSIGN_OR_RETURN(const bool met, validate(value, *condition, depth + 1));
+    const Json* then = find_key(schema, met ? "then" : "else");
+    if (then != nullptr) {
+      AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *then, depth + 1));
+      if (!valid) return false;
+    }
+  }
+  return value.is_object() ? validate_dependencies(value, schema, depth) : Expected<bool>(true);
+}
+
+Expected<bool> SchemaValidator::validate_dependencies(const Json& value, const Json& schema,
+                                                      int depth) {
+  for (const char* keyword : {"dependencies", "dependentRequired", "dependentSchemas"}) {
+    const Json* dependencies = find_key(schema, keyword);
+    if (dependencies == nullptr || !dependencies->is_object()) continue;
+    for (const auto& [name, what] : dependencies->items()) {
+      if (find_key(value, name) == nullptr) continue;
+      if (what.is_array()) {
+        for (const Json& other : what) {
+          if (other.is_string() && find_key(value, other.get<std::string>()) == nullptr)
+            return false;
+        }
+        continue;
+      }
+      AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, what, depth + 1));
+      if (!valid) return false;
+    }
+  }
+  return true;
 }
 
 Expected<bool> SchemaValidator::validate_own(const Json& value, const Shape& shape, int depth) {
@@ -122,7 +179,7 @@ Expected<bool> SchemaValidator::validate_own(const Json& value, const Shape& sha
   }
   if (value.is_array()) {
     if (!within(value.size(), shape.min_items, shape.max_items)) return false;
-    if (shape.unique_items != nullptr && has_twins(value)) return false;
+    if (shape.unique_items != nullptr && has_twins(value, reader_.budget())) return false;
     return validate_items(value, shape, depth);
   }
   if (!value.is_object()) return true;
@@ -134,9 +191,9 @@ Expected<bool> SchemaValidator::validate_own(const Json& value, const Shape& sha
 }
 
 Expected<bool> SchemaValidator::validate_items(const Json& value, const Shape& shape, int depth) {
-  for (const ArrayPart& part : shape.arrays) {
+  for (const auto& part : shape.arrays) {
     for (size_t i = 0; i < value.size(); ++i) {
-      for (const Json* schema : i < part.prefix.size() ? part.prefix[i] : part.rest) {
+      for (const Json* schema : i < part->prefix.size() ? part->prefix[i] : part->rest) {
         AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value[i], *schema, depth + 1));
         if (!valid) return false;
       }
@@ -147,14 +204,15 @@ Expected<bool> SchemaValidator::validate_items(const Json& value, const Shape& s
 
 Expected<bool> SchemaValidator::validate_members(const Json& value, const Shape& shape, int depth) {
   for (const auto& [name, member] : value.items()) {
-    for (const ObjectPart& part : shape.objects) {
-      for (const Json* schema : part.goal_of(name)) {
+    for (const auto& part : shape.objects) {
+      for (const Json* schema : part->goal_of(name)) {
         AERIE_ASSIGN_OR_RETURN(const bool valid, validate(member, *schema, depth + 1));
         if (!valid) return false;
       }
     }
     for (const Json* schema : shape.property_names) {
-      AERIE_ASSIGN_OR_RETURN(const bool valid, validate(Json(name), *schema, depth + 1));
+      AERIE_ASSIGN_OR_RETURN(const bool valid,
+                             validate(names_.emplace_back(name), *schema, depth + 1));
       if (!valid) return false;
     }
   }

@@ -1,6 +1,10 @@
 // Values against schemas: for the values that schemas list, and the names of members.
 #pragma once
 
+#include <deque>
+#include <map>
+#include <utility>
+
 #include "base/status.h"
 #include "grammar/schema/schema_reader.h"
 
@@ -12,16 +16,23 @@ class SchemaValidator {
   explicit SchemaValidator(SchemaReader& reader) : reader_(reader) {}
 
   // Whether the value is valid, all keywords considered.
-  Expected<bool> validate(const Json& value, const Json& schema, int depth = 0);
+  Expected<bool> validate(const Json& value, const Json& schema);
   Expected<bool> validate(const Json& value, const Goal& goal);
 
  private:
+  // What was answered once is not looked for again, or references would double the work at each of
+  // their levels.
+  Expected<bool> validate(const Json& value, const Json& schema, int depth);
+  Expected<bool> validate_object(const Json& value, const Json& schema, int depth);
   Expected<bool> validate_combined(const Json& value, const Json& schema, int depth);
+  Expected<bool> validate_dependencies(const Json& value, const Json& schema, int depth);
   Expected<bool> validate_own(const Json& value, const Shape& shape, int depth);
   Expected<bool> validate_items(const Json& value, const Shape& shape, int depth);
   Expected<bool> validate_members(const Json& value, const Shape& shape, int depth);
 
   SchemaReader& reader_;
+  std::map<std::pair<const Json*, const Json*>, bool> known_;  // parts of one value, and schemas
+  std::deque<Json> names_;  // of its members; they stay where they are
 };
 
 }  // namespace aerie::grammar
