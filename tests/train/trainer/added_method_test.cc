@@ -20,8 +20,7 @@
 #include "train/run/run_log.h"
 #include "train/speedup/speedup_head.h"
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::added_method_test {
 
 // --- The method ---------------------------------------------------------------------------------
 
@@ -199,5 +198,4 @@ TEST_F(AddedMethod, IsRefusedIfItCannotBeNamedOrMade) {
   EXPECT_THAT(refusal(other), HasSubstr("declare()"));
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::added_method_test

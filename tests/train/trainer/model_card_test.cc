@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace aerie::train {
-namespace {
+namespace aerie::train::model_card_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -52,5 +51,4 @@ TEST(ModelCard, RecommendsAllWhereNothingSpeaksAgainstIt) {
   EXPECT_THAT(card(head, std::nullopt), whole);
 }
 
-}  // namespace
-}  // namespace aerie::train
+}  // namespace aerie::train::model_card_test
