@@ -2,15 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <memory>
 #include <optional>
 #include <random>
 
+#include "base/errors.h"
 #include "format/text.h"
 #include "tensor/quantize.h"
+#include "tools/options.h"
 
 namespace aerie {
 namespace {
@@ -54,8 +55,7 @@ Expected<std::optional<DType>> parse_type(const char* flag, const std::string& n
   if (name.empty()) return std::optional<DType>();
   const std::optional<DType> type = dtype_from_name(name);
   if (type && can_quantize(*type)) return type;
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("{} {}: give one of {}", flag, name, quantizable_types()));
+  return invalid_argument("{} {}: give one of {}", flag, name, quantizable_types());
 }
 
 Expected<std::optional<GrammarSpec>> read_grammar(const RunFlags& flags) {
@@ -71,14 +71,14 @@ Expected<std::optional<GrammarSpec>> read_grammar(const RunFlags& flags) {
       take("--regex", GrammarKind::kRegex, flags.regex)) {
     return out;
   }
-  return Status(StatusCode::kInvalidArgument,
-                "--json-schema, --grammar and --regex exclude each other: give one of them");
+  return invalid_argument(
+      "--json-schema, --grammar and --regex exclude each other: give one of them");
 }
 
 Status check_prompt(const RunFlags& flags) {
   const RunOptions& o = flags.options;
   const int sources = (o.has_prompt ? 1 : 0) + (o.prompt_file.empty() ? 0 : 1) + (o.chat ? 1 : 0);
-  const auto refuse = [](const char* why) { return Status(StatusCode::kInvalidArgument, why); };
+  const auto refuse = [](const char* why) { return invalid_argument(why); };
   if (sources == 0) return refuse("there is no prompt: give -p TEXT, -f FILE or --chat");
   if (sources > 1) return refuse("-p, -f and --chat exclude each other: give one of them");
   if (o.chat && !o.prediction_file.empty()) {
@@ -94,7 +94,7 @@ Status check_prompt(const RunFlags& flags) {
     return refuse("--record has no place for a grammar: leave one of them out");
   }
   const bool has_bytes =
-      std::any_of(o.stop.begin(), o.stop.end(), [](const auto& s) { return !is_valid_utf8(s); });
+      std::ranges::any_of(o.stop, [](const auto& s) { return !is_valid_utf8(s); });
   if (has_bytes && !o.record_file.empty()) {
     return refuse("--stop is not UTF-8, and --record can hold nothing else: leave one of them out");
   }
@@ -105,30 +105,27 @@ Status read_speculation(const EngineFlags& flags, const CLI::App& app, EngineOpt
   const bool spec = given(app, "--speculate");
   const bool json = given(app, "--speculative-config");
   if (spec && json) {
-    return {StatusCode::kInvalidArgument,
-            "--speculate and --speculative-config say the same in two ways: give one of them"};
+    return invalid_argument(
+        "--speculate and --speculative-config say the same in two ways: give one of them");
   }
   if (spec) {
-    auto config = parse_speculative_spec(flags.speculate);
-    if (!config.ok()) return config.status().with_context("--speculate");
-    options.speculation = *config;
+    AERIE_ASSIGN_OR_RETURN(options.speculation,
+                           in_context(parse_speculative_spec(flags.speculate), "--speculate"));
   } else if (json) {
-    auto config = parse_speculative_json(flags.speculative_config);
-    if (!config.ok()) return config.status().with_context("--speculative-config");
-    options.speculation = *config;
+    AERIE_ASSIGN_OR_RETURN(
+        options.speculation,
+        in_context(parse_speculative_json(flags.speculative_config), "--speculative-config"));
   } else {
     options.speculation = auto_speculation();
   }
   if (!flags.draft_type.empty()) {
     AERIE_RETURN_IF_ERROR(parse_type("--draft-type", flags.draft_type).status());
     if (!options.speculation.set_draft_type(flags.draft_type)) {
-      return {StatusCode::kInvalidArgument,
-              "--draft-type is of trained heads: give one with --speculate METHOD:model=..."};
+      return invalid_argument(
+          "--draft-type is of trained heads: give one with --speculate METHOD:model=...");
     }
   }
-  auto rule = verify_rule_from_name(flags.verify);
-  if (!rule.ok()) return rule.status().with_context("--verify");
-  options.rule = *rule;
+  AERIE_ASSIGN_OR_RETURN(options.rule, in_context(verify_rule_from_name(flags.verify), "--verify"));
   return {};
 }
 
@@ -151,34 +148,21 @@ Expected<RunOptions> finish(RunFlags& flags) {
 
 void add_sampling_flags(CLI::App& app, RunFlags& flags) {
   SamplingParams& s = flags.options.sampling;
-  const char* group = "Sampling";
-  app.add_option("--seed", s.seed, "Seed of all random choices (default: drawn, and reported)")
-      ->group(group);
-  app.add_option("--temp,--temperature", s.temperature, "0: always the likeliest token")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--top-k", s.top_k, "Keep the K likeliest tokens; 0: all")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--top-p", s.top_p, "Keep the likeliest tokens with this much probability")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--min-p", s.min_p, "Keep tokens this likely, relative to the likeliest")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--repeat-penalty", s.repetition_penalty, "1: none")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--frequency-penalty", s.frequency_penalty)->capture_default_str()->group(group);
-  app.add_option("--presence-penalty", s.presence_penalty)->capture_default_str()->group(group);
-  app.add_option("--repeat-last-n", s.penalty_window, "Tokens that penalties look back on; -1: all")
-      ->capture_default_str()
-      ->group(group);
+  const FlagGroup group(app, "Sampling");
+  app.add_option("--seed", s.seed, "Seed of all random choices (default: drawn, and reported)");
+  add_shown(app, "--temp,--temperature", s.temperature, "0: always the likeliest token");
+  add_shown(app, "--top-k", s.top_k, "Keep the K likeliest tokens; 0: all");
+  add_shown(app, "--top-p", s.top_p, "Keep the likeliest tokens with this much probability");
+  add_shown(app, "--min-p", s.min_p, "Keep tokens this likely, relative to the likeliest");
+  add_shown(app, "--repeat-penalty", s.repetition_penalty, "1: none");
+  add_shown(app, "--frequency-penalty", s.frequency_penalty);
+  add_shown(app, "--presence-penalty", s.presence_penalty);
+  add_shown(app, "--repeat-last-n", s.penalty_window,
+            "Tokens that penalties look back on; -1: all");
   app.add_option("--logit-bias", flags.logit_bias, "ID=BIAS, may be repeated")
-      ->group(group)
       ->allow_extra_args(false);
-  app.add_option("--logprobs", s.logprobs, "Report log-probabilities of this many tokens in --json")
-      ->group(group);
+  app.add_option("--logprobs", s.logprobs,
+                 "Report log-probabilities of this many tokens in --json");
 }
 
 }  // namespace
@@ -207,8 +191,7 @@ Expected<kernels::Isa> parse_isa(const std::string& name) {
   for (const kernels::Isa isa : kernels::built_isas()) {
     if (name == kernels::isa_name(isa)) return isa;
   }
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("--isa {}: give one of {}", name, isa_choices()));
+  return invalid_argument("--isa {}: give one of {}", name, isa_choices());
 }
 
 Expected<kernels::KvType> parse_cache_type(const std::string& name) {
@@ -218,53 +201,38 @@ Expected<kernels::KvType> parse_cache_type(const std::string& name) {
     if (!known.empty()) known += " or ";
     known += kernels::kv_type_name(type);
   }
-  return Status(StatusCode::kInvalidArgument, fmt::format("--cache-type {}: give {}", name, known));
+  return invalid_argument("--cache-type {}: give {}", name, known);
 }
 
 void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e) {
-  const char* group = "Speculation";
+  const FlagGroup group(app, "Speculation");
   app.add_option(
          "--speculate", flags.speculate,
          fmt::format("{}; several, the cheapest first, with commas between them", method_choices()))
-      ->default_str("auto")
-      ->group(group);
-  app.add_option("--speculative-config", flags.speculative_config, "The same as a JSON object")
-      ->group(group);
+      ->default_str("auto");
+  app.add_option("--speculative-config", flags.speculative_config, "The same as a JSON object");
   app.add_option("--draft-type", flags.draft_type,
                  "Convert matrices of trained heads at load: q8_0, q4_0, bf16, ... (default: as "
-                 "they are)")
-      ->group(group);
+                 "they are)");
   app.add_option("--profile", e.profile,
-                 "What `aerie tune` wrote: auto goes by its costs and need not measure them")
-      ->group(group);
-  app.add_option("--verify", flags.verify, verify_rule_choices())
-      ->capture_default_str()
-      ->group(group);
+                 "What `aerie tune` wrote: auto goes by its costs and need not measure them");
+  add_shown(app, "--verify", flags.verify, verify_rule_choices());
 }
 
 void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e,
                       const char* context_flag) {
-  const char* group = "Engine";
+  const FlagGroup group(app, "Engine");
   app.add_option(context_flag, e.context, "Tokens of context (default: the model's, at most 4096)")
-      ->group(group)
       ->check(CLI::Range(2, 1 << 26));
-  app.add_option("--threads", e.threads, "Threads (default: the cores this process may use)")
-      ->group(group)
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--prefill-chunk", e.prefill_chunk, "Prompt tokens in a pass")
-      ->capture_default_str()
-      ->group(group)
+  add_threads(app, e.threads);
+  add_shown(app, "--prefill-chunk", e.prefill_chunk, "Prompt tokens in a pass")
       ->check(CLI::Range(1, 1 << 16));
   app.add_option("--type", flags.type,
-                 "Convert float weights at load: q8_0, q4_0, bf16, ... (default: as they are)")
-      ->group(group);
+                 "Convert float weights at load: q8_0, q4_0, bf16, ... (default: as they are)");
   app.add_option("--weight-cache", e.weight_cache,
-                 "A folder to keep packed weights in, for a quicker start the next time")
-      ->group(group);
-  app.add_option("--cache-type", flags.cache_type, kCacheTypeHelp)
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--isa", flags.isa, isa_choices())->capture_default_str()->group(group);
+                 "A folder to keep packed weights in, for a quicker start the next time");
+  add_shown(app, "--cache-type", flags.cache_type, kCacheTypeHelp);
+  add_shown(app, "--isa", flags.isa, isa_choices());
 }
 
 Status read_engine_flags(const CLI::App& app, const EngineFlags& flags, EngineOptions& out) {
@@ -321,8 +289,7 @@ std::function<Expected<ConvertOptions>()> add_convert_flags(CLI::App& app) {
   app.add_option("--type", flags->type,
                  "Type of the weights: q8_0, q4_0, bf16, ... (default: as they are)");
   app.add_flag("--requantize", o.requantize, "Convert weights that are quantised already, too");
-  app.add_option("--threads", o.threads, "Threads (default: the cores this process may use)")
-      ->check(CLI::Range(1, 1024));
+  add_threads(app, o.threads);
   return [flags]() -> Expected<ConvertOptions> {
     AERIE_ASSIGN_OR_RETURN(flags->options.weight_type, parse_type("--type", flags->type));
     return flags->options;

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "engine/model_source.h"
-#include "tools/run/run.h"
+#include "tools/run/run_options.h"
 
 namespace CLI {
 class App;

@@ -4,8 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <functional>
 #include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "base/errors.h"
 #include "tools/files/convert.h"
 #include "tools/files/inspect.h"
 #include "tools/files/tokenize.h"
@@ -16,120 +22,127 @@
 #include "tools/serve/serve.h"
 #include "tools/train.h"
 
+namespace aerie {
 namespace {
 
+// A subcommand whose flags are parsed: gives the exit status.
+using Run = std::function<Expected<int>()>;
+
+Expected<int> exit_status(const Status& status) {
+  if (!status.ok()) return status;
+  return 0;
+}
+
+Run without_exit_status(std::function<Status()> run) {
+  return [run = std::move(run)] { return exit_status(run()); };
+}
+
+Run add_run(CLI::App& app) {
+  return [read = add_run_flags(app)]() -> Expected<int> {
+    AERIE_ASSIGN_OR_RETURN(const RunOptions options, read());
+    return options.chat ? run_chat(options) : run_prompt(options);
+  };
+}
+
+Run add_inspect(CLI::App& app) {
+  struct Flags {
+    InspectOptions options;
+    ConvertOptions convert;
+  };
+  auto flags = std::make_shared<Flags>();
+  app.add_option("MODEL", flags->convert.input,
+                 "A GGUF file, a Hugging Face folder, or safetensors or PyTorch files")
+      ->required();
+  app.add_flag("--tensors", flags->options.tensors, "List every tensor");
+  app.add_flag("--json", flags->options.json, "As JSON");
+  app.add_option("--convert", flags->convert.output,
+                 "Write it here instead, as `aerie convert` does");
+  return [flags] {
+    return exit_status(flags->convert.output.empty()
+                           ? inspect(flags->convert.input, flags->options, std::cout)
+                           : convert(flags->convert, std::cerr));
+  };
+}
+
+Run add_tokenize(CLI::App& app) {
+  auto options = std::make_shared<TokenizeCommand>();
+  app.add_option("-m,--model", options->model, kModelHelp)->required();
+  CLI::Option* text = app.add_option("TEXT", options->text, "The text, or ids with --decode");
+  app.add_option("--frequencies", options->frequencies,
+                 "Files of text: the ids in them, the most frequent first")
+      ->excludes(text);
+  app.add_flag("--special", options->special, "Names of control tokens become them");
+  app.add_flag("--add-special", options->add_special, "BOS and EOS as the model wants");
+  app.add_flag("--ids", options->ids_only, "Only the ids");
+  app.add_flag("--json", options->json, "As JSON");
+  app.add_flag("--decode", options->decode, "The text is a list of ids");
+  return [options, text]() -> Expected<int> {
+    if (text->count() == 0 && options->frequencies.empty()) {
+      return invalid_argument("there is nothing to tokenize: give TEXT or --frequencies FILE...");
+    }
+    return exit_status(tokenize(*options, std::cout));
+  };
+}
+
+Run add_convert(CLI::App& app) {
+  return [read = add_convert_flags(app)]() -> Expected<int> {
+    AERIE_ASSIGN_OR_RETURN(const ConvertOptions options, read());
+    return exit_status(convert(options, std::cerr));
+  };
+}
+
+// The program aerie-train reads its flags itself. `arguments`: its argv.
+Run add_train(CLI::App& app, char** arguments) {
+  app.prefix_command();
+  app.set_help_flag();
+  return [arguments] { return exit_status(run_train(arguments)); };
+}
+
 // 2 for what the caller can correct on the command line, 1 for everything else.
-int fail(const aerie::Status& status) {
-  fmt::print(stderr, "error: {}\n", status.message());
-  return status.code() == aerie::StatusCode::kInvalidArgument ? 2 : 1;
+int exit_with(const Expected<int>& outcome) {
+  if (outcome.ok()) return *outcome;
+  fmt::print(stderr, "error: {}\n", outcome.status().message());
+  return outcome.status().code() == StatusCode::kInvalidArgument ? 2 : 1;
 }
 
-int finish(const aerie::Status& status) {
-  return status.ok() ? 0 : fail(status);
-}
-
-// Of commands that have an exit status of their own.
-int finish(const aerie::Expected<int>& status) {
-  return status.ok() ? *status : fail(status.status());
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("Aerie: language models with lossless speculative decoding", "aerie");
   app.require_subcommand(1);
   app.set_version_flag("--version", "aerie " AERIE_VERSION);
-
-  CLI::App* run = app.add_subcommand("run", "Generate text from a prompt, or chat");
-  const auto run_options = aerie::add_run_flags(*run);
-
-  CLI::App* serve = app.add_subcommand("serve", "Serve a model over HTTP, with OpenAI's API");
-  const auto run_serve = aerie::add_serve_flags(*serve);
-
-  CLI::App* inspect =
-      app.add_subcommand("inspect", "Print what the files of a model or draft head hold");
-  std::string inspect_path;
-  aerie::InspectOptions inspect_options;
-  inspect
-      ->add_option("MODEL", inspect_path,
-                   "A GGUF file, a Hugging Face folder, or safetensors or PyTorch files")
-      ->required();
-  inspect->add_flag("--tensors", inspect_options.tensors, "List every tensor");
-  inspect->add_flag("--json", inspect_options.json, "As JSON");
-  aerie::ConvertOptions inspect_convert;
-  inspect->add_option("--convert", inspect_convert.output,
-                      "Write it here instead, as `aerie convert` does");
-
-  CLI::App* tokenize = app.add_subcommand("tokenize", "Text to token ids and back");
-  aerie::TokenizeCommand tokenize_options;
-  tokenize->add_option("-m,--model", tokenize_options.model, aerie::kModelHelp)->required();
-  CLI::Option* text =
-      tokenize->add_option("TEXT", tokenize_options.text, "The text, or ids with --decode");
-  tokenize
-      ->add_option("--frequencies", tokenize_options.frequencies,
-                   "Files of text: the ids in them, the most frequent first")
-      ->excludes(text);
-  tokenize->add_flag("--special", tokenize_options.special, "Names of control tokens become them");
-  tokenize->add_flag("--add-special", tokenize_options.add_special,
-                     "BOS and EOS as the model wants");
-  tokenize->add_flag("--ids", tokenize_options.ids_only, "Only the ids");
-  tokenize->add_flag("--json", tokenize_options.json, "As JSON");
-  tokenize->add_flag("--decode", tokenize_options.decode, "The text is a list of ids");
-
-  CLI::App* convert =
-      app.add_subcommand("convert", "Write a model as one GGUF file, or safetensors");
-  const auto convert_options = aerie::add_convert_flags(*convert);
-
-  CLI::App* bench = app.add_subcommand("bench", "Measure: passes, kernels, decoding, speculation");
-  const auto run_bench = aerie::add_bench_flags(*bench);
-
-  CLI::App* tune =
-      app.add_subcommand("tune", "Find out what to speculate with, and write it as a profile");
-  const auto run_tune = aerie::add_tune_flags(*tune);
-
-  CLI::App* audit = app.add_subcommand("audit", "Replay recorded requests and compare the tokens");
-  const auto run_audit = aerie::add_audit_flags(*audit);
-
-  CLI::App* train =
-      app.add_subcommand("train", "Train draft heads, and make the data for it (aerie-train)");
-  train->prefix_command();
-  train->set_help_flag();
-
-  CLI::App* speedup = app.add_subcommand(
-      "speedup", "Train a draft head for a model, measure it and write a profile (aerie-train)");
-  speedup->prefix_command();
-  speedup->set_help_flag();
-
+  std::vector<std::pair<CLI::App*, Run>> commands;
+  const auto add = [&](const char* name, const char* what, const auto& add_flags) {
+    CLI::App* command = app.add_subcommand(name, what);
+    commands.emplace_back(command, add_flags(*command));
+  };
+  add("run", "Generate text from a prompt, or chat", add_run);
+  add("serve", "Serve a model over HTTP, with OpenAI's API", add_serve_flags);
+  add("inspect", "Print what the files of a model or draft head hold", add_inspect);
+  add("tokenize", "Text to token ids and back", add_tokenize);
+  add("convert", "Write a model as one GGUF file, or safetensors", add_convert);
+  add("bench", "Measure: passes, kernels, decoding, speculation",
+      [](CLI::App& bench) { return without_exit_status(add_bench_flags(bench)); });
+  add("tune", "Find out what to speculate with, and write it as a profile",
+      [](CLI::App& tune) { return without_exit_status(add_tune_flags(tune)); });
+  add("audit", "Replay recorded requests and compare the tokens", add_audit_flags);
+  // Nothing can stand before a subcommand's name.
+  add("train", "Train draft heads, and make the data for it (aerie-train)",
+      [&](CLI::App& train) { return add_train(train, argv + 1); });
+  add("speedup", "Train a draft head for a model, measure it and write a profile (aerie-train)",
+      [&](CLI::App& speedup) { return add_train(speedup, argv); });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  for (const auto& [command, run_command] : commands) {
+    if (command->parsed()) return exit_with(run_command());
+  }
+  return exit_with(internal_error("no subcommand was given"));
+}
 
-  // Nothing can stand before a subcommand's name.
-  if (train->parsed()) return finish(aerie::run_train(argv + 1));
-  if (speedup->parsed()) return finish(aerie::run_train(argv));
-  if (inspect->parsed() && !inspect_convert.output.empty()) {
-    inspect_convert.input = inspect_path;
-    return finish(aerie::convert(inspect_convert, std::cerr));
-  }
-  if (inspect->parsed()) return finish(aerie::inspect(inspect_path, inspect_options, std::cout));
-  if (tokenize->parsed()) {
-    if (text->count() == 0 && tokenize_options.frequencies.empty()) {
-      return fail({aerie::StatusCode::kInvalidArgument,
-                   "there is nothing to tokenize: give TEXT or --frequencies FILE..."});
-    }
-    return finish(aerie::tokenize(tokenize_options, std::cout));
-  }
-  if (convert->parsed()) {
-    const auto options = convert_options();
-    return finish(options.ok() ? aerie::convert(*options, std::cerr) : options.status());
-  }
-  if (serve->parsed()) return finish(run_serve());
-  if (bench->parsed()) return finish(run_bench());
-  if (tune->parsed()) return finish(run_tune());
-  if (audit->parsed()) return finish(run_audit());
-  const auto options = run_options();
-  if (!options.ok()) return fail(options.status());
-  return finish(options->chat ? aerie::run_chat(*options) : aerie::run_prompt(*options));
+}  // namespace
+}  // namespace aerie
+
+int main(int argc, char** argv) {
+  return aerie::run(argc, argv);
 }

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/errors.h"
+
 namespace aerie {
 
 namespace fs = std::filesystem;
@@ -63,8 +65,7 @@ Expected<std::vector<std::string>> paths_in(const std::string& folder, std::stri
   std::error_code error;
   std::vector<std::string> paths = list(folder, error);
   if (error) {
-    return Status(StatusCode::kNotFound,
-                  fmt::format("{}: the folder cannot be read: {}", folder, error.message()));
+    return not_found("{}: the folder cannot be read: {}", folder, error.message());
   }
   std::erase_if(paths, [&](const std::string& name) {
     return !name.starts_with(prefix) || !name.ends_with(suffix);

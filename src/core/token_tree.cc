@@ -53,7 +53,7 @@ bool TokenTree::is_well_formed() const {
   for (int32_t i = 0; i < size(); ++i) {
     if (nodes[static_cast<size_t>(i)].role != NodeRole::kDraft) continue;
     const auto names = [&](const Proposal& proposal) { return proposal.node == i; };
-    if (std::none_of(proposals.begin(), proposals.end(), names)) return false;
+    if (std::ranges::none_of(proposals, names)) return false;
   }
   return true;
 }

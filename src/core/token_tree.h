@@ -1,8 +1,8 @@
 // A draft: the tokens proposed for one sequence in one round.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace aerie {

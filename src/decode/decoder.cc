@@ -1,11 +1,10 @@
 #include "decode/decoder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cassert>
 #include <functional>
 #include <utility>
+
+#include "base/errors.h"
 
 namespace aerie {
 namespace {
@@ -14,8 +13,8 @@ namespace {
 Status check_tokens(std::string_view what, std::span<const int32_t> tokens, int vocab) {
   for (const int32_t token : tokens) {
     if (token >= 0 && token < vocab) continue;
-    return {StatusCode::kInvalidArgument,
-            fmt::format("the {}'s token {} is outside the vocabulary of {}", what, token, vocab)};
+    return invalid_argument("the {}'s token {} is outside the vocabulary of {}", what, token,
+                            vocab);
   }
   return {};
 }
@@ -30,20 +29,17 @@ bool drafts(const TokenTree& tree) {
 
 Status check_sequence(std::span<const int32_t> prompt, const SequenceOptions& options, int vocab,
                       int max_positions) {
-  const auto refuse = [](std::string why) {
-    return Status(StatusCode::kInvalidArgument, std::move(why));
-  };
   AERIE_RETURN_IF_ERROR(validate(options.sampling, vocab));
-  if (prompt.empty()) return refuse("the prompt has no tokens");
+  if (prompt.empty()) return invalid_argument("the prompt has no tokens");
   if (static_cast<int64_t>(prompt.size()) >= max_positions) {
-    return refuse(
-        fmt::format("the prompt has {} tokens; a context of {} leaves room for {} and an "
-                    "answer: shorten it or raise the context size",
-                    prompt.size(), max_positions, max_positions - 1));
+    return invalid_argument(
+        "the prompt has {} tokens; a context of {} leaves room for {} and an answer: shorten it or "
+        "raise the context size",
+        prompt.size(), max_positions, max_positions - 1);
   }
   AERIE_RETURN_IF_ERROR(check_tokens("prompt", prompt, vocab));
   if (options.max_tokens < 1) {
-    return refuse(fmt::format("max_tokens is {}, which is not positive", options.max_tokens));
+    return invalid_argument("max_tokens is {}, which is not positive", options.max_tokens);
   }
   return check_tokens("prediction", options.prediction, vocab);
 }
@@ -54,21 +50,19 @@ Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOp
       drafter_(drafter),
       options_(options),
       verifier_(make_verifier(options.rule)),
-      exits_(model, cache, options.max_rows, options.max_nodes) {
+      drafts_(drafter, *verifier_, cache, model.config().vocab, options),
+      exits_(model, cache, options.max_rows, options.max_nodes),
+      pass_(cache, drafter, options.max_rows) {
   if (drafter_ != nullptr) {
-    batch_.tap_layers = drafter_->needs().tap_layers;
     top_tokens_.reserve(static_cast<size_t>(options.max_rows) *
                         static_cast<size_t>(drafter_->needs().top_tokens));
   }
   // What a round takes, so that the first one with so much accepted need not grow it.
   const auto nodes = static_cast<size_t>(options.max_nodes);
-  batch_.rows.reserve(static_cast<size_t>(options.max_rows));
-  logits_at_.reserve(static_cast<size_t>(options.max_rows));
   path_.reserve(nodes + 1);
   verdict_.accepted.reserve(nodes);
   taps_.reserve(static_cast<size_t>(std::min(options.max_rows, options.max_logits)) *
-                batch_.tap_layers.size() * static_cast<size_t>(model.config().hidden));
-  editor_.reserve(options.max_nodes);
+                pass_.batch().tap_layers.size() * static_cast<size_t>(model.config().hidden));
 }
 
 Decoder::~Decoder() = default;
@@ -178,7 +172,7 @@ Status Decoder::prefill(Sequence& sequence, const std::atomic<bool>* cancel) {
   return {};
 }
 
-Status Decoder::check_size(Sequences rounds, Pieces pieces) const {
+Status Decoder::check_size(Rounds rounds, Pieces pieces) const {
   size_t rows = rounds.size(), logits = rounds.size();
   for (const PromptPiece& piece : pieces) {
     rows += static_cast<size_t>(piece.rows);
@@ -188,12 +182,11 @@ Status Decoder::check_size(Sequences rounds, Pieces pieces) const {
       logits <= static_cast<size_t>(std::min(options_.max_rows, options_.max_logits))) {
     return {};
   }
-  return {StatusCode::kInvalidArgument,
-          fmt::format("a pass of {} sequences and {} rows: the model takes {} and {}", logits, rows,
-                      options_.max_logits, options_.max_rows)};
+  return invalid_argument("a pass of {} sequences and {} rows: the model takes {} and {}", logits,
+                          rows, options_.max_logits, options_.max_rows);
 }
 
-Status Decoder::step(Sequences rounds, Pieces pieces) {
+Status Decoder::step(Rounds rounds, Pieces pieces) {
   AERIE_RETURN_IF_ERROR(check_size(rounds, pieces));
   const auto count = rounds.size();
   const auto nodes = static_cast<size_t>(options_.max_nodes);
@@ -206,71 +199,38 @@ Status Decoder::step(Sequences rounds, Pieces pieces) {
   AERIE_RETURN_IF_ERROR(reserve(rounds, pieces));
   exits_.start(rounds);
   clock_.enter(Stage::kDraft);
-  draft(rounds, pieces);
+  drafts_.draft(rounds, pieces, trees_);
   clock_.enter(Stage::kOther);
-  reserve_nodes(rounds, pieces);
-  batch_.sequences.clear();
-  batch_.rows.clear();
-  for (size_t i = 0; i < count; ++i) add_rows(*rounds[i], trees_[i]);
+  drafts_.reserve(rounds, pieces, trees_);
+  pass_.clear();
+  for (size_t i = 0; i < count; ++i) pass_.add_round(*rounds[i], trees_[i]);
   clock_.enter(rounds.empty() ? Stage::kPrefill : Stage::kVerify);
   const double before = clock_.times().of(Stage::kVerify);
-  exits_.go_on(batch_, trees_);
+  exits_.go_on(pass_.batch(), trees_);
   // Rows that go on from exits cannot share a pass with others.
-  const bool apart = batch_.first_layer != 0 && !pieces.empty();
-  const int first_row = apart ? 0 : batch_.size();
-  if (!apart) {
-    for (const PromptPiece& piece : pieces) add_piece(piece);
-  }
-  number_logits();
-  ForwardOutputs outputs = forward();
+  const bool from_exits = pass_.batch().first_layer != 0;
+  const bool apart = from_exits && !pieces.empty();
+  const int first_row = apart ? 0 : pass_.batch().size();
+  ForwardOutputs outputs = apart ? forward({}) : forward(pieces);
   clock_.enter(Stage::kSample);
   // A pass that drafting has done a part of, or that reads prompts, is no measure of others.
-  if (batch_.first_layer == 0 && pieces.empty()) {
-    learn_cost(clock_.times().of(Stage::kVerify) - before);
-  }
-  batch_.first_layer = 0;
-  batch_.hidden = {};
+  if (!from_exits && pieces.empty()) learn_cost(clock_.times().of(Stage::kVerify) - before);
   commits_.clear();
   verify(rounds, outputs);
   if (apart) {
-    batch_.sequences.clear();
-    batch_.rows.clear();
-    for (const PromptPiece& piece : pieces) add_piece(piece);
-    number_logits();
+    pass_.clear();
     clock_.enter(Stage::kPrefill);
-    outputs = forward();
+    outputs = forward(pieces);
   }
   return read(pieces, outputs, first_row);
 }
 
-void Decoder::number_logits() {
-  logits_at_.clear();
-  int32_t logits = 0;
-  for (const BatchRow& row : batch_.rows) logits_at_.push_back(row.wants_logits ? logits++ : -1);
-}
-
-ForwardOutputs Decoder::forward() {
+// The pass with these pieces, too.
+ForwardOutputs Decoder::forward(Pieces pieces) {
+  for (const PromptPiece& piece : pieces) pass_.add_piece(piece);
+  pass_.number_logits();
   ++target_passes_;
-  return model_.forward(batch_, cache_);
-}
-
-void Decoder::add_piece(const PromptPiece& piece) {
-  const Sequence& sequence = *piece.sequence;
-  const int first = cache_.committed(sequence.cache);
-  const bool drafting = drafts_for(sequence);
-  const auto index = static_cast<int32_t>(batch_.sequences.size());
-  batch_.sequences.push_back({cache_.pages(sequence.cache), first});
-  for (int i = 0; i < piece.rows; ++i) {
-    BatchRow row;
-    row.sequence = index;
-    row.token = sequence.tokens[static_cast<size_t>(first + i)];
-    row.position = first + i;
-    row.slot = cache_.slot(sequence.cache, i);
-    row.parent = i == 0 ? -1 : static_cast<int32_t>(batch_.rows.size()) - 1;
-    row.wants_logits = sequence.generated() == 0 && first + i == sequence.prompt_length - 1;
-    row.wants_taps = drafting && !batch_.tap_layers.empty();
-    batch_.rows.push_back(row);
-  }
+  return model_.forward(pass_.batch(), cache_);
 }
 
 // What came of the pieces, whose rows are those of the pass from `first_row` on; then the drafters
@@ -278,14 +238,14 @@ void Decoder::add_piece(const PromptPiece& piece) {
 Status Decoder::read(Pieces pieces, const ForwardOutputs& outputs, int first_row) {
   static const TokenTree kNoDraft;
   int row = first_row;
-  size_t taps = batch_.tap_layers.empty() ? 0 : static_cast<size_t>(first_row);
+  size_t taps = pass_.has_taps() ? static_cast<size_t>(first_row) : 0;
   for (const PromptPiece& piece : pieces) {
     Sequence& sequence = *piece.sequence;
     const int first = cache_.committed(sequence.cache);
     cache_.commit_first(sequence.cache, piece.rows);
     sequence.emitted.clear();
     row += piece.rows;
-    if (const int32_t at = logits_at_[static_cast<size_t>(row) - 1]; at >= 0) {
+    if (const int32_t at = pass_.logits_of(row - 1, 1).front(); at >= 0) {
       clock_.enter(Stage::kSample);
       SequenceTarget target(sequence, kNoDraft, outputs, std::span(&at, 1));
       verifier_->verify(kNoDraft, target, sequence.sampler.noise(), sequence.tokens.size() - 1,
@@ -298,7 +258,7 @@ Status Decoder::read(Pieces pieces, const ForwardOutputs& outputs, int first_row
     commit.tokens = sequence.tokens;
     commit.first = first;
     commit.rows = piece.rows;
-    if (!batch_.tap_layers.empty()) {
+    if (pass_.has_taps()) {
       const auto width = static_cast<size_t>(outputs.tap_width);
       const auto rows = static_cast<size_t>(piece.rows);
       commit.taps = outputs.taps.subspan(taps * width, rows * width);
@@ -316,7 +276,7 @@ Status Decoder::read(Pieces pieces, const ForwardOutputs& outputs, int first_row
 }
 
 // Comes first: a draft must not take the room without which another sequence cannot go on.
-Status Decoder::reserve(Sequences rounds, Pieces pieces) {
+Status Decoder::reserve(Rounds rounds, Pieces pieces) {
   for (const Sequence* sequence : rounds) {
     AERIE_RETURN_IF_ERROR(cache_.reserve(sequence->cache, 1));
   }
@@ -326,40 +286,14 @@ Status Decoder::reserve(Sequences rounds, Pieces pieces) {
   return {};
 }
 
-void Decoder::add_rows(const Sequence& sequence, const TokenTree& tree) {
-  const auto index = static_cast<int32_t>(batch_.sequences.size());
-  const int committed = cache_.committed(sequence.cache);
-  batch_.sequences.push_back({cache_.pages(sequence.cache), committed});
-  const auto root = static_cast<int32_t>(batch_.rows.size());
-  BatchRow row;
-  row.sequence = index;
-  row.token = sequence.tokens.back();
-  row.position = committed;
-  row.slot = cache_.slot(sequence.cache, 0);
-  row.wants_logits = true;
-  row.wants_taps = !batch_.tap_layers.empty();
-  batch_.rows.push_back(row);
-  for (int i = 0; i < tree.size(); ++i) {
-    const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
-    row.token = node.token;
-    row.position = committed + node.depth;
-    row.slot = cache_.slot(sequence.cache, 1 + i);
-    row.parent = root + 1 + node.parent;
-    row.wants_logits = node.role != NodeRole::kWindow;
-    batch_.rows.push_back(row);
-  }
-}
-
-void Decoder::verify(Sequences sequences, const ForwardOutputs& outputs) {
+void Decoder::verify(Rounds sequences, const ForwardOutputs& outputs) {
   taps_.clear();
   top_tokens_.clear();
   int row = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
     clock_.enter(Stage::kSample);
-    const auto rows = static_cast<size_t>(1 + trees_[i].size());
-    SequenceTarget target(sequence, trees_[i], outputs,
-                          std::span(logits_at_).subspan(static_cast<size_t>(row), rows));
+    SequenceTarget target(sequence, trees_[i], outputs, pass_.logits_of(row, 1 + trees_[i].size()));
     verifier_->verify(trees_[i], target, sequence.sampler.noise(), sequence.tokens.size() - 1,
                       verdict_);
     const auto before = sequence.tokens.size();
@@ -446,7 +380,7 @@ void Decoder::commit(Sequence& sequence, size_t index, int kept, const ForwardOu
   cache_.commit(sequence.cache, path_);
   if (!drafts_for(sequence)) return;
   const size_t from = taps_.size();
-  if (!batch_.tap_layers.empty()) {
+  if (pass_.has_taps()) {
     for (const int32_t entry : path_) {
       const std::span<const float> row = outputs.taps_of(first_row + entry);
       taps_.insert(taps_.end(), row.begin(), row.end());
@@ -467,9 +401,10 @@ void Decoder::commit(Sequence& sequence, size_t index, int kept, const ForwardOu
 void Decoder::learn_cost(double seconds) {
   if (options_.cost == nullptr) return;
   double context = 0.0;
-  for (const BatchRow& row : batch_.rows) context += row.position;
-  const auto sequences = static_cast<int>(batch_.sequences.size());
-  options_.cost->learn({batch_.size(), sequences, context / batch_.size()}, seconds);
+  const ForwardBatch& batch = pass_.batch();
+  for (const BatchRow& row : batch.rows) context += row.position;
+  const auto sequences = static_cast<int>(batch.sequences.size());
+  options_.cost->learn({batch.size(), sequences, context / batch.size()}, seconds);
 }
 
 // DraftCommit::top_tokens. Ranking a row takes longer than any drafter without a model, and the
@@ -503,7 +438,7 @@ Status Decoder::observe() {
   Status status = drafter_->observe(commits_);
   if (status.code() != StatusCode::kResourceExhausted) return status;
   // That code means the cache, before anything has changed.
-  return {StatusCode::kInternal, status.message()};
+  return internal_error(status.message());
 }
 
 }  // namespace aerie

@@ -4,33 +4,18 @@
 namespace aerie {
 
 std::string_view finish_reason_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kNone:
-      return "none";
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-  }
-  return "none";
+  constexpr std::string_view kNames[] = {"none", "stop", "length"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
+std::string_view token_origin_name(TokenOrigin origin) {
+  constexpr std::string_view kNames[] = {"target", "accepted", "correction", "bonus"};
+  return kNames[static_cast<size_t>(origin)];
 }
 
 std::string_view stage_name(Stage stage) {
-  switch (stage) {
-    case Stage::kPrefill:
-      return "prefill";
-    case Stage::kDraft:
-      return "draft";
-    case Stage::kVerify:
-      return "verify";
-    case Stage::kSample:
-      return "sample";
-    case Stage::kCommit:
-      return "commit";
-    case Stage::kOther:
-      return "other";
-  }
-  return "other";
+  constexpr std::string_view kNames[] = {"prefill", "draft", "verify", "sample", "commit", "other"};
+  return kNames[static_cast<size_t>(stage)];
 }
 
 }  // namespace aerie

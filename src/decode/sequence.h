@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "aerie/reply.h"
@@ -15,6 +16,8 @@
 #include "sampling/sampler.h"
 
 namespace aerie {
+
+std::string_view token_origin_name(TokenOrigin origin);  // "target", "accepted", ...
 
 struct SequenceOptions {
   SamplingParams sampling;
@@ -55,5 +58,15 @@ struct Sequence {
 
   int generated() const { return static_cast<int>(tokens.size()) - prompt_length; }
 };
+
+// The next `rows` tokens that a sequence has to read (Decoder::unread()).
+struct PromptPiece {
+  Sequence* sequence = nullptr;
+  int rows = 0;
+};
+
+// The sequences of a pass: those that have a round, and those that read.
+using Rounds = std::span<Sequence* const>;
+using Pieces = std::span<const PromptPiece>;
 
 }  // namespace aerie

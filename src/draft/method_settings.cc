@@ -6,36 +6,37 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
+
 namespace aerie {
 namespace {
 
 Status wrong_key(const Method* method, std::string_view key) {
   if (is_method_key(key)) {
-    return invalid(
-        fmt::format("'{}' does not go with method {}: {}", key, name_of(method), keys_of(method)));
+    return invalid("'{}' does not go with method {}: {}", key, name_of(method), keys_of(method));
   }
-  return invalid(fmt::format("unknown key '{}': {}", key, keys_of(method)));
+  return invalid("unknown key '{}': {}", key, keys_of(method));
 }
 
 // So that a key and its alias are not both given.
 Status check_once(const MethodKey& key, const Setting& setting, const MethodConfig& config) {
   if (!config.texts.contains(key.name) && !config.numbers.contains(key.name)) return {};
-  return invalid(fmt::format("'{}' says again what '{}' says", setting.key, key.name));
+  return invalid("'{}' says again what '{}' says", setting.key, key.name);
 }
 
 Status set_text(const MethodKey& key, const Setting& setting, MethodConfig& config) {
   if (!setting.text) {
-    return invalid(fmt::format("'{}' must be a string, not {}", key.name, setting.written));
+    return invalid("'{}' must be a string, not {}", key.name, setting.written);
   }
   if (setting.text->empty()) {
-    return invalid(fmt::format("'{}' is empty: it must be {}", key.name, key.what));
+    return invalid("'{}' is empty: it must be {}", key.name, key.what);
   }
   if (find_by_model(*setting.text) != nullptr) {
-    return invalid(fmt::format("'{}' {} does not go with method {}: it must be {}", key.name,
-                               *setting.text, config.method->name, key.what));
+    return invalid("'{}' {} does not go with method {}: it must be {}", key.name, *setting.text,
+                   config.method->name, key.what);
   }
   if (setting.text->find('\0') != std::string::npos) {
-    return invalid(fmt::format("'{}' holds a zero byte: it must be {}", key.name, key.what));
+    return invalid("'{}' holds a zero byte: it must be {}", key.name, key.what);
   }
   config.texts[std::string(key.name)] = *setting.text;
   return {};
@@ -45,14 +46,14 @@ Status set_number(const MethodKey& key, const Setting& setting, double added,
                   MethodConfig& config) {
   const bool whole = key.kind == MethodKey::Kind::kWhole;
   if (!setting.number || (whole && !setting.whole)) {
-    return invalid(fmt::format("'{}' must be a {}, not {}", setting.key,
-                               whole ? "whole number" : "number", setting.written));
+    return invalid("'{}' must be a {}, not {}", setting.key, whole ? "whole number" : "number",
+                   setting.written);
   }
   // So that NaN is out of range, too.
   const double number = *setting.number + added;
   if (!(number >= key.least && number <= key.most)) {
-    return invalid(fmt::format("'{}' must be {} to {}, not {}", setting.key, key.least - added,
-                               key.most - added, setting.written));
+    return invalid("'{}' must be {} to {}, not {}", setting.key, key.least - added,
+                   key.most - added, setting.written);
   }
   config.numbers[std::string(key.name)] = number;
   return {};
@@ -63,7 +64,7 @@ Status set_flag(const MethodKey& key, const Setting& setting, MethodConfig& conf
   if (setting.text == "true" || setting.number == 1.0) flag = true;
   if (setting.text == "false" || setting.number == 0.0) flag = false;
   if (!flag) {
-    return invalid(fmt::format("'{}' must be true or false, not {}", key.name, setting.written));
+    return invalid("'{}' must be true or false, not {}", key.name, setting.written);
   }
   config.numbers[std::string(key.name)] = *flag ? 1.0 : 0.0;
   return {};
@@ -82,7 +83,7 @@ Status set(const Setting& setting, MethodConfig& config) {
                              : config.method->find(alias == nullptr ? setting.key : alias->key);
   if (key == nullptr) {
     if (setting.key == kModelKey && !setting.text) {
-      return invalid(fmt::format("'model' must be a string, not {}", setting.written));
+      return invalid("'model' must be a string, not {}", setting.written);
     }
     return wrong_key(config.method, setting.key);
   }
@@ -106,7 +107,7 @@ Status invalid(std::string message) {
   for (char& c : message) {
     if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
   }
-  return {StatusCode::kInvalidArgument, "speculation settings: " + std::move(message)};
+  return invalid_argument("speculation settings: {}", std::move(message));
 }
 
 const Method* find_by_model(std::string_view word) {
@@ -136,7 +137,7 @@ Expected<MethodConfig> build_method(const Method* method, std::span<const Settin
   if (method == nullptr) return config;
   for (const MethodKey& key : method->keys) {
     if (key.required && !config.texts.contains(key.name)) {
-      return invalid(fmt::format("method {} needs '{}', {}", method->name, key.name, key.what));
+      return invalid("method {} needs '{}', {}", method->name, key.name, key.what);
     }
   }
   if (method->check != nullptr) AERIE_RETURN_IF_ERROR(method->check(config));

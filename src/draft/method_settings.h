@@ -1,10 +1,13 @@
 // From settings as they were written to a method's configuration.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/status.h"
 #include "draft/method.h"
@@ -13,6 +16,10 @@ namespace aerie {
 
 // kInvalidArgument: `message`, made one line, behind what it is about.
 Status invalid(std::string message);
+template <typename... Args>
+Status invalid(fmt::format_string<Args...> format, Args&&... args) requires(sizeof...(Args) > 0) {
+  return invalid(fmt::format(format, std::forward<Args>(args)...));
+}
 
 // The method that this word as "model" means (Method::model_word); null: none.
 const Method* find_by_model(std::string_view word);

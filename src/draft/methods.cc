@@ -4,6 +4,7 @@
 #include <iterator>
 #include <vector>
 
+#include "base/errors.h"
 #include "draft/method.h"
 
 // The methods, one line each: the name of what the method's file defines.
@@ -44,15 +45,12 @@ std::vector<const Method*>& registry() {
 }  // namespace
 
 const MethodKey* Method::find(std::string_view key) const {
-  const auto found = std::find_if(
-      keys.begin(), keys.end(), [&](const MethodKey& candidate) { return candidate.name == key; });
+  const auto found = std::ranges::find(keys, key, &MethodKey::name);
   return found == keys.end() ? nullptr : &*found;
 }
 
 const MethodAlias* Method::find_alias(std::string_view alias) const {
-  const auto found =
-      std::find_if(aliases.begin(), aliases.end(),
-                   [&](const MethodAlias& candidate) { return candidate.name == alias; });
+  const auto found = std::ranges::find(aliases, alias, &MethodAlias::name);
   return found == aliases.end() ? nullptr : &*found;
 }
 
@@ -83,8 +81,7 @@ const Method* find_method(std::string_view name) {
 
 Status add_method(const Method& method) {
   const auto refuse = [&](std::string_view why) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("drafting method '{}': {}", method.name, why));
+    return invalid_argument("drafting method '{}': {}", method.name, why);
   };
   for (const std::string_view word : {kPlainWord, kFirstWord, kMergeWord, kAutoWord}) {
     if (method.name == word) return refuse("the name means something else");

@@ -1,15 +1,13 @@
 // What a drafter keeps for each open sequence, and the checks that all of them owe their callers.
 #pragma once
 
-#include <algorithm>
-#include <cassert>
 #include <exception>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 
+#include "base/errors.h"
 #include "draft/drafter.h"
 
 namespace aerie {
@@ -27,17 +25,12 @@ class SequenceStates {
   template <typename Make>
   Status open(const DraftSequence& sequence, const Make& make) {
     const std::string name = name_ + std::to_string(sequence.id);
-    if (sequence.max_tokens < 1) {
-      return {StatusCode::kInvalidArgument, name + ": max_tokens must be at least 1"};
-    }
-    if (entries_.contains(sequence.id)) {
-      return {StatusCode::kInvalidArgument, name + " is open already"};
-    }
+    if (sequence.max_tokens < 1) return invalid_argument("{}: max_tokens must be at least 1", name);
+    if (entries_.contains(sequence.id)) return invalid_argument("{} is open already", name);
     try {
       entries_.try_emplace(sequence.id, Entry{make(), sequence.max_tokens, 0});
     } catch (const std::exception&) {
-      return {StatusCode::kResourceExhausted,
-              name + ": no memory to draft for " + std::to_string(sequence.max_tokens) + " tokens"};
+      return resource_exhausted("{}: no memory to draft for {} tokens", name, sequence.max_tokens);
     }
     return {};
   }
@@ -51,7 +44,7 @@ class SequenceStates {
     for (const Item& item : batch) {
       const auto found = entries_.find(item.id);
       const auto fail = [&](const std::string& what) {
-        return Status(StatusCode::kInvalidArgument, name_ + std::to_string(item.id) + what);
+        return invalid_argument("{}{}{}", name_, item.id, what);
       };
       if (found == entries_.end()) return fail(" is not open");
       const Entry& entry = found->second;

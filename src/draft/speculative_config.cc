@@ -4,14 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdint>
 #include <exception>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "draft/method_settings.h"
 
@@ -42,7 +38,7 @@ Expected<const Method*> parse_method(std::string_view text) {
         R"({"method": "auto"} or {"combine": "auto", "methods": [...]})");
   }
   if (const Method* method = find_method(text)) return method;
-  return invalid(fmt::format("unknown method '{}': it is {}", text, method_names()));
+  return invalid("unknown method '{}': it is {}", text, method_names());
 }
 
 Status add(MethodConfig&& method, SpeculativeConfig& config, bool alone) {
@@ -50,9 +46,7 @@ Status add(MethodConfig&& method, SpeculativeConfig& config, bool alone) {
     if (alone) return {};
     return invalid("'none' is plain decoding: it does not go with other methods");
   }
-  if (config.methods.size() == kMostMethods) {
-    return invalid(fmt::format("more than {} methods", kMostMethods));
-  }
+  if (config.methods.size() == kMostMethods) return invalid("more than {} methods", kMostMethods);
   config.methods.push_back(std::move(method));
   return {};
 }
@@ -80,8 +74,8 @@ SpeculativeConfig with_auto(SpeculativeConfig config) {
   config.combination = Combination::kAuto;
   std::vector<MethodConfig> all = auto_methods();
   std::erase_if(all, [&](const MethodConfig& fallback) {
-    return std::any_of(config.methods.begin(), config.methods.end(),
-                       [&](const MethodConfig& own) { return own.method == fallback.method; });
+    return std::ranges::any_of(
+        config.methods, [&](const MethodConfig& own) { return own.method == fallback.method; });
   });
   std::move(config.methods.begin(), config.methods.end(), std::back_inserter(all));
   config.methods = std::move(all);
@@ -127,26 +121,24 @@ Expected<Json> parse_any(std::string_view text) {
   };
   try {
     Json json = Json::parse(text, callback);
-    if (!twice.empty()) return invalid(fmt::format("'{}' is given twice", twice));
+    if (!twice.empty()) return invalid("'{}' is given twice", twice);
     return json;
   } catch (const Json::parse_error& error) {
-    return invalid(fmt::format("not valid JSON at byte {}", error.byte));
+    return invalid("not valid JSON at byte {}", error.byte);
   } catch (const std::exception& error) {
-    return invalid(fmt::format("not valid JSON: {}", error.what()));
+    return invalid("not valid JSON: {}", error.what());
   }
 }
 
 Expected<const Method*> method_from_json(const Json& json) {
   if (const auto method = json.find("method"); method != json.end()) {
-    if (!method->is_string()) {
-      return invalid("'method' must be a string, not " + shown(*method));
-    }
+    if (!method->is_string()) return invalid("'method' must be a string, not " + shown(*method));
     return parse_method(method->get_ref<const std::string&>());
   }
   const auto model = json.find(kModelKey);
   if (model == json.end()) {
-    return invalid(fmt::format("no method: give 'method' ({}) or 'model' (the draft model's file)",
-                               method_names()));
+    return invalid("no method: give 'method' ({}) or 'model' (the draft model's file)",
+                   method_names());
   }
   if (model->is_string()) {
     if (const Method* method = find_by_model(model->get_ref<const std::string&>())) return method;
@@ -155,9 +147,7 @@ Expected<const Method*> method_from_json(const Json& json) {
 }
 
 Status add_object(const Json& object, SpeculativeConfig& config, bool alone) {
-  if (!object.is_object()) {
-    return invalid("a method must be an object, not " + shown(object));
-  }
+  if (!object.is_object()) return invalid("a method must be an object, not " + shown(object));
   AERIE_ASSIGN_OR_RETURN(const Method* const method, method_from_json(object));
   std::vector<Setting> settings;
   for (const auto& [key, value] : object.items()) {
@@ -180,8 +170,7 @@ Expected<SpeculativeConfig> from_list(const Json& list, Combination combination)
 Expected<SpeculativeConfig> from_combination(const Json& json) {
   for (const auto& [key, value] : json.items()) {
     if (key != "combine" && key != "methods") {
-      return invalid(
-          fmt::format("unknown key '{}' beside 'methods': there is only 'combine'", key));
+      return invalid("unknown key '{}' beside 'methods': there is only 'combine'", key);
     }
   }
   const auto combine = json.find("combine");
@@ -254,10 +243,10 @@ bool names_method(const std::string& item) {
 Expected<Setting> parse_item(const Method* method, const std::string& item) {
   const size_t equals = item.find('=');
   if (equals == std::string::npos || equals == 0) {
-    return invalid(fmt::format("'{}' is not of the form key=value: {}", item, keys_of(method)));
+    return invalid("'{}' is not of the form key=value: {}", item, keys_of(method));
   }
   const std::string key = item.substr(0, equals);
-  if (equals + 1 == item.size()) return invalid(fmt::format("'{}' has an empty value", key));
+  if (equals + 1 == item.size()) return invalid("'{}' has an empty value", key);
   return from_text(key, item.substr(equals + 1));
 }
 
@@ -295,9 +284,7 @@ class SpecReader {
                           std::vector<Setting>& settings) {
     AERIE_ASSIGN_OR_RETURN(Setting setting, parse_item(method, item));
     for (const Setting& before : settings) {
-      if (before.key == setting.key) {
-        return invalid(fmt::format("'{}' is given twice", setting.key));
-      }
+      if (before.key == setting.key) return invalid("'{}' is given twice", setting.key);
     }
     settings.push_back(std::move(setting));
     return {};
@@ -334,9 +321,8 @@ int SpeculativeConfig::tokens() const {
 }
 
 bool SpeculativeConfig::gives_tokens() const {
-  return std::any_of(methods.begin(), methods.end(), [](const MethodConfig& method) {
-    return method.numbers.contains(kTokensKey);
-  });
+  return std::ranges::any_of(
+      methods, [](const MethodConfig& method) { return method.numbers.contains(kTokensKey); });
 }
 
 void SpeculativeConfig::set_tokens(int tokens) {
@@ -396,7 +382,7 @@ std::string to_string(const SpeculativeConfig& config) {
   std::vector<MethodConfig> implied;
   if (config.combination == Combination::kAuto) implied = auto_methods();
   for (const MethodConfig& method : config.methods) {
-    if (std::find(implied.begin(), implied.end(), method) != implied.end()) continue;
+    if (std::ranges::find(implied, method) != implied.end()) continue;
     texts.push_back(to_string(method));
   }
   return texts.empty() ? std::string(kPlainWord) : fmt::format("{}", fmt::join(texts, ","));

@@ -1,7 +1,5 @@
 #include "engine/engine.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <deque>

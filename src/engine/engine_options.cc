@@ -1,16 +1,15 @@
 #include "engine/engine_options.h"
 
-#include <fmt/format.h>
-
 #include <string_view>
 
+#include "base/errors.h"
 #include "tensor/quantize.h"
 
 namespace aerie {
 namespace {
 
 Status unknown(std::string_view option, std::string_view value, std::string_view known) {
-  return {StatusCode::kInvalidArgument, fmt::format("{} '{}': give {}", option, value, known)};
+  return invalid_argument("{} '{}': give {}", option, value, known);
 }
 
 Expected<kernels::Isa> parse_isa(const std::string& name) {
@@ -34,9 +33,7 @@ Expected<kernels::KvType> parse_cache_type(const std::string& name) {
 }
 
 Expected<SpeculativeConfig> parse_speculation(const char* option, const std::string& text) {
-  auto config = parse_speculative_spec(text);
-  if (!config.ok()) return config.status().with_context(option);
-  return config;
+  return in_context(parse_speculative_spec(text), option);
 }
 
 }  // namespace
@@ -62,9 +59,7 @@ Expected<EngineOptions> parse_options(const OpenOptions& options) {
                            parse_speculation("more_speculations", more));
   }
   out.profile = options.profile;
-  auto rule = verify_rule_from_name(options.verify);
-  if (!rule.ok()) return rule.status().with_context("verify");
-  out.rule = *rule;
+  AERIE_ASSIGN_OR_RETURN(out.rule, in_context(verify_rule_from_name(options.verify), "verify"));
   out.reuse_prefixes = options.prefix_cache;
   return out;
 }

@@ -1,7 +1,6 @@
 #include "engine/model_source.h"
 
 #include <filesystem>
-#include <optional>
 #include <utility>
 
 #include "base/files.h"
@@ -19,23 +18,21 @@ constexpr const char* kTemplateKey = "tokenizer.chat_template";
 
 Expected<ChatTemplate> read_chat_template(const std::string& path, const ModelFile& file,
                                           const Tokenizer& tokenizer) {
-  Expected<std::string> source = Status(StatusCode::kNotFound, "");
+  Expected<std::string> source = not_found("");
   if (is_folder(path)) {
     source = chat_template_of_folder(path);
   } else if (const auto text = file.string(kTemplateKey); text.ok()) {
     source = std::string(*text);
   }
   if (!source.ok() && source.status().code() == StatusCode::kNotFound) {
-    return Status(StatusCode::kNotFound,
-                  path + " has no chat template; give it a raw prompt instead");
+    return not_found("{} has no chat template; give it a raw prompt instead", path);
   }
   if (!source.ok()) return source.status();
   const auto name = [&](int32_t id) {
     return id < 0 ? std::nullopt : std::optional<std::string>(tokenizer.piece(id));
   };
-  auto parsed = ChatTemplate::parse(*source, {name(tokenizer.bos()), name(tokenizer.eos())});
-  if (!parsed.ok()) return parsed.status().with_context(path);
-  return parsed;
+  return in_context(ChatTemplate::parse(*source, {name(tokenizer.bos()), name(tokenizer.eos())}),
+                    path);
 }
 
 Expected<std::unique_ptr<ModelFile>> converted(std::unique_ptr<ModelFile> file,
@@ -69,13 +66,11 @@ bool is_for_folder(const ConvertOptions& options) {
 }
 
 Expected<int64_t> convert_folder(const ConvertOptions& options) {
-  if (options.weight_type == DType::kQ8_0) {
-    return write_int8_folder(options.input, options.output);
-  }
-  return Status(StatusCode::kInvalidArgument,
-                options.output +
-                    ": name the GGUF file to be written, which ends in .gguf; or ask for the type "
-                    "q8_0, in which safetensors can be written to a folder");
+  if (options.weight_type == DType::kQ8_0) return write_int8_folder(options.input, options.output);
+  return invalid_argument(
+      "{}: name the GGUF file to be written, which ends in .gguf; or ask for the type q8_0, in "
+      "which safetensors can be written to a folder",
+      options.output);
 }
 
 }  // namespace
@@ -113,10 +108,10 @@ Expected<ConvertReport> convert_model(const ConvertOptions& options) {
   ConvertReport report;
   if (is_torch_path(options.input)) {
     if (options.weight_type) {
-      return Status(StatusCode::kInvalidArgument,
-                    options.input +
-                        ": PyTorch's files become safetensors with the types that they "
-                        "have; convert these to another type");
+      return invalid_argument(
+          "{}: PyTorch's files become safetensors with the types that they have; convert these to "
+          "another type",
+          options.input);
     }
     AERIE_ASSIGN_OR_RETURN(report.bytes, convert_torch(options.input, options.output));
     return report;
@@ -126,8 +121,7 @@ Expected<ConvertReport> convert_model(const ConvertOptions& options) {
     return report;
   }
   if (is_folder(options.output)) {
-    return Status(StatusCode::kInvalidArgument,
-                  options.output + ": is a folder; name the GGUF file to be written");
+    return invalid_argument("{}: is a folder; name the GGUF file to be written", options.output);
   }
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<ModelFile> file,
                          open_whole_model(options.input, report.notes));

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "base/errors.h"
 #include "base/thread_pool.h"
 #include "format/model_file.h"
 #include "tensor/dtype.h"
@@ -19,7 +19,7 @@ struct ModelSource {
   std::unique_ptr<ModelFile> file;
   std::unique_ptr<Tokenizer> tokenizer;  // not null, but for open_draft_source()
   // kNotFound or kUnsupported with the reason if there is none that can be rendered.
-  Expected<ChatTemplate> chat_template = Status(StatusCode::kNotFound, "no model is open");
+  Expected<ChatTemplate> chat_template = not_found("no model is open");
 };
 
 // Opens a GGUF file or a Hugging Face folder. With `weight_type`, float matrices are converted to

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/log.h"
 #include "draft/lookup/forced_text.h"
 #include "draft/make_drafter.h"
@@ -61,13 +62,11 @@ class Opening {
 Status Opening::open() {
   if (options_.threads == 0) options_.threads = available_cpus();
   if (options_.threads < 1 || options_.threads > 1024) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("{} threads: give 1 to 1024, or 0 for all", options_.threads)};
+    return invalid_argument("{} threads: give 1 to 1024, or 0 for all", options_.threads);
   }
   backend_ = kernels::backend(options_.isa);
   if (backend_ == nullptr) {
-    return {StatusCode::kUnsupported,
-            fmt::format("this processor does not have {}", kernels::isa_name(options_.isa))};
+    return not_supported("this processor does not have {}", kernels::isa_name(options_.isa));
   }
   out_.pool = std::make_unique<ThreadPool>(options_.threads);
   AERIE_ASSIGN_OR_RETURN(out_.source,
@@ -77,9 +76,8 @@ Status Opening::open() {
     options_.context = std::min(config.context, options_.default_context);
   }
   if (options_.context < 2 || options_.context > config.context) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("a context of {}: {} was trained for 2 to {}", options_.context,
-                        options_.model, config.context)};
+    return invalid_argument("a context of {}: {} was trained for 2 to {}", options_.context,
+                            options_.model, config.context);
   }
   set_decoder();
   ModelOptions& model_options = out_.model_options;
@@ -150,9 +148,8 @@ Status Opening::open_drafters() {
   target.max_rows = std::min(out_.decoder.max_rows, out_.decoder.max_logits);
   std::vector<SpeculativeConfig> configs = options_.more_speculations;
   configs.insert(configs.begin(), options_.speculation);
-  const bool decides = std::any_of(configs.begin(), configs.end(), [](const auto& config) {
-    return config.combination == Combination::kAuto;
-  });
+  const bool decides = std::ranges::any_of(
+      configs, [](const auto& config) { return config.combination == Combination::kAuto; });
   if (decides) {
     AERIE_ASSIGN_OR_RETURN(PassCost cost, find_pass_cost(target.max_rows));
     out_.cost = std::make_unique<PassCost>(std::move(cost));

@@ -2,7 +2,6 @@
 // of.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/processor.h"
 #include "format/fingerprint.h"
 
@@ -31,7 +29,7 @@ class Reader {
     if (object.is_object()) {
       if (const auto found = object.find(key); found != object.end()) return &*found;
     }
-    fail(fmt::format("'{}' is missing", key));
+    fail("'{}' is missing", key);
     return nullptr;
   }
   double number(const Json& object, const char* key, double least, double most) {
@@ -41,31 +39,32 @@ class Reader {
       const double number = value->get<double>();
       if (number >= least && number <= most) return number;
     }
-    fail(fmt::format("'{}' must be a number from {} to {}", key, least, most));
+    fail("'{}' must be a number from {} to {}", key, least, most);
     return least;
   }
   int whole(const Json& object, const char* key, int least, int most) {
     const double value = number(object, key, least, most);
-    if (value != std::floor(value)) fail(fmt::format("'{}' must be a whole number", key));
+    if (value != std::floor(value)) fail("'{}' must be a whole number", key);
     return static_cast<int>(value);
   }
   std::string text(const Json& object, const char* key) {
     const Json* value = member(object, key);
     if (value != nullptr && value->is_string()) return value->get<std::string>();
-    fail(fmt::format("'{}' must be a text", key));
+    fail("'{}' must be a text", key);
     return "";
   }
   const Json& list(const Json& object, const char* key) {
     static const Json kEmpty = Json::array();
     const Json* value = member(object, key);
     if (value != nullptr && value->is_array()) return *value;
-    fail(fmt::format("'{}' must be a list", key));
+    fail("'{}' must be a list", key);
     return kEmpty;
   }
-  void fail(const std::string& what) {
+  template <typename... Args>
+  void fail(fmt::format_string<Args...> what, Args&&... args) {
     if (!status_.ok()) return;
-    status_ = {StatusCode::kInvalidData,
-               fmt::format("{}: this is no profile of `aerie tune`: {}", path_, what)};
+    status_ = invalid_data("{}: this is no profile of `aerie tune`: {}", path_,
+                           fmt::format(what, std::forward<Args>(args)...));
   }
   const Status& status() const { return status_; }
 
@@ -87,14 +86,14 @@ ProfileKey read_key(const Json& json, Reader& read) {
     key.isa = one;
     known = true;
   }
-  if (!known) read.fail(fmt::format("'isa' {} is not in this build", isa));
+  if (!known) read.fail("'isa' {} is not in this build", isa);
   known = false;
   for (const kernels::KvType one : kernels::kAllKvTypes) {
     if (cache != kernels::kv_type_name(one)) continue;
     key.cache_type = one;
     known = true;
   }
-  if (!known) read.fail(fmt::format("'cache_type' {} is unknown", cache));
+  if (!known) read.fail("'cache_type' {} is unknown", cache);
   return key;
 }
 
@@ -152,7 +151,7 @@ std::string to_json(const Profile& profile) {
 Expected<Profile> read_profile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file || (file.peek() == std::ifstream::traits_type::eof() && !file.eof())) {
-    return Status(StatusCode::kNotFound, fmt::format("{}: the file cannot be read", path));
+    return not_found("{}: the file cannot be read", path);
   }
   std::string text(kMostBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

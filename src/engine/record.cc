@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <type_traits>
-#include <utility>
 
 #include "format/fingerprint.h"
 #include "format/json.h"
@@ -247,9 +245,8 @@ Expected<Record> parse_record(std::string_view bytes, const std::string& where) 
   }
   AERIE_ASSIGN_OR_RETURN(const int64_t version, line.integer(kVersionKey));
   if (version != kRecordVersion) {
-    return line.error(
-        StatusCode::kUnsupported, kVersionKey,
-        fmt::format("is {}: this program reads records of version {}", version, kRecordVersion));
+    return line.error(StatusCode::kUnsupported, kVersionKey,
+                      "is {}: this program reads records of version {}", version, kRecordVersion);
   }
   Record out;
   AERIE_RETURN_IF_ERROR(read_engine(line, out.engine));

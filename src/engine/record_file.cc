@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <utility>
 
+#include "base/errors.h"
 #include "base/files.h"
 
 namespace aerie {
@@ -44,8 +44,8 @@ Expected<RecordFile> RecordFile::open(const std::string& path) {
   struct stat info = {};
   if (fstat(fd, &info) != 0) return system_error(path, "the file cannot be read", errno);
   if (!S_ISREG(info.st_mode)) {
-    return Status(StatusCode::kInvalidArgument,
-                  path + ": this is no regular file: give one that records can be added to");
+    return invalid_argument("{}: this is no regular file: give one that records can be added to",
+                            path);
   }
   return file;
 }

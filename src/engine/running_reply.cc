@@ -1,11 +1,10 @@
 #include "engine/running_reply.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/errors.h"
 #include "grammar/grammar.h"
 
 namespace aerie {
@@ -50,19 +49,16 @@ ReplyOutcome outcome_of(JobEnd end) {
 }  // namespace
 
 Status check_request(const Request& request, const OpenedModel& opened) {
-  const auto refuse = [](std::string why) {
-    return Status(StatusCode::kInvalidArgument, std::move(why));
-  };
   const int context = opened.options.context;
   AERIE_RETURN_IF_ERROR(check_sequence(request.prompt, sequence_options(request, context),
                                        opened.config().vocab, context));
   if (request.max_draft_depth < 0) {
-    return refuse(fmt::format("a draft depth of {}, which is negative", request.max_draft_depth));
+    return invalid_argument("a draft depth of {}, which is negative", request.max_draft_depth);
   }
   const auto speculations = static_cast<int>(opened.speculations.size());
   if (request.speculation < 0 || request.speculation >= speculations) {
-    return refuse(fmt::format("speculation {}: the engine was opened with 0 to {}",
-                              request.speculation, speculations - 1));
+    return invalid_argument("speculation {}: the engine was opened with 0 to {}",
+                            request.speculation, speculations - 1);
   }
   return {};
 }

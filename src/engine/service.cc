@@ -1,9 +1,6 @@
 #include "engine/service.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <numeric>
@@ -12,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/errors.h"
 #include "draft/auto/choice.h"
 #include "engine/engine.h"
 #include "engine/opened_model.h"
@@ -155,9 +153,8 @@ Expected<Service::Id> EngineService::submit(Request request, std::shared_ptr<Rep
     int& share = unfinished_of_[arrival.reply->client()];
     if (!has_room(share)) {
       if (share == 0) unfinished_of_.erase(arrival.reply->client());
-      return Status(StatusCode::kResourceExhausted,
-                    fmt::format("{} requests wait already: try again later",
-                                std::max(0, unfinished_ - options_.max_sequences)));
+      return resource_exhausted("{} requests wait already: try again later",
+                                std::max(0, unfinished_ - options_.max_sequences));
     }
     ++share;
     ++unfinished_;
@@ -268,13 +265,11 @@ void EngineService::run() {
 
 Expected<Concurrency> concurrency_of(const ServiceOptions& options) {
   if (options.max_sequences < 1 || options.max_sequences > 4096) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} sequences at a time: give 1 to 4096", options.max_sequences));
+    return invalid_argument("{} sequences at a time: give 1 to 4096", options.max_sequences);
   }
   if (options.max_pass_tokens != 0 && options.max_pass_tokens < options.max_sequences) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("a pass of {} tokens does not hold one of each of {} sequences",
-                              options.max_pass_tokens, options.max_sequences));
+    return invalid_argument("a pass of {} tokens does not hold one of each of {} sequences",
+                            options.max_pass_tokens, options.max_sequences);
   }
   Concurrency concurrency;
   concurrency.sequences = options.max_sequences;

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <utility>
 
+#include "base/errors.h"
 #include "format/draft_keys.h"
 #include "format/gguf/gguf_types.h"
 #include "format/text.h"
@@ -34,33 +36,23 @@ bool is_matrix(const TensorInfo& tensor) {
 // The number that "general.file_type" has for a model of mostly this type (enum llama_ftype of
 // llama.cpp's include/llama.h). Requires can_quantize(type).
 uint32_t file_type_of(DType type) {
-  switch (type) {
-    case DType::kF32:
-      return 0;
-    case DType::kF16:
-      return 1;
-    case DType::kQ4_0:
-      return 2;
-    case DType::kQ4_1:
-      return 3;
-    case DType::kQ8_0:
-      return 7;
-    case DType::kQ5_0:
-      return 8;
-    case DType::kQ5_1:
-      return 9;
-    default:
-      return 32;  // bf16
+  constexpr std::pair<DType, uint32_t> kTypes[] = {
+      {DType::kF32, 0},  {DType::kF16, 1},  {DType::kBF16, 32}, {DType::kQ4_0, 2},
+      {DType::kQ4_1, 3}, {DType::kQ8_0, 7}, {DType::kQ5_0, 8},  {DType::kQ5_1, 9},
+  };
+  for (const auto& [known, number] : kTypes) {
+    if (known == type) return number;
   }
+  assert(false);
+  return 0;
 }
 
 Status quantised_already(const ModelFile& file, const TensorInfo& tensor, DType wanted) {
-  return {
-      StatusCode::kUnsupported,
-      fmt::format("{}: tensor '{}' is of type {} already; converting it to {} would lose twice. "
-                  "Start from a file of f32, f16 or bf16 weights, or allow requantising",
-                  file.name(), printable(file.origin_of(tensor.name)), tensor.type_name,
-                  dtype_info(wanted).name)};
+  return not_supported(
+      "{}: tensor '{}' is of type {} already; converting it to {} would lose twice. Start from a "
+      "file of f32, f16 or bf16 weights, or allow requantising",
+      file.name(), printable(file.origin_of(tensor.name)), tensor.type_name,
+      dtype_info(wanted).name);
 }
 
 void lower_to(std::atomic<int64_t>& lowest, int64_t value) {
@@ -114,10 +106,9 @@ Expected<TensorData> convert_values(const TensorView& from, DType type, ThreadPo
   }
   std::array<float, kChunk> floats;
   read_chunk(misfit / kChunk * kChunk, floats);
-  return Status(StatusCode::kInvalidData,
-                fmt::format("element {} of row {} is {}, which {} cannot hold",
-                            misfit % from.row_length(), misfit / from.row_length(),
-                            floats[static_cast<size_t>(misfit % kChunk)], dtype_info(type).name));
+  return invalid_data("element {} of row {} is {}, which {} cannot hold",
+                      misfit % from.row_length(), misfit / from.row_length(),
+                      floats[static_cast<size_t>(misfit % kChunk)], dtype_info(type).name);
 }
 
 ConvertedFile::ConvertedFile(std::unique_ptr<ModelFile> file, DType type, ThreadPool& pool)
@@ -128,8 +119,7 @@ Expected<std::unique_ptr<ConvertedFile>> ConvertedFile::wrap(std::unique_ptr<Mod
                                                              ThreadPool& pool) {
   const DType type = conversion.type;
   if (!can_quantize(type)) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("there is no conversion to {}", dtype_info(type).name));
+    return invalid_argument("there is no conversion to {}", dtype_info(type).name);
   }
   std::unique_ptr<ConvertedFile> made(new ConvertedFile(std::move(file), type, pool));
   const ModelFile& source = *made->file_;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/files.h"
 
 namespace aerie {
@@ -15,17 +16,13 @@ Expected<InputFile> InputFile::open(const std::string& path) {
   // O_NONBLOCK: opening a pipe would wait for its writer.
   InputFile file(path, ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.fd_ < 0 && (errno == ENOENT || errno == ENOTDIR)) {
-    return Status(StatusCode::kNotFound, path + ": there is no such file");
+    return not_found("{}: there is no such file", path);
   }
   if (file.fd_ < 0) return system_error(path, "cannot open", errno);
   struct stat info = {};
   if (fstat(file.fd_, &info) != 0) return system_error(path, "cannot examine", errno);
-  if (S_ISDIR(info.st_mode)) {
-    return Status(StatusCode::kInvalidArgument, path + ": is a directory; name a file in it");
-  }
-  if (!S_ISREG(info.st_mode)) {
-    return Status(StatusCode::kInvalidArgument, path + ": is not a regular file");
-  }
+  if (S_ISDIR(info.st_mode)) return invalid_argument("{}: is a directory; name a file in it", path);
+  if (!S_ISREG(info.st_mode)) return invalid_argument("{}: is not a regular file", path);
   file.size_ = info.st_size;
   file.modified_ = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
   return file;
@@ -54,7 +51,7 @@ Status InputFile::read(int64_t offset, std::span<std::byte> out) const {
     const ssize_t count = retried([&] { return pread(fd_, out.data(), out.size(), offset); });
     if (count < 0) return system_error(path_, "cannot read", errno);
     if (count == 0) {
-      return {StatusCode::kInvalidData, path_ + ": ends before byte " + std::to_string(offset + 1)};
+      return invalid_data("{}: ends before byte {}", path_, offset + 1);
     }
     offset += count;
     out = out.subspan(static_cast<size_t>(count));

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "format/invalid.h"
 #include "format/mapped_file.h"
 #include "format/name_index.h"
 #include "format/text.h"
@@ -30,7 +29,7 @@ std::string_view reason_in(std::string_view what) {
 
 std::string place_of(std::string_view text, size_t offset) {
   const std::string_view before = text.substr(0, offset);
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const auto line = 1 + std::ranges::count(before, '\n');
   const size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
   return fmt::format("line {}, column {}", line, before.size() - line_start + 1);
 }
@@ -184,12 +183,9 @@ std::optional<std::string_view> to_text(const Json& value) {
 
 Expected<Json> parse_json(std::string_view bytes, const std::string& name) {
   try {
-    Expected<Json> value = build(bytes);
-    if (!value.ok()) return value.status().with_context(name);
-    return value;
+    return in_context(build(bytes), name);
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kResourceExhausted,
-                  fmt::format("{}: there is no memory for {} bytes of JSON", name, bytes.size()));
+    return resource_exhausted("{}: there is no memory for {} bytes of JSON", name, bytes.size());
   }
 }
 
@@ -217,7 +213,7 @@ const Json* JsonObject::find(std::string_view key) const {
 
 Expected<const Json*> JsonObject::get(std::string_view key) const {
   if (const Json* value = find(key)) return value;
-  return Status(StatusCode::kNotFound, fmt::format("{}: there is no key '{}'", file_, full(key)));
+  return not_found("{}: there is no key '{}'", file_, full(key));
 }
 
 Status JsonObject::error(StatusCode code, std::string_view key, std::string_view what) const {

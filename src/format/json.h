@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "base/errors.h"
 
 namespace aerie {
 
@@ -73,6 +73,11 @@ class JsonObject {
   // "FILE: key 'a.b' " and `what`, for a value that its reader does not accept:
   // error(StatusCode::kUnsupported, "rope_type", "is 'x'; ... are known").
   Status error(StatusCode code, std::string_view key, std::string_view what) const;
+  template <typename... Args>
+  Status error(StatusCode code, std::string_view key, fmt::format_string<Args...> what,
+               Args&&... args) const requires(sizeof...(Args) > 0) {
+    return error(code, key, std::string_view(fmt::format(what, std::forward<Args>(args)...)));
+  }
 
  private:
   JsonObject(const Json* value, std::string file, std::string path)

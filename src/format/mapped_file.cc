@@ -4,11 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <functional>
-#include <system_error>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/files.h"
 #include "format/input_file.h"
 
@@ -20,13 +19,11 @@ Expected<MappedFile> MappedFile::open(const std::string& path) {
   file.modified_ = input.modified();
   if (input.size() == 0) return file;
   if (static_cast<uint64_t>(input.size()) > SIZE_MAX) {
-    return Status(StatusCode::kResourceExhausted, path + ": is too large for the address space");
+    return resource_exhausted("{}: is too large for the address space", path);
   }
   const auto size = static_cast<size_t>(input.size());
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, input.descriptor(), 0);
-  if (data == MAP_FAILED) {
-    return system_error(path, "cannot map", errno);
-  }
+  if (data == MAP_FAILED) return system_error(path, "cannot map", errno);
   file.data_ = static_cast<const std::byte*>(data);
   file.size_ = size;
   return file;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/errors.h"
 #include "format/gguf/gguf_types.h"
 #include "format/text.h"
 
@@ -23,17 +24,16 @@ Expected<TensorData> select_rows(const TensorData& matrix, std::span<const int32
   const TensorView& from = matrix.view;
   const bool is_vector = from.rows() == 1;
   if (is_vector && dtype_info(from.dtype).block_elements != 1) {
-    return Status(StatusCode::kUnsupported, "elements of a vector of blocks cannot be selected");
+    return not_supported("elements of a vector of blocks cannot be selected");
   }
   const int64_t rows = is_vector ? from.row_length() : from.rows();
   const auto bytes = static_cast<size_t>(from.bytes() / rows);
-  if (ids.empty()) return Status(StatusCode::kInvalidArgument, "no rows are selected");
+  if (ids.empty()) return invalid_argument("no rows are selected");
   TensorData out;
   AERIE_ASSIGN_OR_RETURN(out.owned, Buffer::allocate(ids.size() * bytes));
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= rows) {
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("row {} is selected of {}", ids[i], rows));
+      return invalid_argument("row {} is selected of {}", ids[i], rows);
     }
     std::memcpy(out.owned.data() + i * bytes, from.data + static_cast<size_t>(ids[i]) * bytes,
                 bytes);
@@ -64,9 +64,8 @@ const TensorInfo* ModelFile::find_tensor(std::string_view name) const {
 }
 
 Status ModelFile::wrong_kind(std::string_view key, std::string_view wanted) const {
-  return {StatusCode::kInvalidData,
-          fmt::format("{}: metadata key '{}' is of type {}; {} is wanted", name_, printable(key),
-                      find(key)->type_name, wanted)};
+  return invalid_data("{}: metadata key '{}' is of type {}; {} is wanted", name_, printable(key),
+                      find(key)->type_name, wanted);
 }
 
 // The value under `key` if it is of kind T (MetadataScalar, MetadataArray).
@@ -74,8 +73,7 @@ template <typename T>
 Expected<const T*> ModelFile::get(std::string_view key, std::string_view wanted) const {
   const MetadataValue* value = find(key);
   if (value == nullptr) {
-    return Status(StatusCode::kNotFound,
-                  fmt::format("{}: there is no metadata key '{}'", name_, printable(key)));
+    return not_found("{}: there is no metadata key '{}'", name_, printable(key));
   }
   const T* kind = std::get_if<T>(&value->value);
   if (kind == nullptr) return wrong_kind(key, wanted);
@@ -88,8 +86,7 @@ Expected<int64_t> ModelFile::integer(std::string_view key) const {
   const auto* value = std::get_if<uint64_t>(scalar);
   if (value == nullptr) return wrong_kind(key, "an integer");
   if (*value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    return Status(StatusCode::kInvalidData, fmt::format("{}: metadata key '{}' is {}, too large",
-                                                        name(), printable(key), *value));
+    return invalid_data("{}: metadata key '{}' is {}, too large", name(), printable(key), *value);
   }
   return static_cast<int64_t>(*value);
 }
@@ -140,17 +137,15 @@ Expected<std::vector<double>> ModelFile::numbers(std::string_view key) const {
 Expected<const TensorInfo*> ModelFile::tensor_info(std::string_view name) const {
   const TensorInfo* tensor = find_tensor(name);
   if (tensor == nullptr) {
-    return Status(StatusCode::kNotFound,
-                  fmt::format("{}: there is no tensor '{}'", name_, printable(origin_of(name))));
+    return not_found("{}: there is no tensor '{}'", name_, printable(origin_of(name)));
   }
   if (!tensor->dtype) {
-    return Status(
-        StatusCode::kUnsupported,
-        fmt::format("{}: tensor '{}' is of type {}{}, which is not supported; use a file whose "
-                    "tensors are of {}",
-                    name_, printable(name), tensor->type_name,
-                    tensor->type_id != 0 ? fmt::format(" (number {})", tensor->type_id) : "",
-                    supported_type_names()));
+    return not_supported(
+        "{}: tensor '{}' is of type {}{}, which is not supported; use a file whose tensors are of "
+        "{}",
+        name_, printable(name), tensor->type_name,
+        tensor->type_id != 0 ? fmt::format(" (number {})", tensor->type_id) : "",
+        supported_type_names());
   }
   return tensor;
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -20,8 +19,7 @@ class NameIndex {
     entries_.clear();
     entries_.reserve(count);
     for (uint32_t i = 0; i < count; ++i) entries_.push_back({name_of(i), i});
-    std::sort(entries_.begin(), entries_.end(),
-              [](const Entry& a, const Entry& b) { return a.name < b.name; });
+    std::ranges::sort(entries_, [](const Entry& a, const Entry& b) { return a.name < b.name; });
     const auto same = [](const Entry& a, const Entry& b) { return a.name == b.name; };
     const auto twin = std::adjacent_find(entries_.begin(), entries_.end(), same);
     if (twin != entries_.end()) return twin->name;

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/files.h"
 
 namespace aerie {
@@ -48,8 +48,7 @@ OutputFile::~OutputFile() {
 Expected<OutputFile> OutputFile::create(const std::string& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    return Status(StatusCode::kInvalidArgument,
-                  path + ": is there already and is not a regular file");
+    return invalid_argument("{}: is there already and is not a regular file", path);
   }
   // A name that no running program has, unless one that ended badly had this process's number.
   for (int attempt = 0;; ++attempt) {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/errors.h"
+
 namespace aerie {
 
 float ProtobufReader::Field::as_float() const {
@@ -11,7 +13,7 @@ float ProtobufReader::Field::as_float() const {
 }
 
 bool ProtobufReader::fail(const char* what) {
-  status_ = Status(StatusCode::kInvalidData, std::string("the protocol buffer ") + what);
+  status_ = invalid_data("{}{}", std::string("the protocol buffer "), what);
   rest_ = {};
   return false;
 }

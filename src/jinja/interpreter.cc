@@ -1,7 +1,5 @@
 #include "jinja/interpreter.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "format/text.h"
@@ -179,7 +177,7 @@ void Interpreter::assign(const Target& target, const Value& value, Scope* scope)
     const std::vector<Value> values = iterate(runtime_, value)->items;
     const size_t count = target.parts.size();
     if (values.size() != count) {
-      runtime_.fail(fmt::format("{} values for {} names", values.size(), count));
+      runtime_.fail("{} values for {} names", values.size(), count);
     }
     for (size_t i = 0; i < count && !runtime_.failed(); ++i) {
       assign(target.parts[i], values[i], scope);
@@ -194,8 +192,7 @@ void Interpreter::assign(const Target& target, const Value& value, Scope* scope)
     if (object != nullptr && object->is(Kind::kNamespace)) {
       runtime_.put(object->dict, Value::of(target.attribute.get()), value);
     } else {
-      runtime_.fail(
-          fmt::format("'{}' is no namespace, so its attributes cannot be set", target.spelled));
+      runtime_.fail("'{}' is no namespace, so its attributes cannot be set", target.spelled);
     }
   }
   locate(target.place);
@@ -299,7 +296,7 @@ Value Interpreter::evaluate_sign(const Expression& expression, Scope* scope) {
   if (value.is_integral()) return Value::of(value.as_int());
   if (value.is(Kind::kFloat)) return value;
   if (value.is_undefined()) return undefined_error(runtime_, value);
-  return runtime_.fail(fmt::format("'+' does not apply to '{}'", type_name(value)));
+  return runtime_.fail("'+' does not apply to '{}'", type_name(value));
 }
 
 Value Interpreter::evaluate_comparison(const Expression& expression, Scope* scope) {
@@ -350,7 +347,7 @@ void Interpreter::add_argument(const Argument& argument, const Value& value, Arg
     }
     case Argument::Kind::kSpreadNamed:
       if (!value.is(Kind::kDict)) {
-        runtime_.fail(fmt::format("** needs a dict, not '{}'", type_name(value)));
+        runtime_.fail("** needs a dict, not '{}'", type_name(value));
         return;
       }
       runtime_.spend(value.dict->entries.size());
@@ -371,7 +368,7 @@ Arguments Interpreter::evaluate_arguments(const Expression& expression, Scope* s
   for (auto it = named.begin(); it != named.end(); ++it) {
     const auto same = [&](const auto& other) { return other.first == it->first; };
     if (std::any_of(named.begin(), it, same)) {
-      runtime_.fail(fmt::format("the argument '{}' is given twice", printable(it->first)));
+      runtime_.fail("the argument '{}' is given twice", printable(it->first));
     }
     if (!runtime_.spend(static_cast<uint64_t>(it - named.begin()) / 8)) break;
   }
@@ -396,7 +393,7 @@ Value Interpreter::call(const Value& callee, const Arguments& arguments) {
   if (callee.is_undefined()) return undefined_error(runtime_, callee);
   if (callee.is(Kind::kLoop)) return call_loop(*callee.loop, arguments);
   if (!callee.is(Kind::kCallable)) {
-    return runtime_.fail(fmt::format("a value of type '{}' cannot be called", type_name(callee)));
+    return runtime_.fail("a value of type '{}' cannot be called", type_name(callee));
   }
   Callable& callable = *callee.callable;
   switch (callable.what) {
@@ -411,9 +408,7 @@ Value Interpreter::call(const Value& callee, const Arguments& arguments) {
 }
 
 Value Interpreter::call_loop(const Loop& loop, const Arguments& arguments) {
-  if (!loop.statement->recursive) {
-    return runtime_.fail("loop() in a loop that is not 'recursive'");
-  }
+  if (!loop.statement->recursive) return runtime_.fail("loop() in a loop that is not 'recursive'");
   if (arguments.positional.size() != 1) return runtime_.fail("loop() needs one argument");
   TextBuilder out(runtime_);
   run_loop(*loop.statement, loop.scope, arguments.positional[0], loop.depth + 1, out);
@@ -452,15 +447,15 @@ void Interpreter::bind_extra(const Macro& macro, const Arguments& arguments, Sco
   const auto& positional = arguments.positional;
   const size_t count = macro.parameters.size(), taken = std::min(count, positional.size());
   if (positional.size() > count && !macro.takes_more) {
-    runtime_.fail(fmt::format("the macro '{}' takes at most {} arguments, not {}",
-                              printable(macro.name), count, positional.size()));
+    runtime_.fail("the macro '{}' takes at most {} arguments, not {}", printable(macro.name), count,
+                  positional.size());
   }
   Sequence* more = runtime_.sequence(Sequence::Flavour::kTuple);
   for (size_t i = taken; i < positional.size(); ++i) runtime_.push(more, positional[i]);
   Dict* named = runtime_.dict();
   const auto& parameters = macro.parameters;
-  const bool has_caller = std::any_of(parameters.begin(), parameters.end(),
-                                      [](const auto& it) { return it.name == kCallerName; });
+  const bool has_caller =
+      std::ranges::any_of(parameters, [](const auto& it) { return it.name == kCallerName; });
   Value caller = Value::undefined();
   for (const auto& [name, value] : arguments.named) {
     if (runtime_.failed()) return;
@@ -472,8 +467,7 @@ void Interpreter::bind_extra(const Macro& macro, const Arguments& arguments, Sco
     } else if (macro.takes_more_named) {
       runtime_.put(named, runtime_.text(name), value);
     } else {
-      runtime_.fail(fmt::format("the macro '{}' has no parameter '{}'", printable(macro.name),
-                                printable(name)));
+      runtime_.fail("the macro '{}' has no parameter '{}'", printable(macro.name), printable(name));
     }
   }
   if (macro.takes_more) scope->set(kVarargsName, Value::of(more));

@@ -3,19 +3,8 @@
 namespace aerie::kernels {
 
 std::string_view isa_name(Isa isa) {
-  switch (isa) {
-    case Isa::kReference:
-      return "reference";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kAvx512:
-      return "avx512";
-    case Isa::kAvx512Bw:
-      return "avx512bw";
-    case Isa::kNeon:
-      return "neon";
-  }
-  return "unknown";
+  constexpr std::string_view kNames[] = {"reference", "avx2", "avx512", "avx512bw", "neon"};
+  return kNames[static_cast<size_t>(isa)];
 }
 
 Expected<PackedMatrix> Backend::allocate(const TensorView& weights, Arena& arena) const {

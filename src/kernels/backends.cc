@@ -1,5 +1,6 @@
 // The backends that there are: what backend.h says of all of them.
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -37,15 +38,16 @@ const CpuOps* cpu_ops(Isa isa) {
 }
 
 const Backend* backend(Isa isa) {
-  static const ReferenceBackend reference;
-  static const std::vector<CpuBackend> backends = [] {
-    std::vector<CpuBackend> all;
-    for (const CpuIsa& each : cpu_isas()) all.emplace_back(each.isa, each.ops());
-    return all;
+  static const std::vector<std::unique_ptr<const Backend>> all = [] {
+    std::vector<std::unique_ptr<const Backend>> backends;
+    for (const CpuIsa& each : cpu_isas()) {
+      backends.push_back(make_cpu_backend(each.isa, each.ops()));
+    }
+    backends.push_back(make_reference_backend());
+    return backends;
   }();
-  if (isa == Isa::kReference) return &reference;
   if (!isa_supported(isa)) return nullptr;
-  return &*std::ranges::find(backends, isa, &CpuBackend::isa);
+  return std::ranges::find(all, isa, [](const auto& one) { return one->isa(); })->get();
 }
 
 }  // namespace aerie::kernels

@@ -59,15 +59,8 @@ float multiply_and_add(int64_t steps) {
 }  // namespace
 
 std::string_view dot_name(Dot dot) {
-  switch (dot) {
-    case Dot::kInt8:
-      return "int8";
-    case Dot::kBfloat:
-      return "bf16";
-    case Dot::kFloat:
-      return "f32";
-  }
-  return "unknown";
+  constexpr std::string_view kNames[] = {"int8", "bf16", "f32"};
+  return kNames[static_cast<size_t>(dot)];
 }
 
 bool has_dot(Isa isa, Dot dot) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "base/errors.h"
 #include "base/memory_nodes.h"
 
 namespace aerie {
@@ -53,8 +54,7 @@ Expected<KvCache::Id> KvCache::open() {
     sequences_[i].committed = 0;
     return static_cast<Id>(i);
   }
-  return Status(StatusCode::kResourceExhausted,
-                "all " + std::to_string(sequences_.size()) + " sequences of the cache are in use");
+  return resource_exhausted("all {} sequences of the cache are in use", sequences_.size());
 }
 
 // Requires a free page, or one that is kept and no sequence has.
@@ -101,10 +101,10 @@ Status KvCache::reserve(Id id, int rows) {
   const bool copies = rows > 0 && partial < s.pages.size() && shared(s.pages[partial]);
   const int64_t missing = std::max<int64_t>(0, wanted - had) + (copies ? 1 : 0);
   if (missing > static_cast<int64_t>(free_.size()) + kept_alone_) {
-    return {StatusCode::kResourceExhausted,
-            "the cache is full: " + std::to_string(s.committed) + " positions are taken, " +
-                std::to_string(rows) + " more were asked for, and " + std::to_string(positions()) +
-                " is all there is; raise the context size or shorten the input"};
+    return resource_exhausted(
+        "the cache is full: {} positions are taken, {} more were asked for, and {} is all there "
+        "is; raise the context size or shorten the input",
+        s.committed, rows, positions());
   }
   if (copies) {
     const int32_t own = take_page(), old = s.pages[partial];

@@ -13,7 +13,7 @@ namespace aerie::measure {
 // The value below which a part `q` of them lies, between neighbours in proportion; 0 of none.
 inline double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0.0;
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const double at = q * static_cast<double>(values.size() - 1);
   const auto below = static_cast<size_t>(at);
   const size_t above = std::min(below + 1, values.size() - 1);

@@ -1,7 +1,5 @@
 #include "measure/worker.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <istream>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/errors.h"
 #include "base/thread_pool.h"
 #include "decode/decoder.h"
 #include "measure/passes/loaded_model.h"
@@ -31,8 +30,7 @@ Expected<int> number(const Json& request, const char* key, int least, int most) 
     const auto value = found->get<int64_t>();
     if (value >= least && value <= most) return static_cast<int>(value);
   }
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("'{}' must be {} to {}", key, least, most));
+  return invalid_argument("'{}' must be {} to {}", key, least, most);
 }
 
 class Worker {
@@ -70,7 +68,7 @@ Expected<Json> Worker::fill(const Json& request) {
 
 Expected<Json> Worker::pass(const Json& request) {
   AERIE_ASSIGN_OR_RETURN(const int rows, number(request, "rows", 1, options_.rows));
-  if (context_ == 0) return Status(StatusCode::kInvalidArgument, "'fill' comes first");
+  if (context_ == 0) return invalid_argument("'fill' comes first");
   const auto wanted = request.find("seconds");
   const double seconds = wanted != request.end() && wanted->is_number()
                              ? std::clamp(wanted->get<double>(), 0.0, kMostSeconds)
@@ -120,7 +118,7 @@ Expected<Json> Worker::limits() {
 Expected<Json> Worker::dispatch(const Json& request) {
   const auto found = request.is_object() ? request.find("do") : request.end();
   if (!request.is_object() || found == request.end() || !found->is_string()) {
-    return Status(StatusCode::kInvalidArgument, "not a JSON object with a string 'do'");
+    return invalid_argument("not a JSON object with a string 'do'");
   }
   const auto what = found->get<std::string>();
   if (what == "fill") return fill(request);
@@ -136,7 +134,7 @@ Expected<Json> Worker::dispatch(const Json& request) {
     AERIE_ASSIGN_OR_RETURN(const int tokens, number(request, "tokens", 1, most - context));
     return generate(context, tokens);
   }
-  return Status(StatusCode::kInvalidArgument, "'do' must be fill, pass, prompt, decode or limits");
+  return invalid_argument("'do' must be fill, pass, prompt, decode or limits");
 }
 
 Json Worker::answer(const std::string& line) {
@@ -152,9 +150,9 @@ void write_line(const Json& json, std::ostream& out) {
 
 Status run_worker(const WorkerOptions& options, std::istream& in, std::ostream& out) {
   if (options.rows < 1 || options.positions <= options.rows) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("--rows {} and --positions {}: give one row or more, and more positions",
-                        options.rows, options.positions)};
+    return invalid_argument(
+        "--rows {} and --positions {}: give one row or more, and more positions", options.rows,
+        options.positions);
   }
   LoadOptions load;
   load.model = options.model;

@@ -1,9 +1,8 @@
 #include "model/registry.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/errors.h"
 #include "model/transformer.h"
 
 // The families, one line each: the name of what the family's file defines.
@@ -49,9 +48,8 @@ Expected<const ModelFamily*> find_family(const ModelFile& file) {
     if (!known.empty()) known += ", ";
     known += family->architecture;
   }
-  return Status(StatusCode::kUnsupported,
-                fmt::format("{}: the model family '{}' is not supported; these are: {}",
-                            file.name(), architecture, known));
+  return not_supported("{}: the model family '{}' is not supported; these are: {}", file.name(),
+                       architecture, known);
 }
 
 int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backend) {

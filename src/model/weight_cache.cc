@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/errors.h"
 #include "format/byte_reader.h"
 #include "format/checksum.h"
 #include "format/fingerprint.h"
@@ -86,10 +87,9 @@ Expected<WeightCache> WeightCache::of(const std::string& folder, const ModelFile
                                       const kernels::Backend& backend) {
   const std::optional<uint64_t> source = fingerprint(file);
   if (!source) {
-    return Status(StatusCode::kUnsupported,
-                  file.name() +
-                      ": its packed weights cannot be kept, since it is not known what "
-                      "files they come from");
+    return not_supported(
+        "{}: its packed weights cannot be kept, since it is not known what files they come from",
+        file.name());
   }
   // Any part of a split model leads to the first.
   std::error_code ignored;
@@ -107,9 +107,7 @@ Expected<WeightCache> WeightCache::of(const std::string& folder, const ModelFile
 }
 
 Status WeightCache::read_index(const InputFile& file) {
-  const auto broken = [&](std::string_view why) {
-    return Status(StatusCode::kInvalidData, fmt::format("{}: {}", path_, why));
-  };
+  const auto broken = [&](std::string_view why) { return invalid_data("{}: {}", path_, why); };
   Header header = {};
   AERIE_RETURN_IF_ERROR(file.read(0, std::as_writable_bytes(std::span(&header, 1))));
   if (std::string_view(header.magic, sizeof(header.magic)) != kMagic) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/log.h"
 
 namespace aerie {
@@ -36,7 +37,7 @@ class CacheRead {
     if (!status_.ok()) return status_;
     for (size_t i = 0; i < entries_.size(); ++i) {
       if (sums_[i] == entries_[i]->checksum) continue;
-      return {StatusCode::kInvalidData, cache_.path() + ": is damaged"};
+      return invalid_data("{}: is damaged", cache_.path());
     }
     return {};
   }
@@ -75,10 +76,9 @@ void WeightLoader::give_up(const Status& why) {
 Expected<TensorView> WeightLoader::describe(const std::string& name, int64_t k, int64_t n) {
   AERIE_ASSIGN_OR_RETURN(const TensorInfo* tensor, file_.tensor_info(name));
   if (tensor->shape != Shape{k, n, 1, 1}) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: tensor '{}' has shape {} where the metadata ask for {}",
-                              file_.name(), file_.origin_of(name), shape_to_string(tensor->shape),
-                              shape_to_string({k, n, 1, 1})));
+    return invalid_data("{}: tensor '{}' has shape {} where the metadata ask for {}", file_.name(),
+                        file_.origin_of(name), shape_to_string(tensor->shape),
+                        shape_to_string({k, n, 1, 1}));
   }
   used_.insert(name);
   return TensorView{*tensor->dtype, Device::kCpu, tensor->shape, nullptr};
@@ -221,10 +221,9 @@ Expected<std::vector<float>> WeightLoader::vector_if_any(const std::string& name
 Status WeightLoader::check_all_used(std::string_view family) const {
   for (const TensorInfo& tensor : file_.tensors()) {
     if (used_.contains(std::string(tensor.name))) continue;
-    return {StatusCode::kUnsupported,
-            fmt::format("{}: the tensor '{}' has no place in a model of the family '{}' as it is "
-                        "supported here",
-                        file_.name(), file_.origin_of(tensor.name), family)};
+    return not_supported(
+        "{}: the tensor '{}' has no place in a model of the family '{}' as it is supported here",
+        file_.name(), file_.origin_of(tensor.name), family);
   }
   return {};
 }

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/errors.h"
 #include "format/json.h"
 #include "format/text.h"
 #include "report/text_file.h"
@@ -24,18 +25,19 @@ constexpr std::array<std::string_view, 8> kMtBench = {
 constexpr size_t kLongestName = 200;  // bytes of a category or an id: they stand in tables
 constexpr size_t kMostTurns = 64;
 
-Status broken(const std::string& where, std::string_view what) {
-  return {StatusCode::kInvalidData,
-          fmt::format("{}: {}; a line is a JSON object with 'turns' (a list of texts) or 'prompt', "
-                      "'question' or 'text' (a text) or 'messages': correct or remove it",
-                      where, what)};
+template <typename... Args>
+Status broken(const std::string& where, fmt::format_string<Args...> what, Args&&... args) {
+  return invalid_data(
+      "{}: {}; a line is a JSON object with 'turns' (a list of texts) or 'prompt', 'question' or "
+      "'text' (a text) or 'messages': correct or remove it",
+      where, fmt::format(what, std::forward<Args>(args)...));
 }
 
 Expected<std::string> text_of(const Json& value, const std::string& where, const char* key) {
   if (value.is_string() && !value.get_ref<const std::string&>().empty()) {
     return value.get<std::string>();
   }
-  return broken(where, fmt::format("'{}' holds what is not a text, or an empty one", key));
+  return broken(where, "'{}' holds what is not a text, or an empty one", key);
 }
 
 Expected<std::string> category_of(const JsonObject& line, const std::string& where) {
@@ -43,7 +45,7 @@ Expected<std::string> category_of(const JsonObject& line, const std::string& whe
   if (value == nullptr) return std::string();
   AERIE_ASSIGN_OR_RETURN(std::string text, text_of(*value, where, "category"));
   if (text.size() <= kLongestName) return printable(text, kLongestName);
-  return broken(where, fmt::format("'category' is longer than {} bytes", kLongestName));
+  return broken(where, "'category' is longer than {} bytes", kLongestName);
 }
 
 // Empty if it has none.
@@ -53,14 +55,14 @@ Expected<std::string> id_of(const JsonObject& line, const std::string& where) {
     if (value == nullptr) continue;
     if (value->is_number_integer()) return value->dump();
     if (value->is_string()) return printable(value->get_ref<const std::string&>(), kLongestName);
-    return broken(where, fmt::format("'{}' is neither a text nor a whole number", key));
+    return broken(where, "'{}' is neither a text nor a whole number", key);
   }
   return std::string();
 }
 
 Status read_list(const Json& turns, const std::string& where, Prompt& prompt) {
   if (!turns.is_array() || turns.empty() || turns.size() > kMostTurns) {
-    return broken(where, fmt::format("'turns' is not a list of 1 to {} texts", kMostTurns));
+    return broken(where, "'turns' is not a list of 1 to {} texts", kMostTurns);
   }
   for (const Json& turn : turns) {
     AERIE_ASSIGN_OR_RETURN(prompt.turns.emplace_back(), text_of(turn, where, "turns"));
@@ -70,8 +72,7 @@ Status read_list(const Json& turns, const std::string& where, Prompt& prompt) {
 
 Status read_messages(const Json& messages, const std::string& where, Prompt& prompt) {
   if (!messages.is_array() || messages.size() > 2 * kMostTurns) {
-    return broken(where,
-                  fmt::format("'messages' is not a list of at most {} objects", 2 * kMostTurns));
+    return broken(where, "'messages' is not a list of at most {} objects", 2 * kMostTurns);
   }
   for (const Json& message : messages) {
     const auto object = JsonObject::view(message, where);
@@ -103,7 +104,7 @@ Status read_turns(const JsonObject& line, const std::string& where, Prompt& prom
   for (const char* key : {"turns", "prompt", "question", "text"}) {
     if (!line.has(key)) continue;
     if (found != nullptr) {
-      return broken(where, fmt::format("there are both '{}' and '{}'", found, key));
+      return broken(where, "there are both '{}' and '{}'", found, key);
     }
     found = key;
   }
@@ -123,8 +124,8 @@ Expected<bool> is_in(const PromptRange& range, const JsonObject& line, const std
   if (const auto number = line.integer(range.key); number.ok()) {
     return *number >= range.first && *number <= range.last;
   }
-  return broken(where, fmt::format("'{}' is no whole number, by which lines are chosen",
-                                   printable(range.key, kLongestName)));
+  return broken(where, "'{}' is no whole number, by which lines are chosen",
+                printable(range.key, kLongestName));
 }
 
 // None: `ranges` leave it out.
@@ -144,7 +145,7 @@ Expected<std::optional<Prompt>> read_line(std::string_view bytes, const std::str
   AERIE_ASSIGN_OR_RETURN(const std::string id, id_of(line, where));
   prompt.name = id.empty() ? where : fmt::format("{} ({})", where, id);
   if (prompt.task.empty()) prompt.task = default_task;
-  const bool mt_bench = std::find(kMtBench.begin(), kMtBench.end(), prompt.task) != kMtBench.end();
+  const bool mt_bench = std::ranges::find(kMtBench, prompt.task) != kMtBench.end();
   if (mt_bench && prompt.turns.size() > 1) prompt.task = kMultiTurn;
   for (const PromptRange& range : ranges) {
     AERIE_ASSIGN_OR_RETURN(const bool in, is_in(range, line, where));
@@ -185,7 +186,7 @@ std::vector<Prompt> sampled(std::vector<Prompt> prompts, int count) {
     const size_t take = std::min(places.size(), static_cast<size_t>(count));
     for (size_t i = 0; i < take; ++i) chosen.push_back(places[i * places.size() / take]);
   }
-  std::sort(chosen.begin(), chosen.end());
+  std::ranges::sort(chosen);
   std::vector<Prompt> out;
   out.reserve(chosen.size());
   for (const size_t i : chosen) out.push_back(std::move(prompts[i]));
@@ -213,10 +214,9 @@ Expected<PromptRange> parse_prompt_range(const std::string& text) {
   if (range.key.empty() || (first.empty() && last.empty()) ||
       !((first.empty() && is_open) || parse_whole(first, range.first)) ||
       !((last.empty() && is_open) || parse_whole(last, range.last))) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: give KEY=FIRST..LAST with whole numbers, such as "
-                              "task_id=601..974, or KEY=NUMBER",
-                              printable(text)));
+    return invalid_argument(
+        "{}: give KEY=FIRST..LAST with whole numbers, such as task_id=601..974, or KEY=NUMBER",
+        printable(text));
   }
   return range;
 }
@@ -226,8 +226,7 @@ Expected<std::vector<Prompt>> read_prompts(const std::vector<std::string>& files
   for (const auto& [flag, value] :
        {std::pair("--limit", selection.limit), std::pair("--sample", selection.sample)}) {
     if (value >= 0) continue;
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} {}: give a number of prompts, or 0 for all", flag, value));
+    return invalid_argument("{} {}: give a number of prompts, or 0 for all", flag, value);
   }
   std::vector<Prompt> prompts;
   int number = 0;
@@ -237,10 +236,9 @@ Expected<std::vector<Prompt>> read_prompts(const std::vector<std::string>& files
     for (size_t j = before; j < prompts.size(); ++j) prompts[j].file = static_cast<int>(i);
   }
   if (prompts.empty()) {
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format("there are no prompts: give {} FILE with at least one line{}", selection.flag,
-                    selection.where.empty() ? "" : " that --where does not leave out"));
+    return invalid_argument("there are no prompts: give {} FILE with at least one line{}",
+                            selection.flag,
+                            selection.where.empty() ? "" : " that --where does not leave out");
   }
   if (selection.sample > 0) prompts = sampled(std::move(prompts), selection.sample);
   return prompts;

@@ -1,11 +1,11 @@
 #include "report/text_file.h"
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+
+#include "base/errors.h"
 
 namespace aerie {
 namespace {
@@ -20,12 +20,11 @@ Expected<std::string> read_text_file(const std::string& path, const char* flag) 
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   std::ifstream file(path, std::ios::binary);
   if (error || !file) {
-    return Status(StatusCode::kNotFound, fmt::format("{} {}: the file cannot be read", flag, path));
+    return not_found("{} {}: the file cannot be read", flag, path);
   }
   if (size > kMostBytes) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} {}: {} MiB is more than the {} MiB that are read", flag, path,
-                              size >> 20, kMostBytes >> 20));
+    return invalid_argument("{} {}: {} MiB is more than the {} MiB that are read", flag, path,
+                            size >> 20, kMostBytes >> 20);
   }
   std::string text(static_cast<size_t>(size), '\0');
   file.read(text.data(), static_cast<std::streamsize>(size));
@@ -38,8 +37,7 @@ Expected<std::string> read_key_file(const std::string& path, const char* flag) {
   constexpr const char* kSpace = " \t\r\n";
   const size_t from = text.find_first_not_of(kSpace);
   if (from == std::string::npos) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} {}: there is no key in it", flag, path));
+    return invalid_argument("{} {}: there is no key in it", flag, path);
   }
   return text.substr(from, text.find_last_not_of(kSpace) + 1 - from);
 }

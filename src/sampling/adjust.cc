@@ -101,7 +101,7 @@ void LogitAdjuster::apply_penalties(const SamplingParams& params, const Sampling
 
 int32_t LogitAdjuster::fallback(const SamplingParams& params, const TokenConstraint* constraint) {
   const auto banned = [&](int32_t id) {
-    return std::any_of(params.logit_bias.begin(), params.logit_bias.end(), [&](const auto& bias) {
+    return std::ranges::any_of(params.logit_bias, [&](const auto& bias) {
       return bias.first == id && bias.second == -kInfinity;
     });
   };

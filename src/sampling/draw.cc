@@ -88,9 +88,7 @@ float inverse_temperature(double temperature) {
 // Logits below it cannot lead even with the largest noise.
 float hopeless_below(double score, const GumbelDraw& draw) {
   const double floor = draw.best + draw.temperature * (score - kMaxGumbel - 0.1);
-  if (!(floor > -std::numeric_limits<float>::max())) {
-    return -std::numeric_limits<float>::infinity();
-  }
+  if (!(floor > -std::numeric_limits<float>::max())) return -std::numeric_limits<float>::infinity();
   return std::nextafter(static_cast<float>(floor), -std::numeric_limits<float>::infinity());
 }
 
@@ -170,7 +168,7 @@ int32_t gumbel_argmax(std::span<const float> logits, BestToken best, const Gumbe
 int32_t gumbel_argmax(std::span<const TokenKey> keys, const GumbelDraw& draw) {
   assert(!keys.empty());
   Leader leader;
-  const TokenKey likeliest = *std::max_element(keys.begin(), keys.end());
+  const TokenKey likeliest = *std::ranges::max_element(keys);
   const int32_t first = token_key_id(likeliest);
   leader.meet(first, score_of(token_key_logit(likeliest), first, draw));
   challenge(keys, draw, leader);

@@ -50,7 +50,7 @@ size_t nucleus_length(std::span<const TokenKey> keys, float best, double tempera
 }
 
 void sort_likeliest_first(std::vector<TokenKey>& keys) {
-  std::sort(keys.begin(), keys.end(), std::greater<>());
+  std::ranges::sort(keys, std::greater<>());
 }
 
 void filter_top_p_of_keys(float best, const SamplingParams& params, std::vector<TokenKey>& keys) {

@@ -18,7 +18,7 @@ int32_t inverse_cdf(const Distribution& distribution, double uniform) {
 int32_t inverse_cdf_without(const Distribution& distribution, std::span<const int32_t> taken,
                             double uniform) {
   const auto is_left = [&](size_t i) {
-    return std::find(taken.begin(), taken.end(), distribution.ids[i]) == taken.end();
+    return std::ranges::find(taken, distribution.ids[i]) == taken.end();
   };
   double left = 0;
   for (size_t i = 0; i < distribution.size(); ++i) left += is_left(i) ? distribution.probs[i] : 0.0;

@@ -1,7 +1,5 @@
 #include "sampling/sampler.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -9,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/errors.h"
 #include "sampling/weight.h"
 
 namespace aerie {
@@ -16,21 +15,18 @@ namespace {
 
 template <typename T>
 Status out_of_range(const char* name, T value, const char* range) {
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("{} is {}, must be {}", name, value, range));
+  return invalid_argument("{} is {}, must be {}", name, value, range);
 }
 
 Status validate_bias(const SamplingParams& params, int vocab) {
   for (const auto& [id, bias] : params.logit_bias) {
     if (id < 0 || id >= vocab) {
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("logit_bias names token {}, must be in 0..{}", id, vocab - 1));
+      return invalid_argument("logit_bias names token {}, must be in 0..{}", id, vocab - 1);
     }
     // +infinity would leave a logit of -infinity undefined.
     if (std::isnan(bias) || bias == std::numeric_limits<float>::infinity()) {
-      return Status(
-          StatusCode::kInvalidArgument,
-          fmt::format("logit_bias of token {} is {}, must be finite or -infinity", id, bias));
+      return invalid_argument("logit_bias of token {} is {}, must be finite or -infinity", id,
+                              bias);
     }
   }
   return Status();
@@ -128,7 +124,7 @@ void Sampler::ranking(std::span<const float> logits, const SamplingContext& cont
     return gumbel_top(keys_, count, draw, out);
   }
   select_top(prepared.logits, static_cast<size_t>(count), keys_);
-  std::sort(keys_.begin(), keys_.end(), std::greater<>());
+  std::ranges::sort(keys_, std::greater<>());
   const double log_total = noise_log(sum_weights(prepared.logits, best, 1.0));
   for (const TokenKey key : keys_) {
     out.push_back({token_key_id(key), scaled_logit(token_key_logit(key), best, 1.0) - log_total});
@@ -150,7 +146,7 @@ void Sampler::distribution(std::span<const float> logits, const SamplingContext&
   if (filters_) {
     filter_tokens(prepared.logits, prepared.best.logit, params_, keys_);
     for (const TokenKey key : keys_) out.ids.push_back(token_key_id(key));
-    std::sort(out.ids.begin(), out.ids.end());
+    std::ranges::sort(out.ids);
   } else {
     out.ids.resize(static_cast<size_t>(vocab_));
     std::iota(out.ids.begin(), out.ids.end(), 0);
@@ -174,7 +170,7 @@ void Sampler::logprobs(std::span<const float> logits, int32_t token,
   out.push_back({token, logprob_of(bounded[static_cast<size_t>(token)])});
   if (params_.logprobs == 0) return;
   select_top(bounded, static_cast<size_t>(params_.logprobs), keys_);
-  std::sort(keys_.begin(), keys_.end(), std::greater<>());
+  std::ranges::sort(keys_, std::greater<>());
   for (const TokenKey key : keys_) {
     out.push_back({token_key_id(key), logprob_of(token_key_logit(key))});
   }

@@ -60,7 +60,7 @@ double sum_weights(std::span<const float> logits, float best, double temperature
   Doubles lanes[kPairs] = {};
   for (size_t first = 0; first < logits.size(); first += kPairs * kPair) {
     float block[kPairs * kPair];
-    std::fill(std::begin(block), std::end(block), -std::numeric_limits<float>::infinity());
+    std::ranges::fill(block, -std::numeric_limits<float>::infinity());
     std::copy_n(logits.data() + first, std::min(std::size(block), logits.size() - first), block);
     for (size_t i = 0; i < kPairs; ++i) {
       const Floats pair = {block[i * kPair], block[i * kPair + 1]};

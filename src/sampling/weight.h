@@ -2,7 +2,6 @@
 // same bits on every machine and in every loop, vectorised or not.
 #pragma once
 
-#include <cstdint>
 #include <span>
 
 namespace aerie {

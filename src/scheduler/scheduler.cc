@@ -191,9 +191,7 @@ void Scheduler::deliver() {
   for (size_t i = 0; i < running_.size();) {
     const Sequence& sequence = *running_[i]->sequence;
     if (!sequence.emitted.empty()) {
-      const auto tokens = static_cast<int64_t>(sequence.emitted.size());
-      stats_.emitted_tokens += tokens;
-      waiting_.charge(*running_[i], static_cast<double>(tokens));
+      waiting_.charge(*running_[i], static_cast<double>(sequence.emitted.size()));
       running_[i]->listener->on_tokens(sequence);
     }
     if (sequence.finish == FinishReason::kNone) {

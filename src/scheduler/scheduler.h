@@ -25,7 +25,6 @@ struct SchedulerStats {
   int64_t preemptions = 0;
   int64_t prompt_tokens = 0;  // of jobs that began
   int64_t reused_tokens = 0;  // of them, that were in the cache
-  int64_t emitted_tokens = 0;
 };
 
 // Jobs begin in the order of WaitingJobs. Where the cache is full, the running job that would have

@@ -6,7 +6,6 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include <algorithm>
 #include <sstream>
 #include <utility>
 

@@ -4,9 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+
+#include "base/errors.h"
 
 namespace aerie {
 
@@ -49,8 +50,7 @@ std::shared_ptr<void> map_memory(size_t bytes) {
 }
 
 Status exhausted(size_t bytes) {
-  return {StatusCode::kResourceExhausted,
-          "cannot allocate " + std::to_string(bytes) + " bytes of memory"};
+  return resource_exhausted("cannot allocate {} bytes of memory", bytes);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
+
 namespace aerie {
 
 using nlohmann::ordered_json;
@@ -36,16 +38,13 @@ Expected<std::string> ChatTemplate::render(const ChatInput& input) const {
   if (eos.is_string()) variables.push_back({"eos_token", &eos});
   if (input.extra != nullptr) {
     if (!input.extra->is_object()) {
-      return Status(StatusCode::kInvalidArgument,
-                    "the further variables of a chat template have to be a JSON object");
+      return invalid_argument("the further variables of a chat template have to be a JSON object");
     }
     for (const auto& [name, value] : input.extra->get_ref<const ordered_json::object_t&>()) {
       variables.push_back({name, &value});
     }
   }
-  auto text = template_.render(variables, input.now);
-  if (!text.ok()) return text.status().with_context("chat template");
-  return text;
+  return in_context(template_.render(variables, input.now), "chat template");
 }
 
 Expected<std::string> ChatTemplate::render(std::span<const ChatMessage> messages,

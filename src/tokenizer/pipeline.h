@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/load/gguf_metadata.h"
 #include "tokenizer/pieces/normalizer.h"
@@ -30,7 +31,7 @@ struct PipelineParts {
   std::string missing_bytes;
   bool strips_leading_space = false;
   // What GGUF calls all this, or why it has no name for it.
-  Expected<GgufTokenizerMetadata> gguf = Status(StatusCode::kUnsupported, "not described");
+  Expected<GgufTokenizerMetadata> gguf = not_supported("not described");
 };
 
 class PipelineTokenizer final : public Tokenizer {

@@ -7,7 +7,7 @@ namespace aerie {
 SpecialTokens::SpecialTokens(std::vector<std::pair<std::string_view, int32_t>> tokens)
     : tokens_(std::move(tokens)) {
   std::erase_if(tokens_, [](const auto& token) { return token.first.empty(); });
-  std::sort(tokens_.begin(), tokens_.end());
+  std::ranges::sort(tokens_);
   for (const auto& token : tokens_) begins_[static_cast<uint8_t>(token.first[0])] = true;
 }
 

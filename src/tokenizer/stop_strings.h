@@ -1,7 +1,6 @@
 // Stop strings: text ends before the first match, and text that may still become one is held back.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

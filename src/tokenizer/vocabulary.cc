@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <limits>
-#include <utility>
 
-#include "format/invalid.h"
+#include "base/errors.h"
 #include "format/text.h"
 
 namespace aerie {

@@ -52,7 +52,7 @@ Proposed ProposalLists::proposed(int proposal) {
     const Entry& earlier = entries_[static_cast<size_t>(i)];
     if (earlier.distribution == entry.distribution) excluded_.push_back(earlier.token);
   }
-  std::sort(excluded_.begin(), excluded_.end());
+  std::ranges::sort(excluded_);
   excluded_.erase(std::unique(excluded_.begin(), excluded_.end()), excluded_.end());
   double left = 1.0;
   for (const int32_t token : excluded_) left -= entry.distribution->probability(token);

@@ -1,8 +1,6 @@
 // What is left of the target's distribution when a proposal was refused.
 #pragma once
 
-#include <cstdint>
-
 #include "core/token_tree.h"
 #include "verify/proposals.h"
 

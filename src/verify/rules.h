@@ -9,7 +9,7 @@
 #include "core/token_tree.h"
 #include "verify/dice.h"
 #include "verify/proposals.h"
-#include "verify/verifier.h"
+#include "verify/verdict.h"
 
 namespace aerie {
 

@@ -1,31 +1,15 @@
 #include "verify/verifier.h"
 
-#include <fmt/format.h>
-
 #include <cassert>
 #include <iterator>
-#include <string>
 
+#include "base/errors.h"
 #include "verify/dice.h"
 #include "verify/exact.h"
 #include "verify/rules.h"
 
 namespace aerie {
 namespace {
-
-class ExactVerifier final : public Verifier {
- public:
-  VerifyRule rule() const override { return VerifyRule::kExact; }
-  bool takes_trees() const override { return true; }
-  bool accepts(const TokenTree&) override { return true; }
-  void verify(const TokenTree& tree, TargetView& target, NoiseKey, uint64_t,
-              Verdict& verdict) override {
-    judge_.judge(tree, target, verdict);
-  }
-
- private:
-  ExactRule judge_;
-};
 
 template <VerifyRule kRule, typename Judge>
 class ComparingVerifier final : public Verifier {
@@ -58,18 +42,8 @@ class ComparingVerifier final : public Verifier {
 }  // namespace
 
 std::string_view verify_rule_name(VerifyRule rule) {
-  switch (rule) {
-    case VerifyRule::kExact:
-      return "exact";
-    case VerifyRule::kRejection:
-      return "rejection";
-    case VerifyRule::kBlock:
-      return "block";
-    case VerifyRule::kTraversal:
-      return "traversal";
-  }
-  assert(false);
-  return "";
+  constexpr std::string_view kNames[] = {"exact", "rejection", "block", "traversal"};
+  return kNames[static_cast<size_t>(rule)];
 }
 
 std::string verify_rule_choices() {
@@ -87,15 +61,14 @@ Expected<VerifyRule> verify_rule_from_name(std::string_view name) {
   for (const VerifyRule rule : kVerifyRules) {
     if (name == verify_rule_name(rule)) return rule;
   }
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("no verification rule is called '{}'; there are: {}", name,
-                            verify_rule_choices()));
+  return invalid_argument("no verification rule is called '{}'; there are: {}", name,
+                          verify_rule_choices());
 }
 
 std::unique_ptr<Verifier> make_verifier(VerifyRule rule) {
   switch (rule) {
     case VerifyRule::kExact:
-      return std::make_unique<ExactVerifier>();
+      return make_exact_verifier();
     case VerifyRule::kRejection:
       return std::make_unique<ComparingVerifier<VerifyRule::kRejection, RejectionRule>>();
     case VerifyRule::kBlock:

@@ -5,14 +5,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/status.h"
 #include "core/token_tree.h"
 #include "sampling/noise.h"
+#include "verify/verdict.h"
 
 namespace aerie {
 
@@ -28,28 +27,6 @@ std::string_view verify_rule_name(VerifyRule rule);
 // "exact, rejection, block or traversal": all of them, for messages and help.
 std::string verify_rule_choices();
 Expected<VerifyRule> verify_rule_from_name(std::string_view name);
-
-// The target as a verifier sees it. `node` is an index into the tree or -1 for the root, `path` the
-// tokens from the root's child to the node (empty for the root).
-class TargetView {
- public:
-  virtual ~TargetView() = default;
-
-  // The target's own token after `node`, from the request's target noise.
-  virtual int32_t sample(int node, std::span<const int32_t> path) = 0;
-  // The distribution of the token after `node`, all sampling settings applied. The reference holds
-  // until the next call.
-  virtual const Distribution& distribution(int node, std::span<const int32_t> path) = 0;
-};
-
-struct Verdict {
-  std::vector<int32_t> accepted;  // node indices from the root's child downwards
-  int32_t next_token = 0;         // the correction or the bonus token that follows them
-  bool bonus = false;             // whether it follows a leaf: nothing was proposed there
-
-  // Tokens that the round emits.
-  int emitted() const { return static_cast<int>(accepted.size()) + 1; }
-};
 
 // Keeps scratch memory; not thread-safe. One serves any number of sequences in turn.
 class Verifier {

@@ -44,8 +44,7 @@ struct TypeTotal {
 std::vector<TypeTotal> totals_by_type(const ModelFile& file) {
   std::vector<TypeTotal> totals;
   for (const TensorInfo& tensor : file.tensors()) {
-    auto it = std::find_if(totals.begin(), totals.end(),
-                           [&](const TypeTotal& total) { return total.name == tensor.type_name; });
+    auto it = std::ranges::find(totals, tensor.type_name, &TypeTotal::name);
     if (it == totals.end()) {
       totals.push_back({tensor.type_name, tensor.dtype.has_value(), 0, 0, 0});
       it = totals.end() - 1;

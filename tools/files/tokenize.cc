@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string_view>
-#include <vector>
 
+#include "base/errors.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "format/gguf/gguf.h"
@@ -57,9 +57,8 @@ Expected<std::vector<int32_t>> parse_ids(std::string_view text, int vocab_size) 
     int32_t id = -1;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || end != word.data() + word.size() || id < 0 || id >= vocab_size) {
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("'{}' is not a token id; the model has ids 0 to {}",
-                                visible(word.substr(0, 40)), vocab_size - 1));
+      return invalid_argument("'{}' is not a token id; the model has ids 0 to {}",
+                              visible(word.substr(0, 40)), vocab_size - 1);
     }
     ids.push_back(id);
     text.remove_prefix(word.size());
@@ -148,7 +147,7 @@ Status count_tokens(const Tokenizer& tokenizer, const TokenizeCommand& options, 
   for (size_t id = 0; id < counts.size(); ++id) {
     if (counts[id] > 0) ids.push_back(static_cast<int32_t>(id));
   }
-  std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+  std::ranges::stable_sort(ids, [&](int32_t a, int32_t b) {
     return counts[static_cast<size_t>(a)] > counts[static_cast<size_t>(b)];
   });
   if (options.json) {

@@ -2,16 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/interrupt.h"
 #include "measure/audit/audit_server.h"
 #include "report/text_file.h"
 #include "tools/flags.h"
+#include "tools/options.h"
 #include "tools/run/run_report.h"
 
 namespace aerie {
@@ -33,9 +34,8 @@ void show_progress(int done, int of) {
 
 Expected<measure::AuditReport> run_locally(Flags& flags,
                                            const std::vector<measure::AuditRecord>& records) {
-  auto speculation = parse_speculative_spec(flags.speculate);
-  if (!speculation.ok()) return speculation.status().with_context("--speculate");
-  flags.local.speculation = *speculation;
+  AERIE_ASSIGN_OR_RETURN(flags.local.speculation,
+                         in_context(parse_speculative_spec(flags.speculate), "--speculate"));
   if (flags.isa != "recorded") {
     AERIE_ASSIGN_OR_RETURN(flags.local.isa, parse_isa(flags.isa));
   }
@@ -58,8 +58,7 @@ Expected<measure::AuditReport> run_server(Flags& flags,
 
 Expected<int> run(Flags& flags) {
   if (flags.local.model.empty() == flags.server.url.empty()) {
-    return Status(StatusCode::kInvalidArgument,
-                  "give -m MODEL to replay here, or --url URL to ask a server");
+    return invalid_argument("give -m MODEL to replay here, or --url URL to ask a server");
   }
   if (!flags.json.empty()) AERIE_RETURN_IF_ERROR(check_writable(flags.json));
   AERIE_ASSIGN_OR_RETURN(const auto records, measure::read_records(flags.files, flags.limit));
@@ -73,15 +72,15 @@ Expected<int> run(Flags& flags) {
   if (report.count(State::kDiverged) > 0 || report.count(State::kFailed) > 0) return 1;
   if (report.interrupted) return 130;
   if (report.all_equal()) return 0;
-  return Status(StatusCode::kInvalidArgument,
-                "nothing could be compared: every record was skipped, see the reasons above");
+  return invalid_argument(
+      "nothing could be compared: every record was skipped, see the reasons above");
 }
 
 void add_local_flags(CLI::App& app, Flags& flags, CLI::Option* url) {
   measure::AuditOptions& o = flags.local;
-  const char* group = "Here";
+  const FlagGroup group(app, "Here");
   const auto add = [&](const char* name, auto& value, const std::string& help) {
-    return app.add_option(name, value, help)->group(group)->excludes(url);
+    return app.add_option(name, value, help)->excludes(url);
   };
   add("-m,--model", o.model, kModelHelp);
   add("--speculate", flags.speculate, "Replay with a drafter, as `aerie run` has it")
@@ -95,14 +94,13 @@ void add_local_flags(CLI::App& app, Flags& flags, CLI::Option* url) {
   add("--weight-cache", o.weight_cache,
       "A folder to keep packed weights in, for a quicker start the next time");
   app.add_flag("--other-models", o.other_models, "Replay the records of other models, too")
-      ->group(group)
       ->excludes(url);
 }
 
 void add_server_flags(CLI::App& app, Flags& flags, CLI::Option* url) {
-  const char* group = "A server";
+  const FlagGroup group(app, "A server");
   const auto add = [&](const char* name, auto& value, const char* help) {
-    return app.add_option(name, value, help)->group(group)->needs(url);
+    return app.add_option(name, value, help)->needs(url);
   };
   add("--server-model", flags.server.model, "The model's name there (default: none is sent)");
   add("--api-key-file", flags.api_key_file, "A file that holds the API key");
@@ -119,9 +117,8 @@ void add_server_flags(CLI::App& app, Flags& flags, CLI::Option* url) {
 std::function<Expected<int>()> add_audit_flags(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   app.add_option("RECORDS", flags->files, "Files that `aerie run --record` wrote")->required();
-  app.add_option("--limit", flags->limit, "Only the first so many records of a file; 0: all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_shown(app, "--limit", flags->limit, "Only the first so many records of a file; 0: all")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--json", flags->json, "Write the outcome of every record to this file");
   CLI::Option* url = app.add_option("--url", flags->server.url,
                                     "Ask this server, such as http://127.0.0.1:8000/v1")

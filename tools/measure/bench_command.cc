@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 #include <memory>
 #include <string>
 
+#include "base/errors.h"
 #include "base/interrupt.h"
 #include "measure/models/make_head.h"
 #include "measure/models/make_model.h"
@@ -26,12 +26,12 @@
 #include "model/import/hugging_face_file.h"
 #include "tools/flags.h"
 #include "tools/measure/bench_serve.h"
+#include "tools/options.h"
 #include "tools/run/run_report.h"
 
 namespace aerie {
 namespace {
 
-constexpr const char* kThreadsHelp = "Threads (default: the cores this process may use)";
 constexpr const char* kJsonHelp = "Write the figures to this file";
 
 using Run = std::function<Status()>;
@@ -43,8 +43,7 @@ Expected<DType> parse_type(const std::string& name) {
     if (i > 0) known += ", ";
     known += dtype_info(static_cast<DType>(i)).name;
   }
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("there is no type '{}': give one of {}", name, known));
+  return invalid_argument("there is no type '{}': give one of {}", name, known);
 }
 
 // The table to standard output, the figures to --json.
@@ -67,10 +66,9 @@ Run add_make_model(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   app.add_option("OUT", flags->options.output, "The GGUF file to write")->required();
   app.add_option("--shape", flags->options.shape, measure::shape_names())->required();
-  app.add_option("--type", flags->type, "Type of the matrices: q4_0, q4_k, bf16, ...")
-      ->capture_default_str();
-  app.add_option("--seed", flags->options.seed, "Another model for each")->capture_default_str();
-  app.add_option("--threads", flags->options.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
+  add_shown(app, "--type", flags->type, "Type of the matrices: q4_0, q4_k, bf16, ...");
+  add_shown(app, "--seed", flags->options.seed, "Another model for each");
+  add_threads(app, flags->options.threads);
   return [flags]() -> Status {
     measure::MakeModelOptions& options = flags->options;
     AERIE_ASSIGN_OR_RETURN(options.type, parse_type(flags->type));
@@ -95,10 +93,9 @@ Run add_make_head(CLI::App& app) {
       ->required();
   app.add_option("--draft-vocab", o.draft_vocab, "Tokens that EAGLE-3 can draft; 0: all")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--depth", o.depth, "Heads of Medusa, Hydra and an MLP speculator")
-      ->capture_default_str()
+  add_shown(app, "--depth", o.depth, "Heads of Medusa, Hydra and an MLP speculator")
       ->check(CLI::Range(1, 64));
-  app.add_option("--seed", o.seed, "Another head for each")->capture_default_str();
+  add_shown(app, "--seed", o.seed, "Another head for each");
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(const auto file, open_model_file(flags->model));
     AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*file));
@@ -121,19 +118,13 @@ Run add_heads(CLI::App& app) {
                  fmt::format("Heads (default: all): {}", fmt::join(measure::head_kinds(), ", ")))
       ->delimiter(',');
   app.add_option("--type", o.type, "Type of their matrices: q8_0, q4_0, ... (default: bf16)");
-  app.add_option("--draft-vocab", o.draft_vocab, "Tokens that EAGLE-3 can draft; 0: all")
-      ->capture_default_str();
-  app.add_option("--depth", o.depth, "Tokens of a chain")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 64));
-  app.add_option("--context", o.context, "Positions that are cached")
-      ->capture_default_str()
+  add_shown(app, "--draft-vocab", o.draft_vocab, "Tokens that EAGLE-3 can draft; 0: all");
+  add_shown(app, "--depth", o.depth, "Tokens of a chain")->check(CLI::Range(2, 64));
+  add_shown(app, "--context", o.context, "Positions that are cached")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
-  app.add_option("--repeat", o.repeats, "Repetitions of everything")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
-  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
+  add_threads(app, o.threads);
+  add_shown(app, "--repeat", o.repeats, "Repetitions of everything")->check(CLI::Range(1, 100000));
+  add_shown(app, "--isa", flags->isa, isa_choices());
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
@@ -154,16 +145,12 @@ Run add_verify(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   measure::VerifyOptions& o = flags->options;
   app.add_option("-m,--model", o.model, kModelHelp)->required();
-  app.add_option("--rows", o.rows, "Rows of a pass: root and nodes")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--context", o.contexts, "Positions that are cached")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
-  app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
-  app.add_option("--cache-type", flags->cache_type, kCacheTypeHelp)->capture_default_str();
-  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
+  add_list(app, "--rows", o.rows, "Rows of a pass: root and nodes");
+  add_list(app, "--context", o.contexts, "Positions that are cached");
+  add_threads(app, o.threads);
+  add_shown(app, "--repeat", o.repeats, "Repetitions of everything");
+  add_shown(app, "--cache-type", flags->cache_type, kCacheTypeHelp);
+  add_shown(app, "--isa", flags->isa, isa_choices());
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
@@ -184,12 +171,12 @@ Run add_kernels(CLI::App& app) {
   measure::KernelOptions& o = flags->options;
   app.add_option("--types", flags->types, "Types of the weights, such as q4_0,q8_0 (default: all)")
       ->delimiter(',');
-  app.add_option("--rows", o.rows, "Rows of activations")->delimiter(',')->capture_default_str();
-  app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
-  app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
+  add_list(app, "--rows", o.rows, "Rows of activations");
+  add_threads(app, o.threads);
+  add_shown(app, "--repeat", o.repeats, "Repetitions of everything");
   app.add_option("--memory", o.memory_mib,
                  "MiB of weights to read from memory (default: four times the last cache)");
-  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
+  add_shown(app, "--isa", flags->isa, isa_choices());
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
@@ -211,24 +198,21 @@ Run add_decode(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   measure::DecodeOptions& o = flags->options;
   app.add_option("-m,--model", o.engine.model, kModelHelp)->required();
-  app.add_option("--context", o.contexts, "Tokens of the prompt that decoding follows")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--tokens", o.tokens, "Tokens to decode")->capture_default_str();
+  add_list(app, "--context", o.contexts, "Tokens of the prompt that decoding follows");
+  add_shown(app, "--tokens", o.tokens, "Tokens to decode");
   app.add_option("--text", o.text_file,
                  "A file whose text the prompts begin with (default: random tokens)");
   app.add_option("--speculate", flags->speculate, "Also with a drafter, as `aerie run` has it");
-  app.add_option("--threads", o.engine.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
-  app.add_option("--repeat", o.repeats, "Repetitions of everything")->capture_default_str();
-  app.add_option("--cache-type", flags->cache_type, kCacheTypeHelp)->capture_default_str();
-  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
+  add_threads(app, o.engine.threads);
+  add_shown(app, "--repeat", o.repeats, "Repetitions of everything");
+  add_shown(app, "--cache-type", flags->cache_type, kCacheTypeHelp);
+  add_shown(app, "--isa", flags->isa, isa_choices());
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.engine.isa, parse_isa(flags->isa));
     AERIE_ASSIGN_OR_RETURN(flags->options.engine.cache_type, parse_cache_type(flags->cache_type));
-    auto speculation = parse_speculative_spec(flags->speculate);
-    if (!speculation.ok()) return speculation.status().with_context("--speculate");
-    flags->options.engine.speculation = *speculation;
+    AERIE_ASSIGN_OR_RETURN(flags->options.engine.speculation,
+                           in_context(parse_speculative_spec(flags->speculate), "--speculate"));
     AERIE_RETURN_IF_ERROR(check_json(flags->json));
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_decode(flags->options));
     return show(report, flags->json);
@@ -252,8 +236,8 @@ Status show_with_page(const Report& report, const SpecFlags& flags) {
 Status run_simulation(const SpecFlags& flags) {
   const measure::SpecOptions& o = flags.options;
   if (!o.datasets.empty() || !flags.methods.empty()) {
-    return {StatusCode::kInvalidArgument,
-            "--simulate-acceptance generates nothing: leave out --dataset and --method"};
+    return invalid_argument(
+        "--simulate-acceptance generates nothing: leave out --dataset and --method");
   }
   measure::SimulationOptions options;
   options.model = o.engine.model;
@@ -275,9 +259,8 @@ Status finish_spec(SpecFlags& flags) {
   AERIE_ASSIGN_OR_RETURN(o.engine.cache_type, parse_cache_type(flags.cache_type));
   AERIE_RETURN_IF_ERROR(check_json(flags.json));
   if (!flags.html.empty()) AERIE_RETURN_IF_ERROR(check_writable(flags.html, "--html"));
-  auto rule = verify_rule_from_name(flags.verify);
-  if (!rule.ok()) return rule.status().with_context("--verify");
-  o.engine.rule = *rule;
+  AERIE_ASSIGN_OR_RETURN(o.engine.rule,
+                         in_context(verify_rule_from_name(flags.verify), "--verify"));
   for (const std::string& method : flags.methods) {
     auto config = parse_speculative_spec(method);
     if (!config.ok()) return config.status().with_context("--method");
@@ -311,23 +294,19 @@ void add_spec_flags(CLI::App& app, SpecFlags& flags) {
   app.add_option("--method", flags.methods,
                  fmt::format("What drafts: {}; may be repeated", method_choices()))
       ->allow_extra_args(false);
-  app.add_option("--temperature", o.temperatures)->delimiter(',')->capture_default_str();
-  app.add_option("--limit", o.selection.limit, "Only the first so many prompts of a file; 0: all")
-      ->capture_default_str();
-  app.add_option("--sample", o.selection.sample, "Of those so many of each task, evenly spread")
-      ->capture_default_str();
-  app.add_option("--max-tokens", o.max_tokens, "Tokens of a reply at most")->capture_default_str();
-  app.add_option("--repeat", o.repeats, "Repetitions of every reply; the median counts")
-      ->capture_default_str();
-  app.add_option("--seed", o.seed, "Of random choices; prompts add their number")
-      ->capture_default_str();
-  app.add_option("--verify", flags.verify, verify_rule_choices())->capture_default_str();
+  add_list(app, "--temperature", o.temperatures);
+  add_shown(app, "--limit", o.selection.limit, "Only the first so many prompts of a file; 0: all");
+  add_shown(app, "--sample", o.selection.sample, "Of those so many of each task, evenly spread");
+  add_shown(app, "--max-tokens", o.max_tokens, "Tokens of a reply at most");
+  add_shown(app, "--repeat", o.repeats, "Repetitions of every reply; the median counts");
+  add_shown(app, "--seed", o.seed, "Of random choices; prompts add their number");
+  add_shown(app, "--verify", flags.verify, verify_rule_choices());
   app.add_option("--ctx", o.engine.context,
                  "Tokens of context (default: the model's, at most 4096)")
       ->check(CLI::Range(2, 1 << 26));
-  app.add_option("--threads", o.engine.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
-  app.add_option("--cache-type", flags.cache_type, kCacheTypeHelp)->capture_default_str();
-  app.add_option("--isa", flags.isa, isa_choices())->capture_default_str();
+  add_threads(app, o.engine.threads);
+  add_shown(app, "--cache-type", flags.cache_type, kCacheTypeHelp);
+  add_shown(app, "--isa", flags.isa, isa_choices());
   app.add_option("--json", flags.json, kJsonHelp);
   app.add_option("--html", flags.html, "Write a page with plots to this file");
 }
@@ -339,9 +318,8 @@ Run add_spec(CLI::App& app) {
                  "Instead: what passes as measured and these acceptance rates, one for each depth, "
                  "would give; synthetic")
       ->delimiter(',');
-  app.add_option("--draft-cost", flags->draft_cost,
-                 "With it: the time of a drafted token by that of a pass")
-      ->capture_default_str();
+  add_shown(app, "--draft-cost", flags->draft_cost,
+            "With it: the time of a drafted token by that of a pass");
   return [flags] { return run_spec(*flags); };
 }
 
@@ -350,9 +328,7 @@ Run add_sweep(CLI::App& app) {
   auto depths = std::make_shared<std::vector<int>>(measure::SweepOptions().depths);
   flags->options.temperatures = {0.0, 0.7, 1.0, 1.5};
   add_spec_flags(app, *flags);
-  app.add_option("--depths", *depths, "num_speculative_tokens of every method")
-      ->delimiter(',')
-      ->capture_default_str();
+  add_list(app, "--depths", *depths, "num_speculative_tokens of every method");
   return [flags, depths]() -> Status {
     AERIE_RETURN_IF_ERROR(finish_spec(*flags));
     catch_interrupts();
@@ -371,15 +347,10 @@ Run add_tune(CLI::App& app) {
   flags->options.temperatures = {0.0, 1.0};
   flags->options.repeats = 1;
   add_spec_flags(app, *flags);
-  app.add_option("--depths", flags->tune.depths,
-                 "num_speculative_tokens of the methods that leave it open")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--batches", flags->tune.batches, "Sequences at a time")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--out", flags->out, "The profile to write, for --profile of `aerie run`")
-      ->capture_default_str();
+  add_list(app, "--depths", flags->tune.depths,
+           "num_speculative_tokens of the methods that leave it open");
+  add_list(app, "--batches", flags->tune.batches, "Sequences at a time");
+  add_shown(app, "--out", flags->out, "The profile to write, for --profile of `aerie run`");
   return [flags]() -> Status {
     AERIE_RETURN_IF_ERROR(finish_spec(*flags));
     AERIE_RETURN_IF_ERROR(check_writable(flags->out, "--out"));
@@ -408,11 +379,10 @@ Run add_worker(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   measure::WorkerOptions& o = flags->options;
   app.add_option("-m,--model", o.model, kModelHelp)->required();
-  app.add_option("--rows", o.rows, "The most rows of a pass")->capture_default_str();
-  app.add_option("--positions", o.positions, "The most positions of a request")
-      ->capture_default_str();
-  app.add_option("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
-  app.add_option("--isa", flags->isa, isa_choices())->capture_default_str();
+  add_shown(app, "--rows", o.rows, "The most rows of a pass");
+  add_shown(app, "--positions", o.positions, "The most positions of a request");
+  add_threads(app, o.threads);
+  add_shown(app, "--isa", flags->isa, isa_choices());
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
     return measure::run_worker(flags->options, std::cin, std::cout);
@@ -452,7 +422,7 @@ std::function<Status()> add_bench_flags(CLI::App& app) {
     for (const Command& command : commands) {
       if (command.app->parsed()) return command.run();
     }
-    return {StatusCode::kInternal, "no subcommand was given"};
+    return internal_error("no subcommand was given");
   };
 }
 

@@ -2,16 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/interrupt.h"
 #include "format/json.h"
 #include "measure/load/serve_report.h"
 #include "report/text_file.h"
+#include "tools/options.h"
 #include "tools/run/run_report.h"
 
 namespace aerie {
@@ -73,7 +74,7 @@ Status finish(Flags& flags) {
   }
   if (!flags.extra_body.empty()) {
     auto extra = parse_json(flags.extra_body, "--extra-body");
-    if (!extra.ok()) return {StatusCode::kInvalidArgument, extra.status().message()};
+    if (!extra.ok()) return invalid_argument(extra.status().message());
     target.extra = std::move(*extra);
   }
   if (!flags.json.empty()) AERIE_RETURN_IF_ERROR(check_writable(flags.json));
@@ -95,39 +96,30 @@ Status run(Flags& flags) {
 }
 
 void add_load_flags(CLI::App& app, measure::ServeOptions& o) {
-  app.add_option("--concurrency", o.concurrency, "Requests at a time at most: 1,4,16")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--rate", o.rate,
-                 "Requests in a second, arriving as a Poisson process; inf: at once, as many as "
-                 "--concurrency allows")
-      ->capture_default_str();
-  app.add_option("--num-prompts", o.num_prompts,
-                 "Requests of a run, the prompts over again if they are fewer; 0: each once")
-      ->capture_default_str();
-  app.add_option("--limit", o.selection.limit, "Only the first so many prompts of a file; 0: all")
-      ->capture_default_str();
-  app.add_option("--sample", o.selection.sample, "Of those so many of each task, evenly spread")
-      ->capture_default_str();
+  add_list(app, "--concurrency", o.concurrency, "Requests at a time at most: 1,4,16");
+  add_shown(app, "--rate", o.rate,
+            "Requests in a second, arriving as a Poisson process; inf: at once, as many as "
+            "--concurrency allows");
+  add_shown(app, "--num-prompts", o.num_prompts,
+            "Requests of a run, the prompts over again if they are fewer; 0: each once");
+  add_shown(app, "--limit", o.selection.limit, "Only the first so many prompts of a file; 0: all");
+  add_shown(app, "--sample", o.selection.sample, "Of those so many of each task, evenly spread");
 }
 
 void add_request_flags(CLI::App& app, Flags& flags) {
   measure::ServeTarget& t = flags.options.target;
-  app.add_option("--endpoint", flags.endpoint, "chat or completions")
-      ->check(CLI::IsMember({"chat", "completions"}))
-      ->capture_default_str();
+  add_shown(app, "--endpoint", flags.endpoint, "chat or completions")
+      ->check(CLI::IsMember({"chat", "completions"}));
   app.add_option("--model", t.model, "The model's name there (default: the server's first)");
-  app.add_option("--max-tokens", t.max_tokens, "Tokens of a reply at most")->capture_default_str();
-  app.add_option("--temperature", t.temperature)->capture_default_str();
-  app.add_option("--seed", t.seed, "Of random choices; prompts add their number")
-      ->capture_default_str();
+  add_shown(app, "--max-tokens", t.max_tokens, "Tokens of a reply at most");
+  add_shown(app, "--temperature", t.temperature);
+  add_shown(app, "--seed", t.seed, "Of random choices; prompts add their number");
   app.add_flag("--ignore-eos", t.ignore_eos, "Go on to --max-tokens, where the server can");
   app.add_option("--extra-body", flags.extra_body, "A JSON object with more keys for each request");
   CLI::Option* key = app.add_option("--api-key", t.api_key, "The server's API key");
   app.add_option("--api-key-file", flags.api_key_file, "A file that holds it")->excludes(key);
-  app.add_option("--timeout", t.timeout, "Seconds to wait for a reply")
-      ->check(CLI::Range(0.001, 86400.0))
-      ->capture_default_str();
+  add_shown(app, "--timeout", t.timeout, "Seconds to wait for a reply")
+      ->check(CLI::Range(0.001, 86400.0));
 }
 
 }  // namespace
@@ -153,10 +145,8 @@ std::function<Status()> add_bench_serve(CLI::App& app) {
   app.add_option("--methods", flags->methods, "With it: methods (default: those of the server)")
       ->allow_extra_args(false)
       ->needs(sweep);
-  app.add_option("--depths", flags->depths, "With it: the most tokens of a draft in depth")
-      ->delimiter(',')
-      ->needs(sweep)
-      ->capture_default_str();
+  add_list(app, "--depths", flags->depths, "With it: the most tokens of a draft in depth")
+      ->needs(sweep);
   flags->rounds = app.add_option("--rounds", o.rounds,
                                  "Rounds of all settings (default: 5 with --compare, else 1)");
   app.add_option("--json", flags->json, "Write the figures to this file");

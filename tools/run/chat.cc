@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 
 #include "base/interrupt.h"
 #include "tools/run/generate.h"

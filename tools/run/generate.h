@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "engine/record_file.h"
-#include "tools/run/run.h"
+#include "tools/run/run_options.h"
 
 namespace aerie {
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/errors.h"
 #include "base/interrupt.h"
 #include "report/text_file.h"
 #include "tools/run/generate.h"
@@ -19,14 +20,10 @@ Expected<std::string> read_prompt(const RunOptions& options) {
   std::ifstream file;
   if (options.prompt_file != "-") {
     file.open(options.prompt_file, std::ios::binary);
-    if (!file) {
-      return Status(StatusCode::kNotFound,
-                    fmt::format("-f {}: the file cannot be read", options.prompt_file));
-    }
+    if (!file) return not_found("-f {}: the file cannot be read", options.prompt_file);
     // A directory opens and then fails to read.
     if (file.peek() == std::ifstream::traits_type::eof() && !file.eof()) {
-      return Status(StatusCode::kNotFound,
-                    fmt::format("-f {}: this is not a file with text", options.prompt_file));
+      return not_found("-f {}: this is not a file with text", options.prompt_file);
     }
   }
   if (options.prompt_file == "-") {
@@ -57,8 +54,7 @@ Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const En
     const int32_t start = engine.parts().tokenizer().bos() >= 0 ? engine.parts().tokenizer().bos()
                                                                 : engine.parts().tokenizer().eos();
     if (start < 0) {
-      return Status(StatusCode::kInvalidArgument,
-                    "the prompt is empty, and this model has no token to begin with");
+      return invalid_argument("the prompt is empty, and this model has no token to begin with");
     }
     ids.push_back(start);
   }

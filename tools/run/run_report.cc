@@ -8,6 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "base/errors.h"
+#include "decode/sequence.h"
+
 namespace aerie {
 namespace {
 
@@ -21,20 +24,6 @@ std::vector<double> acceptance_by_position(const SequenceStats& stats) {
     rates.push_back(static_cast<double>(stats.accepted_at[d]) / static_cast<double>(stats.rounds));
   }
   return rates;
-}
-
-std::string_view origin_name(TokenOrigin origin) {
-  switch (origin) {
-    case TokenOrigin::kTarget:
-      return "target";
-    case TokenOrigin::kAccepted:
-      return "accepted";
-    case TokenOrigin::kCorrection:
-      return "correction";
-    case TokenOrigin::kBonus:
-      return "bonus";
-  }
-  return "target";
 }
 
 Json logprobs_json(const Generation& generation, const Tokenizer& tokenizer) {
@@ -74,7 +63,9 @@ Json report(const Generation& generation, const RunOptions& options, const Engin
   out["text"] = generation.text;
   out["token_ids"] = generation.tokens;
   Json origins = Json::array();
-  for (const EmittedToken& token : generation.emitted) origins.push_back(origin_name(token.origin));
+  for (const EmittedToken& token : generation.emitted) {
+    origins.push_back(token_origin_name(token.origin));
+  }
   out["token_origins"] = std::move(origins);
   if (options.sampling.logprobs >= 0)
     out["logprobs"] = logprobs_json(generation, engine.parts().tokenizer());
@@ -127,8 +118,7 @@ Status check_writable(const std::string& path, const char* flag) {
     if (!there) std::filesystem::remove(path, ignored);
     return {};
   }
-  return {StatusCode::kInvalidArgument,
-          fmt::format("{} {}: the file cannot be written; does its folder exist?", flag, path)};
+  return invalid_argument("{} {}: the file cannot be written; does its folder exist?", flag, path);
 }
 
 Status write_text(const std::string& path, const std::string& text, const char* flag) {
@@ -141,7 +131,7 @@ Status write_text(const std::string& path, const std::string& text, const char* 
     written = file.good();
   }
   if (written && std::rename(unfinished.c_str(), path.c_str()) == 0) return {};
-  return {StatusCode::kInvalidArgument, fmt::format("{} {}: writing failed", flag, path)};
+  return invalid_argument("{} {}: writing failed", flag, path);
 }
 
 Status write_json(const std::string& path, const Generation& generation, const RunOptions& options,

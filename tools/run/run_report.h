@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "tools/run/run.h"
+#include "tools/run/run_options.h"
 
 namespace aerie {
 

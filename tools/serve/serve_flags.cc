@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <utility>
 
+#include "base/errors.h"
 #include "tools/flags.h"
+#include "tools/options.h"
 #include "tools/serve/serve.h"
 
 namespace aerie {
@@ -37,45 +37,36 @@ struct ServeFlags {
 
 void add_network_flags(CLI::App& app, ServeFlags& flags) {
   server::HttpServerOptions& http = flags.options.server.http;
-  const char* group = "Network";
-  app.add_option("--host", http.host, "The address to listen on; 0.0.0.0: all of IPv4, ::: all")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--port", http.port, "0: any that is free, which is printed")
-      ->capture_default_str()
-      ->group(group)
+  const FlagGroup group(app, "Network");
+  add_shown(app, "--host", http.host, "The address to listen on; 0.0.0.0: all of IPv4, ::: all");
+  add_shown(app, "--port", http.port, "0: any that is free, which is printed")
       ->check(CLI::Range(0, 65535));
-  app.add_option("--tls-cert", http.tls_certificate, "A PEM file with the certificate's chain")
-      ->group(group);
-  app.add_option("--tls-key", http.tls_key, "A PEM file with its key")->group(group);
+  app.add_option("--tls-cert", http.tls_certificate, "A PEM file with the certificate's chain");
+  app.add_option("--tls-key", http.tls_key, "A PEM file with its key");
   app.add_option("--cors-origin", flags.options.server.gate.cors_origins,
                  "A site whose pages may ask, such as https://chat.example; *: any; may be "
                  "repeated (default: none)")
-      ->group(group)
       ->allow_extra_args(false);
   app.add_option("--api-key-file", flags.key_files,
                  "A file with API keys or their hashes, one a line; may be repeated")
-      ->group(group)
       ->allow_extra_args(false);
   app.add_option("--api-key", flags.keys,
                  "An API key; other users of the machine see it, so prefer a file")
-      ->group(group)
       ->allow_extra_args(false);
   app.add_flag("--hash-key", flags.options.hash_key,
                "Read a key from standard input, print what a key file may hold in its place, and "
-               "end")
-      ->group(group);
+               "end");
 }
 
 void add_limit_flags(CLI::App& app, ServeFlags& flags) {
   server::HttpServerOptions& http = flags.options.server.http;
   server::ApiOptions& api = flags.options.server.api;
   ServiceOptions& service = flags.options.service;
-  const char* group = "Limits";
+  const FlagGroup group(app, "Limits");
   flags.max_body_mib = static_cast<double>(http.max_body_bytes) / (1 << 20);
   flags.max_unsent_mib = static_cast<double>(http.max_unsent_bytes) / (1 << 20);
   const auto number = [&](const char* name, auto& value, const char* help) {
-    return app.add_option(name, value, help)->capture_default_str()->group(group);
+    return app.add_option(name, value, help)->capture_default_str();
   };
   number("--max-num-seqs", service.max_sequences, "Requests decoded together")
       ->check(CLI::Range(1, 4096));
@@ -116,8 +107,7 @@ void add_serving_flags(CLI::App& app, ServeFlags& flags) {
                  "What requests call the model; several: the first is shown (default: the file's "
                  "name)")
       ->allow_extra_args(false);
-  app.add_option("--stream-interval", api.stream_interval, "Rounds that share a chunk of a stream")
-      ->capture_default_str()
+  add_shown(app, "--stream-interval", api.stream_interval, "Rounds that share a chunk of a stream")
       ->check(CLI::Range(1, 1 << 16));
   app.add_option("--config", flags.config,
                  "A TOML or INI file with flags, as in max-num-seqs = 32; the command line goes "
@@ -143,7 +133,7 @@ void add_serving_flags(CLI::App& app, ServeFlags& flags) {
 // What the file says and the command line does not.
 Status read_config(CLI::App& app, const std::string& path) {
   const auto wrong = [&](const std::string& why) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("--config {}: {}", path, why));
+    return invalid_argument("--config {}: {}", path, why);
   };
   std::ifstream file(path);
   if (!file) return wrong("the file cannot be read");
@@ -199,9 +189,7 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
   if (flags.options.hash_key) return flags.options;
   if (!flags.config.empty()) AERIE_RETURN_IF_ERROR(read_config(*flags.app, flags.config));
   ServeOptions& options = flags.options;
-  if (options.engine.model.empty()) {
-    return Status(StatusCode::kInvalidArgument, "there is no model: give -m FILE");
-  }
+  if (options.engine.model.empty()) return invalid_argument("there is no model: give -m FILE");
   AERIE_RETURN_IF_ERROR(read_engine_flags(*flags.app, flags.engine, options.engine));
   AERIE_RETURN_IF_ERROR(read_offers(flags, options.engine));
   AERIE_RETURN_IF_ERROR(read_keys(flags, options.server.gate.keys));

@@ -1,11 +1,10 @@
 #include "draft/auto/choice.h"
 
-#include <fmt/format.h>
-
 #include <cassert>
 #include <unordered_map>
 #include <utility>
 
+#include "base/errors.h"
 #include "draft/auto/combined.h"
 
 namespace aerie {
@@ -26,9 +25,8 @@ class Choice final : public Drafter {
   Status open(const DraftSequence& sequence) override {
     const auto index = static_cast<size_t>(sequence.drafter);
     if (sequence.drafter < 0 || index >= drafters_.size()) {
-      return {StatusCode::kInvalidArgument,
-              fmt::format("sequence {}: there is no drafter {}, but {} of them", sequence.id,
-                          sequence.drafter, drafters_.size())};
+      return invalid_argument("sequence {}: there is no drafter {}, but {} of them", sequence.id,
+                              sequence.drafter, drafters_.size());
     }
     AERIE_RETURN_IF_ERROR(drafters_[index]->open(sequence));
     number_of_[sequence.id] = index;
@@ -71,8 +69,7 @@ Status Choice::propose(std::span<DraftRequest> requests) {
   for (const DraftRequest& request : requests) {
     const auto found = number_of_.find(request.id);
     if (found == number_of_.end()) {
-      return {StatusCode::kInvalidArgument,
-              fmt::format("a draft for sequence {}, which is not open", request.id)};
+      return invalid_argument("a draft for sequence {}, which is not open", request.id);
     }
     requests_[found->second].push_back(request);
   }

@@ -1,13 +1,11 @@
 #include "draft/auto/combined.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cassert>
 #include <string>
 #include <unordered_map>
-#include <utility>
 
+#include "base/errors.h"
 #include "draft/tree/tree_growth.h"
 #include "model/model.h"
 
@@ -109,8 +107,7 @@ int Combined::share(const DraftRequest& request, size_t index) const {
 Status Combined::propose(std::span<DraftRequest> requests) {
   for (const DraftRequest& request : requests) {
     if (!mode_of_.contains(request.id)) {
-      return {StatusCode::kInvalidArgument,
-              fmt::format("drafters {}: sequence {} is not open", name_, request.id)};
+      return invalid_argument("drafters {}: sequence {} is not open", name_, request.id);
     }
   }
   if (trees_.size() < requests.size()) trees_.resize(requests.size());
@@ -172,10 +169,10 @@ Expected<DrafterNeeds> common_needs(std::span<const std::unique_ptr<Drafter>> dr
     }
     const auto most = static_cast<size_t>(ModelOptions().max_taps);
     if (needs.tap_layers.size() <= most) continue;
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("with drafter {} hidden states of {} layers are wanted, and there "
-                              "are {}: leave one drafter out",
-                              drafter->method(), needs.tap_layers.size(), most));
+    return not_supported(
+        "with drafter {} hidden states of {} layers are wanted, and there are {}: leave one "
+        "drafter out",
+        drafter->method(), needs.tap_layers.size(), most);
   }
   return needs;
 }

@@ -1,14 +1,12 @@
 #include "draft/auto/controller.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cassert>
 #include <chrono>
-#include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "base/errors.h"
 #include "draft/auto/combined.h"
 #include "draft/auto/draft_record.h"
 #include "draft/method.h"
@@ -118,8 +116,7 @@ class Controller final : public Drafter {
 
 Status Controller::open(const DraftSequence& sequence) {
   if (states_.contains(sequence.id)) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("drafter auto: sequence {} is open already", sequence.id)};
+    return invalid_argument("drafter auto: sequence {} is open already", sequence.id);
   }
   std::vector<bool> left_out(sources_.size());
   for (size_t i = 0; i < sources_.size(); ++i) {
@@ -369,8 +366,7 @@ Status Controller::propose(std::span<DraftRequest> requests) {
   for (const DraftRequest& request : requests) {
     const auto found = states_.find(request.id);
     if (found == states_.end()) {
-      return {StatusCode::kInvalidArgument,
-              fmt::format("drafter auto: sequence {} is not open", request.id)};
+      return invalid_argument("drafter auto: sequence {} is not open", request.id);
     }
     State& at = found->second;
     at.length = request.tokens.size();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "kv/chain_rows.h"
 
 namespace aerie {
 namespace {
@@ -73,15 +74,7 @@ class Stopwatch {
     AERIE_RETURN_IF_ERROR(cache_.reserve(id_, context + rows));
     cache_.commit_first(id_, context);
     batch_.clear();
-    batch_.sequences.push_back({cache_.pages(id_), context});
-    for (int i = 0; i < rows; ++i) {
-      BatchRow row;
-      row.position = context + i;
-      row.slot = cache_.slot(id_, i);
-      row.parent = i - 1;
-      row.wants_logits = true;
-      batch_.rows.push_back(row);
-    }
+    for (BatchRow& row : add_chain(batch_, cache_, id_, rows)) row.wants_logits = true;
     double least = 0;
     for (int i = 0; i < 2; ++i) {
       const auto start = steady_now();
@@ -132,8 +125,8 @@ Expected<PassCost> measure(Stopwatch& watch, int room, const PassCostLimits& lim
     }
   }
   const PassCost::Point one = points[0], all = points[std::min<size_t>(1, points.size() - 1)];
-  std::sort(points.begin(), points.end(),
-            [](const PassCost::Point& a, const PassCost::Point& b) { return a.rows < b.rows; });
+  std::ranges::sort(
+      points, [](const PassCost::Point& a, const PassCost::Point& b) { return a.rows < b.rows; });
   for (size_t i = 0; i < points.size(); ++i) {
     PassCost::Point& point = points[i];
     if (all.rows > 1) {

@@ -1,14 +1,12 @@
-#include "draft/heads/eagle.h"
-
-#include <fmt/format.h>
-
+// EAGLE (Li et al. 2024, 2401.15077), whose heads EAGLE-2 (2406.16858) drafts with too, and HASS
+// (2408.15766), which trains the same network in another way.
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "model/layer_runner.h"
-
+#include "base/errors.h"
 #include "draft/heads/heads.h"
+#include "model/layer_runner.h"
 
 namespace aerie {
 
@@ -161,15 +159,23 @@ Expected<EagleWeights> load_weights(HeadFile& file, const HeadTarget& target,
   return w;
 }
 
-}  // namespace
-
-Expected<std::unique_ptr<FeatureHead>> load_eagle_head(HeadFile& file, const HeadTarget& target,
-                                                       const HeadOptions& options) {
+// z = fc([embedding of the next token; f]), f the target's hidden state behind its final norm, or
+// what the row above handed on; out = ordinary layers of z, of which the first has no norm in front
+// of its attention; logits = the target's LM head of out, and out is handed on.
+//
+// Where a checkpoint has these tensors, they are used: a bias of fc, an embedding, an LM head
+// (`lm_head`), a norm in front of the first layer and one of out (`norm`; NeMo writes both). Names
+// may begin with "model.", and be those of the package speculators.
+//
+// kInvalidArgument, naming what differs, for a head of another model, and if the options name
+// layers to tap; kUnsupported for a tensor that has no place.
+Expected<std::unique_ptr<FeatureHead>> load_eagle(HeadFile& file, const HeadTarget& target,
+                                                  const HeadSettings& options) {
   if (!options.tap_layers.empty()) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: an EAGLE head reads the target's final hidden state and no "
-                              "other: leave out tap_layers",
-                              file.name()));
+    return invalid_argument(
+        "{}: an EAGLE head reads the target's final hidden state and no other: leave out "
+        "tap_layers",
+        file.name());
   }
   AERIE_RETURN_IF_ERROR(rename(file));
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, head_blueprint(file, target));
@@ -189,17 +195,9 @@ Expected<std::unique_ptr<FeatureHead>> load_eagle_head(HeadFile& file, const Hea
       blueprint, std::move(weights), std::move(runner), std::move(ops), target));
 }
 
-constinit const Method kEagleMethod = {
-    .name = "eagle",
-    .what = "an EAGLE-1, EAGLE-2 or HASS head",
-    .keys = kHeadKeys,
-    .aliases = kNetworkAliases,
-    .check = check_head,
-    .make = make_head_drafter,
-    .load_head =
-        [](HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-          return load_eagle_head(file, target, settings);
-        },
-};
+}  // namespace
+
+constinit const Method kEagleMethod =
+    head_method("eagle", "an EAGLE-1, EAGLE-2 or HASS head", load_eagle);
 
 }  // namespace aerie

@@ -1,23 +1,29 @@
-#include "draft/heads/eagle3.h"
-
+// EAGLE-3 (Li et al. 2025, 2503.01840) in the formats of its own repository and of the package
+// speculators, and P-EAGLE (2602.01469), which drafts all depths in one pass.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <utility>
 
-#include "model/layer_runner.h"
-
+#include "base/errors.h"
 #include "draft/heads/heads.h"
+#include "model/layer_runner.h"
 
 namespace aerie {
 
 extern const Method kEagle3Method;
 
 namespace {
+
+struct Eagle3Options : HeadOptions {
+  // Depths that are drafted in one pass, for a head with a mask; 0: one pass for each depth.
+  int parallel_depths = 0;
+  // Instead of what the configuration says.
+  std::optional<bool> norm_before_residual;
+};
 
 constexpr const char* kMaskName = "mask_hidden";
 
@@ -172,10 +178,10 @@ bool is_speculators(const JsonObject& config) {
 Status check_taps(const HeadFile& file, std::span<const int32_t> taps, int layers) {
   for (const int32_t tap : taps) {
     if (tap >= 0 && tap <= layers) continue;
-    return {StatusCode::kInvalidArgument,
-            fmt::format("{}: taps layer {}, and the target has layers 0 to {}: this head is of "
-                        "another model (or give tap_layers)",
-                        file.name(), tap, layers - 1)};
+    return invalid_argument(
+        "{}: taps layer {}, and the target has layers 0 to {}: this head is of another model (or "
+        "give tap_layers)",
+        file.name(), tap, layers - 1);
   }
   return {};
 }
@@ -256,10 +262,10 @@ Status load_mask(WeightLoader& loader, const HeadFile& file, const HeadTarget& t
                  int64_t feature_width, Eagle3Weights& weights) {
   AERIE_ASSIGN_OR_RETURN(const int64_t token, read_mask_token(file.config_object()));
   if (token < 0 || token >= target.config->vocab) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("{}: the token of its mask is {}, which is none of the target's {}; it "
-                        "stands under mask_token_id, pard_token or ptd_token_id in config.json",
-                        file.name(), token, target.config->vocab)};
+    return invalid_argument(
+        "{}: the token of its mask is {}, which is none of the target's {}; it stands under "
+        "mask_token_id, pard_token or ptd_token_id in config.json",
+        file.name(), token, target.config->vocab);
   }
   weights.mask_token = static_cast<int32_t>(token);
   AERIE_ASSIGN_OR_RETURN(weights.mask, loader.vector(kMaskName, feature_width));
@@ -316,20 +322,29 @@ Expected<Eagle3Weights> load_weights(HeadFile& file, const HeadTarget& target,
   return w;
 }
 
-}  // namespace
-
+// Whether the checkpoint has what drafting all depths in one pass takes (a mask), and was trained
+// for nothing else.
 bool drafts_in_parallel(const HeadFile& file) {
   return file.find_tensor(kMaskName) != nullptr;
 }
 
+// g = fc([taps]) of the target's rows, the row's feature of drafted ones;
+// a = [input_layernorm(embedding of the next token); hidden_norm(g)];
+// h = (g, or hidden_norm(g) if norm_before_residual) + attention(a), then a feed-forward, then
+// ordinary layers, if there are more; logits = lm_head(norm(h)). Handed on: h, or norm(h) if
+// norm_output.
+//
+// Taps: what enters the layers that the configuration names, by default 2, half of the layers and
+// the third from the end. kInvalidArgument, naming what differs, for a head of another model;
+// kUnsupported for a tensor that has no place.
 Expected<std::unique_ptr<FeatureHead>> load_eagle3_head(HeadFile& file, const HeadTarget& target,
                                                         const Eagle3Options& options) {
   AERIE_RETURN_IF_ERROR(file.rename_prefix("midlayer.", "layers.0."));
   if (options.parallel_depths > 0 && !drafts_in_parallel(file)) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: has no {}, so it was not trained to draft all depths in one "
-                              "pass: leave out parallel_drafting",
-                              file.name(), kMaskName));
+    return invalid_argument(
+        "{}: has no {}, so it was not trained to draft all depths in one pass: leave out "
+        "parallel_drafting",
+        file.name(), kMaskName);
   }
   AERIE_ASSIGN_OR_RETURN(const Blueprint blueprint, head_blueprint(file, target));
   AERIE_ASSIGN_OR_RETURN(Eagle3Plan plan, read_plan(file, target, options));
@@ -346,8 +361,6 @@ Expected<std::unique_ptr<FeatureHead>> load_eagle3_head(HeadFile& file, const He
       std::make_unique<Eagle3>(std::move(plan), blueprint, std::move(weights), std::move(runner),
                                std::move(ops), target, options.parallel_depths));
 }
-
-namespace {
 
 constexpr MethodKey kParallel = switch_key(
     "parallel_drafting", "all depths in one pass (P-EAGLE); as the head was trained unless given");
@@ -375,14 +388,7 @@ Expected<std::unique_ptr<FeatureHead>> load_eagle3(HeadFile& file, const HeadTar
 
 }  // namespace
 
-constinit const Method kEagle3Method = {
-    .name = "eagle3",
-    .what = "an EAGLE-3 or P-EAGLE head",
-    .keys = kEagle3Keys,
-    .aliases = kNetworkAliases,
-    .check = check_head,
-    .make = make_head_drafter,
-    .load_head = load_eagle3,
-};
+constinit const Method kEagle3Method =
+    head_method("eagle3", "an EAGLE-3 or P-EAGLE head", load_eagle3, kEagle3Keys);
 
 }  // namespace aerie

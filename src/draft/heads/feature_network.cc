@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "draft/network/node_rows.h"
-#include "kv/kv_cache.h"
+#include "kv/chain_rows.h"
 
 namespace aerie {
 namespace {
@@ -142,21 +142,12 @@ void FeatureNetwork::close(int place) {
 template <typename FeatureAt>
 void FeatureNetwork::add_committed(State& state, std::span<const int32_t> tokens, int rows,
                                    const FeatureAt& feature_at, bool wants_logits) {
-  ForwardBatch& batch = pass_.batch;
-  const int from = cache_.committed(state.cache);
-  batch.sequences.push_back({cache_.pages(state.cache), from});
-  for (int i = 0; i < rows; ++i) {
-    BatchRow row;
-    row.sequence = static_cast<int32_t>(batch.sequences.size()) - 1;
-    row.position = from + i;
+  for (BatchRow& row : add_chain(pass_.batch, cache_, state.cache, rows)) {
     row.token = tokens[static_cast<size_t>(row.position) + 1];
-    row.slot = cache_.slot(state.cache, i);
-    row.parent = i == 0 ? -1 : static_cast<int32_t>(batch.rows.size()) - 1;
-    row.wants_logits = wants_logits && i == rows - 1;
-    batch.rows.push_back(row);
     pass_.features.push_back(feature_at(row.position));
   }
   if (wants_logits) {
+    pass_.batch.rows.back().wants_logits = true;
     keepers_.push_back(state.hidden.data());
     add_masks(state, rows);
   }

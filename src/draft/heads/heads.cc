@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/errors.h"
 #include "draft/heads/feature_network.h"
 #include "draft/method_settings.h"
 #include "draft/network/draft_vocabulary.h"
@@ -42,10 +43,9 @@ Expected<HeadSettings> head_settings(const MethodConfig& config, const DraftTarg
         settings.vocabulary,
         read_draft_vocabulary(file, config.whole(kDraftVocabSizeKey), target.vocab));
   } else if (config.whole(kDraftVocabSizeKey) > 0) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("method {}: '{}' says how many of the tokens in '{}' are kept: give "
-                              "that file too",
-                              config.method->name, kDraftVocabSizeKey, kDraftVocabKey));
+    return invalid_argument(
+        "method {}: '{}' says how many of the tokens in '{}' are kept: give that file too",
+        config.method->name, kDraftVocabSizeKey, kDraftVocabKey);
   }
   for (const MethodKey& key : config.method->keys) {
     if (key.kind != MethodKey::Kind::kFlag || config.number(key.name) == MethodKey::kUnsaid) {
@@ -126,9 +126,8 @@ Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
                          config.method->load_head(*file, for_head, settings));
   if (const size_t taps = head->tap_layers().size();
       taps > static_cast<size_t>(ModelOptions().max_taps)) {
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("{}: taps {} layers; up to {} can be tapped", path, taps,
-                              ModelOptions().max_taps));
+    return not_supported("{}: taps {} layers; up to {} can be tapped", path, taps,
+                         ModelOptions().max_taps);
   }
   AERIE_RETURN_IF_ERROR(host.check_memory(
       path, 0,

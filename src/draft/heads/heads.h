@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -62,15 +63,6 @@ struct HeadSettings : HeadOptions {
   }
 };
 
-// For heads whose options have a depth.
-template <typename Options>
-Options to_depth(const HeadSettings& settings) {
-  Options options;
-  static_cast<HeadOptions&>(options) = settings;
-  options.depth = settings.depth;
-  return options;
-}
-
 // Whether a method of this name is a trained head's.
 bool is_head_method(std::string_view method);
 
@@ -90,5 +82,20 @@ struct HeadDrafting {
 };
 Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config, DraftHost& host,
                                                      const HeadDrafting& drafting);
+
+// A head's method, which is made by make_head_drafter().
+constexpr Method head_method(std::string_view name, std::string_view what,
+                             decltype(Method::load_head) load,
+                             std::span<const MethodKey> keys = kHeadKeys) {
+  return {
+      .name = name,
+      .what = what,
+      .keys = keys,
+      .aliases = kNetworkAliases,
+      .check = check_head,
+      .make = make_head_drafter,
+      .load_head = load,
+  };
+}
 
 }  // namespace aerie

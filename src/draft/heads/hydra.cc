@@ -1,5 +1,5 @@
-#include "draft/heads/hydra.h"
-
+// Hydra's heads (Ankner et al. 2024, 2402.05109): as Medusa's, but each sees the tokens that were
+// drafted before its own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "draft/heads/feature_network.h"
 #include "draft/heads/heads.h"
 #include "model/layer_runner.h"
@@ -209,18 +210,17 @@ Expected<HydraPlan> read_plan(const HeadFile& file, const HeadTarget& target, in
   }
   while (plan.heads <= kMostHeadDepth && has(output_name(plan, plan.heads))) ++plan.heads;
   if (plan.blocks == 0 || plan.heads == 0 || plan.heads > kMostHeadDepth) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: has {} heads (hydra_lm_head) of {} blocks (hydra_mlp); 1 to {} "
-                              "heads of at least 1 are read",
-                              file.name(), plan.heads, plan.blocks, kMostHeadDepth));
+    return invalid_data(
+        "{}: has {} heads (hydra_lm_head) of {} blocks (hydra_mlp); 1 to {} heads of at least 1 "
+        "are read",
+        file.name(), plan.heads, plan.blocks, kMostHeadDepth);
   }
   const std::pair<std::string_view, int> counts[] = {{"hydra_num_heads", plan.heads},
                                                      {"hydra_num_layers", plan.blocks}};
   for (const auto& [key, found] : counts) {
     AERIE_ASSIGN_OR_RETURN(const int64_t said, config.integer(key, found));
     if (said == found) continue;
-    return config.error(StatusCode::kInvalidData, key,
-                        fmt::format("is {}, and there are {}", said, found));
+    return config.error(StatusCode::kInvalidData, key, "is {}, and there are {}", said, found);
   }
   const bool narrows = has(block_name(plan, 0, 0) + ".res_connection.weight");
   AERIE_ASSIGN_OR_RETURN(plan.grounded, config.boolean("grounded_heads", narrows));
@@ -239,8 +239,8 @@ Expected<bool> has_prefix(const HeadFile& file) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view arch, config.string(kKey, "mlp"));
   if (arch == "mlp") return false;
   if (arch == "prefix-mlp") return true;
-  return config.error(StatusCode::kUnsupported, kKey,
-                      fmt::format("is '{}'; mlp and prefix-mlp are supported", arch));
+  return config.error(StatusCode::kUnsupported, kKey, "is '{}'; mlp and prefix-mlp are supported",
+                      arch);
 }
 
 // The layer is built like the target's own.
@@ -248,10 +248,8 @@ Expected<Blueprint> prefix_blueprint(const HeadFile& file, const HeadTarget& tar
   Blueprint blueprint = *target.parts.blueprint;
   if (blueprint.norm != NormKind::kRms || blueprint.post_norms || !blueprint.gated ||
       blueprint.learned_positions) {
-    return Status(
-        StatusCode::kUnsupported,
-        fmt::format("{}: its prefix layer is a layer of a Llama, and the target is a '{}'",
-                    file.name(), target.config->family));
+    return not_supported("{}: its prefix layer is a layer of a Llama, and the target is a '{}'",
+                         file.name(), target.config->family);
   }
   blueprint.config.layers = 1;
   blueprint.layers.resize(1);
@@ -343,10 +341,20 @@ Expected<HydraWeights> load_weights(HeadFile& file, const HeadTarget& target,
   return w;
 }
 
-}  // namespace
-
-Expected<std::unique_ptr<FeatureHead>> load_hydra_head(HeadFile& file, const HeadTarget& target,
-                                                       const HydraOptions& options) {
+// Head i: x = [h; e(root); e(first drafted token); ...; e(i-th)], then a block
+// res_connection(x) + silu(linear(x)) that narrows it, then blocks x + silu(linear(x)), then the
+// head's own output matrix. Heads that are not grounded see h alone, lack the first block and draft
+// all depths in one pass. h is what the target computes before the root: its final norm of the
+// stream after its last layer, or the stream hidden_state_offset layers before that. With the
+// architecture prefix-mlp (Hydra++) h is further the output of a Llama layer of its own over the h
+// of all positions, normed.
+//
+// How many heads and blocks there are is counted in the tensors. kInvalidArgument, naming what
+// differs, for heads of another model; kInvalidData for tensors that do not fit together;
+// kUnsupported for another architecture, for a tensor that has no place, and for Hydra++ on a
+// target whose layers are not Llama's.
+Expected<std::unique_ptr<FeatureHead>> load_hydra(HeadFile& file, const HeadTarget& target,
+                                                  const HeadSettings& options) {
   AERIE_RETURN_IF_ERROR(file.rename_prefix("prefix_embeding_layer.layers.", "layers."));
   AERIE_ASSIGN_OR_RETURN(const HydraPlan plan, read_plan(file, target, options.depth));
   const ModelOptions model = target.model_options();
@@ -360,17 +368,9 @@ Expected<std::unique_ptr<FeatureHead>> load_hydra_head(HeadFile& file, const Hea
       plan, std::move(weights), std::move(ops), std::move(feature_ops), target));
 }
 
-constinit const Method kHydraMethod = {
-    .name = "hydra",
-    .what = "Hydra's or Hydra++'s heads",
-    .keys = kHeadKeys,
-    .aliases = kNetworkAliases,
-    .check = check_head,
-    .make = make_head_drafter,
-    .load_head =
-        [](HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-          return load_hydra_head(file, target, to_depth<HydraOptions>(settings));
-        },
-};
+}  // namespace
+
+constinit const Method kHydraMethod =
+    head_method("hydra", "Hydra's or Hydra++'s heads", load_hydra);
 
 }  // namespace aerie

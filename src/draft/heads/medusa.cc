@@ -1,5 +1,5 @@
-#include "draft/heads/medusa.h"
-
+// Medusa's heads (Cai et al. 2024, 2401.10774): each looks at the target's hidden state alone, the
+// i-th drafts the token i + 1 behind the root.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "draft/heads/feature_network.h"
 #include "draft/heads/heads.h"
 
@@ -115,14 +116,13 @@ Expected<MedusaNames> MedusaNames::find(const HeadFile& file) {
       return names;
     }
   }
-  return Status(StatusCode::kNotFound,
-                fmt::format("{}: has no Medusa heads: neither {} nor {}, with whatever prefix",
-                            file.name(), kOwn, kVllm));
+  return not_found("{}: has no Medusa heads: neither {} nor {}, with whatever prefix", file.name(),
+                   kOwn, kVllm);
 }
 
 class MedusaLoader {
  public:
-  MedusaLoader(HeadFile& file, const HeadTarget& target, const MedusaOptions& options,
+  MedusaLoader(HeadFile& file, const HeadTarget& target, const HeadSettings& options,
                const ModelOptions& model, MedusaNames names)
       : file_(file),
         target_(target),
@@ -138,15 +138,16 @@ class MedusaLoader {
   Expected<std::vector<int64_t>> token_map();
   Expected<OutputHead> load_output(int head, std::span<const int64_t> token_map);
   Status check_used();
-  Status bad(const std::string& what) const {
-    return {StatusCode::kInvalidData, fmt::format("{}: {}", file_.name(), what)};
+  template <typename... Args>
+  Status bad(fmt::format_string<Args...> what, Args&&... args) const {
+    return invalid_data("{}: {}", file_.name(), fmt::format(what, std::forward<Args>(args)...));
   }
   bool has(const std::string& name) const { return loader_.has(name); }
   int used(int heads) const { return options_.depth > 0 ? std::min(options_.depth, heads) : heads; }
 
   HeadFile& file_;
   const HeadTarget& target_;
-  const MedusaOptions& options_;
+  const HeadSettings& options_;
   MedusaNames names_;
   WeightLoader loader_;
   int heads_ = 0, blocks_ = 0, outputs_ = 0;
@@ -155,14 +156,12 @@ class MedusaLoader {
 Status MedusaLoader::count() {
   while (blocks_ < kMostMedusaBlocks && has(names_.block(0, blocks_) + ".weight")) ++blocks_;
   while (heads_ <= kMostHeadDepth && has(names_.block(heads_, 0) + ".weight")) ++heads_;
-  if (heads_ > kMostHeadDepth) {
-    return bad(fmt::format("has more than {} heads", kMostHeadDepth));
-  }
+  if (heads_ > kMostHeadDepth) return bad("has more than {} heads", kMostHeadDepth);
   while (outputs_ < heads_ && has(names_.output(outputs_, blocks_))) ++outputs_;
   const bool shared = names_.is_vllm() && outputs_ == 1;
   if (outputs_ != 0 && outputs_ != heads_ && !shared) {
-    return bad(fmt::format("has {} heads and {} output matrices; '{}' is missing", heads_, outputs_,
-                           names_.output(outputs_, blocks_)));
+    return bad("has {} heads and {} output matrices; '{}' is missing", heads_, outputs_,
+               names_.output(outputs_, blocks_));
   }
   return {};
 }
@@ -176,7 +175,7 @@ Status MedusaLoader::check_config() const {
       {vllm ? "num_hidden_layers" : "medusa_num_layers", blocks_}};
   for (const auto& [key, found] : counts) {
     AERIE_ASSIGN_OR_RETURN(const int64_t said, config.integer(key, found));
-    if (said > found) return bad(fmt::format("{} is {}, and there are {}", key, said, found));
+    if (said > found) return bad("{} is {}, and there are {}", key, said, found);
   }
   return {};
 }
@@ -192,8 +191,7 @@ Expected<std::vector<int64_t>> MedusaLoader::token_map() {
   }
   const auto length = tokens.empty() ? vocab : static_cast<int64_t>(tokens.size());
   if (said != length && config.has("truncated_vocab_size")) {
-    return bad(fmt::format("truncated_vocab_size is {}, and token_map has {} tokens", said,
-                           tokens.size()));
+    return bad("truncated_vocab_size is {}, and token_map has {} tokens", said, tokens.size());
   }
   return tokens;
 }
@@ -248,10 +246,16 @@ Expected<MedusaWeights> MedusaLoader::load() {
   return weights;
 }
 
-}  // namespace
-
-Expected<std::unique_ptr<FeatureHead>> load_medusa_head(HeadFile& file, const HeadTarget& target,
-                                                        const MedusaOptions& options) {
+// x = the target's hidden state after its final norm, then blocks x + silu(w x + bias), then the
+// head's own output matrix, or one that all share, or the target's.
+//
+// Reads Medusa's own files ("{head}.{block}.linear.weight", "{head}.{blocks}.weight"), a model that
+// holds such heads under a prefix, whose other tensors are passed over, and vLLM's names
+// ("blocks.{head}.layers.{block}", "lm_heads.{head}", "token_map"). How many heads there are is
+// counted in the tensors. kInvalidArgument, naming what differs, for heads of another model;
+// kInvalidData for tensors that do not fit together; kUnsupported for one that has no place.
+Expected<std::unique_ptr<FeatureHead>> load_medusa(HeadFile& file, const HeadTarget& target,
+                                                   const HeadSettings& options) {
   AERIE_ASSIGN_OR_RETURN(MedusaNames names, MedusaNames::find(file));
   const ModelOptions model = target.model_options();
   AERIE_ASSIGN_OR_RETURN(MedusaWeights weights,
@@ -262,17 +266,8 @@ Expected<std::unique_ptr<FeatureHead>> load_medusa_head(HeadFile& file, const He
       std::make_unique<Medusa>(std::move(weights), std::move(ops), target));
 }
 
-constinit const Method kMedusaMethod = {
-    .name = "medusa",
-    .what = "Medusa's heads",
-    .keys = kHeadKeys,
-    .aliases = kNetworkAliases,
-    .check = check_head,
-    .make = make_head_drafter,
-    .load_head =
-        [](HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-          return load_medusa_head(file, target, to_depth<MedusaOptions>(settings));
-        },
-};
+}  // namespace
+
+constinit const Method kMedusaMethod = head_method("medusa", "Medusa's heads", load_medusa);
 
 }  // namespace aerie

@@ -1,5 +1,5 @@
-#include "draft/heads/mlp_speculator.h"
-
+// MLPSpeculator (Wertheimer et al. 2024, 2404.19124): a recurrence over the drafted tokens that
+// starts from the target's hidden state, with matrices of their own for each step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -190,11 +190,15 @@ Expected<MlpSpeculatorWeights> load_weights(HeadFile& file, const HeadTarget& ta
   return w;
 }
 
-}  // namespace
-
-Expected<std::unique_ptr<FeatureHead>> load_mlp_speculator_head(HeadFile& file,
-                                                                const HeadTarget& target,
-                                                                const HeadOptions& options) {
+// Step i: s = gelu(norm_i(proj_i s + weight * emb_i(token))), logits = head_i(s), where s before
+// the first step is the target's hidden state after its final norm, normed once more if the
+// configuration says scale_input. n_predict steps, which is how deep a draft can be.
+//
+// kInvalidArgument, naming what differs, for a head of another model; kInvalidData for a
+// configuration out of range or tensors that do not fit it; kUnsupported for a tensor that has no
+// place.
+Expected<std::unique_ptr<FeatureHead>> load_mlp_speculator(HeadFile& file, const HeadTarget& target,
+                                                           const HeadSettings& options) {
   AERIE_RETURN_IF_ERROR(file.rename_prefix("speculator.", ""));
   AERIE_ASSIGN_OR_RETURN(const MlpSpeculatorPlan plan, read_plan(file, target));
   const ModelOptions model = target.model_options();
@@ -206,17 +210,9 @@ Expected<std::unique_ptr<FeatureHead>> load_mlp_speculator_head(HeadFile& file,
       std::make_unique<MlpSpeculator>(plan, std::move(weights), std::move(ops), target));
 }
 
-constinit const Method kMlpSpeculatorMethod = {
-    .name = "mlp_speculator",
-    .what = "an MLP speculator",
-    .keys = kHeadKeys,
-    .aliases = kNetworkAliases,
-    .check = check_head,
-    .make = make_head_drafter,
-    .load_head =
-        [](HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-          return load_mlp_speculator_head(file, target, settings);
-        },
-};
+}  // namespace
+
+constinit const Method kMlpSpeculatorMethod =
+    head_method("mlp_speculator", "an MLP speculator", load_mlp_speculator);
 
 }  // namespace aerie

@@ -1,5 +1,5 @@
-#include "draft/heads/mtp.h"
-
+// Modules for multi-token prediction, which come with a model (DeepSeek-V3, 2412.19437; MiMo,
+// 2505.07608; Qwen3-Next and 3.5; GLM-4.5) or are trained for one (the package speculators).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "draft/heads/feature_network.h"
 #include "draft/heads/heads.h"
 #include "kernels/kv_layout.h"
@@ -20,6 +21,18 @@ namespace aerie {
 extern const Method kMtpMethod;
 
 namespace {
+
+// What implementations do not agree about, and no checkpoint says; none: what the layout's own do.
+struct MtpOptions : HeadOptions {
+  // The target's hidden state behind its final norm, not in front of it.
+  std::optional<bool> feature_normed;
+  // What a module hands on is behind the norm that comes before the LM head, not in front of it.
+  std::optional<bool> handed_normed;
+  // The projection takes [hidden state; embedding], not [embedding; hidden state].
+  std::optional<bool> hidden_first;
+  // The embedding in the row of position 0 is zero.
+  std::optional<bool> zero_first;
+};
 
 // Sequences whose last row's hidden states are remembered, for heads of several modules.
 constexpr int kRemembered = 512;
@@ -343,16 +356,14 @@ Expected<std::string> layer_type(const HeadFile& file) {
 Expected<MtpPlan> read_plan(HeadFile& file, const MtpOptions& options) {
   Layout layout;
   if (!find_deepseek(file, layout) && !find_mimo(file, layout) && !find_qwen(file, layout)) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: has no module for multi-token prediction (tensors like "
-                              "model.layers.N.eh_proj.weight, mtp_layers.N.input_proj.weight or "
-                              "mtp.fc.weight)",
-                              file.name()));
+    return invalid_argument(
+        "{}: has no module for multi-token prediction (tensors like model.layers.N.eh_proj.weight, "
+        "mtp_layers.N.input_proj.weight or mtp.fc.weight)",
+        file.name());
   }
   if (layout.plan.modules > kMostHeadDepth) {
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("{}: has {} modules for multi-token prediction; up to {} are read",
-                              file.name(), layout.plan.modules, kMostHeadDepth));
+    return not_supported("{}: has {} modules for multi-token prediction; up to {} are read",
+                         file.name(), layout.plan.modules, kMostHeadDepth);
   }
   for (const auto& [from, to] : layout.renames) {
     AERIE_RETURN_IF_ERROR(file.rename_prefix(from, to));
@@ -384,10 +395,10 @@ Status check_layers(const HeadFile& file) {
     if (!is_of_module(tensor.name)) continue;
     for (const auto& [part, what] : kOthers) {
       if (tensor.name.find(part) == std::string_view::npos) continue;
-      return {StatusCode::kUnsupported,
-              fmt::format("{}: the layer of its module has {} (tensor '{}'), which is not "
-                          "supported; layers with ordinary attention and feed-forward are",
-                          file.name(), what, file.origin_of(tensor.name))};
+      return not_supported(
+          "{}: the layer of its module has {} (tensor '{}'), which is not supported; layers with "
+          "ordinary attention and feed-forward are",
+          file.name(), what, file.origin_of(tensor.name));
     }
   }
   return {};
@@ -477,15 +488,33 @@ Expected<MtpWeights> load_weights(HeadFile& file, const HeadTarget& target,
   return w;
 }
 
-}  // namespace
-
+// z = eh_proj([enorm(embedding of the next token); hnorm(f)]), f the target's hidden state or what
+// the row above handed on; out = a decoder layer of z; logits = head(shared_head.norm(out)).
+//
+// Layouts and what is usual with them:
+//   DeepSeek    layers.N.{enorm, hnorm, eh_proj, shared_head.norm} and the layer's own tensors, N
+//               behind the model's layers; both norms, zero_first. GLM: hands on in front of it.
+//   MiMo        model.mtp_layers.N.{token_layernorm, hidden_layernorm, input_proj,
+//               final_layernorm}; the feature in front of the norm, hidden_first, zero_first.
+//   speculators mtp_layers.N. and the same; the feature in front of the norm.
+//   Qwen        mtp.{pre_fc_norm_embedding, pre_fc_norm_hidden, fc, norm}, mtp.layers.N.
+// Norms of Qwen3-Next and 3.5 multiply with 1 + w, and their attention is gated if the matrix of
+// queries is twice as high. The file may be the target's own: what else it holds is passed over.
+//
+// Of several modules the n-th drafts the n-th token, the last all further ones; each reads all
+// rows, with the features that the one before it made of the row before. The first rows of a
+// sequence have none such: zeros stand for them.
+//
+// kInvalidArgument, naming what differs, for a head of another model, for one without a module, and
+// if the options name layers to tap; kUnsupported for layers with latent attention or a mixture of
+// experts, and for a module's tensor that has no place.
 Expected<std::unique_ptr<FeatureHead>> load_mtp_head(HeadFile& file, const HeadTarget& target,
                                                      const MtpOptions& options) {
   if (!options.tap_layers.empty()) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: a module for multi-token prediction reads the target's final "
-                              "hidden state and no other: leave out tap_layers",
-                              file.name()));
+    return invalid_argument(
+        "{}: a module for multi-token prediction reads the target's final hidden state and no "
+        "other: leave out tap_layers",
+        file.name());
   }
   AERIE_ASSIGN_OR_RETURN(const MtpPlan plan, read_plan(file, options));
   AERIE_RETURN_IF_ERROR(check_layers(file));
@@ -502,8 +531,6 @@ Expected<std::unique_ptr<FeatureHead>> load_mtp_head(HeadFile& file, const HeadT
   return std::unique_ptr<FeatureHead>(std::make_unique<Mtp>(
       plan, blueprint, std::move(weights), std::move(runner), std::move(ops), target));
 }
-
-namespace {
 
 constexpr MethodKey kFeatureNormed =
     switch_key("feature_normed", "it takes the target's hidden state behind the final norm");
@@ -532,24 +559,21 @@ Expected<std::unique_ptr<Drafter>> make_mtp(const MethodConfig& config, DraftHos
   const bool own = config.text(kModelKey).empty();
   const std::string& path = own ? host.target().file->name() : config.text(kModelKey);
   if (std::error_code ignored; own && !std::filesystem::is_directory(path, ignored)) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("method {}: {} is no Hugging Face folder, which could hold modules "
-                              "for it: give model=FOLDER",
-                              kMtpMethod.name, path));
+    return invalid_argument(
+        "method {}: {} is no Hugging Face folder, which could hold modules for it: give "
+        "model=FOLDER",
+        kMtpMethod.name, path);
   }
   return make_head_drafter(config, host, {.path = path});
 }
 
 }  // namespace
 
-constinit const Method kMtpMethod = {
-    .name = "mtp",
-    .what = "a model's modules for multi-token prediction",
-    .keys = kMtpKeys,
-    .aliases = kNetworkAliases,
-    .check = check_head,
-    .make = make_mtp,
-    .load_head = load_mtp,
-};
+constinit const Method kMtpMethod = [] {
+  Method method =
+      head_method("mtp", "a model's modules for multi-token prediction", load_mtp, kMtpKeys);
+  method.make = make_mtp;
+  return method;
+}();
 
 }  // namespace aerie

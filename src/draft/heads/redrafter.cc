@@ -1,5 +1,5 @@
-#include "draft/heads/redrafter.h"
-
+// The recurrent drafter (ReDrafter, Cheng et al. 2024, 2403.09919): one head for all depths, with a
+// state that the drafted tokens go into.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -178,10 +178,16 @@ Expected<RedrafterWeights> load_weights(HeadFile& file, const HeadTarget& target
   return w;
 }
 
-}  // namespace
-
-Expected<std::unique_ptr<FeatureHead>> load_redrafter_head(HeadFile& file, const HeadTarget& target,
-                                                           const HeadOptions& options) {
+// s = silu(rnn_w e(token) + rnn_u s), or s + e(token) without an RNN, from s = 0 on, the root's
+// token being the first; x = [h; s], through input_proj if there is one, then blocks
+// x + silu(w x + bias), then the output matrix. h is the target's hidden state before the root,
+// after its final norm, e the target's embedding. Rows hand on [s; h].
+//
+// As published it drafts by beam search (NetworkDrafterOptions::beams). kInvalidArgument, naming
+// what differs, for a head of another model; kInvalidData for a configuration out of range or
+// tensors that do not fit it; kUnsupported for a tensor that has no place.
+Expected<std::unique_ptr<FeatureHead>> load_redrafter(HeadFile& file, const HeadTarget& target,
+                                                      const HeadSettings& options) {
   AERIE_ASSIGN_OR_RETURN(const RedrafterPlan plan, read_redrafter_plan(file, target));
   const ModelOptions model = target.model_options();
   AERIE_ASSIGN_OR_RETURN(RedrafterWeights weights,
@@ -192,20 +198,14 @@ Expected<std::unique_ptr<FeatureHead>> load_redrafter_head(HeadFile& file, const
       std::make_unique<Redrafter>(plan.exit, std::move(weights), std::move(ops), target));
 }
 
-constinit const Method kRedrafterMethod = {
-    .name = "redrafter",
-    .what = "a recurrent drafter; with topk, beams",
-    .keys = kHeadKeys,
-    .aliases = kNetworkAliases,
-    .check = check_head,
-    .make =
-        [](const MethodConfig& config, DraftHost& host) {
-          return make_head_drafter(config, host, {.path = config.text(kModelKey), .beams = true});
-        },
-    .load_head =
-        [](HeadFile& file, const HeadTarget& target, const HeadSettings& settings) {
-          return load_redrafter_head(file, target, settings);
-        },
-};
+}  // namespace
+
+constinit const Method kRedrafterMethod = [] {
+  Method method = head_method("redrafter", "a recurrent drafter; with topk, beams", load_redrafter);
+  method.make = [](const MethodConfig& config, DraftHost& host) {
+    return make_head_drafter(config, host, {.path = config.text(kModelKey), .beams = true});
+  };
+  return method;
+}();
 
 }  // namespace aerie

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/log.h"
 #include "draft/draft_host.h"
 #include "draft/method_settings.h"
@@ -17,7 +18,7 @@
 #include "draft/network/network_keys.h"
 #include "draft/network/node_rows.h"
 #include "draft/network/text_draft_model.h"
-#include "kv/kv_cache.h"
+#include "kv/chain_rows.h"
 #include "model/registry.h"
 
 namespace aerie {
@@ -172,17 +173,9 @@ int ModelNetwork::start(int place, std::span<const int32_t> tokens, int run, int
 // Adds rows for the context up to `to`. They are settled, so they are committed at once.
 void ModelNetwork::feed(State& state, int to, bool wants_logits) {
   const int from = cache_.committed(state.cache);
-  const auto sequence = static_cast<int32_t>(batch_.sequences.size());
-  batch_.sequences.push_back({cache_.pages(state.cache), from});
-  for (int position = from; position < to; ++position) {
-    BatchRow row;
-    row.sequence = sequence;
-    row.token = state.context[static_cast<size_t>(position)];
-    row.position = position;
-    row.slot = cache_.slot(state.cache, position - from);
-    row.parent = position == from ? -1 : static_cast<int32_t>(batch_.rows.size()) - 1;
-    row.wants_logits = wants_logits && position == to - 1;
-    batch_.rows.push_back(row);
+  for (BatchRow& row : add_chain(batch_, cache_, state.cache, to - from)) {
+    row.token = state.context[static_cast<size_t>(row.position)];
+    row.wants_logits = wants_logits && row.position == to - 1;
   }
   cache_.commit_first(state.cache, to - from);
 }
@@ -273,17 +266,17 @@ Status check_draft_model(MethodConfig& config) {
   AERIE_RETURN_IF_ERROR(check_tree(config));
   const std::string& wanted = config.text(kVocabulary.name);
   if (wanted.empty() || std::ranges::count(kMatches, wanted) > 0) return {};
-  return invalid(fmt::format("'{}' must be {}, not '{}'", kVocabulary.name,
-                             fmt::join(kMatches, " or "), wanted));
+  return invalid("'{}' must be {}, not '{}'", kVocabulary.name, fmt::join(kMatches, " or "),
+                 wanted);
 }
 
 // For a draft model whose file says which of the target's tokens its rows stand for.
 Status take_own_ids(const MethodConfig& config, const DraftTarget& target, const ModelFile& file,
                     int draft_vocab, DraftModelOptions& options) {
   if (const std::string& wanted = config.text(kVocabulary.name); !wanted.empty()) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("{}: says itself which of the target's tokens it drafts; leave {}={} away",
-                        file.name(), kVocabulary.name, wanted)};
+    return invalid_argument(
+        "{}: says itself which of the target's tokens it drafts; leave {}={} away", file.name(),
+        kVocabulary.name, wanted);
   }
   AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, read_draft_ids(file, draft_vocab, target.vocab));
   log(LogLevel::kInfo, fmt::format("{}: drafts {} of the target's {} tokens", file.name(),
@@ -312,9 +305,8 @@ Expected<bool> match_vocabularies(const MethodConfig& config, const DraftTarget&
       static_cast<double>(map.pairs()) /
       std::max(1, std::min({target.tokenizer->vocab_size(), draft.vocab_size(), target.vocab}));
   if (wanted == kIntersection && map.pairs() == 0) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: no token of it is one of the target's; try {}={}", path,
-                              kVocabulary.name, kText));
+    return invalid_argument("{}: no token of it is one of the target's; try {}={}", path,
+                            kVocabulary.name, kText);
   }
   const bool as_text = wanted == kText || (wanted.empty() && coverage < kEnough);
   log(LogLevel::kInfo,

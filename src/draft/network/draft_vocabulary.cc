@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "format/invalid.h"
+#include "base/errors.h"
 #include "format/json.h"
 #include "format/mapped_file.h"
 #include "format/safetensors/safetensors.h"
@@ -98,10 +98,9 @@ Status read(const std::string& path, Ids& ids) {
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                               file.bytes().size());
   if (is_torch_path(path)) {
-    return {StatusCode::kUnsupported,
-            fmt::format("{0}: is a file of PyTorch's; convert it with: aerie inspect {0} --convert "
-                        "{0}.safetensors",
-                        printable(path, 4096))};
+    return not_supported(
+        "{0}: is a file of PyTorch's; convert it with: aerie inspect {0} --convert {0}.safetensors",
+        printable(path, 4096));
   }
   const size_t start = text.find_first_not_of(kSpace);
   if (start != std::string_view::npos && text[start] == '[') return read_array(text, path, ids);
@@ -112,20 +111,18 @@ Status read(const std::string& path, Ids& ids) {
 
 Expected<std::vector<int32_t>> read_draft_vocabulary(const std::string& path, int size, int vocab) {
   if (size < 0 || vocab < 1) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: {} tokens of {} are asked for", path, size, vocab));
+    return invalid_argument("{}: {} tokens of {} are asked for", path, size, vocab);
   }
   Ids list(vocab);
   AERIE_RETURN_IF_ERROR(read(path, list));
   std::vector<int32_t> ids = list.take();
   const size_t wanted = size == 0 ? ids.size() : static_cast<size_t>(size);
   if (ids.empty() || wanted > ids.size()) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: holds {} token ids, and {} are asked for", path, ids.size(),
-                              size == 0 ? "some" : std::to_string(size)));
+    return invalid_argument("{}: holds {} token ids, and {} are asked for", path, ids.size(),
+                            size == 0 ? "some" : std::to_string(size));
   }
   ids.resize(wanted);
-  std::sort(ids.begin(), ids.end());
+  std::ranges::sort(ids);
   return ids;
 }
 
@@ -146,10 +143,9 @@ Expected<std::vector<int32_t>> read_draft_ids(std::span<const int64_t> d2t, int 
   const bool never_negative = std::ranges::none_of(d2t, [](int64_t v) { return v < 0; });
   if (never_negative && are_ascending_ids(offsets, target_vocab)) return offsets;
   if (are_ascending_ids(indices, target_vocab)) return indices;
-  return Status(StatusCode::kInvalidData,
-                fmt::format("{}: d2t is neither ascending ids of the target's {} tokens nor "
-                            "offsets to such",
-                            where, target_vocab));
+  return invalid_data(
+      "{}: d2t is neither ascending ids of the target's {} tokens nor offsets to such", where,
+      target_vocab);
 }
 
 Expected<std::vector<int32_t>> read_draft_ids(const ModelFile& file, int vocab, int target_vocab) {
@@ -163,10 +159,8 @@ Expected<std::vector<int32_t>> read_draft_ids(const ModelFile& file, int vocab, 
   if (file.find(kDraftTargetKey) != nullptr) {
     AERIE_ASSIGN_OR_RETURN(const int64_t made_for, file.integer(kDraftTargetKey));
     if (made_for != target_vocab) {
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("{} is {}, and the target has {} tokens: it drafts for another "
-                                "model",
-                                where(kDraftTargetKey), made_for, target_vocab));
+      return invalid_argument("{} is {}, and the target has {} tokens: it drafts for another model",
+                              where(kDraftTargetKey), made_for, target_vocab);
     }
   }
   std::vector<int64_t> d2t;

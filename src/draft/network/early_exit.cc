@@ -1,12 +1,11 @@
 #include "draft/network/early_exit.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>
 
+#include "base/errors.h"
 #include "draft/draft_host.h"
 #include "draft/option_keys.h"
 #include "draft/sequence_states.h"
@@ -84,14 +83,12 @@ class EarlyExitDrafter final : public Drafter {
 
 Status EarlyExitDrafter::open(const DraftSequence& sequence) {
   if (sequence.target == nullptr) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("early_exit drafter: sequence {} has no target to run", sequence.id)};
+    return invalid_argument("early_exit drafter: sequence {} has no target to run", sequence.id);
   }
   if (const int layers = sequence.target->config().layers; options_.exit_layer >= layers) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("early_exit drafter: exit_layer is {}, and the model has {} layers: give 1 "
-                        "to {}",
-                        options_.exit_layer, layers, layers - 1)};
+    return invalid_argument(
+        "early_exit drafter: exit_layer is {}, and the model has {} layers: give 1 to {}",
+        options_.exit_layer, layers, layers - 1);
   }
   return states_.open(sequence,
                       [&] { return std::make_unique<State>(sequence, options_.num_tokens); });
@@ -170,7 +167,7 @@ Status EarlyExitDrafter::observe(std::span<const DraftCommit> commits) {
 
 Expected<std::unique_ptr<Drafter>> make_early_exit_drafter(const EarlyExitOptions& options) {
   const auto fail = [](const std::string& what) {
-    return Status(StatusCode::kInvalidArgument, "early_exit drafter: " + what);
+    return invalid_argument("early_exit drafter: {}", what);
   };
   if (options.exit_layer < 1) return fail("exit_layer must be at least 1");
   if (options.num_tokens < 1) return fail("num_tokens must be at least 1");
@@ -195,9 +192,8 @@ Expected<std::unique_ptr<Drafter>> make_early_exit(const MethodConfig& config, D
   const int layers = host.target().model->config().layers;
   options.exit_layer = config.whole(kExitLayer.name);
   if (options.exit_layer >= layers || layers < 2) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("method {}: '{}' is {}, and the model has {} layers",
-                              kEarlyExitMethod.name, kExitLayer.name, options.exit_layer, layers));
+    return invalid_argument("method {}: '{}' is {}, and the model has {} layers",
+                            kEarlyExitMethod.name, kExitLayer.name, options.exit_layer, layers);
   }
   if (options.exit_layer == 0) options.exit_layer = std::max(1, layers / 4);
   return make_early_exit_drafter(options);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/errors.h"
 #include "draft/draft_host.h"
 #include "draft/option_keys.h"
 
@@ -44,9 +45,7 @@ class ThinModel final : public Model {
 
 Expected<std::vector<int32_t>> parse_layers(std::string_view text, int layers, bool may_be_all) {
   const auto fail = [&](const std::string& what) {
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format("layers '{}': {}; give numbers and ranges such as 8-12+14", text, what));
+    return invalid_argument("layers '{}': {}; give numbers and ranges such as 8-12+14", text, what);
   };
   std::vector<int32_t> listed;
   const char* at = text.data();
@@ -95,19 +94,17 @@ Expected<std::unique_ptr<Drafter>> make_layer_skip_drafter(Model& target,
   int before = -1;
   for (const int32_t layer : skipped) {
     if (layer <= before || layer >= layers || static_cast<int>(skipped.size()) >= layers) {
-      return Status(
-          StatusCode::kInvalidArgument,
-          fmt::format("layer_skip drafter: layer {} cannot be left out of {}", layer, layers));
+      return invalid_argument("layer_skip drafter: layer {} cannot be left out of {}", layer,
+                              layers);
     }
     before = layer;
   }
   // The least that draft models share a pass with.
   if (constexpr int kLeast = 8; options.max_rows < kLeast) {
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format("layer_skip drafter: the target takes passes of {} rows, and it needs "
-                    "{}: read prompts in larger parts",
-                    options.max_rows, kLeast));
+    return invalid_argument(
+        "layer_skip drafter: the target takes passes of {} rows, and it needs {}: read prompts in "
+        "larger parts",
+        options.max_rows, kLeast);
   }
   DraftModelOptions named = options;
   named.method = kLayerSkipMethod.name;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/log.h"
 #include "draft/network/network_draft.h"
 #include "sampling/filters.h"
@@ -167,8 +168,8 @@ Status NetworkDrafter::open(const DraftSequence& sequence) {
   const auto free =
       std::ranges::find_if(drafts_, [](const auto& draft) { return draft == nullptr; });
   if (free == drafts_.end()) {
-    return {StatusCode::kResourceExhausted, fmt::format("{} serves {} sequences, and all are open",
-                                                        options_.method, drafts_.size())};
+    return resource_exhausted("{} serves {} sequences, and all are open", options_.method,
+                              drafts_.size());
   }
   AERIE_RETURN_IF_ERROR(network_->open(static_cast<int>(free - drafts_.begin()), sequence));
   auto draft = std::make_unique<Draft>(sequence, vocab_);
@@ -561,12 +562,11 @@ Status NetworkDrafter::observe(std::span<const DraftCommit> commits) {
 Status check(const NetworkDrafterOptions& options) {
   const auto most_ranks = static_cast<int>(usual_rank_probability().size());
   if (options.num_tokens < 1) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("num_speculative_tokens is {}, which is not positive", options.num_tokens)};
+    return invalid_argument("num_speculative_tokens is {}, which is not positive",
+                            options.num_tokens);
   }
   if (options.top_k < 1 || options.top_k > most_ranks) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("topk is {}, must be 1 to {}", options.top_k, most_ranks)};
+    return invalid_argument("topk is {}, must be 1 to {}", options.top_k, most_ranks);
   }
   return {};
 }

@@ -15,8 +15,8 @@ Status check_tree(MethodConfig& config) {
   if (given == config.texts.end()) return {};
   const StaticTree* tree = find_static_tree(given->second);
   if (tree == nullptr) {
-    return invalid(fmt::format("'{}' must be {}, not '{}'", kTreeKey,
-                               fmt::join(static_tree_names(), " or "), given->second));
+    return invalid("'{}' must be {}, not '{}'", kTreeKey, fmt::join(static_tree_names(), " or "),
+                   given->second);
   }
   config.numbers.try_emplace(std::string(kTokensKey), tree->size());
   return {};

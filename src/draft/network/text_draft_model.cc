@@ -1,16 +1,15 @@
 #include "draft/network/text_draft_model.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cassert>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/errors.h"
 #include "draft/network/score_calibration.h"
 #include "draft/sequence_states.h"
-#include "kv/kv_cache.h"
+#include "kv/chain_rows.h"
 #include "sampling/filters.h"
 
 namespace aerie {
@@ -142,21 +141,12 @@ bool TextDraftModel::prepare(const Active& active) {
 
 // Adds the next `rows` of ids and of what was said after them.
 void TextDraftModel::feed(TextState& state, int rows, bool wants_logits) {
-  const int from = cache_.committed(state.cache);
-  const auto sequence = static_cast<int32_t>(batch_.sequences.size());
-  batch_.sequences.push_back({cache_.pages(state.cache), from});
-  for (int i = 0; i < rows; ++i) {
-    const auto at = static_cast<size_t>(from + i);
-    BatchRow row;
-    row.sequence = sequence;
+  for (BatchRow& row : add_chain(batch_, cache_, state.cache, rows)) {
+    const auto at = static_cast<size_t>(row.position);
     row.token = at < state.ids.size() ? state.ids[at] : state.said[at - state.ids.size()];
-    row.position = from + i;
-    row.slot = cache_.slot(state.cache, i);
-    row.parent = i == 0 ? -1 : static_cast<int32_t>(batch_.rows.size()) - 1;
-    row.wants_logits = wants_logits && i == rows - 1;
-    batch_.rows.push_back(row);
     state.fed.push_back(row.token);
   }
+  if (wants_logits) batch_.rows.back().wants_logits = true;
   cache_.commit_first(state.cache, rows);
 }
 
@@ -283,9 +273,8 @@ Expected<std::unique_ptr<Drafter>> make_text_draft_model_drafter(std::unique_ptr
                                                                  const Tokenizer& draft,
                                                                  const DraftModelOptions& options) {
   if (options.num_tokens < 1) {
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format("num_speculative_tokens is {}, which is not positive", options.num_tokens));
+    return invalid_argument("num_speculative_tokens is {}, which is not positive",
+                            options.num_tokens);
   }
   assert(options.max_rows >= 1 && options.max_logits >= 1 && options.max_sequences >= 1);
   DraftModelOptions fitting = options;

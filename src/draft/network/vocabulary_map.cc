@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/errors.h"
 #include "format/text.h"
 
 namespace aerie {
@@ -40,11 +41,10 @@ Status check_same_vocabulary(const Tokenizer& target, const Tokenizer& draft) {
   for (int id = common; id < larger.vocab_size(); ++id) {
     // Ids that fill up an embedding stand for nothing: one of two files of a model may have them.
     if (larger.piece(id).empty() && !larger.is_control(id) && !larger.is_end(id)) continue;
-    return {StatusCode::kInvalidArgument,
-            fmt::format("the draft model has another tokenizer: {} tokens against the target's {}; "
-                        "id {} is '{}' in one only",
-                        draft.vocab_size(), target.vocab_size(), id,
-                        printable(larger.piece(id), kShownBytes))};
+    return invalid_argument(
+        "the draft model has another tokenizer: {} tokens against the target's {}; id {} is '{}' "
+        "in one only",
+        draft.vocab_size(), target.vocab_size(), id, printable(larger.piece(id), kShownBytes));
   }
   return {};
 }

@@ -140,7 +140,7 @@ void LevelTree::keep_widest() {
   std::nth_element(frontier_.begin(), end, frontier_.end(),
                    [&](int32_t a, int32_t b) { return better(a, b); });
   frontier_.resize(most);
-  std::sort(frontier_.begin(), frontier_.end());
+  std::ranges::sort(frontier_);
 }
 
 std::span<const LevelTree::Node> LevelTree::children(int32_t node) const {

@@ -77,7 +77,7 @@ StaticTree StaticTree::of_paths(std::span<const std::string> paths,
     for (const char rank : path) probability *= rank_probability[static_cast<size_t>(rank - '0')];
     order.emplace_back(-probability, path);
   }
-  std::sort(order.begin(), order.end());
+  std::ranges::sort(order);
   StaticTree tree;
   std::map<std::string, int32_t> place = {{"", -1}};
   for (const auto& [negative, path] : order) {

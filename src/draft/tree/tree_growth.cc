@@ -78,8 +78,7 @@ std::optional<TreeGrowth::Grown> TreeGrowth::grow() {
 }
 
 bool may_be_cut(const TokenTree& tree) {
-  return tree.proposals.empty() &&
-         std::all_of(tree.nodes.begin(), tree.nodes.end(), [](const TokenTree::Node& node) {
+  return tree.proposals.empty() && std::ranges::all_of(tree.nodes, [](const TokenTree::Node& node) {
            return node.proposal == nullptr && node.role == NodeRole::kDraft;
          });
 }

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
+#include "base/errors.h"
 #include "format/gguf/gguf_parser.h"
 #include "format/gguf/gguf_split.h"
 #include "format/mapped_file.h"
@@ -47,19 +47,18 @@ Expected<Part> open_sibling(const std::string& prefix, int64_t number, const Par
   const std::string path = gguf_split_path(prefix, number, count);
   Expected<Part> part = open_part(path);
   if (part.status().code() == StatusCode::kNotFound) {
-    return Status(StatusCode::kNotFound, fmt::format("{}: part {} of {} of the model is missing",
-                                                     path, number + 1, count));
+    return not_found("{}: part {} of {} of the model is missing", path, number + 1, count);
   }
   if (!part.ok()) return part;
   const GgufSplit& split = part->split;
   if (split.number == number && split.count == count && split.tensors == known.split.tensors) {
     return part;
   }
-  return Status(StatusCode::kInvalidData,
-                fmt::format("{}: is part {} of {} of a model of {} tensors by its keys; part {} of "
-                            "{} of {} tensors is wanted",
-                            path, split.number + 1, split.count, split.tensors.value_or(0),
-                            number + 1, count, known.split.tensors.value_or(0)));
+  return invalid_data(
+      "{}: is part {} of {} of a model of {} tensors by its keys; part {} of {} of {} tensors is "
+      "wanted",
+      path, split.number + 1, split.count, split.tensors.value_or(0), number + 1, count,
+      known.split.tensors.value_or(0));
 }
 
 Expected<std::vector<Part>> open_parts(const std::string& path) {
@@ -90,8 +89,7 @@ Status check_tensors(const std::vector<TensorInfo>& tensors, const GgufSplit& sp
   const auto twin = index.build(static_cast<uint32_t>(tensors.size()),
                                 [&](uint32_t i) { return tensors[i].name; });
   if (!twin) return Status();
-  return {StatusCode::kInvalidData,
-          fmt::format("tensor '{}' is in more than one part", printable(*twin))};
+  return invalid_data("tensor '{}' is in more than one part", printable(*twin));
 }
 
 }  // namespace
@@ -142,9 +140,8 @@ Expected<std::unique_ptr<GgufFile>> GgufFile::parse(std::span<const std::byte> b
   part.bytes = bytes;
   AERIE_RETURN_IF_ERROR(parse_part(part).with_context(file->name()));
   if (part.split.count > 1) {
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("{}: is part {} of {} of a model, and parts are read from files only",
-                              file->name(), part.split.number + 1, part.split.count));
+    return not_supported("{}: is part {} of {} of a model, and parts are read from files only",
+                         file->name(), part.split.number + 1, part.split.count);
   }
   AERIE_RETURN_IF_ERROR(file->set_parts());
   return file;

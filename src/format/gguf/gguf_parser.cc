@@ -7,9 +7,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/errors.h"
 #include "format/byte_reader.h"
-#include "format/gguf/gguf_types.h"
-#include "format/invalid.h"
+#include "format/gguf/gguf_numbers.h"
 #include "format/name_index.h"
 #include "format/text.h"
 
@@ -63,48 +63,6 @@ Status read_bool(ByteReader& reader, bool& value) {
   if (byte > 1) return invalid_data("a boolean has the value {}; it must be 0 or 1", byte);
   value = byte != 0;
   return Status();
-}
-
-// The kind in which a number of type T is kept.
-template <typename T>
-using Wide = std::conditional_t<std::is_floating_point_v<T>, double,
-                                std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
-
-template <typename T>
-Wide<T> widen(T value) {
-  return value;
-}
-
-// Calls `fn` with a value of the type that `type` stands for. Requires a number's type.
-template <typename Fn>
-Status with_number_type(GgufValueType type, const Fn& fn) {
-  switch (type) {
-    case GgufValueType::kU8:
-      return fn(uint8_t{});
-    case GgufValueType::kI8:
-      return fn(int8_t{});
-    case GgufValueType::kU16:
-      return fn(uint16_t{});
-    case GgufValueType::kI16:
-      return fn(int16_t{});
-    case GgufValueType::kU32:
-      return fn(uint32_t{});
-    case GgufValueType::kI32:
-      return fn(int32_t{});
-    case GgufValueType::kF32:
-      return fn(float{});
-    case GgufValueType::kU64:
-      return fn(uint64_t{});
-    case GgufValueType::kI64:
-      return fn(int64_t{});
-    case GgufValueType::kF64:
-      return fn(double{});
-    case GgufValueType::kBool:
-    case GgufValueType::kString:
-    case GgufValueType::kArray:
-      break;
-  }
-  return Status(StatusCode::kInternal, "not a number's type");
 }
 
 Status read_type(ByteReader& reader, GgufValueType& type) {
@@ -304,9 +262,8 @@ Status read_tensor_infos(ByteReader& reader, uint64_t count, GgufContents& out) 
 
 Status find_alignment(const GgufContents& contents, uint64_t& alignment) {
   alignment = kDefaultAlignment;
-  const auto entry =
-      std::find_if(contents.metadata.begin(), contents.metadata.end(),
-                   [](const auto& pair) { return pair.first == "general.alignment"; });
+  const auto entry = std::ranges::find_if(
+      contents.metadata, [](const auto& pair) { return pair.first == "general.alignment"; });
   if (entry == contents.metadata.end()) return Status();
   const MetadataValue& value = entry->second;
   const auto* scalar = std::get_if<MetadataScalar>(&value.value);
@@ -358,8 +315,8 @@ Status check_overlap(const std::vector<TensorInfo>& tensors) {
   for (uint32_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].bytes > 0) order.push_back(i);
   }
-  std::sort(order.begin(), order.end(),
-            [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
+  std::ranges::sort(order,
+                    [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
   for (size_t i = 1; i < order.size(); ++i) {
     const TensorInfo& before = tensors[order[i - 1]];
     const TensorInfo& after = tensors[order[i]];
@@ -385,14 +342,12 @@ Status check_magic(std::span<const std::byte> bytes) {
 Status check_version(uint32_t version) {
   if (version == 2 || version == 3) return Status();
   if ((version & 0xFFFFFF) == 0 && version != 0) {
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("is a big-endian GGUF file (version {}); only little-endian ones are "
-                              "read: convert it with llama.cpp's gguf_convert_endian.py",
-                              version >> 24));
+    return not_supported(
+        "is a big-endian GGUF file (version {}); only little-endian ones are read: convert it with "
+        "llama.cpp's gguf_convert_endian.py",
+        version >> 24);
   }
-  return Status(
-      StatusCode::kUnsupported,
-      fmt::format("is a GGUF file of version {}; only versions 2 and 3 are read", version));
+  return not_supported("is a GGUF file of version {}; only versions 2 and 3 are read", version);
 }
 
 Status parse(std::span<const std::byte> bytes, GgufContents& out) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/errors.h"
+
 namespace aerie {
 namespace {
 
@@ -14,8 +16,8 @@ constexpr int64_t kMaxParts = 99999;  // the names have five digits
 
 // None if the key is absent.
 Expected<std::optional<int64_t>> find_count(const Metadata& metadata, std::string_view key) {
-  const auto entry = std::find_if(metadata.begin(), metadata.end(),
-                                  [&](const auto& pair) { return pair.first == key; });
+  const auto entry =
+      std::ranges::find_if(metadata, [&](const auto& pair) { return pair.first == key; });
   if (entry == metadata.end()) return std::optional<int64_t>();
   if (const auto* scalar = std::get_if<MetadataScalar>(&entry->second.value)) {
     const auto* number = std::get_if<int64_t>(scalar);
@@ -25,8 +27,7 @@ Expected<std::optional<int64_t>> find_count(const Metadata& metadata, std::strin
       return std::optional(static_cast<int64_t>(*positive));
     }
   }
-  return Status(StatusCode::kInvalidData,
-                fmt::format("metadata key '{}' is not a number of things", key));
+  return invalid_data("metadata key '{}' is not a number of things", key);
 }
 
 }  // namespace
@@ -44,13 +45,11 @@ Expected<GgufSplit> read_gguf_split(const Metadata& metadata) {
   split.count = *count;
   split.number = number.value_or(0);
   if (split.count > kMaxParts) {
-    return Status(StatusCode::kInvalidData, fmt::format("metadata key '{}' is {}, more than {}",
-                                                        kCount, split.count, kMaxParts));
+    return invalid_data("metadata key '{}' is {}, more than {}", kCount, split.count, kMaxParts);
   }
   if (split.number >= split.count) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("metadata key '{}' is {}, but there are {} parts, counted from 0",
-                              kNumber, split.number, split.count));
+    return invalid_data("metadata key '{}' is {}, but there are {} parts, counted from 0", kNumber,
+                        split.number, split.count);
   }
   return split;
 }
@@ -62,11 +61,10 @@ std::string gguf_split_path(const std::string& prefix, int64_t number, int64_t c
 Expected<std::string> gguf_split_prefix(const std::string& path, const GgufSplit& split) {
   const std::string ending = gguf_split_path("", split.number, split.count);
   if (path.ends_with(ending)) return path.substr(0, path.size() - ending.size());
-  return Status(
-      StatusCode::kInvalidData,
-      fmt::format("{}: is part {} of {} of a model, so its name must end in {}: the other "
-                  "parts are found by their names",
-                  path, split.number + 1, split.count, ending));
+  return invalid_data(
+      "{}: is part {} of {} of a model, so its name must end in {}: the other parts are found by "
+      "their names",
+      path, split.number + 1, split.count, ending);
 }
 
 }  // namespace aerie

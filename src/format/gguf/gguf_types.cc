@@ -76,8 +76,7 @@ const GgmlType* find_ggml_type(uint32_t id) {
 }
 
 const GgmlType& ggml_type_of(DType dtype) {
-  const auto* type = std::find_if(kGgmlTypes.begin(), kGgmlTypes.end(),
-                                  [dtype](const GgmlType& t) { return t.dtype == dtype; });
+  const auto* type = std::ranges::find(kGgmlTypes, dtype, &GgmlType::dtype);
   assert(type != kGgmlTypes.end());
   return *type;
 }

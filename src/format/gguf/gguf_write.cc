@@ -10,7 +10,8 @@
 #include <system_error>
 #include <type_traits>
 
-#include "format/gguf/gguf_types.h"
+#include "base/errors.h"
+#include "format/gguf/gguf_numbers.h"
 #include "format/output_file.h"
 #include "format/text.h"
 
@@ -55,85 +56,38 @@ std::optional<ValueType> find_type(std::string_view name) {
   return std::nullopt;
 }
 
-// Appends `value` as a number of `type`. Values were widened when they were read, so they fit.
-template <typename T>
-void append_number(Header& out, GgufValueType type, T value) {
-  switch (type) {
-    case GgufValueType::kU8:
-      return out.number(static_cast<uint8_t>(value));
-    case GgufValueType::kI8:
-      return out.number(static_cast<int8_t>(value));
-    case GgufValueType::kU16:
-      return out.number(static_cast<uint16_t>(value));
-    case GgufValueType::kI16:
-      return out.number(static_cast<int16_t>(value));
-    case GgufValueType::kU32:
-      return out.number(static_cast<uint32_t>(value));
-    case GgufValueType::kI32:
-      return out.number(static_cast<int32_t>(value));
-    case GgufValueType::kU64:
-      return out.number(static_cast<uint64_t>(value));
-    case GgufValueType::kI64:
-      return out.number(static_cast<int64_t>(value));
-    case GgufValueType::kF32:
-      return out.number(static_cast<float>(value));
-    case GgufValueType::kF64:
-      return out.number(static_cast<double>(value));
-    case GgufValueType::kBool:
-      return out.number(static_cast<uint8_t>(value ? 1 : 0));
-    case GgufValueType::kString:
-    case GgufValueType::kArray:
-      break;
-  }
-}
-
+// Values were widened when they were read, so they fit. Requires fits<T>(type).
 template <typename T>
 void append_element(Header& out, GgufValueType type, const T& value) {
   if constexpr (std::is_same_v<T, std::string_view>) {
     out.string(value);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    out.number<uint8_t>(value ? 1 : 0);
   } else {
-    append_number(out, type, value);
+    with_number_type(type,
+                     [&]<typename Number>(Number) { out.number(static_cast<Number>(value)); });
   }
 }
 
 // Whether values of kind T are what the type's name says.
 template <typename T>
 bool fits(GgufValueType type) {
-  switch (type) {
-    case GgufValueType::kString:
-      return std::is_same_v<T, std::string_view>;
-    case GgufValueType::kBool:
-      return std::is_same_v<T, bool>;
-    case GgufValueType::kF32:
-    case GgufValueType::kF64:
-      return std::is_same_v<T, double>;
-    case GgufValueType::kU8:
-    case GgufValueType::kU16:
-    case GgufValueType::kU32:
-    case GgufValueType::kU64:
-      return std::is_same_v<T, uint64_t>;
-    case GgufValueType::kI8:
-    case GgufValueType::kI16:
-    case GgufValueType::kI32:
-    case GgufValueType::kI64:
-      return std::is_same_v<T, int64_t>;
-    case GgufValueType::kArray:
-      break;
-  }
-  return false;
+  if (type == GgufValueType::kString) return std::is_same_v<T, std::string_view>;
+  if (type == GgufValueType::kBool) return std::is_same_v<T, bool>;
+  if (type == GgufValueType::kArray) return false;
+  return with_number_type(type,
+                          []<typename Number>(Number) { return std::is_same_v<T, Wide<Number>>; });
 }
 
 Status append_value(Header& out, const MetadataValue& value) {
   if (std::holds_alternative<std::monostate>(value.value)) {
-    return {StatusCode::kUnsupported, fmt::format("is an {}, whose values were not kept; remove "
-                                                  "the key to write the file",
-                                                  value.type_name)};
+    return not_supported("is an {}, whose values were not kept; remove the key to write the file",
+                         value.type_name);
   }
   const auto type = find_type(value.type_name);
   const auto* array = std::get_if<MetadataArray>(&value.value);
   const auto mismatch = [&value] {
-    return Status(StatusCode::kInternal,
-                  fmt::format("has a value that is not of its type {}", value.type_name));
+    return internal_error("has a value that is not of its type {}", value.type_name);
   };
   if (!type || type->array != (array != nullptr)) return mismatch();
   if (array == nullptr) {
@@ -166,10 +120,8 @@ Expected<int64_t> find_alignment(const ModelFile& file) {
       std::has_single_bit(static_cast<uint64_t>(alignment))) {
     return alignment;
   }
-  return Status(
-      StatusCode::kUnsupported,
-      fmt::format("{}: metadata key '{}' is {}; powers of two from 8 to {} can be written",
-                  file.name(), kAlignmentKey, alignment, kMaxAlignment));
+  return not_supported("{}: metadata key '{}' is {}; powers of two from 8 to {} can be written",
+                       file.name(), kAlignmentKey, alignment, kMaxAlignment);
 }
 
 void append_tensor_info(Header& out, const TensorInfo& tensor, int64_t offset) {
@@ -206,8 +158,8 @@ Status write_tensor(const ModelFile& file, const TensorInfo& tensor, OutputFile&
   AERIE_ASSIGN_OR_RETURN(const TensorData data, file.read(tensor.name));
   const TensorView& view = data.view;
   if (view.dtype != tensor.dtype || view.shape != tensor.shape || view.bytes() != tensor.bytes) {
-    return {StatusCode::kInternal, fmt::format("{}: tensor '{}' is not as it was described",
-                                               file.name(), printable(tensor.name))};
+    return internal_error("{}: tensor '{}' is not as it was described", file.name(),
+                          printable(tensor.name));
   }
   Status status = out.write({view.data, static_cast<size_t>(view.bytes())});
   file.release(view);
@@ -223,8 +175,7 @@ bool is_same_file(const std::string& a, const std::string& b) {
 
 Status write_gguf(const ModelFile& file, const std::string& path) {
   if (is_same_file(path, file.name())) {
-    return {StatusCode::kInvalidArgument,
-            path + ": is the file that is read; write to another name"};
+    return invalid_argument("{}: is the file that is read; write to another name", path);
   }
   AERIE_ASSIGN_OR_RETURN(const int64_t alignment, find_alignment(file));
   Header header;

@@ -6,14 +6,13 @@
 namespace aerie {
 
 MetadataValue* MetadataBuilder::find(std::string_view key) {
-  const auto it = std::find_if(metadata_.begin(), metadata_.end(),
-                               [&](const auto& entry) { return entry.first == key; });
+  const auto it =
+      std::ranges::find_if(metadata_, [&](const auto& entry) { return entry.first == key; });
   return it == metadata_.end() ? nullptr : &it->second;
 }
 
 bool MetadataBuilder::has(std::string_view key) const {
-  return std::any_of(metadata_.begin(), metadata_.end(),
-                     [&](const auto& entry) { return entry.first == key; });
+  return std::ranges::any_of(metadata_, [&](const auto& entry) { return entry.first == key; });
 }
 
 void MetadataBuilder::add(std::string key, MetadataValue value) {

@@ -1,7 +1,5 @@
 #include "format/safetensors/int8_folder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -10,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "format/json.h"
 #include "format/mapped_file.h"
 #include "format/output_file.h"
@@ -93,10 +92,9 @@ Status write_part(const Source& source, const ByteSink& sink) {
     values.resize(static_cast<size_t>(count));
     dequantize(type, tensor.data.data() + dtype_bytes(type, row * k), count, values.data());
     if (const int64_t bad = find_unquantizable(wanted, values.data(), count); bad >= 0) {
-      return {StatusCode::kInvalidData,
-              fmt::format("tensor '{}': element {} of row {} is {}, which {} cannot hold",
+      return invalid_data("tensor '{}': element {} of row {} is {}, which {} cannot hold",
                           printable(tensor.name), bad % k, row + bad / k,
-                          values[static_cast<size_t>(bad)], dtype_info(wanted).name)};
+                          values[static_cast<size_t>(bad)], dtype_info(wanted).name);
     }
     if (source.part == Part::kHalf) {
       halves.resize(values.size());
@@ -160,8 +158,7 @@ Status copy_others(const fs::path& from, const fs::path& to) {
     AERIE_RETURN_IF_ERROR(write_bytes(to / it->path().filename(), file.bytes()));
   }
   if (!error) return {};
-  return {StatusCode::kInvalidArgument,
-          fmt::format("{}: cannot list this folder: {}", from.string(), error.message())};
+  return invalid_argument("{}: cannot list this folder: {}", from.string(), error.message());
 }
 
 Expected<int64_t> write_tensors(const SafetensorsFolder& folder, const Plan& plan,
@@ -182,16 +179,14 @@ Expected<int64_t> write_int8_folder(const std::string& input, const std::string&
   const fs::path from = whole ? fs::path(input) : fs::path(input).parent_path();
   const fs::path to = output;
   if (fs::exists(to, error) && !(fs::is_directory(to, error) && fs::is_empty(to, error))) {
-    return Status(StatusCode::kInvalidArgument,
-                  output + ": is there already; name a new folder, or an empty one");
+    return invalid_argument("{}: is there already; name a new folder, or an empty one", output);
   }
   AERIE_ASSIGN_OR_RETURN(const SafetensorsFolder folder, SafetensorsFolder::open_any(input));
   AERIE_ASSIGN_OR_RETURN(Json config, read_config(from / kConfig));
   const Plan plan = plan_tensors(folder);
   config[kQuantization] = int8_quantization_config(plan.ignored);
   if (fs::create_directory(to, error); error) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: cannot make this folder: {}", output, error.message()));
+    return invalid_argument("{}: cannot make this folder: {}", output, error.message());
   }
   const auto write = [&]() -> Expected<int64_t> {
     const std::string text = config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

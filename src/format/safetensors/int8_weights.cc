@@ -1,11 +1,10 @@
 #include "format/safetensors/int8_weights.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "tensor/blocks.h"
 #include "tensor/quantize.h"
 
@@ -16,14 +15,11 @@ static_assert(kInt8Group == kWeightGroup);
 Expected<Int8Rows> quantize_rows_int8(std::span<const float> values, int64_t k) {
   const auto count = static_cast<int64_t>(values.size());
   if (k < 1 || k % kInt8Group != 0 || count % k != 0) {
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format("{} values are no rows of {}, a multiple of {}", count, k, kInt8Group));
+    return invalid_argument("{} values are no rows of {}, a multiple of {}", count, k, kInt8Group);
   }
   if (const int64_t bad = find_unquantizable(DType::kQ8_0, values.data(), count); bad >= 0) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("element {} of row {} is {}, which {} cannot hold", bad % k, bad / k,
-                              values[static_cast<size_t>(bad)], dtype_info(DType::kQ8_0).name));
+    return invalid_data("element {} of row {} is {}, which {} cannot hold", bad % k, bad / k,
+                        values[static_cast<size_t>(bad)], dtype_info(DType::kQ8_0).name);
   }
   Int8Rows rows;
   rows.codes.resize(values.size());

@@ -8,8 +8,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "format/byte_reader.h"
-#include "format/invalid.h"
 #include "format/text.h"
 
 namespace aerie {
@@ -60,11 +60,10 @@ Status check_start(std::string_view text, uint64_t header_bytes) {
 
 Status read_type(const JsonObject& entry, SafetensorsType& type) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view name, entry.string("dtype"));
-  const auto it = std::find_if(kTypes.begin(), kTypes.end(),
-                               [&](const SafetensorsTypeInfo& info) { return info.name == name; });
+  const auto it = std::ranges::find(kTypes, name, &SafetensorsTypeInfo::name);
   if (it == kTypes.end()) {
-    return entry.error(StatusCode::kUnsupported, "dtype",
-                       fmt::format("is '{}', which is not known", printable(name)));
+    return entry.error(StatusCode::kUnsupported, "dtype", "is '{}', which is not known",
+                       printable(name));
   }
   type = static_cast<SafetensorsType>(it - kTypes.begin());
   return Status();
@@ -131,8 +130,8 @@ Status read_metadata(const Json& value, const std::string& file,
   AERIE_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::view(value, file));
   for (const auto& [key, text] : value.items()) {
     if (!text.is_string()) {
-      return object.error(StatusCode::kInvalidData, key,
-                          fmt::format("is a {}; a string is wanted", text.type_name()));
+      return object.error(StatusCode::kInvalidData, key, "is a {}; a string is wanted",
+                          text.type_name());
     }
     out.emplace_back(key, text.get_ref<const std::string&>());
   }
@@ -146,8 +145,7 @@ Status check_layout(std::span<const SafetensorsTensor> tensors, std::span<const 
   const auto place = [](const SafetensorsTensor* tensor) {
     return std::pair(tensor->data.data(), tensor->data.size());
   };
-  std::sort(order.begin(), order.end(),
-            [&](const auto* a, const auto* b) { return place(a) < place(b); });
+  std::ranges::sort(order, [&](const auto* a, const auto* b) { return place(a) < place(b); });
   size_t end = 0;
   for (size_t i = 0; i < order.size(); ++i) {
     const auto begin = static_cast<size_t>(order[i]->data.data() - data.data());
@@ -204,9 +202,8 @@ Expected<std::vector<int64_t>> read_integers(const SafetensorsTensor& tensor) {
     case SafetensorsType::kI64:
       return widen<int64_t>(tensor.data);
     default:
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("{} is of type {}; integers are wanted", in_tensor(tensor.name),
-                                safetensors_type_info(tensor.type).name));
+      return not_supported("{} is of type {}; integers are wanted", in_tensor(tensor.name),
+                           safetensors_type_info(tensor.type).name);
   }
 }
 

@@ -7,8 +7,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "base/files.h"
-#include "format/invalid.h"
+#include "format/several_files.h"
 #include "format/text.h"
 
 namespace aerie {
@@ -49,7 +50,7 @@ Status nothing_to_read(const std::string& folder) {
   } else if (holds_pickles(folder)) {
     message += ", " + only_pickles(folder);
   }
-  return Status(StatusCode::kNotFound, message);
+  return not_found(message);
 }
 
 std::vector<std::string> files_ending(const std::string& folder, std::string_view end) {
@@ -78,9 +79,8 @@ Expected<ShardCounts> count_shards(const JsonObject& weight_map) {
   ShardCounts counts;
   for (const auto& [tensor, shard] : weight_map.json().items()) {
     if (!shard.is_string()) {
-      return weight_map.error(
-          StatusCode::kInvalidData, tensor,
-          fmt::format("is a {}; the name of a shard is wanted", shard.type_name()));
+      return weight_map.error(StatusCode::kInvalidData, tensor,
+                              "is a {}; the name of a shard is wanted", shard.type_name());
     }
     ++counts[shard.get_ref<const std::string&>()];
   }
@@ -140,7 +140,7 @@ Status SafetensorsFolder::read_index(const std::string& path) {
   AERIE_ASSIGN_OR_RETURN(const Json json, read_json(path));
   AERIE_ASSIGN_OR_RETURN(const JsonObject top, JsonObject::view(json, path));
   Expected<JsonObject> weight_map = top.object("weight_map");
-  if (!weight_map.ok()) return {StatusCode::kInvalidData, weight_map.status().message()};
+  if (!weight_map.ok()) return invalid_data(weight_map.status().message());
   AERIE_ASSIGN_OR_RETURN(const ShardCounts counts, count_shards(*weight_map));
   const WeightMap placed(weight_map->json());
   shards_.reserve(counts.size());
@@ -148,9 +148,8 @@ Status SafetensorsFolder::read_index(const std::string& path) {
     const std::string shard_path = fs::path(name_) / shard;
     Expected<SafetensorsFile> file = SafetensorsFile::open(shard_path);
     if (file.status().code() == StatusCode::kNotFound) {
-      return {StatusCode::kNotFound,
-              fmt::format("{}: shard {} is missing; the index places {} tensors in it", name_,
-                          printable(shard), count)};
+      return not_found("{}: shard {} is missing; the index places {} tensors in it", name_,
+                       printable(shard), count);
     }
     if (!file.ok()) return file.status();
     AERIE_RETURN_IF_ERROR(placed.check(shard, *file, count).with_context(path));
@@ -169,8 +168,8 @@ void SafetensorsFolder::list_tensors() {
 
 Expected<SafetensorsFolder> SafetensorsFolder::open(const std::string& path) {
   if (!is_folder(path)) {
-    return is_there(path) ? Status(StatusCode::kInvalidArgument, path + ": is not a folder")
-                          : Status(StatusCode::kNotFound, path + ": there is no such folder");
+    return is_there(path) ? invalid_argument("{}: is not a folder", path)
+                          : not_found("{}: there is no such folder", path);
   }
   SafetensorsFolder folder(path);
   const fs::path single = fs::path(path) / kSingle, index = fs::path(path) / kIndex;
@@ -198,12 +197,9 @@ Expected<SafetensorsFolder> SafetensorsFolder::open_any(const std::string& path)
     if (files.empty()) files = files_ending(path, kFileEnd);
     if (files.size() > 1) return several_files(path, "safetensors", files);
     if (files.empty() && holds_pickles(path)) {
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("{}: holds {}", path, only_pickles(path)));
+      return not_supported("{}: holds {}", path, only_pickles(path));
     }
-    if (files.empty()) {
-      return Status(StatusCode::kNotFound, path + ": holds no safetensors file");
-    }
+    if (files.empty()) return not_found("{}: holds no safetensors file", path);
     file = fs::path(path) / files.front();
   }
   if (file.ends_with(kIndexEnd)) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/errors.h"
 #include "format/name_index.h"
 #include "format/output_file.h"
 #include "format/text.h"
@@ -19,7 +20,7 @@ constexpr size_t kAlignment = 8;
 constexpr size_t kMaxWrittenHeaderBytes = 100'000'000;  // what readers take
 
 Status refuse(const SafetensorsEntry& tensor, std::string_view why) {
-  return {StatusCode::kInvalidArgument, fmt::format("tensor '{}' {}", printable(tensor.name), why)};
+  return invalid_argument("tensor '{}' {}", printable(tensor.name), why);
 }
 
 Expected<int64_t> bytes_of(const SafetensorsEntry& tensor) {
@@ -41,8 +42,7 @@ Status check_metadata(std::span<const std::pair<std::string, std::string>> metad
   const auto twin = index.build(static_cast<uint32_t>(metadata.size()),
                                 [&](uint32_t i) -> std::string_view { return metadata[i].first; });
   if (!twin) return {};
-  return {StatusCode::kInvalidArgument,
-          fmt::format("metadata key '{}' is there twice", printable(*twin))};
+  return invalid_argument("metadata key '{}' is there twice", printable(*twin));
 }
 
 Status check_names(std::span<const SafetensorsEntry> tensors) {
@@ -57,14 +57,13 @@ Status check_names(std::span<const SafetensorsEntry> tensors) {
   const auto twin = index.build(static_cast<uint32_t>(tensors.size()),
                                 [&](uint32_t i) -> std::string_view { return tensors[i].name; });
   if (!twin) return {};
-  return {StatusCode::kInvalidArgument,
-          fmt::format("tensor '{}' is there twice", printable(*twin))};
+  return invalid_argument("tensor '{}' is there twice", printable(*twin));
 }
 
 std::vector<size_t> order_of(std::span<const SafetensorsEntry> tensors) {
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+  std::ranges::sort(order, [&](size_t a, size_t b) {
     const int wide_a = safetensors_type_info(tensors[a].type).bits;
     const int wide_b = safetensors_type_info(tensors[b].type).bits;
     return wide_a != wide_b ? wide_a > wide_b : tensors[a].name < tensors[b].name;
@@ -101,9 +100,8 @@ Expected<std::string> header_of(std::span<const SafetensorsEntry> tensors,
   header += '}';
   header.resize((header.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
   if (header.size() > kMaxWrittenHeaderBytes) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("the names, types and shapes take {} bytes; at most {} can be read",
-                              header.size(), kMaxWrittenHeaderBytes));
+    return invalid_argument("the names, types and shapes take {} bytes; at most {} can be read",
+                            header.size(), kMaxWrittenHeaderBytes);
   }
   const uint64_t length = header.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + header;
@@ -133,9 +131,8 @@ Expected<int64_t> write_safetensors(
     AERIE_RETURN_IF_ERROR(
         values(i, [&](std::span<const std::byte> part) { return file.write(part); }));
     if (file.size() == end) continue;
-    return Status(StatusCode::kInternal,
-                  fmt::format("{}: tensor '{}' of {} bytes was given {} more or less", path,
-                              printable(tensors[i].name), bytes[i], file.size() - end));
+    return internal_error("{}: tensor '{}' of {} bytes was given {} more or less", path,
+                          printable(tensors[i].name), bytes[i], file.size() - end);
   }
   AERIE_RETURN_IF_ERROR(file.commit());
   return file.size();

@@ -7,6 +7,7 @@
 #include <bit>
 #include <map>
 
+#include "base/errors.h"
 #include "format/byte_reader.h"
 #include "format/text.h"
 #include "format/torch/torch_types.h"
@@ -15,7 +16,7 @@ namespace aerie {
 namespace {
 
 Status invalid(std::string_view why) {
-  return {StatusCode::kInvalidData, std::string(why)};
+  return invalid_data(std::string(why));
 }
 
 }  // namespace
@@ -173,8 +174,7 @@ Status Unpickler::step() {
   AERIE_RETURN_IF_ERROR(reader_.read(code));
   const Instruction& instruction = kTable[code];
   if (instruction.run == nullptr) {
-    return {StatusCode::kUnsupported,
-            fmt::format("the instruction 0x{:02x} is not one that files of tensors need", code)};
+    return not_supported("the instruction 0x{:02x} is not one that files of tensors need", code);
   }
   return (this->*instruction.run)(instruction.argument);
 }
@@ -245,7 +245,7 @@ Status Unpickler::protocol(int) {
   uint8_t version = 0;
   AERIE_RETURN_IF_ERROR(reader_.read(version));
   if (version <= 5) return {};
-  return {StatusCode::kUnsupported, fmt::format("protocol {}; 2 to 5 are read", version)};
+  return not_supported("protocol {}; 2 to 5 are read", version);
 }
 
 Status Unpickler::frame(int) {
@@ -281,9 +281,7 @@ Status Unpickler::integer(int bytes) {
 // Two's complement of as many bytes as it needs.
 Status Unpickler::long_integer(int length_bytes) {
   AERIE_ASSIGN_OR_RETURN(const uint64_t count, length(length_bytes));
-  if (count > sizeof(int64_t)) {
-    return {StatusCode::kUnsupported, "an integer of more than 64 bits"};
-  }
+  if (count > sizeof(int64_t)) return not_supported("an integer of more than 64 bits");
   std::string_view bytes;
   AERIE_RETURN_IF_ERROR(reader_.read_text(count, bytes));
   uint64_t value = count > 0 && (static_cast<uint8_t>(bytes.back()) & 0x80) != 0 ? ~uint64_t{0} : 0;
@@ -429,13 +427,12 @@ Status Unpickler::push_global(std::string_view module, std::string_view name) {
     return {};
   }
   if (module == "torch" && name.ends_with("Storage")) {
-    return {StatusCode::kUnsupported,
-            fmt::format("tensors of the type '{}' are not supported", printable(full))};
+    return not_supported("tensors of the type '{}' are not supported", printable(full));
   }
-  return {StatusCode::kUnsupported,
-          fmt::format("would run code: it names '{}', and only what tensors and dicts are made of "
-                      "is read (save a state_dict() rather than an object)",
-                      printable(full))};
+  return not_supported(
+      "would run code: it names '{}', and only what tensors and dicts are made of is read (save a "
+      "state_dict() rather than an object)",
+      printable(full));
 }
 
 Status Unpickler::global(int) {
@@ -478,8 +475,7 @@ Status Unpickler::call(int) {
     }
     case TorchRole::kDict:
       if (!items.empty()) {
-        return {StatusCode::kUnsupported,
-                "an OrderedDict is made of arguments, as Python 2 did it"};
+        return not_supported("an OrderedDict is made of arguments, as Python 2 did it");
       }
       push_container(PickleKind::kDict, {});
       return {};
@@ -492,8 +488,7 @@ Status Unpickler::call(int) {
     case TorchRole::kType:
       break;
   }
-  return {StatusCode::kUnsupported,
-          fmt::format("would run code: it calls '{}'", printable(function.text))};
+  return not_supported("would run code: it calls '{}'", printable(function.text));
 }
 
 // The attributes of an object, such as the versions that a state dict carries. Values have none

@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <optional>
 #include <unordered_set>
 
+#include "base/errors.h"
 #include "format/byte_reader.h"
-#include "format/invalid.h"
 #include "format/text.h"
 #include "format/torch/pickle.h"
 #include "format/torch/torch_types.h"
@@ -29,11 +28,6 @@ constexpr int64_t kMaxGrowth = 64;
 constexpr std::string_view kZipStart = "PK\x03\x04";
 // A pickle of the number 0x1950A86A20F9469CFC6C.
 constexpr std::string_view kOldStart("\x80\x02\x8A\x0Al\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19.", 15);
-
-template <typename... Args>
-Status unsupported(fmt::format_string<Args...> format, Args&&... args) {
-  return Status(StatusCode::kUnsupported, fmt::format(format, std::forward<Args>(args)...));
-}
 
 // What a persistent id says of a storage.
 struct Storage {
@@ -119,14 +113,15 @@ Status TorchReader::read_archive() {
   }
   folder_ = data->name.substr(0, data->name.size() - kPickle.size() + 1);
   if (archive_->find(folder_ + "constants.pkl") != nullptr) {
-    return unsupported("is a TorchScript program, not a file of tensors");
+    return not_supported("is a TorchScript program, not a file of tensors");
   }
   const ZipMember* order = archive_->find(folder_ + "byteorder");
   const std::string_view little = "little";
   if (order != nullptr &&
       !std::equal(order->data.begin(), order->data.end(), std::as_bytes(std::span(little)).begin(),
                   std::as_bytes(std::span(little)).end())) {
-    return unsupported("its numbers do not have the lowest byte first; save it on such a machine");
+    return not_supported(
+        "its numbers do not have the lowest byte first; save it on such a machine");
   }
   AERIE_ASSIGN_OR_RETURN(pickle_, Pickle::parse(data->data, "data.pkl"));
   return {};
@@ -145,13 +140,13 @@ Status TorchReader::read_old() {
   AERIE_ASSIGN_OR_RETURN(const Pickle version, next_pickle(offset, "version"));
   if (version.at(version.root()).kind != PickleKind::kInteger ||
       version.at(version.root()).integer != 1001) {
-    return unsupported("is of another version of torch.save() than 1001; save it again");
+    return not_supported("is of another version of torch.save() than 1001; save it again");
   }
   AERIE_ASSIGN_OR_RETURN(const Pickle system, next_pickle(offset, "system"));
   const std::span<const PickleId> entries = system.items(system.root());
   for (size_t i = 0; i + 1 < entries.size(); i += 2) {
     if (system.at(entries[i]).text == "little_endian" && system.at(entries[i + 1]).integer == 0) {
-      return unsupported("its numbers do not have the lowest byte first");
+      return not_supported("its numbers do not have the lowest byte first");
     }
   }
   AERIE_ASSIGN_OR_RETURN(pickle_, next_pickle(offset, "data"));
@@ -160,7 +155,7 @@ Status TorchReader::read_old() {
   for (PickleId id = 0; id < pickle_->size(); ++id) {
     if (pickle_->at(id).kind != PickleKind::kPersistent) continue;
     AERIE_ASSIGN_OR_RETURN(const Storage storage, storage_of(id));
-    if (storage.is_view) return unsupported("has views of storages, as PyTorch 0.3 wrote them");
+    if (storage.is_view) return not_supported("has views of storages, as PyTorch 0.3 wrote them");
     const auto [at, is_new] = widths.emplace(storage.key, element_bytes(storage.type));
     if (!is_new && at->second != element_bytes(storage.type)) {
       return invalid_data("the storage '{}' has elements of two sizes", printable(storage.key));
@@ -191,21 +186,21 @@ Status TorchReader::walk() {
   const bool is_whole = kind == PickleKind::kCall || is_list_of_numbers(pickle_->root());
   if (!is_whole && kind != PickleKind::kDict && kind != PickleKind::kList &&
       kind != PickleKind::kTuple) {
-    return unsupported("holds a single value, and neither tensors nor dicts or lists of them");
+    return not_supported("holds a single value, and neither tensors nor dicts or lists of them");
   }
   AERIE_RETURN_IF_ERROR(visit(pickle_->root(), is_whole ? "data" : "", 0));
   const auto limit = file_.file_bytes() * kMaxGrowth;
   if (total_bytes_ > limit) {
-    return unsupported("its tensors would take {} bytes, more than {} times the file's {}",
-                       total_bytes_, kMaxGrowth, file_.file_bytes());
+    return not_supported("its tensors would take {} bytes, more than {} times the file's {}",
+                         total_bytes_, kMaxGrowth, file_.file_bytes());
   }
   return {};
 }
 
 Status TorchReader::visit(PickleId id, const std::string& name, size_t depth) {
   // Containers may share others, and every path to a tensor is a name of its own.
-  if (++steps_ > 2 * pickle_->size() + 16) return unsupported("its containers share each other");
-  if (depth > kMaxDepth) return unsupported("its containers are nested {} deep", depth);
+  if (++steps_ > 2 * pickle_->size() + 16) return not_supported("its containers share each other");
+  if (depth > kMaxDepth) return not_supported("its containers are nested {} deep", depth);
   const PickleValue& value = pickle_->at(id);
   switch (value.kind) {
     case PickleKind::kDict:
@@ -216,7 +211,7 @@ Status TorchReader::visit(PickleId id, const std::string& name, size_t depth) {
     case PickleKind::kCall:
       return add_tensor(id, name).with_context(fmt::format("tensor '{}'", printable(name)));
     case PickleKind::kPersistent:
-      return unsupported("'{}' is a storage without a tensor", printable(name));
+      return not_supported("'{}' is a storage without a tensor", printable(name));
     case PickleKind::kNone:
     case PickleKind::kBytes:
       return {};
@@ -233,8 +228,8 @@ Status TorchReader::visit_items(PickleId id, const std::string& name, size_t dep
     if (is_dict) {
       const PickleValue& value = pickle_->at(items[i]);
       if (value.kind != PickleKind::kString && value.kind != PickleKind::kInteger) {
-        return unsupported("a dict in '{}' has keys that are neither strings nor integers",
-                           printable(name));
+        return not_supported("a dict in '{}' has keys that are neither strings nor integers",
+                             printable(name));
       }
       key = value.kind == PickleKind::kString ? std::string(value.text.substr(0, kMaxName + 1))
                                               : std::to_string(value.integer);
@@ -243,7 +238,7 @@ Status TorchReader::visit_items(PickleId id, const std::string& name, size_t dep
     if (!full.empty()) full += '.';
     full += key;
     if (full.size() > kMaxName) {
-      return unsupported("the name '{}' is longer than {} bytes", printable(full), kMaxName);
+      return not_supported("the name '{}' is longer than {} bytes", printable(full), kMaxName);
     }
     AERIE_RETURN_IF_ERROR(visit(items[i + (is_dict ? 1 : 0)], full, depth + 1));
   }
@@ -254,7 +249,7 @@ bool TorchReader::is_list_of_numbers(PickleId id) const {
   const PickleKind kind = pickle_->at(id).kind;
   const std::span<const PickleId> items = pickle_->items(id);
   if ((kind != PickleKind::kList && kind != PickleKind::kTuple) || items.empty()) return false;
-  return std::all_of(items.begin(), items.end(), [&](PickleId item) {
+  return std::ranges::all_of(items, [&](PickleId item) {
     const PickleKind k = pickle_->at(item).kind;
     return k == PickleKind::kInteger || k == PickleKind::kFloat;
   });
@@ -264,7 +259,7 @@ Status TorchReader::add_name(const std::string& name) {
   if (name.empty() || name.find('\0') != std::string::npos) {
     return invalid_data("the name '{}' is empty or holds a NUL byte", printable(name));
   }
-  if (names_.size() >= kMaxTensors) return unsupported("has more than {} entries", kMaxTensors);
+  if (names_.size() >= kMaxTensors) return not_supported("has more than {} entries", kMaxTensors);
   if (names_.insert(name).second) return {};
   return invalid_data("'{}' is there twice", printable(name));
 }
@@ -272,15 +267,14 @@ Status TorchReader::add_name(const std::string& name) {
 Status TorchReader::add_list(PickleId id, const std::string& name) {
   AERIE_RETURN_IF_ERROR(add_name(name));
   const std::span<const PickleId> items = pickle_->items(id);
-  const bool is_whole = std::all_of(items.begin(), items.end(), [&](PickleId item) {
-    return pickle_->at(item).kind == PickleKind::kInteger;
-  });
+  const bool is_whole = std::ranges::all_of(
+      items, [&](PickleId item) { return pickle_->at(item).kind == PickleKind::kInteger; });
   static_assert(sizeof(int64_t) == sizeof(double));
   const size_t bytes = items.size() * sizeof(int64_t);
   // Lists may be shared, and each name of one is a copy.
   if (total_bytes_ + static_cast<int64_t>(bytes) > file_.file_bytes() * kMaxGrowth) {
-    return unsupported("its lists would take more than {} times the file's {} bytes", kMaxGrowth,
-                       file_.file_bytes());
+    return not_supported("its lists would take more than {} times the file's {} bytes", kMaxGrowth,
+                         file_.file_bytes());
   }
   steps_ += items.size();
   std::byte* out = file_.made_.emplace_back(new std::byte[bytes]).get();
@@ -426,7 +420,7 @@ Status TorchReader::fill_tensor(std::span<const PickleId> arguments, bool has_ty
   if (arguments.size() > attributes &&
       (pickle_->at(arguments[attributes]).kind != PickleKind::kNone &&
        !pickle_->items(arguments[attributes]).empty())) {
-    return unsupported("is conjugated, negated or otherwise more than its elements");
+    return not_supported("is conjugated, negated or otherwise more than its elements");
   }
   AERIE_ASSIGN_OR_RETURN(Storage storage, storage_of(arguments[0]));
   tensor.type = storage.type;

@@ -1,7 +1,5 @@
 #include "format/torch/torch_folder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -10,13 +8,14 @@
 #include <set>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/files.h"
-#include "format/invalid.h"
 #include "format/json.h"
 #include "format/mapped_file.h"
 #include "format/name_index.h"
 #include "format/output_file.h"
 #include "format/safetensors/safetensors_write.h"
+#include "format/several_files.h"
 #include "format/text.h"
 
 namespace aerie {
@@ -37,8 +36,8 @@ bool has_torch_name(const fs::path& path) {
 }
 
 bool is_trainers(const std::string& name) {
-  return std::any_of(kTrainers.begin(), kTrainers.end(),
-                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+  return std::ranges::any_of(kTrainers,
+                             [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 // The shards that an index names.
@@ -68,9 +67,7 @@ Expected<std::vector<std::string>> files_of(const std::string& path) {
   std::vector<std::string> names = names_in(path);
   std::erase_if(names,
                 [](const std::string& name) { return !has_torch_name(name) || is_trainers(name); });
-  if (names.empty()) {
-    return Status(StatusCode::kNotFound, path + ": holds no .bin, .pt or .pth file of tensors");
-  }
+  if (names.empty()) return not_found("{}: holds no .bin, .pt or .pth file of tensors", path);
   if (names.size() == 1) return std::vector<std::string>{(folder / names.front()).string()};
   return several_files(path, "PyTorch", names);
 }
@@ -202,8 +199,7 @@ Expected<TorchFolder> TorchFolder::open(const std::string& path) {
       index.build(static_cast<uint32_t>(folder.tensors_.size()),
                   [&](uint32_t i) -> std::string_view { return folder.tensors_[i]->name; });
   if (!twin) return folder;
-  return Status(StatusCode::kInvalidData,
-                fmt::format("{}: tensor '{}' is in two files", path, printable(*twin)));
+  return invalid_data("{}: tensor '{}' is in two files", path, printable(*twin));
 }
 
 int64_t TorchFolder::file_bytes() const {
@@ -220,17 +216,16 @@ Expected<int64_t> convert_torch(const std::string& input, const std::string& out
   const bool is_file = output.ends_with(kSafetensors) && !is_folder(output);
   const bool has_folder = is_folder(output);
   if (!is_file && !has_folder && (is_there(output) || fs::path(output).has_extension())) {
-    return Status(StatusCode::kInvalidArgument,
-                  output +
-                      ": PyTorch's files become safetensors; name a folder, or a file ending "
-                      "in .safetensors, which convert further");
+    return invalid_argument(
+        "{}: PyTorch's files become safetensors; name a folder, or a file ending in .safetensors, "
+        "which convert further",
+        output);
   }
   AERIE_ASSIGN_OR_RETURN(const TorchFolder folder, TorchFolder::open(input));
   if (is_file) return write_tensors(folder, output);
   std::error_code error;
   if (!has_folder && !fs::create_directory(output, error)) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: cannot make this folder: {}", output, error.message()));
+    return invalid_argument("{}: cannot make this folder: {}", output, error.message());
   }
   Expected<int64_t> bytes = write_folder(folder, output);
   if (!bytes.ok() && !has_folder) fs::remove_all(output, error);

@@ -50,8 +50,7 @@ constexpr TorchGlobal kGlobals[] = {
 }  // namespace
 
 const TorchGlobal* find_torch_global(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kGlobals), std::end(kGlobals),
-                                   [&](const TorchGlobal& global) { return global.name == name; });
+  const auto* found = std::ranges::find(kGlobals, name, &TorchGlobal::name);
   return found == std::end(kGlobals) ? nullptr : found;
 }
 

@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 
+#include "base/errors.h"
 #include "format/byte_reader.h"
-#include "format/invalid.h"
 #include "format/text.h"
 
 namespace aerie {
@@ -64,7 +63,7 @@ Expected<Directory> find_directory(std::span<const std::byte> bytes) {
   AERIE_ASSIGN_OR_RETURN(const size_t end, find_end(bytes));
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (number_at<uint16_t>(text, end + 4) != 0 || number_at<uint16_t>(text, end + 6) != 0) {
-    return Status(StatusCode::kUnsupported, "is one part of a zip archive of several");
+    return not_supported("is one part of a zip archive of several");
   }
   Directory directory = {number_at<uint32_t>(text, end + 16), number_at<uint32_t>(text, end + 12),
                          number_at<uint16_t>(text, end + 10)};
@@ -131,9 +130,7 @@ Status place(std::span<const std::byte> bytes, uint64_t offset, uint64_t size, u
   const uint64_t extra_bytes = number_at<uint16_t>(local, 28);
   AERIE_ASSIGN_OR_RETURN(const std::string_view name,
                          part_of(bytes, offset + kLocalBytes, name_bytes));
-  if (name != entry.member.name) {
-    return invalid_data("its header calls it '{}'", printable(name));
-  }
+  if (name != entry.member.name) return invalid_data("its header calls it '{}'", printable(name));
   const uint64_t begin = offset + kLocalBytes + name_bytes + extra_bytes;
   if (begin > limit || size > limit - begin) {
     return invalid_data("its {} bytes at {} reach into the directory at {}", size, begin, limit);
@@ -146,12 +143,10 @@ Status place(std::span<const std::byte> bytes, uint64_t offset, uint64_t size, u
 
 Status read_entry(std::span<const std::byte> bytes, uint64_t limit, std::string_view record,
                   std::string_view extra, Entry& entry) {
-  if ((number_at<uint16_t>(record, 8) & kEncrypted) != 0) {
-    return {StatusCode::kUnsupported, "is encrypted"};
-  }
+  if ((number_at<uint16_t>(record, 8) & kEncrypted) != 0) return not_supported("is encrypted");
   if (number_at<uint16_t>(record, 10) != 0) {
-    return {StatusCode::kUnsupported,
-            "is compressed, which torch.save() does not do: save the file with it again"};
+    return not_supported(
+        "is compressed, which torch.save() does not do: save the file with it again");
   }
   uint64_t stored = number_at<uint32_t>(record, 20), size = number_at<uint32_t>(record, 24);
   uint64_t offset = number_at<uint32_t>(record, 42);
@@ -162,8 +157,7 @@ Status read_entry(std::span<const std::byte> bytes, uint64_t limit, std::string_
 
 // A header that lies in another member's bytes would hide something.
 Status check_overlap(std::vector<Entry> entries) {
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
+  std::ranges::sort(entries, [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < entries.size(); ++i) {
     if (entries[i].begin >= entries[i - 1].end) continue;
     return invalid_data("the members '{}' and '{}' overlap in the zip archive",

@@ -18,7 +18,7 @@ Value absolute(Call& call) {
   if (it.is_undefined()) return undefined_error(call.runtime, it);
   if (it.is(Kind::kFloat)) return Value::of(std::fabs(it.real));
   if (it.is_integral()) return it.as_int() < 0 ? negate(call.runtime, it) : Value::of(it.as_int());
-  return call.runtime.fail(fmt::format("abs() needs a number, not '{}'", type_name(it)));
+  return call.runtime.fail("abs() needs a number, not '{}'", type_name(it));
 }
 
 Value truncated(Runtime& runtime, double value, const Value& otherwise) {
@@ -70,9 +70,7 @@ Value round_int(Runtime& runtime, Int value, int64_t places) {
   const Int rest = value - below * unit;
   const bool up = rest > unit - rest || (rest == unit - rest && below % 2 != 0);
   Int result = 0;
-  if (__builtin_mul_overflow(below + (up ? 1 : 0), unit, &result)) {
-    return too_large_error(runtime);
-  }
+  if (__builtin_mul_overflow(below + (up ? 1 : 0), unit, &result)) return too_large_error(runtime);
   return Value::of(result);
 }
 
@@ -93,9 +91,7 @@ Value round(Call& call) {
   if (it.is_undefined()) return undefined_error(call.runtime, it);
   const int64_t places = call.integer(0);
   const std::string_view method = call.string(1, "common");
-  if (!it.is_number()) {
-    return call.runtime.fail(fmt::format("round() needs a number, not '{}'", type_name(it)));
-  }
+  if (!it.is_number()) return call.runtime.fail("round() needs a number, not '{}'", type_name(it));
   if (method == "common") {
     return it.is_integral() ? round_int(call.runtime, it.as_int(), places)
                             : Value::of(round_float(it.real, places));

@@ -1,6 +1,4 @@
 // Filters of sequences and dicts.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "jinja/builtins/native.h"
@@ -56,17 +54,15 @@ Value reversed(Call& call) {
   }
   Sequence* result =
       copied(call, call.subject.is_generator() ? Flavour::kList : Flavour::kGenerator);
-  std::reverse(result->items.begin(), result->items.end());
+  std::ranges::reverse(result->items);
   return Value::of(result);
 }
 
 Value items(Call& call) {
   const Value& it = call.subject;
-  if (it.is(Kind::kDict)) {
-    return Value::of(dict_items(call.runtime, *it.dict, Flavour::kGenerator));
-  }
+  if (it.is(Kind::kDict)) return Value::of(dict_items(call.runtime, *it.dict, Flavour::kGenerator));
   if (it.is_undefined()) return Value::of(call.runtime.sequence(Flavour::kGenerator));
-  return call.runtime.fail(fmt::format("items() needs a dict, not '{}'", type_name(it)));
+  return call.runtime.fail("items() needs a dict, not '{}'", type_name(it));
 }
 
 Value join(Call& call) {
@@ -154,9 +150,7 @@ Value sorted_dict(Call& call) {
   Runtime& runtime = call.runtime;
   const Value& it = call.subject;
   if (it.is_undefined()) return undefined_error(runtime, it);
-  if (!it.is(Kind::kDict)) {
-    return runtime.fail(fmt::format("dictsort() needs a dict, not '{}'", type_name(it)));
-  }
+  if (!it.is(Kind::kDict)) return runtime.fail("dictsort() needs a dict, not '{}'", type_name(it));
   const std::string_view by = call.string(1, "key");
   if (by != "value" && by != "key") return runtime.fail("dictsort() sorts by 'key' or 'value'");
   if (!runtime.claim(static_cast<Int>(it.dict->entries.size()), 3 * sizeof(SortItem))) return {};

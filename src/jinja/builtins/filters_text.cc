@@ -49,7 +49,7 @@ std::string indention_of(const Call& call, size_t i, int64_t otherwise) {
 Value indent(Call& call) {
   Runtime& runtime = call.runtime;
   if (!call.subject.is_text()) {
-    return runtime.fail(fmt::format("indent() needs a string, not '{}'", type_name(call.subject)));
+    return runtime.fail("indent() needs a string, not '{}'", type_name(call.subject));
   }
   const std::string indention = indention_of(call, 0, 4);
   if (!runtime.spend_text(4 * call.view().size())) return {};

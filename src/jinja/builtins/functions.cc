@@ -65,7 +65,7 @@ void append_time(TextBuilder& out, const std::tm& time, std::string_view convers
   if (type == 'f') return out.add("000000");
   constexpr std::string_view kKnown = "aAbBcCdDeFgGhHIjmMnprRsStTuUVwWxXyY%";
   if (kKnown.find(type) == kKnown.npos) {
-    out.runtime().fail(fmt::format("strftime_now() does not know '{}'", printable(conversion)));
+    out.runtime().fail("strftime_now() does not know '{}'", printable(conversion));
     return;
   }
   std::array<char, 128> buffer;

@@ -50,9 +50,8 @@ Value pop_item(Call& call) {
 // Where the first argument is among the items; at their end if nowhere, which fails.
 Items::iterator place_of_value(Call& call) {
   Items& items = call.subject.sequence->items;
-  const auto found = std::find_if(items.begin(), items.end(), [&](const Value& item) {
-    return equal(call.runtime, item, call[0]);
-  });
+  const auto found = std::ranges::find_if(
+      items, [&](const Value& item) { return equal(call.runtime, item, call[0]); });
   if (found == items.end()) call.runtime.fail("the value is not in the list");
   return found;
 }
@@ -63,9 +62,8 @@ Value index_of_item(Call& call) {
 
 Value count_items(Call& call) {
   const Items& items = call.subject.sequence->items;
-  return Value::of(int64_t{std::count_if(items.begin(), items.end(), [&](const Value& item) {
-    return equal(call.runtime, item, call[0]);
-  })});
+  return Value::of(int64_t{std::ranges::count_if(
+      items, [&](const Value& item) { return equal(call.runtime, item, call[0]); })});
 }
 
 Value remove_item(Call& call) {
@@ -77,7 +75,7 @@ Value remove_item(Call& call) {
 
 Value reverse_list(Call& call) {
   Items& items = call.subject.sequence->items;
-  if (call.runtime.spend(items.size() / 4)) std::reverse(items.begin(), items.end());
+  if (call.runtime.spend(items.size() / 4)) std::ranges::reverse(items);
   return Value::none();
 }
 

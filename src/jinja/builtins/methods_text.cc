@@ -1,6 +1,4 @@
 // Methods of strings that give text, places or lists.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "jinja/builtins/native.h"
@@ -50,7 +48,7 @@ Value joined(Call& call) {
   const auto& items = iterate(call.runtime, call[0])->items;
   for (const Value& item : items) {
     if (item.is_text()) continue;
-    return call.runtime.fail(fmt::format("join() needs strings, not '{}'", type_name(item)));
+    return call.runtime.fail("join() needs strings, not '{}'", type_name(item));
   }
   return join_texts(call.runtime, call.view(), items);
 }
@@ -115,7 +113,7 @@ Value split_words(Call& call, Search search) {
     text = text.substr(from_right ? 0 : length, text.size() - length);
     text = strip(text, nullptr, ends);
   }
-  if (from_right) std::reverse(parts->items.begin(), parts->items.end());
+  if (from_right) std::ranges::reverse(parts->items);
   return Value::of(parts);
 }
 
@@ -240,8 +238,8 @@ Value has_affix(Call& call, bool at_start) {
   for (const Value& affix : affixes) {
     if (affix.is_undefined()) return undefined_error(call.runtime, affix);
     if (!affix.is_text()) {
-      return call.runtime.fail(
-          fmt::format("startswith() and endswith() need strings, not '{}'", type_name(affix)));
+      return call.runtime.fail("startswith() and endswith() need strings, not '{}'",
+                               type_name(affix));
     }
     const bool found =
         at_start ? part.view.starts_with(affix.view()) : part.view.ends_with(affix.view());

@@ -1,7 +1,5 @@
 #include "jinja/builtins/native.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <initializer_list>
 
@@ -22,13 +20,11 @@ const Native* look_up(std::initializer_list<Table> tables, std::string_view name
 
 void bind(const Native& native, Call& call) {
   Runtime& runtime = call.runtime;
-  const auto end =
-      std::find(native.parameters.begin(), native.parameters.end(), std::string_view());
+  const auto end = std::ranges::find(native.parameters, std::string_view());
   const auto count = static_cast<size_t>(end - native.parameters.begin());
   const auto& positional = call.all.positional;
   if (positional.size() > count && !native.any) {
-    runtime.fail(fmt::format("{}() takes at most {} arguments, not {}", native.name, count,
-                             positional.size()));
+    runtime.fail("{}() takes at most {} arguments, not {}", native.name, count, positional.size());
   }
   for (size_t i = 0; i < Call::kMost; ++i) {
     call.slots[i] = i < positional.size() ? positional[i] : Value::absent();
@@ -38,16 +34,16 @@ void bind(const Native& native, Call& call) {
     const auto place = static_cast<size_t>(found - native.parameters.begin());
     if (found == end && native.any) continue;
     if (found == end) {
-      runtime.fail(fmt::format("{}() has no argument named '{}'", native.name, printable(name)));
+      runtime.fail("{}() has no argument named '{}'", native.name, printable(name));
     } else if (call.has(place)) {
-      runtime.fail(fmt::format("{}() got its argument '{}' twice", native.name, name));
+      runtime.fail("{}() got its argument '{}' twice", native.name, name);
     } else {
       call.slots[place] = value;
     }
   }
   for (size_t i = 0; i < static_cast<size_t>(native.required); ++i) {
     if (call.has(i)) continue;
-    runtime.fail(fmt::format("{}() needs its argument '{}'", native.name, native.parameters[i]));
+    runtime.fail("{}() needs its argument '{}'", native.name, native.parameters[i]);
   }
 }
 
@@ -68,9 +64,7 @@ int64_t Call::integer(size_t i, int64_t otherwise) const {
   const Value& value = slots[i];
   if (!given(i)) return otherwise;
   if (value.is_undefined()) return undefined_error(runtime, value);
-  if (!value.is_integral()) {
-    return runtime.fail(fmt::format("an integer is needed, not '{}'", type_name(value)));
-  }
+  if (!value.is_integral()) return runtime.fail("an integer is needed, not '{}'", type_name(value));
   const auto integer = static_cast<int64_t>(value.as_int());
   return integer == value.as_int() ? integer : runtime.fail("an integer is too large");
 }
@@ -80,7 +74,7 @@ std::string_view Call::string(size_t i, std::string_view otherwise) const {
   if (!has(i)) return otherwise;
   if (value.is_text()) return value.view();
   if (value.is_undefined()) return undefined_error(runtime, value);
-  return runtime.fail(fmt::format("a string is needed, not '{}'", type_name(value)));
+  return runtime.fail("a string is needed, not '{}'", type_name(value));
 }
 
 const std::vector<Value>& Call::items() const {

@@ -1,5 +1,4 @@
 // The tests, which are what stands after `is`, and the methods of strings that are like them.
-#include <fmt/format.h>
 
 #include "jinja/builtins/native.h"
 #include "jinja/values/characters.h"
@@ -44,7 +43,7 @@ Value is_in_case(Call& call) {
 
 Value remainder_is(Call& call, const Value& divisor, Int remainder) {
   if (!call.subject.is_undefined() && !call.subject.is_number()) {
-    return call.runtime.fail(fmt::format("a number is needed, not '{}'", type_name(call.subject)));
+    return call.runtime.fail("a number is needed, not '{}'", type_name(call.subject));
   }
   const Value rest = arithmetic(call.runtime, Operator::kModulo, call.subject, divisor);
   return Value::of(equal(call.runtime, rest, Value::of(remainder)));

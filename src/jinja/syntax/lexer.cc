@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/errors.h"
 #include "format/text.h"
 #include "jinja/values/characters.h"
 #include "jinja/values/operations.h"
@@ -231,7 +232,7 @@ Status Lexer::read_operator() {
   constexpr std::string_view kShort = "+-/*%~[](){}><=.:|,", kOpening = "([{", kClosing = ")]}";
   const auto is_next = [&](std::string_view spelled) { return rest().starts_with(spelled); };
   const char c = rest()[0];
-  const size_t length = std::any_of(kLong.begin(), kLong.end(), is_next) ? 2 : 1;
+  const size_t length = std::ranges::any_of(kLong, is_next) ? 2 : 1;
   if (length == 1 && kShort.find(c) == npos) {
     const std::string character(rest().substr(0, next_character(rest()).length));
     return syntax_error(start_, fmt::format("the character '{}' in a tag", printable(character)));
@@ -315,11 +316,10 @@ Expected<std::vector<Token>> Lexer::run() {
 
 Expected<std::vector<Token>> lex(std::string_view source, const Limits& limits) {
   if (source.size() > limits.source_bytes) {
-    return Status(
-        StatusCode::kResourceExhausted,
-        fmt::format("a template of {} bytes; {} are the most", source.size(), limits.source_bytes));
+    return resource_exhausted("a template of {} bytes; {} are the most", source.size(),
+                              limits.source_bytes);
   }
-  if (!is_valid_utf8(source)) return Status(StatusCode::kInvalidData, "a template is not UTF-8");
+  if (!is_valid_utf8(source)) return invalid_data("a template is not UTF-8");
   return Lexer(source).run();
 }
 

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "format/text.h"
@@ -97,7 +95,7 @@ Places places_of(Runtime& runtime, const Slice& slice, size_t count) {
   for (const Value* part : {&slice.start, &slice.stop, &slice.step}) {
     if (!given(*part) || part->is_integral()) continue;
     if (part->is_undefined()) return undefined_error(runtime, *part);
-    return runtime.fail(fmt::format("a slice needs integers, not '{}'", type_name(*part)));
+    return runtime.fail("a slice needs integers, not '{}'", type_name(*part));
   }
   const Int step = given(slice.step) ? std::clamp(slice.step.as_int(), -size - 1, size + 1) : 1;
   if (step == 0) return runtime.fail("a slice with a step of zero");
@@ -141,11 +139,8 @@ Value slice_text(Runtime& runtime, const Value& value, const Slice& slice) {
 Runtime::Failure undefined_error(Runtime& runtime, const Value& undefined) {
   if (undefined.text == nullptr) return runtime.fail("a value is undefined");
   const std::string name = printable(undefined.text->view);
-  if (undefined.owner == Kind::kAbsent) {
-    return runtime.fail(fmt::format("'{}' is undefined", name));
-  }
-  return runtime.fail(
-      fmt::format("a value of type '{}' has no '{}'", type_name(undefined.owner), name));
+  if (undefined.owner == Kind::kAbsent) return runtime.fail("'{}' is undefined", name);
+  return runtime.fail("a value of type '{}' has no '{}'", type_name(undefined.owner), name);
 }
 
 int64_t length(Runtime& runtime, const Value& value) {
@@ -161,7 +156,7 @@ int64_t length(Runtime& runtime, const Value& value) {
   } else if (value.is(Kind::kLoop)) {
     count = value.loop->items->items.size();
   } else if (!value.is_undefined()) {
-    return runtime.fail(fmt::format("a value of type '{}' has no length", type_name(value)));
+    return runtime.fail("a value of type '{}' has no length", type_name(value));
   }
   return static_cast<int64_t>(count);
 }
@@ -186,7 +181,7 @@ Sequence* iterate(Runtime& runtime, const Value& value) {
       rest.remove_prefix(size);
     }
   } else if (!value.is(Kind::kSequence) && !value.is_undefined()) {
-    runtime.fail(fmt::format("a value of type '{}' cannot be gone through", type_name(value)));
+    runtime.fail("a value of type '{}' cannot be gone through", type_name(value));
   }
   return result;
 }
@@ -231,7 +226,7 @@ Value get_slice(Runtime& runtime, const Value& object, const Slice& slice) {
   if (object.is_undefined()) return undefined_error(runtime, object);
   if (object.is_text()) return slice_text(runtime, object, slice);
   if (!object.is_indexable()) {
-    return runtime.fail(fmt::format("a value of type '{}' cannot be sliced", type_name(object)));
+    return runtime.fail("a value of type '{}' cannot be sliced", type_name(object));
   }
   const auto& items = object.sequence->items;
   const Places places = places_of(runtime, slice, items.size());

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "jinja/values/operations.h"
@@ -27,9 +25,7 @@ Value int_power(Runtime& runtime, Int base, Int exponent) {
 
 Value int_divide(Runtime& runtime, Operator op, Int a, Int b) {
   if (b == 0) return zero_division(runtime);
-  if (op == Operator::kDivide) {
-    return Value::of(static_cast<double>(a) / static_cast<double>(b));
-  }
+  if (op == Operator::kDivide) return Value::of(static_cast<double>(a) / static_cast<double>(b));
   if (b == -1) {
     if (op == Operator::kModulo) return Value::of(Int{0});
     return negate(runtime, Value::of(a));
@@ -164,15 +160,14 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) 
       return add_sequences(runtime, a, b);
     }
   }
-  return runtime.fail(fmt::format("'{}' does not apply to '{}' and '{}'", spelling(op),
-                                  type_name(a), type_name(b)));
+  return runtime.fail("'{}' does not apply to '{}' and '{}'", spelling(op), type_name(a),
+                      type_name(b));
 }
 
 Value negate(Runtime& runtime, const Value& value) {
   if (value.is_undefined()) return undefined_error(runtime, value);
   if (value.is(Kind::kFloat)) return Value::of(-value.real);
-  if (!value.is_integral())
-    return runtime.fail(fmt::format("'-' does not apply to '{}'", type_name(value)));
+  if (!value.is_integral()) return runtime.fail("'-' does not apply to '{}'", type_name(value));
   Int result = 0;
   if (__builtin_sub_overflow(Int{0}, value.as_int(), &result)) return too_large_error(runtime);
   return Value::of(result);

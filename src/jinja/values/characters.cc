@@ -154,7 +154,7 @@ std::string to_lower(std::string_view text) {
 
 std::string_view strip(std::string_view text, const std::string_view* chars, Ends ends) {
   auto set = characters_of(chars != nullptr ? *chars : "");
-  std::sort(set.begin(), set.end());
+  std::ranges::sort(set);
   const auto goes = [&](std::string_view character) {
     return chars != nullptr ? std::binary_search(set.begin(), set.end(), character)
                             : is_space(next_character(character).code);
@@ -183,7 +183,7 @@ std::vector<size_t> find_all(std::string_view text, std::string_view needle, Sea
   const std::string reversed_needle(needle.rbegin(), needle.rend());
   std::vector<size_t> places = matches(reversed_text, reversed_needle, search.most);
   for (size_t& place : places) place = text.size() - place - needle.size();
-  std::reverse(places.begin(), places.end());
+  std::ranges::reverse(places);
   return places;
 }
 

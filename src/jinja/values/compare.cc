@@ -1,6 +1,4 @@
 // Comparing and sorting.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "jinja/values/characters.h"
@@ -118,16 +116,15 @@ bool ordered(Runtime& runtime, Operator op, const Value& a, const Value& b, int 
     }
     return holds(op, left.size(), right.size());
   }
-  return runtime.fail(
-      fmt::format("'{}' cannot compare '{}' with '{}'", spelling(op), type_name(a), type_name(b)));
+  return runtime.fail("'{}' cannot compare '{}' with '{}'", spelling(op), type_name(a),
+                      type_name(b));
 }
 
 bool contains(Runtime& runtime, const Value& container, const Value& item) {
   switch (container.kind) {
     case Kind::kText:
       if (!item.is_text()) {
-        return runtime.fail(
-            fmt::format("only a string can be in a string, not '{}'", type_name(item)));
+        return runtime.fail("only a string can be in a string, not '{}'", type_name(item));
       }
       return runtime.spend_text(container.view().size()) &&
              contains_text(container.view(), item.view());
@@ -144,8 +141,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
     case Kind::kUndefined:
       return false;
     default:
-      return runtime.fail(
-          fmt::format("nothing can be in a value of type '{}'", type_name(container)));
+      return runtime.fail("nothing can be in a value of type '{}'", type_name(container));
   }
 }
 
@@ -185,8 +181,8 @@ bool is_hashable(const Value& value, int nesting) {
   if (value.is(Kind::kDict) || value.is_list() || nesting > 20) return false;
   if (!value.is_tuple()) return true;
   const auto& items = value.sequence->items;
-  return std::all_of(items.begin(), items.end(),
-                     [&](const Value& item) { return is_hashable(item, nesting + 1); });
+  return std::ranges::all_of(items,
+                             [&](const Value& item) { return is_hashable(item, nesting + 1); });
 }
 
 // Not std::stable_sort: a comparison may fail, and what a hostile order (NaN) does to that is not

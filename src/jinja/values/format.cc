@@ -81,7 +81,7 @@ void write_number(TextBuilder& out, const Value& value, const Spec& spec) {
   const bool as_integer = spec.type == 'd' || std::string_view("xXob").find(spec.type) < 4 ||
                           (spec.type == '\0' && value.is_integral());
   if (!value.is_number()) {
-    runtime.fail(fmt::format("a number is needed for '{}', not '{}'", spec.type, type_name(value)));
+    runtime.fail("a number is needed for '{}', not '{}'", spec.type, type_name(value));
     return;
   }
   if (spec.precision > kMostPrecision) {
@@ -178,8 +178,8 @@ class PercentFormatter {
     } else if (std::string_view("srac").find(spec.type) != std::string_view::npos) {
       write_as_text(out_, value, spec, spec.type == 'r' || spec.type == 'a');
     } else {
-      runtime_.fail(fmt::format("a format with the unknown conversion '{}'",
-                                printable(std::string_view(&spec.type, 1))));
+      runtime_.fail("a format with the unknown conversion '{}'",
+                    printable(std::string_view(&spec.type, 1)));
     }
   }
 
@@ -193,7 +193,7 @@ class PercentFormatter {
     rest_.remove_prefix(end + 1);
     const Dict::Entry* entry = runtime_.find(arguments_.dict, key);
     if (entry != nullptr) return entry->second;
-    return runtime_.fail(fmt::format("a format needs '{}'", printable(key.view())));
+    return runtime_.fail("a format needs '{}'", printable(key.view()));
   }
 
   // Whether there is a zero among them.
@@ -269,8 +269,7 @@ class BraceFormatter {
                         !(value.is(Kind::kBool) && spec.type == '\0');
     if (number) return write_number(out_, value, spec);
     if (!value.is_text() && !repr && !of_text) {
-      runtime_.fail(
-          fmt::format("the format '{}' does not apply to '{}'", spec.type, type_name(value)));
+      runtime_.fail("the format '{}' does not apply to '{}'", spec.type, type_name(value));
       return;
     }
     write_as_text(out_, value, spec, repr);
@@ -305,7 +304,7 @@ class BraceFormatter {
     if (!rest.empty()) spec.type = rest[0];
     const bool known = std::string_view("dxXobeEfFgGs%\0", 14).find(spec.type) != text.npos;
     if (rest.size() > 1 || !known) {
-      return runtime_.fail(fmt::format("the format '{}' is not known", printable(text)));
+      return runtime_.fail("the format '{}' is not known", printable(text));
     }
     return spec;
   }
@@ -331,7 +330,7 @@ class BraceFormatter {
       runtime_.spend(arguments_.named.size() / 8);
       const Value value = arguments_.find(name);
       if (!value.is_absent()) return value;
-      return runtime_.fail(fmt::format("a format needs '{}'", printable(name)));
+      return runtime_.fail("a format needs '{}'", printable(name));
     }
     const size_t place = name.empty() ? next_++ : static_cast<size_t>(take_number(name, 0));
     if (place < arguments_.positional.size()) return arguments_.positional[place];

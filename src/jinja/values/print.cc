@@ -111,7 +111,7 @@ void Writer::write_sequence(const Value& value, int nesting) {
     return write_items("[]", sequence.items, nesting, write_item);
   }
   if (json_ != nullptr) {
-    runtime_.fail(fmt::format("tojson: JSON has no values of type '{}'", type_name(value)));
+    runtime_.fail("tojson: JSON has no values of type '{}'", type_name(value));
   } else if (value.is_tuple()) {
     write_items(sequence.items.size() == 1 ? "(," : "()", sequence.items, nesting, write_item);
     if (sequence.items.size() == 1) out_.add(')');
@@ -129,7 +129,7 @@ void Writer::write_sequence(const Value& value, int nesting) {
 void Writer::write_key(const Value& key, int nesting) {
   if (json_ == nullptr || key.is_text()) return write(key, nesting);
   if (!key.is_none() && !key.is_number()) {
-    runtime_.fail(fmt::format("tojson: a key of type '{}'", type_name(key)));
+    runtime_.fail("tojson: a key of type '{}'", type_name(key));
     return;
   }
   out_.add('"');
@@ -187,7 +187,7 @@ void Writer::write(const Value& value, int nesting) {
     return runtime_.add_context("tojson");
   }
   if (json_ != nullptr) {
-    runtime_.fail(fmt::format("tojson: JSON has no values of type '{}'", type_name(value)));
+    runtime_.fail("tojson: JSON has no values of type '{}'", type_name(value));
   } else if (value.is(Kind::kNamespace)) {
     out_.add("<Namespace ");
     write_dict(*value.dict, nesting);

@@ -32,14 +32,9 @@ Runtime::Failure Runtime::fail(Status status) {
   return {};
 }
 
-Runtime::Failure Runtime::fail(std::string message) {
-  return fail(Status(StatusCode::kInvalidArgument, std::move(message)));
-}
-
 Runtime::Failure Runtime::fail_over(size_t limit, std::string_view what) {
   if (failed()) return {};
-  return fail({StatusCode::kResourceExhausted,
-               fmt::format("the template needs more than {} {}", limit, what)});
+  return fail(resource_exhausted("the template needs more than {} {}", limit, what));
 }
 
 bool Runtime::exhausted() {

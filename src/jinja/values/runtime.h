@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "base/errors.h"
 #include "jinja/limits.h"
 #include "jinja/values/value.h"
 
@@ -79,7 +79,11 @@ class Runtime {
   };
   Failure fail(Status status);
   // An error of the template or of what it was given.
-  Failure fail(std::string message);
+  Failure fail(std::string message) { return fail(invalid_argument(std::move(message))); }
+  template <typename... Args>
+  Failure fail(fmt::format_string<Args...> message, Args&&... args) requires(sizeof...(Args) > 0) {
+    return fail(fmt::format(message, std::forward<Args>(args)...));
+  }
   // kResourceExhausted: "the template needs more than `limit` `what`".
   Failure fail_over(size_t limit, std::string_view what);
   bool failed() const { return !status_.ok(); }

@@ -6,8 +6,7 @@ namespace aerie::jinja {
 namespace {
 
 bool is_ascii(std::string_view bytes) {
-  return std::all_of(bytes.begin(), bytes.end(),
-                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  return std::ranges::all_of(bytes, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
 // In the order of Kind and of Sequence::Flavour.

@@ -110,157 +110,172 @@ void for_panels(ThreadPool& pool, size_t count, const Outputs& outputs, int64_t 
   });
 }
 
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(Isa isa, const CpuOps* ops) : isa_(isa), ops_(ops) {}
+
+  Isa isa() const override { return isa_; }
+
+  void pack(ThreadPool& pool, std::span<const TensorView> weights,
+            std::span<PackedMatrix> matrices) const override {
+    const auto outputs = [&](size_t i) { return matrices[i].n; };
+    for_panels(pool, matrices.size(), outputs, 0, [&](size_t i, int64_t begin, int64_t end) {
+      pack_panels(weights[i], begin, end, matrices[i].data.data());
+    });
+  }
+
+  void fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
+            const FillPart& part) const override {
+    const auto outputs = [&](size_t i) { return matrices[i].n; };
+    for_panels(pool, matrices.size(), outputs, 0, [&](size_t i, int64_t begin, int64_t end) {
+      const int64_t bytes = panel_bytes(matrices[i].dtype, matrices[i].k);
+      part(i, begin * bytes,
+           {matrices[i].data.data() + begin * bytes, static_cast<size_t>((end - begin) * bytes)});
+    });
+  }
+
+  int64_t packed_bytes(const TensorView& weights) const override {
+    return panels_of(weights.rows()) * panel_bytes(weights.dtype, weights.row_length());
+  }
+
+  bool wants_int8(DType dtype) const override {
+    return panel_format(dtype).scale != PanelScale::kFloat;
+  }
+
+  void matmul(ThreadPool& pool, const Activations& x,
+              std::span<const MatmulTarget> targets) const override {
+    if (x.rows == 0) return;
+    for ([[maybe_unused]] const MatmulTarget& target : targets) {
+      assert(target.w->k == x.k);
+      assert(wants_int8(target.w->dtype) ? x.has_int8 : x.has_ordered);
+    }
+    int64_t bytes = 0;
+    for (const MatmulTarget& target : targets) bytes += static_cast<int64_t>(target.w->data.size());
+    const auto outputs = [&](size_t i) { return targets[i].w->n; };
+    const int64_t total = panels_of(targets.size(), outputs);
+    const int64_t piece = std::max<int64_t>(1, kPieceBytes * total / std::max<int64_t>(1, bytes));
+    for_panels(pool, targets.size(), outputs, piece, [&](size_t i, int64_t begin, int64_t end) {
+      MatmulShare share = share_of(x, targets[i]);
+      share.panel_begin = begin;
+      share.panel_end = end;
+      ops_->matmul(share);
+    });
+  }
+
+  void rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight, double eps,
+                Activations& out) const override {
+    pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        ops_->rms_norm(x + r * x_stride, weight, eps, activation_row(out, r));
+      }
+    });
+  }
+
+  void layer_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
+                  const float* bias, double eps, Activations& out) const override {
+    pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        ops_->layer_norm(x + r * x_stride, weight, bias, eps, activation_row(out, r));
+      }
+    });
+  }
+
+  void rms_norm_heads(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
+                      const float* weight, double eps) const override {
+    const int64_t width = int64_t{heads} * head_dim;
+    pool.parallel_for(rows, row_grain(width), [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        ops_->rms_norm_heads(x + r * width, heads, head_dim, weight, eps);
+      }
+    });
+  }
+
+  void add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, int64_t n, const float* weight,
+                    double eps, float* residual) const override {
+    pool.parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        ops_->add_rms_norm(y + r * n, n, weight, eps, residual + r * n);
+      }
+    });
+  }
+
+  void quantize(ThreadPool& pool, Activations& out) const override {
+    pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) ops_->quantize(activation_row(out, r));
+    });
+  }
+
+  void gated(ThreadPool& pool, Activation activation, const float* gate, const float* up,
+             Activations& out) const override {
+    pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        ops_->activate(activation, gate + r * out.k, up + r * out.k, activation_row(out, r));
+      }
+    });
+  }
+
+  void activate(ThreadPool& pool, Activation activation, const float* x,
+                Activations& out) const override {
+    pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        ops_->activate(activation, x + r * out.k, nullptr, activation_row(out, r));
+      }
+    });
+  }
+
+  void soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const override {
+    pool.parallel_for(count, kFloatGrain, [&](int64_t begin, int64_t end, int) {
+      ops_->soft_cap(x + begin, end - begin, cap);
+    });
+  }
+
+  void top_k(ThreadPool& pool, const float* x, int64_t stride, int64_t rows, int64_t n, int k,
+             int32_t* indices, float* values, float* log_sums) const override {
+    assert(k >= 1 && k <= n && k <= kMostTop);
+    pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        const float sum = ops_->top_k(x + r * stride, n, k, indices + r * k, values + r * k);
+        log_sums[r] = values[r * k] + std::log(sum);
+      }
+    });
+  }
+
+  void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim, int dimensions,
+            RopeStyle style, const float* cos, const float* sin) const override {
+    pool.parallel_for(rows, row_grain(int64_t{heads} * head_dim),
+                      [&](int64_t begin, int64_t end, int) {
+                        for (int64_t r = begin; r < end; ++r) {
+                          const int64_t turn = r * (dimensions / 2);
+                          ops_->rope(x + r * heads * head_dim, heads, head_dim, dimensions, style,
+                                     cos + turn, sin + turn);
+                        }
+                      });
+  }
+
+  void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
+                std::span<const int32_t> slots, std::byte* kv) const override {
+    const int64_t width = int64_t{layout.kv_heads} * layout.head_dim;
+    pool.parallel_for(
+        static_cast<int64_t>(slots.size()), row_grain(width), [&](int64_t begin, int64_t end, int) {
+          for (int64_t r = begin; r < end; ++r) {
+            ops_->store_kv(layout, k + r * width, v + r * width, slots[static_cast<size_t>(r)], kv);
+          }
+        });
+  }
+
+  void attention(ThreadPool& pool, const AttentionArgs& args) const override {
+    run_attention(pool, *ops_, args);
+  }
+
+ private:
+  Isa isa_;
+  const CpuOps* ops_;
+};
+
 }  // namespace
 
-void CpuBackend::pack(ThreadPool& pool, std::span<const TensorView> weights,
-                      std::span<PackedMatrix> matrices) const {
-  const auto outputs = [&](size_t i) { return matrices[i].n; };
-  for_panels(pool, matrices.size(), outputs, 0, [&](size_t i, int64_t begin, int64_t end) {
-    pack_panels(weights[i], begin, end, matrices[i].data.data());
-  });
-}
-
-void CpuBackend::fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
-                      const FillPart& part) const {
-  const auto outputs = [&](size_t i) { return matrices[i].n; };
-  for_panels(pool, matrices.size(), outputs, 0, [&](size_t i, int64_t begin, int64_t end) {
-    const int64_t bytes = panel_bytes(matrices[i].dtype, matrices[i].k);
-    part(i, begin * bytes,
-         {matrices[i].data.data() + begin * bytes, static_cast<size_t>((end - begin) * bytes)});
-  });
-}
-
-int64_t CpuBackend::packed_bytes(const TensorView& weights) const {
-  return panels_of(weights.rows()) * panel_bytes(weights.dtype, weights.row_length());
-}
-
-bool CpuBackend::wants_int8(DType dtype) const {
-  return panel_format(dtype).scale != PanelScale::kFloat;
-}
-
-void CpuBackend::matmul(ThreadPool& pool, const Activations& x,
-                        std::span<const MatmulTarget> targets) const {
-  if (x.rows == 0) return;
-  for ([[maybe_unused]] const MatmulTarget& target : targets) {
-    assert(target.w->k == x.k);
-    assert(wants_int8(target.w->dtype) ? x.has_int8 : x.has_ordered);
-  }
-  int64_t bytes = 0;
-  for (const MatmulTarget& target : targets) bytes += static_cast<int64_t>(target.w->data.size());
-  const auto outputs = [&](size_t i) { return targets[i].w->n; };
-  const int64_t total = panels_of(targets.size(), outputs);
-  const int64_t piece = std::max<int64_t>(1, kPieceBytes * total / std::max<int64_t>(1, bytes));
-  for_panels(pool, targets.size(), outputs, piece, [&](size_t i, int64_t begin, int64_t end) {
-    MatmulShare share = share_of(x, targets[i]);
-    share.panel_begin = begin;
-    share.panel_end = end;
-    ops_->matmul(share);
-  });
-}
-
-void CpuBackend::rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
-                          double eps, Activations& out) const {
-  pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      ops_->rms_norm(x + r * x_stride, weight, eps, activation_row(out, r));
-    }
-  });
-}
-
-void CpuBackend::layer_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
-                            const float* bias, double eps, Activations& out) const {
-  pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      ops_->layer_norm(x + r * x_stride, weight, bias, eps, activation_row(out, r));
-    }
-  });
-}
-
-void CpuBackend::rms_norm_heads(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
-                                const float* weight, double eps) const {
-  const int64_t width = int64_t{heads} * head_dim;
-  pool.parallel_for(rows, row_grain(width), [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      ops_->rms_norm_heads(x + r * width, heads, head_dim, weight, eps);
-    }
-  });
-}
-
-void CpuBackend::add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, int64_t n,
-                              const float* weight, double eps, float* residual) const {
-  pool.parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      ops_->add_rms_norm(y + r * n, n, weight, eps, residual + r * n);
-    }
-  });
-}
-
-void CpuBackend::quantize(ThreadPool& pool, Activations& out) const {
-  pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) ops_->quantize(activation_row(out, r));
-  });
-}
-
-void CpuBackend::gated(ThreadPool& pool, Activation activation, const float* gate, const float* up,
-                       Activations& out) const {
-  pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      ops_->activate(activation, gate + r * out.k, up + r * out.k, activation_row(out, r));
-    }
-  });
-}
-
-void CpuBackend::activate(ThreadPool& pool, Activation activation, const float* x,
-                          Activations& out) const {
-  pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      ops_->activate(activation, x + r * out.k, nullptr, activation_row(out, r));
-    }
-  });
-}
-
-void CpuBackend::soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const {
-  pool.parallel_for(count, kFloatGrain, [&](int64_t begin, int64_t end, int) {
-    ops_->soft_cap(x + begin, end - begin, cap);
-  });
-}
-
-void CpuBackend::top_k(ThreadPool& pool, const float* x, int64_t stride, int64_t rows, int64_t n,
-                       int k, int32_t* indices, float* values, float* log_sums) const {
-  assert(k >= 1 && k <= n && k <= kMostTop);
-  pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float sum = ops_->top_k(x + r * stride, n, k, indices + r * k, values + r * k);
-      log_sums[r] = values[r * k] + std::log(sum);
-    }
-  });
-}
-
-void CpuBackend::rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
-                      int dimensions, RopeStyle style, const float* cos, const float* sin) const {
-  pool.parallel_for(rows, row_grain(int64_t{heads} * head_dim),
-                    [&](int64_t begin, int64_t end, int) {
-                      for (int64_t r = begin; r < end; ++r) {
-                        const int64_t turn = r * (dimensions / 2);
-                        ops_->rope(x + r * heads * head_dim, heads, head_dim, dimensions, style,
-                                   cos + turn, sin + turn);
-                      }
-                    });
-}
-
-void CpuBackend::store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
-                          std::span<const int32_t> slots, std::byte* kv) const {
-  const int64_t width = int64_t{layout.kv_heads} * layout.head_dim;
-  pool.parallel_for(
-      static_cast<int64_t>(slots.size()), row_grain(width), [&](int64_t begin, int64_t end, int) {
-        for (int64_t r = begin; r < end; ++r) {
-          ops_->store_kv(layout, k + r * width, v + r * width, slots[static_cast<size_t>(r)], kv);
-        }
-      });
-}
-
-void CpuBackend::attention(ThreadPool& pool, const AttentionArgs& args) const {
-  run_attention(pool, *ops_, args);
+std::unique_ptr<const Backend> make_cpu_backend(Isa isa, const CpuOps* ops) {
+  return std::make_unique<CpuBackend>(isa, ops);
 }
 
 }  // namespace aerie::kernels

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tensor/blocks.h"
-
 namespace aerie::kernels {
 namespace {
 

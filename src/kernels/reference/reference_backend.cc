@@ -138,186 +138,192 @@ void round_to(const KvLayout& layout, const float* x, int offset, std::byte* hal
   for (int d = 0; d < layout.head_dim; ++d) reinterpret_cast<int8_t*>(half)[place(d)] = codes[d];
 }
 
-}  // namespace
+class ReferenceBackend final : public Backend {
+ public:
+  Isa isa() const override { return Isa::kReference; }
+  bool wants_int8(DType) const override { return false; }
 
-int64_t ReferenceBackend::packed_bytes(const TensorView& weights) const {
-  return weights.bytes();
-}
+  int64_t packed_bytes(const TensorView& weights) const override { return weights.bytes(); }
 
-void ReferenceBackend::pack(ThreadPool& pool, std::span<const TensorView> weights,
-                            std::span<PackedMatrix> matrices) const {
-  fill(pool, matrices, [&](size_t index, int64_t offset, std::span<std::byte> part) {
-    std::memcpy(part.data(), weights[index].data + offset, part.size());
-  });
-}
-
-void ReferenceBackend::fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
-                            const FillPart& part) const {
-  for (size_t i = 0; i < matrices.size(); ++i) {
-    Buffer& data = matrices[i].data;
-    pool.parallel_for(static_cast<int64_t>(data.size()), 64, [&](int64_t begin, int64_t end, int) {
-      part(i, begin, {data.data() + begin, static_cast<size_t>(end - begin)});
+  void pack(ThreadPool& pool, std::span<const TensorView> weights,
+            std::span<PackedMatrix> matrices) const override {
+    fill(pool, matrices, [&](size_t index, int64_t offset, std::span<std::byte> part) {
+      std::memcpy(part.data(), weights[index].data + offset, part.size());
     });
   }
-}
 
-void ReferenceBackend::matmul(ThreadPool& pool, const Activations& x,
-                              std::span<const MatmulTarget> targets) const {
-  for (const MatmulTarget& target : targets) {
-    pool.parallel_for(target.w->n, 16, [&](int64_t begin, int64_t end, int) {
-      double sums[kTileRows];
-      for (int64_t n = begin; n < end; ++n) {
-        for (int64_t first = 0; first < x.rows; first += kTileRows) {
-          const int64_t rows = std::min(kTileRows, x.rows - first);
-          dot_rows(*target.w, n, x, first, rows, sums);
-          for (int64_t r = 0; r < rows; ++r) {
-            float& y = target.y[(first + r) * target.stride + n];
-            const double sum = sums[r] + (target.bias != nullptr ? double{target.bias[n]} : 0.0);
-            y = static_cast<float>(target.accumulate ? double{y} + sum : sum);
+  void fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
+            const FillPart& part) const override {
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      Buffer& data = matrices[i].data;
+      pool.parallel_for(static_cast<int64_t>(data.size()), 64,
+                        [&](int64_t begin, int64_t end, int) {
+                          part(i, begin, {data.data() + begin, static_cast<size_t>(end - begin)});
+                        });
+    }
+  }
+
+  void matmul(ThreadPool& pool, const Activations& x,
+              std::span<const MatmulTarget> targets) const override {
+    for (const MatmulTarget& target : targets) {
+      pool.parallel_for(target.w->n, 16, [&](int64_t begin, int64_t end, int) {
+        double sums[kTileRows];
+        for (int64_t n = begin; n < end; ++n) {
+          for (int64_t first = 0; first < x.rows; first += kTileRows) {
+            const int64_t rows = std::min(kTileRows, x.rows - first);
+            dot_rows(*target.w, n, x, first, rows, sums);
+            for (int64_t r = 0; r < rows; ++r) {
+              float& y = target.y[(first + r) * target.stride + n];
+              const double sum = sums[r] + (target.bias != nullptr ? double{target.bias[n]} : 0.0);
+              y = static_cast<float>(target.accumulate ? double{y} + sum : sum);
+            }
           }
         }
-      }
-    });
-  }
-}
-
-void ReferenceBackend::rms_norm(ThreadPool&, const float* x, int64_t x_stride, const float* weight,
-                                double eps, Activations& out) const {
-  for (int64_t r = 0; r < out.rows; ++r) {
-    const float* in = x + r * x_stride;
-    const double inverse = inverse_rms(in, out.k, eps);
-    for (int64_t i = 0; i < out.k; ++i) {
-      out.row(r)[i] = static_cast<float>(double{in[i]} * inverse * double{weight[i]});
+      });
     }
   }
-}
 
-void ReferenceBackend::layer_norm(ThreadPool&, const float* x, int64_t x_stride,
-                                  const float* weight, const float* bias, double eps,
-                                  Activations& out) const {
-  const auto k = static_cast<double>(out.k);
-  for (int64_t r = 0; r < out.rows; ++r) {
-    const float* in = x + r * x_stride;
-    double mean = 0.0, variance = 0.0;
-    for (int64_t i = 0; i < out.k; ++i) mean += double{in[i]};
-    mean /= k;
-    for (int64_t i = 0; i < out.k; ++i) {
-      variance += (double{in[i]} - mean) * (double{in[i]} - mean);
-    }
-    const double inverse = 1.0 / std::sqrt(variance / k + eps);
-    for (int64_t i = 0; i < out.k; ++i) {
-      const double shift = bias != nullptr ? double{bias[i]} : 0.0;
-      out.row(r)[i] =
-          static_cast<float>((double{in[i]} - mean) * inverse * double{weight[i]} + shift);
-    }
-  }
-}
-
-void ReferenceBackend::rms_norm_heads(ThreadPool&, float* x, int64_t rows, int heads, int head_dim,
-                                      const float* weight, double eps) const {
-  for (int64_t h = 0; h < rows * heads; ++h) {
-    float* head = x + h * head_dim;
-    const double inverse = inverse_rms(head, head_dim, eps);
-    for (int d = 0; d < head_dim; ++d) {
-      head[d] = static_cast<float>(double{head[d]} * inverse * double{weight[d]});
-    }
-  }
-}
-
-void ReferenceBackend::add_rms_norm(ThreadPool&, const float* y, int64_t rows, int64_t n,
-                                    const float* weight, double eps, float* residual) const {
-  for (int64_t r = 0; r < rows; ++r) {
-    const double inverse = inverse_rms(y + r * n, n, eps);
-    for (int64_t i = r * n; i < (r + 1) * n; ++i) {
-      const double normed = double{y[i]} * inverse * double{weight[i - r * n]};
-      residual[i] = static_cast<float>(double{residual[i]} + normed);
-    }
-  }
-}
-
-void ReferenceBackend::quantize(ThreadPool&, Activations&) const {}
-
-void ReferenceBackend::gated(ThreadPool&, Activation activation, const float* gate, const float* up,
-                             Activations& out) const {
-  for (int64_t i = 0; i < out.rows * out.k; ++i) {
-    out.row(0)[i] = static_cast<float>(activated(activation, double{gate[i]}) * double{up[i]});
-  }
-}
-
-void ReferenceBackend::activate(ThreadPool&, Activation activation, const float* x,
-                                Activations& out) const {
-  for (int64_t i = 0; i < out.rows * out.k; ++i) {
-    out.row(0)[i] = static_cast<float>(activated(activation, double{x[i]}));
-  }
-}
-
-void ReferenceBackend::soft_cap(ThreadPool&, float* x, int64_t count, float cap) const {
-  for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(soft_capped(double{x[i]}, cap));
-}
-
-void ReferenceBackend::top_k(ThreadPool& /*pool*/, const float* x, int64_t stride, int64_t rows,
-                             int64_t n, int k, int32_t* indices, float* values,
-                             float* log_sums) const {
-  std::vector<int32_t> order(static_cast<size_t>(n));
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* row = x + r * stride;
-    const auto value = [&](int32_t i) { return std::isnan(row[i]) ? -INFINITY : row[i]; };
-    std::iota(order.begin(), order.end(), 0);
-    std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](int32_t a, int32_t b) {
-      return value(a) != value(b) ? value(a) > value(b) : a < b;
-    });
-    double sum = 0.0;
-    for (int64_t i = 0; i < n; ++i) sum += std::exp(double{row[i]} - double{value(order[0])});
-    for (int i = 0; i < k; ++i) {
-      indices[r * k + i] = order[static_cast<size_t>(i)];
-      values[r * k + i] = value(order[static_cast<size_t>(i)]);
-    }
-    log_sums[r] = static_cast<float>(double{value(order[0])} + std::log(sum));
-  }
-}
-
-void ReferenceBackend::rope(ThreadPool&, float* x, int64_t rows, int heads, int head_dim,
-                            int dimensions, RopeStyle style, const float* cos,
-                            const float* sin) const {
-  const int turns = dimensions / 2;
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int h = 0; h < heads; ++h) {
-      float* head = x + (r * heads + h) * head_dim;
-      for (int i = 0; i < turns; ++i) {
-        const bool pairs = style == RopeStyle::kPairs;
-        float& first = head[pairs ? 2 * i : i];
-        float& second = head[pairs ? 2 * i + 1 : i + turns];
-        const float c = cos[r * turns + i], s = sin[r * turns + i];
-        const float a = first, b = second;
-        first = a * c - b * s;
-        second = a * s + b * c;
+  void rms_norm(ThreadPool&, const float* x, int64_t x_stride, const float* weight, double eps,
+                Activations& out) const override {
+    for (int64_t r = 0; r < out.rows; ++r) {
+      const float* in = x + r * x_stride;
+      const double inverse = inverse_rms(in, out.k, eps);
+      for (int64_t i = 0; i < out.k; ++i) {
+        out.row(r)[i] = static_cast<float>(double{in[i]} * inverse * double{weight[i]});
       }
     }
   }
-}
 
-void ReferenceBackend::store_kv(ThreadPool&, const KvLayout& layout, const float* k, const float* v,
-                                std::span<const int32_t> slots, std::byte* kv) const {
-  for (const int32_t slot : slots) {
-    const int page = slot / kPagePositions, offset = slot % kPagePositions;
-    for (int h = 0; h < layout.kv_heads; ++h, k += layout.head_dim, v += layout.head_dim) {
-      round_to(layout, k, offset, kv + layout.keys(page, h),
-               [&](int d) { return layout.key_element(offset, d); });
-      round_to(layout, v, offset, kv + layout.values(page, h),
-               [&](int d) { return layout.value_element(offset, d); });
+  void layer_norm(ThreadPool&, const float* x, int64_t x_stride, const float* weight,
+                  const float* bias, double eps, Activations& out) const override {
+    const auto k = static_cast<double>(out.k);
+    for (int64_t r = 0; r < out.rows; ++r) {
+      const float* in = x + r * x_stride;
+      double mean = 0.0, variance = 0.0;
+      for (int64_t i = 0; i < out.k; ++i) mean += double{in[i]};
+      mean /= k;
+      for (int64_t i = 0; i < out.k; ++i) {
+        variance += (double{in[i]} - mean) * (double{in[i]} - mean);
+      }
+      const double inverse = 1.0 / std::sqrt(variance / k + eps);
+      for (int64_t i = 0; i < out.k; ++i) {
+        const double shift = bias != nullptr ? double{bias[i]} : 0.0;
+        out.row(r)[i] =
+            static_cast<float>((double{in[i]} - mean) * inverse * double{weight[i]} + shift);
+      }
     }
   }
-}
 
-void ReferenceBackend::attention(ThreadPool& pool, const AttentionArgs& args) const {
-  const auto rows = static_cast<int64_t>(args.rows.size());
-  pool.parallel_for(rows * args.heads, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t at = i * args.layout.head_dim;
-      attend(args, args.rows[static_cast<size_t>(i / args.heads)], static_cast<int>(i % args.heads),
-             args.q + at, args.out + at);
+  void rms_norm_heads(ThreadPool&, float* x, int64_t rows, int heads, int head_dim,
+                      const float* weight, double eps) const override {
+    for (int64_t h = 0; h < rows * heads; ++h) {
+      float* head = x + h * head_dim;
+      const double inverse = inverse_rms(head, head_dim, eps);
+      for (int d = 0; d < head_dim; ++d) {
+        head[d] = static_cast<float>(double{head[d]} * inverse * double{weight[d]});
+      }
     }
-  });
+  }
+
+  void add_rms_norm(ThreadPool&, const float* y, int64_t rows, int64_t n, const float* weight,
+                    double eps, float* residual) const override {
+    for (int64_t r = 0; r < rows; ++r) {
+      const double inverse = inverse_rms(y + r * n, n, eps);
+      for (int64_t i = r * n; i < (r + 1) * n; ++i) {
+        const double normed = double{y[i]} * inverse * double{weight[i - r * n]};
+        residual[i] = static_cast<float>(double{residual[i]} + normed);
+      }
+    }
+  }
+
+  void quantize(ThreadPool&, Activations&) const override {}
+
+  void gated(ThreadPool&, Activation activation, const float* gate, const float* up,
+             Activations& out) const override {
+    for (int64_t i = 0; i < out.rows * out.k; ++i) {
+      out.row(0)[i] = static_cast<float>(activated(activation, double{gate[i]}) * double{up[i]});
+    }
+  }
+
+  void activate(ThreadPool&, Activation activation, const float* x,
+                Activations& out) const override {
+    for (int64_t i = 0; i < out.rows * out.k; ++i) {
+      out.row(0)[i] = static_cast<float>(activated(activation, double{x[i]}));
+    }
+  }
+
+  void soft_cap(ThreadPool&, float* x, int64_t count, float cap) const override {
+    for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(soft_capped(double{x[i]}, cap));
+  }
+
+  void top_k(ThreadPool& /*pool*/, const float* x, int64_t stride, int64_t rows, int64_t n, int k,
+             int32_t* indices, float* values, float* log_sums) const override {
+    std::vector<int32_t> order(static_cast<size_t>(n));
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* row = x + r * stride;
+      const auto value = [&](int32_t i) { return std::isnan(row[i]) ? -INFINITY : row[i]; };
+      std::iota(order.begin(), order.end(), 0);
+      std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](int32_t a, int32_t b) {
+        return value(a) != value(b) ? value(a) > value(b) : a < b;
+      });
+      double sum = 0.0;
+      for (int64_t i = 0; i < n; ++i) sum += std::exp(double{row[i]} - double{value(order[0])});
+      for (int i = 0; i < k; ++i) {
+        indices[r * k + i] = order[static_cast<size_t>(i)];
+        values[r * k + i] = value(order[static_cast<size_t>(i)]);
+      }
+      log_sums[r] = static_cast<float>(double{value(order[0])} + std::log(sum));
+    }
+  }
+
+  void rope(ThreadPool&, float* x, int64_t rows, int heads, int head_dim, int dimensions,
+            RopeStyle style, const float* cos, const float* sin) const override {
+    const int turns = dimensions / 2;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int h = 0; h < heads; ++h) {
+        float* head = x + (r * heads + h) * head_dim;
+        for (int i = 0; i < turns; ++i) {
+          const bool pairs = style == RopeStyle::kPairs;
+          float& first = head[pairs ? 2 * i : i];
+          float& second = head[pairs ? 2 * i + 1 : i + turns];
+          const float c = cos[r * turns + i], s = sin[r * turns + i];
+          const float a = first, b = second;
+          first = a * c - b * s;
+          second = a * s + b * c;
+        }
+      }
+    }
+  }
+
+  void store_kv(ThreadPool&, const KvLayout& layout, const float* k, const float* v,
+                std::span<const int32_t> slots, std::byte* kv) const override {
+    for (const int32_t slot : slots) {
+      const int page = slot / kPagePositions, offset = slot % kPagePositions;
+      for (int h = 0; h < layout.kv_heads; ++h, k += layout.head_dim, v += layout.head_dim) {
+        round_to(layout, k, offset, kv + layout.keys(page, h),
+                 [&](int d) { return layout.key_element(offset, d); });
+        round_to(layout, v, offset, kv + layout.values(page, h),
+                 [&](int d) { return layout.value_element(offset, d); });
+      }
+    }
+  }
+
+  void attention(ThreadPool& pool, const AttentionArgs& args) const override {
+    const auto rows = static_cast<int64_t>(args.rows.size());
+    pool.parallel_for(rows * args.heads, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = i * args.layout.head_dim;
+        attend(args, args.rows[static_cast<size_t>(i / args.heads)],
+               static_cast<int>(i % args.heads), args.q + at, args.out + at);
+      }
+    });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const Backend> make_reference_backend() {
+  return std::make_unique<ReferenceBackend>();
 }
 
 }  // namespace aerie::kernels

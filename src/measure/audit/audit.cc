@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -106,9 +105,7 @@ void LocalAudit::replay(Engine& engine, const AuditRecord& one, AuditOutcome& ou
   request.cancel = options_.cancel;
   Expected<Generation> generation = engine.generate(request, nullptr);
   if (cancelled()) return;
-  if (!generation.ok()) {
-    return leave_out(outcome, State::kFailed, generation.status().message());
-  }
+  if (!generation.ok()) return leave_out(outcome, State::kFailed, generation.status().message());
   compare(record, {std::move(generation->tokens), std::move(generation->text), generation->finish},
           &engine.parts().tokenizer(), outcome);
   if (!outcome.divergence) return;

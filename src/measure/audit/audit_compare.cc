@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/errors.h"
 #include "format/text.h"
 #include "measure/audit/audit.h"
 #include "report/text_file.h"
@@ -160,8 +161,7 @@ Expected<std::vector<AuditRecord>> read_records(const std::vector<std::string>& 
     }
   }
   if (records.empty()) {
-    return Status(StatusCode::kInvalidArgument,
-                  "there are no records: make some with `aerie run --record FILE`");
+    return invalid_argument("there are no records: make some with `aerie run --record FILE`");
   }
   return records;
 }

@@ -16,31 +16,13 @@ using Kind = Divergence::Kind;
 constexpr size_t kShown = 60;  // bytes of a text
 
 const char* state_name(State state) {
-  switch (state) {
-    case State::kEqual:
-      return "equal";
-    case State::kDiverged:
-      return "diverged";
-    case State::kSkipped:
-      return "skipped";
-    case State::kFailed:
-      return "failed";
-    case State::kNotReached:
-      break;
-  }
-  return "not reached";
+  constexpr const char* kNames[] = {"not reached", "equal", "diverged", "skipped", "failed"};
+  return kNames[static_cast<size_t>(state)];
 }
 
 const char* kind_name(Kind kind) {
-  switch (kind) {
-    case Kind::kToken:
-      return "token";
-    case Kind::kText:
-      return "text";
-    case Kind::kFinish:
-      break;
-  }
-  return "finish_reason";
+  constexpr const char* kNames[] = {"token", "text", "finish_reason"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 std::string token_text(std::optional<int32_t> id, const std::string& piece) {
@@ -93,8 +75,8 @@ Json divergence_json(const Divergence& d) {
 }  // namespace
 
 int AuditReport::count(State state) const {
-  return static_cast<int>(std::count_if(outcomes.begin(), outcomes.end(),
-                                        [&](const auto& one) { return one.state == state; }));
+  return static_cast<int>(
+      std::ranges::count_if(outcomes, [&](const auto& one) { return one.state == state; }));
 }
 
 int AuditReport::compared() const {
@@ -112,8 +94,8 @@ bool AuditReport::all_equal() const {
 }
 
 const AuditOutcome* AuditReport::first(State state) const {
-  const auto found = std::find_if(outcomes.begin(), outcomes.end(),
-                                  [&](const auto& one) { return one.state == state; });
+  const auto found =
+      std::ranges::find_if(outcomes, [&](const auto& one) { return one.state == state; });
   return found == outcomes.end() ? nullptr : &*found;
 }
 
@@ -127,9 +109,9 @@ std::string to_text(const AuditReport& report) {
           fmt::format("{}: {}: {}\n", one.where, state_name(one.state), printable(one.reason, 500));
     }
   }
-  const auto by_text =
-      std::count_if(report.outcomes.begin(), report.outcomes.end(),
-                    [](const auto& one) { return one.by_text && one.state != State::kNotReached; });
+  const auto by_text = std::ranges::count_if(report.outcomes, [](const auto& one) {
+    return one.by_text && one.state != State::kNotReached;
+  });
   out += fmt::format("{}, {}: {} records; {} compared ({} tokens equal", report.target, report.how,
                      report.outcomes.size(), report.compared(), report.tokens());
   if (by_text > 0) out += fmt::format("; {} by text alone", by_text);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/errors.h"
 #include "format/json.h"
 #include "format/text.h"
 #include "measure/load/http_client.h"
@@ -71,8 +72,8 @@ Status read_ids(const JsonObject& choice, Replay& out) {
     out.tokens.emplace();
     for (const int64_t value : values) {
       if (value < 0 || value > std::numeric_limits<int32_t>::max()) {
-        return choice.error(StatusCode::kInvalidData, "token_ids",
-                            fmt::format("holds {}, which is no token id", value));
+        return choice.error(StatusCode::kInvalidData, "token_ids", "holds {}, which is no token id",
+                            value);
       }
       out.tokens->push_back(static_cast<int32_t>(value));
     }
@@ -172,8 +173,7 @@ Expected<AuditReport> ServerAudit::run() {
   report.interrupted = cancelled();
   if (!answered && unanswered > 0 && !report.interrupted) {
     const AuditOutcome& last = *report.first(State::kFailed);
-    return Status(StatusCode::kNotFound,
-                  fmt::format("nothing answers: {}: {}", last.where, last.reason));
+    return not_found("nothing answers: {}: {}", last.where, last.reason);
   }
   return report;
 }
@@ -202,9 +202,8 @@ Expected<Replay> parse_completion(const std::string& body, const std::string& wh
   AERIE_ASSIGN_OR_RETURN(const JsonObject answer, JsonObject::view(json, where));
   const Json* choices = answer.find("choices");
   if (choices == nullptr || !choices->is_array() || choices->empty()) {
-    return answer.error(
-        StatusCode::kInvalidData, "choices",
-        fmt::format("is no list of replies in {}", printable(body, kShownOfAnswer)));
+    return answer.error(StatusCode::kInvalidData, "choices", "is no list of replies in {}",
+                        printable(body, kShownOfAnswer));
   }
   AERIE_ASSIGN_OR_RETURN(const JsonObject choice, JsonObject::view(choices->front(), where));
   Replay out;

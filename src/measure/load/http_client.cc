@@ -7,6 +7,8 @@
 #include <array>
 #include <utility>
 
+#include "base/errors.h"
+
 namespace aerie::measure {
 namespace {
 
@@ -122,12 +124,9 @@ HttpClient::HttpClient(HttpClient&& other) noexcept = default;
 HttpClient::~HttpClient() = default;
 
 Expected<HttpClient> HttpClient::create(const HttpOptions& options) {
-  const bool has_control = std::any_of(options.bearer.begin(), options.bearer.end(),
-                                       [](char c) { return c < ' ' || c > '~'; });
-  if (has_control) {
-    return Status(StatusCode::kInvalidArgument,
-                  "the API key holds characters that no HTTP header can");
-  }
+  const bool has_control =
+      std::ranges::any_of(options.bearer, [](char c) { return c < ' ' || c > '~'; });
+  if (has_control) return invalid_argument("the API key holds characters that no HTTP header can");
   auto handle = std::make_unique<Handle>();
   handle->options = options;
   if (library_is_ready()) handle->curl = curl_easy_init();
@@ -136,8 +135,7 @@ Expected<HttpClient> HttpClient::create(const HttpOptions& options) {
       handle->curl != nullptr && handle->add_header("Content-Type: application/json") &&
       handle->add_header("Expect:") &&
       (options.bearer.empty() || handle->add_header("Authorization: Bearer " + options.bearer));
-  if (!whole)
-    return Status(StatusCode::kResourceExhausted, "there is no memory for an HTTP client");
+  if (!whole) return resource_exhausted("there is no memory for an HTTP client");
   handle->set_options();
   return HttpClient(std::move(handle));
 }

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <optional>
 #include <utility>
 
+#include "base/errors.h"
 #include "format/json.h"
 #include "format/text.h"
 #include "measure/passes/machine.h"
@@ -22,26 +22,28 @@ constexpr int kMostDepth = 64;
 constexpr int kMostRequests = 1'000'000;
 constexpr uint64_t kSeedsOfAPass = 1'000'003;  // apart: prompts that are sent again
 
-Status invalid(std::string message) {
-  return {StatusCode::kInvalidArgument, std::move(message)};
-}
-
 Status check(const ServeOptions& o) {
-  if (o.target.url.empty()) return invalid("--url must name a server: http://127.0.0.1:8000/v1");
-  if (o.concurrency.empty() || o.settings.empty()) return invalid("there is nothing to run");
+  if (o.target.url.empty()) {
+    return invalid_argument("--url must name a server: http://127.0.0.1:8000/v1");
+  }
+  if (o.concurrency.empty() || o.settings.empty()) {
+    return invalid_argument("there is nothing to run");
+  }
   for (const int clients : o.concurrency) {
     if (clients < 1 || clients > kMostClients) {
-      return invalid(fmt::format("--concurrency must be 1 to {}, not {}", kMostClients, clients));
+      return invalid_argument("--concurrency must be 1 to {}, not {}", kMostClients, clients);
     }
   }
-  if (!(o.rate > 0.0)) return invalid("--rate must be above 0 (requests in a second), or inf");
-  if (o.num_prompts < 0 || o.num_prompts > kMostRequests) {
-    return invalid(fmt::format("--num-prompts must be 0 to {}", kMostRequests));
+  if (!(o.rate > 0.0)) {
+    return invalid_argument("--rate must be above 0 (requests in a second), or inf");
   }
-  if (o.rounds < 1) return invalid("--rounds must be 1 or more");
-  if (o.target.max_tokens < 1) return invalid("--max-tokens must be 1 or more");
-  if (!(o.target.temperature >= 0.0)) return invalid("--temperature must be 0 or more");
-  if (!o.target.extra.is_object()) return invalid("--extra-body must be a JSON object");
+  if (o.num_prompts < 0 || o.num_prompts > kMostRequests) {
+    return invalid_argument("--num-prompts must be 0 to {}", kMostRequests);
+  }
+  if (o.rounds < 1) return invalid_argument("--rounds must be 1 or more");
+  if (o.target.max_tokens < 1) return invalid_argument("--max-tokens must be 1 or more");
+  if (!(o.target.temperature >= 0.0)) return invalid_argument("--temperature must be 0 or more");
+  if (!o.target.extra.is_object()) return invalid_argument("--extra-body must be a JSON object");
   return {};
 }
 
@@ -56,9 +58,8 @@ Expected<Json> read_model(HttpClient& client, const ServeTarget& target) {
   const std::string url = target.url + "/models";
   AERIE_ASSIGN_OR_RETURN(const HttpResponse response, client.get(url));
   if (response.status == 401 || response.status == 403) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: HTTP status {}: give the server's key with --api-key-file", url,
-                              response.status));
+    return invalid_argument("{}: HTTP status {}: give the server's key with --api-key-file", url,
+                            response.status);
   }
   if (response.status != 200) return Json();
   AERIE_ASSIGN_OR_RETURN(const Json answer, parse_json(response.body, url));
@@ -135,9 +136,8 @@ Status ServeBench::probe() {
     const std::string body = requests(s, std::min(target_.max_tokens, 4)).front();
     const ServeSample sample = ask_streaming(client_, target_, body);
     if (sample.state != State::kFailed) continue;
-    return {StatusCode::kInvalidArgument,
-            fmt::format("the first request (speculation: {}) failed: {}", options_.settings[s].name,
-                        sample.error)};
+    return invalid_argument("the first request (speculation: {}) failed: {}",
+                            options_.settings[s].name, sample.error);
   }
   return {};
 }
@@ -258,7 +258,8 @@ Expected<ServeSetting> parse_serve_setting(const std::string& text) {
   const size_t at = text.rfind('@');
   out.method = text.substr(0, at);
   if (out.method.empty()) {
-    return invalid("a speculation setting must be NAME or NAME@DEPTH, such as off or ngram@5");
+    return invalid_argument(
+        "a speculation setting must be NAME or NAME@DEPTH, such as off or ngram@5");
   }
   if (at == std::string::npos) {
     out.value = out.method == "off" ? Json("off") : Json({{"method", out.method}});
@@ -267,8 +268,8 @@ Expected<ServeSetting> parse_serve_setting(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data() + at + 1, end, out.depth);
   if (result.ec != std::errc() || result.ptr != end || out.depth < 1 || out.depth > kMostDepth) {
-    return invalid(
-        fmt::format("'{}': the depth behind @ must be a number from 1 to {}", text, kMostDepth));
+    return invalid_argument("'{}': the depth behind @ must be a number from 1 to {}", text,
+                            kMostDepth);
   }
   out.value = {{"method", out.method}, {"depth", out.depth}};
   return out;
@@ -284,7 +285,7 @@ Expected<std::vector<ServeSetting>> sweep_settings(const std::vector<std::string
       settings.push_back(std::move(setting));
     }
   }
-  if (settings.size() == 1) return invalid("a sweep needs methods (--methods) and depths");
+  if (settings.size() == 1) return invalid_argument("a sweep needs methods (--methods) and depths");
   return settings;
 }
 
@@ -309,8 +310,7 @@ Expected<std::vector<std::string>> offered_methods(const ServeTarget& target) {
     }
   }
   if (methods.empty()) {
-    return Status(StatusCode::kNotFound,
-                  target.url + " does not say which methods it has: name them with --methods");
+    return not_found("{} does not say which methods it has: name them with --methods", target.url);
   }
   return methods;
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/errors.h"
 #include "format/output_file.h"
 #include "format/safetensors/safetensors_write.h"
 #include "measure/models/random_weights.h"
@@ -249,16 +250,14 @@ bool grows_trees(std::string_view kind) {
 Expected<int64_t> make_head(const MakeHeadOptions& options, const ModelConfig& target) {
   const Kind* kind = find_kind(options.kind);
   if (kind == nullptr) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("there is no kind of head '{}': give one of {}", options.kind,
-                              fmt::join(kNames, ", ")));
+    return invalid_argument("there is no kind of head '{}': give one of {}", options.kind,
+                            fmt::join(kNames, ", "));
   }
   const Plan plan = kind->plan(options, target);
   std::error_code error;
   std::filesystem::create_directories(options.output, error);
   if (error) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: {}", options.output, error.message()));
+    return invalid_argument("{}: {}", options.output, error.message());
   }
   const std::string text = plan.config.dump(2) + "\n";
   AERIE_ASSIGN_OR_RETURN(OutputFile config, OutputFile::create(options.output + "/config.json"));

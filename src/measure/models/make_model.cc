@@ -15,7 +15,6 @@
 #include "format/gguf/gguf_write.h"
 #include "format/gguf/metadata_builder.h"
 #include "measure/models/random_weights.h"
-#include "measure/models/shapes.h"
 #include "tokenizer/load/gguf_metadata.h"
 #include "tokenizer/pieces/byte_alphabet.h"
 #include "tokenizer/vocabulary.h"

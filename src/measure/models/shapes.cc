@@ -1,6 +1,6 @@
 #include "measure/models/shapes.h"
 
-#include <fmt/format.h>
+#include "base/errors.h"
 
 namespace aerie::measure {
 namespace {
@@ -26,8 +26,7 @@ Expected<ModelShape> find_shape(std::string_view name) {
   for (const ModelShape& shape : kShapes) {
     if (shape.name == name) return shape;
   }
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("there is no shape '{}': give one of {}", name, shape_names()));
+  return invalid_argument("there is no shape '{}': give one of {}", name, shape_names());
 }
 
 std::string shape_names() {

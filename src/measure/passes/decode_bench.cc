@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/errors.h"
 #include "measure/report_head.h"
 #include "report/text_file.h"
 
@@ -12,11 +13,10 @@ namespace {
 
 Status check(const DecodeOptions& options) {
   const auto refuse = [](const char* flag, int value, int least, int most) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} {}: give {} to {}", flag, value, least, most));
+    return invalid_argument("{} {}: give {} to {}", flag, value, least, most);
   };
   constexpr int kMostPositions = 1 << 26;
-  if (options.contexts.empty()) return {StatusCode::kInvalidArgument, "give at least one context"};
+  if (options.contexts.empty()) return invalid_argument("give at least one context");
   for (const int context : options.contexts) {
     if (context < 1 || context > kMostPositions) {
       return refuse("--context", context, 1, kMostPositions);
@@ -40,8 +40,7 @@ Expected<std::vector<int32_t>> prompt_tokens(const DecodeOptions& options, const
     AERIE_ASSIGN_OR_RETURN(const std::string text, read_text_file(options.text_file, "--text"));
     AERIE_RETURN_IF_ERROR(engine.parts().tokenizer().encode(text, {true, false}, tokens));
     if (tokens.empty()) {
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("--text {}: the text has no tokens", options.text_file));
+      return invalid_argument("--text {}: the text has no tokens", options.text_file);
     }
     const size_t once = tokens.size();
     for (size_t i = once; i < count; ++i) tokens.push_back(tokens[i - once]);
@@ -92,7 +91,7 @@ Status Run::repeat(Series& series) {
   if (engine_.parts().drafter() == nullptr) return {};
   AERIE_ASSIGN_OR_RETURN(const Generation drafted, generate(series.context, true));
   if (options_.engine.rule == VerifyRule::kExact && drafted.tokens != plain.tokens) {
-    return {StatusCode::kInternal, "speculation changed the tokens"};
+    return internal_error("speculation changed the tokens");
   }
   series.speculative.push_back(drafted.tokens_per_second());
   series.speedup.push_back(drafted.tokens_per_second() / plain.tokens_per_second());
@@ -117,7 +116,7 @@ std::string speed_text(const Speed& speed) {
 
 Expected<DecodeReport> bench_decode(const DecodeOptions& options) {
   AERIE_RETURN_IF_ERROR(check(options));
-  const int longest = *std::max_element(options.contexts.begin(), options.contexts.end());
+  const int longest = *std::ranges::max_element(options.contexts);
   EngineOptions engine_options = options.engine;
   engine_options.context = longest + options.tokens;
   AERIE_ASSIGN_OR_RETURN(const auto engine, Engine::open(engine_options));

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <random>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/errors.h"
 #include "draft/heads/feature_network.h"
 #include "draft/heads/heads.h"
 #include "draft/network/network_drafter.h"
@@ -200,7 +200,7 @@ Status Bench::repeat(int repetition, Subject& subject) {
   const bool counts = repetition >= kRepeatsBeforeLimits;  // the first warm up
   const auto text = std::span<const int32_t>(tokens_).first(static_cast<size_t>(known));
   if (network.start(0, text, subject.depth, subject.depth) <= 0) {
-    return {StatusCode::kInternal, fmt::format("{} does not draft", subject.root.kind)};
+    return internal_error("{} does not draft", subject.root.kind);
   }
   // As in a round, where the target's weights have taken the caches.
   AERIE_RETURN_IF_ERROR(target_.pass(0, 1).status());

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 
 #include "base/clock.h"
+#include "base/errors.h"
 #include "base/thread_pool.h"
 #include "measure/models/random_weights.h"
 #include "measure/passes/floor.h"
@@ -28,8 +28,7 @@ constexpr int kMostRows = 512;
 
 Status check(const KernelOptions& options) {
   const auto refuse = [](const char* flag, int64_t value, int64_t most) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} {}: give 1 to {}", flag, value, most));
+    return invalid_argument("{} {}: give 1 to {}", flag, value, most);
   };
   for (const int rows : options.rows) {
     if (rows < 1 || rows > kMostRows) return refuse("--rows", rows, kMostRows);
@@ -42,8 +41,7 @@ Status check(const KernelOptions& options) {
     return refuse("--memory", options.memory_mib, kMostMemory);
   }
   if (kernels::backend(options.isa) == nullptr) {
-    return {StatusCode::kUnsupported,
-            fmt::format("this processor does not have {}", kernels::isa_name(options.isa))};
+    return not_supported("this processor does not have {}", kernels::isa_name(options.isa));
   }
   return {};
 }
@@ -171,7 +169,7 @@ class Measurement {
 Status Measurement::measure(DType type, WeightsFrom from) {
   const int64_t bytes =
       from == WeightsFrom::kMemory ? bytes_in_memory(options_) : bytes_in_cache(pool_.threads());
-  const int most_rows = *std::max_element(options_.rows.begin(), options_.rows.end());
+  const int most_rows = *std::ranges::max_element(options_.rows);
   AERIE_ASSIGN_OR_RETURN(Matrices matrices, Matrices::make(*kernels::backend(options_.isa), pool_,
                                                            type, bytes, most_rows));
   std::vector<KernelSeries> all(options_.rows.size());

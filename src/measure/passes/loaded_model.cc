@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
+
+#include "kv/chain_rows.h"
 
 namespace aerie::measure {
 
@@ -41,15 +42,9 @@ int32_t LoadedModel::random_token() {
 // A chain behind what is committed.
 Status LoadedModel::make_batch(int rows, bool all_logits) {
   AERIE_RETURN_IF_ERROR(cache().reserve(sequence_, rows));
-  const int first = cache().committed(sequence_);
   batch_.clear();
-  batch_.sequences.push_back({cache().pages(sequence_), first});
-  for (int i = 0; i < rows; ++i) {
-    BatchRow& row = batch_.rows.emplace_back();
+  for (BatchRow& row : add_chain(batch_, cache(), sequence_, rows)) {
     row.token = random_token();
-    row.position = first + i;
-    row.slot = cache().slot(sequence_, i);
-    row.parent = i - 1;
     row.wants_logits = all_logits;
   }
   return {};

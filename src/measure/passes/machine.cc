@@ -9,7 +9,6 @@
 #include <ctime>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 #include "base/clock.h"
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/errors.h"
 #include "base/thread_pool.h"
 #include "measure/passes/floor.h"
 #include "measure/passes/loaded_model.h"
@@ -18,11 +19,10 @@ constexpr int kMostRepeats = 10000;
 
 Status check(const VerifyOptions& options) {
   const auto refuse = [](const char* flag, int value, int least, int most) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} {}: give {} to {}", flag, value, least, most));
+    return invalid_argument("{} {}: give {} to {}", flag, value, least, most);
   };
   if (options.rows.empty() || options.contexts.empty()) {
-    return {StatusCode::kInvalidArgument, "give at least one number of rows and one context"};
+    return invalid_argument("give at least one number of rows and one context");
   }
   for (const int rows : options.rows) {
     if (rows < 1 || rows > kMostRows) return refuse("--rows", rows, 1, kMostRows);
@@ -85,7 +85,7 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   std::vector<int> rows = options.rows, contexts = options.contexts;
   rows.push_back(1);
   for (std::vector<int>* list : {&rows, &contexts}) {
-    std::sort(list->begin(), list->end());
+    std::ranges::sort(*list);
     list->erase(std::unique(list->begin(), list->end()), list->end());
   }
   LoadOptions load;

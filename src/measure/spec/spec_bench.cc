@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/errors.h"
+
 namespace aerie::measure {
 namespace {
 
@@ -13,22 +15,18 @@ constexpr int kMostSpecRepeats = 1000;
 constexpr int kMostTokens = 1 << 26;
 constexpr int kWarmUpTokens = 8;
 
-Status refuse(std::string why) {
-  return {StatusCode::kInvalidArgument, std::move(why)};
-}
-
 Status check(const SpecOptions& options) {
   // The first token counts for the prompt.
   if (options.max_tokens < 2 || options.max_tokens > kMostTokens) {
-    return refuse(fmt::format("--max-tokens {}: give 2 to {}", options.max_tokens, kMostTokens));
+    return invalid_argument("--max-tokens {}: give 2 to {}", options.max_tokens, kMostTokens);
   }
   if (options.repeats < 1 || options.repeats > kMostSpecRepeats) {
-    return refuse(fmt::format("--repeat {}: give 1 to {}", options.repeats, kMostSpecRepeats));
+    return invalid_argument("--repeat {}: give 1 to {}", options.repeats, kMostSpecRepeats);
   }
-  if (options.temperatures.empty()) return refuse("give at least one --temperature");
+  if (options.temperatures.empty()) return invalid_argument("give at least one --temperature");
   for (const double temperature : options.temperatures) {
     if (!std::isfinite(temperature) || temperature < 0.0) {
-      return refuse(fmt::format("--temperature {}: give 0 or more", temperature));
+      return invalid_argument("--temperature {}: give 0 or more", temperature);
     }
   }
   return {};
@@ -42,8 +40,8 @@ Expected<std::vector<SpeculativeConfig>> methods_of(const SpecOptions& options) 
   for (const SpeculativeConfig& config : options.methods) {
     const std::string name = to_string(config);
     const bool plain = !config.enabled();
-    if (plain ? plain_named : std::find(names.begin(), names.end(), name) != names.end()) {
-      return refuse(fmt::format("--method {} is given twice: leave one of them out", name));
+    if (plain ? plain_named : std::ranges::find(names, name) != names.end()) {
+      return invalid_argument("--method {} is given twice: leave one of them out", name);
     }
     plain_named |= plain;
     if (plain) continue;
@@ -105,9 +103,9 @@ Status Run::encode(Conversation& conversation) const {
   std::string text;
   const bool chat = conversation.prompt->chat && engine_.parts().chat_template().ok();
   if (chat) {
-    auto rendered = engine_.parts().chat_template()->render(conversation.messages, true);
-    if (!rendered.ok()) return rendered.status().with_context(conversation.prompt->name);
-    text = std::move(*rendered);
+    AERIE_ASSIGN_OR_RETURN(
+        text, in_context(engine_.parts().chat_template()->render(conversation.messages, true),
+                         conversation.prompt->name));
   } else {
     for (const ChatMessage& message : conversation.messages) {
       if (!text.empty()) text += "\n\n";
@@ -137,14 +135,13 @@ Status Run::prepare() {
     conversation.messages.push_back({"user", prompt.turns[0]});
     AERIE_RETURN_IF_ERROR(encode(conversation));
     if (conversation.ids.empty()) {
-      return refuse(fmt::format("{}: the text has no tokens; leave it out", prompt.name));
+      return invalid_argument("{}: the text has no tokens; leave it out", prompt.name);
     }
     if (fits(conversation)) continue;
-    return refuse(fmt::format(
+    return invalid_argument(
         "{}: {} tokens and a reply of {} do not fit into a context of {}; raise --ctx, lower "
         "--max-tokens or leave the prompt out",
-        prompt.name, conversation.ids.size(), options_.max_tokens,
-        engine_.parts().options.context));
+        prompt.name, conversation.ids.size(), options_.max_tokens, engine_.parts().options.context);
   }
   for (size_t method = 0; method < methods_.size(); ++method) {
     AERIE_RETURN_IF_ERROR(

@@ -135,7 +135,7 @@ std::string to_html(const SpecReport& report) {
       "95 % of a bootstrap over prompts. τ counts the correction or bonus token.");
   std::vector<double> seen;
   for (const MethodFigures& m : report.methods) {
-    if (std::find(seen.begin(), seen.end(), m.temperature) != seen.end()) continue;
+    if (std::ranges::find(seen, m.temperature) != seen.end()) continue;
     seen.push_back(m.temperature);
     add_temperature(report, m.temperature, page);
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/errors.h"
 #include "measure/passes/pass_chart.h"
 #include "measure/report_head.h"
 #include "measure/spec/speculation_model.h"
@@ -19,19 +20,16 @@ constexpr const char* kSynthetic =
     "SYNTHETIC: acceptance is assumed, passes are measured, nothing was generated";
 
 Status check(const SimulationOptions& options) {
-  const auto refuse = [](std::string why) {
-    return Status(StatusCode::kInvalidArgument, std::move(why));
-  };
   if (options.acceptance.empty() || options.acceptance.size() > kMostDepths) {
-    return refuse(
-        fmt::format("--simulate-acceptance: give 1 to {} rates, one for each depth", kMostDepths));
+    return invalid_argument("--simulate-acceptance: give 1 to {} rates, one for each depth",
+                            kMostDepths);
   }
   for (const double rate : options.acceptance) {
     if (rate >= 0.0 && rate <= 1.0) continue;
-    return refuse(fmt::format("--simulate-acceptance {}: give rates of 0 to 1", rate));
+    return invalid_argument("--simulate-acceptance {}: give rates of 0 to 1", rate);
   }
   if (!std::isfinite(options.draft_cost) || options.draft_cost < 0.0) {
-    return refuse(fmt::format("--draft-cost {}: give 0 or more", options.draft_cost));
+    return invalid_argument("--draft-cost {}: give 0 or more", options.draft_cost);
   }
   return {};
 }

@@ -1,10 +1,9 @@
 #include "measure/spec/spec_summary.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 
+#include "base/errors.h"
 #include "base/philox.h"
 #include "measure/spec/speculation_model.h"
 #include "measure/statistics.h"
@@ -226,11 +225,10 @@ Status check_same_ids(const std::string& where, std::span<const int32_t> plain,
   const auto id = [](auto at, auto end) {
     return at == end ? std::string("the end") : std::to_string(*at);
   };
-  return {StatusCode::kInternal,
-          fmt::format("{}: the ids are not plain decoding's: token {} is {} and should be {}; "
-                      "please report it with the command",
-                      where, in_plain - plain.begin(), id(in_own, own.end()),
-                      id(in_plain, plain.end()))};
+  return internal_error(
+      "{}: the ids are not plain decoding's: token {} is {} and should be {}; please report it "
+      "with the command",
+      where, in_plain - plain.begin(), id(in_own, own.end()), id(in_plain, plain.end()));
 }
 
 double nodes_per_round(const Figures& figures) {
@@ -275,7 +273,7 @@ std::vector<Reply> without_loops(std::span<const Reply> replies) {
 std::vector<std::string> tasks_of(std::span<const Reply> replies) {
   std::vector<std::string> tasks;
   for (const Reply& reply : replies) {
-    if (std::find(tasks.begin(), tasks.end(), reply.task) == tasks.end()) {
+    if (std::ranges::find(tasks, reply.task) == tasks.end()) {
       tasks.push_back(reply.task);
     }
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/errors.h"
 #include "measure/passes/pass_chart.h"
 #include "measure/spec/spec_report.h"
 #include "report/html_page.h"
@@ -15,27 +16,25 @@ namespace {
 
 constexpr int kDeepest = 64;
 
-Status refuse_sweep(std::string why) {
-  return {StatusCode::kInvalidArgument, std::move(why)};
-}
-
 Status check(const SweepOptions& options) {
-  if (options.depths.empty()) return refuse_sweep("give at least one of --depths");
+  if (options.depths.empty()) return invalid_argument("give at least one of --depths");
   for (const int depth : options.depths) {
     if (depth < 1 || depth > kDeepest) {
-      return refuse_sweep(fmt::format("--depths {}: give 1 to {}", depth, kDeepest));
+      return invalid_argument("--depths {}: give 1 to {}", depth, kDeepest);
     }
-    if (std::count(options.depths.begin(), options.depths.end(), depth) > 1) {
-      return refuse_sweep(fmt::format("--depths {} is given twice: leave one of them out", depth));
+    if (std::ranges::count(options.depths, depth) > 1) {
+      return invalid_argument("--depths {} is given twice: leave one of them out", depth);
     }
   }
-  if (options.spec.methods.empty()) return refuse_sweep("give at least one --method that drafts");
+  if (options.spec.methods.empty()) {
+    return invalid_argument("give at least one --method that drafts");
+  }
   for (const SpeculativeConfig& method : options.spec.methods) {
     if (!method.enabled() || method.gives_tokens()) {
-      return refuse_sweep(
-          fmt::format("--method {}: give a method that drafts, and leave its "
-                      "num_speculative_tokens to --depths",
-                      to_string(method)));
+      return invalid_argument(
+          "--method {}: give a method that drafts, and leave its num_speculative_tokens to "
+          "--depths",
+          to_string(method));
     }
   }
   return {};
@@ -166,8 +165,8 @@ std::string to_html(const SweepReport& report) {
       speeds.emplace_back(report.depths[d], row.figures[d].speedup.value);
       lengths.emplace_back(report.depths[d], row.figures[d].mean_accepted_length);
     }
-    std::sort(speeds.begin(), speeds.end());
-    std::sort(lengths.begin(), lengths.end());
+    std::ranges::sort(speeds);
+    std::ranges::sort(lengths);
     speed.lines.push_back({name, std::move(speeds), row.temperature > 0.0});
     length.lines.push_back({name, std::move(lengths), row.temperature > 0.0});
   }

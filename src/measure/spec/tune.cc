@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/errors.h"
 #include "engine/model_source.h"
 
 namespace aerie::measure {
@@ -19,8 +20,7 @@ constexpr int kShortContext = 128, kLongContext = 1024;
 
 Status check(const TuneOptions& options) {
   const auto refuse = [](const char* flag, int value, int most) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} {}: give 1 to {}", flag, value, most));
+    return invalid_argument("{} {}: give 1 to {}", flag, value, most);
   };
   for (const int depth : options.depths) {
     if (depth < 1 || depth > kDeepest) return refuse("--depths", depth, kDeepest);
@@ -29,7 +29,7 @@ Status check(const TuneOptions& options) {
     if (batch < 1 || batch > kMostRows) return refuse("--batches", batch, kMostRows);
   }
   if (options.depths.empty() || options.batches.empty()) {
-    return {StatusCode::kInvalidArgument, "give at least one of --depths and one of --batches"};
+    return invalid_argument("give at least one of --depths and one of --batches");
   }
   return {};
 }

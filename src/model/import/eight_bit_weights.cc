@@ -82,9 +82,9 @@ Expected<EightBitScheme> EightBitScheme::read(const JsonObject& config) {
     AERIE_RETURN_IF_ERROR(scheme.read_compressed_tensors(how));
   } else if (method != "fp8" && method != "fbgemm_fp8") {
     return how.error(StatusCode::kUnsupported, "quant_method",
-                     fmt::format("is '{}'; fp8, fbgemm_fp8 and compressed-tensors are supported. "
-                                 "Take the model's original weights, or a GGUF file of it",
-                                 printable(method, 64)));
+                     "is '{}'; fp8, fbgemm_fp8 and compressed-tensors are supported. Take the "
+                     "model's original weights, or a GGUF file of it",
+                     printable(method, 64));
   }
   if (how.has("weight_block_size")) {
     AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> size, how.integers("weight_block_size"));
@@ -101,9 +101,9 @@ Status EightBitScheme::read_compressed_tensors(const JsonObject& how) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view format, how.string("format"));
   if (format != "float-quantized" && format != "int-quantized" && format != "naive-quantized") {
     return how.error(StatusCode::kUnsupported, "format",
-                     fmt::format("is '{}'; float-quantized, int-quantized and naive-quantized are "
-                                 "supported. Take the original weights",
-                                 printable(format, 64)));
+                     "is '{}'; float-quantized, int-quantized and naive-quantized are supported. "
+                     "Take the original weights",
+                     printable(format, 64));
   }
   if (const Json* transform = how.find("transform_config");
       transform != nullptr && !transform->empty()) {
@@ -130,8 +130,7 @@ Status EightBitScheme::read_group(const JsonObject& group) {
   AERIE_ASSIGN_OR_RETURN(const int64_t bits, group.integer("num_bits", 8));
   AERIE_ASSIGN_OR_RETURN(const bool symmetric, group.boolean("symmetric", true));
   if (bits != 8) {
-    return group.error(StatusCode::kUnsupported, "num_bits",
-                       fmt::format("is {}; 8 is supported", bits));
+    return group.error(StatusCode::kUnsupported, "num_bits", "is {}; 8 is supported", bits);
   }
   if (!symmetric) {
     return group.error(StatusCode::kUnsupported, "symmetric",
@@ -139,8 +138,8 @@ Status EightBitScheme::read_group(const JsonObject& group) {
   }
   if (type == "float") return {};
   if (type != "int") {
-    return group.error(StatusCode::kUnsupported, "type",
-                       fmt::format("is '{}'; int and float are supported", printable(type, 64)));
+    return group.error(StatusCode::kUnsupported, "type", "is '{}'; int and float are supported",
+                       printable(type, 64));
   }
   if (is_reordered(group.find("actorder"))) {
     return group.error(StatusCode::kUnsupported, "actorder",
@@ -150,13 +149,11 @@ Status EightBitScheme::read_group(const JsonObject& group) {
   const char* const usual = size > 0 ? "group" : size == kRow ? "channel" : "tensor";
   AERIE_ASSIGN_OR_RETURN(const std::string_view strategy, group.string("strategy", usual));
   if (strategy == "group" && size < 1) {
-    return group.error(StatusCode::kInvalidData, "group_size",
-                       fmt::format("is {}, not a positive size", size));
+    return group.error(StatusCode::kInvalidData, "group_size", "is {}, not a positive size", size);
   }
   if (strategy != "group" && strategy != "channel" && strategy != "tensor") {
-    return group.error(
-        StatusCode::kUnsupported, "strategy",
-        fmt::format("is '{}'; group, channel and tensor are supported", printable(strategy, 64)));
+    return group.error(StatusCode::kUnsupported, "strategy",
+                       "is '{}'; group, channel and tensor are supported", printable(strategy, 64));
   }
   groups_.insert(strategy == "group" ? size : strategy == "channel" ? kRow : kMatrix);
   return {};

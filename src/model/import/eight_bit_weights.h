@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <set>
-#include <string>
 #include <string_view>
 
 #include "base/status.h"

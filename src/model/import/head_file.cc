@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/errors.h"
 #include "format/converted_file.h"
 #include "format/text.h"
 #include "model/import/layer_names.h"
@@ -52,14 +53,12 @@ HeadFile::HeadFile(std::string name, SafetensorsFolder tensors, std::shared_ptr<
 Expected<std::unique_ptr<HeadFile>> HeadFile::open(const std::string& path,
                                                    const HeadFileOptions& options) {
   if (options.dtype && !can_quantize(*options.dtype)) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("there is no conversion to {}", dtype_info(*options.dtype).name));
+    return invalid_argument("there is no conversion to {}", dtype_info(*options.dtype).name);
   }
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
-    return Status(StatusCode::kNotFound,
-                  path.empty() ? "no draft head is named: give a folder with safetensors"
-                               : path + ": there is no such file or folder");
+    return not_found(path.empty() ? "no draft head is named: give a folder with safetensors"
+                                  : path + ": there is no such file or folder");
   }
   const fs::path folder =
       fs::is_directory(path, ignored) ? fs::path(path) : fs::path(path).parent_path();
@@ -250,8 +249,7 @@ Status HeadFile::keep_rows(std::string_view name, std::vector<int32_t> ids) {
 Expected<std::vector<int64_t>> HeadFile::integers(std::string_view name) const {
   const TensorInfo* info = find_tensor(name);
   if (info == nullptr) {
-    return Status(StatusCode::kNotFound,
-                  fmt::format("{}: there is no tensor '{}'", this->name(), printable(name)));
+    return not_found("{}: there is no tensor '{}'", this->name(), printable(name));
   }
   const Entry& entry = entries_[static_cast<size_t>(info - tensors().data())];
   if (entry.tensor == nullptr) {

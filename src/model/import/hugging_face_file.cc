@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/errors.h"
 #include "base/files.h"
 #include "format/gguf/gguf.h"
 #include "format/json.h"
@@ -181,8 +182,7 @@ Status HuggingFaceFile::check_layers() {
     const TensorRule& rule = *rules_.find(std::string_view(stem).substr(0, suffix))->second;
     for (int64_t layer = 0; layer < import_.layers(); ++layer) {
       if (placed_.contains(with_layer(rule.to, layer).append(stem.substr(suffix)))) continue;
-      return {StatusCode::kNotFound, fmt::format("{}: there is no tensor '{}'", name(),
-                                                 printable(with_layer(stem, layer)))};
+      return not_found("{}: there is no tensor '{}'", name(), printable(with_layer(stem, layer)));
     }
   }
   return {};
@@ -206,9 +206,8 @@ Status HuggingFaceFile::place_tensors(const AddMetadata& more) {
         {nullptr, TensorChange::kNone, i});
   }
   if (more) {
-    const auto embedding = std::find_if(infos_.begin(), infos_.end(), [](const TensorInfo& info) {
-      return info.name == "token_embd.weight";
-    });
+    const auto embedding = std::ranges::find_if(
+        infos_, [](const TensorInfo& info) { return info.name == "token_embd.weight"; });
     const int64_t vocab = embedding == infos_.end() ? 0 : embedding->shape[1];
     AERIE_RETURN_IF_ERROR(more(vocab, import_.metadata()));
   }
@@ -340,7 +339,7 @@ Expected<Json> read_config(const std::string& folder, const std::string& path) {
       files.empty()
           ? "which a Hugging Face folder has beside its safetensors files"
           : "but there are GGUF files, of which you may give one: " + printable(files, 300);
-  return Status(StatusCode::kNotFound, json.status().message() + ", " + advice);
+  return not_found("{}, {}", json.status().message(), advice);
 }
 
 Expected<const ModelFamily*> family_of(const JsonObject& config) {
@@ -353,9 +352,8 @@ Expected<const ModelFamily*> family_of(const JsonObject& config) {
       known += candidate;
     }
   }
-  return config.error(
-      StatusCode::kUnsupported, "model_type",
-      fmt::format("is '{}', which is not supported; these are: {}", printable(type, 64), known));
+  return config.error(StatusCode::kUnsupported, "model_type",
+                      "is '{}', which is not supported; these are: {}", printable(type, 64), known);
 }
 
 }  // namespace
@@ -384,13 +382,11 @@ Expected<std::unique_ptr<ModelFile>> open_model_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return open_hugging_face_folder(path);
   if (path.ends_with(".safetensors") || path.ends_with(".json")) {
-    return Status(StatusCode::kInvalidArgument,
-                  path + " is a file of a Hugging Face folder; give the folder itself");
+    return invalid_argument("{} is a file of a Hugging Face folder; give the folder itself", path);
   }
   if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) {
-    return Status(StatusCode::kNotFound,
-                  path.empty() ? "no model is named: give a GGUF file or a Hugging Face folder"
-                               : path + ": there is no such file or folder");
+    return not_found(path.empty() ? "no model is named: give a GGUF file or a Hugging Face folder"
+                                  : path + ": there is no such file or folder");
   }
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, GgufFile::open(path));
   return std::unique_ptr<ModelFile>(std::move(file));

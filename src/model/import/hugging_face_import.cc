@@ -33,8 +33,8 @@ Expected<double> positive_number(const JsonObject& object, std::string_view key,
   AERIE_ASSIGN_OR_RETURN(const double value,
                          fallback ? object.number(key, *fallback) : object.number(key));
   if (!is_positive(value)) {
-    return object.error(StatusCode::kInvalidData, key,
-                        fmt::format("is {}, not a positive number of 32 bits", value));
+    return object.error(StatusCode::kInvalidData, key, "is {}, not a positive number of 32 bits",
+                        value);
   }
   return value;
 }
@@ -101,8 +101,8 @@ Status HuggingFaceImport::copy_sizes(const SizeNames& names) {
     head_dim_from = fmt::format("{} / {}", names.hidden, names.heads);
     if (head_dim_ < 1 || head_dim_ > kMaxHeadDim) {
       return config_.error(StatusCode::kInvalidData, names.heads,
-                           fmt::format("is {}, which makes heads of {} dimensions from a {} of {}",
-                                       heads_, head_dim_, names.hidden, hidden));
+                           "is {}, which makes heads of {} dimensions from a {} of {}", heads_,
+                           head_dim_, names.hidden, hidden);
     }
   }
   int64_t ffn = std::min(kMaxInteger, names.ffn_factor * hidden);
@@ -133,10 +133,9 @@ Status HuggingFaceImport::copy_llama_shape(const LlamaDefaults& defaults) {
 Status HuggingFaceImport::require_text(std::string_view key, std::string_view fallback,
                                        std::initializer_list<std::string_view> accepted) const {
   AERIE_ASSIGN_OR_RETURN(const std::string_view value, config_.string(key, fallback));
-  if (std::find(accepted.begin(), accepted.end(), value) != accepted.end()) return {};
-  return config_.error(
-      StatusCode::kUnsupported, key,
-      fmt::format("is '{}'; supported: {}", printable(value, 64), fmt::join(accepted, ", ")));
+  if (std::ranges::find(accepted, value) != accepted.end()) return {};
+  return config_.error(StatusCode::kUnsupported, key, "is '{}'; supported: {}",
+                       printable(value, 64), fmt::join(accepted, ", "));
 }
 
 const Json* HuggingFaceImport::rope_parameters() const {
@@ -163,7 +162,7 @@ Status HuggingFaceImport::add_rope(const Json* parameters, double base) {
   rope_dimensions_ = static_cast<int64_t>(std::min(2.0, part) * static_cast<double>(head_dim_));
   if (rope_dimensions_ < 2 || part > 1.0) {
     return config_.error(StatusCode::kInvalidData, "partial_rotary_factor",
-                         fmt::format("is {}, of heads of {} dimensions", part, head_dim_));
+                         "is {}, of heads of {} dimensions", part, head_dim_);
   }
   add_integer("rope.dimension_count", rope_dimensions_, "partial_rotary_factor");
 
@@ -180,8 +179,7 @@ Status HuggingFaceImport::add_rope(const Json* parameters, double base) {
     const auto d = static_cast<double>(rope_dimensions_);
     base *= std::pow(factor, d / std::max(1.0, d - 2.0));
     if (!is_positive(base)) {
-      return rope.error(StatusCode::kInvalidData, "factor",
-                        fmt::format("of {} is too large", factor));
+      return rope.error(StatusCode::kInvalidData, "factor", "of {} is too large", factor);
     }
   } else if (type == "yarn") {
     status = add_yarn(rope);
@@ -192,10 +190,10 @@ Status HuggingFaceImport::add_rope(const Json* parameters, double base) {
   } else if (type != "default" && type != "dynamic") {
     // "dynamic" changes nothing within the context that the model was trained for, which is the
     // longest that is served.
-    status = rope.error(StatusCode::kUnsupported, "rope_type",
-                        fmt::format("is '{}'; default, linear, ntk, dynamic, yarn, llama3 and "
-                                    "longrope are supported",
-                                    printable(type, 64)));
+    status = rope.error(
+        StatusCode::kUnsupported, "rope_type",
+        "is '{}'; default, linear, ntk, dynamic, yarn, llama3 and longrope are supported",
+        printable(type, 64));
   }
   add_number("rope.freq_base", base);
   return status;
@@ -214,8 +212,7 @@ Status HuggingFaceImport::add_yarn(const JsonObject& rope) {
   const double implied = static_cast<double>(context_) / static_cast<double>(original);
   AERIE_ASSIGN_OR_RETURN(const double factor, positive_number(rope, "factor", implied));
   if (factor < 1.0) {
-    return rope.error(StatusCode::kInvalidData, "factor",
-                      fmt::format("is {}, less than 1", factor));
+    return rope.error(StatusCode::kInvalidData, "factor", "is {}, less than 1", factor);
   }
   AERIE_ASSIGN_OR_RETURN(const bool truncate, rope.boolean("truncate", true));
   if (!truncate) return rope.error(StatusCode::kUnsupported, "truncate", "is false");
@@ -274,11 +271,10 @@ Status HuggingFaceImport::add_long_rope(const JsonObject& rope) {
                                     std::pair("long_factor", "rope_factors_long.weight")}) {
     AERIE_ASSIGN_OR_RETURN(const std::vector<double> factors, rope.numbers(key));
     if (std::cmp_not_equal(factors.size(), rope_dimensions_ / 2)) {
-      return rope.error(StatusCode::kInvalidData, key,
-                        fmt::format("has {} entries for {} pairs of dimensions", factors.size(),
-                                    rope_dimensions_ / 2));
+      return rope.error(StatusCode::kInvalidData, key, "has {} entries for {} pairs of dimensions",
+                        factors.size(), rope_dimensions_ / 2);
     }
-    if (!std::all_of(factors.begin(), factors.end(), is_positive)) {
+    if (!std::ranges::all_of(factors, is_positive)) {
       return rope.error(StatusCode::kInvalidData, key,
                         "holds something else than positive numbers");
     }
@@ -310,25 +306,23 @@ Status HuggingFaceImport::add_windows(int64_t window, std::vector<bool> layers) 
   if (config_.has(kTypes)) {
     AERIE_ASSIGN_OR_RETURN(const std::vector<std::string_view> types, config_.strings(kTypes));
     if (types.size() != layers.size()) {
-      return config_.error(
-          StatusCode::kInvalidData, kTypes,
-          fmt::format("has {} entries for {} layers", types.size(), layers.size()));
+      return config_.error(StatusCode::kInvalidData, kTypes, "has {} entries for {} layers",
+                           types.size(), layers.size());
     }
     for (size_t i = 0; i < types.size(); ++i) {
       layers[i] = types[i] == "sliding_attention";
       if (!layers[i] && types[i] != "full_attention") {
         return config_.error(StatusCode::kUnsupported, kTypes,
-                             fmt::format("has '{}'; full_attention and sliding_attention are "
-                                         "supported",
-                                         printable(types[i], 64)));
+                             "has '{}'; full_attention and sliding_attention are supported",
+                             printable(types[i], 64));
       }
     }
   }
   if (window < 0 || window > kMaxInteger) {
-    return config_.error(StatusCode::kInvalidData, kWindow,
-                         fmt::format("is {}, not between 0 and {}", window, kMaxInteger));
+    return config_.error(StatusCode::kInvalidData, kWindow, "is {}, not between 0 and {}", window,
+                         kMaxInteger);
   }
-  if (window == 0 || std::find(layers.begin(), layers.end(), true) == layers.end()) return {};
+  if (window == 0 || std::ranges::find(layers, true) == layers.end()) return {};
   add_integer("attention.sliding_window", window, kWindow);
   add_flags("attention.sliding_window_pattern", layers);
   return {};

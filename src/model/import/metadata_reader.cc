@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/errors.h"
 #include "kernels/backend.h"
 
 namespace aerie {
@@ -51,13 +52,11 @@ Expected<std::string_view> MetadataReader::text_or(std::string_view key,
 }
 
 Status MetadataReader::refuse(std::string_view key, std::string_view why) const {
-  return {StatusCode::kInvalidData,
-          fmt::format("{}: {}: {}", file_.name(), file_.origin_of_key(full(key)), why)};
+  return invalid_data("{}: {}: {}", file_.name(), file_.origin_of_key(full(key)), why);
 }
 
 Status MetadataReader::unsupported(std::string_view key, std::string_view why) const {
-  return {StatusCode::kUnsupported,
-          fmt::format("{}: {}: {}", file_.name(), file_.origin_of_key(full(key)), why)};
+  return not_supported("{}: {}: {}", file_.name(), file_.origin_of_key(full(key)), why);
 }
 
 Status MetadataReader::read_heads(ModelConfig& config) const {
@@ -127,21 +126,18 @@ Status MetadataReader::read_factors(const char* tensor, std::vector<float>& fact
                                     int pairs) const {
   AERIE_ASSIGN_OR_RETURN(const TensorData data, file_.read(tensor));
   if (data.view.shape != Shape{pairs, 1, 1, 1}) {
-    return {StatusCode::kInvalidData,
-            fmt::format("{}: tensor '{}' has shape {} for {} pairs", file_.name(), tensor,
-                        shape_to_string(data.view.shape), pairs)};
+    return invalid_data("{}: tensor '{}' has shape {} for {} pairs", file_.name(), tensor,
+                        shape_to_string(data.view.shape), pairs);
   }
   if (dtype_info(data.view.dtype).block_elements != 1) {
-    return {StatusCode::kUnsupported,
-            fmt::format("{}: tensor '{}' is of type {}, not of floats", file_.name(), tensor,
-                        dtype_info(data.view.dtype).name)};
+    return not_supported("{}: tensor '{}' is of type {}, not of floats", file_.name(), tensor,
+                         dtype_info(data.view.dtype).name);
   }
   factors.resize(static_cast<size_t>(pairs));
   dequantize(data.view.dtype, data.view.data, pairs, factors.data());
   for (const float factor : factors) {
     if (!std::isfinite(factor) || factor <= 0.0f) {
-      return {StatusCode::kInvalidData,
-              fmt::format("{}: tensor '{}' holds {}", file_.name(), tensor, factor)};
+      return invalid_data("{}: tensor '{}' holds {}", file_.name(), tensor, factor);
     }
   }
   return {};

@@ -5,10 +5,11 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 #include <sstream>
 #include <utility>
+
+#include "base/errors.h"
 
 namespace aerie::server {
 namespace {
@@ -65,11 +66,10 @@ void ApiKeys::add_hash(const Hash& hash, std::string name) {
 }
 
 Status ApiKeys::add(std::string_view key, std::string name) {
-  const bool fits = !key.empty() &&
-                    std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c <= '~'; });
+  const bool fits =
+      !key.empty() && std::ranges::all_of(key, [](char c) { return c > ' ' && c <= '~'; });
   if (!fits) {
-    return Status(StatusCode::kInvalidArgument,
-                  "an API key is one or more printable ASCII characters without spaces");
+    return invalid_argument("an API key is one or more printable ASCII characters without spaces");
   }
   add_hash(hash_of(key), std::move(name));
   return {};
@@ -90,7 +90,7 @@ Status ApiKeys::add_lines(std::string_view lines, const std::string& file) {
       if (read_hash(key.substr(kPrefix.size()), hash)) {
         add_hash(hash, std::move(name));
       } else {
-        status = Status(StatusCode::kInvalidArgument, "sha256: is followed by 64 hex digits");
+        status = invalid_argument("sha256: is followed by 64 hex digits");
       }
     } else {
       status = add(key, std::move(name));
@@ -104,15 +104,11 @@ Status ApiKeys::add_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
-  if (!file.is_open() || text.bad()) {
-    return Status(StatusCode::kInvalidArgument, path + ": the file cannot be read");
-  }
+  if (!file.is_open() || text.bad()) return invalid_argument("{}: the file cannot be read", path);
   const size_t before = keys_.size();
   AERIE_RETURN_IF_ERROR(add_lines(text.str(), path));
   // Without this a file that was emptied by mistake would open the server to all.
-  if (keys_.size() == before) {
-    return Status(StatusCode::kInvalidArgument, path + ": there is no key in it");
-  }
+  if (keys_.size() == before) return invalid_argument("{}: there is no key in it", path);
   return {};
 }
 

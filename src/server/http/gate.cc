@@ -104,8 +104,8 @@ std::string bearer_of(const HttpRequest& request) {
 
 bool is_allowed_origin(const GateOptions& options, std::string_view origin) {
   const auto& allowed = options.cors_origins;
-  return std::any_of(allowed.begin(), allowed.end(),
-                     [&](const std::string& one) { return one == "*" || one == origin; });
+  return std::ranges::any_of(allowed,
+                             [&](const std::string& one) { return one == "*" || one == origin; });
 }
 
 // Those that let a page of another site read the answer; none if it may not.
@@ -178,9 +178,7 @@ Handler make_gate(GateOptions options, Handler next) {
                                                {"client", request.client},
                                                {"method", request.method},
                                                {"path", request.path.substr(0, 200)}});
-    if (request.method == "OPTIONS" && !cors.empty()) {
-      return answer_preflight({}, request, *answer);
-    }
+    if (request.method == "OPTIONS" && !cors.empty()) return answer_preflight({}, request, *answer);
     if (is_foreign_page(gate, request)) {
       return send_error(
           *answer,

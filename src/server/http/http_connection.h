@@ -10,7 +10,8 @@
 #include <memory>
 #include <string>
 
-#include "server/http/http_server.h"
+#include "server/http/exchange.h"
+#include "server/http/http_options.h"
 
 namespace aerie::server {
 

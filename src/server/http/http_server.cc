@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "server/http/http_answer.h"
 #include "server/http/http_connection.h"
 #include "server/openai/openai_errors.h"
@@ -28,13 +29,9 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using Tcp = asio::ip::tcp;
 
-Status wrong(std::string why) {
-  return Status(StatusCode::kInvalidArgument, std::move(why));
-}
-
 Expected<std::unique_ptr<asio::ssl::context>> make_tls(const HttpServerOptions& options) {
   if (options.tls_certificate.empty() != options.tls_key.empty()) {
-    return wrong("TLS needs a certificate and its key: give both");
+    return invalid_argument("TLS needs a certificate and its key: give both");
   }
   if (options.tls_certificate.empty()) return std::unique_ptr<asio::ssl::context>();
   auto tls = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_server);
@@ -44,13 +41,13 @@ Expected<std::unique_ptr<asio::ssl::context>> make_tls(const HttpServerOptions& 
                    error);
   if (!error) tls->use_certificate_chain_file(options.tls_certificate, error);
   if (error) {
-    return wrong(fmt::format("{}: cannot be used as a certificate: {}", options.tls_certificate,
-                             error.message()));
+    return invalid_argument("{}: cannot be used as a certificate: {}", options.tls_certificate,
+                            error.message());
   }
   tls->use_private_key_file(options.tls_key, asio::ssl::context::pem, error);
   if (error) {
-    return wrong(fmt::format("{}: cannot be used as the certificate's key: {}", options.tls_key,
-                             error.message()));
+    return invalid_argument("{}: cannot be used as the certificate's key: {}", options.tls_key,
+                            error.message());
   }
   return tls;
 }
@@ -61,7 +58,7 @@ Status listen(Tcp::acceptor& acceptor, asio::io_context& io, const HttpServerOpt
   const auto found =
       resolver.resolve(options.host, std::to_string(options.port), Tcp::resolver::passive, error);
   if (error || found.empty()) {
-    return wrong(fmt::format("{}: no address to listen on: {}", options.host, error.message()));
+    return invalid_argument("{}: no address to listen on: {}", options.host, error.message());
   }
   const Tcp::endpoint endpoint = found.begin()->endpoint();
   acceptor.open(endpoint.protocol(), error);
@@ -69,8 +66,8 @@ Status listen(Tcp::acceptor& acceptor, asio::io_context& io, const HttpServerOpt
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (!error) return {};
-  return wrong(
-      fmt::format("{}:{}: cannot listen there: {}", options.host, options.port, error.message()));
+  return invalid_argument("{}:{}: cannot listen there: {}", options.host, options.port,
+                          error.message());
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ std::optional<HttpTarget> parse_target(std::string_view target) {
 
 bool is_request_id(std::string_view id) {
   constexpr std::string_view kMarks = "-_.:/+=@";
-  return !id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), [&](char c) {
+  return !id.empty() && id.size() <= 128 && std::ranges::all_of(id, [&](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
            kMarks.find(c) != std::string_view::npos;
   });

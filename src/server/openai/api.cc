@@ -122,16 +122,14 @@ void answer_detokenize(const StatePtr& state, const HttpRequest& request, Answer
       error ? std::vector<int32_t>() : read_ids(reader, *tokens, *state, "tokens");
   if (error) return send_error(answer, *error);
   if (ids.size() > kContexts * static_cast<size_t>(state->service.context())) {
-    reader.refuse("tokens", fmt::format("may be at most {}", kContexts * state->service.context()));
+    reader.refuse("tokens", "may be at most {}", kContexts * state->service.context());
     return send_error(answer, *error);
   }
   send_json(answer, {{"prompt", text_of(state->service.tokenizer(), ids)}});
 }
 
 void answer_ready(const StatePtr& state, Answer& answer) {
-  if (state->draining.load()) {
-    return send_error(answer, error_of(503, "the server is ending"));
-  }
+  if (state->draining.load()) return send_error(answer, error_of(503, "the server is ending"));
   send_json(answer, {{"status", "ready"}});
 }
 

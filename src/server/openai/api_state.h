@@ -8,7 +8,7 @@
 
 #include "engine/service.h"
 #include "server/metrics.h"
-#include "server/openai/api.h"
+#include "server/openai/api_options.h"
 #include "server/openai/fields/control_names.h"
 #include "server/openai/fields/grammar_fields.h"
 

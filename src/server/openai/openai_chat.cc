@@ -1,7 +1,5 @@
 #include "server/openai/openai_chat.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 #include <utility>
 

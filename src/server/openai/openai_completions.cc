@@ -1,7 +1,5 @@
 #include "server/openai/openai_completions.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -93,7 +91,7 @@ class CompletionFormat final : public ReplyFormat {
     Json list = Json::array();
     for (auto& [prompt, replies] : by_prompt) {
       if (words_.best_of > words_.n) {
-        std::stable_sort(replies.begin(), replies.end(), [](const Choice* a, const Choice* b) {
+        std::ranges::stable_sort(replies, [](const Choice* a, const Choice* b) {
           return mean_logprob(*a) > mean_logprob(*b);
         });
         replies.resize(static_cast<size_t>(words_.n));
@@ -180,7 +178,7 @@ Prompts read_prompts(FieldReader& request, const ApiState& state) {
     if (prompt->front().is_number()) {
       add_ids(request, state, *prompt, out);
     } else if (prompt->size() > static_cast<size_t>(state.options.max_choices)) {
-      request.refuse("prompt", fmt::format("may be at most {} prompts", state.options.max_choices));
+      request.refuse("prompt", "may be at most {} prompts", state.options.max_choices);
     } else {
       for (const Json& one : *prompt) {
         if (request.failed()) break;
@@ -242,7 +240,7 @@ std::vector<int32_t> read_ids(FieldReader& request, const Json& list, const ApiS
   for (const Json& one : list) {
     const bool fits = one.is_number_integer() && one >= 0 && one < vocab;
     if (!fits) {
-      request.refuse(field, fmt::format("token ids must be integers from 0 to {}", vocab - 1));
+      request.refuse(field, "token ids must be integers from 0 to {}", vocab - 1);
       return {};
     }
     ids.push_back(one.get<int32_t>());
@@ -264,8 +262,8 @@ ReplyTask read_completion(FieldReader& request, ApiState& state, const HttpReque
   const bool echo = request.boolean("echo", false);
   const size_t replies = prompts.ids.size() * static_cast<size_t>(words.best_of);
   if (replies > static_cast<size_t>(state.options.max_choices)) {
-    request.refuse("n", fmt::format("{} replies to one request are more than {}", replies,
-                                    state.options.max_choices));
+    request.refuse("n", "{} replies to one request are more than {}", replies,
+                   state.options.max_choices);
   }
   if (request.failed()) return task;
 

@@ -1,8 +1,7 @@
 // /v1/completions
 #pragma once
 
-#include <memory>
-
+#include "server/http/exchange.h"
 #include "server/openai/api_state.h"
 #include "server/openai/fields/field_reader.h"
 #include "server/openai/reply_task.h"

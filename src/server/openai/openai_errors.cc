@@ -9,23 +9,15 @@ namespace aerie::server {
 namespace {
 
 std::string_view type_of(int status) {
-  switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 408:
-    case 504:
-      return "timeout_error";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "service_unavailable_error";
-    default:
-      return status >= 500 ? "server_error" : "invalid_request_error";
+  constexpr std::pair<int, std::string_view> kTypes[] = {
+      {401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"},
+      {408, "timeout_error"},        {429, "rate_limit_error"}, {503, "service_unavailable_error"},
+      {504, "timeout_error"},
+  };
+  for (const auto& [known, type] : kTypes) {
+    if (known == status) return type;
   }
+  return status >= 500 ? "server_error" : "invalid_request_error";
 }
 
 }  // namespace
@@ -36,19 +28,12 @@ ApiError error_of(int status, std::string message, std::string param, std::strin
 }
 
 ApiError error_of(const Status& status, std::string param) {
-  switch (status.code()) {
-    case StatusCode::kInvalidArgument:
-    case StatusCode::kInvalidData:
-    case StatusCode::kUnsupported:
-    case StatusCode::kNotFound:
-      return error_of(400, status.message(), std::move(param));
-    case StatusCode::kResourceExhausted:
-      return error_of(429, status.message(), std::move(param));
-    case StatusCode::kCancelled:
-      return error_of(503, status.message(), std::move(param));
-    default:
-      return error_of(500, status.message(), std::move(param));
-  }
+  const StatusCode code = status.code();
+  int number = 400;
+  if (code == StatusCode::kResourceExhausted) number = 429;
+  if (code == StatusCode::kCancelled) number = 503;
+  if (code == StatusCode::kInternal) number = 500;
+  return error_of(number, status.message(), std::move(param));
 }
 
 std::string error_body(const ApiError& error) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "base/status.h"
 #include "server/http/exchange.h"

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "decode/sequence.h"
 #include "server/openai/fields/json_text.h"
 #include "tokenizer/detokenizer.h"
 
@@ -14,20 +15,6 @@ namespace {
 
 std::string_view bytes_of(const Tokenizer& tokenizer, int32_t id) {
   return id >= 0 && id < tokenizer.vocab_size() ? tokenizer.piece(id) : std::string_view();
-}
-
-std::string_view origin_name(TokenOrigin origin) {
-  switch (origin) {
-    case TokenOrigin::kAccepted:
-      return "accepted";
-    case TokenOrigin::kCorrection:
-      return "correction";
-    case TokenOrigin::kBonus:
-      return "bonus";
-    case TokenOrigin::kTarget:
-      break;
-  }
-  return "target";
 }
 
 Json one_logprob(const Tokenizer& tokenizer, const TokenLogprob& logprob) {
@@ -135,7 +122,7 @@ Json trace_of(const ReplyWords& words, const ReplyDelta& delta) {
     const bool is_text = token.id < tokenizer.vocab_size() && !tokenizer.is_control(token.id);
     tokens.push_back({{"id", token.id},
                       {"text", is_text ? token_text(tokenizer, token.id) : ""},
-                      {"origin", origin_name(token.origin)}});
+                      {"origin", token_origin_name(token.origin)}});
   }
   Json tree = Json::array();
   for (const TracedNode& node : delta.tree) {

@@ -1,6 +1,7 @@
 // /v1/responses, of text.
 #pragma once
 
+#include "server/http/exchange.h"
 #include "server/openai/api_state.h"
 #include "server/openai/fields/field_reader.h"
 #include "server/openai/reply_task.h"

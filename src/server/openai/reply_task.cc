@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/errors.h"
 
 namespace aerie::server {
 namespace {
@@ -21,8 +22,7 @@ ApiError failure_of(const ReplyEnd& end) {
     case ReplyOutcome::kDeadline:
       return error_of(504, "the request took longer than this server allows", "", "timeout");
     case ReplyOutcome::kFailed:
-      return error_of(end.status.ok() ? Status(StatusCode::kInternal, "the reply failed")
-                                      : end.status);
+      return error_of(end.status.ok() ? internal_error("the reply failed") : end.status);
     default:
       return error_of(503, "the request was cancelled: the server is ending");
   }
@@ -117,7 +117,7 @@ void RunningTask::guard(const Call& call) {
   try {
     call();
   } catch (const std::exception& error) {
-    if (!over_) fail(error_of(Status(StatusCode::kInternal, error.what())));
+    if (!over_) fail(error_of(internal_error(error.what())));
   }
 }
 

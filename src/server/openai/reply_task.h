@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "server/http/exchange.h"
 #include "server/openai/api_state.h"
 #include "server/openai/openai_errors.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "format/invalid.h"
+#include "base/errors.h"
 #include "format/text.h"
 #include "tokenizer/pieces/bpe.h"
 #include "tokenizer/pieces/byte_alphabet.h"
@@ -36,7 +36,7 @@ void for_each_code(std::string_view text, Visit&& visit) {
 class SortedNames {
  public:
   void add(std::string_view name, int32_t symbol) { names_.emplace_back(name, symbol); }
-  void sort() { std::sort(names_.begin(), names_.end()); }
+  void sort() { std::ranges::sort(names_); }
 
   // Calls visit(length, symbol) for the names that are proper prefixes of `text`, shortest first.
   template <typename Visit>
@@ -238,8 +238,8 @@ Expected<std::unique_ptr<Bpe>> Bpe::from_scores(const Vocabulary& vocabulary,
     return invalid_data(fmt::format("the score of token {} is not a number", rule.result));
   }
   AERIE_RETURN_IF_ERROR(model->expand_unused(rules));
-  std::sort(rules.begin(), rules.end(),
-            [&](const MergeRule& a, const MergeRule& b) { return score(a) > score(b); });
+  std::ranges::sort(rules,
+                    [&](const MergeRule& a, const MergeRule& b) { return score(a) > score(b); });
   // Rules of equal score have equal rank: of these the leftmost pair joins first.
   std::vector<uint32_t> ranks(rules.size(), 0);
   for (size_t i = 1; i < rules.size(); ++i) {
@@ -260,10 +260,10 @@ Status Bpe::expand_unused(const std::vector<MergeRule>& rules) {
   for (const MergeRule& rule : rules) {
     if (vocabulary_.type(rule.result) != TokenType::kUnused) continue;
     if (!expanded_.emplace(rule.result, std::pair(rule.left, rule.right)).second) {
-      return {StatusCode::kUnsupported,
-              fmt::format("token {}, '{}', is unused, and several pairs of tokens make it; what it "
-                          "falls into is not supported",
-                          rule.result, printable(vocabulary_.name(rule.result), kShownOfPiece))};
+      return not_supported(
+          "token {}, '{}', is unused, and several pairs of tokens make it; what it falls into is "
+          "not supported",
+          rule.result, printable(vocabulary_.name(rule.result), kShownOfPiece));
     }
   }
   return {};

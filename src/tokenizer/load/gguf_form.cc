@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/errors.h"
 #include "format/text.h"
 #include "tokenizer/load/recipes.h"
 
@@ -13,7 +14,7 @@ namespace aerie {
 namespace {
 
 Status unsupported(std::string message) {
-  return {StatusCode::kUnsupported, "this tokenizer has no form in GGUF: " + std::move(message)};
+  return not_supported("this tokenizer has no form in GGUF: {}", std::move(message));
 }
 
 std::optional<int64_t> optional_id(int32_t id) {
@@ -117,8 +118,8 @@ Expected<GgufTokenizerMetadata> gguf_of_merges(GgufTokenizerMetadata metadata,
   // A float counts exactly up to 2^24.
   if (rules.size() >= (size_t{1} << 24)) return unsupported("it has too many merges");
   const auto less = [](const MergeRule& a, const MergeRule& b) { return pair_of(a) < pair_of(b); };
-  std::sort(rules.begin(), rules.end(), less);
-  std::sort(wanted.begin(), wanted.end(), less);
+  std::ranges::sort(rules, less);
+  std::ranges::sort(wanted, less);
   const bool same =
       std::equal(rules.begin(), rules.end(), wanted.begin(), wanted.end(),
                  [](const MergeRule& a, const MergeRule& b) { return pair_of(a) == pair_of(b); });

@@ -1,7 +1,6 @@
 // The GGUF metadata of tokenizers that come from other files.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "base/status.h"

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/errors.h"
 #include "format/gguf/metadata_builder.h"
 #include "format/text.h"
 #include "tokenizer/vocabulary.h"
@@ -50,9 +51,8 @@ Status fit_tokens(int64_t count, GgufTokenizerMetadata& words) {
   for (size_t id = size; id < words.tokens.size(); ++id) {
     const std::string name = printable(words.tokens[id], 40);
     if (words.types[id] == static_cast<int64_t>(TokenType::kNormal)) {
-      return {StatusCode::kUnsupported,
-              fmt::format("the tokenizer has the token '{}', number {}, and the model has {}", name,
-                          id, count)};
+      return not_supported("the tokenizer has the token '{}', number {}, and the model has {}",
+                           name, id, count);
     }
     words.notes.push_back(
         fmt::format("'{}' is token {}: the model has no embedding for it", name, id));

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/errors.h"
 #include "format/text.h"
 #include "tokenizer/pieces/byte_alphabet.h"
 #include "tokenizer/pieces/normalizer_steps.h"
@@ -78,9 +79,8 @@ Expected<Pattern> read_pattern(const JsonObject& component) {
 }
 
 Expected<Regex> compile(const JsonObject& component, const Pattern& pattern) {
-  auto regex = pattern.regex ? Regex::compile(pattern.text) : Regex::literal(pattern.text);
-  if (!regex.ok()) return regex.status().with_context(component.file());
-  return regex;
+  return in_context(pattern.regex ? Regex::compile(pattern.text) : Regex::literal(pattern.text),
+                    component.file());
 }
 
 // Of base64, as serde writes bytes.
@@ -205,8 +205,8 @@ Expected<SplitBehavior> read_behavior(const JsonObject& component, std::string_v
   for (const auto& [known, behavior] : kNames) {
     if (known == name) return behavior;
   }
-  return component.error(StatusCode::kInvalidData, "behavior",
-                         fmt::format("is '{}', which is none of the five", printable(name, 40)));
+  return component.error(StatusCode::kInvalidData, "behavior", "is '{}', which is none of the five",
+                         printable(name, 40));
 }
 
 // Gathers the steps; a ByteLevel's spelling becomes a step only if something follows it.

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/errors.h"
 #include "format/mapped_file.h"
 #include "format/text.h"
 
@@ -126,7 +127,7 @@ Status read_added_tokens(const std::string& path, const std::vector<std::string>
     token.id = static_cast<int32_t>(id.get<int64_t>());
     const auto is = [&](const std::optional<std::string>& role) { return role && *role == name; };
     token.special = is(settings.bos) || is(settings.eos) || is(settings.unk) || is(settings.pad) ||
-                    std::find(special.begin(), special.end(), name) != special.end();
+                    std::ranges::find(special, name) != special.end();
     settings.added.push_back(std::move(token));
   }
   return {};
@@ -213,17 +214,15 @@ Status TokenList::set(int64_t id, std::string_view name, TokenType type, const s
   // Models pad their vocabularies, but not without measure; a hostile id must not cost memory.
   const size_t most = expected_ * 8 + 65536;
   if (id < 0 || static_cast<size_t>(id) >= most) {
-    return {StatusCode::kInvalidData,
-            fmt::format("{}: '{}' has id {}, far beyond the number of tokens", what,
-                        printable(name, 40), id)};
+    return invalid_data("{}: '{}' has id {}, far beyond the number of tokens", what,
+                        printable(name, 40), id);
   }
   const auto index = static_cast<size_t>(id);
   if (index >= tokens_.size()) tokens_.resize(index + 1);
   Token& token = tokens_[index];
   if (token.present && token.name != name) {
-    return {StatusCode::kInvalidData,
-            fmt::format("{}: '{}' and '{}' have the same id, {}", what, printable(token.name, 40),
-                        printable(name, 40), id)};
+    return invalid_data("{}: '{}' and '{}' have the same id, {}", what, printable(token.name, 40),
+                        printable(name, 40), id);
   }
   token.name = name;
   token.type = type;
@@ -244,11 +243,10 @@ Expected<std::unique_ptr<Tokenizer>> Tokenizer::from_folder(const std::string& p
   if (exists(vocab) && exists(merges)) {
     return finished(read_vocab_and_merges(vocab, merges, settings));
   }
-  return Status(
-      StatusCode::kNotFound,
-      fmt::format("{}: there is no tokenizer here: no tokenizer.json, no tokenizer.model, "
-                  "and not both vocab.json and merges.txt",
-                  path));
+  return not_found(
+      "{}: there is no tokenizer here: no tokenizer.json, no tokenizer.model, and not both "
+      "vocab.json and merges.txt",
+      path);
 }
 
 namespace {
@@ -285,7 +283,7 @@ Expected<std::string> chat_template_of_folder(const std::string& path) {
     AERIE_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::view(*json, path + name));
     if (object.has("chat_template")) return template_in(object);
   }
-  return Status(StatusCode::kNotFound, path + ": there is no chat template here");
+  return not_found("{}: there is no chat template here", path);
 }
 
 Expected<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view bytes,

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "format/invalid.h"
+#include "base/errors.h"
 #include "format/text.h"
 #include "tokenizer/load/gguf_metadata.h"
 #include "tokenizer/load/recipes.h"
@@ -79,10 +79,9 @@ Status check_bytes(const Bpe& model, std::string& missing) {
     if (model.byte_id(static_cast<uint8_t>(byte)) >= 0) continue;
     missing += static_cast<char>(byte);
     if ((byte >= 0x20 && byte < 0x7F) || byte == '\n') {
-      return {StatusCode::kUnsupported,
-              fmt::format("{} has no token for byte 0x{:02x}, so this is not a byte-level "
-                          "vocabulary",
-                          kKeys.tokens, byte)};
+      return not_supported(
+          "{} has no token for byte 0x{:02x}, so this is not a byte-level vocabulary", kKeys.tokens,
+          byte);
     }
   }
   return {};
@@ -123,10 +122,9 @@ Expected<PipelineParts> byte_level(const GgufTokenizerMetadata& metadata) {
   for (size_t id = 0; id < metadata.tokens.size(); ++id) {
     const int64_t type = metadata.types[id];
     if (type == static_cast<int64_t>(TokenType::kByte)) {
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("{} of token {} is 6 (byte), which belongs to SentencePiece "
-                                "vocabularies",
-                                kKeys.types, id));
+      return not_supported(
+          "{} of token {} is 6 (byte), which belongs to SentencePiece vocabularies", kKeys.types,
+          id);
     }
     const std::string& name = metadata.tokens[id];
     const bool spelled = type == static_cast<int64_t>(TokenType::kNormal) ||
@@ -183,8 +181,7 @@ TokenRoles sentencepiece_roles(const GgufTokenizerMetadata& metadata) {
   if (!t5) fall_back(roles.bos, 1);
   fall_back(roles.eos, t5 ? 1 : 2);
   if (!roles.unk) {
-    const auto found = std::find(metadata.types.begin(), metadata.types.end(),
-                                 static_cast<int64_t>(TokenType::kUnknown));
+    const auto found = std::ranges::find(metadata.types, static_cast<int64_t>(TokenType::kUnknown));
     if (found != metadata.types.end()) roles.unk = found - metadata.types.begin();
   }
   roles.add_bos = metadata.add_bos.value_or(!t5);
@@ -202,9 +199,8 @@ Expected<PipelineParts> sentencepiece(const GgufTokenizerMetadata& metadata) {
   AERIE_RETURN_IF_ERROR(add_tokens(metadata, vocabulary, !t5, parts.added));
 
   SentencePieceNormalizerOptions normalizer;
-  auto map = Charsmap::parse(metadata.precompiled_charsmap);
-  if (!map.ok()) return map.status().with_context("tokenizer.ggml.precompiled_charsmap");
-  normalizer.map = std::move(map).value();
+  AERIE_ASSIGN_OR_RETURN(normalizer.map, in_context(Charsmap::parse(metadata.precompiled_charsmap),
+                                                    "tokenizer.ggml.precompiled_charsmap"));
   normalizer.add_dummy_prefix = metadata.add_space_prefix.value_or(!t5);
   normalizer.remove_extra_whitespaces = metadata.remove_extra_whitespaces.value_or(false);
   bool bytes = false;
@@ -222,9 +218,8 @@ Expected<PipelineParts> sentencepiece(const GgufTokenizerMetadata& metadata) {
     if (!model.ok()) return model.status().with_context(kScores);
     parts.model = std::move(model).value();
   } else {
-    auto model = Bpe::from_scores(vocabulary, metadata.scores, bytes);
-    if (!model.ok()) return model.status().with_context(kScores);
-    parts.model = std::move(model).value();
+    AERIE_ASSIGN_OR_RETURN(
+        parts.model, in_context(Bpe::from_scores(vocabulary, metadata.scores, bytes), kScores));
   }
   return parts;
 }
@@ -273,10 +268,10 @@ Expected<GgufTokenizerMetadata> read_metadata(const ModelFile& file) {
   GgufTokenizerMetadata metadata;
   AERIE_ASSIGN_OR_RETURN(metadata.model, file.string("tokenizer.ggml.model"));
   if (metadata.model != "gpt2" && metadata.model != "llama" && metadata.model != "t5") {
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("{}: tokenizer.ggml.model is '{}', and this build knows only 'gpt2' "
-                              "(byte-level BPE), 'llama' (SentencePiece BPE) and 't5' (unigram)",
-                              file.name(), printable(metadata.model, 40)));
+    return not_supported(
+        "{}: tokenizer.ggml.model is '{}', and this build knows only 'gpt2' (byte-level BPE), "
+        "'llama' (SentencePiece BPE) and 't5' (unigram)",
+        file.name(), printable(metadata.model, 40));
   }
   AERIE_RETURN_IF_ERROR(read_strings(file, "tokenizer.ggml.tokens", metadata.tokens));
   AERIE_ASSIGN_OR_RETURN(const auto types, file.numbers("tokenizer.ggml.token_type"));
@@ -318,9 +313,7 @@ Expected<std::unique_ptr<Tokenizer>> tokenizer_of(const GgufTokenizerMetadata& m
 
 Expected<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(const GgufTokenizerMetadata metadata, read_metadata(file));
-  auto tokenizer = tokenizer_of(metadata);
-  if (!tokenizer.ok()) return tokenizer.status().with_context(file.name());
-  return tokenizer;
+  return in_context(tokenizer_of(metadata), file.name());
 }
 
 }  // namespace aerie

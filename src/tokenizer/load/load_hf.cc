@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/errors.h"
 #include "format/mapped_file.h"
 #include "format/text.h"
 #include "tokenizer/load/gguf_form.h"
@@ -43,16 +44,14 @@ struct Reader {
 };
 
 Status read_vocab_object(const Json& vocab, const std::string& where, Reader& reader) {
-  if (!vocab.is_object()) return {StatusCode::kInvalidData, where + " is not an object"};
+  if (!vocab.is_object()) return invalid_data("{} is not an object", where);
   reader.list.expect(vocab.size());
   for (const auto& [name, id] : vocab.items()) {
     if (!id.is_number_integer()) {
-      return {StatusCode::kInvalidData,
-              fmt::format("{}: the id of '{}' is not an integer", where, printable(name, 40))};
+      return invalid_data("{}: the id of '{}' is not an integer", where, printable(name, 40));
     }
     if (id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX) {
-      return {StatusCode::kInvalidData,
-              fmt::format("{}: the id of '{}' is too large", where, printable(name, 40))};
+      return invalid_data("{}: the id of '{}' is too large", where, printable(name, 40));
     }
     const auto value = id.get<int64_t>();
     AERIE_RETURN_IF_ERROR(reader.list.set(value, name, TokenType::kNormal, where));
@@ -74,8 +73,8 @@ Status read_unigram_vocab(const JsonObject& model, Reader& reader) {
         entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_number();
     if (!pair) {
       return model.error(StatusCode::kInvalidData, "vocab",
-                         fmt::format("has an entry, number {}, that is not a token and its score",
-                                     reader.scores.size()));
+                         "has an entry, number {}, that is not a token and its score",
+                         reader.scores.size());
     }
     const auto id = static_cast<int64_t>(reader.scores.size());
     const auto& name = entry[0].get_ref<const std::string&>();
@@ -90,9 +89,8 @@ Status read_unigram_vocab(const JsonObject& model, Reader& reader) {
 Status add_token(const AddedToken& token, const std::string& where, Reader& reader) {
   const auto known = reader.model_names.find(token.content);
   if (known != reader.model_names.end() && known->second != token.id) {
-    return {StatusCode::kInvalidData,
-            fmt::format("{}: '{}' has id {}, and the vocabulary says {}", where,
-                        printable(token.content, 40), token.id, known->second)};
+    return invalid_data("{}: '{}' has id {}, and the vocabulary says {}", where,
+                        printable(token.content, 40), token.id, known->second);
   }
   AERIE_RETURN_IF_ERROR(
       reader.list.set(token.id, token.content,
@@ -149,9 +147,8 @@ Expected<std::vector<std::pair<std::string_view, std::string_view>>> read_merges
         entry.is_string() ? std::string_view(entry.get_ref<const std::string&>()) : "";
     const size_t space = text.find(' ');
     if (space == text.npos || text.find(' ', space + 1) != text.npos) {
-      return model.error(
-          StatusCode::kInvalidData, "merges",
-          fmt::format("has an entry, number {}, that is not two tokens", pairs.size()));
+      return model.error(StatusCode::kInvalidData, "merges",
+                         "has an entry, number {}, that is not two tokens", pairs.size());
     }
     pairs.emplace_back(text.substr(0, space), text.substr(space + 1));
   }
@@ -221,7 +218,7 @@ Status read_template(const Names& names, TokenRoles& roles, Reader& reader) {
     const auto found = names.find(*name);
     if (found == names.end()) {
       return reader.root.error(StatusCode::kInvalidData, "post_processor",
-                               fmt::format("adds '{}', which is no token", printable(*name, 40)));
+                               "adds '{}', which is no token", printable(*name, 40));
     }
     id = found->second;
     add = true;
@@ -252,9 +249,9 @@ Status make_parts(Reader& reader) {
       static_cast<int64_t>(tokens.size()));
   AERIE_RETURN_IF_ERROR(read_template(names, roles, reader));
   AERIE_RETURN_IF_ERROR(make_vocabulary(hf_keys(reader.root.file()), roles, reader));
-  auto added = AddedTokens::create(reader.added, &reader.parts.normalizer);
-  if (!added.ok()) return added.status().with_context(reader.root.file());
-  reader.parts.added = std::move(added).value();
+  AERIE_ASSIGN_OR_RETURN(
+      reader.parts.added,
+      in_context(AddedTokens::create(reader.added, &reader.parts.normalizer), reader.root.file()));
   reader.parts.strips_leading_space = reader.decoder.strips_leading_space;
   return {};
 }
@@ -303,12 +300,12 @@ Status read_unigram(const JsonObject& model, Reader& reader) {
   AERIE_RETURN_IF_ERROR(read_added_tokens(reader));
   AERIE_RETURN_IF_ERROR(make_parts(reader));
   PipelineParts& parts = reader.parts;
-  auto made = Unigram::create(*parts.vocabulary, reader.scores, {bytes, false});
-  if (!made.ok()) return made.status().with_context(model.file() + ": model");
-  parts.model = std::move(made).value();
-  parts.gguf = Status(StatusCode::kUnsupported,
-                      "this tokenizer has no form in GGUF: its unigram model does not work the way "
-                      "SentencePiece's does");
+  AERIE_ASSIGN_OR_RETURN(
+      parts.model, in_context(Unigram::create(*parts.vocabulary, reader.scores, {bytes, false}),
+                              model.file() + ": model"));
+  parts.gguf = not_supported(
+      "this tokenizer has no form in GGUF: its unigram model does not work the way SentencePiece's "
+      "does");
   return {};
 }
 
@@ -320,11 +317,10 @@ Expected<Recipe> recipe_of_class(const HfSettings& settings) {
     return recipe_of_name("gpt-2");
   }
   if (name == "Qwen2Tokenizer" || name == "Qwen2TokenizerFast") return recipe_of_name("qwen2");
-  return Status(StatusCode::kUnsupported,
-                fmt::format("{}/tokenizer_config.json: tokenizer_class is '{}'; how it cuts text "
-                            "with vocab.json and merges.txt is not known, a tokenizer.json would "
-                            "say it",
-                            settings.folder, printable(name, 40)));
+  return not_supported(
+      "{}/tokenizer_config.json: tokenizer_class is '{}'; how it cuts text with vocab.json and "
+      "merges.txt is not known, a tokenizer.json would say it",
+      settings.folder, printable(name, 40));
 }
 
 // The tokens with a role are special, and GPT-2's has both where the settings name none.
@@ -339,8 +335,8 @@ Status add_named_tokens(const std::string& file, Reader& reader) {
     token.content = *role;
     token.id = found->second;
     token.special = true;
-    const bool known = std::any_of(reader.added.begin(), reader.added.end(),
-                                   [&](const AddedToken& t) { return t.id == token.id; });
+    const bool known =
+        std::ranges::any_of(reader.added, [&](const AddedToken& t) { return t.id == token.id; });
     if (!known) AERIE_RETURN_IF_ERROR(add_token(token, file, reader));
   }
   return {};
@@ -358,9 +354,8 @@ Expected<std::vector<std::pair<std::string_view, std::string_view>>> read_merges
     if (line.empty() || line.starts_with("#version")) continue;
     const size_t space = line.find(' ');
     if (space == line.npos || line.find(' ', space + 1) != line.npos) {
-      return Status(StatusCode::kInvalidData,
-                    fmt::format("{}: entry {}, '{}', is not two tokens with a space between them",
-                                path, pairs.size(), printable(line, 40)));
+      return invalid_data("{}: entry {}, '{}', is not two tokens with a space between them", path,
+                          pairs.size(), printable(line, 40));
     }
     pairs.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
@@ -390,9 +385,9 @@ Expected<PipelineParts> parse_tokenizer_json(const Json& json, const std::string
   } else if (type == "Unigram") {
     AERIE_RETURN_IF_ERROR(read_unigram(model, reader));
   } else {
-    return model.error(
-        StatusCode::kUnsupported, "type",
-        fmt::format("is '{}', and this build knows only 'BPE' and 'Unigram'", printable(type, 40)));
+    return model.error(StatusCode::kUnsupported, "type",
+                       "is '{}', and this build knows only 'BPE' and 'Unigram'",
+                       printable(type, 40));
   }
   return std::move(reader.parts);
 }

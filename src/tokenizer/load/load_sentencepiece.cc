@@ -1,9 +1,8 @@
 // Tokenizers from SentencePiece's tokenizer.model: a protocol buffer whose fields are those of
 // https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto.
-#include <fmt/format.h>
-
 #include <utility>
 
+#include "base/errors.h"
 #include "format/mapped_file.h"
 #include "format/protobuf.h"
 #include "format/text.h"
@@ -52,28 +51,12 @@ Status read_piece(std::string_view bytes, ModelFields& fields) {
 Status read_trainer(std::string_view bytes, ModelFields& fields) {
   ProtobufReader reader(bytes);
   for (ProtobufReader::Field field; reader.next(field);) {
-    switch (field.number) {
-      case 3:
-        fields.model_type = field.as_int();
-        break;
-      case 24:
-        fields.suffix = field.as_bool();
-        break;
-      case 35:
-        fields.byte_fallback = field.as_bool();
-        break;
-      case 46:
-        fields.bos = field.bytes;
-        break;
-      case 47:
-        fields.eos = field.bytes;
-        break;
-      case 48:
-        fields.pad = field.bytes;
-        break;
-      default:
-        break;
-    }
+    if (field.number == 3) fields.model_type = field.as_int();
+    if (field.number == 24) fields.suffix = field.as_bool();
+    if (field.number == 35) fields.byte_fallback = field.as_bool();
+    if (field.number == 46) fields.bos = field.bytes;
+    if (field.number == 47) fields.eos = field.bytes;
+    if (field.number == 48) fields.pad = field.bytes;
   }
   return reader.status();
 }
@@ -81,22 +64,10 @@ Status read_trainer(std::string_view bytes, ModelFields& fields) {
 Status read_normalizer(std::string_view bytes, ModelFields& fields) {
   ProtobufReader reader(bytes);
   for (ProtobufReader::Field field; reader.next(field);) {
-    switch (field.number) {
-      case 2:
-        fields.charsmap = field.bytes;
-        break;
-      case 3:
-        fields.add_dummy_prefix = field.as_bool();
-        break;
-      case 4:
-        fields.remove_extra_whitespaces = field.as_bool();
-        break;
-      case 5:
-        fields.escape_whitespaces = field.as_bool();
-        break;
-      default:
-        break;
-    }
+    if (field.number == 2) fields.charsmap = field.bytes;
+    if (field.number == 3) fields.add_dummy_prefix = field.as_bool();
+    if (field.number == 4) fields.remove_extra_whitespaces = field.as_bool();
+    if (field.number == 5) fields.escape_whitespaces = field.as_bool();
   }
   return reader.status();
 }
@@ -114,64 +85,46 @@ Expected<ModelFields> read_fields(std::string_view bytes) {
   ProtobufReader reader(bytes);
   for (ProtobufReader::Field field; reader.next(field);) {
     if (field.wire != ProtobufReader::Field::Wire::kBytes) continue;
-    switch (field.number) {
-      case 1:
-        AERIE_RETURN_IF_ERROR(read_piece(field.bytes, fields));
-        break;
-      case 2:
-        AERIE_RETURN_IF_ERROR(read_trainer(field.bytes, fields));
-        break;
-      case 3:
-        AERIE_RETURN_IF_ERROR(read_normalizer(field.bytes, fields));
-        break;
-      case 5:
-        AERIE_RETURN_IF_ERROR(read_denormalizer(field.bytes, fields));
-        break;
-      default:
-        break;
-    }
+    if (field.number == 1) AERIE_RETURN_IF_ERROR(read_piece(field.bytes, fields));
+    if (field.number == 2) AERIE_RETURN_IF_ERROR(read_trainer(field.bytes, fields));
+    if (field.number == 3) AERIE_RETURN_IF_ERROR(read_normalizer(field.bytes, fields));
+    if (field.number == 5) AERIE_RETURN_IF_ERROR(read_denormalizer(field.bytes, fields));
   }
   AERIE_RETURN_IF_ERROR(reader.status());
   return fields;
 }
 
 Status check_fields(const ModelFields& fields) {
-  if (fields.pieces.empty()) return {StatusCode::kInvalidData, "there are no pieces"};
+  if (fields.pieces.empty()) return invalid_data("there are no pieces");
   if (fields.model_type != kUnigram && fields.model_type != kBpe) {
     const char* name = fields.model_type == 3   ? "WORD"
                        : fields.model_type == 4 ? "CHAR"
                                                 : "unknown";
-    return {StatusCode::kUnsupported,
-            fmt::format("trainer_spec.model_type is {} ({}), and this build knows only UNIGRAM and "
-                        "BPE",
-                        fields.model_type, name)};
+    return not_supported(
+        "trainer_spec.model_type is {} ({}), and this build knows only UNIGRAM and BPE",
+        fields.model_type, name);
   }
   if (fields.denormalizes) {
-    return {StatusCode::kUnsupported,
-            "denormalizer_spec.precompiled_charsmap changes decoded text, which is not supported"};
+    return not_supported(
+        "denormalizer_spec.precompiled_charsmap changes decoded text, which is not supported");
   }
   size_t unknown = 0;
   for (size_t id = 0; id < fields.pieces.size(); ++id) {
     const Piece& piece = fields.pieces[id];
-    if (piece.name.empty()) {
-      return {StatusCode::kInvalidData, fmt::format("pieces[{}].piece is empty", id)};
-    }
+    if (piece.name.empty()) return invalid_data("pieces[{}].piece is empty", id);
     if (!is_valid_utf8(piece.name)) {
-      return {StatusCode::kInvalidData,
-              fmt::format("pieces[{}].piece, '{}', is not UTF-8", id, printable(piece.name, 40))};
+      return invalid_data("pieces[{}].piece, '{}', is not UTF-8", id, printable(piece.name, 40));
     }
     const bool byte = piece.type == static_cast<int64_t>(TokenType::kByte);
     if (byte && (byte_of_name(piece.name) < 0 || !fields.byte_fallback)) {
-      return {StatusCode::kInvalidData,
-              fmt::format("pieces[{}], '{}', has type BYTE, {}", id, printable(piece.name, 40),
+      return invalid_data("pieces[{}], '{}', has type BYTE, {}", id, printable(piece.name, 40),
                           fields.byte_fallback ? "and its name is not of the form <0x0A>"
-                                               : "though trainer_spec.byte_fallback is false")};
+                                               : "though trainer_spec.byte_fallback is false");
     }
     unknown += piece.type == static_cast<int64_t>(TokenType::kUnknown) ? 1 : 0;
   }
   if (unknown != 1) {
-    return {StatusCode::kInvalidData,
-            fmt::format("{} pieces have type UNKNOWN, and there must be one", unknown)};
+    return invalid_data("{} pieces have type UNKNOWN, and there must be one", unknown);
   }
   return {};
 }
@@ -184,8 +137,7 @@ Expected<TokenList> list_tokens(const ModelFields& fields, const HfSettings& set
   for (size_t id = 0; id < fields.pieces.size(); ++id) {
     const Piece& piece = fields.pieces[id];
     if (piece.type < 1 || piece.type > 6) {
-      return Status(StatusCode::kInvalidData,
-                    fmt::format("pieces[{}].type is {}; 1 to 6 are defined", id, piece.type));
+      return invalid_data("pieces[{}].type is {}; 1 to 6 are defined", id, piece.type);
     }
     AERIE_RETURN_IF_ERROR(
         list.set(static_cast<int64_t>(id), piece.name, static_cast<TokenType>(piece.type), name));
@@ -275,9 +227,8 @@ Status add_tokens(const ModelFields& fields, const HfSettings& settings, Pipelin
 
 Status add_normalizer(const ModelFields& fields, const HfSettings& settings, PipelineParts& parts) {
   SentencePieceNormalizerOptions options;
-  auto map = Charsmap::parse(fields.charsmap);
-  if (!map.ok()) return map.status().with_context("normalizer_spec.precompiled_charsmap");
-  options.map = std::move(map).value();
+  AERIE_ASSIGN_OR_RETURN(options.map, in_context(Charsmap::parse(fields.charsmap),
+                                                 "normalizer_spec.precompiled_charsmap"));
   for (const Piece& piece : fields.pieces) {
     if (piece.type == static_cast<int64_t>(TokenType::kUserDefined)) {
       options.user_defined.emplace_back(piece.name);
@@ -297,8 +248,8 @@ Expected<GgufTokenizerMetadata> gguf_form(const ModelFields& fields, const HfSet
                                           const std::vector<float>& scores,
                                           const PipelineParts& parts) {
   if (fields.suffix || !fields.escape_whitespaces) {
-    return Status(StatusCode::kUnsupported,
-                  "this tokenizer has no form in GGUF: it writes white space in a way of its own");
+    return not_supported(
+        "this tokenizer has no form in GGUF: it writes white space in a way of its own");
   }
   GgufTokenizerMetadata metadata =
       gguf_vocabulary(*parts.vocabulary, parts.added, settings.eos_ids);
@@ -357,9 +308,7 @@ Expected<PipelineParts> parse(std::string_view bytes, const std::string& name,
 
 Expected<PipelineParts> parse_sentencepiece_model(std::string_view bytes, const std::string& name,
                                                   const HfSettings& settings) {
-  auto parts = parse(bytes, name, settings);
-  if (!parts.ok()) return parts.status().with_context(name);
-  return parts;
+  return in_context(parse(bytes, name, settings), name);
 }
 
 Expected<PipelineParts> read_sentencepiece_model(const std::string& path,

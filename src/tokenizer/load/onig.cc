@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/errors.h"
 #include "format/text.h"
 #include "tokenizer/pieces/unicode.h"
 
@@ -23,6 +24,17 @@ constexpr std::string_view kWord =
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}"
     "\\x{1f170}-\\x{1f189}";
 constexpr std::string_view kHex = "0-9A-Fa-f";
+
+// Escapes that stand for characters, or for all but these.
+struct Escape {
+  char letter;
+  std::string_view content;
+  bool excluded = false;
+};
+constexpr Escape kEscapes[] = {
+    {'s', kSpaces},    {'S', kSpaces, true}, {'w', kWord},     {'W', kWord, true}, {'h', kHex},
+    {'H', kHex, true}, {'d', "\\p{Nd}"},     {'D', "\\P{Nd}"}, {'n', "\\x0a"},     {'t', "\\x09"},
+    {'r', "\\x0d"},    {'f', "\\x0c"},       {'v', "\\x0b"},   {'a', "\\x07"},     {'e', "\\x1b"}};
 
 constexpr std::string_view kCategories[] = {
     "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
@@ -51,8 +63,8 @@ class Translator {
 
  private:
   Status unsupported(std::string_view what) const {
-    return {StatusCode::kUnsupported, fmt::format("the regular expression '{}' has {}",
-                                                  printable(in_, 200), printable(what, 40))};
+    return not_supported("the regular expression '{}' has {}", printable(in_, 200),
+                         printable(what, 40));
   }
   bool next_is(std::string_view text) const { return in_.substr(at_).starts_with(text); }
   void atom(std::string_view text) {
@@ -221,60 +233,13 @@ class Translator {
   Status escape_in_set(Set& set) {
     const char c = in_[at_ + 1];
     at_ += 2;
-    switch (c) {
-      case 's':
-        set.content = kSpaces;
-        return {};
-      case 'S':
-        set.excluded = kSpaces;
-        return {};
-      case 'w':
-        set.content = kWord;
-        return {};
-      case 'W':
-        set.excluded = kWord;
-        return {};
-      case 'h':
-        set.content = kHex;
-        return {};
-      case 'H':
-        set.excluded = kHex;
-        return {};
-      case 'd':
-        set.content = "\\p{Nd}";
-        return {};
-      case 'D':
-        set.content = "\\P{Nd}";
-        return {};
-      case 'n':
-        set.content = "\\x0a";
-        return {};
-      case 't':
-        set.content = "\\x09";
-        return {};
-      case 'r':
-        set.content = "\\x0d";
-        return {};
-      case 'f':
-        set.content = "\\x0c";
-        return {};
-      case 'v':
-        set.content = "\\x0b";
-        return {};
-      case 'a':
-        set.content = "\\x07";
-        return {};
-      case 'e':
-        set.content = "\\x1b";
-        return {};
-      case 'p':
-      case 'P':
-        return property(c == 'P', set.content);
-      case 'x':
-      case 'u':
-        return code(c, set.content);
-      default:
-        break;
+    if (c == 'p' || c == 'P') return property(c == 'P', set.content);
+    if (c == 'x' || c == 'u') return code(c, set.content);
+    for (const Escape& escape : kEscapes) {
+      if (c != escape.letter) continue;
+      if (escape.excluded) set.excluded = escape.content;
+      if (!escape.excluded) set.content = escape.content;
+      return {};
     }
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
       return unsupported(std::string("'\\") + c + "'");
@@ -294,12 +259,10 @@ class Translator {
       negated = !negated;
       name.remove_prefix(1);
     }
-    const bool category =
-        std::find(std::begin(kCategories), std::end(kCategories), name) != std::end(kCategories);
-    const bool letters =
-        name.size() > 2 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-          return std::isalpha(c) != 0 || c == '_';
-        });
+    const bool category = std::ranges::find(kCategories, name) != std::end(kCategories);
+    const bool letters = name.size() > 2 && std::ranges::all_of(name, [](unsigned char c) {
+                           return std::isalpha(c) != 0 || c == '_';
+                         });
     if (!category && !letters) return unsupported(fmt::format("the property '{}'", name));
     static const bool kPrefix = has_script_prefix();
     content =

@@ -1,9 +1,6 @@
 #include "tokenizer/load/recipes.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-
+#include "base/errors.h"
 #include "format/text.h"
 #include "tokenizer/pieces/normalizer_steps.h"
 
@@ -150,10 +147,10 @@ Expected<Recipe> recipe_of_name(std::string_view name) {
       known += candidate;
     }
   }
-  return Status(StatusCode::kUnsupported,
-                fmt::format("tokenizer.ggml.pre is '{}', and this build knows only {}; convert the "
-                            "model with one of these or use a newer build",
-                            printable(name, 40), known));
+  return not_supported(
+      "tokenizer.ggml.pre is '{}', and this build knows only {}; convert the model with one of "
+      "these or use a newer build",
+      printable(name, 40), known);
 }
 
 std::string_view name_of_recipe(const Recipe& recipe) {

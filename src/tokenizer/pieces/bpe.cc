@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <span>
-#include <utility>
 
 #include "tokenizer/pieces/unicode.h"
 
@@ -95,10 +94,9 @@ void Bpe::append_symbols(std::string_view chunk, std::vector<int32_t>& symbols) 
 }
 
 void Bpe::append_unknown(std::string_view character, std::vector<int32_t>& ids) const {
-  const bool bytes =
-      options_.byte_fallback && std::all_of(character.begin(), character.end(), [this](char c) {
-        return byte_ids_[static_cast<uint8_t>(c)] >= 0;
-      });
+  const bool bytes = options_.byte_fallback && std::ranges::all_of(character, [this](char c) {
+                       return byte_ids_[static_cast<uint8_t>(c)] >= 0;
+                     });
   if (bytes) {
     for (const char c : character) ids.push_back(byte_ids_[static_cast<uint8_t>(c)]);
   } else if (options_.unk >= 0) {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/errors.h"
 #include "base/utf8.h"
 
 namespace aerie {
@@ -26,7 +27,7 @@ uint32_t offset(uint32_t unit) {
 
 Expected<Charsmap> Charsmap::parse(std::string_view bytes) {
   const auto invalid = [](std::string what) {
-    return Status(StatusCode::kInvalidData, "the precompiled character map " + std::move(what));
+    return invalid_data("the precompiled character map {}", std::move(what));
   };
   Charsmap map;
   if (bytes.empty()) return map;
@@ -53,15 +54,6 @@ Expected<Charsmap> Charsmap::parse(std::string_view bytes) {
     begin = end + 1;
   }
   return map;
-}
-
-std::string Charsmap::bytes() const {
-  if (units_.empty()) return {};
-  const auto trie_bytes = static_cast<uint32_t>(units_.size() * 4);
-  std::string all(sizeof(trie_bytes) + trie_bytes, '\0');
-  std::memcpy(all.data(), &trie_bytes, sizeof(trie_bytes));
-  std::memcpy(all.data() + sizeof(trie_bytes), units_.data(), trie_bytes);
-  return all + replacements_;
 }
 
 // Calls visit(length, value) for each key that `text` begins with, from the shortest, until it

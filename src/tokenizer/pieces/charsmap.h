@@ -33,8 +33,6 @@ class Charsmap {
   std::optional<Match> shortest(std::string_view text) const;
 
   bool empty() const { return units_.empty(); }
-  // The bytes it was parsed from.
-  std::string bytes() const;
 
  private:
   template <typename Visit>

@@ -1,5 +1,7 @@
 #include "tokenizer/pieces/normalizer.h"
 
+#include "base/errors.h"
+
 namespace aerie {
 namespace {
 
@@ -18,8 +20,8 @@ Expected<std::string_view> Normalizer::apply(std::string_view text, Place place,
     other.clear();
     AERIE_RETURN_IF_ERROR(step->apply(now, place, other));
     if (other.size() / kMostGrowth > text.size() && other.size() > kMostBytes) {
-      return Status(StatusCode::kResourceExhausted,
-                    "the tokenizer's normaliser makes this text more than 64 times as long");
+      return resource_exhausted(
+          "the tokenizer's normaliser makes this text more than 64 times as long");
     }
     std::swap(buffer, other);
     now = buffer;

@@ -118,7 +118,7 @@ Status PreTokenizer::split_by(size_t step, std::string_view piece, Where where, 
 
 void PreTokenizer::join(SplitBehavior behavior, std::vector<Piece>& pieces) {
   const bool backwards = behavior == SplitBehavior::kMergedWithNext;
-  if (backwards) std::reverse(pieces.begin(), pieces.end());
+  if (backwards) std::ranges::reverse(pieces);
   std::vector<Piece> joined;
   bool before = false;  // whether the piece before was a match
   for (const Piece& piece : pieces) {
@@ -133,7 +133,7 @@ void PreTokenizer::join(SplitBehavior behavior, std::vector<Piece>& pieces) {
       joined.back().end = piece.end;
     }
   }
-  if (backwards) std::reverse(joined.begin(), joined.end());
+  if (backwards) std::ranges::reverse(joined);
   pieces = std::move(joined);
 }
 

@@ -1,9 +1,9 @@
 #include "tokenizer/pieces/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include <fmt/format.h>
 #include <pcre2.h>
 
+#include "base/errors.h"
 #include "format/text.h"
 #include "tokenizer/load/onig.h"
 #include "tokenizer/pieces/unicode.h"
@@ -58,9 +58,8 @@ Regex::~Regex() = default;
 Expected<Regex> Regex::compile(std::string_view expression) {
   constexpr size_t kMostBytes = 65536;
   if (expression.size() > kMostBytes) {
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("the regular expression '{}' is longer than {} bytes",
-                              printable(expression, 40), kMostBytes));
+    return not_supported("the regular expression '{}' is longer than {} bytes",
+                         printable(expression, 40), kMostBytes);
   }
   AERIE_ASSIGN_OR_RETURN(const std::string pattern, pcre2_from_onig(expression));
   return compile_for_pcre2(pattern, PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, expression);
@@ -84,9 +83,8 @@ Expected<Regex> Regex::compile_for_pcre2(const std::string& pattern, uint32_t op
   if (code->code == nullptr) {
     PCRE2_UCHAR message[256] = {};
     pcre2_get_error_message(error, message, sizeof(message));
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("the regular expression '{}' does not compile: {}",
-                              printable(shown, 200), reinterpret_cast<const char*>(message)));
+    return not_supported("the regular expression '{}' does not compile: {}", printable(shown, 200),
+                         reinterpret_cast<const char*>(message));
   }
   code->jit = pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE) == 0;
   code->context = pcre2_match_context_create(nullptr);
@@ -139,9 +137,9 @@ bool Regex::Matches::next() {
 
 Status Regex::Matches::status() const {
   if (!exhausted_) return {};
-  return {StatusCode::kResourceExhausted,
-          fmt::format("the tokenizer's regular expression '{}' takes too many steps on this text",
-                      regex_->code_->shown)};
+  return resource_exhausted(
+      "the tokenizer's regular expression '{}' takes too many steps on this text",
+      regex_->code_->shown);
 }
 
 }  // namespace aerie

@@ -5,7 +5,7 @@
 namespace aerie {
 
 Trie::Trie(std::vector<std::pair<std::string_view, int32_t>> names) {
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   struct Range {
     uint32_t begin, end;  // of the names that begin as the node does
   };

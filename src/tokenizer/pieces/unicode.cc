@@ -103,22 +103,10 @@ bool is_mark(uint32_t code) {
 }
 
 bool is_word_character(uint32_t code) {
-  switch (utf8proc_category(static_cast<int32_t>(code))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      break;
-  }
+  const utf8proc_category_t category = utf8proc_category(static_cast<int32_t>(code));
+  const bool letter_mark_or_number =
+      category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL;
+  if (letter_mark_or_number || category == UTF8PROC_CATEGORY_PC) return true;
   // The joiners, and the symbols with the property Other_Alphabetic: letters in circles and boxes.
   return code == 0x200C || code == 0x200D || (code >= 0x24B6 && code <= 0x24E9) ||
          (code >= 0x1F130 && code <= 0x1F149) || (code >= 0x1F150 && code <= 0x1F169) ||

@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "format/invalid.h"
+#include "base/errors.h"
 #include "tokenizer/pieces/unicode.h"
 
 namespace aerie {

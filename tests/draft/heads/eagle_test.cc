@@ -1,6 +1,4 @@
 // What files of EAGLE heads may hold, and what is refused. What heads compute: golden_test.cc.
-#include "draft/heads/eagle.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,4 @@
 // What files of Medusa's heads may hold, and what is refused. What heads compute: golden_test.cc.
-#include "draft/heads/medusa.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,4 @@
 // What files of MLPSpeculator may hold, and what is refused. What heads compute: golden_test.cc.
-#include "draft/heads/mlp_speculator.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

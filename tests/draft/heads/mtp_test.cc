@@ -1,7 +1,5 @@
 // What files with modules for multi-token prediction may hold, what several modules draft, and what
 // is refused. What one module computes: golden_test.cc.
-#include "draft/heads/mtp.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

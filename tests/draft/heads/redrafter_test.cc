@@ -1,7 +1,5 @@
 // What files of recurrent drafters may hold, and what is refused. What they compute:
 // golden_test.cc.
-#include "draft/heads/redrafter.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "server/http/http_target.h"
@@ -23,8 +22,7 @@ void read_parts(FieldReader& message, const Json& parts, std::string& out) {
     const std::string type = reader.string("type", "text");
     if (reader.failed()) return;
     if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal") {
-      return message.refuse("content",
-                            fmt::format("parts must be text; this model takes no others"));
+      return message.refuse("content", "parts must be text; this model takes no others");
     }
     if (!out.empty()) out += '\n';
     out += reader.string(type == "refusal" ? "refusal" : "text", "");
@@ -50,8 +48,8 @@ Json read_message(FieldReader& request, const Json& message, const std::string& 
   FieldReader reader(message, request.error(), name);
   std::string role = reader.string("role", "");
   if (reader.failed()) return {};
-  if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
-    reader.refuse("role", fmt::format("must be one of {}", fmt::join(kRoles, ", ")));
+  if (std::ranges::find(kRoles, role) == kRoles.end()) {
+    reader.refuse("role", "must be one of {}", fmt::join(kRoles, ", "));
     return {};
   }
   Json out = message;

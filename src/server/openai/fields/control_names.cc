@@ -6,6 +6,8 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
+
 namespace aerie::server {
 
 // A mark is the secret, the number of the name, and a semicolon.
@@ -17,8 +19,7 @@ ControlNames::ControlNames(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
     if (name.size() > 2) names_.emplace_back(name);
   }
   // Of names that begin with one another, the longest.
-  std::sort(names_.begin(), names_.end(),
-            [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  std::ranges::sort(names_, [](const auto& a, const auto& b) { return a.size() > b.size(); });
 }
 
 bool ControlNames::mark_text(std::string& text, std::string_view secret) const {
@@ -68,9 +69,9 @@ Status ControlNames::encode(std::string_view text, std::string_view secret,
     size_t name = 0;
     const auto number = std::from_chars(text.data(), text.data() + text.size(), name);
     if (number.ec != std::errc() || name >= names_.size()) {
-      return Status(StatusCode::kInvalidArgument,
-                    "the chat template takes the messages' text apart, and there is a control "
-                    "token's name in it");
+      return invalid_argument(
+          "the chat template takes the messages' text apart, and there is a control token's name "
+          "in it");
     }
     AERIE_RETURN_IF_ERROR(tokenizer_.encode(names_[name], {false, false}, ids));
     text.remove_prefix(static_cast<size_t>(number.ptr - text.data()));

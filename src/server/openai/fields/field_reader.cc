@@ -45,7 +45,7 @@ bool FieldReader::boolean(std::string_view key, bool fallback) {
   const Json* value = find(key);
   if (value == nullptr) return fallback;
   if (value->is_boolean()) return value->get<bool>();
-  refuse(key, fmt::format("must be true or false, not of type {}", value->type_name()));
+  refuse(key, "must be true or false, not of type {}", value->type_name());
   return fallback;
 }
 
@@ -57,8 +57,8 @@ int FieldReader::integer(std::string_view key, int fallback, int least, int most
   if (number == std::floor(number) && number >= least && number <= most) {
     return static_cast<int>(number);
   }
-  refuse(key, fmt::format("must be an integer between {} and {}, not {}", least, most,
-                          value->is_number() ? value->dump() : value->type_name()));
+  refuse(key, "must be an integer between {} and {}, not {}", least, most,
+         value->is_number() ? value->dump() : value->type_name());
   return fallback;
 }
 
@@ -67,8 +67,8 @@ double FieldReader::number(std::string_view key, double fallback, double least, 
   if (value == nullptr) return fallback;
   const double number = value->is_number() ? value->get<double>() : std::nan("");
   if (number >= least && number <= most) return number;
-  refuse(key, fmt::format("must be a number between {} and {}, not {}", least, most,
-                          value->is_number() ? value->dump() : value->type_name()));
+  refuse(key, "must be a number between {} and {}, not {}", least, most,
+         value->is_number() ? value->dump() : value->type_name());
   return fallback;
 }
 
@@ -76,21 +76,21 @@ std::string FieldReader::string(std::string_view key, std::string fallback) {
   const Json* value = find(key);
   if (value == nullptr) return fallback;
   if (value->is_string()) return value->get<std::string>();
-  refuse(key, fmt::format("must be a string, not of type {}", value->type_name()));
+  refuse(key, "must be a string, not of type {}", value->type_name());
   return fallback;
 }
 
 const Json* FieldReader::object(std::string_view key) {
   const Json* value = find(key);
   if (value == nullptr || value->is_object()) return value;
-  refuse(key, fmt::format("must be an object, not of type {}", value->type_name()));
+  refuse(key, "must be an object, not of type {}", value->type_name());
   return nullptr;
 }
 
 const Json* FieldReader::array(std::string_view key) {
   const Json* value = find(key);
   if (value == nullptr || value->is_array()) return value;
-  refuse(key, fmt::format("must be an array, not of type {}", value->type_name()));
+  refuse(key, "must be an array, not of type {}", value->type_name());
   return nullptr;
 }
 

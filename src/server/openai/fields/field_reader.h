@@ -1,11 +1,13 @@
 // Reading the fields of a request.
 #pragma once
 
-#include <cstdint>
+#include <fmt/format.h>
+
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "format/json.h"
 #include "server/openai/openai_errors.h"
@@ -35,6 +37,11 @@ class FieldReader {
 
   // 400: "temperature: must be ...".
   void refuse(std::string_view key, std::string_view why);
+  template <typename... Args>
+  void refuse(std::string_view key, fmt::format_string<Args...> why,
+              Args&&... args) requires(sizeof...(Args) > 0) {
+    refuse(key, std::string_view(fmt::format(why, std::forward<Args>(args)...)));
+  }
   void refuse(ApiError error);
   std::string name_of(std::string_view key) const;
   std::optional<ApiError>& error() { return *error_; }

@@ -29,13 +29,12 @@ void read_stop(FieldReader& request, std::vector<std::string>& out) {
       out.push_back(one.get<std::string>());
     }
   } else {
-    return request.refuse("stop",
-                          fmt::format("must be a string or a list of at most {}", kMostStops));
+    return request.refuse("stop", "must be a string or a list of at most {}", kMostStops);
   }
   for (const std::string& text : out) {
     if (text.empty()) return request.refuse("stop", "must not be empty");
     if (text.size() > kMostStopBytes) {
-      return request.refuse("stop", fmt::format("must have at most {} bytes", kMostStopBytes));
+      return request.refuse("stop", "must have at most {} bytes", kMostStopBytes);
     }
   }
 }
@@ -63,8 +62,7 @@ void read_logit_bias(FieldReader& request, const ApiState& state, SamplingParams
     const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
     if (parsed.ec != std::errc() || parsed.ptr != key.data() + key.size() || id < 0 ||
         id >= vocab) {
-      return request.refuse("logit_bias",
-                            fmt::format("names must be token ids from 0 to {}", vocab - 1));
+      return request.refuse("logit_bias", "names must be token ids from 0 to {}", vocab - 1);
     }
     const double bias = value.is_number() ? value.get<double>() : std::nan("");
     if (!(bias >= -100 && bias <= 100)) {
@@ -136,7 +134,7 @@ void refuse_unsupported(FieldReader& request) {
 std::string read_model(FieldReader& request, const ApiState& state) {
   const auto& names = state.model_names;
   std::string model = request.string("model", names.front());
-  if (!request.failed() && std::find(names.begin(), names.end(), model) == names.end()) {
+  if (!request.failed() && std::ranges::find(names, model) == names.end()) {
     request.refuse(
         error_of(404, fmt::format("there is no such model; there is {}", fmt::join(names, ", ")),
                  "model", "model_not_found"));

@@ -1,11 +1,10 @@
 // What the requests for text have in common.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "server/http/exchange.h"
 #include "server/openai/api_state.h"
 #include "server/openai/fields/field_reader.h"
 

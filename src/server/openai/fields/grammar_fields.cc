@@ -116,8 +116,8 @@ std::optional<NamedGrammar> read_grammar(FieldReader& request) {
   }
   if (request.failed() || found.empty()) return std::nullopt;
   if (found.size() > 1) {
-    request.refuse(found[1].field, fmt::format("constrains the output as {} does: give one of them",
-                                               found[0].field));
+    request.refuse(found[1].field, "constrains the output as {} does: give one of them",
+                   found[0].field);
     return std::nullopt;
   }
   return std::move(found.front());
@@ -132,8 +132,8 @@ Expected<std::shared_ptr<const Grammar>> GrammarCache::get(const GrammarSpec& sp
   }
   {
     const std::lock_guard lock(mutex_);
-    const auto it = std::find_if(newest_first_.begin(), newest_first_.end(),
-                                 [&](const auto& entry) { return entry.first == key; });
+    const auto it =
+        std::ranges::find_if(newest_first_, [&](const auto& entry) { return entry.first == key; });
     if (it != newest_first_.end()) {
       newest_first_.splice(newest_first_.begin(), newest_first_, it);
       return it->second;

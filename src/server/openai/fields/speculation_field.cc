@@ -25,8 +25,8 @@ void pick(FieldReader& request, const std::string& method, const std::vector<std
     out.speculation = static_cast<int>(i);
     return;
   }
-  request.refuse(kField, fmt::format("there is no such method here; there are: off, {}",
-                                     fmt::join(offered, "; ")));
+  request.refuse(kField, "there is no such method here; there are: off, {}",
+                 fmt::join(offered, "; "));
 }
 
 }  // namespace

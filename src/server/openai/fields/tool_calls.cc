@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <utility>
 
+#include "base/errors.h"
 #include "server/openai/fields/json_text.h"
 
 namespace aerie::server {
@@ -191,10 +191,9 @@ Expected<GrammarSpec> tool_grammar(const std::vector<const Json*>& functions) {
     Json parameters = function->value("parameters", Json{{"type", "object"}});
     if (parameters.is_null()) parameters = {{"type", "object"}};
     if (const std::string lost = lost_reference(parameters); !lost.empty()) {
-      return Status(StatusCode::kInvalidArgument,
-                    fmt::format("a tool's parameters refer to {}: only #/$defs/ and #/definitions/ "
-                                "can be referred to",
-                                lost));
+      return invalid_argument(
+          "a tool's parameters refer to {}: only #/$defs/ and #/definitions/ can be referred to",
+          lost);
     }
     // References start at the whole schema's root.
     for (const char* key : {"$defs", "definitions"}) {
@@ -203,8 +202,7 @@ Expected<GrammarSpec> tool_grammar(const std::vector<const Json*>& functions) {
       for (const auto& [name, definition] : it->items()) {
         Json& kept = definitions[key][name];
         if (!kept.is_null() && kept != definition) {
-          return Status(StatusCode::kInvalidArgument,
-                        fmt::format("two tools define {} in different ways", name));
+          return invalid_argument("two tools define {} in different ways", name);
         }
         kept = definition;
       }

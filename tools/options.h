@@ -1,0 +1,44 @@
+// Adding flags: what many of them have in common.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <utility>
+
+namespace aerie {
+
+// In the help, flags that are added while it lives stand under the title.
+class FlagGroup {
+ public:
+  FlagGroup(CLI::App& app, const char* title)
+      : defaults_(*app.option_defaults()), before_(defaults_.get_group()) {
+    defaults_.group(title);
+  }
+  ~FlagGroup() { defaults_.group(before_); }
+  FlagGroup(const FlagGroup&) = delete;
+  FlagGroup& operator=(const FlagGroup&) = delete;
+
+ private:
+  CLI::OptionDefaults& defaults_;
+  std::string before_;
+};
+
+// A flag whose default the help shows.
+template <typename T>
+CLI::Option* add_shown(CLI::App& app, std::string name, T& value, std::string help = "") {
+  return app.add_option(std::move(name), value, std::move(help))->capture_default_str();
+}
+
+// A list with commas between its items, and whose default the help shows.
+template <typename T>
+CLI::Option* add_list(CLI::App& app, std::string name, T& value, std::string help = "") {
+  return add_shown(app, std::move(name), value, std::move(help))->delimiter(',');
+}
+
+// --threads
+inline CLI::Option* add_threads(CLI::App& app, int& threads) {
+  return app.add_option("--threads", threads, "Threads (default: the cores this process may use)")
+      ->check(CLI::Range(1, 1024));
+}
+
+}  // namespace aerie
