@@ -205,7 +205,10 @@ class Parser {
   }
 
   Expected<CodePointSet> parse_char(bool in_class) {
-    if (take("\\")) return parse_escape(in_class);
+    return take("\\") ? parse_escape(in_class) : parse_itself();
+  }
+
+  Expected<CodePointSet> parse_itself() {
     std::string_view rest = text_.substr(at_);
     uint32_t code_point = 0;
     if (!take_code_point(rest, code_point)) return error("the text is not valid UTF-8");
@@ -253,7 +256,7 @@ class Parser {
     if (c >= '1' && c <= '9') return unsupported("a backreference");
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '0';
     if (letter) return unsupported(fmt::format("the escape '\\{}'", c));
-    return parse_char(in_class);
+    return parse_itself();
   }
 
   Expected<uint32_t> hex_digits(size_t count) {
