@@ -67,7 +67,7 @@ Expected<std::optional<GrammarSpec>> read_grammar(const RunFlags& flags) {
     return true;
   };
   if (take("--json-schema", GrammarKind::kJsonSchema, flags.json_schema) &&
-      take("--grammar", GrammarKind::kGbnf, flags.grammar) &&
+      take("--grammar", GrammarKind::kGrammar, flags.grammar) &&
       take("--regex", GrammarKind::kRegex, flags.regex)) {
     return out;
   }

@@ -9,8 +9,6 @@
 namespace aerie::grammar {
 namespace {
 
-constexpr int kMaxNesting = 100;
-constexpr int kMaxRepeat = 100000;
 constexpr size_t kMaxText = size_t{1} << 16;
 
 // ECMAScript's \s and what its "." leaves out.

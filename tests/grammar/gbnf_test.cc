@@ -9,11 +9,11 @@ namespace {
 using test::accepts;
 
 auto gbnf(std::string_view text) {
-  return test::compile(GrammarKind::kGbnf, text);
+  return test::compile(GrammarKind::kGrammar, text);
 }
 
 Status refusal(std::string_view text) {
-  return test::refusal(GrammarKind::kGbnf, text);
+  return test::refusal(GrammarKind::kGrammar, text);
 }
 
 TEST(Gbnf, RulesAlternativesAndGroups) {
