@@ -5,7 +5,9 @@
 #include "grammar/notation.h"
 
 // The notations, one line each: the name of what the notation's file defines.
-#define AERIE_GRAMMAR_NOTATIONS(NOTATION) NOTATION(kGbnfNotation)
+#define AERIE_GRAMMAR_NOTATIONS(NOTATION) \
+  NOTATION(kGbnfNotation)                 \
+  NOTATION(kLarkNotation)
 
 namespace aerie::grammar {
 
