@@ -67,7 +67,7 @@ Expected<std::optional<GrammarSpec>> read_grammar(const RunFlags& flags) {
     return true;
   };
   if (take("--json-schema", GrammarKind::kJsonSchema, flags.json_schema) &&
-      take("--grammar", GrammarKind::kGbnf, flags.grammar) &&
+      take("--grammar", GrammarKind::kGrammar, flags.grammar) &&
       take("--regex", GrammarKind::kRegex, flags.regex)) {
     return out;
   }
@@ -259,7 +259,7 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
       ->allow_extra_args(false);
   app.add_flag("--ignore-eos", o.ignore_eos, "Go on after an end token");
   app.add_option("--json-schema", flags->json_schema, "Replies are JSON that this schema allows");
-  app.add_option("--grammar", flags->grammar, "Replies keep to this grammar, in llama.cpp's GBNF");
+  app.add_option("--grammar", flags->grammar, "Replies keep to this grammar, in GBNF or Lark");
   app.add_option("--regex", flags->regex, "Replies match this expression as a whole");
   app.add_option("--json", o.json_file, "Write ids and figures to this file");
   app.add_option("--record", o.record_file,

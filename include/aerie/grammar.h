@@ -10,7 +10,7 @@ namespace aerie {
 enum class GrammarKind : uint8_t {
   kJsonObject,  // any JSON object
   kJsonSchema,  // `text`: a schema of draft 2020-12, 2019-09, 7, 6 or 4
-  kGbnf,        // `text`: llama.cpp's notation, with a rule "root"
+  kGrammar,     // `text`: rules in a notation of docs/structured-output.md, which it is told by
   kRegex,       // `text`: an expression that the whole output matches
   kChoice,      // the output is one of `choices`
 };

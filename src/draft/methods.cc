@@ -12,6 +12,7 @@
   METHOD(kNgramMethod)              \
   METHOD(kPredictionMethod)         \
   METHOD(kSuffixMethod)             \
+  METHOD(kRestMethod)               \
   METHOD(kRecyclingMethod)          \
   METHOD(kLookaheadMethod)          \
   METHOD(kEarlyExitMethod)          \

@@ -1,5 +1,4 @@
-#include "grammar/gbnf.h"
-
+// llama.cpp's grammar notation.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,28 +6,20 @@
 #include <optional>
 #include <string>
 
+#include "grammar/notation.h"
+#include "grammar/notation_reader.h"
+
 namespace aerie::grammar {
 namespace {
-
-constexpr int kMaxNesting = 100;
-constexpr int kMaxRepeat = 100000;
-constexpr size_t kMaxText = size_t{1} << 20;
 
 bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
          c == '_';
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-class Parser {
+class GbnfParser : private NotationReader {
  public:
-  Parser(std::string_view text, RuleSet& rules) : text_(text), rules_(rules) {}
+  GbnfParser(std::string_view text, RuleSet& rules) : NotationReader(text), rules_(rules) {}
 
   Expected<RuleId> parse() {
     skip_space(true);
@@ -52,21 +43,6 @@ class Parser {
     bool defined = false;
     size_t first_use = 0;
   };
-
-  Status error(const std::string& what, StatusCode code = StatusCode::kInvalidArgument) const {
-    const std::string_view before = text_.substr(0, at_);
-    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-    const size_t line_start = before.rfind('\n');
-    const size_t column = line_start == std::string_view::npos ? at_ + 1 : at_ - line_start;
-    return {code, fmt::format("line {}, column {}: {}", line, column, what)};
-  }
-
-  bool peek(std::string_view what) const { return text_.substr(at_).starts_with(what); }
-  bool take(std::string_view what) {
-    if (!peek(what)) return false;
-    at_ += what.size();
-    return true;
-  }
 
   // Comments go to the end of their line.
   void skip_space(bool newlines) {
@@ -201,7 +177,7 @@ class Parser {
     skip_space(false);
     int min = 0;
     if (!peek(",")) {
-      AERIE_ASSIGN_OR_RETURN(min, parse_count());
+      AERIE_ASSIGN_OR_RETURN(min, take_count());
     }
     int max = min;
     skip_space(false);
@@ -209,7 +185,7 @@ class Parser {
       skip_space(false);
       max = kUnbounded;
       if (!peek("}")) {
-        AERIE_ASSIGN_OR_RETURN(max, parse_count());
+        AERIE_ASSIGN_OR_RETURN(max, take_count());
       }
       skip_space(false);
     }
@@ -219,39 +195,13 @@ class Parser {
     return rules_.repeat(part, min, max);
   }
 
-  Expected<int> parse_count() {
-    const size_t begin = at_;
-    int value = 0;
-    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
-      value = value * 10 + (text_[at_] - '0');
-      if (value > kMaxRepeat) {
-        return error(fmt::format("more than {} repetitions", kMaxRepeat),
-                     StatusCode::kResourceExhausted);
-      }
-    }
-    if (at_ == begin) return error("a number is expected");
-    return value;
-  }
-
-  Expected<uint32_t> parse_hex(int digits) {
-    uint32_t value = 0;
-    for (int i = 0; i < digits; ++i, ++at_) {
-      const int digit = at_ < text_.size() ? hex_digit(text_[at_]) : -1;
-      if (digit < 0) return error(fmt::format("{} hexadecimal digits are expected", digits));
-      value = value << 4 | static_cast<uint32_t>(digit);
-    }
-    const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
-    if (value > kMaxCodePoint || surrogate) return error("the escape is not a character");
-    return value;
-  }
-
   Expected<uint32_t> parse_char() {
     if (take("\\")) {
       if (at_ == text_.size()) return error("the escape is not complete");
       const char c = text_[at_++];
-      if (c == 'x') return parse_hex(2);
-      if (c == 'u') return parse_hex(4);
-      if (c == 'U') return parse_hex(8);
+      if (c == 'x') return take_hex(2);
+      if (c == 'u') return take_hex(4);
+      if (c == 'U') return take_hex(8);
       if (c == 't') return uint32_t{'\t'};
       if (c == 'r') return uint32_t{'\r'};
       if (c == 'n') return uint32_t{'\n'};
@@ -261,11 +211,7 @@ class Parser {
       --at_;
       return error(fmt::format("the escape '\\{}' is not known", c));
     }
-    std::string_view rest = text_.substr(at_);
-    uint32_t code_point = 0;
-    if (!take_code_point(rest, code_point)) return error("the text is not valid UTF-8");
-    at_ = text_.size() - rest.size();
-    return code_point;
+    return take_character();
   }
 
   Expected<ExprId> parse_literal() {
@@ -297,21 +243,17 @@ class Parser {
     return rules_.char_class(negated ? set.complement() : set);
   }
 
-  std::string_view text_;
   RuleSet& rules_;
-  size_t at_ = 0;
   std::map<std::string, Rule> names_;
 };
 
+Expected<RuleId> parse_gbnf(std::string_view text, RuleSet& rules) {
+  return GbnfParser(text, rules).parse();
+}
+
 }  // namespace
 
-Expected<RuleId> parse_gbnf(std::string_view text, RuleSet& rules) {
-  if (text.size() > kMaxText) {
-    return Status(
-        StatusCode::kResourceExhausted,
-        fmt::format("the grammar has {} bytes; at most {} are read", text.size(), kMaxText));
-  }
-  return Parser(text, rules).parse();
-}
+extern const Notation kGbnfNotation;
+constinit const Notation kGbnfNotation = {.defines = "::=", .parse = parse_gbnf};
 
 }  // namespace aerie::grammar

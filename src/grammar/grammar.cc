@@ -10,8 +10,8 @@
 
 #include "grammar/automaton/automaton.h"
 #include "grammar/builtin_rules.h"
-#include "grammar/gbnf.h"
 #include "grammar/grammar_rules.h"
+#include "grammar/notation.h"
 #include "grammar/regex_rules.h"
 #include "grammar/schema/schema.h"
 
@@ -69,8 +69,8 @@ Expected<RuleId> add_rules(const GrammarSpec& spec, RuleSet& rules) {
       return rules.define("root", grammar::JsonRules(rules).object());
     case GrammarKind::kJsonSchema:
       return grammar::parse_schema(spec.text, spec.strict, rules);
-    case GrammarKind::kGbnf:
-      return grammar::parse_gbnf(spec.text, rules);
+    case GrammarKind::kGrammar:
+      return grammar::parse_grammar(spec.text, rules);
     case GrammarKind::kRegex: {
       AERIE_ASSIGN_OR_RETURN(const ExprId body,
                              grammar::parse_regex(spec.text, grammar::RegexMatch::kWhole, rules));
@@ -178,7 +178,7 @@ Expected<std::shared_ptr<const Grammar>> compile_grammar(const GrammarSpec& spec
   AERIE_RETURN_IF_ERROR(budget.status());
   grammar::ProgramOptions options;
   options.root = root;
-  options.every_rule_matches = spec.kind == GrammarKind::kGbnf;
+  options.every_rule_matches = spec.kind == GrammarKind::kGrammar;
   options.spellable = trie->spellable();
   AERIE_ASSIGN_OR_RETURN(grammar::Program program, grammar::build_program(rules, options));
   return std::shared_ptr<const Grammar>(

@@ -1,4 +1,4 @@
-// Constraints on the form of an output: JSON schema, GBNF, regular expression, choice.
+// Constraints on the form of an output: JSON schema, grammar, regular expression, choice.
 #pragma once
 
 #include <memory>

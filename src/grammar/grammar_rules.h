@@ -18,6 +18,10 @@ using RuleId = int32_t;
 
 inline constexpr int kUnbounded = -1;
 
+// Of what people write: groups in one another, and repetitions.
+inline constexpr int kMaxNesting = 100;
+inline constexpr int kMaxRepeat = 100000;
+
 struct Expr {
   enum class Kind : uint8_t { kBytes, kClass, kSequence, kAlternatives, kRepeat, kRule };
 

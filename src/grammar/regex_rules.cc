@@ -9,8 +9,6 @@
 namespace aerie::grammar {
 namespace {
 
-constexpr int kMaxNesting = 100;
-constexpr int kMaxRepeat = 100000;
 constexpr size_t kMaxText = size_t{1} << 16;
 
 // ECMAScript's \s and what its "." leaves out.
@@ -42,8 +40,8 @@ CodePointSet one(uint32_t code_point) {
 
 class Parser {
  public:
-  Parser(std::string_view text, RegexMatch match, RuleSet& rules)
-      : text_(text), match_(match), rules_(rules) {}
+  Parser(std::string_view text, RegexMatch match, RegexFlags flags, RuleSet& rules)
+      : text_(text), match_(match), flags_(flags), rules_(rules) {}
 
   Expected<ExprId> parse() {
     AERIE_ASSIGN_OR_RETURN(const ExprId expr, parse_alternatives(0));
@@ -80,7 +78,7 @@ class Parser {
   }
 
   Expected<ExprId> parse_sequence(int nesting) {
-    const bool outer = nesting == 0;
+    const bool outer = nesting == 0 && match_ != RegexMatch::kPart;
     const bool search = outer && match_ == RegexMatch::kSearch;
     const ExprId anything = rules_.repeat(rules_.char_class(CodePointSet::all()), 0, kUnbounded);
     std::vector<ExprId> parts;
@@ -101,13 +99,21 @@ class Parser {
   }
 
   Expected<ExprId> parse_atom(int nesting) {
-    if (peek("^")) return unsupported("'^' that is not at the beginning");
-    if (peek("$")) return unsupported("'$' that is not at the end");
+    const bool part = match_ == RegexMatch::kPart;
+    if (peek("^")) return unsupported(part ? "'^'" : "'^' that is not at the beginning");
+    if (peek("$")) return unsupported(part ? "'$'" : "'$' that is not at the end");
     if (peek("*") || peek("+") || peek("?")) return error("there is nothing to repeat");
     if (take("(")) return parse_group(nesting);
-    if (take(".")) return rules_.char_class(line_ends().complement());
-    AERIE_ASSIGN_OR_RETURN(const CodePointSet set, take("[") ? parse_class() : parse_char(false));
-    return rules_.char_class(set);
+    if (take(".")) {
+      return rules_.char_class(flags_.dot_takes_lines ? CodePointSet::all()
+                                                      : line_ends().complement());
+    }
+    if (take("[")) {
+      AERIE_ASSIGN_OR_RETURN(const CodePointSet set, parse_class());
+      return rules_.char_class(set);
+    }
+    AERIE_ASSIGN_OR_RETURN(const CodePointSet set, parse_char(false));
+    return rules_.char_class(flags_.ignore_case ? in_any_case(set) : set);
   }
 
   Expected<ExprId> parse_group(int nesting) {
@@ -159,6 +165,7 @@ class Parser {
   Expected<bool> parse_counts(int& min, int& max) {
     const size_t begin = at_;
     if (!take("{")) return false;
+    if (match_ == RegexMatch::kPart && peek(",")) return unsupported("'{,'");
     const std::optional<int> first = parse_count();
     std::optional<int> last = first;
     if (first && take(",")) last = peek("}") ? kUnbounded : parse_count();
@@ -201,11 +208,15 @@ class Parser {
       }
       set = set.united(item);
     }
+    if (flags_.ignore_case) set = in_any_case(set);
     return negated ? set.complement() : set;
   }
 
   Expected<CodePointSet> parse_char(bool in_class) {
-    if (take("\\")) return parse_escape(in_class);
+    return take("\\") ? parse_escape(in_class) : parse_itself();
+  }
+
+  Expected<CodePointSet> parse_itself() {
     std::string_view rest = text_.substr(at_);
     uint32_t code_point = 0;
     if (!take_code_point(rest, code_point)) return error("the text is not valid UTF-8");
@@ -253,7 +264,7 @@ class Parser {
     if (c >= '1' && c <= '9') return unsupported("a backreference");
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '0';
     if (letter) return unsupported(fmt::format("the escape '\\{}'", c));
-    return parse_char(in_class);
+    return parse_itself();
   }
 
   Expected<uint32_t> hex_digits(size_t count) {
@@ -306,19 +317,32 @@ class Parser {
 
   std::string_view text_;
   RegexMatch match_;
+  RegexFlags flags_;
   RuleSet& rules_;
   size_t at_ = 0;
 };
 
 }  // namespace
 
-Expected<ExprId> parse_regex(std::string_view text, RegexMatch match, RuleSet& rules) {
+CodePointSet in_any_case(const CodePointSet& set) {
+  static const CodePointSet letters({{'A', 'Z'}, {'a', 'z'}});
+  constexpr uint32_t kCase = 'a' - 'A';
+  std::vector<CodePointRange> ranges = set.ranges();
+  const CodePointSet cased = set.intersected(letters);
+  for (const CodePointRange& range : cased.ranges()) {
+    ranges.push_back({range.first ^ kCase, range.last ^ kCase});
+  }
+  return CodePointSet(ranges);
+}
+
+Expected<ExprId> parse_regex(std::string_view text, RegexMatch match, RuleSet& rules,
+                             RegexFlags flags) {
   if (text.size() > kMaxText) {
     return Status(StatusCode::kResourceExhausted,
                   fmt::format("the regular expression has {} bytes; at most {} are read",
                               text.size(), kMaxText));
   }
-  return Parser(text, match, rules).parse();
+  return Parser(text, match, flags, rules).parse();
 }
 
 }  // namespace aerie::grammar

@@ -55,9 +55,11 @@ struct Blueprint {
 
   bool learned_positions = false;   // added to the embedding, from a table of config.context rows
   double embedding_scale = 1.0;     // on the token's embedding
+  double residual_scale = 1.0;      // on what attention and feed-forward add to the residual stream
   double attention_scale = 0.0;     // on q k; 0: 1 / sqrt(head_dim)
   double attention_soft_cap = 0.0;  // see kernels::AttentionArgs; 0: none
   double logit_soft_cap = 0.0;
+  double logit_divisor = 1.0;
 };
 
 }  // namespace aerie

@@ -1,6 +1,7 @@
 #include "model/layer_runner.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 namespace aerie {
@@ -28,7 +29,7 @@ Status LayerRunner::allocate(int max_rows, int max_positions, int64_t widest_inp
   const ModelConfig& config = blueprint_.config;
   const auto rows = static_cast<size_t>(max_rows);
   x_.resize(rows * static_cast<size_t>(config.hidden));
-  if (blueprint_.post_norms) branch_.resize(x_.size());
+  if (blueprint_.post_norms || blueprint_.residual_scale != 1.0) branch_.resize(x_.size());
   q_.resize(rows * static_cast<size_t>(config.q_width()));
   if (blueprint_.attention_gate) gated_queries_.resize(2 * q_.size());
   k_.resize(rows * static_cast<size_t>(config.kv_width()));
@@ -88,15 +89,24 @@ void LayerRunner::turn(const Rope& rope, std::vector<float>& x, int heads) const
                  blueprint_.rope_style, rope.cos.data(), rope.sin.data());
 }
 
-// The residual stream += norm(linear x), or linear x where there is no norm after it.
+// The residual stream += norm(linear x), or linear x where there is no norm after it, or a multiple
+// of that.
 void LayerRunner::add_to_stream(const Linear& linear, const Activations& x, const Norm& post_norm) {
-  if (!blueprint_.post_norms) {
+  const bool scaled = blueprint_.residual_scale != 1.0;
+  assert(!scaled || !blueprint_.post_norms);
+  if (!blueprint_.post_norms && !scaled) {
     const MatmulTarget output[] = {linear.to(x_.data(), true)};
     backend_->matmul(*pool_, x, output);
     return;
   }
   const MatmulTarget output[] = {linear.to(branch_.data())};
   backend_->matmul(*pool_, x, output);
+  if (scaled) {
+    const auto scale = static_cast<float>(blueprint_.residual_scale);
+    const size_t end = static_cast<size_t>(rows_) * static_cast<size_t>(blueprint_.config.hidden);
+    for (size_t i = 0; i < end; ++i) x_[i] += scale * branch_[i];
+    return;
+  }
   backend_->add_rms_norm(*pool_, branch_.data(), rows_, blueprint_.config.hidden,
                          post_norm.weight.data(), blueprint_.norm_eps, x_.data());
 }

@@ -15,7 +15,8 @@
   FAMILY(kGemma2)                    \
   FAMILY(kGemma3)                    \
   FAMILY(kPhi3)                      \
-  FAMILY(kGpt2)
+  FAMILY(kGpt2)                      \
+  FAMILY(kGranite)
 
 namespace aerie {
 

@@ -118,6 +118,11 @@ int Transformer::head(const ForwardBatch& batch) {
     backend_.soft_cap(pool_, logits_.data(), int64_t{wanted} * config_.vocab,
                       static_cast<float>(blueprint_.logit_soft_cap));
   }
+  if (blueprint_.logit_divisor != 1.0) {
+    const auto divisor = static_cast<float>(blueprint_.logit_divisor);
+    const size_t end = static_cast<size_t>(wanted) * static_cast<size_t>(config_.vocab);
+    for (size_t i = 0; i < end; ++i) logits_[i] /= divisor;
+  }
   return wanted;
 }
 

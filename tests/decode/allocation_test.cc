@@ -12,6 +12,7 @@
 #include "draft/lookup/lookahead.h"
 #include "draft/lookup/ngram.h"
 #include "draft/lookup/recycling.h"
+#include "draft/lookup/rest.h"
 #include "draft/lookup/suffix.h"
 #include "draft/network/draft_model.h"
 #include "draft/network/early_exit.h"
@@ -39,6 +40,7 @@ enum class Kind {
   kNgramTree,
   kSuffixTree,
   kRecycling,
+  kRest,
   kLookahead,
   kEarlyExit,
   kLayerSkip,
@@ -50,10 +52,10 @@ enum class Kind {
   kHead,  // of a trained head
   kHeadTree
 };
-constexpr Kind kKinds[] = {
-    Kind::kPlain,      Kind::kNgram,     Kind::kNgramTree, Kind::kSuffixTree, Kind::kRecycling,
-    Kind::kLookahead,  Kind::kEarlyExit, Kind::kLayerSkip, Kind::kDraftModel, Kind::kModelTree,
-    Kind::kStaticTree, Kind::kTree,      Kind::kAuto};
+constexpr Kind kKinds[] = {Kind::kPlain,     Kind::kNgram,      Kind::kNgramTree, Kind::kSuffixTree,
+                           Kind::kRecycling, Kind::kRest,       Kind::kLookahead, Kind::kEarlyExit,
+                           Kind::kLayerSkip, Kind::kDraftModel, Kind::kModelTree, Kind::kStaticTree,
+                           Kind::kTree,      Kind::kAuto};
 
 struct Case {
   Kind kind;
@@ -112,6 +114,14 @@ std::unique_ptr<Drafter> drafter_for(Kind kind, Model& target) {
       return std::move(make_suffix_drafter({.offset = 2.0, .tree = true})).value();
     case Kind::kRecycling:
       return std::move(make_recycling_drafter({.vocab = draft.vocab})).value();
+    case Kind::kRest: {
+      // Each token is followed by several, so that there is a draft from the first round on.
+      std::vector<int32_t> corpus;
+      for (int i = 0; i < 4000; ++i) corpus.push_back((i * i + i / 7) % draft.vocab);
+      for (int i = 0; i < 4000; ++i) corpus.push_back(i * (i / draft.vocab) % draft.vocab);
+      for (int i = 0; i < draft.vocab; ++i) corpus.insert(corpus.end(), {i, i / 2, i, i / 3});
+      return std::move(make_rest_drafter({.vocab = draft.vocab, .min_span = 1}, corpus)).value();
+    }
     case Kind::kLookahead:
       return std::move(make_lookahead_drafter({.window = 2, .ngram = 3, .guesses = 2})).value();
     case Kind::kEarlyExit:

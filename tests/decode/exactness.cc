@@ -8,10 +8,12 @@
 
 #include "draft/auto/combined.h"
 #include "draft/auto/controller.h"
+#include "draft/lookup/corpus_index.h"
 #include "draft/lookup/lookahead.h"
 #include "draft/lookup/ngram.h"
 #include "draft/lookup/prediction.h"
 #include "draft/lookup/recycling.h"
+#include "draft/lookup/rest.h"
 #include "draft/lookup/suffix.h"
 #include "draft/network/draft_model.h"
 #include "draft/network/early_exit.h"
@@ -115,6 +117,19 @@ test::Prophecies prophecies(std::span<const Request> requests, const Replies& pl
   return result;
 }
 
+// Each text twice, with other tokens in place of every eighth and every ninth.
+std::vector<int32_t> corpus_of(std::span<const Request> requests, const Replies& plain) {
+  std::vector<int32_t> corpus;
+  const test::Prophecies all = prophecies(requests, plain);
+  for (const size_t period : {8, 9}) {
+    for (const auto& [id, text] : all) {
+      for (size_t i = 0; i < text.size(); ++i) corpus.push_back(i % period == 7 ? 0 : text[i]);
+      corpus.push_back(CorpusIndex::kEnd);
+    }
+  }
+  return corpus;
+}
+
 // Gives each sequence plain decoding's reply as its prediction, but for every ninth token.
 class Predicted final : public test::TestDrafter {
  public:
@@ -207,6 +222,12 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
       options.vocab = vocab;
       options.num_tokens = setting.length;
       return std::move(make_recycling_drafter(options)).value();
+    }
+    case DraftKind::kRest: {
+      RestOptions options;
+      options.vocab = vocab;
+      options.num_tokens = setting.length;
+      return std::move(make_rest_drafter(options, corpus_of(setting.requests, plain))).value();
     }
     case DraftKind::kLookahead:
       return std::move(make_lookahead_drafter(lookahead_options(setting))).value();
@@ -307,11 +328,11 @@ ModelOptions target_options(int threads, int positions) {
 
 const char* draft_kind_name(DraftKind kind) {
   constexpr const char* kNames[] = {
-      "Ngram",      "NgramTree",   "Prediction",  "Suffix",      "SuffixTree",    "Recycling",
-      "Lookahead",  "EarlyExit",   "LayerSkip",   "OtherModel",  "SameModel",     "ModelTree",
-      "StaticTree", "PrunedTree",  "RandomChain", "ProphetTree", "First",         "Merged",
-      "Auto",       "SampledTree", "Head",        "HeadTree",    "HeadEagleTree", "HeadMedusaTree",
-      "HeadBeams",  "HeadFirst",   "HeadMerged",  "HeadAuto"};
+      "Ngram",          "NgramTree",  "Prediction",  "Suffix",      "SuffixTree",  "Recycling",
+      "Rest",           "Lookahead",  "EarlyExit",   "LayerSkip",   "OtherModel",  "SameModel",
+      "ModelTree",      "StaticTree", "PrunedTree",  "RandomChain", "ProphetTree", "First",
+      "Merged",         "Auto",       "SampledTree", "Head",        "HeadTree",    "HeadEagleTree",
+      "HeadMedusaTree", "HeadBeams",  "HeadFirst",   "HeadMerged",  "HeadAuto"};
   static_assert(std::size(kNames) == static_cast<size_t>(DraftKind::kHeadAuto) + 1);
   return kNames[static_cast<int>(kind)];
 }

@@ -23,6 +23,7 @@ enum class DraftKind {
   kSuffix,
   kSuffixTree,
   kRecycling,
+  kRest,  // of a corpus with what plain decoding says, with mistakes
   kLookahead,
   kEarlyExit,
   kLayerSkip,
@@ -48,13 +49,13 @@ enum class DraftKind {
   kHeadAuto,    // the controller over both and successors
 };
 inline constexpr DraftKind kDraftKinds[] = {
-    DraftKind::kNgram,       DraftKind::kNgramTree,  DraftKind::kPrediction,
-    DraftKind::kSuffix,      DraftKind::kSuffixTree, DraftKind::kRecycling,
-    DraftKind::kLookahead,   DraftKind::kEarlyExit,  DraftKind::kLayerSkip,
-    DraftKind::kOtherModel,  DraftKind::kSameModel,  DraftKind::kModelTree,
-    DraftKind::kStaticTree,  DraftKind::kPrunedTree, DraftKind::kRandomChain,
-    DraftKind::kProphetTree, DraftKind::kFirst,      DraftKind::kMerged,
-    DraftKind::kAuto};
+    DraftKind::kNgram,       DraftKind::kNgramTree,   DraftKind::kPrediction,
+    DraftKind::kSuffix,      DraftKind::kSuffixTree,  DraftKind::kRecycling,
+    DraftKind::kRest,        DraftKind::kLookahead,   DraftKind::kEarlyExit,
+    DraftKind::kLayerSkip,   DraftKind::kOtherModel,  DraftKind::kSameModel,
+    DraftKind::kModelTree,   DraftKind::kStaticTree,  DraftKind::kPrunedTree,
+    DraftKind::kRandomChain, DraftKind::kProphetTree, DraftKind::kFirst,
+    DraftKind::kMerged,      DraftKind::kAuto};
 const char* draft_kind_name(DraftKind kind);  // "SameModel"
 std::string draft_kind_test_name(const testing::TestParamInfo<DraftKind>& info);
 

@@ -16,6 +16,7 @@
 #include "draft/lookup/ngram.h"
 #include "draft/lookup/prediction.h"
 #include "draft/lookup/recycling.h"
+#include "draft/lookup/rest.h"
 #include "draft/lookup/suffix.h"
 #include "draft/network/draft_model.h"
 #include "draft/network/early_exit.h"
@@ -103,6 +104,13 @@ std::unique_ptr<Drafter> ngram_drafter() {
   return std::move(make_ngram_drafter(options)).value();
 }
 
+// Each token is followed by several.
+std::vector<int32_t> joint_corpus() {
+  std::vector<int32_t> corpus;
+  for (int32_t i = 0; i < 60; ++i) corpus.push_back((i * i + i / 7) % kJointVocab);
+  return corpus;
+}
+
 // Its draws know of no constraint.
 std::unique_ptr<Drafter> sampled_tree(std::vector<int> widths) {
   test::SampledTreeOptions options;
@@ -164,6 +172,11 @@ std::vector<Kind> kinds() {
   RecyclingOptions recycling;
   recycling.vocab = kJointVocab;
   recycling.num_tokens = kDraftNodes;
+  RestOptions rest;
+  rest.vocab = kJointVocab;
+  rest.num_tokens = kDraftNodes;
+  rest.num_steps = kDraftDepth;
+  rest.min_span = 1;
   LookaheadOptions lookahead;
   lookahead.window = 2;
   lookahead.ngram = 3;
@@ -176,6 +189,8 @@ std::vector<Kind> kinds() {
       {"Suffix", made_by(make_suffix_drafter, suffix)},
       {"Prediction", made_by(make_prediction_drafter, prediction)},
       {"Recycling", made_by(make_recycling_drafter, recycling)},
+      {"Rest",
+       made_by([](const RestOptions& o) { return make_rest_drafter(o, joint_corpus()); }, rest)},
       {"Lookahead", made_by(make_lookahead_drafter, lookahead)},
       {"EarlyExit", made_by(make_early_exit_drafter, early_exit)},
       {"LayerSkip",

@@ -28,9 +28,9 @@ constexpr DraftKind kChains[] = {DraftKind::kNgram,     DraftKind::kPrediction,
                                  DraftKind::kSameModel, DraftKind::kRandomChain};
 
 constexpr DraftKind kTrees[] = {
-    DraftKind::kNgramTree,   DraftKind::kSuffixTree, DraftKind::kRecycling,
-    DraftKind::kProphetTree, DraftKind::kMerged,     DraftKind::kAuto,
-    DraftKind::kSampledTree, DraftKind::kModelTree,  DraftKind::kStaticTree};
+    DraftKind::kNgramTree,   DraftKind::kSuffixTree, DraftKind::kRecycling, DraftKind::kRest,
+    DraftKind::kProphetTree, DraftKind::kMerged,     DraftKind::kAuto,      DraftKind::kSampledTree,
+    DraftKind::kModelTree,   DraftKind::kStaticTree};
 
 // What the rule can judge.
 std::vector<DraftKind> kinds_for(VerifyRule rule) {

@@ -44,7 +44,7 @@ AERIE_FUZZ_TARGET(grammar) {
   GrammarSpec spec;
   switch (text[0]) {
     case 'g':
-      spec.kind = GrammarKind::kGbnf;
+      spec.kind = GrammarKind::kGrammar;
       break;
     case 'r':
       spec.kind = GrammarKind::kRegex;

@@ -116,6 +116,14 @@ def smollm3(**keys):
     return common("SmolLM3ForCausalLM", "smollm3", **{**base, **keys})
 
 
+def granite(**keys):
+    base = {
+        "attention_bias": False, "attention_dropout": 0.0, "mlp_bias": False, "rope_scaling": None, "pad_token_id": 0,
+        "embedding_multiplier": 2.0, "residual_multiplier": 0.6, "attention_multiplier": 0.125, "logits_scaling": 1.6,
+    }
+    return common("GraniteForCausalLM", "granite", **{**base, **keys})
+
+
 def gpt2(**keys):
     base = {
         "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "activation_function": "gelu_new",
@@ -308,6 +316,22 @@ ARCHITECTURES = [
     Family(
         "gpt2-published", gpt2(), store="gpt2_published", lengths=(5, 19, 64),
         note="as published: names without \"transformer.\", and the causal masks among the tensors",
+    ),
+    Family(
+        "granite", granite(), weight_checks=NORMS,
+        config_checks={
+            "embedding as it is": {"embedding_multiplier": DROP}, "branches as they are": {"residual_multiplier": DROP},
+            "scores as they are": {"attention_multiplier": DROP},
+            "scaled by head_dim": {"attention_multiplier": 0.25}, "logits as they are": {"logits_scaling": DROP},
+        },
+        note="a factor on the embedding, on scores and on what branches add, a divisor of the logits",
+    ),
+    Family(
+        "granite-plain", granite(
+            embedding_multiplier=DROP, residual_multiplier=DROP, attention_multiplier=DROP, logits_scaling=DROP,
+            tie_word_embeddings=True, attention_bias=True),
+        weight_checks=BIASES, config_checks={"scaled by head_dim": {"attention_multiplier": 0.25}},
+        note="none of the four is said: all are 1, that of scores too; biases; tied",
     ),
 ]
 

@@ -55,7 +55,7 @@ void expect_masks_agree(const std::shared_ptr<const Grammar>& grammar, std::mt19
 
 TEST(Constraint, MaskIsWhatBytesSay) {
   std::mt19937 random(1);
-  const auto gbnf = test::compile(GrammarKind::kGbnf, kMixed);
+  const auto gbnf = test::compile(GrammarKind::kGrammar, kMixed);
   const auto object = test::compile(GrammarKind::kJsonObject, "");
   for (int i = 0; i < 30; ++i) {
     expect_masks_agree(gbnf, random);

@@ -8,11 +8,11 @@ namespace aerie::gbnf_test {
 using test::accepts;
 
 auto gbnf(std::string_view text) {
-  return test::compile(GrammarKind::kGbnf, text);
+  return test::compile(GrammarKind::kGrammar, text);
 }
 
 Status refusal(std::string_view text) {
-  return test::refusal(GrammarKind::kGbnf, text);
+  return test::refusal(GrammarKind::kGrammar, text);
 }
 
 TEST(Gbnf, RulesAlternativesAndGroups) {

@@ -63,6 +63,15 @@ TEST(Regex, Characters) {
   EXPECT_FALSE(accepts(grammar, "\U0001F600\u00e9\U0001F600\n"));
 }
 
+TEST(Regex, ABackslashIsEscapedByAnother) {
+  const auto grammar = regex("\\\\d[\\\\]x");
+  EXPECT_TRUE(accepts(grammar, "\\d\\x"));
+  EXPECT_FALSE(accepts(grammar, "1\\x"));
+  EXPECT_FALSE(accepts(grammar, "\\1\\x"));
+  // A long run of them is no deep one.
+  EXPECT_TRUE(accepts(regex(std::string(60000, '\\')), std::string(30000, '\\')));
+}
+
 TEST(Regex, RefusesByName) {
   const auto refusal = [](const char* text) { return test::refusal(GrammarKind::kRegex, text); };
   for (const auto& [text, name] :

@@ -101,6 +101,16 @@ TEST(Loader, NamesTheFamiliesThatThereAre) {
   expect_refused(GgufWriter(), StatusCode::kNotFound, "general.architecture");
 }
 
+TEST(Loader, RefusesAGraniteThatDoesNotTurn) {
+  GgufWriter writer;
+  writer.add_string("general.architecture", "granite").add_u32("granite.block_count", 1);
+  writer.add_u32("granite.embedding_length", 32).add_u32("granite.feed_forward_length", 32);
+  writer.add_u32("granite.attention.head_count", 1).add_u32("granite.context_length", 64);
+  writer.add_bool("granite.rope.scaling.finetuned", false);
+  writer.add_tensor("token_embd.weight", DType::kF32, {32, 32}, std::vector<float>(1024));
+  expect_refused(writer, StatusCode::kUnsupported, "granite.rope.scaling.finetuned", "false");
+}
+
 TEST(Loader, NamesAMissingKey) {
   for (const char* key :
        {"llama.block_count", "llama.embedding_length", "llama.feed_forward_length",

@@ -114,7 +114,9 @@ at::Tensor target_logits(const Target& target, const at::Tensor& x, const at::Te
                          const at::Tensor& output) {
   at::Tensor logits = at::linear(rms_norm(x, norm, target.norm_eps()), output);
   const double cap = target.blueprint().logit_soft_cap;
-  return cap == 0.0 ? logits : (logits / cap).tanh() * cap;
+  if (cap != 0.0) logits = (logits / cap).tanh() * cap;
+  const double divisor = target.blueprint().logit_divisor;
+  return divisor == 1.0 ? logits : logits / divisor;
 }
 
 }  // namespace aerie::train

@@ -33,7 +33,7 @@ std::string_view peculiarity(const Target& target) {
   for (const TensorInfo& tensor : target.source().file->tensors()) {
     if (tensor.name.ends_with(".bias")) return "biases";
   }
-  const std::array<std::pair<bool, std::string_view>, 8> found = {{
+  const std::array<std::pair<bool, std::string_view>, 9> found = {{
       {rope.scaling != RopeScaling::kNone, "stretched rotary embedding"},
       {rope.dimensions != target.config().head_dim, "rotary embedding of a part of the heads"},
       {blueprint.query_key_norm, "norms of queries and keys"},
@@ -42,6 +42,7 @@ std::string_view peculiarity(const Target& target) {
        "another feed-forward"},
       {blueprint.learned_positions, "learned positions"},
       {blueprint.embedding_scale != 1.0 || blueprint.attention_scale != 0.0, "scales of its own"},
+      {blueprint.residual_scale != 1.0 || blueprint.logit_divisor != 1.0, "scales of its own"},
       {blueprint.attention_soft_cap != 0.0 || blueprint.logit_soft_cap != 0.0, "soft caps"},
   }};
   for (const auto& [is_there, name] : found) {

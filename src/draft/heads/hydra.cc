@@ -247,7 +247,7 @@ Expected<bool> has_prefix(const HeadFile& file) {
 Expected<Blueprint> prefix_blueprint(const HeadFile& file, const HeadTarget& target) {
   Blueprint blueprint = *target.parts.blueprint;
   if (blueprint.norm != NormKind::kRms || blueprint.post_norms || !blueprint.gated ||
-      blueprint.learned_positions) {
+      blueprint.learned_positions || blueprint.residual_scale != 1.0) {
     return not_supported("{}: its prefix layer is a layer of a Llama, and the target is a '{}'",
                          file.name(), target.config->family);
   }

@@ -1,4 +1,4 @@
-// What methods that look up the last tokens have in common.
+// What methods that look up the last tokens have in common: keys, and what a match is worth.
 #pragma once
 
 #include <string_view>
@@ -14,5 +14,9 @@ inline constexpr std::string_view kShortestKey = "prompt_lookup_min";
 
 // kInvalidArgument unless they are in order.
 Status check_lookup(MethodConfig& config);
+
+// How likely a path of `depth` tokens after a match of `m` tokens is right, if it is what always
+// followed.
+double lookup_trust(int m, int depth);
 
 }  // namespace aerie

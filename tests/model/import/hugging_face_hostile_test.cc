@@ -383,6 +383,18 @@ TEST(HostileFolders, KeysOfOtherFamilies) {
                                       {"key 'no_rope_layer_interval' is less than 1"}},
                                  });
   expect_each_refused(
+      "granite",
+      {
+          {{{"/residual_multiplier", "0"}},
+           kInvalid,
+           {"key 'residual_multiplier' is 0, not a posi"}},
+          {{{"/logits_scaling", "-8"}}, kInvalid, {"key 'logits_scaling' is -8, not a positive"}},
+          {{{"/embedding_multiplier", "1e39"}}, kInvalid, {"key 'embedding_multiplier' is 1e+39"}},
+          {{{"/attention_multiplier", "[1]"}},
+           kInvalid,
+           {"key 'attention_multiplier' is an array"}},
+      });
+  expect_each_refused(
       "gpt2",
       {
           {{{"/n_layer", "0"}}, kInvalid, {"key 'n_layer' is 0, not between 1 and"}},

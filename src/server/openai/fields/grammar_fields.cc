@@ -53,12 +53,12 @@ struct Form {
 constexpr Form kStructured[] = {{"json", GrammarKind::kJsonSchema},
                                 {"regex", GrammarKind::kRegex},
                                 {"choice", GrammarKind::kChoice},
-                                {"grammar", GrammarKind::kGbnf}};
+                                {"grammar", GrammarKind::kGrammar}};
 constexpr Form kGuided[] = {{"guided_json", GrammarKind::kJsonSchema},
                             {"guided_regex", GrammarKind::kRegex},
                             {"guided_choice", GrammarKind::kChoice},
-                            {"guided_grammar", GrammarKind::kGbnf},
-                            {"grammar", GrammarKind::kGbnf}};
+                            {"guided_grammar", GrammarKind::kGrammar},
+                            {"grammar", GrammarKind::kGrammar}};
 
 void add_structured(FieldReader& request, std::vector<NamedGrammar>& found) {
   const Json* outputs = request.object("structured_outputs");
