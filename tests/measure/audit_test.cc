@@ -18,6 +18,7 @@
 #include "tests/testing/tiny_model.h"
 #include "tools/flags.h"
 #include "tools/measure/audit_command.h"
+#include "tools/run/run.h"
 
 namespace aerie::measure::audit_test {
 
