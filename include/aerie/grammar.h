@@ -19,8 +19,8 @@ struct GrammarSpec {
   GrammarKind kind = GrammarKind::kJsonObject;
   std::string text = {};
   std::vector<std::string> choices = {};
-  // kJsonSchema: keywords and formats that are not known are refused, as a misspelt one would be; else they say
-  // nothing, which is what the standard has them do.
+  // kJsonSchema: keywords and formats that are not known are refused, as a misspelt one would be;
+  // else they say nothing, which is what the standard has them do.
   bool strict = false;
 };
 

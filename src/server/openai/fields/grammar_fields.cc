@@ -125,8 +125,8 @@ std::optional<NamedGrammar> read_grammar(FieldReader& request) {
 
 Expected<std::shared_ptr<const Grammar>> GrammarCache::get(const GrammarSpec& spec,
                                                            std::shared_ptr<const TokenTrie> trie) {
-  std::string key =
-      fmt::format("{} {} {} {}", static_cast<int>(spec.kind), spec.strict, spec.text.size(), spec.text);
+  std::string key = fmt::format("{} {} {} {}", static_cast<int>(spec.kind), spec.strict,
+                                spec.text.size(), spec.text);
   for (const std::string& choice : spec.choices) {
     key += fmt::format(" {} {}", choice.size(), choice);
   }
