@@ -5,6 +5,7 @@
   - A function of src/, bench/, tools/ or train/ has at most 60 lines, a kernel 150 (its braces and what is
     between them).
   - No two headers have one name.
+  - A test's names are in a namespace of its file, since tests are compiled in batches.
   - Of the files that include one another in a circle, a .h with its .cc taken as one, there are at most two.
 
 Exceptions stand below, each with its reason. Exits with 1 and one line for each violation.
@@ -162,6 +163,15 @@ def check_names(names, problems):
             problems.append(f"{paths[0]}: headers of one name: {', '.join(paths)}")
 
 
+def check_tests(root, names, problems):
+    for name in names:
+        if not name.startswith("tests/") or not name.endswith("_test.cc"):
+            continue
+        if re.search(r"^namespace \{", (root / name).read_text(encoding="utf-8"), re.MULTILINE):
+            problems.append(f"{name}: a namespace without a name, which the tests of its batch would share: "
+                            f"namespace {pathlib.PurePosixPath(name).stem}")
+
+
 def included(root, names):
     """File without suffix -> the files without suffix that it includes."""
     known = {name for name in names if pathlib.PurePosixPath(name).suffix in SOURCES}
@@ -219,6 +229,7 @@ def check(root, names, long_functions, known_circles):
     check_folders(names, problems)
     check_functions(root, names, long_functions, problems)
     check_names(names, problems)
+    check_tests(root, names, problems)
     check_circles(root, names, known_circles, problems)
     return problems
 
@@ -252,6 +263,7 @@ BAD = [
     ({"bench/a.cc": 'extern "C" {\nint f() ' + body(70) + "}"}, "f has 70 lines"),
     ({"src/kernels/k.cc": "void kernel() " + body(151)}, "kernel has 151 lines; at most 150"),
     ({"src/base/a.cc": "void f() {\n#if A\n if (x) {\n#else\n if (y) {\n#endif\n }\n}\n"}, "do not pair"),
+    ({"tests/base/a_test.cc": "namespace aerie {\nnamespace {\n}\n}\n"}, "would share: namespace a_test"),
     ({"src/core/a.h": ""}, "headers of one name: src/base/a.h, src/core/a.h"),
     ({"src/base/b.h": '#include "base/d.h"\n', "src/base/d.cc": '#include "c.h"\n', "src/base/d.h": ""},
      "in a circle: src/base/b, src/base/c, src/base/d"),
