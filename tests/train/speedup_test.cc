@@ -49,6 +49,13 @@ struct Speedup {
 
   std::string path(const std::string& name) const { return options.out + "/" + name; }
 
+  // Runs it, and expects this end.
+  void ends(SpeedupEnd as) {
+    const auto end = speedup(options);
+    ASSERT_TRUE(end.ok()) << end.status().message() << "\n" << said;
+    ASSERT_EQ(*end, as) << said;
+  }
+
   Scratch scratch;
   SpeedupOptions options;
   std::atomic<bool> cancel{false};
@@ -218,26 +225,26 @@ TEST(Speedup, MakesAHeadAndMeasuresIt) {
 TEST(Speedup, GoesOnWhereItWasInterrupted) {
   Speedup run;
   run.stop_at = "Measured:";
-  ASSERT_EQ(*speedup(run.options), SpeedupEnd::kInterrupted) << run.said;
+  ASSERT_NO_FATAL_FAILURE(run.ends(SpeedupEnd::kInterrupted));
   EXPECT_FALSE(std::filesystem::exists(run.path("run")));
 
   run.cancel = false;
   run.stop_at = "1. Data:";
-  ASSERT_EQ(*speedup(run.options), SpeedupEnd::kInterrupted) << run.said;
+  ASSERT_NO_FATAL_FAILURE(run.ends(SpeedupEnd::kInterrupted));
   const auto answers = test::lines_in(run.path("data"));
   EXPECT_GT(answers.size(), 10U);
   EXPECT_FALSE(std::filesystem::exists(run.path("head")));
 
   run.cancel = false;
   run.stop_at = "2. Training:";
-  ASSERT_EQ(*speedup(run.options), SpeedupEnd::kInterrupted) << run.said;
+  ASSERT_NO_FATAL_FAILURE(run.ends(SpeedupEnd::kInterrupted));
   EXPECT_TRUE(std::filesystem::exists(run.path("run/final/config.json")));
   EXPECT_FALSE(std::filesystem::exists(run.path("report.json")));
   const std::string log = test::read_file(run.path("run/log.jsonl"));
 
   run.cancel = false;
   run.stop_at.clear();
-  ASSERT_EQ(*speedup(run.options), SpeedupEnd::kDone) << run.said;
+  ASSERT_NO_FATAL_FAILURE(run.ends(SpeedupEnd::kDone));
   EXPECT_EQ(test::lines_in(run.path("data")), answers);
   EXPECT_EQ(test::read_file(run.path("run/log.jsonl")), log);
   EXPECT_TRUE(std::filesystem::exists(run.path("profile.json")));
@@ -273,7 +280,7 @@ TEST(Speedup, RefusesWhatCannotBe) {
   refused(options, StatusCode::kInvalidArgument, "--prompts");
 
   run.stop_at = "Measured:";
-  ASSERT_EQ(*speedup(run.options), SpeedupEnd::kInterrupted);
+  ASSERT_NO_FATAL_FAILURE(run.ends(SpeedupEnd::kInterrupted));
   run.cancel = false;
   options = run.options;
   options.budget = 1000.0;
