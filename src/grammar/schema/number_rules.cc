@@ -60,6 +60,7 @@ class DigitRules {
       const ExprId tail = rest({before - 1, false, false, (c - '0') % multiple_of_});
       ways.push_back(rules_.sequence({rules_.bytes(std::string_view(&c, 1)), tail}));
     }
+    write_rules();
     return rules_.alternatives(std::move(ways));
   }
 
@@ -68,7 +69,9 @@ class DigitRules {
     low_ = digits_of(low, before + behind_);
     high_ = digits_of(high, before + behind_);
     tight_.clear();
-    return rest({before + behind_, true, true, 0});
+    const ExprId all = rest({before + behind_, true, true, 0});
+    write_rules();
+    return all;
   }
 
  private:
@@ -88,22 +91,31 @@ class DigitRules {
     return !place.low_tight || low_.find_first_not_of('0', at(place)) == std::string::npos;
   }
 
+  // What may follow there; its rule is written later, since one may lead to the next as often as
+  // there are remainders.
   ExprId rest(const Place& place) {
-    if (rules_.spent()) return rules_.nothing();
     auto& known = is_free(place) ? free_ : tight_;
-    const auto entry = known.find(place);
-    if (entry != known.end()) return rules_.rule(entry->second);
-    const RuleId rule = rules_.add_rule("number");
-    known.emplace(place, rule);
-    std::vector<ExprId> ways;
-    if (may_end(place)) ways.push_back(rules_.bytes(""));
-    if (place.left > 0 || open_) {
-      ExprId more = digit(place);
-      if (place.left == behind_ && behind_ > 0) more = rules_.sequence({rules_.bytes("."), more});
-      ways.push_back(more);
+    const auto [entry, added] = known.try_emplace(place, 0);
+    if (added) {
+      entry->second = rules_.add_rule("number");
+      todo_.emplace_back(place, entry->second);
     }
-    rules_.set_body(rule, rules_.alternatives(std::move(ways)));
-    return rules_.rule(rule);
+    return rules_.rule(entry->second);
+  }
+
+  void write_rules() {
+    while (!todo_.empty() && !rules_.spent()) {
+      const auto [place, rule] = todo_.back();
+      todo_.pop_back();
+      std::vector<ExprId> ways;
+      if (may_end(place)) ways.push_back(rules_.bytes(""));
+      if (place.left > 0 || open_) {
+        ExprId more = digit(place);
+        if (place.left == behind_ && behind_ > 0) more = rules_.sequence({rules_.bytes("."), more});
+        ways.push_back(more);
+      }
+      rules_.set_body(rule, rules_.alternatives(std::move(ways)));
+    }
   }
 
   int64_t remainder(const Place& place, int digit) const {
@@ -135,6 +147,7 @@ class DigitRules {
   std::string low_, high_;
   bool open_ = false;
   std::map<Place, RuleId> free_, tight_;
+  std::vector<std::pair<Place, RuleId>> todo_;
 };
 
 struct Form {
