@@ -31,8 +31,9 @@ if(AERIE_CCACHE)
   endif()
 endif()
 add_compile_options("-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=")
+# GCC as a cross compiler looks for a linker of its own by that name.
 find_program(AERIE_LLD ld.lld)
-if(AERIE_LLD)
+if(AERIE_LLD AND NOT CMAKE_CROSSCOMPILING)
   add_link_options(-fuse-ld=lld)
 endif()
 
