@@ -30,10 +30,6 @@ const Json* SchemaNegation::keep(Json schema, const Json& origin, bool partial) 
   return &document_.add(std::move(schema), origin, partial);
 }
 
-bool SchemaNegation::is_partial(const Json& schema) const {
-  return document_.is_partial(schema);
-}
-
 Json SchemaNegation::reference(const Json& schema) const {
   if (schema.is_boolean()) return schema;
   return Json{{"$ref", document_.reference(schema)}};
@@ -187,8 +183,7 @@ void SchemaNegation::add_limits(const Json& schema, Ways& ways) {
   if (const Json* pattern = find_key(schema, "pattern")) {
     ways.push_back(of_type("string", "not pattern", *pattern));
   }
-  if (find_key(schema, "multipleOf") != nullptr) {
-    const Json* value = find_key(schema, "multipleOf");
+  if (const Json* value = find_key(schema, "multipleOf")) {
     const bool whole =
         value->is_number() && value->get<double>() == static_cast<double>(value->get<int64_t>());
     if (whole) ways.push_back({{"type", "fraction"}});

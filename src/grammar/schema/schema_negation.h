@@ -27,9 +27,6 @@ class SchemaNegation {
   // name.
   Expected<std::vector<const Json*>> dependencies(const Json& schema);
 
-  // Whether one of these schemas is partial.
-  bool is_partial(const Json& schema) const;
-
  private:
   // The alternatives of which one has to hold for the schema not to.
   using Ways = std::vector<Json>;
