@@ -122,12 +122,12 @@ void add_all() {
       {"recycling",
        [] { return value_or_exit(make_recycling_drafter({.vocab = kVocab, .num_tokens = 64})); }},
   };
-  for (const auto& [name, make] : drafters) {
+  for (const auto& [name, factory] : drafters) {
     for (const int history : {1024, 32768}) {
       const std::string full = std::string(name) + "/history:" + std::to_string(history);
       benchmark::RegisterBenchmark(
           full.c_str(),
-          [make = make, history](benchmark::State& state) { rounds(state, make, history); })
+          [make = factory, history](benchmark::State& state) { rounds(state, make, history); })
           ->Iterations(kRounds)
           ->Unit(benchmark::kMicrosecond);
     }

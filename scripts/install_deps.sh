@@ -15,7 +15,7 @@ engine=(
 )
 train=(libtorch-dev libgloo-dev libopenblas0-pthread)
 tests=(libgtest-dev libgmock-dev python3-venv)
-full=(clang-19 libclang-rt-19-dev clang-format clang-tidy libbenchmark-dev git chromium dpkg-dev debootstrap)
+full=(clang-19 libclang-rt-19-dev clang-format clang-tidy-19 libbenchmark-dev git chromium dpkg-dev debootstrap)
 # Where Arm is not at hand.
 if [[ "$(uname -m)" != aarch64 ]]; then
   full+=(g++-aarch64-linux-gnu qemu-user)

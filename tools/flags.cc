@@ -24,6 +24,7 @@ struct RunFlags {
   std::string json_schema;
   std::string grammar;
   std::string regex;
+  bool strict_schemas = false;
   CLI::App* app = nullptr;
 };
 
@@ -69,6 +70,11 @@ Expected<std::optional<GrammarSpec>> read_grammar(const RunFlags& flags) {
   if (take("--json-schema", GrammarKind::kJsonSchema, flags.json_schema) &&
       take("--grammar", GrammarKind::kGrammar, flags.grammar) &&
       take("--regex", GrammarKind::kRegex, flags.regex)) {
+    const bool schema = out && out->kind == GrammarKind::kJsonSchema;
+    if (flags.strict_schemas && !schema) {
+      return invalid_argument("--strict-schemas says how to read a schema: give --json-schema too");
+    }
+    if (out) out->strict = flags.strict_schemas;
     return out;
   }
   return invalid_argument(
@@ -259,6 +265,7 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
       ->allow_extra_args(false);
   app.add_flag("--ignore-eos", o.ignore_eos, "Go on after an end token");
   app.add_option("--json-schema", flags->json_schema, "Replies are JSON that this schema allows");
+  app.add_flag("--strict-schemas", flags->strict_schemas, kStrictSchemasHelp);
   app.add_option("--grammar", flags->grammar, "Replies keep to this grammar, in GBNF or Lark");
   app.add_option("--regex", flags->regex, "Replies match this expression as a whole");
   app.add_option("--json", o.json_file, "Write ids and figures to this file");

@@ -24,6 +24,9 @@ std::string method_choices();
 std::string isa_choices();  // "auto, ..., reference"
 Expected<kernels::Isa> parse_isa(const std::string& name);
 
+inline constexpr const char* kStrictSchemasHelp =
+    "Refuse keywords and formats of JSON schemas that are not known: they may be misspelt";
+
 inline constexpr const char* kCacheTypeHelp =
     "What keys and values are rounded to: f16, or q8 for half the memory";
 Expected<kernels::KvType> parse_cache_type(const std::string& name);

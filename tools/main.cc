@@ -3,15 +3,18 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
+#include "base/flag_values.h"
+#include "base/program.h"
+#include "base/standard_streams.h"
 #include "tools/files/convert.h"
 #include "tools/files/inspect.h"
 #include "tools/files/tokenize.h"
@@ -57,10 +60,12 @@ Run add_inspect(CLI::App& app) {
   app.add_flag("--json", flags->options.json, "As JSON");
   app.add_option("--convert", flags->convert.output,
                  "Write it here instead, as `aerie convert` does");
-  return [flags] {
-    return exit_status(flags->convert.output.empty()
-                           ? inspect(flags->convert.input, flags->options, std::cout)
-                           : convert(flags->convert, std::cerr));
+  return [flags]() -> Expected<int> {
+    if (!flags->convert.output.empty()) return exit_status(convert(flags->convert, std::cerr));
+    std::ostringstream out;
+    AERIE_RETURN_IF_ERROR(inspect(flags->convert.input, flags->options, out));
+    print_output(out.view());
+    return 0;
   };
 }
 
@@ -80,7 +85,10 @@ Run add_tokenize(CLI::App& app) {
     if (text->count() == 0 && options->frequencies.empty()) {
       return invalid_argument("there is nothing to tokenize: give TEXT or --frequencies FILE...");
     }
-    return exit_status(tokenize(*options, std::cout));
+    std::ostringstream out;
+    AERIE_RETURN_IF_ERROR(tokenize(*options, out));
+    print_output(out.view());
+    return 0;
   };
 }
 
@@ -96,13 +104,6 @@ Run add_train(CLI::App& app, char** arguments) {
   app.prefix_command();
   app.set_help_flag();
   return [arguments] { return exit_status(run_train(arguments)); };
-}
-
-// 2 for what the caller can correct on the command line, 1 for everything else.
-int exit_with(const Expected<int>& outcome) {
-  if (outcome.ok()) return *outcome;
-  fmt::print(stderr, "error: {}\n", outcome.status().message());
-  return outcome.status().code() == StatusCode::kInvalidArgument ? 2 : 1;
 }
 
 int run(int argc, char** argv) {
@@ -129,11 +130,8 @@ int run(int argc, char** argv) {
       [&](CLI::App& train) { return add_train(train, argv + 1); });
   add("speedup", "Train a draft head for a model, measure it and write a profile (aerie-train)",
       [&](CLI::App& speedup) { return add_train(speedup, argv); });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  check_flag_values(app, {"--prompt", "--system", "TEXT"});
+  if (const auto ended = parse_flags<CLI::ParseError>(app, argc, argv)) return *ended;
   for (const auto& [command, run_command] : commands) {
     if (command->parsed()) return exit_with(run_command());
   }
@@ -144,5 +142,5 @@ int run(int argc, char** argv) {
 }  // namespace aerie
 
 int main(int argc, char** argv) {
-  return aerie::run(argc, argv);
+  return aerie::run_program([&] { return aerie::run(argc, argv); });
 }

@@ -1,12 +1,11 @@
 // The program `aerie-train`, which `aerie train` and `aerie speedup` run.
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <string>
 #include <string_view>
 
+#include "base/flag_values.h"
+#include "base/program.h"
 #include "train/command/data_command.h"
 #include "train/command/speedup_command.h"
 #include "train/command/train_command.h"
@@ -20,9 +19,7 @@ std::string typed(const std::string& program, int argc, char** argv) {
   return command;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   // `aerie speedup` is not a part of `aerie train`, but of this program.
   const bool speeds_up = argc > 1 && std::string_view(argv[1]) == "speedup";
   const std::string program = speeds_up ? "aerie" : "aerie train";
@@ -32,16 +29,16 @@ int main(int argc, char** argv) {
   const auto run_data = aerie::train::add_data_flags(*data);
   const auto run_speedup = aerie::train::add_speedup_command(app);
   const auto run_method = aerie::train::add_train_commands(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  aerie::check_flag_values(app, {});
+  if (const auto ended = aerie::parse_flags<CLI::ParseError>(app, argc, argv)) return *ended;
   const std::string command = typed(program, argc, argv);
-  const auto status = data->parsed() ? run_data()
-                      : speeds_up    ? run_speedup(command)
-                                     : run_method(command);
-  if (status.ok()) return *status;
-  fmt::print(stderr, "error: {}\n", status.status().message());
-  return status.status().code() == aerie::StatusCode::kInvalidArgument ? 2 : 1;
+  return aerie::exit_with(data->parsed() ? run_data()
+                          : speeds_up    ? run_speedup(command)
+                                         : run_method(command));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return aerie::run_program([&] { return run(argc, argv); });
 }

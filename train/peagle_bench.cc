@@ -25,10 +25,13 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/flag_values.h"
+#include "base/program.h"
+#include "base/standard_streams.h"
 #include "base/thread_pool.h"
 #include "format/json.h"
+#include "format/output_file.h"
 #include "train/methods/peagle/peagle_method.h"
-#include "train/run/checkpoint_files.h"
 
 extern char** environ;
 
@@ -174,7 +177,7 @@ double mean(const std::vector<Json>& runs, const char* key) {
 
 Status measure_all(const BenchFlags& flags) {
   Json all = Json::array();
-  fmt::print(
+  print_output(
       "| rows | draft vocabulary | elements | segments | before, MiB | step, MiB | peak, MiB |"
       " step to first | peak to first | s | processor s "
       "|\n|---|---|---|---|---|---|---|---|---|---|---|\n");
@@ -191,30 +194,31 @@ Status measure_all(const BenchFlags& flags) {
         }
         const double step = mean(runs, "step_bytes"), peak = mean(runs, "peak_bytes");
         if (first_step == 0.0) first_step = step, first_peak = peak;
-        fmt::print(
+        print_output(fmt::format(
             "| {} | {} | {:.0f} | {} | {:.0f} | {:.0f} | {:.0f} | {:.2f} | {:.2f} | {:.1f} | "
             "{:.1f} |\n",
             rows, vocabulary, mean(runs, "elements"), segments, mean(runs, "before_bytes") / kMiB,
             step / kMiB, peak / kMiB, step / first_step, peak / first_peak, mean(runs, "seconds"),
-            mean(runs, "processor_seconds"));
-        std::fflush(stdout);
+            mean(runs, "processor_seconds")));
       }
     }
   }
-  return flags.json.empty() ? Status() : write_text(flags.json, all.dump(1) + "\n");
+  return flags.json.empty() ? Status() : write_file(flags.json, all.dump(1) + "\n");
 }
 
 Status run(const BenchFlags& flags) {
   if (!flags.measure) return measure_all(flags);
   AERIE_ASSIGN_OR_RETURN(const Json result, measure(flags));
-  fmt::print("{}\n", result.dump());
+  print_output(result.dump() + "\n");
   return {};
 }
 
 }  // namespace
 }  // namespace aerie::train
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   aerie::train::BenchFlags flags;
   CLI::App app("Aerie: memory and time of a step of P-EAGLE's training", "aerie-bench-peagle");
   app.add_option("-m,--model", flags.model, "The target: its shape is the head's")->required();
@@ -239,13 +243,13 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--json", flags.json, "A file for the figures of every run");
   app.add_flag("--measure", flags.measure)->group("");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto ended = aerie::parse_flags<CLI::ParseError>(app, argc, argv)) return *ended;
   const aerie::Status status = aerie::train::run(flags);
-  if (status.ok()) return 0;
-  fmt::print(stderr, "error: {}\n", status.message());
-  return 1;
+  return aerie::exit_with(status.ok() ? aerie::Expected<int>(0) : status);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return aerie::run_program([&] { return run(argc, argv); });
 }

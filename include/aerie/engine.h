@@ -94,8 +94,9 @@ class Engine {
   Status check(const Request& request) const;
 
   // Answers one request. Calls `on_text`, which may be empty and must not call the engine, with
-  // every piece of text as it becomes final. Errors are check()'s and those of decoding; then
-  // nothing is kept. A request that was cancelled or whose deadline passed is no error.
+  // every piece of text as it becomes final. Errors are check()'s and those of decoding, and of a
+  // grammar that asks for too much before the first token; then nothing is kept. A request that was
+  // cancelled or whose deadline passed is no error.
   using OnText = std::function<void(std::string_view text)>;
   Expected<Generation> generate(const Request& request, const OnText& on_text = nullptr);
 

@@ -15,9 +15,10 @@ enum class FinishReason : uint8_t {
   kNone,    // still going
   kStop,    // a stop condition
   kLength,  // max_tokens, or the context is full
+  kError,   // its grammar asks for too much to go on; what there is may begin an output that fits
 };
 std::string_view finish_reason_name(
-    FinishReason reason);  // "none", "stop", "length": OpenAI's words
+    FinishReason reason);  // "none", "stop", "length", "error": OpenAI's words, the last one vLLM's
 
 // How an emitted token came about.
 enum class TokenOrigin : uint8_t {

@@ -34,6 +34,9 @@ struct Request {
   // Of requests that are answered together.
   int priority = 0;         // lower ones first, as in vLLM
   std::string client = {};  // requests of one client share its turn; empty: one client of them all
+  // Whose text it is, any name. What the engine keeps of prompts and learns of replies serves
+  // requests of the same tenant alone; empty: one tenant of them all.
+  std::string tenant = {};
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
 
   bool trace = false;  // ReplyDelta::tree is wanted
@@ -67,7 +70,7 @@ enum class ReplyOutcome : uint8_t {
 
 struct ReplyEnd {
   ReplyOutcome outcome = ReplyOutcome::kDone;
-  Status status;                              // ok unless kFailed
+  Status status;                              // ok unless kFailed or FinishReason::kError
   FinishReason finish = FinishReason::kNone;  // kNone unless kDone
   std::string text;                           // became final with the end
   SequenceStats stats;
@@ -103,6 +106,7 @@ struct Generation {
   std::vector<EmittedToken> emitted =
       {};  // the same tokens, how each came about, logprobs if asked for
   FinishReason finish = FinishReason::kNone;  // kNone: it was cancelled
+  std::string problem = {};                   // why, of FinishReason::kError
   SequenceStats stats;
   // Of these three nothing is known where other requests shared the passes.
   StageTimes times;

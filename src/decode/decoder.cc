@@ -1,6 +1,7 @@
 #include "decode/decoder.h"
 
 #include <algorithm>
+#include <cassert>
 #include <functional>
 #include <utility>
 
@@ -92,10 +93,10 @@ int Decoder::reusable(std::span<const int32_t> tokens, const SequenceOptions& op
   if (!options_.reuse_prefixes || tokens.empty()) return 0;
   // The last token is read in any case: it makes the first logits, or is the root.
   prefix_keys_.assign(tokens.begin(), tokens.end() - 1);
-  const int kept = cache_.kept(prefix_keys_);
+  const int kept = cache_.kept(prefix_keys_, options.tenant);
   if (kept == 0 || drafter_ == nullptr || !options.speculate) return kept;
-  return std::min(kept,
-                  drafter_->reusable(tokens.first(static_cast<size_t>(kept) + 1), options.drafter));
+  return std::min(kept, drafter_->reusable(tokens.first(static_cast<size_t>(kept) + 1),
+                                           options.drafter, options.tenant));
 }
 
 // Opens it in cache and drafter, with what is kept of its tokens.
@@ -105,11 +106,13 @@ Status Decoder::attach(Sequence& sequence) {
   int reused = reusable(tokens, sequence.options);
   if (reused > 0) {
     const std::span<const PrefixKey> keys = prefix_keys_;
-    reused = cache_.adopt(sequence.cache, keys.first(static_cast<size_t>(reused)));
+    reused = cache_.adopt(sequence.cache, keys.first(static_cast<size_t>(reused)),
+                          sequence.options.tenant);
   }
   if (!drafts_for(sequence)) return {};
   DraftSequence draft;
   draft.id = sequence.id;
+  draft.tenant = sequence.options.tenant;
   draft.drafter = sequence.options.drafter;
   draft.sampling = sequence.options.sampling;
   draft.noise = options_.rule == VerifyRule::kExact ? DraftNoise::kTarget : DraftNoise::kOwn;
@@ -134,7 +137,7 @@ void Decoder::keep(const Sequence& sequence) {
   const std::span<const int32_t> tokens = sequence.tokens;
   const auto read = static_cast<size_t>(cache_.committed(sequence.cache));
   prefix_keys_.assign(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(read));
-  cache_.keep(sequence.cache, prefix_keys_, read + 1 >= tokens.size());
+  cache_.keep(sequence.cache, prefix_keys_, read + 1 >= tokens.size(), sequence.options.tenant);
   if (drafts_for(sequence)) drafter_->keep(sequence.id, tokens);
 }
 
@@ -157,6 +160,13 @@ int Decoder::unread(const Sequence& sequence) const {
   const int all = sequence.generated() == 0 ? sequence.prompt_length
                                             : static_cast<int>(sequence.tokens.size()) - 1;
   return all - cache_.committed(sequence.cache);
+}
+
+bool Decoder::prepare(Sequence& sequence) const {
+  if (sequence.constraint == nullptr) return true;
+  const TokenConstraint::Readiness readiness = sequence.constraint->prepare();
+  if (readiness == TokenConstraint::Readiness::kFailed) sequence.finish = FinishReason::kError;
+  return readiness == TokenConstraint::Readiness::kReady;
 }
 
 Status Decoder::prefill(Sequence& sequence, const std::atomic<bool>* cancel) {
@@ -300,10 +310,11 @@ void Decoder::verify(Rounds sequences, const ForwardOutputs& outputs) {
     sequence.emitted.clear();
     emit(sequence, trees_[i], target);
     const auto emitted = static_cast<int>(sequence.tokens.size() - before);
+    assert(emitted > 0 || sequence.finish == FinishReason::kError);
     const int kept = std::min(emitted, static_cast<int>(verdict_.accepted.size()));
     this->count(sequence, trees_[i], kept);
     clock_.enter(Stage::kCommit);
-    commit(sequence, i, std::min(kept, emitted - 1), outputs, row);
+    commit(sequence, i, std::max(0, std::min(kept, emitted - 1)), outputs, row);
     if (drafts_for(sequence) && drafter_->needs().top_tokens > 0) {
       clock_.enter(Stage::kDraft);
       commits_.back().top_tokens = rank_tokens(trees_[i], target);
@@ -330,6 +341,10 @@ void Decoder::emit(Sequence& sequence, const TokenTree& tree, const SequenceTarg
   for (const int32_t accepted : verdict_.accepted) {
     if (!put(tree.nodes[static_cast<size_t>(accepted)].token, TokenOrigin::kAccepted)) return;
     node = accepted;
+  }
+  if (verdict_.next_token == Verdict::kNone) {
+    if (!sequence.constraint->status().ok()) sequence.finish = FinishReason::kError;
+    return;
   }
   TokenOrigin origin = TokenOrigin::kTarget;
   if (drafts(tree)) origin = verdict_.bonus ? TokenOrigin::kBonus : TokenOrigin::kCorrection;

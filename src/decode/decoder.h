@@ -54,10 +54,15 @@ class Decoder {
   bool reuses_prefixes() const { return options_.reuse_prefixes; }
   // How many tokens have to be read before rounds can begin.
   int unread(const Sequence& sequence) const;
+  // Whether a sequence may have a round, or the piece that ends its prompt, now: its constraint may
+  // have to be waited for. If it never will be ready, the sequence has ended with kError.
+  bool prepare(Sequence& sequence) const;
 
   // One target pass: a round for each of `rounds`, which have nothing unread and are unfinished,
   // and each piece of `pieces`, with 1 to unread() rows; no sequence twice. Rounds emit at least
-  // one token each, and so does the piece that ends a prompt. kResourceExhausted if the cache has
+  // one token each, and so does the piece that ends a prompt, but for a sequence that ends with
+  // kError there. Requires of both that prepare() said yes, or a constraint that never has to be
+  // waited for. kResourceExhausted if the cache has
   // no room for the roots and the pieces; on an error no sequence has changed. Once warmed up a
   // step without pieces allocates nothing (but for logprobs, constraints, drawn drafts that do not
   // fit and the caller's stop condition).

@@ -4,7 +4,7 @@
 namespace aerie {
 
 std::string_view finish_reason_name(FinishReason reason) {
-  constexpr std::string_view kNames[] = {"none", "stop", "length"};
+  constexpr std::string_view kNames[] = {"none", "stop", "length", "error"};
   return kNames[static_cast<size_t>(reason)];
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,9 @@ std::string_view token_origin_name(TokenOrigin origin);  // "target", "accepted"
 
 struct SequenceOptions {
   SamplingParams sampling;
+  // Whose text it is (DraftSequence::tenant): pages of the cache and what drafters learn are shared
+  // with others of the same tenant alone.
+  std::string tenant = {};
   int max_tokens = 0;             // to generate; >= 1
   StopCondition* stop = nullptr;  // not owned; may be null
   bool trace = false;             // Sequence::draft is wanted

@@ -29,6 +29,10 @@ class SequenceTarget final : public TargetView {
     sequence_.sampler.distribution(logits(node), context(node, path), sequence_.distribution);
     return sequence_.distribution;
   }
+  bool ready(int node) override {
+    TokenConstraint* constraint = constraint_after(node);
+    return constraint == nullptr || constraint->ready();
+  }
   // Root is -1, and its row comes first.
   std::span<const float> logits(int node) const {
     return outputs_.logits_of(logits_at_[static_cast<size_t>(node + 1)]);
@@ -38,7 +42,8 @@ class SequenceTarget final : public TargetView {
   SamplingContext context(int node, std::span<const int32_t> path) {
     return {sequence_.tokens, path, constraint_after(node)};
   }
-  const TokenConstraint* constraint_after(int node) {
+  // Requires that it is ready after the node above.
+  TokenConstraint* constraint_after(int node) {
     if (sequence_.constraint == nullptr || node < 0) return sequence_.constraint.get();
     states_.resize(static_cast<size_t>(tree_.size()));
     if (states_[static_cast<size_t>(node)] == nullptr) {

@@ -37,6 +37,9 @@ enum class DraftNoise : uint8_t {
 
 struct DraftSequence {
   SequenceId id = 0;
+  // Whose text it is: what is learnt of it serves sequences of the same tenant alone. Holds during
+  // open().
+  std::string_view tenant = {};
   // Which drafter, of one that is a choice among several (draft/auto/choice.h).
   int drafter = 0;
   SamplingParams sampling;
@@ -116,8 +119,9 @@ class Drafter {
 
   // How many of a new sequence's first tokens observe() need not tell of: those that it can make up
   // for by itself, or has kept from another sequence that began alike. Less than tokens.size().
-  // `drafter` as in DraftSequence.
-  virtual int reusable(std::span<const int32_t> tokens, int /*drafter*/) const {
+  // `drafter` and `tenant` as in DraftSequence.
+  virtual int reusable(std::span<const int32_t> tokens, int /*drafter*/,
+                       std::string_view /*tenant*/) const {
     return static_cast<int>(tokens.size()) - 1;
   }
   // What was read of an open sequence with these tokens may be of use for others.

@@ -72,7 +72,12 @@ void Gatherer::on_end(ReplyEnd end) {
     out_.times = decoder_->times();
     out_.target_passes = decoder_->target_passes();
   }
-  status_ = std::move(end.status);
+  // Tokens that are there already are worth having.
+  if (end.finish == FinishReason::kError && !out_.tokens.empty()) {
+    out_.problem = end.status.message();
+  } else {
+    status_ = std::move(end.status);
+  }
   show(end.text);
 }
 
@@ -138,7 +143,7 @@ Expected<Generation> answer_alone(OpenedModel& opened, const Request& request,
   options.max_pass_rows = decoder_options.prefill_chunk;
   Scheduler scheduler(decoder, *opened.cache, options);
   constexpr JobId kJob = 1;
-  scheduler.add(reply.make_job(kJob, drafter == nullptr ? -1 : 0, opened.options.context));
+  scheduler.add(reply.make_job(kJob, drafter == nullptr ? -1 : 0, opened.options.context, nullptr));
   while (!scheduler.idle()) {
     if (is_cancelled(request)) {
       scheduler.cancel(kJob);

@@ -1,8 +1,11 @@
 #include "engine/memory.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <string>
 
@@ -10,7 +13,7 @@ namespace aerie {
 namespace {
 
 // The number in a file such as cgroup's memory.max; -1 for "max" or no such file.
-int64_t read_number(const char* path) {
+int64_t read_number(const std::string& path) {
   std::ifstream file(path);
   std::string word;
   if (!(file >> word)) return -1;
@@ -30,18 +33,49 @@ int64_t system_available() {
   return -1;
 }
 
-int64_t cgroup_available() {
-  constexpr const char* kPaths[][2] = {
-      {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-      {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-       "/sys/fs/cgroup/memory/memory.usage_in_bytes"},
-  };
-  for (const auto& [limit_path, usage_path] : kPaths) {
-    const int64_t limit = read_number(limit_path);
-    const int64_t usage = read_number(usage_path);
-    if (limit >= 0 && usage >= 0) return std::max<int64_t>(0, limit - usage);
+// The smaller; negative: no limit.
+int64_t least(int64_t a, int64_t b) {
+  if (a < 0) return b;
+  return b < 0 ? a : std::min(a, b);
+}
+
+// The names of one version's files.
+struct GroupFiles {
+  const char* limit;
+  const char* usage;
+  const char* file_pages;  // in memory.stat
+};
+
+int64_t left_in_group(const std::string& folder, const GroupFiles& files) {
+  const int64_t limit = read_number(folder + "/" + files.limit);
+  int64_t usage = read_number(folder + "/" + files.usage);
+  if (limit < 0 || usage < 0) return -1;
+  std::ifstream stat(folder + "/memory.stat");
+  std::string key;
+  int64_t bytes = 0;
+  while (stat >> key >> bytes) {
+    if (key == files.file_pages) usage -= std::clamp<int64_t>(bytes, 0, usage);
   }
-  return -1;
+  return std::max<int64_t>(0, limit - usage);
+}
+
+// Of a group below `mount` and those above it. In a container the path may be the host's: then only
+// the uppermost is there.
+int64_t left_in_groups(const std::string& mount, std::string group, const GroupFiles& files) {
+  if (group.find("..") != std::string::npos) group.clear();
+  int64_t left = -1;
+  for (;;) {
+    left = least(left, left_in_group(mount + group, files));
+    if (group.empty()) return left;
+    group.resize(group.find_last_of('/') == std::string::npos ? 0 : group.find_last_of('/'));
+  }
+}
+
+int64_t left_of(int resource, int64_t used) {
+  rlimit limit = {};
+  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return -1;
+  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT64_MAX) return -1;
+  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - used);
 }
 
 std::string mebibytes(int64_t bytes) {
@@ -50,11 +84,44 @@ std::string mebibytes(int64_t bytes) {
 
 }  // namespace
 
+int64_t memory_of_groups(const std::string& root) {
+  constexpr GroupFiles kV1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
+                              "total_inactive_file"};
+  constexpr GroupFiles kV2 = {"memory.max", "memory.current", "inactive_file"};
+  const std::string mount = root + "/sys/fs/cgroup";
+  std::ifstream file(root + "/proc/self/cgroup");
+  std::string line;
+  int64_t left = -1;
+  while (std::getline(file, line)) {
+    // NUMBER:CONTROLLERS:PATH, of version 2 with neither.
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string group = line.substr(second + 1);
+    if (controllers == ",,") {
+      for (const char* place : {"", "/unified"}) {
+        left = least(left, left_in_groups(mount + place, group, kV2));
+      }
+    } else if (controllers.find(",memory,") != std::string::npos) {
+      left = least(left, left_in_groups(mount + "/memory", group, kV1));
+    }
+  }
+  return left;
+}
+
+int64_t memory_of_limits() {
+  // Pages: all of the address space, resident, shared, code, 0, data and stack.
+  std::ifstream file("/proc/self/statm");
+  std::array<int64_t, 6> pages = {};
+  for (int64_t& one : pages) file >> one;
+  if (!file) return -1;
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  return least(left_of(RLIMIT_AS, pages[0] * page), left_of(RLIMIT_DATA, pages[5] * page));
+}
+
 int64_t available_memory() {
-  const int64_t system = system_available();
-  const int64_t cgroup = cgroup_available();
-  if (system < 0) return cgroup;
-  return cgroup < 0 ? system : std::min(system, cgroup);
+  return least(least(system_available(), memory_of_groups()), memory_of_limits());
 }
 
 Status check_memory(const std::string& name, int64_t weight_bytes, int64_t cache_bytes,
@@ -64,8 +131,8 @@ Status check_memory(const std::string& name, int64_t weight_bytes, int64_t cache
   return {
       StatusCode::kResourceExhausted,
       fmt::format("{}: {} of weights, {} of cache and {} of working memory do not fit into the "
-                  "{} that are available; take a smaller model, a smaller context or a cache of "
-                  "fewer bits",
+                  "{} that are available; take a smaller model, a smaller context, or a cache of "
+                  "fewer tokens or fewer bits",
                   name, mebibytes(weight_bytes), mebibytes(cache_bytes), mebibytes(work_bytes),
                   mebibytes(available))};
 }

@@ -2,15 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 #include "core/model_config.h"
 
 namespace aerie {
 
-// What this process may still take: the system's available memory, cut by the cgroup's limit. -1 if
-// unknown.
+// What this process may still take: the system's available memory, cut by the limits of its groups
+// and its own. -1 if unknown.
 int64_t available_memory();
+
+// Its parts, -1 where there is no limit. `root` stands before the paths that are read: empty, but
+// in tests. Of the group that the process is in and all that this is in, by version 1 and 2; what
+// the system keeps of files, and would give up, counts as free.
+int64_t memory_of_groups(const std::string& root = "");
+// Address space and data (setrlimit).
+int64_t memory_of_limits();
 
 // kResourceExhausted with the sizes if a model of `weight_bytes` with a cache of `cache_bytes` and
 // `work_bytes` of working memory does not fit into `available` (ignored if negative).

@@ -131,8 +131,9 @@ Expected<ConvertReport> convert_model(const ConvertOptions& options) {
         file, converted(std::move(file), {*options.weight_type, options.requantize}, pool));
   }
   AERIE_RETURN_IF_ERROR(write_gguf(*file, options.output));
-  std::error_code ignored;
-  report.bytes = static_cast<int64_t>(std::filesystem::file_size(options.output, ignored));
+  std::error_code error;  // of what is no file
+  const auto bytes = std::filesystem::file_size(options.output, error);
+  if (!error) report.bytes = static_cast<int64_t>(bytes);
   return report;
 }
 

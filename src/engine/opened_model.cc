@@ -116,7 +116,7 @@ void Opening::set_decoder() {
 Status Opening::open_cache(const ModelConfig& config) {
   const ModelFile& file = *out_.source.file;
   const ModelOptions& model_options = out_.model_options;
-  const int64_t weights = packed_weight_bytes(file, *backend_);
+  const int64_t weights = loaded_weight_bytes(file, *backend_);
   const int64_t work = working_bytes(config, model_options);
   AERIE_RETURN_IF_ERROR(check_memory(
       options_.model, weights,

@@ -143,7 +143,8 @@ Status read_request(const JsonObject& line, Record& out) {
 }
 
 Status read_reply(const JsonObject& line, Record& out) {
-  constexpr std::array kReasons = {FinishReason::kNone, FinishReason::kStop, FinishReason::kLength};
+  constexpr std::array kReasons = {FinishReason::kNone, FinishReason::kStop, FinishReason::kLength,
+                                   FinishReason::kError};
   AERIE_ASSIGN_OR_RETURN(out.tokens, ids_of(line, "token_ids"));
   AERIE_ASSIGN_OR_RETURN(out.text, text_of(line, "text"));
   AERIE_ASSIGN_OR_RETURN(out.finish, named(line, "finish_reason", kReasons, finish_reason_name));

@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/files.h"
+#include "format/output_file.h"
 
 namespace aerie {
 namespace {
@@ -32,26 +33,22 @@ class FileLock {
 }  // namespace
 
 Expected<RecordFile> RecordFile::open(const std::string& path) {
-  // O_NONBLOCK: a pipe must not be waited for.
-  const int fd = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+  AERIE_ASSIGN_OR_RETURN(const OutputPlace place, find_output(path));
+  if (place.descriptor >= 0) return RecordFile(path, place.descriptor, false);
+  const int fd = ::open(place.path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (fd < 0) {
     return system_error(path,
                         errno == ENOENT ? "no file can be made there; does its folder exist?"
                                         : "the file cannot be written",
                         errno);
   }
-  RecordFile file(path, fd);
-  struct stat info = {};
-  if (fstat(fd, &info) != 0) return system_error(path, "the file cannot be read", errno);
-  if (!S_ISREG(info.st_mode)) {
-    return invalid_argument("{}: this is no regular file: give one that records can be added to",
-                            path);
-  }
-  return file;
+  return RecordFile(path, fd, true);
 }
 
 RecordFile::RecordFile(RecordFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      is_regular_(other.is_regular_) {}
 
 RecordFile::~RecordFile() {
   if (fd_ >= 0) close(fd_);
@@ -62,6 +59,10 @@ Status RecordFile::append(const Record& record) {
 }
 
 Status RecordFile::append_bytes(std::string line) {
+  if (!is_regular_) {
+    const int error = write_all(fd_, line);
+    return error == 0 ? Status() : system_error(path_, "the record cannot be written", error);
+  }
   const FileLock lock(fd_);
   if (!lock.held()) return system_error(path_, "the file cannot be locked", errno);
   struct stat info = {};

@@ -15,6 +15,7 @@ SequenceOptions sequence_options(const Request& request, int context) {
   SequenceOptions options;
   options.sampling = request.sampling;
   options.max_tokens = request.max_tokens == 0 ? context : request.max_tokens;
+  options.tenant = request.tenant;
   options.trace = request.trace;
   options.max_draft_depth = request.max_draft_depth;
   options.prediction = request.prediction;
@@ -70,7 +71,8 @@ RunningReply::RunningReply(Request request, std::shared_ptr<ReplySink> sink,
       reply_(tokenizer, request_.stop, request_.ignore_eos),
       totals_(totals) {}
 
-std::unique_ptr<Job> RunningReply::make_job(JobId id, int drafter, int context) {
+std::unique_ptr<Job> RunningReply::make_job(JobId id, int drafter, int context,
+                                            std::shared_ptr<GrammarPool> pool) {
   auto job = std::make_unique<Job>();
   job->id = id;
   job->prompt = request_.prompt;
@@ -83,7 +85,9 @@ std::unique_ptr<Job> RunningReply::make_job(JobId id, int drafter, int context) 
   options.stop = &reply_;
   options.speculate = drafter >= 0;
   options.drafter = std::max(0, drafter);
-  if (request_.grammar != nullptr) options.constraint = make_constraint(request_.grammar);
+  if (request_.grammar != nullptr) {
+    options.constraint = make_constraint(request_.grammar, std::move(pool));
+  }
   job_ = job.get();
   return job;
 }
@@ -135,6 +139,7 @@ void RunningReply::on_end(JobEnd end, const Status& status, const Sequence* sequ
   out.prompt_tokens = static_cast<int>(request_.prompt.size());
   if (sequence != nullptr) {
     if (end == JobEnd::kFinished) out.finish = sequence->finish;
+    if (out.finish == FinishReason::kError) out.status = sequence->constraint->status();
     out.stats = sequence->stats;
     out.cached_tokens = sequence->reused;
     out.generated_tokens = sequence->generated();

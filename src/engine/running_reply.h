@@ -11,6 +11,7 @@
 #include "engine/opened_model.h"
 #include "engine/reply.h"
 #include "engine/service_stats.h"
+#include "grammar/grammar_pool.h"
 #include "scheduler/job.h"
 
 namespace aerie {
@@ -27,15 +28,16 @@ class RunningReply final : public JobListener {
   RunningReply(Request request, std::shared_ptr<ReplySink> sink, const Tokenizer& tokenizer,
                ServiceStats* totals);
 
-  // For the scheduler, once; `drafter` as SequenceOptions has it, negative for plain decoding. The
-  // job must not outlive the reply.
-  std::unique_ptr<Job> make_job(JobId id, int drafter, int context);
+  // For the scheduler, once; `drafter` as SequenceOptions has it, negative for plain decoding;
+  // `pool` as make_constraint() has it. The job must not outlive the reply.
+  std::unique_ptr<Job> make_job(JobId id, int drafter, int context,
+                                std::shared_ptr<GrammarPool> pool);
 
   void on_tokens(const Sequence& sequence) override;
   void on_end(JobEnd end, const Status& status, const Sequence* sequence) override;
 
   // Of a request that has not reached the scheduler.
-  void refuse(JobEnd end) { on_end(end, {}, nullptr); }
+  void refuse(JobEnd end, const Status& status = {}) { on_end(end, status, nullptr); }
   const std::string& client() const { return request_.client; }
   bool ended() const { return ended_; }
 

@@ -1,8 +1,12 @@
 #include "engine/service.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <thread>
 #include <unordered_map>
@@ -12,12 +16,20 @@
 #include "base/errors.h"
 #include "draft/auto/choice.h"
 #include "engine/engine.h"
+#include "engine/memory.h"
 #include "engine/opened_model.h"
 #include "engine/running_reply.h"
 #include "scheduler/scheduler.h"
 
 namespace aerie {
 namespace {
+
+// How late a deadline or a mask may be seen where nothing else happens.
+constexpr std::chrono::milliseconds kPoll{20};
+
+Status no_memory() {
+  return resource_exhausted("there is not enough memory for this");
+}
 
 class EngineService final : public Service {
  public:
@@ -39,12 +51,14 @@ class EngineService final : public Service {
     return opened_.source.chat_template;
   }
   std::shared_ptr<const TokenTrie> token_trie() const override { return trie_; }
+  std::shared_ptr<GrammarPool> grammar_pool() const override { return pool_; }
   const std::vector<std::string>& speculations() const override { return speculations_; }
 
   Expected<Id> submit(Request request, std::shared_ptr<ReplySink> sink) override;
   void cancel(Id id) override;
   ServiceStats stats() const override;
   void drain() override;
+  Status failure() const override;
 
  private:
   struct Arrival {
@@ -53,9 +67,11 @@ class EngineService final : public Service {
     std::unique_ptr<RunningReply> reply;
   };
 
+  void start_pool();
   bool has_room(int share) const;
   int pass_tokens() const;
   void run();
+  void serve();
   void take_mail(Scheduler& scheduler, std::vector<Arrival>& arrivals, std::vector<Id>& cancels);
   void retire();
   void publish(const Scheduler& scheduler, double busy);
@@ -65,6 +81,7 @@ class EngineService final : public Service {
   ServiceOptions options_;
   std::string name_;
   std::shared_ptr<const TokenTrie> trie_;
+  std::shared_ptr<GrammarPool> pool_;
   std::vector<std::string> speculations_;
   std::vector<int> drafter_of_;  // [speculation]: DraftSequence::drafter; -1: plain decoding
   std::unique_ptr<Drafter> drafter_;
@@ -80,6 +97,8 @@ class EngineService final : public Service {
   std::vector<Id> cancels_;
   bool draining_ = false;
   bool stopping_ = false;
+  Status failure_;
+  std::atomic<bool> masks_came_ = false;
   int unfinished_ = 0;
   std::unordered_map<std::string, int> unfinished_of_;  // [client]
   Id next_id_ = 1;
@@ -104,11 +123,32 @@ Status EngineService::start() {
   DecoderOptions decoder = opened_.decoder;
   decoder.reuse_prefixes = options_.prefix_cache;
   decoder_ = std::make_unique<Decoder>(*opened_.model, *opened_.cache, drafter_.get(), decoder);
+  start_pool();
   thread_ = std::thread([this] { run(); });
   return {};
 }
 
+void EngineService::start_pool() {
+  GrammarPoolOptions options;
+  options.threads = options_.grammar_threads;
+  int64_t bytes = options_.grammar_bytes;
+  if (bytes <= 0) {
+    const int64_t free = available_memory();
+    bytes = free < 0 ? ServiceOptions::kMostGrammarBytes
+                     : std::clamp(free / 16, ServiceOptions::kLeastGrammarBytes,
+                                  ServiceOptions::kMostGrammarBytes);
+  }
+  options.max_bytes = static_cast<size_t>(bytes);
+  // Without the lock, which threads that go last must not keep: a word that is lost comes too late
+  // by kPoll.
+  pool_ = std::make_shared<GrammarPool>(options, [this] {
+    masks_came_ = true;
+    mail_.notify_one();
+  });
+}
+
 EngineService::~EngineService() {
+  if (pool_ != nullptr) pool_->stop();
   {
     const std::lock_guard lock(mutex_);
     stopping_ = draining_ = true;
@@ -186,11 +226,21 @@ void EngineService::drain() {
   draining_ = true;
 }
 
+Status EngineService::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 void EngineService::take_mail(Scheduler& scheduler, std::vector<Arrival>& arrivals,
                               std::vector<Id>& cancels) {
   for (Arrival& arrival : arrivals) {
-    scheduler.add(arrival.reply->make_job(arrival.id, arrival.drafter, context()));
+    RunningReply& reply = *arrival.reply;
     replies_[arrival.id] = std::move(arrival.reply);
+    try {
+      scheduler.add(reply.make_job(arrival.id, arrival.drafter, context(), pool_));
+    } catch (const std::bad_alloc&) {
+      reply.refuse(JobEnd::kFailed, no_memory());
+    }
   }
   for (const Id id : cancels) scheduler.cancel(id);
   arrivals.clear();
@@ -232,33 +282,57 @@ void EngineService::publish(const Scheduler& scheduler, double busy) {
 }
 
 void EngineService::run() {
+  Status failure;
+  try {
+    serve();
+  } catch (const std::bad_alloc&) {
+    failure = no_memory();
+  } catch (const std::exception& error) {
+    failure = internal_error("{}", error.what());
+  }
+  // The scheduler has cancelled what it had; here is what had not reached it.
+  std::vector<Arrival> rest;
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+    failure_ = failure;
+    rest.swap(arrivals_);
+  }
+  for (Arrival& arrival : rest) arrival.reply->refuse(JobEnd::kCancelled);
+  retire();
+}
+
+// Until it is stopped.
+void EngineService::serve() {
   SchedulerOptions options;
   options.max_sequences = options_.max_sequences;
   options.max_pass_rows = std::min(opened_.decoder.max_rows, pass_tokens());
   std::vector<Arrival> arrivals;
   std::vector<Id> cancels;
+  bool waits = false;  // all that there is, for masks
   {
     Scheduler scheduler(*decoder_, *opened_.cache, options);
     for (;;) {
       {
         std::unique_lock lock(mutex_);
-        mail_.wait(lock, [&] {
-          return stopping_ || !arrivals_.empty() || !cancels_.empty() || !scheduler.idle();
-        });
+        const auto has_mail = [&] { return stopping_ || !arrivals_.empty() || !cancels_.empty(); };
+        if (waits) {
+          mail_.wait_for(lock, kPoll, [&] { return has_mail() || masks_came_; });
+        } else {
+          mail_.wait(lock, [&] { return has_mail() || !scheduler.idle(); });
+        }
+        masks_came_ = false;
         if (stopping_) break;
         arrivals.swap(arrivals_);
         cancels.swap(cancels_);
       }
       const SteadyTime start = steady_now();
       take_mail(scheduler, arrivals, cancels);
-      scheduler.step();
+      waits = !scheduler.step();
       retire();
       publish(scheduler, seconds_since(start));
     }
   }
-  // The scheduler has cancelled what it had; here is what had not reached it.
-  for (Arrival& arrival : arrivals_) arrival.reply->refuse(JobEnd::kCancelled);
-  retire();
 }
 
 }  // namespace
@@ -270,6 +344,10 @@ Expected<Concurrency> concurrency_of(const ServiceOptions& options) {
   if (options.max_pass_tokens != 0 && options.max_pass_tokens < options.max_sequences) {
     return invalid_argument("a pass of {} tokens does not hold one of each of {} sequences",
                             options.max_pass_tokens, options.max_sequences);
+  }
+  if (options.grammar_bytes < 0 || options.grammar_threads < 1 || options.grammar_threads > 64) {
+    return invalid_argument("{} bytes and {} threads for grammars: give 0 or more, and 1 to 64",
+                            options.grammar_bytes, options.grammar_threads);
   }
   Concurrency concurrency;
   concurrency.sequences = options.max_sequences;

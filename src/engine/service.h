@@ -25,12 +25,18 @@ struct ServiceOptions {
   int max_pass_tokens = 0;
   int64_t cache_positions = 0;  // of all sequences together; 0: what fits half of the free memory
   bool prefix_cache = true;
+  // Of the states and masks of all constraints together. 0: a sixteenth of the free memory, within
+  // kLeastGrammarBytes and kMostGrammarBytes.
+  int64_t grammar_bytes = 0;
+  int grammar_threads = 2;  // that prepare constraints, beside those that decode
 
+  static constexpr int64_t kLeastGrammarBytes = int64_t{64} << 20;
+  static constexpr int64_t kMostGrammarBytes = int64_t{256} << 20;
   static constexpr int kLeastPassTokens = 64;
   static constexpr int kMostPassTokens = 512;
 };
 
-// submit(), cancel(), stats() and drain() from any thread.
+// submit(), cancel(), stats(), drain() and failure() from any thread.
 class Service {
  public:
   using Id = uint64_t;
@@ -42,6 +48,8 @@ class Service {
   virtual const Tokenizer& tokenizer() const = 0;
   virtual const Expected<ChatTemplate>& chat_template() const = 0;
   virtual std::shared_ptr<const TokenTrie> token_trie() const = 0;
+  // For the grammars of its requests; null: there is none, and whoever compiles one does so itself.
+  virtual std::shared_ptr<GrammarPool> grammar_pool() const { return nullptr; }
   // The short forms (draft/speculative_config.h) that requests may pick from, the default first;
   // "none": plain decoding.
   virtual const std::vector<std::string>& speculations() const = 0;
@@ -56,6 +64,9 @@ class Service {
   virtual ServiceStats stats() const = 0;
   // From now on nothing is taken; what was taken goes on.
   virtual void drain() = 0;
+  // Not ok once the thread has ended by itself, as where memory is used up: what it had is
+  // cancelled, and nothing more is taken.
+  virtual Status failure() const { return {}; }
 };
 
 struct OpenedModel;

@@ -151,6 +151,7 @@ Expected<TensorData> ConvertedFile::read_tensor(const TensorInfo& tensor) const 
   Expected<TensorData> made = convert_values(source.view, *tensor.dtype, &pool_);
   file_->release(source.view);
   if (made.ok()) return made;
+  AERIE_RETURN_IF_ERROR(file_->check_intact());
   return made.status().with_context(
       fmt::format("{}: tensor '{}'", name(), printable(origin_of(tensor.name))));
 }

@@ -54,6 +54,7 @@ class ConvertedFile final : public ModelFile {
 
   std::string format() const override;
   int64_t file_bytes() const override { return file_->file_bytes(); }  // of what is read
+  Status check_intact() const override { return file_->check_intact(); }
   void release(const TensorView& view) const override { file_->release(view); }
   std::vector<SourceFile> sources() const override { return file_->sources(); }
   std::string origin_of(std::string_view name) const override { return file_->origin_of(name); }

@@ -43,6 +43,7 @@ std::optional<uint64_t> fingerprint(const ModelFile& file, bool with_times) {
     fmt::format_to(std::back_inserter(text), " {} {} {}", tensor.name, tensor.type_name,
                    shape_to_string(tensor.shape));
   }
+  if (!file.check_intact().ok()) return std::nullopt;
   return checksum(std::as_bytes(std::span(text))) + text.size();
 }
 

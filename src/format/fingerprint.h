@@ -10,7 +10,8 @@ namespace aerie {
 
 // Of each of file.sources(): size, time of modification, all of what describes the tensors, and
 // some of the bytes of every tensor (its first, middle and last 256); and of the file's own table
-// of names, types and shapes. None if the sources cannot be told.
+// of names, types and shapes. None if the sources cannot be told, or are not intact any more
+// (ModelFile::check_intact()).
 //
 // That is enough for files that are replaced or changed by programs: these leave another time.
 // Where times are set by hand or by an archive, another model in the same place has other bytes in

@@ -8,7 +8,12 @@
 
 #include "base/status.h"
 
+struct stat;
+
 namespace aerie {
+
+// Nanoseconds since 1970.
+int64_t modified_time(const struct stat& info);
 
 // Moves, does not copy.
 class InputFile {
@@ -23,6 +28,9 @@ class InputFile {
   // As they were when it was opened.
   int64_t size() const { return size_; }
   int64_t modified() const { return modified_; }  // nanoseconds since 1970
+  // Which file it is, whatever its name.
+  uint64_t device() const { return device_; }
+  uint64_t inode() const { return inode_; }
 
   int descriptor() const { return fd_; }
 
@@ -37,6 +45,10 @@ class InputFile {
   int fd_ = -1;
   int64_t size_ = 0;
   int64_t modified_ = 0;
+  uint64_t device_ = 0, inode_ = 0;
 };
+
+// All bytes of a file; errors as those of InputFile, and kInvalidData for more than `most` bytes.
+Expected<std::string> read_file(const std::string& path, int64_t most = int64_t{1} << 30);
 
 }  // namespace aerie

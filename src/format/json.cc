@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "format/mapped_file.h"
+#include "format/input_file.h"
 #include "format/name_index.h"
 #include "format/text.h"
 
@@ -190,9 +190,8 @@ Expected<Json> parse_json(std::string_view bytes, const std::string& name) {
 }
 
 Expected<Json> read_json(const std::string& path) {
-  AERIE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
-  return parse_json({text, file.bytes().size()}, path);
+  AERIE_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxJsonBytes));
+  return parse_json(text, path);
 }
 
 Expected<JsonObject> JsonObject::view(const Json& value, std::string file) {

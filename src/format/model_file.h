@@ -110,6 +110,11 @@ class ModelFile {
   // have to be made and there is no memory.
   Expected<TensorData> read(std::string_view name) const;
 
+  // Whether all that was read so far is what the files held when they were opened: others may write
+  // to them, cut them short, or their disk may fail. kInvalidData, naming the file, otherwise. To
+  // be asked behind the last read, before anything is made of what was read.
+  virtual Status check_intact() const { return {}; }
+
   // Tells the system that the bytes of `view` will not be needed soon: the pages that lie wholly
   // inside it leave this process's memory and come back from the file when touched. No effect on a
   // view of other memory.

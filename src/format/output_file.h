@@ -1,24 +1,41 @@
-// A file that appears whole or not at all.
+// Output that a path names: a file that appears whole or not at all, or a device or a pipe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 
 namespace aerie {
 
-// Bytes go to a temporary file in the same folder, which takes the wanted name when all are there
-// and on the disk. Moves, does not copy; one thread at a time.
+// Where output to a path goes, links followed: to a regular file at `path`, which is there or is to
+// be made; or, if it is not -1, to `descriptor`, which the caller closes. That is a device or a
+// pipe, or one of this process's own descriptors (/dev/stdout, /dev/fd/3) whatever it is.
+struct OutputPlace {
+  std::string path;
+  int descriptor = -1;
+};
+
+// A pipe that nobody reads is waited for. kInvalidArgument for a folder and for what must not be
+// written to.
+Expected<OutputPlace> find_output(const std::string& path);
+
+// Bytes for a regular file go to one without a name in the same folder (where the system has none
+// such, to one beside it), which takes the wanted name when all are there and on the disk; mode and
+// owner of a file that it replaces stay. Links are followed, and what is at their end is written.
+// Devices and pipes are written to as they are, and what was written to them is not taken back.
+//
+// Moves, does not copy; one thread at a time.
 class OutputFile {
  public:
   // What is at `path` stays as it is for now. kNotFound if there is no such folder,
-  // kInvalidArgument if no file can be made there.
+  // kInvalidArgument if no file can be made there. A pipe is waited for as by find_output().
   static Expected<OutputFile> create(const std::string& path);
 
-  // Without commit(), nothing is left of what was written.
+  // Without commit(), nothing is left of what was written to a file.
   ~OutputFile();
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
@@ -37,12 +54,19 @@ class OutputFile {
   Status commit(Sync sync = Sync::kYes);
 
  private:
-  OutputFile(std::string path, std::string temporary, int fd);
+  OutputFile(std::string path, int fd, bool is_regular)
+      : path_(std::move(path)), fd_(fd), is_regular_(is_regular) {}
+  static Expected<OutputFile> create_beside(const std::string& path);
+  Status name_temporary();
 
-  std::string path_;
-  std::string temporary_;  // empty once it has its name
+  std::string path_;       // links followed
+  std::string temporary_;  // empty before it has one, and once it has its own name
   int fd_ = -1;
+  bool is_regular_ = true;
   int64_t size_ = 0;
 };
+
+// A file of this text, or none, as by OutputFile.
+Status write_file(const std::string& path, std::string_view text);
 
 }  // namespace aerie

@@ -6,6 +6,7 @@ namespace aerie::grammar {
 
 Status Budget::status() const {
   if (!spent()) return {};
+  if (stopped_) return {StatusCode::kCancelled, "the constraint is not wanted any more"};
   const bool memory = bytes_ > max_bytes_;
   return {
       StatusCode::kResourceExhausted,

@@ -1,13 +1,51 @@
 #include "jinja/template.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "format/text.h"
 #include "jinja/interpreter.h"
 #include "jinja/syntax/parser.h"
-#include "jinja/values/json_values.h"
 
 namespace aerie::jinja {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Strings are not copied.
+Value from_json(Runtime& runtime, const ordered_json& json, int nesting) {
+  if (!runtime.may_nest(nesting)) return {};
+  switch (json.type()) {
+    case ordered_json::value_t::null:
+      return Value::none();
+    case ordered_json::value_t::boolean:
+      return Value::of(json.get<bool>());
+    case ordered_json::value_t::number_integer:
+      return Value::of(json.get<int64_t>());
+    case ordered_json::value_t::number_unsigned:
+      return Value::of(json.get<uint64_t>());
+    case ordered_json::value_t::number_float:
+      return Value::of(json.get<double>());
+    case ordered_json::value_t::string:
+      return runtime.borrow(json.get_ref<const std::string&>());
+    case ordered_json::value_t::array: {
+      Sequence* list = runtime.sequence();
+      for (const auto& item : json) runtime.push(list, from_json(runtime, item, nesting + 1));
+      return Value::of(list);
+    }
+    case ordered_json::value_t::object: {
+      Dict* dict = runtime.dict();
+      for (const auto& [name, member] : json.get_ref<const ordered_json::object_t&>()) {
+        runtime.put(dict, runtime.borrow(name), from_json(runtime, member, nesting + 1));
+      }
+      return Value::of(dict);
+    }
+    default:
+      return runtime.fail("the variables hold something that JSON cannot express");
+  }
+}
+
+}  // namespace
 
 Template::Template(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
 
@@ -23,11 +61,11 @@ Expected<std::string> Template::render(std::span<const Variable> variables,
   for (const auto& [name, json] : variables) {
     const auto found = program_->names.find(name);
     if (found == program_->names.end()) continue;
-    scope->set(found->second, from_json(runtime, *json));
+    scope->set(found->second, from_json(runtime, *json, 0));
     if (runtime.failed()) return runtime.status().with_context("the variable " + printable(name));
   }
   TextBuilder out(runtime, TextBuilder::Output{});
-  Interpreter(runtime).run(*program_, scope, out);
+  run(runtime, *program_, scope, out);
   if (!runtime.spend(0)) return runtime.status();
   return out.take();
 }

@@ -10,6 +10,8 @@ namespace aerie {
 namespace {
 
 constexpr int kPage = kernels::kPagePositions;
+// Slots are numbers of 32 bits.
+constexpr int64_t kMostPositions = INT32_MAX / kPage * kPage;
 
 int64_t pages_for(int64_t positions) {
   return (positions + kPage - 1) / kPage;
@@ -28,6 +30,10 @@ int64_t KvCache::bytes_needed(const ModelConfig& config, int64_t positions, kern
 Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, int sequences,
                                   kernels::KvType type) {
   assert(positions > 0 && sequences > 0);
+  if (positions > kMostPositions) {
+    return invalid_argument("a cache of {} tokens: it may hold {} at most", positions,
+                            kMostPositions);
+  }
   KvCache cache;
   cache.layout_ = layout_of(config, type);
   cache.page_count_ = static_cast<int>(pages_for(positions));
@@ -120,12 +126,12 @@ Status KvCache::reserve(Id id, int rows) {
   return {};
 }
 
-void KvCache::keep(Id id, std::span<const PrefixKey> keys, bool tail) {
+void KvCache::keep(Id id, std::span<const PrefixKey> keys, bool tail, std::string_view tenant) {
   Sequence& s = sequence(id);
   assert(keys.size() <= static_cast<size_t>(s.committed));
   const size_t full = keys.size() / kPage;
   if (!tail) keys = keys.first(full * kPage);
-  prefixes_.add(keys, s.pages, found_);
+  prefixes_.add(tenant, keys, s.pages, found_);
   for (size_t i = 0; i < found_.size(); ++i) {
     const auto held = static_cast<size_t>(found_[i]);
     if (found_[i] == s.pages[i]) {
@@ -141,10 +147,10 @@ void KvCache::keep(Id id, std::span<const PrefixKey> keys, bool tail) {
   }
 }
 
-int KvCache::adopt(Id id, std::span<const PrefixKey> keys) {
+int KvCache::adopt(Id id, std::span<const PrefixKey> keys, std::string_view tenant) {
   Sequence& s = sequence(id);
   assert(s.open && s.pages.empty());
-  s.committed = prefixes_.find(keys, found_);
+  s.committed = prefixes_.find(tenant, keys, found_);
   for (const int32_t page : found_) {
     if (references_[static_cast<size_t>(page)]++ == 1) --kept_alone_;
     s.pages.push_back(page);

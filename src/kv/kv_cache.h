@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -21,7 +22,7 @@ class KvCache {
  public:
   using Id = int32_t;
 
-  // Room for `positions` positions (rounded up to pages) shared by at most `sequences` sequences.
+  // Room for `positions` (below 2^31, rounded up to pages) shared by at most `sequences` sequences.
   static Expected<KvCache> create(const ModelConfig& config, int64_t positions, int sequences,
                                   kernels::KvType type = kernels::KvType::kF16);
 
@@ -53,12 +54,14 @@ class KvCache {
   // Keeps the first keys.size() committed entries for sequences to come, until the pages are
   // needed. An entry's content must be a function of its key and the keys before it. Without `tail`
   // a page that is not full is left out, for a sequence that goes on. Of what is kept already the
-  // sequence gives up its own copy.
-  void keep(Id id, std::span<const PrefixKey> keys, bool tail = true);
+  // sequence gives up its own copy. What is kept for one tenant is not there for another.
+  void keep(Id id, std::span<const PrefixKey> keys, bool tail = true, std::string_view tenant = {});
   // How many entries of a sequence with these keys are kept.
-  int kept(std::span<const PrefixKey> keys) const { return prefixes_.length(keys); }
+  int kept(std::span<const PrefixKey> keys, std::string_view tenant = {}) const {
+    return prefixes_.length(tenant, keys);
+  }
   // Begins a sequence that is empty yet with as many of these as are kept, and returns the number.
-  int adopt(Id id, std::span<const PrefixKey> keys);
+  int adopt(Id id, std::span<const PrefixKey> keys, std::string_view tenant = {});
   // Drops all that is kept.
   void drop_kept();
 

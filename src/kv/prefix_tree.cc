@@ -8,7 +8,7 @@
 namespace aerie {
 
 struct PrefixTree::Node {
-  Node* parent = nullptr;
+  Node* parent = nullptr;       // null: a root, which has no page
   std::vector<PrefixKey> keys;  // those of its page; fewer than a page's only without children
   int32_t page = -1;
   std::vector<std::unique_ptr<Node>> children;
@@ -28,11 +28,11 @@ size_t common(std::span<const PrefixKey> a, std::span<const PrefixKey> b) {
 
 }  // namespace
 
-PrefixTree::PrefixTree() : root_(std::make_unique<Node>()) {}
+PrefixTree::PrefixTree() = default;
 PrefixTree::~PrefixTree() {
   // Not by recursion: a tree may be as deep as a context has pages.
   std::vector<std::unique_ptr<Node>> left;
-  if (root_ != nullptr) left.push_back(std::move(root_));
+  for (auto& [tenant, root] : roots_) left.push_back(std::move(root));
   while (!left.empty()) {
     const std::unique_ptr<Node> node = std::move(left.back());
     left.pop_back();
@@ -55,9 +55,17 @@ void PrefixTree::touch(Node& node) {
   used_.splice(used_.end(), used_, node.use);
 }
 
-int PrefixTree::find(std::span<const PrefixKey> keys, std::vector<int32_t>& pages) {
+// From the end up, so that nothing is older than what hangs on it.
+void PrefixTree::touch_path(Node* node) {
+  for (; node->parent != nullptr; node = node->parent) touch(*node);
+}
+
+int PrefixTree::find(std::string_view tenant, std::span<const PrefixKey> keys,
+                     std::vector<int32_t>& pages) {
   pages.clear();
-  Node* node = root_.get();
+  const auto root = roots_.find(tenant);
+  if (root == roots_.end()) return 0;
+  Node* node = root->second.get();
   size_t length = 0;
   while (length < keys.size()) {
     const Step step = best_child(*node, keys.subspan(length));
@@ -67,13 +75,14 @@ int PrefixTree::find(std::span<const PrefixKey> keys, std::vector<int32_t>& page
     length += static_cast<size_t>(step.keys);
     if (static_cast<size_t>(step.keys) < kKeysPerPage) break;
   }
-  // From the end up, so that nothing is older than what hangs on it.
-  for (Node* at = node; at != root_.get(); at = at->parent) touch(*at);
+  touch_path(node);
   return static_cast<int>(length);
 }
 
-int PrefixTree::length(std::span<const PrefixKey> keys) const {
-  const Node* node = root_.get();
+int PrefixTree::length(std::string_view tenant, std::span<const PrefixKey> keys) const {
+  const auto root = roots_.find(tenant);
+  if (root == roots_.end()) return 0;
+  const Node* node = root->second.get();
   size_t length = 0;
   while (length < keys.size()) {
     const Step step = best_child(*node, keys.subspan(length));
@@ -84,10 +93,13 @@ int PrefixTree::length(std::span<const PrefixKey> keys) const {
   return static_cast<int>(length);
 }
 
-void PrefixTree::add(std::span<const PrefixKey> keys, std::span<const int32_t> pages,
-                     std::vector<int32_t>& held) {
+void PrefixTree::add(std::string_view tenant, std::span<const PrefixKey> keys,
+                     std::span<const int32_t> pages, std::vector<int32_t>& held) {
   held.clear();
-  Node* node = root_.get();
+  if (keys.empty()) return;
+  std::unique_ptr<Node>& root = roots_[std::string(tenant)];
+  if (root == nullptr) root = std::make_unique<Node>();
+  Node* node = root.get();
   for (size_t first = 0, index = 0; first < keys.size(); first += kKeysPerPage, ++index) {
     const auto own = keys.subspan(first, std::min(kKeysPerPage, keys.size() - first));
     const Step step = best_child(*node, own);
@@ -105,7 +117,7 @@ void PrefixTree::add(std::span<const PrefixKey> keys, std::span<const int32_t> p
     node->children.push_back(std::move(added));
     node = node->children.back().get();
   }
-  for (Node* at = node; at != root_.get(); at = at->parent) touch(*at);
+  touch_path(node);
 }
 
 int32_t PrefixTree::evict(std::span<const int32_t> references) {
@@ -116,7 +128,11 @@ int32_t PrefixTree::evict(std::span<const int32_t> references) {
   Node* const node = *found;
   const int32_t page = node->page;
   used_.erase(found);
-  std::erase_if(node->parent->children, [&](const auto& child) { return child.get() == node; });
+  Node* const parent = node->parent;
+  std::erase_if(parent->children, [&](const auto& child) { return child.get() == node; });
+  if (parent->parent == nullptr && parent->children.empty()) {
+    std::erase_if(roots_, [&](const auto& root) { return root.second.get() == parent; });
+  }
   return page;
 }
 

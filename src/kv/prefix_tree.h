@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace aerie {
@@ -13,6 +16,9 @@ namespace aerie {
 // keys before it.
 using PrefixKey = uint64_t;
 
+// Each tenant (any name) has a tree of its own: what one read is not found by another. Which page
+// goes is decided over all of them together.
+//
 // Holds numbers of pages and counts nobody's references: that is KvCache's. Not thread-safe.
 class PrefixTree {
  public:
@@ -23,13 +29,13 @@ class PrefixTree {
 
   // The pages of the longest beginning of `keys` that is there, into `pages`, and its length; the
   // last page may hold more than that. Marks them as used now.
-  int find(std::span<const PrefixKey> keys, std::vector<int32_t>& pages);
+  int find(std::string_view tenant, std::span<const PrefixKey> keys, std::vector<int32_t>& pages);
   // The length alone; marks nothing.
-  int length(std::span<const PrefixKey> keys) const;
+  int length(std::string_view tenant, std::span<const PrefixKey> keys) const;
 
   // Adds what is missing of `keys`, of which pages[i] holds those from i * kPagePositions on.
   // held[i] becomes the page that it has for them: this one, or another that was there before.
-  void add(std::span<const PrefixKey> keys, std::span<const int32_t> pages,
+  void add(std::string_view tenant, std::span<const PrefixKey> keys, std::span<const int32_t> pages,
            std::vector<int32_t>& held);
 
   // Takes out the page that was not used for the longest time, of those that none hangs on and that
@@ -48,9 +54,10 @@ class PrefixTree {
   };
   static Step best_child(const Node& node, std::span<const PrefixKey> keys);
   void touch(Node& node);
+  void touch_path(Node* node);
 
-  std::unique_ptr<Node> root_;
-  std::list<Node*> used_;  // the longest unused first
+  std::map<std::string, std::unique_ptr<Node>, std::less<>> roots_;  // of tenants that have pages
+  std::list<Node*> used_;                                            // the longest unused first
 };
 
 }  // namespace aerie

@@ -164,8 +164,8 @@ Status run_worker(const WorkerOptions& options, std::istream& in, std::ostream& 
   AERIE_ASSIGN_OR_RETURN(const auto model, LoadedModel::load(load));
   Worker worker(options, *model);
   write_line({{"ready", true}}, out);
-  for (std::string line; std::getline(in, line);) write_line(worker.answer(line), out);
-  return {};
+  for (std::string line; out && std::getline(in, line);) write_line(worker.answer(line), out);
+  return out ? Status() : resource_exhausted("the answer cannot be written");
 }
 
 }  // namespace aerie::measure

@@ -57,6 +57,9 @@ class Model {
 
 // Memory that the weights take once they are packed, about.
 int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backend);
+// The same with what stays beside them as it is: the embedding of a model that has its output by
+// it.
+int64_t loaded_weight_bytes(const ModelFile& file, const kernels::Backend& backend);
 // Working memory of a model loaded with these options, weights and cache apart.
 int64_t working_bytes(const ModelConfig& config, const ModelOptions& options);
 
@@ -65,9 +68,10 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options);
 Expected<ModelConfig> read_model_config(const ModelFile& file);
 
 // Checks and packs all weights, or takes them from the cache, if there is one, as they were packed
-// before (model/weight_cache.h); a cache that is of no use is a warning, and is written anew. The
-// file must outlive the model: embeddings are read from it. Pages of the mapping that have been
-// packed are released.
+// before (model/weight_cache.h); a cache that is of no use is a warning, and is written anew.
+// Nothing is read of the file once the model is there: what others do to it then has no effect.
+// What they did before is kInvalidData (ModelFile::check_intact()). Pages of the mapping that have
+// been packed are released.
 Expected<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options);
 
 // kInvalidArgument, naming row and value, if a row's token, sequence, parent or position or the

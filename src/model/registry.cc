@@ -62,6 +62,14 @@ int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backe
   return bytes;
 }
 
+int64_t loaded_weight_bytes(const ModelFile& file, const kernels::Backend& backend) {
+  const int64_t packed = packed_weight_bytes(file, backend);
+  // One that is the output, too, is there packed and as a table.
+  const TensorInfo* embedding = file.find_tensor("token_embd.weight");
+  const bool twice = embedding != nullptr && file.find_tensor("output.weight") == nullptr;
+  return twice ? packed + embedding->bytes : packed;
+}
+
 int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
   const int64_t widths = int64_t{5} * config.hidden + 4 * config.q_width() + 2 * config.kv_width() +
                          int64_t{4} * config.ffn;

@@ -181,6 +181,10 @@ Status WeightCache::read(const Entry& entry, int64_t offset, std::span<std::byte
 Status WeightCache::save(std::span<const Item> items, ThreadPool& pool) const {
   std::error_code ignored;  // creating the file will say what is wrong
   fs::create_directories(fs::path(path_).parent_path(), ignored);
+  // A pipe would be waited for.
+  if (fs::exists(path_, ignored) && !fs::is_regular_file(path_, ignored)) {
+    return invalid_argument("{}: is there already and is not a regular file", path_);
+  }
   AERIE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(path_));
 
   std::vector<Entry> entries(items.size());

@@ -170,10 +170,21 @@ Expected<TensorData> WeightLoader::table(const std::string& name, int64_t k, int
   if (!is_restored) {
     AERIE_ASSIGN_OR_RETURN(tensor, file_.read(name));
   }
-  // What lies in the file as it is needs no copy.
-  if (tensor.owned.size() == 0) return tensor;
+  if (tensor.owned.size() == 0) return copied(std::move(tensor));
   if (!is_restored) stale_ = true;
   keep(name, {tensor.owned.data(), tensor.owned.size()});
+  return tensor;
+}
+
+// Passes read it as long as the model is open, and the file's bytes may change or vanish.
+Expected<TensorData> WeightLoader::copied(TensorData tensor) {
+  const TensorView from = tensor.view;
+  AERIE_ASSIGN_OR_RETURN(tensor.owned, Buffer::allocate(static_cast<size_t>(from.bytes())));
+  options_.pool->parallel_for(from.bytes(), 64, [&](int64_t begin, int64_t end, int) {
+    std::memcpy(tensor.owned.data() + begin, from.data + begin, static_cast<size_t>(end - begin));
+  });
+  file_.release(from);
+  tensor.view.data = tensor.owned.data();
   return tensor;
 }
 
@@ -219,6 +230,7 @@ Expected<std::vector<float>> WeightLoader::vector_if_any(const std::string& name
 }
 
 Status WeightLoader::check_all_used(std::string_view family) const {
+  AERIE_RETURN_IF_ERROR(file_.check_intact());
   for (const TensorInfo& tensor : file_.tensors()) {
     if (used_.contains(std::string(tensor.name))) continue;
     return not_supported(

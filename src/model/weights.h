@@ -32,15 +32,16 @@ class WeightLoader {
   Expected<std::vector<float>> vector(const std::string& name, int64_t length);
   // The same; empty if there is no such tensor.
   Expected<std::vector<float>> vector_if_any(const std::string& name, int64_t length);
-  // The values as they are.
+  // The values as they are, in memory of the result's own.
   Expected<TensorData> table(const std::string& name, int64_t k, int64_t n);
 
   bool has(std::string_view name) const { return file_.find_tensor(name) != nullptr; }
   // A tensor that may be there and is not needed.
   void ignore(const std::string& name) { used_.insert(name); }
 
-  // kUnsupported if the file has a tensor that was not asked for: leaving it out would compute
-  // something else than the model.
+  // The end of loading. kUnsupported if the file has a tensor that was not asked for: leaving it
+  // out would compute something else than the model. kInvalidData if what was loaded need not be
+  // what the file held (ModelFile::check_intact()).
   Status check_all_used(std::string_view family) const;
 
   // Keeps for the next time what had to be packed. What was loaded must still be there.
@@ -54,6 +55,7 @@ class WeightLoader {
   Expected<Arena*> arena();
   Status pack(std::span<const MatrixPart> parts, std::span<kernels::PackedMatrix> matrices);
   bool restore(std::span<const MatrixPart> parts, std::span<kernels::PackedMatrix> matrices);
+  Expected<TensorData> copied(TensorData tensor);
   Expected<TensorData> restore_table(const TensorView& view, const WeightCache::Entry& entry);
   void keep(std::string name, std::span<const std::byte> bytes);
   void give_up(const Status& why);

@@ -49,6 +49,7 @@ struct Job {
   std::unique_ptr<Sequence> sequence;      // null before its first pass
   std::optional<Clock::time_point> began;  // its first pass
   int preemptions = 0;
+  bool held = false;  // from the last pass, by its constraint
 };
 
 }  // namespace aerie

@@ -77,7 +77,9 @@ bool Scheduler::must_wait_for_prefix(const Job& job) const {
   if (job.sequence != nullptr || !decoder_.reuses_prefixes()) return false;
   size_t most = 0;
   for (const auto& other : running_) {
-    if (decoder_.unread(*other->sequence) == 0) continue;
+    if (other->options.tenant != job.options.tenant) continue;
+    // One that is held may be so for long.
+    if (other->held || decoder_.unread(*other->sequence) == 0) continue;
     // Of whole pages, which are what is kept once the prompt has been read.
     const auto page = static_cast<size_t>(kernels::kPagePositions);
     most = std::max(most, common_prefix(other->sequence->tokens, job.prompt) / page * page);
@@ -129,24 +131,33 @@ Status Scheduler::begin(Job& job) {
   return {};
 }
 
+// How many tokens a job may read now. What ends its prompt brings a token, for which its constraint
+// has to be ready.
+int Scheduler::readable(Job& job) {
+  const int unread = decoder_.unread(*job.sequence);
+  return job.held && job.sequence->generated() == 0 ? unread - 1 : unread;
+}
+
 void Scheduler::compose() {
   rounds_.clear();
   pieces_.clear();
   std::vector<Job*> reading;
   for (const auto& job : running_) {
     job->sequence->emitted.clear();
-    if (decoder_.unread(*job->sequence) == 0) {
+    job->held = !decoder_.prepare(*job->sequence);
+    if (job->sequence->finish != FinishReason::kNone) continue;
+    if (decoder_.unread(*job->sequence) > 0) {
+      if (readable(*job) > 0) reading.push_back(job.get());
+    } else if (!job->held) {
       rounds_.push_back(job->sequence.get());
-    } else {
-      reading.push_back(job.get());
     }
   }
   if (reading.empty()) return;
-  const auto unread = [&](const Job* job) { return decoder_.unread(*job->sequence); };
+  const auto unread = [&](Job* job) { return readable(*job); };
   const auto first = std::ranges::min_element(
       reading, [](const Job* a, const Job* b) { return comes_before(*a, *b); });
   std::iter_swap(reading.begin(), first);
-  std::stable_sort(reading.begin() + 1, reading.end(), [&](const Job* a, const Job* b) {
+  std::stable_sort(reading.begin() + 1, reading.end(), [&](Job* a, Job* b) {
     return std::pair(a->priority, unread(a)) < std::pair(b->priority, unread(b));
   });
   // The first gets on in every pass, and short ones do not wait until a long one is done.
@@ -204,15 +215,20 @@ void Scheduler::deliver() {
   }
 }
 
-void Scheduler::step() {
+bool Scheduler::step() {
   expire();
   admit();
   const Status status = pass();
-  if (status.ok()) return deliver();
+  if (status.ok()) {
+    const bool waits = !running_.empty() && rounds_.empty() && pieces_.empty();
+    deliver();
+    return !waits || running_.empty();
+  }
   // Nothing has changed for any of them, and trying again would bring the same.
   std::vector<std::unique_ptr<Job>> failed = std::move(running_);
   running_.clear();
   for (auto& job : failed) end(std::move(job), JobEnd::kFailed, status);
+  return true;
 }
 
 SchedulerStats Scheduler::stats() const {

@@ -29,7 +29,7 @@ struct SchedulerStats {
 
 // Jobs begin in the order of WaitingJobs. Where the cache is full, the running job that would have
 // come last gives up what was computed for it and waits again. A job whose prompt begins like one
-// that is being read waits for that, rather than reading the same beside it.
+// of its tenant that is being read waits for that, rather than reading the same beside it.
 //
 // Not thread-safe. Decoder and cache are not owned and must outlive it. The cache must have room
 // for one sequence at its longest and a page more, in which it goes on if its last one is shared.
@@ -46,8 +46,9 @@ class Scheduler {
   bool idle() const { return running_.empty() && waiting_.size() == 0; }
 
   // One pass, or less if there is nothing to do. Whatever goes wrong is told to the jobs that it
-  // concerns.
-  void step();
+  // concerns. A job whose constraint is not ready has no part in the pass; false: there was none,
+  // because all have to wait for that (GrammarPool's on_progress tells when to try again).
+  bool step();
 
   SchedulerStats stats() const;
 
@@ -58,6 +59,7 @@ class Scheduler {
   bool has_room(const Job& job) const;
   Status begin(Job& job);
   void compose();
+  int readable(Job& job);
   Status pass();
   bool preempt();
   void deliver();

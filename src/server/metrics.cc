@@ -28,7 +28,7 @@ const Buckets kTokens = {1,   2,    5,    10,   20,    50,    100,   200,
 std::string reason_of(const ReplyEnd& end) {
   switch (end.outcome) {
     case ReplyOutcome::kDone:
-      return end.finish == FinishReason::kLength ? "length" : "stop";
+      return std::string(finish_reason_name(end.finish));
     case ReplyOutcome::kCancelled:
     case ReplyOutcome::kDeadline:
       return "abort";

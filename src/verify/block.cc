@@ -18,7 +18,13 @@ void BlockRule::weigh(TargetView& target) {
   chances_.clear();
   chances_.reserve(nodes);
   int node = -1;
+  unready_ = kNowhere;
   for (int i = proposals_.first(-1); i >= 0; i = proposals_.first(node)) {
+    // What was drawn below it is not looked at.
+    if (!target.ready(node)) {
+      unready_ = node;
+      break;
+    }
     const Proposed q = proposals_.proposed(i);
     const Distribution& p = target.distribution(node, path_);
     const double weight = weights_.back();
@@ -51,7 +57,11 @@ void BlockRule::judge(const TokenTree& tree, TargetView& target, Dice& dice, Ver
   const int node = length == 0 ? -1 : nodes_[length - 1];
   const int refused = proposals_.first(node);
   verdict.bonus = refused < 0;
-
+  if (node == unready_ || !target.ready(node)) {
+    verdict.bonus = false;
+    verdict.next_token = Verdict::kNone;
+    return;
+  }
   const Distribution& p = target.distribution(node, std::span<const int32_t>(path_).first(length));
   if (verdict.bonus) {
     verdict.next_token = dice.draw(node, p);

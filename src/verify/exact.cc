@@ -16,7 +16,12 @@ class ExactVerifier final : public Verifier {
     path_.clear();
     path_.reserve(static_cast<size_t>(tree.size()));
     int node = -1;
+    verdict.bonus = false;
     for (;;) {
+      if (!target.ready(node)) {
+        verdict.next_token = Verdict::kNone;
+        return;
+      }
       const int32_t token = target.sample(node, path_);
       int child = -1;
       bool leaf = true;

@@ -12,7 +12,12 @@ void RejectionRule::judge(const TokenTree& tree, TargetView& target, Dice& dice,
   verdict.accepted.reserve(static_cast<size_t>(tree.size()));
   path_.clear();
   path_.reserve(static_cast<size_t>(tree.size()));
+  verdict.bonus = false;
   for (int node = -1;;) {
+    if (!target.ready(node)) {
+      verdict.next_token = Verdict::kNone;
+      return;
+    }
     const Distribution* left = &target.distribution(node, path_);
     int proposal = proposals_.first(node);
     for (; proposal >= 0; proposal = proposals_.next(proposal)) {

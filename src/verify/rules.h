@@ -52,6 +52,8 @@ class BlockRule {
   std::vector<int32_t> path_;
   std::vector<double> weights_;  // p_0, p_1, ...
   std::vector<double> chances_;  // h_1, h_2, ...
+  static constexpr int kNowhere = -2;
+  int unready_ = kNowhere;  // the node at which that ended because the target was not ready
   Distribution residual_;
 };
 
@@ -75,6 +77,9 @@ class BlockRule {
 // must, since after a refusal it is no longer distributed as its proposals say: that x was refused
 // means w r(x) < q(x), so that r(x) = 0 from then on. The later attempts still count in r and w.
 //
+// A node after which the target is not ready is a leaf whose next token is drawn in another round:
+// of the shape that decides no more than what was drawn above. The same holds for the other rules.
+//
 // Asks the target for the distributions of most inner nodes, and keeps those of one path.
 class TraversalRule {
  public:
@@ -91,6 +96,7 @@ class TraversalRule {
     Attempt at{};
     double weight = 1.0;
     int32_t proposal = -1;  // the next one, -1 when there are no more
+    bool unready = false;   // the target, which makes it a leaf
     Distribution left;      // r
   };
 

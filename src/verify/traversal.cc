@@ -25,7 +25,13 @@ void TraversalRule::enter(Attempt at, double weight, TargetView& target) {
   frame.weight = weight;
   frame.proposal = proposals_.first(at.node);
   // A leaf is asked for its distribution only if it is accepted.
+  frame.unready = false;
   if (frame.proposal < 0) return;
+  if (!target.ready(at.node)) {
+    frame.proposal = -1;
+    frame.unready = true;
+    return;
+  }
   const Distribution& p = target.distribution(at.node, path_);
   frame.left.ids.reserve(p.ids.capacity());
   frame.left.probs.reserve(p.probs.capacity());
@@ -78,6 +84,11 @@ void TraversalRule::conclude(TargetView& target, Dice& dice, Verdict& verdict) c
   for (size_t i = 1; i < open_; ++i) verdict.accepted.push_back(frames_[i].at.node);
   const Frame& last = frames_[open_ - 1];
   verdict.bonus = proposals_.first(last.at.node) < 0;
+  if (last.unready || (verdict.bonus && !target.ready(last.at.node))) {
+    verdict.bonus = false;
+    verdict.next_token = Verdict::kNone;
+    return;
+  }
   verdict.next_token =
       dice.draw(last.at.node, verdict.bonus ? target.distribution(last.at.node, path_) : last.left);
 }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/draft/tree_paths.h"
 #include "tests/testing/allocation_counter.h"
 
 namespace aerie::level_tree_test {
@@ -20,6 +21,7 @@ namespace aerie::level_tree_test {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
+using test::paths_of;
 using Tokens = std::vector<int32_t>;
 using Children = std::vector<LevelTree::Child>;
 
@@ -55,15 +57,6 @@ Tokens path_of(std::span<const LevelTree::Node> nodes, int32_t node) {
   Tokens path = path_of(nodes, nodes[static_cast<size_t>(node)].parent);
   path.push_back(nodes[static_cast<size_t>(node)].token);
   return path;
-}
-
-std::vector<Tokens> paths_of(const TokenTree& tree) {
-  std::vector<Tokens> paths;
-  for (const TokenTree::Node& node : tree.nodes) {
-    paths.push_back(node.parent < 0 ? Tokens() : paths[static_cast<size_t>(node.parent)]);
-    paths.back().push_back(node.token);
-  }
-  return paths;
 }
 
 struct Grown {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/draft/tree_paths.h"
 #include "tests/testing/allocation_counter.h"
 
 namespace aerie::ngram_test {
@@ -20,6 +21,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+using test::paths_of;
 using Tokens = std::vector<int32_t>;
 
 constexpr int kNoLimit = 1000;
@@ -215,16 +217,6 @@ struct Grown {
 
   std::span<const int32_t> text() const { return std::span(all).first(size); }
 };
-
-// Every path of a tree, in the tree's order.
-std::vector<Tokens> paths_of(const TokenTree& tree) {
-  std::vector<Tokens> paths;
-  for (const TokenTree::Node& node : tree.nodes) {
-    paths.push_back(node.parent < 0 ? Tokens() : paths[static_cast<size_t>(node.parent)]);
-    paths.back().push_back(node.token);
-  }
-  return paths;
-}
 
 TokenTree propose_tree(Drafter& drafter, std::span<const int32_t> text, int max_nodes = kNoLimit) {
   TokenTree tree;

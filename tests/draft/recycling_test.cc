@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/draft/tree_paths.h"
 #include "tests/testing/allocation_counter.h"
 
 namespace aerie::recycling_test {
@@ -18,6 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+using test::paths_of;
 using Tokens = std::vector<int32_t>;
 
 std::unique_ptr<Drafter> make(const RecyclingOptions& options) {
@@ -38,15 +40,6 @@ TokenTree propose(Drafter& drafter, SequenceId id, const Tokens& text, int max_n
   DraftRequest request{.id = id, .tokens = text, .max_nodes = max_nodes, .tree = &tree};
   EXPECT_TRUE(drafter.propose({&request, 1}).ok());
   return tree;
-}
-
-std::vector<Tokens> paths_of(const TokenTree& tree) {
-  std::vector<Tokens> paths;
-  for (const TokenTree::Node& node : tree.nodes) {
-    paths.push_back(node.parent < 0 ? Tokens() : paths[static_cast<size_t>(node.parent)]);
-    paths.back().push_back(node.token);
-  }
-  return paths;
 }
 
 TEST(Recycling, PutsTheLatestSuccessorsFirst) {

@@ -13,6 +13,7 @@
 #include "draft/lookup/corpus_file.h"
 #include "draft/lookup/corpus_index.h"
 #include "draft/speculative_config.h"
+#include "tests/draft/tree_paths.h"
 
 namespace aerie::rest_test {
 
@@ -20,6 +21,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+using test::paths_of;
 using Tokens = std::vector<int32_t>;
 
 constexpr int32_t kEnd = CorpusIndex::kEnd;
@@ -40,15 +42,6 @@ TokenTree propose(Drafter& drafter, const Tokens& text, int max_nodes = 1000) {
   EXPECT_TRUE(drafter.propose({&request, 1}).ok());
   drafter.close(0);
   return tree;
-}
-
-std::vector<Tokens> paths_of(const TokenTree& tree) {
-  std::vector<Tokens> paths;
-  for (const TokenTree::Node& node : tree.nodes) {
-    paths.push_back(node.parent < 0 ? Tokens() : paths[static_cast<size_t>(node.parent)]);
-    paths.back().push_back(node.token);
-  }
-  return paths;
 }
 
 // --- The index

@@ -2,6 +2,7 @@
 
 #include "engine/record_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -243,9 +244,29 @@ TEST_F(RecordFileTest, RefusesWhatIsNoFile) {
   EXPECT_THAT(message("/nonexistent/records"),
               AllOf(HasSubstr("/nonexistent"), HasSubstr("folder")));
   EXPECT_THAT(message(testing::TempDir()), HasSubstr(testing::TempDir()));
-  EXPECT_THAT(message("/dev/null"), HasSubstr("no regular file"));
+}
+
+TEST_F(RecordFileTest, WritesThroughAPipe) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_THAT(message(path_), HasSubstr("no regular file"));
+  const int reader = open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  auto file = RecordFile::open(path_);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ASSERT_TRUE(file->append(sample()).ok());
+  std::string read_back(1 << 14, ' ');
+  read_back.resize(
+      static_cast<size_t>(std::max<ssize_t>(0, read(reader, read_back.data(), 1 << 14))));
+  EXPECT_EQ(read_back, to_line(sample()) + "\n");
+  close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(path_));
+}
+
+TEST_F(RecordFileTest, ADeviceThatIsFullIsAnError) {
+  auto file = RecordFile::open("/dev/full");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const Status status = file->append(sample());
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("/dev/full"));
 }
 
 TEST_F(RecordFileTest, TellsWhatAnEngineWasAskedAndSaid) {

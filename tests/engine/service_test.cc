@@ -7,9 +7,11 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <random>
 #include <thread>
 
+#include "grammar/compiled_grammar.h"
 #include "tests/testing/temporary_model.h"
 
 namespace aerie::service_test {
@@ -322,6 +324,28 @@ TEST(Service, ItsEndCancelsWhatIsLeft) {
   }
 }
 
+// What no one request can be blamed for ends the service, not the process.
+TEST(Service, WithoutMemoryItEndsAndSaysSo) {
+  class Greedy final : public ReplySink {
+   public:
+    void on_delta(ReplyDelta) override { throw std::bad_alloc(); }
+    void on_end(ReplyEnd) override {}
+  };
+  const auto service = open();
+  EXPECT_TRUE(service->failure().ok());
+  const auto other = submit(*service, request(450));
+  other->wait_for_tokens(1);
+  ASSERT_TRUE(service->submit(request(), std::make_shared<Greedy>()).ok());
+  EXPECT_EQ(other->wait().outcome, ReplyOutcome::kCancelled);
+  for (int i = 0; i < 6000 && service->failure().ok(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(service->failure().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(service->failure().message(), HasSubstr("memory"));
+  EXPECT_EQ(service->submit(request(), std::make_shared<Collector>()).status().code(),
+            StatusCode::kCancelled);
+}
+
 TEST(Service, SaysWhatItServes) {
   const auto service = open();
   EXPECT_THAT(service->model_name(), StartsWith("aerie_"));
@@ -368,6 +392,88 @@ TEST(Service, ConstrainedRepliesKeepToTheirGrammar) {
     EXPECT_EQ(reply->tokens(), expected);
     EXPECT_EQ(end.stats.mean_accepted_length() > 3.0, speculation != 3);
   }
+}
+
+// Beside constraints that ask for much others go on, and all say what they say alone, or begin so.
+TEST(Service, ConstraintsThatAskForMuchHarmNoOther) {
+  ServiceOptions options;
+  options.grammar_bytes = int64_t{1} << 20;
+  const auto service = open(options);
+  const auto engine = std::move(Engine::open(engine_options())).value();
+  const auto spec = [](const char* pattern) {
+    GrammarSpec regex;
+    regex.kind = GrammarKind::kRegex;
+    regex.text = pattern;
+    return regex;
+  };
+  const std::vector<GrammarSpec> specs = {spec("[a-z]{1,9}( [a-z]{1,9}){0,30}"),
+                                          spec("(.{0,300}){3}"), spec("[a-d]*a[a-d]{14}x"),
+                                          spec(".*.{300}")};
+  CompileOptions compile;
+  compile.pool = service->grammar_pool();
+  std::vector<std::shared_ptr<Collector>> replies;
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) {
+    Request one = request(60);
+    one.sampling.temperature = 1.0;
+    one.sampling.seed = static_cast<uint64_t>(i);
+    one.ignore_eos = false;
+    one.speculation = i % 4;
+    requests.push_back(one);
+    if (i % 3 != 0) {
+      const auto grammar =
+          compile_grammar(specs[static_cast<size_t>(i) % 4], service->token_trie(), compile);
+      ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+      one.grammar = *grammar;
+    }
+    replies.push_back(submit(*service, one));
+  }
+  for (size_t i = 0; i < replies.size(); ++i) {
+    const ReplyEnd& end = replies[i]->wait();
+    EXPECT_EQ(end.outcome, ReplyOutcome::kDone);
+    Request alone = requests[i];
+    if (i % 3 != 0) alone.grammar = engine->compile_grammar(specs[i % 4]).value();
+    const auto expected = engine->generate(alone, nullptr);
+    ASSERT_TRUE(expected.ok()) << expected.status().message();
+    std::vector<int32_t> begin = expected->tokens;
+    if (end.finish == FinishReason::kError) {
+      EXPECT_THAT(end.status.message(), ::testing::HasSubstr("more than"));
+      ASSERT_LE(replies[i]->tokens().size(), begin.size());
+      begin.resize(replies[i]->tokens().size());
+    } else {
+      EXPECT_EQ(end.finish, expected->finish);
+    }
+    EXPECT_EQ(replies[i]->tokens(), begin) << i;
+  }
+  EXPECT_LE(service->grammar_pool()->memory()->used(), size_t{1} << 20);
+}
+
+// One that waits for a mask is cancelled at once.
+TEST(Service, ARequestThatWaitsForItsConstraintCanBeCancelled) {
+  const auto service = open();
+  std::atomic<bool> goes_on = false;
+  const auto wait = [&] {
+    while (!goes_on) std::this_thread::yield();
+  };
+  GrammarSpec spec;
+  spec.kind = GrammarKind::kRegex;
+  spec.text = "[a-z]+";
+  const auto grammar = compile_grammar(spec, service->token_trie());
+  ASSERT_TRUE(grammar.ok());
+  // Nobody has time for it: neither the pool nor the thread that decodes, to which it is heavy.
+  for (int i = 0; i < 2; ++i) service->grammar_pool()->post(wait, GrammarPool::Length::kShort);
+  (*grammar)->is_heavy() = true;
+  Request one = request(30);
+  one.grammar = *grammar;
+  Service::Id id = 0;
+  const auto waits = submit(*service, one, &id);
+  waits->wait_for_tokens(1);  // the mask of the first is known
+  service->cancel(id);
+  EXPECT_EQ(waits->wait().outcome, ReplyOutcome::kCancelled);
+  one.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  EXPECT_EQ(submit(*service, one)->wait().outcome, ReplyOutcome::kDeadline);
+  EXPECT_EQ(submit(*service, request(5))->wait().outcome, ReplyOutcome::kDone);
+  goes_on = true;
 }
 
 }  // namespace aerie::service_test

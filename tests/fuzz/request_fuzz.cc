@@ -72,7 +72,11 @@ AERIE_FUZZ_TARGET(request) {
   request.body = std::string(reinterpret_cast<const char*>(data) + 1, size - 1);
   request.client = "fuzz";
   static aerie::test::FuzzService service;
-  static aerie::server::Api api(service, {});
+  static aerie::server::Api api(service, [] {
+    aerie::server::ApiOptions options;
+    options.allow_trace = true;
+    return options;
+  }());
   api.handle(request, std::make_shared<aerie::CheckedAnswer>());
   service.run();
   return 0;

@@ -177,6 +177,94 @@ TEST(Schema, UniqueListedItems) {
       {"[]", R"(["a","a"])", R"(["a","b","c"])", R"(["d"])"});
 }
 
+TEST(Schema, UniqueItemsOfSmallRanges) {
+  expect_texts(
+      R"({"type":"array","uniqueItems":true,"items":{"type":"integer","minimum":-1.5,"maximum":2}})",
+      {"[]", "[-1,0,1,2]", "[0,2]"}, {"[0,0]", "[-2]", "[3]", "[1.5]"});
+  expect_texts(R"({"type":"array","uniqueItems":true,"items":{"type":["boolean","null"]}})",
+               {"[]", "[null,true]", "[false,true]"}, {"[true,true]", "[null,null]", "[1]"});
+}
+
+TEST(Schema, Contains) {
+  expect_texts(R"({"type":"array","contains":{"const":1}})", {"[1]", "[2,1]", "[1,[],1]"},
+               {"[]", "[2]", "[[1]]", "1"});
+  expect_texts(
+      R"({"type":"array","items":{"type":"integer"},"maxItems":4,"contains":{"minimum":5},"minContains":2,"maxContains":3})",
+      {"[5,5]", "[1,5,6]", "[5,5,5,1]"},
+      {"[5]", "[5,5,5,5]", "[5,5,1,1,1]", "[1,2]", "[5,5,\"\"]"});
+  expect_texts(R"({"type":"array","prefixItems":[{"type":"string"}],"contains":{"type":"null"}})",
+               {R"(["",null])"}, {"[null]", R"([""])"});
+  expect_texts(
+      R"({"type":"array","allOf":[{"contains":{"const":"a"}},{"contains":{"const":"b"}}],"maxItems":2})",
+      {R"(["a","b"])", R"(["b","a"])"}, {R"(["a","a"])", R"(["a"])", R"(["a","b","c"])"});
+  expect_texts(R"({"type":"array","items":{"enum":[1,2]},"not":{"contains":{"const":2}}})",
+               {"[]", "[1,1]"}, {"[2]", "[1,2]"});
+  // Draft 7 has no other number than one or more.
+  const char* old =
+      R"({"$schema":"http://json-schema.org/draft-07/schema#","type":"array","contains":{"const":1},"maxContains":1})";
+  expect_texts(old, {"[1,1]", "[1]"}, {"[]", "[2]"});
+  expect_texts(R"({"enum":[[1],[2],[1,1]],"contains":{"const":1},"maxContains":1})", {"[1]"},
+               {"[2]", "[1,1]"});
+}
+
+TEST(Schema, Unevaluated) {
+  expect_texts(R"({"type":"object","$ref":"#/$defs/base","properties":{"b":{"type":"null"}},
+                   "unevaluatedProperties":false,"$defs":{"base":{"properties":{"a":{"type":"integer"}}}}})",
+               {"{}", R"({"b":null,"a":1})"}, {R"({"c":1})", R"({"a":null})"});
+  expect_texts(
+      R"({"type":"object","required":["kind"],"oneOf":[
+          {"properties":{"kind":{"const":"a"},"x":{"type":"integer"}}},
+          {"properties":{"kind":{"const":"b"},"y":{"type":"integer"}}}],"unevaluatedProperties":false})",
+      {R"({"kind":"a","x":1})", R"({"kind":"b","y":1})"},
+      {R"({"kind":"a","y":1})", R"({"kind":"b","x":1})", R"({"kind":"a","z":1})"});
+  // What "not" says, and what stands beside the schema, evaluates nothing.
+  expect_texts(R"({"type":"object","unevaluatedProperties":false,
+                   "not":{"not":{"properties":{"a":{"type":"integer"}}}}})",
+               {"{}"}, {R"({"a":1})"});
+  expect_texts(
+      R"({"allOf":[{"properties":{"a":true}},{"type":"object","unevaluatedProperties":false}]})",
+      {"{}"}, {R"({"a":1})"});
+  expect_texts(R"({"type":"object","if":{"properties":{"a":{"const":1}},"required":["a"]},
+                   "then":{"properties":{"b":true}},"unevaluatedProperties":false})",
+               {"{}", R"({"a":1,"b":2})"}, {R"({"b":2})", R"({"a":2})"});
+  expect_texts(
+      R"({"type":"array","allOf":[{"prefixItems":[{"type":"integer"}]}],"unevaluatedItems":{"type":"null"}})",
+      {"[]", "[1]", "[1,null,null]"}, {"[null]", "[1,1]"});
+  expect_texts(
+      R"({"type":"array","contains":{"type":"integer"},"unevaluatedItems":{"type":"null"}})",
+      {"[1]", "[null,1,2]"}, {"[null]", "[1,true]"});
+  expect_texts(
+      R"({"enum":[{"a":1},{"b":1}],"allOf":[{"properties":{"a":true}}],"unevaluatedProperties":false})",
+      {R"({"a":1})"}, {R"({"b":1})"});
+}
+
+TEST(Schema, MultiplesOfFractions) {
+  expect_texts(R"({"type":"number","multipleOf":0.01})", {"0", "19.99", "-0.5", "3", "1.50"},
+               {"0.001", "1.005", "1e2"});
+  expect_texts(R"({"multipleOf":0.25,"minimum":-1,"exclusiveMaximum":1.6})",
+               {"-1", "1.5", "0.25", "-0.75", "1.50"}, {"1.75", "0.3", "-1.25", "0.2"});
+  expect_texts(R"({"multipleOf":1.5})", {"1.5", "3", "4.5", "-6.0"}, {"1", "2.5", "3.5"});
+  expect_texts(R"({"type":"integer","multipleOf":1.5})", {"3", "0", "-6"}, {"1", "4", "1.5"});
+  expect_texts(R"({"allOf":[{"multipleOf":0.5},{"multipleOf":0.2}]})", {"1", "2"}, {"0.5", "0.2"});
+  expect_texts(R"({"enum":[0.3,0.35],"multipleOf":0.1})", {"0.3"}, {"0.35"});
+}
+
+TEST(Schema, DynamicReferences) {
+  expect_texts(
+      R"({"$dynamicAnchor":"node","type":"object","properties":{"next":{"$dynamicRef":"#node"}},
+                   "additionalProperties":false})",
+      {"{}", R"({"next":{"next":{}}})"}, {R"({"next":1})"});
+  // The root's comes before the one beside it.
+  expect_texts(R"({"$id":"http://x.org/a","$ref":"list","$defs":{
+                   "list":{"$id":"list","type":"array","items":{"$dynamicRef":"#item"},
+                           "$defs":{"item":{"$dynamicAnchor":"item"}}},
+                   "item":{"$dynamicAnchor":"item","type":"integer"}}})",
+               {"[1]"}, {"[null]"});
+  expect_texts(R"({"$schema":"https://json-schema.org/draft/2019-09/schema","$recursiveAnchor":true,
+                   "type":"array","items":{"$recursiveRef":"#"}})",
+               {"[]", "[[],[[]]]"}, {"[1]"});
+}
+
 TEST(Schema, RefusesByNameAndPlace) {
   const auto expect_refused = [](const char* text, const char* pointer,
                                  StatusCode code = StatusCode::kUnsupported) {
@@ -188,17 +276,22 @@ TEST(Schema, RefusesByNameAndPlace) {
     EXPECT_EQ(status.code(), code) << text;
     EXPECT_TRUE(status.message().starts_with(std::string(pointer) + ":")) << status.message();
   };
-  expect_refused(R"({"properties":{"a":{"contains":{}}}})", "#/properties/a/contains");
+  expect_refused(R"({"properties":{"a":{"disallow":"null"}}})", "#/properties/a/disallow");
+  expect_refused(
+      R"({"properties":{"a":{"uniqueItems":true,"contains":{"type":"null"},"items":{"enum":[null,true]}}}})",
+      "#/properties/a/uniqueItems");
   expect_refused(R"({"type":"array","uniqueItems":true})", "#/uniqueItems");
   expect_refused(R"({"format":"regex"})", "#/format");
-  expect_refused(R"({"multipleOf":0.01})", "#/multipleOf");
+  expect_refused(R"({"multipleOf":0.10001})", "#/multipleOf");
+  expect_refused(R"({"multipleOf":0.01,"maximum":100000000000000})", "#/multipleOf");
   expect_refused(R"({"not":{"propertyNames":{"maxLength":2}}})", "#/not");
   expect_refused(R"({"maxLenght":2})", "#/maxLenght");
   expect_refused(R"({"$ref":"http://localhost/x.json"})", "#/$ref");
   expect_refused(R"x({"pattern":"(?=a)"})x", "#/pattern");
-  expect_refused(R"({"allOf":[{"properties":{}},{"unevaluatedProperties":false,"$ref":"#/$defs/a"}],
-                     "$defs":{"a":{}}})",
-                 "#/allOf/1/unevaluatedProperties");
+  expect_refused(R"({"$id":"http://x.org/a","$ref":"b","$defs":{
+                     "b":{"$id":"b","$dynamicRef":"#t","$defs":{"t":{"$dynamicAnchor":"t"}}},
+                     "c":{"$id":"c","$defs":{"t":{"$dynamicAnchor":"t"}}}}})",
+                 "#/$defs/b/$dynamicRef");
   expect_refused(R"({"type":"text"})", "#/type", StatusCode::kInvalidArgument);
   expect_refused(R"({"$ref":"#/nothing"})", "#/$ref", StatusCode::kInvalidArgument);
   expect_refused(R"({"$ref":"#"})", "#", StatusCode::kInvalidArgument);

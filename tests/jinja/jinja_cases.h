@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "jinja/template.h"
+#include "tests/testing/sanitized.h"
 
 namespace aerie::test {
 
@@ -25,16 +26,10 @@ inline std::vector<ordered_json> read_ordered_rows(const std::filesystem::path& 
   return rows;
 }
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define AERIE_TEST_SANITIZED
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
-    defined(AERIE_TEST_SANITIZED) || !defined(NDEBUG)
-constexpr double kJinjaSlowdown = 30;
+#ifdef NDEBUG
+constexpr double kJinjaSlowdown = test::kSanitized ? 30 : 1;
 #else
-constexpr double kJinjaSlowdown = 1;
+constexpr double kJinjaSlowdown = 30;
 #endif
 
 // Of the processor, so that a busy machine does not fail the tests.

@@ -96,6 +96,14 @@ TEST_P(KvCacheTest, TellsWhatItTakes) {
   EXPECT_EQ(cache.layout().type, GetParam());
 }
 
+TEST_P(KvCacheTest, RefusesMoreThanItCanNumber) {
+  for (const int64_t positions : {int64_t{1} << 31, int64_t{1} << 38, int64_t{1} << 40}) {
+    const Status status = KvCache::create(config_of(), positions, 1, GetParam()).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(std::to_string(positions)), std::string::npos);
+  }
+}
+
 TEST_P(KvCacheTest, NeedsNoPagesUntilRowsAreReserved) {
   KvCache cache = cache_of(4, 2);
   const KvCache::Id id = *cache.open();

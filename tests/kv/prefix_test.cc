@@ -118,6 +118,35 @@ TEST(Prefixes, AreFoundToTheLastEntry) {
   expect_content(cache, again);
 }
 
+TEST(Prefixes, OfOneTenantAreNotThereForAnother) {
+  KvCache cache = cache_of(8, 2);
+  const std::vector<PrefixKey> keys = counting(0, 100);
+  for (const std::string tenant : {"a", "b"}) {
+    EXPECT_EQ(cache.kept(keys, tenant), 0);
+    Text text{*cache.open(), {}};
+    EXPECT_EQ(cache.adopt(text.id, keys, tenant), 0);
+    append(cache, text, keys);
+    cache.keep(text.id, keys, true, tenant);
+    cache.close(text.id);
+    EXPECT_EQ(cache.kept(keys, tenant), 100);
+  }
+  EXPECT_EQ(cache.kept(keys), 0);
+  EXPECT_EQ(cache.free_pages(), 4);  // each has its own two
+  Text text{*cache.open(), keys};
+  EXPECT_EQ(cache.adopt(text.id, keys, "a"), 100);
+  expect_content(cache, text);
+  cache.close(text.id);
+  // All of them together fill the cache, and those go that were not used for the longest time.
+  Text more{*cache.open(), {}};
+  append(cache, more, counting(1000, 6 * kPage));
+  EXPECT_EQ(cache.kept(keys, "a"), 100);
+  EXPECT_EQ(cache.kept(keys, "b"), 0);
+  append(cache, more, counting(2000, 2 * kPage));
+  EXPECT_EQ(cache.kept(keys, "a"), 0);
+  cache.close(more.id);
+  EXPECT_EQ(cache.free_pages(), 8);
+}
+
 TEST(Prefixes, ASharedPageIsCopiedBeforeItIsWrittenTo) {
   KvCache cache = cache_of(8, 3);
   Text a{*cache.open(), {}};

@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "tests/testing/temporary_model.h"
 #include "tests/testing/tiny_model.h"
 
 namespace aerie::loader_test {
@@ -249,6 +254,61 @@ TEST(Loader, TellsWhatItTakes) {
             model->weight_bytes());
   EXPECT_EQ(model->config().name, "tiny");
   EXPECT_EQ(model->config().vocab, 96);
+}
+
+// After each of a few tokens.
+std::vector<float> logits_after(Model& model) {
+  constexpr int kRows = 5;
+  auto cache = KvCache::create(model.config(), 16, 1);
+  const auto id = cache->open();
+  EXPECT_TRUE(cache->reserve(*id, kRows).ok());
+  ForwardBatch batch;
+  batch.sequences.push_back({cache->pages(*id), 0});
+  for (int i = 0; i < kRows; ++i) {
+    batch.rows.push_back({0, 17 * i + 3, i, cache->slot(*id, i), i - 1, {}, true, false});
+  }
+  const ForwardOutputs out = model.forward(batch, *cache);
+  return {out.logits.begin(), out.logits.end()};
+}
+
+// Nothing is read of the file behind loading: cut short or overwritten, the model is the same.
+TEST(Loader, NeedsTheFileNoLonger) {
+  for (const bool tied : {false, true}) {
+    TinySpec spec = one_layer();
+    spec.tied = tied;
+    const test::TemporaryModel on_disk("loaded", spec);
+    const auto file = GgufFile::open(on_disk.path());
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    const auto model = load_model(**file, test::model_options());
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    const std::vector<float> before = logits_after(**model);
+    ASSERT_EQ(truncate(on_disk.path().c_str(), 0), 0);
+    EXPECT_EQ(logits_after(**model), before);
+    EXPECT_FALSE((*file)->check_intact().ok());
+  }
+}
+
+TEST(Loader, RefusesWhatIsCutShortMeanwhile) {
+  const test::TemporaryModel on_disk("cut", one_layer());
+  const auto file = GgufFile::open(on_disk.path());
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ASSERT_EQ(truncate(on_disk.path().c_str(), 4096), 0);
+  const Status status = load_model(**file, test::model_options()).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidData);
+  EXPECT_THAT(status.message(), HasSubstr(on_disk.path()));
+  EXPECT_THAT(status.message(), HasSubstr("cut short"));
+}
+
+TEST(Loader, RefusesWhatIsWrittenToMeanwhile) {
+  const test::TemporaryModel on_disk("written", one_layer());
+  const auto file = GgufFile::open(on_disk.path());
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  namespace fs = std::filesystem;
+  fs::last_write_time(on_disk.path(),
+                      fs::last_write_time(on_disk.path()) + std::chrono::seconds(1));
+  const Status status = load_model(**file, test::model_options()).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidData);
+  EXPECT_THAT(status.message(), HasSubstr("written to"));
 }
 
 }  // namespace aerie::loader_test

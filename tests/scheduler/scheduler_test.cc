@@ -231,6 +231,101 @@ TEST_F(SchedulerTest, DeadlinesEndJobsThatRunAndThatWait) {
   EXPECT_EQ(outcomes_[2].end, JobEnd::kFinished);
 }
 
+// Forbids every third token, is ready now and then only, and fails after so many tokens.
+class Hesitant final : public TokenConstraint {
+ public:
+  Hesitant(uint64_t seed, int fails_after) : random_(seed), left_(fails_after) {}
+  std::unique_ptr<TokenConstraint> fork() const override {
+    return std::make_unique<Hesitant>(*this);
+  }
+  bool ready() override {
+    ready_ = ready_ || random_() % 3 == 0;
+    return left_ > 0 && ready_;
+  }
+  Readiness prepare() override {
+    if (left_ == 0) return Readiness::kFailed;
+    return ready() ? Readiness::kReady : Readiness::kLater;
+  }
+  Status status() const override {
+    return left_ > 0 ? Status() : Status(StatusCode::kResourceExhausted, "too much");
+  }
+  void advance(int32_t token) override {
+    EXPECT_NE(token % 3, 0);
+    --left_;
+    ready_ = false;
+  }
+  void mask(std::span<bool> allowed) const override {
+    for (size_t id = 0; id < allowed.size(); ++id) allowed[id] = id % 3 != 0;
+  }
+  bool allows(int32_t token) const override { return token % 3 != 0; }
+  std::string forced() const override { return {}; }
+
+ private:
+  std::mt19937_64 random_;
+  int left_;
+  bool ready_ = false;
+};
+
+// The same, always ready.
+class Ready final : public TokenConstraint {
+ public:
+  std::unique_ptr<TokenConstraint> fork() const override { return std::make_unique<Ready>(); }
+  void advance(int32_t) override {}
+  void mask(std::span<bool> allowed) const override {
+    for (size_t id = 0; id < allowed.size(); ++id) allowed[id] = id % 3 != 0;
+  }
+  bool allows(int32_t token) const override { return token % 3 != 0; }
+  std::string forced() const override { return {}; }
+};
+
+TEST_F(SchedulerTest, JobsThatHaveToWaitForTheirConstraintSayTheSame) {
+  make(200, {8, 64});
+  std::vector<Request> requests = random_requests(31, 24);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (i % 4 == 0) continue;
+    requests[i].options.constraint = std::make_shared<Hesitant>(i, 100000);
+  }
+  for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
+  int waits = 0;
+  for (int i = 0; i < 20000 && !scheduler_->idle(); ++i) waits += scheduler_->step() ? 0 : 1;
+  EXPECT_TRUE(scheduler_->idle());
+  EXPECT_GT(waits, 0);
+  for (Request& request : requests) {
+    if (request.options.constraint != nullptr)
+      request.options.constraint = std::make_shared<Ready>();
+  }
+  expect_plain(requests, outcomes_);
+}
+
+TEST_F(SchedulerTest, AConstraintThatFailsEndsItsReplyAlone) {
+  make(200, {8, 64});
+  std::vector<Request> requests = random_requests(32, 6);
+  for (Request& request : requests) request.options.max_tokens = 40;
+  for (const size_t i : {1, 2, 4}) {
+    requests[i].options.constraint = std::make_shared<Hesitant>(i, i == 4 ? 0 : 7);
+  }
+  for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
+  run(20000);
+  for (const size_t i : {1, 2, 4}) {
+    const Outcome& outcome = outcomes_[i];
+    EXPECT_EQ(outcome.end, JobEnd::kFinished);
+    EXPECT_EQ(outcome.reply.finish, FinishReason::kError);
+    EXPECT_EQ(outcome.reply.tokens.size(), i == 4 ? 0u : 7u);
+    requests[i].options.constraint = std::make_shared<Ready>();
+    requests[i].options.max_tokens = 7;
+  }
+  // What was said is how the whole reply would have begun.
+  outcomes_.erase(4);
+  requests[4].options.constraint = nullptr;
+  for (const size_t i : {1, 2}) outcomes_[i].reply.finish = FinishReason::kLength;
+  requests.erase(requests.begin() + 4);
+  std::map<JobId, Outcome> rest;
+  for (size_t i = 0, at = 0; at < requests.size(); ++i) {
+    if (i != 4) rest[at++] = outcomes_[i];
+  }
+  expect_plain(requests, rest);
+}
+
 // Of prompts that begin alike and come at once the first is read, and the others wait for that.
 TEST_F(SchedulerTest, TheSameIsNotReadTwiceAtOnce) {
   make(200, {8, 512});

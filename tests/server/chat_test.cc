@@ -47,7 +47,9 @@ TEST(Chat, Whole) {
 }
 
 TEST(Chat, StreamSaysTheSame) {
-  RunningServer server(says("Hi there, you"));
+  server::ServerOptions options;
+  options.api.allow_trace = true;
+  RunningServer server(says("Hi there, you"), std::move(options));
   const Response response =
       server.chat(R"("stream":true,"stream_options":{"include_usage":true},"trace":true)");
   EXPECT_EQ(response.header("Content-Type"), "text/event-stream; charset=utf-8");
@@ -280,6 +282,34 @@ TEST(Chat, RefusesWhatIsWrong) {
   EXPECT_EQ(model.json()["error"]["code"], "model_not_found");
 }
 
+TEST(Chat, AConstraintThatAsksForTooMuchEndsItsReply) {
+  const RunningServer server;
+  const Response whole = server.chat("", "LIMIT4");
+  EXPECT_EQ(whole.status, 200);
+  const Json choice = whole.json()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "error");
+  EXPECT_EQ(choice["message"]["content"], "You ");
+  EXPECT_EQ(choice["error"]["code"], "constraint_limit");
+  EXPECT_EQ(choice["error"]["message"], "it needs more than there is");
+  EXPECT_EQ(whole.json()["usage"]["completion_tokens"], 4);
+
+  const auto events = server.chat(R"("stream":true)", "LIMIT4").events();
+  ASSERT_GT(events.size(), 2u);
+  EXPECT_EQ(events[events.size() - 2]["choices"][0]["finish_reason"], "error");
+  EXPECT_EQ(events.back()["error"]["code"], "constraint_limit");
+  const Response response = server.post("/v1/responses", R"({"input":"LIMIT4"})");
+  EXPECT_EQ(response.json()["status"], "failed");
+  EXPECT_EQ(response.json()["error"]["code"], "constraint_limit");
+  EXPECT_EQ(response.json()["output"][0]["content"][0]["text"], "You ");
+
+  // Before the first token it is a request that cannot be served.
+  for (const char* more : {"", R"("stream":true)"}) {
+    const Response none = server.chat(more, "LIMIT0");
+    EXPECT_EQ(none.status, 400);
+    EXPECT_EQ(none.json()["error"]["code"], "constraint_limit");
+  }
+}
+
 TEST(Chat, FailuresHaveAnAnswer) {
   RunningServer server;
   const Response whole = server.chat("", "FAIL");
@@ -295,6 +325,17 @@ TEST(Chat, Priorities) {
   RunningServer server(says("abc"), std::move(options));
   EXPECT_EQ(server.chat(R"("priority":-7)").status, 200);
   EXPECT_EQ(server.service().last().priority, -7);
+}
+
+TEST(Chat, StrictSchemas) {
+  constexpr const char* kMisspelt = R"("guided_json":{"type":"string","maxLenght":2})";
+  RunningServer lenient(says("abc"));
+  EXPECT_EQ(lenient.chat(kMisspelt).status, 200);
+  server::ServerOptions options;
+  options.api.strict_schemas = true;
+  RunningServer strict(says("abc"), std::move(options));
+  EXPECT_EQ(strict.chat(kMisspelt).status, 400);
+  EXPECT_EQ(strict.chat(R"("guided_json":{"type":"string","maxLength":2})").status, 200);
 }
 
 // As the clients' objects say it when they are sent back.

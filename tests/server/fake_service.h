@@ -20,7 +20,7 @@
 namespace aerie::test {
 
 // What ends a reply early, anywhere in a prompt: "FAIL" fails after a few tokens, "HANG" says
-// nothing until it is cancelled.
+// nothing until it is cancelled, "LIMIT4" comes to the limit of its constraint after four tokens.
 class FakeService final : public Service {
  public:
   struct Options {
@@ -164,6 +164,13 @@ class FakeService final : public Service {
       return true;
     }
     if (job.prompt.find("HANG") != std::string::npos) return false;
+    const size_t limited = job.prompt.find("LIMIT");
+    if (limited != std::string::npos &&
+        job.done >= static_cast<size_t>(job.prompt.at(limited + 5) - '0')) {
+      job.end.finish = FinishReason::kError;
+      job.end.status = Status(StatusCode::kResourceExhausted, "it needs more than there is");
+      return true;
+    }
     if (job.prompt.find("FAIL") != std::string::npos && job.done >= 4) {
       job.end.outcome = ReplyOutcome::kFailed;
       job.end.status = Status(StatusCode::kInternal, "it broke");

@@ -120,6 +120,151 @@ TEST(Http, MalformedRequests) {
   EXPECT_EQ(server.get("/health").status, 200);
 }
 
+// Whatever follows is no request of its own: one answer, and the connection ends.
+void expect_refused(const RunningServer& server, const std::string& bytes, int status) {
+  Client client(server.port());
+  client.send_bytes(bytes);
+  const Response response = client.read_response();
+  EXPECT_EQ(response.status, status) << bytes;
+  EXPECT_EQ(response.header("Connection"), "close") << bytes;
+  EXPECT_EQ(client.read_response().status, 0) << bytes;
+}
+
+constexpr const char* kNext = "GET /version HTTP/1.1\r\nHost: x\r\n\r\n";
+
+TEST(Http, LengthsWithTwoMeanings) {
+  RunningServer server;
+  const std::string post = "POST /tokenize HTTP/1.1\r\nHost: x\r\n";
+  const std::string chunks = "\r\n\r\ne\r\n{\"prompt\":\"x\"}\r\n0\r\n\r\n";
+  for (const char* coding :
+       {"xchunked", "identity", "chunked,chunked", "chunked, chunked", "gzip, chunked", "gzip", "",
+        "chunked,", ",chunked", "chunked;q=1", "\"chunked\"", "chunked x", "chunked, identity",
+        "gzip\r\nTransfer-Encoding: chunked"}) {
+    expect_refused(server, post + "Transfer-Encoding: " + coding + chunks + kNext, 501);
+  }
+  for (const std::string& fields :
+       {std::string("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"),
+        std::string("Transfer-Encoding: chunked\r\nContent-Length: 14"),
+        std::string("Content-Length: 14\r\nTransfer-Encoding: chunked"),
+        std::string("Content-Length: 14\r\nTransfer-Encoding: xchunked"),
+        std::string("Transfer-Encoding:\r\n chunked"), std::string("Transfer-Encoding : chunked"),
+        std::string("Transfer-Encoding\t: chunked"),
+        std::string("Transfer-Encoding: \x0b"
+                    "chunked")}) {
+    expect_refused(server, post + fields + chunks + kNext, 400);
+  }
+  for (const char* length : {"14, 14", "14,15", "+14", "-14", "14 14", "0x0e", "1e1", "14;", "",
+                             "18446744073709551616", "18446744073709551630", "14,",
+                             "14\r\nContent-Length: 14", "14\r\nContent-Length: 0", "\r\n 14"}) {
+    expect_refused(server,
+                   post + "Content-Length: " + length + "\r\n\r\n{\"prompt\":\"x\"}" + kNext, 400);
+  }
+  expect_refused(server,
+                 "POST /tokenize HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked" +
+                     chunks + kNext,
+                 400);
+  for (const char* coding : {"chunked", "Chunked", " \tchunked \t"}) {
+    Client client(server.port());
+    client.send_bytes(post + "Transfer-Encoding:" + coding + chunks + kNext);
+    EXPECT_EQ(client.read_response().json()["count"], 1) << coding;
+    EXPECT_EQ(client.read_response().status, 200) << coding;
+  }
+}
+
+TEST(Http, HeadsWithTwoMeanings) {
+  RunningServer server;
+  const std::string get = "GET /version HTTP/1.1\r\nHost: x\r\n";
+  for (const std::string& field :
+       {std::string("X: a\rb"), std::string("X: a\rY: b"), std::string("X: a\nY: b"),
+        std::string("X: a\r"), std::string("X: a\0b", 6), std::string("X: a\x7f"),
+        std::string("X: a\x1b"), std::string("X: a\r\n b"), std::string("X: a\r\n\tb"),
+        std::string("X : a"), std::string(" X: a"), std::string(": a"), std::string("X"),
+        std::string("Host: y"), std::string("Authorization: a\r\nAuthorization: b")}) {
+    expect_refused(server, get + field + "\r\n\r\n" + kNext, 400);
+  }
+  for (const char* bytes :
+       {"GET /version HTTP/1.1\nHost: x\n\n", "GET /version HTTP/1.1\rHost: x\r\n\r\n",
+        "GET /version HTTP/1.1\r\nHost: x\r\n\n", "GET /version HTTP/1.1\r\nHost: x\n\r\n",
+        "GET /version HTTP/1.1\r\nHost: x\r\r\n\r\n", "GET /version HTTP/1.1\r\n\r\n",
+        "GET /version HTTP/1.1\r\nHost: a b\r\n\r\n", "\x16\x03\x01\x02",
+        "GET /version HTTP/1.1\r\nHost: user@a/b\r\n\r\n"}) {
+    expect_refused(server, bytes, 400);
+  }
+  expect_refused(server, std::string("GET /ver\0", 9), 400);
+  // Byte by byte it is the same.
+  Client slow(server.port());
+  for (const char c : get + "X: a\r\n\r\n") slow.send_bytes(std::string(1, c));
+  EXPECT_EQ(slow.read_response().status, 200);
+}
+
+TEST(Http, ChunksWithTwoMeanings) {
+  RunningServer server;
+  const std::string post =
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string body = "{\"prompt\":\"x\"}";
+  for (const std::string& size :
+       {std::string("0xe\r\n"), std::string("-e\r\n"), std::string("+e\r\n"), std::string(" e\r\n"),
+        std::string("e \r\n"), std::string("e\n"), std::string("\r\n"), std::string("e;\r\n"),
+        std::string("e;a=\"\n\"\r\n"), std::string("e;a=\"\r\"\r\n"), std::string("e;a\0\r\n", 6),
+        std::string("10000000000000000e\r\n"),
+        std::string("e;a=") + std::string(300, 'a') + "\r\n"}) {
+    expect_refused(server, post + size + body + "\r\n0\r\n\r\n" + kNext, 400);
+  }
+  expect_refused(server, post + "fffffffffffffff\r\n" + body, 413);
+  expect_refused(server, post + "e\r\n" + body + "XX\r\n0\r\n\r\n" + kNext, 400);
+  expect_refused(server, post + "e\r\n" + body + "\n0\n\n" + kNext, 400);
+  expect_refused(server, post + "e\r\n" + body + "\r\n0\r\nContent-Length: 5\r\n\r\n" + kNext, 400);
+  expect_refused(server, post + "e\r\n" + body + "\r\n0\r\nX: y\n\r\n\r\n" + kNext, 400);
+  for (const std::string& end : {std::string("\r\n0\r\n\r\n"), std::string("\r\n0;a=b\r\n\r\n"),
+                                 std::string("\r\n0\r\nX: y\r\n\r\n")}) {
+    Client client(server.port());
+    client.send_bytes(post + "e;a=b;c=\"d\"\r\n" + body + end + kNext);
+    EXPECT_EQ(client.read_response().json()["count"], 1);
+    EXPECT_EQ(client.read_response().status, 200);
+  }
+}
+
+// Neither what stands behind a chunk's size nor what follows the last one is kept without bounds.
+TEST(Http, ChunksThatNeverEnd) {
+  RunningServer server;
+  for (const std::string& begin : {std::string("e;a="), std::string("0\r\nX: ")}) {
+    Client client(server.port());
+    client.send_bytes("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" +
+                      begin);
+    for (int i = 0; i < 64 && client.send_bytes(std::string(4096, 'a')); ++i) {
+    }
+    EXPECT_EQ(client.read_response().status, 431);
+  }
+}
+
+// It has said all, and waits.
+TEST(Http, HalfClosedClientsGetTheirReplies) {
+  test::FakeService::Options slow = says(std::string(300, 'x'));
+  slow.pause = std::chrono::milliseconds(10);
+  RunningServer server(std::move(slow));
+  for (const char* version : {"HTTP/1.1", "HTTP/1.0"}) {
+    for (const char* stream : {"false", "true"}) {
+      const std::string body =
+          std::string(R"({"prompt":"x","max_tokens":500,"stream":)") + stream + "}";
+      Client client(server.port());
+      client.send_bytes(std::string("POST /v1/completions ") + version + "\r\nHost: x\r\n" +
+                        "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+      client.half_close();
+      const Response response = client.read_response();
+      EXPECT_EQ(response.status, 200) << version << stream;
+      EXPECT_THAT(response.body, HasSubstr(*stream == 't' ? "[DONE]" : "xxx")) << version;
+      EXPECT_TRUE(client.is_ended());
+    }
+  }
+  // Those that were sent ahead, too.
+  Client ahead(server.port());
+  ahead.send_bytes(std::string(kNext) + kNext + kNext);
+  ahead.half_close();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(ahead.read_response().status, 200);
+  EXPECT_TRUE(ahead.is_ended());
+  EXPECT_EQ(server.service().cancelled(), 0);
+}
+
 TEST(Http, HostileBodies) {
   RunningServer server;
   for (const std::string& body :
@@ -255,6 +400,29 @@ TEST(Drain, FinishesWhatWasBegun) {
   EXPECT_EQ(server.get("/health").status, 0);
 }
 
+TEST(Drain, NewConnectionsAreToldUntilItIsOver) {
+  RunningServer server;
+  Client busy(server.port());
+  busy.send_request("POST", "/v1/completions", kHang);
+  ASSERT_TRUE(eventually([&] { return server.service().running() == 1; }));
+  server.server().drain();
+  // One that says nothing holds nobody up.
+  Client silent(server.port());
+  Client slow(server.port());
+  slow.send_bytes("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
+  for (int i = 0; i < 3; ++i) {
+    const Response refused = server.complete("");
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_EQ(refused.header("Retry-After"), "1");
+    EXPECT_EQ(refused.header("Connection"), "close");
+    EXPECT_EQ(server.get("/ready").status, 503);
+    EXPECT_EQ(server.get("/health").status, 200);
+  }
+  busy.hang_up();
+  EXPECT_TRUE(eventually([&] { return server.server().busy() == 0; }));
+  EXPECT_TRUE(eventually([&] { return server.get("/health").status == 0; }));
+}
+
 TEST(Drain, RefusesOnConnectionsThatAreBusy) {
   RunningServer server(endless());
   Client busy(server.port());
@@ -293,7 +461,7 @@ TEST(Keys, FilesAndHashes) {
   EXPECT_THAT(bad.message(), StartsWith("keys, line 2: "));
   EXPECT_THAT(bad.message(), ::testing::Not(HasSubstr("secret")));
   EXPECT_FALSE(server::ApiKeys().add_file("/no/such/file").ok());
-  EXPECT_FALSE(server::ApiKeys().add_file("/").ok());
+  EXPECT_THAT(server::ApiKeys().add_file("/").message(), HasSubstr("folder"));
   EXPECT_FALSE(keys.add_file("/dev/null").ok());  // though there are keys of other files
 }
 
@@ -385,6 +553,66 @@ TEST(Cors, PagesOfOthersMayNotAsk) {
   RunningServer with_keys(says("abc"), options);
   EXPECT_EQ(status(with_keys, "http://chat.example", "chat.example"), 200);
   EXPECT_EQ(status(with_keys, "http://evil.example", "chat.example"), 403);
+}
+
+// A page whose name was made to stand for this machine asks for what is its own, as browsers see
+// it: no origin is named.
+TEST(Cors, NamesOfOthersReachNothing) {
+  const auto status = [](const RunningServer& server, const std::string& path,
+                         const std::string& host, const std::string& method = "GET") {
+    Client client(server.port());
+    client.send_bytes(method + " " + path + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+    return client.read_response(method == "GET").status;
+  };
+  server::ServerOptions options;
+  options.gate.cors_origins = {"https://chat.example"};
+  RunningServer server(says("abc"), options);
+  for (const char* path : {"/metrics", "/v1/models", "/version", "/openapi.json", "/"}) {
+    EXPECT_EQ(status(server, path, "rebound.example"), 403) << path;
+    EXPECT_EQ(status(server, path, "rebound.example:8000", "HEAD"), 403) << path;
+    EXPECT_EQ(status(server, path, ""), 403) << path;
+    EXPECT_EQ(status(server, path, "127.0.0.1.rebound.example"), 403) << path;
+    for (const char* host : {"127.0.0.1:80", "localhost:80", "[::1]:80", "192.0.2.7", "gpu-box:80",
+                             "a.localhost", "aerie.default.svc.cluster.local", "chat.example"}) {
+      EXPECT_EQ(status(server, path, host), 200) << host;
+    }
+  }
+  for (const char* path : {"/health", "/ready"}) {
+    EXPECT_EQ(status(server, path, "rebound.example"), 200);
+  }
+  ASSERT_TRUE(options.gate.keys.add("a-secret").ok());
+  RunningServer with_keys(says("abc"), options);
+  EXPECT_EQ(status(with_keys, "/metrics", "chat.example"), 401);
+  EXPECT_EQ(with_keys.get("/metrics", "Authorization: Bearer a-secret\r\n").status, 200);
+}
+
+TEST(Cors, OriginsThatNoBrowserSends) {
+  for (const char* good : {"*", "https://chat.example", "http://localhost:8080", "http://[::1]:80",
+                           "chrome-extension://abcdef", "tauri://localhost", "http://192.0.2.7"}) {
+    EXPECT_TRUE(server::check_origin(good).ok()) << good;
+  }
+  for (const char* bad : {"",
+                          "bogus",
+                          "null",
+                          "chat.example",
+                          "https://",
+                          "://chat.example",
+                          "https://chat.example/",
+                          "https://Chat.example",
+                          "HTTPS://chat.example",
+                          "https://chat.example:",
+                          "https://a:b",
+                          "https://chat.example:123456",
+                          "https://a b",
+                          "https://*.example",
+                          "https://u@a",
+                          "**",
+                          "https://chat.example?x",
+                          "http://[::1",
+                          "https://a,https://b",
+                          "https://a\r\nX: y"}) {
+    EXPECT_EQ(server::check_origin(bad).code(), StatusCode::kInvalidArgument) << bad;
+  }
 }
 
 TEST(Cors, OnlyForThoseNamed) {

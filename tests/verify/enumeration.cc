@@ -52,9 +52,11 @@ Tokens emitted_tokens(const TokenTree& tree, const Verdict& verdict) {
       std::none_of(tree.nodes.begin(), tree.nodes.end(), [&](const TokenTree::Node& child) {
         return child.parent == node && child.role == NodeRole::kDraft;
       });
-  EXPECT_EQ(verdict.bonus, leaf);
+  const bool ended_there = verdict.next_token == Verdict::kNone;
+  EXPECT_EQ(verdict.bonus, leaf && !ended_there);
   Tokens tokens = path_of(tree, node);
-  tokens.push_back(verdict.next_token);
+  if (!ended_there) tokens.push_back(verdict.next_token);
+  EXPECT_EQ(static_cast<int>(tokens.size()), verdict.emitted());
   return tokens;
 }
 

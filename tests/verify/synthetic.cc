@@ -60,6 +60,11 @@ const Distribution& TableTarget::distribution(int node, std::span<const int32_t>
   return handed_out_ = after(tokens);
 }
 
+bool TableTarget::ready(int node) {
+  if (!is_unready || !is_unready(path_of(*tree_, node))) return true;
+  return !said_not_.insert(node).second && becomes_ready;
+}
+
 const Distribution& TableTarget::after(const Tokens& path) {
   const auto found = table_.find(path);
   if (found != table_.end()) return found->second;

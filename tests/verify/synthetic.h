@@ -36,8 +36,15 @@ class TableTarget final : public TargetView {
   int32_t sample(int node, std::span<const int32_t> path) override;
   // Fails the test for a path that the target cannot emit, or that is not the node's.
   const Distribution& distribution(int node, std::span<const int32_t> path) override;
+  bool ready(int node) override;
   // Whose nodes it will be asked about; nullptr: those of a chain.
-  void look_at(const TokenTree* tree) { tree_ = tree; }
+  void look_at(const TokenTree* tree) {
+    tree_ = tree;
+    said_not_.clear();
+  }
+  // After which paths it is not ready; it may become so once it has said that it is not.
+  std::function<bool(const Tokens& path)> is_unready;
+  bool becomes_ready = false;
 
   const Distribution& after(const Tokens& path);
   void set(const Tokens& path, Distribution distribution) {
@@ -53,6 +60,7 @@ class TableTarget final : public TargetView {
   double zeros_;
   std::map<Tokens, Distribution> table_;
   const TokenTree* tree_ = nullptr;
+  std::set<int> said_not_;  // of which nodes
   Distribution handed_out_;
 };
 

@@ -74,6 +74,37 @@ TEST_P(TreeEnumeration, ShapesMayDependOnWhatStays) {
   }
 }
 
+// A round ends where the target is not ready, and what follows is drawn in another one.
+TEST_P(TreeEnumeration, MayEndWhereTheTargetIsNotReady) {
+  std::mt19937_64 random(81);
+  bool ended = false;
+  for (const Case& c : kCases) {
+    for (int i = 0; i < 6; ++i) {
+      SCOPED_TRACE(c.name);
+      TableTarget target(random(), c.vocab, i % 3 == 0 ? 0.0 : 0.35);
+      const uint64_t which = random();
+      target.is_unready = [&](const Tokens& path) {
+        uint64_t hash = which;
+        for (const int32_t token : path)
+          hash = (hash ^ static_cast<uint64_t>(token + 1)) * 0x9E3779B97F4A7C15;
+        const bool unready = (hash >> 40) % 3 == 0;
+        ended = ended || unready;
+        return unready;
+      };
+      target.becomes_ready = i % 2 == 0;
+      TreeSampler sampler(random(), c.vocab, 0.2, GetParam(), c.shape, i % 4 < 2);
+      const auto draw = [&](Dice& dice) { return sampler(dice); };
+      const size_t length = depth_of(c.shape) + 1;
+      ASSERT_LT(bias(target, enumerate<RejectionRule>(target, draw, length)), 1e-13) << i;
+      ASSERT_LT(bias(target, enumerate<TraversalRule>(target, draw, length)), 1e-13) << i;
+      const bool is_chain = c.shape == Shape{-1, 0, 1} && i % 4 >= 2;
+      if (!is_chain) continue;
+      ASSERT_LT(bias(target, enumerate<BlockRule>(target, draw, length)), 1e-13) << i;
+    }
+  }
+  EXPECT_TRUE(ended);
+}
+
 // Nodes that are not kDraft change nothing, wherever they are and whatever they carry.
 TEST_P(TreeEnumeration, OnlyDraftsCount) {
   std::mt19937_64 random(79);

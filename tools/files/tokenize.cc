@@ -74,7 +74,9 @@ Expected<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& model) {
   std::error_code error;
   if (std::filesystem::is_directory(model, error)) return Tokenizer::from_folder(model);
   AERIE_ASSIGN_OR_RETURN(const auto file, GgufFile::open(model));
-  return Tokenizer::from_gguf(*file);
+  auto tokenizer = Tokenizer::from_gguf(*file);
+  AERIE_RETURN_IF_ERROR(file->check_intact());
+  return tokenizer;
 }
 
 Status decode(const Tokenizer& tokenizer, const TokenizeCommand& options, std::ostream& out) {
@@ -141,6 +143,7 @@ Status count_tokens(const Tokenizer& tokenizer, const TokenizeCommand& options, 
       missing += count_missing(tokenizer, part);
       text.remove_prefix(part.size());
     }
+    AERIE_RETURN_IF_ERROR(file.check());
   }
   warn_of_missing(missing);
   ids.clear();

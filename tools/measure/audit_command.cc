@@ -9,11 +9,12 @@
 
 #include "base/errors.h"
 #include "base/interrupt.h"
+#include "base/standard_streams.h"
 #include "measure/audit/audit_server.h"
 #include "report/text_file.h"
 #include "tools/flags.h"
 #include "tools/options.h"
-#include "tools/run/run_report.h"
+#include "tools/report_file.h"
 
 namespace aerie {
 namespace {
@@ -29,7 +30,7 @@ struct Flags {
 };
 
 void show_progress(int done, int of) {
-  fmt::print(stderr, "record {} of {}\n", done, of);
+  print_message("record {} of {}\n", done, of);
 }
 
 Expected<measure::AuditReport> run_locally(Flags& flags,
@@ -60,15 +61,14 @@ Expected<int> run(Flags& flags) {
   if (flags.local.model.empty() == flags.server.url.empty()) {
     return invalid_argument("give -m MODEL to replay here, or --url URL to ask a server");
   }
-  if (!flags.json.empty()) AERIE_RETURN_IF_ERROR(check_writable(flags.json));
+  AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags.json));
   AERIE_ASSIGN_OR_RETURN(const auto records, measure::read_records(flags.files, flags.limit));
   catch_interrupts();
   AERIE_ASSIGN_OR_RETURN(const measure::AuditReport report, flags.server.url.empty()
                                                                 ? run_locally(flags, records)
                                                                 : run_server(flags, records));
-  fmt::print("{}", to_text(report));
-  std::fflush(stdout);
-  if (!flags.json.empty()) AERIE_RETURN_IF_ERROR(write_text(flags.json, to_json(report)));
+  print_output(to_text(report));
+  AERIE_RETURN_IF_ERROR(json.write(to_json(report)));
   if (report.count(State::kDiverged) > 0 || report.count(State::kFailed) > 0) return 1;
   if (report.interrupted) return 130;
   if (report.all_equal()) return 0;

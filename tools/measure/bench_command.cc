@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "base/interrupt.h"
+#include "base/standard_streams.h"
 #include "measure/models/make_head.h"
 #include "measure/models/make_model.h"
 #include "measure/models/shapes.h"
@@ -27,7 +28,7 @@
 #include "tools/flags.h"
 #include "tools/measure/bench_serve.h"
 #include "tools/options.h"
-#include "tools/run/run_report.h"
+#include "tools/report_file.h"
 
 namespace aerie {
 namespace {
@@ -48,14 +49,9 @@ Expected<DType> parse_type(const std::string& name) {
 
 // The table to standard output, the figures to --json.
 template <typename Report>
-Status show(const Report& report, const std::string& json_file) {
-  fmt::print("{}", to_text(report));
-  std::fflush(stdout);
-  return json_file.empty() ? Status() : write_text(json_file, to_json(report));
-}
-
-Status check_json(const std::string& path) {
-  return path.empty() ? Status() : check_writable(path);
+Status show(const Report& report, ReportFile& json) {
+  print_output(to_text(report));
+  return json.write(to_json(report));
 }
 
 Run add_make_model(CLI::App& app) {
@@ -73,9 +69,9 @@ Run add_make_model(CLI::App& app) {
     measure::MakeModelOptions& options = flags->options;
     AERIE_ASSIGN_OR_RETURN(options.type, parse_type(flags->type));
     AERIE_ASSIGN_OR_RETURN(const measure::MakeModelReport report, measure::make_model(options));
-    for (const std::string& note : report.notes) fmt::print(stderr, "note: {}\n", note);
-    fmt::print(stderr, "wrote {}: {:.1f} MiB\n", options.output,
-               static_cast<double>(report.bytes) / (1 << 20));
+    for (const std::string& note : report.notes) print_message("note: {}\n", note);
+    print_message("wrote {}: {:.1f} MiB\n", options.output,
+                  static_cast<double>(report.bytes) / (1 << 20));
     return {};
   };
 }
@@ -100,8 +96,8 @@ Run add_make_head(CLI::App& app) {
     AERIE_ASSIGN_OR_RETURN(const auto file, open_model_file(flags->model));
     AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*file));
     AERIE_ASSIGN_OR_RETURN(const int64_t bytes, measure::make_head(flags->options, config));
-    fmt::print(stderr, "wrote {}: {:.1f} MiB\n", flags->options.output,
-               static_cast<double>(bytes) / (1 << 20));
+    print_message("wrote {}: {:.1f} MiB\n", flags->options.output,
+                  static_cast<double>(bytes) / (1 << 20));
     return {};
   };
 }
@@ -131,9 +127,9 @@ Run add_heads(CLI::App& app) {
     if (const std::string& type = flags->options.type; !type.empty()) {
       AERIE_RETURN_IF_ERROR(parse_type(type).status());
     }
-    AERIE_RETURN_IF_ERROR(check_json(flags->json));
+    AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags->json));
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_heads(flags->options));
-    return show(report, flags->json);
+    return show(report, json);
   };
 }
 
@@ -155,9 +151,9 @@ Run add_verify(CLI::App& app) {
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
     AERIE_ASSIGN_OR_RETURN(flags->options.cache_type, parse_cache_type(flags->cache_type));
-    AERIE_RETURN_IF_ERROR(check_json(flags->json));
+    AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags->json));
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_verify(flags->options));
-    return show(report, flags->json);
+    return show(report, json);
   };
 }
 
@@ -184,9 +180,9 @@ Run add_kernels(CLI::App& app) {
       AERIE_ASSIGN_OR_RETURN(const DType type, parse_type(name));
       flags->options.types.push_back(type);
     }
-    AERIE_RETURN_IF_ERROR(check_json(flags->json));
+    AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags->json));
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_kernels(flags->options));
-    return show(report, flags->json);
+    return show(report, json);
   };
 }
 
@@ -213,9 +209,9 @@ Run add_decode(CLI::App& app) {
     AERIE_ASSIGN_OR_RETURN(flags->options.engine.cache_type, parse_cache_type(flags->cache_type));
     AERIE_ASSIGN_OR_RETURN(flags->options.engine.speculation,
                            in_context(parse_speculative_spec(flags->speculate), "--speculate"));
-    AERIE_RETURN_IF_ERROR(check_json(flags->json));
+    AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags->json));
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_decode(flags->options));
-    return show(report, flags->json);
+    return show(report, json);
   };
 }
 
@@ -227,13 +223,29 @@ struct SpecFlags {
   std::string verify = "exact", isa = "auto", cache_type = "f16", json, html;
 };
 
+struct SpecFiles {
+  ReportFile json, html;
+
+  static Expected<SpecFiles> open(const SpecFlags& flags) {
+    AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags.json));
+    AERIE_ASSIGN_OR_RETURN(ReportFile html, ReportFile::open(flags.html, "--html"));
+    return SpecFiles{std::move(json), std::move(html)};
+  }
+
+  template <typename Report>
+  Status write(const Report& report) {
+    AERIE_RETURN_IF_ERROR(json.write(to_json(report)));
+    return html.write(to_html(report));
+  }
+};
+
 template <typename Report>
-Status show_with_page(const Report& report, const SpecFlags& flags) {
-  AERIE_RETURN_IF_ERROR(show(report, flags.json));
-  return flags.html.empty() ? Status() : write_text(flags.html, to_html(report), "--html");
+Status show_with_page(const Report& report, SpecFiles& files) {
+  print_output(to_text(report));
+  return files.write(report);
 }
 
-Status run_simulation(const SpecFlags& flags) {
+Status run_simulation(const SpecFlags& flags, SpecFiles& files) {
   const measure::SpecOptions& o = flags.options;
   if (!o.datasets.empty() || !flags.methods.empty()) {
     return invalid_argument(
@@ -249,7 +261,7 @@ Status run_simulation(const SpecFlags& flags) {
   options.isa = o.engine.isa;
   options.cache_type = o.engine.cache_type;
   AERIE_ASSIGN_OR_RETURN(const auto report, measure::simulate_acceptance(options));
-  return show_with_page(report, flags);
+  return show_with_page(report, files);
 }
 
 // What `spec` and `sweep` make of their flags alike; `o.methods` as --method has them.
@@ -257,8 +269,6 @@ Status finish_spec(SpecFlags& flags) {
   measure::SpecOptions& o = flags.options;
   AERIE_ASSIGN_OR_RETURN(o.engine.isa, parse_isa(flags.isa));
   AERIE_ASSIGN_OR_RETURN(o.engine.cache_type, parse_cache_type(flags.cache_type));
-  AERIE_RETURN_IF_ERROR(check_json(flags.json));
-  if (!flags.html.empty()) AERIE_RETURN_IF_ERROR(check_writable(flags.html, "--html"));
   AERIE_ASSIGN_OR_RETURN(o.engine.rule,
                          in_context(verify_rule_from_name(flags.verify), "--verify"));
   for (const std::string& method : flags.methods) {
@@ -266,7 +276,7 @@ Status finish_spec(SpecFlags& flags) {
     if (!config.ok()) return config.status().with_context("--method");
     o.methods.push_back(*config);
   }
-  o.progress = [](int done, int of) { fmt::print(stderr, "prompt {} of {}\n", done, of); };
+  o.progress = [](int done, int of) { print_message("prompt {} of {}\n", done, of); };
   o.cancel = &interrupted;
   return {};
 }
@@ -278,10 +288,11 @@ Status said(bool was_interrupted) {
 
 Status run_spec(SpecFlags& flags) {
   AERIE_RETURN_IF_ERROR(finish_spec(flags));
-  if (!flags.acceptance.empty()) return run_simulation(flags);
+  AERIE_ASSIGN_OR_RETURN(SpecFiles files, SpecFiles::open(flags));
+  if (!flags.acceptance.empty()) return run_simulation(flags, files);
   catch_interrupts();
   AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_spec(flags.options));
-  AERIE_RETURN_IF_ERROR(show_with_page(report, flags));
+  AERIE_RETURN_IF_ERROR(show_with_page(report, files));
   return said(report.interrupted);
 }
 
@@ -331,9 +342,10 @@ Run add_sweep(CLI::App& app) {
   add_list(app, "--depths", *depths, "num_speculative_tokens of every method");
   return [flags, depths]() -> Status {
     AERIE_RETURN_IF_ERROR(finish_spec(*flags));
+    AERIE_ASSIGN_OR_RETURN(SpecFiles files, SpecFiles::open(*flags));
     catch_interrupts();
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_sweep({flags->options, *depths}));
-    AERIE_RETURN_IF_ERROR(show_with_page(report, *flags));
+    AERIE_RETURN_IF_ERROR(show_with_page(report, files));
     return said(report.spec.interrupted);
   };
 }
@@ -353,20 +365,16 @@ Run add_tune(CLI::App& app) {
   add_shown(app, "--out", flags->out, "The profile to write, for --profile of `aerie run`");
   return [flags]() -> Status {
     AERIE_RETURN_IF_ERROR(finish_spec(*flags));
-    AERIE_RETURN_IF_ERROR(check_writable(flags->out, "--out"));
+    AERIE_ASSIGN_OR_RETURN(SpecFiles files, SpecFiles::open(*flags));
+    AERIE_ASSIGN_OR_RETURN(ReportFile profile, ReportFile::open(flags->out, "--out"));
     catch_interrupts();
     flags->tune.spec = flags->options;
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::tune(flags->tune));
-    fmt::print("{}", to_text(report));
-    if (!flags->json.empty()) {
-      AERIE_RETURN_IF_ERROR(write_text(flags->json, to_json(report.spec), "--json"));
-    }
-    if (!flags->html.empty()) {
-      AERIE_RETURN_IF_ERROR(write_text(flags->html, to_html(report.spec), "--html"));
-    }
+    print_output(to_text(report));
+    AERIE_RETURN_IF_ERROR(files.write(report.spec));
     AERIE_RETURN_IF_ERROR(said(report.spec.interrupted));
-    AERIE_RETURN_IF_ERROR(write_text(flags->out, to_json(report.profile), "--out"));
-    fmt::print(stderr, "wrote {}\n", flags->out);
+    AERIE_RETURN_IF_ERROR(profile.write(to_json(report.profile)));
+    print_message("wrote {}\n", flags->out);
     return {};
   };
 }

@@ -9,11 +9,12 @@
 
 #include "base/errors.h"
 #include "base/interrupt.h"
+#include "base/standard_streams.h"
 #include "format/json.h"
 #include "measure/load/serve_report.h"
 #include "report/text_file.h"
 #include "tools/options.h"
-#include "tools/run/run_report.h"
+#include "tools/report_file.h"
 
 namespace aerie {
 namespace {
@@ -77,20 +78,19 @@ Status finish(Flags& flags) {
     if (!extra.ok()) return invalid_argument(extra.status().message());
     target.extra = std::move(*extra);
   }
-  if (!flags.json.empty()) AERIE_RETURN_IF_ERROR(check_writable(flags.json));
-  if (!flags.html.empty()) AERIE_RETURN_IF_ERROR(check_writable(flags.html, "--html"));
-  flags.options.note = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  flags.options.note = [](const std::string& text) { print_message("{}\n", text); };
   return choose_settings(flags);
 }
 
 Status run(Flags& flags) {
   AERIE_RETURN_IF_ERROR(finish(flags));
+  AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags.json));
+  AERIE_ASSIGN_OR_RETURN(ReportFile html, ReportFile::open(flags.html, "--html"));
   catch_interrupts();
   AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_serve(flags.options));
-  fmt::print("{}", to_text(report));
-  std::fflush(stdout);
-  if (!flags.json.empty()) AERIE_RETURN_IF_ERROR(write_text(flags.json, to_json(report)));
-  if (!flags.html.empty()) AERIE_RETURN_IF_ERROR(write_text(flags.html, to_html(report), "--html"));
+  print_output(to_text(report));
+  AERIE_RETURN_IF_ERROR(json.write(to_json(report)));
+  AERIE_RETURN_IF_ERROR(html.write(to_html(report)));
   if (!report.interrupted) return {};
   return {StatusCode::kCancelled, "interrupted; the figures are those of the requests until then"};
 }

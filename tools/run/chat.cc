@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/interrupt.h"
+#include "base/standard_streams.h"
 #include "tools/run/generate.h"
 #include "tools/run/run.h"
 #include "tools/run/run_report.h"
@@ -40,7 +41,7 @@ class Chat {
     clear();
   }
 
-  int run();
+  Expected<int> run();
 
  private:
   void clear() {
@@ -63,11 +64,11 @@ bool Chat::command(const std::string& line) {
   if (line == "/exit" || line == "/quit") return false;
   if (line == "/clear") {
     clear();
-    fmt::print(stderr, "(a new conversation)\n");
+    print_message("(a new conversation)\n");
   } else {
-    fmt::print(stderr,
-               "/clear begins a new conversation, /exit or Ctrl-D leaves, Ctrl-C stops a "
-               "reply\n");
+    print_message(
+        "/clear begins a new conversation, /exit or Ctrl-D leaves, Ctrl-C stops a "
+        "reply\n");
   }
   return true;
 }
@@ -81,7 +82,7 @@ Expected<Generation> Chat::generate() {
   AERIE_ASSIGN_OR_RETURN(Generation generation, print_reply(engine_, request));
   // The conversation goes on without the record.
   const Status recorded = recorder_.add(engine_, request, prompt, generation);
-  if (!recorded.ok()) fmt::print(stderr, "\nerror: {}\n", recorded.message());
+  if (!recorded.ok()) print_message("\nerror: {}\n", recorded.message());
   return generation;
 }
 
@@ -91,29 +92,27 @@ void Chat::answer(const std::string& line) {
   const Expected<Generation> generation = generate();
   if (!generation.ok()) {
     messages_.pop_back();
-    fmt::print(stderr, "error: {}\n(/clear begins a new conversation)\n",
-               generation.status().message());
+    print_message("error: {}\n(/clear begins a new conversation)\n", generation.status().message());
     return;
   }
-  std::fputc('\n', stdout);
-  std::fflush(stdout);
+  print_output("\n");
   messages_.push_back({"assistant", generation->text});
-  if (interrupted.load()) fmt::print(stderr, "(stopped)\n");
-  if (!options_.quiet) fmt::print(stderr, "{}\n", closing_line(*generation, engine_));
+  if (interrupted.load()) print_message("(stopped)\n");
+  if (!generation->problem.empty()) print_message("error: {}\n", generation->problem);
+  if (!options_.quiet) print_message("{}\n", closing_line(*generation, engine_));
 }
 
-int Chat::run() {
+Expected<int> Chat::run() {
   std::string line;
   for (;;) {
     interrupted.store(false);
-    fmt::print(stderr, "> ");
-    std::fflush(stderr);
+    print_message("> ");
     switch (read_line(line)) {
       case Input::kEnd:
-        fmt::print(stderr, "\n");
+        print_message("\n");
         return 0;
       case Input::kInterrupted:
-        fmt::print(stderr, "\n(Ctrl-D or /exit leaves)\n");
+        print_message("\n(Ctrl-D or /exit leaves)\n");
         continue;
       case Input::kLine:
         break;
@@ -124,6 +123,7 @@ int Chat::run() {
       continue;
     }
     answer(line);
+    AERIE_RETURN_IF_ERROR(output_status());
   }
 }
 
@@ -135,9 +135,9 @@ Expected<int> run_chat(const RunOptions& options) {
   if (!engine->parts().chat_template().ok()) return engine->parts().chat_template().status();
   AERIE_ASSIGN_OR_RETURN(SharedGrammar grammar, compile_grammar(options, *engine));
   catch_interrupts();
-  fmt::print(
-      stderr, "{}; /help tells the commands\n",
-      engine->parts().config().name.empty() ? options.engine.model : engine->parts().config().name);
+  print_message("{}; /help tells the commands\n", engine->parts().config().name.empty()
+                                                      ? options.engine.model
+                                                      : engine->parts().config().name);
   return Chat(options, std::move(grammar), *engine, recorder).run();
 }
 

@@ -1,9 +1,9 @@
 #include "tools/run/generate.h"
 
-#include <cstdio>
 #include <utility>
 
 #include "base/interrupt.h"
+#include "base/standard_streams.h"
 
 namespace aerie {
 
@@ -28,8 +28,8 @@ Request make_request(const RunOptions& options, SharedGrammar grammar, std::vect
 
 Expected<Generation> print_reply(Engine& engine, const Request& request) {
   return engine.generate(request, [](std::string_view piece) {
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
-    std::fflush(stdout);
+    // Nobody would see the rest.
+    if (!print_output(piece)) interrupted.store(true);
   });
 }
 

@@ -21,7 +21,8 @@ Expected<SharedGrammar> compile_grammar(const RunOptions& options, const Engine&
 Request make_request(const RunOptions& options, SharedGrammar grammar, std::vector<int32_t> prompt,
                      std::vector<int32_t> prediction = {});
 
-// Generates and prints the text. A line that the reply leaves open stays open.
+// Generates and prints the text. A line that the reply leaves open stays open. Ends where nothing
+// can be printed any more: output_status().
 Expected<Generation> print_reply(Engine& engine, const Request& request);
 
 // What --record asks for, if it is given.

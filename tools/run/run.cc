@@ -8,7 +8,9 @@
 
 #include "base/errors.h"
 #include "base/interrupt.h"
+#include "base/standard_streams.h"
 #include "report/text_file.h"
+#include "tools/report_file.h"
 #include "tools/run/generate.h"
 #include "tools/run/run_report.h"
 
@@ -30,6 +32,7 @@ Expected<std::string> read_prompt(const RunOptions& options) {
     std::string text;
     char buffer[1 << 16];
     for (size_t n; (n = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0;) text.append(buffer, n);
+    if (std::ferror(stdin) != 0) return not_found("-f -: standard input cannot be read");
     return text;
   }
   return std::string(std::istreambuf_iterator<char>(file), {});
@@ -64,9 +67,14 @@ Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const En
 }  // namespace
 
 Expected<int> run_prompt(const RunOptions& options) {
-  if (!options.json_file.empty()) AERIE_RETURN_IF_ERROR(check_writable(options.json_file));
+  AERIE_ASSIGN_OR_RETURN(ReportFile report, ReportFile::open(options.json_file));
   AERIE_ASSIGN_OR_RETURN(Recorder recorder, Recorder::open(options));
   AERIE_ASSIGN_OR_RETURN(std::string text, read_prompt(options));
+  if (text.empty() && !options.use_template && options.max_tokens == 0) {
+    return invalid_argument(
+        "the prompt is empty, and a text that begins with nothing seldom ends: give a prompt, or "
+        "-n TOKENS");
+  }
   std::string expected;
   if (!options.prediction_file.empty()) {
     AERIE_ASSIGN_OR_RETURN(expected, read_text_file(options.prediction_file, "--prediction"));
@@ -80,13 +88,12 @@ Expected<int> run_prompt(const RunOptions& options) {
   const Request request =
       make_request(options, std::move(grammar), std::move(prompt), std::move(prediction));
   AERIE_ASSIGN_OR_RETURN(const Generation generation, print_reply(*engine, request));
-  if (generation.text.empty() || generation.text.back() != '\n') std::fputc('\n', stdout);
-  std::fflush(stdout);
-  if (!options.quiet) fmt::print(stderr, "{}\n", closing_line(generation, *engine));
+  if (generation.text.empty() || generation.text.back() != '\n') print_output("\n");
+  AERIE_RETURN_IF_ERROR(output_status());
+  if (!options.quiet) print_message("{}\n", closing_line(generation, *engine));
   AERIE_RETURN_IF_ERROR(recorder.add(*engine, request, text, generation));
-  if (!options.json_file.empty()) {
-    AERIE_RETURN_IF_ERROR(write_json(options.json_file, generation, options, *engine));
-  }
+  AERIE_RETURN_IF_ERROR(report.write(report_json(generation, options, *engine)));
+  if (!generation.problem.empty()) return resource_exhausted("{}", generation.problem);
   return interrupted.load() ? 130 : 0;
 }
 

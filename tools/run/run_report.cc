@@ -2,13 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
-#include "base/errors.h"
 #include "decode/sequence.h"
 
 namespace aerie {
@@ -108,39 +103,11 @@ std::string closing_line(const Generation& generation, const Engine& engine) {
   return line;
 }
 
-Status check_writable(const std::string& path, const char* flag) {
-  std::error_code ignored;
-  const bool there = std::filesystem::exists(path, ignored);
-  std::ofstream file(path, std::ios::app);
-  if (file) {
-    file.close();
-    // What comes to nothing leaves nothing behind.
-    if (!there) std::filesystem::remove(path, ignored);
-    return {};
-  }
-  return invalid_argument("{} {}: the file cannot be written; does its folder exist?", flag, path);
-}
-
-Status write_text(const std::string& path, const std::string& text, const char* flag) {
-  const std::string unfinished = path + ".part";
-  bool written = false;
-  {
-    std::ofstream file(unfinished, std::ios::binary);
-    file << text;
-    file.flush();
-    written = file.good();
-  }
-  if (written && std::rename(unfinished.c_str(), path.c_str()) == 0) return {};
-  return invalid_argument("{} {}: writing failed", flag, path);
-}
-
-Status write_json(const std::string& path, const Generation& generation, const RunOptions& options,
-                  const Engine& engine) {
+std::string report_json(const Generation& generation, const RunOptions& options,
+                        const Engine& engine) {
   // Pieces of characters in logprobs are not UTF-8.
-  return write_text(
-      path,
-      report(generation, options, engine).dump(2, ' ', false, Json::error_handler_t::replace) +
-          "\n");
+  return report(generation, options, engine).dump(2, ' ', false, Json::error_handler_t::replace) +
+         "\n";
 }
 
 }  // namespace aerie

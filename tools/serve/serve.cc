@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/standard_streams.h"
 #include "tools/serve/serve_log.h"
 
 namespace aerie {
@@ -58,7 +59,7 @@ Expected<int> print_hash() {
   std::getline(std::cin, key);
   if (!key.empty() && key.back() == '\r') key.pop_back();
   AERIE_RETURN_IF_ERROR(server::ApiKeys().add(key));
-  fmt::print("sha256:{}\n", server::hash_key(key));
+  print_output(fmt::format("sha256:{}\n", server::hash_key(key)));
   return 0;
 }
 
@@ -77,7 +78,9 @@ Expected<int> serve(ServeOptions options) {
   AERIE_ASSIGN_OR_RETURN(auto server, server::Server::start(*service, std::move(options.server)));
   // The space after the address is for those who look for it in the line.
   log.message(fmt::format("listening on {} with {}", server->url(), service->model_name()));
-  while (signals.load() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (signals.load() == 0 && service->failure().ok()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
   server->drain();
   log.message(
       fmt::format("ending: {} requests have {} s left", server->busy(), options.drain_seconds));
@@ -85,6 +88,7 @@ Expected<int> serve(ServeOptions options) {
   const int left = server->busy();
   server.reset();
   log.message(whole ? "ended" : fmt::format("ended, with {} requests unfinished", left));
+  AERIE_RETURN_IF_ERROR(service->failure());
   return whole ? 0 : 1;
 }
 

@@ -2,7 +2,9 @@
 #include <fmt/ranges.h>
 
 #include <fstream>
+#include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/errors.h"
@@ -30,8 +32,10 @@ struct ServeFlags {
   std::string config;
   double max_body_mib = 0;
   double max_unsent_mib = 0;
+  int max_grammar_mib = 0;
   bool no_log = false;
   bool no_prefix_cache = false;
+  std::optional<bool> allow_trace;
   CLI::App* app = nullptr;
 };
 
@@ -58,6 +62,30 @@ void add_network_flags(CLI::App& app, ServeFlags& flags) {
                "end");
 }
 
+void add_tenant_flags(CLI::App& app, ServeFlags& flags) {
+  using server::TenantBy;
+  server::ApiOptions& api = flags.options.server.api;
+  const FlagGroup group(app, "Tenants");
+  const std::map<std::string, TenantBy> kinds = {
+      {"key", TenantBy::kKey}, {"header", TenantBy::kHeader}, {"none", TenantBy::kNone}};
+  app.add_option_function<std::string>(
+         "--tenant-by", [&api, kinds](const std::string& by) { api.tenant_by = kinds.at(by); },
+         "What tells tenants apart, of whose texts nothing is kept for others: key, the API key, "
+         "or "
+         "the address where there are none; header, X-Aerie-Tenant, set by a proxy; none: all are "
+         "one")
+      ->default_str("key")
+      ->check(CLI::IsMember({"key", "header", "none"}));
+  app.add_flag("--share-learning", api.share_learning,
+               "What is learnt and kept of one tenant's texts serves all, and shows");
+  app.add_flag_callback(
+      "--allow-trace", [&flags] { flags.allow_trace = true; },
+      "Requests may ask for what was drafted (default: where only this machine can ask, and needs "
+      "no key)");
+  app.add_flag_callback(
+      "--no-allow-trace", [&flags] { flags.allow_trace = false; }, "No request may, wherever");
+}
+
 void add_limit_flags(CLI::App& app, ServeFlags& flags) {
   server::HttpServerOptions& http = flags.options.server.http;
   server::ApiOptions& api = flags.options.server.api;
@@ -78,6 +106,12 @@ void add_limit_flags(CLI::App& app, ServeFlags& flags) {
   number("--cache-tokens", service.cache_positions,
          "Positions of the cache for all requests (0: what fits half of the free memory)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  number("--max-grammar-mib", flags.max_grammar_mib,
+         "States and masks of all grammars (0: a sixteenth of the free memory, 64 to 256)")
+      ->check(CLI::Range(0, 1 << 20));
+  number("--grammar-threads", service.grammar_threads,
+         "That prepare grammars, beside those that decode")
+      ->check(CLI::Range(1, 64));
   number("--max-prompt-tokens", api.max_prompt_tokens, "0: the context")
       ->check(CLI::Range(0, 1 << 26));
   number("--max-choices", api.max_choices, "Replies to one request")->check(CLI::Range(1, 4096));
@@ -118,6 +152,7 @@ void add_serving_flags(CLI::App& app, ServeFlags& flags) {
          "Who comes first: fcfs, or priority, by which requests may say so themselves")
       ->default_str("fcfs")
       ->check(CLI::IsMember({"fcfs", "priority"}));
+  app.add_flag("--strict-schemas", api.strict_schemas, kStrictSchemasHelp);
   app.add_flag("--no-log-requests", flags.no_log, "No line of the log for each request");
   app.add_flag("--no-prefix-cache", flags.no_prefix_cache,
                "Do not keep what prompts have in common");
@@ -139,7 +174,9 @@ Status read_config(CLI::App& app, const std::string& path) {
   if (!file) return wrong("the file cannot be read");
   // The library reports by exceptions, as it does on the command line.
   try {
-    for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(file)) {
+    const std::vector<CLI::ConfigItem> items = CLI::ConfigTOML().from_config(file);
+    if (file.bad()) return wrong("the file cannot be read");  // a folder can be opened
+    for (const CLI::ConfigItem& item : items) {
       const bool is_top =
           item.parents.empty() || (item.parents.size() == 1 && item.parents.front() == "serve");
       if (item.name == "++" || item.name == "--") continue;  // a section's borders
@@ -185,6 +222,14 @@ Status read_offers(const ServeFlags& flags, EngineOptions& engine) {
   return {};
 }
 
+// Whether nobody can ask but who is on this machine, and they are not told apart.
+bool is_lone_user(const server::ServerOptions& options) {
+  const std::string& host = options.http.host;
+  const bool is_loopback = host == "localhost" || host == "::1" || host.starts_with("127.");
+  return is_loopback && options.gate.keys.empty() &&
+         options.api.tenant_by != server::TenantBy::kHeader;
+}
+
 Expected<ServeOptions> finish(ServeFlags& flags) {
   if (flags.options.hash_key) return flags.options;
   if (!flags.config.empty()) AERIE_RETURN_IF_ERROR(read_config(*flags.app, flags.config));
@@ -192,9 +237,14 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
   if (options.engine.model.empty()) return invalid_argument("there is no model: give -m FILE");
   AERIE_RETURN_IF_ERROR(read_engine_flags(*flags.app, flags.engine, options.engine));
   AERIE_RETURN_IF_ERROR(read_offers(flags, options.engine));
+  for (const std::string& origin : options.server.gate.cors_origins) {
+    AERIE_RETURN_IF_ERROR(server::check_origin(origin).with_context("--cors-origin"));
+  }
   AERIE_RETURN_IF_ERROR(read_keys(flags, options.server.gate.keys));
   options.server.http.max_body_bytes = static_cast<size_t>(flags.max_body_mib * (1 << 20));
   options.server.http.max_unsent_bytes = static_cast<size_t>(flags.max_unsent_mib * (1 << 20));
+  options.server.api.allow_trace = flags.allow_trace.value_or(is_lone_user(options.server));
+  options.service.grammar_bytes = int64_t{flags.max_grammar_mib} << 20;
   options.service.prefix_cache = !flags.no_prefix_cache;
   options.log_requests = !flags.no_log;
   return options;
@@ -208,6 +258,7 @@ std::function<Expected<int>()> add_serve_flags(CLI::App& app) {
   flags->options.server.http.port = 8000;
   add_serving_flags(app, *flags);
   add_network_flags(app, *flags);
+  add_tenant_flags(app, *flags);
   add_limit_flags(app, *flags);
   add_speculation_flags(app, flags->engine, flags->options.engine);
   add_engine_flags(app, flags->engine, flags->options.engine, "--max-model-len,--ctx");

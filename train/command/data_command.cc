@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/interrupt.h"
+#include "base/standard_streams.h"
 #include "train/data/features/feature_store.h"
 #include "train/data/generate_data.h"
 #include "train/data/progress.h"
@@ -66,7 +67,7 @@ Status add_features(const DataFlags& flags) {
   options.progress = stderr;
   options.cancel = &interrupted;
   AERIE_ASSIGN_OR_RETURN(const StoreResult result, store_features(options));
-  fmt::print(stderr, "{}\n", summary(result));
+  print_message("{}\n", summary(result));
   return {};
 }
 
@@ -89,7 +90,7 @@ Expected<int> run(DataFlags& flags) {
   options.progress = stderr;
   if (!options.prompts.empty()) {
     AERIE_ASSIGN_OR_RETURN(const GenerateResult result, generate_data(options));
-    fmt::print(stderr, "{}\n", summary(result));
+    print_message("{}\n", summary(result));
   }
   if (!flags.features.empty() && !interrupted.load()) {
     AERIE_RETURN_IF_ERROR(add_features(flags));

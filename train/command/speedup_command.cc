@@ -12,6 +12,7 @@
 
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "base/standard_streams.h"
 #include "train/command/train_flags.h"
 #include "train/speedup/speedup.h"
 #include "train/speedup/speedup_head.h"
@@ -61,7 +62,7 @@ Expected<int> run(SpeedupFlags& flags, const std::string& command) {
   if (o.out.empty()) o.out = default_folder(o.model);
   o.command = command;
   o.progress = stderr;
-  o.say = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  o.say = [](const std::string& line) { print_message("{}\n", line); };
   o.cancel = &interrupted;
   catch_interrupts();
   AERIE_ASSIGN_OR_RETURN(const SpeedupEnd end, speedup(o));

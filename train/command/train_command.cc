@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/interrupt.h"
+#include "base/standard_streams.h"
 #include "train/command/method_flags.h"
 #include "train/command/train_flags.h"
 #include "train/data/progress.h"
@@ -27,14 +28,14 @@ int report(const TrainSettings& settings, const TrainResult& result) {
                                                            result.state.best_step, folder)
                                              : "";
   if (result.end == TrainEnd::kInterrupted) {
-    fmt::print(stderr, "interrupted after step {}; the same command goes on{}\n", result.state.step,
-               best);
+    print_message("interrupted after step {}; the same command goes on{}\n", result.state.step,
+                  best);
     return 130;
   }
-  fmt::print(stderr, "{} {} steps, {} tokens, {}: {}/final{}\n",
-             result.end == TrainEnd::kStoppedEarly ? "stopped for want of gain after" : "trained",
-             result.state.step, result.state.rows, duration_text(result.state.seconds), folder,
-             best);
+  print_message(
+      "{} {} steps, {} tokens, {}: {}/final{}\n",
+      result.end == TrainEnd::kStoppedEarly ? "stopped for want of gain after" : "trained",
+      result.state.step, result.state.rows, duration_text(result.state.seconds), folder, best);
   return 0;
 }
 
@@ -45,9 +46,9 @@ Expected<int> run(const MakeMethod& make, TrainSettings settings, const std::str
   calls.progress = [last = Clock::time_point()](const std::string& line) mutable {
     if (Clock::now() - last < kPause) return;
     last = Clock::now();
-    fmt::print(stderr, "{}\n", line);
+    print_message("{}\n", line);
   };
-  calls.say = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  calls.say = [](const std::string& line) { print_message("{}\n", line); };
   AERIE_ASSIGN_OR_RETURN(const TrainingRun run, run_training(make, settings, command, calls));
   return report(settings, run.result);
 }

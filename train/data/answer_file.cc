@@ -12,7 +12,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
-#include "format/mapped_file.h"
+#include "format/input_file.h"
 
 namespace aerie::train {
 
@@ -39,8 +39,8 @@ Expected<std::vector<std::string>> answer_files(const std::string& folder) {
 
 Expected<std::vector<Sample>> read_answers(const std::string& path, int vocab) {
   std::vector<Sample> samples;
-  AERIE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-  std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  AERIE_ASSIGN_OR_RETURN(const std::string text, read_file(path, INT64_MAX));
+  std::string_view rest = text;
   for (int line = 1;; ++line) {
     const size_t end = rest.find('\n');
     if (end == std::string_view::npos) return samples;

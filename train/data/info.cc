@@ -105,10 +105,7 @@ std::string difference(const std::vector<PromptFile>& there, const std::vector<P
 }
 
 Status write_info(const std::string& folder, const DataInfo& info) {
-  AERIE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(info_path(folder)));
-  const std::string text = to_json(info);
-  AERIE_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
-  return file.commit();
+  return write_file(info_path(folder), to_json(info));
 }
 
 }  // namespace

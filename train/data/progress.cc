@@ -23,7 +23,7 @@ ProgressLine::ProgressLine(std::FILE* file)
       last_(start_) {}
 
 ProgressLine::~ProgressLine() {
-  if (width_ > 0) fmt::print(file_, "\n");
+  if (width_ > 0) std::fputs("\n", file_);
 }
 
 double ProgressLine::seconds() const {
@@ -38,10 +38,10 @@ void ProgressLine::show(const std::string& text) {
   if (file_ == nullptr) return;
   last_ = steady_now();
   if (terminal_) {
-    fmt::print(file_, "\r{:<{}}", text, width_);
+    std::fputs(fmt::format("\r{:<{}}", text, width_).c_str(), file_);
     width_ = std::max<size_t>(1, text.size());
   } else {
-    fmt::print(file_, "{}\n", text);
+    std::fputs((text + "\n").c_str(), file_);
   }
   std::fflush(file_);
 }

@@ -24,6 +24,7 @@ class AdaptedFile final : public ModelFile {
 
   std::string format() const override { return file_->format() + ", adapted"; }
   int64_t file_bytes() const override { return file_->file_bytes(); }  // of what is read
+  Status check_intact() const override { return file_->check_intact(); }
   void release(const TensorView& view) const override { file_->release(view); }
   std::string origin_of(std::string_view name) const override { return file_->origin_of(name); }
 

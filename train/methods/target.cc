@@ -57,6 +57,7 @@ Expected<at::Tensor> Target::tensor(const std::string& name) const {
   at::Tensor values = outputs > 1 ? at::empty({outputs, inputs}) : at::empty({inputs});
   dequantize(view.dtype, view.data, values.numel(), values.data_ptr<float>());
   source_.file->release(view);
+  AERIE_RETURN_IF_ERROR(source_.file->check_intact());
   if (is_query_or_key(name) && blueprint_.rope_style == kernels::RopeStyle::kPairs) {
     values = halves_from_neighbours(values, config().head_dim);
   }

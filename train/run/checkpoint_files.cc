@@ -70,12 +70,6 @@ std::vector<StoredTensor> stored_parameters(const Parameters& parameters, bool b
   return tensors;
 }
 
-Status write_text(const std::string& path, const std::string& text) {
-  AERIE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(path));
-  AERIE_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
-  return file.commit();
-}
-
 Status write_checkpoint(const std::string& folder, const std::vector<StoredTensor>& tensors,
                         const Json& config) {
   std::vector<SafetensorsEntry> entries;
@@ -90,7 +84,7 @@ Status write_checkpoint(const std::string& folder, const std::vector<StoredTenso
                                            return sink(bytes_of(values));
                                          });
   AERIE_RETURN_IF_ERROR(written.status());
-  return write_text(folder + "/config.json", config.dump(2) + "\n");
+  return write_file(folder + "/config.json", config.dump(2) + "\n");
 }
 
 Expected<std::vector<std::string>> read_parameters(const std::string& folder,
@@ -125,6 +119,7 @@ Expected<std::vector<std::string>> read_parameters(const std::string& folder,
     std::memcpy(values.data_ptr(), found->data.data(), found->data.size());
     at::Tensor(parameter.value).copy_(values);
   }
+  AERIE_RETURN_IF_ERROR(files.check());
   if (missing.size() < parameters.list().size()) return missing;
   return Status(StatusCode::kInvalidArgument,
                 files.name() + ": none of its tensors is trained by this method");

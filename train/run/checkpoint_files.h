@@ -31,7 +31,4 @@ Status write_checkpoint(const std::string& folder, const std::vector<StoredTenso
 Expected<std::vector<std::string>> read_parameters(const std::string& folder,
                                                    const Parameters& parameters);
 
-// A text file, whole or not at all.
-Status write_text(const std::string& path, const std::string& text);
-
 }  // namespace aerie::train

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include "format/output_file.h"
 #include "report/html_page.h"
 #include "report/svg_plot.h"
-#include "train/run/checkpoint_files.h"
 
 namespace aerie::train {
 namespace {
@@ -63,7 +63,7 @@ Status write_curves(const std::string& path, const std::string& method,
   add_chart(page, "Loss", "loss", {figure("loss", false), figure("loss", true)});
   add_chart(page, "Norm of the gradient", "norm", {figure("gradient_norm", false)});
   add_chart(page, "Learning rate", "rate", {figure("rate", false)});
-  return write_text(path, page.finish());
+  return write_file(path, page.finish());
 }
 
 }  // namespace aerie::train

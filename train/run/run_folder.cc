@@ -11,7 +11,7 @@
 
 #include "base/files.h"
 #include "format/json.h"
-#include "train/run/checkpoint_files.h"
+#include "format/output_file.h"
 
 namespace aerie::train {
 namespace {
@@ -79,7 +79,7 @@ Status claim_run(const std::string& folder, const RunConfig& config) {
     return {StatusCode::kInvalidArgument,
             folder + ": the folder holds files, but no config.json of a run; give another one"};
   }
-  return write_text(path, to_json(config).dump(2) + "\n");
+  return write_file(path, to_json(config).dump(2) + "\n");
 }
 
 Status replace_folder(const std::string& path,
@@ -89,7 +89,10 @@ Status replace_folder(const std::string& path,
   fs::remove_all(next, error);
   fs::create_directories(next, error);
   if (error) return system_error(next, "the folder cannot be made", error.value());
-  AERIE_RETURN_IF_ERROR(write(next));
+  if (const Status written = write(next); !written.ok()) {
+    fs::remove_all(next, error);
+    return written;
+  }
   fs::remove_all(old, error);
   if (fs::exists(path, error)) fs::rename(path, old, error);
   if (!error) fs::rename(next, path, error);

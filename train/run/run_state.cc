@@ -155,6 +155,7 @@ Expected<RunState> read_file(const std::string& path, const Parameters& paramete
     std::memcpy(values.data_ptr<float>(), data[i].data(), data[i].size());
     tensors_of(optimizer)[i]->copy_(values);
   }
+  AERIE_RETURN_IF_ERROR(file.check());
   return state;
 }
 

@@ -8,8 +8,8 @@
 
 #include "base/processor.h"
 #include "base/thread_pool.h"
+#include "format/output_file.h"
 #include "report/text_file.h"
-#include "train/run/checkpoint_files.h"
 #include "train/run/model_card.h"
 
 namespace aerie::train {
@@ -84,7 +84,7 @@ Expected<TrainingRun> run_training(const MakeMethod& make, TrainSettings setting
   }
   calls.describe = [&facts](const std::string& folder, const RunState& state,
                             const Evaluation& evaluation) {
-    return write_text(folder + "/README.md", model_card(facts, state, evaluation));
+    return write_file(folder + "/README.md", model_card(facts, state, evaluation));
   };
   const AcceptanceOptions acceptance = acceptance_options(settings, *data, calls.cancel);
   const std::string speculate =

@@ -13,13 +13,13 @@
 #include "base/clock.h"
 #include "draft/speculative_config.h"
 #include "engine/model_source.h"
+#include "format/output_file.h"
 #include "format/safetensors/int8_folder.h"
 #include "measure/spec/tune.h"
 #include "report/text_file.h"
 #include "train/data/generate_data.h"
 #include "train/data/info.h"
 #include "train/data/progress.h"
-#include "train/run/checkpoint_files.h"
 #include "train/run/evaluate.h"
 #include "train/run/run_folder.h"
 #include "train/run/time_limit.h"
@@ -131,7 +131,7 @@ Expected<OptionTexts> Run::option_texts() const {
 Status Run::keep_prompts(bool begun) const {
   const std::string text = to_lines(prompts_);
   const std::string file = path("prompts.jsonl");
-  if (!begun) return write_text(file, text);
+  if (!begun) return write_file(file, text);
   AERIE_ASSIGN_OR_RETURN(const std::string there, read_text_file(file, "--out"));
   if (there == text) return {};
   return {StatusCode::kInvalidArgument,
@@ -203,7 +203,7 @@ Status Run::begin() {
                         "shorter ones: the model's context is {}",
                         prompts_.size(), context_)};
   }
-  AERIE_RETURN_IF_ERROR(write_text(path("held-out.jsonl"), to_lines(held_out)));
+  AERIE_RETURN_IF_ERROR(write_file(path("held-out.jsonl"), to_lines(held_out)));
   say(describe_plan(plan_, state_.speeds, prompt_facts_, options_.out));
   if (!state_.trained) AERIE_RETURN_IF_ERROR(check_room());
   return save();
@@ -340,8 +340,8 @@ Status Run::evaluate() {
   facts_.chat_template = chat_template_;
   facts_.profile = path("profile.json");
   facts_.speeds = state_.speeds;
-  AERIE_RETURN_IF_ERROR(write_text(facts_.profile, to_json(report.profile)));
-  AERIE_RETURN_IF_ERROR(write_text(path("report.json"), speedup_json(facts_, report)));
+  AERIE_RETURN_IF_ERROR(write_file(facts_.profile, to_json(report.profile)));
+  AERIE_RETURN_IF_ERROR(write_file(path("report.json"), speedup_json(facts_, report)));
   say(fmt::format("3. Evaluation: {}\n{}\n{}", path("report.json"), speedup_table(report.spec),
                   speedup_verdict(facts_, report)));
   state_.done = true;

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
-#include "train/run/checkpoint_files.h"
+#include "format/output_file.h"
 
 namespace aerie::train {
 namespace {
@@ -83,7 +83,7 @@ Status write_speedup_state(const std::string& path, const SpeedupState& state) {
                      {"training_seconds", state.training_seconds},
                      {"trained", state.trained},
                      {"done", state.done}};
-  return write_text(path, json.dump(2) + "\n");
+  return write_file(path, json.dump(2) + "\n");
 }
 
 std::string difference(const OptionTexts& there, const OptionTexts& now) {

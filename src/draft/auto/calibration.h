@@ -42,7 +42,8 @@ class Calibration {
   static Claim claim(const TokenTree& tree, int node);
 
   // The chance that the node stands if its parent does. Where little is known it goes by `general`
-  // (counts of more sequences; may be null), and without that by what the drafter says.
+  // (counts of more sequences of the tenant; may be null), and without that by what the drafter
+  // says.
   double estimate(Claim claim, const Calibration* general) const;
 
   // The node's parent stood, and so did the node, or not.

@@ -36,9 +36,10 @@ class Choice final : public Drafter {
     if (Drafter* drafter = of(id)) drafter->close(id);
     number_of_.erase(id);
   }
-  int reusable(std::span<const int32_t> tokens, int drafter) const override {
+  int reusable(std::span<const int32_t> tokens, int drafter,
+               std::string_view tenant) const override {
     const auto index = static_cast<size_t>(drafter);
-    return index < drafters_.size() ? drafters_[index]->reusable(tokens, drafter) : 0;
+    return index < drafters_.size() ? drafters_[index]->reusable(tokens, drafter, tenant) : 0;
   }
   void keep(SequenceId id, std::span<const int32_t> tokens) override {
     if (Drafter* drafter = of(id)) drafter->keep(id, tokens);

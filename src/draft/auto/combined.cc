@@ -35,8 +35,13 @@ class Combined final : public Drafter {
     for (const auto& drafter : drafters_) drafter->close(id);
     mode_of_.erase(id);
   }
-  int reusable(std::span<const int32_t> tokens, int drafter) const override {
-    return reusable_by_all(drafters_, tokens, drafter);
+  int reusable(std::span<const int32_t> tokens, int drafter,
+               std::string_view tenant) const override {
+    int reusable = static_cast<int>(tokens.size()) - 1;
+    for (const auto& one : drafters_) {
+      reusable = std::min(reusable, one->reusable(tokens, drafter, tenant));
+    }
+    return reusable;
   }
   void keep(SequenceId id, std::span<const int32_t> tokens) override {
     for (const auto& drafter : drafters_) drafter->keep(id, tokens);
@@ -175,13 +180,6 @@ Expected<DrafterNeeds> common_needs(std::span<const std::unique_ptr<Drafter>> dr
         drafter->method(), needs.tap_layers.size(), most);
   }
   return needs;
-}
-
-int reusable_by_all(std::span<const std::unique_ptr<Drafter>> drafters,
-                    std::span<const int32_t> tokens, int drafter) {
-  int reusable = static_cast<int>(tokens.size()) - 1;
-  for (const auto& one : drafters) reusable = std::min(reusable, one->reusable(tokens, drafter));
-  return reusable;
 }
 
 std::span<const DraftCommit> OwnTaps::of(const Drafter& drafter,

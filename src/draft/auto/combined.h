@@ -16,10 +16,6 @@ namespace aerie {
 // (ModelOptions::max_taps).
 Expected<DrafterNeeds> common_needs(std::span<const std::unique_ptr<Drafter>> drafters);
 
-// Drafter::reusable() of them together.
-int reusable_by_all(std::span<const std::unique_ptr<Drafter>> drafters,
-                    std::span<const int32_t> tokens, int drafter);
-
 // Commits with the taps of all (common_needs()), as each drafter wants them. Not thread-safe.
 // Allocates only while there are more taps than ever before.
 class OwnTaps {

@@ -10,6 +10,7 @@
 #include "draft/auto/combined.h"
 #include "draft/auto/draft_record.h"
 #include "draft/method.h"
+#include "draft/tenant_map.h"
 #include "draft/tree/tree_growth.h"
 
 namespace aerie {
@@ -34,6 +35,8 @@ constexpr int kLookDepth = 2;
 constexpr int kTrialSequences = 16;
 // Tokens of a prompt that are read again so that all drafters can draft.
 constexpr int kWorthReading = 256;
+// Of which it is kept how drafts fared.
+constexpr int kMostTenants = 1024;
 
 class Controller final : public Drafter {
  public:
@@ -49,14 +52,23 @@ class Controller final : public Drafter {
   const DrafterNeeds& needs() const override { return needs_; }
   Status open(const DraftSequence& sequence) override;
   void close(SequenceId id) override;
-  int reusable(std::span<const int32_t> tokens, int drafter) const override;
+  int reusable(std::span<const int32_t> tokens, int drafter,
+               std::string_view tenant) const override;
   void keep(SequenceId id, std::span<const int32_t> tokens) override;
   void forget() override;
   Status propose(std::span<DraftRequest> requests) override;
   Status observe(std::span<const DraftCommit> commits) override;
 
  private:
+  // Whose sequences have something in common.
+  struct Tenant {
+    std::vector<TenantRecord> records;  // [source]
+    int passed_over = 0;
+    uint64_t round = 0;  // the last in which it had any
+  };
+  using Tenants = TenantMap<Tenant>;
   struct State {
+    Tenants::Entry* tenant = nullptr;
     TreeLimits limits;                 // of what the rule takes
     std::vector<bool> left_out;        // [source]: does not draft for this sequence
     size_t length = 0;                 // tokens when drafts were last asked for
@@ -71,14 +83,15 @@ class Controller final : public Drafter {
     double rate = 0.0;
   };
 
-  bool is_cheap(const DraftSource& source) const;
+  bool is_cheap(const ControlledDrafter& source) const;
   bool could_pay(int roots, int most_nodes) const;
-  bool pays(const DraftSource& source, int sequences) const;
-  bool is_left_out(size_t source, const DraftSequence& sequence);
+  bool pays(size_t source, const Tenant& tenant, int sequences) const;
+  bool is_left_out(size_t source, const DraftSequence& sequence, Tenant& tenant);
   Status ask(size_t source, std::span<DraftRequest> requests, int max_depth);
   void take(size_t source, State& state);
   Plan plan(std::span<const DraftRequest> requests, double rate);
   void plan_for(size_t source, std::span<const DraftRequest> requests, Plan& best);
+  void begin_round(std::span<const DraftRequest> requests);
   double choose(std::span<const DraftRequest> requests);
   int roots_of(std::span<const DraftRequest> requests) const {
     return other_roots_ + static_cast<int>(requests.size());
@@ -91,20 +104,24 @@ class Controller final : public Drafter {
   }
   std::span<const DraftCommit> commits_of(size_t source, std::span<const DraftCommit> commits);
   State& state(SequenceId id) { return states_.find(id)->second; }
+  TenantRecord& tenant_record(SequenceId id, size_t source) {
+    return state(id).tenant->value.records[source];
+  }
 
-  std::vector<DraftSource> sources_;
+  std::vector<ControlledDrafter> sources_;
   const PassCost& cost_;
   ControllerOptions options_;
   DrafterNeeds needs_;
   OwnTaps own_taps_;
   std::unordered_map<SequenceId, State> states_;
+  Tenants tenants_{kMostTenants};
+  uint64_t rounds_ = 0;
   // Scratch.
   TreeEditor editor_;
   std::vector<DraftRequest> asked_;
   std::vector<DraftCommit> commits_;
   bool any_left_out_ = false;  // of any sequence so far
-  int passed_over_ = 0;
-  double context_ = 0.0;  // tokens of a sequence, in the mean
+  double context_ = 0.0;       // tokens of a sequence, in the mean
   // Beside what is drafted for: other sequences' roots, and rows of prompts with what they add to a
   // pass without drafts. Those have to be computed some time, whatever is drafted.
   int other_roots_ = 0;
@@ -118,18 +135,23 @@ Status Controller::open(const DraftSequence& sequence) {
   if (states_.contains(sequence.id)) {
     return invalid_argument("drafter auto: sequence {} is open already", sequence.id);
   }
+  Tenants::Entry& tenant = tenants_.hold(
+      sequence.tenant, [&] { return Tenant{std::vector<TenantRecord>(sources_.size())}; });
+  tenants_.weigh(tenant, 1);
   std::vector<bool> left_out(sources_.size());
   for (size_t i = 0; i < sources_.size(); ++i) {
-    left_out[i] = is_left_out(i, sequence);
+    left_out[i] = is_left_out(i, sequence, tenant.value);
     if (left_out[i]) continue;
     if (Status status = sources_[i].drafter->open(sequence); !status.ok()) {
       while (i-- > 0) {
         if (!left_out[i]) sources_[i].drafter->close(sequence.id);
       }
+      tenants_.release(tenant);
       return status;
     }
   }
   State& state = states_[sequence.id];
+  state.tenant = &tenant;
   state.left_out = std::move(left_out);
   any_left_out_ = any_left_out_ || std::ranges::count(state.left_out, true) > 0;
   if (!sequence.trees) state.limits.max_children = 1;
@@ -145,28 +167,32 @@ Status Controller::open(const DraftSequence& sequence) {
 
 // A drafter that takes time has to read what is committed, too: where it would not be asked, that
 // is time for nothing. Of some sequences it does, so that a change is seen.
-bool Controller::is_left_out(size_t index, const DraftSequence& sequence) {
-  const DraftSource& source = sources_[index];
+bool Controller::is_left_out(size_t index, const DraftSequence& sequence, Tenant& tenant) {
+  const ControlledDrafter& source = sources_[index];
   if (source.timed == 0 || is_cheap(source)) return false;
   if (sequence.reused > 0) {
     const auto known = sequence.tokens.first(static_cast<size_t>(sequence.reused) + 1);
-    if (source.drafter->reusable(known, sequence.drafter) < sequence.reused) return true;
+    if (source.drafter->reusable(known, sequence.drafter, sequence.tenant) < sequence.reused) {
+      return true;
+    }
   }
   const int sequences = static_cast<int>(states_.size()) + 1;
   if (!could_pay(sequences, sequences * options_.max_nodes)) return true;
-  if (pays(source, sequences)) return false;
-  return ++passed_over_ % kTrialSequences != 0;
+  if (pays(index, tenant, sequences)) return false;
+  return ++tenant.passed_over % kTrialSequences != 0;
 }
 
-// Whether it would be asked for so many sequences like those that it has drafted for.
-bool Controller::pays(const DraftSource& source, int sequences) const {
+// Whether it would be asked for so many sequences like those of the tenant that it has drafted for.
+bool Controller::pays(size_t index, const Tenant& tenant, int sequences) const {
+  const ControlledDrafter& source = sources_[index];
+  const TenantRecord& record = tenant.records[index];
   const double count = sequences;
   const double plain = count / plain_seconds(sequences);
   double tokens = count, reached = 1.0;
   for (int depth = 1; depth <= DepthRecord::kDepths; ++depth) {
-    reached *= source.depths.estimate(depth - 1, nullptr);
+    reached *= record.depths.estimate(depth - 1, nullptr);
     tokens += count * reached;
-    const double rows = count * (1.0 + source.nodes_per_level * depth);
+    const double rows = count * (1.0 + record.nodes_per_level * depth);
     const double seconds = cost_.seconds({static_cast<int>(rows), sequences, context_}) +
                            source.seconds_per_level * depth * std::max(1.0, count / source.batch);
     if (tokens / seconds > plain * (1.0 + options_.margin)) return true;
@@ -180,14 +206,16 @@ void Controller::close(SequenceId id) {
   for (size_t i = 0; i < sources_.size(); ++i) {
     if (!found->second.left_out[i]) sources_[i].drafter->close(id);
   }
+  tenants_.release(*found->second.tenant);
   states_.erase(found);
 }
 
-int Controller::reusable(std::span<const int32_t> tokens, int drafter) const {
+int Controller::reusable(std::span<const int32_t> tokens, int drafter,
+                         std::string_view tenant) const {
   const int all = static_cast<int>(tokens.size()) - 1;
   int reusable = all;
-  for (const DraftSource& source : sources_) {
-    const int own = source.drafter->reusable(tokens, drafter);
+  for (const ControlledDrafter& source : sources_) {
+    const int own = source.drafter->reusable(tokens, drafter, tenant);
     // Rather than read much again for a drafter that takes time, the sequence does without it.
     if (source.timed > 0 && !is_cheap(source) && all - own > kWorthReading) continue;
     reusable = std::min(reusable, own);
@@ -204,13 +232,14 @@ void Controller::keep(SequenceId id, std::span<const int32_t> tokens) {
 }
 
 void Controller::forget() {
-  for (DraftSource& source : sources_) {
+  for (ControlledDrafter& source : sources_) {
     source.drafter->forget();
-    source = DraftSource(std::move(source.drafter));
+    source = ControlledDrafter(std::move(source.drafter));
   }
+  tenants_.clear();
 }
 
-bool Controller::is_cheap(const DraftSource& source) const {
+bool Controller::is_cheap(const ControlledDrafter& source) const {
   const int rows = std::max(1, static_cast<int>(source.batch));
   return source.timed > 0 && !source.whole && source.seconds < kCheap * plain_seconds(rows);
 }
@@ -225,8 +254,9 @@ bool Controller::could_pay(int roots, int most_nodes) const {
 }
 
 Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_depth) {
-  DraftSource& source = sources_[index];
-  source.idle = 0;
+  ControlledDrafter& source = sources_[index];
+  source.asked = true;
+  for (const DraftRequest& request : requests) tenant_record(request.id, index).idle = 0;
   asked_.clear();
   // The first call for a sequence may have to catch up with it: that is not what a call costs.
   bool usual = true;
@@ -246,6 +276,9 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   const double seconds = options_.clock() - start;
   if (usual || seconds < kCheap * plain_seconds(static_cast<int>(asked_.size()))) {
     source.time(seconds, asked_);
+    for (const DraftRequest& request : asked_) {
+      tenant_record(request.id, index).measure(*request.tree);
+    }
   }
   for (DraftRequest& request : requests) {
     State& at = state(request.id);
@@ -258,7 +291,8 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
 void Controller::take(size_t index, State& at) {
   DraftRecord& record = at.records[index];
   if (record.tree.empty()) return;
-  calibrate(record, sources_[index]);
+  const TenantRecord& general = at.tenant->value.records[index];
+  calibrate(record, general);
   if (!may_be_cut(record.tree)) {
     sources_[index].whole = true;
     at.whole = true;
@@ -269,7 +303,7 @@ void Controller::take(size_t index, State& at) {
       if (node.role == NodeRole::kDraft) deepest = std::max(deepest, node.depth);
     }
     for (int d = 0; d < deepest; ++d) {
-      reached *= record.depths.estimate(d, &sources_[index].depths);
+      reached *= record.depths.estimate(d, &general.depths);
       at.whole_tokens += reached;
     }
     at.tree.nodes.assign(record.tree.nodes.begin(), record.tree.nodes.end());
@@ -319,23 +353,27 @@ double Controller::choose(std::span<const DraftRequest> requests) {
 }
 
 void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, Plan& best) {
-  const DraftSource& source = sources_[index];
+  const ControlledDrafter& source = sources_[index];
   const auto count = static_cast<double>(requests.size());
   const int roots = roots_of(requests);
-  double tokens = roots;
+  double tokens = roots, nodes_per_level = 0.0;
+  for (const DraftRequest& request : requests) {
+    nodes_per_level += tenant_record(request.id, index).nodes_per_level;
+  }
   for (int depth = 1; depth <= DepthRecord::kDepths; ++depth) {
     double gain = 0.0;
     for (const DraftRequest& request : requests) {
       if (request.max_nodes < depth || state(request.id).left_out[index]) continue;
+      const DepthRecord& general = tenant_record(request.id, index).depths;
       double reached = 1.0;
       for (int d = 0; d < depth; ++d) {
-        reached *= state(request.id).records[index].depths.estimate(d, &source.depths);
+        reached *= state(request.id).records[index].depths.estimate(d, &general);
       }
       gain += reached;
     }
     if (gain < 0.01 * count) return;
     tokens += gain;
-    const int rows = roots + static_cast<int>(count * source.nodes_per_level * depth);
+    const int rows = roots + static_cast<int>(nodes_per_level * depth);
     const double rate = tokens / (seconds(rows, roots) + source.seconds_per_level * depth);
     if (rows <= options_.max_rows && rate > best.rate) best = {index, depth, rate};
   }
@@ -346,19 +384,38 @@ Controller::Plan Controller::plan(std::span<const DraftRequest> requests, double
   Plan best;
   best.rate = rate * (1.0 + options_.margin);
   for (size_t i = 0; i < sources_.size(); ++i) {
-    if (!is_cheap(sources_[i]) && sources_[i].idle > 0) plan_for(i, requests, best);
+    if (!is_cheap(sources_[i]) && !sources_[i].asked) plan_for(i, requests, best);
   }
   if (best.depth > 0) {
-    sources_[best.source].patience = kLeastPatience;
+    for (const DraftRequest& request : requests) {
+      tenant_record(request.id, best.source).patience = kLeastPatience;
+    }
     return best;
   }
   for (size_t i = 0; i < sources_.size(); ++i) {
-    DraftSource& source = sources_[i];
-    if (is_cheap(source) || source.idle < source.patience) continue;
-    source.patience = std::min(kMostPatience, 2 * source.patience);
-    return {i, kLookDepth, rate};
+    if (is_cheap(sources_[i])) continue;
+    bool due = false;
+    for (const DraftRequest& request : requests) {
+      TenantRecord& record = tenant_record(request.id, i);
+      if (record.idle < record.patience) continue;
+      due = true;
+      record.idle = 0;
+      record.patience = std::min(kMostPatience, 2 * record.patience);
+    }
+    if (due) return {i, kLookDepth, rate};
   }
   return best;
+}
+
+// Another round for all drafters, and for each tenant that has a request in it.
+void Controller::begin_round(std::span<const DraftRequest> requests) {
+  ++rounds_;
+  for (ControlledDrafter& source : sources_) source.asked = false;
+  for (const DraftRequest& request : requests) {
+    Tenant& tenant = state(request.id).tenant->value;
+    if (std::exchange(tenant.round, rounds_) == rounds_) continue;
+    for (TenantRecord& record : tenant.records) ++record.idle;
+  }
 }
 
 Status Controller::propose(std::span<DraftRequest> requests) {
@@ -380,15 +437,18 @@ Status Controller::propose(std::span<DraftRequest> requests) {
   prompt_rows_ = requests[0].other_rows - other_roots_;
   const int roots = roots_of(requests);
   prompt_seconds_ = cost_.seconds({roots + prompt_rows_, roots, context_}) - plain_seconds(roots);
-  for (DraftSource& source : sources_) ++source.idle;
+  begin_round(requests);
   int most_nodes = 0;
   for (const DraftRequest& request : requests) most_nodes += request.max_nodes;
   const bool full = !could_pay(roots, most_nodes);
   for (size_t i = 0; i < sources_.size(); ++i) {
-    const DraftSource& source = sources_[i];
+    const ControlledDrafter& source = sources_[i];
     if (source.timed > 0 && !is_cheap(source)) continue;
     // What is known of it is kept up all the same.
-    if (source.timed > 0 && full && source.idle < kLeastPatience) continue;
+    const auto was_idle = [&](const DraftRequest& request) {
+      return tenant_record(request.id, i).idle >= kLeastPatience;
+    };
+    if (source.timed > 0 && full && std::ranges::none_of(requests, was_idle)) continue;
     AERIE_RETURN_IF_ERROR(ask(i, requests, TreeLimits::kNone));
   }
   const auto sort = [&] {
@@ -421,7 +481,7 @@ Status Controller::observe(std::span<const DraftCommit> commits) {
     State& at = found->second;
     if (at.length == 0 || commit.tokens.size() < at.length) continue;
     for (size_t i = 0; i < sources_.size(); ++i) {
-      judge(commit.tokens.subspan(at.length), at.records[i], sources_[i]);
+      judge(commit.tokens.subspan(at.length), at.records[i], at.tenant->value.records[i]);
       at.records[i].tree.clear();
     }
   }

@@ -24,13 +24,13 @@ struct ControllerOptions {
 };
 
 // "auto": a drafter made of several others. Drafters that cost next to nothing are asked in every
-// round; what their trees promise is corrected by what came true of earlier ones (of this
-// sequence, and of all), the trees are merged by token prefix, and of the nodes of all sequences
-// together the likeliest are taken, as many as make the most of a pass by `cost`. Drafters that
-// take time are asked only as deep as their past acceptance makes up for it, and now and then to
-// see whether that has changed. Where a draft is sampled (DraftNoise::kOwn) or brings rows of its
-// own (NodeRole), it is taken whole or not asked for: nothing is decided by the tokens that were
-// drawn.
+// round; what their trees promise is corrected by what came true of earlier ones (of this sequence,
+// and of all of its tenant), the trees are merged by token prefix, and of the nodes of all
+// sequences together the likeliest are taken, as many as make the most of a pass by `cost`.
+// Drafters that take time are asked only as deep as their past acceptance makes up for it, and now
+// and then to see whether that has changed. Where a draft is sampled (DraftNoise::kOwn) or brings
+// rows of its own (NodeRole), it is taken whole or not asked for: nothing is decided by the tokens
+// that were drawn.
 //
 // Looks at the clock, at committed tokens and at estimates alone. `cost` is not owned; the decoder
 // may correct it between rounds (DecoderOptions::cost). kUnsupported if two drafters want different

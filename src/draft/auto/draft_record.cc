@@ -29,14 +29,15 @@ void DepthRecord::learn(int d, bool stood) {
   cells_[static_cast<size_t>(std::min(d, kDepths - 1))].learn(stood, kKeep);
 }
 
-void DraftSource::time(double call_seconds, std::span<const DraftRequest> requests) {
+void TenantRecord::measure(const TokenTree& tree) {
+  const int levels = levels_of(tree);
+  if (levels > 0) fade(static_cast<double>(tree.size()) / levels, nodes_per_level, trees++);
+}
+
+void ControlledDrafter::time(double call_seconds, std::span<const DraftRequest> requests) {
   int deepest = 0;
   for (const DraftRequest& request : requests) {
-    const int levels = levels_of(*request.tree);
-    deepest = std::max(deepest, levels);
-    if (levels > 0) {
-      fade(static_cast<double>(request.tree->size()) / levels, nodes_per_level, timed);
-    }
+    deepest = std::max(deepest, levels_of(*request.tree));
   }
   fade(static_cast<double>(requests.size()), batch, timed);
   fade(call_seconds, seconds, timed);
@@ -44,7 +45,7 @@ void DraftSource::time(double call_seconds, std::span<const DraftRequest> reques
   ++timed;
 }
 
-void calibrate(DraftRecord& record, const DraftSource& source) {
+void calibrate(DraftRecord& record, const TenantRecord& general) {
   TokenTree& tree = record.tree;
   record.claims.clear();
   for (int i = 0; i < tree.size(); ++i) record.claims.push_back(Calibration::claim(tree, i));
@@ -55,12 +56,12 @@ void calibrate(DraftRecord& record, const DraftSource& source) {
             ? 1.0
             : static_cast<double>(tree.nodes[static_cast<size_t>(node.parent)].probability);
     const double stands =
-        record.calibration.estimate(record.claims[static_cast<size_t>(i)], &source.calibration);
+        record.calibration.estimate(record.claims[static_cast<size_t>(i)], &general.calibration);
     node.probability = static_cast<float>(above * stands);
   }
 }
 
-void judge(std::span<const int32_t> truth, DraftRecord& record, DraftSource& source) {
+void judge(std::span<const int32_t> truth, DraftRecord& record, TenantRecord& general) {
   const TokenTree& tree = record.tree;
   int parent = -1;
   for (size_t d = 0; d < truth.size(); ++d) {
@@ -73,11 +74,11 @@ void judge(std::span<const int32_t> truth, DraftRecord& record, DraftSource& sou
       const bool stood = node.token == truth[d];
       if (stood && next < 0) next = i;
       record.calibration.learn(record.claims[static_cast<size_t>(i)], stood);
-      source.calibration.learn(record.claims[static_cast<size_t>(i)], stood);
+      general.calibration.learn(record.claims[static_cast<size_t>(i)], stood);
     }
     if (leaf) return;
     record.depths.learn(static_cast<int>(d), next >= 0);
-    source.depths.learn(static_cast<int>(d), next >= 0);
+    general.depths.learn(static_cast<int>(d), next >= 0);
     if (next < 0) return;
     parent = next;
   }

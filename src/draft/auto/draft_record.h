@@ -36,31 +36,40 @@ struct DraftRecord {
   int64_t asked = 0;
 };
 
-// A drafter, over all sequences.
-struct DraftSource {
-  explicit DraftSource(std::unique_ptr<Drafter> owned) : drafter(std::move(owned)) {}
-
-  std::unique_ptr<Drafter> drafter;
+// How a drafter's drafts have fared, over all sequences of a tenant.
+struct TenantRecord {
   Calibration calibration{600};
   DepthRecord depths;
+  // A fading mean over its trees.
+  double nodes_per_level = 1.0;
+  int64_t trees = 0;
+  // Rounds since it was last asked for any of them, and how many of them there may be.
+  int idle = 0;
+  int patience = 16;
+
+  void measure(const TokenTree& tree);
+};
+
+// A drafter, and what it costs, over all sequences: of what they say nothing is kept here.
+struct ControlledDrafter {
+  explicit ControlledDrafter(std::unique_ptr<Drafter> owned) : drafter(std::move(owned)) {}
+
+  std::unique_ptr<Drafter> drafter;
   // Fading means over the calls that could be timed.
   int64_t timed = 0;
   double seconds = 0.0;            // of a call
   double seconds_per_level = 0.0;  // of a call, by the depth of its deepest tree
-  double nodes_per_level = 1.0;    // of a tree
   double batch = 1.0;              // requests of a call
   bool whole = false;              // has made trees that cannot be cut
-  // Rounds since it was last asked, and how many of them there may be.
-  int idle = 0;
-  int patience = 16;
+  bool asked = false;              // in this round
 
   void time(double call_seconds, std::span<const DraftRequest> requests);
 };
 
 // Puts corrected estimates on the nodes of record.tree, and remembers what the drafter said.
-void calibrate(DraftRecord& record, const DraftSource& source);
+void calibrate(DraftRecord& record, const TenantRecord& general);
 
 // `truth`: the tokens that came after the root.
-void judge(std::span<const int32_t> truth, DraftRecord& record, DraftSource& source);
+void judge(std::span<const int32_t> truth, DraftRecord& record, TenantRecord& general);
 
 }  // namespace aerie

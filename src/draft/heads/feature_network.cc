@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,7 @@ class FeatureNetwork final : public DraftNetwork {
   int depths() const override { return depths_; }
   Status open(int place, const DraftSequence& sequence) override;
   void close(int place) override;
-  int reusable(std::span<const int32_t> tokens) const override;
+  int reusable(std::span<const int32_t> tokens, std::string_view tenant) const override;
   void keep(int place, std::span<const int32_t> tokens) override;
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
   int root_rows(int place) const override { return at(place).waiting + head_->mask_rows(); }
@@ -38,6 +39,7 @@ class FeatureNetwork final : public DraftNetwork {
 
  private:
   struct State {
+    std::string tenant;
     KvCache::Id cache = -1;  // what is committed there has been read
     bool lost = false;       // a commit was missed: there are no drafts any more
     // Features of the `waiting` positions behind that.
@@ -98,20 +100,21 @@ std::vector<PrefixKey> keys_of(std::span<const int32_t> tokens) {
   return keys;
 }
 
-int FeatureNetwork::reusable(std::span<const int32_t> tokens) const {
+int FeatureNetwork::reusable(std::span<const int32_t> tokens, std::string_view tenant) const {
   if (head_->remembers() || tokens.empty()) return 0;
-  return reads_all_ ? cache_.kept(keys_of(tokens)) : static_cast<int>(tokens.size()) - 1;
+  return reads_all_ ? cache_.kept(keys_of(tokens), tenant) : static_cast<int>(tokens.size()) - 1;
 }
 
 void FeatureNetwork::keep(int place, std::span<const int32_t> tokens) {
   const State& state = at(place);
   if (state.lost || head_->remembers() || !reads_all_) return;
   const auto read = static_cast<size_t>(cache_.committed(state.cache));
-  cache_.keep(state.cache, keys_of(tokens.first(read + 1)));
+  cache_.keep(state.cache, keys_of(tokens.first(read + 1)), true, state.tenant);
 }
 
 Status FeatureNetwork::open(int place, const DraftSequence& sequence) {
   State state;
+  state.tenant = sequence.tenant;
   AERIE_ASSIGN_OR_RETURN(state.cache, cache_.open());
   const NetworkDrafterOptions& drafter = options_.drafter;
   const auto run = static_cast<size_t>(depths_ > 1 ? 0 : most_nodes_run(drafter));
@@ -122,7 +125,7 @@ Status FeatureNetwork::open(int place, const DraftSequence& sequence) {
     const auto reused = static_cast<size_t>(sequence.reused);
     if (reads_all_) {
       const auto keys = keys_of(sequence.tokens.first(reused + 1));
-      state.lost = cache_.adopt(state.cache, keys) < sequence.reused;
+      state.lost = cache_.adopt(state.cache, keys, sequence.tenant) < sequence.reused;
     } else if (cache_.reserve(state.cache, sequence.reused).ok()) {
       cache_.commit_first(state.cache, sequence.reused);
     } else {

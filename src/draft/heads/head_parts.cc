@@ -35,6 +35,7 @@ Expected<Linear> load_target_rows(const HeadTarget& target, const HeadOptions& o
   }
   Linear linear;
   AERIE_ASSIGN_OR_RETURN(linear.weight, target.backend->packed(*target.pool, matrix.view));
+  AERIE_RETURN_IF_ERROR(file.check_intact());
   const std::vector<float>& bias = target.parts.weights->output.bias;
   if (bias.empty() || options.vocabulary.empty()) {
     linear.bias = bias;
@@ -171,6 +172,7 @@ Expected<OutputHead> OutputHead::load_mapped(WeightLoader& loader, HeadFile& fil
                                         info->shape[1], "the target's vocabulary", vocab));
   }
   std::vector<std::pair<int64_t, int32_t>> order;  // token, row
+  order.reserve(tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     order.emplace_back(tokens[i], static_cast<int32_t>(whole ? tokens[i] : int64_t(i)));
   }

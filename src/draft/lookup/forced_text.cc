@@ -30,8 +30,9 @@ class ForcedText final : public Drafter {
     constraints_.erase(id);
     inner_->close(id);
   }
-  int reusable(std::span<const int32_t> tokens, int drafter) const override {
-    return inner_->reusable(tokens, drafter);
+  int reusable(std::span<const int32_t> tokens, int drafter,
+               std::string_view tenant) const override {
+    return inner_->reusable(tokens, drafter, tenant);
   }
   void keep(SequenceId id, std::span<const int32_t> tokens) override { inner_->keep(id, tokens); }
   void forget() override { inner_->forget(); }

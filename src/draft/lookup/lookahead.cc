@@ -11,6 +11,7 @@
 #include "draft/draft_host.h"
 #include "draft/option_keys.h"
 #include "draft/sequence_states.h"
+#include "draft/tenant_drafter.h"
 #include "draft/tree/tree_growth.h"
 
 namespace aerie {
@@ -18,6 +19,9 @@ namespace aerie {
 extern const Method kLookaheadMethod;
 
 namespace {
+
+// Of all tenants' pools together.
+constexpr int64_t kMostPoolBytes = int64_t{64} << 20;
 
 // The n-grams behind each first token, the latest first.
 class NgramPool {
@@ -29,6 +33,9 @@ class NgramPool {
         tokens_(kSets * guesses_ * length_) {}
 
   void clear() { std::ranges::fill(sets_, Set()); }
+  int64_t bytes() const {
+    return static_cast<int64_t>(sets_.size() * sizeof(Set) + tokens_.size() * sizeof(int32_t));
+  }
   int size(int32_t key) const {
     const Set& set = sets_[index(key)];
     return set.key == key ? set.count : 0;
@@ -106,7 +113,7 @@ struct Rate {
 // Never accepted: whoever cuts a tree to its likeliest nodes drops them first.
 constexpr float kWindowProbability = 1e-6f;
 
-class LookaheadDrafter final : public Drafter {
+class LookaheadDrafter final : public LearningDrafter {
  public:
   explicit LookaheadDrafter(const LookaheadOptions& options)
       : options_(options),
@@ -127,6 +134,7 @@ class LookaheadDrafter final : public Drafter {
   Status open(const DraftSequence& sequence) override;
   void close(SequenceId id) override { windows_.close(id); }
   void forget() override;
+  int64_t learnt_bytes() const override { return pool_.bytes(); }
   Status propose(std::span<DraftRequest> requests) override;
   Status observe(std::span<const DraftCommit> commits) override;
 
@@ -352,7 +360,8 @@ Expected<std::unique_ptr<Drafter>> make_lookahead_drafter(const LookaheadOptions
                 std::to_string(window) + " nodes: make it larger, or window and ngram smaller");
   }
   try {
-    return std::unique_ptr<Drafter>(std::make_unique<LookaheadDrafter>(options));
+    return make_tenant_drafter(kMostPoolBytes,
+                               [options] { return std::make_unique<LookaheadDrafter>(options); });
   } catch (const std::exception&) {
     return Status(StatusCode::kResourceExhausted,
                   "lookahead drafter: no memory for its pool of n-grams");

@@ -32,9 +32,10 @@ int lookahead_nodes(const LookaheadOptions& options);
 // The draft is the pool's n-grams behind the root's token, the latest first, merged by prefix;
 // estimates go by how often n-grams of each rank, and their further tokens, have been right so far.
 //
-// The pool keeps the latest G for each first token; all sequences share it, and of first tokens
-// with the same remainder by 8192 it keeps the latest. Memory: 32 KiB * (2 + G (N - 1)), taken
-// here, and 4 (N - 1) (W + N - 2) bytes for a sequence.
+// The pool keeps the latest G for each first token; all sequences of a tenant share it, and of
+// first tokens with the same remainder by 8192 it keeps the latest. Memory: 32 KiB * (2 + G (N -
+// 1)) for each tenant, of all of them together 64 MiB (draft/tenant_drafter.h), and 4 (N - 1) (W +
+// N - 2) bytes for a sequence.
 Expected<std::unique_ptr<Drafter>> make_lookahead_drafter(const LookaheadOptions& options);
 
 }  // namespace aerie

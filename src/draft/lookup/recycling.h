@@ -23,12 +23,13 @@ struct RecyclingOptions {
 // what would come below.
 //
 // The table has for each token what followed it, the latest first, or, where a row of it was ranked
-// since, what the target then thought likeliest to follow it, likeliest first. All sequences share
-// the table, and it is empty at first.
+// since, what the target then thought likeliest to follow it, likeliest first. All sequences of a
+// tenant share a table, which is empty at first.
 //
 // A round costs a look at each node, and `successors` entries for each row and new token, whatever
-// the length of the text, and the ranking of logits in the round. Memory: 4 bytes for each of vocab
-// * successors, taken here.
+// the length of the text, and the ranking of logits in the round. Memory: for each tenant 4 bytes
+// for each of vocab, and 4 to 8 * successors for each token that was seen; of all tenants together
+// 64 MiB, or one full table if that is more (draft/tenant_drafter.h).
 Expected<std::unique_ptr<Drafter>> make_recycling_drafter(const RecyclingOptions& options);
 
 }  // namespace aerie

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cmath>
 #include <exception>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "draft/lookup/suffix_trie.h"
 #include "draft/option_keys.h"
 #include "draft/sequence_states.h"
+#include "draft/tenant_drafter.h"
 #include "draft/tree/tree_growth.h"
 
 namespace aerie {
@@ -23,6 +25,9 @@ namespace {
 
 constexpr int kMaxDepth = 256;
 constexpr double kLeastProbability = 0.001;
+constexpr int64_t kBytesPerToken = 140;  // of a trie, at most
+// There is room for so many past tokens from the start, and for twice as many whenever it is full.
+constexpr int kFirstTokens = 256;
 
 // One sequence: its text, and where the suffixes of that text are among past outputs.
 class History {
@@ -74,10 +79,10 @@ void History::find_places(const SuffixTrie& past, int64_t version) {
   }
 }
 
-class SuffixDrafter final : public Drafter {
+class SuffixDrafter final : public LearningDrafter {
  public:
   explicit SuffixDrafter(const SuffixOptions& options)
-      : options_(options), past_(options.max_depth, std::max(1, options.cached_tokens)) {
+      : options_(options), past_(options.max_depth, first_tokens()) {
     // Nodes of one depth have a probability of 1 together, and each of them the least or more.
     const double wide = 1 / options.min_probability + 1;
     const auto most = static_cast<int>(wide * options.max_depth);
@@ -97,13 +102,18 @@ class SuffixDrafter final : public Drafter {
   void close(SequenceId id) override;
 
   void forget() override {
-    while (past_.texts() > 0) past_.drop_oldest();
+    past_ = SuffixTrie(options_.max_depth, first_tokens());
     ++version_;
+  }
+  int64_t learnt_bytes() const override {
+    return kBytesPerToken * std::max(past_.size(), first_tokens());
   }
   Status propose(std::span<DraftRequest> requests) override;
   Status observe(std::span<const DraftCommit> commits) override;
 
  private:
+  int first_tokens() const { return std::clamp(options_.cached_tokens, 1, kFirstTokens); }
+  void make_room(int tokens);
   void remember(const History& history);
   void draft(const History& history, int max_nodes, TokenTree& best);
   // A draft into tree_ that goes on from `point`; returns its score.
@@ -129,10 +139,22 @@ void SuffixDrafter::close(SequenceId id) {
   histories_.close(id);
 }
 
+// In the past for so many more, as far as cached_tokens goes.
+void SuffixDrafter::make_room(int tokens) {
+  const int most = options_.cached_tokens;
+  if (past_.size() + tokens <= past_.max_tokens() || past_.max_tokens() >= most) return;
+  try {
+    past_.reserve(std::min(most, std::max(past_.size() + tokens, 2 * past_.max_tokens())));
+  } catch (const std::bad_alloc&) {
+    // Then what room there is has to do.
+  }
+}
+
 void SuffixDrafter::remember(const History& history) {
   const int size = history.text.text_size();
-  const int begin = std::max(history.output_begin, size - options_.cached_tokens);
-  if (begin >= size) return;
+  if (options_.cached_tokens == 0 || history.output_begin >= size) return;
+  make_room(size - history.output_begin);
+  const int begin = std::max(history.output_begin, size - past_.max_tokens());
   while (past_.size() + size - begin > past_.max_tokens()) past_.drop_oldest();
   for (int i = begin; i < size; ++i) past_.append(history.text.text_token(i));
   past_.end_text();
@@ -247,11 +269,10 @@ Expected<std::unique_ptr<Drafter>> make_suffix_drafter(const SuffixOptions& opti
   }
   if (options.cached_tokens < 0) return fail("cached_tokens must not be negative");
   try {
-    return std::unique_ptr<Drafter>(std::make_unique<SuffixDrafter>(options));
+    return make_tenant_drafter(kBytesPerToken * std::max(1, options.cached_tokens),
+                               [options] { return std::make_unique<SuffixDrafter>(options); });
   } catch (const std::exception&) {
-    return Status(StatusCode::kResourceExhausted,
-                  "suffix drafter: no memory to keep " + std::to_string(options.cached_tokens) +
-                      " tokens of past outputs; lower cached_tokens");
+    return Status(StatusCode::kResourceExhausted, "suffix drafter: no memory for its drafts");
   }
 }
 

@@ -19,18 +19,30 @@ bool later(uint32_t a, uint32_t b) {
 
 SuffixTrie::SuffixTrie(int max_depth, int max_tokens)
     : max_depth_(max_depth),
-      max_tokens_(max_tokens),
-      text_mask_(std::bit_ceil(static_cast<uint32_t>(max_tokens)) - 1),
       open_mask_(std::bit_ceil(static_cast<uint32_t>(max_depth)) - 1),
-      slots_(std::bit_ceil(3 * static_cast<size_t>(max_tokens)), kRoot),
-      text_(size_t{text_mask_} + 1),
       open_(size_t{open_mask_} + 1) {
   assert(max_depth >= 1 && max_tokens >= 1);
+  reserve(max_tokens);
+  nodes_.push_back({kNone, 0, 0, 0, 0, 0, kNone, kRoot, kNone, kNone});
+}
+
+void SuffixTrie::reserve(int max_tokens) {
+  if (max_tokens <= max_tokens_) return;
   // Each suffix ends at a node of its own or branches off at one, and shares the rest.
   const size_t most = 2 * static_cast<size_t>(max_tokens) + 2;
   nodes_.reserve(most);
   groups_.reserve(most);
-  nodes_.push_back({kNone, 0, 0, 0, 0, 0, kNone, kRoot, kNone, kNone});
+  const uint32_t mask = std::bit_ceil(static_cast<uint32_t>(max_tokens)) - 1;
+  std::vector<int32_t> text(size_t{mask} + 1);
+  std::vector<int32_t> slots(std::bit_ceil(3 * static_cast<size_t>(max_tokens)), kRoot);
+  for (uint32_t at = tail_; at != head_; ++at) text[at & mask] = token_at(at);
+  text_.swap(text);
+  text_mask_ = mask;
+  slots_.swap(slots);
+  for (const int32_t child : slots) {
+    if (child != kRoot) slots_[slot(at(child).parent, at(child).first)] = child;
+  }
+  max_tokens_ = max_tokens;
 }
 
 uint32_t SuffixTrie::first_open() const {

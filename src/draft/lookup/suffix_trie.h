@@ -14,7 +14,7 @@ namespace aerie {
 // it comes, as many more at most for the branch that the suffix from it makes some day, and
 // max_depth when it is dropped, however long the texts are. Memory: at most 140 bytes for each of
 // `max_tokens`, most of which is touched only when it is used. Nothing is allocated after
-// construction but by end_text(). Not thread-safe.
+// construction but by end_text() and reserve(). Not thread-safe.
 class SuffixTrie {
  public:
   // A string that occurs. It ends on the edge into a node; the empty string at the root.
@@ -32,7 +32,10 @@ class SuffixTrie {
   // Requires max_depth >= 1 and max_tokens >= 1. Throws when memory runs out.
   SuffixTrie(int max_depth, int max_tokens);
 
-  // The next token of the text under way. Requires size() < max_tokens.
+  // Makes max_tokens() at least so many; takes time for all that is held. Throws when memory runs
+  // out, and then nothing has changed.
+  void reserve(int max_tokens);
+  // The next token of the text under way. Requires size() < max_tokens().
   void append(int32_t token);
   // Completes the text under way: the next token begins another.
   void end_text();
@@ -112,9 +115,9 @@ class SuffixTrie {
   void lower(int32_t node);
   void erase(int32_t node);
 
-  int max_depth_, max_tokens_;
+  int max_depth_, max_tokens_ = 0;
   uint32_t tail_ = 0, start_ = 0, head_ = 0;  // positions count on and on, modulo 2^32
-  uint32_t text_mask_, open_mask_;
+  uint32_t text_mask_ = 0, open_mask_;
   std::vector<int32_t> slots_;
   std::vector<int32_t> text_;  // a ring
   std::vector<Point> open_;    // a ring: how far the suffix from each position has come

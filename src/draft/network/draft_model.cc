@@ -41,7 +41,7 @@ class ModelNetwork final : public DraftNetwork {
   Status open(int place, const DraftSequence& sequence) override;
   void close(int place) override;
   // What it has not kept it reads again by itself.
-  int reusable(std::span<const int32_t> tokens) const override {
+  int reusable(std::span<const int32_t> tokens, std::string_view /*tenant*/) const override {
     return static_cast<int>(tokens.size()) - 1;
   }
   void keep(int place, std::span<const int32_t> tokens) override;
@@ -55,6 +55,7 @@ class ModelNetwork final : public DraftNetwork {
 
  private:
   struct State {
+    std::string tenant;
     KvCache::Id cache = -1;
     // The draft model's ids of the first `translated` tokens, where they are others than the
     // target's.
@@ -113,11 +114,12 @@ std::span<const PrefixKey> ModelNetwork::keys_of(std::span<const int32_t> contex
 void ModelNetwork::keep(int place, std::span<const int32_t> tokens) {
   State& state = at(place);
   const auto read = static_cast<size_t>(cache_.committed(state.cache));
-  cache_.keep(state.cache, keys_of(context_of(state, tokens).first(read)));
+  cache_.keep(state.cache, keys_of(context_of(state, tokens).first(read)), true, state.tenant);
 }
 
 Status ModelNetwork::open(int place, const DraftSequence& sequence) {
   State state;
+  state.tenant = sequence.tenant;
   AERIE_ASSIGN_OR_RETURN(state.cache, cache_.open());
   if (options_.vocabulary != nullptr) {
     state.spelled.reserve(static_cast<size_t>(options_.max_positions));
@@ -125,7 +127,7 @@ Status ModelNetwork::open(int place, const DraftSequence& sequence) {
   state.nodes.reserve(static_cast<size_t>(most_nodes_run(options_)) *
                       static_cast<size_t>(options_.top_k + 1));
   if (!sequence.tokens.empty()) {
-    cache_.adopt(state.cache, keys_of(context_of(state, sequence.tokens)));
+    cache_.adopt(state.cache, keys_of(context_of(state, sequence.tokens)), sequence.tenant);
   }
   at(place) = std::move(state);
   return {};
@@ -346,7 +348,7 @@ Expected<std::unique_ptr<Drafter>> make_draft_model(const MethodConfig& config, 
   options.weight_cache = target.weight_cache;
   const int64_t cache_bytes =
       KvCache::bytes_needed(model_config, target.max_positions, target.cache_type);
-  AERIE_RETURN_IF_ERROR(host.check_memory(path, packed_weight_bytes(file, *target.backend),
+  AERIE_RETURN_IF_ERROR(host.check_memory(path, loaded_weight_bytes(file, *target.backend),
                                           cache_bytes, working_bytes(model_config, options)));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, load_model(file, options));
   if (!as_text) return make_draft_model_drafter(std::move(model), draft);

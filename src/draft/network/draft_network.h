@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "base/status.h"
 #include "draft/drafter.h"
@@ -52,7 +53,7 @@ class DraftNetwork {
   virtual void close(int place) = 0;
 
   // As Drafter's.
-  virtual int reusable(std::span<const int32_t> tokens) const = 0;
+  virtual int reusable(std::span<const int32_t> tokens, std::string_view tenant) const = 0;
   virtual void keep(int place, std::span<const int32_t> tokens) = 0;
 
   // Begins a draft behind `tokens` (Drafter's, the last is the root), which stay where they are

@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "base/errors.h"
+#include "format/input_file.h"
 #include "format/json.h"
-#include "format/mapped_file.h"
 #include "format/safetensors/safetensors.h"
 #include "format/text.h"
 #include "format/torch/torch_folder.h"
@@ -92,11 +92,10 @@ Status read_lines(std::string_view text, Ids& ids) {
 Status read(const std::string& path, Ids& ids) {
   if (path.ends_with(".safetensors")) {
     AERIE_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::open(path));
-    return read_tensor(file, ids).with_context(path);
+    AERIE_RETURN_IF_ERROR(read_tensor(file, ids).with_context(path));
+    return file.check();
   }
-  AERIE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
-                              file.bytes().size());
+  AERIE_ASSIGN_OR_RETURN(const std::string text, read_file(path));
   if (is_torch_path(path)) {
     return not_supported(
         "{0}: is a file of PyTorch's; convert it with: aerie inspect {0} --convert {0}.safetensors",

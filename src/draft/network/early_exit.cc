@@ -36,10 +36,16 @@ struct State {
   void start() {
     path.clear();
     behind = constraint != nullptr ? constraint->fork() : nullptr;
+    look();
   }
   void add(int32_t token) {
     path.push_back(token);
     if (behind != nullptr) behind->advance(token);
+    look();
+  }
+  // Where the constraint is not ready, the rest is drafted without it.
+  void look() {
+    if (behind != nullptr && !behind->ready()) behind.reset();
   }
 
   TargetAccess* target;

@@ -55,7 +55,8 @@ struct NetworkDraft {
     return sequence.noise == DraftNoise::kOwn && sequence.sampling.temperature > 0;
   }
   // Behind the tokens of a path from the root; null: any text, as behind a token that is forbidden,
-  // which is drafted where the network has no other and behind which nothing stands.
+  // which is drafted where the network has no other and behind which nothing stands, and where the
+  // constraint is not ready.
   std::unique_ptr<TokenConstraint> constraint_after(std::span<const int32_t> path) const {
     if (sequence.constraint == nullptr) return nullptr;
     auto state = sequence.constraint->fork();
@@ -63,6 +64,7 @@ struct NetworkDraft {
       if (!state->allows(token)) return nullptr;
       state->advance(token);
     }
+    if (!state->ready()) return nullptr;
     return state;
   }
   DraftExpansion& expansion(int32_t node) { return expansions[static_cast<size_t>(node + 1)]; }

@@ -59,8 +59,9 @@ class NetworkDrafter final : public Drafter {
   const DrafterNeeds& needs() const override { return network_->needs(); }
   Status open(const DraftSequence& sequence) override;
   void close(SequenceId id) override;
-  int reusable(std::span<const int32_t> tokens, int /*drafter*/) const override {
-    return network_->reusable(tokens);
+  int reusable(std::span<const int32_t> tokens, int /*drafter*/,
+               std::string_view tenant) const override {
+    return network_->reusable(tokens, tenant);
   }
   void keep(SequenceId id, std::span<const int32_t> tokens) override {
     if (const int place = find(id); place >= 0) network_->keep(place, tokens);

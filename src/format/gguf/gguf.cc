@@ -37,7 +37,9 @@ Expected<Part> open_part(const std::string& path) {
   part.name = path;
   AERIE_ASSIGN_OR_RETURN(part.file, MappedFile::open(path));
   part.bytes = part.file.bytes();
-  AERIE_RETURN_IF_ERROR(parse_part(part).with_context(path));
+  const Status parsed = parse_part(part);
+  AERIE_RETURN_IF_ERROR(part.file.check());
+  AERIE_RETURN_IF_ERROR(parsed.with_context(path));
   return part;
 }
 
@@ -189,6 +191,11 @@ Expected<TensorView> GgufFile::tensor(std::string_view name) const {
 
 Expected<TensorData> GgufFile::read_tensor(const TensorInfo& tensor) const {
   return TensorData{view_of(tensor), {}};
+}
+
+Status GgufFile::check_intact() const {
+  for (const Part& part : impl_->parts) AERIE_RETURN_IF_ERROR(part.file.check());
+  return {};
 }
 
 void GgufFile::release(const TensorView& view) const {

@@ -40,6 +40,7 @@ class GgufFile final : public ModelFile {
 
   // read() without the chance that memory is needed: values are views of the mapping.
   Expected<TensorView> tensor(std::string_view name) const;
+  Status check_intact() const override;
   void release(const TensorView& view) const override;
   std::vector<SourceFile> sources() const override;
 

@@ -163,6 +163,7 @@ Status write_tensor(const ModelFile& file, const TensorInfo& tensor, OutputFile&
   }
   Status status = out.write({view.data, static_cast<size_t>(view.bytes())});
   file.release(view);
+  AERIE_RETURN_IF_ERROR(file.check_intact());
   return status;
 }
 

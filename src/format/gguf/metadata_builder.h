@@ -20,8 +20,8 @@ namespace aerie {
 class MetadataBuilder {
  public:
   MetadataBuilder() = default;
-  MetadataBuilder(MetadataBuilder&&) = default;
-  MetadataBuilder& operator=(MetadataBuilder&&) = default;
+  MetadataBuilder(MetadataBuilder&&) noexcept = default;
+  MetadataBuilder& operator=(MetadataBuilder&&) noexcept = default;
 
   void add_u32(std::string key, uint32_t value);
   void add_i64(std::string key, int64_t value);

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "format/input_file.h"
 #include "format/json.h"
-#include "format/mapped_file.h"
 #include "format/output_file.h"
 #include "format/safetensors/int8_weights.h"
 #include "format/safetensors/safetensors_folder.h"
@@ -135,12 +135,6 @@ Expected<Json> read_config(const fs::path& path) {
                       "lose twice. Start from a folder of F32, F16 or BF16 weights");
 }
 
-Status write_bytes(const fs::path& path, std::span<const std::byte> bytes) {
-  AERIE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(path));
-  AERIE_RETURN_IF_ERROR(file.write(bytes));
-  return file.commit();
-}
-
 bool is_copied(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename();
   std::error_code ignored;
@@ -154,8 +148,8 @@ Status copy_others(const fs::path& from, const fs::path& to) {
   for (auto it = fs::directory_iterator(from, error); !error && it != fs::directory_iterator();
        it.increment(error)) {
     if (!is_copied(*it)) continue;
-    AERIE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(it->path()));
-    AERIE_RETURN_IF_ERROR(write_bytes(to / it->path().filename(), file.bytes()));
+    AERIE_ASSIGN_OR_RETURN(const std::string file, read_file(it->path()));
+    AERIE_RETURN_IF_ERROR(write_file(to / it->path().filename(), file));
   }
   if (!error) return {};
   return invalid_argument("{}: cannot list this folder: {}", from.string(), error.message());
@@ -167,6 +161,7 @@ Expected<int64_t> write_tensors(const SafetensorsFolder& folder, const Plan& pla
                            [&](size_t i, const ByteSink& sink) {
                              const Status status = write_part(plan.sources[i], sink);
                              folder.release(plan.sources[i].tensor->data);
+                             AERIE_RETURN_IF_ERROR(folder.check());
                              return status.with_context(folder.name());
                            });
 }
@@ -190,7 +185,7 @@ Expected<int64_t> write_int8_folder(const std::string& input, const std::string&
   }
   const auto write = [&]() -> Expected<int64_t> {
     const std::string text = config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-    AERIE_RETURN_IF_ERROR(write_bytes(to / kConfig, std::as_bytes(std::span(text))));
+    AERIE_RETURN_IF_ERROR(write_file(to / kConfig, text));
     if (whole) AERIE_RETURN_IF_ERROR(copy_others(from, to));
     return write_tensors(folder, plan, to / "model.safetensors");
   };

@@ -279,7 +279,9 @@ Expected<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> byte
 Expected<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   SafetensorsFile file(path);
   AERIE_ASSIGN_OR_RETURN(file.file_, MappedFile::open(path));
-  AERIE_RETURN_IF_ERROR(file.read(file.file_.bytes()));
+  const Status read = file.read(file.file_.bytes());
+  AERIE_RETURN_IF_ERROR(file.check());
+  AERIE_RETURN_IF_ERROR(read);
   return file;
 }
 

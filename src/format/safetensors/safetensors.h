@@ -70,7 +70,7 @@ struct SafetensorsTensor {
 Expected<std::vector<int64_t>> read_integers(const SafetensorsTensor& tensor);
 
 // Immutable once it is open, so safe to share between threads. Moves, does not copy; tensors stay
-// where they are when it moves. The file must not shrink while it is open.
+// where they are when it moves. What others may do to the file meanwhile, check() tells.
 class SafetensorsFile {
  public:
   // kNotFound if there is no such file, kInvalidData if it is broken, kUnsupported if a tensor's
@@ -90,6 +90,8 @@ class SafetensorsFile {
   // "__metadata__": what the writer had to say; {"format", "pt"} in most.
   std::span<const std::pair<std::string, std::string>> metadata() const { return metadata_; }
 
+  // As MappedFile::check().
+  Status check() const { return file_.check(); }
   // Drops the pages that lie wholly inside `data` from memory until they are touched again. No
   // effect on bytes that are not of the file.
   void release(std::span<const std::byte> data) const { file_.release(data); }

@@ -236,6 +236,11 @@ const SafetensorsTensor* SafetensorsFolder::find(std::string_view name) const {
   return index ? tensors_[*index] : nullptr;
 }
 
+Status SafetensorsFolder::check() const {
+  for (const SafetensorsFile& shard : shards_) AERIE_RETURN_IF_ERROR(shard.check());
+  return {};
+}
+
 void SafetensorsFolder::release(std::span<const std::byte> data) const {
   for (const SafetensorsFile& shard : shards_) shard.release(data);
 }

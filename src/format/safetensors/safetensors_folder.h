@@ -41,6 +41,8 @@ class SafetensorsFolder {
   // The shards, for ModelFile::sources().
   std::vector<SourceFile> sources() const;
 
+  // As SafetensorsFile::check(), of all shards.
+  Status check() const;
   // As SafetensorsFile::release().
   void release(std::span<const std::byte> data) const;
 

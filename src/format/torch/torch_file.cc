@@ -460,7 +460,9 @@ Expected<TorchFile> TorchFile::open(const std::string& path) {
   TorchFile file(path);
   AERIE_ASSIGN_OR_RETURN(file.file_, MappedFile::open(path));
   file.bytes_ = file.file_.bytes();
-  AERIE_RETURN_IF_ERROR(TorchReader(file).read().with_context(path));
+  const Status read = TorchReader(file).read();
+  AERIE_RETURN_IF_ERROR(file.check());
+  AERIE_RETURN_IF_ERROR(read.with_context(path));
   return file;
 }
 

@@ -25,7 +25,7 @@ namespace aerie {
 // there is, "data". A list of numbers is a tensor too, of I64, or of F64 if one has a fraction.
 //
 // Immutable once it is open, so safe to share between threads. Moves, does not copy; tensors stay
-// where they are when it moves. The file must not shrink while it is open.
+// where they are when it moves. What others may do to the file meanwhile, check() tells.
 class TorchFile {
  public:
   // kNotFound if there is no such file. kInvalidData if it is broken. kUnsupported, naming it, for
@@ -43,6 +43,8 @@ class TorchFile {
   // Single numbers, strings and booleans by the same names, as text.
   std::span<const std::pair<std::string, std::string>> values() const { return values_; }
 
+  // As MappedFile::check().
+  Status check() const { return file_.check(); }
   // Drops the pages that lie wholly inside `data` from memory until they are touched again.
   void release(std::span<const std::byte> data) const { file_.release(data); }
 

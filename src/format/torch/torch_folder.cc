@@ -10,8 +10,8 @@
 
 #include "base/errors.h"
 #include "base/files.h"
+#include "format/input_file.h"
 #include "format/json.h"
-#include "format/mapped_file.h"
 #include "format/name_index.h"
 #include "format/output_file.h"
 #include "format/safetensors/safetensors_write.h"
@@ -99,6 +99,7 @@ class TorchModelFile final : public ModelFile {
 
   std::string format() const override { return "PyTorch"; }
   int64_t file_bytes() const override { return folder_.file_bytes(); }
+  Status check_intact() const override { return folder_.check(); }
 
  private:
   static TensorInfo describe(const TorchTensor& tensor) {
@@ -147,17 +148,16 @@ Expected<int64_t> write_tensors(const TorchFolder& folder, const std::string& pa
     if (name != "format") metadata.emplace_back(name, text);
   }
   return write_safetensors(path, entries, metadata, [&](size_t i, const ByteSink& sink) {
-    Status status = folder.tensors()[i]->read(sink);
+    const Status status = folder.tensors()[i]->read(sink);
     folder.release(folder.tensors()[i]->storage);
+    AERIE_RETURN_IF_ERROR(folder.check());
     return status;
   });
 }
 
 Status copy_file(const std::string& from, const std::string& to) {
-  AERIE_ASSIGN_OR_RETURN(const MappedFile source, MappedFile::open(from));
-  AERIE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(to));
-  AERIE_RETURN_IF_ERROR(file.write(source.bytes()));
-  return file.commit();
+  AERIE_ASSIGN_OR_RETURN(const std::string text, read_file(from));
+  return write_file(to, text);
 }
 
 Expected<int64_t> write_folder(const TorchFolder& folder, const std::string& output) {
@@ -206,6 +206,11 @@ int64_t TorchFolder::file_bytes() const {
   int64_t bytes = 0;
   for (const TorchFile& file : files_) bytes += file.file_bytes();
   return bytes;
+}
+
+Status TorchFolder::check() const {
+  for (const TorchFile& file : files_) AERIE_RETURN_IF_ERROR(file.check());
+  return {};
 }
 
 void TorchFolder::release(std::span<const std::byte> data) const {

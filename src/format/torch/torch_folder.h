@@ -34,6 +34,8 @@ class TorchFolder {
   // Of all files, in the files' order.
   std::span<const TorchTensor* const> tensors() const { return tensors_; }
 
+  // As TorchFile::check(), of all files.
+  Status check() const;
   // As TorchFile::release().
   void release(std::span<const std::byte> data) const;
 

@@ -6,6 +6,10 @@
 namespace aerie::grammar {
 namespace {
 
+// What the allocator and a hash table take beside what is asked for.
+constexpr size_t kBlockBytes = 16;
+constexpr size_t kNodeBytes = 64;
+
 size_t mix(size_t hash, size_t value) {
   hash ^= value + 0x9E3779B97F4A7C15u + (hash << 6) + (hash >> 2);
   return hash * 0xFF51AFD7ED558CCDu;
@@ -36,15 +40,75 @@ size_t StateTable::SetsHash::operator()(const std::vector<const StackSet*>& sets
   return hash;
 }
 
+class StateTable::Turn {
+ public:
+  Turn(StateTable& table, Effort& effort) : table_(table), lock_(table.mutex_, std::defer_lock) {
+    if (effort.waits()) {
+      lock_.lock();
+    } else if (!lock_.try_lock()) {
+      effort.end(Effort::End::kBusy);
+      return;
+    }
+    table_.effort_ = &effort;
+    table_.over_ = false;
+    table_.scratch_bytes_ = 0;
+    // Of a turn that an exception ended.
+    if (!table_.touched_.empty()) table_.drop_scratch();
+  }
+  ~Turn() {
+    if (lock_.owns_lock()) table_.effort_ = nullptr;
+  }
+  explicit operator bool() const { return lock_.owns_lock(); }
+
+ private:
+  StateTable& table_;
+  std::unique_lock<std::mutex> lock_;
+};
+
 StateTable::StateTable(std::shared_ptr<const Program> program,
-                       std::shared_ptr<const TokenTrie> trie)
-    : program_(std::move(program)), trie_(std::move(trie)) {
+                       std::shared_ptr<const TokenTrie> trie, size_t max_bytes,
+                       std::shared_ptr<SharedBytes> shared)
+    : program_(std::move(program)),
+      trie_(std::move(trie)),
+      max_bytes_(max_bytes),
+      shared_(std::move(shared)) {
+  if (shared_ != nullptr) shared_->enter();
   reached_.resize(program_->nodes.size());
+  hold(reached_.size() * sizeof(reached_[0]));
   const std::lock_guard lock(mutex_);
   StackSet bottom;
   bottom.bottom = true;
-  add(program_->start, intern(std::move(bottom)));
-  start_ = close();
+  bottom_ = intern(std::move(bottom));
+}
+
+StateTable::~StateTable() {
+  if (shared_ != nullptr) shared_->leave(bytes());
+}
+
+void StateTable::hold(size_t bytes) {
+  bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  if (shared_ != nullptr) shared_->add(bytes);
+}
+
+bool StateTable::spend(size_t steps, size_t scratch_bytes) {
+  if (over_) return false;
+  scratch_bytes_ += scratch_bytes;
+  over_ = !effort_->spend(steps);
+  if (!over_ && (bytes() + scratch_bytes_ > max_bytes_ || full())) {
+    effort_->end(Effort::End::kFull);
+    over_ = true;
+  }
+  return !over_;
+}
+
+const State* StateTable::start(Effort& effort) {
+  if (const State* known = start_.load(std::memory_order_acquire)) return known;
+  const Turn turn(*this, effort);
+  if (!turn) return nullptr;
+  add(program_->start, bottom_);
+  const State* state = close();
+  if (state != nullptr) start_.store(state, std::memory_order_release);
+  return state;
 }
 
 const StackSet* StateTable::intern(StackSet&& set) {
@@ -54,18 +118,21 @@ const StackSet* StateTable::intern(StackSet&& set) {
   stacks_.push_back(std::move(set));
   const StackSet* stored = &stacks_.back();
   stack_ids_.emplace(stored, stored);
-  bytes_ += sizeof(StackSet) + stored->frames.capacity() * sizeof(stored->frames[0]) + 48;
+  hold(sizeof(StackSet) + kNodeBytes + kBlockBytes +
+       stored->frames.capacity() * sizeof(stored->frames[0]));
   return stored;
 }
 
 const StackSet* StateTable::unite(std::vector<const StackSet*> sets) {
+  if (!spend(sets.size(), 0)) return bottom_;
   std::sort(sets.begin(), sets.end());
   sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
   if (sets.size() == 1) return sets[0];
   const auto known = unions_.find(sets);
   if (known != unions_.end()) return known->second;
   const StackSet* result = unite(sets, {});
-  bytes_ += sets.size() * sizeof(sets[0]) + 64;
+  if (over_) return bottom_;
+  hold(sets.capacity() * sizeof(sets[0]) + kNodeBytes + kBlockBytes);
   unions_.emplace(std::move(sets), result);
   return result;
 }
@@ -73,43 +140,53 @@ const StackSet* StateTable::unite(std::vector<const StackSet*> sets) {
 // Below one node there is one set, so that sets stay as small as the rules are, however many stacks
 // are in them.
 const StackSet* StateTable::unite(const std::vector<const StackSet*>& sets, Frames frames) {
+  size_t count = frames.size();
+  for (const StackSet* set : sets) count += set->frames.size();
+  if (!spend(sets.size() + 2 * count, 2 * count * sizeof(Frames::value_type))) return bottom_;
+  frames.reserve(count);
   StackSet all;
   for (const StackSet* set : sets) {
     all.bottom |= set->bottom;
     frames.insert(frames.end(), set->frames.begin(), set->frames.end());
   }
   std::sort(frames.begin(), frames.end());
-  for (size_t i = 0; i < frames.size();) {
+  for (size_t i = 0; i < frames.size() && !over_;) {
     std::vector<const StackSet*> below;
     const uint32_t node = frames[i].first;
     for (; i < frames.size() && frames[i].first == node; ++i) below.push_back(frames[i].second);
     all.frames.emplace_back(node, unite(std::move(below)));
   }
-  return intern(std::move(all));
+  return over_ ? bottom_ : intern(std::move(all));
 }
 
 const StackSet* StateTable::import_stack(
     const StackSet* set, std::unordered_map<const StackSet*, const StackSet*>& known) {
   const auto entry = known.find(set);
   if (entry != known.end()) return entry->second;
+  if (!spend(1 + set->frames.size(), kNodeBytes)) return bottom_;
   StackSet copy;
   copy.bottom = set->bottom;
+  copy.frames.reserve(set->frames.size());
   for (const auto& [node, below] : set->frames) {
     copy.frames.emplace_back(node, import_stack(below, known));
   }
+  if (over_) return bottom_;
   const StackSet* result = intern(std::move(copy));
   known.emplace(set, result);
   return result;
 }
 
-const State* StateTable::import(const State& state) {
-  const std::lock_guard lock(mutex_);
+const State* StateTable::import(const State& state, Effort& effort) {
+  const Turn turn(*this, effort);
+  if (!turn) return nullptr;
   std::unordered_map<const StackSet*, const StackSet*> known;
   Items items;
-  for (const auto& [node, stacks] : state.items) {
-    items.emplace_back(node, import_stack(stacks, known));
+  if (spend(state.items.size(), state.items.size() * sizeof(state.items[0]))) {
+    for (const auto& [node, stacks] : state.items) {
+      items.emplace_back(node, import_stack(stacks, known));
+    }
   }
-  return intern_state(std::move(items), state.complete);
+  return over_ ? nullptr : intern_state(std::move(items), state.complete);
 }
 
 const State* StateTable::intern_state(Items items, bool complete) {
@@ -125,8 +202,8 @@ const State* StateTable::intern_state(Items items, bool complete) {
   const size_t classes = program_->class_byte.size();
   state.next = std::make_unique<std::atomic<const State*>[]>(classes);
   state_ids_.emplace(hash, &state);
-  bytes_ += sizeof(State) + state.items.capacity() * sizeof(state.items[0]) +
-            classes * sizeof(void*) + 64;
+  hold(sizeof(State) + state.items.capacity() * sizeof(state.items[0]) + classes * sizeof(void*) +
+       kNodeBytes + 2 * kBlockBytes);
   return &state;
 }
 
@@ -141,7 +218,8 @@ StateTable::Reached& StateTable::reach(uint32_t node, std::vector<uint32_t>& que
 void StateTable::add(uint32_t node, const StackSet* stacks) {
   // Some other way is short enough: each state has one that fits.
   if (stacks->depth + program_->nodes[node].height > kMaxDepth) return;
-  if (reached_[node].stacks != stacks) reach(node, todo_).more.push_back(stacks);
+  if (reached_[node].stacks == stacks || !spend(1, 2 * sizeof(stacks))) return;
+  reach(node, todo_).more.push_back(stacks);
 }
 
 void StateTable::call(const Edge& edge, const StackSet* stacks) {
@@ -151,6 +229,7 @@ void StateTable::call(const Edge& edge, const StackSet* stacks) {
       depth + program_->nodes[edge.start].height > kMaxDepth) {
     return;
   }
+  if (!spend(1, 2 * sizeof(Frames::value_type))) return;
   reach(edge.start, called_).frames.emplace_back(edge.target, stacks);
 }
 
@@ -161,9 +240,10 @@ void StateTable::expand(uint32_t node) {
   const StackSet* stacks = reached.frames.empty() ? unite(std::exchange(reached.more, {}))
                                                   : unite(std::exchange(reached.more, {}),
                                                           std::exchange(reached.frames, {}));
-  if (stacks == reached.stacks) return;
+  if (over_ || stacks == reached.stacks) return;
   reached.stacks = stacks;
   const Program::Node& at = program_->nodes[node];
+  if (!spend(at.other_edges + stacks->frames.size(), 0)) return;
   const Edge* edge = program_->edges.data() + at.first_edge + at.byte_edges;
   for (uint32_t i = 0; i < at.other_edges; ++i, ++edge) {
     if (edge->kind == Edge::Kind::kEmpty) {
@@ -177,66 +257,82 @@ void StateTable::expand(uint32_t node) {
   for (const auto& [back, below] : stacks->frames) add(back, below);
 }
 
+void StateTable::drop_scratch() {
+  todo_.clear();
+  called_.clear();
+  for (const uint32_t node : touched_) reached_[node] = {};
+  touched_.clear();
+  complete_ = false;
+}
+
 const State* StateTable::close() {
-  while (!todo_.empty() || !called_.empty()) {
+  while (!over_ && (!todo_.empty() || !called_.empty())) {
     std::vector<uint32_t>& queue = todo_.empty() ? called_ : todo_;
     const uint32_t node = queue.back();
     queue.pop_back();
     expand(node);
   }
+  spend(2 * touched_.size(), touched_.size() * sizeof(Items::value_type));
   Items items;
   std::sort(touched_.begin(), touched_.end());
   for (const uint32_t node : touched_) {
-    if (program_->nodes[node].byte_edges > 0) items.emplace_back(node, reached_[node].stacks);
-    reached_[node] = {};
+    if (!over_ && program_->nodes[node].byte_edges > 0) {
+      items.emplace_back(node, reached_[node].stacks);
+    }
   }
-  touched_.clear();
-  const State* state = intern_state(std::move(items), complete_);
-  complete_ = false;
-  return state;
+  const bool complete = complete_;
+  drop_scratch();
+  if (over_) return nullptr;
+  items.shrink_to_fit();
+  return intern_state(std::move(items), complete);
 }
 
-const State* StateTable::compute_step(const State& state, uint8_t byte_class) {
-  const std::lock_guard lock(mutex_);
+const State* StateTable::compute_step(const State& state, uint8_t byte_class, Effort& effort) {
+  const Turn turn(*this, effort);
+  if (!turn) return nullptr;
   auto& next = state.next[byte_class];
   if (const State* known = next.load(std::memory_order_relaxed)) return known;
   const uint8_t byte = program_->class_byte[byte_class];
   for (const auto& [node, stacks] : state.items) {
     const Program::Node& at = program_->nodes[node];
+    if (!spend(1 + at.byte_edges, 0)) break;
     const Edge* edge = program_->edges.data() + at.first_edge;
     for (uint32_t i = 0; i < at.byte_edges; ++i, ++edge) {
       if (edge->first <= byte && byte <= edge->last) add(edge->target, stacks);
     }
   }
   const State* result = close();
-  next.store(result, std::memory_order_release);
+  if (result != nullptr) next.store(result, std::memory_order_release);
   return result;
 }
 
-const State* StateTable::step(const State& state, uint8_t byte) {
+const State* StateTable::step(const State& state, uint8_t byte, Effort& effort) {
   const uint8_t byte_class = program_->byte_class[byte];
   const State* known = state.next[byte_class].load(std::memory_order_acquire);
-  return known != nullptr ? known : compute_step(state, byte_class);
+  return known != nullptr ? known : compute_step(state, byte_class, effort);
 }
 
-bool StateTable::takes(const State& state, std::string_view bytes) {
+std::optional<bool> StateTable::takes(const State& state, std::string_view bytes, Effort& effort) {
   const State* at = &state;
   for (const char byte : bytes) {
-    at = step(*at, static_cast<uint8_t>(byte));
+    at = step(*at, static_cast<uint8_t>(byte), effort);
+    if (at == nullptr) return std::nullopt;
     if (at->dead()) return false;
   }
   return true;
 }
 
-const uint64_t* StateTable::mask(const State& state) {
+const uint64_t* StateTable::mask(const State& state, Effort& effort) {
   if (const uint64_t* known = state.mask.load(std::memory_order_acquire)) return known;
   std::vector<uint64_t> bits((static_cast<size_t>(trie_->vocab_size()) + 63) / 64, 0);
   const auto& nodes = trie_->nodes();
   const auto& tokens = trie_->tokens();
   std::vector<const State*> path(static_cast<size_t>(trie_->max_depth()) + 1, &state);
   for (size_t i = 0; i + 1 < nodes.size();) {
+    if (!effort.spend()) return nullptr;
     const TokenTrie::Node& node = nodes[i];
-    const State* at = step(*path[node.depth - size_t{1}], node.byte);
+    const State* at = step(*path[node.depth - size_t{1}], node.byte, effort);
+    if (at == nullptr) return nullptr;
     if (at->dead()) {
       i = node.after;
       continue;
@@ -248,18 +344,22 @@ const uint64_t* StateTable::mask(const State& state) {
       bits[id / 64] |= uint64_t{1} << id % 64;
     }
   }
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this, effort);
+  if (!turn) return nullptr;
   if (const uint64_t* known = state.mask.load(std::memory_order_relaxed)) return known;
-  bytes_ += bits.size() * sizeof(uint64_t);
+  const size_t bytes = bits.size() * sizeof(bits[0]);
+  if (!spend(bits.size(), bytes)) return nullptr;
+  hold(bytes + sizeof(bits) + kBlockBytes);
   masks_.push_back(std::move(bits));
   state.mask.store(masks_.back().data(), std::memory_order_release);
   return masks_.back().data();
 }
 
-std::string StateTable::forced(const State& state) {
+std::string StateTable::forced(const State& state, Effort& effort) {
   constexpr size_t kMaxForced = 64;
   std::string bytes;
   for (const State* at = &state; bytes.size() < kMaxForced && !at->complete;) {
+    if (!effort.spend(1 + at->items.size())) return bytes;
     int found = -1;
     for (const auto& [node, stacks] : at->items) {
       const Program::Node& from = program_->nodes[node];
@@ -271,8 +371,8 @@ std::string StateTable::forced(const State& state) {
     }
     if (found < 0) return bytes;
     // The limit of depth may leave nothing of a node: then there is no such byte.
-    const State* next = step(*at, static_cast<uint8_t>(found));
-    if (next->dead()) return bytes;
+    const State* next = step(*at, static_cast<uint8_t>(found), effort);
+    if (next == nullptr || next->dead()) return bytes;
     bytes.push_back(static_cast<char>(found));
     at = next;
   }

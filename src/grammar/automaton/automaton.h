@@ -6,12 +6,15 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "grammar/automaton/effort.h"
 #include "grammar/automaton/grammar_program.h"
+#include "grammar/automaton/shared_bytes.h"
 #include "grammar/automaton/token_trie.h"
 
 namespace aerie::grammar {
@@ -35,29 +38,37 @@ struct State {
   mutable std::atomic<const uint64_t*> mask{nullptr};
 };
 
-// States and what belongs to them. Thread-safe: what is known is read without a lock.
+// States and what belongs to them. Thread-safe: what is known is read without a lock, and only what
+// is not known takes effort. Where that has ended, before or on the way, the answer is none.
 class StateTable {
  public:
-  StateTable(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> trie);
+  // Holds no more than `max_bytes`, and of `shared` (may be null) what it grants.
+  StateTable(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> trie,
+             size_t max_bytes, std::shared_ptr<SharedBytes> shared);
+  ~StateTable();
+  StateTable(const StateTable&) = delete;
+  StateTable& operator=(const StateTable&) = delete;
 
-  const State* start() const { return start_; }
+  const State* start(Effort& effort);
   // The state of another table of the same program.
-  const State* import(const State& state);
+  const State* import(const State& state, Effort& effort);
 
-  const State* step(const State& state, uint8_t byte);
+  const State* step(const State& state, uint8_t byte, Effort& effort);
   // One bit for each token of the trie: whether its bytes may come next.
-  const uint64_t* mask(const State& state);
+  const uint64_t* mask(const State& state, Effort& effort);
   // Whether the bytes may come next.
-  bool takes(const State& state, std::string_view bytes);
-  std::string forced(const State& state);
+  std::optional<bool> takes(const State& state, std::string_view bytes, Effort& effort);
+  // As far as the effort goes.
+  std::string forced(const State& state, Effort& effort);
 
-  // Whether it has grown past what one is meant to hold.
-  bool full() const { return bytes_.load(std::memory_order_relaxed) > kMaxBytes; }
+  // Whether there is no room for more. What is known remains so.
+  bool full() const {
+    const size_t bytes = this->bytes();
+    return bytes > max_bytes_ || (shared_ != nullptr && !shared_->may_grow(bytes));
+  }
+  size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
-  // A mask or an advance goes on past it, which is why it is no hard limit.
-  static constexpr size_t kMaxBytes = size_t{64} << 20;
-
   struct StackHash {
     size_t operator()(const StackSet* set) const;
   };
@@ -70,8 +81,13 @@ class StateTable {
     size_t operator()(const std::vector<const StackSet*>& sets) const;
   };
 
-  const State* compute_step(const State& state, uint8_t byte_class);
-  // Requires the lock, as all below.
+  // The lock, and while it is held the effort that is spent. False: others have it.
+  class Turn;
+  const State* compute_step(const State& state, uint8_t byte_class, Effort& effort);
+  void hold(size_t bytes);
+  // Requires the lock, as all below. Whether the effort goes on; bytes that are not held for long
+  // are let go by close(). Once it does not, what is made is of no use and is not kept.
+  bool spend(size_t steps, size_t scratch_bytes);
   const StackSet* intern(StackSet&& set);
   const StackSet* unite(std::vector<const StackSet*> sets);
   // All stacks of the sets, and those with the frames on top.
@@ -92,15 +108,22 @@ class StateTable {
   void add(uint32_t node, const StackSet* stacks);
   void expand(uint32_t node);
   void call(const Edge& edge, const StackSet* stacks);
-  // The state that what was add()ed leads to.
+  void drop_scratch();
+  // The state that what was add()ed leads to; null if the effort has ended.
   const State* close();
 
   const std::shared_ptr<const Program> program_;
   const std::shared_ptr<const TokenTrie> trie_;
-  const State* start_ = nullptr;
+  const size_t max_bytes_;
+  const std::shared_ptr<SharedBytes> shared_;
+  std::atomic<const State*> start_ = nullptr;
   std::atomic<size_t> bytes_{0};
 
   std::mutex mutex_;
+  Effort* effort_ = nullptr;  // of the turn under way
+  bool over_ = false;         // it has ended
+  size_t scratch_bytes_ = 0;
+  const StackSet* bottom_ = nullptr;  // the empty stack alone
   std::deque<StackSet> stacks_;
   std::unordered_map<const StackSet*, const StackSet*, StackHash, StackEqual> stack_ids_;
   std::unordered_map<std::vector<const StackSet*>, const StackSet*, SetsHash> unions_;

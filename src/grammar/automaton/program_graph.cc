@@ -18,6 +18,7 @@ class GraphBuilder {
       graph_.final[end] = true;
       const ExprId body = rules_.body(static_cast<RuleId>(i));
       if (body >= 0) add(body, graph_.starts[i], end);
+      AERIE_RETURN_IF_ERROR(rules_.budget().status());
       if (too_large_) {
         return Status(StatusCode::kResourceExhausted,
                       fmt::format("rule '{}': the grammar needs more than {} nodes or {} edges; "
@@ -30,7 +31,7 @@ class GraphBuilder {
 
  private:
   uint32_t node() {
-    if (graph_.edges.size() >= kMaxNodes) {
+    if (graph_.edges.size() >= kMaxNodes || !rules_.budget().spend(sizeof(graph_.edges[0]))) {
       too_large_ = true;
       return 0;
     }
@@ -40,7 +41,7 @@ class GraphBuilder {
   }
 
   void edge(uint32_t from, const Edge& edge) {
-    if (++edge_count_ > kMaxEdges) too_large_ = true;
+    if (++edge_count_ > kMaxEdges || !rules_.budget().spend(sizeof(edge))) too_large_ = true;
     if (!too_large_) graph_.edges[from].push_back(edge);
   }
 

@@ -45,11 +45,9 @@ std::string digits_of(Decimal value, int width) {
 // numbers of all lengths.
 class DigitRules {
  public:
-  DigitRules(int behind, const NumberRange& range, RuleSet& rules)
-      : behind_(behind),
-        multiple_of_(range.multiple_of),
-        fraction_(range.fraction),
-        rules_(rules) {}
+  // The multiple is in units of the last place.
+  DigitRules(int behind, int64_t multiple_of, bool fraction, RuleSet& rules)
+      : behind_(behind), multiple_of_(multiple_of), fraction_(fraction), rules_(rules) {}
 
   // Integers of `before` digits or more. Their number is not limited, or each would have rules of
   // its own.
@@ -57,7 +55,7 @@ class DigitRules {
     open_ = true;
     std::vector<ExprId> ways;
     for (char c = '1'; c <= '9'; ++c) {
-      const ExprId tail = rest({before - 1, false, false, (c - '0') % multiple_of_});
+      const ExprId tail = rest({before - 1, false, false, false, (c - '0') % multiple_of_});
       ways.push_back(rules_.sequence({rules_.bytes(std::string_view(&c, 1)), tail}));
     }
     write_rules();
@@ -69,7 +67,7 @@ class DigitRules {
     low_ = digits_of(low, before + behind_);
     high_ = digits_of(high, before + behind_);
     tight_.clear();
-    const ExprId all = rest({before + behind_, true, true, 0});
+    const ExprId all = rest({before + behind_, true, true, false, 0});
     write_rules();
     return all;
   }
@@ -78,7 +76,8 @@ class DigitRules {
   struct Place {
     int left;
     bool low_tight, high_tight;
-    int64_t remainder;  // of fractions: 1 behind a digit that makes it one
+    bool fraction;  // a digit that makes it one was there; if that matters
+    int64_t remainder;
     auto operator<=>(const Place&) const = default;
   };
 
@@ -87,7 +86,10 @@ class DigitRules {
 
   // Digits that are left out are zeros.
   bool may_end(const Place& place) const {
-    if (place.left > behind_ || place.remainder != (fraction_ ? 1 : 0)) return false;
+    if (place.left > behind_ || place.fraction != fraction_) return false;
+    int64_t whole = place.remainder;
+    for (int i = 0; i < place.left; ++i) whole = whole * 10 % multiple_of_;
+    if (whole != 0) return false;
     return !place.low_tight || low_.find_first_not_of('0', at(place)) == std::string::npos;
   }
 
@@ -118,18 +120,15 @@ class DigitRules {
     }
   }
 
-  int64_t remainder(const Place& place, int digit) const {
-    if (!fraction_) return (place.remainder * 10 + digit) % multiple_of_;
-    return place.remainder == 1 || (place.left <= behind_ && digit != 0) ? 1 : 0;
-  }
-
   ExprId digit(const Place& place) {
     const char first = place.low_tight ? low_[at(place)] : '0';
     const char last = place.high_tight ? high_[at(place)] : '9';
     std::map<Place, std::vector<CodePointRange>> digits;
     for (char c = first; c <= last; ++c) {
+      const bool fraction = fraction_ && (place.fraction || (place.left <= behind_ && c != '0'));
       const Place next{std::max(place.left - 1, 0), place.low_tight && c == first,
-                       place.high_tight && c == last, remainder(place, c - '0')};
+                       place.high_tight && c == last, fraction,
+                       (place.remainder * 10 + (c - '0')) % multiple_of_};
       digits[next].push_back({static_cast<uint32_t>(c), static_cast<uint32_t>(c)});
     }
     std::vector<ExprId> ways;
@@ -153,22 +152,24 @@ class DigitRules {
 struct Form {
   int before = kMaxRuleDigits;
   int behind = 0;
+  int64_t multiple_of = 1;  // in units of the last place
 };
 
 // From `low`, which is not negative, on.
-ExprId multiples_from(Decimal low, const NumberRange& range, RuleSet& rules) {
+ExprId multiples_from(Decimal low, int64_t multiple_of, RuleSet& rules) {
   // "0" has the length of others, and none begins with it.
   const int digits = digit_count(low);
-  const ExprId first = DigitRules(0, range, rules).between(low, power_of_ten(digits) - 1, digits);
-  return rules.alternatives({first, DigitRules(0, range, rules).longer(digits + 1)});
+  DigitRules bounded(0, multiple_of, false, rules);
+  const ExprId first = bounded.between(low, power_of_ten(digits) - 1, digits);
+  return rules.alternatives({first, DigitRules(0, multiple_of, false, rules).longer(digits + 1)});
 }
 
 // From `low` to `high`, neither negative, in units of the last place.
-ExprId unsigned_between(Decimal low, Decimal high, const Form& form, const NumberRange& range,
+ExprId unsigned_between(Decimal low, Decimal high, const Form& form, bool fraction,
                         RuleSet& rules) {
   std::vector<ExprId> ways;
   const Decimal unit = power_of_ten(form.behind);
-  DigitRules digits(form.behind, range, rules);
+  DigitRules digits(form.behind, form.multiple_of, fraction, rules);
   for (int before = 1; before <= form.before; ++before) {
     const Decimal first = before == 1 ? 0 : power_of_ten(before - 1) * unit;
     const Decimal last = power_of_ten(before) * unit - 1;
@@ -189,7 +190,15 @@ int places_of(Decimal value) {
 // How many digits numbers get, so that all are told apart when they are read.
 std::optional<Form> form_of(const NumberRange& range) {
   Form form;
-  if (range.integer) return form;
+  constexpr Decimal kMostRemainders = 10000;
+  const Decimal multiple = range.integer && range.multiple_of != 0
+                               ? common_multiple(range.multiple_of, power_of_ten(kDecimalPlaces))
+                               : range.multiple_of;
+  if (multiple != 0) form.behind = places_of(multiple);
+  const Decimal remainders = multiple / power_of_ten(kDecimalPlaces - form.behind);
+  if (remainders > kMostRemainders) return std::nullopt;
+  if (multiple != 0) form.multiple_of = static_cast<int64_t>(remainders);
+  if (range.integer || (multiple != 0 && form.behind == 0)) return form;
   constexpr int kUsualBefore = 9;
   constexpr int kUsualBehind = 6;
   form.before = range.min && range.max ? 1 : kUsualBefore;
@@ -200,6 +209,11 @@ std::optional<Form> form_of(const NumberRange& range) {
     // An exclusive bound is a unit away from its number.
     const int near = std::min({places_of(*bound), places_of(*bound - 1), places_of(*bound + 1)});
     places = std::max(places, near);
+  }
+  if (multiple != 0) {
+    // A bound may lie between two multiples.
+    if (form.before + form.behind > kMaxRealDigits) return std::nullopt;
+    return form;
   }
   form.behind = std::min(std::max(places + 1, kUsualBehind), kMaxRealDigits - form.before);
   if (form.behind < places) return std::nullopt;
@@ -240,6 +254,17 @@ std::optional<Decimal> parse_decimal(std::string_view text) {
   return negative ? -value : value;
 }
 
+Decimal common_multiple(Decimal a, Decimal b) {
+  if (a == 0 || b == 0) return a == 0 ? b : a;
+  Decimal divisor = a;
+  for (Decimal rest = b; rest != 0;) {
+    const Decimal next = divisor % rest;
+    divisor = rest;
+    rest = next;
+  }
+  return a / divisor > kHugeMultiple / b ? kHugeMultiple : a / divisor * b;
+}
+
 bool is_empty(const NumberRange& range) {
   if (!range.min || !range.max) return false;
   const Decimal unit = power_of_ten(range.integer ? kDecimalPlaces : 0);
@@ -248,7 +273,9 @@ bool is_empty(const NumberRange& range) {
 
 Expected<ExprId> number_in_range(const NumberRange& range, RuleSet& rules) {
   const Status too_precise(StatusCode::kUnsupported,
-                           "bounds that need more digits than are written");
+                           range.multiple_of == 0
+                               ? "bounds that need more digits than are written"
+                               : "bounds or multiples that need more digits than are told apart");
   const std::optional<Form> form = form_of(range);
   if (!form) return too_precise;
   const Decimal unit = power_of_ten(kDecimalPlaces - form->behind);
@@ -260,8 +287,9 @@ Expected<ExprId> number_in_range(const NumberRange& range, RuleSet& rules) {
   low = std::max(low, -largest);
   high = std::min(high, largest);
   const auto unsigned_part = [&](Decimal from, Decimal to, bool bounded) {
-    if (range.multiple_of != 1 && !bounded) return multiples_from(from, range, rules);
-    return unsigned_between(from, to, *form, range, rules);
+    if (form->multiple_of != 1 && form->behind == 0 && !bounded)
+      return multiples_from(from, form->multiple_of, rules);
+    return unsigned_between(from, to, *form, range.fraction && !range.integer, rules);
   };
   std::vector<ExprId> ways;
   if (high >= 0)

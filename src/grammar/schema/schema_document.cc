@@ -11,6 +11,7 @@ namespace aerie::grammar {
 namespace {
 
 constexpr size_t kMaxQuotedText = size_t{1} << 20;
+constexpr std::array kReferences = {"$ref", "$dynamicRef", "$recursiveRef"};
 
 std::string escaped(std::string_view key) {
   std::string text;
@@ -156,6 +157,8 @@ size_t SchemaDocument::index_names(const Json& part, size_t base) {
     if (!added) entry->second = nullptr;
   };
   const bool refers = find_key(part, "$ref") != nullptr;
+  for (const char* keyword : {"unevaluatedProperties", "unevaluatedItems"})
+    asks_for_unevaluated_ |= find_key(part, keyword) != nullptr;
   const Json* id = id_of(part);
   if (id != nullptr && id->is_string() && !(refers && ref_stands_alone())) {
     const auto& name = id->get_ref<const std::string&>();
@@ -175,8 +178,24 @@ size_t SchemaDocument::index_names(const Json& part, size_t base) {
     if (anchor != nullptr && anchor->is_string())
       add(bases_[base] + "#" + anchor->get<std::string>());
   }
-  if (refers) base_of_.emplace(&part, base);
+  index_dynamic(part, base);
+  if (std::any_of(kReferences.begin(), kReferences.end(),
+                  [&](const char* keyword) { return find_key(part, keyword) != nullptr; })) {
+    base_of_.emplace(&part, base);
+  }
   return base;
+}
+
+void SchemaDocument::index_dynamic(const Json& part, size_t base) {
+  if (&part == root_.get()) root_base_ = base;
+  const Json* anchor = find_key(part, "$dynamicAnchor");
+  const Json* recursive = find_key(part, "$recursiveAnchor");
+  const auto add = [&](const std::string& name) {
+    dynamic_[name].push_back(&part);
+    if (base == root_base_) outermost_.insert(&part);
+  };
+  if (anchor != nullptr && anchor->is_string()) add(anchor->get<std::string>());
+  if (recursive != nullptr && recursive->is_boolean() && recursive->get<bool>()) add("");
 }
 
 const Json* SchemaDocument::id_of(const Json& part) const {
@@ -193,10 +212,54 @@ Status SchemaDocument::error(StatusCode code, const Json& schema, std::string_vi
   return {code, fmt::format("{}/{}: {}", where(schema), escaped(keyword), what)};
 }
 
-Expected<const Json*> SchemaDocument::resolve(const Json& schema) const {
-  const Json* value = find_key(schema, "$ref");
+bool SchemaDocument::refers_alone(const Json& schema) const {
+  return find_key(schema, "$ref") != nullptr && (ref_stands_alone() || is_own(schema));
+}
+
+Expected<std::vector<const Json*>> SchemaDocument::references(const Json& schema) const {
+  std::vector<const Json*> targets;
+  for (const char* keyword : kReferences) {
+    if (find_key(schema, keyword) == nullptr) continue;
+    AERIE_ASSIGN_OR_RETURN(const Json* target, resolve(schema, keyword));
+    const bool plain = std::string_view(keyword) == "$ref";
+    if (!plain) {
+      AERIE_ASSIGN_OR_RETURN(target, resolve_dynamic(schema, keyword, *target));
+    }
+    targets.push_back(target);
+    if (plain && refers_alone(schema)) break;
+  }
+  return targets;
+}
+
+// The outermost of the identifiers that led there decides, and every way begins at the root's.
+Expected<const Json*> SchemaDocument::resolve_dynamic(const Json& schema, const char* keyword,
+                                                      const Json& target) const {
+  std::string name;
+  if (std::string_view(keyword) == "$recursiveRef") {
+    const Json* anchor = find_key(target, "$recursiveAnchor");
+    if (anchor == nullptr || !anchor->is_boolean() || !anchor->get<bool>()) return &target;
+  } else {
+    const auto& ref = find_key(schema, keyword)->get_ref<const std::string&>();
+    const size_t hash = ref.find('#');
+    if (hash != std::string::npos) name = ref.substr(hash + 1);
+    const Json* anchor = find_key(target, "$dynamicAnchor");
+    if (name.empty() || anchor == nullptr || *anchor != name) return &target;
+  }
+  const auto& anchors = dynamic_.at(name);
+  const Json* outermost = nullptr;
+  for (const Json* one : anchors) {
+    const bool first = anchors.size() == 1 || outermost_.contains(one);
+    if (first && outermost == nullptr) outermost = one;
+  }
+  if (outermost != nullptr) return outermost;
+  return error(StatusCode::kUnsupported, schema, keyword,
+               "what it names depends on the way that leads here");
+}
+
+Expected<const Json*> SchemaDocument::resolve(const Json& schema, const char* keyword) const {
+  const Json* value = find_key(schema, keyword);
   if (!value->is_string()) {
-    return error(StatusCode::kInvalidArgument, schema, "$ref", "a string is wanted");
+    return error(StatusCode::kInvalidArgument, schema, keyword, "a string is wanted");
   }
   const auto& ref = value->get_ref<const std::string&>();
   if (is_own(schema)) return at_pointer(schema, root(), std::string_view(ref).substr(1));
@@ -208,12 +271,12 @@ Expected<const Json*> SchemaDocument::resolve(const Json& schema) const {
   const auto named = named_.find(is_pointer ? uri.substr(0, hash) : uri);
   if (named == named_.end() || named->second == nullptr) {
     if (is_pointer) {
-      return error(StatusCode::kUnsupported, schema, "$ref",
+      return error(StatusCode::kUnsupported, schema, keyword,
                    fmt::format("'{}' is outside of the schema; references within it ('#/...') are "
                                "supported",
                                ref));
     }
-    return error(StatusCode::kInvalidArgument, schema, "$ref",
+    return error(StatusCode::kInvalidArgument, schema, keyword,
                  fmt::format("there is no anchor '{}', or more than one", fragment));
   }
   if (!is_pointer) return named->second;
@@ -251,9 +314,9 @@ Expected<const Json*> SchemaDocument::at_pointer(const Json& schema, const Json&
 
 bool SchemaDocument::is_annotation(std::string_view keyword) {
   static constexpr std::array kAnnotations = {
-      "$schema",  "$id",         "$anchor",  "$dynamicAnchor", "$comment",
-      "$defs",    "definitions", "title",    "description",    "default",
-      "examples", "deprecated",  "readOnly", "writeOnly",      "contentSchema"};
+      "$schema",     "$id",       "$anchor",       "$dynamicAnchor",  "$comment", "$defs",
+      "definitions", "title",     "description",   "default",         "examples", "deprecated",
+      "readOnly",    "writeOnly", "contentSchema", "$recursiveAnchor"};
   return keyword.starts_with("x-") ||
          std::find(kAnnotations.begin(), kAnnotations.end(), keyword) != kAnnotations.end();
 }

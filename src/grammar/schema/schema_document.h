@@ -27,6 +27,9 @@ class SchemaDocument {
   bool is_strict() const { return strict_; }
   // Draft 7 and before: nothing beside "$ref" counts.
   bool ref_stands_alone() const { return draft_ <= 7; }
+  int draft() const { return draft_; }  // 4, 6, 7, 2019 or 2020
+  // Whether "unevaluatedProperties" or "unevaluatedItems" is anywhere.
+  bool asks_for_unevaluated() const { return asks_for_unevaluated_; }
 
   // "#/properties/a", for messages.
   std::string where(const Json& part) const;
@@ -34,13 +37,17 @@ class SchemaDocument {
   Status error(StatusCode code, const Json& schema, std::string_view keyword,
                std::string_view what) const;
 
-  // What the schema's "$ref" names. kUnsupported for what is outside of the document.
-  Expected<const Json*> resolve(const Json& schema) const;
+  // What "$ref", "$dynamicRef" and "$recursiveRef" of the schema name. kUnsupported for what is
+  // outside of the document, and for what depends on the way that led to the schema.
+  Expected<std::vector<const Json*>> references(const Json& schema) const;
+  // Whether the schema is nothing but a reference.
+  bool refers_alone(const Json& schema) const;
 
   // Schemas that are written here, besides the client's. They may use keywords that no client can:
-  // "not enum" and "not pattern" of strings, and the type "fraction", a number that is no integer.
-  // What refers in them has what reference() says. `origin` is what messages name; partial: what is
-  // not valid by it may be valid all the same.
+  // "not enum" and "not pattern" of strings, the type "fraction", a number that is no integer, and
+  // "silent" beside "$ref": what that evaluates counts as not evaluated. What refers in them has
+  // what reference() says. `origin` is what messages name; partial: what is not valid by it may be
+  // valid all the same.
   const Json& add(Json schema, const Json& origin, bool partial);
   bool is_own(const Json& schema) const { return own_.contains(&schema); }
   bool is_partial(const Json& schema) const { return partial_.contains(&schema); }
@@ -56,21 +63,31 @@ class SchemaDocument {
   void index(const Json& part, const std::string& pointer, size_t base, bool is_data);
   // The base for what it holds.
   size_t index_names(const Json& part, size_t base);
+  void index_dynamic(const Json& part, size_t base);
   // "$id", or what draft 4 calls it.
   const Json* id_of(const Json& part) const;
+  Expected<const Json*> resolve(const Json& schema, const char* keyword) const;
+  // Of what a reference that is looked up along the way would name if it were a plain one.
+  Expected<const Json*> resolve_dynamic(const Json& schema, const char* keyword,
+                                        const Json& target) const;
   Expected<const Json*> at_pointer(const Json& schema, const Json& from,
                                    std::string_view pointer) const;
 
   // The address stays when the document is moved.
   std::shared_ptr<const Json> root_;
   bool strict_ = false;
-  int draft_ = 2020;  // 4, 6, 7, 2019 or 2020
+  int draft_ = 2020;
+  bool asks_for_unevaluated_ = false;
   std::unordered_map<const Json*, std::string> pointers_;
   std::deque<Json> added_;
   std::unordered_set<const Json*> own_, partial_;       // with all parts
   std::vector<std::string> bases_;                      // identifiers that references begin from
-  std::unordered_map<const Json*, size_t> base_of_;     // of what has a "$ref"
+  std::unordered_map<const Json*, size_t> base_of_;     // of what refers
   std::unordered_map<std::string, const Json*> named_;  // by identifier or anchor; null: of several
+  // Dynamic anchors by name, "" for "$recursiveAnchor".
+  std::unordered_map<std::string, std::vector<const Json*>> dynamic_;
+  size_t root_base_ = 0;
+  std::unordered_set<const Json*> outermost_;  // of the dynamic anchors, those of the root
 };
 
 // The member or nullptr.

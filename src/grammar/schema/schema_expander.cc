@@ -78,10 +78,12 @@ Expected<Shapes> SchemaExpander::expand_schema(const Json& schema) {
 }
 
 Expected<Shapes> SchemaExpander::expand_object(const Json& schema) {
-  const Json* ref = find_key(schema, "$ref");
-  if (ref != nullptr && document_.ref_stands_alone()) {
-    AERIE_ASSIGN_OR_RETURN(const Json* target, document_.resolve(schema));
-    return expand_schema(*target);
+  AERIE_ASSIGN_OR_RETURN(const std::vector<const Json*> targets, document_.references(schema));
+  if (document_.refers_alone(schema)) {
+    AERIE_ASSIGN_OR_RETURN(Shapes shapes, expand_schema(*targets[0]));
+    if (find_key(schema, "silent") != nullptr) silence(shapes);
+    for (Shape& shape : shapes) shape.partial |= document_.is_partial(schema);
+    return shapes;
   }
   if (find_key(schema, "enum") != nullptr || find_key(schema, "const") != nullptr) {
     return expand_values(schema);
@@ -90,8 +92,7 @@ Expected<Shapes> SchemaExpander::expand_object(const Json& schema) {
   AERIE_ASSIGN_OR_RETURN(const Shape* own, reader_.own_shape(schema));
   Shapes shapes;
   if (own->types != 0) shapes.push_back(*own);
-  if (ref != nullptr) {
-    AERIE_ASSIGN_OR_RETURN(const Json* target, document_.resolve(schema));
+  for (const Json* target : targets) {
     AERIE_ASSIGN_OR_RETURN(const Shapes more, expand_schema(*target));
     AERIE_ASSIGN_OR_RETURN(shapes, product(schema, shapes, more));
   }
@@ -101,8 +102,14 @@ Expected<Shapes> SchemaExpander::expand_object(const Json& schema) {
     AERIE_ASSIGN_OR_RETURN(shapes, product(schema, shapes, more));
   }
   AERIE_ASSIGN_OR_RETURN(shapes, expand_rewritten(schema, std::move(shapes)));
-  if (find_key(schema, "oneOf") != nullptr) return expand_one_of(schema, shapes);
-  return shapes;
+  if (find_key(schema, "oneOf") != nullptr) {
+    AERIE_ASSIGN_OR_RETURN(shapes, expand_one_of(schema, shapes));
+  }
+  add_unevaluated(schema, shapes);
+  AERIE_RETURN_IF_ERROR(reader_.budget().status());
+  const Json* excluded = find_key(schema, "not");
+  return excluded == nullptr ? Expected<Shapes>(std::move(shapes))
+                             : without(schema, *excluded, shapes);
 }
 
 Expected<Shapes> SchemaExpander::expand_rewritten(const Json& schema, Shapes shapes) {
@@ -117,9 +124,7 @@ Expected<Shapes> SchemaExpander::expand_rewritten(const Json& schema, Shapes sha
     AERIE_ASSIGN_OR_RETURN(const Shapes more, expand_schema(*part));
     AERIE_ASSIGN_OR_RETURN(shapes, product(schema, shapes, more));
   }
-  const Json* excluded = find_key(schema, "not");
-  return excluded == nullptr ? Expected<Shapes>(std::move(shapes))
-                             : without(schema, *excluded, shapes);
+  return shapes;
 }
 
 Expected<Shapes> SchemaExpander::without(const Json& schema, const Json& excluded,
@@ -186,8 +191,10 @@ Expected<Shapes> SchemaExpander::expand_list(const Json& schema, const char* key
 Expected<const Json*> SchemaExpander::referred(const Json& schema) const {
   const Json* at = &schema;
   for (size_t i = 0; i < kMaxOpen && find_key(*at, "$ref") != nullptr; ++i) {
-    if (at->size() > 1 && !document_.ref_stands_alone()) break;
-    AERIE_ASSIGN_OR_RETURN(at, document_.resolve(*at));
+    const bool alone = at->size() == 1 || document_.ref_stands_alone();
+    if (!alone || find_key(*at, "silent") != nullptr) break;
+    AERIE_ASSIGN_OR_RETURN(const std::vector<const Json*> targets, document_.references(*at));
+    at = targets[0];
   }
   return at;
 }

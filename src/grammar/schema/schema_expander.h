@@ -23,9 +23,15 @@ class SchemaExpander {
  private:
   Expected<Shapes> expand_schema(const Json& schema);
   Expected<Shapes> expand_object(const Json& schema);
-  // Of "not", "if" and what depends on members.
+  // Of "if" and what depends on members.
   Expected<Shapes> expand_rewritten(const Json& schema, Shapes shapes);
   Expected<Shapes> without(const Json& schema, const Json& excluded, const Shapes& shapes);
+  // What "unevaluatedProperties" and "unevaluatedItems" of the schema say of each of its shapes: of
+  // one that is an alternative not all, since others may hold as well.
+  void add_unevaluated(const Json& schema, Shapes& shapes);
+  Goal unevaluated_items(const Json& schema, const Json& value, const Shape& shape);
+  // Nothing in the shapes evaluates members or items any more.
+  void silence(Shapes& shapes);
   Expected<Shapes> expand_values(const Json& schema);
   Expected<Shapes> expand_list(const Json& schema, const char* keyword);
   Expected<Shapes> expand_one_of(const Json& schema, const Shapes& base);

@@ -1,6 +1,7 @@
 #include "grammar/schema/schema_members.h"
 
 #include <algorithm>
+#include <set>
 
 namespace aerie::grammar {
 namespace {
@@ -59,10 +60,10 @@ Expected<std::vector<MemberRules::MoreMembers>> MemberRules::more_members(
         all, all.combined(listed, StringAutomaton::Product::kFirstOnly, rules_.budget()));
   }
   std::vector<MoreMembers> classes{{std::move(all), {}}};
-  size_t patterns = 0;
+  std::set<StringSet> patterns;
   for (const auto& part : shape.objects) {
-    patterns += part->patterns.size();
-    if (patterns > kMaxPatterns) {
+    for (const ObjectPart::Pattern& pattern : part->patterns) patterns.insert(pattern.names);
+    if (patterns.size() > kMaxPatterns) {
       return shape_error(document_, StatusCode::kResourceExhausted, shape, "patternProperties",
                          "more than 6 patterns for one object");
     }

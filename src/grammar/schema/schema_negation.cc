@@ -35,6 +35,18 @@ Json SchemaNegation::reference(const Json& schema) const {
   return Json{{"$ref", document_.reference(schema)}};
 }
 
+Json SchemaNegation::silent_reference(const Json& schema) const {
+  Json reference = this->reference(schema);
+  if (reference.is_object()) reference["silent"] = true;
+  return reference;
+}
+
+const Json* SchemaNegation::either(const std::vector<const Json*>& schemas, const Json& origin) {
+  Json ways = Json::array();
+  for (const Json* schema : schemas) ways.push_back(reference(*schema));
+  return keep({{"anyOf", std::move(ways)}}, origin, false);
+}
+
 Expected<const Json*> SchemaNegation::negated(const Json& schema) {
   const auto known = known_.find(&schema);
   if (known != known_.end()) return known->second;
@@ -61,11 +73,11 @@ Expected<Json> SchemaNegation::negation(const Json& schema) {
 
 Expected<SchemaNegation::Ways> SchemaNegation::ways(const Json& schema) {
   Ways ways;
-  if (find_key(schema, "$ref") != nullptr) {
-    AERIE_ASSIGN_OR_RETURN(const Json* target, document_.resolve(schema));
+  AERIE_ASSIGN_OR_RETURN(const std::vector<const Json*> targets, document_.references(schema));
+  for (const Json* target : targets) {
     AERIE_ASSIGN_OR_RETURN(Json way, negation(*target));
     if (!is_false(way)) ways.push_back(std::move(way));
-    if (document_.ref_stands_alone()) return ways;
+    if (document_.refers_alone(schema)) return ways;
   }
   AERIE_RETURN_IF_ERROR(add_types(schema, ways));
   if (const Json* values = find_key(schema, "enum")) {
@@ -223,14 +235,56 @@ Status SchemaNegation::add_members(const Json& schema, Ways& ways) {
     }
     partial_ |= !(items->is_boolean() && items->get<bool>());
   }
+  AERIE_RETURN_IF_ERROR(add_prefix(items != nullptr && items->is_array() ? items : prefix, ways));
   for (const char* keyword :
-       {"prefixItems", "additionalItems", "uniqueItems", "contains", "patternProperties",
-        "additionalProperties", "propertyNames", "unevaluatedProperties", "unevaluatedItems",
-        "dependencies", "dependentRequired", "dependentSchemas", "$dynamicRef", "$recursiveRef"}) {
+       {"additionalItems", "uniqueItems", "patternProperties", "additionalProperties",
+        "propertyNames", "unevaluatedProperties", "unevaluatedItems", "dependencies",
+        "dependentRequired", "dependentSchemas"}) {
     partial_ |= find_key(schema, keyword) != nullptr;
   }
-  partial_ |= items != nullptr && items->is_array();
+  partial_ |= items != nullptr && prefix != nullptr;
+  add_contains(schema, ways);
   return {};
+}
+
+// One of the listed items is there and not valid.
+Status SchemaNegation::add_prefix(const Json* list, Ways& ways) {
+  if (list == nullptr || !list->is_array()) return {};
+  Json before = Json::array();
+  for (const Json& item : *list) {
+    AERIE_ASSIGN_OR_RETURN(Json other, negation(item));
+    Json items = before;
+    items.push_back(other);
+    before.push_back(true);
+    if (is_false(other)) continue;
+    Json way = of_type("array", "prefixItems", std::move(items));
+    way["minItems"] = before.size();
+    ways.push_back(std::move(way));
+  }
+  return {};
+}
+
+// Too few that it holds for, or too many.
+void SchemaNegation::add_contains(const Json& schema, Ways& ways) {
+  const Json* contained = find_key(schema, "contains");
+  if (contained == nullptr) return;
+  const auto number = [&](const char* keyword, int64_t fallback) {
+    const Json* value = find_key(schema, keyword);
+    const bool counts = document_.is_own(schema) || document_.draft() >= 2019;
+    return counts && value != nullptr && value->is_number() ? value->get<int64_t>() : fallback;
+  };
+  const int64_t least = number("minContains", 1);
+  const int64_t most = number("maxContains", -1);
+  Json way = of_type("array", "contains", reference(*contained));
+  if (most >= 0) {
+    way["minContains"] = most + 1;
+    ways.push_back(way);
+  }
+  if (least > 0) {
+    way["minContains"] = 0;
+    way["maxContains"] = least - 1;
+    ways.push_back(std::move(way));
+  }
 }
 
 Status SchemaNegation::add_none(const Json& list, Ways& ways) {
@@ -257,7 +311,7 @@ Status SchemaNegation::add_combined(const Json& schema, Ways& ways) {
   }
   if (const Json* any = list("anyOf")) AERIE_RETURN_IF_ERROR(add_none(*any, ways));
   if (const Json* one = list("oneOf")) AERIE_RETURN_IF_ERROR(add_one_of(*one, ways));
-  if (const Json* other = find_key(schema, "not")) ways.push_back(reference(*other));
+  if (const Json* other = find_key(schema, "not")) ways.push_back(silent_reference(*other));
   return add_conditional(schema, ways);
 }
 
@@ -271,7 +325,8 @@ Status SchemaNegation::add_one_of(const Json& list, Ways& ways) {
         partial_ = true;
         return {};
       }
-      ways.push_back({{"allOf", Json::array({reference(list[j]), reference(list[i])})}});
+      ways.push_back(
+          {{"allOf", Json::array({silent_reference(list[j]), silent_reference(list[i])})}});
     }
   }
   return {};
@@ -283,7 +338,7 @@ Status SchemaNegation::add_conditional(const Json& schema, Ways& ways) {
   if (const Json* then = find_key(schema, "then")) {
     AERIE_ASSIGN_OR_RETURN(Json other, negation(*then));
     if (!is_false(other))
-      ways.push_back({{"allOf", Json::array({reference(*condition), std::move(other)})}});
+      ways.push_back({{"allOf", Json::array({silent_reference(*condition), std::move(other)})}});
   }
   if (const Json* otherwise = find_key(schema, "else")) {
     AERIE_ASSIGN_OR_RETURN(Json not_met, negation(*condition));
@@ -305,10 +360,12 @@ Expected<const Json*> SchemaNegation::conditional(const Json& schema) {
   Json first = Json::array({met});
   if (then != nullptr) first.push_back(reference(*then));
   Json second = Json::array({not_met});
-  // What both demand is right whether the condition is met or not.
-  if (is_false(not_met) && partial_) second = Json::array();
-  if (second.empty() && then != nullptr) second.push_back(reference(*then));
-  if (otherwise != nullptr) second.push_back(reference(*otherwise));
+  // What both demand is right whether the condition is met or not, but one of them does not count.
+  const bool unknown = is_false(not_met) && partial_;
+  if (unknown) second = Json::array();
+  if (unknown && then != nullptr) second.push_back(silent_reference(*then));
+  if (otherwise != nullptr)
+    second.push_back(unknown ? silent_reference(*otherwise) : reference(*otherwise));
   Json ways = Json::array({Json{{"allOf", std::move(first)}}});
   if (!second.empty()) ways.push_back({{"allOf", std::move(second)}});
   return keep({{"anyOf", std::move(ways)}}, schema, partial_);

@@ -26,6 +26,8 @@ class SchemaNegation {
   // What "dependencies", "dependentRequired" and "dependentSchemas" of `schema` say, one for each
   // name.
   Expected<std::vector<const Json*>> dependencies(const Json& schema);
+  // What one of the schemas says.
+  const Json* either(const std::vector<const Json*>& schemas, const Json& origin);
 
  private:
   // The alternatives of which one has to hold for the schema not to.
@@ -36,6 +38,8 @@ class SchemaNegation {
   Status add_types(const Json& schema, Ways& ways);
   void add_values(const Json& values, Ways& ways);
   void add_numbers(const Json& values, Ways& ways);
+  Status add_prefix(const Json* list, Ways& ways);
+  void add_contains(const Json& schema, Ways& ways);
   void add_limits(const Json& schema, Ways& ways);
   Status add_members(const Json& schema, Ways& ways);
   Status add_combined(const Json& schema, Ways& ways);
@@ -43,8 +47,10 @@ class SchemaNegation {
   Status add_conditional(const Json& schema, Ways& ways);
   // `{"allOf": [negated...]}`, if all of them can be told.
   Status add_none(const Json& list, Ways& ways);
-  // The schema itself, by reference.
+  // The schema itself, by reference; silent: what it evaluates does not count, since it is not part
+  // of what the client said holds.
   Json reference(const Json& schema) const;
+  Json silent_reference(const Json& schema) const;
   const Json* keep(Json schema, const Json& origin, bool partial);
 
   SchemaDocument& document_;

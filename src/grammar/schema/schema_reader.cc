@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "grammar/schema/schema_formats.h"
 
@@ -29,6 +30,7 @@ bool is_enforced(std::string_view keyword) {
                                            "minItems",
                                            "maxItems",
                                            "uniqueItems",
+                                           "contains",
                                            "minContains",
                                            "maxContains",
                                            "properties",
@@ -49,6 +51,8 @@ bool is_enforced(std::string_view keyword) {
                                            "dependentRequired",
                                            "dependentSchemas",
                                            "$ref",
+                                           "$dynamicRef",
+                                           "$recursiveRef",
                                            "unevaluatedProperties",
                                            "unevaluatedItems"};
   return std::find(kKeywords.begin(), kKeywords.end(), keyword) != kKeywords.end();
@@ -56,8 +60,7 @@ bool is_enforced(std::string_view keyword) {
 
 // That say something which cannot be enforced.
 bool is_known(std::string_view keyword) {
-  static constexpr std::array kKeywords = {"contains", "$dynamicRef", "$recursiveRef",
-                                           "extends",  "disallow",    "divisibleBy"};
+  static constexpr std::array kKeywords = {"extends", "disallow", "divisibleBy"};
   return std::find(kKeywords.begin(), kKeywords.end(), keyword) != kKeywords.end();
 }
 
@@ -152,8 +155,8 @@ Expected<Shape> SchemaReader::read_shape(const Json& schema) {
   AERIE_RETURN_IF_ERROR(read_numbers(schema, shape));
   AERIE_RETURN_IF_ERROR(read_strings(schema, shape));
   AERIE_RETURN_IF_ERROR(read_arrays(schema, shape));
+  AERIE_RETURN_IF_ERROR(read_contains(schema, shape));
   AERIE_RETURN_IF_ERROR(read_objects(schema, shape));
-  AERIE_RETURN_IF_ERROR(read_unevaluated(schema, shape));
   return shape;
 }
 
@@ -189,19 +192,15 @@ Status SchemaReader::read_numbers(const Json& schema, Shape& shape) const {
   AERIE_RETURN_IF_ERROR(read_exclusive(schema, "exclusiveMaximum", -1, range.max));
   const Json* multiple = find_key(schema, "multipleOf");
   if (multiple == nullptr) return {};
-  constexpr double kLargest = 10000;
   const double value = multiple->is_number() ? multiple->get<double>() : 0;
   if (value <= 0) {
     return document_.error(StatusCode::kInvalidArgument, schema, "multipleOf",
                            "a number above 0 is wanted");
   }
-  if (value > kLargest || value != static_cast<double>(static_cast<int64_t>(value))) {
-    return document_.error(StatusCode::kUnsupported, schema, "multipleOf",
-                           "only integers up to 10000 can be enforced");
-  }
-  range.multiple_of = static_cast<int64_t>(value);
+  AERIE_ASSIGN_OR_RETURN(const std::optional<Decimal> of, bound(schema, "multipleOf"));
+  range.multiple_of = *of;
   // Multiples of integers are integers.
-  shape.types &= static_cast<uint8_t>(~kFractionBit);
+  if (value == std::floor(value)) shape.types &= static_cast<uint8_t>(~kFractionBit);
   return {};
 }
 
@@ -300,7 +299,23 @@ Status SchemaReader::read_arrays(const Json& schema, Shape& shape) const {
     for (const Json& item : *prefix) part.prefix.push_back({&item});
   }
   part.rest = goal_at(schema, rest);
+  part.evaluates = !document_.is_own(schema);
   shape.arrays.push_back(std::make_shared<const ArrayPart>(std::move(part)));
+  return {};
+}
+
+Status SchemaReader::read_contains(const Json& schema, Shape& shape) const {
+  const Json* contained = find_key(schema, "contains");
+  if (contained == nullptr) return {};
+  const bool own = document_.is_own(schema);
+  // Draft 7 and before know no other number than one or more, and 2019-09 has it evaluate nothing.
+  const bool counts = own || document_.draft() >= 2019;
+  ContainsPart part{contained, 1, kUnbounded, !own && document_.draft() >= 2020};
+  if (counts) {
+    AERIE_ASSIGN_OR_RETURN(part.min, count(schema, "minContains", 1));
+    AERIE_ASSIGN_OR_RETURN(part.max, count(schema, "maxContains", kUnbounded));
+  }
+  shape.contains.push_back(part);
   return {};
 }
 
@@ -341,36 +356,9 @@ Status SchemaReader::read_objects(const Json& schema, Shape& shape) {
     }
   }
   part.additional = goal_at(schema, "additionalProperties");
+  part.evaluates = !document_.is_own(schema);
   const bool any = !part.properties.empty() || !part.patterns.empty() || !part.additional.empty();
   if (any) shape.objects.push_back(std::make_shared<const ObjectPart>(std::move(part)));
-  return {};
-}
-
-// Without keywords that evaluate in place they are what "additionalProperties" and "items" are.
-Status SchemaReader::read_unevaluated(const Json& schema, Shape& shape) const {
-  bool alone = true;
-  for (const char* keyword : {"$ref", "allOf", "anyOf", "oneOf"}) {
-    alone = alone && find_key(schema, keyword) == nullptr;
-  }
-  for (const char* keyword : {"unevaluatedProperties", "unevaluatedItems"}) {
-    const Json* value = find_key(schema, keyword);
-    if (value == nullptr || (value->is_boolean() && value->get<bool>())) continue;
-    if (!alone) {
-      return document_.error(StatusCode::kUnsupported, schema, keyword,
-                             "it cannot be enforced beside $ref, allOf, anyOf or oneOf");
-    }
-    const bool items = std::string_view(keyword) == "unevaluatedItems";
-    if (find_key(schema, items ? "items" : "additionalProperties") != nullptr) continue;
-    if (items) {
-      ArrayPart part = shape.arrays.empty() ? ArrayPart() : *shape.arrays.back();
-      part.rest = {value};
-      shape.arrays = {std::make_shared<const ArrayPart>(std::move(part))};
-    } else {
-      ObjectPart part = shape.objects.empty() ? ObjectPart() : *shape.objects.back();
-      part.additional = {value};
-      shape.objects = {std::make_shared<const ObjectPart>(std::move(part))};
-    }
-  }
   return {};
 }
 

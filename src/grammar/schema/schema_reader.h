@@ -37,8 +37,8 @@ class SchemaReader {
   Status read_strings(const Json& schema, Shape& shape);
   Status read_excluded(const Json& schema, Shape& shape);
   Status read_arrays(const Json& schema, Shape& shape) const;
+  Status read_contains(const Json& schema, Shape& shape) const;
   Status read_objects(const Json& schema, Shape& shape);
-  Status read_unevaluated(const Json& schema, Shape& shape) const;
   Expected<int64_t> count(const Json& schema, const char* keyword, int64_t fallback) const;
   Expected<std::optional<Decimal>> bound(const Json& schema, const char* keyword) const;
   Expected<StringSet> pattern(const Json& schema, std::string_view keyword,

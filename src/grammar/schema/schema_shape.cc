@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 namespace aerie::grammar {
 namespace {
@@ -21,7 +20,7 @@ void append(std::vector<T>& to, const std::vector<T>& from) {
 void merge_numbers(const NumberRange& other, NumberRange& range) {
   if (other.min) range.min = range.min ? std::max(*range.min, *other.min) : *other.min;
   if (other.max) range.max = range.max ? std::min(*range.max, *other.max) : *other.max;
-  range.multiple_of = std::lcm(range.multiple_of, other.multiple_of);
+  range.multiple_of = common_multiple(range.multiple_of, other.multiple_of);
 }
 
 int64_t smaller_bound(int64_t a, int64_t b) {
@@ -46,7 +45,7 @@ std::vector<const Json*> united_sources(const Shape& a, const Shape& b) {
 size_t Shape::bytes() const {
   size_t total = sizeof(Shape) + (sources.size() + property_names.size()) * sizeof(void*) +
                  (strings.size() + arrays.size() + objects.size()) * sizeof(StringSet) +
-                 required.size() * sizeof(std::string);
+                 contains.size() * sizeof(ContainsPart) + required.size() * sizeof(std::string);
   for (const std::string& name : required) total += name.size();
   if (values) total += values->size() * sizeof(Json);
   return total;
@@ -56,6 +55,13 @@ bool is_false(const Goal& goal) {
   return std::any_of(goal.begin(), goal.end(), [](const Json* schema) {
     return schema->is_boolean() && !schema->get<bool>();
   });
+}
+
+bool ObjectPart::describes(const std::string& name) const {
+  const auto named = [&](const auto& property) { return property.first == name; };
+  const auto matches = [&](const Pattern& pattern) { return pattern.names->contains(name); };
+  return !additional.empty() || std::any_of(properties.begin(), properties.end(), named) ||
+         std::any_of(patterns.begin(), patterns.end(), matches);
 }
 
 Goal ObjectPart::goal_of(const std::string& name) const {
@@ -85,6 +91,7 @@ std::optional<Shape> intersection(const Shape& a, const Shape& b) {
   both.max_length = smaller_bound(a.max_length, b.max_length);
   append(both.strings, b.strings);
   append(both.arrays, b.arrays);
+  append(both.contains, b.contains);
   both.min_items = std::max(a.min_items, b.min_items);
   both.max_items = smaller_bound(a.max_items, b.max_items);
   if (both.unique_items == nullptr) both.unique_items = b.unique_items;

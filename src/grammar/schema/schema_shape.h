@@ -37,6 +37,16 @@ using StringSet = std::shared_ptr<const StringAutomaton>;
 struct ArrayPart {
   std::vector<Goal> prefix;
   Goal rest;
+  bool evaluates = true;  // for "unevaluatedItems"; what says that something is not valid does not
+};
+
+// How many items the schema holds for.
+struct ContainsPart {
+  const Json* schema = nullptr;
+  int64_t min = 1;
+  int64_t max = kUnbounded;
+  bool evaluates = true;
+  bool operator==(const ContainsPart&) const = default;
 };
 
 struct ObjectPart {
@@ -47,7 +57,10 @@ struct ObjectPart {
   std::vector<std::pair<std::string, Goal>> properties;
   std::vector<Pattern> patterns;
   Goal additional;
+  bool evaluates = true;  // as of arrays
 
+  // Whether it says anything of members of this name.
+  bool describes(const std::string& name) const;
   Goal goal_of(const std::string& name) const;
 };
 
@@ -72,6 +85,7 @@ struct Shape {
   int64_t min_items = 0;
   int64_t max_items = kUnbounded;
   const Json* unique_items = nullptr;  // the schema that asks for it
+  std::vector<ContainsPart> contains;
 
   std::vector<std::shared_ptr<const ObjectPart>> objects;
   std::vector<std::string> required;

@@ -9,8 +9,6 @@
 namespace aerie::grammar {
 namespace {
 
-constexpr int kMaxReferences = 100;
-
 size_t length_of(std::string_view text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -37,10 +35,13 @@ uint8_t type_of(const Json& value) {
 
 bool number_fits(const Json& value, const NumberRange& range) {
   const std::optional<Decimal> decimal = parse_decimal(value.dump());
-  if (!decimal) return !range.min && !range.max && range.multiple_of == 1;
+  if (!decimal) return !range.min && !range.max && range.multiple_of == 0;
   if ((range.min && *decimal < *range.min) || (range.max && *decimal > *range.max)) return false;
-  return range.multiple_of == 1 ||
-         std::fmod(value.get<double>(), static_cast<double>(range.multiple_of)) == 0;
+  if (range.multiple_of == 0) return true;
+  // Beyond these digits binary floating point is all that is known.
+  constexpr double kLargest = 1e21;
+  if (std::abs(value.get<double>()) < kLargest) return *decimal % range.multiple_of == 0;
+  return std::fmod(value.get<double>(), static_cast<double>(range.multiple_of) * 1e-15) == 0;
 }
 
 // The list's own values are in it without a search, which would cost the square of its length.
@@ -97,11 +98,11 @@ Expected<bool> SchemaValidator::validate_object(const Json& value, const Json& s
                   fmt::format("{}: more than {} references in a row",
                               reader_.document().where(schema), kMaxReferences));
   }
-  const Json* ref = find_key(schema, "$ref");
-  if (ref != nullptr) {
-    AERIE_ASSIGN_OR_RETURN(const Json* target, reader_.document().resolve(schema));
+  AERIE_ASSIGN_OR_RETURN(const std::vector<const Json*> targets,
+                         reader_.document().references(schema));
+  for (const Json* target : targets) {
     AERIE_ASSIGN_OR_RETURN(const bool valid, validate(value, *target, depth + 1));
-    if (!valid || reader_.document().ref_stands_alone()) return valid;
+    if (!valid || reader_.document().refers_alone(schema)) return valid;
   }
   AERIE_RETURN_IF_ERROR(reader_.check_keywords(schema));
   const Json* list = find_key(schema, "enum");
@@ -111,7 +112,8 @@ Expected<bool> SchemaValidator::validate_object(const Json& value, const Json& s
   AERIE_ASSIGN_OR_RETURN(const bool combined, validate_combined(value, schema, depth));
   if (!combined) return false;
   AERIE_ASSIGN_OR_RETURN(const Shape* shape, reader_.own_shape(schema));
-  return validate_own(value, *shape, depth);
+  AERIE_ASSIGN_OR_RETURN(const bool valid, validate_own(value, *shape, depth));
+  return valid ? validate_unevaluated(value, schema, depth) : Expected<bool>(false);
 }
 
 Expected<bool> SchemaValidator::validate_combined(const Json& value, const Json& schema,
@@ -198,6 +200,14 @@ Expected<bool> SchemaValidator::validate_items(const Json& value, const Shape& s
         if (!valid) return false;
       }
     }
+  }
+  for (const ContainsPart& part : shape.contains) {
+    int64_t count = 0;
+    for (const Json& item : value) {
+      AERIE_ASSIGN_OR_RETURN(const bool valid, validate(item, *part.schema, depth + 1));
+      count += valid ? 1 : 0;
+    }
+    if (count < part.min || (part.max != kUnbounded && count > part.max)) return false;
   }
   return true;
 }

@@ -29,6 +29,16 @@ class SchemaValidator {
   Expected<bool> validate_own(const Json& value, const Shape& shape, int depth);
   Expected<bool> validate_items(const Json& value, const Shape& shape, int depth);
   Expected<bool> validate_members(const Json& value, const Shape& shape, int depth);
+  Expected<bool> validate_unevaluated(const Json& value, const Json& schema, int depth);
+  // Marks which members or items of a value the schema, by which it is valid, evaluates.
+  Status evaluate(const Json& value, const Json& schema, int depth, std::vector<bool>& evaluated);
+  // Without what its "unevaluated..." does.
+  Status evaluate_beside(const Json& value, const Json& schema, int depth,
+                         std::vector<bool>& evaluated);
+  Status evaluate_own(const Json& value, const Json& schema, int depth,
+                      std::vector<bool>& evaluated);
+
+  static constexpr int kMaxReferences = 100;
 
   SchemaReader& reader_;
   std::map<std::pair<const Json*, const Json*>, bool> known_;  // parts of one value, and schemas

@@ -15,10 +15,9 @@ constexpr int64_t kMostPlaces = 300;  // beyond a double's
 
 Value absolute(Call& call) {
   const Value& it = call.subject;
-  if (it.is_undefined()) return undefined_error(call.runtime, it);
+  if (!it.is_number()) return type_error(call.runtime, "abs() needs a number", it);
   if (it.is(Kind::kFloat)) return Value::of(std::fabs(it.real));
-  if (it.is_integral()) return it.as_int() < 0 ? negate(call.runtime, it) : Value::of(it.as_int());
-  return call.runtime.fail("abs() needs a number, not '{}'", type_name(it));
+  return with_sign(call.runtime, it.as_int() < 0 ? Operator::kSubtract : Operator::kAdd, it);
 }
 
 Value truncated(Runtime& runtime, double value, const Value& otherwise) {
@@ -88,10 +87,9 @@ double round_float(double value, int64_t places) {
 
 Value round(Call& call) {
   const Value& it = call.subject;
-  if (it.is_undefined()) return undefined_error(call.runtime, it);
   const int64_t places = call.integer(0);
   const std::string_view method = call.string(1, "common");
-  if (!it.is_number()) return call.runtime.fail("round() needs a number, not '{}'", type_name(it));
+  if (!it.is_number()) return type_error(call.runtime, "round() needs a number", it);
   if (method == "common") {
     return it.is_integral() ? round_int(call.runtime, it.as_int(), places)
                             : Value::of(round_float(it.real, places));

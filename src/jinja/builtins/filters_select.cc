@@ -1,6 +1,4 @@
 // map, select and their like: filters that apply another filter or test to each item.
-#include <fmt/format.h>
-
 #include "format/text.h"
 #include "jinja/builtins/native.h"
 #include "jinja/values/operations.h"
@@ -20,9 +18,8 @@ Applied applied(const Call& call, size_t place, bool filter) {
   if (!name.is_text()) return call.runtime.fail("the name of a filter or test is a string");
   const Native* native = filter ? find_filter(name.view()) : find_test(name.view());
   if (native == nullptr) {
-    return call.runtime.fail({StatusCode::kUnsupported,
-                              fmt::format("there is no {} named '{}'", filter ? "filter" : "test",
-                                          printable(name.view()))});
+    return call.runtime.fail(not_supported("there is no {} named '{}'", filter ? "filter" : "test",
+                                           printable(name.view())));
   }
   const auto first = given.begin() + static_cast<std::ptrdiff_t>(place) + 1;
   return {native, {{first, given.end()}, call.all.named}};

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "jinja/builtins/native.h"
+#include "jinja/values/characters.h"
 #include "jinja/values/operations.h"
 
 namespace aerie::jinja {
@@ -62,7 +63,7 @@ Value items(Call& call) {
   const Value& it = call.subject;
   if (it.is(Kind::kDict)) return Value::of(dict_items(call.runtime, *it.dict, Flavour::kGenerator));
   if (it.is_undefined()) return Value::of(call.runtime.sequence(Flavour::kGenerator));
-  return call.runtime.fail("items() needs a dict, not '{}'", type_name(it));
+  return type_error(call.runtime, "items() needs a dict", it);
 }
 
 Value join(Call& call) {
@@ -91,7 +92,8 @@ Value sort_key(Runtime& runtime, const Value& item, const Value& path, bool case
                const Value& otherwise = Value::absent()) {
   if (!runtime.spend()) return {};
   const Value key = get_path(runtime, item, path, otherwise);
-  return case_sensitive ? key : without_case(runtime, key);
+  if (case_sensitive || !key.is_text() || !runtime.spend(key.view().size() / 4)) return key;
+  return runtime.text(in_case(key.view(), [](char32_t) { return Case::kLower; }));
 }
 
 Value extreme(Call& call, Operator op) {
@@ -114,54 +116,39 @@ Value values_of(Runtime& runtime, const std::vector<SortItem>& sorted) {
   return Value::of(result);
 }
 
-// The attributes of sort(attribute="a,b").
-std::vector<Value> split_paths(Runtime& runtime, const Value& paths) {
-  if (!paths.is_text()) return {paths};
-  std::vector<Value> parts;
-  std::string_view rest = paths.view();
-  for (;;) {
-    const size_t comma = rest.find(',');
-    parts.push_back(runtime.borrow(rest.substr(0, comma)));
-    if (comma == rest.npos) return parts;
-    rest.remove_prefix(comma + 1);
+// The key for sort(attribute="a,b"): a list if there are several.
+Value sort_keys(Runtime& runtime, const Value& item, const Value& paths, bool case_sensitive) {
+  std::string_view rest = paths.is_text() ? paths.view() : "";
+  if (rest.find(',') == rest.npos) return sort_key(runtime, item, paths, case_sensitive);
+  Sequence* keys = runtime.sequence();
+  while (!runtime.failed()) {
+    const Value path = runtime.borrow(take_until(rest, ","));
+    runtime.push(keys, sort_key(runtime, item, path, case_sensitive));
+    if (rest.empty()) break;
+    rest.remove_prefix(1);
   }
+  return Value::of(keys);
 }
 
 Value sorted(Call& call) {
-  Runtime& runtime = call.runtime;
-  const auto& unsorted = call.items();
-  const std::vector<Value> paths = split_paths(runtime, call[2]);
-  const size_t bytes = 2 * sizeof(SortItem) + paths.size() * sizeof(Value);
-  if (!runtime.claim(static_cast<Int>(unsorted.size()), bytes)) return {};
-  std::vector<SortItem> order;
-  for (const Value& item : unsorted) {
-    SortItem& entry = order.emplace_back();
-    entry.value = item;
-    for (const Value& path : paths) {
-      entry.keys.push_back(sort_key(runtime, item, path, call.flag(1)));
-    }
-    if (runtime.failed()) return {};
-  }
-  stable_sort(runtime, order, call.flag(0));
-  return values_of(runtime, order);
+  const auto key_of = [&](const Value& item) {
+    return sort_keys(call.runtime, item, call[2], call.flag(1));
+  };
+  return values_of(call.runtime, sort_by(call.runtime, call.items(), key_of, call.flag(0)));
 }
 
 Value sorted_dict(Call& call) {
   Runtime& runtime = call.runtime;
   const Value& it = call.subject;
-  if (it.is_undefined()) return undefined_error(runtime, it);
-  if (!it.is(Kind::kDict)) return runtime.fail("dictsort() needs a dict, not '{}'", type_name(it));
+  if (!it.is(Kind::kDict)) return type_error(runtime, "dictsort() needs a dict", it);
   const std::string_view by = call.string(1, "key");
   if (by != "value" && by != "key") return runtime.fail("dictsort() sorts by 'key' or 'value'");
-  if (!runtime.claim(static_cast<Int>(it.dict->entries.size()), 3 * sizeof(SortItem))) return {};
-  std::vector<SortItem> order;
-  for (const auto& [key, value] : it.dict->entries) {
-    const Value& compared = by == "value" ? value : key;
-    order.push_back(
-        {{sort_key(runtime, compared, Value::none(), call.flag(0))}, runtime.pair(key, value)});
-  }
-  stable_sort(runtime, order, call.flag(2));
-  return values_of(runtime, order);
+  const auto key_of = [&](const Value& entry) {
+    const auto& pair = entry.sequence->items;
+    return sort_key(runtime, pair[by == "key" ? 0 : 1], Value::none(), call.flag(0));
+  };
+  const auto& entries = dict_items(runtime, *it.dict, Flavour::kList)->items;
+  return values_of(runtime, sort_by(runtime, entries, key_of, call.flag(2)));
 }
 
 Value unique(Call& call) {
@@ -178,28 +165,22 @@ Value unique(Call& call) {
 
 Value group_by(Call& call) {
   Runtime& runtime = call.runtime;
-  const auto& ungrouped = call.items();
   const auto key_of = [&](const Value& item, bool case_sensitive) {
     return sort_key(runtime, item, call[0], case_sensitive, call[1]);
   };
-  if (!runtime.claim(static_cast<Int>(ungrouped.size()), 3 * sizeof(SortItem))) return {};
-  std::vector<SortItem> order;
-  for (const Value& item : ungrouped) {
-    order.push_back({{key_of(item, call.flag(2))}, item});
-  }
-  stable_sort(runtime, order, false);
+  const auto compared = [&](const Value& item) { return key_of(item, call.flag(2)); };
   Sequence* groups = runtime.sequence();
   Sequence* members = nullptr;
   Value current;
-  for (const auto& [keys, item] : order) {
+  for (const auto& [key, item] : sort_by(runtime, call.items(), compared, false)) {
     if (runtime.failed()) return {};
-    if (members == nullptr || !equal(runtime, keys[0], current)) {
+    if (members == nullptr || !equal(runtime, key, current)) {
       // The name of a group is its first member's own, case and all.
       members = runtime.sequence();
       const Value group = runtime.pair(key_of(item, true), Value::of(members));
       group.sequence->flavour = Flavour::kGroup;
       runtime.push(groups, group);
-      current = keys[0];
+      current = key;
     }
     runtime.push(members, item);
   }

@@ -10,7 +10,6 @@ namespace {
 
 // Jinja's own notion of a word, which is not str.title's.
 Value title(Call& call) {
-  if (!call.runtime.spend_text(8 * call.view().size())) return {};
   return call.runtime.text(in_case(call.view(), [begins = true](char32_t code) mutable {
     const bool between =
         is_space(code) || (code < 0x80 && std::string_view("-({[<").find(static_cast<char>(code)) !=
@@ -48,18 +47,13 @@ std::string indention_of(const Call& call, size_t i, int64_t otherwise) {
 
 Value indent(Call& call) {
   Runtime& runtime = call.runtime;
-  if (!call.subject.is_text()) {
-    return runtime.fail("indent() needs a string, not '{}'", type_name(call.subject));
-  }
+  if (!call.subject.is_text()) return type_error(runtime, "indent() needs a string", call.subject);
   const std::string indention = indention_of(call, 0, 4);
   if (!runtime.spend_text(4 * call.view().size())) return {};
-  const auto most = static_cast<Int>(call.view().size());
-  if (!runtime.claim(most, 2 * sizeof(std::string_view))) return {};
+  if (!runtime.claim(call.view().size(), 2 * sizeof(std::string_view))) return {};
   // A text that ends with a line end has one more line, which is empty.
-  std::vector<std::string_view> lines = split_lines(call.view(), false);
-  if (lines.empty() || split_lines(call.view(), true).back() != lines.back()) {
-    lines.emplace_back("");
-  }
+  const std::string closed = std::string(call.view()) + '\n';
+  const std::vector<std::string_view> lines = split_lines(closed, false);
   TextBuilder out(runtime);
   if (call.flag(1)) out.add(indention);
   for (size_t i = 0; i < lines.size() && !runtime.failed(); ++i) {
@@ -91,12 +85,11 @@ Value truncate(Call& call) {
 }
 
 Value word_count(Call& call) {
-  if (!call.runtime.spend_text(4 * call.view().size())) return {};
   Int count = 0;
   bool inside = false;
   for (std::string_view rest = call.view(); !rest.empty();) {
     const auto [code, size] = next_character(rest);
-    const bool word = is_letter(code) || is_numeric(code) || code == '_';
+    const bool word = is_word(code);
     if (word && !inside) ++count;
     inside = word;
     rest.remove_prefix(size);
@@ -107,9 +100,7 @@ Value word_count(Call& call) {
 Value format(Call& call) {
   Runtime& runtime = call.runtime;
   if (call.all.named.empty()) {
-    Sequence* items = runtime.sequence(Sequence::Flavour::kTuple);
-    runtime.push(items, call.all.positional);
-    return format_percent(runtime, call.view(), Value::of(items));
+    return format_percent(runtime, call.view(), runtime.tuple(call.all.positional));
   }
   if (!call.all.positional.empty()) {
     return runtime.fail("format() takes either names or positions, not both");
@@ -171,13 +162,6 @@ Value to_json_filter(Call& call) {
   return to_json(call.runtime, call.subject, style);
 }
 
-// A filter of a string, which is made of whatever it is applied to.
-constexpr Native of_text(std::string_view name, Value (*call)(Call&),
-                         std::array<std::string_view, Call::kMost> parameters = {},
-                         int required = 0, bool any = false) {
-  return {name, call, parameters, required, any, true};
-}
-
 constexpr Native kAllTextFilters[] = {
     of_text("capitalize", capitalized_text),
     of_text("center", centered_text, {"width"}),
@@ -200,11 +184,6 @@ constexpr Native kAllTextFilters[] = {
 };
 
 }  // namespace
-
-Value without_case(Runtime& runtime, const Value& value) {
-  if (!value.is_text() || !runtime.spend_text(4 * value.view().size())) return value;
-  return runtime.text(to_lower(value.view()));
-}
 
 const Table kTextFilters(kAllTextFilters);
 

@@ -5,6 +5,7 @@
 
 #include "format/text.h"
 #include "jinja/builtins/native.h"
+#include "jinja/values/characters.h"
 #include "jinja/values/operations.h"
 
 namespace aerie::jinja {
@@ -22,8 +23,7 @@ Value range(Call& call) {
   const Int count = span <= 0 ? 0 : (span + stride - 1) / stride;
   if (count > kMostOfRange) {
     return call.runtime.fail(
-        {StatusCode::kResourceExhausted,
-         fmt::format("range() of {} items; {} are the most", count, kMostOfRange)});
+        resource_exhausted("range() of {} items; {} are the most", count, kMostOfRange));
   }
   Sequence* result = call.runtime.sequence(Sequence::Flavour::kRange);
   if (!call.runtime.spend(static_cast<uint64_t>(count) / 4)) return {};
@@ -79,9 +79,7 @@ Value strftime_now(Call& call) {
   const std::tm now = call.runtime.now();
   TextBuilder out(call.runtime);
   for (std::string_view rest = call.string(0); call.runtime.spend();) {
-    const size_t percent = std::min(rest.find('%'), rest.size());
-    out.add(rest.substr(0, percent));
-    rest.remove_prefix(percent);
+    out.add(take_until(rest, "%"));
     if (rest.empty()) break;
     const bool flag = rest.size() > 1 && std::string_view("-_0^#").find(rest[1]) != rest.npos;
     const size_t length = flag ? 3 : 2;
@@ -113,15 +111,9 @@ Value loop_cycle(Call& call) {
 }
 
 Value loop_changed(Call& call) {
-  Loop& loop = *call.subject.loop;
-  const auto& values = call.all.positional;
-  bool same = loop.has_changed_before && loop.last_values.size() == values.size();
-  for (size_t i = 0; same && i < values.size(); ++i) {
-    same = equal(call.runtime, loop.last_values[i], values[i]);
-  }
-  loop.has_changed_before = true;
-  loop.last_values = values;
-  return Value::of(!same);
+  Value& last = call.subject.loop->last_values;
+  const Value values = call.runtime.tuple(call.all.positional);
+  return Value::of(!equal(call.runtime, std::exchange(last, values), values));
 }
 
 constexpr Native kAllFunctions[] = {

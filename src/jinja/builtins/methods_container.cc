@@ -90,10 +90,8 @@ Value copy_list(Call& call) {
 
 Value sort_list(Call& call) {
   Items& items = call.subject.sequence->items;
-  if (!call.runtime.claim(static_cast<Int>(items.size()), 3 * sizeof(SortItem))) return {};
-  std::vector<SortItem> order;
-  for (const Value& item : items) order.push_back({{item}, item});
-  stable_sort(call.runtime, order, call.flag(0));
+  const auto itself = [](const Value& item) { return item; };
+  const auto order = sort_by(call.runtime, items, itself, call.flag(0));
   for (size_t i = 0; i < order.size(); ++i) items[i] = order[i].value;
   return Value::none();
 }

@@ -10,7 +10,6 @@ namespace {
 
 template <typename Choose>
 Value text_in_case(Call& call, Choose choose) {
-  if (!call.runtime.spend_text(8 * call.view().size())) return {};
   return call.runtime.text(in_case(call.view(), choose));
 }
 
@@ -27,28 +26,32 @@ Value swapped_text(Call& call) {
                       [](char32_t code) { return is_upper(code) ? Case::kLower : Case::kUpper; });
 }
 
-Value stripped_at(Call& call, Ends ends) {
-  if (!call.runtime.spend_text(call.view().size())) return {};
-  if (!call.given(0)) return call.runtime.borrow(strip(call.view(), nullptr, ends));
+template <bool left, bool right>
+Value stripped_at(Call& call) {
+  constexpr Ends kEnds = {left, right};
+  if (!call.given(0)) return call.runtime.borrow(strip(call.view(), nullptr, kEnds));
   const std::string_view chars = call.string(0);
   if (!call.runtime.spend(chars.size())) return {};
-  if (!call.runtime.claim(static_cast<Int>(chars.size()), sizeof(chars))) return {};
-  return call.runtime.borrow(strip(call.view(), &chars, ends));
+  if (!call.runtime.claim(chars.size(), sizeof(chars))) return {};
+  return call.runtime.borrow(strip(call.view(), &chars, kEnds));
 }
 
 // Without the prefix or suffix.
-Value without_affix(Call& call, bool at_start) {
+template <bool at_start>
+Value without_affix(Call& call) {
   const std::string_view text = call.view(), affix = call.string(0);
-  if (!call.runtime.spend_text(affix.size())) return {};
   if (at_start ? !text.starts_with(affix) : !text.ends_with(affix)) return call.subject;
   return call.runtime.borrow(text.substr(at_start ? affix.size() : 0, text.size() - affix.size()));
+}
+
+Value formatted(Call& call) {
+  return format_braces(call.runtime, call.view(), call.all);
 }
 
 Value joined(Call& call) {
   const auto& items = iterate(call.runtime, call[0])->items;
   for (const Value& item : items) {
-    if (item.is_text()) continue;
-    return call.runtime.fail("join() needs strings, not '{}'", type_name(item));
+    if (!item.is_text()) return type_error(call.runtime, "join() needs strings", item);
   }
   return join_texts(call.runtime, call.view(), items);
 }
@@ -67,7 +70,7 @@ Value parts_of(Runtime& runtime, const std::vector<std::string_view>& parts,
 
 bool claim_matches(Runtime& runtime, std::string_view text, std::string_view needle) {
   const size_t most = text.size() / std::max<size_t>(1, needle.size()) + 1;
-  return runtime.claim(static_cast<Int>(most), sizeof(size_t) + sizeof(text));
+  return runtime.claim(most, sizeof(size_t) + sizeof(text));
 }
 
 Value split_at(Call& call, std::string_view separator, Search search) {
@@ -117,17 +120,17 @@ Value split_words(Call& call, Search search) {
   return Value::of(parts);
 }
 
-Value split_from(Call& call, bool from_right) {
-  if (!call.runtime.spend_text(2 * call.view().size())) return {};
+template <bool from_right>
+Value split_from(Call& call) {
   const int64_t count = call.integer(1, -1);
   const Search search = {count < 0 ? SIZE_MAX : static_cast<size_t>(count), from_right};
   return call.given(0) ? split_at(call, call.string(0), search) : split_words(call, search);
 }
 
-Value partitioned(Call& call, bool from_right) {
+template <bool from_right>
+Value partitioned(Call& call) {
   const std::string_view text = call.view(), middle = call.string(0);
   if (middle.empty()) return call.runtime.fail("partition() with an empty separator");
-  if (!call.runtime.spend_text(2 * text.size())) return {};
   if (from_right && !call.runtime.claim(2, text.size())) return {};
   const std::vector<size_t> places = find_all(text, middle, {1, from_right});
   std::vector<std::string_view> parts = {text, "", ""};
@@ -140,9 +143,7 @@ Value partitioned(Call& call, bool from_right) {
 }
 
 Value lines_of(Call& call) {
-  if (!call.runtime.spend_text(2 * call.view().size())) return {};
-  const auto most = static_cast<Int>(call.view().size());
-  if (!call.runtime.claim(most, sizeof(std::string_view))) return {};
+  if (!call.runtime.claim(call.view().size(), sizeof(std::string_view))) return {};
   return parts_of(call.runtime, split_lines(call.view(), call.flag(0)));
 }
 
@@ -193,7 +194,6 @@ struct Part {
 
 Part part_of(const Call& call) {
   const std::string_view text = call.view();
-  if (!call.runtime.spend_text(4 * text.size())) return {};
   if (!call.given(1) && !call.given(2)) return {text, 0, true};
   const int64_t size = length(call.runtime, call.subject);
   int64_t start = call.integer(1, 0), end = call.integer(2, size);
@@ -207,7 +207,8 @@ Part part_of(const Call& call) {
 }
 
 // The number of the character at which the first argument begins; -1 if nowhere.
-int64_t place_in_text(Call& call, bool from_right) {
+template <bool from_right>
+int64_t place_in_text(Call& call) {
   const std::string_view needle = call.string(0);
   const Part part = part_of(call);
   if (!part.within || (from_right && !call.runtime.claim(2, part.view.size()))) return -1;
@@ -218,8 +219,14 @@ int64_t place_in_text(Call& call, bool from_right) {
   return static_cast<int64_t>(count_characters(call.view().substr(0, bytes)));
 }
 
-Value index_in_text(Call& call, bool from_right) {
-  const int64_t place = place_in_text(call, from_right);
+template <bool from_right>
+Value find_in_text(Call& call) {
+  return Value::of(place_in_text<from_right>(call));
+}
+
+template <bool from_right>
+Value index_in_text(Call& call) {
+  const int64_t place = place_in_text<from_right>(call);
   if (place < 0) return call.runtime.fail("index() of a string that is not there");
   return Value::of(place);
 }
@@ -231,15 +238,14 @@ Value count_in_text(Call& call) {
   return Value::of(find_all(part.view, needle, {}).size());
 }
 
-Value has_affix(Call& call, bool at_start) {
+template <bool at_start>
+Value has_affix(Call& call) {
   const Part part = part_of(call);
   std::vector<Value> affixes = {call[0]};
   if (call[0].is_tuple()) affixes = call[0].sequence->items;
   for (const Value& affix : affixes) {
-    if (affix.is_undefined()) return undefined_error(call.runtime, affix);
     if (!affix.is_text()) {
-      return call.runtime.fail("startswith() and endswith() need strings, not '{}'",
-                               type_name(affix));
+      return type_error(call.runtime, "startswith() and endswith() need strings", affix);
     }
     const bool found =
         at_start ? part.view.starts_with(affix.view()) : part.view.ends_with(affix.view());
@@ -250,50 +256,36 @@ Value has_affix(Call& call, bool at_start) {
 }
 
 constexpr Native kAllTextMethods[] = {
-    {"capitalize", capitalized_text},
-    {"casefold", lower_text},
-    {"center", centered_text, {"width", "fillchar"}, 1},
-    {"count", count_in_text, {"sub", "start", "end"}, 1},
-    {"endswith", [](Call& c) { return has_affix(c, false); }, {"suffix", "start", "end"}, 1},
-    {"find",
-     [](Call& c) { return Value::of(place_in_text(c, false)); },
-     {"sub", "start", "end"},
-     1},
-    {"format", [](Call& c) { return format_braces(c.runtime, c.view(), c.all); }, {}, 0, true},
-    {"index", [](Call& c) { return index_in_text(c, false); }, {"sub", "start", "end"}, 1},
-    {"join", joined, {"iterable"}, 1},
-    {"ljust", left_justified, {"width", "fillchar"}, 1},
-    {"lower", lower_text},
-    {"lstrip",
-     [](Call& c) {
-       return stripped_at(c, {true, false});
-     },
-     {"chars"}},
-    {"partition", [](Call& c) { return partitioned(c, false); }, {"sep"}, 1},
-    {"removeprefix", [](Call& c) { return without_affix(c, true); }, {"prefix"}, 1},
-    {"removesuffix", [](Call& c) { return without_affix(c, false); }, {"suffix"}, 1},
-    {"replace", replaced_text, {"old", "new", "count"}, 2},
-    {"rfind",
-     [](Call& c) { return Value::of(place_in_text(c, true)); },
-     {"sub", "start", "end"},
-     1},
-    {"rindex", [](Call& c) { return index_in_text(c, true); }, {"sub", "start", "end"}, 1},
-    {"rjust", right_justified, {"width", "fillchar"}, 1},
-    {"rpartition", [](Call& c) { return partitioned(c, true); }, {"sep"}, 1},
-    {"rsplit", [](Call& c) { return split_from(c, true); }, {"sep", "maxsplit"}},
-    {"rstrip",
-     [](Call& c) {
-       return stripped_at(c, {false, true});
-     },
-     {"chars"}},
-    {"split", [](Call& c) { return split_from(c, false); }, {"sep", "maxsplit"}},
-    {"splitlines", lines_of, {"keepends"}},
-    {"startswith", [](Call& c) { return has_affix(c, true); }, {"prefix", "start", "end"}, 1},
-    {"strip", stripped_text, {"chars"}},
-    {"swapcase", swapped_text},
-    {"title", titled_text},
-    {"upper", upper_text},
-    {"zfill", zero_filled, {"width"}, 1},
+    of_text("capitalize", capitalized_text),
+    of_text("casefold", lower_text),
+    of_text("center", centered_text, {"width", "fillchar"}, 1),
+    of_text("count", count_in_text, {"sub", "start", "end"}, 1),
+    of_text("endswith", has_affix<false>, {"suffix", "start", "end"}, 1),
+    of_text("find", find_in_text<false>, {"sub", "start", "end"}, 1),
+    of_text("format", formatted, {}, 0, true),
+    of_text("index", index_in_text<false>, {"sub", "start", "end"}, 1),
+    of_text("join", joined, {"iterable"}, 1),
+    of_text("ljust", left_justified, {"width", "fillchar"}, 1),
+    of_text("lower", lower_text),
+    of_text("lstrip", stripped_at<true, false>, {"chars"}),
+    of_text("partition", partitioned<false>, {"sep"}, 1),
+    of_text("removeprefix", without_affix<true>, {"prefix"}, 1),
+    of_text("removesuffix", without_affix<false>, {"suffix"}, 1),
+    of_text("replace", replaced_text, {"old", "new", "count"}, 2),
+    of_text("rfind", find_in_text<true>, {"sub", "start", "end"}, 1),
+    of_text("rindex", index_in_text<true>, {"sub", "start", "end"}, 1),
+    of_text("rjust", right_justified, {"width", "fillchar"}, 1),
+    of_text("rpartition", partitioned<true>, {"sep"}, 1),
+    of_text("rsplit", split_from<true>, {"sep", "maxsplit"}),
+    of_text("rstrip", stripped_at<false, true>, {"chars"}),
+    of_text("split", split_from<false>, {"sep", "maxsplit"}),
+    of_text("splitlines", lines_of, {"keepends"}),
+    of_text("startswith", has_affix<true>, {"prefix", "start", "end"}, 1),
+    of_text("strip", stripped_text, {"chars"}),
+    of_text("swapcase", swapped_text),
+    of_text("title", titled_text),
+    of_text("upper", upper_text),
+    of_text("zfill", zero_filled, {"width"}, 1),
 };
 
 }  // namespace
@@ -312,7 +304,7 @@ Value capitalized_text(Call& call) {
 }
 
 Value stripped_text(Call& call) {
-  return stripped_at(call, {true, true});
+  return stripped_at<true, true>(call);
 }
 
 Value replaced_text(Call& call) {
@@ -321,7 +313,6 @@ Value replaced_text(Call& call) {
   const int64_t count = call.integer(2, -1);
   const size_t most = count < 0 ? SIZE_MAX : static_cast<size_t>(count);
   TextBuilder out(runtime);
-  if (!runtime.spend_text(text.size() + old.size())) return {};
   if (!claim_matches(runtime, text, old)) return {};
   size_t done = 0;
   for (const size_t place : find_all(text, old, {most, false})) {

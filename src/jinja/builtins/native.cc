@@ -63,8 +63,7 @@ bool Call::flag(size_t i, bool otherwise) const {
 int64_t Call::integer(size_t i, int64_t otherwise) const {
   const Value& value = slots[i];
   if (!given(i)) return otherwise;
-  if (value.is_undefined()) return undefined_error(runtime, value);
-  if (!value.is_integral()) return runtime.fail("an integer is needed, not '{}'", type_name(value));
+  if (!value.is_integral()) return type_error(runtime, "an integer is needed", value);
   const auto integer = static_cast<int64_t>(value.as_int());
   return integer == value.as_int() ? integer : runtime.fail("an integer is too large");
 }
@@ -73,8 +72,7 @@ std::string_view Call::string(size_t i, std::string_view otherwise) const {
   const Value& value = slots[i];
   if (!has(i)) return otherwise;
   if (value.is_text()) return value.view();
-  if (value.is_undefined()) return undefined_error(runtime, value);
-  return runtime.fail("a string is needed, not '{}'", type_name(value));
+  return type_error(runtime, "a string is needed", value);
 }
 
 const std::vector<Value>& Call::items() const {
@@ -85,7 +83,8 @@ Value call_native(Runtime& runtime, const Native& native, const Value& subject,
                   const Arguments& arguments) {
   Call call{runtime, native.of_text ? to_text(runtime, subject) : subject, arguments, {}};
   bind(native, call);
-  return runtime.spend() ? native.call(call) : Value();
+  const uint64_t steps = native.of_text ? 1 + call.view().size() / 8 : 1;
+  return runtime.spend(steps) ? native.call(call) : Value();
 }
 
 const Native* find_filter(std::string_view name) {

@@ -21,7 +21,7 @@ struct Arguments {
 
 // A call of what is built in: its arguments by parameter.
 struct Call {
-  static constexpr size_t kMost = 5;  // parameters
+  static constexpr size_t kMost = 4;  // parameters
 
   Runtime& runtime;
   Value subject;
@@ -50,8 +50,14 @@ struct Native {
   std::array<std::string_view, Call::kMost> parameters = {};  // empty: no more
   int required = 0;
   bool any = false;      // takes whatever else is given; see Call::all
-  bool of_text = false;  // the subject is made a string first
+  bool of_text = false;  // the subject is made a string first; steps are spent on its length
 };
+
+constexpr Native of_text(std::string_view name, Value (*call)(Call&),
+                         std::array<std::string_view, Call::kMost> parameters = {},
+                         int required = 0, bool any = false) {
+  return {name, call, parameters, required, any, true};
+}
 
 // Binds the arguments and calls.
 Value call_native(Runtime& runtime, const Native& native, const Value& subject,
@@ -75,8 +81,6 @@ extern const Table kTextFilters, kSequenceFilters, kSelectingFilters, kNumberFil
 void update_dict(Runtime& runtime, Dict* dict, const Arguments& arguments);
 // (key, value) of all entries.
 Sequence* dict_items(Runtime& runtime, const Dict& dict, Sequence::Flavour flavour);
-// Lower case for text, everything else as it is.
-Value without_case(Runtime& runtime, const Value& value);
 // str(separator).join(str(x) for x in items).
 Value join_texts(Runtime& runtime, std::string_view separator, const std::vector<Value>& items);
 

@@ -37,13 +37,12 @@ Value is_callable(Call& call) {
 
 template <bool upper>
 Value is_in_case(Call& call) {
-  if (!call.runtime.spend_text(4 * call.view().size())) return {};
   return Value::of(has_case(call.view(), upper));
 }
 
 Value remainder_is(Call& call, const Value& divisor, Int remainder) {
-  if (!call.subject.is_undefined() && !call.subject.is_number()) {
-    return call.runtime.fail("a number is needed, not '{}'", type_name(call.subject));
+  if (!call.subject.is_number()) {
+    return type_error(call.runtime, "a number is needed", call.subject);
   }
   const Value rest = arithmetic(call.runtime, Operator::kModulo, call.subject, divisor);
   return Value::of(equal(call.runtime, rest, Value::of(remainder)));
@@ -81,7 +80,7 @@ constexpr Native kAllTests[] = {
     {"iterable", is_iterable},
     {"le", compares<Operator::kLessEqual>, {"other"}, 1},
     {"lessthan", compares<Operator::kLess>, {"other"}, 1},
-    {"lower", is_in_case<false>, {}, 0, false, true},
+    of_text("lower", is_in_case<false>),
     {"lt", compares<Operator::kLess>, {"other"}, 1},
     {"mapping", of_kind<Kind::kDict>},
     {"ne", compares<Operator::kNotEqual>, {"other"}, 1},
@@ -95,13 +94,12 @@ constexpr Native kAllTests[] = {
      [](Call& c) { return Value::of(c.subject.is_text() && find_test(c.view()) != nullptr); }},
     {"true", is_boolean<true>},
     {"undefined", of_kind<Kind::kUndefined>},
-    {"upper", is_in_case<true>, {}, 0, false, true},
+    of_text("upper", is_in_case<true>),
 };
 
 // Whether there is a character and all are so.
 template <bool (*predicate)(char32_t)>
 Value all_are(Call& call) {
-  if (!call.runtime.spend_text(2 * call.view().size())) return {};
   std::string_view rest = call.view();
   while (!rest.empty() && predicate(next_character(rest).code)) {
     rest.remove_prefix(next_character(rest).length);
@@ -109,13 +107,8 @@ Value all_are(Call& call) {
   return Value::of(rest.empty() && !call.view().empty());
 }
 
-bool is_alphanumeric(char32_t code) {
-  return is_letter(code) || is_numeric(code) || is_digit(code);
-}
-
 // Upper case exactly where a run of letters begins.
 Value is_title(Call& call) {
-  if (!call.runtime.spend_text(2 * call.view().size())) return {};
   bool inside = false, found = false;
   for (std::string_view rest = call.view(); !rest.empty();) {
     const Character character = next_character(rest);
@@ -129,16 +122,16 @@ Value is_title(Call& call) {
 }
 
 constexpr Native kAllTextPredicates[] = {
-    {"isalnum", all_are<is_alphanumeric>},
-    {"isalpha", all_are<is_letter>},
-    {"isascii", [](Call& c) { return Value::of(c.subject.text->ascii); }},
-    {"isdecimal", all_are<is_decimal>},
-    {"isdigit", all_are<is_digit>},
-    {"islower", is_in_case<false>},
-    {"isnumeric", all_are<is_numeric>},
-    {"isspace", all_are<is_space>},
-    {"istitle", is_title},
-    {"isupper", is_in_case<true>},
+    of_text("isalnum", all_are<is_alphanumeric>),
+    of_text("isalpha", all_are<is_letter>),
+    of_text("isascii", [](Call& c) { return Value::of(c.subject.text->ascii); }),
+    of_text("isdecimal", all_are<is_decimal>),
+    of_text("isdigit", all_are<is_digit>),
+    of_text("islower", is_in_case<false>),
+    of_text("isnumeric", all_are<is_numeric>),
+    of_text("isspace", all_are<is_space>),
+    of_text("istitle", is_title),
+    of_text("isupper", is_in_case<true>),
 };
 
 }  // namespace

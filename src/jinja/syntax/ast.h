@@ -15,6 +15,7 @@
 namespace aerie::jinja {
 
 struct Expression;
+struct Macro;
 using ExpressionPtr = std::unique_ptr<Expression>;
 
 struct Argument {
@@ -34,15 +35,14 @@ struct Expression {
     kAnd,          // operands[0], [1]
     kOr,           // operands[0], [1]
     kNot,          // operands[0]
-    kNegate,       // operands[0]
-    kPositive,     // operands[0]
+    kSign,         // operators[0] operands[0]
     kArithmetic,   // operands[0] operators[0] operands[1]
     kCompare,      // operands[0] operators[0] operands[1] operators[1] ...
     kConditional,  // operands: condition, then, else (may be null)
     kAttribute,    // operands[0].text
     kItem,         // operands[0][operands[1]]
     kSlice,        // operands[0][operands[1]:operands[2]:operands[3]], each may be null
-    kCall,         // operands[0](arguments)
+    kCall,         // operands[0](arguments), caller
     kFilter,       // operands[0] | native(arguments); operands[0] is null in a filter block
     kTest,         // operands[0] is native(arguments)
   };
@@ -56,6 +56,7 @@ struct Expression {
   std::vector<Operator> operators;
   std::vector<ExpressionPtr> operands;
   std::vector<Argument> arguments;
+  std::unique_ptr<Macro> caller;  // the body of a call block; else null
 };
 
 // What is assigned to: a name, an attribute of a namespace, or several targets.
@@ -83,7 +84,7 @@ struct Macro {
   Block body;
   bool takes_more = false;        // uses varargs
   bool takes_more_named = false;  // uses kwargs
-  bool takes_caller = false;      // uses caller
+  bool takes_caller = false;      // uses caller, which is no parameter
 };
 
 struct Branch {
@@ -100,9 +101,7 @@ struct Statement {
     kSet,       // target, expression
     kSetBlock,  // target, body, expression (filters; may be null)
     kMacro,     // target.name, macro
-    kCall,      // expression (a call), macro
     kFilter,    // expression (filters), body
-    kWith,      // branches: bindings as target and value; body
     kScope,     // body, with variables of its own
     kBreak,
     kContinue,
@@ -115,7 +114,6 @@ struct Statement {
   ExpressionPtr filter;
   bool recursive = false;
   std::vector<Branch> branches;
-  std::vector<std::pair<Target, ExpressionPtr>> bindings;
   Block body;
   Block otherwise;
   std::unique_ptr<Macro> macro;

@@ -1,10 +1,9 @@
 #include "jinja/syntax/expression_parser.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
+#include "base/errors.h"
 #include "format/text.h"
 
 namespace aerie::jinja {
@@ -124,7 +123,8 @@ ExpressionPtr ExpressionParser::unary(bool with_filters) {
   ExpressionPtr value;
   if (tokens_.is("-") || tokens_.is("+")) {
     const Token& sign = tokens_.take();
-    value = make(sign.text == "-" ? What::kNegate : What::kPositive, sign.place, unary(false));
+    value = make(What::kSign, sign.place, unary(false));
+    value->operators = {sign.text == "-" ? Operator::kSubtract : Operator::kAdd};
   } else {
     value = primary();
   }
@@ -225,8 +225,8 @@ ExpressionPtr ExpressionParser::attribute(ExpressionPtr operand) {
     return make(What::kItem, place, std::move(operand), std::move(key));
   }
   if (token.type != Type::kName) {
-    tokens_.fail(token.place, StatusCode::kInvalidData,
-                 "expected the name or number of an attribute after '.'");
+    tokens_.fail(token.place,
+                 invalid_data("expected the name or number of an attribute after '.'"));
   }
   ExpressionPtr result = make(What::kAttribute, place, std::move(operand));
   result->text = std::make_unique<Text>(token.text);
@@ -252,7 +252,7 @@ ExpressionPtr ExpressionParser::item(ExpressionPtr operand) {
                 std::move(parts[2]));
   }
   if (parts[0] == nullptr) {
-    tokens_.fail(place, StatusCode::kInvalidData, "expected an index between '[' and ']'");
+    tokens_.fail(place, invalid_data("expected an index between '[' and ']'"));
   }
   return make(What::kItem, place, std::move(operand), std::move(parts[0]));
 }
@@ -275,8 +275,7 @@ void ExpressionParser::arguments(Expression& call) {
     }
     // Positions come first, then names; * may stand before names too.
     if (argument.kind == Given::kPositional && last != Given::kPositional) {
-      tokens_.fail(place, StatusCode::kInvalidData,
-                   "an argument without a name after one with a name");
+      tokens_.fail(place, invalid_data("an argument without a name after one with a name"));
     }
     last = argument.kind;
     argument.value = expression();
@@ -297,8 +296,7 @@ ExpressionPtr ExpressionParser::filters(ExpressionPtr operand, bool inside) {
     operand = make(What::kFilter, token.place, std::move(operand));
     operand->native = find_filter(token.text);
     if (operand->native == nullptr) {
-      tokens_.fail(token.place, StatusCode::kUnsupported,
-                   fmt::format("there is no filter '{}'", printable(token.text)));
+      tokens_.fail(token.place, not_supported("there is no filter '{}'", printable(token.text)));
     }
     if (tokens_.is("(")) arguments(*operand);
   }
@@ -312,10 +310,9 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr operand) {
   ExpressionPtr result = make(What::kTest, token.place, std::move(operand));
   result->native = find_test(token.text);
   if (result->native == nullptr) {
-    tokens_.fail(token.place, StatusCode::kUnsupported,
-                 fmt::format("there is no test '{}'", printable(token.text)));
+    tokens_.fail(token.place, not_supported("there is no test '{}'", printable(token.text)));
   }
-  if (tokens_.is("is")) tokens_.fail("two tests in a row");
+  if (tokens_.is("is")) tokens_.fail(tokens_.place(), invalid_data("two tests in a row"));
   const bool word = tokens_.is("else") || tokens_.is("or") || tokens_.is("and");
   const Type type = tokens_.peek().type;
   const bool value = type == Type::kName || type == Type::kString || type == Type::kInteger ||
@@ -343,8 +340,7 @@ Target ExpressionParser::single_target(bool may_be_attribute) {
   if (!tokens_.is(Type::kName)) tokens_.fail_unexpected("a name to assign to");
   const Token& token = tokens_.take();
   if (!constant(token.text).is_absent()) {
-    tokens_.fail(token.place, StatusCode::kInvalidData,
-                 fmt::format("'{}' cannot be assigned to", token.text));
+    tokens_.fail(token.place, invalid_data("'{}' cannot be assigned to", token.text));
   }
   result.name = tokens_.number_of(token.text);
   result.spelled = token.text;

@@ -19,6 +19,7 @@ class ExpressionParser {
     std::string_view ends_before = {};  // after a comma
   };
   ExpressionPtr tuple(Tuple options);
+  ExpressionPtr empty_tuple() { return make(Expression::Kind::kTuple, tokens_.place()); }
   // The filters that follow, "|" first unless `inside`, applied to `operand` (null in a block, and
   // then null if there are none).
   ExpressionPtr filters(ExpressionPtr operand, bool inside);

@@ -1,59 +1,51 @@
-#include <fmt/format.h>
-
 #include <charconv>
 
+#include "base/errors.h"
 #include "base/utf8.h"
 #include "jinja/syntax/lexer.h"
+#include "jinja/values/characters.h"
 
 namespace aerie::jinja {
 namespace {
 
-struct Escape {
-  size_t length = 0;  // of what it stands in place of
-  Status status;
-};
-
-// A character by its number, whose digits begin at `lead`: `most` of them at most, and no fewer if
-// they are hexadecimal.
-Escape append_numbered(std::string_view text, size_t lead, size_t most, int base,
-                       std::string& result) {
-  const std::string_view digits = text.substr(lead, most);
+// A character by its number: `most` digits that `text` begins with, or fewer if they are octal.
+Status take_numbered(std::string_view& text, char kind, size_t most, int base,
+                     std::string& result) {
+  const std::string_view digits = text.substr(0, most);
   uint32_t code = 0;
-  const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), code, base);
+  const char* end = std::from_chars(digits.data(), digits.data() + digits.size(), code, base).ptr;
   const auto read = static_cast<size_t>(end - digits.data());
-  if (error != std::errc() || (base == 16 && read < most)) {
-    return {0,
-            {StatusCode::kInvalidData,
-             fmt::format("a string with \\{} that lacks its {} digits", text[1], most)}};
+  if (base == 16 && read < most) {
+    return invalid_data("a string with \\{} that lacks its {} digits", kind, most);
   }
   if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
-    return {0,
-            {StatusCode::kInvalidData,
-             fmt::format("a string with U+{:04X}, which is no character", code)}};
+    return invalid_data("a string with U+{:04X}, which is no character", code);
   }
   append_utf8(code, result);
-  return {lead + read, {}};
+  text.remove_prefix(read);
+  return {};
 }
 
 // `text` begins with a backslash and one more character: the lexer ends no string in between.
-Escape append_escape(std::string_view text, std::string& result) {
+Status take_escape(std::string_view& text, std::string& result) {
   constexpr std::string_view kLetters = "abfnrtv\\'\"", kValues = "\a\b\f\n\r\t\v\\'\"";
   const char kind = text[1];
-  if (const size_t known = kLetters.find(kind); known != kLetters.npos) {
+  if (kind >= '0' && kind <= '7') {
+    text.remove_prefix(1);
+    return take_numbered(text, kind, 3, 8, result);
+  }
+  text.remove_prefix(2);
+  if (kind == 'x') return take_numbered(text, kind, 2, 16, result);
+  if (kind == 'u') return take_numbered(text, kind, 4, 16, result);
+  if (kind == 'U') return take_numbered(text, kind, 8, 16, result);
+  if (kind == 'N') return not_supported("a string with \\N: write the character itself");
+  const size_t known = kLetters.find(kind);
+  if (known != kLetters.npos) {
     result += kValues[known];
-    return {2, {}};
+  } else if (kind != '\n') {
+    result += {'\\', kind};
   }
-  if (kind == '\n') return {2, {}};
-  if (kind == 'x') return append_numbered(text, 2, 2, 16, result);
-  if (kind == 'u') return append_numbered(text, 2, 4, 16, result);
-  if (kind == 'U') return append_numbered(text, 2, 8, 16, result);
-  if (kind >= '0' && kind <= '7') return append_numbered(text, 1, 3, 8, result);
-  if (kind == 'N') {
-    return {0, {StatusCode::kUnsupported, "a string with \\N: write the character itself"}};
-  }
-  result += '\\';
-  return {1, {}};
+  return {};
 }
 
 }  // namespace
@@ -61,13 +53,9 @@ Escape append_escape(std::string_view text, std::string& result) {
 Expected<std::string> unescape(std::string_view text) {
   std::string result;
   for (;;) {
-    const size_t plain = std::min(text.find('\\'), text.size());
-    result += text.substr(0, plain);
-    text.remove_prefix(plain);
+    result += take_until(text, "\\");
     if (text.empty()) return result;
-    const Escape escape = append_escape(text, result);
-    AERIE_RETURN_IF_ERROR(escape.status);
-    text.remove_prefix(escape.length);
+    AERIE_RETURN_IF_ERROR(take_escape(text, result));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "jinja/syntax/token_stream.h"
 
-#include <fmt/format.h>
-
+#include "base/errors.h"
 #include "format/text.h"
 
 namespace aerie::jinja {
@@ -42,19 +41,19 @@ const Token& TokenStream::expect_name() {
   return take();
 }
 
-void TokenStream::fail(const Place& place, StatusCode code, std::string reason) {
+void TokenStream::fail(const Place& place, const Status& reason) {
   if (failed()) return;
-  status_ = at_place(place, {code, std::move(reason)});
+  status_ = at_place(place, reason);
   at_ = tokens_.size() - 1;
 }
 
 void TokenStream::fail_unexpected(std::string_view wanted) {
-  fail(fmt::format("expected {}, not {}", wanted, described(peek())));
+  fail(place(), invalid_data("expected {}, not {}", wanted, described(peek())));
 }
 
 void TokenStream::fail_too_deep() {
-  fail(place(), StatusCode::kResourceExhausted,
-       fmt::format("the template is nested deeper than {} levels", limits().nesting));
+  fail(place(),
+       resource_exhausted("the template is nested deeper than {} levels", limits().nesting));
 }
 
 int TokenStream::number_of(std::string_view name) {

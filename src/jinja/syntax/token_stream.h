@@ -33,8 +33,7 @@ class TokenStream {
   void expect(std::string_view spelled);
   const Token& expect_name();
 
-  void fail(const Place& place, StatusCode code, std::string reason);
-  void fail(std::string reason) { fail(place(), StatusCode::kInvalidData, std::move(reason)); }
+  void fail(const Place& place, const Status& reason);
   // "expected X, not Y".
   void fail_unexpected(std::string_view wanted);
   void fail_too_deep();

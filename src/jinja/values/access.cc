@@ -93,9 +93,9 @@ Places places_of(Runtime& runtime, const Slice& slice, size_t count) {
   const auto size = static_cast<Int>(count);
   const auto given = [](const Value& part) { return !part.is_absent() && !part.is_none(); };
   for (const Value* part : {&slice.start, &slice.stop, &slice.step}) {
-    if (!given(*part) || part->is_integral()) continue;
-    if (part->is_undefined()) return undefined_error(runtime, *part);
-    return runtime.fail("a slice needs integers, not '{}'", type_name(*part));
+    if (given(*part) && !part->is_integral()) {
+      return type_error(runtime, "a slice needs integers", *part);
+    }
   }
   const Int step = given(slice.step) ? std::clamp(slice.step.as_int(), -size - 1, size + 1) : 1;
   if (step == 0) return runtime.fail("a slice with a step of zero");
@@ -141,6 +141,11 @@ Runtime::Failure undefined_error(Runtime& runtime, const Value& undefined) {
   const std::string name = printable(undefined.text->view);
   if (undefined.owner == Kind::kAbsent) return runtime.fail("'{}' is undefined", name);
   return runtime.fail("a value of type '{}' has no '{}'", type_name(undefined.owner), name);
+}
+
+Runtime::Failure type_error(Runtime& runtime, std::string_view wanted, const Value& value) {
+  if (value.is_undefined()) return undefined_error(runtime, value);
+  return runtime.fail("{}, not '{}'", wanted, type_name(value));
 }
 
 int64_t length(Runtime& runtime, const Value& value) {
@@ -209,15 +214,18 @@ Value get_path(Runtime& runtime, Value item, const Value& path, const Value& oth
     item = get_item(runtime, item, key);
     if (item.is_undefined() && !otherwise.is_absent() && !otherwise.is_none()) item = otherwise;
   };
-  if (!path.is_text()) step(path);
-  for (std::string_view rest = path.is_text() ? path.view() : ""; path.is_text();) {
-    const size_t dot = rest.find('.');
-    const std::string_view part = rest.substr(0, dot);
+  if (!path.is_text()) {
+    step(path);
+    return item;
+  }
+  std::string_view rest = path.view();
+  for (bool more = true; more && !runtime.failed();) {
+    const std::string_view part = take_until(rest, ".");
     const bool digits = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
     const auto number = digits ? parse_int(part, 10) : std::nullopt;
     step(number ? Value::of(*number) : runtime.text(part));
-    if (dot == rest.npos || runtime.failed()) break;
-    rest.remove_prefix(dot + 1);
+    more = !rest.empty();
+    if (more) rest.remove_prefix(1);
   }
   return item;
 }

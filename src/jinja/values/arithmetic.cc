@@ -28,7 +28,7 @@ Value int_divide(Runtime& runtime, Operator op, Int a, Int b) {
   if (op == Operator::kDivide) return Value::of(static_cast<double>(a) / static_cast<double>(b));
   if (b == -1) {
     if (op == Operator::kModulo) return Value::of(Int{0});
-    return negate(runtime, Value::of(a));
+    return with_sign(runtime, Operator::kSubtract, Value::of(a));
   }
   const Int remainder = a % b;
   const bool adjust = remainder != 0 && (remainder < 0) != (b < 0);
@@ -122,7 +122,7 @@ Value repeat(Runtime& runtime, const Value& value, Int count) {
   Sequence* result = runtime.sequence(value.sequence->flavour);
   if (!runtime.claim(count, items.size() * 2 * sizeof(Value))) return {};
   for (Int i = 0; !items.empty() && i < count; ++i) runtime.push(result, items);
-  runtime.spend(static_cast<uint64_t>(result->items.size()) / 4);
+  runtime.spend(result->items.size() / 4);
   return Value::of(result);
 }
 
@@ -146,10 +146,12 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) 
   if (a.is_undefined()) return undefined_error(runtime, a);
   if (op == Operator::kModulo && a.is_text()) return format_percent(runtime, a.view(), b);
   if (b.is_undefined()) return undefined_error(runtime, b);
-  if (a.is_integral() && b.is_integral())
+  if (a.is_integral() && b.is_integral()) {
     return int_arithmetic(runtime, op, a.as_int(), b.as_int());
-  if (a.is_number() && b.is_number())
+  }
+  if (a.is_number() && b.is_number()) {
     return float_arithmetic(runtime, op, a.as_double(), b.as_double());
+  }
   if (op == Operator::kMultiply) {
     if (is_repeatable(a) && b.is_integral()) return repeat(runtime, a, b.as_int());
     if (is_repeatable(b) && a.is_integral()) return repeat(runtime, b, a.as_int());
@@ -164,12 +166,12 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) 
                       type_name(b));
 }
 
-Value negate(Runtime& runtime, const Value& value) {
-  if (value.is_undefined()) return undefined_error(runtime, value);
-  if (value.is(Kind::kFloat)) return Value::of(-value.real);
-  if (!value.is_integral()) return runtime.fail("'-' does not apply to '{}'", type_name(value));
-  Int result = 0;
-  if (__builtin_sub_overflow(Int{0}, value.as_int(), &result)) return too_large_error(runtime);
+Value with_sign(Runtime& runtime, Operator sign, const Value& value) {
+  const bool negative = sign == Operator::kSubtract;
+  if (value.is(Kind::kFloat)) return Value::of(negative ? -value.real : value.real);
+  if (!value.is_integral()) return type_error(runtime, "a sign needs a number", value);
+  Int result = value.as_int();
+  if (negative && __builtin_sub_overflow(Int{0}, result, &result)) return too_large_error(runtime);
   return Value::of(result);
 }
 

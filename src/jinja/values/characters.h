@@ -29,6 +29,8 @@ bool is_letter(char32_t code);
 bool is_digit(char32_t code);    // str.isdigit: 0-9 of any script, superscripts
 bool is_decimal(char32_t code);  // str.isdecimal
 bool is_numeric(char32_t code);
+bool is_alphanumeric(char32_t code);  // str.isalnum
+bool is_word(char32_t code);          // that, or an underscore
 bool is_lower(char32_t code);
 bool is_upper(char32_t code);
 bool is_printable(char32_t code);  // what repr() does not escape
@@ -54,23 +56,6 @@ std::string in_case(std::string_view text, Choose choose) {
   }
   return result;
 }
-std::string to_lower(std::string_view text);
-
-// Adds the text to `out`, with `escape(code)` for the characters that are `special(code)`.
-template <typename Out, typename Special, typename Escape>
-void add_escaped(Out& out, std::string_view text, Special special, Escape escape) {
-  size_t done = 0;
-  for (size_t at = 0; at < text.size();) {
-    const Character character = next_character(text.substr(at));
-    if (special(character.code)) {
-      out.add(text.substr(done, at - done));
-      out.add(escape(character.code));
-      done = at + character.length;
-    }
-    at += character.length;
-  }
-  out.add(text.substr(done));
-}
 
 // Without the white space, or the characters of `chars` if it is not null, at its ends.
 struct Ends {
@@ -78,6 +63,9 @@ struct Ends {
   bool right = true;
 };
 std::string_view strip(std::string_view text, const std::string_view* chars, Ends ends);
+
+// What `text` begins with, up to one of `ends` or its end, which is taken off it.
+std::string_view take_until(std::string_view& text, std::string_view ends);
 
 // Linear time whatever the two are.
 bool contains_text(std::string_view text, std::string_view needle);

@@ -42,12 +42,6 @@ bool holds(Operator op, const T& a, const T& b) {
   }
 }
 
-bool less(Runtime& runtime, const SortItem& a, const SortItem& b) {
-  size_t i = 0;
-  while (i + 1 < a.keys.size() && equal(runtime, a.keys[i], b.keys[i])) ++i;
-  return ordered(runtime, Operator::kLess, a.keys[i], b.keys[i]);
-}
-
 // In the order of Operator.
 constexpr std::string_view kSpellings[] = {"+",  "-",  "*", "/",  "//", "%",  "**", "~",
                                            "==", "!=", "<", "<=", ">",  ">=", "in", "not in"};
@@ -198,8 +192,9 @@ void stable_sort(Runtime& runtime, std::vector<SortItem>& items, bool reverse) {
       for (size_t out = start; out < end; ++out) {
         bool takes_right = left == middle;
         if (left < middle && right < end) {
-          takes_right = reverse ? less(runtime, items[left], items[right])
-                                : less(runtime, items[right], items[left]);
+          const Value &a = items[left].key, &b = items[right].key;
+          takes_right = reverse ? ordered(runtime, Operator::kLess, a, b)
+                                : ordered(runtime, Operator::kLess, b, a);
         }
         merged[out] = std::move(items[takes_right ? right++ : left++]);
       }

@@ -25,6 +25,10 @@ struct Spec {
   char type = '\0';
 };
 
+bool is_one_of(char c, std::string_view characters) {
+  return characters.find(c) != characters.npos;
+}
+
 bool take(std::string_view& rest, char c) {
   if (!rest.starts_with(c)) return false;
   rest.remove_prefix(1);
@@ -66,50 +70,38 @@ std::string digits_of(const Spec& spec, char type, T value) {
   return fmt::format(fmt::runtime(format + "}"), value);
 }
 
-std::string float_digits(const Spec& spec, double size) {
-  if (spec.type == '%') return digits_of(spec, 'f', size * 100.0) + '%';
-  if (spec.type != '\0') return digits_of(spec, spec.type, size);
-  return spec.precision < 0 ? float_text(size) : digits_of(spec, 'g', size);
+std::string float_digits(const Spec& spec, double value) {
+  if (spec.type == '%') return digits_of(spec, 'f', value * 100.0) + '%';
+  if (spec.type != '\0') return digits_of(spec, spec.type, value);
+  return spec.precision < 0 ? float_text(value) : digits_of(spec, 'g', value);
 }
 
 void write_number(TextBuilder& out, const Value& value, const Spec& spec) {
   Runtime& runtime = out.runtime();
-  if (value.is_undefined()) {
-    undefined_error(runtime, value);
-    return;
-  }
-  const bool as_integer = spec.type == 'd' || std::string_view("xXob").find(spec.type) < 4 ||
-                          (spec.type == '\0' && value.is_integral());
+  const bool has_base = is_one_of(spec.type, "xXob");
+  const bool as_integer =
+      spec.type == 'd' || has_base || (spec.type == '\0' && value.is_integral());
   if (!value.is_number()) {
-    runtime.fail("a number is needed for '{}', not '{}'", spec.type, type_name(value));
-    return;
-  }
-  if (spec.precision > kMostPrecision) {
-    runtime.fail({StatusCode::kResourceExhausted,
-                  fmt::format("a format with more than {} decimal places", kMostPrecision)});
-    return;
-  }
-  if (as_integer && !value.is_integral() && (spec.type != 'd' || !(std::fabs(value.real) < 1e38))) {
+    type_error(runtime, fmt::format("a number is needed for '{}'", spec.type), value);
+  } else if (spec.precision > kMostPrecision) {
+    runtime.fail(resource_exhausted("a format with more than {} decimal places", kMostPrecision));
+  } else if (as_integer && !value.is_integral() && (has_base || !(std::fabs(value.real) < 1e38))) {
     runtime.fail("an integer is needed in a format");
-    return;
   }
+  if (runtime.failed()) return;
   std::string digits;
-  bool negative = false;
   if (as_integer) {
     const Int number = value.is_integral() ? value.as_int() : static_cast<Int>(value.real);
-    negative = number < 0;
-    const auto bits = static_cast<unsigned __int128>(number);
-    digits = digits_of(Spec(), spec.type, negative ? -bits : bits);
+    digits = digits_of(Spec(), spec.type, number);
   } else {
-    negative = std::signbit(value.as_double());
-    digits = float_digits(spec, std::fabs(value.as_double()));
+    digits = float_digits(spec, value.as_double());
   }
+  const bool negative = digits[0] == '-';
+  if (negative) digits.erase(0, 1);
   const size_t whole = std::min(digits.find_first_not_of("0123456789"), digits.size());
   for (size_t at = whole; spec.comma && at > 3; at -= 3) digits.insert(at - 3, 1, ',');
   std::string sign = negative ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign);
-  if (as_integer && spec.alternate && spec.type != 'd' && spec.type != '\0') {
-    sign += {'0', spec.type};
-  }
+  if (has_base && spec.alternate) sign += {'0', spec.type};
   pad(out, sign, digits, spec, '>');
 }
 
@@ -137,9 +129,7 @@ class PercentFormatter {
 
   Value run() {
     for (;;) {
-      const size_t percent = std::min(rest_.find('%'), rest_.size());
-      out_.add(rest_.substr(0, percent));
-      rest_.remove_prefix(percent);
+      out_.add(take_until(rest_, "%"));
       if (rest_.empty() || !runtime_.spend()) break;
       rest_.remove_prefix(1);
       conversion();
@@ -167,7 +157,7 @@ class PercentFormatter {
     if (spec.type == '%') return out_.add('%');
     if (value.is_absent()) value = next();
     if (spec.type == 'i' || spec.type == 'u') spec.type = 'd';
-    if (std::string_view("dxXoeEfFgG").find(spec.type) != std::string_view::npos) {
+    if (is_one_of(spec.type, "dxXoeEfFgG")) {
       if (zero && spec.align != '<') {
         spec.fill = "0";
         spec.align = '=';
@@ -175,7 +165,7 @@ class PercentFormatter {
       write_number(out_, value, spec);
     } else if (spec.type == 'c' && !value.is_text()) {
       runtime_.fail("%c of a number");
-    } else if (std::string_view("srac").find(spec.type) != std::string_view::npos) {
+    } else if (is_one_of(spec.type, "srac")) {
       write_as_text(out_, value, spec, spec.type == 'r' || spec.type == 'a');
     } else {
       runtime_.fail("a format with the unknown conversion '{}'",
@@ -186,11 +176,9 @@ class PercentFormatter {
   // What %(name) stands for; absent if there is no name.
   Value named() {
     if (!take(rest_, '(')) return Value::absent();
-    const size_t end = rest_.find(')');
-    if (end == rest_.npos) return runtime_.fail("a format whose %( does not end");
+    const Value key = runtime_.text(take_until(rest_, ")"));
+    if (!take(rest_, ')')) return runtime_.fail("a format whose %( does not end");
     if (!arguments_.is(Kind::kDict)) return runtime_.fail("a format with names needs a dict");
-    const Value key = runtime_.text(rest_.substr(0, end));
-    rest_.remove_prefix(end + 1);
     const Dict::Entry* entry = runtime_.find(arguments_.dict, key);
     if (entry != nullptr) return entry->second;
     return runtime_.fail("a format needs '{}'", printable(key.view()));
@@ -199,9 +187,8 @@ class PercentFormatter {
   // Whether there is a zero among them.
   bool flags(Spec& spec) {
     bool zero = false;
-    for (; !rest_.empty(); rest_.remove_prefix(1)) {
+    for (; !rest_.empty() && is_one_of(rest_[0], "-+ #0"); rest_.remove_prefix(1)) {
       const char flag = rest_[0];
-      if (std::string_view("-+ #0").find(flag) == std::string_view::npos) break;
       if (flag == '-') spec.align = '<';
       if (flag == '+' || (flag == ' ' && spec.sign != '+')) spec.sign = flag;
       spec.alternate = spec.alternate || flag == '#';
@@ -237,9 +224,7 @@ class BraceFormatter {
 
   Value run() {
     for (;;) {
-      const size_t brace = std::min(rest_.find_first_of("{}"), rest_.size());
-      out_.add(rest_.substr(0, brace));
-      rest_.remove_prefix(brace);
+      out_.add(take_until(rest_, "{}"));
       if (rest_.empty() || !runtime_.spend()) break;
       if (rest_.size() > 1 && rest_[1] == rest_[0]) {
         out_.add(rest_[0]);
@@ -258,12 +243,12 @@ class BraceFormatter {
 
  private:
   void field(std::string_view text) {
-    const size_t colon = std::min(text.find(':'), text.size());
-    const Spec spec = parse_spec(colon < text.size() ? text.substr(colon + 1) : "");
-    text = text.substr(0, colon);
-    const bool repr = text.ends_with("!r");
-    if (repr || text.ends_with("!s")) text.remove_suffix(2);
-    const Value value = argument(text);
+    std::string_view name = take_until(text, ":");
+    take(text, ':');
+    const Spec spec = parse_spec(text);
+    const bool repr = name.ends_with("!r");
+    if (repr || name.ends_with("!s")) name.remove_suffix(2);
+    const Value value = argument(name);
     const bool of_text = spec.type == '\0' || spec.type == 's';
     const bool number = !repr && value.is_number() && spec.type != 's' &&
                         !(value.is(Kind::kBool) && spec.type == '\0');
@@ -278,15 +263,13 @@ class BraceFormatter {
   Spec parse_spec(std::string_view text) {
     Spec spec;
     std::string_view rest = text;
-    const auto is_align = [&](size_t at) {
-      return at < rest.size() && std::string_view("<>^=").find(rest[at]) != rest.npos;
-    };
-    const size_t first = rest.empty() ? 0 : next_character(rest).length;
-    if (is_align(first)) spec.fill = rest.substr(0, first);
-    if (is_align(first) || is_align(0)) {
-      const size_t at = is_align(first) ? first : 0;
+    // One character may stand before the alignment.
+    for (const size_t at : {rest.empty() ? 0 : size_t{next_character(rest).length}, size_t{0}}) {
+      if (at >= rest.size() || !is_one_of(rest[at], "<>^=")) continue;
+      if (at > 0) spec.fill = rest.substr(0, at);
       spec.align = rest[at];
       rest.remove_prefix(at + 1);
+      break;
     }
     if (rest.starts_with('+') || rest.starts_with(' ')) spec.sign = rest[0];
     if (rest.starts_with(spec.sign)) rest.remove_prefix(1);
@@ -302,8 +285,7 @@ class BraceFormatter {
       if (spec.precision < 0) return runtime_.fail("a format that has a '.' without a number");
     }
     if (!rest.empty()) spec.type = rest[0];
-    const bool known = std::string_view("dxXobeEfFgGs%\0", 14).find(spec.type) != text.npos;
-    if (rest.size() > 1 || !known) {
+    if (rest.size() > 1 || !is_one_of(spec.type, {"dxXobeEfFgGs%\0", 14})) {
       return runtime_.fail("the format '{}' is not known", printable(text));
     }
     return spec;
@@ -311,16 +293,13 @@ class BraceFormatter {
 
   // "", "0" or "name", then .attribute and [item].
   Value argument(std::string_view text) {
-    const size_t end = std::min(text.find_first_of(".["), text.size());
-    Value value = first(text.substr(0, end));
-    text.remove_prefix(end);
+    Value value = first(take_until(text, ".["));
     while (!text.empty() && !runtime_.failed()) {
       const bool item = text[0] == '[';
       text.remove_prefix(1);
-      const size_t stop = item ? text.find(']') : std::min(text.find_first_of(".["), text.size());
-      if (stop == text.npos) return runtime_.fail("a format with a single bracket");
-      value = get_path(runtime_, value, runtime_.text(text.substr(0, stop)));
-      text.remove_prefix(item ? stop + 1 : stop);
+      const std::string_view key = take_until(text, item ? "]" : ".[");
+      if (item && !take(text, ']')) return runtime_.fail("a format with a single bracket");
+      value = get_path(runtime_, value, runtime_.text(key));
     }
     return value;
   }

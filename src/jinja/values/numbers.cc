@@ -1,7 +1,6 @@
 // Numbers as Python prints and reads them.
 #include <fmt/format.h>
 
-#include <array>
 #include <charconv>
 #include <cmath>
 
@@ -10,20 +9,6 @@
 
 namespace aerie::jinja {
 namespace {
-
-int digit_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'Z') return c - 'A' + 10;
-  return 99;
-}
-
-// "0x" and its like, for the base that they belong to.
-int prefix_base(std::string_view text) {
-  if (text.size() < 2 || text[0] != '0') return 0;
-  const char letter = static_cast<char>(text[1] | 0x20);
-  return letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
-}
 
 // Without underscores between digits; nullopt where one stands elsewhere.
 std::optional<std::string> without_underscores(std::string_view text) {
@@ -41,21 +26,24 @@ std::optional<std::string> without_underscores(std::string_view text) {
 
 }  // namespace
 
-std::string int_text(Int value) {
-  return fmt::format("{}", value);
+int digit_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char lower = static_cast<char>(c | 0x20);
+  return lower >= 'a' && lower <= 'z' ? lower - 'a' + 10 : 99;
+}
+
+int prefix_base(std::string_view text) {
+  if (text.size() < 3 || text[0] != '0') return 0;
+  const char letter = static_cast<char>(text[1] | 0x20);
+  const int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+  const char digit = text[2] == '_' && text.size() > 3 ? text[3] : text[2];
+  return digit_value(digit) < base ? base : 0;
 }
 
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  std::array<char, 64> buffer;
-  const double size = std::fabs(value);
-  const bool scientific = size != 0.0 && (size < 1e-4 || size >= 1e16);
-  const auto end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
-                    scientific ? std::chars_format::scientific : std::chars_format::fixed);
-  std::string text(buffer.data(), end.ptr);
-  if (!scientific && text.find('.') == std::string::npos) text += ".0";
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_not_of("-0123456789") == text.npos) text += ".0";
   return text;
 }
 
@@ -98,8 +86,6 @@ std::optional<double> parse_float(std::string_view text) {
     // Too large or too small: which of the two does the exponent's sign tell.
     const bool small = rest.find("e-") != rest.npos || rest.find("E-") != rest.npos;
     value = small ? 0.0 : HUGE_VAL;
-  } else if (error != std::errc()) {
-    return std::nullopt;
   }
   return negative ? -value : value;
 }

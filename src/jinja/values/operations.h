@@ -43,12 +43,15 @@ bool compare(Runtime& runtime, Operator op, const Value& a, const Value& b);
 
 // kAdd ... kConcatenate.
 Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b);
-Value negate(Runtime& runtime, const Value& value);
+// +value or -value: kAdd, kSubtract.
+Value with_sign(Runtime& runtime, Operator sign, const Value& value);
 
 // Whether a dict can have it as a key.
 bool is_hashable(const Value& value, int nesting = 0);
 // The error of doing anything but printing with something undefined.
 Runtime::Failure undefined_error(Runtime& runtime, const Value& undefined);
+// "`wanted`, not 'int'"; undefined_error() of what is undefined.
+Runtime::Failure type_error(Runtime& runtime, std::string_view wanted, const Value& value);
 Runtime::Failure too_large_error(Runtime& runtime);  // for 128 bits
 
 int64_t length(Runtime& runtime, const Value& value);
@@ -91,18 +94,31 @@ Value format_percent(Runtime& runtime, std::string_view pattern, const Value& ar
 Value format_braces(Runtime& runtime, std::string_view pattern, const Arguments& arguments);
 
 // As Python prints numbers.
-std::string int_text(Int value);
 std::string float_text(double value);
-// int(text, base) and float(text).
+// The value of a digit of a base up to 36; 99 for what is none.
+int digit_value(char c);
+// 16, 8 or 2 if `text` begins with 0x, 0o or 0b and a digit of that base; else 0.
+int prefix_base(std::string_view text);
+// int(text, base), where base 0 goes by the prefix, and float(text).
 std::optional<Int> parse_int(std::string_view text, int base);
 std::optional<double> parse_float(std::string_view text);
 
 struct SortItem {
-  std::vector<Value> keys;  // compared one after the other
+  Value key;  // compared
   Value value;
 };
 // As Python sorts: fails where two keys cannot be compared; equal items keep their order, in
 // reverse too.
 void stable_sort(Runtime& runtime, std::vector<SortItem>& items, bool reverse);
+// `values` by what `key_of(value)` gives.
+template <typename Key>
+std::vector<SortItem> sort_by(Runtime& runtime, const std::vector<Value>& values, Key key_of,
+                              bool reverse) {
+  std::vector<SortItem> order;
+  if (!runtime.claim(values.size(), 3 * sizeof(SortItem))) return order;
+  for (const Value& value : values) order.push_back({key_of(value), value});
+  stable_sort(runtime, order, reverse);
+  return order;
+}
 
 }  // namespace aerie::jinja

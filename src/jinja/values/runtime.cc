@@ -44,7 +44,7 @@ bool Runtime::exhausted() {
 
 bool Runtime::claim(Int count, size_t bytes) {
   const size_t left = limits_.memory_bytes - std::min(memory_, limits_.memory_bytes);
-  if (count <= 0 || bytes == 0 || count <= static_cast<Int>(left / bytes)) return !failed();
+  if (count <= 0 || bytes == 0 || count <= Int{left / bytes}) return !failed();
   return fail_over(limits_.memory_bytes, kOfMemory);
 }
 
@@ -89,6 +89,12 @@ void Runtime::push(Sequence* sequence, const std::vector<Value>& values) {
   spend(0);
 }
 
+Value Runtime::tuple(const std::vector<Value>& items) {
+  Sequence* result = sequence(Sequence::Flavour::kTuple);
+  push(result, items);
+  return Value::of(result);
+}
+
 Value Runtime::pair(const Value& first, const Value& second) {
   Sequence* tuple = sequence(Sequence::Flavour::kTuple);
   push(tuple, first);
@@ -123,7 +129,7 @@ void Runtime::release(Scope* scope) {
 
 Dict::Entry* Runtime::find(Dict* dict, const Value& key) {
   if (!is_hashable(key)) {
-    return fail(fmt::format("a value of type '{}' cannot be a key", type_name(key)));
+    return fail("a value of type '{}' cannot be a key", type_name(key));
   }
   if (key.is_text()) spend_text(key.view().size());
   if (key.is_text() && dict->entries.size() >= kIndexedFrom) {

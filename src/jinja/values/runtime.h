@@ -26,9 +26,13 @@ struct Scope {
   Scope* parent = nullptr;
   bool captured = false;  // a macro that may outlive the block refers to it
 
-  const Value* find(int name) const {  // null: not here
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : &found->second;
+  // Here or in the blocks around; null if nowhere.
+  const Value* look_up(int name) const {
+    for (const Scope* scope = this; scope != nullptr; scope = scope->parent) {
+      const auto found = scope->variables.find(name);
+      if (found != scope->variables.end()) return &found->second;
+    }
+    return nullptr;
   }
   void set(int name, const Value& value) { variables.insert_or_assign(name, value); }
 
@@ -52,8 +56,7 @@ struct Loop {
   Sequence* items = nullptr;
   int depth = 0;
   size_t index = 0;
-  bool has_changed_before = false;
-  std::vector<Value> last_values;  // of changed()
+  Value last_values = Value::absent();  // of changed()
 };
 
 // The first failure stays: from then on spend() is false, which ends every loop, and what is
@@ -106,9 +109,10 @@ class Runtime {
   Value text(const char* bytes) = delete;  // borrow()
   Value borrow(std::string_view bytes);    // they outlive this object
   Sequence* sequence(Sequence::Flavour flavour = Sequence::Flavour::kList);
+  Value tuple(const std::vector<Value>& items);
+  Value pair(const Value& first, const Value& second);  // a tuple
   void push(Sequence* sequence, const Value& value);
   void push(Sequence* sequence, const std::vector<Value>& values);
-  Value pair(const Value& first, const Value& second);  // a tuple
   Dict* dict() { return &made(dicts_); }
   Callable* callable(Callable::What what);
   Loop* loop() { return &made(loops_); }

@@ -210,7 +210,8 @@ Expected<Replay> parse_completion(const std::string& body, const std::string& wh
   AERIE_ASSIGN_OR_RETURN(const std::string_view text, choice.string("text"));
   out.text = text;
   AERIE_ASSIGN_OR_RETURN(const std::string_view reason, choice.string("finish_reason", ""));
-  for (const FinishReason known : {FinishReason::kStop, FinishReason::kLength}) {
+  for (const FinishReason known :
+       {FinishReason::kStop, FinishReason::kLength, FinishReason::kError}) {
     if (reason == finish_reason_name(known)) out.finish = known;
   }
   AERIE_RETURN_IF_ERROR(read_ids(choice, out));

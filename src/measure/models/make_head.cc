@@ -260,9 +260,7 @@ Expected<int64_t> make_head(const MakeHeadOptions& options, const ModelConfig& t
     return invalid_argument("{}: {}", options.output, error.message());
   }
   const std::string text = plan.config.dump(2) + "\n";
-  AERIE_ASSIGN_OR_RETURN(OutputFile config, OutputFile::create(options.output + "/config.json"));
-  AERIE_RETURN_IF_ERROR(config.write(std::as_bytes(std::span(text))));
-  AERIE_RETURN_IF_ERROR(config.commit());
+  AERIE_RETURN_IF_ERROR(write_file(options.output + "/config.json", text));
   return write_safetensors(options.output + "/model.safetensors", plan.tensors, {},
                            [&](size_t index, const ByteSink& sink) {
                              return write_values(plan, index, options.seed, target.vocab, sink);

@@ -63,7 +63,9 @@ class TimedNetwork final : public DraftNetwork {
     return inner_->open(place, sequence);
   }
   void close(int place) override { inner_->close(place); }
-  int reusable(std::span<const int32_t> tokens) const override { return inner_->reusable(tokens); }
+  int reusable(std::span<const int32_t> tokens, std::string_view tenant) const override {
+    return inner_->reusable(tokens, tenant);
+  }
   void keep(int place, std::span<const int32_t> tokens) override { inner_->keep(place, tokens); }
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override {
     return inner_->start(place, tokens, run, depth);

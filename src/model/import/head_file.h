@@ -82,6 +82,7 @@ class HeadFile final : public ModelFile {
 
   std::string format() const override { return "safetensors"; }
   int64_t file_bytes() const override { return tensors_.file_bytes(); }
+  Status check_intact() const override { return tensors_.check(); }
   void release(const TensorView& view) const override;
   std::vector<SourceFile> sources() const override;
   std::string origin_of(std::string_view name) const override;

@@ -50,6 +50,7 @@ class HuggingFaceFile final : public ModelFile {
 
   std::string format() const override { return "Hugging Face folder"; }
   int64_t file_bytes() const override { return tensors_.file_bytes(); }
+  Status check_intact() const override { return tensors_.check(); }
   void release(const TensorView& view) const override {
     if (view.valid()) tensors_.release({view.data, static_cast<size_t>(view.bytes())});
   }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/files.h"
 
 namespace aerie::server {
 namespace {
@@ -101,6 +102,7 @@ Status ApiKeys::add_lines(std::string_view lines, const std::string& file) {
 }
 
 Status ApiKeys::add_file(const std::string& path) {
+  if (is_folder(path)) return invalid_argument("{}: this is a folder, not a file with keys", path);
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();

@@ -22,6 +22,7 @@ struct HttpRequest {
   std::string body;
   std::string id;      // x-request-id if there was a valid one, else made up; is sent back
   std::string client;  // who asks: a name for the API key, or the address; for fair turns
+  std::string key;     // the API key's hash; empty: it has none, or none is wanted
 };
 
 // The answer. From any thread, one call at a time; nothing blocks. What is sent after the client

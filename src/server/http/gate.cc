@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/errors.h"
 #include "server/openai/openai_errors.h"
 #include "server/page/page.h"
 
@@ -86,8 +87,12 @@ std::string header(const HttpRequest& request, const char* name) {
   return it == request.headers.end() ? std::string() : it->second;
 }
 
+bool is_private(const HttpRequest& request) {
+  return request.path != "/health" && request.path != "/ready";
+}
+
 bool needs_key(const HttpRequest& request) {
-  return request.path != "/health" && request.path != "/ready" && !is_page_path(request.path);
+  return is_private(request) && !is_page_path(request.path);
 }
 
 std::string bearer_of(const HttpRequest& request) {
@@ -120,12 +125,17 @@ Headers cors_headers(const GateOptions& options, const HttpRequest& request) {
   return headers;
 }
 
-// A name that its owner could make stand for this machine is not trusted (DNS rebinding).
+// A name that its owner could make stand for this machine is not trusted (DNS rebinding). Nobody
+// owns one without a dot, nor what ends as names of private networks do.
 bool is_plain_host(std::string_view host) {
   if (host.starts_with('[')) return true;  // IPv6
   host = host.substr(0, host.find(':'));
-  return host == "localhost" || host.ends_with(".localhost") ||
-         (!host.empty() && host.find_first_not_of("0123456789.") == std::string_view::npos);
+  constexpr std::string_view kPrivate[] = {".localhost", ".local", ".internal", ".home.arpa"};
+  return !host.empty() && (host.find('.') == std::string_view::npos ||
+                           host.find_first_not_of("0123456789.") == std::string_view::npos ||
+                           std::ranges::any_of(kPrivate, [&](std::string_view ending) {
+                             return host.ends_with(ending);
+                           }));
 }
 
 // Whether a browser asks for a page that may not: it names the page's origin with each request that
@@ -137,6 +147,18 @@ bool is_foreign_page(const GateOptions& options, const HttpRequest& request) {
   const std::string host = header(request, "host");
   const bool is_own = origin == "http://" + host || origin == "https://" + host;
   return !is_own || (options.keys.empty() && !is_plain_host(host));
+}
+
+// The same of requests with GET, with which a browser names no origin where the page and the
+// request have the same: the name that it asks by is all that tells.
+bool is_foreign_name(const GateOptions& options, const HttpRequest& request) {
+  const auto host = request.headers.find("host");
+  if (request.method != "GET" || host == request.headers.end() || !options.keys.empty()) {
+    return false;
+  }
+  return is_private(request) && !is_plain_host(host->second) &&
+         !is_allowed_origin(options, "http://" + host->second) &&
+         !is_allowed_origin(options, "https://" + host->second);
 }
 
 void answer_preflight(Headers headers, const HttpRequest& request, Answer& answer) {
@@ -157,11 +179,49 @@ bool has_key(const GateOptions& options, const HttpRequest& request,
   return options.keys.empty() || key.has_value() || !needs_key(request);
 }
 
+bool is_origin(std::string_view text) {
+  const size_t mark = text.find("://");
+  if (mark == std::string_view::npos || mark == 0) return false;
+  const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const std::string_view scheme = text.substr(0, mark);
+  std::string_view host = text.substr(mark + 3);
+  const size_t colon = host.find_last_of(":]");
+  if (colon != std::string_view::npos && host[colon] == ':') {
+    const std::string_view port = host.substr(colon + 1);
+    if (port.empty() || port.size() > 5 || !std::ranges::all_of(port, is_digit)) return false;
+    host = host.substr(0, colon);
+  }
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+    return host.size() > 1 &&
+           host.find_first_not_of("0123456789abcdef:.") == std::string_view::npos;
+  }
+  return is_lower(scheme.front()) &&
+         std::ranges::all_of(scheme,
+                             [&](char c) {
+                               return is_lower(c) || is_digit(c) || c == '+' || c == '-' ||
+                                      c == '.';
+                             }) &&
+         !host.empty() && std::ranges::all_of(host, [&](char c) {
+           return is_lower(c) || is_digit(c) || c == '-' || c == '.' || c == '_';
+         });
+}
+
 }  // namespace
+
+Status check_origin(std::string_view origin) {
+  if (origin == "*" || is_origin(origin)) return {};
+  return invalid_argument(
+      "{}: no origin as browsers write it: give SCHEME://HOST or SCHEME://HOST:PORT in small "
+      "letters, with nothing behind it, such as https://chat.example; or * for all",
+      origin);
+}
 
 BodyFilter make_body_filter(const GateOptions& options) {
   return [options](const HttpRequest& head) {
-    return has_key(options, head, key_of(options, head)) && !is_foreign_page(options, head);
+    return has_key(options, head, key_of(options, head)) && !is_foreign_page(options, head) &&
+           !is_foreign_name(options, head);
   };
 }
 
@@ -171,7 +231,10 @@ Handler make_gate(GateOptions options, Handler next) {
     const GateOptions& gate = *shared;
     Headers cors = cors_headers(gate, request);
     const std::optional<std::string> name = key_of(gate, request);
-    if (name) request.client = *name;
+    if (name) {
+      request.client = *name;
+      request.key = hash_key(bearer_of(request));
+    }
     answer = std::make_shared<GateAnswer>(std::move(answer), cors, gate.log,
                                           Json{{"event", "request"},
                                                {"request_id", request.id},
@@ -184,6 +247,14 @@ Handler make_gate(GateOptions options, Handler next) {
           *answer,
           error_of(403, "pages of this origin may not ask: start with --cors-origin ORIGIN", "",
                    "origin_not_allowed"));
+    }
+    if (is_foreign_name(gate, request)) {
+      return send_error(*answer,
+                        error_of(403,
+                                 "without keys this server is not asked by a name that somebody "
+                                 "could make stand for it: start with --cors-origin http://NAME, "
+                                 "or with --api-key-file",
+                                 "", "host_not_allowed"));
     }
     if (!has_key(gate, request, name)) {
       return send_error(*answer,

@@ -3,8 +3,10 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/status.h"
 #include "format/json.h"
 #include "server/http/api_keys.h"
 #include "server/http/exchange.h"
@@ -20,9 +22,12 @@ struct GateOptions {
   EventLog log;                           // may be null
 };
 
-// Asks `next` what is allowed, with the key's name as HttpRequest::client. /health, /ready and the
-// page need no key.
+// Asks `next` what is allowed, with the key's name as HttpRequest::client, and its hash. /health,
+// /ready and the page need no key.
 Handler make_gate(GateOptions options, Handler next);
+
+// kInvalidArgument for what no browser sends as an origin, so that it would allow nothing.
+Status check_origin(std::string_view origin);
 
 // Says false of what that gate refuses.
 BodyFilter make_body_filter(const GateOptions& options);

@@ -17,6 +17,7 @@
 
 #include "server/http/http_answer.h"
 #include "server/http/http_target.h"
+#include "server/http/request_head.h"
 #include "server/openai/openai_errors.h"
 
 namespace aerie::server {
@@ -30,7 +31,12 @@ using TlsStream = asio::ssl::stream<Tcp::socket>;
 using Head = http::request_header<>;
 
 constexpr double kLingerSeconds = 2.0;
-constexpr size_t kWatchBytes = 4096;
+constexpr size_t kReadBytes = 4096;
+// What of a body has been received and not parsed yet: the library asks for no more at once.
+constexpr size_t kMostUnparsed = 65536;
+// After which it is asked whether a client that sends no more is still there; then after twice
+// that.
+constexpr double kProbeSeconds = 1.0;
 
 int status_of(const error_code& error) {
   if (error == http::error::body_limit) return 413;
@@ -52,7 +58,10 @@ class StreamConnection final : public Connection,
       : context_(std::move(context)),
         options_(context_->options),
         stream_(std::forward<Args>(args)...),
-        timer_(stream_.get_executor()) {
+        timer_(stream_.get_executor()),
+        probe_(stream_.get_executor()),
+        buffer_(std::max(options_.max_header_bytes, kMostUnparsed) + 2 * kReadBytes),
+        late_(context_->draining.load()) {
     context_->open.fetch_add(1);
     error_code ignored;
     const auto peer = socket().remote_endpoint(ignored);
@@ -87,6 +96,7 @@ class StreamConnection final : public Connection,
     alive_ = false;
     error_code ignored;
     timer_.cancel();
+    probe_.cancel();
     socket().close(ignored);
     set_busy(false);
     const auto gone = std::exchange(gone_, nullptr);
@@ -162,7 +172,8 @@ class StreamConnection final : public Connection,
   bool is_current(uint64_t number) const { return alive_ && answering_ && number == number_; }
 
   void set_busy(bool busy) {
-    if (busy_ == busy) return;
+    // The end does not wait for those that came after it had begun.
+    if (busy_ == busy || late_) return;
     busy_ = busy;
     context_->busy.fetch_add(busy ? 1 : -1);
   }
@@ -182,7 +193,7 @@ class StreamConnection final : public Connection,
   void on_timeout() {
     // The timer may have been set anew after it had fired.
     if (!alive_ || timer_.expiry() > std::chrono::steady_clock::now()) return;
-    if (state_ == State::kReading && parser_ && parser_->got_some()) {
+    if (state_ == State::kReading && (buffer_.size() > 0 || parser_)) {
       error_code ignored;
       socket().cancel(ignored);  // of what is being read
       return refuse(408, "the request did not arrive in time");
@@ -196,19 +207,51 @@ class StreamConnection final : public Connection,
     state_ = State::kReading;
     head_only_ = false;
     id_ = random_hex(12);
-    parser_.emplace();
-    parser_->header_limit(static_cast<uint32_t>(options_.max_header_bytes));
-    parser_->body_limit(options_.max_body_bytes);
+    scan_ = {};
     arm(options_.read_seconds);
-    http::async_read_header(stream_, buffer_, *parser_,
-                            [self = this->shared_from_this()](const error_code& error, size_t) {
+    look_for_head();
+  }
+
+  void look_for_head() {
+    if (!alive_ || state_ != State::kReading) return;
+    const auto bytes = buffer_.data();
+    switch (scan_.look({static_cast<const char*>(bytes.data()), bytes.size()})) {
+      case HeadScan::Found::kFault:
+        return refuse(400, std::string("the request's head has ") + scan_.fault());
+      case HeadScan::Found::kEnd:
+        return scan_.size() > options_.max_header_bytes ? refuse_long_head() : parse_head();
+      case HeadScan::Found::kNothing:
+        if (bytes.size() > options_.max_header_bytes) return refuse_long_head();
+        break;
+    }
+    stream_.async_read_some(buffer_.prepare(kReadBytes),
+                            [self = this->shared_from_this()](const error_code& error, size_t n) {
                               if (error) return self->on_bad_request(error);
-                              self->read_body();
+                              self->buffer_.commit(n);
+                              self->look_for_head();
                             });
   }
 
+  void refuse_long_head() {
+    refuse(431,
+           fmt::format("the request's head is longer than {} bytes", options_.max_header_bytes));
+  }
+
+  void parse_head() {
+    parser_.emplace();
+    parser_->header_limit(static_cast<uint32_t>(options_.max_header_bytes));
+    parser_->body_limit(options_.max_body_bytes);
+    parser_->on_chunk_header(check_chunk_);
+    error_code error;
+    const size_t parsed = parser_->put(buffer_.data(), error);
+    buffer_.consume(parsed);
+    if (error) return on_bad_request(error);
+    const auto& head = parser_->get().base();
+    if (const auto fault = find_fault(head)) return refuse(fault->status, fault->why);
+    read_body();
+  }
+
   void read_body() {
-    if (!alive_) return;
     set_busy(true);
     auto request = request_of(parser_->get().base());
     if (!request) return;
@@ -299,11 +342,11 @@ class StreamConnection final : public Connection,
 
   // Reads on while a request is answered, and for the next one.
   void watch() {
-    if (watching_ || !alive_) return;
+    if (watching_ || half_closed_ || !alive_) return;
     // A request sent ahead: what follows it waits in the socket.
     if (state_ == State::kAnswering && buffer_.size() > 0) return;
     watching_ = true;
-    stream_.async_read_some(buffer_.prepare(kWatchBytes),
+    stream_.async_read_some(buffer_.prepare(kReadBytes),
                             [self = this->shared_from_this()](const error_code& error, size_t n) {
                               self->on_watched(error, n);
                             });
@@ -316,10 +359,39 @@ class StreamConnection final : public Connection,
       buffer_.clear();
       return error ? abandon() : watch();
     }
+    if (error == asio::error::eof && state_ == State::kAnswering) return on_half_closed();
     if (error) return abandon();
     buffer_.commit(n);
     if (state_ == State::kIdle) return read_head();
     watch();
+  }
+
+  // No more requests will come. Whether the client waits for the answer or has gone, only its
+  // system says, when it is sent something.
+  void on_half_closed() {
+    half_closed_ = true;
+    keep_alive_ = false;
+    socket().async_wait(Tcp::socket::wait_error,
+                        [self = this->shared_from_this()](const error_code&) { self->abandon(); });
+    probe_after(kProbeSeconds);
+  }
+
+  void probe_after(double seconds) {
+    probe_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+        std::chrono::duration<double>(seconds)));
+    probe_.async_wait([weak = this->weak_from_this(), seconds](const error_code& error) {
+      const auto self = weak.lock();
+      if (!error && self) self->probe(seconds);
+    });
+  }
+
+  // What is sent must mean nothing: an interim answer, which HTTP/1.0 does not know. A stream that
+  // has begun needs none, since it flows.
+  void probe(double seconds) {
+    if (!alive_ || !answering_ || begun_ || !chunked_) return;
+    append("HTTP/1.1 100 Continue\r\n\r\n");
+    flush();
+    probe_after(2 * seconds);
   }
 
   // ---- Writing ----
@@ -372,7 +444,7 @@ class StreamConnection final : public Connection,
 
   void on_answered() {
     set_busy(false);
-    if (!keep_alive_) return linger();
+    if (!keep_alive_ || half_closed_) return linger();
     state_ = State::kIdle;
     if (context_->draining.load()) return abandon();
     if (buffer_.size() > 0) return read_head();
@@ -388,6 +460,7 @@ class StreamConnection final : public Connection,
       stream_.async_shutdown(
           [self = this->shared_from_this()](const error_code&) { self->abandon(); });
     } else {
+      if (half_closed_) return abandon();
       error_code ignored;
       socket().shutdown(Tcp::socket::shutdown_send, ignored);
       buffer_.clear();
@@ -399,7 +472,13 @@ class StreamConnection final : public Connection,
   const HttpServerOptions& options_;
   Stream stream_;
   asio::steady_timer timer_;
+  asio::steady_timer probe_;
   boost::beast::flat_buffer buffer_;
+  HeadScan scan_;
+  std::function<void(uint64_t, boost::beast::string_view, error_code&)> check_chunk_ =
+      [](uint64_t, boost::beast::string_view extension, error_code& error) {
+        if (!is_chunk_extension(extension)) error = http::error::bad_chunk_extension;
+      };
   std::optional<http::request_parser<http::string_body>> parser_;
   std::string peer_;
   std::string id_;
@@ -408,6 +487,8 @@ class StreamConnection final : public Connection,
   bool alive_ = true;
   bool busy_ = false;
   bool watching_ = false;
+  bool half_closed_ = false;
+  const bool late_;
 
   // The answer.
   uint64_t number_ = 0;

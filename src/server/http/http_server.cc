@@ -4,20 +4,21 @@
 
 #include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
+#include <exception>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
+#include "base/log.h"
 #include "server/http/http_answer.h"
 #include "server/http/http_connection.h"
 #include "server/openai/openai_errors.h"
@@ -52,6 +53,19 @@ Expected<std::unique_ptr<asio::ssl::context>> make_tls(const HttpServerOptions& 
   return tls;
 }
 
+// Runs `call`, and says whether it came to its end: where memory is short, what failed has failed,
+// and the thread goes on.
+template <typename Call>
+bool survive(const Call& call) {
+  try {
+    call();
+    return true;
+  } catch (const std::exception& error) {
+    log(LogLevel::kError, fmt::format("a request was given up: {}", error.what()));
+    return false;
+  }
+}
+
 Status listen(Tcp::acceptor& acceptor, asio::io_context& io, const HttpServerOptions& options) {
   error_code error;
   Tcp::resolver resolver(io);
@@ -75,9 +89,10 @@ Status listen(Tcp::acceptor& acceptor, asio::io_context& io, const HttpServerOpt
 struct HttpServer::State {
   std::shared_ptr<ConnectionContext> context = std::make_shared<ConnectionContext>();
   std::unique_ptr<asio::ssl::context> tls;
-  std::unique_ptr<asio::thread_pool> handlers;
-  std::unique_ptr<asio::thread_pool> quick_handler;
-  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
+  asio::io_context handlers;
+  asio::io_context quick_handler;
+  // Of the three; while they are there, threads wait for more.
+  std::vector<asio::executor_work_guard<asio::io_context::executor_type>> works;
   std::unique_ptr<Tcp::acceptor> acceptor;  // on accepting's strand
   std::unique_ptr<asio::steady_timer> pause;
   std::vector<std::thread> threads;
@@ -89,12 +104,24 @@ struct HttpServer::State {
   std::vector<std::weak_ptr<Connection>> connections;
 
   asio::io_context& io() const { return *context->io; }
+  void add_threads(asio::io_context& queue, int count);
   void accept();
+  void close_acceptor();
   void on_accept(const error_code& error, Tcp::socket socket);
   void remember(const std::shared_ptr<Connection>& connection);
   template <typename Call>
   void for_each(const Call& call);
 };
+
+void HttpServer::State::add_threads(asio::io_context& queue, int count) {
+  works.emplace_back(queue.get_executor());
+  for (int i = 0; i < std::max(1, count); ++i) {
+    threads.emplace_back([&queue] {
+      while (!survive([&queue] { queue.run(); })) {
+      }
+    });
+  }
+}
 
 void HttpServer::State::accept() {
   acceptor->async_accept(
@@ -102,8 +129,15 @@ void HttpServer::State::accept() {
       [this](const error_code& error, Tcp::socket socket) { on_accept(error, std::move(socket)); });
 }
 
+void HttpServer::State::close_acceptor() {
+  error_code ignored;
+  acceptor->close(ignored);
+}
+
 void HttpServer::State::on_accept(const error_code& error, Tcp::socket socket) {
   if (!acceptor->is_open()) return;
+  // While others are answered, those who come are told that the server is ending.
+  if (context->draining.load() && context->busy.load() == 0) return close_acceptor();
   if (error) {
     // Such as: too many open files. It does not help to ask again at once.
     pause->expires_after(std::chrono::milliseconds(100));
@@ -164,20 +198,20 @@ Expected<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerOptions&
   s->port = s->acceptor->local_endpoint(ignored).port();
   s->handler = std::move(handler);
   s->context->wants_body = std::move(wants_body);
-  s->handlers = std::make_unique<asio::thread_pool>(std::max(1, options.handler_threads));
-  s->quick_handler = std::make_unique<asio::thread_pool>(1);
   s->context->handle = [s](HttpRequest request, std::shared_ptr<Answer> answer) {
-    asio::thread_pool& pool = request.method == "GET" ? *s->quick_handler : *s->handlers;
+    asio::io_context& pool = request.method == "GET" ? s->quick_handler : s->handlers;
     asio::post(pool, [s, moved = std::move(request), to = std::move(answer)]() mutable {
-      s->handler(std::move(moved), std::move(to));
+      // An answer that is dropped says that the request was given up.
+      survive([&] { s->handler(std::move(moved), std::move(to)); });
     });
   };
-  s->work.emplace(s->io().get_executor());
+  // From here on its destructor ends what was begun.
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(state)));
+  s->add_threads(s->handlers, options.handler_threads);
+  s->add_threads(s->quick_handler, 1);
+  s->add_threads(s->io(), options.io_threads);
   asio::post(s->acceptor->get_executor(), [s] { s->accept(); });
-  for (int i = 0; i < std::max(1, options.io_threads); ++i) {
-    s->threads.emplace_back([io = s->context->io.get()] { io->run(); });
-  }
-  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+  return server;
 }
 
 HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -204,8 +238,7 @@ void HttpServer::drain() {
   if (state_->stopped) return;
   state_->context->draining.store(true);
   asio::post(state_->acceptor->get_executor(), [s = state_.get()] {
-    error_code ignored;
-    s->acceptor->close(ignored);
+    if (s->context->busy.load() == 0) s->close_acceptor();
   });
   state_->for_each([](Connection& connection) { connection.close_when_idle(); });
 }
@@ -222,11 +255,10 @@ void HttpServer::stop() {
   // After the last connection was accepted. What was posted runs; then nothing is left to wait for.
   asio::post(s.acceptor->get_executor(), [&s] {
     s.pause->cancel();
+    s.close_acceptor();
     s.for_each([](Connection& connection) { connection.abandon(); });
   });
-  s.work.reset();
-  s.handlers->join();
-  s.quick_handler->join();
+  s.works.clear();
   for (std::thread& thread : s.threads) thread.join();
 }
 

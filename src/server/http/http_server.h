@@ -24,7 +24,8 @@ class HttpServer {
   int port() const;
   std::string url() const;  // "http://127.0.0.1:8000"
 
-  // Takes no more connections, ends idle ones and each other one after its answer.
+  // Ends idle connections, and each other one after its answer. New ones are taken for one request
+  // as long as busy(), and do not count for it; then no more.
   void drain();
   // Requests that are being read or answered, unsent bytes counted.
   int busy() const;

@@ -56,7 +56,8 @@ Json model_json(const ApiState& state, const std::string& name) {
           {"owned_by", "aerie"},
           {"root", state.service.model_name()},
           {"max_model_len", state.service.context()},
-          {"aerie", {{"speculations", state.service.speculations()}}}};
+          {"aerie",
+           {{"speculations", state.service.speculations()}, {"trace", state.options.allow_trace}}}};
 }
 
 void answer_models(const StatePtr& state, Answer& answer) {
@@ -189,6 +190,7 @@ ApiState::ApiState(Service& service_to_ask, ApiOptions api_options)
       started(std::time(nullptr)),
       control_names(service.tokenizer()),
       longest_piece(longest_piece_of(service.tokenizer())),
+      grammars(std::make_shared<GrammarCache>()),
       metrics(model_names.front()) {}
 
 int ApiState::max_prompt_tokens() const {

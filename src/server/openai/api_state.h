@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <ctime>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct ApiState {
   const std::time_t started;
   const ControlNames control_names;
   const size_t longest_piece;  // bytes of a token's text
-  GrammarCache grammars;
+  const std::shared_ptr<GrammarCache> grammars;
   Metrics metrics;
   std::atomic<bool> draining = false;
   std::atomic<int> open_requests = 0;

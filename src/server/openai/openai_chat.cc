@@ -48,7 +48,7 @@ class ChatFormat final : public ReplyFormat {
     std::string out = said(choice, last, true);
     Json event = chunk(choice, Json::object());
     const bool called = call_counts_[static_cast<size_t>(choice.index)] > 0;
-    event["choices"][0]["finish_reason"] = reason_of(choice, called);
+    add_finish(choice, reason_of(choice, called), event["choices"][0]);
     if (!words_.include_usage) event["aerie"] = figures_of({choice});
     return out + event_text(event);
   }
@@ -147,7 +147,7 @@ class ChatFormat final : public ReplyFormat {
     }
     Json out = {{"index", choice.index}, {"message", std::move(message)}};
     out["logprobs"] = words_.logprobs ? chat_logprobs(*words_.tokenizer, choice.tokens) : Json();
-    out["finish_reason"] = reason_of(choice, !calls.empty());
+    add_finish(choice, reason_of(choice, !calls.empty()), out);
     if (words_.return_token_ids) out["token_ids"] = ids_of(choice.tokens);
     return out;
   }
@@ -170,7 +170,7 @@ void read_logprobs(FieldReader& request, GenerationSettings& settings, ChatWords
 ToolRequest read_form(FieldReader& request, ApiState& state, GenerationSettings& settings) {
   ToolRequest tools = read_tools(request);
   if (request.failed()) return tools;
-  read_constraint(request, state, settings.request);
+  settings.grammar = read_grammar(request);
   if (tools.choice == ToolChoice::kNone || request.failed()) return tools;
   const auto& chat = state.service.chat_template();
   if (!chat.ok() || !chat->mentions("tools")) {
@@ -178,7 +178,7 @@ ToolRequest read_form(FieldReader& request, ApiState& state, GenerationSettings&
     return tools;
   }
   if (tools.choice != ToolChoice::kRequired) return tools;
-  if (settings.request.grammar != nullptr) {
+  if (settings.grammar) {
     request.refuse("tool_choice", "constrains the output, and so does another field: give one");
     return tools;
   }
@@ -186,7 +186,7 @@ ToolRequest read_form(FieldReader& request, ApiState& state, GenerationSettings&
   if (!grammar.ok()) {
     request.refuse("tools", grammar.status().message());
   } else {
-    compile_constraint(request, state, {*grammar, "tools"}, settings.request);
+    settings.grammar = NamedGrammar{*grammar, "tools"};
   }
   return tools;
 }
@@ -220,7 +220,7 @@ ReplyTask read_chat(FieldReader& request, ApiState& state, const HttpRequest& fr
   words.has_prediction = settings.has_prediction;
   // A reply that has to be something else is none.
   words.tools = tools.choice == ToolChoice::kRequired ||
-                (tools.choice == ToolChoice::kAuto && settings.request.grammar == nullptr);
+                (tools.choice == ToolChoice::kAuto && !settings.grammar);
   words.tool_names = tools.names;
   words.parallel = tools.parallel;
   if (words.return_token_ids) words.prompts = {settings.request.prompt};
@@ -228,6 +228,7 @@ ReplyTask read_chat(FieldReader& request, ApiState& state, const HttpRequest& fr
     task.requests.push_back(settings.request);
     task.requests.back().sampling.choice = static_cast<uint32_t>(i);
   }
+  task.grammar = std::move(settings.grammar);
   task.stream = settings.stream;
   task.keep_text = !settings.stream;
   task.format = std::make_unique<ChatFormat>(std::move(words));

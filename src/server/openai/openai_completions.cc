@@ -74,7 +74,7 @@ class CompletionFormat final : public ReplyFormat {
   std::string closing(const Choice& choice, const ReplyDelta& last) override {
     std::string out = delta(choice, last);
     Json event = chunk(choice, "");
-    event["choices"][0]["finish_reason"] = finish_reason_name(choice.end.finish);
+    add_finish(choice, finish_reason_name(choice.end.finish), event["choices"][0]);
     if (!words_.include_usage) event["aerie"] = figures_of({choice});
     return out + event_text(event);
   }
@@ -127,7 +127,7 @@ class CompletionFormat final : public ReplyFormat {
     out["logprobs"] = words_.show_logprobs
                           ? completion_logprobs(*words_.tokenizer, choice.tokens, offset)
                           : Json();
-    out["finish_reason"] = finish_reason_name(choice.end.finish);
+    add_finish(choice, finish_reason_name(choice.end.finish), out);
     if (words_.return_token_ids) {
       out["prompt_token_ids"] = prompt_of(choice);
       out["token_ids"] = ids_of(choice.tokens);
@@ -227,7 +227,7 @@ void read_form(FieldReader& request, ApiState& state, GenerationSettings& settin
   if (request.boolean("echo", false) && words.show_logprobs) {
     request.refuse("echo", "with logprobs is not supported: prompts have none here");
   }
-  read_constraint(request, state, settings.request);
+  settings.grammar = read_grammar(request);
 }
 
 }  // namespace
@@ -290,6 +290,7 @@ ReplyTask read_completion(FieldReader& request, ApiState& state, const HttpReque
     }
   }
   words.prompts = std::move(prompts.ids);
+  task.grammar = std::move(settings.grammar);
   task.stream = settings.stream;
   task.keep_text = !settings.stream;
   task.format = std::make_unique<CompletionFormat>(std::move(words));

@@ -36,13 +36,20 @@ ApiError error_of(const Status& status, std::string param) {
   return error_of(number, status.message(), std::move(param));
 }
 
-std::string error_body(const ApiError& error) {
+ApiError constraint_error(const Status& status) {
+  return error_of(400, status.message(), "", "constraint_limit");
+}
+
+Json error_json(const ApiError& error) {
   const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
-  return json_text({{"error",
-                     {{"message", error.message},
-                      {"type", error.type},
-                      {"param", or_null(error.param)},
-                      {"code", or_null(error.code)}}}});
+  return {{"message", error.message},
+          {"type", error.type},
+          {"param", or_null(error.param)},
+          {"code", or_null(error.code)}};
+}
+
+std::string error_body(const ApiError& error) {
+  return json_text({{"error", error_json(error)}});
 }
 
 void send_error(Answer& answer, const ApiError& error, Headers headers) {

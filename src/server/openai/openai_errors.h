@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "format/json.h"
 #include "server/http/exchange.h"
 
 namespace aerie::server {
@@ -22,6 +23,11 @@ ApiError error_of(int status, std::string message, std::string param = "", std::
 // 400 for what the client can correct, 429 for what is exhausted, 503 for kCancelled, else 500.
 ApiError error_of(const Status& status, std::string param = "");
 
+// Of a constraint that asks for more than one may.
+ApiError constraint_error(const Status& status);
+
+// What stands under "error", and all of it.
+Json error_json(const ApiError& error);
 std::string error_body(const ApiError& error);
 
 // With Retry-After where trying again may help.

@@ -83,6 +83,12 @@ Json usage_of(const ReplyWords& words, const std::vector<Choice>& choices) {
   return usage;
 }
 
+void add_finish(const Choice& choice, std::string_view reason, Json& out) {
+  out["finish_reason"] = reason;
+  if (choice.end.finish != FinishReason::kError) return;
+  out["error"] = error_json(constraint_error(choice.end.status));
+}
+
 Json figures_of(const std::vector<Choice>& choices) {
   SequenceStats all;
   double queue = 0;
@@ -188,6 +194,10 @@ Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<EmittedTo
 std::string stream_ending(const ReplyWords& words, std::string_view object,
                           const std::vector<Choice>& choices) {
   std::string out;
+  for (const Choice& choice : choices) {
+    if (choice.end.finish != FinishReason::kError) continue;
+    return stream_failure(constraint_error(choice.end.status));
+  }
   if (words.include_usage) {
     Json last = envelope(words, object, Json::array());
     last["usage"] = usage_of(words, choices);

@@ -30,6 +30,8 @@ struct ReplyWords {
 Json envelope(const ReplyWords& words, std::string_view object, Json choices);
 
 Json usage_of(const ReplyWords& words, const std::vector<Choice>& choices);
+// The keys "finish_reason" and, where the reply could not go on, "error" of a choice.
+void add_finish(const Choice& choice, std::string_view reason, Json& out);
 // The key "aerie": figures of speculation and time; of several choices the sums, or the longest.
 Json figures_of(const std::vector<Choice>& choices);
 Json trace_of(const ReplyWords& words, const ReplyDelta& delta);
@@ -49,7 +51,8 @@ Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<EmittedTo
 // JSON knows no infinity.
 double finite_logprob(float logprob);
 
-// The last events of a stream: usage and figures if asked for, and "[DONE]".
+// The last events of a stream: usage and figures if asked for, or the error with which a reply
+// ended, and "[DONE]".
 std::string stream_ending(const ReplyWords& words, std::string_view object,
                           const std::vector<Choice>& choices);
 // An error within a stream.

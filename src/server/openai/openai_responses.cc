@@ -54,16 +54,15 @@ class ResponseFormat final : public ReplyFormat {
   }
 
   std::string ending(const std::vector<Choice>& choices) override {
-    const bool cut = choices.front().end.finish == FinishReason::kLength;
-    return event(cut ? "response.incomplete" : "response.completed",
-                 {{"response", response(choices)}});
+    Json whole = response(choices);
+    const std::string type = "response." + whole["status"].get<std::string>();
+    return event(type.c_str(), {{"response", std::move(whole)}});
   }
 
   std::string failure(const ApiError& error) override {
     Json failed = frame_;
     failed["status"] = "failed";
-    failed["error"] = {{"code", error.code.empty() ? "server_error" : error.code},
-                       {"message", error.message}};
+    failed["error"] = error_of_response(error);
     return event("response.failed", {{"response", std::move(failed)}});
   }
 
@@ -72,6 +71,9 @@ class ResponseFormat final : public ReplyFormat {
   }
 
  private:
+  static Json error_of_response(const ApiError& error) {
+    return {{"code", error.code.empty() ? "server_error" : error.code}, {"message", error.message}};
+  }
   std::string event(const char* type, const Json& more) {
     Json out = {{"type", type}, {"sequence_number", number_++}};
     out.update(more);
@@ -90,7 +92,7 @@ class ResponseFormat final : public ReplyFormat {
     return {{"type", "message"}, {"id", item_id_}, {"status", status}, {"role", "assistant"}};
   }
   Json whole_message(const Choice& choice) const {
-    const bool cut = choice.end.finish == FinishReason::kLength;
+    const bool cut = choice.end.finish != FinishReason::kStop;
     Json item = message(cut ? "incomplete" : "completed");
     item["content"] = Json::array({part(choice.text)});
     return item;
@@ -98,10 +100,15 @@ class ResponseFormat final : public ReplyFormat {
 
   Json response(const std::vector<Choice>& choices) const {
     const Choice& choice = choices.front();
-    const bool cut = choice.end.finish == FinishReason::kLength;
+    const FinishReason finish = choice.end.finish;
     Json out = frame_;
-    out["status"] = cut ? "incomplete" : "completed";
-    if (cut) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
+    out["status"] = finish == FinishReason::kStop ? "completed" : "incomplete";
+    if (finish == FinishReason::kLength) {
+      out["incomplete_details"] = {{"reason", "max_output_tokens"}};
+    } else if (finish == FinishReason::kError) {
+      out["status"] = "failed";
+      out["error"] = error_of_response(constraint_error(choice.end.status));
+    }
     out["output"].push_back(whole_message(choice));
     const ReplyEnd& end = choice.end;
     out["usage"] = {{"input_tokens", end.prompt_tokens},
@@ -148,17 +155,16 @@ Json read_input(FieldReader& request) {
   return messages;
 }
 
-void read_text_format(FieldReader& request, ApiState& state, Request& out) {
+std::optional<NamedGrammar> read_text_format(FieldReader& request) {
   const Json* text = request.object("text");
-  if (text == nullptr) return read_constraint(request, state, out);
+  if (text == nullptr) return read_grammar(request);
   FieldReader reader(*text, request.error(), "text");
   const Json* format = reader.object("format");
-  if (format == nullptr) return read_constraint(request, state, out);
-  const auto grammar = read_response_format(*format, "text.format", request.error());
-  if (grammar && !request.failed()) compile_constraint(request, state, *grammar, out);
+  if (format == nullptr) return read_grammar(request);
+  return read_response_format(*format, "text.format", request.error());
 }
 
-void refuse_unsupported(FieldReader& request) {
+void refuse_what_is_not_kept(FieldReader& request) {
   for (const char* key : {"previous_response_id", "conversation", "prompt"}) {
     if (request.has(key)) request.refuse(key, "is not supported: nothing is kept here");
   }
@@ -199,9 +205,9 @@ ReplyTask read_response(FieldReader& request, ApiState& state, const HttpRequest
   form.max_tokens = {"max_output_tokens"};
   GenerationSettings settings = read_settings(request, state, from, form);
   if (settings.n != 1) request.refuse("n", "must be 1 here");
-  refuse_unsupported(request);
+  refuse_what_is_not_kept(request);
   if (request.failed()) return task;
-  read_text_format(request, state, settings.request);
+  task.grammar = read_text_format(request);
   ChatPrompt prompt;
   prompt.messages = read_input(request);
   prompt.extra = request.object("chat_template_kwargs");

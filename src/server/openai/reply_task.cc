@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <iterator>
+#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -17,14 +19,30 @@ namespace {
 // An answer in one piece is made while no other reply goes on.
 constexpr size_t kMostLogprobs = 1'000'000;
 
+// What is compiled at once, by the thread that reads requests: for about 20 ms at most.
+constexpr size_t kSmallText = size_t{16} << 10;
+constexpr size_t kFewChoices = 200;
+constexpr uint64_t kFewSteps = 300'000;
+// By a thread of the pool before others.
+constexpr uint64_t kSomeSteps = 2'000'000;
+constexpr uint64_t kAllSteps = std::numeric_limits<uint64_t>::max();
+
+ApiError late_error() {
+  return error_of(504, "the request took longer than this server allows", "", "timeout");
+}
+
+ApiError ending_error() {
+  return error_of(503, "the request was cancelled: the server is ending");
+}
+
 ApiError failure_of(const ReplyEnd& end) {
   switch (end.outcome) {
     case ReplyOutcome::kDeadline:
-      return error_of(504, "the request took longer than this server allows", "", "timeout");
+      return late_error();
     case ReplyOutcome::kFailed:
       return error_of(end.status.ok() ? internal_error("the reply failed") : end.status);
     default:
-      return error_of(503, "the request was cancelled: the server is ending");
+      return ending_error();
   }
 }
 
@@ -57,7 +75,7 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
     streams_.resize(choices_.size());
   }
 
-  void submit();
+  void start();
   void on_delta(size_t index, ReplyDelta delta);
   void on_end(size_t index, ReplyEnd end);
 
@@ -74,6 +92,11 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
     SteadyTime last;
   };
 
+  bool try_compile(uint64_t max_steps, bool is_last);
+  void compile_later(GrammarPool::Length length);
+  void take(const Expected<std::shared_ptr<const Grammar>>& grammar);
+  bool is_late() const;
+  void submit();
   void on_gone();
   void fail(const ApiError& error);
   void cancel_all();
@@ -109,6 +132,7 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
   size_t ended_ = 0;
   bool begun_ = false;  // a stream
   bool over_ = false;   // nothing is to be said any more
+  std::atomic<bool> gone_ = false;
 };
 
 template <typename Call>
@@ -137,10 +161,75 @@ class TaskSink final : public ReplySink {
   size_t index_;
 };
 
-void RunningTask::submit() {
+void RunningTask::start() {
   answer_->on_gone([weak = weak_from_this()] {
     if (const auto task = weak.lock()) task->on_gone();
   });
+  if (!task_.grammar) return submit();
+  GrammarSpec& spec = task_.grammar->spec;
+  spec.strict = spec.strict || state_->options.strict_schemas;
+  if (auto known = state_->grammars->find(spec)) {
+    return take(known);
+  }
+  if (state_->service.grammar_pool() == nullptr) {
+    try_compile(kAllSteps, true);
+    return;
+  }
+  // What is soon done need not wait for others.
+  const bool is_small = spec.text.size() <= kSmallText && spec.choices.size() <= kFewChoices;
+  if (!is_small || !try_compile(kFewSteps, false)) compile_later(GrammarPool::Length::kShort);
+}
+
+bool RunningTask::is_late() const {
+  const auto& deadline = task_.requests.front().deadline;
+  return deadline && *deadline <= std::chrono::steady_clock::now();
+}
+
+// Whether that settled it.
+bool RunningTask::try_compile(uint64_t max_steps, bool is_last) {
+  CompileOptions options;
+  options.pool = state_->service.grammar_pool();
+  options.max_steps = max_steps;
+  options.is_stopped = [this, pool = options.pool.get()] {
+    return gone_ || is_late() || (pool != nullptr && pool->stopped());
+  };
+  const auto grammar =
+      state_->grammars->get(task_.grammar->spec, state_->service.token_trie(), options);
+  if (!grammar.ok() && grammar.status().code() == StatusCode::kResourceExhausted && !is_last) {
+    return false;
+  }
+  take(grammar);
+  return true;
+}
+
+void RunningTask::compile_later(GrammarPool::Length length) {
+  const bool is_short = length == GrammarPool::Length::kShort;
+  state_->service.grammar_pool()->post(
+      [self = shared_from_this(), is_short] {
+        if (self->try_compile(is_short ? kSomeSteps : kAllSteps, !is_short)) return;
+        self->compile_later(GrammarPool::Length::kLong);
+      },
+      length);
+}
+
+void RunningTask::take(const Expected<std::shared_ptr<const Grammar>>& grammar) {
+  if (grammar.ok()) {
+    for (Request& request : task_.requests) request.grammar = *grammar;
+    return submit();
+  }
+  const std::lock_guard lock(mutex_);
+  if (over_) return;
+  if (grammar.status().code() == StatusCode::kCancelled) {
+    return fail(is_late() ? late_error() : ending_error());
+  }
+  const std::string& field = task_.grammar->field;
+  ApiError error = error_of(grammar.status().with_context(field), field);
+  // Too large a grammar is the client's to correct.
+  if (error.status == 429) error = error_of(400, error.message, field);
+  fail(error);
+}
+
+void RunningTask::submit() {
   // What arrives meanwhile waits for the others: whether there is a stream is not decided before
   // all have been taken.
   const std::lock_guard lock(mutex_);
@@ -162,6 +251,7 @@ void RunningTask::cancel_all() {
 }
 
 void RunningTask::on_gone() {
+  gone_ = true;
   const std::lock_guard lock(mutex_);
   over_ = true;
   cancel_all();
@@ -231,6 +321,10 @@ void RunningTask::on_end(size_t index, ReplyEnd end) {
   ++ended_;
   if (over_) return;
   if (choice.end.outcome != ReplyOutcome::kDone) return fail(failure_of(choice.end));
+  // What was said already stands.
+  if (choice.end.finish == FinishReason::kError && choice.end.generated_tokens == 0) {
+    return fail(constraint_error(choice.end.status));
+  }
   if (task_.keep_text) choice.text += choice.end.text;
   if (task_.stream) {
     stream.pending.text += choice.end.text;
@@ -253,7 +347,7 @@ void RunningTask::finish() {
 }  // namespace
 
 void run_task(std::shared_ptr<ApiState> state, ReplyTask task, std::shared_ptr<Answer> answer) {
-  std::make_shared<RunningTask>(std::move(state), std::move(task), std::move(answer))->submit();
+  std::make_shared<RunningTask>(std::move(state), std::move(task), std::move(answer))->start();
 }
 
 }  // namespace aerie::server

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,15 +41,17 @@ class ReplyFormat {
 };
 
 struct ReplyTask {
-  std::vector<Request> requests;  // one for each choice
-  std::vector<int> prompts;       // Choice::prompt of each; empty: all 0
+  std::vector<Request> requests;        // one for each choice, without their grammar
+  std::optional<NamedGrammar> grammar;  // of all of them
+  std::vector<int> prompts;             // Choice::prompt of each; empty: all 0
   std::unique_ptr<ReplyFormat> format;
   bool stream = false;
   bool keep_text = true;  // Choice::text and tokens are wanted; else only figures
 };
 
-// Submits the requests, answers with what comes of them, and cancels them if the client goes. Of
-// several, one that fails ends all.
+// Compiles the grammar, by the service's pool if that takes long; submits the requests, answers
+// with what comes of them, and ends all of that if the client goes. Of several, one that fails ends
+// all.
 void run_task(std::shared_ptr<ApiState> state, ReplyTask task, std::shared_ptr<Answer> answer);
 
 }  // namespace aerie::server

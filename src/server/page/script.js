@@ -4,6 +4,7 @@ const $ = (id) => document.getElementById(id);
 
 const state = {
   model: null,
+  trace: true,   // whether the server shows drafts
   messages: [],  // of the conversation so far, without the system prompt
   abort: null,   // while replies are written
 };
@@ -73,6 +74,8 @@ async function readModel() {
     if (!response.ok) throw await refusal(response);
     const model = (await response.json()).data[0];
     state.model = model.id;
+    state.trace = model.aerie?.trace ?? true;
+    $("no-trace").hidden = state.trace;
     $("model").textContent = model.id;
     offerSpeculations(model.aerie?.speculations ?? []);
   } catch (error) {
@@ -282,6 +285,8 @@ class Reply {
       const round = this.#makeRound(trace);
       this.#divider.add(trace.tokens.map((token) => ({ ...token, round })));
       this.figures.add(trace);
+    } else {
+      this.figures.ids.push(...(choice?.token_ids ?? []));
     }
     this.text += text;
     for (const [token, part] of this.#divider.take(text)) this.#append(token, part);
@@ -337,7 +342,7 @@ class Reply {
   fail(message) {
     this.finish();
     this.meta.hidden = !this.figures.tokens;
-    if (!this.figures.tokens) this.body.hidden = true;
+    if (!this.figures.tokens && !this.text) this.body.hidden = true;
     const error = make("p", "error", message);
     error.setAttribute("role", "alert");
     this.element.append(error);
@@ -442,7 +447,7 @@ function requestFor(prompt, seed, speculation) {
     seed,
     stream: true,
     stream_options: { include_usage: true },
-    trace: true,
+    ...(state.trace ? { trace: true } : { return_token_ids: true }),
   };
 }
 

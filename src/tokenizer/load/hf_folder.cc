@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "format/mapped_file.h"
+#include "format/input_file.h"
 #include "format/text.h"
 
 namespace aerie {
@@ -274,8 +274,7 @@ Expected<std::string> template_in(const JsonObject& object) {
 Expected<std::string> chat_template_of_folder(const std::string& path) {
   const std::string jinja = path + "/chat_template.jinja";
   if (exists(jinja)) {
-    AERIE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(jinja));
-    return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    return read_file(jinja);
   }
   for (const char* name : {"/chat_template.json", "/tokenizer_config.json"}) {
     AERIE_ASSIGN_OR_RETURN(const auto json, read_if_there(path + name));

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "format/mapped_file.h"
+#include "format/input_file.h"
 #include "format/text.h"
 #include "tokenizer/load/gguf_form.h"
 #include "tokenizer/load/hf_components.h"
@@ -401,7 +401,7 @@ Expected<PipelineParts> read_vocab_and_merges(const std::string& vocab, const st
                                               const HfSettings& settings) {
   AERIE_ASSIGN_OR_RETURN(const Json json, read_json(vocab));
   AERIE_ASSIGN_OR_RETURN(const JsonObject root, JsonObject::view(json, vocab));
-  AERIE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(merges));
+  AERIE_ASSIGN_OR_RETURN(const std::string text, read_file(merges));
   AERIE_ASSIGN_OR_RETURN(const Recipe recipe, recipe_of_class(settings));
   Reader reader(root, settings);
   reader.decoder.byte_level = true;
@@ -420,7 +420,8 @@ Expected<PipelineParts> read_vocab_and_merges(const std::string& vocab, const st
   }
   AERIE_RETURN_IF_ERROR(add_named_tokens(vocab, reader));
   AERIE_RETURN_IF_ERROR(make_parts(reader));
-  AERIE_ASSIGN_OR_RETURN(const auto pairs, read_merges_text(merges, file.bytes()));
+  AERIE_ASSIGN_OR_RETURN(const auto pairs,
+                         read_merges_text(merges, std::as_bytes(std::span(text))));
   AERIE_RETURN_IF_ERROR(make_bpe(pairs, merges, reader));
   return std::move(reader.parts);
 }

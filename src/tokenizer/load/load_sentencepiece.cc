@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "format/mapped_file.h"
-#include "format/protobuf.h"
+#include "format/input_file.h"
 #include "format/text.h"
 #include "tokenizer/load/gguf_form.h"
 #include "tokenizer/load/hf_folder.h"
+#include "tokenizer/load/protobuf.h"
 #include "tokenizer/pieces/bpe.h"
 #include "tokenizer/pieces/sentencepiece_normalizer.h"
 #include "tokenizer/pieces/unigram.h"
@@ -313,9 +313,7 @@ Expected<PipelineParts> parse_sentencepiece_model(std::string_view bytes, const 
 
 Expected<PipelineParts> read_sentencepiece_model(const std::string& path,
                                                  const HfSettings& settings) {
-  AERIE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-  const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()),
-                               file.bytes().size());
+  AERIE_ASSIGN_OR_RETURN(const std::string bytes, read_file(path));
   return parse_sentencepiece_model(bytes, path, settings);
 }
 

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "draft/auto/calibration.h"
@@ -28,7 +30,7 @@ class Speaker final : public test::TestDrafter {
     for (const DraftCommit& commit : commits) observed.push_back(commit.id);
     return {};
   }
-  int reusable(std::span<const int32_t> tokens, int) const override {
+  int reusable(std::span<const int32_t> tokens, int, std::string_view) const override {
     return std::min(reuses, static_cast<int>(tokens.size()) - 1);
   }
   Status propose(std::span<DraftRequest> requests) override {
@@ -42,6 +44,7 @@ class Speaker final : public test::TestDrafter {
         request.tree->add(chain[static_cast<size_t>(i)], i - 1, sampled, probability);
       }
     }
+    if (clock != nullptr && !depths.empty()) *clock += level_seconds * depths.back();
     while (std::chrono::steady_clock::now() < until) {
     }
     return {};
@@ -52,6 +55,8 @@ class Speaker final : public test::TestDrafter {
   float says = 0.5f;
   const Distribution* sampled = nullptr;
   std::chrono::microseconds takes{0};
+  double* clock = nullptr;  // goes on by so much for each level
+  double level_seconds = 0.0;
   int calls = 0;
   int forgotten = 0;
   std::vector<int> depths;
@@ -70,16 +75,18 @@ class ControllerTest : public testing::Test {
     return added;
   }
   // `row`: what each further row adds to a pass, as a part of the first.
-  void start(double row, double first_seconds = 1.0, int sequences = 1) {
+  void start(double row, double first_seconds = 1.0, int sequences = 1,
+             const ControllerOptions& options = {}) {
     cost_ = std::make_unique<PassCost>(std::vector<PassCost::Point>{
         {1, first_seconds, 0.0}, {101, first_seconds * (1.0 + 100.0 * row), 0.0}});
-    controller_ = make_controller(std::move(drafters_), *cost_, {}).value();
+    controller_ = make_controller(std::move(drafters_), *cost_, options).value();
     texts_.assign(static_cast<size_t>(sequences), {1, 2, 3});
     for (int i = 0; i < sequences; ++i) open(i);
   }
-  void open(SequenceId id) {
+  void open(SequenceId id, const std::string& tenant = "") {
     DraftSequence sequence;
     sequence.id = id;
+    sequence.tenant = tenant;
     ASSERT_TRUE(controller_->open(sequence).ok());
   }
   // What is drafted for each sequence.
@@ -305,7 +312,7 @@ TEST_F(ControllerTest, ADearDrafterThatLacksMuchOfAPrefixIsLeftOut) {
   for (const int kept : {0, 900, 999}) {
     dear.reuses = kept;
     dear.opened.clear();
-    const int reusable = controller_->reusable(prompt, 0);
+    const int reusable = controller_->reusable(prompt, 0, {});
     EXPECT_EQ(reusable, kept == 900 ? 900 : 999);
     DraftSequence sequence;
     sequence.id = 100 + kept;
@@ -353,6 +360,73 @@ TEST(Calibration, GoesFromWhatIsSaidToWhatIsSeen) {
   EXPECT_NEAR(own.estimate(second, &general), 0.5, 1e-6);
   for (int i = 0; i < 300; ++i) own.learn(first, i % 2 == 0);
   EXPECT_NEAR(own.estimate(first, &general), 0.5, 0.03);
+}
+
+// What is learnt of one tenant's sequences decides nothing for another's.
+TEST_F(ControllerTest, TenantsAreNotJudgedByEachOther) {
+  const auto drafted_for_b = [&](bool a_asks) {
+    add({5, 6, 7, 8}, 0.8f);
+    start(0.2, 1.0, 0);
+    texts_.assign(1, {1, 2, 3});
+    if (a_asks) {
+      open(0, "a");
+      for (int i = 0; i < 100; ++i) {
+        propose();
+        settle({9});  // never right
+      }
+      EXPECT_THAT(tokens(propose()[0]), IsEmpty());
+      controller_->close(0);
+    }
+    texts_.assign(1, {1, 2, 3});
+    open(0, "b");
+    std::vector<Tokens> drafted;
+    for (int i = 0; i < 20; ++i) {
+      drafted.push_back(tokens(propose()[0]));
+      settle({5, 6, 9});
+    }
+    return drafted;
+  };
+  const std::vector<Tokens> alone = drafted_for_b(false);
+  EXPECT_THAT(alone[0], ElementsAre(5, 6, 7, 8));
+  EXPECT_EQ(drafted_for_b(true), alone);
+}
+
+// Nor when a drafter that takes time is looked at again.
+TEST_F(ControllerTest, TenantsHavePatienceOfTheirOwn) {
+  const auto asked_for_b = [&](bool a_asks) {
+    Speaker& speaker = add({5, 6, 7, 8}, 0.8f);
+    double now = 0.0;
+    speaker.clock = &now;
+    speaker.level_seconds = 0.1;
+    ControllerOptions options;
+    options.clock = [&] { return now; };
+    start(0.2, 1.0, 0, options);
+    texts_.assign(1, {1, 2, 3});
+    // Once for somebody else, so that it is known to take time.
+    const std::vector<std::pair<std::string, int>> before = {{"first", 3}, {"a", a_asks ? 200 : 0}};
+    for (const auto& [tenant, rounds] : before) {
+      if (rounds == 0) continue;
+      open(0, tenant);
+      for (int i = 0; i < rounds; ++i) {
+        propose();
+        settle({9});
+      }
+      controller_->close(0);
+      texts_.assign(1, {1, 2, 3});
+    }
+    open(0, "b");
+    std::vector<int> asked_in;
+    for (int i = 0; i < 200; ++i) {
+      const int calls = speaker.calls;
+      propose();
+      if (speaker.calls > calls) asked_in.push_back(i);
+      settle({9});
+    }
+    return asked_in;
+  };
+  const std::vector<int> alone = asked_for_b(false);
+  EXPECT_GE(alone.size(), 4u);
+  EXPECT_EQ(asked_for_b(true), alone);
 }
 
 }  // namespace aerie::controller_test

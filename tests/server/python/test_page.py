@@ -174,6 +174,22 @@ def test_streams_in_colours_and_compares(server, model, open_page, screenshot, v
     assert ratio >= 4.5, where
 
 
+def test_without_drafts_to_be_seen(start, open_page):
+    server = start("--no-allow-trace")
+    page = open_page(server.url)
+    setting(page, "temperature", "0")
+    setting(page, "max-tokens", "40")
+    page.check("#compare")
+    send(page, QUOTE)
+    finished(page)
+    expect(page.locator(".verdict")).to_contain_text("Same text, token for token")
+    assert len(texts(page)[0]) > 40
+    assert page.locator(".reply .token").count() == 0
+    page.evaluate("document.getElementById('figures').open = true")
+    expect(page.locator("#no-trace")).to_contain_text("--allow-trace")
+    server.stop()
+
+
 def test_conversation_and_completion(server, open_page):
     page = open_page(server.url)
     setting(page, "max-tokens", "16")

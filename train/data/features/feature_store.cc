@@ -71,7 +71,7 @@ Status Store::check_room(std::span<const Sample* const> samples) const {
     return {StatusCode::kResourceExhausted,
             text + "; trainers compute them where they are not stored"};
   }
-  if (options_.progress != nullptr) fmt::print(options_.progress, "{}\n", text);
+  if (options_.progress != nullptr) std::fputs((text + "\n").c_str(), options_.progress);
   return {};
 }
 

@@ -59,6 +59,7 @@ Status StoredFeatures::read(const Sample& sample, std::span<float> out) {
       }
     }
   }
+  for (const SafetensorsFile& file : files_.files) AERIE_RETURN_IF_ERROR(file.check());
   return {};
 }
 

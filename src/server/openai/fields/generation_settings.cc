@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "server/openai/fields/speculation_field.h"
+#include "server/openai/fields/tenant_fields.h"
 
 namespace aerie::server {
 namespace {
@@ -164,7 +165,8 @@ GenerationSettings read_settings(FieldReader& request, const ApiState& state,
   }
   request.string("user", "");
   out.request.client = from.client;
-  out.request.trace = request.boolean("trace", false);
+  read_tenant(request, state.options, from, out.request);
+  read_trace(request, state.options, out.request);
   out.return_token_ids = request.boolean("return_token_ids", false);
   read_speculation(request, state.service.speculations(), out.request);
   read_prediction(request, state, out);
@@ -175,24 +177,6 @@ GenerationSettings read_settings(FieldReader& request, const ApiState& state,
                                std::chrono::duration<double>(state.options.max_seconds));
   }
   return out;
-}
-
-void compile_constraint(FieldReader& request, ApiState& state, const NamedGrammar& grammar,
-                        Request& out) {
-  auto compiled = state.grammars.get(grammar.spec, state.service.token_trie());
-  if (compiled.ok()) {
-    out.grammar = std::move(compiled).value();
-    return;
-  }
-  // Too large a grammar is the client's to correct.
-  ApiError error = error_of(compiled.status().with_context(grammar.field), grammar.field);
-  if (error.status == 429) error = error_of(400, error.message, grammar.field);
-  request.refuse(std::move(error));
-}
-
-void read_constraint(FieldReader& request, ApiState& state, Request& out) {
-  const auto grammar = read_grammar(request);
-  if (grammar && !request.failed()) compile_constraint(request, state, *grammar, out);
 }
 
 }  // namespace aerie::server

@@ -1,17 +1,20 @@
 // What the requests for text have in common.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "server/http/exchange.h"
 #include "server/openai/api_state.h"
 #include "server/openai/fields/field_reader.h"
+#include "server/openai/fields/grammar_fields.h"
 
 namespace aerie::server {
 
 struct GenerationSettings {
-  Request request;    // all but the prompt
+  Request request;  // all but the prompt and the grammar
+  std::optional<NamedGrammar> grammar;
   std::string model;  // as it was asked for, or the first of the names
   int n = 1;
   bool stream = false;
@@ -33,10 +36,5 @@ GenerationSettings read_settings(FieldReader& request, const ApiState& state,
 
 // The model alone.
 std::string read_model(FieldReader& request, const ApiState& state);
-
-// The grammar that the request asks for, compiled, goes into `out`.
-void read_constraint(FieldReader& request, ApiState& state, Request& out);
-void compile_constraint(FieldReader& request, ApiState& state, const NamedGrammar& grammar,
-                        Request& out);
 
 }  // namespace aerie::server

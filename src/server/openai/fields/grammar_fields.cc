@@ -78,6 +78,15 @@ void add_structured(FieldReader& request, std::vector<NamedGrammar>& found) {
   }
 }
 
+std::string key_of(const GrammarSpec& spec) {
+  std::string key = fmt::format("{} {} {} {}", static_cast<int>(spec.kind), spec.strict,
+                                spec.text.size(), spec.text);
+  for (const std::string& choice : spec.choices) {
+    key += fmt::format(" {} {}", choice.size(), choice);
+  }
+  return key;
+}
+
 }  // namespace
 
 std::optional<NamedGrammar> read_response_format(const Json& format, const std::string& name,
@@ -123,28 +132,54 @@ std::optional<NamedGrammar> read_grammar(FieldReader& request) {
   return std::move(found.front());
 }
 
+std::shared_ptr<const Grammar> GrammarCache::find(const GrammarSpec& spec) {
+  return find(key_of(spec));
+}
+
+std::shared_ptr<const Grammar> GrammarCache::find(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  const auto it = std::ranges::find(newest_first_, key, &Entry::key);
+  if (it == newest_first_.end()) return nullptr;
+  newest_first_.splice(newest_first_.begin(), newest_first_, it);
+  return lend(it->grammar);
+}
+
 Expected<std::shared_ptr<const Grammar>> GrammarCache::get(const GrammarSpec& spec,
-                                                           std::shared_ptr<const TokenTrie> trie) {
-  std::string key = fmt::format("{} {} {} {}", static_cast<int>(spec.kind), spec.strict,
-                                spec.text.size(), spec.text);
-  for (const std::string& choice : spec.choices) {
-    key += fmt::format(" {} {}", choice.size(), choice);
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    const auto it =
-        std::ranges::find_if(newest_first_, [&](const auto& entry) { return entry.first == key; });
-    if (it != newest_first_.end()) {
-      newest_first_.splice(newest_first_.begin(), newest_first_, it);
-      return it->second;
+                                                           std::shared_ptr<const TokenTrie> trie,
+                                                           const CompileOptions& options) {
+  std::string key = key_of(spec);
+  if (auto known = find(key)) return known;
+  // Without the lock: this may take long.
+  AERIE_ASSIGN_OR_RETURN(auto grammar, compile_grammar(spec, std::move(trie), options));
+  const std::lock_guard lock(mutex_);
+  newest_first_.push_front({std::move(key), grammar});
+  return lend(std::move(grammar));
+}
+
+// What is let go may have grown since.
+std::shared_ptr<const Grammar> GrammarCache::lend(std::shared_ptr<const Grammar> grammar) {
+  const Grammar* lent = grammar.get();
+  return {lent, [grammar = std::move(grammar), weak = weak_from_this()](const Grammar*) mutable {
+            grammar.reset();
+            if (const auto cache = weak.lock()) cache->trim();
+          }};
+}
+
+void GrammarCache::trim() {
+  std::list<Entry> dropped;
+  const std::lock_guard lock(mutex_);
+  size_t bytes = 0;
+  size_t count = 0;
+  for (auto it = newest_first_.begin(); it != newest_first_.end();) {
+    const auto entry = it++;
+    if (entry->grammar.use_count() > 1) continue;
+    const size_t own = entry->key.size() + grammar_bytes(*entry->grammar);
+    if (++count <= kMost && bytes + own <= kMostIdleBytes) {
+      bytes += own;
+    } else {
+      dropped.splice(dropped.end(), newest_first_, entry);
     }
   }
-  // Without the lock: this may take long.
-  AERIE_ASSIGN_OR_RETURN(auto grammar, compile_grammar(spec, std::move(trie)));
-  const std::lock_guard lock(mutex_);
-  newest_first_.emplace_front(std::move(key), grammar);
-  if (newest_first_.size() > kMost) newest_first_.pop_back();
-  return grammar;
 }
 
 }  // namespace aerie::server

@@ -27,17 +27,32 @@ std::optional<NamedGrammar> read_grammar(FieldReader& request);
 std::optional<NamedGrammar> read_response_format(const Json& format, const std::string& name,
                                                  std::optional<ApiError>& error);
 
-// Compiled grammars by what they were made of, the newest few: masks that were computed once are
-// kept with a grammar. Thread-safe.
-class GrammarCache {
+// Compiled grammars by what they were made of: masks that were computed once are kept with a
+// grammar. Of those that no request has any more the newest few stay, within a bound in bytes that
+// counts their states and masks. Held by shared_ptr. Thread-safe.
+class GrammarCache : public std::enable_shared_from_this<GrammarCache> {
  public:
+  // Null: it is not there.
+  std::shared_ptr<const Grammar> find(const GrammarSpec& spec);
+  // As compile_grammar().
   Expected<std::shared_ptr<const Grammar>> get(const GrammarSpec& spec,
-                                               std::shared_ptr<const TokenTrie> trie);
+                                               std::shared_ptr<const TokenTrie> trie,
+                                               const CompileOptions& options);
 
  private:
   static constexpr size_t kMost = 64;
+  static constexpr size_t kMostIdleBytes = size_t{32} << 20;
+
+  struct Entry {
+    std::string key;
+    std::shared_ptr<const Grammar> grammar;
+  };
+  std::shared_ptr<const Grammar> lend(std::shared_ptr<const Grammar> grammar);
+  std::shared_ptr<const Grammar> find(const std::string& key);
+  void trim();
+
   std::mutex mutex_;
-  std::list<std::pair<std::string, std::shared_ptr<const Grammar>>> newest_first_;
+  std::list<Entry> newest_first_;
 };
 
 }  // namespace aerie::server

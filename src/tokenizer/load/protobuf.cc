@@ -1,4 +1,4 @@
-#include "format/protobuf.h"
+#include "tokenizer/load/protobuf.h"
 
 #include <bit>
 #include <cstring>
