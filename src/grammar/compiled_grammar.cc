@@ -45,6 +45,9 @@ std::shared_ptr<StateTable> Grammar::make_table() const {
   // The last to hold it may be the thread that decodes.
   return {table.release(), [pool = pool_](StateTable* last) {
             const size_t bytes = last->bytes();
+            // Before it is gone: else who comes next is refused until a thread has time. They come
+            // to it before they make anything new.
+            last->leave_shared();
             pool->discard(std::shared_ptr<const StateTable>(last), bytes);
           }};
 }

@@ -82,7 +82,12 @@ StateTable::StateTable(std::shared_ptr<const Program> program,
 }
 
 StateTable::~StateTable() {
+  leave_shared();
+}
+
+void StateTable::leave_shared() {
   if (shared_ != nullptr) shared_->leave(bytes());
+  shared_ = nullptr;
 }
 
 void StateTable::hold(size_t bytes) {

@@ -67,6 +67,9 @@ class StateTable {
     return bytes > max_bytes_ || (shared_ != nullptr && !shared_->may_grow(bytes));
   }
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  // Gives back what `shared` granted, ahead of being destroyed. For its last user; nothing may be
+  // asked of it any more.
+  void leave_shared();
 
  private:
   struct StackHash {
@@ -115,7 +118,7 @@ class StateTable {
   const std::shared_ptr<const Program> program_;
   const std::shared_ptr<const TokenTrie> trie_;
   const size_t max_bytes_;
-  const std::shared_ptr<SharedBytes> shared_;
+  std::shared_ptr<SharedBytes> shared_;
   std::atomic<const State*> start_ = nullptr;
   std::atomic<size_t> bytes_{0};
 
