@@ -8,7 +8,7 @@ namespace aerie::kernels {
 
 // Inputs are [row][kPeakDepth].
 inline constexpr int64_t kPeakDepth = 16;
-inline constexpr int64_t kPeakUnroll = 4;
+inline constexpr int64_t kPeakUnroll = 8;  // as a group of weights has words
 
 // Rows and vectors of outputs whose sums sit in registers.
 struct PeakTile {

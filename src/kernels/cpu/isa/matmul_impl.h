@@ -3,35 +3,34 @@
 // registers.
 #pragma once
 
+#include <utility>  // its types alone: what would be code is shared with other files
+
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {
 
+// Numbers from 0 on, to expand.
+template <int... kNumbers>
+using Numbers = std::integer_sequence<int, kNumbers...>;
+template <int kCount>
+using NumbersBelow = std::make_integer_sequence<int, kCount>;
+
 // Panels lie one after the other, so what is needed later is known. Without prefetching it the
-// arithmetic of several rows and the wait for memory add up instead of running side by side. One
-// tile fetches what it needs itself so much later; several share in fetching the next panel.
-constexpr int kPrefetchBytes = 8192;
+// arithmetic of several rows and the wait for memory add up instead of running side by side. This
+// is how many bytes ahead.
+constexpr int kPrefetchBytes = 512;
+constexpr int kFloatPrefetchBytes = 8192;
 
-// A tile's share of the prefetching.
-struct Prefetch {
-  const std::byte* at;
-  int64_t bytes;  // to be spread over the tile's k
-};
-
-AERIE_INLINE void advance(Prefetch& prefetch, int64_t step) {
-  for (int64_t line = 0; line < step; line += 64) __builtin_prefetch(prefetch.at + line);
-  prefetch.at += step;
+AERIE_INLINE void prefetch(const std::byte* at, int64_t bytes) {
+  for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line);
 }
 
-template <int kRows>
-AERIE_INLINE void store_tile(const MatmulShare& s, int64_t row, int64_t panel,
-                             const Floats (&acc)[kRows]) {
+void store_tile(const MatmulShare& s, int64_t row, int64_t rows, int64_t panel, const Floats* acc) {
   const int64_t column = panel * kPanelRows;
   const int64_t left = s.n - column;
   const int lanes = left < kPanelRows ? static_cast<int>(left) : kPanelRows;
   const bool has_bias = s.bias != nullptr;
   const Floats bias = has_bias ? load_first(s.bias + column, lanes) : zero();
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
+  for (int64_t r = 0; r < rows; ++r) {
     float* y = s.y + (row + r) * s.stride + column;
     const Floats product = has_bias ? add(acc[r], bias) : acc[r];
     store_first(y, s.accumulate ? add(load_first(y, lanes), product) : product, lanes);
@@ -47,12 +46,12 @@ AERIE_INLINE Floats load_weights(const uint8_t* p, DType dtype) {
 // Products of rows [kRow, kRow + kCount) of a tile of kRows.
 template <DType kType, int kRows, int kRow, int kCount>
 AERIE_INLINE void add_float_rows(const MatmulShare& s, const uint8_t* w, const float* x,
-                                 Prefetch prefetch, Floats* out) {
+                                 const std::byte* fetched, int64_t fetched_bytes, Floats* out) {
   constexpr int kStep = kType == DType::kF32 ? 64 : 32;
   Floats acc[kCount];
 #pragma GCC unroll 16
   for (int r = 0; r < kCount; ++r) acc[r] = zero();
-  const int64_t step = 2 * prefetch.bytes / s.k;
+  const int64_t step = 2 * fetched_bytes / s.k;
   const auto add_one = [&](int64_t k) {
     const Floats weights = load_weights(w + k * kStep, kType);
 #pragma GCC unroll 16
@@ -63,10 +62,13 @@ AERIE_INLINE void add_float_rows(const MatmulShare& s, const uint8_t* w, const f
   int64_t k = 0;
   for (; k + 2 <= s.k; k += 2) {
     // A tile of activations may exceed the first cache.
-    for (int ahead = 0; ahead < 2 * kRows; ahead += 16) {
-      __builtin_prefetch(x + (k + 64) * kRows + ahead);
+    for (int i = 0; i < 2 * kRows; i += 16) {
+      __builtin_prefetch(x + (k + 64) * kRows + i);
     }
-    if (kRow == 0) advance(prefetch, step);
+    if (kRow == 0) {
+      prefetch(fetched, step);
+      fetched += step;
+    }
     add_one(k);
     add_one(k + 1);
   }
@@ -76,53 +78,70 @@ AERIE_INLINE void add_float_rows(const MatmulShare& s, const uint8_t* w, const f
   if constexpr (kRow + kCount < kRows) {
     constexpr int kLeft = kRows - kRow - kCount;
     add_float_rows < kType, kRows, kRow + kCount,
-        kLeft<kCount ? kLeft : kCount>(s, w, x, prefetch, out);
+        kLeft<kCount ? kLeft : kCount>(s, w, x, fetched, fetched_bytes, out);
   }
 }
 
+// The products of a tile with a panel; `fetched`: what to ask for meanwhile.
 template <int kRows, DType kType>
-void float_tile(const MatmulShare& s, int64_t row, int64_t panel, Prefetch prefetch) {
+void float_tile(const MatmulShare& s, int64_t row, int64_t panel, const std::byte* fetched,
+                int64_t fetched_bytes) {
   const auto* w = reinterpret_cast<const uint8_t*>(s.panels + panel * s.panel_bytes);
   Floats sums[kRows];
   constexpr int kCount = kRows < kFloatRowsTogether ? kRows : kFloatRowsTogether;
-  add_float_rows<kType, kRows, 0, kCount>(s, w, s.ordered + row * s.k, prefetch, sums);
-  store_tile<kRows>(s, row, panel, sums);
+  add_float_rows<kType, kRows, 0, kCount>(s, w, s.ordered + row * s.k, fetched, fetched_bytes,
+                                          sums);
+  store_tile(s, row, kRows, panel, sums);
 }
 
-// The unpacked weights of a group: words of four k for each of 16 rows, in order of k.
-struct Words {
-  Bytes word[kGroup / 4];
-};
+using FloatTile = void (*)(const MatmulShare&, int64_t row, int64_t panel, const std::byte*,
+                           int64_t);
 
-template <DType kType>
-AERIE_INLINE Words load_words(const uint8_t* codes) {
-  constexpr PanelFormat kFormat = panel_format(kType);
-  constexpr int kBits = kFormat.bits;
-  Words words;
-  for (int i = 0; i < kBits; ++i) {
-    const Bytes packed = load_bytes(codes + 64 * i);
-    if constexpr (kBits == 2) {
-      words.word[4 * i] = bit_field<2, 0>(packed);
-      words.word[4 * i + 1] = bit_field<2, 2>(packed);
-      words.word[4 * i + 2] = bit_field<2, 4>(packed);
-      words.word[4 * i + 3] = bit_field<2, 6>(packed);
-    } else if constexpr (kBits == 4) {
-      words.word[2 * i] = bit_field<4, 0>(packed);
-      words.word[2 * i + 1] = bit_field<4, 4>(packed);
-    } else {
-      words.word[i] = packed;
+template <DType kType, int... kRows>
+void float_matmul(const MatmulShare& s, Numbers<kRows...>) {
+  constexpr FloatTile kTiles[] = {float_tile<kRows + 1, kType>...};
+  const int64_t tiles = tile_count(s.rows, kMaxFloatTile);
+  const int64_t part = s.panel_bytes / tiles;
+  for (int64_t panel = s.panel_begin; panel < s.panel_end; ++panel) {
+    const std::byte* here = s.panels + panel * s.panel_bytes;
+    const std::byte* next = panel + 1 < s.panel_end ? here + s.panel_bytes : here;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t begin = tile_begin(s.rows, kMaxFloatTile, tile);
+      const int64_t rows = tile_begin(s.rows, kMaxFloatTile, tile + 1) - begin;
+      // Several share in fetching the next panel.
+      const std::byte* fetched = tiles == 1 ? here + kFloatPrefetchBytes : next + tile * part;
+      kTiles[rows - 1](s, begin, panel, fetched, part);
     }
   }
-  if constexpr (kFormat.high_bits == 1) {
-    add_high_bits<1>(words.word, load_bytes(codes + 64 * kBits));
-  } else if constexpr (kFormat.high_bits == 2) {
-    add_high_bits<2>(words.word, load_bytes(codes + 64 * kBits));
-    add_high_bits<2>(words.word + 4, load_bytes(codes + 64 * kBits + 64));
+}
+
+// Word kIndex of a group: four k of each of 16 rows.
+template <DType kType, int kIndex>
+AERIE_INLINE Bytes load_word(const uint8_t* codes) {
+  constexpr PanelFormat kFormat = panel_format(kType);
+  constexpr int kBits = kFormat.bits, kHigh = kFormat.high_bits;
+  constexpr int kSharing = 8 / kBits;  // words that lie in the same bytes
+  Bytes word = load_bytes(codes + 64 * (kIndex / kSharing));
+  if constexpr (kBits < 8) word = bit_field<kBits, kBits*(kIndex % kSharing)>(word);
+  if constexpr (kHigh > 0) {
+    constexpr int kHighSharing = 8 / kHigh;
+    word = add_high_bits<kHigh, kHigh*(kIndex % kHighSharing)>(
+        word, load_bytes(codes + 64 * (kBits + kIndex / kHighSharing)));
   }
-  if constexpr (has_code_table(kType)) {
-    for (Bytes& word : words.word) word = look_up(code_table(kType), word);
+  if constexpr (has_code_table(kType)) word = look_up(code_table(kType), word);
+  return word;
+}
+
+// The largest byte of a word.
+constexpr int largest_byte(DType type) {
+  const PanelFormat format = panel_format(type);
+  if (format.high_bytes) return 255;
+  if (!has_code_table(type)) return (1 << (format.bits + format.high_bits)) - 1;
+  int largest = 0;
+  for (int i = 0; i < 16; ++i) {
+    if (code_table(type)[i] > largest) largest = code_table(type)[i];
   }
-  return words;
+  return largest;
 }
 
 constexpr bool has_min(PanelScale scale) {
@@ -183,33 +202,36 @@ struct TilePart {
   const float* scaled_sums;
 };
 
+// Adds the products of word kIndex, the kAdded-th of [.., kTo), with the rows of a tile from kRow
+// on.
+template <DType kType, int kRow, int kCount, int kAdded, int kIndex, int kTo, typename Dot>
+AERIE_INLINE void add_words_from(Dot* dot, const uint8_t* codes, const int8_t* x) {
+  const Bytes word = load_word<kType, kIndex>(codes);
+#pragma GCC unroll 8
+  for (int r = 0; r < kCount; ++r) {
+    add_word<kAdded>(dot[r], word, x + (kRow + r) * kGroup + 4 * kIndex);
+  }
+  if constexpr (kIndex + 1 < kTo) {
+    add_words_from<kType, kRow, kCount, kAdded + 1, kIndex + 1, kTo>(dot, codes, x);
+  }
+}
+
 // acc += the products of words [kFrom, kTo) with rows [kRow, kRow + kCount) of a tile. The rows
-// take turns, so that no instruction waits for the one before it; few rows have two sums each for
-// the same reason.
+// take turns, so that no instruction waits for the one before it.
 template <DType kType, int kRow, int kCount, int kFrom, int kTo>
-AERIE_INLINE void add_words(Floats* acc, const Words& words, Floats d, Floats m,
+AERIE_INLINE void add_words(Floats* acc, const uint8_t* codes, Floats d, Floats m,
                             const TilePart& x) {
-  constexpr PanelFormat kFormat = panel_format(kType);
-  constexpr int kSums = kCount <= 4 ? 2 : 1;
-  Ints dot[kSums][kCount];
+  Dots<largest_byte(kType), (kCount <= 4)> dot[kCount];
 #pragma GCC unroll 8
   for (int r = 0; r < kCount; ++r) {
-    dot[0][r] = zero_factor(kType) != 0 ? set1_at(x.starts + kRow + r) : zero_ints();
-    if constexpr (kSums == 2) dot[1][r] = zero_ints();
+    begin(dot[r], zero_factor(kType) != 0 ? set1_at(x.starts + kRow + r) : zero_ints());
   }
-#pragma GCC unroll 8
-  for (int i = kFrom; i < kTo; ++i) {
-#pragma GCC unroll 8
-    for (int r = 0; r < kCount; ++r) {
-      Ints& sum = dot[i % kSums][r];
-      sum = dot4<kFormat.high_bytes>(sum, words.word[i], x.codes + (kRow + r) * kGroup + 4 * i);
-    }
-  }
+  add_words_from<kType, kRow, kCount, 0, kFrom, kTo>(dot, codes, x.codes);
 #pragma GCC unroll 8
   for (int r = 0; r < kCount; ++r) {
-    const Ints all = kSums == 2 ? add(dot[0][r], dot[kSums - 1][r]) : dot[0][r];
+    const Ints all = total<kTo - kFrom>(dot[r]);
     acc[kRow + r] = fma(to_floats(all), mul(d, set1(x.scales[kRow + r])), acc[kRow + r]);
-    if constexpr (has_min(kFormat.scale)) {
+    if constexpr (has_min(panel_format(kType).scale)) {
       acc[kRow + r] = fma(m, set1(x.scaled_sums[kRow + r]), acc[kRow + r]);
     }
   }
@@ -217,73 +239,82 @@ AERIE_INLINE void add_words(Floats* acc, const Words& words, Floats d, Floats m,
 
 // The rows from kRow on, kRowsTogether at a time.
 template <DType kType, int kRows, int kRow, int kFrom, int kTo>
-AERIE_INLINE void add_rows(Floats* acc, const Words& words, Floats d, Floats m, const TilePart& x) {
+AERIE_INLINE void add_rows(Floats* acc, const uint8_t* codes, Floats d, Floats m,
+                           const TilePart& x) {
   constexpr int kCount = kRows - kRow < kRowsTogether ? kRows - kRow : kRowsTogether;
-  add_words<kType, kRow, kCount, kFrom, kTo>(acc, words, d, m, x);
+  add_words<kType, kRow, kCount, kFrom, kTo>(acc, codes, d, m, x);
   if constexpr (kRow + kCount < kRows) {
-    add_rows<kType, kRows, kRow + kCount, kFrom, kTo>(acc, words, d, m, x);
+    add_rows<kType, kRows, kRow + kCount, kFrom, kTo>(acc, codes, d, m, x);
   }
 }
 
-// The sums of some groups times zero_factor(), made for several groups at a time.
-template <int kRows, int kZero>
+// Groups that share a head, and how many are worked through at a time: no more than these.
+constexpr int64_t kHeadGroups = 8;
+template <DType kType>
+constexpr int64_t kSpanGroups = has_heads(panel_format(kType).scale) ? kHeadGroups : 64;
+
+// The sums of as many groups times zero_factor().
+template <int kRows, DType kType>
 struct Starts {
-  static constexpr int kGroups = 64;
-  alignas(64) int32_t of[kGroups * kRows];
+  alignas(64) int32_t of[kSpanGroups<kType> * kRows];
 
   void fill(const int32_t* __restrict sums, int64_t groups) {
-    const int count = static_cast<int>(groups < kGroups ? groups : kGroups) * kRows;
-    for (int i = 0; i < count; ++i) of[i] = sums[i] * kZero;
+    for (int64_t i = 0; i < groups * kRows; ++i) of[i] = sums[i] * zero_factor(kType);
   }
 };
 
+// What a tile does at a time.
+struct Turn {
+  int64_t row;  // the tile's first
+  int64_t panel;
+  int64_t begin, end;        // groups of it
+  const std::byte* fetched;  // what to ask for meanwhile, so much for each group
+  int64_t step;
+};
+
+// acc += the products of groups [begin, end), within one span, of a panel with a tile.
 template <int kRows, DType kType>
-void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel, Prefetch prefetch) {
+AERIE_INLINE void add_groups(const MatmulShare& s, const Turn& turn, int64_t begin, int64_t end,
+                             Floats* acc) {
   constexpr PanelFormat kFormat = panel_format(kType);
   constexpr PanelScale kScale = kFormat.scale;
   constexpr int kCodes = static_cast<int>(kFormat.group_codes());
   constexpr int kScales = panel_group_scales(kScale);
   constexpr int kParts = has_halves(kScale) ? 2 : 1;
   constexpr int kFirstPart = has_halves(kScale) ? 0 : 2;
-  using TileStarts = Starts<kRows, zero_factor(kType)>;
-  const auto* base = reinterpret_cast<const uint8_t*>(s.panels + panel * s.panel_bytes);
   const int64_t groups = s.k / kGroup;
-  const uint8_t* group_scales = base + s.scales_offset;
-  const uint8_t* heads = base + s.heads_offset;
-  const int64_t step = prefetch.bytes / groups;
-  const int32_t* sums = s.sums + row * groups * kGroupSums;
-  TileStarts starts[kParts];
+  const auto* base = reinterpret_cast<const uint8_t*>(s.panels + turn.panel * s.panel_bytes);
+  GroupScales head = {{zero(), zero()}, {zero(), zero()}};
+  if constexpr (has_heads(kScale)) {
+    const uint8_t* at = base + s.heads_offset + begin / kHeadGroups * 64;
+    const auto* halves = reinterpret_cast<const uint16_t*>(at);
+    head.d[0] = load_half(halves);
+    if constexpr (has_min(kScale)) head.m[0] = sub(zero(), load_half(halves + 16));
+  }
+  Starts<kRows, kType> starts[kParts];
   TilePart x[kParts];
   for (int p = 0; p < kParts; ++p) {
-    x[p] = {s.codes + row * s.k, s.scales + row * groups, nullptr,
-            s.scaled_sums + (row * kGroupSums + (kFirstPart + p) * kRows) * groups};
+    const int64_t sums =
+        turn.row * kGroupSums * groups + ((kFirstPart + p) * groups + begin) * kRows;
+    if (zero_factor(kType) != 0) starts[p].fill(s.sums + sums, end - begin);
+    x[p] = {s.codes + turn.row * s.k + begin * kRows * kGroup,
+            s.scales + turn.row * groups + begin * kRows, starts[p].of, s.scaled_sums + sums};
   }
-
-  Floats acc[kRows];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) acc[r] = zero();
-  GroupScales head = {{zero(), zero()}, {zero(), zero()}};
-  for (int64_t g = 0; g < groups; ++g) {
-    if (has_heads(kScale) && g % 8 == 0) {
-      const auto* halves = reinterpret_cast<const uint16_t*>(heads + g / 8 * 64);
-      head.d[0] = load_half(halves);
-      if constexpr (has_min(kScale)) head.m[0] = sub(zero(), load_half(halves + 16));
-    }
-    if (zero_factor(kType) != 0 && g % TileStarts::kGroups == 0) {
-      for (int p = 0; p < kParts; ++p) {
-        starts[p].fill(sums + ((kFirstPart + p) * groups + g) * kRows, groups - g);
-        x[p].starts = starts[p].of;
-      }
-    }
-    const GroupScales w = load_scales<kScale>(group_scales + g * kScales, head);
-    advance(prefetch, step);
-    const Words words = load_words<kType>(base + g * kCodes);
+  const uint8_t* codes = base + begin * kCodes;
+  const uint8_t* scales = base + s.scales_offset + begin * kScales;
+  const std::byte* fetched = turn.fetched + (begin - turn.begin) * turn.step;
+  for (int64_t g = begin; g < end; ++g) {
+    const GroupScales w = load_scales<kScale>(scales, head);
+    prefetch(fetched, turn.step);
     if constexpr (has_halves(kScale)) {
-      add_rows<kType, kRows, 0, 0, 4>(acc, words, w.d[0], w.m[0], x[0]);
-      add_rows<kType, kRows, 0, 4, 8>(acc, words, w.d[1], w.m[1], x[1]);
+      add_rows<kType, kRows, 0, 0, 4>(acc, codes, w.d[0], w.m[0], x[0]);
+      add_rows<kType, kRows, 0, 4, 8>(acc, codes, w.d[1], w.m[1], x[1]);
     } else {
-      add_rows<kType, kRows, 0, 0, 8>(acc, words, w.d[0], w.m[0], x[0]);
+      add_rows<kType, kRows, 0, 0, 8>(acc, codes, w.d[0], w.m[0], x[0]);
     }
+    codes += kCodes;
+    scales += kScales;
+    fetched += turn.step;
     for (TilePart& part : x) {
       part.codes += kRows * kGroup;
       part.scales += kRows;
@@ -291,94 +322,125 @@ void quantized_tile(const MatmulShare& s, int64_t row, int64_t panel, Prefetch p
       part.scaled_sums += kRows;
     }
   }
-  store_tile<kRows>(s, row, panel, acc);
 }
 
-using Tile = void (*)(const MatmulShare&, int64_t row, int64_t panel, Prefetch prefetch);
-
-struct Tiles {
-  int most;                // rows of a tile
-  Tile of[kMaxFloatTile];  // for 1 .. `most` rows
-};
-
 template <int kRows, DType kType>
-constexpr Tile tile() {
-  if constexpr (panel_format(kType).scale == PanelScale::kFloat) {
-    return float_tile<kRows, kType>;
-  } else {
-    return quantized_tile<kRows, kType>;
+void add_turn(const MatmulShare& s, const Turn& turn, Floats* sums) {
+  Floats acc[kRows];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) acc[r] = sums[r];
+  for (int64_t begin = turn.begin; begin < turn.end;) {
+    const int64_t span_end = (begin / kSpanGroups<kType> + 1) * kSpanGroups<kType>;
+    const int64_t end = turn.end < span_end ? turn.end : span_end;
+    add_groups<kRows, kType>(s, turn, begin, end, acc);
+    begin = end;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) sums[r] = acc[r];
+}
+
+using AddTurn = void (*)(const MatmulShare&, const Turn&, Floats* sums);
+
+// Memory answers several streams faster than one, so one tile works through a few panels side by
+// side, some groups of each in turn. With fewer groups, sums go to memory and back more often; with
+// more, memory answers more slowly.
+constexpr int kPanelsTogether = 4;
+constexpr int64_t kTurnGroups = 4;
+
+// Of all rows with `count` panels that lie `apart`.
+void add_side_by_side(const MatmulShare& s, AddTurn add, int64_t panel, int64_t apart,
+                      int64_t count) {
+  Floats sums[kPanelsTogether][kMaxTile];
+  for (int64_t p = 0; p < count; ++p) {
+    for (Floats& sum : sums[p]) sum = zero();
+  }
+  const int64_t groups = s.k / kGroup, step = s.panel_bytes / groups;
+  for (int64_t g = 0; g < groups; g += kTurnGroups) {
+    const int64_t end = groups < g + kTurnGroups ? groups : g + kTurnGroups;
+    for (int64_t p = 0; p < count; ++p) {
+      const int64_t at = panel + p * apart;
+      const std::byte* here = s.panels + at * s.panel_bytes;
+      add(s, {0, at, g, end, here + g * step + kPrefetchBytes, step}, sums[p]);
+    }
+  }
+  for (int64_t p = 0; p < count; ++p) store_tile(s, 0, s.rows, panel + p * apart, sums[p]);
+}
+
+// Of several tiles, which share in fetching the next panel.
+void add_tiles(const MatmulShare& s, const AddTurn* add, int64_t panel) {
+  const int64_t tiles = tile_count(s.rows, kMaxTile), part = s.panel_bytes / tiles;
+  const int64_t groups = s.k / kGroup;
+  const std::byte* next = s.panels + (panel + 1 < s.panel_end ? panel + 1 : panel) * s.panel_bytes;
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    const int64_t row = tile_begin(s.rows, kMaxTile, tile);
+    const int64_t rows = tile_begin(s.rows, kMaxTile, tile + 1) - row;
+    Floats sums[kMaxTile];
+    for (Floats& sum : sums) sum = zero();
+    add[rows - 1](s, {row, panel, 0, groups, next + tile * part, part / groups}, sums);
+    store_tile(s, row, rows, panel, sums);
   }
 }
 
-template <DType kType, int kRows = 1>
-constexpr void fill(Tiles& tiles) {
-  tiles.of[kRows - 1] = tile<kRows, kType>();
-  if constexpr (kRows <
-                (panel_format(kType).scale == PanelScale::kFloat ? kMaxFloatTile : kMaxTile)) {
-    fill<kType, kRows + 1>(tiles);
-  } else {
-    tiles.most = kRows;
+template <DType kType, int... kRows>
+void quantized_matmul(const MatmulShare& s, Numbers<kRows...>) {
+  constexpr AddTurn kAdd[] = {add_turn<kRows + 1, kType>...};
+  if (s.rows > kMaxTile) {
+    for (int64_t panel = s.panel_begin; panel < s.panel_end; ++panel) add_tiles(s, kAdd, panel);
+    return;
+  }
+  const int64_t apart = (s.panel_end - s.panel_begin) / kPanelsTogether;
+  for (int64_t i = 0; i < apart; ++i) {
+    add_side_by_side(s, kAdd[s.rows - 1], s.panel_begin + i, apart, kPanelsTogether);
+  }
+  // What is left over has no panel beside.
+  for (int64_t at = s.panel_begin + apart * kPanelsTogether; at < s.panel_end; ++at) {
+    add_side_by_side(s, kAdd[s.rows - 1], at, 0, 1);
   }
 }
 
 template <DType kType>
-constexpr Tiles tiles() {
-  Tiles all = {};
-  fill<kType>(all);
-  return all;
-}
-
-inline Tiles tiles_for(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return tiles<DType::kF32>();
-    case DType::kF16:
-      return tiles<DType::kF16>();
-    case DType::kBF16:
-      return tiles<DType::kBF16>();
-    case DType::kQ4_0:
-      return tiles<DType::kQ4_0>();
-    case DType::kQ4_1:
-      return tiles<DType::kQ4_1>();
-    case DType::kQ5_0:
-      return tiles<DType::kQ5_0>();
-    case DType::kQ5_1:
-      return tiles<DType::kQ5_1>();
-    case DType::kQ8_0:
-      return tiles<DType::kQ8_0>();
-    case DType::kQ2_K:
-      return tiles<DType::kQ2_K>();
-    case DType::kQ3_K:
-      return tiles<DType::kQ3_K>();
-    case DType::kQ4_K:
-      return tiles<DType::kQ4_K>();
-    case DType::kQ5_K:
-      return tiles<DType::kQ5_K>();
-    case DType::kQ6_K:
-      return tiles<DType::kQ6_K>();
-    case DType::kIQ4_NL:
-      return tiles<DType::kIQ4_NL>();
-    case DType::kIQ4_XS:
-      return tiles<DType::kIQ4_XS>();
-    case DType::kMXFP4:
-      return tiles<DType::kMXFP4>();
+void matmul_of(const MatmulShare& s) {
+  if constexpr (panel_format(kType).scale == PanelScale::kFloat) {
+    float_matmul<kType>(s, NumbersBelow<kMaxFloatTile>());
+  } else {
+    quantized_matmul<kType>(s, NumbersBelow<kMaxTile>());
   }
-  return tiles<DType::kF32>();
 }
 
 void matmul(const MatmulShare& s) {
-  const Tiles by_rows = tiles_for(s.dtype);
-  const int64_t tiles = tile_count(s.rows, by_rows.most), part = s.panel_bytes / tiles;
-  for (int64_t panel = s.panel_begin; panel < s.panel_end; ++panel) {
-    const std::byte* here = s.panels + panel * s.panel_bytes;
-    const std::byte* next = panel + 1 < s.panel_end ? here + s.panel_bytes : here;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t begin = tile_begin(s.rows, by_rows.most, tile);
-      const int64_t rows = tile_begin(s.rows, by_rows.most, tile + 1) - begin;
-      const Prefetch prefetch = tiles == 1 ? Prefetch{here + kPrefetchBytes, s.panel_bytes}
-                                           : Prefetch{next + tile * part, part};
-      by_rows.of[rows - 1](s, begin, panel, prefetch);
-    }
+  switch (s.dtype) {
+    case DType::kF32:
+      return matmul_of<DType::kF32>(s);
+    case DType::kF16:
+      return matmul_of<DType::kF16>(s);
+    case DType::kBF16:
+      return matmul_of<DType::kBF16>(s);
+    case DType::kQ4_0:
+      return matmul_of<DType::kQ4_0>(s);
+    case DType::kQ4_1:
+      return matmul_of<DType::kQ4_1>(s);
+    case DType::kQ5_0:
+      return matmul_of<DType::kQ5_0>(s);
+    case DType::kQ5_1:
+      return matmul_of<DType::kQ5_1>(s);
+    case DType::kQ8_0:
+      return matmul_of<DType::kQ8_0>(s);
+    case DType::kQ2_K:
+      return matmul_of<DType::kQ2_K>(s);
+    case DType::kQ3_K:
+      return matmul_of<DType::kQ3_K>(s);
+    case DType::kQ4_K:
+      return matmul_of<DType::kQ4_K>(s);
+    case DType::kQ5_K:
+      return matmul_of<DType::kQ5_K>(s);
+    case DType::kQ6_K:
+      return matmul_of<DType::kQ6_K>(s);
+    case DType::kIQ4_NL:
+      return matmul_of<DType::kIQ4_NL>(s);
+    case DType::kIQ4_XS:
+      return matmul_of<DType::kIQ4_XS>(s);
+    case DType::kMXFP4:
+      return matmul_of<DType::kMXFP4>(s);
   }
 }
 

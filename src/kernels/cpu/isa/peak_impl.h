@@ -30,6 +30,20 @@ AERIE_INLINE const T* one_pointer(const T* p) {
   return p;
 }
 
+// Word kWord of the inputs and those after it. Weights have four bits.
+template <int kWord, int kColumns, int kSums>
+AERIE_INLINE void add_peak_words(Dots<15, false> (&dots)[kSums], const Bytes* weights,
+                                 const int8_t* inputs) {
+#pragma GCC unroll 24
+  for (int j = 0; j < kSums; ++j) {
+    const int8_t* x = inputs + 4 * (kWord + kPeakDepth * (j / kColumns));
+    add_word<kWord>(dots[j], weights[j % kColumns], x);
+  }
+  if constexpr (kWord + 1 < kPeakUnroll) {
+    add_peak_words<kWord + 1, kColumns>(dots, weights, inputs);
+  }
+}
+
 // Products of inputs of several rows, broadcast from the cache, with 16 kColumns weights that stay
 // in registers. Which sizes keep the units busy depends on the number of registers: the caller
 // tries all. The pragmas keep compilers from holding the sums in memory, and from moving them
@@ -46,14 +60,12 @@ void dot_bytes(const PeakShare& s) {
   for (int c = 0; c < kColumns; ++c) weights[c] = load_bytes(s.data + 64 * c);
   for (int64_t step = 0; step < s.steps; step += kPeakUnroll) {
     const int8_t* base = one_pointer(inputs + 4 * (step % kPeakDepth));
-#pragma GCC unroll 4
-    for (int64_t i = 0; i < kPeakUnroll; ++i) {
+    Dots<15, false> dots[kSums];
 #pragma GCC unroll 24
-      for (int j = 0; j < kSums; ++j) {
-        const int8_t* x = base + 4 * (i + kPeakDepth * (j / kColumns));
-        sum[j] = dot4<false>(sum[j], weights[j % kColumns], x);
-      }
-    }
+    for (int j = 0; j < kSums; ++j) begin(dots[j], sum[j]);
+    add_peak_words<0, kColumns>(dots, weights, base);
+#pragma GCC unroll 24
+    for (int j = 0; j < kSums; ++j) sum[j] = total<kPeakUnroll>(dots[j]);
   }
 #pragma GCC unroll 24
   for (int i = 1; i < kSums; ++i) sum[0] = add(sum[0], sum[i]);
@@ -72,7 +84,7 @@ void dot_floats(const PeakShare& s) {
   for (int c = 0; c < kColumns; ++c) weights[c] = load(data + 16 * c);
   for (int64_t step = 0; step < s.steps; step += kPeakUnroll) {
     const float* base = one_pointer(data + step % kPeakDepth);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int64_t i = 0; i < kPeakUnroll; ++i) {
 #pragma GCC unroll 24
       for (int j = 0; j < kSums; ++j) {

@@ -24,7 +24,7 @@ struct Bytes {
 
 constexpr int kLanes = 16;
 // Rows of activations whose sums a kernel keeps side by side. There are 16 registers.
-constexpr int kRowsTogether = 2;
+constexpr int kRowsTogether = 4;
 constexpr int kFloatRowsTogether = 6;
 // Sums that attention keeps in registers beside its operands.
 constexpr int kSumsTogether = 6;
@@ -220,21 +220,19 @@ AERIE_INLINE Bytes bit_field(Bytes x) {
   return {_mm256_and_si256(_mm256_srli_epi16(x.a, kShift), mask),
           _mm256_and_si256(_mm256_srli_epi16(x.b, kShift), mask)};
 }
-template <int kBits, int kIndex>
+template <int kBits, int kFrom>
 AERIE_INLINE __m256i add_high_half(__m256i low, __m256i high) {
-  constexpr int kLeft = 4 - kBits * kIndex;
+  constexpr int kLeft = 4 - kFrom;
   const __m256i shifted = kLeft >= 0 ? _mm256_slli_epi16(high, kLeft >= 0 ? kLeft : 0)
                                      : _mm256_srli_epi16(high, kLeft >= 0 ? 0 : -kLeft);
   const __m256i mask = _mm256_set1_epi8(((1 << kBits) - 1) << 4);
   return _mm256_or_si256(low, _mm256_and_si256(shifted, mask));
 }
-// Bits 4 and up of 8 / kBits vectors of bytes: vector i gets the kBits bits from kBits i up of
-// every byte of `high`. They must be 0 before.
-template <int kBits, int kIndex = 0>
-AERIE_INLINE void add_high_bits(Bytes* low, Bytes high) {
-  low[kIndex] = {add_high_half<kBits, kIndex>(low[kIndex].a, high.a),
-                 add_high_half<kBits, kIndex>(low[kIndex].b, high.b)};
-  if constexpr (kIndex + 1 < 8 / kBits) add_high_bits<kBits, kIndex + 1>(low, high);
+// Bits 4 and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
+// those of `high`.
+template <int kBits, int kFrom>
+AERIE_INLINE Bytes add_high_bits(Bytes low, Bytes high) {
+  return {add_high_half<kBits, kFrom>(low.a, high.a), add_high_half<kBits, kFrom>(low.b, high.b)};
 }
 // For every byte, which must be below 16, an entry of the table.
 AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes x) {
@@ -242,30 +240,50 @@ AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes x) {
       _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
   return {_mm256_shuffle_epi8(entries, x.a), _mm256_shuffle_epi8(entries, x.b)};
 }
-template <bool kWide>
-AERIE_INLINE __m256i dot4_half(__m256i acc, __m256i w, __m256i x) {
-  if constexpr (kWide) {
-    // Byte pairs would overflow 16 bits: multiply even and odd bytes apart.
-    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(0xFF)),
-                                           _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8));
-    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), _mm256_srai_epi16(x, 8));
-    return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
-  } else {
-    const __m256i pairs = _mm256_maddubs_epi16(w, x);
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-  }
-}
-// What dot4<true> takes off every byte of `w`.
-constexpr int kWideOffset = 0;
-// acc + the dot product, lane by lane, of four unsigned bytes of `w` with the four signed ones at
-// `x`. With kWide false the bytes of w are below 128.
-template <bool kWide>
-AERIE_INLINE Ints dot4(Ints acc, Bytes w, const int8_t* x) {
+// Sums of two products, two in every lane.
+struct Pairs {
+  __m256i a, b;
+};
+// Of unsigned bytes of `w` below 128 with signed ones at `x`, the same four for all lanes.
+AERIE_INLINE __m256i broadcast_four(const int8_t* x) {
   int32_t four;
   __builtin_memcpy(&four, x, 4);
-  const __m256i broadcast = _mm256_set1_epi32(four);
-  return {dot4_half<kWide>(acc.a, w.a, broadcast), dot4_half<kWide>(acc.b, w.b, broadcast)};
+  return _mm256_set1_epi32(four);
+}
+AERIE_INLINE Pairs multiply_pairs(Bytes w, const int8_t* x) {
+  const __m256i four = broadcast_four(x);
+  return {_mm256_maddubs_epi16(w.a, four), _mm256_maddubs_epi16(w.b, four)};
+}
+AERIE_INLINE Pairs add(Pairs x, Pairs y) {
+  return {_mm256_add_epi16(x.a, y.a), _mm256_add_epi16(x.b, y.b)};
+}
+AERIE_INLINE Ints add_pairs(Ints acc, Pairs x) {
+  const __m256i one = _mm256_set1_epi16(1);
+  return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(x.a, one)),
+          _mm256_add_epi32(acc.b, _mm256_madd_epi16(x.b, one))};
+}
+AERIE_INLINE void keep_here(Pairs& x) {
+  asm("" : "+x"(x.a), "+x"(x.b));
+}
+// What dot4<true> takes off every byte of `w`: two products of an unsigned byte would not fit 16
+// bits.
+constexpr int kWideOffset = 128;
+// With a magnitude and a sign they do.
+AERIE_INLINE __m256i signed_pairs(__m256i w, __m256i x) {
+  const __m256i number = _mm256_xor_si256(w, _mm256_set1_epi8(static_cast<char>(kWideOffset)));
+  return _mm256_maddubs_epi16(_mm256_abs_epi8(number), _mm256_sign_epi8(x, number));
+}
+// acc + the dot product, lane by lane, of four unsigned bytes of `w` with the four signed ones at
+// `x`, none of them -128. With kWide false the bytes of w are below 128.
+template <bool kWide>
+AERIE_INLINE Ints dot4(Ints acc, Bytes w, const int8_t* x) {
+  if constexpr (!kWide) return add_pairs(acc, multiply_pairs(w, x));
+  const __m256i four = broadcast_four(x);
+  return add_pairs(acc, {signed_pairs(w.a, four), signed_pairs(w.b, four)});
 }
 
 }  // namespace
 }  // namespace aerie::kernels::AERIE_CPU_NAMESPACE
+
+// Written over what stands above.
+#include "kernels/cpu/isa/dots_of_pairs_impl.h"

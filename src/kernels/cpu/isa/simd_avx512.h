@@ -189,17 +189,16 @@ template <int kBits, int kShift>
 AERIE_INLINE Bytes bit_field(Bytes b) {
   return {_mm512_and_si512(_mm512_srli_epi16(b.v, kShift), _mm512_set1_epi8((1 << kBits) - 1))};
 }
-// Bits 4 and up of 8 / kBits vectors of bytes: vector i gets the kBits bits from kBits i up of
-// every byte of `high`. They must be 0 before.
-template <int kBits, int kIndex = 0>
-AERIE_INLINE void add_high_bits(Bytes* low, Bytes high) {
-  constexpr int kLeft = 4 - kBits * kIndex;
+// Bits 4 and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
+// those of `high`.
+template <int kBits, int kFrom>
+AERIE_INLINE Bytes add_high_bits(Bytes low, Bytes high) {
+  constexpr int kLeft = 4 - kFrom;
   const __m512i shifted = kLeft >= 0 ? _mm512_slli_epi16(high.v, kLeft >= 0 ? kLeft : 0)
                                      : _mm512_srli_epi16(high.v, kLeft >= 0 ? 0 : -kLeft);
   const __m512i mask = _mm512_set1_epi8(((1 << kBits) - 1) << 4);
   // low | (shifted & mask)
-  low[kIndex].v = _mm512_ternarylogic_epi64(low[kIndex].v, shifted, mask, 0xF8);
-  if constexpr (kIndex + 1 < 8 / kBits) add_high_bits<kBits, kIndex + 1>(low, high);
+  return {_mm512_ternarylogic_epi64(low.v, shifted, mask, 0xF8)};
 }
 // For every byte, which must be below 16, an entry of the table.
 AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes b) {
@@ -208,11 +207,11 @@ AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes b) {
 }
 // What dot4<true> takes off every byte of `w`.
 constexpr int kWideOffset = 0;
+#ifdef __AVX512VNNI__
 // acc + the dot product, lane by lane, of four unsigned bytes of `w` with the four signed ones at
 // `x`. With kWide false the bytes of w are below 128.
 template <bool kWide>
 AERIE_INLINE Ints dot4(Ints acc, Bytes w, const int8_t* x) {
-#ifdef __AVX512VNNI__
   struct Four {
     int8_t bytes[4];
   };
@@ -221,22 +220,49 @@ AERIE_INLINE Ints dot4(Ints acc, Bytes w, const int8_t* x) {
       : "+v"(acc.v)
       : "v"(w.v), "m"(*reinterpret_cast<const Four*>(x)));
   return acc;
+}
 #else
+// Sums of two products, two in every lane.
+struct Pairs {
+  __m512i v;
+};
+AERIE_INLINE __m512i broadcast_four(const int8_t* x) {
   int32_t four;
   __builtin_memcpy(&four, x, 4);
-  const __m512i inputs = _mm512_set1_epi32(four);
-  if constexpr (kWide) {
-    // Byte pairs would overflow 16 bits: multiply even and odd bytes apart.
-    const __m512i even = _mm512_madd_epi16(_mm512_and_si512(w.v, _mm512_set1_epi16(0xFF)),
-                                           _mm512_srai_epi16(_mm512_slli_epi16(inputs, 8), 8));
-    const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(w.v, 8), _mm512_srai_epi16(inputs, 8));
-    return {_mm512_add_epi32(acc.v, _mm512_add_epi32(even, odd))};
-  } else {
-    const __m512i pairs = _mm512_maddubs_epi16(w.v, inputs);
-    return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
-  }
-#endif
+  return _mm512_set1_epi32(four);
 }
+// Of unsigned bytes of `w` below 128 with signed ones at `x`, the same four for all lanes.
+AERIE_INLINE Pairs multiply_pairs(Bytes w, const int8_t* x) {
+  return {_mm512_maddubs_epi16(w.v, broadcast_four(x))};
+}
+AERIE_INLINE Pairs add(Pairs a, Pairs b) {
+  return {_mm512_add_epi16(a.v, b.v)};
+}
+AERIE_INLINE Ints add_pairs(Ints acc, Pairs a) {
+  return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(a.v, _mm512_set1_epi16(1)))};
+}
+AERIE_INLINE void keep_here(Pairs& a) {
+  asm("" : "+v"(a.v));
+}
+// As with VNNI.
+template <bool kWide>
+AERIE_INLINE Ints dot4(Ints acc, Bytes w, const int8_t* x) {
+  if constexpr (!kWide) return add_pairs(acc, multiply_pairs(w, x));
+  // Byte pairs would overflow 16 bits: multiply even and odd bytes apart.
+  const __m512i four = broadcast_four(x);
+  const __m512i even = _mm512_madd_epi16(_mm512_and_si512(w.v, _mm512_set1_epi16(0xFF)),
+                                         _mm512_srai_epi16(_mm512_slli_epi16(four, 8), 8));
+  const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(w.v, 8), _mm512_srai_epi16(four, 8));
+  return {_mm512_add_epi32(acc.v, _mm512_add_epi32(even, odd))};
+}
+#endif
 
 }  // namespace
 }  // namespace aerie::kernels::AERIE_CPU_NAMESPACE
+
+// Written over what stands above.
+#ifdef __AVX512VNNI__
+#include "kernels/cpu/isa/dots_of_four_impl.h"
+#else
+#include "kernels/cpu/isa/dots_of_pairs_impl.h"
+#endif

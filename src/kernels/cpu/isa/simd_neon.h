@@ -253,9 +253,9 @@ AERIE_INLINE Bytes bit_field(Bytes x) {
   return {bit_field<kBits, kShift>(x.a), bit_field<kBits, kShift>(x.b),
           bit_field<kBits, kShift>(x.c), bit_field<kBits, kShift>(x.d)};
 }
-template <int kBits, int kIndex>
+template <int kBits, int kFrom>
 AERIE_INLINE uint8x16_t add_high_bits(uint8x16_t low, uint8x16_t high) {
-  constexpr int kLeft = 4 - kBits * kIndex;
+  constexpr int kLeft = 4 - kFrom;
   if constexpr (kLeft >= 0) {
     high = vshlq_n_u8(high, kLeft);
   } else {
@@ -263,14 +263,12 @@ AERIE_INLINE uint8x16_t add_high_bits(uint8x16_t low, uint8x16_t high) {
   }
   return vorrq_u8(low, vandq_u8(high, vdupq_n_u8(((1 << kBits) - 1) << 4)));
 }
-// Bits 4 and up of 8 / kBits vectors of bytes: vector i gets the kBits bits from kBits i up of
-// every byte of `high`. They must be 0 before.
-template <int kBits, int kIndex = 0>
-AERIE_INLINE void add_high_bits(Bytes* low, Bytes high) {
-  Bytes& one = low[kIndex];
-  one = {add_high_bits<kBits, kIndex>(one.a, high.a), add_high_bits<kBits, kIndex>(one.b, high.b),
-         add_high_bits<kBits, kIndex>(one.c, high.c), add_high_bits<kBits, kIndex>(one.d, high.d)};
-  if constexpr (kIndex + 1 < 8 / kBits) add_high_bits<kBits, kIndex + 1>(low, high);
+// Bits 4 and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
+// those of `high`.
+template <int kBits, int kFrom>
+AERIE_INLINE Bytes add_high_bits(Bytes low, Bytes high) {
+  return {add_high_bits<kBits, kFrom>(low.a, high.a), add_high_bits<kBits, kFrom>(low.b, high.b),
+          add_high_bits<kBits, kFrom>(low.c, high.c), add_high_bits<kBits, kFrom>(low.d, high.d)};
 }
 // For every byte, which must be below 16, an entry of the table.
 AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes x) {
@@ -298,3 +296,6 @@ AERIE_INLINE Ints dot4(Ints acc, Bytes w, const int8_t* x) {
 
 }  // namespace
 }  // namespace aerie::kernels::AERIE_CPU_NAMESPACE
+
+// Written over what stands above.
+#include "kernels/cpu/isa/dots_of_four_impl.h"
