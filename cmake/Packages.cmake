@@ -1,4 +1,4 @@
-# Packages of the program alone: aerie with its prompt sets, the unit for systemd, licence and README.
+# Packages of the program alone: aerie with its prompt sets, the units for systemd, licence and README.
 #   cmake --build build/release --target aerie
 #   cpack --config build/release/CPackConfig.cmake -B build/packages
 # makes a .deb and a .tar.gz; scripts/check_package.sh tries them in a bare Debian.
@@ -8,6 +8,7 @@ install(TARGETS aerie RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT pr
 file(GLOB prompts CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/train/prompts/*.jsonl")
 install(FILES ${prompts} DESTINATION "${CMAKE_INSTALL_DATADIR}/aerie/prompts" COMPONENT program)
 install(FILES "${CMAKE_SOURCE_DIR}/README.md" "${CMAKE_SOURCE_DIR}/deploy/aerie.service"
+  "${CMAKE_SOURCE_DIR}/deploy/aerie-audit.service" "${CMAKE_SOURCE_DIR}/deploy/aerie-audit.timer"
   DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/aerie" COMPONENT program)
 # Debian's packages have it under this name.
 install(FILES "${CMAKE_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/aerie"

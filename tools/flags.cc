@@ -96,13 +96,13 @@ Status check_prompt(const RunFlags& flags) {
   if (o.has_system && !o.chat && !o.use_template) {
     return refuse("--system needs a chat template: add --template or --chat");
   }
-  if (o.grammar && !o.record_file.empty()) {
-    return refuse("--record has no place for a grammar: leave one of them out");
-  }
-  const bool has_bytes =
-      std::ranges::any_of(o.stop, [](const auto& s) { return !is_valid_utf8(s); });
-  if (has_bytes && !o.record_file.empty()) {
+  const auto has_bytes = [](const std::string& text) { return !is_valid_utf8(text); };
+  if (!o.record_file.empty() && std::ranges::any_of(o.stop, has_bytes)) {
     return refuse("--stop is not UTF-8, and --record can hold nothing else: leave one of them out");
+  }
+  if (!o.record_file.empty() && o.grammar && has_bytes(o.grammar->text)) {
+    return refuse(
+        "the grammar is not UTF-8, and --record can hold nothing else: leave one of them out");
   }
   return {};
 }

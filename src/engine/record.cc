@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <ctime>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <type_traits>
@@ -11,13 +12,17 @@
 #include "format/fingerprint.h"
 #include "format/json.h"
 #include "format/text.h"
+#include "grammar/grammar.h"
 
 namespace aerie {
 namespace {
 
-constexpr int kRecordVersion = 1;
+// 1 had no time and no grammar, and always a text.
+constexpr int kRecordVersion = 2;
+constexpr int kOldestVersion = 1;
 constexpr const char* kVersionKey = "aerie_record";
 constexpr int64_t kMostPositions = int64_t{1} << 26;
+constexpr int64_t kMostSeconds = int64_t{1} << 40;
 constexpr int64_t kMostInt = std::numeric_limits<int32_t>::max();
 constexpr auto kInfinity = std::numeric_limits<float>::infinity();
 
@@ -28,6 +33,27 @@ Json bias_json(const SamplingParams& sampling) {
     list.push_back(Json::array({id, bias == -kInfinity ? Json("-inf") : Json(bias)}));
   }
   return list;
+}
+
+constexpr std::array kGrammarKinds = {GrammarKind::kJsonObject, GrammarKind::kJsonSchema,
+                                      GrammarKind::kGrammar, GrammarKind::kRegex,
+                                      GrammarKind::kChoice};
+
+std::string_view kind_name(GrammarKind kind) {
+  constexpr std::array<std::string_view, 5> kNames = {"json_object", "json_schema", "grammar",
+                                                      "regex", "choice"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+Json grammar_json(const GrammarSpec& grammar) {
+  Json out = {{"kind", kind_name(grammar.kind)}};
+  if (grammar.kind == GrammarKind::kChoice) {
+    out["choices"] = grammar.choices;
+  } else if (grammar.kind != GrammarKind::kJsonObject) {
+    out["text"] = grammar.text;
+  }
+  out["strict"] = grammar.strict;
+  return out;
 }
 
 Status invalid(const JsonObject& line, std::string_view key, std::string_view what) {
@@ -128,6 +154,21 @@ Status read_sampling(const JsonObject& line, SamplingParams& out) {
   return read_bias(line, out);
 }
 
+Status read_grammar(const JsonObject& line, Record& out) {
+  if (!line.has("grammar")) return {};
+  AERIE_ASSIGN_OR_RETURN(const JsonObject object, line.object("grammar"));
+  GrammarSpec& grammar = out.grammar.emplace();
+  AERIE_ASSIGN_OR_RETURN(grammar.kind, named(object, "kind", kGrammarKinds, kind_name));
+  AERIE_ASSIGN_OR_RETURN(grammar.strict, object.boolean("strict"));
+  if (grammar.kind == GrammarKind::kChoice) {
+    AERIE_ASSIGN_OR_RETURN(const auto choices, object.strings("choices"));
+    grammar.choices.assign(choices.begin(), choices.end());
+  } else if (grammar.kind != GrammarKind::kJsonObject) {
+    AERIE_ASSIGN_OR_RETURN(grammar.text, text_of(object, "text"));
+  }
+  return {};
+}
+
 Status read_request(const JsonObject& line, Record& out) {
   AERIE_ASSIGN_OR_RETURN(out.prompt, ids_of(line, "prompt_ids"));
   if (out.prompt.empty()) return invalid(line, "prompt_ids", "is empty");
@@ -139,14 +180,16 @@ Status read_request(const JsonObject& line, Record& out) {
   AERIE_ASSIGN_OR_RETURN(const std::vector<std::string_view> stop, line.strings("stop"));
   out.stop.assign(stop.begin(), stop.end());
   AERIE_ASSIGN_OR_RETURN(out.ignore_eos, line.boolean("ignore_eos"));
-  return {};
+  return read_grammar(line, out);
 }
 
-Status read_reply(const JsonObject& line, Record& out) {
+Status read_reply(const JsonObject& line, bool has_text, Record& out) {
   constexpr std::array kReasons = {FinishReason::kNone, FinishReason::kStop, FinishReason::kLength,
                                    FinishReason::kError};
   AERIE_ASSIGN_OR_RETURN(out.tokens, ids_of(line, "token_ids"));
-  AERIE_ASSIGN_OR_RETURN(out.text, text_of(line, "text"));
+  if (has_text) {
+    AERIE_ASSIGN_OR_RETURN(out.text, text_of(line, "text"));
+  }
   AERIE_ASSIGN_OR_RETURN(out.finish, named(line, "finish_reason", kReasons, finish_reason_name));
   if (out.tokens.empty() && out.finish != FinishReason::kNone) {
     return invalid(line, "token_ids", "is empty, though the reply was not interrupted");
@@ -167,11 +210,11 @@ Status read_reply(const JsonObject& line, Record& out) {
 
 }  // namespace
 
-RecordedEngine recorded_engine(const Engine& engine) {
-  const EngineOptions& options = engine.parts().options;
+RecordedEngine recorded_engine(const OpenedModel& opened) {
+  const EngineOptions& options = opened.options;
   RecordedEngine out;
   out.model = options.model;
-  if (const auto print = content_fingerprint(engine.parts().file())) {
+  if (const auto print = content_fingerprint(opened.file())) {
     out.fingerprint = fmt::format("{:016x}", *print);
   }
   out.weight_type = options.weight_type;
@@ -184,21 +227,32 @@ RecordedEngine recorded_engine(const Engine& engine) {
   return out;
 }
 
-Record make_record(const RecordedEngine& engine, const Request& request,
-                   const std::string& prompt_text, const Generation& generation) {
+Record make_record(const RecordedEngine& engine, const Request& request) {
   Record out;
   out.engine = engine;
   if (!request.speculate) out.engine.speculate = "none";
   out.prompt = request.prompt;
-  if (is_valid_utf8(prompt_text)) out.prompt_text = prompt_text;
   out.sampling = request.sampling;
   out.sampling.logprobs = -1;
   out.max_tokens = request.max_tokens;
   out.stop = request.stop;
   out.ignore_eos = request.ignore_eos;
+  if (request.grammar != nullptr) out.grammar = grammar_spec(*request.grammar);
+  return out;
+}
+
+FinishReason recorded_finish(FinishReason finish) {
+  return finish == FinishReason::kError ? FinishReason::kNone : finish;
+}
+
+Record make_record(const RecordedEngine& engine, const Request& request,
+                   const std::string& prompt_text, const Generation& generation) {
+  Record out = make_record(engine, request);
+  if (is_valid_utf8(prompt_text)) out.prompt_text = prompt_text;
   out.tokens = generation.tokens;
   out.text = generation.text;
-  out.finish = generation.finish;
+  out.finish = recorded_finish(generation.finish);
+  out.time = std::time(nullptr);
   return out;
 }
 
@@ -232,9 +286,11 @@ std::string to_line(const Record& record) {
   out["max_tokens"] = record.max_tokens;
   out["stop"] = record.stop;
   out["ignore_eos"] = record.ignore_eos;
+  out["grammar"] = record.grammar ? grammar_json(*record.grammar) : Json();
   out["token_ids"] = record.tokens;
-  out["text"] = record.text;
+  out["text"] = record.text ? Json(*record.text) : Json();
   out["finish_reason"] = finish_reason_name(record.finish);
+  out["time"] = record.time;
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -245,14 +301,18 @@ Expected<Record> parse_record(std::string_view bytes, const std::string& where) 
     return invalid(line, kVersionKey, "is not there: this is no record of `aerie run --record`");
   }
   AERIE_ASSIGN_OR_RETURN(const int64_t version, line.integer(kVersionKey));
-  if (version != kRecordVersion) {
+  if (version < kOldestVersion || version > kRecordVersion) {
     return line.error(StatusCode::kUnsupported, kVersionKey,
-                      "is {}: this program reads records of version {}", version, kRecordVersion);
+                      "is {}: this program reads records of version {} to {}", version,
+                      kOldestVersion, kRecordVersion);
   }
   Record out;
   AERIE_RETURN_IF_ERROR(read_engine(line, out.engine));
   AERIE_RETURN_IF_ERROR(read_request(line, out));
-  AERIE_RETURN_IF_ERROR(read_reply(line, out));
+  AERIE_RETURN_IF_ERROR(read_reply(line, version == kOldestVersion || line.has("text"), out));
+  if (version > kOldestVersion) {
+    AERIE_ASSIGN_OR_RETURN(out.time, line.integer_in("time", 0, kMostSeconds));
+  }
   return out;
 }
 

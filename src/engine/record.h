@@ -8,8 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "aerie/grammar.h"
 #include "base/status.h"
 #include "engine/engine.h"
+#include "engine/opened_model.h"
 
 namespace aerie {
 
@@ -35,21 +37,32 @@ struct Record {
   int max_tokens = 0;                      // as Request has it
   std::vector<std::string> stop;
   bool ignore_eos = false;
+  std::optional<GrammarSpec> grammar;
   // What came.
   std::vector<int32_t> tokens;
-  std::string text;
-  FinishReason finish = FinishReason::kNone;  // kNone: it was interrupted
+  std::optional<std::string> text;  // none: it was not kept
+  // kNone: it was interrupted, or what its grammar asked for came to a limit, which depends on what
+  // else went on.
+  FinishReason finish = FinishReason::kNone;
+  int64_t time = 0;  // when it ended, in seconds since 1970; 0: not known
 };
 
 // Of an engine as it answers requests that pick no speculation of their own. Reads some bytes of
 // every tensor: once is enough.
-RecordedEngine recorded_engine(const Engine& engine);
+RecordedEngine recorded_engine(const OpenedModel& opened);
 
-// `prompt_text` is what request.prompt was made of.
+// What was asked, under `engine` but for its speculation, where the request is for none.
+Record make_record(const RecordedEngine& engine, const Request& request);
+
+// All of it, for a reply that ends now. `prompt_text` is what request.prompt was made of.
 Record make_record(const RecordedEngine& engine, const Request& request,
                    const std::string& prompt_text, const Generation& generation);
 
-// One line without its end. Bytes of a path or a stop string that are not UTF-8 become U+FFFD.
+// As Record::finish has it.
+FinishReason recorded_finish(FinishReason finish);
+
+// One line without its end. Bytes of a path, a stop string or a grammar that are not UTF-8 become
+// U+FFFD.
 std::string to_line(const Record& record);
 
 // The reverse. kInvalidData, starting with `where` and naming the key, for what cannot be;

@@ -45,6 +45,13 @@ Expected<RecordFile> RecordFile::open(const std::string& path) {
   return RecordFile(path, fd, true);
 }
 
+Expected<RecordFile> RecordFile::create(const std::string& path) {
+  const int fd =
+      ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return system_error(path, "the file cannot be made", errno);
+  return RecordFile(path, fd, true);
+}
+
 RecordFile::RecordFile(RecordFile&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
@@ -55,10 +62,15 @@ RecordFile::~RecordFile() {
 }
 
 Status RecordFile::append(const Record& record) {
-  return append_bytes(to_line(record) + "\n");
+  return append(to_line(record) + "\n");
 }
 
-Status RecordFile::append_bytes(std::string line) {
+bool RecordFile::is_removed() const {
+  struct stat info = {};
+  return fstat(fd_, &info) != 0 || (is_regular_ && info.st_nlink == 0);
+}
+
+Status RecordFile::append(std::string line) {
   if (!is_regular_) {
     const int error = write_all(fd_, line);
     return error == 0 ? Status() : system_error(path_, "the record cannot be written", error);

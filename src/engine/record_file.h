@@ -16,6 +16,8 @@ class RecordFile {
   // they are (format/output_file.h). kInvalidArgument or kNotFound, naming the path, if that cannot
   // be done.
   static Expected<RecordFile> open(const std::string& path);
+  // A new one that nobody else may read. kInvalidArgument if something is there, or as open().
+  static Expected<RecordFile> create(const std::string& path);
 
   ~RecordFile();
   RecordFile(RecordFile&& other) noexcept;
@@ -25,11 +27,14 @@ class RecordFile {
   // for devices and pipes. After an unfinished line that something else left behind, begins a new
   // one.
   Status append(const Record& record);
+  Status append(std::string line);  // that ends with its line's end
+
+  // Whether it has no name any more: what is added then is lost.
+  bool is_removed() const;
 
  private:
   RecordFile(std::string path, int fd, bool is_regular)
       : path_(std::move(path)), fd_(fd), is_regular_(is_regular) {}
-  Status append_bytes(std::string line);
 
   std::string path_;
   int fd_ = -1;

@@ -26,6 +26,10 @@ struct ServiceStats {
   int64_t draft_tokens = 0;
   int64_t accepted_tokens = 0;
   std::vector<int64_t> accepted_at;  // by depth
+  // Of replies that were drawn to be recorded (engine/recording/recording_service.h).
+  int64_t records_written = 0;
+  int64_t records_dropped = 0;   // since writing them was too slow, or failed
+  int64_t records_left_out = 0;  // since they have grammars, which are texts
 };
 
 }  // namespace aerie

@@ -1,6 +1,7 @@
 #include "grammar/compiled_grammar.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/errors.h"
@@ -19,22 +20,29 @@ size_t bytes_of(const Program& program) {
          program.edges.capacity() * sizeof(program.edges[0]);
 }
 
+size_t bytes_of(const GrammarSpec& spec) {
+  size_t bytes = spec.text.capacity() + spec.choices.capacity() * sizeof(spec.choices[0]);
+  for (const std::string& choice : spec.choices) bytes += choice.capacity();
+  return bytes;
+}
+
 }  // namespace
 
-Grammar::Grammar(Program program, std::shared_ptr<const TokenTrie> trie,
+Grammar::Grammar(GrammarSpec spec, Program program, std::shared_ptr<const TokenTrie> trie,
                  std::shared_ptr<GrammarPool> pool)
-    : program_(std::make_shared<const Program>(std::move(program))),
+    : spec_(std::move(spec)),
+      program_(std::make_shared<const Program>(std::move(program))),
       trie_(std::move(trie)),
       pool_(std::move(pool)),
-      program_bytes_(bytes_of(*program_)),
+      own_bytes_(bytes_of(spec_) + bytes_of(*program_)),
       max_bytes_(pool_ == nullptr ? kMaxBytes : std::min(kMaxBytes, pool_->memory()->limit() / 2)) {
   if (pool_ == nullptr) return;
   pool_->memory()->enter();
-  pool_->memory()->add(program_bytes_);
+  pool_->memory()->add(own_bytes_);
 }
 
 Grammar::~Grammar() {
-  if (pool_ != nullptr) pool_->memory()->leave(program_bytes_);
+  if (pool_ != nullptr) pool_->memory()->leave(own_bytes_);
 }
 
 std::shared_ptr<StateTable> Grammar::make_table() const {
@@ -114,7 +122,7 @@ Status Grammar::walk(Place& place, std::string_view bytes, Effort& effort) const
 
 size_t Grammar::bytes() const {
   const std::lock_guard lock(mutex_);
-  return program_bytes_ + (start_.table == nullptr ? 0 : start_.table->bytes());
+  return own_bytes_ + (start_.table == nullptr ? 0 : start_.table->bytes());
 }
 
 Status Grammar::problem(const Effort& effort) const {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "aerie/grammar.h"
 #include "base/status.h"
 #include "grammar/automaton/automaton.h"
 #include "grammar/grammar_pool.h"
@@ -25,13 +26,14 @@ class Grammar {
   static constexpr uint64_t kMaxSteps = 20'000'000;
   static constexpr size_t kMaxBytes = size_t{64} << 20;
 
-  // `pool` (may be null) lends it memory, and destroys it.
-  Grammar(grammar::Program program, std::shared_ptr<const TokenTrie> trie,
+  // `spec` is what the program was made of. `pool` (may be null) lends it memory, and destroys it.
+  Grammar(GrammarSpec spec, grammar::Program program, std::shared_ptr<const TokenTrie> trie,
           std::shared_ptr<GrammarPool> pool);
   ~Grammar();
   Grammar(const Grammar&) = delete;
   Grammar& operator=(const Grammar&) = delete;
 
+  const GrammarSpec& spec() const { return spec_; }
   const TokenTrie& trie() const { return *trie_; }
   // Before anything else, once: where outputs begin, with what may come there.
   Status open(grammar::Effort& effort);
@@ -43,7 +45,8 @@ class Grammar {
   Status make_mask(Place& place, grammar::Effort& effort) const;
   Status walk(Place& place, std::string_view bytes, grammar::Effort& effort) const;
 
-  // Of program, states and masks, without tables that only those hold who began with them.
+  // Of specification, program, states and masks, without tables that only those hold who began with
+  // them.
   size_t bytes() const;
 
   // Whether a mask has turned out to be more than little work.
@@ -55,10 +58,11 @@ class Grammar {
   Status move_on(Place& place, bool& renewed, grammar::Effort& effort) const;
   Status problem(const grammar::Effort& effort) const;
 
+  const GrammarSpec spec_;
   const std::shared_ptr<const grammar::Program> program_;
   const std::shared_ptr<const TokenTrie> trie_;
   const std::shared_ptr<GrammarPool> pool_;
-  const size_t program_bytes_;
+  const size_t own_bytes_;  // of specification and program
   const size_t max_bytes_;
   mutable std::atomic<bool> is_heavy_ = false;
   mutable std::mutex mutex_;

@@ -78,10 +78,14 @@ Expected<std::shared_ptr<const Grammar>> compile_grammar(const GrammarSpec& spec
   program_options.spellable = trie->spellable();
   AERIE_ASSIGN_OR_RETURN(grammar::Program program, grammar::build_program(rules, program_options));
   const auto compiled =
-      std::make_shared<Grammar>(std::move(program), std::move(trie), options.pool);
+      std::make_shared<Grammar>(spec, std::move(program), std::move(trie), options.pool);
   grammar::Effort effort(std::min(options.max_steps, Grammar::kMaxSteps), true, options.is_stopped);
   AERIE_RETURN_IF_ERROR(compiled->open(effort));
   return std::shared_ptr<const Grammar>(compiled);
+}
+
+const GrammarSpec& grammar_spec(const Grammar& grammar) {
+  return grammar.spec();
 }
 
 size_t grammar_bytes(const Grammar& grammar) {

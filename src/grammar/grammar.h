@@ -38,6 +38,9 @@ Expected<std::shared_ptr<const Grammar>> compile_grammar(const GrammarSpec& spec
                                                          std::shared_ptr<const TokenTrie> trie,
                                                          const CompileOptions& options = {});
 
+// What it was compiled from; lives as long as it.
+const GrammarSpec& grammar_spec(const Grammar& grammar);
+
 // What it holds now: states and masks come as they are needed.
 size_t grammar_bytes(const Grammar& grammar);
 

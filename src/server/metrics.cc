@@ -185,6 +185,11 @@ std::string Metrics::text(const ServiceStats& stats) const {
   out.counter("aerie:target_pass_seconds_total", "Time in passes of the target",
               stats.pass_seconds);
   out.counter("aerie:busy_seconds_total", "Time with at least one request", stats.busy_seconds);
+  out.counter("aerie:records_written_total", "Replies that were recorded", stats.records_written);
+  out.counter("aerie:records_dropped_total", "Replies whose records could not be written in time",
+              stats.records_dropped);
+  out.counter("aerie:records_left_out_total", "Replies not recorded since they have grammars",
+              stats.records_left_out);
   std::vector<prom::MetricFamily> all = state_->registry.Collect();
   all.insert(all.end(), std::make_move_iterator(out.families.begin()),
              std::make_move_iterator(out.families.end()));

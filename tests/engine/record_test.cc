@@ -51,9 +51,11 @@ Record sample() {
   r.max_tokens = 5;
   r.stop = {"\n\n", "É"};
   r.ignore_eos = true;
+  r.grammar = GrammarSpec{GrammarKind::kJsonSchema, "{\"type\": \"é\"}", {}, true};
   r.tokens = {5, 0, 9};
   r.text = "x\r\n\xEF\xBF\xBD";
   r.finish = FinishReason::kStop;
+  r.time = 1795000000;
   return r;
 }
 
@@ -91,7 +93,57 @@ TEST(Record, ComesBackAsItWas) {
   EXPECT_EQ(back->tokens, r.tokens);
   EXPECT_EQ(back->text, r.text);
   EXPECT_EQ(back->finish, r.finish);
+  EXPECT_EQ(back->time, r.time);
+  ASSERT_TRUE(back->grammar);
+  EXPECT_EQ(back->grammar->kind, GrammarKind::kJsonSchema);
+  EXPECT_EQ(back->grammar->text, r.grammar->text);
+  EXPECT_TRUE(back->grammar->strict);
   EXPECT_EQ(to_line(*back), line);
+}
+
+TEST(Record, EveryKindOfGrammarComesBack) {
+  for (const GrammarSpec& spec : {GrammarSpec{GrammarKind::kJsonObject},
+                                  GrammarSpec{GrammarKind::kGrammar, "root ::= \"a\"\n"},
+                                  GrammarSpec{GrammarKind::kRegex, "[\\d\"]+"},
+                                  GrammarSpec{GrammarKind::kChoice, "", {"yes", "no, \"é\""}}}) {
+    Record r = sample();
+    r.grammar = spec;
+    const auto back = parse_record(to_line(r), "f:1");
+    ASSERT_TRUE(back.ok()) << back.status().message();
+    ASSERT_TRUE(back->grammar);
+    EXPECT_EQ(back->grammar->kind, spec.kind);
+    EXPECT_EQ(back->grammar->text, spec.text);
+    EXPECT_EQ(back->grammar->choices, spec.choices);
+    EXPECT_FALSE(back->grammar->strict);
+  }
+}
+
+TEST(Record, TextsMayBeLeftOut) {
+  Record r = sample();
+  r.text.reset();
+  r.prompt_text.reset();
+  r.grammar.reset();
+  const std::string line = to_line(r);
+  EXPECT_THAT(line, AllOf(HasSubstr("\"text\":null"), HasSubstr("\"prompt\":null")));
+  const auto back = parse_record(line, "f:1");
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_FALSE(back->text || back->prompt_text || back->grammar);
+}
+
+// As programs before the second version wrote it.
+TEST(Record, TheFirstVersionIsStillRead) {
+  json old = json::parse(to_line(sample()));
+  old["aerie_record"] = 1;
+  old.erase("time");
+  old.erase("grammar");
+  const auto back = parse_record(old.dump(), "f:1");
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(back->text, sample().text);
+  EXPECT_EQ(back->tokens, sample().tokens);
+  EXPECT_EQ(back->time, 0);
+  EXPECT_FALSE(back->grammar);
+  old["text"] = nullptr;
+  EXPECT_THAT(parse_record(old.dump(), "f:1").status().message(), HasSubstr("text"));
 }
 
 TEST(Record, BytesThatAreNoTextDoNoHarm) {
@@ -126,9 +178,9 @@ TEST(Record, EveryKeyIsChecked) {
     const auto location = AllOf(HasSubstr("runs.jsonl:7"), HasSubstr(key));
     json without = good;
     without.erase(key);
-    // What a record of an unknown model or a plain one need not have.
-    const bool optional =
-        key == "fingerprint" || key == "weight_type" || key == "prompt" || key == "logit_bias";
+    // What a record of an unknown model, a plain one or one without texts need not have.
+    const bool optional = key == "fingerprint" || key == "weight_type" || key == "prompt" ||
+                          key == "logit_bias" || key == "grammar" || key == "text";
     if (optional) {
       EXPECT_TRUE(parse_record(without.dump(), "f:1").ok()) << key;
     } else {
@@ -156,7 +208,11 @@ TEST(Record, SaysWhatIsWrong) {
     line[key] = std::move(value);
     return refusal(line.dump());
   };
-  EXPECT_THAT(with("aerie_record", 2), AllOf(HasSubstr("is 2"), HasSubstr("version 1")));
+  EXPECT_THAT(with("aerie_record", 3), AllOf(HasSubstr("is 3"), HasSubstr("version 1 to 2")));
+  EXPECT_THAT(with("grammar", {{"kind", "poem"}, {"strict", false}}), HasSubstr("'poem'"));
+  EXPECT_THAT(with("grammar", {{"kind", "choice"}, {"strict", false}}),
+              HasSubstr("grammar.choices"));
+  EXPECT_THAT(with("grammar", {{"kind", "regex"}, {"strict", false}}), HasSubstr("grammar.text"));
   EXPECT_THAT(with("isa", "avx9"), HasSubstr("'avx9'"));
   EXPECT_THAT(with("weight_type", "q9"), HasSubstr("'q9'"));
   EXPECT_THAT(with("finish_reason", "tired"), HasSubstr("'tired'"));
@@ -281,7 +337,7 @@ TEST_F(RecordFileTest, TellsWhatAnEngineWasAskedAndSaid) {
   options.speculation = parse_speculative_spec("ngram").value();
   const auto engine = Engine::open(options);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
-  const RecordedEngine recorded = recorded_engine(**engine);
+  const RecordedEngine recorded = recorded_engine((*engine)->parts());
   EXPECT_EQ(recorded.fingerprint.size(), 16u);
   EXPECT_EQ(recorded.context, 1024);
   EXPECT_EQ(recorded.speculate, "ngram");

@@ -185,21 +185,25 @@ TEST(AuditServer, AsksWhatWasRecorded) {
 
 TEST(AuditServer, SkipsWhatCannotBeAsked) {
   HttpServer server([](const auto&, int) { return Answer{200, completion("one two three"), {}}; });
-  std::vector<AuditRecord> records = records_of(5);
+  std::vector<AuditRecord> records = records_of(7);
   records[0].record.sampling.choice = 1;
   records[1].record.prompt_text.reset();
   records[2].record.tokens.clear();
   records[3].record.engine.rule = VerifyRule::kRejection;
   records[3].record.sampling.temperature = 0.5;
+  records[5].record.grammar.emplace();
+  records[6].record.text.reset();  // and the answer has no ids
   ServerAuditOptions options;
   options.send_text = true;
   const AuditReport report = audit(server, records, options);
-  EXPECT_EQ(report.count(State::kSkipped), 4);
+  EXPECT_EQ(report.count(State::kSkipped), 6);
   EXPECT_EQ(report.outcomes[4].state, State::kEqual);
-  EXPECT_EQ(server.requests().size(), 1u);
+  EXPECT_EQ(server.requests().size(), 2u);
   EXPECT_THAT(report.outcomes[0].reason, HasSubstr("choice 1"));
   EXPECT_THAT(report.outcomes[1].reason, HasSubstr("--send text"));
   EXPECT_THAT(report.outcomes[3].reason, HasSubstr("rejection"));
+  EXPECT_THAT(report.outcomes[5].reason, HasSubstr("grammar"));
+  EXPECT_THAT(report.outcomes[6].reason, HasSubstr("no text"));
 }
 
 // What fails is told, and the others are asked all the same.

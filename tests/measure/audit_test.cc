@@ -64,7 +64,7 @@ class Audit : public testing::Test {
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     const auto generation = (*engine)->generate(request, on_text);
     ASSERT_TRUE(generation.ok()) << generation.status().message();
-    records_.push_back({make_record(recorded_engine(**engine), request, "", *generation),
+    records_.push_back({make_record(recorded_engine((*engine)->parts()), request, "", *generation),
                         fmt::format("runs:{}", records_.size() + 1)});
   }
   AuditReport audit(AuditOptions options = {}) {
@@ -151,7 +151,7 @@ TEST_F(Audit, TakesEverySettingOver) {
   r.sampling.logit_bias = {{'e', -std::numeric_limits<float>::infinity()}, {'a', 6.0f}};
   r.ignore_eos = true;
   record(engine_options("ngram"), r);
-  const std::string text = records_[0].record.text;
+  const std::string text = records_[0].record.text.value();
   // A stop string, an end token, the end of the context and threads.
   r.stop = {text.substr(text.size() / 2, 3)};
   record(engine_options("suffix"), r);
@@ -220,11 +220,11 @@ TEST_F(Audit, FindsWhatWasPlantedWhereItWasPlanted) {
   EXPECT_FALSE(early.recorded_id);
   EXPECT_EQ(early.replayed_id, tokens[10]);
   // Or to have gone on after a stop string.
-  const Divergence late = planted([](Record& one) { one.stop = {one.text.substr(8, 4)}; });
+  const Divergence late = planted([](Record& one) { one.stop = {one.text->substr(8, 4)}; });
   EXPECT_EQ(late.kind, Divergence::Kind::kToken);
   EXPECT_FALSE(late.replayed_id);
   EXPECT_LT(late.position, 20);
-  const Divergence text = planted([](Record& one) { one.text.insert(3, "!"); });
+  const Divergence text = planted([](Record& one) { one.text->insert(3, "!"); });
   EXPECT_EQ(text.kind, Divergence::Kind::kText);
   EXPECT_LE(text.position, 3);
   const Divergence reason = planted([](Record& one) { one.finish = FinishReason::kStop; });
@@ -335,23 +335,95 @@ TEST_F(Audit, EndsWhenItIsInterrupted) {
   EXPECT_EQ(report.count(State::kNotReached), 2);
 }
 
-TEST_F(Audit, ReadsFiles) {
-  record(engine_options("none"), request(0.0));
-  record(engine_options("none"), request(0.9));
-  write_file();
-  std::ofstream(file_, std::ios::app) << "\n \r\n" << to_line(records_[0].record);
-  auto records = read_records({file_, file_}, 0);
-  ASSERT_TRUE(records.ok()) << records.status().message();
-  ASSERT_EQ(records->size(), 6u);
-  EXPECT_EQ((*records)[2].where, file_ + ":5");
-  EXPECT_EQ(to_line((*records)[4].record), to_line(records_[1].record));
-  EXPECT_EQ(read_records({file_, file_}, 1)->size(), 2u);
-  // Lines that are left out are checked, too.
-  std::ofstream(file_, std::ios::app) << "\n{\"aerie_record\":1}\n";
-  EXPECT_THAT(read_records({file_}, 1).status().message(), HasSubstr(file_ + ":6"));
-  std::ofstream(file_, std::ios::trunc) << "\n";
-  EXPECT_THAT(read_records({file_}, 0).status().message(), HasSubstr("no records"));
-  EXPECT_EQ(read_records({base_ + "_none"}, 0).status().code(), StatusCode::kNotFound);
+TEST_F(Audit, RepliesWithAGrammarAreReplayedUnderIt) {
+  const auto add = [&](const GrammarSpec& spec, double temperature) {
+    const auto engine = Engine::open(engine_options("ngram"));
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    Request r = request(temperature);
+    r.grammar = (*engine)->compile_grammar(spec).value();
+    const auto generation = (*engine)->generate(r, nullptr);
+    ASSERT_TRUE(generation.ok()) << generation.status().message();
+    records_.push_back(
+        {make_record(recorded_engine((*engine)->parts()), r, "", *generation), "runs:1"});
+  };
+  add({GrammarKind::kRegex, "(yes|no|perhaps)( [a-d]+)*", {}}, 0.9);
+  add({GrammarKind::kChoice, "", {"yes", "no"}}, 0.0);
+  add({GrammarKind::kJsonObject}, 0.9);
+  add({GrammarKind::kJsonSchema, "{\"enum\": [1, 22, 333]}", {}, true}, 0.9);
+  add({GrammarKind::kGrammar, "root ::= \"a\" [b-d]*", {}}, 0.9);
+  for (AuditRecord& one : records_) one.record = parse_record(to_line(one.record), "f:1").value();
+  AuditReport report = audit();
+  EXPECT_TRUE(report.all_equal()) << to_text(report);
+  // It matters: without it the reply is another.
+  records_[0].record.grammar.reset();
+  report = audit();
+  EXPECT_EQ(report.outcomes[0].state, State::kDiverged);
+  records_[0].record.grammar = GrammarSpec{GrammarKind::kRegex, "(", {}};
+  report = audit();
+  EXPECT_EQ(report.outcomes[0].state, State::kFailed);
+  EXPECT_EQ(report.count(State::kEqual), 4);
+}
+
+TEST_F(Audit, OfRecordsWithoutTextsTellsNone) {
+  record(engine_options("ngram"), request(0.9));
+  Record& one = records_[0].record;
+  one.text.reset();
+  EXPECT_TRUE(audit().all_equal());
+  one.tokens[9] ^= 1;
+  const AuditReport report = audit();
+  ASSERT_TRUE(report.outcomes[0].divergence);
+  const Divergence& d = *report.outcomes[0].divergence;
+  EXPECT_EQ(d.position, 9);
+  EXPECT_EQ(d.recorded_id, one.tokens[9]);
+  EXPECT_EQ(d.replayed_id, one.tokens[9] ^ 1);
+  EXPECT_EQ(d.recorded + d.replayed + d.before, "");
+  EXPECT_THAT(to_text(report),
+              HasSubstr(fmt::format("recorded {}, now {}", one.tokens[9], one.tokens[9] ^ 1)));
+}
+
+TEST_F(Audit, SumsUpInOneLine) {
+  record(engine_options("ngram"), request(0.9));
+  const std::string folder = base_ + "_folder";
+  std::filesystem::create_directory(folder);
+  Record now = records_[0].record;
+  Record old = now;
+  old.time -= 3000;
+  Record wrong = now;
+  wrong.tokens[3] ^= 1;
+  Record none = now;
+  none.tokens.clear();
+  none.text = "";
+  none.finish = FinishReason::kNone;
+  std::ofstream(folder + "/a.jsonl") << to_line(old) << "\n" << to_line(now) << "\n";
+  std::ofstream(folder + "/b.jsonl") << to_line(none) << "\n";
+  // The exit status, with the last line of the output before it.
+  const auto output = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"-m", model_, "--threads", "1", "-q", folder});
+    testing::internal::CaptureStdout();
+    const auto status = run(words);
+    std::string text = testing::internal::GetCapturedStdout();
+    text.resize(text.empty() ? 0 : text.size() - 1);
+    return fmt::format("{} -> {}", text.substr(text.rfind('\n') + 1),
+                       status.ok() ? fmt::format("{}", *status) : status.status().message());
+  };
+  EXPECT_EQ(output({}), "audit: 2 replies replayed, 0 differ, 1 skipped, 0 failed -> 0");
+  EXPECT_EQ(output({"--since", "30m"}),
+            "audit: 1 replies replayed, 0 differ, 1 skipped, 0 failed -> 0");
+  EXPECT_EQ(output({"--since", "1h", "--limit", "1"}),
+            "audit: 1 replies replayed, 0 differ, 1 skipped, 0 failed -> 0");
+  std::ofstream(folder + "/b.jsonl", std::ios::app) << to_line(wrong) << "\n";
+  EXPECT_EQ(output({}), "audit: 3 replies replayed, 1 differ, 1 skipped, 0 failed -> 1");
+  EXPECT_THAT(output({"--sample", "2"}), HasSubstr("0 failed -> "));
+  std::ofstream(folder + "/b.jsonl", std::ios::trunc);
+  std::ofstream(folder + "/a.jsonl", std::ios::trunc) << to_line(old) << "\n";
+  EXPECT_EQ(output({"--since", "30m"}),
+            "audit: 0 replies replayed, 0 differ, 0 skipped, 0 failed -> there are no records of "
+            "the last 30m");
+  for (const char* span :
+       {"24", "h", "-1h", "0h", "1.5h", "1w", "24h ", "99999999999999999999d", "9999999999d"}) {
+    EXPECT_THAT(output({"--since", span}), HasSubstr("--since")) << span;
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(Audit, ExitStatusAndFigures) {
@@ -416,17 +488,23 @@ TEST_F(Audit, RunsAreRecorded) {
   const auto templated = options_of({"-p", "Hi", "--template", "-n", "5", "--temp", "0.7"});
   ASSERT_TRUE(templated.ok());
   ASSERT_TRUE(run_prompt(*templated).ok());
-  const auto records = read_records({file_}, 0);
-  ASSERT_TRUE(records.ok()) << records.status().message();
-  ASSERT_EQ(records->size(), 3u);
+  const auto constrained = options_of({"-p", "Hi", "-n", "9", "--regex", "[a-c ]+"});
+  ASSERT_TRUE(constrained.ok());
+  ASSERT_TRUE(run_prompt(*constrained).ok());
+  const auto chosen = read_records({file_}, {});
+  ASSERT_TRUE(chosen.ok()) << chosen.status().message();
+  const std::vector<AuditRecord>* records = &chosen->records;
+  ASSERT_EQ(records->size(), 4u);
   EXPECT_EQ((*records)[0].record.prompt_text, "a b a b");
   EXPECT_EQ((*records)[1].record.engine.speculate, "ngram");
   EXPECT_EQ((*records)[0].record.tokens, (*records)[1].record.tokens);
   EXPECT_THAT(*(*records)[2].record.prompt_text, HasSubstr("<|im_start|>user\nHi"));
   EXPECT_EQ((*records)[2].record.sampling.temperature, 0.7);
+  EXPECT_EQ((*records)[3].record.grammar.value().text, "[a-c ]+");
   EXPECT_EQ(run({"-m", model_, "--threads", "1", file_}).value(), 0);
 
   EXPECT_THAT(options_of({"-p", "x", "--stop", "\xFF"}).status().message(), HasSubstr("UTF-8"));
+  EXPECT_THAT(options_of({"-p", "x", "--regex", "\xFF"}).status().message(), HasSubstr("UTF-8"));
   auto wrong = options_of({"-p", "x"});
   ASSERT_TRUE(wrong.ok());
   wrong->record_file = "/nonexistent/records";

@@ -206,6 +206,9 @@ TEST(Metrics, UnderTheirNames) {
         "vllm:spec_decode_num_accepted_tokens_per_pos_total{"}) {
     EXPECT_THAT(text, HasSubstr(name));
   }
+  for (const char* what : {"written", "dropped", "left_out"}) {
+    EXPECT_THAT(text, HasSubstr("aerie:records_" + std::string(what) + "_total{"));
+  }
   const auto value = [&](const std::string& reason) {
     const size_t at = text.find("finished_reason=\"" + reason + "\"} ");
     return at == std::string::npos ? -1 : std::atoi(text.c_str() + text.find("} ", at) + 2);

@@ -69,6 +69,18 @@ SERVE_REFUSED = [
     ("--read-seconds", "nan"), ("--read-seconds", "0"), ("--drain-seconds", "inf"),
     ("--max-seconds", "nan"), ("--stream-interval", "0"), ("--served-model-name", ""),
     ("--offer", ""), ("--offer", "nothing"), ("--scheduling-policy", "never"),
+    ("--record", ""), ("--record", "/dev/null"), ("--record", "/no/such/folder/records"), ("--record", "/proc"),
+    ("--record-share", "0.5"), ("--record-mib", "16"),
+]
+# Beside a folder that may be recorded in.
+RECORD_REFUSED = [
+    ("--record-share", ""), ("--record-share", "nan"), ("--record-share", "1.01"), ("--record-share", "-0.1"),
+    ("--record-share", "inf"), ("--record-share", "1%"), ("--record-mib", "0"), ("--record-mib", "-1"),
+    ("--record-mib", "99999999999"), ("--record-mib", "1.5"), ("--record-mib", ""),
+]
+AUDIT_REFUSED = [
+    ("--since", ""), ("--since", "24"), ("--since", "h"), ("--since", "-1h"), ("--since", "0d"), ("--since", "1.5h"),
+    ("--since", "99999999999999999999d"), ("--sample", "-1"), ("--sample", "many"), ("--sample", ""),
 ]
 
 
@@ -135,6 +147,17 @@ class Flags(unittest.TestCase):
     def test_of_a_server(self):
         for flag, value in SERVE_REFUSED:
             self.refused(("serve", "-m", MODEL, "--port", "0", flag, value), flag, NAMES.get(flag, flag))
+
+    def test_of_recording(self):
+        with tempfile.TemporaryDirectory(prefix="aerie_settings_") as folder:
+            record = ("serve", "-m", MODEL, "--port", "0", "--record", folder)
+            for flag, value in RECORD_REFUSED:
+                self.refused((*record, flag, value), flag)
+            self.refused(("serve", "-m", MODEL, "--port", "0", "--record-texts"), "--record-texts")
+            for flag, value in AUDIT_REFUSED:
+                self.refused(("audit", "-m", MODEL, folder, flag, value), flag)
+            self.refused(("audit", "-m", MODEL, folder), "there are no records")
+            self.assertEqual(os.listdir(folder), [])
 
     def test_of_other_programs(self):
         self.refused(("tokenize", "-m", MODEL, "--frequencies", ""), "--frequencies")

@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <ctime>
 #include <memory>
+#include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/errors.h"
@@ -26,8 +31,29 @@ struct Flags {
   measure::AuditOptions local;
   measure::ServerAuditOptions server;
   std::string speculate = "none", isa = "recorded", send = "ids", api_key_file, json;
-  int limit = 0;
+  std::string since;
+  measure::RecordChoice choice;
+  bool quiet = false;
 };
+
+// Seconds of "90m", "24h", "7d".
+Expected<int64_t> parse_span(const std::string& text) {
+  constexpr int64_t kMost = int64_t{100} * 366 * 86400;
+  int64_t count = 0;
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, count);
+  const std::string_view unit(result.ptr, static_cast<size_t>(end - result.ptr));
+  const int64_t seconds = unit == "s"   ? 1
+                          : unit == "m" ? 60
+                          : unit == "h" ? 3600
+                          : unit == "d" ? 86400
+                                        : 0;
+  if (result.ec != std::errc() || count < 1 || seconds == 0 || count > kMost / seconds) {
+    return invalid_argument("--since {}: give a time such as 24h or 7d: a number and s, m, h or d",
+                            text);
+  }
+  return count * seconds;
+}
 
 void show_progress(int done, int of) {
   print_message("record {} of {}\n", done, of);
@@ -40,7 +66,7 @@ Expected<measure::AuditReport> run_locally(Flags& flags,
   if (flags.isa != "recorded") {
     AERIE_ASSIGN_OR_RETURN(flags.local.isa, parse_isa(flags.isa));
   }
-  flags.local.progress = show_progress;
+  if (!flags.quiet) flags.local.progress = show_progress;
   flags.local.cancel = &interrupted;
   return measure::audit_locally(flags.local, records);
 }
@@ -52,9 +78,30 @@ Expected<measure::AuditReport> run_server(Flags& flags,
                            read_key_file(flags.api_key_file, "--api-key-file"));
   }
   flags.server.send_text = flags.send == "text";
-  flags.server.progress = show_progress;
+  if (!flags.quiet) flags.server.progress = show_progress;
   flags.server.cancel = &interrupted;
   return measure::audit_server(flags.server, records);
+}
+
+Expected<std::vector<measure::AuditRecord>> records_of(Flags& flags) {
+  if (!flags.since.empty()) {
+    AERIE_ASSIGN_OR_RETURN(const int64_t span, parse_span(flags.since));
+    flags.choice.since = std::max<int64_t>(1, std::time(nullptr) - span);
+  }
+  flags.choice.seed = std::random_device()();
+  AERIE_ASSIGN_OR_RETURN(measure::ChosenRecords chosen,
+                         measure::read_records(flags.files, flags.choice));
+  for (const std::string& where : chosen.unfinished) {
+    print_message("{}: left out: whoever wrote the line could not finish it\n", where);
+  }
+  if (!chosen.records.empty()) return std::move(chosen.records);
+  print_output(summary_line(measure::AuditReport()));
+  if (!flags.since.empty()) {
+    return invalid_argument("there are no records of the last {}", flags.since);
+  }
+  return invalid_argument(
+      "there are no records: make some with `aerie run --record FILE` or `aerie serve --record "
+      "DIR`");
 }
 
 Expected<int> run(Flags& flags) {
@@ -62,7 +109,7 @@ Expected<int> run(Flags& flags) {
     return invalid_argument("give -m MODEL to replay here, or --url URL to ask a server");
   }
   AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags.json));
-  AERIE_ASSIGN_OR_RETURN(const auto records, measure::read_records(flags.files, flags.limit));
+  AERIE_ASSIGN_OR_RETURN(const std::vector<measure::AuditRecord> records, records_of(flags));
   catch_interrupts();
   AERIE_ASSIGN_OR_RETURN(const measure::AuditReport report, flags.server.url.empty()
                                                                 ? run_locally(flags, records)
@@ -116,9 +163,17 @@ void add_server_flags(CLI::App& app, Flags& flags, CLI::Option* url) {
 
 std::function<Expected<int>()> add_audit_flags(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  app.add_option("RECORDS", flags->files, "Files that `aerie run --record` wrote")->required();
-  add_shown(app, "--limit", flags->limit, "Only the first so many records of a file; 0: all")
+  app.add_option("RECORDS", flags->files,
+                 "Files that `aerie run --record` wrote, folders of `aerie serve --record`")
+      ->required();
+  app.add_option("--since", flags->since,
+                 "Only replies that ended within this time, such as 24h or 7d");
+  add_shown(app, "--limit", flags->choice.limit, "Only the first so many records of a file; 0: all")
       ->check(CLI::NonNegativeNumber);
+  add_shown(app, "--sample", flags->choice.sample,
+            "Only so many of all records, drawn at random; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("-q,--quiet", flags->quiet, "No progress");
   app.add_option("--json", flags->json, "Write the outcome of every record to this file");
   CLI::Option* url = app.add_option("--url", flags->server.url,
                                     "Ask this server, such as http://127.0.0.1:8000/v1")

@@ -45,7 +45,7 @@ Expected<Recorder> Recorder::open(const RunOptions& options) {
 Status Recorder::add(const Engine& engine, const Request& request, const std::string& prompt_text,
                      const Generation& generation) {
   if (!file_) return {};
-  if (!engine_) engine_ = recorded_engine(engine);
+  if (!engine_) engine_ = recorded_engine(engine.parts());
   return file_->append(make_record(*engine_, request, prompt_text, generation))
       .with_context("--record");
 }

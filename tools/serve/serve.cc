@@ -8,10 +8,12 @@
 #include <chrono>
 #include <iostream>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/standard_streams.h"
 #include "tools/serve/serve_log.h"
 
@@ -63,15 +65,27 @@ Expected<int> print_hash() {
   return 0;
 }
 
+Expected<std::unique_ptr<Service>> open(const ServeOptions& options, ServeLog& log) {
+  if (options.record_folder.empty()) return open_service(options.engine, options.service);
+  // Before the model is loaded, so that a wrong path is no surprise later.
+  AERIE_ASSIGN_OR_RETURN(
+      RecordFolder folder,
+      in_context(RecordFolder::open(options.record_folder, int64_t{options.record_mib} << 20),
+                 "--record"));
+  RecordingOptions recording = options.recording;
+  recording.seed = std::random_device()();
+  recording.writer.warn = [&log](const std::string& message) { log.message(message); };
+  return open_recording_service(options.engine, options.service, recording, std::move(folder));
+}
+
 }  // namespace
 
 Expected<int> serve(ServeOptions options) {
   if (options.hash_key) return print_hash();
   raise_file_limit();
   catch_signals();
-  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Service> service,
-                         open_service(options.engine, options.service));
   ServeLog log;
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Service> service, open(options, log));
   if (options.log_requests) {
     options.server.gate.log = [&log](const Json& event) { log.event(event); };
   }

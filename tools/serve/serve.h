@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/status.h"
+#include "engine/recording/recording_service.h"
 #include "engine/service.h"
 #include "server/server.h"
 
@@ -16,6 +17,9 @@ namespace aerie {
 struct ServeOptions {
   EngineOptions engine;
   ServiceOptions service;
+  RecordingOptions recording;
+  std::string record_folder;     // empty: nothing is recorded
+  int record_mib = 256;          // of all records in it
   server::ServerOptions server;  // but for GateOptions::log
   double drain_seconds = 30.0;
   bool log_requests = true;

@@ -134,6 +134,21 @@ void add_limit_flags(CLI::App& app, ServeFlags& flags) {
       ->check(CLI::Range(0.0, 1e6));
 }
 
+void add_recording_flags(CLI::App& app, ServeFlags& flags) {
+  ServeOptions& options = flags.options;
+  const FlagGroup group(app, "Recording");
+  app.add_option("--record", options.record_folder,
+                 "Record a share of the requests in this folder, for `aerie audit`");
+  add_shown(app, "--record-share", options.recording.share,
+            "Of the requests: 0.01 is one in a hundred")
+      ->check(CLI::Range(0.0, 1.0));
+  add_shown(app, "--record-mib", options.record_mib,
+            "Of all records in the folder; the oldest are deleted")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_flag("--record-texts", options.recording.texts,
+               "Prompts, replies and grammars as texts, too, not as token ids alone");
+}
+
 void add_serving_flags(CLI::App& app, ServeFlags& flags) {
   server::ApiOptions& api = flags.options.server.api;
   app.add_option("-m,--model", flags.options.engine.model, kModelHelp);
@@ -222,6 +237,17 @@ Status read_offers(const ServeFlags& flags, EngineOptions& engine) {
   return {};
 }
 
+// Here, since the file may say one and the command line another.
+Status check_recording(const ServeFlags& flags) {
+  if (!flags.options.record_folder.empty()) return {};
+  for (const char* flag : {"--record-share", "--record-mib", "--record-texts"}) {
+    if (flags.app->get_option(flag)->count() > 0) {
+      return invalid_argument("{} says what --record keeps: give --record DIR too", flag);
+    }
+  }
+  return {};
+}
+
 // Whether nobody can ask but who is on this machine, and they are not told apart.
 bool is_lone_user(const server::ServerOptions& options) {
   const std::string& host = options.http.host;
@@ -237,6 +263,7 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
   if (options.engine.model.empty()) return invalid_argument("there is no model: give -m FILE");
   AERIE_RETURN_IF_ERROR(read_engine_flags(*flags.app, flags.engine, options.engine));
   AERIE_RETURN_IF_ERROR(read_offers(flags, options.engine));
+  AERIE_RETURN_IF_ERROR(check_recording(flags));
   for (const std::string& origin : options.server.gate.cors_origins) {
     AERIE_RETURN_IF_ERROR(server::check_origin(origin).with_context("--cors-origin"));
   }
@@ -260,6 +287,7 @@ std::function<Expected<int>()> add_serve_flags(CLI::App& app) {
   add_network_flags(app, *flags);
   add_tenant_flags(app, *flags);
   add_limit_flags(app, *flags);
+  add_recording_flags(app, *flags);
   add_speculation_flags(app, flags->engine, flags->options.engine);
   add_engine_flags(app, flags->engine, flags->options.engine, "--max-model-len,--ctx");
   return [flags]() -> Expected<int> {

@@ -103,9 +103,17 @@ void LocalAudit::replay(Engine& engine, const AuditRecord& one, AuditOutcome& ou
   request.stop = record.stop;
   request.ignore_eos = record.ignore_eos;
   request.cancel = options_.cancel;
+  if (record.grammar) {
+    auto grammar = engine.compile_grammar(*record.grammar);
+    if (!grammar.ok()) return leave_out(outcome, State::kFailed, grammar.status().message());
+    request.grammar = std::move(*grammar);
+  }
   Expected<Generation> generation = engine.generate(request, nullptr);
   if (cancelled()) return;
   if (!generation.ok()) return leave_out(outcome, State::kFailed, generation.status().message());
+  if (generation->finish == FinishReason::kError) {
+    return leave_out(outcome, State::kFailed, generation->problem);
+  }
   compare(record, {std::move(generation->tokens), std::move(generation->text), generation->finish},
           &engine.parts().tokenizer(), outcome);
   if (!outcome.divergence) return;

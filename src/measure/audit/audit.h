@@ -12,18 +12,9 @@
 
 #include "base/status.h"
 #include "engine/record.h"
+#include "measure/audit/audit_records.h"
 
 namespace aerie::measure {
-
-struct AuditRecord {
-  Record record;
-  std::string where;  // "FILE:LINE"
-};
-
-// All records of the files, or the first `limit` of each; lines that are left out are checked, too.
-// Empty lines count and hold nothing. kNotFound for a file that cannot be read, kInvalidArgument if
-// there are no records at all; else errors of parse_record().
-Expected<std::vector<AuditRecord>> read_records(const std::vector<std::string>& files, int limit);
 
 // The first place where a reply is not what was recorded.
 struct Divergence {
@@ -37,7 +28,8 @@ struct Divergence {
   // kToken: ids, none where the reply has ended.
   std::optional<int32_t> recorded_id;
   std::optional<int32_t> replayed_id;
-  // The tokens' pieces where there is a tokenizer, the texts from there on, or the reasons.
+  // The tokens' pieces where there is a tokenizer, the texts from there on, or the reasons. Of a
+  // record without texts there are no pieces and no words.
   std::string recorded;
   std::string replayed;
   std::string before;              // the last words before it
@@ -68,7 +60,10 @@ struct AuditReport {
   const AuditOutcome* first(AuditOutcome::State state) const;  // nullptr if there is none
 };
 
+// The last line is summary_line().
 std::string to_text(const AuditReport& report);
+// "audit: 412 replies replayed, 0 differ, 3 skipped, 0 failed", and more if it was interrupted.
+std::string summary_line(const AuditReport& report);
 std::string to_json(const AuditReport& report);
 
 struct AuditOptions {
@@ -105,7 +100,8 @@ struct Replay {
   std::string text;
   FinishReason finish = FinishReason::kNone;  // kNone: not told
 };
-// Fills in state, tokens and divergence; `tokenizer` may be null.
+// Fills in state, tokens and divergence, or the reason why nothing can be compared; `tokenizer` may
+// be null.
 void compare(const Record& record, const Replay& replay, const Tokenizer* tokenizer,
              AuditOutcome& outcome);
 

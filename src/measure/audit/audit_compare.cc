@@ -4,10 +4,8 @@
 
 #include <algorithm>
 
-#include "base/errors.h"
 #include "format/text.h"
 #include "measure/audit/audit.h"
-#include "report/text_file.h"
 #include "tokenizer/detokenizer.h"
 
 namespace aerie::measure {
@@ -69,6 +67,7 @@ std::string settings_of(const Record& record) {
     out += fmt::format(", stop \"{}\"", printable(stop, kBytesShown));
   }
   if (record.ignore_eos) out += ", ignore_eos";
+  if (record.grammar) out += ", with a grammar";
   const RecordedEngine& e = record.engine;
   return out +
          fmt::format("; recorded with {}, {}, cache {}{}, {}, {} threads", printable(e.speculate),
@@ -102,14 +101,16 @@ std::optional<Divergence> compare_ids(const Record& record, std::span<const int3
   out.position = static_cast<int64_t>(at);
   if (at < recorded.size()) out.recorded_id = recorded[at];
   if (at < replayed.size()) out.replayed_id = replayed[at];
-  out.recorded = piece_of(out.recorded_id, tokenizer);
-  out.replayed = piece_of(out.replayed_id, tokenizer);
-  out.before = words_before(record, at, tokenizer);
+  const Tokenizer* words = record.text ? tokenizer : nullptr;
+  out.recorded = piece_of(out.recorded_id, words);
+  out.replayed = piece_of(out.replayed_id, words);
+  out.before = words_before(record, at, words);
   return out;
 }
 
 std::optional<Divergence> compare_texts(const Record& record, const Replay& replay) {
-  const std::string_view recorded = without_half_character(record.text, record.finish);
+  if (!record.text) return std::nullopt;
+  const std::string_view recorded = without_half_character(*record.text, record.finish);
   const std::string_view replayed = without_half_character(replay.text, record.finish);
   if (recorded == replayed) return std::nullopt;
   const size_t shared = std::min(recorded.size(), replayed.size());
@@ -138,33 +139,11 @@ std::optional<Divergence> compare_reasons(const Record& record, const Replay& re
   out.position = static_cast<int64_t>(record.tokens.size());
   out.recorded = finish_reason_name(record.finish);
   out.replayed = finish_reason_name(replay.finish);
-  out.before = tail(record.text, kBytesShown);
+  out.before = tail(record.text.value_or(""), kBytesShown);
   return out;
 }
 
 }  // namespace
-
-Expected<std::vector<AuditRecord>> read_records(const std::vector<std::string>& files, int limit) {
-  std::vector<AuditRecord> records;
-  for (const std::string& path : files) {
-    AERIE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, "RECORDS"));
-    std::string_view rest = text;
-    int kept = 0;
-    for (int line = 1; !rest.empty(); ++line) {
-      const size_t end = std::min(rest.find('\n'), rest.size());
-      const std::string_view bytes = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-      if (bytes.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      const std::string where = fmt::format("{}:{}", path, line);
-      AERIE_ASSIGN_OR_RETURN(Record record, parse_record(bytes, where));
-      if (limit == 0 || kept++ < limit) records.push_back({std::move(record), where});
-    }
-  }
-  if (records.empty()) {
-    return invalid_argument("there are no records: make some with `aerie run --record FILE`");
-  }
-  return records;
-}
 
 std::string not_comparable(const Record& record) {
   if (record.tokens.empty()) return "it was interrupted before its first token";
@@ -185,6 +164,11 @@ int replay_tokens(const Record& record) {
 
 void compare(const Record& record, const Replay& replay, const Tokenizer* tokenizer,
              AuditOutcome& outcome) {
+  if (!replay.tokens && !record.text) {
+    outcome.state = AuditOutcome::State::kSkipped;
+    outcome.reason = "the server tells no ids, and the record has no text";
+    return;
+  }
   outcome.by_text = !replay.tokens;
   std::optional<Divergence> found;
   if (replay.tokens) found = compare_ids(record, *replay.tokens, replay.finish, tokenizer);

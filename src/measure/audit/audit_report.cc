@@ -120,7 +120,16 @@ std::string to_text(const AuditReport& report) {
   if (report.interrupted) {
     out += fmt::format("; interrupted, {} not reached", report.count(State::kNotReached));
   }
-  return out + "\n";
+  return out + "\n" + summary_line(report);
+}
+
+std::string summary_line(const AuditReport& report) {
+  return fmt::format(
+      "audit: {} replies replayed, {} differ, {} skipped, {} failed{}\n", report.compared(),
+      report.count(State::kDiverged), report.count(State::kSkipped), report.count(State::kFailed),
+      report.interrupted
+          ? fmt::format("; interrupted, {} not reached", report.count(State::kNotReached))
+          : std::string());
 }
 
 std::string to_json(const AuditReport& report) {

@@ -92,7 +92,10 @@ std::string not_askable(const Record& record, bool send_text) {
     return fmt::format("it is choice {} of several, which a request of one cannot ask for",
                        record.sampling.choice);
   }
-  if (send_text && !record.prompt_text) return "its prompt is not UTF-8, and --send text was given";
+  if (record.grammar) return "it has a grammar, which servers are asked for in different ways";
+  if (send_text && !record.prompt_text) {
+    return "it has no prompt as text, and --send text was given";
+  }
   return "";
 }
 

@@ -13,7 +13,7 @@
 namespace aerie::measure {
 namespace {
 
-constexpr int kDeepest = 64;
+constexpr int kDeepestDraft = 64;
 constexpr int kMostRows = 128;
 constexpr double kWorthIt = 1.02;
 constexpr int kShortContext = 128, kLongContext = 1024;
@@ -23,7 +23,7 @@ Status check(const TuneOptions& options) {
     return invalid_argument("{} {}: give 1 to {}", flag, value, most);
   };
   for (const int depth : options.depths) {
-    if (depth < 1 || depth > kDeepest) return refuse("--depths", depth, kDeepest);
+    if (depth < 1 || depth > kDeepestDraft) return refuse("--depths", depth, kDeepestDraft);
   }
   for (const int batch : options.batches) {
     if (batch < 1 || batch > kMostRows) return refuse("--batches", batch, kMostRows);
