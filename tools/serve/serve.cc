@@ -15,6 +15,10 @@
 #include "base/standard_streams.h"
 #include "tools/serve/serve_log.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 namespace aerie {
 namespace {
 
@@ -43,6 +47,15 @@ void raise_file_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// What a request of a stranger took in large blocks goes back to the system with it. By default the
+// library keeps blocks of up to 32 MiB, once one was freed, in each thread's own heap.
+void return_large_blocks() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_TRIM_THRESHOLD, 2 << 20);
+#endif
+}
+
 // Whether all that was taken has been answered.
 bool wait_for_requests(const server::Server& server, double seconds) {
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -68,6 +81,7 @@ Expected<int> print_hash() {
 Expected<int> serve(ServeOptions options) {
   if (options.hash_key) return print_hash();
   raise_file_limit();
+  return_large_blocks();
   catch_signals();
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Service> service,
                          open_service(options.engine, options.service));
