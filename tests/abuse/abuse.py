@@ -243,6 +243,12 @@ class Suite:
     def run(self):
         parts = ["table", "generated", "drawn", "wire", "fields", "together", "times"]
         wanted = self.options.parts.split(",") if self.options.parts else parts
+        if not self.own and self.target.pid:
+            own_server.warm_up(self.target)
+            # What is kept of constraints and learnt of texts, within its bounds.
+            for number in range(100):
+                _, path, body, how = fuzz.drawn_request("warm", number)
+                ask(self.target, body, path, **how)
         before = plain(self.target)
         start = self.target.memory()
         self.bystander = Bystander(self.target)

@@ -22,6 +22,11 @@ def plain_requests(target, count):
             raise RuntimeError(f"a plain request: {done}")
 
 
+def warm_up(target):
+    """Until all of the cache has been written to, so that what grows later is something else."""
+    plain_requests(target, CACHE_TOKENS // 900 + 2)
+
+
 def start(program, model):
     """(server, what it was given in MiB). Raises RuntimeError."""
     normal = serving.Server(program, model, *FLAGS)
@@ -33,6 +38,5 @@ def start(program, model):
     limit = int(most) + SPARE_MIB
     server = serving.Server(program, model, *FLAGS,
                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit * MIB, limit * MIB)))
-    # Until all of the cache has been written to, so that what grows later is something else.
-    plain_requests(Target(server.url), CACHE_TOKENS // 900 + 2)
+    warm_up(Target(server.url))
     return server, limit
