@@ -39,7 +39,8 @@ std::string place_of(std::string_view text, size_t offset) {
 // each key, and its growing vectors copy what is below them.)
 class Builder final : public nlohmann::json_sax<Json> {
  public:
-  explicit Builder(std::string_view text) : text_(text) {}
+  Builder(std::string_view text, size_t max_tree_bytes)
+      : text_(text), max_tree_bytes_(max_tree_bytes), left_(max_tree_bytes) {}
 
   bool null() override { return push(nullptr); }
   bool boolean(bool value) override { return push(value); }
@@ -49,6 +50,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool string(string_t& value) override { return push(std::move(value)); }
   bool binary(binary_t&) override { return false; }
   bool key(string_t& value) override {
+    if (!spend(kKeyBytes)) return false;
     keys_.push_back(std::move(value));
     return true;
   }
@@ -88,14 +90,30 @@ class Builder final : public nlohmann::json_sax<Json> {
   Json take() { return std::move(values_.front()); }
 
  private:
+  // In the stack and in what it becomes a part of.
+  static constexpr size_t kValueBytes = 2 * sizeof(Json);
+  static constexpr size_t kKeyBytes = 2 * sizeof(std::string);
+  static constexpr size_t kLevelBytes = 64;
+
   // Where the parts of an unfinished array or object start.
   struct Level {
     size_t values;
     size_t keys;
   };
 
+  bool spend(size_t bytes) {
+    if (bytes > left_) {
+      status_ =
+          invalid_data("has so many values that they take more than {} MiB", max_tree_bytes_ >> 20);
+      return false;
+    }
+    left_ -= bytes;
+    return true;
+  }
+
   template <typename T>
   bool push(T&& value) {
+    if (!spend(kValueBytes)) return false;
     values_.emplace_back(std::forward<T>(value));
     return true;
   }
@@ -106,7 +124,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       return false;
     }
     levels_.push_back({values_.size(), keys_.size()});
-    return true;
+    return spend(kLevelBytes);
   }
 
   template <typename T>
@@ -134,6 +152,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   std::string_view text_;
+  const size_t max_tree_bytes_;
+  size_t left_;
   // Deques: their growth moves nothing and leaves little over.
   std::deque<Json> values_;
   std::deque<std::string> keys_;
@@ -141,7 +161,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   Status status_;
 };
 
-Expected<Json> build(std::string_view bytes) {
+Expected<Json> build(std::string_view bytes, size_t max_tree_bytes) {
   if (bytes.empty()) return invalid_data("is empty, not JSON");
   if (is_git_lfs_pointer(bytes)) {
     return invalid_data("is not JSON but a Git LFS pointer to it; fetch it with: git lfs pull");
@@ -153,7 +173,7 @@ Expected<Json> build(std::string_view bytes) {
   if (const size_t at = bytes.find('\0'); at != std::string_view::npos) {
     return invalid_data("{}: a NUL byte", place_of(bytes, at));
   }
-  Builder builder(bytes);
+  Builder builder(bytes, max_tree_bytes);
   const bool whole = Json::sax_parse(bytes.begin(), bytes.end(), &builder);
   if (!whole) return builder.status();
   return builder.take();
@@ -181,9 +201,9 @@ std::optional<std::string_view> to_text(const Json& value) {
 
 }  // namespace
 
-Expected<Json> parse_json(std::string_view bytes, const std::string& name) {
+Expected<Json> parse_json(std::string_view bytes, const std::string& name, size_t max_tree_bytes) {
   try {
-    return in_context(build(bytes), name);
+    return in_context(build(bytes, max_tree_bytes), name);
   } catch (const std::bad_alloc&) {
     return resource_exhausted("{}: there is no memory for {} bytes of JSON", name, bytes.size());
   }

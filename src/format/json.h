@@ -27,8 +27,11 @@ inline constexpr int64_t kMaxJsonBytes = int64_t{256} << 20;
 // of nested brackets; of a tokenizer's, about 4 times) and no recursion, takes n log n
 // time; kResourceExhausted if the memory cannot be had.
 //
+// `max_tree_bytes`: of what the values take beside their texts, estimated; kInvalidData beyond it.
+//
 // Looking a key up in a Json object compares with each: go through objects of many keys in order.
-Expected<Json> parse_json(std::string_view bytes, const std::string& name);
+Expected<Json> parse_json(std::string_view bytes, const std::string& name,
+                          size_t max_tree_bytes = SIZE_MAX);
 
 // The same of a file. kNotFound if there is none.
 Expected<Json> read_json(const std::string& path);

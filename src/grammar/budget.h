@@ -32,6 +32,7 @@ class Budget {
     if (is_stopped_ && steps_ >= next_look_) look();
     return !spent();
   }
+  size_t bytes() const { return bytes_; }
   bool spent() const { return bytes_ > max_bytes_ || steps_ > max_steps_ || stopped_; }
 
   // kResourceExhausted with what was too much, or kCancelled, once it is spent.

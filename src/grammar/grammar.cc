@@ -53,6 +53,19 @@ Expected<RuleId> add_rules(const GrammarSpec& spec, RuleSet& rules) {
   return Status(StatusCode::kInvalidArgument, "the kind of grammar is not known");
 }
 
+// What stands between the text and the program is gone when this returns.
+Expected<grammar::Program> build(const GrammarSpec& spec, const TokenTrie& trie,
+                                 grammar::Budget& budget) {
+  RuleSet rules(budget);
+  AERIE_ASSIGN_OR_RETURN(const RuleId root, add_rules(spec, rules));
+  AERIE_RETURN_IF_ERROR(budget.status());
+  grammar::ProgramOptions program_options;
+  program_options.root = root;
+  program_options.every_rule_matches = spec.kind == GrammarKind::kGrammar;
+  program_options.spellable = trie.spellable();
+  return grammar::build_program(rules, program_options);
+}
+
 }  // namespace
 
 std::shared_ptr<const TokenTrie> make_token_trie(const Tokenizer& tokenizer) {
@@ -69,14 +82,9 @@ Expected<std::shared_ptr<const Grammar>> compile_grammar(const GrammarSpec& spec
   grammar::Budget budget(grammar::Budget::kMaxBytes,
                          std::min(options.max_steps, grammar::Budget::kMaxSteps),
                          options.is_stopped);
-  RuleSet rules(budget);
-  AERIE_ASSIGN_OR_RETURN(const RuleId root, add_rules(spec, rules));
-  AERIE_RETURN_IF_ERROR(budget.status());
-  grammar::ProgramOptions program_options;
-  program_options.root = root;
-  program_options.every_rule_matches = spec.kind == GrammarKind::kGrammar;
-  program_options.spellable = trie->spellable();
-  AERIE_ASSIGN_OR_RETURN(grammar::Program program, grammar::build_program(rules, program_options));
+  auto built = build(spec, *trie, budget);
+  if (options.pool != nullptr) options.pool->note_freed(budget.bytes());
+  AERIE_ASSIGN_OR_RETURN(grammar::Program program, std::move(built));
   const auto compiled =
       std::make_shared<Grammar>(spec, std::move(program), std::move(trie), options.pool);
   grammar::Effort effort(std::min(options.max_steps, Grammar::kMaxSteps), true, options.is_stopped);

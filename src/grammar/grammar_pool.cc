@@ -24,6 +24,7 @@ constexpr uint64_t kMostCredit = 2'000'000;
 constexpr uint64_t kCreditPerMicrosecond = 5;
 
 constexpr size_t kMuch = size_t{4} << 20;
+constexpr std::chrono::milliseconds kBetweenReturns{200};
 
 // The threads that decode go first: they wait for one another at every step. What is left to these
 // where all cores are busy is about a thirtieth of one.
@@ -38,6 +39,7 @@ GrammarPool::GrammarPool(const GrammarPoolOptions& options, std::function<void()
       on_progress_(std::move(on_progress)),
       credit_(kMostCredit),
       credited_(std::chrono::steady_clock::now()) {
+  threads_.emplace_back([this] { return_freed(); });
   for (int i = 0; i < std::max(1, options.threads); ++i) {
     threads_.emplace_back([this, alone = i == 0 && options.threads > 1] { work(alone); });
   }
@@ -57,6 +59,7 @@ void GrammarPool::stop() {
     threads.swap(threads_);
   }
   changed_.notify_all();
+  freed_.notify_all();
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -74,16 +77,39 @@ void GrammarPool::post(Task task, Length length) {
   changed_.notify_all();
 }
 
-void GrammarPool::discard(std::shared_ptr<const void> what, [[maybe_unused]] size_t bytes) {
+void GrammarPool::discard(std::shared_ptr<const void> what, size_t bytes) {
   post(
-      [=]() mutable {
+      [this, what = std::move(what), bytes]() mutable {
         what.reset();
-#ifdef __GLIBC__
-        // Else what many small pieces held stays with this process.
-        if (bytes >= kMuch) malloc_trim(0);
-#endif
+        note_freed(bytes);
       },
       Length::kShort);
+}
+
+void GrammarPool::note_freed(size_t bytes) {
+  if (bytes < kMuch) return;
+  {
+    const std::lock_guard lock(mutex_);
+    much_freed_ = true;
+  }
+  freed_.notify_one();
+}
+
+// At the usual priority: meanwhile the thread that decodes may wait for the heap.
+void GrammarPool::return_freed() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    freed_.wait(lock, [&] { return stopped_ || much_freed_; });
+    if (stopped_) return;
+    much_freed_ = false;
+    lock.unlock();
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+    lock.lock();
+    // What else is freed soon is returned with the next.
+    freed_.wait_for(lock, kBetweenReturns, [&] { return stopped_; });
+  }
 }
 
 void GrammarPool::work(bool short_ones_only) {

@@ -45,6 +45,10 @@ class GrammarPool {
   // Lets go of something of that size, since it takes long to destroy.
   void discard(std::shared_ptr<const void> what, size_t bytes);
 
+  // So much was taken and let go. Where it is much, what many small pieces held goes back to the
+  // system soon, by a thread that does nothing else: else it stays with this process.
+  void note_freed(size_t bytes);
+
   const std::shared_ptr<grammar::SharedBytes>& memory() const { return memory_; }
 
   // Steps that the thread that decodes may spend on a mask now, none if they are less than `least`;
@@ -54,6 +58,7 @@ class GrammarPool {
 
  private:
   void work(bool short_ones_only);
+  void return_freed();
 
   const std::shared_ptr<grammar::SharedBytes> memory_;
   const std::function<void()> on_progress_;
@@ -62,8 +67,10 @@ class GrammarPool {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable freed_;
   std::array<std::deque<Task>, 2> tasks_;  // by length
   bool stopped_ = false;
+  bool much_freed_ = false;
   std::vector<std::thread> threads_;
 };
 

@@ -51,6 +51,22 @@ TEST(Json, ValuesOfEveryKind) {
   EXPECT_EQ(parsed("18446744073709551616"), 18446744073709551616.0);
 }
 
+TEST(Json, TreesHaveALimit) {
+  constexpr size_t kMost = size_t{1} << 20;
+  const auto limited = [](const std::string& element, int count) {
+    std::string text = "[";
+    for (int i = 0; i < count; ++i) text += element + ",";
+    return parse_json(text + "1]", "x", kMost).status();
+  };
+  EXPECT_TRUE(limited("1", 30000).ok());
+  EXPECT_TRUE(limited("\"" + std::string(100000, 'a') + "\"", 20).ok()) << "texts are not counted";
+  for (const char* element : {"1", "\"\"", "[]", "{}", R"({"a":1})"}) {
+    const Status status = limited(element, 40000);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidData) << element;
+    EXPECT_THAT(status.message(), HasSubstr("more than 1 MiB")) << element;
+  }
+}
+
 TEST(Json, SyntaxErrorsHaveAPlace) {
   expect_invalid("", "is empty, not JSON");
   expect_invalid("  ", "line 1, column 3: ");

@@ -278,6 +278,38 @@ TEST(Http, HostileBodies) {
   }
 }
 
+// One client may not fill the memory with bodies, nor keep that of others from arriving.
+TEST(Http, LargeBodiesShareTheirRoom) {
+  constexpr size_t kLarge = size_t{1} << 20;
+  server::ServerOptions options;
+  options.http.max_body_bytes = kLarge;
+  RunningServer server({}, std::move(options));
+  const std::string post = "POST /tokenize HTTP/1.1\r\nHost: x\r\n";
+  const std::string head = post + "Content-Length: " + std::to_string(kLarge) + "\r\n\r\n";
+  const std::string most(kLarge - 1, ' ');
+  // What is announced takes nothing.
+  std::vector<std::unique_ptr<Client>> announcing;
+  for (int i = 0; i < 32; ++i) {
+    announcing.push_back(std::make_unique<Client>(server.port()));
+    announcing.back()->send_bytes(head);
+  }
+  const auto large = [&] { return server.post("/tokenize", std::string(kLarge - 1, ' ')).status; };
+  EXPECT_EQ(large(), 400);  // no JSON
+  // Some of these are refused themselves.
+  std::vector<std::unique_ptr<Client>> held;
+  EXPECT_TRUE(eventually([&] {
+    held.push_back(std::make_unique<Client>(server.port()));
+    held.back()->send_bytes(head + most);
+    return large() == 429;
+  }));
+  EXPECT_EQ(server.post("/tokenize", R"({"prompt":"x"})").status, 200);
+  Client chunked(server.port());
+  chunked.send_bytes(post + "Transfer-Encoding: chunked\r\n\r\nfffff\r\n" + most);
+  EXPECT_EQ(chunked.read_response().status, 429);
+  held.clear();
+  EXPECT_TRUE(eventually([&] { return large() == 400; }));
+}
+
 TEST(Http, SlowAndIdleConnectionsEnd) {
   server::ServerOptions options;
   options.http.read_seconds = 0.2;

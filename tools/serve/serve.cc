@@ -17,6 +17,10 @@
 #include "base/standard_streams.h"
 #include "tools/serve/serve_log.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 namespace aerie {
 namespace {
 
@@ -43,6 +47,15 @@ void raise_file_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// What a request of a stranger took in large blocks goes back to the system with it. By default the
+// library keeps blocks of up to 32 MiB, once one was freed, in each thread's own heap.
+void return_large_blocks() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_TRIM_THRESHOLD, 2 << 20);
+#endif
 }
 
 // Whether all that was taken has been answered.
@@ -83,6 +96,7 @@ Expected<std::unique_ptr<Service>> open(const ServeOptions& options, ServeLog& l
 Expected<int> serve(ServeOptions options) {
   if (options.hash_key) return print_hash();
   raise_file_limit();
+  return_large_blocks();
   catch_signals();
   ServeLog log;
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Service> service, open(options, log));

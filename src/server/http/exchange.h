@@ -20,6 +20,7 @@ struct HttpRequest {
   std::map<std::string, std::string> query;    // decoded
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
+  std::shared_ptr<const void> room;  // what the body takes of that for all; given back with it
   std::string id;      // x-request-id if there was a valid one, else made up; is sent back
   std::string client;  // who asks: a name for the API key, or the address; for fair turns
   std::string key;     // the API key's hash; empty: it has none, or none is wanted

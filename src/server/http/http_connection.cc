@@ -10,7 +10,6 @@
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -264,12 +263,29 @@ class StreamConnection final : public Connection,
       append("HTTP/1.1 100 Continue\r\n\r\n");
       flush();
     }
-    http::async_read(stream_, buffer_, *parser_,
-                     [self = this->shared_from_this(), head = std::move(*request)](
-                         const error_code& error, size_t) mutable {
-                       if (error) return self->on_bad_request(error);
-                       self->on_request(std::move(head), true);
-                     });
+    parser_->eager(true);
+    request->room = share_ = context_->room->share(peer_);
+    read_more(std::move(*request));
+  }
+
+  void read_more(HttpRequest head) {
+    if (parser_->is_done()) return on_request(std::move(head), true);
+    if (!share_->grow(parser_->get().body().capacity())) {
+      forget_body();
+      return refuse(429, "too many large bodies are arriving at once");
+    }
+    http::async_read_some(stream_, buffer_, *parser_,
+                          [self = this->shared_from_this(), moved = std::move(head)](
+                              const error_code& error, size_t) mutable {
+                            if (error) return self->on_bad_request(error);
+                            self->read_more(std::move(moved));
+                          });
+  }
+
+  // Nothing reads into it.
+  void forget_body() {
+    parser_.reset();
+    share_.reset();
   }
 
   void on_bad_request(const error_code& error) {
@@ -281,6 +297,7 @@ class StreamConnection final : public Connection,
       return abandon();
     }
     const int status = status_of(error);
+    forget_body();
     refuse(status, status == 413
                        ? fmt::format("the body is larger than {} bytes", options_.max_body_bytes)
                        : error.message());
@@ -325,7 +342,7 @@ class StreamConnection final : public Connection,
   void on_request(HttpRequest request, bool complete) {
     if (!alive_) return;
     auto message = parser_->release();
-    parser_.reset();
+    forget_body();
     ++number_;
     state_ = State::kAnswering;
     answering_ = true;
@@ -479,7 +496,8 @@ class StreamConnection final : public Connection,
       [](uint64_t, boost::beast::string_view extension, error_code& error) {
         if (!is_chunk_extension(extension)) error = http::error::bad_chunk_extension;
       };
-  std::optional<http::request_parser<http::string_body>> parser_;
+  std::optional<http::request_parser<ArrivingBody>> parser_;
+  std::shared_ptr<BodyRoom::Share> share_;  // of the body that arrives
   std::string peer_;
   std::string id_;
 

@@ -53,6 +53,9 @@ Expected<std::unique_ptr<asio::ssl::context>> make_tls(const HttpServerOptions& 
   return tls;
 }
 
+// Of the largest size. A client may have half of them.
+constexpr size_t kBodiesAtOnce = 4;
+
 // Runs `call`, and says whether it came to its end: where memory is short, what failed has failed,
 // and the thread goes on.
 template <typename Call>
@@ -158,9 +161,12 @@ void HttpServer::State::on_accept(const error_code& error, Tcp::socket socket) {
     if (!tls) socket.write_some(asio::buffer(answer), ignored);
     socket.shutdown(Tcp::socket::shutdown_both, ignored);
   } else {
-    const auto connection = make_connection(std::move(socket), context, tls.get());
-    remember(connection);
-    asio::dispatch(connection->executor(), [connection] { connection->start(); });
+    // Without memory for one, there may be for the next.
+    survive([&] {
+      const auto connection = make_connection(std::move(socket), context, tls.get());
+      remember(connection);
+      asio::dispatch(connection->executor(), [connection] { connection->start(); });
+    });
   }
   accept();
 }
@@ -190,6 +196,7 @@ Expected<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerOptions&
   State* s = state.get();
   s->context->options = options;
   s->context->io = std::make_shared<asio::io_context>();
+  s->context->room = std::make_shared<BodyRoom>(kBodiesAtOnce * options.max_body_bytes);
   AERIE_ASSIGN_OR_RETURN(s->tls, make_tls(options));
   s->acceptor = std::make_unique<Tcp::acceptor>(asio::make_strand(s->io()));
   s->pause = std::make_unique<asio::steady_timer>(s->acceptor->get_executor());

@@ -30,6 +30,14 @@ namespace {
 using AnswerPtr = std::shared_ptr<Answer>;
 using StatePtr = std::shared_ptr<ApiState>;
 
+// Twice what 128 prompts of 4,096 ids take. What a body of the largest size may hold would be
+// twenty times that.
+constexpr size_t kMaxBodyTree = size_t{32} << 20;
+
+Expected<Json> parse_body(const HttpRequest& request) {
+  return parse_json(request.body, "the request's body", kMaxBodyTree);
+}
+
 void send_json(Answer& answer, const Json& value, int status = 200) {
   answer.send(status, "application/json", json_text(value));
 }
@@ -40,7 +48,7 @@ void answer_text(const StatePtr& state, const HttpRequest& request, const Answer
   if (state->draining.load()) {
     return send_error(*answer, error_of(503, "the server is ending: nothing new is taken"));
   }
-  auto body = parse_json(request.body, "the request's body");
+  auto body = parse_body(request);
   if (!body.ok()) return send_error(*answer, error_of(400, body.status().message()));
   std::optional<ApiError> error;
   FieldReader reader(*body, error);
@@ -74,7 +82,7 @@ void answer_model(const StatePtr& state, std::string_view name, Answer& answer) 
 }
 
 void answer_tokenize(const StatePtr& state, const HttpRequest& request, Answer& answer) {
-  auto body = parse_json(request.body, "the request's body");
+  auto body = parse_body(request);
   if (!body.ok()) return send_error(answer, error_of(400, body.status().message()));
   std::optional<ApiError> error;
   FieldReader reader(*body, error);
@@ -112,7 +120,7 @@ void answer_tokenize(const StatePtr& state, const HttpRequest& request, Answer& 
 constexpr int kContexts = 16;
 
 void answer_detokenize(const StatePtr& state, const HttpRequest& request, Answer& answer) {
-  auto body = parse_json(request.body, "the request's body");
+  auto body = parse_body(request);
   if (!body.ok()) return send_error(answer, error_of(400, body.status().message()));
   std::optional<ApiError> error;
   FieldReader reader(*body, error);
@@ -217,7 +225,7 @@ void Api::handle(const HttpRequest& request, const std::shared_ptr<Answer>& answ
   try {
     answer_route(*match.name, state_, request, answer);
   } catch (const std::exception& error) {
-    send_error(*answer, error_of(500, fmt::format("the request failed: {}", error.what())));
+    send_error(*answer, error_of(error));
   }
 }
 

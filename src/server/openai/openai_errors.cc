@@ -1,5 +1,6 @@
 #include "server/openai/openai_errors.h"
 
+#include <new>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -34,6 +35,13 @@ ApiError error_of(const Status& status, std::string param) {
   if (code == StatusCode::kCancelled) number = 503;
   if (code == StatusCode::kInternal) number = 500;
   return error_of(number, status.message(), std::move(param));
+}
+
+ApiError error_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return error_of(503, "there is not enough memory for the request at the moment");
+  }
+  return error_of(500, std::string("the request failed: ") + error.what());
 }
 
 ApiError constraint_error(const Status& status) {

@@ -1,6 +1,7 @@
 // Errors in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
 #pragma once
 
+#include <exception>
 #include <string>
 
 #include "base/status.h"
@@ -22,6 +23,9 @@ ApiError error_of(int status, std::string message, std::string param = "", std::
 
 // 400 for what the client can correct, 429 for what is exhausted, 503 for kCancelled, else 500.
 ApiError error_of(const Status& status, std::string param = "");
+
+// Of what a library threw: 503 where memory was short, which it may not be the next time; else 500.
+ApiError error_of(const std::exception& error);
 
 // Of a constraint that asks for more than one may.
 ApiError constraint_error(const Status& status);

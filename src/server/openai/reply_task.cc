@@ -93,6 +93,7 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
   };
 
   bool try_compile(uint64_t max_steps, bool is_last);
+  bool compile(uint64_t max_steps, bool is_last);
   void compile_later(GrammarPool::Length length);
   void take(const Expected<std::shared_ptr<const Grammar>>& grammar);
   bool is_late() const;
@@ -141,7 +142,7 @@ void RunningTask::guard(const Call& call) {
   try {
     call();
   } catch (const std::exception& error) {
-    if (!over_) fail(error_of(internal_error(error.what())));
+    if (!over_) fail(error_of(error));
   }
 }
 
@@ -187,6 +188,16 @@ bool RunningTask::is_late() const {
 
 // Whether that settled it.
 bool RunningTask::try_compile(uint64_t max_steps, bool is_last) {
+  try {
+    return compile(max_steps, is_last);
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(mutex_);
+    if (!over_) fail(error_of(error));
+    return true;
+  }
+}
+
+bool RunningTask::compile(uint64_t max_steps, bool is_last) {
   CompileOptions options;
   options.pool = state_->service.grammar_pool();
   options.max_steps = max_steps;

@@ -6,19 +6,16 @@ AERIE_PROGRAM, AERIE_MODEL and AERIE_BROWSER. --soak-seconds says how long test_
 
 import os
 import pathlib
-import re
 import shutil
-import signal
-import subprocess
-import threading
-import time
 import urllib.request
 
 import openai
 import pytest
 
+import serving
+from serving import wait_for  # noqa: F401  the tests take it from here
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-START_SECONDS = 120
 
 
 def pytest_addoption(parser):
@@ -31,49 +28,12 @@ def pytest_addoption(parser):
     parser.addoption("--screenshots", default=str(ROOT / "build/screenshots"))
 
 
-class Server:
-    """`aerie serve` on a free port, until stop()."""
-
-    def __init__(self, program, model, *flags):
-        self.process = subprocess.Popen(
-            [program, "serve", "-m", model, "--host", "127.0.0.1", "--port", "0", *flags],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        self.log = []
-        self.url = None
-        self._said = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
-        if not self._said.wait(START_SECONDS) or not self.url:
-            self.process.kill()
-            raise RuntimeError("aerie serve did not start:\n" + "".join(self.log))
-        self.host, port = self.url.removeprefix("http://").split(":")
-        self.port = int(port)
-
-    def _read(self):
-        for line in self.process.stderr:
-            self.log.append(line)
-            found = re.search(r"listening on (http://\S+)", line)
-            if found:
-                self.url = found[1].rstrip("/")
-                self._said.set()
-        self._said.set()
+class Server(serving.Server):
+    """With the official client."""
 
     def client(self, **settings):
         settings = {"api_key": "none", "max_retries": 0, "timeout": 300, **settings}
         return openai.OpenAI(base_url=self.url + "/v1", **settings)
-
-    def resident_bytes(self):
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10
-
-    def stop(self, seconds=60):
-        """The exit status."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
 
 
 @pytest.fixture(scope="session")
@@ -124,15 +84,6 @@ def speculations(client):
     """What requests may ask for, plain decoding left out."""
     offered = client.models.list().data[0].model_extra["aerie"]["speculations"]
     return [name for name in offered if name != "none"]
-
-
-def wait_for(condition, seconds=30, what="it"):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{what} did not happen within {seconds} s")
 
 
 def metric(server, name):

@@ -1,0 +1,60 @@
+"""`aerie serve` as a process of a test. The standard library is all it needs."""
+
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+
+START_SECONDS = 120
+
+
+class Server:
+    """`aerie serve` on a free port, until stop()."""
+
+    def __init__(self, program, model, *flags, **settings):
+        self.process = subprocess.Popen(
+            [program, "serve", "-m", model, "--host", "127.0.0.1", "--port", "0", *flags],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **settings)
+        self.log = []
+        self.url = None
+        self._said = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+        if not self._said.wait(START_SECONDS) or not self.url:
+            self.process.kill()
+            raise RuntimeError("aerie serve did not start:\n" + "".join(self.log))
+        self.host, port = self.url.removeprefix("http://").split(":")
+        self.port = int(port)
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.log.append(line)
+            found = re.search(r"listening on (http://\S+)", line)
+            if found:
+                self.url = found[1].rstrip("/")
+                self._said.set()
+        self._said.set()
+
+    def resident_bytes(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10
+
+    def stop(self, seconds=60):
+        """The exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+
+def wait_for(condition, seconds=30, what="it"):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{what} did not happen within {seconds} s")
