@@ -96,9 +96,6 @@ Expected<std::string> text_of(const JsonObject& line, std::string_view key) {
 }
 
 Status read_engine(const JsonObject& line, RecordedEngine& out) {
-  constexpr std::array kIsas = {kernels::Isa::kReference, kernels::Isa::kAvx2,
-                                kernels::Isa::kAvx512, kernels::Isa::kAvx512Bw,
-                                kernels::Isa::kNeon};
   AERIE_ASSIGN_OR_RETURN(out.model, text_of(line, "model"));
   AERIE_ASSIGN_OR_RETURN(const std::string_view print, line.string("fingerprint", ""));
   out.fingerprint = print;
@@ -112,7 +109,7 @@ Status read_engine(const JsonObject& line, RecordedEngine& out) {
   }
   AERIE_ASSIGN_OR_RETURN(out.cache_type,
                          named(line, "cache_type", kernels::kAllKvTypes, kernels::kv_type_name));
-  AERIE_ASSIGN_OR_RETURN(out.isa, named(line, "isa", kIsas, kernels::isa_name));
+  AERIE_ASSIGN_OR_RETURN(out.isa, named(line, "isa", kernels::kEveryIsa, kernels::isa_name));
   AERIE_ASSIGN_OR_RETURN(out.context, int_in(line, "context", 2, kMostPositions));
   AERIE_ASSIGN_OR_RETURN(out.threads, int_in(line, "threads", 1));
   AERIE_ASSIGN_OR_RETURN(out.speculate, text_of(line, "speculate"));

@@ -27,9 +27,12 @@ enum class Isa : uint8_t {
   kAvx2,       // AVX2, FMA, F16C
   kAvx512,     // AVX-512 F, BW, DQ, VL, VNNI
   kAvx512Bw,   // the same without VNNI
+  kAvxVnni,    // as kAvx2, and AVX-VNNI
   kNeon,       // Armv8.2-A with the dot product
 };
-std::string_view isa_name(Isa isa);  // "reference", "avx2", "avx512", "avx512bw", "neon"
+inline constexpr Isa kEveryIsa[] = {Isa::kReference, Isa::kAvx2,    Isa::kAvx512,
+                                    Isa::kAvx512Bw,  Isa::kAvxVnni, Isa::kNeon};
+std::string_view isa_name(Isa isa);  // as --isa has it: "reference", "avx2", ...
 // Those in this build, the fastest first; the reference is the last.
 std::span<const Isa> built_isas();
 bool isa_supported(Isa isa);  // by this build and this processor

@@ -119,6 +119,7 @@ struct DotOps {
   decltype(CpuOps::peak) peak;
 };
 const DotOps* avx512_dots();
+const DotOps* avxvnni_dots();
 
 // Each is defined where isas_<family>.cc names it, and nowhere else.
 const CpuOps* avx2_ops();

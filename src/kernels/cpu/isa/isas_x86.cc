@@ -15,6 +15,13 @@ bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
+// Nor this.
+bool has_avxvnni() {
+  constexpr unsigned kAvxVnni = 1u << 4;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kAvxVnni) != 0;
+}
+
 bool has_avx512bw() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -24,25 +31,30 @@ bool has_avx512() {
   return has_avx512bw() && __builtin_cpu_supports("avx512vnni");
 }
 
-// With VNNI only dot products of bytes are other instructions than without; the rest is compiled
-// once.
+// With VNNI only dot products are other instructions than without; the rest is compiled once.
+CpuOps with_dots(CpuOps all, const DotOps& dots) {
+  all.matmul = dots.matmul;
+  all.attention_chunk = dots.attention_chunk;
+  all.attention_merge = dots.attention_merge;
+  all.attention_finish = dots.attention_finish;
+  all.peak = dots.peak;
+  return all;
+}
+
 const CpuOps* avx512_ops() {
-  static const CpuOps ops = [] {
-    const DotOps& dots = *avx512_dots();
-    CpuOps all = *avx512bw_ops();
-    all.matmul = dots.matmul;
-    all.attention_chunk = dots.attention_chunk;
-    all.attention_merge = dots.attention_merge;
-    all.attention_finish = dots.attention_finish;
-    all.peak = dots.peak;
-    return all;
-  }();
+  static const CpuOps ops = with_dots(*avx512bw_ops(), *avx512_dots());
+  return &ops;
+}
+
+const CpuOps* avxvnni_ops() {
+  static const CpuOps ops = with_dots(*avx2_ops(), *avxvnni_dots());
   return &ops;
 }
 
 constexpr CpuIsa kIsas[] = {
     {Isa::kAvx512, has_avx512, avx512_ops},
     {Isa::kAvx512Bw, has_avx512bw, avx512bw_ops},
+    {Isa::kAvxVnni, has_avxvnni, avxvnni_ops},
     {Isa::kAvx2, has_avx2, avx2_ops},
 };
 

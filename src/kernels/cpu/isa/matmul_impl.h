@@ -221,7 +221,7 @@ AERIE_INLINE void add_words_from(Dot* dot, const uint8_t* codes, const int8_t* x
 template <DType kType, int kRow, int kCount, int kFrom, int kTo>
 AERIE_INLINE void add_words(Floats* acc, const uint8_t* codes, Floats d, Floats m,
                             const TilePart& x) {
-  Dots<largest_byte(kType), (kCount <= 4)> dot[kCount];
+  Dots<largest_byte(kType), (kCount <= kFewRows)> dot[kCount];
 #pragma GCC unroll 8
   for (int r = 0; r < kCount; ++r) {
     begin(dot[r], zero_factor(kType) != 0 ? set1_at(x.starts + kRow + r) : zero_ints());

@@ -1,12 +1,17 @@
 // Sixteen lanes as two AVX2 registers. The same names and the same arithmetic, lane for lane, as in
-// simd_avx512.h: kernels are written once over them. Included by ops_avx2.cc alone.
+// simd_avx512.h: kernels are written once over them. Included by ops_avx2.cc and ops_avxvnni.cc
+// alone; the latter is compiled with AVX-VNNI.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
 
+#ifdef __AVXVNNI__
+#define AERIE_CPU_NAMESPACE avxvnni
+#else
 #define AERIE_CPU_NAMESPACE avx2
+#endif
 #define AERIE_INLINE static inline __attribute__((always_inline))
 
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
@@ -25,6 +30,8 @@ struct Bytes {
 constexpr int kLanes = 16;
 // Rows of activations whose sums a kernel keeps side by side. There are 16 registers.
 constexpr int kRowsTogether = 4;
+// So few rows leave a dot product waiting for the one before.
+constexpr int kFewRows = 2;
 constexpr int kFloatRowsTogether = 6;
 // Sums that attention keeps in registers beside its operands.
 constexpr int kSumsTogether = 6;
@@ -183,8 +190,12 @@ AERIE_INLINE Ints load_i8_pairs(const void* p) {
 }
 // acc + x0 y0 + x1 y1 of the pairs of 16-bit numbers.
 AERIE_INLINE Ints dot2(Ints acc, Ints x, Ints y) {
+#ifdef __AVXVNNI__
+  return {_mm256_dpwssd_avx_epi32(acc.a, x.a, y.a), _mm256_dpwssd_avx_epi32(acc.b, x.b, y.b)};
+#else
   return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(x.a, y.a)),
           _mm256_add_epi32(acc.b, _mm256_madd_epi16(x.b, y.b))};
+#endif
 }
 AERIE_INLINE Ints add(Ints x, Ints y) {
   return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
@@ -240,16 +251,27 @@ AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes x) {
       _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
   return {_mm256_shuffle_epi8(entries, x.a), _mm256_shuffle_epi8(entries, x.b)};
 }
-// Sums of two products, two in every lane.
-struct Pairs {
-  __m256i a, b;
-};
-// Of unsigned bytes of `w` below 128 with signed ones at `x`, the same four for all lanes.
 AERIE_INLINE __m256i broadcast_four(const int8_t* x) {
   int32_t four;
   __builtin_memcpy(&four, x, 4);
   return _mm256_set1_epi32(four);
 }
+#ifdef __AVXVNNI__
+// What dot4<true> takes off every byte of `w`.
+constexpr int kWideOffset = 0;
+// acc + the dot product, lane by lane, of four unsigned bytes of `w` with the four signed ones at
+// `x`.
+template <bool kWide>
+AERIE_INLINE Ints dot4(Ints acc, Bytes w, const int8_t* x) {
+  const __m256i four = broadcast_four(x);
+  return {_mm256_dpbusd_avx_epi32(acc.a, w.a, four), _mm256_dpbusd_avx_epi32(acc.b, w.b, four)};
+}
+#else
+// Sums of two products, two in every lane.
+struct Pairs {
+  __m256i a, b;
+};
+// Of unsigned bytes of `w` below 128 with signed ones at `x`, the same four for all lanes.
 AERIE_INLINE Pairs multiply_pairs(Bytes w, const int8_t* x) {
   const __m256i four = broadcast_four(x);
   return {_mm256_maddubs_epi16(w.a, four), _mm256_maddubs_epi16(w.b, four)};
@@ -281,9 +303,14 @@ AERIE_INLINE Ints dot4(Ints acc, Bytes w, const int8_t* x) {
   const __m256i four = broadcast_four(x);
   return add_pairs(acc, {signed_pairs(w.a, four), signed_pairs(w.b, four)});
 }
+#endif
 
 }  // namespace
 }  // namespace aerie::kernels::AERIE_CPU_NAMESPACE
 
 // Written over what stands above.
+#ifdef __AVXVNNI__
+#include "kernels/cpu/isa/dots_of_four_impl.h"
+#else
 #include "kernels/cpu/isa/dots_of_pairs_impl.h"
+#endif

@@ -30,6 +30,8 @@ struct Bytes {
 constexpr int kLanes = 16;
 // Rows of activations whose sums a kernel keeps side by side. There are 32 registers.
 constexpr int kRowsTogether = 8;
+// So few rows leave a dot product waiting for the one before.
+constexpr int kFewRows = 4;
 constexpr int kFloatRowsTogether = 16;
 // Sums that attention keeps in registers beside its operands.
 constexpr int kSumsTogether = 24;

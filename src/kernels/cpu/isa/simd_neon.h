@@ -26,6 +26,8 @@ constexpr int kLanes = 16;
 // Rows of activations whose sums a kernel keeps side by side. There are 32 registers, four to each
 // sum.
 constexpr int kRowsTogether = 2;
+// So few rows leave a dot product waiting for the one before.
+constexpr int kFewRows = 2;
 constexpr int kFloatRowsTogether = 6;
 // Sums that attention keeps in registers beside its operands.
 constexpr int kSumsTogether = 6;
