@@ -341,13 +341,13 @@ void add_turn(const MatmulShare& s, const Turn& turn, Floats* sums) {
 
 using AddTurn = void (*)(const MatmulShare&, const Turn&, Floats* sums);
 
-// Memory answers several streams faster than one, so one tile works through a few panels side by
-// side, some groups of each in turn. With fewer groups, sums go to memory and back more often; with
-// more, memory answers more slowly.
+// Memory answers several streams faster than one, so few rows work through some panels side by
+// side, a few groups of each in turn. More rows wait for the processor, and take each panel whole.
 constexpr int kPanelsTogether = 4;
 constexpr int64_t kTurnGroups = 4;
+constexpr int64_t kRowsSideBySide = 4;
 
-// Of all rows with `count` panels that lie `apart`.
+// Of one tile with `count` panels that lie `apart`.
 void add_side_by_side(const MatmulShare& s, AddTurn add, int64_t panel, int64_t apart,
                       int64_t count) {
   Floats sums[kPanelsTogether][kMaxTile];
@@ -355,8 +355,9 @@ void add_side_by_side(const MatmulShare& s, AddTurn add, int64_t panel, int64_t 
     for (Floats& sum : sums[p]) sum = zero();
   }
   const int64_t groups = s.k / kGroup, step = s.panel_bytes / groups;
-  for (int64_t g = 0; g < groups; g += kTurnGroups) {
-    const int64_t end = groups < g + kTurnGroups ? groups : g + kTurnGroups;
+  const int64_t turn = count == 1 ? groups : kTurnGroups;
+  for (int64_t g = 0; g < groups; g += turn) {
+    const int64_t end = groups < g + turn ? groups : g + turn;
     for (int64_t p = 0; p < count; ++p) {
       const int64_t at = panel + p * apart;
       const std::byte* here = s.panels + at * s.panel_bytes;
@@ -388,13 +389,14 @@ void quantized_matmul(const MatmulShare& s, Numbers<kRows...>) {
     for (int64_t panel = s.panel_begin; panel < s.panel_end; ++panel) add_tiles(s, kAdd, panel);
     return;
   }
-  const int64_t apart = (s.panel_end - s.panel_begin) / kPanelsTogether;
+  const AddTurn add = kAdd[s.rows - 1];
+  const int64_t together = s.rows <= kRowsSideBySide ? kPanelsTogether : 1;
+  const int64_t apart = (s.panel_end - s.panel_begin) / together;
   for (int64_t i = 0; i < apart; ++i) {
-    add_side_by_side(s, kAdd[s.rows - 1], s.panel_begin + i, apart, kPanelsTogether);
+    add_side_by_side(s, add, s.panel_begin + i, apart, together);
   }
-  // What is left over has no panel beside.
-  for (int64_t at = s.panel_begin + apart * kPanelsTogether; at < s.panel_end; ++at) {
-    add_side_by_side(s, kAdd[s.rows - 1], at, 0, 1);
+  for (int64_t left = s.panel_begin + apart * together; left < s.panel_end; ++left) {
+    add_side_by_side(s, add, left, 0, 1);
   }
 }
 
