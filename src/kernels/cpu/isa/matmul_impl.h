@@ -16,8 +16,7 @@ using NumbersBelow = std::make_integer_sequence<int, kCount>;
 
 // Panels lie one after the other, so what is needed later is known. Without prefetching it the
 // arithmetic of several rows and the wait for memory add up instead of running side by side. This
-// is how many bytes ahead.
-constexpr int kPrefetchBytes = 512;
+// is how many bytes ahead panels of floats are asked for.
 constexpr int kFloatPrefetchBytes = 8192;
 
 AERIE_INLINE void prefetch(const std::byte* at, int64_t bytes) {
@@ -341,11 +340,16 @@ void add_turn(const MatmulShare& s, const Turn& turn, Floats* sums) {
 
 using AddTurn = void (*)(const MatmulShare&, const Turn&, Floats* sums);
 
-// Memory answers several streams faster than one, so few rows work through some panels side by
-// side, a few groups of each in turn. More rows wait for the processor, and take each panel whole.
+// Memory answers several streams faster than one, so a tile works through some panels side by side,
+// a few groups of each in turn: with fewer, sums go to memory and back more often; with more,
+// memory answers more slowly.
 constexpr int kPanelsTogether = 4;
 constexpr int64_t kTurnGroups = 4;
-constexpr int64_t kRowsSideBySide = 4;
+// Beside panels of a page or two, what lies a page ahead is asked for in time; beside long ones
+// that is too far (docs/decisions.md has figures).
+constexpr int64_t bytes_ahead(int64_t panel_bytes) {
+  return panel_bytes <= 8192 ? 4096 : 512;
+}
 
 // Of one tile with `count` panels that lie `apart`.
 void add_side_by_side(const MatmulShare& s, AddTurn add, int64_t panel, int64_t apart,
@@ -355,13 +359,13 @@ void add_side_by_side(const MatmulShare& s, AddTurn add, int64_t panel, int64_t 
     for (Floats& sum : sums[p]) sum = zero();
   }
   const int64_t groups = s.k / kGroup, step = s.panel_bytes / groups;
-  const int64_t turn = count == 1 ? groups : kTurnGroups;
-  for (int64_t g = 0; g < groups; g += turn) {
-    const int64_t end = groups < g + turn ? groups : g + turn;
+  const int64_t ahead = bytes_ahead(s.panel_bytes);
+  for (int64_t g = 0; g < groups; g += kTurnGroups) {
+    const int64_t end = groups < g + kTurnGroups ? groups : g + kTurnGroups;
     for (int64_t p = 0; p < count; ++p) {
       const int64_t at = panel + p * apart;
       const std::byte* here = s.panels + at * s.panel_bytes;
-      add(s, {0, at, g, end, here + g * step + kPrefetchBytes, step}, sums[p]);
+      add(s, {0, at, g, end, here + g * step + ahead, step}, sums[p]);
     }
   }
   for (int64_t p = 0; p < count; ++p) store_tile(s, 0, s.rows, panel + p * apart, sums[p]);
@@ -390,12 +394,12 @@ void quantized_matmul(const MatmulShare& s, Numbers<kRows...>) {
     return;
   }
   const AddTurn add = kAdd[s.rows - 1];
-  const int64_t together = s.rows <= kRowsSideBySide ? kPanelsTogether : 1;
-  const int64_t apart = (s.panel_end - s.panel_begin) / together;
+  const int64_t apart = (s.panel_end - s.panel_begin) / kPanelsTogether;
   for (int64_t i = 0; i < apart; ++i) {
-    add_side_by_side(s, add, s.panel_begin + i, apart, together);
+    add_side_by_side(s, add, s.panel_begin + i, apart, kPanelsTogether);
   }
-  for (int64_t left = s.panel_begin + apart * together; left < s.panel_end; ++left) {
+  // What is left over has no panel beside.
+  for (int64_t left = s.panel_begin + apart * kPanelsTogether; left < s.panel_end; ++left) {
     add_side_by_side(s, add, left, 0, 1);
   }
 }
