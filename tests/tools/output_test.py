@@ -275,6 +275,31 @@ class Options(Output):
             self.holds()
 
 
+class SlowOptions(Output):
+    """Of commands that take seconds even with a tiny model: what a full disk leaves."""
+
+    def options(self):
+        tiny = self.inputs / "tiny.gguf"
+        self.assertEqual(call(["bench", "make-model", "--shape", "tiny", tiny]).returncode, 0)
+        speculation = ["-m", tiny, "--dataset", self.prompts, "--max-tokens", "3"]
+        tune = ["tune", *speculation, "--out"]
+        sweep = ["bench", "sweep", *speculation, "--method", "ngram"]
+        yield tune
+        yield [*tune, os.devnull, "--json"]
+        yield [*tune, os.devnull, "--html"]
+        yield [*sweep, "--json"]
+        yield [*sweep, "--html"]
+
+    def test_a_full_disk(self):
+        file = self.out / "file"
+        for arguments in self.options():
+            with self.subTest(option=arguments[-1], of=arguments[0]):
+                file.write_bytes(b"before")
+                self.refused(call([*arguments, file], limit=20), b"too large")
+                self.assertEqual(file.read_bytes(), b"before")
+                self.assertEqual([path.name for path in self.out.iterdir()], ["file"])
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         BIN = pathlib.Path(sys.argv.pop(1)).resolve()
