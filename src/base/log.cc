@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/progress.h"
+
 namespace aerie {
 namespace {
 
@@ -38,6 +40,7 @@ void set_log_level(LogLevel level) {
 }
 
 void log(LogLevel level, const std::string& message) {
+  clear_progress_line();
   logger().log(to_spdlog(level), message);
 }
 

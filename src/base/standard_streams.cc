@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/files.h"
+#include "base/progress.h"
 
 namespace aerie {
 namespace {
@@ -30,6 +31,7 @@ void claim_standard_descriptors() {
 }
 
 bool print_output(std::string_view text) {
+  clear_progress_line();
   if (output_error == 0) output_error = write_all(STDOUT_FILENO, text);
   return output_error == 0;
 }
@@ -41,6 +43,7 @@ Status output_status() {
 }
 
 void print_message(std::string_view text) {
+  clear_progress_line();
   write_all(STDERR_FILENO, text);
 }
 
