@@ -57,7 +57,7 @@ class DemoError(Exception):
 def generate(options, prompt, speculate, json_file):
     """The figures of one `aerie run`."""
     _, text, tokens, temperature = prompt
-    command = [options.aerie, "run", "-m", options.model, "--template", "-p", text]
+    command = [options.aerie, "run", "-m", options.model, "-p", text]
     command += ["-n", str(tokens), "--temp", str(temperature), "--seed", "1"]
     command += ["--speculate", speculate, "--json", str(json_file)]
     if options.threads:

@@ -90,8 +90,7 @@ const std::vector<Chat::Command>& Chat::commands() {
       {"/regenerate", "", "another reply to the last message", &Chat::regenerate},
       {"/undo", "", "take the last message and its reply back", &Chat::undo},
       {"/system", "TEXT", "the system message; without TEXT there is none", &Chat::system},
-      {"/set", "NAME VALUE", "a setting, as in /set temperature 0.7; alone: all",
-       &Chat::set},
+      {"/set", "NAME VALUE", "a setting, as in /set temperature 0.7; alone: all", &Chat::set},
       {"/speculate", "METHOD", "what drafts: none, auto, ngram; alone: what there is",
        &Chat::speculate},
       {"/stats", "", "figures of the last reply and of all", &Chat::show_stats},
@@ -119,8 +118,7 @@ Status Chat::help(const std::string& /*argument*/) {
     print_message("  {:<22}{}\n", fmt::format("{} {}", command.name, command.argument),
                   command.what);
   }
-  print_message(
-      "  Ctrl-C                stops a reply and keeps it; drops what is being typed\n");
+  print_message("  Ctrl-C                stops a reply and keeps it; drops what is being typed\n");
   return {};
 }
 
@@ -274,6 +272,10 @@ void Chat::answer(const std::string& text) {
   conversation_.add("assistant", generation->text);
   count(*generation);
   if (interrupted.load()) print_message("(stopped)\n");
+  if (generation->finish == FinishReason::kLength && settings_.max_tokens == 0) {
+    print_message(
+        "(the context is full: /clear begins a new conversation, --ctx gives more room)\n");
+  }
   if (!generation->problem.empty()) print_message("error: {}\n", generation->problem);
   if (!options_.quiet) print_message("{}\n", short_closing_line(*generation));
 }
