@@ -1,9 +1,12 @@
 #include "tools/flags.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <random>
@@ -24,7 +27,12 @@ struct RunFlags {
   std::string json_schema;
   std::string grammar;
   std::string regex;
+  std::vector<std::string> words;  // the model if -m is left out, the prompt
+  std::string generation_config = "auto";
+  std::string color;
   bool strict_schemas = false;
+  bool raw = false;
+  bool use_template = false;
   CLI::App* app = nullptr;
 };
 
@@ -83,18 +91,23 @@ Expected<std::optional<GrammarSpec>> read_grammar(const RunFlags& flags) {
 
 Status check_prompt(const RunFlags& flags) {
   const RunOptions& o = flags.options;
-  const int sources = (o.has_prompt ? 1 : 0) + (o.prompt_file.empty() ? 0 : 1) + (o.chat ? 1 : 0);
   const auto refuse = [](const char* why) { return invalid_argument(why); };
-  if (sources == 0) return refuse("there is no prompt: give -p TEXT, -f FILE or --chat");
-  if (sources > 1) return refuse("-p, -f and --chat exclude each other: give one of them");
+  if (o.has_prompt && !o.prompt_file.empty()) {
+    return refuse("-p and -f exclude each other: give one of them");
+  }
+  if (o.chat && (o.has_prompt || !o.prompt_file.empty())) {
+    return refuse("--chat reads what is typed, and -p and -f say it already: leave one out");
+  }
+  if (flags.raw && (flags.use_template || o.chat || o.has_system)) {
+    return refuse(
+        "--raw goes on with a text, and --template, --chat and --system are of messages: leave one "
+        "of them out");
+  }
   if (o.chat && !o.prediction_file.empty()) {
-    return refuse("--prediction is of one reply, and --chat makes many: leave one of them out");
+    return refuse("--prediction is of one reply, and a chat makes many: leave it out, or give -p");
   }
   if (o.chat && !o.json_file.empty()) {
-    return refuse("--json reports one generation, and --chat makes many: leave one of them out");
-  }
-  if (o.has_system && !o.chat && !o.use_template) {
-    return refuse("--system needs a chat template: add --template or --chat");
+    return refuse("--json reports one generation, and a chat makes many: leave it out, or give -p");
   }
   const auto has_bytes = [](const std::string& text) { return !is_valid_utf8(text); };
   if (!o.record_file.empty() && std::ranges::any_of(o.stop, has_bytes)) {
@@ -135,13 +148,93 @@ Status read_speculation(const EngineFlags& flags, const CLI::App& app, EngineOpt
   return {};
 }
 
-Expected<RunOptions> finish(RunFlags& flags) {
+// `aerie run MODEL PROMPT`, or what is left of it beside -m and -p.
+Status read_words(RunFlags& flags) {
   RunOptions& options = flags.options;
   options.has_prompt = given(*flags.app, "--prompt");
+  auto word = flags.words.begin();
+  if (!given(*flags.app, "--model")) {
+    if (word == flags.words.end()) {
+      return invalid_argument(
+          "there is no model: give a file, a folder or a name, as in `aerie "
+          "run MODEL`");
+    }
+    options.engine.model = *word++;
+  }
+  if (word == flags.words.end()) return {};
+  if (options.has_prompt || word + 1 != flags.words.end()) {
+    return invalid_argument("'{}': the prompt is one word for the shell: put it in quotes",
+                            flags.words.back());
+  }
+  options.prompt = *word;
+  options.has_prompt = true;
+  return {};
+}
+
+// The settings that the command line gives.
+SuggestedSampling asked_sampling(const CLI::App& app, const SamplingParams& params) {
+  SuggestedSampling asked;
+  const auto take = [&](const char* flag, const auto& value, auto& out) {
+    if (given(app, flag)) out = value;
+  };
+  take("--temp", params.temperature, asked.temperature);
+  take("--top-k", params.top_k, asked.top_k);
+  take("--top-p", params.top_p, asked.top_p);
+  take("--min-p", params.min_p, asked.min_p);
+  take("--repeat-penalty", params.repetition_penalty, asked.repetition_penalty);
+  take("--repeat-last-n", params.penalty_window, asked.penalty_window);
+  return asked;
+}
+
+// In colour if it was asked for and somebody sees it (https://no-color.org).
+bool wants_color(const std::string& when) {
+  if (when == "always") return true;
+  const char* const never = std::getenv("NO_COLOR");
+  return when == "auto" && isatty(STDOUT_FILENO) != 0 && (never == nullptr || *never == '\0');
+}
+
+// Where what was typed into chats is kept; empty: nowhere.
+std::string history_file() {
+  const char* const state = std::getenv("XDG_STATE_HOME");
+  const char* const home = std::getenv("HOME");
+  std::filesystem::path folder;
+  if (state != nullptr && *state == '/') {
+    folder = state;
+  } else if (home != nullptr && *home == '/') {
+    folder = std::filesystem::path(home) / ".local" / "state";
+  } else {
+    return "";
+  }
+  folder /= "aerie";
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  return error ? "" : (folder / "chat_history").string();
+}
+
+// What is no prompt is a chat, if somebody is there to type.
+void choose_form(RunFlags& flags) {
+  RunOptions& options = flags.options;
+  if (flags.raw) options.form = PromptForm::kText;
+  if (flags.use_template) options.form = PromptForm::kMessage;
+  const bool has_text = options.has_prompt || !options.prompt_file.empty();
+  if (!has_text && !flags.raw && isatty(STDIN_FILENO) != 0) options.chat = true;
+  if (!options.chat) return;
+  options.history_file = history_file();
+  // For /speculate.
+  options.engine.more_speculations = offered_speculations(options.engine.speculation);
+}
+
+Expected<RunOptions> finish(RunFlags& flags) {
+  RunOptions& options = flags.options;
+  AERIE_RETURN_IF_ERROR(read_words(flags));
   options.has_system = given(*flags.app, "--system");
   AERIE_ASSIGN_OR_RETURN(options.grammar, read_grammar(flags));
-  AERIE_RETURN_IF_ERROR(check_prompt(flags));
   AERIE_RETURN_IF_ERROR(read_engine_flags(*flags.app, flags.engine, options.engine));
+  choose_form(flags);
+  AERIE_RETURN_IF_ERROR(check_prompt(flags));
+  options.asked = asked_sampling(*flags.app, options.sampling);
+  options.use_suggested = flags.generation_config == "auto";
+  options.color = wants_color(flags.color);
   options.engine.reuse_prefixes = true;
   for (const std::string& text : flags.logit_bias) {
     AERIE_ASSIGN_OR_RETURN(auto bias, parse_bias(text));
@@ -155,6 +248,7 @@ Expected<RunOptions> finish(RunFlags& flags) {
 void add_sampling_flags(CLI::App& app, RunFlags& flags) {
   SamplingParams& s = flags.options.sampling;
   const FlagGroup group(app, "Sampling");
+  add_generation_config(app, flags.generation_config);
   app.add_option("--seed", s.seed, "Seed of all random choices (default: drawn, and reported)");
   add_shown(app, "--temp,--temperature", s.temperature, "0: always the likeliest token");
   add_shown(app, "--top-k", s.top_k, "Keep the K likeliest tokens; 0: all");
@@ -210,6 +304,32 @@ Expected<kernels::KvType> parse_cache_type(const std::string& name) {
   return invalid_argument("--cache-type {}: give {}", name, known);
 }
 
+std::vector<std::string> offered_methods() {
+  std::vector<std::string> names;
+  for (const Method* method : methods()) {
+    if (method->offered) names.emplace_back(method->name);
+  }
+  return names;
+}
+
+std::vector<SpeculativeConfig> offered_speculations(const SpeculativeConfig& chosen) {
+  std::vector<SpeculativeConfig> out;
+  for (const std::string& name : offered_methods()) {
+    if (name == to_string(chosen)) continue;
+    // Methods that are offered need no settings.
+    auto config = parse_speculative_spec(name);
+    if (config.ok()) out.push_back(std::move(*config));
+  }
+  return out;
+}
+
+void add_generation_config(CLI::App& app, std::string& choice) {
+  add_shown(app, "--generation-config", choice,
+            "Sampling that is not asked for: auto, as the model's makers recommend; none (vLLM's "
+            "vllm), the defaults here")
+      ->check(CLI::IsMember({"auto", "none", "vllm"}));
+}
+
 void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e) {
   const FlagGroup group(app, "Speculation");
   app.add_option(
@@ -253,12 +373,15 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
   flags->app = &app;
   RunOptions& o = flags->options;
-  app.add_option("-m,--model", o.engine.model, kModelHelp)->required();
-  app.add_option("-p,--prompt", o.prompt, "The prompt");
+  app.add_option("MODEL", flags->words, "The model (or -m), and what to say, in quotes (or -p)")
+      ->expected(0, 64);
+  app.add_option("-m,--model", o.engine.model, kModelHelp);
+  app.add_option("-p,--prompt", o.prompt, "A message; for a model without a chat template, a text");
   app.add_option("-f,--file", o.prompt_file, "A file with the prompt; -: standard input");
-  app.add_flag("--chat", o.chat, "Chat with the model");
-  app.add_flag("--template", o.use_template, "The prompt is a message: apply the chat template");
-  app.add_option("--system", o.system, "The system message, with --template or --chat");
+  app.add_flag("--raw", flags->raw, "Go on with the prompt as a text, without the chat template");
+  app.add_option("--system", o.system, "The system message");
+  app.add_flag("--chat", o.chat, "Chat, where nobody sits at a terminal, too");
+  app.add_flag("--template", flags->use_template, "Fail where there is no chat template to apply");
   app.add_option("-n,--max-tokens", o.max_tokens, "Tokens to generate (default: until the end)")
       ->check(CLI::Range(1, 1 << 26));
   app.add_option("--stop", o.stop, "End before this text; may be repeated")
@@ -272,6 +395,9 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
   app.add_option("--record", o.record_file,
                  "Add a line for each reply to this file, for `aerie audit`");
   app.add_flag("-q,--quiet", o.quiet, "No closing line");
+  app.add_flag("--color{auto}", flags->color,
+               "Tokens in the colour of where they came from: auto (on a terminal), always, never")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
   add_sampling_flags(app, *flags);
   add_speculation_flags(app, flags->engine, o.engine);
   app.add_option("--prediction", o.prediction_file,

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "engine/model_source.h"
@@ -41,6 +42,13 @@ struct EngineFlags {
   std::string type;
   std::string draft_type;
 };
+
+// --generation-config: "auto", or nothing of the model's own.
+void add_generation_config(CLI::App& app, std::string& choice);
+
+// Methods that need nothing but the model, for who may pick another than the one at the start.
+std::vector<std::string> offered_methods();
+std::vector<SpeculativeConfig> offered_speculations(const SpeculativeConfig& chosen);
 
 // Of `aerie run` and `aerie serve`. Both must outlive `app`.
 void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& options,

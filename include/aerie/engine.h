@@ -99,6 +99,9 @@ class Engine {
   // cancelled or whose deadline passed is no error.
   using OnText = std::function<void(std::string_view text)>;
   Expected<Generation> generate(const Request& request, const OnText& on_text = nullptr);
+  // The same for who wants to know what each pass brought, and how each token came about.
+  using OnDelta = std::function<void(const ReplyDelta& delta)>;
+  Expected<Generation> generate_by_rounds(const Request& request, const OnDelta& on_delta);
 
   // Answers many at once: the sink, which is kept until then, hears of the request until on_end().
   // The first call starts the engine's thread. Errors are check()'s, and kResourceExhausted if too

@@ -22,8 +22,8 @@ constexpr std::chrono::milliseconds kCancelPoll{20};
 class Gatherer final : public ReplySink {
  public:
   // `decoder`, if it works for this reply alone, says what its passes cost. May be null.
-  Gatherer(const Engine::OnText& on_text, const Decoder* decoder)
-      : on_text_(on_text), decoder_(decoder) {}
+  Gatherer(const Engine::OnDelta& on_delta, const Decoder* decoder)
+      : show_(on_delta), decoder_(decoder) {}
 
   void on_delta(ReplyDelta delta) override;
   void on_end(ReplyEnd end) override;
@@ -31,12 +31,7 @@ class Gatherer final : public ReplySink {
   Expected<Generation> take();
 
  private:
-  void show(const std::string& text) {
-    out_.text += text;
-    if (!text.empty() && on_text_) on_text_(text);
-  }
-
-  const Engine::OnText& on_text_;
+  const Engine::OnDelta& show_;
   const Decoder* decoder_;
   Generation out_;
   Status status_;
@@ -54,11 +49,12 @@ void Gatherer::on_delta(ReplyDelta delta) {
     out_.rounds.push_back({static_cast<int>(delta.tokens.size()), seconds_between(last_, now)});
     last_ = now;
   }
+  out_.text += delta.text;
+  if (show_) show_(delta);
   for (EmittedToken& token : delta.tokens) {
     out_.tokens.push_back(token.id);
     out_.emitted.push_back(std::move(token));
   }
-  show(delta.text);
   if (!first_) first_ = last_ = steady_now();
 }
 
@@ -78,7 +74,8 @@ void Gatherer::on_end(ReplyEnd end) {
   } else {
     status_ = std::move(end.status);
   }
-  show(end.text);
+  out_.text += end.text;
+  if (!end.text.empty() && show_) show_({std::move(end.text), {}, {}});
 }
 
 Expected<Generation> Gatherer::take() {
@@ -128,7 +125,7 @@ bool is_cancelled(const Request& request) {
 
 // In this thread, with nothing beside it.
 Expected<Generation> answer_alone(OpenedModel& opened, const Request& request,
-                                  const Engine::OnText& on_text) {
+                                  const Engine::OnDelta& on_delta) {
   const OpenedModel::Speculation& speculation =
       opened.speculations[static_cast<size_t>(request.speculation)];
   // Without its drafter, a plain run computes nothing that only the drafter wants.
@@ -136,7 +133,7 @@ Expected<Generation> answer_alone(OpenedModel& opened, const Request& request,
   DecoderOptions decoder_options = opened.decoder;
   decoder_options.max_nodes = speculation.max_nodes;
   Decoder decoder(*opened.model, *opened.cache, drafter, decoder_options);
-  const auto gatherer = std::make_shared<Gatherer>(on_text, &decoder);
+  const auto gatherer = std::make_shared<Gatherer>(on_delta, &decoder);
   RunningReply reply(request, gatherer, opened.tokenizer(), nullptr);
   SchedulerOptions options;
   options.max_sequences = 1;
@@ -156,8 +153,8 @@ Expected<Generation> answer_alone(OpenedModel& opened, const Request& request,
 
 // By the service's thread.
 Expected<Generation> answer_beside_others(Service& service, const Request& request,
-                                          const Engine::OnText& on_text) {
-  Gatherer gatherer(on_text, nullptr);
+                                          const Engine::OnDelta& on_delta) {
+  Gatherer gatherer(on_delta, nullptr);
   const auto mailbox = std::make_shared<Mailbox>();
   AERIE_ASSIGN_OR_RETURN(const Service::Id id, service.submit(request, mailbox));
   while (!mailbox->hand_on(gatherer)) {
@@ -266,12 +263,19 @@ Status Engine::check(const Request& request) const {
 }
 
 Expected<Generation> Engine::generate(const Request& request, const OnText& on_text) {
+  if (!on_text) return generate_by_rounds(request, nullptr);
+  return generate_by_rounds(request, [&](const ReplyDelta& delta) {
+    if (!delta.text.empty()) on_text(delta.text);
+  });
+}
+
+Expected<Generation> Engine::generate_by_rounds(const Request& request, const OnDelta& on_delta) {
   AERIE_RETURN_IF_ERROR(check(request));
   if (impl_->running() == nullptr) {
     const std::lock_guard lock(impl_->turn);
-    if (impl_->running() == nullptr) return answer_alone(impl_->opened, request, on_text);
+    if (impl_->running() == nullptr) return answer_alone(impl_->opened, request, on_delta);
   }
-  return answer_beside_others(*impl_->running(), request, on_text);
+  return answer_beside_others(*impl_->running(), request, on_delta);
 }
 
 Expected<Engine::RequestId> Engine::submit(Request request, std::shared_ptr<ReplySink> sink) {

@@ -47,6 +47,9 @@ class EngineService final : public Service {
   const std::string& model_name() const override { return name_; }
   int context() const override { return opened_.options.context; }
   const Tokenizer& tokenizer() const override { return *opened_.source.tokenizer; }
+  Expected<SuggestedSampling> suggested_sampling() const override {
+    return read_suggested_sampling(opened_.file());
+  }
   const Expected<ChatTemplate>& chat_template() const override {
     return opened_.source.chat_template;
   }

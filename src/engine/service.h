@@ -12,6 +12,7 @@
 #include "engine/engine_options.h"
 #include "engine/service_stats.h"
 #include "grammar/grammar.h"
+#include "model/import/suggested_sampling.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -47,6 +48,8 @@ class Service {
   virtual int context() const = 0;                    // positions of a sequence at most
   virtual const Tokenizer& tokenizer() const = 0;
   virtual const Expected<ChatTemplate>& chat_template() const = 0;
+  // Of the model's files. Errors are read_suggested_sampling()'s.
+  virtual Expected<SuggestedSampling> suggested_sampling() const { return SuggestedSampling(); }
   virtual std::shared_ptr<const TokenTrie> token_trie() const = 0;
   // For the grammars of its requests; null: there is none, and whoever compiles one does so itself.
   virtual std::shared_ptr<GrammarPool> grammar_pool() const { return nullptr; }

@@ -4,6 +4,7 @@
 
 #include "base/interrupt.h"
 #include "base/standard_streams.h"
+#include "tools/run/tinted_text.h"
 
 namespace aerie {
 
@@ -26,10 +27,25 @@ Request make_request(const RunOptions& options, SharedGrammar grammar, std::vect
   return request;
 }
 
-Expected<Generation> print_reply(Engine& engine, const Request& request) {
-  return engine.generate(request, [](std::string_view piece) {
+Status take_suggested_sampling(const Engine& engine, RunOptions& options) {
+  if (!options.use_suggested) return {};
+  AERIE_ASSIGN_OR_RETURN(const SuggestedSampling suggested,
+                         read_suggested_sampling(engine.parts().file()));
+  suggested.apply_to(options.sampling);
+  options.asked.apply_to(options.sampling);
+  if (!suggested.empty() && !options.quiet) {
+    print_message("sampling as the model's makers recommend: {} (--generation-config none: not)\n",
+                  to_string(suggested));
+  }
+  return {};
+}
+
+Expected<Generation> print_reply(Engine& engine, const Request& request, bool color) {
+  TintedText text(engine.parts().tokenizer(), color);
+  return engine.generate_by_rounds(request, [&](const ReplyDelta& delta) {
+    const std::string piece = text.add(delta);
     // Nobody would see the rest.
-    if (!print_output(piece)) interrupted.store(true);
+    if (!piece.empty() && !print_output(piece)) interrupted.store(true);
   });
 }
 

@@ -21,9 +21,13 @@ Expected<SharedGrammar> compile_grammar(const RunOptions& options, const Engine&
 Request make_request(const RunOptions& options, SharedGrammar grammar, std::vector<int32_t> prompt,
                      std::vector<int32_t> prediction = {});
 
-// Generates and prints the text. A line that the reply leaves open stays open. Ends where nothing
-// can be printed any more: output_status().
-Expected<Generation> print_reply(Engine& engine, const Request& request);
+// Where the command line leaves settings open, takes those that the model's makers recommend and
+// says so in a line. Errors are read_suggested_sampling()'s.
+Status take_suggested_sampling(const Engine& engine, RunOptions& options);
+
+// Generates and prints the text, if need be in colours (tinted_text.h). A line that the reply
+// leaves open stays open. Ends where nothing can be printed any more: output_status().
+Expected<Generation> print_reply(Engine& engine, const Request& request, bool color);
 
 // What --record asks for, if it is given.
 class Recorder {

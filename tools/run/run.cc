@@ -17,45 +17,63 @@
 namespace aerie {
 namespace {
 
+Expected<std::string> read_standard_input() {
+  std::string text;
+  char buffer[1 << 16];
+  for (size_t n; (n = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0;) text.append(buffer, n);
+  if (std::ferror(stdin) != 0) return not_found("-f -: standard input cannot be read");
+  return text;
+}
+
 Expected<std::string> read_prompt(const RunOptions& options) {
   if (options.has_prompt) return options.prompt;
-  std::ifstream file;
-  if (options.prompt_file != "-") {
-    file.open(options.prompt_file, std::ios::binary);
-    if (!file) return not_found("-f {}: the file cannot be read", options.prompt_file);
-    // A directory opens and then fails to read.
-    if (file.peek() == std::ifstream::traits_type::eof() && !file.eof()) {
-      return not_found("-f {}: this is not a file with text", options.prompt_file);
-    }
+  if (options.prompt_file == "-") return read_standard_input();
+  if (options.prompt_file.empty()) {
+    AERIE_ASSIGN_OR_RETURN(std::string text, read_standard_input());
+    if (!text.empty()) return text;
+    return invalid_argument(
+        "there is no prompt: give -p TEXT, -f FILE or a text on standard input, or chat on a "
+        "terminal");
   }
-  if (options.prompt_file == "-") {
-    std::string text;
-    char buffer[1 << 16];
-    for (size_t n; (n = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0;) text.append(buffer, n);
-    if (std::ferror(stdin) != 0) return not_found("-f -: standard input cannot be read");
-    return text;
+  std::ifstream file(options.prompt_file, std::ios::binary);
+  if (!file) return not_found("-f {}: the file cannot be read", options.prompt_file);
+  // A directory opens and then fails to read.
+  if (file.peek() == std::ifstream::traits_type::eof() && !file.eof()) {
+    return not_found("-f {}: this is not a file with text", options.prompt_file);
   }
   return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// Whether the prompt is a message, for which the model has a template.
+Expected<bool> is_message(const RunOptions& options, const Engine& engine) {
+  if (options.form == PromptForm::kText) return false;
+  const Status& known = engine.parts().chat_template().status();
+  if (known.ok()) return true;
+  const bool may_be_text = options.form == PromptForm::kFitting && !options.has_system;
+  if (may_be_text && known.code() == StatusCode::kNotFound) return false;
+  return known.with_context("--raw goes on with the prompt as a text");
 }
 
 // What a chat template makes of the prompt goes into `text`, too.
 Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const Engine& engine,
                                              std::string& text) {
-  std::vector<int32_t> ids;
-  if (!options.use_template) {
-    AERIE_RETURN_IF_ERROR(engine.parts().tokenizer().encode(text, {true, false}, ids));
-  } else {
-    if (!engine.parts().chat_template().ok()) return engine.parts().chat_template().status();
+  AERIE_ASSIGN_OR_RETURN(const bool message, is_message(options, engine));
+  if (message) {
     std::vector<ChatMessage> messages;
     if (options.has_system) messages.push_back({"system", options.system});
     messages.push_back({"user", text});
-    AERIE_ASSIGN_OR_RETURN(text, engine.parts().chat_template()->render(messages, true));
-    AERIE_RETURN_IF_ERROR(engine.parts().tokenizer().encode(text, {true, true}, ids));
+    AERIE_ASSIGN_OR_RETURN(text, engine.apply_chat_template(messages));
+  } else if (text.empty() && options.max_tokens == 0) {
+    return invalid_argument(
+        "the prompt is empty, and a text that begins with nothing seldom ends: give a prompt, or "
+        "-n TOKENS");
   }
+  AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                         engine.tokenize(text, {.add_special = true, .parse_special = message}));
   // A model without BOS makes nothing of an empty prompt; its text begins after an end token.
   if (ids.empty()) {
-    const int32_t start = engine.parts().tokenizer().bos() >= 0 ? engine.parts().tokenizer().bos()
-                                                                : engine.parts().tokenizer().eos();
+    const ModelInfo info = engine.info();
+    const int32_t start = info.bos >= 0 ? info.bos : info.eos;
     if (start < 0) {
       return invalid_argument("the prompt is empty, and this model has no token to begin with");
     }
@@ -66,20 +84,17 @@ Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const En
 
 }  // namespace
 
-Expected<int> run_prompt(const RunOptions& options) {
+Expected<int> run_prompt(const RunOptions& asked) {
+  RunOptions options = asked;
   AERIE_ASSIGN_OR_RETURN(ReportFile report, ReportFile::open(options.json_file));
   AERIE_ASSIGN_OR_RETURN(Recorder recorder, Recorder::open(options));
   AERIE_ASSIGN_OR_RETURN(std::string text, read_prompt(options));
-  if (text.empty() && !options.use_template && options.max_tokens == 0) {
-    return invalid_argument(
-        "the prompt is empty, and a text that begins with nothing seldom ends: give a prompt, or "
-        "-n TOKENS");
-  }
   std::string expected;
   if (!options.prediction_file.empty()) {
     AERIE_ASSIGN_OR_RETURN(expected, read_text_file(options.prediction_file, "--prediction"));
   }
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options.engine));
+  AERIE_RETURN_IF_ERROR(take_suggested_sampling(*engine, options));
   AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, encode_prompt(options, *engine, text));
   std::vector<int32_t> prediction;
   AERIE_RETURN_IF_ERROR(engine->parts().tokenizer().encode(expected, {false, false}, prediction));
@@ -87,7 +102,7 @@ Expected<int> run_prompt(const RunOptions& options) {
   catch_interrupts();
   const Request request =
       make_request(options, std::move(grammar), std::move(prompt), std::move(prediction));
-  AERIE_ASSIGN_OR_RETURN(const Generation generation, print_reply(*engine, request));
+  AERIE_ASSIGN_OR_RETURN(const Generation generation, print_reply(*engine, request, options.color));
   if (generation.text.empty() || generation.text.back() != '\n') print_output("\n");
   AERIE_RETURN_IF_ERROR(output_status());
   if (!options.quiet) print_message("{}\n", closing_line(generation, *engine));

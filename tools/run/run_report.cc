@@ -103,6 +103,11 @@ std::string closing_line(const Generation& generation, const Engine& engine) {
   return line;
 }
 
+std::string short_closing_line(const Generation& generation) {
+  return fmt::format("({} tokens, {:.1f} tokens/s, τ {:.2f})", generation.tokens.size(),
+                     generation.tokens_per_second(), generation.stats.mean_accepted_length());
+}
+
 std::string report_json(const Generation& generation, const RunOptions& options,
                         const Engine& engine) {
   // Pieces of characters in logprobs are not UTF-8.

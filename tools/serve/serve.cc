@@ -100,6 +100,13 @@ Expected<int> serve(ServeOptions options) {
   catch_signals();
   ServeLog log;
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Service> service, open(options, log));
+  if (options.use_suggested) {
+    SuggestedSampling& sampling = options.server.api.sampling;
+    AERIE_ASSIGN_OR_RETURN(sampling, service->suggested_sampling());
+    if (!sampling.empty()) {
+      log.message(fmt::format("sampling as the model's makers recommend: {}", to_string(sampling)));
+    }
+  }
   if (options.log_requests) {
     options.server.gate.log = [&log](const Json& event) { log.event(event); };
   }

@@ -23,7 +23,8 @@ struct ServeOptions {
   server::ServerOptions server;  // but for GateOptions::log
   double drain_seconds = 30.0;
   bool log_requests = true;
-  bool hash_key = false;  // print the hash of a key, and nothing else
+  bool use_suggested = true;  // requests that say nothing are sampled as the makers recommend
+  bool hash_key = false;      // print the hash of a key, and nothing else
 };
 
 // Adds the flags to `app`; the returned function runs it, with the exit status. It must not outlive

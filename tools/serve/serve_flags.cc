@@ -15,14 +15,6 @@
 namespace aerie {
 namespace {
 
-std::vector<std::string> offered_methods() {
-  std::vector<std::string> names;
-  for (const Method* method : methods()) {
-    if (method->offered) names.emplace_back(method->name);
-  }
-  return names;
-}
-
 struct ServeFlags {
   ServeOptions options;
   EngineFlags engine;
@@ -30,6 +22,7 @@ struct ServeFlags {
   std::vector<std::string> keys;
   std::vector<std::string> key_files;
   std::string config;
+  std::string generation_config = "auto";
   double max_body_mib = 0;
   double max_unsent_mib = 0;
   int max_grammar_mib = 0;
@@ -167,6 +160,7 @@ void add_serving_flags(CLI::App& app, ServeFlags& flags) {
          "Who comes first: fcfs, or priority, by which requests may say so themselves")
       ->default_str("fcfs")
       ->check(CLI::IsMember({"fcfs", "priority"}));
+  add_generation_config(app, flags.generation_config);
   app.add_flag("--strict-schemas", api.strict_schemas, kStrictSchemasHelp);
   app.add_flag("--no-log-requests", flags.no_log, "No line of the log for each request");
   app.add_flag("--no-prefix-cache", flags.no_prefix_cache,
@@ -224,12 +218,8 @@ Status read_keys(const ServeFlags& flags, server::ApiKeys& out) {
 }
 
 Status read_offers(const ServeFlags& flags, EngineOptions& engine) {
-  std::vector<std::string> offers = flags.offers;
-  if (offers.empty()) {
-    offers = offered_methods();
-    std::erase(offers, to_string(engine.speculation));
-  }
-  for (const std::string& offer : offers) {
+  if (flags.offers.empty()) engine.more_speculations = offered_speculations(engine.speculation);
+  for (const std::string& offer : flags.offers) {
     auto config = parse_speculative_spec(offer);
     if (!config.ok()) return config.status().with_context("--offer");
     engine.more_speculations.push_back(std::move(*config));
@@ -274,6 +264,7 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
   options.service.grammar_bytes = int64_t{flags.max_grammar_mib} << 20;
   options.service.prefix_cache = !flags.no_prefix_cache;
   options.log_requests = !flags.no_log;
+  options.use_suggested = flags.generation_config == "auto";
   return options;
 }
 

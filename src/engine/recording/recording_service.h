@@ -39,6 +39,9 @@ class RecordingService final : public Service {
   int context() const override { return service_->context(); }
   const Tokenizer& tokenizer() const override { return service_->tokenizer(); }
   const Expected<ChatTemplate>& chat_template() const override { return service_->chat_template(); }
+  Expected<SuggestedSampling> suggested_sampling() const override {
+    return service_->suggested_sampling();
+  }
   std::shared_ptr<const TokenTrie> token_trie() const override { return service_->token_trie(); }
   std::shared_ptr<GrammarPool> grammar_pool() const override { return service_->grammar_pool(); }
   const std::vector<std::string>& speculations() const override { return service_->speculations(); }

@@ -19,6 +19,7 @@
 #include "model/import/eight_bit_weights.h"
 #include "model/import/hugging_face_import.h"
 #include "model/import/layer_names.h"
+#include "model/import/suggested_sampling.h"
 #include "model/registry.h"
 
 namespace aerie {
@@ -371,6 +372,7 @@ Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string&
   const fs::path folder = fs::absolute(path).lexically_normal();
   const fs::path base = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
   import.metadata().add_string("general.name", printable(base.string()));
+  AERIE_RETURN_IF_ERROR(add_generation_config(path, import.metadata()));
   AERIE_ASSIGN_OR_RETURN(EightBitScheme scheme, EightBitScheme::read(import.whole_config()));
   AERIE_ASSIGN_OR_RETURN(SafetensorsFolder tensors, SafetensorsFolder::open(path));
   auto file =

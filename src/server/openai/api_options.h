@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "model/import/suggested_sampling.h"
+
 namespace aerie::server {
 
 // By what requests are of one tenant: nothing reaches one of what was learnt of another's text.
@@ -26,6 +28,7 @@ struct ApiOptions {
   TenantBy tenant_by = TenantBy::kKey;
   bool share_learning = false;  // what is learnt of one tenant's text serves all
   bool allow_trace = false;     // requests may ask for what was drafted
+  SuggestedSampling sampling;   // where a request says nothing; else OpenAI's defaults
 };
 
 }  // namespace aerie::server

@@ -74,15 +74,19 @@ void read_logit_bias(FieldReader& request, const ApiState& state, SamplingParams
 }
 
 void read_sampling(FieldReader& request, const ApiState& state, SamplingParams& out) {
-  out.temperature = request.number("temperature", 1.0, 0.0, 2.0);
-  out.top_p = request.number("top_p", 1.0, std::numeric_limits<double>::min(), 1.0);
-  out.top_k = std::max(0, request.integer("top_k", 0, -1, std::numeric_limits<int>::max()));
-  out.min_p = request.number("min_p", 0.0, 0.0, 1.0);
-  out.repetition_penalty = request.number("repetition_penalty", 1.0, 0.01, 100.0);
+  constexpr int kMost = std::numeric_limits<int>::max();
+  out.temperature = 1.0;
+  out.penalty_window = -1;  // OpenAI's count "the text so far"
+  state.options.sampling.apply_to(out);
+  out.temperature = request.number("temperature", out.temperature, 0.0, 2.0);
+  out.top_p = request.number("top_p", out.top_p, std::numeric_limits<double>::min(), 1.0);
+  out.top_k = std::max(0, request.integer("top_k", out.top_k, -1, kMost));
+  out.min_p = request.number("min_p", out.min_p, 0.0, 1.0);
+  out.repetition_penalty =
+      request.number("repetition_penalty", out.repetition_penalty, 0.01, 100.0);
   out.frequency_penalty = request.number("frequency_penalty", 0.0, -2.0, 2.0);
   out.presence_penalty = request.number("presence_penalty", 0.0, -2.0, 2.0);
-  // OpenAI's count "the text so far".
-  out.penalty_window = request.integer("repeat_last_n", -1, -1, std::numeric_limits<int>::max());
+  out.penalty_window = request.integer("repeat_last_n", out.penalty_window, -1, kMost);
   read_seed(request, out);
   read_logit_bias(request, state, out);
 }

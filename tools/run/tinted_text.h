@@ -1,0 +1,36 @@
+// A reply's text in colours that say where each piece came from.
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "aerie/request.h"
+#include "tokenizer/detokenizer.h"
+
+namespace aerie {
+
+// "drafted and accepted", ... in the colours that they have.
+std::string tint_legend();
+
+class TintedText {
+ public:
+  // Without `tinted`, text stays as it is. The tokenizer must outlive it.
+  TintedText(const Tokenizer& tokenizer, bool tinted)
+      : detokenizer_(tokenizer), tokenizer_(tokenizer), tinted_(tinted) {}
+
+  // The text that a delta brings. Every colour ends with it.
+  std::string add(const ReplyDelta& delta);
+
+ private:
+  struct Piece {
+    size_t bytes;
+    TokenOrigin origin;
+  };
+
+  Detokenizer detokenizer_;
+  const Tokenizer& tokenizer_;
+  bool tinted_;
+  std::deque<Piece> pieces_;  // of text that is still to come
+};
+
+}  // namespace aerie
