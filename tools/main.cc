@@ -19,6 +19,7 @@
 #include "tools/files/inspect.h"
 #include "tools/files/tokenize.h"
 #include "tools/flags.h"
+#include "tools/hub_flags.h"
 #include "tools/measure/audit_command.h"
 #include "tools/measure/bench_command.h"
 #include "tools/run/run.h"
@@ -114,6 +115,7 @@ int run(int argc, char** argv) {
   const auto add = [&](const char* name, const char* what, const auto& add_flags) {
     CLI::App* command = app.add_subcommand(name, what);
     commands.emplace_back(command, add_flags(*command));
+    if (!command->get_prefix_command()) add_hub_flags(*command);
   };
   add("run", "Generate text from a prompt, or chat", add_run);
   add("serve", "Serve a model over HTTP, with OpenAI's API", add_serve_flags);
@@ -131,7 +133,10 @@ int run(int argc, char** argv) {
   add("speedup", "Train a draft head for a model, measure it and write a profile (aerie-train)",
       [&](CLI::App& speedup) { return add_train(speedup, argv); });
   check_flag_values(app, {"--prompt", "--system", "TEXT"});
-  if (const auto ended = parse_flags<CLI::ParseError>(app, argc, argv)) return *ended;
+  HubWords words(argc, argv);
+  if (const auto ended = parse_flags<CLI::ParseError>(app, words.count(), words.values())) {
+    return *ended;
+  }
   for (const auto& [command, run_command] : commands) {
     if (command->parsed()) return exit_with(run_command());
   }

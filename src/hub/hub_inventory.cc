@@ -1,0 +1,3 @@
+#include "hub/hub_inventory.h"
+
+namespace aerie {}  // namespace aerie
