@@ -16,6 +16,7 @@
 #include "base/program.h"
 #include "base/standard_streams.h"
 #include "tools/files/convert.h"
+#include "tools/files/hub_commands.h"
 #include "tools/files/inspect.h"
 #include "tools/files/tokenize.h"
 #include "tools/flags.h"
@@ -119,6 +120,12 @@ int run(int argc, char** argv) {
   };
   add("run", "Generate text from a prompt, or chat", add_run);
   add("serve", "Serve a model over HTTP, with OpenAI's API", add_serve_flags);
+  add("pull", "Fetch models from the Hugging Face hub",
+      [](CLI::App& pull) { return without_exit_status(add_pull_flags(pull)); });
+  add("list", "Models that were fetched",
+      [](CLI::App& list) { return without_exit_status(add_list_flags(list)); });
+  add("remove", "Remove models that were fetched",
+      [](CLI::App& remove) { return without_exit_status(add_remove_flags(remove)); });
   add("inspect", "Print what the files of a model or draft head hold", add_inspect);
   add("tokenize", "Text to token ids and back", add_tokenize);
   add("convert", "Write a model as one GGUF file, or safetensors", add_convert);

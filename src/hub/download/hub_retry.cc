@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "base/clock.h"
@@ -22,7 +23,7 @@ bool is_passing(const HubAnswer& answer) {
 
 bool HubRetry::again(const HubAnswer& answer) {
   if (interrupted || !is_passing(answer) || ++tries_ >= kTries) return false;
-  const double own = kFirstWait * (1 << (2 * (tries_ - 1)));
+  const double own = kFirstWait * std::pow(3, tries_ - 1);
   const double wait = std::min(std::max(own, answer.retry_after), kLongestWait);
   const auto start = steady_now();
   while (seconds_since(start) < wait) {
