@@ -25,7 +25,7 @@ cmake -S "$work/hello" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BU
 cmake --build "$work/build"
 
 "$work/build/hello" "$model" "$prompt" | tail -n 1 | tr -s ' \n' '\n' >"$work/hello.ids"
-build/release/bin/aerie run -m "$model" -p "$prompt" -n 24 --temp 0 --json "$work/run.json" >/dev/null
+build/release/bin/aerie run -m "$model" --raw -p "$prompt" -n 24 --temp 0 --json "$work/run.json" >/dev/null
 python3 -c 'import json, sys; print(*json.load(open(sys.argv[1]))["token_ids"], sep="\n")' \
   "$work/run.json" >"$work/run.ids"
 if [[ ! -s "$work/run.ids" ]] || ! diff "$work/run.ids" "$work/hello.ids"; then

@@ -1,4 +1,4 @@
-// Goes on with a text, as `aerie run -m MODEL -p PROMPT -n 24 --temp 0` does, and says by which
+// Goes on with a text, as `aerie run -m MODEL --raw -p PROMPT -n 24 --temp 0` does, and says by which
 // ids.
 //   hello MODEL PROMPT
 

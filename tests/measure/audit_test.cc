@@ -480,7 +480,7 @@ TEST_F(Audit, RunsAreRecorded) {
     return options();
   };
   for (const char* spec : {"none", "ngram"}) {
-    const auto options = options_of({"-p", "a b a b", "-n", "12", "--speculate", spec});
+    const auto options = options_of({"--raw", "-p", "a b a b", "-n", "12", "--speculate", spec});
     ASSERT_TRUE(options.ok()) << options.status().message();
     const auto status = run_prompt(*options);
     ASSERT_TRUE(status.ok()) << status.status().message();

@@ -46,6 +46,20 @@ TEST(Chat, Whole) {
   EXPECT_EQ(server.service().last().sampling.temperature, 1.0);
 }
 
+TEST(Chat, WhatARequestLeavesOpenIsAsTheMakersRecommend) {
+  server::ServerOptions options;
+  options.api.sampling.temperature = 0.6;
+  options.api.sampling.top_k = 20;
+  RunningServer server(says("Hi"), std::move(options));
+  server.chat(R"("top_p":0.5)");
+  EXPECT_EQ(server.service().last().sampling.temperature, 0.6);
+  EXPECT_EQ(server.service().last().sampling.top_k, 20);
+  EXPECT_EQ(server.service().last().sampling.top_p, 0.5);
+  server.chat(R"("temperature":0,"top_k":0)");
+  EXPECT_EQ(server.service().last().sampling.temperature, 0.0);
+  EXPECT_EQ(server.service().last().sampling.top_k, 0);
+}
+
 TEST(Chat, StreamSaysTheSame) {
   server::ServerOptions options;
   options.api.allow_trace = true;

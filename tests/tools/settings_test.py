@@ -173,10 +173,10 @@ class Flags(unittest.TestCase):
                 self.assertRegex(said, r"\d+ MiB of cache .* do not fit into the \d+ MiB that are available")
 
     def test_an_empty_prompt_has_an_end(self):
-        status, said = call("run", "-m", MODEL, "-p", "")
+        status, said = call("run", "-m", MODEL, "-p", "", "--raw")
         self.assertEqual(status, 2, said)
         self.assertIn("the prompt is empty", said)
-        status, said = call("run", "-m", MODEL, "-p", "", "-n", "3")
+        status, said = call("run", "-m", MODEL, "-p", "", "-n", "3", "--raw")
         self.assertEqual(status, 0, said)
 
 

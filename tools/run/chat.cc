@@ -9,7 +9,7 @@
 #include "base/standard_streams.h"
 #include "draft/speculative_config.h"
 #include "tools/run/chat_settings.h"
-#include "tools/run/conversation.h"
+#include "tools/run/dialogue.h"
 #include "tools/run/generate.h"
 #include "tools/run/line_reader.h"
 #include "tools/run/run.h"
@@ -67,7 +67,7 @@ class Chat {
   Engine& engine_;
   Recorder& recorder_;
   ChatSettings settings_;
-  Conversation conversation_;
+  Dialogue dialogue_;
   int speculation_ = 0;  // Request::speculation; -1: none
   std::string last_line_;
   ChatTotals totals_;
@@ -80,7 +80,7 @@ Chat::Chat(const RunOptions& options, SharedGrammar grammar, Engine& engine, Rec
       engine_(engine),
       recorder_(recorder),
       settings_{options.sampling, options.max_tokens} {
-  if (options_.has_system) conversation_.set_system(options_.system);
+  if (options_.has_system) dialogue_.set_system(options_.system);
 }
 
 const std::vector<Chat::Command>& Chat::commands() {
@@ -90,8 +90,7 @@ const std::vector<Chat::Command>& Chat::commands() {
       {"/regenerate", "", "another reply to the last message", &Chat::regenerate},
       {"/undo", "", "take the last message and its reply back", &Chat::undo},
       {"/system", "TEXT", "the system message; without TEXT there is none", &Chat::system},
-      {"/set", "NAME VALUE", "a setting, as in /set temperature 0.7; alone: all",
-       &Chat::set},
+      {"/set", "NAME VALUE", "a setting, as in /set temperature 0.7; alone: all", &Chat::set},
       {"/speculate", "METHOD", "what drafts: none, auto, ngram; alone: what there is",
        &Chat::speculate},
       {"/stats", "", "figures of the last reply and of all", &Chat::show_stats},
@@ -119,19 +118,18 @@ Status Chat::help(const std::string& /*argument*/) {
     print_message("  {:<22}{}\n", fmt::format("{} {}", command.name, command.argument),
                   command.what);
   }
-  print_message(
-      "  Ctrl-C                stops a reply and keeps it; drops what is being typed\n");
+  print_message("  Ctrl-C                stops a reply and keeps it; drops what is being typed\n");
   return {};
 }
 
 Status Chat::clear(const std::string& /*argument*/) {
-  conversation_.clear();
+  dialogue_.clear();
   print_message("(a new conversation)\n");
   return {};
 }
 
 Status Chat::regenerate(const std::string& /*argument*/) {
-  const std::optional<std::string> message = conversation_.take_back();
+  const std::optional<std::string> message = dialogue_.take_back();
   if (!message) return invalid_argument("nothing was said yet");
   // The same seed would draw the same reply.
   ++settings_.sampling.seed;
@@ -140,14 +138,14 @@ Status Chat::regenerate(const std::string& /*argument*/) {
 }
 
 Status Chat::undo(const std::string& /*argument*/) {
-  const std::optional<std::string> message = conversation_.take_back();
+  const std::optional<std::string> message = dialogue_.take_back();
   if (!message) return invalid_argument("nothing was said yet");
   print_message("(taken back: {})\n", *message);
   return {};
 }
 
 Status Chat::system(const std::string& argument) {
-  conversation_.set_system(argument);
+  dialogue_.set_system(argument);
   print_message(argument.empty() ? "(no system message)\n" : "(from the next reply on)\n");
   return {};
 }
@@ -168,15 +166,15 @@ Status Chat::set(const std::string& argument) {
 
 Status Chat::save(const std::string& argument) {
   if (argument.empty()) return invalid_argument("/save: give the file to write");
-  AERIE_RETURN_IF_ERROR(conversation_.save(argument));
+  AERIE_RETURN_IF_ERROR(dialogue_.save(argument));
   print_message("(saved: {})\n", argument);
   return {};
 }
 
 Status Chat::load(const std::string& argument) {
   if (argument.empty()) return invalid_argument("/load: give a file that /save wrote");
-  AERIE_ASSIGN_OR_RETURN(conversation_, Conversation::load(argument));
-  print_message("({} messages)\n", conversation_.messages().size());
+  AERIE_ASSIGN_OR_RETURN(dialogue_, Dialogue::load(argument));
+  print_message("({} messages)\n", dialogue_.messages().size());
   return {};
 }
 
@@ -237,7 +235,7 @@ void Chat::command(const std::string& line) {
 
 Expected<Generation> Chat::generate() {
   AERIE_ASSIGN_OR_RETURN(const std::string prompt,
-                         engine_.apply_chat_template(conversation_.messages()));
+                         engine_.apply_chat_template(dialogue_.messages()));
   AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                          engine_.tokenize(prompt, {.add_special = true, .parse_special = true}));
   Request request = make_request(options_, grammar_, std::move(ids));
@@ -262,18 +260,22 @@ void Chat::count(const Generation& generation) {
 }
 
 void Chat::answer(const std::string& text) {
-  conversation_.add("user", text);
+  dialogue_.add("user", text);
   interrupted.store(false);
   const Expected<Generation> generation = generate();
   if (!generation.ok()) {
-    conversation_.take_back();
+    dialogue_.take_back();
     print_message("error: {}\n(/clear begins a new conversation)\n", generation.status().message());
     return;
   }
   print_output("\n");
-  conversation_.add("assistant", generation->text);
+  dialogue_.add("assistant", generation->text);
   count(*generation);
   if (interrupted.load()) print_message("(stopped)\n");
+  if (generation->finish == FinishReason::kLength && settings_.max_tokens == 0) {
+    print_message(
+        "(the context is full: /clear begins a new conversation, --ctx gives more room)\n");
+  }
   if (!generation->problem.empty()) print_message("error: {}\n", generation->problem);
   if (!options_.quiet) print_message("{}\n", short_closing_line(*generation));
 }

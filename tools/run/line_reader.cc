@@ -158,6 +158,8 @@ Input EditedReader::read(const std::string& prompt, std::string& line) {
   prompt_ = prompt;
   interrupted_ = false;
   int count = 0;
+  // Before the prompt invites to type: what comes earlier is echoed by the terminal.
+  el_set(editor_, EL_PREP_TERM, 1);
   print_message("\x1b[?2004h");  // pastes come as such
   const char* const typed = el_gets(editor_, &count);
   print_message("\x1b[?2004l");

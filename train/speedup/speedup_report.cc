@@ -37,7 +37,7 @@ std::string speedup_table(const measure::SpecReport& report) {
 
 std::vector<std::string> speedup_commands(const SpeedupFacts& facts, const ProfileChoice& best) {
   const std::string run = fmt::format("aerie run -m {}{} -p 'Hello'", shell_word(facts.model),
-                                      facts.chat_template ? " --template" : "");
+                                      facts.chat_template ? "" : " --raw");
   const auto with = [&](const std::string& speculate) {
     return fmt::format("{} --speculate {} --profile {}", run, shell_word(speculate),
                        shell_word(facts.profile));

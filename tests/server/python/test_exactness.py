@@ -83,7 +83,7 @@ def test_the_server_gives_what_the_program_gives(program, model_file, client, mo
     for number, temperature in enumerate([0, 0.8, 1.2]):
         figures = tmp_path / "figures.json"
         subprocess.run(
-            [program, "run", "-m", model_file, "-p", PROMPTS[number], "-n", "40", "--temperature",
+            [program, "run", "-m", model_file, "--raw", "-p", PROMPTS[number], "-n", "40", "--temperature",
              str(temperature), "--seed", "77", "--speculate", "none", "--json", figures, "--quiet"],
             check=True, stdout=subprocess.DEVNULL)
         lone = json.loads(figures.read_text())

@@ -12,7 +12,7 @@
 namespace aerie {
 
 // A system message, if there is one, then messages of user and assistant in turn.
-class Conversation {
+class Dialogue {
  public:
   std::span<const ChatMessage> messages() const { return messages_; }
   bool empty() const { return messages_.size() == first(); }
@@ -33,7 +33,7 @@ class Conversation {
   // As OpenAI's API has them: {"messages": [{"role": ..., "content": ...}, ...]}.
   Status save(const std::string& path) const;
   // kNotFound or kInvalidData, saying what is wrong; an array of messages will do.
-  static Expected<Conversation> load(const std::string& path);
+  static Expected<Dialogue> load(const std::string& path);
 
  private:
   size_t first() const { return !messages_.empty() && messages_.front().role == "system" ? 1 : 0; }

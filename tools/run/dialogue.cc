@@ -1,4 +1,4 @@
-#include "tools/run/conversation.h"
+#include "tools/run/dialogue.h"
 
 #include <nlohmann/json.hpp>
 #include <span>
@@ -9,12 +9,12 @@
 
 namespace aerie {
 
-void Conversation::set_system(const std::string& text) {
+void Dialogue::set_system(const std::string& text) {
   if (first() == 1) messages_.erase(messages_.begin());
   if (!text.empty()) messages_.insert(messages_.begin(), {"system", text});
 }
 
-std::optional<std::string> Conversation::take_back() {
+std::optional<std::string> Dialogue::take_back() {
   while (messages_.size() > first()) {
     ChatMessage last = std::move(messages_.back());
     messages_.pop_back();
@@ -23,7 +23,7 @@ std::optional<std::string> Conversation::take_back() {
   return std::nullopt;
 }
 
-Status Conversation::save(const std::string& path) const {
+Status Dialogue::save(const std::string& path) const {
   Json list = Json::array();
   for (const ChatMessage& message : messages_) {
     list.push_back({{"role", message.role}, {"content", message.content}});
@@ -36,12 +36,12 @@ Status Conversation::save(const std::string& path) const {
   return file.commit();
 }
 
-Expected<Conversation> Conversation::load(const std::string& path) {
+Expected<Dialogue> Dialogue::load(const std::string& path) {
   AERIE_ASSIGN_OR_RETURN(const Json json, read_json(path));
   const Json* list = &json;
   if (json.is_object() && json.contains("messages")) list = &json["messages"];
   if (!list->is_array()) return invalid_data("{}: holds no array of messages", path);
-  Conversation out;
+  Dialogue out;
   for (const Json& one : *list) {
     const std::string name = path + ": a message";
     AERIE_ASSIGN_OR_RETURN(const JsonObject message, JsonObject::view(one, name));
