@@ -8,7 +8,9 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -186,6 +188,12 @@ class Tokens(HubCase):
         self.serve_one(faults=Faults(gated=True))
         self.fails("pull", REPO, says=["403", "licence", f"{self.hub.url}/{REPO}"], env={"HF_TOKEN": "hf_x"})
 
+    def test_gated_files(self):
+        for status in (401, 403):
+            self.serve_one(faults=Faults(gated_files=status))
+            self.fails("pull", REPO, says=[str(status), "licence", f"{self.hub.url}/{REPO}"])
+            self.nothing_is_named()
+
     def test_a_token_that_is_none(self):
         self.serve_one()
         self.fails("pull", REPO, says=["HF_TOKEN"], env={"HF_TOKEN": "a b"})
@@ -255,9 +263,10 @@ class Faulty(HubCase):
         self.assertEqual(self.pull().read_bytes(), LARGE)
 
     def test_wrong_bytes_of_a_small_file(self):
-        self.serve_one({"config.json": b"{}", "model.safetensors": SAFE}, Faults(wrong_bytes=2))
+        repo = self.serve_one({"config.json": b"{}", "model.safetensors": SAFE}, Faults(wrong_bytes=2))
         self.fails("pull", REPO, says=["not what the hub promised"])
         self.assertFalse((self.repo_folder() / "snapshots").exists())
+        repo.faults.wrong_bytes = 0
         self.pull()
 
     def test_fewer_bytes_than_promised(self):
@@ -286,6 +295,16 @@ class Faulty(HubCase):
             self.serve_one(faults=Faults(api_statuses=[status] * 99))
             self.fails("pull", REPO, says=[str(status), word])
             self.assertLess(len(self.hub.requests), 9)
+
+    def test_addresses_that_expire(self):
+        self.serve_one(faults=Faults(statuses=[403]))
+        self.pull()
+        self.assertEqual([r.status for r in self.hub.asked("files")], [403, 200])
+        self.assertEqual(len(self.hub.asked("hub", "resolve")), 2)
+        shutil.rmtree(self.home)
+        self.serve_one(faults=Faults(statuses=[404]))
+        done = self.fails("pull", REPO, says=["where the hub keeps it", "404"])
+        self.assertNotIn("licence", done.stderr)
 
     def test_nobody_listens(self):
         self.fails("pull", REPO, says=["cannot be asked", "--offline"], env={"HF_ENDPOINT": "http://127.0.0.1:9"})
@@ -368,7 +387,7 @@ class Room(HubCase):
                   f"find {self.home} -path '*snapshots*' -o -path '*refs*'; exit $code")
         self.hub.repo(REPO).faults.slow = 0.3
         try:
-            done = hub_case.subprocess.run(["unshare", "-rm", "sh", "-c", script], env=self.environment(), text=True,
+            done = subprocess.run(["unshare", "-rm", "sh", "-c", script], env=self.environment(), text=True,
                                            capture_output=True, timeout=hub_case.SECONDS, check=False)
         except FileNotFoundError:
             self.skipTest("there is no unshare")
@@ -406,7 +425,7 @@ class Interrupted(HubCase):
             self.hub.requests.clear()
             self.assertEqual(hashlib.sha256(self.pull().read_bytes()).digest(), hashlib.sha256(LARGE).digest())
             self.assertRegex(self.hub.asked("files")[0].headers.get("Range", ""), r"^bytes=[1-9]\d*-$")
-            hub_case.shutil.rmtree(self.home)
+            shutil.rmtree(self.home)
 
 
 if __name__ == "__main__":

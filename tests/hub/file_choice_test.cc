@@ -7,7 +7,6 @@
 #include <vector>
 
 namespace aerie::file_choice_test {
-namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -99,5 +98,4 @@ TEST(FileChoice, AModelIsCompleteWithConfigurationAndTokenizer) {
   EXPECT_FALSE(is_complete(choice, "nowhere", true));
 }
 
-}  // namespace
 }  // namespace aerie::file_choice_test

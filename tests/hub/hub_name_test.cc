@@ -5,7 +5,6 @@
 #include <string>
 
 namespace aerie::hub_name_test {
-namespace {
 
 TEST(HubName, HasItsParts) {
   const auto name = parse_hub_name("Org-1/Re.po_2@refs/pr/3:UD-Q4_K_XL");
@@ -56,5 +55,4 @@ TEST(HubName, CommitsAreFortyDigits) {
   }
 }
 
-}  // namespace
 }  // namespace aerie::hub_name_test

@@ -38,6 +38,7 @@ class Faults:
     """What goes wrong, of a repository. Counters go down by one each time."""
     token: str = ""                 # wanted of whoever asks
     gated: bool = False             # 403 for any token
+    gated_files: int = 0            # this status for files alone
     statuses: list = dataclasses.field(default_factory=list)       # answered first, one each, on the file host
     api_statuses: list = dataclasses.field(default_factory=list)   # the same of the API
     retry_after: int = 0            # with these
@@ -264,6 +265,8 @@ class Handler(Base):
         if found is None:
             return self.answer(404, X_Error_Code="RevisionNotFound")
         commit, files = found
+        if repo.faults.gated_files:
+            return self.answer(repo.faults.gated_files, X_Error_Code="GatedRepo")
         if file not in files:
             return self.answer(404, X_Error_Code="EntryNotFound", X_Repo_Commit=commit)
         data, faults = files[file], repo.faults

@@ -86,7 +86,10 @@ Status PartialBlob::read_begun() {
     if (n < 0) return system_error(path_, "cannot read what is there", errno);
     if (n == 0) break;
     size_ += n;
-    if (size_ > file_.size) return restart();
+    if (size_ > file_.size) {
+      size_ = 0;  // no part of the progress: begun_bytes() does not count it
+      return restart();
+    }
     digest_.add({bytes.data(), static_cast<size_t>(n)});
   }
   return {};
@@ -188,7 +191,8 @@ Status fetch_rest(HubHttp& http, PartialBlob& blob, const RepoFile& file, const 
       failed.problem = fmt::format("{} of {} bytes came", blob.size(), file.size);
       failed.may_pass = true;
     }
-    if (!retry.again(failed)) return hub_error(failed, file.name, source.page, source.has_token);
+    if (!retry.again(failed, stop))
+      return hub_error(failed, file.name, source.page, source.has_token);
   }
   return {};
 }

@@ -13,6 +13,7 @@
 
 #include "base/errors.h"
 #include "base/files.h"
+#include "base/interrupt.h"
 #include "hub/download/blob_fetch.h"
 #include "hub/download/hub_http.h"
 #include "hub/download/hub_retry.h"
@@ -38,7 +39,7 @@ Expected<RepoListing> fetch_listing(HubHttp& http, const HubSettings& settings, 
     if (answer.problem.empty() && answer.status == 200) {
       return parse_listing(answer.body, "the hub's answer");
     }
-    if (!retry.again(answer)) {
+    if (!retry.again(answer, interrupted)) {
       return hub_error(answer, "revision " + revision, page_of(settings, repo),
                        !settings.token.empty());
     }

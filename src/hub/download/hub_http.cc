@@ -160,13 +160,15 @@ int on_progress(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 }
 
 // Whether the same may do better later: not where there is no network or nobody listens.
-bool may_pass(CURLcode code) {
+bool may_pass(CURL* curl, CURLcode code) {
+  curl_off_t connected = 0;
+  curl_easy_getinfo(curl, CURLINFO_CONNECT_TIME_T, &connected);
+  if (code == CURLE_OPERATION_TIMEDOUT) return connected > 0;
   switch (code) {
     case CURLE_PARTIAL_FILE:
     case CURLE_GOT_NOTHING:
     case CURLE_RECV_ERROR:
     case CURLE_SEND_ERROR:
-    case CURLE_OPERATION_TIMEDOUT:
     case CURLE_HTTP2:
     case CURLE_HTTP2_STREAM:
     case CURLE_SSL_CONNECT_ERROR:
@@ -229,7 +231,7 @@ void HubHttp::Handle::exchange(Exchange& exchange, const std::string& url) {
   if (code != CURLE_OK) {
     const char* const said = error[0] != '\0' ? error.data() : curl_easy_strerror(code);
     exchange.answer->problem = exchange.stopped.empty() ? said : exchange.stopped;
-    exchange.answer->may_pass = may_pass(code);
+    exchange.answer->may_pass = may_pass(curl, code);
   }
   curl_slist_free_all(headers);
 }
@@ -262,6 +264,7 @@ HubAnswer HubHttp::get(const HubRequest& request) {
     exchange.request = &request;
     exchange.answer = &answer;
     answer.body.clear();
+    answer.is_elsewhere = origin_of(url) != handle_->origin;
     handle_->exchange(exchange, url);
     if (!answer.problem.empty() || !is_redirect(answer.status)) return answer;
     const std::string next = redirected(url, exchange.location);
@@ -286,11 +289,15 @@ Status hub_error(const HubAnswer& answer, const std::string& what, const std::st
         "--offline takes what is in the cache alone)",
         what, printable(answer.problem, 300));
   }
+  if (answer.is_elsewhere) {
+    return not_found("{}: where the hub keeps it, the answer is {}: try again later", what,
+                     answer.status);
+  }
   if (answer.status == 403 || gated) {
     return invalid_argument(
-        "{}: the hub gives it only to those who have accepted its licence (403): accept it on {} "
+        "{}: the hub gives it only to those who have accepted its licence ({}): accept it on {} "
         "and set HF_TOKEN to a token of that account",
-        what, page);
+        what, answer.status, page);
   }
   if (answer.status == 401 && !has_token) {
     return invalid_argument(

@@ -22,9 +22,10 @@ struct HubRequest {
 
 // What came of it.
 struct HubAnswer {
-  int status = 0;         // 0: none came
-  std::string problem;    // why it did not come, or not whole; empty otherwise
-  bool may_pass = false;  // the same may do better later
+  int status = 0;             // 0: none came
+  std::string problem;        // why it did not come, or not whole; empty otherwise
+  bool may_pass = false;      // the same may do better later
+  bool is_elsewhere = false;  // another host than the endpoint's gave it
   std::string body;
   std::string commit, linked_etag;  // X-Repo-Commit and X-Linked-Etag of any of the answers
   std::string error_code;           // X-Error-Code
