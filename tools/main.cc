@@ -16,9 +16,11 @@
 #include "base/program.h"
 #include "base/standard_streams.h"
 #include "tools/files/convert.h"
+#include "tools/files/hub_commands.h"
 #include "tools/files/inspect.h"
 #include "tools/files/tokenize.h"
 #include "tools/flags.h"
+#include "tools/hub_flags.h"
 #include "tools/measure/audit_command.h"
 #include "tools/measure/bench_command.h"
 #include "tools/run/run.h"
@@ -114,9 +116,16 @@ int run(int argc, char** argv) {
   const auto add = [&](const char* name, const char* what, const auto& add_flags) {
     CLI::App* command = app.add_subcommand(name, what);
     commands.emplace_back(command, add_flags(*command));
+    if (!command->get_prefix_command()) add_hub_flags(*command);
   };
   add("run", "Generate text from a prompt, or chat", add_run);
   add("serve", "Serve a model over HTTP, with OpenAI's API", add_serve_flags);
+  add("pull", "Fetch models from the Hugging Face hub",
+      [](CLI::App& pull) { return without_exit_status(add_pull_flags(pull)); });
+  add("list", "Models that were fetched",
+      [](CLI::App& list) { return without_exit_status(add_list_flags(list)); });
+  add("remove", "Remove models that were fetched",
+      [](CLI::App& remove) { return without_exit_status(add_remove_flags(remove)); });
   add("inspect", "Print what the files of a model or draft head hold", add_inspect);
   add("tokenize", "Text to token ids and back", add_tokenize);
   add("convert", "Write a model as one GGUF file, or safetensors", add_convert);
@@ -131,7 +140,10 @@ int run(int argc, char** argv) {
   add("speedup", "Train a draft head for a model, measure it and write a profile (aerie-train)",
       [&](CLI::App& speedup) { return add_train(speedup, argv); });
   check_flag_values(app, {"--prompt", "--system", "TEXT"});
-  if (const auto ended = parse_flags<CLI::ParseError>(app, argc, argv)) return *ended;
+  HubWords words(argc, argv);
+  if (const auto ended = parse_flags<CLI::ParseError>(app, words.count(), words.values())) {
+    return *ended;
+  }
   for (const auto& [command, run_command] : commands) {
     if (command->parsed()) return exit_with(run_command());
   }

@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/interrupt.h"
 #include "base/standard_streams.h"
+#include "hub/locate.h"
 #include "measure/models/make_head.h"
 #include "measure/models/make_model.h"
 #include "measure/models/shapes.h"
@@ -95,7 +96,8 @@ Run add_make_head(CLI::App& app) {
       ->check(CLI::Range(1, 64));
   add_shown(app, "--seed", o.seed, "Another head for each");
   return [flags]() -> Status {
-    AERIE_ASSIGN_OR_RETURN(const auto file, open_model_file(flags->model));
+    AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(flags->model));
+    AERIE_ASSIGN_OR_RETURN(const auto file, open_model_file(path));
     AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*file));
     AERIE_ASSIGN_OR_RETURN(const int64_t bytes, measure::make_head(flags->options, config));
     print_message("wrote {}: {:.1f} MiB\n", flags->options.output,

@@ -96,8 +96,8 @@ Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
   options.drafter.beams = drafting.beams;
   AERIE_ASSIGN_OR_RETURN(const HeadSettings settings,
                          head_settings(config, target, options.drafter));
-  AERIE_RETURN_IF_ERROR(check_tokenizer(path, *target.tokenizer));
   AERIE_ASSIGN_OR_RETURN(HeadFile* const file, host.open_head(path, settings.dtype));
+  AERIE_RETURN_IF_ERROR(check_tokenizer(file->name(), *target.tokenizer));
   options.drafter.max_rows = kHeadPassRows;
   options.drafter.max_logits =
       std::max(most_nodes_in_pass(options.drafter), draft_depth(options.drafter)) *
