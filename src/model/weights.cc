@@ -53,7 +53,10 @@ class CacheRead {
 }  // namespace
 
 WeightLoader::WeightLoader(const ModelFile& file, const ModelOptions& options)
-    : file_(file), options_(options) {
+    : file_(file),
+      options_(options),
+      progress_("loading " + file.name(), loaded_weight_bytes(file, *options.backend),
+                ProgressUnit::kBytes) {
   if (options.weight_cache.empty()) return;
   Expected<WeightCache> cache = WeightCache::of(options.weight_cache, file, *options.backend);
   if (!cache.ok()) {
@@ -110,6 +113,7 @@ Status WeightLoader::load(std::span<const MatrixPart> parts) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const Buffer& data = matrices[i].data;
     packed_bytes_ += static_cast<int64_t>(data.size());
+    progress_.add(static_cast<int64_t>(data.size()));
     keep(entry_name(parts[i]), {data.data(), data.size()});
     *parts[i].into = std::move(matrices[i]);
   }
@@ -170,6 +174,7 @@ Expected<TensorData> WeightLoader::table(const std::string& name, int64_t k, int
   if (!is_restored) {
     AERIE_ASSIGN_OR_RETURN(tensor, file_.read(name));
   }
+  progress_.add(view.bytes());
   if (tensor.owned.size() == 0) return copied(std::move(tensor));
   if (!is_restored) stale_ = true;
   keep(name, {tensor.owned.data(), tensor.owned.size()});
