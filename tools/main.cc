@@ -23,6 +23,7 @@
 #include "tools/flags.h"
 #include "tools/measure/audit_command.h"
 #include "tools/measure/bench_command.h"
+#include "tools/measure/doctor_command.h"
 #include "tools/run/run.h"
 #include "tools/serve/serve.h"
 #include "tools/train.h"
@@ -144,6 +145,8 @@ int run(int argc, char** argv) {
   add("tune", "Find out what to speculate with, and write it as a profile",
       [](CLI::App& tune) { return without_exit_status(add_tune_flags(tune)); });
   add("audit", "Replay recorded requests and compare the tokens", add_audit_flags);
+  add("doctor", "Whether and how fast a model can run here, and what stands in the way",
+      add_doctor_flags);
   // Nothing can stand before a subcommand's name.
   add("train", "Train draft heads, and make the data for it (aerie-train)",
       [&](CLI::App& train) { return add_train(train, argv + 1); });

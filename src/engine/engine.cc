@@ -136,7 +136,8 @@ class PromptProgress {
     if (!shown_) return;
     const int64_t read = tokens_ - scheduler.unread();
     if (read >= tokens_) return shown_.reset();
-    if (!std::exchange(began_, true)) shown_->skip(scheduler.stats().reused_tokens);
+    const int64_t reused = scheduler.stats().reused_tokens;
+    if (!std::exchange(began_, true) && reused > 0) shown_->skip(reused);
     shown_->set(read);
   }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <utility>
 
@@ -15,6 +16,12 @@ namespace {
 
 std::string entry_name(const MatrixPart& part) {
   return fmt::format("{}[{}:{}]", part.name, part.begin, part.begin + part.count);
+}
+
+// Of a file or a folder, for people.
+std::string short_name(const std::string& path) {
+  const std::filesystem::path whole = std::filesystem::path(path).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
 // Reads entries by several threads.
@@ -55,7 +62,7 @@ class CacheRead {
 WeightLoader::WeightLoader(const ModelFile& file, const ModelOptions& options)
     : file_(file),
       options_(options),
-      progress_("loading " + file.name(), loaded_weight_bytes(file, *options.backend),
+      progress_("loading " + short_name(file.name()), loaded_weight_bytes(file, *options.backend),
                 ProgressUnit::kBytes) {
   if (options.weight_cache.empty()) return;
   Expected<WeightCache> cache = WeightCache::of(options.weight_cache, file, *options.backend);
