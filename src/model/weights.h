@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/progress.h"
 #include "model/model.h"
 #include "model/weight_cache.h"
 
@@ -66,6 +67,7 @@ class WeightLoader {
 
   const ModelFile& file_;
   const ModelOptions& options_;
+  Progress progress_;
   std::unordered_set<std::string> used_;
   std::optional<Arena> arena_;
   std::optional<WeightCache> cache_;
