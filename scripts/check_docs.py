@@ -186,7 +186,7 @@ class Helps:
 
     @staticmethod
     def subcommands(text):
-        block = re.search(r"^Subcommands:\n((?:  .*\n|\n)*)", text + "\n", re.MULTILINE)
+        block = re.search(r"^(?:Sub)?[Cc]ommands:\n((?:  .*\n|\n)*)", text + "\n", re.MULTILINE)
         return re.findall(r"^  ([a-z][\w-]*)", block[1], re.MULTILINE) if block else []
 
     @functools.cached_property
@@ -199,7 +199,7 @@ def asker(program):
 
     def ask(command):
         try:
-            done = subprocess.run([program, *command, "--help"], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run([program, *command, "--help-all"], capture_output=True, text=True, timeout=60, check=False)
         except OSError:
             return None
         return done.stdout if done.returncode == 0 else None

@@ -19,6 +19,8 @@
 #include "tools/files/inspect.h"
 #include "tools/files/tokenize.h"
 #include "tools/flags.h"
+#include "tools/help/command_help.h"
+#include "tools/help/completion.h"
 #include "tools/measure/audit_command.h"
 #include "tools/measure/bench_command.h"
 #include "tools/run/run.h"
@@ -103,13 +105,15 @@ Run add_convert(CLI::App& app) {
 Run add_train(CLI::App& app, char** arguments) {
   app.prefix_command();
   app.set_help_flag();
+  app.set_help_all_flag();
   return [arguments] { return exit_status(run_train(arguments)); };
 }
 
 int run(int argc, char** argv) {
   CLI::App app("Aerie: language models with lossless speculative decoding", "aerie");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "aerie " AERIE_VERSION);
+  set_help(app);
+  app.set_version_flag("--version", "aerie " AERIE_VERSION, "The version");
   std::vector<std::pair<CLI::App*, Run>> commands;
   const auto add = [&](const char* name, const char* what, const auto& add_flags) {
     CLI::App* command = app.add_subcommand(name, what);
@@ -130,6 +134,8 @@ int run(int argc, char** argv) {
       [&](CLI::App& train) { return add_train(train, argv + 1); });
   add("speedup", "Train a draft head for a model, measure it and write a profile (aerie-train)",
       [&](CLI::App& speedup) { return add_train(speedup, argv); });
+  add("completion", "Print a script that completes flags in bash, zsh or fish, or the manual page",
+      [&](CLI::App& completion) { return add_completion(completion, app, AERIE_VERSION); });
   check_flag_values(app, {"--prompt", "--system", "TEXT"});
   if (const auto ended = parse_flags<CLI::ParseError>(app, argc, argv)) return *ended;
   for (const auto& [command, run_command] : commands) {

@@ -35,6 +35,12 @@ CLI::Option* add_list(CLI::App& app, std::string name, T& value, std::string hel
   return add_shown(app, std::move(name), value, std::move(help))->delimiter(',');
 }
 
+// What completion offers for the value; others are not refused here.
+inline CLI::Option* offer(CLI::Option* option, std::string choices) {
+  return option->check(
+      CLI::Validator([](std::string&) { return std::string(); }, "{" + std::move(choices) + "}"));
+}
+
 // --threads
 inline CLI::Option* add_threads(CLI::App& app, int& threads) {
   return app.add_option("--threads", threads, "Threads (default: the cores this process may use)")
