@@ -15,9 +15,9 @@
 #include <system_error>
 #include <vector>
 
-#include "base/words/nearest.h"
 #include "base/program.h"
 #include "base/standard_streams.h"
+#include "base/words/nearest.h"
 
 namespace aerie {
 
@@ -58,7 +58,7 @@ void check_flag_values(App& app, std::initializer_list<const char*> may_be_empty
 
 // The names of the options of `app`, and of its subcommands where `of_commands`.
 template <typename App>
-std::vector<std::string> names_in(App& app, bool of_commands) {
+std::vector<std::string> names_in(const App& app, bool of_commands) {
   std::vector<std::string> names;
   if (of_commands) {
     for (const App* command : app.get_subcommands([](const App*) { return true; })) {
