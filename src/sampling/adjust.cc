@@ -4,6 +4,8 @@
 #include <cassert>
 #include <limits>
 
+#include "base/clones.h"
+
 namespace aerie {
 namespace {
 
@@ -30,6 +32,13 @@ float penalised(float logit, int32_t count, const SamplingParams& params) {
   return to_logit(x - (count * params.frequency_penalty + params.presence_penalty));
 }
 
+// A loop without exits, for the compiler to vectorise.
+AERIE_CLONES bool any_infinite(const float* logits, size_t count) {
+  int any = 0;
+  for (size_t i = 0; i < count; ++i) any |= static_cast<int>(logits[i] > kLargest);
+  return any != 0;
+}
+
 }  // namespace
 
 std::span<const float> LogitAdjuster::adjust(std::span<const float> logits,
@@ -47,9 +56,7 @@ std::span<const float> LogitAdjuster::adjust(std::span<const float> logits,
 }
 
 std::span<const float> LogitAdjuster::bounded(std::span<const float> logits) {
-  int any = 0;
-  for (const float x : logits) any |= static_cast<int>(x > kLargest);
-  if (any == 0) return logits;
+  if (!any_infinite(logits.data(), logits.size())) return logits;
   adjusted_.assign(logits.begin(), logits.end());
   for (float& x : adjusted_) x = x > kLargest ? kLargest : x;
   return adjusted_;

@@ -113,10 +113,16 @@ template <typename Lead>
 void challenge(std::span<const float> logits, const GumbelDraw& draw, Lead& leader) {
   const float inverse = inverse_temperature(draw.temperature);
   const int32_t vocab = static_cast<int32_t>(logits.size());
+  double known_score = leader.score;
+  float hopeless = hopeless_below(known_score, draw);
   for (int32_t first = 0; first < vocab; first += kNoiseBlock) {
     const float* block = logits.data() + first;
     const int count = std::min(kNoiseBlock, vocab - first);
-    if (!any_reaches(block, count, hopeless_below(leader.score, draw))) continue;
+    if (leader.score != known_score) {
+      known_score = leader.score;
+      hopeless = hopeless_below(known_score, draw);
+    }
+    if (!any_reaches(block, count, hopeless)) continue;
     uint32_t tops[kNoiseBlock];
     target_noise_block(draw.key, draw.position, first, tops);
     const float score = static_cast<float>(leader.score);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "base/clones.h"
 #include "sampling/weight.h"
 
 namespace aerie {
@@ -15,8 +16,29 @@ constexpr float kInfinite = std::numeric_limits<float>::infinity();
 constexpr size_t kBlock = 64;
 constexpr uint32_t kSign = 0x80000000;
 
+// Of `count` logits, a multiple of kLanes; NaN is above nothing. Of four independent chains in
+// vectors, since compilers make single numbers of arrays.
+constexpr size_t kLanes = 64;
+AERIE_CLONES float largest(const float* logits, size_t count) {
+  using Vector = float __attribute__((vector_size(64), aligned(4), may_alias));
+  constexpr size_t kChains = 4, kWidth = kLanes / kChains;
+  Vector lanes[kChains];
+  for (Vector& lane : lanes) lane = Vector{} - kInfinite;
+  for (size_t i = 0; i < count; i += kLanes) {
+    for (size_t chain = 0; chain < kChains; ++chain) {
+      const Vector x = *reinterpret_cast<const Vector*>(logits + i + chain * kWidth);
+      lanes[chain] = x > lanes[chain] ? x : lanes[chain];
+    }
+  }
+  float best = -kInfinite;
+  for (const Vector& lane : lanes) {
+    for (size_t i = 0; i < kWidth; ++i) best = lane[i] > best ? lane[i] : best;
+  }
+  return best;
+}
+
 // NaN is above nothing. A loop without exits, for the compiler to vectorise.
-bool any_above(const float* logits, size_t count, float threshold) {
+AERIE_CLONES bool any_above(const float* logits, size_t count, float threshold) {
   int any = 0;
   for (size_t i = 0; i < count; ++i) any |= static_cast<int>(logits[i] > threshold);
   return any != 0;
@@ -99,18 +121,8 @@ float token_key_logit(TokenKey key) {
 }
 
 BestToken find_best(std::span<const float> logits) {
-  constexpr size_t kLanes = 16;
-  float lanes[kLanes];
-  std::fill(lanes, lanes + kLanes, -kInfinite);
   const size_t whole = logits.size() / kLanes * kLanes;
-  for (size_t i = 0; i < whole; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      const float x = logits[i + lane];
-      lanes[lane] = x > lanes[lane] ? x : lanes[lane];
-    }
-  }
-  float best = -kInfinite;
-  for (const float x : lanes) best = x > best ? x : best;
+  float best = largest(logits.data(), whole);
   for (size_t i = whole; i < logits.size(); ++i) best = logits[i] > best ? logits[i] : best;
   if (best == -kInfinite) return {};
 

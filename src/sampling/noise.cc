@@ -3,8 +3,6 @@
 #include <bit>
 #include <cassert>
 
-#include "base/clones.h"
-
 namespace aerie {
 namespace {
 
@@ -16,22 +14,6 @@ PhiloxBlock philox_counter(NoiseKey key, NoiseStream stream, uint64_t a, uint32_
   assert(a < uint64_t{1} << 62);
   return {b >> 1, static_cast<uint32_t>(a),
           static_cast<uint32_t>(a >> 32) | (static_cast<uint32_t>(stream) << 30), key.choice};
-}
-
-// Plain arrays in separate loops: the compiler turns the first into vector code.
-AERIE_CLONES void noise_block(const PhiloxBlock& base, const PhiloxKey& seed,
-                              uint32_t out[kNoiseBlock]) {
-  uint32_t even[kNoiseBlock / 2];
-  uint32_t odd[kNoiseBlock / 2];
-  for (uint32_t i = 0; i < kNoiseBlock / 2; ++i) {
-    const PhiloxBlock block = philox4x32({base[0] + i, base[1], base[2], base[3]}, seed);
-    even[i] = block[0];
-    odd[i] = block[2];
-  }
-  for (int i = 0; i < kNoiseBlock / 2; ++i) {
-    out[2 * i] = even[i];
-    out[2 * i + 1] = odd[i];
-  }
 }
 
 }  // namespace
@@ -77,8 +59,8 @@ double target_gumbel(NoiseKey key, uint64_t position, int32_t token) {
 
 void target_noise_block(NoiseKey key, uint64_t position, int32_t first, uint32_t out[kNoiseBlock]) {
   assert(first % 2 == 0);
-  noise_block(philox_counter(key, NoiseStream::kTarget, position, static_cast<uint32_t>(first)),
-              philox_key(key), out);
+  philox_tops(philox_counter(key, NoiseStream::kTarget, position, static_cast<uint32_t>(first)),
+              philox_key(key), std::span<uint32_t, kNoiseBlock>(out, kNoiseBlock));
 }
 
 }  // namespace aerie

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "base/philox.h"
+#include "base/philox_tops.h"
 
 namespace aerie {
 
@@ -43,9 +44,9 @@ inline constexpr double kMaxGumbel = 36.8;  // 53 log 2 = 36.737 at the largest 
 // That of the target: gumbel_of(noise_uniform(key, kTarget, position, token)).
 double target_gumbel(NoiseKey key, uint64_t position, int32_t token);
 
-// The leading 32 bits of the uniforms behind target_gumbel of tokens first .. first + 63: a cheap
-// bound on their noise. Requires an even `first`.
-inline constexpr int kNoiseBlock = 64;
+// The leading 32 bits of the uniforms behind target_gumbel of tokens first .. first + kNoiseBlock -
+// 1: a cheap bound on their noise. Requires an even `first`.
+inline constexpr int kNoiseBlock = static_cast<int>(kPhiloxTops);
 void target_noise_block(NoiseKey key, uint64_t position, int32_t first, uint32_t out[kNoiseBlock]);
 
 }  // namespace aerie

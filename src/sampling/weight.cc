@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <iterator>
+#include <cstring>
 #include <limits>
+
+#include "base/clones.h"
 
 namespace aerie {
 namespace {
@@ -20,18 +21,18 @@ constexpr auto kInverseFactorial = [] {
   return table;
 }();
 
-// Two doubles at a time, which every 64-bit machine can; each computes what a lone one would. Left
-// to itself the compiler does not vectorise the conversion and the selections.
-constexpr size_t kPair = 2;
-typedef double Doubles __attribute__((vector_size(kPair * sizeof(double))));
-typedef float Floats __attribute__((vector_size(kPair * sizeof(float))));
-typedef uint64_t Bits __attribute__((vector_size(kPair * sizeof(uint64_t))));
+// Eight doubles at a time; each computes what a lone one would. Left to itself the compiler does
+// not vectorise the conversion and the selections.
+constexpr size_t kDoubles = 8;
+using Doubles = double __attribute__((vector_size(kDoubles * sizeof(double))));
+using Floats = float __attribute__((vector_size(kDoubles * sizeof(float)), aligned(4), may_alias));
+using Bits = uint64_t __attribute__((vector_size(kDoubles * sizeof(uint64_t))));
 
 // exp(x) = 2^k exp(r), k the integer nearest to x / log 2 (Cody and Waite's two-part log 2). Adding
 // 1.5 * 2^52 rounds to an integer and leaves it in the low bits. Double and Bit are double and
 // uint64_t, or their vectors.
 template <typename Bit, typename Double>
-inline Double exp_lanes(Double x) {
+[[gnu::always_inline]] inline void exp_lanes(const Double& x, Double& out) {
   constexpr double kLog2E = 0x1.71547652b82fep+0;
   constexpr double kLn2Hi = 0x1.62e42feep-1;
   constexpr double kLn2Lo = 0x1.a39ef35793c76p-33;
@@ -45,31 +46,46 @@ inline Double exp_lanes(Double x) {
   const Double r = (clamped - k * kLn2Hi) - k * kLn2Lo;
   Double sum = Double{} + kInverseFactorial.back();
   for (size_t n = kInverseFactorial.size() - 1; n-- > 0;) sum = sum * r + kInverseFactorial[n];
-  const Double scale = std::bit_cast<Double>((std::bit_cast<Bit>(rounded) + 1023) << 52);
-  return x >= kLowest ? sum * scale : Double{};
+  // Not std::bit_cast: a function that returns a vector is another one for each instruction set.
+  const Double scale = __builtin_bit_cast(Double, (__builtin_bit_cast(Bit, rounded) + 1023) << 52);
+  out = x >= kLowest ? sum * scale : Double{};
+}
+
+// Adds the weights of `blocks` times kDoubles logits to `lanes`, each to that of its place.
+AERIE_CLONES void add_weights(const float* logits, size_t blocks, float best, double temperature,
+                              double* lanes) {
+  Doubles sums;
+  std::memcpy(&sums, lanes, sizeof(sums));
+  for (size_t i = 0; i < blocks; ++i) {
+    const Floats block = *reinterpret_cast<const Floats*>(logits + i * kDoubles);
+    const Doubles x = __builtin_convertvector(block, Doubles) - static_cast<double>(best);
+    // Dividing by 1 changes nothing, but takes as long as all the rest.
+    Doubles weights;
+    exp_lanes<Bits>(temperature == 1.0 ? x : x / temperature, weights);
+    sums += weights;
+  }
+  std::memcpy(lanes, &sums, sizeof(sums));
 }
 
 }  // namespace
 
 double exp_nonpositive(double x) {
-  return exp_lanes<uint64_t>(x);
+  double out = 0;
+  exp_lanes<uint64_t>(x, out);
+  return out;
 }
 
 double sum_weights(std::span<const float> logits, float best, double temperature) {
-  constexpr size_t kPairs = 4;
-  Doubles lanes[kPairs] = {};
-  for (size_t first = 0; first < logits.size(); first += kPairs * kPair) {
-    float block[kPairs * kPair];
-    std::ranges::fill(block, -std::numeric_limits<float>::infinity());
-    std::copy_n(logits.data() + first, std::min(std::size(block), logits.size() - first), block);
-    for (size_t i = 0; i < kPairs; ++i) {
-      const Floats pair = {block[i * kPair], block[i * kPair + 1]};
-      const Doubles x = __builtin_convertvector(pair, Doubles) - static_cast<double>(best);
-      lanes[i] += exp_lanes<Bits>(x / temperature);
-    }
-  }
-  const Doubles sum = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-  return sum[0] + sum[1];
+  double lanes[kDoubles] = {};
+  const size_t blocks = logits.size() / kDoubles;
+  add_weights(logits.data(), blocks, best, temperature, lanes);
+  float rest[kDoubles];
+  std::ranges::fill(rest, -std::numeric_limits<float>::infinity());
+  std::ranges::copy(logits.subspan(blocks * kDoubles), rest);
+  add_weights(rest, 1, best, temperature, lanes);
+  const double even = (lanes[0] + lanes[2]) + (lanes[4] + lanes[6]);
+  const double odd = (lanes[1] + lanes[3]) + (lanes[5] + lanes[7]);
+  return even + odd;
 }
 
 }  // namespace aerie
