@@ -14,6 +14,26 @@ install(FILES "${CMAKE_SOURCE_DIR}/README.md" "${CMAKE_SOURCE_DIR}/deploy/aerie.
 install(FILES "${CMAKE_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/aerie"
   RENAME copyright COMPONENT program)
 
+# Completion in shells and the manual page, which the program writes; where it cannot run here, they are left out.
+if(NOT CMAKE_CROSSCOMPILING)
+  set(written "${CMAKE_BINARY_DIR}/completion")
+  install(CODE "
+    file(MAKE_DIRECTORY \"${written}\")
+    foreach(pair bash=aerie zsh=_aerie fish=aerie.fish man=aerie.1)
+      string(REPLACE = \";\" pair \"\${pair}\")
+      list(GET pair 0 kind)
+      list(GET pair 1 name)
+      execute_process(COMMAND \"$<TARGET_FILE:aerie>\" completion \${kind} OUTPUT_FILE \"${written}/\${name}\"
+        COMMAND_ERROR_IS_FATAL ANY)
+    endforeach()" COMPONENT program)
+  install(FILES "${written}/aerie" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions"
+    COMPONENT program)
+  install(FILES "${written}/_aerie" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" COMPONENT program)
+  install(FILES "${written}/aerie.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d"
+    COMPONENT program)
+  install(FILES "${written}/aerie.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT program)
+endif()
+
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_NAME aerie)
 set(CPACK_PACKAGE_VENDOR "The Aerie authors")

@@ -109,6 +109,12 @@ class Tree:
                 for flag in FLAG.findall(text)}
 
     @functools.cached_property
+    def their_flags(self):
+        """Of other programs, which commands take over."""
+        text = self.text.get("tools/flags/their_flags.cc", "")
+        return set(FLAG.findall(text)) | set(re.findall(r'(?<=[",])-[a-z]+(?=[",])', text))
+
+    @functools.cached_property
     def training_flags(self):
         """Of commands of which not all are asked; a method's settings stand there without dashes."""
         texts = [text for name, text in self.text.items() if name.startswith(("train/", "tests/train/"))]
@@ -186,7 +192,7 @@ class Helps:
 
     @staticmethod
     def subcommands(text):
-        block = re.search(r"^Subcommands:\n((?:  .*\n|\n)*)", text + "\n", re.MULTILINE)
+        block = re.search(r"^(?:Sub)?[Cc]ommands:\n((?:  .*\n|\n)*)", text + "\n", re.MULTILINE)
         return re.findall(r"^  ([a-z][\w-]*)", block[1], re.MULTILINE) if block else []
 
     @functools.cached_property
@@ -199,7 +205,7 @@ def asker(program):
 
     def ask(command):
         try:
-            done = subprocess.run([program, *command, "--help"], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run([program, *command, "--help-all"], capture_output=True, text=True, timeout=60, check=False)
         except OSError:
             return None
         return done.stdout if done.returncode == 0 else None
@@ -374,7 +380,7 @@ class Checker:
                 self.problem(f"the setting {key} is not in the code")
 
     def check_flags(self, text):
-        known = self.helps.flags | self.tree.script_flags
+        known = self.helps.flags | self.tree.script_flags | self.tree.their_flags
         for flag in FLAG.findall(text):
             if flag in known or flag in FOREIGN or flag.startswith("--gtest_"):
                 continue
@@ -440,6 +446,8 @@ class Checker:
         for word in words:
             flag = word.partition("=")[0]
             if flag == "--help" or flag in FOREIGN:
+                continue
+            if command in ("run", "serve", "bench serve") and flag in self.tree.their_flags:
                 continue
             if FLAG.fullmatch(flag) and not re.search(rf"(?<![\w-]){flag}(?![\w-])", text):
                 self.problem(f"aerie {command} has no {flag}")

@@ -59,6 +59,11 @@ Expected<std::pair<int32_t, float>> parse_bias(const std::string& text) {
   return std::pair(id, bias);
 }
 
+std::string without_spaces(std::string text) {
+  std::erase(text, ' ');
+  return text;
+}
+
 // Empty: none.
 Expected<std::optional<DType>> parse_type(const char* flag, const std::string& name) {
   if (name.empty()) return std::optional<DType>();
@@ -332,17 +337,20 @@ void add_generation_config(CLI::App& app, std::string& choice) {
 
 void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e) {
   const FlagGroup group(app, "Speculation");
-  app.add_option(
-         "--speculate", flags.speculate,
-         fmt::format("{}; several, the cheapest first, with commas between them", method_choices()))
-      ->default_str("auto");
+  std::string names = fmt::format("{},{}", kAutoWord, kPlainWord);
+  for (const Method* method : methods()) names.append(",").append(method->name);
+  CLI::Option* const speculate = app.add_option(
+      "--speculate", flags.speculate,
+      fmt::format("{}; several, the cheapest first, with commas between them", method_choices()));
+  offer(speculate, names)->default_str("auto");
   app.add_option("--speculative-config", flags.speculative_config, "The same as a JSON object");
   app.add_option("--draft-type", flags.draft_type,
                  "Convert matrices of trained heads at load: q8_0, q4_0, bf16, ... (default: as "
                  "they are)");
   app.add_option("--profile", e.profile,
                  "What `aerie tune` wrote: auto goes by its costs and need not measure them");
-  add_shown(app, "--verify", flags.verify, verify_rule_choices());
+  offer(add_shown(app, "--verify", flags.verify, verify_rule_choices()),
+        "exact,rejection,block,traversal");
 }
 
 void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e,
@@ -357,8 +365,8 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e,
                  "Convert float weights at load: q8_0, q4_0, bf16, ... (default: as they are)");
   app.add_option("--weight-cache", e.weight_cache,
                  "A folder to keep packed weights in, for a quicker start the next time");
-  add_shown(app, "--cache-type", flags.cache_type, kCacheTypeHelp);
-  add_shown(app, "--isa", flags.isa, isa_choices());
+  offer(add_shown(app, "--cache-type", flags.cache_type, kCacheTypeHelp), "f16,q8");
+  offer(add_shown(app, "--isa", flags.isa, isa_choices()), without_spaces(isa_choices()));
 }
 
 Status read_engine_flags(const CLI::App& app, const EngineFlags& flags, EngineOptions& out) {

@@ -22,6 +22,9 @@
 #include "tools/files/inspect.h"
 #include "tools/files/tokenize.h"
 #include "tools/flags.h"
+#include "tools/flags/their_command.h"
+#include "tools/help/command_help.h"
+#include "tools/help/completion.h"
 #include "tools/hub_flags.h"
 #include "tools/measure/audit_command.h"
 #include "tools/measure/bench_command.h"
@@ -108,6 +111,7 @@ Run add_convert(CLI::App& app) {
 Run add_train(CLI::App& app, char** arguments) {
   app.prefix_command();
   app.set_help_flag();
+  app.set_help_all_flag();
   return [arguments] { return exit_status(run_train(arguments)); };
 }
 
@@ -128,10 +132,53 @@ ProgressStyle progress_style(const CLI::App& app) {
   return style == ProgressStyle::kLog && app.got_subcommand("serve") ? ProgressStyle::kNone : style;
 }
 
+// The command line with flags of other programs in our words (tools/flags/their_command.h).
+struct CommandLine {
+  std::vector<std::string> words;
+  std::vector<std::string> notes;
+
+  std::vector<char*> argv() {
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    return pointers;
+  }
+};
+
+// What a command takes of theirs; of those without a counterpart, the names of models alone.
+std::span<const TheirFlag> flags_for(const std::string& path) {
+  if (path == "bench serve") return their_bench_flags();
+  if (path == "serve" || path == "run") return their_flags();
+  return their_model_names();
+}
+
+Expected<CommandLine> in_our_words(CLI::App& app, int argc, char** argv) {
+  CommandLine line = {{argv, argv + argc}, {}};
+  std::vector<std::string>& words = line.words;
+  CLI::App* command = &app;
+  std::string path;
+  size_t named = 1;
+  for (; named < words.size(); ++named) {
+    const auto found = command->get_subcommands(
+        [&](const CLI::App* one) { return one->get_name() == words[named]; });
+    if (found.empty()) break;
+    command = found.front();
+    path += (path.empty() ? "" : " ") + words[named];
+  }
+  if (command == &app || command->get_prefix_command()) return line;
+  const std::vector<std::string> rest(words.begin() + static_cast<ptrdiff_t>(named), words.end());
+  AERIE_ASSIGN_OR_RETURN(OurCommand ours, to_our_command(*command, flags_for(path), rest));
+  words.resize(named);
+  words.insert(words.end(), ours.words.begin(), ours.words.end());
+  line.notes = std::move(ours.notes);
+  return line;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Aerie: language models with lossless speculative decoding", "aerie");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "aerie " AERIE_VERSION);
+  set_help(app);
+  app.set_version_flag("--version", "aerie " AERIE_VERSION, "The version");
   std::vector<std::pair<CLI::App*, Run>> commands;
   const auto add = [&](const char* name, const char* what, const auto& add_flags) {
     CLI::App* command = app.add_subcommand(name, what);
@@ -161,12 +208,17 @@ int run(int argc, char** argv) {
       [&](CLI::App& train) { return add_train(train, argv + 1); });
   add("speedup", "Train a draft head for a model, measure it and write a profile (aerie-train)",
       [&](CLI::App& speedup) { return add_train(speedup, argv); });
+  add("completion", "Print a script that completes flags in bash, zsh or fish, or the manual page",
+      [&](CLI::App& completion) { return add_completion(completion, app, AERIE_VERSION); });
   check_flag_values(app, {"--prompt", "--system", "TEXT"});
-  HubWords words(argc, argv);
-  if (const auto ended = parse_flags<CLI::ParseError>(app, words.count(), words.values())) {
+  auto line = in_our_words(app, argc, argv);
+  if (!line.ok()) return exit_with(line.status());
+  const auto words = static_cast<int>(line->words.size());
+  if (const auto ended = parse_flags<CLI::ParseError>(app, words, line->argv().data())) {
     return *ended;
   }
   set_progress_style(progress_style(app));
+  for (const std::string& note : line->notes) print_message("{}\n", note);
   for (const auto& [command, run_command] : commands) {
     if (command->parsed()) return exit_with(run_command());
   }

@@ -40,6 +40,12 @@ inline CLI::Option* add_quiet(CLI::App& app) {
   return app.add_flag("-q,--quiet")->description("No progress");
 }
 
+// What completion offers for the value; others are not refused here.
+inline CLI::Option* offer(CLI::Option* option, std::string choices) {
+  return option->check(
+      CLI::Validator([](std::string&) { return std::string(); }, "{" + std::move(choices) + "}"));
+}
+
 // --threads
 inline CLI::Option* add_threads(CLI::App& app, int& threads) {
   return app.add_option("--threads", threads, "Threads (default: the cores this process may use)")

@@ -28,6 +28,8 @@ int run(int argc, char** argv) {
   const std::string program = speeds_up ? "aerie" : "aerie train";
   CLI::App app("Aerie: train draft heads", program);
   app.require_subcommand(1);
+  // As `aerie` has both.
+  app.set_help_flag("-h,--help,--help-all", "Print this help message and exit");
   CLI::App* data = app.add_subcommand("data", "Let a model answer prompts, to train on");
   const auto run_data = aerie::train::add_data_flags(*data);
   const auto run_speedup = aerie::train::add_speedup_command(app);

@@ -13,9 +13,11 @@
 #include <sstream>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "base/program.h"
 #include "base/standard_streams.h"
+#include "base/words/nearest.h"
 
 namespace aerie {
 
@@ -54,6 +56,58 @@ void check_flag_values(App& app, std::initializer_list<const char*> may_be_empty
   }
 }
 
+// The names of the options of `app`, and of its subcommands where `of_commands`.
+template <typename App>
+std::vector<std::string> names_in(const App& app, bool of_commands) {
+  std::vector<std::string> names;
+  if (of_commands) {
+    for (const App* command : app.get_subcommands([](const App*) { return true; })) {
+      names.push_back(command->get_name());
+    }
+    return names;
+  }
+  for (const auto* option : app.get_options()) {
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// Says which word of a command line that `app` refuses is no flag or subcommand, and what is near
+// it; empty if that is not what is wrong.
+template <typename App>
+std::string unknown_word(App& app, int argc, char** argv) {
+  App* command = &app;
+  std::string path = app.get_name();
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--") return "";
+    const auto message = [&](const char* what, const std::string& name, bool of_commands) {
+      return path + ": there is no " + what + " " + name +
+             did_you_mean(name, names_in(*command, of_commands)) + "; see " + path + " --help" +
+             (of_commands ? "" : "-all") + "\n";
+    };
+    if (word.starts_with("--")) {
+      const std::string name = word.substr(0, word.find('='));
+      const auto* option = command->get_option_no_throw(name);
+      if (option == nullptr) return message("flag", name, false);
+      if (option->get_expected_min() > 0 && name == word) ++i;
+    } else if (word.starts_with("-") && word.size() == 2) {
+      const auto* option = command->get_option_no_throw(word);
+      if (option != nullptr && option->get_expected_min() > 0) ++i;
+    } else if (!word.starts_with("-")) {
+      const auto found =
+          command->get_subcommands([&](const App* one) { return one->get_name() == word; });
+      if (found.empty() && command->get_require_subcommand_min() > 0) {
+        return message("command", word, true);
+      }
+      if (found.empty()) continue;
+      command = found.front();
+      path += " " + word;
+    }
+  }
+  return "";
+}
+
 // Gives the command line to `app` (a CLI::App; ParseError: CLI::ParseError). The exit status if
 // there is nothing else to do: help was asked for and printed, or a flag is wrong, with a message
 // that says so.
@@ -66,7 +120,8 @@ std::optional<int> parse_flags(App& app, int argc, char** argv) {
     std::ostringstream help, wrong;
     const bool is_wrong = app.exit(error, help, wrong) != 0;
     print_output(help.view());
-    print_message(wrong.view());
+    const std::string unknown = is_wrong ? unknown_word(app, argc, argv) : "";
+    print_message(unknown.empty() ? wrong.str() : unknown);
     return is_wrong ? 2 : exit_with(0);
   }
 }

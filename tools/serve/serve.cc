@@ -78,6 +78,18 @@ Expected<int> print_hash() {
   return 0;
 }
 
+// What `asked` says, in place of what was there.
+void put_over(const SuggestedSampling& asked, SuggestedSampling& sampling) {
+  const auto put = [](const auto& value, auto& out) {
+    if (value) out = value;
+  };
+  put(asked.temperature, sampling.temperature);
+  put(asked.top_k, sampling.top_k);
+  put(asked.top_p, sampling.top_p);
+  put(asked.min_p, sampling.min_p);
+  put(asked.repetition_penalty, sampling.repetition_penalty);
+}
+
 Expected<std::unique_ptr<Service>> open(const ServeOptions& options, ServeLog& log) {
   if (options.record_folder.empty()) return open_service(options.engine, options.service);
   // Before the model is loaded, so that a wrong path is no surprise later.
@@ -100,13 +112,14 @@ Expected<int> serve(ServeOptions options) {
   catch_signals();
   ServeLog log;
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Service> service, open(options, log));
+  SuggestedSampling& sampling = options.server.api.sampling;
   if (options.use_suggested) {
-    SuggestedSampling& sampling = options.server.api.sampling;
     AERIE_ASSIGN_OR_RETURN(sampling, service->suggested_sampling());
-    if (!sampling.empty()) {
-      log.message(fmt::format("sampling as the model's makers recommend: {}", to_string(sampling)));
-    }
   }
+  if (!sampling.empty()) {
+    log.message(fmt::format("sampling as the model's makers recommend: {}", to_string(sampling)));
+  }
+  put_over(options.sampling, sampling);
   if (options.log_requests) {
     options.server.gate.log = [&log](const Json& event) { log.event(event); };
   }

@@ -23,11 +23,16 @@ struct ServeOptions {
   server::ServerOptions server;  // but for GateOptions::log
   double drain_seconds = 30.0;
   bool log_requests = true;
-  bool use_suggested = true;  // requests that say nothing are sampled as the makers recommend
-  bool hash_key = false;      // print the hash of a key, and nothing else
+  SuggestedSampling sampling;  // of requests that say nothing, before what the makers recommend
+  bool use_suggested = true;   // requests that say nothing are sampled as the makers recommend
+  bool hash_key = false;       // print the hash of a key, and nothing else
 };
 
-// Adds the flags to `app`; the returned function runs it, with the exit status. It must not outlive
+// Adds the flags to `app`; the returned function turns what was parsed into options and says what
+// contradicts itself. It must not outlive `app`.
+std::function<Expected<ServeOptions>()> add_serve_options(CLI::App& app);
+
+// Likewise; the returned function runs it, with the exit status. It must not outlive
 // `app`.
 std::function<Expected<int>()> add_serve_flags(CLI::App& app);
 

@@ -4,10 +4,13 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/errors.h"
+#include "format/json.h"
 #include "tools/flags.h"
 #include "tools/options.h"
 #include "tools/serve/serve.h"
@@ -23,6 +26,7 @@ struct ServeFlags {
   std::vector<std::string> key_files;
   std::string config;
   std::string generation_config = "auto";
+  std::string sampling;
   double max_body_mib = 0;
   double max_unsent_mib = 0;
   int max_grammar_mib = 0;
@@ -144,7 +148,7 @@ void add_recording_flags(CLI::App& app, ServeFlags& flags) {
 
 void add_serving_flags(CLI::App& app, ServeFlags& flags) {
   server::ApiOptions& api = flags.options.server.api;
-  app.add_option("-m,--model", flags.options.engine.model, kModelHelp);
+  app.add_option("MODEL,-m,--model", flags.options.engine.model, kModelHelp);
   app.add_option("--served-model-name", api.model_names,
                  "What requests call the model; several: the first is shown (default: the file's "
                  "name)")
@@ -161,6 +165,10 @@ void add_serving_flags(CLI::App& app, ServeFlags& flags) {
       ->default_str("fcfs")
       ->check(CLI::IsMember({"fcfs", "priority"}));
   add_generation_config(app, flags.generation_config);
+  app.add_option(
+      "--override-generation-config", flags.sampling,
+      "A JSON object with the sampling of requests that say nothing: temperature, top_k, "
+      "top_p, min_p, repetition_penalty");
   app.add_flag("--strict-schemas", api.strict_schemas, kStrictSchemasHelp);
   app.add_flag("--no-log-requests", flags.no_log, "No line of the log for each request");
   app.add_flag("--no-prefix-cache", flags.no_prefix_cache,
@@ -203,6 +211,44 @@ Status read_config(CLI::App& app, const std::string& path) {
     }
   } catch (const CLI::Error& error) {
     return wrong(error.what());
+  }
+  return {};
+}
+
+// --override-generation-config
+Status read_sampling(const std::string& text, SuggestedSampling& out) {
+  if (text.empty()) return {};
+  const std::string flag = "--override-generation-config";
+  auto parsed = parse_json(text, flag);
+  if (!parsed.ok()) return invalid_argument(parsed.status().message());
+  const Json& json = *parsed;
+  if (!json.is_object()) return invalid_argument("{}: give a JSON object", flag);
+  for (const auto& [key, value] : json.items()) {
+    const auto number = [&, name = key](double least, double most, auto& to) -> Status {
+      const double given = value.is_number() ? value.get<double>() : -1e300;
+      if (!(given >= least && given <= most)) {
+        return invalid_argument("{}: '{}' must be a number from {} to {}", flag, name, least, most);
+      }
+      to = static_cast<typename std::decay_t<decltype(to)>::value_type>(given);
+      return {};
+    };
+    if (key == "temperature") {
+      AERIE_RETURN_IF_ERROR(number(0, 100, out.temperature));
+    } else if (key == "top_k" && value == -1) {
+      out.top_k = 0;  // vLLM's word for all
+    } else if (key == "top_k") {
+      AERIE_RETURN_IF_ERROR(number(0, 1 << 30, out.top_k));
+    } else if (key == "top_p") {
+      AERIE_RETURN_IF_ERROR(number(0, 1, out.top_p));
+    } else if (key == "min_p") {
+      AERIE_RETURN_IF_ERROR(number(0, 1, out.min_p));
+    } else if (key == "repetition_penalty") {
+      AERIE_RETURN_IF_ERROR(number(0.01, 100, out.repetition_penalty));
+    } else {
+      return invalid_argument(
+          "{}: there is no '{}': give temperature, top_k, top_p, min_p or repetition_penalty", flag,
+          key);
+    }
   }
   return {};
 }
@@ -250,13 +296,15 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
   if (flags.options.hash_key) return flags.options;
   if (!flags.config.empty()) AERIE_RETURN_IF_ERROR(read_config(*flags.app, flags.config));
   ServeOptions& options = flags.options;
-  if (options.engine.model.empty()) return invalid_argument("there is no model: give -m FILE");
+  if (options.engine.model.empty())
+    return invalid_argument("there is no model: give a file, a folder or a name");
   AERIE_RETURN_IF_ERROR(read_engine_flags(*flags.app, flags.engine, options.engine));
   AERIE_RETURN_IF_ERROR(read_offers(flags, options.engine));
   AERIE_RETURN_IF_ERROR(check_recording(flags));
   for (const std::string& origin : options.server.gate.cors_origins) {
     AERIE_RETURN_IF_ERROR(server::check_origin(origin).with_context("--cors-origin"));
   }
+  AERIE_RETURN_IF_ERROR(read_sampling(flags.sampling, options.sampling));
   AERIE_RETURN_IF_ERROR(read_keys(flags, options.server.gate.keys));
   options.server.http.max_body_bytes = static_cast<size_t>(flags.max_body_mib * (1 << 20));
   options.server.http.max_unsent_bytes = static_cast<size_t>(flags.max_unsent_mib * (1 << 20));
@@ -270,7 +318,7 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
 
 }  // namespace
 
-std::function<Expected<int>()> add_serve_flags(CLI::App& app) {
+std::function<Expected<ServeOptions>()> add_serve_options(CLI::App& app) {
   auto flags = std::make_shared<ServeFlags>();
   flags->app = &app;
   flags->options.server.http.port = 8000;
@@ -281,8 +329,12 @@ std::function<Expected<int>()> add_serve_flags(CLI::App& app) {
   add_recording_flags(app, *flags);
   add_speculation_flags(app, flags->engine, flags->options.engine);
   add_engine_flags(app, flags->engine, flags->options.engine, "--max-model-len,--ctx");
-  return [flags]() -> Expected<int> {
-    AERIE_ASSIGN_OR_RETURN(ServeOptions options, finish(*flags));
+  return [flags] { return finish(*flags); };
+}
+
+std::function<Expected<int>()> add_serve_flags(CLI::App& app) {
+  return [read = add_serve_options(app)]() -> Expected<int> {
+    AERIE_ASSIGN_OR_RETURN(ServeOptions options, read());
     return serve(std::move(options));
   };
 }
