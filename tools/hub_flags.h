@@ -10,7 +10,7 @@ class App;
 
 namespace aerie {
 
-// --offline, and messages about what is fetched on standard error.
+// --offline, of its subcommands too, and messages about what is fetched on standard error.
 void add_hub_flags(CLI::App& app);
 
 // A command line in which llama.cpp's -hf and --hf-repo are -m: CLI11 has no flags of several
