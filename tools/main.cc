@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "base/errors.h"
 #include "base/flag_values.h"
 #include "base/program.h"
+#include "base/progress.h"
 #include "base/standard_streams.h"
 #include "tools/files/convert.h"
 #include "tools/files/hub_commands.h"
@@ -23,6 +25,7 @@
 #include "tools/hub_flags.h"
 #include "tools/measure/audit_command.h"
 #include "tools/measure/bench_command.h"
+#include "tools/measure/doctor_command.h"
 #include "tools/run/run.h"
 #include "tools/serve/serve.h"
 #include "tools/train.h"
@@ -108,6 +111,23 @@ Run add_train(CLI::App& app, char** arguments) {
   return [arguments] { return exit_status(run_train(arguments)); };
 }
 
+// Of what was parsed: whether a flag says that nobody wants to see how far it is.
+bool is_quiet(const CLI::App& app) {
+  const CLI::Option* const quiet = app.get_option_no_throw("--quiet");
+  if (quiet != nullptr && quiet->count() > 0) return true;
+  const CLI::Option* const json = app.get_option_no_throw("--json");
+  if (json != nullptr && json->count() > 0 && json->results().front() == "-") return true;
+  return std::ranges::any_of(app.get_subcommands(),
+                             [](const CLI::App* one) { return is_quiet(*one); });
+}
+
+// The log of `serve` is JSON, which lines of progress would not be.
+ProgressStyle progress_style(const CLI::App& app) {
+  const ProgressStyle style = fitting_progress_style();
+  if (is_quiet(app)) return ProgressStyle::kNone;
+  return style == ProgressStyle::kLog && app.got_subcommand("serve") ? ProgressStyle::kNone : style;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Aerie: language models with lossless speculative decoding", "aerie");
   app.require_subcommand(1);
@@ -134,6 +154,8 @@ int run(int argc, char** argv) {
   add("tune", "Find out what to speculate with, and write it as a profile",
       [](CLI::App& tune) { return without_exit_status(add_tune_flags(tune)); });
   add("audit", "Replay recorded requests and compare the tokens", add_audit_flags);
+  add("doctor", "Whether and how fast a model can run here, and what stands in the way",
+      add_doctor_flags);
   // Nothing can stand before a subcommand's name.
   add("train", "Train draft heads, and make the data for it (aerie-train)",
       [&](CLI::App& train) { return add_train(train, argv + 1); });
@@ -144,6 +166,7 @@ int run(int argc, char** argv) {
   if (const auto ended = parse_flags<CLI::ParseError>(app, words.count(), words.values())) {
     return *ended;
   }
+  set_progress_style(progress_style(app));
   for (const auto& [command, run_command] : commands) {
     if (command->parsed()) return exit_with(run_command());
   }

@@ -35,6 +35,11 @@ CLI::Option* add_list(CLI::App& app, std::string name, T& value, std::string hel
   return add_shown(app, std::move(name), value, std::move(help))->delimiter(',');
 }
 
+// --quiet, which main() looks for: no progress is shown.
+inline CLI::Option* add_quiet(CLI::App& app) {
+  return app.add_flag("-q,--quiet")->description("No progress");
+}
+
 // --threads
 inline CLI::Option* add_threads(CLI::App& app, int& threads) {
   return app.add_option("--threads", threads, "Threads (default: the cores this process may use)")

@@ -6,6 +6,7 @@
 
 #include "base/flag_values.h"
 #include "base/program.h"
+#include "base/progress.h"
 #include "base/standard_streams.h"
 #include "hub/hub_settings.h"
 #include "train/command/data_command.h"
@@ -38,6 +39,7 @@ int run(int argc, char** argv) {
   aerie::check_flag_values(app, {});
   if (const auto ended = aerie::parse_flags<CLI::ParseError>(app, argc, argv)) return *ended;
   const std::string command = typed(program, argc, argv);
+  aerie::set_progress_style(aerie::fitting_progress_style());
   return aerie::exit_with(data->parsed() ? run_data()
                           : speeds_up    ? run_speedup(command)
                                          : run_method(command));

@@ -54,8 +54,9 @@ class DraftHost {
 
   virtual const DraftTarget& target() const = 0;
 
-  // A file, a folder, or what such a name stands for; the same below.
-  virtual Expected<DraftSource> open_model(const std::string& name) = 0;
+  // A file, a folder, or what such a name stands for; the same below. With `type`, its matrices are
+  // converted to it, whatever type they have.
+  virtual Expected<DraftSource> open_model(const std::string& name, std::optional<DType> type) = 0;
   // A head's folder; its matrices are converted to `type`, if there is one.
   virtual Expected<HeadFile*> open_head(const std::string& name, std::optional<DType> type) = 0;
 

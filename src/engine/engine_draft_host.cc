@@ -11,9 +11,10 @@ namespace aerie {
 EngineDraftHost::EngineDraftHost(DraftTarget target, std::vector<ModelSource>& sources)
     : target_(std::move(target)), sources_(sources) {}
 
-Expected<DraftSource> EngineDraftHost::open_model(const std::string& name) {
+Expected<DraftSource> EngineDraftHost::open_model(const std::string& name,
+                                                  std::optional<DType> type) {
   AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(name, LocateFor::kHead));
-  AERIE_ASSIGN_OR_RETURN(ModelSource source, open_draft_source(path, *target_.pool));
+  AERIE_ASSIGN_OR_RETURN(ModelSource source, open_draft_source(path, type, *target_.pool));
   const DraftSource opened = {source.file.get(), source.tokenizer.get()};
   sources_.push_back(std::move(source));
   return opened;
