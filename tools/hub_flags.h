@@ -7,7 +7,7 @@ class App;
 
 namespace aerie {
 
-// --offline, and messages about what is fetched on standard error.
+// --offline, of its subcommands too, and messages about what is fetched on standard error.
 void add_hub_flags(CLI::App& app);
 
 }  // namespace aerie

@@ -100,7 +100,11 @@ Expected<std::string> locate_model(const std::string& name, LocateFor use) {
   if (is_there(name)) return name;
   const std::optional<HubName> hub = parse_hub_name(name);
   if (!hub) return name;
-  return in_context(locate_on_hub(*hub, use), name + ": there is no such file or folder");
+  Expected<std::string> path = locate_on_hub(*hub, use);
+  if (path.ok()) return path;
+  return Status(path.status().code(),
+                fmt::format("{}: there is no such file or folder; on the hub: {}", name,
+                            path.status().message()));
 }
 
 Expected<PulledModel> pull_model(const HubName& name) {

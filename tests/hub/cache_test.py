@@ -56,6 +56,7 @@ class Lookup(HubCase):
         self.hub.requests.clear()
         self.works("inspect", REPO, "--offline")
         self.fails("inspect", f"{REPO}:Q8_0", "--offline", says=["aerie pull"])
+        self.fails("bench", "verify", "--offline", "-m", "org/no", says=["offline", "aerie pull org/no"])
         self.assertEqual(self.hub.requests, [])
 
     def test_half_of_a_snapshot_is_completed(self):

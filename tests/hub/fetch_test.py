@@ -71,7 +71,9 @@ class Names(HubCase):
         model = pathlib.Path(__file__).parents[2] / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
         if not model.exists():
             self.skipTest("needs the real model")
-        self.serve_one({"x-Q4_1.gguf": model.read_bytes()})
+        head = model.parent / "heads/SmolLM2-135M-Instruct-EAGLE3"
+        self.serve({REPO: {"x-Q4_1.gguf": model.read_bytes()},
+                    "org/head": {path.name: path.read_bytes() for path in head.iterdir()}})
         flags = ["-p", "one two three", "--raw", "-n", "4", "--temp", "0", "-q"]
         here = self.works("run", "-m", model, *flags).stdout
         self.assertEqual(self.works("run", "-hf", REPO, *flags).stdout, here)
@@ -79,6 +81,12 @@ class Names(HubCase):
         draft = ["--speculate", f"draft_model:model={REPO}:q4_1"]
         self.assertEqual(self.works("run", REPO, *flags, *draft).stdout, here)
         self.assertEqual(self.hub.requests, [])
+        draft = ["--speculative-config",
+                 '{"method":"eagle3","model":"org/head","num_speculative_tokens":3}', "--json", self.folder / "json"]
+        for _ in range(2):
+            self.assertEqual(self.works("run", REPO, *flags, *draft).stdout, here)
+            self.assertIn("drafted", (self.folder / "json").read_text())
+        self.assertEqual(len(self.hub.asked("hub", "/api/models/org/head")), 1)
 
 
 class Choice(HubCase):
