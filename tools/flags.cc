@@ -430,6 +430,7 @@ std::function<Expected<ConvertOptions>()> add_convert_flags(CLI::App& app) {
   app.add_option("--type", flags->type,
                  "Type of the weights: q8_0, q4_0, bf16, ... (default: as they are)");
   app.add_flag("--requantize", o.requantize, "Convert weights that are quantised already, too");
+  add_quiet(app);
   add_threads(app, o.threads);
   return [flags]() -> Expected<ConvertOptions> {
     AERIE_ASSIGN_OR_RETURN(flags->options.weight_type, parse_type("--type", flags->type));

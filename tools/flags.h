@@ -16,7 +16,7 @@ class App;
 namespace aerie {
 
 inline constexpr const char* kModelHelp =
-    "A GGUF file (any part of a split one) or a Hugging Face folder";
+    "A GGUF file (any part of a split one), a Hugging Face folder, or ORG/REPO[@REVISION][:QUANT]";
 
 // "auto, none, ngram, ... [:KEY=VALUE,...]"
 std::string method_choices();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -14,16 +15,20 @@
 #include "base/errors.h"
 #include "base/flag_values.h"
 #include "base/program.h"
+#include "base/progress.h"
 #include "base/standard_streams.h"
 #include "tools/files/convert.h"
+#include "tools/files/hub_commands.h"
 #include "tools/files/inspect.h"
 #include "tools/files/tokenize.h"
 #include "tools/flags.h"
 #include "tools/flags/their_command.h"
 #include "tools/help/command_help.h"
 #include "tools/help/completion.h"
+#include "tools/hub_flags.h"
 #include "tools/measure/audit_command.h"
 #include "tools/measure/bench_command.h"
+#include "tools/measure/doctor_command.h"
 #include "tools/run/run.h"
 #include "tools/serve/serve.h"
 #include "tools/train.h"
@@ -141,6 +146,23 @@ Expected<CommandLine> in_our_words(CLI::App& app, int argc, char** argv) {
   return line;
 }
 
+// Of what was parsed: whether a flag says that nobody wants to see how far it is.
+bool is_quiet(const CLI::App& app) {
+  const CLI::Option* const quiet = app.get_option_no_throw("--quiet");
+  if (quiet != nullptr && quiet->count() > 0) return true;
+  const CLI::Option* const json = app.get_option_no_throw("--json");
+  if (json != nullptr && json->count() > 0 && json->results().front() == "-") return true;
+  return std::ranges::any_of(app.get_subcommands(),
+                             [](const CLI::App* one) { return is_quiet(*one); });
+}
+
+// The log of `serve` is JSON, which lines of progress would not be.
+ProgressStyle progress_style(const CLI::App& app) {
+  const ProgressStyle style = fitting_progress_style();
+  if (is_quiet(app)) return ProgressStyle::kNone;
+  return style == ProgressStyle::kLog && app.got_subcommand("serve") ? ProgressStyle::kNone : style;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Aerie: language models with lossless speculative decoding", "aerie");
   app.require_subcommand(1);
@@ -150,9 +172,16 @@ int run(int argc, char** argv) {
   const auto add = [&](const char* name, const char* what, const auto& add_flags) {
     CLI::App* command = app.add_subcommand(name, what);
     commands.emplace_back(command, add_flags(*command));
+    if (!command->get_prefix_command()) add_hub_flags(*command);
   };
   add("run", "Generate text from a prompt, or chat", add_run);
   add("serve", "Serve a model over HTTP, with OpenAI's API", add_serve_flags);
+  add("pull", "Fetch models from the Hugging Face hub",
+      [](CLI::App& pull) { return without_exit_status(add_pull_flags(pull)); });
+  add("list", "Models that were fetched",
+      [](CLI::App& list) { return without_exit_status(add_list_flags(list)); });
+  add("remove", "Remove models that were fetched",
+      [](CLI::App& remove) { return without_exit_status(add_remove_flags(remove)); });
   add("inspect", "Print what the files of a model or draft head hold", add_inspect);
   add("tokenize", "Text to token ids and back", add_tokenize);
   add("convert", "Write a model as one GGUF file, or safetensors", add_convert);
@@ -161,6 +190,8 @@ int run(int argc, char** argv) {
   add("tune", "Find out what to speculate with, and write it as a profile",
       [](CLI::App& tune) { return without_exit_status(add_tune_flags(tune)); });
   add("audit", "Replay recorded requests and compare the tokens", add_audit_flags);
+  add("doctor", "Whether and how fast a model can run here, and what stands in the way",
+      add_doctor_flags);
   // Nothing can stand before a subcommand's name.
   add("train", "Train draft heads, and make the data for it (aerie-train)",
       [&](CLI::App& train) { return add_train(train, argv + 1); });
@@ -169,13 +200,15 @@ int run(int argc, char** argv) {
   add("completion", "Print a script that completes flags in bash, zsh or fish, or the manual page",
       [&](CLI::App& completion) { return add_completion(completion, app, AERIE_VERSION); });
   check_flag_values(app, {"--prompt", "--system", "TEXT"});
-  auto line = in_our_words(app, argc, argv);
+  HubWords typed(argc, argv);
+  auto line = in_our_words(app, typed.count(), typed.values());
   if (!line.ok()) return exit_with(line.status());
   const auto words = static_cast<int>(line->words.size());
   if (const auto ended = parse_flags<CLI::ParseError>(app, words, line->argv().data())) {
     return *ended;
   }
   for (const std::string& note : line->notes) print_message("{}\n", note);
+  set_progress_style(progress_style(app));
   for (const auto& [command, run_command] : commands) {
     if (command->parsed()) return exit_with(run_command());
   }

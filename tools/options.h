@@ -41,6 +41,11 @@ inline CLI::Option* offer(CLI::Option* option, std::string choices) {
       CLI::Validator([](std::string&) { return std::string(); }, "{" + std::move(choices) + "}"));
 }
 
+// --quiet, which main() looks for: no progress is shown.
+inline CLI::Option* add_quiet(CLI::App& app) {
+  return app.add_flag("-q,--quiet")->description("No progress");
+}
+
 // --threads
 inline CLI::Option* add_threads(CLI::App& app, int& threads) {
   return app.add_option("--threads", threads, "Threads (default: the cores this process may use)")

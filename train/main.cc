@@ -6,6 +6,9 @@
 
 #include "base/flag_values.h"
 #include "base/program.h"
+#include "base/progress.h"
+#include "base/standard_streams.h"
+#include "hub/hub_settings.h"
 #include "train/command/data_command.h"
 #include "train/command/speedup_command.h"
 #include "train/command/train_command.h"
@@ -31,9 +34,14 @@ int run(int argc, char** argv) {
   const auto run_data = aerie::train::add_data_flags(*data);
   const auto run_speedup = aerie::train::add_speedup_command(app);
   const auto run_method = aerie::train::add_train_commands(app);
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    command->add_flag_callback("--offline", aerie::set_offline, "Take models from the cache alone");
+  }
+  aerie::set_hub_listener([](const std::string& line) { aerie::print_message("{}\n", line); });
   aerie::check_flag_values(app, {});
   if (const auto ended = aerie::parse_flags<CLI::ParseError>(app, argc, argv)) return *ended;
   const std::string command = typed(program, argc, argv);
+  aerie::set_progress_style(aerie::fitting_progress_style());
   return aerie::exit_with(data->parsed() ? run_data()
                           : speeds_up    ? run_speedup(command)
                                          : run_method(command));

@@ -104,11 +104,12 @@ void clear_progress_line() {
 std::string progress_line(const ProgressState& state, int width) {
   const double rate =
       state.seconds > 0 ? static_cast<double>(state.done - state.skipped) / state.seconds : 0.0;
+  const double share =
+      state.total > 0
+          ? std::min(1.0, static_cast<double>(state.done) / static_cast<double>(state.total))
+          : 0.0;
   std::string numbers;
   if (state.total > 0) {
-    const double share =
-        std::min(1.0, static_cast<double>(state.done) / static_cast<double>(state.total));
-    if (width >= 72) numbers += bar(share);
     numbers += fmt::format("{:3.0f} %  {} of {}", std::floor(share * 100),
                            amount_text(state.unit, static_cast<double>(state.done)),
                            amount_text(state.unit, static_cast<double>(state.total)));
@@ -121,6 +122,10 @@ std::string progress_line(const ProgressState& state, int width) {
     if (state.total > state.done) numbers += fmt::format("  {} left", duration_text(left));
   }
   std::string line = fmt::format("{}  {}", state.what, numbers);
+  // The name is worth more than the bar.
+  if (state.total > 0 && static_cast<int>(line.size()) + kBar + 3 < width) {
+    line = fmt::format("{}  {}{}", state.what, bar(share), numbers);
+  }
   if (width == 0 || static_cast<int>(line.size()) < width) return line;
   // The numbers move, so they stay; of the name the beginning does.
   const int room = width - 6 - static_cast<int>(numbers.size());

@@ -54,9 +54,11 @@ class DraftHost {
 
   virtual const DraftTarget& target() const = 0;
 
-  virtual Expected<DraftSource> open_model(const std::string& path) = 0;
+  // A file, a folder, or what such a name stands for; the same below. With `type`, its matrices are
+  // converted to it, whatever type they have.
+  virtual Expected<DraftSource> open_model(const std::string& name, std::optional<DType> type) = 0;
   // A head's folder; its matrices are converted to `type`, if there is one.
-  virtual Expected<HeadFile*> open_head(const std::string& path, std::optional<DType> type) = 0;
+  virtual Expected<HeadFile*> open_head(const std::string& name, std::optional<DType> type) = 0;
 
   // kResourceExhausted, naming `what` and the sizes, if so much does not fit into the memory that
   // is left.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/progress.h"
 #include "engine/running_reply.h"
 #include "engine/service.h"
 #include "scheduler/scheduler.h"
@@ -123,6 +124,29 @@ bool is_cancelled(const Request& request) {
   return request.cancel != nullptr && request.cancel->load();
 }
 
+// Shows how much of a prompt has been read, until all of it has.
+class PromptProgress {
+ public:
+  explicit PromptProgress(size_t tokens)
+      : tokens_(static_cast<int64_t>(tokens)),
+        shown_(std::in_place, "reading the prompt", tokens_, ProgressUnit::kTokens) {}
+
+  // After every step.
+  void update(const Scheduler& scheduler) {
+    if (!shown_) return;
+    const int64_t read = tokens_ - scheduler.unread();
+    if (read >= tokens_) return shown_.reset();
+    const int64_t reused = scheduler.stats().reused_tokens;
+    if (!std::exchange(began_, true) && reused > 0) shown_->skip(reused);
+    shown_->set(read);
+  }
+
+ private:
+  int64_t tokens_;
+  bool began_ = false;
+  std::optional<Progress> shown_;
+};
+
 // In this thread, with nothing beside it.
 Expected<Generation> answer_alone(OpenedModel& opened, const Request& request,
                                   const Engine::OnDelta& on_delta) {
@@ -141,11 +165,13 @@ Expected<Generation> answer_alone(OpenedModel& opened, const Request& request,
   Scheduler scheduler(decoder, *opened.cache, options);
   constexpr JobId kJob = 1;
   scheduler.add(reply.make_job(kJob, drafter == nullptr ? -1 : 0, opened.options.context, nullptr));
+  PromptProgress progress(request.prompt.size());
   while (!scheduler.idle()) {
     if (is_cancelled(request)) {
       scheduler.cancel(kJob);
     } else {
       scheduler.step();
+      progress.update(scheduler);
     }
   }
   return gatherer->take();

@@ -4,20 +4,24 @@
 #include <utility>
 
 #include "engine/memory.h"
+#include "hub/locate.h"
 
 namespace aerie {
 
 EngineDraftHost::EngineDraftHost(DraftTarget target, std::vector<ModelSource>& sources)
     : target_(std::move(target)), sources_(sources) {}
 
-Expected<DraftSource> EngineDraftHost::open_model(const std::string& path) {
-  AERIE_ASSIGN_OR_RETURN(ModelSource source, open_draft_source(path, *target_.pool));
+Expected<DraftSource> EngineDraftHost::open_model(const std::string& name,
+                                                  std::optional<DType> type) {
+  AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(name, LocateFor::kHead));
+  AERIE_ASSIGN_OR_RETURN(ModelSource source, open_draft_source(path, type, *target_.pool));
   const DraftSource opened = {source.file.get(), source.tokenizer.get()};
   sources_.push_back(std::move(source));
   return opened;
 }
 
-Expected<HeadFile*> EngineDraftHost::open_head(const std::string& path, std::optional<DType> type) {
+Expected<HeadFile*> EngineDraftHost::open_head(const std::string& name, std::optional<DType> type) {
+  AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(name, LocateFor::kHead));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<HeadFile> file,
                          HeadFile::open(path, {type, target_.pool}));
   HeadFile* const opened = file.get();

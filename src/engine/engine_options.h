@@ -17,7 +17,7 @@
 namespace aerie {
 
 struct EngineOptions {
-  std::string model;                 // a GGUF file or a Hugging Face folder
+  std::string model;                 // a GGUF file, a Hugging Face folder, or ORG/REPO
   std::optional<DType> weight_type;  // float matrices become this; none: they stay as they are
   int context = 0;                   // positions; 0: the model's own, at most default_context
   int default_context = kDefaultContext;

@@ -9,6 +9,7 @@
 #include "format/gguf/metadata_builder.h"
 #include "format/safetensors/int8_folder.h"
 #include "format/torch/torch_folder.h"
+#include "hub/locate.h"
 #include "model/import/hugging_face_file.h"
 
 namespace aerie {
@@ -75,8 +76,9 @@ Expected<int64_t> convert_folder(const ConvertOptions& options) {
 
 }  // namespace
 
-Expected<ModelSource> open_model_source(const std::string& path, std::optional<DType> weight_type,
+Expected<ModelSource> open_model_source(const std::string& name, std::optional<DType> weight_type,
                                         ThreadPool& pool) {
+  AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(name));
   ModelSource source;
   AERIE_ASSIGN_OR_RETURN(source.file, open_model_file(path));
   if (is_folder(path)) {
@@ -92,20 +94,30 @@ Expected<ModelSource> open_model_source(const std::string& path, std::optional<D
   return source;
 }
 
-Expected<ModelSource> open_draft_source(const std::string& path, ThreadPool& pool) {
+Expected<ModelSource> open_draft_source(const std::string& path, std::optional<DType> weight_type,
+                                        ThreadPool& pool) {
   ModelSource source;
   AERIE_ASSIGN_OR_RETURN(source.file, open_model_file(path));
-  if (source.file->find(kDraftIdsKey) != nullptr) return source;
-  return open_model_source(path, std::nullopt, pool);
+  if (source.file->find(kDraftIdsKey) == nullptr) {
+    AERIE_ASSIGN_OR_RETURN(source, open_model_source(path, std::nullopt, pool));
+  }
+  if (weight_type) {
+    AERIE_ASSIGN_OR_RETURN(source.file,
+                           converted(std::move(source.file), {*weight_type, true}, pool));
+  }
+  return source;
 }
 
-Expected<std::unique_ptr<ModelFile>> open_whole_model(const std::string& path,
+Expected<std::unique_ptr<ModelFile>> open_whole_model(const std::string& name,
                                                       std::vector<std::string>& notes) {
+  AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(name));
   return is_folder(path) ? open_whole_folder(path, notes) : open_model_file(path);
 }
 
-Expected<ConvertReport> convert_model(const ConvertOptions& options) {
+Expected<ConvertReport> convert_model(const ConvertOptions& asked) {
   ConvertReport report;
+  ConvertOptions options = asked;
+  AERIE_ASSIGN_OR_RETURN(options.input, locate_model(asked.input, LocateFor::kHead));
   if (is_torch_path(options.input)) {
     if (options.weight_type) {
       return invalid_argument(

@@ -22,23 +22,27 @@ struct ModelSource {
   Expected<ChatTemplate> chat_template = not_found("no model is open");
 };
 
-// Opens a GGUF file or a Hugging Face folder. With `weight_type`, float matrices are converted to
-// it as they are read (format/converted_file.h); `pool` must then outlive the result.
-Expected<ModelSource> open_model_source(const std::string& path, std::optional<DType> weight_type,
+// Opens a GGUF file or a Hugging Face folder, or what such a name stands for (hub/locate.h). With
+// `weight_type`, float matrices are converted to it as they are read (format/converted_file.h);
+// `pool` must then outlive the result.
+Expected<ModelSource> open_model_source(const std::string& name, std::optional<DType> weight_type,
                                         ThreadPool& pool);
 
 // The same of a model that drafts for another. One that says itself which of the target's tokens
-// its rows stand for (kDraftIdsKey) needs no tokenizer, and has none here.
-Expected<ModelSource> open_draft_source(const std::string& path, ThreadPool& pool);
+// its rows stand for (kDraftIdsKey) needs no tokenizer, and has none here. With `weight_type`,
+// matrices that are quantised already are converted, too: what a draft loses costs no exactness.
+Expected<ModelSource> open_draft_source(const std::string& path, std::optional<DType> weight_type,
+                                        ThreadPool& pool);
 
 // The weights of the same with tokenizer and chat template among the metadata, as a GGUF file has
 // them; what GGUF has no way to express is added to `notes`. kUnsupported, saying what, if GGUF has
 // no name for something that the tokenizer does.
-Expected<std::unique_ptr<ModelFile>> open_whole_model(const std::string& path,
+Expected<std::unique_ptr<ModelFile>> open_whole_model(const std::string& name,
                                                       std::vector<std::string>& notes);
 
 struct ConvertOptions {
-  std::string input;   // a GGUF file, a Hugging Face folder, a draft head, or PyTorch's files
+  // A GGUF file, a Hugging Face folder, a draft head, or PyTorch's files; or a name of one.
+  std::string input;
   std::string output;  // the GGUF file or the folder to be written
   // Of the matrices; none: they keep the type that they have.
   std::optional<DType> weight_type;

@@ -13,6 +13,8 @@
 #include "engine/engine_draft_host.h"
 #include "engine/memory.h"
 #include "engine/profile.h"
+#include "hub/hub_cache.h"
+#include "hub/locate.h"
 
 namespace aerie {
 namespace {
@@ -68,6 +70,7 @@ Status Opening::open() {
   if (backend_ == nullptr) {
     return not_supported("this processor does not have {}", kernels::isa_name(options_.isa));
   }
+  AERIE_ASSIGN_OR_RETURN(options_.model, locate_model(options_.model));
   out_.pool = std::make_unique<ThreadPool>(options_.threads);
   AERIE_ASSIGN_OR_RETURN(out_.source,
                          open_model_source(options_.model, options_.weight_type, *out_.pool));
@@ -186,6 +189,7 @@ Expected<PassCost> Opening::find_pass_cost(int max_rows) {
 }  // namespace
 
 std::string OpenedModel::name() const {
+  if (std::string repo = repo_of_path(options.model); !repo.empty()) return repo;
   std::filesystem::path name = std::filesystem::path(options.model).lexically_normal();
   if (!name.has_filename()) name = name.parent_path();  // a folder with a slash at its end
   if (name.extension() == ".gguf") return name.stem().string();

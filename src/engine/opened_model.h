@@ -35,7 +35,8 @@ struct OpenedModel {
   ModelOptions model_options;
   DecoderOptions decoder;
 
-  std::string name() const;  // the file's or folder's, without its ending
+  // ORG/REPO of what came from a hub; else the file's or folder's, without its ending.
+  std::string name() const;
   const ModelConfig& config() const { return model->config(); }
   const Tokenizer& tokenizer() const { return *source.tokenizer; }
   const ModelFile& file() const { return *source.file; }

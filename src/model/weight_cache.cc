@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/errors.h"
+#include "base/progress.h"
 #include "format/byte_reader.h"
 #include "format/checksum.h"
 #include "format/fingerprint.h"
@@ -203,9 +204,11 @@ Status WeightCache::save(std::span<const Item> items, ThreadPool& pool) const {
 
   AERIE_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(&header, 1))));
   AERIE_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(index))));
+  Progress progress("keeping packed weights", offset, ProgressUnit::kBytes);
   for (const Item& item : items) {
     AERIE_RETURN_IF_ERROR(file.pad_to(kAlignment));
     AERIE_RETURN_IF_ERROR(file.write(item.bytes));
+    progress.set(file.size());
   }
   return file.commit(OutputFile::Sync::kNo);
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <utility>
 
@@ -15,6 +16,12 @@ namespace {
 
 std::string entry_name(const MatrixPart& part) {
   return fmt::format("{}[{}:{}]", part.name, part.begin, part.begin + part.count);
+}
+
+// Of a file or a folder, for people.
+std::string short_name(const std::string& path) {
+  const std::filesystem::path whole = std::filesystem::path(path).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
 // Reads entries by several threads.
@@ -53,7 +60,10 @@ class CacheRead {
 }  // namespace
 
 WeightLoader::WeightLoader(const ModelFile& file, const ModelOptions& options)
-    : file_(file), options_(options) {
+    : file_(file),
+      options_(options),
+      progress_("loading " + short_name(file.name()), loaded_weight_bytes(file, *options.backend),
+                ProgressUnit::kBytes) {
   if (options.weight_cache.empty()) return;
   Expected<WeightCache> cache = WeightCache::of(options.weight_cache, file, *options.backend);
   if (!cache.ok()) {
@@ -110,6 +120,7 @@ Status WeightLoader::load(std::span<const MatrixPart> parts) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const Buffer& data = matrices[i].data;
     packed_bytes_ += static_cast<int64_t>(data.size());
+    progress_.add(static_cast<int64_t>(data.size()));
     keep(entry_name(parts[i]), {data.data(), data.size()});
     *parts[i].into = std::move(matrices[i]);
   }
@@ -159,6 +170,17 @@ bool WeightLoader::restore(std::span<const MatrixPart> parts,
   return false;
 }
 
+Expected<kernels::PackedMatrix> WeightLoader::rows(const std::string& name, int64_t k, int64_t n,
+                                                   std::span<const int32_t> ids) {
+  AERIE_ASSIGN_OR_RETURN(const TensorData whole, read(name, k, n));
+  AERIE_ASSIGN_OR_RETURN(const TensorData chosen, select_rows(whole, ids));
+  AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix matrix,
+                         options_.backend->packed(*options_.pool, chosen.view));
+  file_.release(whole.view);
+  packed_bytes_ += static_cast<int64_t>(matrix.data.size());
+  return matrix;
+}
+
 Expected<TensorData> WeightLoader::table(const std::string& name, int64_t k, int64_t n) {
   AERIE_ASSIGN_OR_RETURN(TensorView view, describe(name, k, n));
   const WeightCache::Entry* entry = cache_ ? cache_->find(name, view.bytes()) : nullptr;
@@ -170,6 +192,7 @@ Expected<TensorData> WeightLoader::table(const std::string& name, int64_t k, int
   if (!is_restored) {
     AERIE_ASSIGN_OR_RETURN(tensor, file_.read(name));
   }
+  progress_.add(view.bytes());
   if (tensor.owned.size() == 0) return copied(std::move(tensor));
   if (!is_restored) stale_ = true;
   keep(name, {tensor.owned.data(), tensor.owned.size()});

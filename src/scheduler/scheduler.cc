@@ -231,6 +231,12 @@ bool Scheduler::step() {
   return true;
 }
 
+int64_t Scheduler::unread() const {
+  int64_t tokens = 0;
+  for (const auto& job : running_) tokens += decoder_.unread(*job->sequence);
+  return tokens;
+}
+
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = stats_;
   stats.running = static_cast<int>(running_.size());

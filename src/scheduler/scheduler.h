@@ -51,6 +51,8 @@ class Scheduler {
   bool step();
 
   SchedulerStats stats() const;
+  // Tokens of the running jobs that are still to be read.
+  int64_t unread() const;
 
  private:
   void expire();

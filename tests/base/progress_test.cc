@@ -54,6 +54,8 @@ TEST(ProgressLine, TellsRateAndRemainingTime) {
   EXPECT_EQ(
       progress_line(state, 100),
       "fetching a.gguf  [=====               ]  25 %  250 MiB of 1.0 GiB  20.0 MiB/s  0:38 left");
+  EXPECT_EQ(progress_line(state, 80),
+            "fetching a.gguf   25 %  250 MiB of 1.0 GiB  20.0 MiB/s  0:38 left");
   EXPECT_EQ(progress_line(state, 0),
             "fetching a.gguf   25 %  250 MiB of 1.0 GiB  20.0 MiB/s  0:38 left");
 }

@@ -366,6 +366,17 @@ TEST_F(SchedulerTest, ShortPromptsDoNotWaitForLongOnes) {
   EXPECT_GE(outcomes_[1].reused, 256);
 }
 
+TEST_F(SchedulerTest, TellsWhatIsStillToBeRead) {
+  make(200, {1, 32});
+  add(0, request_of(100, 8, 2));
+  EXPECT_EQ(scheduler_->unread(), 0);  // it has not begun
+  for (const int left : {68, 36, 4, 0}) {
+    scheduler_->step();
+    EXPECT_EQ(scheduler_->unread(), left);
+  }
+  run();
+}
+
 // A cache for one sequence at its longest, whose last page is shared with what is kept of it.
 TEST_F(SchedulerTest, GoesOnBehindAPageThatIsShared) {
   make(kMaxPositions / kernels::kPagePositions + 1, {4, 64});

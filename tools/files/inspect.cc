@@ -17,6 +17,7 @@
 #include "format/gguf/gguf.h"
 #include "format/text.h"
 #include "format/torch/torch_folder.h"
+#include "hub/locate.h"
 #include "model/import/head_file.h"
 #include "model/import/hugging_face_file.h"
 
@@ -297,7 +298,8 @@ Expected<Opened> open(const std::string& path) {
 
 }  // namespace
 
-Status inspect(const std::string& path, const InspectOptions& options, std::ostream& out) {
+Status inspect(const std::string& name, const InspectOptions& options, std::ostream& out) {
+  AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(name, LocateFor::kHead));
   AERIE_ASSIGN_OR_RETURN(const Opened opened, open(path));
   if (options.json) {
     write_json(*opened.file, opened.kind, options, out);

@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "format/gguf/gguf.h"
 #include "format/mapped_file.h"
+#include "hub/locate.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -70,7 +71,8 @@ std::string dump(const Json& json) {
 }
 
 // Of a GGUF file or of a Hugging Face folder.
-Expected<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& model) {
+Expected<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& name) {
+  AERIE_ASSIGN_OR_RETURN(const std::string model, locate_model(name));
   std::error_code error;
   if (std::filesystem::is_directory(model, error)) return Tokenizer::from_folder(model);
   AERIE_ASSIGN_OR_RETURN(const auto file, GgufFile::open(model));

@@ -10,7 +10,7 @@
 namespace aerie {
 
 struct TokenizeCommand {
-  std::string model;         // path of a GGUF file
+  std::string model;         // a GGUF file, a folder, or such a name
   std::string text;          // with `decode`: token ids, between them spaces, commas or brackets
   bool special = false;      // names of control tokens become them; with `decode` they are shown
   bool add_special = false;  // BOS/EOS where the model wants them

@@ -33,7 +33,6 @@ struct Flags {
   std::string speculate = "none", isa = "recorded", send = "ids", api_key_file, json;
   std::string since;
   measure::RecordChoice choice;
-  bool quiet = false;
 };
 
 // Seconds of "90m", "24h", "7d".
@@ -55,10 +54,6 @@ Expected<int64_t> parse_span(const std::string& text) {
   return count * seconds;
 }
 
-void show_progress(int done, int of) {
-  print_message("record {} of {}\n", done, of);
-}
-
 Expected<measure::AuditReport> run_locally(Flags& flags,
                                            const std::vector<measure::AuditRecord>& records) {
   AERIE_ASSIGN_OR_RETURN(flags.local.speculation,
@@ -66,7 +61,6 @@ Expected<measure::AuditReport> run_locally(Flags& flags,
   if (flags.isa != "recorded") {
     AERIE_ASSIGN_OR_RETURN(flags.local.isa, parse_isa(flags.isa));
   }
-  if (!flags.quiet) flags.local.progress = show_progress;
   flags.local.cancel = &interrupted;
   return measure::audit_locally(flags.local, records);
 }
@@ -78,7 +72,6 @@ Expected<measure::AuditReport> run_server(Flags& flags,
                            read_key_file(flags.api_key_file, "--api-key-file"));
   }
   flags.server.send_text = flags.send == "text";
-  if (!flags.quiet) flags.server.progress = show_progress;
   flags.server.cancel = &interrupted;
   return measure::audit_server(flags.server, records);
 }
@@ -114,7 +107,7 @@ Expected<int> run(Flags& flags) {
   AERIE_ASSIGN_OR_RETURN(const measure::AuditReport report, flags.server.url.empty()
                                                                 ? run_locally(flags, records)
                                                                 : run_server(flags, records));
-  print_output(to_text(report));
+  json.print_beside(to_text(report));
   AERIE_RETURN_IF_ERROR(json.write(to_json(report)));
   if (report.count(State::kDiverged) > 0 || report.count(State::kFailed) > 0) return 1;
   if (report.interrupted) return 130;
@@ -173,7 +166,7 @@ std::function<Expected<int>()> add_audit_flags(CLI::App& app) {
   add_shown(app, "--sample", flags->choice.sample,
             "Only so many of all records, drawn at random; 0: all")
       ->check(CLI::NonNegativeNumber);
-  app.add_flag("-q,--quiet", flags->quiet, "No progress");
+  add_quiet(app);
   app.add_option("--json", flags->json, "Write the outcome of every record to this file");
   CLI::Option* url = app.add_option("--url", flags->server.url,
                                     "Ask this server, such as http://127.0.0.1:8000/v1")

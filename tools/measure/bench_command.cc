@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/interrupt.h"
 #include "base/standard_streams.h"
+#include "hub/locate.h"
 #include "measure/models/make_head.h"
 #include "measure/models/make_model.h"
 #include "measure/models/shapes.h"
@@ -33,7 +34,7 @@
 namespace aerie {
 namespace {
 
-constexpr const char* kJsonHelp = "Write the figures to this file";
+constexpr const char* kJsonHelp = "Write the figures to this file; -: standard output";
 constexpr const char* kMemoryHelp =
     "MiB to measure the bandwidth with (default: several times the last cache)";
 
@@ -52,7 +53,7 @@ Expected<DType> parse_type(const std::string& name) {
 // The table to standard output, the figures to --json.
 template <typename Report>
 Status show(const Report& report, ReportFile& json) {
-  print_output(to_text(report));
+  json.print_beside(to_text(report));
   return json.write(to_json(report));
 }
 
@@ -95,7 +96,8 @@ Run add_make_head(CLI::App& app) {
       ->check(CLI::Range(1, 64));
   add_shown(app, "--seed", o.seed, "Another head for each");
   return [flags]() -> Status {
-    AERIE_ASSIGN_OR_RETURN(const auto file, open_model_file(flags->model));
+    AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(flags->model));
+    AERIE_ASSIGN_OR_RETURN(const auto file, open_model_file(path));
     AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*file));
     AERIE_ASSIGN_OR_RETURN(const int64_t bytes, measure::make_head(flags->options, config));
     print_message("wrote {}: {:.1f} MiB\n", flags->options.output,
@@ -247,7 +249,7 @@ struct SpecFiles {
 
 template <typename Report>
 Status show_with_page(const Report& report, SpecFiles& files) {
-  print_output(to_text(report));
+  files.json.print_beside(to_text(report));
   return files.write(report);
 }
 
@@ -282,7 +284,6 @@ Status finish_spec(SpecFlags& flags) {
     if (!config.ok()) return config.status().with_context("--method");
     o.methods.push_back(*config);
   }
-  o.progress = [](int done, int of) { print_message("prompt {} of {}\n", done, of); };
   o.cancel = &interrupted;
   return {};
 }
@@ -369,6 +370,7 @@ Run add_tune(CLI::App& app) {
            "num_speculative_tokens of the methods that leave it open");
   add_list(app, "--batches", flags->tune.batches, "Sequences at a time");
   add_shown(app, "--out", flags->out, "The profile to write, for --profile of `aerie run`");
+  add_quiet(app);
   return [flags]() -> Status {
     AERIE_RETURN_IF_ERROR(finish_spec(*flags));
     AERIE_ASSIGN_OR_RETURN(SpecFiles files, SpecFiles::open(*flags));
@@ -376,7 +378,7 @@ Run add_tune(CLI::App& app) {
     catch_interrupts();
     flags->tune.spec = flags->options;
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::tune(flags->tune));
-    print_output(to_text(report));
+    files.json.print_beside(to_text(report));
     AERIE_RETURN_IF_ERROR(files.write(report.spec));
     AERIE_RETURN_IF_ERROR(said(report.spec.interrupted));
     AERIE_RETURN_IF_ERROR(profile.write(to_json(report.profile)));
@@ -419,6 +421,7 @@ std::function<Status()> add_bench_flags(CLI::App& app) {
   const auto add = [&](const char* name, const char* help, Run (*flags)(CLI::App&)) {
     CLI::App* command = app.add_subcommand(name, help);
     commands.push_back({command, flags(*command)});
+    add_quiet(*command);
   };
   add("verify", "Passes of several rows, against one row and the machine's limits", add_verify);
   add("kernels", "Matrix products of every type, against the machine's limits", add_kernels);

@@ -88,7 +88,7 @@ Status run(Flags& flags) {
   AERIE_ASSIGN_OR_RETURN(ReportFile html, ReportFile::open(flags.html, "--html"));
   catch_interrupts();
   AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_serve(flags.options));
-  print_output(to_text(report));
+  json.print_beside(to_text(report));
   AERIE_RETURN_IF_ERROR(json.write(to_json(report)));
   AERIE_RETURN_IF_ERROR(html.write(to_html(report)));
   if (!report.interrupted) return {};
@@ -149,7 +149,7 @@ std::function<Status()> add_bench_serve(CLI::App& app) {
       ->needs(sweep);
   flags->rounds = app.add_option("--rounds", o.rounds,
                                  "Rounds of all settings (default: 5 with --compare, else 1)");
-  app.add_option("--json", flags->json, "Write the figures to this file");
+  app.add_option("--json", flags->json, "Write the figures to this file; -: standard output");
   app.add_option("--html", flags->html, "Write a page with plots to this file");
   return [flags] { return run(*flags); };
 }

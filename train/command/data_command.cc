@@ -3,16 +3,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/interrupt.h"
 #include "base/standard_streams.h"
+#include "train/data/duration_text.h"
 #include "train/data/features/feature_store.h"
 #include "train/data/generate_data.h"
-#include "train/data/progress.h"
 
 namespace aerie::train {
 namespace {
@@ -64,7 +63,6 @@ Status add_features(const DataFlags& flags) {
   options.tap_layers = flags.features;
   options.threads = flags.options.target.threads;
   options.shard = flags.options.shard;
-  options.progress = stderr;
   options.cancel = &interrupted;
   AERIE_ASSIGN_OR_RETURN(const StoreResult result, store_features(options));
   print_message("{}\n", summary(result));
@@ -87,7 +85,6 @@ Expected<int> run(DataFlags& flags) {
   }
   catch_interrupts();
   options.cancel = &interrupted;
-  options.progress = stderr;
   if (!options.prompts.empty()) {
     AERIE_ASSIGN_OR_RETURN(const GenerateResult result, generate_data(options));
     print_message("{}\n", summary(result));

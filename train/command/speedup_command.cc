@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -61,7 +60,6 @@ Expected<int> run(SpeedupFlags& flags, const std::string& command) {
   if (o.prompts.empty()) AERIE_RETURN_IF_ERROR(add_own_prompts(o));
   if (o.out.empty()) o.out = default_folder(o.model);
   o.command = command;
-  o.progress = stderr;
   o.say = [](const std::string& line) { print_message("{}\n", line); };
   o.cancel = &interrupted;
   catch_interrupts();

@@ -12,7 +12,7 @@
 #include "base/standard_streams.h"
 #include "train/command/method_flags.h"
 #include "train/command/train_flags.h"
-#include "train/data/progress.h"
+#include "train/data/duration_text.h"
 #include "train/methods/training_methods.h"
 #include "train/run/training_run.h"
 

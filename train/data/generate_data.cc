@@ -7,9 +7,10 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/progress.h"
 #include "format/text.h"
 #include "train/data/info.h"
-#include "train/data/progress.h"
 
 namespace aerie::train {
 namespace {
@@ -93,33 +94,6 @@ Expected<std::unordered_set<std::string>> ids_in(const std::string& folder, int 
   return ids;
 }
 
-class Reporter {
- public:
-  Reporter(std::FILE* file, int there, int all) : line_(file), there_(there), all_(all) {}
-
-  void show(const AnswerCounts& counts) {
-    if (line_.is_due()) line_.show(text(counts));
-  }
-  double seconds() const { return line_.seconds(); }
-
- private:
-  std::string text(const AnswerCounts& counts) const {
-    const double seconds = line_.seconds();
-    const int done = counts.samples + counts.too_long;
-    std::string text =
-        fmt::format("{} of {} samples ({:.1f}%), {:.0f} tokens/s", there_ + done, all_,
-                    100.0 * (there_ + done) / all_, static_cast<double>(counts.tokens) / seconds);
-    if (done > 0) {
-      text += fmt::format(", {} left", duration_text(seconds * (all_ - there_ - done) / done));
-    }
-    return text;
-  }
-
-  ProgressLine line_;
-  int there_;
-  int all_;
-};
-
 }  // namespace
 
 Expected<GenerateResult> generate_data(const GenerateOptions& options) {
@@ -147,13 +121,17 @@ Expected<GenerateResult> generate_data(const GenerateOptions& options) {
     }
   }
   if (tasks.empty()) return result;
-  Reporter reporter(options.progress, result.there, result.there + static_cast<int>(tasks.size()));
+  const auto start = steady_now();
+  Progress progress("samples", result.there + static_cast<int64_t>(tasks.size()));
+  progress.skip(result.there);
   AnswerCalls calls;
   calls.done = [&](const Sample& sample) { return file.append(sample); };
-  calls.progress = [&](const AnswerCounts& counts) { reporter.show(counts); };
+  calls.progress = [&](const AnswerCounts& counts) {
+    progress.set(int64_t{result.there} + counts.samples + counts.too_long);
+  };
   calls.cancel = options.cancel;
   AERIE_ASSIGN_OR_RETURN(result.counts, answer(*target, format, options.settings, tasks, calls));
-  result.seconds = reporter.seconds();
+  result.seconds = seconds_since(start);
   result.missing = static_cast<int>(tasks.size()) - result.counts.samples - result.counts.too_long;
   return result;
 }

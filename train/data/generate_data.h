@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -26,7 +25,6 @@ struct GenerateOptions {
   // Of `prompts`, those files whose `prompt`s are texts to go on with even so.
   std::vector<std::string> plain;
   double held_out = 0.02;
-  std::FILE* progress = nullptr;              // null: none
   const std::atomic<bool>* cancel = nullptr;  // see AnswerCalls
 
   static constexpr int kDefaultBatch = 32;

@@ -15,6 +15,7 @@
 #include "format/json.h"
 #include "format/output_file.h"
 #include "format/text.h"
+#include "hub/locate.h"
 #include "model/import/hugging_face_file.h"
 #include "report/text_file.h"
 #include "train/data/json_errors.h"
@@ -115,7 +116,8 @@ std::string model_fingerprint(const ModelFile& file) {
   return print ? fmt::format("{:016x}", *print) : std::string();
 }
 
-Expected<std::string> model_fingerprint(const std::string& path) {
+Expected<std::string> model_fingerprint(const std::string& name) {
+  AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(name));
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> file, open_model_file(path));
   return model_fingerprint(*file);
 }

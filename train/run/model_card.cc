@@ -8,7 +8,7 @@
 
 #include "draft/speculative_config.h"
 #include "train/batches/gather.h"
-#include "train/data/progress.h"
+#include "train/data/duration_text.h"
 
 namespace aerie::train {
 namespace {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/progress.h"
 #include "train/batches/gather.h"
 #include "train/batches/loader.h"
 #include "train/run/checkpoint_files.h"
@@ -92,6 +93,7 @@ class Run {
   Status judge(const Evaluation& evaluation, double score);
   Status write_folder(const std::string& folder, const Evaluation& evaluation);
   Status checkpoint();
+  void show_progress();
   Status compare_processes();
   Expected<TrainResult> finish(TrainEnd end);
 
@@ -119,6 +121,7 @@ class Run {
   Figures logged_;
   int64_t logged_steps_ = 0, clipped_ = 0;
   double logged_norm_ = 0.0;
+  std::optional<Progress> progress_;  // of process 0, from the first step on
 };
 
 Status Run::begin_with(const std::string& folder) {
@@ -379,6 +382,16 @@ Expected<TrainResult> Run::finish(TrainEnd end) {
   return TrainResult{end, state_, last_};
 }
 
+void Run::show_progress() {
+  const bool counts_steps = steps_ > 0;
+  const int64_t done = counts_steps ? state_.step : static_cast<int64_t>(seconds());
+  if (progress_) return progress_->set(done);
+  progress_.emplace("training",
+                    counts_steps ? steps_ : static_cast<int64_t>(options_.budget.seconds),
+                    counts_steps ? ProgressUnit::kCount : ProgressUnit::kSeconds);
+  progress_->skip(done);
+}
+
 Expected<TrainResult> Run::go() {
   if (state_.finished) return TrainResult{TrainEnd::kDone, state_, std::nullopt};
   loader_.emplace(set_, method_.needs(),
@@ -389,6 +402,7 @@ Expected<TrainResult> Run::go() {
   for (;;) {
     AERIE_ASSIGN_OR_RETURN(const Orders orders, decide());
     share_ = orders.share;
+    if (leads()) show_progress();
     if (orders.evaluate) {
       AERIE_ASSIGN_OR_RETURN(const bool evaluated, evaluate());
       if (!evaluated) return finish(TrainEnd::kInterrupted);

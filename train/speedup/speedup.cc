@@ -17,9 +17,9 @@
 #include "format/safetensors/int8_folder.h"
 #include "measure/spec/tune.h"
 #include "report/text_file.h"
+#include "train/data/duration_text.h"
 #include "train/data/generate_data.h"
 #include "train/data/info.h"
-#include "train/data/progress.h"
 #include "train/run/evaluate.h"
 #include "train/run/run_folder.h"
 #include "train/run/time_limit.h"
@@ -222,7 +222,6 @@ GenerateOptions Run::data_options(const std::atomic<bool>* cancel) const {
   data.settings.max_tokens = kSpeedupReplyTokens;
   data.settings.temperatures = {0.0, 1.0};
   data.held_out = plan_.held_out;
-  data.progress = options_.progress;
   data.cancel = cancel;
   return data;
 }
@@ -275,7 +274,7 @@ Status Run::train_head() {
       speedup_training(options_, head_, plan_, state_.speeds, hidden_, state_.training_seconds);
   TrainCalls calls;
   calls.cancel = options_.cancel;
-  if (options_.progress != nullptr) calls.say = options_.say;
+  calls.say = options_.say;
   AERIE_ASSIGN_OR_RETURN(const TrainingRun run,
                          run_training(make_speedup_head(head_), settings, options_.command, calls));
   facts_.training = run.result.state;
@@ -320,9 +319,6 @@ Expected<measure::TuneOptions> Run::tune_options() {
   spec.pass_repeats = kPassRepeats;
   spec.pass_context = std::min(spec.pass_context, context_ / 2);
   spec.cancel = options_.cancel;
-  if (options_.progress != nullptr) {
-    spec.progress = [this](int done, int of) { say(fmt::format("prompt {} of {}", done, of)); };
-  }
   const std::string drafter = fmt::format("{}:model={{}}", method.drafter);
   AERIE_ASSIGN_OR_RETURN(const auto alone, draft_config(drafter, facts_.head));
   AERIE_ASSIGN_OR_RETURN(const auto with, draft_config("auto," + drafter, facts_.head));

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
@@ -28,7 +27,6 @@ struct SpeedupOptions {
   int64_t draft_vocab = kAutoVocab;
   bool int8 = true;     // the head's matrices are stored in 8 bits, else as they were trained
   std::string command;  // as it was typed, for the model card and to say how to go on
-  std::FILE* progress = nullptr;                     // of long stages; null: none
   std::function<void(const std::string& line)> say;  // lines for people; may be null
   const std::atomic<bool>* cancel = nullptr;         // true ends it; may be null
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "train/data/progress.h"
+#include "train/data/duration_text.h"
 
 namespace aerie::train {
 namespace {

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "base/errors.h"
+#include "base/progress.h"
 #include "format/gguf/gguf_numbers.h"
 #include "format/output_file.h"
 #include "format/text.h"
@@ -167,6 +168,12 @@ Status write_tensor(const ModelFile& file, const TensorInfo& tensor, OutputFile&
   return status;
 }
 
+int64_t bytes_of_tensors(const ModelFile& file) {
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : file.tensors()) bytes += tensor.bytes;
+  return bytes;
+}
+
 bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code error;
   return std::filesystem::equivalent(a, b, error) && !error;
@@ -184,9 +191,11 @@ Status write_gguf(const ModelFile& file, const std::string& path) {
   AERIE_ASSIGN_OR_RETURN(OutputFile out, OutputFile::create(path));
   AERIE_RETURN_IF_ERROR(out.write(header.span()));
   AERIE_RETURN_IF_ERROR(out.pad_to(alignment));
+  Progress progress("writing " + path, bytes_of_tensors(file), ProgressUnit::kBytes);
   for (const TensorInfo& tensor : file.tensors()) {
     AERIE_RETURN_IF_ERROR(write_tensor(file, tensor, out));
     AERIE_RETURN_IF_ERROR(out.pad_to(alignment));
+    progress.add(tensor.bytes);
   }
   return out.commit();
 }

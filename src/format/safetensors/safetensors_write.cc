@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/errors.h"
+#include "base/progress.h"
 #include "format/name_index.h"
 #include "format/output_file.h"
 #include "format/text.h"
@@ -126,10 +127,13 @@ Expected<int64_t> write_safetensors(
   if (!header.ok()) return header.status().with_context(path);
   AERIE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(path));
   AERIE_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(*header))));
+  Progress progress("writing " + path, std::accumulate(bytes.begin(), bytes.end(), file.size()),
+                    ProgressUnit::kBytes);
   for (const size_t i : order) {
     const int64_t end = file.size() + bytes[i];
     AERIE_RETURN_IF_ERROR(
         values(i, [&](std::span<const std::byte> part) { return file.write(part); }));
+    progress.set(file.size());
     if (file.size() == end) continue;
     return internal_error("{}: tensor '{}' of {} bytes was given {} more or less", path,
                           printable(tensors[i].name), bytes[i], file.size() - end);

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "base/progress.h"
 #include "format/fingerprint.h"
 
 namespace aerie::measure {
@@ -20,7 +21,9 @@ void leave_out(AuditOutcome& outcome, State state, std::string reason) {
 class LocalAudit {
  public:
   LocalAudit(const AuditOptions& options, std::span<const AuditRecord> records)
-      : options_(options), records_(records) {}
+      : options_(options),
+        records_(records),
+        progress_("replaying records", static_cast<int64_t>(records.size())) {}
 
   Expected<AuditReport> run();
 
@@ -37,6 +40,7 @@ class LocalAudit {
   std::map<std::optional<DType>, std::string> fingerprints_;  // by the type of the weights
   AuditReport report_;
   int done_ = 0;
+  Progress progress_;
 };
 
 EngineOptions LocalAudit::engine_options(const RecordedEngine& recorded) const {
@@ -63,6 +67,7 @@ bool same_engine(const EngineOptions& a, const EngineOptions& b) {
 
 void LocalAudit::tell(int done) {
   done_ += done;
+  progress_.set(done_);
   if (options_.progress) options_.progress(done_, static_cast<int>(records_.size()));
 }
 
@@ -155,6 +160,7 @@ Expected<AuditReport> LocalAudit::run() {
   }
   AERIE_RETURN_IF_ERROR(skip_other_models());
   done_ = report_.count(State::kSkipped);
+  progress_.skip(done_);
   for (size_t i = 0; i < records_.size() && !cancelled(); ++i) {
     if (report_.outcomes[i].state == State::kNotReached) replay_like(i);
   }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/progress.h"
 #include "format/json.h"
 #include "format/text.h"
 #include "measure/load/http_client.h"
@@ -153,6 +154,7 @@ Expected<AuditReport> ServerAudit::run() {
   report.target = options_.url;
   report.how = options_.send_text ? "prompts as text" : "prompts as ids";
   int done = 0;
+  Progress progress("asking again", static_cast<int64_t>(records_.size()));
   int unanswered = 0;
   bool answered = false;
   for (const AuditRecord& one : records_) {
@@ -169,9 +171,9 @@ Expected<AuditReport> ServerAudit::run() {
     } else if (!answered && ++unanswered == kUnansweredInARow) {
       break;
     }
-    if (options_.progress && !cancelled()) {
-      options_.progress(++done, static_cast<int>(records_.size()));
-    }
+    if (cancelled()) continue;
+    progress.set(++done);
+    if (options_.progress) options_.progress(done, static_cast<int>(records_.size()));
   }
   report.interrupted = cancelled();
   if (!answered && unanswered > 0 && !report.interrupted) {

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/philox.h"
+#include "base/progress.h"
 #include "format/json.h"
 #include "format/text.h"
 #include "measure/load/event_stream.h"
@@ -162,6 +163,7 @@ class Load {
       sample.late = times_.back() > 0.0 ? late : 0.0;
       result_.samples[i] = std::move(sample);
       ends_[i] = seconds_since(start_);
+      progress_.add(1);
     }
   }
 
@@ -176,6 +178,7 @@ class Load {
 
   const ServeTarget& target_;
   std::span<const std::string> bodies_;
+  Progress progress_{"requests", static_cast<int64_t>(bodies_.size())};
   std::vector<double> times_;
   SteadyTime start_;
   std::atomic<size_t> next_ = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "base/progress.h"
 #include "measure/report_head.h"
 #include "report/text_file.h"
 
@@ -125,8 +126,12 @@ Expected<DecodeReport> bench_decode(const DecodeOptions& options) {
   Run run(options, *engine, std::move(prompt));
   std::vector<Series> all;
   for (const int context : options.contexts) all.emplace_back().context = context;
+  Progress progress("decoding", (options.repeats + 1) * static_cast<int64_t>(all.size()));
   for (int i = 0; i <= options.repeats; ++i) {
-    for (Series& series : all) AERIE_RETURN_IF_ERROR(run.repeat(series));
+    for (Series& series : all) {
+      AERIE_RETURN_IF_ERROR(run.repeat(series));
+      progress.add(1);
+    }
     // The first warms up.
     if (i == 0) {
       for (Series& series : all) series = {series.context, {}, {}, {}, {}, {}};

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/progress.h"
 #include "draft/heads/feature_network.h"
 #include "draft/heads/heads.h"
 #include "draft/network/network_drafter.h"
@@ -252,12 +253,15 @@ Status Bench::time_passes(const std::string& kind, std::span<const int> depths,
     AERIE_RETURN_IF_ERROR(network.open(0, sequence));
     network.observe(0, commit(0, options_.context, network.needs()), {});
   }
-  for (int i = 0; i < options_.repeats + kRepeatsBeforeLimits; ++i) {
+  const int repeats = options_.repeats + kRepeatsBeforeLimits;
+  Progress progress("timing heads: " + kind, repeats);
+  for (int i = 0; i < repeats; ++i) {
     if (i % kRepeatsBeforeLimits == 0) {
       bandwidth_ = machine_.read_bandwidth();
       bandwidths_.push_back(bandwidth_);
     }
     for (Subject& subject : subjects) AERIE_RETURN_IF_ERROR(repeat(i, subject));
+    progress.add(1);
   }
   for (size_t d = 0; d < subjects.size(); ++d) {
     Subject& subject = subjects[d];
@@ -298,7 +302,9 @@ Status Bench::time_trees(const std::string& kind, HeadReport& report) {
   AERIE_RETURN_IF_ERROR(drafter->observe({&prompt, 1}));
   std::vector<double> totals, in_passes, ranking, growth;
   TokenTree proposal;
-  for (int i = 0; i < options_.repeats + kRepeatsBeforeLimits; ++i) {
+  const int repeats = options_.repeats + kRepeatsBeforeLimits;
+  Progress progress("timing trees: " + kind, repeats);
+  for (int i = 0; i < repeats; ++i) {
     const int known = options_.context + 1 + i;
     proposal.clear();
     DraftRequest request;
@@ -319,6 +325,7 @@ Status Bench::time_trees(const std::string& kind, HeadReport& report) {
     }
     const DraftCommit one = commit(known - 1, 1, drafter->needs());
     AERIE_RETURN_IF_ERROR(drafter->observe({&one, 1}));
+    progress.add(1);
   }
   report.trees.push_back(
       {kind, median(totals), median(in_passes), median(ranking), median(growth)});

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/progress.h"
 #include "base/thread_pool.h"
 #include "measure/models/random_weights.h"
 #include "measure/passes/floor.h"
@@ -224,9 +225,11 @@ Expected<KernelReport> bench_kernels(const KernelOptions& options) {
   ThreadPool pool(o.threads > 0 ? o.threads : available_cpus());
   AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(o.isa, pool, o.memory_mib));
   Measurement measurement(o, pool, std::move(machine));
+  Progress progress("timing products", 2 * static_cast<int64_t>(o.types.size()));
   for (const DType type : o.types) {
     for (const WeightsFrom from : {WeightsFrom::kMemory, WeightsFrom::kCache}) {
       AERIE_RETURN_IF_ERROR(measurement.measure(type, from));
+      progress.add(1);
     }
   }
   return measurement.finish();

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/errors.h"
+#include "base/progress.h"
 #include "base/thread_pool.h"
 #include "measure/passes/floor.h"
 #include "measure/passes/loaded_model.h"
@@ -43,7 +44,7 @@ struct PassSeries {
 };
 
 Status repeat(LoadedModel& target, Machine& machine, const PassWork& work,
-              std::vector<PassSeries>& all, std::vector<Limits>& limits) {
+              std::vector<PassSeries>& all, std::vector<Limits>& limits, Progress& progress) {
   std::array<bool, kernels::kDotCount> wanted = {};
   wanted[static_cast<size_t>(kernels::Dot::kFloat)] = true;
   for (size_t d = 0; d < wanted.size(); ++d) wanted[d] |= work.row_operations[d] > 0.0;
@@ -54,6 +55,7 @@ Status repeat(LoadedModel& target, Machine& machine, const PassWork& work,
     if (s.rows == 1) one_row = seconds;
     const double floor = floor_seconds(work, s.context, s.rows, limits.back());
     const auto bytes = static_cast<double>(work.weight_bytes + work.cache_bytes(s.context));
+    progress.add(1);
     s.seconds.push_back(seconds);
     s.floors.push_back(floor);
     s.ratios.push_back(seconds / one_row);
@@ -105,12 +107,14 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   for (const int context : contexts) {
     for (const int count : rows) all.push_back({context, count, {}, {}, {}, {}, {}});
   }
+  Progress progress("timing passes", (options.repeats + 1) * static_cast<int64_t>(all.size()));
   for (const PassSeries& s : all) {  // to warm up
     AERIE_RETURN_IF_ERROR(target->pass(s.context, s.rows).status());
+    progress.add(1);
   }
   std::vector<Limits> limits;
   for (int i = 0; i < options.repeats; ++i) {
-    AERIE_RETURN_IF_ERROR(repeat(*target, machine, work, all, limits));
+    AERIE_RETURN_IF_ERROR(repeat(*target, machine, work, all, limits, progress));
   }
   VerifyReport report;
   report.model = options.model;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/progress.h"
 
 namespace aerie::measure {
 namespace {
@@ -152,6 +153,8 @@ Status Run::prepare() {
 
 Status Run::run(double temperature, std::vector<Reply>& replies) {
   std::vector<std::vector<Repeated>> all(prompts_.size());  // turns of each prompt
+  const int of = options_.repeats * static_cast<int>(prompts_.size());
+  Progress progress(fmt::format("prompts at temperature {:g}", temperature), of);
   int done = 0;
   for (int repeat = 0; repeat < options_.repeats && !cancelled(); ++repeat) {
     // A drafter that remembers replies must not have seen the very same one.
@@ -166,8 +169,8 @@ Status Run::run(double temperature, std::vector<Reply>& replies) {
       if (cancelled()) break;
       all[i] = std::move(turns);
       if (repeat == 0) prompts_done_ = std::max(prompts_done_, static_cast<int>(i) + 1);
-      const int of = options_.repeats * static_cast<int>(prompts_.size());
-      if (options_.progress) options_.progress(++done, of);
+      progress.set(++done);
+      if (options_.progress) options_.progress(done, of);
     }
   }
   for (std::vector<Repeated>& turns : all) {

@@ -14,7 +14,6 @@
 #include "train/data/dataset.h"
 #include "train/data/features/feature_file.h"
 #include "train/data/features/features.h"
-#include "train/data/progress.h"
 
 namespace aerie::train {
 namespace {
@@ -32,7 +31,7 @@ bool cancelled(const StoreOptions& options) {
 class Store {
  public:
   Store(const StoreOptions& options, FeatureKind kind, FeatureSource& source)
-      : options_(options), kind_(std::move(kind)), source_(source), line_(options.progress) {}
+      : options_(options), kind_(std::move(kind)), source_(source) {}
 
   // Of a sample.
   int64_t bytes_of(const Sample& sample) const {
@@ -45,15 +44,11 @@ class Store {
  private:
   Status write(std::span<const Sample* const> samples, StoreResult& result);
   Status put(const Sample& sample, const ByteSink& sink);
-  void show(int done);
 
   const StoreOptions& options_;
   FeatureKind kind_;
   FeatureSource& source_;
-  ProgressLine line_;
   int next_file_ = 0;
-  int all_ = 0;
-  int64_t tokens_ = 0;
   std::vector<float> values_;
   std::vector<uint16_t> rounded_;
 };
@@ -64,15 +59,12 @@ Status Store::check_room(std::span<const Sample* const> samples) const {
   std::error_code error;
   const fs::space_info space = fs::space(options_.folder, error);
   if (error) return {};  // a full disk is an error later, too
-  const std::string text = fmt::format(
-      "features of {} samples take {}, and {} are free in {}", samples.size(), gibibytes(needed),
-      gibibytes(static_cast<int64_t>(space.available)), options_.folder);
-  if (static_cast<uint64_t>(needed) > space.available) {
-    return {StatusCode::kResourceExhausted,
-            text + "; trainers compute them where they are not stored"};
-  }
-  if (options_.progress != nullptr) std::fputs((text + "\n").c_str(), options_.progress);
-  return {};
+  if (static_cast<uint64_t>(needed) <= space.available) return {};
+  return {StatusCode::kResourceExhausted,
+          fmt::format("features of {} samples take {}, and {} are free in {}; trainers compute "
+                      "them where they are not stored",
+                      samples.size(), gibibytes(needed),
+                      gibibytes(static_cast<int64_t>(space.available)), options_.folder)};
 }
 
 Status Store::put(const Sample& sample, const ByteSink& sink) {
@@ -81,16 +73,7 @@ Status Store::put(const Sample& sample, const ByteSink& sink) {
   AERIE_RETURN_IF_ERROR(source_.read(sample, values_));
   rounded_.resize(values_.size());
   std::ranges::transform(values_, rounded_.begin(), f32_to_bf16);
-  tokens_ += static_cast<int64_t>(sample.tokens.size());
   return sink(std::as_bytes(std::span(rounded_)));
-}
-
-void Store::show(int done) {
-  if (!line_.is_due()) return;
-  const double seconds = line_.seconds();
-  line_.show(fmt::format("features of {} of {} samples ({:.1f}%), {:.0f} tokens/s, {} left", done,
-                         all_, 100.0 * done / all_, static_cast<double>(tokens_) / seconds,
-                         duration_text(seconds * (all_ - done) / done)));
 }
 
 Status Store::write(std::span<const Sample* const> samples, StoreResult& result) {
@@ -112,7 +95,7 @@ Status Store::write(std::span<const Sample* const> samples, StoreResult& result)
   int done = result.stored;
   const auto values = [&](size_t index, const ByteSink& sink) {
     Status status = put(*samples[index], sink);
-    show(++done);
+    ++done;
     return status;
   };
   AERIE_ASSIGN_OR_RETURN(const int64_t bytes,
@@ -123,7 +106,6 @@ Status Store::write(std::span<const Sample* const> samples, StoreResult& result)
 }
 
 Status Store::run(std::span<const Sample* const> samples, StoreResult& result) {
-  all_ = static_cast<int>(samples.size());
   for (size_t first = 0; first < samples.size();) {
     size_t end = first;
     for (int64_t bytes = 0; end < samples.size() && (end == first || bytes < options_.file_bytes);

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -21,7 +20,6 @@ struct StoreOptions {
   int threads = 0;
   Shard shard;                                // of the samples' prompts
   int64_t file_bytes = int64_t{48} << 20;     // about, of a file
-  std::FILE* progress = nullptr;              // null: none
   const std::atomic<bool>* cancel = nullptr;  // true ends the run; the file under way is lost
 };
 

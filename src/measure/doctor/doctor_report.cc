@@ -1,0 +1,187 @@
+#include "measure/doctor/doctor_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string_view>
+
+#include "format/text.h"
+#include "measure/report_head.h"
+
+namespace aerie::measure {
+namespace {
+
+std::string size_text(int64_t bytes) {
+  if (bytes < 0) return "unknown";
+  const double mebibytes = static_cast<double>(bytes) / (1 << 20);
+  return mebibytes < 1024 ? fmt::format("{:.1f} MiB", mebibytes)
+                          : fmt::format("{:.1f} GiB", mebibytes / 1024);
+}
+
+void add_line(std::string& text, std::string_view what, const std::string& value) {
+  text += fmt::format("{:<14} {}\n", what, value);
+}
+
+std::string limits_line(const Limits& limits) {
+  std::string text = fmt::format("{:.1f} GB/s read", 1e-9 * limits.bandwidth);
+  for (int d = 0; d < kernels::kDotCount; ++d) {
+    const auto dot = static_cast<kernels::Dot>(d);
+    if (limits.dot(dot) == 0.0) continue;
+    text += fmt::format(", {} {:.0f} GOP/s", kernels::dot_name(dot), 1e-9 * limits.dot(dot));
+  }
+  return text;
+}
+
+std::string machine_text(const MachineFacts& m) {
+  std::string text;
+  add_line(text, "Processor:", printable(m.processor));
+  std::string instructions =
+      fmt::format("{} (in this build: {})", kernels::isa_name(m.isa), fmt::join(m.built, ", "));
+  if (const auto unused = unused_features(m); !unused.empty()) {
+    instructions += fmt::format("; there, and not used: {}", fmt::join(unused, ", "));
+  }
+  add_line(text, "Instructions:", instructions);
+  add_line(
+      text, "Processors:",
+      fmt::format("{} on, {} usable, {}; {} threads", m.processors, m.usable,
+                  m.quota > 0 ? fmt::format("time of {:.2f}", m.quota) : "no quota", m.threads));
+  add_line(text, "Memory:",
+           fmt::format("{}, {} available{}; {}", size_text(m.memory), size_text(m.available),
+                       m.group_memory < 0
+                           ? ", no limit of a container"
+                           : fmt::format(", {} left by the container", size_text(m.group_memory)),
+                       m.swap > 0 ? fmt::format("{} of {} of swap space free",
+                                                size_text(m.free_swap), size_text(m.swap))
+                                  : "no swap space"));
+  add_line(text, "Huge pages:", m.huge_pages.empty() ? "none" : m.huge_pages);
+  for (const Folder& folder : m.folders) {
+    add_line(text, "Folder:",
+             fmt::format("{}, of {}: {} free", printable(folder.path, 4096), folder.what,
+                         size_text(folder.free)));
+  }
+  return text;
+}
+
+std::string model_text(const Diagnosis& d) {
+  const ModelFacts& m = *d.model;
+  std::string text = "\n";
+  add_line(text, "Model:", printable(m.path, 4096));
+  add_line(text, "",
+           fmt::format("{}, {:.0f} million parameters, {}, {}; context {} of {}", m.family,
+                       1e-6 * static_cast<double>(m.parameters), m.type, size_text(m.file_bytes),
+                       m.context, m.trained_context));
+  add_line(
+      text, "It takes:",
+      fmt::format("{}: {} of weights, {} of cache, {} to work in", size_text(m.bytes()),
+                  size_text(m.weight_bytes), size_text(m.cache_bytes), size_text(m.work_bytes)));
+  for (const ExpectedPass& pass : d.passes) {
+    std::string value = fmt::format("{:.2f} ms", 1e3 * pass.seconds);
+    if (pass.rows == 1) {
+      value += fmt::format(": {:.1f} tokens/s of plain decoding at most", 1.0 / pass.seconds);
+    } else {
+      value += fmt::format(": {:.2f} times one row", pass.seconds / d.passes.front().seconds);
+    }
+    add_line(text, pass.rows == 1 ? "1 row:" : fmt::format("{} rows:", pass.rows),
+             value + (pass.by_memory ? ", bound by memory" : ", bound by multiplying"));
+  }
+  return text;
+}
+
+Json machine_json(const MachineFacts& m) {
+  const auto size = [](int64_t bytes) { return bytes < 0 ? Json() : Json(bytes); };
+  Json out = {{"processor", m.processor},
+              {"isa", kernels::isa_name(m.isa)},
+              {"built_isas", m.built},
+              {"unused_features", unused_features(m)},
+              {"processors", m.processors},
+              {"usable_processors", m.usable},
+              {"quota", m.quota > 0 ? Json(m.quota) : Json()},
+              {"threads", m.threads},
+              {"huge_pages", m.huge_pages},
+              {"memory", size(m.memory)},
+              {"free_memory", size(m.free_memory)},
+              {"container_memory", size(m.group_memory)},
+              {"available_memory", size(m.available)},
+              {"swap", size(m.swap)},
+              {"free_swap", size(m.free_swap)}};
+  out["folders"] = Json::array();
+  for (const Folder& folder : m.folders) {
+    out["folders"].push_back(
+        {{"of", folder.what}, {"path", folder.path}, {"free", size(folder.free)}});
+  }
+  return out;
+}
+
+Json limits_json(const Limits& limits) {
+  Json out = {{"bandwidth", 1e-9 * limits.bandwidth}, {"peak", Json::object()}};
+  for (int d = 0; d < kernels::kDotCount; ++d) {
+    const auto dot = static_cast<kernels::Dot>(d);
+    if (limits.dot(dot) == 0.0) continue;
+    out["peak"][std::string(kernels::dot_name(dot))] = 1e-9 * limits.dot(dot);
+  }
+  return out;
+}
+
+Json model_json(const Diagnosis& d) {
+  const ModelFacts& m = *d.model;
+  Json out = {{"path", m.path},
+              {"family", m.family},
+              {"type", m.type},
+              {"parameters", m.parameters},
+              {"file_bytes", m.file_bytes},
+              {"context", m.context},
+              {"trained_context", m.trained_context},
+              {"weight_bytes", m.weight_bytes},
+              {"cache_bytes", m.cache_bytes},
+              {"work_bytes", m.work_bytes}};
+  if (d.passes.empty()) return out;
+  out["tokens_per_second"] = 1.0 / d.passes.front().seconds;
+  out["pass_context"] = d.pass_context;
+  out["passes"] = Json::array();
+  for (const ExpectedPass& pass : d.passes) {
+    out["passes"].push_back({{"rows", pass.rows},
+                             {"floor_ms", 1e3 * pass.seconds},
+                             {"bound", pass.by_memory ? "memory" : "multiplying"}});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const Diagnosis& d, const std::vector<Version>& versions) {
+  std::vector<std::string> words;
+  for (const Version& one : versions) words.push_back(one.name + " " + one.version);
+  std::string text;
+  add_line(text, "Versions:", fmt::format("{}", fmt::join(words, ", ")));
+  text += machine_text(d.machine);
+  if (d.limits) add_line(text, "Measured:", limits_line(*d.limits));
+  if (d.model) text += model_text(d);
+  text += "\nFindings:\n";
+  for (const Finding& finding : d.findings) {
+    text += fmt::format("{:<8} {}: {}", severity_name(finding.severity),
+                        printable(finding.what, 4096), finding.why);
+    if (!finding.advice.empty()) text += "; " + finding.advice;
+    text += "\n";
+  }
+  return text;
+}
+
+std::string to_json(const Diagnosis& d, const std::vector<Version>& versions) {
+  Json out;
+  out["can_run"] = d.can_run();
+  out["versions"] = Json::object();
+  for (const Version& one : versions) out["versions"][one.name] = one.version;
+  out["machine"] = machine_json(d.machine);
+  out["limits"] = d.limits ? limits_json(*d.limits) : Json();
+  out["model"] = d.model ? model_json(d) : Json();
+  out["findings"] = Json::array();
+  for (const Finding& finding : d.findings) {
+    out["findings"].push_back({{"severity", severity_name(finding.severity)},
+                               {"what", finding.what},
+                               {"why", finding.why},
+                               {"advice", finding.advice}});
+  }
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace aerie::measure

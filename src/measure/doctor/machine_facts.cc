@@ -1,0 +1,165 @@
+#include "measure/doctor/machine_facts.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "base/processor.h"
+#include "base/thread_pool.h"
+#include "engine/memory.h"
+
+namespace aerie::measure {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "100000 50000", or "max 100000".
+double quota_of_version_2(const std::string& folder) {
+  std::ifstream file(folder + "/cpu.max");
+  double quota = 0, period = 0;
+  return file >> quota >> period && quota > 0 && period > 0 ? quota / period : -1;
+}
+
+double quota_of_version_1(const std::string& folder) {
+  double quota = 0, period = 0;
+  const bool there = std::ifstream(folder + "/cpu.cfs_quota_us") >> quota &&
+                     std::ifstream(folder + "/cpu.cfs_period_us") >> period;
+  return there && quota > 0 && period > 0 ? quota / period : -1;
+}
+
+// Of a group and all that it is in. Paths of the host are not there in a container, whose own group
+// is the uppermost.
+template <typename Read>
+double least_quota(const std::string& mount, std::string group, const Read& read) {
+  if (group.find("..") != std::string::npos) group.clear();
+  double least = -1;
+  for (;;) {
+    const double quota = read(mount + group);
+    if (quota > 0 && (least < 0 || quota < least)) least = quota;
+    if (group.empty()) return least;
+    const size_t slash = group.find_last_of('/');
+    group.resize(slash == std::string::npos ? 0 : slash);
+  }
+}
+
+// In bytes.
+std::map<std::string, int64_t> read_meminfo(const std::string& root) {
+  std::map<std::string, int64_t> sizes;
+  std::ifstream file(root + "/proc/meminfo");
+  std::string key, unit;
+  int64_t kib = 0;
+  while (file >> key >> kib) {
+    std::getline(file, unit);
+    sizes[key] = kib * 1024;
+  }
+  return sizes;
+}
+
+int64_t size_of(const std::map<std::string, int64_t>& sizes, const char* key) {
+  const auto found = sizes.find(key);
+  return found == sizes.end() ? -1 : found->second;
+}
+
+}  // namespace
+
+double processor_quota(const std::string& root) {
+  const std::string mount = root + "/sys/fs/cgroup";
+  std::ifstream file(root + "/proc/self/cgroup");
+  std::string line;
+  double least = -1;
+  const auto take = [&](double quota) {
+    if (quota > 0 && (least < 0 || quota < least)) least = quota;
+  };
+  while (std::getline(file, line)) {
+    // NUMBER:CONTROLLERS:PATH, of version 2 without controllers.
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string group = line.substr(second + 1);
+    if (controllers == ",,") {
+      for (const char* place : {"", "/unified"}) {
+        take(least_quota(mount + place, group, quota_of_version_2));
+      }
+    } else if (controllers.find(",cpu,") != std::string::npos) {
+      for (const char* place : {"/cpu", "/cpu,cpuacct"}) {
+        take(least_quota(mount + place, group, quota_of_version_1));
+      }
+    }
+  }
+  return least;
+}
+
+std::string transparent_huge_pages(const std::string& root) {
+  std::ifstream file(root + "/sys/kernel/mm/transparent_hugepage/enabled");
+  for (std::string word; file >> word;) {
+    if (word.size() > 2 && word.front() == '[' && word.back() == ']') {
+      return word.substr(1, word.size() - 2);
+    }
+  }
+  return "";
+}
+
+std::vector<std::string> processor_features(const std::string& root) {
+  std::ifstream file(root + "/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("flags") && !line.starts_with("Features")) continue;
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    std::istringstream words(line.substr(colon + 1));
+    std::vector<std::string> features;
+    for (std::string word; words >> word;) features.push_back(word);
+    return features;
+  }
+  return {};
+}
+
+Folder folder_facts(std::string what, std::string path) {
+  Folder folder{std::move(what), std::move(path)};
+  std::error_code error;
+  for (fs::path at = fs::absolute(folder.path, error); !error; at = at.parent_path()) {
+    std::error_code missing;
+    const fs::space_info space = fs::space(at, missing);
+    if (!missing) folder.free = static_cast<int64_t>(space.available);
+    if (!missing || at == at.parent_path()) break;
+  }
+  return folder;
+}
+
+MachineFacts read_machine_facts(int threads, const std::string& root) {
+  MachineFacts facts;
+  facts.processor = processor_name();
+  facts.features = processor_features(root);
+  facts.isa = kernels::best_isa();
+  for (const kernels::Isa isa : kernels::built_isas()) {
+    facts.built.emplace_back(kernels::isa_name(isa));
+  }
+  facts.processors = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  cpu_set_t set;
+  facts.usable = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : facts.processors;
+  facts.quota = processor_quota(root);
+  facts.threads = threads > 0 ? threads : available_cpus();
+  facts.huge_pages = transparent_huge_pages(root);
+  const std::map<std::string, int64_t> sizes = read_meminfo(root);
+  facts.memory = size_of(sizes, "MemTotal:");
+  facts.free_memory = size_of(sizes, "MemAvailable:");
+  facts.group_memory = memory_of_groups(root);
+  // Version 1 has a number near the largest where there is no limit.
+  if (facts.memory >= 0 && facts.group_memory > facts.memory) facts.group_memory = -1;
+  facts.available = facts.free_memory;
+  for (const int64_t limit : {facts.group_memory, memory_of_limits()}) {
+    if (limit >= 0 && (facts.available < 0 || limit < facts.available)) facts.available = limit;
+  }
+  facts.swap = size_of(sizes, "SwapTotal:");
+  facts.free_swap = size_of(sizes, "SwapFree:");
+  return facts;
+}
+
+}  // namespace aerie::measure
