@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "base/philox.h"
-#include "base/philox_tops.h"
+#include "sampling/philox_tops.h"
 
 namespace aerie {
 

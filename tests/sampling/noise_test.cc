@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 #include <set>
@@ -135,6 +136,22 @@ TEST(Noise, PairsAreIndependent) {
       test.add(static_cast<size_t>(u * kSide) * kSide + static_cast<size_t>(v * kSide));
     }
     EXPECT_FALSE(test.result().rejected) << pair;
+  }
+}
+
+TEST(PhiloxTops, ManyBlocksAreThoseOfEach) {
+  for (const PhiloxBlock counter : {PhiloxBlock{0, 0, 0, 0}, PhiloxBlock{7, 8, 9, 10},
+                                    PhiloxBlock{0xffffffe0, 0xffffffff, 0x80000001, 0xfffffffe}}) {
+    for (const PhiloxKey key : {PhiloxKey{0, 0}, PhiloxKey{0xffffffff, 0x9e3779b9}}) {
+      std::array<uint32_t, kPhiloxTops> tops;
+      philox_tops(counter, key, tops);
+      for (uint32_t i = 0; i < kPhiloxTops / 2; ++i) {
+        const PhiloxBlock one =
+            philox4x32({counter[0] + i, counter[1], counter[2], counter[3]}, key);
+        EXPECT_EQ(tops[2 * i], one[0]) << i;
+        EXPECT_EQ(tops[2 * i + 1], one[2]) << i;
+      }
+    }
   }
 }
 

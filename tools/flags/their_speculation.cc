@@ -32,7 +32,7 @@ constexpr Name kMethods[] = {
     {"draft-simple", "draft_model"},
     {"draft-eagle3", "eagle3"},
     {"draft-mtp", "mtp"},
-    {"nextn", "eagle"},
+    {"nextn", "mtp"},
     {"sa", "suffix"},
     {"ngram-cache", "ngram"},
     {"ngram-simple", "ngram"},
@@ -104,6 +104,7 @@ std::string method_of_model(const std::string& model) {
   for (const std::string_view method : {"eagle3", "eagle", "medusa", "mlp_speculator"}) {
     if (word.find(method) != std::string::npos) return std::string(method);
   }
+  if (word.find("nextn") != std::string::npos) return "mtp";
   if (word.find("accelerator") != std::string::npos) return "mlp_speculator";
   return "draft_model";
 }
@@ -119,7 +120,11 @@ std::string our_method(const Json& theirs, const std::string& model) {
   if (name.ends_with("_mtp")) name = "mtp";
   // SGLang finds the modules in the model itself.
   if (name == "eagle" && model.empty() && theirs.contains("speculative_algorithm")) name = "mtp";
-  if (name == "eagle" && !model.empty() && method_of_model(model) == "eagle3") name = "eagle3";
+  // EAGLE-3 and modules of models go by this name, too.
+  if (name == "eagle" && !model.empty()) {
+    const std::string found = method_of_model(model);
+    if (found == "eagle3" || found == "mtp") name = found;
+  }
   if (name.empty() && !model.empty() && model != "[ngram]") name = method_of_model(model);
   return name;
 }

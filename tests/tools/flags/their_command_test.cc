@@ -146,10 +146,12 @@ const std::vector<Case>& cases() {
        "m --speculative-config '{\"method\": \"suffix\", \"num_speculative_tokens\": 32, "
        "\"suffix_decoding_max_cached_requests\": 1000}'",
        "m", "suffix:num_speculative_tokens=32"},
-      {"vLLM vllm/utils/argparse_utils.py: keys with points, -sc",
+      {"vLLM vllm/utils/argparse_utils.py: keys with points",
        "m --speculative-config.method eagle3 --speculative-config.model head "
        "--speculative-config.num_speculative_tokens 3",
        "m", "eagle3:model=head,num_speculative_tokens=3"},
+      {"vLLM vllm/engine/arg_utils.py: -sc",
+       "m -sc '{\"method\": \"medusa\", \"model\": \"head\"}'", "m", "medusa:model=head"},
       {"vLLM 0.6, docs/source/models/spec_decode.rst",
        "--model facebook/opt-6.7b --speculative_model facebook/opt-125m --use-v2-block-manager "
        "--num_speculative_tokens 5",
@@ -245,6 +247,18 @@ const std::vector<Case>& cases() {
          EXPECT_EQ(o.engine.prefill_chunk, 256);
          EXPECT_FALSE(o.service.prefix_cache);
        }},
+      {"SGLang docs/basic_usage/deepseek_v3.md (NextN as a model of its own)",
+       "--model-path deepseek-ai/DeepSeek-V3 --speculative-algorithm NEXTN "
+       "--speculative-draft-model-path lmsys/DeepSeek-V3-NextN --speculative-num-steps 2 "
+       "--speculative-eagle-topk 1 --speculative-num-draft-tokens 3 --trust-remote-code --tp 8",
+       "deepseek-ai/DeepSeek-V3",
+       "mtp:model=lmsys/DeepSeek-V3-NextN,num_speculative_tokens=2,num_steps=2,topk=1"},
+      {"SGLang docs/basic_usage/deepseek_v3.md (EAGLE for the same)",
+       "--model-path deepseek-ai/DeepSeek-V3 --speculative-algorithm EAGLE "
+       "--speculative-draft-model-path lmsys/DeepSeek-V3-NextN --speculative-num-steps 2 "
+       "--speculative-eagle-topk 1 --speculative-num-draft-tokens 3",
+       "deepseek-ai/DeepSeek-V3",
+       "mtp:model=lmsys/DeepSeek-V3-NextN,num_speculative_tokens=2,num_steps=2,topk=1"},
       // llama.cpp
       {"llama.cpp tools/server/README.md", "-m models/7B/ggml-model.gguf -c 2048",
        "models/7B/ggml-model.gguf", kAutoSpeculation,

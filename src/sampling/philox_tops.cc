@@ -1,4 +1,4 @@
-#include "base/philox_tops.h"
+#include "sampling/philox_tops.h"
 
 #ifdef __x86_64__
 #include <immintrin.h>
