@@ -115,40 +115,6 @@ Run add_train(CLI::App& app, char** arguments) {
   return [arguments] { return exit_status(run_train(arguments)); };
 }
 
-<<<<<<< HEAD
-=======
-// The command line with flags of other programs in our words (tools/flags/their_command.h).
-struct CommandLine {
-  std::vector<std::string> words;
-  std::vector<std::string> notes;
-
-  std::vector<char*> argv() {
-    std::vector<char*> pointers;
-    for (std::string& word : words) pointers.push_back(word.data());
-    pointers.push_back(nullptr);
-    return pointers;
-  }
-};
-
-Expected<CommandLine> in_our_words(CLI::App& app, int argc, char** argv) {
-  CommandLine line = {{argv, argv + argc}, {}};
-  std::vector<std::string>& words = line.words;
-  const bool is_bench = words.size() > 3 && words[1] == "bench" && words[2] == "serve";
-  const size_t named = is_bench ? 3 : 2;
-  if (!is_bench && (words.size() < 3 || (words[1] != "serve" && words[1] != "run"))) return line;
-  CLI::App* command = &app;
-  for (size_t i = 1; i < named; ++i) command = command->get_subcommand(words[i]);
-  const std::vector<std::string> rest(words.begin() + static_cast<ptrdiff_t>(named), words.end());
-  AERIE_ASSIGN_OR_RETURN(
-      OurCommand ours,
-      to_our_command(*command, is_bench ? their_bench_flags() : their_flags(), rest));
-  words.resize(named);
-  words.insert(words.end(), ours.words.begin(), ours.words.end());
-  line.notes = std::move(ours.notes);
-  return line;
-}
-
->>>>>>> flags
 // Of what was parsed: whether a flag says that nobody wants to see how far it is.
 bool is_quiet(const CLI::App& app) {
   const CLI::Option* const quiet = app.get_option_no_throw("--quiet");
@@ -164,7 +130,6 @@ ProgressStyle progress_style(const CLI::App& app) {
   const ProgressStyle style = fitting_progress_style();
   if (is_quiet(app)) return ProgressStyle::kNone;
   return style == ProgressStyle::kLog && app.got_subcommand("serve") ? ProgressStyle::kNone : style;
-<<<<<<< HEAD
 }
 
 // The command line with flags of other programs in our words (tools/flags/their_command.h).
@@ -207,8 +172,6 @@ Expected<CommandLine> in_our_words(CLI::App& app, int argc, char** argv) {
   words.insert(words.end(), ours.words.begin(), ours.words.end());
   line.notes = std::move(ours.notes);
   return line;
-=======
->>>>>>> flags
 }
 
 int run(int argc, char** argv) {
@@ -248,24 +211,14 @@ int run(int argc, char** argv) {
   add("completion", "Print a script that completes flags in bash, zsh or fish, or the manual page",
       [&](CLI::App& completion) { return add_completion(completion, app, AERIE_VERSION); });
   check_flag_values(app, {"--prompt", "--system", "TEXT"});
-<<<<<<< HEAD
   auto line = in_our_words(app, argc, argv);
-=======
-  HubWords typed(argc, argv);
-  auto line = in_our_words(app, typed.count(), typed.values());
->>>>>>> flags
   if (!line.ok()) return exit_with(line.status());
   const auto words = static_cast<int>(line->words.size());
   if (const auto ended = parse_flags<CLI::ParseError>(app, words, line->argv().data())) {
     return *ended;
   }
-<<<<<<< HEAD
   set_progress_style(progress_style(app));
   for (const std::string& note : line->notes) print_message("{}\n", note);
-=======
-  for (const std::string& note : line->notes) print_message("{}\n", note);
-  set_progress_style(progress_style(app));
->>>>>>> flags
   for (const auto& [command, run_command] : commands) {
     if (command->parsed()) return exit_with(run_command());
   }

@@ -35,26 +35,15 @@ CLI::Option* add_list(CLI::App& app, std::string name, T& value, std::string hel
   return add_shown(app, std::move(name), value, std::move(help))->delimiter(',');
 }
 
-<<<<<<< HEAD
 // --quiet, which main() looks for: no progress is shown.
 inline CLI::Option* add_quiet(CLI::App& app) {
   return app.add_flag("-q,--quiet")->description("No progress");
 }
 
-=======
->>>>>>> flags
 // What completion offers for the value; others are not refused here.
 inline CLI::Option* offer(CLI::Option* option, std::string choices) {
   return option->check(
       CLI::Validator([](std::string&) { return std::string(); }, "{" + std::move(choices) + "}"));
-<<<<<<< HEAD
-=======
-}
-
-// --quiet, which main() looks for: no progress is shown.
-inline CLI::Option* add_quiet(CLI::App& app) {
-  return app.add_flag("-q,--quiet")->description("No progress");
->>>>>>> flags
 }
 
 // --threads
