@@ -5,8 +5,8 @@
 #                         fuzzers and the kernels' tests on an emulated Arm processor; under AddressSanitizer
 #                         and UBSan the tests of what reads foreign bytes or raw memory, under
 #                         ThreadSanitizer those with threads
-#   ./test.sh --nightly   all of that for everything, clang-tidy, fuzzing for longer, and the package in a bare
-#                         Debian
+#   ./test.sh --nightly   all of that for everything, every combination of what by day is combined in pairs,
+#                         clang-tidy, fuzzing for longer, and the package in a bare Debian
 # What has changed, scripts/changes.py says; nothing is left out by the clock. Where CI=true a test that is
 # skipped fails the run unless .ci/left_out names it.
 # Needs no input and a network only for what is missing; writes only to build/, models/ and ~/.cache.
@@ -28,6 +28,7 @@ esac
 fuzz_seconds=15
 if $nightly; then
   fuzz_seconds=120
+  export AERIE_NIGHTLY=1 # tests/testing/nightly.h
 fi
 # The labels of tests that run under AddressSanitizer each time: the folders whose code reads files and requests
 # of strangers or works on raw memory. What stands above them hands on what these have checked.

@@ -100,6 +100,7 @@ endfunction()
 # <name>_1, <name>_2, ... which may run at once. HEADERS is a target of aerie_test_headers, test_headers
 # if none is named. ALONE is for tests that measure time: nothing else runs beside them. The sources are compiled in
 # batches but for those APART; each test's file has a namespace of its name.
+# Those that may take longest are started first, lest one runs alone at the end.
 # The tests run from the source root, so that paths in them are relative to it.
 function(aerie_test name)
   cmake_parse_arguments(ARG "ALONE" "TIMEOUT;SHARDS;HEADERS" "SOURCES;APART;DEPS;LABELS" ${ARGN})
@@ -142,6 +143,7 @@ function(aerie_test name)
     add_test(NAME ${test} COMMAND test_${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
     set_tests_properties(${test} PROPERTIES
       TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" RUN_SERIAL ${ARG_ALONE}
+      COST ${ARG_TIMEOUT}
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
   endforeach()
 endfunction()

@@ -54,7 +54,8 @@ class DraftHost {
 
   virtual const DraftTarget& target() const = 0;
 
-  virtual Expected<DraftSource> open_model(const std::string& path) = 0;
+  // With `type`, its matrices are converted to it, whatever type they have.
+  virtual Expected<DraftSource> open_model(const std::string& path, std::optional<DType> type) = 0;
   // A head's folder; its matrices are converted to `type`, if there is one.
   virtual Expected<HeadFile*> open_head(const std::string& path, std::optional<DType> type) = 0;
 

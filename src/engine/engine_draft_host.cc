@@ -10,8 +10,9 @@ namespace aerie {
 EngineDraftHost::EngineDraftHost(DraftTarget target, std::vector<ModelSource>& sources)
     : target_(std::move(target)), sources_(sources) {}
 
-Expected<DraftSource> EngineDraftHost::open_model(const std::string& path) {
-  AERIE_ASSIGN_OR_RETURN(ModelSource source, open_draft_source(path, *target_.pool));
+Expected<DraftSource> EngineDraftHost::open_model(const std::string& path,
+                                                  std::optional<DType> type) {
+  AERIE_ASSIGN_OR_RETURN(ModelSource source, open_draft_source(path, type, *target_.pool));
   const DraftSource opened = {source.file.get(), source.tokenizer.get()};
   sources_.push_back(std::move(source));
   return opened;

@@ -17,7 +17,7 @@ class EngineDraftHost final : public DraftHost {
   EngineDraftHost(DraftTarget target, std::vector<ModelSource>& sources);
 
   const DraftTarget& target() const override { return target_; }
-  Expected<DraftSource> open_model(const std::string& path) override;
+  Expected<DraftSource> open_model(const std::string& path, std::optional<DType> type) override;
   Expected<HeadFile*> open_head(const std::string& path, std::optional<DType> type) override;
   Status check_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
                       int64_t work_bytes) override;

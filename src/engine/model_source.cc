@@ -92,11 +92,18 @@ Expected<ModelSource> open_model_source(const std::string& path, std::optional<D
   return source;
 }
 
-Expected<ModelSource> open_draft_source(const std::string& path, ThreadPool& pool) {
+Expected<ModelSource> open_draft_source(const std::string& path, std::optional<DType> weight_type,
+                                        ThreadPool& pool) {
   ModelSource source;
   AERIE_ASSIGN_OR_RETURN(source.file, open_model_file(path));
-  if (source.file->find(kDraftIdsKey) != nullptr) return source;
-  return open_model_source(path, std::nullopt, pool);
+  if (source.file->find(kDraftIdsKey) == nullptr) {
+    AERIE_ASSIGN_OR_RETURN(source, open_model_source(path, std::nullopt, pool));
+  }
+  if (weight_type) {
+    AERIE_ASSIGN_OR_RETURN(source.file,
+                           converted(std::move(source.file), {*weight_type, true}, pool));
+  }
+  return source;
 }
 
 Expected<std::unique_ptr<ModelFile>> open_whole_model(const std::string& path,

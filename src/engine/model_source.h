@@ -28,8 +28,10 @@ Expected<ModelSource> open_model_source(const std::string& path, std::optional<D
                                         ThreadPool& pool);
 
 // The same of a model that drafts for another. One that says itself which of the target's tokens
-// its rows stand for (kDraftIdsKey) needs no tokenizer, and has none here.
-Expected<ModelSource> open_draft_source(const std::string& path, ThreadPool& pool);
+// its rows stand for (kDraftIdsKey) needs no tokenizer, and has none here. With `weight_type`,
+// matrices that are quantised already are converted, too: what a draft loses costs no exactness.
+Expected<ModelSource> open_draft_source(const std::string& path, std::optional<DType> weight_type,
+                                        ThreadPool& pool);
 
 // The weights of the same with tokenizer and chat template among the metadata, as a GGUF file has
 // them; what GGUF has no way to express is added to `notes`. kUnsupported, saying what, if GGUF has

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "base/thread_pool.h"
@@ -23,6 +24,9 @@ struct ModelOptions {
   int max_positions = 2048;                   // the longest sequence
   int max_taps = 8;                           // the most layers tapped at a time
   std::string weight_cache;                   // a folder for packed weights; empty: none is kept
+  // The tokens whose logits are computed, in ascending order: ForwardOutputs::vocab is their
+  // number. Empty: all. The cache must not be asked for with it.
+  std::vector<int32_t> logit_tokens;
 };
 
 struct Blueprint;

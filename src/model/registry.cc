@@ -77,7 +77,9 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
   const int64_t partials =
       std::min<int64_t>(options.max_rows, kernels::AttentionWorkspace::kSplitRows) * config.heads *
       chunks * (config.head_dim + 16);
-  const int64_t logits = int64_t{options.max_logits} * config.vocab;
+  const int64_t logits =
+      int64_t{options.max_logits} *
+      (options.logit_tokens.empty() ? config.vocab : std::ssize(options.logit_tokens));
   return (widths * options.max_rows + partials + logits) * int64_t{sizeof(float)};
 }
 

@@ -40,6 +40,10 @@ class Transformer final : public Model {
   void run_layers(const ForwardBatch& batch, KvCache& cache);
   void tap(const ForwardBatch& batch, int layer);
   int head(const ForwardBatch& batch);
+  int logit_width() const {
+    return options_.logit_tokens.empty() ? config_.vocab
+                                         : static_cast<int>(options_.logit_tokens.size());
+  }
 
   Blueprint blueprint_;
   const ModelConfig& config_;  // the blueprint's
@@ -60,7 +64,7 @@ Status Transformer::allocate() {
   const auto hidden = static_cast<size_t>(config_.hidden);
   if (blueprint_.learned_positions) position_.resize(hidden);
   wanted_.resize(logits * hidden);
-  logits_.resize(logits * static_cast<size_t>(config_.vocab));
+  logits_.resize(logits * static_cast<size_t>(logit_width()));
   taps_.reserve(rows * static_cast<size_t>(options_.max_taps) * hidden);
   AERIE_ASSIGN_OR_RETURN(normed_, Activations::allocate(options_.max_logits, config_.hidden));
   return {};
@@ -115,12 +119,12 @@ int Transformer::head(const ForwardBatch& batch) {
   const MatmulTarget output[] = {weights_.output.to(logits_.data())};
   backend_.matmul(pool_, normed_, output);
   if (blueprint_.logit_soft_cap != 0.0) {
-    backend_.soft_cap(pool_, logits_.data(), int64_t{wanted} * config_.vocab,
+    backend_.soft_cap(pool_, logits_.data(), int64_t{wanted} * logit_width(),
                       static_cast<float>(blueprint_.logit_soft_cap));
   }
   if (blueprint_.logit_divisor != 1.0) {
     const auto divisor = static_cast<float>(blueprint_.logit_divisor);
-    const size_t end = static_cast<size_t>(wanted) * static_cast<size_t>(config_.vocab);
+    const size_t end = static_cast<size_t>(wanted) * static_cast<size_t>(logit_width());
     for (size_t i = 0; i < end; ++i) logits_[i] /= divisor;
   }
   return wanted;
@@ -152,9 +156,9 @@ ForwardOutputs Transformer::forward(const ForwardBatch& batch, KvCache& cache) {
   const int wanted = head(batch);
 
   ForwardOutputs out;
-  out.vocab = config_.vocab;
+  out.vocab = logit_width();
   out.tap_width = static_cast<int>(batch.tap_layers.size()) * config_.hidden;
-  out.logits = {logits_.data(), static_cast<size_t>(wanted) * static_cast<size_t>(config_.vocab)};
+  out.logits = {logits_.data(), static_cast<size_t>(wanted) * static_cast<size_t>(logit_width())};
   out.taps = taps_;
   return out;
 }

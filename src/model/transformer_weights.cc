@@ -116,6 +116,24 @@ class LayerLoader {
   std::vector<MatrixPart> parts_;
 };
 
+// The LM head, or its rows of options.logit_tokens.
+Status load_output(WeightLoader& loader, const ModelConfig& config, const ModelOptions& options,
+                   Linear& output) {
+  const char* head = loader.has("output.weight") ? "output.weight" : "token_embd.weight";
+  AERIE_ASSIGN_OR_RETURN(output.bias, loader.vector_if_any("output.bias", config.vocab));
+  const std::vector<int32_t>& tokens = options.logit_tokens;
+  if (tokens.empty()) {
+    const MatrixPart whole = {&output.weight, head, config.hidden, config.vocab, 0, config.vocab};
+    return loader.load({&whole, 1});
+  }
+  AERIE_ASSIGN_OR_RETURN(output.weight, loader.rows(head, config.hidden, config.vocab, tokens));
+  if (output.bias.empty()) return {};
+  std::vector<float> bias;
+  for (const int32_t token : tokens) bias.push_back(output.bias[static_cast<size_t>(token)]);
+  output.bias = std::move(bias);
+  return {};
+}
+
 }  // namespace
 
 Expected<TransformerLayer> load_layer(WeightLoader& loader, const Blueprint& blueprint, int index,
@@ -153,10 +171,7 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
   if (blueprint.norm == NormKind::kLayer) {
     AERIE_ASSIGN_OR_RETURN(w.output_norm.bias, loader.vector("output_norm.bias", config.hidden));
   }
-  const char* head = loader.has("output.weight") ? "output.weight" : "token_embd.weight";
-  const MatrixPart output = {&w.output.weight, head, config.hidden, config.vocab, 0, config.vocab};
-  AERIE_RETURN_IF_ERROR(loader.load({&output, 1}));
-  AERIE_ASSIGN_OR_RETURN(w.output.bias, loader.vector_if_any("output.bias", config.vocab));
+  AERIE_RETURN_IF_ERROR(load_output(loader, config, options, w.output));
   ignore_rope_tensors(loader, blueprint);
   AERIE_RETURN_IF_ERROR(loader.check_all_used(config.family));
   loader.save_packed();

@@ -170,6 +170,17 @@ bool WeightLoader::restore(std::span<const MatrixPart> parts,
   return false;
 }
 
+Expected<kernels::PackedMatrix> WeightLoader::rows(const std::string& name, int64_t k, int64_t n,
+                                                   std::span<const int32_t> ids) {
+  AERIE_ASSIGN_OR_RETURN(const TensorData whole, read(name, k, n));
+  AERIE_ASSIGN_OR_RETURN(const TensorData chosen, select_rows(whole, ids));
+  AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix matrix,
+                         options_.backend->packed(*options_.pool, chosen.view));
+  file_.release(whole.view);
+  packed_bytes_ += static_cast<int64_t>(matrix.data.size());
+  return matrix;
+}
+
 Expected<TensorData> WeightLoader::table(const std::string& name, int64_t k, int64_t n) {
   AERIE_ASSIGN_OR_RETURN(TensorView view, describe(name, k, n));
   const WeightCache::Entry* entry = cache_ ? cache_->find(name, view.bytes()) : nullptr;

@@ -29,6 +29,10 @@ class WeightLoader {
 
   // Packs what goes into one product (Backend::pack()).
   Status load(std::span<const MatrixPart> parts);
+  // Rows `ids` of a matrix of k inputs and n outputs, packed, in memory of their own. Not for the
+  // cache.
+  Expected<kernels::PackedMatrix> rows(const std::string& name, int64_t k, int64_t n,
+                                       std::span<const int32_t> ids);
   // A vector as floats.
   Expected<std::vector<float>> vector(const std::string& name, int64_t length);
   // The same; empty if there is no such tensor.

@@ -447,7 +447,7 @@ ServedTwice serve_twice(const Setting& setting, int suspends) {
 
 Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
   Comparison result;
-  result.plain = plain_replies(setting);
+  result.plain = setting.plain != nullptr ? *setting.plain : plain_replies(setting);
   const ModelOptions options = target_options(setting.threads, setting.positions);
   const std::unique_ptr<Model> target = load(target_of(setting), options);
   const std::unique_ptr<Drafter> drafter = drafter_for(setting, result.plain, *target);

@@ -82,6 +82,8 @@ struct Setting {
   kernels::KvType cache_type = kernels::KvType::kF16;
   VerifyRule rule = VerifyRule::kExact;
   std::vector<test::Request> requests;
+  // What plain decoding says to these requests, if another comparison has found out.
+  const test::Replies* plain = nullptr;
 };
 
 // Stands between the decoder and the target.

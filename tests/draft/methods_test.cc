@@ -22,7 +22,8 @@ TEST(Methods, EachIsWhole) {
     EXPECT_FALSE(method->what.empty());
     EXPECT_NE(method->make, nullptr);
     EXPECT_NE(method->find(kTokensKey), nullptr);
-    EXPECT_EQ(is_head_method(method->name), method->find(kDraftTypeKey) != nullptr);
+    const bool has_weights = is_head_method(method->name) || method->of_model;
+    EXPECT_EQ(has_weights, method->find(kDraftTypeKey) != nullptr);
     for (const MethodAlias& alias : method->aliases) {
       EXPECT_NE(method->find(alias.key), nullptr) << alias.name;
       EXPECT_EQ(method->find(alias.name), nullptr) << alias.name;

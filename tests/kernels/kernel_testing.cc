@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "tests/format/gguf/test_quantize.h"
+#include "tests/testing/nightly.h"
 #include "tests/testing/sanitized.h"
 
 namespace aerie::kernels {
@@ -57,6 +58,10 @@ size_t turn_of_test() {
     hash = hash * 31 + static_cast<unsigned char>(c);
   }
   return hash;
+}
+
+bool in_turn(size_t combination, size_t share) {
+  return test::nightly() || thinned() || (combination + turn_of_test()) % share == 0;
 }
 
 std::string isa_test_name(const testing::TestParamInfo<Isa>& info) {

@@ -83,6 +83,10 @@ std::vector<T> sampled(std::initializer_list<T> items, size_t most) {
   return sampled(std::vector<T>(items), most);
 }
 
+// Whether a combination of a sweep is tried: by day every `share`th is, counted from another one in
+// each test; at night all are, and of sweeps that are thinned out.
+bool in_turn(size_t combination, size_t share);
+
 // Tests of one instruction set; skipped where the processor lacks it.
 template <typename Param>
 class BackendTest : public testing::TestWithParam<Param> {

@@ -19,6 +19,7 @@ DecodeOptions small(const std::string& model) {
   options.contexts = {40, 20};
   options.tokens = 8;
   options.repeats = 2;
+  options.memory_mib = 8;
   return options;
 }
 
@@ -78,6 +79,9 @@ TEST(DecodeBench, RefusesWhatCannotBe) {
   options = small(model.path());
   options.contexts = {1020};
   EXPECT_THAT(refusal(options), HasSubstr("a context of 1028"));
+  options = small(model.path());
+  options.memory_mib = 65537;
+  EXPECT_THAT(refusal(options), HasSubstr("--memory 65537: give 1 to 65536"));
   options = small(model.path());
   options.text_file = "/nowhere/text";
   EXPECT_THAT(refusal(options), HasSubstr("--text /nowhere/text"));

@@ -73,6 +73,9 @@ TEST(HeadBench, MeasuresPassesAndTreesOfEveryKind) {
   options.draft_vocab = 200;
   options.threads = 1;
   options.repeats = 2;
+  options.memory_mib = -1;
+  EXPECT_EQ(bench_heads(options).status().code(), StatusCode::kInvalidArgument);
+  options.memory_mib = 8;
   options.type = "q8_0";
   const auto report = bench_heads(options);
   ASSERT_TRUE(report.ok()) << report.status().message();

@@ -20,6 +20,7 @@ VerifyOptions small(const std::string& model) {
   options.contexts = {100, 30};
   options.threads = 1;
   options.repeats = 2;
+  options.memory_mib = 8;
   return options;
 }
 
@@ -89,6 +90,9 @@ TEST(VerifyBench, RefusesWhatCannotBe) {
   options = small(model.path());
   options.repeats = 0;
   EXPECT_THAT(refusal(options), HasSubstr("--repeat 0: give 1 to"));
+  options = small(model.path());
+  options.memory_mib = -1;
+  EXPECT_THAT(refusal(options), HasSubstr("--memory -1: give 1 to"));
   options = small(model.path());
   options.contexts = {1021};
   EXPECT_THAT(refusal(options), HasSubstr("1025 positions"));

@@ -119,11 +119,13 @@ double Difference::yardstick_perplexity() const {
   return std::exp(yardstick_loss / positions);
 }
 
-Difference difference(TextRunner& yardstick, TextRunner& other, std::span<const Window> windows) {
+Difference difference(TextRunner& yardstick, TextRunner& other, std::span<const Window> windows,
+                      const WindowVisit& visit) {
   Difference sum;
   for (const Window& window : windows) {
     std::vector<std::vector<float>> expected;
-    yardstick.each_position(window.tokens, [&](int, const std::vector<double>& logprobs) {
+    yardstick.each_position(window.tokens, [&](int position, const std::vector<double>& logprobs) {
+      if (visit) visit(window, position, logprobs);
       expected.emplace_back(logprobs.begin(), logprobs.end());
     });
     other.each_position(window.tokens, [&](int position, const std::vector<double>& ours) {

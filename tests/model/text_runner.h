@@ -59,6 +59,10 @@ struct Difference {
   double yardstick_perplexity() const;
 };
 
-Difference difference(TextRunner& yardstick, TextRunner& other, std::span<const Window> windows);
+// `visit` also sees what the yardstick says.
+using WindowVisit =
+    std::function<void(const Window& window, int position, const std::vector<double>& logprobs)>;
+Difference difference(TextRunner& yardstick, TextRunner& other, std::span<const Window> windows,
+                      const WindowVisit& visit = nullptr);
 
 }  // namespace aerie::test

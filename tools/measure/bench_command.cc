@@ -34,6 +34,8 @@ namespace aerie {
 namespace {
 
 constexpr const char* kJsonHelp = "Write the figures to this file; -: standard output";
+constexpr const char* kMemoryHelp =
+    "MiB to measure the bandwidth with (default: several times the last cache)";
 
 using Run = std::function<Status()>;
 
@@ -120,6 +122,7 @@ Run add_heads(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20));
   add_threads(app, o.threads);
   add_shown(app, "--repeat", o.repeats, "Repetitions of everything")->check(CLI::Range(1, 100000));
+  app.add_option("--memory", o.memory_mib, kMemoryHelp);
   add_shown(app, "--isa", flags->isa, isa_choices());
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
@@ -145,6 +148,7 @@ Run add_verify(CLI::App& app) {
   add_list(app, "--context", o.contexts, "Positions that are cached");
   add_threads(app, o.threads);
   add_shown(app, "--repeat", o.repeats, "Repetitions of everything");
+  app.add_option("--memory", o.memory_mib, kMemoryHelp);
   add_shown(app, "--cache-type", flags->cache_type, kCacheTypeHelp);
   add_shown(app, "--isa", flags->isa, isa_choices());
   app.add_option("--json", flags->json, kJsonHelp);
@@ -171,7 +175,8 @@ Run add_kernels(CLI::App& app) {
   add_threads(app, o.threads);
   add_shown(app, "--repeat", o.repeats, "Repetitions of everything");
   app.add_option("--memory", o.memory_mib,
-                 "MiB of weights to read from memory (default: four times the last cache)");
+                 "MiB of weights to read from memory, and to measure its bandwidth with (default: "
+                 "several times the last cache)");
   add_shown(app, "--isa", flags->isa, isa_choices());
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
@@ -201,6 +206,7 @@ Run add_decode(CLI::App& app) {
   app.add_option("--speculate", flags->speculate, "Also with a drafter, as `aerie run` has it");
   add_threads(app, o.engine.threads);
   add_shown(app, "--repeat", o.repeats, "Repetitions of everything");
+  app.add_option("--memory", o.memory_mib, kMemoryHelp);
   add_shown(app, "--cache-type", flags->cache_type, kCacheTypeHelp);
   add_shown(app, "--isa", flags->isa, isa_choices());
   app.add_option("--json", flags->json, kJsonHelp);

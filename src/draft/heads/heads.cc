@@ -35,18 +35,8 @@ Expected<HeadSettings> head_settings(const MethodConfig& config, const DraftTarg
                                      const NetworkDrafterOptions& tree) {
   HeadSettings settings;
   settings.depth = draft_depth(tree);
-  if (const std::string& type = config.text(kDraftTypeKey); !type.empty()) {
-    settings.dtype = dtype_from_name(type);
-  }
-  if (const std::string& file = config.text(kDraftVocabKey); !file.empty()) {
-    AERIE_ASSIGN_OR_RETURN(
-        settings.vocabulary,
-        read_draft_vocabulary(file, config.whole(kDraftVocabSizeKey), target.vocab));
-  } else if (config.whole(kDraftVocabSizeKey) > 0) {
-    return invalid_argument(
-        "method {}: '{}' says how many of the tokens in '{}' are kept: give that file too",
-        config.method->name, kDraftVocabSizeKey, kDraftVocabKey);
-  }
+  settings.dtype = draft_type(config);
+  AERIE_ASSIGN_OR_RETURN(settings.vocabulary, read_drafted_tokens(config, target.vocab));
   for (const MethodKey& key : config.method->keys) {
     if (key.kind != MethodKey::Kind::kFlag || config.number(key.name) == MethodKey::kUnsaid) {
       continue;
@@ -78,12 +68,7 @@ HeadTarget head_target(const DraftTarget& target, const NetworkDrafterOptions& d
 
 Status check_head(MethodConfig& config) {
   AERIE_RETURN_IF_ERROR(check_tree(config));
-  const std::string& wanted = config.text(kDraftTypeKey);
-  if (wanted.empty()) return {};
-  const std::optional<DType> type = dtype_from_name(wanted);
-  if (type && can_quantize(*type)) return {};
-  return invalid(
-      fmt::format("'{}' must be one of {}, not '{}'", kDraftTypeKey, quantizable_types(), wanted));
+  return check_draft_type(config);
 }
 
 bool is_head_method(std::string_view method) {

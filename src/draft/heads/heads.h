@@ -20,26 +20,15 @@
 
 namespace aerie {
 
-// The tokens that can be drafted, and how many of them.
-inline constexpr std::string_view kDraftVocabKey = "draft_vocab";
-inline constexpr std::string_view kDraftVocabSizeKey = "draft_vocab_size";
 // The layers to tap, of heads that have a choice.
 inline constexpr std::string_view kTapLayersKey = "tap_layers";
 
 constexpr std::array<MethodKey, 10> head_keys(
     std::string_view model = "the head's folder (config.json and safetensors)",
     bool needs_model = true) {
-  using Kind = MethodKey::Kind;
   return joined(
       network_keys(model, "levels of a draft, at most; 0: as many as tokens", needs_model),
-      std::array{
-          MethodKey{kDraftTypeKey, Kind::kText, 0, 0, 0, false,
-                    "its matrices are converted to q8_0, q4_0, bf16 ..."},
-          MethodKey{kDraftVocabKey, Kind::kText, 0, 0, 0, false,
-                    "a file of token ids, the most frequent first: what can be drafted"},
-          MethodKey{kDraftVocabSizeKey, Kind::kWhole, 0, 1 << 20, 0, false,
-                    "how many of them; 0: all"},
-      });
+      kWeightKeys);
 }
 inline constexpr auto kHeadKeys = head_keys();
 

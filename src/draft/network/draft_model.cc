@@ -35,7 +35,7 @@ class ModelNetwork final : public DraftNetwork {
   const DrafterNeeds& needs() const override { return needs_; }
   int vocab() const override { return vocab_; }
   std::span<const int32_t> target_ids() const override {
-    return options_.vocabulary != nullptr ? options_.vocabulary->ids() : std::span<const int32_t>();
+    return options_.vocabulary != nullptr ? options_.vocabulary->ids() : options_.drafted;
   }
   bool reads(int32_t token) const override { return to_draft(token) >= 0; }
   Status open(int place, const DraftSequence& sequence) override;
@@ -259,13 +259,15 @@ constexpr MethodKey kVocabulary = {"vocabulary",
 constexpr std::string_view kSame = "same", kIntersection = "intersection", kText = "text";
 constexpr std::string_view kMatches[] = {kSame, kIntersection, kText};
 
-constexpr auto kDraftModelKeys =
+constexpr auto kDraftModelKeys = joined(
     joined(network_keys("the draft model's file",
                         "passes of the draft model in a round, at most; 0: as many as tokens"),
-           std::array{kVocabulary});
+           kWeightKeys),
+    std::array{kVocabulary});
 
 Status check_draft_model(MethodConfig& config) {
   AERIE_RETURN_IF_ERROR(check_tree(config));
+  AERIE_RETURN_IF_ERROR(check_draft_type(config));
   const std::string& wanted = config.text(kVocabulary.name);
   if (wanted.empty() || std::ranges::count(kMatches, wanted) > 0) return {};
   return invalid("'{}' must be {}, not '{}'", kVocabulary.name, fmt::join(kMatches, " or "),
@@ -320,10 +322,25 @@ Expected<bool> match_vocabularies(const MethodConfig& config, const DraftTarget&
   return as_text;
 }
 
+// Whose tokens are the target's can be kept to some of them.
+Status choose_drafted(const MethodConfig& config, const DraftTarget& target, int draft_vocab,
+                      bool as_text, DraftModelOptions& options) {
+  AERIE_ASSIGN_OR_RETURN(options.drafted, read_drafted_tokens(config, target.vocab));
+  if (options.drafted.empty()) return {};
+  const std::string& path = config.text(kModelKey);
+  if (as_text || options.vocabulary != nullptr) {
+    return invalid_argument("{}: has another vocabulary than the target: leave out {}", path,
+                            kDraftVocabKey);
+  }
+  if (options.drafted.back() < draft_vocab) return {};
+  return invalid_argument("{}: has {} tokens, and {} names token {}", path, draft_vocab,
+                          config.text(kDraftVocabKey), options.drafted.back());
+}
+
 Expected<std::unique_ptr<Drafter>> make_draft_model(const MethodConfig& config, DraftHost& host) {
   const DraftTarget& target = host.target();
   const std::string& path = config.text(kModelKey);
-  AERIE_ASSIGN_OR_RETURN(const DraftSource source, host.open_model(path));
+  AERIE_ASSIGN_OR_RETURN(const DraftSource source, host.open_model(path, draft_type(config)));
   const ModelFile& file = *source.file;
   AERIE_ASSIGN_OR_RETURN(const ModelConfig model_config, read_model_config(file));
   DraftModelOptions draft;
@@ -339,13 +356,15 @@ Expected<std::unique_ptr<Drafter>> make_draft_model(const MethodConfig& config, 
     AERIE_ASSIGN_OR_RETURN(
         as_text, match_vocabularies(config, target, *source.tokenizer, model_config.vocab, draft));
   }
+  AERIE_RETURN_IF_ERROR(choose_drafted(config, target, model_config.vocab, as_text, draft));
   ModelOptions options;
+  options.logit_tokens = draft.drafted;
   options.backend = target.backend;
   options.pool = target.pool;
   options.max_rows = draft.max_rows;
   options.max_logits = draft.max_logits;
   options.max_positions = target.max_positions;
-  options.weight_cache = target.weight_cache;
+  if (draft.drafted.empty()) options.weight_cache = target.weight_cache;
   const int64_t cache_bytes =
       KvCache::bytes_needed(model_config, target.max_positions, target.cache_type);
   AERIE_RETURN_IF_ERROR(host.check_memory(path, loaded_weight_bytes(file, *target.backend),

@@ -2,7 +2,9 @@
 // trees: SpecInfer 2305.09781, EAGLE-2 2406.16858).
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "draft/drafter.h"
 #include "draft/method.h"
@@ -20,6 +22,9 @@ struct DraftModelOptions : NetworkDrafterOptions {
 
   // Null: the target's ids are the draft model's.
   std::shared_ptr<const VocabularyMap> vocabulary;
+  // The tokens that can be drafted, in ascending order, for which the model was loaded
+  // (ModelOptions::logit_tokens); empty: all. Not together with `vocabulary`.
+  std::vector<int32_t> drafted;
   int max_positions = 0;  // the longest sequence; beyond it there are no drafts
   // max_rows and max_logits are what the model was loaded for.
   kernels::KvType cache_type = kernels::KvType::kF16;

@@ -3,13 +3,17 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "draft/draft_host.h"
 #include "draft/method.h"
 #include "draft/network/network_drafter.h"
 #include "draft/option_keys.h"
+#include "tensor/dtype.h"
 
 namespace aerie {
 
@@ -39,6 +43,20 @@ constexpr std::array<MethodKey, 7> network_keys(std::string_view model, std::str
                                      "a published shape: eagle or medusa"}});
 }
 
+// The tokens that can be drafted, and how many of them.
+inline constexpr std::string_view kDraftVocabKey = "draft_vocab";
+inline constexpr std::string_view kDraftVocabSizeKey = "draft_vocab_size";
+
+// Of networks with weights of their own.
+inline constexpr std::array kWeightKeys = {
+    MethodKey{kDraftTypeKey, MethodKey::Kind::kText, 0, 0, 0, false,
+              "its matrices are converted to q8_0, q4_0, bf16 ..."},
+    MethodKey{kDraftVocabKey, MethodKey::Kind::kText, 0, 0, 0, false,
+              "a file of token ids, the most frequent first: what can be drafted"},
+    MethodKey{kDraftVocabSizeKey, MethodKey::Kind::kWhole, 0, 1 << 20, 0, false,
+              "how many of them; 0: all"},
+};
+
 // SGLang's names; its number of draft tokens counts the root.
 inline constexpr std::array kNetworkAliases = {
     MethodAlias{"speculative_num_steps", "num_steps"},
@@ -49,6 +67,12 @@ inline constexpr std::array kNetworkAliases = {
 
 // Whether there is such a tree, which brings its number of nodes along.
 Status check_tree(MethodConfig& config);
+
+// Whether the type of kWeightKeys is one that matrices can be converted to.
+Status check_draft_type(const MethodConfig& config);
+std::optional<DType> draft_type(const MethodConfig& config);
+// The ids that can be drafted, in ascending order; none: all. Errors are read_draft_vocabulary()'s.
+Expected<std::vector<int32_t>> read_drafted_tokens(const MethodConfig& config, int vocab);
 
 // What they say, and the target's facts.
 NetworkDrafterOptions read_network_options(const MethodConfig& config, const DraftTarget& target);

@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kTileRows = 64;
 constexpr int64_t kTileK = 256;  // a whole number of blocks of every type
 constexpr int64_t kSumLanes = 16;
+constexpr int kKeptScores = 4096;  // of a row's attention: those after them are computed twice
 
 // Products of one output with up to kTileRows rows: partial sums by k modulo kSumLanes, then their
 // sum.
@@ -110,12 +111,18 @@ void attend(const AttentionArgs& args, const AttentionRow& row, int head, const 
     return args.soft_cap != 0.0f ? soft_capped(score, args.soft_cap) : score;
   };
   const int begin = args.window > 0 ? std::max(0, row.position - args.window + 1) : 0;
+  double kept[kKeptScores];
   double largest = -INFINITY;
-  for (int p = begin; p <= row.position; ++p) largest = std::max(largest, score_of(p));
+  for (int p = begin; p <= row.position; ++p) {
+    const double score = score_of(p);
+    largest = std::max(largest, score);
+    if (p - begin < kKeptScores) kept[p - begin] = score;
+  }
   double total = 0.0;
   double sums[kMaxHeadDim] = {};
   for (int p = begin; p <= row.position; ++p) {
-    const double weight = std::exp(score_of(p) - largest);
+    const double score = p - begin < kKeptScores ? kept[p - begin] : score_of(p);
+    const double weight = std::exp(score - largest);
     const Entry entry = entry_of(p);
     total += weight;
     for (int d = 0; d < layout.head_dim; ++d) sums[d] += weight * entry.value(d);

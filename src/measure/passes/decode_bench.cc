@@ -30,7 +30,7 @@ Status check(const DecodeOptions& options) {
   if (options.repeats < 1 || options.repeats > 10000) {
     return refuse("--repeat", options.repeats, 1, 10000);
   }
-  return {};
+  return check_memory(options.memory_mib);
 }
 
 // The tokens that every prompt begins with.
@@ -149,7 +149,7 @@ Expected<DecodeReport> bench_decode(const DecodeOptions& options) {
                              median(s.accepted_length)});
   }
   ThreadPool pool(report.threads);
-  AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(report.isa, pool));
+  AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(report.isa, pool, options.memory_mib));
   std::array<bool, kernels::kDotCount> wanted = {};
   wanted[static_cast<size_t>(kernels::Dot::kFloat)] = true;
   report.limits = machine.measure(wanted);

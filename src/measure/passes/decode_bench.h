@@ -16,7 +16,8 @@ struct DecodeOptions {
   std::vector<int> contexts = {512};  // tokens of the prompt that decoding follows
   int tokens = 128;                   // decoded, greedily; end tokens do not end it
   int repeats = 5;
-  std::string text_file;  // the prompts begin it, repeated if it is short; empty: random tokens
+  int64_t memory_mib = 0;  // that the bandwidth is measured with; 0: several times the last cache
+  std::string text_file;   // the prompts begin it, repeated if it is short; empty: random tokens
 };
 
 struct Speed {

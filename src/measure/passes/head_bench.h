@@ -20,6 +20,7 @@ struct HeadBenchOptions {
   int context = 512;               // positions that are cached
   int threads = 0;                 // 0: available_cpus()
   int repeats = 25;
+  int64_t memory_mib = 0;  // that the bandwidth is measured with; 0: several times the last cache
   kernels::Isa isa = kernels::best_isa();
 };
 

@@ -37,10 +37,7 @@ Status check(const KernelOptions& options) {
   if (options.repeats < 1 || options.repeats > 10000) {
     return refuse("--repeat", options.repeats, 10000);
   }
-  constexpr int64_t kMostMemory = 1 << 16;
-  if (options.memory_mib < 0 || options.memory_mib > kMostMemory) {
-    return refuse("--memory", options.memory_mib, kMostMemory);
-  }
+  AERIE_RETURN_IF_ERROR(check_memory(options.memory_mib));
   if (kernels::backend(options.isa) == nullptr) {
     return not_supported("this processor does not have {}", kernels::isa_name(options.isa));
   }
@@ -226,7 +223,7 @@ Expected<KernelReport> bench_kernels(const KernelOptions& options) {
     o.types.push_back(static_cast<DType>(i));
   }
   ThreadPool pool(o.threads > 0 ? o.threads : available_cpus());
-  AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(o.isa, pool));
+  AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(o.isa, pool, o.memory_mib));
   Measurement measurement(o, pool, std::move(machine));
   Progress progress("timing products", 2 * static_cast<int64_t>(o.types.size()));
   for (const DType type : o.types) {

@@ -18,7 +18,9 @@ struct KernelOptions {
   std::vector<int> rows = {1, 2, 4, 8, 16};
   int threads = 0;  // 0: available_cpus()
   int repeats = 7;
-  int64_t memory_mib = 0;  // of weights that come from memory; 0: several times the last cache
+  // Of weights that come from memory, and of what its bandwidth is measured with; 0: several times
+  // the last cache.
+  int64_t memory_mib = 0;
   kernels::Isa isa = kernels::best_isa();
 };
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/errors.h"
 
 namespace aerie::measure {
 namespace {
@@ -32,7 +33,10 @@ constexpr int64_t kDotPieces = 8;  // of a thread
 // What a compiler must take for used.
 std::atomic<float> g_sink{0.0f};
 
-int64_t memory_size() {
+constexpr int64_t kMostMib = 1 << 16;
+
+int64_t memory_size(int64_t mib) {
+  if (mib > 0) return mib << 20;
   const int64_t cache = std::max<int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
   return std::clamp(kCachesFull * cache, kLeastMemory, kMostMemory) / kGrain * kGrain;
 }
@@ -46,16 +50,21 @@ double best_of(int tries, const Measure& measure) {
 
 }  // namespace
 
-Expected<Machine> Machine::open(kernels::Isa isa, ThreadPool& pool) {
+Status check_memory(int64_t mib) {
+  if (mib >= 0 && mib <= kMostMib) return {};
+  return invalid_argument("--memory {}: give 1 to {}", mib, kMostMib);
+}
+
+Expected<Machine> Machine::open(kernels::Isa isa, ThreadPool& pool, int64_t memory_mib) {
   Machine machine(isa == kernels::Isa::kReference ? kernels::best_isa() : isa, pool);
-  AERIE_ASSIGN_OR_RETURN(machine.memory_, Buffer::allocate(static_cast<size_t>(memory_size())));
+  const int64_t size = memory_size(memory_mib);
+  AERIE_ASSIGN_OR_RETURN(machine.memory_, Buffer::allocate(static_cast<size_t>(size)));
   // Untouched pages are all one page of zeros, which never leaves the cache.
   std::byte* memory = machine.memory_.data();
-  pool.parallel_for(memory_size(), kGrain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(size, kGrain, [&](int64_t begin, int64_t end, int) {
     std::memset(memory + begin, 1, static_cast<size_t>(end - begin));
   });
   machine.choose_read();
-  machine.choose_dots();
   return machine;
 }
 
@@ -76,22 +85,19 @@ void Machine::choose_read() {
   }
 }
 
-void Machine::choose_dots() {
-  for (int d = 0; d < kernels::kDotCount; ++d) {
-    const auto dot = static_cast<Dot>(d);
-    if (!has(dot)) continue;
-    DotPlan& plan = dots_[static_cast<size_t>(d)];
-    double most = 0;
-    for (int v = 0; v < kernels::dot_variants(dot); ++v) {
-      const auto operations = static_cast<double>(kernels::dot_operations(dot, v));
-      int64_t steps = 128;
-      const double seconds = long_enough(dot, v, steps);
-      const double speed = operations * static_cast<double>(steps) / seconds;
-      if (speed <= most) continue;
-      most = speed;
-      plan = {v, steps};
-    }
+Machine::DotPlan Machine::choose_dot(Dot dot) {
+  DotPlan plan;
+  double most = 0;
+  for (int v = 0; v < kernels::dot_variants(dot); ++v) {
+    const auto operations = static_cast<double>(kernels::dot_operations(dot, v));
+    int64_t steps = 128;
+    const double seconds = long_enough(dot, v, steps);
+    const double speed = operations * static_cast<double>(steps) / seconds;
+    if (speed <= most) continue;
+    most = speed;
+    plan = {v, steps};
   }
+  return plan;
 }
 
 double Machine::read_seconds(int variant, int64_t begin, int64_t bytes) {
@@ -145,6 +151,7 @@ double Machine::long_enough(Dot dot, int variant, int64_t& steps) {
 
 double Machine::dot_speed(Dot dot) {
   DotPlan& plan = dots_[static_cast<size_t>(dot)];
+  if (plan.steps == 0) plan = choose_dot(dot);
   const double seconds = long_enough(dot, plan.variant, plan.steps);
   return static_cast<double>(kernels::dot_operations(dot, plan.variant) * plan.steps) *
          static_cast<double>(pool_->threads() * kDotPieces) / seconds;

@@ -25,17 +25,22 @@ struct Limits {
   }
 };
 
-// Measures with the threads of a pool, which must outlive it. The fastest way to read and to
-// multiply is found when it is opened. One thread at a time.
+// Whether --memory can be so many MiB: kInvalidArgument.
+Status check_memory(int64_t mib);
+
+// Measures with the threads of a pool, which must outlive it. The fastest way to read is
+// found when it is opened, of a dot product when its speed is first asked for. One thread at a
+// time.
 class Machine {
  public:
-  // With the instructions of `isa`, or of the processor's best for the reference. Takes a few
-  // hundred MiB: kResourceExhausted.
-  static Expected<Machine> open(kernels::Isa isa, ThreadPool& pool);
+  // With the instructions of `isa`, or of the processor's best for the reference. Takes so many MiB
+  // to read, or, if 0, several times the last cache, 256 MiB at least: kResourceExhausted. Less
+  // than a cache holds measures the cache. Requires what check_memory() passes.
+  static Expected<Machine> open(kernels::Isa isa, ThreadPool& pool, int64_t memory_mib = 0);
 
-  // Each takes some hundredths of a second. Speeds change from one to the next: others use the
-  // machine, too.
-  double read_bandwidth();  // each thread its own share of a buffer that no cache holds
+  // Each takes some hundredths of a second, a dot product's first some tenths. Speeds change from
+  // one to the next: others use the machine, too.
+  double read_bandwidth();  // each thread its own share of the memory
   double copy_bandwidth();  // bytes read and written
   double dot_speed(kernels::Dot dot);
   // Bandwidth, and the speeds of the dots that are asked for and there.
@@ -44,21 +49,22 @@ class Machine {
   bool has(kernels::Dot dot) const { return kernels::has_dot(isa_, dot); }
 
  private:
+  struct DotPlan {
+    int variant = 0;
+    int64_t steps = 0;  // of a piece; 0: not chosen yet
+  };
+
   Machine(kernels::Isa isa, ThreadPool& pool) : isa_(isa), pool_(&pool) {}
   double read_seconds(int variant, int64_t begin, int64_t bytes);
   double dot_seconds(kernels::Dot dot, int variant, int64_t steps);
   double long_enough(kernels::Dot dot, int variant, int64_t& steps);
   void choose_read();
-  void choose_dots();
+  DotPlan choose_dot(kernels::Dot dot);
 
   kernels::Isa isa_;
   ThreadPool* pool_;
   Buffer memory_;
   int read_variant_ = 0;
-  struct DotPlan {
-    int variant = 0;
-    int64_t steps = 0;  // of a piece
-  };
   std::array<DotPlan, kernels::kDotCount> dots_;
 };
 

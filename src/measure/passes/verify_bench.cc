@@ -34,7 +34,7 @@ Status check(const VerifyOptions& options) {
   if (options.repeats < 1 || options.repeats > kMostRepeats) {
     return refuse("--repeat", options.repeats, 1, kMostRepeats);
   }
-  return {};
+  return check_memory(options.memory_mib);
 }
 
 // All that was measured of one number of rows in one context, one value for each repetition.
@@ -100,7 +100,8 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   AERIE_ASSIGN_OR_RETURN(const auto target, LoadedModel::load(load));
   AERIE_RETURN_IF_ERROR(target->fill(contexts.back()));
   AERIE_ASSIGN_OR_RETURN(const PassWork work, work_of(target->file(), options.cache_type));
-  AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(options.isa, target->pool()));
+  AERIE_ASSIGN_OR_RETURN(Machine machine,
+                         Machine::open(options.isa, target->pool(), options.memory_mib));
 
   std::vector<PassSeries> all;
   for (const int context : contexts) {

@@ -18,6 +18,7 @@ struct VerifyOptions {
   std::vector<int> contexts = {128, 2048};
   int threads = 0;  // 0: available_cpus()
   int repeats = 7;
+  int64_t memory_mib = 0;  // that the bandwidth is measured with; 0: several times the last cache
   kernels::Isa isa = kernels::best_isa();
   kernels::KvType cache_type = kernels::KvType::kF16;
 };

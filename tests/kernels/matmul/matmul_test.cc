@@ -14,9 +14,10 @@ struct Bounds {
 };
 
 // What rounding activations to 8 bits (half a step each) and sums in float may cost an output.
-Bounds error_bounds(const std::vector<float>& w, const Activations& x, int64_t row) {
+// `codes`: those of x, if it has them.
+Bounds error_bounds(const std::vector<float>& w, const Activations& x, const RowCodes& codes,
+                    int64_t row) {
   Bounds bounds;
-  const RowCodes codes = x.has_int8 ? read_codes(x) : RowCodes();
   double magnitude = 0.0, variance = 0.0;
   for (int64_t k = 0; k < x.k; ++k) {
     const double weight = double{w[static_cast<size_t>(k)]};
@@ -36,11 +37,12 @@ Bounds error_bounds(const std::vector<float>& w, const Activations& x, int64_t r
 void expect_close(const Weights& w, const Activations& x, const std::vector<float>& y,
                   const std::vector<float>& expected) {
   std::vector<float> weights(static_cast<size_t>(w.k));
+  const RowCodes codes = x.has_int8 ? read_codes(x) : RowCodes();
   for (int64_t n = 0; n < w.n; ++n) {
     dequantize(w.dtype, w.view().row(n), w.k, weights.data());
     for (int64_t r = 0; r < x.rows; ++r) {
       const auto i = static_cast<size_t>(r * w.n + n);
-      const Bounds bounds = error_bounds(weights, x, r);
+      const Bounds bounds = error_bounds(weights, x, codes, r);
       const double error = std::fabs(double{y[i]} - double{expected[i]});
       ASSERT_LE(error, bounds.worst) << "output " << n << " row " << r;
       ASSERT_LE(error, 7.0 * bounds.sigma) << "output " << n << " row " << r;

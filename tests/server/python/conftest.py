@@ -16,6 +16,7 @@ import serving
 from serving import wait_for  # noqa: F401  the tests take it from here
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+NIGHTLY = "AERIE_NIGHTLY" in os.environ  # all combinations, however long it takes
 
 
 def pytest_addoption(parser):

@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-from conftest import ROOT, Server, wait_for
+from conftest import NIGHTLY, ROOT, Server, wait_for
 from failing_disk import FailingDisk
 
 CLIENTS = 16
@@ -143,7 +143,8 @@ def test_files_while_they_are_read(program, model_file, tmp_path):
     copies(tmp_path, model_file)
     assert ask_once(program, model_file, figures, *head).wait(120) == 0
     expected, refused = ids_of(figures), 0
-    for number in range(30):
+    rounds = 30 if NIGHTLY else 15  # of each damage to each file at least one
+    for number in range(rounds):
         shutil.rmtree(tmp_path / "eagle")
         model, eagle, _, _ = copies(tmp_path, model_file)
         damage = (with_equal_bytes, with_zeros, cut_in_half)[number % 3]
@@ -151,7 +152,7 @@ def test_files_while_they_are_read(program, model_file, tmp_path):
         figures.unlink(missing_ok=True)
         process = ask_once(program, model, figures, *head)
         try:
-            process.wait(0.02 * number)
+            process.wait(0.6 / rounds * number)
         except subprocess.TimeoutExpired:
             damage(damaged)
         _, said = process.communicate(timeout=120)

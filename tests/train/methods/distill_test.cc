@@ -250,7 +250,7 @@ TEST_F(DistillTest, BecomesAFile) {
   const auto report = convert_model(convert);
   ASSERT_TRUE(report.ok()) << report.status().message();
   ThreadPool& pool = test::pool_of(1);
-  const ModelSource source = open_draft_source(convert.output, pool).value();
+  const ModelSource source = open_draft_source(convert.output, std::nullopt, pool).value();
   EXPECT_EQ(source.tokenizer, nullptr);
   EXPECT_EQ(read_draft_ids(*source.file, draft->model->config().vocab, target_.vocab()).value(),
             options.vocabulary);
