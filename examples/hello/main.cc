@@ -1,5 +1,5 @@
-// Goes on with a text, as `aerie run -m MODEL --raw -p PROMPT -n 24 --temp 0` does, and says by which
-// ids.
+// Goes on with a text, as `aerie run -m MODEL --raw -p PROMPT -n 24 --temp 0` does, and says by
+// which ids.
 //   hello MODEL PROMPT
 
 #include <aerie/engine.h>

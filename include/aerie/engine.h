@@ -26,8 +26,8 @@ namespace aerie {
 
 // How a model is opened. The texts are those of the flags of `aerie run` with the same names.
 struct OpenOptions {
-  // A GGUF file or a Hugging Face folder; or ORG/REPO[@REVISION][:QUANT or FILE], which is looked up
-  // in the cache of Hugging Face's programs and fetched if it is not there.
+  // A GGUF file or a Hugging Face folder; or ORG/REPO[@REVISION][:QUANT or FILE], which is looked
+  // up in the cache of Hugging Face's programs and fetched if it is not there.
   std::string model = {};
   std::string type = {};           // float matrices become this: "q8_0", "bf16"; empty: as they are
   int context = 0;                 // positions; 0: the model's own, at most 4096

@@ -13,9 +13,9 @@ struct InspectOptions {
   bool tensors = false;  // list every tensor, not just the totals of each type
 };
 
-// Of a file, a folder, or what such a name stands for (hub/locate.h). Writes to `out` only if it can
-// be read. Long strings and arrays are abbreviated, and
-// nothing in a file's names or values can steer a terminal.
+// Of a file, a folder, or what such a name stands for (hub/locate.h). Writes to `out` only if it
+// can be read. Long strings and arrays are abbreviated, and nothing in a file's names or values can
+// steer a terminal.
 Status inspect(const std::string& name, const InspectOptions& options, std::ostream& out);
 
 }  // namespace aerie
