@@ -399,7 +399,8 @@ std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {
   app.add_flag("--strict-schemas", flags->strict_schemas, kStrictSchemasHelp);
   app.add_option("--grammar", flags->grammar, "Replies keep to this grammar, in GBNF or Lark");
   app.add_option("--regex", flags->regex, "Replies match this expression as a whole");
-  app.add_option("--json", o.json_file, "Write ids and figures to this file");
+  app.add_option("--json", o.json_file,
+                 "Write ids and figures to this file; -: standard output, in place of the text");
   app.add_option("--record", o.record_file,
                  "Add a line for each reply to this file, for `aerie audit`");
   app.add_flag("-q,--quiet", o.quiet, "No closing line");

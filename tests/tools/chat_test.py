@@ -129,6 +129,13 @@ class Sampling(unittest.TestCase):
         self.assertEqual(run(odd, "hi", "-n", "2", "--generation-config", "none")[0], 0)
 
 
+class Report(unittest.TestCase):
+    def test_on_standard_output_is_alone_there(self):
+        status, text, _ = run(CHATTY, "hi", "-n", "4", "--ignore-eos", "--json", "-")
+        self.assertEqual(status, 0)
+        self.assertEqual(json.loads(text)["generated_tokens"], 4)
+
+
 class Colour(unittest.TestCase):
     ASKED = (CHATTY, "one one one one one", "-n", "64", "--temp", "0", "--ignore-eos", "--speculate", "ngram")
 

@@ -102,8 +102,12 @@ Expected<int> run_prompt(const RunOptions& asked) {
   catch_interrupts();
   const Request request =
       make_request(options, std::move(grammar), std::move(prompt), std::move(prediction));
-  AERIE_ASSIGN_OR_RETURN(const Generation generation, print_reply(*engine, request, options.color));
-  if (generation.text.empty() || generation.text.back() != '\n') print_output("\n");
+  // Where the report goes to standard output, it has the text.
+  const bool shows_text = options.json_file != "-";
+  AERIE_ASSIGN_OR_RETURN(
+      const Generation generation,
+      shows_text ? print_reply(*engine, request, options.color) : engine->generate(request));
+  if (shows_text && !generation.text.ends_with('\n')) print_output("\n");
   AERIE_RETURN_IF_ERROR(output_status());
   if (!options.quiet) print_message("{}\n", closing_line(generation, *engine));
   AERIE_RETURN_IF_ERROR(recorder.add(*engine, request, text, generation));
