@@ -99,7 +99,9 @@ class PrintedCommands(unittest.TestCase):
             cls.place(command["model"], None, repos)
             for method, name in re.findall(r"(\w+):(?:[^,]*,)*?model=([^,]+)", command["speculation"]):
                 cls.place(name, cls.heads.get(method), repos)
-        cls.hub = HubServer(repos=repos).__enter__()
+        lines = "".join(json.dumps({"prompt": f"say {i}"}) + "\n" for i in range(3)).encode()
+        cls.hub = HubServer(repos=repos, datasets={"org/lines": {"data/question.jsonl": lines, "README.md": b"#"},
+                                                   "org/columns": {"test.parquet": lines}}).__enter__()
         cls.env = {**os.environ, "HF_ENDPOINT": cls.hub.url, "HF_HOME": str(FOLDER / "cache")}
         cls.env.pop("HF_TOKEN", None)
         with Server([str(FOLDER / "tiny.gguf"), "--speculate", "none"], cls.env) as server:
@@ -139,6 +141,43 @@ class PrintedCommands(unittest.TestCase):
                     self.assertEqual(server.answer(), self.plain)
                 started += 1
         self.assertGreaterEqual(started, 25)
+
+
+    def bench(self, url, dataset, **env):
+        """`vllm bench serve` as it is typed, and the figures."""
+        figures = FOLDER / "figures.json"
+        done = subprocess.run(
+            [BIN / "aerie", "bench", "serve", "--backend", "openai", "--base-url", url, "--endpoint", "/v1/completions",
+             "--dataset-name", "hf", "--dataset-path", dataset, "--hf-split", "train", "--num-prompts", "3",
+             "--max-concurrency", "1", "--hf-output-len", "4", "--result-filename", figures, "--save-result"],
+            cwd=FOLDER, env={**self.env, **env}, capture_output=True, text=True, check=False)
+        return done, json.loads(figures.read_text()) if done.returncode == 0 else None
+
+    def test_sets_of_prompts_come_from_the_hub(self):
+        with Server([str(FOLDER / "tiny.gguf")], self.env) as server:
+            done, figures = self.bench(server.url, "org/lines")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual((figures["datasets"], figures["runs"][0]["completed"]), (["org/lines"], 3))
+            # Parquet takes a package of Python's: one that reads these files, and none.
+            package = FOLDER / "python/pyarrow"
+            package.mkdir(parents=True)
+            (package / "__init__.py").touch()
+            (package / "parquet.py").write_text(
+                "import json\n"
+                "class ParquetFile:\n"
+                "    def __init__(self, path): self.path = path\n"
+                "    def iter_batches(self): return [self]\n"
+                "    def to_pylist(self): return [json.loads(line) for line in open(self.path)]\n")
+            done, figures = self.bench(server.url, "org/columns", PYTHONPATH=str(package.parent))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(figures["runs"][0]["completed"], 3)
+            (package / "parquet.py").write_text("raise ImportError")
+            done, _ = self.bench(server.url, "org/columns", PYTHONPATH=str(package.parent))
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("pip install pyarrow", done.stderr)
+            done, _ = self.bench(server.url, "org/nothing")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("org/nothing", done.stderr)
 
 
 if __name__ == "__main__":

@@ -128,9 +128,10 @@ std::function<Status()> add_bench_serve(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   measure::ServeOptions& o = flags->options;
   app.add_option("--url", o.target.url, "The server, such as http://127.0.0.1:8000/v1")->required();
-  app.add_option(
-         "--dataset", o.datasets,
-         "Files of prompts, JSON lines with 'turns', 'prompt', 'question', 'text' or 'messages'")
+  app.add_option("--dataset", o.datasets,
+                 "Files of prompts, JSON lines with 'turns', 'prompt', 'question', 'text' or "
+                 "'messages'; or "
+                 "ORG/REPO of a dataset on the hub")
       ->required();
   add_load_flags(app, o);
   add_request_flags(app, *flags);

@@ -11,6 +11,7 @@
 #include "format/json.h"
 #include "format/text.h"
 #include "measure/passes/machine.h"
+#include "measure/prompt_files.h"
 
 namespace aerie::measure {
 namespace {
@@ -317,8 +318,9 @@ Expected<std::vector<std::string>> offered_methods(const ServeTarget& target) {
 
 Expected<ServeReport> bench_serve(const ServeOptions& options) {
   AERIE_RETURN_IF_ERROR(check(options));
+  AERIE_ASSIGN_OR_RETURN(const PromptFiles files, PromptFiles::locate(options.datasets));
   AERIE_ASSIGN_OR_RETURN(std::vector<Prompt> prompts,
-                         read_prompts(options.datasets, options.selection));
+                         read_prompts(files.paths(), options.selection));
   AERIE_ASSIGN_OR_RETURN(HttpClient client, HttpClient::create(options.target.http()));
   return ServeBench(options, std::move(prompts), std::move(client)).run();
 }

@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "base/progress.h"
+#include "measure/prompt_files.h"
 
 namespace aerie::measure {
 namespace {
@@ -304,8 +305,9 @@ SpecReport head_of(const SpecOptions& options, const Engine& engine) {
 Expected<SpecReport> bench_spec(const SpecOptions& options) {
   AERIE_RETURN_IF_ERROR(check(options));
   AERIE_ASSIGN_OR_RETURN(const std::vector<SpeculativeConfig> methods, methods_of(options));
+  AERIE_ASSIGN_OR_RETURN(const PromptFiles files, PromptFiles::locate(options.datasets));
   AERIE_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts,
-                         read_prompts(options.datasets, options.selection));
+                         read_prompts(files.paths(), options.selection));
   std::vector<std::string> names;
   names.reserve(methods.size());
   for (const SpeculativeConfig& method : methods) names.push_back(to_string(method));
