@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 
@@ -20,13 +21,14 @@ constexpr uint32_t kSign = 0x80000000;
 // vectors, since compilers make single numbers of arrays.
 constexpr size_t kLanes = 64;
 AERIE_CLONES float largest(const float* logits, size_t count) {
-  using Vector = float __attribute__((vector_size(64), aligned(4), may_alias));
+  using Vector = float __attribute__((vector_size(64)));
   constexpr size_t kChains = 4, kWidth = kLanes / kChains;
   Vector lanes[kChains];
   for (Vector& lane : lanes) lane = Vector{} - kInfinite;
   for (size_t i = 0; i < count; i += kLanes) {
     for (size_t chain = 0; chain < kChains; ++chain) {
-      const Vector x = *reinterpret_cast<const Vector*>(logits + i + chain * kWidth);
+      Vector x;  // logits may lie anywhere
+      std::memcpy(&x, logits + i + chain * kWidth, sizeof(x));
       lanes[chain] = x > lanes[chain] ? x : lanes[chain];
     }
   }

@@ -25,7 +25,7 @@ constexpr auto kInverseFactorial = [] {
 // not vectorise the conversion and the selections.
 constexpr size_t kDoubles = 8;
 using Doubles = double __attribute__((vector_size(kDoubles * sizeof(double))));
-using Floats = float __attribute__((vector_size(kDoubles * sizeof(float)), aligned(4), may_alias));
+using Floats = float __attribute__((vector_size(kDoubles * sizeof(float))));
 using Bits = uint64_t __attribute__((vector_size(kDoubles * sizeof(uint64_t))));
 
 // exp(x) = 2^k exp(r), k the integer nearest to x / log 2 (Cody and Waite's two-part log 2). Adding
@@ -57,7 +57,8 @@ AERIE_CLONES void add_weights(const float* logits, size_t blocks, float best, do
   Doubles sums;
   std::memcpy(&sums, lanes, sizeof(sums));
   for (size_t i = 0; i < blocks; ++i) {
-    const Floats block = *reinterpret_cast<const Floats*>(logits + i * kDoubles);
+    Floats block;  // logits may lie anywhere
+    std::memcpy(&block, logits + i * kDoubles, sizeof(block));
     const Doubles x = __builtin_convertvector(block, Doubles) - static_cast<double>(best);
     // Dividing by 1 changes nothing, but takes as long as all the rest.
     Doubles weights;
