@@ -82,9 +82,11 @@ std::string unknown_word(App& app, int argc, char** argv) {
     const std::string word = argv[i];
     if (word == "--") return "";
     const auto message = [&](const char* what, const std::string& name, bool of_commands) {
-      return path + ": there is no " + what + " " + name +
-             did_you_mean(name, names_in(*command, of_commands)) + "; see " + path + " --help" +
-             (of_commands ? "" : "-all") + "\n";
+      std::string text = path;
+      text.append(": there is no ").append(what).append(" ").append(name);
+      text.append(did_you_mean(name, names_in(*command, of_commands)));
+      text.append("; see ").append(path).append(of_commands ? " --help\n" : " --help-all\n");
+      return text;
     };
     if (word.starts_with("--")) {
       const std::string name = word.substr(0, word.find('='));

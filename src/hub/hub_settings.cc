@@ -60,7 +60,7 @@ std::string trimmed(std::string_view text) {
 }
 
 std::string find_token(const std::string& home) {
-  const std::string own = trimmed(first_of("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"));
+  std::string own = trimmed(first_of("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"));
   if (!own.empty()) return own;
   std::string path = expanded(variable("HF_TOKEN_PATH"));
   if (path.empty() && !home.empty()) path = home + "/token";

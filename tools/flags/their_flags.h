@@ -29,10 +29,10 @@ struct TheirFlag {
   std::string_view names;  // "-c,--ctx-size"; with - for _
   TheirValue value = TheirValue::kOne;
   Fate fate = Fate::kIgnored;
-  std::string_view ours = "";
-  std::string_view why = "";
+  std::string_view ours = {};
+  std::string_view why = {};
   // Values that ask for nothing: the flag is as if it were not there. Commas between them.
-  std::string_view neutral = "";
+  std::string_view neutral = {};
 };
 
 // Of servers and of programs that generate a text.

@@ -20,7 +20,7 @@ constexpr size_t kLeft = 27;  // columns of the names
 // first flags are the common ones. The text takes the place of one that is too long for a line.
 struct Common {
   std::string_view name;
-  std::string_view what = "";
+  std::string_view what = {};
 };
 
 const std::map<std::string_view, std::vector<Common>>& common_flags() {
@@ -191,7 +191,6 @@ std::string list_common(const CommandWords& command, size_t most) {
 
 std::string list_all(const CommandWords& command) {
   std::string text;
-  std::string group = "Options";
   std::vector<std::string> groups;
   for (const OptionWords& option : command.options) {
     if (std::ranges::find(groups, option.group) == groups.end()) groups.push_back(option.group);
@@ -224,7 +223,7 @@ std::string help_text(const CommandWords& command, bool all) {
 void set_help(CLI::App& app) {
   app.set_help_flag("-h,--help", "The flags that are used most");
   app.set_help_all_flag("--help-all", "All flags");
-  app.formatter_fn([](const CLI::App* command, std::string name, CLI::AppFormatMode mode) {
+  app.formatter_fn([](const CLI::App* command, const std::string& name, CLI::AppFormatMode mode) {
     CommandWords words = command_words(*command);
     // The library hands over the whole path.
     words.path = name;

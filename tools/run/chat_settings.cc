@@ -34,8 +34,9 @@ constexpr Setting kSettings[] = {
 
 template <typename T>
 bool parse(std::string_view text, T& out) {
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, out);
+  const std::string word(text);
+  const char* const end = word.data() + word.size();
+  const auto [rest, error] = std::from_chars(word.data(), end, out);
   return error == std::errc() && rest == end;
 }
 

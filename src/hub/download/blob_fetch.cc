@@ -220,7 +220,7 @@ Status fetch_blob(HubHttp& http, const HubRepo& repo, const RepoFile& file,
                          PartialBlob::open(incomplete_path(repo, file), file, progress));
   const bool resumed = blob->size() > 0;
   AERIE_RETURN_IF_ERROR(fetch_rest(http, *blob, file, source, stop));
-  const Status done = blob->finish(repo.blob(file.etag));
+  Status done = blob->finish(repo.blob(file.etag));
   // Bytes of an earlier try may be to blame.
   if (done.code() != StatusCode::kInvalidData || !resumed) return done;
   AERIE_RETURN_IF_ERROR(fetch_rest(http, *blob, file, source, stop));

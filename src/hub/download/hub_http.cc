@@ -61,7 +61,7 @@ std::string origin_of(const std::string& text) {
 std::string redirected(const std::string& base, const std::string& location) {
   const UrlHandle url;
   if (!url.set(base) || !url.set(location)) return "";
-  const std::string next = url.part(CURLUPART_URL);
+  std::string next = url.part(CURLUPART_URL);
   const std::string origin = origin_of(next);
   if (origin.empty() || (base.starts_with("https:") && origin.starts_with("http:"))) return "";
   return next;
