@@ -9,6 +9,8 @@
 #include <fstream>
 #include <string>
 
+#include "base/system/control_groups.h"
+
 namespace aerie {
 namespace {
 
@@ -59,18 +61,6 @@ int64_t left_in_group(const std::string& folder, const GroupFiles& files) {
   return std::max<int64_t>(0, limit - usage);
 }
 
-// Of a group below `mount` and those above it. In a container the path may be the host's: then only
-// the uppermost is there.
-int64_t left_in_groups(const std::string& mount, std::string group, const GroupFiles& files) {
-  if (group.find("..") != std::string::npos) group.clear();
-  int64_t left = -1;
-  for (;;) {
-    left = least(left, left_in_group(mount + group, files));
-    if (group.empty()) return left;
-    group.resize(group.find_last_of('/') == std::string::npos ? 0 : group.find_last_of('/'));
-  }
-}
-
 int64_t left_of(int resource, int64_t used) {
   rlimit limit = {};
   if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return -1;
@@ -88,24 +78,9 @@ int64_t memory_of_groups(const std::string& root) {
   constexpr GroupFiles kV1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                               "total_inactive_file"};
   constexpr GroupFiles kV2 = {"memory.max", "memory.current", "inactive_file"};
-  const std::string mount = root + "/sys/fs/cgroup";
-  std::ifstream file(root + "/proc/self/cgroup");
-  std::string line;
   int64_t left = -1;
-  while (std::getline(file, line)) {
-    // NUMBER:CONTROLLERS:PATH, of version 2 with neither.
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string group = line.substr(second + 1);
-    if (controllers == ",,") {
-      for (const char* place : {"", "/unified"}) {
-        left = least(left, left_in_groups(mount + place, group, kV2));
-      }
-    } else if (controllers.find(",memory,") != std::string::npos) {
-      left = least(left, left_in_groups(mount + "/memory", group, kV1));
-    }
+  for (const ControlGroup& group : control_groups(root, "memory")) {
+    left = least(left, left_in_group(group.folder, group.version == 1 ? kV1 : kV2));
   }
   return left;
 }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/processor.h"
+#include "base/system/control_groups.h"
 #include "base/thread_pool.h"
 #include "engine/memory.h"
 
@@ -32,21 +33,6 @@ double quota_of_version_1(const std::string& folder) {
   const bool there = std::ifstream(folder + "/cpu.cfs_quota_us") >> quota &&
                      std::ifstream(folder + "/cpu.cfs_period_us") >> period;
   return there && quota > 0 && period > 0 ? quota / period : -1;
-}
-
-// Of a group and all that it is in. Paths of the host are not there in a container, whose own group
-// is the uppermost.
-template <typename Read>
-double least_quota(const std::string& mount, std::string group, const Read& read) {
-  if (group.find("..") != std::string::npos) group.clear();
-  double least = -1;
-  for (;;) {
-    const double quota = read(mount + group);
-    if (quota > 0 && (least < 0 || quota < least)) least = quota;
-    if (group.empty()) return least;
-    const size_t slash = group.find_last_of('/');
-    group.resize(slash == std::string::npos ? 0 : slash);
-  }
 }
 
 // In bytes.
@@ -70,29 +56,11 @@ int64_t size_of(const std::map<std::string, int64_t>& sizes, const char* key) {
 }  // namespace
 
 double processor_quota(const std::string& root) {
-  const std::string mount = root + "/sys/fs/cgroup";
-  std::ifstream file(root + "/proc/self/cgroup");
-  std::string line;
   double least = -1;
-  const auto take = [&](double quota) {
+  for (const ControlGroup& group : control_groups(root, "cpu")) {
+    const double quota =
+        group.version == 1 ? quota_of_version_1(group.folder) : quota_of_version_2(group.folder);
     if (quota > 0 && (least < 0 || quota < least)) least = quota;
-  };
-  while (std::getline(file, line)) {
-    // NUMBER:CONTROLLERS:PATH, of version 2 without controllers.
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string group = line.substr(second + 1);
-    if (controllers == ",,") {
-      for (const char* place : {"", "/unified"}) {
-        take(least_quota(mount + place, group, quota_of_version_2));
-      }
-    } else if (controllers.find(",cpu,") != std::string::npos) {
-      for (const char* place : {"/cpu", "/cpu,cpuacct"}) {
-        take(least_quota(mount + place, group, quota_of_version_1));
-      }
-    }
   }
   return least;
 }
