@@ -59,6 +59,17 @@ Expected<std::pair<int32_t, float>> parse_bias(const std::string& text) {
   return std::pair(id, bias);
 }
 
+// With commas between them.
+template <typename Value, size_t kCount, typename Name>
+std::string names_of(const Value (&values)[kCount], const Name& name) {
+  std::string names;
+  for (const Value& value : values) {
+    if (!names.empty()) names += ',';
+    names += name(value);
+  }
+  return names;
+}
+
 std::string without_spaces(std::string text) {
   std::erase(text, ' ');
   return text;
@@ -350,7 +361,7 @@ void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e) 
   app.add_option("--profile", e.profile,
                  "What `aerie tune` wrote: auto goes by its costs and need not measure them");
   offer(add_shown(app, "--verify", flags.verify, verify_rule_choices()),
-        "exact,rejection,block,traversal");
+        names_of(kVerifyRules, verify_rule_name));
 }
 
 void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e,
@@ -365,7 +376,8 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e,
                  "Convert float weights at load: q8_0, q4_0, bf16, ... (default: as they are)");
   app.add_option("--weight-cache", e.weight_cache,
                  "A folder to keep packed weights in, for a quicker start the next time");
-  offer(add_shown(app, "--cache-type", flags.cache_type, kCacheTypeHelp), "f16,q8");
+  offer(add_shown(app, "--cache-type", flags.cache_type, kCacheTypeHelp),
+        names_of(kernels::kAllKvTypes, kernels::kv_type_name));
   offer(add_shown(app, "--isa", flags.isa, isa_choices()), without_spaces(isa_choices()));
 }
 

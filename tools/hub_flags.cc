@@ -12,6 +12,9 @@ void add_hub_flags(CLI::App& app) {
     add_hub_flags(*command);
   }
   app.add_flag_callback("--offline", set_offline, "Take models from the cache alone");
+}
+
+void show_hub_messages() {
   set_hub_listener([](const std::string& line) { print_message("{}\n", line); });
 }
 

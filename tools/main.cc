@@ -210,6 +210,7 @@ int run(int argc, char** argv) {
       [&](CLI::App& speedup) { return add_train(speedup, argv); });
   add("completion", "Print a script that completes flags in bash, zsh or fish, or the manual page",
       [&](CLI::App& completion) { return add_completion(completion, app, AERIE_VERSION); });
+  show_hub_messages();
   check_flag_values(app, {"--prompt", "--system", "TEXT"});
   auto line = in_our_words(app, argc, argv);
   if (!line.ok()) return exit_with(line.status());

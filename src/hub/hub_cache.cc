@@ -124,7 +124,8 @@ std::vector<HubRepo> cached_repos(const std::string& cache) {
       if (!name.starts_with(prefix_of(kind))) continue;
       const std::string repo =
           repo_of_folder(std::string_view(name).substr(prefix_of(kind).size()));
-      if (!repo.empty() && is_folder(cache + "/" + name)) repos.emplace_back(cache, kind, repo);
+      if (!repo.empty() && is_folder(fmt::format("{}/{}", cache, name)))
+        repos.emplace_back(cache, kind, repo);
     }
   }
   return repos;

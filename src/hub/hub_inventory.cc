@@ -58,11 +58,12 @@ void add_models(const HubRepo& repo, const std::string& commit, const std::strin
   std::vector<std::string> files = repo.files(commit);
   const auto add = [&](const FileChoice& choice, const std::string& pick) {
     const std::string folder = repo.snapshot(commit);
+    const fs::path root = folder;
     CachedModel model;
     model.name = {repo.repo(), revision, pick};
     model.path = choice.open.empty() ? folder : folder + "/" + choice.open;
     model.label = label_of(choice);
-    for (const std::string& file : choice.files) model.bytes += file_bytes(folder + "/" + file);
+    for (const std::string& file : choice.files) model.bytes += file_bytes(root / file);
     out.push_back(std::move(model));
   };
   std::set<std::string> taken;

@@ -82,7 +82,8 @@ class Translator {
   }
 
   // The value of the flag at at_, which is `name`.
-  Expected<std::string> value_of(const std::string& name, std::optional<std::string> joined) {
+  Expected<std::string> value_of(const std::string& name,
+                                 const std::optional<std::string>& joined) {
     if (joined) return *joined;
     if (at_ + 1 == words_.size()) return invalid_argument("{} needs a value", name);
     return words_[++at_];
@@ -121,7 +122,7 @@ class Translator {
     }
     std::string path = app_.get_name();
     for (const CLI::App* above = app_.get_parent(); above != nullptr; above = above->get_parent()) {
-      path.insert(0, above->get_name() + " ");
+      path = fmt::format("{} {}", above->get_name(), path);
     }
     return invalid_argument("{}: there is no flag {}{}; see {} --help-all", path, name,
                             did_you_mean(name, names), path);
@@ -147,7 +148,7 @@ class Translator {
     return {};
   }
 
-  Status take_own(const std::string& name, std::optional<std::string> joined,
+  Status take_own(const std::string& name, const std::optional<std::string>& joined,
                   const CLI::Option& option) {
     const bool takes_value = option.get_expected_min() > 0 && option.get_items_expected_max() > 0;
     if (!takes_value) {
@@ -182,7 +183,7 @@ class Translator {
     }
   }
 
-  Status take_theirs(const std::string& name, std::optional<std::string> joined,
+  Status take_theirs(const std::string& name, const std::optional<std::string>& joined,
                      const TheirFlag& flag) {
     std::string value;
     if (flag.value == TheirValue::kOne) {
@@ -289,7 +290,7 @@ class Translator {
     if (value.is_object() && !is_config && find_their_flag(theirs_, name) == nullptr &&
         !own(name)) {
       for (const auto& [inner, one] : value.items()) {
-        AERIE_RETURN_IF_ERROR(add_setting(key + "." + inner, one, typed, path));
+        AERIE_RETURN_IF_ERROR(add_setting(fmt::format("{}.{}", key, inner), one, typed, path));
       }
       return {};
     }

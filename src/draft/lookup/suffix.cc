@@ -113,7 +113,8 @@ class SuffixDrafter final : public LearningDrafter {
 
  private:
   int first_tokens() const { return std::clamp(options_.cached_tokens, 1, kFirstTokens); }
-  void make_room(int tokens);
+  // In the past for so many more, as far as cached_tokens and memory go; whether they fit now.
+  bool make_room(int tokens);
   void remember(const History& history);
   void draft(const History& history, int max_nodes, TokenTree& best);
   // A draft into tree_ that goes on from `point`; returns its score.
@@ -139,23 +140,24 @@ void SuffixDrafter::close(SequenceId id) {
   histories_.close(id);
 }
 
-// In the past for so many more, as far as cached_tokens goes.
-void SuffixDrafter::make_room(int tokens) {
+bool SuffixDrafter::make_room(int tokens) {
   const int most = options_.cached_tokens;
-  if (past_.size() + tokens <= past_.max_tokens() || past_.max_tokens() >= most) return;
+  if (past_.size() + tokens <= past_.max_tokens()) return true;
+  if (past_.max_tokens() >= most) return false;
   try {
     past_.reserve(std::min(most, std::max(past_.size() + tokens, 2 * past_.max_tokens())));
   } catch (const std::bad_alloc&) {
-    // Then what room there is has to do.
+    return false;
   }
+  return past_.size() + tokens <= past_.max_tokens();
 }
 
 void SuffixDrafter::remember(const History& history) {
   const int size = history.text.text_size();
   if (options_.cached_tokens == 0 || history.output_begin >= size) return;
-  make_room(size - history.output_begin);
+  const bool fits = make_room(size - history.output_begin);
   const int begin = std::max(history.output_begin, size - past_.max_tokens());
-  while (past_.size() + size - begin > past_.max_tokens()) past_.drop_oldest();
+  while (!fits && past_.size() + size - begin > past_.max_tokens()) past_.drop_oldest();
   for (int i = begin; i < size; ++i) past_.append(history.text.text_token(i));
   past_.end_text();
   ++version_;
