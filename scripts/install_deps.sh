@@ -3,7 +3,7 @@
 #   scripts/install_deps.sh           what building and running `aerie` needs
 #   scripts/install_deps.sh --train   also LibTorch, for `aerie train` and `aerie speedup`
 #   scripts/install_deps.sh --test    also GoogleTest, and what the tests in Python need
-#   scripts/install_deps.sh --full    also the tools of test.sh --full: fuzzing, formatting, linting, a browser,
+#   scripts/install_deps.sh --full    also the tools of test.sh --full: fuzzing, formatting, linting, a browser, shells,
 #                                     cross-compilation and emulation, packaging
 set -euo pipefail
 
@@ -15,7 +15,8 @@ engine=(
 )
 train=(libtorch-dev libgloo-dev libopenblas0-pthread)
 tests=(libgtest-dev libgmock-dev python3-venv)
-full=(clang-19 libclang-rt-19-dev clang-format clang-tidy-19 libbenchmark-dev git chromium dpkg-dev debootstrap)
+full=(clang-19 libclang-rt-19-dev clang-format clang-tidy-19 libbenchmark-dev git chromium dpkg-dev debootstrap
+  zsh fish)
 # Where Arm is not at hand.
 if [[ "$(uname -m)" != aarch64 ]]; then
   full+=(g++-aarch64-linux-gnu qemu-user)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/status.h"
+#include "report/command_words.h"
 
 namespace aerie {
 
@@ -10,5 +11,9 @@ namespace aerie {
 // the last), and returns only if that cannot be: kNotFound, saying how to get it, if it is not
 // there.
 Status run_train(char** argv);
+
+// The commands and flags below `aerie train` and `aerie speedup`, as aerie-train tells them.
+// `words` stays as it is where aerie-train is not there.
+void add_train_words(CommandWords& words);
 
 }  // namespace aerie

@@ -9,12 +9,16 @@
 #include "base/progress.h"
 #include "base/standard_streams.h"
 #include "hub/hub_settings.h"
+#include "report/command_words.h"
 #include "train/command/data_command.h"
 #include "train/command/speedup_command.h"
 #include "train/command/train_command.h"
 #include "train/run/shell_text.h"
 
 namespace {
+
+// For `aerie`, which completes and explains the flags of this program.
+constexpr std::string_view kTellWords = "--command-words";
 
 std::string typed(const std::string& program, int argc, char** argv) {
   std::string command = program;
@@ -38,6 +42,10 @@ int run(int argc, char** argv) {
     command->add_flag_callback("--offline", aerie::set_offline, "Take models from the cache alone");
   }
   aerie::set_hub_listener([](const std::string& line) { aerie::print_message("{}\n", line); });
+  if (argc == 2 && std::string_view(argv[1]) == kTellWords) {
+    aerie::print_output(aerie::command_words_json(aerie::command_words(app)) + "\n");
+    return aerie::exit_with(0);
+  }
   aerie::check_flag_values(app, {});
   if (const auto ended = aerie::parse_flags<CLI::ParseError>(app, argc, argv)) return *ended;
   const std::string command = typed(program, argc, argv);

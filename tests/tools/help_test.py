@@ -1,11 +1,9 @@
-"""Help, completion and the manual page, as somebody at a terminal sees them.
+"""Help and what is said of mistyped words, as somebody at a terminal sees them.
 
     help_test.py build/release/bin
 """
 
 import pathlib
-import re
-import shutil
 import subprocess
 import sys
 import unittest
@@ -17,19 +15,6 @@ COMMANDS = ["", "run", "serve", "inspect", "tokenize", "convert", "bench", "tune
 
 def aerie(*words):
     return subprocess.run([BIN / "aerie", *words], capture_output=True, text=True, timeout=120, check=False)
-
-
-def script(shell):
-    return aerie("completion", shell).stdout
-
-
-def complete(line):
-    """What bash offers at the end of a line."""
-    words = line.split(" ")
-    quoted = " ".join(f"'{word}'" for word in words)
-    code = f"{script('bash')}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _aerie\nprintf '%s\\n' \"${{COMPREPLY[@]}}\""
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60, check=False, cwd="/")
-    return done.stdout.split("\n")[:-1]
 
 
 class Help(unittest.TestCase):
@@ -85,48 +70,6 @@ class Mistyped(unittest.TestCase):
 
     def test_values_are_no_flags(self):
         self.assertNotIn("there is no", self.refusal("run", "-m", "--x", "-n", "none"))
-
-
-class Completion(unittest.TestCase):
-    def test_bash(self):
-        self.assertEqual(sorted(complete("aerie s")), ["serve", "speedup"])
-        self.assertIn("--max-num-seqs", complete("aerie serve --max-n"))
-        self.assertEqual(complete("aerie serve -m x --scheduling-policy p"), ["priority"])
-        self.assertIn("verify", complete("aerie bench v"))
-        self.assertIn("--dataset", complete("aerie bench spec --data"))
-        self.assertIn("zsh", complete("aerie completion z"))
-        self.assertIn("etc", complete("aerie run -m et"))
-        self.assertIn("q8", complete("aerie run --cache-type q"))
-        self.assertIn("ngram", complete("aerie run --speculate n"))
-
-    def test_scripts_parse(self):
-        for shell in ("bash", "zsh", "fish"):
-            text = script(shell)
-            self.assertIn("speculate", text)
-            if shutil.which(shell):
-                done = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True, timeout=60, check=False)
-                self.assertEqual((done.returncode, done.stderr), (0, ""), shell)
-
-    def test_every_flag_is_everywhere(self):
-        flags = set(re.findall(r"--[a-z][a-z0-9-]*", aerie("serve", "--help-all").stdout)) - {"--speculate"}
-        zsh, fish, bash = script("zsh"), script("fish"), script("bash")
-        manual = script("man").replace("\\-", "-")
-        for flag in flags:
-            self.assertIn(flag, bash)
-            self.assertIn(f"'{flag}:", zsh)
-            self.assertIn(f" -l {flag[2:]}", fish)
-            self.assertIn(flag, manual)
-
-    def test_manual(self):
-        page = script("man")
-        self.assertTrue(page.startswith(".TH AERIE 1"))
-        for line in page.split("\n"):
-            if line.startswith((".", "'")):
-                self.assertRegex(line, r"^\.(TH|SH|B|TP)\b")
-        if shutil.which("groff"):
-            done = subprocess.run(["groff", "-man", "-Tutf8", "-ww"], input=page, capture_output=True, text=True,
-                                  timeout=60, check=False)
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 if __name__ == "__main__":

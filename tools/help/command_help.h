@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tools/help/option_words.h"
+#include "report/command_words.h"
 
 namespace CLI {
 class App;

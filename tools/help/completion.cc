@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/standard_streams.h"
+#include "tools/train.h"
 
 namespace aerie {
 namespace {
@@ -17,10 +18,6 @@ void each_command(const CommandWords& command,
                   const std::function<void(const CommandWords&)>& take) {
   take(command);
   for (const CommandWords& one : command.commands) each_command(one, take);
-}
-
-std::string last_word(const CommandWords& command) {
-  return command.path.substr(command.path.rfind(' ') + 1);
 }
 
 // For single quotes of a shell.
@@ -50,7 +47,9 @@ std::string fish_quoted(const std::string& text) {
 std::string in_short(const std::string& what) {
   constexpr size_t kLongest = 60;
   if (what.size() <= kLongest) return what;
-  return what.substr(0, what.find_first_of(";:(")).substr(0, kLongest);
+  const std::string clause = what.substr(0, what.find_first_of(";:("));
+  if (clause.size() <= kLongest) return clause;
+  return clause.substr(0, clause.rfind(' ', kLongest));
 }
 
 std::vector<std::string> flag_names(const CommandWords& command) {
@@ -63,7 +62,7 @@ std::vector<std::string> flag_names(const CommandWords& command) {
 
 std::vector<std::string> command_names(const CommandWords& command) {
   std::vector<std::string> names;
-  for (const CommandWords& one : command.commands) names.push_back(last_word(one));
+  for (const CommandWords& one : command.commands) names.push_back(one.name());
   return names;
 }
 
@@ -92,6 +91,15 @@ std::string path_cases(const CommandWords& program) {
   each_command(program, [&](const CommandWords& command) {
     if (&command != &program)
       text += fmt::format("      {}) at=$at\\ $word ;;\n", shell_quoted(command.path));
+  });
+  return text;
+}
+
+// Of all commands, each in quotes.
+std::string all_paths(const CommandWords& program) {
+  std::string text;
+  each_command(program, [&](const CommandWords& command) {
+    if (&command != &program) text += (text.empty() ? "" : " ") + fish_quoted(command.path);
   });
   return text;
 }
@@ -176,7 +184,7 @@ std::string zsh_completion(const CommandWords& program) {
     }
     text += ")\n      commands=(";
     for (const CommandWords& one : command.commands) {
-      text += "\n        " + described(last_word(one), one.what);
+      text += "\n        " + described(one.name(), one.what);
     }
     text += positional_choices(command) + ") ;;\n";
   });
@@ -196,26 +204,26 @@ std::string zsh_completion(const CommandWords& program) {
 }
 
 std::string fish_completion(const CommandWords& program) {
-  std::string text = fmt::format("# Completion of {} for fish.\n", program.path);
+  std::string text = fmt::format(
+      "# Completion of {0} for fish.\n"
+      "function __{0}_is_at\n"
+      "  set -l at {0}\n"
+      "  for word in (commandline -opc)[2..-1]\n"
+      "    switch \"$at $word\"\n"
+      "      case {1}\n"
+      "        set at \"$at $word\"\n"
+      "    end\n"
+      "  end\n"
+      "  test \"$at\" = \"$argv\"\n"
+      "end\n",
+      program.path, all_paths(program));
   each_command(program, [&](const CommandWords& command) {
-    // Words of the path, each of which has to be there; for the program itself none may be.
-    std::string condition =
-        fmt::format("not __fish_seen_subcommand_from {}", fmt::join(command_names(program), " "));
-    if (&command != &program) {
-      condition.clear();
-      for (size_t from = program.path.size() + 1; from < command.path.size();) {
-        const size_t to = std::min(command.path.find(' ', from), command.path.size());
-        condition += (condition.empty() ? "" : "; and ") +
-                     std::string("__fish_seen_subcommand_from ") +
-                     command.path.substr(from, to - from);
-        from = to + 1;
-      }
-    }
     const std::string start =
-        fmt::format("complete -c {} -n {}", program.path, fish_quoted(condition));
+        fmt::format("complete -c {0} -n {1}", program.path,
+                    fish_quoted(fmt::format("__{}_is_at '{}'", program.path, command.path)));
     for (const CommandWords& one : command.commands) {
-      text += fmt::format("{} -f -a {} -d {}\n", start, last_word(one),
-                          fish_quoted(in_short(one.what)));
+      text +=
+          fmt::format("{} -f -a {} -d {}\n", start, one.name(), fish_quoted(in_short(one.what)));
     }
     for (const OptionWords& option : command.options) {
       std::string line = start;
@@ -243,7 +251,8 @@ std::function<Expected<int>()> add_completion(CLI::App& app, const CLI::App& pro
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish", "man"}));
   return [shell, &program, version]() -> Expected<int> {
-    const CommandWords words = command_words(program);
+    CommandWords words = command_words(program);
+    add_train_words(words);
     if (*shell == "man") {
       print_output(manual_page(words, version));
     } else if (*shell == "bash") {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "tools/help/option_words.h"
+#include "report/command_words.h"
 
 namespace CLI {
 class App;
