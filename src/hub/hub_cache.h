@@ -27,6 +27,8 @@ class HubRepo {
   std::string snapshot(std::string_view commit) const;
   std::string lock(std::string_view etag) const;
   std::string locks() const;  // the folder of all of them
+  // Shared by those who fetch, and had alone by who removes.
+  std::string use_lock() const { return locks() + "/use.lock"; }
 
   // The commit that a branch or tag was last seen at; a commit is itself. kNotFound if it is not
   // known here.

@@ -193,6 +193,28 @@ Expected<Removal> plan_removal(const std::string& cache, const HubName& name, bo
   return removal;
 }
 
+Expected<std::vector<FileLock>> lock_for_removal(const std::string& cache, const HubName& name) {
+  const HubRepo repo(cache, RepoKind::kModel, name.repo);
+  // Other programs have locks of files alone.
+  std::vector<std::string> paths = {repo.use_lock()};
+  for (const std::string& file : names_in(repo.locks())) {
+    const std::string path = fmt::format("{}/{}", repo.locks(), file);
+    if (file.ends_with(".lock") && path != paths.front()) paths.push_back(path);
+  }
+  std::vector<FileLock> locks;
+  for (const std::string& path : paths) {
+    AERIE_ASSIGN_OR_RETURN(std::optional<FileLock> lock, FileLock::try_take(path));
+    if (!lock) {
+      return invalid_argument(
+          "{}: another process is fetching it, and nothing was removed: wait for its end, or end "
+          "it, and try again",
+          to_string(name));
+    }
+    locks.push_back(*std::move(lock));
+  }
+  return locks;
+}
+
 Status remove_planned(const Removal& removal) {
   for (const std::string& path : removal.paths) {
     std::error_code error;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "hub/download/file_lock.h"
 #include "hub/hub_name.h"
 
 namespace aerie {
@@ -30,6 +31,9 @@ struct Removal {
 // its snapshot; with a quantisation or file those links; and the blobs that no other snapshot links
 // to. kNotFound if it is not in the cache.
 Expected<Removal> plan_removal(const std::string& cache, const HubName& name, bool has_revision);
+// Nobody can fetch files of the name's repository while this is held. kInvalidArgument if somebody
+// does so now: Aerie, or another program of those that share the cache.
+Expected<std::vector<FileLock>> lock_for_removal(const std::string& cache, const HubName& name);
 Status remove_planned(const Removal& removal);
 
 }  // namespace aerie

@@ -4,12 +4,15 @@
     tests/hub/cache_test.py BIN [TEST...]       BIN: the folder with aerie and locate_dataset
 """
 
+import fcntl
 import json
 import os
 import pathlib
 import pty
+import shutil
 import subprocess
 import sys
+import time
 import unittest
 
 import hub_case
@@ -165,6 +168,55 @@ class Remove(HubCase):
         self.fails("remove", REPO, "--yes", says=["aerie list"])
         self.fails("remove", "../x", "--yes", says=["no name of a model"])
         self.fails("remove", "x", "--yes", says=["no name of a model"])
+
+    def wait_for(self, there):
+        end = time.monotonic() + hub_case.SECONDS
+        while not there():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def test_what_another_process_fetches(self):
+        self.serve_one({"m-Q4_K_M.gguf": LARGE, "s-Q8_0.gguf": gguf()}, Faults(slow=0.3))
+        self.pull(f"{REPO}:Q8_0")
+        fetch = self.start("pull", REPO)
+        self.wait_for(lambda: list((self.repo_folder() / "blobs").glob("*.incomplete")))
+        for name in (REPO, f"{REPO}:Q8_0", f"{REPO}@main"):
+            self.fails("remove", name, "--yes", says=[name.split("@")[0], "another process is fetching it", "wait for its end"])
+        self.fails("remove", REPO, says=["another process is fetching it"])
+        self.assertEqual((fetch.poll(), len(self.hub.asked("files"))), (None, 2))
+        out, err = fetch.communicate(timeout=hub_case.SECONDS)
+        self.assertEqual(fetch.returncode, 0, err)
+        self.assertEqual(pathlib.Path(out.strip()).read_bytes(), LARGE)
+        self.works("remove", REPO, "--yes")
+        self.assertFalse(self.repo_folder().exists())
+
+    def test_what_another_program_fetches(self):
+        """huggingface_hub has locks of single files."""
+        self.serve_one()
+        self.pull()
+        [blob] = (self.repo_folder() / "blobs").iterdir()
+        with open(self.cache / ".locks" / self.repo_folder().name / f"{blob.name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.fails("remove", REPO, "--yes", says=["another process is fetching it"])
+        self.assertTrue(blob.exists())
+        self.works("remove", REPO, "--yes")
+
+    def test_a_fetch_waits_for_a_removal(self):
+        self.serve_one()
+        self.pull()
+        locks = self.cache / ".locks" / self.repo_folder().name
+        with open(locks / "use.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            fetch = self.start("pull", REPO)
+            said = fetch.stderr.readline()
+            self.assertIn("another program removes it: waiting for it", said)
+            # As a removal ends: with the locks' names gone, of which the fetch makes its own.
+            shutil.rmtree(locks)
+            shutil.rmtree(self.repo_folder())
+        out, err = fetch.communicate(timeout=hub_case.SECONDS)
+        self.assertEqual(fetch.returncode, 0, err)
+        self.assertEqual(pathlib.Path(out.strip()).read_bytes(), gguf())
+        self.assertTrue((locks / "use.lock").exists())
 
     def test_nobody_to_ask(self):
         self.serve_one()

@@ -127,8 +127,9 @@ bool agreed() {
 Status remove(const std::string& text, bool yes) {
   AERIE_ASSIGN_OR_RETURN(const HubName name, read_name(text, ""));
   const bool has_revision = text.find('@') != std::string::npos;
-  AERIE_ASSIGN_OR_RETURN(const Removal removal,
-                         plan_removal(hub_settings().cache, name, has_revision));
+  const std::string cache = hub_settings().cache;
+  AERIE_ASSIGN_OR_RETURN(Removal removal, plan_removal(cache, name, has_revision));
+  if (!yes) AERIE_RETURN_IF_ERROR(lock_for_removal(cache, name).status());
   if (!yes && isatty(STDIN_FILENO) == 0) {
     return invalid_argument("{}: {} would be removed, and nobody can be asked here: give --yes",
                             to_string(name), size_text(removal.bytes));
@@ -137,6 +138,9 @@ Status remove(const std::string& text, bool yes) {
     print_message("remove {} ({})? [y/N] ", to_string(name), size_text(removal.bytes));
     if (!agreed()) return {StatusCode::kCancelled, to_string(name) + ": nothing was removed"};
   }
+  // Others may have fetched more while somebody was asked.
+  AERIE_ASSIGN_OR_RETURN(const auto locks, lock_for_removal(cache, name));
+  AERIE_ASSIGN_OR_RETURN(removal, plan_removal(cache, name, has_revision));
   AERIE_RETURN_IF_ERROR(remove_planned(removal));
   print_message("{}: removed, {}\n", to_string(name), size_text(removal.bytes));
   return {};

@@ -15,6 +15,7 @@
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "hub/download/blob_fetch.h"
+#include "hub/download/file_lock.h"
 #include "hub/download/hub_http.h"
 #include "hub/download/hub_retry.h"
 
@@ -164,6 +165,10 @@ Expected<FetchedFiles> fetch_files(const HubSettings& settings, const HubRepo& r
     files.push_back(file);
     out.bytes += file->size;
   }
+  AERIE_ASSIGN_OR_RETURN(
+      const FileLock lock,
+      FileLock::share(repo.use_lock(),
+                      fmt::format("{}: another program removes it: waiting for it", repo.repo())));
   std::error_code error;
   std::filesystem::create_directories(repo.blobs(), error);
   if (error) return system_error(repo.blobs(), "cannot make this folder", error.value());
