@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -106,6 +107,9 @@ Run add_convert(CLI::App& app) {
     return exit_status(convert(options, std::cerr));
   };
 }
+
+// When progress is shown first, in seconds.
+constexpr const char* kProgressDelay = "AERIE_PROGRESS_AFTER";
 
 // The program aerie-train reads its flags itself. `arguments`: its argv.
 Run add_train(CLI::App& app, char** arguments) {
@@ -219,6 +223,9 @@ int run(int argc, char** argv) {
     return *ended;
   }
   set_progress_style(progress_style(app));
+  if (const Status delayed = set_progress_delay(std::getenv(kProgressDelay)); !delayed.ok()) {
+    return exit_with(delayed.with_context(kProgressDelay));
+  }
   for (const std::string& note : line->notes) print_message("{}\n", note);
   for (const auto& [command, run_command] : commands) {
     if (command->parsed()) return exit_with(run_command());

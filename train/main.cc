@@ -1,6 +1,7 @@
 // The program `aerie-train`, which `aerie train` and `aerie speedup` run.
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,8 @@ namespace {
 
 // For `aerie`, which completes and explains the flags of this program.
 constexpr std::string_view kTellWords = "--command-words";
+// When progress is shown first, in seconds.
+constexpr const char* kProgressDelay = "AERIE_PROGRESS_AFTER";
 
 std::string typed(const std::string& program, int argc, char** argv) {
   std::string command = program;
@@ -50,6 +53,10 @@ int run(int argc, char** argv) {
   if (const auto ended = aerie::parse_flags<CLI::ParseError>(app, argc, argv)) return *ended;
   const std::string command = typed(program, argc, argv);
   aerie::set_progress_style(aerie::fitting_progress_style());
+  if (const aerie::Status delayed = aerie::set_progress_delay(std::getenv(kProgressDelay));
+      !delayed.ok()) {
+    return aerie::exit_with(delayed.with_context(kProgressDelay));
+  }
   return aerie::exit_with(data->parsed() ? run_data()
                           : speeds_up    ? run_speedup(command)
                                          : run_method(command));

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/files.h"
 #include "base/utf8.h"
 
@@ -24,11 +25,17 @@ constexpr double kLongestLog = 60;  // between two of them
 constexpr int kBar = 20;            // columns
 
 std::atomic<ProgressStyle> current_style{ProgressStyle::kNone};
+std::atomic<double> delay{-1.0};  // below 0: that of the style
 std::atomic<bool> line_is_shown{false};
 std::mutex terminal;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double first_delay() {
+  if (const double asked = delay.load(); asked >= 0.0) return asked;
+  return current_style.load() == ProgressStyle::kLog ? kFirstLog : kFirst;
 }
 
 int terminal_width() {
@@ -95,6 +102,17 @@ void set_progress_style(ProgressStyle style) {
   current_style.store(style);
 }
 
+Status set_progress_delay(const char* seconds) {
+  if (seconds == nullptr || *seconds == '\0') return {};
+  char* end = nullptr;
+  const double value = std::strtod(seconds, &end);
+  if (*end != '\0' || !(value >= 0.0)) {
+    return invalid_argument("'{}' is no number of seconds from 0 on", seconds);
+  }
+  delay.store(value);
+  return {};
+}
+
 void clear_progress_line() {
   if (!line_is_shown.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(terminal);
@@ -141,7 +159,7 @@ Progress::Progress(std::string what, int64_t total, ProgressUnit unit)
       unit_(unit),
       start_(now()),
       total_(total),
-      next_(start_ + (current_style.load() == ProgressStyle::kLog ? kFirstLog : kFirst)) {}
+      next_(start_ + first_delay()) {}
 
 Progress::~Progress() {
   clear_progress_line();

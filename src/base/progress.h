@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
+
 namespace aerie {
 
 enum class ProgressStyle {
@@ -21,15 +23,20 @@ ProgressStyle fitting_progress_style();
 // For the whole program, before any Progress is made. kNone until then.
 void set_progress_style(ProgressStyle style);
 
+// After so many seconds of work a line is shown first, in place of one second, or five in a log: a
+// number from 0 on, as a text. Null and empty change nothing. Before any Progress is made.
+// kInvalidArgument for what is no such number.
+Status set_progress_delay(const char* seconds);
+
 // Wipes the line off the terminal, where one is shown, so that something else can be written there.
 // It comes back with the next step. Thread-safe; next to nothing where no line is shown.
 void clear_progress_line();
 
 enum class ProgressUnit { kCount, kBytes, kTokens, kSeconds };
 
-// One piece of work. It is shown once it has taken a second, and until it is destroyed; of several
-// at a time the one that moved last is seen. Steps cost a clock reading and may come from any
-// thread.
+// One piece of work. It is shown once it has taken a second (see above), and until it is destroyed;
+// of several at a time the one that moved last is seen. Steps cost a clock reading and may come
+// from any thread.
 class Progress {
  public:
   // `what`: "loading model.gguf". `total`: in the unit; 0: not known.

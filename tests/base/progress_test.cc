@@ -111,9 +111,31 @@ TEST(Progress, WhatIsQuickIsNotShown) {
   EXPECT_EQ(on_a_terminal([] {
               set_progress_style(ProgressStyle::kLine);
               Progress progress("working", 10);
-              work_for(0.05, progress);
+              progress.add(1);
             }),
             "");
+}
+
+TEST(Progress, IsShownAfterTheTimeThatWasAskedFor) {
+  for (const ProgressStyle style : {ProgressStyle::kLine, ProgressStyle::kLog}) {
+    for (const char* after : {"0", "1000"}) {
+      const std::string seen = on_a_terminal([&] {
+        set_progress_style(style);
+        if (!set_progress_delay(after).ok()) _exit(1);
+        Progress progress("working", 10);
+        progress.add(1);
+      });
+      EXPECT_EQ(seen.find("working") != std::string::npos, after == std::string("0")) << seen;
+    }
+  }
+}
+
+TEST(Progress, TheTimeIsANumber) {
+  EXPECT_TRUE(set_progress_delay(nullptr).ok());
+  EXPECT_TRUE(set_progress_delay("").ok());
+  for (const char* wrong : {"x", "1x", "-1", "nan", " "}) {
+    EXPECT_EQ(set_progress_delay(wrong).code(), StatusCode::kInvalidArgument) << wrong;
+  }
 }
 
 TEST(Progress, NothingIsShownUnlessAskedFor) {
