@@ -136,34 +136,6 @@ Status check_prompt(const RunFlags& flags) {
   return {};
 }
 
-Status read_speculation(const EngineFlags& flags, const CLI::App& app, EngineOptions& options) {
-  const bool spec = given(app, "--speculate");
-  const bool json = given(app, "--speculative-config");
-  if (spec && json) {
-    return invalid_argument(
-        "--speculate and --speculative-config say the same in two ways: give one of them");
-  }
-  if (spec) {
-    AERIE_ASSIGN_OR_RETURN(options.speculation,
-                           in_context(parse_speculative_spec(flags.speculate), "--speculate"));
-  } else if (json) {
-    AERIE_ASSIGN_OR_RETURN(
-        options.speculation,
-        in_context(parse_speculative_json(flags.speculative_config), "--speculative-config"));
-  } else {
-    options.speculation = auto_speculation();
-  }
-  if (!flags.draft_type.empty()) {
-    AERIE_RETURN_IF_ERROR(parse_type("--draft-type", flags.draft_type).status());
-    if (!options.speculation.set_draft_type(flags.draft_type)) {
-      return invalid_argument(
-          "--draft-type is of trained heads: give one with --speculate METHOD:model=...");
-    }
-  }
-  AERIE_ASSIGN_OR_RETURN(options.rule, in_context(verify_rule_from_name(flags.verify), "--verify"));
-  return {};
-}
-
 // `aerie run MODEL PROMPT`, or what is left of it beside -m and -p.
 Status read_words(RunFlags& flags) {
   RunOptions& options = flags.options;
@@ -346,8 +318,7 @@ void add_generation_config(CLI::App& app, std::string& choice) {
       ->check(CLI::IsMember({"auto", "none", "vllm"}));
 }
 
-void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e) {
-  const FlagGroup group(app, "Speculation");
+void add_drafter_flags(CLI::App& app, EngineFlags& flags) {
   std::string names = fmt::format("{},{}", kAutoWord, kPlainWord);
   for (const Method* method : methods()) names.append(",").append(method->name);
   CLI::Option* const speculate = app.add_option(
@@ -358,6 +329,37 @@ void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e) 
   app.add_option("--draft-type", flags.draft_type,
                  "Convert matrices of trained heads at load: q8_0, q4_0, bf16, ... (default: as "
                  "they are)");
+}
+
+Expected<SpeculativeConfig> read_drafter_flags(const CLI::App& app, const EngineFlags& flags,
+                                               SpeculativeConfig unsaid) {
+  const bool spec = given(app, "--speculate");
+  const bool json = given(app, "--speculative-config");
+  if (spec && json) {
+    return invalid_argument(
+        "--speculate and --speculative-config say the same in two ways: give one of them");
+  }
+  SpeculativeConfig config = std::move(unsaid);
+  if (spec) {
+    AERIE_ASSIGN_OR_RETURN(config,
+                           in_context(parse_speculative_spec(flags.speculate), "--speculate"));
+  } else if (json) {
+    AERIE_ASSIGN_OR_RETURN(config, in_context(parse_speculative_json(flags.speculative_config),
+                                              "--speculative-config"));
+  }
+  if (!flags.draft_type.empty()) {
+    AERIE_RETURN_IF_ERROR(parse_type("--draft-type", flags.draft_type).status());
+    if (!config.set_draft_type(flags.draft_type)) {
+      return invalid_argument(
+          "--draft-type is of trained heads: give one with --speculate METHOD:model=...");
+    }
+  }
+  return config;
+}
+
+void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e) {
+  const FlagGroup group(app, "Speculation");
+  add_drafter_flags(app, flags);
   app.add_option("--profile", e.profile,
                  "What `aerie tune` wrote: auto goes by its costs and need not measure them");
   offer(add_shown(app, "--verify", flags.verify, verify_rule_choices()),
@@ -382,7 +384,8 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e,
 }
 
 Status read_engine_flags(const CLI::App& app, const EngineFlags& flags, EngineOptions& out) {
-  AERIE_RETURN_IF_ERROR(read_speculation(flags, app, out));
+  AERIE_ASSIGN_OR_RETURN(out.speculation, read_drafter_flags(app, flags, auto_speculation()));
+  AERIE_ASSIGN_OR_RETURN(out.rule, in_context(verify_rule_from_name(flags.verify), "--verify"));
   AERIE_ASSIGN_OR_RETURN(out.isa, parse_isa(flags.isa));
   AERIE_ASSIGN_OR_RETURN(out.cache_type, parse_cache_type(flags.cache_type));
   AERIE_ASSIGN_OR_RETURN(out.weight_type, parse_type("--type", flags.type));

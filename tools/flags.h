@@ -54,6 +54,11 @@ std::vector<SpeculativeConfig> offered_speculations(const SpeculativeConfig& cho
 void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& options,
                       const char* context_flag = "--ctx");
 void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& options);
+// Of these, what drafts: --speculate, --speculative-config and --draft-type.
+void add_drafter_flags(CLI::App& app, EngineFlags& flags);
+// What was given, or `unsaid`.
+Expected<SpeculativeConfig> read_drafter_flags(const CLI::App& app, const EngineFlags& flags,
+                                               SpeculativeConfig unsaid);
 // After parsing: what was given as text goes into `out`.
 Status read_engine_flags(const CLI::App& app, const EngineFlags& flags, EngineOptions& out);
 

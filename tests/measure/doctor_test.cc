@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -6,6 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "draft/heads/heads.h"
+#include "kv/kv_cache.h"
 #include "measure/doctor/doctor_report.h"
 #include "measure/models/make_head.h"
 #include "model/import/hugging_face_file.h"
@@ -226,6 +229,29 @@ TEST(Doctor, WhetherItFits) {
   EXPECT_THAT(memory_findings(some_model(), m), IsEmpty());
 }
 
+TEST(Doctor, DraftersCount) {
+  MachineFacts m = sound_machine();
+  ModelFacts model = some_model();
+  m.available = 5 * kGiB;
+  EXPECT_EQ(memory_findings(model, m).at(0).severity, Severity::kGood);
+  model.drafters = {{"draft_model", "d.gguf", kGiB, kGiB, kGiB / 2}};
+  EXPECT_EQ(model.bytes(), 5 * kGiB + kGiB / 2);
+  const Finding finding = memory_findings(model, m).at(0);
+  EXPECT_EQ(finding.severity, Severity::kFatal);
+  EXPECT_THAT(finding.what, HasSubstr("the model and its drafters do not fit: 5.50 GiB"));
+  EXPECT_THAT(finding.advice, HasSubstr("--ctx 2752"));  // nine tenths of 1.5 GiB in 2
+  Diagnosis d;
+  d.machine = m;
+  d.model = model;
+  diagnose(d);
+  EXPECT_FALSE(d.can_run());
+  EXPECT_THAT(to_text(d, {}),
+              HasSubstr("draft_model, d.gguf: 2.5 GiB: 1.0 GiB of weights, 1.0 GiB of cache"));
+  const auto json = nlohmann::json::parse(to_json(d, {}));
+  EXPECT_EQ(json["model"]["bytes"], model.bytes());
+  EXPECT_EQ(json["model"]["drafters"][0]["weight_bytes"], kGiB);
+}
+
 Diagnosis diagnosed(double bandwidth, double operations) {
   Diagnosis d;
   d.machine = sound_machine();
@@ -295,6 +321,65 @@ TEST(Doctor, FactsOfAModel) {
             StatusCode::kInvalidArgument);
   EXPECT_EQ(read_model_facts("/no/such.gguf", 0, Isa::kReference, pool).status().code(),
             StatusCode::kNotFound);
+}
+
+// What is told of a head is what it has once it is loaded.
+TEST(Doctor, FactsOfHeads) {
+  constexpr int kContext = 128;
+  ThreadPool pool(1);
+  const MadeModel made("tiny", DType::kQ8_0);
+  const auto file = open_model_file(made.path());
+  ASSERT_TRUE(file.ok());
+  ModelOptions model_options;
+  model_options.backend = kernels::backend(Isa::kReference);
+  model_options.pool = &pool;
+  model_options.max_positions = kContext;
+  const auto model = load_model(**file, model_options);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  HeadTarget target;
+  target.parts = (*model)->parts();
+  target.config = &(*model)->config();
+  target.file = file->get();
+  target.backend = model_options.backend;
+  target.pool = &pool;
+  target.max_positions = kContext;
+  for (const std::string_view kind : head_kinds()) {
+    MakeHeadOptions options;
+    options.kind = kind;
+    options.output = fmt::format("{}doctor_{}_{}", testing::TempDir(), kind, getpid());
+    ASSERT_TRUE(make_head(options, *target.config).ok());
+    const auto speculation = parse_speculative_spec(
+        fmt::format("ngram,{}:model={}", method_of_kind(kind), options.output));
+    const auto facts = read_model_facts(made.path(), kContext, Isa::kReference, pool, *speculation);
+    ASSERT_TRUE(facts.ok()) << facts.status().message();
+    ASSERT_EQ(facts->drafters.size(), 1u) << kind;
+    const DrafterFacts& told = facts->drafters[0];
+    EXPECT_EQ(told.method, method_of_kind(kind));
+    const auto head_file = HeadFile::open(options.output, {});
+    const auto head = load_head(method_of_kind(kind), **head_file, target, {});
+    ASSERT_TRUE(head.ok()) << head.status().message();
+    EXPECT_EQ(told.weight_bytes, packed_weight_bytes(**head_file, *target.backend));
+    EXPECT_EQ(told.cache_bytes, KvCache::bytes_needed((*head)->cache_config(), kContext)) << kind;
+    fs::remove_all(options.output);
+  }
+}
+
+TEST(Doctor, FactsOfADraftModel) {
+  ThreadPool pool(1);
+  const MadeModel model("tiny", DType::kQ8_0);
+  const auto facts_with = [&](const std::string& speculation) {
+    return read_model_facts(model.path(), 128, Isa::kReference, pool,
+                            *parse_speculative_spec(speculation));
+  };
+  const auto facts = facts_with("draft_model:model=" + model.path());
+  ASSERT_TRUE(facts.ok()) << facts.status().message();
+  ASSERT_EQ(facts->drafters.size(), 1u);
+  EXPECT_EQ(facts->drafters[0].weight_bytes, facts->weight_bytes);
+  EXPECT_GT(facts->drafters[0].cache_bytes, 0);
+  EXPECT_GT(facts->drafters[0].work_bytes, 0);
+  EXPECT_THAT(facts_with("auto")->drafters, IsEmpty());
+  EXPECT_THAT(facts_with("eagle3:model=/no/such/head").status().message(),
+              HasSubstr("eagle3: /no/such"));
 }
 
 TEST(Doctor, AHeadIsNoModel) {

@@ -63,6 +63,24 @@ class Doctor(unittest.TestCase):
         self.assertEqual([one["rows"] for one in model["passes"]], [1, 4, 8])
         self.assertGreater(model["tokens_per_second"], 0)
 
+    def test_drafters(self):
+        for flags in (["--speculate", f"ngram,eagle3:model={HEAD}"],
+                      ["--speculative-config", json.dumps({"method": "eagle3", "model": str(HEAD), "num_speculative_tokens": 3})]):
+            status, text, said = aerie("doctor", MODEL, "--no-measure", "--json", "-", *flags)
+            self.assertEqual(status, 0, said)
+            self.assertIn("the model and its drafters fit", said)
+            model = json.loads(text)["model"]
+            [head] = model["drafters"]
+            self.assertEqual((head["method"], head["model"]), ("eagle3", str(HEAD)))
+            self.assertGreater(head["cache_bytes"], 0)
+            of_model = model["weight_bytes"] + model["cache_bytes"] + model["work_bytes"]
+            self.assertEqual(model["bytes"], of_model + head["weight_bytes"] + head["cache_bytes"])
+        smaller = json.loads(aerie("doctor", MODEL, "--no-measure", "--json", "-", *flags, "--draft-type", "q4_0")[1])
+        self.assertLess(smaller["model"]["drafters"][0]["weight_bytes"], head["weight_bytes"])
+        status, _, said = aerie("doctor", MODEL, "--speculate", "ngram", "--draft-type", "q4_0")
+        self.assertEqual(status, 2)
+        self.assertIn("trained heads", said)
+
     def test_figures_on_standard_output_stand_alone(self):
         status, text, said = aerie("doctor", MODEL, "--no-measure", "--json", "-")
         self.assertEqual(status, 0)
@@ -82,6 +100,7 @@ class Doctor(unittest.TestCase):
         self.fatal("nothing.gguf", FOLDER / "nothing.gguf")
         self.fatal("is a draft head", HEAD)
         self.fatal("--ctx", MODEL, "--ctx", "1000000")
+        self.fatal("eagle3: ", MODEL, "--speculate", f"eagle3:model={FOLDER / 'no_head'}")
         broken = FOLDER / "broken.gguf"
         broken.write_bytes(MODEL.read_bytes()[:1000])
         self.fatal("broken.gguf", broken)

@@ -27,6 +27,7 @@ struct Flags {
   std::string model, json;
   int context = 0, threads = 0;
   bool no_measure = false;
+  EngineFlags drafters;
 };
 
 std::string variable(const char* name) {
@@ -71,7 +72,10 @@ std::optional<measure::Limits> measured(kernels::Isa isa, ThreadPool& pool) {
   return machine->measure(all);
 }
 
-Expected<int> run(const Flags& flags) {
+Expected<int> run(const Flags& flags, const CLI::App& app) {
+  // Unless they are named, only such methods draft as need no memory to speak of.
+  AERIE_ASSIGN_OR_RETURN(const SpeculativeConfig speculation,
+                         read_drafter_flags(app, flags.drafters, {}));
   AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags.json));
   measure::Diagnosis diagnosis;
   diagnosis.machine = measure::read_machine_facts(flags.threads);
@@ -82,7 +86,7 @@ Expected<int> run(const Flags& flags) {
   ThreadPool pool(diagnosis.machine.threads);
   const kernels::Isa isa = diagnosis.machine.isa;
   if (!flags.model.empty()) {
-    auto model = measure::read_model_facts(flags.model, flags.context, isa, pool);
+    auto model = measure::read_model_facts(flags.model, flags.context, isa, pool, speculation);
     if (model.ok()) {
       diagnosis.model = *std::move(model);
     } else {
@@ -108,7 +112,9 @@ std::function<Expected<int>()> add_doctor_flags(CLI::App& app) {
   add_threads(app, flags->threads);
   app.add_flag("--no-measure", flags->no_measure, "Do not measure bandwidth and peak");
   app.add_option("--json", flags->json, "Write all of it to this file; -: standard output");
-  return [flags] { return run(*flags); };
+  const FlagGroup group(app, "Drafters, whose memory is counted, too");
+  add_drafter_flags(app, flags->drafters);
+  return [flags, &app] { return run(*flags, app); };
 }
 
 }  // namespace aerie

@@ -91,13 +91,15 @@ Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
                                                      const HeadDrafting& drafting) {
   const DraftTarget& target = host.target();
   const std::string& path = drafting.path;
+  AERIE_ASSIGN_OR_RETURN(HeadFile* const file, host.open_head(path, draft_type(config)));
+  AERIE_RETURN_IF_ERROR(check_tokenizer(file->name(), *target.tokenizer));
+  // Until here nothing is asked of the target's model: who only counts memory has none.
+  AERIE_RETURN_IF_ERROR(host.check_memory(path, packed_weight_bytes(*file, *target.backend), 0, 0));
   FeatureNetworkOptions options;
   options.drafter = read_network_options(config, target);
   options.drafter.beams = drafting.beams;
   AERIE_ASSIGN_OR_RETURN(const HeadSettings settings,
                          head_settings(config, target, options.drafter));
-  AERIE_ASSIGN_OR_RETURN(HeadFile* const file, host.open_head(path, settings.dtype));
-  AERIE_RETURN_IF_ERROR(check_tokenizer(file->name(), *target.tokenizer));
   options.drafter.max_rows = kHeadPassRows;
   options.drafter.max_logits =
       std::max(most_nodes_in_pass(options.drafter), draft_depth(options.drafter)) *
@@ -106,7 +108,6 @@ Expected<std::unique_ptr<Drafter>> make_head_drafter(const MethodConfig& config,
   options.max_positions = target.max_positions;
   options.cache_type = target.cache_type;
   const HeadTarget for_head = head_target(target, options.drafter);
-  AERIE_RETURN_IF_ERROR(host.check_memory(path, packed_weight_bytes(*file, *target.backend), 0, 0));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<FeatureHead> head,
                          config.method->load_head(*file, for_head, settings));
   if (const size_t taps = head->tap_layers().size();

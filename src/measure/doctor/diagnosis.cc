@@ -113,14 +113,19 @@ void add_space(const MachineFacts& machine, std::vector<Finding>& out) {
   }
 }
 
-// As many tokens as the cache could hold in what the rest leaves.
+// As many tokens as the caches could hold in what the rest leaves.
 std::string smaller_context(const ModelFacts& model, int64_t available) {
-  const int64_t left = available - model.weight_bytes - model.work_bytes;
-  if (left <= 0 || model.cache_bytes <= 0) return "take a smaller model or fewer bits (--type)";
-  const double share = static_cast<double>(left) / static_cast<double>(model.cache_bytes);
+  const std::string smaller = model.drafters.empty()
+                                  ? "take a smaller model or fewer bits (--type)"
+                                  : "take a smaller model or drafter, or fewer bits (--type)";
+  int64_t caches = model.cache_bytes;
+  for (const DrafterFacts& drafter : model.drafters) caches += drafter.cache_bytes;
+  const int64_t left = available - (model.bytes() - caches);
+  if (left <= 0 || caches <= 0) return smaller;
+  const double share = static_cast<double>(left) / static_cast<double>(caches);
   const int fitting = static_cast<int>(0.9 * share * model.context) / 64 * 64;
-  if (fitting < 64) return "take a smaller model or fewer bits (--type)";
-  return fmt::format("run with --ctx {}, or --cache-type q8_0", fitting);
+  if (fitting < 64) return smaller;
+  return fmt::format("run with --ctx {}, or --cache-type q8", fitting);
 }
 
 }  // namespace
@@ -166,16 +171,25 @@ std::vector<Finding> memory_findings(const ModelFacts& model, const MachineFacts
   const std::string sizes =
       fmt::format("{:.2f} GiB are needed and {:.2f} GiB available", gibibytes_of(model.bytes()),
                   gibibytes_of(machine.available));
+  const bool alone = model.drafters.empty();
   if (model.bytes() > machine.available) {
-    return {{Severity::kFatal, "the model does not fit: " + sizes, "it would not be opened",
-             smaller_context(model, machine.available)}};
+    return {
+        {Severity::kFatal,
+         (alone ? "the model does not fit: " : "the model and its drafters do not fit: ") + sizes,
+         alone ? "it would not be opened" : "they would not be opened",
+         smaller_context(model, machine.available)}};
   }
   if (static_cast<double>(model.bytes()) > kTight * static_cast<double>(machine.available)) {
-    return {{Severity::kProblem, "the model fits barely: " + sizes,
-             "a draft model or other programs would take the rest",
-             smaller_context(model, machine.available)}};
+    return {
+        {Severity::kProblem,
+         (alone ? "the model fits barely: " : "the model and its drafters fit barely: ") + sizes,
+         alone ? "a draft model or other programs would take the rest"
+               : "other programs would take the rest",
+         smaller_context(model, machine.available)}};
   }
-  return {{Severity::kGood, "the model fits: " + sizes, "nothing has to be given up", ""}};
+  return {{Severity::kGood,
+           (alone ? "the model fits: " : "the model and its drafters fit: ") + sizes,
+           "nothing has to be given up", ""}};
 }
 
 std::vector<Finding> speed_findings(const Diagnosis& diagnosis) {
@@ -216,7 +230,7 @@ void diagnose(Diagnosis& diagnosis) {
   diagnosis.passes.clear();
   diagnosis.findings.clear();
   if (!diagnosis.model_status.ok()) {
-    add({{Severity::kFatal, diagnosis.model_status.message(), "the model cannot run", ""}});
+    add({{Severity::kFatal, diagnosis.model_status.message(), "it cannot run", ""}});
   }
   if (diagnosis.model) add(memory_findings(*diagnosis.model, diagnosis.machine));
   if (diagnosis.model && diagnosis.limits) {

@@ -18,6 +18,12 @@ std::string size_text(int64_t bytes) {
                           : fmt::format("{:.1f} GiB", mebibytes / 1024);
 }
 
+std::string sizes_text(int64_t weights, int64_t cache, int64_t work) {
+  return fmt::format("{}: {} of weights, {} of cache{}", size_text(weights + cache + work),
+                     size_text(weights), size_text(cache),
+                     work > 0 ? fmt::format(", {} to work in", size_text(work)) : "");
+}
+
 void add_line(std::string& text, std::string_view what, const std::string& value) {
   text += fmt::format("{:<14} {}\n", what, value);
 }
@@ -72,8 +78,15 @@ std::string model_text(const Diagnosis& d) {
                        m.context, m.trained_context));
   add_line(
       text, "It takes:",
-      fmt::format("{}: {} of weights, {} of cache, {} to work in", size_text(m.bytes()),
-                  size_text(m.weight_bytes), size_text(m.cache_bytes), size_text(m.work_bytes)));
+      fmt::format(
+          "{}{}", sizes_text(m.weight_bytes, m.cache_bytes, m.work_bytes),
+          m.drafters.empty() ? "" : fmt::format("; with its drafters {}", size_text(m.bytes()))));
+  for (const DrafterFacts& drafter : m.drafters) {
+    add_line(
+        text, "Drafter:",
+        fmt::format("{}, {}: {}", drafter.method, printable(drafter.name, 4096),
+                    sizes_text(drafter.weight_bytes, drafter.cache_bytes, drafter.work_bytes)));
+  }
   for (const ExpectedPass& pass : d.passes) {
     std::string value = fmt::format("{:.2f} ms", 1e3 * pass.seconds);
     if (pass.rows == 1) {
@@ -133,7 +146,16 @@ Json model_json(const Diagnosis& d) {
               {"trained_context", m.trained_context},
               {"weight_bytes", m.weight_bytes},
               {"cache_bytes", m.cache_bytes},
-              {"work_bytes", m.work_bytes}};
+              {"work_bytes", m.work_bytes},
+              {"drafters", Json::array()},
+              {"bytes", m.bytes()}};
+  for (const DrafterFacts& drafter : m.drafters) {
+    out["drafters"].push_back({{"method", drafter.method},
+                               {"model", drafter.name},
+                               {"weight_bytes", drafter.weight_bytes},
+                               {"cache_bytes", drafter.cache_bytes},
+                               {"work_bytes", drafter.work_bytes}});
+  }
   if (d.passes.empty()) return out;
   out["tokens_per_second"] = 1.0 / d.passes.front().seconds;
   out["pass_context"] = d.pass_context;

@@ -22,7 +22,7 @@ Status explained(const std::string& path, const Status& status) {
   if (!head.ok()) return status;
   return invalid_argument(
       "{}: is a draft head, not a model: give the model that it drafts for, and the head with "
-      "--speculate to `aerie run`",
+      "--speculate METHOD:model=...",
       path);
 }
 
@@ -53,8 +53,14 @@ Status add_conversions(const std::string& path, ThreadPool& pool, ModelFacts& fa
 
 }  // namespace
 
+int64_t ModelFacts::bytes() const {
+  int64_t all = weight_bytes + cache_bytes + work_bytes;
+  for (const DrafterFacts& drafter : drafters) all += drafter.bytes();
+  return all;
+}
+
 Expected<ModelFacts> read_model_facts(const std::string& path, int context, kernels::Isa isa,
-                                      ThreadPool& pool) {
+                                      ThreadPool& pool, const SpeculativeConfig& speculation) {
   const Expected<ModelSource> source = open_model_source(path, std::nullopt, pool);
   if (!source.ok()) return explained(path, source.status());
   const ModelFile& file = *source->file;
@@ -87,6 +93,15 @@ Expected<ModelFacts> read_model_facts(const std::string& path, int context, kern
   facts.work_bytes = working_bytes(config, options);
   AERIE_ASSIGN_OR_RETURN(facts.work, work_of(file));
   AERIE_RETURN_IF_ERROR(add_conversions(path, pool, facts));
+  DraftTarget target;
+  target.tokenizer = source->tokenizer.get();
+  target.vocab = config.vocab;
+  target.file = &file;
+  target.max_positions = facts.context;
+  target.cache_positions = int64_t{facts.context} + kernels::kPagePositions;
+  target.backend = &backend;
+  target.pool = &pool;
+  AERIE_ASSIGN_OR_RETURN(facts.drafters, read_drafter_facts(speculation, target));
   return facts;
 }
 

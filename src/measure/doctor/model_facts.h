@@ -7,6 +7,8 @@
 
 #include "base/status.h"
 #include "base/thread_pool.h"
+#include "draft/speculative_config.h"
+#include "measure/doctor/drafter_facts.h"
 #include "measure/passes/floor.h"
 
 namespace aerie::measure {
@@ -32,14 +34,16 @@ struct ModelFacts {
   PassWork work;
   std::vector<ConvertedWork> conversions;  // none unless there are float matrices
 
-  int64_t bytes() const { return weight_bytes + cache_bytes + work_bytes; }
+  std::vector<DrafterFacts> drafters;
+
+  int64_t bytes() const;  // with those of its drafters
 };
 
 // As `aerie run` would open it with this instruction set: `context` 0 is the model's own, at most
 // EngineOptions::default_context. kInvalidArgument, saying what to do, for a draft head and for a
 // context that the model does not have; else the errors of open_model_source() and
-// read_model_config(), and of packing types that have no place here.
+// read_model_config(), of packing types that have no place here, and of read_drafter_facts().
 Expected<ModelFacts> read_model_facts(const std::string& path, int context, kernels::Isa isa,
-                                      ThreadPool& pool);
+                                      ThreadPool& pool, const SpeculativeConfig& speculation = {});
 
 }  // namespace aerie::measure
