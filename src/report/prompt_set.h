@@ -20,6 +20,10 @@ struct Prompt {
   std::vector<std::string> turns;
   // Messages of a chat; else, from `prompt`, a text to go on with.
   bool chat = false;
+  // Of prompts that were made (measure/load/made/made_prompts.h): the same as token ids, where
+  // these are known, and how many tokens the reply may have; empty and 0 of those that were read.
+  std::vector<int32_t> ids = {};
+  int max_tokens = 0;
   int number =
       0;  // from 0 through all files, before any are left out: the same for every selection
 };

@@ -153,6 +153,43 @@ class PrintedCommands(unittest.TestCase):
             cwd=FOLDER, env={**self.env, **env}, capture_output=True, text=True, check=False)
         return done, json.loads(figures.read_text()) if done.returncode == 0 else None
 
+    def made(self, url, *flags):
+        """The figures that vLLM's command saves under its own name."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=FOLDER)) / "results"
+        host, port = url.removeprefix("http://").split(":")
+        done = subprocess.run(
+            [BIN / "aerie", "bench", "serve", "--host", host, "--port", port, "--num-prompts", "3", "--max-concurrency", "2",
+             "--save-result", "--result-dir", folder, "--seed", "5", *flags],
+            cwd=FOLDER, env=self.env, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        [file] = folder.iterdir()
+        [run] = json.loads(file.read_text())["runs"]
+        return file.name, run
+
+    def test_sets_of_prompts_are_made(self):
+        poem = FOLDER / "poem.txt"
+        poem.write_text("".join(f"A line of number {n} and no more\n" for n in range(40)))
+        with Server([str(FOLDER / "tiny.gguf")], self.env) as server:
+            name, run = self.made(server.url, "--backend", "vllm", "--dataset-name", "random", "--random-input-len", "50",
+                                  "--random-output-len", "6", "--random-prefix-len", "10", "--request-rate", "40")
+            self.assertRegex(name, r"^vllm-40\.0qps-concurrency2-tiny-[0-9]{8}-[0-9]{6}\.json$")
+            self.assertEqual((run["completed"], run["total_input_tokens"], run["total_output_tokens"]), (3, 180, 18))
+            name, run = self.made(server.url, "--dataset-name", "sonnet", "--dataset-path", poem, "--sonnet-input-len", "700",
+                                  "--sonnet-output-len", "5", "--sonnet-prefix-len", "300", "--endpoint", "/v1/completions",
+                                  "--ignore-eos", "--label", "mine")
+            self.assertRegex(name, r"^mine-infqps-concurrency2-tiny-")
+            self.assertEqual((run["completed"], run["total_output_tokens"]), (3, 15))
+            self.assertLessEqual(run["total_input_tokens"], 3 * 700)
+            self.assertGreater(run["total_input_tokens"], 3 * 600)
+            # A name of one's own, and twice into one file.
+            file = FOLDER / "both.json"
+            for _ in range(2):
+                subprocess.run([BIN / "aerie", "bench", "serve", "--base-url", server.url, "--dataset-name", "random",
+                                "--input-len", "8", "--output-len", "2", "--num-prompts", "1", "--append-result",
+                                "--result-filename", file.name, "--result-dir", FOLDER],
+                               check=True, capture_output=True, env=self.env)
+            self.assertEqual(file.read_text().count('"model_id"'), 2)
+
     def test_sets_of_prompts_come_from_the_hub(self):
         with Server([str(FOLDER / "tiny.gguf")], self.env) as server:
             done, figures = self.bench(server.url, "org/lines")

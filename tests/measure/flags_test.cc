@@ -159,7 +159,17 @@ TEST(BenchFlags, LoadsAServer) {
   EXPECT_THAT(refusal(with({"--extra-body", "[1]"})), HasSubstr("--extra-body"));
   EXPECT_THAT(refusal(with({"--extra-body", "{"})), HasSubstr("--extra-body"));
   EXPECT_THAT(refusal(with({"--endpoint", "chats"})), HasSubstr("completions"));
-  EXPECT_THAT(refusal({"serve", "--dataset", prompts}), HasSubstr("--url"));
+  // The server is 127.0.0.1:8000, as in vLLM, unless something else is said.
+  for (const auto& [host, url] :
+       {std::pair("127.0.0.1", "http://127.0.0.1:1/v1"), std::pair("::1", "http://[::1]:1/v1")}) {
+    const Status status = run({"serve", "--host", host, "--port", "1", "--dataset", prompts});
+    EXPECT_EQ(status.code(), StatusCode::kNotFound);
+    EXPECT_THAT(status.message(), HasSubstr(url));
+  }
+  EXPECT_THAT(refusal({"serve", "--port", "1"}), HasSubstr("--dataset-name random"));
+  EXPECT_THAT(refusal({"serve", "--dataset", prompts, "--dataset-name", "random"}),
+              HasSubstr("leave --dataset out"));
+  EXPECT_THAT(refusal({"serve", "--port", "0"}), HasSubstr("--port"));
   std::remove(prompts.c_str());
 }
 

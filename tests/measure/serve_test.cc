@@ -4,6 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <algorithm>
+#include <set>
+#include <sstream>
 
 #include <atomic>
 #include <cmath>
@@ -70,10 +73,14 @@ class FakeServer {
       : reply_(std::move(reply)),
         server_([this](const Request& request, int) { return answer(request); }) {}
 
+  // Before it is asked: the tokens of a request for them. Null: there is no such path.
+  std::function<std::vector<int>(const json& body)> tokenize;
+
   std::string url() const { return server_.url(); }
   std::vector<json> bodies() {
     std::vector<json> out;
     for (const Request& request : server_.requests()) {
+      if (asks_for(request, "/tokenize")) continue;
       if (!request.body.empty()) out.push_back(json::parse(request.body));
     }
     return out;
@@ -84,6 +91,11 @@ class FakeServer {
     if (asks_for(request, "/v1/models")) {
       const json model = {{"id", "some-model"}, {"aerie", {{"speculations", {"auto", "none"}}}}};
       return {200, json{{"data", {model}}}.dump(), {}};
+    }
+    if (asks_for(request, "/tokenize")) {
+      return tokenize
+                 ? Answer{200, json{{"tokens", tokenize(json::parse(request.body))}}.dump(), {}}
+                 : Answer{404, "not found", {}};
     }
     if (asks_for(request, "/metrics")) return {200, metrics(), {}};
     const json body = json::parse(request.body);
@@ -137,6 +149,124 @@ class ServeBenchTest : public testing::Test {
   std::string path_;
   ServeOptions options_;
 };
+
+// Words are tokens of their length, lines end in 9, and 1 comes before a text; a template adds 3.
+std::vector<int> tokens_of(const json& body) {
+  const bool chat = body.contains("messages");
+  const std::string text =
+      chat ? body["messages"][0]["content"].get<std::string>() : body["prompt"].get<std::string>();
+  std::vector<int> ids;
+  if (chat) ids = {1, 7, 7, 7};
+  if (!chat && body["add_special_tokens"] == true) ids = {1};
+  std::istringstream words(text);
+  for (std::string word; words >> word;) ids.push_back(100 + static_cast<int>(word.size()));
+  ids.insert(ids.end(), static_cast<size_t>(std::ranges::count(text, '\n')), 9);
+  return ids;
+}
+
+TEST_F(ServeBenchTest, RandomPromptsHaveTheirLength) {
+  options_.datasets.clear();
+  options_.made = ServeOptions::Made::kRandom;
+  options_.random = {.input = 40, .output = 20, .prefix = 6, .range = 0.5};
+  options_.num_prompts = 30;
+  options_.target.chat = false;
+  std::vector<std::vector<json>> runs;
+  for (const uint64_t seed : {0, 0, 1}) {
+    FakeServer server([](const json&) { return three_pieces(); });
+    server.tokenize = tokens_of;
+    options_.target.seed = seed;
+    const ServeReport report = run(server);
+    EXPECT_EQ(report.datasets, std::vector<std::string>{"random"});
+    EXPECT_EQ(report.num_prompts, 30);
+    std::vector<json> bodies = server.bodies();
+    ASSERT_EQ(bodies.size(), 31u);  // a first one before all
+    bodies.erase(bodies.begin());
+    runs.push_back(std::move(bodies));
+  }
+  std::set<size_t> inputs;
+  std::set<int> outputs;
+  for (const json& body : runs[0]) {
+    const auto ids = body["prompt"].get<std::vector<int>>();
+    EXPECT_EQ(ids.front(), 1);
+    // The token before the text is one of the 40.
+    inputs.insert(ids.size() - 6);
+    outputs.insert(body["max_tokens"].get<int>());
+    EXPECT_TRUE(std::equal(ids.begin(), ids.begin() + 7, runs[0][0]["prompt"].begin()));
+  }
+  EXPECT_GE(*inputs.begin(), 20u);
+  EXPECT_LE(*inputs.rbegin(), 60u);
+  EXPECT_GT(inputs.size(), 10u);
+  EXPECT_GE(*outputs.begin(), 10);
+  EXPECT_LE(*outputs.rbegin(), 30);
+  EXPECT_GT(outputs.size(), 8u);
+  const auto prompts = [](const std::vector<json>& bodies) {
+    std::multiset<std::string> all;
+    for (const json& body : bodies) all.insert(body["prompt"].dump());
+    return all;
+  };
+  EXPECT_EQ(prompts(runs[0]), prompts(runs[1]));
+  EXPECT_NE(prompts(runs[0]), prompts(runs[2]));
+}
+
+TEST_F(ServeBenchTest, RandomPromptsAsTexts) {
+  options_.datasets.clear();
+  options_.made = ServeOptions::Made::kRandom;
+  options_.random = {.input = 16, .output = 4, .prefix = 0, .range = 0};
+  options_.num_prompts = 2;
+  for (const bool counts : {true, false}) {
+    FakeServer server([](const json&) { return three_pieces(); });
+    if (counts) server.tokenize = tokens_of;
+    options_.target.chat = counts;
+    std::string said;
+    options_.note = [&](const std::string& text) { said += text; };
+    run(server);
+    EXPECT_EQ(said.find("estimated") == std::string::npos, counts) << said;
+    for (const json& body : server.bodies()) {
+      const std::string text = counts ? body["messages"][0]["content"].get<std::string>()
+                                      : body["prompt"].get<std::string>();
+      EXPECT_EQ(std::ranges::count(text, ' '), counts ? 15 : 16);  // one is before the text
+    }
+  }
+}
+
+TEST_F(ServeBenchTest, LinesOfAPoem) {
+  const std::string poem = testing::TempDir() + "serve_poem.txt";
+  std::ofstream file(poem);
+  for (int i = 0; i < 20; ++i) file << "line " << std::string(i + 2, 'a') << " of poem\n\n";
+  file.close();
+  options_.datasets = {poem};
+  options_.made = ServeOptions::Made::kSonnet;
+  options_.sonnet = {.input = 96, .output = 12, .prefix = 40};
+  options_.num_prompts = 5;
+  FakeServer server([](const json&) { return three_pieces(); });
+  server.tokenize = tokens_of;
+  const ServeReport report = run(server);
+  EXPECT_EQ(report.datasets, (std::vector<std::string>{"sonnet", poem}));
+  EXPECT_EQ(report.max_tokens, 12);
+  std::set<std::string> texts;
+  for (const json& body : server.bodies()) {
+    const std::string text = body["messages"][0]["content"];
+    texts.insert(text);
+    const size_t taken = tokens_of(body).size();
+    EXPECT_LE(taken, 96u);
+    EXPECT_GT(taken, 85u);
+    EXPECT_THAT(text, testing::StartsWith("Pick as many lines as you can from these poem lines:\n"
+                                          "line aa of poem\nline aaa of poem\n"));
+  }
+  EXPECT_EQ(texts.size(), 5u);
+
+  const auto refusal = [&] { return bench_serve(options_).status().message(); };
+  options_.sonnet.input = 10;
+  EXPECT_THAT(refusal(), HasSubstr("--sonnet-input-len 10"));
+  options_.sonnet = {.input = 50, .output = 12, .prefix = 80};
+  EXPECT_THAT(refusal(), HasSubstr("--sonnet-prefix-len"));
+  options_.datasets.clear();
+  EXPECT_THAT(refusal(), HasSubstr("--dataset-path"));
+  options_.made = ServeOptions::Made::kRandom;
+  options_.random.range = 1;
+  EXPECT_THAT(refusal(), HasSubstr("--random-range-ratio"));
+  std::remove(poem.c_str());
+}
 
 TEST_F(ServeBenchTest, AsksAndMeasures) {
   FakeServer server([](const json&) { return three_pieces(); });

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <optional>
 #include <utility>
 
@@ -48,12 +49,6 @@ Status check(const ServeOptions& o) {
   return {};
 }
 
-// "http://host/v1" -> "http://host"
-std::string root_of(const std::string& url) {
-  constexpr std::string_view kVersion = "/v1";
-  return url.ends_with(kVersion) ? url.substr(0, url.size() - kVersion.size()) : url;
-}
-
 // What it says about its first model; null if it says nothing.
 Expected<Json> read_model(HttpClient& client, const ServeTarget& target) {
   const std::string url = target.url + "/models";
@@ -93,7 +88,8 @@ class ServeBench {
   Status warm_up();
   Status run_at(int concurrency);
   Status run_once(int concurrency, int round, size_t setting, Cell& cell);
-  std::vector<std::string> requests(size_t setting, int max_tokens) const;
+  // No reply longer than `most` tokens.
+  std::vector<std::string> requests(size_t setting, int most) const;
   std::optional<DraftCounters> read_counters();
   void note(const std::string& text) const {
     if (options_.note) options_.note(text);
@@ -119,12 +115,13 @@ Status ServeBench::look_at_server() {
   return {};
 }
 
-std::vector<std::string> ServeBench::requests(size_t setting, int max_tokens) const {
+std::vector<std::string> ServeBench::requests(size_t setting, int most) const {
   ServeTarget target = target_;
-  target.max_tokens = max_tokens;
   std::vector<std::string> bodies;
   for (size_t i = 0; i < count(); ++i) {
     const Prompt& prompt = prompts_[i % prompts_.size()];
+    target.max_tokens =
+        std::min(most, prompt.max_tokens > 0 ? prompt.max_tokens : target_.max_tokens);
     const uint64_t seed =
         target.seed + static_cast<uint64_t>(prompt.number) + i / prompts_.size() * kSeedsOfAPass;
     bodies.push_back(serve_request(target, prompt, seed, options_.settings[setting].value));
@@ -134,7 +131,7 @@ std::vector<std::string> ServeBench::requests(size_t setting, int max_tokens) co
 
 Status ServeBench::probe() {
   for (size_t s = 0; s < options_.settings.size(); ++s) {
-    const std::string body = requests(s, std::min(target_.max_tokens, 4)).front();
+    const std::string body = requests(s, 4).front();
     const ServeSample sample = ask_streaming(client_, target_, body);
     if (sample.state != State::kFailed) continue;
     return invalid_argument("the first request (speculation: {}) failed: {}",
@@ -156,13 +153,13 @@ Status ServeBench::warm_up() {
 }
 
 std::optional<DraftCounters> ServeBench::read_counters() {
-  const auto page = client_.get(root_of(target_.url) + "/metrics");
+  const auto page = client_.get(target_.root() + "/metrics");
   if (!page.ok() || page->status != 200) return std::nullopt;
   return read_draft_counters(page->body);
 }
 
 Status ServeBench::run_once(int concurrency, int round, size_t setting, Cell& cell) {
-  const std::vector<std::string> bodies = requests(setting, target_.max_tokens);
+  const std::vector<std::string> bodies = requests(setting, INT_MAX);
   const std::optional<DraftCounters> before = read_counters();
   ServeLoad load;
   load.concurrency = concurrency;
@@ -232,8 +229,14 @@ Expected<ServeReport> ServeBench::run() {
   report_.date = utc_date();
   report_.chat = target_.chat;
   report_.datasets = options_.datasets;
+  if (options_.made != ServeOptions::Made::kNone) {
+    report_.datasets.insert(report_.datasets.begin(), prompts_.front().task);
+  }
   report_.num_prompts = static_cast<int>(count());
   report_.max_tokens = target_.max_tokens;
+  if (prompts_.front().max_tokens > 0) {
+    report_.max_tokens = std::ranges::max_element(prompts_, {}, &Prompt::max_tokens)->max_tokens;
+  }
   report_.rounds = options_.rounds;
   report_.temperature = target_.temperature;
   report_.rate = options_.rate;
@@ -249,6 +252,28 @@ Expected<ServeReport> ServeBench::run() {
   }
   report_.interrupted = target_.cancelled();
   return std::move(report_);
+}
+
+Expected<std::vector<Prompt>> prompts_for(const ServeOptions& o, HttpClient& client) {
+  if (o.made == ServeOptions::Made::kNone) {
+    AERIE_ASSIGN_OR_RETURN(const PromptFiles files, PromptFiles::locate(o.datasets));
+    return read_prompts(files.paths(), o.selection);
+  }
+  AERIE_ASSIGN_OR_RETURN(ServerTokens tokens, ServerTokens::ask(client, o.target));
+  if (!tokens.counts() && o.note) {
+    o.note(fmt::format("{}/tokenize does not answer: lengths of prompts are estimated",
+                       o.target.root()));
+  }
+  const int count = o.num_prompts > 0 ? o.num_prompts : kMadePrompts;
+  if (o.made == ServeOptions::Made::kRandom) {
+    return make_random_prompts(o.random, count, o.target.seed, tokens);
+  }
+  if (o.datasets.size() == 1) {
+    return make_sonnet_prompts(o.sonnet, o.datasets.front(), o.target.chat, count, o.target.seed,
+                               tokens);
+  }
+  return invalid_argument(
+      "the set sonnet is made of the lines of a poem: give --dataset-path FILE");
 }
 
 }  // namespace
@@ -318,10 +343,8 @@ Expected<std::vector<std::string>> offered_methods(const ServeTarget& target) {
 
 Expected<ServeReport> bench_serve(const ServeOptions& options) {
   AERIE_RETURN_IF_ERROR(check(options));
-  AERIE_ASSIGN_OR_RETURN(const PromptFiles files, PromptFiles::locate(options.datasets));
-  AERIE_ASSIGN_OR_RETURN(std::vector<Prompt> prompts,
-                         read_prompts(files.paths(), options.selection));
   AERIE_ASSIGN_OR_RETURN(HttpClient client, HttpClient::create(options.target.http()));
+  AERIE_ASSIGN_OR_RETURN(std::vector<Prompt> prompts, prompts_for(options, client));
   return ServeBench(options, std::move(prompts), std::move(client)).run();
 }
 

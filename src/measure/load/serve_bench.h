@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "measure/load/made/made_prompts.h"
 #include "measure/load/serve_load.h"
 #include "measure/load/serve_summary.h"
 #include "measure/report_head.h"
@@ -32,9 +33,14 @@ Expected<std::vector<ServeSetting>> sweep_settings(const std::vector<std::string
 
 struct ServeOptions {
   ServeTarget target;
-  std::vector<std::string> datasets;
+  std::vector<std::string> datasets;  // files, or names of sets on the hub
   PromptSelection selection;
-  int num_prompts = 0;  // requests of a run, the prompts over again if they are fewer; 0: each once
+  // Made in place of those read: of kSonnet, `datasets` is the file of lines.
+  enum class Made { kNone, kRandom, kSonnet } made = Made::kNone;
+  RandomPrompts random;
+  SonnetPrompts sonnet;
+  // Requests of a run, the prompts over again if they are fewer; 0: each once, or kMadePrompts.
+  int num_prompts = 0;
   std::vector<int> concurrency = {1};
   double rate = std::numeric_limits<double>::infinity();
   std::vector<ServeSetting> settings = {{"default", nullptr, "default", 0}};
@@ -77,9 +83,9 @@ Expected<std::vector<std::string>> offered_methods(const ServeTarget& target);
 // One request with each setting comes before all, and if several runs share the prompts, each
 // prompt once, so that what the server caches helps all runs alike.
 //
-// Single requests that fail are figures. Errors: those of read_prompts(); kInvalidArgument for
-// options that cannot be; kNotFound if nothing answers, and the error of the first request with a
-// setting if there is one.
+// Single requests that fail are figures. Errors: those of read_prompts() and of making prompts;
+// kInvalidArgument for options that cannot be; kNotFound if nothing answers, and the error of the
+// first request with a setting if there is one.
 Expected<ServeReport> bench_serve(const ServeOptions& options);
 
 }  // namespace aerie::measure

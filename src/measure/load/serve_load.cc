@@ -197,6 +197,11 @@ HttpOptions ServeTarget::http() const {
   return options;
 }
 
+std::string ServeTarget::root() const {
+  constexpr std::string_view kVersion = "/v1";
+  return url.ends_with(kVersion) ? url.substr(0, url.size() - kVersion.size()) : url;
+}
+
 std::string serve_request(const ServeTarget& target, const Prompt& prompt, uint64_t seed,
                           const Json& speculation) {
   Json out;
@@ -208,8 +213,10 @@ std::string serve_request(const ServeTarget& target, const Prompt& prompt, uint6
       out["messages"].push_back({{"role", "system"}, {"content", prompt.system}});
     }
     out["messages"].push_back({{"role", "user"}, {"content", text}});
-  } else {
+  } else if (prompt.ids.empty()) {
     out["prompt"] = text;
+  } else {
+    out["prompt"] = prompt.ids;
   }
   out["max_tokens"] = target.max_tokens;
   out["temperature"] = target.temperature;

@@ -32,10 +32,12 @@ struct ServeTarget {
 
   bool cancelled() const { return cancel != nullptr && cancel->load(); }
   HttpOptions http() const;
+  std::string root() const;  // of what lies beside the API: "http://127.0.0.1:8000"
 };
 
 // `prompt`'s first turn as a streaming request, with `speculation` unless that is null. A text to
-// go on with is a user's message where chats are asked for, and the other way round.
+// go on with is a user's message where chats are asked for, and the other way round. Token ids
+// stand for the text where none is asked for.
 std::string serve_request(const ServeTarget& target, const Prompt& prompt, uint64_t seed,
                           const Json& speculation);
 

@@ -345,20 +345,29 @@ TEST(TheirBench, MeansTheSame) {
   const auto run = add_bench_serve(app);
   const auto ours = to_our_command(
       app, their_bench_flags(),
-      split("--backend vllm --model m --endpoint /v1/completions --dataset-name sharegpt "
-            "--dataset-path set.jsonl --num-prompts 10 --max-concurrency 4 --request-rate inf "
-            "--burstiness 1.0 --sharegpt-output-len 64 --save-result --result-filename out.json "
-            "--base-url http://127.0.0.1:8000 --percentile-metrics ttft,tpot"));
+      split(
+          "--backend vllm --model m --endpoint /v1/completions --dataset-name sharegpt "
+          "--dataset-path set.jsonl --num-prompts 10 --max-concurrency 4 --request-rate inf "
+          "--burstiness 1.0 --sharegpt-output-len 64 --save-result --result-filename out.json "
+          "--base-url http://127.0.0.1:8000 --percentile-metrics ttft,tpot --result-dir results"));
   ASSERT_TRUE(ours.ok()) << ours.status().message();
-  EXPECT_EQ(ours->words, (std::vector<std::string>{
-                             "--model=m", "--endpoint=completions", "--dataset=set.jsonl",
-                             "--num-prompts=10", "--concurrency=4", "--rate=inf", "--max-tokens=64",
-                             "--json=out.json", "--url=http://127.0.0.1:8000/v1"}));
+  EXPECT_EQ(ours->words,
+            (std::vector<std::string>{
+                "--backend=vllm", "--model=m", "--endpoint=completions", "--dataset-name=sharegpt",
+                "--dataset=set.jsonl", "--num-prompts=10", "--concurrency=4", "--rate=inf",
+                "--max-tokens=64", "--save-result", "--result-filename=out.json",
+                "--url=http://127.0.0.1:8000/v1", "--result-dir=results"}));
   EXPECT_EQ(ours->notes, std::vector<std::string>{"ignored, since they mean nothing here: "
-                                                  "--save-result, --percentile-metrics"});
-  const auto random = to_our_command(app, their_bench_flags(), {"--dataset-name", "random"});
-  ASSERT_FALSE(random.ok());
-  EXPECT_THAT(random.status().message(), HasSubstr("--dataset-name custom"));
+                                                  "--percentile-metrics"});
+  const auto random = to_our_command(
+      app, their_bench_flags(),
+      split("--host ::1 --port 81 --dataset-name random --random-input-len 1024 "
+            "--random-output-len 128 --random-range-ratio 0.2 --random-prefix-len 8"));
+  ASSERT_TRUE(random.ok()) << random.status().message();
+  EXPECT_TRUE(random->notes.empty());
+  std::vector<std::string> words = random->words;
+  std::reverse(words.begin(), words.end());
+  EXPECT_NO_THROW(app.parse(words));
   for (const TheirFlag& flag : their_bench_flags()) {
     if (flag.fate != Fate::kAlias) continue;
     EXPECT_NE(app.get_option_no_throw(std::string(flag.ours)), nullptr) << flag.ours;
