@@ -32,7 +32,7 @@ struct DraftTarget {
   ThreadPool* pool = nullptr;
   std::string weight_cache;  // as ModelOptions has it
   kernels::KvType cache_type = kernels::KvType::kF16;
-  const PassCost* cost = nullptr;  // for Combination::kAuto; must outlive the drafter
+  const PassCost* cost = nullptr;  // where that decides; must outlive the drafter
   int max_rows = 0;                // of a pass
 };
 

@@ -7,6 +7,7 @@
 
 #include "draft/auto/combined.h"
 #include "draft/auto/controller.h"
+#include "draft/auto/draft_gate.h"
 
 namespace aerie {
 
@@ -29,8 +30,18 @@ Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config,
     options.max_nodes = config.tokens();
     return make_controller(std::move(drafters), *host.target().cost, options);
   }
-  if (drafters.size() == 1) return std::move(drafters.front());
-  return combine_drafters(std::move(drafters), config.combination);
+  std::unique_ptr<Drafter> drafter;
+  if (drafters.size() == 1) {
+    drafter = std::move(drafters.front());
+  } else {
+    AERIE_ASSIGN_OR_RETURN(drafter, combine_drafters(std::move(drafters), config.combination));
+  }
+  if (!config.gated()) return drafter;
+  assert(host.target().cost != nullptr);
+  GateOptions options;
+  options.max_rows = host.target().max_rows;
+  options.max_nodes = config.tokens();
+  return make_gate(std::move(drafter), *host.target().cost, options);
 }
 
 }  // namespace aerie

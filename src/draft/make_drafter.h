@@ -11,7 +11,7 @@
 namespace aerie {
 
 // Each method's own make(), and of several drafters one. Null for plain decoding.
-// Combination::kAuto requires the target's cost.
+// Combination::kAuto and what is gated() require the target's cost.
 Expected<std::unique_ptr<Drafter>> make_drafter(const SpeculativeConfig& config, DraftHost& host);
 
 }  // namespace aerie

@@ -85,7 +85,8 @@ struct Method {
   std::string_view model_word = {};
 
   const MethodAlias* find_alias(std::string_view name) const;  // null: there is none
-  const MethodKey* find(std::string_view key) const;           // null: there is none
+  // One of its keys, or kGateKey, which every method has; null: there is none.
+  const MethodKey* find(std::string_view key) const;
 };
 
 // A method and the settings that were given for it.
@@ -106,6 +107,8 @@ struct MethodConfig {
 
 // Each method has this key: the most tokens that it drafts in a round.
 inline constexpr std::string_view kTokensKey = "num_speculative_tokens";
+// And this one, behind its own: 0: drafts whether it pays or not.
+extern const MethodKey kGateKey;
 // Names a draft model's file or a head's folder.
 inline constexpr std::string_view kModelKey = "model";
 

@@ -125,6 +125,7 @@ std::string keys_of(const Method* method) {
   std::vector<std::string_view> names;
   if (method != nullptr) {
     for (const MethodKey& key : method->keys) names.push_back(key.name);
+    names.push_back(kGateKey.name);
   }
   return fmt::format("method {} takes {}", name_of(method),
                      names.empty() ? "no keys" : fmt::format("{}", fmt::join(names, ", ")));

@@ -45,7 +45,11 @@ std::vector<const Method*>& registry() {
 
 }  // namespace
 
+constinit const MethodKey kGateKey = {
+    "gate", MethodKey::Kind::kFlag, 0, 1, 1, false, "0: drafts whether it pays or not"};
+
 const MethodKey* Method::find(std::string_view key) const {
+  if (key == kGateKey.name) return &kGateKey;
   const auto found = std::ranges::find(keys, key, &MethodKey::name);
   return found == keys.end() ? nullptr : &*found;
 }

@@ -70,8 +70,12 @@ std::vector<MethodConfig> auto_methods() {
 }
 
 // auto_methods() that are not in `config`, before its own.
-SpeculativeConfig with_auto(SpeculativeConfig config) {
+Expected<SpeculativeConfig> with_auto(SpeculativeConfig config) {
   config.combination = Combination::kAuto;
+  for (const MethodConfig& method : config.methods) {
+    if (!method.numbers.contains(kGateKey.name)) continue;
+    return invalid("'{}' does not go with auto, which decides by itself what pays", kGateKey.name);
+  }
   std::vector<MethodConfig> all = auto_methods();
   std::erase_if(all, [&](const MethodConfig& fallback) {
     return std::ranges::any_of(
@@ -186,7 +190,8 @@ Expected<SpeculativeConfig> from_combination(const Json& json) {
     return invalid("'methods' must be a list, not " + shown(json["methods"]));
   }
   AERIE_ASSIGN_OR_RETURN(SpeculativeConfig config, from_list(json["methods"], combination));
-  return combination == Combination::kAuto ? with_auto(std::move(config)) : std::move(config);
+  if (combination == Combination::kAuto) return with_auto(std::move(config));
+  return config;
 }
 
 // --- The short form ---------------------------------------------------------------------------
@@ -296,14 +301,16 @@ class SpecReader {
 
 std::string to_string(const MethodConfig& config) {
   std::vector<std::string> items;
-  for (const MethodKey& key : config.method->keys) {
+  const auto add = [&](const MethodKey& key) {
     if (const auto text = config.texts.find(key.name); text != config.texts.end()) {
       items.push_back(fmt::format("{}={}", key.name, escaped(text->second)));
     }
     if (const auto number = config.numbers.find(key.name); number != config.numbers.end()) {
       items.push_back(fmt::format("{}={}", key.name, number->second));
     }
-  }
+  };
+  for (const MethodKey& key : config.method->keys) add(key);
+  add(kGateKey);
   std::string text(config.method->name);
   if (!items.empty()) text += fmt::format(":{}", fmt::join(items, ","));
   return text;
@@ -327,6 +334,25 @@ bool SpeculativeConfig::gives_tokens() const {
 
 void SpeculativeConfig::set_tokens(int tokens) {
   for (MethodConfig& method : methods) method.numbers[std::string(kTokensKey)] = tokens;
+}
+
+bool SpeculativeConfig::gated() const {
+  return enabled() && combination != Combination::kAuto &&
+         std::ranges::all_of(
+             methods, [](const MethodConfig& method) { return method.whole(kGateKey.name) != 0; });
+}
+
+void SpeculativeConfig::open_gate() {
+  const bool said = std::ranges::any_of(
+      methods, [](const MethodConfig& method) { return method.numbers.contains(kGateKey.name); });
+  if (said || combination == Combination::kAuto) return;
+  for (MethodConfig& method : methods) method.numbers[std::string(kGateKey.name)] = 0;
+}
+
+SpeculativeConfig SpeculativeConfig::with_default_gate() const {
+  SpeculativeConfig config = *this;
+  for (MethodConfig& method : config.methods) method.numbers.erase(std::string(kGateKey.name));
+  return config;
 }
 
 bool SpeculativeConfig::set_draft_type(std::string_view type) {
@@ -368,11 +394,12 @@ Expected<SpeculativeConfig> parse_speculative_spec(std::string_view spec) {
     AERIE_ASSIGN_OR_RETURN(MethodConfig method, reader.read());
     AERIE_RETURN_IF_ERROR(add(std::move(method), config, first && reader.done()));
   }
-  return is_auto ? with_auto(std::move(config)) : std::move(config);
+  if (is_auto) return with_auto(std::move(config));
+  return config;
 }
 
 SpeculativeConfig auto_speculation() {
-  return with_auto({});
+  return with_auto({}).value();
 }
 
 std::string to_string(const SpeculativeConfig& config) {

@@ -29,6 +29,14 @@ struct SpeculativeConfig {
   // Whether any method says how many tokens it drafts; sets it for all of them.
   bool gives_tokens() const;
   void set_tokens(int tokens);
+  // Whether drafts are made only where they pay (draft/auto/draft_gate.h): for all methods, unless
+  // one says that they are made anyway. The controller needs nobody to tell it.
+  bool gated() const;
+  // Makes drafts whether they pay or not, unless a method says what it wants: for measurements of
+  // what a method does by itself.
+  void open_gate();
+  // The same with that left to the default.
+  SpeculativeConfig with_default_gate() const;
   // The type of matrices of all trained heads that do not say it themselves. False if there is no
   // head at all.
   bool set_draft_type(std::string_view type);

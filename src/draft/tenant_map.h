@@ -37,6 +37,10 @@ class TenantMap {
     const auto found = places_.find(tenant);
     return found == places_.end() ? nullptr : &*found->second;
   }
+  const Entry* find(std::string_view tenant) const {
+    const auto found = places_.find(tenant);
+    return found == places_.end() ? nullptr : &*found->second;
+  }
   // The tenant's, which is what make() returns if there is none. It is in use now, and stays until
   // it has been released as often as it was held.
   template <typename Make>

@@ -151,8 +151,9 @@ Status Opening::open_drafters() {
   target.max_rows = std::min(out_.decoder.max_rows, out_.decoder.max_logits);
   std::vector<SpeculativeConfig> configs = options_.more_speculations;
   configs.insert(configs.begin(), options_.speculation);
-  const bool decides = std::ranges::any_of(
-      configs, [](const auto& config) { return config.combination == Combination::kAuto; });
+  const bool decides = std::ranges::any_of(configs, [](const auto& config) {
+    return config.combination == Combination::kAuto || config.gated();
+  });
   if (decides) {
     AERIE_ASSIGN_OR_RETURN(PassCost cost, find_pass_cost(target.max_rows));
     out_.cost = std::make_unique<PassCost>(std::move(cost));

@@ -9,6 +9,7 @@
 
 #include "decode/decoder.h"
 #include "draft/auto/controller.h"
+#include "draft/auto/draft_gate.h"
 #include "draft/lookup/lookahead.h"
 #include "draft/lookup/ngram.h"
 #include "draft/lookup/recycling.h"
@@ -50,13 +51,14 @@ enum class Kind {
   kStaticTree,
   kTree,
   kAuto,
+  kGated,
   kHead,  // of a trained head
   kHeadTree
 };
 constexpr Kind kKinds[] = {Kind::kPlain,     Kind::kNgram,      Kind::kNgramTree, Kind::kSuffixTree,
                            Kind::kRecycling, Kind::kRest,       Kind::kLookahead, Kind::kEarlyExit,
                            Kind::kLayerSkip, Kind::kDraftModel, Kind::kModelTree, Kind::kStaticTree,
-                           Kind::kTree,      Kind::kAuto};
+                           Kind::kTree,      Kind::kAuto,       Kind::kGated};
 
 struct Case {
   Kind kind;
@@ -136,6 +138,10 @@ std::unique_ptr<Drafter> drafter_for(Kind kind, Model& target) {
         drafters.push_back(drafter_for(each, target));
       }
       return std::move(make_controller(std::move(drafters), cost, {})).value();
+    }
+    case Kind::kGated: {
+      static const PassCost cost({{1, 1.0, 0.0}, {64, 1.5, 0.0}});
+      return make_gate(drafter_for(Kind::kSuffixTree, target), cost, {});
     }
     case Kind::kLayerSkip:
     case Kind::kDraftModel:

@@ -22,7 +22,9 @@ TEST_P(Batch, SaysWhatEachSaysAlone) {
       const test::Replies& replies = comparison.speculative;
       EXPECT_EQ(replies.passes, replies.prefill_passes + replies.rounds);
       for (size_t i = 0; i < replies.of.size(); ++i) {
-        EXPECT_EQ(replies.of[i].stats.drafted > 0, setting.requests[i].options.speculate);
+        const bool drafts = replies.of[i].stats.drafted > 0;
+        const bool may = setting.requests[i].options.speculate;
+        EXPECT_TRUE(drafts == may || (is_gated(setting.kind) && may)) << i;
       }
     }
   }

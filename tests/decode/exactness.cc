@@ -8,6 +8,7 @@
 
 #include "draft/auto/combined.h"
 #include "draft/auto/controller.h"
+#include "draft/auto/draft_gate.h"
 #include "draft/lookup/corpus_index.h"
 #include "draft/lookup/lookahead.h"
 #include "draft/lookup/ngram.h"
@@ -156,6 +157,19 @@ class Predicted final : public test::TestDrafter {
 
 std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plain, Model& target);
 
+const PassCost& pass_cost() {
+  static const PassCost cost({{1, 0.01, 0.0}, {64, 0.02, 0.0}});
+  return cost;
+}
+
+// Most drafts are cheap beside that and some are dear, the same ones in every run.
+std::function<double()> uneven_clock() {
+  return [seconds = 0.0, calls = 0]() mutable {
+    seconds += ++calls % 14 == 0 ? 2e-3 : 5e-5;
+    return seconds;
+  };
+}
+
 std::unique_ptr<Drafter> combined(const Setting& setting, const Replies& plain, Model& target,
                                   std::initializer_list<DraftKind> kinds, Combination how) {
   std::vector<std::unique_ptr<Drafter>> drafters;
@@ -167,15 +181,20 @@ std::unique_ptr<Drafter> combined(const Setting& setting, const Replies& plain, 
   if (how != Combination::kAuto) {
     return std::move(combine_drafters(std::move(drafters), how)).value();
   }
-  static const PassCost cost({{1, 0.01, 0.0}, {64, 0.02, 0.0}});
-  // Most drafts are cheap beside that and some are dear, the same ones in every run.
   ControllerOptions options;
   options.max_rows = setting.max_logits;
-  options.clock = [seconds = 0.0, calls = 0]() mutable {
-    seconds += ++calls % 14 == 0 ? 2e-3 : 5e-5;
-    return seconds;
-  };
-  return std::move(make_controller(std::move(drafters), cost, options)).value();
+  options.clock = uneven_clock();
+  return std::move(make_controller(std::move(drafters), pass_cost(), options)).value();
+}
+
+std::unique_ptr<Drafter> gated(const Setting& setting, const Replies& plain, Model& target,
+                               DraftKind kind) {
+  Setting one = setting;
+  one.kind = kind;
+  GateOptions options;
+  options.max_rows = setting.max_logits;
+  options.clock = uneven_clock();
+  return make_gate(drafter_for(one, plain, target), pass_cost(), options);
 }
 
 std::unique_ptr<Drafter> head_drafter(const Setting& setting, const Model& target) {
@@ -269,6 +288,14 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
                       {DraftKind::kNgramTree, DraftKind::kRecycling, DraftKind::kSameModel,
                        DraftKind::kOtherModel},
                       Combination::kAuto);
+    case DraftKind::kGated:
+      return gated(setting, plain, target, DraftKind::kFirst);
+    case DraftKind::kGatedTree:
+      return gated(setting, plain, target, DraftKind::kModelTree);
+    case DraftKind::kGatedWindow:
+      return gated(setting, plain, target, DraftKind::kLookahead);
+    case DraftKind::kHeadGated:
+      return gated(setting, plain, target, DraftKind::kHeadTree);
     case DraftKind::kSampledTree: {
       test::SampledTreeOptions options;
       options.widths = {3, 2, 1};
@@ -307,10 +334,10 @@ DecoderOptions decoder_options(const Setting& setting) {
       DraftKind::kSampledTree,    DraftKind::kModelTree, DraftKind::kStaticTree,
       DraftKind::kPrunedTree,     DraftKind::kHeadTree,  DraftKind::kHeadEagleTree,
       DraftKind::kHeadMedusaTree, DraftKind::kHeadBeams, DraftKind::kHeadMerged,
-      DraftKind::kHeadAuto};
+      DraftKind::kHeadAuto,       DraftKind::kGatedTree, DraftKind::kHeadGated};
   const bool tree = std::ranges::find(kTrees, setting.kind) != std::end(kTrees);
   options.max_nodes = tree ? 3 * setting.length : setting.length;
-  if (setting.kind == DraftKind::kLookahead) {
+  if (setting.kind == DraftKind::kLookahead || setting.kind == DraftKind::kGatedWindow) {
     options.max_nodes = lookahead_nodes(lookahead_options(setting));
   }
   options.max_logits = setting.max_logits;
@@ -326,14 +353,20 @@ ModelOptions target_options(int threads, int positions) {
 
 }  // namespace
 
+bool is_gated(DraftKind kind) {
+  return kind == DraftKind::kGated || kind == DraftKind::kGatedTree ||
+         kind == DraftKind::kGatedWindow || kind == DraftKind::kHeadGated;
+}
+
 const char* draft_kind_name(DraftKind kind) {
   constexpr const char* kNames[] = {
-      "Ngram",          "NgramTree",  "Prediction",  "Suffix",      "SuffixTree",  "Recycling",
-      "Rest",           "Lookahead",  "EarlyExit",   "LayerSkip",   "OtherModel",  "SameModel",
-      "ModelTree",      "StaticTree", "PrunedTree",  "RandomChain", "ProphetTree", "First",
-      "Merged",         "Auto",       "SampledTree", "Head",        "HeadTree",    "HeadEagleTree",
-      "HeadMedusaTree", "HeadBeams",  "HeadFirst",   "HeadMerged",  "HeadAuto"};
-  static_assert(std::size(kNames) == static_cast<size_t>(DraftKind::kHeadAuto) + 1);
+      "Ngram",      "NgramTree",  "Prediction",    "Suffix",         "SuffixTree",  "Recycling",
+      "Rest",       "Lookahead",  "EarlyExit",     "LayerSkip",      "OtherModel",  "SameModel",
+      "ModelTree",  "StaticTree", "PrunedTree",    "RandomChain",    "ProphetTree", "First",
+      "Merged",     "Auto",       "Gated",         "GatedTree",      "GatedWindow", "SampledTree",
+      "Head",       "HeadTree",   "HeadEagleTree", "HeadMedusaTree", "HeadBeams",   "HeadFirst",
+      "HeadMerged", "HeadAuto",   "HeadGated"};
+  static_assert(std::size(kNames) == static_cast<size_t>(DraftKind::kHeadGated) + 1);
   return kNames[static_cast<int>(kind)];
 }
 

@@ -37,6 +37,9 @@ enum class DraftKind {
   kFirst,        // prompt lookup, or else the other model
   kMerged,       // the target's own weights, the other model and successors, merged to a tree
   kAuto,         // the controller over several matches, successors and both models
+  kGated,        // the gate over prompt lookup, or else the other model
+  kGatedTree,    // over a draft model's likeliest nodes
+  kGatedWindow,  // over lookahead
   kSampledTree,  // drawn without replacement from the target's own weights, with little context
   // Of Setting::head.
   kHead,            // a chain
@@ -47,6 +50,7 @@ enum class DraftKind {
   kHeadFirst,   // suffixes, or else the head
   kHeadMerged,  // the head's tree and prompt lookup, merged
   kHeadAuto,    // the controller over both and successors
+  kHeadGated,   // the gate over the head's tree
 };
 inline constexpr DraftKind kDraftKinds[] = {
     DraftKind::kNgram,       DraftKind::kNgramTree,   DraftKind::kPrediction,
@@ -55,7 +59,10 @@ inline constexpr DraftKind kDraftKinds[] = {
     DraftKind::kLayerSkip,   DraftKind::kOtherModel,  DraftKind::kSameModel,
     DraftKind::kModelTree,   DraftKind::kStaticTree,  DraftKind::kPrunedTree,
     DraftKind::kRandomChain, DraftKind::kProphetTree, DraftKind::kFirst,
-    DraftKind::kMerged,      DraftKind::kAuto};
+    DraftKind::kMerged,      DraftKind::kAuto,        DraftKind::kGated,
+    DraftKind::kGatedTree,   DraftKind::kGatedWindow};
+// Whether it may decode a whole reply plainly.
+bool is_gated(DraftKind kind);
 const char* draft_kind_name(DraftKind kind);  // "SameModel"
 std::string draft_kind_test_name(const testing::TestParamInfo<DraftKind>& info);
 

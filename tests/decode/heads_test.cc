@@ -21,10 +21,10 @@ using test::HeadFamily;
 using test::Replies;
 
 constexpr double kTemperatures[] = {0.0, 0.7, 1.2};
-constexpr DraftKind kShapes[] = {DraftKind::kHead,          DraftKind::kHeadTree,
-                                 DraftKind::kHeadEagleTree, DraftKind::kHeadMedusaTree,
-                                 DraftKind::kHeadBeams,     DraftKind::kHeadFirst,
-                                 DraftKind::kHeadMerged,    DraftKind::kHeadAuto};
+constexpr DraftKind kShapes[] = {
+    DraftKind::kHead,           DraftKind::kHeadTree,  DraftKind::kHeadEagleTree,
+    DraftKind::kHeadMedusaTree, DraftKind::kHeadBeams, DraftKind::kHeadFirst,
+    DraftKind::kHeadMerged,     DraftKind::kHeadAuto,  DraftKind::kHeadGated};
 constexpr int kLengths[] = {1, 2, 4, 7, 13};
 constexpr int kChunks[] = {1, 7, 64, 512};
 constexpr int kTokens = test::kSanitized ? 60 : 200;

@@ -12,6 +12,7 @@
 
 #include "draft/auto/combined.h"
 #include "draft/auto/controller.h"
+#include "draft/auto/draft_gate.h"
 #include "draft/lookup/lookahead.h"
 #include "draft/lookup/ngram.h"
 #include "draft/lookup/prediction.h"
@@ -137,6 +138,18 @@ std::unique_ptr<Drafter> both(Combination how, std::unique_ptr<Drafter> a,
   return std::move(make_controller(std::move(drafters), cost, options)).value();
 }
 
+// Asked in most rounds; the clock does not know what was drawn.
+std::unique_ptr<Drafter> gated(std::unique_ptr<Drafter> drafter) {
+  static const PassCost cost({{1, 0.01, 0.0}, {64, 0.02, 0.0}});
+  GateOptions options;
+  options.max_rows = 16;
+  options.clock = [seconds = 0.0, calls = 0]() mutable {
+    seconds += ++calls % 14 == 0 ? 2e-3 : 5e-5;
+    return seconds;
+  };
+  return make_gate(std::move(drafter), cost, options);
+}
+
 std::unique_ptr<Drafter> head_drafter(HeadFamily family, bool tree) {
   static std::map<HeadFamily, test::TinyHead> heads;
   test::TinyHead& head =
@@ -209,7 +222,9 @@ std::vector<Kind> kinds() {
        [] {
          return both(Combination::kMerge, sampled_tree({1, 1}), model_drafter(true));
        }},
-      {"Auto", [] { return both(Combination::kAuto, ngram_drafter(), model_drafter(true)); }}};
+      {"Auto", [] { return both(Combination::kAuto, ngram_drafter(), model_drafter(true)); }},
+      {"GatedLookup", [] { return gated(ngram_drafter()); }},
+      {"GatedModel", [] { return gated(model_drafter(true)); }}};
   for (const HeadFamily family : test::kHeadFamilies) {
     all.push_back({test::head_family_name(family), [=] { return head_drafter(family, true); }});
   }

@@ -31,7 +31,7 @@ constexpr DraftKind kChains[] = {DraftKind::kNgram,     DraftKind::kPrediction,
 constexpr DraftKind kTrees[] = {
     DraftKind::kNgramTree,   DraftKind::kSuffixTree, DraftKind::kRecycling, DraftKind::kRest,
     DraftKind::kProphetTree, DraftKind::kMerged,     DraftKind::kAuto,      DraftKind::kSampledTree,
-    DraftKind::kModelTree,   DraftKind::kStaticTree};
+    DraftKind::kModelTree,   DraftKind::kStaticTree, DraftKind::kGated,     DraftKind::kGatedTree};
 
 // What the rule can judge.
 std::vector<DraftKind> kinds_for(VerifyRule rule) {
@@ -41,7 +41,7 @@ std::vector<DraftKind> kinds_for(VerifyRule rule) {
   if (rule == VerifyRule::kBlock) {
     std::erase_if(kinds, [](DraftKind kind) {
       return kind == DraftKind::kSampledTree || kind == DraftKind::kModelTree ||
-             kind == DraftKind::kStaticTree;
+             kind == DraftKind::kStaticTree || kind == DraftKind::kGatedTree;
     });
   }
   return kinds;

@@ -307,6 +307,32 @@ TEST(SpeculativeSpec, ToStringParsesBack) {
   }
 }
 
+TEST(SpeculativeSpec, MethodsAreGatedUnlessOneSaysNo) {
+  EXPECT_TRUE(spec("ngram").gated());
+  EXPECT_TRUE(spec("ngram:gate=1,suffix").gated());
+  EXPECT_TRUE(json(R"({"method": "ngram", "gate": true})").gated());
+  EXPECT_FALSE(spec("ngram:gate=0,suffix").gated());
+  EXPECT_FALSE(json(R"({"method": "ngram", "gate": 0})").gated());
+  EXPECT_FALSE(spec("merge,ngram,suffix:gate=0").gated());
+  EXPECT_FALSE(spec("none").gated());
+  EXPECT_FALSE(spec("auto,suffix").gated());
+  EXPECT_EQ(to_string(spec("ngram:gate=0,num_speculative_tokens=3")),
+            "ngram:num_speculative_tokens=3,gate=0");
+  bad_spec("auto,ngram:gate=0", {"'gate' does not go with auto"});
+  bad_spec("ngram:gate=2", {"'gate' must be true or false"});
+
+  SpeculativeConfig config = spec("ngram,suffix");
+  config.open_gate();
+  EXPECT_EQ(to_string(config), "ngram:gate=0,suffix:gate=0");
+  EXPECT_EQ(to_string(config.with_default_gate()), "ngram,suffix");
+  config = spec("ngram:gate=1");
+  config.open_gate();
+  EXPECT_TRUE(config.gated());
+  config = spec("auto");
+  config.open_gate();
+  EXPECT_EQ(to_string(config), "auto");
+}
+
 TEST(SpeculativeJson, SeveralMethods) {
   SpeculativeConfig both = made("ngram", 8, 0, 0, "");
   both.methods.push_back(made("draft_model", 0, 0, 0, "draft.gguf").methods.front());

@@ -38,7 +38,7 @@ class EngineTest : public testing::Test {
     return spec;
   }
   static std::vector<SpeculativeConfig> drafters() {
-    std::vector<SpeculativeConfig> configs = {parse_speculative_spec("ngram").value(),
+    std::vector<SpeculativeConfig> configs = {parse_speculative_spec("ngram:gate=0").value(),
                                               drafting_with(target().path()),
                                               drafting_with(other().path())};
     // The second is asked where the first has no idea.
@@ -47,7 +47,7 @@ class EngineTest : public testing::Test {
     return configs;
   }
   static SpeculativeConfig drafting_with(const std::string& model) {
-    return parse_speculative_spec("draft_model:model=" + model).value();
+    return parse_speculative_spec("draft_model:gate=0,model=" + model).value();
   }
   static EngineOptions options(const SpeculativeConfig& speculation = {}) {
     EngineOptions options;
@@ -452,7 +452,7 @@ TEST_F(EngineTest, DraftModelsOfOtherVocabulariesAreExact) {
 TEST_F(EngineTest, SeveralDraftModelsAreExact) {
   const auto plain = open(options());
   const std::string models =
-      "draft_model:model=" + other().path() +
+      "draft_model:gate=0,model=" + other().path() +
       ",topk=2,num_speculative_tokens=6,draft_model:model=" + target().path() +
       ",topk=2,num_speculative_tokens=6";
   const auto engine = open(options(parse_speculative_spec("merge," + models).value()));

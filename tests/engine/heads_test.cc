@@ -41,6 +41,7 @@ class HeadsTest : public testing::Test {
     options.model = target_;
     options.threads = 1;
     AERIE_ASSIGN_OR_RETURN(options.speculation, parse_speculative_spec(spec));
+    options.speculation.open_gate();
     return Engine::open(options);
   }
   Generation generate(const std::string& spec, double temperature) const {

@@ -151,7 +151,9 @@ class HuggingFaceEngine : public ::testing::Test {
   }
 
   static SpeculativeConfig spec(const std::string& text) {
-    return parse_speculative_spec(text).value();
+    SpeculativeConfig config = parse_speculative_spec(text).value();
+    config.open_gate();
+    return config;
   }
   static std::vector<SpeculativeConfig> drafters() {
     return {spec("ngram"), spec("draft_model:model=" + folder_),

@@ -63,8 +63,8 @@ TEST(PrunedDraft, ProposesWhatIsKeptAndChangesNothing) {
   for (const std::string& model : {files.model.path(), files.tied.path()}) {
     for (const double temperature : {0.0, 1.0}) {
       const auto plain = generate(model, "none", temperature);
-      const auto pruned =
-          generate(model, "draft_model:model=" + model + ",draft_vocab=" + files.list, temperature);
+      const auto pruned = generate(
+          model, "draft_model:gate=0,model=" + model + ",draft_vocab=" + files.list, temperature);
       ASSERT_TRUE(plain.ok() && pruned.ok()) << pruned.status().message();
       EXPECT_EQ(plain->tokens, pruned->tokens);
       accepted += pruned->stats.accepted;
@@ -87,7 +87,7 @@ TEST(PrunedDraft, IsAsGoodAsTheWholeOne) {
   std::ofstream all(files.list);
   for (int id = 0; id < test::kByteVocab; ++id) all << id << '\n';
   all.close();
-  const std::string speculate = "draft_model:model=" + files.model.path();
+  const std::string speculate = "draft_model:gate=0,model=" + files.model.path();
   const auto whole = generate(files.model.path(), speculate);
   const auto pruned = generate(files.model.path(), speculate + ",draft_vocab=" + files.list);
   ASSERT_TRUE(whole.ok() && pruned.ok());
@@ -98,8 +98,8 @@ TEST(PrunedDraft, IsAsGoodAsTheWholeOne) {
 TEST(PrunedDraft, WeightsOfAnotherTypeChangeNothing) {
   const Files files;
   const auto plain = generate(files.model.path(), "none");
-  const auto other =
-      generate(files.model.path(), "draft_model:model=" + files.model.path() + ",draft_type=q4_0");
+  const auto other = generate(
+      files.model.path(), "draft_model:gate=0,model=" + files.model.path() + ",draft_type=q4_0");
   ASSERT_TRUE(plain.ok() && other.ok()) << other.status().message();
   EXPECT_EQ(plain->tokens, other->tokens);
   EXPECT_GT(other->stats.accepted, 0);
@@ -107,7 +107,7 @@ TEST(PrunedDraft, WeightsOfAnotherTypeChangeNothing) {
 
 TEST(PrunedDraft, WhatCannotBeIsRefused) {
   const Files files;
-  const std::string drafter = "draft_model:model=" + files.model.path();
+  const std::string drafter = "draft_model:gate=0,model=" + files.model.path();
   const auto refusal = [&](const std::string& speculate) {
     return generate(files.model.path(), speculate).status().message();
   };

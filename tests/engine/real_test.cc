@@ -121,7 +121,7 @@ void compare_with_plain(const SpeculativeConfig& speculation, const Check& check
 
 TEST(RealModel, NgramIsExact) {
   SKIP_WITHOUT_MODEL();
-  const SpeculativeConfig speculation = parse_speculative_spec("ngram").value();
+  const SpeculativeConfig speculation = parse_speculative_spec("ngram:gate=0").value();
   compare_with_plain(speculation, [](const Generation& out) { EXPECT_GT(out.stats.drafted, 0); });
 }
 
@@ -129,7 +129,8 @@ TEST(RealModel, NgramIsExact) {
 TEST(RealModel, DraftModelIsExact) {
   SKIP_WITHOUT_MODEL();
   const SpeculativeConfig speculation =
-      parse_speculative_spec(std::string("draft_model:num_speculative_tokens=4,model=") + kModel)
+      parse_speculative_spec(std::string("draft_model:gate=0,num_speculative_tokens=4,model=") +
+                             kModel)
           .value();
   compare_with_plain(speculation, [](const Generation& out) {
     EXPECT_EQ(out.stats.accepted, out.stats.drafted);
@@ -146,11 +147,12 @@ TEST(RealModel, ShippedHeadsDraftForIt) {
     std::string spec;
     double least;  // tokens of a round
   } cases[] = {
-      {"eagle3:num_speculative_tokens=5,model=" + heads + "-EAGLE3", 1.5},
-      {"eagle3:num_speculative_tokens=12,topk=4,num_steps=5,model=" + heads + "-EAGLE3", 1.8},
-      {"eagle3:num_speculative_tokens=7,model=" + heads + "-P-EAGLE", 1.3},
-      {"medusa:num_speculative_tokens=4,model=" + heads + "-Medusa", 1.15},
-      {"draft_model:num_speculative_tokens=4,model=" + heads +
+      {"eagle3:gate=0,num_speculative_tokens=5,model=" + heads + "-EAGLE3", 1.5},
+      {"eagle3:gate=0,num_speculative_tokens=12,topk=4,num_steps=5,model=" + heads + "-EAGLE3",
+       1.8},
+      {"eagle3:gate=0,num_speculative_tokens=7,model=" + heads + "-P-EAGLE", 1.3},
+      {"medusa:gate=0,num_speculative_tokens=4,model=" + heads + "-Medusa", 1.15},
+      {"draft_model:gate=0,num_speculative_tokens=4,model=" + heads +
            "-draft/SmolLM2-135M-Instruct-draft.Q4_0.gguf",
        1.3},
   };
@@ -170,7 +172,7 @@ TEST(RealModel, ShippedHeadsDraftForIt) {
 
 TEST(RealModel, NgramPaysOnQuotes) {
   SKIP_WITHOUT_MODEL();
-  const SpeculativeConfig speculation = parse_speculative_spec("ngram").value();
+  const SpeculativeConfig speculation = parse_speculative_spec("ngram:gate=0").value();
   const auto engine = open(options_for(2, 512, speculation));
   Request request;
   request.prompt = chat_prompt(

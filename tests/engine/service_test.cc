@@ -83,9 +83,10 @@ EngineOptions engine_options() {
   options.model = model();
   options.threads = 2;
   options.speculation = parse_speculative_spec("auto").value();
-  options.more_speculations = {parse_speculative_spec("ngram").value(),
-                               parse_speculative_spec("draft_model:model=" + model()).value(),
-                               parse_speculative_spec("none").value()};
+  options.more_speculations = {
+      parse_speculative_spec("ngram:gate=0").value(),
+      parse_speculative_spec("draft_model:gate=0,model=" + model()).value(),
+      parse_speculative_spec("none").value()};
   return options;
 }
 
@@ -351,7 +352,7 @@ TEST(Service, SaysWhatItServes) {
   EXPECT_THAT(service->model_name(), StartsWith("aerie_"));
   EXPECT_EQ(service->context(), 512);
   ASSERT_EQ(service->speculations().size(), 4u);
-  EXPECT_EQ(service->speculations()[1], "ngram");
+  EXPECT_EQ(service->speculations()[1], "ngram:gate=0");
   EXPECT_EQ(service->speculations()[3], "none");
   EXPECT_TRUE(service->chat_template().ok());
 }

@@ -95,7 +95,8 @@ TEST(BenchFlags, ComparesSpeculation) {
   const auto json = nlohmann::json::parse(text_of(figures), nullptr, false);
   ASSERT_EQ(json["methods"].size(), 6u);
   EXPECT_EQ(json["methods"][0]["method"], "none");
-  EXPECT_EQ(json["methods"][4]["method"], "ngram:prompt_lookup_max=2,num_speculative_tokens=3");
+  EXPECT_EQ(json["methods"][4]["method"],
+            "ngram:prompt_lookup_max=2,num_speculative_tokens=3,gate=0");
   EXPECT_EQ(json["methods"][4]["temperature"], 0.5);
   EXPECT_EQ(json["prompts"], 2);
   EXPECT_EQ(json["seed"], 9);

@@ -48,7 +48,7 @@ TEST(MakeHead, EveryKindDraftsInTheEngine) {
     make.draft_vocab = 100;
     ASSERT_TRUE(make_head(make, config_of(model.path())).ok());
     const std::string method(method_of_kind(kind));
-    options.speculation = parse_speculative_spec(method + ":model=" + folder.path).value();
+    options.speculation = parse_speculative_spec(method + ":gate=0,model=" + folder.path).value();
     auto engine = Engine::open(options);
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     const Generation fast = (*engine)->generate(request, nullptr).value();

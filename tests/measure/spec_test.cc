@@ -117,7 +117,8 @@ TEST_F(SpecBench, RunsEveryMethodAtEveryTemperature) {
     EXPECT_GT(drafted.speedup.value, 0.0);
     EXPECT_GT(drafted.stages.of(Stage::kDraft), 0.0);
   }
-  EXPECT_EQ(report.methods[2].method, "ngram");
+  EXPECT_EQ(report.methods[2].method, "ngram:gate=0");
+  EXPECT_EQ(report.methods[2].to_use, "ngram");
   EXPECT_GT(report.methods[2].all.drafted, 0);
 }
 
@@ -172,7 +173,7 @@ TEST_F(SpecBench, WritesWhatIsPromised) {
   EXPECT_EQ(out["seed"], 1);
   ASSERT_EQ(out["methods"].size(), 2u);
   const json& method = out["methods"][1];
-  EXPECT_EQ(method["method"], "ngram");
+  EXPECT_EQ(method["method"], "ngram:gate=0");
   EXPECT_EQ(method["temperature"], 0.0);
   for (const json* figures : {&method, &method["without_looped"], &method["tasks"][0]}) {
     for (const char* key :
@@ -246,7 +247,7 @@ TEST_F(SpecBench, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal(o), HasSubstr("--temperature"));
   o = options();
   o.methods = {ngram(), itself(), ngram()};
-  EXPECT_THAT(refusal(o), HasSubstr("--method ngram is given twice"));
+  EXPECT_THAT(refusal(o), HasSubstr("--method ngram:gate=0 is given twice"));
   o.methods = {SpeculativeConfig(), SpeculativeConfig()};
   EXPECT_THAT(refusal(o), HasSubstr("--method none is given twice"));
   o = options();
@@ -275,14 +276,14 @@ TEST_F(SpecBench, SweepsDepths) {
       EXPECT_LE(f.speedup.value, row.figures[static_cast<size_t>(row.best)].speedup.value);
     }
     if (i % 2 == 0) {
-      EXPECT_EQ(row.method, "draft_model:model=" + model_);
+      EXPECT_EQ(row.method, "draft_model:model=" + model_ + ",gate=0");
       EXPECT_EQ(row.figures[0].n_alpha.size(), 4u);
       EXPECT_EQ(row.figures[1].n_alpha.size(), 1u);
       EXPECT_GT(row.figures[0].mean_accepted_length, 3.5);
       EXPECT_GT(row.figures[1].mean_accepted_length, 1.5);
       EXPECT_LE(row.figures[1].mean_accepted_length, 2.0);
     } else {
-      EXPECT_EQ(row.method, "ngram");
+      EXPECT_EQ(row.method, "ngram:gate=0");
     }
   }
   const json out = json::parse(to_json(*report), nullptr, false);

@@ -16,7 +16,8 @@ using testing::HasSubstr;
 
 MethodFigures figures(const std::string& method, double speedup, double length, int64_t drafted) {
   MethodFigures out;
-  out.method = method;
+  out.method = method + ":gate=0";
+  out.to_use = method;
   out.temperature = 0.5;
   out.all.tokens = 1000;
   out.all.speedup.value = speedup;

@@ -127,7 +127,8 @@ class Real {
     EngineOptions engine;
     engine.model = model.path();
     engine.threads = 1;
-    engine.speculation = parse_speculative_spec("suffix:suffix_decoding_spec_offset=4").value();
+    engine.speculation =
+        parse_speculative_spec("suffix:suffix_decoding_spec_offset=4,gate=0").value();
     ServiceOptions service;
     service.cache_positions = 8192;
     auto opened = open_service(engine, service);

@@ -41,6 +41,7 @@ Expected<Acceptance> measure_acceptance(const AcceptanceOptions& options,
   EngineOptions engine_options = options.engine;
   engine_options.rule = VerifyRule::kExact;
   engine_options.speculation = speculation;
+  engine_options.speculation.open_gate();
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(engine_options));
   Acceptance all;
   int64_t round_tokens = 0;

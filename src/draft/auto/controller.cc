@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "draft/auto/combined.h"
 #include "draft/auto/draft_record.h"
+#include "draft/auto/round_cost.h"
 #include "draft/method.h"
 #include "draft/tenant_map.h"
 #include "draft/tree/tree_growth.h"
@@ -93,15 +94,6 @@ class Controller final : public Drafter {
   void plan_for(size_t source, std::span<const DraftRequest> requests, Plan& best);
   void begin_round(std::span<const DraftRequest> requests);
   double choose(std::span<const DraftRequest> requests);
-  int roots_of(std::span<const DraftRequest> requests) const {
-    return other_roots_ + static_cast<int>(requests.size());
-  }
-  // What a pass of so many roots takes without nodes.
-  double plain_seconds(int roots) const { return cost_.seconds({roots, roots, context_}); }
-  // What a pass of so many roots and nodes takes, that of its prompts' rows left out.
-  double seconds(int rows, int roots) const {
-    return cost_.seconds({rows + prompt_rows_, roots, context_}) - prompt_seconds_;
-  }
   std::span<const DraftCommit> commits_of(size_t source, std::span<const DraftCommit> commits);
   State& state(SequenceId id) { return states_.find(id)->second; }
   TenantRecord& tenant_record(SequenceId id, size_t source) {
@@ -109,7 +101,7 @@ class Controller final : public Drafter {
   }
 
   std::vector<ControlledDrafter> sources_;
-  const PassCost& cost_;
+  RoundCost cost_;
   ControllerOptions options_;
   DrafterNeeds needs_;
   OwnTaps own_taps_;
@@ -121,13 +113,7 @@ class Controller final : public Drafter {
   std::vector<DraftRequest> asked_;
   std::vector<DraftCommit> commits_;
   bool any_left_out_ = false;  // of any sequence so far
-  double context_ = 0.0;       // tokens of a sequence, in the mean
-  // Beside what is drafted for: other sequences' roots, and rows of prompts with what they add to a
-  // pass without drafts. Those have to be computed some time, whatever is drafted.
-  int other_roots_ = 0;
-  int prompt_rows_ = 0;
-  double prompt_seconds_ = 0.0;
-  std::vector<int> kept_;  // [request]: nodes of its tree, the likeliest first
+  std::vector<int> kept_;      // [request]: nodes of its tree, the likeliest first
   std::vector<int> offered_;
 };
 
@@ -187,13 +173,13 @@ bool Controller::pays(size_t index, const Tenant& tenant, int sequences) const {
   const ControlledDrafter& source = sources_[index];
   const TenantRecord& record = tenant.records[index];
   const double count = sequences;
-  const double plain = count / plain_seconds(sequences);
+  const double plain = count / cost_.plain(sequences);
   double tokens = count, reached = 1.0;
   for (int depth = 1; depth <= DepthRecord::kDepths; ++depth) {
     reached *= record.depths.estimate(depth - 1, nullptr);
     tokens += count * reached;
     const double rows = count * (1.0 + record.nodes_per_level * depth);
-    const double seconds = cost_.seconds({static_cast<int>(rows), sequences, context_}) +
+    const double seconds = cost_.apart(static_cast<int>(rows), sequences) +
                            source.seconds_per_level * depth * std::max(1.0, count / source.batch);
     if (tokens / seconds > plain * (1.0 + options_.margin)) return true;
   }
@@ -241,14 +227,14 @@ void Controller::forget() {
 
 bool Controller::is_cheap(const ControlledDrafter& source) const {
   const int rows = std::max(1, static_cast<int>(source.batch));
-  return source.timed > 0 && !source.whole && source.seconds < kCheap * plain_seconds(rows);
+  return source.timed > 0 && !source.whole && source.seconds < kCheap * cost_.plain(rows);
 }
 
 // Whether choose() might take any node, were all drafts certain.
 bool Controller::could_pay(int roots, int most_nodes) const {
-  const double bar = roots / plain_seconds(roots) * (1.0 + options_.margin);
+  const double bar = roots / cost_.plain(roots) * (1.0 + options_.margin);
   for (int nodes = 1; nodes <= std::min(most_nodes, options_.max_rows - roots); ++nodes) {
-    if ((roots + (1.0 - kDoubt) * nodes) / seconds(roots + nodes, roots) > bar) return true;
+    if ((roots + (1.0 - kDoubt) * nodes) / cost_.seconds(roots + nodes, roots) > bar) return true;
   }
   return false;
 }
@@ -274,7 +260,7 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   const double start = options_.clock();
   AERIE_RETURN_IF_ERROR(source.drafter->propose(asked_));
   const double seconds = options_.clock() - start;
-  if (usual || seconds < kCheap * plain_seconds(static_cast<int>(asked_.size()))) {
+  if (usual || seconds < kCheap * cost_.plain(static_cast<int>(asked_.size()))) {
     source.time(seconds, asked_);
     for (const DraftRequest& request : asked_) {
       tenant_record(request.id, index).measure(*request.tree);
@@ -318,7 +304,7 @@ void Controller::take(size_t index, State& at) {
 double Controller::choose(std::span<const DraftRequest> requests) {
   kept_.assign(requests.size(), 0);
   offered_.assign(requests.size(), 0);
-  const int roots = roots_of(requests);
+  const int roots = cost_.roots();
   int rows = roots;
   double tokens = rows;
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -328,7 +314,7 @@ double Controller::choose(std::span<const DraftRequest> requests) {
     tokens += at.whole_tokens;
     rows += kept_[i];
   }
-  double best = tokens / seconds(rows, roots);
+  double best = tokens / cost_.seconds(rows, roots);
   double bar = best * (1.0 + options_.margin);
   while (++rows <= options_.max_rows) {
     const TokenTree::Node* likeliest = nullptr;
@@ -344,7 +330,7 @@ double Controller::choose(std::span<const DraftRequest> requests) {
     if (likeliest == nullptr) break;
     ++offered_[of];
     tokens += (1.0 - kDoubt) * static_cast<double>(likeliest->probability);
-    const double rate = tokens / seconds(rows, roots);
+    const double rate = tokens / cost_.seconds(rows, roots);
     if (rate <= bar) continue;
     best = bar = rate;
     kept_.assign(offered_.begin(), offered_.end());
@@ -355,7 +341,7 @@ double Controller::choose(std::span<const DraftRequest> requests) {
 void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, Plan& best) {
   const ControlledDrafter& source = sources_[index];
   const auto count = static_cast<double>(requests.size());
-  const int roots = roots_of(requests);
+  const int roots = cost_.roots();
   double tokens = roots, nodes_per_level = 0.0;
   for (const DraftRequest& request : requests) {
     nodes_per_level += tenant_record(request.id, index).nodes_per_level;
@@ -374,7 +360,7 @@ void Controller::plan_for(size_t index, std::span<const DraftRequest> requests, 
     if (gain < 0.01 * count) return;
     tokens += gain;
     const int rows = roots + static_cast<int>(nodes_per_level * depth);
-    const double rate = tokens / (seconds(rows, roots) + source.seconds_per_level * depth);
+    const double rate = tokens / (cost_.seconds(rows, roots) + source.seconds_per_level * depth);
     if (rows <= options_.max_rows && rate > best.rate) best = {index, depth, rate};
   }
 }
@@ -419,7 +405,6 @@ void Controller::begin_round(std::span<const DraftRequest> requests) {
 }
 
 Status Controller::propose(std::span<DraftRequest> requests) {
-  context_ = 0.0;
   for (const DraftRequest& request : requests) {
     const auto found = states_.find(request.id);
     if (found == states_.end()) {
@@ -430,13 +415,10 @@ Status Controller::propose(std::span<DraftRequest> requests) {
     at.whole = false;
     at.tree.clear();
     for (DraftRecord& record : at.records) record.tree.clear();
-    context_ += static_cast<double>(at.length) / static_cast<double>(requests.size());
   }
   if (requests.empty()) return {};
-  other_roots_ = requests[0].other_tokens;
-  prompt_rows_ = requests[0].other_rows - other_roots_;
-  const int roots = roots_of(requests);
-  prompt_seconds_ = cost_.seconds({roots + prompt_rows_, roots, context_}) - plain_seconds(roots);
+  cost_.start(requests);
+  const int roots = cost_.roots();
   begin_round(requests);
   int most_nodes = 0;
   for (const DraftRequest& request : requests) most_nodes += request.max_nodes;

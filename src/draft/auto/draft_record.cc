@@ -61,7 +61,7 @@ void calibrate(DraftRecord& record, const TenantRecord& general) {
   }
 }
 
-void judge(std::span<const int32_t> truth, DraftRecord& record, TenantRecord& general) {
+int judge(std::span<const int32_t> truth, DraftRecord& record, TenantRecord& general) {
   const TokenTree& tree = record.tree;
   int parent = -1;
   for (size_t d = 0; d < truth.size(); ++d) {
@@ -76,12 +76,13 @@ void judge(std::span<const int32_t> truth, DraftRecord& record, TenantRecord& ge
       record.calibration.learn(record.claims[static_cast<size_t>(i)], stood);
       general.calibration.learn(record.claims[static_cast<size_t>(i)], stood);
     }
-    if (leaf) return;
+    if (leaf) return static_cast<int>(d);
     record.depths.learn(static_cast<int>(d), next >= 0);
     general.depths.learn(static_cast<int>(d), next >= 0);
-    if (next < 0) return;
+    if (next < 0) return static_cast<int>(d);
     parent = next;
   }
+  return static_cast<int>(truth.size());
 }
 
 }  // namespace aerie

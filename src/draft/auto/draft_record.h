@@ -69,7 +69,7 @@ struct ControlledDrafter {
 // Puts corrected estimates on the nodes of record.tree, and remembers what the drafter said.
 void calibrate(DraftRecord& record, const TenantRecord& general);
 
-// `truth`: the tokens that came after the root.
-void judge(std::span<const int32_t> truth, DraftRecord& record, TenantRecord& general);
+// `truth`: the tokens that came after the root. How many of them the draft had.
+int judge(std::span<const int32_t> truth, DraftRecord& record, TenantRecord& general);
 
 }  // namespace aerie

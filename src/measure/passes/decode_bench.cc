@@ -120,6 +120,7 @@ Expected<DecodeReport> bench_decode(const DecodeOptions& options) {
   const int longest = *std::ranges::max_element(options.contexts);
   EngineOptions engine_options = options.engine;
   engine_options.context = longest + options.tokens;
+  engine_options.speculation.open_gate();
   AERIE_ASSIGN_OR_RETURN(const auto engine, Engine::open(engine_options));
   AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt,
                          prompt_tokens(options, *engine, static_cast<size_t>(longest)));
@@ -139,7 +140,7 @@ Expected<DecodeReport> bench_decode(const DecodeOptions& options) {
   }
   DecodeReport report;
   report.model = options.engine.model;
-  report.speculation = to_string(options.engine.speculation);
+  report.speculation = to_string(engine_options.speculation);
   report.threads = engine->parts().options.threads;
   report.tokens = options.tokens;
   report.isa = options.engine.isa;

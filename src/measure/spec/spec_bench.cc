@@ -39,7 +39,8 @@ Expected<std::vector<SpeculativeConfig>> methods_of(const SpecOptions& options) 
   std::vector<SpeculativeConfig> methods(1);
   std::vector<std::string> names = {to_string(methods[0])};
   bool plain_named = false;
-  for (const SpeculativeConfig& config : options.methods) {
+  for (SpeculativeConfig config : options.methods) {
+    config.open_gate();
     const std::string name = to_string(config);
     const bool plain = !config.enabled();
     if (plain ? plain_named : std::ranges::find(names, name) != names.end()) {
@@ -274,6 +275,7 @@ void add_figures(std::span<const Reply> replies, const std::vector<SpeculativeCo
   for (size_t method = 0; method < methods.size(); ++method) {
     MethodFigures& out = report.methods.emplace_back();
     out.method = to_string(methods[method]);
+    out.to_use = to_string(methods[method].with_default_gate());
     out.decides = methods[method].combination == Combination::kAuto;
     out.temperature = temperature;
     out.all = summarize(replies, method, seed);

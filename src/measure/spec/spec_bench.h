@@ -40,7 +40,8 @@ struct TaskFigures {
 };
 
 struct MethodFigures {
-  std::string method;    // "none", "ngram:num_speculative_tokens=5"
+  std::string method;    // "none", "ngram:num_speculative_tokens=5,gate=0"
+  std::string to_use;    // the same without what it is measured with: for `aerie run --speculate`
   bool decides = false;  // Combination::kAuto
   double temperature = 0;
   Figures all;
@@ -67,6 +68,8 @@ struct SpecReport {
   std::vector<MethodFigures> methods;  // by temperature, then as given, plain decoding first
 };
 
+// Methods draft whether it pays or not (gate=0) unless they say that they do not.
+//
 // Turn by turn, every method writes the reply to the same history: the turns so far and plain
 // decoding's replies. Methods take turns, and another one begins each time. Repetitions go through
 // all prompts one after another, and drafters begin each with nothing learned (Engine::forget()).

@@ -104,6 +104,10 @@ std::string to_text(const SpecReport& report) {
                       report.rule == VerifyRule::kExact
                           ? "all ids are those of plain decoding"
                           : "at temperature 0 all ids are those of plain decoding");
+  const auto ungated = [](const MethodFigures& method) { return method.method != method.to_use; };
+  if (std::ranges::any_of(report.methods, ungated)) {
+    text += "gate=0: drafts whether it pays or not, as `aerie run` does only if told so\n";
+  }
   if (report.turns_left_out > 0) {
     text += fmt::format("{} later turns left out: the context is too short for them; see --ctx\n",
                         report.turns_left_out);

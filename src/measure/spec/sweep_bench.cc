@@ -52,7 +52,9 @@ std::vector<SweepRow> rows_of(const SweepOptions& options, const SpecReport& spe
     ++next;
     for (const SpeculativeConfig& method : options.spec.methods) {
       SweepRow& row = rows.emplace_back();
-      row.method = to_string(method);
+      SpeculativeConfig shown = method;
+      shown.open_gate();
+      row.method = to_string(shown);
       row.temperature = next->temperature;
       for (size_t d = 0; d < options.depths.size(); ++d, ++next) {
         row.figures.push_back(next->all);

@@ -131,10 +131,10 @@ ProfileChoice choose(const std::vector<const MethodFigures*>& figures, int batch
   if (most < kWorthIt) {
     choice.why =
         fmt::format("plain decoding is best: {} comes nearest with {} ({:.2f} times), and {}",
-                    best->method, gain, most, price);
+                    best->to_use, gain, most, price);
     return choice;
   }
-  choice.speculate = best->method;
+  choice.speculate = best->to_use;
   choice.speedup = most;
   choice.why =
       fmt::format("{}, and {}{}", gain, price, choice.measured ? interval_of(all.speedup) : "");
