@@ -3,8 +3,8 @@
 namespace aerie::kernels {
 
 std::string_view isa_name(Isa isa) {
-  constexpr std::string_view kNames[] = {"reference", "avx2",    "avx512",
-                                         "avx512bw",  "avxvnni", "neon"};
+  constexpr std::string_view kNames[] = {"reference", "avx2", "avx512", "avx512bw",
+                                         "avxvnni",   "neon", "amx"};
   return kNames[static_cast<size_t>(isa)];
 }
 

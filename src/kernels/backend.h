@@ -29,9 +29,10 @@ enum class Isa : uint8_t {
   kAvx512Bw,   // the same without VNNI
   kAvxVnni,    // as kAvx2, and AVX-VNNI
   kNeon,       // Armv8.2-A with the dot product
+  kAmx,        // as kAvx512, and AMX's products of bytes
 };
-inline constexpr Isa kEveryIsa[] = {Isa::kReference, Isa::kAvx2,    Isa::kAvx512,
-                                    Isa::kAvx512Bw,  Isa::kAvxVnni, Isa::kNeon};
+inline constexpr Isa kEveryIsa[] = {Isa::kReference, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bw,
+                                    Isa::kAvxVnni,   Isa::kNeon, Isa::kAmx};
 std::string_view isa_name(Isa isa);  // as --isa has it: "reference", "avx2", ...
 // Those in this build, the fastest first; the reference is the last.
 std::span<const Isa> built_isas();
@@ -64,6 +65,8 @@ struct Activations {
 
   int64_t max_k = 0;
   int64_t capacity = 0;
+  // Of those in 8 bits, as the backend orders them that wrote them.
+  int64_t most_tile_rows = 8;
   Buffer floats;  // float [rows][k]
   // In the backend's own order (cpu/tiles.h), which depends on `rows`: the floats once more; int8
   // codes, float scales of groups, int32 sums of the codes of halves and groups, float sums times

@@ -78,7 +78,7 @@ void visit_products(const Backend& backend, DType dtype, std::span<const int64_t
     const PackedMatrix packed = pack(backend, random_weights(dtype, 41, k, random));
     const std::span<const uint8_t> panels = packed.data.as<uint8_t>();
     visit(name + " panels", std::vector<float>(panels.begin(), panels.end()));
-    const Activations all = random_activations(64, k, backend.wants_int8(dtype), random);
+    const Activations all = random_activations(backend, 64, k, backend.wants_int8(dtype), random);
     for (const int64_t rows : row_counts) {
       visit(name + " rows " + std::to_string(rows),
             product(backend, 1, packed, first_rows(all, rows)));

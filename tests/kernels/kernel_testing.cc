@@ -267,7 +267,7 @@ struct CodePlace {
   int64_t k, groups;
 
   CodePlace(const Activations& x, int64_t r)
-      : at(place_of(x.rows, 8, r)), k(x.k), groups(x.k / kActivationGroup) {}
+      : at(place_of(x.rows, x.most_tile_rows, r)), k(x.k), groups(x.k / kActivationGroup) {}
   size_t code(int64_t g, int64_t i) const {
     return static_cast<size_t>(at.begin * k + (g * at.rows + at.row) * kActivationGroup + i);
   }
@@ -299,8 +299,11 @@ Activations activations_of(const Backend& backend, std::span<const float> values
   return x;
 }
 
-Activations random_activations(int64_t rows, int64_t k, bool int8, Random& random) {
+Activations random_activations(const Backend& backend, int64_t rows, int64_t k, bool int8,
+                               Random& random) {
   Activations x = allocate(rows, k, int8);
+  std::ranges::fill(x.floats.as<float>(), 0.0f);
+  backend.quantize(pool_of(1), x);  // says in which order it reads them
   for (float& value : x.floats.as<float>()) value = random.uniform(-1.0f, 1.0f);
   write_ordered(x);
   if (!int8) return x;
@@ -354,6 +357,7 @@ void write_codes(const RowCodes& rows, Activations& x) {
 
 Activations first_rows(const Activations& x, int64_t rows) {
   Activations first = allocate(rows, x.k, x.has_int8);
+  first.most_tile_rows = x.most_tile_rows;
   std::copy_n(x.row(0), rows * x.k, first.row(0));
   write_ordered(first);
   if (x.has_int8) write_codes(read_codes(x), first);

@@ -168,7 +168,8 @@ PackedMatrix pack(const Backend& backend, const Weights& weights, int threads = 
 Activations activations_of(const Backend& backend, std::span<const float> values, int64_t k,
                            bool int8);
 // Any codes in [-127, 127] and scales, with the right sums: all that a product may be handed.
-Activations random_activations(int64_t rows, int64_t k, bool int8, Random& random);
+Activations random_activations(const Backend& backend, int64_t rows, int64_t k, bool int8,
+                               Random& random);
 
 // The 8-bit form of activations, row by row, whatever order they lie in.
 struct RowCodes {

@@ -44,7 +44,7 @@ ActivationRow activation_row(Activations& a, int64_t r) {
     row.ordered = a.ordered.as<float>().data() + tile.begin * a.k + (r - tile.begin);
   }
   if (a.has_int8) {
-    const Tile tile = tile_of(a.rows, kMaxTile, r);
+    const Tile tile = tile_of(a.rows, a.most_tile_rows, r);
     const int64_t begin = tile.begin, groups = a.k / kGroup;
     row.tile_rows = tile.rows;
     row.codes = a.codes.as<int8_t>().data() + begin * a.k + (r - begin) * kGroup;
@@ -148,6 +148,7 @@ class CpuBackend final : public Backend {
     for ([[maybe_unused]] const MatmulTarget& target : targets) {
       assert(target.w->k == x.k);
       assert(wants_int8(target.w->dtype) ? x.has_int8 : x.has_ordered);
+      assert(!x.has_int8 || x.most_tile_rows == ops_->most_tile_rows);
     }
     int64_t bytes = 0;
     for (const MatmulTarget& target : targets) bytes += static_cast<int64_t>(target.w->data.size());
@@ -164,19 +165,15 @@ class CpuBackend final : public Backend {
 
   void rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight, double eps,
                 Activations& out) const override {
-    pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) {
-        ops_->rms_norm(x + r * x_stride, weight, eps, activation_row(out, r));
-      }
+    for_rows(pool, out, [&](int64_t r, const ActivationRow& row) {
+      ops_->rms_norm(x + r * x_stride, weight, eps, row);
     });
   }
 
   void layer_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
                   const float* bias, double eps, Activations& out) const override {
-    pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) {
-        ops_->layer_norm(x + r * x_stride, weight, bias, eps, activation_row(out, r));
-      }
+    for_rows(pool, out, [&](int64_t r, const ActivationRow& row) {
+      ops_->layer_norm(x + r * x_stride, weight, bias, eps, row);
     });
   }
 
@@ -200,26 +197,20 @@ class CpuBackend final : public Backend {
   }
 
   void quantize(ThreadPool& pool, Activations& out) const override {
-    pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) ops_->quantize(activation_row(out, r));
-    });
+    for_rows(pool, out, [&](int64_t, const ActivationRow& row) { ops_->quantize(row); });
   }
 
   void gated(ThreadPool& pool, Activation activation, const float* gate, const float* up,
              Activations& out) const override {
-    pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) {
-        ops_->activate(activation, gate + r * out.k, up + r * out.k, activation_row(out, r));
-      }
+    for_rows(pool, out, [&](int64_t r, const ActivationRow& row) {
+      ops_->activate(activation, gate + r * out.k, up + r * out.k, row);
     });
   }
 
   void activate(ThreadPool& pool, Activation activation, const float* x,
                 Activations& out) const override {
-    pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) {
-        ops_->activate(activation, x + r * out.k, nullptr, activation_row(out, r));
-      }
+    for_rows(pool, out, [&](int64_t r, const ActivationRow& row) {
+      ops_->activate(activation, x + r * out.k, nullptr, row);
     });
   }
 
@@ -268,6 +259,15 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  // write(r, row) for the rows of `out`.
+  template <typename Write>
+  void for_rows(ThreadPool& pool, Activations& out, const Write& write) const {
+    out.most_tile_rows = ops_->most_tile_rows;
+    pool.parallel_for(out.rows, row_grain(out.k), [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) write(r, activation_row(out, r));
+    });
+  }
+
   Isa isa_;
   const CpuOps* ops_;
 };

@@ -108,6 +108,8 @@ struct CpuOps {
   // One row of Backend::top_k(). Returns the sum of e^(x - the largest).
   float (*top_k)(const float* x, int64_t n, int k, int32_t* ids, float* values);
   void (*peak)(const PeakShare& share);
+  // Rows of activations for weights of bytes that `matmul` takes as one tile, at most.
+  int64_t most_tile_rows = kMaxTile;
 };
 
 // What is built on dot products of bytes, the others' part of the table left out.
@@ -120,6 +122,8 @@ struct DotOps {
 };
 const DotOps* avx512_dots();
 const DotOps* avxvnni_dots();
+// CpuOps::matmul of more rows than kMaxTile, by quantised weights; rows in tiles of kMaxWideTile.
+void amx_matmul(const MatmulShare& share);
 
 // Each is defined where isas_<family>.cc names it, and nowhere else.
 const CpuOps* avx2_ops();

@@ -19,7 +19,8 @@
 
 namespace aerie::kernels {
 
-inline constexpr int kMaxTile = 8;  // rows
+inline constexpr int kMaxTile = 8;       // rows
+inline constexpr int kMaxWideTile = 16;  // with AMX
 inline constexpr int kMaxFloatTile = 16;
 inline constexpr int kGroupSums = 3;
 

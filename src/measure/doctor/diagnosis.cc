@@ -29,11 +29,10 @@ void add_instructions(const MachineFacts& machine, std::vector<Finding>& out) {
     const char* feature;
     kernels::Isa isa;
   };
-  constexpr Tell kTells[] = {{"avx512_vnni", kernels::Isa::kAvx512},
-                             {"avx512bw", kernels::Isa::kAvx512Bw},
-                             {"avx_vnni", kernels::Isa::kAvxVnni},
-                             {"avx2", kernels::Isa::kAvx2},
-                             {"asimddp", kernels::Isa::kNeon}};
+  constexpr Tell kTells[] = {
+      {"amx_int8", kernels::Isa::kAmx},      {"avx512_vnni", kernels::Isa::kAvx512},
+      {"avx512bw", kernels::Isa::kAvx512Bw}, {"avx_vnni", kernels::Isa::kAvxVnni},
+      {"avx2", kernels::Isa::kAvx2},         {"asimddp", kernels::Isa::kNeon}};
   for (const auto& [feature, isa] : kTells) {
     if (!has_word(machine.features, feature)) continue;
     if (has_word(machine.built, kernels::isa_name(isa))) break;

@@ -38,7 +38,7 @@ TEST_P(MatmulExactTest, EveryShape) {
   Random random(2 + static_cast<uint64_t>(dtype));
   int call = 0;
   for (const int64_t k : lengths_for(dtype)) {
-    const Activations all = random_activations(kMostRows, k, !is_float(dtype), random);
+    const Activations all = random_activations(backend(), kMostRows, k, !is_float(dtype), random);
     for (const int64_t n : sampled(kWidths, 2)) {
       const Weights w = random_weights(dtype, n, k, random);
       const PackedMatrix packed = pack(backend(), w);
@@ -59,7 +59,7 @@ TEST_P(MatmulExactTest, Accumulating) {
   const DType dtype = std::get<1>(GetParam());
   Random random(3 + static_cast<uint64_t>(dtype));
   const int64_t k = 512, rows = 9;
-  const Activations x = random_activations(rows, k, !is_float(dtype), random);
+  const Activations x = random_activations(backend(), rows, k, !is_float(dtype), random);
   for (const int64_t n : kWidths) {
     const Weights w = random_weights(dtype, n, k, random);
     const PackedMatrix packed = pack(backend(), w);
@@ -81,7 +81,7 @@ TEST_P(MatmulExactTest, AnyBytes) {
   const DType dtype = std::get<1>(GetParam());
   Random random(5 + static_cast<uint64_t>(dtype));
   const int64_t k = 512, rows = 9;
-  const Activations x = random_activations(rows, k, !is_float(dtype), random);
+  const Activations x = random_activations(backend(), rows, k, !is_float(dtype), random);
   for (const int64_t n : {1, 16, 150}) {
     const Weights w = hostile_weights(dtype, n, k, random);
     EXPECT_TRUE(same_bits(product(backend(), 2, pack(backend(), w), x), exact_products(w, x)));
@@ -94,12 +94,13 @@ using MatmulCodesTest = IsaDTypeTest;
 TEST_P(MatmulCodesTest, LargestCodes) {
   const DType dtype = std::get<1>(GetParam());
   Random random(4);
-  const int64_t k = 256, n = 17;
-  Activations x = random_activations(3, k, true, random);
+  const int64_t k = 256, n = 17, count = 12;
+  Activations x = random_activations(backend(), count, k, true, random);
   RowCodes rows = read_codes(x);
-  // All 127, alternating, all -127.
-  for (int64_t i = 0; i < 3 * k; ++i) {
-    rows.codes[static_cast<size_t>(i)] = i < k || (i < 2 * k && i % 2 == 0) ? 127 : -127;
+  // All 127, alternating, all -127, and so on.
+  for (int64_t i = 0; i < count * k; ++i) {
+    const int64_t kind = i / k % 3;
+    rows.codes[static_cast<size_t>(i)] = kind == 0 || (kind == 1 && i % 2 == 0) ? 127 : -127;
   }
   write_codes(rows, x);
   for (const uint8_t byte : {0x00, 0x7F, 0x80, 0xFF}) {

@@ -163,7 +163,7 @@ TEST_P(MatmulTest, BiasesAreAdded) {
 TEST_P(MatmulTest, NoRowsWriteNothing) {
   const DType dtype = std::get<1>(GetParam());
   Random random(14);
-  Activations x = random_activations(1, 256, true, random);
+  Activations x = random_activations(backend(), 1, 256, true, random);
   const PackedMatrix packed = pack(backend(), random_weights(dtype, 20, 256, random));
   MatmulOutput y(1, 20, 0);
   const std::vector<float> before = y.values();

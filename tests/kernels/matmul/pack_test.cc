@@ -197,7 +197,7 @@ TEST_P(PackTest, HigherSizesAreRows) {
   Expected<PackedMatrix> packed = backend().packed(pool_of(1), view);
   ASSERT_TRUE(packed.ok());
   EXPECT_EQ(packed->n, 12);
-  const Activations x = random_activations(2, 256, backend().wants_int8(dtype), random);
+  const Activations x = random_activations(backend(), 2, 256, backend().wants_int8(dtype), random);
   EXPECT_TRUE(
       same_bits(product(backend(), 1, *packed, x), product(backend(), 1, pack(backend(), w), x)));
 }

@@ -1,4 +1,6 @@
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "kernels/cpu/isas.h"
 
@@ -31,6 +33,17 @@ bool has_avx512() {
   return has_avx512bw() && __builtin_cpu_supports("avx512vnni");
 }
 
+// Asks the system for the tiles' registers, for all threads of the process: they enlarge what is
+// kept of a thread that waits, so Linux (5.16 and later) gives them to those who ask.
+bool has_amx() {
+  constexpr unsigned kTiles = 1u << 24, kBytes = 1u << 25;
+  constexpr int kAskForState = 0x1023, kTileData = 18;  // arch_prctl(2): ARCH_REQ_XCOMP_PERM
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!has_avx512() || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  if ((d & kTiles) == 0 || (d & kBytes) == 0) return false;
+  return syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+}
+
 // With VNNI only dot products are other instructions than without; the rest is compiled once.
 CpuOps with_dots(CpuOps all, const DotOps& dots) {
   all.matmul = dots.matmul;
@@ -46,12 +59,29 @@ const CpuOps* avx512_ops() {
   return &ops;
 }
 
+// So few rows wait for memory as it is, and floats are not bytes.
+void matmul_with_amx(const MatmulShare& s) {
+  const bool many = s.rows > kMaxTile && panel_format(s.dtype).scale != PanelScale::kFloat;
+  (many ? amx_matmul : avx512_dots()->matmul)(s);
+}
+
+const CpuOps* amx_ops() {
+  static const CpuOps ops = [] {
+    CpuOps all = *avx512_ops();
+    all.matmul = matmul_with_amx;
+    all.most_tile_rows = kMaxWideTile;
+    return all;
+  }();
+  return &ops;
+}
+
 const CpuOps* avxvnni_ops() {
   static const CpuOps ops = with_dots(*avx2_ops(), *avxvnni_dots());
   return &ops;
 }
 
 constexpr CpuIsa kIsas[] = {
+    {Isa::kAmx, has_amx, amx_ops},
     {Isa::kAvx512, has_avx512, avx512_ops},
     {Isa::kAvx512Bw, has_avx512bw, avx512bw_ops},
     {Isa::kAvxVnni, has_avxvnni, avxvnni_ops},

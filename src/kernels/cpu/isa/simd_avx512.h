@@ -1,13 +1,15 @@
 // Sixteen lanes with AVX-512. The same names and the same arithmetic, lane for lane, as in
-// simd_avx2.h: kernels are written once over them. Included by ops_avx512.cc and ops_avx512bw.cc
-// alone; the latter is compiled without VNNI.
+// simd_avx2.h: kernels are written once over them. Included by ops_amx.cc, ops_avx512.cc and
+// ops_avx512bw.cc alone; the last is compiled without VNNI.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
 
-#ifdef __AVX512VNNI__
+#ifdef __AMX_INT8__
+#define AERIE_CPU_NAMESPACE amx
+#elif defined(__AVX512VNNI__)
 #define AERIE_CPU_NAMESPACE avx512
 #else
 #define AERIE_CPU_NAMESPACE avx512bw
