@@ -218,10 +218,7 @@ void Controller::keep(SequenceId id, std::span<const int32_t> tokens) {
 }
 
 void Controller::forget() {
-  for (ControlledDrafter& source : sources_) {
-    source.drafter->forget();
-    source = ControlledDrafter(std::move(source.drafter));
-  }
+  for (ControlledDrafter& source : sources_) source.forget();
   tenants_.clear();
 }
 
@@ -262,6 +259,7 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   const double seconds = options_.clock() - start;
   if (usual || seconds < kCheap * cost_.plain(static_cast<int>(asked_.size()))) {
     source.time(seconds, asked_);
+    source.warn_if_dear(cost_.plain(static_cast<int>(asked_.size())));
     for (const DraftRequest& request : asked_) {
       tenant_record(request.id, index).measure(*request.tree);
     }

@@ -26,6 +26,8 @@ constexpr double kDoubt = 0.1;
 // Rounds that a drafter is tried for, of each tenant; more for one whose rows pay later.
 constexpr int kTrialRounds = 4;
 constexpr int kWindowTrialRounds = 24;
+// What a trial may lose, in plain rounds, before it ends.
+constexpr double kTrialLoss = 6.0;
 // Of a look at a drafter that does not pay, and the least rounds between two of them.
 constexpr int kLookRounds = 2;
 constexpr double kLeastPatience = 32.0;
@@ -204,8 +206,7 @@ void Gate::close(SequenceId id) {
 }
 
 void Gate::forget() {
-  inner().forget();
-  source_ = ControlledDrafter(std::move(source_.drafter));
+  source_.forget();
   tenants_.clear();
   times_ = {};
   arrears_seconds_ = 0.0;
@@ -374,6 +375,7 @@ Status Gate::ask(std::span<const DraftRequest> requests) {
   draft_seconds_ = options_.clock() - start;
   if (most_arrears <= kUsualArrears || draft_seconds_ < kCheap * cost_.plain(asked_count_)) {
     source_.time(draft_seconds_, asked_);
+    source_.warn_if_dear(cost_.plain(asked_count_));
   } else {
     // Reading is told apart from drafting once that is known.
     const double drafting = source_.timed > 0 ? call_seconds(asked_count_) : 0.0;
@@ -449,7 +451,7 @@ void Gate::settle(State& at, int stood) {
   tenant.credit += round.tokens * plain / roots - more / std::max(1, asked_count_);
   tenant.credit = std::min(tenant.credit, kMostCredit * plain);
   if (tenant.trial > 0) {
-    --tenant.trial;
+    tenant.trial = tenant.credit < -kTrialLoss * plain ? 0 : tenant.trial - 1;
   } else if (at.look > 0) {
     --at.look;
   } else {

@@ -1,6 +1,11 @@
 #include "draft/auto/draft_record.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
+
+#include "base/log.h"
 
 namespace aerie {
 namespace {
@@ -43,6 +48,26 @@ void ControlledDrafter::time(double call_seconds, std::span<const DraftRequest> 
   fade(call_seconds, seconds, timed);
   fade(call_seconds / std::max(1, deepest), seconds_per_level, timed);
   ++timed;
+}
+
+void ControlledDrafter::warn_if_dear(double plain_seconds) {
+  constexpr int64_t kEnough = 4;
+  constexpr double kDear = 0.25;
+  const double share = seconds_per_level / plain_seconds;
+  if (warned || timed < kEnough || share <= kDear) return;
+  warned = true;
+  log(LogLevel::kWarning,
+      fmt::format("drafter {}: drafting a token takes {:.2f} of the time that the model takes for "
+                  "one, so little can be gained; a smaller draft model or head, draft_type=q4_0 or "
+                  "draft_vocab make it faster",
+                  drafter->method(), share));
+}
+
+void ControlledDrafter::forget() {
+  drafter->forget();
+  const bool was_warned = warned;
+  *this = ControlledDrafter(std::move(drafter));
+  warned = was_warned;
 }
 
 void calibrate(DraftRecord& record, const TenantRecord& general) {

@@ -62,8 +62,14 @@ struct ControlledDrafter {
   double batch = 1.0;              // requests of a call
   bool whole = false;              // has made trees that cannot be cut
   bool asked = false;              // in this round
+  bool warned = false;             // that it takes long
 
   void time(double call_seconds, std::span<const DraftRequest> requests);
+  // Says so, once, where drafting a token takes more than a quarter of what the target takes for
+  // one. Requires that it was timed.
+  void warn_if_dear(double plain_seconds);
+  // All but that it was warned of.
+  void forget();
 };
 
 // Puts corrected estimates on the nodes of record.tree, and remembers what the drafter said.

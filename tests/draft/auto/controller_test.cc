@@ -335,6 +335,26 @@ TEST_F(ControllerTest, DrawnTokensAreNeverCut) {
   for (const TokenTree::Node& node : tree.nodes) EXPECT_EQ(node.proposal, &half);
 }
 
+TEST_F(ControllerTest, WarnsOfADrafterThatTakesLong) {
+  for (const double level : {0.2, 0.3}) {
+    Speaker& speaker = add({10, 11}, 0.9f);
+    double now = 0.0;
+    speaker.clock = &now;
+    speaker.level_seconds = level;
+    ControllerOptions options;
+    options.clock = [&] { return now; };
+    start(0.1, 1.0, 1, options);
+    testing::internal::CaptureStderr();
+    for (int i = 0; i < 10; ++i) {
+      propose();
+      settle({10, 11, 9});
+    }
+    EXPECT_EQ(
+        testing::internal::GetCapturedStderr().find("takes 0.30 of the time") != std::string::npos,
+        level > 0.25);
+  }
+}
+
 TEST_F(ControllerTest, SaysWhatIsWrong) {
   add({10}, 0.5f);
   start(0.1);
