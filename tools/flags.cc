@@ -141,6 +141,7 @@ Status read_speculation(const EngineFlags& flags, const CLI::App& app, EngineOpt
         in_context(parse_speculative_json(flags.speculative_config), "--speculative-config"));
   } else {
     options.speculation = auto_speculation();
+    if (flags.draft_type.empty()) options.profile_use.emplace();
   }
   if (!flags.draft_type.empty()) {
     AERIE_RETURN_IF_ERROR(parse_type("--draft-type", flags.draft_type).status());
@@ -239,6 +240,9 @@ Expected<RunOptions> finish(RunFlags& flags) {
   AERIE_RETURN_IF_ERROR(check_prompt(flags));
   options.asked = asked_sampling(*flags.app, options.sampling);
   options.use_suggested = flags.generation_config == "auto";
+  if (std::optional<ProfileUse>& use = options.engine.profile_use) {
+    use = {options.asked.temperature, options.use_suggested, options.sampling.temperature};
+  }
   options.color = wants_color(flags.color);
   options.engine.reuse_prefixes = true;
   for (const std::string& text : flags.logit_bias) {
@@ -347,8 +351,10 @@ void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e) 
   app.add_option("--draft-type", flags.draft_type,
                  "Convert matrices of trained heads at load: q8_0, q4_0, bf16, ... (default: as "
                  "they are)");
-  app.add_option("--profile", e.profile,
-                 "What `aerie tune` wrote: auto goes by its costs and need not measure them");
+  app.add_option(
+      "--profile", e.profile,
+      "What `aerie tune` wrote: its choice drafts unless --speculate says what does, and "
+      "what passes cost need not be measured");
   offer(add_shown(app, "--verify", flags.verify, verify_rule_choices()),
         "exact,rejection,block,traversal");
 }
