@@ -222,6 +222,9 @@ Expected<RunOptions> finish(RunFlags& flags) {
   AERIE_RETURN_IF_ERROR(check_prompt(flags));
   options.asked = asked_sampling(*flags.app, options.sampling);
   options.use_suggested = flags.generation_config == "auto";
+  if (std::optional<ProfileUse>& use = options.engine.profile_use) {
+    use = {options.asked.temperature, options.use_suggested, options.sampling.temperature};
+  }
   options.color = wants_color(flags.color);
   options.engine.reuse_prefixes = true;
   for (const std::string& text : flags.logit_bias) {
@@ -360,8 +363,10 @@ Expected<SpeculativeConfig> read_drafter_flags(const CLI::App& app, const Engine
 void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e) {
   const FlagGroup group(app, "Speculation");
   add_drafter_flags(app, flags);
-  app.add_option("--profile", e.profile,
-                 "What `aerie tune` wrote: auto goes by its costs and need not measure them");
+  app.add_option(
+      "--profile", e.profile,
+      "What `aerie tune` wrote: its choice drafts unless --speculate says what does, and "
+      "what passes cost need not be measured");
   offer(add_shown(app, "--verify", flags.verify, verify_rule_choices()),
         names_of(kVerifyRules, verify_rule_name));
 }
@@ -385,6 +390,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e,
 
 Status read_engine_flags(const CLI::App& app, const EngineFlags& flags, EngineOptions& out) {
   AERIE_ASSIGN_OR_RETURN(out.speculation, read_drafter_flags(app, flags, auto_speculation()));
+  if (!given(app, "--speculate") && !given(app, "--speculative-config")) out.profile_use.emplace();
   AERIE_ASSIGN_OR_RETURN(out.rule, in_context(verify_rule_from_name(flags.verify), "--verify"));
   AERIE_ASSIGN_OR_RETURN(out.isa, parse_isa(flags.isa));
   AERIE_ASSIGN_OR_RETURN(out.cache_type, parse_cache_type(flags.cache_type));

@@ -38,8 +38,9 @@ struct OpenOptions {
   std::string cache_type = "f16";                   // keys and values: "f16", or "q8"
   std::string isa = "auto";                         // the instruction set
   std::string weight_cache = {};                    // a folder for packed weights; empty: none
-  std::string profile = {};                         // a file of `aerie tune`; empty: none
-  int prefill_chunk = 512;                          // prompt tokens in a pass
+  // A file of `aerie tune`; empty: none. Where `speculate` is "auto", its choice drafts instead.
+  std::string profile = {};
+  int prefill_chunk = 512;  // prompt tokens in a pass
   // Requests that are answered at the same time; more of them wait. With 1, memory is taken for one
   // context, with more for as many as may be needed, or as fit into half of what is free.
   int sequences = 1;

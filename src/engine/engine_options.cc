@@ -59,6 +59,7 @@ Expected<EngineOptions> parse_options(const OpenOptions& options) {
                            parse_speculation("more_speculations", more));
   }
   out.profile = options.profile;
+  if (options.speculate == OpenOptions().speculate) out.profile_use.emplace();
   AERIE_ASSIGN_OR_RETURN(out.rule, in_context(verify_rule_from_name(options.verify), "verify"));
   out.reuse_prefixes = options.prefix_cache;
   return out;

@@ -16,6 +16,14 @@
 
 namespace aerie {
 
+// What texts will be sampled with: what was asked for; else what the model's makers recommend, if
+// that counts; else the usual.
+struct ProfileUse {
+  std::optional<double> asked;
+  bool recommended = true;
+  double usual = 0.0;
+};
+
 struct EngineOptions {
   std::string model;                 // a GGUF file, a Hugging Face folder, or ORG/REPO
   std::optional<DType> weight_type;  // float matrices become this; none: they stay as they are
@@ -27,9 +35,12 @@ struct EngineOptions {
   std::string weight_cache;  // a folder for packed weights (model/weight_cache.h); empty: none
   kernels::KvType cache_type = kernels::KvType::kF16;  // a draft model's too
   SpeculativeConfig speculation;
-  // A file of `aerie tune` (engine/profile.h): Combination::kAuto takes the costs of passes from it
-  // rather than measuring them. One of another model or machine is a warning. Empty: none.
+  // A file of `aerie tune` (engine/profile.h): what decides by the costs of passes takes them from
+  // it rather than measuring them. One of another model or machine is a warning. Empty: none.
   std::string profile;
+  // Set: `speculation` is only for where there is no profile that holds; else it becomes what that
+  // chose for one request at a time.
+  std::optional<ProfileUse> profile_use;
   std::vector<SpeculativeConfig> more_speculations;  // open too, for requests that pick one
   VerifyRule rule = VerifyRule::kExact;
   // Generations begin with what earlier ones that began alike left in the cache. Off where times

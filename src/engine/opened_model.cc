@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/errors.h"
@@ -15,6 +16,7 @@
 #include "engine/profile.h"
 #include "hub/hub_cache.h"
 #include "hub/locate.h"
+#include "model/import/suggested_sampling.h"
 
 namespace aerie {
 namespace {
@@ -50,6 +52,7 @@ class Opening {
   Status open();
 
  private:
+  Status use_profile();
   void set_decoder();
   Status open_cache(const ModelConfig& config);
   Status open_drafters();
@@ -59,6 +62,7 @@ class Opening {
   EngineOptions& options_;
   const Concurrency& concurrency_;
   const kernels::Backend* backend_ = nullptr;
+  std::optional<Profile> profile_;  // if there is one that holds here
 };
 
 Status Opening::open() {
@@ -82,6 +86,7 @@ Status Opening::open() {
     return invalid_argument("a context of {}: {} was trained for 2 to {}", options_.context,
                             options_.model, config.context);
   }
+  AERIE_RETURN_IF_ERROR(use_profile());
   set_decoder();
   ModelOptions& model_options = out_.model_options;
   model_options.backend = backend_;
@@ -93,6 +98,34 @@ Status Opening::open() {
   if (concurrency_.max_taps >= 0) model_options.max_taps = concurrency_.max_taps;
   AERIE_RETURN_IF_ERROR(open_cache(config));
   return open_drafters();
+}
+
+Status Opening::use_profile() {
+  if (options_.profile.empty()) return {};
+  AERIE_ASSIGN_OR_RETURN(Profile profile, read_profile(options_.profile));
+  const ProfileKey now =
+      profile_key(*out_.source.file, options_.isa, options_.threads, options_.cache_type);
+  if (const std::string other = difference(profile.key, now); !other.empty()) {
+    log(LogLevel::kWarning,
+        fmt::format("{}: made elsewhere ({}), so it is not used; run `aerie tune` again",
+                    options_.profile, other));
+    return {};
+  }
+  profile_ = std::move(profile);
+  if (!options_.profile_use) return {};
+  const ProfileUse& use = *options_.profile_use;
+  double temperature = use.asked.value_or(use.usual);
+  if (!use.asked && use.recommended) {
+    AERIE_ASSIGN_OR_RETURN(const SuggestedSampling own, read_suggested_sampling(*out_.source.file));
+    temperature = own.temperature.value_or(use.usual);
+  }
+  const ProfileChoice* choice = choice_for(*profile_, temperature, 1);
+  if (choice == nullptr) return {};
+  auto chosen = parse_speculative_spec(choice->speculate);
+  if (!chosen.ok()) return chosen.status().with_context(options_.profile);
+  options_.speculation = std::move(*chosen);
+  log(LogLevel::kInfo, fmt::format("{}: {}: {}", options_.profile, choice->speculate, choice->why));
+  return {};
 }
 
 void Opening::set_decoder() {
@@ -173,17 +206,7 @@ Status Opening::open_drafters() {
 }
 
 Expected<PassCost> Opening::find_pass_cost(int max_rows) {
-  if (!options_.profile.empty()) {
-    AERIE_ASSIGN_OR_RETURN(Profile profile, read_profile(options_.profile));
-    const ProfileKey now =
-        profile_key(*out_.source.file, options_.isa, options_.threads, options_.cache_type);
-    const std::string other = difference(profile.key, now);
-    if (other.empty()) return PassCost(std::move(profile.pass_cost));
-    log(LogLevel::kWarning,
-        fmt::format("{}: made elsewhere ({}): measuring what passes cost instead; run `aerie tune` "
-                    "again",
-                    options_.profile, other));
-  }
+  if (profile_) return PassCost(profile_->pass_cost);
   return measure_pass_cost(*out_.model, *out_.cache, {max_rows});
 }
 

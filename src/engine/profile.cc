@@ -122,6 +122,54 @@ std::string difference(const ProfileKey& profile, const ProfileKey& now) {
   return "";
 }
 
+const ProfileChoice* choice_for(const Profile& profile, double temperature, int batch) {
+  const ProfileChoice* best = nullptr;
+  for (const ProfileChoice& choice : profile.choices) {
+    if (choice.batch > batch) continue;
+    if (best != nullptr) {
+      const double nearer =
+          std::abs(best->temperature - temperature) - std::abs(choice.temperature - temperature);
+      if (nearer < 0 || (nearer == 0 && choice.batch <= best->batch)) continue;
+    }
+    best = &choice;
+  }
+  return best;
+}
+
+std::vector<std::string> in_words(const Profile& profile) {
+  std::vector<std::string> words;
+  const std::vector<ProfileChoice>& all = profile.choices;
+  for (size_t first = 0; first < all.size();) {
+    size_t end = first;
+    while (end < all.size() && all[end].temperature == all[first].temperature) ++end;
+    std::string text = fmt::format("at temperature {:g}:", all[first].temperature);
+    for (size_t i = first; i < end;) {
+      // Loads in a row with the same choice.
+      size_t next = i;
+      while (next < end && all[next].speculate == all[i].speculate) ++next;
+      const ProfileChoice& from = all[i];
+      const ProfileChoice& to = all[next - 1];
+      text += i == first ? " " : "; ";
+      if (next < end) {
+        text += from.batch == to.batch ? fmt::format("{} at a time: ", from.batch)
+                                       : fmt::format("{} to {} at a time: ", from.batch, to.batch);
+      } else if (from.batch != to.batch || i > first) {
+        text += fmt::format("from {} at a time on: ", from.batch);
+      }
+      if (from.speculate == "none") {
+        text += "decode plainly";
+      } else {
+        text += fmt::format("{} ({:.2f} times plain decoding", from.speculate, from.speedup);
+        text += from.batch == to.batch ? ")" : fmt::format(" to {:.2f})", to.speedup);
+      }
+      i = next;
+    }
+    words.push_back(std::move(text));
+    first = end;
+  }
+  return words;
+}
+
 std::string to_json(const Profile& profile) {
   Json out;
   out["aerie_profile"] = kVersion;
@@ -145,6 +193,7 @@ std::string to_json(const Profile& profile) {
                               {"measured", choice.measured},
                               {"why", choice.why}});
   }
+  out["words"] = in_words(profile);
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -44,6 +44,13 @@ struct Profile {
   std::vector<ProfileChoice> choices;
 };
 
+// The one of the nearest temperature, for at most so many sequences at a time; null: there is none.
+const ProfileChoice* choice_for(const Profile& profile, double temperature, int batch);
+
+// Its choices, a sentence for each temperature: which draft is best for how many requests at a
+// time, and from how many on plain decoding is.
+std::vector<std::string> in_words(const Profile& profile);
+
 // One JSON object, with a line break at its end.
 std::string to_json(const Profile& profile);
 // kNotFound for a file that cannot be read; kInvalidData, naming the file and what is wrong, for

@@ -59,6 +59,48 @@ TEST_F(ProfileTest, SaysWhatIsNotTheSame) {
   EXPECT_EQ(difference(key, other), "cache q8, now f16");
 }
 
+TEST_F(ProfileTest, TheNearestChoiceIsTaken) {
+  Profile profile;
+  for (const double temperature : {0.0, 1.0}) {
+    for (const int batch : {1, 4}) {
+      profile.choices.push_back(
+          {temperature, batch, fmt::format("{}-{}", temperature, batch), 1.0, false, ""});
+    }
+  }
+  const auto chosen = [&](double temperature, int batch) {
+    const ProfileChoice* choice = choice_for(profile, temperature, batch);
+    return choice == nullptr ? "" : choice->speculate;
+  };
+  EXPECT_EQ(chosen(0.2, 1), "0-1");
+  EXPECT_EQ(chosen(0.7, 1), "1-1");
+  EXPECT_EQ(chosen(2.0, 3), "1-1");
+  EXPECT_EQ(chosen(0.0, 4), "0-4");
+  EXPECT_EQ(chosen(0.0, 64), "0-4");
+  profile.choices.erase(profile.choices.begin());
+  EXPECT_EQ(chosen(0.0, 1), "1-1");
+  EXPECT_EQ(choice_for(Profile(), 0.0, 1), nullptr);
+}
+
+TEST_F(ProfileTest, SaysInWordsWhatPays) {
+  Profile profile;
+  const auto add = [&](double temperature, int batch, const char* speculate, double speedup) {
+    profile.choices.push_back({temperature, batch, speculate, speedup, batch == 1, ""});
+  };
+  add(0.0, 1, "suffix", 1.5);
+  add(0.0, 2, "suffix", 1.25);
+  add(0.0, 4, "ngram", 1.1);
+  add(0.0, 8, "none", 1.0);
+  add(0.0, 16, "none", 1.0);
+  add(1.0, 1, "none", 1.0);
+  add(1.0, 2, "none", 1.0);
+  EXPECT_EQ(in_words(profile),
+            (std::vector<std::string>{
+                "at temperature 0: 1 to 2 at a time: suffix (1.50 times plain decoding to 1.25); 4 "
+                "at a time: ngram (1.10 times plain decoding); from 8 at a time on: decode plainly",
+                "at temperature 1: from 1 at a time on: decode plainly"}));
+  EXPECT_EQ(json::parse(to_json(profile))["words"].size(), 2u);
+}
+
 TEST_F(ProfileTest, WhatIsNoProfileIsRefused) {
   EXPECT_EQ(read_profile(path_ + ".none").status().code(), StatusCode::kNotFound);
   const json good = json::parse(to_json(some()));
@@ -70,6 +112,7 @@ TEST_F(ProfileTest, WhatIsNoProfileIsRefused) {
     EXPECT_THAT(profile.status().message(), HasSubstr(why));
   };
   for (const auto& [key, value] : good.items()) {
+    if (key == "words") continue;  // for people
     json without = good;
     without.erase(key);
     refused(without, fmt::format("'{}' is missing", key));

@@ -118,6 +118,35 @@ TEST_F(Tune, ItsProfileServesTheEngine) {
             report->profile.pass_cost[0].seconds);
 }
 
+// What was chosen drafts where nobody says what does.
+TEST_F(Tune, ItsChoiceIsWhatDrafts) {
+  const auto report = tune(options());
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  Profile profile = report->profile;
+  profile.choices = {{0.0, 1, "ngram:num_speculative_tokens=3", 1.0, true, ""},
+                     {1.0, 1, "none", 1.0, true, ""}};
+  EngineOptions engine_options = options().spec.engine;
+  engine_options.speculation = auto_speculation();
+  engine_options.profile = profile_;
+  const auto opened = [&]() {
+    std::ofstream(profile_) << to_json(profile);
+    const auto engine = Engine::open(engine_options);
+    return engine.ok() ? to_string((*engine)->parts().options.speculation)
+                       : engine.status().message();
+  };
+  EXPECT_EQ(opened(), "auto");
+  engine_options.profile_use.emplace();
+  EXPECT_EQ(opened(), "ngram:num_speculative_tokens=3");
+  engine_options.profile_use->usual = 1.0;
+  EXPECT_EQ(opened(), "none");
+  engine_options.profile_use->asked = 0.1;
+  EXPECT_EQ(opened(), "ngram:num_speculative_tokens=3");
+  profile.choices[0].speculate = "magic";
+  EXPECT_THAT(opened(), testing::AllOf(HasSubstr(profile_), HasSubstr("magic")));
+  profile.key.threads = 2;
+  EXPECT_EQ(opened(), "auto");
+}
+
 TEST_F(Tune, RefusesWhatCannotBe) {
   TuneOptions o = options();
   o.depths = {0};

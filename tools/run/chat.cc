@@ -189,7 +189,7 @@ Status Chat::show_stats(const std::string& /*argument*/) {
 
 std::vector<std::string> Chat::speculations() const {
   std::vector<std::string> names = {std::string(kPlainWord),
-                                    to_string(options_.engine.speculation)};
+                                    to_string(engine_.parts().options.speculation)};
   for (const SpeculativeConfig& more : options_.engine.more_speculations) {
     names.push_back(to_string(more));
   }

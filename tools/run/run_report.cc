@@ -44,7 +44,7 @@ Json report(const Generation& generation, const RunOptions& options, const Engin
   const SequenceStats& stats = generation.stats;
   Json out;
   out["model"] = options.engine.model;
-  out["speculate"] = to_string(options.engine.speculation);
+  out["speculate"] = to_string(engine.parts().options.speculation);
   out["verify"] = verify_rule_name(options.engine.rule);
   out["isa"] = kernels::isa_name(engine.parts().options.isa);
   out["cache_type"] = kernels::kv_type_name(engine.parts().options.cache_type);

@@ -313,6 +313,9 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
   options.service.prefix_cache = !flags.no_prefix_cache;
   options.log_requests = !flags.no_log;
   options.use_suggested = flags.generation_config == "auto";
+  if (std::optional<ProfileUse>& use = options.engine.profile_use) {
+    use = {options.sampling.temperature, options.use_suggested, SamplingParams().temperature};
+  }
   return options;
 }
 

@@ -30,7 +30,9 @@ constexpr double kCheap = 0.01;
 constexpr double kDoubt = 0.1;
 // Rounds between two looks at a drafter that does not pay.
 constexpr int kLeastPatience = 16;
-constexpr int kMostPatience = 1024;
+constexpr int kMostPatience = 1 << 20;
+// What looks at it may cost, of the time of plain decoding.
+constexpr double kLookShare = 0.01;
 constexpr int kLookDepth = 2;
 // Of so many sequences that a drafter is not worth its time for, it drafts for one.
 constexpr int kTrialSequences = 16;
@@ -91,6 +93,11 @@ class Controller final : public Drafter {
   Status ask(size_t source, std::span<DraftRequest> requests, int max_depth);
   void take(size_t source, State& state);
   Plan plan(std::span<const DraftRequest> requests, double rate);
+  double look_seconds(const ControlledDrafter& source, double arrears) const {
+    const int roots = cost_.roots();
+    return kLookDepth * source.seconds_per_level + arrears * source.reading_seconds +
+           cost_.seconds(roots + kLookDepth, roots) - cost_.plain(roots);
+  }
   void plan_for(size_t source, std::span<const DraftRequest> requests, Plan& best);
   void begin_round(std::span<const DraftRequest> requests);
   double choose(std::span<const DraftRequest> requests);
@@ -218,10 +225,7 @@ void Controller::keep(SequenceId id, std::span<const int32_t> tokens) {
 }
 
 void Controller::forget() {
-  for (ControlledDrafter& source : sources_) {
-    source.drafter->forget();
-    source = ControlledDrafter(std::move(source.drafter));
-  }
+  for (ControlledDrafter& source : sources_) source.forget();
   tenants_.clear();
 }
 
@@ -244,13 +248,13 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   source.asked = true;
   for (const DraftRequest& request : requests) tenant_record(request.id, index).idle = 0;
   asked_.clear();
-  // The first call for a sequence may have to catch up with it: that is not what a call costs.
-  bool usual = true;
+  double arrears = 0.0;
   for (const DraftRequest& request : requests) {
     State& at = state(request.id);
     if (at.whole || at.left_out[index]) continue;
     DraftRecord& record = at.records[index];
-    usual = usual && record.asked++ > 0;
+    arrears = std::max(arrears, record.arrears(request.tokens.size()));
+    record.read = request.tokens.size();
     record.tree.clear();
     DraftRequest& copy = asked_.emplace_back(request);
     copy.tree = &record.tree;
@@ -260,8 +264,9 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   const double start = options_.clock();
   AERIE_RETURN_IF_ERROR(source.drafter->propose(asked_));
   const double seconds = options_.clock() - start;
-  if (usual || seconds < kCheap * cost_.plain(static_cast<int>(asked_.size()))) {
-    source.time(seconds, asked_);
+  const double plain = cost_.plain(static_cast<int>(asked_.size()));
+  if (source.time(seconds, asked_, arrears, kCheap * plain)) {
+    source.warn_if_dear(plain);
     for (const DraftRequest& request : asked_) {
       tenant_record(request.id, index).measure(*request.tree);
     }
@@ -384,6 +389,8 @@ Controller::Plan Controller::plan(std::span<const DraftRequest> requests, double
     for (const DraftRequest& request : requests) {
       TenantRecord& record = tenant_record(request.id, i);
       if (record.idle < record.patience) continue;
+      const double arrears = state(request.id).records[i].arrears(request.tokens.size());
+      if (record.idle * kLookShare * cost_.plain(1) < look_seconds(sources_[i], arrears)) continue;
       due = true;
       record.idle = 0;
       record.patience = std::min(kMostPatience, 2 * record.patience);

@@ -26,6 +26,8 @@ constexpr double kDoubt = 0.1;
 // Rounds that a drafter is tried for, of each tenant; more for one whose rows pay later.
 constexpr int kTrialRounds = 4;
 constexpr int kWindowTrialRounds = 24;
+// What a trial may lose, in plain rounds, before it ends.
+constexpr double kTrialLoss = 6.0;
 // Of a look at a drafter that does not pay, and the least rounds between two of them.
 constexpr int kLookRounds = 2;
 constexpr double kLeastPatience = 32.0;
@@ -36,8 +38,6 @@ constexpr double kMostCredit = 4.0;
 // New sequences in a row that a drafter that does not pay has nothing to do with, so that it need
 // not read them.
 constexpr int kMostPassedOver = 3;
-// Tokens of a sequence that a drafter may have to read without its being more than a call.
-constexpr size_t kUsualArrears = 16;
 // Rounds over which reading a sequence should pay.
 constexpr double kReadingRounds = 64.0;
 // Of which it is kept how drafts fared.
@@ -102,7 +102,6 @@ class Gate final : public Drafter {
     bool left_out = false;  // the drafter does not know it
     bool fresh = true;      // no round has begun
     size_t length = 0;      // tokens when the round began; 0: none has begun
-    size_t read = 0;        // tokens when the drafter was last asked
     int look = 0;           // rounds that are left of one
     // In this round:
     bool forced = false;  // it drafts to be looked at
@@ -111,7 +110,6 @@ class Gate final : public Drafter {
     double claimed = 0.0;
 
     Tenant& tenant() { return entry->value; }
-    double arrears(size_t tokens) const { return static_cast<double>(tokens - read); }
   };
   // What drafting for a sequence is expected to bring.
   struct Offer {
@@ -144,7 +142,6 @@ class Gate final : public Drafter {
   std::unordered_map<SequenceId, State> states_;
   Tenants tenants_{kMostTenants};
   uint64_t rounds_ = 0;
-  double arrears_seconds_ = 0.0;  // of each token that the drafter has to read beside a call
   RoundTimes times_;
   // The round under way.
   double started_ = 0.0;
@@ -204,11 +201,9 @@ void Gate::close(SequenceId id) {
 }
 
 void Gate::forget() {
-  inner().forget();
-  source_ = ControlledDrafter(std::move(source_.drafter));
+  source_.forget();
   tenants_.clear();
   times_ = {};
-  arrears_seconds_ = 0.0;
   under_way_ = false;
 }
 
@@ -271,7 +266,7 @@ double Gate::look_seconds(State& at, double arrears) const {
   const int rows = cost_.roots() + static_cast<int>(nodes);
   const double round =
       call_seconds(1.0) + cost_.seconds(rows, cost_.roots()) - cost_.plain(cost_.roots());
-  return kLookRounds * round + arrears * arrears_seconds_;
+  return kLookRounds * round + arrears * source_.reading_seconds;
 }
 
 // Of each tenant that is on trial, or whose time it is, the sequence that the drafter has the least
@@ -288,11 +283,11 @@ void Gate::find_looks(std::span<const DraftRequest> requests) {
     const bool trial = tenant.trial > 0;
     const bool fresh = std::exchange(at.fresh, false);
     if (!trial && !fresh && tenant.idle < tenant.patience) continue;
-    const double arrears = at.arrears(request.tokens.size());
+    const double arrears = at.record.arrears(request.tokens.size());
     const auto is_better = [&](const DraftRequest& other) {
       const State& its = state(other.id);
       if (its.entry != at.entry || its.left_out || other.id == request.id) return false;
-      return its.look > 0 || its.forced || its.arrears(other.tokens.size()) < arrears;
+      return its.look > 0 || its.forced || its.record.arrears(other.tokens.size()) < arrears;
     };
     if (std::ranges::any_of(requests, is_better)) continue;
     if (trial) {
@@ -346,7 +341,7 @@ void Gate::find_asked(std::span<const DraftRequest> requests) {
     State& at = state(requests[i].id);
     if (at.left_out) continue;
     const DraftYield::Round round = at.yield.estimate(at.tenant().yield);
-    const double reading = at.arrears(requests[i].tokens.size()) * arrears_seconds_;
+    const double reading = at.record.arrears(requests[i].tokens.size()) * source_.reading_seconds;
     offers_.push_back({i, round.tokens, round.rows, reading / kReadingRounds, at.forced});
   }
   offers_.resize(worthwhile(true));
@@ -357,13 +352,13 @@ void Gate::find_asked(std::span<const DraftRequest> requests) {
 
 Status Gate::ask(std::span<const DraftRequest> requests) {
   asked_.clear();
-  size_t most_arrears = 0;
+  double most_arrears = 0.0;
   for (const Offer& offer : offers_) {
     DraftRequest& copy = asked_.emplace_back(requests[offer.request]);
     State& at = state(copy.id);
     copy.tree = &at.record.tree;
-    most_arrears = std::max(most_arrears, copy.tokens.size() - at.read);
-    at.read = copy.tokens.size();
+    most_arrears = std::max(most_arrears, at.record.arrears(copy.tokens.size()));
+    at.record.read = copy.tokens.size();
     at.asked = true;
     at.tenant().idle = 0.0;
   }
@@ -372,13 +367,9 @@ Status Gate::ask(std::span<const DraftRequest> requests) {
   const double start = options_.clock();
   AERIE_RETURN_IF_ERROR(inner().propose(asked_));
   draft_seconds_ = options_.clock() - start;
-  if (most_arrears <= kUsualArrears || draft_seconds_ < kCheap * cost_.plain(asked_count_)) {
-    source_.time(draft_seconds_, asked_);
-  } else {
-    // Reading is told apart from drafting once that is known.
-    const double drafting = source_.timed > 0 ? call_seconds(asked_count_) : 0.0;
-    const auto tokens = static_cast<double>(most_arrears);
-    arrears_seconds_ = std::max(0.0, draft_seconds_ - drafting) / tokens;
+  const double plain = cost_.plain(asked_count_);
+  if (source_.time(draft_seconds_, asked_, most_arrears, kCheap * plain)) {
+    source_.warn_if_dear(plain);
   }
   for (const DraftRequest& request : asked_) {
     State& at = state(request.id);
@@ -449,7 +440,7 @@ void Gate::settle(State& at, int stood) {
   tenant.credit += round.tokens * plain / roots - more / std::max(1, asked_count_);
   tenant.credit = std::min(tenant.credit, kMostCredit * plain);
   if (tenant.trial > 0) {
-    --tenant.trial;
+    tenant.trial = tenant.credit < -kTrialLoss * plain ? 0 : tenant.trial - 1;
   } else if (at.look > 0) {
     --at.look;
   } else {

@@ -1,6 +1,11 @@
 #include "draft/auto/draft_record.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
+
+#include "base/log.h"
 
 namespace aerie {
 namespace {
@@ -34,15 +39,44 @@ void TenantRecord::measure(const TokenTree& tree) {
   if (levels > 0) fade(static_cast<double>(tree.size()) / levels, nodes_per_level, trees++);
 }
 
-void ControlledDrafter::time(double call_seconds, std::span<const DraftRequest> requests) {
+bool ControlledDrafter::time(double call_seconds, std::span<const DraftRequest> requests,
+                             double arrears, double least) {
+  // Tokens of a sequence that come with any call.
+  constexpr double kUsualArrears = 16;
   int deepest = 0;
   for (const DraftRequest& request : requests) {
     deepest = std::max(deepest, levels_of(*request.tree));
+  }
+  if (arrears > kUsualArrears) {
+    const double drafting = std::max(seconds_per_level * std::max(1, deepest), least);
+    reading_seconds = std::max(0.0, call_seconds - drafting) / arrears;
+    if (call_seconds > 2.0 * drafting) return false;
   }
   fade(static_cast<double>(requests.size()), batch, timed);
   fade(call_seconds, seconds, timed);
   fade(call_seconds / std::max(1, deepest), seconds_per_level, timed);
   ++timed;
+  return true;
+}
+
+void ControlledDrafter::warn_if_dear(double plain_seconds) {
+  constexpr int64_t kEnough = 4;
+  constexpr double kDear = 0.25;
+  const double share = seconds_per_level / plain_seconds;
+  if (warned || timed < kEnough || share <= kDear) return;
+  warned = true;
+  log(LogLevel::kWarning,
+      fmt::format("drafter {}: drafting a token takes {:.2f} of the time that the model takes for "
+                  "one, so little can be gained; a smaller draft model or head, draft_type=q4_0 or "
+                  "draft_vocab make it faster",
+                  drafter->method(), share));
+}
+
+void ControlledDrafter::forget() {
+  drafter->forget();
+  const bool was_warned = warned;
+  *this = ControlledDrafter(std::move(drafter));
+  warned = was_warned;
 }
 
 void calibrate(DraftRecord& record, const TenantRecord& general) {

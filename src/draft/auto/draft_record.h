@@ -33,7 +33,9 @@ struct DraftRecord {
   std::vector<Calibration::Claim> claims;  // of each node
   Calibration calibration{60};
   DepthRecord depths;
-  int64_t asked = 0;
+  size_t read = 0;  // tokens of the sequence when it was last asked
+
+  double arrears(size_t tokens) const { return static_cast<double>(tokens - read); }
 };
 
 // How a drafter's drafts have fared, over all sequences of a tenant.
@@ -60,10 +62,20 @@ struct ControlledDrafter {
   double seconds = 0.0;            // of a call
   double seconds_per_level = 0.0;  // of a call, by the depth of its deepest tree
   double batch = 1.0;              // requests of a call
+  double reading_seconds = 0.0;    // of each token that it has to make up for, beside a call
   bool whole = false;              // has made trees that cannot be cut
   bool asked = false;              // in this round
+  bool warned = false;             // that it takes long
 
-  void time(double call_seconds, std::span<const DraftRequest> requests);
+  // A call took so long, in which it may have had so many tokens of a sequence to make up for (at
+  // most). What is `least` is no matter. Whether it was a usual one.
+  bool time(double call_seconds, std::span<const DraftRequest> requests, double arrears,
+            double least);
+  // Says so, once, where drafting a token takes more than a quarter of what the target takes for
+  // one. Requires that it was timed.
+  void warn_if_dear(double plain_seconds);
+  // All but that it was warned of.
+  void forget();
 };
 
 // Puts corrected estimates on the nodes of record.tree, and remembers what the drafter said.

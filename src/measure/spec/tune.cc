@@ -138,6 +138,14 @@ ProfileChoice choose(const std::vector<const MethodFigures*>& figures, int batch
   choice.speedup = most;
   choice.why =
       fmt::format("{}, and {}{}", gain, price, choice.measured ? interval_of(all.speedup) : "");
+  if (!choice.measured) return choice;
+  std::vector<std::string> in_vain;
+  for (const TaskFigures& task : best->tasks) {
+    if (task.figures.speedup.value < kWorthIt) in_vain.push_back(task.task);
+  }
+  if (!in_vain.empty()) {
+    choice.why += fmt::format("; plain decoding is as fast on {}", fmt::join(in_vain, ", "));
+  }
   return choice;
 }
 
@@ -202,6 +210,7 @@ std::string to_text(const TuneReport& report) {
                         choice.speculate == "none" ? "none: plain decoding" : choice.speculate, "",
                         choice.why);
   }
+  for (const std::string& words : in_words(report.profile)) text += words + "\n";
   text += "* expected, from the costs of passes and the acceptance of one sequence\n";
   return text;
 }

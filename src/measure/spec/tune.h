@@ -16,7 +16,7 @@ struct TuneOptions {
   // depths. None: "auto" and every method that needs no more than the target.
   SpecOptions spec;
   std::vector<int> depths = {2, 4, 8, 16};
-  std::vector<int> batches = {1, 2, 4, 8, 16, 32};  // sequences at a time
+  std::vector<int> batches = {1, 2, 4, 8, 16, 32, 64};  // sequences at a time
 };
 
 struct TuneReport {

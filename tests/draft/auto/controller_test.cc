@@ -44,7 +44,11 @@ class Speaker final : public test::TestDrafter {
         request.tree->add(chain[static_cast<size_t>(i)], i - 1, sampled, probability);
       }
     }
-    if (clock != nullptr && !depths.empty()) *clock += level_seconds * depths.back();
+    if (clock != nullptr && !depths.empty()) {
+      *clock += level_seconds * depths.back();
+      *clock += reading_seconds * static_cast<double>(requests[0].tokens.size() - read);
+      read = requests[0].tokens.size();
+    }
     while (std::chrono::steady_clock::now() < until) {
     }
     return {};
@@ -57,6 +61,8 @@ class Speaker final : public test::TestDrafter {
   std::chrono::microseconds takes{0};
   double* clock = nullptr;  // goes on by so much for each level
   double level_seconds = 0.0;
+  double reading_seconds = 0.0;  // of a token that came since
+  size_t read = 0;
   int calls = 0;
   int forgotten = 0;
   std::vector<int> depths;
@@ -335,6 +341,56 @@ TEST_F(ControllerTest, DrawnTokensAreNeverCut) {
   for (const TokenTree::Node& node : tree.nodes) EXPECT_EQ(node.proposal, &half);
 }
 
+// What a draft model has to read because it was not asked is a price of looks, not of drafts.
+TEST_F(ControllerTest, WhatWasMissedIsAPriceOfLooks) {
+  Speaker& speaker = add({10, 11}, 0.9f);
+  double now = 0.0;
+  speaker.clock = &now;
+  speaker.level_seconds = 0.2;
+  speaker.reading_seconds = 0.05;
+  ControllerOptions options;
+  options.clock = [&] { return now; };
+  start(0.1, 1.0, 1, options);
+  const auto run = [&](int rounds, const Tokens& truth) {
+    now = 0.0;
+    for (int i = 0; i < rounds; ++i) {
+      propose();
+      settle(trees_[0].empty() ? Tokens{truth.back()} : truth);
+    }
+    return now;
+  };
+  run(100, {9});
+  // Of plain decoding's 4000 and 40000 seconds.
+  EXPECT_LT(run(4000, {9}), 250.0);
+  EXPECT_LT(run(40000, {9}), 900.0);
+  // It is known for what it takes to draft: another tenant has it at once.
+  controller_->close(0);
+  texts_.assign(1, {1, 2, 3});
+  speaker.read = 3;
+  open(0, "b");
+  EXPECT_EQ(propose()[0].size(), 2);
+}
+
+TEST_F(ControllerTest, WarnsOfADrafterThatTakesLong) {
+  for (const double level : {0.2, 0.3}) {
+    Speaker& speaker = add({10, 11}, 0.9f);
+    double now = 0.0;
+    speaker.clock = &now;
+    speaker.level_seconds = level;
+    ControllerOptions options;
+    options.clock = [&] { return now; };
+    start(0.1, 1.0, 1, options);
+    testing::internal::CaptureStderr();
+    for (int i = 0; i < 10; ++i) {
+      propose();
+      settle({10, 11, 9});
+    }
+    EXPECT_EQ(
+        testing::internal::GetCapturedStderr().find("takes 0.30 of the time") != std::string::npos,
+        level > 0.25);
+  }
+}
+
 TEST_F(ControllerTest, SaysWhatIsWrong) {
   add({10}, 0.5f);
   start(0.1);
@@ -397,10 +453,10 @@ TEST_F(ControllerTest, TenantsHavePatienceOfTheirOwn) {
     Speaker& speaker = add({5, 6, 7, 8}, 0.8f);
     double now = 0.0;
     speaker.clock = &now;
-    speaker.level_seconds = 0.1;
+    speaker.level_seconds = 0.125;  // sums of it are exact
     ControllerOptions options;
     options.clock = [&] { return now; };
-    start(0.2, 1.0, 0, options);
+    start(0.25, 1.0, 0, options);
     texts_.assign(1, {1, 2, 3});
     // Once for somebody else, so that it is known to take time.
     const std::vector<std::pair<std::string, int>> before = {{"first", 3}, {"a", a_asks ? 200 : 0}};

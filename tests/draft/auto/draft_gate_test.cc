@@ -186,8 +186,9 @@ TEST_F(GateTest, PoorDraftsCostNextToNothing) {
       SCOPED_TRACE(testing::Message() << seconds << " " << row);
       start({10, 11, 12, 13, 14}, 0.9f, row, seconds);
       EXPECT_GT(speedup(2000, {9}), 0.98);
-      // What was found out lasts.
-      EXPECT_GT(speedup(2000, {9}), 0.99);
+      // What was found out lasts, and looks become fewer.
+      EXPECT_GT(speedup(4000, {9}), 0.985);
+      EXPECT_GT(speedup(20000, {9}), 0.995);
     }
   }
 }
@@ -330,6 +331,24 @@ TEST_F(GateTest, ForgetsAsIfItWereNew) {
   open(0);
   texts_.assign(1, {1, 2, 3});
   EXPECT_THAT(tokens(propose()[0]), ElementsAre(5, 6));
+}
+
+// A quarter of the target's time a token, of a draft of two.
+TEST_F(GateTest, WarnsOnceOfADrafterThatTakesLong) {
+  for (const double seconds : {0.45, 0.55}) {
+    start({5, 6}, 0.8f, 0.1, seconds);
+    testing::internal::CaptureStderr();
+    run(20, {5, 6, 9});
+    gate_->close(0);
+    gate_->forget();
+    open(0);
+    texts_.assign(1, {1, 2, 3});
+    run(20, {5, 6, 9});
+    const std::string said = testing::internal::GetCapturedStderr();
+    const size_t first = said.find("of the time that the model takes for one");
+    EXPECT_EQ(first != std::string::npos, seconds > 0.5) << said;
+    EXPECT_EQ(said.find("of the time", first + 20), std::string::npos) << said;
+  }
 }
 
 TEST_F(GateTest, SaysWhatIsWrong) {
