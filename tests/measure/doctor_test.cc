@@ -155,8 +155,12 @@ TEST(Doctor, InstructionsThatTheBuildLacks) {
   m.isa = Isa::kReference;
   EXPECT_THAT(only_problem(m).what, HasSubstr("no vector instructions"));
   m = sound_machine();
-  m.features.insert(m.features.end(), {"amx_int8", "amx_tile"});
-  EXPECT_THAT(unused_features(m), ElementsAre("amx_int8"));
+  m.features.insert(m.features.end(), {"amx_bf16", "amx_tile"});
+  EXPECT_THAT(unused_features(m), ElementsAre("amx_bf16"));
+  EXPECT_EQ(only_problem(m).what, "");
+  m.features.emplace_back("amx_int8");
+  EXPECT_THAT(only_problem(m).what, HasSubstr("amx"));
+  m.built.emplace_back(kernels::isa_name(Isa::kAmx));
   EXPECT_EQ(only_problem(m).what, "");
 }
 

@@ -150,7 +150,7 @@ bool Diagnosis::can_run() const {
 
 std::vector<std::string> unused_features(const MachineFacts& machine) {
   std::vector<std::string> unused;
-  for (const char* feature : {"amx_int8", "amx_bf16", "avx512_fp16", "sve", "i8mm"}) {
+  for (const char* feature : {"amx_bf16", "avx512_fp16", "sve", "i8mm"}) {
     if (has_word(machine.features, feature)) unused.emplace_back(feature);
   }
   return unused;
