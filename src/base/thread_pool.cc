@@ -39,6 +39,7 @@ void relax() {
 
 // Spinning forever would starve the very thread that is waited for when both are on one core, so a
 // wait longer than about 10 us gives the core away; with more threads than cores, any wait does.
+// The caller waits as long for a thread to begin.
 constexpr int kSpinsBeforeYield = 256;
 constexpr int kSpinsWhenCrowded = 16;
 
@@ -89,12 +90,16 @@ struct ThreadPool::Impl {
   int64_t count = 0;
   int64_t grain = 1;
   int64_t piece = 0;
-  // Of each thread's range, what nobody has taken; only used with pieces.
   struct Range {
+    // Of a thread's range, what nobody has taken; only used with pieces.
     alignas(64) std::atomic<int64_t> next{0};
     int64_t end = 0;
+    // The last loop in which the thread's share was begun: by the thread, or by the caller in its
+    // place. One ends only when all have been.
+    alignas(64) std::atomic<uint64_t> begun{0};
   };
   std::vector<Range> ranges;
+  bool alone = false;  // the caller did a share of another thread in the last loop
 
   alignas(64) std::atomic<uint64_t> generation{0};
   alignas(64) std::atomic<int> pending{0};
@@ -108,14 +113,38 @@ struct ThreadPool::Impl {
     return std::min(count, grains * thread / threads * grain);
   }
 
-  void share(int thread) {
+  // Whether the share of `thread` in this loop is the one's who asks.
+  bool begin_share(int thread, uint64_t loop) {
+    uint64_t last = loop - 1;
+    return ranges[static_cast<size_t>(thread)].begun.compare_exchange_strong(
+        last, loop, std::memory_order_relaxed);
+  }
+
+  // What `thread` has to do in a loop, done by the thread `by`.
+  void share(int thread, int by) {
     if (piece == 0) {
       const int64_t begin = range_begin(thread), end = range_begin(thread + 1);
-      if (begin < end) body(fn, begin, end, thread);
+      if (begin < end) body(fn, begin, end, by);
       return;
     }
     for (int t = 0; t < threads; ++t)
-      take_pieces(ranges[static_cast<size_t>((thread + t) % threads)], thread);
+      take_pieces(ranges[static_cast<size_t>((thread + t) % threads)], by);
+  }
+
+  // By the caller, after its own share. A thread that has not begun by now may have to wait for a
+  // core that another program has.
+  void join(uint64_t loop) {
+    const auto done = [&] { return pending.load(std::memory_order_acquire) == 0; };
+    for (int spin = alone ? kSpinsWhenCrowded : spins; spin > 0 && !done(); --spin) relax();
+    alone = false;
+    if (done()) return;
+    for (int t = 1; t < threads; ++t) {
+      if (!begin_share(t, loop)) continue;
+      alone = true;
+      share(t, 0);
+      pending.fetch_sub(1, std::memory_order_relaxed);
+    }
+    spin_until(spins, done);
   }
 
   void take_pieces(Range& range, int thread) const {
@@ -139,7 +168,8 @@ struct ThreadPool::Impl {
         if (!has_work()) continue;
       }
       seen = generation.load(std::memory_order_acquire);
-      share(thread);
+      if (!begin_share(thread, seen)) continue;
+      share(thread, thread);
       pending.fetch_sub(1, std::memory_order_release);
     }
   }
@@ -215,18 +245,19 @@ void ThreadPool::run(int64_t count, int64_t grain, Body body, const void* fn, in
     range.end = impl.range_begin(t + 1);
   }
   impl.pending.store(impl.threads - 1, std::memory_order_relaxed);
+  const uint64_t loop = impl.generation.load(std::memory_order_relaxed) + 1;
   if (impl.round_depth > 0) {
-    impl.generation.fetch_add(1, std::memory_order_release);
+    impl.generation.store(loop, std::memory_order_release);
   } else {
     // Under the mutex, so that a worker about to park cannot miss it.
     {
       const std::lock_guard lock(impl.mutex);
-      impl.generation.fetch_add(1, std::memory_order_release);
+      impl.generation.store(loop, std::memory_order_release);
     }
     impl.wake.notify_all();
   }
-  impl.share(0);
-  spin_until(impl.spins, [&] { return impl.pending.load(std::memory_order_acquire) == 0; });
+  impl.share(0, 0);
+  impl.join(loop);
 }
 
 int available_cpus() {

@@ -24,9 +24,11 @@ class ThreadPool {
   // Calls fn(begin, end, thread) so that the ranges cover [0, count) once, and returns when all
   // have returned. Each thread gets one contiguous range whose bounds (but for the last) are
   // multiples of `grain`, and always the same one for the same count and grain: what it writes
-  // first in one loop is in the memory near it when another loop reads it. Which thread runs what
-  // must not matter to the result. `fn` must not throw
-  // and must not call parallel_for. Only one thread may use the pool at a time. Allocates nothing.
+  // first in one loop is in the memory near it when another loop reads it. The range of a thread
+  // that does not begin in time, since another program has its core, is run by the caller, as
+  // thread 0, after its own: so `fn` must not wait for another thread, and which thread runs what
+  // must not matter to the result. `fn` must not throw and must not call parallel_for. Only one
+  // thread may use the pool at a time. Allocates nothing.
   template <typename Fn>
   void parallel_for(int64_t count, int64_t grain, const Fn& fn) {
     run(

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -46,31 +47,30 @@ class OneCpu {
   cpu_set_t saved_;
 };
 
-struct Range {
-  int64_t begin = 0, end = 0;
-  int calls = 0;
-};
-
-// One loop: every index once, one range a thread, bounds at multiples of the grain. Plain ints, so
-// that the thread sanitizer sees whether the pool orders the work against its caller.
+// One loop: every index once, at most as many ranges as threads, the same ones each time, bounds at
+// multiples of the grain. Plain ints, so that the thread sanitizer sees whether the pool orders the
+// work against its caller.
 void check_loop(ThreadPool& pool, int64_t count, int64_t grain) {
   SCOPED_TRACE(testing::Message() << "threads " << pool.threads() << " count " << count << " grain "
                                   << grain);
   std::vector<int> visits(static_cast<size_t>(count), 0);
-  std::vector<Range> ranges(static_cast<size_t>(pool.threads()));
+  std::vector<int64_t> ends(static_cast<size_t>(count), 0);  // of the range that begins there
+  std::atomic<int> ranges = 0;
+  std::atomic<bool> sound = true;
   pool.parallel_for(count, grain, [&](int64_t begin, int64_t end, int thread) {
-    Range& range = ranges[static_cast<size_t>(thread)];
-    range = {begin, end, range.calls + 1};
+    ++ranges;
+    if (begin >= end || begin % grain != 0 || (end != count && end % grain != 0)) sound = false;
+    if (thread < 0 || thread >= pool.threads()) sound = false;
+    ends[static_cast<size_t>(begin)] = end;
     for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
   });
+  EXPECT_TRUE(sound);
+  EXPECT_LE(ranges, pool.threads());
   for (int64_t i = 0; i < count; ++i) ASSERT_EQ(visits[static_cast<size_t>(i)], 1) << "index " << i;
-  for (const Range& range : ranges) {
-    ASSERT_LE(range.calls, 1);
-    if (range.calls == 0) continue;
-    ASSERT_LT(range.begin, range.end);
-    ASSERT_EQ(range.begin % grain, 0);
-    ASSERT_TRUE(range.end == count || range.end % grain == 0);
-  }
+  pool.parallel_for(count, grain, [&](int64_t begin, int64_t end, int) {
+    if (ends[static_cast<size_t>(begin)] != end) sound = false;
+  });
+  EXPECT_TRUE(sound) << "ranges differ from one time to the next";
 }
 
 // The same in pieces.
@@ -146,13 +146,40 @@ TEST(ThreadPool, EmptyRangeCallsNothing) {
   }
 }
 
+// Each range takes long enough for the others to begin.
 TEST(ThreadPool, AllThreadsTakePart) {
   ThreadPool pool(4);
+  const ThreadPool::Round round(pool);
   std::vector<int64_t> lengths(4, 0);
-  pool.parallel_for(400, 1, [&](int64_t begin, int64_t end, int thread) {
-    lengths[static_cast<size_t>(thread)] = end - begin;
-  });
+  const auto start = Clock::now();
+  // Other work may keep a thread from beginning in time.
+  for (bool all = false; !all && seconds_since(start) < 20;) {
+    std::ranges::fill(lengths, 0);
+    pool.parallel_for(400, 1, [&](int64_t begin, int64_t end, int thread) {
+      lengths[static_cast<size_t>(thread)] += end - begin;
+      const auto begun = Clock::now();
+      while (seconds_since(begun) < 1e-3) std::this_thread::yield();
+    });
+    all = std::ranges::find(lengths, 0) == lengths.end();
+  }
   EXPECT_EQ(lengths, (std::vector<int64_t>{100, 100, 100, 100}));
+}
+
+// On one core a thread that waits for work has to wait for the core as well.
+TEST(ThreadPool, TheCallerRunsWhatOthersDoNotBegin) {
+  const OneCpu pinned;
+  ThreadPool pool(2);
+  const ThreadPool::Round round(pool);
+  int taken_over = 0;
+  for (int loop = 0; loop < 1000; ++loop) {
+    std::vector<int> by(2, -1);
+    pool.parallel_for(
+        2, 1, [&](int64_t begin, int64_t, int thread) { by[static_cast<size_t>(begin)] = thread; });
+    ASSERT_EQ(by[0], 0);
+    ASSERT_TRUE(by[1] == 0 || by[1] == 1) << by[1];
+    taken_over += by[1] == 0;
+  }
+  EXPECT_GT(taken_over, 500);
 }
 
 // The first piece that the caller begins ends only when the others have done everything else.
