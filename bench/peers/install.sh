@@ -24,12 +24,30 @@ built() {
         "$pip" install --no-cache-dir --no-binary "${2%%=*}" "$2"
 }
 
+# speculation VERSION: of_llama_speculation beside llama.cpp, whose archive has the headers
+speculation() {
+    own=$folder/llama_cpp
+    "$own/bin/pip" download --no-cache-dir --no-deps --no-binary llama-cpp-python -d "$own" "llama-cpp-python==$1"
+    mkdir -p "$own/source"
+    tar -xzf "$own"/llama_cpp_python-"$1".tar.gz -C "$own/source" --strip-components=1
+    source=$own/source/vendor/llama.cpp
+    libraries=$(cd "$own"/lib/python3*/site-packages/lib && pwd)
+    g++ -std=c++20 -O2 -I "$source/common" -I "$source/include" -I "$source/ggml/include" \
+        bench/peers/of_llama_speculation.cc -o "$own/of_llama_speculation" \
+        -L "$libraries" -lllama-common -lllama -lggml -lggml-cpu -lggml-base "-Wl,--disable-new-dtags,-rpath,$libraries"
+}
+
 for peer in "${@:-llama_cpp}"; do
     case "$peer" in
     llama_cpp)
-        # 0.3.36 crashes in its AMX code with quantised weights.
-        built llama_cpp llama-cpp-python==0.3.36 \
-            "-DGGML_NATIVE=ON -DGGML_AMX_TILE=OFF -DGGML_AMX_INT8=OFF -DGGML_AMX_BF16=OFF -DLLAVA_BUILD=OFF"
+        version=0.3.36
+        flags=-DGGML_NATIVE=ON
+        # It crashes in its AMX code with quantised weights, which native flags would bring.
+        if grep -qw amx_int8 /proc/cpuinfo; then
+            flags="-DGGML_NATIVE=OFF -DGGML_AVX512=ON -DGGML_AVX512_VBMI=ON -DGGML_AVX512_VNNI=ON -DGGML_AVX512_BF16=ON"
+        fi
+        built llama_cpp "llama-cpp-python==$version" "$flags -DLLAVA_BUILD=OFF"
+        speculation "$version"
         ;;
     ik_llama_cpp)
         # Flash attention with caches of 16 bits alone: that with quantised ones takes half of the time to compile.

@@ -24,7 +24,7 @@ TYPES = ("none", "draft-simple", "ngram-simple")
 def texts(args):
     with open(args.dataset, encoding="utf-8") as file:
         records = [record for record in map(json.loads, file) if "prompt" in record]
-    return [record["prompt"] for record in records[:args.limit]]
+    return [record["prompt"] for record in records[args.first:args.first + args.limit]]
 
 
 def of_llama(args, prompts):
@@ -91,6 +91,7 @@ def main():
     parser.add_argument("--folder", default=os.path.join(compare.ROOT, "build/peers"), help="where install.sh put them")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--ctx", type=int, default=4096)
+    parser.add_argument("--first", type=int, default=0, help="prompts of the set to leave out before")
     parser.add_argument("--limit", type=int, default=20, help="prompts")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--repeat", type=int, default=1)
