@@ -6,7 +6,7 @@
 // The words are llama.cpp's own. After a line when it is ready, it reads one JSON object a line and
 // answers with one:
 // {"prompt": TEXT, "tokens": N, "type": "none" or one of --spec-type} -> {"ids": [...], "ms": ...,
-// "drafted": ..., "accepted": ...}; the time is that of the tokens after the first.
+// "drafted": ..., "accepted": ...}; the time is that of what follows the first round.
 #include <algorithm>
 #include <chrono>
 #include <iostream>
@@ -14,12 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "arg.h"
-#include "common.h"
-#include "llama.h"
-#include "log.h"
-#include "sampling.h"
-#include "speculative.h"
+#include <arg.h>
+#include <common.h>
+#include <llama.h>
+#include <log.h>
+#include <sampling.h>
+#include <speculative.h>
 
 namespace {
 
@@ -65,6 +65,31 @@ bool open(int argc, char** argv, Engine& engine) {
   return true;
 }
 
+// Evaluates `tokens` from position 0 on.
+void prefill(Engine& engine, common_speculative* speculation, const llama_tokens& tokens) {
+  common_batch batch(engine.context);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    batch.add(tokens[i], static_cast<llama_pos>(i), 0, false);
+  }
+  llama_process(engine.context, LLAMA_PROCESS_TYPE_DECODE, batch.get());
+  if (speculation == nullptr) return;
+  common_speculative_process(speculation, batch);
+  common_speculative_begin(speculation, 0, tokens);
+}
+
+// What is drafted for the positions behind `last`, at most `most` tokens.
+llama_tokens propose(Engine& engine, common_speculative* speculation, const llama_tokens& past,
+                     llama_token last, int most) {
+  llama_tokens proposed;
+  if (speculation == nullptr) return proposed;
+  const auto position = static_cast<llama_pos>(past.size());
+  common_speculative_get_draft_params(speculation, 0) = {true, most,  position,
+                                                         last, &past, &proposed};
+  common_speculative_draft(speculation);
+  forget(engine.draft_context, position);
+  return proposed;
+}
+
 // As their examples do it: the last token of the prompt goes into the first round.
 Reply reply(Engine& engine, const std::string& prompt, int tokens, const std::string& type) {
   common_params_speculative settings = engine.params.speculative;
@@ -79,26 +104,15 @@ Reply reply(Engine& engine, const std::string& prompt, int tokens, const std::st
   llama_tokens past = common_tokenize(engine.context, prompt, true, true);
   llama_token last = past.back();
   past.pop_back();
+  prefill(engine, speculation.get(), past);
   common_batch batch(engine.context);
-  for (size_t i = 0; i < past.size(); ++i) batch.add(past[i], static_cast<llama_pos>(i), 0, false);
-  llama_process(engine.context, LLAMA_PROCESS_TYPE_DECODE, batch.get());
-  if (speculation) {
-    common_speculative_process(speculation.get(), batch);
-    common_speculative_begin(speculation.get(), 0, past);
-  }
 
   Reply out;
   Clock::time_point first;
   for (bool ended = false; !ended && static_cast<int>(out.ids.size()) < tokens;) {
-    llama_tokens proposed;
     const auto position = static_cast<llama_pos>(past.size());
-    if (speculation) {
-      const int room = tokens - static_cast<int>(out.ids.size()) - 1;
-      common_speculative_get_draft_params(speculation.get(), 0) = {true, room,  position,
-                                                                   last, &past, &proposed};
-      common_speculative_draft(speculation.get());
-      forget(engine.draft_context, position);
-    }
+    const llama_tokens proposed = propose(engine, speculation.get(), past, last,
+                                          tokens - static_cast<int>(out.ids.size()) - 1);
     batch.clear();
     batch.add(last, position, 0, true);
     for (size_t i = 0; i < proposed.size(); ++i) {
