@@ -10,7 +10,7 @@ set -euo pipefail
 engine=(
   g++ cmake ninja-build pkg-config ccache lld
   nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev libutf8proc-dev
-  libcurl4-openssl-dev libssl-dev libedit-dev libboost1.81-dev prometheus-cpp-dev
+  libcurl4-openssl-dev libssl-dev libedit-dev libhwloc-dev libboost1.81-dev prometheus-cpp-dev
   python3 python3-pip ca-certificates
 )
 train=(libtorch-dev libgloo-dev libopenblas0-pthread)

@@ -46,10 +46,13 @@ inline CLI::Option* offer(CLI::Option* option, std::string choices) {
       CLI::Validator([](std::string&) { return std::string(); }, "{" + std::move(choices) + "}"));
 }
 
+constexpr const char* kThreadsHelp =
+    "Threads (default: one for each performance core, within the container's quota; `aerie doctor` "
+    "says how many and why)";
+
 // --threads
 inline CLI::Option* add_threads(CLI::App& app, int& threads) {
-  return app.add_option("--threads", threads, "Threads (default: the cores this process may use)")
-      ->check(CLI::Range(1, 1024));
+  return app.add_option("--threads", threads, kThreadsHelp)->check(CLI::Range(1, 1024));
 }
 
 }  // namespace aerie

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Aerie and llama.cpp on one model file, taking turns within seconds.
+"""Aerie and other engines on one model file, taking turns within seconds.
 
-    bench/peers/install.sh
-    bench/peers/compare.py --model MODEL.gguf --threads 2 --json figures.json
+    bench/peers/install.sh llama_cpp ik_llama_cpp openvino
+    bench/peers/compare.py --model MODEL.gguf --peers llama_cpp,ik_llama_cpp,openvino --threads 2 --json figures.json
 
-Two processes hold the model all the time and answer requests; while one works, the other sleeps.
+A process for each engine holds the model all the time and answers requests; while one works, the others sleep.
 Passes of several rows behind a filled cache (logits of all rows), a prompt, and plain decoding, each
-measured on Aerie, on llama.cpp without and with flash attention, in that order, again and again.
-Prints medians, the median of the ratios within a turn (Aerie to the better of llama.cpp's two; below
-1 Aerie is the faster), and the lowest and highest of these.
+measured on Aerie and then on each peer in each of its variants, again and again. Prints medians (of a peer
+those of its faster variant), for each peer the median of the ratios within a turn (Aerie to the faster variant
+then; below 1 Aerie is the faster), and the lowest and highest of these.
 """
 
 import argparse
@@ -22,8 +22,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-ENGINES = ("aerie", "flash 0", "flash 1")
-PAUSE = 0.05  # until the threads of the other one sleep
+PAUSE = 0.05  # until the threads of the others sleep
 
 
 class Worker:
@@ -54,15 +53,21 @@ class Comparison:
         shared = ["--rows", str(max(args.rows)), "--threads", str(args.threads), "--positions",
                   str(max(max(args.context) + max(max(args.rows), args.tokens), args.prompt) + 1)]
         self.aerie = Worker([args.aerie, "bench", "worker", "-m", args.model, *shared])
-        self.peer = Worker([args.peer_python, os.path.join(HERE, "llama_cpp.py"), "--model", args.model, *shared])
+        self.peers = {
+            peer: Worker([python_of(args, peer), os.path.join(HERE, f"of_{peer}.py"), "--model", args.model, *shared])
+            for peer in args.peers
+        }
 
     def turn(self, request):
-        """Milliseconds of each engine, one after the other."""
-        times = {}
-        for engine in ENGINES:
-            time.sleep(PAUSE)
-            worker = self.aerie if engine == "aerie" else self.peer
-            times[engine] = worker.ask(**request, flash=int(engine[-1] == "1")).get("ms", 0.0)
+        """Milliseconds of Aerie and of each (peer, variant) that can do it, one after the other."""
+        time.sleep(PAUSE)
+        times = {"aerie": self.aerie.ask(**request).get("ms", 0.0)}
+        for peer, worker in self.peers.items():
+            for variant, name in enumerate(worker.hello["variants"]):
+                time.sleep(PAUSE)
+                answer = worker.ask(**request, variant=variant)
+                if "ms" in answer:
+                    times[peer, name] = answer["ms"]
         return times
 
     def measure(self, requests):
@@ -79,26 +84,47 @@ class Comparison:
         return self.aerie.ask(do="limits")
 
 
+def python_of(args, peer):
+    return os.path.join(args.folder, peer, "bin/python")
+
+
+def of_times(times):
+    return {"ms": statistics.median(times), "lowest_ms": min(times)}
+
+
 def summary(turns):
-    ratios = [t["aerie"] / min(t["flash 0"], t["flash 1"]) for t in turns]
-    return {
-        "ms": {engine: statistics.median(t[engine] for t in turns) for engine in ENGINES},
-        "lowest_ms": {engine: min(t[engine] for t in turns) for engine in ENGINES},
-        "ratio": statistics.median(ratios),
-        "lowest_ratio": min(ratios),
-        "highest_ratio": max(ratios),
-    }
+    result = {"aerie": of_times([t["aerie"] for t in turns]), "peers": {}}
+    for peer in dict.fromkeys(key[0] for key in turns[0] if key != "aerie"):
+        variants = [key for key in turns[0] if key != "aerie" and key[0] == peer]
+        ratios = [t["aerie"] / min(t[key] for key in variants) for t in turns]
+        result["peers"][peer] = {
+            "variants": {key[1]: of_times([t[key] for t in turns]) for key in variants},
+            "ratio": statistics.median(ratios),
+            "lowest_ratio": min(ratios),
+            "highest_ratio": max(ratios),
+        }
+    return result
 
 
-def show(label, figures, tokens=None):
+def show(label, figures, peers, tokens=None):
     """Milliseconds, or tokens a second of so many."""
-    values = [1e3 * tokens / figures["ms"][e] if tokens else figures["ms"][e] for e in ENGINES]
-    ratio = f"{figures['ratio']:7.3f} ({figures['lowest_ratio']:.3f}-{figures['highest_ratio']:.3f})"
-    print(f"{label:24}" + "".join(f"{value:12.2f}" for value in values) + ratio.rjust(26), flush=True)
+    def value(one):
+        return f"{1e3 * tokens / one['ms'] if tokens else one['ms']:12.2f}"
+
+    line = f"{label:24}" + value(figures["aerie"])
+    for peer in peers:
+        if peer not in figures["peers"]:
+            line += f"{'-':>16}" + 22 * " "
+            continue
+        own = figures["peers"][peer]
+        best = min(own["variants"].values(), key=lambda one: one["ms"])
+        ratio = f"{own['ratio']:7.3f} ({own['lowest_ratio']:.3f}-{own['highest_ratio']:.3f})"
+        line += value(best).rjust(16) + ratio.rjust(22)
+    print(line, flush=True)
 
 
-def heading(text):
-    print(f"\n{text:24}{'aerie':>12}{'no flash':>12}{'flash':>12}{'ratio':>26}")
+def heading(text, peers):
+    print(f"\n{text:24}{'aerie':>12}" + "".join(f"{peer:>16}{'ratio':>22}" for peer in peers))
 
 
 def processor():
@@ -114,30 +140,31 @@ def compare(args):
     result = {
         "model": os.path.basename(args.model), "threads": args.threads, "processor": processor(),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "repeats": args.repeat,
-        "peer": {key: engines.peer.hello[key] for key in ("version", "system")},
+        "peers": {peer: {key: worker.hello[key] for key in ("version", "system")}
+                  for peer, worker in engines.peers.items()},
         "limits": [engines.limits()], "passes": [], "prompt": {}, "decode": [],
     }
     print(f"{result['model']}, {args.threads} threads, {result['processor']}, {result['date']}")
     for context in args.context:
         engines.turn({"do": "fill", "context": context})
-        heading(f"ms, context {context}")
+        heading(f"ms, context {context}", args.peers)
         requests = [{"do": "pass", "rows": rows, "seconds": args.seconds} for rows in args.rows]
         for request, turns in zip(requests, engines.measure(requests)):
             figures = {"context": context, "rows": request["rows"], **summary(turns)}
             result["passes"].append(figures)
-            show(f"{figures['rows']:5} rows", figures)
+            show(f"{figures['rows']:5} rows", figures, args.peers)
         result["limits"].append(engines.limits())
-    heading("tokens/s")
+    heading("tokens/s", args.peers)
     if args.prompt > 0:
         turns = engines.measure([{"do": "prompt", "tokens": args.prompt}])[0]
         result["prompt"] = {"tokens": args.prompt, **summary(turns)}
-        show(f"prompt of {args.prompt}", result["prompt"], args.prompt)
+        show(f"prompt of {args.prompt}", result["prompt"], args.peers, args.prompt)
     if args.tokens > 0:
         for context in args.context:
             turns = engines.measure([{"do": "decode", "context": context, "tokens": args.tokens}])[0]
             figures = {"context": context, "tokens": args.tokens, **summary(turns)}
             result["decode"].append(figures)
-            show(f"decoding after {context}", figures, args.tokens)
+            show(f"decoding after {context}", figures, args.peers, args.tokens)
     return result
 
 
@@ -149,7 +176,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--aerie", default=os.path.join(ROOT, "build/release/bin/aerie"))
-    parser.add_argument("--peer-python", default=os.path.join(ROOT, "build/peer-venv/bin/python"))
+    parser.add_argument("--peers", type=lambda text: text.split(","), default=["llama_cpp"],
+                        help="llama_cpp,ik_llama_cpp,openvino")
+    parser.add_argument("--folder", default=os.path.join(ROOT, "build/peers"), help="where install.sh put them")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--context", type=numbers, default=[128, 2048], help="128,2048")
     parser.add_argument("--rows", type=numbers, default=[1, 2, 3, 4, 6, 8, 12, 16, 32, 64], help="1,2,3,...")
@@ -161,7 +190,7 @@ def main():
     args = parser.parse_args()
     if min(args.context + args.rows + [args.threads, args.repeat]) < 1 or min(args.prompt, args.tokens) < 0:
         parser.error("counts must be at least 1")
-    for path in (args.aerie, args.peer_python, args.model):
+    for path in (args.aerie, args.model, *(python_of(args, peer) for peer in args.peers)):
         if not os.path.exists(path):
             parser.error(f"{path} is not there; build Aerie and run bench/peers/install.sh first")
 

@@ -1,19 +1,64 @@
 #!/bin/sh
-# Makes a Python environment with llama.cpp built from source for this machine's processor (native flags).
-# Usage: bench/peers/install.sh [FOLDER]     default: build/peer-venv
-# What pip has kept from an earlier build is not taken: it may be for another processor.
-# PEER_VERSION=… takes another version of llama-cpp-python; JOBS=… sets the number of compile jobs.
+# Makes a Python environment for each peer, built from source for this machine's processor (native flags) where the
+# makers have no wheel that looks at the processor itself.
+# Usage: bench/peers/install.sh [PEER...]     llama_cpp, ik_llama_cpp, openvino; default: llama_cpp
+# They are put into build/peers/PEER, or $PEERS/PEER. What pip has kept from an earlier build is not taken: it may be
+# for another processor. JOBS=… sets the number of compile jobs; CMAKE_ARGS=… goes to CMake.
 set -eu
 cd "$(dirname "$0")/../.."
-folder=${1:-build/peer-venv}
-version=${PEER_VERSION:-0.3.36}
+folder=${PEERS:-build/peers}
 
-mkdir -p "$(dirname "$folder")"
-python3 -m venv "$folder"
-CMAKE_ARGS="-DGGML_NATIVE=ON ${CMAKE_ARGS:-}" CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} \
-    "$folder/bin/pip" install --no-cache-dir --no-binary llama-cpp-python \
-        "llama-cpp-python==$version" numpy
-"$folder/bin/python" -c '
-import llama_cpp
-print("llama-cpp-python", llama_cpp.__version__)
-print(llama_cpp.llama_print_system_info().decode().strip())'
+# environment PEER PACKAGE...: with packages that need no compiler
+environment() {
+    mkdir -p "$folder"
+    python3 -m venv "$folder/$1"
+    pip=$folder/$1/bin/pip
+    shift
+    "$pip" install --no-cache-dir "$@"
+}
+
+# built PEER PACKAGE FLAGS: from its source archive
+built() {
+    environment "$1" numpy
+    CMAKE_ARGS="$3 ${CMAKE_ARGS:-}" CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} \
+        "$pip" install --no-cache-dir --no-binary "${2%%=*}" "$2"
+}
+
+# speculation VERSION: of_llama_speculation beside llama.cpp, whose archive has the headers
+speculation() {
+    own=$folder/llama_cpp
+    "$own/bin/pip" download --no-cache-dir --no-deps --no-binary llama-cpp-python -d "$own" "llama-cpp-python==$1"
+    mkdir -p "$own/source"
+    tar -xzf "$own"/llama_cpp_python-"$1".tar.gz -C "$own/source" --strip-components=1
+    source=$own/source/vendor/llama.cpp
+    libraries=$(cd "$own"/lib/python3*/site-packages/lib && pwd)
+    g++ -std=c++20 -O2 -I "$source/common" -I "$source/include" -I "$source/ggml/include" \
+        bench/peers/of_llama_speculation.cc -o "$own/of_llama_speculation" \
+        -L "$libraries" -lllama-common -lllama -lggml -lggml-cpu -lggml-base "-Wl,--disable-new-dtags,-rpath,$libraries"
+}
+
+for peer in "${@:-llama_cpp}"; do
+    case "$peer" in
+    llama_cpp)
+        version=0.3.36
+        flags=-DGGML_NATIVE=ON
+        # It crashes in its AMX code with quantised weights, which native flags would bring.
+        if grep -qw amx_int8 /proc/cpuinfo; then
+            flags="-DGGML_NATIVE=OFF -DGGML_AVX512=ON -DGGML_AVX512_VBMI=ON -DGGML_AVX512_VNNI=ON -DGGML_AVX512_BF16=ON"
+        fi
+        built llama_cpp "llama-cpp-python==$version" "$flags -DLLAVA_BUILD=OFF"
+        speculation "$version"
+        ;;
+    ik_llama_cpp)
+        # Flash attention with caches of 16 bits alone: that with quantised ones takes half of the time to compile.
+        built ik_llama_cpp ik-llama-cpp-python==0.1.5 "-DGGML_NATIVE=ON -DGGML_IQK_FA_ALL_QUANTS=OFF"
+        ;;
+    openvino)
+        environment openvino openvino-genai==2026.4.1.0
+        ;;
+    *)
+        echo "install.sh: no such peer: $peer" >&2
+        exit 2
+        ;;
+    esac
+done

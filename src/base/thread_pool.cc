@@ -1,14 +1,10 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cassert>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
-#include <fstream>
 #include <mutex>
 #include <string>
 #include <system_error>
@@ -21,7 +17,7 @@
 #endif
 
 #include "base/log.h"
-#include "base/memory_nodes.h"
+#include "base/system/topology.h"
 
 namespace aerie {
 namespace {
@@ -186,13 +182,13 @@ struct ThreadPool::Impl {
 ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   assert(threads >= 1);
   impl_->ranges = std::vector<Impl::Range>(static_cast<size_t>(threads));
-  if (threads > available_cpus()) impl_->spins = kSpinsWhenCrowded;
+  const Topology machine = machine_topology();
+  if (threads > machine.at_once()) impl_->spins = kSpinsWhenCrowded;
   impl_->workers.reserve(static_cast<size_t>(threads) - 1);
-  const std::vector<MemoryNode> nodes = memory_nodes();
   try {
     for (int t = 1; t < threads; ++t) {
       std::vector<int> cpus;  // none: any
-      if (nodes.size() > 1) cpus = node_of_thread(nodes, t, threads).cpus;
+      if (machine.nodes.size() > 1) cpus = node_of_thread(machine.nodes, t, threads).cpus;
       impl_->workers.emplace_back([impl = impl_.get(), t, cpus = std::move(cpus)] {
         if (!cpus.empty()) bind_to_cpus(cpus);
         impl->work(t);
@@ -258,27 +254,6 @@ void ThreadPool::run(int64_t count, int64_t grain, Body body, const void* fn, in
   }
   impl.share(0, 0);
   impl.join(loop);
-}
-
-int available_cpus() {
-  int cpus = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) cpus = std::max(1, CPU_COUNT(&set));
-
-  // cgroup v2 "quota period" (or "max period"), then v1; the files are absent outside a cgroup.
-  long long quota = -1, period = 0;
-  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2) {
-    std::string text;
-    v2 >> text >> period;
-    if (text != "max" && !text.empty()) quota = std::atoll(text.c_str());
-  } else {
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
-  }
-  if (quota > 0 && period > 0) {
-    cpus = std::min<long long>(cpus, std::max(1LL, (quota + period - 1) / period));
-  }
-  return cpus;
 }
 
 }  // namespace aerie

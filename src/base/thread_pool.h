@@ -12,8 +12,8 @@ class ThreadPool {
  public:
   // `threads` >= 1 counts the caller, who works too: threads - 1 threads are started,
   // or as many as the system grants (with a warning): threads() tells. On a machine whose memory is
-  // in several nodes they stay on one each (base/memory_nodes.h); the caller's thread is left as it
-  // is.
+  // in several nodes they stay on one each (base/system/memory_nodes.h); the caller's thread is
+  // left as it is.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -73,9 +73,5 @@ class ThreadPool {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// The number of CPUs that this process may use: the affinity mask, cut by the cgroup's quota
-// (rounded up). At least 1.
-int available_cpus();
 
 }  // namespace aerie

@@ -29,7 +29,7 @@ struct EngineOptions {
   std::optional<DType> weight_type;  // float matrices become this; none: they stay as they are
   int context = 0;                   // positions; 0: the model's own, at most default_context
   int default_context = kDefaultContext;
-  int threads = 0;          // 0: available_cpus()
+  int threads = 0;          // 0: default_threads()
   int prefill_chunk = 512;  // prompt tokens in a pass
   kernels::Isa isa = kernels::best_isa();
   std::string weight_cache;  // a folder for packed weights (model/weight_cache.h); empty: none

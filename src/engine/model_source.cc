@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/files.h"
+#include "base/system/topology.h"
 #include "format/converted_file.h"
 #include "format/gguf/gguf_write.h"
 #include "format/gguf/metadata_builder.h"
@@ -137,7 +138,7 @@ Expected<ConvertReport> convert_model(const ConvertOptions& asked) {
   }
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<ModelFile> file,
                          open_whole_model(options.input, report.notes));
-  ThreadPool pool(options.threads > 0 ? options.threads : available_cpus());
+  ThreadPool pool(options.threads > 0 ? options.threads : default_threads());
   if (options.weight_type) {
     AERIE_ASSIGN_OR_RETURN(
         file, converted(std::move(file), {*options.weight_type, options.requantize}, pool));

@@ -47,7 +47,7 @@ struct ConvertOptions {
   // Of the matrices; none: they keep the type that they have.
   std::optional<DType> weight_type;
   bool requantize = false;  // see format/converted_file.h
-  int threads = 0;          // 0: available_cpus()
+  int threads = 0;          // 0: default_threads()
 };
 
 // What a conversion has to say beside its result: what GGUF has no way to express.

@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/log.h"
+#include "base/system/topology.h"
 #include "draft/lookup/forced_text.h"
 #include "draft/make_drafter.h"
 #include "engine/engine_draft_host.h"
@@ -66,7 +67,7 @@ class Opening {
 };
 
 Status Opening::open() {
-  if (options_.threads == 0) options_.threads = available_cpus();
+  if (options_.threads == 0) options_.threads = default_threads();
   if (options_.threads < 1 || options_.threads > 1024) {
     return invalid_argument("{} threads: give 1 to 1024, or 0 for all", options_.threads);
   }

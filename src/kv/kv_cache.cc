@@ -4,7 +4,7 @@
 #include <cassert>
 
 #include "base/errors.h"
-#include "base/memory_nodes.h"
+#include "base/system/topology.h"
 
 namespace aerie {
 namespace {
@@ -37,7 +37,7 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, 
   KvCache cache;
   cache.layout_ = layout_of(config, type);
   cache.page_count_ = static_cast<int>(pages_for(positions));
-  const std::vector<MemoryNode> nodes = memory_nodes();
+  const std::vector<MemoryNode> nodes = machine_topology().nodes;
   for (int layer = 0; layer < config.layers; ++layer) {
     const auto bytes = static_cast<size_t>(cache.page_count_ * cache.layout_.page());
     AERIE_ASSIGN_OR_RETURN(Buffer plane, Buffer::allocate(bytes));

@@ -14,7 +14,7 @@ struct WorkerOptions {
   std::string model;
   int rows = 64;         // the most of a pass
   int positions = 2048;  // the most of a request, the rows of a pass and decoded tokens included
-  int threads = 0;       // 0: available_cpus()
+  int threads = 0;       // 0: default_threads()
   kernels::Isa isa = kernels::best_isa();
 };
 

@@ -309,17 +309,4 @@ TEST(ThreadPool, DestructionAtAnyMoment) {
   }
 }
 
-TEST(AvailableCpus, IsAtLeastOne) {
-  EXPECT_GE(available_cpus(), 1);
-}
-
-TEST(AvailableCpus, HonoursTheAffinityMask) {
-  const int before = available_cpus();
-  {
-    const OneCpu pinned;
-    EXPECT_EQ(available_cpus(), 1);
-  }
-  EXPECT_EQ(available_cpus(), before);
-}
-
 }  // namespace aerie::thread_pool_test

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/system/topology.h"
 #include "tests/testing/temporary_model.h"
 #include "tests/testing/tiny_model.h"
 #include "tokenizer/detokenizer.h"
@@ -331,7 +332,7 @@ TEST_F(EngineTest, FillsInItsDefaults) {
   o.threads = 0;
   const auto engine = open(o);
   EXPECT_EQ(engine->parts().options.context, 512);
-  EXPECT_EQ(engine->parts().options.threads, available_cpus());
+  EXPECT_EQ(engine->parts().options.threads, default_threads());
   EXPECT_EQ(engine->parts().drafter(), nullptr);
   EXPECT_EQ(open(options(drafters()[0]))->parts().drafter()->method(), "ngram");
   EXPECT_EQ(open(options(drafters()[1]))->parts().drafter()->method(), "draft_model");

@@ -41,38 +41,6 @@ class Root : public testing::Test {
   const std::string root_ = testing::TempDir() + "doctor_" + std::to_string(getpid());
 };
 
-TEST_F(Root, QuotaOfVersion2) {
-  EXPECT_EQ(processor_quota(root_), -1);
-  write("/proc/self/cgroup", "0::/outer/inner\n");
-  write("/sys/fs/cgroup/outer/inner/cpu.max", "max 100000\n");
-  EXPECT_EQ(processor_quota(root_), -1);
-  write("/sys/fs/cgroup/outer/cpu.max", "150000 100000\n");
-  EXPECT_EQ(processor_quota(root_), 1.5);
-  write("/sys/fs/cgroup/outer/inner/cpu.max", "400000 100000\n");
-  EXPECT_EQ(processor_quota(root_), 1.5);
-  write("/sys/fs/cgroup/outer/inner/cpu.max", "50000 100000\n");
-  EXPECT_EQ(processor_quota(root_), 0.5);
-}
-
-TEST_F(Root, QuotaWhereThePathIsTheHosts) {
-  write("/proc/self/cgroup", "0::/host/only/there\n");
-  write("/sys/fs/cgroup/cpu.max", "200000 100000\n");
-  EXPECT_EQ(processor_quota(root_), 2.0);
-  write("/proc/self/cgroup", "0::/../..\n");
-  EXPECT_EQ(processor_quota(root_), 2.0);
-}
-
-TEST_F(Root, QuotaOfVersion1) {
-  write("/proc/self/cgroup", "9:memory:/x\n4:cpu,cpuacct:/docker\n1:name=systemd:/\n");
-  write("/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us", "-1\n");
-  write("/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(processor_quota(root_), -1);
-  write("/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us", "250000\n");
-  EXPECT_EQ(processor_quota(root_), 2.5);
-  write("/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us", "nonsense\n");
-  EXPECT_EQ(processor_quota(root_), -1);
-}
-
 TEST_F(Root, HugePagesAndFeatures) {
   EXPECT_EQ(transparent_huge_pages(root_), "");
   write("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
@@ -101,7 +69,7 @@ TEST_F(Root, Memory) {
   write("/sys/fs/cgroup/memory.max", "9223372036854771712\n");
   EXPECT_EQ(read_machine_facts(1, root_).group_memory, -1);
   EXPECT_EQ(facts.free_swap, 128 << 10);
-  EXPECT_GE(facts.usable, 1);
+  EXPECT_GE(facts.topology.usable, 1);
 }
 
 TEST(Doctor, AFolderThatIsNotThereHasTheSpaceOfWhereItWouldBe) {
@@ -120,7 +88,8 @@ MachineFacts sound_machine() {
   for (const Isa isa : {Isa::kAvx512, Isa::kAvx512Bw, Isa::kAvx2, Isa::kReference}) {
     m.built.emplace_back(kernels::isa_name(isa));
   }
-  m.processors = m.usable = m.threads = 4;
+  m.topology.processors = m.topology.usable = m.threads = 4;
+  m.topology.cores = m.topology.performance_cores = 4;
   m.huge_pages = "madvise";
   m.memory = 16 * kGiB;
   m.free_memory = m.available = 8 * kGiB;
@@ -166,13 +135,13 @@ TEST(Doctor, InstructionsThatTheBuildLacks) {
 
 TEST(Doctor, ThreadsAndProcessors) {
   MachineFacts m = sound_machine();
-  m.quota = 2.5;
+  m.topology.quota = 2.5;
   EXPECT_EQ(only_problem(m).severity, Severity::kProblem);
   EXPECT_THAT(only_problem(m).advice, HasSubstr("--threads 2"));
   m.threads = 2;
   EXPECT_EQ(only_problem(m).what, "");
   m.threads = 1;
-  m.quota = 0.5;
+  m.topology.quota = 0.5;
   EXPECT_THAT(only_problem(m).advice, AllOf(HasSubstr("quota"), Not(HasSubstr("--threads"))));
   m = sound_machine();
   m.threads = 8;
@@ -181,8 +150,47 @@ TEST(Doctor, ThreadsAndProcessors) {
   EXPECT_EQ(only_problem(m).severity, Severity::kHint);
   EXPECT_THAT(only_problem(m).advice, HasSubstr("--threads 4"));
   m = sound_machine();
-  m.processors = 8;
+  m.topology.processors = 8;
   EXPECT_THAT(only_problem(m).what, HasSubstr("4 of 8"));
+  // As many as the quota pays for are as many as there should be.
+  m = sound_machine();
+  m.topology.quota = 2;
+  m.threads = 2;
+  EXPECT_EQ(only_problem(m).what, "");
+}
+
+TEST(Doctor, ThreadsAndCores) {
+  MachineFacts m = sound_machine();
+  m.topology.cores = m.topology.performance_cores = m.threads = 2;
+  EXPECT_EQ(only_problem(m).what, "");
+  m.threads = 4;
+  EXPECT_EQ(only_problem(m).severity, Severity::kHint);
+  EXPECT_THAT(only_problem(m).what, HasSubstr("4 processors, 2 cores"));
+  EXPECT_THAT(only_problem(m).advice, HasSubstr("--threads 2"));
+  m.topology.cores = 4;
+  EXPECT_THAT(only_problem(m).why, HasSubstr("efficiency core"));
+  m.threads = 1;
+  EXPECT_THAT(only_problem(m).advice, HasSubstr("--threads 2"));
+}
+
+TEST(Doctor, SaysWhichProcessorsThereAre) {
+  Diagnosis d;
+  d.machine = sound_machine();
+  d.machine.threads_reason = "because";
+  const auto text = [&] { return to_text(d, {}); };
+  EXPECT_THAT(text(), HasSubstr("4 on, 4 usable, no quota; 4 cores\n"));
+  EXPECT_THAT(text(), HasSubstr("4: because\n"));
+  Topology& t = d.machine.topology;
+  t.quota = 1.5;
+  t.performance_cores = 3;
+  t.l3_cores = {3, 1};
+  t.nodes = {{0, {0, 1, 2}}, {1, {3}}};
+  EXPECT_THAT(text(), HasSubstr("time of 1.50; 4 cores, 3 for performance; cores that share an "
+                                "L3: 3, 1; 2 memory nodes\n"));
+  const auto json = nlohmann::json::parse(to_json(d, {})).at("machine");
+  EXPECT_EQ(json.at("performance_cores"), 3);
+  EXPECT_EQ(json.at("l3_cores"), (std::vector<int>{3, 1}));
+  EXPECT_EQ(json.at("threads_reason"), "because");
 }
 
 TEST(Doctor, PagesSwapAndFolders) {

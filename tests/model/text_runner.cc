@@ -8,6 +8,8 @@
 #include <fstream>
 #include <utility>
 
+#include "base/system/topology.h"
+
 namespace aerie::test {
 namespace {
 
@@ -66,7 +68,7 @@ std::vector<Window> read_golden(const char* path) {
 }
 
 TextRunner::TextRunner(const ModelFile& file, kernels::Isa isa, kernels::KvType type)
-    : pool_(available_cpus()) {
+    : pool_(default_threads()) {
   ModelOptions options;
   options.backend = kernels::backend(isa);
   options.pool = &pool_;

@@ -40,7 +40,7 @@ const std::map<std::string_view, std::vector<Common>>& common_flags() {
         {"--speculate", "auto, none, ngram, draft_model:model=FILE, ..."},
         {"--ctx", "Tokens of context (default: at most 4096)"},
         {"--cache-type", "Of keys and values: f16, or q8 for half the memory"},
-        {"--threads", "Default: the cores this process may use"},
+        {"--threads", "Default: one for each performance core"},
         {"--json", "Write ids and figures to this file"}}},
       {"aerie serve",
        {{"MODEL", "The model"},
@@ -56,7 +56,7 @@ const std::map<std::string_view, std::vector<Common>>& common_flags() {
         {"--cache-type", "Of keys and values: f16, or q8 for half the memory"},
         {"--speculate", "auto, none, ngram, draft_model:model=FILE, ..."},
         {"--speculative-config", "The same as JSON, with vLLM's keys"},
-        {"--threads", "Default: the cores this process may use"}}},
+        {"--threads", "Default: one for each performance core"}}},
   };
   return flags;
 }

@@ -125,8 +125,7 @@ void add_local_flags(CLI::App& app, Flags& flags, CLI::Option* url) {
   add("-m,--model", o.model, kModelHelp);
   add("--speculate", flags.speculate, "Replay with a drafter, as `aerie run` has it")
       ->capture_default_str();
-  add("--threads", o.threads, "Threads (default: the cores this process may use)")
-      ->check(CLI::Range(1, 1024));
+  add("--threads", o.threads, kThreadsHelp)->check(CLI::Range(1, 1024));
   add("--isa", flags.isa, "recorded (or the best there is), " + isa_choices())
       ->capture_default_str();
   add("--ctx", o.context, "Tokens of context (default: as recorded)")

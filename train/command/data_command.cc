@@ -147,7 +147,7 @@ std::function<Expected<int>()> add_data_flags(CLI::App& app) {
   app.add_option("--context", o.target.context,
                  "Tokens of a sample (default: the model's, at most 2048)")
       ->check(CLI::Range(2, 1 << 26));
-  app.add_option("--threads", o.target.threads, "Threads (default: the cores this process may use)")
+  app.add_option("--threads", o.target.threads, "Threads (default: one for each performance core)")
       ->check(CLI::Range(1, 1024));
   return [flags] { return run(*flags); };
 }

@@ -12,7 +12,7 @@ namespace aerie::train {
 
 struct RunningTargetOptions {
   std::string model;  // a GGUF file or a Hugging Face folder
-  int threads = 0;    // 0: available_cpus()
+  int threads = 0;    // 0: default_threads()
   int context = 0;    // positions of a sequence; 0: the model's own, at most kDefaultContext
   int sequences = 1;  // at a time
   int max_taps = 0;   // layers tapped at a time

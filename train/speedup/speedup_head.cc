@@ -6,6 +6,7 @@
 #include <iterator>
 #include <vector>
 
+#include "base/system/topology.h"
 #include "base/thread_pool.h"
 
 namespace aerie::train {
@@ -72,7 +73,7 @@ MakeMethod make_speedup_head(const SpeedupHead& head) {
 }
 
 int feature_threads(const SpeedupOptions& options) {
-  return std::max(1, (options.threads > 0 ? options.threads : available_cpus()) / 2);
+  return std::max(1, (options.threads > 0 ? options.threads : default_threads()) / 2);
 }
 
 TrainSettings speedup_training(const SpeedupOptions& options, const SpeedupHead& head,

@@ -68,7 +68,7 @@ std::string to_json(const AuditReport& report);
 
 struct AuditOptions {
   std::string model;
-  int threads = 0;           // 0: available_cpus()
+  int threads = 0;           // 0: default_threads()
   std::string weight_cache;  // as EngineOptions has it
   SpeculativeConfig speculation;
   int context = 0;                  // 0: as recorded, which some models' positions depend on

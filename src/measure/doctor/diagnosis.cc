@@ -50,36 +50,41 @@ void add_instructions(const MachineFacts& machine, std::vector<Finding>& out) {
   }
 }
 
-void add_processors(const MachineFacts& machine, std::vector<Finding>& out) {
+void add_threads(const MachineFacts& machine, std::vector<Finding>& out) {
+  const Topology& topology = machine.topology;
   const int threads = machine.threads;
-  if (machine.quota > 0 && threads > machine.quota) {
-    const int fitting = std::max(1, static_cast<int>(machine.quota));
-    out.push_back(
-        {Severity::kProblem,
-         fmt::format("{} threads share the time of {:.2f} processors that the container "
-                     "gets",
-                     threads, machine.quota),
-         "once it is used up, all of them stand still until the next period",
-         fitting < threads
-             ? fmt::format("run with --threads {}, or raise the container's quota", fitting)
-             : "raise the container's quota to a whole processor"});
-  } else if (threads > machine.usable) {
+  const std::string what = fmt::format("{} threads for {} processors, {} cores", threads,
+                                       topology.usable, topology.cores);
+  const std::string advice = fmt::format("run with --threads {}", topology.threads());
+  if (topology.quota > 0 && threads > topology.quota) {
     out.push_back({Severity::kProblem,
-                   fmt::format("{} threads for {} processors", threads, machine.usable),
-                   "every step waits for the thread that waits for a processor",
-                   fmt::format("run with --threads {}", machine.usable)});
+                   fmt::format("{} threads share the time of {:.2f} processors that the container "
+                               "gets",
+                               threads, topology.quota),
+                   "once it is used up, all of them stand still until the next period",
+                   topology.threads() < threads
+                       ? advice + ", or raise the container's quota"
+                       : "raise the container's quota to a whole processor"});
+  } else if (threads > topology.usable) {
+    out.push_back({Severity::kProblem, what,
+                   "every step waits for the thread that waits for a processor", advice});
+  } else if (threads > topology.performance_cores) {
+    out.push_back({Severity::kHint, what,
+                   "every step waits for a thread that shares a core or has an efficiency core",
+                   fmt::format("compare with --threads {}", topology.threads())});
+  } else if (threads < topology.threads()) {
+    out.push_back(
+        {Severity::kHint, what, "prompts and passes of many rows could be faster", advice});
   }
-  const bool limited = machine.quota > 0 && machine.quota < machine.usable;
-  if (threads < machine.usable && !limited) {
+}
+
+void add_processors(const MachineFacts& machine, std::vector<Finding>& out) {
+  add_threads(machine, out);
+  const Topology& topology = machine.topology;
+  if (topology.usable < topology.processors) {
     out.push_back({Severity::kHint,
-                   fmt::format("{} threads for {} processors", threads, machine.usable),
-                   "prompts and passes of many rows could be faster",
-                   fmt::format("run with --threads {}", machine.usable)});
-  }
-  if (machine.usable < machine.processors) {
-    out.push_back({Severity::kHint,
-                   fmt::format("this process may use {} of {} processors", machine.usable,
-                               machine.processors),
+                   fmt::format("this process may use {} of {} processors", topology.usable,
+                               topology.processors),
                    "the others are left idle, or to others", "see taskset and the container"});
   }
 }

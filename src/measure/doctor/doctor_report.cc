@@ -38,6 +38,19 @@ std::string limits_line(const Limits& limits) {
   return text;
 }
 
+std::string processors_text(const Topology& t) {
+  std::string text =
+      fmt::format("{} on, {} usable, {}; {} cores", t.processors, t.usable,
+                  t.quota > 0 ? fmt::format("time of {:.2f}", t.quota) : "no quota", t.cores);
+  if (t.performance_cores < t.cores)
+    text += fmt::format(", {} for performance", t.performance_cores);
+  if (!t.l3_cores.empty()) {
+    text += fmt::format("; cores that share an L3: {}", fmt::join(t.l3_cores, ", "));
+  }
+  if (t.nodes.size() > 1) text += fmt::format("; {} memory nodes", t.nodes.size());
+  return text;
+}
+
 std::string machine_text(const MachineFacts& m) {
   std::string text;
   add_line(text, "Processor:", printable(m.processor));
@@ -47,10 +60,8 @@ std::string machine_text(const MachineFacts& m) {
     instructions += fmt::format("; there, and not used: {}", fmt::join(unused, ", "));
   }
   add_line(text, "Instructions:", instructions);
-  add_line(
-      text, "Processors:",
-      fmt::format("{} on, {} usable, {}; {} threads", m.processors, m.usable,
-                  m.quota > 0 ? fmt::format("time of {:.2f}", m.quota) : "no quota", m.threads));
+  add_line(text, "Processors:", processors_text(m.topology));
+  add_line(text, "Threads:", fmt::format("{}: {}", m.threads, m.threads_reason));
   add_line(text, "Memory:",
            fmt::format("{}, {} available{}; {}", size_text(m.memory), size_text(m.available),
                        m.group_memory < 0
@@ -106,10 +117,15 @@ Json machine_json(const MachineFacts& m) {
               {"isa", kernels::isa_name(m.isa)},
               {"built_isas", m.built},
               {"unused_features", unused_features(m)},
-              {"processors", m.processors},
-              {"usable_processors", m.usable},
-              {"quota", m.quota > 0 ? Json(m.quota) : Json()},
+              {"processors", m.topology.processors},
+              {"usable_processors", m.topology.usable},
+              {"cores", m.topology.cores},
+              {"performance_cores", m.topology.performance_cores},
+              {"l3_cores", m.topology.l3_cores},
+              {"memory_nodes", m.topology.nodes.size()},
+              {"quota", m.topology.quota > 0 ? Json(m.topology.quota) : Json()},
               {"threads", m.threads},
+              {"threads_reason", m.threads_reason},
               {"huge_pages", m.huge_pages},
               {"memory", size(m.memory)},
               {"free_memory", size(m.free_memory)},

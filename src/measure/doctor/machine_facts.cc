@@ -1,9 +1,5 @@
 #include "measure/doctor/machine_facts.h"
 
-#include <sched.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,28 +8,12 @@
 #include <utility>
 
 #include "base/processor.h"
-#include "base/system/control_groups.h"
-#include "base/thread_pool.h"
 #include "engine/memory.h"
 
 namespace aerie::measure {
 namespace {
 
 namespace fs = std::filesystem;
-
-// "100000 50000", or "max 100000".
-double quota_of_version_2(const std::string& folder) {
-  std::ifstream file(folder + "/cpu.max");
-  double quota = 0, period = 0;
-  return file >> quota >> period && quota > 0 && period > 0 ? quota / period : -1;
-}
-
-double quota_of_version_1(const std::string& folder) {
-  double quota = 0, period = 0;
-  const bool there = std::ifstream(folder + "/cpu.cfs_quota_us") >> quota &&
-                     std::ifstream(folder + "/cpu.cfs_period_us") >> period;
-  return there && quota > 0 && period > 0 ? quota / period : -1;
-}
 
 // In bytes.
 std::map<std::string, int64_t> read_meminfo(const std::string& root) {
@@ -54,16 +34,6 @@ int64_t size_of(const std::map<std::string, int64_t>& sizes, const char* key) {
 }
 
 }  // namespace
-
-double processor_quota(const std::string& root) {
-  double least = -1;
-  for (const ControlGroup& group : control_groups(root, "cpu")) {
-    const double quota =
-        group.version == 1 ? quota_of_version_1(group.folder) : quota_of_version_2(group.folder);
-    if (quota > 0 && (least < 0 || quota < least)) least = quota;
-  }
-  return least;
-}
 
 std::string transparent_huge_pages(const std::string& root) {
   std::ifstream file(root + "/sys/kernel/mm/transparent_hugepage/enabled");
@@ -109,11 +79,9 @@ MachineFacts read_machine_facts(int threads, const std::string& root) {
   for (const kernels::Isa isa : kernels::built_isas()) {
     facts.built.emplace_back(kernels::isa_name(isa));
   }
-  facts.processors = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
-  cpu_set_t set;
-  facts.usable = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : facts.processors;
-  facts.quota = processor_quota(root);
-  facts.threads = threads > 0 ? threads : available_cpus();
+  facts.topology = machine_topology();
+  facts.threads = threads > 0 ? threads : facts.topology.threads();
+  facts.threads_reason = threads > 0 ? "as asked for" : facts.topology.threads_reason();
   facts.huge_pages = transparent_huge_pages(root);
   const std::map<std::string, int64_t> sizes = read_meminfo(root);
   facts.memory = size_of(sizes, "MemTotal:");

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/system/topology.h"
 #include "kernels/backend.h"
 
 namespace aerie::measure {
@@ -20,11 +21,10 @@ struct MachineFacts {
   std::vector<std::string> features;  // of the processor, as the system names them
   kernels::Isa isa = kernels::Isa::kReference;
   std::vector<std::string> built;  // instruction sets of this build, the fastest first
-  int processors = 0;              // that are on
-  int usable = 0;                  // of them, by this process's affinity
-  double quota = -1;               // processors' time that its groups get; -1: no limit
+  Topology topology;
   int threads = 0;
-  std::string huge_pages;  // transparent: "always", "madvise", "never"; empty: there are none
+  std::string threads_reason;  // what their number comes from
+  std::string huge_pages;      // transparent: "always", "madvise", "never"; empty: there are none
   // Bytes, -1 where nothing is known.
   int64_t memory = -1;
   int64_t free_memory = -1;
@@ -41,9 +41,6 @@ MachineFacts read_machine_facts(int threads, const std::string& root = "");
 
 // Its parts, of files below `root`.
 
-// Processors' time that the groups of this process get, by version 1 and 2 of control groups; -1:
-// no limit.
-double processor_quota(const std::string& root);
 // The word in brackets of the system's setting; empty if there is no such file.
 std::string transparent_huge_pages(const std::string& root);
 // Of the first processor.

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/system/topology.h"
 #include "base/thread_pool.h"
 #include "format/gguf/gguf_types.h"
 #include "format/gguf/gguf_write.h"
@@ -216,7 +217,7 @@ DType matrix_type(DType type, int64_t k) {
 
 Expected<MakeModelReport> make_model(const MakeModelOptions& options) {
   AERIE_ASSIGN_OR_RETURN(const ModelShape shape, find_shape(options.shape));
-  ThreadPool pool(options.threads > 0 ? options.threads : available_cpus());
+  ThreadPool pool(options.threads > 0 ? options.threads : default_threads());
   AERIE_ASSIGN_OR_RETURN(const auto model, RandomModel::create(shape, options, pool));
   AERIE_RETURN_IF_ERROR(write_gguf(*model, options.output));
   std::error_code ignored;

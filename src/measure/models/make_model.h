@@ -16,7 +16,7 @@ struct MakeModelOptions {
   DType type = DType::kQ4_0;
   std::string output;
   uint64_t seed = 1;
-  int threads = 0;  // 0: available_cpus()
+  int threads = 0;  // 0: default_threads()
 };
 
 struct MakeModelReport {

@@ -18,7 +18,7 @@ struct HeadBenchOptions {
   int draft_vocab = 32000;         // of EAGLE-3 and P-EAGLE, as most are published
   int depth = 4;                   // of chains
   int context = 512;               // positions that are cached
-  int threads = 0;                 // 0: available_cpus()
+  int threads = 0;                 // 0: default_threads()
   int repeats = 25;
   int64_t memory_mib = 0;  // that the bandwidth is measured with; 0: several times the last cache
   kernels::Isa isa = kernels::best_isa();

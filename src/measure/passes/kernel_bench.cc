@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/progress.h"
+#include "base/system/topology.h"
 #include "base/thread_pool.h"
 #include "measure/models/random_weights.h"
 #include "measure/passes/floor.h"
@@ -222,7 +223,7 @@ Expected<KernelReport> bench_kernels(const KernelOptions& options) {
   for (int i = 0; i < kDTypeCount && options.types.empty(); ++i) {
     o.types.push_back(static_cast<DType>(i));
   }
-  ThreadPool pool(o.threads > 0 ? o.threads : available_cpus());
+  ThreadPool pool(o.threads > 0 ? o.threads : default_threads());
   AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(o.isa, pool, o.memory_mib));
   Measurement measurement(o, pool, std::move(machine));
   Progress progress("timing products", 2 * static_cast<int64_t>(o.types.size()));

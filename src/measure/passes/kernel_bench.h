@@ -16,7 +16,7 @@ namespace aerie::measure {
 struct KernelOptions {
   std::vector<DType> types;  // empty: all
   std::vector<int> rows = {1, 2, 4, 8, 16};
-  int threads = 0;  // 0: available_cpus()
+  int threads = 0;  // 0: default_threads()
   int repeats = 7;
   // Of weights that come from memory, and of what its bandwidth is measured with; 0: several times
   // the last cache.

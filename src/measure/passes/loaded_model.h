@@ -16,7 +16,7 @@ namespace aerie::measure {
 
 struct LoadOptions {
   std::string model;
-  int threads = 0;  // 0: available_cpus()
+  int threads = 0;  // 0: default_threads()
   kernels::Isa isa = kernels::best_isa();
   kernels::KvType cache_type = kernels::KvType::kF16;
   int most_rows = 1;  // of a pass

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/system/topology.h"
 
 namespace aerie::measure {
 namespace {
@@ -178,7 +179,7 @@ std::string utc_date() {
 }
 
 std::optional<double> cache_line_round_trip() {
-  if (available_cpus() < 2) return std::nullopt;
+  if (machine_topology().at_once() < 2) return std::nullopt;
   // A thread that has lost its processor answers milliseconds later: few trips, and not for long.
   constexpr int kBatches = 200, kTrips = 100, kStop = -1;
   constexpr double kMostSeconds = 0.2;

@@ -16,7 +16,7 @@ struct VerifyOptions {
   std::string model;
   std::vector<int> rows = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64};  // 1 is always there
   std::vector<int> contexts = {128, 2048};
-  int threads = 0;  // 0: available_cpus()
+  int threads = 0;  // 0: default_threads()
   int repeats = 7;
   int64_t memory_mib = 0;  // that the bandwidth is measured with; 0: several times the last cache
   kernels::Isa isa = kernels::best_isa();

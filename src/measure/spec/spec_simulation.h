@@ -18,7 +18,7 @@ struct SimulationOptions {
   double draft_cost = 0;  // a drafted token's time by that of a pass of one row
   int context = 256;      // positions behind which passes are timed
   int repeats = 7;
-  int threads = 0;  // 0: available_cpus()
+  int threads = 0;  // 0: default_threads()
   kernels::Isa isa = kernels::best_isa();
   kernels::KvType cache_type = kernels::KvType::kF16;
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/system/topology.h"
 #include "engine/model_source.h"
 
 namespace aerie::measure {
@@ -159,7 +160,7 @@ Expected<TuneReport> tune(const TuneOptions& options) {
   verify.isa = engine.isa;
   verify.cache_type = engine.cache_type;
   verify.repeats = options.spec.pass_repeats;
-  ThreadPool pool(engine.threads > 0 ? engine.threads : available_cpus());
+  ThreadPool pool(engine.threads > 0 ? engine.threads : default_threads());
   ProfileKey key;
   {
     AERIE_ASSIGN_OR_RETURN(const ModelSource source,

@@ -13,7 +13,7 @@
 namespace aerie::train {
 
 // Runs the model whenever it is asked, over samples of at most `max_tokens` (>= 2) tokens; longer
-// ones are kInvalidArgument. `threads` 0: available_cpus(). kInvalidArgument, naming it, for a
+// ones are kInvalidArgument. `threads` 0: default_threads(). kInvalidArgument, naming it, for a
 // layer that the model lacks.
 Expected<std::unique_ptr<FeatureSource>> compute_features(const std::string& model,
                                                           std::vector<int32_t> tap_layers,

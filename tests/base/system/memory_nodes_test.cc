@@ -1,21 +1,17 @@
-#include "base/memory_nodes.h"
+#include "base/system/memory_nodes.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <thread>
 
-namespace aerie::memory_nodes_test {
+#include "base/system/topology.h"
 
-namespace fs = std::filesystem;
+namespace aerie::memory_nodes_test {
 
 std::vector<int> own_cpus() {
   cpu_set_t set;
@@ -25,62 +21,6 @@ std::vector<int> own_cpus() {
     if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
   }
   return cpus;
-}
-
-// A folder such as the kernel shows.
-class Nodes {
- public:
-  Nodes() { fs::create_directories(path_); }
-  ~Nodes() { fs::remove_all(path_); }
-  void add(const std::string& name, const std::string& cpus) const {
-    fs::create_directories(fs::path(path_) / name);
-    std::ofstream(fs::path(path_) / name / "cpulist") << cpus << "\n";
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_ = testing::TempDir() + "aerie_nodes_" + std::to_string(getpid());
-};
-
-TEST(MemoryNodes, OfThisMachineHoldEveryCpu) {
-  std::vector<int> listed;
-  for (const MemoryNode& node : memory_nodes()) {
-    listed.insert(listed.end(), node.cpus.begin(), node.cpus.end());
-  }
-  if (listed.empty()) GTEST_SKIP() << "this system does not tell";
-  std::sort(listed.begin(), listed.end());
-  EXPECT_EQ(listed, own_cpus());
-}
-
-TEST(MemoryNodes, AreReadAsTheKernelWritesThem) {
-  const std::vector<int> cpus = own_cpus();
-  const std::string first = std::to_string(cpus.front());
-  const Nodes folder;
-  folder.add("node10", "0-" + std::to_string(cpus.back()));
-  folder.add("node2", first + ",1020-1023");  // the latter most likely not for this process
-  folder.add("node3", "");                    // memory alone
-  folder.add("nodes", first);
-  folder.add("node5x", first);
-  folder.add("power", first);
-  fs::create_directories(folder.path() + "/node6");  // without a list
-  const std::vector<MemoryNode> nodes = memory_nodes(folder.path());
-  ASSERT_EQ(nodes.size(), 2u);
-  EXPECT_EQ(nodes[0].number, 2);
-  EXPECT_EQ(nodes[0].cpus.front(), cpus.front());
-  if (cpus.back() < 1020) {
-    EXPECT_EQ(nodes[0].cpus.size(), 1u);
-  }
-  EXPECT_EQ(nodes[1], (MemoryNode{10, cpus}));
-}
-
-TEST(MemoryNodes, OddListsAreNoNodes) {
-  const Nodes folder;
-  int number = 0;
-  for (const char* list : {"-", "x", "5-3", "-1", "99999999999999", "0-999999", ",", " 0", ""}) {
-    folder.add("node" + std::to_string(number++), list);
-  }
-  EXPECT_TRUE(memory_nodes(folder.path()).empty());
-  EXPECT_TRUE(memory_nodes(folder.path() + "/absent").empty());
 }
 
 TEST(MemoryNodes, ThreadsAreSharedOutByCpus) {
@@ -115,7 +55,7 @@ TEST(MemoryNodes, AThreadStaysWhereItIsBound) {
 }
 
 TEST(MemoryNodes, MemoryIsInterleaved) {
-  const std::vector<MemoryNode> nodes = memory_nodes();
+  const std::vector<MemoryNode> nodes = machine_topology().nodes;
   if (nodes.empty()) GTEST_SKIP() << "this system does not tell";
   constexpr size_t kBytes = size_t{1} << 22;
   void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,8 +1,8 @@
-// Machines whose processors each have memory of their own (NUMA): near CPUs reach it faster.
+// Machines whose processors each have memory of their own (NUMA): near CPUs reach it faster. Which
+// nodes there are tells base/system/topology.h.
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <vector>
 
 namespace aerie {
@@ -12,9 +12,6 @@ struct MemoryNode {
   std::vector<int> cpus;  // near to it that this process may use
   bool operator==(const MemoryNode&) const = default;
 };
-
-// The nodes that have such CPUs, by number; none if the system does not tell.
-std::vector<MemoryNode> memory_nodes(const std::string& folder = "/sys/devices/system/node");
 
 // The node for thread `thread` of `threads`: neighbours share one, and each node has threads in
 // proportion to its CPUs. Requires a node.
