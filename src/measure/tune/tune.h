@@ -8,30 +8,37 @@
 #include "engine/profile.h"
 #include "measure/passes/verify_bench.h"
 #include "measure/spec/spec_bench.h"
+#include "measure/tune/search.h"
 
 namespace aerie::measure {
 
 struct TuneOptions {
   // Of its methods, those that do not say how many tokens they draft are tried at each of the
-  // depths. None: "auto" and every method that needs no more than the target.
+  // depths, in several shapes (variants_of()). None: all that are at hand (candidates_at_hand()).
   SpecOptions spec;
   std::vector<int> depths = {2, 4, 8, 16};
   std::vector<int> batches = {1, 2, 4, 8, 16, 32, 64};  // sequences at a time
+  // Rules beside spec.engine's that the choice for one sequence is tried with above temperature 0.
+  std::vector<VerifyRule> rules = {};
+  std::string hub_cache;  // where drafters are looked for, too; empty: it is not
+  double minutes = 10;    // about what the search may take
 };
 
 struct TuneReport {
   VerifyReport passes;
-  SpecReport spec;
+  SpecReport spec;  // the last round at each temperature
+  std::vector<Tried> tried;
+  size_t left_out = 0;  // candidates that there was no time for
   Profile profile;
 };
 
-// Runs bench_spec() with all candidates and times passes of up to 128 rows. For one sequence the
-// fastest method as measured is chosen; for more, the one that the measured acceptance and costs of
-// passes promise most of, each sequence's draft and nodes counted ("auto", which decides that
-// anew in each round, left out). Plain decoding unless something
-// is at least 2 % faster.
+// Times passes of up to 128 rows and searches the candidates at each temperature (search()). For
+// one sequence the fastest method as measured is chosen; for more, the one that the measured
+// acceptance and costs of passes promise most of, each sequence's draft and nodes counted ("auto",
+// which decides that anew in each round, left out). Plain decoding unless something is at least 2 %
+// faster. An interrupted one has the choices of the temperatures that were done.
 //
-// kInvalidArgument for depths outside 1 to 64 and batches outside 1 to 128; else errors of
+// kInvalidArgument for depths outside 1 to 64, batches outside 1 to 128 and no time; else errors of
 // bench_spec() and bench_verify().
 Expected<TuneReport> tune(const TuneOptions& options);
 
