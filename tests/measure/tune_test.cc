@@ -127,7 +127,7 @@ TEST_F(Tune, ItsProfileServesTheEngine) {
   std::vector<std::string> tried;
   for (const Tried& one : report->tried) tried.push_back(one.method);
   EXPECT_THAT(tried, testing::IsSupersetOf({"auto", "ngram:num_speculative_tokens=2", "lookahead",
-                                            "ngram:num_speculative_tokens=2,num_matches=3",
+                                            "ngram:num_matches=3,num_speculative_tokens=2",
                                             "early_exit:num_speculative_tokens=2"}));
   // In the last round, at both temperatures.
   EXPECT_EQ(report->spec.methods.size(), 2u * 7u);
