@@ -169,20 +169,7 @@ Status Opening::open_cache(const ModelConfig& config) {
 }
 
 Status Opening::open_drafters() {
-  DraftTarget target;
-  target.tokenizer = out_.source.tokenizer.get();
-  target.vocab = out_.model->config().vocab;
-  target.model = out_.model.get();
-  target.file = out_.source.file.get();
-  target.model_rows = out_.decoder.max_rows;
-  target.max_positions = options_.context;
-  target.max_sequences = concurrency_.sequences;
-  target.cache_positions = out_.cache->positions();
-  target.backend = backend_;
-  target.pool = out_.pool.get();
-  target.weight_cache = options_.weight_cache;
-  target.cache_type = options_.cache_type;
-  target.max_rows = std::min(out_.decoder.max_rows, out_.decoder.max_logits);
+  DraftTarget target = draft_target(out_, concurrency_.sequences);
   std::vector<SpeculativeConfig> configs = options_.more_speculations;
   configs.insert(configs.begin(), options_.speculation);
   const bool decides = std::ranges::any_of(configs, [](const auto& config) {
@@ -212,6 +199,24 @@ Expected<PassCost> Opening::find_pass_cost(int max_rows) {
 }
 
 }  // namespace
+
+DraftTarget draft_target(const OpenedModel& opened, int sequences) {
+  DraftTarget target;
+  target.tokenizer = opened.source.tokenizer.get();
+  target.vocab = opened.model->config().vocab;
+  target.model = opened.model.get();
+  target.file = opened.source.file.get();
+  target.model_rows = opened.decoder.max_rows;
+  target.max_positions = opened.options.context;
+  target.max_sequences = sequences;
+  target.cache_positions = opened.cache->positions();
+  target.backend = kernels::backend(opened.options.isa);
+  target.pool = opened.pool.get();
+  target.weight_cache = opened.options.weight_cache;
+  target.cache_type = opened.options.cache_type;
+  target.max_rows = std::min(opened.decoder.max_rows, opened.decoder.max_logits);
+  return target;
+}
 
 std::string OpenedModel::name() const {
   if (std::string repo = repo_of_path(options.model); !repo.empty()) return repo;

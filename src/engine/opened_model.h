@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "decode/decoder.h"
 #include "draft/auto/pass_cost.h"
+#include "draft/draft_host.h"
 #include "draft/drafter.h"
 #include "engine/engine_options.h"
 #include "engine/model_source.h"
@@ -47,6 +48,9 @@ struct OpenedModel {
   // What passes cost, as far as known; null unless a speculation decides by it.
   const PassCost* pass_cost() const { return cost.get(); }
 };
+
+// What drafters for it are made with, for so many sequences at a time; without what passes cost.
+DraftTarget draft_target(const OpenedModel& opened, int sequences);
 
 // kInvalidArgument for an option that cannot be, and the errors of all that is opened.
 Expected<OpenedModel> open_model(const EngineOptions& options, const Concurrency& concurrency);

@@ -1,6 +1,7 @@
 #include "engine/profile.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -162,6 +163,13 @@ std::vector<std::string> in_words(const Profile& profile) {
         text += fmt::format("{} ({:.2f} times plain decoding", from.speculate, from.speedup);
         text += from.batch == to.batch ? ")" : fmt::format(" to {:.2f})", to.speedup);
       }
+      if (!from.in_vain_on.empty()) {
+        text += fmt::format(", but decode plainly on {}", fmt::join(from.in_vain_on, ", "));
+      }
+      if (!from.faster_rule.empty()) {
+        text += fmt::format(", or {:.2f} times with --verify {}, which gives other ids for a seed",
+                            from.faster_speedup, from.faster_rule);
+      }
       i = next;
     }
     words.push_back(std::move(text));
@@ -186,12 +194,15 @@ std::string to_json(const Profile& profile) {
   }
   out["choices"] = Json::array();
   for (const ProfileChoice& choice : profile.choices) {
-    out["choices"].push_back({{"temperature", choice.temperature},
-                              {"batch", choice.batch},
-                              {"speculate", choice.speculate},
-                              {"speedup", choice.speedup},
-                              {"measured", choice.measured},
-                              {"why", choice.why}});
+    Json item = {{"temperature", choice.temperature}, {"batch", choice.batch},
+                 {"speculate", choice.speculate},     {"speedup", choice.speedup},
+                 {"measured", choice.measured},       {"why", choice.why}};
+    if (!choice.in_vain_on.empty()) item["in_vain_on"] = choice.in_vain_on;
+    if (!choice.faster_rule.empty()) {
+      item["faster_rule"] = choice.faster_rule;
+      item["faster_speedup"] = choice.faster_speedup;
+    }
+    out["choices"].push_back(std::move(item));
   }
   out["words"] = in_words(profile);
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -233,6 +244,15 @@ Expected<Profile> read_profile(const std::string& path) {
     const Json* measured = read.member(item, "measured");
     choice.measured = measured != nullptr && measured->is_boolean() && measured->get<bool>();
     choice.why = read.text(item, "why");
+    if (item.contains("in_vain_on")) {
+      for (const Json& task : read.list(item, "in_vain_on")) {
+        if (task.is_string()) choice.in_vain_on.push_back(task.get<std::string>());
+      }
+    }
+    if (item.contains("faster_rule")) {
+      choice.faster_rule = read.text(item, "faster_rule");
+      choice.faster_speedup = read.number(item, "faster_speedup", 0.0, 1e6);
+    }
     profile.choices.push_back(std::move(choice));
   }
   AERIE_RETURN_IF_ERROR(read.status());

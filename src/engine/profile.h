@@ -36,6 +36,11 @@ struct ProfileChoice {
   double speedup = 1.0;            // over plain decoding
   bool measured = false;           // else by the costs of passes and measured acceptance
   std::string why;
+  std::vector<std::string> in_vain_on = {};  // tasks on which plain decoding is as fast
+  // Another verification rule with which it is faster: the same distribution, other ids for a seed.
+  // Said, not used. Empty: none.
+  std::string faster_rule = {};
+  double faster_speedup = 0.0;
 };
 
 struct Profile {
@@ -48,7 +53,7 @@ struct Profile {
 const ProfileChoice* choice_for(const Profile& profile, double temperature, int batch);
 
 // Its choices, a sentence for each temperature: which draft is best for how many requests at a
-// time, and from how many on plain decoding is.
+// time, from how many on and on which texts plain decoding is, and which rule would be faster.
 std::vector<std::string> in_words(const Profile& profile);
 
 // One JSON object, with a line break at its end.

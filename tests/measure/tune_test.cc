@@ -1,13 +1,18 @@
-#include "measure/spec/tune.h"
+#include "measure/tune/tune.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
 #include <fstream>
 
+#include "measure/models/make_head.h"
+#include "measure/tune/drafters_at_hand.h"
+#include "model/import/hugging_face_file.h"
 #include "tests/testing/tiny_model.h"
 
 namespace aerie::measure::tune_test {
@@ -68,17 +73,32 @@ TEST_F(Choose, WhatManySequencesGainIsReckoned) {
   EXPECT_EQ(choose_of(both, 40).speculate, "b");
 }
 
+// Each load keeps the candidate that is the best for it.
+TEST_F(Choose, SurvivorsAreTheBestForAnyLoad) {
+  const std::vector<MethodFigures> all = {none_, figures("deep", 1.5, 2.0, 1000),
+                                          figures("deeper", 1.45, 2.1, 3000),
+                                          figures("flat", 1.2, 1.6, 312)};
+  std::vector<const MethodFigures*> pointers;
+  for (const MethodFigures& one : all) pointers.push_back(&one);
+  EXPECT_EQ(survivors(pointers, 1, {1}, cost_, 100), std::vector<size_t>({1}));
+  EXPECT_EQ(survivors(pointers, 2, {1}, cost_, 100), std::vector<size_t>({1, 2}));
+  EXPECT_EQ(survivors(pointers, 2, {1, 40}, cost_, 100), std::vector<size_t>({1, 3}));
+  EXPECT_EQ(survivors(pointers, 9, {1}, cost_, 100).size(), 3u);
+}
+
 class Tune : public testing::Test {
  protected:
   Tune() {
+    std::filesystem::create_directories(folder_);
+    EXPECT_TRUE(test::tiny_gguf(tiny()).write(model_).ok());
+    std::ofstream(prompts_) << "{\"prompt\": \"one two one two\"}\n{\"prompt\": \"abc\"}\n";
+  }
+  ~Tune() override { std::filesystem::remove_all(folder_); }
+  static test::TinySpec tiny() {
     test::TinySpec spec;
     spec.tokenizer = true;
     spec.vocab = test::kByteVocab;
-    EXPECT_TRUE(test::tiny_gguf(spec).write(model_).ok());
-    std::ofstream(prompts_) << "{\"prompt\": \"one two one two\"}\n{\"prompt\": \"abc\"}\n";
-  }
-  ~Tune() override {
-    for (const std::string& path : {model_, prompts_, profile_}) std::remove(path.c_str());
+    return spec;
   }
   TuneOptions options() const {
     TuneOptions o;
@@ -94,8 +114,9 @@ class Tune : public testing::Test {
     return o;
   }
 
-  std::string model_ = fmt::format("{}aerie_tune_{}.gguf", testing::TempDir(), getpid());
-  std::string prompts_ = model_ + ".jsonl", profile_ = model_ + ".json";
+  std::string folder_ = fmt::format("{}aerie_tune_{}", testing::TempDir(), getpid());
+  std::string model_ = folder_ + "/model.gguf", prompts_ = folder_ + "/prompts.jsonl";
+  std::string profile_ = folder_ + "/profile.json";
 };
 
 TEST_F(Tune, ItsProfileServesTheEngine) {
@@ -103,8 +124,13 @@ TEST_F(Tune, ItsProfileServesTheEngine) {
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_EQ(report->profile.choices.size(), 4u);
   EXPECT_THAT(to_text(*report), HasSubstr("temperature"));
-  // Plain decoding, auto and the three methods that need no prediction.
-  EXPECT_EQ(report->spec.methods.size(), 2u * 5u);
+  std::vector<std::string> tried;
+  for (const Tried& one : report->tried) tried.push_back(one.method);
+  EXPECT_THAT(tried, testing::IsSupersetOf({"auto", "ngram:num_speculative_tokens=2", "lookahead",
+                                            "ngram:num_matches=3,num_speculative_tokens=2",
+                                            "early_exit:num_speculative_tokens=2"}));
+  // In the last round, at both temperatures.
+  EXPECT_EQ(report->spec.methods.size(), 2u * 7u);
 
   std::ofstream(profile_) << to_json(report->profile);
   EngineOptions engine_options = options().spec.engine;
@@ -116,6 +142,91 @@ TEST_F(Tune, ItsProfileServesTheEngine) {
   EXPECT_EQ((*engine)->parts().pass_cost()->points().size(), report->profile.pass_cost.size());
   EXPECT_EQ((*engine)->parts().pass_cost()->points()[0].seconds,
             report->profile.pass_cost[0].seconds);
+}
+
+TEST_F(Tune, FindsWhatLiesBesideTheModel) {
+  const auto file = open_model_file(model_);
+  ASSERT_TRUE(file.ok());
+  MakeHeadOptions head;
+  head.kind = "medusa";
+  head.output = folder_ + "/heads/one";
+  std::filesystem::create_directories(folder_ + "/heads");
+  ASSERT_TRUE(make_head(head, read_model_config(**file).value()).ok());
+  test::TinySpec small = tiny();
+  small.layers = 1;
+  ASSERT_TRUE(test::tiny_gguf(small).write(folder_ + "/small.gguf").ok());
+  // What does not fit: another vocabulary, another shape, no model at all, and one too large.
+  small.vocab += 1;
+  ASSERT_TRUE(test::tiny_gguf(small).write(folder_ + "/other.gguf").ok());
+  ModelConfig other = read_model_config(**file).value();
+  other.hidden = 32;
+  head.output = folder_ + "/heads/other";
+  ASSERT_TRUE(make_head(head, other).ok());
+  std::ofstream(folder_ + "/broken.gguf") << "nothing";
+  test::TinySpec large = tiny();
+  large.layers = 3;
+  ASSERT_TRUE(test::tiny_gguf(large).write(folder_ + "/large.gguf").ok());
+
+  const std::vector<int> depths = {2, 3};
+  const auto found = candidates_at_hand(options().spec.engine, "", depths);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  std::vector<std::string> with_models;
+  for (const SpeculativeConfig& one : *found) {
+    const std::string name = to_string(one);
+    if (name.find("model=") != std::string::npos) with_models.push_back(name);
+  }
+  std::vector<std::string> expected;
+  for (const std::string& drafter :
+       {"medusa:model=" + folder_ + "/heads/one", "draft_model:model=" + folder_ + "/small.gguf"}) {
+    expected.push_back("auto," + drafter);
+    for (const std::string shape : {"", ",topk=4", ",min_probability=0.2"}) {
+      for (const int depth : depths) {
+        expected.push_back(fmt::format("{},num_speculative_tokens={}{}", drafter, depth, shape));
+      }
+    }
+  }
+  EXPECT_THAT(with_models, testing::UnorderedElementsAreArray(expected));
+
+  // And it is among what is tried.
+  const auto report = tune(options());
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_TRUE(std::ranges::any_of(
+      report->tried, [](const Tried& tried) { return tried.method.starts_with("medusa:model="); }));
+}
+
+TEST_F(Tune, WhatCannotBeOpenedIsNoted) {
+  TuneOptions o = options();
+  o.spec.temperatures = {0.0};
+  o.spec.methods = {parse_speculative_spec("ngram").value(),
+                    parse_speculative_spec("medusa:model=" + folder_).value()};
+  const auto report = tune(o);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_TRUE(std::ranges::any_of(report->tried, [](const Tried& tried) {
+    return tried.method.starts_with("medusa") && !tried.error.empty();
+  }));
+  EXPECT_FALSE(report->profile.choices.empty());
+}
+
+TEST_F(Tune, LittleTimeTriesLess) {
+  TuneOptions o = options();
+  o.spec.temperatures = {0.0};
+  o.depths = {1, 2, 3, 4, 5, 6, 7, 8};
+  o.minutes = 1e-6;
+  const auto report = tune(o);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_GT(report->left_out, 0u);
+  EXPECT_LE(report->tried.size(), 6u);
+  EXPECT_THAT(to_text(*report), HasSubstr("--minutes"));
+}
+
+TEST_F(Tune, AnInterruptedOneHasNoChoices) {
+  const std::atomic<bool> cancel{true};
+  TuneOptions o = options();
+  o.spec.cancel = &cancel;
+  const auto report = tune(o);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_TRUE(report->spec.interrupted);
+  EXPECT_TRUE(report->profile.choices.empty());
 }
 
 // What was chosen drafts where nobody says what does.
@@ -154,6 +265,9 @@ TEST_F(Tune, RefusesWhatCannotBe) {
   o = options();
   o.batches = {1000};
   EXPECT_THAT(tune(o).status().message(), HasSubstr("--batches 1000"));
+  o = options();
+  o.minutes = 0.0;
+  EXPECT_THAT(tune(o).status().message(), HasSubstr("--minutes 0"));
   o = options();
   o.batches = {};
   EXPECT_EQ(tune(o).status().code(), StatusCode::kInvalidArgument);

@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/interrupt.h"
 #include "base/standard_streams.h"
+#include "hub/hub_settings.h"
 #include "hub/locate.h"
 #include "measure/models/make_head.h"
 #include "measure/models/make_model.h"
@@ -23,7 +24,7 @@
 #include "measure/spec/spec_report.h"
 #include "measure/spec/spec_simulation.h"
 #include "measure/spec/sweep_bench.h"
-#include "measure/spec/tune.h"
+#include "measure/tune/tune.h"
 #include "measure/worker.h"
 #include "model/import/hugging_face_file.h"
 #include "tools/flags.h"
@@ -369,21 +370,29 @@ Run add_tune(CLI::App& app) {
   add_list(app, "--depths", flags->tune.depths,
            "num_speculative_tokens of the methods that leave it open");
   add_list(app, "--batches", flags->tune.batches, "Sequences at a time");
+  add_shown(app, "--minutes", flags->tune.minutes,
+            "About how long to search; with less fewer prompts and candidates are tried")
+      ->check(CLI::PositiveNumber);
   add_shown(app, "--out", flags->out, "The profile to write, for --profile of `aerie run`");
   add_quiet(app);
-  return [flags]() -> Status {
+  const CLI::Option* verify = app.get_option("--verify");
+  return [flags, verify]() -> Status {
     AERIE_RETURN_IF_ERROR(finish_spec(*flags));
     AERIE_ASSIGN_OR_RETURN(SpecFiles files, SpecFiles::open(*flags));
     AERIE_ASSIGN_OR_RETURN(ReportFile profile, ReportFile::open(flags->out, "--out"));
     catch_interrupts();
     flags->tune.spec = flags->options;
+    flags->tune.hub_cache = hub_settings().cache;
+    if (verify->count() == 0) flags->tune.rules = {VerifyRule::kRejection, VerifyRule::kBlock};
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::tune(flags->tune));
     files.json.print_beside(to_text(report));
     AERIE_RETURN_IF_ERROR(files.write(report.spec));
-    AERIE_RETURN_IF_ERROR(said(report.spec.interrupted));
-    AERIE_RETURN_IF_ERROR(profile.write(to_json(report.profile)));
-    print_message("wrote {}\n", flags->out);
-    return {};
+    if (!report.profile.choices.empty()) {
+      AERIE_RETURN_IF_ERROR(profile.write(to_json(report.profile)));
+      print_message("wrote {}\n", flags->out);
+    }
+    if (!report.spec.interrupted) return {};
+    return {StatusCode::kCancelled, "interrupted; the profile has the temperatures until then"};
   };
 }
 

@@ -317,8 +317,10 @@ size_t Gate::worthwhile(bool drafts) {
     tokens += offers_[i].tokens;
     rows += offers_[i].rows;
     reading += offers_[i].seconds;
-    if (rows > options_.max_rows) break;
-    double seconds = cost_.seconds(static_cast<int>(std::lround(rows)), roots) + reading;
+    // Means of whole numbers miss these by a hair.
+    const auto whole_rows = static_cast<int>(std::lround(rows));
+    if (whole_rows > options_.max_rows) break;
+    double seconds = cost_.seconds(whole_rows, roots) + reading;
     if (drafts) seconds += call_seconds(static_cast<double>(i + 1));
     const double rate = tokens / (seconds * times_.factor());
     if (!offers_[i].forced && rate <= bar) continue;
@@ -340,6 +342,8 @@ void Gate::find_asked(std::span<const DraftRequest> requests) {
   for (size_t i = 0; i < requests.size(); ++i) {
     State& at = state(requests[i].id);
     if (at.left_out) continue;
+    // All that a first call took may have been reading: what one costs is not known then.
+    if (source_.timed == 0 && !at.forced) continue;
     const DraftYield::Round round = at.yield.estimate(at.tenant().yield);
     const double reading = at.record.arrears(requests[i].tokens.size()) * source_.reading_seconds;
     offers_.push_back({i, round.tokens, round.rows, reading / kReadingRounds, at.forced});
@@ -440,7 +444,9 @@ void Gate::settle(State& at, int stood) {
   tenant.credit += round.tokens * plain / roots - more / std::max(1, asked_count_);
   tenant.credit = std::min(tenant.credit, kMostCredit * plain);
   if (tenant.trial > 0) {
-    tenant.trial = tenant.credit < -kTrialLoss * plain ? 0 : tenant.trial - 1;
+    // Reading a prompt is paid once, and says nothing of what drafting costs.
+    const bool lost = source_.timed > 0 && tenant.credit < -kTrialLoss * plain;
+    tenant.trial = lost ? 0 : tenant.trial - 1;
   } else if (at.look > 0) {
     --at.look;
   } else {

@@ -156,7 +156,7 @@ Status Run::prepare() {
 Status Run::run(double temperature, std::vector<Reply>& replies) {
   std::vector<std::vector<Repeated>> all(prompts_.size());  // turns of each prompt
   const int of = options_.repeats * static_cast<int>(prompts_.size());
-  Progress progress(fmt::format("prompts at temperature {:g}", temperature), of);
+  Progress progress(fmt::format("{}prompts at temperature {:g}", options_.label, temperature), of);
   int done = 0;
   for (int repeat = 0; repeat < options_.repeats && !cancelled(); ++repeat) {
     // A drafter that remembers replies must not have seen the very same one.

@@ -28,6 +28,7 @@ struct SpecOptions {
   std::vector<int> pass_rows = {1, 2, 3, 4, 6, 8, 12, 16};
   int pass_context = 256;
   int pass_repeats = 5;
+  std::string label;  // what the line of progress begins with
   // Told after every repetition of a prompt. May be null.
   std::function<void(int done, int of)> progress;
   // Asked all the time: true ends the run with what is complete. May be null.

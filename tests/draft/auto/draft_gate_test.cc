@@ -76,6 +76,7 @@ class GateTest : public testing::Test {
         std::vector<PassCost::Point>{{1, 1.0, 0.0}, {101, 1.0 + 100.0 * row, 0.0}});
     GateOptions options;
     options.clock = [this] { return now_; };
+    if (max_rows_ > 0) options.max_rows = max_rows_;
     gate_ = make_gate(std::move(speaker), *cost_, options);
     texts_.assign(static_cast<size_t>(sequences), {1, 2, 3});
     for (int i = 0; i < sequences; ++i) open(i);
@@ -144,6 +145,7 @@ class GateTest : public testing::Test {
 
   double now_ = 0.0;
   double row_ = 0.0;
+  int max_rows_ = 0;  // of a pass; 0: as many as one likes
   double pass_factor_ = 1.0;
   double drafted_factor_ = 1.0;  // what a pass with drafts takes, by what it should
   int emitted_ = 0;
@@ -199,6 +201,33 @@ TEST_F(GateTest, GoodDraftsAreMadeInNearlyEveryRound) {
     const double best = 6.0 / (1.25 + seconds);
     EXPECT_GT(speedup(2000, {10, 11, 12, 13, 14, 9}), 0.98 * best);
   }
+}
+
+// As the engine has it for a drafter that always drafts as much as it may.
+TEST_F(GateTest, DraftsThatJustFitIntoAPassAreTaken) {
+  max_rows_ = 6;
+  Speaker& speaker = start({10, 11, 12, 13, 14}, 0.9f, 0.3, 0.3);
+  run(4, {9});
+  EXPECT_EQ(speaker.calls, 4);
+  start({10, 11, 12, 13, 14}, 0.9f, 0.05, 0.2);
+  EXPECT_GT(speedup(2000, {10, 11, 12, 13, 14, 9}), 0.98 * 6.0 / 1.45);
+}
+
+// A prompt that takes longer to read than a trial may lose.
+TEST_F(GateTest, ALongPromptKeepsNoGoodDrafterAway) {
+  Speaker& speaker = start({10, 11, 12, 13, 14}, 0.9f, 0.05, 0.2);
+  speaker.reading = 0.05;
+  texts_[0].assign(1000, 7);
+  EXPECT_GT(speedup(1000, {10, 11, 12, 13, 14, 9}), 0.9 * 6.0 / 1.75);
+}
+
+// What a first call took beside reading is not known, which is no reason for another one.
+TEST_F(GateTest, WhatIsNotKnownIsNotFree) {
+  Speaker& speaker = start({10, 11, 12, 13, 14}, 0.9f, 0.3, 1.5);
+  speaker.reading = 0.05;
+  texts_[0].assign(200, 7);
+  run(60, {10, 9});
+  EXPECT_LE(speaker.calls, 4);
 }
 
 TEST_F(GateTest, WhatDoesNotPayIsLookedAtLessAndLess) {

@@ -1,15 +1,16 @@
-#include "measure/spec/tune.h"
+#include "measure/tune/tune.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "base/errors.h"
 #include "base/system/topology.h"
 #include "engine/model_source.h"
+#include "measure/tune/drafters_at_hand.h"
 
 namespace aerie::measure {
 namespace {
@@ -29,32 +30,25 @@ Status check(const TuneOptions& options) {
   for (const int batch : options.batches) {
     if (batch < 1 || batch > kMostRows) return refuse("--batches", batch, kMostRows);
   }
+  if (!(options.minutes > 0)) {
+    return invalid_argument("--minutes {}: give more than 0", options.minutes);
+  }
+  if (options.spec.temperatures.empty()) return invalid_argument("give at least one --temperature");
   if (options.depths.empty() || options.batches.empty()) {
     return invalid_argument("give at least one of --depths and one of --batches");
   }
   return {};
 }
 
-// Every candidate at every depth that it leaves open.
-std::vector<SpeculativeConfig> candidates(const TuneOptions& options) {
-  std::vector<SpeculativeConfig> methods = options.spec.methods;
-  if (methods.empty()) {
-    methods.push_back(auto_speculation());
-    for (const MethodConfig& method : auto_speculation().methods) {
-      // Prompts of a set bring nothing along.
-      if (method.method->of_request) continue;
-      SpeculativeConfig& one = methods.emplace_back();
-      one.methods.push_back(method);
-      one.methods.back().numbers.erase(std::string(kTokensKey));
-    }
+Expected<std::vector<SpeculativeConfig>> candidates(const TuneOptions& options) {
+  const EngineOptions& engine = options.spec.engine;
+  if (options.spec.methods.empty()) {
+    return candidates_at_hand(engine, options.hub_cache, options.depths);
   }
   std::vector<SpeculativeConfig> all;
-  for (const SpeculativeConfig& method : methods) {
-    if (method.gives_tokens() || !method.enabled()) {
-      all.push_back(method);
-      continue;
-    }
-    for (const int depth : options.depths) all.emplace_back(method).set_tokens(depth);
+  for (const SpeculativeConfig& method : options.spec.methods) {
+    if (!method.enabled()) continue;  // plain decoding is there in any case
+    std::ranges::move(variants_of(method, options.depths), std::back_inserter(all));
   }
   return all;
 }
@@ -76,24 +70,44 @@ std::vector<PassCost::Point> points_of(const VerifyReport& passes) {
   return points;
 }
 
-// Of a pass of so many sequences that each draft what one did, in the mean.
-int rows_of(const Figures& figures, int batch) {
-  return static_cast<int>(std::lround(batch * (1.0 + nodes_per_round(figures))));
-}
-
-// Of `batch` sequences that each do what one did, over plain decoding of as many.
-double expected_speedup(const Figures& figures, int batch, const PassCost& cost, double context) {
-  if (!(figures.mean_accepted_length > 0) || figures.tokens == 0) return 0.0;
-  const double rounds = static_cast<double>(figures.tokens) / figures.mean_accepted_length;
-  const double draft = figures.stages.of(Stage::kDraft) / rounds;
-  const int rows = rows_of(figures, batch);
-  return figures.mean_accepted_length * cost.seconds({batch, batch, context}) /
-         (cost.seconds({rows, batch, context}) + batch * draft);
-}
-
 std::string interval_of(const Ratio& ratio) {
   if (!ratio.interval) return "";
   return fmt::format(", 95 % {:.2f} to {:.2f}", ratio.interval->first, ratio.interval->second);
+}
+
+// Figures of another temperature.
+void add_report(SpecReport&& more, SpecReport& report) {
+  if (report.methods.empty()) {
+    report = std::move(more);
+    return;
+  }
+  report.prompts = std::max(report.prompts, more.prompts);
+  report.turns_left_out = std::max(report.turns_left_out, more.turns_left_out);
+  report.interrupted |= more.interrupted;
+  std::ranges::move(more.methods, std::back_inserter(report.methods));
+}
+
+// The rule with which the choice is fastest, if that is another than what it was measured with.
+Status try_rules(const TuneOptions& options, const SpecOptions& spec, ProfileChoice& choice) {
+  if (choice.batch != 1 || choice.speculate == "none" || !(choice.temperature > 0)) return {};
+  AERIE_ASSIGN_OR_RETURN(const SpeculativeConfig method, parse_speculative_spec(choice.speculate));
+  double most = kWorthIt * choice.speedup;
+  for (const VerifyRule rule : options.rules) {
+    SpecOptions other = spec;
+    other.engine.rule = rule;
+    other.label = fmt::format("--verify {}: ", verify_rule_name(rule));
+    other.temperatures = {choice.temperature};
+    other.methods = {method};
+    const Expected<SpecReport> report = bench_spec(other);
+    if (!report.ok()) continue;  // such as trees, which block verification does not take
+    if (report->interrupted) return {};
+    const double speedup = report->methods[1].all.speedup.value;
+    if (speedup <= most) continue;
+    most = speedup;
+    choice.faster_rule = verify_rule_name(rule);
+    choice.faster_speedup = speedup;
+  }
+  return {};
 }
 
 }  // namespace
@@ -108,11 +122,7 @@ ProfileChoice choose(const std::vector<const MethodFigures*>& figures, int batch
   const MethodFigures* best = nullptr;
   double most = 0.0;
   for (size_t i = 1; i < figures.size(); ++i) {
-    const Figures& all = figures[i]->all;
-    // It would not do for many sequences what it did for one.
-    if (batch > 1 && figures[i]->decides) continue;
-    const double speedup =
-        batch == 1 ? all.speedup.value : expected_speedup(all, batch, cost, context);
+    const double speedup = expected_speedup(*figures[i], batch, cost, context);
     if (speedup > most) {
       most = speedup;
       best = figures[i];
@@ -140,12 +150,8 @@ ProfileChoice choose(const std::vector<const MethodFigures*>& figures, int batch
   choice.why =
       fmt::format("{}, and {}{}", gain, price, choice.measured ? interval_of(all.speedup) : "");
   if (!choice.measured) return choice;
-  std::vector<std::string> in_vain;
   for (const TaskFigures& task : best->tasks) {
-    if (task.figures.speedup.value < kWorthIt) in_vain.push_back(task.task);
-  }
-  if (!in_vain.empty()) {
-    choice.why += fmt::format("; plain decoding is as fast on {}", fmt::join(in_vain, ", "));
+    if (task.figures.speedup.value < kWorthIt) choice.in_vain_on.push_back(task.task);
   }
   return choice;
 }
@@ -179,22 +185,33 @@ Expected<TuneReport> tune(const TuneOptions& options) {
   }
   TuneReport report;
   AERIE_ASSIGN_OR_RETURN(report.passes, bench_verify(verify));
-  SpecOptions spec = options.spec;
-  spec.methods = candidates(options);
-  spec.pass_rows.clear();
-  AERIE_ASSIGN_OR_RETURN(report.spec, bench_spec(spec));
   report.profile.key = std::move(key);
   report.profile.pass_cost = points_of(report.passes);
   const PassCost cost(report.profile.pass_cost);
-  for (const double temperature : spec.temperatures) {
+  AERIE_ASSIGN_OR_RETURN(const std::vector<SpeculativeConfig> all, candidates(options));
+  SearchOptions search_options;
+  search_options.spec = options.spec;
+  search_options.spec.pass_rows.clear();
+  search_options.batches = options.batches;
+  search_options.seconds =
+      60.0 * options.minutes / static_cast<double>(options.spec.temperatures.size());
+  search_options.context = options.spec.pass_context;
+  for (const double temperature : options.spec.temperatures) {
+    AERIE_ASSIGN_OR_RETURN(SearchResult found, search(search_options, temperature, all, cost));
+    std::ranges::move(found.tried, std::back_inserter(report.tried));
+    report.left_out = std::max(report.left_out, found.left_out);
     std::vector<const MethodFigures*> figures;
-    for (const MethodFigures& method : report.spec.methods) {
-      if (method.temperature == temperature) figures.push_back(&method);
+    for (const MethodFigures& method : found.last.methods) figures.push_back(&method);
+    if (!found.interrupted) {
+      for (const int batch : options.batches) {
+        ProfileChoice& choice = report.profile.choices.emplace_back(
+            choose(figures, batch, cost, search_options.context));
+        AERIE_RETURN_IF_ERROR(try_rules(options, search_options.spec, choice));
+      }
     }
-    if (figures.empty()) continue;  // interrupted before
-    for (const int batch : options.batches) {
-      report.profile.choices.push_back(choose(figures, batch, cost, spec.pass_context));
-    }
+    add_report(std::move(found.last), report.spec);
+    report.spec.interrupted |= found.interrupted;
+    if (report.spec.interrupted) break;
   }
   return report;
 }
@@ -202,17 +219,31 @@ Expected<TuneReport> tune(const TuneOptions& options) {
 std::string to_text(const TuneReport& report) {
   const ProfileKey& key = report.profile.key;
   std::string text =
-      fmt::format("{}, {} threads, {}, {}\n{} prompts\n", report.spec.model, key.threads,
-                  kernels::isa_name(key.isa), key.processor, report.spec.prompts);
-  text += fmt::format("\n{:>11} {:>6} {:>9}  {}\n", "temperature", "batch", "speed-up", "method");
+      fmt::format("{}, {} threads, {}, {}\n{} prompts in the last round\n", report.spec.model,
+                  key.threads, kernels::isa_name(key.isa), key.processor, report.spec.prompts);
+  text += fmt::format("\n{:>11} {:>5} {:>7} {:>9}  tried\n", "temperature", "round", "prompts",
+                      "speed-up");
+  for (const Tried& tried : report.tried) {
+    const std::string figures = tried.error.empty()
+                                    ? fmt::format("{:>7} {:>9.2f}", tried.prompts, tried.speedup)
+                                    : fmt::format("{:>17}", "-");
+    text += fmt::format("{:>11g} {:>5} {}  {}\n", tried.temperature, tried.round, figures,
+                        tried.method);
+    if (!tried.error.empty()) text += fmt::format("{:>37}{}\n", "", tried.error);
+  }
+  if (report.left_out > 0) {
+    text += fmt::format("{} more candidates were left out for the time: give more --minutes\n",
+                        report.left_out);
+  }
+  text += fmt::format("\n{:>11} {:>6} {:>9}  method\n", "temperature", "batch", "speed-up");
   for (const ProfileChoice& choice : report.profile.choices) {
     text += fmt::format("{:>11g} {:>6} {:>8.2f}{}  {}\n{:>31}{}\n", choice.temperature,
                         choice.batch, choice.speedup, choice.measured ? " " : "*",
                         choice.speculate == "none" ? "none: plain decoding" : choice.speculate, "",
                         choice.why);
   }
+  text += "* expected, from the costs of passes and the acceptance of one sequence\n\n";
   for (const std::string& words : in_words(report.profile)) text += words + "\n";
-  text += "* expected, from the costs of passes and the acceptance of one sequence\n";
   return text;
 }
 
