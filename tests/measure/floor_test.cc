@@ -36,6 +36,8 @@ TEST(Floor, CountsATiedModel) {
   EXPECT_EQ(work.row_operations[static_cast<size_t>(Dot::kFloat)], 0.0);
   EXPECT_EQ(work.position_bytes, kPositionBytes);
   EXPECT_EQ(work.cache_bytes(128), 2 * 128 * kPositionBytes);
+  EXPECT_EQ(work.position_operations, 4.0 * 256);
+  EXPECT_EQ(work.attention_dot, Dot::kFloat);
 }
 
 // The embedding table is not read when there is another head.
@@ -67,6 +69,18 @@ TEST(Floor, IsTheLargerOfReadingAndMultiplying) {
   EXPECT_DOUBLE_EQ(floor_seconds(work, 100, 1, limits), 10.0);   // 1000 bytes; 0.3 s of products
   EXPECT_DOUBLE_EQ(floor_seconds(work, 300, 1, limits), 12.0);   // 1200 bytes
   EXPECT_DOUBLE_EQ(floor_seconds(work, 100, 64, limits), 19.2);  // 64 (0.2 + 0.1)
+}
+
+TEST(Floor, CountsAttention) {
+  PassWork work;
+  work.windows = {0, 100};
+  work.position_operations = 10.0;
+  Limits limits;
+  limits.bandwidth = 1.0;
+  limits.dots = {1000.0, 0.0, 100.0};
+  EXPECT_DOUBLE_EQ(floor_seconds(work, 400, 3, limits), 150.0);  // 3 rows, 500 positions
+  work.attention_dot = Dot::kInt8;
+  EXPECT_DOUBLE_EQ(floor_seconds(work, 400, 3, limits), 15.0);
 }
 
 TEST(Floor, TypesWithoutADotOfTheirOwnTakeThatOfFloats) {

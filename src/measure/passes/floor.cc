@@ -45,18 +45,24 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   work.position_bytes =
       KvCache::bytes_needed(layer, kernels::kPagePositions, cache_type) / kernels::kPagePositions;
   for (const LayerPlan& plan : blueprint.layers) work.windows.push_back(plan.window);
+  const bool bytes = cache_type == kernels::KvType::kQ8;
+  work.position_operations = (bytes ? 2.0 : 1.0) * 4.0 * blueprint.config.q_width();
+  work.attention_dot = bytes ? Dot::kInt8 : Dot::kFloat;
   return work;
 }
 
-int64_t PassWork::cache_bytes(int context) const {
+int64_t PassWork::positions(int context) const {
   int64_t positions = 0;
   for (const int window : windows) positions += window > 0 ? std::min(window, context) : context;
-  return positions * position_bytes;
+  return positions;
 }
 
 double floor_seconds(const PassWork& work, int context, int rows, const Limits& limits) {
   const double bytes = static_cast<double>(work.weight_bytes + work.cache_bytes(context));
+  const double attention =
+      work.position_operations * static_cast<double>(work.positions(context)) * rows;
   double products = 0;
+  if (attention > 0.0) products = attention / limits.dot_or_float(work.attention_dot);
   for (int d = 0; d < kernels::kDotCount; ++d) {
     const double operations = work.row_operations[static_cast<size_t>(d)] * rows;
     if (operations == 0.0) continue;

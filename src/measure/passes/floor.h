@@ -1,5 +1,5 @@
 // The least time that a pass can take on a machine: every weight and every cached key and value is
-// read once, and every product is computed.
+// read once, and every product is computed, those of attention included.
 #pragma once
 
 #include <array>
@@ -20,9 +20,15 @@ struct PassWork {
   std::array<double, kernels::kDotCount> row_operations = {};
   int64_t position_bytes = 0;  // of a layer's keys and values at one position
   std::vector<int> windows;    // of the layers' attention, in positions; 0: all
+  // Of a row with the key and the value at one position of a layer, by the dot that fits the cache:
+  // queries and weights have 16 bits beside codes of 8, and then count as two bytes.
+  double position_operations = 0;
+  kernels::Dot attention_dot = kernels::Dot::kFloat;
 
-  // What a row at the end of a context of so many positions reads of the cache.
-  int64_t cache_bytes(int context) const;
+  // That a row at the end of a context of so many positions sees, of all layers.
+  int64_t positions(int context) const;
+  // What it reads of the cache.
+  int64_t cache_bytes(int context) const { return positions(context) * position_bytes; }
 };
 
 // The dot product that weights of a type take.

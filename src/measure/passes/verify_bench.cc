@@ -47,6 +47,7 @@ Status repeat(LoadedModel& target, Machine& machine, const PassWork& work,
               std::vector<PassSeries>& all, std::vector<Limits>& limits, Progress& progress) {
   std::array<bool, kernels::kDotCount> wanted = {};
   wanted[static_cast<size_t>(kernels::Dot::kFloat)] = true;
+  wanted[static_cast<size_t>(work.attention_dot)] = true;
   for (size_t d = 0; d < wanted.size(); ++d) wanted[d] |= work.row_operations[d] > 0.0;
   limits.push_back(machine.measure(wanted));
   double one_row = 0;
