@@ -77,9 +77,9 @@ AERIE_INLINE void store_sums(Sums* sums) {
 template <DType kType>
 constexpr int kGroupParts = has_halves(panel_format(kType).scale) ? 2 : 1;
 
-// Groups that are unpacked at a time: enough that the starts of loops do not count, and few enough
-// for the first cache.
-constexpr int kUnpackedGroups = 32;
+// Groups whose unpacked form is kept: enough that the starts of loops do not count, and few enough
+// for the first cache to hold them beside activations.
+constexpr int kUnpackedGroups = 16;
 
 // Some groups of a panel, from `begin` on.
 template <DType kType>
@@ -89,6 +89,7 @@ struct Unpacked {
   Floats d[kUnpackedGroups * kParts];
   Floats m[has_min(panel_format(kType).scale) ? kUnpackedGroups * kParts : 1];
   int64_t begin, groups;
+  int64_t ready;  // of them
 };
 
 // Words [kIndex, 8) of a group, signed.
@@ -102,26 +103,28 @@ AERIE_INLINE void unpack_words(const uint8_t* codes, int8_t* out) {
   if constexpr (kIndex + 1 < 8) unpack_words<kType, kIndex + 1>(codes, out);
 }
 
+// Unpacks the groups of the next products.
 template <DType kType>
-void unpack(const MatmulShare& s, int64_t panel, int64_t begin, int64_t end, Unpacked<kType>& out) {
+AERIE_INLINE void unpack_next(const MatmulShare& s, const uint8_t* panel, Unpacked<kType>& w) {
   constexpr PanelFormat kFormat = panel_format(kType);
   constexpr int kCodes = static_cast<int>(kFormat.group_codes());
   constexpr int kScales = panel_group_scales(kFormat.scale);
   constexpr int kParts = kGroupParts<kType>;
-  const auto* base = reinterpret_cast<const uint8_t*>(s.panels + panel * s.panel_bytes);
-  GroupScales head = {};
-  for (int64_t g = begin; g < end; ++g) {
-    const int64_t i = g - begin;
-    if (i % kHeadGroups == 0) head = load_head<kType>(s, base, g);
-    unpack_words<kType, 0>(base + g * kCodes, out.codes + i * kGroup * kPanelRows);
-    const GroupScales w = load_scales<kFormat.scale>(base + s.scales_offset + g * kScales, head);
+  const int64_t next = w.ready + kSumTiles / kParts;
+  const int64_t end = w.groups < next ? w.groups : next;
+  // They lie within those that share a head.
+  const GroupScales head = load_head<kType>(s, panel, w.begin + w.ready);
+  for (int64_t i = w.ready; i < end; ++i) {
+    const int64_t g = w.begin + i;
+    unpack_words<kType, 0>(panel + g * kCodes, w.codes + i * kGroup * kPanelRows);
+    const GroupScales scales =
+        load_scales<kFormat.scale>(panel + s.scales_offset + g * kScales, head);
     for (int part = 0; part < kParts; ++part) {
-      out.d[i * kParts + part] = w.d[part];
-      if constexpr (has_min(kFormat.scale)) out.m[i * kParts + part] = w.m[part];
+      w.d[i * kParts + part] = scales.d[part];
+      if constexpr (has_min(kFormat.scale)) w.m[i * kParts + part] = scales.m[part];
     }
   }
-  out.begin = begin;
-  out.groups = end - begin;
+  w.ready = end;
 }
 
 // Rows of activations that are multiplied together, as tiles.h has them.
@@ -241,11 +244,12 @@ AERIE_INLINE void multiply_parts(const int8_t* w, const int8_t* x, int64_t row_b
 }
 
 // Adds the products of the groups with tiles [from, to) of the block, which have as many rows as
-// the tiles are configured for. What a turn multiplied is stored in the next and scaled in the one
-// after: loads of what was just stored would wait.
+// the tiles are configured for. Groups are unpacked a turn before they are first multiplied, so
+// that memory is read all the time; what a turn multiplied is stored in the next and scaled in the
+// one after: loads of what was just stored would wait.
 template <DType kType>
-void add_unpacked(const MatmulShare& s, const Unpacked<kType>& w, int64_t from, int64_t to,
-                  Fetched& fetched, Block& block) {
+void add_unpacked(const MatmulShare& s, const uint8_t* panel, Unpacked<kType>& w, int64_t from,
+                  int64_t to, Fetched& fetched, Block& block) {
   alignas(64) Sums sums[2][kSumTiles];
   const int64_t groups = s.k / kGroup, parts = w.groups * kGroupParts<kType>;
   const int64_t turns = (to - from) * ((parts + kSumTiles - 1) / kSumTiles);
@@ -259,6 +263,7 @@ void add_unpacked(const MatmulShare& s, const Unpacked<kType>& w, int64_t from, 
                                x.codes + (w.begin + multiplied.part / kGroupParts<kType>)*row_bytes,
                                row_bytes, multiplied.end(parts) - multiplied.part);
       multiplied.advance(parts);
+      if (w.ready < w.groups) unpack_next(s, panel, w);
       for (int64_t line = 0; line < fetched.step; line += 64) {
         __builtin_prefetch(fetched.at + line, 0, 2);
       }
@@ -279,6 +284,7 @@ void add_panel(const MatmulShare& s, int64_t panel, int64_t& configured) {
   const int64_t turns = (groups * kParts + kSumTiles - 1) / kSumTiles;
   const std::byte* next = s.panels + (panel + 1 < s.panel_end ? panel + 1 : panel) * s.panel_bytes;
   Fetched fetched = {next, s.panel_bytes / (turns * tiles)};
+  const auto* base = reinterpret_cast<const uint8_t*>(s.panels + panel * s.panel_bytes);
   Unpacked<kType> w;
   Block block;
   for (int64_t first = 0; first < tiles; first += block.count) {
@@ -288,14 +294,16 @@ void add_panel(const MatmulShare& s, int64_t panel, int64_t& configured) {
       for (Floats& sum : block.sums[i]) sum = zero();
     }
     for (int64_t begin = 0; begin < groups; begin += kUnpackedGroups) {
-      const int64_t end = groups < begin + kUnpackedGroups ? groups : begin + kUnpackedGroups;
-      unpack(s, panel, begin, end, w);
+      w.begin = begin;
+      w.groups = groups - begin < kUnpackedGroups ? groups - begin : kUnpackedGroups;
+      w.ready = 0;
+      unpack_next(s, base, w);
       for (int64_t from = 0, to = 0; from < block.count; from = to) {
         const int64_t rows = block.tiles[from].rows;
         while (to < block.count && block.tiles[to].rows == rows) ++to;
         if (rows != configured) configure_tiles(static_cast<int>(rows), kGroup / kParts);
         configured = rows;
-        add_unpacked(s, w, from, to, fetched, block);
+        add_unpacked(s, base, w, from, to, fetched, block);
       }
     }
     for (int64_t i = 0; i < block.count; ++i) {
