@@ -15,7 +15,7 @@
 #include "engine/model_source.h"
 #include "format/output_file.h"
 #include "format/safetensors/int8_folder.h"
-#include "measure/spec/tune.h"
+#include "measure/tune/tune.h"
 #include "report/text_file.h"
 #include "train/data/duration_text.h"
 #include "train/data/generate_data.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "measure/spec/tune.h"
+#include "measure/tune/tune.h"
 #include "train/run/training_run.h"
 #include "train/speedup/speedup_plan.h"
 
