@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "draft/heads/heads.h"
@@ -14,6 +13,7 @@
 #include "model/import/hugging_face_file.h"
 #include "model/model.h"
 #include "tests/measure/models.h"
+#include "tests/testing/system_files.h"
 
 namespace aerie::measure::doctor_test {
 
@@ -28,18 +28,7 @@ using testing::Not;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-// A folder with files as /proc and /sys have them.
-class Root : public testing::Test {
- protected:
-  ~Root() override { fs::remove_all(root_); }
-
-  void write(const std::string& path, const std::string& text) {
-    fs::create_directories(fs::path(root_ + path).parent_path());
-    std::ofstream(root_ + path) << text;
-  }
-
-  const std::string root_ = testing::TempDir() + "doctor_" + std::to_string(getpid());
-};
+using Root = test::SystemFiles;
 
 TEST_F(Root, HugePagesAndFeatures) {
   EXPECT_EQ(transparent_huge_pages(root_), "");

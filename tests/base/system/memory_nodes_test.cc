@@ -1,7 +1,6 @@
 #include "base/system/memory_nodes.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -10,18 +9,9 @@
 #include <thread>
 
 #include "base/system/topology.h"
+#include "tests/testing/own_cpus.h"
 
 namespace aerie::memory_nodes_test {
-
-std::vector<int> own_cpus() {
-  cpu_set_t set;
-  EXPECT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
-  std::vector<int> cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  }
-  return cpus;
-}
 
 TEST(MemoryNodes, ThreadsAreSharedOutByCpus) {
   std::vector<int> four(4), twelve(12);
@@ -44,14 +34,14 @@ TEST(MemoryNodes, ThreadsAreSharedOutByCpus) {
 }
 
 TEST(MemoryNodes, AThreadStaysWhereItIsBound) {
-  const std::vector<int> cpus = own_cpus();
+  const std::vector<int> cpus = test::own_cpus();
   std::thread([&] {
     EXPECT_TRUE(bind_to_cpus({cpus.back()}));
-    EXPECT_EQ(own_cpus(), std::vector<int>{cpus.back()});
+    EXPECT_EQ(test::own_cpus(), std::vector<int>{cpus.back()});
     EXPECT_FALSE(bind_to_cpus({}));
-    EXPECT_EQ(own_cpus(), std::vector<int>{cpus.back()});
+    EXPECT_EQ(test::own_cpus(), std::vector<int>{cpus.back()});
   }).join();
-  EXPECT_EQ(own_cpus(), cpus);
+  EXPECT_EQ(test::own_cpus(), cpus);
 }
 
 TEST(MemoryNodes, MemoryIsInterleaved) {

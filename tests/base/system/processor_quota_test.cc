@@ -1,28 +1,10 @@
 #include "base/system/processor_quota.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
+#include "tests/testing/system_files.h"
 
 namespace aerie::processor_quota_test {
 
-namespace fs = std::filesystem;
-
-// A folder with files as /proc and /sys have them.
-class ProcessorQuota : public testing::Test {
- protected:
-  ~ProcessorQuota() override { fs::remove_all(root_); }
-
-  void write(const std::string& path, const std::string& text) {
-    fs::create_directories(fs::path(root_ + path).parent_path());
-    std::ofstream(root_ + path) << text;
-  }
-
-  const std::string root_ = testing::TempDir() + "aerie_quota_" + std::to_string(getpid());
-};
+using ProcessorQuota = test::SystemFiles;
 
 TEST_F(ProcessorQuota, OfVersion2) {
   EXPECT_EQ(processor_quota(root_), -1);

@@ -1,13 +1,14 @@
 #include "base/system/topology.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <numeric>
 #include <thread>
+
+#include "tests/testing/own_cpus.h"
 
 namespace aerie::topology_test {
 
@@ -23,19 +24,9 @@ std::vector<int> numbers(int first, int last) {
   return all;
 }
 
-std::vector<int> own_cpus() {
-  cpu_set_t set;
-  EXPECT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
-  std::vector<int> cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  }
-  return cpus;
-}
-
 TEST(Topology, OfThisMachine) {
   const Topology t = machine_topology();
-  EXPECT_EQ(t.usable, static_cast<int>(own_cpus().size()));
+  EXPECT_EQ(t.usable, static_cast<int>(test::own_cpus().size()));
   EXPECT_GE(t.processors, t.usable);
   EXPECT_GE(t.usable, t.cores);
   EXPECT_GE(t.cores, t.performance_cores);
@@ -48,12 +39,12 @@ TEST(Topology, OfThisMachine) {
   }
   std::ranges::sort(cpus);
   if (!cpus.empty()) {
-    EXPECT_EQ(cpus, own_cpus());
+    EXPECT_EQ(cpus, test::own_cpus());
   }
 }
 
 TEST(Topology, IsOfTheThreadThatAsks) {
-  const std::vector<int> cpus = own_cpus();
+  const std::vector<int> cpus = test::own_cpus();
   const Topology before = machine_topology();
   std::thread([&] {
     ASSERT_TRUE(bind_to_cpus({cpus.back()}));
@@ -63,7 +54,7 @@ TEST(Topology, IsOfTheThreadThatAsks) {
     EXPECT_EQ(t.processors, before.processors);
     EXPECT_EQ(default_threads(), 1);
   }).join();
-  EXPECT_EQ(own_cpus(), cpus);
+  EXPECT_EQ(test::own_cpus(), cpus);
   EXPECT_EQ(machine_topology(), before);
 }
 
