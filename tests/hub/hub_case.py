@@ -1,11 +1,13 @@
 """What the tests of the hub share: a hub, a cache, and the program with both."""
 
+import concurrent.futures
 import os
 import pathlib
 import shutil
 import struct
 import subprocess
 import tempfile
+import threading
 import unittest
 
 from hub_server import HubServer, Repo
@@ -97,3 +99,30 @@ class HubCase(unittest.TestCase):
     def nothing_is_named(self, name=REPO):
         self.assertEqual(self.named(name), [])
         self.assertFalse((self.repo_folder(name) / "refs" / "main").exists())
+
+
+class LockedResult(unittest.TextTestResult):
+    """Of tests that run at once."""
+    lock = threading.Lock()
+
+    def startTest(self, test):
+        with self.lock:
+            super().startTest(test)
+
+
+class AtOnceRunner(unittest.TextTestRunner):
+    """Runs tests beside one another, since most of their time is waiting: programs wait before they ask again."""
+    AT_ONCE = 8
+    resultclass = LockedResult
+
+    def run(self, test):
+        def each(suite):
+            for one in suite:
+                yield from each(one) if isinstance(one, unittest.TestSuite) else [one]
+
+        def run_all(result):
+            with concurrent.futures.ThreadPoolExecutor(self.AT_ONCE) as pool:
+                for done in [pool.submit(one.run, result) for one in each(test)]:
+                    done.result()
+
+        return super().run(run_all)
