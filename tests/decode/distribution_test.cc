@@ -64,7 +64,8 @@ std::unique_ptr<Drafter> draft_model(const TinyFile& file) {
   options.num_tokens = 3;
   options.vocab = kJointVocab;
   options.max_positions = kJointPositions;
-  options.max_rows = 16;
+  options.max_sequences = kJointSequences;
+  options.max_rows = kJointRows;
   return std::move(make_draft_model_drafter(file.load(joint_model_options()), options)).value();
 }
 
@@ -79,6 +80,7 @@ std::unique_ptr<Drafter> trained_head(test::HeadFamily family, int top_k) {
   run.drafter.num_tokens = top_k > 1 ? 6 : 3;
   run.drafter.num_steps = 3;
   run.drafter.top_k = top_k;
+  run.drafter.max_sequences = kJointSequences;
   run.max_positions = kJointPositions;
   run.pool = joint_model_options().pool;
   return head.drafter(*model, run);

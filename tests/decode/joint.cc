@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "tests/testing/decoding.h"
@@ -22,8 +24,8 @@ DecoderOptions joint_decoder_options(VerifyRule rule) {
   options.rule = rule;
   options.max_positions = kJointPositions;
   options.max_nodes = 6;
-  options.max_rows = 16;
-  options.max_logits = 8;
+  options.max_rows = kJointRows;
+  options.max_logits = kJointRows;
   return options;
 }
 
@@ -113,8 +115,8 @@ test::TinySpec joint_spec(double head_scale, uint64_t seed) {
 
 ModelOptions joint_model_options() {
   ModelOptions options = test::model_options();
-  options.max_rows = 16;
-  options.max_logits = 8;
+  options.max_rows = kJointRows;
+  options.max_logits = kJointRows;
   options.max_positions = kJointPositions;
   return options;
 }
@@ -124,7 +126,7 @@ JointOutcome compare_with_joint(const JointSetting& setting, Drafter* drafter) {
   settings.total_variation = setting.total_variation;
   stats::ChiSquareTest chi_square(Enumeration(setting).cells, settings);
   Model& model = joint_model(*setting.target);
-  KvCache cache = test::cache_for(model, joint_decoder_options(setting.rule), 1);
+  KvCache cache = test::cache_for(model, joint_decoder_options(setting.rule), kJointSequences);
   Decoder decoder(model, cache, drafter, joint_decoder_options(setting.rule));
   SequenceOptions options;
   options.sampling = setting.params;
@@ -133,21 +135,30 @@ JointOutcome compare_with_joint(const JointSetting& setting, Drafter* drafter) {
   options.max_tokens = setting.tokens + setting.further;
   JointOutcome outcome;
   outcome.samples = chi_square.samples();
-  for (int64_t i = 0; i < outcome.samples; ++i) {
-    options.sampling.seed = static_cast<uint64_t>(i);
-    auto sequence = std::move(decoder.open(kPrompt, options)).value();
-    Sequence* batch[] = {sequence.get()};
-    EXPECT_TRUE(decoder.prefill(*sequence).ok());
-    while (sequence->generated() < setting.tokens) EXPECT_TRUE(decoder.round(batch).ok());
-    size_t cell = 0;
-    for (int t = 0; t < setting.tokens; ++t) {
-      const auto token = sequence->tokens[kPrompt.size() + static_cast<size_t>(t)];
-      cell = cell * kJointVocab + static_cast<size_t>(token);
+  for (int64_t first = 0; first < outcome.samples; first += kJointSequences) {
+    std::vector<std::unique_ptr<Sequence>> samples;
+    for (int64_t i = first; i < std::min(first + kJointSequences, outcome.samples); ++i) {
+      options.sampling.seed = static_cast<uint64_t>(i);
+      samples.push_back(std::move(decoder.open(kPrompt, options)).value());
+      EXPECT_TRUE(decoder.prefill(*samples.back()).ok());
     }
-    chi_square.add(cell);
-    outcome.stats.drafted += sequence->stats.drafted;
-    outcome.stats.accepted += sequence->stats.accepted;
-    decoder.close(*sequence);
+    std::vector<Sequence*> batch;
+    for (const auto& sample : samples) batch.push_back(sample.get());
+    const auto is_done = [&](const Sequence* s) { return s->generated() >= setting.tokens; };
+    for (std::erase_if(batch, is_done); !batch.empty(); std::erase_if(batch, is_done)) {
+      EXPECT_TRUE(decoder.round(batch).ok());
+    }
+    for (const auto& sample : samples) {
+      size_t cell = 0;
+      for (int t = 0; t < setting.tokens; ++t) {
+        const auto token = sample->tokens[kPrompt.size() + static_cast<size_t>(t)];
+        cell = cell * kJointVocab + static_cast<size_t>(token);
+      }
+      chi_square.add(cell);
+      outcome.stats.drafted += sample->stats.drafted;
+      outcome.stats.accepted += sample->stats.accepted;
+      decoder.close(*sample);
+    }
   }
   outcome.result = chi_square.result();
   return outcome;

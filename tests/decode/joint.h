@@ -12,9 +12,14 @@
 
 namespace aerie {
 
-// Targets and draft models have so many tokens, and the cache so many positions.
+// Targets and draft models have so many tokens, a sequence so many positions, and a pass so many
+// rows.
 inline constexpr int kJointVocab = 6;
 inline constexpr int kJointPositions = 32;
+inline constexpr int kJointRows = 32;
+// Samples that are drawn at once: a batch changes no sequence's tokens, and its passes take little
+// longer than those of one.
+inline constexpr int kJointSequences = 4;
 test::TinySpec joint_spec(double head_scale, uint64_t seed);
 ModelOptions joint_model_options();
 

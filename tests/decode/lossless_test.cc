@@ -81,6 +81,7 @@ Options with_network_limits(bool tree) {
   options.num_tokens = tree ? kDraftNodes : kDraftDepth;
   options.num_steps = kDraftDepth;
   options.top_k = tree ? 2 : 1;
+  options.max_sequences = kJointSequences;
   options.vocab = kJointVocab;
   return options;
 }
@@ -88,7 +89,7 @@ Options with_network_limits(bool tree) {
 DraftModelOptions model_limits(bool tree) {
   auto options = with_network_limits<DraftModelOptions>(tree);
   options.max_positions = kJointPositions;
-  options.max_rows = 16;
+  options.max_rows = kJointRows;
   return options;
 }
 
