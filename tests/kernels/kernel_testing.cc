@@ -17,17 +17,6 @@
 
 namespace aerie::kernels {
 
-uint64_t Random::next() {
-  uint64_t z = state_ += 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
-
-float Random::uniform(float low, float high) {
-  return low + (high - low) * (static_cast<float>(next() >> 40) * 0x1.0p-24f);
-}
-
 std::vector<float> uniform_floats(Random& random, int64_t count, float low, float high) {
   std::vector<float> values(static_cast<size_t>(count));
   for (float& value : values) value = random.uniform(low, high);

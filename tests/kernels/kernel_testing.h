@@ -22,10 +22,17 @@ namespace aerie::kernels {
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t next();
+  uint64_t next() {
+    uint64_t z = state_ += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
   int64_t below(int64_t n) { return static_cast<int64_t>(next() % static_cast<uint64_t>(n)); }
   size_t index(size_t n) { return static_cast<size_t>(next() % n); }
-  float uniform(float low, float high);
+  float uniform(float low, float high) {
+    return low + (high - low) * (static_cast<float>(next() >> 40) * 0x1.0p-24f);
+  }
   template <typename T>
   void shuffle(std::vector<T>& items) {
     for (size_t i = items.size(); i > 1; --i) {
