@@ -55,6 +55,13 @@ using FillPart = std::function<void(size_t index, int64_t offset, std::span<std:
 // kActivationGroup of k. Memory for `capacity` rows is allocated once.
 inline constexpr int kActivationGroup = 32;
 
+// Rows [begin, begin + rows) of activations, which are for matrices of their own: those of an
+// expert.
+struct RowGroup {
+  int64_t begin = 0;
+  int64_t rows = 0;
+};
+
 struct Activations {
   int64_t k = 0;     // length of a row in use; at most max_k
   int64_t rows = 0;  // rows in use
@@ -62,6 +69,9 @@ struct Activations {
   // for the others.
   bool has_int8 = false;
   bool has_ordered = false;
+  // What the rows are divided into, in order and without gaps; none: all are one group. To be set
+  // before the rows are filled.
+  std::span<const RowGroup> groups;
 
   int64_t max_k = 0;
   int64_t capacity = 0;
@@ -90,6 +100,9 @@ struct MatmulTarget {
   int64_t stride = 0;  // floats between rows of y; >= w->n
   bool accumulate = false;
   const float* bias = nullptr;  // [n]; null: 0
+  // Index of the group of x's rows that the product is for, whose first row goes to y. 0 where x
+  // has no groups.
+  size_t group = 0;
 };
 
 // A row of queries and what it sees: its sequence's committed positions through `pages`, then its
@@ -163,6 +176,15 @@ class Backend {
   // if it does not for one.
   virtual void matmul(ThreadPool& pool, const Activations& x,
                       std::span<const MatmulTarget> targets) const = 0;
+
+  // out = rows from[0 .. out.rows) of x, which are out.k long.
+  virtual void gather(ThreadPool& pool, const float* x, std::span<const int32_t> from,
+                      Activations& out) const = 0;
+  // y[r] += weights[r][i] x[from[r][i]], i = 0, 1, .. one after the other, for `rows` rows of n;
+  // each is made of `count` rows of x.
+  virtual void add_weighted(ThreadPool& pool, const float* x, std::span<const int32_t> from,
+                            const float* weights, int64_t rows, int64_t count, int64_t n,
+                            float* y) const = 0;
 
   // out = rows of x (stride x_stride) / sqrt(mean(x^2) + eps) * weight (Zhang & Sennrich 2019,
   // 1910.07467).

@@ -34,18 +34,27 @@ Tile tile_of(int64_t rows, int64_t most, int64_t r) {
   return {begin, tile_begin(rows, most, tile + 1) - begin};
 }
 
+// The group of row r.
+RowGroup group_of(const Activations& a, int64_t r) {
+  if (a.groups.empty()) return {0, a.rows};
+  const auto behind = std::ranges::upper_bound(a.groups, r, {}, &RowGroup::begin);
+  return *std::prev(behind);
+}
+
 ActivationRow activation_row(Activations& a, int64_t r) {
+  const RowGroup group = group_of(a, r);
   ActivationRow row;
   row.k = a.k;
   row.floats = a.row(r);
   if (a.has_ordered) {
-    const Tile tile = tile_of(a.rows, kMaxFloatTile, r);
+    const Tile tile = tile_of(group.rows, kMaxFloatTile, r - group.begin);
+    const int64_t begin = group.begin + tile.begin;
     row.ordered_rows = tile.rows;
-    row.ordered = a.ordered.as<float>().data() + tile.begin * a.k + (r - tile.begin);
+    row.ordered = a.ordered.as<float>().data() + begin * a.k + (r - begin);
   }
   if (a.has_int8) {
-    const Tile tile = tile_of(a.rows, a.most_tile_rows, r);
-    const int64_t begin = tile.begin, groups = a.k / kGroup;
+    const Tile tile = tile_of(group.rows, a.most_tile_rows, r - group.begin);
+    const int64_t begin = group.begin + tile.begin, groups = a.k / kGroup;
     row.tile_rows = tile.rows;
     row.codes = a.codes.as<int8_t>().data() + begin * a.k + (r - begin) * kGroup;
     row.scales = a.scales.as<float>().data() + begin * groups + (r - begin);
@@ -71,12 +80,15 @@ MatmulShare share_of(const Activations& x, const MatmulTarget& target) {
   share.heads_offset = format.heads_at(w.k);
   share.k = w.k;
   share.n = w.n;
-  share.ordered = x.ordered.as<float>().data();
-  share.codes = x.codes.as<int8_t>().data();
-  share.scales = x.scales.as<float>().data();
-  share.sums = x.sums.as<int32_t>().data();
-  share.scaled_sums = x.scaled_sums.as<float>().data();
-  share.rows = x.rows;
+  assert(x.groups.empty() ? target.group == 0 : target.group < x.groups.size());
+  const RowGroup rows = x.groups.empty() ? RowGroup{0, x.rows} : x.groups[target.group];
+  const int64_t scales = rows.begin * (x.k / kGroup);
+  share.ordered = x.ordered.as<float>().data() + rows.begin * x.k;
+  share.codes = x.codes.as<int8_t>().data() + rows.begin * x.k;
+  share.scales = x.scales.as<float>().data() + scales;
+  share.sums = x.sums.as<int32_t>().data() + scales * kGroupSums;
+  share.scaled_sums = x.scaled_sums.as<float>().data() + scales * kGroupSums;
+  share.rows = rows.rows;
   share.y = target.y;
   share.stride = target.stride;
   share.accumulate = target.accumulate;
@@ -135,7 +147,9 @@ class CpuBackend final : public Backend {
   }
 
   int64_t packed_bytes(const TensorView& weights) const override {
-    return panels_of(weights.rows()) * panel_bytes(weights.dtype, weights.row_length());
+    // Each matrix of a stack is packed by itself.
+    return weights.shape[2] * weights.shape[3] * panels_of(weights.shape[1]) *
+           panel_bytes(weights.dtype, weights.row_length());
   }
 
   bool wants_int8(DType dtype) const override {
@@ -160,6 +174,24 @@ class CpuBackend final : public Backend {
       share.panel_begin = begin;
       share.panel_end = end;
       ops_->matmul(share);
+    });
+  }
+
+  void gather(ThreadPool& pool, const float* x, std::span<const int32_t> from,
+              Activations& out) const override {
+    for_rows(pool, out, [&](int64_t r, const ActivationRow& row) {
+      std::copy_n(x + from[static_cast<size_t>(r)] * out.k, out.k, row.floats);
+      ops_->quantize(row);
+    });
+  }
+
+  void add_weighted(ThreadPool& pool, const float* x, std::span<const int32_t> from,
+                    const float* weights, int64_t rows, int64_t count, int64_t n,
+                    float* y) const override {
+    pool.parallel_for(rows, row_grain(n * count), [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin * count; i < end * count; ++i) {
+        ops_->add_scaled(x + from[static_cast<size_t>(i)] * n, weights[i], n, y + i / count * n);
+      }
     });
   }
 

@@ -93,6 +93,8 @@ struct CpuOps {
   // activation(x), times `factor` unless that is null.
   void (*activate)(Activation kind, const float* x, const float* factor, const ActivationRow& out);
   void (*soft_cap)(float* x, int64_t count, float cap);
+  // y += factor x.
+  void (*add_scaled)(const float* x, float factor, int64_t n, float* y);
   // One row of `heads` heads.
   void (*rope)(float* x, int heads, int head_dim, int dimensions, RopeStyle style, const float* cos,
                const float* sin);

@@ -173,12 +173,13 @@ class ReferenceBackend final : public Backend {
   void matmul(ThreadPool& pool, const Activations& x,
               std::span<const MatmulTarget> targets) const override {
     for (const MatmulTarget& target : targets) {
+      const RowGroup group = x.groups.empty() ? RowGroup{0, x.rows} : x.groups[target.group];
       pool.parallel_for(target.w->n, 16, [&](int64_t begin, int64_t end, int) {
         double sums[kTileRows];
         for (int64_t n = begin; n < end; ++n) {
-          for (int64_t first = 0; first < x.rows; first += kTileRows) {
-            const int64_t rows = std::min(kTileRows, x.rows - first);
-            dot_rows(*target.w, n, x, first, rows, sums);
+          for (int64_t first = 0; first < group.rows; first += kTileRows) {
+            const int64_t rows = std::min(kTileRows, group.rows - first);
+            dot_rows(*target.w, n, x, group.begin + first, rows, sums);
             for (int64_t r = 0; r < rows; ++r) {
               float& y = target.y[(first + r) * target.stride + n];
               const double sum = sums[r] + (target.bias != nullptr ? double{target.bias[n]} : 0.0);
@@ -187,6 +188,27 @@ class ReferenceBackend final : public Backend {
           }
         }
       });
+    }
+  }
+
+  void gather(ThreadPool&, const float* x, std::span<const int32_t> from,
+              Activations& out) const override {
+    for (int64_t r = 0; r < out.rows; ++r) {
+      std::copy_n(x + from[static_cast<size_t>(r)] * out.k, out.k, out.row(r));
+    }
+  }
+
+  void add_weighted(ThreadPool&, const float* x, std::span<const int32_t> from,
+                    const float* weights, int64_t rows, int64_t count, int64_t n,
+                    float* y) const override {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = 0; i < n; ++i) {
+        auto sum = double{y[r * n + i]};
+        for (int64_t c = r * count; c < (r + 1) * count; ++c) {
+          sum += double{weights[c]} * double{x[from[static_cast<size_t>(c)] * n + i]};
+        }
+        y[r * n + i] = static_cast<float>(sum);
+      }
     }
   }
 

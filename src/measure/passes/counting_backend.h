@@ -47,6 +47,17 @@ class CountingBackend final : public kernels::Backend {
     ++operations_;
     inner_.matmul(pool, x, targets);
   }
+  void gather(ThreadPool& pool, const float* x, std::span<const int32_t> from,
+              kernels::Activations& out) const override {
+    ++operations_;
+    inner_.gather(pool, x, from, out);
+  }
+  void add_weighted(ThreadPool& pool, const float* x, std::span<const int32_t> from,
+                    const float* weights, int64_t rows, int64_t count, int64_t n,
+                    float* y) const override {
+    ++operations_;
+    inner_.add_weighted(pool, x, from, weights, rows, count, n, y);
+  }
   void rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight, double eps,
                 kernels::Activations& out) const override {
     ++operations_;

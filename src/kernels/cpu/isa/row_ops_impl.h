@@ -95,6 +95,13 @@ void add_rms_norm(const float* y, int64_t n, const float* weight, double eps, fl
   });
 }
 
+void add_scaled(const float* x, float factor, int64_t n, float* y) {
+  const Floats factors = set1(factor);
+  for_lanes(n, [&](int64_t i, int lanes) {
+    store_first(y + i, fma(factors, load_first(x + i, lanes), load_first(y + i, lanes)), lanes);
+  });
+}
+
 void layer_norm(const float* x, const float* weight, const float* bias, double eps,
                 const ActivationRow& out) {
   const auto k = static_cast<double>(out.k);
