@@ -72,6 +72,9 @@ struct ForwardOutputs {
   std::span<const float> taps;    // [rows that want taps, in batch order][tap_layers][hidden]
   int vocab = 0;
   int tap_width = 0;  // tap_layers * hidden
+  // Experts whose weights the pass read, of all its layers together: each once, however many rows
+  // use it.
+  int64_t experts = 0;
 
   // The i-th wanted row's.
   std::span<const float> logits_of(int i) const {

@@ -18,8 +18,16 @@ enum class NormKind : uint8_t {
 
 struct LayerPlan {
   static constexpr int kNoRope = -1;
+  bool experts = false;  // instead of one feed-forward (ModelConfig::experts)
   int window = 0;  // of attention, in positions, the row's own counted; 0: all that came before
   int rope = 0;    // index of Blueprint::ropes, or kNoRope
+};
+
+// Of queries and keys, before they turn.
+enum class QueryKeyNorm : uint8_t {
+  kNone,
+  kHead,  // of each head by itself, all with the same weights
+  kRow,   // of all heads of a row together
 };
 
 // Which vectors of biases a file must have. Of the others a layer has those that the file has.
@@ -37,7 +45,7 @@ struct Blueprint {
 
   NormKind norm = NormKind::kRms;
   double norm_eps = 1e-5;
-  bool query_key_norm = false;  // of each head of queries and keys, before they turn
+  QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   // The matrix of queries gives for each head, behind its queries, as many values more; what the
   // head's attention gives is multiplied by their sigmoid.
   bool attention_gate = false;
@@ -46,6 +54,13 @@ struct Blueprint {
 
   kernels::Activation activation = kernels::Activation::kSilu;
   bool gated = true;  // feed-forward: down(activation(gate x) * up x), or down(activation(up x))
+
+  // Experts (Shazeer et al. 2017, 1701.06538) are chosen by a router, a matrix with an output for
+  // each. What weighs one: its share of softmax over all (Fedus et al. 2021, 2101.03961), or over
+  // the chosen (Jiang et al. 2024, 2401.04088), which is the first divided by the sum of the
+  // chosen. Beside them a feed-forward that every row uses has a gate: the sigmoid of a product
+  // with the row.
+  bool normalized_experts = false;
 
   Biases biases = Biases::kAny;
 

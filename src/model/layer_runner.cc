@@ -20,13 +20,14 @@ LayerRunner::LayerRunner(const Blueprint& blueprint, const ModelOptions& options
 Expected<LayerRunner> LayerRunner::create(const Blueprint& blueprint, const ModelOptions& options,
                                           int64_t widest_input) {
   LayerRunner runner(blueprint, options);
-  AERIE_RETURN_IF_ERROR(runner.allocate(options.max_rows, options.max_positions,
-                                        std::max<int64_t>(widest_input, blueprint.config.hidden)));
+  AERIE_RETURN_IF_ERROR(
+      runner.allocate(options, std::max<int64_t>(widest_input, blueprint.config.hidden)));
   return runner;
 }
 
-Status LayerRunner::allocate(int max_rows, int max_positions, int64_t widest_input) {
+Status LayerRunner::allocate(const ModelOptions& options, int64_t widest_input) {
   const ModelConfig& config = blueprint_.config;
+  const int max_rows = options.max_rows;
   const auto rows = static_cast<size_t>(max_rows);
   x_.resize(rows * static_cast<size_t>(config.hidden));
   if (blueprint_.post_norms || blueprint_.residual_scale != 1.0) branch_.resize(x_.size());
@@ -41,12 +42,13 @@ Status LayerRunner::allocate(int max_rows, int max_positions, int64_t widest_inp
     rope.sin.resize(rope.cos.size());
   }
   slots_.reserve(rows);
+  AERIE_ASSIGN_OR_RETURN(experts_, ExpertRunner::create(blueprint_, options));
   AERIE_ASSIGN_OR_RETURN(input_, Activations::allocate(max_rows, widest_input));
   AERIE_ASSIGN_OR_RETURN(attended_, Activations::allocate(max_rows, config.q_width()));
   AERIE_ASSIGN_OR_RETURN(gated_, Activations::allocate(max_rows, config.ffn));
-  AERIE_ASSIGN_OR_RETURN(
-      attention_, kernels::AttentionWorkspace::allocate({config.kv_heads, config.head_dim},
-                                                        config.heads, max_rows, max_positions));
+  AERIE_ASSIGN_OR_RETURN(attention_, kernels::AttentionWorkspace::allocate(
+                                         {config.kv_heads, config.head_dim}, config.heads, max_rows,
+                                         options.max_positions));
   return {};
 }
 
@@ -68,8 +70,10 @@ void LayerRunner::prepare(Activations& out, int64_t rows, int64_t k,
                           std::initializer_list<const Linear*> readers) const {
   out.k = k;
   out.rows = rows;
+  out.groups = {};
   out.has_int8 = out.has_ordered = false;
   for (const Linear* reader : readers) {
+    if (reader->weight.n == 0) continue;
     (backend_->wants_int8(reader->weight.dtype) ? out.has_int8 : out.has_ordered) = true;
   }
 }
@@ -144,11 +148,16 @@ void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, K
                                       layer.v.to(v_.data())};
   backend_->matmul(*pool_, input_, projections);
   if (blueprint_.attention_gate) split_queries();
-  if (blueprint_.query_key_norm) {
-    backend_->rms_norm_heads(*pool_, q_.data(), rows_, config.heads, config.head_dim,
-                             layer.query_norm.data(), blueprint_.norm_eps);
-    backend_->rms_norm_heads(*pool_, k_.data(), rows_, config.kv_heads, config.head_dim,
-                             layer.key_norm.data(), blueprint_.norm_eps);
+  if (blueprint_.query_key_norm != QueryKeyNorm::kNone) {
+    const bool whole = blueprint_.query_key_norm == QueryKeyNorm::kRow;
+    const auto normalize_heads = [&](std::vector<float>& x, int heads,
+                                     const std::vector<float>& weight) {
+      backend_->rms_norm_heads(*pool_, x.data(), rows_, whole ? 1 : heads,
+                               whole ? heads * config.head_dim : config.head_dim, weight.data(),
+                               blueprint_.norm_eps);
+    };
+    normalize_heads(q_, config.heads, layer.query_norm);
+    normalize_heads(k_, config.kv_heads, layer.key_norm);
   }
   if (plan.rope != LayerPlan::kNoRope) {
     const Rope& rope = ropes_[static_cast<size_t>(plan.rope)];
@@ -177,8 +186,17 @@ void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, K
   add_to_stream(layer.o, attended_, layer.attention_post_norm);
 }
 
+void LayerRunner::run_experts(const TransformerLayer& layer) {
+  const ExpertWeights& experts = layer.experts;
+  prepare(input_, rows_, blueprint_.config.hidden,
+          {&experts.router, &experts.shared_gate, &experts.shared_up, &experts.shared_router});
+  normalize(layer.ffn_norm, x_.data(), blueprint_.config.hidden, input_);
+  experts_->run(experts, input_, x_.data());
+}
+
 void LayerRunner::feed_forward(const TransformerLayer& layer) {
   const ModelConfig& config = blueprint_.config;
+  if (!layer.experts.gate.empty()) return run_experts(layer);
   prepare(gated_, rows_, config.ffn, {&layer.down});
   if (blueprint_.gated) {
     prepare(input_, rows_, config.hidden, {&layer.gate, &layer.up});

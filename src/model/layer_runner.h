@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "kernels/backend.h"
 #include "kv/kv_cache.h"
 #include "model/blueprint.h"
+#include "model/expert_runner.h"
 #include "model/model.h"
 #include "model/row_paths.h"
 #include "model/transformer_weights.h"
@@ -49,6 +51,9 @@ class LayerRunner {
   // stream += feed-forward of the stream.
   void feed_forward(const TransformerLayer& layer);
 
+  // Experts whose weights were read since the object was made (ForwardOutputs::experts).
+  int64_t expert_reads() const { return experts_ ? experts_->reads() : 0; }
+
   // Says what is to be made of `rows` rows of k floats for the products with `readers`.
   void prepare(kernels::Activations& out, int64_t rows, int64_t k,
                std::initializer_list<const Linear*> readers) const;
@@ -67,15 +72,17 @@ class LayerRunner {
   };
 
   LayerRunner(const Blueprint& blueprint, const ModelOptions& options);
-  Status allocate(int max_rows, int max_positions, int64_t widest_input);
+  Status allocate(const ModelOptions& options, int64_t widest_input);
   void turn(const Rope& rope, std::vector<float>& x, int heads) const;
   void split_queries();
   void gate_attended();
+  void run_experts(const TransformerLayer& layer);
   void add_to_stream(const Linear& linear, const kernels::Activations& x, const Norm& post_norm);
 
   Blueprint blueprint_;
   const kernels::Backend* backend_;
   ThreadPool* pool_;
+  std::unique_ptr<ExpertRunner> experts_;  // null: no layer has some
   RowPaths paths_;
   std::vector<Rope> ropes_;
 

@@ -8,14 +8,19 @@
 // The families, one line each: the name of what the family's file defines.
 #define AERIE_MODEL_FAMILIES(FAMILY) \
   FAMILY(kLlama)                     \
+  FAMILY(kMixtral)                   \
   FAMILY(kSmolLm3)                   \
   FAMILY(kQwen2)                     \
   FAMILY(kQwen3)                     \
+  FAMILY(kQwen2Moe)                  \
+  FAMILY(kQwen3Moe)                  \
+  FAMILY(kOlmoe)                     \
   FAMILY(kGemma1)                    \
   FAMILY(kGemma2)                    \
   FAMILY(kGemma3)                    \
   FAMILY(kPhi3)                      \
   FAMILY(kGpt2)                      \
+  FAMILY(kGraniteMoe)                \
   FAMILY(kGranite)
 
 namespace aerie {
@@ -46,6 +51,7 @@ Expected<const ModelFamily*> find_family(const ModelFile& file) {
   std::string known;
   for (const ModelFamily* family : kFamilies) {
     if (family->architecture == architecture) return family;
+    if (known.find(family->architecture) != std::string::npos) continue;
     if (!known.empty()) known += ", ";
     known += family->architecture;
   }
@@ -80,7 +86,10 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
   const int64_t logits =
       int64_t{options.max_logits} *
       (options.logit_tokens.empty() ? config.vocab : std::ssize(options.logit_tokens));
-  return (widths * options.max_rows + partials + logits) * int64_t{sizeof(float)};
+  const int64_t pairs = int64_t{options.max_rows} * config.used_experts;
+  const int64_t experts = pairs * (int64_t{4} * config.hidden + int64_t{5} * config.expert_ffn) +
+                          int64_t{options.max_rows} * (config.experts + 5 * config.shared_ffn);
+  return (widths * options.max_rows + partials + logits + experts) * int64_t{sizeof(float)};
 }
 
 Expected<ModelConfig> read_model_config(const ModelFile& file) {

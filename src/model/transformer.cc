@@ -150,6 +150,7 @@ ForwardOutputs Transformer::forward(const ForwardBatch& batch, KvCache& cache) {
   size_t tapped = 0;
   for (const BatchRow& row : batch.rows) tapped += row.wants_taps ? 1 : 0;
   taps_.resize(tapped * batch.tap_layers.size() * static_cast<size_t>(config_.hidden));
+  const int64_t expert_reads = runner_.expert_reads();
   runner_.start(batch);
   embed(batch);
   run_layers(batch, cache);
@@ -160,6 +161,7 @@ ForwardOutputs Transformer::forward(const ForwardBatch& batch, KvCache& cache) {
   out.tap_width = static_cast<int>(batch.tap_layers.size()) * config_.hidden;
   out.logits = {logits_.data(), static_cast<size_t>(wanted) * static_cast<size_t>(logit_width())};
   out.taps = taps_;
+  out.experts = runner_.expert_reads() - expert_reads;
   return out;
 }
 

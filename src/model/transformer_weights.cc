@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 
 namespace aerie {
@@ -13,6 +14,7 @@ class LayerLoader {
       : loader_(loader),
         blueprint_(blueprint),
         config_(blueprint.config),
+        plan_(blueprint.layers[std::min(static_cast<size_t>(index), blueprint.layers.size() - 1)]),
         shape_(shape),
         prefix_(fmt::format("blk.{}.", index)) {}
 
@@ -23,7 +25,7 @@ class LayerLoader {
     }
     AERIE_RETURN_IF_ERROR(load_attention(layer));
     AERIE_ASSIGN_OR_RETURN(layer.ffn_norm, norm("ffn_norm"));
-    AERIE_RETURN_IF_ERROR(load_feed_forward(layer));
+    AERIE_RETURN_IF_ERROR(plan_.experts ? load_experts(layer.experts) : load_feed_forward(layer));
     if (blueprint_.post_norms) {
       AERIE_ASSIGN_OR_RETURN(layer.attention_post_norm, norm("post_attention_norm"));
       AERIE_ASSIGN_OR_RETURN(layer.ffn_post_norm, norm("post_ffw_norm"));
@@ -84,11 +86,12 @@ class LayerLoader {
       AERIE_RETURN_IF_ERROR(add(layer.v, "attn_v", input, kv));
     }
     AERIE_RETURN_IF_ERROR(load_added());
-    if (blueprint_.query_key_norm) {
-      AERIE_ASSIGN_OR_RETURN(layer.query_norm,
-                             loader_.vector(prefix_ + "attn_q_norm.weight", config_.head_dim));
-      AERIE_ASSIGN_OR_RETURN(layer.key_norm,
-                             loader_.vector(prefix_ + "attn_k_norm.weight", config_.head_dim));
+    if (blueprint_.query_key_norm != QueryKeyNorm::kNone) {
+      const bool whole = blueprint_.query_key_norm == QueryKeyNorm::kRow;
+      AERIE_ASSIGN_OR_RETURN(layer.query_norm, loader_.vector(prefix_ + "attn_q_norm.weight",
+                                                              whole ? q : config_.head_dim));
+      AERIE_ASSIGN_OR_RETURN(layer.key_norm, loader_.vector(prefix_ + "attn_k_norm.weight",
+                                                            whole ? kv : config_.head_dim));
     }
     AERIE_RETURN_IF_ERROR(add(layer.o, "attn_output", q, config_.hidden));
     return load_added();
@@ -108,9 +111,39 @@ class LayerLoader {
     return load_added();
   }
 
+  // Adds a stack of matrices, one for each expert.
+  void add_stack(std::vector<Linear>& experts, const char* part, int64_t k, int64_t n) {
+    experts.resize(static_cast<size_t>(config_.experts));
+    int64_t begin = 0;
+    for (Linear& expert : experts) {
+      parts_.push_back(
+          {&expert.weight, prefix_ + part + ".weight", k, n, begin, n, int64_t{config_.experts}});
+      begin += n;
+    }
+  }
+
+  Status load_experts(ExpertWeights& experts) {
+    const int64_t hidden = config_.hidden, ffn = config_.expert_ffn, shared = config_.shared_ffn;
+    AERIE_RETURN_IF_ERROR(add(experts.router, "ffn_gate_inp", hidden, config_.experts));
+    AERIE_RETURN_IF_ERROR(load_added());
+    add_stack(experts.gate, "ffn_gate_exps", hidden, ffn);
+    add_stack(experts.up, "ffn_up_exps", hidden, ffn);
+    AERIE_RETURN_IF_ERROR(load_added());
+    add_stack(experts.down, "ffn_down_exps", ffn, hidden);
+    AERIE_RETURN_IF_ERROR(load_added());
+    if (shared == 0) return {};
+    AERIE_RETURN_IF_ERROR(add(experts.shared_gate, "ffn_gate_shexp", hidden, shared));
+    AERIE_RETURN_IF_ERROR(add(experts.shared_up, "ffn_up_shexp", hidden, shared));
+    AERIE_RETURN_IF_ERROR(add(experts.shared_router, "ffn_gate_inp_shexp", hidden, 1));
+    AERIE_RETURN_IF_ERROR(load_added());
+    AERIE_RETURN_IF_ERROR(add(experts.shared_down, "ffn_down_shexp", shared, hidden));
+    return load_added();
+  }
+
   WeightLoader& loader_;
   const Blueprint& blueprint_;
   const ModelConfig& config_;
+  LayerPlan plan_;
   LayerShape shape_;
   std::string prefix_;
   std::vector<MatrixPart> parts_;

@@ -22,13 +22,22 @@ struct Linear {
   }
 };
 
+// The feed-forwards of a layer with experts, each in the place of its number.
+struct ExpertWeights {
+  Linear router;
+  std::vector<Linear> gate, up, down;
+  // What every row uses besides, and the gate of that: one output. Without data if there is none.
+  Linear shared_gate, shared_up, shared_down, shared_router;
+};
+
 struct TransformerLayer {
   Norm attention_norm;
   Linear q, k, v, o;
   std::vector<float> query_norm, key_norm;  // of a head
   Norm attention_post_norm;
   Norm ffn_norm;
-  Linear gate, up, down;  // no gate if the feed-forward is not gated
+  Linear gate, up, down;  // no gate if the feed-forward is not gated; none in a layer with experts
+  ExpertWeights experts;  // of such a layer
   Norm ffn_post_norm;
 };
 

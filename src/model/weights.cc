@@ -83,19 +83,19 @@ void WeightLoader::give_up(const Status& why) {
 }
 
 // A tensor that must be there in this shape; the view has no data.
-Expected<TensorView> WeightLoader::describe(const std::string& name, int64_t k, int64_t n) {
+Expected<TensorView> WeightLoader::describe(const std::string& name, const Shape& shape) {
   AERIE_ASSIGN_OR_RETURN(const TensorInfo* tensor, file_.tensor_info(name));
-  if (tensor->shape != Shape{k, n, 1, 1}) {
+  if (tensor->shape != shape) {
     return invalid_data("{}: tensor '{}' has shape {} where the metadata ask for {}", file_.name(),
                         file_.origin_of(name), shape_to_string(tensor->shape),
-                        shape_to_string({k, n, 1, 1}));
+                        shape_to_string(shape));
   }
   used_.insert(name);
   return TensorView{*tensor->dtype, Device::kCpu, tensor->shape, nullptr};
 }
 
 Expected<TensorData> WeightLoader::read(const std::string& name, int64_t k, int64_t n) {
-  AERIE_RETURN_IF_ERROR(describe(name, k, n).status());
+  AERIE_RETURN_IF_ERROR(describe(name, {k, n, 1, 1}).status());
   return file_.read(name);
 }
 
@@ -111,8 +111,8 @@ Status WeightLoader::load(std::span<const MatrixPart> parts) {
   AERIE_ASSIGN_OR_RETURN(Arena * memory, arena());
   std::vector<kernels::PackedMatrix> matrices;
   for (const MatrixPart& part : parts) {
-    AERIE_ASSIGN_OR_RETURN(TensorView view, describe(part.name, part.k, part.n));
-    view.shape[1] = part.count;
+    AERIE_ASSIGN_OR_RETURN(TensorView view, describe(part.name, {part.k, part.n, part.stack, 1}));
+    view.shape = {part.k, part.count, 1, 1};
     AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix matrix, options_.backend->allocate(view, *memory));
     matrices.push_back(std::move(matrix));
   }
@@ -139,7 +139,7 @@ Status WeightLoader::pack(std::span<const MatrixPart> parts,
     }
     TensorView view = tensors.back().view;
     view.data = view.row(parts[i].begin);
-    view.shape[1] = parts[i].count;
+    view.shape = {parts[i].k, parts[i].count, 1, 1};
     views.push_back(view);
   }
   options_.backend->pack(*options_.pool, views, matrices);
@@ -182,7 +182,7 @@ Expected<kernels::PackedMatrix> WeightLoader::rows(const std::string& name, int6
 }
 
 Expected<TensorData> WeightLoader::table(const std::string& name, int64_t k, int64_t n) {
-  AERIE_ASSIGN_OR_RETURN(TensorView view, describe(name, k, n));
+  AERIE_ASSIGN_OR_RETURN(TensorView view, describe(name, {k, n, 1, 1}));
   const WeightCache::Entry* entry = cache_ ? cache_->find(name, view.bytes()) : nullptr;
   TensorData tensor;
   if (entry != nullptr) {

@@ -14,12 +14,14 @@
 
 namespace aerie {
 
-// Outputs [begin, begin + count) of a matrix of k inputs and n outputs.
+// Outputs [begin, begin + count) of a matrix of k inputs and n outputs, or of a stack of such
+// matrices in one tensor, their outputs counted on.
 struct MatrixPart {
   kernels::PackedMatrix* into = nullptr;
   std::string name;
   int64_t k = 0, n = 0;
   int64_t begin = 0, count = 0;
+  int64_t stack = 1;
 };
 
 class WeightLoader {
@@ -55,7 +57,7 @@ class WeightLoader {
   int64_t packed_bytes() const { return packed_bytes_; }
 
  private:
-  Expected<TensorView> describe(const std::string& name, int64_t k, int64_t n);
+  Expected<TensorView> describe(const std::string& name, const Shape& shape);
   Expected<TensorData> read(const std::string& name, int64_t k, int64_t n);
   Expected<Arena*> arena();
   Status pack(std::span<const MatrixPart> parts, std::span<kernels::PackedMatrix> matrices);

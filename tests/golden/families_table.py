@@ -22,12 +22,15 @@ class Family:
     # Label -> (pattern of tensor names, value): the same for weights set to one value.
     weight_checks: dict = field(default_factory=dict)
     note: str = ""
+    # Of the weights, beside the name: changed until no choice between experts is close.
+    seed: str = ""
 
 
 NORMS = {"all norms 1": (r"(norm|ln_\w+)\.weight$", 1.0)}
 GEMMA_NORMS = {"all norms 1": (r"norm\.weight$", 0.0)}
 BIASES = {"no biases": (r"\.bias$", 0.0)}
 QK_NORMS = {"q and k norms 1": (r"[qk]_norm\.weight$", 1.0)}
+ROUTERS = {"routers zero": (r"\.(gate|router)\.weight$", 0.0)}
 
 
 def common(architecture, model_type, **keys):
@@ -73,6 +76,56 @@ def qwen3(**keys):
     base = {"attention_bias": False, "head_dim": 32, "rope_scaling": None, "rope_theta": 1000000}
     window = {"use_sliding_window": False, "sliding_window": None, "max_window_layers": 2}
     return common("Qwen3ForCausalLM", "qwen3", **{**base, **window, "rms_norm_eps": 1e-06, **keys})
+
+
+def qwen2_moe(**keys):
+    base = {
+        "attention_dropout": 0.0, "use_sliding_window": False, "sliding_window": 32768, "max_window_layers": 2,
+        "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "decoder_sparse_step": 1, "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 48, "num_experts_per_tok": 2, "num_experts": 5, "norm_topk_prob": False,
+        "output_router_logits": False, "router_aux_loss_coef": 0.001,
+    }
+    return common("Qwen2MoeForCausalLM", "qwen2_moe", **{**base, **keys})
+
+
+def qwen3_moe(**keys):
+    base = {
+        "attention_bias": False, "attention_dropout": 0.0, "head_dim": 16, "rope_scaling": None,
+        "rope_theta": 1000000.0, "rms_norm_eps": 1e-06, "use_sliding_window": False, "sliding_window": None,
+        "max_window_layers": 2, "decoder_sparse_step": 1, "mlp_only_layers": [], "moe_intermediate_size": 32,
+        "num_experts_per_tok": 2, "num_experts": 8, "norm_topk_prob": True, "output_router_logits": False,
+        "router_aux_loss_coef": 0.001,
+    }
+    return common("Qwen3MoeForCausalLM", "qwen3_moe", **{**base, **keys})
+
+
+def mixtral(**keys):
+    base = {
+        "attention_dropout": 0.0, "intermediate_size": 32, "rope_theta": 1000000.0, "sliding_window": None,
+        "num_local_experts": 8, "num_experts_per_tok": 2, "output_router_logits": False, "router_aux_loss_coef": 0.02,
+    }
+    return common("MixtralForCausalLM", "mixtral", **{**base, **keys})
+
+
+def olmoe(**keys):
+    base = {
+        "attention_bias": False, "attention_dropout": 0.0, "clip_qkv": None, "intermediate_size": 32,
+        "num_key_value_heads": 2, "rope_scaling": None, "rms_norm_eps": DROP, "bos_token_id": DROP, "pad_token_id": 1,
+        "num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": False, "output_router_logits": False,
+        "router_aux_loss_coef": 0.01,
+    }
+    return common("OlmoeForCausalLM", "olmoe", **{**base, **keys})
+
+
+def granitemoe(**keys):
+    base = {
+        "attention_bias": False, "attention_dropout": 0.1, "intermediate_size": 32, "rms_norm_eps": 1e-06,
+        "rope_scaling": None, "embedding_multiplier": 2.0, "residual_multiplier": 0.6, "attention_multiplier": 0.125,
+        "logits_scaling": 1.6, "num_local_experts": 5, "num_experts_per_tok": 2, "output_router_logits": False,
+        "router_aux_loss_coef": 0.0, "tie_word_embeddings": True, "bos_token_id": 0, "eos_token_id": 0,
+        "pad_token_id": 0,
+    }
+    return common("GraniteMoeForCausalLM", "granitemoe", **{**base, **keys})
 
 
 def gemma2(**keys):
@@ -132,6 +185,7 @@ def gpt2(**keys):
         "n_positions": 64, "summary_activation": None, "summary_type": "cls_index", "vocab_size": 96,
     }
     return {**base, **keys}
+
 
 
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}  # heads * head_dim != hidden_size
@@ -335,6 +389,78 @@ ARCHITECTURES = [
     ),
 ]
 
+MIXTURES = [
+    Family(
+        "mixtral", mixtral(), lengths=(5, 24), seed="b", weight_checks={**NORMS, **ROUTERS},
+        config_checks={
+            "rope base": {"rope_theta": 500.0}, "one expert more": {"num_experts_per_tok": 3},
+            "one expert less": {"num_experts_per_tok": 1},
+        },
+        note="experts as block_sparse_moe.experts.0.w1, w2 and w3; intermediate_size is theirs",
+    ),
+    Family(
+        "qwen2-moe", qwen2_moe(), lengths=(5, 24),
+        weight_checks={
+            **NORMS, **BIASES, **ROUTERS, "no shared expert": (r"shared_expert\.down_proj", 0.0),
+            "half of the shared expert": (r"shared_expert_gate", 0.0),
+            "shared expert alone": (r"experts\.down_proj", 0.0),
+        },
+        config_checks={"normalised": {"norm_topk_prob": True}, "one expert more": {"num_experts_per_tok": 3}},
+        note="5 experts, probabilities as they are; beside them the shared expert, through a sigmoid of its own",
+    ),
+    Family(
+        "qwen2-moe-dense", qwen2_moe(
+            decoder_sparse_step=2, norm_topk_prob=True, intermediate_size=48,
+            shared_expert_intermediate_size=32, tie_word_embeddings=True),
+        lengths=(5, 24),
+        weight_checks={**ROUTERS, "no shared expert": (r"shared_expert\.down_proj", 0.0)},
+        config_checks={"not normalised": {"norm_topk_prob": False}, "one expert more": {"num_experts_per_tok": 3}},
+        note="decoder_sparse_step of 2: layer 0 has no experts; probabilities normalised; tied",
+    ),
+    Family(
+        "qwen3-moe", qwen3_moe(), lengths=(5, 24), weight_checks={**NORMS, **QK_NORMS, **ROUTERS},
+        config_checks={
+            "not normalised": {"norm_topk_prob": False}, "not normalised by default": {"norm_topk_prob": DROP},
+            "one expert more": {"num_experts_per_tok": 3}, "rope base": {"rope_theta": 10000},
+        },
+        note="norms of q and k; probabilities normalised",
+    ),
+    Family(
+        "qwen3-moe-dense", qwen3_moe(
+            mlp_only_layers=[0], norm_topk_prob=DROP, num_experts=5, moe_intermediate_size=48,
+            tie_word_embeddings=True),
+        lengths=(5, 24), weight_checks=ROUTERS,
+        config_checks={"normalised": {"norm_topk_prob": True}, "one expert more": {"num_experts_per_tok": 3}},
+        note="mlp_only_layers: layer 0 has no experts; norm_topk_prob is not said and false; tied",
+    ),
+    Family(
+        "olmoe", olmoe(), lengths=(5, 24), weight_checks={**NORMS, **QK_NORMS, **ROUTERS},
+        config_checks={
+            "normalised": {"norm_topk_prob": True}, "one expert more": {"num_experts_per_tok": 4},
+            "rope base": {"rope_theta": 500.0},
+        },
+        note="norms of all of q and of all of k, before they are heads; no epsilon in config.json",
+    ),
+    Family(
+        "olmoe-normalised", olmoe(
+            norm_topk_prob=True, num_attention_heads=2, num_key_value_heads=1, num_experts=5, num_experts_per_tok=2,
+            rms_norm_eps=1e-05),
+        lengths=(5, 24), weight_checks={**QK_NORMS, **ROUTERS},
+        config_checks={"not normalised": {"norm_topk_prob": False}, "one expert more": {"num_experts_per_tok": 3}},
+        note="fewer heads of keys than of queries; probabilities normalised",
+    ),
+    Family(
+        "granitemoe", granitemoe(), lengths=(5, 24), seed=" 2", weight_checks={**NORMS, **ROUTERS},
+        config_checks={
+            "embedding as it is": {"embedding_multiplier": DROP}, "branches as they are": {"residual_multiplier": DROP},
+            "scores as they are": {"attention_multiplier": DROP},
+            "scaled by head_dim": {"attention_multiplier": 0.25}, "logits as they are": {"logits_scaling": DROP},
+            "one expert more": {"num_experts_per_tok": 3},
+        },
+        note="the experts of a layer in two tensors, gates before ups; softmax of the chosen alone; tied",
+    ),
+]
+
 QUANTIZED = {**THREE_HEADS, "torch_dtype": "bfloat16"}
 FP8_BLOCK = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic"}
 
@@ -414,7 +540,7 @@ STORAGE = [
     ),
 ]
 
-FAMILIES = ARCHITECTURES + STORAGE
+FAMILIES = ARCHITECTURES + MIXTURES + STORAGE
 
 # What llama.cpp assumes of a model whatever its GGUF file says: what must change in a configuration for it to be true.
 AS_LLAMA_CPP = {

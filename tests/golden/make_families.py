@@ -31,6 +31,8 @@ from families_table import AS_LLAMA_CPP, DROP, FAMILIES
 ROOT = Path(__file__).resolve().parent / "families"
 EXACT_FLOAT = torch.float32  # by this name also within double_precision()
 VISIBLE = 1e-2  # mean KL divergence, in nats, above which a difference is visible
+CLEAR = 1e-3  # how far, relatively, the last expert chosen must be before the first one that is not
+ROUTER = r"(\.gate|\.router(\.layer)?)\.weight$"
 
 
 # ---- Weights ----
@@ -43,7 +45,11 @@ def standard_deviation(name, shape, config, tied):
         return gain / shape[-1] ** 0.5 if tied or "lm_head" in name else 1.0
     if "wpe" in name:
         return 1.7 / shape[-1] ** 0.5
-    inputs = shape[0] if config.model_type == "gpt2" else shape[1]
+    if re.search(ROUTER, name):
+        return 1.3 / shape[-1] ** 0.5
+    inputs = shape[-2] if config.model_type == "gpt2" else shape[-1]
+    if name.endswith("experts.down_proj"):  # probabilities leave less of it
+        return 2.0 / inputs**0.5
     return (1.8 if re.search(r"[qk]_proj|qkv_proj|c_attn", name) else 1.2) / inputs**0.5
 
 
@@ -55,11 +61,18 @@ def round_mantissa(values, bits):
     return raw.view(np.float32)
 
 
+def round_to_steps(values):
+    """To a dozen values or so, which compress well. For most of a mixture, experts being many."""
+    step = 2.0 ** np.floor(np.log2(values.std()))
+    return (np.round(values / step) * step).astype(np.float32)
+
+
 def random_weights(model, family):
     """Name -> float tensor, from a seed that is the name's; tied copies are left to the model."""
     config = model.config.get_text_config()
-    random = np.random.Generator(np.random.PCG64(zlib.crc32(family.name.encode())))
+    random = np.random.Generator(np.random.PCG64(zlib.crc32((family.name + family.seed).encode())))
     gemma = config.model_type.startswith("gemma")
+    mixture = any(".experts." in name for name in model.state_dict())
     weights = {}
     for name, value in model.state_dict().items():
         shape = tuple(value.shape)
@@ -68,11 +81,13 @@ def random_weights(model, family):
             values = 1.5 - gemma + 0.3 * values
         elif re.search(r"(norm|ln_\w+)\.weight$", name):
             values = 1.0 - gemma + 0.3 * values
-        elif name.endswith(".bias"):
+        elif re.search(r"[._]bias$", name):
             values *= 0.4
         else:
             values *= standard_deviation(name, shape, config, config.tie_word_embeddings)
-        weights[name] = torch.from_numpy(round_mantissa(values, family.mantissa_bits))
+        coarse = mixture and not re.search(rf"self_attn|norm|bias|{ROUTER}", name)
+        rounded = round_to_steps(values) if coarse else round_mantissa(values, family.mantissa_bits)
+        weights[name] = torch.from_numpy(rounded)
     return weights
 
 
@@ -175,6 +190,26 @@ STORES = {
 }
 
 
+def join_experts(weights):
+    """Experts under the names of published checkpoints, as transformers' models hold them."""
+    names = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_proj": "down", "up_proj": "up"}
+    joined, experts = {}, {}
+    for name, value in weights.items():
+        if match := re.fullmatch(r"(.*)\.(?:block_sparse_moe|mlp)\.experts\.(\d+)\.(\w+)\.weight", name):
+            layer, expert, matrix = match.groups()
+            experts.setdefault(f"{layer}.mlp.experts", {}).setdefault(names[matrix], {})[int(expert)] = value
+            continue
+        name = name.replace(".block_sparse_moe.gate.", ".mlp.gate.")
+        name = name.replace(".input_linear.weight", ".experts.gate_up_proj")
+        name = name.replace(".output_linear.weight", ".experts.down_proj").replace(".router.layer.", ".router.")
+        joined[name] = value
+    for module, matrices in experts.items():
+        gate, up, down = (torch.stack([matrices[name][i] for i in range(len(matrices[name]))])
+                          for name in ("gate", "up", "down"))
+        joined |= {f"{module}.gate_up_proj": torch.cat((gate, up), 1), f"{module}.down_proj": down}
+    return joined
+
+
 def read_weights(family, folder):
     """What the files say: name in the model -> double tensor, exactly."""
     raw = {}
@@ -193,7 +228,7 @@ def read_weights(family, folder):
             scale = raw[f"{name.removesuffix('weight')}{family.options['suffix']}"].double()
             value = value * spread(scale, tensor.shape, family.options["block"])
         weights[name.removeprefix("language_model.")] = value
-    return weights
+    return join_experts(weights)
 
 
 # ---- Logits ----
@@ -228,7 +263,7 @@ def read_config(content):
 def new_model(config, dtype=torch.float32):
     """Of a copy of the configuration: models write into theirs."""
     return transformers.AutoModelForCausalLM.from_config(
-        copy.deepcopy(config), attn_implementation="eager", dtype=dtype).eval()
+        copy.deepcopy(config), attn_implementation="eager", experts_implementation="eager", dtype=dtype).eval()
 
 
 def load(model, weights):
@@ -241,8 +276,29 @@ def load(model, weights):
         model.tie_weights()
 
 
-def logits(config, weights, sequences):
-    """[length, vocabulary] for each sequence, computed in double throughout."""
+def check_routers(model):
+    """Has routers refuse what is not double, and returns a list for how clearly each row chose its experts: how far the
+    probability of the first that is left out lies below that of the last that is taken, as a share of the latter."""
+    margins = []
+
+    def hook(module, _, output):
+        scores, weights, chosen = output
+        if any(value.dtype != torch.float64 or (value == value.to(EXACT_FLOAT)).all() for value in (scores, weights)):
+            raise SystemExit("a router does not compute in double")
+        best = scores.sort(-1, descending=True)
+        count = chosen.shape[-1]
+        if (best.indices[:, :count] != chosen).any():
+            raise SystemExit("a router does not choose the best")
+        margins.extend((1 - (best.values[:, count] - best.values[:, count - 1]).exp()).tolist())
+
+    for module in model.modules():
+        if type(module).__name__.endswith("Router"):
+            module.register_forward_hook(hook)
+    return margins
+
+
+def logits(config, weights, sequences, clear=False):
+    """[length, vocabulary] for each sequence, computed in double throughout. clear: choices of experts must be."""
     with double_precision(), torch.no_grad():
         model = new_model(config, torch.float64)
         load(model, weights)
@@ -251,7 +307,13 @@ def logits(config, weights, sequences):
                 raise SystemExit(f"{name} is not double")
             if "inv_freq" in name and (value == value.to(EXACT_FLOAT)).all():
                 raise SystemExit(f"{name} is rounded to float")
-        return [model(torch.tensor([ids]), use_cache=False).logits[0].numpy() for ids in sequences]
+        margins = check_routers(model) if clear else []
+        rows = [model(torch.tensor([ids]), use_cache=False).logits[0].numpy() for ids in sequences]
+        if margins:
+            print(f"  experts: {len(margins)} choices, the closest by {min(margins):.1e} of the probability")
+        if margins and min(margins) < CLEAR:
+            raise SystemExit("a choice of experts is too close: give the family another seed")
+        return rows
 
 
 def token_sequences(family, vocab):
@@ -310,7 +372,7 @@ def make(family):
 
     weights = read_weights(family, folder)
     sequences = token_sequences(family, config.vocab_size)
-    rows = logits(config, weights, sequences)
+    rows = logits(config, weights, sequences, clear=True)
     write_golden(folder / "golden.bin", sequences, rows)
     about = {
         "class": type(model).__name__, "note": family.note, "sequences": [len(ids) for ids in sequences],

@@ -140,13 +140,13 @@ std::vector<IsaAndType> every_isa_and_type() {
   return all;
 }
 
-TokenTree random_tree(uint64_t seed, int nodes) {
+TokenTree random_tree(uint64_t seed, int nodes, int vocab) {
   std::mt19937_64 random(seed);
   TokenTree tree;
   for (int i = 0; i < nodes; ++i) {
     const auto any = static_cast<int32_t>(random() % static_cast<uint64_t>(i + 1)) - 1;
     const int32_t parent = random() % 3 == 0 ? any : i - 1;
-    tree.add(static_cast<int32_t>(random() % static_cast<uint64_t>(vocab_of_files())), parent);
+    tree.add(static_cast<int32_t>(random() % static_cast<uint64_t>(vocab)), parent);
   }
   return tree;
 }

@@ -79,7 +79,7 @@ class IsaAndTypeTest : public testing::TestWithParam<IsaAndType> {
 std::vector<IsaAndType> every_isa_and_type();
 
 // A tree of chains that branch, and branches of branches.
-TokenTree random_tree(uint64_t seed, int nodes);
+TokenTree random_tree(uint64_t seed, int nodes, int vocab = vocab_of_files());
 // Entries of a batch from the root to a node: 0 is the root, 1 + i node i.
 std::vector<int32_t> path_to(const TokenTree& tree, int32_t node);
 

@@ -36,7 +36,7 @@ std::string_view peculiarity(const Target& target) {
   const std::array<std::pair<bool, std::string_view>, 9> found = {{
       {rope.scaling != RopeScaling::kNone, "stretched rotary embedding"},
       {rope.dimensions != target.config().head_dim, "rotary embedding of a part of the heads"},
-      {blueprint.query_key_norm, "norms of queries and keys"},
+      {blueprint.query_key_norm != QueryKeyNorm::kNone, "norms of queries and keys"},
       {blueprint.attention_gate || blueprint.post_norms, "gates or norms behind its attention"},
       {blueprint.activation != kernels::Activation::kSilu || !blueprint.gated,
        "another feed-forward"},

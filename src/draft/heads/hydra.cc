@@ -247,14 +247,15 @@ Expected<bool> has_prefix(const HeadFile& file) {
 Expected<Blueprint> prefix_blueprint(const HeadFile& file, const HeadTarget& target) {
   Blueprint blueprint = *target.parts.blueprint;
   if (blueprint.norm != NormKind::kRms || blueprint.post_norms || !blueprint.gated ||
-      blueprint.learned_positions || blueprint.residual_scale != 1.0) {
+      blueprint.learned_positions || blueprint.residual_scale != 1.0 ||
+      blueprint.config.experts > 0) {
     return not_supported("{}: its prefix layer is a layer of a Llama, and the target is a '{}'",
                          file.name(), target.config->family);
   }
   blueprint.config.layers = 1;
   blueprint.layers.resize(1);
   blueprint.rope_style = kernels::RopeStyle::kHalves;
-  blueprint.query_key_norm = false;
+  blueprint.query_key_norm = QueryKeyNorm::kNone;
   blueprint.biases = Biases::kAny;
   blueprint.fused_qkv = blueprint.fused_gate_up = false;
   return blueprint;

@@ -13,12 +13,12 @@ namespace aerie {
 // - matrices of floats "X.weight" of more than one row whose rows are multiples of kInt8Group as
 //   format/safetensors/int8_weights.h has them;
 // - other such matrices as F16, or BF16 if they are that;
-// - everything else as it is.
+// - everything else as it is: routers of mixtures of experts, and stacks of their matrices, too.
 // config.json gets a quantization_config and keeps what it says otherwise. Other files of the input
 // folder are copied, but for weights, hidden files and folders.
 //
 // Read again, matrices are what converting them to Q8_0 at load makes of them, bit for bit, if
-// their rows are the rows of the products (in GPT-2's files they are not).
+// their rows are the rows of the products (in GPT-2's files they are not) and no stacks.
 //
 // kInvalidArgument if there is anything at `output` but an empty folder; kUnsupported if
 // config.json says that the input is quantised already; kInvalidData, naming tensor and element,

@@ -54,7 +54,7 @@ Expected<Blueprint> read_gemma3(const ModelFile& file) {
   const MetadataReader reader(file);
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_gemma(reader));
   blueprint.post_norms = true;
-  blueprint.query_key_norm = true;
+  blueprint.query_key_norm = QueryKeyNorm::kHead;
   AERIE_ASSIGN_OR_RETURN(blueprint.attention_soft_cap,
                          reader.positive_or("attn_logit_softcapping", 0.0));
   AERIE_ASSIGN_OR_RETURN(blueprint.logit_soft_cap,

@@ -16,7 +16,7 @@ Expected<Blueprint> read_qwen2(const ModelFile& file) {
 
 Expected<Blueprint> read_qwen3(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, MetadataReader(file).read_llama_shape());
-  blueprint.query_key_norm = true;
+  blueprint.query_key_norm = QueryKeyNorm::kHead;
   return blueprint;
 }
 

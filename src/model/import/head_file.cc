@@ -264,7 +264,9 @@ Expected<Blueprint> HeadFile::blueprint() const {
   if (!shape_.ok()) return shape_;
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, MetadataReader(*this).read_llama_shape());
   blueprint.rope_style = kernels::RopeStyle::kHalves;
-  blueprint.query_key_norm = find_tensor("blk.0.attn_q_norm.weight") != nullptr;
+  blueprint.query_key_norm = find_tensor("blk.0.attn_q_norm.weight") != nullptr
+                                 ? QueryKeyNorm::kHead
+                                 : QueryKeyNorm::kNone;
   return blueprint;
 }
 

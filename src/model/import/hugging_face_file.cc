@@ -31,9 +31,11 @@ constexpr int64_t kMostDraftIds = int64_t{1} << 24;
 
 // Where a tensor's values come from.
 struct Origin {
-  const SafetensorsTensor* tensor = nullptr;  // null: made
+  const SafetensorsTensor* tensor = nullptr;  // null: made, or a stack
   TensorChange change = TensorChange::kNone;
   size_t made = 0;
+  // Of a stack: by number of the expert, null where it has not been met.
+  std::vector<const SafetensorsTensor*> stack = {};
 };
 
 class HuggingFaceFile final : public ModelFile {
@@ -59,8 +61,12 @@ class HuggingFaceFile final : public ModelFile {
 
  private:
   Status place(const SafetensorsTensor& tensor, bool tied);
+  Expected<DType> stored_type(const SafetensorsTensor& tensor, TensorChange change) const;
+  Status place_stack(const SafetensorsTensor& tensor, const TensorRule& rule, int64_t layer);
+  Status place_expert(const SafetensorsTensor& tensor, std::string gguf, int64_t expert);
   Status add_draft_ids(const SafetensorsTensor& tensor);
   Status check_layers();
+  Status check_stacks() const;
   void add(std::string name, DType dtype, Shape shape, Origin origin);
   Status refuse(StatusCode code, std::string_view tensor, std::string_view why) const {
     return {code, fmt::format("{}: tensor '{}' {}", name(), printable(tensor), why)};
@@ -71,6 +77,11 @@ class HuggingFaceFile final : public ModelFile {
     return import_.origin_of_key(key);
   }
   Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
+  Expected<TensorData> read_stored(const SafetensorsTensor& tensor, const TensorInfo& info,
+                                   const Shape& shape) const;
+  Expected<TensorData> read_halves(const TensorInfo& info, const Origin& origin,
+                                   const TensorData& whole) const;
+  Expected<TensorData> read_stack(const TensorInfo& info, const Origin& origin) const;
   Expected<TensorData> turn_rows(const TensorInfo& info, const Origin& origin,
                                  const TensorView& from) const;
 
@@ -81,6 +92,7 @@ class HuggingFaceFile final : public ModelFile {
   std::map<std::string, const TensorRule*, std::less<>> rules_;
   std::deque<std::string> names_;
   std::unordered_set<std::string_view> placed_;
+  std::map<std::string, size_t, std::less<>> stacks_;  // indices of infos_
   // "model.layers.{}.mlp.up_proj.weight" -> in how many layers it is
   std::map<std::string, int64_t, std::less<>> layers_with_;
   std::vector<TensorInfo> infos_;
@@ -94,7 +106,7 @@ void HuggingFaceFile::add(std::string name, DType dtype, Shape shape, Origin ori
   set_type(info, dtype);
   placed_.insert(info.name);
   infos_.push_back(info);
-  origins_.push_back(origin);
+  origins_.push_back(std::move(origin));
 }
 
 Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
@@ -106,7 +118,7 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   const size_t dot = name.rfind('.');
   const std::string_view suffix =
       dot == std::string::npos ? std::string_view() : std::string_view(name).substr(dot);
-  const LayerName at = split_layer(std::string_view(name).substr(0, dot));
+  const ExpertName at = split_expert(std::string_view(name).substr(0, dot));
   const auto rule = rules_.find(at.stem);
   const bool numbered = at.layer >= 0 || at.stem.find("{}") == std::string::npos;
   if (rule == rules_.end() || !numbered || (suffix != ".weight" && suffix != ".bias")) {
@@ -119,28 +131,21 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
                   fmt::format("is of layer {}, and there are {}", at.layer, import_.layers()));
   }
   std::string gguf = with_layer(rule->second->to, at.layer).append(suffix);
+  if (at.expert >= 0) return place_expert(tensor, std::move(gguf), at.expert);
   if (at.layer >= 0) ++layers_with_[at.stem + std::string(suffix)];
   if (placed_.contains(gguf)) {
     return refuse(StatusCode::kInvalidData, tensor.name, "is there twice under two names");
   }
   TensorChange change = rule->second->change;
+  if (change == TensorChange::kStack || change == TensorChange::kFirstHalves) {
+    return place_stack(tensor, *rule->second, at.layer);
+  }
   if (tensor.elements() == 0 || tensor.shape.empty() || tensor.shape.size() > 2) {
     return refuse(StatusCode::kUnsupported, tensor.name,
                   fmt::format("has {} dimensions and {} elements; vectors and matrices are read",
                               tensor.shape.size(), tensor.elements()));
   }
-  std::optional<DType> stored = safetensors_type_info(tensor.type).dtype;
-  if (EightBitScheme::needs_scales(tensor)) {
-    AERIE_ASSIGN_OR_RETURN(stored, scheme_.type_of(tensors_, tensor));
-    // Blocks do not lie on their side.
-    if (change == TensorChange::kTranspose) stored = DType::kF32;
-  }
-  if (!stored) {
-    return refuse(StatusCode::kUnsupported, tensor.name,
-                  fmt::format("is of type {}; F32, F16, BF16, and F8_E4M3 and I8 with scales are "
-                              "read",
-                              safetensors_type_info(tensor.type).name));
-  }
+  AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, change));
   if (tensor.shape.size() == 1) {
     if (change == TensorChange::kTranspose) change = TensorChange::kNone;
     add(std::move(gguf), DType::kF32, {tensor.shape[0], 1, 1, 1}, {&tensor, change});
@@ -149,7 +154,87 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   Shape shape = {tensor.shape[1], tensor.shape[0], 1, 1};
   if (change == TensorChange::kTranspose) std::swap(shape[0], shape[1]);
   const bool to_float = change == TensorChange::kAddOne;
-  add(std::move(gguf), to_float ? DType::kF32 : *stored, shape, {&tensor, change});
+  add(std::move(gguf), to_float ? DType::kF32 : stored, shape, {&tensor, change});
+  return {};
+}
+
+Expected<DType> HuggingFaceFile::stored_type(const SafetensorsTensor& tensor,
+                                             TensorChange change) const {
+  if (EightBitScheme::needs_scales(tensor)) {
+    AERIE_ASSIGN_OR_RETURN(const DType type, scheme_.type_of(tensors_, tensor));
+    // Blocks do not lie on their side.
+    return change == TensorChange::kTranspose ? DType::kF32 : type;
+  }
+  const std::optional<DType> stored = safetensors_type_info(tensor.type).dtype;
+  if (stored) return *stored;
+  return refuse(StatusCode::kUnsupported, tensor.name,
+                fmt::format("is of type {}; F32, F16, BF16, and F8_E4M3 and I8 with scales are "
+                            "read",
+                            safetensors_type_info(tensor.type).name));
+}
+
+Status HuggingFaceFile::place_stack(const SafetensorsTensor& tensor, const TensorRule& rule,
+                                    int64_t layer) {
+  const int64_t parts = rule.change == TensorChange::kFirstHalves ? 2 : 1;
+  const bool is_stack = tensor.shape.size() == 3 && tensor.elements() > 0 &&
+                        tensor.shape[0] == import_.experts() && tensor.shape[1] % parts == 0;
+  if (!is_stack || EightBitScheme::needs_scales(tensor)) {
+    return refuse(StatusCode::kUnsupported, tensor.name,
+                  fmt::format("is of type {} with {} dimensions; the matrices of {} experts in "
+                              "floats are read{}",
+                              safetensors_type_info(tensor.type).name, tensor.shape.size(),
+                              import_.experts(), parts > 1 ? ", with an even number of rows" : ""));
+  }
+  AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, rule.change));
+  const Shape shape = {tensor.shape[2], tensor.shape[1] / parts, import_.experts(), 1};
+  add(with_layer(rule.to, layer) + ".weight", stored, shape, {&tensor, rule.change});
+  if (parts == 1) return {};
+  add(with_layer(rule.to_second, layer) + ".weight", stored, shape,
+      {&tensor, TensorChange::kSecondHalves});
+  return {};
+}
+
+Status HuggingFaceFile::place_expert(const SafetensorsTensor& tensor, std::string gguf,
+                                     int64_t expert) {
+  if (expert >= import_.experts()) {
+    return refuse(StatusCode::kInvalidData, tensor.name,
+                  fmt::format("is of expert {}, and there are {}", expert, import_.experts()));
+  }
+  if (tensor.shape.size() != 2 || tensor.elements() == 0) {
+    return refuse(StatusCode::kUnsupported, tensor.name,
+                  fmt::format("has {} dimensions and {} elements; an expert's is a matrix",
+                              tensor.shape.size(), tensor.elements()));
+  }
+  AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, TensorChange::kNone));
+  const Shape shape = {tensor.shape[1], tensor.shape[0], import_.experts(), 1};
+  auto stack = stacks_.find(gguf);
+  if (stack == stacks_.end()) {
+    stack = stacks_.emplace(gguf, infos_.size()).first;
+    Origin origin;
+    origin.stack.resize(static_cast<size_t>(import_.experts()));
+    add(std::move(gguf), stored, shape, std::move(origin));
+  }
+  const TensorInfo& info = infos_[stack->second];
+  if (info.shape != shape || info.dtype != stored) {
+    return refuse(StatusCode::kInvalidData, tensor.name,
+                  "is of another shape or type than that of the expert before it");
+  }
+  const SafetensorsTensor*& part = origins_[stack->second].stack[static_cast<size_t>(expert)];
+  if (part != nullptr) {
+    return refuse(StatusCode::kInvalidData, tensor.name, "is there twice under two names");
+  }
+  part = &tensor;
+  return {};
+}
+
+Status HuggingFaceFile::check_stacks() const {
+  for (const auto& [gguf, index] : stacks_) {
+    const std::vector<const SafetensorsTensor*>& stack = origins_[index].stack;
+    const auto missing = std::ranges::find(stack, nullptr);
+    if (missing == stack.end()) continue;
+    return not_found("{}: there is no tensor '{}'", name(),
+                     printable(with_layer(origin_of(gguf), missing - stack.begin())));
+  }
   return {};
 }
 
@@ -180,6 +265,8 @@ Status HuggingFaceFile::check_layers() {
   for (const std::string& from : import_.required_biases()) layers_with_[from + ".bias"] += 0;
   for (const auto& [stem, count] : layers_with_) {
     if (count == import_.layers()) continue;
+    // Some layers may have experts, and others a feed-forward.
+    if (import_.experts() > 0 && !stem.ends_with(".bias")) continue;
     const size_t suffix = stem.rfind('.');
     const TensorRule& rule = *rules_.find(std::string_view(stem).substr(0, suffix))->second;
     for (int64_t layer = 0; layer < import_.layers(); ++layer) {
@@ -198,6 +285,7 @@ Status HuggingFaceFile::place_tensors(const AddMetadata& more) {
     AERIE_RETURN_IF_ERROR(place(*tensor, tied));
   }
   AERIE_RETURN_IF_ERROR(check_layers());
+  AERIE_RETURN_IF_ERROR(check_stacks());
   if (config.has(kTied) && !tied && !placed_.contains("output.weight")) {
     return config.error(StatusCode::kNotFound, kTied,
                         "is false, and there is no tensor 'lm_head.weight'");
@@ -289,28 +377,70 @@ Expected<TensorData> transpose(const TensorView& from, const Shape& shape) {
   return out;
 }
 
+// One tensor of the folder as the type of `info`, with this shape.
+Expected<TensorData> HuggingFaceFile::read_stored(const SafetensorsTensor& tensor,
+                                                  const TensorInfo& info,
+                                                  const Shape& shape) const {
+  TensorData data;
+  if (EightBitScheme::needs_scales(tensor)) {
+    AERIE_ASSIGN_OR_RETURN(data, scheme_.read(tensors_, tensor, *info.dtype));
+    data.view.shape = shape;
+    tensors_.release(tensor.data);
+    return data;
+  }
+  data.view = {*safetensors_type_info(tensor.type).dtype, Device::kCpu, shape, tensor.data.data()};
+  if (info.dtype == data.view.dtype) return data;
+  return as_floats(data.view);
+}
+
+// Half of every expert's outputs.
+Expected<TensorData> HuggingFaceFile::read_halves(const TensorInfo& info, const Origin& origin,
+                                                  const TensorData& whole) const {
+  TensorData out;
+  out.view = whole.view;
+  AERIE_ASSIGN_OR_RETURN(out.owned, Buffer::allocate(static_cast<size_t>(whole.view.bytes())));
+  out.view.data = out.owned.data();
+  const auto half = static_cast<size_t>(whole.view.bytes() / info.shape[2]);
+  const size_t first = origin.change == TensorChange::kSecondHalves ? half : 0;
+  for (size_t expert = 0; expert < static_cast<size_t>(info.shape[2]); ++expert) {
+    std::memcpy(out.owned.data() + expert * half, whole.view.data + 2 * expert * half + first,
+                half);
+  }
+  return out;
+}
+
+Expected<TensorData> HuggingFaceFile::read_stack(const TensorInfo& info,
+                                                 const Origin& origin) const {
+  const Shape shape = {info.shape[0], info.shape[1], 1, 1};
+  TensorData whole;
+  whole.view = {*info.dtype, Device::kCpu, info.shape, nullptr};
+  AERIE_ASSIGN_OR_RETURN(whole.owned, Buffer::allocate(static_cast<size_t>(whole.view.bytes())));
+  whole.view.data = whole.owned.data();
+  std::byte* to = whole.owned.data();
+  for (const SafetensorsTensor* tensor : origin.stack) {
+    AERIE_ASSIGN_OR_RETURN(const TensorData part, read_stored(*tensor, info, shape));
+    std::memcpy(to, part.view.data, static_cast<size_t>(part.view.bytes()));
+    to += part.view.bytes();
+    tensors_.release(tensor->data);
+  }
+  return whole;
+}
+
 Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const {
   const Origin& origin = origins_[static_cast<size_t>(&info - tensors().data())];
+  if (!origin.stack.empty()) return read_stack(info, origin);
   if (origin.tensor == nullptr) {
     const auto* values =
         reinterpret_cast<const std::byte*>(import_.made()[origin.made].second.data());
     return TensorData{{DType::kF32, Device::kCpu, info.shape, values}, {}};
   }
-  TensorData data;
-  if (EightBitScheme::needs_scales(*origin.tensor)) {
-    AERIE_ASSIGN_OR_RETURN(data, scheme_.read(tensors_, *origin.tensor, *info.dtype));
-    data.view.shape = info.shape;
-    tensors_.release(origin.tensor->data);
-  } else {
-    const TensorView stored = {*safetensors_type_info(origin.tensor->type).dtype, Device::kCpu,
-                               info.shape, origin.tensor->data.data()};
-    data.view = stored;
-    if (info.dtype != stored.dtype) {
-      AERIE_ASSIGN_OR_RETURN(data, as_floats(stored));
-    }
-  }
+  AERIE_ASSIGN_OR_RETURN(TensorData data, read_stored(*origin.tensor, info, info.shape));
   switch (origin.change) {
+    case TensorChange::kFirstHalves:
+    case TensorChange::kSecondHalves:
+      return read_halves(info, origin, data);
     case TensorChange::kNone:
+    case TensorChange::kStack:
       return data;
     case TensorChange::kTurnQueries:
     case TensorChange::kTurnKeys:

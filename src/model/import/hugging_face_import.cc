@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kMaxInteger = std::numeric_limits<int32_t>::max();
 // What a configuration may ask to be made for each layer and for each pair of a head's dimensions.
 constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxExperts = 1 << 16;
 constexpr int64_t kMaxHeadDim = 4096;
 
 constexpr const char* kWindow = "sliding_window";
@@ -71,6 +72,9 @@ void HuggingFaceImport::add_number(std::string_view key, double value) {
 }
 void HuggingFaceImport::add_text(std::string_view key, std::string_view value) {
   metadata_.add_string(full(key), std::string(value));
+}
+void HuggingFaceImport::add_flag(std::string_view key, bool value) {
+  metadata_.add_bool(full(key), value);
 }
 void HuggingFaceImport::add_flags(std::string_view key, const std::vector<bool>& values) {
   metadata_.add_bools(full(key), values);
@@ -328,8 +332,38 @@ Status HuggingFaceImport::add_windows(int64_t window, std::vector<bool> layers) 
   return {};
 }
 
+Status HuggingFaceImport::add_experts(const ExpertNames& names) {
+  // transformers 5 has one name for all families.
+  constexpr const char* kCount = "num_local_experts";
+  const char* count = config_.has(names.count) ? names.count : kCount;
+  AERIE_ASSIGN_OR_RETURN(experts_, config_.integer_in(count, 1, kMaxExperts));
+  AERIE_ASSIGN_OR_RETURN(const int64_t used, config_.integer_in(names.used, 1, experts_));
+  add_integer("expert_count", experts_, count);
+  add_integer("expert_used_count", used, names.used);
+  if (names.ffn != nullptr) {
+    AERIE_ASSIGN_OR_RETURN(const int64_t ffn, config_.integer_in(names.ffn, 1, kMaxInteger));
+    add_integer("expert_feed_forward_length", ffn, names.ffn);
+  }
+  const auto add = [this](const char* from, const char* to) {
+    add_rule("model.layers.{}." + std::string(from), "blk.{}." + std::string(to));
+  };
+  add(names.router, "ffn_gate_inp");
+  if (names.gate == nullptr) return {};
+  add(names.gate, "ffn_gate_exps");
+  add(names.up, "ffn_up_exps");
+  add(names.down, "ffn_down_exps");
+  return {};
+}
+
 void HuggingFaceImport::add_rule(std::string_view from, std::string_view to, TensorChange change) {
   rules_.push_back({std::string(from), std::string(to), change});
+}
+
+void HuggingFaceImport::add_stack_rules(std::string_view gate_up, std::string_view down) {
+  const std::string layer = "model.layers.{}.";
+  rules_.push_back({layer + std::string(gate_up), "blk.{}.ffn_gate_exps",
+                    TensorChange::kFirstHalves, "blk.{}.ffn_up_exps"});
+  rules_.push_back({layer + std::string(down), "blk.{}.ffn_down_exps", TensorChange::kStack});
 }
 
 void HuggingFaceImport::add_llama_rules(bool turned) {

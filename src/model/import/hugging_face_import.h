@@ -26,12 +26,20 @@ enum class TensorChange : uint8_t {
   kTurnKeys,     // the same for the heads of keys
   kTranspose,    // GPT-2 stores [inputs, outputs]
   kAddOne,       // Gemma's norms multiply with 1 + w
+  // The matrices of all experts in one tensor, [experts, outputs, inputs]; and such a tensor of
+  // which the result has the first, or the second half of every expert's outputs.
+  kStack,
+  kFirstHalves,
+  kSecondHalves,
 };
 
 struct TensorRule {
-  std::string from;  // without ".weight" or ".bias"; "{}" stands for the layer
-  std::string to;    // the same in GGUF
+  // Without ".weight" or ".bias"; "{}" stands for the layer, a second one for the expert, whose
+  // matrices are stacked in the result.
+  std::string from;
+  std::string to;  // the same in GGUF
   TensorChange change = TensorChange::kNone;
+  std::string to_second = {};  // where the second halves of a tensor go whose first go to `to`
 };
 
 // What a configuration calls the sizes. Llama's names, which most families kept.
@@ -44,6 +52,18 @@ struct SizeNames {
   const char* context = "max_position_embeddings";
   int head_dim = 0;    // where the key head_dim is absent; 0: hidden / heads
   int ffn_factor = 0;  // where the key of ffn is absent: so many times hidden; 0: it must be there
+};
+
+// What a configuration calls the sizes of a mixture of experts, and its tensors in a layer.
+struct ExpertNames {
+  const char* count = "num_experts";
+  const char* used = "num_experts_per_tok";
+  const char* ffn = "moe_intermediate_size";  // null: that of the feed-forward's width
+  const char* router = "mlp.gate";
+  // Of an expert; the second "{}" stands for its number. Null: add_stack_rules() has them.
+  const char* gate = "mlp.experts.{}.gate_proj";
+  const char* up = "mlp.experts.{}.up_proj";
+  const char* down = "mlp.experts.{}.down_proj";
 };
 
 // A number that is greater than 0 in 32 bits too, which is what GGUF keeps: the value of `key`, or
@@ -78,6 +98,7 @@ class HuggingFaceImport {
   void add_integer(std::string_view key, int64_t value, std::string_view from);
   void add_number(std::string_view key, double value);
   void add_text(std::string_view key, std::string_view value);
+  void add_flag(std::string_view key, bool value);
   void add_flags(std::string_view key, const std::vector<bool>& values);
   // The value of `from` in the configuration, or the fallback.
   Status copy_number(std::string_view from, std::string_view key, double fallback);
@@ -107,9 +128,15 @@ class HuggingFaceImport {
   // The windows of Qwen's models: only with use_sliding_window, from layer max_window_layers on.
   Status add_qwen_windows();
 
+  // Experts, in the layers that have a router. What the configuration says of their weights is the
+  // family's to add.
+  Status add_experts(const ExpertNames& names = {});
+
   // Tensors.
   void add_rule(std::string_view from, std::string_view to,
                 TensorChange change = TensorChange::kNone);
+  // Stacks of experts' matrices (TensorChange::kStack), gates before what they are for in one.
+  void add_stack_rules(std::string_view gate_up, std::string_view down);
   // Embedding, norms, projections and feed-forward by Llama's names.
   void add_llama_rules(bool turned);
   void rename_prefix(std::string_view from, std::string_view to);  // before the rules; first match
@@ -131,6 +158,7 @@ class HuggingFaceImport {
   int64_t kv_heads() const { return kv_heads_; }
   int64_t head_dim() const { return head_dim_; }
   int64_t rope_dimensions() const { return rope_dimensions_; }
+  int64_t experts() const { return experts_; }  // 0: there are none
   MetadataBuilder& metadata() { return metadata_; }
   const std::string& architecture() const { return architecture_; }
   const std::vector<TensorRule>& rules() const { return rules_; }
@@ -156,7 +184,7 @@ class HuggingFaceImport {
   std::string architecture_;
   MetadataBuilder metadata_;
   int64_t layers_ = 0, heads_ = 0, kv_heads_ = 0, head_dim_ = 0, rope_dimensions_ = 0;
-  int64_t context_ = 0;
+  int64_t context_ = 0, experts_ = 0;
   std::vector<TensorRule> rules_;
   std::vector<std::pair<std::string, std::string>> prefixes_;
   std::vector<std::string> passed_prefixes_, passed_suffixes_;

@@ -23,6 +23,14 @@ LayerName split_layer(std::string_view name) {
   return {std::string(name), -1};
 }
 
+ExpertName split_expert(std::string_view name) {
+  const LayerName outer = split_layer(name);
+  if (outer.layer < 0) return {outer.stem, -1, -1};
+  const size_t behind = outer.stem.find("{}") + 2;
+  const LayerName inner = split_layer(std::string_view(outer.stem).substr(behind));
+  return {outer.stem.substr(0, behind) + inner.stem, outer.layer, inner.layer};
+}
+
 std::string with_layer(std::string_view stem, int64_t layer) {
   const size_t at = stem.find("{}");
   if (at == std::string_view::npos) return std::string(stem);

@@ -14,7 +14,9 @@ constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxContext = 1 << 26;
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
+constexpr int64_t kMaxExperts = 1 << 16;
 
+constexpr const char* kExperts = "expert_count";
 constexpr const char* kLlamaFactors = "rope_freqs.weight";
 constexpr const char* kShortFactors = "rope_factors_short.weight";
 constexpr const char* kLongFactors = "rope_factors_long.weight";
@@ -83,6 +85,14 @@ Status MetadataReader::read_heads(ModelConfig& config) const {
 }
 
 Expected<Blueprint> MetadataReader::read_sizes() const {
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_all_sizes());
+  if (blueprint.config.experts != 0) {
+    return unsupported(kExperts, "mixtures of experts in a model of this family");
+  }
+  return blueprint;
+}
+
+Expected<Blueprint> MetadataReader::read_all_sizes() const {
   Blueprint blueprint;
   ModelConfig& config = blueprint.config;
   config.family = prefix_.substr(0, prefix_.size() - 1);
@@ -96,8 +106,7 @@ Expected<Blueprint> MetadataReader::read_sizes() const {
                                                              ? "attention.layer_norm_epsilon"
                                                              : "attention.layer_norm_rms_epsilon",
                                                          1e-5));
-  AERIE_ASSIGN_OR_RETURN(const int experts, integer_or("expert_count", 0, 1 << 16, 0));
-  if (experts != 0) return unsupported("expert_count", "mixtures of experts");
+  AERIE_ASSIGN_OR_RETURN(config.experts, integer_or(kExperts, 0, kMaxExperts, 0));
   blueprint.layers.resize(static_cast<size_t>(config.layers));
   // Draft heads use the embedding of their target.
   if (file_.find_tensor("token_embd.weight") == nullptr && has("vocab_size")) {
@@ -116,6 +125,46 @@ Expected<Blueprint> MetadataReader::read_sizes() const {
 
 Expected<Blueprint> MetadataReader::read_llama_shape() const {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_sizes());
+  return add_llama_shape(std::move(blueprint));
+}
+
+Expected<Blueprint> MetadataReader::read_expert_shape(bool normalized) const {
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_all_sizes());
+  AERIE_RETURN_IF_ERROR(read_experts(normalized, blueprint));
+  return add_llama_shape(std::move(blueprint));
+}
+
+Status MetadataReader::read_experts(bool normalized, Blueprint& blueprint) const {
+  ModelConfig& config = blueprint.config;
+  if (config.experts == 0) return refuse(kExperts, "0, of a family with experts");
+  AERIE_ASSIGN_OR_RETURN(config.used_experts, integer("expert_used_count", 1, config.experts));
+  AERIE_ASSIGN_OR_RETURN(config.expert_ffn,
+                         integer_or("expert_feed_forward_length", 1, kMaxWidth, config.ffn));
+  AERIE_ASSIGN_OR_RETURN(config.shared_ffn,
+                         integer_or("expert_shared_feed_forward_length", 0, kMaxWidth, 0));
+  blueprint.normalized_experts = normalized;
+  constexpr const char* kNorm = "expert_weights_norm";
+  if (has(kNorm)) {
+    AERIE_ASSIGN_OR_RETURN(blueprint.normalized_experts, file_.boolean(full(kNorm)));
+  }
+  constexpr const char* kScale = "expert_weights_scale";
+  AERIE_ASSIGN_OR_RETURN(const double scale, positive_or(kScale, 1.0));
+  if (scale != 1.0) return unsupported(kScale, fmt::format("experts' weights times {}", scale));
+  constexpr const char* kRouter = "expert_gating_func";
+  constexpr int kSoftmax = 1;
+  AERIE_ASSIGN_OR_RETURN(const int router, integer_or(kRouter, 0, 1 << 16, kSoftmax));
+  if (router != kSoftmax) {
+    return unsupported(kRouter,
+                       fmt::format("the router {}; softmax ({}) is supported", router, kSoftmax));
+  }
+  for (size_t i = 0; i < blueprint.layers.size(); ++i) {
+    const std::string name = fmt::format("blk.{}.ffn_gate_inp.weight", i);
+    blueprint.layers[i].experts = file_.find_tensor(name) != nullptr;
+  }
+  return {};
+}
+
+Expected<Blueprint> MetadataReader::add_llama_shape(Blueprint blueprint) const {
   AERIE_ASSIGN_OR_RETURN(RopeConfig rope, read_rope(blueprint.config));
   blueprint.ropes.push_back(std::move(rope));
   AERIE_RETURN_IF_ERROR(read_windows(1, blueprint));

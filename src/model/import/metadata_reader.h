@@ -31,11 +31,14 @@ class MetadataReader {
   Status unsupported(std::string_view key, std::string_view why) const;  // kUnsupported
 
   // What all families have: ModelConfig, the norms' epsilon, one plan for each layer with no
-  // window and rope 0.
+  // window and rope 0. kUnsupported for a mixture of experts.
   Expected<Blueprint> read_sizes() const;
   // The sizes, one rotary embedding, and windows in the layers that the file names, or all: what
   // the families of Llama's shape have in common.
   Expected<Blueprint> read_llama_shape() const;
+  // The same with experts in the layers that have a router. `normalized`: what their weights are
+  // where the file does not say it (Blueprint::normalized_experts).
+  Expected<Blueprint> read_expert_shape(bool normalized) const;
   // rope.*, and the tensors rope_freqs and rope_factors_{long,short} of files that have them.
   Expected<RopeConfig> read_rope(const ModelConfig& config) const;
   // attention.sliding_window, for the layers that attention.sliding_window_pattern names, or else
@@ -44,6 +47,9 @@ class MetadataReader {
 
  private:
   std::string full(std::string_view key) const { return prefix_ + std::string(key); }
+  Expected<Blueprint> read_all_sizes() const;
+  Expected<Blueprint> add_llama_shape(Blueprint blueprint) const;
+  Status read_experts(bool normalized, Blueprint& blueprint) const;
   Status read_heads(ModelConfig& config) const;
   Status read_scaling(RopeConfig& rope) const;
   Status read_factors(const char* tensor, std::vector<float>& factors, int pairs) const;

@@ -18,8 +18,9 @@ class FamilyInvariance : public testing::TestWithParam<std::string> {
 
   // Crosses pages where positions are not learned one by one.
   int length() const { return std::min(read_model_config(*file_)->context, 150) - kNodes; }
+  int vocab() const { return std::min(vocab_of_files(), read_model_config(*file_)->vocab); }
   std::vector<int32_t> tokens(uint64_t seed) const {
-    return test::random_tokens(seed, length(), vocab_of_files());
+    return test::random_tokens(seed, length(), vocab());
   }
   std::vector<RowOutputs> one_by_one(kernels::Isa isa, uint64_t seed) const {
     Bench bench(*file_, isa, 1, 1);
@@ -75,7 +76,7 @@ TEST_P(FamilyInvariance, TheBatchAround) {
 
 TEST_P(FamilyInvariance, ANodeIsTheEndOfItsChain) {
   const std::vector<int32_t> prompt = tokens(4);
-  const TokenTree tree = random_tree(8, kNodes);
+  const TokenTree tree = random_tree(8, kNodes, vocab());
   const auto prefix = std::span(prompt).first(prompt.size() - 1);
   for (const kernels::Isa isa : isas()) {
     Bench alone(*file_, isa, 1, 1);

@@ -296,7 +296,8 @@ TEST_F(EightBitHead, ScalesOutsideBinary16MakeFloats) {
 std::vector<std::string> families_of_floats() {
   std::vector<std::string> names = family_models();
   std::erase_if(names, [](const std::string& name) {
-    return name.starts_with("gpt2") || name.find("fp8") != std::string::npos;
+    const bool stacked = name == "granitemoe";
+    return name.starts_with("gpt2") || stacked || name.find("fp8") != std::string::npos;
   });
   return names;
 }

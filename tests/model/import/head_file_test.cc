@@ -151,7 +151,7 @@ TEST_F(HeadFileTest, BlueprintIsOfTheConfiguration) {
   EXPECT_EQ(config.context, 512);
   EXPECT_FLOAT_EQ(static_cast<float>(blueprint->norm_eps), 1e-5f);
   EXPECT_EQ(blueprint->rope_style, kernels::RopeStyle::kHalves);
-  EXPECT_FALSE(blueprint->query_key_norm);
+  EXPECT_EQ(blueprint->query_key_norm, QueryKeyNorm::kNone);
   ASSERT_EQ(blueprint->ropes.size(), 1u);
   EXPECT_EQ(blueprint->ropes[0].base, 10000.0) << "what absent means for heads";
   EXPECT_EQ(head->config()["draft_vocab_size"], 40);
@@ -176,7 +176,7 @@ TEST_F(HeadFileTest, BlueprintOfTheSpeculatorsFormat) {
   const auto blueprint = head->blueprint();
   ASSERT_TRUE(blueprint.ok()) << blueprint.status().message();
   EXPECT_EQ(blueprint->config.head_dim, 128) << "Qwen3's where it is not said";
-  EXPECT_TRUE(blueprint->query_key_norm);
+  EXPECT_EQ(blueprint->query_key_norm, QueryKeyNorm::kHead);
   ASSERT_EQ(blueprint->ropes.size(), 1u);
   EXPECT_EQ(blueprint->ropes[0].base, 500000.0);
   EXPECT_EQ(blueprint->ropes[0].scaling, RopeScaling::kFactors);

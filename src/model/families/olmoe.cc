@@ -1,0 +1,40 @@
+// OLMoE: Llama's layers with experts in the place of the feed-forward, and norms of all heads of
+// queries, and of keys, together. Muennighoff et al. 2024, 2409.02060.
+#include "model/import/hugging_face_import.h"
+#include "model/import/metadata_reader.h"
+#include "model/registry.h"
+
+namespace aerie {
+namespace {
+
+Expected<Blueprint> read(const ModelFile& file) {
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, MetadataReader(file).read_expert_shape(false));
+  blueprint.query_key_norm = QueryKeyNorm::kRow;
+  return blueprint;
+}
+
+Status import(HuggingFaceImport& folder) {
+  folder.set_architecture("olmoe");
+  AERIE_RETURN_IF_ERROR(folder.copy_llama_shape({.norm_eps = 1e-5}));
+  AERIE_RETURN_IF_ERROR(folder.add_experts({.ffn = nullptr}));
+  constexpr const char* kClip = "clip_qkv";
+  if (folder.config().has(kClip)) {
+    return folder.config().error(StatusCode::kUnsupported, kClip,
+                                 "is there: queries, keys and values would be clipped");
+  }
+  AERIE_ASSIGN_OR_RETURN(const bool normalized, folder.config().boolean("norm_topk_prob", false));
+  folder.add_flag("expert_weights_norm", normalized);
+  folder.add_rule("model.layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm");
+  folder.add_rule("model.layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm");
+  folder.add_llama_rules(false);
+  return folder.require_announced_biases();
+}
+
+constexpr std::string_view kModelTypes[] = {"olmoe"};
+
+}  // namespace
+
+extern const ModelFamily kOlmoe;
+const ModelFamily kOlmoe = {"olmoe", read, kModelTypes, import};
+
+}  // namespace aerie
