@@ -83,6 +83,22 @@ TEST(Floor, CountsAttention) {
   EXPECT_DOUBLE_EQ(floor_seconds(work, 400, 3, limits), 15.0);
 }
 
+TEST(Floor, CountsTheExpertsThatAreRead) {
+  PassWork work;
+  work.weight_bytes = 100;
+  work.expert_bytes = 10;
+  work.expert_layers = 3;
+  work.experts = 8;
+  work.used_experts = 2;
+  EXPECT_DOUBLE_EQ(work.expected_experts(1), 6.0);
+  EXPECT_DOUBLE_EQ(work.expected_experts(2), 3 * 8 * (1 - 0.75 * 0.75));
+  EXPECT_NEAR(work.expected_experts(1000), 24.0, 1e-9);
+  Limits limits;
+  limits.bandwidth = 10.0;
+  EXPECT_DOUBLE_EQ(floor_seconds(work, 0, 1, limits), 16.0);
+  EXPECT_DOUBLE_EQ(floor_seconds(work, 0, 4, 9.0, limits), 19.0);
+}
+
 TEST(Floor, TypesWithoutADotOfTheirOwnTakeThatOfFloats) {
   PassWork work;
   work.row_operations = {0.0, 100.0, 0.0};

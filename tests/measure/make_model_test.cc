@@ -158,7 +158,9 @@ TEST(Shapes, HaveThePublishedNumberOfWeights) {
     const ModelShape& s = *found;
     const int64_t hidden = s.hidden, q = int64_t{s.heads} * s.head_dim,
                   kv = int64_t{s.kv_heads} * s.head_dim;
-    const int64_t layer = hidden * (2 * q + 2 * kv + 3 * int64_t{s.ffn} + 2);
+    const int64_t feed_forward =
+        s.experts > 0 ? s.experts * (3 * int64_t{s.expert_ffn} + 1) : 3 * int64_t{s.ffn};
+    const int64_t layer = hidden * (2 * q + 2 * kv + feed_forward + 2) + s.query_norm + s.key_norm;
     return layer * s.layers + hidden + hidden * s.vocab * (s.tied ? 1 : 2);
   };
   EXPECT_EQ(weights("smollm2-135m"), 134515008);
@@ -168,6 +170,9 @@ TEST(Shapes, HaveThePublishedNumberOfWeights) {
   EXPECT_EQ(weights("llama-1b"), 1235814400);
   EXPECT_EQ(weights("llama-3b"), 3212749824);
   EXPECT_EQ(weights("llama-8b"), 8030261248);
+  EXPECT_EQ(weights("mixtral-8x7b"), 46702792704);
+  EXPECT_EQ(weights("olmoe-7b"), 6919161856);
+  EXPECT_EQ(weights("qwen3-30b-a3b"), 30532122624);
 }
 
 TEST(Shapes, UnknownOnesAreRefusedWithTheList) {

@@ -46,6 +46,22 @@ TEST(VerifyBench, MeasuresEveryContextAndNumberOfRows) {
   EXPECT_GT(report->limits.dot(kernels::Dot::kFloat), 0.0);
 }
 
+TEST(VerifyBench, CountsExperts) {
+  const MadeModel model("tiny-experts", DType::kQ4_0);
+  const auto report = bench_verify(small(model.path()));
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->experts, 8);
+  for (const VerifyPoint& p : report->points) {
+    EXPECT_GE(p.experts, 2.0);
+    EXPECT_LE(p.experts, std::min(8.0, 2.0 * p.rows));
+    if (p.rows == 1) {
+      EXPECT_EQ(p.experts, 2.0);
+    }
+  }
+  EXPECT_THAT(to_text(*report), HasSubstr("of 8 experts"));
+  EXPECT_EQ(json::parse(to_json(*report))["points"][0]["experts"], 2.0);
+}
+
 TEST(VerifyBench, WritesWhatIsPromised) {
   const MadeModel model("tiny", DType::kF16);
   const auto report = bench_verify(small(model.path()));

@@ -241,10 +241,9 @@ void diagnose(Diagnosis& diagnosis) {
     const PassWork& work = diagnosis.model->work;
     const Limits& limits = *diagnosis.limits;
     diagnosis.pass_context = std::min(diagnosis.model->context / 2, kMostPassContext);
-    const double reading =
-        static_cast<double>(work.weight_bytes + work.cache_bytes(diagnosis.pass_context)) /
-        limits.bandwidth;
     for (const int rows : {1, 4, 8}) {
+      const double reading =
+          work.bytes(diagnosis.pass_context, work.expected_experts(rows)) / limits.bandwidth;
       const double seconds = floor_seconds(work, diagnosis.pass_context, rows, limits);
       diagnosis.passes.push_back({rows, seconds, seconds <= reading});
     }

@@ -64,9 +64,10 @@ class RandomModel final : public ModelFile {
 
   Status add_metadata();
   void add_tensors();
-  void add_matrix(const std::string& name, int64_t k, int64_t n);
-  void add_norm(const std::string& name);
-  void add_tensor(const std::string& name, DType type, int64_t k, int64_t n);
+  void add_matrix(const std::string& name, int64_t k, int64_t n, int64_t stack = 1);
+  void add_norm(const std::string& name, int64_t width);
+  void add_experts(const std::string& layer);
+  void add_tensor(const std::string& name, DType type, int64_t k, int64_t n, int64_t stack = 1);
   Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
 
   ModelShape shape_;
@@ -94,10 +95,11 @@ Expected<std::unique_ptr<RandomModel>> RandomModel::create(const ModelShape& sha
 }
 
 Status RandomModel::add_metadata() {
+  const std::string architecture = std::string(shape_.architecture) + ".";
   const auto number = [&](const char* key, int value) {
-    metadata_.add_u32(std::string("llama.") + key, static_cast<uint32_t>(value));
+    metadata_.add_u32(architecture + key, static_cast<uint32_t>(value));
   };
-  metadata_.add_string("general.architecture", "llama");
+  metadata_.add_string("general.architecture", std::string(shape_.architecture));
   metadata_.add_string("general.name", name());
   metadata_.add_u32("general.quantization_version", 2);
   number("block_count", shape_.layers);
@@ -110,8 +112,13 @@ Status RandomModel::add_metadata() {
   number("attention.value_length", shape_.head_dim);
   number("rope.dimension_count", shape_.head_dim);
   number("vocab_size", shape_.vocab);
-  metadata_.add_f32("llama.attention.layer_norm_rms_epsilon", kNormEps);
-  metadata_.add_f32("llama.rope.freq_base", static_cast<float>(shape_.rope_base));
+  if (shape_.experts > 0) {
+    number("expert_count", shape_.experts);
+    number("expert_used_count", shape_.used_experts);
+    number("expert_feed_forward_length", shape_.expert_ffn);
+  }
+  metadata_.add_f32(architecture + "attention.layer_norm_rms_epsilon", kNormEps);
+  metadata_.add_f32(architecture + "rope.freq_base", static_cast<float>(shape_.rope_base));
   GgufTokenizerMetadata words = byte_tokenizer();
   AERIE_RETURN_IF_ERROR(fit_tokens(shape_.vocab, words));
   add_tokenizer(words, metadata_);
@@ -125,41 +132,56 @@ void RandomModel::add_tensors() {
   add_matrix("token_embd.weight", hidden, shape_.vocab);
   for (int i = 0; i < shape_.layers; ++i) {
     const std::string layer = fmt::format("blk.{}.", i);
-    add_norm(layer + "attn_norm.weight");
+    add_norm(layer + "attn_norm.weight", hidden);
+    if (shape_.query_norm > 0) add_norm(layer + "attn_q_norm.weight", shape_.query_norm);
+    if (shape_.key_norm > 0) add_norm(layer + "attn_k_norm.weight", shape_.key_norm);
     add_matrix(layer + "attn_q.weight", hidden, q);
     add_matrix(layer + "attn_k.weight", hidden, kv);
     add_matrix(layer + "attn_v.weight", hidden, kv);
     add_matrix(layer + "attn_output.weight", q, hidden);
-    add_norm(layer + "ffn_norm.weight");
+    add_norm(layer + "ffn_norm.weight", hidden);
+    if (shape_.experts > 0) {
+      add_experts(layer);
+      continue;
+    }
     add_matrix(layer + "ffn_gate.weight", hidden, ffn);
     add_matrix(layer + "ffn_up.weight", hidden, ffn);
     add_matrix(layer + "ffn_down.weight", ffn, hidden);
   }
-  add_norm("output_norm.weight");
+  add_norm("output_norm.weight", hidden);
   if (!shape_.tied) add_matrix("output.weight", hidden, shape_.vocab);
 }
 
-void RandomModel::add_matrix(const std::string& name, int64_t k, int64_t n) {
+void RandomModel::add_matrix(const std::string& name, int64_t k, int64_t n, int64_t stack) {
   const DType type = matrix_type(type_, k);
   if (type != type_) {
     ++others_[type].tensors;
     others_[type].k = k;
   }
-  add_tensor(name, type, k, n);
+  add_tensor(name, type, k, n, stack);
 }
 
-void RandomModel::add_norm(const std::string& name) {
-  add_tensor(name, DType::kF32, shape_.hidden, 1);
+void RandomModel::add_norm(const std::string& name, int64_t width) {
+  add_tensor(name, DType::kF32, width, 1);
 }
 
-void RandomModel::add_tensor(const std::string& name, DType type, int64_t k, int64_t n) {
+void RandomModel::add_experts(const std::string& layer) {
+  const int64_t hidden = shape_.hidden, ffn = shape_.expert_ffn;
+  add_tensor(layer + "ffn_gate_inp.weight", DType::kF32, hidden, shape_.experts);
+  add_matrix(layer + "ffn_gate_exps.weight", hidden, ffn, shape_.experts);
+  add_matrix(layer + "ffn_up_exps.weight", hidden, ffn, shape_.experts);
+  add_matrix(layer + "ffn_down_exps.weight", ffn, hidden, shape_.experts);
+}
+
+void RandomModel::add_tensor(const std::string& name, DType type, int64_t k, int64_t n,
+                             int64_t stack) {
   const GgmlType& ggml = ggml_type_of(type);
   TensorInfo tensor;
   tensor.name = names_.emplace_back(name);
   tensor.type_name = ggml.name;
   tensor.type_id = ggml.id;
-  tensor.shape = {k, n, 1, 1};
-  tensor.bytes = dtype_bytes(type, k) * n;
+  tensor.shape = {k, n, stack, 1};
+  tensor.bytes = dtype_bytes(type, k) * n * stack;
   tensor.dtype = type;
   tensors_.push_back(tensor);
 }

@@ -8,7 +8,7 @@
 
 namespace aerie::measure {
 
-// A model of the Llama family.
+// A model of the Llama family, or of one with its shape.
 struct ModelShape {
   std::string_view name;
   int layers;
@@ -22,6 +22,13 @@ struct ModelShape {
   double rope_base;
   bool tied;    // the embedding is the head too
   bool listed;  // among shape_names(); the others are for tests
+  // Of a mixture of experts.
+  std::string_view architecture = "llama";
+  int experts = 0;
+  int used_experts = 0;
+  int expert_ffn = 0;
+  int query_norm = 0;  // widths of the norms of queries and of keys; 0: there are none
+  int key_norm = 0;
 };
 
 // kInvalidArgument with the list for a name that is not known.

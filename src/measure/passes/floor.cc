@@ -1,6 +1,7 @@
 #include "measure/passes/floor.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kv/kv_cache.h"
 #include "model/registry.h"
@@ -30,17 +31,30 @@ Dot dot_of(DType type) {
 
 Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   AERIE_ASSIGN_OR_RETURN(const Blueprint blueprint, read_blueprint(file));
+  const ModelConfig& config = blueprint.config;
   PassWork work;
   const bool tied = file.find_tensor("output.weight") == nullptr;
   for (const TensorInfo& tensor : file.tensors()) {
     if ((tensor.name == kEmbedding && !tied) || tensor.name == kPositions) continue;
-    work.weight_bytes += tensor.bytes;
+    // A stack of matrices, of which a row uses some.
+    const bool stacked = tensor.shape[2] > 1 && tensor.shape[2] == config.experts;
+    if (stacked) {
+      work.expert_bytes += static_cast<double>(tensor.bytes) / static_cast<double>(config.experts);
+    } else {
+      work.weight_bytes += tensor.bytes;
+    }
     const int64_t rows = tensor.elements() / tensor.shape[0];
     if (!tensor.dtype || rows == 1) continue;
     work.row_operations[static_cast<size_t>(dot_of(*tensor.dtype))] +=
-        2.0 * static_cast<double>(tensor.elements());
+        2.0 * static_cast<double>(tensor.elements()) *
+        (stacked ? static_cast<double>(config.used_experts) / config.experts : 1.0);
   }
-  ModelConfig layer = blueprint.config;
+  work.experts = config.experts;
+  work.used_experts = config.used_experts;
+  work.expert_layers =
+      static_cast<int>(std::ranges::count(blueprint.layers, true, &LayerPlan::experts));
+  if (work.expert_layers > 0) work.expert_bytes /= work.expert_layers;
+  ModelConfig layer = config;
   layer.layers = 1;
   work.position_bytes =
       KvCache::bytes_needed(layer, kernels::kPagePositions, cache_type) / kernels::kPagePositions;
@@ -57,8 +71,23 @@ int64_t PassWork::positions(int context) const {
   return positions;
 }
 
+double PassWork::expected_experts(int rows) const {
+  if (experts == 0) return 0.0;
+  const double left_out = 1.0 - static_cast<double>(used_experts) / experts;
+  return expert_layers * experts * (1.0 - std::pow(left_out, rows));
+}
+
+double PassWork::bytes(int context, double read_experts) const {
+  return static_cast<double>(weight_bytes + cache_bytes(context)) + read_experts * expert_bytes;
+}
+
 double floor_seconds(const PassWork& work, int context, int rows, const Limits& limits) {
-  const double bytes = static_cast<double>(work.weight_bytes + work.cache_bytes(context));
+  return floor_seconds(work, context, rows, work.expected_experts(rows), limits);
+}
+
+double floor_seconds(const PassWork& work, int context, int rows, double experts,
+                     const Limits& limits) {
+  const double bytes = work.bytes(context, experts);
   const double attention =
       work.position_operations * static_cast<double>(work.positions(context)) * rows;
   double products = 0;

@@ -14,8 +14,14 @@ namespace aerie::measure {
 
 struct PassWork {
   // Of the tensors as the file stores them; without the embedding table, of which a pass reads a
-  // few rows, unless it is the head as well.
+  // few rows, unless it is the head as well; and without experts.
   int64_t weight_bytes = 0;
+  // Of a mixture of experts: bytes of one expert in one layer, layers that have some, how many
+  // there are in each and how many a row uses.
+  double expert_bytes = 0;
+  int expert_layers = 0;
+  int experts = 0;
+  int used_experts = 0;
   // Multiplications and additions of one row's matrix products, by the dot that fits the weights.
   std::array<double, kernels::kDotCount> row_operations = {};
   int64_t position_bytes = 0;  // of a layer's keys and values at one position
@@ -29,6 +35,12 @@ struct PassWork {
   int64_t positions(int context) const;
   // What it reads of the cache.
   int64_t cache_bytes(int context) const { return positions(context) * position_bytes; }
+
+  // Experts that `rows` rows read, of all layers together, if they choose them evenly and
+  // independently of each other. Real rows share more.
+  double expected_experts(int rows) const;
+  // That a pass reads.
+  double bytes(int context, double experts) const;
 };
 
 // The dot product that weights of a type take.
@@ -40,5 +52,8 @@ Expected<PassWork> work_of(const ModelFile& file,
 // Seconds for `rows` rows. Weights of 16 bits count as floats where the machine has no dot product
 // of bfloat16, and so do all where it has none of bytes.
 double floor_seconds(const PassWork& work, int context, int rows, const Limits& limits);
+// The same where it is known how many experts they read.
+double floor_seconds(const PassWork& work, int context, int rows, double experts,
+                     const Limits& limits);
 
 }  // namespace aerie::measure

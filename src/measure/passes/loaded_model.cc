@@ -66,8 +66,9 @@ Expected<double> LoadedModel::pass(int context, int rows) {
   cache().truncate(sequence_, context);
   AERIE_RETURN_IF_ERROR(make_batch(rows, true));
   const auto start = std::chrono::steady_clock::now();
-  model().forward(batch_, cache());
+  const ForwardOutputs outputs = model().forward(batch_, cache());
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  experts_ = outputs.experts;
   // The pages are still the sequence's. That the pass wrote over some positions does not matter:
   // these are keys and values as good as the ones before.
   cache().commit_first(sequence_, filled_ - context);

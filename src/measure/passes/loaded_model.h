@@ -37,6 +37,8 @@ class LoadedModel {
   // Seconds of one forward of a root and a chain of rows - 1 nodes behind `context` positions, at
   // most as many as fill() made. All rows want logits, and nothing is committed.
   Expected<double> pass(int context, int rows);
+  // Experts that the last one read (ForwardOutputs::experts).
+  int64_t experts() const { return experts_; }
 
   const ModelFile& file() const { return engine_->parts().file(); }
   Model& model() { return *engine_->parts().model; }
@@ -52,6 +54,7 @@ class LoadedModel {
 
   std::unique_ptr<Engine> engine_;
   KvCache::Id sequence_ = -1;
+  int64_t experts_ = 0;
   int filled_ = 0;
   uint32_t state_ = 1;  // of the random tokens
   ForwardBatch batch_;

@@ -40,7 +40,7 @@ Status check(const VerifyOptions& options) {
 // All that was measured of one number of rows in one context, one value for each repetition.
 struct PassSeries {
   int context, rows;
-  std::vector<double> seconds, floors, ratios, to_floor, shares;
+  std::vector<double> seconds, floors, ratios, to_floor, shares, experts;
 };
 
 Status repeat(LoadedModel& target, Machine& machine, const PassWork& work,
@@ -54,8 +54,10 @@ Status repeat(LoadedModel& target, Machine& machine, const PassWork& work,
   for (PassSeries& s : all) {
     AERIE_ASSIGN_OR_RETURN(const double seconds, target.pass(s.context, s.rows));
     if (s.rows == 1) one_row = seconds;
-    const double floor = floor_seconds(work, s.context, s.rows, limits.back());
-    const auto bytes = static_cast<double>(work.weight_bytes + work.cache_bytes(s.context));
+    const auto experts = static_cast<double>(target.experts());
+    const double floor = floor_seconds(work, s.context, s.rows, experts, limits.back());
+    const double bytes = work.bytes(s.context, experts);
+    if (work.expert_layers > 0) s.experts.push_back(experts / work.expert_layers);
     progress.add(1);
     s.seconds.push_back(seconds);
     s.floors.push_back(floor);
@@ -78,6 +80,7 @@ VerifyPoint summary(const PassSeries& s) {
   point.ratio = median(s.ratios);
   point.to_floor = median(s.to_floor);
   point.bandwidth_share = median(s.shares);
+  if (!s.experts.empty()) point.experts = median(s.experts);
   return point;
 }
 
@@ -106,7 +109,7 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
 
   std::vector<PassSeries> all;
   for (const int context : contexts) {
-    for (const int count : rows) all.push_back({context, count, {}, {}, {}, {}, {}});
+    for (const int count : rows) all.push_back({context, count, {}, {}, {}, {}, {}, {}});
   }
   Progress progress("timing passes", (options.repeats + 1) * static_cast<int64_t>(all.size()));
   for (const PassSeries& s : all) {  // to warm up
@@ -123,6 +126,9 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   report.isa = options.isa;
   report.cache_type = options.cache_type;
   report.limits = median_of(limits);
+  report.experts = work.experts;
+  report.expert_layers = work.expert_layers;
+  report.expert_bytes = work.expert_bytes;
   for (const PassSeries& s : all) report.points.push_back(summary(s));
   return report;
 }
@@ -131,13 +137,15 @@ std::string to_text(const VerifyReport& report) {
   std::string text = head_text(report.model, report.threads, report.isa, report.limits);
   text += fmt::format("cache: {}\n", kernels::kv_type_name(report.cache_type));
   text +=
-      fmt::format("{:>8} {:>5} {:>10} {:>10} {:>21} {:>7} {:>9} {:>10}\n", "context", "rows",
-                  "median ms", "floor ms", "lowest-highest ms", "ratio", "to floor", "bandwidth");
+      fmt::format("{:>8} {:>5} {:>10} {:>10} {:>21} {:>7} {:>9} {:>10}{}\n", "context", "rows",
+                  "median ms", "floor ms", "lowest-highest ms", "ratio", "to floor", "bandwidth",
+                  report.experts > 0 ? fmt::format("  of {} experts", report.experts) : "");
   for (const VerifyPoint& p : report.points) {
-    text += fmt::format("{:>8} {:>5} {:>10.2f} {:>10.2f} {:>21} {:>7.2f} {:>9.2f} {:>9.0f}%\n",
+    text += fmt::format("{:>8} {:>5} {:>10.2f} {:>10.2f} {:>21} {:>7.2f} {:>9.2f} {:>9.0f}%{}\n",
                         p.context, p.rows, p.median_ms, p.floor_ms,
                         fmt::format("{:.2f}-{:.2f}", p.spread_ms.lowest, p.spread_ms.highest),
-                        p.ratio, p.to_floor, 100 * p.bandwidth_share);
+                        p.ratio, p.to_floor, 100 * p.bandwidth_share,
+                        report.experts > 0 ? fmt::format("{:>16.1f}", p.experts) : "");
   }
   return text;
 }
@@ -155,6 +163,7 @@ std::string to_json(const VerifyReport& report) {
                              {"ratio", p.ratio},
                              {"to_floor", p.to_floor},
                              {"bandwidth_share", p.bandwidth_share}});
+    if (report.experts > 0) out["points"].back()["experts"] = p.experts;
   }
   return out.dump(2) + "\n";
 }

@@ -34,6 +34,7 @@ struct VerifyPoint {
   double ratio = 0;            // to one row in the same context
   double to_floor = 0;         // times the floor
   double bandwidth_share = 0;  // the bytes that it must read by its time, of the bandwidth
+  double experts = 0;          // that it read, of an average layer that has some
 };
 
 struct VerifyReport {
@@ -41,7 +42,10 @@ struct VerifyReport {
   int threads = 0;
   kernels::Isa isa = kernels::Isa::kReference;
   kernels::KvType cache_type = kernels::KvType::kF16;
-  Limits limits;  // medians
+  int experts = 0;  // in a layer; 0: the model has none
+  int expert_layers = 0;
+  double expert_bytes = 0;  // of one in one layer
+  Limits limits;            // medians
   std::vector<VerifyPoint> points;
 };
 

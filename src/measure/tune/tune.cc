@@ -59,6 +59,9 @@ std::vector<PassCost::Point> points_of(const VerifyReport& passes) {
     if (near.context != passes.points.front().context) continue;
     PassCost::Point& point = points.emplace_back();
     point.rows = near.rows;
+    point.experts = near.experts * passes.expert_layers;
+    point.seconds_per_expert =
+        near.to_floor * passes.expert_bytes / std::max(1.0, passes.limits.bandwidth);
     for (const VerifyPoint& far : passes.points) {
       if (far.rows != near.rows || far.context <= near.context) continue;
       point.seconds_per_position =
