@@ -224,7 +224,9 @@ Status Decoder::step(Rounds rounds, Pieces pieces) {
   ForwardOutputs outputs = apart ? forward({}) : forward(pieces);
   clock_.enter(Stage::kSample);
   // A pass that drafting has done a part of, or that reads prompts, is no measure of others.
-  if (!from_exits && pieces.empty()) learn_cost(clock_.times().of(Stage::kVerify) - before);
+  if (!from_exits && pieces.empty()) {
+    learn_cost(clock_.times().of(Stage::kVerify) - before, outputs.experts);
+  }
   commits_.clear();
   verify(rounds, outputs);
   if (apart) {
@@ -413,13 +415,13 @@ void Decoder::commit(Sequence& sequence, size_t index, int kept, const ForwardOu
   commits_.push_back(commit);
 }
 
-void Decoder::learn_cost(double seconds) {
+void Decoder::learn_cost(double seconds, int64_t experts) {
   if (options_.cost == nullptr) return;
   double context = 0.0;
   const ForwardBatch& batch = pass_.batch();
   for (const BatchRow& row : batch.rows) context += row.position;
   const auto sequences = static_cast<int>(batch.sequences.size());
-  options_.cost->learn({batch.size(), sequences, context / batch.size()}, seconds);
+  options_.cost->learn({batch.size(), sequences, context / batch.size()}, seconds, experts);
 }
 
 // DraftCommit::top_tokens. Ranking a row takes longer than any drafter without a model, and the

@@ -97,7 +97,7 @@ class Decoder {
               int first_row);
   std::span<const int32_t> rank_tokens(const TokenTree& tree, const SequenceTarget& target);
   Status observe();
-  void learn_cost(double seconds);
+  void learn_cost(double seconds, int64_t experts);
 
   Model& model_;
   KvCache& cache_;

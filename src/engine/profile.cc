@@ -191,6 +191,9 @@ std::string to_json(const Profile& profile) {
     out["pass_cost"].push_back({{"rows", point.rows},
                                 {"seconds", point.seconds},
                                 {"seconds_per_position", point.seconds_per_position}});
+    if (point.experts == 0.0) continue;
+    out["pass_cost"].back()["experts"] = point.experts;
+    out["pass_cost"].back()["seconds_per_expert"] = point.seconds_per_expert;
   }
   out["choices"] = Json::array();
   for (const ProfileChoice& choice : profile.choices) {
@@ -229,6 +232,10 @@ Expected<Profile> read_profile(const std::string& path) {
     point.rows = read.whole(item, "rows", 1, 1 << 20);
     point.seconds = read.number(item, "seconds", 1e-9, 1e6);
     point.seconds_per_position = read.number(item, "seconds_per_position", 0.0, 1e6);
+    if (item.is_object() && item.contains("experts")) {
+      point.experts = read.number(item, "experts", 0.0, 1e9);
+      point.seconds_per_expert = read.number(item, "seconds_per_expert", 0.0, 1e6);
+    }
     if (!profile.pass_cost.empty() && profile.pass_cost.back().rows >= point.rows) {
       read.fail("the rows of 'pass_cost' must ascend");
     }

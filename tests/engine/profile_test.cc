@@ -22,7 +22,7 @@ class ProfileTest : public testing::Test {
     Profile profile;
     profile.key = {0x1234567890abcdefu, "A processor", kernels::Isa::kReference, 3,
                    kernels::KvType::kQ8};
-    profile.pass_cost = {{1, 0.004, 1e-6}, {8, 0.006, 2e-6}};
+    profile.pass_cost = {{1, 0.004, 1e-6}, {8, 0.006, 2e-6, 40.0, 1e-5}};
     profile.choices = {{0.5, 4, "ngram:num_speculative_tokens=3", 1.25, false, "since it pays"}};
     return profile;
   }

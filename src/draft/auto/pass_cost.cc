@@ -17,6 +17,9 @@ constexpr double kSharedRate = 0.05;
 constexpr double kOwnRate = 0.02;
 // A pass that took longer than this times what was expected was disturbed.
 constexpr double kMostSurprise = 1.3;
+// Experts are counted, not timed: a few passes tell how many rows have in common.
+constexpr double kExpertHorizon = 32.0;
+constexpr double kMostExpertShare = 2.0;
 
 }  // namespace
 
@@ -34,30 +37,52 @@ PassCost::Place PassCost::place(double rows) const {
   return {above - 1, above, std::max(0.0, share)};
 }
 
-double PassCost::seconds(const Pass& pass) const {
-  const auto between = [&](double rows, double Point::*what) {
-    const Place at = place(rows);
-    const double low = points_[at.below].*what;
-    return low + at.share * (points_[at.above].*what - low);
-  };
-  const double sequences = pass.sequences;
-  const double position = between(pass.rows / sequences, &Point::seconds_per_position);
-  return std::max(between(pass.rows, &Point::seconds) + sequences * position * pass.context, 1e-9);
+double PassCost::between(double rows, double Point::*what) const {
+  const Place at = place(rows);
+  const double low = points_[at.below].*what;
+  return low + at.share * (points_[at.above].*what - low);
 }
 
-void PassCost::learn(const Pass& pass, double seconds) {
+double PassCost::further_experts(int rows) const {
+  return std::max(0.0, between(rows, &Point::experts) - points_[0].experts);
+}
+
+double PassCost::seconds(const Pass& pass) const {
+  return seconds(pass, expert_share_);
+}
+
+double PassCost::seconds(const Pass& pass, double expert_share) const {
+  const double sequences = pass.sequences;
+  const double position = between(pass.rows / sequences, &Point::seconds_per_position);
+  const double shared = (1.0 - expert_share) * further_experts(pass.rows) *
+                        between(pass.rows, &Point::seconds_per_expert);
+  // However much they share, they are no cheaper than one row.
+  const double weights = std::max(between(pass.rows, &Point::seconds) - shared, points_[0].seconds);
+  return std::max(weights + sequences * position * pass.context, 1e-9);
+}
+
+void PassCost::learn(const Pass& pass, double seconds, int64_t experts) {
   if (!(seconds > 0)) return;
+  // The pass is judged by what it read, not by what others read.
+  double share = expert_share_;
+  const double further = further_experts(pass.rows);
+  if (experts > 0 && further >= 1.0) {
+    share = std::clamp((static_cast<double>(experts) - points_[0].experts) / further, 0.0,
+                       kMostExpertShare);
+    expert_share_ += (share - expert_share_) / std::min(++passes_with_experts_, kExpertHorizon);
+  }
   const double most = std::log(kMostSurprise);
-  const double surprise = std::clamp(std::log(seconds / this->seconds(pass)), -most, most);
+  const double surprise = std::clamp(std::log(seconds / this->seconds(pass, share)), -most, most);
   const Place at = place(pass.rows);
-  const double share = std::min(at.share, 1.0);
+  const double of_above = std::min(at.share, 1.0);
   for (size_t i = 0; i < points_.size(); ++i) {
     double rate = kSharedRate;
-    if (i == at.below) rate += kOwnRate * (1.0 - share);
-    if (i == at.above) rate += kOwnRate * share;
+    if (i == at.below) rate += kOwnRate * (1.0 - of_above);
+    if (i == at.above) rate += kOwnRate * of_above;
     const double factor = std::exp(rate * surprise);
     points_[i].seconds *= factor;
     points_[i].seconds_per_position *= factor;
+    points_[i].seconds_per_expert *= factor;
   }
 }
 
@@ -68,28 +93,41 @@ class Stopwatch {
  public:
   Stopwatch(Model& model, KvCache& cache, KvCache::Id id) : model_(model), cache_(cache), id_(id) {}
 
-  // The shorter of two passes.
-  Expected<double> seconds(int rows, int context) {
+  // The shorter of two passes, of tokens all alike or random.
+  Expected<double> seconds(int rows, int context, bool alike = false) {
     cache_.truncate(id_, 0);
     AERIE_RETURN_IF_ERROR(cache_.reserve(id_, context + rows));
     cache_.commit_first(id_, context);
     batch_.clear();
-    for (BatchRow& row : add_chain(batch_, cache_, id_, rows)) row.wants_logits = true;
+    for (BatchRow& row : add_chain(batch_, cache_, id_, rows)) {
+      row.wants_logits = true;
+      if (!alike) row.token = random_token();
+    }
     double least = 0;
     for (int i = 0; i < 2; ++i) {
       const auto start = steady_now();
-      model_.forward(batch_, cache_);
+      experts_ = model_.forward(batch_, cache_).experts;
       const double took = seconds_since(start);
       least = i == 0 ? took : std::min(least, took);
     }
     return least;
   }
+  // That the last pass read.
+  double experts() const { return static_cast<double>(experts_); }
 
  private:
+  int32_t random_token() {
+    state_ = state_ * 1664525 + 1013904223;  // Numerical Recipes, 2nd ed., section 7.1
+    const auto vocab = static_cast<uint64_t>(model_.config().vocab);
+    return static_cast<int32_t>(uint64_t{state_} * vocab >> 32);
+  }
+
   Model& model_;
   KvCache& cache_;
   KvCache::Id id_;
   ForwardBatch batch_;
+  uint32_t state_ = 1;
+  int64_t experts_ = 0;
 };
 
 // Rows to measure, in this order. Drafts for one sequence and for some are decided between 1 and
@@ -101,6 +139,18 @@ std::vector<int> rows_to_measure(int max_rows) {
     if (std::ranges::find(order, fit) == order.end()) order.push_back(fit);
   }
   return order;
+}
+
+// What reading an expert costs: rows that are alike read fewer of them in a shorter time.
+Status price_experts(Stopwatch& watch, int context, std::vector<PassCost::Point>& points) {
+  if (points.size() < 2 || points[0].experts == 0.0) return {};
+  const PassCost::Point& many = points[1];
+  AERIE_ASSIGN_OR_RETURN(const double alike, watch.seconds(many.rows, context, true));
+  const double fewer = many.experts - watch.experts();
+  if (fewer < 1.0) return {};
+  const double price = std::max(0.0, many.seconds - alike) / fewer;
+  for (PassCost::Point& point : points) point.seconds_per_expert = price;
+  return {};
 }
 
 Expected<PassCost> measure(Stopwatch& watch, int room, const PassCostLimits& limits) {
@@ -116,8 +166,9 @@ Expected<PassCost> measure(Stopwatch& watch, int room, const PassCostLimits& lim
   for (const int rows : rows_to_measure(most)) {
     if (points.size() >= 2 && spent() > 0.7 * limits.budget_seconds) break;
     AERIE_ASSIGN_OR_RETURN(const double seconds, watch.seconds(rows, near));
-    points.push_back({rows, seconds, 0.0});
+    points.push_back({rows, seconds, 0.0, watch.experts(), 0.0});
   }
+  AERIE_RETURN_IF_ERROR(price_experts(watch, near, points));
   if (far >= near + 256) {
     for (size_t i = 0; i < std::min<size_t>(2, points.size()); ++i) {
       AERIE_ASSIGN_OR_RETURN(const double seconds, watch.seconds(points[i].rows, far));

@@ -2,6 +2,7 @@
 // on: measured in under a second when a model is loaded, and corrected by every pass that is run.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,10 @@ class PassCost {
     int rows = 1;
     double seconds = 0.0;               // without any context
     double seconds_per_position = 0.0;  // for each position of context, all rows together
+    // Of a mixture of experts: how many such a pass reads, of all layers together, if its tokens
+    // are random, and what reading one costs.
+    double experts = 0.0;
+    double seconds_per_expert = 0.0;
   };
   struct Pass {
     int rows = 1;          // >= sequences
@@ -33,8 +38,13 @@ class PassCost {
   // sequences costs more than one of as many rows of one sequence.
   double seconds(const Pass& pass) const;
 
-  // A pass took so long. One pass moves the estimate little, since any may have been disturbed.
-  void learn(const Pass& pass, double seconds);
+  // A pass took so long, and read so many experts. One pass moves the estimate little, since any
+  // may have been disturbed.
+  void learn(const Pass& pass, double seconds, int64_t experts = 0);
+
+  // Of the experts that further rows of random tokens would read beyond those of one row, the part
+  // that rows do read: neighbours in a text, and a draft and its root, have experts in common.
+  double expert_share() const { return expert_share_; }
 
   // As corrected.
   std::span<const Point> points() const { return points_; }
@@ -45,8 +55,13 @@ class PassCost {
     double share;  // of `above`; more than 1 beyond the last
   };
   Place place(double rows) const;
+  double between(double rows, double Point::*what) const;
+  double further_experts(int rows) const;
+  double seconds(const Pass& pass, double expert_share) const;
 
   std::vector<Point> points_;
+  double expert_share_ = 1.0;
+  double passes_with_experts_ = 0.0;
 };
 
 struct PassCostLimits {

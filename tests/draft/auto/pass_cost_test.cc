@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/import/hugging_face_file.h"
 #include "tests/testing/decoding.h"
 #include "tests/testing/tiny_model.h"
 
@@ -48,6 +49,55 @@ TEST(PassCost, OneDisturbedPassMovesLittle) {
   EXPECT_LT(cost.seconds({5, 1, 0}), 6e-3 * 1.03);
   cost.learn({5, 1, 0}, 0.0);  // a clock that stood still says nothing
   EXPECT_GT(cost.seconds({5, 1, 0}), 6e-3);
+}
+
+// Rows of a mixture of experts are dear as far as each reads experts of its own.
+TEST(PassCost, LearnsHowManyExpertsRowsShare) {
+  const PassCost::Point one = {1, 10e-3, 0.0, 100.0, 50e-6};
+  const PassCost::Point eight = {8, 31e-3, 0.0, 500.0, 50e-6};  // 400 experts more: 20 ms of 21
+  PassCost cost({one, eight});
+  EXPECT_NEAR(cost.seconds({8, 1, 0}), 31e-3, 1e-12);
+  EXPECT_EQ(cost.expert_share(), 1.0);
+  for (int i = 0; i < 20; ++i) cost.learn({8, 1, 0}, 16e-3, 200);  // a quarter of the 400
+  EXPECT_NEAR(cost.expert_share(), 0.25, 0.01);
+  EXPECT_NEAR(cost.seconds({8, 1, 0}), 16e-3, 0.2e-3);
+  // Rows that were never run have become cheaper, too; one row has not.
+  const PassCost before({one, eight});
+  EXPECT_LT(cost.seconds({4, 1, 0}), 0.75 * before.seconds({4, 1, 0}));
+  EXPECT_NEAR(cost.seconds({1, 1, 0}), 10e-3, 0.1e-3);
+  // Passes of one row say nothing of what several share.
+  for (int i = 0; i < 20; ++i) cost.learn({1, 1, 0}, 10e-3, 100);
+  EXPECT_NEAR(cost.expert_share(), 0.25, 0.01);
+}
+
+TEST(PassCost, JudgesAPassByTheExpertsThatItRead) {
+  const PassCost::Point one = {1, 10e-3, 0.0, 100.0, 50e-6};
+  PassCost cost({one, {8, 31e-3, 0.0, 500.0, 50e-6}});
+  // Some passes share more, some less, and each takes as long as it should.
+  for (int i = 0; i < 100; ++i) {
+    const int further = i % 2 == 0 ? 100 : 300;
+    cost.learn({8, 1, 0}, 11e-3 + further * 50e-6, 100 + further);
+  }
+  EXPECT_NEAR(cost.seconds({1, 1, 0}), 10e-3, 0.1e-3) << "the machine is as fast as before";
+  EXPECT_NEAR(cost.seconds({8, 1, 0}), 21e-3, 1e-3);
+}
+
+TEST(PassCost, CountsTheExpertsOfAModel) {
+  const auto file = open_model_file("tests/golden/families/qwen3-moe");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ModelOptions options = test::model_options(1);
+  options.max_logits = 32;
+  const auto model = load_model(**file, options);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  DecoderOptions decoder;
+  decoder.max_positions = 64;
+  KvCache cache = test::cache_for(**model, decoder, 1);
+  const auto cost = measure_pass_cost(**model, cache, {16, 0.05});
+  ASSERT_TRUE(cost.ok()) << cost.status().message();
+  const ModelConfig& config = (*model)->config();
+  EXPECT_EQ(cost->points().front().experts, config.used_experts * config.layers);
+  EXPECT_GT(cost->points().back().experts, cost->points().front().experts);
+  EXPECT_LE(cost->points().back().experts, config.experts * config.layers);
 }
 
 TEST(PassCost, IsMeasured) {
