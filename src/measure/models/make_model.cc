@@ -24,6 +24,9 @@ namespace aerie::measure {
 namespace {
 
 constexpr float kNormEps = 1e-5f;
+// The norm before attention in a model with experts. With random weights attention gives all rows
+// about the same, so that, unless it gives little, they would all choose the same experts.
+constexpr float kAttentionWithExperts = 1.0f / 32.0f;
 
 GgufTokenizerMetadata byte_tokenizer() {
   GgufTokenizerMetadata words;
@@ -191,7 +194,9 @@ Expected<TensorData> RandomModel::read_tensor(const TensorInfo& tensor) const {
   AERIE_ASSIGN_OR_RETURN(data.owned, Buffer::allocate(static_cast<size_t>(tensor.bytes)));
   data.view = {*tensor.dtype, Device::kCpu, tensor.shape, data.owned.data()};
   if (tensor.shape[1] == 1) {
-    std::ranges::fill(data.owned.as<float>(), 1.0f);
+    const bool before_attention = tensor.name.ends_with("attn_norm.weight");
+    std::ranges::fill(data.owned.as<float>(),
+                      shape_.experts > 0 && before_attention ? kAttentionWithExperts : 1.0f);
     return data;
   }
   const RandomWeights weights(*tensor.dtype);
