@@ -8,7 +8,6 @@ namespace aerie {
 
 using kernels::Activations;
 using kernels::MatmulTarget;
-using kernels::RowGroup;
 
 ExpertRunner::ExpertRunner(const Blueprint& blueprint, const ModelOptions& options)
     : config_(blueprint.config),
@@ -50,15 +49,6 @@ Status ExpertRunner::allocate(int max_rows) {
   return {};
 }
 
-void ExpertRunner::fill(Activations& out, int64_t k, const kernels::PackedMatrix& reader,
-                        std::span<const RowGroup> groups, int64_t rows) const {
-  out.k = k;
-  out.rows = rows;
-  out.groups = groups;
-  out.has_int8 = backend_->wants_int8(reader.dtype);
-  out.has_ordered = !out.has_int8;
-}
-
 void ExpertRunner::run(const ExpertWeights& layer, const Activations& x, float* stream) {
   const int64_t rows = x.rows, pairs = rows * config_.used_experts;
   const MatmulTarget router[] = {layer.router.to(logits_.data())};
@@ -73,9 +63,9 @@ void ExpertRunner::run(const ExpertWeights& layer, const Activations& x, float* 
     product.group = group;
     products_.push_back(product);
   };
-  fill(gathered_, config_.hidden, layer.gate.front().weight, groups, pairs);
-  gathered_.has_int8 |= backend_->wants_int8(layer.up.front().weight.dtype);
-  gathered_.has_ordered |= !backend_->wants_int8(layer.up.front().weight.dtype);
+  prepare_activations(*backend_, pairs, config_.hidden, {&layer.gate.front(), &layer.up.front()},
+                      gathered_);
+  gathered_.groups = groups;
   backend_->gather(*pool_, x.row(0), routing_.rows(), gathered_);
   products_.clear();
   for (size_t i = 0; i < experts.size(); ++i) {
@@ -84,7 +74,8 @@ void ExpertRunner::run(const ExpertWeights& layer, const Activations& x, float* 
     add(layer.up[expert], i, up_);
   }
   backend_->matmul(*pool_, gathered_, products_);
-  fill(gated_, config_.expert_ffn, layer.down.front().weight, groups, pairs);
+  prepare_activations(*backend_, pairs, config_.expert_ffn, {&layer.down.front()}, gated_);
+  gated_.groups = groups;
   backend_->gated(*pool_, activation_, gate_.data(), up_.data(), gated_);
   products_.clear();
   for (size_t i = 0; i < experts.size(); ++i) {
@@ -106,7 +97,7 @@ void ExpertRunner::run_shared(const ExpertWeights& layer, const Activations& x, 
     float& weight = shared_weights_[static_cast<size_t>(r)];
     weight = scale_ / (1.0f + std::exp(-weight));
   }
-  fill(shared_, config_.shared_ffn, layer.shared_down.weight, {}, rows);
+  prepare_activations(*backend_, rows, config_.shared_ffn, {&layer.shared_down}, shared_);
   backend_->gated(*pool_, activation_, gate_.data(), up_.data(), shared_);
   const MatmulTarget down[] = {layer.shared_down.to(down_.data())};
   backend_->matmul(*pool_, shared_, down);

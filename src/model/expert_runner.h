@@ -31,8 +31,6 @@ class ExpertRunner {
   ExpertRunner(const Blueprint& blueprint, const ModelOptions& options);
   Status allocate(int max_rows);
   void run_shared(const ExpertWeights& layer, const kernels::Activations& x, float* stream);
-  void fill(kernels::Activations& out, int64_t k, const kernels::PackedMatrix& reader,
-            std::span<const kernels::RowGroup> groups, int64_t rows) const;
 
   ModelConfig config_;
   bool normalized_;

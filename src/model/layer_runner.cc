@@ -68,14 +68,7 @@ void LayerRunner::start(const ForwardBatch& batch) {
 
 void LayerRunner::prepare(Activations& out, int64_t rows, int64_t k,
                           std::initializer_list<const Linear*> readers) const {
-  out.k = k;
-  out.rows = rows;
-  out.groups = {};
-  out.has_int8 = out.has_ordered = false;
-  for (const Linear* reader : readers) {
-    if (reader->weight.n == 0) continue;
-    (backend_->wants_int8(reader->weight.dtype) ? out.has_int8 : out.has_ordered) = true;
-  }
+  prepare_activations(*backend_, rows, k, readers, out);
 }
 
 void LayerRunner::normalize(const Norm& norm, const float* x, int64_t x_stride,

@@ -169,6 +169,18 @@ Status load_output(WeightLoader& loader, const ModelConfig& config, const ModelO
 
 }  // namespace
 
+void prepare_activations(const kernels::Backend& backend, int64_t rows, int64_t k,
+                         std::initializer_list<const Linear*> readers, kernels::Activations& out) {
+  out.k = k;
+  out.rows = rows;
+  out.groups = {};
+  out.has_int8 = out.has_ordered = false;
+  for (const Linear* reader : readers) {
+    if (reader->weight.n == 0) continue;
+    (backend.wants_int8(reader->weight.dtype) ? out.has_int8 : out.has_ordered) = true;
+  }
+}
+
 Expected<TransformerLayer> load_layer(WeightLoader& loader, const Blueprint& blueprint, int index,
                                       const LayerShape& shape) {
   return LayerLoader(loader, blueprint, index, shape).load();

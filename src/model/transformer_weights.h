@@ -1,6 +1,7 @@
 // The weights of a decoder-only transformer, by GGUF's names.
 #pragma once
 
+#include <initializer_list>
 #include <vector>
 
 #include "model/blueprint.h"
@@ -21,6 +22,11 @@ struct Linear {
     return {&weight, y, weight.n, accumulate, bias.empty() ? nullptr : bias.data()};
   }
 };
+
+// Says what is to be made of `rows` rows of k floats, of one group, for the products with
+// `readers`; those without outputs are not there.
+void prepare_activations(const kernels::Backend& backend, int64_t rows, int64_t k,
+                         std::initializer_list<const Linear*> readers, kernels::Activations& out);
 
 // The feed-forwards of a layer with experts, each in the place of its number.
 struct ExpertWeights {

@@ -66,6 +66,7 @@ Status import_experts(HuggingFaceImport& folder) {
   AERIE_RETURN_IF_ERROR(import_layers(folder));
   AERIE_RETURN_IF_ERROR(folder.add_experts({.count = "num_local_experts",
                                             .ffn = nullptr,
+                                            .normalized = nullptr,
                                             .router = "block_sparse_moe.router.layer",
                                             .gate = nullptr,
                                             .up = nullptr,

@@ -38,6 +38,7 @@ Status import_mixtral(HuggingFaceImport& folder) {
   AERIE_RETURN_IF_ERROR(folder.copy_llama_shape({.norm_eps = 1e-5, .rope_base = 1e6}));
   AERIE_RETURN_IF_ERROR(folder.add_experts({.count = "num_local_experts",
                                             .ffn = nullptr,
+                                            .normalized = nullptr,
                                             .router = "block_sparse_moe.gate",
                                             .gate = "block_sparse_moe.experts.{}.w1",
                                             .up = "block_sparse_moe.experts.{}.w3",

@@ -22,8 +22,6 @@ Status import(HuggingFaceImport& folder) {
     return folder.config().error(StatusCode::kUnsupported, kClip,
                                  "is there: queries, keys and values would be clipped");
   }
-  AERIE_ASSIGN_OR_RETURN(const bool normalized, folder.config().boolean("norm_topk_prob", false));
-  folder.add_flag("expert_weights_norm", normalized);
   folder.add_rule("model.layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm");
   folder.add_rule("model.layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm");
   folder.add_llama_rules(false);

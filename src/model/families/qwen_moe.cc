@@ -22,8 +22,6 @@ Expected<Blueprint> read_qwen3(const ModelFile& file) {
 
 Status import(HuggingFaceImport& folder) {
   AERIE_RETURN_IF_ERROR(folder.add_experts());
-  AERIE_ASSIGN_OR_RETURN(const bool normalized, folder.config().boolean("norm_topk_prob", false));
-  folder.add_flag("expert_weights_norm", normalized);
   folder.add_llama_rules(false);
   return {};
 }

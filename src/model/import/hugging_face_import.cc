@@ -344,6 +344,10 @@ Status HuggingFaceImport::add_experts(const ExpertNames& names) {
     AERIE_ASSIGN_OR_RETURN(const int64_t ffn, config_.integer_in(names.ffn, 1, kMaxInteger));
     add_integer("expert_feed_forward_length", ffn, names.ffn);
   }
+  if (names.normalized != nullptr) {
+    AERIE_ASSIGN_OR_RETURN(const bool normalized, config_.boolean(names.normalized, false));
+    add_flag("expert_weights_norm", normalized);
+  }
   const auto add = [this](const char* from, const char* to) {
     add_rule("model.layers.{}." + std::string(from), "blk.{}." + std::string(to));
   };

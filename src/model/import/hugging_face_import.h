@@ -59,6 +59,7 @@ struct ExpertNames {
   const char* count = "num_experts";
   const char* used = "num_experts_per_tok";
   const char* ffn = "moe_intermediate_size";  // null: that of the feed-forward's width
+  const char* normalized = "norm_topk_prob";  // absent: they are not; null: the family says it
   const char* router = "mlp.gate";
   // Of an expert; the second "{}" stands for its number. Null: add_stack_rules() has them.
   const char* gate = "mlp.experts.{}.gate_proj";
@@ -128,8 +129,7 @@ class HuggingFaceImport {
   // The windows of Qwen's models: only with use_sliding_window, from layer max_window_layers on.
   Status add_qwen_windows();
 
-  // Experts, in the layers that have a router. What the configuration says of their weights is the
-  // family's to add.
+  // Experts, in the layers that have a router.
   Status add_experts(const ExpertNames& names = {});
 
   // Tensors.
