@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "core/random_tokens.h"
 #include "kv/chain_rows.h"
 
 namespace aerie {
@@ -101,7 +102,7 @@ class Stopwatch {
     batch_.clear();
     for (BatchRow& row : add_chain(batch_, cache_, id_, rows)) {
       row.wants_logits = true;
-      if (!alike) row.token = random_token();
+      if (!alike) row.token = tokens_.next(model_.config().vocab);
     }
     double least = 0;
     for (int i = 0; i < 2; ++i) {
@@ -116,17 +117,11 @@ class Stopwatch {
   double experts() const { return static_cast<double>(experts_); }
 
  private:
-  int32_t random_token() {
-    state_ = state_ * 1664525 + 1013904223;  // Numerical Recipes, 2nd ed., section 7.1
-    const auto vocab = static_cast<uint64_t>(model_.config().vocab);
-    return static_cast<int32_t>(uint64_t{state_} * vocab >> 32);
-  }
-
   Model& model_;
   KvCache& cache_;
   KvCache::Id id_;
   ForwardBatch batch_;
-  uint32_t state_ = 1;
+  RandomTokens tokens_;
   int64_t experts_ = 0;
 };
 

@@ -33,12 +33,6 @@ Expected<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadOptions& opti
   return loaded;
 }
 
-int32_t LoadedModel::random_token() {
-  state_ = state_ * 1664525 + 1013904223;
-  const auto vocab = static_cast<uint64_t>(model().config().vocab);
-  return static_cast<int32_t>(uint64_t{state_} * vocab >> 32);
-}
-
 // A chain behind what is committed.
 Status LoadedModel::make_batch(int rows, bool all_logits) {
   AERIE_RETURN_IF_ERROR(cache().reserve(sequence_, rows));

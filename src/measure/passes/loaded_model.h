@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "base/thread_pool.h"
+#include "core/random_tokens.h"
 #include "engine/engine.h"
 #include "kernels/backend.h"
 #include "model/model.h"
@@ -44,7 +45,7 @@ class LoadedModel {
   Model& model() { return *engine_->parts().model; }
   KvCache& cache() { return *engine_->parts().cache; }
   ThreadPool& pool() { return *engine_->parts().pool; }
-  int32_t random_token();
+  int32_t random_token() { return tokens_.next(model().config().vocab); }
 
   static constexpr int kPrefillChunk = 512;
 
@@ -56,7 +57,7 @@ class LoadedModel {
   KvCache::Id sequence_ = -1;
   int64_t experts_ = 0;
   int filled_ = 0;
-  uint32_t state_ = 1;  // of the random tokens
+  RandomTokens tokens_;
   ForwardBatch batch_;
 };
 
