@@ -19,8 +19,10 @@ class Family:
     mantissa_bits: int = 12
     # Label -> changed keys of the configuration, each of which must change the logits visibly (--check).
     config_checks: dict = field(default_factory=dict)
-    # Label -> (pattern of tensor names, value): the same for weights set to one value.
+    # Label -> (pattern of tensor names, value or function of the tensor): the same for weights set to one value.
     weight_checks: dict = field(default_factory=dict)
+    # Labels of CODE_CHECKS in hybrid_checks.py: the same for what the code does.
+    code_checks: tuple = ()
     note: str = ""
     # Of the weights, beside the name: changed until no choice between experts is close.
     seed: str = ""
@@ -31,6 +33,41 @@ GEMMA_NORMS = {"all norms 1": (r"norm\.weight$", 0.0)}
 BIASES = {"no biases": (r"\.bias$", 0.0)}
 QK_NORMS = {"q and k norms 1": (r"[qk]_norm\.weight$", 1.0)}
 ROUTERS = {"routers zero": (r"\.(gate|router)\.weight$", 0.0)}
+
+
+SHARED_EXPERT = {
+    "no shared expert": (r"shared_expert\.down_proj", 0.0), "half of the shared expert": (r"shared_expert_gate", 0.0),
+    "shared expert alone": (r"experts\.down_proj", 0.0),
+}
+
+
+def last_tap(weight):
+    """A convolution that sees the current position alone."""
+    return weight * (weight.new_tensor(range(weight.shape[-1])) == weight.shape[-1] - 1)
+
+
+def without_gates(weight):
+    """q_proj whose gates are all one half. Of each head the upper half of the rows are gates; heads have 32."""
+    return (weight.unflatten(0, (-1, 2, 32)) * weight.new_tensor([1.0, 0.0]).view(2, 1, 1)).flatten(0, 2)
+
+
+# Of layers with linear attention: what must show when it is left out, or done another way.
+HYBRID = {
+    "norms multiply with w": (r"(?<!linear_attn\.)norm\.weight$", lambda weight: weight - 1),
+    "norm of linear layers with 1 + w": (r"linear_attn\.norm\.weight$", lambda weight: weight + 1),
+    "norms of linear layers 1": (r"linear_attn\.norm\.weight$", 1.0),
+    "q and k norms 1": (r"[qk]_norm\.weight$", 0.0), "gates of attention one half": (r"q_proj\.weight$", without_gates),
+    "convolution's last tap": (r"conv1d\.weight$", last_tap),
+    "convolution turned round": (r"conv1d\.weight$", lambda weight: weight.flip(-1)),
+    "no bias of steps": (r"dt_bias$", 0.0), "no decay": (r"A_log$", -30.0), "no memory": (r"A_log$", 10.0),
+    "same decay in all heads": (r"A_log$", 1.0),
+}
+# How long queries are shows through the epsilon of the norm behind them alone.
+HYBRID_CODE = (
+    "beta 1", "no convolution", "no SiLU behind it", "keys as they are", "read before written", "no delta",
+    "heads of keys tiled", "no gate", "sigmoid for the gate's SiLU", "gate before the norm",
+    "state lost after 64 positions", "convolution's window lost after 64 positions",
+)
 
 
 def common(architecture, model_type, **keys):
@@ -97,6 +134,69 @@ def qwen3_moe(**keys):
         "router_aux_loss_coef": 0.001,
     }
     return common("Qwen3MoeForCausalLM", "qwen3_moe", **{**base, **keys})
+
+
+def linear_attention(**keys):
+    """Two heads of keys for four of values, and a quarter of the 32 dimensions of a head turn."""
+    base = {
+        "attention_bias": False, "attention_dropout": 0.0, "head_dim": 32, "rms_norm_eps": 1e-06,
+        "max_position_embeddings": 256, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 16,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_value_head_dim": 16, "num_hidden_layers": 4,
+    }
+    return {**base, **keys}
+
+
+def qwen3_next(**keys):
+    base = linear_attention(
+        decoder_sparse_step=1, full_attention_interval=4, mlp_only_layers=[], moe_intermediate_size=16,
+        norm_topk_prob=True, num_experts=5, num_experts_per_tok=2, output_router_logits=False,
+        partial_rotary_factor=0.25, rope_scaling=None, rope_theta=10000000, router_aux_loss_coef=0.001,
+        shared_expert_intermediate_size=16, intermediate_size=48)
+    return common("Qwen3NextForCausalLM", "qwen3_next", **{**base, **keys})
+
+
+INTERLEAVED = {
+    "mrope_interleaved": True, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.25, "rope_theta": 10000000,
+    "rope_type": "default",
+}
+
+
+def qwen35(kind="qwen3_5", architecture="Qwen3_5ForCausalLM", **keys):
+    base = linear_attention(
+        attn_output_gate=True, full_attention_interval=4, mamba_ssm_dtype="float32", mtp_num_hidden_layers=1,
+        mtp_use_dedicated_embeddings=False, rope_parameters=INTERLEAVED, rope_theta=DROP, intermediate_size=48,
+        bos_token_id=None)
+    return common(architecture, f"{kind}_text", **{**base, **keys})
+
+
+def qwen35_moe(**keys):
+    base = {
+        "intermediate_size": DROP, "moe_intermediate_size": 16, "num_experts": 5, "num_experts_per_tok": 2,
+        "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 16,
+    }
+    return qwen35("qwen3_5_moe", "Qwen3_5MoeForCausalLM", **{**base, **keys})
+
+
+def seeing(architecture, text):
+    """The configuration of a model that also sees, around that of its text model."""
+    kind = text["model_type"].removesuffix("_text")
+    outer = {
+        "architectures": [architecture], "image_token_id": 90, "model_type": kind,
+        "text_config": without(text, "architectures"), "tie_word_embeddings": text["tie_word_embeddings"],
+        "video_token_id": 91, "vision_end_token_id": 93, "vision_start_token_id": 92,
+    }
+    eye = {
+        "model_type": kind, "depth": 1, "hidden_size": 16, "hidden_act": "gelu_pytorch_tanh", "in_channels": 3,
+        "intermediate_size": 32, "num_heads": 1, "num_position_embeddings": 16, "out_hidden_size": 32, "patch_size": 4,
+        "spatial_merge_size": 2, "temporal_patch_size": 2,
+    }
+    return {**outer, "vision_config": eye}
+
+
+def in_text(config, **keys):
+    """An override for the text model inside of such a configuration."""
+    changed = {**config["text_config"], **keys}
+    return {"text_config": {key: value for key, value in changed.items() if value is not DROP}}
 
 
 def mixtral(**keys):
@@ -205,6 +305,13 @@ YARN = {
 def without(table, *keys):
     return {key: value for key, value in table.items() if key not in keys}
 
+
+def without_labels(labels, *left_out):
+    return tuple(label for label in labels if label not in left_out)
+
+
+LAYER_TYPES = ["linear_attention", "full_attention", "linear_attention"]
+FOUR_LAYERS = ["linear_attention"] * 3 + ["full_attention"]
 
 ARCHITECTURES = [
     Family(
@@ -461,6 +568,67 @@ MIXTURES = [
     ),
 ]
 
+SEEING = seeing("Qwen3_5ForConditionalGeneration", qwen35(num_hidden_layers=3, layer_types=LAYER_TYPES))
+SEEING_MOE = seeing("Qwen3_5MoeForConditionalGeneration", qwen35_moe(
+    num_hidden_layers=2, full_attention_interval=2, layer_types=["linear_attention", "full_attention"]))
+LONG = (5, 33, 100)  # the longest is of more than one chunk of those that the state is often computed in
+
+HYBRIDS = [
+    Family(
+        "qwen3-next", qwen3_next(), lengths=LONG, store="published",
+        weight_checks={**HYBRID, **ROUTERS, **SHARED_EXPERT}, code_checks=HYBRID_CODE,
+        config_checks={
+            "not normalised": {"norm_topk_prob": False}, "one expert more": {"num_experts_per_tok": 3},
+            "rope base": {"rope_theta": 10000}, "half of a head turns": {"partial_rotary_factor": 0.5},
+        },
+        note="three layers with linear attention and one without, as no key but full_attention_interval says; experts "
+        "and a shared one; q, k, v and z of a head in one tensor; mtp.* beside the model",
+    ),
+    Family(
+        "qwen3-next-layer-types", qwen3_next(
+            num_hidden_layers=3, layer_types=LAYER_TYPES, full_attention_interval=DROP, mlp_only_layers=[1],
+            norm_topk_prob=False, linear_value_head_dim=32, partial_rotary_factor=DROP, linear_conv_kernel_dim=3,
+            linear_num_key_heads=1, linear_num_value_heads=2, rms_norm_eps=0.01),
+        lengths=LONG, seed="2", weight_checks={**HYBRID, **ROUTERS, **SHARED_EXPERT},
+        code_checks=(
+            *without_labels(HYBRID_CODE, "heads of keys tiled"), "queries as they are", "queries not scaled"),
+        config_checks={
+            "normalised": {"norm_topk_prob": True}, "one expert more": {"num_experts_per_tok": 3},
+            "epsilon": {"rms_norm_eps": 1e-6}, "half of a head turns": {"partial_rotary_factor": 0.5}, 
+            "all of a head turns": {"partial_rotary_factor": 1.0},
+        },
+        note="the layer in the middle has full attention and no experts; a head's values are twice as long as its "
+        "keys; a convolution of 3; a large epsilon; probabilities as they are; partial_rotary_factor is not said and 0.25",
+    ),
+    Family(
+        "qwen35", qwen35(tie_word_embeddings=True, linear_num_value_heads=6, layer_types=FOUR_LAYERS), lengths=LONG,
+        weight_checks=HYBRID, code_checks=HYBRID_CODE,
+        config_checks={
+            "rope base": {"rope_parameters": {**INTERLEAVED, "rope_theta": 10000}},
+            "half of a head turns": {"rope_parameters": {**INTERLEAVED, "partial_rotary_factor": 0.5}},
+        },
+        note="the text model alone; three heads of values for each of keys; q, k and v in one tensor, z in another; "
+        "tied",
+    ),
+    Family(
+        "qwen35-vision", SEEING, lengths=LONG, store="published", weight_checks=HYBRID, code_checks=HYBRID_CODE,
+        config_checks={
+            "rope base": in_text(SEEING, rope_parameters={**INTERLEAVED, "rope_theta": 10000}),
+            "half of a head turns": in_text(
+                SEEING, rope_parameters={**INTERLEAVED, "partial_rotary_factor": 0.5}),
+        },
+        note="as published: the text model under model.language_model. in a checkpoint that also sees, mtp.* and "
+        "tensors of the eye beside it; layer_types decides, whatever full_attention_interval says",
+    ),
+    Family(
+        "qwen35-moe", SEEING_MOE, lengths=LONG, store="published",
+        weight_checks={**HYBRID, **ROUTERS, **SHARED_EXPERT}, code_checks=HYBRID_CODE,
+        config_checks={"one expert more": in_text(SEEING_MOE, num_experts_per_tok=3)},
+        note="as published, the experts of a layer in two tensors, gates before ups; probabilities normalised, which "
+        "no key says",
+    ),
+]
+
 QUANTIZED = {**THREE_HEADS, "torch_dtype": "bfloat16"}
 FP8_BLOCK = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic"}
 
@@ -540,7 +708,7 @@ STORAGE = [
     ),
 ]
 
-FAMILIES = ARCHITECTURES + MIXTURES + STORAGE
+FAMILIES = ARCHITECTURES + MIXTURES + HYBRIDS + STORAGE
 
 # What llama.cpp assumes of a model whatever its GGUF file says: what must change in a configuration for it to be true.
 AS_LLAMA_CPP = {

@@ -26,6 +26,7 @@ import safetensors.torch
 import torch
 import transformers
 
+import hybrid_checks
 from families_table import AS_LLAMA_CPP, DROP, FAMILIES
 
 ROOT = Path(__file__).resolve().parent / "families"
@@ -47,6 +48,12 @@ def standard_deviation(name, shape, config, tied):
         return 1.7 / shape[-1] ** 0.5
     if re.search(ROUTER, name):
         return 1.3 / shape[-1] ** 0.5
+    if "shared_expert_gate" in name:
+        return 2.0 / shape[-1] ** 0.5
+    if "linear_attn.out_proj" in name or "in_proj_a" in name:  # layers upon layers of them would be too sensitive
+        return 0.6 / shape[-1] ** 0.5
+    if hybrid_checks.is_hybrid(config) and "o_proj" in name:  # gates and averages leave little to it
+        return 2.5 / shape[-1] ** 0.5
     inputs = shape[-2] if config.model_type == "gpt2" else shape[-1]
     if name.endswith("experts.down_proj"):  # probabilities leave less of it
         return 2.0 / inputs**0.5
@@ -67,25 +74,34 @@ def round_to_steps(values):
     return (np.round(values / step) * step).astype(np.float32)
 
 
-def random_weights(model, family):
+def decay(random, name, shape):
+    """A_log and dt_bias as they are drawn before training: the state is halved within anything between one position and
+    some hundreds."""
+    if name.endswith("A_log"):
+        return np.log(random.uniform(0.5, 16.0, shape))
+    steps = np.exp(random.uniform(np.log(1e-3), np.log(0.1), shape))
+    return steps + np.log(-np.expm1(-steps))  # whose softplus they are
+
+
+def random_weights(shapes, config, family, seed=""):
     """Name -> float tensor, from a seed that is the name's; tied copies are left to the model."""
-    config = model.config.get_text_config()
-    random = np.random.Generator(np.random.PCG64(zlib.crc32((family.name + family.seed).encode())))
-    gemma = config.model_type.startswith("gemma")
-    mixture = any(".experts." in name for name in model.state_dict())
+    random = np.random.Generator(np.random.PCG64(zlib.crc32((family.name + family.seed + seed).encode())))
+    one_more = config.model_type.startswith("gemma") or hybrid_checks.is_hybrid(config)  # norms multiply with 1 + w
+    mixture = any(".experts." in name for name in shapes)
     weights = {}
-    for name, value in model.state_dict().items():
-        shape = tuple(value.shape)
+    for name, shape in shapes.items():
         values = random.standard_normal(shape)
-        if re.search(r"[qk]_norm\.weight$", name):
-            values = 1.5 - gemma + 0.3 * values
-        elif re.search(r"(norm|ln_\w+)\.weight$", name):
-            values = 1.0 - gemma + 0.3 * values
+        if re.search(r"A_log$|dt_bias$", name):
+            values = decay(random, name, shape)
+        elif re.search(r"[qk]_norm\.weight$", name):
+            values = 1.5 - one_more + 0.3 * values
+        elif re.search(r"(norm|norm_\w+|ln_\w+)\.weight$", name):
+            values = 1.0 - (one_more and "linear_attn" not in name) + 0.3 * values
         elif re.search(r"[._]bias$", name):
             values *= 0.4
         else:
             values *= standard_deviation(name, shape, config, config.tie_word_embeddings)
-        coarse = mixture and not re.search(rf"self_attn|norm|bias|{ROUTER}", name)
+        coarse = mixture and not re.search(rf"_attn\.|norm|bias|{ROUTER}", name)
         rounded = round_to_steps(values) if coarse else round_mantissa(values, family.mantissa_bits)
         weights[name] = torch.from_numpy(rounded)
     return weights
@@ -146,6 +162,58 @@ def save_vision(family, folder, model):
     rewrite(folder, change)
 
 
+def next_token_module(family, model):
+    """mtp.*: a layer like the model's with full attention, and what leads to it."""
+    config = model.config
+    full = config.layer_types.index("full_attention")
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    layer = {name.replace(f"model.layers.{full}.", "mtp.layers.0."): shape for name, shape in shapes.items()
+             if name.startswith(f"model.layers.{full}.")}
+    size = config.hidden_size
+    norms = {f"mtp.{name}.weight": (size,) for name in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")}
+    return random_weights({"mtp.fc.weight": (size, 2 * size), **norms, **layer}, config, family, "mtp")
+
+
+def split_experts(tensors):
+    """Those that are joined, under the names that each has in published checkpoints."""
+    out = {}
+    for name, tensor in tensors.items():
+        module, _, matrix = name.rpartition(".")
+        if not module.endswith(".experts"):
+            out[name] = tensor
+            continue
+        for i, one in enumerate(tensor):
+            parts = one.chunk(2) if matrix == "gate_up_proj" else (one,)
+            names = ("gate_proj", "up_proj") if matrix == "gate_up_proj" else (matrix,)
+            out |= {f"{module}.{i}.{part}.weight": value.clone() for part, value in zip(names, parts)}
+    return out
+
+
+def save_published(family, folder, model):
+    """With mtp.* and, where the configuration has an eye, tensors of it, and the text model's as they are called
+    there."""
+    save_plain(family, folder, model)
+    seeing = "vision_config" in family.config
+    random = torch.Generator().manual_seed(1)
+    eye = {
+        "model.visual.patch_embed.proj.weight": (16, 3, 2, 4, 4), "model.visual.patch_embed.proj.bias": (16,),
+        "model.visual.pos_embed.weight": (16, 16), "model.visual.blocks.0.norm1.weight": (16,),
+        "model.visual.blocks.0.attn.qkv.weight": (48, 16), "model.visual.blocks.0.attn.qkv.bias": (48,),
+        "model.visual.blocks.0.mlp.linear_fc1.weight": (32, 16), "model.visual.merger.linear_fc2.weight": (32, 64),
+    }
+
+    def change(_):
+        tensors = {name: value.float() for name, value in model.state_dict().items()}
+        tensors |= next_token_module(family, model)
+        if not seeing:
+            return split_experts(tensors)
+        tensors = {re.sub(r"^model\.", "model.language_model.", name): tensor for name, tensor in tensors.items()}
+        return tensors | {
+            name: torch.randn(shape, generator=random).bfloat16().float() for name, shape in eye.items()}
+
+    rewrite(folder, change)
+
+
 def spread(scale, shape, block):
     """A scale for each block as one for each weight."""
     if block is None:
@@ -186,7 +254,7 @@ def save_fp8(family, folder, model, block, suffix, scale, shape=None, input=Fals
 
 STORES = {
     "plain": save_plain, "old_llama": save_old_llama, "gpt2_published": save_gpt2_published, "vision": save_vision,
-    "fp8": save_fp8,
+    "published": save_published, "fp8": save_fp8,
 }
 
 
@@ -217,7 +285,7 @@ def read_weights(family, folder):
         raw |= safetensors.torch.load_file(path)
     weights = {}
     for name, tensor in raw.items():
-        if re.search(r"_scale(_inv)?$|inv_freq$|^vision|^multi_modal", name):
+        if re.search(r"_scale(_inv)?$|inv_freq$|^vision|^multi_modal|^model\.visual\.|^mtp\.", name):
             continue
         if family.store == "gpt2_published":
             if name.endswith(".attn.bias"):
@@ -227,7 +295,7 @@ def read_weights(family, folder):
         if tensor.dtype == torch.float8_e4m3fn:
             scale = raw[f"{name.removesuffix('weight')}{family.options['suffix']}"].double()
             value = value * spread(scale, tensor.shape, family.options["block"])
-        weights[name.removeprefix("language_model.")] = value
+        weights[name.removeprefix("language_model.").replace("model.language_model.", "model.")] = value
     return join_experts(weights)
 
 
@@ -297,6 +365,19 @@ def check_routers(model):
     return margins
 
 
+def check_linear_attention(model):
+    """Has layers with linear attention refuse what is not double."""
+
+    def hook(module, args):
+        value = args[0]
+        if value.dtype != torch.float64 or (value == value.to(EXACT_FLOAT)).all():
+            raise SystemExit("linear attention does not compute in double")
+
+    for module in model.modules():
+        if type(module).__name__.endswith("RMSNormGated"):
+            module.register_forward_pre_hook(hook)
+
+
 def logits(config, weights, sequences, clear=False):
     """[length, vocabulary] for each sequence, computed in double throughout. clear: choices of experts must be."""
     with double_precision(), torch.no_grad():
@@ -308,6 +389,7 @@ def logits(config, weights, sequences, clear=False):
             if "inv_freq" in name and (value == value.to(EXACT_FLOAT)).all():
                 raise SystemExit(f"{name} is rounded to float")
         margins = check_routers(model) if clear else []
+        check_linear_attention(model)
         rows = [model(torch.tensor([ids]), use_cache=False).logits[0].numpy() for ids in sequences]
         if margins:
             print(f"  experts: {len(margins)} choices, the closest by {min(margins):.1e} of the probability")
@@ -363,10 +445,11 @@ def make(family):
     folder.mkdir(parents=True)
     config = read_config(family.config)
     model = new_model(config)
-    load(model, random_weights(model, family))
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    load(model, random_weights(shapes, model.config.get_text_config(), family))
     STORES[family.store](family, folder, model, **family.options)
     written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if family.store in ("plain", "old_llama", "gpt2_published"):
+    if "text_config" not in family.config and family.store != "fp8":
         write_json(folder / "config.v5.json", written)
     write_json(folder / "config.json", family.config)
 
@@ -385,6 +468,11 @@ def make(family):
     for path in folder.iterdir():
         path.chmod(0o644)
 
+    if hybrid_checks.is_hybrid(config):
+        with hybrid_checks.doing("rewritten", config):
+            again = logits(config, weights, sequences)
+        if max(np.abs(a - b).max() for a, b in zip(rows, again)) > 1e-9:
+            raise SystemExit(f"{family.name}: position by position the state comes to something else")
     if (folder / "config.v5.json").exists():
         again = logits(read_config(written), weights, sequences)
         if any((a != b).any() for a, b in zip(rows, again)):
@@ -418,8 +506,12 @@ def check(family):
         changed = {key: value for key, value in {**family.config, **override}.items() if value is not DROP}
         seen &= report(label, read_config(changed), weights)
     for label, (pattern, value) in family.weight_checks.items():
-        hit = {n: torch.full_like(t, value) if re.search(pattern, n) else t for n, t in weights.items()}
+        change = value if callable(value) else lambda tensor, to=value: torch.full_like(tensor, to)
+        hit = {name: change(tensor) if re.search(pattern, name) else tensor for name, tensor in weights.items()}
         seen &= report(label, config, hit)
+    for label in family.code_checks:
+        with hybrid_checks.doing(label, config):
+            seen &= report(label, config, weights)
     return seen
 
 
