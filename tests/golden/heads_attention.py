@@ -56,6 +56,7 @@ class Layer:
         self.heads = config["num_attention_heads"]
         self.kv_heads = config.get("num_key_value_heads") or self.heads
         self.size = config.get("head_dim") or config["hidden_size"] // self.heads
+        self.used = config.get("num_experts_per_tok")
         self.rope = rope_settings(config)
         self.rotary = int(self.size * self.rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)))
 
@@ -102,8 +103,28 @@ class Layer:
         out = out if gate is None else out * sigmoid(gate)
         return self.project("self_attn.o_proj", out.flatten(1))
 
-    def mlp(self, x):
-        return self.project("mlp.down_proj", silu(self.project("mlp.gate_proj", x)) * self.project("mlp.up_proj", x))
+    def mlp(self, x, name="mlp"):
+        if self.has(f"{name}.gate.weight"):
+            return self.experts(x) + sigmoid(self.project(f"{name}.shared_expert_gate", x)) * self.mlp(
+                x, f"{name}.shared_expert")  # fmt: skip
+        gate, up = self.project(f"{name}.gate_proj", x), self.project(f"{name}.up_proj", x)
+        return self.project(f"{name}.down_proj", silu(gate) * up)
+
+    def expert(self, i, x):
+        if not self.has("mlp.experts.gate_up_proj"):
+            return self.mlp(x, f"mlp.experts.{i}")
+        both, down = (self.tensors[f"{self.prefix}mlp.experts.{name}"][i] for name in ("gate_up_proj", "down_proj"))
+        gate, up = linear(x, both).chunk(2, -1)
+        return linear(silu(gate) * up, down)
+
+    def experts(self, x):
+        """The likeliest few, by probabilities that sum up to 1."""
+        logits = self.project("mlp.gate", x)
+        rows = []
+        for row, scores in zip(x, logits):
+            chosen = common.best(scores, self.used)
+            rows.append(torch.softmax(scores[chosen], -1) @ torch.stack([self.expert(i, row) for i in chosen]))
+        return torch.stack(rows)
 
     def __call__(self, x, residual=None):
         """residual: what is added after the attention, where x itself is not"""

@@ -113,14 +113,14 @@ def record_states(target):
     save_tensors(target.folder / "states.safetensors", tensors)
 
 
-def make_target(folder=TARGET, config=None, name="target"):
+def make_target(folder=TARGET, config=None, name="target", draw=value):
     """Its values fit BF16, so a head's BF16 copy of the embedding is the target's."""
     config = config or target_config()
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", config)
     model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
     random = generator(name)
-    tensors = {key: value(random, key, tuple(old.shape), torch.bfloat16) for key, old in model.state_dict().items()}
+    tensors = {key: draw(random, key, tuple(old.shape), torch.bfloat16) for key, old in model.state_dict().items()}
     save_tensors(folder / "model.safetensors", tensors)
     with torch.no_grad():
         record_states(Target(folder))

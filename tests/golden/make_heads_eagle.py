@@ -12,6 +12,7 @@ import dataclasses
 import importlib
 import json
 
+import numpy as np
 import torch
 import transformers
 
@@ -320,7 +321,9 @@ def write_mtp(layout, config, extra=None):
     def write(case, target, random):
         layer = config.get("text_config", config)
         heads, kv_heads, size = layer["num_attention_heads"], layer["num_key_value_heads"], layer["head_dim"]
-        plain_shapes = shapes_of_layer(HIDDEN, layer["intermediate_size"], heads, kv_heads, size, HIDDEN)
+        plain_shapes = shapes_of_layer(HIDDEN, INTERMEDIATE, heads, kv_heads, size, HIDDEN)
+        if "num_experts" in layer:
+            plain_shapes = {name: shape for name, shape in plain_shapes.items() if not name.startswith("mlp.")}
         shapes = {layout.layer + name: shape for name, shape in plain_shapes.items()}
         shapes |= {f"{layout.project}.weight": (HIDDEN, 2 * HIDDEN), f"{layout.layer}input_layernorm.weight": (HIDDEN,)}
         for name in (layout.embedding_norm, layout.hidden_norm, layout.final_norm):
@@ -336,14 +339,31 @@ def write_mtp(layout, config, extra=None):
     return write
 
 
+def joined_experts(tensors, prefix):
+    """Experts that have a tensor each as transformers' layers hold them."""
+    names = [name for name in tensors if name.startswith(f"{prefix}mlp.experts.")]
+    if f"{prefix}mlp.experts.gate_up_proj" in tensors or not names:
+        return tensors
+    count = 1 + max(int(name.removeprefix(f"{prefix}mlp.experts.").split(".")[0]) for name in names)
+    gate, up, down = (
+        torch.stack([tensors[f"{prefix}mlp.experts.{i}.{matrix}_proj.weight"] for i in range(count)])
+        for matrix in ("gate", "up", "down"))  # fmt: skip
+    joined = {"gate_up_proj": torch.cat((gate, up), 1), "down_proj": down}
+    return tensors | {f"{prefix}mlp.experts.{name}": tensor for name, tensor in joined.items()}
+
+
 def open_mtp(layout, family):
-    """The layer of transformers makes the golden, and the transcription must agree."""
+    """The layer of transformers makes the golden, and the transcription must agree. It is one with full attention,
+    whatever the model's first layer is."""
 
     def open_(case, target):
         config, tensors = common.load_head(common.ROOT / case.name / "head")
-        kind = {"qwen3_5": "qwen3_5_text"}.get(family[0], family[0])
+        kind = {"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text"}.get(family[0], family[0])
         known = transformers.AutoConfig.for_model(**config.get("text_config", config) | {"model_type": kind})
-        borrowed = package.borrow(*layer_classes(family), known, tensors, layout.layer)
+        known._experts_implementation = "eager"
+        index = (getattr(known, "layer_types", None) or ["full_attention"]).index("full_attention")
+        joined = joined_experts(tensors, layout.layer)
+        borrowed = package.borrow(*layer_classes(family), known, joined, layout.layer, index)
         return [plain.Mtp(config, tensors, target, layout, borrowed), plain.Mtp(config, tensors, target, layout)]
 
     return open_
@@ -385,6 +405,69 @@ def qwen35_config():
     return {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": text}
 
 
+HYBRID = {
+    "num_hidden_layers": 4, "layer_types": ["linear_attention"] * 3 + ["full_attention"], "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_value_head_dim": 16,
+}  # fmt: skip
+EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+           "shared_expert_intermediate_size": 16}  # fmt: skip
+
+
+def hybrid_target_config():
+    """A Qwen3.5 of four layers, three of them with linear attention."""
+    config = common.target_config() | {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text"} | HYBRID
+    theta = config.pop("rope_theta")
+    return config | {"rope_parameters": qwen35_config()["text_config"]["rope_parameters"] | {"rope_theta": theta}}
+
+
+def draw_hybrid(random, name, shape, dtype):
+    """Norms multiply with 1 + w, but for that of a linear layer. Steps and rates as they are drawn before training."""
+    if name.endswith("A_log"):
+        values = np.log(random.uniform(0.5, 16.0, shape))
+    elif name.endswith("dt_bias"):
+        steps = np.exp(random.uniform(np.log(1e-3), np.log(0.1), shape))
+        values = steps + np.log(-np.expm1(-steps))
+    else:
+        values = common.value(random, name, shape, torch.float32).numpy()
+        values = values - ("norm" in name and "linear_attn" not in name)
+    return torch.from_numpy(values.astype(np.float32)).to(dtype).float()
+
+
+def hybrid_config():
+    config = qwen35_config()
+    config["text_config"] |= HYBRID
+    return config
+
+
+def hybrid_moe_config():
+    config = hybrid_config() | {"architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe"}
+    config["text_config"] |= EXPERTS | {"model_type": "qwen3_5_moe_text"}
+    del config["text_config"]["intermediate_size"]
+    return config
+
+
+def qwen3_next_config():
+    """layer_types as published: unsaid, by full_attention_interval."""
+    config = mtp_config("Qwen3NextForCausalLM", "qwen3_next", partial_rotary_factor=0.5, full_attention_interval=4,
+                        norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_scaling=None,
+                        **HYBRID, **EXPERTS)  # fmt: skip
+    del config["layer_types"], config["num_nextn_predict_layers"]
+    return config
+
+
+def expert_shapes(joined):
+    count, size = EXPERTS["num_experts"], EXPERTS["moe_intermediate_size"]
+    shapes = {"mlp.gate.weight": (count, HIDDEN), "mlp.shared_expert_gate.weight": (1, HIDDEN)}
+    matrices = {"gate_proj": (size, HIDDEN), "up_proj": (size, HIDDEN), "down_proj": (HIDDEN, size)}
+    shapes |= {f"mlp.shared_expert.{name}.weight": shape for name, shape in matrices.items()}
+    if joined:
+        return shapes | {"mlp.experts.gate_up_proj": (count, 2 * size, HIDDEN),
+                         "mlp.experts.down_proj": (count, HIDDEN, size)}  # fmt: skip
+    return shapes | {
+        f"mlp.experts.{i}.{name}.weight": shape for i in range(count) for name, shape in matrices.items()
+    }
+
+
 def write_packaged_mtp(model_type, offset, **layer):
     def write(case, target, random):
         package.write(case, random, "mtp", package.layer_config(model_type, **layer), {}, offset=offset)
@@ -396,8 +479,8 @@ def mtp_cases():
     def case(name, format_, write, open_, layout, source, **more):
         return Case(name, format_, source, "mtp", write, open_, 3, notes=layout.notes(), **more)
 
-    def borrowed(name, format_, layout, config, family, extra, source, **more):
-        source = f"own transcription of {source} of vLLM 0.33.0 around {family[1]}DecoderLayer of {TRANSFORMERS}"
+    def borrowed(name, format_, layout, config, family, extra, source, vllm="0.33.0", **more):
+        source = f"own transcription of {source} of vLLM {vllm} around {family[1]}DecoderLayer of {TRANSFORMERS}"
         return case(name, format_, write_mtp(layout, config, extra), open_mtp(layout, family), layout, source, **more)
 
     deepseek = mtp_config("DeepseekV3ForCausalLM", "deepseek_v3")
@@ -416,6 +499,13 @@ def mtp_cases():
         borrowed("mtp-mimo", "mimo-mtp", MIMO, mimo, qwen2, bias, "mimo_mtp.py", target="target-qwen2"),
         borrowed("mtp-qwen3.5", "qwen3.5-mtp", QWEN, qwen35_config(), ("qwen3_5", "Qwen3_5", "Qwen3_5Text"),
                  gate | norms(SIZE), "qwen3_5_mtp.py"),
+        borrowed("mtp-qwen3.5-hybrid", "qwen3.5-mtp", QWEN, hybrid_config(), ("qwen3_5", "Qwen3_5", "Qwen3_5Text"),
+                 gate | norms(SIZE), "qwen3_5_mtp.py", target="target-qwen3.5"),
+        borrowed("mtp-qwen3.5-moe", "qwen3.5-mtp", QWEN, hybrid_moe_config(),
+                 ("qwen3_5_moe", "Qwen3_5Moe", "Qwen3_5MoeText"), gate | norms(SIZE) | expert_shapes(True),
+                 "qwen3_5_mtp.py", target="target-qwen3.5"),
+        borrowed("mtp-qwen3-next", "qwen3-next-mtp", QWEN, qwen3_next_config(), ("qwen3_next", "Qwen3Next", "Qwen3Next"),
+                 gate | norms(SIZE) | expert_shapes(False), "qwen3_next_mtp.py", "at 055e47c", target="target-qwen3.5"),
         case("mtp-speculators", "speculators-mtp", write_packaged_mtp("qwen3", 0.0), open_packaged_mtp(PACKAGED),
              PACKAGED, package.SOURCE),
         case("mtp-speculators-qwen3.5", "speculators-mtp", write_packaged_mtp("qwen3_5_text", 1.0, **two),
@@ -428,7 +518,10 @@ def qwen2_config():
     return config | {"num_hidden_layers": 2, "intermediate_size": 48}
 
 
-TARGETS = {"target": common.target_config, "target-qwen2": qwen2_config}
+TARGETS = {
+    "target": (common.target_config, common.value), "target-qwen2": (qwen2_config, common.value),
+    "target-qwen3.5": (hybrid_target_config, draw_hybrid),
+}  # fmt: skip
 
 
 def main():
@@ -441,9 +534,9 @@ def main():
     unknown = set(names) - {case.name for case in cases}
     if unknown:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
-    for name, config in TARGETS.items():
+    for name, (config, draw) in TARGETS.items():
         if not names or not (common.ROOT / name).exists():
-            common.make_target(common.ROOT / name, config(), name)
+            common.make_target(common.ROOT / name, config(), name, draw)
     with torch.no_grad():
         targets = {}
         for case in cases:
