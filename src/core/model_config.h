@@ -1,9 +1,28 @@
 // What a model is, in numbers: read from a file's metadata, checked there, constant afterwards.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace aerie {
+
+// Layers with linear attention: what they keep of a sequence is of one size, however long it is.
+struct LinearAttention {
+  int heads = 0;  // of values, each with a matrix key_dim x value_dim; 0: there is no such layer
+  int key_heads = 0;  // divides heads
+  int key_dim = 0;
+  int value_dim = 0;
+  int taps = 0;        // of the short convolution before it
+  bool tiled = false;  // head h goes with key head h % key_heads, not with h / (heads / key_heads)
+
+  int k_width() const { return key_heads * key_dim; }
+  int v_width() const { return heads * value_dim; }
+  int channels() const { return 2 * k_width() + v_width(); }
+};
 
 struct ModelConfig {
   std::string family;  // "llama"
@@ -21,9 +40,28 @@ struct ModelConfig {
   int shared_ffn = 0;  // of the one that every row uses besides; 0: there is none
   int vocab = 0;       // rows of the LM head: the width of logits
   int context = 0;     // positions that the model was trained for
+  LinearAttention linear;
+  std::vector<bool> linear_layers;  // [layers]: which of them are; empty: none
 
   int q_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }
+  bool is_linear(int layer) const {
+    return !linear_layers.empty() && linear_layers[static_cast<size_t>(layer)];
+  }
+  int count_linear() const { return static_cast<int>(std::ranges::count(linear_layers, true)); }
+  // Without these layers, which are in ascending order.
+  ModelConfig without(std::span<const int32_t> skipped) const {
+    ModelConfig rest = *this;
+    rest.layers -= static_cast<int>(skipped.size());
+    if (linear_layers.empty()) return rest;
+    rest.linear_layers.clear();
+    for (int32_t layer = 0; layer < layers; ++layer) {
+      if (!std::ranges::binary_search(skipped, layer)) {
+        rest.linear_layers.push_back(is_linear(layer));
+      }
+    }
+    return rest;
+  }
 };
 
 }  // namespace aerie

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "base/thread_pool.h"
+#include "kernels/delta_rule.h"
 #include "kernels/kv_layout.h"
 #include "kernels/op_kinds.h"
 #include "tensor/tensor.h"
@@ -230,6 +231,10 @@ class Backend {
                         std::span<const int32_t> slots, std::byte* kv) const = 0;
   // softmax(q k^T * scale, soft-capped) v over what each row sees.
   virtual void attention(ThreadPool& pool, const AttentionArgs& args) const = 0;
+
+  // Layers with linear attention (kernels/delta_rule.h).
+  virtual void short_conv(ThreadPool& pool, const ShortConvArgs& args) const = 0;
+  virtual void delta_rule(ThreadPool& pool, const DeltaRuleArgs& args) const = 0;
 };
 
 // nullptr if the processor or the build lacks it.

@@ -34,4 +34,14 @@ Expected<AttentionWorkspace> AttentionWorkspace::allocate(const KvLayout& layout
   return w;
 }
 
+Expected<StateWorkspace> StateWorkspace::allocate(const StateLayout& layout, int threads,
+                                                  int most_kept) {
+  StateWorkspace w;
+  w.most_kept = most_kept;
+  const int64_t tiles = int64_t{threads} * (1 + most_kept);
+  AERIE_ASSIGN_OR_RETURN(
+      w.tiles, Buffer::allocate(static_cast<size_t>(tiles * layout.tile()) * sizeof(float)));
+  return w;
+}
+
 }  // namespace aerie::kernels

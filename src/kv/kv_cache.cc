@@ -24,11 +24,17 @@ kernels::KvLayout layout_of(const ModelConfig& config, kernels::KvType type) {
 }  // namespace
 
 int64_t KvCache::bytes_needed(const ModelConfig& config, int64_t positions, kernels::KvType type) {
-  return pages_for(positions) * layout_of(config, type).page() * config.layers;
+  return pages_for(positions) * layout_of(config, type).page() *
+         (config.layers - config.count_linear());
+}
+
+int64_t KvCache::state_bytes_needed(const ModelConfig& config, int sequences,
+                                    const States& states) {
+  return StateStore::bytes_needed(config, {sequences, states.loose_rows, states.snapshots});
 }
 
 Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, int sequences,
-                                  kernels::KvType type) {
+                                  kernels::KvType type, const States& states) {
   assert(positions > 0 && sequences > 0);
   if (positions > kMostPositions) {
     return invalid_argument("a cache of {} tokens: it may hold {} at most", positions,
@@ -38,12 +44,24 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, 
   cache.layout_ = layout_of(config, type);
   cache.page_count_ = static_cast<int>(pages_for(positions));
   const std::vector<MemoryNode> nodes = machine_topology().nodes;
+  int state_planes = 0;
   for (int layer = 0; layer < config.layers; ++layer) {
+    cache.state_planes_.push_back(state_planes);
+    if (config.is_linear(layer)) {
+      ++state_planes;
+      cache.planes_.emplace_back();
+      continue;
+    }
     const auto bytes = static_cast<size_t>(cache.page_count_ * cache.layout_.page());
     AERIE_ASSIGN_OR_RETURN(Buffer plane, Buffer::allocate(bytes));
     // Which thread reads what depends on the lengths of the sequences.
     if (nodes.size() > 1) interleave_memory(plane.data(), plane.size(), nodes);
     cache.planes_.push_back(std::move(plane));
+  }
+  if (state_planes > 0) {
+    const int64_t rows = states.loose_rows > 0 ? states.loose_rows : cache.positions();
+    AERIE_ASSIGN_OR_RETURN(cache.states_,
+                           StateStore::create(config, {sequences, rows, states.snapshots}));
   }
   cache.sequences_.resize(static_cast<size_t>(sequences));
   for (Sequence& s : cache.sequences_) s.pages.reserve(static_cast<size_t>(cache.page_count_));
@@ -58,6 +76,7 @@ Expected<KvCache::Id> KvCache::open() {
     if (sequences_[i].open) continue;
     sequences_[i].open = true;
     sequences_[i].committed = 0;
+    if (states_) states_->open(static_cast<Id>(i));
     return static_cast<Id>(i);
   }
   return resource_exhausted("all {} sequences of the cache are in use", sequences_.size());
@@ -70,6 +89,7 @@ int32_t KvCache::take_page() {
     assert(page >= 0);
     is_kept_[static_cast<size_t>(page)] = false;
     --kept_alone_;
+    if (states_) states_->drop_page(page);
     references_[static_cast<size_t>(page)] = 0;
     free_.push_back(page);
   }
@@ -91,15 +111,22 @@ void KvCache::drop_page(int32_t page) {
 void KvCache::close(Id id) {
   Sequence& s = sequence(id);
   assert(s.open);
+  if (states_) states_->close(id);
   for (const int32_t page : s.pages) drop_page(page);
   s.pages.clear();
   s.committed = 0;
   s.open = false;
 }
 
-Status KvCache::reserve(Id id, int rows) {
+void KvCache::copy_entry(int32_t from, int32_t to) {
+  for (int layer = 0; layer < layers(); ++layer) {
+    if (plane(layer) != nullptr) kernels::copy_kv(layout_, plane(layer), from, to);
+  }
+}
+
+Status KvCache::reserve(Id id, int rows, int settled) {
   Sequence& s = sequence(id);
-  assert(s.open && rows >= 0);
+  assert(s.open && rows >= 0 && settled <= rows);
   const int64_t wanted = pages_for(int64_t{s.committed} + rows);
   const auto had = static_cast<int64_t>(s.pages.size());
   // The page that is full in part, if others read it, too. Those behind it are never shared.
@@ -112,12 +139,11 @@ Status KvCache::reserve(Id id, int rows) {
         "is; raise the context size or shorten the input",
         s.committed, rows, positions());
   }
+  if (states_) AERIE_RETURN_IF_ERROR(states_->reserve(id, s.committed, rows, settled));
   if (copies) {
     const int32_t own = take_page(), old = s.pages[partial];
     for (int32_t offset = 0; offset < s.committed % kPage; ++offset) {
-      for (int layer = 0; layer < layers(); ++layer) {
-        kernels::copy_kv(layout_, plane(layer), old * kPage + offset, own * kPage + offset);
-      }
+      copy_entry(old * kPage + offset, own * kPage + offset);
     }
     drop_page(old);
     s.pages[partial] = own;
@@ -145,12 +171,25 @@ void KvCache::keep(Id id, std::span<const PrefixKey> keys, bool tail, std::strin
       s.pages[i] = found_[i];
     }
   }
+  if (!states_) return;
+  const auto length = static_cast<int>(keys.size());
+  states_->keep(id, found_, length, length == s.committed);
+}
+
+int KvCache::kept(std::span<const PrefixKey> keys, std::string_view tenant) const {
+  if (!states_) return kept_pages(keys, tenant);
+  return states_->kept(found_, prefixes_.look_up(tenant, keys, found_));
 }
 
 int KvCache::adopt(Id id, std::span<const PrefixKey> keys, std::string_view tenant) {
   Sequence& s = sequence(id);
   assert(s.open && s.pages.empty());
   s.committed = prefixes_.find(tenant, keys, found_);
+  if (states_) {
+    s.committed = states_->kept(found_, s.committed);
+    found_.resize(static_cast<size_t>(pages_for(s.committed)));
+    states_->adopt(id, found_, s.committed);
+  }
   for (const int32_t page : found_) {
     if (references_[static_cast<size_t>(page)]++ == 1) --kept_alone_;
     s.pages.push_back(page);
@@ -167,6 +206,7 @@ void KvCache::drop_kept() {
     free_.push_back(page);
   }
   prefixes_ = PrefixTree();
+  if (states_) states_->drop_kept();
 }
 
 int32_t KvCache::slot(Id id, int entry) const {
@@ -182,10 +222,9 @@ void KvCache::commit(Id id, std::span<const int32_t> path) {
     if (path[i] == to) continue;
     const int32_t from_slot = slot_at(s, s.committed + path[i]);
     const int32_t to_slot = slot_at(s, s.committed + to);
-    for (int layer = 0; layer < layers(); ++layer) {
-      kernels::copy_kv(layout_, plane(layer), from_slot, to_slot);
-    }
+    copy_entry(from_slot, to_slot);
   }
+  if (states_) states_->commit(id, s.committed, path);
   s.committed += static_cast<int>(path.size());
 }
 
@@ -193,11 +232,20 @@ void KvCache::commit_first(Id id, int count) {
   Sequence& s = sequence(id);
   assert(count >= 0 && pages_for(s.committed + count) <= static_cast<int64_t>(s.pages.size()));
   s.committed += count;
+  if (states_ && count > 0) states_->commit_first(id);
 }
 
-void KvCache::truncate(Id id, int length) {
+void KvCache::assume(Id id, int length) {
+  Sequence& s = sequence(id);
+  assert(length >= 0 && pages_for(length) <= static_cast<int64_t>(s.pages.size()));
+  s.committed = length;
+  if (states_) states_->assume(id, length);
+}
+
+int KvCache::truncate(Id id, int length) {
   Sequence& s = sequence(id);
   assert(length >= 0 && length <= s.committed);
+  if (states_) length = states_->truncate(id, length);
   s.committed = length;
   // What others read is not written to, and pages that hang on others are held with them.
   const auto beyond = s.pages.begin() + static_cast<ptrdiff_t>(pages_for(length));
@@ -208,6 +256,7 @@ void KvCache::truncate(Id id, int length) {
                                  return drop;
                                }),
                 s.pages.end());
+  return length;
 }
 
 }  // namespace aerie

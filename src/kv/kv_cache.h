@@ -1,10 +1,11 @@
 // The paged cache of keys and values. A sequence's positions are spread over pages of
 // kernels::kPagePositions; its committed length is the boundary between what is settled and the
 // rows of the pass under way. Pages may be shared: what one sequence read, others that begin alike
-// need not read again.
+// need not read again. What layers with linear attention keep instead is in StateStore.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "core/model_config.h"
 #include "kernels/kv_layout.h"
 #include "kv/prefix_tree.h"
+#include "kv/state_store.h"
 #include "tensor/tensor.h"
 
 namespace aerie {
@@ -22,13 +24,23 @@ class KvCache {
  public:
   using Id = int32_t;
 
+  // Of layers that keep states: rows of all sequences that are reserved or committed and that no
+  // later pass has seen, those that were reserved as settled apart (0: as many as positions); and
+  // beginnings of sequences that are kept beside as many as there are sequences.
+  struct States {
+    int64_t loose_rows = 0;
+    int snapshots = 0;
+  };
+
   // Room for `positions` (below 2^31, rounded up to pages) shared by at most `sequences` sequences.
   static Expected<KvCache> create(const ModelConfig& config, int64_t positions, int sequences,
-                                  kernels::KvType type = kernels::KvType::kF16);
+                                  kernels::KvType type = kernels::KvType::kF16,
+                                  const States& states = {0, 0});
 
-  // The memory that create() would take.
+  // The memory that create() would take: of positions, and of states.
   static int64_t bytes_needed(const ModelConfig& config, int64_t positions,
                               kernels::KvType type = kernels::KvType::kF16);
+  static int64_t state_bytes_needed(const ModelConfig& config, int sequences, const States& states);
 
   // A new, empty sequence. kResourceExhausted if all are open.
   Expected<Id> open();
@@ -38,8 +50,10 @@ class KvCache {
   // Makes room for `rows` entries after the committed ones: entry i will lie at slot(id, i), in a
   // page that is the sequence's alone (of one that is shared it gets a copy). All or nothing:
   // kResourceExhausted if the pages do not suffice, those of kept prefixes that nobody reads
-  // counted. Pages once had are kept until close().
-  Status reserve(Id id, int rows);
+  // counted. Pages once had are kept until close(). The first `settled` of them will be committed
+  // as they come, whatever they are, by a pass with no other row of the sequence
+  // (BatchSequence::settled).
+  Status reserve(Id id, int rows, int settled = 0);
   int32_t slot(Id id, int entry) const;
 
   // Keeps the entries `path` (ascending indices of reserved entries) as the next positions and
@@ -48,16 +62,23 @@ class KvCache {
   void commit(Id id, std::span<const int32_t> path);
   // Keeps the first `count` entries.
   void commit_first(Id id, int count);
-  // Drops committed positions from `length` on. Requires length <= committed(id).
-  void truncate(Id id, int length);
+  // Drops committed positions from `length` on, and those before that a state cannot do without:
+  // returns how many are left. Requires length <= committed(id).
+  int truncate(Id id, int length);
+  // For measurements: the sequence has that many entries, whatever they hold. Requires room for
+  // them.
+  void assume(Id id, int length);
 
   // Keeps the first keys.size() committed entries for sequences to come, until the pages are
   // needed. An entry's content must be a function of its key and the keys before it. Without `tail`
   // a page that is not full is left out, for a sequence that goes on. Of what is kept already the
   // sequence gives up its own copy. What is kept for one tenant is not there for another.
   void keep(Id id, std::span<const PrefixKey> keys, bool tail = true, std::string_view tenant = {});
-  // How many entries of a sequence with these keys are kept.
-  int kept(std::span<const PrefixKey> keys, std::string_view tenant = {}) const {
+  // How many entries of a sequence with these keys are kept: with states, up to the last place of
+  // which there is one.
+  int kept(std::span<const PrefixKey> keys, std::string_view tenant = {}) const;
+  // The same without regard to states.
+  int kept_pages(std::span<const PrefixKey> keys, std::string_view tenant = {}) const {
     return prefixes_.length(tenant, keys);
   }
   // Begins a sequence that is empty yet with as many of these as are kept, and returns the number.
@@ -71,7 +92,16 @@ class KvCache {
 
   const kernels::KvLayout& layout() const { return layout_; }
   int layers() const { return static_cast<int>(planes_.size()); }
+  // Null for a layer that keeps states.
   std::byte* plane(int layer) { return planes_[static_cast<size_t>(layer)].data(); }
+  // Null if no layer keeps states. A pass reads and advances them; all else goes through the cache.
+  StateStore* states() { return states_ ? &*states_ : nullptr; }
+  // Of the layers before this one, those that keep states: the number of this one's plane there.
+  int state_plane(int layer) const { return state_planes_[static_cast<size_t>(layer)]; }
+  // A place for the state behind the first `length` positions, which the coming pass computes as
+  // settled rows, so that others may begin with it (BatchRow::snapshot); -1: none is wanted, or to
+  // be had.
+  int32_t claim_snapshot(Id id, int length) { return states_ ? states_->claim(id, length) : -1; }
   int64_t positions() const { return int64_t{page_count_} * kernels::kPagePositions; }
   int free_pages() const { return static_cast<int>(free_.size()); }
   int pages() const { return page_count_; }
@@ -88,6 +118,7 @@ class KvCache {
   KvCache() = default;
   int32_t take_page();
   void drop_page(int32_t page);
+  void copy_entry(int32_t from, int32_t to);
   bool shared(int32_t page) const { return references_[static_cast<size_t>(page)] > 1; }
   Sequence& sequence(Id id) { return sequences_[static_cast<size_t>(id)]; }
   const Sequence& sequence(Id id) const { return sequences_[static_cast<size_t>(id)]; }
@@ -100,13 +131,15 @@ class KvCache {
   kernels::KvLayout layout_;
   int page_count_ = 0;
   std::vector<Buffer> planes_;  // one for each layer
+  std::optional<StateStore> states_;
+  std::vector<int> state_planes_;  // [layer]
   std::vector<Sequence> sequences_;
   std::vector<int32_t> free_;
   std::vector<int32_t> references_;  // [page]: of open sequences, and of prefixes_
   std::vector<bool> is_kept_;        // [page]: prefixes_ has it
   int kept_alone_ = 0;               // pages that prefixes_ has and no sequence
   PrefixTree prefixes_;
-  std::vector<int32_t> found_;  // scratch
+  mutable std::vector<int32_t> found_;  // scratch
 };
 
 }  // namespace aerie

@@ -60,37 +60,45 @@ void PrefixTree::touch_path(Node* node) {
   for (; node->parent != nullptr; node = node->parent) touch(*node);
 }
 
+// The node where these keys end, null if none of them is there; `pages` may be null.
+const PrefixTree::Node* PrefixTree::walk(std::string_view tenant, std::span<const PrefixKey> keys,
+                                         std::vector<int32_t>* pages, int& length) const {
+  length = 0;
+  const auto root = roots_.find(tenant);
+  if (root == roots_.end()) return nullptr;
+  const Node* node = root->second.get();
+  while (static_cast<size_t>(length) < keys.size()) {
+    const Step step = best_child(*node, keys.subspan(static_cast<size_t>(length)));
+    if (step.node == nullptr) break;
+    node = step.node;
+    if (pages != nullptr) pages->push_back(node->page);
+    length += step.keys;
+    if (static_cast<size_t>(step.keys) < kKeysPerPage) break;
+  }
+  return node;
+}
+
 int PrefixTree::find(std::string_view tenant, std::span<const PrefixKey> keys,
                      std::vector<int32_t>& pages) {
   pages.clear();
-  const auto root = roots_.find(tenant);
-  if (root == roots_.end()) return 0;
-  Node* node = root->second.get();
-  size_t length = 0;
-  while (length < keys.size()) {
-    const Step step = best_child(*node, keys.subspan(length));
-    if (step.node == nullptr) break;
-    node = step.node;
-    pages.push_back(node->page);
-    length += static_cast<size_t>(step.keys);
-    if (static_cast<size_t>(step.keys) < kKeysPerPage) break;
-  }
-  touch_path(node);
-  return static_cast<int>(length);
+  int length = 0;
+  const Node* const node = walk(tenant, keys, &pages, length);
+  if (node != nullptr) touch_path(const_cast<Node*>(node));
+  return length;
+}
+
+int PrefixTree::look_up(std::string_view tenant, std::span<const PrefixKey> keys,
+                        std::vector<int32_t>& pages) const {
+  pages.clear();
+  int length = 0;
+  walk(tenant, keys, &pages, length);
+  return length;
 }
 
 int PrefixTree::length(std::string_view tenant, std::span<const PrefixKey> keys) const {
-  const auto root = roots_.find(tenant);
-  if (root == roots_.end()) return 0;
-  const Node* node = root->second.get();
-  size_t length = 0;
-  while (length < keys.size()) {
-    const Step step = best_child(*node, keys.subspan(length));
-    node = step.node;
-    length += static_cast<size_t>(step.keys);
-    if (static_cast<size_t>(step.keys) < kKeysPerPage) break;
-  }
-  return static_cast<int>(length);
+  int length = 0;
+  walk(tenant, keys, nullptr, length);
+  return length;
 }
 
 void PrefixTree::add(std::string_view tenant, std::span<const PrefixKey> keys,

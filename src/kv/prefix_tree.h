@@ -30,7 +30,9 @@ class PrefixTree {
   // The pages of the longest beginning of `keys` that is there, into `pages`, and its length; the
   // last page may hold more than that. Marks them as used now.
   int find(std::string_view tenant, std::span<const PrefixKey> keys, std::vector<int32_t>& pages);
-  // The length alone; marks nothing.
+  // The same, but marks nothing; and the length alone.
+  int look_up(std::string_view tenant, std::span<const PrefixKey> keys,
+              std::vector<int32_t>& pages) const;
   int length(std::string_view tenant, std::span<const PrefixKey> keys) const;
 
   // Adds what is missing of `keys`, of which pages[i] holds those from i * kPagePositions on.
@@ -53,6 +55,8 @@ class PrefixTree {
     int keys;  // of the node's that are the same
   };
   static Step best_child(const Node& node, std::span<const PrefixKey> keys);
+  const Node* walk(std::string_view tenant, std::span<const PrefixKey> keys,
+                   std::vector<int32_t>* pages, int& length) const;
   void touch(Node& node);
   void touch_path(Node* node);
 

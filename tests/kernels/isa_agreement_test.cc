@@ -61,4 +61,8 @@ TEST_F(AgreementOfTest, Attention) {
   expect_agreement(visit_attention);
 }
 
+TEST_F(AgreementOfTest, LinearAttention) {
+  expect_agreement(visit_linear_attention);
+}
+
 }  // namespace aerie::kernels::isa_agreement_test

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tests/kernels/attention/attention_testing.h"
+#include "tests/kernels/linear/linear_testing.h"
 #include "tests/kernels/matmul/matmul_testing.h"
 
 namespace aerie::kernels {
@@ -108,6 +109,33 @@ void visit_attention(const Backend& backend, const ResultVisitor& visit) {
               attend_alone(backend, typed, chain));
       }
     }
+  }
+}
+
+void visit_linear_attention(const Backend& backend, const ResultVisitor& visit) {
+  Random random(18);
+  for (const StateLayout& layout : kStateLayouts) {
+    const std::string name = layout_name(layout);
+    std::vector<LinearRow> rows;
+    for (int i = 0; i < 12; ++i) rows.push_back(random_linear_row(layout, random));
+    std::vector<LinearLayer::Row> pass;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      pass.push_back({&rows[i], static_cast<int32_t>(i) - 1, {}, static_cast<int32_t>(i)});
+    }
+    pass.back().into = 1;
+    LinearLayer layer(backend, layout);
+    visit("delta rule, " + name, layer.run(pass));
+    visit("states, " + name, {layer.state(1), static_cast<size_t>(layout.inputs())});
+
+    const int64_t channels = layout.channels();
+    const std::vector<float> weights = uniform_floats(random, layout.taps * channels, -1.0f, 1.0f);
+    const std::vector<float> inputs = uniform_floats(random, layout.taps * channels, -2.0f, 2.0f);
+    std::vector<const float*> taps;
+    for (int t = 0; t < layout.taps; ++t) taps.push_back(inputs.data() + t * channels);
+    std::vector<float> out(static_cast<size_t>(channels));
+    const ShortConvArgs::Part parts[] = {{out.data(), channels}};
+    backend.short_conv(pool_of(1), {layout.taps, weights.data(), taps, parts, {}});
+    visit("short convolution, " + name, out);
   }
 }
 

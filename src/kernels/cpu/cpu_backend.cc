@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/recurrence.h"
 
 namespace aerie::kernels {
 namespace {
@@ -288,6 +289,14 @@ class CpuBackend final : public Backend {
 
   void attention(ThreadPool& pool, const AttentionArgs& args) const override {
     run_attention(pool, *ops_, args);
+  }
+
+  void short_conv(ThreadPool& pool, const ShortConvArgs& args) const override {
+    run_short_conv(pool, *ops_, args);
+  }
+
+  void delta_rule(ThreadPool& pool, const DeltaRuleArgs& args) const override {
+    run_delta_rule(pool, *ops_, args);
   }
 
  private:

@@ -80,6 +80,30 @@ struct ChunkShare {
   ChunkQuery query[kMaxChunkQueries];  // those of one row side by side
 };
 
+// Channels [begin, begin + count) of one row of ShortConvArgs.
+struct ShortConvRow {
+  const float* const* inputs;  // [taps], each of all channels
+  int taps;
+  const float* weights;  // [taps][stride]
+  int64_t stride;
+  int64_t begin;
+  int64_t count;
+  float* y;  // [count]
+};
+
+// One row of DeltaRuleArgs in one tile: 16 values.
+struct DeltaRow {
+  const float* state;  // [key_dim][16]
+  int key_dim;
+  const float* key;
+  const float* query;
+  const float* value;
+  float decay;
+  float beta;
+  float* change;
+  float* out;
+};
+
 struct CpuOps {
   void (*matmul)(const MatmulShare& share);
   void (*quantize)(const ActivationRow& row);
@@ -110,6 +134,11 @@ struct CpuOps {
   // One row of Backend::top_k(). Returns the sum of e^(x - the largest).
   float (*top_k)(const float* x, int64_t n, int k, int32_t* ids, float* values);
   void (*peak)(const PeakShare& share);
+  void (*short_conv)(const ShortConvRow& row);
+  void (*delta_row)(const DeltaRow& row);
+  // advance_tile() of kernels/state_layout.h.
+  void (*advance_state)(const float* from, int key_dim, float decay, const float* key,
+                        const float* change, float* to);
   // Rows of activations for weights of bytes that `matmul` takes as one tile, at most.
   int64_t most_tile_rows = kMaxTile;
 };

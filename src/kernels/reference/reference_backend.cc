@@ -7,6 +7,8 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/reference/reference_recurrence.h"
+
 namespace aerie::kernels {
 namespace {
 
@@ -346,6 +348,13 @@ class ReferenceBackend final : public Backend {
                static_cast<int>(i % args.heads), args.q + at, args.out + at);
       }
     });
+  }
+
+  void short_conv(ThreadPool& /*pool*/, const ShortConvArgs& args) const override {
+    reference::short_conv(args);
+  }
+  void delta_rule(ThreadPool& /*pool*/, const DeltaRuleArgs& args) const override {
+    reference::delta_rule(args);
   }
 };
 

@@ -12,9 +12,10 @@ namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {
 
 constexpr CpuOps kOps = {
-    matmul,          quantize,         rms_norm,   layer_norm, rms_norm_heads, add_rms_norm,
-    activate,        soft_cap,         add_scaled, rope,       store_kv,       attention_chunk,
-    attention_merge, attention_finish, top_k,      peak};
+    matmul,       quantize,        rms_norm,        layer_norm,       rms_norm_heads,
+    add_rms_norm, activate,        soft_cap,        add_scaled,       rope,
+    store_kv,     attention_chunk, attention_merge, attention_finish, top_k,
+    peak,         short_conv,      delta_row,       advance_state};
 
 }  // namespace
 }  // namespace aerie::kernels::AERIE_CPU_NAMESPACE

@@ -232,5 +232,51 @@ float top_k(const float* x, int64_t n, int k, int32_t* ids, float* values) {
   return reduce_add(sum);
 }
 
+// ---- Linear attention ----
+
+void short_conv(const ShortConvRow& row) {
+  for_lanes(row.count, [&](int64_t i, int lanes) {
+    Floats sum = zero();
+    for (int t = 0; t < row.taps; ++t) {
+      if (row.inputs[t] == nullptr) continue;
+      const Floats weight = load_first(row.weights + t * row.stride + row.begin + i, lanes);
+      sum = fma(weight, load_first(row.inputs[t] + row.begin + i, lanes), sum);
+    }
+    store_first(row.y + i, activation<Activation::kSilu>(sum), lanes);
+  });
+}
+
+// What the state has for a key: four sums, so that one need not wait for the other.
+AERIE_INLINE Floats read_state(const float* state, const float* key, int key_dim) {
+  Floats sums[4] = {zero(), zero(), zero(), zero()};
+  for (int i = 0; i < key_dim; i += 4) {
+    for (int j = 0; j < 4; ++j) {
+      sums[j] = fma(load(state + (i + j) * kLanes), set1(key[i + j]), sums[j]);
+    }
+  }
+  return add(add(sums[0], sums[1]), add(sums[2], sums[3]));
+}
+
+void delta_row(const DeltaRow& row) {
+  Floats products = zero();
+  for (int i = 0; i < row.key_dim; i += kLanes) {
+    products = fma(load(row.key + i), load(row.query + i), products);
+  }
+  const Floats decay = set1(row.decay);
+  const Floats remembered = mul(decay, read_state(row.state, row.key, row.key_dim));
+  const Floats change = mul(set1(row.beta), sub(load(row.value), remembered));
+  const Floats read = mul(decay, read_state(row.state, row.query, row.key_dim));
+  store(row.change, change);
+  store(row.out, fma(set1(reduce_add(products)), change, read));
+}
+
+void advance_state(const float* from, int key_dim, float decay, const float* key,
+                   const float* change, float* to) {
+  const Floats decays = set1(decay), changes = load(change);
+  for (int i = 0; i < key_dim; ++i) {
+    store(to + i * kLanes, fma(set1(key[i]), changes, mul(decays, load(from + i * kLanes))));
+  }
+}
+
 }  // namespace
 }  // namespace aerie::kernels::AERIE_CPU_NAMESPACE
