@@ -14,6 +14,11 @@ namespace aerie {
 struct BatchSequence {
   std::span<const int32_t> pages;
   int32_t committed = 0;
+  // The cache's number for it: where layers keep states, these are found by it.
+  int32_t id = -1;
+  // So many of its rows, from the first, are a chain that will be committed whatever it gives, and
+  // are all of its rows, unless it is 0: layers that keep states then roll nothing back.
+  int32_t settled = 0;
 };
 
 // One token. It sees its sequence's committed prefix, then its ancestors in earlier passes
@@ -30,6 +35,7 @@ struct BatchRow {
   std::span<const int32_t> above;
   bool wants_logits = false;
   bool wants_taps = false;
+  int32_t snapshot = -1;  // where a copy of the state after a settled row goes; -1: nowhere
 };
 
 struct ForwardBatch {

@@ -293,7 +293,7 @@ Status Decoder::reserve(Rounds rounds, Pieces pieces) {
     AERIE_RETURN_IF_ERROR(cache_.reserve(sequence->cache, 1));
   }
   for (const PromptPiece& piece : pieces) {
-    AERIE_RETURN_IF_ERROR(cache_.reserve(piece.sequence->cache, piece.rows));
+    AERIE_RETURN_IF_ERROR(cache_.reserve(piece.sequence->cache, piece.rows, piece.rows));
   }
   return {};
 }

@@ -57,7 +57,7 @@ ForwardOutputs EarlyExits::run_first_layers(int end_layer, std::span<const ExitR
     out.position = position;
     out.slot = cache_.slot(run.cache, row.depth);
     out.wants_logits = out.wants_taps = true;
-    batch_.sequences.push_back({cache_.pages(run.cache), position});
+    batch_.sequences.push_back({cache_.pages(run.cache), position, run.cache});
     batch_.rows.push_back(out);
   }
   const ForwardOutputs outputs = model_.forward(batch_, cache_);
@@ -139,7 +139,7 @@ void EarlyExits::complete(const ForwardBatch& batch, int exit) {
       const auto& sequence = batch.sequences[static_cast<size_t>(row.sequence)];
       row.parent = -1;
       row.sequence = static_cast<int32_t>(batch_.sequences.size());
-      batch_.sequences.push_back({sequence.pages, row.position});
+      batch_.sequences.push_back({sequence.pages, row.position, sequence.id});
     }
     rest_at_[r] = batch_.size();
     rest_.push_back(static_cast<int32_t>(r));

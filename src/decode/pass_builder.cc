@@ -21,7 +21,7 @@ void PassBuilder::clear() {
 void PassBuilder::add_round(const Sequence& sequence, const TokenTree& tree) {
   const auto index = static_cast<int32_t>(batch_.sequences.size());
   const int committed = cache_.committed(sequence.cache);
-  batch_.sequences.push_back({cache_.pages(sequence.cache), committed});
+  batch_.sequences.push_back({cache_.pages(sequence.cache), committed, sequence.cache});
   const auto root = static_cast<int32_t>(batch_.rows.size());
   BatchRow row;
   row.sequence = index;
@@ -44,7 +44,7 @@ void PassBuilder::add_round(const Sequence& sequence, const TokenTree& tree) {
 
 void PassBuilder::add_piece(const PromptPiece& piece) {
   const Sequence& sequence = *piece.sequence;
-  for (BatchRow& row : add_chain(batch_, cache_, sequence.cache, piece.rows)) {
+  for (BatchRow& row : add_chain(batch_, cache_, sequence.cache, piece.rows, true)) {
     row.token = sequence.tokens[static_cast<size_t>(row.position)];
     row.wants_logits = sequence.generated() == 0 && row.position == sequence.prompt_length - 1;
     row.wants_taps = sequence.options.speculate && has_taps();

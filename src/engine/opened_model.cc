@@ -45,6 +45,14 @@ int64_t cache_positions(const ModelConfig& config, const EngineOptions& options,
   return std::max(least, positions);
 }
 
+// Of a model with linear attention: rows of the pass under way and of the one before it, and
+// prompts that were read, for others that begin alike.
+KvCache::States state_sizes(const DecoderOptions& decoder, int sequences) {
+  constexpr int kKeptBeginnings = 4;
+  return {2 * (int64_t{decoder.max_logits} + sequences),
+          decoder.reuse_prefixes ? std::max(kKeptBeginnings, sequences) : 0};
+}
+
 class Opening {
  public:
   Opening(OpenedModel& out, const Concurrency& concurrency)
@@ -155,15 +163,17 @@ Status Opening::open_cache(const ModelConfig& config) {
   const ModelOptions& model_options = out_.model_options;
   const int64_t weights = loaded_weight_bytes(file, *backend_);
   const int64_t work = working_bytes(config, model_options);
+  const KvCache::States states = state_sizes(out_.decoder, concurrency_.sequences);
   AERIE_RETURN_IF_ERROR(check_memory(
       options_.model, weights,
-      KvCache::bytes_needed(config, least_positions(options_, concurrency_), options_.cache_type),
+      KvCache::bytes_needed(config, least_positions(options_, concurrency_), options_.cache_type) +
+          KvCache::state_bytes_needed(config, concurrency_.sequences, states),
       work, available_memory()));
   AERIE_ASSIGN_OR_RETURN(out_.model, load_model(file, model_options));
   // What is free now is known best once the weights are there.
   const int64_t positions = cache_positions(config, options_, concurrency_);
   AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, positions, concurrency_.sequences,
-                                                        options_.cache_type));
+                                                        options_.cache_type, states));
   out_.cache = std::make_unique<KvCache>(std::move(cache));
   return {};
 }

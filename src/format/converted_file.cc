@@ -25,12 +25,14 @@ bool is_float(DType type) {
 }
 
 bool is_matrix(const TensorInfo& tensor) {
+  constexpr std::string_view kOthers[] = {"norm",        "ffn_gate_inp", "position_embd",
+                                          "token_types", "ssm_conv1d",   "ssm_alpha",
+                                          "ssm_beta",    "ssm_ba"};
   const std::string_view name = tensor.name;
-  const auto has = [name](std::string_view part) {
-    return name.find(part) != std::string_view::npos;
-  };
-  return name.ends_with(".weight") && tensor.elements() > tensor.shape[0] && !has("norm") &&
-         !has("ffn_gate_inp") && !has("position_embd") && !has("token_types");
+  return name.ends_with(".weight") && tensor.elements() > tensor.shape[0] &&
+         std::ranges::none_of(kOthers, [name](std::string_view part) {
+           return name.find(part) != std::string_view::npos;
+         });
 }
 
 // The number that "general.file_type" has for a model of mostly this type (enum llama_ftype of

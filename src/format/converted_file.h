@@ -24,8 +24,8 @@ struct Conversion {
 
 // The type that a tensor has after a conversion. Matrices ("....weight" of more than one row)
 // become what is asked for, but
-// - norms, routers of experts, position embeddings and everything of one row stay as they are: they
-//   are small, and sensitive or not multiplied;
+// - norms, routers of experts, position embeddings, what gates of linear attention are made of and
+//   everything of one row stay as they are: they are small, and sensitive or not multiplied;
 // - token_embd.weight and output.weight become q8_0 when q4_0 or q4_1 is asked for: their errors
 //   go straight to the logits (of a draft model, of draft_keys.h, they cost some of its drafts, and
 //   become what is asked for);

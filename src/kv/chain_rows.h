@@ -11,11 +11,11 @@ namespace aerie {
 
 // Adds a chain of `rows` rows behind what is committed of the sequence, in its next slots, which
 // must be reserved. Their tokens and what is wanted of them are the caller's to fill in; the span
-// holds until another row is added.
+// holds until another row is added. `settled`: see BatchSequence.
 inline std::span<BatchRow> add_chain(ForwardBatch& batch, const KvCache& cache, KvCache::Id id,
-                                     int rows) {
+                                     int rows, bool settled = false) {
   const int first = cache.committed(id);
-  batch.sequences.push_back({cache.pages(id), first});
+  batch.sequences.push_back({cache.pages(id), first, id, settled ? rows : 0});
   for (int i = 0; i < rows; ++i) {
     BatchRow row;
     row.sequence = static_cast<int32_t>(batch.sequences.size()) - 1;

@@ -64,6 +64,10 @@ struct Blueprint {
 
   Biases biases = Biases::kAny;
 
+  // Layers of the file behind the model's, which predict further tokens: a draft head's, not its.
+  int predictors = 0;
+  // What the file calls the norm before the feed-forward.
+  const char* ffn_norm_name = "ffn_norm";
   // Of the file: one tensor for queries, keys and values; one for gate and up.
   bool fused_qkv = false;
   bool fused_gate_up = false;

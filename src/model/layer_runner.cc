@@ -43,6 +43,7 @@ Status LayerRunner::allocate(const ModelOptions& options, int64_t widest_input) 
   }
   slots_.reserve(rows);
   AERIE_ASSIGN_OR_RETURN(experts_, ExpertRunner::create(blueprint_, options));
+  AERIE_ASSIGN_OR_RETURN(linear_, LinearRunner::create(blueprint_, options));
   AERIE_ASSIGN_OR_RETURN(input_, Activations::allocate(max_rows, widest_input));
   AERIE_ASSIGN_OR_RETURN(attended_, Activations::allocate(max_rows, config.q_width()));
   AERIE_ASSIGN_OR_RETURN(gated_, Activations::allocate(max_rows, config.ffn));
@@ -64,6 +65,7 @@ void LayerRunner::start(const ForwardBatch& batch) {
     slots_.push_back(row.slot);
   }
   attention_rows_ = paths_.build(batch);
+  if (linear_) linear_->start(batch);
 }
 
 void LayerRunner::prepare(Activations& out, int64_t rows, int64_t k,
@@ -207,8 +209,21 @@ void LayerRunner::feed_forward(const TransformerLayer& layer) {
   add_to_stream(layer.down, gated_, layer.ffn_post_norm);
 }
 
+void LayerRunner::run_linear(const TransformerLayer& layer, KvCache& cache, int plane) {
+  const LinearAttentionWeights& linear = layer.linear;
+  prepare(input_, rows_, blueprint_.config.hidden,
+          {&linear.qkv, &linear.z, &linear.beta, &linear.alpha, &linear.beta_alpha});
+  normalize(layer.attention_norm, x_.data(), blueprint_.config.hidden, input_);
+  const Activations& attended = linear_->run(linear, input_, cache, cache.state_plane(plane));
+  add_to_stream(linear.out, attended, layer.attention_post_norm);
+}
+
 void LayerRunner::run(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache,
                       int plane) {
+  if (layer.linear.any()) {
+    run_linear(layer, cache, plane);
+    return feed_forward(layer);
+  }
   Activations& input = prepare_input(layer);
   normalize(layer.attention_norm, x_.data(), blueprint_.config.hidden, input);
   attend(layer, plan, cache, plane);

@@ -14,6 +14,7 @@
 #include "kv/kv_cache.h"
 #include "model/blueprint.h"
 #include "model/expert_runner.h"
+#include "model/linear_runner.h"
 #include "model/model.h"
 #include "model/row_paths.h"
 #include "model/transformer_weights.h"
@@ -77,12 +78,14 @@ class LayerRunner {
   void split_queries();
   void gate_attended();
   void run_experts(const TransformerLayer& layer);
+  void run_linear(const TransformerLayer& layer, KvCache& cache, int plane);
   void add_to_stream(const Linear& linear, const kernels::Activations& x, const Norm& post_norm);
 
   Blueprint blueprint_;
   const kernels::Backend* backend_;
   ThreadPool* pool_;
   std::unique_ptr<ExpertRunner> experts_;  // null: no layer has some
+  std::unique_ptr<LinearRunner> linear_;   // the same
   RowPaths paths_;
   std::vector<Rope> ropes_;
 

@@ -14,6 +14,9 @@
   FAMILY(kQwen3)                     \
   FAMILY(kQwen2Moe)                  \
   FAMILY(kQwen3Moe)                  \
+  FAMILY(kQwen3Next)                 \
+  FAMILY(kQwen35)                    \
+  FAMILY(kQwen35Moe)                 \
   FAMILY(kOlmoe)                     \
   FAMILY(kGemma1)                    \
   FAMILY(kGemma2)                    \
@@ -89,7 +92,15 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
   const int64_t pairs = int64_t{options.max_rows} * config.used_experts;
   const int64_t experts = pairs * (int64_t{4} * config.hidden + int64_t{5} * config.expert_ffn) +
                           int64_t{options.max_rows} * (config.experts + 5 * config.shared_ffn);
-  return (widths * options.max_rows + partials + logits + experts) * int64_t{sizeof(float)};
+  int64_t linear = 0;
+  if (config.count_linear() > 0) {
+    const LinearAttention& shape = config.linear;
+    linear = options.max_rows * (int64_t{2} * shape.channels() + int64_t{5} * shape.v_width()) +
+             options.pool->threads() * (options.max_rows + int64_t{1}) * shape.key_dim *
+                 kernels::kStateLanes;
+  }
+  return (widths * options.max_rows + partials + logits + experts + linear) *
+         int64_t{sizeof(float)};
 }
 
 Expected<ModelConfig> read_model_config(const ModelFile& file) {

@@ -15,6 +15,7 @@ class LayerLoader {
         blueprint_(blueprint),
         config_(blueprint.config),
         plan_(blueprint.layers[std::min(static_cast<size_t>(index), blueprint.layers.size() - 1)]),
+        linear_(index < config_.layers && config_.is_linear(index)),
         shape_(shape),
         prefix_(fmt::format("blk.{}.", index)) {}
 
@@ -23,8 +24,8 @@ class LayerLoader {
     if (shape_.attention_norm) {
       AERIE_ASSIGN_OR_RETURN(layer.attention_norm, norm("attn_norm"));
     }
-    AERIE_RETURN_IF_ERROR(load_attention(layer));
-    AERIE_ASSIGN_OR_RETURN(layer.ffn_norm, norm("ffn_norm"));
+    AERIE_RETURN_IF_ERROR(linear_ ? load_linear_attention(layer.linear) : load_attention(layer));
+    AERIE_ASSIGN_OR_RETURN(layer.ffn_norm, norm(blueprint_.ffn_norm_name));
     AERIE_RETURN_IF_ERROR(plan_.experts ? load_experts(layer.experts) : load_feed_forward(layer));
     if (blueprint_.post_norms) {
       AERIE_ASSIGN_OR_RETURN(layer.attention_post_norm, norm("post_attention_norm"));
@@ -97,6 +98,31 @@ class LayerLoader {
     return load_added();
   }
 
+  Status load_linear_attention(LinearAttentionWeights& layer) {
+    const LinearAttention& linear = config_.linear;
+    const int64_t hidden = config_.hidden, channels = linear.channels(), heads = linear.heads;
+    AERIE_RETURN_IF_ERROR(add(layer.qkv, "attn_qkv", hidden, channels));
+    AERIE_RETURN_IF_ERROR(add(layer.z, "attn_gate", hidden, linear.v_width()));
+    if (linear.tiled) {
+      AERIE_RETURN_IF_ERROR(add(layer.beta, "ssm_beta", hidden, heads));
+      AERIE_RETURN_IF_ERROR(add(layer.alpha, "ssm_alpha", hidden, heads));
+    } else {
+      AERIE_RETURN_IF_ERROR(add(layer.beta_alpha, "ssm_ba", hidden, 2 * heads));
+    }
+    AERIE_RETURN_IF_ERROR(load_added());
+    AERIE_ASSIGN_OR_RETURN(layer.rate, loader_.vector(prefix_ + "ssm_a", heads));
+    AERIE_ASSIGN_OR_RETURN(layer.step, loader_.vector(prefix_ + "ssm_dt.bias", heads));
+    AERIE_ASSIGN_OR_RETURN(layer.head_norm,
+                           loader_.vector(prefix_ + "ssm_norm.weight", linear.value_dim));
+    AERIE_ASSIGN_OR_RETURN(const std::vector<float> conv,
+                           loader_.floats(prefix_ + "ssm_conv1d.weight", linear.taps, channels));
+    const auto taps = static_cast<size_t>(linear.taps), width = static_cast<size_t>(channels);
+    layer.conv.resize(conv.size());
+    for (size_t i = 0; i < conv.size(); ++i) layer.conv[i % taps * width + i / taps] = conv[i];
+    AERIE_RETURN_IF_ERROR(add(layer.out, "ssm_out", linear.v_width(), hidden));
+    return load_added();
+  }
+
   Status load_feed_forward(TransformerLayer& layer) {
     const int64_t hidden = config_.hidden, ffn = config_.ffn;
     if (blueprint_.fused_gate_up) {
@@ -144,6 +170,7 @@ class LayerLoader {
   const Blueprint& blueprint_;
   const ModelConfig& config_;
   LayerPlan plan_;
+  bool linear_;
   LayerShape shape_;
   std::string prefix_;
   std::vector<MatrixPart> parts_;
@@ -186,6 +213,16 @@ Expected<TransformerLayer> load_layer(WeightLoader& loader, const Blueprint& blu
   return LayerLoader(loader, blueprint, index, shape).load();
 }
 
+// Marks as used what draft heads in the file have of their own.
+void ignore_predictors(WeightLoader& loader, const Blueprint& blueprint) {
+  for (int i = 0; i < blueprint.predictors; ++i) {
+    const std::string prefix = fmt::format("blk.{}.", blueprint.config.layers + i);
+    for (const TensorInfo& tensor : loader.file().tensors()) {
+      if (tensor.name.starts_with(prefix)) loader.ignore(std::string(tensor.name));
+    }
+  }
+}
+
 void ignore_rope_tensors(WeightLoader& loader, const Blueprint& blueprint) {
   for (const RopeConfig& rope : blueprint.ropes) {
     if (rope.scaling == RopeScaling::kFactors) loader.ignore("rope_freqs.weight");
@@ -218,6 +255,7 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
   }
   AERIE_RETURN_IF_ERROR(load_output(loader, config, options, w.output));
   ignore_rope_tensors(loader, blueprint);
+  ignore_predictors(loader, blueprint);
   AERIE_RETURN_IF_ERROR(loader.check_all_used(config.family));
   loader.save_packed();
   w.packed_bytes = loader.packed_bytes();

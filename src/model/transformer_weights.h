@@ -36,9 +36,24 @@ struct ExpertWeights {
   Linear shared_gate, shared_up, shared_down, shared_router;
 };
 
+// Of a layer with linear attention. Without data in one without.
+struct LinearAttentionWeights {
+  Linear qkv, z, out;
+  // What beta and the decay are made of: a product each, or one in which those of a key head's
+  // heads lie together, first all for beta.
+  Linear beta, alpha, beta_alpha;
+  std::vector<float> conv;       // [taps][channels]
+  std::vector<float> rate;       // [heads]: the decay is e^(rate softplus(alpha + step))
+  std::vector<float> step;       // [heads]
+  std::vector<float> head_norm;  // [value_dim]
+
+  bool any() const { return qkv.weight.n > 0; }
+};
+
 struct TransformerLayer {
   Norm attention_norm;
   Linear q, k, v, o;
+  LinearAttentionWeights linear;            // of a layer that has no other attention
   std::vector<float> query_norm, key_norm;  // of a head
   Norm attention_post_norm;
   Norm ffn_norm;

@@ -37,12 +37,15 @@ class WeightLoader {
                                        std::span<const int32_t> ids);
   // A vector as floats.
   Expected<std::vector<float>> vector(const std::string& name, int64_t length);
-  // The same; empty if there is no such tensor.
+  // A matrix as floats [n][k].
+  Expected<std::vector<float>> floats(const std::string& name, int64_t k, int64_t n);
+  // A vector; empty if there is no such tensor.
   Expected<std::vector<float>> vector_if_any(const std::string& name, int64_t length);
   // The values as they are, in memory of the result's own.
   Expected<TensorData> table(const std::string& name, int64_t k, int64_t n);
 
   bool has(std::string_view name) const { return file_.find_tensor(name) != nullptr; }
+  const ModelFile& file() const { return file_; }
   // A tensor that may be there and is not needed.
   void ignore(const std::string& name) { used_.insert(name); }
 

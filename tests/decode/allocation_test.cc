@@ -307,7 +307,7 @@ TEST(Allocation, NoBatchAllocates) {
   const KvCache::Id id = *cache.open();
   ASSERT_TRUE(cache.reserve(id, 96).ok());
   ForwardBatch batch;
-  batch.sequences.push_back({cache.pages(id), 0});
+  batch.sequences.push_back({cache.pages(id), 0, id});
   for (int i = 0; i < 96; ++i) {
     BatchRow row;
     row.parent = i <= 32 ? i - 1 : i == 33 ? 31 : i - 2;

@@ -114,7 +114,7 @@ std::vector<float> logits_after(const std::vector<int32_t>& tokens) {
   const auto rows = static_cast<int>(tokens.size());
   EXPECT_TRUE(cache.reserve(id, rows).ok());
   ForwardBatch batch;
-  batch.sequences.push_back({cache.pages(id), 0});
+  batch.sequences.push_back({cache.pages(id), 0, id});
   for (int i = 0; i < rows; ++i) {
     BatchRow row;
     row.token = tokens[static_cast<size_t>(i)];

@@ -601,7 +601,7 @@ HYBRIDS = [
         "keys; a convolution of 3; a large epsilon; probabilities as they are; partial_rotary_factor is not said and 0.25",
     ),
     Family(
-        "qwen35", qwen35(tie_word_embeddings=True, linear_num_value_heads=6, layer_types=FOUR_LAYERS), lengths=LONG,
+        "qwen35", qwen35(tie_word_embeddings=True, linear_num_value_heads=6, layer_types=FOUR_LAYERS), lengths=LONG, seed="d",
         weight_checks=HYBRID, code_checks=HYBRID_CODE,
         config_checks={
             "rope base": {"rope_parameters": {**INTERLEAVED, "rope_theta": 10000}},

@@ -33,7 +33,7 @@ Bench::Bench(const ModelFile& file, kernels::Isa isa, int threads, int sequences
 
 int32_t Bench::add_sequence(KvCache::Id id, int rows) {
   EXPECT_TRUE(cache_.reserve(id, rows).ok());
-  batch_.sequences.push_back({cache_.pages(id), cache_.committed(id)});
+  batch_.sequences.push_back({cache_.pages(id), cache_.committed(id), id});
   batch_.tap_layers.resize(static_cast<size_t>(model_->config().layers) + 1);
   for (size_t l = 0; l < batch_.tap_layers.size(); ++l) {
     batch_.tap_layers[l] = static_cast<int32_t>(l);

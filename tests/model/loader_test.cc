@@ -263,7 +263,7 @@ std::vector<float> logits_after(Model& model) {
   const auto id = cache->open();
   EXPECT_TRUE(cache->reserve(*id, kRows).ok());
   ForwardBatch batch;
-  batch.sequences.push_back({cache->pages(*id), 0});
+  batch.sequences.push_back({cache->pages(*id), 0, *id});
   for (int i = 0; i < kRows; ++i) {
     batch.rows.push_back({0, 17 * i + 3, i, cache->slot(*id, i), i - 1, {}, true, false});
   }

@@ -53,7 +53,7 @@ std::vector<float> logits_of(const ModelFile& file, const std::string& cache, ke
   const auto id = kv->open();
   EXPECT_TRUE(kv->reserve(*id, kRows).ok());
   ForwardBatch batch;
-  batch.sequences.push_back({kv->pages(*id), 0});
+  batch.sequences.push_back({kv->pages(*id), 0, *id});
   for (int i = 0; i < kRows; ++i) {
     batch.rows.push_back({0, 5 * i + 3, i, kv->slot(*id, i), i - 1, {}, true, false});
   }

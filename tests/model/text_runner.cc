@@ -90,7 +90,7 @@ void TextRunner::each_position(const std::vector<int32_t>& tokens, const Visit& 
     const int rows = std::min(kChunk, length - first);
     ASSERT_TRUE(cache_->reserve(*id, rows).ok());
     ForwardBatch batch;
-    batch.sequences.push_back({cache_->pages(*id), first});
+    batch.sequences.push_back({cache_->pages(*id), first, *id});
     for (int i = 0; i < rows; ++i) {
       batch.rows.push_back({0,
                             tokens[static_cast<size_t>(first + i)],

@@ -75,7 +75,7 @@ TEST_P(Tree, LevelByLevelIsAllAtOnce) {
         }
       }
       ForwardBatch& batch = bench.batch();
-      batch.sequences.push_back({bench.cache().pages(id), prefix});
+      batch.sequences.push_back({bench.cache().pages(id), prefix, id});
       batch.tap_layers.clear();
       for (int layer = 0; layer <= bench.model().config().layers; ++layer) {
         batch.tap_layers.push_back(layer);

@@ -162,7 +162,7 @@ class SampledTree final : public TestDrafter {
     const int length = static_cast<int>(tokens.size());
     EXPECT_TRUE(cache_.reserve(id, length).ok());
     ForwardBatch batch;
-    batch.sequences.push_back({cache_.pages(id), 0});
+    batch.sequences.push_back({cache_.pages(id), 0, id});
     for (int i = 0; i < length; ++i) {
       BatchRow row;
       row.token = tokens[static_cast<size_t>(i)];

@@ -96,16 +96,9 @@ class Stopwatch {
 
   // The shorter of two passes, of tokens all alike or random.
   Expected<double> seconds(int rows, int context, bool alike = false) {
-    cache_.truncate(id_, 0);
-    AERIE_RETURN_IF_ERROR(cache_.reserve(id_, context + rows));
-    cache_.commit_first(id_, context);
-    batch_.clear();
-    for (BatchRow& row : add_chain(batch_, cache_, id_, rows)) {
-      row.wants_logits = true;
-      if (!alike) row.token = tokens_.next(model_.config().vocab);
-    }
     double least = 0;
     for (int i = 0; i < 2; ++i) {
+      AERIE_RETURN_IF_ERROR(make_batch(rows, context, alike));
       const auto start = steady_now();
       experts_ = model_.forward(batch_, cache_).experts;
       const double took = seconds_since(start);
@@ -117,6 +110,21 @@ class Stopwatch {
   double experts() const { return static_cast<double>(experts_); }
 
  private:
+  // Behind a row that states have not taken in yet, as after a round.
+  Status make_batch(int rows, int context, bool alike) {
+    cache_.truncate(id_, 0);
+    AERIE_RETURN_IF_ERROR(cache_.reserve(id_, context, context));
+    cache_.assume(id_, std::max(0, context - 1));
+    AERIE_RETURN_IF_ERROR(cache_.reserve(id_, rows + 1));
+    cache_.commit_first(id_, std::min(context, 1));
+    batch_.clear();
+    for (BatchRow& row : add_chain(batch_, cache_, id_, rows)) {
+      row.wants_logits = true;
+      if (!alike) row.token = tokens_.next(model_.config().vocab);
+    }
+    return {};
+  }
+
   Model& model_;
   KvCache& cache_;
   KvCache::Id id_;

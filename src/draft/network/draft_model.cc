@@ -27,6 +27,8 @@ namespace {
 // Rows of one sequence that may share a pass with other sequences'; longer arrears are made up
 // first.
 constexpr int kSharedRows = 4;
+// Of a model that keeps states: beginnings of sequences that others may go on from.
+constexpr int kKeptBeginnings = 2;
 
 class ModelNetwork final : public DraftNetwork {
  public:
@@ -163,7 +165,7 @@ int ModelNetwork::start(int place, std::span<const int32_t> tokens, int run, int
   // The root is read again, for what follows it.
   cache_.truncate(state.cache, std::min(cache_.committed(state.cache), length - 1));
   const int arrears = length - cache_.committed(state.cache);
-  if (!cache_.reserve(state.cache, arrears + run).ok()) return 0;
+  if (!cache_.reserve(state.cache, arrears + run, arrears).ok()) return 0;
   state.nodes.start();
   while (length - cache_.committed(state.cache) > kSharedRows) {
     feed(state, std::min(length - 1, cache_.committed(state.cache) + options_.max_rows), false);
@@ -175,7 +177,7 @@ int ModelNetwork::start(int place, std::span<const int32_t> tokens, int run, int
 // Adds rows for the context up to `to`. They are settled, so they are committed at once.
 void ModelNetwork::feed(State& state, int to, bool wants_logits) {
   const int from = cache_.committed(state.cache);
-  for (BatchRow& row : add_chain(batch_, cache_, state.cache, to - from)) {
+  for (BatchRow& row : add_chain(batch_, cache_, state.cache, to - from, true)) {
     row.token = state.context[static_cast<size_t>(row.position)];
     row.wants_logits = wants_logits && row.position == to - 1;
   }
@@ -240,8 +242,12 @@ Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Mode
   fitting.max_positions = std::min(options.max_positions, model->config().context);
   const int64_t positions =
       draft_cache_positions(options, int64_t{fitting.max_positions} + most_nodes_run(options));
-  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(model->config(), positions,
-                                                        options.max_sequences, options.cache_type));
+  // Nodes may be rolled back: those of this draft, and those of the last one that stayed.
+  const KvCache::States states = {
+      int64_t{2} * options.max_sequences * std::max(1, most_nodes_run(options)), kKeptBeginnings};
+  AERIE_ASSIGN_OR_RETURN(KvCache cache,
+                         KvCache::create(model->config(), positions, options.max_sequences,
+                                         options.cache_type, states));
   return make_network_drafter(
       std::make_unique<ModelNetwork>(std::move(model), std::move(cache), fitting), options);
 }

@@ -22,9 +22,7 @@ namespace {
 class ThinModel final : public Model {
  public:
   ThinModel(Model& target, std::vector<int32_t> skipped)
-      : target_(target), config_(target.config()), skipped_(std::move(skipped)) {
-    config_.layers -= static_cast<int>(skipped_.size());
-  }
+      : target_(target), config_(target.config().without(skipped)), skipped_(std::move(skipped)) {}
 
   const ModelConfig& config() const override { return config_; }
   int64_t weight_bytes() const override { return 0; }  // they are the target's
@@ -139,8 +137,7 @@ Expected<std::unique_ptr<Drafter>> make_layer_skip(const MethodConfig& config, D
   if (const std::string& list = config.text(kSkipLayers.name); !list.empty()) {
     AERIE_ASSIGN_OR_RETURN(skipped, parse_layers(list, layers));
   }
-  ModelConfig kept = target.model->config();
-  kept.layers -= static_cast<int>(skipped.size());
+  const ModelConfig kept = target.model->config().without(skipped);
   AERIE_RETURN_IF_ERROR(
       host.check_memory(fmt::format("method {}", kLayerSkipMethod.name), 0,
                         KvCache::bytes_needed(kept, target.max_positions, target.cache_type), 0));

@@ -31,7 +31,7 @@ class NodeRows {
     const LevelTree::Node& info = tree.nodes()[static_cast<size_t>(node)];
     const std::span<const int32_t> pages = cache.pages(id);
     if (batch.sequences.empty() || batch.sequences.back().pages.data() != pages.data()) {
-      batch.sequences.push_back({pages, cache.committed(id)});
+      batch.sequences.push_back({pages, cache.committed(id), id});
     }
     const size_t first = above.size();
     assert(first + static_cast<size_t>(info.depth) <= above.capacity() + 1);

@@ -136,12 +136,13 @@ bool TextDraftModel::prepare(const Active& active) {
   cache_.truncate(state.cache, std::min({same, length - 1, cache_.committed(state.cache)}));
   const int arrears = length - cache_.committed(state.cache);
   state.fed.resize(static_cast<size_t>(cache_.committed(state.cache)));
-  return cache_.reserve(state.cache, arrears + active.limit).ok();
+  const int rows = arrears + active.limit;
+  return cache_.reserve(state.cache, rows, rows).ok();
 }
 
 // Adds the next `rows` of ids and of what was said after them.
 void TextDraftModel::feed(TextState& state, int rows, bool wants_logits) {
-  for (BatchRow& row : add_chain(batch_, cache_, state.cache, rows)) {
+  for (BatchRow& row : add_chain(batch_, cache_, state.cache, rows, true)) {
     const auto at = static_cast<size_t>(row.position);
     row.token = at < state.ids.size() ? state.ids[at] : state.said[at - state.ids.size()];
     state.fed.push_back(row.token);

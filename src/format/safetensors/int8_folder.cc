@@ -55,19 +55,21 @@ bool is_matrix(const SafetensorsTensor& tensor) {
          tensor.shape[0] > 1 && tensor.shape[1] > 0 && tensor.name.ends_with(kWeight);
 }
 
-// The matrix that chooses among experts, which is small and decides much.
-bool is_router(std::string_view name) {
-  constexpr std::string_view kRouters[] = {".mlp.gate.weight", ".block_sparse_moe.gate.weight",
-                                           ".router.layer.weight"};
-  return std::ranges::any_of(kRouters, [&](std::string_view end) { return name.ends_with(end); });
+// The matrix that chooses among experts, or by how much linear attention forgets: small, and it
+// decides much.
+bool decides(std::string_view name) {
+  constexpr std::string_view kEnds[] = {".mlp.gate.weight",     ".block_sparse_moe.gate.weight",
+                                        ".router.layer.weight", ".in_proj_a.weight",
+                                        ".in_proj_b.weight",    ".in_proj_ba.weight"};
+  return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
 }
 
 Plan plan_tensors(const SafetensorsFolder& folder) {
   Plan plan;
   for (const SafetensorsTensor* tensor : folder.tensors()) {
     const std::string& name = tensor->name;
-    if (is_router(name)) plan.ignored.push_back(name.substr(0, name.size() - kWeight.size()));
-    if (!is_matrix(*tensor) || is_router(name)) {
+    if (decides(name)) plan.ignored.push_back(name.substr(0, name.size() - kWeight.size()));
+    if (!is_matrix(*tensor) || decides(name)) {
       plan.add(name, tensor->type, tensor->shape, {tensor, Part::kWhole});
       continue;
     }

@@ -13,7 +13,8 @@ namespace aerie {
 // - matrices of floats "X.weight" of more than one row whose rows are multiples of kInt8Group as
 //   format/safetensors/int8_weights.h has them;
 // - other such matrices as F16, or BF16 if they are that;
-// - everything else as it is: routers of mixtures of experts, and stacks of their matrices, too.
+// - everything else as it is: routers of mixtures of experts, stacks of their matrices, and what
+//   gates of linear attention are made of, too.
 // config.json gets a quantization_config and keeps what it says otherwise. Other files of the input
 // folder are copied, but for weights, hidden files and folders.
 //

@@ -37,6 +37,7 @@ int64_t head_cache_bytes(const HeadFile& file, const DraftTarget& target) {
   // A head without a shape of its own has layers of the target's.
   if (auto blueprint = file.blueprint(); blueprint.ok()) config = std::move(blueprint->config);
   config->layers = layers;
+  config->linear_layers.clear();
   return KvCache::bytes_needed(*config, target.max_positions, target.cache_type);
 }
 

@@ -56,6 +56,7 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   if (work.expert_layers > 0) work.expert_bytes /= work.expert_layers;
   ModelConfig layer = config;
   layer.layers = 1;
+  layer.linear_layers.clear();
   work.position_bytes =
       KvCache::bytes_needed(layer, kernels::kPagePositions, cache_type) / kernels::kPagePositions;
   for (const LayerPlan& plan : blueprint.layers) work.windows.push_back(plan.window);

@@ -33,11 +33,12 @@ Expected<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadOptions& opti
   return loaded;
 }
 
-// A chain behind what is committed.
+// A chain behind what is committed: of a prompt, or of a verify pass if logits are wanted.
 Status LoadedModel::make_batch(int rows, bool all_logits) {
-  AERIE_RETURN_IF_ERROR(cache().reserve(sequence_, rows));
+  const bool settled = !all_logits;
+  AERIE_RETURN_IF_ERROR(cache().reserve(sequence_, rows, settled ? rows : 0));
   batch_.clear();
-  for (BatchRow& row : add_chain(batch_, cache(), sequence_, rows)) {
+  for (BatchRow& row : add_chain(batch_, cache(), sequence_, rows, settled)) {
     row.token = random_token();
     row.wants_logits = all_logits;
   }
@@ -57,7 +58,7 @@ Status LoadedModel::fill(int context) {
 }
 
 Expected<double> LoadedModel::pass(int context, int rows) {
-  cache().truncate(sequence_, context);
+  AERIE_RETURN_IF_ERROR(stand_at(context));
   AERIE_RETURN_IF_ERROR(make_batch(rows, true));
   const auto start = std::chrono::steady_clock::now();
   const ForwardOutputs outputs = model().forward(batch_, cache());
@@ -65,8 +66,17 @@ Expected<double> LoadedModel::pass(int context, int rows) {
   experts_ = outputs.experts;
   // The pages are still the sequence's. That the pass wrote over some positions does not matter:
   // these are keys and values as good as the ones before.
-  cache().commit_first(sequence_, filled_ - context);
+  cache().assume(sequence_, filled_);
   return seconds.count();
+}
+
+// As after a round that decoded plainly: the last row is one that states have not taken in yet.
+Status LoadedModel::stand_at(int context) {
+  const int last = context > 0 ? 1 : 0;
+  cache().assume(sequence_, context - last);
+  AERIE_RETURN_IF_ERROR(cache().reserve(sequence_, last));
+  cache().commit_first(sequence_, last);
+  return {};
 }
 
 }  // namespace aerie::measure

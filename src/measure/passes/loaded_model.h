@@ -51,6 +51,7 @@ class LoadedModel {
 
  private:
   explicit LoadedModel(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  Status stand_at(int context);
   Status make_batch(int rows, bool all_logits);
 
   std::unique_ptr<Engine> engine_;

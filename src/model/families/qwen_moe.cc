@@ -32,13 +32,7 @@ Status import_qwen2(HuggingFaceImport& folder) {
   constexpr const char* kSliding = "use_sliding_window";
   AERIE_ASSIGN_OR_RETURN(const bool sliding, folder.config().boolean(kSliding, false));
   if (sliding) return folder.config().error(StatusCode::kUnsupported, kSliding, "is true");
-  constexpr const char* kShared = "shared_expert_intermediate_size";
-  AERIE_ASSIGN_OR_RETURN(const int64_t shared, folder.config().integer_in(kShared, 1, 1 << 20));
-  folder.add_integer("expert_shared_feed_forward_length", shared, kShared);
-  folder.add_rule("model.layers.{}.mlp.shared_expert.gate_proj", "blk.{}.ffn_gate_shexp");
-  folder.add_rule("model.layers.{}.mlp.shared_expert.up_proj", "blk.{}.ffn_up_shexp");
-  folder.add_rule("model.layers.{}.mlp.shared_expert.down_proj", "blk.{}.ffn_down_shexp");
-  folder.add_rule("model.layers.{}.mlp.shared_expert_gate", "blk.{}.ffn_gate_inp_shexp");
+  AERIE_RETURN_IF_ERROR(folder.add_shared_expert());
   folder.require_biases({"model.layers.{}.self_attn.q_proj", "model.layers.{}.self_attn.k_proj",
                          "model.layers.{}.self_attn.v_proj"});
   return import(folder);

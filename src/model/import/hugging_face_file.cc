@@ -19,6 +19,7 @@
 #include "model/import/eight_bit_weights.h"
 #include "model/import/hugging_face_import.h"
 #include "model/import/layer_names.h"
+#include "model/import/linear_tensors.h"
 #include "model/import/suggested_sampling.h"
 #include "model/registry.h"
 
@@ -62,6 +63,8 @@ class HuggingFaceFile final : public ModelFile {
  private:
   Status place(const SafetensorsTensor& tensor, bool tied);
   Expected<DType> stored_type(const SafetensorsTensor& tensor, TensorChange change) const;
+  Status place_heads(const SafetensorsTensor& tensor, const TensorRule& rule, std::string gguf,
+                     int64_t layer);
   Status place_stack(const SafetensorsTensor& tensor, const TensorRule& rule, int64_t layer);
   Status place_expert(const SafetensorsTensor& tensor, std::string gguf, int64_t expert);
   Status add_draft_ids(const SafetensorsTensor& tensor);
@@ -79,6 +82,7 @@ class HuggingFaceFile final : public ModelFile {
   Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
   Expected<TensorData> read_stored(const SafetensorsTensor& tensor, const TensorInfo& info,
                                    const Shape& shape) const;
+  Expected<TensorData> read_heads(const TensorInfo& info, const Origin& origin) const;
   Expected<TensorData> read_halves(const TensorInfo& info, const Origin& origin,
                                    const TensorData& whole) const;
   Expected<TensorData> read_stack(const TensorInfo& info, const Origin& origin) const;
@@ -115,13 +119,21 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   if (name == "d2t") return add_draft_ids(tensor);
   if (scheme_.is_scale(name)) return scheme_.check_scale(tensors_, tensor);
   if (tied && name == "lm_head.weight") return {};
-  const size_t dot = name.rfind('.');
-  const std::string_view suffix =
-      dot == std::string::npos ? std::string_view() : std::string_view(name).substr(dot);
-  const ExpertName at = split_expert(std::string_view(name).substr(0, dot));
-  const auto rule = rules_.find(at.stem);
+  // A rule may be for the name as a whole: stacks and numbers of heads have no ".weight".
+  ExpertName at = split_expert(name);
+  auto rule = rules_.find(at.stem);
+  std::string_view suffix = ".weight";
+  if (rule != rules_.end()) {
+    if (arranges_heads(rule->second->change)) suffix = "";
+  } else {
+    const size_t dot = name.rfind('.');
+    if (dot != std::string::npos) suffix = std::string_view(name).substr(dot);
+    at = split_expert(std::string_view(name).substr(0, dot));
+    rule = rules_.find(at.stem);
+    if (suffix != ".weight" && suffix != ".bias") rule = rules_.end();
+  }
   const bool numbered = at.layer >= 0 || at.stem.find("{}") == std::string::npos;
-  if (rule == rules_.end() || !numbered || (suffix != ".weight" && suffix != ".bias")) {
+  if (rule == rules_.end() || !numbered) {
     return refuse(StatusCode::kUnsupported, tensor.name,
                   fmt::format("has no place in a model of the family '{}' as it is supported here",
                               import_.architecture()));
@@ -140,6 +152,9 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   if (change == TensorChange::kStack || change == TensorChange::kFirstHalves) {
     return place_stack(tensor, *rule->second, at.layer);
   }
+  if (arranges_heads(change)) {
+    return place_heads(tensor, *rule->second, std::move(gguf), at.layer);
+  }
   if (tensor.elements() == 0 || tensor.shape.empty() || tensor.shape.size() > 2) {
     return refuse(StatusCode::kUnsupported, tensor.name,
                   fmt::format("has {} dimensions and {} elements; vectors and matrices are read",
@@ -155,6 +170,38 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   if (change == TensorChange::kTranspose) std::swap(shape[0], shape[1]);
   const bool to_float = change == TensorChange::kAddOne;
   add(std::move(gguf), to_float ? DType::kF32 : stored, shape, {&tensor, change});
+  return {};
+}
+
+// Of the heads of linear attention; a convolution's tensor has a dimension of 1 in its middle.
+Status HuggingFaceFile::place_heads(const SafetensorsTensor& tensor, const TensorRule& rule,
+                                    std::string gguf, int64_t layer) {
+  std::vector<int64_t> shape(tensor.shape.begin(), tensor.shape.end());
+  const bool is_convolution = shape.size() == 3 && shape[1] == 1;
+  if (is_convolution) shape.erase(shape.begin() + 1);
+  const int64_t rows = shape.empty() || shape.size() > 2 || tensor.elements() == 0
+                           ? -1
+                           : arranged_rows(rule.change, import_.linear(), shape[0]);
+  const bool fits = rule.change != TensorChange::kHeadColumns ||
+                    (shape.size() == 2 && shape[1] == import_.linear().v_width());
+  if (rows < 0 || !fits) {
+    return refuse(StatusCode::kInvalidData, tensor.name,
+                  fmt::format("has {} rows, which do not fit {} heads of {} and {} of {}",
+                              tensor.shape.empty() ? 0 : tensor.shape[0], import_.linear().heads,
+                              import_.linear().value_dim, import_.linear().key_heads,
+                              import_.linear().key_dim));
+  }
+  AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, rule.change));
+  if (shape.size() == 1) {
+    add(std::move(gguf), DType::kF32, {rows, 1, 1, 1}, {&tensor, rule.change});
+    return {};
+  }
+  const DType type = is_convolution ? DType::kF32 : stored;
+  add(std::move(gguf), type, {shape[1], rows, 1, 1}, {&tensor, rule.change});
+  if (rule.to_second.empty()) return {};
+  constexpr TensorChange kSecond = TensorChange::kGroupedGates;
+  add(with_layer(rule.to_second, layer) + ".weight", type,
+      {shape[1], arranged_rows(kSecond, import_.linear(), shape[0]), 1, 1}, {&tensor, kSecond});
   return {};
 }
 
@@ -265,8 +312,9 @@ Status HuggingFaceFile::check_layers() {
   for (const std::string& from : import_.required_biases()) layers_with_[from + ".bias"] += 0;
   for (const auto& [stem, count] : layers_with_) {
     if (count == import_.layers()) continue;
-    // Some layers may have experts, and others a feed-forward.
-    if (import_.experts() > 0 && !stem.ends_with(".bias")) continue;
+    // Some layers may have experts, and others a feed-forward; the same for kinds of attention.
+    const bool differ = import_.experts() > 0 || import_.linear().heads > 0;
+    if (differ && !stem.ends_with(".bias")) continue;
     const size_t suffix = stem.rfind('.');
     const TensorRule& rule = *rules_.find(std::string_view(stem).substr(0, suffix))->second;
     for (int64_t layer = 0; layer < import_.layers(); ++layer) {
@@ -393,6 +441,18 @@ Expected<TensorData> HuggingFaceFile::read_stored(const SafetensorsTensor& tenso
   return as_floats(data.view);
 }
 
+Expected<TensorData> HuggingFaceFile::read_heads(const TensorInfo& info,
+                                                 const Origin& origin) const {
+  Shape stored = info.shape;  // gates and inputs share a tensor
+  stored[info.shape[1] == 1 ? 0 : 1] = origin.tensor->shape[0];
+  AERIE_ASSIGN_OR_RETURN(const TensorData data, read_stored(*origin.tensor, info, stored));
+  auto arranged = arrange_heads(origin.change, import_.linear(), data.view);
+  if (arranged.status().code() == StatusCode::kUnsupported) {
+    return refuse(StatusCode::kUnsupported, origin.tensor->name, arranged.status().message());
+  }
+  return arranged;
+}
+
 // Half of every expert's outputs.
 Expected<TensorData> HuggingFaceFile::read_halves(const TensorInfo& info, const Origin& origin,
                                                   const TensorData& whole) const {
@@ -434,13 +494,13 @@ Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const 
         reinterpret_cast<const std::byte*>(import_.made()[origin.made].second.data());
     return TensorData{{DType::kF32, Device::kCpu, info.shape, values}, {}};
   }
+  if (arranges_heads(origin.change)) return read_heads(info, origin);
   AERIE_ASSIGN_OR_RETURN(TensorData data, read_stored(*origin.tensor, info, info.shape));
   switch (origin.change) {
     case TensorChange::kFirstHalves:
     case TensorChange::kSecondHalves:
       return read_halves(info, origin, data);
-    case TensorChange::kNone:
-    case TensorChange::kStack:
+    default:
       return data;
     case TensorChange::kTurnQueries:
     case TensorChange::kTurnKeys:

@@ -131,7 +131,7 @@ Status HuggingFaceImport::copy_llama_shape(const LlamaDefaults& defaults) {
   AERIE_RETURN_IF_ERROR(
       copy_number("rms_norm_eps", "attention.layer_norm_rms_epsilon", defaults.norm_eps));
   AERIE_RETURN_IF_ERROR(require_text("hidden_act", "silu", {"silu", "swish"}));
-  return add_rope(rope_parameters(), defaults.rope_base);
+  return add_rope(rope_parameters(), defaults.rope_base, defaults.rope_part);
 }
 
 Status HuggingFaceImport::require_text(std::string_view key, std::string_view fallback,
@@ -147,7 +147,7 @@ const Json* HuggingFaceImport::rope_parameters() const {
   return parameters != nullptr ? parameters : config_.find("rope_scaling");
 }
 
-Status HuggingFaceImport::add_rope(const Json* parameters, double base) {
+Status HuggingFaceImport::add_rope(const Json* parameters, double base, double part) {
   static const Json kNone = Json::object();
   AERIE_ASSIGN_OR_RETURN(const JsonObject rope,
                          JsonObject::view(parameters != nullptr ? *parameters : kNone,
@@ -161,7 +161,7 @@ Status HuggingFaceImport::add_rope(const Json* parameters, double base) {
   }
   AERIE_ASSIGN_OR_RETURN(base, positive_number(config_, "rope_theta", base));
   AERIE_ASSIGN_OR_RETURN(base, positive_number(rope, "rope_theta", base));
-  AERIE_ASSIGN_OR_RETURN(double part, positive_number(config_, "partial_rotary_factor", 1.0));
+  AERIE_ASSIGN_OR_RETURN(part, positive_number(config_, "partial_rotary_factor", part));
   AERIE_ASSIGN_OR_RETURN(part, positive_number(rope, "partial_rotary_factor", part));
   rope_dimensions_ = static_cast<int64_t>(std::min(2.0, part) * static_cast<double>(head_dim_));
   if (rope_dimensions_ < 2 || part > 1.0) {
@@ -345,7 +345,8 @@ Status HuggingFaceImport::add_experts(const ExpertNames& names) {
     add_integer("expert_feed_forward_length", ffn, names.ffn);
   }
   if (names.normalized != nullptr) {
-    AERIE_ASSIGN_OR_RETURN(const bool normalized, config_.boolean(names.normalized, false));
+    AERIE_ASSIGN_OR_RETURN(const bool normalized,
+                           config_.boolean(names.normalized, names.usually_normalized));
     add_flag("expert_weights_norm", normalized);
   }
   const auto add = [this](const char* from, const char* to) {
@@ -359,8 +360,61 @@ Status HuggingFaceImport::add_experts(const ExpertNames& names) {
   return {};
 }
 
-void HuggingFaceImport::add_rule(std::string_view from, std::string_view to, TensorChange change) {
-  rules_.push_back({std::string(from), std::string(to), change});
+Status HuggingFaceImport::add_shared_expert() {
+  constexpr const char* kShared = "shared_expert_intermediate_size";
+  AERIE_ASSIGN_OR_RETURN(const int64_t shared, config_.integer_in(kShared, 1, kMaxInteger));
+  add_integer("expert_shared_feed_forward_length", shared, kShared);
+  add_rule("model.layers.{}.mlp.shared_expert.gate_proj", "blk.{}.ffn_gate_shexp");
+  add_rule("model.layers.{}.mlp.shared_expert.up_proj", "blk.{}.ffn_up_shexp");
+  add_rule("model.layers.{}.mlp.shared_expert.down_proj", "blk.{}.ffn_down_shexp");
+  add_rule("model.layers.{}.mlp.shared_expert_gate", "blk.{}.ffn_gate_inp_shexp");
+  return {};
+}
+
+Status HuggingFaceImport::add_linear_attention(bool tiled) {
+  constexpr int64_t kMostHeads = 4096;
+  const auto read = [this](const char* from, int64_t most, int& into) {
+    AERIE_ASSIGN_OR_RETURN(const int64_t value, config_.integer_in(from, 1, most));
+    into = static_cast<int>(value);
+    return Status();
+  };
+  constexpr const char *kKeyHeads = "linear_num_key_heads", *kHeads = "linear_num_value_heads";
+  AERIE_RETURN_IF_ERROR(read(kKeyHeads, kMostHeads, linear_.key_heads));
+  AERIE_RETURN_IF_ERROR(read(kHeads, kMostHeads, linear_.heads));
+  AERIE_RETURN_IF_ERROR(read("linear_key_head_dim", kMaxHeadDim, linear_.key_dim));
+  AERIE_RETURN_IF_ERROR(read("linear_value_head_dim", kMaxHeadDim, linear_.value_dim));
+  AERIE_RETURN_IF_ERROR(read("linear_conv_kernel_dim", 64, linear_.taps));
+  if (linear_.heads % linear_.key_heads != 0) {
+    return config_.error(StatusCode::kInvalidData, kKeyHeads, "of {} does not divide the {} heads",
+                         linear_.key_heads, linear_.heads);
+  }
+  linear_.tiled = tiled;
+  add_integer("ssm.conv_kernel", linear_.taps, "linear_conv_kernel_dim");
+  add_integer("ssm.state_size", linear_.key_dim, "linear_key_head_dim");
+  add_integer("ssm.group_count", linear_.key_heads, kKeyHeads);
+  add_integer("ssm.time_step_rank", linear_.heads, kHeads);
+  add_integer("ssm.inner_size", linear_.v_width(), "linear_value_head_dim");
+  return {};
+}
+
+Status HuggingFaceImport::add_rope_sections() {
+  const Json* parameters = rope_parameters();
+  if (parameters == nullptr) return {};
+  AERIE_ASSIGN_OR_RETURN(const JsonObject rope, JsonObject::view(*parameters, config_.file()));
+  const Json* sections = rope.find("mrope_section");
+  if (sections == nullptr || !sections->is_array() || sections->size() > 4) return {};
+  std::vector<int32_t> values;
+  for (const Json& section : *sections) {
+    values.push_back(section.is_number_integer() ? section.get<int32_t>() : 0);
+  }
+  values.resize(4);
+  metadata_.add_i32s(full("rope.dimension_sections"), values);
+  return {};
+}
+
+void HuggingFaceImport::add_rule(std::string_view from, std::string_view to, TensorChange change,
+                                 std::string_view to_second) {
+  rules_.push_back({std::string(from), std::string(to), change, std::string(to_second)});
 }
 
 void HuggingFaceImport::add_stack_rules(std::string_view gate_up, std::string_view down) {

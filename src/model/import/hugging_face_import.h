@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "core/model_config.h"
 #include "format/gguf/metadata_builder.h"
 #include "format/json.h"
 
@@ -31,6 +32,13 @@ enum class TensorChange : uint8_t {
   kStack,
   kFirstHalves,
   kSecondHalves,
+  // Of linear attention (import/linear_tensors.h), with its heads in the order that the file has:
+  kHeadRows,       // as many rows for each head
+  kHeadRates,      // a number each, of which GGUF has minus its exponential
+  kHeadChannels,   // rows of queries and keys, then of each head's values
+  kHeadColumns,    // columns of each head's values
+  kGroupedInputs,  // rows by key head: queries, keys and values of it; and, in the second place,
+  kGroupedGates,   // its gates
 };
 
 struct TensorRule {
@@ -39,7 +47,8 @@ struct TensorRule {
   std::string from;
   std::string to;  // the same in GGUF
   TensorChange change = TensorChange::kNone;
-  std::string to_second = {};  // where the second halves of a tensor go whose first go to `to`
+  // Where the second halves of a tensor go whose first go to `to`, or the gates of inputs.
+  std::string to_second = {};
 };
 
 // What a configuration calls the sizes. Llama's names, which most families kept.
@@ -59,7 +68,8 @@ struct ExpertNames {
   const char* count = "num_experts";
   const char* used = "num_experts_per_tok";
   const char* ffn = "moe_intermediate_size";  // null: that of the feed-forward's width
-  const char* normalized = "norm_topk_prob";  // absent: they are not; null: the family says it
+  const char* normalized = "norm_topk_prob";  // null: the family says it
+  bool usually_normalized = false;            // where that key is absent
   const char* router = "mlp.gate";
   // Of an expert; the second "{}" stands for its number. Null: add_stack_rules() has them.
   const char* gate = "mlp.experts.{}.gate_proj";
@@ -76,6 +86,7 @@ Expected<double> positive_number(const JsonObject& object, std::string_view key,
 struct LlamaDefaults {
   double norm_eps = 1e-6;
   double rope_base = 10000.0;
+  double rope_part = 1.0;  // partial_rotary_factor
   SizeNames sizes = {};
 };
 
@@ -114,7 +125,10 @@ class HuggingFaceImport {
   // What it lacks is taken from the configuration: rope_theta (`base` if that lacks it too),
   // partial_rotary_factor, original_max_position_embeddings. Stretched positions need tensors of
   // their own in some forms: these are added.
-  Status add_rope(const Json* parameters, double base);
+  Status add_rope(const Json* parameters, double base, double part = 1.0);
+  // The sections of rotary embeddings of pictures, which a text does not tell apart; llama.cpp
+  // wants them.
+  Status add_rope_sections();
   // The usual place of the parameters: rope_parameters, else rope_scaling, else null.
   const Json* rope_parameters() const;
   // Which layers have a window, by layer_types if the configuration has them; else all for which
@@ -132,9 +146,14 @@ class HuggingFaceImport {
   // Experts, in the layers that have a router.
   Status add_experts(const ExpertNames& names = {});
 
+  // The expert that every row uses besides, by Qwen's names.
+  Status add_shared_expert();
+  // The sizes of linear attention. `tiled`: LinearAttention::tiled, of the file that is made.
+  Status add_linear_attention(bool tiled);
+
   // Tensors.
   void add_rule(std::string_view from, std::string_view to,
-                TensorChange change = TensorChange::kNone);
+                TensorChange change = TensorChange::kNone, std::string_view to_second = {});
   // Stacks of experts' matrices (TensorChange::kStack), gates before what they are for in one.
   void add_stack_rules(std::string_view gate_up, std::string_view down);
   // Embedding, norms, projections and feed-forward by Llama's names.
@@ -159,6 +178,7 @@ class HuggingFaceImport {
   int64_t head_dim() const { return head_dim_; }
   int64_t rope_dimensions() const { return rope_dimensions_; }
   int64_t experts() const { return experts_; }  // 0: there are none
+  const LinearAttention& linear() const { return linear_; }
   MetadataBuilder& metadata() { return metadata_; }
   const std::string& architecture() const { return architecture_; }
   const std::vector<TensorRule>& rules() const { return rules_; }
@@ -185,6 +205,7 @@ class HuggingFaceImport {
   MetadataBuilder metadata_;
   int64_t layers_ = 0, heads_ = 0, kv_heads_ = 0, head_dim_ = 0, rope_dimensions_ = 0;
   int64_t context_ = 0, experts_ = 0;
+  LinearAttention linear_;
   std::vector<TensorRule> rules_;
   std::vector<std::pair<std::string, std::string>> prefixes_;
   std::vector<std::string> passed_prefixes_, passed_suffixes_;

@@ -99,7 +99,11 @@ Expected<Blueprint> MetadataReader::read_all_sizes() const {
   if (const auto name = file_.string("general.name"); name.ok()) config.name = std::string(*name);
   AERIE_ASSIGN_OR_RETURN(config.layers, integer("block_count", 1, kMaxLayers));
   AERIE_ASSIGN_OR_RETURN(config.hidden, integer("embedding_length", 1, kMaxWidth));
-  AERIE_ASSIGN_OR_RETURN(config.ffn, integer("feed_forward_length", 1, kMaxWidth));
+  // Where all layers have experts, files may leave it out.
+  constexpr const char* kFfn = "feed_forward_length";
+  if (has(kFfn) || !has(kExperts)) {
+    AERIE_ASSIGN_OR_RETURN(config.ffn, integer(kFfn, 1, kMaxWidth));
+  }
   AERIE_RETURN_IF_ERROR(read_heads(config));
   AERIE_ASSIGN_OR_RETURN(config.context, integer("context_length", 1, kMaxContext));
   AERIE_ASSIGN_OR_RETURN(blueprint.norm_eps, positive_or(has("attention.layer_norm_epsilon")
@@ -162,6 +166,34 @@ Status MetadataReader::read_experts(bool normalized, Blueprint& blueprint) const
     blueprint.layers[i].experts = file_.find_tensor(name) != nullptr;
   }
   return {};
+}
+
+Expected<LinearAttention> MetadataReader::read_linear_attention(bool tiled) const {
+  constexpr int64_t kMostHeads = 4096, kMostTaps = 64;
+  LinearAttention linear;
+  linear.tiled = tiled;
+  AERIE_ASSIGN_OR_RETURN(linear.heads, integer("ssm.time_step_rank", 1, kMostHeads));
+  AERIE_ASSIGN_OR_RETURN(linear.key_heads, integer("ssm.group_count", 1, kMostHeads));
+  AERIE_ASSIGN_OR_RETURN(linear.key_dim, integer("ssm.state_size", 1, kMaxWidth));
+  AERIE_ASSIGN_OR_RETURN(const int values, integer("ssm.inner_size", 1, kMaxWidth));
+  AERIE_ASSIGN_OR_RETURN(linear.taps, integer("ssm.conv_kernel", 2, kMostTaps));
+  if (linear.heads % linear.key_heads != 0) {
+    return refuse("ssm.group_count",
+                  fmt::format("{} does not divide the {} heads", linear.key_heads, linear.heads));
+  }
+  linear.value_dim = values / linear.heads;
+  if (linear.value_dim * linear.heads != values) {
+    return refuse("ssm.inner_size",
+                  fmt::format("{} is not a multiple of the {} heads", values, linear.heads));
+  }
+  constexpr int kLanes = kernels::kStateLanes;
+  for (const int width : {linear.key_dim, linear.value_dim}) {
+    if (width % kLanes == 0 && width <= kernels::kMaxHeadDim) continue;
+    return unsupported("ssm.state_size",
+                       fmt::format("heads of {} dimensions; multiples of {} up to {} are supported",
+                                   width, kLanes, kernels::kMaxHeadDim));
+  }
+  return linear;
 }
 
 Expected<Blueprint> MetadataReader::add_llama_shape(Blueprint blueprint) const {

@@ -39,6 +39,8 @@ class MetadataReader {
   // The same with experts in the layers that have a router. `normalized`: what their weights are
   // where the file does not say it (Blueprint::normalized_experts).
   Expected<Blueprint> read_expert_shape(bool normalized) const;
+  // ssm.*: the sizes of linear attention.
+  Expected<LinearAttention> read_linear_attention(bool tiled) const;
   // rope.*, and the tensors rope_freqs and rope_factors_{long,short} of files that have them.
   Expected<RopeConfig> read_rope(const ModelConfig& config) const;
   // attention.sliding_window, for the layers that attention.sliding_window_pattern names, or else

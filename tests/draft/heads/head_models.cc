@@ -76,7 +76,7 @@ std::vector<float> HeadModels::taps(const std::vector<int32_t>& text,
   const auto id = cache->open();
   EXPECT_TRUE(cache->reserve(*id, static_cast<int>(text.size())).ok());
   ForwardBatch batch;
-  batch.sequences.push_back({cache->pages(*id), 0});
+  batch.sequences.push_back({cache->pages(*id), 0, *id});
   batch.tap_layers = layers;
   for (int i = 0; i < static_cast<int>(text.size()); ++i) {
     BatchRow row;

@@ -37,7 +37,7 @@ std::vector<RowOutput> RowRunner::commit(std::span<const Floats> features,
     EXPECT_TRUE(cache_.reserve(id_, rows + kNodes).ok());
     HeadPass pass;
     const int committed = cache_.committed(id_);
-    pass.batch.sequences.push_back({cache_.pages(id_), committed});
+    pass.batch.sequences.push_back({cache_.pages(id_), committed, id_});
     for (int i = 0; i < rows; ++i) {
       BatchRow row;
       row.token = tokens[static_cast<size_t>(begin + i)];
@@ -59,7 +59,7 @@ RowOutput RowRunner::add_node(const Floats& hidden, int32_t token) {
   const auto depth = static_cast<int>(above_.size()) + 1;
   HeadPass pass;
   pass.depth = depth;
-  pass.batch.sequences.push_back({cache_.pages(id_), cache_.committed(id_)});
+  pass.batch.sequences.push_back({cache_.pages(id_), cache_.committed(id_), id_});
   BatchRow row;
   row.token = token;
   row.position = cache_.committed(id_) + depth - 1;

@@ -41,7 +41,7 @@ std::vector<std::vector<float>> compute(const ModelFile& file, kernels::Isa isa,
     const int rows = std::min(kChunk, options.max_positions - first);
     EXPECT_TRUE(cache->reserve(*id, rows).ok());
     ForwardBatch batch;
-    batch.sequences.push_back({cache->pages(*id), first});
+    batch.sequences.push_back({cache->pages(*id), first, *id});
     for (int i = 0; i < rows; ++i) {
       batch.rows.push_back({0,
                             tokens[static_cast<size_t>(first + i)],

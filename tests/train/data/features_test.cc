@@ -96,7 +96,7 @@ TEST_F(FeaturesTest, ComputedAreTheModelsTaps) {
   ASSERT_TRUE(sequence.ok() && cache->reserve(*sequence, 700).ok());
   ForwardBatch batch;
   batch.tap_layers = {kLayers, 0};
-  batch.sequences.push_back({cache->pages(*sequence), 0});
+  batch.sequences.push_back({cache->pages(*sequence), 0, *sequence});
   for (int i = 0; i < 700; ++i) {
     BatchRow& row = batch.rows.emplace_back();
     row.token = sample.tokens[static_cast<size_t>(i)];

@@ -16,7 +16,7 @@ EngineRun run_engine(Model& model, const std::vector<int32_t>& tokens, int layer
   const KvCache::Id id = *cache.open();
   EXPECT_TRUE(cache.reserve(id, static_cast<int>(rows)).ok());
   ForwardBatch batch;
-  batch.sequences.push_back({cache.pages(id), 0});
+  batch.sequences.push_back({cache.pages(id), 0, id});
   for (int i = 0; i < static_cast<int>(rows); ++i) {
     BatchRow row;
     row.token = tokens[static_cast<size_t>(i)];

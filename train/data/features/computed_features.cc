@@ -54,8 +54,9 @@ Expected<std::unique_ptr<FeatureSource>> ComputedFeatures::make(
 // A chain behind what is committed.
 Status ComputedFeatures::make_batch(std::span<const int32_t> tokens, int first) {
   KvCache& cache = *target_->parts().cache;
-  AERIE_RETURN_IF_ERROR(cache.reserve(sequence_, static_cast<int>(tokens.size())));
-  batch_.sequences.assign(1, {cache.pages(sequence_), first});
+  const auto rows = static_cast<int>(tokens.size());
+  AERIE_RETURN_IF_ERROR(cache.reserve(sequence_, rows, rows));
+  batch_.sequences.assign(1, {cache.pages(sequence_), first, sequence_, rows});
   batch_.rows.clear();
   for (int i = 0; i < static_cast<int>(tokens.size()); ++i) {
     BatchRow& row = batch_.rows.emplace_back();

@@ -1,0 +1,323 @@
+#include "model/linear_runner.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+namespace aerie {
+
+using kernels::Activations;
+using kernels::MatmulTarget;
+using kernels::StateRow;
+using kernels::StateSequence;
+
+namespace {
+
+constexpr double kHeadEps = 1e-6;  // of the lengths of queries and keys, for every model
+
+// The position in its sequence that a slot stands for.
+int position_of(const BatchSequence& sequence, int32_t slot) {
+  const int32_t page = slot / kernels::kPagePositions;
+  auto index = static_cast<size_t>(sequence.committed / kernels::kPagePositions);
+  while (index < sequence.pages.size() && sequence.pages[index] != page) ++index;
+  assert(index < sequence.pages.size());
+  return static_cast<int>(index) * kernels::kPagePositions + slot % kernels::kPagePositions;
+}
+
+}  // namespace
+
+LinearRunner::LinearRunner(const Blueprint& blueprint, const ModelOptions& options)
+    : shape_(blueprint.config.linear),
+      layout_(state_layout(blueprint.config)),
+      norm_eps_(blueprint.norm_eps),
+      backend_(options.backend),
+      pool_(options.pool) {
+  const double dim = shape_.key_dim;
+  // Heads of length 1, queries divided by the root of their dimension besides.
+  key_norm_.assign(static_cast<size_t>(shape_.key_dim), static_cast<float>(1.0 / std::sqrt(dim)));
+  query_norm_.assign(static_cast<size_t>(shape_.key_dim), static_cast<float>(1.0 / dim));
+}
+
+Expected<std::unique_ptr<LinearRunner>> LinearRunner::create(const Blueprint& blueprint,
+                                                             const ModelOptions& options) {
+  if (blueprint.config.count_linear() == 0) return std::unique_ptr<LinearRunner>();
+  std::unique_ptr<LinearRunner> runner(new LinearRunner(blueprint, options));
+  AERIE_RETURN_IF_ERROR(runner->allocate(options.max_rows, options.pool->threads()));
+  return runner;
+}
+
+Status LinearRunner::allocate(int max_rows, int threads) {
+  const auto rows = static_cast<size_t>(max_rows);
+  const auto heads = static_cast<size_t>(shape_.heads);
+  const auto values = static_cast<size_t>(shape_.v_width());
+  qkv_.resize(rows * static_cast<size_t>(shape_.channels()));
+  q_.resize(rows * static_cast<size_t>(shape_.k_width()));
+  k_.resize(q_.size());
+  for (std::vector<float>* wide : {&v_, &z_, &out_}) wide->resize(rows * values);
+  for (std::vector<float>* list : {&beta_, &alpha_, &decay_}) list->resize(rows * heads);
+  beta_alpha_.resize(2 * rows * heads);
+  for (std::vector<int32_t>* list : {&sequence_of_, &order_, &next_}) list->reserve(rows);
+  sequences_.reserve(rows);
+  above_.reserve(8 * rows);
+  above_at_.reserve(rows + 1);
+  rows_.reserve(rows);
+  state_sequences_.reserve(rows);
+  inputs_.reserve(rows * static_cast<size_t>(shape_.taps));
+  copies_.reserve(rows * (2 + static_cast<size_t>(shape_.taps)));
+  AERIE_ASSIGN_OR_RETURN(gated_, Activations::allocate(max_rows, shape_.v_width()));
+  AERIE_ASSIGN_OR_RETURN(workspace_, kernels::StateWorkspace::allocate(layout_, threads, max_rows));
+  return {};
+}
+
+void LinearRunner::start(const ForwardBatch& batch) {
+  batch_ = &batch;
+  planned_ = false;
+}
+
+void LinearRunner::plan(const KvCache& cache, StateStore& states) {
+  plan_sequences(cache);
+  plan_rows(states);
+  plan_children();
+  planned_ = true;
+}
+
+// One for each sequence of the cache, with its rows in order_.
+void LinearRunner::plan_sequences(const KvCache& cache) {
+  sequences_.clear();
+  sequence_of_.clear();
+  for (const BatchSequence& part : batch_->sequences) {
+    assert(part.id >= 0);
+    const auto known = std::ranges::find(sequences_, part.id, &Sequence::id);
+    const auto index = static_cast<int32_t>(known - sequences_.begin());
+    if (known == sequences_.end()) {
+      sequences_.push_back({part.id, cache.committed(part.id), 0, 0, 0});
+    }
+    Sequence& sequence = sequences_[static_cast<size_t>(index)];
+    // What is taken for committed, and is not, is not settled; what is settled by this pass may
+    // count as committed already.
+    sequence.end = std::min(sequence.end, static_cast<int>(part.committed));
+    sequence.settled += part.settled;
+    sequence_of_.push_back(index);
+  }
+  order_.resize(batch_->rows.size());
+  for (const BatchRow& row : batch_->rows) {
+    ++sequences_[static_cast<size_t>(sequence_of_[static_cast<size_t>(row.sequence)])].rows;
+  }
+  size_t first = 0;
+  for (Sequence& sequence : sequences_) {
+    sequence.first_row = first;
+    first += sequence.rows;
+    sequence.rows = 0;
+  }
+  for (size_t r = 0; r < batch_->rows.size(); ++r) {
+    const auto part = static_cast<size_t>(batch_->rows[r].sequence);
+    Sequence& sequence = sequences_[static_cast<size_t>(sequence_of_[part])];
+    order_[sequence.first_row + sequence.rows++] = static_cast<int32_t>(r);
+  }
+}
+
+// What each row goes on from, and where its record goes.
+void LinearRunner::plan_rows(StateStore& states) {
+  rows_.assign(batch_->rows.size(), {});
+  above_.clear();
+  above_at_.clear();
+  for (size_t r = 0; r < batch_->rows.size(); ++r) {
+    const BatchRow& row = batch_->rows[r];
+    const auto part_index = static_cast<size_t>(row.sequence);
+    const BatchSequence& part = batch_->sequences[part_index];
+    const Sequence& sequence = sequences_[static_cast<size_t>(sequence_of_[part_index])];
+    above_at_.push_back(above_.size());
+    rows_[r].parent = row.parent;
+    if (row.parent < 0) {
+      const auto between = states.records(part.id, sequence.end, part.committed);
+      above_.insert(above_.end(), between.begin(), between.end());
+      for (const int32_t slot : row.above) {
+        const int position = position_of(part, slot);
+        above_.push_back(states.records(part.id, position, position + 1).front());
+      }
+    }
+    rows_[r].into[0] = row.snapshot;
+    if (part.settled > 0) continue;
+    const int position = position_of(part, row.slot);
+    rows_[r].record = states.records(part.id, position, position + 1).front();
+    assert(rows_[r].record >= 0);
+  }
+  above_at_.push_back(above_.size());
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    rows_[r].above = std::span(above_).subspan(above_at_[r], above_at_[r + 1] - above_at_[r]);
+  }
+}
+
+// Which states are needed after their row, and kept for later.
+void LinearRunner::plan_children() {
+  next_.assign(rows_.size(), -1);
+  for (const Sequence& sequence : sequences_) {
+    const auto rows = std::span(order_).subspan(sequence.first_row, sequence.rows);
+    assert(sequence.settled == 0 || sequence.settled == static_cast<int>(rows.size()));
+    int32_t kept = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto r = static_cast<size_t>(rows[i]);
+      if (i + 1 < rows.size()) next_[r] = rows[i + 1];
+      if (rows_[r].into[0] >= 0) rows_[r].needed = true;
+      if (rows_[r].parent < 0) continue;
+      StateRow& parent = rows_[static_cast<size_t>(rows_[r].parent)];
+      const bool comes_next = next_[static_cast<size_t>(rows_[r].parent)] == rows[i];
+      parent.needed = true;
+      if (!comes_next && parent.keep < 0) parent.keep = kept++;
+    }
+  }
+}
+
+// The input that came `back` positions before the first row: of settled records, then of the state.
+const float* LinearRunner::settled_input(const StateSequence& sequence, int back,
+                                         const float* records, const float* states) const {
+  const auto settled = static_cast<int>(sequence.settled.size());
+  if (back <= settled) {
+    const int32_t record = sequence.settled[static_cast<size_t>(settled - back)];
+    return records + record * layout_.record() + layout_.input();
+  }
+  const int index = layout_.taps - 1 - (back - settled);
+  if (sequence.blank || index < 0) return nullptr;
+  return states + sequence.slot * layout_.state() + layout_.inputs() + index * layout_.channels();
+}
+
+// The row's inputs to the convolution, its own last.
+void LinearRunner::trace_inputs(int32_t row, const float* records, const float* states,
+                                const float** out) {
+  int t = layout_.taps - 1;
+  for (;; row = rows_[static_cast<size_t>(row)].parent) {
+    out[t--] = qkv_.data() + row * layout_.channels();
+    if (t < 0 || rows_[static_cast<size_t>(row)].parent < 0) break;
+  }
+  const std::span<const int32_t> above = rows_[static_cast<size_t>(row)].above;
+  for (size_t i = above.size(); t >= 0 && i-- > 0;) {
+    out[t--] = records + above[i] * layout_.record() + layout_.input();
+  }
+  const auto part = static_cast<size_t>(batch_->rows[static_cast<size_t>(row)].sequence);
+  const StateSequence& sequence = state_sequences_[static_cast<size_t>(sequence_of_[part])];
+  for (int back = 1; t >= 0; ++back) out[t--] = settled_input(sequence, back, records, states);
+}
+
+// The state's inputs become those before the first row.
+void LinearRunner::settle_inputs(const StateSequence& sequence, const float* records,
+                                 float* states) {
+  float* own = states + sequence.slot * layout_.state() + layout_.inputs();
+  for (int i = 0; i < layout_.taps - 1; ++i) {
+    copies_.push_back({settled_input(sequence, layout_.taps - 1 - i, records, states),
+                       own + i * layout_.channels()});
+  }
+}
+
+// What each row's convolution reads in this layer, and what is kept of it for the next pass.
+void LinearRunner::set_inputs(StateStore& store, int plane) {
+  float *states = store.states(plane), *records = store.records(plane);
+  state_sequences_.clear();
+  for (const Sequence& sequence : sequences_) {
+    const int base = store.base(sequence.id, plane);
+    assert(base <= sequence.end);
+    state_sequences_.push_back({store.slot(sequence.id), base == 0,
+                                store.records(sequence.id, base, sequence.end),
+                                std::span(order_).subspan(sequence.first_row, sequence.rows)});
+    if (sequence.settled == 0) continue;
+    StateRow& last = rows_[static_cast<size_t>(state_sequences_.back().rows.back())];
+    last.needed = true;
+    last.into[1] = store.slot(sequence.id);
+  }
+  const auto taps = static_cast<size_t>(layout_.taps);
+  inputs_.resize(rows_.size() * taps);
+  copies_.clear();
+  for (const int32_t r : order_) {
+    const float** inputs = inputs_.data() + static_cast<size_t>(r) * taps;
+    trace_inputs(r, records, states, inputs);
+    const StateRow& row = rows_[static_cast<size_t>(r)];
+    if (row.record >= 0) {
+      copies_.push_back(
+          {inputs[taps - 1], records + row.record * layout_.record() + layout_.input()});
+    }
+    for (const int32_t slot : row.into) {
+      if (slot < 0) continue;
+      float* own = states + slot * layout_.state() + layout_.inputs();
+      for (size_t t = 1; t < taps; ++t, own += layout_.channels()) {
+        copies_.push_back({inputs[t], own});
+      }
+    }
+  }
+  for (size_t s = 0; s < sequences_.size(); ++s) {
+    if (state_sequences_[s].settled.empty() || sequences_[s].settled > 0) continue;
+    settle_inputs(state_sequences_[s], records, states);
+  }
+}
+
+// beta = sigmoid(b), decay = e^(rate softplus(a + step)).
+void LinearRunner::make_gates(const LinearAttentionWeights& layer) {
+  const auto heads = static_cast<size_t>(shape_.heads);
+  const size_t together = heads / static_cast<size_t>(shape_.key_heads);
+  const bool joint = layer.beta_alpha.weight.n > 0;
+  const auto rows = static_cast<int64_t>(rows_.size());
+  pool_->parallel_for(rows, 16, [&](int64_t begin, int64_t end, int) {
+    for (auto r = static_cast<size_t>(begin); r < static_cast<size_t>(end); ++r) {
+      for (size_t h = 0; h < heads; ++h) {
+        const size_t at = r * heads + h;
+        float b = beta_[at], a = alpha_[at];
+        if (joint) {
+          const float* group = beta_alpha_.data() + 2 * (r * heads + h / together * together);
+          b = group[h % together];
+          a = group[together + h % together];
+        }
+        const double x = double{a} + double{layer.step[h]};
+        const double softplus = x > 20.0 ? x : std::log1p(std::exp(x));
+        beta_[at] = static_cast<float>(1.0 / (1.0 + std::exp(-double{b})));
+        decay_[at] = static_cast<float>(std::exp(double{layer.rate[h]} * softplus));
+      }
+    }
+  });
+}
+
+const Activations& LinearRunner::run(const LinearAttentionWeights& layer, const Activations& x,
+                                     KvCache& cache, int plane) {
+  StateStore& states = *cache.states();
+  if (!planned_) plan(cache, states);
+  const int64_t rows = x.rows;
+  MatmulTarget products[4] = {layer.qkv.to(qkv_.data()), layer.z.to(z_.data())};
+  const bool joint = layer.beta_alpha.weight.n > 0;
+  products[2] = joint ? layer.beta_alpha.to(beta_alpha_.data()) : layer.beta.to(beta_.data());
+  products[3] = layer.alpha.to(alpha_.data());
+  backend_->matmul(*pool_, x, std::span(products).first(joint ? 3 : 4));
+
+  set_inputs(states, plane);
+  const kernels::ShortConvArgs::Part parts[] = {
+      {q_.data(), layout_.keys()}, {k_.data(), layout_.keys()}, {v_.data(), layout_.values()}};
+  backend_->short_conv(*pool_, {layout_.taps, layer.conv.data(), inputs_, parts, copies_});
+  const double eps = kHeadEps / shape_.key_dim;
+  backend_->rms_norm_heads(*pool_, q_.data(), rows, shape_.key_heads, shape_.key_dim,
+                           query_norm_.data(), eps);
+  backend_->rms_norm_heads(*pool_, k_.data(), rows, shape_.key_heads, shape_.key_dim,
+                           key_norm_.data(), eps);
+  make_gates(layer);
+
+  kernels::DeltaRuleArgs args;
+  args.layout = layout_;
+  args.q = q_.data();
+  args.k = k_.data();
+  args.v = v_.data();
+  args.decay = decay_.data();
+  args.beta = beta_.data();
+  args.out = out_.data();
+  args.sequences = state_sequences_;
+  args.rows = rows_;
+  args.states = states.states(plane);
+  args.records = states.records(plane);
+  args.workspace = &workspace_;
+  backend_->delta_rule(*pool_, args);
+  for (const Sequence& sequence : sequences_) {
+    states.advance(sequence.id, plane, sequence.end + sequence.settled);
+  }
+
+  backend_->rms_norm_heads(*pool_, out_.data(), rows, shape_.heads, shape_.value_dim,
+                           layer.head_norm.data(), norm_eps_);
+  prepare_activations(*backend_, rows, shape_.v_width(), {&layer.out}, gated_);
+  backend_->gated(*pool_, kernels::Activation::kSilu, z_.data(), out_.data(), gated_);
+  return gated_;
+}
+
+}  // namespace aerie
