@@ -204,6 +204,8 @@ def save_published(family, folder, model):
 
     def change(_):
         tensors = {name: value.float() for name, value in model.state_dict().items()}
+        if model.config.tie_word_embeddings:
+            del tensors["lm_head.weight"]
         tensors |= next_token_module(family, model)
         if not seeing:
             return split_experts(tensors)
