@@ -15,6 +15,7 @@
   FAMILY(kQwen2Moe)                  \
   FAMILY(kQwen3Moe)                  \
   FAMILY(kOlmoe)                     \
+  FAMILY(kGptOss)                    \
   FAMILY(kGemma1)                    \
   FAMILY(kGemma2)                    \
   FAMILY(kGemma3)                    \

@@ -241,10 +241,11 @@ void WeightLoader::save_packed() {
   }
 }
 
-Expected<std::vector<float>> WeightLoader::vector(const std::string& name, int64_t length) {
-  AERIE_ASSIGN_OR_RETURN(const TensorData tensor, read(name, length, 1));
-  std::vector<float> values(static_cast<size_t>(length));
-  dequantize(tensor.view.dtype, tensor.view.data, length, values.data());
+Expected<std::vector<float>> WeightLoader::vector(const std::string& name, int64_t length,
+                                                  int64_t count) {
+  AERIE_ASSIGN_OR_RETURN(const TensorData tensor, read(name, length, count));
+  std::vector<float> values(static_cast<size_t>(length * count));
+  dequantize(tensor.view.dtype, tensor.view.data, length * count, values.data());
   return values;
 }
 

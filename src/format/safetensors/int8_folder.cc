@@ -58,7 +58,7 @@ bool is_matrix(const SafetensorsTensor& tensor) {
 // The matrix that chooses among experts, which is small and decides much.
 bool is_router(std::string_view name) {
   constexpr std::string_view kRouters[] = {".mlp.gate.weight", ".block_sparse_moe.gate.weight",
-                                           ".router.layer.weight"};
+                                           ".router.layer.weight", ".mlp.router.weight"};
   return std::ranges::any_of(kRouters, [&](std::string_view end) { return name.ends_with(end); });
 }
 

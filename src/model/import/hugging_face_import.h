@@ -31,6 +31,12 @@ enum class TensorChange : uint8_t {
   kStack,
   kFirstHalves,
   kSecondHalves,
+  // The same lying on their side, [experts, inputs, outputs], unless they are of 4-bit blocks; and
+  // such a tensor of which the result has every other output, from the first or the second on.
+  // Biases of such matrices, [experts, outputs], go along.
+  kSideStack,
+  kEvenOutputs,
+  kOddOutputs,
 };
 
 struct TensorRule {
@@ -39,7 +45,7 @@ struct TensorRule {
   std::string from;
   std::string to;  // the same in GGUF
   TensorChange change = TensorChange::kNone;
-  std::string to_second = {};  // where the second halves of a tensor go whose first go to `to`
+  std::string to_second = {};  // where the second half of a tensor goes whose first goes to `to`
 };
 
 // What a configuration calls the sizes. Llama's names, which most families kept.
@@ -137,9 +143,12 @@ class HuggingFaceImport {
                 TensorChange change = TensorChange::kNone);
   // Stacks of experts' matrices (TensorChange::kStack), gates before what they are for in one.
   void add_stack_rules(std::string_view gate_up, std::string_view down);
+  // The same with every other output of the gates, lying on their side (kEvenOutputs, kSideStack).
+  void add_side_stack_rules(std::string_view gate_up, std::string_view down);
   // Embedding, norms, projections and feed-forward by Llama's names.
   void add_llama_rules(bool turned);
   void rename_prefix(std::string_view from, std::string_view to);  // before the rules; first match
+  void rename_suffix(std::string_view from, std::string_view to);  // the same, after prefixes
   void pass_over_prefix(std::string_view prefix);                  // not part of the language model
   void pass_over_suffix(std::string_view suffix);                  // holds nothing that is needed
   // Modules that predict further tokens, which draft and are no part of the model: by the names of
@@ -168,6 +177,8 @@ class HuggingFaceImport {
   std::string origin_of_key(std::string_view key) const;
   // The name after renaming; empty if it is passed over.
   std::string renamed(std::string_view name) const;
+  // The name whose suffix, renamed, gives this one.
+  std::string before_suffix(std::string name) const;
 
  private:
   HuggingFaceImport(std::shared_ptr<const Json> json, JsonObject whole, JsonObject config)
@@ -186,7 +197,7 @@ class HuggingFaceImport {
   int64_t layers_ = 0, heads_ = 0, kv_heads_ = 0, head_dim_ = 0, rope_dimensions_ = 0;
   int64_t context_ = 0, experts_ = 0;
   std::vector<TensorRule> rules_;
-  std::vector<std::pair<std::string, std::string>> prefixes_;
+  std::vector<std::pair<std::string, std::string>> prefixes_, suffixes_;
   std::vector<std::string> passed_prefixes_, passed_suffixes_;
   std::vector<std::pair<std::string, std::vector<float>>> made_;
   std::vector<std::string> required_biases_;

@@ -13,6 +13,8 @@
 namespace aerie {
 
 // Reads "<architecture>.<key>". Messages name file and key.
+inline constexpr const char* kYarnTruncate = "rope.scaling.yarn_truncate";
+
 class MetadataReader {
  public:
   // Requires a file with general.architecture.
@@ -40,6 +42,7 @@ class MetadataReader {
   // where the file does not say it (Blueprint::normalized_experts).
   Expected<Blueprint> read_expert_shape(bool normalized) const;
   // rope.*, and the tensors rope_freqs and rope_factors_{long,short} of files that have them.
+  // rope.scaling.yarn_truncate is a key of Aerie's own (RopeConfig::yarn_truncate).
   Expected<RopeConfig> read_rope(const ModelConfig& config) const;
   // attention.sliding_window, for the layers that attention.sliding_window_pattern names, or else
   // for all but every `period`-th; 1: for all.
