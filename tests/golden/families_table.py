@@ -606,6 +606,9 @@ AS_LLAMA_CPP = {
     "gemma2": {"query_pre_attn_scalar": 16},  # head_dim, but in the largest Gemmas
     "gemma3": {"query_pre_attn_scalar": 16},
     "gemma3-layer-types": {"query_pre_attn_scalar": 16},
+    **{name: {"rope_scaling": {**GPT_OSS_YARN, "truncate": True}} for name in ("gpt-oss", "gpt-oss-mxfp4")},
+    "gpt-oss-usual": {
+        "rope_scaling": {**GPT_OSS_YARN, "original_max_position_embeddings": 4096, "truncate": True}},
     "llama-yarn": {"rope_scaling": {  # the usual betas
         "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512, "attention_factor": 1.3}},
     "mistral": {"sliding_window": None},

@@ -193,7 +193,7 @@ FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def quantize_mxfp4(weight):
-    """[..., n] -> codes of FP4 (E2M1), two in a byte, the lower one first, [..., n / 32, 16]; exponents [..., n / 32]."""
+    """[..., n] -> FP4 (E2M1), two codes in a byte, the lower one first, [..., n / 32, 16]; exponents [..., n / 32]."""
     blocks = weight.double().reshape(*weight.shape[:-1], -1, 32)
     largest = blocks.abs().amax(-1, keepdim=True).clamp(min=2.0**-100)
     exponents = torch.floor(torch.log2(largest)) - 2  # so that the largest is between 4 and 8, of which 6 is left
