@@ -139,6 +139,9 @@ struct AttentionArgs {
   // pages that end before every row's window need not exist.
   int window = 0;
   float soft_cap = 0.0f;  // scores become cap tanh(score / cap); 0: they stay
+  // [heads]: a score more for each head, neither scaled nor capped, that takes its share of softmax
+  // and has no value (Xiao et al. 2023, 2309.17453, section 3; gpt-oss). Null: none.
+  const float* sinks = nullptr;
   KvLayout layout;
   const std::byte* kv = nullptr;  // the layer's plane of the cache
   std::span<const AttentionRow> rows;
@@ -205,7 +208,8 @@ class Backend {
   // In every function that fills Activations, out.k, out.rows, out.has_int8 and out.has_ordered say
   // what to fill; quantize() makes the rest from floats that are there.
   virtual void quantize(ThreadPool& pool, Activations& out) const = 0;
-  // out = activation(gate) * up, all [rows][k] (Shazeer 2020, 2002.05202: SwiGLU, GEGLU).
+  // out = activation(gate) * up, all [rows][k] (Shazeer 2020, 2002.05202: SwiGLU, GEGLU). Some
+  // activations change `up`, too.
   virtual void gated(ThreadPool& pool, Activation activation, const float* gate, const float* up,
                      Activations& out) const = 0;
   // out = activation(x), both [rows][k].
@@ -229,7 +233,8 @@ class Backend {
   // Rounds k and v, both [rows][kv_heads][head_dim], to the cache's type and puts them at `slots`.
   virtual void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
                         std::span<const int32_t> slots, std::byte* kv) const = 0;
-  // softmax(q k^T * scale, soft-capped) v over what each row sees.
+  // softmax(q k^T * scale, soft-capped; the head's sink) v over what each row sees. NaN where all
+  // of its scores are.
   virtual void attention(ThreadPool& pool, const AttentionArgs& args) const = 0;
 
   // Layers with linear attention (kernels/delta_rule.h).

@@ -18,6 +18,9 @@ enum class Activation : uint8_t {
   kSilu,      // x / (1 + e^-x)
   kGeluTanh,  // x / 2 (1 + tanh u): "gelu_pytorch_tanh", "gelu_new"
   kGelu,      // x / 2 (1 + erf(x / sqrt 2)): "gelu"
+  // gpt-oss's: y / (1 + e^-1.702y) with y = min(x, 7). What it multiplies, z, becomes
+  // 1 + min(max(z, -7), 7) before.
+  kClampedSilu,
 };
 
 }  // namespace aerie::kernels

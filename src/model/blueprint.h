@@ -49,6 +49,8 @@ struct Blueprint {
   // The matrix of queries gives for each head, behind its queries, as many values more; what the
   // head's attention gives is multiplied by their sigmoid.
   bool attention_gate = false;
+  // Each head has a score of its own that takes a share of softmax (kernels::AttentionArgs::sinks).
+  bool attention_sinks = false;
   // A norm of what attention and feed-forward give, too, before it is added to the residual stream.
   bool post_norms = false;
 
@@ -66,11 +68,10 @@ struct Blueprint {
 
   // Layers of the file behind the model's, which predict further tokens: a draft head's, not its.
   int predictors = 0;
-  // What the file calls the norm before the feed-forward.
-  const char* ffn_norm_name = "ffn_norm";
   // Of the file: one tensor for queries, keys and values; one for gate and up.
   bool fused_qkv = false;
   bool fused_gate_up = false;
+  const char* ffn_norm = "ffn_norm";  // what the norm before the feed-forward is called
 
   bool learned_positions = false;   // added to the embedding, from a table of config.context rows
   double embedding_scale = 1.0;     // on the token's embedding

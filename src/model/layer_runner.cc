@@ -171,6 +171,7 @@ void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, K
                                       : 1.0 / std::sqrt(static_cast<double>(config.head_dim)));
   args.window = plan.window;
   args.soft_cap = static_cast<float>(blueprint_.attention_soft_cap);
+  if (!layer.sinks.empty()) args.sinks = layer.sinks.data();
   args.layout = cache.layout();
   args.kv = cache.plane(plane);
   args.rows = attention_rows_;

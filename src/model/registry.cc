@@ -18,6 +18,7 @@
   FAMILY(kQwen35)                    \
   FAMILY(kQwen35Moe)                 \
   FAMILY(kOlmoe)                     \
+  FAMILY(kGptOss)                    \
   FAMILY(kGemma1)                    \
   FAMILY(kGemma2)                    \
   FAMILY(kGemma3)                    \

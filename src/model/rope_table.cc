@@ -15,9 +15,14 @@ double yarn_pair(const RopeConfig& config, double turns) {
 
 // How much of pair i is extrapolated rather than interpolated.
 double yarn_share(const RopeConfig& config, int i) {
-  const double low = std::max(0.0, std::floor(yarn_pair(config, config.yarn_beta_fast)));
-  const double high =
-      std::min(config.dimensions - 1.0, std::ceil(yarn_pair(config, config.yarn_beta_slow)));
+  double low = yarn_pair(config, config.yarn_beta_fast);
+  double high = yarn_pair(config, config.yarn_beta_slow);
+  if (config.yarn_truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(0.0, low);
+  high = std::min(config.dimensions - 1.0, high);
   const double ramp = (i - low) / std::max(0.001, high - low);
   return (1.0 - std::clamp(ramp, 0.0, 1.0)) * config.yarn_extrapolation;
 }

@@ -24,6 +24,7 @@ struct RopeConfig {
   double yarn_beta_fast = 32.0;
   double yarn_beta_slow = 1.0;
   double yarn_extrapolation = 1.0;
+  bool yarn_truncate = true;        // whether the ramp begins and ends at whole pairs
   double attention_factor = 1.0;    // multiplies cosines and sines, on top of what kYarn does
   std::vector<float> factors;       // kFactors, kLongRope (short contexts): dimensions / 2 divisors
   std::vector<float> long_factors;  // kLongRope: the same for contexts beyond original_context

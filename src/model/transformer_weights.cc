@@ -25,7 +25,7 @@ class LayerLoader {
       AERIE_ASSIGN_OR_RETURN(layer.attention_norm, norm("attn_norm"));
     }
     AERIE_RETURN_IF_ERROR(linear_ ? load_linear_attention(layer.linear) : load_attention(layer));
-    AERIE_ASSIGN_OR_RETURN(layer.ffn_norm, norm(blueprint_.ffn_norm_name));
+    AERIE_ASSIGN_OR_RETURN(layer.ffn_norm, norm(blueprint_.ffn_norm));
     AERIE_RETURN_IF_ERROR(plan_.experts ? load_experts(layer.experts) : load_feed_forward(layer));
     if (blueprint_.post_norms) {
       AERIE_ASSIGN_OR_RETURN(layer.attention_post_norm, norm("post_attention_norm"));
@@ -94,6 +94,10 @@ class LayerLoader {
       AERIE_ASSIGN_OR_RETURN(layer.key_norm, loader_.vector(prefix_ + "attn_k_norm.weight",
                                                             whole ? kv : config_.head_dim));
     }
+    if (blueprint_.attention_sinks) {
+      AERIE_ASSIGN_OR_RETURN(layer.sinks,
+                             loader_.vector(prefix_ + "attn_sinks.weight", config_.heads));
+    }
     AERIE_RETURN_IF_ERROR(add(layer.o, "attn_output", q, config_.hidden));
     return load_added();
   }
@@ -115,7 +119,7 @@ class LayerLoader {
     AERIE_ASSIGN_OR_RETURN(layer.head_norm,
                            loader_.vector(prefix_ + "ssm_norm.weight", linear.value_dim));
     AERIE_ASSIGN_OR_RETURN(const std::vector<float> conv,
-                           loader_.floats(prefix_ + "ssm_conv1d.weight", linear.taps, channels));
+                           loader_.vector(prefix_ + "ssm_conv1d.weight", linear.taps, channels));
     const auto taps = static_cast<size_t>(linear.taps), width = static_cast<size_t>(channels);
     layer.conv.resize(conv.size());
     for (size_t i = 0; i < conv.size(); ++i) layer.conv[i % taps * width + i / taps] = conv[i];
@@ -137,25 +141,32 @@ class LayerLoader {
     return load_added();
   }
 
-  // Adds a stack of matrices, one for each expert.
-  void add_stack(std::vector<Linear>& experts, const char* part, int64_t k, int64_t n) {
+  // Adds a stack of matrices, one for each expert, and loads their biases.
+  Status add_stack(std::vector<Linear>& experts, const char* part, int64_t k, int64_t n) {
+    const std::string name = prefix_ + part, bias = name + ".bias";
+    std::vector<float> biases;
+    if (blueprint_.biases == Biases::kAll || loader_.has(bias)) {
+      AERIE_ASSIGN_OR_RETURN(biases, loader_.vector(bias, n, config_.experts));
+    }
     experts.resize(static_cast<size_t>(config_.experts));
     int64_t begin = 0;
     for (Linear& expert : experts) {
       parts_.push_back(
-          {&expert.weight, prefix_ + part + ".weight", k, n, begin, n, int64_t{config_.experts}});
+          {&expert.weight, name + ".weight", k, n, begin, n, int64_t{config_.experts}});
+      if (!biases.empty()) expert.bias.assign(biases.data() + begin, biases.data() + begin + n);
       begin += n;
     }
+    return {};
   }
 
   Status load_experts(ExpertWeights& experts) {
     const int64_t hidden = config_.hidden, ffn = config_.expert_ffn, shared = config_.shared_ffn;
     AERIE_RETURN_IF_ERROR(add(experts.router, "ffn_gate_inp", hidden, config_.experts));
     AERIE_RETURN_IF_ERROR(load_added());
-    add_stack(experts.gate, "ffn_gate_exps", hidden, ffn);
-    add_stack(experts.up, "ffn_up_exps", hidden, ffn);
+    AERIE_RETURN_IF_ERROR(add_stack(experts.gate, "ffn_gate_exps", hidden, ffn));
+    AERIE_RETURN_IF_ERROR(add_stack(experts.up, "ffn_up_exps", hidden, ffn));
     AERIE_RETURN_IF_ERROR(load_added());
-    add_stack(experts.down, "ffn_down_exps", ffn, hidden);
+    AERIE_RETURN_IF_ERROR(add_stack(experts.down, "ffn_down_exps", ffn, hidden));
     AERIE_RETURN_IF_ERROR(load_added());
     if (shared == 0) return {};
     AERIE_RETURN_IF_ERROR(add(experts.shared_gate, "ffn_gate_shexp", hidden, shared));

@@ -55,6 +55,7 @@ struct TransformerLayer {
   Linear q, k, v, o;
   LinearAttentionWeights linear;            // of a layer that has no other attention
   std::vector<float> query_norm, key_norm;  // of a head
+  std::vector<float> sinks;                 // [heads]; empty: there are none
   Norm attention_post_norm;
   Norm ffn_norm;
   Linear gate, up, down;  // no gate if the feed-forward is not gated; none in a layer with experts

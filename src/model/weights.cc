@@ -241,15 +241,12 @@ void WeightLoader::save_packed() {
   }
 }
 
-Expected<std::vector<float>> WeightLoader::floats(const std::string& name, int64_t k, int64_t n) {
-  AERIE_ASSIGN_OR_RETURN(const TensorData tensor, read(name, k, n));
-  std::vector<float> values(static_cast<size_t>(k * n));
-  dequantize(tensor.view.dtype, tensor.view.data, k * n, values.data());
+Expected<std::vector<float>> WeightLoader::vector(const std::string& name, int64_t length,
+                                                  int64_t count) {
+  AERIE_ASSIGN_OR_RETURN(const TensorData tensor, read(name, length, count));
+  std::vector<float> values(static_cast<size_t>(length * count));
+  dequantize(tensor.view.dtype, tensor.view.data, length * count, values.data());
   return values;
-}
-
-Expected<std::vector<float>> WeightLoader::vector(const std::string& name, int64_t length) {
-  return floats(name, length, 1);
 }
 
 Expected<std::vector<float>> WeightLoader::vector_if_any(const std::string& name, int64_t length) {

@@ -35,11 +35,9 @@ class WeightLoader {
   // cache.
   Expected<kernels::PackedMatrix> rows(const std::string& name, int64_t k, int64_t n,
                                        std::span<const int32_t> ids);
-  // A vector as floats.
-  Expected<std::vector<float>> vector(const std::string& name, int64_t length);
-  // A matrix as floats [n][k].
-  Expected<std::vector<float>> floats(const std::string& name, int64_t k, int64_t n);
-  // A vector; empty if there is no such tensor.
+  // A vector as floats, or `count` of them in one tensor, one after the other.
+  Expected<std::vector<float>> vector(const std::string& name, int64_t length, int64_t count = 1);
+  // The same; empty if there is no such tensor.
   Expected<std::vector<float>> vector_if_any(const std::string& name, int64_t length);
   // The values as they are, in memory of the result's own.
   Expected<TensorData> table(const std::string& name, int64_t k, int64_t n);

@@ -82,7 +82,8 @@ def convert(source, vocab, aerie, work):
     shutil.copytree(source, folder)
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer(vocab)), encoding="utf-8")
     out = work / f"{source.name}.gguf"
-    subprocess.run([aerie, "convert", folder, out, "--type", "f32"], check=True, capture_output=True, text=True)
+    command = [aerie, "convert", folder, out, "--type", "f32", "--requantize"]
+    subprocess.run(command, check=True, capture_output=True, text=True)
     return out
 
 

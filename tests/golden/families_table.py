@@ -70,6 +70,12 @@ HYBRID_CODE = (
 )
 
 
+GPT_OSS_YARN = {
+    "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 512, "rope_type": "yarn",
+    "truncate": False,
+}
+
+
 def common(architecture, model_type, **keys):
     base = {
         "architectures": [architecture],
@@ -226,6 +232,18 @@ def granitemoe(**keys):
         "pad_token_id": 0,
     }
     return common("GraniteMoeForCausalLM", "granitemoe", **{**base, **keys})
+
+
+def gpt_oss(**keys):
+    base = {
+        "attention_bias": True, "attention_dropout": 0.0, "experts_per_token": 2, "head_dim": 16,
+        "initial_context_length": 512, "intermediate_size": 32, "layer_types": ["sliding_attention", "full_attention"],
+        "max_position_embeddings": 16384, "num_attention_heads": 3, "num_experts_per_tok": 2, "num_local_experts": 5,
+        "output_router_logits": False, "pad_token_id": 94, "eos_token_id": 95, "bos_token_id": DROP,
+        "rope_scaling": GPT_OSS_YARN, "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 8,
+        "swiglu_limit": 7.0,
+    }
+    return common("GptOssForCausalLM", "gpt_oss", **{**base, **keys})
 
 
 def gemma2(**keys):
@@ -566,6 +584,47 @@ MIXTURES = [
         },
         note="the experts of a layer in two tensors, gates before ups; softmax of the chosen alone; tied",
     ),
+    Family(
+        "gpt-oss", gpt_oss(), lengths=(5, 24, 60),
+        weight_checks={
+            **NORMS, **ROUTERS, "no sinks": (r"sinks$", -1e30), "no biases": (r"[._]bias$", 0.0),
+            "no biases of experts": (r"proj_bias$", 0.0), "no bias of the router": (r"router\.bias$", 0.0),
+        },
+        config_checks={
+            "no limit": {"swiglu_limit": 1000.0}, "a plain SiLU's slope": {"swiglu_alpha": 1.0},
+            "no window": {"sliding_window": 4096}, "window - 1": {"sliding_window": 7},
+            "windows in the other layers": {"layer_types": ["full_attention", "sliding_attention"]},
+            "one expert more": {"num_experts_per_tok": 3}, "no scaling": {"rope_scaling": {"rope_type": "default"}},
+            "whole pairs": {"rope_scaling": {**GPT_OSS_YARN, "truncate": True}},
+        },
+        note="sinks, biases everywhere, a limited SwiGLU whose limits are reached, YaRN that is not rounded to whole "
+        "pairs; layer 0 has a window",
+    ),
+    Family(
+        "gpt-oss-usual", gpt_oss(
+            rope_scaling=DROP, layer_types=DROP, num_hidden_layers=3, head_dim=32, num_local_experts=4,
+            initial_context_length=4096, max_position_embeddings=131072, rope_theta=DROP, rms_norm_eps=DROP,
+            swiglu_limit=DROP, num_attention_heads=2),
+        lengths=(5, 24, 60), seed="c",
+        config_checks={
+            "no scaling": {"rope_scaling": {"rope_type": "default"}},
+            "another base": {"rope_theta": 10000.0},
+            "windows in no layer": {"layer_types": ["full_attention"] * 3},
+        },
+        note="config.json leaves out what is usual: YaRN from 4096 positions, windows in layers 0 and 2, base, limit",
+    ),
+    Family(
+        "gpt-oss-mxfp4", gpt_oss(
+            torch_dtype="bfloat16",
+            quantization_config={
+                "modules_to_not_convert": [
+                    "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
+                "quant_method": "mxfp4",
+            }),
+        lengths=(5, 24, 60), store="mxfp4", seed="e",
+        weight_checks={"no sinks": (r"sinks$", -1e30)},
+        note="as published: experts in 4-bit blocks with scales beside them, the rest in BF16",
+    ),
 ]
 
 SEEING = seeing("Qwen3_5ForConditionalGeneration", qwen35(
@@ -718,6 +777,9 @@ AS_LLAMA_CPP = {
     "gemma2": {"query_pre_attn_scalar": 16},  # head_dim, but in the largest Gemmas
     "gemma3": {"query_pre_attn_scalar": 16},
     "gemma3-layer-types": {"query_pre_attn_scalar": 16},
+    **{name: {"rope_scaling": {**GPT_OSS_YARN, "truncate": True}} for name in ("gpt-oss", "gpt-oss-mxfp4")},
+    "gpt-oss-usual": {
+        "rope_scaling": {**GPT_OSS_YARN, "original_max_position_embeddings": 4096, "truncate": True}},
     "llama-yarn": {"rope_scaling": {  # the usual betas
         "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512, "attention_factor": 1.3}},
     "mistral": {"sliding_window": None},

@@ -25,6 +25,7 @@ import numpy as np
 import safetensors.torch
 import torch
 import transformers
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import hybrid_checks
 from families_table import AS_LLAMA_CPP, DROP, FAMILIES
@@ -54,6 +55,8 @@ def standard_deviation(name, shape, config, tied):
         return 0.6 / shape[-1] ** 0.5
     if hybrid_checks.is_hybrid(config) and "o_proj" in name:  # gates and averages leave little to it
         return 2.5 / shape[-1] ** 0.5
+    if config.model_type == "gpt_oss" and ".experts." in name:  # [inputs, outputs]; limits are to be reached
+        return (4.0 if "gate_up" in name else 0.25) / shape[-2] ** 0.5
     inputs = shape[-2] if config.model_type == "gpt2" else shape[-1]
     if name.endswith("experts.down_proj"):  # probabilities leave less of it
         return 2.0 / inputs**0.5
@@ -97,8 +100,10 @@ def random_weights(shapes, config, family, seed=""):
             values = 1.5 - one_more + 0.3 * values
         elif re.search(r"(norm|norm_\w+|ln_\w+)\.weight$", name):
             values = 1.0 - (one_more and "linear_attn" not in name) + 0.3 * values
+        elif name.endswith("sinks"):
+            values = 1.0 + values
         elif re.search(r"[._]bias$", name):
-            values *= 0.4
+            values *= 1.0 if ".experts." in name else 0.4
         else:
             values *= standard_deviation(name, shape, config, config.tie_word_embeddings)
         coarse = mixture and not re.search(rf"_attn\.|norm|bias|{ROUTER}", name)
@@ -254,9 +259,37 @@ def save_fp8(family, folder, model, block, suffix, scale, shape=None, input=Fals
     rewrite(folder, change)
 
 
+FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def quantize_mxfp4(weight):
+    """[..., n] -> FP4 (E2M1), two codes in a byte, the lower one first, [..., n / 32, 16]; exponents [..., n / 32]."""
+    blocks = weight.double().reshape(*weight.shape[:-1], -1, 32)
+    largest = blocks.abs().amax(-1, keepdim=True).clamp(min=2.0**-100)
+    exponents = torch.floor(torch.log2(largest)) - 2  # so that the largest is between 4 and 8, of which 6 is left
+    distance = (blocks.abs() / 2.0**exponents).unsqueeze(-1) - torch.tensor(FP4).double()
+    codes = distance.abs().argmin(-1) + 8 * (blocks < 0)
+    return (codes[..., ::2] + 16 * codes[..., 1::2]).to(torch.uint8), (exponents.squeeze(-1) + 127).to(torch.uint8)
+
+
+def save_mxfp4(family, folder, model):
+    save_plain(family, folder, model)
+
+    def change(tensors):
+        out = {}
+        for name, tensor in tensors.items():
+            if re.search(r"experts\.\w+_proj$", name):  # blocks run along the inputs
+                out[f"{name}_blocks"], out[f"{name}_scales"] = quantize_mxfp4(tensor.transpose(1, 2))
+            else:
+                out[name] = tensor.to(torch.bfloat16)
+        return out
+
+    rewrite(folder, change)
+
+
 STORES = {
     "plain": save_plain, "old_llama": save_old_llama, "gpt2_published": save_gpt2_published, "vision": save_vision,
-    "published": save_published, "fp8": save_fp8,
+    "published": save_published, "fp8": save_fp8, "mxfp4": save_mxfp4,
 }
 
 
@@ -287,7 +320,12 @@ def read_weights(family, folder):
         raw |= safetensors.torch.load_file(path)
     weights = {}
     for name, tensor in raw.items():
-        if re.search(r"_scale(_inv)?$|inv_freq$|^vision|^multi_modal|^model\.visual\.|^mtp\.", name):
+        if re.search(r"_scales?(_inv)?$|inv_freq$|^vision|^multi_modal|^model\.visual\.|^mtp\.", name):
+            continue
+        if name.endswith("_blocks"):
+            name = name.removesuffix("_blocks")
+            scales = raw[f"{name}_scales"]
+            weights[name] = convert_moe_packed_tensors(tensor, scales, dtype=EXACT_FLOAT).double()
             continue
         if family.store == "gpt2_published":
             if name.endswith(".attn.bias"):
@@ -429,7 +467,7 @@ def write_golden(path, sequences, rows):
 
 def own_float_model(folder, family):
     """The folder as transformers itself opens it, in float; not for what it cannot open without more packages."""
-    if family.store == "fp8":
+    if family.store in ("fp8", "mxfp4"):
         return None
     return transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager").eval()

@@ -8,7 +8,8 @@
 namespace aerie::kernels::activation_test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu};
+constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
+                                       Activation::kClampedSilu};
 
 struct Expected64 {
   double value = 0.0;
@@ -21,10 +22,20 @@ Expected64 in_double(Activation activation, double x) {
   if (activation == Activation::kGelu) {
     return {0.5 * x * std::erfc(-x / std::numbers::sqrt2), 5e-7 + (x < 0.0 ? 6e-8 * x * x : 0.0)};
   }
+  if (activation == Activation::kClampedSilu) {
+    const double y = x > 7.0 ? 7.0 : x;
+    // The exponent is a rounded product here.
+    return {y / (1.0 + std::exp(-1.702 * y)), 5e-7 + (y < 0.0 ? 1.7e-7 * -y : 0.0)};
+  }
   const double u = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
   // Far below 0 the definition cancels even in double.
   const double half = u > -1.0 ? 0.5 * (1.0 + std::tanh(u)) : 1.0 / (1.0 + std::exp(-2.0 * u));
   return {x * half, 5e-7 + (x < 0.0 ? 4e-7 * -u : 0.0)};
+}
+
+double factor_in_double(Activation activation, double x) {
+  if (activation != Activation::kClampedSilu) return x;
+  return 1.0 + (x > 7.0 ? 7.0 : x < -7.0 ? -7.0 : x);
 }
 
 class ActivationTest : public BackendTest<std::tuple<Isa, Activation>> {
@@ -43,7 +54,9 @@ TEST_P(ActivationTest, CloseToDouble) {
   constexpr int64_t kRows = 3;
   for (const int64_t k : {1, 7, 33, 100, 576, 1536}) {
     const Fenced<float> gate(uniform_floats(random, kRows * k, -8.0f, 8.0f));
-    const Fenced<float> up(uniform_floats(random, kRows * k, -2.0f, 2.0f));
+    const bool clamped = activation() == Activation::kClampedSilu;
+    const float wide = clamped ? 14.0f : 2.0f;
+    const Fenced<float> up(uniform_floats(random, kRows * k, -wide, wide));
     const bool int8 = k % 32 == 0;
     Activations product = ones(backend(), kRows, k, int8), alone = ones(backend(), kRows, k, int8);
     backend().gated(pool_of(3), activation(), gate.data(), up.data(), product);
@@ -51,8 +64,11 @@ TEST_P(ActivationTest, CloseToDouble) {
     for (int64_t i = 0; i < kRows * k; ++i) {
       const Expected64 expected = in_double(activation(), double{gate.data()[i]});
       expect_relative(double{alone.row(0)[i]}, expected.value, expected.relative);
-      expect_relative(double{product.row(0)[i]}, expected.value * double{up.data()[i]},
-                      expected.relative);
+      const double factor = factor_in_double(activation(), double{up.data()[i]});
+      // 1 + z is rounded, and next to -1 little is left of it.
+      const double rounding = clamped ? 6e-8 * std::fabs(expected.value) : 1e-37;
+      expect_relative(double{product.row(0)[i]}, expected.value * factor, expected.relative,
+                      rounding);
     }
     if (int8) {
       expect_codes_follow(backend(), product);
@@ -83,10 +99,34 @@ TEST_P(ActivationTest, OddValues) {
   const std::vector<float> out = activate({0.0f, -0.0f, kInf, std::nanf(""), 3e38f, -3e38f});
   EXPECT_EQ(out[0], 0.0f);
   EXPECT_EQ(out[1], 0.0f);
-  EXPECT_EQ(out[2], kInf);
   EXPECT_TRUE(std::isnan(out[3]));
-  EXPECT_EQ(out[4], 3e38f);
   EXPECT_EQ(out[5], 0.0f);
+  if (activation() == Activation::kClampedSilu) {
+    EXPECT_EQ(out[2], out[4]);
+    EXPECT_NEAR(out[4], 7.0f, 7.0f * 7e-6f);  // sigmoid(11.9)
+    return;
+  }
+  EXPECT_EQ(out[2], kInf);
+  EXPECT_EQ(out[4], 3e38f);
+}
+
+// What a limit must not make a number of.
+TEST_P(ActivationTest, FactorsThatAreOdd) {
+  const std::vector<float> gate(6, 1.0f);
+  const std::vector<float> up = {kInf, -kInf, std::nanf(""), 3e38f, -3e38f, -1.0f};
+  Activations out = ones(backend(), 1, 6, false);
+  backend().gated(pool_of(1), activation(), gate.data(), up.data(), out);
+  const float* product = out.row(0);
+  EXPECT_TRUE(std::isnan(product[2]));
+  if (activation() != Activation::kClampedSilu) {
+    EXPECT_EQ(product[0], kInf);
+    EXPECT_EQ(product[1], -kInf);
+    return;
+  }
+  const double one = 1.0 / (1.0 + std::exp(-1.702));
+  for (const size_t i : {0u, 3u}) EXPECT_NEAR(double{product[i]}, 8.0 * one, 4e-6);
+  for (const size_t i : {1u, 4u}) EXPECT_NEAR(double{product[i]}, -6.0 * one, 4e-6);
+  EXPECT_EQ(product[5], 0.0f);
 }
 
 // Values computed with 30 digits.
@@ -97,7 +137,9 @@ TEST_P(ActivationTest, KnownValues) {
                                 {-0.00363739208177, -0.158808009392, -0.154285990175,
                                  0.345714009825, 0.841191990608, 1.95459769409},
                                 {-0.00404969409489, -0.158655253931, -0.154268769363,
-                                 0.345731230637, 0.841344746069, 1.9544997361}};
+                                 0.345731230637, 0.841344746069, 1.9544997361},
+                                {-0.0180713097078, -0.154204234067, -0.149611563394, 0.350388436606,
+                                 0.845795765933, 1.93565862314}};
   const std::vector<float> out = activate(x);
   for (size_t i = 0; i < x.size(); ++i) {
     const double value = expected[static_cast<size_t>(activation())][i];
@@ -106,7 +148,7 @@ TEST_P(ActivationTest, KnownValues) {
 }
 
 std::string activation_test_name(const testing::TestParamInfo<std::tuple<Isa, Activation>>& info) {
-  constexpr const char* kNames[] = {"Silu", "GeluTanh", "Gelu"};
+  constexpr const char* kNames[] = {"Silu", "GeluTanh", "Gelu", "ClampedSilu"};
   return std::string(isa_name(std::get<0>(info.param))) + "_" +
          kNames[static_cast<size_t>(std::get<1>(info.param))];
 }

@@ -52,7 +52,8 @@ void visit_rows_of(int exponent, Random& random, const Backend& on, const Result
   });
   for (const auto& [activation, name] : {std::pair{Activation::kSilu, "silu"},
                                          {Activation::kGeluTanh, "gelu_tanh"},
-                                         {Activation::kGelu, "gelu"}}) {
+                                         {Activation::kGelu, "gelu"},
+                                         {Activation::kClampedSilu, "clamped_silu"}}) {
     const Activation kind = activation;
     run(std::string("gated ") + name,
         [&](Activations& x) { on.gated(pool_of(1), kind, values.data(), up.data(), x); });
@@ -100,6 +101,7 @@ void visit_attention(const Backend& backend, const ResultVisitor& visit) {
                                       {32, 1, 80},
                                       {3, 3, 128},
                                       {4, 2, 96, 90},
+                                      {9, 3, 64, 128, 0.0f, KvType::kF16, true},
                                       {4, 1, 256, 300, 50.0f}}) {
     for (const int length : {1, 40, 257, 600}) {
       const std::vector<Token> chain = random_tokens(random, length);

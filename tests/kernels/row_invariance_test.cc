@@ -207,7 +207,8 @@ TEST_P(RowInvarianceTest, AddRmsNorm) {
   check_row_invariance({2 * kLength, kLength, run}, 44);
 }
 
-constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu};
+constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
+                                       Activation::kClampedSilu};
 
 TEST_P(RowInvarianceTest, Gated) {
   for (const Activation activation : kActivations) {

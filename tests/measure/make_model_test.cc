@@ -140,6 +140,31 @@ TEST(MakeModel, TypesThatDoNotFitFallBackAndSayIt) {
   EXPECT_EQ((*gguf)->find_tensor("blk.0.ffn_norm.weight")->dtype, DType::kF32);
 }
 
+TEST(MakeModel, OfGptOssHasItsTypesAndGenerates) {
+  const TemporaryFile file("make_model_gpt_oss.gguf");
+  const auto report = make_model(options_of("tiny-gpt-oss", DType::kMXFP4, file.path));
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_THAT(report->notes, ElementsAre());
+  const auto gguf = GgufFile::open(file.path);
+  ASSERT_TRUE(gguf.ok());
+  EXPECT_EQ((*gguf)->find_tensor("blk.0.attn_q.weight")->dtype, DType::kQ8_0);
+  EXPECT_EQ((*gguf)->find_tensor("blk.1.ffn_down_exps.weight")->dtype, DType::kMXFP4);
+  EXPECT_EQ((*gguf)->find_tensor("blk.1.ffn_gate_inp.weight")->dtype, DType::kF32);
+
+  EngineOptions options;
+  options.model = file.path;
+  options.threads = 1;
+  auto engine = Engine::open(options);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  Request request;
+  request.prompt.assign(200, 65);  // longer than the window
+  request.max_tokens = 6;
+  request.ignore_eos = true;
+  const auto generation = (*engine)->generate(request, nullptr);
+  ASSERT_TRUE(generation.ok()) << generation.status().message();
+  EXPECT_EQ(generation->tokens.size(), 6u);
+}
+
 TEST(MakeModel, FallsBackAsLlamaCppDoes) {
   EXPECT_EQ(matrix_type(DType::kQ4_K, 576), DType::kQ5_0);
   EXPECT_EQ(matrix_type(DType::kQ5_K, 576), DType::kQ5_1);
@@ -160,7 +185,10 @@ TEST(Shapes, HaveThePublishedNumberOfWeights) {
                   kv = int64_t{s.kv_heads} * s.head_dim;
     const int64_t feed_forward =
         s.experts > 0 ? s.experts * (3 * int64_t{s.expert_ffn} + 1) : 3 * int64_t{s.ffn};
-    const int64_t layer = hidden * (2 * q + 2 * kv + feed_forward + 2) + s.query_norm + s.key_norm;
+    const int64_t biases =
+        q + 2 * kv + hidden + s.experts * (1 + 2 * int64_t{s.expert_ffn} + hidden);
+    const int64_t layer = hidden * (2 * q + 2 * kv + feed_forward + 2) + s.query_norm + s.key_norm +
+                          (s.is_gpt_oss() ? biases + s.heads : 0);
     return layer * s.layers + hidden + hidden * s.vocab * (s.tied ? 1 : 2);
   };
   EXPECT_EQ(weights("smollm2-135m"), 134515008);
@@ -173,6 +201,8 @@ TEST(Shapes, HaveThePublishedNumberOfWeights) {
   EXPECT_EQ(weights("mixtral-8x7b"), 46702792704);
   EXPECT_EQ(weights("olmoe-7b"), 6919161856);
   EXPECT_EQ(weights("qwen3-30b-a3b"), 30532122624);
+  EXPECT_EQ(weights("gpt-oss-20b"), 20914757184);
+  EXPECT_EQ(weights("gpt-oss-120b"), 116829156672);
 }
 
 TEST(Shapes, UnknownOnesAreRefusedWithTheList) {

@@ -59,8 +59,9 @@ bool is_matrix(const SafetensorsTensor& tensor) {
 // decides much.
 bool decides(std::string_view name) {
   constexpr std::string_view kEnds[] = {".mlp.gate.weight",     ".block_sparse_moe.gate.weight",
-                                        ".router.layer.weight", ".in_proj_a.weight",
-                                        ".in_proj_b.weight",    ".in_proj_ba.weight"};
+                                        ".router.layer.weight", ".mlp.router.weight",
+                                        ".in_proj_a.weight",    ".in_proj_b.weight",
+                                        ".in_proj_ba.weight"};
   return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
 }
 

@@ -149,6 +149,10 @@ class Attention {
     return int64_t{r} * args_.heads + kv_head * group_heads_ + h;
   }
 
+  const float* sinks_of(int64_t row_head) const {
+    return args_.sinks != nullptr ? args_.sinks + row_head % args_.heads : nullptr;
+  }
+
   // More query heads than a share takes only happens in blocks of one row.
   template <typename Fn>
   void for_heads(const Fn& fn) const {
@@ -183,8 +187,8 @@ class Attention {
     for (int c = chunks.begin + 1; c < chunks.end; ++c) {
       ops_.attention_merge(first, split_partial(head, c), group_heads_, stride, layout().head_dim);
     }
-    ops_.attention_finish(first, args_.out + head * layout().head_dim, group_heads_, stride,
-                          layout().head_dim);
+    ops_.attention_finish(first, sinks_of(head), args_.out + head * layout().head_dim, group_heads_,
+                          stride, layout().head_dim);
   }
 
   void whole_item(int64_t item) {
@@ -218,8 +222,8 @@ class Attention {
     }
     for (int r = block.begin; r < block.end; ++r) {
       const int64_t head = row_head(r, block.kv_head, heads.begin);
-      ops_.attention_finish(sums + offset(r, heads.begin), args_.out + head * layout().head_dim,
-                            count, stride, layout().head_dim);
+      ops_.attention_finish(sums + offset(r, heads.begin), sinks_of(head),
+                            args_.out + head * layout().head_dim, count, stride, layout().head_dim);
     }
   }
 

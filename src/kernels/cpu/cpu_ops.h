@@ -128,9 +128,9 @@ struct CpuOps {
   // Adds `count` later partials, `stride` floats apart, to as many earlier ones.
   void (*attention_merge)(float* into, const float* from, int64_t count, int64_t stride,
                           int head_dim);
-  // `out` [count][head_dim].
-  void (*attention_finish)(const float* partial, float* out, int64_t count, int64_t stride,
-                           int head_dim);
+  // `out` [count][head_dim]; `sinks` [count], as AttentionArgs has them, or null.
+  void (*attention_finish)(const float* partial, const float* sinks, float* out, int64_t count,
+                           int64_t stride, int head_dim);
   // One row of Backend::top_k(). Returns the sum of e^(x - the largest).
   float (*top_k)(const float* x, int64_t n, int k, int32_t* ids, float* values);
   void (*peak)(const PeakShare& share);

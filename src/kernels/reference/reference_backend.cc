@@ -61,8 +61,16 @@ double activated(Activation activation, double x) {
                   std::exp(-2.0 * std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
     case Activation::kGelu:
       return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
+    case Activation::kClampedSilu: {
+      const double y = std::min(x, 7.0);
+      return y / (1.0 + std::exp(-1.702 * y));
+    }
   }
   return x;
+}
+
+double activated_factor(Activation activation, double x) {
+  return activation == Activation::kClampedSilu ? 1.0 + std::clamp(x, -7.0, 7.0) : x;
 }
 
 double soft_capped(double x, float cap) {
@@ -128,6 +136,10 @@ void attend(const AttentionArgs& args, const AttentionRow& row, int head, const 
     const Entry entry = entry_of(p);
     total += weight;
     for (int d = 0; d < layout.head_dim; ++d) sums[d] += weight * entry.value(d);
+  }
+  if (args.sinks != nullptr) {
+    // Relative to the largest score, as the others. A sum that is no number stays none.
+    total += std::exp(double{args.sinks[head]} - largest);
   }
   for (int d = 0; d < layout.head_dim; ++d) out[d] = static_cast<float>(sums[d] / total);
 }
@@ -272,7 +284,8 @@ class ReferenceBackend final : public Backend {
   void gated(ThreadPool&, Activation activation, const float* gate, const float* up,
              Activations& out) const override {
     for (int64_t i = 0; i < out.rows * out.k; ++i) {
-      out.row(0)[i] = static_cast<float>(activated(activation, double{gate[i]}) * double{up[i]});
+      out.row(0)[i] = static_cast<float>(activated(activation, double{gate[i]}) *
+                                         activated_factor(activation, double{up[i]}));
     }
   }
 

@@ -69,6 +69,9 @@ class RandomModel final : public ModelFile {
   void add_tensors();
   void add_matrix(const std::string& name, int64_t k, int64_t n, int64_t stack = 1);
   void add_norm(const std::string& name, int64_t width);
+  void add_bias(const std::string& name, int64_t width, int64_t stack = 1);
+  void add_attention_of_gpt_oss(const std::string& layer);
+  DType type_of(std::string_view name, int64_t k) const;
   void add_experts(const std::string& layer);
   void add_tensor(const std::string& name, DType type, int64_t k, int64_t n, int64_t stack = 1);
   Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
@@ -122,6 +125,14 @@ Status RandomModel::add_metadata() {
   }
   metadata_.add_f32(architecture + "attention.layer_norm_rms_epsilon", kNormEps);
   metadata_.add_f32(architecture + "rope.freq_base", static_cast<float>(shape_.rope_base));
+  if (shape_.is_gpt_oss()) {
+    constexpr int kTrainedContext = 4096;
+    number("attention.sliding_window", 128);
+    metadata_.add_string(architecture + "rope.scaling.type", "yarn");
+    metadata_.add_f32(architecture + "rope.scaling.factor",
+                      static_cast<float>(shape_.context) / kTrainedContext);
+    number("rope.scaling.original_context_length", kTrainedContext);
+  }
   GgufTokenizerMetadata words = byte_tokenizer();
   AERIE_RETURN_IF_ERROR(fit_tokens(shape_.vocab, words));
   add_tokenizer(words, metadata_);
@@ -142,7 +153,9 @@ void RandomModel::add_tensors() {
     add_matrix(layer + "attn_k.weight", hidden, kv);
     add_matrix(layer + "attn_v.weight", hidden, kv);
     add_matrix(layer + "attn_output.weight", q, hidden);
-    add_norm(layer + "ffn_norm.weight", hidden);
+    if (shape_.is_gpt_oss()) add_attention_of_gpt_oss(layer);
+    add_norm(layer + (shape_.is_gpt_oss() ? "post_attention_norm" : "ffn_norm") + ".weight",
+             hidden);
     if (shape_.experts > 0) {
       add_experts(layer);
       continue;
@@ -155,9 +168,26 @@ void RandomModel::add_tensors() {
   if (!shape_.tied) add_matrix("output.weight", hidden, shape_.vocab);
 }
 
+void RandomModel::add_attention_of_gpt_oss(const std::string& layer) {
+  const int64_t q = int64_t{shape_.heads} * shape_.head_dim;
+  const int64_t kv = int64_t{shape_.kv_heads} * shape_.head_dim;
+  add_bias(layer + "attn_q.bias", q);
+  add_bias(layer + "attn_k.bias", kv);
+  add_bias(layer + "attn_v.bias", kv);
+  add_bias(layer + "attn_output.bias", shape_.hidden);
+  add_bias(layer + "attn_sinks.weight", shape_.heads);
+}
+
+// gpt-oss is published with experts in MXFP4 and the rest in more bits.
+DType RandomModel::type_of(std::string_view name, int64_t k) const {
+  const bool others = shape_.is_gpt_oss() && type_ == DType::kMXFP4 &&
+                      name.find("_exps.") == std::string_view::npos;
+  return matrix_type(others ? DType::kQ8_0 : type_, k);
+}
+
 void RandomModel::add_matrix(const std::string& name, int64_t k, int64_t n, int64_t stack) {
-  const DType type = matrix_type(type_, k);
-  if (type != type_) {
+  const DType type = type_of(name, k);
+  if (k % dtype_info(type_).block_elements != 0) {
     ++others_[type].tensors;
     others_[type].k = k;
   }
@@ -168,12 +198,21 @@ void RandomModel::add_norm(const std::string& name, int64_t width) {
   add_tensor(name, DType::kF32, width, 1);
 }
 
+void RandomModel::add_bias(const std::string& name, int64_t width, int64_t stack) {
+  add_tensor(name, DType::kF32, width, stack);
+}
+
 void RandomModel::add_experts(const std::string& layer) {
   const int64_t hidden = shape_.hidden, ffn = shape_.expert_ffn;
   add_tensor(layer + "ffn_gate_inp.weight", DType::kF32, hidden, shape_.experts);
   add_matrix(layer + "ffn_gate_exps.weight", hidden, ffn, shape_.experts);
   add_matrix(layer + "ffn_up_exps.weight", hidden, ffn, shape_.experts);
   add_matrix(layer + "ffn_down_exps.weight", ffn, hidden, shape_.experts);
+  if (!shape_.is_gpt_oss()) return;
+  add_bias(layer + "ffn_gate_inp.bias", shape_.experts);
+  add_bias(layer + "ffn_gate_exps.bias", ffn, shape_.experts);
+  add_bias(layer + "ffn_up_exps.bias", ffn, shape_.experts);
+  add_bias(layer + "ffn_down_exps.bias", hidden, shape_.experts);
 }
 
 void RandomModel::add_tensor(const std::string& name, DType type, int64_t k, int64_t n,
@@ -194,9 +233,10 @@ Expected<TensorData> RandomModel::read_tensor(const TensorInfo& tensor) const {
   AERIE_ASSIGN_OR_RETURN(data.owned, Buffer::allocate(static_cast<size_t>(tensor.bytes)));
   data.view = {*tensor.dtype, Device::kCpu, tensor.shape, data.owned.data()};
   if (tensor.shape[1] == 1) {
+    const bool is_norm = tensor.name.ends_with("norm.weight");
     const bool before_attention = tensor.name.ends_with("attn_norm.weight");
-    std::ranges::fill(data.owned.as<float>(),
-                      shape_.experts > 0 && before_attention ? kAttentionWithExperts : 1.0f);
+    const float weight = shape_.experts > 0 && before_attention ? kAttentionWithExperts : 1.0f;
+    std::ranges::fill(data.owned.as<float>(), is_norm ? weight : 0.0f);
     return data;
   }
   const RandomWeights weights(*tensor.dtype);

@@ -29,6 +29,10 @@ struct ModelShape {
   int expert_ffn = 0;
   int query_norm = 0;  // widths of the norms of queries and of keys; 0: there are none
   int key_norm = 0;
+
+  // Which has biases everywhere, sinks in attention, windows in every other layer, stretched rotary
+  // frequencies and names of its own.
+  bool is_gpt_oss() const { return architecture == "gpt-oss"; }
 };
 
 // kInvalidArgument with the list for a name that is not known.

@@ -45,7 +45,7 @@ Expected<Blueprint> add_hybrid_shape(const MetadataReader& reader, Blueprint blu
   AERIE_ASSIGN_OR_RETURN(blueprint.config.linear, reader.read_linear_attention(tiled));
   blueprint.query_key_norm = QueryKeyNorm::kHead;
   blueprint.attention_gate = true;
-  blueprint.ffn_norm_name = "post_attention_norm";
+  blueprint.ffn_norm = "post_attention_norm";
   return blueprint;
 }
 
@@ -141,6 +141,9 @@ Status import_experts(HuggingFaceImport& folder, const char* normalized) {
   names.normalized = normalized;
   names.usually_normalized = true;
   AERIE_RETURN_IF_ERROR(folder.add_experts(names));
+  for (const std::string matrix : {".experts.gate_up_proj", ".experts.down_proj"}) {
+    folder.rename_suffix(matrix, matrix + ".weight");
+  }
   folder.add_stack_rules("mlp.experts.gate_up_proj", "mlp.experts.down_proj");
   return folder.add_shared_expert();
 }

@@ -80,10 +80,10 @@ Expected<EightBitScheme> EightBitScheme::read(const JsonObject& config) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view method, how.string("quant_method"));
   if (method == "compressed-tensors") {
     AERIE_RETURN_IF_ERROR(scheme.read_compressed_tensors(how));
-  } else if (method != "fp8" && method != "fbgemm_fp8") {
+  } else if (method != "fp8" && method != "fbgemm_fp8" && method != "mxfp4") {
     return how.error(StatusCode::kUnsupported, "quant_method",
-                     "is '{}'; fp8, fbgemm_fp8 and compressed-tensors are supported. Take the "
-                     "model's original weights, or a GGUF file of it",
+                     "is '{}'; fp8, fbgemm_fp8, mxfp4 and compressed-tensors are supported. Take "
+                     "the model's original weights, or a GGUF file of it",
                      printable(method, 64));
   }
   if (how.has("weight_block_size")) {

@@ -17,6 +17,7 @@
 #include "format/safetensors/safetensors_folder.h"
 #include "format/text.h"
 #include "model/import/eight_bit_weights.h"
+#include "model/import/expert_stack.h"
 #include "model/import/hugging_face_import.h"
 #include "model/import/layer_names.h"
 #include "model/import/linear_tensors.h"
@@ -26,6 +27,7 @@
 namespace aerie {
 namespace {
 
+constexpr std::string_view kBlocks = "_blocks", kBlockScales = "_scales";
 constexpr const char* kTied = "tie_word_embeddings";
 constexpr const char* kTargetVocab = "target_vocab_size";
 constexpr int64_t kMostDraftIds = int64_t{1} << 24;
@@ -65,7 +67,10 @@ class HuggingFaceFile final : public ModelFile {
   Expected<DType> stored_type(const SafetensorsTensor& tensor, TensorChange change) const;
   Status place_heads(const SafetensorsTensor& tensor, const TensorRule& rule, std::string gguf,
                      int64_t layer);
-  Status place_stack(const SafetensorsTensor& tensor, const TensorRule& rule, int64_t layer);
+  Status place_stack(const SafetensorsTensor& tensor, const TensorRule& rule, int64_t layer,
+                     std::string_view suffix);
+  const SafetensorsTensor* scales_of(const SafetensorsTensor& tensor) const;
+  bool has_blocks(std::string_view scales) const;
   Status place_expert(const SafetensorsTensor& tensor, std::string gguf, int64_t expert);
   Status add_draft_ids(const SafetensorsTensor& tensor);
   Status check_layers();
@@ -83,8 +88,6 @@ class HuggingFaceFile final : public ModelFile {
   Expected<TensorData> read_stored(const SafetensorsTensor& tensor, const TensorInfo& info,
                                    const Shape& shape) const;
   Expected<TensorData> read_heads(const TensorInfo& info, const Origin& origin) const;
-  Expected<TensorData> read_halves(const TensorInfo& info, const Origin& origin,
-                                   const TensorData& whole) const;
   Expected<TensorData> read_stack(const TensorInfo& info, const Origin& origin) const;
   Expected<TensorData> turn_rows(const TensorInfo& info, const Origin& origin,
                                  const TensorView& from) const;
@@ -118,14 +121,13 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   if (name.empty()) return {};
   if (name == "d2t") return add_draft_ids(tensor);
   if (scheme_.is_scale(name)) return scheme_.check_scale(tensors_, tensor);
+  if (has_blocks(tensor.name)) return {};
   if (tied && name == "lm_head.weight") return {};
-  // A rule may be for the name as a whole: stacks and numbers of heads have no ".weight".
+  // A rule may be for the name as a whole.
   ExpertName at = split_expert(name);
   auto rule = rules_.find(at.stem);
-  std::string_view suffix = ".weight";
-  if (rule != rules_.end()) {
-    if (arranges_heads(rule->second->change)) suffix = "";
-  } else {
+  std::string_view suffix;
+  if (rule == rules_.end()) {
     const size_t dot = name.rfind('.');
     if (dot != std::string::npos) suffix = std::string_view(name).substr(dot);
     at = split_expert(std::string_view(name).substr(0, dot));
@@ -149,9 +151,7 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
     return refuse(StatusCode::kInvalidData, tensor.name, "is there twice under two names");
   }
   TensorChange change = rule->second->change;
-  if (change == TensorChange::kStack || change == TensorChange::kFirstHalves) {
-    return place_stack(tensor, *rule->second, at.layer);
-  }
+  if (is_stack(change)) return place_stack(tensor, *rule->second, at.layer, suffix);
   if (arranges_heads(change)) {
     return place_heads(tensor, *rule->second, std::move(gguf), at.layer);
   }
@@ -221,24 +221,33 @@ Expected<DType> HuggingFaceFile::stored_type(const SafetensorsTensor& tensor,
 }
 
 Status HuggingFaceFile::place_stack(const SafetensorsTensor& tensor, const TensorRule& rule,
-                                    int64_t layer) {
-  const int64_t parts = rule.change == TensorChange::kFirstHalves ? 2 : 1;
-  const bool is_stack = tensor.shape.size() == 3 && tensor.elements() > 0 &&
-                        tensor.shape[0] == import_.experts() && tensor.shape[1] % parts == 0;
-  if (!is_stack || EightBitScheme::needs_scales(tensor)) {
+                                    int64_t layer, std::string_view suffix) {
+  const Expected<ExpertStack> stack =
+      ExpertStack::of(tensor, scales_of(tensor), rule.change, import_.experts());
+  if (!stack.ok()) return refuse(stack.status().code(), tensor.name, stack.status().message());
+  if (stack->is_bias() != (suffix == ".bias")) {
     return refuse(StatusCode::kUnsupported, tensor.name,
-                  fmt::format("is of type {} with {} dimensions; the matrices of {} experts in "
-                              "floats are read{}",
-                              safetensors_type_info(tensor.type).name, tensor.shape.size(),
-                              import_.experts(), parts > 1 ? ", with an even number of rows" : ""));
+                  fmt::format("has {} dimensions", tensor.shape.size()));
   }
-  AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, rule.change));
-  const Shape shape = {tensor.shape[2], tensor.shape[1] / parts, import_.experts(), 1};
-  add(with_layer(rule.to, layer) + ".weight", stored, shape, {&tensor, rule.change});
-  if (parts == 1) return {};
-  add(with_layer(rule.to_second, layer) + ".weight", stored, shape,
-      {&tensor, TensorChange::kSecondHalves});
+  const auto add_part = [&](const std::string& to, TensorChange change) {
+    add(with_layer(to, layer).append(suffix), stack->dtype(), stack->shape(), {&tensor, change});
+  };
+  add_part(rule.to, rule.change);
+  if (!rule.to_second.empty()) add_part(rule.to_second, second_half(rule.change));
   return {};
+}
+
+// Of 4-bit blocks.
+const SafetensorsTensor* HuggingFaceFile::scales_of(const SafetensorsTensor& tensor) const {
+  if (!tensor.name.ends_with(kBlocks)) return nullptr;
+  const size_t stem = tensor.name.size() - kBlocks.size();
+  return tensors_.find(tensor.name.substr(0, stem).append(kBlockScales));
+}
+
+bool HuggingFaceFile::has_blocks(std::string_view scales) const {
+  if (!scales.ends_with(kBlockScales)) return false;
+  const std::string_view stem = scales.substr(0, scales.size() - kBlockScales.size());
+  return tensors_.find(std::string(stem).append(kBlocks)) != nullptr;
 }
 
 Status HuggingFaceFile::place_expert(const SafetensorsTensor& tensor, std::string gguf,
@@ -319,7 +328,8 @@ Status HuggingFaceFile::check_layers() {
     const TensorRule& rule = *rules_.find(std::string_view(stem).substr(0, suffix))->second;
     for (int64_t layer = 0; layer < import_.layers(); ++layer) {
       if (placed_.contains(with_layer(rule.to, layer).append(stem.substr(suffix)))) continue;
-      return not_found("{}: there is no tensor '{}'", name(), printable(with_layer(stem, layer)));
+      return not_found("{}: there is no tensor '{}'", name(),
+                       printable(import_.before_suffix(with_layer(stem, layer))));
     }
   }
   return {};
@@ -365,8 +375,8 @@ std::string HuggingFaceFile::origin_of(std::string_view name) const {
   const size_t dot = name.rfind('.');
   const LayerName at = split_layer(name.substr(0, dot));
   for (const TensorRule& rule : import_.rules()) {
-    if (rule.to == at.stem && dot != std::string_view::npos) {
-      return with_layer(rule.from, at.layer).append(name.substr(dot));
+    if ((rule.to == at.stem || rule.to_second == at.stem) && dot != std::string_view::npos) {
+      return import_.before_suffix(with_layer(rule.from, at.layer).append(name.substr(dot)));
     }
   }
   return std::string(name);
@@ -453,22 +463,6 @@ Expected<TensorData> HuggingFaceFile::read_heads(const TensorInfo& info,
   return arranged;
 }
 
-// Half of every expert's outputs.
-Expected<TensorData> HuggingFaceFile::read_halves(const TensorInfo& info, const Origin& origin,
-                                                  const TensorData& whole) const {
-  TensorData out;
-  out.view = whole.view;
-  AERIE_ASSIGN_OR_RETURN(out.owned, Buffer::allocate(static_cast<size_t>(whole.view.bytes())));
-  out.view.data = out.owned.data();
-  const auto half = static_cast<size_t>(whole.view.bytes() / info.shape[2]);
-  const size_t first = origin.change == TensorChange::kSecondHalves ? half : 0;
-  for (size_t expert = 0; expert < static_cast<size_t>(info.shape[2]); ++expert) {
-    std::memcpy(out.owned.data() + expert * half, whole.view.data + 2 * expert * half + first,
-                half);
-  }
-  return out;
-}
-
 Expected<TensorData> HuggingFaceFile::read_stack(const TensorInfo& info,
                                                  const Origin& origin) const {
   const Shape shape = {info.shape[0], info.shape[1], 1, 1};
@@ -495,11 +489,16 @@ Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const 
     return TensorData{{DType::kF32, Device::kCpu, info.shape, values}, {}};
   }
   if (arranges_heads(origin.change)) return read_heads(info, origin);
+  if (is_stack(origin.change)) {
+    AERIE_ASSIGN_OR_RETURN(const ExpertStack stack,
+                           ExpertStack::of(*origin.tensor, scales_of(*origin.tensor), origin.change,
+                                           import_.experts()));
+    AERIE_ASSIGN_OR_RETURN(TensorData made, stack.read());
+    if (made.owned.size() > 0) tensors_.release(origin.tensor->data);
+    return made;
+  }
   AERIE_ASSIGN_OR_RETURN(TensorData data, read_stored(*origin.tensor, info, info.shape));
   switch (origin.change) {
-    case TensorChange::kFirstHalves:
-    case TensorChange::kSecondHalves:
-      return read_halves(info, origin, data);
     default:
       return data;
     case TensorChange::kTurnQueries:

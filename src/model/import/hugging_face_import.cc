@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "format/text.h"
+#include "model/import/metadata_reader.h"
 
 namespace aerie {
 namespace {
@@ -219,7 +220,6 @@ Status HuggingFaceImport::add_yarn(const JsonObject& rope) {
     return rope.error(StatusCode::kInvalidData, "factor", "is {}, less than 1", factor);
   }
   AERIE_ASSIGN_OR_RETURN(const bool truncate, rope.boolean("truncate", true));
-  if (!truncate) return rope.error(StatusCode::kUnsupported, "truncate", "is false");
   AERIE_ASSIGN_OR_RETURN(const double fast, positive_number(rope, "beta_fast", 32.0));
   AERIE_ASSIGN_OR_RETURN(const double slow, positive_number(rope, "beta_slow", 1.0));
   // Peng et al. 2023, 2309.00071, section 3.4, with the weights that DeepSeek-V2 gave the two
@@ -238,6 +238,7 @@ Status HuggingFaceImport::add_yarn(const JsonObject& rope) {
   add_integer("rope.scaling.original_context_length", original, "original_max_position_embeddings");
   add_number("rope.scaling.yarn_beta_fast", fast);
   add_number("rope.scaling.yarn_beta_slow", slow);
+  add_flag(kYarnTruncate, truncate);
   add_number("rope.scaling.attn_factor", wanted / (1.0 + 0.1 * std::log(factor)));
   const double stretched = factor * static_cast<double>(original);
   if (stretched > static_cast<double>(context_) && stretched < static_cast<double>(kMaxInteger)) {
@@ -424,6 +425,13 @@ void HuggingFaceImport::add_stack_rules(std::string_view gate_up, std::string_vi
   rules_.push_back({layer + std::string(down), "blk.{}.ffn_down_exps", TensorChange::kStack});
 }
 
+void HuggingFaceImport::add_side_stack_rules(std::string_view gate_up, std::string_view down) {
+  const std::string layer = "model.layers.{}.";
+  rules_.push_back({layer + std::string(gate_up), "blk.{}.ffn_gate_exps",
+                    TensorChange::kEvenOutputs, "blk.{}.ffn_up_exps"});
+  rules_.push_back({layer + std::string(down), "blk.{}.ffn_down_exps", TensorChange::kSideStack});
+}
+
 void HuggingFaceImport::add_llama_rules(bool turned) {
   add_rule("model.embed_tokens", "token_embd");
   add_rule("model.norm", "output_norm");
@@ -464,6 +472,9 @@ Status HuggingFaceImport::require_announced_biases() {
 void HuggingFaceImport::rename_prefix(std::string_view from, std::string_view to) {
   prefixes_.emplace_back(from, to);
 }
+void HuggingFaceImport::rename_suffix(std::string_view from, std::string_view to) {
+  suffixes_.emplace_back(from, to);
+}
 void HuggingFaceImport::pass_over_prefix(std::string_view prefix) {
   passed_prefixes_.emplace_back(prefix);
 }
@@ -497,10 +508,24 @@ std::string HuggingFaceImport::renamed(std::string_view name) const {
   for (const std::string& suffix : passed_suffixes_) {
     if (name.ends_with(suffix)) return {};
   }
+  std::string result(name);
   for (const auto& [from, to] : prefixes_) {
-    if (name.starts_with(from)) return to + std::string(name.substr(from.size()));
+    if (!name.starts_with(from)) continue;
+    result = to + std::string(name.substr(from.size()));
+    break;
   }
-  return std::string(name);
+  for (const auto& [from, to] : suffixes_) {
+    if (!result.ends_with(from)) continue;
+    return result.replace(result.size() - from.size(), from.size(), to);
+  }
+  return result;
+}
+
+std::string HuggingFaceImport::before_suffix(std::string name) const {
+  for (const auto& [from, to] : suffixes_) {
+    if (name.ends_with(to)) return name.replace(name.size() - to.size(), to.size(), from);
+  }
+  return name;
 }
 
 }  // namespace aerie

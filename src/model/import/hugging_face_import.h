@@ -32,6 +32,12 @@ enum class TensorChange : uint8_t {
   kStack,
   kFirstHalves,
   kSecondHalves,
+  // The same lying on their side, [experts, inputs, outputs], unless they are of 4-bit blocks; and
+  // such a tensor of which the result has every other output, from the first or the second on.
+  // Biases of such matrices, [experts, outputs], go along.
+  kSideStack,
+  kEvenOutputs,
+  kOddOutputs,
   // Of linear attention (import/linear_tensors.h), with its heads in the order that the file has:
   kHeadRows,       // as many rows for each head
   kHeadRates,      // a number each, of which GGUF has minus its exponential
@@ -47,7 +53,7 @@ struct TensorRule {
   std::string from;
   std::string to;  // the same in GGUF
   TensorChange change = TensorChange::kNone;
-  // Where the second halves of a tensor go whose first go to `to`, or the gates of inputs.
+  // Where the second half of a tensor goes whose first goes to `to`, or the gates of inputs.
   std::string to_second = {};
 };
 
@@ -156,9 +162,12 @@ class HuggingFaceImport {
                 TensorChange change = TensorChange::kNone, std::string_view to_second = {});
   // Stacks of experts' matrices (TensorChange::kStack), gates before what they are for in one.
   void add_stack_rules(std::string_view gate_up, std::string_view down);
+  // The same with every other output of the gates, lying on their side (kEvenOutputs, kSideStack).
+  void add_side_stack_rules(std::string_view gate_up, std::string_view down);
   // Embedding, norms, projections and feed-forward by Llama's names.
   void add_llama_rules(bool turned);
   void rename_prefix(std::string_view from, std::string_view to);  // before the rules; first match
+  void rename_suffix(std::string_view from, std::string_view to);  // the same, after prefixes
   void pass_over_prefix(std::string_view prefix);                  // not part of the language model
   void pass_over_suffix(std::string_view suffix);                  // holds nothing that is needed
   // Modules that predict further tokens, which draft and are no part of the model: by the names of
@@ -188,6 +197,8 @@ class HuggingFaceImport {
   std::string origin_of_key(std::string_view key) const;
   // The name after renaming; empty if it is passed over.
   std::string renamed(std::string_view name) const;
+  // The name whose suffix, renamed, gives this one.
+  std::string before_suffix(std::string name) const;
 
  private:
   HuggingFaceImport(std::shared_ptr<const Json> json, JsonObject whole, JsonObject config)
@@ -207,7 +218,7 @@ class HuggingFaceImport {
   int64_t context_ = 0, experts_ = 0;
   LinearAttention linear_;
   std::vector<TensorRule> rules_;
-  std::vector<std::pair<std::string, std::string>> prefixes_;
+  std::vector<std::pair<std::string, std::string>> prefixes_, suffixes_;
   std::vector<std::string> passed_prefixes_, passed_suffixes_;
   std::vector<std::pair<std::string, std::vector<float>>> made_;
   std::vector<std::string> required_biases_;

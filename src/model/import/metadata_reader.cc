@@ -155,11 +155,14 @@ Status MetadataReader::read_experts(bool normalized, Blueprint& blueprint) const
   AERIE_ASSIGN_OR_RETURN(const double scale, positive_or(kScale, 1.0));
   if (scale != 1.0) return unsupported(kScale, fmt::format("experts' weights times {}", scale));
   constexpr const char* kRouter = "expert_gating_func";
-  constexpr int kSoftmax = 1;
+  constexpr int kSoftmax = 1, kSoftmaxOfChosen = 3;
   AERIE_ASSIGN_OR_RETURN(const int router, integer_or(kRouter, 0, 1 << 16, kSoftmax));
-  if (router != kSoftmax) {
-    return unsupported(kRouter,
-                       fmt::format("the router {}; softmax ({}) is supported", router, kSoftmax));
+  if (router == kSoftmaxOfChosen) {
+    blueprint.normalized_experts = true;
+  } else if (router != kSoftmax) {
+    return unsupported(kRouter, fmt::format("the router {}; softmax ({}) and softmax of the chosen "
+                                            "({}) are supported",
+                                            router, kSoftmax, kSoftmaxOfChosen));
   }
   for (size_t i = 0; i < blueprint.layers.size(); ++i) {
     const std::string name = fmt::format("blk.{}.ffn_gate_inp.weight", i);
@@ -241,6 +244,9 @@ Status MetadataReader::read_scaling(RopeConfig& rope) const {
     AERIE_ASSIGN_OR_RETURN(rope.yarn_beta_slow, positive_or("rope.scaling.yarn_beta_slow", 1.0));
     AERIE_ASSIGN_OR_RETURN(rope.yarn_extrapolation,
                            positive_or("rope.scaling.yarn_ext_factor", 1.0));
+    if (has(kYarnTruncate)) {
+      AERIE_ASSIGN_OR_RETURN(rope.yarn_truncate, file_.boolean(full(kYarnTruncate)));
+    }
   } else if (type == "longrope") {
     rope.scaling = RopeScaling::kLongRope;
   } else if (type != "none") {

@@ -13,6 +13,8 @@
 namespace aerie {
 
 // Reads "<architecture>.<key>". Messages name file and key.
+inline constexpr const char* kYarnTruncate = "rope.scaling.yarn_truncate";
+
 class MetadataReader {
  public:
   // Requires a file with general.architecture.
@@ -42,6 +44,7 @@ class MetadataReader {
   // ssm.*: the sizes of linear attention.
   Expected<LinearAttention> read_linear_attention(bool tiled) const;
   // rope.*, and the tensors rope_freqs and rope_factors_{long,short} of files that have them.
+  // rope.scaling.yarn_truncate is a key of Aerie's own (RopeConfig::yarn_truncate).
   Expected<RopeConfig> read_rope(const ModelConfig& config) const;
   // attention.sliding_window, for the layers that attention.sliding_window_pattern names, or else
   // for all but every `period`-th; 1: for all.

@@ -242,7 +242,8 @@ TEST_P(AttentionInvarianceTest, SharedOutOrNotTheSame) {
 std::vector<Case> cases() {
   std::vector<Case> all = {{Isa::kReference, {4, 2, 32}},
                            {Isa::kReference, {4, 2, 32, 40, 3.0f}},
-                           {Isa::kReference, {4, 2, 32, 40, 3.0f, KvType::kQ8}}};
+                           {Isa::kReference, {4, 2, 32, 40, 3.0f, KvType::kQ8}},
+                           {Isa::kReference, {6, 2, 32, 40, 0.0f, KvType::kF16, true}}};
   for (const Isa isa : kVectorIsas) {
     for (const AttentionShape& shape : {AttentionShape{9, 3, 64},
                                         {2, 2, 80},
@@ -254,6 +255,8 @@ std::vector<Case> cases() {
                                         {8, 2, 16, 17, 5.0f},
                                         {6, 2, 32, 100},
                                         {4, 1, 256, 256, 50.0f},
+                                        {8, 1, 64, 128, 0.0f, KvType::kF16, true},
+                                        {60, 2, 16, 0, 0.0f, KvType::kF16, true},
                                         {3, 3, 64, 300}}) {
       for (const KvType type : kAllKvTypes) all.push_back({isa, shape.with(type)});
     }

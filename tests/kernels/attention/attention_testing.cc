@@ -84,6 +84,7 @@ std::string AttentionShape::name() const {
       std::to_string(heads) + "_" + std::to_string(kv_heads) + "_" + std::to_string(head_dim);
   if (window > 0) text += "_Window" + std::to_string(window);
   if (soft_cap != 0.0f) text += "_Cap" + std::to_string(static_cast<int>(soft_cap));
+  if (sinks) text += "_Sinks";
   if (type != KvType::kF16) text += std::string("_") + kv_type_name(type);
   return text;
 }
@@ -110,6 +111,11 @@ std::vector<float> key_of(const AttentionShape& shape, Token token) {
 }
 std::vector<float> value_of(const AttentionShape& shape, Token token) {
   return numbers_of(token, 2, shape.kv_width(), 1.0f);
+}
+
+std::vector<float> sinks_of(const AttentionShape& shape) {
+  Random random(static_cast<uint64_t>(shape.heads));
+  return uniform_floats(random, shape.heads, -9.0f, 9.0f);
 }
 
 TestCache::TestCache(const AttentionShape& shape, int pages, uint64_t seed)
@@ -215,6 +221,8 @@ std::vector<float> AttentionBatch::run(const Backend& backend, int threads) cons
   args.scale = shape.scale();
   args.window = shape.window;
   args.soft_cap = shape.soft_cap;
+  const Fenced<float> sinks(sinks_);
+  if (shape.sinks) args.sinks = sinks.data();
   args.layout = shape.layout();
   args.kv = cache_.data();
   args.rows = rows_;
@@ -280,10 +288,12 @@ DoubleAttention attend_in_double(const AttentionShape& shape, const std::vector<
       const double cap = double{shape.soft_cap};
       scores.push_back(cap != 0.0 ? cap * std::tanh(score / cap) : score);
     }
+    // A sink is a score without a value.
+    if (shape.sinks) scores.push_back(double{sinks_of(shape)[static_cast<size_t>(h)]});
     const double largest = *std::max_element(scores.begin(), scores.end());
-    double total = 0.0;
+    double total = shape.sinks ? std::exp(scores.back() - largest) : 0.0;
     std::vector<double> sums(head_dim, 0.0);
-    for (size_t i = 0; i < scores.size(); ++i) {
+    for (size_t i = 0; i < keys.size(); ++i) {
       const double weight = std::exp(scores[i] - largest);
       total += weight;
       for (size_t d = 0; d < head_dim; ++d) sums[d] += weight * double{values[i][from + d]};

@@ -17,6 +17,7 @@ struct AttentionShape {
   int window = 0;
   float soft_cap = 0.0f;
   KvType type = KvType::kF16;
+  bool sinks = false;
 
   KvLayout layout() const { return {kv_heads, head_dim, type}; }
   int64_t query_width() const { return int64_t{heads} * head_dim; }
@@ -38,6 +39,8 @@ std::vector<Token> random_tokens(Random& random, int count);
 std::vector<float> query_of(const AttentionShape& shape, Token token);  // [heads][head_dim]
 std::vector<float> key_of(const AttentionShape& shape, Token token);    // [kv_heads][head_dim]
 std::vector<float> value_of(const AttentionShape& shape, Token token);
+// One for each head: some far below most scores, some far above.
+std::vector<float> sinks_of(const AttentionShape& shape);
 
 // One layer's plane. Every slot holds NaN, infinities and other garbage until it is put to use;
 // pages are handed out in random order.
@@ -74,7 +77,8 @@ class TestCache {
 // Rows of one call. Rows of a sequence are added side by side.
 class AttentionBatch {
  public:
-  explicit AttentionBatch(const TestCache& cache) : cache_(cache) {}
+  explicit AttentionBatch(const TestCache& cache)
+      : cache_(cache), sinks_(sinks_of(cache.shape())) {}
 
   // A row whose entries from `committed` on all lie where the pages say.
   void add_linear(int sequence, Token token, int position, int committed);
@@ -82,6 +86,8 @@ class AttentionBatch {
   void add_tail(int sequence, Token token, int committed, std::span<const int32_t> tail);
   // The query itself instead of a token's.
   void set_query(size_t row, std::vector<float> query) { queries_[row] = std::move(query); }
+  // Instead of the shape's; unused unless that has some.
+  void set_sinks(std::vector<float> sinks) { sinks_ = std::move(sinks); }
   size_t size() const { return rows_.size(); }
 
   // [rows][heads][head_dim]. Scratch is garbage at first; everything ends where its memory does.
@@ -89,6 +95,7 @@ class AttentionBatch {
 
  private:
   const TestCache& cache_;
+  std::vector<float> sinks_;
   std::vector<AttentionRow> rows_;
   std::vector<std::unique_ptr<Fenced<int32_t>>> tails_;
   std::vector<std::vector<float>> queries_;

@@ -62,6 +62,9 @@ std::vector<std::vector<float>> compute(const ModelFile& file, kernels::Isa isa,
   return logits;
 }
 
+// What rounding to 8 bits may cost these models: a mean KL divergence.
+constexpr double kRounding = 5e-3;
+
 double divergence(const std::vector<float>& golden, const std::vector<float>& ours) {
   const auto log_sum = [](const std::vector<float>& logits) {
     const double largest = *std::max_element(logits.begin(), logits.end());
@@ -82,7 +85,15 @@ size_t top(const std::vector<float>& logits) {
   return static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
+// Whether products round rows of activations to 8 bits, which transformers does not.
+bool rounds_activations(const ModelFile& file, kernels::Isa isa) {
+  return std::ranges::any_of(file.tensors(), [isa](const TensorInfo& tensor) {
+    return kernels::backend(isa)->wants_int8(*tensor.dtype);
+  });
+}
+
 void expect_golden(const ModelFile& file, const FamilyGolden& golden, kernels::Isa isa) {
+  const bool rounds = rounds_activations(file, isa);
   double kl = 0.0, worst = 0.0;
   int positions = 0;
   for (const FamilyGolden::Sequence& sequence : golden.sequences) {
@@ -94,10 +105,12 @@ void expect_golden(const ModelFile& file, const FamilyGolden& golden, kernels::I
       kl += one;
       worst = std::max(worst, one);
       ++positions;
-      EXPECT_EQ(top(logits[i]), top(sequence.logits[i])) << "position " << i;
+      if (!rounds) {
+        EXPECT_EQ(top(logits[i]), top(sequence.logits[i])) << "position " << i;
+      }
     }
   }
-  EXPECT_LT(kl / positions, 1e-4) << kernels::isa_name(isa);
+  EXPECT_LT(kl / positions, rounds ? kRounding : 1e-4) << kernels::isa_name(isa);
   std::printf("%s, %s: mean KL %.2g, largest %.2g\n", file.name().c_str(),
               std::string(kernels::isa_name(isa)).c_str(), kl / positions, worst);
 }
@@ -132,7 +145,7 @@ std::unique_ptr<ModelFile> through_gguf(const ModelFile& file) {
 }
 
 std::unique_ptr<ModelFile> converted(const std::string& name, DType type) {
-  auto file = ConvertedFile::wrap(open_family_model(name), {type, false}, pool());
+  auto file = ConvertedFile::wrap(open_family_model(name), {type, true}, pool());
   EXPECT_TRUE(file.ok()) << file.status().message();
   return file.ok() ? std::move(*file) : nullptr;
 }

@@ -296,7 +296,7 @@ TEST_F(EightBitHead, ScalesOutsideBinary16MakeFloats) {
 std::vector<std::string> families_of_floats() {
   std::vector<std::string> names = family_models();
   std::erase_if(names, [](const std::string& name) {
-    const bool stacked = name == "granitemoe";
+    const bool stacked = name == "granitemoe" || name.starts_with("gpt-oss");
     return name.starts_with("gpt2") || stacked || name.find("fp8") != std::string::npos;
   });
   return names;
@@ -330,6 +330,31 @@ TEST_P(EightBitModels, AreTheSameAsConvertedAtLoad) {
   }
   std::printf("%d of %zu tensors are in 8 bits\n", blocks, (*stored)->tensors().size());
   fs::remove_all(folder);
+}
+
+TEST(EightBitFolders, KeepStacksOfExpertsAndTheirRouters) {
+  for (const std::string name : {"granitemoe", "gpt-oss"}) {
+    const fs::path folder = fs::path(testing::TempDir()) / fmt::format("aerie_{}_stacks", getpid());
+    fs::remove_all(folder);
+    ASSERT_TRUE(write_int8_folder("tests/golden/families/" + name, folder).ok());
+    const auto stored = open_model_file(folder);
+    ASSERT_TRUE(stored.ok()) << stored.status().message();
+    const auto file = open_family_model(name);
+    int kept = 0;
+    for (const TensorInfo& tensor : file->tensors()) {
+      const bool is_stack = tensor.name.find("_exps") != std::string_view::npos;
+      if (!is_stack && tensor.name.find("ffn_gate_inp") == std::string_view::npos) continue;
+      SCOPED_TRACE(tensor.name);
+      const auto one = (*stored)->read(tensor.name), other = file->read(tensor.name);
+      ASSERT_TRUE(one.ok() && other.ok());
+      EXPECT_EQ(one->view.dtype, other->view.dtype);
+      EXPECT_EQ(bytes_of(*one), bytes_of(*other));
+      ++kept;
+    }
+    EXPECT_GE(kept, 8);
+    EXPECT_EQ((*stored)->find_tensor("blk.0.attn_q.weight")->dtype, DType::kQ8_0);
+    fs::remove_all(folder);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EightBitModels, testing::ValuesIn(families_of_floats()),

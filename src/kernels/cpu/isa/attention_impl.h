@@ -494,10 +494,23 @@ void attention_merge(float* into, const float* from, int64_t count, int64_t stri
   }
 }
 
-void attention_finish(const float* partial, float* out, int64_t count, int64_t stride,
-                      int head_dim) {
+// What a partial result is multiplied by, given its maximum, its sum and the sink's score. Both are
+// taken relative to the larger of maximum and sink, so that neither overflows.
+float inverse_with_sink(float maximum, float sum, float sink) {
+  // 0 if no score was a number; the sink must not make one of them.
+  if (!(sum > 0.0f)) return __builtin_nanf("");
+  const float above = maximum - sink * kLog2E;
+  alignas(64) float shares[kLanes] = {above > 0.0f ? 0.0f : above, above < 0.0f ? 0.0f : -above};
+  store(shares, exp2_nonpositive(load(shares)));
+  return shares[0] / __builtin_fmaf(sum, shares[0], shares[1]);
+}
+
+void attention_finish(const float* partial, const float* sinks, float* out, int64_t count,
+                      int64_t stride, int head_dim) {
   for (int64_t i = 0; i < count; ++i, partial += stride, out += head_dim) {
-    const Floats inverse = set1(1.0f / partial[head_dim + 1]);
+    const float maximum = partial[head_dim], sum = partial[head_dim + 1];
+    const Floats inverse =
+        set1(sinks != nullptr ? inverse_with_sink(maximum, sum, sinks[i]) : 1.0f / sum);
     for (int d = 0; d < head_dim; d += kLanes) store(out + d, mul(load(partial + d), inverse));
   }
 }

@@ -100,13 +100,35 @@ AERIE_INLINE Floats normal_cdf(Floats x) {
   return select_nonnegative(x, sub(set1(1.0f), tail), tail);
 }
 
+// x, and `limit` where it is above that; NaN stays.
+AERIE_INLINE Floats at_most(Floats x, Floats limit) {
+  return select_nonnegative(sub(x, limit), limit, x);
+}
+AERIE_INLINE Floats at_least(Floats x, Floats limit) {
+  return select_nonnegative(sub(limit, x), limit, x);
+}
+
+constexpr float kClampedSiluLimit = 7.0f;
+
 template <Activation kActivation>
 AERIE_INLINE Floats activation(Floats x) {
   if constexpr (kActivation == Activation::kSilu) return mul(x, sigmoid(x));
+  if constexpr (kActivation == Activation::kClampedSilu) {
+    const Floats y = at_most(x, set1(kClampedSiluLimit));
+    return mul(y, sigmoid(mul(y, set1(1.702f))));
+  }
   if constexpr (kActivation == Activation::kGelu) return mul(x, normal_cdf(x));
   // (1 + tanh u) / 2 = sigmoid(2u), which does not cancel below 0; 2 sqrt(2 / pi) = 1.5957...
   const Floats slope = fma(mul(x, x), set1(0.0713548162726f), set1(1.59576912161f));
   return mul(x, sigmoid(mul(x, slope)));
+}
+
+// What an activation is multiplied with.
+template <Activation kActivation>
+AERIE_INLINE Floats activated_factor(Floats x) {
+  if constexpr (kActivation != Activation::kClampedSilu) return x;
+  const Floats limit = set1(kClampedSiluLimit), lowest = set1(-kClampedSiluLimit);
+  return add(at_least(at_most(x, limit), lowest), set1(1.0f));
 }
 
 // cap tanh(x / cap).

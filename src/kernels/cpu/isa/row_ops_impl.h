@@ -135,7 +135,8 @@ void activate_floats(const float* x, const float* factor, int64_t k, float* out)
   }
   for_lanes(k, [&](int64_t i, int lanes) {
     const Floats active = activation<kActivation>(load_first(x + i, lanes));
-    store_first(out + i, mul(active, load_first(factor + i, lanes)), lanes);
+    const Floats times = activated_factor<kActivation>(load_first(factor + i, lanes));
+    store_first(out + i, mul(active, times), lanes);
   });
 }
 
@@ -149,6 +150,9 @@ void activate(Activation kind, const float* x, const float* factor, const Activa
       break;
     case Activation::kGelu:
       activate_floats<Activation::kGelu>(x, factor, out.k, out.floats);
+      break;
+    case Activation::kClampedSilu:
+      activate_floats<Activation::kClampedSilu>(x, factor, out.k, out.floats);
       break;
   }
   quantize(out);
