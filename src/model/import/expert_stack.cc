@@ -26,11 +26,11 @@ bool lies_on_side(TensorChange change) {
 // Neighbours share a byte in the folder's blocks, the lower one first; in GGUF's, values that lie
 // half a block apart.
 void reorder_block(const std::byte* from, std::byte* to) {
-  const auto code = [from](int64_t i) {
-    return std::to_integer<unsigned>(from[i / 2]) >> (i % 2 * 4) & 0xF;
-  };
-  for (int64_t i = 0; i < kHalfBlock; ++i) {
-    to[i] = static_cast<std::byte>(code(i) | code(i + kHalfBlock) << 4);
+  constexpr std::byte kLow{0x0F}, kHigh{0xF0};
+  for (int64_t i = 0; i < kHalfBlock / 2; ++i) {
+    const std::byte first = from[i], second = from[i + kHalfBlock / 2];
+    to[2 * i] = (first & kLow) | second << 4;
+    to[2 * i + 1] = first >> 4 | (second & kHigh);
   }
 }
 
