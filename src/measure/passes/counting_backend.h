@@ -117,6 +117,14 @@ class CountingBackend final : public kernels::Backend {
     ++operations_;
     inner_.attention(pool, args);
   }
+  void short_conv(ThreadPool& pool, const kernels::ShortConvArgs& args) const override {
+    ++operations_;
+    inner_.short_conv(pool, args);
+  }
+  void delta_rule(ThreadPool& pool, const kernels::DeltaRuleArgs& args) const override {
+    ++operations_;
+    inner_.delta_rule(pool, args);
+  }
 
  private:
   const kernels::Backend& inner_;
