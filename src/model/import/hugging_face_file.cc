@@ -123,11 +123,11 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   if (scheme_.is_scale(name)) return scheme_.check_scale(tensors_, tensor);
   if (has_blocks(tensor.name)) return {};
   if (tied && name == "lm_head.weight") return {};
-  // A rule may be for the name as a whole.
+  // A rule about heads may be for the name as a whole.
   ExpertName at = split_expert(name);
   auto rule = rules_.find(at.stem);
   std::string_view suffix;
-  if (rule == rules_.end()) {
+  if (rule == rules_.end() || !arranges_heads(rule->second->change)) {
     const size_t dot = name.rfind('.');
     if (dot != std::string::npos) suffix = std::string_view(name).substr(dot);
     at = split_expert(std::string_view(name).substr(0, dot));
@@ -209,8 +209,10 @@ Expected<DType> HuggingFaceFile::stored_type(const SafetensorsTensor& tensor,
                                              TensorChange change) const {
   if (EightBitScheme::needs_scales(tensor)) {
     AERIE_ASSIGN_OR_RETURN(const DType type, scheme_.type_of(tensors_, tensor));
-    // Blocks do not lie on their side.
-    return change == TensorChange::kTranspose ? DType::kF32 : type;
+    // Blocks do not lie on their side, nor across heads.
+    const bool whole = change != TensorChange::kTranspose &&
+                       keeps_blocks(change, import_.linear(), dtype_info(type).block_elements);
+    return whole ? type : DType::kF32;
   }
   const std::optional<DType> stored = safetensors_type_info(tensor.type).dtype;
   if (stored) return *stored;
@@ -455,12 +457,10 @@ Expected<TensorData> HuggingFaceFile::read_heads(const TensorInfo& info,
                                                  const Origin& origin) const {
   Shape stored = info.shape;  // gates and inputs share a tensor
   stored[info.shape[1] == 1 ? 0 : 1] = origin.tensor->shape[0];
-  AERIE_ASSIGN_OR_RETURN(const TensorData data, read_stored(*origin.tensor, info, stored));
-  auto arranged = arrange_heads(origin.change, import_.linear(), data.view);
-  if (arranged.status().code() == StatusCode::kUnsupported) {
-    return refuse(StatusCode::kUnsupported, origin.tensor->name, arranged.status().message());
-  }
-  return arranged;
+  AERIE_ASSIGN_OR_RETURN(TensorData data, read_stored(*origin.tensor, info, stored));
+  AERIE_ASSIGN_OR_RETURN(TensorData arranged,
+                         arrange_heads(origin.change, import_.linear(), data.view));
+  return arranged.owned.size() > 0 ? std::move(arranged) : std::move(data);
 }
 
 Expected<TensorData> HuggingFaceFile::read_stack(const TensorInfo& info,

@@ -1,15 +1,18 @@
 #include "model/import/linear_tensors.h"
 
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <vector>
-
-#include "base/errors.h"
 
 namespace aerie {
 namespace {
 
 using Order = std::vector<int64_t>;  // of each row of the result, the row of the source
+
+bool moves_heads(const LinearAttention& shape) {
+  return shape.tiled && shape.heads != shape.key_heads;
+}
 
 // Which head of the folder becomes head `h`.
 int64_t source_head(const LinearAttention& shape, int64_t h) {
@@ -71,9 +74,11 @@ Expected<TensorData> with_rows(const TensorView& from, const Order& order) {
 }
 
 Expected<TensorData> with_columns(const LinearAttention& shape, const TensorView& from) {
-  if (shape.value_dim % dtype_info(from.dtype).block_elements != 0) {
-    return not_supported("has blocks of {} weights, and heads of {}",
-                         dtype_info(from.dtype).block_elements, shape.value_dim);
+  assert(keeps_blocks(TensorChange::kHeadColumns, shape, dtype_info(from.dtype).block_elements));
+  if (!moves_heads(shape)) {
+    TensorData same;
+    same.view = from;
+    return same;
   }
   const auto head = static_cast<size_t>(dtype_bytes(from.dtype, shape.value_dim));
   TensorData out;
@@ -90,6 +95,11 @@ Expected<TensorData> with_columns(const LinearAttention& shape, const TensorView
 }
 
 }  // namespace
+
+bool keeps_blocks(TensorChange change, const LinearAttention& shape, int64_t block) {
+  return change != TensorChange::kHeadColumns || !moves_heads(shape) ||
+         shape.value_dim % block == 0;
+}
 
 bool arranges_heads(TensorChange change) {
   return change >= TensorChange::kHeadRows;

@@ -13,11 +13,14 @@ namespace aerie {
 // Whether the change is one of those that arrange() makes.
 bool arranges_heads(TensorChange change);
 
+// Whether blocks of so many weights of a row stay whole.
+bool keeps_blocks(TensorChange change, const LinearAttention& shape, int64_t block);
+
 // Rows of the result of a tensor with so many; -1: it has none of that many.
 int64_t arranged_rows(TensorChange change, const LinearAttention& shape, int64_t rows);
 
-// The tensor [columns, rows] in GGUF's order. kUnsupported, without a name, for quantised columns
-// whose blocks are not of one head.
+// The tensor [columns, rows] in GGUF's order, which may be a view of what it was made of. Requires
+// blocks that are kept.
 Expected<TensorData> arrange_heads(TensorChange change, const LinearAttention& shape,
                                    const TensorView& from);
 

@@ -296,10 +296,24 @@ TEST_F(EightBitHead, ScalesOutsideBinary16MakeFloats) {
 std::vector<std::string> families_of_floats() {
   std::vector<std::string> names = family_models();
   std::erase_if(names, [](const std::string& name) {
-    const bool stacked = name == "granitemoe" || name.starts_with("gpt-oss");
+    const bool stacked =
+        name == "granitemoe" || name == "qwen35-moe" || name.starts_with("gpt-oss");
     return name.starts_with("gpt2") || stacked || name.find("fp8") != std::string::npos;
   });
   return names;
+}
+
+// Columns of heads of 16 that change places, in blocks of 32, become floats.
+bool is_in_small_heads(const std::string& family, std::string_view tensor) {
+  return family == "qwen35" && tensor.ends_with("ssm_out.weight");
+}
+
+// Both rounded to 8 bits in groups of their own.
+void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  float largest = 0.0f;
+  for (const float value : a) largest = std::max(largest, std::fabs(value));
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], largest / 100) << i;
 }
 
 class EightBitModels : public testing::TestWithParam<std::string> {};
@@ -323,8 +337,13 @@ TEST_P(EightBitModels, AreTheSameAsConvertedAtLoad) {
     const auto one = (*stored)->read(tensor.name), other = (*converted)->read(tensor.name);
     ASSERT_TRUE(one.ok()) << one.status().message();
     ASSERT_TRUE(other.ok()) << other.status().message();
-    EXPECT_EQ(one->view.dtype, other->view.dtype);
     EXPECT_EQ(one->view.shape, other->view.shape);
+    if (is_in_small_heads(GetParam(), tensor.name)) {
+      EXPECT_EQ(one->view.dtype, DType::kF32);
+      expect_near(floats_of(*one), floats_of(*other));
+      continue;
+    }
+    EXPECT_EQ(one->view.dtype, other->view.dtype);
     EXPECT_EQ(bytes_of(*one), bytes_of(*other));
     blocks += one->view.dtype == DType::kQ8_0 ? 1 : 0;
   }
@@ -333,7 +352,7 @@ TEST_P(EightBitModels, AreTheSameAsConvertedAtLoad) {
 }
 
 TEST(EightBitFolders, KeepStacksOfExpertsAndTheirRouters) {
-  for (const std::string name : {"granitemoe", "gpt-oss"}) {
+  for (const std::string name : {"granitemoe", "gpt-oss", "qwen35-moe"}) {
     const fs::path folder = fs::path(testing::TempDir()) / fmt::format("aerie_{}_stacks", getpid());
     fs::remove_all(folder);
     ASSERT_TRUE(write_int8_folder("tests/golden/families/" + name, folder).ok());
