@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "model/import/predictor_file.h"
 #include "tests/decode/exactness.h"
 #include "tests/model/families/family_goldens.h"
 #include "tests/testing/nightly.h"
@@ -16,10 +17,10 @@
 namespace aerie::families_test {
 
 class FamilyExactness : public testing::TestWithParam<std::string> {
- protected:
+ public:
   // What plain decoding says is kept in `plain`, if that is given, for the next kind.
-  void check(const ModelFile& file, DraftKind kind, double temperature, kernels::KvType type,
-             test::TinyHead* head = nullptr, std::optional<test::Replies>* plain = nullptr) {
+  static void check(const ModelFile& file, DraftKind kind, double temperature, kernels::KvType type,
+                    test::TinyHead* head = nullptr, std::optional<test::Replies>* plain = nullptr) {
     SCOPED_TRACE(fmt::format("{}, temperature {}, cache of {}", draft_kind_name(kind), temperature,
                              kernels::kv_type_name(type)));
     Setting setting;
@@ -86,6 +87,23 @@ TEST_P(FamilyExactness, AlsoWithHeads) {
     test::TinyHead head(*file, family, false);
     SCOPED_TRACE(test::head_family_name(family));
     check(*file, DraftKind::kHeadTree, 0.9, kernels::KvType::kF16, &head);
+  }
+}
+
+// The modules for multi-token prediction that came with these models, of one layer and used for
+// every depth: with a feed-forward, experts one by one, experts in one tensor.
+TEST(OwnModules, SpeculationChangesNoToken) {
+  for (const char* name : {"qwen35-vision", "qwen3-next", "qwen35-moe"}) {
+    SCOPED_TRACE(name);
+    const auto file = open_family_model(name);
+    ASSERT_NE(file, nullptr);
+    ASSERT_TRUE(has_predictors(*file));
+    test::TinyHead module(*file, test::HeadFamily::kMtp, file->name());
+    for (const double temperature : {0.0, 0.9}) {
+      FamilyExactness::check(*file, DraftKind::kHeadTree, temperature, kernels::KvType::kF16,
+                             &module);
+    }
+    FamilyExactness::check(*file, DraftKind::kHeadTree, 0.9, kernels::KvType::kQ8, &module);
   }
 }
 

@@ -89,7 +89,7 @@ class Layer:
         q, gate = self.split("q", x, self.heads)
         k, v = self.split("k", x, self.kv_heads)[0], self.split("v", x, self.kv_heads)[0]
         q, k = rotate(q, self.rope, self.rotary, first), rotate(k, self.rope, self.rotary, first)
-        k, v = (part.repeat_interleave(self.heads // self.kv_heads, 0) for part in (k, v))
+        k, v = (common.cached(part).repeat_interleave(self.heads // self.kv_heads, 0) for part in (k, v))
         return q, k, v, gate
 
     def attention(self, x):

@@ -51,7 +51,11 @@ TinyHead::TinyHead(const ModelFile& target, HeadFamily family, bool agrees)
   write_head(target, family, agrees, path_);
 }
 
+TinyHead::TinyHead(const ModelFile& target, HeadFamily family, std::string path)
+    : target_(target), family_(family), agrees_(false), path_(std::move(path)), written_(false) {}
+
 TinyHead::~TinyHead() {
+  if (!written_) return;
   std::error_code ignored;
   fs::remove_all(path_, ignored);
 }

@@ -54,7 +54,9 @@ class TinyHead {
   // says little but what its embedding and its output matrix say, with fewer tokens than hidden
   // values. Fails the test for any error.
   TinyHead(const ModelFile& target, HeadFamily family, bool agrees);
-  ~TinyHead();  // removes the folder
+  // One that is there: a folder or a file, which stays.
+  TinyHead(const ModelFile& target, HeadFamily family, std::string path);
+  ~TinyHead();  // removes the folder that was written
   TinyHead(const TinyHead&) = delete;
   TinyHead& operator=(const TinyHead&) = delete;
 
@@ -71,6 +73,7 @@ class TinyHead {
   HeadFamily family_;
   bool agrees_;
   std::string path_;
+  bool written_ = true;
   std::vector<std::unique_ptr<HeadFile>> files_;  // of drafters
 };
 

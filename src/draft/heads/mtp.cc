@@ -340,6 +340,24 @@ bool find_qwen(const HeadFile& file, Layout& layout) {
   return layout.plan.modules > 0;
 }
 
+// As layers behind a model's, in its GGUF file or by its family's rules: norms are as they
+// multiply. Modules may share all but the layer.
+bool find_layers(const HeadFile& file, Layout& layout) {
+  if (!file.is_of_model()) return false;
+  constexpr std::pair<const char*, const char*> kParts[] = {
+      {"shared_head_norm.", "shared_head.norm."},
+      {"shared_head_head.", "shared_head.head."},
+      {"", ""}};
+  layout.plan.modules = file.blueprint()->config.layers;
+  for (int k = 0; k < layout.plan.modules; ++k) {
+    for (const auto& [part, name] : kParts) {
+      layout.renames.emplace_back(fmt::format("blk.{}.nextn.{}", k, part),
+                                  fmt::format("layers.{}.{}", k, name));
+    }
+  }
+  return true;
+}
+
 // What the configuration calls the model whose layer the module has.
 Expected<std::string> layer_type(const HeadFile& file) {
   const JsonObject config = file.config_object();
@@ -355,7 +373,8 @@ Expected<std::string> layer_type(const HeadFile& file) {
 
 Expected<MtpPlan> read_plan(HeadFile& file, const MtpOptions& options) {
   Layout layout;
-  if (!find_deepseek(file, layout) && !find_mimo(file, layout) && !find_qwen(file, layout)) {
+  if (!find_layers(file, layout) && !find_deepseek(file, layout) && !find_mimo(file, layout) &&
+      !find_qwen(file, layout)) {
     return invalid_argument(
         "{}: has no module for multi-token prediction (tensors like model.layers.N.eh_proj.weight, "
         "mtp_layers.N.input_proj.weight or mtp.fc.weight)",
@@ -370,7 +389,8 @@ Expected<MtpPlan> read_plan(HeadFile& file, const MtpOptions& options) {
   }
   AERIE_ASSIGN_OR_RETURN(const std::string type, layer_type(file));
   MtpPlan plan = layout.plan;
-  if (type.starts_with("qwen3_next") || type.starts_with("qwen3_5")) plan.adds_one = true;
+  const bool is_qwen = type.starts_with("qwen3_next") || type.starts_with("qwen3_5");
+  if (is_qwen && !file.is_of_model()) plan.adds_one = true;
   if (type.starts_with("glm4")) plan.handed_normed = false;
   plan.feature_normed = options.feature_normed.value_or(plan.feature_normed);
   plan.handed_normed = options.handed_normed.value_or(plan.handed_normed);
@@ -390,14 +410,16 @@ Status check_layers(const HeadFile& file) {
       {".self_attn.kv_b_proj.", "latent attention (MLA)"},
       {".mlp.experts.", "a mixture of experts"},
       {".mlp.shared_expert", "a mixture of experts"},
-      {".linear_attn.", "linear attention"}};
+      {".linear_attn.", "linear attention"},
+      {".attn_qkv.", "linear attention"},
+      {".ssm_", "linear attention"}};
   for (const TensorInfo& tensor : file.tensors()) {
     if (!is_of_module(tensor.name)) continue;
     for (const auto& [part, what] : kOthers) {
       if (tensor.name.find(part) == std::string_view::npos) continue;
       return not_supported(
-          "{}: the layer of its module has {} (tensor '{}'), which is not supported; layers with "
-          "ordinary attention and feed-forward are",
+          "{}: the layer of its module has {} (tensor '{}'), which is not supported in its layout; "
+          "layers with ordinary attention and feed-forward are",
           file.name(), what, file.origin_of(tensor.name));
     }
   }
@@ -408,6 +430,10 @@ Status check_layers(const HeadFile& file) {
 Expected<Blueprint> read_blueprint(const HeadFile& file, const HeadTarget& target,
                                    const MtpPlan& plan) {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, file.blueprint());
+  if (file.is_of_model()) {
+    slide_windows(blueprint, target);
+    return blueprint;
+  }
   blueprint.config.layers = plan.modules;
   blueprint.layers.assign(static_cast<size_t>(plan.modules), LayerPlan());
   slide_windows(blueprint, target);

@@ -14,6 +14,8 @@ namespace {
 constexpr int kUsualInterval = 4;
 constexpr const char* kRecurrent = "attention.recurrent_layers";
 constexpr const char* kInterval = "full_attention_interval";
+constexpr std::string_view kPredictorPrefixes[] = {"mtp.", "model.mtp."};
+constexpr int64_t kMostPredictors = 64;
 
 // Which of the model's layers are linear, of `all` with those of predictors behind them.
 Status read_layers(const MetadataReader& reader, size_t all, Blueprint& blueprint) {
@@ -89,8 +91,45 @@ Status add_layer_kinds(HuggingFaceImport& folder) {
     return config.error(StatusCode::kInvalidData, kTypes, "has {} entries for {} layers",
                         linear.size(), folder.layers());
   }
+  linear.resize(linear.size() + static_cast<size_t>(folder.predictors()));
   folder.add_flags(kRecurrent, linear);
   return {};
+}
+
+// Modules that predict further tokens have layers of their own and share the rest.
+void find_predictors(HuggingFaceImport& folder) {
+  for (const std::string_view prefix : kPredictorPrefixes) {
+    if (!folder.has_tensor(fmt::format("{}fc.weight", prefix))) continue;
+    int64_t count = 0;
+    while (count < kMostPredictors &&
+           folder.has_tensor(
+               fmt::format("{}layers.{}.post_attention_layernorm.weight", prefix, count))) {
+      ++count;
+    }
+    return folder.set_predictors(count);
+  }
+}
+
+// Layers behind the model's, as in GGUF files.
+void add_predictor_rules(HuggingFaceImport& folder) {
+  if (folder.predictors() == 0) return folder.pass_over_predictors();
+  const int64_t first = folder.layers();
+  for (const std::string_view prefix : kPredictorPrefixes) {
+    for (int64_t i = 0; i < folder.predictors(); ++i) {
+      folder.rename_prefix(fmt::format("{}layers.{}.", prefix, i),
+                           fmt::format("model.layers.{}.", first + i));
+    }
+    folder.rename_prefix(prefix, fmt::format("model.layers.{}.mtp.", first));
+  }
+  const auto add = [&folder](const char* from, const char* to, TensorChange change) {
+    folder.add_rule("model.layers.{}.mtp." + std::string(from), "blk.{}.nextn." + std::string(to),
+                    change);
+  };
+  add("fc", "eh_proj", TensorChange::kNone);
+  add("pre_fc_norm_embedding", "enorm", TensorChange::kAddOne);
+  add("pre_fc_norm_hidden", "hnorm", TensorChange::kAddOne);
+  add("norm", "shared_head_norm", TensorChange::kAddOne);
+  add("embed_tokens", "embed_tokens", TensorChange::kNone);
 }
 
 void add_rules(HuggingFaceImport& folder) {
@@ -100,7 +139,7 @@ void add_rules(HuggingFaceImport& folder) {
   };
   folder.rename_prefix("model.language_model.", "model.");
   folder.pass_over_prefix("model.visual.");
-  folder.pass_over_predictors();
+  add_predictor_rules(folder);
   folder.add_rule("model.embed_tokens", "token_embd");
   folder.add_rule("model.norm", "output_norm", TensorChange::kAddOne);
   folder.add_rule("lm_head", "output");
@@ -129,6 +168,7 @@ Status import_common(HuggingFaceImport& folder, const SizeNames& sizes) {
   defaults.rope_base = 10000000.0;
   defaults.rope_part = 0.25;
   defaults.sizes = sizes;
+  find_predictors(folder);
   AERIE_RETURN_IF_ERROR(folder.copy_llama_shape(defaults));
   AERIE_RETURN_IF_ERROR(add_layer_kinds(folder));
   add_rules(folder);

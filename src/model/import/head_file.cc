@@ -9,7 +9,9 @@
 
 #include "base/errors.h"
 #include "format/converted_file.h"
+#include "format/gguf/gguf.h"
 #include "format/text.h"
+#include "model/import/hugging_face_file.h"
 #include "model/import/layer_names.h"
 #include "model/import/metadata_reader.h"
 #include "tensor/quantize.h"
@@ -20,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kModelPrefix = "model.";
+constexpr std::string_view kGguf = ".gguf";
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 
 // Where a configuration keeps the shape of its transformer; empty: at the top.
@@ -29,6 +32,17 @@ std::string shape_key(const Json& config) {
     if (part != config.end() && part->is_object()) return key;
   }
   return "";
+}
+
+bool may_have_predictors(const SafetensorsFolder& tensors) {
+  return tensors.find("mtp.fc.weight") != nullptr || tensors.find("model.mtp.fc.weight") != nullptr;
+}
+bool has_experts(const SafetensorsFolder& tensors) {
+  return std::ranges::any_of(tensors.tensors(), [](const SafetensorsTensor* tensor) {
+    const std::string_view name = tensor->name;
+    return name.find("mtp.") < name.find(".mlp.experts.") &&
+           name.find(".mlp.experts.") != name.npos;
+  });
 }
 
 Expected<Json> read_config(const std::string& path) {
@@ -41,14 +55,30 @@ Expected<Json> read_config(const std::string& path) {
 
 }  // namespace
 
-HeadFile::HeadFile(std::string name, SafetensorsFolder tensors, std::shared_ptr<const Json> config,
-                   std::string config_file, const HeadFileOptions& options)
+HeadFile::HeadFile(std::string name, std::optional<SafetensorsFolder> tensors,
+                   std::shared_ptr<const Json> config, std::string config_file,
+                   const HeadFileOptions& options)
     : ModelFile(std::move(name)),
       tensors_(std::move(tensors)),
       config_(std::move(config)),
       config_file_(std::move(config_file)),
       config_text_(config_->dump(-1, ' ', false, Json::error_handler_t::replace)),
       options_(options) {}
+
+Expected<std::unique_ptr<HeadFile>> HeadFile::of_model(std::unique_ptr<ModelFile> model,
+                                                       Json config, const std::string& config_file,
+                                                       const HeadFileOptions& options) {
+  std::unique_ptr<HeadFile> file(new HeadFile(model->name(), std::nullopt,
+                                              std::make_shared<const Json>(std::move(config)),
+                                              config_file, options));
+  AERIE_ASSIGN_OR_RETURN(file->predictors_,
+                         PredictorFile::wrap(std::move(model), options.dtype, options.pool));
+  for (const TensorInfo& tensor : file->predictors_->tensors()) {
+    file->entries_.emplace_back().of_model = &tensor;
+  }
+  AERIE_RETURN_IF_ERROR(file->name_tensors());
+  return file;
+}
 
 Expected<std::unique_ptr<HeadFile>> HeadFile::open(const std::string& path,
                                                    const HeadFileOptions& options) {
@@ -60,11 +90,21 @@ Expected<std::unique_ptr<HeadFile>> HeadFile::open(const std::string& path,
     return not_found(path.empty() ? "no draft head is named: give a folder with safetensors"
                                   : path + ": there is no such file or folder");
   }
+  if (path.ends_with(kGguf)) {
+    AERIE_ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> model, GgufFile::open(path));
+    return of_model(std::move(model), Json::object(), path, options);
+  }
   const fs::path folder =
       fs::is_directory(path, ignored) ? fs::path(path) : fs::path(path).parent_path();
   const std::string config_file = (folder / "config.json").string();
   AERIE_ASSIGN_OR_RETURN(SafetensorsFolder tensors, SafetensorsFolder::open_any(path));
   AERIE_ASSIGN_OR_RETURN(Json config, read_config(config_file));
+  if (may_have_predictors(tensors)) {
+    auto model = open_hugging_face_predictors(path);
+    if (model.ok()) return of_model(*std::move(model), std::move(config), config_file, options);
+    // Without them a module is a layer of Llama's shape.
+    if (has_experts(tensors)) return model.status();
+  }
   std::unique_ptr<HeadFile> file(new HeadFile(path, std::move(tensors),
                                               std::make_shared<const Json>(std::move(config)),
                                               config_file, options));
@@ -109,7 +149,7 @@ Status HeadFile::list_tensors() {
     if (rule.from.find("{}") == std::string::npos) continue;
     layer_rules_.emplace(rule.from.substr(kModelPrefix.size()), rule.to);
   }
-  for (const SafetensorsTensor* tensor : tensors_.tensors()) {
+  for (const SafetensorsTensor* tensor : tensors_->tensors()) {
     AERIE_RETURN_IF_ERROR(list_tensor(*tensor));
   }
   if (import_) shape_metadata_ = import_->metadata().release();
@@ -124,7 +164,7 @@ Status HeadFile::list_tensor(const SafetensorsTensor& tensor) {
                               tensor.shape.size(), tensor.elements(), Shape().size()));
   }
   if (scheme_.is_quantized() && scheme_.is_scale(tensor.name)) {
-    return scheme_.check_scale(tensors_, tensor);
+    return scheme_.check_scale(*tensors_, tensor);
   }
   Entry entry;
   entry.tensor = &tensor;
@@ -133,7 +173,7 @@ Status HeadFile::list_tensor(const SafetensorsTensor& tensor) {
   entry.scaled = scheme_.is_quantized() && EightBitScheme::needs_scales(tensor) &&
                  tensor.name.ends_with(".weight");
   if (entry.scaled) {
-    AERIE_ASSIGN_OR_RETURN(entry.stored, scheme_.type_of(tensors_, tensor));
+    AERIE_ASSIGN_OR_RETURN(entry.stored, scheme_.type_of(*tensors_, tensor));
   }
   entries_.push_back(std::move(entry));
   return {};
@@ -152,13 +192,15 @@ std::string HeadFile::name_in_layer(std::string name) const {
 }
 
 Status HeadFile::name_tensors() {
-  std::erase_if(entries_, [](const Entry& entry) { return entry.tensor == nullptr; });
+  std::erase_if(entries_, [](const Entry& entry) {
+    return entry.tensor == nullptr && entry.of_model == nullptr;
+  });
   // Names point into the entries, which must not move.
   entries_.reserve(entries_.size() + (import_ ? import_->made().size() : 0));
   std::unordered_set<std::string_view> names;
   bool has_layers = false;
   for (Entry& entry : entries_) {
-    entry.name = entry.tensor->name;
+    entry.name = stored_name(entry);
     for (const auto& [from, to] : prefixes_) {
       if (!entry.name.starts_with(from)) continue;
       entry.name.replace(0, from.size(), to);
@@ -167,7 +209,7 @@ Status HeadFile::name_tensors() {
     entry.name = name_in_layer(std::move(entry.name));
     has_layers |= entry.name.starts_with("blk.");
     if (!names.insert(entry.name).second) {
-      return refuse(StatusCode::kInvalidData, entry.tensor->name,
+      return refuse(StatusCode::kInvalidData, stored_name(entry),
                     fmt::format("would be called '{}', as another one is", printable(entry.name)));
     }
   }
@@ -187,8 +229,29 @@ Status HeadFile::name_tensors() {
   return {};
 }
 
+std::string HeadFile::stored_name(const Entry& entry) const {
+  return entry.tensor != nullptr ? entry.tensor->name : std::string(entry.of_model->name);
+}
+
+// As files of safetensors say it: the innermost last, and no size of 1 that nobody wrote.
+std::vector<int64_t> HeadFile::stored_shape(const Entry& entry) const {
+  if (entry.tensor != nullptr) return entry.tensor->shape;
+  const Shape& shape = entry.of_model->shape;
+  const auto end =
+      std::find_if(shape.rbegin(), shape.rend(), [](int64_t size) { return size > 1; });
+  return {end, shape.rend()};
+}
+
 TensorInfo HeadFile::describe(const Entry& entry) const {
   TensorInfo info;
+  if (entry.of_model != nullptr) {
+    info = *entry.of_model;
+    info.name = entry.name;
+    if (entry.rows.empty()) return info;
+    info.shape[stored_shape(entry).size() == 2 ? 1 : 0] = static_cast<int64_t>(entry.rows.size());
+    if (info.dtype) set_type(info, *info.dtype);
+    return info;
+  }
   info.name = entry.name;
   if (entry.tensor == nullptr) {
     info.shape[0] = static_cast<int64_t>(import_->made()[entry.made].second.size());
@@ -225,23 +288,25 @@ HeadFile::Entry* HeadFile::find_entry(std::string_view name) {
 Status HeadFile::keep_rows(std::string_view name, std::vector<int32_t> ids) {
   AERIE_RETURN_IF_ERROR(tensor_info(name).status());
   Entry& entry = *find_entry(name);
-  if (entry.tensor == nullptr || entry.tensor->shape.empty() || entry.tensor->shape.size() > 2) {
+  const bool is_made = entry.tensor == nullptr && entry.of_model == nullptr;
+  const std::vector<int64_t> shape = is_made ? std::vector<int64_t>() : stored_shape(entry);
+  if (shape.empty() || shape.size() > 2) {
     return refuse(StatusCode::kUnsupported, origin_of(name), "is neither a matrix nor a vector");
   }
-  const int64_t rows = entry.tensor->shape[0];
+  const int64_t rows = shape[0];
   // select_rows() would take it for a vector.
-  if (rows == 1 && entry.tensor->shape.size() == 2) {
-    return refuse(StatusCode::kUnsupported, entry.tensor->name, "has one row, no vocabulary");
+  if (rows == 1 && shape.size() == 2) {
+    return refuse(StatusCode::kUnsupported, stored_name(entry), "has one row, no vocabulary");
   }
   for (const int32_t id : ids) {
     if (id >= 0 && id < rows) continue;
-    return refuse(StatusCode::kInvalidArgument, entry.tensor->name,
+    return refuse(StatusCode::kInvalidArgument, stored_name(entry),
                   fmt::format("has {} rows, and row {} is to be kept", rows, id));
   }
   if (ids.empty()) {
-    return refuse(StatusCode::kInvalidArgument, entry.tensor->name, "is to keep no rows");
+    return refuse(StatusCode::kInvalidArgument, stored_name(entry), "is to keep no rows");
   }
-  entry.source = fmt::format("rows of {}: {}", entry.tensor->name, fmt::join(ids, " "));
+  entry.source = fmt::format("rows of {}: {}", stored_name(entry), fmt::join(ids, " "));
   entry.rows = std::move(ids);
   return name_tensors();
 }
@@ -253,7 +318,8 @@ Expected<std::vector<int64_t>> HeadFile::integers(std::string_view name) const {
   }
   const Entry& entry = entries_[static_cast<size_t>(info - tensors().data())];
   if (entry.tensor == nullptr) {
-    return refuse(StatusCode::kUnsupported, name, "is of type f32; integers are wanted");
+    return refuse(StatusCode::kUnsupported, name,
+                  fmt::format("is of type {}; integers are wanted", info->type_name));
   }
   Expected<std::vector<int64_t>> values = read_integers(*entry.tensor);
   if (values.ok()) return values;
@@ -261,6 +327,7 @@ Expected<std::vector<int64_t>> HeadFile::integers(std::string_view name) const {
 }
 
 Expected<Blueprint> HeadFile::blueprint() const {
+  if (predictors_ != nullptr) return predictors_->blueprint();
   if (!shape_.ok()) return shape_;
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, MetadataReader(*this).read_llama_shape());
   blueprint.rope_style = kernels::RopeStyle::kHalves;
@@ -272,7 +339,8 @@ Expected<Blueprint> HeadFile::blueprint() const {
 
 // All rows, as the files have them.
 Expected<TensorData> HeadFile::read_stored(const Entry& entry) const {
-  if (entry.scaled) return scheme_.read(tensors_, *entry.tensor, *entry.stored);
+  if (entry.of_model != nullptr) return predictors_->read(entry.of_model->name);
+  if (entry.scaled) return scheme_.read(*tensors_, *entry.tensor, *entry.stored);
   TensorData data;
   data.view.dtype = *entry.stored;
   data.view.data = entry.tensor->data.data();
@@ -285,7 +353,7 @@ Expected<TensorData> HeadFile::read_stored(const Entry& entry) const {
 Expected<TensorData> HeadFile::read_tensor(const TensorInfo& info) const {
   const Entry& entry = entries_[static_cast<size_t>(&info - tensors().data())];
   TensorData data;
-  if (entry.tensor == nullptr) {
+  if (entry.tensor == nullptr && entry.of_model == nullptr) {
     const std::vector<float>& values = import_->made()[entry.made].second;
     data.view = {DType::kF32, Device::kCpu, info.shape,
                  reinterpret_cast<const std::byte*>(values.data())};
@@ -300,23 +368,39 @@ Expected<TensorData> HeadFile::read_tensor(const TensorInfo& info) const {
     Expected<TensorData> converted = convert_values(data.view, *info.dtype, options_.pool);
     if (!converted.ok()) {
       return converted.status().with_context(
-          fmt::format("{}: tensor '{}'", name(), printable(entry.tensor->name)));
+          fmt::format("{}: tensor '{}'", name(), printable(stored_name(entry))));
     }
     data = *std::move(converted);
   }
-  if (data.owned.size() > 0) tensors_.release(entry.tensor->data);
+  if (data.owned.size() > 0 && entry.tensor != nullptr) tensors_->release(entry.tensor->data);
   return data;
 }
 
+std::string HeadFile::format() const {
+  return predictors_ != nullptr ? predictors_->format() : "safetensors";
+}
+
+int64_t HeadFile::file_bytes() const {
+  return predictors_ != nullptr ? predictors_->file_bytes() : tensors_->file_bytes();
+}
+
+Status HeadFile::check_intact() const {
+  return predictors_ != nullptr ? predictors_->check_intact() : tensors_->check();
+}
+
 void HeadFile::release(const TensorView& view) const {
-  if (view.valid()) tensors_.release({view.data, static_cast<size_t>(view.bytes())});
+  if (predictors_ != nullptr) return predictors_->release(view);
+  if (view.valid()) tensors_->release({view.data, static_cast<size_t>(view.bytes())});
 }
 
 std::vector<SourceFile> HeadFile::sources() const {
-  std::vector<SourceFile> files = tensors_.sources();
-  SourceFile& config = files.emplace_back();
-  config.path = config_file_;
-  config.bytes = std::as_bytes(std::span(config_text_));
+  std::vector<SourceFile> files =
+      predictors_ != nullptr ? predictors_->sources() : tensors_->sources();
+  if (predictors_ == nullptr) {
+    SourceFile& config = files.emplace_back();
+    config.path = config_file_;
+    config.bytes = std::as_bytes(std::span(config_text_));
+  }
   for (const Entry& entry : entries_) {
     if (entry.source.empty()) continue;
     SourceFile& rows = files.emplace_back();
@@ -330,8 +414,10 @@ std::string HeadFile::origin_of(std::string_view name) const {
   const TensorInfo* info = find_tensor(name);
   if (info != nullptr) {
     const Entry& entry = entries_[static_cast<size_t>(info - tensors().data())];
+    if (entry.of_model != nullptr) return predictors_->origin_of(entry.of_model->name);
     return entry.tensor != nullptr ? entry.tensor->name : entry.name;
   }
+  if (predictors_ != nullptr) return predictors_->origin_of(name);
   return std::string(name);
 }
 

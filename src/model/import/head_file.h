@@ -1,5 +1,5 @@
 // A draft head's checkpoint as a ModelFile: EAGLE's, Medusa's, speculators' and their like, which
-// come as a config.json and safetensors files.
+// come as a config.json and safetensors files; and the modules that lie in a model's own file.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include "model/blueprint.h"
 #include "model/import/eight_bit_weights.h"
 #include "model/import/hugging_face_import.h"
+#include "model/import/predictor_file.h"
 
 namespace aerie {
 
@@ -44,6 +45,9 @@ struct HeadFileOptions {
 // and rope_freqs.weight or rope_factors_*.weight, if rotary embedding is scaled so and there are
 // layers.
 //
+// Of a GGUF file, and of a folder whose family reads its modules for multi-token prediction, there
+// are these modules alone, as PredictorFile has them: is_of_model().
+//
 // rename_prefix() and keep_rows() are for one thread, and what tensors() and find_tensor() gave
 // before does not hold after them; values that were read do. Then it is a ModelFile like others.
 class HeadFile final : public ModelFile {
@@ -55,6 +59,9 @@ class HeadFile final : public ModelFile {
   // do not fit.
   static Expected<std::unique_ptr<HeadFile>> open(const std::string& path,
                                                   const HeadFileOptions& options);
+
+  // Whether it is the modules of a model's file.
+  bool is_of_model() const { return predictors_ != nullptr; }
 
   // An empty object if there is none.
   const Json& config() const { return *config_; }
@@ -77,43 +84,52 @@ class HeadFile final : public ModelFile {
   // What the metadata come to: a transformer whose queries and keys turn by halves; each head of
   // them is normed if the first layer has tensors for that. The vocabulary is vocab_size of the
   // configuration; whether the layers it counts are there is for the caller to see. An error if the
-  // configuration is not one of Llama's shape that is supported.
+  // configuration is not one of Llama's shape that is supported. PredictorFile::blueprint() of the
+  // modules of a model's file.
   Expected<Blueprint> blueprint() const;
 
-  std::string format() const override { return "safetensors"; }
-  int64_t file_bytes() const override { return tensors_.file_bytes(); }
-  Status check_intact() const override { return tensors_.check(); }
+  std::string format() const override;
+  int64_t file_bytes() const override;
+  Status check_intact() const override;
   void release(const TensorView& view) const override;
   std::vector<SourceFile> sources() const override;
   std::string origin_of(std::string_view name) const override;
   std::string origin_of_key(std::string_view key) const override;
 
  private:
-  // A tensor of the files, or one that the import made.
+  // A tensor of the files, one of a model's modules, or one that the import made.
   struct Entry {
-    const SafetensorsTensor* tensor = nullptr;  // null: made
-    std::optional<DType> stored;                // before conversion; none: not of floats
-    bool scaled = false;                        // in 8 bits
+    const SafetensorsTensor* tensor = nullptr;
+    const TensorInfo* of_model = nullptr;
+    std::optional<DType> stored;  // before conversion; none: not of floats
+    bool scaled = false;          // in 8 bits
     size_t made = 0;
     std::string name;
     std::vector<int32_t> rows;  // empty: all
     std::string source;         // for sources(): which rows
   };
 
-  HeadFile(std::string name, SafetensorsFolder tensors, std::shared_ptr<const Json> config,
-           std::string config_file, const HeadFileOptions& options);
+  HeadFile(std::string name, std::optional<SafetensorsFolder> tensors,
+           std::shared_ptr<const Json> config, std::string config_file,
+           const HeadFileOptions& options);
+  static Expected<std::unique_ptr<HeadFile>> of_model(std::unique_ptr<ModelFile> model, Json config,
+                                                      const std::string& config_file,
+                                                      const HeadFileOptions& options);
   Status import_shape();
   Status list_tensors();
   Status list_tensor(const SafetensorsTensor& tensor);
   Status name_tensors();
   std::string name_in_layer(std::string name) const;
   TensorInfo describe(const Entry& entry) const;
+  std::string stored_name(const Entry& entry) const;
+  std::vector<int64_t> stored_shape(const Entry& entry) const;
   Expected<TensorData> read_stored(const Entry& entry) const;
   Expected<TensorData> read_tensor(const TensorInfo& tensor) const override;
   Entry* find_entry(std::string_view name);
   Status refuse(StatusCode code, std::string_view tensor, std::string_view why) const;
 
-  SafetensorsFolder tensors_;
+  std::optional<SafetensorsFolder> tensors_;
+  std::unique_ptr<PredictorFile> predictors_;  // instead of tensors_
   std::shared_ptr<const Json> config_;
   std::string config_file_, config_text_;
   HeadFileOptions options_;

@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "format/gguf/gguf.h"
 #include "format/json.h"
 #include "format/safetensors/safetensors_folder.h"
@@ -28,9 +29,17 @@ namespace aerie {
 namespace {
 
 constexpr std::string_view kBlocks = "_blocks", kBlockScales = "_scales";
+constexpr const char* kVocab = "vocab_size";
+constexpr int64_t kMostVocab = int64_t{1} << 24;
 constexpr const char* kTied = "tie_word_embeddings";
 constexpr const char* kTargetVocab = "target_vocab_size";
 constexpr int64_t kMostDraftIds = int64_t{1} << 24;
+
+enum class Part : uint8_t {
+  kAll,
+  kModel,       // without modules for multi-token prediction
+  kPredictors,  // these alone
+};
 
 // Where a tensor's values come from.
 struct Origin {
@@ -52,7 +61,8 @@ class HuggingFaceFile final : public ModelFile {
         config_(
             import_.whole_config().json().dump(-1, ' ', false, Json::error_handler_t::replace)) {}
 
-  Status place_tensors(const AddMetadata& more);
+  // `part` is what is wanted of the folder.
+  Status place_tensors(Part part, const AddMetadata& more);
 
   std::string format() const override { return "Hugging Face folder"; }
   int64_t file_bytes() const override { return tensors_.file_bytes(); }
@@ -63,6 +73,9 @@ class HuggingFaceFile final : public ModelFile {
   std::vector<SourceFile> sources() const override;
 
  private:
+  bool is_of_predictor(std::string_view name) const {
+    return split_layer(name).layer >= import_.layers();
+  }
   Status place(const SafetensorsTensor& tensor, bool tied);
   Expected<DType> stored_type(const SafetensorsTensor& tensor, TensorChange change) const;
   Status place_heads(const SafetensorsTensor& tensor, const TensorRule& rule, std::string gguf,
@@ -73,6 +86,7 @@ class HuggingFaceFile final : public ModelFile {
   bool has_blocks(std::string_view scales) const;
   Status place_expert(const SafetensorsTensor& tensor, std::string gguf, int64_t expert);
   Status add_draft_ids(const SafetensorsTensor& tensor);
+  Status finish(const AddMetadata& more);
   Status check_layers();
   Status check_stacks() const;
   void add(std::string name, DType dtype, Shape shape, Origin origin);
@@ -96,6 +110,7 @@ class HuggingFaceFile final : public ModelFile {
   EightBitScheme scheme_;
   HuggingFaceImport import_;
   std::string config_;  // as it was read
+  Part part_ = Part::kAll;
   std::map<std::string, const TensorRule*, std::less<>> rules_;
   std::deque<std::string> names_;
   std::unordered_set<std::string_view> placed_;
@@ -118,7 +133,7 @@ void HuggingFaceFile::add(std::string name, DType dtype, Shape shape, Origin ori
 
 Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   const std::string name = import_.renamed(tensor.name);
-  if (name.empty()) return {};
+  if (name.empty() || (part_ == Part::kPredictors && !is_of_predictor(name))) return {};
   if (name == "d2t") return add_draft_ids(tensor);
   if (scheme_.is_scale(name)) return scheme_.check_scale(tensors_, tensor);
   if (has_blocks(tensor.name)) return {};
@@ -140,13 +155,13 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
                   fmt::format("has no place in a model of the family '{}' as it is supported here",
                               import_.architecture()));
   }
-  if (at.layer >= import_.layers()) {
+  if (at.layer >= import_.layers() + import_.predictors()) {
     return refuse(StatusCode::kInvalidData, tensor.name,
                   fmt::format("is of layer {}, and there are {}", at.layer, import_.layers()));
   }
   std::string gguf = with_layer(rule->second->to, at.layer).append(suffix);
   if (at.expert >= 0) return place_expert(tensor, std::move(gguf), at.expert);
-  if (at.layer >= 0) ++layers_with_[at.stem + std::string(suffix)];
+  if (at.layer >= 0 && at.layer < import_.layers()) ++layers_with_[at.stem + std::string(suffix)];
   if (placed_.contains(gguf)) {
     return refuse(StatusCode::kInvalidData, tensor.name, "is there twice under two names");
   }
@@ -337,19 +352,31 @@ Status HuggingFaceFile::check_layers() {
   return {};
 }
 
-Status HuggingFaceFile::place_tensors(const AddMetadata& more) {
+Status HuggingFaceFile::place_tensors(Part part, const AddMetadata& more) {
+  part_ = part;
   const JsonObject& config = import_.config();
   AERIE_ASSIGN_OR_RETURN(const bool tied, config.boolean(kTied, false));
   for (const TensorRule& rule : import_.rules()) rules_.emplace(rule.from, &rule);
   for (const SafetensorsTensor* tensor : tensors_.tensors()) {
     AERIE_RETURN_IF_ERROR(place(*tensor, tied));
   }
-  AERIE_RETURN_IF_ERROR(check_layers());
   AERIE_RETURN_IF_ERROR(check_stacks());
+  if (part == Part::kPredictors) {
+    // The embedding would say it.
+    AERIE_ASSIGN_OR_RETURN(const int64_t vocab, config.integer_in(kVocab, 1, kMostVocab));
+    import_.add_integer(kVocab, vocab, kVocab);
+    return finish(more);
+  }
+  AERIE_RETURN_IF_ERROR(check_layers());
   if (config.has(kTied) && !tied && !placed_.contains("output.weight")) {
     return config.error(StatusCode::kNotFound, kTied,
                         "is false, and there is no tensor 'lm_head.weight'");
   }
+  return finish(more);
+}
+
+// Adds what is not in the folder, once its tensors are placed.
+Status HuggingFaceFile::finish(const AddMetadata& more) {
   for (size_t i = 0; i < import_.made().size(); ++i) {
     const auto& [name, values] = import_.made()[i];
     add(name, DType::kF32, {static_cast<int64_t>(values.size()), 1, 1, 1},
@@ -376,6 +403,14 @@ std::vector<SourceFile> HuggingFaceFile::sources() const {
 std::string HuggingFaceFile::origin_of(std::string_view name) const {
   const size_t dot = name.rfind('.');
   const LayerName at = split_layer(name.substr(0, dot));
+  // What stands behind the model's layers here has names of its own there; and rules are for names
+  // with something behind a dot.
+  const bool is_odd = dot == std::string_view::npos || at.layer >= import_.layers();
+  const TensorInfo* info = is_odd ? find_tensor(name) : nullptr;
+  if (info != nullptr) {
+    const Origin& origin = origins_[static_cast<size_t>(info - tensors().data())];
+    if (origin.tensor != nullptr) return origin.tensor->name;
+  }
   for (const TensorRule& rule : import_.rules()) {
     if ((rule.to == at.stem || rule.to_second == at.stem) && dot != std::string_view::npos) {
       return import_.before_suffix(with_layer(rule.from, at.layer).append(name.substr(dot)));
@@ -547,27 +582,62 @@ Expected<const ModelFamily*> family_of(const JsonObject& config) {
                       "is '{}', which is not supported; these are: {}", printable(type, 64), known);
 }
 
-}  // namespace
-
-Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string& path,
-                                                              const AddMetadata& more) {
+// `has_predictors`: whether the folder has modules for multi-token prediction that the family
+// reads; of Part::kModel not.
+Expected<std::unique_ptr<HuggingFaceFile>> open_part(const std::string& path, Part part,
+                                                     const AddMetadata& more,
+                                                     bool& has_predictors) {
   namespace fs = std::filesystem;
-  const std::string config = (fs::path(path) / "config.json").string();
-  AERIE_ASSIGN_OR_RETURN(Json json, read_config(path, config));
+  std::error_code ignored;
+  const fs::path folder =
+      fs::is_directory(path, ignored) ? fs::path(path) : fs::path(path).parent_path();
+  const std::string config = (folder / "config.json").string();
+  AERIE_ASSIGN_OR_RETURN(Json json, read_config(folder.string(), config));
   AERIE_ASSIGN_OR_RETURN(HuggingFaceImport import,
                          HuggingFaceImport::create(std::move(json), config));
   AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, family_of(import.whole_config()));
-  AERIE_RETURN_IF_ERROR(family->import(import));
-  const fs::path folder = fs::absolute(path).lexically_normal();
-  const fs::path base = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
-  import.metadata().add_string("general.name", printable(base.string()));
-  AERIE_RETURN_IF_ERROR(add_generation_config(path, import.metadata()));
-  AERIE_ASSIGN_OR_RETURN(EightBitScheme scheme, EightBitScheme::read(import.whole_config()));
-  AERIE_ASSIGN_OR_RETURN(SafetensorsFolder tensors, SafetensorsFolder::open(path));
-  auto file =
-      std::make_unique<HuggingFaceFile>(path, std::move(tensors), scheme, std::move(import));
-  AERIE_RETURN_IF_ERROR(file->place_tensors(more));
-  return std::unique_ptr<ModelFile>(std::move(file));
+  auto tensors =
+      part == Part::kPredictors ? SafetensorsFolder::open_any(path) : SafetensorsFolder::open(path);
+  if (tensors.ok() && part != Part::kModel) {
+    import.set_tensors([&](std::string_view name) { return tensors->find(name) != nullptr;
+  });
+}
+const Status imported = family->import(import);
+import.set_tensors(nullptr);
+has_predictors = import.predictors() > 0;
+AERIE_RETURN_IF_ERROR(imported);
+const fs::path whole = fs::absolute(folder).lexically_normal();
+const fs::path base = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
+import.metadata().add_string("general.name", printable(base.string()));
+AERIE_RETURN_IF_ERROR(add_generation_config(folder.string(), import.metadata()));
+AERIE_ASSIGN_OR_RETURN(EightBitScheme scheme, EightBitScheme::read(import.whole_config()));
+AERIE_RETURN_IF_ERROR(tensors.status());
+auto file = std::make_unique<HuggingFaceFile>(path, *std::move(tensors), scheme, std::move(import));
+AERIE_RETURN_IF_ERROR(file->place_tensors(part, more));
+return file;
+}  // namespace
+
+}  // namespace aerie
+
+Expected<std::unique_ptr<ModelFile>> open_hugging_face_folder(const std::string& path,
+                                                              const AddMetadata& more) {
+  bool has_predictors = false;
+  auto all = open_part(path, Part::kAll, more, has_predictors);
+  if (all.ok()) return std::unique_ptr<ModelFile>(*std::move(all));
+  if (!has_predictors) return all.status();
+  AERIE_ASSIGN_OR_RETURN(auto model, open_part(path, Part::kModel, more, has_predictors));
+  log(LogLevel::kWarning, fmt::format("{}; the model is read without its module for multi-token "
+                                      "prediction",
+                                      all.status().message()));
+  return std::unique_ptr<ModelFile>(std::move(model));
+}
+
+Expected<std::unique_ptr<ModelFile>> open_hugging_face_predictors(const std::string& path) {
+  bool has_predictors = false;
+  AERIE_ASSIGN_OR_RETURN(auto file, open_part(path, Part::kPredictors, nullptr, has_predictors));
+  if (has_predictors) return std::unique_ptr<ModelFile>(std::move(file));
+  return invalid_argument("{}: has no module for multi-token prediction that its family reads",
+                          path);
 }
 
 Expected<std::unique_ptr<ModelFile>> open_model_file(const std::string& path) {

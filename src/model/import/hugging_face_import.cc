@@ -115,7 +115,8 @@ Status HuggingFaceImport::copy_sizes(const SizeNames& names) {
     AERIE_ASSIGN_OR_RETURN(ffn, config_.integer_in(names.ffn, 1, kMaxInteger));
   }
   AERIE_ASSIGN_OR_RETURN(context_, config_.integer_in(names.context, 1, kMaxInteger));
-  add_integer("block_count", layers_, names.layers);
+  add_integer("block_count", layers_ + predictors_, names.layers);
+  if (predictors_ > 0) add_integer("nextn_predict_layers", predictors_, names.layers);
   add_integer("context_length", context_, names.context);
   add_integer("embedding_length", hidden, names.hidden);
   add_integer("feed_forward_length", ffn, names.ffn);

@@ -180,8 +180,15 @@ class HuggingFaceImport {
   // Those that attention_bias and mlp_bias announce, by Llama's names.
   Status require_announced_biases();
 
+  // Whether the folder has a tensor of this name; none as long as nobody said so.
+  void set_tensors(std::function<bool(std::string_view)> has) { has_tensor_ = std::move(has); }
+  bool has_tensor(std::string_view name) const { return has_tensor_ && has_tensor_(name); }
+  // So many layers behind the model's predict further tokens, and are read. Before the sizes.
+  void set_predictors(int64_t count) { predictors_ = count; }
+  int64_t predictors() const { return predictors_; }
+
   // For HuggingFaceFile.
-  int64_t layers() const { return layers_; }
+  int64_t layers() const { return layers_; }  // the model's
   int64_t heads() const { return heads_; }
   int64_t kv_heads() const { return kv_heads_; }
   int64_t head_dim() const { return head_dim_; }
@@ -217,6 +224,8 @@ class HuggingFaceImport {
   int64_t layers_ = 0, heads_ = 0, kv_heads_ = 0, head_dim_ = 0, rope_dimensions_ = 0;
   int64_t context_ = 0, experts_ = 0;
   LinearAttention linear_;
+  int64_t predictors_ = 0;
+  std::function<bool(std::string_view)> has_tensor_;
   std::vector<TensorRule> rules_;
   std::vector<std::pair<std::string, std::string>> prefixes_, suffixes_;
   std::vector<std::string> passed_prefixes_, passed_suffixes_;

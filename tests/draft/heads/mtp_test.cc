@@ -169,16 +169,57 @@ TEST(MtpHead, LayersOfOtherKindsAreRefused) {
   latent.add(kModule + "self_attn.kv_a_proj_with_mqa.weight", {24, kHidden});
   latent.expect_refused(kUnsupported, "has latent attention (MLA) (tensor '" + kModule +
                                           "self_attn.kv_a_proj_with_mqa.weight')");
-  HeadFolder experts("mtp-qwen3.5", "mtp");
-  experts.add("mtp.layers.0.mlp.experts.0.up_proj.weight", {48, kHidden});
+  // Their routers are not softmax.
+  HeadFolder experts("mtp-glm", "mtp");
+  experts.add(kModule + "mlp.experts.0.up_proj.weight", {48, kHidden});
   experts.expect_refused(kUnsupported, "has a mixture of experts");
   HeadFolder linear("mtp-qwen3.5", "mtp");
   linear.add("mtp.layers.0.linear_attn.in_proj_qkvz.weight", {48, kHidden});
   linear.expect_refused(kUnsupported, "has linear attention");
+  HeadFolder of_hybrid("mtp-qwen3.5-hybrid", "mtp");
+  of_hybrid.add("mtp.layers.0.linear_attn.norm.weight", {16});
+  of_hybrid.expect_refused(kUnsupported,
+                           "has linear attention (tensor 'mtp.layers.0.linear_attn.norm.weight')");
   // Of the target's layers such are none of the module's affair.
   HeadFolder target("mtp-deepseek", "mtp");
   target.add("model.layers.0.self_attn.kv_a_proj_with_mqa.weight", {24, kHidden});
   EXPECT_TRUE(target.load().ok());
+}
+
+// Experts by the rules of the model's family.
+TEST(MtpHead, ModulesWithExpertsMustBeWhole) {
+  const std::string kMlp = "mtp.layers.0.mlp.";
+  HeadFolder one("mtp-qwen3-next", "mtp");
+  one.remove(kMlp + "experts.3.up_proj.weight");
+  one.expect_refused(StatusCode::kNotFound, "experts.3.up_proj.weight");
+  HeadFolder sixth("mtp-qwen3-next", "mtp");
+  sixth.add(kMlp + "experts.5.up_proj.weight", {16, kHidden});
+  sixth.expect_refused(StatusCode::kInvalidData, "is of expert 5, and there are 5");
+  HeadFolder four("mtp-qwen3.5-moe", "mtp");
+  four.reshape(kMlp + "experts.down_proj", {4, kHidden, 16});
+  four.expect_refused(kUnsupported, kMlp + "experts.down_proj' is of type F32 with 3 dimensions");
+  HeadFolder ungated("mtp-qwen3.5-moe", "mtp");
+  ungated.remove(kMlp + "shared_expert_gate.weight");
+  ungated.expect_refused(StatusCode::kNotFound, "mlp.shared_expert_gate.weight");
+  HeadFolder extra("mtp-qwen3.5-moe", "mtp");
+  extra.add("mtp.gate.weight", {kHidden});
+  extra.expect_refused(kUnsupported, "'mtp.gate.weight' has no place");
+}
+
+// A layer of the target's family has attention wherever the target's are linear.
+TEST(MtpHead, OfAHybridHasAttentionAlone) {
+  for (const char* name : {"mtp-qwen3.5-hybrid", "mtp-qwen3.5-moe", "mtp-qwen3-next"}) {
+    SCOPED_TRACE(name);
+    HeadFolder folder(name, "mtp");
+    const auto head = folder.load();
+    ASSERT_TRUE(head.ok()) << head.status().message();
+    EXPECT_EQ((*head)->cache_config().layers, 1);
+    EXPECT_EQ((*head)->cache_config().count_linear(), 0);
+    // Matrices of another type, those of experts too.
+    HeadSettings settings;
+    settings.dtype = DType::kQ8_0;
+    EXPECT_NE(last_of(folder, 12, -1, settings).logits, last_of(folder).logits);
+  }
 }
 
 TEST(MtpHead, TensorsThatDoNotFitTogetherAreRefused) {
