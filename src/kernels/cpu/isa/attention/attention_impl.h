@@ -3,7 +3,7 @@
 // what a query computes does not depend on which others it is computed with.
 #pragma once
 
-#include "kernels/cpu/isa/attention_tiles_impl.h"
+#include "kernels/cpu/isa/attention/attention_tiles_impl.h"
 
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {
