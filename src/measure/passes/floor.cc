@@ -37,7 +37,8 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   for (const TensorInfo& tensor : file.tensors()) {
     if ((tensor.name == kEmbedding && !tied) || tensor.name == kPositions) continue;
     // A stack of matrices, of which a row uses some.
-    const bool stacked = tensor.shape[2] > 1 && tensor.shape[2] == config.experts;
+    const bool stacked = tensor.shape[2] > 1 && tensor.shape[2] == config.experts &&
+                         tensor.name.find("_exps") != std::string_view::npos;
     if (stacked) {
       work.expert_bytes += static_cast<double>(tensor.bytes) / static_cast<double>(config.experts);
     } else {
@@ -61,7 +62,8 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
       KvCache::bytes_needed(layer, kernels::kPagePositions, cache_type) / kernels::kPagePositions;
   for (const LayerPlan& plan : blueprint.layers) work.windows.push_back(plan.window);
   const bool bytes = cache_type == kernels::KvType::kQ8;
-  work.position_operations = (bytes ? 2.0 : 1.0) * 4.0 * blueprint.config.q_width();
+  const int values = config.latent.rank > 0 ? config.latent.rank : config.head_dim;
+  work.position_operations = (bytes ? 2.0 : 1.0) * 2.0 * config.heads * (config.head_dim + values);
   work.attention_dot = bytes ? Dot::kInt8 : Dot::kFloat;
   return work;
 }
