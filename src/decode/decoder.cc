@@ -109,6 +109,10 @@ Status Decoder::attach(Sequence& sequence) {
     reused = cache_.adopt(sequence.cache, keys.first(static_cast<size_t>(reused)),
                           sequence.options.tenant);
   }
+  if (cache_.states() != nullptr && options_.reuse_prefixes) {
+    const int shared = cache_.kept_pages(prefix_keys_, sequence.options.tenant);
+    sequence.branch = shared > reused ? shared : 0;
+  }
   if (!drafts_for(sequence)) return {};
   DraftSequence draft;
   draft.id = sequence.id;
@@ -239,10 +243,28 @@ Status Decoder::step(Rounds rounds, Pieces pieces) {
 
 // The pass with these pieces, too.
 ForwardOutputs Decoder::forward(Pieces pieces) {
-  for (const PromptPiece& piece : pieces) pass_.add_piece(piece);
+  for (const PromptPiece& piece : pieces) {
+    pass_.add_piece(piece);
+    claim_snapshots(piece);
+  }
   pass_.number_logits();
   ++target_passes_;
   return model_.forward(pass_.batch(), cache_);
+}
+
+// Of a model whose layers keep states: who begins like this sequence can go on only where one was
+// kept. Where another branched off, and a page before the end: the last token is read in any case.
+void Decoder::claim_snapshots(const PromptPiece& piece) {
+  if (cache_.states() == nullptr || !options_.reuse_prefixes) return;
+  const Sequence& sequence = *piece.sequence;
+  const int first = cache_.committed(sequence.cache), read = first + unread(sequence);
+  const int page = (read - 1) / kernels::kPagePositions * kernels::kPagePositions;
+  const std::span<BatchRow> rows = pass_.last_rows(piece.rows);
+  for (const int length : {std::min(sequence.branch, page), std::max(sequence.branch, page)}) {
+    if (length <= first || length > first + piece.rows) continue;
+    const int32_t slot = cache_.claim_snapshot(sequence.cache, length);
+    if (slot >= 0) rows[static_cast<size_t>(length - first) - 1].snapshot = slot;
+  }
 }
 
 // What came of the pieces, whose rows are those of the pass from `first_row` on; then the drafters

@@ -52,6 +52,13 @@ class Decoder {
   int reusable(std::span<const int32_t> prompt, const SequenceOptions& options);
 
   bool reuses_prefixes() const { return options_.reuse_prefixes; }
+  // Whether others will be able to begin with the first `length` tokens of a sequence, once it has
+  // read them: where layers keep states, only if it has not yet. Then expect_branch() says that one
+  // will.
+  bool can_branch(const Sequence& sequence, int length) const {
+    return cache_.states() == nullptr || cache_.committed(sequence.cache) < length;
+  }
+  void expect_branch(Sequence& sequence, int length) const { sequence.branch = length; }
   // How many tokens have to be read before rounds can begin.
   int unread(const Sequence& sequence) const;
   // Whether a sequence may have a round, or the piece that ends its prompt, now: its constraint may
@@ -88,6 +95,7 @@ class Decoder {
   Status check_size(Rounds rounds, Pieces pieces) const;
   Status reserve(Rounds rounds, Pieces pieces);
   ForwardOutputs forward(Pieces pieces);
+  void claim_snapshots(const PromptPiece& piece);
   void verify(Rounds sequences, const ForwardOutputs& outputs);
   Status read(Pieces pieces, const ForwardOutputs& outputs, int first_row);
   void emit(Sequence& sequence, const TokenTree& tree, const SequenceTarget& target);

@@ -28,6 +28,9 @@ class PassBuilder {
 
   ForwardBatch& batch() { return batch_; }
   const ForwardBatch& batch() const { return batch_; }
+  std::span<BatchRow> last_rows(int rows) {
+    return std::span(batch_.rows).last(static_cast<size_t>(rows));
+  }
   bool has_taps() const { return !batch_.tap_layers.empty(); }
   // The numbers of the logits of these rows; -1: a row has none.
   std::span<const int32_t> logits_of(int first_row, int rows) const {

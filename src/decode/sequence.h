@@ -53,6 +53,8 @@ struct Sequence {
   std::vector<int32_t> tokens;  // prompt and output; the last one is the root
   int prompt_length = 0;
   int reused = 0;  // of the prompt, that were in the cache when it was opened
+  // Where another is known to go on otherwise: what states hold there is worth keeping. 0: nowhere.
+  int branch = 0;
   FinishReason finish = FinishReason::kNone;
   std::vector<EmittedToken> emitted;  // by the last pass that it was in
   TokenTree draft;                    // of the last round, if it is traced

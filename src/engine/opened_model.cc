@@ -39,7 +39,8 @@ int64_t cache_positions(const ModelConfig& config, const EngineOptions& options,
   if (concurrency.cache_positions != Concurrency::kRoom) return least;
   int64_t positions = least * concurrency.sequences;
   if (const int64_t free = available_memory(); free >= 0) {
-    const int64_t page = KvCache::bytes_needed(config, 1, options.cache_type);
+    // 0 where all layers keep states.
+    const int64_t page = std::max<int64_t>(1, KvCache::bytes_needed(config, 1, options.cache_type));
     positions = std::min(positions, free / 2 / page * kernels::kPagePositions);
   }
   return std::max(least, positions);

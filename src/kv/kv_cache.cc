@@ -178,7 +178,9 @@ void KvCache::keep(Id id, std::span<const PrefixKey> keys, bool tail, std::strin
 
 int KvCache::kept(std::span<const PrefixKey> keys, std::string_view tenant) const {
   if (!states_) return kept_pages(keys, tenant);
-  return states_->kept(found_, prefixes_.look_up(tenant, keys, found_));
+  prefixes_.matches(tenant, keys, matches_);
+  const PrefixTree::Match last = states_->kept(matches_);
+  return std::max(0, last.depth * kPage + last.keys);
 }
 
 int KvCache::adopt(Id id, std::span<const PrefixKey> keys, std::string_view tenant) {
@@ -186,8 +188,11 @@ int KvCache::adopt(Id id, std::span<const PrefixKey> keys, std::string_view tena
   assert(s.open && s.pages.empty());
   s.committed = prefixes_.find(tenant, keys, found_);
   if (states_) {
-    s.committed = states_->kept(found_, s.committed);
-    found_.resize(static_cast<size_t>(pages_for(s.committed)));
+    prefixes_.matches(tenant, keys, matches_);
+    const PrefixTree::Match last = states_->kept(matches_);
+    s.committed = std::max(0, last.depth * kPage + last.keys);
+    found_.resize(static_cast<size_t>(last.depth + 1));
+    if (last.depth >= 0) found_.back() = last.page;
     states_->adopt(id, found_, s.committed);
   }
   for (const int32_t page : found_) {

@@ -139,7 +139,8 @@ class KvCache {
   std::vector<bool> is_kept_;        // [page]: prefixes_ has it
   int kept_alone_ = 0;               // pages that prefixes_ has and no sequence
   PrefixTree prefixes_;
-  mutable std::vector<int32_t> found_;  // scratch
+  std::vector<int32_t> found_;                      // scratch
+  mutable std::vector<PrefixTree::Match> matches_;  // the same
 };
 
 }  // namespace aerie

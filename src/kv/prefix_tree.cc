@@ -60,45 +60,52 @@ void PrefixTree::touch_path(Node* node) {
   for (; node->parent != nullptr; node = node->parent) touch(*node);
 }
 
-// The node where these keys end, null if none of them is there; `pages` may be null.
-const PrefixTree::Node* PrefixTree::walk(std::string_view tenant, std::span<const PrefixKey> keys,
-                                         std::vector<int32_t>* pages, int& length) const {
-  length = 0;
+// Down the longest beginning that is there: visit(node, depth, where its page's keys begin, the
+// best of its children). Returns the length.
+template <typename Visit>
+int PrefixTree::walk(std::string_view tenant, std::span<const PrefixKey> keys,
+                     const Visit& visit) const {
   const auto root = roots_.find(tenant);
-  if (root == roots_.end()) return nullptr;
+  if (root == roots_.end()) return 0;
   const Node* node = root->second.get();
-  while (static_cast<size_t>(length) < keys.size()) {
-    const Step step = best_child(*node, keys.subspan(static_cast<size_t>(length)));
+  size_t length = 0;
+  while (length < keys.size()) {
+    const Step step = best_child(*node, keys.subspan(length));
+    visit(*node, length, step.node);
     if (step.node == nullptr) break;
     node = step.node;
-    if (pages != nullptr) pages->push_back(node->page);
-    length += step.keys;
+    length += static_cast<size_t>(step.keys);
     if (static_cast<size_t>(step.keys) < kKeysPerPage) break;
   }
-  return node;
+  return static_cast<int>(length);
 }
 
 int PrefixTree::find(std::string_view tenant, std::span<const PrefixKey> keys,
                      std::vector<int32_t>& pages) {
   pages.clear();
-  int length = 0;
-  const Node* const node = walk(tenant, keys, &pages, length);
-  if (node != nullptr) touch_path(const_cast<Node*>(node));
-  return length;
-}
-
-int PrefixTree::look_up(std::string_view tenant, std::span<const PrefixKey> keys,
-                        std::vector<int32_t>& pages) const {
-  pages.clear();
-  int length = 0;
-  walk(tenant, keys, &pages, length);
+  Node* last = nullptr;
+  const int length = walk(tenant, keys, [&](const Node&, size_t, Node* best) {
+    if (best == nullptr) return;
+    pages.push_back(best->page);
+    last = best;
+  });
+  if (last != nullptr) touch_path(last);
   return length;
 }
 
 int PrefixTree::length(std::string_view tenant, std::span<const PrefixKey> keys) const {
-  int length = 0;
-  walk(tenant, keys, nullptr, length);
-  return length;
+  return walk(tenant, keys, [](const Node&, size_t, const Node*) {});
+}
+
+void PrefixTree::matches(std::string_view tenant, std::span<const PrefixKey> keys,
+                         std::vector<Match>& out) const {
+  out.clear();
+  walk(tenant, keys, [&](const Node& node, size_t from, const Node*) {
+    for (const auto& child : node.children) {
+      const auto same = static_cast<int>(common(child->keys, keys.subspan(from)));
+      if (same > 0) out.push_back({static_cast<int>(from / kKeysPerPage), child->page, same});
+    }
+  });
 }
 
 void PrefixTree::add(std::string_view tenant, std::span<const PrefixKey> keys,

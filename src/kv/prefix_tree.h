@@ -30,10 +30,18 @@ class PrefixTree {
   // The pages of the longest beginning of `keys` that is there, into `pages`, and its length; the
   // last page may hold more than that. Marks them as used now.
   int find(std::string_view tenant, std::span<const PrefixKey> keys, std::vector<int32_t>& pages);
-  // The same, but marks nothing; and the length alone.
-  int look_up(std::string_view tenant, std::span<const PrefixKey> keys,
-              std::vector<int32_t>& pages) const;
+  // The length alone; marks nothing.
   int length(std::string_view tenant, std::span<const PrefixKey> keys) const;
+
+  // A page that could come after `depth` of those pages: its first `keys` keys are the same.
+  struct Match {
+    int depth = 0;
+    int32_t page = 0;
+    int keys = 0;
+  };
+  // All such pages, those that find() gives and those beside them. Marks nothing.
+  void matches(std::string_view tenant, std::span<const PrefixKey> keys,
+               std::vector<Match>& out) const;
 
   // Adds what is missing of `keys`, of which pages[i] holds those from i * kPagePositions on.
   // held[i] becomes the page that it has for them: this one, or another that was there before.
@@ -55,8 +63,8 @@ class PrefixTree {
     int keys;  // of the node's that are the same
   };
   static Step best_child(const Node& node, std::span<const PrefixKey> keys);
-  const Node* walk(std::string_view tenant, std::span<const PrefixKey> keys,
-                   std::vector<int32_t>* pages, int& length) const;
+  template <typename Visit>
+  int walk(std::string_view tenant, std::span<const PrefixKey> keys, const Visit& visit) const;
   void touch(Node& node);
   void touch_path(Node* node);
 

@@ -250,16 +250,19 @@ void StateStore::keep(Id id, std::span<const int32_t> pages, int length, bool wh
   s.whole_length = length;
 }
 
-int StateStore::kept(std::span<const int32_t> pages, int length) const {
-  for (int page = (length - 1) / kPerPage; length > 0 && page >= 0; --page) {
-    const int32_t number = pages[static_cast<size_t>(page)];
-    // The last one that is not behind `length`.
-    auto found = snapshots_.upper_bound({number, std::min(kPerPage, length - page * kPerPage)});
+PrefixTree::Match StateStore::kept(std::span<const PrefixTree::Match> pages) const {
+  PrefixTree::Match best = {-1, -1, 0};
+  for (const PrefixTree::Match& match : pages) {
+    // The last one that is not behind what is the same.
+    auto found = snapshots_.upper_bound({match.page, match.keys});
     if (found == snapshots_.begin()) continue;
     --found;
-    if (found->first.page == number) return page * kPerPage + found->first.positions;
+    const int positions = found->first.positions;
+    if (found->first.page != match.page || match.depth < best.depth) continue;
+    if (match.depth == best.depth && positions <= best.keys) continue;
+    best = {match.depth, match.page, positions};
   }
-  return 0;
+  return best;
 }
 
 void StateStore::adopt(Id id, std::span<const int32_t> pages, int length) {

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "core/model_config.h"
 #include "kernels/state_layout.h"
+#include "kv/prefix_tree.h"
 #include "tensor/tensor.h"
 
 namespace aerie {
@@ -65,9 +66,9 @@ class StateStore {
   // Lets others find what was claimed up to `length`: pages[i] holds the positions from i *
   // kPagePositions on. `whole`: and the sequence's own state, once it is closed.
   void keep(Id id, std::span<const int32_t> pages, int length, bool whole);
-  // The longest beginning of at most `length` positions, in these pages, of which there is a
-  // snapshot.
-  int kept(std::span<const int32_t> pages, int length) const;
+  // The longest beginning of which there is a snapshot, in one of these pages: the page, and how
+  // many of its positions; a depth of -1: there is none.
+  PrefixTree::Match kept(std::span<const PrefixTree::Match> pages) const;
   // Begins a sequence with that many, which kept() gave, and marks them as used.
   void adopt(Id id, std::span<const int32_t> pages, int length);
   // The page is gone; all are.

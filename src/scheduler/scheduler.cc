@@ -73,18 +73,29 @@ void Scheduler::expire() {
   }
 }
 
-bool Scheduler::must_wait_for_prefix(const Job& job) const {
+bool Scheduler::must_wait_for_prefix(const Job& job) {
   if (job.sequence != nullptr || !decoder_.reuses_prefixes()) return false;
   size_t most = 0;
+  Sequence* reader = nullptr;
   for (const auto& other : running_) {
     if (other->options.tenant != job.options.tenant) continue;
     // One that is held may be so for long.
     if (other->held || decoder_.unread(*other->sequence) == 0) continue;
     // Of whole pages, which are what is kept once the prompt has been read.
     const auto page = static_cast<size_t>(kernels::kPagePositions);
-    most = std::max(most, common_prefix(other->sequence->tokens, job.prompt) / page * page);
+    const size_t common = common_prefix(other->sequence->tokens, job.prompt) / page * page;
+    if (common <= most || !decoder_.can_branch(*other->sequence, static_cast<int>(common))) {
+      continue;
+    }
+    most = common;
+    reader = other->sequence.get();
   }
-  return most > 0 && most > static_cast<size_t>(decoder_.reusable(job.prompt, job.options));
+  if (reader == nullptr ||
+      most <= static_cast<size_t>(decoder_.reusable(job.prompt, job.options))) {
+    return false;
+  }
+  decoder_.expect_branch(*reader, static_cast<int>(most));
+  return true;
 }
 
 // So that what runs need not be preempted at once.

@@ -57,7 +57,7 @@ class Scheduler {
  private:
   void expire();
   void admit();
-  bool must_wait_for_prefix(const Job& job) const;
+  bool must_wait_for_prefix(const Job& job);
   bool has_room(const Job& job) const;
   Status begin(Job& job);
   void compose();

@@ -460,7 +460,7 @@ Replies plain_replies(const Setting& setting) {
 
 }  // namespace
 
-ServedTwice serve_twice(const Setting& setting, int suspends) {
+ServedTwice serve_twice(const Setting& setting, int suspends, const Wrap& wrap) {
   ServedTwice result;
   const Replies plain = plain_replies(setting);
   const ModelOptions options = target_options(setting.threads, setting.positions);
@@ -469,10 +469,12 @@ ServedTwice serve_twice(const Setting& setting, int suspends) {
   test::CheckedModel checked(*target, options);
   DecoderOptions decoding = decoder_options(setting);
   decoding.reuse_prefixes = true;
-  KvCache cache = test::cache_for(checked, decoding, 2 * static_cast<int>(setting.requests.size()),
+  const std::unique_ptr<Model> wrapped = wrap ? wrap(*target) : nullptr;
+  Model& model = wrapped ? *wrapped : checked;
+  KvCache cache = test::cache_for(model, decoding, 2 * static_cast<int>(setting.requests.size()),
                                   setting.cache_type);
   for (test::Replies* replies : {&result.cold, &result.warm}) {
-    *replies = test::serve(checked, cache, drafter.get(), decoding, setting.requests, suspends);
+    *replies = test::serve(model, cache, drafter.get(), decoding, setting.requests, suspends);
     if (result.difference.empty()) result.difference = test::difference(plain.of, replies->of);
   }
   return result;

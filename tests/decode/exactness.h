@@ -109,7 +109,7 @@ struct ServedTwice {
   test::Replies cold, warm;
   std::string difference;  // of any of the two from plain decoding
 };
-ServedTwice serve_twice(const Setting& setting, int suspends);
+ServedTwice serve_twice(const Setting& setting, int suspends, const Wrap& wrap = nullptr);
 
 // Fails the test unless the target ran once for each round and chunk, and drafts were made and
 // judged.

@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "tests/decode/exactness.h"
+#include "tests/model/families/family_goldens.h"
 
 namespace aerie::serve_test {
 
@@ -41,6 +46,30 @@ TEST_P(Served, SaysWhatEachSaysAlone) {
     for (size_t i = 0; i < served.warm.of.size(); ++i) {
       const bool drafts = served.warm.of[i].stats.drafted > 0;
       EXPECT_TRUE(drafts == (i != 2) || (is_gated(GetParam()) && i != 2)) << i;
+    }
+  }
+}
+
+// States are kept of few beginnings: where another branched off, before a prompt's end, and at a
+// reply's.
+TEST_P(Served, SaysTheSameWhereLayersKeepStates) {
+  for (const char* family : {"qwen35", "qwen3-next"}) {
+    const auto file = open_family_model(family);
+    ASSERT_NE(file, nullptr);
+    for (const int suspends : {0, 11}) {
+      SCOPED_TRACE(std::string(family) + ", suspends " + std::to_string(suspends));
+      Setting setting = setting_of(GetParam(), 5, 2);
+      setting.target = file.get();
+      setting.positions = 256;
+      for (size_t i = 0; i < setting.requests.size(); ++i) {
+        std::vector<int32_t>& prompt = setting.requests[i].prompt;
+        prompt.resize(std::min(prompt.size(), 208 - 3 * i));
+      }
+      const ServedTwice served = serve_twice(setting, suspends);
+      EXPECT_EQ(served.difference, "");
+      EXPECT_GE(served.warm.reused, served.cold.reused + (suspends == 0 ? 1 : 0));
+      EXPECT_GT(served.warm.reused, 0);
+      EXPECT_EQ(served.cold.suspended > 0, suspends > 0);
     }
   }
 }

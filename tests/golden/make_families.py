@@ -517,7 +517,7 @@ def make(family):
     load(model, random_weights(shapes, model.config.get_text_config(), family))
     STORES[family.store](family, folder, model, **family.options)
     written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if "text_config" not in family.config and family.store != "fp8":
+    if "text_config" not in family.config and family.store not in ("fp8", "mxfp4"):
         write_json(folder / "config.v5.json", written)
     write_json(folder / "config.json", family.config)
 

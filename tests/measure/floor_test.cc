@@ -83,6 +83,23 @@ TEST(Floor, CountsAttention) {
   EXPECT_DOUBLE_EQ(floor_seconds(work, 400, 3, limits), 15.0);
 }
 
+// A layer that keeps states reads and writes these in every pass, and nothing by the context.
+TEST(Floor, CountsStates) {
+  const PassWork work = work_of_model("tiny-hybrid", DType::kQ8_0);
+  const int64_t state = 4 * 64 * 64 + 3 * (2 * 2 * 64 + 4 * 64);
+  EXPECT_EQ(work.state_bytes, 3 * 2 * 4 * state);
+  EXPECT_EQ(work.state_operations, 3 * 6.0 * 4 * 64 * 64);
+  EXPECT_EQ(work.cache_bytes(100), 100 * 2 * 2 * 64 * 2);  // one layer
+  PassWork alone;
+  alone.state_bytes = 40;
+  alone.state_operations = 7.0;
+  Limits limits;
+  limits.bandwidth = 10.0;
+  limits.dots[static_cast<size_t>(Dot::kFloat)] = 1.0;
+  EXPECT_DOUBLE_EQ(floor_seconds(alone, 0, 0, limits), 4.0);
+  EXPECT_DOUBLE_EQ(floor_seconds(alone, 0, 2, limits), 14.0);
+}
+
 TEST(Floor, CountsTheExpertsThatAreRead) {
   PassWork work;
   work.weight_bytes = 100;

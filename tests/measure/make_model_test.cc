@@ -165,6 +165,42 @@ TEST(MakeModel, OfGptOssHasItsTypesAndGenerates) {
   EXPECT_EQ(generation->tokens.size(), 6u);
 }
 
+TEST(MakeModel, OfAHybridHasStatesInThreeLayersOfFour) {
+  const TemporaryFile file("make_model_hybrid.gguf");
+  MakeModelOptions made = options_of("tiny-hybrid", DType::kQ4_0, file.path);
+  const auto report = make_model(made);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  const auto gguf = GgufFile::open(file.path);
+  ASSERT_TRUE(gguf.ok());
+  EXPECT_EQ((*gguf)->find_tensor("blk.2.attn_qkv.weight")->dtype, DType::kQ4_0);
+  EXPECT_EQ((*gguf)->find_tensor("blk.3.attn_qkv.weight"), nullptr);
+  EXPECT_EQ((*gguf)->find_tensor("blk.0.ssm_alpha.weight")->dtype, DType::kF32);
+
+  EngineOptions options;
+  options.model = file.path;
+  options.threads = 1;
+  options.speculation = *parse_speculative_spec("recycling:gate=0");
+  auto engine = Engine::open(options);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  EXPECT_EQ((*engine)->parts().config().count_linear(), 3);
+  Request request;
+  request.prompt.assign(100, 65);
+  request.max_tokens = 40;
+  request.ignore_eos = true;
+  const auto drafted = (*engine)->generate(request, nullptr);
+  ASSERT_TRUE(drafted.ok()) << drafted.status().message();
+  options.speculation = *parse_speculative_spec("none");
+  engine = Engine::open(options);
+  ASSERT_TRUE(engine.ok());
+  const auto plain = (*engine)->generate(request, nullptr);
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(drafted->tokens, plain->tokens);
+  EXPECT_GT(drafted->stats.drafted, 0);
+
+  made.layers = 5;
+  EXPECT_THAT(make_model(made).status().message(), HasSubstr("5 layers of tiny-hybrid"));
+}
+
 TEST(MakeModel, FallsBackAsLlamaCppDoes) {
   EXPECT_EQ(matrix_type(DType::kQ4_K, 576), DType::kQ5_0);
   EXPECT_EQ(matrix_type(DType::kQ5_K, 576), DType::kQ5_1);

@@ -22,14 +22,25 @@ std::unique_ptr<Model> load(const ModelFile& file, const ModelOptions& options) 
   return std::move(model).value();
 }
 
+ModelOptions with_backend(ModelOptions options, const kernels::Backend& backend) {
+  options.backend = &backend;
+  return options;
+}
+
 }  // namespace
 
-Bench::Bench(const ModelFile& file, kernels::Isa isa, int threads, int sequences)
-    : model_(load(file, options_of(isa, threads))),
-      options_(options_of(isa, threads)),
+Bench::Bench(const ModelFile& file, const ModelOptions& options, int sequences)
+    : model_(load(file, options)),
+      options_(options),
       cache_(
           std::move(KvCache::create(model_->config(), int64_t{kPositions} * sequences, sequences))
               .value()) {}
+
+Bench::Bench(const ModelFile& file, kernels::Isa isa, int threads, int sequences)
+    : Bench(file, options_of(isa, threads), sequences) {}
+
+Bench::Bench(const ModelFile& file, const kernels::Backend& backend, int threads, int sequences)
+    : Bench(file, with_backend(options_of(backend.isa(), threads), backend), sequences) {}
 
 int32_t Bench::add_sequence(KvCache::Id id, int rows) {
   EXPECT_TRUE(cache_.reserve(id, rows).ok());
@@ -90,11 +101,13 @@ std::vector<RowOutputs> Bench::run() {
   return rows;
 }
 
-std::vector<RowOutputs> Bench::read(KvCache::Id id, std::span<const int32_t> tokens, int chunk) {
+std::vector<RowOutputs> Bench::read(KvCache::Id id, std::span<const int32_t> tokens, int chunk,
+                                    bool settled) {
   std::vector<RowOutputs> rows;
   for (size_t from = 0; from < tokens.size();) {
     const size_t count = std::min(static_cast<size_t>(chunk), tokens.size() - from);
     add_chain(id, tokens.subspan(from, count));
+    if (settled) batch_.sequences.back().settled = static_cast<int32_t>(count);
     for (RowOutputs& row : run()) rows.push_back(std::move(row));
     cache_.commit_first(id, static_cast<int>(count));
     from += count;

@@ -29,6 +29,7 @@ class Bench {
  public:
   static constexpr int kPositions = 512;
   Bench(const ModelFile& file, kernels::Isa isa, int threads, int sequences = 4);
+  Bench(const ModelFile& file, const kernels::Backend& backend, int threads, int sequences);
   Bench(const test::TinyFile& file, kernels::Isa isa, int threads, int sequences = 4)
       : Bench(file.gguf(), isa, threads, sequences) {}
 
@@ -43,10 +44,13 @@ class Bench {
   // Runs the batch, clears it and returns what the rows wanted.
   std::vector<RowOutputs> run();
 
-  // The whole of a sequence in passes of at most `chunk` rows. The sequence stays open.
-  std::vector<RowOutputs> read(KvCache::Id id, std::span<const int32_t> tokens, int chunk);
+  // The whole of a sequence in passes of at most `chunk` rows, settled or not. The sequence stays
+  // open.
+  std::vector<RowOutputs> read(KvCache::Id id, std::span<const int32_t> tokens, int chunk,
+                               bool settled = false);
 
  private:
+  Bench(const ModelFile& file, const ModelOptions& options, int sequences);
   int32_t add_sequence(KvCache::Id id, int rows);
 
   std::unique_ptr<Model> model_;

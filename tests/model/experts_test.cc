@@ -16,6 +16,7 @@
 #include <numeric>
 #include <random>
 
+#include "measure/passes/counting_backend.h"
 #include "model/expert_routing.h"
 #include "model/import/hugging_face_file.h"
 #include "tests/model/batches.h"
@@ -382,6 +383,35 @@ TEST(Experts, OfAFolderMustBeAllThere) {
     EXPECT_THAT(file.status().message(), HasSubstr(what));
   }
   fs::remove_all(folder);
+}
+
+// Hands the experts' rows on in turns: each gets what its neighbour should have got.
+class MistakenBackend final : public measure::CountingBackend {
+ public:
+  using CountingBackend::CountingBackend;
+  void gather(ThreadPool& pool, const float* x, std::span<const int32_t> from,
+              kernels::Activations& out) const override {
+    std::vector<int32_t> turned(from.begin(), from.end());
+    std::ranges::rotate(turned, turned.begin() + 1);
+    CountingBackend::gather(pool, x, turned, out);
+  }
+};
+
+// What row invariance is tested by notices it.
+TEST(PlantedFault, AnExpertThatGetsANeighboursRow) {
+  for (const char* family : {"mixtral", "qwen3-moe", "qwen35-moe"}) {
+    const auto file = open_family_model(family);
+    ASSERT_NE(file, nullptr);
+    const kernels::Backend& right = *kernels::backend(kernels::best_isa());
+    const MistakenBackend mistaken(right);
+    const std::vector<int32_t> tokens = test::random_tokens(3, 20, read_model_config(*file)->vocab);
+    const auto read = [&](const kernels::Backend& backend, int chunk) {
+      Bench bench(*file, backend, 2, 1);
+      return bench.read(*bench.cache().open(), tokens, chunk);
+    };
+    EXPECT_TRUE(read(right, 1) == read(right, 20)) << family;
+    EXPECT_FALSE(read(mistaken, 1) == read(mistaken, 20)) << family;
+  }
 }
 
 }  // namespace aerie::experts_test

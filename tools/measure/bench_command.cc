@@ -67,6 +67,8 @@ Run add_make_model(CLI::App& app) {
   app.add_option("OUT", flags->options.output, "The GGUF file to write")->required();
   app.add_option("--shape", flags->options.shape, measure::shape_names())->required();
   add_shown(app, "--type", flags->type, "Type of the matrices: q4_0, q4_k, bf16, ...");
+  app.add_option("--layers", flags->options.layers, "The first N layers alone")
+      ->check(CLI::PositiveNumber);
   add_shown(app, "--seed", flags->options.seed, "Another model for each");
   add_threads(app, flags->options.threads);
   return [flags]() -> Status {

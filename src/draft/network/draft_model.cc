@@ -232,7 +232,18 @@ bool ModelNetwork::in_step(int place, const DraftCommit& commit) const {
          cache_.committed(state.cache) <= commit.first + commit.rows;
 }
 
+// Nodes may be rolled back: those of this draft, and those of the last one that stayed.
+KvCache::States states_of(const DraftModelOptions& options) {
+  return {int64_t{2} * options.max_sequences * std::max(1, most_nodes_run(options)),
+          kKeptBeginnings};
+}
+
 }  // namespace
+
+int64_t draft_cache_bytes(const ModelConfig& model, const DraftModelOptions& options) {
+  return KvCache::bytes_needed(model, options.max_positions, options.cache_type) +
+         KvCache::state_bytes_needed(model, options.max_sequences, states_of(options));
+}
 
 Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Model> model,
                                                             const DraftModelOptions& options) {
@@ -242,12 +253,9 @@ Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Mode
   fitting.max_positions = std::min(options.max_positions, model->config().context);
   const int64_t positions =
       draft_cache_positions(options, int64_t{fitting.max_positions} + most_nodes_run(options));
-  // Nodes may be rolled back: those of this draft, and those of the last one that stayed.
-  const KvCache::States states = {
-      int64_t{2} * options.max_sequences * std::max(1, most_nodes_run(options)), kKeptBeginnings};
   AERIE_ASSIGN_OR_RETURN(KvCache cache,
                          KvCache::create(model->config(), positions, options.max_sequences,
-                                         options.cache_type, states));
+                                         options.cache_type, states_of(options)));
   return make_network_drafter(
       std::make_unique<ModelNetwork>(std::move(model), std::move(cache), fitting), options);
 }
@@ -371,10 +379,9 @@ Expected<std::unique_ptr<Drafter>> make_draft_model(const MethodConfig& config, 
   options.max_logits = draft.max_logits;
   options.max_positions = target.max_positions;
   if (draft.drafted.empty()) options.weight_cache = target.weight_cache;
-  const int64_t cache_bytes =
-      KvCache::bytes_needed(model_config, target.max_positions, target.cache_type);
   AERIE_RETURN_IF_ERROR(host.check_memory(path, loaded_weight_bytes(file, *target.backend),
-                                          cache_bytes, working_bytes(model_config, options)));
+                                          draft_cache_bytes(model_config, draft),
+                                          working_bytes(model_config, options)));
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, load_model(file, options));
   if (!as_text) return make_draft_model_drafter(std::move(model), draft);
   return make_text_draft_model_drafter(std::move(model), *target.tokenizer, *source.tokenizer,

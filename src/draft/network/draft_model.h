@@ -30,6 +30,10 @@ struct DraftModelOptions : NetworkDrafterOptions {
   kernels::KvType cache_type = kernels::KvType::kF16;
 };
 
+// Of the cache of a draft model for one sequence of options.max_positions, and what its layers keep
+// of all if they keep states.
+int64_t draft_cache_bytes(const ModelConfig& model, const DraftModelOptions& options);
+
 // The model's cache is kept in step with the committed tokens; what it has not seen yet is fed
 // together with the root, then comes one pass for each level of the tree, for all sequences
 // together. Entries of nodes stay in the cache uncommitted until observe() says which of them were

@@ -137,10 +137,6 @@ Expected<std::unique_ptr<Drafter>> make_layer_skip(const MethodConfig& config, D
   if (const std::string& list = config.text(kSkipLayers.name); !list.empty()) {
     AERIE_ASSIGN_OR_RETURN(skipped, parse_layers(list, layers));
   }
-  const ModelConfig kept = target.model->config().without(skipped);
-  AERIE_RETURN_IF_ERROR(
-      host.check_memory(fmt::format("method {}", kLayerSkipMethod.name), 0,
-                        KvCache::bytes_needed(kept, target.max_positions, target.cache_type), 0));
   DraftModelOptions draft;
   read_options<NetworkDrafterOptions>(config, kLayerSkipOptions, draft);
   draft.vocab = target.vocab;
@@ -151,6 +147,9 @@ Expected<std::unique_ptr<Drafter>> make_layer_skip(const MethodConfig& config, D
   draft.backend = target.backend;
   draft.pool = target.pool;
   draft.cache_type = target.cache_type;
+  AERIE_RETURN_IF_ERROR(
+      host.check_memory(fmt::format("method {}", kLayerSkipMethod.name), 0,
+                        draft_cache_bytes(target.model->config().without(skipped), draft), 0));
   return make_layer_skip_drafter(*target.model, std::move(skipped), draft);
 }
 

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/system/topology.h"
 #include "base/thread_pool.h"
 #include "format/gguf/gguf_types.h"
@@ -27,6 +28,8 @@ constexpr float kNormEps = 1e-5f;
 // The norm before attention in a model with experts. With random weights attention gives all rows
 // about the same, so that, unless it gives little, they would all choose the same experts.
 constexpr float kAttentionWithExperts = 1.0f / 32.0f;
+
+constexpr std::string_view kRates = "ssm_a";
 
 GgufTokenizerMetadata byte_tokenizer() {
   GgufTokenizerMetadata words;
@@ -70,6 +73,8 @@ class RandomModel final : public ModelFile {
   void add_matrix(const std::string& name, int64_t k, int64_t n, int64_t stack = 1);
   void add_norm(const std::string& name, int64_t width);
   void add_bias(const std::string& name, int64_t width, int64_t stack = 1);
+  void add_attention(const std::string& layer);
+  void add_linear_attention(const std::string& layer);
   void add_attention_of_gpt_oss(const std::string& layer);
   DType type_of(std::string_view name, int64_t k) const;
   void add_experts(const std::string& layer);
@@ -116,12 +121,25 @@ Status RandomModel::add_metadata() {
   number("attention.head_count_kv", shape_.kv_heads);
   number("attention.key_length", shape_.head_dim);
   number("attention.value_length", shape_.head_dim);
-  number("rope.dimension_count", shape_.head_dim);
+  number("rope.dimension_count",
+         shape_.rope_dimensions > 0 ? shape_.rope_dimensions : shape_.head_dim);
   number("vocab_size", shape_.vocab);
   if (shape_.experts > 0) {
     number("expert_count", shape_.experts);
     number("expert_used_count", shape_.used_experts);
     number("expert_feed_forward_length", shape_.expert_ffn);
+    if (shape_.shared_ffn > 0) number("expert_shared_feed_forward_length", shape_.shared_ffn);
+  }
+  if (shape_.is_hybrid()) {
+    const LinearAttention& linear = shape_.linear;
+    number("full_attention_interval", 4);
+    number("ssm.conv_kernel", linear.taps);
+    number("ssm.state_size", linear.key_dim);
+    number("ssm.group_count", linear.key_heads);
+    number("ssm.time_step_rank", linear.heads);
+    number("ssm.inner_size", linear.v_width());
+    // Of positions in pictures; a text does not tell them apart.
+    if (linear.tiled) metadata_.add_i32s(architecture + "rope.dimension_sections", {11, 11, 10, 0});
   }
   metadata_.add_f32(architecture + "attention.layer_norm_rms_epsilon", kNormEps);
   metadata_.add_f32(architecture + "rope.freq_base", static_cast<float>(shape_.rope_base));
@@ -141,21 +159,13 @@ Status RandomModel::add_metadata() {
 
 void RandomModel::add_tensors() {
   const int64_t hidden = shape_.hidden, ffn = shape_.ffn;
-  const int64_t q = int64_t{shape_.heads} * shape_.head_dim;
-  const int64_t kv = int64_t{shape_.kv_heads} * shape_.head_dim;
+  const bool renamed = shape_.is_gpt_oss() || shape_.is_hybrid();
   add_matrix("token_embd.weight", hidden, shape_.vocab);
   for (int i = 0; i < shape_.layers; ++i) {
     const std::string layer = fmt::format("blk.{}.", i);
     add_norm(layer + "attn_norm.weight", hidden);
-    if (shape_.query_norm > 0) add_norm(layer + "attn_q_norm.weight", shape_.query_norm);
-    if (shape_.key_norm > 0) add_norm(layer + "attn_k_norm.weight", shape_.key_norm);
-    add_matrix(layer + "attn_q.weight", hidden, q);
-    add_matrix(layer + "attn_k.weight", hidden, kv);
-    add_matrix(layer + "attn_v.weight", hidden, kv);
-    add_matrix(layer + "attn_output.weight", q, hidden);
-    if (shape_.is_gpt_oss()) add_attention_of_gpt_oss(layer);
-    add_norm(layer + (shape_.is_gpt_oss() ? "post_attention_norm" : "ffn_norm") + ".weight",
-             hidden);
+    shape_.is_linear(i) ? add_linear_attention(layer) : add_attention(layer);
+    add_norm(layer + (renamed ? "post_attention_norm" : "ffn_norm") + ".weight", hidden);
     if (shape_.experts > 0) {
       add_experts(layer);
       continue;
@@ -166,6 +176,37 @@ void RandomModel::add_tensors() {
   }
   add_norm("output_norm.weight", hidden);
   if (!shape_.tied) add_matrix("output.weight", hidden, shape_.vocab);
+}
+
+void RandomModel::add_attention(const std::string& layer) {
+  const int64_t hidden = shape_.hidden;
+  const int64_t q = int64_t{shape_.heads} * shape_.head_dim;
+  const int64_t kv = int64_t{shape_.kv_heads} * shape_.head_dim;
+  if (shape_.query_norm > 0) add_norm(layer + "attn_q_norm.weight", shape_.query_norm);
+  if (shape_.key_norm > 0) add_norm(layer + "attn_k_norm.weight", shape_.key_norm);
+  add_matrix(layer + "attn_q.weight", hidden, shape_.is_hybrid() ? 2 * q : q);
+  add_matrix(layer + "attn_k.weight", hidden, kv);
+  add_matrix(layer + "attn_v.weight", hidden, kv);
+  add_matrix(layer + "attn_output.weight", q, hidden);
+  if (shape_.is_gpt_oss()) add_attention_of_gpt_oss(layer);
+}
+
+void RandomModel::add_linear_attention(const std::string& layer) {
+  const LinearAttention& linear = shape_.linear;
+  const int64_t hidden = shape_.hidden, heads = linear.heads;
+  add_matrix(layer + "attn_qkv.weight", hidden, linear.channels());
+  add_matrix(layer + "attn_gate.weight", hidden, linear.v_width());
+  if (linear.tiled) {
+    add_tensor(layer + "ssm_beta.weight", DType::kF32, hidden, heads);
+    add_tensor(layer + "ssm_alpha.weight", DType::kF32, hidden, heads);
+  } else {
+    add_tensor(layer + "ssm_ba.weight", DType::kF32, hidden, 2 * heads);
+  }
+  add_tensor(layer + "ssm_conv1d.weight", DType::kF32, linear.taps, linear.channels());
+  add_tensor(layer + std::string(kRates), DType::kF32, heads, 1);
+  add_bias(layer + "ssm_dt.bias", heads);
+  add_norm(layer + "ssm_norm.weight", linear.value_dim);
+  add_matrix(layer + "ssm_out.weight", linear.v_width(), hidden);
 }
 
 void RandomModel::add_attention_of_gpt_oss(const std::string& layer) {
@@ -208,6 +249,12 @@ void RandomModel::add_experts(const std::string& layer) {
   add_matrix(layer + "ffn_gate_exps.weight", hidden, ffn, shape_.experts);
   add_matrix(layer + "ffn_up_exps.weight", hidden, ffn, shape_.experts);
   add_matrix(layer + "ffn_down_exps.weight", ffn, hidden, shape_.experts);
+  if (const int64_t shared = shape_.shared_ffn; shared > 0) {
+    add_tensor(layer + "ffn_gate_inp_shexp.weight", DType::kF32, hidden, 1);
+    add_matrix(layer + "ffn_gate_shexp.weight", hidden, shared);
+    add_matrix(layer + "ffn_up_shexp.weight", hidden, shared);
+    add_matrix(layer + "ffn_down_shexp.weight", shared, hidden);
+  }
   if (!shape_.is_gpt_oss()) return;
   add_bias(layer + "ffn_gate_inp.bias", shape_.experts);
   add_bias(layer + "ffn_gate_exps.bias", ffn, shape_.experts);
@@ -236,7 +283,9 @@ Expected<TensorData> RandomModel::read_tensor(const TensorInfo& tensor) const {
     const bool is_norm = tensor.name.ends_with("norm.weight");
     const bool before_attention = tensor.name.ends_with("attn_norm.weight");
     const float weight = shape_.experts > 0 && before_attention ? kAttentionWithExperts : 1.0f;
-    std::ranges::fill(data.owned.as<float>(), is_norm ? weight : 0.0f);
+    // States halve with every row.
+    const float rest = tensor.name.ends_with(kRates) ? -1.0f : 0.0f;
+    std::ranges::fill(data.owned.as<float>(), is_norm ? weight : rest);
     return data;
   }
   const RandomWeights weights(*tensor.dtype);
@@ -283,7 +332,12 @@ DType matrix_type(DType type, int64_t k) {
 }
 
 Expected<MakeModelReport> make_model(const MakeModelOptions& options) {
-  AERIE_ASSIGN_OR_RETURN(const ModelShape shape, find_shape(options.shape));
+  AERIE_ASSIGN_OR_RETURN(ModelShape shape, find_shape(options.shape));
+  if (options.layers > shape.layers || options.layers < 0) {
+    return invalid_argument("{} layers of {}, which has {}", options.layers, shape.name,
+                            shape.layers);
+  }
+  if (options.layers > 0) shape.layers = options.layers;
   ThreadPool pool(options.threads > 0 ? options.threads : default_threads());
   AERIE_ASSIGN_OR_RETURN(const auto model, RandomModel::create(shape, options, pool));
   AERIE_RETURN_IF_ERROR(write_gguf(*model, options.output));

@@ -15,6 +15,7 @@ struct MakeModelOptions {
   std::string shape;  // of find_shape()
   DType type = DType::kQ4_0;
   std::string output;
+  int layers = 0;  // fewer than the shape has, for a machine that has not room for all; 0: all
   uint64_t seed = 1;
   int threads = 0;  // 0: default_threads()
 };
@@ -31,7 +32,8 @@ DType matrix_type(DType type, int64_t k);
 // Writes a GGUF file that Aerie and llama.cpp load: all matrices random and of one type, norms F32,
 // and a byte-level tokenizer without merges whose other tokens stand for no text. The same file for
 // the same shape, type and seed on every machine. Holds one tensor in memory at a time.
-// kInvalidArgument for a shape that is not known; else errors of write_gguf().
+// kInvalidArgument for a shape that is not known and for more layers than it has; else errors of
+// write_gguf().
 Expected<MakeModelReport> make_model(const MakeModelOptions& options);
 
 }  // namespace aerie::measure

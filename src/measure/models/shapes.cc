@@ -7,6 +7,63 @@ namespace {
 
 // From the models' config.json. Llama 3.1's and 3.2's stretched rotary frequencies are left out:
 // they are as many as the plain ones.
+constexpr LinearAttention linear_of(int key_heads, int heads, bool tiled) {
+  return {heads, key_heads, 128, 128, 4, tiled};
+}
+
+// Qwen3.5: heads of 256, of which 64 dimensions turn.
+constexpr ModelShape qwen35(std::string_view name, int layers, int hidden, int ffn, int heads,
+                            int kv_heads, int linear_heads, bool tied) {
+  return {.name = name,
+          .layers = layers,
+          .hidden = hidden,
+          .ffn = ffn,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = 256,
+          .vocab = 248320,
+          .context = 262144,
+          .rope_base = 1e7,
+          .tied = tied,
+          .listed = true,
+          .architecture = "qwen35",
+          .query_norm = 256,
+          .key_norm = 256,
+          .linear = linear_of(16, linear_heads, true),
+          .rope_dimensions = 64};
+}
+
+// The same with experts of 512 in the place of the feed-forward, and one that every row uses.
+constexpr ModelShape with_experts(ModelShape shape, std::string_view architecture, int experts,
+                                  int used_experts) {
+  shape.architecture = architecture;
+  shape.experts = experts;
+  shape.used_experts = used_experts;
+  shape.expert_ffn = shape.shared_ffn = 512;
+  return shape;
+}
+
+// Its vocabulary is older, and its heads in another order.
+constexpr ModelShape qwen3_next() {
+  ModelShape shape = with_experts(qwen35("qwen3-next-80b-a3b", 48, 2048, 5632, 16, 2, 32, false),
+                                  "qwen3next", 512, 10);
+  shape.vocab = 151936;
+  shape.linear.tiled = false;
+  return shape;
+}
+
+constexpr ModelShape tiny_hybrid() {
+  ModelShape shape =
+      with_experts(qwen35("tiny-hybrid", 4, 256, 512, 4, 2, 4, true), "qwen35moe", 8, 2);
+  shape.vocab = 320;
+  shape.context = 1024;
+  shape.listed = false;
+  shape.head_dim = shape.query_norm = shape.key_norm = shape.rope_dimensions = 64;
+  shape.expert_ffn = shape.shared_ffn = 256;
+  shape.linear = {4, 2, 64, 64, 4, true};
+  return shape;
+}
+
 constexpr ModelShape kShapes[] = {
     {"smollm2-135m", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5, true, true},
     {"smollm2-360m", 32, 960, 2560, 15, 5, 64, 49152, 8192, 1e5, true, true},
@@ -21,6 +78,12 @@ constexpr ModelShape kShapes[] = {
      2048, 2048},
     {"qwen3-30b-a3b", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 1e6, false, true, "qwen3moe", 128,
      8, 768, 128, 128},
+    qwen35("qwen3.5-0.8b", 24, 1024, 3584, 8, 2, 16, true),
+    qwen35("qwen3.5-4b", 32, 2560, 9216, 16, 4, 32, true),
+    qwen35("qwen3.5-9b", 32, 4096, 12288, 16, 4, 32, false),
+    with_experts(qwen35("qwen3.5-35b-a3b", 40, 2048, 512, 16, 2, 32, false), "qwen35moe", 256, 8),
+    qwen3_next(),
+    tiny_hybrid(),
     {"gpt-oss-20b", 24, 2880, 2880, 64, 8, 64, 201088, 131072, 1.5e5, false, true, "gpt-oss", 32, 4,
      2880},
     {"gpt-oss-120b", 36, 2880, 2880, 64, 8, 64, 201088, 131072, 1.5e5, false, true, "gpt-oss", 128,

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "core/model_config.h"
 
 namespace aerie::measure {
 
@@ -29,7 +30,14 @@ struct ModelShape {
   int expert_ffn = 0;
   int query_norm = 0;  // widths of the norms of queries and of keys; 0: there are none
   int key_norm = 0;
+  int shared_ffn = 0;  // of the expert that every row uses besides
+  // Of a model three of whose layers in four have linear attention, and the others a gate; the
+  // names are those of Qwen3-Next and Qwen3.5.
+  LinearAttention linear = {};
+  int rope_dimensions = 0;  // 0: the whole head
 
+  bool is_hybrid() const { return linear.heads > 0; }
+  bool is_linear(int layer) const { return is_hybrid() && (layer + 1) % 4 != 0; }
   // Which has biases everywhere, sinks in attention, windows in every other layer, stretched rotary
   // frequencies and names of its own.
   bool is_gpt_oss() const { return architecture == "gpt-oss"; }

@@ -10,7 +10,7 @@
 namespace aerie::measure {
 
 // Hands everything on to another backend, which must outlive it.
-class CountingBackend final : public kernels::Backend {
+class CountingBackend : public kernels::Backend {
  public:
   explicit CountingBackend(const kernels::Backend& inner) : inner_(inner) {}
 
@@ -116,6 +116,14 @@ class CountingBackend final : public kernels::Backend {
   void attention(ThreadPool& pool, const kernels::AttentionArgs& args) const override {
     ++operations_;
     inner_.attention(pool, args);
+  }
+  void short_conv(ThreadPool& pool, const kernels::ShortConvArgs& args) const override {
+    ++operations_;
+    inner_.short_conv(pool, args);
+  }
+  void delta_rule(ThreadPool& pool, const kernels::DeltaRuleArgs& args) const override {
+    ++operations_;
+    inner_.delta_rule(pool, args);
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kv/kv_cache.h"
+#include "model/import/layer_names.h"
 #include "model/registry.h"
 
 namespace aerie::measure {
@@ -36,6 +37,8 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   const bool tied = file.find_tensor("output.weight") == nullptr;
   for (const TensorInfo& tensor : file.tensors()) {
     if ((tensor.name == kEmbedding && !tied) || tensor.name == kPositions) continue;
+    // Of draft heads.
+    if (split_layer(tensor.name).layer >= config.layers) continue;
     // A stack of matrices, of which a row uses some.
     const bool stacked = tensor.shape[2] > 1 && tensor.shape[2] == config.experts &&
                          tensor.name.find("_exps") != std::string_view::npos;
@@ -60,7 +63,15 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   layer.linear_layers.clear();
   work.position_bytes =
       KvCache::bytes_needed(layer, kernels::kPagePositions, cache_type) / kernels::kPagePositions;
-  for (const LayerPlan& plan : blueprint.layers) work.windows.push_back(plan.window);
+  for (int i = 0; i < config.layers; ++i) {
+    if (config.is_linear(i)) continue;
+    work.windows.push_back(blueprint.layers[static_cast<size_t>(i)].window);
+  }
+  const kernels::StateLayout state = state_layout(config);
+  work.state_bytes = 2 * config.count_linear() * state.state() * int64_t{sizeof(float)};
+  // Looked up for a key and for a query, and added to.
+  work.state_operations =
+      config.count_linear() * 3.0 * 2.0 * static_cast<double>(state.heads * state.matrix());
   const bool bytes = cache_type == kernels::KvType::kQ8;
   const int values = config.latent.rank > 0 ? config.latent.rank : config.head_dim;
   work.position_operations = (bytes ? 2.0 : 1.0) * 2.0 * config.heads * (config.head_dim + values);
@@ -81,7 +92,8 @@ double PassWork::expected_experts(int rows) const {
 }
 
 double PassWork::bytes(int context, double read_experts) const {
-  return static_cast<double>(weight_bytes + cache_bytes(context)) + read_experts * expert_bytes;
+  return static_cast<double>(weight_bytes + cache_bytes(context) + state_bytes) +
+         read_experts * expert_bytes;
 }
 
 double floor_seconds(const PassWork& work, int context, int rows, const Limits& limits) {
@@ -95,6 +107,7 @@ double floor_seconds(const PassWork& work, int context, int rows, double experts
       work.position_operations * static_cast<double>(work.positions(context)) * rows;
   double products = 0;
   if (attention > 0.0) products = attention / limits.dot_or_float(work.attention_dot);
+  products += work.state_operations * rows / limits.dot_or_float(Dot::kFloat);
   for (int d = 0; d < kernels::kDotCount; ++d) {
     const double operations = work.row_operations[static_cast<size_t>(d)] * rows;
     if (operations == 0.0) continue;

@@ -26,6 +26,10 @@ struct PassWork {
   std::array<double, kernels::kDotCount> row_operations = {};
   int64_t position_bytes = 0;  // of a layer's keys and values at one position
   std::vector<int> windows;    // of the layers' attention, in positions; 0: all
+  // Of layers that keep states, all of them together: what a pass reads and writes of a sequence's,
+  // and the multiplications and additions of a row.
+  int64_t state_bytes = 0;
+  double state_operations = 0;
   // Of a row with the key and the value at one position of a layer, by the dot that fits the cache:
   // queries and weights have 16 bits beside codes of 8, and then count as two bytes.
   double position_operations = 0;

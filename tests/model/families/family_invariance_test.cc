@@ -43,10 +43,12 @@ TEST_P(FamilyInvariance, HowThePromptWasCutAndThreads) {
     for (const int threads : {1, 2, 3}) {
       Bench bench(*file_, isa, threads, 1);
       for (const int chunk : {5, 64, 512}) {
-        const KvCache::Id id = *bench.cache().open();
-        EXPECT_TRUE(bench.read(id, tokens(1), chunk) == expected)
-            << threads << " threads, chunks of " << chunk;
-        bench.cache().close(id);
+        for (const bool settled : {false, true}) {
+          const KvCache::Id id = *bench.cache().open();
+          EXPECT_TRUE(bench.read(id, tokens(1), chunk, settled) == expected)
+              << threads << " threads, chunks of " << chunk << (settled ? ", settled" : "");
+          bench.cache().close(id);
+        }
       }
     }
   }
