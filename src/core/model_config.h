@@ -24,6 +24,20 @@ struct LinearAttention {
   int channels() const { return 2 * k_width() + v_width(); }
 };
 
+// Multi-head latent attention (DeepSeek-AI 2024, 2405.04434): of a position the layer keeps one key
+// for all heads, a latent of `rank` with `rope` dimensions behind it that turn, and its value is
+// the latent. A head's queries are taken to there by a matrix of the head, and what its attention
+// gives from there by another.
+struct LatentAttention {
+  int rank = 0;        // 0: attention is of keys and values as heads have them
+  int query_rank = 0;  // of the latent that queries are made of; 0: they are made of the stream
+  int plain = 0;       // dimensions of a head's queries that do not turn
+  int rope = 0;        // those that do
+  int value_dim = 0;   // of what a head gives
+
+  int query_dim() const { return plain + rope; }
+};
+
 struct ModelConfig {
   std::string family;  // "llama"
   std::string name;    // for people; may be empty
@@ -31,8 +45,8 @@ struct ModelConfig {
   int hidden = 0;
   int heads = 0;
   int kv_heads = 0;  // divides heads
-  int head_dim = 0;
-  int ffn = 0;  // of layers without experts
+  int head_dim = 0;  // of keys as the cache has them
+  int ffn = 0;       // of layers without experts
   // A mixture of experts: feed-forwards of which a row uses some. 0: there are none.
   int experts = 0;
   int used_experts = 0;
@@ -40,11 +54,14 @@ struct ModelConfig {
   int shared_ffn = 0;  // of the one that every row uses besides; 0: there is none
   int vocab = 0;       // rows of the LM head: the width of logits
   int context = 0;     // positions that the model was trained for
+  LatentAttention latent;
   LinearAttention linear;
   std::vector<bool> linear_layers;  // [layers]: which of them are; empty: none
 
   int q_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }
+  // Of what attention gives, all heads together.
+  int attended_width() const { return heads * (latent.rank > 0 ? latent.value_dim : head_dim); }
   bool is_linear(int layer) const {
     return !linear_layers.empty() && linear_layers[static_cast<size_t>(layer)];
   }

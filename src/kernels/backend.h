@@ -132,7 +132,7 @@ struct AttentionWorkspace {
 
 struct AttentionArgs {
   const float* q = nullptr;  // [rows][heads][head_dim], after rotary embedding
-  float* out = nullptr;      // [rows][heads][head_dim]
+  float* out = nullptr;      // [rows][heads][layout.value_dim()]
   int heads = 0;
   float scale = 1.0f;  // on q k
   // A row at position p sees positions > p - window alone; 0: all. What lies before is not touched:
@@ -231,6 +231,7 @@ class Backend {
   virtual void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
                     int dimensions, RopeStyle style, const float* cos, const float* sin) const = 0;
   // Rounds k and v, both [rows][kv_heads][head_dim], to the cache's type and puts them at `slots`.
+  // v is not read where values are the beginnings of keys.
   virtual void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
                         std::span<const int32_t> slots, std::byte* kv) const = 0;
   // softmax(q k^T * scale, soft-capped; the head's sink) v over what each row sees. NaN where all

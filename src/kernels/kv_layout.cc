@@ -18,6 +18,7 @@ void copy_elements(const KvLayout& layout, std::byte* kv, int32_t from, int32_t 
     for (int d = 0; d < layout.head_dim; ++d) {
       to_keys[layout.key_element(to_offset, d)] = keys[layout.key_element(from_offset, d)];
     }
+    if (layout.value_prefix > 0) continue;
     const Element* values = at(layout.values(from / kPagePositions, h));
     Element* to_values = at(layout.values(to / kPagePositions, h));
     for (int d = 0; d < layout.head_dim; ++d) {
@@ -27,14 +28,15 @@ void copy_elements(const KvLayout& layout, std::byte* kv, int32_t from, int32_t 
 }
 
 void copy_scales(const KvLayout& layout, std::byte* kv, int32_t from, int32_t to) {
-  const auto scale_of = [&](int64_t half, int32_t slot) {
-    return kv + half + layout.elements() + slot % kPagePositions * sizeof(float);
+  const auto copy = [&](int64_t to_half, int64_t from_half, int d) {
+    std::memcpy(kv + to_half + layout.scale_at(to % kPagePositions, d),
+                kv + from_half + layout.scale_at(from % kPagePositions, d), sizeof(float));
   };
+  const int to_page = to / kPagePositions, from_page = from / kPagePositions;
   for (int h = 0; h < layout.kv_heads; ++h) {
-    std::memcpy(scale_of(layout.keys(to / kPagePositions, h), to),
-                scale_of(layout.keys(from / kPagePositions, h), from), sizeof(float));
-    std::memcpy(scale_of(layout.values(to / kPagePositions, h), to),
-                scale_of(layout.values(from / kPagePositions, h), from), sizeof(float));
+    copy(layout.keys(to_page, h), layout.keys(from_page, h), 0);
+    // Of the values, or of the rest of the key.
+    copy(layout.values(to_page, h), layout.values(from_page, h), layout.value_prefix);
   }
 }
 

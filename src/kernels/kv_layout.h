@@ -5,6 +5,10 @@
 // [position][head_dim]. With KvType::kQ8 two dimensions of a key and two positions' values lie side
 // by side, since they are multiplied at a time: keys [tile][head_dim / 2][16][2], values
 // [position / 2][head_dim][2], each followed by their scales, float [position].
+//
+// Where values are the beginnings of keys (KvLayout::value_prefix) there are keys alone,
+// [position][head_dim]; with KvType::kQ8 followed by two scales for each, float [2][position]: of
+// the value, and of the rest of the key.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +19,7 @@ namespace aerie::kernels {
 inline constexpr int kPagePositions = 64;
 inline constexpr int kKeyTile = 16;
 inline constexpr int kMaxHeadDim = 256;  // and a multiple of 16
+inline constexpr int kMaxLongKey = 576;  // the same for keys of which values are the beginnings
 // Attention's unit of work and of merging; a whole number of pages.
 inline constexpr int kAttentionChunk = 256;
 
@@ -30,32 +35,46 @@ struct KvLayout {
   int kv_heads = 0;
   int head_dim = 0;  // a multiple of 16
   KvType type = KvType::kF16;
+  // A position's value is so many first elements of its key, and not kept beside it (multi-head
+  // latent attention: DeepSeek-AI 2024, 2405.04434). A multiple of 16 below head_dim; 0: values are
+  // of their own, as long as keys.
+  int value_prefix = 0;
+
+  int value_dim() const { return value_prefix > 0 ? value_prefix : head_dim; }
 
   // In bytes: the elements of the keys, or of the values, of a head in a page; these with scales.
   int64_t elements() const {
     return int64_t{kPagePositions} * head_dim * (type == KvType::kF16 ? 2 : 1);
   }
   int64_t half_head() const {
-    return elements() + (type == KvType::kF16 ? 0 : int64_t{kPagePositions} * 4);
+    const int scales = type == KvType::kF16 ? 0 : value_prefix > 0 ? 2 : 1;
+    return elements() + int64_t{kPagePositions} * 4 * scales;
   }
-  int64_t head() const { return 2 * half_head(); }
+  int64_t head() const { return value_prefix > 0 ? half_head() : 2 * half_head(); }
   int64_t page() const { return kv_heads * head(); }
 
   // Of the keys and values of `head` in a page, in bytes from the start of a layer's plane. Scales
-  // come elements() after them.
+  // come elements() after them (scale_at()).
   int64_t keys(int64_t page_index, int head_index) const {
     return page_index * page() + head_index * head();
   }
   int64_t values(int64_t page_index, int head_index) const {
-    return keys(page_index, head_index) + half_head();
+    return keys(page_index, head_index) + (value_prefix > 0 ? 0 : half_head());
+  }
+  // Of the scale of dimension d at `offset` in its page, in bytes from there.
+  int64_t scale_at(int offset, int d) const {
+    const bool rest = value_prefix > 0 && d >= value_prefix;
+    return elements() + int64_t{rest ? kPagePositions : 0} * 4 + int64_t{offset} * 4;
   }
   // Of dimension d of the key or value at `offset` in its page, in elements.
   int64_t key_element(int offset, int d) const {
+    if (value_prefix > 0) return int64_t{offset} * head_dim + d;
     const int n = together();
     return (int64_t{offset / kKeyTile} * head_dim + d / n * n) * kKeyTile + offset % kKeyTile * n +
            d % n;
   }
   int64_t value_element(int offset, int d) const {
+    if (value_prefix > 0) return key_element(offset, d);
     const int n = together();
     return int64_t{offset / n * n} * head_dim + int64_t{d} * n + offset % n;
   }

@@ -24,7 +24,7 @@ Expected<AttentionWorkspace> AttentionWorkspace::allocate(const KvLayout& layout
                                                           int max_rows, int max_positions) {
   AttentionWorkspace w;
   w.max_chunks = (max_positions + kAttentionChunk - 1) / kAttentionChunk;
-  w.partial_stride = layout.head_dim + 16;
+  w.partial_stride = layout.value_dim() + 16;
   w.blocks.reserve(static_cast<size_t>(max_rows) + 1);
   const int64_t split_rows = std::min<int64_t>(kSplitRows, max_rows);
   AERIE_ASSIGN_OR_RETURN(

@@ -18,7 +18,7 @@ int64_t pages_for(int64_t positions) {
 }
 
 kernels::KvLayout layout_of(const ModelConfig& config, kernels::KvType type) {
-  return {config.kv_heads, config.head_dim, type};
+  return {config.kv_heads, config.head_dim, type, config.latent.rank};
 }
 
 }  // namespace

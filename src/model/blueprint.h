@@ -37,6 +37,28 @@ enum class Biases : uint8_t {
   kAll,
 };
 
+// How a row chooses experts and weighs them (Shazeer et al. 2017, 1701.06538), by the logits that a
+// matrix gives it, one for each.
+struct ExpertRouter {
+  enum class Score : uint8_t {
+    kSoftmax,  // the share over all (Fedus et al. 2021, 2101.03961)
+    kSigmoid,  // each by itself (DeepSeek-AI 2024, 2412.19437)
+  };
+  Score score = Score::kSoftmax;
+  // An expert's weight is its score divided by the sum of the chosen ones': with softmax, the share
+  // over the chosen (Jiang et al. 2024, 2401.04088).
+  bool normalized = false;
+  double scale = 1.0;  // on weights
+  // Experts side by side are in groups, of which the best `used_groups` are looked into; 1: all are
+  // one. A group is as good as its best expert, or as the sum of its best two.
+  int groups = 1;
+  int used_groups = 1;
+  bool by_best_two = false;
+  // A number for each expert is added to its score where experts and groups are compared, not where
+  // they are weighed.
+  bool corrected = false;
+};
+
 struct Blueprint {
   ModelConfig config;
   std::vector<LayerPlan> layers;  // config.layers of them
@@ -57,12 +79,10 @@ struct Blueprint {
   kernels::Activation activation = kernels::Activation::kSilu;
   bool gated = true;  // feed-forward: down(activation(gate x) * up x), or down(activation(up x))
 
-  // Experts (Shazeer et al. 2017, 1701.06538) are chosen by a router, a matrix with an output for
-  // each. What weighs one: its share of softmax over all (Fedus et al. 2021, 2101.03961), or over
-  // the chosen (Jiang et al. 2024, 2401.04088), which is the first divided by the sum of the
-  // chosen. Beside them a feed-forward that every row uses has a gate: the sigmoid of a product
-  // with the row.
-  bool normalized_experts = false;
+  ExpertRouter router;
+  // Beside the experts, the feed-forward that every row uses is multiplied by the sigmoid of a
+  // product with the row.
+  bool shared_expert_gate = true;
 
   Biases biases = Biases::kAny;
 

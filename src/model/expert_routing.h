@@ -7,15 +7,18 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "model/blueprint.h"
 
 namespace aerie {
 
-// The `used` experts that a row's logits [experts] favour, the largest first and of equals the one
-// with the smaller index, with their weights: shares of softmax over all logits, or, if
-// `normalized`, over the chosen. Infinities and NaN choose some experts and weigh them with NaN.
-// Allocates nothing. Requires 1 <= used <= logits.size().
-void choose_experts(std::span<const float> logits, int used, bool normalized, int32_t* chosen,
-                    float* weights);
+// The `used` experts that a row's logits [experts] favour, the most favoured first and of equals
+// the one with the smaller index, with their weights. `corrections`: [experts], or null. Infinities
+// and NaN choose some experts and weigh them with NaN. Allocates nothing. Requires 1 <= used, and
+// as many experts in the groups that are used, which divide logits.size() evenly and are at most
+// kMostExpertGroups.
+inline constexpr int kMostExpertGroups = 64;
+void choose_experts(std::span<const float> logits, const ExpertRouter& router,
+                    const float* corrections, int used, int32_t* chosen, float* weights);
 
 // Reused from pass to pass. Allocates when it is made alone.
 class ExpertRouting {
@@ -23,7 +26,8 @@ class ExpertRouting {
   ExpertRouting(int max_rows, int experts, int used);
 
   // From the logits [rows][experts] of a pass; weights are times `scale`.
-  void route(const float* logits, int64_t rows, bool normalized, float scale = 1.0f);
+  void route(const float* logits, int64_t rows, const ExpertRouter& router,
+             const float* corrections = nullptr, float scale = 1.0f);
 
   // The pairs of a row and an expert that it uses, sorted by expert and then by row: of each, the
   // row.

@@ -11,7 +11,7 @@ using kernels::MatmulTarget;
 
 ExpertRunner::ExpertRunner(const Blueprint& blueprint, const ModelOptions& options)
     : config_(blueprint.config),
-      normalized_(blueprint.normalized_experts),
+      router_(blueprint.router),
       activation_(blueprint.activation),
       scale_(static_cast<float>(blueprint.residual_scale)),
       backend_(options.backend),
@@ -53,7 +53,9 @@ void ExpertRunner::run(const ExpertWeights& layer, const Activations& x, float* 
   const int64_t rows = x.rows, pairs = rows * config_.used_experts;
   const MatmulTarget router[] = {layer.router.to(logits_.data())};
   backend_->matmul(*pool_, x, router);
-  routing_.route(logits_.data(), rows, normalized_, scale_);
+  const std::vector<float>& corrections = layer.corrections;
+  routing_.route(logits_.data(), rows, router_, corrections.empty() ? nullptr : corrections.data(),
+                 scale_);
 
   const auto experts = routing_.experts();
   const auto groups = routing_.groups();
@@ -89,13 +91,14 @@ void ExpertRunner::run(const ExpertWeights& layer, const Activations& x, float* 
 
 void ExpertRunner::run_shared(const ExpertWeights& layer, const Activations& x, float* stream) {
   const int64_t rows = x.rows;
+  const bool gated = layer.shared_router.weight.n > 0;
   const MatmulTarget products[] = {layer.shared_gate.to(gate_.data()),
                                    layer.shared_up.to(up_.data()),
                                    layer.shared_router.to(shared_weights_.data())};
-  backend_->matmul(*pool_, x, products);
+  backend_->matmul(*pool_, x, std::span(products).first(gated ? 3 : 2));
   for (int64_t r = 0; r < rows; ++r) {
     float& weight = shared_weights_[static_cast<size_t>(r)];
-    weight = scale_ / (1.0f + std::exp(-weight));
+    weight = gated ? scale_ / (1.0f + std::exp(-weight)) : scale_;
   }
   prepare_activations(*backend_, rows, config_.shared_ffn, {&layer.shared_down}, shared_);
   backend_->gated(*pool_, activation_, gate_.data(), up_.data(), shared_);

@@ -33,7 +33,7 @@ class ExpertRunner {
   void run_shared(const ExpertWeights& layer, const kernels::Activations& x, float* stream);
 
   ModelConfig config_;
-  bool normalized_;
+  ExpertRouter router_;
   kernels::Activation activation_;
   float scale_;  // on what is added to the stream
   const kernels::Backend* backend_;

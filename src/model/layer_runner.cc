@@ -44,12 +44,14 @@ Status LayerRunner::allocate(const ModelOptions& options, int64_t widest_input) 
   slots_.reserve(rows);
   AERIE_ASSIGN_OR_RETURN(experts_, ExpertRunner::create(blueprint_, options));
   AERIE_ASSIGN_OR_RETURN(linear_, LinearRunner::create(blueprint_, options));
+  AERIE_ASSIGN_OR_RETURN(latent_, LatentRunner::create(blueprint_, options));
   AERIE_ASSIGN_OR_RETURN(input_, Activations::allocate(max_rows, widest_input));
-  AERIE_ASSIGN_OR_RETURN(attended_, Activations::allocate(max_rows, config.q_width()));
+  AERIE_ASSIGN_OR_RETURN(attended_, Activations::allocate(max_rows, config.attended_width()));
   AERIE_ASSIGN_OR_RETURN(gated_, Activations::allocate(max_rows, config.ffn));
+  const kernels::KvLayout layout = {config.kv_heads, config.head_dim, kernels::KvType::kF16,
+                                    config.latent.rank};
   AERIE_ASSIGN_OR_RETURN(attention_, kernels::AttentionWorkspace::allocate(
-                                         {config.kv_heads, config.head_dim}, config.heads, max_rows,
-                                         options.max_positions));
+                                         layout, config.heads, max_rows, options.max_positions));
   return {};
 }
 
@@ -131,40 +133,56 @@ void LayerRunner::gate_attended() {
 }
 
 Activations& LayerRunner::prepare_input(const TransformerLayer& layer) {
-  prepare(input_, rows_, layer.q.weight.k, {&layer.q, &layer.k, &layer.v});
+  const Linear& latent = layer.latent.query_latent;
+  const Linear& queries = latent.weight.n > 0 ? latent : layer.q;
+  prepare(input_, rows_, layer.k.weight.k, {&queries, &layer.k, &layer.v});
   return input_;
 }
 
-void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache,
-                         int plane) {
+void LayerRunner::normalize_heads(const TransformerLayer& layer) {
   const ModelConfig& config = blueprint_.config;
+  const bool whole = blueprint_.query_key_norm == QueryKeyNorm::kRow;
+  const auto normalize_all = [&](std::vector<float>& x, int heads,
+                                 const std::vector<float>& weight) {
+    backend_->rms_norm_heads(*pool_, x.data(), rows_, whole ? 1 : heads,
+                             whole ? heads * config.head_dim : config.head_dim, weight.data(),
+                             blueprint_.norm_eps);
+  };
+  normalize_all(q_, config.heads, layer.query_norm);
+  normalize_all(k_, config.kv_heads, layer.key_norm);
+}
+
+// Queries, keys and values of input_, as attention and the cache take them.
+void LayerRunner::project(const TransformerLayer& layer, const LayerPlan& plan) {
+  const ModelConfig& config = blueprint_.config;
+  if (latent_) {
+    const Rope& rope = ropes_[static_cast<size_t>(plan.rope)];
+    return latent_->project(layer, input_, {rope.cos.data(), rope.sin.data()}, q_.data(),
+                            k_.data());
+  }
   float* queries = blueprint_.attention_gate ? gated_queries_.data() : q_.data();
   const MatmulTarget projections[] = {layer.q.to(queries), layer.k.to(k_.data()),
                                       layer.v.to(v_.data())};
   backend_->matmul(*pool_, input_, projections);
   if (blueprint_.attention_gate) split_queries();
-  if (blueprint_.query_key_norm != QueryKeyNorm::kNone) {
-    const bool whole = blueprint_.query_key_norm == QueryKeyNorm::kRow;
-    const auto normalize_heads = [&](std::vector<float>& x, int heads,
-                                     const std::vector<float>& weight) {
-      backend_->rms_norm_heads(*pool_, x.data(), rows_, whole ? 1 : heads,
-                               whole ? heads * config.head_dim : config.head_dim, weight.data(),
-                               blueprint_.norm_eps);
-    };
-    normalize_heads(q_, config.heads, layer.query_norm);
-    normalize_heads(k_, config.kv_heads, layer.key_norm);
-  }
+  if (blueprint_.query_key_norm != QueryKeyNorm::kNone) normalize_heads(layer);
   if (plan.rope != LayerPlan::kNoRope) {
     const Rope& rope = ropes_[static_cast<size_t>(plan.rope)];
     turn(rope, q_, config.heads);
     turn(rope, k_, config.kv_heads);
   }
+}
+
+void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache,
+                         int plane) {
+  const ModelConfig& config = blueprint_.config;
+  project(layer, plan);
   backend_->store_kv(*pool_, cache.layout(), k_.data(), v_.data(), slots_, cache.plane(plane));
 
-  prepare(attended_, rows_, config.q_width(), {&layer.o});
+  prepare(attended_, rows_, config.attended_width(), {&layer.o});
   kernels::AttentionArgs args;
   args.q = q_.data();
-  args.out = attended_.row(0);
+  args.out = latent_ ? latent_->attended() : attended_.row(0);
   args.heads = config.heads;
   args.scale = static_cast<float>(blueprint_.attention_scale != 0.0
                                       ? blueprint_.attention_scale
@@ -177,6 +195,7 @@ void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, K
   args.rows = attention_rows_;
   args.workspace = &attention_;
   backend_->attention(*pool_, args);
+  if (latent_) latent_->finish(layer, attended_);
   if (blueprint_.attention_gate) gate_attended();
   backend_->quantize(*pool_, attended_);
   add_to_stream(layer.o, attended_, layer.attention_post_norm);

@@ -12,9 +12,10 @@
 #include "core/forward_batch.h"
 #include "kernels/backend.h"
 #include "kv/kv_cache.h"
+#include "model/attention/latent_runner.h"
 #include "model/blueprint.h"
 #include "model/expert_runner.h"
-#include "model/linear_runner.h"
+#include "model/attention/linear_runner.h"
 #include "model/model.h"
 #include "model/row_paths.h"
 #include "model/transformer_weights.h"
@@ -45,7 +46,7 @@ class LayerRunner {
   void run(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache, int plane);
 
   // The layer in two halves, for one whose queries, keys and values are not of the stream's norm:
-  // prepares what it returns, to be filled with `layer.q.weight.k` floats a row;
+  // prepares what it returns, to be filled with `layer.k.weight.k` floats a row;
   kernels::Activations& prepare_input(const TransformerLayer& layer);
   // stream += attention of that input;
   void attend(const TransformerLayer& layer, const LayerPlan& plan, KvCache& cache, int plane);
@@ -75,6 +76,8 @@ class LayerRunner {
   LayerRunner(const Blueprint& blueprint, const ModelOptions& options);
   Status allocate(const ModelOptions& options, int64_t widest_input);
   void turn(const Rope& rope, std::vector<float>& x, int heads) const;
+  void project(const TransformerLayer& layer, const LayerPlan& plan);
+  void normalize_heads(const TransformerLayer& layer);
   void split_queries();
   void gate_attended();
   void run_experts(const TransformerLayer& layer);
@@ -86,6 +89,7 @@ class LayerRunner {
   ThreadPool* pool_;
   std::unique_ptr<ExpertRunner> experts_;  // null: no layer has some
   std::unique_ptr<LinearRunner> linear_;   // the same
+  std::unique_ptr<LatentRunner> latent_;   // the same
   RowPaths paths_;
   std::vector<Rope> ropes_;
 

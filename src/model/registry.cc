@@ -19,6 +19,9 @@
   FAMILY(kQwen35Moe)                 \
   FAMILY(kOlmoe)                     \
   FAMILY(kGptOss)                    \
+  FAMILY(kDeepseek2)                 \
+  FAMILY(kDeepseek3)                 \
+  FAMILY(kGlm4MoeLite)               \
   FAMILY(kGemma1)                    \
   FAMILY(kGemma2)                    \
   FAMILY(kGemma3)                    \
@@ -93,6 +96,11 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
   const int64_t pairs = int64_t{options.max_rows} * config.used_experts;
   const int64_t experts = pairs * (int64_t{4} * config.hidden + int64_t{5} * config.expert_ffn) +
                           int64_t{options.max_rows} * (config.experts + 5 * config.shared_ffn);
+  int64_t latent = 0;
+  if (const LatentAttention& shape = config.latent; shape.rank > 0) {
+    const int64_t head = int64_t{2} * shape.query_dim() + 3 * shape.plain + 4 * shape.rank;
+    latent = options.max_rows * (config.heads * head + 4 * shape.query_rank);
+  }
   int64_t linear = 0;
   if (config.count_linear() > 0) {
     const LinearAttention& shape = config.linear;
@@ -100,7 +108,7 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
              options.pool->threads() * (options.max_rows + int64_t{1}) * shape.key_dim *
                  kernels::kStateLanes;
   }
-  return (widths * options.max_rows + partials + logits + experts + linear) *
+  return (widths * options.max_rows + partials + logits + experts + latent + linear) *
          int64_t{sizeof(float)};
 }
 

@@ -73,6 +73,7 @@ class LayerLoader {
   }
 
   Status load_attention(TransformerLayer& layer) {
+    if (config_.latent.rank > 0) return load_latent_attention(layer);
     const int64_t q = config_.q_width(), kv = config_.kv_width();
     const int64_t input = shape_.attention_input > 0 ? shape_.attention_input : config_.hidden;
     if (blueprint_.fused_qkv) {
@@ -99,6 +100,35 @@ class LayerLoader {
                              loader_.vector(prefix_ + "attn_sinks.weight", config_.heads));
     }
     AERIE_RETURN_IF_ERROR(add(layer.o, "attn_output", q, config_.hidden));
+    return load_added();
+  }
+
+  Status load_latent_attention(TransformerLayer& layer) {
+    const LatentAttention& shape = config_.latent;
+    LatentAttentionWeights& latent = layer.latent;
+    const int64_t input = shape_.attention_input > 0 ? shape_.attention_input : config_.hidden;
+    const int64_t heads = config_.heads, queries = heads * shape.query_dim();
+    if (shape.query_rank > 0) {
+      AERIE_RETURN_IF_ERROR(add(latent.query_latent, "attn_q_a", input, shape.query_rank));
+    } else {
+      AERIE_RETURN_IF_ERROR(add(layer.q, "attn_q", input, queries));
+    }
+    AERIE_RETURN_IF_ERROR(add(layer.k, "attn_kv_a_mqa", input, config_.head_dim));
+    AERIE_RETURN_IF_ERROR(load_added());
+    if (shape.query_rank > 0) {
+      AERIE_ASSIGN_OR_RETURN(latent.query_norm,
+                             loader_.vector(prefix_ + "attn_q_a_norm.weight", shape.query_rank));
+      AERIE_RETURN_IF_ERROR(add(layer.q, "attn_q_b", shape.query_rank, queries));
+      AERIE_RETURN_IF_ERROR(load_added());
+    }
+    AERIE_ASSIGN_OR_RETURN(latent.norm,
+                           loader_.vector(prefix_ + "attn_kv_a_norm.weight", shape.rank));
+    AERIE_RETURN_IF_ERROR(add_stack(latent.to_keys, "attn_k_b", shape.plain, shape.rank, heads));
+    AERIE_RETURN_IF_ERROR(load_added());
+    AERIE_RETURN_IF_ERROR(
+        add_stack(latent.to_values, "attn_v_b", shape.rank, shape.value_dim, heads));
+    AERIE_RETURN_IF_ERROR(load_added());
+    AERIE_RETURN_IF_ERROR(add(layer.o, "attn_output", config_.attended_width(), config_.hidden));
     return load_added();
   }
 
@@ -141,19 +171,19 @@ class LayerLoader {
     return load_added();
   }
 
-  // Adds a stack of matrices, one for each expert, and loads their biases.
-  Status add_stack(std::vector<Linear>& experts, const char* part, int64_t k, int64_t n) {
+  // Adds a stack of matrices, one for each expert or head, and loads their biases.
+  Status add_stack(std::vector<Linear>& stack, const char* part, int64_t k, int64_t n,
+                   int64_t count) {
     const std::string name = prefix_ + part, bias = name + ".bias";
     std::vector<float> biases;
     if (blueprint_.biases == Biases::kAll || loader_.has(bias)) {
-      AERIE_ASSIGN_OR_RETURN(biases, loader_.vector(bias, n, config_.experts));
+      AERIE_ASSIGN_OR_RETURN(biases, loader_.vector(bias, n, count));
     }
-    experts.resize(static_cast<size_t>(config_.experts));
+    stack.resize(static_cast<size_t>(count));
     int64_t begin = 0;
-    for (Linear& expert : experts) {
-      parts_.push_back(
-          {&expert.weight, name + ".weight", k, n, begin, n, int64_t{config_.experts}});
-      if (!biases.empty()) expert.bias.assign(biases.data() + begin, biases.data() + begin + n);
+    for (Linear& one : stack) {
+      parts_.push_back({&one.weight, name + ".weight", k, n, begin, n, count});
+      if (!biases.empty()) one.bias.assign(biases.data() + begin, biases.data() + begin + n);
       begin += n;
     }
     return {};
@@ -163,15 +193,22 @@ class LayerLoader {
     const int64_t hidden = config_.hidden, ffn = config_.expert_ffn, shared = config_.shared_ffn;
     AERIE_RETURN_IF_ERROR(add(experts.router, "ffn_gate_inp", hidden, config_.experts));
     AERIE_RETURN_IF_ERROR(load_added());
-    AERIE_RETURN_IF_ERROR(add_stack(experts.gate, "ffn_gate_exps", hidden, ffn));
-    AERIE_RETURN_IF_ERROR(add_stack(experts.up, "ffn_up_exps", hidden, ffn));
+    if (blueprint_.router.corrected) {
+      AERIE_ASSIGN_OR_RETURN(experts.corrections,
+                             loader_.vector(prefix_ + "exp_probs_b.bias", config_.experts));
+    }
+    const int64_t count = config_.experts;
+    AERIE_RETURN_IF_ERROR(add_stack(experts.gate, "ffn_gate_exps", hidden, ffn, count));
+    AERIE_RETURN_IF_ERROR(add_stack(experts.up, "ffn_up_exps", hidden, ffn, count));
     AERIE_RETURN_IF_ERROR(load_added());
-    AERIE_RETURN_IF_ERROR(add_stack(experts.down, "ffn_down_exps", ffn, hidden));
+    AERIE_RETURN_IF_ERROR(add_stack(experts.down, "ffn_down_exps", ffn, hidden, count));
     AERIE_RETURN_IF_ERROR(load_added());
     if (shared == 0) return {};
     AERIE_RETURN_IF_ERROR(add(experts.shared_gate, "ffn_gate_shexp", hidden, shared));
     AERIE_RETURN_IF_ERROR(add(experts.shared_up, "ffn_up_shexp", hidden, shared));
-    AERIE_RETURN_IF_ERROR(add(experts.shared_router, "ffn_gate_inp_shexp", hidden, 1));
+    if (blueprint_.shared_expert_gate) {
+      AERIE_RETURN_IF_ERROR(add(experts.shared_router, "ffn_gate_inp_shexp", hidden, 1));
+    }
     AERIE_RETURN_IF_ERROR(load_added());
     AERIE_RETURN_IF_ERROR(add(experts.shared_down, "ffn_down_shexp", shared, hidden));
     return load_added();

@@ -32,6 +32,7 @@ void prepare_activations(const kernels::Backend& backend, int64_t rows, int64_t 
 struct ExpertWeights {
   Linear router;
   std::vector<Linear> gate, up, down;
+  std::vector<float> corrections;  // ExpertRouter::corrected; else empty
   // What every row uses besides, and the gate of that: one output. Without data if there is none.
   Linear shared_gate, shared_up, shared_down, shared_router;
 };
@@ -50,9 +51,22 @@ struct LinearAttentionWeights {
   bool any() const { return qkv.weight.n > 0; }
 };
 
+// Of a layer with latent attention (LatentAttention), beside its q, which is of the queries' latent
+// if they have one, its k, [rank + rope] outputs, and its o. Without data in one without.
+struct LatentAttentionWeights {
+  Linear query_latent;
+  std::vector<float> query_norm;  // of that; [query_rank] or empty
+  std::vector<float> norm;        // of the latent; [rank]
+  std::vector<Linear> to_keys;    // [head]: from the plain part of queries to the latent
+  std::vector<Linear> to_values;  // [head]: from the latent to what the head gives
+
+  bool any() const { return !norm.empty(); }
+};
+
 struct TransformerLayer {
   Norm attention_norm;
   Linear q, k, v, o;
+  LatentAttentionWeights latent;
   LinearAttentionWeights linear;            // of a layer that has no other attention
   std::vector<float> query_norm, key_norm;  // of a head
   std::vector<float> sinks;                 // [heads]; empty: there are none

@@ -35,6 +35,9 @@ QK_NORMS = {"q and k norms 1": (r"[qk]_norm\.weight$", 1.0)}
 ROUTERS = {"routers zero": (r"\.(gate|router)\.weight$", 0.0)}
 
 
+LATENT = {"no latent": (r"kv_a_layernorm", 0.0), "norms of latents 1": (r"_a_layernorm\.weight$", 1.0)}
+
+
 SHARED_EXPERT = {
     "no shared expert": (r"shared_expert\.down_proj", 0.0), "half of the shared expert": (r"shared_expert_gate", 0.0),
     "shared expert alone": (r"experts\.down_proj", 0.0),
@@ -73,6 +76,12 @@ HYBRID_CODE = (
 GPT_OSS_YARN = {
     "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 512, "rope_type": "yarn",
     "truncate": False,
+}
+
+
+DEEPSEEK_YARN = {
+    "beta_fast": 32, "beta_slow": 1, "factor": 8, "mscale": 0.707, "mscale_all_dim": 0.707,
+    "original_max_position_embeddings": 512, "type": "yarn",
 }
 
 
@@ -244,6 +253,44 @@ def gpt_oss(**keys):
         "swiglu_limit": 7.0,
     }
     return common("GptOssForCausalLM", "gpt_oss", **{**base, **keys})
+
+
+def deepseek(architecture, model_type, **keys):
+    base = {
+        "attention_bias": False, "attention_dropout": 0.0, "aux_loss_alpha": 0.001, "first_k_dense_replace": 1,
+        "kv_lora_rank": 32, "moe_intermediate_size": 32, "moe_layer_freq": 1, "n_routed_experts": 8,
+        "n_shared_experts": 1, "num_experts_per_tok": 3, "num_key_value_heads": 2,
+        "max_position_embeddings": 4096, "pretraining_tp": 1, "q_lora_rank": 48, "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 16, "rms_norm_eps": 1e-06, "rope_scaling": DEEPSEEK_YARN, "seq_aux": True,
+        "v_head_dim": 32,
+    }
+    return common(architecture, model_type, **{**base, **keys})
+
+
+def deepseek2(**keys):
+    base = {
+        "n_group": 4, "norm_topk_prob": False, "routed_scaling_factor": 3.0, "scoring_func": "softmax",
+        "topk_group": 2, "topk_method": "group_limited_greedy",
+    }
+    return deepseek("DeepseekV2ForCausalLM", "deepseek_v2", **{**base, **keys})
+
+
+def deepseek3(**keys):
+    base = {
+        "ep_size": 1, "n_group": 4, "norm_topk_prob": True, "num_nextn_predict_layers": 1,
+        "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "topk_group": 2, "topk_method": "noaux_tc",
+    }
+    return deepseek("DeepseekV3ForCausalLM", "deepseek_v3", **{**base, **keys})
+
+
+def glm4_moe_lite(**keys):
+    base = {
+        "aux_loss_alpha": DROP, "seq_aux": DROP, "moe_layer_freq": DROP, "pretraining_tp": DROP, "n_group": 1,
+        "norm_topk_prob": True, "num_nextn_predict_layers": 1, "partial_rotary_factor": 1.0, "pad_token_id": 94,
+        "eos_token_id": [94, 95], "bos_token_id": DROP, "rms_norm_eps": 1e-05, "rope_scaling": None,
+        "rope_theta": 1000000, "routed_scaling_factor": 1.8, "topk_group": 1, "topk_method": "noaux_tc",
+    }
+    return deepseek("Glm4MoeLiteForCausalLM", "glm4_moe_lite", **{**base, **keys})
 
 
 def gemma2(**keys):
@@ -624,6 +671,51 @@ MIXTURES = [
         lengths=(5, 24, 60), store="mxfp4", seed="e",
         weight_checks={"no sinks": (r"sinks$", -1e30)},
         note="as published: experts in 4-bit blocks with scales beside them, the rest in BF16",
+    ),
+    Family(
+        "deepseek2-lite", deepseek2(
+            n_group=1, topk_group=1, topk_method="greedy", q_lora_rank=None, n_shared_experts=2,
+            num_experts_per_tok=2, n_routed_experts=6, routed_scaling_factor=1.0),
+        lengths=(5, 24, 60),
+        weight_checks={**NORMS, **ROUTERS, **LATENT, "no shared experts": (r"shared_experts\.down_proj", 0.0)},
+        config_checks={
+            "one expert more": {"num_experts_per_tok": 3}, "weights times 2.5": {"routed_scaling_factor": 2.5},
+            "no scaling": {"rope_scaling": {"rope_type": "default"}},
+            "no mscale": {"rope_scaling": {**DEEPSEEK_YARN, "mscale_all_dim": 0.0}},
+        },
+        note="V2-Lite's: queries without a latent; softmax chooses; layer 0 has no experts; YaRN with a scale of scores",
+    ),
+    Family(
+        "deepseek2", deepseek2(rope_scaling={**DEEPSEEK_YARN, "mscale": 1.0}, qk_nope_head_dim=16, v_head_dim=48),
+        lengths=(5, 24, 60), seed="b",
+        weight_checks={**NORMS, **ROUTERS, **LATENT, "no shared experts": (r"shared_experts\.down_proj", 0.0)},
+        config_checks={
+            "any group": {"topk_method": "greedy"}, "one group more": {"topk_group": 3},
+            "weights as they are": {"routed_scaling_factor": 1.0}, "mscale as the other": {"rope_scaling": DEEPSEEK_YARN},
+        },
+        note="V2's: experts of the groups whose best is best; cosines and sines have a factor of their own, too",
+    ),
+    Family(
+        "deepseek3", deepseek3(qk_nope_head_dim=16), lengths=(5, 24, 60), seed="c",
+        weight_checks={
+            **NORMS, **ROUTERS, **LATENT, "no shared experts": (r"shared_experts\.down_proj", 0.0),
+            "no correction": (r"correction_bias$", 0.0),
+        },
+        config_checks={
+            "not normalised": {"norm_topk_prob": False}, "any group": {"n_group": 1, "topk_group": 1},
+            "weights as they are": {"routed_scaling_factor": 1.0}, "one expert more": {"num_experts_per_tok": 4},
+            "halves turn": {"rope_interleave": False},
+        },
+        note="V3's: sigmoids with a correction choose, of the groups whose two best are; weights do not have it",
+    ),
+    Family(
+        "glm4-moe-lite", glm4_moe_lite(qk_nope_head_dim=48, v_head_dim=64), lengths=(5, 24, 60),
+        weight_checks={**NORMS, **ROUTERS, **LATENT, "no correction": (r"correction_bias$", 0.0)},
+        config_checks={
+            "not normalised": {"norm_topk_prob": False}, "weights as they are": {"routed_scaling_factor": 1.0},
+            "rope base": {"rope_theta": 10000.0},
+        },
+        note="GLM-4.7-Flash's: V3's without groups and scaling",
     ),
 ]
 

@@ -384,6 +384,31 @@ def load(model, weights):
         model.tie_weights()
 
 
+def lead(values, count):
+    """How far the first that is left out lies below the last of the `count` best, as a share of the latter."""
+    best = values.sort(-1, descending=True).values
+    if best.shape[-1] == count:
+        return torch.ones(len(best))
+    return (best[:, count - 1] - best[:, count]) / best[:, count - 1].abs()
+
+
+def grouped_leads(router, logits, chosen):
+    """The same of a router with groups or a correction, for groups and for the experts of those that are chosen."""
+    count = chosen.shape[-1]
+    corrected = hasattr(router, "e_score_correction_bias")
+    scores = logits.sigmoid() + router.e_score_correction_bias if corrected else logits.softmax(-1)
+    leads = []
+    if corrected or router.topk_method != "greedy":
+        groups = scores.unflatten(-1, (router.num_group, -1))
+        of_group = groups.sort(-1, descending=True).values[..., : 2 if corrected else 1].sum(-1)
+        leads.append(lead(of_group, router.topk_group))
+        taken = of_group >= of_group.sort(-1, descending=True).values[:, router.topk_group - 1 : router.topk_group]
+        scores = groups.masked_fill(~taken.unsqueeze(-1), -1e9).flatten(-2)
+    if (scores.topk(count).indices.sort(-1).values != chosen.sort(-1).values).any():
+        raise SystemExit("a router does not choose the best of the best groups")
+    return torch.stack([*leads, lead(scores, count)]).amin(0)
+
+
 def check_routers(model):
     """Has routers refuse what is not double, and returns a list for how clearly each row chose its experts: how far the
     probability of the first that is left out lies below that of the last that is taken, as a share of the latter."""
@@ -393,6 +418,9 @@ def check_routers(model):
         scores, weights, chosen = output
         if any(value.dtype != torch.float64 or (value == value.to(EXACT_FLOAT)).all() for value in (scores, weights)):
             raise SystemExit("a router does not compute in double")
+        if hasattr(module, "routed_scaling_factor"):
+            margins.extend(grouped_leads(module, scores, chosen).tolist())
+            return
         best = scores.sort(-1, descending=True)
         count = chosen.shape[-1]
         if (best.indices[:, :count] != chosen).any():

@@ -61,6 +61,10 @@ TEST_F(AgreementOfTest, Attention) {
   expect_agreement(visit_attention);
 }
 
+TEST_F(AgreementOfTest, LongKeys) {
+  expect_agreement(visit_long_keys);
+}
+
 TEST_F(AgreementOfTest, LinearAttention) {
   expect_agreement(visit_linear_attention);
 }

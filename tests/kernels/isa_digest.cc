@@ -31,6 +31,7 @@ void print_all(const Backend& on) {
   for (const DType dtype : kAllDTypes) visit_products(on, dtype, kRowCounts, print);
   visit_row_operations(on, print);
   visit_attention(on, print);
+  visit_long_keys(on, print);
   visit_linear_attention(on, print);
 }
 

@@ -114,6 +114,20 @@ void visit_attention(const Backend& backend, const ResultVisitor& visit) {
   }
 }
 
+void visit_long_keys(const Backend& backend, const ResultVisitor& visit) {
+  Random random(19);
+  for (const AttentionShape& shape : kLongKeys) {
+    for (const int length : {1, 40, 300}) {
+      const std::vector<Token> chain = random_tokens(random, length);
+      for (const KvType type : kAllKvTypes) {
+        const AttentionShape typed = shape.with(type);
+        visit("attention " + typed.name() + " of " + std::to_string(length),
+              attend_alone(backend, typed, chain));
+      }
+    }
+  }
+}
+
 void visit_linear_attention(const Backend& backend, const ResultVisitor& visit) {
   Random random(18);
   for (const StateLayout& layout : kStateLayouts) {

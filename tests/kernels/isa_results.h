@@ -18,6 +18,7 @@ void visit_products(const Backend& backend, DType dtype, std::span<const int64_t
                     const ResultVisitor& visit);
 void visit_row_operations(const Backend& backend, const ResultVisitor& visit);
 void visit_attention(const Backend& backend, const ResultVisitor& visit);
+void visit_long_keys(const Backend& backend, const ResultVisitor& visit);
 void visit_linear_attention(const Backend& backend, const ResultVisitor& visit);
 
 }  // namespace aerie::kernels

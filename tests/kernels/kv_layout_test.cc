@@ -23,6 +23,9 @@ std::vector<KvLayout> all_layouts() {
          {std::pair{1, 16}, {3, 64}, {2, 80}, {1, 256}, {8, 128}}) {
       layouts.push_back({kv_heads, head_dim, type});
     }
+    for (const auto& [head_dim, prefix] : {std::pair{576, 512}, {48, 32}}) {
+      layouts.push_back({prefix == 32 ? 2 : 1, head_dim, type, prefix});
+    }
   }
   return layouts;
 }
@@ -41,6 +44,12 @@ TEST(KvLayoutTest, CodesTakeHalfTheMemory) {
   const KvLayout halves = {3, 64}, codes = {3, 64, KvType::kQ8};
   EXPECT_EQ(halves.page(), 3 * 64 * 2 * 64 * 2);
   EXPECT_EQ(codes.page(), 3 * 64 * 2 * (64 + 4));
+}
+
+TEST(KvLayoutTest, BeginningsOfKeysTakeNoMemory) {
+  const KvLayout halves = {1, 576, KvType::kF16, 512}, codes = {1, 576, KvType::kQ8, 512};
+  EXPECT_EQ(halves.page(), 64 * 576 * 2);
+  EXPECT_EQ(codes.page(), 64 * (576 + 2 * 4));
 }
 
 // A plane of kPages pages.
@@ -87,16 +96,17 @@ class StoreKvTest : public BackendTest<std::tuple<Isa, KvType>> {
     int64_t at;
     std::vector<int64_t> places;
   };
+  // Of a key: what has a scale of its own.
   static Half key_of(const KvLayout& layout, int32_t slot, int h) {
     Half half = {layout.keys(slot / kPagePositions, h), {}};
-    for (int d = 0; d < layout.head_dim; ++d) {
+    for (int d = layout.value_prefix; d < layout.head_dim; ++d) {
       half.places.push_back(layout.key_element(slot % kPagePositions, d));
     }
     return half;
   }
   static Half value_of(const KvLayout& layout, int32_t slot, int h) {
     Half half = {layout.values(slot / kPagePositions, h), {}};
-    for (int d = 0; d < layout.head_dim; ++d) {
+    for (int d = 0; d < layout.value_dim(); ++d) {
       half.places.push_back(layout.value_element(slot % kPagePositions, d));
     }
     return half;
@@ -110,20 +120,20 @@ class StoreKvTest : public BackendTest<std::tuple<Isa, KvType>> {
     }
   }
   static void expect_codes(const KvLayout& layout, const std::byte* plane, const Half& half,
-                           int32_t slot, const float* x) {
+                           int32_t slot, const float* x, int scale_of) {
     std::vector<int8_t> codes(half.places.size());
-    const float expected = quantize_kv(x, layout.head_dim, codes.data());
+    const float expected = quantize_kv(x, static_cast<int>(codes.size()), codes.data());
     float scale = 0.0f;
-    std::memcpy(&scale, plane + half.at + layout.elements() + 4 * (slot % kPagePositions), 4);
+    std::memcpy(&scale, plane + half.at + layout.scale_at(slot % kPagePositions, scale_of), 4);
     ASSERT_TRUE(same_bits(scale, expected)) << scale << " instead of " << expected;
     for (size_t d = 0; d < half.places.size(); ++d) {
       ASSERT_EQ(static_cast<int8_t>(plane[half.at + half.places[d]]), codes[d]) << x[d];
     }
   }
   void expect_half(const KvLayout& layout, const std::byte* plane, const Half& half, int32_t slot,
-                   const float* x) const {
+                   const float* x, int scale_of) const {
     if (type() == KvType::kF16) return expect_halves(plane, half, x);
-    expect_codes(layout, plane, half, slot, x);
+    expect_codes(layout, plane, half, slot, x, scale_of);
   }
 };
 
@@ -153,8 +163,11 @@ TEST_P(StoreKvTest, RoundsToTheTypeAndTouchesNothingElse) {
     for (size_t r = 0; r < rows; ++r) {
       for (int h = 0; h < layout.kv_heads; ++h) {
         const int64_t at = static_cast<int64_t>(r) * width + int64_t{h} * layout.head_dim;
-        expect_half(layout, plane.data(), key_of(layout, slots[r], h), slots[r], k.data() + at);
-        expect_half(layout, plane.data(), value_of(layout, slots[r], h), slots[r], v.data() + at);
+        const int prefix = layout.value_prefix;
+        expect_half(layout, plane.data(), key_of(layout, slots[r], h), slots[r],
+                    k.data() + at + prefix, prefix);
+        expect_half(layout, plane.data(), value_of(layout, slots[r], h), slots[r],
+                    (prefix > 0 ? k : v).data() + at, 0);
         if (HasFatalFailure()) return;
       }
     }

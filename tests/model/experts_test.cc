@@ -39,6 +39,8 @@ std::vector<float> random_logits(uint64_t seed, int rows) {
   return logits;
 }
 
+constexpr ExpertRouter kNormalized = {.normalized = true};
+
 TEST(ChooseExperts, AreTheLargestWithTheirShares) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const std::vector<float> logits = random_logits(seed, 1);
@@ -49,7 +51,7 @@ TEST(ChooseExperts, AreTheLargestWithTheirShares) {
     for (const bool normalized : {false, true}) {
       int32_t chosen[kUsed];
       float weights[kUsed];
-      choose_experts(logits, kUsed, normalized, chosen, weights);
+      choose_experts(logits, {.normalized = normalized}, nullptr, kUsed, chosen, weights);
       double sum = 0.0;
       for (int i = 0; i < (normalized ? kUsed : kExperts); ++i) {
         sum += std::exp(of(order[static_cast<size_t>(i)]));
@@ -65,7 +67,7 @@ TEST(ChooseExperts, AreTheLargestWithTheirShares) {
 TEST(ChooseExperts, OfEqualsTheFirst) {
   int32_t chosen[3];
   float weights[3];
-  choose_experts(std::vector<float>{1, 2, 1, 2, 1}, 3, true, chosen, weights);
+  choose_experts(std::vector<float>{1, 2, 1, 2, 1}, kNormalized, nullptr, 3, chosen, weights);
   EXPECT_THAT(chosen, ElementsAre(1, 3, 0));
 }
 
@@ -79,7 +81,7 @@ TEST(ChooseExperts, ChoosesWhateverTheLogitsAre) {
     int32_t chosen[4];
     float weights[4];
     for (int used = 1; used <= 4; ++used) {
-      choose_experts(logits, used, true, chosen, weights);
+      choose_experts(logits, kNormalized, nullptr, used, chosen, weights);
       std::ranges::sort(chosen, chosen + used);
       EXPECT_TRUE(std::ranges::adjacent_find(chosen, chosen + used) == chosen + used);
       EXPECT_GE(chosen[0], 0);
@@ -88,8 +90,66 @@ TEST(ChooseExperts, ChoosesWhateverTheLogitsAre) {
   }
   int32_t chosen[2];
   float weights[2];
-  choose_experts(hostile[1], 2, true, chosen, weights);
+  choose_experts(hostile[1], kNormalized, nullptr, 2, chosen, weights);
   EXPECT_THAT(chosen, ElementsAre(1, 3)) << "numbers come before NaN";
+}
+
+// DeepSeek-V3's, by hand: of four groups of two the best two by the sum of sigmoid and correction.
+TEST(ChooseExperts, LooksIntoTheBestGroupsAndWeighsWithoutCorrections) {
+  const std::vector<float> logits = {0, 0, 2, -1, 1, 1, 3, -9};
+  const float corrections[] = {0.9f, 0, 0, 0, 0, 0, 0, 0};
+  ExpertRouter router = {.score = ExpertRouter::Score::kSigmoid, .scale = 2.5};
+  router.groups = 4;
+  router.used_groups = 2;
+  router.by_best_two = true;
+  const auto sigmoid = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
+  // Groups are worth 1.9, 1.15, 1.46 and 0.95.
+  int32_t chosen[3];
+  float weights[3];
+  choose_experts(logits, router, corrections, 3, chosen, weights);
+  EXPECT_THAT(chosen, ElementsAre(0, 4, 5));
+  EXPECT_NEAR(double{weights[0]}, 2.5 * 0.5, 1e-6);
+  EXPECT_NEAR(double{weights[1]}, 2.5 * sigmoid(1), 1e-6);
+  router.normalized = true;
+  choose_experts(logits, router, corrections, 3, chosen, weights);
+  const double sum = 0.5 + 2 * sigmoid(1);
+  EXPECT_NEAR(double{weights[0]}, 2.5 * 0.5 / sum, 1e-6);
+  EXPECT_NEAR(double{weights[2]}, 2.5 * sigmoid(1) / sum, 1e-6);
+  choose_experts(logits, router, nullptr, 3, chosen, weights);
+  EXPECT_THAT(chosen, ElementsAre(2, 4, 5)) << "groups are worth 1.0, 1.15, 1.46 and 0.95";
+}
+
+// DeepSeek-V2's: a group is as good as its best expert, and shares are of all experts.
+TEST(ChooseExperts, GroupsMayBeWorthTheirBest) {
+  const std::vector<float> logits = {1, 1, 0, 1.5f, -1, 2};
+  ExpertRouter router;
+  router.groups = 3;
+  router.used_groups = 2;
+  int32_t chosen[2];
+  float weights[2];
+  choose_experts(logits, router, nullptr, 2, chosen, weights);
+  EXPECT_THAT(chosen, ElementsAre(5, 3));
+  router.used_groups = 1;
+  choose_experts(logits, router, nullptr, 2, chosen, weights);
+  EXPECT_THAT(chosen, ElementsAre(5, 4));
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(double{logit});
+  EXPECT_NEAR(double{weights[0]}, std::exp(2.0) / sum, 1e-6);
+  EXPECT_NEAR(double{weights[1]}, std::exp(-1.0) / sum, 1e-6);
+}
+
+TEST(ChooseExperts, ChoosesInGroupsWhateverTheLogitsAre) {
+  const float nan = NAN, infinity = INFINITY;
+  for (const float odd : {nan, infinity, -infinity}) {
+    for (const auto score : {ExpertRouter::Score::kSoftmax, ExpertRouter::Score::kSigmoid}) {
+      ExpertRouter router = {.score = score, .groups = 2, .used_groups = 1};
+      router.by_best_two = score == ExpertRouter::Score::kSigmoid;
+      int32_t chosen[2];
+      float weights[2];
+      choose_experts(std::vector<float>(4, odd), router, nullptr, 2, chosen, weights);
+      EXPECT_THAT(chosen, ElementsAre(0, 1)) << odd;
+    }
+  }
 }
 
 TEST(ExpertRouting, GroupsRowsByExpert) {
@@ -97,7 +157,7 @@ TEST(ExpertRouting, GroupsRowsByExpert) {
   const std::vector<float> logits = random_logits(1, kRows);
   ExpertRouting routing(kRows, kExperts, kUsed);
   for (const int rows : {kRows, 1, 9}) {
-    routing.route(logits.data(), rows, true);
+    routing.route(logits.data(), rows, kNormalized);
     ASSERT_EQ(routing.rows().size(), static_cast<size_t>(rows * kUsed));
     int64_t next = 0;
     std::vector<int32_t> expert_of;
@@ -114,8 +174,8 @@ TEST(ExpertRouting, GroupsRowsByExpert) {
     for (int r = 0; r < rows; ++r) {
       int32_t chosen[kUsed];
       float weights[kUsed];
-      choose_experts(std::span(logits).subspan(static_cast<size_t>(r) * kExperts, kExperts), kUsed,
-                     true, chosen, weights);
+      choose_experts(std::span(logits).subspan(static_cast<size_t>(r) * kExperts, kExperts),
+                     kNormalized, nullptr, kUsed, chosen, weights);
       for (int i = 0; i < kUsed; ++i) {
         const auto place =
             static_cast<size_t>(routing.places()[static_cast<size_t>(r * kUsed + i)]);

@@ -8,7 +8,7 @@ namespace aerie::kernels {
 namespace {
 
 constexpr int kPagesPerChunk = kAttentionChunk / kPagePositions;
-constexpr int kMaxPartial = kMaxHeadDim + kPartialTail;
+constexpr int kMaxPartial = kMaxLongKey + kPartialTail;
 
 // A range of positions, chunks or heads.
 struct Range {
@@ -70,6 +70,7 @@ class Attention {
   };
 
   const KvLayout& layout() const { return args_.layout; }
+  int value_dim() const { return layout().value_dim(); }
   int64_t rows() const { return static_cast<int64_t>(args_.rows.size()); }
   int64_t blocks() const { return static_cast<int64_t>(workspace_.blocks.size()) - 1; }
   // Of elements of queries and keys.
@@ -185,10 +186,10 @@ class Attention {
     const int64_t stride = workspace_.max_chunks * workspace_.partial_stride;
     float* first = split_partial(head, chunks.begin);
     for (int c = chunks.begin + 1; c < chunks.end; ++c) {
-      ops_.attention_merge(first, split_partial(head, c), group_heads_, stride, layout().head_dim);
+      ops_.attention_merge(first, split_partial(head, c), group_heads_, stride, value_dim());
     }
-    ops_.attention_finish(first, sinks_of(head), args_.out + head * layout().head_dim, group_heads_,
-                          stride, layout().head_dim);
+    ops_.attention_finish(first, sinks_of(head), args_.out + head * value_dim(), group_heads_,
+                          stride, value_dim());
   }
 
   void whole_item(int64_t item) {
@@ -217,13 +218,13 @@ class Attention {
       for (int r = block.begin; r < block.end; ++r) {
         if (!sees(row(r), c) || c == chunks_of(row(r)).begin) continue;
         const int64_t at = offset(r, heads.begin);
-        ops_.attention_merge(sums + at, news + at, count, stride, layout().head_dim);
+        ops_.attention_merge(sums + at, news + at, count, stride, value_dim());
       }
     }
     for (int r = block.begin; r < block.end; ++r) {
       const int64_t head = row_head(r, block.kv_head, heads.begin);
       ops_.attention_finish(sums + offset(r, heads.begin), sinks_of(head),
-                            args_.out + head * layout().head_dim, count, stride, layout().head_dim);
+                            args_.out + head * value_dim(), count, stride, value_dim());
     }
   }
 
@@ -308,7 +309,10 @@ class Attention {
 }  // namespace
 
 void run_attention(ThreadPool& pool, const CpuOps& ops, const AttentionArgs& args) {
-  assert(args.layout.head_dim % 16 == 0 && args.layout.head_dim <= kMaxHeadDim);
+  [[maybe_unused]] const KvLayout& layout = args.layout;
+  assert(layout.head_dim % 16 == 0 && layout.value_prefix % 16 == 0);
+  assert(layout.head_dim <= (layout.value_prefix > 0 ? kMaxLongKey : kMaxHeadDim));
+  assert(layout.value_prefix == 0 || layout.value_prefix < layout.head_dim);
   if (args.rows.empty()) return;
   Attention(ops, args, pool.threads()).run(pool);
 }

@@ -53,8 +53,8 @@ struct ActivationRow {
 // A query against one chunk of keys: it sees positions [begin, end) of the chunk, at least one.
 struct ChunkQuery {
   const float* q;
-  // Its result: [head_dim floats of sum p v][16 floats: maximum, sum of p, unused], where p is 2 to
-  // the power of (score - maximum) and scores are in units of log2(e).
+  // Its result: [value_dim floats of sum p v][16 floats: maximum, sum of p, unused], where p is 2
+  // to the power of (score - maximum) and scores are in units of log2(e).
   float* partial;
   int begin;
   int end;
@@ -127,10 +127,10 @@ struct CpuOps {
   void (*attention_chunk)(const ChunkShare& share);
   // Adds `count` later partials, `stride` floats apart, to as many earlier ones.
   void (*attention_merge)(float* into, const float* from, int64_t count, int64_t stride,
-                          int head_dim);
-  // `out` [count][head_dim]; `sinks` [count], as AttentionArgs has them, or null.
+                          int value_dim);
+  // `out` [count][value_dim]; `sinks` [count], as AttentionArgs has them, or null.
   void (*attention_finish)(const float* partial, const float* sinks, float* out, int64_t count,
-                           int64_t stride, int head_dim);
+                           int64_t stride, int value_dim);
   // One row of Backend::top_k(). Returns the sum of e^(x - the largest).
   float (*top_k)(const float* x, int64_t n, int k, int32_t* ids, float* values);
   void (*peak)(const PeakShare& share);

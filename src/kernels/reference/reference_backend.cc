@@ -86,15 +86,15 @@ class Entry {
         values_(kv + layout.values(slot / kPagePositions, head)),
         offset_(slot % kPagePositions) {}
 
-  double key(int d) const { return element(keys_, layout_.key_element(offset_, d)); }
-  double value(int d) const { return element(values_, layout_.value_element(offset_, d)); }
+  double key(int d) const { return element(keys_, layout_.key_element(offset_, d), d); }
+  double value(int d) const { return element(values_, layout_.value_element(offset_, d), d); }
 
  private:
-  double element(const std::byte* half, int64_t i) const {
+  double element(const std::byte* half, int64_t i, int d) const {
     if (layout_.type == KvType::kF16) {
       return double{f16_to_f32(reinterpret_cast<const uint16_t*>(half)[i])};
     }
-    return double{reinterpret_cast<const float*>(half + layout_.elements())[offset_]} *
+    return double{*reinterpret_cast<const float*>(half + layout_.scale_at(offset_, d))} *
            reinterpret_cast<const int8_t*>(half)[i];
   }
 
@@ -129,34 +129,35 @@ void attend(const AttentionArgs& args, const AttentionRow& row, int head, const 
     if (p - begin < kKeptScores) kept[p - begin] = score;
   }
   double total = 0.0;
-  double sums[kMaxHeadDim] = {};
+  double sums[kMaxLongKey] = {};
   for (int p = begin; p <= row.position; ++p) {
     const double score = p - begin < kKeptScores ? kept[p - begin] : score_of(p);
     const double weight = std::exp(score - largest);
     const Entry entry = entry_of(p);
     total += weight;
-    for (int d = 0; d < layout.head_dim; ++d) sums[d] += weight * entry.value(d);
+    for (int d = 0; d < layout.value_dim(); ++d) sums[d] += weight * entry.value(d);
   }
   if (args.sinks != nullptr) {
     // Relative to the largest score, as the others. A sum that is no number stays none.
     total += std::exp(double{args.sinks[head]} - largest);
   }
-  for (int d = 0; d < layout.head_dim; ++d) out[d] = static_cast<float>(sums[d] / total);
+  for (int d = 0; d < layout.value_dim(); ++d) out[d] = static_cast<float>(sums[d] / total);
 }
 
-// One head's key or value: element i to `half` at place(i).
+// Dimensions [begin, end) of one head's key or value, which have a scale in common: element i to
+// `half` at place(i).
 template <typename Place>
-void round_to(const KvLayout& layout, const float* x, int offset, std::byte* half,
-              const Place& place) {
+void round_to(const KvLayout& layout, const float* x, int begin, int end, int offset,
+              std::byte* half, const Place& place) {
   if (layout.type == KvType::kF16) {
     auto* halves = reinterpret_cast<uint16_t*>(half);
-    for (int d = 0; d < layout.head_dim; ++d) halves[place(d)] = f32_to_f16(x[d]);
+    for (int d = begin; d < end; ++d) halves[place(d)] = f32_to_f16(x[d]);
     return;
   }
-  int8_t codes[kMaxHeadDim];
-  reinterpret_cast<float*>(half + layout.elements())[offset] =
-      quantize_kv(x, layout.head_dim, codes);
-  for (int d = 0; d < layout.head_dim; ++d) reinterpret_cast<int8_t*>(half)[place(d)] = codes[d];
+  int8_t codes[kMaxLongKey];
+  *reinterpret_cast<float*>(half + layout.scale_at(offset, begin)) =
+      quantize_kv(x + begin, end - begin, codes);
+  for (int d = begin; d < end; ++d) reinterpret_cast<int8_t*>(half)[place(d)] = codes[d - begin];
 }
 
 class ReferenceBackend final : public Backend {
@@ -343,11 +344,17 @@ class ReferenceBackend final : public Backend {
                 std::span<const int32_t> slots, std::byte* kv) const override {
     for (const int32_t slot : slots) {
       const int page = slot / kPagePositions, offset = slot % kPagePositions;
-      for (int h = 0; h < layout.kv_heads; ++h, k += layout.head_dim, v += layout.head_dim) {
-        round_to(layout, k, offset, kv + layout.keys(page, h),
-                 [&](int d) { return layout.key_element(offset, d); });
-        round_to(layout, v, offset, kv + layout.values(page, h),
-                 [&](int d) { return layout.value_element(offset, d); });
+      for (int h = 0; h < layout.kv_heads; ++h, k += layout.head_dim) {
+        const auto key = [&](int d) { return layout.key_element(offset, d); };
+        const auto value = [&](int d) { return layout.value_element(offset, d); };
+        std::byte* keys = kv + layout.keys(page, h);
+        round_to(layout, k, layout.value_prefix, layout.head_dim, offset, keys, key);
+        if (layout.value_prefix > 0) {
+          round_to(layout, k, 0, layout.value_prefix, offset, keys, key);
+          continue;
+        }
+        round_to(layout, v, 0, layout.head_dim, offset, kv + layout.values(page, h), value);
+        v += layout.head_dim;
       }
     }
   }
@@ -356,9 +363,9 @@ class ReferenceBackend final : public Backend {
     const auto rows = static_cast<int64_t>(args.rows.size());
     pool.parallel_for(rows * args.heads, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t at = i * args.layout.head_dim;
         attend(args, args.rows[static_cast<size_t>(i / args.heads)],
-               static_cast<int>(i % args.heads), args.q + at, args.out + at);
+               static_cast<int>(i % args.heads), args.q + i * args.layout.head_dim,
+               args.out + i * args.layout.value_dim());
       }
     });
   }

@@ -40,7 +40,8 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
     // Of draft heads.
     if (split_layer(tensor.name).layer >= config.layers) continue;
     // A stack of matrices, of which a row uses some.
-    const bool stacked = tensor.shape[2] > 1 && tensor.shape[2] == config.experts;
+    const bool stacked = tensor.shape[2] > 1 && tensor.shape[2] == config.experts &&
+                         tensor.name.find("_exps") != std::string_view::npos;
     if (stacked) {
       work.expert_bytes += static_cast<double>(tensor.bytes) / static_cast<double>(config.experts);
     } else {
@@ -72,7 +73,8 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   work.state_operations =
       config.count_linear() * 3.0 * 2.0 * static_cast<double>(state.heads * state.matrix());
   const bool bytes = cache_type == kernels::KvType::kQ8;
-  work.position_operations = (bytes ? 2.0 : 1.0) * 4.0 * blueprint.config.q_width();
+  const int values = config.latent.rank > 0 ? config.latent.rank : config.head_dim;
+  work.position_operations = (bytes ? 2.0 : 1.0) * 2.0 * config.heads * (config.head_dim + values);
   work.attention_dot = bytes ? Dot::kInt8 : Dot::kFloat;
   return work;
 }

@@ -30,19 +30,10 @@ Status read_layers(const MetadataReader& reader, size_t all, Blueprint& blueprin
   return {};
 }
 
-// Layers behind the model's predict further tokens (`mtp`).
-Status drop_predictors(const MetadataReader& reader, Blueprint& blueprint) {
-  AERIE_ASSIGN_OR_RETURN(blueprint.predictors, reader.integer_or("nextn_predict_layers", 0,
-                                                                 blueprint.config.layers - 1, 0));
-  blueprint.config.layers -= blueprint.predictors;
-  blueprint.layers.resize(static_cast<size_t>(blueprint.config.layers));
-  return {};
-}
-
 Expected<Blueprint> add_hybrid_shape(const MetadataReader& reader, Blueprint blueprint,
                                      bool tiled) {
   const size_t all = blueprint.layers.size();
-  AERIE_RETURN_IF_ERROR(drop_predictors(reader, blueprint));
+  AERIE_RETURN_IF_ERROR(reader.drop_predictors(blueprint));
   AERIE_RETURN_IF_ERROR(read_layers(reader, all, blueprint));
   AERIE_ASSIGN_OR_RETURN(blueprint.config.linear, reader.read_linear_attention(tiled));
   blueprint.query_key_norm = QueryKeyNorm::kHead;

@@ -20,6 +20,7 @@
 #include "model/import/eight_bit_weights.h"
 #include "model/import/expert_stack.h"
 #include "model/import/hugging_face_import.h"
+#include "model/import/latent_tensors.h"
 #include "model/import/layer_names.h"
 #include "model/import/linear_tensors.h"
 #include "model/import/suggested_sampling.h"
@@ -80,6 +81,7 @@ class HuggingFaceFile final : public ModelFile {
   Expected<DType> stored_type(const SafetensorsTensor& tensor, TensorChange change) const;
   Status place_heads(const SafetensorsTensor& tensor, const TensorRule& rule, std::string gguf,
                      int64_t layer);
+  Status place_latent(const SafetensorsTensor& tensor, const TensorRule& rule, int64_t layer);
   Status place_stack(const SafetensorsTensor& tensor, const TensorRule& rule, int64_t layer,
                      std::string_view suffix);
   const SafetensorsTensor* scales_of(const SafetensorsTensor& tensor) const;
@@ -166,6 +168,7 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
     return refuse(StatusCode::kInvalidData, tensor.name, "is there twice under two names");
   }
   TensorChange change = rule->second->change;
+  if (change == TensorChange::kLatentKeys) return place_latent(tensor, *rule->second, at.layer);
   if (is_stack(change)) return place_stack(tensor, *rule->second, at.layer, suffix);
   if (arranges_heads(change)) {
     return place_heads(tensor, *rule->second, std::move(gguf), at.layer);
@@ -217,6 +220,25 @@ Status HuggingFaceFile::place_heads(const SafetensorsTensor& tensor, const Tenso
   constexpr TensorChange kSecond = TensorChange::kGroupedGates;
   add(with_layer(rule.to_second, layer) + ".weight", type,
       {shape[1], arranged_rows(kSecond, import_.linear(), shape[0]), 1, 1}, {&tensor, kSecond});
+  return {};
+}
+
+Status HuggingFaceFile::place_latent(const SafetensorsTensor& tensor, const TensorRule& rule,
+                                     int64_t layer) {
+  const LatentAttention& latent = import_.latent();
+  const std::vector<int64_t> wanted = {latent_rows(latent, import_.heads()), latent.rank};
+  if (tensor.shape != wanted) {
+    return refuse(StatusCode::kInvalidData, tensor.name,
+                  fmt::format("has the shape [{}] where the configuration asks for [{}]",
+                              fmt::join(tensor.shape, ", "), fmt::join(wanted, ", ")));
+  }
+  AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, TensorChange::kTranspose));
+  const auto add_part = [&](const std::string& to, TensorChange change) {
+    add(with_layer(to, layer) + ".weight", stored, latent_shape(change, latent, import_.heads()),
+        {&tensor, change});
+  };
+  add_part(rule.to, TensorChange::kLatentKeys);
+  add_part(rule.to_second, TensorChange::kLatentValues);
   return {};
 }
 
@@ -532,10 +554,18 @@ Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const 
     if (made.owned.size() > 0) tensors_.release(origin.tensor->data);
     return made;
   }
-  AERIE_ASSIGN_OR_RETURN(TensorData data, read_stored(*origin.tensor, info, info.shape));
+  const bool divided =
+      origin.change == TensorChange::kLatentKeys || origin.change == TensorChange::kLatentValues;
+  const std::vector<int64_t>& own = origin.tensor->shape;
+  AERIE_ASSIGN_OR_RETURN(
+      TensorData data,
+      read_stored(*origin.tensor, info, divided ? Shape{own[1], own[0], 1, 1} : info.shape));
   switch (origin.change) {
     default:
       return data;
+    case TensorChange::kLatentKeys:
+    case TensorChange::kLatentValues:
+      return divide_latent(origin.change, import_.latent(), import_.heads(), data.view);
     case TensorChange::kTurnQueries:
     case TensorChange::kTurnKeys:
       return turn_rows(info, origin, data.view);

@@ -38,6 +38,10 @@ enum class TensorChange : uint8_t {
   kSideStack,
   kEvenOutputs,
   kOddOutputs,
+  // Of latent attention (import/latent_tensors.h): one matrix in which each head's part of keys is
+  // followed by that of values, as a stack of either.
+  kLatentKeys,
+  kLatentValues,
   // Of linear attention (import/linear_tensors.h), with its heads in the order that the file has:
   kHeadRows,       // as many rows for each head
   kHeadRates,      // a number each, of which GGUF has minus its exponential
@@ -157,6 +161,9 @@ class HuggingFaceImport {
   // The sizes of linear attention. `tiled`: LinearAttention::tiled, of the file that is made.
   Status add_linear_attention(bool tiled);
 
+  // How tensors of latent attention are divided.
+  void set_latent_attention(const LatentAttention& latent) { latent_ = latent; }
+
   // Tensors.
   void add_rule(std::string_view from, std::string_view to,
                 TensorChange change = TensorChange::kNone, std::string_view to_second = {});
@@ -194,6 +201,7 @@ class HuggingFaceImport {
   int64_t head_dim() const { return head_dim_; }
   int64_t rope_dimensions() const { return rope_dimensions_; }
   int64_t experts() const { return experts_; }  // 0: there are none
+  const LatentAttention& latent() const { return latent_; }
   const LinearAttention& linear() const { return linear_; }
   MetadataBuilder& metadata() { return metadata_; }
   const std::string& architecture() const { return architecture_; }
@@ -223,6 +231,7 @@ class HuggingFaceImport {
   MetadataBuilder metadata_;
   int64_t layers_ = 0, heads_ = 0, kv_heads_ = 0, head_dim_ = 0, rope_dimensions_ = 0;
   int64_t context_ = 0, experts_ = 0;
+  LatentAttention latent_;
   LinearAttention linear_;
   int64_t predictors_ = 0;
   std::function<bool(std::string_view)> has_tensor_;

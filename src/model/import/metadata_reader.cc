@@ -48,6 +48,10 @@ Expected<double> MetadataReader::positive_or(std::string_view key, double fallba
   return value;
 }
 
+Expected<bool> MetadataReader::flag_or(std::string_view key, bool fallback) const {
+  return has(key) ? file_.boolean(full(key)) : Expected<bool>(fallback);
+}
+
 Expected<std::string_view> MetadataReader::text_or(std::string_view key,
                                                    std::string_view fallback) const {
   return has(key) ? file_.string(full(key)) : Expected<std::string_view>(fallback);
@@ -84,6 +88,34 @@ Status MetadataReader::read_heads(ModelConfig& config) const {
   return {};
 }
 
+Status MetadataReader::read_latent_heads(ModelConfig& config) const {
+  LatentAttention& latent = config.latent;
+  AERIE_ASSIGN_OR_RETURN(config.heads, integer("attention.head_count", 1, 4096));
+  AERIE_ASSIGN_OR_RETURN(latent.rank, integer("attention.kv_lora_rank", 1, kMaxWidth));
+  AERIE_ASSIGN_OR_RETURN(latent.query_rank, integer_or("attention.q_lora_rank", 0, kMaxWidth, 0));
+  AERIE_ASSIGN_OR_RETURN(latent.rope, integer("rope.dimension_count", 2, kMaxWidth));
+  // Older files have heads' lengths where newer ones have those of what the cache holds.
+  const bool newer = has("attention.key_length_mla");
+  const char* query_key = newer ? "attention.key_length_mla" : "attention.key_length";
+  AERIE_ASSIGN_OR_RETURN(const int query_dim, integer(query_key, 1, kMaxWidth));
+  latent.plain = query_dim - latent.rope;
+  if (latent.plain < 1) {
+    return refuse(query_key, fmt::format("{}, of which {} turn", query_dim, latent.rope));
+  }
+  AERIE_ASSIGN_OR_RETURN(
+      latent.value_dim,
+      integer(newer ? "attention.value_length_mla" : "attention.value_length", 1, kMaxWidth));
+  config.kv_heads = 1;
+  config.head_dim = latent.rank + latent.rope;
+  if (latent.rank % 16 != 0 || latent.rope % 16 != 0 || config.head_dim > kernels::kMaxLongKey) {
+    return unsupported("attention.kv_lora_rank",
+                       fmt::format("a latent of {} and {} dimensions that turn; multiples of 16 up "
+                                   "to {} together are supported",
+                                   latent.rank, latent.rope, kernels::kMaxLongKey));
+  }
+  return {};
+}
+
 Expected<Blueprint> MetadataReader::read_sizes() const {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_all_sizes());
   if (blueprint.config.experts != 0) {
@@ -92,7 +124,7 @@ Expected<Blueprint> MetadataReader::read_sizes() const {
   return blueprint;
 }
 
-Expected<Blueprint> MetadataReader::read_all_sizes() const {
+Expected<Blueprint> MetadataReader::read_all_sizes(Heads heads) const {
   Blueprint blueprint;
   ModelConfig& config = blueprint.config;
   config.family = prefix_.substr(0, prefix_.size() - 1);
@@ -104,7 +136,7 @@ Expected<Blueprint> MetadataReader::read_all_sizes() const {
   if (has(kFfn) || !has(kExperts)) {
     AERIE_ASSIGN_OR_RETURN(config.ffn, integer(kFfn, 1, kMaxWidth));
   }
-  AERIE_RETURN_IF_ERROR(read_heads(config));
+  AERIE_RETURN_IF_ERROR(heads == Heads::kLatent ? read_latent_heads(config) : read_heads(config));
   AERIE_ASSIGN_OR_RETURN(config.context, integer("context_length", 1, kMaxContext));
   AERIE_ASSIGN_OR_RETURN(blueprint.norm_eps, positive_or(has("attention.layer_norm_epsilon")
                                                              ? "attention.layer_norm_epsilon"
@@ -138,7 +170,21 @@ Expected<Blueprint> MetadataReader::read_expert_shape(bool normalized) const {
   return add_llama_shape(std::move(blueprint));
 }
 
-Status MetadataReader::read_experts(bool normalized, Blueprint& blueprint) const {
+Expected<Blueprint> MetadataReader::read_latent_shape() const {
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_all_sizes(Heads::kLatent));
+  if (blueprint.config.experts > 0) AERIE_RETURN_IF_ERROR(read_expert_sizes(blueprint));
+  return add_llama_shape(std::move(blueprint));
+}
+
+Status MetadataReader::drop_predictors(Blueprint& blueprint) const {
+  AERIE_ASSIGN_OR_RETURN(blueprint.predictors,
+                         integer_or("nextn_predict_layers", 0, blueprint.config.layers - 1, 0));
+  blueprint.config.layers -= blueprint.predictors;
+  blueprint.layers.resize(static_cast<size_t>(blueprint.config.layers));
+  return {};
+}
+
+Status MetadataReader::read_expert_sizes(Blueprint& blueprint) const {
   ModelConfig& config = blueprint.config;
   if (config.experts == 0) return refuse(kExperts, "0, of a family with experts");
   AERIE_ASSIGN_OR_RETURN(config.used_experts, integer("expert_used_count", 1, config.experts));
@@ -146,11 +192,16 @@ Status MetadataReader::read_experts(bool normalized, Blueprint& blueprint) const
                          integer_or("expert_feed_forward_length", 1, kMaxWidth, config.ffn));
   AERIE_ASSIGN_OR_RETURN(config.shared_ffn,
                          integer_or("expert_shared_feed_forward_length", 0, kMaxWidth, 0));
-  blueprint.normalized_experts = normalized;
-  constexpr const char* kNorm = "expert_weights_norm";
-  if (has(kNorm)) {
-    AERIE_ASSIGN_OR_RETURN(blueprint.normalized_experts, file_.boolean(full(kNorm)));
+  for (size_t i = 0; i < blueprint.layers.size(); ++i) {
+    const std::string name = fmt::format("blk.{}.ffn_gate_inp.weight", i);
+    blueprint.layers[i].experts = file_.find_tensor(name) != nullptr;
   }
+  return {};
+}
+
+Status MetadataReader::read_experts(bool normalized, Blueprint& blueprint) const {
+  AERIE_RETURN_IF_ERROR(read_expert_sizes(blueprint));
+  AERIE_ASSIGN_OR_RETURN(blueprint.router.normalized, flag_or("expert_weights_norm", normalized));
   constexpr const char* kScale = "expert_weights_scale";
   AERIE_ASSIGN_OR_RETURN(const double scale, positive_or(kScale, 1.0));
   if (scale != 1.0) return unsupported(kScale, fmt::format("experts' weights times {}", scale));
@@ -158,15 +209,11 @@ Status MetadataReader::read_experts(bool normalized, Blueprint& blueprint) const
   constexpr int kSoftmax = 1, kSoftmaxOfChosen = 3;
   AERIE_ASSIGN_OR_RETURN(const int router, integer_or(kRouter, 0, 1 << 16, kSoftmax));
   if (router == kSoftmaxOfChosen) {
-    blueprint.normalized_experts = true;
+    blueprint.router.normalized = true;
   } else if (router != kSoftmax) {
     return unsupported(kRouter, fmt::format("the router {}; softmax ({}) and softmax of the chosen "
                                             "({}) are supported",
                                             router, kSoftmax, kSoftmaxOfChosen));
-  }
-  for (size_t i = 0; i < blueprint.layers.size(); ++i) {
-    const std::string name = fmt::format("blk.{}.ffn_gate_inp.weight", i);
-    blueprint.layers[i].experts = file_.find_tensor(name) != nullptr;
   }
   return {};
 }

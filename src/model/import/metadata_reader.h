@@ -25,6 +25,7 @@ class MetadataReader {
   Expected<int> integer(std::string_view key, int64_t low, int64_t high) const;
   Expected<int> integer_or(std::string_view key, int64_t low, int64_t high, int fallback) const;
   Expected<double> positive_or(std::string_view key, double fallback) const;
+  Expected<bool> flag_or(std::string_view key, bool fallback) const;
   // An array of `count` booleans; nothing if it is absent.
   Expected<std::optional<std::vector<bool>>> flags(std::string_view key, size_t count) const;
   Expected<std::string_view> text_or(std::string_view key, std::string_view fallback) const;
@@ -39,8 +40,13 @@ class MetadataReader {
   // the families of Llama's shape have in common.
   Expected<Blueprint> read_llama_shape() const;
   // The same with experts in the layers that have a router. `normalized`: what their weights are
-  // where the file does not say it (Blueprint::normalized_experts).
+  // where the file does not say it (ExpertRouter::normalized).
   Expected<Blueprint> read_expert_shape(bool normalized) const;
+  // The same with latent attention (ModelConfig::latent), and experts if there are any: their
+  // sizes, not how they are chosen.
+  Expected<Blueprint> read_latent_shape() const;
+  // Takes the layers that predict further tokens off the end.
+  Status drop_predictors(Blueprint& blueprint) const;
   // ssm.*: the sizes of linear attention.
   Expected<LinearAttention> read_linear_attention(bool tiled) const;
   // rope.*, and the tensors rope_freqs and rope_factors_{long,short} of files that have them.
@@ -52,10 +58,13 @@ class MetadataReader {
 
  private:
   std::string full(std::string_view key) const { return prefix_ + std::string(key); }
-  Expected<Blueprint> read_all_sizes() const;
+  enum class Heads : uint8_t { kPlain, kLatent };
+  Expected<Blueprint> read_all_sizes(Heads heads = Heads::kPlain) const;
   Expected<Blueprint> add_llama_shape(Blueprint blueprint) const;
+  Status read_expert_sizes(Blueprint& blueprint) const;
   Status read_experts(bool normalized, Blueprint& blueprint) const;
   Status read_heads(ModelConfig& config) const;
+  Status read_latent_heads(ModelConfig& config) const;
   Status read_scaling(RopeConfig& rope) const;
   Status read_factors(const char* tensor, std::vector<float>& factors, int pairs) const;
 

@@ -1,6 +1,7 @@
 // Attention's row invariance: what a row sees decides its bits, and nothing else does.
 #include <algorithm>
 #include <memory>
+#include <span>
 
 #include "tests/kernels/attention/attention_testing.h"
 
@@ -232,7 +233,7 @@ TEST_P(AttentionInvarianceTest, SharedOutOrNotTheSame) {
     }
     for (const int threads : sampled(kThreadCounts, 1)) {
       const std::span<const float> last(
-          expected.end() - static_cast<ptrdiff_t>(few * shape().query_width()), expected.end());
+          expected.end() - static_cast<ptrdiff_t>(few * shape().out_width()), expected.end());
       EXPECT_TRUE(same_bits(batch.run(backend(), threads), last))
           << few << " rows, " << threads << " threads";
     }
@@ -243,8 +244,13 @@ std::vector<Case> cases() {
   std::vector<Case> all = {{Isa::kReference, {4, 2, 32}},
                            {Isa::kReference, {4, 2, 32, 40, 3.0f}},
                            {Isa::kReference, {4, 2, 32, 40, 3.0f, KvType::kQ8}},
-                           {Isa::kReference, {6, 2, 32, 40, 0.0f, KvType::kF16, true}}};
+                           {Isa::kReference, {6, 2, 32, 40, 0.0f, KvType::kF16, true}},
+                           {Isa::kReference, kLongKeys[1].with(KvType::kQ8)}};
   for (const Isa isa : kVectorIsas) {
+    // The longest takes long, and is in other tests.
+    for (const AttentionShape& shape : std::span(kLongKeys).subspan(1)) {
+      for (const KvType type : kAllKvTypes) all.push_back({isa, shape.with(type)});
+    }
     for (const AttentionShape& shape : {AttentionShape{9, 3, 64},
                                         {2, 2, 80},
                                         {8, 1, 32},

@@ -1,4 +1,5 @@
 // Attention against a computation in double and against the reference backend.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/kernels/attention/attention_testing.h"
@@ -94,6 +95,25 @@ INSTANTIATE_TEST_SUITE_P(All, AttentionTest,
                                   std::to_string(std::get<1>(param.param)) + "_" +
                                   kv_type_name(std::get<2>(param.param));
                          });
+
+class LongKeysTest : public AttentionTest {};
+
+TEST_P(LongKeysTest, CloseToDouble) {
+  const AttentionShape shape = kLongKeys[std::get<1>(GetParam())].with(std::get<2>(GetParam()));
+  for (const int context : {1, 17, 256, 300, 700}) {
+    check(shape, context, std::min(context, 5));
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, LongKeysTest,
+    testing::Combine(testing::ValuesIn(kAllIsas), testing::Range(0, int{std::size(kLongKeys)}),
+                     testing::ValuesIn(kAllKvTypes)),
+    [](const testing::TestParamInfo<Param>& param) {
+      return std::string(isa_name(std::get<0>(param.param))) + "_" +
+             kLongKeys[std::get<1>(param.param)].with(std::get<2>(param.param)).name();
+    });
 
 class AttentionValuesTest : public BackendTest<std::tuple<Isa, KvType>> {
  protected:

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace aerie::kernels {
 namespace {
@@ -51,22 +52,28 @@ void fill_with_garbage(const KvLayout& layout, std::span<std::byte> plane, Rando
   }
 }
 
-// Element i of a key or value to place(i) of one head's keys or values in a page.
+// Element i of a key or value, or of the part of it that has a scale in common, to place(i) of one
+// head's keys or values in a page; the scale goes to `scale`.
 template <typename Place>
-void put_half(const KvLayout& layout, const float* x, int offset, std::byte* half,
+void put_half(KvType type, std::span<const float> x, std::byte* half, std::byte* scale,
               const Place& place) {
-  if (layout.type == KvType::kF16) {
-    for (int d = 0; d < layout.head_dim; ++d) {
+  if (type == KvType::kF16) {
+    for (size_t d = 0; d < x.size(); ++d) {
       reinterpret_cast<uint16_t*>(half)[place(d)] = f32_to_f16(x[d]);
     }
     return;
   }
-  std::vector<int8_t> codes(static_cast<size_t>(layout.head_dim));
-  reinterpret_cast<float*>(half + layout.elements())[offset] =
-      quantize_kv(x, layout.head_dim, codes.data());
-  for (int d = 0; d < layout.head_dim; ++d) {
-    reinterpret_cast<int8_t*>(half)[place(d)] = codes[static_cast<size_t>(d)];
-  }
+  std::vector<int8_t> codes(x.size());
+  const float unit = quantize_kv(x.data(), static_cast<int>(x.size()), codes.data());
+  std::memcpy(scale, &unit, sizeof(unit));
+  for (size_t d = 0; d < x.size(); ++d) reinterpret_cast<int8_t*>(half)[place(d)] = codes[d];
+}
+
+// Rounds to codes with one scale and back.
+void round_to_codes(std::span<float> values) {
+  std::vector<int8_t> codes(values.size());
+  const float scale = quantize_kv(values.data(), static_cast<int>(values.size()), codes.data());
+  for (size_t d = 0; d < values.size(); ++d) values[d] = scale * static_cast<float>(codes[d]);
 }
 
 }  // namespace
@@ -85,6 +92,7 @@ std::string AttentionShape::name() const {
   if (window > 0) text += "_Window" + std::to_string(window);
   if (soft_cap != 0.0f) text += "_Cap" + std::to_string(static_cast<int>(soft_cap));
   if (sinks) text += "_Sinks";
+  if (value_prefix > 0) text += "_Prefix" + std::to_string(value_prefix);
   if (type != KvType::kF16) text += std::string("_") + kv_type_name(type);
   return text;
 }
@@ -110,6 +118,14 @@ std::vector<float> key_of(const AttentionShape& shape, Token token) {
   return numbers_of(token, 1, shape.kv_width(), 1.0f);
 }
 std::vector<float> value_of(const AttentionShape& shape, Token token) {
+  if (shape.value_prefix > 0) {
+    const std::vector<float> keys = key_of(shape, token);
+    std::vector<float> values;
+    for (auto key = keys.begin(); key != keys.end(); key += shape.head_dim) {
+      values.insert(values.end(), key, key + shape.value_prefix);
+    }
+    return values;
+  }
   return numbers_of(token, 2, shape.kv_width(), 1.0f);
 }
 
@@ -165,12 +181,20 @@ void TestCache::put(int32_t slot, Token token) {
   const KvLayout layout = shape_.layout();
   const std::vector<float> keys = key_of(shape_, token), values = value_of(shape_, token);
   const int page = slot / kPagePositions, offset = slot % kPagePositions;
+  const auto head_dim = static_cast<size_t>(layout.head_dim);
+  const auto prefix = static_cast<size_t>(layout.value_prefix);
   for (int h = 0; h < layout.kv_heads; ++h) {
-    const int64_t at = int64_t{h} * layout.head_dim;
-    put_half(layout, keys.data() + at, offset, kv_.data() + layout.keys(page, h),
-             [&](int d) { return layout.key_element(offset, d); });
-    put_half(layout, values.data() + at, offset, kv_.data() + layout.values(page, h),
-             [&](int d) { return layout.value_element(offset, d); });
+    std::byte *key_half = kv_.data() + layout.keys(page, h),
+              *value_half = kv_.data() + layout.values(page, h);
+    const auto at = static_cast<size_t>(h);
+    const std::span<const float> key = std::span(keys).subspan(at * head_dim, head_dim);
+    const auto width = static_cast<size_t>(layout.value_dim());
+    const std::span<const float> value = std::span(values).subspan(at * width, width);
+    put_half(layout.type, key.subspan(prefix), key_half,
+             key_half + layout.scale_at(offset, layout.value_prefix),
+             [&](size_t d) { return layout.key_element(offset, static_cast<int>(prefix + d)); });
+    put_half(layout.type, value, value_half, value_half + layout.scale_at(offset, 0),
+             [&](size_t d) { return layout.value_element(offset, static_cast<int>(d)); });
   }
 }
 
@@ -213,7 +237,7 @@ std::vector<float> AttentionBatch::run(const Backend& backend, int threads) cons
   for (const std::vector<float>& query : queries_)
     flat.insert(flat.end(), query.begin(), query.end());
   const Fenced<float> q(flat);
-  Fenced<float> out(static_cast<int64_t>(flat.size()));
+  Fenced<float> out(static_cast<int64_t>(rows_.size()) * shape.out_width());
   AttentionArgs args;
   args.q = q.data();
   args.out = out.data();
@@ -228,7 +252,7 @@ std::vector<float> AttentionBatch::run(const Backend& backend, int threads) cons
   args.rows = rows_;
   args.workspace = &*workspace;
   backend.attention(pool_of(threads), args);
-  return {out.data(), out.data() + flat.size()};
+  return {out.span().begin(), out.span().end()};
 }
 
 std::vector<float> attend_alone(const Backend& backend, const AttentionShape& shape,
@@ -249,11 +273,13 @@ std::vector<float> rounded(const AttentionShape& shape, std::vector<float> value
     for (float& value : values) value = f16_to_f32(f32_to_f16(value));
     return values;
   }
-  const auto head_dim = static_cast<size_t>(shape.head_dim);
-  std::vector<int8_t> codes(head_dim);
-  for (size_t at = 0; at < values.size(); at += head_dim) {
-    const float scale = quantize_kv(values.data() + at, shape.head_dim, codes.data());
-    for (size_t d = 0; d < head_dim; ++d) values[at + d] = scale * static_cast<float>(codes[d]);
+  const bool are_keys = std::cmp_equal(values.size(), shape.kv_width());
+  const auto width = static_cast<size_t>(are_keys ? shape.head_dim : shape.value_prefix);
+  const auto prefix = are_keys ? static_cast<size_t>(shape.value_prefix) : 0;
+  for (size_t at = 0; at < values.size(); at += width) {
+    const std::span<float> head = std::span(values).subspan(at, width);
+    if (prefix > 0) round_to_codes(head.first(prefix));
+    round_to_codes(head.subspan(prefix));
   }
   return values;
 }
@@ -276,7 +302,8 @@ DoubleAttention attend_in_double(const AttentionShape& shape, const std::vector<
   }
   DoubleAttention result;
   for (int h = 0; h < shape.heads; ++h) {
-    const size_t from = static_cast<size_t>(h / (shape.heads / shape.kv_heads)) * head_dim;
+    const auto kv_head = static_cast<size_t>(h / (shape.heads / shape.kv_heads));
+    const size_t from = kv_head * head_dim;
     std::vector<double> scores;
     for (const std::vector<float>& key : keys) {
       double score = 0.0;
@@ -292,11 +319,14 @@ DoubleAttention attend_in_double(const AttentionShape& shape, const std::vector<
     if (shape.sinks) scores.push_back(double{sinks_of(shape)[static_cast<size_t>(h)]});
     const double largest = *std::max_element(scores.begin(), scores.end());
     double total = shape.sinks ? std::exp(scores.back() - largest) : 0.0;
-    std::vector<double> sums(head_dim, 0.0);
+    const auto value_dim = static_cast<size_t>(shape.value_dim());
+    std::vector<double> sums(value_dim, 0.0);
     for (size_t i = 0; i < keys.size(); ++i) {
       const double weight = std::exp(scores[i] - largest);
       total += weight;
-      for (size_t d = 0; d < head_dim; ++d) sums[d] += weight * double{values[i][from + d]};
+      for (size_t d = 0; d < value_dim; ++d) {
+        sums[d] += weight * double{values[i][kv_head * value_dim + d]};
+      }
     }
     for (const double sum : sums) result.out.push_back(sum / total);
   }
@@ -310,7 +340,7 @@ std::string isa_type_test_name(const testing::TestParamInfo<std::tuple<Isa, KvTy
 
 std::span<const float> row_of(const std::vector<float>& out, const AttentionShape& shape,
                               size_t r) {
-  const auto width = static_cast<size_t>(shape.query_width());
+  const auto width = static_cast<size_t>(shape.out_width());
   return std::span<const float>(out).subspan(r * width, width);
 }
 

@@ -18,9 +18,12 @@ struct AttentionShape {
   float soft_cap = 0.0f;
   KvType type = KvType::kF16;
   bool sinks = false;
+  int value_prefix = 0;  // KvLayout::value_prefix
 
-  KvLayout layout() const { return {kv_heads, head_dim, type}; }
+  KvLayout layout() const { return {kv_heads, head_dim, type, value_prefix}; }
+  int value_dim() const { return layout().value_dim(); }
   int64_t query_width() const { return int64_t{heads} * head_dim; }
+  int64_t out_width() const { return int64_t{heads} * value_dim(); }
   int64_t kv_width() const { return int64_t{kv_heads} * head_dim; }
   float scale() const;
   // The first position that a row at `position` sees.
@@ -38,7 +41,7 @@ std::vector<Token> random_tokens(Random& random, int count);
 
 std::vector<float> query_of(const AttentionShape& shape, Token token);  // [heads][head_dim]
 std::vector<float> key_of(const AttentionShape& shape, Token token);    // [kv_heads][head_dim]
-std::vector<float> value_of(const AttentionShape& shape, Token token);
+std::vector<float> value_of(const AttentionShape& shape, Token token);  // [kv_heads][value_dim]
 // One for each head: some far below most scores, some far above.
 std::vector<float> sinks_of(const AttentionShape& shape);
 
@@ -90,7 +93,7 @@ class AttentionBatch {
   void set_sinks(std::vector<float> sinks) { sinks_ = std::move(sinks); }
   size_t size() const { return rows_.size(); }
 
-  // [rows][heads][head_dim]. Scratch is garbage at first; everything ends where its memory does.
+  // [rows][heads][value_dim]. Scratch is garbage at first; everything ends where its memory does.
   std::vector<float> run(const Backend& backend, int threads = 1) const;
 
  private:
@@ -109,9 +112,16 @@ std::vector<float> attend_alone(const Backend& backend, const AttentionShape& sh
 // Keys or values of all heads, rounded to the cache's type.
 std::vector<float> rounded(const AttentionShape& shape, std::vector<float> values);
 
+// Keys of which the values are the beginnings, as long as some models have them and short.
+inline constexpr AttentionShape kLongKeys[] = {
+    {16, 1, 576, 0, 0.0f, KvType::kF16, false, 512}, {3, 1, 48, 0, 0.0f, KvType::kF16, false, 32},
+    {40, 1, 80, 70, 5.0f, KvType::kF16, false, 64},  {7, 1, 320, 0, 0.0f, KvType::kF16, true, 304},
+    {12, 2, 64, 100, 0.0f, KvType::kF16, false, 16},
+};
+
 // The same in double from the rounded keys and values, without a cache.
 struct DoubleAttention {
-  std::vector<double> out;   // [heads][head_dim]
+  std::vector<double> out;   // [heads][value_dim]
   double largest_score = 0;  // magnitude
 };
 DoubleAttention attend_in_double(const AttentionShape& shape, const std::vector<Token>& chain);

@@ -112,11 +112,23 @@ TEST_P(AttentionTreeTest, DeepAndWideTrees) {
   }
 }
 
+TEST_P(AttentionTreeTest, NodesOfLongKeysAreChains) {
+  Random random(77);
+  for (const AttentionShape& shape : kLongKeys) {
+    for (const int committed : sampled({0, 1, 50, 64, 250, 300}, 1)) {
+      const int size = 2 + static_cast<int>(random.below(30));
+      check(shape_of(shape), committed, random_tree(random, size, 4));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // What one branch proposes must not reach another, whatever it is.
 TEST_P(AttentionTreeTest, OddSiblingsDoNotLeak) {
   Random random(74);
-  for (const int committed : {0, 30, 250}) {
-    const AttentionShape shape = shape_of({6, 2, 32, committed == 30 ? 20 : 0});
+  for (const int committed : {0, 30, 250, 251}) {
+    const AttentionShape shape = shape_of(
+        committed == 251 ? kLongKeys[1] : AttentionShape{6, 2, 32, committed == 30 ? 20 : 0});
     Tree tree = random_tree(random, 40, 8);
     for (size_t i = 3; i < tree.tokens.size(); i += 4) {
       tree.tokens[i] = i % 3 == 0 ? kNanToken : i % 3 == 1 ? kInfToken : kHugeToken;

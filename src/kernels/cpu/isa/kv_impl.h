@@ -45,12 +45,31 @@ void store_codes(const KvLayout& layout, const float* key, const float* value, i
   for (int d = 0; d < layout.head_dim; ++d) value_codes[layout.value_element(offset, d)] = codes[d];
 }
 
+// A key of which the value is the beginning.
+void store_long_key(const KvLayout& layout, const float* key, int offset, std::byte* keys) {
+  const int64_t at = layout.key_element(offset, 0);
+  if (layout.type == KvType::kF16) {
+    auto* halves = reinterpret_cast<uint16_t*>(keys) + at;
+    for (int d = 0; d < layout.head_dim; d += kLanes) store_half(halves + d, load(key + d));
+    return;
+  }
+  auto* codes = reinterpret_cast<int8_t*>(keys) + at;
+  const int prefix = layout.value_prefix;
+  *reinterpret_cast<float*>(keys + layout.scale_at(offset, 0)) = quantize_row(key, prefix, codes);
+  *reinterpret_cast<float*>(keys + layout.scale_at(offset, prefix)) =
+      quantize_row(key + prefix, layout.head_dim - prefix, codes + prefix);
+}
+
 void store_kv(const KvLayout& layout, const float* k, const float* v, int32_t slot, std::byte* kv) {
   const int64_t page = slot / kPagePositions;
   const int offset = slot % kPagePositions;
   const auto store_head = layout.type == KvType::kF16 ? store_halves : store_codes;
   for (int h = 0; h < layout.kv_heads; ++h) {
     const int64_t at = static_cast<int64_t>(h) * layout.head_dim;
+    if (layout.value_prefix > 0) {
+      store_long_key(layout, k + at, offset, kv + layout.keys(page, h));
+      continue;
+    }
     store_head(layout, k + at, v + at, offset, kv + layout.keys(page, h),
                kv + layout.values(page, h));
   }

@@ -2,7 +2,7 @@
 #include "kernels/cpu/isa/simd_avx512.h"
 
 // After the lanes that they are written over.
-#include "kernels/cpu/isa/attention_impl.h"
+#include "kernels/cpu/isa/attention/long_key_impl.h"
 #include "kernels/cpu/isa/matmul_impl.h"
 #include "kernels/cpu/isa/peak_impl.h"
 

@@ -2,7 +2,7 @@
 // simd_<isa>.h that they are written over.
 #pragma once
 
-#include "kernels/cpu/isa/attention_impl.h"
+#include "kernels/cpu/isa/attention/long_key_impl.h"
 #include "kernels/cpu/isa/kv_impl.h"
 #include "kernels/cpu/isa/matmul_impl.h"
 #include "kernels/cpu/isa/peak_impl.h"

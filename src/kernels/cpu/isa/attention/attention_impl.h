@@ -3,7 +3,7 @@
 // what a query computes does not depend on which others it is computed with.
 #pragma once
 
-#include "kernels/cpu/isa/attention_tiles_impl.h"
+#include "kernels/cpu/isa/attention/attention_tiles_impl.h"
 
 namespace aerie::kernels::AERIE_CPU_NAMESPACE {
 namespace {
@@ -460,21 +460,13 @@ void attend_groups(const ChunkShare& s) {
              [&](auto count, int i) { attend_group<Cache, count.value>(s, s.query + i); });
 }
 
-void attention_chunk(const ChunkShare& s) {
-  if (s.layout.type == KvType::kF16) {
-    attend_groups<Halves>(s);
-  } else {
-    attend_groups<Codes>(s);
-  }
-}
-
-void attention_merge(float* into, const float* from, int64_t count, int64_t stride, int head_dim) {
+void attention_merge(float* into, const float* from, int64_t count, int64_t stride, int value_dim) {
   for (int64_t first = 0; first < count; first += kLanes) {
     const int n = count - first < kLanes ? static_cast<int>(count - first) : kLanes;
     alignas(64) float a[kLanes] = {}, b[kLanes] = {}, maxima[kLanes];
     for (int i = 0; i < n; ++i) {
-      const float x = into[(first + i) * stride + head_dim];
-      const float y = from[(first + i) * stride + head_dim];
+      const float x = into[(first + i) * stride + value_dim];
+      const float y = from[(first + i) * stride + value_dim];
       maxima[i] = x > y ? x : y;
       a[i] = x - maxima[i];
       b[i] = y - maxima[i];
@@ -485,11 +477,11 @@ void attention_merge(float* into, const float* from, int64_t count, int64_t stri
       float* x = into + (first + i) * stride;
       const float* y = from + (first + i) * stride;
       const Floats x_factor = set1(a[i]), y_factor = set1(b[i]);
-      for (int d = 0; d < head_dim; d += kLanes) {
+      for (int d = 0; d < value_dim; d += kLanes) {
         store(x + d, fma(load(y + d), y_factor, mul(load(x + d), x_factor)));
       }
-      x[head_dim] = maxima[i];
-      x[head_dim + 1] = __builtin_fmaf(y[head_dim + 1], b[i], x[head_dim + 1] * a[i]);
+      x[value_dim] = maxima[i];
+      x[value_dim + 1] = __builtin_fmaf(y[value_dim + 1], b[i], x[value_dim + 1] * a[i]);
     }
   }
 }
@@ -506,12 +498,12 @@ float inverse_with_sink(float maximum, float sum, float sink) {
 }
 
 void attention_finish(const float* partial, const float* sinks, float* out, int64_t count,
-                      int64_t stride, int head_dim) {
-  for (int64_t i = 0; i < count; ++i, partial += stride, out += head_dim) {
-    const float maximum = partial[head_dim], sum = partial[head_dim + 1];
+                      int64_t stride, int value_dim) {
+  for (int64_t i = 0; i < count; ++i, partial += stride, out += value_dim) {
+    const float maximum = partial[value_dim], sum = partial[value_dim + 1];
     const Floats inverse =
         set1(sinks != nullptr ? inverse_with_sink(maximum, sum, sinks[i]) : 1.0f / sum);
-    for (int d = 0; d < head_dim; d += kLanes) store(out + d, mul(load(partial + d), inverse));
+    for (int d = 0; d < value_dim; d += kLanes) store(out + d, mul(load(partial + d), inverse));
   }
 }
 

@@ -1,4 +1,4 @@
-#include "model/linear_runner.h"
+#include "model/attention/linear_runner.h"
 
 #include <algorithm>
 #include <cassert>
