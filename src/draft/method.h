@@ -18,6 +18,7 @@ class Drafter;
 class DraftHost;
 class FeatureHead;
 class HeadFile;
+class ModelFile;
 struct HeadSettings;
 struct HeadTarget;
 struct MethodConfig;
@@ -75,6 +76,9 @@ struct Method {
 
   // For methods that need no more than the target.
   AutoUse in_auto = {};
+  // Of methods that may come with the target: whether they do, by its file. "auto" takes them then,
+  // with their defaults.
+  bool (*comes_with)(const ModelFile& target) = nullptr;
   // It goes by what a request brings, and is of no use without.
   bool of_request = false;
   // A server offers it to requests unless it is told what to offer.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "model/import/predictor_file.h"
 #include "model/transformer.h"
 
 // The families, one line each: the name of what the family's file defines.
@@ -69,7 +70,7 @@ Expected<const ModelFamily*> find_family(const ModelFile& file) {
 int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backend) {
   int64_t bytes = 0;
   for (const TensorInfo& tensor : file.tensors()) {
-    if (!tensor.dtype) continue;
+    if (!tensor.dtype || is_of_predictor(file, tensor.name)) continue;
     bytes += backend.packed_bytes({*tensor.dtype, Device::kCpu, tensor.shape, nullptr});
   }
   return bytes;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "model/import/hugging_face_file.h"
 #include "model/import/predictor_file.h"
 #include "tests/decode/exactness.h"
 #include "tests/model/families/family_goldens.h"
@@ -104,6 +105,17 @@ TEST(OwnModules, SpeculationChangesNoToken) {
                              &module);
     }
     FamilyExactness::check(*file, DraftKind::kHeadTree, 0.9, kernels::KvType::kQ8, &module);
+  }
+}
+
+// Model and module from one file that llama.cpp's converter wrote.
+TEST(OwnModules, OfALlamaCppFileToo) {
+  const auto file = open_model_file("tests/golden/gguf/qwen35-moe.q8_0.gguf");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  test::TinyHead module(**file, test::HeadFamily::kMtp, (*file)->name());
+  for (const double temperature : {0.0, 0.9}) {
+    FamilyExactness::check(**file, DraftKind::kHeadTree, temperature, kernels::KvType::kF16,
+                           &module);
   }
 }
 

@@ -20,6 +20,7 @@
 #include "hub/locate.h"
 #include "model/import/head_file.h"
 #include "model/import/hugging_face_file.h"
+#include "model/import/predictor_file.h"
 
 namespace aerie {
 namespace {
@@ -170,6 +171,8 @@ void write_summary(const ModelFile& file, const std::vector<TypeTotal>& totals, 
   line("Architecture:", printable(string_or_empty(file, "general.architecture"), kTextLimit));
   line("Name:", printable(string_or_empty(file, "general.name"), kTextLimit));
   line("Parameters:", readable_count(parameters(totals)));
+  if (has_predictors(file))
+    line("Module:", "multi-token prediction (--speculate mtp; auto takes it)");
 }
 
 void write_text(const ModelFile& file, const InspectOptions& options, std::ostream& out) {
@@ -239,6 +242,7 @@ void write_json(const ModelFile& file, std::string_view kind, const InspectOptio
   json["architecture"] = string_or_empty(file, "general.architecture");
   json["name"] = string_or_empty(file, "general.name");
   json["parameters"] = parameters(totals);
+  json["multi_token_prediction"] = has_predictors(file);
   json["metadata"] = Json::object();
   for (const auto& [key, value] : file.metadata()) {
     json["metadata"].push_back({std::string(key), value_json(value)});

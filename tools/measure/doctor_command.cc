@@ -75,7 +75,7 @@ std::optional<measure::Limits> measured(kernels::Isa isa, ThreadPool& pool) {
 Expected<int> run(const Flags& flags, const CLI::App& app) {
   // Unless they are named, only such methods draft as need no memory to speak of.
   AERIE_ASSIGN_OR_RETURN(const SpeculativeConfig speculation,
-                         read_drafter_flags(app, flags.drafters, {}));
+                         read_drafter_flags(app, flags.drafters, auto_speculation()));
   AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags.json));
   measure::Diagnosis diagnosis;
   diagnosis.machine = measure::read_machine_facts(flags.threads);

@@ -524,6 +524,9 @@ Expected<MtpWeights> load_weights(HeadFile& file, const HeadTarget& target,
 //               final_layernorm}; the feature in front of the norm, hidden_first, zero_first.
 //   speculators mtp_layers.N. and the same; the feature in front of the norm.
 //   Qwen        mtp.{pre_fc_norm_embedding, pre_fc_norm_hidden, fc, norm}, mtp.layers.N.
+//   GGUF        blk.N.nextn.{enorm, hnorm, eh_proj, shared_head_norm} and the layer's own tensors,
+//   N
+//               behind the model's layers (HeadFile::is_of_model(), as which Qwen's hybrids come).
 // Norms of Qwen3-Next and 3.5 multiply with 1 + w, and their attention is gated if the matrix of
 // queries is twice as high. The file may be the target's own: what else it holds is passed over.
 //
@@ -532,8 +535,8 @@ Expected<MtpWeights> load_weights(HeadFile& file, const HeadTarget& target,
 // sequence have none such: zeros stand for them.
 //
 // kInvalidArgument, naming what differs, for a head of another model, for one without a module, and
-// if the options name layers to tap; kUnsupported for layers with latent attention or a mixture of
-// experts, and for a module's tensor that has no place.
+// if the options name layers to tap; kUnsupported for layers with latent attention, for experts
+// in other files than HeadFile::is_of_model(), and for a module's tensor that has no place.
 Expected<std::unique_ptr<FeatureHead>> load_mtp_head(HeadFile& file, const HeadTarget& target,
                                                      const MtpOptions& options) {
   if (!options.tap_layers.empty()) {
@@ -566,9 +569,9 @@ constexpr MethodKey kHiddenFirst =
     switch_key("hidden_first", "it takes the hidden state before the embedding");
 constexpr MethodKey kZeroFirst = switch_key("zero_first", "position 0 has no embedding");
 // The modules usually come with the model.
-constexpr auto kMtpKeys =
-    joined(head_keys("the folder that has the modules; the target's own unless given", false),
-           std::array{kFeatureNormed, kHandedNormed, kHiddenFirst, kZeroFirst});
+constexpr auto kMtpKeys = joined(
+    head_keys("what has the modules, a folder or a GGUF file; the target unless given", false),
+    std::array{kFeatureNormed, kHandedNormed, kHiddenFirst, kZeroFirst});
 
 Expected<std::unique_ptr<FeatureHead>> load_mtp(HeadFile& file, const HeadTarget& target,
                                                 const HeadSettings& settings) {
@@ -584,10 +587,13 @@ Expected<std::unique_ptr<FeatureHead>> load_mtp(HeadFile& file, const HeadTarget
 Expected<std::unique_ptr<Drafter>> make_mtp(const MethodConfig& config, DraftHost& host) {
   const bool own = config.text(kModelKey).empty();
   const std::string& path = own ? host.target().file->name() : config.text(kModelKey);
-  if (std::error_code ignored; own && !std::filesystem::is_directory(path, ignored)) {
+  std::error_code ignored;
+  const bool may_have_some =
+      has_predictors(*host.target().file) || std::filesystem::is_directory(path, ignored);
+  if (own && !may_have_some) {
     return invalid_argument(
-        "method {}: {} is no Hugging Face folder, which could hold modules for it: give "
-        "model=FOLDER",
+        "method {}: {} has no modules for it (blk.N.nextn.*, behind the model's layers): give "
+        "model=, a folder or a GGUF file that has",
         kMtpMethod.name, path);
   }
   return make_head_drafter(config, host, {.path = path});
@@ -599,6 +605,7 @@ constinit const Method kMtpMethod = [] {
   Method method =
       head_method("mtp", "a model's modules for multi-token prediction", load_mtp, kMtpKeys);
   method.make = make_mtp;
+  method.comes_with = has_predictors;
   return method;
 }();
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "draft/drafter.h"
+#include "draft/make_drafter.h"
 #include "draft/method.h"
 #include "engine/engine_draft_host.h"
 #include "kv/kv_cache.h"
@@ -28,6 +29,9 @@ int attention_layers(const HeadFile& file) {
 }
 
 int64_t head_cache_bytes(const HeadFile& file, const DraftTarget& target) {
+  if (file.is_of_model()) {
+    return KvCache::bytes_needed(file.blueprint()->config, target.max_positions, target.cache_type);
+  }
   Expected<ModelConfig> config = read_model_config(*target.file);
   if (!config.ok()) return 0;
   // Modules may come with the target.
@@ -87,6 +91,14 @@ Expected<std::vector<DrafterFacts>> read_drafter_facts(const SpeculativeConfig& 
     const auto made = config.method->make(config, host);
     if (!host.facts() && made.ok()) continue;
     if (!host.facts()) return made.status().with_context(std::string(config.method->name));
+    all.push_back(*host.facts());
+    all.back().method = config.method->name;
+  }
+  for (const MethodConfig& config : methods_of_target(speculation, *target.file)) {
+    MeasuringHost host(target);
+    (void)config.method->make(config, host);
+    // The engine warns of it and goes on.
+    if (!host.facts()) continue;
     all.push_back(*host.facts());
     all.back().method = config.method->name;
   }

@@ -1,13 +1,19 @@
 // What files with modules for multi-token prediction may hold, what several modules draft, and what
 // is refused. What one module computes: golden_test.cc.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <optional>
 #include <string>
 
+#include "format/gguf/gguf_write.h"
 #include "format/safetensors/safetensors_folder.h"
+#include "model/import/hugging_face_file.h"
 #include "tests/draft/heads/head_folder.h"
 #include "tests/draft/heads/head_rows.h"
 
@@ -204,6 +210,57 @@ TEST(MtpHead, ModulesWithExpertsMustBeWhole) {
   HeadFolder extra("mtp-qwen3.5-moe", "mtp");
   extra.add("mtp.gate.weight", {kHidden});
   extra.expect_refused(kUnsupported, "'mtp.gate.weight' has no place");
+}
+
+// The last of a few rows of a file's module, over the goldens' hybrid.
+RowOutput last_of_file(const std::string& path, std::optional<DType> dtype = std::nullopt) {
+  constexpr int kRows = 12;
+  HeadModels models("tests/golden/heads/target-qwen3.5");
+  HeadSettings settings;
+  settings.dtype = dtype;
+  const auto head = models.load("mtp", path, settings);
+  EXPECT_TRUE(head.ok()) << head.status().message();
+  if (!head.ok()) return {};
+  return RowRunner(**head)
+      .commit(made_features(kRows, kHidden), made_tokens(kRows, kVocab), 5)
+      .back();
+}
+
+// A model's own, in a folder by Qwen's names and behind its layers in GGUF.
+TEST(MtpHead, IsTheSameInGguf) {
+  for (const std::string name : {"qwen3-next", "qwen35-moe", "qwen35-vision"}) {
+    SCOPED_TRACE(name);
+    const std::string folder = "tests/golden/families/" + name;
+    const auto file = open_model_file(folder);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    const std::string gguf = testing::TempDir() + fmt::format("aerie_{}_mtp.gguf", getpid());
+    ASSERT_TRUE(write_gguf(**file, gguf).ok());
+    const RowOutput plain = last_of_file(folder), other = last_of_file(gguf);
+    std::filesystem::remove(gguf);
+    ASSERT_FALSE(plain.logits.empty());
+    EXPECT_EQ(plain.logits, other.logits);
+    EXPECT_EQ(plain.hidden, other.hidden);
+  }
+}
+
+// As llama.cpp's converter writes it, from the same folder: Q8_0, and F16 where that does not fit.
+// What is handed on, since the type is the target's output matrix's, too.
+TEST(MtpHead, IsTheSameAsLlamaCppsConverterHasIt) {
+  const RowOutput theirs = last_of_file("tests/golden/gguf/qwen35-moe.q8_0.gguf");
+  const RowOutput ours = last_of_file("tests/golden/families/qwen35-moe", DType::kQ8_0);
+  ASSERT_FALSE(theirs.hidden.empty());
+  EXPECT_EQ(theirs.hidden, ours.hidden);
+}
+
+TEST(MtpHead, GgufFilesWithoutOneAreRefused) {
+  const auto file = open_model_file("tests/golden/families/qwen35");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const std::string gguf = testing::TempDir() + fmt::format("aerie_{}_none.gguf", getpid());
+  ASSERT_TRUE(write_gguf(**file, gguf).ok());
+  const Status status = HeadFile::open(gguf, {}).status();
+  std::filesystem::remove(gguf);
+  EXPECT_EQ(status.code(), kOther);
+  EXPECT_NE(status.message().find("has no module for multi-token prediction"), std::string::npos);
 }
 
 // A layer of the target's family has attention wherever the target's are linear.
