@@ -123,12 +123,37 @@ class LayerLoader {
     }
     AERIE_ASSIGN_OR_RETURN(latent.norm,
                            loader_.vector(prefix_ + "attn_kv_a_norm.weight", shape.rank));
+    const bool joined = loader_.has(prefix_ + "attn_kv_b.weight");
+    AERIE_RETURN_IF_ERROR(joined ? divide_latent(latent) : load_latent_stacks(latent));
+    AERIE_RETURN_IF_ERROR(add(layer.o, "attn_output", config_.attended_width(), config_.hidden));
+    return load_added();
+  }
+
+  Status load_latent_stacks(LatentAttentionWeights& latent) {
+    const LatentAttention& shape = config_.latent;
+    const int64_t heads = config_.heads;
     AERIE_RETURN_IF_ERROR(add_stack(latent.to_keys, "attn_k_b", shape.plain, shape.rank, heads));
     AERIE_RETURN_IF_ERROR(load_added());
     AERIE_RETURN_IF_ERROR(
         add_stack(latent.to_values, "attn_v_b", shape.rank, shape.value_dim, heads));
-    AERIE_RETURN_IF_ERROR(load_added());
-    AERIE_RETURN_IF_ERROR(add(layer.o, "attn_output", config_.attended_width(), config_.hidden));
+    return load_added();
+  }
+
+  // Older files have one matrix, in which each head's part of keys is followed by that of values.
+  Status divide_latent(LatentAttentionWeights& latent) {
+    const LatentAttention& shape = config_.latent;
+    const std::string name = prefix_ + "attn_kv_b.weight";
+    const int64_t heads = config_.heads, part = int64_t{shape.plain} + shape.value_dim;
+    AERIE_ASSIGN_OR_RETURN(std::vector<kernels::PackedMatrix> keys,
+                           loader_.turned(name, shape.rank, heads * part, heads, shape.plain));
+    latent.to_keys.resize(keys.size());
+    latent.to_values.resize(keys.size());
+    for (size_t h = 0; h < keys.size(); ++h) {
+      latent.to_keys[h].weight = std::move(keys[h]);
+      const int64_t begin = static_cast<int64_t>(h) * part + shape.plain;
+      parts_.push_back(
+          {&latent.to_values[h].weight, name, shape.rank, heads * part, begin, shape.value_dim});
+    }
     return load_added();
   }
 

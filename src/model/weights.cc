@@ -181,6 +181,31 @@ Expected<kernels::PackedMatrix> WeightLoader::rows(const std::string& name, int6
   return matrix;
 }
 
+Expected<std::vector<kernels::PackedMatrix>> WeightLoader::turned(const std::string& name,
+                                                                  int64_t k, int64_t n,
+                                                                  int64_t stack, int64_t count) {
+  AERIE_ASSIGN_OR_RETURN(const TensorData whole, read(name, k, n));
+  const TensorView& view = whole.view;
+  std::vector<float> row(static_cast<size_t>(k)), part(static_cast<size_t>(k * count));
+  std::vector<kernels::PackedMatrix> matrices;
+  for (int64_t i = 0; i < stack; ++i) {
+    for (int64_t r = 0; r < count; ++r) {
+      dequantize(view.dtype, view.row(i * (n / stack) + r), k, row.data());
+      for (int64_t at = 0; at < k; ++at) {
+        part[static_cast<size_t>(at * count + r)] = row[static_cast<size_t>(at)];
+      }
+    }
+    const TensorView turned = {DType::kF32, Device::kCpu, Shape{count, k, 1, 1},
+                               reinterpret_cast<const std::byte*>(part.data())};
+    AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix matrix,
+                           options_.backend->packed(*options_.pool, turned));
+    packed_bytes_ += static_cast<int64_t>(matrix.data.size());
+    matrices.push_back(std::move(matrix));
+  }
+  file_.release(view);
+  return matrices;
+}
+
 Expected<TensorData> WeightLoader::table(const std::string& name, int64_t k, int64_t n) {
   AERIE_ASSIGN_OR_RETURN(TensorView view, describe(name, {k, n, 1, 1}));
   const WeightCache::Entry* entry = cache_ ? cache_->find(name, view.bytes()) : nullptr;

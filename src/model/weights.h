@@ -35,6 +35,11 @@ class WeightLoader {
   // cache.
   Expected<kernels::PackedMatrix> rows(const std::string& name, int64_t k, int64_t n,
                                        std::span<const int32_t> ids);
+  // The first `count` outputs of each of `stack` parts of a matrix of k inputs and n outputs, each
+  // part lying on its side: matrices of `count` inputs and k outputs, in floats and memory of their
+  // own. Not for the cache.
+  Expected<std::vector<kernels::PackedMatrix>> turned(const std::string& name, int64_t k, int64_t n,
+                                                      int64_t stack, int64_t count);
   // A vector as floats, or `count` of them in one tensor, one after the other.
   Expected<std::vector<float>> vector(const std::string& name, int64_t length, int64_t count = 1);
   // The same; empty if there is no such tensor.

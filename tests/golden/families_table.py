@@ -866,6 +866,7 @@ FAMILIES = ARCHITECTURES + MIXTURES + HYBRIDS + STORAGE
 
 # What llama.cpp assumes of a model whatever its GGUF file says: what must change in a configuration for it to be true.
 AS_LLAMA_CPP = {
+    "deepseek2": {"rope_scaling": DEEPSEEK_YARN, "topk_method": "greedy"},  # groups are worth their best two
     "gemma2": {"query_pre_attn_scalar": 16},  # head_dim, but in the largest Gemmas
     "gemma3": {"query_pre_attn_scalar": 16},
     "gemma3-layer-types": {"query_pre_attn_scalar": 16},

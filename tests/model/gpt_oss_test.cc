@@ -6,11 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
-#include <map>
 
 #include "tests/model/batches.h"
+#include "tests/model/changed_file.h"
 #include "tests/model/families/family_goldens.h"
 
 namespace aerie::gpt_oss_test {
@@ -19,85 +18,6 @@ using testing::HasSubstr;
 
 constexpr const char* kFamily = "gpt-oss";
 constexpr kernels::Isa kReference = kernels::Isa::kReference;
-
-// The floats of a tensor, and how many there are in each of its outermost parts (experts, heads).
-using Change = std::function<void(std::span<float> values, size_t part)>;
-
-// The golden model's file with something changed.
-class ChangedFile final : public ModelFile {
- public:
-  explicit ChangedFile(const ModelFile& file) : ModelFile("changed"), file_(file) {}
-
-  ChangedFile& without_key(const std::string& key) {
-    keys_[key] = std::nullopt;
-    return *this;
-  }
-  ChangedFile& with_key(const std::string& key, MetadataValue value) {
-    keys_[key] = std::move(value);
-    return *this;
-  }
-  ChangedFile& without_tensor(const std::string& name) {
-    left_out_ = name;
-    return *this;
-  }
-  // Of all layers: `part` is the end of the name.
-  ChangedFile& changed(const std::string& part, Change change) {
-    changes_.emplace_back(part, std::move(change));
-    return *this;
-  }
-  ChangedFile& swapped(const std::string& one, const std::string& other) {
-    swapped_ = {one, other};
-    return *this;
-  }
-  const ChangedFile& done() {
-    Metadata metadata;
-    for (const auto& [key, value] : file_.metadata()) {
-      if (!keys_.contains(std::string(key))) metadata.emplace_back(key, value);
-    }
-    for (const auto& [key, value] : keys_) {
-      if (value) metadata.emplace_back(key, *value);
-    }
-    std::vector<TensorInfo> tensors;
-    for (const TensorInfo& tensor : file_.tensors()) {
-      if (tensor.name != left_out_) tensors.push_back(tensor);
-    }
-    set_contents(std::move(metadata), std::move(tensors));
-    return *this;
-  }
-
-  std::string format() const override { return "test"; }
-  int64_t file_bytes() const override { return 0; }
-
- private:
-  Expected<TensorData> read_tensor(const TensorInfo& tensor) const override {
-    std::string name(tensor.name);
-    for (const auto& [from, to] : {swapped_, std::pair(swapped_.second, swapped_.first)}) {
-      if (from.empty() || !name.ends_with(from)) continue;
-      name.replace(name.size() - from.size(), from.size(), to);
-      break;
-    }
-    AERIE_ASSIGN_OR_RETURN(TensorData data, file_.read(name));
-    for (const auto& [part, change] : changes_) {
-      if (!tensor.name.ends_with(part)) continue;
-      TensorData copy;
-      AERIE_ASSIGN_OR_RETURN(copy.owned, Buffer::allocate(static_cast<size_t>(data.view.bytes())));
-      std::memcpy(copy.owned.data(), data.view.data, copy.owned.size());
-      copy.view = data.view;
-      copy.view.data = copy.owned.data();
-      const Shape& shape = tensor.shape;
-      const int64_t inner = shape[2] > 1 ? shape[0] * shape[1] : shape[1] > 1 ? shape[0] : 1;
-      change(copy.owned.as<float>(), static_cast<size_t>(inner));
-      return copy;
-    }
-    return data;
-  }
-
-  const ModelFile& file_;
-  std::map<std::string, std::optional<MetadataValue>> keys_;
-  std::string left_out_;
-  std::vector<std::pair<std::string, Change>> changes_;
-  std::pair<std::string, std::string> swapped_;
-};
 
 // Each part becomes the one after it.
 void take_the_neighbours(std::span<float> values, size_t part) {

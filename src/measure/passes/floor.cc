@@ -72,7 +72,8 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   // Looked up for a key and for a query, and added to.
   work.state_operations =
       config.count_linear() * 3.0 * 2.0 * static_cast<double>(state.heads * state.matrix());
-  const bool bytes = cache_type == kernels::KvType::kQ8;
+  // Latents are multiplied as floats.
+  const bool bytes = cache_type == kernels::KvType::kQ8 && config.latent.rank == 0;
   const int values = config.latent.rank > 0 ? config.latent.rank : config.head_dim;
   work.position_operations = (bytes ? 2.0 : 1.0) * 2.0 * config.heads * (config.head_dim + values);
   work.attention_dot = bytes ? Dot::kInt8 : Dot::kFloat;
