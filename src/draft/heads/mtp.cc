@@ -593,7 +593,7 @@ Expected<std::unique_ptr<Drafter>> make_mtp(const MethodConfig& config, DraftHos
   if (own && !may_have_some) {
     return invalid_argument(
         "method {}: {} has no modules for it (blk.N.nextn.*, behind the model's layers): give "
-        "model=, a folder or a GGUF file that has",
+        "model=FOLDER or model=FILE.gguf",
         kMtpMethod.name, path);
   }
   return make_head_drafter(config, host, {.path = path});

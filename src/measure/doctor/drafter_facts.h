@@ -24,7 +24,8 @@ struct DrafterFacts {
 
 // Of the methods that read a model or a head, in their order; the others take next to nothing.
 // `target` without a model: none is loaded. The errors with which these drafters would not be
-// opened, as far as files tell them.
+// opened, as far as files tell them; what comes with the target (methods_of_target()) and cannot be
+// is left out.
 Expected<std::vector<DrafterFacts>> read_drafter_facts(const SpeculativeConfig& speculation,
                                                        const DraftTarget& target);
 

@@ -417,8 +417,13 @@ std::string HeadFile::origin_of(std::string_view name) const {
     if (entry.of_model != nullptr) return predictors_->origin_of(entry.of_model->name);
     return entry.tensor != nullptr ? entry.tensor->name : entry.name;
   }
-  if (predictors_ != nullptr) return predictors_->origin_of(name);
-  return std::string(name);
+  if (predictors_ == nullptr) return std::string(name);
+  for (const auto& [from, to] : prefixes_) {
+    if (name.starts_with(to)) {
+      return predictors_->origin_of(from + std::string(name.substr(to.size())));
+    }
+  }
+  return predictors_->origin_of(name);
 }
 
 std::string HeadFile::origin_of_key(std::string_view key) const {
