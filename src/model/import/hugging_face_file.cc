@@ -140,11 +140,13 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   if (scheme_.is_scale(name)) return scheme_.check_scale(tensors_, tensor);
   if (has_blocks(tensor.name)) return {};
   if (tied && name == "lm_head.weight") return {};
-  // A rule about heads may be for the name as a whole.
+  // A rule may be for the name as a whole: one about heads, or one that says ".bias" itself.
   ExpertName at = split_expert(name);
   auto rule = rules_.find(at.stem);
   std::string_view suffix;
-  if (rule == rules_.end() || !arranges_heads(rule->second->change)) {
+  const bool is_whole = rule != rules_.end() && (arranges_heads(rule->second->change) ||
+                                                 rule->second->to.ends_with(".bias"));
+  if (!is_whole) {
     const size_t dot = name.rfind('.');
     if (dot != std::string::npos) suffix = std::string_view(name).substr(dot);
     at = split_expert(std::string_view(name).substr(0, dot));
