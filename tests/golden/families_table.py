@@ -683,7 +683,7 @@ MIXTURES = [
             "no scaling": {"rope_scaling": {"rope_type": "default"}},
             "no mscale": {"rope_scaling": {**DEEPSEEK_YARN, "mscale_all_dim": 0.0}},
         },
-        note="V2-Lite's: queries without a latent; softmax chooses; layer 0 has no experts; YaRN with a scale of scores",
+        note="V2-Lite's: queries without a latent; softmax chooses; layer 0 has no experts; YaRN scales scores, too",
     ),
     Family(
         "deepseek2", deepseek2(rope_scaling={**DEEPSEEK_YARN, "mscale": 1.0}, qk_nope_head_dim=16, v_head_dim=48),
@@ -691,7 +691,8 @@ MIXTURES = [
         weight_checks={**NORMS, **ROUTERS, **LATENT, "no shared experts": (r"shared_experts\.down_proj", 0.0)},
         config_checks={
             "any group": {"topk_method": "greedy"}, "one group more": {"topk_group": 3},
-            "weights as they are": {"routed_scaling_factor": 1.0}, "mscale as the other": {"rope_scaling": DEEPSEEK_YARN},
+            "weights as they are": {"routed_scaling_factor": 1.0},
+            "mscale as the other": {"rope_scaling": DEEPSEEK_YARN},
         },
         note="V2's: experts of the groups whose best is best; cosines and sines have a factor of their own, too",
     ),
