@@ -380,6 +380,44 @@ TEST_F(Simulation, CombinesRatesWithMeasuredPasses) {
   EXPECT_EQ(report->points[0].speedup, 1.0);
 }
 
+TEST_F(Simulation, ReplaysDraftsThatAreRightSoOften) {
+  SimulationOptions o = simulation();
+  o.acceptance = {1.0, 0.5};
+  o.draft_cost = 0.0;
+  o.replay_tokens = 400;
+  o.replay_repeats = 2;
+  const auto report = simulate_acceptance(o);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  ASSERT_TRUE(report->replay.has_value());
+  const ReplayReport& replay = *report->replay;
+  ASSERT_EQ(replay.points.size(), 3u);
+  EXPECT_GT(replay.plain_tokens_per_second, 0.0);
+  // A depth's draft is full but at the reply's end; four deviations of some 300 rounds.
+  EXPECT_NEAR(replay.points[0].drafted, 1.0, 0.02);
+  EXPECT_NEAR(replay.points[0].accepted_length, 2.0, 0.02);
+  EXPECT_NEAR(replay.points[1].drafted, 2.0, 0.03);
+  EXPECT_NEAR(replay.points[1].accepted_length, 2.5, 0.12);
+  EXPECT_EQ(replay.points[2].depth, 0);
+  EXPECT_GE(replay.points[2].accepted_length, 1.0);
+  EXPECT_LE(replay.points[2].drafted, 64.0);
+  EXPECT_THAT(to_text(*report), HasSubstr("replayed: 400 tokens"));
+  const json out = json::parse(to_json(*report), nullptr, false);
+  EXPECT_EQ(out["replay"]["points"][2]["depth"], "auto");
+}
+
+TEST_F(Simulation, DraftingTakesTheTimeThatItIsGiven) {
+  SimulationOptions o = simulation();
+  o.acceptance = {0.0, 0.0};
+  o.draft_cost = 4.0;
+  o.replay_tokens = 40;
+  o.replay_repeats = 2;
+  const auto report = simulate_acceptance(o);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  // A round of a token takes 1 + 8 times a token's time at least.
+  EXPECT_LT(report->replay->points[1].speedup, 0.2);
+  EXPECT_GT(report->replay->points[2].speedup, report->replay->points[1].speedup);
+}
+
 TEST_F(Simulation, SaysThatItIsSynthetic) {
   const auto report = simulate_acceptance(simulation());
   ASSERT_TRUE(report.ok()) << report.status().message();
@@ -409,6 +447,9 @@ TEST_F(Simulation, RefusesWhatCannotBe) {
   o = simulation();
   o.draft_cost = -1.0;
   EXPECT_THAT(refused(o), HasSubstr("--draft-cost -1"));
+  o = simulation();
+  o.replay_tokens = 1;
+  EXPECT_THAT(refused(o), HasSubstr("--replay 1"));
 }
 
 }  // namespace aerie::measure::spec_test

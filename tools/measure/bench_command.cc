@@ -231,6 +231,7 @@ struct SpecFlags {
   std::vector<std::string> methods;
   std::vector<double> acceptance;
   double draft_cost = 0.0;
+  int replay = 0;
   std::string verify = "exact", isa = "auto", cache_type = "f16", json, html;
 };
 
@@ -260,7 +261,7 @@ Status run_simulation(const SpecFlags& flags, SpecFiles& files) {
   const measure::SpecOptions& o = flags.options;
   if (!o.datasets.empty() || !flags.methods.empty()) {
     return invalid_argument(
-        "--simulate-acceptance generates nothing: leave out --dataset and --method");
+        "--simulate-acceptance writes to no prompts: leave out --dataset and --method");
   }
   measure::SimulationOptions options;
   options.model = o.engine.model;
@@ -268,6 +269,8 @@ Status run_simulation(const SpecFlags& flags, SpecFiles& files) {
   options.draft_cost = flags.draft_cost;
   options.context = o.pass_context;
   options.repeats = std::max(o.repeats, o.pass_repeats);
+  options.replay_tokens = flags.replay;
+  options.replay_repeats = o.repeats;
   options.threads = o.engine.threads;
   options.isa = o.engine.isa;
   options.cache_type = o.engine.cache_type;
@@ -300,6 +303,7 @@ Status run_spec(SpecFlags& flags) {
   AERIE_RETURN_IF_ERROR(finish_spec(flags));
   AERIE_ASSIGN_OR_RETURN(SpecFiles files, SpecFiles::open(flags));
   if (!flags.acceptance.empty()) return run_simulation(flags, files);
+  if (flags.replay > 0) return invalid_argument("--replay: give --simulate-acceptance with it");
   catch_interrupts();
   AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_spec(flags.options));
   AERIE_RETURN_IF_ERROR(show_with_page(report, files));
@@ -341,6 +345,11 @@ Run add_spec(CLI::App& app) {
       ->delimiter(',');
   add_shown(app, "--draft-cost", flags->draft_cost,
             "With it: the time of a drafted token by that of a pass");
+  app.add_option(
+         "--replay", flags->replay,
+         "With it: also write a reply of so many tokens with drafts that are right so often, "
+         "of each depth and as 'auto' decides")
+      ->check(CLI::Range(2, 1 << 20));
   return [flags] { return run_spec(*flags); };
 }
 

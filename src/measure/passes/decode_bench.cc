@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/progress.h"
+#include "core/random_tokens.h"
 #include "measure/report_head.h"
 #include "report/text_file.h"
 
@@ -46,12 +47,8 @@ Expected<std::vector<int32_t>> prompt_tokens(const DecodeOptions& options, const
     const size_t once = tokens.size();
     for (size_t i = once; i < count; ++i) tokens.push_back(tokens[i - once]);
   }
-  uint32_t state = 1;
-  const auto vocab = static_cast<uint64_t>(engine.parts().config().vocab);
-  while (tokens.size() < count) {
-    state = state * 1664525 + 1013904223;
-    tokens.push_back(static_cast<int32_t>(uint64_t{state} * vocab >> 32));
-  }
+  RandomTokens random;
+  while (tokens.size() < count) tokens.push_back(random.next(engine.parts().config().vocab));
   return tokens;
 }
 

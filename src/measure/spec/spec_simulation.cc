@@ -16,8 +16,7 @@ namespace aerie::measure {
 namespace {
 
 constexpr size_t kMostDepths = 64;
-constexpr const char* kSynthetic =
-    "SYNTHETIC: acceptance is assumed, passes are measured, nothing was generated";
+constexpr const char* kSynthetic = "SYNTHETIC: acceptance is assumed, passes are measured";
 
 Status check(const SimulationOptions& options) {
   if (options.acceptance.empty() || options.acceptance.size() > kMostDepths) {
@@ -32,6 +31,35 @@ Status check(const SimulationOptions& options) {
     return invalid_argument("--draft-cost {}: give 0 or more", options.draft_cost);
   }
   return {};
+}
+
+ReplayOptions replay_of(const SimulationOptions& options) {
+  ReplayOptions replay;
+  replay.model = options.model;
+  replay.acceptance = options.acceptance;
+  replay.draft_cost = options.draft_cost;
+  replay.context = options.context;
+  replay.tokens = options.replay_tokens;
+  replay.repeats = options.replay_repeats;
+  replay.threads = options.threads;
+  replay.isa = options.isa;
+  replay.cache_type = options.cache_type;
+  return replay;
+}
+
+Json replay_json(const ReplayReport& replay) {
+  Json out;
+  out["tokens"] = replay.tokens;
+  out["plain_tokens_per_second"] = replay.plain_tokens_per_second;
+  out["points"] = Json::array();
+  for (const ReplayPoint& p : replay.points) {
+    out["points"].push_back({{"depth", p.depth == 0 ? Json("auto") : Json(p.depth)},
+                             {"drafted_per_round", p.drafted},
+                             {"mean_accepted_length", p.accepted_length},
+                             {"speedup", p.speedup},
+                             {"spread", spread_json(p.spread)}});
+  }
+  return out;
 }
 
 }  // namespace
@@ -65,6 +93,9 @@ Expected<SimulationReport> simulate_acceptance(const SimulationOptions& options)
       report.best = point.drafted;
     }
   }
+  if (options.replay_tokens > 0) {
+    AERIE_ASSIGN_OR_RETURN(report.replay, replay_acceptance(replay_of(options)));
+  }
   return report;
 }
 
@@ -80,6 +111,7 @@ std::string to_text(const SimulationReport& report) {
                         p.expected_length, p.pass_ms, p.pass_ratio, p.speedup, p.ideal,
                         p.drafted == report.best ? "  best" : "");
   }
+  if (report.replay) text += to_text(*report.replay);
   return text;
 }
 
@@ -100,6 +132,7 @@ std::string to_json(const SimulationReport& report) {
                              {"speedup", p.speedup},
                              {"speedup_flat_passes", p.ideal}});
   }
+  if (report.replay) out["replay"] = replay_json(*report.replay);
   return out.dump(2) + "\n";
 }
 

@@ -1,13 +1,16 @@
 // `aerie bench spec --simulate-acceptance`: what speculation would gain if drafts were accepted so
-// often, from measured passes. Nothing is generated; every output says that it is synthetic.
+// often, from measured passes; and what it does gain, if they are replayed (spec_replay.h). Every
+// output says that it is synthetic.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "measure/passes/verify_bench.h"
+#include "measure/spec/spec_replay.h"
 
 namespace aerie::measure {
 
@@ -18,6 +21,8 @@ struct SimulationOptions {
   double draft_cost = 0;  // a drafted token's time by that of a pass of one row
   int context = 256;      // positions behind which passes are timed
   int repeats = 7;
+  int replay_tokens = 0;  // of the reply that is replayed; 0: nothing is
+  int replay_repeats = 3;
   int threads = 0;  // 0: default_threads()
   kernels::Isa isa = kernels::best_isa();
   kernels::KvType cache_type = kernels::KvType::kF16;
@@ -38,6 +43,7 @@ struct SimulationReport {
   VerifyReport passes;
   std::vector<SimulationPoint> points;  // of 0 drafted tokens to as many as there are depths
   int best = 0;                         // the point of the greatest speed-up
+  std::optional<ReplayReport> replay;
 };
 
 // kInvalidArgument for values that cannot be; else errors of bench_verify().

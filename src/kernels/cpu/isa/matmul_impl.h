@@ -174,17 +174,19 @@ struct Starts {
 
 // What a tile does at a time.
 struct Turn {
-  int64_t row;  // the tile's first
-  int64_t panel;
+  int64_t row;               // the tile's first
+  int64_t panel;             // the first
+  int64_t apart;             // bytes from one panel to the next, of several
   int64_t begin, end;        // groups of it
-  const std::byte* fetched;  // what to ask for meanwhile, so much for each group
+  const std::byte* fetched;  // what to ask for meanwhile, so much for each group and panel
   int64_t step;
 };
 
-// acc += the products of groups [begin, end), within one span, of a panel with a tile.
-template <int kRows, DType kType>
+// acc += the products of groups [begin, end), within one span, of panels with a tile, a group of
+// each in turn.
+template <int kPanels, int kRows, DType kType>
 AERIE_INLINE void add_groups(const MatmulShare& s, const Turn& turn, int64_t begin, int64_t end,
-                             Floats* acc) {
+                             Floats (*acc)[kRows]) {
   constexpr PanelFormat kFormat = panel_format(kType);
   constexpr PanelScale kScale = kFormat.scale;
   constexpr int kCodes = static_cast<int>(kFormat.group_codes());
@@ -193,7 +195,11 @@ AERIE_INLINE void add_groups(const MatmulShare& s, const Turn& turn, int64_t beg
   constexpr int kFirstPart = has_halves(kScale) ? 0 : 2;
   const int64_t groups = s.k / kGroup;
   const auto* base = reinterpret_cast<const uint8_t*>(s.panels + turn.panel * s.panel_bytes);
-  const GroupScales head = load_head<kType>(s, base, begin);
+  GroupScales heads[kPanels];
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) {
+    heads[p] = load_head<kType>(s, base + p * turn.apart, begin);
+  }
   Starts<kRows, kType> starts[kParts];
   TilePart x[kParts];
   for (int p = 0; p < kParts; ++p) {
@@ -207,13 +213,17 @@ AERIE_INLINE void add_groups(const MatmulShare& s, const Turn& turn, int64_t beg
   const uint8_t* scales = base + s.scales_offset + begin * kScales;
   const std::byte* fetched = turn.fetched + (begin - turn.begin) * turn.step;
   for (int64_t g = begin; g < end; ++g) {
-    const GroupScales w = load_scales<kScale>(scales, head);
-    prefetch(fetched, turn.step);
-    if constexpr (has_halves(kScale)) {
-      add_rows<kType, kRows, 0, 0, 4>(acc, codes, w.d[0], w.m[0], x[0]);
-      add_rows<kType, kRows, 0, 4, 8>(acc, codes, w.d[1], w.m[1], x[1]);
-    } else {
-      add_rows<kType, kRows, 0, 0, 8>(acc, codes, w.d[0], w.m[0], x[0]);
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+      const GroupScales w = load_scales<kScale>(scales + p * turn.apart, heads[p]);
+      const uint8_t* own = codes + p * turn.apart;
+      prefetch(fetched + p * turn.apart, turn.step);
+      if constexpr (has_halves(kScale)) {
+        add_rows<kType, kRows, 0, 0, 4>(acc[p], own, w.d[0], w.m[0], x[0]);
+        add_rows<kType, kRows, 0, 4, 8>(acc[p], own, w.d[1], w.m[1], x[1]);
+      } else {
+        add_rows<kType, kRows, 0, 0, 8>(acc[p], own, w.d[0], w.m[0], x[0]);
+      }
     }
     codes += kCodes;
     scales += kScales;
@@ -227,26 +237,34 @@ AERIE_INLINE void add_groups(const MatmulShare& s, const Turn& turn, int64_t beg
   }
 }
 
-template <int kRows, DType kType>
-void add_turn(const MatmulShare& s, const Turn& turn, Floats* sums) {
-  Floats acc[kRows];
+using Sums = Floats[kMaxTile];  // of a tile with a panel
+
+template <int kPanels, int kRows, DType kType>
+void add_turn(const MatmulShare& s, const Turn& turn, Sums* sums) {
+  Floats acc[kPanels][kRows];
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) {
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) acc[r] = sums[r];
+    for (int r = 0; r < kRows; ++r) acc[p][r] = sums[p][r];
+  }
   for (int64_t begin = turn.begin; begin < turn.end;) {
     const int64_t span_end = (begin / kSpanGroups<kType> + 1) * kSpanGroups<kType>;
     const int64_t end = turn.end < span_end ? turn.end : span_end;
-    add_groups<kRows, kType>(s, turn, begin, end, acc);
+    add_groups<kPanels, kRows, kType>(s, turn, begin, end, acc);
     begin = end;
   }
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) {
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) sums[r] = acc[r];
+    for (int r = 0; r < kRows; ++r) sums[p][r] = acc[p][r];
+  }
 }
 
-using AddTurn = void (*)(const MatmulShare&, const Turn&, Floats* sums);
+using AddTurn = void (*)(const MatmulShare&, const Turn&, Sums* sums);
 
-// Memory answers several streams faster than one, so a tile works through some panels side by side,
-// a few groups of each in turn: with fewer, sums go to memory and back more often; with more,
-// memory answers more slowly.
+// Memory answers several streams faster than one, so a tile works through some panels side by side.
+// Few rows take a group of each in turn, their sums all in registers; more a few groups of each:
+// with fewer, sums go to memory and back more often; with more, memory answers more slowly.
 constexpr int kPanelsTogether = 4;
 constexpr int64_t kTurnGroups = 4;
 // Beside panels of a page or two, what lies a page ahead is asked for in time; beside long ones
@@ -255,55 +273,80 @@ constexpr int64_t bytes_ahead(int64_t panel_bytes) {
   return panel_bytes <= 8192 ? 4096 : 512;
 }
 
+// How tiles of so many rows go through panels: one at a time, and several.
+struct Adds {
+  AddTurn one, together;  // together: null where the sums would leave the registers
+  int64_t panels;         // that are side by side
+};
+
 // Of one tile with `count` panels that lie `apart`.
-void add_side_by_side(const MatmulShare& s, AddTurn add, int64_t panel, int64_t apart,
+void add_side_by_side(const MatmulShare& s, const Adds& add, int64_t panel, int64_t apart,
                       int64_t count) {
-  Floats sums[kPanelsTogether][kMaxTile];
+  Sums sums[kPanelsTogether];
   for (int64_t p = 0; p < count; ++p) {
     for (Floats& sum : sums[p]) sum = zero();
   }
   const int64_t groups = s.k / kGroup, step = s.panel_bytes / groups;
   const int64_t ahead = bytes_ahead(s.panel_bytes);
-  for (int64_t g = 0; g < groups; g += kTurnGroups) {
-    const int64_t end = groups < g + kTurnGroups ? groups : g + kTurnGroups;
-    for (int64_t p = 0; p < count; ++p) {
-      const int64_t at = panel + p * apart;
-      const std::byte* here = s.panels + at * s.panel_bytes;
-      add(s, {0, at, g, end, here + g * step + ahead, step}, sums[p]);
+  const auto turn_at = [&](int64_t at, int64_t begin, int64_t end) {
+    const std::byte* here = s.panels + at * s.panel_bytes;
+    return Turn{0, at, apart * s.panel_bytes, begin, end, here + begin * step + ahead, step};
+  };
+  if (count == add.panels && add.together != nullptr) {
+    add.together(s, turn_at(panel, 0, groups), sums);
+  } else {
+    for (int64_t g = 0; g < groups; g += kTurnGroups) {
+      const int64_t end = groups < g + kTurnGroups ? groups : g + kTurnGroups;
+      for (int64_t p = 0; p < count; ++p) {
+        add.one(s, turn_at(panel + p * apart, g, end), sums + p);
+      }
     }
   }
   for (int64_t p = 0; p < count; ++p) store_tile(s, 0, s.rows, panel + p * apart, sums[p]);
 }
 
 // Of several tiles, which share in fetching the next panel.
-void add_tiles(const MatmulShare& s, const AddTurn* add, int64_t panel) {
+void add_tiles(const MatmulShare& s, const Adds* add, int64_t panel) {
   const int64_t tiles = tile_count(s.rows, kMaxTile), part = s.panel_bytes / tiles;
   const int64_t groups = s.k / kGroup;
   const std::byte* next = s.panels + (panel + 1 < s.panel_end ? panel + 1 : panel) * s.panel_bytes;
   for (int64_t tile = 0; tile < tiles; ++tile) {
     const int64_t row = tile_begin(s.rows, kMaxTile, tile);
     const int64_t rows = tile_begin(s.rows, kMaxTile, tile + 1) - row;
-    Floats sums[kMaxTile];
+    Sums sums;
     for (Floats& sum : sums) sum = zero();
-    add[rows - 1](s, {row, panel, 0, groups, next + tile * part, part / groups}, sums);
+    add[rows - 1].one(s, {row, panel, 0, 0, groups, next + tile * part, part / groups}, &sums);
     store_tile(s, row, rows, panel, sums);
   }
 }
 
+// Panels whose sums with so many rows stay in registers.
+constexpr int panels_beside(int rows) {
+  if (rows <= kRowsBeside) return kPanelsTogether;
+  return rows <= kRowsBeside + (kRowsBeside + 1) / 2 ? kPanelsTogether / 2 : 1;
+}
+
+template <int kRows, DType kType>
+constexpr Adds adds_of() {
+  constexpr int kBeside = panels_beside(kRows);
+  if constexpr (kBeside == 1) return {add_turn<1, kRows, kType>, nullptr, kPanelsTogether};
+  return {add_turn<1, kRows, kType>, add_turn<kBeside, kRows, kType>, kBeside};
+}
+
 template <DType kType, int... kRows>
 void quantized_matmul(const MatmulShare& s, Numbers<kRows...>) {
-  constexpr AddTurn kAdd[] = {add_turn<kRows + 1, kType>...};
+  constexpr Adds kAdd[] = {adds_of<kRows + 1, kType>()...};
   if (s.rows > kMaxTile) {
     for (int64_t panel = s.panel_begin; panel < s.panel_end; ++panel) add_tiles(s, kAdd, panel);
     return;
   }
-  const AddTurn add = kAdd[s.rows - 1];
-  const int64_t apart = (s.panel_end - s.panel_begin) / kPanelsTogether;
+  const Adds& add = kAdd[s.rows - 1];
+  const int64_t apart = (s.panel_end - s.panel_begin) / add.panels;
   for (int64_t i = 0; i < apart; ++i) {
-    add_side_by_side(s, add, s.panel_begin + i, apart, kPanelsTogether);
+    add_side_by_side(s, add, s.panel_begin + i, apart, add.panels);
   }
   // What is left over has no panel beside.
-  for (int64_t left = s.panel_begin + apart * kPanelsTogether; left < s.panel_end; ++left) {
+  for (int64_t left = s.panel_begin + apart * add.panels; left < s.panel_end; ++left) {
     add_side_by_side(s, add, left, 0, 1);
   }
 }

@@ -250,15 +250,24 @@ void short_conv(const ShortConvRow& row) {
   });
 }
 
-// What the state has for a key: four sums, so that one need not wait for the other.
-AERIE_INLINE Floats read_state(const float* state, const float* key, int key_dim) {
-  Floats sums[4] = {zero(), zero(), zero(), zero()};
+// What the state has for keys[0] (and keys[1]), each in four sums, so that one need not wait for
+// the other.
+template <int kKeys>
+AERIE_INLINE void read_state(const float* state, const float* const* keys, int key_dim,
+                             Floats* out) {
+  Floats sums[kKeys][4];
+  for (auto& of_key : sums) {
+    for (Floats& sum : of_key) sum = zero();
+  }
   for (int i = 0; i < key_dim; i += 4) {
     for (int j = 0; j < 4; ++j) {
-      sums[j] = fma(load(state + (i + j) * kLanes), set1(key[i + j]), sums[j]);
+      const Floats at = load(state + (i + j) * kLanes);
+      for (int n = 0; n < kKeys; ++n) sums[n][j] = fma(at, set1(keys[n][i + j]), sums[n][j]);
     }
   }
-  return add(add(sums[0], sums[1]), add(sums[2], sums[3]));
+  for (int n = 0; n < kKeys; ++n) {
+    out[n] = add(add(sums[n][0], sums[n][1]), add(sums[n][2], sums[n][3]));
+  }
 }
 
 void delta_row(const DeltaRow& row) {
@@ -267,11 +276,18 @@ void delta_row(const DeltaRow& row) {
     products = fma(load(row.key + i), load(row.query + i), products);
   }
   const Floats decay = set1(row.decay);
-  const Floats remembered = mul(decay, read_state(row.state, row.key, row.key_dim));
+  const float* const keys[] = {row.key, row.query};
+  Floats reads[2];
+  if constexpr (kSumsTogether >= 8) {
+    read_state<2>(row.state, keys, row.key_dim, reads);
+  } else {
+    read_state<1>(row.state, keys, row.key_dim, reads);
+    read_state<1>(row.state, keys + 1, row.key_dim, reads + 1);
+  }
+  const Floats remembered = mul(decay, reads[0]);
   const Floats change = mul(set1(row.beta), sub(load(row.value), remembered));
-  const Floats read = mul(decay, read_state(row.state, row.query, row.key_dim));
   store(row.change, change);
-  store(row.out, fma(set1(reduce_add(products)), change, read));
+  store(row.out, fma(set1(reduce_add(products)), change, mul(decay, reads[1])));
 }
 
 void advance_state(const float* from, int key_dim, float decay, const float* key,

@@ -32,6 +32,8 @@ constexpr int kLanes = 16;
 constexpr int kRowsTogether = 4;
 // So few rows leave a dot product waiting for the one before.
 constexpr int kFewRows = 2;
+// Rows whose sums with four panels stay in registers beside all else.
+constexpr int kRowsBeside = 1;
 constexpr int kFloatRowsTogether = 6;
 // Sums that attention keeps in registers beside its operands.
 constexpr int kSumsTogether = 6;

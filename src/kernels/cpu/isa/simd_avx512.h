@@ -34,6 +34,8 @@ constexpr int kLanes = 16;
 constexpr int kRowsTogether = 8;
 // So few rows leave a dot product waiting for the one before.
 constexpr int kFewRows = 4;
+// Rows whose sums with four panels stay in registers beside all else.
+constexpr int kRowsBeside = 4;
 constexpr int kFloatRowsTogether = 16;
 // Sums that attention keeps in registers beside its operands.
 constexpr int kSumsTogether = 24;
