@@ -47,7 +47,7 @@ def main():
     library.llama_log_set(quiet, None)
     L.llama_backend_init()
     contexts = {"as it is": context(args, False), "repacked": context(args, True)}
-    worker.serve(contexts, importlib.metadata.version(PACKAGE), library.llama_print_system_info().decode().strip())
+    worker.serve(contexts, importlib.metadata.version(PACKAGE), library.llama_print_system_info().decode().strip(), args.positions)
 
 
 if __name__ == "__main__":

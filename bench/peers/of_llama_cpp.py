@@ -20,7 +20,7 @@ def quiet(level, text, user_data):
 
 
 def cut(context, position):
-    L.llama_memory_seq_rm(L.llama_get_memory(context), 0, position, -1)
+    return L.llama_memory_seq_rm(L.llama_get_memory(context), 0, position, -1)
 
 
 def main():
@@ -33,7 +33,7 @@ def main():
         params = L.llama_context_default_params()
         params.flash_attn_type = flash
         contexts[name] = llama_context.LlamaContext(L, model, params, args, cut)
-    worker.serve(contexts, L.__version__, L.llama_print_system_info().decode().strip())
+    worker.serve(contexts, L.__version__, L.llama_print_system_info().decode().strip(), args.positions)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ class Pipeline:
 
 def main():
     args = worker.arguments(__doc__.splitlines()[0])
-    worker.serve({"pipeline": Pipeline(args)}, genai.__version__, openvino.Core().get_property("CPU", "FULL_DEVICE_NAME"))
+    worker.serve({"pipeline": Pipeline(args)}, genai.__version__, openvino.Core().get_property("CPU", "FULL_DEVICE_NAME"),
+                 args.positions)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ A peer's script hands `serve` its engines, which it calls `variants`; a request 
 ("variant": 0). An engine has
 
     forward(tokens, first, logits)   evaluates tokens from position `first` on, logits "all", "last" or "none"
-    cut(position)                    forgets what is behind
+    cut(position)                    forgets what is behind; False if it cannot: states of linear attention
     largest()                        the id of the largest logit of the last row
     vocab_size
 
@@ -34,9 +34,11 @@ def arguments(description):
 class Measured:
     """An engine with what its requests need."""
 
-    def __init__(self, engine):
+    def __init__(self, engine, positions):
         self.engine = engine
+        self.positions = positions
         self.filled = 0
+        self.asked = 0
         self.state = 1
 
     def random_tokens(self, count):
@@ -54,7 +56,7 @@ class Measured:
             self.engine.forward(tokens[i:i + CHUNK], i, logits if i + CHUNK >= count else "none")
 
     def fill(self, request):
-        self.filled = request["context"]
+        self.filled = self.asked = request["context"]
         if hasattr(self.engine, "forward"):
             self.prefill(self.filled, "none")
         return {}
@@ -70,7 +72,11 @@ class Measured:
             start = time.perf_counter()
             self.engine.forward(tokens, self.filled, "all")
             passes.append(time.perf_counter() - start)
-            self.engine.cut(self.filled)
+            if self.engine.cut(self.filled) is False:
+                # What cannot be taken back stays; some rows more hardly count.
+                self.filled += request["rows"]
+                if self.filled + request["rows"] > self.positions:
+                    self.fill({"context": self.asked})
         return {"ms": 1e3 * statistics.median(passes)}
 
     def prompt(self, request):
@@ -95,9 +101,9 @@ class Measured:
         return {"ms": 1e3 * (time.perf_counter() - start)}
 
 
-def serve(engines, version, system):
-    """Answers until the pipe ends. `engines`: what the variants are called, and each's engine."""
-    measured = [Measured(engine) for engine in engines.values()]
+def serve(engines, version, system, positions):
+    """Answers until the pipe ends. `engines`: what the variants are called, and each's engine, for so many positions."""
+    measured = [Measured(engine, positions) for engine in engines.values()]
     print(json.dumps({"ready": True, "version": version, "system": system, "variants": list(engines)}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
