@@ -49,8 +49,9 @@ AERIE_INLINE void with_type(DType dtype, const Body& body) {
   }
 }
 
+// Into the second cache: the first has too few places for what is on its way (docs/decisions.md).
 AERIE_INLINE void prefetch(const std::byte* at, int64_t bytes) {
-  for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line);
+  for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, 2);
 }
 
 void store_tile(const MatmulShare& s, int64_t row, int64_t rows, int64_t panel, const Floats* acc) {
