@@ -87,6 +87,9 @@ struct Setting {
   int threads = 1;
   int max_logits = 256;  // rows of a round
   kernels::KvType cache_type = kernels::KvType::kF16;
+  // Positions that layers with a window keep before it (KvCache::Windows). They have room for what
+  // the passes need; the comparison's plain decoding keeps everything.
+  int behind = kernels::kPagePositions;
   VerifyRule rule = VerifyRule::kExact;
   std::vector<test::Request> requests;
   // What plain decoding says to these requests, if another comparison has found out.
