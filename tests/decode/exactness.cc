@@ -458,6 +458,17 @@ Replies plain_replies(const Setting& setting) {
   return plain_replies(*model, alone, decoder_options(setting), setting.requests);
 }
 
+}  // namespace
+
+Replies plain_replies(std::span<const Request> requests, const ModelFile& target) {
+  Setting setting;
+  setting.target = &target;
+  setting.requests.assign(requests.begin(), requests.end());
+  return plain_replies(setting);
+}
+
+namespace {
+
 // For that many sequences at a time.
 KvCache::Windows windows_of(const Setting& setting, int sequences) {
   const int64_t nodes = decoder_options(setting).max_nodes;
@@ -477,9 +488,9 @@ ServedTwice serve_twice(const Setting& setting, int suspends, const Wrap& wrap) 
   decoding.reuse_prefixes = true;
   const std::unique_ptr<Model> wrapped = wrap ? wrap(*target) : nullptr;
   Model& model = wrapped ? *wrapped : checked;
-  KvCache cache = test::cache_for(model, decoding, 2 * static_cast<int>(setting.requests.size()),
-                                  setting.cache_type,
-                                  windows_of(setting, 2 * static_cast<int>(setting.requests.size())));
+  KvCache cache = test::cache_for(
+      model, decoding, 2 * static_cast<int>(setting.requests.size()), setting.cache_type,
+      windows_of(setting, 2 * static_cast<int>(setting.requests.size())));
   for (test::Replies* replies : {&result.cold, &result.warm}) {
     *replies = test::serve(model, cache, drafter.get(), decoding, setting.requests, suspends);
     if (result.difference.empty()) result.difference = test::difference(plain.of, replies->of);
@@ -499,6 +510,7 @@ Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
   KvCache cache = test::cache_for(model, decoder_options(setting),
                                   static_cast<int>(setting.requests.size()), setting.cache_type,
                                   windows_of(setting, static_cast<int>(setting.requests.size())));
+  if (cache.windows() != nullptr) result.window_places = cache.windows()->places();
   result.speculative =
       test::decode(model, cache, drafter.get(), decoder_options(setting), setting.requests);
   EXPECT_EQ(checked.passes(), wrapped ? 0 : result.speculative.passes);

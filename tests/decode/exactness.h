@@ -103,6 +103,7 @@ struct Comparison {
   test::Replies plain;  // alone, one thread, the whole prompt at once
   test::Replies speculative;
   std::string difference;  // empty: the same tokens
+  int window_places = 0;   // of the speculative run's cache; 0: layers have all pages
 };
 
 Comparison compare_with_plain(const Setting& setting, const Wrap& wrap = nullptr);
@@ -118,8 +119,9 @@ ServedTwice serve_twice(const Setting& setting, int suspends, const Wrap& wrap =
 // judged.
 void expect_speculation(const Setting& setting, const test::Replies& replies);
 
-// Plain decoding of each request by itself, by the usual model.
+// Plain decoding of each request by itself, by the usual model, or another for kMaxPositions.
 test::Replies plain_replies(std::span<const test::Request> requests, VerifyRule rule);
+test::Replies plain_replies(std::span<const test::Request> requests, const ModelFile& target);
 
 // A prompt that is the same `half` tokens twice, so that there is something to quote; `max_tokens`
 // more.
