@@ -182,12 +182,12 @@ Status Opening::open_cache(const ModelConfig& config) {
   const int64_t work = working_bytes(config, model_options);
   const KvCache::States states = state_sizes(out_.decoder, concurrency_.sequences);
   const KvCache::Windows windows = window_sizes(out_.decoder, concurrency_.sequences);
-  AERIE_RETURN_IF_ERROR(check_memory(
-      options_.model, weights,
-      KvCache::bytes_needed(config, least_positions(options_, concurrency_), options_.cache_type,
-                            windows) +
-          KvCache::state_bytes_needed(config, concurrency_.sequences, states),
-      work, available_memory()));
+  AERIE_RETURN_IF_ERROR(
+      check_memory(options_.model, weights,
+                   KvCache::bytes_needed(config, least_positions(options_, concurrency_),
+                                         options_.cache_type, windows) +
+                       KvCache::state_bytes_needed(config, concurrency_.sequences, states),
+                   work, available_memory()));
   AERIE_ASSIGN_OR_RETURN(out_.model, load_model(file, model_options));
   // What is free now is known best once the weights are there.
   const int64_t positions = cache_positions(config, options_, concurrency_, windows);

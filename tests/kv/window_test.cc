@@ -342,6 +342,33 @@ TEST(KeptWindows, GoWithTheirPagesAndWhenAllIsDropped) {
   EXPECT_EQ(cache.kept(counting(0, 700)), 0);
 }
 
+// Two sequences share a page that is no longer kept; that of a third is, and has lost its place.
+TEST(KeptWindows, OfAPageThatIsSharedAreNotTakenOver) {
+  KvCache cache = cache_of(40, 4, {.rows = 40, .sequences = 2});
+  const std::vector<PrefixKey> keys = counting(0, 300);
+  Text one{*cache.open(), {}}, two{*cache.open(), keys};
+  append(cache, one, keys);
+  cache.keep(one.id, keys);
+  ASSERT_EQ(cache.adopt(two.id, keys), 300);
+  cache.drop_kept();
+  Text third{*cache.open(), {}};
+  append(cache, third, keys);
+  cache.keep(third.id, keys);
+  const int32_t lost = cache.pages(third.id)[4];
+  cache.close(third.id);
+  Text other{*cache.open(), {}};
+  append(cache, other, counting(3000, 8 * kPage), 8 * kPage);
+  ASSERT_FALSE(cache.windows()->has(lost));
+  ASSERT_EQ(cache.windows()->users(cache.pages(two.id)[3]), 2);
+  cache.keep(one.id, keys);
+  for (const Text* text : {&one, &two, &other}) EXPECT_EQ(problem(cache, *text), "");
+  // Every page that is kept can be had again.
+  const int left = cache.pages() - cache.used_pages();
+  append(cache, other, counting(9000, (left - 1) * kPage));
+  append(cache, two, counting(7000, 20));
+  for (const Text* text : {&one, &two, &other}) EXPECT_EQ(problem(cache, *text), "");
+}
+
 // Sequences that come and go at random, in a cache that is too small for all of them. Returns the
 // first thing that is not as it should be.
 class Play {
@@ -362,6 +389,9 @@ class Play {
   int below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
   void step() {
     const int what = below(20);
+    // Pages that sequences share are then none that are kept, and others may be kept in their
+    // place.
+    if (below(40) == 0) cache_.drop_kept();
     if (texts_.empty() || (what == 0 && texts_.size() < 6)) {
       open();
       return check();

@@ -265,10 +265,9 @@ Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Mode
   fitting.max_positions = std::min(options.max_positions, model->config().context);
   const int64_t positions =
       draft_cache_positions(options, int64_t{fitting.max_positions} + most_nodes_run(options));
-  AERIE_ASSIGN_OR_RETURN(KvCache cache,
-                         KvCache::create(model->config(), positions, options.max_sequences,
-                                         options.cache_type, states_of(options),
-                                         windows_of(options)));
+  AERIE_ASSIGN_OR_RETURN(
+      KvCache cache, KvCache::create(model->config(), positions, options.max_sequences,
+                                     options.cache_type, states_of(options), windows_of(options)));
   return make_network_drafter(
       std::make_unique<ModelNetwork>(std::move(model), std::move(cache), fitting), options);
 }

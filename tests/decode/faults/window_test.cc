@@ -95,6 +95,18 @@ TEST_P(LongWindows, SpeculationChangesNoToken) {
 INSTANTIATE_TEST_SUITE_P(Drafters, LongWindows, testing::ValuesIn(kDraftKinds),
                          draft_kind_test_name);
 
+TEST(Windows, HeadsDraftTheSame) {
+  for (const test::HeadFamily family : {test::HeadFamily::kEagle, test::HeadFamily::kMedusa}) {
+    test::TinyHead head(windowed_file(), family, false);
+    Setting setting = long_setting(DraftKind::kHeadTree, 0.9);
+    setting.head = &head;
+    const Comparison comparison = compare_with_plain(setting, overwriting());
+    EXPECT_EQ(comparison.difference, "") << test::head_family_name(family);
+    EXPECT_GT(comparison.window_places, 0);
+    EXPECT_GT(comparison.speculative.of[0].stats.drafted, 0);
+  }
+}
+
 TEST(Windows, ABatchSaysWhatEachSaysAlone) {
   for (const DraftKind kind : {DraftKind::kSameModel, DraftKind::kProphetTree}) {
     Setting setting = long_setting(kind, 0.0);
