@@ -57,6 +57,9 @@ struct ModelConfig {
   LatentAttention latent;
   LinearAttention linear;
   std::vector<bool> linear_layers;  // [layers]: which of them are; empty: none
+  // [layers]: positions that attention sees, the row's own counted; 0: all that came before. Empty:
+  // no layer has a window, or whoever reads this need not know.
+  std::vector<int> windows;
 
   int q_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }
@@ -66,16 +69,24 @@ struct ModelConfig {
     return !linear_layers.empty() && linear_layers[static_cast<size_t>(layer)];
   }
   int count_linear() const { return static_cast<int>(std::ranges::count(linear_layers, true)); }
+  bool has_window(int layer) const {
+    return !windows.empty() && windows[static_cast<size_t>(layer)] > 0;
+  }
+  int count_windows() const {
+    return static_cast<int>(windows.size()) - static_cast<int>(std::ranges::count(windows, 0));
+  }
+  // 0: there is none.
+  int largest_window() const { return windows.empty() ? 0 : *std::ranges::max_element(windows); }
   // Without these layers, which are in ascending order.
   ModelConfig without(std::span<const int32_t> skipped) const {
     ModelConfig rest = *this;
     rest.layers -= static_cast<int>(skipped.size());
-    if (linear_layers.empty()) return rest;
     rest.linear_layers.clear();
+    rest.windows.clear();
     for (int32_t layer = 0; layer < layers; ++layer) {
-      if (!std::ranges::binary_search(skipped, layer)) {
-        rest.linear_layers.push_back(is_linear(layer));
-      }
+      if (std::ranges::binary_search(skipped, layer)) continue;
+      if (!linear_layers.empty()) rest.linear_layers.push_back(is_linear(layer));
+      if (!windows.empty()) rest.windows.push_back(windows[static_cast<size_t>(layer)]);
     }
     return rest;
   }

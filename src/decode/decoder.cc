@@ -109,7 +109,7 @@ Status Decoder::attach(Sequence& sequence) {
     reused = cache_.adopt(sequence.cache, keys.first(static_cast<size_t>(reused)),
                           sequence.options.tenant);
   }
-  if (cache_.states() != nullptr && options_.reuse_prefixes) {
+  if (!cache_.begins_anywhere() && options_.reuse_prefixes) {
     const int shared = cache_.kept_pages(prefix_keys_, sequence.options.tenant);
     sequence.branch = shared > reused ? shared : 0;
   }
@@ -164,6 +164,16 @@ int Decoder::unread(const Sequence& sequence) const {
   const int all = sequence.generated() == 0 ? sequence.prompt_length
                                             : static_cast<int>(sequence.tokens.size()) - 1;
   return all - cache_.committed(sequence.cache);
+}
+
+bool Decoder::can_branch(const Sequence& sequence, int length) const {
+  return cache_.begins_anywhere() || cache_.committed(sequence.cache) < length ||
+         cache_.can_begin_at(sequence.cache, length);
+}
+
+void Decoder::expect_branch(Sequence& sequence, int length) {
+  sequence.branch = length;
+  if (cache_.committed(sequence.cache) >= length) cache_.value_beginning(sequence.cache, length);
 }
 
 bool Decoder::prepare(Sequence& sequence) const {
@@ -246,10 +256,20 @@ ForwardOutputs Decoder::forward(Pieces pieces) {
   for (const PromptPiece& piece : pieces) {
     pass_.add_piece(piece);
     claim_snapshots(piece);
+    mark_branch(piece);
   }
   pass_.number_logits();
   ++target_passes_;
   return model_.forward(pass_.batch(), cache_);
+}
+
+// Who begins like this sequence can go on where another branched off.
+void Decoder::mark_branch(const PromptPiece& piece) {
+  if (!options_.reuse_prefixes) return;
+  const Sequence& sequence = *piece.sequence;
+  const int first = cache_.committed(sequence.cache);
+  if (sequence.branch <= first || sequence.branch > first + piece.rows) return;
+  cache_.value_beginning(sequence.cache, sequence.branch);
 }
 
 // Of a model whose layers keep states: who begins like this sequence can go on only where one was

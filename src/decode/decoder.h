@@ -53,12 +53,10 @@ class Decoder {
 
   bool reuses_prefixes() const { return options_.reuse_prefixes; }
   // Whether others will be able to begin with the first `length` tokens of a sequence, once it has
-  // read them: where layers keep states, only if it has not yet. Then expect_branch() says that one
-  // will.
-  bool can_branch(const Sequence& sequence, int length) const {
-    return cache_.states() == nullptr || cache_.committed(sequence.cache) < length;
-  }
-  void expect_branch(Sequence& sequence, int length) const { sequence.branch = length; }
+  // read them: where layers keep states, only if it has not yet; where they have windows, if it has
+  // not or what these see is there still. Then expect_branch() says that one will.
+  bool can_branch(const Sequence& sequence, int length) const;
+  void expect_branch(Sequence& sequence, int length);
   // How many tokens have to be read before rounds can begin.
   int unread(const Sequence& sequence) const;
   // Whether a sequence may have a round, or the piece that ends its prompt, now: its constraint may
@@ -96,6 +94,7 @@ class Decoder {
   Status reserve(Rounds rounds, Pieces pieces);
   ForwardOutputs forward(Pieces pieces);
   void claim_snapshots(const PromptPiece& piece);
+  void mark_branch(const PromptPiece& piece);
   void verify(Rounds sequences, const ForwardOutputs& outputs);
   Status read(Pieces pieces, const ForwardOutputs& outputs, int first_row);
   void emit(Sequence& sequence, const TokenTree& tree, const SequenceTarget& target);

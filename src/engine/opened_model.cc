@@ -33,15 +33,31 @@ int64_t least_positions(const EngineOptions& options, const Concurrency& concurr
   return std::max(context, concurrency.cache_positions);
 }
 
+// Of layers with a window: those of all sequences, and of as many beginnings that are kept.
+KvCache::Windows window_sizes(const DecoderOptions& decoder, int sequences) {
+  return {.rows = decoder.max_rows, .sequences = (decoder.reuse_prefixes ? 2 : 1) * sequences};
+}
+
+// At most `most`, that `bytes` suffice for.
+int64_t positions_in(int64_t bytes, int64_t most, const ModelConfig& config, kernels::KvType type,
+                     const KvCache::Windows& windows) {
+  int64_t fit = 0, pages = most / kernels::kPagePositions;
+  while (fit < pages) {
+    const int64_t middle = (fit + pages + 1) / 2;
+    const bool fits =
+        KvCache::bytes_needed(config, middle * kernels::kPagePositions, type, windows) <= bytes;
+    (fits ? fit : pages) = fits ? middle : middle - 1;
+  }
+  return fit * kernels::kPagePositions;
+}
+
 int64_t cache_positions(const ModelConfig& config, const EngineOptions& options,
-                        const Concurrency& concurrency) {
+                        const Concurrency& concurrency, const KvCache::Windows& windows) {
   const int64_t least = least_positions(options, concurrency);
   if (concurrency.cache_positions != Concurrency::kRoom) return least;
   int64_t positions = least * concurrency.sequences;
   if (const int64_t free = available_memory(); free >= 0) {
-    // 0 where all layers keep states.
-    const int64_t page = std::max<int64_t>(1, KvCache::bytes_needed(config, 1, options.cache_type));
-    positions = std::min(positions, free / 2 / page * kernels::kPagePositions);
+    positions = positions_in(free / 2, positions, config, options.cache_type, windows);
   }
   return std::max(least, positions);
 }
@@ -165,16 +181,18 @@ Status Opening::open_cache(const ModelConfig& config) {
   const int64_t weights = loaded_weight_bytes(file, *backend_);
   const int64_t work = working_bytes(config, model_options);
   const KvCache::States states = state_sizes(out_.decoder, concurrency_.sequences);
-  AERIE_RETURN_IF_ERROR(check_memory(
-      options_.model, weights,
-      KvCache::bytes_needed(config, least_positions(options_, concurrency_), options_.cache_type) +
-          KvCache::state_bytes_needed(config, concurrency_.sequences, states),
-      work, available_memory()));
+  const KvCache::Windows windows = window_sizes(out_.decoder, concurrency_.sequences);
+  AERIE_RETURN_IF_ERROR(
+      check_memory(options_.model, weights,
+                   KvCache::bytes_needed(config, least_positions(options_, concurrency_),
+                                         options_.cache_type, windows) +
+                       KvCache::state_bytes_needed(config, concurrency_.sequences, states),
+                   work, available_memory()));
   AERIE_ASSIGN_OR_RETURN(out_.model, load_model(file, model_options));
   // What is free now is known best once the weights are there.
-  const int64_t positions = cache_positions(config, options_, concurrency_);
+  const int64_t positions = cache_positions(config, options_, concurrency_, windows);
   AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, positions, concurrency_.sequences,
-                                                        options_.cache_type, states));
+                                                        options_.cache_type, states, windows));
   out_.cache = std::make_unique<KvCache>(std::move(cache));
   return {};
 }

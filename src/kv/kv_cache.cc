@@ -21,11 +21,23 @@ kernels::KvLayout layout_of(const ModelConfig& config, kernels::KvType type) {
   return {config.kv_heads, config.head_dim, type, config.latent.rank};
 }
 
+// Of a layer with a window.
+int64_t places_for(const ModelConfig& config, int64_t pages, const KvCache::Windows& windows) {
+  const int window = config.largest_window();
+  if (windows.rows == 0 || window == 0) return pages;
+  // Of what it keeps, one page for rows that begin another or a copy of one that others read.
+  const int64_t most = pages_for(int64_t{window} + windows.behind) + 2;
+  return std::min(pages, windows.sequences * most + pages_for(windows.rows));
+}
+
 }  // namespace
 
-int64_t KvCache::bytes_needed(const ModelConfig& config, int64_t positions, kernels::KvType type) {
-  return pages_for(positions) * layout_of(config, type).page() *
-         (config.layers - config.count_linear());
+int64_t KvCache::bytes_needed(const ModelConfig& config, int64_t positions, kernels::KvType type,
+                              const Windows& windows) {
+  const int64_t pages = pages_for(positions), windowed = config.count_windows();
+  const int64_t full = config.layers - config.count_linear() - windowed;
+  return (full * pages + windowed * places_for(config, pages, windows)) *
+         layout_of(config, type).page();
 }
 
 int64_t KvCache::state_bytes_needed(const ModelConfig& config, int sequences,
@@ -34,7 +46,8 @@ int64_t KvCache::state_bytes_needed(const ModelConfig& config, int sequences,
 }
 
 Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, int sequences,
-                                  kernels::KvType type, const States& states) {
+                                  kernels::KvType type, const States& states,
+                                  const Windows& windows) {
   assert(positions > 0 && sequences > 0);
   if (positions > kMostPositions) {
     return invalid_argument("a cache of {} tokens: it may hold {} at most", positions,
@@ -43,6 +56,17 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, 
   KvCache cache;
   cache.layout_ = layout_of(config, type);
   cache.page_count_ = static_cast<int>(pages_for(positions));
+  if (const int64_t places = places_for(config, cache.page_count_, windows);
+      places < cache.page_count_) {
+    if (config.count_linear() > 0) {
+      return not_supported("a cache of windows and of states");
+    }
+    for (int layer = 0; layer < config.layers; ++layer) {
+      cache.has_window_.push_back(config.has_window(layer));
+    }
+    cache.windows_.emplace(cache.page_count_, static_cast<int>(places), config.largest_window(),
+                           windows.behind);
+  }
   const std::vector<MemoryNode> nodes = machine_topology().nodes;
   int state_planes = 0;
   for (int layer = 0; layer < config.layers; ++layer) {
@@ -52,7 +76,8 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, 
       cache.planes_.emplace_back();
       continue;
     }
-    const auto bytes = static_cast<size_t>(cache.page_count_ * cache.layout_.page());
+    const int pages = cache.has_places(layer) ? cache.windows_->places() : cache.page_count_;
+    const auto bytes = static_cast<size_t>(pages * cache.layout_.page());
     AERIE_ASSIGN_OR_RETURN(Buffer plane, Buffer::allocate(bytes));
     // Which thread reads what depends on the lengths of the sequences.
     if (nodes.size() > 1) interleave_memory(plane.data(), plane.size(), nodes);
@@ -69,6 +94,12 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, 
   cache.references_.resize(static_cast<size_t>(cache.page_count_));
   cache.is_kept_.resize(static_cast<size_t>(cache.page_count_));
   return cache;
+}
+
+int64_t KvCache::bytes() const {
+  int64_t bytes = 0;
+  for (const Buffer& plane : planes_) bytes += static_cast<int64_t>(plane.size());
+  return bytes;
 }
 
 Expected<KvCache::Id> KvCache::open() {
@@ -90,6 +121,7 @@ int32_t KvCache::take_page() {
     is_kept_[static_cast<size_t>(page)] = false;
     --kept_alone_;
     if (states_) states_->drop_page(page);
+    if (windows_) windows_->drop(page);
     references_[static_cast<size_t>(page)] = 0;
     free_.push_back(page);
   }
@@ -102,6 +134,7 @@ int32_t KvCache::take_page() {
 void KvCache::drop_page(int32_t page) {
   const auto at = static_cast<size_t>(page);
   if (--references_[at] == 0) {
+    if (windows_) windows_->drop(page);
     free_.push_back(page);
   } else if (references_[at] == 1 && is_kept_[at]) {
     ++kept_alone_;
@@ -112,6 +145,8 @@ void KvCache::close(Id id) {
   Sequence& s = sequence(id);
   assert(s.open);
   if (states_) states_->close(id);
+  for (; s.first < s.last; ++s.first) windows_->release(s.pages[static_cast<size_t>(s.first)]);
+  s.first = s.last = 0;
   for (const int32_t page : s.pages) drop_page(page);
   s.pages.clear();
   s.committed = 0;
@@ -119,42 +154,160 @@ void KvCache::close(Id id) {
 }
 
 void KvCache::copy_entry(int32_t from, int32_t to) {
+  const auto place_of = [&](int32_t slot) {
+    return windows_->place(slot / kPage) * kPage + slot % kPage;
+  };
   for (int layer = 0; layer < layers(); ++layer) {
-    if (plane(layer) != nullptr) kernels::copy_kv(layout_, plane(layer), from, to);
+    if (plane(layer) == nullptr) continue;
+    if (has_places(layer)) {
+      kernels::copy_kv(layout_, plane(layer), place_of(from), place_of(to));
+    } else {
+      kernels::copy_kv(layout_, plane(layer), from, to);
+    }
   }
 }
 
-Status KvCache::reserve(Id id, int rows, int settled) {
-  Sequence& s = sequence(id);
-  assert(s.open && rows >= 0 && settled <= rows);
-  const int64_t wanted = pages_for(int64_t{s.committed} + rows);
-  const auto had = static_cast<int64_t>(s.pages.size());
-  // The page that is full in part, if others read it, too. Those behind it are never shared.
-  const auto partial = static_cast<size_t>(s.committed / kPage);
-  const bool copies = rows > 0 && partial < s.pages.size() && shared(s.pages[partial]);
-  const int64_t missing = std::max<int64_t>(0, wanted - had) + (copies ? 1 : 0);
+// Room for pages up to `wanted`, and for a copy of one.
+Status KvCache::check_room(const Sequence& s, int64_t wanted, int rows, bool copies) const {
+  const int64_t copied = copies ? 1 : 0;
+  const int64_t missing = std::max<int64_t>(0, wanted - std::ssize(s.pages)) + copied;
   if (missing > static_cast<int64_t>(free_.size()) + kept_alone_) {
     return resource_exhausted(
         "the cache is full: {} positions are taken, {} more were asked for, and {} is all there "
         "is; raise the context size or shorten the input",
         s.committed, rows, positions());
   }
-  if (states_) AERIE_RETURN_IF_ERROR(states_->reserve(id, s.committed, rows, settled));
-  if (copies) {
-    const int32_t own = take_page(), old = s.pages[partial];
-    for (int32_t offset = 0; offset < s.committed % kPage; ++offset) {
-      copy_entry(old * kPage + offset, own * kPage + offset);
-    }
-    drop_page(old);
-    s.pages[partial] = own;
+  if (windows_ && std::max<int64_t>(0, wanted - s.last) + copied > windows_->available()) {
+    return resource_exhausted(
+        "the cache of layers with a window is full: {} positions more were asked for, and all "
+        "sequences together have {}; give more memory, or read prompts in smaller pieces",
+        rows, int64_t{windows_->places()} * kPage);
   }
-  while (static_cast<int64_t>(s.pages.size()) < wanted) s.pages.push_back(take_page());
   return {};
+}
+
+// Requires room for them.
+void KvCache::add_pages(Sequence& s, int64_t wanted) {
+  while (std::ssize(s.pages) < wanted) s.pages.push_back(take_page());
+  if (!windows_) return;
+  for (; s.last < wanted; ++s.last) windows_->need(s.pages[static_cast<size_t>(s.last)]);
+}
+
+// A copy of the page that is full in part, which others read, too.
+void KvCache::own_partial_page(Sequence& s) {
+  int32_t& page = s.pages[static_cast<size_t>(s.committed / kPage)];
+  const int32_t own = take_page(), old = page;
+  // What it is to hold a part of, the sequence sees.
+  if (windows_) windows_->need(own);
+  for (int32_t offset = 0; offset < s.committed % kPage; ++offset) {
+    copy_entry(old * kPage + offset, own * kPage + offset);
+  }
+  if (windows_) windows_->release(old);
+  drop_page(old);
+  page = own;
+}
+
+Status KvCache::reserve(Id id, int rows, int settled) {
+  Sequence& s = sequence(id);
+  assert(s.open && rows >= 0 && settled <= rows);
+  const int64_t wanted = pages_for(int64_t{s.committed} + rows);
+  // Those behind the page that is full in part are never shared.
+  const auto partial = static_cast<size_t>(s.committed / kPage);
+  const bool copies = rows > 0 && partial < s.pages.size() && shared(s.pages[partial]);
+  AERIE_RETURN_IF_ERROR(check_room(s, wanted, rows, copies));
+  if (states_) AERIE_RETURN_IF_ERROR(states_->reserve(id, s.committed, rows, settled));
+  if (copies) own_partial_page(s);
+  add_pages(s, wanted);
+  return {};
+}
+
+// The sequence no longer needs what no row of it will see.
+void KvCache::slide(Sequence& s) {
+  if (!windows_) return;
+  const int first = std::min(windows_->first_kept(s.committed), s.last);
+  for (; s.first < first; ++s.first) windows_->release(s.pages[static_cast<size_t>(s.first)]);
+}
+
+// Of the pages of a beginning: all that is seen of it, and what is there of those to be kept with
+// it.
+int KvCache::first_needed(std::span<const int32_t> pages, int length) const {
+  int first = windows_->first_seen(length);
+  const int least = windows_->first_kept(length);
+  while (first > least && windows_->has(pages[static_cast<size_t>(first) - 1])) --first;
+  return first;
+}
+
+bool KvCache::sees_all(std::span<const int32_t> pages, int length) const {
+  for (int64_t i = windows_->first_seen(length); i < pages_for(length); ++i) {
+    if (!windows_->has(pages[static_cast<size_t>(i)])) return false;
+  }
+  return true;
+}
+
+// The sequence, of which that many entries are left, needs what belongs to them and no more.
+// Requires sees_all().
+void KvCache::move_window(Sequence& s, int length) {
+  const int first = first_needed(s.pages, length), last = static_cast<int>(pages_for(length));
+  for (int i = first; i < last; ++i) windows_->need(s.pages[static_cast<size_t>(i)]);
+  for (; s.first < s.last; ++s.first) windows_->release(s.pages[static_cast<size_t>(s.first)]);
+  s.first = first;
+  s.last = last;
+}
+
+bool KvCache::can_begin_at(Id id, int length) const {
+  return windows_ && length <= committed(id) && sees_all(pages(id), length);
+}
+
+void KvCache::value_beginning(Id id, int length) {
+  if (!windows_) return;
+  const std::vector<int32_t>& pages = sequence(id).pages;
+  for (int64_t i = windows_->first_kept(length); i < pages_for(length); ++i) {
+    windows_->value(pages[static_cast<size_t>(i)]);
+  }
+}
+
+// How much of these keys the sequence can share with those who kept it. All, unless its own page
+// has the place that the other lacks, and is shared already.
+size_t KvCache::most_shared(const Sequence& s, std::span<const PrefixKey> keys,
+                            std::string_view tenant) const {
+  prefixes_.matches(tenant, keys, matches_);
+  size_t most = keys.size();
+  for (const PrefixTree::Match& match : matches_) {
+    const int32_t own = s.pages[static_cast<size_t>(match.depth)];
+    const bool needs = s.first <= match.depth && match.depth < s.last;
+    if (match.page == own || match.keys < kPage || windows_->has(match.page)) continue;
+    if (windows_->users(own) > (needs ? 1 : 0)) {
+      most = std::min(most, static_cast<size_t>(match.depth) * kPage);
+    }
+  }
+  return most;
+}
+
+// The sequence gives up its page for one that holds the same.
+void KvCache::share_page(Sequence& s, size_t index, int32_t page) {
+  int32_t& own = s.pages[index];
+  const auto at = static_cast<int>(index);
+  if (windows_ && !windows_->has(page)) {
+    windows_->hand_over(own, page);
+  } else if (windows_) {
+    if (windows_->is_valued(own)) windows_->value(page);
+    if (s.first <= at && at < s.last) {
+      windows_->need(page);
+      windows_->release(own);
+    }
+  }
+  if (references_[static_cast<size_t>(page)]++ == 1) --kept_alone_;
+  drop_page(own);
+  own = page;
 }
 
 void KvCache::keep(Id id, std::span<const PrefixKey> keys, bool tail, std::string_view tenant) {
   Sequence& s = sequence(id);
   assert(keys.size() <= static_cast<size_t>(s.committed));
+  if (windows_) {
+    value_beginning(id, static_cast<int>(keys.size()));
+    keys = keys.first(most_shared(s, keys, tenant));
+  }
   const size_t full = keys.size() / kPage;
   if (!tail) keys = keys.first(full * kPage);
   prefixes_.add(tenant, keys, s.pages, found_);
@@ -166,9 +319,7 @@ void KvCache::keep(Id id, std::span<const PrefixKey> keys, bool tail, std::strin
     } else if (i < full) {
       // So that whoever reads a page reads those before it, too: a kept page that no sequence has
       // can then be taken back, whatever hangs on it.
-      if (references_[held]++ == 1) --kept_alone_;
-      drop_page(s.pages[i]);
-      s.pages[i] = found_[i];
+      share_page(s, i, found_[i]);
     }
   }
   if (!states_) return;
@@ -176,10 +327,36 @@ void KvCache::keep(Id id, std::span<const PrefixKey> keys, bool tail, std::strin
   states_->keep(id, found_, length, length == s.committed);
 }
 
+// Of what matches_ has, the longest beginning that can be gone on from; a depth of -1: there is
+// none.
+PrefixTree::Match KvCache::last_beginning() const {
+  if (states_) return states_->kept(matches_);
+  // No two pages hold the same in the same place, so that full ones are the way there.
+  path_.clear();
+  for (const PrefixTree::Match& match : matches_) {
+    if (match.keys == kPage) path_.push_back(match.page);
+  }
+  PrefixTree::Match best = {-1, -1, 0};
+  int longest = 0;
+  for (const PrefixTree::Match& match : matches_) {
+    const int length = match.depth * kPage + match.keys;
+    if (length <= longest || !windows_->has(match.page)) continue;
+    const auto before = std::span(path_).first(static_cast<size_t>(match.depth));
+    bool whole = true;
+    for (int i = windows_->first_seen(length); i < match.depth; ++i) {
+      whole = whole && windows_->has(before[static_cast<size_t>(i)]);
+    }
+    if (!whole) continue;
+    longest = length;
+    best = match;
+  }
+  return best;
+}
+
 int KvCache::kept(std::span<const PrefixKey> keys, std::string_view tenant) const {
-  if (!states_) return kept_pages(keys, tenant);
+  if (begins_anywhere()) return kept_pages(keys, tenant);
   prefixes_.matches(tenant, keys, matches_);
-  const PrefixTree::Match last = states_->kept(matches_);
+  const PrefixTree::Match last = last_beginning();
   return std::max(0, last.depth * kPage + last.keys);
 }
 
@@ -187,18 +364,19 @@ int KvCache::adopt(Id id, std::span<const PrefixKey> keys, std::string_view tena
   Sequence& s = sequence(id);
   assert(s.open && s.pages.empty());
   s.committed = prefixes_.find(tenant, keys, found_);
-  if (states_) {
+  if (!begins_anywhere()) {
     prefixes_.matches(tenant, keys, matches_);
-    const PrefixTree::Match last = states_->kept(matches_);
+    const PrefixTree::Match last = last_beginning();
     s.committed = std::max(0, last.depth * kPage + last.keys);
     found_.resize(static_cast<size_t>(last.depth + 1));
     if (last.depth >= 0) found_.back() = last.page;
-    states_->adopt(id, found_, s.committed);
+    if (states_) states_->adopt(id, found_, s.committed);
   }
   for (const int32_t page : found_) {
     if (references_[static_cast<size_t>(page)]++ == 1) --kept_alone_;
     s.pages.push_back(page);
   }
+  if (windows_) move_window(s, s.committed);
   return s.committed;
 }
 
@@ -207,6 +385,7 @@ void KvCache::drop_kept() {
     const auto at = static_cast<size_t>(page);
     is_kept_[at] = false;
     if (--references_[at] > 0) continue;
+    if (windows_) windows_->drop(page);
     --kept_alone_;
     free_.push_back(page);
   }
@@ -231,25 +410,42 @@ void KvCache::commit(Id id, std::span<const int32_t> path) {
   }
   if (states_) states_->commit(id, s.committed, path);
   s.committed += static_cast<int>(path.size());
+  slide(s);
 }
 
 void KvCache::commit_first(Id id, int count) {
   Sequence& s = sequence(id);
-  assert(count >= 0 && pages_for(s.committed + count) <= static_cast<int64_t>(s.pages.size()));
+  assert(count >= 0 && pages_for(s.committed + count) <= std::ssize(s.pages));
   s.committed += count;
   if (states_ && count > 0) states_->commit_first(id);
+  slide(s);
 }
 
-void KvCache::assume(Id id, int length) {
+Status KvCache::assume(Id id, int length) {
   Sequence& s = sequence(id);
-  assert(length >= 0 && pages_for(length) <= static_cast<int64_t>(s.pages.size()));
+  assert(length >= 0);
+  s.committed = 0;
+  if (windows_) {
+    move_window(s, 0);
+    s.first = s.last = windows_->first_kept(length);
+  }
+  if (Status status = check_room(s, pages_for(length), length, false); !status.ok()) {
+    s.first = s.last = 0;
+    return status;
+  }
+  add_pages(s, pages_for(length));
   s.committed = length;
   if (states_) states_->assume(id, length);
+  return {};
 }
 
 int KvCache::truncate(Id id, int length) {
   Sequence& s = sequence(id);
   assert(length >= 0 && length <= s.committed);
+  if (windows_) {
+    while (!sees_all(s.pages, length)) length = std::max(0, (length - 1) / kPage * kPage);
+    move_window(s, length);
+  }
   if (states_) length = states_->truncate(id, length);
   s.committed = length;
   // What others read is not written to, and pages that hang on others are held with them.

@@ -1,7 +1,8 @@
 // The paged cache of keys and values. A sequence's positions are spread over pages of
 // kernels::kPagePositions; its committed length is the boundary between what is settled and the
 // rows of the pass under way. Pages may be shared: what one sequence read, others that begin alike
-// need not read again. What layers with linear attention keep instead is in StateStore.
+// need not read again. Layers with a window may have fewer pages than the others, of what sequences
+// still see alone (WindowPages). What layers with linear attention keep instead is in StateStore.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "kernels/kv_layout.h"
 #include "kv/prefix_tree.h"
 #include "kv/state_store.h"
+#include "kv/window_pages.h"
 #include "tensor/tensor.h"
 
 namespace aerie {
@@ -32,14 +34,26 @@ class KvCache {
     int snapshots = 0;
   };
 
+  // Of layers with a window: for how many sequences these hold what is seen at a time, beginnings
+  // that are kept counted, and how many rows of all of them together they take in a pass (0: such
+  // layers hold all positions, as others do). See WindowPages for `behind`.
+  struct Windows {
+    int64_t rows = 0;
+    int sequences = 0;
+    int behind = kernels::kPagePositions;
+  };
+
   // Room for `positions` (below 2^31, rounded up to pages) shared by at most `sequences` sequences.
+  // kUnsupported for layers with windows beside layers that keep states, if `windows` has rows.
   static Expected<KvCache> create(const ModelConfig& config, int64_t positions, int sequences,
                                   kernels::KvType type = kernels::KvType::kF16,
-                                  const States& states = {0, 0});
+                                  const States& states = {0, 0},
+                                  const Windows& windows = {0, 0, 0});
 
   // The memory that create() would take: of positions, and of states.
   static int64_t bytes_needed(const ModelConfig& config, int64_t positions,
-                              kernels::KvType type = kernels::KvType::kF16);
+                              kernels::KvType type = kernels::KvType::kF16,
+                              const Windows& windows = {0, 0, 0});
   static int64_t state_bytes_needed(const ModelConfig& config, int sequences, const States& states);
 
   // A new, empty sequence. kResourceExhausted if all are open.
@@ -50,9 +64,9 @@ class KvCache {
   // Makes room for `rows` entries after the committed ones: entry i will lie at slot(id, i), in a
   // page that is the sequence's alone (of one that is shared it gets a copy). All or nothing:
   // kResourceExhausted if the pages do not suffice, those of kept prefixes that nobody reads
-  // counted. Pages once had are kept until close(). The first `settled` of them will be committed
-  // as they come, whatever they are, by a pass with no other row of the sequence
-  // (BatchSequence::settled).
+  // counted. Pages once had are kept until close(), but for those of layers with a window, which go
+  // as the boundary moves on. The first `settled` of them will be committed as they come, whatever
+  // they are, by a pass with no other row of the sequence (BatchSequence::settled).
   Status reserve(Id id, int rows, int settled = 0);
   int32_t slot(Id id, int entry) const;
 
@@ -62,22 +76,23 @@ class KvCache {
   void commit(Id id, std::span<const int32_t> path);
   // Keeps the first `count` entries.
   void commit_first(Id id, int count);
-  // Drops committed positions from `length` on, and those before that a state cannot do without:
-  // returns how many are left. Requires length <= committed(id).
+  // Drops committed positions from `length` on, and those before that cannot be gone on from: what
+  // a state holds of more, or what a window would see and is gone. Returns how many are left.
+  // Requires length <= committed(id).
   int truncate(Id id, int length);
-  // For measurements: the sequence has that many entries, whatever they hold. Requires room for
-  // them.
-  void assume(Id id, int length);
+  // For measurements: the sequence has that many entries, whatever they hold. kResourceExhausted as
+  // in reserve().
+  Status assume(Id id, int length);
 
   // Keeps the first keys.size() committed entries for sequences to come, until the pages are
   // needed. An entry's content must be a function of its key and the keys before it. Without `tail`
   // a page that is not full is left out, for a sequence that goes on. Of what is kept already the
   // sequence gives up its own copy. What is kept for one tenant is not there for another.
   void keep(Id id, std::span<const PrefixKey> keys, bool tail = true, std::string_view tenant = {});
-  // How many entries of a sequence with these keys are kept: with states, up to the last place of
-  // which there is one.
+  // How many entries of a sequence with these keys are kept: up to the last place of which there is
+  // a state, or all that a window sees.
   int kept(std::span<const PrefixKey> keys, std::string_view tenant = {}) const;
-  // The same without regard to states.
+  // The same without regard to states and windows.
   int kept_pages(std::span<const PrefixKey> keys, std::string_view tenant = {}) const {
     return prefixes_.length(tenant, keys);
   }
@@ -85,6 +100,14 @@ class KvCache {
   int adopt(Id id, std::span<const PrefixKey> keys, std::string_view tenant = {});
   // Drops all that is kept.
   void drop_kept();
+  // Whether others can begin anywhere in what is kept. If not, only where there is a state, or what
+  // windows see: always at an end that was kept, until the room is needed.
+  bool begins_anywhere() const { return !states_ && !windows_; }
+  // Whether others could begin with the first `length` entries now, were they kept: of windows
+  // alone.
+  bool can_begin_at(Id id, int length) const;
+  // Others may begin there: of what windows see of it, what is there goes last.
+  void value_beginning(Id id, int length);
 
   int committed(Id id) const { return sequence(id).committed; }
   // Holds until the next reserve(), keep() or close() of the sequence.
@@ -98,11 +121,17 @@ class KvCache {
   StateStore* states() { return states_ ? &*states_ : nullptr; }
   // Of the layers before this one, those that keep states: the number of this one's plane there.
   int state_plane(int layer) const { return state_planes_[static_cast<size_t>(layer)]; }
+  // Null if all layers with keys and values have a place for every page. Else those for which
+  // has_places() have them for some: slot i of page p is slot i of page windows()->place(p) there.
+  const WindowPages* windows() const { return windows_ ? &*windows_ : nullptr; }
+  bool has_places(int layer) const { return windows_ && has_window_[static_cast<size_t>(layer)]; }
   // A place for the state behind the first `length` positions, which the coming pass computes as
   // settled rows, so that others may begin with it (BatchRow::snapshot); -1: none is wanted, or to
   // be had.
   int32_t claim_snapshot(Id id, int length) { return states_ ? states_->claim(id, length) : -1; }
   int64_t positions() const { return int64_t{page_count_} * kernels::kPagePositions; }
+  // That create() took for positions: bytes_needed().
+  int64_t bytes() const;
   int free_pages() const { return static_cast<int>(free_.size()); }
   int pages() const { return page_count_; }
   // Of sequences that are open.
@@ -113,12 +142,24 @@ class KvCache {
     bool open = false;
     int committed = 0;
     std::vector<int32_t> pages;  // capacity for all pages is reserved at creation
+    int first = 0, last = 0;     // of pages, those that it needs in windows_
   };
 
   KvCache() = default;
   int32_t take_page();
   void drop_page(int32_t page);
   void copy_entry(int32_t from, int32_t to);
+  void own_partial_page(Sequence& s);
+  Status check_room(const Sequence& s, int64_t wanted, int rows, bool copies) const;
+  void add_pages(Sequence& s, int64_t wanted);
+  void slide(Sequence& s);
+  int first_needed(std::span<const int32_t> pages, int length) const;
+  bool sees_all(std::span<const int32_t> pages, int length) const;
+  void move_window(Sequence& s, int length);
+  PrefixTree::Match last_beginning() const;
+  size_t most_shared(const Sequence& s, std::span<const PrefixKey> keys,
+                     std::string_view tenant) const;
+  void share_page(Sequence& s, size_t index, int32_t page);
   bool shared(int32_t page) const { return references_[static_cast<size_t>(page)] > 1; }
   Sequence& sequence(Id id) { return sequences_[static_cast<size_t>(id)]; }
   const Sequence& sequence(Id id) const { return sequences_[static_cast<size_t>(id)]; }
@@ -133,6 +174,8 @@ class KvCache {
   std::vector<Buffer> planes_;  // one for each layer
   std::optional<StateStore> states_;
   std::vector<int> state_planes_;  // [layer]
+  std::optional<WindowPages> windows_;
+  std::vector<bool> has_window_;  // [layer]; empty: none has one
   std::vector<Sequence> sequences_;
   std::vector<int32_t> free_;
   std::vector<int32_t> references_;  // [page]: of open sequences, and of prefixes_
@@ -141,6 +184,7 @@ class KvCache {
   PrefixTree prefixes_;
   std::vector<int32_t> found_;                      // scratch
   mutable std::vector<PrefixTree::Match> matches_;  // the same
+  mutable std::vector<int32_t> path_;               // the same
 };
 
 }  // namespace aerie

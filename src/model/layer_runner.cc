@@ -45,6 +45,9 @@ Status LayerRunner::allocate(const ModelOptions& options, int64_t widest_input) 
   AERIE_ASSIGN_OR_RETURN(experts_, ExpertRunner::create(blueprint_, options));
   AERIE_ASSIGN_OR_RETURN(linear_, LinearRunner::create(blueprint_, options));
   AERIE_ASSIGN_OR_RETURN(latent_, LatentRunner::create(blueprint_, options));
+  if (config.count_windows() > 0) {
+    windows_ = std::make_unique<WindowRows>(max_rows, options.max_positions);
+  }
   AERIE_ASSIGN_OR_RETURN(input_, Activations::allocate(max_rows, widest_input));
   AERIE_ASSIGN_OR_RETURN(attended_, Activations::allocate(max_rows, config.attended_width()));
   AERIE_ASSIGN_OR_RETURN(gated_, Activations::allocate(max_rows, config.ffn));
@@ -66,7 +69,9 @@ void LayerRunner::start(const ForwardBatch& batch) {
     }
     slots_.push_back(row.slot);
   }
+  batch_ = &batch;
   attention_rows_ = paths_.build(batch);
+  if (windows_) windows_->start();
   if (linear_) linear_->start(batch);
 }
 
@@ -177,7 +182,10 @@ void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, K
                          int plane) {
   const ModelConfig& config = blueprint_.config;
   project(layer, plan);
-  backend_->store_kv(*pool_, cache.layout(), k_.data(), v_.data(), slots_, cache.plane(plane));
+  const bool placed = cache.has_places(plane);
+  if (placed) windows_->build(*batch_, slots_, attention_rows_, *cache.windows());
+  backend_->store_kv(*pool_, cache.layout(), k_.data(), v_.data(),
+                     placed ? windows_->slots() : slots_, cache.plane(plane));
 
   prepare(attended_, rows_, config.attended_width(), {&layer.o});
   kernels::AttentionArgs args;
@@ -192,7 +200,7 @@ void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, K
   if (!layer.sinks.empty()) args.sinks = layer.sinks.data();
   args.layout = cache.layout();
   args.kv = cache.plane(plane);
-  args.rows = attention_rows_;
+  args.rows = placed ? windows_->rows() : attention_rows_;
   args.workspace = &attention_;
   backend_->attention(*pool_, args);
   if (latent_) latent_->finish(layer, attended_);

@@ -14,6 +14,7 @@
 #include "kv/kv_cache.h"
 #include "model/attention/latent_runner.h"
 #include "model/attention/linear_runner.h"
+#include "model/attention/window_rows.h"
 #include "model/blueprint.h"
 #include "model/expert_runner.h"
 #include "model/model.h"
@@ -90,11 +91,13 @@ class LayerRunner {
   std::unique_ptr<ExpertRunner> experts_;  // null: no layer has some
   std::unique_ptr<LinearRunner> linear_;   // the same
   std::unique_ptr<LatentRunner> latent_;   // the same
+  std::unique_ptr<WindowRows> windows_;    // null: the configuration names no layer with a window
   RowPaths paths_;
   std::vector<Rope> ropes_;
 
   // The pass under way.
   int64_t rows_ = 0;
+  const ForwardBatch* batch_ = nullptr;
   std::span<const kernels::AttentionRow> attention_rows_;
   std::vector<int32_t> slots_;
   std::vector<float> x_, branch_, q_, k_, v_, gate_, up_;

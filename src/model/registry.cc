@@ -45,7 +45,13 @@ constexpr const ModelFamily* kFamilies[] = {AERIE_MODEL_FAMILIES(AERIE_ADDRESS)}
 
 Expected<Blueprint> read_blueprint(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, find_family(file));
-  return family->read(file);
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, family->read(file));
+  if (std::ranges::any_of(blueprint.layers, [](const LayerPlan& l) { return l.window > 0; })) {
+    for (const LayerPlan& layer : blueprint.layers) {
+      blueprint.config.windows.push_back(layer.window);
+    }
+  }
+  return blueprint;
 }
 
 }  // namespace

@@ -105,7 +105,21 @@ bool Scheduler::has_room(const Job& job) const {
   int64_t rows = static_cast<int64_t>(length) + kSpareRows;
   for (const auto& other : running_) rows += decoder_.unread(*other->sequence) + kSpareRows;
   const int free = cache_.pages() - cache_.used_pages();
-  return rows <= int64_t{free} * kernels::kPagePositions;
+  return rows <= int64_t{free} * kernels::kPagePositions && has_room_in_windows(length);
+}
+
+// The same for layers that hold what windows see alone: of each sequence what it keeps when it has
+// read its prompt and a page that it begins, and the rows of a pass.
+bool Scheduler::has_room_in_windows(size_t length) const {
+  const WindowPages* windows = cache_.windows();
+  if (windows == nullptr) return true;
+  const auto most = [&](size_t tokens) {
+    return 1 + windows->most_kept(static_cast<int64_t>(tokens));
+  };
+  constexpr int kPage = kernels::kPagePositions;
+  int64_t places = most(length) + (options_.max_pass_rows + kPage - 1) / kPage;
+  for (const auto& other : running_) places += most(other->sequence->tokens.size());
+  return places <= windows->places();
 }
 
 void Scheduler::admit() {

@@ -32,7 +32,8 @@ struct SchedulerStats {
 // of its tenant that is being read waits for that, rather than reading the same beside it.
 //
 // Not thread-safe. Decoder and cache are not owned and must outlive it. The cache must have room
-// for one sequence at its longest and a page more, in which it goes on if its last one is shared.
+// for one sequence at its longest and a page more, in which it goes on if its last one is shared;
+// and in layers with windows for those of one, and the rows of a pass.
 class Scheduler {
  public:
   Scheduler(Decoder& decoder, KvCache& cache, const SchedulerOptions& options)
@@ -59,6 +60,7 @@ class Scheduler {
   void admit();
   bool must_wait_for_prefix(const Job& job);
   bool has_room(const Job& job) const;
+  bool has_room_in_windows(size_t length) const;
   Status begin(Job& job);
   void compose();
   int readable(Job& job);

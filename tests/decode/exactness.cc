@@ -460,6 +460,23 @@ Replies plain_replies(const Setting& setting) {
 
 }  // namespace
 
+Replies plain_replies(std::span<const Request> requests, const ModelFile& target) {
+  Setting setting;
+  setting.target = &target;
+  setting.requests.assign(requests.begin(), requests.end());
+  return plain_replies(setting);
+}
+
+namespace {
+
+// For that many sequences at a time.
+KvCache::Windows windows_of(const Setting& setting, int sequences) {
+  const int64_t nodes = decoder_options(setting).max_nodes;
+  return {setting.chunk + sequences * (1 + nodes), sequences, setting.behind};
+}
+
+}  // namespace
+
 ServedTwice serve_twice(const Setting& setting, int suspends, const Wrap& wrap) {
   ServedTwice result;
   const Replies plain = plain_replies(setting);
@@ -471,8 +488,9 @@ ServedTwice serve_twice(const Setting& setting, int suspends, const Wrap& wrap) 
   decoding.reuse_prefixes = true;
   const std::unique_ptr<Model> wrapped = wrap ? wrap(*target) : nullptr;
   Model& model = wrapped ? *wrapped : checked;
-  KvCache cache = test::cache_for(model, decoding, 2 * static_cast<int>(setting.requests.size()),
-                                  setting.cache_type);
+  KvCache cache = test::cache_for(
+      model, decoding, 2 * static_cast<int>(setting.requests.size()), setting.cache_type,
+      windows_of(setting, 2 * static_cast<int>(setting.requests.size())));
   for (test::Replies* replies : {&result.cold, &result.warm}) {
     *replies = test::serve(model, cache, drafter.get(), decoding, setting.requests, suspends);
     if (result.difference.empty()) result.difference = test::difference(plain.of, replies->of);
@@ -490,7 +508,9 @@ Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
   const std::unique_ptr<Model> wrapped = wrap ? wrap(*target) : nullptr;
   Model& model = wrapped ? *wrapped : checked;
   KvCache cache = test::cache_for(model, decoder_options(setting),
-                                  static_cast<int>(setting.requests.size()), setting.cache_type);
+                                  static_cast<int>(setting.requests.size()), setting.cache_type,
+                                  windows_of(setting, static_cast<int>(setting.requests.size())));
+  if (cache.windows() != nullptr) result.window_places = cache.windows()->places();
   result.speculative =
       test::decode(model, cache, drafter.get(), decoder_options(setting), setting.requests);
   EXPECT_EQ(checked.passes(), wrapped ? 0 : result.speculative.passes);

@@ -87,6 +87,9 @@ struct Setting {
   int threads = 1;
   int max_logits = 256;  // rows of a round
   kernels::KvType cache_type = kernels::KvType::kF16;
+  // Positions that layers with a window keep before it (KvCache::Windows). They have room for what
+  // the passes need; the comparison's plain decoding keeps everything.
+  int behind = kernels::kPagePositions;
   VerifyRule rule = VerifyRule::kExact;
   std::vector<test::Request> requests;
   // What plain decoding says to these requests, if another comparison has found out.
@@ -100,6 +103,7 @@ struct Comparison {
   test::Replies plain;  // alone, one thread, the whole prompt at once
   test::Replies speculative;
   std::string difference;  // empty: the same tokens
+  int window_places = 0;   // of the speculative run's cache; 0: layers have all pages
 };
 
 Comparison compare_with_plain(const Setting& setting, const Wrap& wrap = nullptr);
@@ -115,8 +119,9 @@ ServedTwice serve_twice(const Setting& setting, int suspends, const Wrap& wrap =
 // judged.
 void expect_speculation(const Setting& setting, const test::Replies& replies);
 
-// Plain decoding of each request by itself, by the usual model.
+// Plain decoding of each request by itself, by the usual model, or another for kMaxPositions.
 test::Replies plain_replies(std::span<const test::Request> requests, VerifyRule rule);
+test::Replies plain_replies(std::span<const test::Request> requests, const ModelFile& target);
 
 // A prompt that is the same `half` tokens twice, so that there is something to quote; `max_tokens`
 // more.

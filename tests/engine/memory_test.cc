@@ -9,7 +9,9 @@
 #include <fstream>
 #include <string>
 
+#include "engine/opened_model.h"
 #include "tests/testing/sanitized.h"
+#include "tests/testing/temporary_model.h"
 
 namespace aerie::memory_test {
 
@@ -119,6 +121,33 @@ TEST(Memory, SaysWhatDoesNotFit) {
   for (const char* part : {"big.gguf", "50 MiB", "30 MiB", "20 MiB", "70 MiB", "smaller"}) {
     EXPECT_THAT(status.message(), HasSubstr(part));
   }
+}
+
+// The cache of an engine has, of a layer with a window, places for what its sequences see and for
+// as much that is kept, and the rows of a pass.
+TEST(MemoryOfWindows, IsThatOfWhatIsSeen) {
+  test::TinySpec spec;
+  spec.vocab = test::kByteVocab;
+  spec.tokenizer = true;
+  spec.context = 8192;
+  spec.window = 100;
+  const test::TemporaryModel file("windows", spec);
+  EngineOptions options;
+  options.model = file.path();
+  options.context = 8192;
+  options.threads = 1;
+  Concurrency concurrency;
+  concurrency.sequences = 3;
+  concurrency.cache_positions = Concurrency::kRoom;
+  const auto opened = open_model(options, concurrency);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  const KvCache& cache = *opened->cache;
+  EXPECT_EQ(cache.positions(), 3 * (8192 + 64));
+  ASSERT_NE(cache.windows(), nullptr);
+  const int64_t rows = (opened->decoder.max_rows + 63) / 64;
+  EXPECT_EQ(cache.windows()->places(), (options.reuse_prefixes ? 6 : 3) * (3 + 2) + rows);
+  // One of the two layers has a window.
+  EXPECT_EQ(cache.bytes(), (cache.pages() + cache.windows()->places()) * cache.layout().page());
 }
 
 }  // namespace aerie::memory_test

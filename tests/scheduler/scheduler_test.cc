@@ -42,16 +42,24 @@ struct Outcome final : JobListener {
   int reused = 0;
 };
 
-// A scheduler over the tiny model; every second job of drafter 1, a third of the others plain.
+test::TinySpec windowed_spec() {
+  test::TinySpec spec;
+  spec.window = 90;
+  return spec;
+}
+
+// A scheduler over the tiny model, or one of whose two layers one has a window; every second job of
+// drafter 1, a third of the others plain.
 class SchedulerTest : public testing::Test {
  protected:
-  void make(int pages, SchedulerOptions options, int sequences = 16) {
+  void make(int pages, SchedulerOptions options, int sequences = 16,
+            const KvCache::Windows& windows = {0, 0, 0}) {
     model_options_ = test::model_options(1);
     model_options_.max_positions = kMaxPositions;
     model_options_.max_logits = 64;
-    model_ = file_.load(model_options_);
-    auto cache =
-        KvCache::create(model_->config(), int64_t{pages} * kernels::kPagePositions, sequences);
+    model_ = (windows.rows > 0 ? windowed_ : file_).load(model_options_);
+    auto cache = KvCache::create(model_->config(), int64_t{pages} * kernels::kPagePositions,
+                                 sequences, kernels::KvType::kF16, {0, 0}, windows);
     ASSERT_TRUE(cache.ok());
     cache_ = std::make_unique<KvCache>(std::move(*cache));
     std::vector<std::unique_ptr<Drafter>> drafters;
@@ -92,7 +100,7 @@ class SchedulerTest : public testing::Test {
     EXPECT_EQ(cache_->used_pages(), 0);
   }
 
-  test::TinyFile file_{test::TinySpec{}};
+  test::TinyFile file_{test::TinySpec{}}, windowed_{windowed_spec()};
   ModelOptions model_options_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;
@@ -121,8 +129,22 @@ std::vector<Request> random_requests(uint64_t seed, int count) {
   return requests;
 }
 
-void expect_plain(const std::vector<Request>& requests, std::map<JobId, Outcome>& outcomes) {
-  const test::Replies plain = plain_replies(requests, VerifyRule::kExact);
+// 200 tokens that all have, 280 of its own.
+Request request_of_beginning(uint64_t seed) {
+  Request request;
+  request.prompt = test::random_tokens(8, 200, test::TinySpec{}.vocab);
+  const auto own = test::random_tokens(50 + seed, 280, test::TinySpec{}.vocab);
+  request.prompt.insert(request.prompt.end(), own.begin(), own.end());
+  request.options.sampling = sampling_with(0.8, Filter::kNone, seed);
+  request.options.max_tokens = 10;
+  return request;
+}
+
+// By the usual model, or another.
+void expect_plain(const std::vector<Request>& requests, std::map<JobId, Outcome>& outcomes,
+                  const test::TinyFile* file = nullptr) {
+  const test::Replies plain = file == nullptr ? plain_replies(requests, VerifyRule::kExact)
+                                              : plain_replies(requests, file->gguf());
   std::vector<test::Reply> replies;
   for (size_t i = 0; i < requests.size(); ++i) {
     EXPECT_EQ(outcomes[i].ends, 1);
@@ -177,6 +199,69 @@ TEST_F(SchedulerTest, TheLastToComeIsPreempted) {
   run();
   expect_plain(requests, outcomes_);
   EXPECT_GT(scheduler_->stats().preemptions, 0);
+}
+
+// Room for the windows of two sequences and the rows of a pass: others wait, or give up theirs.
+TEST_F(SchedulerTest, WindowsThatAreFullCostTimeAlone) {
+  for (const int sequences : {1, 2, 16}) {
+    outcomes_.clear();
+    make(200, {16, 100}, 16, {.rows = 130, .sequences = sequences});
+    ASSERT_NE(cache_->windows(), nullptr);
+    const std::vector<Request> requests = random_requests(78, 40);
+    for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i], i % 7 == 0 ? -1 : 0);
+    run(20000);
+    expect_plain(requests, outcomes_, &windowed_);
+    EXPECT_GT(scheduler_->stats().reused_tokens, 0);
+    EXPECT_EQ(cache_->windows()->available(), cache_->windows()->places());
+    scheduler_.reset();
+  }
+}
+
+// Places for fewer rows than passes have: the last to come is sent back.
+TEST_F(SchedulerTest, WindowsWithoutRoomForAPassPreempt) {
+  make(200, {4, 60}, 4, {.rows = 60, .sequences = 1, .behind = 0});
+  std::vector<Request> requests = random_requests(6, 6);
+  for (Request& request : requests) request.options.max_tokens = 90;
+  for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
+  run(20000);
+  expect_plain(requests, outcomes_, &windowed_);
+}
+
+TEST_F(SchedulerTest, WithWindowsTheSameIsNotReadTwiceEither) {
+  make(200, {8, 100}, 8, {.rows = 130, .sequences = 8});
+  ASSERT_NE(cache_->windows(), nullptr);
+  // A shared beginning much longer than the window, and texts of their own behind it.
+  std::vector<Request> requests;
+  for (uint64_t i = 0; i < 5; ++i) {
+    Request request;
+    request.prompt = test::random_tokens(8, 200, test::TinySpec{}.vocab);
+    const auto own = test::random_tokens(30 + i, 200, test::TinySpec{}.vocab);
+    request.prompt.insert(request.prompt.end(), own.begin(), own.end());
+    request.options.sampling = sampling_with(0.8, Filter::kNone, 10 + i);
+    request.options.max_tokens = 30;
+    requests.push_back(request);
+  }
+  for (size_t i = 0; i < 4; ++i) add(i, requests[i]);
+  run();
+  add(4, requests[4]);
+  run();
+  expect_plain(requests, outcomes_, &windowed_);
+  EXPECT_EQ(outcomes_[0].reused, 0);
+  for (const JobId id : {1, 2, 3, 4}) EXPECT_GE(outcomes_[id].reused, 192) << id;
+}
+
+// Who comes when all has been read finds out where it branches off, for the one after it.
+TEST_F(SchedulerTest, WithWindowsTheThirdOfThoseThatBeginAlikeReusesIt) {
+  make(200, {1, 60}, 1, {.rows = 70, .sequences = 1, .behind = 0});
+  std::vector<Request> requests;
+  for (uint64_t i = 0; i < 3; ++i) {
+    requests.push_back(request_of_beginning(i));
+    add(i, requests.back());
+    run();
+  }
+  expect_plain(requests, outcomes_, &windowed_);
+  EXPECT_LT(outcomes_[1].reused, 200);
+  EXPECT_EQ(outcomes_[2].reused, 200);
 }
 
 TEST_F(SchedulerTest, CancelledJobsEndAtOnceAndOthersGoOn) {

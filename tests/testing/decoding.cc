@@ -43,10 +43,10 @@ ForwardOutputs CheckedModel::forward(const ForwardBatch& batch, KvCache& cache) 
 }
 
 KvCache cache_for(const Model& model, const DecoderOptions& options, int sequences,
-                  kernels::KvType type) {
+                  kernels::KvType type, const KvCache::Windows& windows) {
   const int64_t each = options.max_positions + int64_t{kernels::kPagePositions};
   auto cache = KvCache::create(model.config(), each * sequences, sequences, type,
-                               {.loose_rows = 0, .snapshots = 2 * sequences});
+                               {.loose_rows = 0, .snapshots = 2 * sequences}, windows);
   EXPECT_TRUE(cache.ok()) << cache.status().message();
   return std::move(cache).value();
 }

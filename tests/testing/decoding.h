@@ -66,9 +66,11 @@ Replies decode(Model& model, KvCache& cache, Drafter* drafter, const DecoderOpti
 Replies serve(Model& model, KvCache& cache, Drafter* drafter, const DecoderOptions& options,
               std::span<const Request> requests, int suspends);
 
-// A cache for `sequences` sequences of options.max_positions.
+// A cache for `sequences` sequences of options.max_positions. Layers with a window have room for
+// all positions, or for what passes of that many rows of that many sequences need and no more.
 KvCache cache_for(const Model& model, const DecoderOptions& options, int sequences,
-                  kernels::KvType type = kernels::KvType::kF16);
+                  kernels::KvType type = kernels::KvType::kF16,
+                  const KvCache::Windows& windows = {0, 0, 0});
 
 // Empty if tokens and reasons to finish are the same; else the first difference.
 std::string difference(std::span<const Reply> expected, std::span<const Reply> actual);

@@ -121,6 +121,12 @@ GgufWriter tiny_gguf(const TinySpec& spec) {
   add.integer("llama.attention.key_length", spec.head_dim);
   add.integer("llama.attention.value_length", spec.head_dim);
   add.integer("llama.context_length", spec.context);
+  if (spec.window > 0) {
+    std::vector<bool> windowed;
+    for (int i = 0; i < spec.layers; ++i) windowed.push_back(i % 2 == 0);
+    add.integer("llama.attention.sliding_window", spec.window);
+    writer.add_array("llama.attention.sliding_window_pattern", windowed);
+  }
   if (spec.tokenizer) add_tokenizer(writer, spec);
   const double head = spec.head_scale / std::sqrt(spec.hidden);
   add.matrix("token_embd.weight", spec.hidden, spec.vocab, spec.tied ? head : 1.0);

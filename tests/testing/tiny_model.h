@@ -38,6 +38,7 @@ struct TinySpec {
   std::string turn_end = "<|im_end|>";  // what that tokenizer calls kTurnEnd
   std::vector<std::string> omit;        // keys and tensors to leave out
   std::vector<int> silent_layers;       // add nothing to the residual stream
+  int window = 0;                       // of attention in every second layer, from the first
 };
 
 // The tokenizer's ids: 0 .. 255 are bytes.

@@ -113,8 +113,7 @@ class Stopwatch {
   // Behind a row that states have not taken in yet, as after a round.
   Status make_batch(int rows, int context, bool alike) {
     cache_.truncate(id_, 0);
-    AERIE_RETURN_IF_ERROR(cache_.reserve(id_, context, context));
-    cache_.assume(id_, std::max(0, context - 1));
+    AERIE_RETURN_IF_ERROR(cache_.assume(id_, std::max(0, context - 1)));
     AERIE_RETURN_IF_ERROR(cache_.reserve(id_, rows + 1));
     cache_.commit_first(id_, std::min(context, 1));
     batch_.clear();

@@ -253,6 +253,7 @@ Expected<Blueprint> prefix_blueprint(const HeadFile& file, const HeadTarget& tar
                          file.name(), target.config->family);
   }
   blueprint.config.layers = 1;
+  blueprint.config.windows.clear();
   blueprint.layers.resize(1);
   blueprint.rope_style = kernels::RopeStyle::kHalves;
   blueprint.query_key_norm = QueryKeyNorm::kNone;

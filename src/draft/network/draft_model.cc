@@ -164,14 +164,17 @@ int ModelNetwork::start(int place, std::span<const int32_t> tokens, int run, int
   if (length == 0 || possible <= 0) return 0;
   // The root is read again, for what follows it.
   cache_.truncate(state.cache, std::min(cache_.committed(state.cache), length - 1));
-  const int arrears = length - cache_.committed(state.cache);
-  if (!cache_.reserve(state.cache, arrears + run, arrears).ok()) return 0;
   state.nodes.start();
+  // In pieces: layers with a window have no room for all.
   while (length - cache_.committed(state.cache) > kSharedRows) {
-    feed(state, std::min(length - 1, cache_.committed(state.cache) + options_.max_rows), false);
+    const int from = cache_.committed(state.cache);
+    const int rows = std::min(length - 1 - from, options_.max_rows);
+    if (!cache_.reserve(state.cache, rows, rows).ok()) return 0;
+    feed(state, from + rows, false);
     pass();
   }
-  return possible;
+  const int rest = length - cache_.committed(state.cache);
+  return cache_.reserve(state.cache, rest + run, rest).ok() ? possible : 0;
 }
 
 // Adds rows for the context up to `to`. They are settled, so they are committed at once.
@@ -238,10 +241,19 @@ KvCache::States states_of(const DraftModelOptions& options) {
           kKeptBeginnings};
 }
 
+// For layers with a window: of as many beginnings as sequences, too; a pass of a prompt's rows, and
+// of each sequence what it lacks and its nodes.
+KvCache::Windows windows_of(const DraftModelOptions& options) {
+  const int64_t each = kSharedRows + most_nodes_run(options);
+  return {.rows = options.max_rows + options.max_sequences * each,
+          .sequences = 2 * options.max_sequences};
+}
+
 }  // namespace
 
 int64_t draft_cache_bytes(const ModelConfig& model, const DraftModelOptions& options) {
-  return KvCache::bytes_needed(model, options.max_positions, options.cache_type) +
+  return KvCache::bytes_needed(model, options.max_positions, options.cache_type,
+                               windows_of(options)) +
          KvCache::state_bytes_needed(model, options.max_sequences, states_of(options));
 }
 
@@ -253,9 +265,9 @@ Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Mode
   fitting.max_positions = std::min(options.max_positions, model->config().context);
   const int64_t positions =
       draft_cache_positions(options, int64_t{fitting.max_positions} + most_nodes_run(options));
-  AERIE_ASSIGN_OR_RETURN(KvCache cache,
-                         KvCache::create(model->config(), positions, options.max_sequences,
-                                         options.cache_type, states_of(options)));
+  AERIE_ASSIGN_OR_RETURN(
+      KvCache cache, KvCache::create(model->config(), positions, options.max_sequences,
+                                     options.cache_type, states_of(options), windows_of(options)));
   return make_network_drafter(
       std::make_unique<ModelNetwork>(std::move(model), std::move(cache), fitting), options);
 }

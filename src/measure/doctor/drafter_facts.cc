@@ -42,6 +42,7 @@ int64_t head_cache_bytes(const HeadFile& file, const DraftTarget& target) {
   if (auto blueprint = file.blueprint(); blueprint.ok()) config = std::move(blueprint->config);
   config->layers = layers;
   config->linear_layers.clear();
+  config->windows.clear();
   return KvCache::bytes_needed(*config, target.max_positions, target.cache_type);
 }
 

@@ -89,7 +89,8 @@ Expected<ModelFacts> read_model_facts(const std::string& path, int context, kern
   options.max_positions = facts.context;
   facts.weight_bytes = loaded_weight_bytes(file, backend);
   facts.cache_bytes =
-      KvCache::bytes_needed(config, int64_t{facts.context} + kernels::kPagePositions) +
+      KvCache::bytes_needed(config, int64_t{facts.context} + kernels::kPagePositions,
+                            kernels::KvType::kF16, {.rows = options.max_rows, .sequences = 2}) +
       KvCache::state_bytes_needed(config, 1, {.loose_rows = 64, .snapshots = 4});
   facts.work_bytes = working_bytes(config, options);
   AERIE_ASSIGN_OR_RETURN(facts.work, work_of(file));

@@ -61,6 +61,7 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   ModelConfig layer = config;
   layer.layers = 1;
   layer.linear_layers.clear();
+  layer.windows.clear();
   work.position_bytes =
       KvCache::bytes_needed(layer, kernels::kPagePositions, cache_type) / kernels::kPagePositions;
   for (int i = 0; i < config.layers; ++i) {

@@ -66,14 +66,14 @@ Expected<double> LoadedModel::pass(int context, int rows) {
   experts_ = outputs.experts;
   // The pages are still the sequence's. That the pass wrote over some positions does not matter:
   // these are keys and values as good as the ones before.
-  cache().assume(sequence_, filled_);
+  AERIE_RETURN_IF_ERROR(cache().assume(sequence_, filled_));
   return seconds.count();
 }
 
 // As after a round that decoded plainly: the last row is one that states have not taken in yet.
 Status LoadedModel::stand_at(int context) {
   const int last = context > 0 ? 1 : 0;
-  cache().assume(sequence_, context - last);
+  AERIE_RETURN_IF_ERROR(cache().assume(sequence_, context - last));
   AERIE_RETURN_IF_ERROR(cache().reserve(sequence_, last));
   cache().commit_first(sequence_, last);
   return {};
