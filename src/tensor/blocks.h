@@ -17,6 +17,8 @@ inline constexpr int kWeightGroup = 32;
 //   Q2_K                              d (sc[i / 16] % 16) c - m (sc[i / 16] / 16)
 //   Q4_K, Q5_K                        d sc[0] c - m sc[1]
 //   Q3_K, Q6_K, IQ4_XS                d sc[i / 16] c, sc signed
+//   IQ2_XXS, IQ2_XS, IQ2_S            d sc[i / 16] c / 8, sc odd and below 32
+//   IQ3_XXS, IQ3_S                    d sc[i / 16] c / 4 and d sc[i / 16] c, sc odd and below 32
 struct WeightGroup {
   uint8_t codes[kWeightGroup];
   uint16_t d = 0;      // binary16; bfloat16 in MXFP4, whose powers of two reach further
@@ -37,14 +39,61 @@ inline constexpr uint8_t kIq4Numbers[16] = {1,   24,  45,  63,  79,  93,  106, 1
 inline constexpr uint8_t kFp4Numbers[16] = {16, 17, 18, 19, 20, 22, 24, 28,
                                             16, 15, 14, 13, 12, 10, 8,  4};
 
+// Those of the formats with grids (grids.h): a magnitude, with its sign above it in the code.
+inline constexpr uint8_t kIq2Numbers[16] = {51, 68, 86, 43, 35, 18, 0,  43,
+                                            43, 43, 43, 43, 43, 43, 43, 43};
+inline constexpr uint8_t kIq3XxsNumbers[16] = {66, 74, 82, 90, 98, 106, 114, 124,
+                                               58, 50, 42, 34, 26, 18,  10,  0};
+inline constexpr uint8_t kIq3SNumbers[16] = {16, 18, 20, 22, 24, 26, 28, 30,
+                                             14, 12, 10, 8,  6,  4,  2,  0};
+
 // Whether codes stand for other numbers, and these 16 numbers. (Two functions, because g++ 12 takes
 // a comparison with nullptr for no constant when sanitizers are on.)
 constexpr bool has_code_table(DType type) {
-  return type == DType::kIQ4_NL || type == DType::kIQ4_XS || type == DType::kMXFP4;
+  switch (type) {
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+    case DType::kMXFP4:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+      return true;
+    default:
+      return false;
+  }
 }
 // Requires has_code_table(type).
 constexpr const uint8_t* code_table(DType type) {
-  return type == DType::kMXFP4 ? kFp4Numbers : kIq4Numbers;
+  switch (type) {
+    case DType::kMXFP4:
+      return kFp4Numbers;
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+      return kIq2Numbers;
+    case DType::kIQ3_XXS:
+      return kIq3XxsNumbers;
+    case DType::kIQ3_S:
+      return kIq3SNumbers;
+    default:
+      return kIq4Numbers;
+  }
+}
+
+// A power of two by which a block's d counts, in the types whose sub-scales are fractions there.
+constexpr float scale_unit(DType type) {
+  switch (type) {
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+      return 0.125f;
+    case DType::kIQ3_XXS:
+      return 0.25f;
+    default:
+      return 1.0f;
+  }
 }
 
 // The number of a weight of 0; 0 in the types with a minimum. Requires a quantised
@@ -60,6 +109,14 @@ constexpr int code_zero(DType type) {
       return 16;
     case DType::kQ6_K:
       return 32;
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+      return 43;
+    case DType::kIQ3_XXS:
+      return 62;
+    case DType::kIQ3_S:
+      return 15;
     case DType::kQ8_0:
     case DType::kIQ4_NL:
     case DType::kIQ4_XS:

@@ -129,6 +129,11 @@ HalfFields half_fields(DType dtype) {
     case DType::kQ8_0:
     case DType::kIQ4_NL:
     case DType::kIQ4_XS:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
       return {0, -1};
     case DType::kQ2_K:
       return {80, 82};

@@ -94,9 +94,9 @@ TEST(Loader, NamesATensorThatHasNoPlace) {
 
 TEST(Loader, NamesATypeThatItDoesNotRead) {
   GgufWriter writer = without("blk.0.ffn_up.weight");
-  const std::vector<std::byte> data(66 * 64 * 96 / 256);
-  writer.add_raw_tensor("blk.0.ffn_up.weight", 16, {256, 24}, data);  // iq2_xxs
-  expect_refused(writer, StatusCode::kUnsupported, "blk.0.ffn_up.weight", "iq2_xxs");
+  const std::vector<std::byte> data(50 * 64 * 96 / 256);
+  writer.add_raw_tensor("blk.0.ffn_up.weight", 19, {256, 24}, data);  // iq1_s
+  expect_refused(writer, StatusCode::kUnsupported, "blk.0.ffn_up.weight", "iq1_s");
 }
 
 TEST(Loader, NamesTheFamiliesThatThereAre) {

@@ -103,8 +103,12 @@ void write_bits(const SpanOfRows& rows, int g, uint8_t* to) {
 }
 
 void write_codes(const PanelFormat& format, const SpanOfRows& rows, int g, uint8_t* to) {
-  if (format.bits == 2) return write_bits<2, 0>(rows, g, to);
   if (format.bits == 8) return write_bytes(rows, g, to);
+  if (format.bits == 2) {
+    write_bits<2, 0>(rows, g, to);
+    if (format.high_bits == 1) write_bits<1, 2>(rows, g, to + 2 * 64);
+    return;
+  }
   write_nibbles(rows, g, to);
   if (format.high_bits == 1) write_bits<1, 4>(rows, g, to + 4 * 64);
   if (format.high_bits == 2) write_bits<2, 4>(rows, g, to + 4 * 64);
@@ -135,11 +139,19 @@ void write_scales(PanelScale scale, const SpanOfRows& rows, int g, uint8_t* to, 
     case PanelScale::kSuper:
     case PanelScale::kSuperHalf:
     case PanelScale::kSuperHalfMin:
+    case PanelScale::kSuperHalfOdd:
       break;
   }
-  write_numbers<uint8_t>(
-      rows, g, [](const WeightGroup& group) { return group.sc[0]; }, to);
-  if (scale != PanelScale::kSuperZero) {
+  const auto both_odd = [](const WeightGroup& group) {
+    return static_cast<uint8_t>(group.sc[0] / 2 | group.sc[1] / 2 << 4);
+  };
+  const auto first = [](const WeightGroup& group) { return group.sc[0]; };
+  if (scale == PanelScale::kSuperHalfOdd) {
+    write_numbers<uint8_t>(rows, g, both_odd, to);
+  } else {
+    write_numbers<uint8_t>(rows, g, first, to);
+  }
+  if (panel_group_scales(scale) == 32) {
     write_numbers<uint8_t>(
         rows, g, [](const WeightGroup& group) { return group.sc[1]; }, to + 16);
   }
@@ -220,6 +232,7 @@ int64_t panel_bytes(DType dtype, int64_t k) {
     case PanelScale::kSuper:
     case PanelScale::kSuperHalf:
     case PanelScale::kSuperHalfMin:
+    case PanelScale::kSuperHalfOdd:
       bytes = format.heads_at(k) + k / (8 * kGroup) * 64;
       break;
   }

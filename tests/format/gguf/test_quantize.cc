@@ -10,6 +10,7 @@
 
 #include "tensor/blocks.h"
 #include "tensor/quantize.h"
+#include "tests/format/gguf/test_quantize_grids.h"
 
 namespace aerie::test {
 namespace {
@@ -191,6 +192,12 @@ void quantize_block(DType type, const float* x, uint8_t* block) {
       return quantize_iq4_xs(x, block);
     case DType::kMXFP4:
       return quantize_mxfp4(x, block);
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+      return quantize_to_grid(type, x, block);
     default:
       return aerie::quantize(type, x, dtype_info(type).block_elements, block);
   }

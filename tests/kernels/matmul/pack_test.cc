@@ -40,7 +40,8 @@ class PanelReader {
     return bf16_to_f32(bits);
   }
   float head_half(int64_t group, int which) const {
-    return half(bytes_ + format_.heads_at(k_) + group / 8 * 64 + 32 * which + 2 * row_);
+    return scale_unit(dtype_) *
+           half(bytes_ + format_.heads_at(k_) + group / 8 * 64 + 32 * which + 2 * row_);
   }
   uint8_t sub(int64_t group, int which) const {
     return scales()[group * format_.group_scales() + 16 * which + row_];
@@ -66,6 +67,10 @@ class PanelReader {
                                   double{head_half(g, 1)} * sub(g, 1));
       case PanelScale::kSuperHalf:
         return static_cast<float>(double{head_half(g, 0)} * static_cast<int8_t>(sub(g, half)) * c);
+      case PanelScale::kSuperHalfOdd: {
+        const int odd = (half == 0 ? sub(g, 0) % 16 : sub(g, 0) / 16) * 2 + 1;
+        return static_cast<float>(double{head_half(g, 0)} * odd * c);
+      }
       case PanelScale::kSuperHalfMin:
         return static_cast<float>(double{head_half(g, 0)} * (sub(g, half) % 16) * c -
                                   double{head_half(g, 1)} * (sub(g, half) / 16));

@@ -31,6 +31,11 @@ HALVES = {
     "IQ4_NL": [0],
     "IQ4_XS": [0],
     "MXFP4": [],
+    "IQ2_XXS": [0],
+    "IQ2_XS": [0],
+    "IQ2_S": [0],
+    "IQ3_XXS": [0],
+    "IQ3_S": [0],
 }
 # Exponents of MXFP4's blocks: subnormal scales, ordinary ones, and one where most values are
 # infinite. 255 means NaN in the format, which the package does not know.

@@ -46,6 +46,16 @@ AERIE_INLINE void with_type(DType dtype, const Body& body) {
       return body(TypeOf<DType::kIQ4_XS>());
     case DType::kMXFP4:
       return body(TypeOf<DType::kMXFP4>());
+    case DType::kIQ2_XXS:
+      return body(TypeOf<DType::kIQ2_XXS>());
+    case DType::kIQ2_XS:
+      return body(TypeOf<DType::kIQ2_XS>());
+    case DType::kIQ2_S:
+      return body(TypeOf<DType::kIQ2_S>());
+    case DType::kIQ3_XXS:
+      return body(TypeOf<DType::kIQ3_XXS>());
+    case DType::kIQ3_S:
+      return body(TypeOf<DType::kIQ3_S>());
   }
 }
 
@@ -76,7 +86,7 @@ AERIE_INLINE Bytes load_word(const uint8_t* codes) {
   if constexpr (kBits < 8) word = bit_field<kBits, kBits*(kIndex % kSharing)>(word);
   if constexpr (kHigh > 0) {
     constexpr int kHighSharing = 8 / kHigh;
-    word = add_high_bits<kHigh, kHigh*(kIndex % kHighSharing)>(
+    word = add_high_bits<kHigh, kHigh*(kIndex % kHighSharing), kBits>(
         word, load_bytes(codes + 64 * (kBits + kIndex / kHighSharing)));
   }
   if constexpr (has_code_table(kType)) word = look_up(code_table(kType), word);
@@ -100,7 +110,8 @@ constexpr bool has_min(PanelScale scale) {
          scale == PanelScale::kSuperHalfMin;
 }
 constexpr bool has_halves(PanelScale scale) {
-  return scale == PanelScale::kSuperHalf || scale == PanelScale::kSuperHalfMin;
+  return scale == PanelScale::kSuperHalf || scale == PanelScale::kSuperHalfMin ||
+         scale == PanelScale::kSuperHalfOdd;
 }
 constexpr bool has_heads(PanelScale scale) {
   return scale == PanelScale::kSuper || scale == PanelScale::kSuperZero || has_halves(scale);
@@ -130,6 +141,11 @@ AERIE_INLINE GroupScales load_scales(const uint8_t* scales, const GroupScales& h
     g.m[0] = mul(head.m[0], to_floats(load_u8(scales + 16)));
   } else if constexpr (kScale == PanelScale::kSuperHalf) {
     for (int h = 0; h < 2; ++h) g.d[h] = mul(head.d[0], to_floats(load_i8(scales + 16 * h)));
+  } else if constexpr (kScale == PanelScale::kSuperHalfOdd) {
+    const Ints both = load_u8(scales);
+    const auto odd = [](Ints x) { return to_floats(add(add(x, x), set1(1))); };
+    g.d[0] = mul(head.d[0], odd(bit_field<4, 0>(both)));
+    g.d[1] = mul(head.d[0], odd(bit_field<4, 4>(both)));
   } else {
     for (int h = 0; h < 2; ++h) {
       const Ints both = load_u8(scales + 16 * h);
@@ -152,6 +168,7 @@ AERIE_INLINE GroupScales load_head(const MatmulShare& s, const uint8_t* base, in
     const uint8_t* at = base + s.heads_offset + group / kHeadGroups * 64;
     const auto* halves = reinterpret_cast<const uint16_t*>(at);
     head.d[0] = load_half(halves);
+    if constexpr (scale_unit(kType) != 1.0f) head.d[0] = mul(head.d[0], set1(scale_unit(kType)));
     if constexpr (has_min(kScale)) head.m[0] = sub(zero(), load_half(halves + 16));
   }
   return head;

@@ -231,19 +231,20 @@ AERIE_INLINE Bytes bit_field(Bytes x) {
   return {_mm256_and_si256(_mm256_srli_epi16(x.a, kShift), mask),
           _mm256_and_si256(_mm256_srli_epi16(x.b, kShift), mask)};
 }
-template <int kBits, int kFrom>
+template <int kBits, int kFrom, int kTo>
 AERIE_INLINE __m256i add_high_half(__m256i low, __m256i high) {
-  constexpr int kLeft = 4 - kFrom;
+  constexpr int kLeft = kTo - kFrom;
   const __m256i shifted = kLeft >= 0 ? _mm256_slli_epi16(high, kLeft >= 0 ? kLeft : 0)
                                      : _mm256_srli_epi16(high, kLeft >= 0 ? 0 : -kLeft);
-  const __m256i mask = _mm256_set1_epi8(((1 << kBits) - 1) << 4);
+  const __m256i mask = _mm256_set1_epi8(((1 << kBits) - 1) << kTo);
   return _mm256_or_si256(low, _mm256_and_si256(shifted, mask));
 }
-// Bits 4 and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
+// Bits kTo and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
 // those of `high`.
-template <int kBits, int kFrom>
+template <int kBits, int kFrom, int kTo>
 AERIE_INLINE Bytes add_high_bits(Bytes low, Bytes high) {
-  return {add_high_half<kBits, kFrom>(low.a, high.a), add_high_half<kBits, kFrom>(low.b, high.b)};
+  return {add_high_half<kBits, kFrom, kTo>(low.a, high.a),
+          add_high_half<kBits, kFrom, kTo>(low.b, high.b)};
 }
 // For every byte, which must be below 16, an entry of the table.
 AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes x) {

@@ -193,14 +193,14 @@ template <int kBits, int kShift>
 AERIE_INLINE Bytes bit_field(Bytes b) {
   return {_mm512_and_si512(_mm512_srli_epi16(b.v, kShift), _mm512_set1_epi8((1 << kBits) - 1))};
 }
-// Bits 4 and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
+// Bits kTo and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
 // those of `high`.
-template <int kBits, int kFrom>
+template <int kBits, int kFrom, int kTo>
 AERIE_INLINE Bytes add_high_bits(Bytes low, Bytes high) {
-  constexpr int kLeft = 4 - kFrom;
+  constexpr int kLeft = kTo - kFrom;
   const __m512i shifted = kLeft >= 0 ? _mm512_slli_epi16(high.v, kLeft >= 0 ? kLeft : 0)
                                      : _mm512_srli_epi16(high.v, kLeft >= 0 ? 0 : -kLeft);
-  const __m512i mask = _mm512_set1_epi8(((1 << kBits) - 1) << 4);
+  const __m512i mask = _mm512_set1_epi8(((1 << kBits) - 1) << kTo);
   // low | (shifted & mask)
   return {_mm512_ternarylogic_epi64(low.v, shifted, mask, 0xF8)};
 }

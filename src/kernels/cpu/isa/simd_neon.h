@@ -255,22 +255,24 @@ AERIE_INLINE Bytes bit_field(Bytes x) {
   return {bit_field<kBits, kShift>(x.a), bit_field<kBits, kShift>(x.b),
           bit_field<kBits, kShift>(x.c), bit_field<kBits, kShift>(x.d)};
 }
-template <int kBits, int kFrom>
+template <int kBits, int kFrom, int kTo>
 AERIE_INLINE uint8x16_t add_high_bits(uint8x16_t low, uint8x16_t high) {
-  constexpr int kLeft = 4 - kFrom;
+  constexpr int kLeft = kTo - kFrom;
   if constexpr (kLeft >= 0) {
     high = vshlq_n_u8(high, kLeft);
   } else {
     high = vshrq_n_u8(high, -kLeft);
   }
-  return vorrq_u8(low, vandq_u8(high, vdupq_n_u8(((1 << kBits) - 1) << 4)));
+  return vorrq_u8(low, vandq_u8(high, vdupq_n_u8(((1 << kBits) - 1) << kTo)));
 }
-// Bits 4 and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
+// Bits kTo and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
 // those of `high`.
-template <int kBits, int kFrom>
+template <int kBits, int kFrom, int kTo>
 AERIE_INLINE Bytes add_high_bits(Bytes low, Bytes high) {
-  return {add_high_bits<kBits, kFrom>(low.a, high.a), add_high_bits<kBits, kFrom>(low.b, high.b),
-          add_high_bits<kBits, kFrom>(low.c, high.c), add_high_bits<kBits, kFrom>(low.d, high.d)};
+  return {add_high_bits<kBits, kFrom, kTo>(low.a, high.a),
+          add_high_bits<kBits, kFrom, kTo>(low.b, high.b),
+          add_high_bits<kBits, kFrom, kTo>(low.c, high.c),
+          add_high_bits<kBits, kFrom, kTo>(low.d, high.d)};
 }
 // For every byte, which must be below 16, an entry of the table.
 AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes x) {
