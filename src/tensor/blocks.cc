@@ -208,6 +208,19 @@ AERIE_INLINE void read_iq3_s_group(const uint8_t* block, int j, WeightGroup& g) 
   g.sc[0] = g.sc[1] = odd_scale(block + 106, j);
 }
 
+// Four scales of a block, of 16 weights each. ggml_ue4m3_to_fp32() passes over bit 7, and takes
+// E4M3's NaN for 0 if that is not set.
+AERIE_INLINE void read_nvfp4_group(const uint8_t* block, int j, WeightGroup& g) {
+  for (int h = 0; h < 2; ++h) {
+    const uint8_t scale = block[2 * j + h], *qs = block + 4 + 16 * j + 8 * h;
+    g.sc[h] = scale == 0x7F ? 0 : scale & 0x7F;
+    for (int i = 0; i < 8; ++i) {
+      g.codes[16 * h + i] = qs[i] & 15;
+      g.codes[16 * h + 8 + i] = qs[i] >> 4;
+    }
+  }
+}
+
 // Group j of a block.
 AERIE_INLINE void read_group(DType type, const uint8_t* b, int j, WeightGroup& g) {
   switch (type) {
@@ -248,6 +261,8 @@ AERIE_INLINE void read_group(DType type, const uint8_t* b, int j, WeightGroup& g
       return read_iq3_xxs_group(b, j, g);
     case DType::kIQ3_S:
       return read_iq3_s_group(b, j, g);
+    case DType::kNVFP4:
+      return read_nvfp4_group(b, j, g);
     case DType::kQ2_K:
       return read_q2_group(b, j, g);
     case DType::kQ3_K:
@@ -279,6 +294,8 @@ constexpr int groups_of_block(DType type) {
     case DType::kIQ3_XXS:
     case DType::kIQ3_S:
       return 8;
+    case DType::kNVFP4:
+      return 2;
     default:
       return 1;
   }
@@ -348,6 +365,8 @@ void read_weight_groups(DType type, const uint8_t* row, int64_t first, int64_t c
       return read_blocks<DType::kIQ3_XXS>(row, first, count, out);
     case DType::kIQ3_S:
       return read_blocks<DType::kIQ3_S>(row, first, count, out);
+    case DType::kNVFP4:
+      return read_blocks<DType::kNVFP4>(row, first, count, out);
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16:

@@ -35,6 +35,7 @@ constexpr std::array<DTypeInfo, kDTypeCount> kInfos = {{
     {"iq2_s", kSuperBlock, 82},
     {"iq3_xxs", kSuperBlock, 98},
     {"iq3_s", kSuperBlock, 110},
+    {"nvfp4", 64, 36},
 }};
 
 char lower(char c) {
@@ -87,6 +88,11 @@ void dequantize_group(DType type, const WeightGroup& g, float* out) {
       for (int i = 0; i < kWeightGroup; ++i) {
         const float sub_d = d * static_cast<float>(static_cast<int8_t>(g.sc[i / 16]));
         out[i] = sub_d * numbers[i];
+      }
+      return;
+    case DType::kNVFP4:
+      for (int i = 0; i < kWeightGroup; ++i) {
+        out[i] = ue4m3_to_f32(g.sc[i / 16]) * scale_unit(type) * numbers[i];
       }
       return;
     default:

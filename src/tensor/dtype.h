@@ -30,8 +30,9 @@ enum class DType : uint8_t {
   kIQ2_S,
   kIQ3_XXS,
   kIQ3_S,
+  kNVFP4,
 };
-inline constexpr int kDTypeCount = 21;
+inline constexpr int kDTypeCount = 22;
 
 // `block_elements` consecutive elements of a row are stored in `block_bytes` bytes.
 struct DTypeInfo {

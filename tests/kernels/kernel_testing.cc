@@ -177,6 +177,7 @@ void randomize_scales(Weights& w, Random& random) {
   const HalfFields fields = half_fields(w.dtype);
   const auto step = static_cast<size_t>(dtype_info(w.dtype).block_bytes);
   for (size_t at = 0; at < w.bytes.size(); at += step) {
+    if (w.dtype == DType::kNVFP4) continue;  // any byte is an ordinary scale
     if (w.dtype == DType::kMXFP4) {
       w.bytes[at] = random_exponent(random);
       continue;

@@ -57,12 +57,13 @@ inline constexpr DType kAllDTypes[] = {
     DType::kF32,   DType::kF16,     DType::kBF16,   DType::kQ4_0,  DType::kQ4_1,    DType::kQ5_0,
     DType::kQ5_1,  DType::kQ8_0,    DType::kQ2_K,   DType::kQ3_K,  DType::kQ4_K,    DType::kQ5_K,
     DType::kQ6_K,  DType::kIQ4_NL,  DType::kIQ4_XS, DType::kMXFP4, DType::kIQ2_XXS, DType::kIQ2_XS,
-    DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S};
+    DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S,  DType::kNVFP4};
 static_assert(std::size(kAllDTypes) == kDTypeCount);
 inline constexpr DType kBlockDTypes[] = {
-    DType::kQ4_0,  DType::kQ4_1,    DType::kQ5_0,   DType::kQ5_1,  DType::kQ8_0,    DType::kQ2_K,
-    DType::kQ3_K,  DType::kQ4_K,    DType::kQ5_K,   DType::kQ6_K,  DType::kIQ4_NL,  DType::kIQ4_XS,
-    DType::kMXFP4, DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S};
+    DType::kQ4_0,   DType::kQ4_1,    DType::kQ5_0,  DType::kQ5_1,    DType::kQ8_0,
+    DType::kQ2_K,   DType::kQ3_K,    DType::kQ4_K,  DType::kQ5_K,    DType::kQ6_K,
+    DType::kIQ4_NL, DType::kIQ4_XS,  DType::kMXFP4, DType::kIQ2_XXS, DType::kIQ2_XS,
+    DType::kIQ2_S,  DType::kIQ3_XXS, DType::kIQ3_S, DType::kNVFP4};
 static_assert(std::size(kBlockDTypes) == kDTypeCount - 3);
 
 bool is_float(DType dtype);

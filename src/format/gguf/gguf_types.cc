@@ -57,7 +57,7 @@ constexpr std::array kGgmlTypes = {
     GgmlType{34, "tq1_0", 256, 54, std::nullopt},
     GgmlType{35, "tq2_0", 256, 66, std::nullopt},
     GgmlType{39, "mxfp4", 32, 17, DType::kMXFP4},
-    GgmlType{40, "nvfp4", 64, 36, std::nullopt},
+    GgmlType{40, "nvfp4", 64, 36, DType::kNVFP4},
     GgmlType{41, "q1_0", 128, 18, std::nullopt},
 };
 

@@ -122,7 +122,8 @@ void write_numbers(const SpanOfRows& rows, int g, const Number& number, uint8_t*
   std::memcpy(to, numbers, sizeof(numbers));
 }
 
-// `head` is where the super-block's numbers go; null if this is not its first group.
+// `head` is where the super-block's numbers go; null if this is not its first group, or there are
+// none.
 void write_scales(PanelScale scale, const SpanOfRows& rows, int g, uint8_t* to, uint8_t* head) {
   const auto d = [](const WeightGroup& group) { return group.d; };
   const auto m = [](const WeightGroup& group) { return group.m; };
@@ -135,6 +136,7 @@ void write_scales(PanelScale scale, const SpanOfRows& rows, int g, uint8_t* to, 
     case PanelScale::kMin:
       write_numbers<uint16_t>(rows, g, d, to);
       return write_numbers<uint16_t>(rows, g, m, to + 32);
+    case PanelScale::kHalfE4M3:
     case PanelScale::kSuperZero:
     case PanelScale::kSuper:
     case PanelScale::kSuperHalf:
@@ -183,9 +185,10 @@ void pack_quantized(const TensorView& weights, int64_t first_row, int rows, uint
     }
     for (int g = 0; g < count; ++g) {
       write_codes(format, span, g, panel + (first + g) * format.group_codes());
-      write_scales(format.scale, span, g,
-                   panel + format.scales_at(k) + (first + g) * format.group_scales(),
-                   g == 0 ? panel + format.heads_at(k) + first / kSpan * 64 : nullptr);
+      write_scales(
+          format.scale, span, g, panel + format.scales_at(k) + (first + g) * format.group_scales(),
+          g == 0 && has_heads(format.scale) ? panel + format.heads_at(k) + first / kSpan * 64
+                                            : nullptr);
     }
   }
 }
@@ -225,6 +228,7 @@ int64_t panel_bytes(DType dtype, int64_t k) {
       break;
     case PanelScale::kZero:
     case PanelScale::kZeroBfloat:
+    case PanelScale::kHalfE4M3:
     case PanelScale::kMin:
       bytes = format.heads_at(k);
       break;

@@ -35,6 +35,8 @@ enum class PanelScale : uint8_t {
   kZero,
   // w = d c: bf16 d[16] for each group.
   kZeroBfloat,
+  // w = d c, a scale for each 16 k: UE4M3 d[2][16] (ue4m3_to_f32()) for each group.
+  kHalfE4M3,
   // w = d c + m: f16 d[16], m[16] for each group.
   kMin,
   // w = d sc c: i8 sc[16] for each group; f16 d[16] (and 32 unused bytes) for each 8 groups.
@@ -56,6 +58,13 @@ enum class PanelScale : uint8_t {
 constexpr int panel_group_scales(PanelScale scale) {
   const bool one_byte = scale == PanelScale::kSuperZero || scale == PanelScale::kSuperHalfOdd;
   return scale == PanelScale::kMin ? 64 : one_byte ? 16 : 32;
+}
+
+// Whether numbers of 8 groups follow the scales.
+constexpr bool has_heads(PanelScale scale) {
+  return scale == PanelScale::kSuper || scale == PanelScale::kSuperZero ||
+         scale == PanelScale::kSuperHalf || scale == PanelScale::kSuperHalfMin ||
+         scale == PanelScale::kSuperHalfOdd;
 }
 
 struct PanelFormat {
@@ -114,6 +123,8 @@ constexpr PanelFormat panel_format(DType dtype) {
     case DType::kIQ3_XXS:
     case DType::kIQ3_S:
       return {PanelScale::kSuperZero, 4};
+    case DType::kNVFP4:
+      return {PanelScale::kHalfE4M3, 4};
   }
   return {};
 }

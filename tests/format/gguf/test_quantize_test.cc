@@ -36,6 +36,7 @@ double tolerance(DType type) {
       return 0.13;
     case DType::kQ3_K:
     case DType::kMXFP4:
+    case DType::kNVFP4:
       return 0.26;
     case DType::kQ2_K:
       return 0.45;

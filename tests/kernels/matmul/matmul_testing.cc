@@ -207,6 +207,23 @@ int grid_magnitude(DType dtype, unsigned point, int i) {
   }
 }
 
+// A scale goes with each half, in units that make them integers: 2^-10.
+WeightGroup nvfp4_group(const uint8_t* b, int j) {
+  WeightGroup g;
+  g.d = 0x1.0p-10f;
+  g.has_halves = true;
+  for (int h = 0; h < 2; ++h) {
+    const int bits = b[2 * j + h] & 127, exponent = bits >> 3, mantissa = bits & 7;
+    g.sub[h] = exponent == 0 ? mantissa : (8 + mantissa) << (exponent - 1);
+    if (b[2 * j + h] == 127) g.sub[h] = 0;
+    for (int i = 0; i < 16; ++i) {
+      const uint8_t pair = b[4 + 16 * j + 8 * h + i % 8];
+      g.codes[16 * h + i] = kDoubledFp4Values[i < 8 ? pair & 15 : pair >> 4];
+    }
+  }
+  return g;
+}
+
 bool has_grid(DType dtype) {
   return dtype == DType::kIQ2_XXS || dtype == DType::kIQ2_XS || dtype == DType::kIQ2_S ||
          dtype == DType::kIQ3_XXS || dtype == DType::kIQ3_S;
@@ -230,6 +247,7 @@ WeightGroup grid_group(DType dtype, const uint8_t* b, int j) {
 
 WeightGroup super_group(DType dtype, const uint8_t* b, int j) {
   if (has_grid(dtype)) return grid_group(dtype, b, j);
+  if (dtype == DType::kNVFP4) return nvfp4_group(b, j);
   switch (dtype) {
     case DType::kQ2_K:
       return q2_group(b, j);
@@ -360,6 +378,7 @@ std::vector<float> product(const Backend& backend, int threads, const PackedMatr
 std::vector<int64_t> lengths_for(DType dtype) {
   if (is_float(dtype)) return {1, 7, 33, 100, 576};
   if (dtype_info(dtype).block_elements == 256) return {256, 512, 768, 2048};
+  if (dtype_info(dtype).block_elements == 64) return {64, 128, 192, 576, 640, 1536};
   return {32, 64, 96, 576, 640, 1536};
 }
 

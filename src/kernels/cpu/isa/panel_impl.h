@@ -56,6 +56,8 @@ AERIE_INLINE void with_type(DType dtype, const Body& body) {
       return body(TypeOf<DType::kIQ3_XXS>());
     case DType::kIQ3_S:
       return body(TypeOf<DType::kIQ3_S>());
+    case DType::kNVFP4:
+      return body(TypeOf<DType::kNVFP4>());
   }
 }
 
@@ -68,10 +70,13 @@ void store_tile(const MatmulShare& s, int64_t row, int64_t rows, int64_t panel, 
   const int64_t left = s.n - column;
   const int lanes = left < kPanelRows ? static_cast<int>(left) : kPanelRows;
   const bool has_bias = s.bias != nullptr;
+  const bool has_factor = s.factor != 1.0f;
+  const Floats factor = set1(s.factor);
   const Floats bias = has_bias ? load_first(s.bias + column, lanes) : zero();
   for (int64_t r = 0; r < rows; ++r) {
     float* y = s.y + (row + r) * s.stride + column;
-    const Floats product = has_bias ? add(acc[r], bias) : acc[r];
+    const Floats scaled = has_factor ? mul(acc[r], factor) : acc[r];
+    const Floats product = has_bias ? add(scaled, bias) : scaled;
     store_first(y, s.accumulate ? add(load_first(y, lanes), product) : product, lanes);
   }
 }
@@ -111,10 +116,7 @@ constexpr bool has_min(PanelScale scale) {
 }
 constexpr bool has_halves(PanelScale scale) {
   return scale == PanelScale::kSuperHalf || scale == PanelScale::kSuperHalfMin ||
-         scale == PanelScale::kSuperHalfOdd;
-}
-constexpr bool has_heads(PanelScale scale) {
-  return scale == PanelScale::kSuper || scale == PanelScale::kSuperZero || has_halves(scale);
+         scale == PanelScale::kSuperHalfOdd || scale == PanelScale::kHalfE4M3;
 }
 
 // The factors of a group, or of its halves, lane by lane: w = d c + m.
@@ -131,6 +133,8 @@ AERIE_INLINE GroupScales load_scales(const uint8_t* scales, const GroupScales& h
     g.d[0] = load_half(halves);
   } else if constexpr (kScale == PanelScale::kZeroBfloat) {
     g.d[0] = load_bfloat(halves);
+  } else if constexpr (kScale == PanelScale::kHalfE4M3) {
+    for (int h = 0; h < 2; ++h) g.d[h] = mul(head.d[0], load_small_halves(scales + 16 * h));
   } else if constexpr (kScale == PanelScale::kMin) {
     g.d[0] = load_half(halves);
     g.m[0] = load_half(halves + 16);
@@ -164,7 +168,9 @@ template <DType kType>
 AERIE_INLINE GroupScales load_head(const MatmulShare& s, const uint8_t* base, int64_t group) {
   constexpr PanelScale kScale = panel_format(kType).scale;
   GroupScales head = {{zero(), zero()}, {zero(), zero()}};
-  if constexpr (has_heads(kScale)) {
+  if constexpr (kScale == PanelScale::kHalfE4M3) {
+    head.d[0] = set1(256.0f * scale_unit(kType));  // E4M3's exponents begin so much higher
+  } else if constexpr (has_heads(kScale)) {
     const uint8_t* at = base + s.heads_offset + group / kHeadGroups * 64;
     const auto* halves = reinterpret_cast<const uint16_t*>(at);
     head.d[0] = load_half(halves);

@@ -129,6 +129,13 @@ AERIE_INLINE Floats load_half(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
 }
+// Sixteen bytes below 128 as binary16's top bits: four of the exponent, three of the mantissa.
+AERIE_INLINE Floats load_small_halves(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 7);
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+}
 AERIE_INLINE void store_half(uint16_t* p, Floats x) {
   constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.a, kMode));

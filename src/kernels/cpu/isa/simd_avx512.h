@@ -113,6 +113,11 @@ AERIE_INLINE float reduce_max(Floats x) {
 AERIE_INLINE Floats load_half(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+// Sixteen bytes below 128 as binary16's top bits: four of the exponent, three of the mantissa.
+AERIE_INLINE Floats load_small_halves(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 7))};
+}
 AERIE_INLINE void store_half(uint16_t* p, Floats x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

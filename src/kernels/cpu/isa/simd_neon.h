@@ -133,6 +133,14 @@ AERIE_INLINE float32x4_t load_half4(const uint16_t* p) {
 AERIE_INLINE Floats load_half(const uint16_t* p) {
   return {load_half4(p), load_half4(p + 4), load_half4(p + 8), load_half4(p + 12)};
 }
+// Sixteen bytes below 128 as binary16's top bits: four of the exponent, three of the mantissa.
+AERIE_INLINE Floats load_small_halves(const uint8_t* p) {
+  const uint8x16_t bytes = vld1q_u8(p);
+  const uint16x8_t low = vshll_n_u8(vget_low_u8(bytes), 7), high = vshll_high_n_u8(bytes, 7);
+  const float16x8_t a = vreinterpretq_f16_u16(low), b = vreinterpretq_f16_u16(high);
+  return {vcvt_f32_f16(vget_low_f16(a)), vcvt_high_f32_f16(a), vcvt_f32_f16(vget_low_f16(b)),
+          vcvt_high_f32_f16(b)};
+}
 AERIE_INLINE void store_half4(uint16_t* p, float32x4_t x) {
   vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x)));
 }
