@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <utility>
 
 #include "tensor/grids.h"
 
@@ -241,7 +240,10 @@ WeightGroup grid_group(DType dtype, const uint8_t* b, int j) {
     g.sub[i / 16] = 2 * static_cast<int>(at.scale) + 1;
   }
   // One scale goes into d, as in Q4_K.
-  if (!g.has_halves) g.d *= static_cast<float>(std::exchange(g.sub[0], 1));
+  if (!g.has_halves) {
+    g.d *= static_cast<float>(g.sub[0]);
+    g.sub[0] = g.sub[1] = 1;
+  }
   return g;
 }
 
