@@ -72,11 +72,14 @@ void put_half(uint8_t* at, double value) {
   at[1] = static_cast<uint8_t>(half >> 8);
 }
 
-// The scale that is nearest from below: they ascend.
+// The scale that is nearest; they ascend.
 uint8_t near_e4m3(double value) {
-  uint8_t bits = 1;
-  while (bits < 0x7E && static_cast<double>(f8_e4m3_to_f32(bits + 1)) <= value) ++bits;
-  return bits;
+  const auto miss = [&](int bits) {
+    return std::abs(static_cast<double>(f8_e4m3_to_f32(static_cast<uint8_t>(bits))) - value);
+  };
+  int bits = 1;
+  while (bits < 0x7E && miss(bits + 1) < miss(bits)) ++bits;
+  return static_cast<uint8_t>(bits);
 }
 
 constexpr int64_t kCalibrationElements = 1 << 17;
