@@ -25,10 +25,11 @@ constexpr std::string_view kSafetensors = ".safetensors";
 constexpr std::string_view kIndex = ".safetensors.index.json";
 
 // Nearest to Q4_K_M first: of its size and better, then larger, then smaller.
-constexpr std::array<std::string_view, 26> kQuantisations = {
-    "Q4_K_M", "Q4_K_L", "Q4_K_XL", "Q4_K_S", "Q4_K", "Q4_1", "IQ4_NL", "IQ4_XS", "Q4_0",
-    "MXFP4",  "Q5_K_M", "Q5_K_S",  "Q5_K",   "Q5_1", "Q5_0", "Q6_K",   "Q8_0",   "Q3_K_L",
-    "Q3_K_M", "Q3_K_S", "Q3_K",    "BF16",   "F16",  "FP16", "F32",    "Q2_K"};
+constexpr std::array<std::string_view, 35> kQuantisations = {
+    "Q4_K_M", "Q4_K_L", "Q4_K_XL", "Q4_K_S", "Q4_K",  "Q4_1",  "IQ4_NL", "IQ4_XS",  "Q4_0",
+    "MXFP4",  "NVFP4",  "Q5_K_M",  "Q5_K_S", "Q5_K",  "Q5_1",  "Q5_0",   "Q6_K",    "Q8_0",
+    "Q3_K_L", "Q3_K_M", "Q3_K_S",  "Q3_K",   "IQ3_M", "IQ3_S", "IQ3_XS", "IQ3_XXS", "BF16",
+    "F16",    "FP16",   "F32",     "Q2_K",   "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS"};
 
 constexpr std::array<std::string_view, 13> kSidecars = {
     "config.json",       "generation_config.json",

@@ -47,6 +47,8 @@ struct PackedMatrix {
   int64_t n = 0;
   int64_t k = 0;
   Buffer data;
+  // What the weights are multiplied by besides: their products are, once, when they are summed up.
+  float factor = 1.0f;
 };
 
 // Writes bytes [offset, offset + part.size()) of the data of matrix `index` of a call.
@@ -94,7 +96,7 @@ struct Activations {
 };
 
 // One product of a group that shares its input:
-// y[r][0 .. n) = (accumulate ? y : 0) + (x[r] w^T + bias).
+// y[r][0 .. n) = (accumulate ? y : 0) + (w.factor x[r] w^T + bias).
 struct MatmulTarget {
   const PackedMatrix* w = nullptr;
   float* y = nullptr;

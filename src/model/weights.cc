@@ -18,6 +18,11 @@ std::string entry_name(const MatrixPart& part) {
   return fmt::format("{}[{}:{}]", part.name, part.begin, part.begin + part.count);
 }
 
+// Without ".weight".
+std::string stem_of(const std::string& name) {
+  return name.substr(0, name.rfind('.'));
+}
+
 // Of a file or a folder, for people.
 std::string short_name(const std::string& path) {
   const std::filesystem::path whole = std::filesystem::path(path).lexically_normal();
@@ -99,6 +104,20 @@ Expected<TensorData> WeightLoader::read(const std::string& name, int64_t k, int6
   return file_.read(name);
 }
 
+// That of matrix `index` of a stack; 1 if the file has none.
+Expected<float> WeightLoader::factor(const std::string& name, int64_t index, int64_t stack) {
+  const std::string stem = stem_of(name);
+  ignore(stem + ".input_scale");
+  const std::string scale = stem + ".scale";
+  if (!has(scale)) return 1.0f;
+  if (factors_of_ != scale) {
+    const int64_t count = file_.find_tensor(scale)->elements() == 1 ? 1 : stack;
+    AERIE_ASSIGN_OR_RETURN(factors_, vector(scale, count));
+    factors_of_ = scale;
+  }
+  return factors_[factors_.size() == 1 ? 0 : static_cast<size_t>(index)];
+}
+
 Expected<Arena*> WeightLoader::arena() {
   if (!arena_) {
     const int64_t bytes = packed_weight_bytes(file_, *options_.backend);
@@ -114,6 +133,7 @@ Status WeightLoader::load(std::span<const MatrixPart> parts) {
     AERIE_ASSIGN_OR_RETURN(TensorView view, describe(part.name, {part.k, part.n, part.stack, 1}));
     view.shape = {part.k, part.count, 1, 1};
     AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix matrix, options_.backend->allocate(view, *memory));
+    AERIE_ASSIGN_OR_RETURN(matrix.factor, factor(part.name, part.begin / part.n, part.stack));
     matrices.push_back(std::move(matrix));
   }
   if (!restore(parts, matrices)) AERIE_RETURN_IF_ERROR(pack(parts, matrices));
@@ -176,6 +196,7 @@ Expected<kernels::PackedMatrix> WeightLoader::rows(const std::string& name, int6
   AERIE_ASSIGN_OR_RETURN(const TensorData chosen, select_rows(whole, ids));
   AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix matrix,
                          options_.backend->packed(*options_.pool, chosen.view));
+  AERIE_ASSIGN_OR_RETURN(matrix.factor, factor(name, 0, 1));
   file_.release(whole.view);
   packed_bytes_ += static_cast<int64_t>(matrix.data.size());
   return matrix;
@@ -199,6 +220,7 @@ Expected<std::vector<kernels::PackedMatrix>> WeightLoader::turned(const std::str
                                reinterpret_cast<const std::byte*>(part.data())};
     AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix matrix,
                            options_.backend->packed(*options_.pool, turned));
+    AERIE_ASSIGN_OR_RETURN(matrix.factor, factor(name, 0, 1));
     packed_bytes_ += static_cast<int64_t>(matrix.data.size());
     matrices.push_back(std::move(matrix));
   }
@@ -208,6 +230,12 @@ Expected<std::vector<kernels::PackedMatrix>> WeightLoader::turned(const std::str
 
 Expected<TensorData> WeightLoader::table(const std::string& name, int64_t k, int64_t n) {
   AERIE_ASSIGN_OR_RETURN(TensorView view, describe(name, {k, n, 1, 1}));
+  if (has(stem_of(name) + ".scale")) {
+    return not_supported(
+        "{}: tensor '{}' is looked up in and has a factor beside it, which is not "
+        "supported",
+        file_.name(), file_.origin_of(name));
+  }
   const WeightCache::Entry* entry = cache_ ? cache_->find(name, view.bytes()) : nullptr;
   TensorData tensor;
   if (entry != nullptr) {

@@ -14,6 +14,10 @@
 
 namespace aerie {
 
+// A tensor NAME.scale beside NAME.weight, as llama.cpp writes them for NVFP4, is a factor of the
+// matrix or one for each of a stack: it becomes PackedMatrix::factor. NAME.input_scale, of
+// activations, is passed over: these keep their precision.
+
 // Outputs [begin, begin + count) of a matrix of k inputs and n outputs, or of a stack of such
 // matrices in one tensor, their outputs counted on.
 struct MatrixPart {
@@ -65,6 +69,7 @@ class WeightLoader {
  private:
   Expected<TensorView> describe(const std::string& name, const Shape& shape);
   Expected<TensorData> read(const std::string& name, int64_t k, int64_t n);
+  Expected<float> factor(const std::string& name, int64_t index, int64_t stack);
   Expected<Arena*> arena();
   Status pack(std::span<const MatrixPart> parts, std::span<kernels::PackedMatrix> matrices);
   bool restore(std::span<const MatrixPart> parts, std::span<kernels::PackedMatrix> matrices);
@@ -77,6 +82,8 @@ class WeightLoader {
   const ModelOptions& options_;
   Progress progress_;
   std::unordered_set<std::string> used_;
+  std::string factors_of_;  // the tensor of the factors read last
+  std::vector<float> factors_;
   std::optional<Arena> arena_;
   std::optional<WeightCache> cache_;
   std::vector<WeightCache::Item> items_;  // all that belongs into it

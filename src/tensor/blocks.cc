@@ -1,7 +1,10 @@
 #include "tensor/blocks.h"
 
+#include <bit>
 #include <cassert>
 #include <cstring>
+
+#include "tensor/grids.h"
 
 // Reading whole blocks, type and group are constants, of which the compiler makes much.
 #define AERIE_INLINE [[gnu::always_inline]] inline
@@ -128,6 +131,96 @@ AERIE_INLINE void read_super_group(bool fifth_bits, const uint8_t* block, int j,
   }
 }
 
+uint32_t read_u32(const uint8_t* p) {
+  return read_u16(p) | static_cast<uint32_t>(read_u16(p + 2)) << 16;
+}
+
+// Magnitudes of eight weights, one a byte, with their signs above the kBits bits of each.
+template <int kBits>
+void write_signed(uint64_t magnitudes, unsigned signs, uint8_t* codes) {
+  static_assert(std::endian::native == std::endian::little);
+  const uint64_t picked = signs * 0x0101010101010101u & 0x8040201008040201u;
+  const uint64_t set = (picked + 0x7F7F7F7F7F7F7F7Fu) >> 7 & 0x0101010101010101u;
+  const uint64_t both = magnitudes | set << kBits;
+  std::memcpy(codes, &both, sizeof(both));
+}
+
+// Eight signs of which seven are stored: an even number of them is set.
+unsigned even_signs(unsigned seven) {
+  return seven | (static_cast<unsigned>(std::popcount(seven)) & 1) << 7;
+}
+
+// 2 s + 1 of the nibble that is number i.
+uint8_t odd_scale(const uint8_t* nibbles, int i) {
+  return static_cast<uint8_t>((nibbles[i / 2] >> (4 * (i % 2)) & 15) * 2 + 1);
+}
+
+AERIE_INLINE void read_iq2_xxs_group(const uint8_t* block, int j, WeightGroup& g) {
+  const uint8_t* points = block + 2 + 8 * j;
+  const uint32_t rest = read_u32(points + 4);
+  for (int i = 0; i < 4; ++i) {
+    write_signed<2>(kIq2XxsGrid[points[i]], even_signs(rest >> (7 * i) & 127), g.codes + 8 * i);
+  }
+  g.d = read_u16(block);
+  g.sc[0] = g.sc[1] = static_cast<uint8_t>((rest >> 28) * 2 + 1);
+}
+
+AERIE_INLINE void read_iq2_xs_group(const uint8_t* block, int j, WeightGroup& g) {
+  for (int i = 0; i < 4; ++i) {
+    const unsigned both = read_u16(block + 2 + 8 * j + 2 * i);
+    write_signed<2>(kIq2XsGrid[both & 511], even_signs(both >> 9), g.codes + 8 * i);
+  }
+  g.d = read_u16(block);
+  for (int h = 0; h < 2; ++h) g.sc[h] = odd_scale(block + 66, 2 * j + h);
+}
+
+AERIE_INLINE void read_iq2_s_group(const uint8_t* block, int j, WeightGroup& g) {
+  const uint8_t *points = block + 2 + 4 * j, *signs = block + 34 + 4 * j;
+  const unsigned high = block[66 + j];
+  for (int i = 0; i < 4; ++i) {
+    const unsigned point = points[i] | (high >> (2 * i) & 3) << 8;
+    write_signed<2>(kIq2SGrid[point], signs[i], g.codes + 8 * i);
+  }
+  g.d = read_u16(block);
+  for (int h = 0; h < 2; ++h) g.sc[h] = odd_scale(block + 74, 2 * j + h);
+}
+
+AERIE_INLINE void read_iq3_xxs_group(const uint8_t* block, int j, WeightGroup& g) {
+  const uint8_t* points = block + 2 + 8 * j;
+  const uint32_t rest = read_u32(block + 66 + 4 * j);
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t magnitudes =
+        kIq3XxsGrid[points[2 * i]] | uint64_t{kIq3XxsGrid[points[2 * i + 1]]} << 32;
+    write_signed<3>(magnitudes, even_signs(rest >> (7 * i) & 127), g.codes + 8 * i);
+  }
+  g.d = read_u16(block);
+  g.sc[0] = g.sc[1] = static_cast<uint8_t>((rest >> 28) * 2 + 1);
+}
+
+AERIE_INLINE void read_iq3_s_group(const uint8_t* block, int j, WeightGroup& g) {
+  const uint8_t *points = block + 2 + 8 * j, *signs = block + 74 + 4 * j;
+  const unsigned high = block[66 + j];
+  const auto four = [&](int i) -> uint64_t { return kIq3SGrid[points[i] | (high >> i & 1) << 8]; };
+  for (int i = 0; i < 4; ++i) {
+    write_signed<3>(four(2 * i) | four(2 * i + 1) << 32, signs[i], g.codes + 8 * i);
+  }
+  g.d = read_u16(block);
+  g.sc[0] = g.sc[1] = odd_scale(block + 106, j);
+}
+
+// Four scales of a block, of 16 weights each. ggml_ue4m3_to_fp32() passes over bit 7, and takes
+// E4M3's NaN for 0 if that is not set.
+AERIE_INLINE void read_nvfp4_group(const uint8_t* block, int j, WeightGroup& g) {
+  for (int h = 0; h < 2; ++h) {
+    const uint8_t scale = block[2 * j + h], *qs = block + 4 + 16 * j + 8 * h;
+    g.sc[h] = scale == 0x7F ? 0 : scale & 0x7F;
+    for (int i = 0; i < 8; ++i) {
+      g.codes[16 * h + i] = qs[i] & 15;
+      g.codes[16 * h + 8 + i] = qs[i] >> 4;
+    }
+  }
+}
+
 // Group j of a block.
 AERIE_INLINE void read_group(DType type, const uint8_t* b, int j, WeightGroup& g) {
   switch (type) {
@@ -158,6 +251,18 @@ AERIE_INLINE void read_group(DType type, const uint8_t* b, int j, WeightGroup& g
       return read_nibbles(b + 1, g.codes);
     case DType::kIQ4_XS:
       return read_iq4_xs_group(b, j, g);
+    case DType::kIQ2_XXS:
+      return read_iq2_xxs_group(b, j, g);
+    case DType::kIQ2_XS:
+      return read_iq2_xs_group(b, j, g);
+    case DType::kIQ2_S:
+      return read_iq2_s_group(b, j, g);
+    case DType::kIQ3_XXS:
+      return read_iq3_xxs_group(b, j, g);
+    case DType::kIQ3_S:
+      return read_iq3_s_group(b, j, g);
+    case DType::kNVFP4:
+      return read_nvfp4_group(b, j, g);
     case DType::kQ2_K:
       return read_q2_group(b, j, g);
     case DType::kQ3_K:
@@ -183,7 +288,14 @@ constexpr int groups_of_block(DType type) {
     case DType::kQ5_K:
     case DType::kQ6_K:
     case DType::kIQ4_XS:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
       return 8;
+    case DType::kNVFP4:
+      return 2;
     default:
       return 1;
   }
@@ -243,6 +355,18 @@ void read_weight_groups(DType type, const uint8_t* row, int64_t first, int64_t c
       return read_blocks<DType::kIQ4_XS>(row, first, count, out);
     case DType::kMXFP4:
       return read_blocks<DType::kMXFP4>(row, first, count, out);
+    case DType::kIQ2_XXS:
+      return read_blocks<DType::kIQ2_XXS>(row, first, count, out);
+    case DType::kIQ2_XS:
+      return read_blocks<DType::kIQ2_XS>(row, first, count, out);
+    case DType::kIQ2_S:
+      return read_blocks<DType::kIQ2_S>(row, first, count, out);
+    case DType::kIQ3_XXS:
+      return read_blocks<DType::kIQ3_XXS>(row, first, count, out);
+    case DType::kIQ3_S:
+      return read_blocks<DType::kIQ3_S>(row, first, count, out);
+    case DType::kNVFP4:
+      return read_blocks<DType::kNVFP4>(row, first, count, out);
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16:

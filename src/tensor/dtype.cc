@@ -30,6 +30,12 @@ constexpr std::array<DTypeInfo, kDTypeCount> kInfos = {{
     {"iq4_nl", kSmallBlock, 18},
     {"iq4_xs", kSuperBlock, 136},
     {"mxfp4", kSmallBlock, 17},
+    {"iq2_xxs", kSuperBlock, 66},
+    {"iq2_xs", kSuperBlock, 74},
+    {"iq2_s", kSuperBlock, 82},
+    {"iq3_xxs", kSuperBlock, 98},
+    {"iq3_s", kSuperBlock, 110},
+    {"nvfp4", 64, 36},
 }};
 
 char lower(char c) {
@@ -45,7 +51,7 @@ uint16_t load_u16(const uint8_t* p) {
 // a sub-scale, 7 to 4 of a number; 8 of a number alone), so it is exact in a float, and only the
 // final sum rounds.
 void dequantize_group(DType type, const WeightGroup& g, float* out) {
-  const float d = type == DType::kMXFP4 ? bf16_to_f32(g.d) : f16_to_f32(g.d);
+  const float d = (type == DType::kMXFP4 ? bf16_to_f32(g.d) : f16_to_f32(g.d)) * scale_unit(type);
   const float m = f16_to_f32(g.m);
   float numbers[kWeightGroup];
   for (int i = 0; i < kWeightGroup; ++i) {
@@ -74,9 +80,19 @@ void dequantize_group(DType type, const WeightGroup& g, float* out) {
     case DType::kQ3_K:
     case DType::kQ6_K:
     case DType::kIQ4_XS:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
       for (int i = 0; i < kWeightGroup; ++i) {
         const float sub_d = d * static_cast<float>(static_cast<int8_t>(g.sc[i / 16]));
         out[i] = sub_d * numbers[i];
+      }
+      return;
+    case DType::kNVFP4:
+      for (int i = 0; i < kWeightGroup; ++i) {
+        out[i] = ue4m3_to_f32(g.sc[i / 16]) * scale_unit(type) * numbers[i];
       }
       return;
     default:

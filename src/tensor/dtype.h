@@ -25,8 +25,14 @@ enum class DType : uint8_t {
   kIQ4_NL,
   kIQ4_XS,
   kMXFP4,
+  kIQ2_XXS,
+  kIQ2_XS,
+  kIQ2_S,
+  kIQ3_XXS,
+  kIQ3_S,
+  kNVFP4,
 };
-inline constexpr int kDTypeCount = 16;
+inline constexpr int kDTypeCount = 22;
 
 // `block_elements` consecutive elements of a row are stored in `block_bytes` bytes.
 struct DTypeInfo {

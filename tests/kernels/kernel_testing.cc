@@ -129,6 +129,11 @@ HalfFields half_fields(DType dtype) {
     case DType::kQ8_0:
     case DType::kIQ4_NL:
     case DType::kIQ4_XS:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
       return {0, -1};
     case DType::kQ2_K:
       return {80, 82};
@@ -172,6 +177,7 @@ void randomize_scales(Weights& w, Random& random) {
   const HalfFields fields = half_fields(w.dtype);
   const auto step = static_cast<size_t>(dtype_info(w.dtype).block_bytes);
   for (size_t at = 0; at < w.bytes.size(); at += step) {
+    if (w.dtype == DType::kNVFP4) continue;  // any byte is an ordinary scale
     if (w.dtype == DType::kMXFP4) {
       w.bytes[at] = random_exponent(random);
       continue;

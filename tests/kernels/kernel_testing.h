@@ -53,15 +53,17 @@ inline constexpr int kThreadCounts[] = {1, 2, 3, 5};
 // Those of this build, whether the processor has them or not.
 inline const std::vector<Isa> kAllIsas(built_isas().begin(), built_isas().end());
 inline const std::vector<Isa> kVectorIsas(built_isas().begin(), built_isas().end() - 1);
-inline constexpr DType kAllDTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ4_0,
-                                       DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,   DType::kQ8_0,
-                                       DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,
-                                       DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
+inline constexpr DType kAllDTypes[] = {
+    DType::kF32,   DType::kF16,     DType::kBF16,   DType::kQ4_0,  DType::kQ4_1,    DType::kQ5_0,
+    DType::kQ5_1,  DType::kQ8_0,    DType::kQ2_K,   DType::kQ3_K,  DType::kQ4_K,    DType::kQ5_K,
+    DType::kQ6_K,  DType::kIQ4_NL,  DType::kIQ4_XS, DType::kMXFP4, DType::kIQ2_XXS, DType::kIQ2_XS,
+    DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S,  DType::kNVFP4};
 static_assert(std::size(kAllDTypes) == kDTypeCount);
-inline constexpr DType kBlockDTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,
-                                         DType::kQ8_0, DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,
-                                         DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS,
-                                         DType::kMXFP4};
+inline constexpr DType kBlockDTypes[] = {
+    DType::kQ4_0,   DType::kQ4_1,    DType::kQ5_0,  DType::kQ5_1,    DType::kQ8_0,
+    DType::kQ2_K,   DType::kQ3_K,    DType::kQ4_K,  DType::kQ5_K,    DType::kQ6_K,
+    DType::kIQ4_NL, DType::kIQ4_XS,  DType::kMXFP4, DType::kIQ2_XXS, DType::kIQ2_XS,
+    DType::kIQ2_S,  DType::kIQ3_XXS, DType::kIQ3_S, DType::kNVFP4};
 static_assert(std::size(kBlockDTypes) == kDTypeCount - 3);
 
 bool is_float(DType dtype);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/model/packed_files.h"
 #include "tests/testing/temporary_model.h"
 #include "tests/testing/tiny_model.h"
 
@@ -94,9 +95,43 @@ TEST(Loader, NamesATensorThatHasNoPlace) {
 
 TEST(Loader, NamesATypeThatItDoesNotRead) {
   GgufWriter writer = without("blk.0.ffn_up.weight");
-  const std::vector<std::byte> data(66 * 64 * 96 / 256);
-  writer.add_raw_tensor("blk.0.ffn_up.weight", 16, {256, 24}, data);  // iq2_xxs
-  expect_refused(writer, StatusCode::kUnsupported, "blk.0.ffn_up.weight", "iq2_xxs");
+  const std::vector<std::byte> data(50 * 64 * 96 / 256);
+  writer.add_raw_tensor("blk.0.ffn_up.weight", 19, {256, 24}, data);  // iq1_s
+  expect_refused(writer, StatusCode::kUnsupported, "blk.0.ffn_up.weight", "iq1_s");
+}
+
+// NAME.scale beside NAME.weight is a factor. By halves nothing is rounded, so a matrix twice as
+// large with one of them computes the same.
+TEST(Loader, FactorsBesideWeightsCount) {
+  const auto logits = [](const GgufWriter& writer) {
+    return logits_of(test::TinyFile(writer).gguf(), "");
+  };
+  const auto with = [](float weight, std::vector<float> factors) {
+    GgufWriter writer = without("blk.0.ffn_down.weight");
+    std::vector<float> values(96 * 64);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = weight * (static_cast<float>(i * 7 % 31) - 15.0f);
+    }
+    writer.add_tensor("blk.0.ffn_down.weight", DType::kF32, {96, 64}, values);
+    const auto count = static_cast<int64_t>(factors.size());
+    if (count > 0) writer.add_tensor("blk.0.ffn_down.scale", DType::kF32, {count}, factors);
+    return writer;
+  };
+  const std::vector<float> plain = logits(with(0.01f, {}));
+  EXPECT_EQ(logits(with(0.02f, {0.5f})), plain);
+  EXPECT_NE(logits(with(0.01f, {0.5f})), plain);
+  GgufWriter more = with(0.02f, {0.5f});
+  more.add_tensor("blk.0.ffn_down.input_scale", DType::kF32, {1}, std::vector<float>{3.0f});
+  EXPECT_EQ(logits(more), plain);
+  expect_refused(with(0.02f, {0.5f, 0.5f}), StatusCode::kInvalidData, "blk.0.ffn_down.scale", "[2");
+}
+
+TEST(Loader, FactorsWithoutAPlaceAreRefused) {
+  for (const char* name : {"blk.0.attn_norm.scale", "token_embd.scale", "blk.0.other.scale"}) {
+    GgufWriter writer = tiny_gguf(one_layer());
+    writer.add_tensor(name, DType::kF32, {1}, std::vector<float>{1.0f});
+    expect_refused(writer, StatusCode::kUnsupported, std::string(name).substr(0, 8));
+  }
 }
 
 TEST(Loader, NamesTheFamiliesThatThereAre) {

@@ -95,6 +95,7 @@ MatmulShare share_of(const Activations& x, const MatmulTarget& target) {
   share.y = target.y;
   share.stride = target.stride;
   share.accumulate = target.accumulate;
+  share.factor = w.factor;
   share.bias = target.bias;
   return share;
 }

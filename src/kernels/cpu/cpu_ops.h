@@ -31,6 +31,7 @@ struct MatmulShare {
   float* y = nullptr;
   int64_t stride = 0;
   bool accumulate = false;
+  float factor = 1.0f;          // of the products
   const float* bias = nullptr;  // [n] or null
   int64_t panel_begin = 0;
   int64_t panel_end = 0;

@@ -103,8 +103,12 @@ void write_bits(const SpanOfRows& rows, int g, uint8_t* to) {
 }
 
 void write_codes(const PanelFormat& format, const SpanOfRows& rows, int g, uint8_t* to) {
-  if (format.bits == 2) return write_bits<2, 0>(rows, g, to);
   if (format.bits == 8) return write_bytes(rows, g, to);
+  if (format.bits == 2) {
+    write_bits<2, 0>(rows, g, to);
+    if (format.high_bits == 1) write_bits<1, 2>(rows, g, to + 2 * 64);
+    return;
+  }
   write_nibbles(rows, g, to);
   if (format.high_bits == 1) write_bits<1, 4>(rows, g, to + 4 * 64);
   if (format.high_bits == 2) write_bits<2, 4>(rows, g, to + 4 * 64);
@@ -118,7 +122,8 @@ void write_numbers(const SpanOfRows& rows, int g, const Number& number, uint8_t*
   std::memcpy(to, numbers, sizeof(numbers));
 }
 
-// `head` is where the super-block's numbers go; null if this is not its first group.
+// `head` is where the super-block's numbers go; null if this is not its first group, or there are
+// none.
 void write_scales(PanelScale scale, const SpanOfRows& rows, int g, uint8_t* to, uint8_t* head) {
   const auto d = [](const WeightGroup& group) { return group.d; };
   const auto m = [](const WeightGroup& group) { return group.m; };
@@ -131,15 +136,24 @@ void write_scales(PanelScale scale, const SpanOfRows& rows, int g, uint8_t* to, 
     case PanelScale::kMin:
       write_numbers<uint16_t>(rows, g, d, to);
       return write_numbers<uint16_t>(rows, g, m, to + 32);
+    case PanelScale::kHalfE4M3:
     case PanelScale::kSuperZero:
     case PanelScale::kSuper:
     case PanelScale::kSuperHalf:
     case PanelScale::kSuperHalfMin:
+    case PanelScale::kSuperHalfOdd:
       break;
   }
-  write_numbers<uint8_t>(
-      rows, g, [](const WeightGroup& group) { return group.sc[0]; }, to);
-  if (scale != PanelScale::kSuperZero) {
+  const auto both_odd = [](const WeightGroup& group) {
+    return static_cast<uint8_t>(group.sc[0] / 2 | group.sc[1] / 2 << 4);
+  };
+  const auto first = [](const WeightGroup& group) { return group.sc[0]; };
+  if (scale == PanelScale::kSuperHalfOdd) {
+    write_numbers<uint8_t>(rows, g, both_odd, to);
+  } else {
+    write_numbers<uint8_t>(rows, g, first, to);
+  }
+  if (panel_group_scales(scale) == 32) {
     write_numbers<uint8_t>(
         rows, g, [](const WeightGroup& group) { return group.sc[1]; }, to + 16);
   }
@@ -171,9 +185,10 @@ void pack_quantized(const TensorView& weights, int64_t first_row, int rows, uint
     }
     for (int g = 0; g < count; ++g) {
       write_codes(format, span, g, panel + (first + g) * format.group_codes());
-      write_scales(format.scale, span, g,
-                   panel + format.scales_at(k) + (first + g) * format.group_scales(),
-                   g == 0 ? panel + format.heads_at(k) + first / kSpan * 64 : nullptr);
+      write_scales(
+          format.scale, span, g, panel + format.scales_at(k) + (first + g) * format.group_scales(),
+          g == 0 && has_heads(format.scale) ? panel + format.heads_at(k) + first / kSpan * 64
+                                            : nullptr);
     }
   }
 }
@@ -213,6 +228,7 @@ int64_t panel_bytes(DType dtype, int64_t k) {
       break;
     case PanelScale::kZero:
     case PanelScale::kZeroBfloat:
+    case PanelScale::kHalfE4M3:
     case PanelScale::kMin:
       bytes = format.heads_at(k);
       break;
@@ -220,6 +236,7 @@ int64_t panel_bytes(DType dtype, int64_t k) {
     case PanelScale::kSuper:
     case PanelScale::kSuperHalf:
     case PanelScale::kSuperHalfMin:
+    case PanelScale::kSuperHalfOdd:
       bytes = format.heads_at(k) + k / (8 * kGroup) * 64;
       break;
   }

@@ -7,8 +7,9 @@
 //   [group][8 / n words][16 rows][4 bytes]; byte j of word w has k = 4 (n w + s) + j in its s-th
 //   bits from below, s < n
 // Codes of 5 and 6 bits lie as their low 4 bits do, and the group's words end with the high ones as
-// codes of 1 and 2 bits would: n = 8 and 4.
-// Scales are as PanelScale says; c is what tensor/blocks.h makes of a code.
+// codes of 1 and 2 bits would: n = 8 and 4. So do codes of 3 bits, the low 2 first.
+// Scales are as PanelScale says; c is what tensor/blocks.h makes of a code, and d counts by its
+// scale_unit().
 // A panel of floats is [k][16 rows] in the file's type. Missing rows of the last panel are 0.
 //
 // Packed weights are kept in files: what changes any of this raises kPackingVersion
@@ -34,6 +35,8 @@ enum class PanelScale : uint8_t {
   kZero,
   // w = d c: bf16 d[16] for each group.
   kZeroBfloat,
+  // w = d c, a scale for each 16 k: UE4M3 d[2][16] (ue4m3_to_f32()) for each group.
+  kHalfE4M3,
   // w = d c + m: f16 d[16], m[16] for each group.
   kMin,
   // w = d sc c: i8 sc[16] for each group; f16 d[16] (and 32 unused bytes) for each 8 groups.
@@ -43,6 +46,9 @@ enum class PanelScale : uint8_t {
   // w = d sc c, a scale for each 16 k: i8 sc[2][16] for each group; f16 d[16] (and 32 unused bytes)
   // for each 8 groups.
   kSuperHalf,
+  // w = d (2 s + 1) c, a scale for each 16 k: u8 (s of the first half + 16 that of the second)[16]
+  // for each group; f16 d[16] (and 32 unused bytes) for each 8 groups.
+  kSuperHalfOdd,
   // w = d sc c - dmin mn, both for each 16 k: u8 (sc + 16 mn)[2][16] for each group; f16 d[16],
   // dmin[16] for each 8 groups.
   kSuperHalfMin,
@@ -50,7 +56,15 @@ enum class PanelScale : uint8_t {
 
 // Bytes that the scales of a group of 32 k take.
 constexpr int panel_group_scales(PanelScale scale) {
-  return scale == PanelScale::kMin ? 64 : scale == PanelScale::kSuperZero ? 16 : 32;
+  const bool one_byte = scale == PanelScale::kSuperZero || scale == PanelScale::kSuperHalfOdd;
+  return scale == PanelScale::kMin ? 64 : one_byte ? 16 : 32;
+}
+
+// Whether numbers of 8 groups follow the scales.
+constexpr bool has_heads(PanelScale scale) {
+  return scale == PanelScale::kSuper || scale == PanelScale::kSuperZero ||
+         scale == PanelScale::kSuperHalf || scale == PanelScale::kSuperHalfMin ||
+         scale == PanelScale::kSuperHalfOdd;
 }
 
 struct PanelFormat {
@@ -101,6 +115,16 @@ constexpr PanelFormat panel_format(DType dtype) {
       return {PanelScale::kSuperZero, 4, true};
     case DType::kMXFP4:
       return {PanelScale::kZeroBfloat, 4};
+    case DType::kIQ2_XXS:
+      return {PanelScale::kSuperZero, 2, false, 1};
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+      return {PanelScale::kSuperHalfOdd, 2, false, 1};
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+      return {PanelScale::kSuperZero, 4};
+    case DType::kNVFP4:
+      return {PanelScale::kHalfE4M3, 4};
   }
   return {};
 }

@@ -197,7 +197,8 @@ class ReferenceBackend final : public Backend {
             dot_rows(*target.w, n, x, group.begin + first, rows, sums);
             for (int64_t r = 0; r < rows; ++r) {
               float& y = target.y[(first + r) * target.stride + n];
-              const double sum = sums[r] + (target.bias != nullptr ? double{target.bias[n]} : 0.0);
+              const double sum = sums[r] * double{target.w->factor} +
+                                 (target.bias != nullptr ? double{target.bias[n]} : 0.0);
               y = static_cast<float>(target.accumulate ? double{y} + sum : sum);
             }
           }

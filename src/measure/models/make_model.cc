@@ -325,6 +325,11 @@ DType matrix_type(DType type, int64_t k) {
     case DType::kQ2_K:
     case DType::kQ3_K:
     case DType::kIQ4_XS:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
       return matrix_type(DType::kIQ4_NL, k);
     default:
       return DType::kF16;

@@ -72,6 +72,16 @@ void put_half(uint8_t* at, double value) {
   at[1] = static_cast<uint8_t>(half >> 8);
 }
 
+// The scale that is nearest; they ascend.
+uint8_t near_e4m3(double value) {
+  const auto miss = [&](int bits) {
+    return std::abs(static_cast<double>(f8_e4m3_to_f32(static_cast<uint8_t>(bits))) - value);
+  };
+  int bits = 1;
+  while (bits < 0x7E && miss(bits + 1) < miss(bits)) ++bits;
+  return static_cast<uint8_t>(bits);
+}
+
 constexpr int64_t kCalibrationElements = 1 << 17;
 // Far from both ends of binary16 in every type.
 constexpr double kCalibrationScale = 0x1p-8;
@@ -124,6 +134,10 @@ void RandomWeights::fill_blocks(const RowSeed& seed, int64_t blocks, double scal
     }
     if (type_ == DType::kMXFP4) {  // a power of two: 2^(byte - 127)
       out[0] = static_cast<uint8_t>(127 + std::lround(std::log2(scale)));
+      continue;
+    }
+    if (type_ == DType::kNVFP4) {
+      for (size_t i = 0; i < 4; ++i) out[i] = near_e4m3(scale);
       continue;
     }
     if (type_ == DType::kQ8_0) {  // quantisers keep to -127 .. 127

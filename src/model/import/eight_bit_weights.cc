@@ -11,17 +11,18 @@
 #include <vector>
 
 #include "format/text.h"
+#include "model/import/nvfp4_weights.h"
 #include "tensor/blocks.h"
 #include "tensor/dtype.h"
 
 namespace aerie {
 namespace {
 
-constexpr std::string_view kWeightScales[] = {"_scale", "_scale_inv"};
+constexpr std::string_view kWeightScales[] = {"_scale", "_scale_inv", "_scale_2", "_global_scale"};
 // Of activations and of caches, which keep their precision here.
 constexpr std::string_view kOtherScales[] = {
-    ".input_scale", ".input_zero_point", ".activation_scale", ".input_scale_ub",
-    ".k_scale",     ".v_scale",          ".kv_scale",         ".output_scale"};
+    ".input_scale", ".input_zero_point", ".activation_scale", ".input_scale_ub",    ".k_scale",
+    ".v_scale",     ".kv_scale",         ".output_scale",     ".input_global_scale"};
 constexpr std::string_view kUnsupported[] = {".weight_zero_point", ".weight_g_idx"};
 constexpr int64_t kBlockBytes = 2 + kWeightGroup;  // of Q8_0: the scale, and codes
 
@@ -80,10 +81,12 @@ Expected<EightBitScheme> EightBitScheme::read(const JsonObject& config) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view method, how.string("quant_method"));
   if (method == "compressed-tensors") {
     AERIE_RETURN_IF_ERROR(scheme.read_compressed_tensors(how));
+  } else if (method == "modelopt") {
+    AERIE_RETURN_IF_ERROR(scheme.read_modelopt(how));
   } else if (method != "fp8" && method != "fbgemm_fp8" && method != "mxfp4") {
     return how.error(StatusCode::kUnsupported, "quant_method",
-                     "is '{}'; fp8, fbgemm_fp8, mxfp4 and compressed-tensors are supported. Take "
-                     "the model's original weights, or a GGUF file of it",
+                     "is '{}'; fp8, fbgemm_fp8, mxfp4, compressed-tensors and modelopt are "
+                     "supported. Take the model's original weights, or a GGUF file of it",
                      printable(method, 64));
   }
   if (how.has("weight_block_size")) {
@@ -99,10 +102,12 @@ Expected<EightBitScheme> EightBitScheme::read(const JsonObject& config) {
 
 Status EightBitScheme::read_compressed_tensors(const JsonObject& how) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view format, how.string("format"));
-  if (format != "float-quantized" && format != "int-quantized" && format != "naive-quantized") {
+  nvfp4_ = format == "nvfp4-pack-quantized";
+  if (!nvfp4_ && format != "float-quantized" && format != "int-quantized" &&
+      format != "naive-quantized") {
     return how.error(StatusCode::kUnsupported, "format",
-                     "is '{}'; float-quantized, int-quantized and naive-quantized are supported. "
-                     "Take the original weights",
+                     "is '{}'; float-quantized, int-quantized, naive-quantized and "
+                     "nvfp4-pack-quantized are supported. Take the original weights",
                      printable(format, 64));
   }
   if (const Json* transform = how.find("transform_config");
@@ -111,6 +116,21 @@ Status EightBitScheme::read_compressed_tensors(const JsonObject& how) {
                      "rotates weights or activations, which is not supported");
   }
   if (format == "float-quantized" && !how.has("config_groups")) return {};
+  return read_groups(how);
+}
+
+Status EightBitScheme::read_modelopt(const JsonObject& how) {
+  AERIE_ASSIGN_OR_RETURN(const std::string_view algorithm, how.string("quant_algo"));
+  if (algorithm != "NVFP4") {
+    return how.error(StatusCode::kUnsupported, "quant_algo",
+                     "is '{}'; of modelopt NVFP4 is supported. Take the original weights",
+                     printable(algorithm, 64));
+  }
+  nvfp4_ = true;
+  return how.has("config_groups") ? read_groups(how) : Status();
+}
+
+Status EightBitScheme::read_groups(const JsonObject& how) {
   AERIE_ASSIGN_OR_RETURN(const JsonObject groups, how.object("config_groups"));
   for (const auto& [name, value] : groups.json().items()) {
     AERIE_ASSIGN_OR_RETURN(
@@ -129,6 +149,14 @@ Status EightBitScheme::read_group(const JsonObject& group) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view type, group.string("type", "int"));
   AERIE_ASSIGN_OR_RETURN(const int64_t bits, group.integer("num_bits", 8));
   AERIE_ASSIGN_OR_RETURN(const bool symmetric, group.boolean("symmetric", true));
+  if (nvfp4_) {
+    AERIE_ASSIGN_OR_RETURN(const int64_t size, group.integer("group_size", 16));
+    if (bits == 4 && type == "float" && symmetric && size == 16) return {};
+    return group.error(StatusCode::kUnsupported, "num_bits",
+                       "is {} of type {} in groups of {}; symmetric floats of 4 in groups of 16 "
+                       "are supported beside each other",
+                       bits, printable(type, 64), size);
+  }
   if (bits != 8) {
     return group.error(StatusCode::kUnsupported, "num_bits", "is {}; 8 is supported", bits);
   }
@@ -184,6 +212,10 @@ Status EightBitScheme::check_scale(const SafetensorsFolder& folder,
   if (weight.empty()) return {};
   const SafetensorsTensor* scaled = folder.find(weight);
   if (scaled != nullptr && needs_scales(*scaled)) return {};
+  if (nvfp4_) {
+    if (scaled == nullptr) scaled = folder.find(std::string(weight) + "_packed");
+    if (scaled != nullptr && Nvfp4Matrix::is_packed(*scaled)) return {};
+  }
   return refuse(folder, scale,
                 fmt::format("is a scale, and there is no tensor '{}' of type F8_E4M3 or I8",
                             printable(weight)));

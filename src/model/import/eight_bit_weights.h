@@ -1,5 +1,5 @@
 // Weights in 8 bits with scales beside them, floats (OCP E4M3) or integers, as Hugging Face folders
-// hold them.
+// hold them; and whether a folder's are of NVFP4 (nvfp4_weights.h), and what lies beside those.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,8 @@ class EightBitScheme {
   static Expected<EightBitScheme> read(const JsonObject& config);
 
   bool is_quantized() const { return quantized_; }
+  // 4-bit floats as modelopt and compressed-tensors (nvfp4-pack-quantized) write them.
+  bool is_nvfp4() const { return nvfp4_; }
 
   // Whether a tensor is of a type that means nothing without scales.
   static bool needs_scales(const SafetensorsTensor& tensor);
@@ -52,6 +54,8 @@ class EightBitScheme {
     int64_t rows = 1, columns = 1, stride = 1;
   };
   Status read_compressed_tensors(const JsonObject& how);
+  Status read_modelopt(const JsonObject& how);
+  Status read_groups(const JsonObject& how);
   Status read_group(const JsonObject& group);
   Expected<Grid> grid_of(const SafetensorsFolder& folder, const SafetensorsTensor& weight) const;
   Status fit_floats(const SafetensorsFolder& folder, const SafetensorsTensor& weight,
@@ -59,7 +63,7 @@ class EightBitScheme {
   Status fit_integers(const SafetensorsFolder& folder, const SafetensorsTensor& weight,
                       Grid& grid) const;
 
-  bool quantized_ = false;
+  bool quantized_ = false, nvfp4_ = false;
   int64_t block_rows_ = 0, block_columns_ = 0;  // 0: one scale for a row or a matrix
   // How many elements of a row have a scale of integers: kRow, kMatrix, or so many. Empty: no
   // integers.

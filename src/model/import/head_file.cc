@@ -109,6 +109,10 @@ Expected<std::unique_ptr<HeadFile>> HeadFile::open(const std::string& path,
                                               std::make_shared<const Json>(std::move(config)),
                                               config_file, options));
   AERIE_ASSIGN_OR_RETURN(file->scheme_, EightBitScheme::read(file->config_object()));
+  if (file->scheme_.is_nvfp4()) {
+    return file->config_object().error(StatusCode::kUnsupported, "quantization_config",
+                                       "says NVFP4, of which models are read and heads are not");
+  }
   file->shape_ = file->import_shape();
   AERIE_RETURN_IF_ERROR(file->list_tensors());
   AERIE_RETURN_IF_ERROR(file->name_tensors());

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <unordered_set>
 
 #include "base/errors.h"
@@ -23,6 +24,7 @@
 #include "model/import/latent_tensors.h"
 #include "model/import/layer_names.h"
 #include "model/import/linear_tensors.h"
+#include "model/import/nvfp4_weights.h"
 #include "model/import/suggested_sampling.h"
 #include "model/registry.h"
 
@@ -30,6 +32,7 @@ namespace aerie {
 namespace {
 
 constexpr std::string_view kBlocks = "_blocks", kBlockScales = "_scales";
+constexpr std::string_view kPackedEnd = "_packed";  // of NVFP4
 constexpr const char* kVocab = "vocab_size";
 constexpr int64_t kMostVocab = int64_t{1} << 24;
 constexpr const char* kTied = "tie_word_embeddings";
@@ -47,6 +50,8 @@ struct Origin {
   const SafetensorsTensor* tensor = nullptr;  // null: made, or a stack
   TensorChange change = TensorChange::kNone;
   size_t made = 0;
+  // Of factors of NVFP4: the number of the tensor that is multiplied by them.
+  std::optional<size_t> factors_of = {};
   // Of a stack: by number of the expert, null where it has not been met.
   std::vector<const SafetensorsTensor*> stack = {};
 };
@@ -77,6 +82,7 @@ class HuggingFaceFile final : public ModelFile {
   bool is_of_predictor(std::string_view name) const {
     return split_layer(name).layer >= import_.layers();
   }
+  std::string family_name(const SafetensorsTensor& tensor) const;
   Status place(const SafetensorsTensor& tensor, bool tied);
   Expected<DType> stored_type(const SafetensorsTensor& tensor, TensorChange change) const;
   Status place_heads(const SafetensorsTensor& tensor, const TensorRule& rule, std::string gguf,
@@ -92,6 +98,14 @@ class HuggingFaceFile final : public ModelFile {
   Status check_layers();
   Status check_stacks() const;
   void add(std::string name, DType dtype, Shape shape, Origin origin);
+  void add_factors(std::string_view gguf, int64_t count);
+  bool is_nvfp4(const SafetensorsTensor& tensor) const {
+    return scheme_.is_nvfp4() && Nvfp4Matrix::is_packed(tensor);
+  }
+  // A matrix has.
+  int64_t columns_of(const SafetensorsTensor& tensor) const {
+    return is_nvfp4(tensor) ? 2 * tensor.shape[1] : tensor.shape[1];
+  }
   Status refuse(StatusCode code, std::string_view tensor, std::string_view why) const {
     return {code, fmt::format("{}: tensor '{}' {}", name(), printable(tensor), why)};
   }
@@ -105,6 +119,7 @@ class HuggingFaceFile final : public ModelFile {
                                    const Shape& shape) const;
   Expected<TensorData> read_heads(const TensorInfo& info, const Origin& origin) const;
   Expected<TensorData> read_stack(const TensorInfo& info, const Origin& origin) const;
+  Expected<TensorData> read_factors(const TensorInfo& info, const Origin& of) const;
   Expected<TensorData> turn_rows(const TensorInfo& info, const Origin& origin,
                                  const TensorView& from) const;
 
@@ -133,8 +148,23 @@ void HuggingFaceFile::add(std::string name, DType dtype, Shape shape, Origin ori
   origins_.push_back(std::move(origin));
 }
 
+// Of the tensor that was added last, which has the name `gguf`.
+void HuggingFaceFile::add_factors(std::string_view gguf, int64_t count) {
+  Origin origin;
+  origin.factors_of = infos_.size() - 1;
+  add(std::string(gguf.substr(0, gguf.rfind('.'))) + ".scale", DType::kF32, {count, 1, 1, 1},
+      std::move(origin));
+}
+
+// What the family's rules call a tensor.
+std::string HuggingFaceFile::family_name(const SafetensorsTensor& tensor) const {
+  std::string name = import_.renamed(tensor.name);
+  if (is_nvfp4(tensor) && name.ends_with(kPackedEnd)) name.resize(name.size() - kPackedEnd.size());
+  return name;
+}
+
 Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
-  const std::string name = import_.renamed(tensor.name);
+  const std::string name = family_name(tensor);
   if (name.empty() || (part_ == Part::kPredictors && !is_of_predictor(name))) return {};
   if (name == "d2t") return add_draft_ids(tensor);
   if (scheme_.is_scale(name)) return scheme_.check_scale(tensors_, tensor);
@@ -186,10 +216,11 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
     add(std::move(gguf), DType::kF32, {tensor.shape[0], 1, 1, 1}, {&tensor, change});
     return {};
   }
-  Shape shape = {tensor.shape[1], tensor.shape[0], 1, 1};
+  Shape shape = {columns_of(tensor), tensor.shape[0], 1, 1};
   if (change == TensorChange::kTranspose) std::swap(shape[0], shape[1]);
   const bool to_float = change == TensorChange::kAddOne;
-  add(std::move(gguf), to_float ? DType::kF32 : stored, shape, {&tensor, change});
+  add(gguf, to_float ? DType::kF32 : stored, shape, {&tensor, change});
+  if (stored == DType::kNVFP4) add_factors(gguf, 1);
   return {};
 }
 
@@ -246,6 +277,15 @@ Status HuggingFaceFile::place_latent(const SafetensorsTensor& tensor, const Tens
 
 Expected<DType> HuggingFaceFile::stored_type(const SafetensorsTensor& tensor,
                                              TensorChange change) const {
+  if (is_nvfp4(tensor)) {
+    if (change == TensorChange::kNone || change == TensorChange::kTurnQueries ||
+        change == TensorChange::kTurnKeys) {
+      AERIE_RETURN_IF_ERROR(Nvfp4Matrix::of(tensors_, tensor).status());
+      return DType::kNVFP4;
+    }
+    return refuse(StatusCode::kUnsupported, tensor.name,
+                  "is of NVFP4 and has to be rearranged, which is not supported");
+  }
   if (EightBitScheme::needs_scales(tensor)) {
     AERIE_ASSIGN_OR_RETURN(const DType type, scheme_.type_of(tensors_, tensor));
     // Blocks do not lie on their side, nor across heads.
@@ -303,13 +343,14 @@ Status HuggingFaceFile::place_expert(const SafetensorsTensor& tensor, std::strin
                               tensor.shape.size(), tensor.elements()));
   }
   AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, TensorChange::kNone));
-  const Shape shape = {tensor.shape[1], tensor.shape[0], import_.experts(), 1};
+  const Shape shape = {columns_of(tensor), tensor.shape[0], import_.experts(), 1};
   auto stack = stacks_.find(gguf);
   if (stack == stacks_.end()) {
     stack = stacks_.emplace(gguf, infos_.size()).first;
     Origin origin;
     origin.stack.resize(static_cast<size_t>(import_.experts()));
-    add(std::move(gguf), stored, shape, std::move(origin));
+    add(gguf, stored, shape, std::move(origin));
+    if (stored == DType::kNVFP4) add_factors(gguf, import_.experts());
   }
   const TensorInfo& info = infos_[stack->second];
   if (info.shape != shape || info.dtype != stored) {
@@ -501,6 +542,12 @@ Expected<TensorData> HuggingFaceFile::read_stored(const SafetensorsTensor& tenso
                                                   const TensorInfo& info,
                                                   const Shape& shape) const {
   TensorData data;
+  if (info.dtype == DType::kNVFP4) {
+    AERIE_ASSIGN_OR_RETURN(const Nvfp4Matrix matrix, Nvfp4Matrix::of(tensors_, tensor));
+    AERIE_ASSIGN_OR_RETURN(data, matrix.read());
+    tensors_.release(tensor.data);
+    return data;
+  }
   if (EightBitScheme::needs_scales(tensor)) {
     AERIE_ASSIGN_OR_RETURN(data, scheme_.read(tensors_, tensor, *info.dtype));
     data.view.shape = shape;
@@ -539,8 +586,22 @@ Expected<TensorData> HuggingFaceFile::read_stack(const TensorInfo& info,
   return whole;
 }
 
+Expected<TensorData> HuggingFaceFile::read_factors(const TensorInfo& info, const Origin& of) const {
+  TensorData out;
+  AERIE_ASSIGN_OR_RETURN(out.owned, Buffer::allocate(static_cast<size_t>(info.bytes)));
+  out.view = {DType::kF32, Device::kCpu, info.shape, out.owned.data()};
+  const std::span<float> factors = out.owned.as<float>();
+  for (size_t i = 0; i < static_cast<size_t>(info.shape[0]); ++i) {
+    const SafetensorsTensor* tensor = of.stack.empty() ? of.tensor : of.stack[i];
+    AERIE_ASSIGN_OR_RETURN(const Nvfp4Matrix matrix, Nvfp4Matrix::of(tensors_, *tensor));
+    factors[i] = matrix.factor();
+  }
+  return out;
+}
+
 Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const {
   const Origin& origin = origins_[static_cast<size_t>(&info - tensors().data())];
+  if (origin.factors_of) return read_factors(info, origins_[*origin.factors_of]);
   if (!origin.stack.empty()) return read_stack(info, origin);
   if (origin.tensor == nullptr) {
     const auto* values =

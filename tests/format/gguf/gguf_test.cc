@@ -240,22 +240,23 @@ TEST(Gguf, AnotherAlignment) {
 
 TEST(Gguf, TensorsOfOtherTypesAreListedButHaveNoView) {
   GgufWriter writer;
-  const std::vector<std::byte> data(132);
-  writer.add_raw_tensor("iq2", 16, {256, 2}, data).add_raw_tensor("new", 999, {7}, data);
+  const std::vector<std::byte> data(100);
+  writer.add_raw_tensor("iq1", 19, {256, 2}, data).add_raw_tensor("new", 999, {7}, data);
   writer.add_tensor("fine", DType::kF32, {1}, std::vector<float>{1});
   const Parsed gguf(writer);
-  const TensorInfo& iq2 = gguf->tensors()[0];
-  EXPECT_EQ(iq2.type_name, "iq2_xxs");
-  EXPECT_EQ(iq2.bytes, 132);
-  EXPECT_FALSE(iq2.dtype.has_value());
+  const TensorInfo& iq1 = gguf->tensors()[0];
+  EXPECT_EQ(iq1.type_name, "iq1_s");
+  EXPECT_EQ(iq1.bytes, 100);
+  EXPECT_FALSE(iq1.dtype.has_value());
   const TensorInfo& unknown = gguf->tensors()[1];
   EXPECT_EQ(unknown.type_name, "unknown");
   EXPECT_EQ(unknown.type_id, 999u);
   EXPECT_EQ(unknown.bytes, 0);
-  EXPECT_EQ(gguf->tensor("iq2").status().code(), StatusCode::kUnsupported);
-  EXPECT_THAT(gguf->tensor("iq2").status().message(),
-              HasSubstr("test.gguf: tensor 'iq2' is of type iq2_xxs (number 16), which is not"));
-  EXPECT_THAT(gguf->tensor("iq2").status().message(), HasSubstr("q2_k, q3_k, q4_k"));
+  EXPECT_EQ(gguf->tensor("iq1").status().code(), StatusCode::kUnsupported);
+  EXPECT_THAT(gguf->tensor("iq1").status().message(),
+              HasSubstr("test.gguf: tensor 'iq1' is of type iq1_s (number 19), which is not"));
+  EXPECT_THAT(gguf->tensor("iq1").status().message(), HasSubstr("q2_k, q3_k, q4_k"));
+  EXPECT_THAT(gguf->tensor("iq1").status().message(), HasSubstr("iq2_xxs, iq2_xs, iq3_xxs"));
   EXPECT_THAT(gguf->tensor("new").status().message(), HasSubstr("of type unknown (number 999)"));
   EXPECT_TRUE(gguf->tensor("fine").ok());
 }

@@ -233,6 +233,18 @@ uint32_t ggml_type_id(DType type) {
       return 23;
     case DType::kMXFP4:
       return 39;
+    case DType::kNVFP4:
+      return 40;
+    case DType::kIQ2_XXS:
+      return 16;
+    case DType::kIQ2_XS:
+      return 17;
+    case DType::kIQ3_XXS:
+      return 18;
+    case DType::kIQ3_S:
+      return 21;
+    case DType::kIQ2_S:
+      return 22;
   }
   return 0;
 }

@@ -10,6 +10,7 @@
 
 #include "tensor/blocks.h"
 #include "tensor/quantize.h"
+#include "tests/format/gguf/test_quantize_grids.h"
 
 namespace aerie::test {
 namespace {
@@ -173,6 +174,26 @@ void quantize_mxfp4(const float* x, uint8_t* block) {
   quantize_by_table(DType::kMXFP4, x, std::ldexp(0.5f, exponent), block + 1);
 }
 
+// Of the scales that do not clip the largest value the least.
+uint8_t scale_of_e4m3(float largest) {
+  uint8_t scale = 0;
+  while (scale < 0x7E && 6.0f * f8_e4m3_to_f32(scale) < largest) ++scale;
+  return scale;
+}
+
+// Four scales, then for each 16 values their low nibbles and their high ones.
+void quantize_nvfp4(const float* x, uint8_t* block) {
+  for (int s = 0; s < 4; ++s, x += 16) {
+    block[s] = scale_of_e4m3(largest_magnitude(x, 16));
+    float values[32] = {};
+    std::copy_n(x, 8, values);
+    std::copy_n(x + 8, 8, values + 16);
+    uint8_t pairs[16] = {};
+    quantize_by_table(DType::kNVFP4, values, f8_e4m3_to_f32(block[s]) * 0.5f, pairs);
+    std::copy_n(pairs, 8, block + 4 + 8 * s);
+  }
+}
+
 void quantize_block(DType type, const float* x, uint8_t* block) {
   switch (type) {
     case DType::kQ2_K:
@@ -191,6 +212,14 @@ void quantize_block(DType type, const float* x, uint8_t* block) {
       return quantize_iq4_xs(x, block);
     case DType::kMXFP4:
       return quantize_mxfp4(x, block);
+    case DType::kNVFP4:
+      return quantize_nvfp4(x, block);
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+      return quantize_to_grid(type, x, block);
     default:
       return aerie::quantize(type, x, dtype_info(type).block_elements, block);
   }

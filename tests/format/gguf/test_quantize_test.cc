@@ -36,9 +36,18 @@ double tolerance(DType type) {
       return 0.13;
     case DType::kQ3_K:
     case DType::kMXFP4:
+    case DType::kNVFP4:
       return 0.26;
     case DType::kQ2_K:
       return 0.45;
+    // Grids have few of the combinations, and an odd number of signs cannot always be had.
+    case DType::kIQ3_S:
+    case DType::kIQ3_XXS:
+      return 0.6;
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+      return 0.85;
   }
   return 0.0;
 }

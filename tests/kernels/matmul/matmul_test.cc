@@ -160,6 +160,34 @@ TEST_P(MatmulTest, BiasesAreAdded) {
   }
 }
 
+// What was summed up is multiplied once, before the bias: y = factor (x w^T) + bias.
+TEST_P(MatmulTest, FactorOfTheMatrix) {
+  const DType dtype = std::get<1>(GetParam());
+  Random random(16);
+  PackedMatrix packed = pack(backend(), random_weights(dtype, 37, 256, random));
+  const std::vector<float> bias = uniform_floats(random, 37, -9.0f, 9.0f);
+  for (const int64_t rows : {1, 5, 20}) {
+    const Activations x =
+        random_activations(backend(), rows, 256, backend().wants_int8(dtype), random);
+    packed.factor = 1.0f;
+    const std::vector<float> plain = product(backend(), 1, packed, x);
+    packed.factor = 0.37f;
+    MatmulOutput y(rows, 37, 2);
+    MatmulTarget target = y.target(packed);
+    target.bias = bias.data();
+    backend().matmul(pool_of(2), x, {&target, 1});
+    const std::vector<float> values = y.values();
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float expected = plain[i] * 0.37f + bias[i % 37];
+      if (isa() == Isa::kReference) {
+        EXPECT_NEAR(values[i], expected, 2e-7f * (std::fabs(plain[i]) + 9.0f));
+      } else {
+        ASSERT_EQ(values[i], expected);
+      }
+    }
+  }
+}
+
 TEST_P(MatmulTest, NoRowsWriteNothing) {
   const DType dtype = std::get<1>(GetParam());
   Random random(14);

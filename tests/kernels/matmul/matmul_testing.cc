@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "tensor/grids.h"
+
 namespace aerie::kernels {
 namespace {
 
@@ -140,7 +142,114 @@ WeightGroup q6_group(const uint8_t* b, int j) {
   return g;
 }
 
+unsigned read_bytes(const uint8_t* p, int count) {
+  unsigned number = 0;
+  while (count-- > 0) number = number * 256 + p[count];
+  return number;
+}
+
+// Of the formats with grids: which point weight i of group j belongs to, its sign, and the nibble
+// of its scale.
+struct GridPlace {
+  unsigned point = 0;
+  bool negative = false;
+  unsigned scale = 0;
+};
+
+// Seven signs that are followed by the one that makes the number of negative ones even.
+bool even_sign(unsigned seven, int i) {
+  return i < 7 ? (seven >> i & 1) != 0 : __builtin_parity(seven) != 0;
+}
+
+GridPlace iq2_place(DType dtype, const uint8_t* b, int j, int i) {
+  if (dtype == DType::kIQ2_XXS) {
+    const unsigned rest = read_bytes(b + 2 + 8 * j + 4, 4);
+    return {b[2 + 8 * j + i / 8], even_sign(rest >> (i / 8 * 7) & 127, i % 8), rest >> 28};
+  }
+  const unsigned nibbles = b[(dtype == DType::kIQ2_XS ? 66 : 74) + j];
+  const unsigned scale = i < 16 ? nibbles & 15 : nibbles >> 4;
+  if (dtype == DType::kIQ2_XS) {
+    const unsigned both = read_bytes(b + 2 + 8 * j + i / 8 * 2, 2);
+    return {both & 511, even_sign(both >> 9, i % 8), scale};
+  }
+  const unsigned high = b[66 + j] >> (i / 8 * 2) & 3;
+  return {b[2 + 4 * j + i / 8] + 256 * high, (b[34 + 4 * j + i / 8] >> (i % 8) & 1) != 0, scale};
+}
+
+GridPlace iq3_place(DType dtype, const uint8_t* b, int j, int i) {
+  const unsigned low = b[2 + 8 * j + i / 4];
+  if (dtype == DType::kIQ3_XXS) {
+    const unsigned rest = read_bytes(b + 66 + 4 * j, 4);
+    return {low, even_sign(rest >> (i / 8 * 7) & 127, i % 8), rest >> 28};
+  }
+  const unsigned high = b[66 + j] >> (i / 4) & 1;
+  return {low + 256 * high, (b[74 + 4 * j + i / 8] >> (i % 8) & 1) != 0,
+          b[106 + j / 2] >> (j % 2 * 4) & 15u};
+}
+
+constexpr int kIq2Magnitudes[3] = {8, 25, 43};
+constexpr int kIq3XxsMagnitudes[8] = {4, 12, 20, 28, 36, 44, 52, 62};
+
+// The points themselves are the engine's: golden values hold it to them.
+int grid_magnitude(DType dtype, unsigned point, int i) {
+  switch (dtype) {
+    case DType::kIQ2_XXS:
+      return kIq2Magnitudes[kIq2XxsGrid.at(point) >> (8 * (i % 8)) & 255];
+    case DType::kIQ2_XS:
+      return kIq2Magnitudes[kIq2XsGrid.at(point) >> (8 * (i % 8)) & 255];
+    case DType::kIQ2_S:
+      return kIq2Magnitudes[kIq2SGrid.at(point) >> (8 * (i % 8)) & 255];
+    case DType::kIQ3_XXS:
+      return kIq3XxsMagnitudes[kIq3XxsGrid.at(point) >> (8 * (i % 4)) & 255];
+    default:
+      return 2 * static_cast<int>(kIq3SGrid.at(point) >> (8 * (i % 4)) & 255) + 1;
+  }
+}
+
+// A scale goes with each half, in units that make them integers: 2^-10.
+WeightGroup nvfp4_group(const uint8_t* b, int j) {
+  WeightGroup g;
+  g.d = 0x1.0p-10f;
+  g.has_halves = true;
+  for (int h = 0; h < 2; ++h) {
+    const int bits = b[2 * j + h] & 127, exponent = bits >> 3, mantissa = bits & 7;
+    g.sub[h] = exponent == 0 ? mantissa : (8 + mantissa) << (exponent - 1);
+    if (b[2 * j + h] == 127) g.sub[h] = 0;
+    for (int i = 0; i < 16; ++i) {
+      const uint8_t pair = b[4 + 16 * j + 8 * h + i % 8];
+      g.codes[16 * h + i] = kDoubledFp4Values[i < 8 ? pair & 15 : pair >> 4];
+    }
+  }
+  return g;
+}
+
+bool has_grid(DType dtype) {
+  return dtype == DType::kIQ2_XXS || dtype == DType::kIQ2_XS || dtype == DType::kIQ2_S ||
+         dtype == DType::kIQ3_XXS || dtype == DType::kIQ3_S;
+}
+
+WeightGroup grid_group(DType dtype, const uint8_t* b, int j) {
+  const bool iq3 = dtype == DType::kIQ3_XXS || dtype == DType::kIQ3_S;
+  WeightGroup g;
+  g.has_halves = dtype == DType::kIQ2_XS || dtype == DType::kIQ2_S;
+  g.d = half_at(b) / (dtype == DType::kIQ3_S ? 1.0f : iq3 ? 4.0f : 8.0f);
+  for (int i = 0; i < kActivationGroup; ++i) {
+    const GridPlace at = iq3 ? iq3_place(dtype, b, j, i) : iq2_place(dtype, b, j, i);
+    const int magnitude = grid_magnitude(dtype, at.point, i);
+    g.codes[i] = at.negative ? -magnitude : magnitude;
+    g.sub[i / 16] = 2 * static_cast<int>(at.scale) + 1;
+  }
+  // One scale goes into d, as in Q4_K.
+  if (!g.has_halves) {
+    g.d *= static_cast<float>(g.sub[0]);
+    g.sub[0] = g.sub[1] = 1;
+  }
+  return g;
+}
+
 WeightGroup super_group(DType dtype, const uint8_t* b, int j) {
+  if (has_grid(dtype)) return grid_group(dtype, b, j);
+  if (dtype == DType::kNVFP4) return nvfp4_group(b, j);
   switch (dtype) {
     case DType::kQ2_K:
       return q2_group(b, j);
@@ -271,6 +380,7 @@ std::vector<float> product(const Backend& backend, int threads, const PackedMatr
 std::vector<int64_t> lengths_for(DType dtype) {
   if (is_float(dtype)) return {1, 7, 33, 100, 576};
   if (dtype_info(dtype).block_elements == 256) return {256, 512, 768, 2048};
+  if (dtype_info(dtype).block_elements == 64) return {64, 128, 192, 576, 640, 1536};
   return {32, 64, 96, 576, 640, 1536};
 }
 

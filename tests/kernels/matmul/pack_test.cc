@@ -39,8 +39,12 @@ class PanelReader {
     std::memcpy(&bits, scales() + group * format_.group_scales() + 2 * row_, 2);
     return bf16_to_f32(bits);
   }
+  float group_e4m3(int64_t group, int half) const {
+    return ue4m3_to_f32(scales()[group * format_.group_scales() + 16 * half + row_]);
+  }
   float head_half(int64_t group, int which) const {
-    return half(bytes_ + format_.heads_at(k_) + group / 8 * 64 + 32 * which + 2 * row_);
+    return scale_unit(dtype_) *
+           half(bytes_ + format_.heads_at(k_) + group / 8 * 64 + 32 * which + 2 * row_);
   }
   uint8_t sub(int64_t group, int which) const {
     return scales()[group * format_.group_scales() + 16 * which + row_];
@@ -57,6 +61,8 @@ class PanelReader {
         return static_cast<float>(double{group_half(g, 0)} * c);
       case PanelScale::kZeroBfloat:
         return static_cast<float>(double{group_bfloat(g)} * c);
+      case PanelScale::kHalfE4M3:
+        return static_cast<float>(double{scale_unit(dtype_)} * double{group_e4m3(g, half)} * c);
       case PanelScale::kMin:
         return static_cast<float>(double{group_half(g, 0)} * c + double{group_half(g, 1)});
       case PanelScale::kSuperZero:
@@ -66,6 +72,10 @@ class PanelReader {
                                   double{head_half(g, 1)} * sub(g, 1));
       case PanelScale::kSuperHalf:
         return static_cast<float>(double{head_half(g, 0)} * static_cast<int8_t>(sub(g, half)) * c);
+      case PanelScale::kSuperHalfOdd: {
+        const int odd = (half == 0 ? sub(g, 0) % 16 : sub(g, 0) / 16) * 2 + 1;
+        return static_cast<float>(double{head_half(g, 0)} * odd * c);
+      }
       case PanelScale::kSuperHalfMin:
         return static_cast<float>(double{head_half(g, 0)} * (sub(g, half) % 16) * c -
                                   double{head_half(g, 1)} * (sub(g, half) / 16));
@@ -81,12 +91,14 @@ class PanelReader {
       if (is_float(dtype_) ? weight(k) != 0.0f : code(k) != 0) return false;
     }
     for (int64_t g = 0; !is_float(dtype_) && g < k_ / 32; ++g) {
-      const bool super = format_.scale != PanelScale::kZero &&
-                         format_.scale != PanelScale::kZeroBfloat &&
-                         format_.scale != PanelScale::kMin;
+      const bool super = has_heads(format_.scale);
       if (super && sub(g, 0) != 0) return false;
       if (super && format_.group_scales() == 32 && sub(g, 1) != 0) return false;
       if (super && (head_half(g, 0) != 0.0f || head_half(g, 1) != 0.0f)) return false;
+      if (format_.scale == PanelScale::kHalfE4M3) {
+        if (sub(g, 0) != 0 || sub(g, 1) != 0) return false;
+        continue;
+      }
       if (!super && group_half(g, 0) != 0.0f) return false;
       if (format_.scale == PanelScale::kMin && group_half(g, 1) != 0.0f) return false;
     }

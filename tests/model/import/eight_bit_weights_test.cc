@@ -139,7 +139,8 @@ TEST(EightBitWeights, OtherFormatsAreRefusedWithWhatIsSupported) {
   const Status packed = HeadFile::open(std::string(kGoldens) + "packed", {}).status();
   EXPECT_EQ(packed.code(), StatusCode::kUnsupported);
   EXPECT_THAT(packed.message(), HasSubstr("format' is 'pack-quantized'; float-quantized, "
-                                          "int-quantized and naive-quantized are supported"));
+                                          "int-quantized, naive-quantized and "
+                                          "nvfp4-pack-quantized are supported"));
 }
 
 class EightBitHead : public testing::Test {

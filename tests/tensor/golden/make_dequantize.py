@@ -31,6 +31,12 @@ HALVES = {
     "IQ4_NL": [0],
     "IQ4_XS": [0],
     "MXFP4": [],
+    "IQ2_XXS": [0],
+    "IQ2_XS": [0],
+    "IQ2_S": [0],
+    "IQ3_XXS": [0],
+    "IQ3_S": [0],
+    "NVFP4": [],
 }
 # Exponents of MXFP4's blocks: subnormal scales, ordinary ones, and one where most values are
 # infinite. 255 means NaN in the format, which the package does not know.
@@ -44,6 +50,10 @@ def blocks_of(name, size, rng):
         data = rng.normal(size=count).astype("<f4").view(np.uint8).reshape(count, 4)
     if name == "BF16":
         data[:, 1] &= 0x3F  # no infinities, no NaN
+    if name == "NVFP4":
+        data[0, :4] = [0, 1, 7, 8]  # no scale, the least and the largest subnormal, the least normal
+        data[2, 1] = 0xFF  # a sign and E4M3's NaN, which ggml takes for 480
+        data[1, :4] = [0x7E, 0x7F, 0x38, 0x80]  # the largest, NaN, which ggml takes for 0, 1, a sign
     if name == "MXFP4":
         data[:, 0] = EXPONENTS
     for i in range(count):

@@ -46,6 +46,18 @@ AERIE_INLINE void with_type(DType dtype, const Body& body) {
       return body(TypeOf<DType::kIQ4_XS>());
     case DType::kMXFP4:
       return body(TypeOf<DType::kMXFP4>());
+    case DType::kIQ2_XXS:
+      return body(TypeOf<DType::kIQ2_XXS>());
+    case DType::kIQ2_XS:
+      return body(TypeOf<DType::kIQ2_XS>());
+    case DType::kIQ2_S:
+      return body(TypeOf<DType::kIQ2_S>());
+    case DType::kIQ3_XXS:
+      return body(TypeOf<DType::kIQ3_XXS>());
+    case DType::kIQ3_S:
+      return body(TypeOf<DType::kIQ3_S>());
+    case DType::kNVFP4:
+      return body(TypeOf<DType::kNVFP4>());
   }
 }
 
@@ -59,10 +71,13 @@ void store_tile(const MatmulShare& s, int64_t row, int64_t rows, int64_t panel, 
   const int64_t left = s.n - column;
   const int lanes = left < kPanelRows ? static_cast<int>(left) : kPanelRows;
   const bool has_bias = s.bias != nullptr;
+  const bool has_factor = s.factor != 1.0f;
+  const Floats factor = set1(s.factor);
   const Floats bias = has_bias ? load_first(s.bias + column, lanes) : zero();
   for (int64_t r = 0; r < rows; ++r) {
     float* y = s.y + (row + r) * s.stride + column;
-    const Floats product = has_bias ? add(acc[r], bias) : acc[r];
+    const Floats scaled = has_factor ? mul(acc[r], factor) : acc[r];
+    const Floats product = has_bias ? add(scaled, bias) : scaled;
     store_first(y, s.accumulate ? add(load_first(y, lanes), product) : product, lanes);
   }
 }
@@ -77,7 +92,7 @@ AERIE_INLINE Bytes load_word(const uint8_t* codes) {
   if constexpr (kBits < 8) word = bit_field<kBits, kBits*(kIndex % kSharing)>(word);
   if constexpr (kHigh > 0) {
     constexpr int kHighSharing = 8 / kHigh;
-    word = add_high_bits<kHigh, kHigh*(kIndex % kHighSharing)>(
+    word = add_high_bits<kHigh, kHigh*(kIndex % kHighSharing), kBits>(
         word, load_bytes(codes + 64 * (kBits + kIndex / kHighSharing)));
   }
   if constexpr (has_code_table(kType)) word = look_up(code_table(kType), word);
@@ -101,10 +116,8 @@ constexpr bool has_min(PanelScale scale) {
          scale == PanelScale::kSuperHalfMin;
 }
 constexpr bool has_halves(PanelScale scale) {
-  return scale == PanelScale::kSuperHalf || scale == PanelScale::kSuperHalfMin;
-}
-constexpr bool has_heads(PanelScale scale) {
-  return scale == PanelScale::kSuper || scale == PanelScale::kSuperZero || has_halves(scale);
+  return scale == PanelScale::kSuperHalf || scale == PanelScale::kSuperHalfMin ||
+         scale == PanelScale::kSuperHalfOdd || scale == PanelScale::kHalfE4M3;
 }
 
 // The factors of a group, or of its halves, lane by lane: w = d c + m.
@@ -121,6 +134,8 @@ AERIE_INLINE GroupScales load_scales(const uint8_t* scales, const GroupScales& h
     g.d[0] = load_half(halves);
   } else if constexpr (kScale == PanelScale::kZeroBfloat) {
     g.d[0] = load_bfloat(halves);
+  } else if constexpr (kScale == PanelScale::kHalfE4M3) {
+    for (int h = 0; h < 2; ++h) g.d[h] = mul(head.d[0], load_small_halves(scales + 16 * h));
   } else if constexpr (kScale == PanelScale::kMin) {
     g.d[0] = load_half(halves);
     g.m[0] = load_half(halves + 16);
@@ -131,6 +146,11 @@ AERIE_INLINE GroupScales load_scales(const uint8_t* scales, const GroupScales& h
     g.m[0] = mul(head.m[0], to_floats(load_u8(scales + 16)));
   } else if constexpr (kScale == PanelScale::kSuperHalf) {
     for (int h = 0; h < 2; ++h) g.d[h] = mul(head.d[0], to_floats(load_i8(scales + 16 * h)));
+  } else if constexpr (kScale == PanelScale::kSuperHalfOdd) {
+    const Ints both = load_u8(scales);
+    const auto odd = [](Ints x) { return to_floats(add(add(x, x), set1(1))); };
+    g.d[0] = mul(head.d[0], odd(bit_field<4, 0>(both)));
+    g.d[1] = mul(head.d[0], odd(bit_field<4, 4>(both)));
   } else {
     for (int h = 0; h < 2; ++h) {
       const Ints both = load_u8(scales + 16 * h);
@@ -149,10 +169,13 @@ template <DType kType>
 AERIE_INLINE GroupScales load_head(const MatmulShare& s, const uint8_t* base, int64_t group) {
   constexpr PanelScale kScale = panel_format(kType).scale;
   GroupScales head = {{zero(), zero()}, {zero(), zero()}};
-  if constexpr (has_heads(kScale)) {
+  if constexpr (kScale == PanelScale::kHalfE4M3) {
+    head.d[0] = set1(256.0f * scale_unit(kType));  // E4M3's exponents begin so much higher
+  } else if constexpr (has_heads(kScale)) {
     const uint8_t* at = base + s.heads_offset + group / kHeadGroups * 64;
     const auto* halves = reinterpret_cast<const uint16_t*>(at);
     head.d[0] = load_half(halves);
+    if constexpr (scale_unit(kType) != 1.0f) head.d[0] = mul(head.d[0], set1(scale_unit(kType)));
     if constexpr (has_min(kScale)) head.m[0] = sub(zero(), load_half(halves + 16));
   }
   return head;

@@ -131,6 +131,13 @@ AERIE_INLINE Floats load_half(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
 }
+// Sixteen bytes below 128 as binary16's top bits: four of the exponent, three of the mantissa.
+AERIE_INLINE Floats load_small_halves(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 7);
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+}
 AERIE_INLINE void store_half(uint16_t* p, Floats x) {
   constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.a, kMode));
@@ -233,19 +240,20 @@ AERIE_INLINE Bytes bit_field(Bytes x) {
   return {_mm256_and_si256(_mm256_srli_epi16(x.a, kShift), mask),
           _mm256_and_si256(_mm256_srli_epi16(x.b, kShift), mask)};
 }
-template <int kBits, int kFrom>
+template <int kBits, int kFrom, int kTo>
 AERIE_INLINE __m256i add_high_half(__m256i low, __m256i high) {
-  constexpr int kLeft = 4 - kFrom;
+  constexpr int kLeft = kTo - kFrom;
   const __m256i shifted = kLeft >= 0 ? _mm256_slli_epi16(high, kLeft >= 0 ? kLeft : 0)
                                      : _mm256_srli_epi16(high, kLeft >= 0 ? 0 : -kLeft);
-  const __m256i mask = _mm256_set1_epi8(((1 << kBits) - 1) << 4);
+  const __m256i mask = _mm256_set1_epi8(((1 << kBits) - 1) << kTo);
   return _mm256_or_si256(low, _mm256_and_si256(shifted, mask));
 }
-// Bits 4 and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
+// Bits kTo and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
 // those of `high`.
-template <int kBits, int kFrom>
+template <int kBits, int kFrom, int kTo>
 AERIE_INLINE Bytes add_high_bits(Bytes low, Bytes high) {
-  return {add_high_half<kBits, kFrom>(low.a, high.a), add_high_half<kBits, kFrom>(low.b, high.b)};
+  return {add_high_half<kBits, kFrom, kTo>(low.a, high.a),
+          add_high_half<kBits, kFrom, kTo>(low.b, high.b)};
 }
 // For every byte, which must be below 16, an entry of the table.
 AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes x) {

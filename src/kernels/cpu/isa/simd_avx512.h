@@ -115,6 +115,11 @@ AERIE_INLINE float reduce_max(Floats x) {
 AERIE_INLINE Floats load_half(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+// Sixteen bytes below 128 as binary16's top bits: four of the exponent, three of the mantissa.
+AERIE_INLINE Floats load_small_halves(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 7))};
+}
 AERIE_INLINE void store_half(uint16_t* p, Floats x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -195,14 +200,14 @@ template <int kBits, int kShift>
 AERIE_INLINE Bytes bit_field(Bytes b) {
   return {_mm512_and_si512(_mm512_srli_epi16(b.v, kShift), _mm512_set1_epi8((1 << kBits) - 1))};
 }
-// Bits 4 and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
+// Bits kTo and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
 // those of `high`.
-template <int kBits, int kFrom>
+template <int kBits, int kFrom, int kTo>
 AERIE_INLINE Bytes add_high_bits(Bytes low, Bytes high) {
-  constexpr int kLeft = 4 - kFrom;
+  constexpr int kLeft = kTo - kFrom;
   const __m512i shifted = kLeft >= 0 ? _mm512_slli_epi16(high.v, kLeft >= 0 ? kLeft : 0)
                                      : _mm512_srli_epi16(high.v, kLeft >= 0 ? 0 : -kLeft);
-  const __m512i mask = _mm512_set1_epi8(((1 << kBits) - 1) << 4);
+  const __m512i mask = _mm512_set1_epi8(((1 << kBits) - 1) << kTo);
   // low | (shifted & mask)
   return {_mm512_ternarylogic_epi64(low.v, shifted, mask, 0xF8)};
 }

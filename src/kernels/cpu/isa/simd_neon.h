@@ -135,6 +135,14 @@ AERIE_INLINE float32x4_t load_half4(const uint16_t* p) {
 AERIE_INLINE Floats load_half(const uint16_t* p) {
   return {load_half4(p), load_half4(p + 4), load_half4(p + 8), load_half4(p + 12)};
 }
+// Sixteen bytes below 128 as binary16's top bits: four of the exponent, three of the mantissa.
+AERIE_INLINE Floats load_small_halves(const uint8_t* p) {
+  const uint8x16_t bytes = vld1q_u8(p);
+  const uint16x8_t low = vshll_n_u8(vget_low_u8(bytes), 7), high = vshll_high_n_u8(bytes, 7);
+  const float16x8_t a = vreinterpretq_f16_u16(low), b = vreinterpretq_f16_u16(high);
+  return {vcvt_f32_f16(vget_low_f16(a)), vcvt_high_f32_f16(a), vcvt_f32_f16(vget_low_f16(b)),
+          vcvt_high_f32_f16(b)};
+}
 AERIE_INLINE void store_half4(uint16_t* p, float32x4_t x) {
   vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x)));
 }
@@ -257,22 +265,24 @@ AERIE_INLINE Bytes bit_field(Bytes x) {
   return {bit_field<kBits, kShift>(x.a), bit_field<kBits, kShift>(x.b),
           bit_field<kBits, kShift>(x.c), bit_field<kBits, kShift>(x.d)};
 }
-template <int kBits, int kFrom>
+template <int kBits, int kFrom, int kTo>
 AERIE_INLINE uint8x16_t add_high_bits(uint8x16_t low, uint8x16_t high) {
-  constexpr int kLeft = 4 - kFrom;
+  constexpr int kLeft = kTo - kFrom;
   if constexpr (kLeft >= 0) {
     high = vshlq_n_u8(high, kLeft);
   } else {
     high = vshrq_n_u8(high, -kLeft);
   }
-  return vorrq_u8(low, vandq_u8(high, vdupq_n_u8(((1 << kBits) - 1) << 4)));
+  return vorrq_u8(low, vandq_u8(high, vdupq_n_u8(((1 << kBits) - 1) << kTo)));
 }
-// Bits 4 and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
+// Bits kTo and up of every byte of `low`, which must be 0 before: the kBits bits from kFrom up of
 // those of `high`.
-template <int kBits, int kFrom>
+template <int kBits, int kFrom, int kTo>
 AERIE_INLINE Bytes add_high_bits(Bytes low, Bytes high) {
-  return {add_high_bits<kBits, kFrom>(low.a, high.a), add_high_bits<kBits, kFrom>(low.b, high.b),
-          add_high_bits<kBits, kFrom>(low.c, high.c), add_high_bits<kBits, kFrom>(low.d, high.d)};
+  return {add_high_bits<kBits, kFrom, kTo>(low.a, high.a),
+          add_high_bits<kBits, kFrom, kTo>(low.b, high.b),
+          add_high_bits<kBits, kFrom, kTo>(low.c, high.c),
+          add_high_bits<kBits, kFrom, kTo>(low.d, high.d)};
 }
 // For every byte, which must be below 16, an entry of the table.
 AERIE_INLINE Bytes look_up(const uint8_t* table, Bytes x) {
