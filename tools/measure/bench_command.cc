@@ -16,6 +16,7 @@
 #include "measure/models/make_head.h"
 #include "measure/models/make_model.h"
 #include "measure/models/shapes.h"
+#include "measure/models/upcycle.h"
 #include "measure/passes/decode_bench.h"
 #include "measure/passes/head_bench.h"
 #include "measure/passes/kernel_bench.h"
@@ -58,14 +59,39 @@ Status show(const Report& report, ReportFile& json) {
   return json.write(to_json(report));
 }
 
+Status run_upcycle(const std::string& from, const measure::MakeModelOptions& shared,
+                   measure::UpcycleOptions options) {
+  AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(from));
+  AERIE_ASSIGN_OR_RETURN(const auto file, open_model_file(path));
+  options.output = shared.output;
+  options.seed = shared.seed;
+  AERIE_ASSIGN_OR_RETURN(const int64_t bytes, measure::upcycle(*file, options));
+  print_message("wrote {}: {:.1f} MiB\n", options.output, static_cast<double>(bytes) / (1 << 20));
+  return {};
+}
+
 Run add_make_model(CLI::App& app) {
   struct Flags {
     measure::MakeModelOptions options;
-    std::string type = "q4_0";
+    measure::UpcycleOptions experts;
+    std::string type = "q4_0", from;
   };
   auto flags = std::make_shared<Flags>();
   app.add_option("OUT", flags->options.output, "The GGUF file to write")->required();
-  app.add_option("--shape", flags->options.shape, measure::shape_names())->required();
+  CLI::Option* shape = app.add_option("--shape", flags->options.shape, measure::shape_names());
+  CLI::Option* from =
+      app.add_option(
+             "--from", flags->from,
+             "Instead: a mixture of experts made of this dense Llama, with its feed-forward "
+             "as every expert")
+          ->excludes(shape);
+  app.add_option("--experts", flags->experts.experts, "With --from: how many")->needs(from);
+  app.add_option("--used", flags->experts.used, "With --from: how many of them a token uses")
+      ->needs(from);
+  app.add_option(
+         "--spread", flags->experts.spread,
+         "With --from: how far experts are apart, as a part of each weight (they become Q8_0)")
+      ->needs(from);
   add_shown(app, "--type", flags->type, "Type of the matrices: q4_0, q4_k, bf16, ...");
   app.add_option("--layers", flags->options.layers, "The first N layers alone")
       ->check(CLI::PositiveNumber);
@@ -73,6 +99,10 @@ Run add_make_model(CLI::App& app) {
   add_threads(app, flags->options.threads);
   return [flags]() -> Status {
     measure::MakeModelOptions& options = flags->options;
+    if (!flags->from.empty()) return run_upcycle(flags->from, options, flags->experts);
+    if (options.shape.empty()) {
+      return invalid_argument("give --shape, or --from and a model: {}", measure::shape_names());
+    }
     AERIE_ASSIGN_OR_RETURN(options.type, parse_type(flags->type));
     AERIE_ASSIGN_OR_RETURN(const measure::MakeModelReport report, measure::make_model(options));
     for (const std::string& note : report.notes) print_message("note: {}\n", note);
