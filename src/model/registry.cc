@@ -29,7 +29,10 @@
   FAMILY(kPhi3)                      \
   FAMILY(kGpt2)                      \
   FAMILY(kGraniteMoe)                \
-  FAMILY(kGranite)
+  FAMILY(kGranite)                   \
+  FAMILY(kGraniteHybrid)             \
+  FAMILY(kLfm2)                      \
+  FAMILY(kLfm2Moe)
 
 namespace aerie {
 
@@ -105,7 +108,7 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
   int64_t linear = 0;
   if (config.count_linear() > 0) {
     const LinearAttention& shape = config.linear;
-    linear = options.max_rows * (int64_t{2} * shape.channels() + int64_t{5} * shape.v_width()) +
+    linear = options.max_rows * (int64_t{2} * shape.channels() + int64_t{5} * shape.out_width()) +
              options.pool->threads() * (options.max_rows + int64_t{1}) * shape.key_dim *
                  kernels::kStateLanes;
   }

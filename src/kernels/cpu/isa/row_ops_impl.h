@@ -240,13 +240,13 @@ float top_k(const float* x, int64_t n, int k, int32_t* ids, float* values) {
 
 void short_conv(const ShortConvRow& row) {
   for_lanes(row.count, [&](int64_t i, int lanes) {
-    Floats sum = zero();
+    Floats sum = row.bias != nullptr ? load_first(row.bias + row.begin + i, lanes) : zero();
     for (int t = 0; t < row.taps; ++t) {
       if (row.inputs[t] == nullptr) continue;
       const Floats weight = load_first(row.weights + t * row.stride + row.begin + i, lanes);
       sum = fma(weight, load_first(row.inputs[t] + row.begin + i, lanes), sum);
     }
-    store_first(row.y + i, activation<Activation::kSilu>(sum), lanes);
+    store_first(row.y + i, row.silu ? activation<Activation::kSilu>(sum) : sum, lanes);
   });
 }
 
@@ -267,8 +267,9 @@ void delta_row(const DeltaRow& row) {
     products = fma(load(row.key + i), load(row.query + i), products);
   }
   const Floats decay = set1(row.decay);
-  const Floats remembered = mul(decay, read_state(row.state, row.key, row.key_dim));
-  const Floats change = mul(set1(row.beta), sub(load(row.value), remembered));
+  Floats rest = load(row.value);
+  if (row.subtract) rest = sub(rest, mul(decay, read_state(row.state, row.key, row.key_dim)));
+  const Floats change = mul(set1(row.beta), rest);
   const Floats read = mul(decay, read_state(row.state, row.query, row.key_dim));
   store(row.change, change);
   store(row.out, fma(set1(reduce_add(products)), change, read));
