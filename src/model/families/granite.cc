@@ -182,19 +182,22 @@ Status add_state_space(HuggingFaceImport& folder, const std::vector<bool>& layer
   return {};
 }
 
-// Experts and one that every row uses; without experts that one is the feed-forward.
+// Without experts the one that every row uses is the feed-forward.
+void add_shared_rules(HuggingFaceImport& folder, bool has_experts) {
+  const std::string part = has_experts ? "_shexp" : "";
+  folder.add_rule("model.layers.{}.shared_mlp.input_linear", "blk.{}.ffn_gate" + part,
+                  TensorChange::kUpperRows, "blk.{}.ffn_up" + part);
+  folder.add_rule("model.layers.{}.shared_mlp.output_linear", "blk.{}.ffn_down" + part);
+}
+
 Status add_feed_forward(HuggingFaceImport& folder, bool has_experts) {
   constexpr const char* kShared = "shared_intermediate_size";
   const JsonObject& config = folder.config();
   AERIE_ASSIGN_OR_RETURN(const int64_t shared, config.has(kShared)
                                                    ? config.integer_in(kShared, 1, 1 << 20)
                                                    : Expected<int64_t>(int64_t{1024}));
-  const std::string part = has_experts ? "_shexp" : "";
   folder.add_integer(has_experts ? "expert_shared_feed_forward_length" : "feed_forward_length",
                      shared, kShared);
-  folder.add_rule("model.layers.{}.shared_mlp.input_linear", "blk.{}.ffn_gate" + part,
-                  TensorChange::kUpperRows, "blk.{}.ffn_up" + part);
-  folder.add_rule("model.layers.{}.shared_mlp.output_linear", "blk.{}.ffn_down" + part);
   return has_experts ? add_experts(folder) : Status();
 }
 
@@ -223,6 +226,7 @@ Status import_hybrid(HuggingFaceImport& folder) {
   const bool is_hybrid = !std::ranges::all_of(
       names, [](std::string_view name) { return name == "attention" || name == "full_attention"; });
   folder.set_architecture(is_hybrid ? "granitehybrid" : experts > 0 ? "granitemoe" : "granite");
+  add_shared_rules(folder, experts > 0);  // before others for the same places, for messages
   AERIE_RETURN_IF_ERROR(import_layers(folder));
   AERIE_ASSIGN_OR_RETURN(const std::vector<bool> layers, find_state_spaces(folder, types));
   if (is_hybrid) AERIE_RETURN_IF_ERROR(add_state_space(folder, layers, types));
