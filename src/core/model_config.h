@@ -10,18 +10,28 @@
 
 namespace aerie {
 
-// Layers with linear attention: what they keep of a sequence is of one size, however long it is.
+// What a layer computes whose state is of one size, however long the sequence is.
+enum class LinearKind : uint8_t {
+  kDeltaRule,   // Gated DeltaNet: Yang et al. 2024, 2412.06464
+  kStateSpace,  // Mamba-2: Dao & Gu 2024, 2405.21060
+  kShortConv,   // a convolution between two gates, and no heads (LFM2)
+};
+
+// Layers with linear attention, as all layers of these kinds are called.
 struct LinearAttention {
-  int heads = 0;  // of values, each with a matrix key_dim x value_dim; 0: there is no such layer
+  int heads = 0;      // of values, each with a matrix key_dim x value_dim; 0: there are none
   int key_heads = 0;  // divides heads
   int key_dim = 0;
   int value_dim = 0;
   int taps = 0;        // of the short convolution before it
   bool tiled = false;  // head h goes with key head h % key_heads, not with h / (heads / key_heads)
+  LinearKind kind = LinearKind::kDeltaRule;
+  int plain = 0;  // channels of the convolution that are of no head
 
   int k_width() const { return key_heads * key_dim; }
   int v_width() const { return heads * value_dim; }
-  int channels() const { return 2 * k_width() + v_width(); }
+  int channels() const { return 2 * k_width() + v_width() + plain; }
+  int out_width() const { return v_width() + plain; }  // of what it gives, all heads together
 };
 
 // Multi-head latent attention (DeepSeek-AI 2024, 2405.04434): of a position the layer keeps one key

@@ -27,7 +27,7 @@ bool is_float(DType type) {
 bool is_matrix(const TensorInfo& tensor) {
   constexpr std::string_view kOthers[] = {"norm",        "ffn_gate_inp", "position_embd",
                                           "token_types", "ssm_conv1d",   "ssm_alpha",
-                                          "ssm_beta",    "ssm_ba"};
+                                          "ssm_beta",    "ssm_ba",       "shortconv.conv"};
   const std::string_view name = tensor.name;
   return name.ends_with(".weight") && tensor.elements() > tensor.shape[0] &&
          std::ranges::none_of(kOthers, [name](std::string_view part) {

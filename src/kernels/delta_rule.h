@@ -13,8 +13,8 @@
 
 namespace aerie::kernels {
 
-// A causal convolution of each channel by itself, and SiLU:
-// y[r][c] = silu(sum over t of weights[t][c] inputs[r][t][c]).
+// A causal convolution of each channel by itself, and SiLU, or without it:
+// y[r][c] = silu(bias[c] + sum over t of weights[t][c] inputs[r][t][c]).
 struct ShortConvArgs {
   // The channels are divided into parts, each with an output of its own.
   struct Part {
@@ -35,6 +35,8 @@ struct ShortConvArgs {
   // Made in this order once the rows are done, channel by channel: what a copy reads may be what a
   // later one writes.
   std::span<const Copy> copies;
+  const float* bias = nullptr;  // [channels]; null: zeros
+  bool silu = true;
 };
 
 // A sequence of a pass.
@@ -71,7 +73,8 @@ struct StateWorkspace {
 // The gated delta rule (Yang et al. 2024, 2412.06464, section 3.1), with a matrix M for each head:
 //   change = beta (v - decay M^T k),  M' = decay M + k change^T,  out = M'^T q,
 // where M'^T q is computed as decay M^T q + (k q) change. Keys and queries are of the head's key
-// head.
+// head. Without `subtract` it is the state space of Mamba-2 (Dao & Gu 2024, 2405.21060): change =
+// beta v, whatever M has for the key.
 struct DeltaRuleArgs {
   StateLayout layout;
   const float* q = nullptr;      // [rows][key_heads][key_dim]
@@ -85,6 +88,7 @@ struct DeltaRuleArgs {
   float* states = nullptr;   // [slot][layout.state()], of which the matrices are used
   float* records = nullptr;  // [record][layout.record()], of which all but the input is
   StateWorkspace* workspace = nullptr;
+  bool subtract = true;
 };
 
 }  // namespace aerie::kernels

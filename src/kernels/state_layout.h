@@ -7,6 +7,8 @@
 // A record is what one row did to a state, so that a state can follow one path of a draft and not
 // another: the row's keys [key_heads][key_dim], what was added along them, [heads][value_dim], the
 // decays [heads], and the row's input to the convolution [channels].
+//
+// A layer that is a short convolution and nothing more has no heads, and keeps inputs alone.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +25,20 @@ enum class HeadOrder : uint8_t {
 
 // All sizes in floats.
 struct StateLayout {
-  int heads = 0;      // 0: there is no such layer
+  int heads = 0;      // 0: there is no matrix
   int key_heads = 0;  // divides heads
   int key_dim = 0;    // this and the next multiples of 16
   int value_dim = 0;
   int taps = 0;  // of the convolution, at least 2
   HeadOrder order = HeadOrder::kGrouped;
+  int plain = 0;  // channels of the convolution beside those of keys, queries and values
 
-  bool any() const { return heads > 0; }
   int key_head(int head) const {
     return order == HeadOrder::kTiled ? head % key_heads : head / (heads / key_heads);
   }
   int64_t keys() const { return int64_t{key_heads} * key_dim; }
   int64_t values() const { return int64_t{heads} * value_dim; }
-  int64_t channels() const { return 2 * keys() + values(); }
+  int64_t channels() const { return 2 * keys() + values() + plain; }
 
   int64_t matrix() const { return int64_t{key_dim} * value_dim; }
   int64_t tile() const { return int64_t{key_dim} * kStateLanes; }

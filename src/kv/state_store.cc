@@ -22,7 +22,8 @@ kernels::StateLayout state_layout(const ModelConfig& config) {
   const LinearAttention& linear = config.linear;
   return {linear.heads,   linear.key_heads,
           linear.key_dim, linear.value_dim,
-          linear.taps,    linear.tiled ? kernels::HeadOrder::kTiled : kernels::HeadOrder::kGrouped};
+          linear.taps,    linear.tiled ? kernels::HeadOrder::kTiled : kernels::HeadOrder::kGrouped,
+          linear.plain};
 }
 
 int64_t StateStore::bytes_needed(const ModelConfig& config, const Sizes& sizes) {

@@ -91,7 +91,8 @@ struct Blueprint {
   // Of the file: one tensor for queries, keys and values; one for gate and up.
   bool fused_qkv = false;
   bool fused_gate_up = false;
-  const char* ffn_norm = "ffn_norm";  // what the norm before the feed-forward is called
+  const char* ffn_norm = "ffn_norm";        // what the norm before the feed-forward is called
+  const char* output_norm = "output_norm";  // the one behind all layers
 
   bool learned_positions = false;   // added to the embedding, from a table of config.context rows
   double embedding_scale = 1.0;     // on the token's embedding

@@ -240,7 +240,8 @@ void LayerRunner::feed_forward(const TransformerLayer& layer) {
 void LayerRunner::run_linear(const TransformerLayer& layer, KvCache& cache, int plane) {
   const LinearAttentionWeights& linear = layer.linear;
   prepare(input_, rows_, blueprint_.config.hidden,
-          {&linear.qkv, &linear.z, &linear.beta, &linear.alpha, &linear.beta_alpha});
+          {&linear.qkv, &linear.z, &linear.beta, &linear.alpha, &linear.beta_alpha,
+           &linear.gate_before});
   normalize(layer.attention_norm, x_.data(), blueprint_.config.hidden, input_);
   const Activations& attended = linear_->run(linear, input_, cache, cache.state_plane(plane));
   add_to_stream(linear.out, attended, layer.attention_post_norm);

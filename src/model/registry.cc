@@ -29,7 +29,10 @@
   FAMILY(kPhi3)                      \
   FAMILY(kGpt2)                      \
   FAMILY(kGraniteMoe)                \
-  FAMILY(kGranite)
+  FAMILY(kGranite)                   \
+  FAMILY(kGraniteHybrid)             \
+  FAMILY(kLfm2)                      \
+  FAMILY(kLfm2Moe)
 
 namespace aerie {
 
@@ -111,7 +114,9 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
   int64_t linear = 0;
   if (config.count_linear() > 0) {
     const LinearAttention& shape = config.linear;
-    linear = options.max_rows * (int64_t{2} * shape.channels() + int64_t{5} * shape.v_width()) +
+    // State spaces have rows before their norm besides.
+    const int64_t wide = shape.kind == LinearKind::kStateSpace ? 8 : 5;
+    linear = options.max_rows * (int64_t{2} * shape.channels() + wide * shape.out_width()) +
              options.pool->threads() * (options.max_rows + int64_t{1}) * shape.key_dim *
                  kernels::kStateLanes;
   }

@@ -158,6 +158,65 @@ class LayerLoader {
   }
 
   Status load_linear_attention(LinearAttentionWeights& layer) {
+    switch (config_.linear.kind) {
+      case LinearKind::kDeltaRule:
+        return load_delta_rule(layer);
+      case LinearKind::kStateSpace:
+        return load_state_space(layer);
+      case LinearKind::kShortConv:
+        return load_short_conv(layer);
+    }
+    return {};
+  }
+
+  Status load_convolution(const char* part, LinearAttentionWeights& layer) {
+    const auto taps = static_cast<size_t>(config_.linear.taps);
+    const auto width = static_cast<size_t>(config_.linear.channels());
+    const std::string name = prefix_ + part;
+    AERIE_ASSIGN_OR_RETURN(
+        const std::vector<float> conv,
+        loader_.vector(name + ".weight", config_.linear.taps, config_.linear.channels()));
+    layer.conv.resize(conv.size());
+    for (size_t i = 0; i < conv.size(); ++i) layer.conv[i % taps * width + i / taps] = conv[i];
+    if (config_.linear.kind == LinearKind::kDeltaRule) return {};
+    AERIE_ASSIGN_OR_RETURN(layer.conv_bias,
+                           loader_.vector_if_any(name + ".bias", config_.linear.channels()));
+    return {};
+  }
+
+  Status load_state_space(LinearAttentionWeights& layer) {
+    const LinearAttention& linear = config_.linear;
+    const int64_t hidden = config_.hidden, heads = linear.heads;
+    const int64_t values = linear.v_width(), channels = linear.channels();
+    const int64_t all = values + channels + heads;
+    AERIE_RETURN_IF_ERROR(add_slice(layer.z, "ssm_in", hidden, all, 0, values));
+    AERIE_RETURN_IF_ERROR(add_slice(layer.qkv, "ssm_in", hidden, all, values, channels));
+    AERIE_RETURN_IF_ERROR(add_slice(layer.alpha, "ssm_in", hidden, all, values + channels, heads));
+    AERIE_RETURN_IF_ERROR(load_added());
+    AERIE_ASSIGN_OR_RETURN(layer.rate, loader_.vector(prefix_ + "ssm_a", 1, heads));
+    AERIE_ASSIGN_OR_RETURN(layer.skip, loader_.vector(prefix_ + "ssm_d", 1, heads));
+    AERIE_ASSIGN_OR_RETURN(layer.step, loader_.vector(prefix_ + "ssm_dt.bias", heads));
+    AERIE_ASSIGN_OR_RETURN(
+        layer.head_norm,
+        loader_.vector(prefix_ + "ssm_norm.weight", values / linear.key_heads, linear.key_heads));
+    AERIE_RETURN_IF_ERROR(load_convolution("ssm_conv1d", layer));
+    AERIE_RETURN_IF_ERROR(add(layer.out, "ssm_out", values, hidden));
+    return load_added();
+  }
+
+  Status load_short_conv(LinearAttentionWeights& layer) {
+    const int64_t hidden = config_.hidden, width = config_.linear.plain;
+    constexpr const char* kInput = "shortconv.in_proj";
+    AERIE_RETURN_IF_ERROR(add_slice(layer.gate_before, kInput, hidden, 3 * width, 0, width));
+    AERIE_RETURN_IF_ERROR(add_slice(layer.z, kInput, hidden, 3 * width, width, width));
+    AERIE_RETURN_IF_ERROR(add_slice(layer.qkv, kInput, hidden, 3 * width, 2 * width, width));
+    AERIE_RETURN_IF_ERROR(load_added());
+    AERIE_RETURN_IF_ERROR(load_convolution("shortconv.conv", layer));
+    AERIE_RETURN_IF_ERROR(add(layer.out, "shortconv.out_proj", width, hidden));
+    return load_added();
+  }
+
+  Status load_delta_rule(LinearAttentionWeights& layer) {
     const LinearAttention& linear = config_.linear;
     const int64_t hidden = config_.hidden, channels = linear.channels(), heads = linear.heads;
     AERIE_RETURN_IF_ERROR(add(layer.qkv, "attn_qkv", hidden, channels));
@@ -173,11 +232,7 @@ class LayerLoader {
     AERIE_ASSIGN_OR_RETURN(layer.step, loader_.vector(prefix_ + "ssm_dt.bias", heads));
     AERIE_ASSIGN_OR_RETURN(layer.head_norm,
                            loader_.vector(prefix_ + "ssm_norm.weight", linear.value_dim));
-    AERIE_ASSIGN_OR_RETURN(const std::vector<float> conv,
-                           loader_.vector(prefix_ + "ssm_conv1d.weight", linear.taps, channels));
-    const auto taps = static_cast<size_t>(linear.taps), width = static_cast<size_t>(channels);
-    layer.conv.resize(conv.size());
-    for (size_t i = 0; i < conv.size(); ++i) layer.conv[i % taps * width + i / taps] = conv[i];
+    AERIE_RETURN_IF_ERROR(load_convolution("ssm_conv1d", layer));
     AERIE_RETURN_IF_ERROR(add(layer.out, "ssm_out", linear.v_width(), hidden));
     return load_added();
   }
@@ -322,9 +377,10 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
     AERIE_ASSIGN_OR_RETURN(TransformerLayer layer, load_layer(loader, blueprint, i));
     w.layers.push_back(std::move(layer));
   }
-  AERIE_ASSIGN_OR_RETURN(w.output_norm.weight, loader.vector("output_norm.weight", config.hidden));
+  const std::string norm = blueprint.output_norm;
+  AERIE_ASSIGN_OR_RETURN(w.output_norm.weight, loader.vector(norm + ".weight", config.hidden));
   if (blueprint.norm == NormKind::kLayer) {
-    AERIE_ASSIGN_OR_RETURN(w.output_norm.bias, loader.vector("output_norm.bias", config.hidden));
+    AERIE_ASSIGN_OR_RETURN(w.output_norm.bias, loader.vector(norm + ".bias", config.hidden));
   }
   AERIE_RETURN_IF_ERROR(load_output(loader, config, options, w.output));
   ignore_rope_tensors(loader, blueprint);

@@ -39,14 +39,18 @@ struct ExpertWeights {
 
 // Of a layer with linear attention. Without data in one without.
 struct LinearAttentionWeights {
-  Linear qkv, z, out;
+  // The convolution's input, the gate behind, what goes back to the stream. In short convolutions a
+  // gate before, too, which the input is multiplied by.
+  Linear qkv, z, out, gate_before;
   // What beta and the decay are made of: a product each, or one in which those of a key head's
-  // heads lie together, first all for beta.
+  // heads lie together, first all for beta. In state spaces alpha alone.
   Linear beta, alpha, beta_alpha;
   std::vector<float> conv;       // [taps][channels]
+  std::vector<float> conv_bias;  // [channels]; empty: none
   std::vector<float> rate;       // [heads]: the decay is e^(rate softplus(alpha + step))
   std::vector<float> step;       // [heads]
-  std::vector<float> head_norm;  // [value_dim]
+  std::vector<float> skip;  // [heads]: of a value that is added to what the head gives; or empty
+  std::vector<float> head_norm;  // [value_dim], of all heads alike; in state spaces [v_width]
 
   bool any() const { return qkv.weight.n > 0; }
 };

@@ -53,7 +53,7 @@ TEST_P(Served, SaysWhatEachSaysAlone) {
 // States are kept of few beginnings: where another branched off, before a prompt's end, and at a
 // reply's.
 TEST_P(Served, SaysTheSameWhereLayersKeepStates) {
-  for (const char* family : {"qwen35", "qwen3-next"}) {
+  for (const char* family : {"qwen35", "qwen3-next", "lfm2", "granite-hybrid"}) {
     const auto file = open_family_model(family);
     ASSERT_NE(file, nullptr);
     for (const int suspends : {0, 11}) {

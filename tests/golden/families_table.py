@@ -243,6 +243,46 @@ def granitemoe(**keys):
     return common("GraniteMoeForCausalLM", "granitemoe", **{**base, **keys})
 
 
+def granite_hybrid(**keys):
+    """Four heads of 16 in the state space, and queries and keys that do not turn."""
+    base = {
+        "intermediate_size": 48, "shared_intermediate_size": 48, "num_local_experts": 0, "num_experts_per_tok": 0,
+        "layer_types": ["mamba", "mamba", "attention", "mamba"], "num_hidden_layers": 4, "mamba_chunk_size": 64,
+        "mamba_conv_bias": True, "mamba_d_conv": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_expand": 2,
+        "mamba_n_groups": 1, "mamba_n_heads": 4, "mamba_proj_bias": False, "normalization_function": "rmsnorm",
+        "position_embedding_type": "nope", "max_position_embeddings": 256, "rms_norm_eps": 1e-05,
+        "init_method": "mup",
+    }
+    names = {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid"}
+    return {**granitemoe(**{**base, **keys}), **names}
+
+
+def lfm2(**keys):
+    """As LFM2-1.2B's: widths of blocks of 16, and the layers that have attention counted."""
+    base = {
+        "block_auto_adjust_ff_dim": True, "block_dim": 32, "block_ff_dim": 90, "block_ffn_dim_multiplier": 1.0,
+        "block_mlp_init_scale": 1.0, "block_multiple_of": 16, "block_norm_eps": 1e-05, "block_out_init_scale": 1.0,
+        "block_use_swiglu": True, "block_use_xavier_init": True, "conv_L_cache": 3, "conv_bias": False, "conv_dim": 32,
+        "conv_dim_out": 32, "conv_use_xavier_init": True, "eos_token_id": 7, "full_attn_idxs": [1, 3],
+        "intermediate_size": DROP, "hidden_act": DROP, "max_position_embeddings": 256, "norm_eps": 1e-05,
+        "num_heads": 2, "num_hidden_layers": 4, "pad_token_id": 0, "rms_norm_eps": DROP, "rope_theta": 1000000.0,
+        "tie_word_embeddings": DROP, "use_pos_enc": True,
+    }
+    return common("Lfm2ForCausalLM", "lfm2", **{**base, **keys})
+
+
+def lfm2_moe(**keys):
+    base = {
+        "conv_L_cache": 3, "conv_bias": False, "hidden_act": DROP, "intermediate_size": 48,
+        "layer_types": ["conv", "full_attention", "conv"], "max_position_embeddings": 256,
+        "moe_intermediate_size": 16, "norm_eps": 1e-05, "norm_topk_prob": True, "num_dense_layers": 1,
+        "num_experts": 6, "num_experts_per_tok": 2, "num_hidden_layers": 3, "rms_norm_eps": DROP,
+        "rope_theta": 1000000.0, "routed_scaling_factor": 1.0, "tie_embedding": True, "tie_word_embeddings": DROP,
+        "use_expert_bias": True, "eos_token_id": 7, "pad_token_id": 0,
+    }
+    return common("Lfm2MoeForCausalLM", "lfm2_moe", **{**base, **keys})
+
+
 def gpt_oss(**keys):
     base = {
         "attention_bias": True, "attention_dropout": 0.0, "experts_per_token": 2, "head_dim": 16,
@@ -784,6 +824,81 @@ HYBRIDS = [
     ),
 ]
 
+# Of short convolutions and of state spaces: what must show when it is left out, or done another way.
+SHORT = {
+    "convolution's last tap": (r"conv\.conv\.weight$", last_tap),
+    "convolution turned round": (r"conv\.conv\.weight$", lambda weight: weight.flip(-1)),
+    "q and k norms 1": (r"[qk]_layernorm\.weight$", 1.0),
+}
+SHORT_CODE = ("SiLU behind it", "nothing but gates")
+STATE_SPACE = {
+    "convolution's last tap": (r"conv1d\.weight$", last_tap),
+    "convolution turned round": (r"conv1d\.weight$", lambda weight: weight.flip(-1)),
+    "no bias of the convolution": (r"conv1d\.bias$", 0.0), "no bias of steps": (r"dt_bias$", 0.0),
+    "nothing skips": (r"mamba\.D$", 0.0), "no decay": (r"A_log$", -30.0), "no memory": (r"A_log$", 10.0),
+    "same decay in all heads": (r"A_log$", 1.0), "norms of state spaces 1": (r"mamba\.norm\.weight$", 1.0),
+}
+STATE_SPACE_CODE = (
+    "scan reads before it writes", "scan with a delta", "norm before the gate", "no gate before the norm",
+    "no convolution", "no SiLU behind it", "scan loses its state after 64 positions",
+)
+GRANITE = {
+    "embedding as it is": {"embedding_multiplier": DROP}, "branches as they are": {"residual_multiplier": DROP},
+    "scores as they are": {"attention_multiplier": DROP}, "logits as they are": {"logits_scaling": DROP},
+}
+TURNS = {"queries and keys turn": {"position_embedding_type": "rope"}}
+DO_NOT_TURN = {"queries and keys do not turn": {"position_embedding_type": "nope"}}
+
+SHORT_HYBRIDS = [
+    Family(
+        "lfm2", lfm2(), lengths=LONG, seed="b", weight_checks={**NORMS, **SHORT}, code_checks=SHORT_CODE,
+        config_checks={"rope base": {"rope_theta": 10000.0}},
+        note="short convolutions between gates; full_attn_idxs says which layers have attention; tied, as no key says",
+    ),
+    Family(
+        "lfm2-layer-types", lfm2(
+            block_ff_dim=DROP, intermediate_size=48, block_auto_adjust_ff_dim=False, full_attn_idxs=DROP,
+            layer_types=["full_attention", "conv", "conv"], num_hidden_layers=3, conv_bias=True, conv_L_cache=4,
+            tie_embedding=False),
+        lengths=LONG, weight_checks={**NORMS, **BIASES, **SHORT}, code_checks=SHORT_CODE,
+        note="newer keys; the width as it is given; convolutions of 4 with biases; untied",
+    ),
+    Family(
+        "lfm2-moe", lfm2_moe(), lengths=(5, 33), weight_checks={
+            **NORMS, **ROUTERS, **SHORT, "no correction": (r"expert_bias$", 0.0)},
+        config_checks={"not normalised": {"norm_topk_prob": False}, "one expert more": {"num_experts_per_tok": 3}},
+        code_checks=SHORT_CODE,
+        note="a layer without experts before those that have some; sigmoids with a correction choose, weights do not "
+        "have it",
+    ),
+    Family(
+        "granite-hybrid", granite_hybrid(), lengths=LONG, weight_checks={**NORMS, **STATE_SPACE},
+        code_checks=STATE_SPACE_CODE, config_checks={**GRANITE, **TURNS},
+        note="Mamba-2 in three layers and attention in one, whose queries and keys do not turn; no experts, the shared "
+        "one is the feed-forward; tied",
+    ),
+    Family(
+        "granite-hybrid-moe", granite_hybrid(
+            num_local_experts=5, num_experts_per_tok=2, intermediate_size=32, shared_intermediate_size=16,
+            layer_types=["mamba", "attention", "mamba"], num_hidden_layers=3, mamba_n_groups=2, mamba_d_state=32,
+            mamba_d_head="auto", mamba_d_conv=3, mamba_proj_bias=True, attention_bias=True,
+            position_embedding_type="rope", tie_word_embeddings=False),
+        lengths=LONG, seed="a", weight_checks={
+            **NORMS, **STATE_SPACE, **ROUTERS, **BIASES,
+            "no shared expert": (r"shared_mlp\.output_linear", 0.0), "shared expert alone": (r"experts\.down_proj", 0.0)},
+        code_checks=(*STATE_SPACE_CODE[:-1], "groups tiled"), config_checks={
+            **GRANITE, **DO_NOT_TURN, "one expert more": {"num_experts_per_tok": 3}},
+        note="experts and a shared one; two heads for each group, which have a norm of their own; keys twice as long as "
+        "values; biases of all projections; queries and keys turn; untied",
+    ),
+    Family(
+        "granite-4-attention", granite_hybrid(
+            layer_types=["attention", "attention"], num_hidden_layers=2, position_embedding_type="rope"),
+        weight_checks=NORMS, config_checks={**GRANITE, **DO_NOT_TURN},
+        note="all layers have attention, as in Granite 4.0 Micro: a file of the family 'granite'",
+    ),
+]
+
 QUANTIZED = {**THREE_HEADS, "torch_dtype": "bfloat16"}
 FP8_BLOCK = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic"}
 
@@ -863,7 +978,7 @@ STORAGE = [
     ),
 ]
 
-FAMILIES = ARCHITECTURES + MIXTURES + HYBRIDS + STORAGE
+FAMILIES = ARCHITECTURES + MIXTURES + HYBRIDS + SHORT_HYBRIDS + STORAGE
 
 # What llama.cpp assumes of a model whatever its GGUF file says: what must change in a configuration for it to be true.
 AS_LLAMA_CPP = {

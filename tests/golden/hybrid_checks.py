@@ -1,4 +1,5 @@
-"""Models with linear attention (Gated DeltaNet) that do one thing another way, for make_families.py --check."""
+"""Models with linear attention (Gated DeltaNet, Mamba-2, short convolutions) that do one thing another way, for
+make_families.py --check."""
 
 import contextlib
 import importlib
@@ -6,13 +7,25 @@ from unittest import mock
 
 import torch
 
-MODULES = {"qwen3_next": "qwen3_next", "qwen3_5_text": "qwen3_5", "qwen3_5_moe_text": "qwen3_5_moe"}
-PREFIXES = {"qwen3_next": "Qwen3Next", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe"}
+DELTA_RULE = {"qwen3_next": "qwen3_next", "qwen3_5_text": "qwen3_5", "qwen3_5_moe_text": "qwen3_5_moe"}
+SHORT = {name: name for name in ("lfm2", "lfm2_moe")}
+MODULES = {**DELTA_RULE, **SHORT, "granitemoehybrid": "granitemoehybrid"}
+PREFIXES = {
+    "qwen3_next": "Qwen3Next", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "lfm2": "Lfm2",
+    "lfm2_moe": "Lfm2Moe", "granitemoehybrid": "GraniteMoeHybrid",
+}
 CHUNK = 64
 
 
 def is_hybrid(config):
-    return config.model_type in MODULES
+    return config.model_type in DELTA_RULE
+
+
+def rewritten(config):
+    """The label of the check that must not show; None: nothing is rewritten."""
+    if config.model_type == "granitemoehybrid":
+        return "scan rewritten" if "linear_attention" in config.layer_types else None
+    return "rewritten" if is_hybrid(config) else None
 
 
 def modeling(config):
@@ -53,6 +66,45 @@ def rule(beta_is=None, **options):
             return delta_rule(query, key, value, g, beta, **options), None
 
         return mock.patch.object(module, "torch_chunk_gated_delta_rule", replacement)
+
+    return patch
+
+
+def scan(forget=0, first_read=False, subtract=False, repeat=lambda x, times: x.repeat_interleave(times, 1)):
+    """Patches Mamba-2's scan of a modeling module, position by position."""
+
+    def patch(module, prefix):
+        def replacement(x, dt, A, B, C, D, dt_bias, **_):
+            (x, dt, B, C), times = (value[0] for value in (x, dt, B, C)), x.shape[2] // B.shape[2]
+            keys, queries, steps = repeat(B, times), repeat(C, times), torch.nn.functional.softplus(dt + dt_bias)
+            state = torch.zeros(x.shape[1], keys.shape[-1], x.shape[-1], dtype=x.dtype)
+            rows = []
+            for t in range(len(x)):
+                if forget and t % forget == 0:
+                    state = torch.zeros_like(state)
+                before = state
+                state = state * (steps[t] * A).exp()[:, None, None]
+                known = torch.einsum("hkv,hk->hv", state, keys[t]) if subtract else 0.0
+                state = state + torch.einsum("hk,hv->hkv", keys[t], steps[t][:, None] * (x[t] - known))
+                read = torch.einsum("hkv,hk->hv", before if first_read else state, queries[t])
+                rows.append(read + D[:, None] * x[t])
+            return torch.stack(rows)[None]
+
+        return mock.patch.object(module, "mamba2_chunk_scan", replacement)
+
+    return patch
+
+
+def group_norm(change):
+    def patch(module, prefix):
+        def forward(self, x, gate):
+            def plain(y):
+                y = y.unflatten(-1, (-1, self.group_size))
+                return self.weight * (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)).flatten(-2)
+
+            return change(plain, x, gate)
+
+        return mock.patch.object(getattr(module, f"{prefix}RMSNormGated"), "forward", forward)
 
     return patch
 
@@ -103,6 +155,15 @@ CODE_CHECKS = {
     "no gate": norm(lambda plain, x, gate: plain(x)),
     "sigmoid for the gate's SiLU": norm(lambda plain, x, gate: plain(x) * torch.sigmoid(gate)),
     "gate before the norm": norm(lambda plain, x, gate: plain(x * torch.nn.functional.silu(gate))),
+    "scan rewritten": scan(),  # must not show
+    "scan reads before it writes": scan(first_read=True),
+    "scan with a delta": scan(subtract=True),
+    "groups tiled": scan(repeat=lambda x, times: x.repeat(1, times, 1)),
+    "scan loses its state after 64 positions": scan(forget=CHUNK),
+    "norm before the gate": group_norm(lambda plain, x, gate: plain(x) * torch.nn.functional.silu(gate)),
+    "no gate before the norm": group_norm(lambda plain, x, gate: plain(x)),
+    "SiLU behind it": convolution(lambda plain, x: plain(x, "silu")),
+    "nothing but gates": convolution(lambda plain, x: x),
 }
 
 

@@ -51,7 +51,7 @@ def standard_deviation(name, shape, config, tied):
         return 1.3 / shape[-1] ** 0.5
     if "shared_expert_gate" in name:
         return 2.0 / shape[-1] ** 0.5
-    if "linear_attn.out_proj" in name or "in_proj_a" in name:  # layers upon layers of them would be too sensitive
+    if re.search(r"linear_attn\.out_proj|mamba\.out_proj|in_proj_a", name):  # layers upon layers of them would be too sensitive
         return 0.6 / shape[-1] ** 0.5
     if hybrid_checks.is_hybrid(config) and "o_proj" in name:  # gates and averages leave little to it
         return 2.5 / shape[-1] ** 0.5
@@ -96,7 +96,7 @@ def random_weights(shapes, config, family, seed=""):
         values = random.standard_normal(shape)
         if re.search(r"A_log$|dt_bias$", name):
             values = decay(random, name, shape)
-        elif re.search(r"[qk]_norm\.weight$", name):
+        elif re.search(r"[qk]_(layer)?norm\.weight$", name):
             values = 1.5 - one_more + 0.3 * values
         elif re.search(r"(norm|norm_\w+|ln_\w+)\.weight$", name):
             values = 1.0 - (one_more and "linear_attn" not in name) + 0.3 * values
@@ -298,13 +298,14 @@ def join_experts(weights):
     names = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_proj": "down", "up_proj": "up"}
     joined, experts = {}, {}
     for name, value in weights.items():
-        if match := re.fullmatch(r"(.*)\.(?:block_sparse_moe|mlp)\.experts\.(\d+)\.(\w+)\.weight", name):
-            layer, expert, matrix = match.groups()
-            experts.setdefault(f"{layer}.mlp.experts", {}).setdefault(names[matrix], {})[int(expert)] = value
+        if match := re.fullmatch(r"(.*)\.(block_sparse_moe|mlp|feed_forward)\.experts\.(\d+)\.(\w+)\.weight", name):
+            layer, module, expert, matrix = match.groups()
+            module = module.replace("block_sparse_moe", "mlp")
+            experts.setdefault(f"{layer}.{module}.experts", {}).setdefault(names[matrix], {})[int(expert)] = value
             continue
         name = name.replace(".block_sparse_moe.gate.", ".mlp.gate.")
-        name = name.replace(".input_linear.weight", ".experts.gate_up_proj")
-        name = name.replace(".output_linear.weight", ".experts.down_proj").replace(".router.layer.", ".router.")
+        name = name.replace("moe.input_linear.weight", "moe.experts.gate_up_proj")
+        name = name.replace("moe.output_linear.weight", "moe.experts.down_proj").replace(".router.layer.", ".router.")
         joined[name] = value
     for module, matrices in experts.items():
         gate, up, down = (torch.stack([matrices[name][i] for i in range(len(matrices[name]))])
@@ -414,10 +415,16 @@ def check_routers(model):
     probability of the first that is left out lies below that of the last that is taken, as a share of the latter."""
     margins = []
 
-    def hook(module, _, output):
+    def hook(module, arguments, output):
         scores, weights, chosen = output
         if any(value.dtype != torch.float64 or (value == value.to(EXACT_FLOAT)).all() for value in (scores, weights)):
             raise SystemExit("a router does not compute in double")
+        if type(module).__name__.startswith("Lfm2"):
+            compared = scores.sigmoid() + (arguments[1] if module.use_expert_bias else 0.0)
+            if (compared.topk(chosen.shape[-1]).indices.sort(-1).values != chosen.sort(-1).values).any():
+                raise SystemExit("a router does not choose the best")
+            margins.extend(lead(compared, chosen.shape[-1]).tolist())
+            return
         if hasattr(module, "routed_scaling_factor"):
             margins.extend(grouped_leads(module, scores, chosen).tolist())
             return
@@ -536,8 +543,8 @@ def make(family):
     for path in folder.iterdir():
         path.chmod(0o644)
 
-    if hybrid_checks.is_hybrid(config):
-        with hybrid_checks.doing("rewritten", config):
+    if (label := hybrid_checks.rewritten(config)) is not None:
+        with hybrid_checks.doing(label, config):
             again = logits(config, weights, sequences)
         if max(np.abs(a - b).max() for a, b in zip(rows, again)) > 1e-9:
             raise SystemExit(f"{family.name}: position by position the state comes to something else")

@@ -261,7 +261,7 @@ RECIPES = [
     (["mpt", "olmo"], "NFC", [], True, []),
     (["smollm", "starcoder", "refact", "codeshell"], None, [DIGITS], True, []),
     (["command-r"], "NFC", [DIGITS], True, []),
-    (["llama-bpe", "llama3", "llama-v3", "dbrx", "chatglm-bpe", "glm4"], None, [split(CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + CL100K_TAIL)], False, []),
+    (["llama-bpe", "llama3", "llama-v3", "lfm2", "dbrx", "chatglm-bpe", "glm4"], None, [split(CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + CL100K_TAIL)], False, []),
     (["qwen2"], "NFC", [split(CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + CL100K_TAIL)], False, []),
     (["qwen35"], "NFC", [split(CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")], False, []),
     (["gpt-4o", "llama4"], None, [split(O200K.replace("{0}", CONTRACTIONS + "?").replace(r"\p{N}{1}", r"\p{N}{1,3}"))], False, []),

@@ -152,6 +152,14 @@ void visit_linear_attention(const Backend& backend, const ResultVisitor& visit) 
     const ShortConvArgs::Part parts[] = {{out.data(), channels}};
     backend.short_conv(pool_of(1), {layout.taps, weights.data(), taps, parts, {}});
     visit("short convolution, " + name, out);
+    ShortConvArgs plain = {layout.taps, weights.data(), taps, parts, {}};
+    plain.bias = inputs.data();
+    plain.silu = false;
+    backend.short_conv(pool_of(1), plain);
+    visit("short convolution with a bias and no SiLU, " + name, out);
+    LinearLayer space(backend, layout, 1, false);
+    visit("state space, " + name, space.run(pass));
+    visit("its states, " + name, {space.state(1), static_cast<size_t>(layout.inputs())});
   }
 }
 

@@ -168,6 +168,10 @@ TEST(StateStore, TakesNoPlaneOfKeysForALayerThatKeepsAState) {
   // 16 x 16 and an input of 48 channels; a record holds a key, a change, a decay and an input.
   EXPECT_EQ(KvCache::state_bytes_needed(config, 3, {10, 2}),
             2 * 4 * (5 * (256 + 48) + 10 * (16 + 16 + 1 + 48)));
+  // A short convolution keeps two inputs of 48 channels, and records one.
+  ModelConfig plain = config;
+  plain.linear = {.taps = 3, .kind = LinearKind::kShortConv, .plain = 48};
+  EXPECT_EQ(KvCache::state_bytes_needed(plain, 3, {10, 2}), 2 * 4 * (5 * 2 * 48 + 10 * 48));
   Texts texts(2, 1, {8, 0});
   EXPECT_EQ(texts.cache().plane(0), nullptr);
   EXPECT_NE(texts.cache().plane(1), nullptr);

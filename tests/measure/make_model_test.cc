@@ -203,6 +203,35 @@ TEST(MakeModel, OfAHybridHasStatesInThreeLayersOfFour) {
   EXPECT_THAT(make_model(made).status().message(), HasSubstr("5 layers of tiny-hybrid"));
 }
 
+// Their tensors are those that the families want, and drafts are rolled back.
+TEST(MakeModel, OfShortConvolutionsAndStateSpaces) {
+  for (const auto& [shape, linear] : {std::pair("tiny-lfm2", 10), {"tiny-granite-hybrid", 2}}) {
+    SCOPED_TRACE(shape);
+    const TemporaryFile file("make_model_states.gguf");
+    const auto report = make_model(options_of(shape, DType::kQ4_0, file.path));
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    std::vector<int32_t> plain;
+    for (const char* method : {"none", "recycling:gate=0"}) {
+      EngineOptions options;
+      options.model = file.path;
+      options.threads = 1;
+      options.speculation = *parse_speculative_spec(method);
+      auto engine = Engine::open(options);
+      ASSERT_TRUE(engine.ok()) << engine.status().message();
+      EXPECT_EQ((*engine)->parts().config().count_linear(), linear);
+      Request request;
+      request.prompt.assign(100, 65);
+      request.max_tokens = 40;
+      request.ignore_eos = true;
+      const auto generation = (*engine)->generate(request, nullptr);
+      ASSERT_TRUE(generation.ok()) << generation.status().message();
+      if (plain.empty()) plain = generation->tokens;
+      EXPECT_EQ(generation->tokens, plain) << method;
+    }
+    EXPECT_EQ(plain.size(), 40u);
+  }
+}
+
 TEST(MakeModel, FallsBackAsLlamaCppDoes) {
   EXPECT_EQ(matrix_type(DType::kQ4_K, 576), DType::kQ5_0);
   EXPECT_EQ(matrix_type(DType::kQ5_K, 576), DType::kQ5_1);
@@ -251,7 +280,9 @@ TEST(Shapes, UnknownOnesAreRefusedWithTheList) {
   EXPECT_THAT(
       report.status().message(),
       testing::AllOf(HasSubstr("'llama-2b'"), HasSubstr("smollm2-135m"), HasSubstr("llama-8b")));
-  EXPECT_EQ(report.status().message().find("tiny,"), std::string::npos);
+  for (const char* hidden : {", tiny,", ", tiny-"}) {
+    EXPECT_EQ(report.status().message().find(hidden), std::string::npos);
+  }
   EXPECT_EQ(file.bytes(), "");
 }
 

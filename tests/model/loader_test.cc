@@ -141,14 +141,27 @@ TEST(Loader, NamesTheFamiliesThatThereAre) {
   expect_refused(GgufWriter(), StatusCode::kNotFound, "general.architecture");
 }
 
-TEST(Loader, RefusesAGraniteThatDoesNotTurn) {
+GgufWriter granite_with_heads(const std::string& family, const std::vector<int32_t>& heads) {
   GgufWriter writer;
-  writer.add_string("general.architecture", "granite").add_u32("granite.block_count", 1);
-  writer.add_u32("granite.embedding_length", 32).add_u32("granite.feed_forward_length", 32);
-  writer.add_u32("granite.attention.head_count", 1).add_u32("granite.context_length", 64);
-  writer.add_bool("granite.rope.scaling.finetuned", false);
+  writer.add_string("general.architecture", family).add_u32(family + ".block_count", 2);
+  writer.add_u32(family + ".embedding_length", 32).add_u32(family + ".feed_forward_length", 32);
+  writer.add_u32(family + ".attention.head_count", 2).add_u32(family + ".context_length", 64);
+  writer.add_array<int32_t>(family + ".attention.head_count_kv", heads);
   writer.add_tensor("token_embd.weight", DType::kF32, {32, 32}, std::vector<float>(1024));
-  expect_refused(writer, StatusCode::kUnsupported, "granite.rope.scaling.finetuned", "false");
+  return writer;
+}
+
+// A number for each layer, which may be none where layers keep states.
+TEST(Loader, NamesHeadsOfKeysThatDiffer) {
+  const std::string key = "attention.head_count_kv";
+  expect_refused(granite_with_heads("granite", {2, 0}), StatusCode::kUnsupported, key, "layer 1");
+  expect_refused(granite_with_heads("granite", {2, 1}), StatusCode::kUnsupported, key, "layer 1");
+  expect_refused(granite_with_heads("granite", {2}), StatusCode::kInvalidData, key, "1 entries");
+  expect_refused(granite_with_heads("granite", {2, -1}), StatusCode::kInvalidData, key, "-1");
+  expect_refused(granite_with_heads("granitehybrid", {0, 0}), StatusCode::kUnsupported, key,
+                 "no layer has attention");
+  expect_refused(granite_with_heads("granitehybrid", {0, 2}), StatusCode::kNotFound, "ssm.");
+  expect_refused(granite_with_heads("lfm2", {0, 2}), StatusCode::kNotFound, "shortconv.l_cache");
 }
 
 TEST(Loader, NamesAMissingKey) {

@@ -89,7 +89,9 @@ struct ShortConvRow {
   int64_t stride;
   int64_t begin;
   int64_t count;
-  float* y;  // [count]
+  float* y;           // [count]
+  const float* bias;  // [stride]; null: zeros
+  bool silu;
 };
 
 // One row of DeltaRuleArgs in one tile: 16 values.
@@ -103,6 +105,7 @@ struct DeltaRow {
   float beta;
   float* change;
   float* out;
+  bool subtract;
 };
 
 struct CpuOps {

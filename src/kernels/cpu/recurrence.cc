@@ -100,6 +100,7 @@ class HeadRun {
     share.beta = args_.beta[head_at];
     share.out = args_.out + value_at;
     share.change = spare;
+    share.subtract = args_.subtract;
     if (r.record >= 0) {
       float* kept_record = record(r.record);
       share.change = kept_record + change_at();
@@ -137,7 +138,8 @@ void run_short_conv(ThreadPool& pool, const CpuOps& ops, const ShortConvArgs& ar
       const int64_t from = std::max(begin, first), to = std::min(end, first + part.channels);
       for (int64_t r = 0; from < to && r < rows; ++r) {
         ops.short_conv({args.inputs.data() + r * args.taps, args.taps, args.weights, channels, from,
-                        to - from, part.y + r * part.channels + (from - first)});
+                        to - from, part.y + r * part.channels + (from - first), args.bias,
+                        args.silu});
       }
       first += part.channels;
     }

@@ -29,7 +29,8 @@ void step(const DeltaRuleArgs& args, int64_t row, int head, const float* matrix,
       read += m * double{query[i]};
     }
     const int64_t value_at = at * layout.value_dim + v;
-    const double change = beta * (double{args.v[value_at]} - decay * remembered);
+    const double known = args.subtract ? decay * remembered : 0.0;
+    const double change = beta * (double{args.v[value_at]} - known);
     changes[v] = static_cast<float>(change);
     args.out[value_at] = static_cast<float>(decay * read + product * change);
   }
@@ -111,13 +112,14 @@ void short_conv(const ShortConvArgs& args) {
   for (const ShortConvArgs::Part& part : args.parts) {
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < part.channels; ++c) {
-        double sum = 0.0;
+        double sum = args.bias != nullptr ? double{args.bias[first + c]} : 0.0;
         for (int64_t t = 0; t < args.taps; ++t) {
           const float* input = args.inputs[static_cast<size_t>(r * args.taps + t)];
           if (input == nullptr) continue;
           sum += double{args.weights[t * channels + first + c]} * double{input[first + c]};
         }
-        part.y[r * part.channels + c] = static_cast<float>(sum / (1.0 + std::exp(-sum)));
+        const double y = args.silu ? sum / (1.0 + std::exp(-sum)) : sum;
+        part.y[r * part.channels + c] = static_cast<float>(y);
       }
     }
     first += part.channels;

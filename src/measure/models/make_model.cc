@@ -75,6 +75,8 @@ class RandomModel final : public ModelFile {
   void add_bias(const std::string& name, int64_t width, int64_t stack = 1);
   void add_attention(const std::string& layer);
   void add_linear_attention(const std::string& layer);
+  void add_delta_rule(const std::string& layer);
+  void add_layer_kinds();
   void add_attention_of_gpt_oss(const std::string& layer);
   DType type_of(std::string_view name, int64_t k) const;
   void add_experts(const std::string& layer);
@@ -119,6 +121,7 @@ Status RandomModel::add_metadata() {
   number("feed_forward_length", shape_.ffn);
   number("attention.head_count", shape_.heads);
   number("attention.head_count_kv", shape_.kv_heads);
+  add_layer_kinds();
   number("attention.key_length", shape_.head_dim);
   number("attention.value_length", shape_.head_dim);
   number("rope.dimension_count",
@@ -130,9 +133,9 @@ Status RandomModel::add_metadata() {
     number("expert_feed_forward_length", shape_.expert_ffn);
     if (shape_.shared_ffn > 0) number("expert_shared_feed_forward_length", shape_.shared_ffn);
   }
-  if (shape_.is_hybrid()) {
+  if (shape_.is_hybrid() || shape_.is_state_space()) {
     const LinearAttention& linear = shape_.linear;
-    number("full_attention_interval", 4);
+    if (shape_.is_hybrid()) number("full_attention_interval", 4);
     number("ssm.conv_kernel", linear.taps);
     number("ssm.state_size", linear.key_dim);
     number("ssm.group_count", linear.key_heads);
@@ -157,6 +160,22 @@ Status RandomModel::add_metadata() {
   return {};
 }
 
+void RandomModel::add_layer_kinds() {
+  if (!shape_.is_lfm2() && !shape_.is_state_space()) return;
+  const std::string architecture = std::string(shape_.architecture) + ".";
+  std::vector<int32_t> heads;
+  for (int i = 0; i < shape_.layers; ++i) {
+    heads.push_back(shape_.is_linear(i) ? 0 : shape_.kv_heads);
+  }
+  metadata_.add_i32s(architecture + "attention.head_count_kv", heads);
+  if (shape_.is_state_space()) {
+    metadata_.add_bool(architecture + "rope.scaling.finetuned", false);
+  } else {
+    metadata_.add_u32(architecture + "shortconv.l_cache",
+                      static_cast<uint32_t>(shape_.linear.taps));
+  }
+}
+
 void RandomModel::add_tensors() {
   const int64_t hidden = shape_.hidden, ffn = shape_.ffn;
   const bool renamed = shape_.is_gpt_oss() || shape_.is_hybrid();
@@ -174,7 +193,7 @@ void RandomModel::add_tensors() {
     add_matrix(layer + "ffn_up.weight", hidden, ffn);
     add_matrix(layer + "ffn_down.weight", ffn, hidden);
   }
-  add_norm("output_norm.weight", hidden);
+  add_norm(shape_.is_lfm2() ? "token_embd_norm.weight" : "output_norm.weight", hidden);
   if (!shape_.tied) add_matrix("output.weight", hidden, shape_.vocab);
 }
 
@@ -192,6 +211,26 @@ void RandomModel::add_attention(const std::string& layer) {
 }
 
 void RandomModel::add_linear_attention(const std::string& layer) {
+  const LinearAttention& linear = shape_.linear;
+  const int64_t hidden = shape_.hidden, values = linear.v_width();
+  if (shape_.is_hybrid()) return add_delta_rule(layer);
+  if (shape_.is_lfm2()) {
+    add_matrix(layer + "shortconv.in_proj.weight", hidden, 3 * hidden);
+    add_tensor(layer + "shortconv.conv.weight", DType::kF32, linear.taps, hidden);
+    add_matrix(layer + "shortconv.out_proj.weight", hidden, hidden);
+    return;
+  }
+  add_matrix(layer + "ssm_in.weight", hidden, values + linear.channels() + linear.heads);
+  add_tensor(layer + "ssm_conv1d.weight", DType::kF32, linear.taps, linear.channels());
+  add_bias(layer + "ssm_conv1d.bias", linear.channels());
+  add_tensor(layer + std::string(kRates), DType::kF32, 1, linear.heads);
+  add_tensor(layer + "ssm_d", DType::kF32, 1, linear.heads);
+  add_bias(layer + "ssm_dt.bias", linear.heads);
+  add_norm(layer + "ssm_norm.weight", values);
+  add_matrix(layer + "ssm_out.weight", values, hidden);
+}
+
+void RandomModel::add_delta_rule(const std::string& layer) {
   const LinearAttention& linear = shape_.linear;
   const int64_t hidden = shape_.hidden, heads = linear.heads;
   add_matrix(layer + "attn_qkv.weight", hidden, linear.channels());
@@ -250,7 +289,9 @@ void RandomModel::add_experts(const std::string& layer) {
   add_matrix(layer + "ffn_up_exps.weight", hidden, ffn, shape_.experts);
   add_matrix(layer + "ffn_down_exps.weight", ffn, hidden, shape_.experts);
   if (const int64_t shared = shape_.shared_ffn; shared > 0) {
-    add_tensor(layer + "ffn_gate_inp_shexp.weight", DType::kF32, hidden, 1);
+    if (!shape_.is_state_space()) {
+      add_tensor(layer + "ffn_gate_inp_shexp.weight", DType::kF32, hidden, 1);
+    }
     add_matrix(layer + "ffn_gate_shexp.weight", hidden, shared);
     add_matrix(layer + "ffn_up_shexp.weight", hidden, shared);
     add_matrix(layer + "ffn_down_shexp.weight", shared, hidden);
@@ -279,7 +320,7 @@ Expected<TensorData> RandomModel::read_tensor(const TensorInfo& tensor) const {
   TensorData data;
   AERIE_ASSIGN_OR_RETURN(data.owned, Buffer::allocate(static_cast<size_t>(tensor.bytes)));
   data.view = {*tensor.dtype, Device::kCpu, tensor.shape, data.owned.data()};
-  if (tensor.shape[1] == 1) {
+  if (tensor.shape[1] == 1 || tensor.shape[0] == 1) {
     const bool is_norm = tensor.name.ends_with("norm.weight");
     const bool before_attention = tensor.name.ends_with("attn_norm.weight");
     const float weight = shape_.experts > 0 && before_attention ? kAttentionWithExperts : 1.0f;

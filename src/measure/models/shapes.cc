@@ -1,5 +1,7 @@
 #include "measure/models/shapes.h"
 
+#include <initializer_list>
+
 #include "base/errors.h"
 
 namespace aerie::measure {
@@ -64,6 +66,73 @@ constexpr ModelShape tiny_hybrid() {
   return shape;
 }
 
+constexpr uint64_t layers_of(std::initializer_list<int> layers) {
+  uint64_t bits = 0;
+  for (const int layer : layers) bits |= uint64_t{1} << layer;
+  return bits;
+}
+
+constexpr ModelShape lfm2(std::string_view name, int hidden, int ffn, int heads, int kv_heads,
+                          int vocab, bool listed) {
+  return {.name = name,
+          .layers = 16,
+          .hidden = hidden,
+          .ffn = ffn,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = 64,
+          .vocab = vocab,
+          .context = listed ? 128000 : 1024,
+          .rope_base = 1e6,
+          .tied = true,
+          .listed = listed,
+          .architecture = "lfm2",
+          .query_norm = 64,
+          .key_norm = 64,
+          .linear = {.taps = 3, .kind = LinearKind::kShortConv, .plain = hidden},
+          .attention_layers = layers_of({2, 5, 8, 10, 12, 14})};
+}
+
+// Granite-4.0-H-Tiny; its factors are left out.
+constexpr ModelShape granite_hybrid() {
+  return {.name = "granite-4.0-h-tiny",
+          .layers = 40,
+          .hidden = 1536,
+          .ffn = 512,
+          .heads = 12,
+          .kv_heads = 4,
+          .head_dim = 128,
+          .vocab = 100352,
+          .context = 131072,
+          .rope_base = 1e4,
+          .tied = true,
+          .listed = true,
+          .architecture = "granitehybrid",
+          .experts = 64,
+          .used_experts = 6,
+          .expert_ffn = 512,
+          .shared_ffn = 1024,
+          .linear = {48, 1, 128, 64, 4, false, LinearKind::kStateSpace},
+          .attention_layers = layers_of({5, 15, 25, 35})};
+}
+
+constexpr ModelShape tiny_granite_hybrid() {
+  ModelShape shape = granite_hybrid();
+  shape.name = "tiny-granite-hybrid";
+  shape.layers = 3;
+  shape.hidden = 256;
+  shape.heads = shape.kv_heads = 2;
+  shape.vocab = 320;
+  shape.context = 1024;
+  shape.listed = false;
+  shape.experts = 8;
+  shape.used_experts = 2;
+  shape.expert_ffn = shape.shared_ffn = 256;
+  shape.linear = {8, 1, 32, 64, 4, false, LinearKind::kStateSpace};
+  shape.attention_layers = layers_of({1});
+  return shape;
+}
+
 constexpr ModelShape kShapes[] = {
     {"smollm2-135m", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5, true, true},
     {"smollm2-360m", 32, 960, 2560, 15, 5, 64, 49152, 8192, 1e5, true, true},
@@ -84,6 +153,10 @@ constexpr ModelShape kShapes[] = {
     with_experts(qwen35("qwen3.5-35b-a3b", 40, 2048, 512, 16, 2, 32, false), "qwen35moe", 256, 8),
     qwen3_next(),
     tiny_hybrid(),
+    lfm2("lfm2-1.2b", 2048, 8192, 32, 8, 65536, true),
+    lfm2("tiny-lfm2", 256, 512, 4, 2, 320, false),
+    granite_hybrid(),
+    tiny_granite_hybrid(),
     {"gpt-oss-20b", 24, 2880, 2880, 64, 8, 64, 201088, 131072, 1.5e5, false, true, "gpt-oss", 32, 4,
      2880},
     {"gpt-oss-120b", 36, 2880, 2880, 64, 8, 64, 201088, 131072, 1.5e5, false, true, "gpt-oss", 128,

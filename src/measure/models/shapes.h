@@ -1,6 +1,7 @@
 // Published model shapes, to make random models of: speed depends on sizes, not on values.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -36,8 +37,17 @@ struct ModelShape {
   LinearAttention linear = {};
   int rope_dimensions = 0;  // 0: the whole head
 
-  bool is_hybrid() const { return linear.heads > 0; }
-  bool is_linear(int layer) const { return is_hybrid() && (layer + 1) % 4 != 0; }
+  // Of LFM2 and Granite 4, in the place of "three in four": a bit for each layer that has
+  // attention.
+  uint64_t attention_layers = 0;
+
+  bool is_hybrid() const { return linear.heads > 0 && linear.kind == LinearKind::kDeltaRule; }
+  bool is_lfm2() const { return linear.kind == LinearKind::kShortConv; }
+  bool is_state_space() const { return linear.kind == LinearKind::kStateSpace; }
+  bool is_linear(int layer) const {
+    if (is_lfm2() || is_state_space()) return (attention_layers >> layer & 1) == 0;
+    return is_hybrid() && (layer + 1) % 4 != 0;
+  }
   // Which has biases everywhere, sinks in attention, windows in every other layer, stretched rotary
   // frequencies and names of its own.
   bool is_gpt_oss() const { return architecture == "gpt-oss"; }

@@ -70,9 +70,10 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   }
   const kernels::StateLayout state = state_layout(config);
   work.state_bytes = 2 * config.count_linear() * state.state() * int64_t{sizeof(float)};
-  // Looked up for a key and for a query, and added to.
+  // Looked up for a key, where that is subtracted, and for a query, and added to.
+  const double passes = config.linear.kind == LinearKind::kDeltaRule ? 3.0 : 2.0;
   work.state_operations =
-      config.count_linear() * 3.0 * 2.0 * static_cast<double>(state.heads * state.matrix());
+      config.count_linear() * passes * 2.0 * static_cast<double>(state.heads * state.matrix());
   // Latents are multiplied as floats.
   const bool bytes = cache_type == kernels::KvType::kQ8 && config.latent.rank == 0;
   const int values = config.latent.rank > 0 ? config.latent.rank : config.head_dim;

@@ -26,14 +26,14 @@ constexpr int64_t kK = 2048;
 constexpr int64_t kPanel = 16;              // outputs are a multiple of it
 constexpr int64_t kCopied = 4 << 20;        // of packed weights that are made; the rest is copies
 constexpr double kMeasuredSeconds = 0.010;  // at least so long for one figure
-constexpr int kMostRows = 512;
+constexpr int kMostKernelRows = 512;
 
 Status check(const KernelOptions& options) {
   const auto refuse = [](const char* flag, int64_t value, int64_t most) {
     return invalid_argument("{} {}: give 1 to {}", flag, value, most);
   };
   for (const int rows : options.rows) {
-    if (rows < 1 || rows > kMostRows) return refuse("--rows", rows, kMostRows);
+    if (rows < 1 || rows > kMostKernelRows) return refuse("--rows", rows, kMostKernelRows);
   }
   if (options.repeats < 1 || options.repeats > 10000) {
     return refuse("--repeat", options.repeats, 10000);

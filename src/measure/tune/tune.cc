@@ -16,7 +16,7 @@ namespace aerie::measure {
 namespace {
 
 constexpr int kDeepestDraft = 64;
-constexpr int kMostRows = 128;
+constexpr int kMostBatch = 128;
 constexpr double kWorthIt = 1.02;
 constexpr int kShortContext = 128, kLongContext = 1024;
 
@@ -28,7 +28,7 @@ Status check(const TuneOptions& options) {
     if (depth < 1 || depth > kDeepestDraft) return refuse("--depths", depth, kDeepestDraft);
   }
   for (const int batch : options.batches) {
-    if (batch < 1 || batch > kMostRows) return refuse("--batches", batch, kMostRows);
+    if (batch < 1 || batch > kMostBatch) return refuse("--batches", batch, kMostBatch);
   }
   if (!(options.minutes > 0)) {
     return invalid_argument("--minutes {}: give more than 0", options.minutes);
@@ -164,7 +164,7 @@ Expected<TuneReport> tune(const TuneOptions& options) {
   const EngineOptions& engine = options.spec.engine;
   VerifyOptions verify;
   verify.model = engine.model;
-  verify.rows = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, kMostRows};
+  verify.rows = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, kMostBatch};
   verify.threads = engine.threads;
   verify.isa = engine.isa;
   verify.cache_type = engine.cache_type;
@@ -176,7 +176,7 @@ Expected<TuneReport> tune(const TuneOptions& options) {
                            open_model_source(engine.model, engine.weight_type, pool));
     AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*source.file));
     key = profile_key(*source.file, engine.isa, pool.threads(), engine.cache_type);
-    const int room = config.context - kMostRows;
+    const int room = config.context - kMostBatch;
     verify.contexts.clear();
     for (const int context : {kShortContext, kLongContext}) {
       if (context <= room) verify.contexts.push_back(context);

@@ -14,6 +14,11 @@ using kernels::StateSequence;
 namespace {
 
 constexpr double kHeadEps = 1e-6;  // of the lengths of queries and keys, for every model
+constexpr int64_t kElementGrain = 4096;
+
+double softplus(double x) {
+  return x > 20.0 ? x : std::log1p(std::exp(x));
+}
 
 // The position in its sequence that a slot stands for.
 int position_of(const BatchSequence& sequence, int32_t slot) {
@@ -32,6 +37,8 @@ LinearRunner::LinearRunner(const Blueprint& blueprint, const ModelOptions& optio
       norm_eps_(blueprint.norm_eps),
       backend_(options.backend),
       pool_(options.pool) {
+  if (shape_.heads == 0) return;
+  ones_.assign(static_cast<size_t>(shape_.v_width() / shape_.key_heads), 1.0f);
   const double dim = shape_.key_dim;
   // Heads of length 1, queries divided by the root of their dimension besides.
   key_norm_.assign(static_cast<size_t>(shape_.key_dim), static_cast<float>(1.0 / std::sqrt(dim)));
@@ -49,11 +56,11 @@ Expected<std::unique_ptr<LinearRunner>> LinearRunner::create(const Blueprint& bl
 Status LinearRunner::allocate(int max_rows, int threads) {
   const auto rows = static_cast<size_t>(max_rows);
   const auto heads = static_cast<size_t>(shape_.heads);
-  const auto values = static_cast<size_t>(shape_.v_width());
+  const auto width = static_cast<size_t>(shape_.out_width());
   qkv_.resize(rows * static_cast<size_t>(shape_.channels()));
   q_.resize(rows * static_cast<size_t>(shape_.k_width()));
   k_.resize(q_.size());
-  for (std::vector<float>* wide : {&v_, &z_, &out_}) wide->resize(rows * values);
+  for (std::vector<float>* wide : {&v_, &z_, &out_}) wide->resize(rows * width);
   for (std::vector<float>* list : {&beta_, &alpha_, &decay_}) list->resize(rows * heads);
   beta_alpha_.resize(2 * rows * heads);
   for (std::vector<int32_t>* list : {&sequence_of_, &order_, &next_}) list->reserve(rows);
@@ -64,7 +71,10 @@ Status LinearRunner::allocate(int max_rows, int threads) {
   state_sequences_.reserve(rows);
   inputs_.reserve(rows * static_cast<size_t>(shape_.taps));
   copies_.reserve(rows * (2 + static_cast<size_t>(shape_.taps)));
-  AERIE_ASSIGN_OR_RETURN(gated_, Activations::allocate(max_rows, shape_.v_width()));
+  AERIE_ASSIGN_OR_RETURN(gated_, Activations::allocate(max_rows, shape_.out_width()));
+  if (shape_.kind == LinearKind::kStateSpace) {
+    AERIE_ASSIGN_OR_RETURN(wide_, Activations::allocate(max_rows, shape_.v_width()));
+  }
   AERIE_ASSIGN_OR_RETURN(workspace_, kernels::StateWorkspace::allocate(layout_, threads, max_rows));
   return {};
 }
@@ -264,37 +274,85 @@ void LinearRunner::make_gates(const LinearAttentionWeights& layer) {
           b = group[h % together];
           a = group[together + h % together];
         }
-        const double x = double{a} + double{layer.step[h]};
-        const double softplus = x > 20.0 ? x : std::log1p(std::exp(x));
+        const double step = softplus(double{a} + double{layer.step[h]});
         beta_[at] = static_cast<float>(1.0 / (1.0 + std::exp(-double{b})));
-        decay_[at] = static_cast<float>(std::exp(double{layer.rate[h]} * softplus));
+        decay_[at] = static_cast<float>(std::exp(double{layer.rate[h]} * step));
       }
     }
   });
 }
 
-const Activations& LinearRunner::run(const LinearAttentionWeights& layer, const Activations& x,
-                                     KvCache& cache, int plane) {
-  StateStore& states = *cache.states();
-  if (!planned_) plan(cache, states);
-  const int64_t rows = x.rows;
-  MatmulTarget products[4] = {layer.qkv.to(qkv_.data()), layer.z.to(z_.data())};
-  const bool joint = layer.beta_alpha.weight.n > 0;
-  products[2] = joint ? layer.beta_alpha.to(beta_alpha_.data()) : layer.beta.to(beta_.data());
-  products[3] = layer.alpha.to(alpha_.data());
-  backend_->matmul(*pool_, x, std::span(products).first(joint ? 3 : 4));
+// The step is softplus(a + step): beta is the step, decay = e^(rate step).
+void LinearRunner::make_steps(const LinearAttentionWeights& layer) {
+  const auto heads = static_cast<size_t>(shape_.heads);
+  const auto rows = static_cast<int64_t>(rows_.size());
+  pool_->parallel_for(rows, 16, [&](int64_t begin, int64_t end, int) {
+    for (auto r = static_cast<size_t>(begin); r < static_cast<size_t>(end); ++r) {
+      for (size_t h = 0; h < heads; ++h) {
+        const size_t at = r * heads + h;
+        const double step = softplus(double{alpha_[at]} + double{layer.step[h]});
+        beta_[at] = static_cast<float>(step);
+        decay_[at] = static_cast<float>(std::exp(double{layer.rate[h]} * step));
+      }
+    }
+  });
+}
 
-  set_inputs(states, plane);
-  const kernels::ShortConvArgs::Part parts[] = {
-      {q_.data(), layout_.keys()}, {k_.data(), layout_.keys()}, {v_.data(), layout_.values()}};
-  backend_->short_conv(*pool_, {layout_.taps, layer.conv.data(), inputs_, parts, copies_});
+void LinearRunner::project(const LinearAttentionWeights& layer, const Activations& x) {
+  MatmulTarget products[4] = {layer.qkv.to(qkv_.data()), layer.z.to(z_.data())};
+  size_t count = 3;
+  switch (shape_.kind) {
+    case LinearKind::kDeltaRule:
+      if (layer.beta_alpha.weight.n > 0) {
+        products[2] = layer.beta_alpha.to(beta_alpha_.data());
+        break;
+      }
+      products[2] = layer.beta.to(beta_.data());
+      products[3] = layer.alpha.to(alpha_.data());
+      count = 4;
+      break;
+    case LinearKind::kStateSpace:
+      products[2] = layer.alpha.to(alpha_.data());
+      break;
+    case LinearKind::kShortConv:
+      products[2] = layer.gate_before.to(v_.data());
+  }
+  backend_->matmul(*pool_, x, std::span(products).first(count));
+  if (shape_.kind == LinearKind::kShortConv) gate_input();
+}
+
+void LinearRunner::gate_input() {
+  const auto end = static_cast<int64_t>(rows_.size()) * shape_.plain;
+  pool_->parallel_for(end, kElementGrain, [&](int64_t begin, int64_t stop, int) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(stop); ++i) qkv_[i] *= v_[i];
+  });
+}
+
+// The channels of a state space are its values, keys and queries, in this order.
+void LinearRunner::convolve(const LinearAttentionWeights& layer) {
+  using Part = kernels::ShortConvArgs::Part;
+  const Part queries = {q_.data(), layout_.keys()}, keys = {k_.data(), layout_.keys()},
+             values = {v_.data(), layout_.values()};
+  const Part in_delta_rule[] = {queries, keys, values}, in_state_space[] = {values, keys, queries},
+             plain[] = {{out_.data(), layout_.plain}};
+  kernels::ShortConvArgs args = {layout_.taps, layer.conv.data(), inputs_, in_delta_rule, copies_};
+  if (shape_.kind == LinearKind::kStateSpace) args.parts = in_state_space;
+  if (shape_.kind == LinearKind::kShortConv) args.parts = plain;
+  if (!layer.conv_bias.empty()) args.bias = layer.conv_bias.data();
+  args.silu = shape_.kind != LinearKind::kShortConv;
+  backend_->short_conv(*pool_, args);
+}
+
+void LinearRunner::normalize_keys() {
+  const auto rows = static_cast<int64_t>(rows_.size());
   const double eps = kHeadEps / shape_.key_dim;
   backend_->rms_norm_heads(*pool_, q_.data(), rows, shape_.key_heads, shape_.key_dim,
                            query_norm_.data(), eps);
   backend_->rms_norm_heads(*pool_, k_.data(), rows, shape_.key_heads, shape_.key_dim,
                            key_norm_.data(), eps);
-  make_gates(layer);
+}
 
+void LinearRunner::remember(StateStore& states, int plane) {
   kernels::DeltaRuleArgs args;
   args.layout = layout_;
   args.q = q_.data();
@@ -308,15 +366,72 @@ const Activations& LinearRunner::run(const LinearAttentionWeights& layer, const 
   args.states = states.states(plane);
   args.records = states.records(plane);
   args.workspace = &workspace_;
+  args.subtract = shape_.kind == LinearKind::kDeltaRule;
   backend_->delta_rule(*pool_, args);
+}
+
+// norm(silu(z) (out + skip v)), where the values that belong to a key head have a norm together.
+void LinearRunner::finish_state_space(const LinearAttentionWeights& layer) {
+  const auto rows = static_cast<int64_t>(rows_.size());
+  const auto width = static_cast<size_t>(shape_.v_width());
+  const auto dim = static_cast<size_t>(shape_.value_dim);
+  pool_->parallel_for(rows * shape_.heads, 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t head = begin; head < end; ++head) {
+      const float skip = layer.skip[static_cast<size_t>(head % shape_.heads)];
+      const size_t first = static_cast<size_t>(head) * dim;
+      for (size_t i = first; i < first + dim; ++i) out_[i] += skip * v_[i];
+    }
+  });
+  prepare_activations(*backend_, rows, shape_.v_width(), {}, wide_);
+  backend_->gated(*pool_, kernels::Activation::kSilu, z_.data(), out_.data(), wide_);
+  backend_->rms_norm_heads(*pool_, wide_.row(0), rows, shape_.key_heads,
+                           shape_.v_width() / shape_.key_heads, ones_.data(), norm_eps_);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* from = wide_.row(r);
+    float* to = gated_.row(r);
+    for (size_t i = 0; i < width; ++i) to[i] = from[i] * layer.head_norm[i];
+  }
+  backend_->quantize(*pool_, gated_);
+}
+
+void LinearRunner::finish_short_conv() {
+  const auto width = static_cast<size_t>(shape_.plain);
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    const float *gate = z_.data() + r * width, *out = out_.data() + r * width;
+    float* to = gated_.row(static_cast<int64_t>(r));
+    for (size_t i = 0; i < width; ++i) to[i] = gate[i] * out[i];
+  }
+  backend_->quantize(*pool_, gated_);
+}
+
+void LinearRunner::finish(const LinearAttentionWeights& layer) {
+  const auto rows = static_cast<int64_t>(rows_.size());
+  prepare_activations(*backend_, rows, shape_.out_width(), {&layer.out}, gated_);
+  if (shape_.kind == LinearKind::kStateSpace) return finish_state_space(layer);
+  if (shape_.kind == LinearKind::kShortConv) return finish_short_conv();
+  backend_->rms_norm_heads(*pool_, out_.data(), rows, shape_.heads, shape_.value_dim,
+                           layer.head_norm.data(), norm_eps_);
+  backend_->gated(*pool_, kernels::Activation::kSilu, z_.data(), out_.data(), gated_);
+}
+
+const Activations& LinearRunner::run(const LinearAttentionWeights& layer, const Activations& x,
+                                     KvCache& cache, int plane) {
+  StateStore& states = *cache.states();
+  if (!planned_) plan(cache, states);
+  project(layer, x);
+  set_inputs(states, plane);
+  convolve(layer);
+  if (shape_.kind == LinearKind::kDeltaRule) {
+    normalize_keys();
+    make_gates(layer);
+  } else if (shape_.kind == LinearKind::kStateSpace) {
+    make_steps(layer);
+  }
+  if (shape_.heads > 0) remember(states, plane);
   for (const Sequence& sequence : sequences_) {
     states.advance(sequence.id, plane, sequence.end + sequence.settled);
   }
-
-  backend_->rms_norm_heads(*pool_, out_.data(), rows, shape_.heads, shape_.value_dim,
-                           layer.head_norm.data(), norm_eps_);
-  prepare_activations(*backend_, rows, shape_.v_width(), {&layer.out}, gated_);
-  backend_->gated(*pool_, kernels::Activation::kSilu, z_.data(), out_.data(), gated_);
+  finish(layer);
   return gated_;
 }
 

@@ -1,5 +1,6 @@
 // The linear attention of a layer, over the rows of a pass: Gated DeltaNet (Yang et al. 2024,
-// 2412.06464), as Qwen3-Next and Qwen3.5 have it.
+// 2412.06464), as Qwen3-Next and Qwen3.5 have it; Mamba-2 (Dao & Gu 2024, 2405.21060), as Granite 4
+// has it; and LFM2's short convolutions.
 #pragma once
 
 #include <memory>
@@ -52,7 +53,16 @@ class LinearRunner {
   void set_inputs(StateStore& states, int plane);
   void trace_inputs(int32_t row, const float* records, const float* states, const float** out);
   void settle_inputs(const kernels::StateSequence& sequence, const float* records, float* states);
+  void project(const LinearAttentionWeights& layer, const kernels::Activations& x);
+  void gate_input();
+  void convolve(const LinearAttentionWeights& layer);
+  void normalize_keys();
   void make_gates(const LinearAttentionWeights& layer);
+  void make_steps(const LinearAttentionWeights& layer);
+  void remember(StateStore& states, int plane);
+  void finish(const LinearAttentionWeights& layer);
+  void finish_state_space(const LinearAttentionWeights& layer);
+  void finish_short_conv();
   const float* settled_input(const kernels::StateSequence& sequence, int back, const float* records,
                              const float* states) const;
 
@@ -62,6 +72,7 @@ class LinearRunner {
   const kernels::Backend* backend_;
   ThreadPool* pool_;
   std::vector<float> query_norm_, key_norm_;  // [key_dim]
+  std::vector<float> ones_;                   // [v_width / key_heads]
 
   // The pass under way.
   const ForwardBatch* batch_ = nullptr;
@@ -79,6 +90,7 @@ class LinearRunner {
   std::vector<const float*> inputs_;
   std::vector<kernels::ShortConvArgs::Copy> copies_;
   std::vector<float> qkv_, q_, k_, v_, z_, beta_, alpha_, beta_alpha_, decay_, out_;
+  kernels::Activations wide_;  // of state spaces, before their norm
   kernels::Activations gated_;
   kernels::StateWorkspace workspace_;
 };

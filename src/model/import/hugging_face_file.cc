@@ -88,6 +88,7 @@ class HuggingFaceFile final : public ModelFile {
   Status place_heads(const SafetensorsTensor& tensor, const TensorRule& rule, std::string gguf,
                      int64_t layer);
   Status place_latent(const SafetensorsTensor& tensor, const TensorRule& rule, int64_t layer);
+  Status place_halves(const SafetensorsTensor& tensor, const TensorRule& rule, int64_t layer);
   Status place_stack(const SafetensorsTensor& tensor, const TensorRule& rule, int64_t layer,
                      std::string_view suffix);
   const SafetensorsTensor* scales_of(const SafetensorsTensor& tensor) const;
@@ -201,6 +202,7 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   }
   TensorChange change = rule->second->change;
   if (change == TensorChange::kLatentKeys) return place_latent(tensor, *rule->second, at.layer);
+  if (change == TensorChange::kUpperRows) return place_halves(tensor, *rule->second, at.layer);
   if (is_stack(change)) return place_stack(tensor, *rule->second, at.layer, suffix);
   if (arranges_heads(change)) {
     return place_heads(tensor, *rule->second, std::move(gguf), at.layer);
@@ -244,7 +246,8 @@ Status HuggingFaceFile::place_heads(const SafetensorsTensor& tensor, const Tenso
   }
   AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, rule.change));
   if (shape.size() == 1) {
-    add(std::move(gguf), DType::kF32, {rows, 1, 1, 1}, {&tensor, rule.change});
+    add(std::move(gguf), DType::kF32, arranged_vector(rule.change, import_.linear(), rows),
+        {&tensor, rule.change});
     return {};
   }
   const DType type = is_convolution ? DType::kF32 : stored;
@@ -272,6 +275,21 @@ Status HuggingFaceFile::place_latent(const SafetensorsTensor& tensor, const Tens
   };
   add_part(rule.to, TensorChange::kLatentKeys);
   add_part(rule.to_second, TensorChange::kLatentValues);
+  return {};
+}
+
+Status HuggingFaceFile::place_halves(const SafetensorsTensor& tensor, const TensorRule& rule,
+                                     int64_t layer) {
+  if (tensor.shape.size() != 2 || tensor.shape[0] % 2 != 0 || tensor.elements() == 0) {
+    return refuse(StatusCode::kInvalidData, tensor.name,
+                  fmt::format("has the shape [{}]; a matrix with an even number of rows is wanted",
+                              fmt::join(tensor.shape, ", ")));
+  }
+  AERIE_ASSIGN_OR_RETURN(const DType stored, stored_type(tensor, rule.change));
+  const Shape shape = {tensor.shape[1], tensor.shape[0] / 2, 1, 1};
+  add(with_layer(rule.to, layer) + ".weight", stored, shape, {&tensor, TensorChange::kUpperRows});
+  add(with_layer(rule.to_second, layer) + ".weight", stored, shape,
+      {&tensor, TensorChange::kLowerRows});
   return {};
 }
 
@@ -404,12 +422,14 @@ Status HuggingFaceFile::check_layers() {
   for (const auto& [stem, count] : layers_with_) {
     if (count == import_.layers()) continue;
     // Some layers may have experts, and others a feed-forward; the same for kinds of attention.
-    const bool differ = import_.experts() > 0 || import_.linear().heads > 0;
+    const bool differ = import_.experts() > 0 || import_.linear().channels() > 0;
     if (differ && !stem.ends_with(".bias")) continue;
     const size_t suffix = stem.rfind('.');
     const TensorRule& rule = *rules_.find(std::string_view(stem).substr(0, suffix))->second;
     for (int64_t layer = 0; layer < import_.layers(); ++layer) {
-      if (placed_.contains(with_layer(rule.to, layer).append(stem.substr(suffix)))) continue;
+      const std::string gguf = with_layer(rule.to, layer);
+      if (placed_.contains(gguf + stem.substr(suffix))) continue;
+      if (differ && !placed_.contains(gguf + ".weight")) continue;
       return not_found("{}: there is no tensor '{}'", name(),
                        printable(import_.before_suffix(with_layer(stem, layer))));
     }
@@ -562,11 +582,14 @@ Expected<TensorData> HuggingFaceFile::read_stored(const SafetensorsTensor& tenso
 Expected<TensorData> HuggingFaceFile::read_heads(const TensorInfo& info,
                                                  const Origin& origin) const {
   Shape stored = info.shape;  // gates and inputs share a tensor
-  stored[info.shape[1] == 1 ? 0 : 1] = origin.tensor->shape[0];
+  stored[1] = origin.tensor->shape[0];
+  if (origin.tensor->shape.size() == 1) stored = {origin.tensor->shape[0], 1, 1, 1};
   AERIE_ASSIGN_OR_RETURN(TensorData data, read_stored(*origin.tensor, info, stored));
   AERIE_ASSIGN_OR_RETURN(TensorData arranged,
                          arrange_heads(origin.change, import_.linear(), data.view));
-  return arranged.owned.size() > 0 ? std::move(arranged) : std::move(data);
+  TensorData& out = arranged.owned.size() > 0 ? arranged : data;
+  out.view.shape = info.shape;
+  return std::move(out);
 }
 
 Expected<TensorData> HuggingFaceFile::read_stack(const TensorInfo& info,
@@ -617,14 +640,22 @@ Expected<TensorData> HuggingFaceFile::read_tensor(const TensorInfo& info) const 
     if (made.owned.size() > 0) tensors_.release(origin.tensor->data);
     return made;
   }
-  const bool divided =
-      origin.change == TensorChange::kLatentKeys || origin.change == TensorChange::kLatentValues;
+  const bool halved =
+      origin.change == TensorChange::kUpperRows || origin.change == TensorChange::kLowerRows;
+  const bool divided = halved || origin.change == TensorChange::kLatentKeys ||
+                       origin.change == TensorChange::kLatentValues;
   const std::vector<int64_t>& own = origin.tensor->shape;
   AERIE_ASSIGN_OR_RETURN(
       TensorData data,
       read_stored(*origin.tensor, info, divided ? Shape{own[1], own[0], 1, 1} : info.shape));
   switch (origin.change) {
     default:
+      return data;
+    case TensorChange::kLowerRows:
+      data.view.data = data.view.row(info.shape[1]);
+      [[fallthrough]];
+    case TensorChange::kUpperRows:
+      data.view.shape = info.shape;
       return data;
     case TensorChange::kLatentKeys:
     case TensorChange::kLatentValues:

@@ -81,6 +81,12 @@ void HuggingFaceImport::add_flags(std::string_view key, const std::vector<bool>&
   metadata_.add_bools(full(key), values);
 }
 
+void HuggingFaceImport::add_integers(std::string_view key, const std::vector<int32_t>& values,
+                                     std::string_view from) {
+  metadata_.add_i32s(full(key), values);
+  key_origins_[full(key)] = from;
+}
+
 Status HuggingFaceImport::copy_number(std::string_view from, std::string_view key,
                                       double fallback) {
   AERIE_ASSIGN_OR_RETURN(const double value, positive_number(config_, from, fallback));
@@ -397,6 +403,40 @@ Status HuggingFaceImport::add_linear_attention(bool tiled) {
   add_integer("ssm.time_step_rank", linear_.heads, kHeads);
   add_integer("ssm.inner_size", linear_.v_width(), "linear_value_head_dim");
   return {};
+}
+
+Status HuggingFaceImport::set_linear_attention(const LinearAttention& linear,
+                                               const std::vector<bool>& layers,
+                                               std::string_view from) {
+  if (std::ranges::find(layers, false) == layers.end()) {
+    return config_.error(StatusCode::kUnsupported, from,
+                         "has no layer with attention, which is not supported");
+  }
+  linear_ = linear;
+  std::vector<int32_t> heads;
+  for (const bool is_linear : layers) {
+    heads.push_back(is_linear ? 0 : static_cast<int32_t>(kv_heads_));
+  }
+  add_integers("attention.head_count_kv", heads, from);
+  return {};
+}
+
+Expected<std::vector<bool>> HuggingFaceImport::linear_layers(
+    std::string_view key, std::initializer_list<std::string_view> linear,
+    std::initializer_list<std::string_view> attention) const {
+  AERIE_ASSIGN_OR_RETURN(const std::vector<std::string_view> types, config_.strings(key));
+  if (std::ssize(types) != layers_) {
+    return config_.error(StatusCode::kInvalidData, key, "has {} entries for {} layers",
+                         types.size(), layers_);
+  }
+  std::vector<bool> layers;
+  for (const std::string_view type : types) {
+    layers.push_back(std::ranges::find(linear, type) != linear.end());
+    if (layers.back() || std::ranges::find(attention, type) != attention.end()) continue;
+    return config_.error(StatusCode::kUnsupported, key, "has '{}'; {} and {} are supported",
+                         printable(type, 64), fmt::join(linear, ", "), fmt::join(attention, ", "));
+  }
+  return layers;
 }
 
 Status HuggingFaceImport::add_rope_sections() {

@@ -26,7 +26,9 @@ enum class TensorChange : uint8_t {
   kTurnQueries,  // rows in the order of RopeStyle::kPairs instead of kHalves, for all heads
   kTurnKeys,     // the same for the heads of keys
   kTranspose,    // GPT-2 stores [inputs, outputs]
-  kAddOne,       // Gemma's norms multiply with 1 + w
+  kUpperRows,    // the first half of a matrix's rows; and, in the second place, the others
+  kLowerRows,
+  kAddOne,  // Gemma's norms multiply with 1 + w
   // The matrices of all experts in one tensor, [experts, outputs, inputs]; and such a tensor of
   // which the result has the first, or the second half of every expert's outputs.
   kStack,
@@ -49,6 +51,8 @@ enum class TensorChange : uint8_t {
   kHeadColumns,    // columns of each head's values
   kGroupedInputs,  // rows by key head: queries, keys and values of it; and, in the second place,
   kGroupedGates,   // its gates
+  kHeadNumbers,    // a number each, which GGUF has below each other
+  kHeadNorm,       // of all heads' values, which GGUF has by key head
 };
 
 struct TensorRule {
@@ -122,6 +126,8 @@ class HuggingFaceImport {
   void add_text(std::string_view key, std::string_view value);
   void add_flag(std::string_view key, bool value);
   void add_flags(std::string_view key, const std::vector<bool>& values);
+  void add_integers(std::string_view key, const std::vector<int32_t>& values,
+                    std::string_view from);
   // The value of `from` in the configuration, or the fallback.
   Status copy_number(std::string_view from, std::string_view key, double fallback);
 
@@ -160,6 +166,15 @@ class HuggingFaceImport {
   Status add_shared_expert();
   // The sizes of linear attention. `tiled`: LinearAttention::tiled, of the file that is made.
   Status add_linear_attention(bool tiled);
+  // Its sizes, of which the family adds what a file says, and how many heads of keys each layer
+  // has: none where `linear` says so, which has an entry for each layer.
+  Status set_linear_attention(const LinearAttention& linear, const std::vector<bool>& layers,
+                              std::string_view from);
+  // Whether each of the entries under `key`, one for each layer, is one of `linear`; the others
+  // must be of `attention`.
+  Expected<std::vector<bool>> linear_layers(
+      std::string_view key, std::initializer_list<std::string_view> linear,
+      std::initializer_list<std::string_view> attention) const;
 
   // How tensors of latent attention are divided.
   void set_latent_attention(const LatentAttention& latent) { latent_ = latent; }

@@ -43,6 +43,12 @@ Order row_order(TensorChange change, const LinearAttention& shape, int64_t rows)
   const int64_t key = shape.key_dim;
   const int64_t values = int64_t{shape.heads} / shape.key_heads * shape.value_dim;
   Order order;
+  const bool grouped =
+      change == TensorChange::kGroupedInputs || change == TensorChange::kGroupedGates;
+  if (!grouped && !moves_heads(shape)) {
+    add_run(order, 0, rows);
+    return order;
+  }
   switch (change) {
     case TensorChange::kHeadChannels:
       add_run(order, 0, 2 * int64_t{shape.k_width()});
@@ -116,9 +122,23 @@ int64_t arranged_rows(TensorChange change, const LinearAttention& shape, int64_t
       return rows == shape.channels() + values ? values : -1;
     case TensorChange::kHeadColumns:
       return rows;
+    case TensorChange::kHeadNorm:
+      return rows == values ? rows : -1;
     default:
-      return rows % shape.heads == 0 ? rows : -1;
+      return shape.heads > 0 && rows % shape.heads == 0 ? rows : -1;
   }
+}
+
+Shape arranged_vector(TensorChange change, const LinearAttention& shape, int64_t length) {
+  const bool is_state_space = shape.kind == LinearKind::kStateSpace;
+  if (change == TensorChange::kHeadNumbers ||
+      (change == TensorChange::kHeadRates && is_state_space)) {
+    return {1, length, 1, 1};
+  }
+  if (change == TensorChange::kHeadNorm) {
+    return {length / shape.key_heads, shape.key_heads, 1, 1};
+  }
+  return {length, 1, 1, 1};
 }
 
 Expected<TensorData> arrange_heads(TensorChange change, const LinearAttention& shape,

@@ -19,6 +19,9 @@ bool keeps_blocks(TensorChange change, const LinearAttention& shape, int64_t blo
 // Rows of the result of a tensor with so many; -1: it has none of that many.
 int64_t arranged_rows(TensorChange change, const LinearAttention& shape, int64_t rows);
 
+// The shape of the result of a vector of this length.
+Shape arranged_vector(TensorChange change, const LinearAttention& shape, int64_t length);
+
 // The tensor [columns, rows] in GGUF's order, which may be a view of what it was made of. Requires
 // blocks that are kept.
 Expected<TensorData> arrange_heads(TensorChange change, const LinearAttention& shape,

@@ -17,6 +17,7 @@ constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxExperts = 1 << 16;
 
 constexpr const char* kExperts = "expert_count";
+constexpr const char* kKvHeads = "attention.head_count_kv";
 constexpr const char* kLlamaFactors = "rope_freqs.weight";
 constexpr const char* kShortFactors = "rope_factors_short.weight";
 constexpr const char* kLongFactors = "rope_factors_long.weight";
@@ -65,12 +66,33 @@ Status MetadataReader::unsupported(std::string_view key, std::string_view why) c
   return not_supported("{}: {}: {}", file_.name(), file_.origin_of_key(full(key)), why);
 }
 
-Status MetadataReader::read_heads(ModelConfig& config) const {
+// Some files have a number for each layer.
+Expected<int> MetadataReader::read_kv_heads(bool by_layer, ModelConfig& config) const {
+  constexpr int kMost = 4096;
+  AERIE_ASSIGN_OR_RETURN(const auto all,
+                         integers(kKvHeads, static_cast<size_t>(config.layers), 0, kMost));
+  if (!all) return integer_or(kKvHeads, 1, kMost, config.heads);
+  int heads = 0;
+  for (size_t i = 0; i < all->size(); ++i) {
+    const int of_layer = (*all)[i];
+    if (by_layer) config.linear_layers.push_back(of_layer == 0);
+    if (of_layer == 0 && by_layer) continue;
+    if (of_layer == 0 || (heads > 0 && of_layer != heads)) {
+      return unsupported(kKvHeads, fmt::format("{} in layer {}; layers that differ in heads of "
+                                               "keys are not supported in a model of this family",
+                                               of_layer, i));
+    }
+    heads = of_layer;
+  }
+  if (heads == 0) return unsupported(kKvHeads, "no layer has attention");
+  return heads;
+}
+
+Status MetadataReader::read_heads(bool by_layer, ModelConfig& config) const {
   AERIE_ASSIGN_OR_RETURN(config.heads, integer("attention.head_count", 1, 4096));
-  AERIE_ASSIGN_OR_RETURN(config.kv_heads,
-                         integer_or("attention.head_count_kv", 1, 4096, config.heads));
+  AERIE_ASSIGN_OR_RETURN(config.kv_heads, read_kv_heads(by_layer, config));
   if (config.heads % config.kv_heads != 0) {
-    return refuse("attention.head_count_kv",
+    return refuse(kKvHeads,
                   fmt::format("{} does not divide the {} heads", config.kv_heads, config.heads));
   }
   AERIE_ASSIGN_OR_RETURN(config.head_dim, integer_or("attention.key_length", 1, kMaxWidth,
@@ -136,7 +158,8 @@ Expected<Blueprint> MetadataReader::read_all_sizes(Heads heads) const {
   if (has(kFfn) || !has(kExperts)) {
     AERIE_ASSIGN_OR_RETURN(config.ffn, integer(kFfn, 1, kMaxWidth));
   }
-  AERIE_RETURN_IF_ERROR(heads == Heads::kLatent ? read_latent_heads(config) : read_heads(config));
+  AERIE_RETURN_IF_ERROR(heads == Heads::kLatent ? read_latent_heads(config)
+                                                : read_heads(heads == Heads::kByLayer, config));
   AERIE_ASSIGN_OR_RETURN(config.context, integer("context_length", 1, kMaxContext));
   AERIE_ASSIGN_OR_RETURN(blueprint.norm_eps, positive_or(has("attention.layer_norm_epsilon")
                                                              ? "attention.layer_norm_epsilon"
@@ -166,7 +189,14 @@ Expected<Blueprint> MetadataReader::read_llama_shape() const {
 
 Expected<Blueprint> MetadataReader::read_expert_shape(bool normalized) const {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_all_sizes());
-  AERIE_RETURN_IF_ERROR(read_experts(normalized, blueprint));
+  AERIE_RETURN_IF_ERROR(read_expert_sizes(blueprint));
+  AERIE_RETURN_IF_ERROR(read_softmax_router(normalized, blueprint));
+  return add_llama_shape(std::move(blueprint));
+}
+
+Expected<Blueprint> MetadataReader::read_hybrid_shape() const {
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_all_sizes(Heads::kByLayer));
+  if (blueprint.config.experts > 0) AERIE_RETURN_IF_ERROR(read_expert_sizes(blueprint));
   return add_llama_shape(std::move(blueprint));
 }
 
@@ -199,8 +229,7 @@ Status MetadataReader::read_expert_sizes(Blueprint& blueprint) const {
   return {};
 }
 
-Status MetadataReader::read_experts(bool normalized, Blueprint& blueprint) const {
-  AERIE_RETURN_IF_ERROR(read_expert_sizes(blueprint));
+Status MetadataReader::read_softmax_router(bool normalized, Blueprint& blueprint) const {
   AERIE_ASSIGN_OR_RETURN(blueprint.router.normalized, flag_or("expert_weights_norm", normalized));
   constexpr const char* kScale = "expert_weights_scale";
   AERIE_ASSIGN_OR_RETURN(const double scale, positive_or(kScale, 1.0));
@@ -341,6 +370,35 @@ Expected<std::optional<std::vector<bool>>> MetadataReader::flags(std::string_vie
     return refuse(key, fmt::format("has {} entries for {} layers", flags->size(), count));
   }
   return std::optional(*flags);
+}
+
+Expected<std::optional<std::vector<int>>> MetadataReader::integers(std::string_view key,
+                                                                   size_t count, int64_t low,
+                                                                   int64_t high) const {
+  const MetadataValue* value = file_.find(full(key));
+  const auto* array = value == nullptr ? nullptr : std::get_if<MetadataArray>(&value->value);
+  if (array == nullptr) return std::optional<std::vector<int>>();
+  std::vector<int> out;
+  const auto copy = [&](const auto& values) {
+    if (values.size() != count) {
+      return refuse(key, fmt::format("has {} entries for {} layers", values.size(), count));
+    }
+    for (const auto one : values) {
+      if (std::cmp_less(one, low) || std::cmp_greater(one, high)) {
+        return refuse(key, fmt::format("{} is not between {} and {}", one, low, high));
+      }
+      out.push_back(static_cast<int>(one));
+    }
+    return Status();
+  };
+  if (const auto* whole = std::get_if<std::vector<int64_t>>(array)) {
+    AERIE_RETURN_IF_ERROR(copy(*whole));
+  } else if (const auto* natural = std::get_if<std::vector<uint64_t>>(array)) {
+    AERIE_RETURN_IF_ERROR(copy(*natural));
+  } else {
+    return refuse(key, fmt::format("is of type {}; integers are wanted", value->type_name));
+  }
+  return std::optional(std::move(out));
 }
 
 Status MetadataReader::read_windows(int period, Blueprint& blueprint) const {

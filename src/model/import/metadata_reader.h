@@ -28,6 +28,9 @@ class MetadataReader {
   Expected<bool> flag_or(std::string_view key, bool fallback) const;
   // An array of `count` booleans; nothing if it is absent.
   Expected<std::optional<std::vector<bool>>> flags(std::string_view key, size_t count) const;
+  // An array of `count` integers; nothing if it is absent, or no array.
+  Expected<std::optional<std::vector<int>>> integers(std::string_view key, size_t count,
+                                                     int64_t low, int64_t high) const;
   Expected<std::string_view> text_or(std::string_view key, std::string_view fallback) const;
 
   Status refuse(std::string_view key, std::string_view why) const;       // kInvalidData
@@ -45,9 +48,14 @@ class MetadataReader {
   // The same with latent attention (ModelConfig::latent), and experts if there are any: their
   // sizes, not how they are chosen.
   Expected<Blueprint> read_latent_shape() const;
+  // The same of a family in which layers without heads of keys keep states instead
+  // (ModelConfig::linear_layers), and experts, if there are any, as above.
+  Expected<Blueprint> read_hybrid_shape() const;
+  // How experts are chosen, by softmax; `normalized` as above.
+  Status read_softmax_router(bool normalized, Blueprint& blueprint) const;
   // Takes the layers that predict further tokens off the end.
   Status drop_predictors(Blueprint& blueprint) const;
-  // ssm.*: the sizes of linear attention.
+  // ssm.*: the sizes of linear attention with heads.
   Expected<LinearAttention> read_linear_attention(bool tiled) const;
   // rope.*, and the tensors rope_freqs and rope_factors_{long,short} of files that have them.
   // rope.scaling.yarn_truncate is a key of Aerie's own (RopeConfig::yarn_truncate).
@@ -58,12 +66,12 @@ class MetadataReader {
 
  private:
   std::string full(std::string_view key) const { return prefix_ + std::string(key); }
-  enum class Heads : uint8_t { kPlain, kLatent };
+  enum class Heads : uint8_t { kPlain, kLatent, kByLayer };
   Expected<Blueprint> read_all_sizes(Heads heads = Heads::kPlain) const;
   Expected<Blueprint> add_llama_shape(Blueprint blueprint) const;
   Status read_expert_sizes(Blueprint& blueprint) const;
-  Status read_experts(bool normalized, Blueprint& blueprint) const;
-  Status read_heads(ModelConfig& config) const;
+  Status read_heads(bool by_layer, ModelConfig& config) const;
+  Expected<int> read_kv_heads(bool by_layer, ModelConfig& config) const;
   Status read_latent_heads(ModelConfig& config) const;
   Status read_scaling(RopeConfig& rope) const;
   Status read_factors(const char* tensor, std::vector<float>& factors, int pairs) const;

@@ -80,7 +80,7 @@ std::vector<Row> make_table() {
   row({"mpt", "olmo"}, nfc, {gpt2});
   row({"smollm", "starcoder", "refact", "codeshell"}, plain, {digit, gpt2});
   row({"command-r"}, nfc, {digit, gpt2});
-  row({"llama-bpe", "llama3", "llama-v3"}, plain, {isolated(kLlama3)}, true);
+  row({"llama-bpe", "llama3", "llama-v3", "lfm2"}, plain, {isolated(kLlama3)}, true);
   row({"dbrx", "chatglm-bpe", "glm4"}, plain, {isolated(kLlama3)});
   row({"qwen2"}, nfc, {isolated(kQwen2)});
   row({"stablelm2"}, plain, {isolated(kQwen2)});

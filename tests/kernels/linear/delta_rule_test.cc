@@ -1,14 +1,18 @@
-// The gated delta rule against its definition, and that a row's bits are those of its path alone:
-// however the path was cut into passes, settled, drafted or rolled back.
+// The gated delta rule, and the state space that does not subtract, against their definitions, and
+// that a row's bits are those of its path alone: however the path was cut into passes, settled,
+// drafted or rolled back.
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <numeric>
 
 #include "tests/kernels/linear/linear_testing.h"
 
 namespace aerie::kernels::delta_rule_test {
 
 using DeltaRuleTest = IsaTest;
+
+constexpr bool kRules[] = {true, false};  // DeltaRuleArgs::subtract
 
 std::vector<LinearRow> random_rows(const StateLayout& layout, size_t count, Random& random) {
   std::vector<LinearRow> rows;
@@ -18,8 +22,9 @@ std::vector<LinearRow> random_rows(const StateLayout& layout, size_t count, Rand
 
 // A chain from the beginning, each row in its own pass, all settled at once: the plainest way.
 std::vector<std::vector<float>> one_by_one(const Backend& backend, const StateLayout& layout,
-                                           const std::vector<LinearRow>& path) {
-  LinearLayer layer(backend, layout);
+                                           const std::vector<LinearRow>& path,
+                                           bool subtract = true) {
+  LinearLayer layer(backend, layout, 1, subtract);
   std::vector<std::vector<float>> out;
   for (const LinearRow& row : path) {
     out.push_back(layer.run({{&row, -1, {}, -1, 0}}));
@@ -36,19 +41,24 @@ std::vector<LinearLayer::Row> chain(const std::vector<LinearRow>& path, size_t b
   return rows;
 }
 
+void expect_definition(const Backend& backend, const StateLayout& layout,
+                       const std::vector<LinearRow>& path, bool subtract) {
+  SCOPED_TRACE(layout_name(layout) + (subtract ? "" : ", nothing subtracted"));
+  const auto rows = one_by_one(backend, layout, path, subtract);
+  for (const size_t length : {1, 2, 17, 40}) {
+    const std::vector<double> expected =
+        read_along(layout, {path.begin(), path.begin() + static_cast<ptrdiff_t>(length)}, subtract);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_NEAR(rows[length - 1][i], expected[i], 2e-5) << length << " " << i;
+    }
+  }
+}
+
 TEST_P(DeltaRuleTest, IsWhatTheDefinitionGives) {
   Random random(71);
   for (const StateLayout& layout : kStateLayouts) {
-    SCOPED_TRACE(layout_name(layout));
     const std::vector<LinearRow> path = random_rows(layout, 40, random);
-    const auto rows = one_by_one(backend(), layout, path);
-    for (const size_t length : {1, 2, 17, 40}) {
-      const std::vector<double> expected =
-          read_along(layout, {path.begin(), path.begin() + static_cast<ptrdiff_t>(length)});
-      for (size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_NEAR(rows[length - 1][i], expected[i], 2e-5) << length << " " << i;
-      }
-    }
+    for (const bool subtract : kRules) expect_definition(backend(), layout, path, subtract);
   }
 }
 
@@ -133,70 +143,106 @@ TEST_P(DeltaRuleTest, ARowSeesItsAncestorsAlone) {
   }
 }
 
+void expect_records(const Backend& backend, const StateLayout& layout,
+                    const std::vector<LinearRow>& path, bool subtract) {
+  SCOPED_TRACE(layout_name(layout) + (subtract ? "" : ", nothing subtracted"));
+  LinearLayer drafted(backend, layout, 1, subtract), settled(backend, layout, 1, subtract);
+  std::vector<LinearLayer::Row> rows = chain(path, 0, path.size());
+  for (size_t i = 0; i < rows.size(); ++i) rows[i].record = static_cast<int32_t>(i);
+  drafted.run(rows);
+  std::fill_n(drafted.state(0), layout.state(), 0.0f);
+  for (int32_t i = 0; i < 5; ++i) {
+    // The convolution's input is not the rule's to write.
+    std::vector<float> record(drafted.record(i), drafted.record(i) + layout.record());
+    std::fill(record.begin() + layout.input(), record.end(), 0.0f);
+    apply_record(layout, record.data(), drafted.state(0));
+  }
+  rows = chain(path, 0, path.size());
+  rows.back().into = 0;
+  settled.run(rows);
+  const auto size = static_cast<size_t>(layout.inputs());
+  EXPECT_TRUE(same_bits({drafted.state(0), size}, {settled.state(0), size}));
+}
+
 TEST_P(DeltaRuleTest, RecordsSayWhatARowDid) {
   Random random(74);
   for (const StateLayout& layout : kStateLayouts) {
-    SCOPED_TRACE(layout_name(layout));
     const std::vector<LinearRow> path = random_rows(layout, 5, random);
-    LinearLayer drafted(backend(), layout), settled(backend(), layout);
-    std::vector<LinearLayer::Row> rows = chain(path, 0, path.size());
-    for (size_t i = 0; i < rows.size(); ++i) rows[i].record = static_cast<int32_t>(i);
-    drafted.run(rows);
-    std::fill_n(drafted.state(0), layout.state(), 0.0f);
-    for (int32_t i = 0; i < 5; ++i) {
-      // The convolution's input is not the rule's to write.
-      std::vector<float> record(drafted.record(i), drafted.record(i) + layout.record());
-      std::fill(record.begin() + layout.input(), record.end(), 0.0f);
-      apply_record(layout, record.data(), drafted.state(0));
-    }
-    rows = chain(path, 0, path.size());
-    rows.back().into = 0;
-    settled.run(rows);
-    const auto size = static_cast<size_t>(layout.inputs());
-    EXPECT_TRUE(same_bits({drafted.state(0), size}, {settled.state(0), size}));
+    for (const bool subtract : kRules) expect_records(backend(), layout, path, subtract);
   }
+}
+
+// Without heads a record is an input, which goes behind the others.
+TEST(ShortConvStates, AreTheLastInputs) {
+  const StateLayout layout = {.taps = 3, .plain = 20};
+  EXPECT_EQ(layout.record(), 20);
+  ASSERT_EQ(layout.state(), 40);
+  std::vector<float> state(40), record(20);
+  std::iota(state.begin(), state.end(), 1.0f);
+  std::iota(record.begin(), record.end(), 41.0f);
+  apply_record(layout, record.data(), state.data());
+  std::vector<float> expected(40);
+  std::iota(expected.begin(), expected.end(), 21.0f);
+  EXPECT_EQ(state, expected);
+}
+
+// What becomes of a sum of the convolution.
+struct ConvForm {
+  bool bias, silu;
+};
+constexpr ConvForm kConvForms[] = {{false, true}, {true, true}, {false, false}, {true, false}};
+
+void expect_convolutions(const Backend& backend, int64_t channels, int taps, const ConvForm& form,
+                         Random& random) {
+  SCOPED_TRACE(testing::Message() << channels << " channels, " << taps << " taps, bias "
+                                  << form.bias << ", SiLU " << form.silu);
+  constexpr int64_t kRows = 3;
+  const std::vector<float> weights = uniform_floats(random, taps * channels, -1.0f, 1.0f);
+  const std::vector<float> bias = uniform_floats(random, channels, -1.0f, 1.0f);
+  std::deque<Fenced<float>> memory;
+  std::vector<const float*> inputs;
+  for (int64_t i = 0; i < kRows * taps; ++i) {
+    memory.emplace_back(uniform_floats(random, channels, -2.0f, 2.0f));
+    inputs.push_back(i % 5 == 0 ? nullptr : memory.back().data());
+  }
+  const int64_t first = channels / 3;
+  std::vector<float> a(static_cast<size_t>(kRows * first)),
+      b(static_cast<size_t>(kRows * (channels - first)));
+  std::vector<float> kept(static_cast<size_t>(2 * channels), 5.0f);
+  const ShortConvArgs::Part parts[] = {{a.data(), first}, {b.data(), channels - first}};
+  // One behind the other, so that the order shows.
+  const ShortConvArgs::Copy copies[] = {{kept.data() + channels, kept.data()},
+                                        {inputs[1], kept.data() + channels},
+                                        {nullptr, kept.data()}};
+  const Fenced<float> fenced_bias(bias);
+  backend.short_conv(pool_of(2), {taps, weights.data(), inputs, parts, copies,
+                                  form.bias ? fenced_bias.data() : nullptr, form.silu});
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < channels; ++c) {
+      double sum = form.bias ? double{bias[static_cast<size_t>(c)]} : 0.0;
+      for (int64_t t = 0; t < taps; ++t) {
+        const float* input = inputs[static_cast<size_t>(r * taps + t)];
+        const auto weight = double{weights[static_cast<size_t>(t * channels + c)]};
+        if (input != nullptr) sum += weight * double{input[c]};
+      }
+      const float actual = c < first ? a[static_cast<size_t>(r * first + c)]
+                                     : b[static_cast<size_t>(r * (channels - first) + c - first)];
+      EXPECT_NEAR(actual, form.silu ? sum / (1.0 + std::exp(-sum)) : sum, 2e-6) << c;
+    }
+  }
+  const auto width = static_cast<size_t>(channels);
+  EXPECT_EQ(std::vector<float>(kept.begin(), kept.begin() + channels),
+            std::vector<float>(width, 0.0f));
+  EXPECT_TRUE(same_bits({kept.data() + channels, width}, {inputs[1], width}));
 }
 
 TEST_P(DeltaRuleTest, ShortConvolutionsAreWhatTheyAreDefinedAs) {
   Random random(75);
-  constexpr int64_t kRows = 3;
   for (const int64_t channels : {16, 49, 320}) {
     for (const int taps : {2, 4}) {
-      const std::vector<float> weights = uniform_floats(random, taps * channels, -1.0f, 1.0f);
-      std::deque<Fenced<float>> memory;
-      std::vector<const float*> inputs;
-      for (int64_t i = 0; i < kRows * taps; ++i) {
-        memory.emplace_back(uniform_floats(random, channels, -2.0f, 2.0f));
-        inputs.push_back(i % 5 == 0 ? nullptr : memory.back().data());
+      for (const ConvForm& form : kConvForms) {
+        expect_convolutions(backend(), channels, taps, form, random);
       }
-      const int64_t first = channels / 3;
-      std::vector<float> a(static_cast<size_t>(kRows * first)),
-          b(static_cast<size_t>(kRows * (channels - first)));
-      std::vector<float> kept(static_cast<size_t>(2 * channels), 5.0f);
-      const ShortConvArgs::Part parts[] = {{a.data(), first}, {b.data(), channels - first}};
-      // One behind the other, so that the order shows.
-      const ShortConvArgs::Copy copies[] = {{kept.data() + channels, kept.data()},
-                                            {inputs[1], kept.data() + channels},
-                                            {nullptr, kept.data()}};
-      backend().short_conv(pool_of(2), {taps, weights.data(), inputs, parts, copies});
-      for (int64_t r = 0; r < kRows; ++r) {
-        for (int64_t c = 0; c < channels; ++c) {
-          double sum = 0.0;
-          for (int64_t t = 0; t < taps; ++t) {
-            const float* input = inputs[static_cast<size_t>(r * taps + t)];
-            const auto weight = double{weights[static_cast<size_t>(t * channels + c)]};
-            if (input != nullptr) sum += weight * double{input[c]};
-          }
-          const float actual = c < first
-                                   ? a[static_cast<size_t>(r * first + c)]
-                                   : b[static_cast<size_t>(r * (channels - first) + c - first)];
-          EXPECT_NEAR(actual, sum / (1.0 + std::exp(-sum)), 2e-6) << channels << " " << c;
-        }
-      }
-      const auto width = static_cast<size_t>(channels);
-      EXPECT_EQ(std::vector<float>(kept.begin(), kept.begin() + channels),
-                std::vector<float>(width, 0.0f));
-      EXPECT_TRUE(same_bits({kept.data() + channels, width}, {inputs[1], width}));
     }
   }
 }

@@ -26,7 +26,8 @@ LinearRow random_linear_row(const StateLayout& layout, Random& random) {
   return row;
 }
 
-std::vector<double> read_along(const StateLayout& layout, const std::vector<LinearRow>& path) {
+std::vector<double> read_along(const StateLayout& layout, const std::vector<LinearRow>& path,
+                               bool subtract) {
   const auto keys = static_cast<size_t>(layout.key_dim);
   const auto values = static_cast<size_t>(layout.value_dim);
   std::vector<double> out;
@@ -39,7 +40,7 @@ std::vector<double> read_along(const StateLayout& layout, const std::vector<Line
       std::ranges::fill(read, 0.0);
       for (size_t v = 0; v < values; ++v) {
         double remembered = 0.0;
-        for (size_t k = 0; k < keys; ++k) {
+        for (size_t k = 0; subtract && k < keys; ++k) {
           remembered += matrix[k * values + v] * double{row.k[key_at + k]};
         }
         const double rest =
@@ -55,10 +56,12 @@ std::vector<double> read_along(const StateLayout& layout, const std::vector<Line
   return out;
 }
 
-LinearLayer::LinearLayer(const Backend& backend, const StateLayout& layout, int threads)
+LinearLayer::LinearLayer(const Backend& backend, const StateLayout& layout, int threads,
+                         bool subtract)
     : backend_(backend),
       layout_(layout),
       threads_(threads),
+      subtract_(subtract),
       // What a slot held before is not to show.
       states_(static_cast<size_t>(kSlots * layout.state()), 7.0f),
       records_(static_cast<size_t>(kRecords * layout.record()), NAN),
@@ -108,6 +111,7 @@ std::vector<float> LinearLayer::run(const std::vector<Row>& rows,
   args.states = states_.data();
   args.records = records_.data();
   args.workspace = &workspace_;
+  args.subtract = subtract_;
   backend_.delta_rule(pool_of(threads_), args);
   return out;
 }

@@ -27,15 +27,18 @@ struct LinearRow {
 LinearRow random_linear_row(const StateLayout& layout, Random& random);
 
 // What the last row of a path reads, by the rule's definition: the matrix decays, what it has for
-// the key is taken out of the value, the key's rest is added, and the query is looked up.
-std::vector<double> read_along(const StateLayout& layout, const std::vector<LinearRow>& path);
+// the key is taken out of the value, if that is the rule (DeltaRuleArgs::subtract), the key's rest
+// is added, and the query is looked up.
+std::vector<double> read_along(const StateLayout& layout, const std::vector<LinearRow>& path,
+                               bool subtract = true);
 
 // A layer's memory, and passes over it.
 class LinearLayer {
  public:
   static constexpr int kSlots = 4, kRecords = 64, kMostRows = 64;
 
-  LinearLayer(const Backend& backend, const StateLayout& layout, int threads = 1);
+  LinearLayer(const Backend& backend, const StateLayout& layout, int threads = 1,
+              bool subtract = true);
 
   // A row of a pass: what it brings, and its place.
   struct Row {
@@ -57,6 +60,7 @@ class LinearLayer {
   const Backend& backend_;
   StateLayout layout_;
   int threads_;
+  bool subtract_;
   bool blank_ = true;
   std::vector<float> states_, records_;
   StateWorkspace workspace_;

@@ -417,6 +417,57 @@ TEST(HostileFolders, KeysOfOtherFamilies) {
       });
 }
 
+TEST(HostileFolders, KeysOfShortConvolutions) {
+  expect_each_refused(
+      "lfm2",
+      {
+          {{{"/full_attn_idxs", "[1, 4]"}}, kInvalid, {"key 'full_attn_idxs' has 4, of 4 layers"}},
+          {{{"/full_attn_idxs", "[]"}}, kUnsupported, {"no layer with attention"}},
+          {{{"/full_attn_idxs", "[1]"}}, kMissing, {"'model.layers.3.conv.in_proj.weight'"}},
+          {{{"/conv_L_cache", "1"}}, kInvalid, {"key 'conv_L_cache' is 1, not between 2"}},
+          {{{"/conv_L_cache", "4"}}, kInvalid, {"'model.layers.0.conv.conv.weight' has shape"}},
+          {{{"/conv_bias", "true"}}, kMissing, {"no tensor 'model.layers.0.conv.conv.bias'"}},
+          {{{"/block_ff_dim", "300"}}, kInvalid, {"feed_forward.w"}},
+          {{{"/block_ffn_dim_multiplier", "-1"}}, kInvalid, {"'block_ffn_dim_multiplier' is -1"}},
+          {{{"/block_use_swiglu", "false"}}, kUnsupported, {"key 'block_use_swiglu' is false"}},
+          {{{"/use_pos_enc", "false"}}, kUnsupported, {"key 'use_pos_enc' is false"}},
+      });
+  expect_each_refused(
+      "lfm2-moe",
+      {
+          {{{"/layer_types", "[\"conv\"]"}}, kInvalid, {"'layer_types' has 1 entries for 3"}},
+          {{{"/layer_types/0", "\"mamba\""}}, kUnsupported, {"'layer_types' has 'mamba'"}},
+          {{{"/use_expert_bias", "false"}}, kUnsupported, {"feed_forward.expert_bias"}},
+      });
+}
+
+TEST(HostileFolders, KeysOfStateSpaces) {
+  expect_each_refused(
+      "granite-hybrid",
+      {
+          {{{"/layer_types/2", "\"mamba\""}}, kUnsupported, {"no layer with attention"}},
+          {{{"/layer_types/2", "\"conv\""}}, kUnsupported, {"'layer_types' has 'conv'"}},
+          {{{"/mamba_n_heads", "3"}}, kInvalid, {"'mamba_n_heads' of 3 of 16 dimensions"}},
+          {{{"/mamba_n_heads", "8"}, {"/mamba_d_head", "\"auto\""}},
+           kInvalid,
+           {"'model.layers.0.mamba.A_log' has 4 rows, which do not fit 8 heads of 8"}},
+          {{{"/mamba_d_head", "\"half\""}}, kUnsupported, {"key 'mamba_d_head' is 'half'"}},
+          {{{"/mamba_n_groups", "3"}}, kInvalid, {"'mamba_n_groups' of 3 does not divide"}},
+          {{{"/mamba_expand", "4000000000"}}, kInvalid, {"key 'mamba_expand' is 4000000000"}},
+          {{{"/mamba_d_state", "32"}}, kInvalid, {"'model.layers.0.mamba.conv1d"}},
+          {{{"/mamba_proj_bias", "true"}}, kMissing, {"'model.layers.0.mamba.in_proj.bias'"}},
+          {{{"/time_step_limit", "[0.0, 0.1]"}}, kUnsupported, {"'time_step_limit' is [0.0,0.1]"}},
+          {{{"/time_step_limit", "1"}}, kUnsupported, {"'time_step_limit' is no pair"}},
+          {{{"/position_embedding_type", "\"alibi\""}},
+           kUnsupported,
+           {"'position_embedding_type' is 'alibi'"}},
+          {{{"/normalization_function", "\"layernorm\""}},
+           kUnsupported,
+           {"'normalization_function' is 'layernorm'"}},
+          {{{"/shared_intermediate_size", "64"}}, kInvalid, {"shared_mlp."}},
+      });
+}
+
 TEST(HostileFolders, Quantization) {
   const char* const kKey = "/quantization_config";
   std::vector<Case> cases;

@@ -240,13 +240,13 @@ float top_k(const float* x, int64_t n, int k, int32_t* ids, float* values) {
 
 void short_conv(const ShortConvRow& row) {
   for_lanes(row.count, [&](int64_t i, int lanes) {
-    Floats sum = zero();
+    Floats sum = row.bias != nullptr ? load_first(row.bias + row.begin + i, lanes) : zero();
     for (int t = 0; t < row.taps; ++t) {
       if (row.inputs[t] == nullptr) continue;
       const Floats weight = load_first(row.weights + t * row.stride + row.begin + i, lanes);
       sum = fma(weight, load_first(row.inputs[t] + row.begin + i, lanes), sum);
     }
-    store_first(row.y + i, activation<Activation::kSilu>(sum), lanes);
+    store_first(row.y + i, row.silu ? activation<Activation::kSilu>(sum) : sum, lanes);
   });
 }
 
@@ -277,15 +277,18 @@ void delta_row(const DeltaRow& row) {
   }
   const Floats decay = set1(row.decay);
   const float* const keys[] = {row.key, row.query};
-  Floats reads[2];
-  if constexpr (kSumsTogether >= 8) {
+  Floats reads[2] = {zero(), zero()};
+  if (!row.subtract) {
+    read_state<1>(row.state, keys + 1, row.key_dim, reads + 1);
+  } else if constexpr (kSumsTogether >= 8) {
     read_state<2>(row.state, keys, row.key_dim, reads);
   } else {
     read_state<1>(row.state, keys, row.key_dim, reads);
     read_state<1>(row.state, keys + 1, row.key_dim, reads + 1);
   }
-  const Floats remembered = mul(decay, reads[0]);
-  const Floats change = mul(set1(row.beta), sub(load(row.value), remembered));
+  Floats rest = load(row.value);
+  if (row.subtract) rest = sub(rest, mul(decay, reads[0]));
+  const Floats change = mul(set1(row.beta), rest);
   store(row.change, change);
   store(row.out, fma(set1(reduce_add(products)), change, mul(decay, reads[1])));
 }
