@@ -11,7 +11,7 @@
 namespace aerie::measure {
 
 struct UpcycleOptions {
-  std::string output;
+  std::string output = {};
   int experts = 8;
   int used = 2;
   // Each weight of an expert is multiplied by 1 + spread n, n normal; then experts are Q8_0. 0: all
