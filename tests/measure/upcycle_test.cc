@@ -59,11 +59,10 @@ class Upcycle : public testing::Test {
   const std::string again_ = fmt::format("{}experts_again_{}.gguf", testing::TempDir(), getpid());
 };
 
-// Experts that are all alike say what the model says, whichever are chosen: their weights have the
-// sum 1.
+// Experts that are all alike say what the model says, whichever is chosen: its weight is 1.
 TEST_F(Upcycle, ExpertsThatAreAlikeSayWhatTheModelSays) {
   const std::vector<int32_t> dense = reply(dense_, "none");
-  for (const auto& [experts, used] : {std::pair{1, 1}, {4, 1}, {4, 2}, {8, 8}}) {
+  for (const auto& [experts, used] : {std::pair{1, 1}, {4, 1}, {8, 1}}) {
     SCOPED_TRACE(fmt::format("{} of {}", used, experts));
     ASSERT_TRUE(make({.experts = experts, .used = used}, dense_, made_).ok());
     EXPECT_EQ(reply(made_, "none"), dense);

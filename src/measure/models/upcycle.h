@@ -15,8 +15,8 @@ struct UpcycleOptions {
   int experts = 8;
   int used = 2;
   // Each weight of an expert is multiplied by 1 + spread n, n normal; then experts are Q8_0. 0: all
-  // experts are the model's feed-forward as it is, so that, their weights having the sum 1, the
-  // model says what it said.
+  // experts are the model's feed-forward as it is. With one used, whose share is 1, the model says
+  // what it said; with more their shares add up to 1 only nearly, and a close choice may change.
   double spread = 0.0;
   uint64_t seed = 1;
 };

@@ -85,6 +85,7 @@ class HuggingFaceFile final : public ModelFile {
   std::string family_name(const SafetensorsTensor& tensor) const;
   Status place(const SafetensorsTensor& tensor, bool tied);
   Expected<DType> stored_type(const SafetensorsTensor& tensor, TensorChange change) const;
+  Status place_plain(const SafetensorsTensor& tensor, TensorChange change, std::string gguf);
   Status place_heads(const SafetensorsTensor& tensor, const TensorRule& rule, std::string gguf,
                      int64_t layer);
   Status place_latent(const SafetensorsTensor& tensor, const TensorRule& rule, int64_t layer);
@@ -200,13 +201,19 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   if (placed_.contains(gguf)) {
     return refuse(StatusCode::kInvalidData, tensor.name, "is there twice under two names");
   }
-  TensorChange change = rule->second->change;
+  const TensorChange change = rule->second->change;
   if (change == TensorChange::kLatentKeys) return place_latent(tensor, *rule->second, at.layer);
   if (change == TensorChange::kUpperRows) return place_halves(tensor, *rule->second, at.layer);
   if (is_stack(change)) return place_stack(tensor, *rule->second, at.layer, suffix);
   if (arranges_heads(change)) {
     return place_heads(tensor, *rule->second, std::move(gguf), at.layer);
   }
+  return place_plain(tensor, change, std::move(gguf));
+}
+
+// A vector or a matrix that is one of the file's, too.
+Status HuggingFaceFile::place_plain(const SafetensorsTensor& tensor, TensorChange change,
+                                    std::string gguf) {
   if (tensor.elements() == 0 || tensor.shape.empty() || tensor.shape.size() > 2) {
     return refuse(StatusCode::kUnsupported, tensor.name,
                   fmt::format("has {} dimensions and {} elements; vectors and matrices are read",
