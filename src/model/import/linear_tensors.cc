@@ -40,8 +40,6 @@ void add_groups(Order& order, const LinearAttention& shape, int64_t from, int64_
 }
 
 Order row_order(TensorChange change, const LinearAttention& shape, int64_t rows) {
-  const int64_t key = shape.key_dim;
-  const int64_t values = int64_t{shape.heads} / shape.key_heads * shape.value_dim;
   Order order;
   const bool grouped =
       change == TensorChange::kGroupedInputs || change == TensorChange::kGroupedGates;
@@ -49,6 +47,9 @@ Order row_order(TensorChange change, const LinearAttention& shape, int64_t rows)
     add_run(order, 0, rows);
     return order;
   }
+  // Short convolutions have no heads.
+  const int64_t key = shape.key_dim;
+  const int64_t values = int64_t{shape.heads} / shape.key_heads * shape.value_dim;
   switch (change) {
     case TensorChange::kHeadChannels:
       add_run(order, 0, 2 * int64_t{shape.k_width()});
