@@ -329,6 +329,10 @@ Expected<uint64_t> JsonObject::unsigned_integer(std::string_view key) const {
 Expected<int64_t> JsonObject::integer(std::string_view key, int64_t fallback) const {
   return has(key) ? integer(key) : fallback;
 }
+Expected<int64_t> JsonObject::integer_in(std::string_view key, int64_t least, int64_t most,
+                                         int64_t fallback) const {
+  return has(key) ? integer_in(key, least, most) : fallback;
+}
 Expected<double> JsonObject::number(std::string_view key, double fallback) const {
   return has(key) ? number(key) : fallback;
 }

@@ -69,6 +69,9 @@ class JsonObject {
   Expected<uint64_t> unsigned_integer(std::string_view key) const;
 
   Expected<int64_t> integer(std::string_view key, int64_t fallback) const;
+  // A fallback may be out of the bounds.
+  Expected<int64_t> integer_in(std::string_view key, int64_t least, int64_t most,
+                               int64_t fallback) const;
   Expected<double> number(std::string_view key, double fallback) const;
   Expected<bool> boolean(std::string_view key, bool fallback) const;
   Expected<std::string_view> string(std::string_view key, std::string_view fallback) const;

@@ -15,9 +15,7 @@ namespace {
 constexpr int64_t kRowGrain = 4;             // of rows
 constexpr int64_t kRowFloats = 8192;         // of floats of rows
 constexpr int64_t kPieceBytes = 512 * 1024;  // of weights
-constexpr int64_t kPiecePanels =
-    4;  // a piece has a multiple of: as many as kernels take side by side
-constexpr int64_t kFloatGrain = 4096;  // of independent floats
+constexpr int64_t kFloatGrain = 4096;        // of independent floats
 
 // Rows of k floats that a thread should have at least.
 int64_t row_grain(int64_t k) {
@@ -173,7 +171,7 @@ class CpuBackend final : public Backend {
     const auto outputs = [&](size_t i) { return targets[i].w->n; };
     const int64_t total = panels_of(targets.size(), outputs);
     const int64_t panels = kPieceBytes * total / std::max<int64_t>(1, bytes);
-    const int64_t piece = std::max<int64_t>(1, panels / kPiecePanels) * kPiecePanels;
+    const int64_t piece = std::max<int64_t>(1, panels / kPanelsTogether) * kPanelsTogether;
     for_panels(pool, targets.size(), outputs, piece, [&](size_t i, int64_t begin, int64_t end) {
       MatmulShare share = share_of(x, targets[i]);
       share.panel_begin = begin;

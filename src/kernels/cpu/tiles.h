@@ -23,6 +23,8 @@ inline constexpr int kMaxTile = 8;       // rows
 inline constexpr int kMaxWideTile = 16;  // with AMX
 inline constexpr int kMaxFloatTile = 16;
 inline constexpr int kGroupSums = 3;
+// Panels that kernels work through side by side: a piece of a matrix has a multiple of them.
+inline constexpr int kPanelsTogether = 4;
 
 // Internal to each file that includes it: files of one instruction set share no code with others.
 // Of `rows` rows in tiles of at most `most`.

@@ -65,7 +65,6 @@ class Upcycled final : public ModelFile {
     stack.name = names_.emplace_back(fmt::format("{}{}{}.weight", layer, part, kStacked));
     stack.shape[2] = options_.experts;
     set_type(stack, options_.spread > 0.0 ? DType::kQ8_0 : *tensor.dtype);
-    sources_.emplace_back(stack.name, tensor.name);
     tensors_.push_back(stack);
     if (part != "ffn_gate") return;
     TensorInfo router;
@@ -76,19 +75,19 @@ class Upcycled final : public ModelFile {
   }
 
   Expected<TensorData> read_tensor(const TensorInfo& tensor) const override {
-    const auto source = std::ranges::find(sources_, tensor.name, &Source::first);
-    if (source == sources_.end() && !tensor.name.ends_with(kRouter)) {
-      return dense_.read(tensor.name);
-    }
+    const bool is_router = tensor.name.ends_with(kRouter);
+    const size_t stacked = tensor.name.find(kStacked);
+    if (!is_router && stacked == std::string_view::npos) return dense_.read(tensor.name);
     TensorData data;
     AERIE_ASSIGN_OR_RETURN(data.owned, Buffer::allocate(static_cast<size_t>(tensor.bytes)));
     data.view = {*tensor.dtype, Device::kCpu, tensor.shape, data.owned.data()};
     const auto stream = static_cast<uint64_t>(find_tensor(tensor.name) - tensors().data());
-    if (source == sources_.end()) {
+    if (is_router) {
       fill_router(stream, data);
       return data;
     }
-    AERIE_ASSIGN_OR_RETURN(const TensorData dense, dense_.read(source->second));
+    const std::string source = std::string(tensor.name).erase(stacked, kStacked.size());
+    AERIE_ASSIGN_OR_RETURN(const TensorData dense, dense_.read(source));
     AERIE_RETURN_IF_ERROR(fill_experts(stream, dense, data));
     dense_.release(dense.view);
     return data;
@@ -134,14 +133,11 @@ class Upcycled final : public ModelFile {
     return {};
   }
 
-  using Source = std::pair<std::string_view, std::string_view>;  // a stack, and what it is made of
-
   const ModelFile& dense_;
   const UpcycleOptions& options_;
   MetadataBuilder metadata_;
   std::deque<std::string> names_;
   std::vector<TensorInfo> tensors_;
-  std::vector<Source> sources_;
   RandomWeights random_{DType::kF32};
 };
 

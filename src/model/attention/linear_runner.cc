@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kHeadEps = 1e-6;  // of the lengths of queries and keys, for every model
 constexpr int64_t kElementGrain = 4096;
+constexpr int64_t kRowGrain = 4;
 
 double softplus(double x) {
   return x > 20.0 ? x : std::log1p(std::exp(x));
@@ -386,21 +387,25 @@ void LinearRunner::finish_state_space(const LinearAttentionWeights& layer) {
   backend_->gated(*pool_, kernels::Activation::kSilu, z_.data(), out_.data(), wide_);
   backend_->rms_norm_heads(*pool_, wide_.row(0), rows, shape_.key_heads,
                            shape_.v_width() / shape_.key_heads, ones_.data(), norm_eps_);
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* from = wide_.row(r);
-    float* to = gated_.row(r);
-    for (size_t i = 0; i < width; ++i) to[i] = from[i] * layer.head_norm[i];
-  }
+  pool_->parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* from = wide_.row(r);
+      float* to = gated_.row(r);
+      for (size_t i = 0; i < width; ++i) to[i] = from[i] * layer.head_norm[i];
+    }
+  });
   backend_->quantize(*pool_, gated_);
 }
 
 void LinearRunner::finish_short_conv() {
-  const auto width = static_cast<size_t>(shape_.plain);
-  for (size_t r = 0; r < rows_.size(); ++r) {
-    const float *gate = z_.data() + r * width, *out = out_.data() + r * width;
-    float* to = gated_.row(static_cast<int64_t>(r));
-    for (size_t i = 0; i < width; ++i) to[i] = gate[i] * out[i];
-  }
+  const int64_t width = shape_.plain;
+  pool_->parallel_for(std::ssize(rows_), kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float *gate = z_.data() + r * width, *out = out_.data() + r * width;
+      float* to = gated_.row(r);
+      for (int64_t i = 0; i < width; ++i) to[i] = gate[i] * out[i];
+    }
+  });
   backend_->quantize(*pool_, gated_);
 }
 

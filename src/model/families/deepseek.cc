@@ -222,9 +222,7 @@ Status import_router(HuggingFaceImport& folder, const Defaults& defaults) {
   folder.add_integer(kRouter, defaults.router, kScore);
   AERIE_RETURN_IF_ERROR(
       folder.copy_number("routed_scaling_factor", "expert_weights_scale", defaults.router_scale));
-  AERIE_ASSIGN_OR_RETURN(const int64_t shared, config.has("n_shared_experts")
-                                                   ? config.integer_in("n_shared_experts", 0, 1024)
-                                                   : Expected<int64_t>(int64_t{0}));
+  AERIE_ASSIGN_OR_RETURN(const int64_t shared, config.integer_in("n_shared_experts", 0, 1024, 0));
   folder.add_integer("expert_shared_count", shared, "n_shared_experts");
   return import_dense_layers(folder);
 }

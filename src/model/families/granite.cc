@@ -103,8 +103,7 @@ Expected<LinearAttention> read_state_space(const HuggingFaceImport& folder) {
   LinearAttention linear;
   linear.kind = LinearKind::kStateSpace;
   const auto read = [&config](const char* key, int64_t usual, int& into) {
-    AERIE_ASSIGN_OR_RETURN(const int64_t value, config.has(key) ? config.integer_in(key, 1, kMost)
-                                                                : Expected<int64_t>(usual));
+    AERIE_ASSIGN_OR_RETURN(const int64_t value, config.integer_in(key, 1, kMost, usual));
     into = static_cast<int>(value);
     return Status();
   };
@@ -193,9 +192,7 @@ void add_shared_rules(HuggingFaceImport& folder, bool has_experts) {
 Status add_feed_forward(HuggingFaceImport& folder, bool has_experts) {
   constexpr const char* kShared = "shared_intermediate_size";
   const JsonObject& config = folder.config();
-  AERIE_ASSIGN_OR_RETURN(const int64_t shared, config.has(kShared)
-                                                   ? config.integer_in(kShared, 1, 1 << 20)
-                                                   : Expected<int64_t>(int64_t{1024}));
+  AERIE_ASSIGN_OR_RETURN(const int64_t shared, config.integer_in(kShared, 1, 1 << 20, 1024));
   folder.add_integer(has_experts ? "expert_shared_feed_forward_length" : "feed_forward_length",
                      shared, kShared);
   return has_experts ? add_experts(folder) : Status();
@@ -206,18 +203,14 @@ Expected<std::vector<bool>> find_state_spaces(const HuggingFaceImport& folder, c
     return folder.linear_layers(from, {"mamba", "linear_attention"},
                                 {"attention", "full_attention"});
   }
-  AERIE_ASSIGN_OR_RETURN(const int64_t layers,
-                         folder.config().integer_in("num_hidden_layers", 1, 1 << 12));
-  return std::vector<bool>(static_cast<size_t>(layers), true);
+  return std::vector<bool>(static_cast<size_t>(folder.layers()), true);
 }
 
 Status import_hybrid(HuggingFaceImport& folder) {
   const JsonObject& config = folder.config();
   const char* types = config.has("layers_block_type") ? "layers_block_type" : "layer_types";
   constexpr const char *kExperts = "num_local_experts", *kPositions = "position_embedding_type";
-  AERIE_ASSIGN_OR_RETURN(const int64_t experts, config.has(kExperts)
-                                                    ? config.integer_in(kExperts, 0, 1 << 16)
-                                                    : Expected<int64_t>(int64_t{8}));
+  AERIE_ASSIGN_OR_RETURN(const int64_t experts, config.integer_in(kExperts, 0, 1 << 16, 8));
   // As llama.cpp calls models without state spaces.
   AERIE_ASSIGN_OR_RETURN(const std::vector<std::string_view> names,
                          config.has(types) ? config.strings(types)

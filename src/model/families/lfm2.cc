@@ -87,9 +87,7 @@ Status adjust_width(HuggingFaceImport& folder, const char* from) {
     width = static_cast<int64_t>(
         std::min(static_cast<double>(kMost), factor * static_cast<double>(width)));
   }
-  AERIE_ASSIGN_OR_RETURN(const int64_t block, config.has(kBlock)
-                                                  ? config.integer_in(kBlock, 1, kMost)
-                                                  : Expected<int64_t>(int64_t{256}));
+  AERIE_ASSIGN_OR_RETURN(const int64_t block, config.integer_in(kBlock, 1, kMost, 256));
   folder.add_integer("feed_forward_length", (width + block - 1) / block * block, from);
   return {};
 }
@@ -99,9 +97,7 @@ Status add_convolutions(HuggingFaceImport& folder) {
   const JsonObject& config = folder.config();
   LinearAttention linear;
   linear.kind = LinearKind::kShortConv;
-  AERIE_ASSIGN_OR_RETURN(const int64_t taps, config.has(kWidth)
-                                                 ? config.integer_in(kWidth, 2, kMostTaps)
-                                                 : Expected<int64_t>(int64_t{3}));
+  AERIE_ASSIGN_OR_RETURN(const int64_t taps, config.integer_in(kWidth, 2, kMostTaps, 3));
   AERIE_ASSIGN_OR_RETURN(const int64_t hidden, config.integer_in("hidden_size", 1, 1 << 20));
   linear.taps = static_cast<int>(taps);
   linear.plain = static_cast<int>(hidden);
@@ -179,9 +175,7 @@ Status import_experts(HuggingFaceImport& folder) {
                                             .down = "feed_forward.experts.{}.w2"}));
   const JsonObject& config = folder.config();
   constexpr const char* kDense = "num_dense_layers";
-  AERIE_ASSIGN_OR_RETURN(const int64_t dense, config.has(kDense)
-                                                  ? config.integer_in(kDense, 0, folder.layers())
-                                                  : Expected<int64_t>(int64_t{2}));
+  AERIE_ASSIGN_OR_RETURN(const int64_t dense, config.integer_in(kDense, 0, folder.layers(), 2));
   folder.add_integer("leading_dense_block_count", dense, kDense);
   folder.add_integer(kRouter, kSigmoid, "model_type");
   AERIE_RETURN_IF_ERROR(folder.copy_number("routed_scaling_factor", "expert_weights_scale", 1.0));

@@ -3,7 +3,6 @@
 // norms multiply by 1 + w. As their makers' code has it (transformers: qwen3_next, qwen3_5).
 #include <fmt/format.h>
 
-#include "format/text.h"
 #include "model/import/hugging_face_import.h"
 #include "model/import/metadata_reader.h"
 #include "model/registry.h"
@@ -63,25 +62,12 @@ Expected<Blueprint> read_35_moe(const ModelFile& file) {
 Status add_layer_kinds(HuggingFaceImport& folder) {
   const JsonObject& config = folder.config();
   constexpr const char* kTypes = "layer_types";
-  AERIE_ASSIGN_OR_RETURN(const int64_t interval, config.has(kInterval)
-                                                     ? config.integer_in(kInterval, 1, 1 << 16)
-                                                     : Expected<int64_t>(int64_t{kUsualInterval}));
+  AERIE_ASSIGN_OR_RETURN(const int64_t interval,
+                         config.integer_in(kInterval, 1, 1 << 16, kUsualInterval));
   folder.add_integer(kInterval, interval, kInterval);
   if (!config.has(kTypes)) return {};
-  AERIE_ASSIGN_OR_RETURN(const std::vector<std::string_view> types, config.strings(kTypes));
-  std::vector<bool> linear;
-  for (const std::string_view type : types) {
-    linear.push_back(type == "linear_attention");
-    if (!linear.back() && type != "full_attention") {
-      return config.error(StatusCode::kUnsupported, kTypes,
-                          "has '{}'; linear_attention and full_attention are supported",
-                          printable(type, 64));
-    }
-  }
-  if (std::ssize(linear) != folder.layers()) {
-    return config.error(StatusCode::kInvalidData, kTypes, "has {} entries for {} layers",
-                        linear.size(), folder.layers());
-  }
+  AERIE_ASSIGN_OR_RETURN(std::vector<bool> linear,
+                         folder.linear_layers(kTypes, {"linear_attention"}, {"full_attention"}));
   linear.resize(linear.size() + static_cast<size_t>(folder.predictors()));
   folder.add_flags(kRecurrent, linear);
   return {};

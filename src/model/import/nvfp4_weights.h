@@ -1,9 +1,10 @@
 // Matrices of 4-bit floats with a scale for each 16 and a factor for all, NVFP4, as Hugging Face
 // folders hold them:
-//   NAME.weight, or NAME.weight_packed   U8 [rows, columns / 2]: E2M1, the even column in the low
-//   half NAME.weight_scale                    F8_E4M3 [rows, columns / 16] NAME.weight_scale_2 F32,
-//   one: what a weight is multiplied by besides (modelopt) NAME.weight_global_scale F32, one: what
-//   it is divided by (compressed-tensors)
+// - NAME.weight or NAME.weight_packed, U8 [rows, columns / 2]: E2M1, the even column in the low
+// half;
+// - NAME.weight_scale, F8_E4M3 [rows, columns / 16];
+// - NAME.weight_scale_2, F32, one: what a weight is multiplied by besides (modelopt), or
+//   NAME.weight_global_scale, F32, one: what it is divided by (compressed-tensors).
 #pragma once
 
 #include <cstdint>

@@ -265,7 +265,6 @@ using AddTurn = void (*)(const MatmulShare&, const Turn&, Sums* sums);
 // Memory answers several streams faster than one, so a tile works through some panels side by side.
 // Few rows take a group of each in turn, their sums all in registers; more a few groups of each:
 // with fewer, sums go to memory and back more often; with more, memory answers more slowly.
-constexpr int kPanelsTogether = 4;
 constexpr int64_t kTurnGroups = 4;
 // Beside panels of a page or two, what lies a page ahead is asked for in time; beside long ones
 // that is too far (docs/decisions.md has figures).
