@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -390,7 +391,7 @@ class Room(HubCase):
 
     def test_a_disk_that_fills_up(self):
         self.serve_one({"m-Q4_K_M.gguf": LARGE})
-        tool = pathlib.Path(hub_case.BIN).resolve() / "aerie"
+        tool = shlex.quote(str(pathlib.Path(hub_case.BIN).resolve() / "aerie"))
         self.home.mkdir()
         # Room for the file by what the disk says, and less by what it takes: blocks are held back by a thief.
         script = (f"mount -t tmpfs -o size=900k none {self.home} || exit 77; "
