@@ -23,6 +23,7 @@ TABLE = {
     "jinja": ["format"],
     "tokenizer": ["jinja", "core"],
     "grammar": ["tokenizer"],
+    "chat": ["grammar"],
     "kernels": ["tensor"],
     "kv": ["core", "kernels"],
     "model": ["format", "kv"],
@@ -34,7 +35,7 @@ TABLE = {
     "engine": ["scheduler", "grammar", "hub"],
     "report": ["format"],
     "measure": ["engine", "report"],
-    "server": ["engine"],
+    "server": ["engine", "chat"],
 }
 # Programs outside src/: what they may include of it and of one another.
 PROGRAMS = {

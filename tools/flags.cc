@@ -381,6 +381,8 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e,
       ->check(CLI::Range(1, 1 << 16));
   app.add_option("--type", flags.type,
                  "Convert float weights at load: q8_0, q4_0, bf16, ... (default: as they are)");
+  app.add_option("--chat-template", e.chat_template,
+                 "In the place of the model's own: a file with it, or the Jinja itself");
   app.add_option("--weight-cache", e.weight_cache,
                  "A folder to keep packed weights in, for a quicker start the next time");
   offer(add_shown(app, "--cache-type", flags.cache_type, kCacheTypeHelp),

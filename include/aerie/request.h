@@ -16,6 +16,15 @@
 
 namespace aerie {
 
+// A part of the output, between two texts, that may have so many tokens: then the closing one has
+// to come. For what a model thinks before it answers.
+struct SpanLimit {
+  std::string open = {};  // as of `close`
+  std::string close = {};  // a control token's name, or plain text
+  bool is_open = false;    // the output begins within the part
+  int max_tokens = 0;
+};
+
 // Members without another default have an empty one, so that a list may name just some of them.
 struct Request {
   std::vector<int32_t> prompt = {};
@@ -24,6 +33,8 @@ struct Request {
   std::vector<std::string> stop = {};  // text ends before the first of these
   bool ignore_eos = false;
   std::shared_ptr<const Grammar> grammar = {};  // null: any text
+  std::optional<SpanLimit> span_limit = {};
+  std::vector<int32_t> shown_tokens = {};  // control tokens that the text has by their names
   std::vector<int32_t> prediction =
       {};  // what the output is expected to be, for drafters that use it
 
@@ -73,6 +84,7 @@ struct ReplyEnd {
   Status status;                              // ok unless kFailed or FinishReason::kError
   FinishReason finish = FinishReason::kNone;  // kNone unless kDone
   std::string text;                           // became final with the end
+  std::string stop_string;  // of Request::stop, the one that ended it; empty: none did
   SequenceStats stats;
   int prompt_tokens = 0;
   int cached_tokens = 0;  // of the prompt, taken from earlier requests

@@ -27,6 +27,7 @@ struct ProfileUse {
 struct EngineOptions {
   std::string model;                 // a GGUF file, a Hugging Face folder, or ORG/REPO
   std::optional<DType> weight_type;  // float matrices become this; none: they stay as they are
+  std::string chat_template;         // in the place of the model's own: Jinja, or a file of it
   int context = 0;                   // positions; 0: the model's own, at most default_context
   int default_context = kDefaultContext;
   int threads = 0;          // 0: default_threads()

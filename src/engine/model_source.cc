@@ -8,6 +8,7 @@
 #include "format/converted_file.h"
 #include "format/gguf/gguf_write.h"
 #include "format/gguf/metadata_builder.h"
+#include "format/input_file.h"
 #include "format/safetensors/int8_folder.h"
 #include "format/torch/torch_folder.h"
 #include "hub/locate.h"
@@ -17,6 +18,13 @@ namespace aerie {
 namespace {
 
 constexpr const char* kTemplateKey = "tokenizer.chat_template";
+
+Expected<ChatTemplate> parse_template(std::string_view source, const Tokenizer& tokenizer) {
+  const auto name = [&](int32_t id) {
+    return id < 0 ? std::nullopt : std::optional<std::string>(tokenizer.piece(id));
+  };
+  return ChatTemplate::parse(source, {name(tokenizer.bos()), name(tokenizer.eos())});
+}
 
 Expected<ChatTemplate> read_chat_template(const std::string& path, const ModelFile& file,
                                           const Tokenizer& tokenizer) {
@@ -30,11 +38,7 @@ Expected<ChatTemplate> read_chat_template(const std::string& path, const ModelFi
     return not_found("{} has no chat template; give it a raw prompt instead", path);
   }
   if (!source.ok()) return source.status();
-  const auto name = [&](int32_t id) {
-    return id < 0 ? std::nullopt : std::optional<std::string>(tokenizer.piece(id));
-  };
-  return in_context(ChatTemplate::parse(*source, {name(tokenizer.bos()), name(tokenizer.eos())}),
-                    path);
+  return in_context(parse_template(*source, tokenizer), path);
 }
 
 Expected<std::unique_ptr<ModelFile>> converted(std::unique_ptr<ModelFile> file,
@@ -93,6 +97,20 @@ Expected<ModelSource> open_model_source(const std::string& name, std::optional<D
                            converted(std::move(source.file), {*weight_type, false}, pool));
   }
   return source;
+}
+
+Status use_chat_template(const std::string& given, ModelSource& source) {
+  std::string text = given;
+  std::string where = "the chat template";
+  const bool is_text = given.find("{{") != std::string::npos || given.find("{%") != std::string::npos;
+  if (!is_text) {
+    AERIE_ASSIGN_OR_RETURN(text, read_file(given, int64_t{1} << 20));
+    where = given;
+  }
+  Expected<ChatTemplate> parsed = in_context(parse_template(text, *source.tokenizer), where);
+  if (!parsed.ok()) return parsed.status();
+  source.chat_template = std::move(parsed);
+  return {};
 }
 
 Expected<ModelSource> open_draft_source(const std::string& path, std::optional<DType> weight_type,

@@ -28,6 +28,10 @@ struct ModelSource {
 Expected<ModelSource> open_model_source(const std::string& name, std::optional<DType> weight_type,
                                         ThreadPool& pool);
 
+// Gives the model another chat template: Jinja's text, or the name of a file of it. Errors name the
+// file.
+Status use_chat_template(const std::string& given, ModelSource& source);
+
 // The same of a model that drafts for another. One that says itself which of the target's tokens
 // its rows stand for (kDraftIdsKey) needs no tokenizer, and has none here. With `weight_type`,
 // matrices that are quantised already are converted, too: what a draft loses costs no exactness.

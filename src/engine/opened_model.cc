@@ -104,6 +104,9 @@ Status Opening::open() {
   out_.pool = std::make_unique<ThreadPool>(options_.threads);
   AERIE_ASSIGN_OR_RETURN(out_.source,
                          open_model_source(options_.model, options_.weight_type, *out_.pool));
+  if (!options_.chat_template.empty()) {
+    AERIE_RETURN_IF_ERROR(use_chat_template(options_.chat_template, out_.source));
+  }
   AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*out_.source.file));
   if (options_.context == 0) {
     options_.context = std::min(config.context, options_.default_context);

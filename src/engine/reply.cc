@@ -2,11 +2,11 @@
 
 namespace aerie {
 
-Reply::Reply(const Tokenizer& tokenizer, const std::vector<std::string>& stops, bool ignore_eos)
+Reply::Reply(const Tokenizer& tokenizer, const Request& request)
     : tokenizer_(tokenizer),
-      detokenizer_(tokenizer),
-      stop_strings_(stops),
-      ignore_eos_(ignore_eos) {}
+      detokenizer_(tokenizer, request.shown_tokens),
+      stop_strings_(request.stop),
+      ignore_eos_(request.ignore_eos) {}
 
 bool Reply::stops_after(int32_t token) {
   // Logits may be wider than the vocabulary; such an id has no text.

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "aerie/request.h"
 #include "core/constraint.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/stop_strings.h"
@@ -15,12 +16,14 @@ namespace aerie {
 // stop string is held back.
 class Reply final : public StopCondition {
  public:
-  Reply(const Tokenizer& tokenizer, const std::vector<std::string>& stops, bool ignore_eos);
+  Reply(const Tokenizer& tokenizer, const Request& request);
 
   bool stops_after(int32_t token) override;
 
   // All text so far that is final. Only grows.
   const std::string& text() const { return text_; }
+  // The stop string that ended it; empty: none did.
+  const std::string& stop_string() const { return stop_strings_.matched(); }
   // No more tokens come: what was held back becomes final, unless a stop string ended the reply.
   void finish();
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "grammar/grammar.h"
+#include "grammar/span_limit.h"
 
 namespace aerie {
 namespace {
@@ -53,6 +54,10 @@ Status check_request(const Request& request, const OpenedModel& opened) {
   const int context = opened.options.context;
   AERIE_RETURN_IF_ERROR(check_sequence(request.prompt, sequence_options(request, context),
                                        opened.config().vocab, context));
+  if (request.span_limit && (request.span_limit->max_tokens < 0 || request.span_limit->close.empty())) {
+    return invalid_argument("a part of the output is bounded to {} tokens, or has no end",
+                            request.span_limit->max_tokens);
+  }
   if (request.max_draft_depth < 0) {
     return invalid_argument("a draft depth of {}, which is negative", request.max_draft_depth);
   }
@@ -68,7 +73,8 @@ RunningReply::RunningReply(Request request, std::shared_ptr<ReplySink> sink,
                            const Tokenizer& tokenizer, ServiceStats* totals)
     : request_(std::move(request)),
       sink_(std::move(sink)),
-      reply_(tokenizer, request_.stop, request_.ignore_eos),
+      tokenizer_(tokenizer),
+      reply_(tokenizer, request_),
       totals_(totals) {}
 
 std::unique_ptr<Job> RunningReply::make_job(JobId id, int drafter, int context,
@@ -85,9 +91,14 @@ std::unique_ptr<Job> RunningReply::make_job(JobId id, int drafter, int context,
   options.stop = &reply_;
   options.speculate = drafter >= 0;
   options.drafter = std::max(0, drafter);
+  std::unique_ptr<TokenConstraint> constraint;
   if (request_.grammar != nullptr) {
-    options.constraint = make_constraint(request_.grammar, std::move(pool));
+    constraint = make_constraint(request_.grammar, std::move(pool));
   }
+  if (request_.span_limit) {
+    constraint = make_span_limit(*request_.span_limit, tokenizer_, std::move(constraint));
+  }
+  options.constraint = std::move(constraint);
   job_ = job.get();
   return job;
 }
@@ -136,6 +147,7 @@ void RunningReply::on_end(JobEnd end, const Status& status, const Sequence* sequ
   out.outcome = outcome_of(end);
   out.status = status;
   out.text = new_text();
+  out.stop_string = reply_.stop_string();
   out.prompt_tokens = static_cast<int>(request_.prompt.size());
   if (sequence != nullptr) {
     if (end == JobEnd::kFinished) out.finish = sequence->finish;

@@ -48,6 +48,7 @@ class RunningReply final : public JobListener {
 
   Request request_;
   std::shared_ptr<ReplySink> sink_;
+  const Tokenizer& tokenizer_;
   Reply reply_;
   const Job* job_ = nullptr;
   size_t shown_ = 0;  // bytes of the reply's text

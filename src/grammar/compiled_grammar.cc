@@ -23,6 +23,7 @@ size_t bytes_of(const Program& program) {
 size_t bytes_of(const GrammarSpec& spec) {
   size_t bytes = spec.text.capacity() + spec.choices.capacity() * sizeof(spec.choices[0]);
   for (const std::string& choice : spec.choices) bytes += choice.capacity();
+  for (const GrammarSpec& part : spec.parts) bytes += sizeof(part) + bytes_of(part);
   return bytes;
 }
 

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/errors.h"
 #include "grammar/budget.h"
 #include "grammar/builtin_rules.h"
 #include "grammar/compiled_grammar.h"
+#include "grammar/free_text.h"
 #include "grammar/grammar_rules.h"
 #include "grammar/notation.h"
 #include "grammar/regex_rules.h"
@@ -34,12 +36,63 @@ Expected<RuleId> add_choice(const std::vector<std::string>& choices, RuleSet& ru
   return rules.define("root", rules.one_of(choices));
 }
 
-Expected<RuleId> add_rules(const GrammarSpec& spec, RuleSet& rules) {
+constexpr int kMaxParts = 4096;
+constexpr int kMaxPartLevels = 16;
+
+// Adds the rules of a specification and of what it is made of.
+class SpecRules {
+ public:
+  SpecRules(const TokenTrie& trie, RuleSet& rules) : trie_(trie), rules_(rules) {}
+
+  Expected<RuleId> add(const GrammarSpec& spec, bool strict, int level = 0);
+
+ private:
+  Expected<RuleId> add_parts(const GrammarSpec& spec, bool strict, int level);
+
+  const TokenTrie& trie_;
+  RuleSet& rules_;
+  int count_ = 0;
+};
+
+Expected<RuleId> SpecRules::add_parts(const GrammarSpec& spec, bool strict, int level) {
+  if (level >= kMaxPartLevels) {
+    return resource_exhausted("parts of a constraint lie in one another at more than {} levels",
+                              kMaxPartLevels);
+  }
+  std::vector<ExprId> parts;
+  for (const GrammarSpec& part : spec.parts) {
+    if (++count_ > kMaxParts) {
+      return resource_exhausted("a constraint has more than {} parts", kMaxParts);
+    }
+    AERIE_ASSIGN_OR_RETURN(const RuleId rule, add(part, strict, level + 1));
+    parts.push_back(rules_.rule(rule));
+  }
+  if (spec.kind == GrammarKind::kAlternatives) {
+    return rules_.define("one of", rules_.alternatives(std::move(parts)));
+  }
+  ExprId body = parts.empty() ? rules_.bytes("") : rules_.sequence(std::move(parts));
+  if (spec.kind == GrammarKind::kRepeat) body = rules_.repeat(body, 0, grammar::kUnbounded);
+  return rules_.define("parts", body);
+}
+
+Expected<RuleId> SpecRules::add(const GrammarSpec& spec, bool strict, int level) {
+  strict = strict || spec.strict;
+  RuleSet& rules = rules_;
   switch (spec.kind) {
+    case GrammarKind::kText:
+      return rules.define("text", rules.bytes(spec.text));
+    case GrammarKind::kMarker:
+      return rules.define("marker", rules.bytes(trie_.marker_bytes(spec.text)));
+    case GrammarKind::kFreeText:
+      return grammar::add_free_text(spec.choices, rules);
+    case GrammarKind::kSequence:
+    case GrammarKind::kAlternatives:
+    case GrammarKind::kRepeat:
+      return add_parts(spec, strict, level);
     case GrammarKind::kJsonObject:
       return rules.define("root", grammar::JsonRules(rules).object());
     case GrammarKind::kJsonSchema:
-      return grammar::parse_schema(spec.text, spec.strict, rules);
+      return grammar::parse_schema(spec.text, strict, rules);
     case GrammarKind::kGrammar:
       return grammar::parse_grammar(spec.text, rules);
     case GrammarKind::kRegex: {
@@ -57,7 +110,7 @@ Expected<RuleId> add_rules(const GrammarSpec& spec, RuleSet& rules) {
 Expected<grammar::Program> build(const GrammarSpec& spec, const TokenTrie& trie,
                                  grammar::Budget& budget) {
   RuleSet rules(budget);
-  AERIE_ASSIGN_OR_RETURN(const RuleId root, add_rules(spec, rules));
+  AERIE_ASSIGN_OR_RETURN(const RuleId root, SpecRules(trie, rules).add(spec, spec.strict));
   AERIE_RETURN_IF_ERROR(budget.status());
   grammar::ProgramOptions program_options;
   program_options.root = root;

@@ -220,7 +220,10 @@ bool GrammarConstraint::allows(int32_t token) const {
 
 std::string GrammarConstraint::forced() const {
   if (ended_ || failed()) return {};
-  const auto question = [&](Effort& effort) { return place_.table->forced(*place_.state, effort); };
+  const auto question = [&](Effort& effort) {
+    const std::string bytes = place_.table->forced(*place_.state, effort);
+    return bytes.substr(0, bytes.find(kMarkerByte));
+  };
   if (common_->pool != nullptr) return ask(question);
   Effort effort(Grammar::kMaxSteps);
   return question(effort);

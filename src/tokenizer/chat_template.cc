@@ -14,7 +14,7 @@ Expected<ChatTemplate> ChatTemplate::parse(std::string_view source, ChatTokens t
                                            const jinja::Limits& limits) {
   auto parsed = jinja::Template::parse(source, limits);
   if (!parsed.ok()) return parsed.status().with_context("chat template");
-  return ChatTemplate(std::move(parsed).value(), std::move(tokens));
+  return ChatTemplate(source, std::move(parsed).value(), std::move(tokens));
 }
 
 Expected<std::string> ChatTemplate::render(const ChatInput& input) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ctime>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
@@ -58,11 +59,15 @@ class ChatTemplate {
 
   // Whether the template speaks of a variable, such as "tools" or "enable_thinking".
   bool mentions(std::string_view variable) const { return template_.mentions(variable); }
+  const std::string& source() const { return *source_; }
 
  private:
-  ChatTemplate(jinja::Template parsed, ChatTokens tokens)
-      : template_(std::move(parsed)), tokens_(std::move(tokens)) {}
+  ChatTemplate(std::string_view source, jinja::Template parsed, ChatTokens tokens)
+      : source_(std::make_shared<const std::string>(source)),
+        template_(std::move(parsed)),
+        tokens_(std::move(tokens)) {}
 
+  std::shared_ptr<const std::string> source_;
   jinja::Template template_;
   ChatTokens tokens_;
 };

@@ -1,6 +1,8 @@
 #include "tokenizer/detokenizer.h"
 
+#include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "base/utf8.h"
 
@@ -16,9 +18,17 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool show_control, Detokeni
       show_control_(show_control),
       strip_space_(from == DetokenizeFrom::kBeginning && tokenizer.strips_leading_space()) {}
 
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, std::vector<int32_t> shown)
+    : Detokenizer(tokenizer) {
+  shown_ = std::move(shown);
+}
+
 void Detokenizer::push(int32_t id, std::string& text) {
   assert(id >= 0 && id < tokenizer_->vocab_size());
-  if (!show_control_ && tokenizer_->is_control(id)) return;
+  if (!show_control_ && tokenizer_->is_control(id) &&
+      std::find(shown_.begin(), shown_.end(), id) == shown_.end()) {
+    return;
+  }
   std::string_view piece = tokenizer_->piece(id);
   if (strip_space_ && !piece.empty()) {
     if (piece.front() == ' ') piece.remove_prefix(1);

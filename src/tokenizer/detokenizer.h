@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tokenizer/tokenizer.h"
 
@@ -23,6 +24,9 @@ class Detokenizer {
   explicit Detokenizer(const Tokenizer& tokenizer, bool show_control = false,
                        DetokenizeFrom from = DetokenizeFrom::kPrompt);
 
+  // Of control tokens those appear by name.
+  Detokenizer(const Tokenizer& tokenizer, std::vector<int32_t> shown);
+
   // Appends to `text` what became complete with this token. Bytes that can no longer become a valid
   // character are replaced by U+FFFD, one for each maximal invalid part (Unicode 15, section 3.9).
   // Requires 0 <= id < vocab_size().
@@ -33,6 +37,7 @@ class Detokenizer {
  private:
   const Tokenizer* tokenizer_;
   bool show_control_;
+  std::vector<int32_t> shown_;  // beside all of them
   bool strip_space_;     // from what comes next
   std::string pending_;  // the beginning of a character
 };

@@ -32,6 +32,7 @@ bool StopStrings::push(std::string_view text, std::string& out) {
       if (stop.matched == stop.text.size()) complete = std::max(complete, stop.matched);
     }
     if (complete == 0) continue;
+    matched_ = held_.substr(held_.size() - complete);
     out.append(held_, 0, held_.size() - complete);
     held_.clear();
     return true;

@@ -19,6 +19,8 @@ class StopStrings {
   // stop string is complete: `out` then has the text before the match, and the rest is dropped.
   // Requires that it has not returned true before. Linear in the text, for each stop string.
   bool push(std::string_view text, std::string& out);
+  // The one that is complete; empty before that.
+  const std::string& matched() const { return matched_; }
   // The end of the stream without a match: appends what was held back.
   void finish(std::string& out);
 
@@ -34,6 +36,7 @@ class StopStrings {
   };
   std::vector<Stop> stops_;
   std::string held_;
+  std::string matched_;
 };
 
 }  // namespace aerie

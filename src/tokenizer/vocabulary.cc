@@ -19,6 +19,8 @@ constexpr std::string_view kEndNames[] = {
     "<|eom_id|>",
     "<|end_of_text|>",
     "<|end|>",
+    "<|return|>",
+    "<|call|>",
     "<end_of_turn>",
     "<end_of_utterance>",
     "</s>",
@@ -29,6 +31,11 @@ constexpr std::string_view kEndNames[] = {
     "[EOS]",
     "<\uff5cend\u2581of\u2581sentence\uff5c>",  // DeepSeek's
 };
+
+// In OpenAI's "harmony" format this one ends a message, of which a reply has several; the name of
+// the other tells the format.
+constexpr std::string_view kMessageEnd = "<|end|>";
+constexpr std::string_view kHarmonySign = "<|channel|>";
 
 // A hostile name of a megabyte has no place in a message.
 constexpr size_t kShownBytes = 40;
@@ -109,6 +116,8 @@ void Vocabulary::collect_ends(const TokenRoles& roles) {
     const int32_t id = find(end);
     if (id >= 0 && is_control(id)) ends_[static_cast<size_t>(id)] = true;
   }
+  const int32_t message_end = find(kMessageEnd);
+  if (message_end >= 0 && find(kHarmonySign) >= 0) ends_[static_cast<size_t>(message_end)] = false;
 }
 
 int32_t Vocabulary::find(std::string_view name) const {

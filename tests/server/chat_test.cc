@@ -12,6 +12,7 @@ namespace aerie::chat_test {
 using test::Response;
 using test::RunningServer;
 using test::says;
+using test::thinks;
 using ::testing::HasSubstr;
 
 std::string text_of(const std::vector<Json>& events, int index = 0) {
@@ -203,17 +204,25 @@ TEST(Chat, ToolCalls) {
   EXPECT_EQ(choice["message"]["content"], "Let me see.");
   const Json& call = choice["message"]["tool_calls"][0];
   EXPECT_EQ(call["function"]["name"], "weather");
-  EXPECT_EQ(call["function"]["arguments"], R"({"place":"Rome"})");
+  EXPECT_EQ(call["function"]["arguments"], R"({"place": "Rome"})");
   const auto events = server.chat(std::string(kTools) + R"(,"stream":true)").events();
   EXPECT_EQ(text_of(events), "Let me see.");
-  Json calls = Json::array();
+  std::string name, arguments;
+  int pieces = 0;
   for (const Json& event : events) {
     const Json& delta = event["choices"][0]["delta"];
-    if (delta.contains("tool_calls")) calls.push_back(delta["tool_calls"][0]);
+    if (!delta.contains("tool_calls")) continue;
+    for (const Json& piece : delta["tool_calls"]) {
+      ++pieces;
+      EXPECT_EQ(piece["index"], 0);
+      EXPECT_EQ(piece.contains("id"), name.empty());
+      name += piece["function"].value("name", "");
+      arguments += piece["function"]["arguments"];
+    }
   }
-  ASSERT_EQ(calls.size(), 1u);
-  EXPECT_EQ(calls[0]["index"], 0);
-  EXPECT_EQ(calls[0]["function"]["arguments"], R"({"place":"Rome"})");
+  EXPECT_EQ(name, "weather");
+  EXPECT_EQ(arguments, R"({"place": "Rome"})");
+  EXPECT_GT(pieces, 4);  // as they come
   EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "tool_calls");
 }
 
@@ -235,6 +244,112 @@ TEST(Chat, ToolChoices) {
   EXPECT_EQ(with(R"("sometimes")").status, 400);
   EXPECT_EQ(server.chat(R"("tools":[{"type":"strange"}])").status, 400);
   EXPECT_EQ(server.chat(R"("tool_choice":"required")").status, 400);
+}
+
+TEST(Chat, Reasoning) {
+  RunningServer server(thinks("<think>\nIs it?\nYes.\n</think>\n\nIt is."));
+  const Json whole = server.chat("\"seed\":1").json();
+  const Json& message = whole["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "Is it?\nYes.");
+  EXPECT_EQ(message["content"], "It is.");
+  const int thought = whole["usage"]["completion_tokens_details"]["reasoning_tokens"];
+  EXPECT_GT(thought, 8);
+  EXPECT_LT(thought, whole["usage"]["completion_tokens"]);
+  const auto events =
+      server.chat(R"("stream":true,"stream_options":{"include_usage":true})").events();
+  std::string reasoning, content;
+  for (const Json& event : events) {
+    if (event["choices"].empty()) {
+      EXPECT_EQ(event["usage"]["completion_tokens_details"]["reasoning_tokens"], thought);
+      continue;
+    }
+    const Json& delta = event["choices"][0]["delta"];
+    reasoning += delta.value("reasoning_content", "");
+    content += delta.value("content", "");
+    EXPECT_TRUE(content.empty() || !delta.contains("reasoning_content"));
+  }
+  EXPECT_EQ(reasoning, "Is it?\nYes.");
+  EXPECT_EQ(content, "It is.");
+  const Json hidden = server.chat(R"("include_reasoning":false)").json();
+  EXPECT_FALSE(hidden["choices"][0]["message"].contains("reasoning_content"));
+  EXPECT_EQ(hidden["choices"][0]["message"]["content"], "It is.");
+}
+
+TEST(Chat, ReasoningThatThePromptBegins) {
+  RunningServer server(thinks("Hm.</think>It is.", "<think>\n"));
+  const Json message = server.chat("\"seed\":1").json()["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "Hm.");
+  EXPECT_EQ(message["content"], "It is.");
+}
+
+TEST(Chat, ReasoningEffort) {
+  RunningServer server(thinks("<think>Hm.</think>It is."));
+  // The template leaves it out, and what looks like it is content then.
+  const Json off = server.chat(R"("reasoning_effort":"none")").json();
+  EXPECT_EQ(off["choices"][0]["message"]["content"], "<think>Hm.</think>It is.");
+  EXPECT_FALSE(server.service().last().span_limit.has_value());
+  const Json own = server.chat(R"("chat_template_kwargs":{"enable_thinking":false})").json();
+  EXPECT_EQ(own["choices"][0]["message"]["content"], "<think>Hm.</think>It is.");
+  EXPECT_EQ(server.chat(R"("reasoning_effort":"low")").status, 200);
+  EXPECT_EQ(server.chat(R"("reasoning_effort":"most")").status, 400);
+  EXPECT_EQ(server.chat(R"("reasoning_effort":3)").status, 400);
+  EXPECT_EQ(server.chat(R"("max_reasoning_tokens":5)").status, 200);
+  ASSERT_TRUE(server.service().last().span_limit.has_value());
+  EXPECT_EQ(server.service().last().span_limit->max_tokens, 5);
+  EXPECT_EQ(server.service().last().span_limit->close, "</think>");
+  EXPECT_FALSE(server.service().last().span_limit->is_open);
+  EXPECT_EQ(server.chat(R"("max_reasoning_tokens":-1)").status, 400);
+  EXPECT_EQ(server.chat(R"("max_reasoning_tokens":"many")").status, 400);
+}
+
+TEST(Chat, ConstraintsBeginBehindReasoning) {
+  RunningServer server(thinks("<think>Hm.</think>{}"));
+  EXPECT_EQ(server.chat(R"("response_format":{"type":"json_object"})").status, 200);
+  const auto grammar = server.service().last().grammar;
+  ASSERT_NE(grammar, nullptr);
+  const auto constraint = make_constraint(grammar);
+  const Tokenizer& tokenizer = server.service().tokenizer();
+  std::vector<int32_t> ids;
+  ASSERT_TRUE(tokenizer.encode("<think>Hm.</think>{", {false, true}, ids).ok());
+  for (const int32_t id : ids) {
+    EXPECT_TRUE(constraint->allows(id)) << tokenizer.piece(id);
+    constraint->advance(id);
+  }
+  ids.clear();
+  ASSERT_TRUE(tokenizer.encode("x", {false, true}, ids).ok());
+  EXPECT_FALSE(constraint->allows(ids.front()));
+}
+
+TEST(Chat, StrictTools) {
+  RunningServer server(thinks("Well."));
+  constexpr const char* kStrict =
+      R"("tools":[{"type":"function","function":{"name":"weather","strict":true,)"
+      R"("parameters":{"type":"object","properties":{"x":{"type":"integer"}}}}}])";
+  EXPECT_EQ(server.chat(kStrict).json()["choices"][0]["message"]["content"], "Well.");
+  EXPECT_NE(server.service().last().grammar, nullptr);
+  EXPECT_EQ(server.chat(kTools).status, 200);
+  EXPECT_EQ(server.service().last().grammar, nullptr);
+  EXPECT_EQ(server.chat(R"("tools":[{"type":"function","function":{"name":"w","strict":true,)"
+                        R"("parameters":{"type":"no such"}}}])")
+                .status,
+            400);
+}
+
+// The texts of earlier turns reach the template by its own names.
+TEST(Chat, ReasoningOfEarlierTurns) {
+  RunningServer server(thinks("Well."));
+  for (const char* name : {"reasoning_content", "reasoning"}) {
+    const Response response = server.post(
+        "/v1/chat/completions",
+        std::string(R"({"messages":[{"role":"assistant","content":"x",")") + name +
+            R"(":"I thought"},{"role":"user","content":"y"}],"return_token_ids":true})");
+    ASSERT_EQ(response.status, 200) << response.body;
+    std::string prompt;
+    for (const int32_t id : response.json()["prompt_token_ids"].get<std::vector<int32_t>>()) {
+      prompt += server.service().tokenizer().piece(id);
+    }
+    EXPECT_THAT(prompt, HasSubstr("I thought|x")) << name;
+  }
 }
 
 TEST(Chat, TemplateWithoutTools) {

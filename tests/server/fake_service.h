@@ -83,7 +83,7 @@ class FakeService final : public Service {
       job.tokens.push_back(static_cast<unsigned char>(c));
     }
     job.tokens.push_back(kTurnEnd);
-    job.reply = std::make_unique<Reply>(*tokenizer_, request.stop, request.ignore_eos);
+    job.reply = std::make_unique<Reply>(*tokenizer_, request);
     job.sink = std::move(sink);
     last_ = request;
     job.request = std::move(request);
@@ -191,6 +191,7 @@ class FakeService final : public Service {
       if (job.reply->stops_after(token)) {
         over = true;
         job.end.finish = FinishReason::kStop;
+        job.end.stop_string = job.reply->stop_string();
       } else if (static_cast<int>(job.done) == job.request.max_tokens) {
         over = true;
         job.end.finish = FinishReason::kLength;

@@ -54,4 +54,18 @@ inline FakeService::Options says(std::string text) {
   return options;
 }
 
+// A template whose model thinks, and the same with the opening tag in the prompt.
+inline FakeService::Options thinks(const std::string& reply, const std::string& begin = "") {
+  FakeService::Options options = says(reply);
+  options.chat_template =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.reasoning_content }}|{{ m.content }}"
+      "{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}"
+      "<|im_end|>\n{% endfor %}{% if tools %}{{ tools | length }}<tool_call> </think>{% endif %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n" +
+      begin +
+      "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
+      "{% endif %}{% endif %}";
+  return options;
+}
+
 }  // namespace aerie::test

@@ -93,10 +93,12 @@ constexpr TheirFlag kFlags[] = {
     {kV, "--override-generation-config", kOne, kAlias, "--override-generation-config"},
     {kV, "--enable-auto-tool-choice,--disable-fastapi-docs,--enable-server-load-tracking", kNone,
      kIgnored, "", kAlways},
-    {kVS, "--tool-call-parser,--reasoning-parser,--tool-parser-plugin", kOne, kIgnored, "",
-     kFormats},
+    {kVS, "--tool-call-parser", kOne, kAliasOrIgnored, "--tool-call-parser"},
+    {kVS, "--reasoning-parser", kOne, kAliasOrIgnored, "--reasoning-parser"},
+    {kV, "--tool-parser-plugin", kOne, kIgnored, "", kFormats},
     {kV, "--enable-reasoning", kNone, kIgnored, "", kFormats},
-    {kVS, "--chat-template,--chat-template-file", kOne, kRefused, "", kTemplate},
+    {kVS, "--chat-template", kOne, kAlias, "--chat-template"},
+    {kVS, "--chat-template-file", kOne, kAlias, "--chat-template"},
     {kV, "--chat-template-content-format", kOne, kIgnored, "", kTemplate},
     {kV, "--response-role", kOne, kRefused, "", "replies are the assistant's", "assistant"},
     {kV, "--guided-decoding-backend,--structured-outputs-config,--grammar-backend", kOne, kIgnored,
@@ -371,7 +373,7 @@ std::string fate_text(const TheirFlag& flag) {
       text = "refused";
       break;
   }
-  if (flag.fate == kAliasOrIgnored) text += " of `aerie run`; ignored by `aerie serve`";
+  if (flag.fate == kAliasOrIgnored) text += "; ignored where there is none";
   if (!flag.why.empty()) text += fmt::format(": {}", flag.why);
   if (!flag.neutral.empty()) text += fmt::format(" (not {})", flag.neutral);
   return text;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "chat/dialect.h"
 #include "format/json.h"
 #include "tools/flags.h"
 #include "tools/options.h"
@@ -146,6 +147,15 @@ void add_recording_flags(CLI::App& app, ServeFlags& flags) {
                "Prompts, replies and grammars as texts, too, not as token ids alone");
 }
 
+void add_form(CLI::App& app, const char* flag, std::string& name,
+              Status (*choose)(std::string_view, chat::Dialect&), const char* help) {
+  const auto check = [choose](const std::string& given) {
+    chat::Dialect dialect;
+    return choose(given, dialect).message();
+  };
+  add_shown(app, flag, name, help)->check(CLI::Validator(check, "NAME"));
+}
+
 void add_serving_flags(CLI::App& app, ServeFlags& flags) {
   server::ApiOptions& api = flags.options.server.api;
   app.add_option("MODEL,-m,--model", flags.options.engine.model, kModelHelp);
@@ -170,6 +180,10 @@ void add_serving_flags(CLI::App& app, ServeFlags& flags) {
       "A JSON object with the sampling of requests that say nothing: temperature, top_k, "
       "top_p, min_p, repetition_penalty");
   app.add_flag("--strict-schemas", api.strict_schemas, kStrictSchemasHelp);
+  add_form(app, "--tool-call-parser", api.tool_call_parser, chat::choose_calls,
+           "How the model writes calls of tools, in the place of what its chat template shows");
+  add_form(app, "--reasoning-parser", api.reasoning_parser, chat::choose_reasoning,
+           "How it marks what it thinks before it answers, likewise");
   app.add_flag("--no-log-requests", flags.no_log, "No line of the log for each request");
   app.add_flag("--no-prefix-cache", flags.no_prefix_cache,
                "Do not keep what prompts have in common");

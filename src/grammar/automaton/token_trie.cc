@@ -4,22 +4,43 @@
 
 namespace aerie {
 
+namespace {
+
+std::string between_marker_bytes(std::string_view name) {
+  return std::string(1, kMarkerByte).append(name) + kMarkerByte;
+}
+
+}  // namespace
+
 TokenTrie::TokenTrie(const Tokenizer& tokenizer) {
-  // Longer ones are left to be spelled by others.
-  constexpr size_t kMaxBytes = 4096;
   const int32_t size = tokenizer.vocab_size();
   starts_.push_back(0);
   for (int32_t id = 0; id < size; ++id) {
-    if (tokenizer.is_end(id)) {
-      end_tokens_.push_back(id);
-    } else if (!tokenizer.is_control(id)) {
-      const std::string_view piece = tokenizer.piece(id);
-      if (piece.size() <= kMaxBytes) text_ += piece;
-      if (piece.size() == 1) spellable_.set(static_cast<uint8_t>(piece[0]));
-    }
+    add(id, tokenizer);
     starts_.push_back(static_cast<uint32_t>(text_.size()));
   }
+  spellable_.set(static_cast<uint8_t>(kMarkerByte), !controls_.empty());
   build();
+}
+
+void TokenTrie::add(int32_t id, const Tokenizer& tokenizer) {
+  // Longer ones are left to be spelled by others.
+  constexpr size_t kMaxBytes = 4096;
+  if (tokenizer.is_end(id)) return end_tokens_.push_back(id);
+  const std::string_view piece = tokenizer.piece(id);
+  if (piece.size() > kMaxBytes || piece.find(kMarkerByte) != std::string_view::npos) return;
+  if (tokenizer.is_control(id)) {
+    if (piece.empty()) return;
+    text_ += between_marker_bytes(piece);
+    controls_.emplace(piece);
+    return;
+  }
+  text_ += piece;
+  if (piece.size() == 1) spellable_.set(static_cast<uint8_t>(piece[0]));
+}
+
+std::string TokenTrie::marker_bytes(std::string_view name) const {
+  return controls_.contains(name) ? between_marker_bytes(name) : std::string(name);
 }
 
 void TokenTrie::build() {

@@ -97,6 +97,8 @@ bool needs_key(const HttpRequest& request) {
 
 std::string bearer_of(const HttpRequest& request) {
   const std::string value = header(request, "authorization");
+  // As Anthropic's clients say it.
+  if (value.empty()) return header(request, "x-api-key");
   constexpr std::string_view kScheme = "bearer ";
   if (value.size() < kScheme.size()) return "";
   const bool matches =
@@ -165,7 +167,7 @@ void answer_preflight(Headers headers, const HttpRequest& request, Answer& answe
   headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
   const std::string wanted = header(request, "access-control-request-headers");
   headers.emplace_back("Access-Control-Allow-Headers",
-                       wanted.empty() ? "Authorization, Content-Type, x-request-id" : wanted);
+                       wanted.empty() ? "Authorization, Content-Type, x-api-key, x-request-id" : wanted);
   headers.emplace_back("Access-Control-Max-Age", "600");
   answer.send(204, "", "", std::move(headers));
 }

@@ -9,6 +9,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions", RouteName::kChat},
     {"POST", "/v1/completions", RouteName::kCompletions},
     {"POST", "/v1/responses", RouteName::kResponses},
+    {"POST", "/v1/messages", RouteName::kMessages},
+    {"POST", "/v1/messages/count_tokens", RouteName::kMessageTokens},
     {"GET", "/v1/models", RouteName::kModels},
     {"GET", "/v1/models/{model}", RouteName::kModel},
     {"POST", "/tokenize", RouteName::kTokenize},

@@ -13,6 +13,8 @@ enum class RouteName : uint8_t {
   kChat,
   kCompletions,
   kResponses,
+  kMessages,
+  kMessageTokens,
   kModels,
   kModel,
   kTokenize,

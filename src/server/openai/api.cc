@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "server/anthropic/messages.h"
 #include "server/http/routes.h"
 #include "server/openai/api_state.h"
 #include "server/openai/fields/chat_prompt.h"
@@ -94,7 +95,7 @@ void answer_tokenize(const StatePtr& state, const HttpRequest& request, Answer& 
     prompt.messages = read_messages(reader, *messages, "messages");
     prompt.extra = reader.object("chat_template_kwargs");
     prompt.add_generation_prompt = reader.boolean("add_generation_prompt", true);
-    ids = encode_chat(reader, *state, std::move(prompt));
+    ids = encode_chat(reader, *state, std::move(prompt)).ids;
   } else {
     if (!reader.has("prompt")) reader.refuse("prompt", "is missing");
     EncodeOptions options;
@@ -137,6 +138,16 @@ void answer_detokenize(const StatePtr& state, const HttpRequest& request, Answer
   send_json(answer, {{"prompt", text_of(state->service.tokenizer(), ids)}});
 }
 
+void answer_message_tokens(const StatePtr& state, const HttpRequest& request, Answer& answer) {
+  auto body = parse_body(request);
+  if (!body.ok()) return send_error(answer, error_of(400, body.status().message()));
+  std::optional<ApiError> error;
+  FieldReader reader(*body, error);
+  const int count = count_message_tokens(reader, *state, request);
+  if (error) return send_error(answer, *error);
+  send_json(answer, {{"input_tokens", count}});
+}
+
 void answer_ready(const StatePtr& state, Answer& answer) {
   if (state->draining.load()) return send_error(answer, error_of(503, "the server is ending"));
   send_json(answer, {{"status", "ready"}});
@@ -151,6 +162,10 @@ void answer_route(RouteName name, const StatePtr& state, const HttpRequest& requ
       return answer_text(state, request, answer, read_completion);
     case RouteName::kResponses:
       return answer_text(state, request, answer, read_response);
+    case RouteName::kMessages:
+      return answer_text(state, request, answer, read_anthropic_message);
+    case RouteName::kMessageTokens:
+      return answer_message_tokens(state, request, *answer);
     case RouteName::kModels:
       return answer_models(state, *answer);
     case RouteName::kModel:
@@ -184,6 +199,16 @@ size_t longest_piece_of(const Tokenizer& tokenizer) {
   return most;
 }
 
+// Names that are not known were refused where the options were read.
+chat::Dialect dialect_of(const Service& service, const ApiOptions& options) {
+  chat::Dialect dialect;
+  const auto& chat = service.chat_template();
+  if (chat.ok()) dialect = chat::detect_dialect(chat->source());
+  (void)chat::choose_calls(options.tool_call_parser, dialect);
+  (void)chat::choose_reasoning(options.reasoning_parser, dialect);
+  return dialect;
+}
+
 std::vector<std::string> names_of(const Service& service, const ApiOptions& options) {
   if (!options.model_names.empty()) return options.model_names;
   return {service.model_name()};
@@ -197,6 +222,7 @@ ApiState::ApiState(Service& service_to_ask, ApiOptions api_options)
       model_names(names_of(service, options)),
       started(std::time(nullptr)),
       control_names(service.tokenizer()),
+      dialect(dialect_of(service, options)),
       longest_piece(longest_piece_of(service.tokenizer())),
       grammars(std::make_shared<GrammarCache>()),
       metrics(model_names.front()) {}

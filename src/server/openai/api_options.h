@@ -28,6 +28,10 @@ struct ApiOptions {
   TenantBy tenant_by = TenantBy::kKey;
   bool share_learning = false;  // what is learnt of one tenant's text serves all
   bool allow_trace = false;     // requests may ask for what was drafted
+  // How the model marks calls and reasoning, by the names of chat/dialect.h, which knows what is
+  // possible; "auto": as its chat template shows.
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
   SuggestedSampling sampling;   // where a request says nothing; else OpenAI's defaults
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/dialect.h"
 #include "engine/service.h"
 #include "server/metrics.h"
 #include "server/openai/api_options.h"
@@ -25,6 +26,7 @@ struct ApiState {
   const std::vector<std::string> model_names;  // at least one
   const std::time_t started;
   const ControlNames control_names;
+  const chat::Dialect dialect;
   const size_t longest_piece;  // bytes of a token's text
   const std::shared_ptr<GrammarCache> grammars;
   Metrics metrics;

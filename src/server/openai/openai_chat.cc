@@ -4,22 +4,21 @@
 #include <utility>
 
 #include "server/http/http_target.h"
-#include "server/openai/fields/chat_prompt.h"
-#include "server/openai/fields/generation_settings.h"
+#include "server/openai/fields/chat_request.h"
 #include "server/openai/fields/json_text.h"
-#include "server/openai/fields/tool_calls.h"
 #include "server/openai/openai_reply.h"
 
 namespace aerie::server {
 namespace {
 
+using Kind = chat::ReplyPart::Kind;
+
 constexpr std::string_view kChunk = "chat.completion.chunk";
 
 struct ChatWords : ReplyWords {
+  const ApiState* state = nullptr;  // outlives every answer
   bool logprobs = false;
-  bool tools = false;  // calls are looked for
-  ToolNames tool_names;
-  bool parallel = true;
+  ReplyShape shape;
 };
 
 class ChatFormat final : public ReplyFormat {
@@ -27,10 +26,9 @@ class ChatFormat final : public ReplyFormat {
   explicit ChatFormat(ChatWords words) : words_(std::move(words)) {}
 
   std::string opening(const std::vector<Choice>& choices) override {
-    parsers_.resize(choices.size(), ToolCallParser(words_.tool_names));
-    call_counts_.resize(choices.size());
     std::string out;
     for (const Choice& choice : choices) {
+      readers_.emplace_back(*words_.state, words_.shape);
       Json event = chunk(choice, {{"role", "assistant"}, {"content", ""}});
       if (words_.return_token_ids && choice.index == 0) {
         event["prompt_token_ids"] = words_.prompts.front();
@@ -47,14 +45,14 @@ class ChatFormat final : public ReplyFormat {
   std::string closing(const Choice& choice, const ReplyDelta& last) override {
     std::string out = said(choice, last, true);
     Json event = chunk(choice, Json::object());
-    const bool called = call_counts_[static_cast<size_t>(choice.index)] > 0;
+    const bool called = readers_[static_cast<size_t>(choice.index)].calls() > 0;
     add_finish(choice, reason_of(choice, called), event["choices"][0]);
     if (!words_.include_usage) event["aerie"] = figures_of({choice});
     return out + event_text(event);
   }
 
   std::string ending(const std::vector<Choice>& choices) override {
-    return stream_ending(words_, kChunk, choices);
+    return stream_ending(words_, kChunk, choices, reasoning_tokens());
   }
 
   std::string failure(const ApiError& error) override { return stream_failure(error); }
@@ -64,7 +62,7 @@ class ChatFormat final : public ReplyFormat {
     for (const Choice& choice : choices) list.push_back(whole_choice(choice));
     Json out = envelope(words_, "chat.completion", std::move(list));
     if (words_.return_token_ids) out["prompt_token_ids"] = words_.prompts.front();
-    out["usage"] = usage_of(words_, choices);
+    out["usage"] = usage_of(words_, choices, reasoning_tokens());
     out["aerie"] = figures_of(choices);
     return json_text(out);
   }
@@ -84,37 +82,44 @@ class ChatFormat final : public ReplyFormat {
     return out;
   }
 
-  Json call_json(const ToolCall& call) const {
-    return {{"id", "call_" + random_hex(12)},
-            {"type", "function"},
-            {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+  int reasoning_tokens() const {
+    int sum = 0;
+    for (const ReplyReader& reader : readers_) sum += reader.reasoning_tokens();
+    return sum;
   }
 
-  // New text and calls of a stream; with no tools all is text.
-  void parse(const Choice& choice, const std::string& text, bool is_end, std::string& out,
-             std::vector<ToolCall>& calls) {
-    if (!words_.tools) {
-      out = text;
-      return;
+  Json call_json(const std::string& name, std::string arguments) const {
+    return {{"id", new_call_id(*words_.state, "call_")},
+            {"type", "function"},
+            {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
+  }
+
+  // What a delta says of the parts.
+  Json delta_of(const std::vector<chat::ReplyPart>& parts, int calls) const {
+    Json out = Json::object();
+    const auto append = [&](const char* key, const std::string& text) {
+      out[key] = out.value(key, std::string()) + text;
+    };
+    for (const chat::ReplyPart& part : parts) {
+      if (part.kind == Kind::kReasoning) append("reasoning_content", part.text);
+      if (part.kind == Kind::kContent) append("content", part.text);
+      if (part.kind == Kind::kCall) {
+        Json one = {{"index", calls++}};
+        one.update(call_json(part.text, ""));
+        out["tool_calls"].push_back(std::move(one));
+      }
+      if (part.kind == Kind::kArguments) {
+        out["tool_calls"].push_back(
+            {{"index", calls - 1}, {"function", {{"arguments", part.text}}}});
+      }
     }
-    ToolCallParser& parser = parsers_[static_cast<size_t>(choice.index)];
-    parser.push(text, out, calls);
-    if (is_end) parser.finish(out, calls);
+    return out;
   }
 
   std::string said(const Choice& choice, const ReplyDelta& delta, bool is_end) {
-    std::string text;
-    std::vector<ToolCall> calls;
-    parse(choice, delta.text, is_end, text, calls);
-    Json said = Json::object();
-    if (!text.empty()) said["content"] = std::move(text);
-    int& count = call_counts_[static_cast<size_t>(choice.index)];
-    for (const ToolCall& call : calls) {
-      if (!words_.parallel && count > 0) break;
-      Json one = {{"index", count++}};
-      one.update(call_json(call));
-      said["tool_calls"].push_back(std::move(one));
-    }
+    ReplyReader& reader = readers_[static_cast<size_t>(choice.index)];
+    const int calls = reader.calls();
+    Json said = delta_of(reader.read(delta.text, delta.tokens, is_end), calls);
     const bool has_tokens = !delta.tokens.empty();
     const bool about_tokens = words_.logprobs || words_.return_token_ids || words_.trace;
     if (said.empty() && !(has_tokens && about_tokens)) return "";
@@ -129,32 +134,29 @@ class ChatFormat final : public ReplyFormat {
     return event_text(event);
   }
 
-  Json whole_choice(const Choice& choice) const {
-    std::string text;
-    std::vector<ToolCall> calls;
-    if (words_.tools) {
-      ToolCallParser parser(words_.tool_names);
-      parser.push(choice.text, text, calls);
-      parser.finish(text, calls);
-      if (!words_.parallel && calls.size() > 1) calls.resize(1);
-    } else {
-      text = choice.text;
+  Json whole_choice(const Choice& choice) {
+    ReplyReader& reader = readers_.emplace_back(*words_.state, words_.shape);
+    std::string content, reasoning;
+    Json calls = Json::array();
+    for (const chat::ReplyPart& part : reader.read(choice.text, choice.tokens, true)) {
+      if (part.kind == Kind::kReasoning) reasoning += part.text;
+      if (part.kind == Kind::kContent) content += part.text;
+      if (part.kind == Kind::kCall) calls.push_back(call_json(part.text, ""));
+      if (part.kind == Kind::kArguments) calls.back()["function"]["arguments"] = part.text;
     }
-    Json message = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
-    if (!calls.empty()) {
-      if (text.find_first_not_of(" \t\r\n") == std::string::npos) message["content"] = nullptr;
-      for (const ToolCall& call : calls) message["tool_calls"].push_back(call_json(call));
-    }
+    Json message = {{"role", "assistant"}, {"content", content}, {"refusal", nullptr}};
+    if (content.empty() && !calls.empty()) message["content"] = nullptr;
+    if (!reasoning.empty()) message["reasoning_content"] = std::move(reasoning);
+    if (!calls.empty()) message["tool_calls"] = std::move(calls);
     Json out = {{"index", choice.index}, {"message", std::move(message)}};
     out["logprobs"] = words_.logprobs ? chat_logprobs(*words_.tokenizer, choice.tokens) : Json();
-    add_finish(choice, reason_of(choice, !calls.empty()), out);
+    add_finish(choice, reason_of(choice, reader.calls() > 0), out);
     if (words_.return_token_ids) out["token_ids"] = ids_of(choice.tokens);
     return out;
   }
 
   const ChatWords words_;
-  std::vector<ToolCallParser> parsers_;  // of a stream's choices
-  std::vector<int> call_counts_;
+  std::vector<ReplyReader> readers_;  // of the choices
 };
 
 void read_logprobs(FieldReader& request, GenerationSettings& settings, ChatWords& words) {
@@ -166,50 +168,15 @@ void read_logprobs(FieldReader& request, GenerationSettings& settings, ChatWords
   if (words.logprobs) settings.request.sampling.logprobs = top;
 }
 
-// Tools, or what else constrains the reply; whether tools are for the template.
-ToolRequest read_form(FieldReader& request, ApiState& state, GenerationSettings& settings) {
-  ToolRequest tools = read_tools(request);
-  if (request.failed()) return tools;
-  settings.grammar = read_grammar(request);
-  if (tools.choice == ToolChoice::kNone || request.failed()) return tools;
-  const auto& chat = state.service.chat_template();
-  if (!chat.ok() || !chat->mentions("tools")) {
-    request.refuse("tools", "this model's chat template has no place for tools");
-    return tools;
-  }
-  if (tools.choice != ToolChoice::kRequired) return tools;
-  if (settings.grammar) {
-    request.refuse("tool_choice", "constrains the output, and so does another field: give one");
-    return tools;
-  }
-  const auto grammar = tool_grammar(tools.forced);
-  if (!grammar.ok()) {
-    request.refuse("tools", grammar.status().message());
-  } else {
-    settings.grammar = NamedGrammar{*grammar, "tools"};
-  }
-  return tools;
-}
-
 }  // namespace
 
 ReplyTask read_chat(FieldReader& request, ApiState& state, const HttpRequest& from) {
   ReplyTask task;
-  GenerationSettings settings = read_settings(request, state, from, {});
+  ChatRequest chat = read_chat_request(request, state, from);
+  GenerationSettings& settings = chat.settings;
   ChatWords words;
   read_logprobs(request, settings, words);
   if (request.failed()) return task;
-  const ToolRequest tools = read_form(request, state, settings);
-  if (request.failed()) return task;
-  ChatPrompt prompt;
-  const Json* messages = request.find("messages");
-  prompt.messages = read_messages(request, messages != nullptr ? *messages : Json(), "messages");
-  if (tools.choice != ToolChoice::kNone) prompt.tools = tools.tools;
-  prompt.extra = request.object("chat_template_kwargs");
-  prompt.add_generation_prompt = request.boolean("add_generation_prompt", true);
-  settings.request.prompt = encode_chat(request, state, std::move(prompt));
-  if (request.failed()) return task;
-
   words.tokenizer = &state.service.tokenizer();
   words.id = "chatcmpl-" + random_hex(12);
   words.model = settings.model;
@@ -218,11 +185,8 @@ ReplyTask read_chat(FieldReader& request, ApiState& state, const HttpRequest& fr
   words.return_token_ids = settings.return_token_ids;
   words.trace = settings.request.trace;
   words.has_prediction = settings.has_prediction;
-  // A reply that has to be something else is none.
-  words.tools = tools.choice == ToolChoice::kRequired ||
-                (tools.choice == ToolChoice::kAuto && !settings.grammar);
-  words.tool_names = tools.names;
-  words.parallel = tools.parallel;
+  words.state = &state;
+  words.shape = std::move(chat.shape);
   if (words.return_token_ids) words.prompts = {settings.request.prompt};
   for (int i = 0; i < settings.n; ++i) {
     task.requests.push_back(settings.request);

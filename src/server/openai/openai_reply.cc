@@ -57,7 +57,7 @@ Json envelope(const ReplyWords& words, std::string_view object, Json choices) {
           {"choices", std::move(choices)}};
 }
 
-Json usage_of(const ReplyWords& words, const std::vector<Choice>& choices) {
+Json usage_of(const ReplyWords& words, const std::vector<Choice>& choices, int reasoning_tokens) {
   int64_t prompt = 0;
   int64_t completion = 0;
   int64_t cached = 0;
@@ -76,10 +76,13 @@ Json usage_of(const ReplyWords& words, const std::vector<Choice>& choices) {
                 {"completion_tokens", completion},
                 {"total_tokens", prompt + completion},
                 {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+  Json details = Json::object();
+  if (reasoning_tokens > 0) details["reasoning_tokens"] = reasoning_tokens;
   if (words.has_prediction) {
-    usage["completion_tokens_details"] = {{"accepted_prediction_tokens", accepted},
-                                          {"rejected_prediction_tokens", drafted - accepted}};
+    details["accepted_prediction_tokens"] = accepted;
+    details["rejected_prediction_tokens"] = drafted - accepted;
   }
+  if (!details.empty()) usage["completion_tokens_details"] = std::move(details);
   return usage;
 }
 
@@ -192,7 +195,7 @@ Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<EmittedTo
 }
 
 std::string stream_ending(const ReplyWords& words, std::string_view object,
-                          const std::vector<Choice>& choices) {
+                          const std::vector<Choice>& choices, int reasoning_tokens) {
   std::string out;
   for (const Choice& choice : choices) {
     if (choice.end.finish != FinishReason::kError) continue;
@@ -200,7 +203,7 @@ std::string stream_ending(const ReplyWords& words, std::string_view object,
   }
   if (words.include_usage) {
     Json last = envelope(words, object, Json::array());
-    last["usage"] = usage_of(words, choices);
+    last["usage"] = usage_of(words, choices, reasoning_tokens);
     last["aerie"] = figures_of(choices);
     out = event_text(last);
   }

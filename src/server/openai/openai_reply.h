@@ -29,7 +29,9 @@ struct ReplyWords {
 // {"id", "object", "created", "model", "choices"}
 Json envelope(const ReplyWords& words, std::string_view object, Json choices);
 
-Json usage_of(const ReplyWords& words, const std::vector<Choice>& choices);
+// `reasoning_tokens`: of the completion's, all replies together.
+Json usage_of(const ReplyWords& words, const std::vector<Choice>& choices,
+              int reasoning_tokens = 0);
 // The keys "finish_reason" and, where the reply could not go on, "error" of a choice.
 void add_finish(const Choice& choice, std::string_view reason, Json& out);
 // The key "aerie": figures of speculation and time; of several choices the sums, or the longest.
@@ -54,7 +56,7 @@ double finite_logprob(float logprob);
 // The last events of a stream: usage and figures if asked for, or the error with which a reply
 // ended, and "[DONE]".
 std::string stream_ending(const ReplyWords& words, std::string_view object,
-                          const std::vector<Choice>& choices);
+                          const std::vector<Choice>& choices, int reasoning_tokens = 0);
 // An error within a stream.
 std::string stream_failure(const ApiError& error);
 

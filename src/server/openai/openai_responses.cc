@@ -4,18 +4,27 @@
 #include <utility>
 
 #include "server/http/http_target.h"
-#include "server/openai/fields/chat_prompt.h"
-#include "server/openai/fields/generation_settings.h"
+#include "server/openai/fields/chat_request.h"
 #include "server/openai/fields/json_text.h"
+#include "server/openai/fields/response_input.h"
 #include "server/openai/openai_reply.h"
+#include "server/openai/response_items.h"
 
 namespace aerie::server {
 namespace {
 
+struct ResponseWords : ReplyWords {
+  const ApiState* state = nullptr;  // outlives every answer
+  ReplyShape shape;
+};
+
 // One reply. In a stream each event has a type and a number.
 class ResponseFormat final : public ReplyFormat {
  public:
-  ResponseFormat(ReplyWords words, const Json& request) : words_(std::move(words)) {
+  ResponseFormat(ResponseWords words, const Json& request)
+      : words_(std::move(words)),
+        reader_(*words_.state, words_.shape),
+        items_(*words_.state) {
     frame_ = {{"id", words_.id},       {"object", "response"},   {"created_at", words_.created},
               {"status", nullptr},     {"error", nullptr},       {"incomplete_details", nullptr},
               {"model", words_.model}, {"output", Json::array()}};
@@ -23,38 +32,24 @@ class ResponseFormat final : public ReplyFormat {
   }
 
   std::string opening(const std::vector<Choice>&) override {
-    std::string out;
     Json begun = frame_;
     begun["status"] = "in_progress";
-    out += event("response.created", {{"response", begun}});
-    out += event("response.in_progress", {{"response", begun}});
-    Json item = message("in_progress");
-    item["content"] = Json::array();
-    out += event("response.output_item.added", {{"output_index", 0}, {"item", item}});
-    out += about_part("response.content_part.added", {{"part", part("")}});
-    return out;
+    std::string out = event("response.created", {{"response", begun}});
+    return out + event("response.in_progress", {{"response", begun}});
   }
 
   std::string delta(const Choice&, const ReplyDelta& delta) override {
-    const bool has_trace = words_.trace && !delta.tokens.empty();
-    if (delta.text.empty() && !has_trace) return "";
-    Json more = {{"delta", delta.text}, {"logprobs", Json::array()}};
-    if (has_trace) more["trace"] = trace_of(words_, delta);
-    return about_part("response.output_text.delta", more);
+    return said(delta, false);
   }
 
   std::string closing(const Choice& choice, const ReplyDelta& last) override {
-    std::string out = delta(choice, last);
-    out += about_part("response.output_text.done",
-                      {{"text", choice.text}, {"logprobs", Json::array()}});
-    out += about_part("response.content_part.done", {{"part", part(choice.text)}});
-    out +=
-        event("response.output_item.done", {{"output_index", 0}, {"item", whole_message(choice)}});
+    std::string out = said(last, true);
+    items_.finish(status_of(choice), sayer(out));
     return out;
   }
 
   std::string ending(const std::vector<Choice>& choices) override {
-    Json whole = response(choices);
+    Json whole = response(choices.front());
     const std::string type = "response." + whole["status"].get<std::string>();
     return event(type.c_str(), {{"response", std::move(whole)}});
   }
@@ -67,93 +62,77 @@ class ResponseFormat final : public ReplyFormat {
   }
 
   std::string whole(const std::vector<Choice>& choices) override {
-    return json_text(response(choices));
+    const Choice& choice = choices.front();
+    const auto unsaid = [](const char*, const Json&) {};
+    for (const chat::ReplyPart& part : reader_.read(choice.text, choice.tokens, true)) {
+      items_.add(part, Json::object(), unsaid);
+    }
+    items_.finish(status_of(choice), unsaid);
+    return json_text(response(choice));
   }
 
  private:
   static Json error_of_response(const ApiError& error) {
     return {{"code", error.code.empty() ? "server_error" : error.code}, {"message", error.message}};
   }
+  static const char* status_of(const Choice& choice) {
+    return choice.end.finish == FinishReason::kStop ? "completed" : "incomplete";
+  }
+
   std::string event(const char* type, const Json& more) {
     Json out = {{"type", type}, {"sequence_number", number_++}};
     out.update(more);
     return "event: " + std::string(type) + "\n" + event_text(out);
   }
-  std::string about_part(const char* type, const Json& more) {
-    Json out = {{"item_id", item_id_}, {"output_index", 0}, {"content_index", 0}};
-    out.update(more);
-    return event(type, out);
+  ResponseItems::Say sayer(std::string& out) {
+    return [this, &out](const char* type, const Json& more) { out += event(type, more); };
   }
 
-  static Json part(const std::string& text) {
-    return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}};
-  }
-  Json message(const char* status) const {
-    return {{"type", "message"}, {"id", item_id_}, {"status", status}, {"role", "assistant"}};
-  }
-  Json whole_message(const Choice& choice) const {
-    const bool cut = choice.end.finish != FinishReason::kStop;
-    Json item = message(cut ? "incomplete" : "completed");
-    item["content"] = Json::array({part(choice.text)});
-    return item;
+  std::string said(const ReplyDelta& delta, bool is_end) {
+    std::string out;
+    const ResponseItems::Say say = sayer(out);
+    Json extra = Json::object();
+    if (words_.trace && !delta.tokens.empty()) extra["trace"] = trace_of(words_, delta);
+    const auto parts = reader_.read(delta.text, delta.tokens, is_end);
+    for (const chat::ReplyPart& part : parts) {
+      items_.add(part, extra, say);
+      const bool is_said = part.kind != chat::ReplyPart::Kind::kCall &&
+                           part.kind != chat::ReplyPart::Kind::kCallEnd;
+      if (is_said) extra.clear();
+    }
+    // Tokens without a text are shown with a text that is empty.
+    if (!extra.empty()) items_.add({chat::ReplyPart::Kind::kContent, ""}, extra, say);
+    return out;
   }
 
-  Json response(const std::vector<Choice>& choices) const {
-    const Choice& choice = choices.front();
+  Json response(const Choice& choice) const {
     const FinishReason finish = choice.end.finish;
     Json out = frame_;
-    out["status"] = finish == FinishReason::kStop ? "completed" : "incomplete";
+    out["status"] = status_of(choice);
     if (finish == FinishReason::kLength) {
       out["incomplete_details"] = {{"reason", "max_output_tokens"}};
     } else if (finish == FinishReason::kError) {
       out["status"] = "failed";
       out["error"] = error_of_response(constraint_error(choice.end.status));
     }
-    out["output"].push_back(whole_message(choice));
+    out["output"] = items_.items();
     const ReplyEnd& end = choice.end;
-    out["usage"] = {{"input_tokens", end.prompt_tokens},
-                    {"input_tokens_details", {{"cached_tokens", end.cached_tokens}}},
-                    {"output_tokens", end.generated_tokens},
-                    {"output_tokens_details", {{"reasoning_tokens", 0}}},
-                    {"total_tokens", end.prompt_tokens + end.generated_tokens}};
-    out["aerie"] = figures_of(choices);
+    out["usage"] = {
+        {"input_tokens", end.prompt_tokens},
+        {"input_tokens_details", {{"cached_tokens", end.cached_tokens}}},
+        {"output_tokens", end.generated_tokens},
+        {"output_tokens_details", {{"reasoning_tokens", reader_.reasoning_tokens()}}},
+        {"total_tokens", end.prompt_tokens + end.generated_tokens}};
+    out["aerie"] = figures_of({choice});
     return out;
   }
 
-  const ReplyWords words_;
+  const ResponseWords words_;
+  ReplyReader reader_;
+  ResponseItems items_;
   Json frame_;  // of the response
-  const std::string item_id_ = "msg_" + random_hex(12);
   int number_ = 0;
 };
-
-// "input": a string, or messages as items; "instructions" go before them.
-Json read_input(FieldReader& request) {
-  Json messages = Json::array();
-  const std::string instructions = request.string("instructions", "");
-  if (!instructions.empty()) messages.push_back({{"role", "system"}, {"content", instructions}});
-  const Json* input = request.find("input");
-  if (input == nullptr) {
-    request.refuse("input", "is missing");
-  } else if (input->is_string()) {
-    messages.push_back({{"role", "user"}, {"content", *input}});
-  } else {
-    Json items = *input;
-    if (items.is_array()) {
-      for (Json& item : items) {
-        FieldReader reader(item, request.error(), "input");
-        if (reader.string("type", "message") != "message") {
-          reader.refuse("type", "must be \"message\": there are no other items here");
-        }
-        if (item.is_object()) item.erase("type");
-      }
-    }
-    if (request.failed()) return messages;
-    for (Json& message : read_messages(request, items, "input")) {
-      messages.push_back(std::move(message));
-    }
-  }
-  return messages;
-}
 
 std::optional<NamedGrammar> read_text_format(FieldReader& request) {
   const Json* text = request.object("text");
@@ -169,14 +148,20 @@ void refuse_what_is_not_kept(FieldReader& request) {
     if (request.has(key)) request.refuse(key, "is not supported: nothing is kept here");
   }
   if (request.boolean("background", false)) request.refuse("background", "is not supported");
-  const Json* tools = request.array("tools");
-  if (tools != nullptr && !tools->empty()) {
-    request.refuse("tools", "are not supported here: use /v1/chat/completions");
-  }
+}
+
+ReasoningSettings read_response_reasoning(FieldReader& request) {
+  ReasoningSettings out = read_reasoning(request);
+  const Json* reasoning = request.object("reasoning");
+  if (reasoning == nullptr) return out;
+  FieldReader reader(*reasoning, request.error(), "reasoning");
+  const std::string effort = read_effort(reader, "effort");
+  if (!effort.empty()) out.effort = effort;
+  return out;
 }
 
 // What a response repeats of its request.
-Json frame_of(FieldReader& request, const GenerationSettings& settings) {
+Json frame_of(FieldReader& request, const GenerationSettings& settings, bool parallel) {
   const auto given = [&](const char* key) {
     const Json* value = request.find(key);
     return value != nullptr ? *value : Json();
@@ -185,13 +170,14 @@ Json frame_of(FieldReader& request, const GenerationSettings& settings) {
   return {{"instructions", given("instructions")},
           {"max_output_tokens", given("max_output_tokens")},
           {"metadata", request.has("metadata") ? given("metadata") : Json::object()},
-          {"parallel_tool_calls", true},
+          {"parallel_tool_calls", parallel},
           {"previous_response_id", nullptr},
           {"temperature", settings.request.sampling.temperature},
           {"top_p", settings.request.sampling.top_p},
           {"text", text != nullptr ? *text : Json{{"format", {{"type", "text"}}}}},
-          {"tool_choice", "auto"},
-          {"tools", Json::array()},
+          {"tool_choice", request.has("tool_choice") ? given("tool_choice") : Json("auto")},
+          {"tools", request.has("tools") ? given("tools") : Json::array()},
+          {"reasoning", given("reasoning")},
           {"truncation", "disabled"},
           {"store", false},
           {"usage", nullptr}};
@@ -203,24 +189,34 @@ ReplyTask read_response(FieldReader& request, ApiState& state, const HttpRequest
   ReplyTask task;
   SettingsForm form;
   form.max_tokens = {"max_output_tokens"};
-  GenerationSettings settings = read_settings(request, state, from, form);
+  ChatRequest chat;
+  GenerationSettings& settings = chat.settings;
+  settings = read_settings(request, state, from, form);
   if (settings.n != 1) request.refuse("n", "must be 1 here");
   refuse_what_is_not_kept(request);
+  ChatParts parts;
+  const Json chat_tools = response_tools(request);
+  FieldReader tool_fields(chat_tools, request.error());
+  parts.tools = read_tools(tool_fields, state);
+  parts.reasoning = read_response_reasoning(request);
+  settings.grammar = read_text_format(request);
   if (request.failed()) return task;
-  task.grammar = read_text_format(request);
-  ChatPrompt prompt;
-  prompt.messages = read_input(request);
-  prompt.extra = request.object("chat_template_kwargs");
-  settings.request.prompt = encode_chat(request, state, std::move(prompt));
+  parts.messages = read_response_input(request);
+  const bool parallel = parts.tools.parallel;
+  complete_chat(request, state, std::move(parts), chat);
   if (request.failed()) return task;
-  ReplyWords words;
+  ResponseWords words;
+  words.state = &state;
+  words.shape = std::move(chat.shape);
   words.tokenizer = &state.service.tokenizer();
   words.id = "resp_" + random_hex(12);
   words.model = settings.model;
   words.created = std::time(nullptr);
   words.trace = settings.request.trace;
+  task.grammar = std::move(settings.grammar);
   task.stream = settings.stream;
-  task.format = std::make_unique<ResponseFormat>(std::move(words), frame_of(request, settings));
+  task.format = 
+      std::make_unique<ResponseFormat>(std::move(words), frame_of(request, settings, parallel));
   task.requests.push_back(std::move(settings.request));
   return task;
 }

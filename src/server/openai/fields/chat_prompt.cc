@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <iterator>
 #include <utility>
 
@@ -71,7 +72,56 @@ Json read_message(FieldReader& request, const Json& message, const std::string& 
     reader.string("content", "");
   }
   if (calls != nullptr && !reader.failed()) read_calls(reader, out["tool_calls"]);
+  // Some servers call it so.
+  if (out.contains("reasoning") && !out.contains("reasoning_content")) {
+    out["reasoning_content"] = out["reasoning"];
+  }
+  if (role == "assistant") reader.string("reasoning_content", "");
   return out;
+}
+
+// The variables that templates have for it, where the request does not set them itself.
+void add_effort(const ChatTemplate& chat, const std::string& effort, Json& extra) {
+  if (effort.empty()) return;
+  const bool off = effort == "none";
+  const auto add = [&](const char* name, const Json& value) {
+    if (chat.mentions(name) && !extra.contains(name)) extra[name] = value;
+  };
+  add("enable_thinking", !off);
+  add("thinking", !off);
+  // Templates know three levels.
+  const bool is_low = off || effort == "minimal";
+  add("reasoning_effort", is_low ? "low" : effort == "xhigh" ? "high" : effort);
+}
+
+// Ids of calls as Mistral's templates insist on them.
+std::string short_id(const std::string& id) {
+  constexpr size_t kLength = 9;
+  std::string out;
+  for (const char c : id) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) out += c;
+  }
+  if (out.size() < kLength) out.insert(0, kLength - out.size(), '0');
+  return out.substr(out.size() - kLength);
+}
+
+// What other servers' clients call things otherwise than this model's template does.
+void fit_to_template(const chat::Dialect& dialect, Json& messages) {
+  for (Json& message : messages) {
+    if (dialect.harmony && message.contains("reasoning_content")) {
+      // Its template takes one of the two beside calls.
+      const bool has_both = message.contains("tool_calls") && message["content"] != "";
+      if (!has_both) message["thinking"] = message["reasoning_content"];
+    }
+    if (!dialect.short_ids) continue;
+    if (message.contains("tool_call_id") && message["tool_call_id"].is_string()) {
+      message["tool_call_id"] = short_id(message["tool_call_id"]);
+    }
+    if (!message.contains("tool_calls")) continue;
+    for (Json& call : message["tool_calls"]) {
+      if (call.contains("id") && call["id"].is_string()) call["id"] = short_id(call["id"]);
+    }
+  }
 }
 
 }  // namespace
@@ -109,15 +159,16 @@ void check_bytes(FieldReader& request, const ApiState& state, size_t bytes, cons
                field, "context_length_exceeded"));
 }
 
-std::vector<int32_t> encode_chat(FieldReader& request, const ApiState& state, ChatPrompt prompt) {
-  std::vector<int32_t> ids;
-  if (request.failed()) return ids;
+EncodedChat encode_chat(FieldReader& request, const ApiState& state, ChatPrompt prompt) {
+  EncodedChat out;
+  if (request.failed()) return out;
   const Expected<ChatTemplate>& chat = state.service.chat_template();
   if (!chat.ok()) {
     request.refuse(error_of(
         400, "this model has no chat template that can be used: " + chat.status().message()));
-    return ids;
+    return out;
   }
+  fit_to_template(state.dialect, prompt.messages);
   const std::string secret = "\xEE\x80\x80" + random_hex(12) + ":";
   bool marked = state.control_names.mark(prompt.messages, secret);
   Json tools;
@@ -129,23 +180,22 @@ std::vector<int32_t> encode_chat(FieldReader& request, const ApiState& state, Ch
   input.messages = &prompt.messages;
   input.tools = prompt.tools != nullptr ? &tools : nullptr;
   input.add_generation_prompt = prompt.add_generation_prompt;
-  Json extra;
-  if (prompt.extra != nullptr) {
-    extra = *prompt.extra;
-    marked |= state.control_names.mark(extra, secret);
-    input.extra = &extra;
-  }
+  Json extra = prompt.extra != nullptr ? *prompt.extra : Json::object();
+  if (extra.is_object()) add_effort(*chat, prompt.reasoning_effort, extra);
+  marked |= state.control_names.mark(extra, secret);
+  input.extra = &extra;
   const auto text = chat->render(input);
   if (!text.ok()) {
     request.refuse(error_of(400, text.status().message(), "messages"));
-    return ids;
+    return out;
   }
   check_bytes(request, state, text->size(), "messages");
-  if (request.failed()) return ids;
-  const Status encoded = state.control_names.encode(*text, marked ? secret : "", ids);
+  if (request.failed()) return out;
+  const Status encoded = state.control_names.encode(*text, marked ? secret : "", out.ids);
   if (!encoded.ok()) request.refuse(error_of(400, encoded.message(), "messages"));
-  check_length(request, state, ids.size(), "messages");
-  return ids;
+  check_length(request, state, out.ids.size(), "messages");
+  if (prompt.add_generation_prompt) out.start = chat::reasoning_start(state.dialect, *text);
+  return out;
 }
 
 }  // namespace aerie::server

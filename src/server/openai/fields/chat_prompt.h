@@ -16,13 +16,19 @@ Json read_messages(FieldReader& request, const Json& messages, const std::string
 
 struct ChatPrompt {
   Json messages;
-  const Json* tools = nullptr;  // null: none
-  const Json* extra = nullptr;  // chat_template_kwargs; null: none
+  const Json* tools = nullptr;     // null: none
+  const Json* extra = nullptr;     // chat_template_kwargs; null: none
+  std::string reasoning_effort = {};  // for the template's variables; empty: not said
   bool add_generation_prompt = true;
 };
 
-// The ids of what the chat template makes of it. Errors are left in `request`.
-std::vector<int32_t> encode_chat(FieldReader& request, const ApiState& state, ChatPrompt prompt);
+struct EncodedChat {
+  std::vector<int32_t> ids;
+  chat::ReasoningStart start = chat::ReasoningStart::kNever;  // of the reply
+};
+
+// What the chat template makes of it. Errors are left in `request`.
+EncodedChat encode_chat(FieldReader& request, const ApiState& state, ChatPrompt prompt);
 
 // 400 for a text that is too long whatever tokens it has: before it is looked for them.
 void check_bytes(FieldReader& request, const ApiState& state, size_t bytes, const char* field);

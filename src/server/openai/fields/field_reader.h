@@ -24,6 +24,7 @@ class FieldReader {
 
   bool failed() const { return error_->has_value(); }
   const Json* find(std::string_view key) const;  // nullptr if absent
+  const Json& json() const { return *object_; }
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
   // The fallback where the key is absent or wrong.

@@ -84,6 +84,7 @@ std::string key_of(const GrammarSpec& spec) {
   for (const std::string& choice : spec.choices) {
     key += fmt::format(" {} {}", choice.size(), choice);
   }
+  for (const GrammarSpec& part : spec.parts) key += fmt::format(" ({})", key_of(part));
   return key;
 }
 

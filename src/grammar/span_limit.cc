@@ -1,0 +1,127 @@
+#include "grammar/span_limit.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace aerie {
+
+void SpanTracker::push(std::string_view piece) {
+  const bool was_inside = inside_;
+  const size_t missed = missing().size();
+  tail_ += piece;
+  for (;;) {
+    const std::string& wanted = inside_ ? close_ : open_;
+    const size_t at = wanted.empty() ? std::string::npos : tail_.find(wanted);
+    if (at == std::string::npos) {
+      const size_t keep = wanted.empty() ? 0 : std::min(tail_.size(), wanted.size() - 1);
+      tail_.erase(0, tail_.size() - keep);
+      break;
+    }
+    tail_.erase(0, at + wanted.size());
+    inside_ = !inside_;
+  }
+  if (!was_inside || !inside_) {
+    closing_ = 0;
+  } else if (missing().size() < missed) {
+    ++closing_;
+  } else {
+    const bool begins = missing().size() < close_.size();
+    tokens_ += closing_ + (begins ? 0 : 1);
+    closing_ = begins ? 1 : 0;
+  }
+}
+
+std::string_view SpanTracker::missing() const {
+  for (size_t n = close_.empty() ? 0 : std::min(tail_.size(), close_.size() - 1); n > 0; --n) {
+    if (tail_.ends_with(std::string_view(close_).substr(0, n))) {
+      return std::string_view(close_).substr(n);
+    }
+  }
+  return close_;
+}
+
+namespace {
+
+class SpanLimitConstraint final : public TokenConstraint {
+ public:
+  SpanLimitConstraint(const SpanLimit& limit, const Tokenizer& tokenizer,
+                      std::unique_ptr<TokenConstraint> inner)
+      : tokenizer_(tokenizer),
+        max_tokens_(limit.max_tokens),
+        close_token_(tokenizer.find(limit.close)),
+        tracker_(limit.open, limit.close, limit.is_open),
+        inner_(std::move(inner)) {}
+
+  std::unique_ptr<TokenConstraint> fork() const override {
+    return std::unique_ptr<TokenConstraint>(new SpanLimitConstraint(*this));
+  }
+  bool ready() override { return inner_ == nullptr || inner_->ready(); }
+  Readiness prepare() override {
+    return inner_ == nullptr ? Readiness::kReady : inner_->prepare();
+  }
+  Status status() const override { return inner_ == nullptr ? Status() : inner_->status(); }
+
+  void advance(int32_t token) override {
+    if (token < tokenizer_.vocab_size()) tracker_.push(tokenizer_.piece(token));
+    if (inner_ != nullptr) inner_->advance(token);
+  }
+
+  void mask(std::span<bool> allowed) const override {
+    if (inner_ != nullptr) {
+      inner_->mask(allowed);
+    } else {
+      std::fill(allowed.begin(), allowed.end(), true);
+    }
+    if (!closes()) return;
+    const auto closing = [&](size_t id) {
+      return allowed[id] && takes(static_cast<int32_t>(id), tracker_.missing());
+    };
+    bool any = false;
+    for (size_t id = 0; id < allowed.size() && !any; ++id) any = closing(id);
+    // What else constrains the output comes first.
+    if (!any) return;
+    for (size_t id = 0; id < allowed.size(); ++id) allowed[id] = closing(id);
+  }
+
+  bool allows(int32_t token) const override {
+    if (inner_ != nullptr && !inner_->allows(token)) return false;
+    return !closes() || takes(token, tracker_.missing());
+  }
+
+  std::string forced() const override {
+    if (closes()) return close_token_ >= 0 ? std::string() : std::string(tracker_.missing());
+    return inner_ != nullptr ? inner_->forced() : std::string();
+  }
+
+ private:
+  SpanLimitConstraint(const SpanLimitConstraint& other)
+      : tokenizer_(other.tokenizer_),
+        max_tokens_(other.max_tokens_),
+        close_token_(other.close_token_),
+        tracker_(other.tracker_),
+        inner_(other.inner_ == nullptr ? nullptr : other.inner_->fork()) {}
+
+  bool closes() const { return tracker_.inside() && tracker_.tokens_at_most() >= max_tokens_; }
+
+  bool takes(int32_t token, std::string_view missing) const {
+    if (close_token_ >= 0) return token == close_token_;
+    if (token >= tokenizer_.vocab_size() || tokenizer_.is_control(token)) return false;
+    const std::string_view piece = tokenizer_.piece(token);
+    return !piece.empty() && missing.starts_with(piece);
+  }
+
+  const Tokenizer& tokenizer_;
+  const int max_tokens_;
+  const int32_t close_token_;  // that is the whole closing text; -1: there is none
+  SpanTracker tracker_;
+  std::unique_ptr<TokenConstraint> inner_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenConstraint> make_span_limit(const SpanLimit& limit, const Tokenizer& tokenizer,
+                                                 std::unique_ptr<TokenConstraint> inner) {
+  return std::make_unique<SpanLimitConstraint>(limit, tokenizer, std::move(inner));
+}
+
+}  // namespace aerie

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Tests `aerie serve` with the clients of agents: Anthropic's, openai-agents, instructor, LiteLLM.
+#   tests/server/agents/run.sh [BUILD [PYTEST OPTION...]]     BUILD: build/release
+# Makes a virtual environment under BUILD (tests/testing/python_environment.sh): one of its own, since
+# they want older versions of one another than tests/server/python has.
+set -euo pipefail
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+root="$(cd "$here/../../.." && pwd)"
+build="$(cd "${1:-$root/build/release}" && pwd)"
+shift || true
+
+environment="$build/python/agents"
+# shellcheck source=SCRIPTDIR/../../testing/python_environment.sh
+source "$here/../../testing/python_environment.sh"
+python_environment "$here" "$environment"
+
+cd "$root"
+export OPENAI_AGENTS_DISABLE_TRACING=1 LITELLM_LOCAL_MODEL_COST_MAP=True
+exec "$environment/bin/python" -m pytest -rs -p no:cacheprovider -o faulthandler_timeout=240 "$@" "$here"
