@@ -70,6 +70,9 @@ struct ReplyDelta {
   std::string text;                  // became final: without end tokens and stop strings
   std::vector<EmittedToken> tokens;  // ids, how each came about, logprobs if asked for
   std::vector<TracedNode> tree;      // if asked for; empty for the prompt's pass
+  // Of the first delta, if asked for: by token of the prompt, as EmittedToken::logprobs; empty for
+  // the first token, which nothing comes before.
+  std::vector<std::vector<TokenLogprob>> prompt_logprobs = {};
 };
 
 enum class ReplyOutcome : uint8_t {
@@ -117,7 +120,8 @@ struct Generation {
   std::string text;             // without end tokens and stop strings
   std::vector<EmittedToken> emitted =
       {};  // the same tokens, how each came about, logprobs if asked for
-  FinishReason finish = FinishReason::kNone;  // kNone: it was cancelled
+  std::vector<std::vector<TokenLogprob>> prompt_logprobs = {};  // ReplyDelta's, if asked for
+  FinishReason finish = FinishReason::kNone;                    // kNone: it was cancelled
   std::string problem = {};                   // why, of FinishReason::kError
   SequenceStats stats;
   // Of these three nothing is known where other requests shared the passes.

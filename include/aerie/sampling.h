@@ -24,6 +24,7 @@ struct SamplingParams {
 
   std::vector<std::pair<int32_t, float>> logit_bias = {};  // added to the logit of a token id
   int logprobs = -1;  // -1: none; n >= 0: log-probabilities of the token and of the n likeliest
+  int prompt_logprobs = -1;  // the same of the prompt's tokens, given those before them
 };
 
 struct TokenLogprob {

@@ -103,7 +103,7 @@ int Decoder::reusable(std::span<const int32_t> tokens, const SequenceOptions& op
 Status Decoder::attach(Sequence& sequence) {
   AERIE_ASSIGN_OR_RETURN(sequence.cache, cache_.open());
   const std::span<const int32_t> tokens = sequence.tokens;
-  int reused = reusable(tokens, sequence.options);
+  int reused = sequence.scores_prompt() ? 0 : reusable(tokens, sequence.options);
   if (reused > 0) {
     const std::span<const PrefixKey> keys = prefix_keys_;
     reused = cache_.adopt(sequence.cache, keys.first(static_cast<size_t>(reused)),
@@ -189,7 +189,8 @@ Status Decoder::prefill(Sequence& sequence, const std::atomic<bool>* cancel) {
     if (cancel != nullptr && cancel->load()) {
       return {StatusCode::kCancelled, "stopped while reading the prompt"};
     }
-    const int rows = std::min({options_.prefill_chunk, options_.max_rows, unread(sequence)});
+    const int most = sequence.scores_prompt() ? options_.max_logits : options_.max_rows;
+    const int rows = std::min({options_.prefill_chunk, options_.max_rows, most, unread(sequence)});
     const PromptPiece piece[] = {{&sequence, rows}};
     AERIE_RETURN_IF_ERROR(step({}, piece));
   }
@@ -200,7 +201,7 @@ Status Decoder::check_size(Rounds rounds, Pieces pieces) const {
   size_t rows = rounds.size(), logits = rounds.size();
   for (const PromptPiece& piece : pieces) {
     rows += static_cast<size_t>(piece.rows);
-    ++logits;
+    logits += static_cast<size_t>(logit_rows(piece));
   }
   if (rows <= static_cast<size_t>(options_.max_rows) &&
       logits <= static_cast<size_t>(std::min(options_.max_rows, options_.max_logits))) {
@@ -298,8 +299,10 @@ Status Decoder::read(Pieces pieces, const ForwardOutputs& outputs, int first_row
     const int first = cache_.committed(sequence.cache);
     cache_.commit_first(sequence.cache, piece.rows);
     sequence.emitted.clear();
+    if (sequence.scores_prompt()) score(sequence, first, piece.rows, row, outputs);
     row += piece.rows;
-    if (const int32_t at = pass_.logits_of(row - 1, 1).front(); at >= 0) {
+    const bool ends_prompt = first + piece.rows == sequence.prompt_length;
+    if (const int32_t at = pass_.logits_of(row - 1, 1).front(); at >= 0 && ends_prompt) {
       clock_.enter(Stage::kSample);
       SequenceTarget target(sequence, kNoDraft, outputs, std::span(&at, 1));
       verifier_->verify(kNoDraft, target, sequence.sampler.noise(), sequence.tokens.size() - 1,
@@ -327,6 +330,20 @@ Status Decoder::read(Pieces pieces, const ForwardOutputs& outputs, int first_row
     if (unread(*piece.sequence) == 0) keep(*piece.sequence);
   }
   return {};
+}
+
+// Of the prompt's tokens behind the rows from `first` on, which the pass has from `row` on.
+void Decoder::score(Sequence& sequence, int first, int rows, int row,
+                    const ForwardOutputs& outputs) {
+  clock_.enter(Stage::kSample);
+  sequence.prompt_logprobs.resize(static_cast<size_t>(sequence.prompt_length));
+  const std::span<const int32_t> at = pass_.logits_of(row, rows);
+  for (int i = 0; i < rows && first + i + 1 < sequence.prompt_length; ++i) {
+    const auto next = static_cast<size_t>(first + i + 1);
+    sequence.sampler.logprobs(outputs.logits_of(at[static_cast<size_t>(i)]), sequence.tokens[next],
+                              sequence.options.sampling.prompt_logprobs,
+                              sequence.prompt_logprobs[next]);
+  }
 }
 
 // Comes first: a draft must not take the room without which another sequence cannot go on.

@@ -57,6 +57,9 @@ class Decoder {
   // not or what these see is there still. Then expect_branch() says that one will.
   bool can_branch(const Sequence& sequence, int length) const;
   void expect_branch(Sequence& sequence, int length);
+  // Rows of a pass that may want logits: one for each round and each piece, and of a sequence that
+  // scores its prompt one for each row of its piece.
+  int max_logits() const { return std::min(options_.max_rows, options_.max_logits); }
   // How many tokens have to be read before rounds can begin.
   int unread(const Sequence& sequence) const;
   // Whether a sequence may have a round, or the piece that ends its prompt, now: its constraint may
@@ -96,6 +99,7 @@ class Decoder {
   void claim_snapshots(const PromptPiece& piece);
   void mark_branch(const PromptPiece& piece);
   void verify(Rounds sequences, const ForwardOutputs& outputs);
+  void score(Sequence& sequence, int first, int rows, int row, const ForwardOutputs& outputs);
   Status read(Pieces pieces, const ForwardOutputs& outputs, int first_row);
   void emit(Sequence& sequence, const TokenTree& tree, const SequenceTarget& target);
   bool append(Sequence& sequence, int32_t token, TokenOrigin origin);

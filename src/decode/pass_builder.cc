@@ -46,7 +46,8 @@ void PassBuilder::add_piece(const PromptPiece& piece) {
   const Sequence& sequence = *piece.sequence;
   for (BatchRow& row : add_chain(batch_, cache_, sequence.cache, piece.rows, true)) {
     row.token = sequence.tokens[static_cast<size_t>(row.position)];
-    row.wants_logits = sequence.generated() == 0 && row.position == sequence.prompt_length - 1;
+    row.wants_logits = sequence.scores_prompt() ||
+                       (sequence.generated() == 0 && row.position == sequence.prompt_length - 1);
     row.wants_taps = sequence.options.speculate && has_taps();
   }
 }

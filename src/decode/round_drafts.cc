@@ -25,10 +25,12 @@ RoundDrafts::RoundDrafts(Drafter* drafter, Verifier& verifier, KvCache& cache, i
 
 // Rows and logits of a pass that drafts may take.
 int RoundDrafts::spare_rows(Rounds sequences, Pieces pieces) const {
-  int rows = options_.max_rows;
-  for (const PromptPiece& piece : pieces) rows -= piece.rows;
-  rows = std::min(rows, options_.max_logits - static_cast<int>(pieces.size()));
-  return rows - static_cast<int>(sequences.size());
+  int rows = options_.max_rows, logits = options_.max_logits;
+  for (const PromptPiece& piece : pieces) {
+    rows -= piece.rows;
+    logits -= logit_rows(piece);
+  }
+  return std::min(rows, logits) - static_cast<int>(sequences.size());
 }
 
 void RoundDrafts::draft(Rounds sequences, Pieces pieces, std::span<TokenTree> trees) {

@@ -57,11 +57,15 @@ struct Sequence {
   int branch = 0;
   FinishReason finish = FinishReason::kNone;
   std::vector<EmittedToken> emitted;  // by the last pass that it was in
+  // If asked for, once the prompt was read: ReplyDelta::prompt_logprobs.
+  std::vector<std::vector<TokenLogprob>> prompt_logprobs;
   TokenTree draft;                    // of the last round, if it is traced
   std::vector<int32_t> accepted;      // of its nodes, from the root's child down
   SequenceStats stats;
   Distribution distribution;  // the verifier's, at the node it looks at
 
+  // Whether all rows of its prompt want logits. What earlier requests left is then of no use.
+  bool scores_prompt() const { return options.sampling.prompt_logprobs >= 0 && generated() == 0; }
   int generated() const { return static_cast<int>(tokens.size()) - prompt_length; }
 };
 
@@ -70,6 +74,11 @@ struct PromptPiece {
   Sequence* sequence = nullptr;
   int rows = 0;
 };
+
+// How many of its rows may want logits.
+inline int logit_rows(const PromptPiece& piece) {
+  return piece.sequence->scores_prompt() ? piece.rows : 1;
+}
 
 // The sequences of a pass: those that have a round, and those that read.
 using Rounds = std::span<Sequence* const>;

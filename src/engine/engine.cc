@@ -56,7 +56,10 @@ void Gatherer::on_delta(ReplyDelta delta) {
     out_.tokens.push_back(token.id);
     out_.emitted.push_back(std::move(token));
   }
-  if (!first_) first_ = last_ = steady_now();
+  if (!first_) {
+    out_.prompt_logprobs = std::move(delta.prompt_logprobs);
+    first_ = last_ = steady_now();
+  }
 }
 
 void Gatherer::on_end(ReplyEnd end) {

@@ -131,8 +131,9 @@ void RunningReply::count(const Sequence& sequence) {
 
 void RunningReply::on_tokens(const Sequence& sequence) {
   count(sequence);
-  if (!first_token_) first_token_ = Clock::now();
   ReplyDelta delta;
+  if (!first_token_) delta.prompt_logprobs = sequence.prompt_logprobs;
+  if (!first_token_) first_token_ = Clock::now();
   delta.text = new_text();
   delta.tokens = sequence.emitted;
   if (request_.trace) delta.tree = traced(sequence);

@@ -75,8 +75,10 @@ Status validate(const SamplingParams& params, int vocab) {
   if (params.penalty_window < -1) {
     return out_of_range("penalty_window", params.penalty_window, ">= -1 (-1: all tokens)");
   }
-  if (params.logprobs < -1 || params.logprobs > vocab) {
-    return out_of_range("logprobs", params.logprobs, "between -1 (none) and the vocabulary size");
+  for (const auto& [name, count] : {std::pair("logprobs", params.logprobs),
+                                    std::pair("prompt_logprobs", params.prompt_logprobs)}) {
+    if (count >= -1 && count <= vocab) continue;
+    return out_of_range(name, count, "between -1 (none) and the vocabulary size");
   }
   return validate_bias(params, vocab);
 }
@@ -88,7 +90,7 @@ Sampler::Sampler(const SamplingParams& params, int vocab)
       adjuster_(vocab) {
   assert(validate(params, vocab).ok());
   // How many tokens a nucleus has differs from call to call; room for all costs address space only.
-  if (filters_ || params.logprobs > 0) keys_.reserve(static_cast<size_t>(vocab));
+  if (filters_ || params.logprobs > 0 || params.prompt_logprobs > 0) keys_.reserve(static_cast<size_t>(vocab));
 }
 
 Sampler::Prepared Sampler::prepare(std::span<const float> logits, const SamplingContext& context) {
@@ -154,11 +156,11 @@ void Sampler::distribution(std::span<const float> logits, const SamplingContext&
   weigh(prepared.logits, prepared.best.logit, params_.temperature, out);
 }
 
-void Sampler::logprobs(std::span<const float> logits, int32_t token,
+void Sampler::logprobs(std::span<const float> logits, int32_t token, int count,
                        std::vector<TokenLogprob>& out) {
   assert(logits.size() == static_cast<size_t>(vocab_) && token >= 0 && token < vocab_);
   out.clear();
-  if (params_.logprobs < 0) return;
+  if (count < 0) return;
   const std::span<const float> bounded = adjuster_.bounded(logits);
   const BestToken best = find_best(bounded);
   constexpr float kUnbounded = std::numeric_limits<float>::infinity();
@@ -168,8 +170,8 @@ void Sampler::logprobs(std::span<const float> logits, int32_t token,
     return static_cast<float>(scaled_logit(logit, best.logit, 1.0) - log_total);
   };
   out.push_back({token, logprob_of(bounded[static_cast<size_t>(token)])});
-  if (params_.logprobs == 0) return;
-  select_top(bounded, static_cast<size_t>(params_.logprobs), keys_);
+  if (count == 0) return;
+  select_top(bounded, static_cast<size_t>(count), keys_);
   std::ranges::sort(keys_, std::greater<>());
   for (const TokenKey key : keys_) {
     out.push_back({token_key_id(key), logprob_of(token_key_logit(key))});

@@ -57,7 +57,12 @@ class Sampler {
   // filters, as OpenAI reports them): of `token` first, then of the params().logprobs likeliest,
   // best first (ties: smaller id). A token at -infinity has -infinity; such tokens are not among
   // the likeliest. Clears `out`, and leaves it empty if params().logprobs is -1.
-  void logprobs(std::span<const float> logits, int32_t token, std::vector<TokenLogprob>& out);
+  void logprobs(std::span<const float> logits, int32_t token, std::vector<TokenLogprob>& out) {
+    logprobs(logits, token, params_.logprobs, out);
+  }
+  // The same with `count` in the place of params().logprobs.
+  void logprobs(std::span<const float> logits, int32_t token, int count,
+                std::vector<TokenLogprob>& out);
 
  private:
   // Logits after bias, mask and penalties, with the largest among them.

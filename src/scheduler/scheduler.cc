@@ -197,6 +197,16 @@ void Scheduler::compose() {
   for (const PromptPiece& piece : pieces_) rows -= piece.rows;
   rows = std::min(rows, unread(reading[0]));
   if (rows > 0) pieces_.push_back({reading[0]->sequence.get(), rows});
+  bound_logits();
+}
+
+// Prompts whose every row wants logits are read in smaller pieces.
+void Scheduler::bound_logits() {
+  int left = decoder_.max_logits() - static_cast<int>(rounds_.size() + pieces_.size());
+  for (PromptPiece& piece : pieces_) {
+    piece.rows = std::min(piece.rows, piece.rows - logit_rows(piece) + 1 + std::max(0, left));
+    left -= logit_rows(piece) - 1;
+  }
 }
 
 // Makes room by sending the job that would have come last back to those that wait. False if only

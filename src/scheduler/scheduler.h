@@ -63,6 +63,7 @@ class Scheduler {
   bool has_room_in_windows(size_t length) const;
   Status begin(Job& job);
   void compose();
+  void bound_logits();
   int readable(Job& job);
   Status pass();
   bool preempt();

@@ -22,7 +22,11 @@ struct Outcome final : JobListener {
     EXPECT_FALSE(sequence.emitted.empty());
     EXPECT_EQ(ends, 0);
     ++passes;
-    for (const EmittedToken& token : sequence.emitted) reply.tokens.push_back(token.id);
+    for (const EmittedToken& token : sequence.emitted) {
+      reply.tokens.push_back(token.id);
+      logprobs.push_back(token.logprobs);
+    }
+    if (passes == 1) prompt_logprobs = sequence.prompt_logprobs;
   }
   void on_end(JobEnd how, const Status& why, const Sequence* sequence) override {
     ++ends;
@@ -34,6 +38,7 @@ struct Outcome final : JobListener {
   }
 
   test::Reply reply;
+  std::vector<std::vector<TokenLogprob>> logprobs, prompt_logprobs;
   int passes = 0;
   int ends = 0;
   JobEnd end = JobEnd::kFailed;
@@ -523,6 +528,59 @@ TEST_F(SchedulerTest, ARequestThatCannotBeIsToldSoAlone) {
   EXPECT_EQ(outcomes_[1].status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(outcomes_[0].end, JobEnd::kFinished);
   EXPECT_EQ(outcomes_[2].end, JobEnd::kFinished);
+}
+
+bool are_same(const std::vector<TokenLogprob>& a, const std::vector<TokenLogprob>& b) {
+  return std::ranges::equal(a, b, [](const TokenLogprob& one, const TokenLogprob& other) {
+    return one.token == other.token && one.logprob == other.logprob;
+  });
+}
+
+// A reply that is given back as a prompt gets the log-probabilities that it had, to the last bit,
+// however the prompt is cut, whoever shares its passes, preemption and kept prefixes included.
+TEST_F(SchedulerTest, PromptsAreScored) {
+  for (const int pass_rows : {7, 64, 200}) {
+    SchedulerOptions options;
+    options.max_pass_rows = pass_rows;
+    make(60, options);
+    std::vector<Request> requests;
+    for (uint64_t i = 0; i < 4; ++i) {
+      Request request{test::random_tokens(20 + i, 30 + 40 * i, test::TinySpec{}.vocab), {}, 0,
+                      nullptr};
+      request.options.max_tokens = 60;
+      request.options.sampling.temperature = 0.8;
+      request.options.sampling.seed = i;
+      request.options.sampling.logprobs = 2;
+      requests.push_back(request);
+      add(i, request);
+    }
+    run();
+    for (uint64_t i = 0; i < 4; ++i) {
+      Request scored = requests[i];
+      const std::vector<int32_t>& said = outcomes_[i].reply.tokens;
+      scored.prompt.insert(scored.prompt.end(), said.begin(), said.end());
+      scored.options.sampling.prompt_logprobs = 2;
+      scored.options.max_tokens = 5;
+      add(10 + i, scored);
+      add(20 + i, requests[i]);
+    }
+    run();
+    for (uint64_t i = 0; i < 4; ++i) {
+      const auto& scores = outcomes_[10 + i].prompt_logprobs;
+      const size_t length = requests[i].prompt.size();
+      ASSERT_EQ(scores.size(), length + outcomes_[i].reply.tokens.size());
+      EXPECT_TRUE(scores[0].empty());
+      EXPECT_EQ(scores[1].size(), 3u);
+      EXPECT_EQ(scores[1][0].token, requests[i].prompt[1]);
+      for (size_t t = 0; t < outcomes_[i].logprobs.size(); ++t) {
+        EXPECT_TRUE(are_same(scores[length + t], outcomes_[i].logprobs[t])) << i << " " << t;
+      }
+      EXPECT_EQ(outcomes_[10 + i].reused, 0);
+      EXPECT_EQ(outcomes_[20 + i].reply.tokens, outcomes_[i].reply.tokens);
+      EXPECT_TRUE(outcomes_[20 + i].prompt_logprobs.empty());
+    }
+    outcomes_.clear();
+  }
 }
 
 }  // namespace aerie::scheduler_test

@@ -52,7 +52,13 @@ TEST(Completions, EchoLogprobsAndStream) {
   EXPECT_EQ(logprobs["tokens"], Json::array({"a", "b", "c", "<|im_end|>"}));
   EXPECT_EQ(logprobs["text_offset"], Json::array({0, 1, 2, 3}));
   EXPECT_EQ(logprobs["top_logprobs"][0].size(), 2u);
-  EXPECT_EQ(server.complete(R"("echo":true,"logprobs":1)").status, 400);
+  EXPECT_EQ(server.complete(R"("echo":true,"logprobs":1,"stream":true)").status, 400);
+  EXPECT_EQ(server.complete(R"("prompt_logprobs":1,"stream":true)").status, 400);
+  EXPECT_EQ(server.complete(R"("prompt_logprobs":50)").status, 400);
+  EXPECT_EQ(server.complete(R"("prompt_logprobs":3)").status, 200);
+  EXPECT_EQ(server.service().last().sampling.prompt_logprobs, 3);
+  EXPECT_EQ(server.complete(R"("echo":true,"logprobs":1)").status, 200);
+  EXPECT_EQ(server.service().last().sampling.prompt_logprobs, 1);
   EXPECT_EQ(server.complete(R"("suffix":"x")").status, 400);
 }
 

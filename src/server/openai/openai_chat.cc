@@ -18,6 +18,7 @@ constexpr std::string_view kChunk = "chat.completion.chunk";
 struct ChatWords : ReplyWords {
   const ApiState* state = nullptr;  // outlives every answer
   bool logprobs = false;
+  bool prompt_logprobs = false;
   ReplyShape shape;
 };
 
@@ -62,6 +63,10 @@ class ChatFormat final : public ReplyFormat {
     for (const Choice& choice : choices) list.push_back(whole_choice(choice));
     Json out = envelope(words_, "chat.completion", std::move(list));
     if (words_.return_token_ids) out["prompt_token_ids"] = words_.prompts.front();
+    if (words_.prompt_logprobs) {
+      out["prompt_logprobs"] =
+          prompt_logprobs_json(*words_.tokenizer, choices.front().prompt_logprobs);
+    }
     out["usage"] = usage_of(words_, choices, reasoning_tokens());
     out["aerie"] = figures_of(choices);
     return json_text(out);
@@ -176,6 +181,8 @@ ReplyTask read_chat(FieldReader& request, ApiState& state, const HttpRequest& fr
   GenerationSettings& settings = chat.settings;
   ChatWords words;
   read_logprobs(request, settings, words);
+  words.prompt_logprobs = read_prompt_logprobs(request, settings);
+  check_prompt_logprobs(request, settings, settings.request.prompt.size());
   if (request.failed()) return task;
   words.tokenizer = &state.service.tokenizer();
   words.id = "chatcmpl-" + random_hex(12);

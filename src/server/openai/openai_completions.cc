@@ -20,6 +20,7 @@ constexpr int kDefaultMaxTokens = 16;
 struct CompletionWords : ReplyWords {
   bool logprobs = false;
   bool show_logprobs = false;  // false: they are for best_of alone
+  bool prompt_logprobs = false;
   int n = 1;
   int best_of = 1;
   std::vector<std::string> echoes;  // by prompt; empty: none
@@ -123,16 +124,28 @@ class CompletionFormat final : public ReplyFormat {
 
   Json whole_choice(const Choice& choice, size_t index) const {
     Json out = {{"index", index}, {"text", echo_of(choice) + choice.text}};
-    size_t offset = echo_length(choice);
-    out["logprobs"] = words_.show_logprobs
-                          ? completion_logprobs(*words_.tokenizer, choice.tokens, offset)
-                          : Json();
+    out["logprobs"] = logprobs_of(choice);
+    if (words_.prompt_logprobs) {
+      out["prompt_logprobs"] = prompt_logprobs_json(*words_.tokenizer, choice.prompt_logprobs);
+    }
     add_finish(choice, finish_reason_name(choice.end.finish), out);
     if (words_.return_token_ids) {
       out["prompt_token_ids"] = prompt_of(choice);
       out["token_ids"] = ids_of(choice.tokens);
     }
     return out;
+  }
+
+  // With an echo those of the prompt come first.
+  Json logprobs_of(const Choice& choice) const {
+    if (!words_.show_logprobs) return {};
+    size_t offset = 0;
+    if (words_.echoes.empty()) {
+      return completion_logprobs(*words_.tokenizer, choice.tokens, offset);
+    }
+    std::vector<EmittedToken> tokens = as_emitted(prompt_of(choice), choice.prompt_logprobs);
+    tokens.insert(tokens.end(), choice.tokens.begin(), choice.tokens.end());
+    return completion_logprobs(*words_.tokenizer, tokens, offset);
   }
 
   const CompletionWords words_;
@@ -225,8 +238,10 @@ void read_form(FieldReader& request, ApiState& state, GenerationSettings& settin
   read_logprobs(request, settings, words);
   if (!request.string("suffix", "").empty()) request.refuse("suffix", "is not supported");
   if (request.boolean("echo", false) && words.show_logprobs) {
-    request.refuse("echo", "with logprobs is not supported: prompts have none here");
+    settings.request.sampling.prompt_logprobs = settings.request.sampling.logprobs;
+    if (settings.stream) request.refuse("echo", "with logprobs cannot be streamed");
   }
+  words.prompt_logprobs = read_prompt_logprobs(request, settings);
   settings.grammar = read_grammar(request);
 }
 
@@ -265,6 +280,7 @@ ReplyTask read_completion(FieldReader& request, ApiState& state, const HttpReque
     request.refuse("n", "{} replies to one request are more than {}", replies,
                    state.options.max_choices);
   }
+  for (const auto& ids : prompts.ids) check_prompt_logprobs(request, settings, ids.size());
   if (request.failed()) return task;
 
   words.tokenizer = &state.service.tokenizer();

@@ -173,9 +173,15 @@ Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<EmittedTo
   Json tops = Json::array();
   Json offsets = Json::array();
   for (const EmittedToken& token : tokens) {
-    if (token.logprobs.empty()) continue;
     const std::string text = token_text(tokenizer, token.id);
     texts.push_back(text);
+    offsets.push_back(offset);
+    offset += character_count(text);
+    if (token.logprobs.empty()) {
+      logprobs.push_back(nullptr);
+      tops.push_back(nullptr);
+      continue;
+    }
     logprobs.push_back(finite_logprob(token.logprobs.front().logprob));
     Json top = Json::object();
     // The likeliest first; the token itself is among them, as with vLLM.
@@ -185,13 +191,35 @@ Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<EmittedTo
       if (!top.contains(name)) top[name] = finite_logprob(one.logprob);
     }
     tops.push_back(std::move(top));
-    offsets.push_back(offset);
-    offset += character_count(text);
   }
   return {{"tokens", std::move(texts)},
           {"token_logprobs", std::move(logprobs)},
           {"top_logprobs", std::move(tops)},
           {"text_offset", std::move(offsets)}};
+}
+
+Json prompt_logprobs_json(const Tokenizer& tokenizer,
+                          const std::vector<std::vector<TokenLogprob>>& logprobs) {
+  Json out = Json::array();
+  for (const auto& of_token : logprobs) {
+    Json one;
+    for (const TokenLogprob& logprob : of_token) {
+      one[std::to_string(logprob.token)] = {{"logprob", finite_logprob(logprob.logprob)},
+                                            {"decoded_token", token_text(tokenizer, logprob.token)}};
+    }
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+std::vector<EmittedToken> as_emitted(const std::vector<int32_t>& prompt,
+                                     const std::vector<std::vector<TokenLogprob>>& logprobs) {
+  std::vector<EmittedToken> out;
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    out.push_back({prompt[i], TokenOrigin::kTarget,
+                   i < logprobs.size() ? logprobs[i] : std::vector<TokenLogprob>()});
+  }
+  return out;
 }
 
 std::string stream_ending(const ReplyWords& words, std::string_view object,

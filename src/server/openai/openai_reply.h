@@ -50,6 +50,13 @@ Json chat_logprobs(const Tokenizer& tokenizer, const std::vector<EmittedToken>& 
 Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<EmittedToken>& tokens,
                          size_t& offset);
 
+// vLLM's form: null for the first token, then {"id": {"logprob", "decoded_token"}} for each.
+Json prompt_logprobs_json(const Tokenizer& tokenizer,
+                          const std::vector<std::vector<TokenLogprob>>& logprobs);
+// `prompt` as tokens that were emitted, with their log-probabilities.
+std::vector<EmittedToken> as_emitted(const std::vector<int32_t>& prompt,
+                                     const std::vector<std::vector<TokenLogprob>>& logprobs);
+
 // JSON knows no infinity.
 double finite_logprob(float logprob);
 

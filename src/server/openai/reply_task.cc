@@ -305,6 +305,8 @@ void RunningTask::on_delta(size_t index, ReplyDelta delta) {
   if (over_) return;
   if (task_.keep_text) {
     for (const EmittedToken& token : delta.tokens) kept_logprobs_ += token.logprobs.size();
+    for (const auto& of_token : delta.prompt_logprobs) kept_logprobs_ += of_token.size();
+    if (is_first) choice.prompt_logprobs = std::move(delta.prompt_logprobs);
     if (kept_logprobs_ > kMostLogprobs) {
       return fail(error_of(400,
                            fmt::format("logprobs: more than {} in one answer: stream it, or lower "

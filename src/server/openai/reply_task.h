@@ -18,6 +18,7 @@ struct Choice {
   int prompt = 0;  // the index of the prompt that it answers
   std::string text;
   std::vector<EmittedToken> tokens;
+  std::vector<std::vector<TokenLogprob>> prompt_logprobs;  // ReplyDelta's, of a whole answer
   bool ended = false;
   ReplyEnd end;  // once ended
 };

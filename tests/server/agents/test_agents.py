@@ -173,6 +173,7 @@ def test_anthropic_stops(claude, model):
 
 
 class Person(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
     name: str = pydantic.Field(max_length=20)
     age: int = pydantic.Field(ge=0, le=150)
 

@@ -74,6 +74,28 @@ def test_completion_of_ids_and_of_several_prompts(client, model):
     assert "Paris" in both.choices[1].text
 
 
+def test_prompts_are_scored(client, model):
+    """What lm-evaluation-harness asks: a reply given back as a prompt has the log-probabilities it had."""
+    said = complete(client, model, max_tokens=24, logprobs=3)
+    first = said.choices[0].logprobs
+    scored = complete(client, model, prompt=STORY + said.choices[0].text, max_tokens=1, logprobs=3, echo=True)
+    choice = scored.choices[0]
+    assert choice.text.startswith(STORY + said.choices[0].text)
+    got, count = choice.logprobs, len(first.tokens)
+    assert got.token_logprobs[0] is None and got.top_logprobs[0] is None
+    assert got.tokens[-count - 1 : -1] == first.tokens
+    assert got.token_logprobs[-count - 1 : -1] == first.token_logprobs
+    assert got.top_logprobs[-count - 1 : -1] == first.top_logprobs
+    assert len(got.text_offset) == len(got.tokens) and got.text_offset[0] == 0
+    again = complete(client, model, prompt=STORY + said.choices[0].text, max_tokens=1, logprobs=3, echo=True,
+                     extra_body={"speculation": "off"})
+    assert again.choices[0].logprobs == got
+    whole = ask(client, model, max_tokens=4, extra_body={"prompt_logprobs": 2})
+    scores = whole.model_extra["prompt_logprobs"]
+    assert scores[0] is None and len(scores) == whole.usage.prompt_tokens
+    assert all(2 <= len(one) <= 3 for one in scores[1:])
+
+
 def test_completion_echo(client, model):
     plain = complete(client, model, max_tokens=8)
     echoed = complete(client, model, max_tokens=8, echo=True)

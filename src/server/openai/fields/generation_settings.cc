@@ -183,4 +183,21 @@ GenerationSettings read_settings(FieldReader& request, const ApiState& state,
   return out;
 }
 
+bool read_prompt_logprobs(FieldReader& request, GenerationSettings& settings) {
+  if (!request.has("prompt_logprobs")) return false;
+  int& count = settings.request.sampling.prompt_logprobs;
+  count = std::max(count, request.integer("prompt_logprobs", 0, 0, 20));
+  if (settings.stream) request.refuse("prompt_logprobs", "cannot be streamed");
+  return true;
+}
+
+void check_prompt_logprobs(FieldReader& request, const GenerationSettings& settings,
+                           size_t tokens) {
+  constexpr size_t kMost = 400'000;
+  const int count = settings.request.sampling.prompt_logprobs;
+  if (count < 0 || tokens * static_cast<size_t>(count + 1) <= kMost) return;
+  request.refuse("prompt_logprobs", "of {} tokens are too many for one answer: ask for fewer",
+                 tokens);
+}
+
 }  // namespace aerie::server

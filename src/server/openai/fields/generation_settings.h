@@ -34,6 +34,12 @@ struct SettingsForm {
 GenerationSettings read_settings(FieldReader& request, const ApiState& state,
                                  const HttpRequest& from, const SettingsForm& form);
 
+// "prompt_logprobs" (0 to 20), which is not for streams; whether it is there. An error is left in
+// `request`.
+bool read_prompt_logprobs(FieldReader& request, GenerationSettings& settings);
+// 400 where they would be too many for one answer.
+void check_prompt_logprobs(FieldReader& request, const GenerationSettings& settings, size_t tokens);
+
 // The model alone.
 std::string read_model(FieldReader& request, const ApiState& state);
 
