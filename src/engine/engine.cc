@@ -274,6 +274,14 @@ Expected<std::string> Engine::apply_chat_template(std::span<const ChatMessage> m
   return chat_template->render(messages, add_generation_prompt);
 }
 
+Expected<SamplingParams> Engine::suggested_sampling() const {
+  AERIE_ASSIGN_OR_RETURN(const SuggestedSampling suggested,
+                         read_suggested_sampling(parts().file()));
+  SamplingParams params;
+  suggested.apply_to(params);
+  return params;
+}
+
 Expected<std::shared_ptr<const Grammar>> Engine::compile_grammar(const GrammarSpec& spec) const {
   std::shared_ptr<const TokenTrie> trie;
   {

@@ -1,6 +1,8 @@
 // A reply while it arrives: tokens to text, the end of it, and what may be shown already.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,9 @@ namespace aerie {
 // stop string is held back.
 class Reply final : public StopCondition {
  public:
-  Reply(const Tokenizer& tokenizer, const std::vector<std::string>& stops, bool ignore_eos);
+  // `stop_tokens` must outlive it.
+  Reply(const Tokenizer& tokenizer, const std::vector<std::string>& stops, bool ignore_eos,
+        std::span<const int32_t> stop_tokens = {});
 
   bool stops_after(int32_t token) override;
 
@@ -29,6 +33,7 @@ class Reply final : public StopCondition {
   Detokenizer detokenizer_;
   StopStrings stop_strings_;
   bool ignore_eos_;
+  std::span<const int32_t> stop_tokens_;
   bool stopped_ = false;
   std::string piece_;  // scratch
   std::string text_;

@@ -68,7 +68,7 @@ RunningReply::RunningReply(Request request, std::shared_ptr<ReplySink> sink,
                            const Tokenizer& tokenizer, ServiceStats* totals)
     : request_(std::move(request)),
       sink_(std::move(sink)),
-      reply_(tokenizer, request_.stop, request_.ignore_eos),
+      reply_(tokenizer, request_.stop, request_.ignore_eos, request_.stop_tokens),
       totals_(totals) {}
 
 std::unique_ptr<Job> RunningReply::make_job(JobId id, int drafter, int context,
