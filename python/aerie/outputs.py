@@ -98,7 +98,8 @@ class RequestOutput:
 
 @dataclasses.dataclass
 class StreamChunk:
-    """What a pass of the model brought to one reply. text became final: it is never taken back.
+    """What a pass of the model, or several if the reader was slower, brought to one reply. text became final: it is
+    never taken back.
 
     output: at the end of the reply, all of it; then finish_reason is set, too.
     """
