@@ -181,12 +181,13 @@ class Llama:
 def _structure(response_format: Optional[Dict[str, Any]], grammar: Optional[str]) -> Optional[Dict[str, Any]]:
     if grammar is not None:
         return {"grammar": grammar}
-    kind = (response_format or {}).get("type", "text")
+    form = response_format or {}
+    kind = form.get("type", "text")
     if kind == "text":
         return None
-    schema = (response_format or {}).get("schema")
+    schema = form.get("schema")
     if kind == "json_schema":
-        schema = response_format["json_schema"].get("schema")
+        schema = form["json_schema"].get("schema")
     elif kind != "json_object":
         raise ValueError(f"response_format: type {kind!r} is none of text, json_object and json_schema")
     return {"json_object": True} if schema is None else {"json": schema}

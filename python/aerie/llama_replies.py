@@ -34,7 +34,7 @@ def _completion_logprobs(tokens: Tokens, offset: int) -> Optional[Dict[str, List
     return out
 
 
-def _chat_logprobs(tokens: Tokens) -> Optional[Dict[str, List[Any]]]:
+def _chat_logprobs(tokens: Tokens) -> Optional[Dict[str, Any]]:
     if tokens is None:
         return None
 

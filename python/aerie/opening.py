@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from . import _core
 from .drafter import DrafterAdapter
+from .errors import AerieError
 
 _open_engines: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
@@ -126,4 +127,11 @@ def open_engine(arguments: Dict[str, Any], speculative_config: Any) -> Tuple[Eng
     if drafter is not None:
         adapter = DrafterAdapter(drafter)
         options.set_drafter(adapter)
-    return EngineHolder(options), adapter
+    try:
+        return EngineHolder(options), adapter
+    except AerieError as error:
+        # What the engine's option is called here.
+        message = str(error)
+        if not message.startswith("speculate: "):
+            raise
+        raise type(error)("speculative_config: " + message[len("speculate: "):]) from None

@@ -62,7 +62,7 @@ def encode(engine: Any, prompt: Prompt) -> Tuple[Optional[str], List[int]]:
         return prompt, engine.tokenize(prompt, True, True)
     if isinstance(prompt, dict):
         prompt = [prompt]
-    items = list(prompt)
+    items: List[Any] = list(prompt)
     if items and _is_message(items[0]):
         text = engine.apply_chat_template(template_messages(items), True)
         return text, engine.tokenize(text, True, True)
