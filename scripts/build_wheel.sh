@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 most_mib=30
+rm -f dist/aerie-*.whl
 build=build/release
 environment="$PWD/$build/python/wheel"
 work="$build/wheel"
@@ -48,6 +49,5 @@ if ((size > most_mib << 20)); then
   echo "build_wheel: ${wheel##*/} has $((size >> 20)) MiB; at most $most_mib" >&2
   exit 1
 fi
-rm -f dist/aerie-*.whl
 cp "$wheel" dist/
 echo "build_wheel: dist/${wheel##*/} ($((size >> 10)) KiB)"

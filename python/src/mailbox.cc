@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -34,12 +35,15 @@ std::vector<uint64_t> Notifier::drain() {
 }
 
 void Mailbox::on_delta(ReplyDelta delta) {
+  bool awaited = false;
   {
     const std::lock_guard lock(mutex_);
     news_.text += delta.text;
     std::ranges::move(delta.tokens, std::back_inserter(news_.tokens));
+    awaited = readers_ > 0;
   }
-  tell(false);
+  // Who waits for the end is left asleep: the core is needed.
+  tell(awaited, !at_end_alone_);
 }
 
 void Mailbox::on_end(ReplyEnd end) {
@@ -49,12 +53,12 @@ void Mailbox::on_end(ReplyEnd end) {
     news_.end = std::move(end);
     ended_ = true;
   }
-  tell(true);
+  tell(true, true);
 }
 
-void Mailbox::tell(bool end) {
-  arrived_.notify_all();
-  if (notifier_ != nullptr && (end || !at_end_alone_)) notifier_->ring(tag_);
+void Mailbox::tell(bool wake, bool ring) {
+  if (wake) arrived_.notify_all();
+  if (ring && notifier_ != nullptr) notifier_->ring(tag_);
 }
 
 Mailbox::News Mailbox::take() {
@@ -64,8 +68,11 @@ Mailbox::News Mailbox::take() {
 
 bool Mailbox::wait(bool for_end, std::chrono::milliseconds most) {
   std::unique_lock lock(mutex_);
-  return arrived_.wait_for(lock, most,
-                           [&] { return ended_ || (!for_end && !news_.tokens.empty()); });
+  if (!for_end) ++readers_;
+  const bool there =
+      arrived_.wait_for(lock, most, [&] { return ended_ || (!for_end && !news_.tokens.empty()); });
+  if (!for_end) --readers_;
+  return there;
 }
 
 bool Mailbox::ended() const {

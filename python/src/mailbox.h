@@ -57,7 +57,7 @@ class Mailbox final : public ReplySink {
   bool ended() const;
 
  private:
-  void tell(bool end);
+  void tell(bool wake, bool ring);
 
   std::shared_ptr<Notifier> notifier_;
   uint64_t tag_;
@@ -66,6 +66,7 @@ class Mailbox final : public ReplySink {
   std::condition_variable arrived_;
   News news_;
   bool ended_ = false;
+  int readers_ = 0;  // that wait for news, not for the end alone
 };
 
 }  // namespace aerie::python

@@ -14,6 +14,11 @@ if [[ ! -f "$wheel" ]]; then
   echo "run.sh: skipped: there is no wheel in dist/: scripts/build_wheel.sh makes it" >&2
   exit 77
 fi
+newer="$(find "$root/python/aerie" "$build/libaerie.so" "$build/bin/aerie" -newer "$wheel" -not -name __pycache__ -not -name '*.pyc' -print -quit)"
+if [[ -n "$newer" ]]; then
+  echo "run.sh: $newer is newer than the wheel: scripts/build_wheel.sh makes another" >&2
+  exit 1
+fi
 environment="$build/python/package"
 # shellcheck source=SCRIPTDIR/../testing/python_environment.sh
 source "$here/../testing/python_environment.sh"
