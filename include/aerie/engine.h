@@ -94,6 +94,11 @@ class Engine {
   // reason if there is no template that can be rendered; kInvalidArgument if it refuses these.
   Expected<std::string> apply_chat_template(std::span<const ChatMessage> messages,
                                             bool add_generation_prompt = true) const;
+  // The same of all that the template may speak of, as a JSON object: "messages" as OpenAI's
+  // programs have them, and where wanted "tools", "enable_thinking" and others. Unless it says
+  // "add_generation_prompt": false, the reply begins at its end. kInvalidData for what is no JSON,
+  // kInvalidArgument for JSON that is no object.
+  Expected<std::string> render_chat_template(std::string_view variables) const;
   // What the model's makers recommend to sample with, as `aerie run` takes it over; what they do
   // not speak of has SamplingParams' defaults. kInvalidData for what is no number or out of range.
   Expected<SamplingParams> suggested_sampling() const;

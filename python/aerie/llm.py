@@ -11,7 +11,7 @@ from typing import Any, AsyncIterator, Deque, Dict, List, Optional, Sequence, Tu
 from . import _core, opening
 from .errors import ResourceExhaustedError
 from .outputs import RequestOutput, StreamChunk
-from .prompts import Message, Prompt, encode, is_single
+from .prompts import Message, Prompt, encode, is_single, render_chat
 from .requests import GrammarCache, ReplyReader, build_requests, new_seed
 from .sampling_params import SamplingParams
 from .streaming import LoopNews, TextStream
@@ -118,9 +118,16 @@ class LLM:
 
     def chat(self, messages: Union[Sequence[Message], Sequence[Sequence[Message]]],
              sampling_params: Union[SamplingParams, Sequence[SamplingParams], None] = None,
-             **options: Any) -> List[RequestOutput]:
-        """generate() for one conversation or a list of them, each a list of {"role": …, "content": …}."""
-        return self.generate(messages, sampling_params, **options)
+             *, add_generation_prompt: bool = True, tools: Optional[Sequence[Dict[str, Any]]] = None,
+             chat_template_kwargs: Optional[Dict[str, Any]] = None, use_tqdm: bool = False,
+             priority: int = 0) -> List[RequestOutput]:
+        """generate() for one conversation or a list of them, each a list of {"role": …, "content": …}.
+
+        tools: definitions for the template, as OpenAI has them; a call of one comes as the reply's text.
+        chat_template_kwargs: what else the template speaks of, such as enable_thinking.
+        """
+        prompts = self._render(messages, add_generation_prompt, tools, chat_template_kwargs)
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, priority=priority)
 
     def stream(self, prompt: Prompt, sampling_params: Optional[SamplingParams] = None, *,
                priority: int = 0) -> TextStream:
@@ -173,9 +180,12 @@ class LLM:
 
     async def achat(self, messages: Union[Sequence[Message], Sequence[Sequence[Message]]],
                     sampling_params: Union[SamplingParams, Sequence[SamplingParams], None] = None,
-                    **options: Any) -> List[RequestOutput]:
+                    *, add_generation_prompt: bool = True, tools: Optional[Sequence[Dict[str, Any]]] = None,
+                    chat_template_kwargs: Optional[Dict[str, Any]] = None,
+                    priority: int = 0) -> List[RequestOutput]:
         """chat() for asyncio."""
-        return await self.agenerate(messages, sampling_params, **options)
+        prompts = self._render(messages, add_generation_prompt, tools, chat_template_kwargs)
+        return await self.agenerate(prompts, sampling_params, priority=priority)
 
     async def astream(self, prompt: Prompt, sampling_params: Optional[SamplingParams] = None, *,
                       priority: int = 0) -> AsyncIterator[StreamChunk]:
@@ -212,6 +222,12 @@ class LLM:
         self.close()
 
     # Within.
+
+    def _render(self, messages: Any, add_generation_prompt: bool, tools: Optional[Sequence[Dict[str, Any]]],
+                variables: Optional[Dict[str, Any]]) -> List[Prompt]:
+        conversations = [messages] if is_single(messages) else messages
+        return [{"prompt": render_chat(self._engine, [one] if isinstance(one, dict) else one, add_generation_prompt,
+                                       tools, **(variables or {}))} for one in conversations]
 
     def _prepare(self, prompts: Any, sampling_params: Any, priority: int) -> List[Tuple[RequestOutput, List[Any], Any]]:
         """(output without replies, its requests, their settings) of each prompt."""

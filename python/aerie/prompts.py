@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 Message = Dict[str, Any]
@@ -38,16 +39,21 @@ def text_of_content(content: Any) -> str:
     return "".join(texts)
 
 
-def template_messages(messages: Sequence[Message]) -> List[Tuple[str, str]]:
-    """(role, content) of each. TypeError or ValueError for what is no message with text."""
-    pairs = []
-    for message in messages:
-        if not _is_message(message):
-            raise TypeError(f"a message is a dict with role and content, not {message!r}")
-        if message.get("tool_calls") or message.get("function_call"):
-            raise ValueError("tool calls in messages are for `aerie serve`: here a message holds text alone")
-        pairs.append((str(message["role"]), text_of_content(message.get("content"))))
-    return pairs
+def _template_message(message: Any) -> Message:
+    if not _is_message(message):
+        raise TypeError(f"a message is a dict with role and content, not {message!r}")
+    return {**message, "content": text_of_content(message.get("content"))}
+
+
+def render_chat(engine: Any, messages: Sequence[Message], add_generation_prompt: bool = True,
+                tools: Optional[Sequence[Dict[str, Any]]] = None, **variables: Any) -> str:
+    """The prompt that the model's template makes of messages. TypeError or ValueError for what is no message with
+    text, an AerieError where there is no template or it refuses them."""
+    variables["messages"] = [_template_message(message) for message in messages]
+    variables["add_generation_prompt"] = add_generation_prompt
+    if tools is not None:
+        variables["tools"] = list(tools)
+    return engine.render_chat_template(json.dumps(variables, ensure_ascii=False))
 
 
 def encode(engine: Any, prompt: Prompt) -> Tuple[Optional[str], List[int]]:
@@ -64,7 +70,7 @@ def encode(engine: Any, prompt: Prompt) -> Tuple[Optional[str], List[int]]:
         prompt = [prompt]
     items: List[Any] = list(prompt)
     if items and _is_message(items[0]):
-        text = engine.apply_chat_template(template_messages(items), True)
+        text = render_chat(engine, items)
         return text, engine.tokenize(text, True, True)
     if not all(isinstance(one, int) for one in items):
         raise TypeError("a prompt is a text, a list of token ids, or a list of messages")

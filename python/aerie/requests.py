@@ -63,6 +63,7 @@ def build_requests(engine: Any, grammars: GrammarCache, ids: List[int], params: 
     """One request for each of the n choices. TypeError, ValueError or an AerieError for what cannot be."""
     if not isinstance(params, SamplingParams):
         raise TypeError(f"sampling_params: SamplingParams are wanted, not {type(params).__name__}")
+    params.check_known()
     if not isinstance(params.n, int) or params.n < 1:
         raise ValueError(f"n: at least 1 is wanted, not {params.n!r}")
     if params.max_tokens is not None and params.max_tokens < 1:

@@ -6,6 +6,11 @@ import dataclasses
 import json as json_module
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
+from .errors import UnsupportedError
+
+_NOT_KNOWN = {"best_of", "bad_words", "min_tokens", "prompt_logprobs", "detokenize", "skip_special_tokens",
+              "spaces_between_special_tokens", "include_stop_str_in_output", "allowed_token_ids"}
+
 
 @dataclasses.dataclass(frozen=True)
 class StructuredOutputsParams:
@@ -80,6 +85,23 @@ class SamplingParams:
     speculate: bool = True
     max_draft_depth: int = 0
     prediction: Union[str, List[int], None] = None
+    # What vLLM has besides: these values alone, which change nothing.
+    best_of: Optional[int] = None
+    bad_words: Optional[Sequence[str]] = None
+    min_tokens: int = 0
+    prompt_logprobs: Optional[int] = None
+    detokenize: bool = True
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    allowed_token_ids: Optional[Sequence[int]] = None
+
+    def check_known(self) -> None:
+        """UnsupportedError for a setting that Aerie does not have."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in _NOT_KNOWN and value != field.default and value != []:
+                raise UnsupportedError(f"{field.name}: {value!r} is nothing that Aerie does; leave it out")
 
     def stops(self) -> List[str]:
         """stop as a list."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
-from .prompts import Message, template_messages
+from .prompts import Message, render_chat
 
 
 class Tokenizer:
@@ -24,11 +24,13 @@ class Tokenizer:
         ids = [token_ids] if isinstance(token_ids, int) else list(token_ids)
         return self._engine.detokenize(ids).decode("utf-8", "replace")
 
-    def apply_chat_template(self, conversation: Sequence[Message], tokenize: bool = True,
-                            add_generation_prompt: bool = False) -> Union[str, List[int]]:
-        """The prompt that the model's template makes of messages, as ids or as text. UnsupportedError or
-        NotFoundError if it has no template that can be rendered."""
-        text = self._engine.apply_chat_template(template_messages(conversation), add_generation_prompt)
+    def apply_chat_template(self, conversation: Sequence[Message], tools: Optional[Sequence[Dict[str, Any]]] = None,
+                            tokenize: bool = True, add_generation_prompt: bool = False,
+                            **variables: Any) -> Union[str, List[int]]:
+        """The prompt that the model's template makes of messages, as ids or as text. variables: what else the
+        template speaks of, such as enable_thinking. UnsupportedError or NotFoundError if there is no template that
+        can be rendered, InvalidArgumentError if it refuses these."""
+        text = render_chat(self._engine, conversation, add_generation_prompt, tools, **variables)
         return self.encode(text) if tokenize else text
 
     @property

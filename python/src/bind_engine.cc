@@ -54,15 +54,6 @@ class SharedEngine {
   std::shared_ptr<Engine> engine_;
 };
 
-using Messages = std::vector<std::pair<std::string, std::string>>;
-
-std::string apply_chat_template(const SharedEngine& engine, const Messages& messages,
-                                bool add_generation_prompt) {
-  std::vector<ChatMessage> typed;
-  for (const auto& [role, content] : messages) typed.push_back({role, content});
-  return unwrap(engine.get()->apply_chat_template(typed, add_generation_prompt));
-}
-
 GrammarKind kind_of(const std::string& name) {
   if (name == "json_object") return GrammarKind::kJsonObject;
   if (name == "json") return GrammarKind::kJsonSchema;
@@ -142,8 +133,13 @@ void bind_engine(nb::module_& module) {
             return nb::bytes(text.data(), text.size());
           },
           nb::arg("tokens"), "The text's UTF-8; control tokens have none.")
-      .def("apply_chat_template", &apply_chat_template, nb::arg("messages"),
-           nb::arg("add_generation_prompt") = true, Released(), "Of messages as (role, content).")
+      .def(
+          "render_chat_template",
+          [](const SharedEngine& engine, const std::string& variables) {
+            return unwrap(engine.get()->render_chat_template(variables));
+          },
+          nb::arg("variables"), Released(),
+          "What the model's template makes of messages and others, a JSON object.")
       .def("compile_grammar", &compile, nb::arg("kind"), nb::arg("text") = "",
            nb::arg("choices") = std::vector<std::string>(), Released())
       .def("submit", &submit, nb::arg("request"), nb::arg("notifier") = nb::none(),

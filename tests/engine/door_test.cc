@@ -126,6 +126,10 @@ TEST(Door, TextToTokensAndBack) {
   EXPECT_THAT(*prompt, HasSubstr("Hi"));
   EXPECT_LT(engine->tokenize(*prompt, {.parse_special = true})->size(),
             engine->tokenize(*prompt)->size());
+  const std::string json = R"({"messages": [{"role": "user", "content": "Hi"}], "thinks": true})";
+  EXPECT_EQ(engine->render_chat_template(json).value(), *prompt);
+  EXPECT_EQ(engine->render_chat_template("{").status().code(), StatusCode::kInvalidData);
+  EXPECT_EQ(engine->render_chat_template("[]").status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(Door, EndsWithTokensThatAreNamed) {

@@ -39,6 +39,7 @@ def test_engines_that_cannot_be_opened(tiny, settings, error, message):
     ({"seed": "x"}, TypeError, "seed"),
     ({"stop": 5}, TypeError, "stop: a text"),
     ({"logprobs": 1 << 20}, ValueError, "logprobs"),
+    ({"min_tokens": 5, "bad_words": []}, NotImplementedError, "min_tokens: 5"),
     ({"structured_outputs": {"json": "{"}}, ValueError, "schema: line 1"),
     ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, ValueError, "exactly one"),
     ({"structured_outputs": {"jsn": "{}"}}, TypeError, "jsn"),

@@ -52,6 +52,8 @@ def test_a_chat_is_that_of_the_program(llm, program, real, tmp_path):
     assert ids(llm.generate([{"prompt_token_ids": prompt}], params)) == [expected]
     parts = [{"role": "user", "content": [{"type": "text", "text": MESSAGES[0]["content"]}]}]
     assert ids(llm.chat([MESSAGES, parts], params)) == [expected, expected]
+    template = {"tools": [{"type": "function", "function": {"name": "x"}}], "chat_template_kwargs": {"messages_": 1}}
+    assert len(llm.chat(MESSAGES, params, **template)) == 1
 
 
 def test_batches_and_choices_are_as_alone(plain):
@@ -144,6 +146,9 @@ def test_the_tokenizer(llm):
     assert len(tokenizer) == tokenizer.vocab_size > 40000
     text = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
     assert MESSAGES[0]["content"] in text and text.endswith("assistant\n")
+    assert not tokenizer.apply_chat_template(MESSAGES, tokenize=False).endswith("assistant\n")
+    with pytest.raises(TypeError, match="a message is"):
+        tokenizer.apply_chat_template(["x"])
 
 
 def test_predictions_draft(real):
