@@ -1,13 +1,17 @@
 """Drafters in Python: whatever they propose and however they fail, the ids are those of plain decoding."""
 
 import logging
+import pathlib
 import random
+import subprocess
+import sys
 
 import pytest
 
 import aerie
 from aerie import LLM, SamplingParams
 
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/python/compare_drafters.py"
 PROMPTS = ["Once upon a time", "one two one two one", [3, 1, 4, 1, 5]]
 
 
@@ -138,3 +142,10 @@ def test_classes_and_others_beside_it(tiny, plain):
         LLM(tiny, speculative_config={"method": "ngram", "drafter": Duck()})
     with pytest.raises(ValueError, match="one drafter"):
         LLM(tiny, speculative_config=[{"drafter": Duck()}, {"drafter": Duck()}])
+
+
+def test_the_example_compares(real):
+    """It ends with an error where ids differ."""
+    told = subprocess.run([sys.executable, EXAMPLE, real, "Name three rivers.", "--max-tokens", "12", "--temperature", "0.7",
+                           "--speculate", '{"method": "recycling"}'], check=True, capture_output=True, text=True)
+    assert told.stdout.count("same") == 6 and "this file's" in told.stdout
