@@ -54,7 +54,7 @@ class Drafter:
     """
 
     def open(self, sequence: int, tokens: List[int]) -> None:
-        """A reply begins; tokens is its prompt."""
+        """A reply begins, or goes on after others needed its room: tokens is what there is of it, at first its prompt."""
 
     def propose(self, requests: List[DraftRequest]) -> Sequence[Draft]:
         """A draft for each request, in their order: token ids that may come next.
@@ -70,7 +70,7 @@ class Drafter:
         """Hears of every pass: prompts first, then what became of each round."""
 
     def close(self, sequence: int) -> None:
-        """A reply has ended."""
+        """A reply has ended, or has to make room for others."""
 
 
 def _nodes_of(draft: Draft) -> List[Tuple[int, int, float]]:
