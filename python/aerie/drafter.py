@@ -54,7 +54,7 @@ class Drafter:
     """
 
     def open(self, sequence: int, tokens: List[int]) -> None:
-        """A reply begins, or goes on after others needed its room: tokens is what there is of it, at first its prompt."""
+        """A reply begins, or goes on after others needed its room: tokens is what there is of it, first its prompt."""
 
     def propose(self, requests: List[DraftRequest]) -> Sequence[Draft]:
         """A draft for each request, in their order: token ids that may come next.

@@ -131,7 +131,7 @@ class LLM:
 
     def stream(self, prompt: Prompt, sampling_params: Optional[SamplingParams] = None, *,
                priority: int = 0) -> TextStream:
-        """Answers one prompt; gives a StreamChunk for each pass of the model (for several if the reader is slower) and reply."""
+        """Answers one prompt; gives a StreamChunk for each reply and pass of the model (or several passes)."""
         notifier = _core.Notifier()
         (_, requests, params), = self._prepare([prompt], sampling_params, priority)
         readers = []

@@ -146,6 +146,6 @@ def test_classes_and_others_beside_it(tiny, plain):
 
 def test_the_example_compares(real):
     """It ends with an error where ids differ."""
-    told = subprocess.run([sys.executable, EXAMPLE, real, "Name three rivers.", "--max-tokens", "12", "--temperature", "0.7",
-                           "--speculate", '{"method": "recycling"}'], check=True, capture_output=True, text=True)
+    told = subprocess.run([sys.executable, EXAMPLE, real, "Name three rivers.", "--max-tokens", "12",
+                           "--temperature", "0.7", "--speculate", '{"method": "recycling"}'], check=True, capture_output=True, text=True)
     assert told.stdout.count("same") == 6 and "this file's" in told.stdout
