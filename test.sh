@@ -9,7 +9,7 @@
 #                         clang-tidy, fuzzing for longer, and the package in a bare Debian
 # What has changed, scripts/changes.py says; nothing is left out by the clock. Where CI=true a test that is
 # skipped fails the run unless .ci/left_out names it.
-# Needs no input and a network only for what is missing; writes only to build/, models/ and ~/.cache.
+# Needs no input and a network only for what is missing; writes only to build/, dist/, models/ and ~/.cache.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -112,8 +112,15 @@ sources() { # FOLDER...
   find "$@" \( -name '*.cc' -o -name '*.h' \) -print0 | sort -z
 }
 
+make_wheel() {
+  local status=0
+  scripts/build_wheel.sh || status=$?
+  # Without the tools, which come with pip, the package's tests are skipped.
+  ((status == 77)) || return "$status"
+}
+
 check_format() {
-  sources src include examples bench tools train tests | xargs -0 clang-format --dry-run -Werror
+  sources src include examples bench tools train python tests | xargs -0 clang-format --dry-run -Werror
 }
 
 check_tidy() {
@@ -259,6 +266,7 @@ stage "model, SmolLM2" scripts/fetch_model.sh
 stage "model, Gemma 3" scripts/fetch_model.sh gemma3
 stage "build, release" build release
 stage "installed library" scripts/check_install.sh
+stage "Python package" make_wheel
 stage "docs" bash -c 'scripts/check_docs.py --self-test && scripts/check_docs.py'
 stage "tests, release" run_tests release
 if $full; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds the folders to one direction of dependencies.
 
-Reads every #include of the project's own files in include/, src/, bench/, tools/ and train/, and the
+Reads every #include of the project's own files in include/, src/, bench/, tools/, train/ and python/, and the
 aerie_* targets that each folder's CMakeLists.txt links, against the table below. A folder may include
 itself, what its row names, and what those may include. Exits with 1 and one line for each violation.
 """
@@ -42,6 +42,7 @@ PROGRAMS = {
     "bench": ["engine"],
     "tools": ["engine", "server", "measure"],
     "train": ["engine", "measure"],
+    "python": ["aerie"],  # the door alone, as programs outside the tree have it
 }
 
 SOURCES = {".cc", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".inc"}
@@ -171,6 +172,8 @@ def self_test():
         "train/b.cc": '#include "draft/d.h"\n',
         "bench/b.h": '#include "draft/d.h"\n',
         "tools/helper.h": "",
+        "python/src/b.cc": '#include "aerie/e.h"\n#include "b.h"\n',
+        "python/src/b.h": "",
     }
     bad = [
         ({"include/aerie/g.h": '#include "base/a.h"\n'}, "aerie must not include base/a.h"),
@@ -185,6 +188,7 @@ def self_test():
         ({"bench/b.cc": '#include "tools/helper.h"\n'}, "bench must not include tools/helper.h"),
         ({"tools/c.cc": '#include "bench/b.h"\n'}, "tools must not include bench/b.h"),
         ({"train/c.cc": '#include "tools/helper.h"\n'}, "train must not include tools/helper.h"),
+        ({"python/src/c.cc": '#include "base/a.h"\n'}, "python must not include base/a.h"),
         ({"src/odd/b.cc": ""}, "folder 'odd' is not in the table"),
         ({"src/core/CMakeLists.txt": "aerie_library(core DEPS aerie_tensor aerie_draft)"},
          "core must not link draft; the table names tensor"),

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes the packages and tries them where nothing else is: installs the .deb with apt in a bare Debian 12, made
-# with debootstrap under build/, lets it generate a few tokens, and does the same with the .tar.gz.
+# Makes the packages and tries them where nothing else is, in a bare Debian 12, made with debootstrap under build/:
+# the Python wheel beside Python alone, then the .deb, installed with apt, and the .tar.gz. Each has to generate a few
+# tokens.
 #   scripts/check_package.sh
 # Takes root, a network and the demo's model (scripts/fetch_model.sh); Debian's mirror is the one that this
 # machine's apt uses.
@@ -10,7 +11,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 model=SmolLM2-135M-Instruct.Q4_1.gguf
 packages=build/packages
 root="$PWD/build/bare_debian"
-arguments=(--template -p "Name three rivers of Europe." -n 12 --temp 0)
+prompt="Name three rivers of Europe."
+arguments=(--template -p "$prompt" -n 12 --temp 0)
 
 fail() {
   echo "check_package: $*" >&2
@@ -44,6 +46,8 @@ scripts/configure.sh release engine
 cmake --build --preset release --target aerie
 rm -rf "$packages"
 cpack --config build/release/CPackConfig.cmake -B "$packages"
+scripts/build_wheel.sh
+wheel=$(echo dist/aerie-*.whl)
 deb=$(echo "$packages"/aerie_*.deb)
 archive=$(echo "$packages"/aerie-*.tar.gz)
 [[ -f "$deb" && -f "$archive" ]] || fail "cpack made no .deb and .tar.gz in $packages/"
@@ -60,10 +64,23 @@ PATH="$PATH:/usr/sbin" debootstrap --variant=minbase bookworm "$root" "$mirror" 
 cp --dereference /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
 apt-config dump | grep '^Acquire::http.*Proxy ' >"$root/etc/apt/apt.conf.d/90proxy" || true
 
-cp "$deb" "$archive" "$root/tmp/"
+cp "$deb" "$archive" "$wheel" "$root/tmp/"
 cp --dereference "models/$model" "$root/tmp/"
 in_root apt-get -q update
-in_root apt-get -q install -y --no-install-recommends "/tmp/${deb##*/}"
+
+# Before anything brings libraries along. Without pip: a wheel is an archive of what is to be installed.
+in_root apt-get -q install -y --no-install-recommends python3
+in_root python3 -m zipfile -e "/tmp/${wheel##*/}" /opt/wheel
+# zipfile leaves the permissions behind, which pip does not.
+in_root chmod +x /opt/wheel/aerie/bin/aerie
+text=$(in_root env PYTHONPATH=/opt/wheel python3 -c '
+import sys
+from aerie import LLM, SamplingParams
+messages = [{"role": "user", "content": sys.argv[2]}]
+print(LLM(sys.argv[1]).chat(messages, SamplingParams(temperature=0, max_tokens=12))[0].outputs[0].text)
+' "/tmp/$model" "$prompt")
+[[ -n "$text" && "$text" == "$expected" ]] || fail "the wheel wrote '$text', not '$expected'"
+echo "check_package: the wheel writes what the build does"
 
 # try PROGRAM
 try() {
@@ -73,6 +90,8 @@ try() {
   [[ -n "$text" && "$text" == "$expected" ]] || fail "$1 wrote '$text', not '$expected'"
   echo "check_package: $1 writes what the build does"
 }
+try /opt/wheel/aerie/bin/aerie
+in_root apt-get -q install -y --no-install-recommends "/tmp/${deb##*/}"
 try aerie
 in_root tar -C /opt -xf "/tmp/${archive##*/}"
 folder=${archive##*/}

@@ -14,7 +14,7 @@ engine=(
   python3 python3-pip ca-certificates
 )
 train=(libtorch-dev libgloo-dev libopenblas0-pthread)
-tests=(libgtest-dev libgmock-dev python3-venv)
+tests=(libgtest-dev libgmock-dev python3-venv python3-dev)
 full=(clang-19 libclang-rt-19-dev clang-format clang-tidy-19 libbenchmark-dev git chromium dpkg-dev debootstrap
   zsh fish)
 # Where Arm is not at hand.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "aerie/chat_message.h"
+#include "aerie/drafter.h"
 #include "aerie/grammar.h"
 #include "aerie/request.h"
 #include "aerie/status.h"
@@ -29,15 +30,19 @@ struct OpenOptions {
   // A GGUF file or a Hugging Face folder; or ORG/REPO[@REVISION][:QUANT or FILE], which is looked
   // up in the cache of Hugging Face's programs and fetched if it is not there.
   std::string model = {};
-  std::string type = {};           // float matrices become this: "q8_0", "bf16"; empty: as they are
-  int context = 0;                 // positions; 0: the model's own, at most 4096
-  int threads = 0;                 // 0: the cores that this process may use
-  std::string speculate = "auto";  // "none", "ngram", "eagle3:model=PATH,...", several with commas
+  std::string type = {};  // float matrices become this: "q8_0", "bf16"; empty: as they are
+  int context = 0;        // positions; 0: the model's own, at most 4096
+  int threads = 0;        // 0: the cores that this process may use
+  // "none", "ngram", "eagle3:model=PATH,...", several with commas; or vLLM's JSON, as
+  // --speculative-config takes it: {"method": "ngram", "num_speculative_tokens": 5}.
+  std::string speculate = "auto";
   std::vector<std::string> more_speculations = {};  // open too, for requests that pick one
-  std::string verify = "exact";                     // the verification rule
-  std::string cache_type = "f16";                   // keys and values: "f16", or "q8"
-  std::string isa = "auto";                         // the instruction set
-  std::string weight_cache = {};                    // a folder for packed weights; empty: none
+  // What method "custom" of the speculations is, which one of them must then name; null: none.
+  std::shared_ptr<CustomDrafter> drafter = {};
+  std::string verify = "exact";    // the verification rule
+  std::string cache_type = "f16";  // keys and values: "f16", or "q8"
+  std::string isa = "auto";        // the instruction set
+  std::string weight_cache = {};   // a folder for packed weights; empty: none
   // A file of `aerie tune`; empty: none. Where `speculate` is "auto", its choice drafts instead.
   std::string profile = {};
   int prefill_chunk = 512;  // prompt tokens in a pass
@@ -89,6 +94,14 @@ class Engine {
   // reason if there is no template that can be rendered; kInvalidArgument if it refuses these.
   Expected<std::string> apply_chat_template(std::span<const ChatMessage> messages,
                                             bool add_generation_prompt = true) const;
+  // The same of all that the template may speak of, as a JSON object: "messages" as OpenAI's
+  // programs have them, and where wanted "tools", "enable_thinking" and others. Unless it says
+  // "add_generation_prompt": false, the reply begins at its end. kInvalidData for what is no JSON,
+  // kInvalidArgument for JSON that is no object.
+  Expected<std::string> render_chat_template(std::string_view variables) const;
+  // What the model's makers recommend to sample with, as `aerie run` takes it over; what they do
+  // not speak of has SamplingParams' defaults. kInvalidData for what is no number or out of range.
+  Expected<SamplingParams> suggested_sampling() const;
   // For Request::grammar, of this engine alone. kInvalidArgument, kUnsupported or
   // kResourceExhausted with what is wrong and where.
   Expected<std::shared_ptr<const Grammar>> compile_grammar(const GrammarSpec& spec) const;

@@ -29,8 +29,10 @@ struct SpanLimit {
 struct Request {
   std::vector<int32_t> prompt = {};
   SamplingParams sampling = {};
-  int max_tokens = 0;                  // 0: as many as the context holds
-  std::vector<std::string> stop = {};  // text ends before the first of these
+  int max_tokens = 0;                     // 0: as many as the context holds
+  std::vector<std::string> stop = {};     // text ends before the first of these
+  std::vector<int32_t> stop_tokens = {};  // ends with the first of these, which is kept in the ids
+                                          // and has no text
   bool ignore_eos = false;
   std::shared_ptr<const Grammar> grammar = {};  // null: any text
   std::optional<SpanLimit> span_limit = {};

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "aerie/drafter.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "draft/auto/pass_cost.h"
@@ -32,8 +34,9 @@ struct DraftTarget {
   ThreadPool* pool = nullptr;
   std::string weight_cache;  // as ModelOptions has it
   kernels::KvType cache_type = kernels::KvType::kF16;
-  const PassCost* cost = nullptr;  // where that decides; must outlive the drafter
-  int max_rows = 0;                // of a pass
+  const PassCost* cost = nullptr;         // where that decides; must outlive the drafter
+  int max_rows = 0;                       // of a pass
+  std::shared_ptr<CustomDrafter> custom;  // what method "custom" is; null: there is none
 };
 
 // How many sequences share a pass of a draft network.

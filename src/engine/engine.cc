@@ -4,12 +4,14 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/progress.h"
 #include "engine/running_reply.h"
 #include "engine/service.h"
+#include "format/json.h"
 #include "scheduler/scheduler.h"
 #include "tokenizer/detokenizer.h"
 
@@ -275,6 +277,25 @@ Expected<std::string> Engine::apply_chat_template(std::span<const ChatMessage> m
   const Expected<ChatTemplate>& chat_template = parts().chat_template();
   if (!chat_template.ok()) return chat_template.status();
   return chat_template->render(messages, add_generation_prompt);
+}
+
+Expected<std::string> Engine::render_chat_template(std::string_view variables) const {
+  constexpr size_t kMostTreeBytes = size_t{64} << 20;
+  const Expected<ChatTemplate>& chat_template = parts().chat_template();
+  if (!chat_template.ok()) return chat_template.status();
+  AERIE_ASSIGN_OR_RETURN(const Json json,
+                         parse_json(variables, "chat template's variables", kMostTreeBytes));
+  ChatInput input;
+  input.extra = &json;
+  return chat_template->render(input);
+}
+
+Expected<SamplingParams> Engine::suggested_sampling() const {
+  AERIE_ASSIGN_OR_RETURN(const SuggestedSampling suggested,
+                         read_suggested_sampling(parts().file()));
+  SamplingParams params;
+  suggested.apply_to(params);
+  return params;
 }
 
 Expected<std::shared_ptr<const Grammar>> Engine::compile_grammar(const GrammarSpec& spec) const {

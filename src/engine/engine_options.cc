@@ -1,8 +1,10 @@
 #include "engine/engine_options.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "base/errors.h"
+#include "draft/custom.h"
 #include "tensor/quantize.h"
 
 namespace aerie {
@@ -32,13 +34,37 @@ Expected<kernels::KvType> parse_cache_type(const std::string& name) {
   return unknown("cache_type", name, known);
 }
 
+// Either form.
 Expected<SpeculativeConfig> parse_speculation(const char* option, const std::string& text) {
-  return in_context(parse_speculative_spec(text), option);
+  const bool json = text.starts_with('{') || text.starts_with('[');
+  return in_context(json ? parse_speculative_json(text) : parse_speculative_spec(text), option);
+}
+
+bool names_custom(const SpeculativeConfig& config) {
+  return std::ranges::any_of(config.methods, [](const MethodConfig& method) {
+    return method.method->name == kCustomName;
+  });
+}
+
+Status take_drafter(const OpenOptions& options, EngineOptions& out) {
+  out.custom_drafter = options.drafter;
+  const bool named =
+      names_custom(out.speculation) || std::ranges::any_of(out.more_speculations, names_custom);
+  if (named && options.drafter == nullptr) {
+    return invalid_argument("speculate: method {} needs a drafter, and none was given",
+                            kCustomName);
+  }
+  if (!named && options.drafter != nullptr) {
+    return invalid_argument("a drafter was given, and speculate '{}' does not name method {}",
+                            options.speculate, kCustomName);
+  }
+  return {};
 }
 
 }  // namespace
 
 Expected<EngineOptions> parse_options(const OpenOptions& options) {
+  AERIE_RETURN_IF_ERROR(add_custom_method());
   EngineOptions out;
   out.model = options.model;
   if (!options.type.empty()) {
@@ -58,6 +84,7 @@ Expected<EngineOptions> parse_options(const OpenOptions& options) {
     AERIE_ASSIGN_OR_RETURN(out.more_speculations.emplace_back(),
                            parse_speculation("more_speculations", more));
   }
+  AERIE_RETURN_IF_ERROR(take_drafter(options, out));
   out.profile = options.profile;
   if (options.speculate == OpenOptions().speculate) out.profile_use.emplace();
   AERIE_ASSIGN_OR_RETURN(out.rule, in_context(verify_rule_from_name(options.verify), "verify"));

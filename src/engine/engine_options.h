@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,7 @@ struct EngineOptions {
   // chose for one request at a time.
   std::optional<ProfileUse> profile_use;
   std::vector<SpeculativeConfig> more_speculations;  // open too, for requests that pick one
+  std::shared_ptr<CustomDrafter> custom_drafter;     // what method "custom" is; null: there is none
   VerifyRule rule = VerifyRule::kExact;
   // Generations begin with what earlier ones that began alike left in the cache. Off where times
   // are to be compared.

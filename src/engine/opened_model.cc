@@ -247,6 +247,7 @@ DraftTarget draft_target(const OpenedModel& opened, int sequences) {
   target.weight_cache = opened.options.weight_cache;
   target.cache_type = opened.options.cache_type;
   target.max_rows = std::min(opened.decoder.max_rows, opened.decoder.max_logits);
+  target.custom = opened.options.custom_drafter;
   return target;
 }
 

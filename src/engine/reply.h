@@ -32,6 +32,7 @@ class Reply final : public StopCondition {
   Detokenizer detokenizer_;
   StopStrings stop_strings_;
   bool ignore_eos_;
+  const std::vector<int32_t> stop_tokens_;
   bool stopped_ = false;
   std::string piece_;  // scratch
   std::string text_;

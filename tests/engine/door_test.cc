@@ -126,6 +126,31 @@ TEST(Door, TextToTokensAndBack) {
   EXPECT_THAT(*prompt, HasSubstr("Hi"));
   EXPECT_LT(engine->tokenize(*prompt, {.parse_special = true})->size(),
             engine->tokenize(*prompt)->size());
+  const std::string json = R"({"messages": [{"role": "user", "content": "Hi"}], "thinks": true})";
+  EXPECT_EQ(engine->render_chat_template(json).value(), *prompt);
+  EXPECT_EQ(engine->render_chat_template("{").status().code(), StatusCode::kInvalidData);
+  EXPECT_EQ(engine->render_chat_template("[]").status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Door, EndsWithTokensThatAreNamed) {
+  const auto engine = open();
+  Request one = request(*engine, "Once");
+  const auto whole = engine->generate(one);
+  ASSERT_TRUE(whole.ok() && whole->tokens.size() == 40u);
+  one.stop_tokens = {1 << 20, whole->tokens[9]};
+  const auto reply = engine->generate(one);
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->finish, FinishReason::kStop);
+  ASSERT_LE(reply->tokens.size(), 10u);
+  EXPECT_EQ(reply->tokens.back(), whole->tokens[9]);
+  EXPECT_TRUE(whole->text.starts_with(reply->text));
+  EXPECT_LT(reply->text.size(), reply->tokens.size() * 3);
+}
+
+TEST(Door, SuggestsWhatIsLeftToTheEngine) {
+  const auto suggested = open()->suggested_sampling();
+  ASSERT_TRUE(suggested.ok());
+  EXPECT_EQ(suggested->temperature, 0.0);
 }
 
 // What the cache kept of an earlier prompt is not read again, and changes nothing.
