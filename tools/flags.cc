@@ -374,7 +374,10 @@ void add_speculation_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e) 
 void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e,
                       const char* context_flag) {
   const FlagGroup group(app, "Engine");
-  app.add_option(context_flag, e.context, "Tokens of context (default: the model's, at most 4096)")
+  app.add_option(context_flag, e.context,
+                 e.default_context > 0
+                     ? "Tokens of context (default: the model's, at most 4096)"
+                     : "Tokens of context (default: the model's, as far as memory goes)")
       ->check(CLI::Range(2, 1 << 26));
   add_threads(app, e.threads);
   add_shown(app, "--prefill-chunk", e.prefill_chunk, "Prompt tokens in a pass")

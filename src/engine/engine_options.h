@@ -30,7 +30,7 @@ struct EngineOptions {
   std::optional<DType> weight_type;  // float matrices become this; none: they stay as they are
   std::string chat_template;         // in the place of the model's own: Jinja, or a file of it
   int context = 0;                   // positions; 0: the model's own, at most default_context
-  int default_context = kDefaultContext;
+  int default_context = kDefaultContext;  // 0: as many as memory is there for
   int threads = 0;          // 0: default_threads()
   int prefill_chunk = 512;  // prompt tokens in a pass
   kernels::Isa isa = kernels::best_isa();

@@ -78,6 +78,7 @@ class Opening {
   Status open();
 
  private:
+  int context_by_memory(const ModelConfig& config);
   Status use_profile();
   void set_decoder();
   Status open_cache(const ModelConfig& config);
@@ -109,7 +110,9 @@ Status Opening::open() {
   }
   AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*out_.source.file));
   if (options_.context == 0) {
-    options_.context = std::min(config.context, options_.default_context);
+    options_.context = options_.default_context > 0
+                           ? std::min(config.context, options_.default_context)
+                           : context_by_memory(config);
   }
   if (options_.context < 2 || options_.context > config.context) {
     return invalid_argument("a context of {}: {} was trained for 2 to {}", options_.context,
@@ -127,6 +130,28 @@ Status Opening::open() {
   if (concurrency_.max_taps >= 0) model_options.max_taps = concurrency_.max_taps;
   AERIE_RETURN_IF_ERROR(open_cache(config));
   return open_drafters();
+}
+
+// The model's own, as far as the cache that was asked for has room, and half of the memory that the
+// weights leave; at least the usual default, where it may turn out that that does not fit.
+int Opening::context_by_memory(const ModelConfig& config) {
+  int64_t most = config.context;
+  if (concurrency_.cache_positions > 0) most = std::min(most, concurrency_.cache_positions);
+  options_.context = static_cast<int>(most);
+  set_decoder();
+  const int64_t least = std::min<int64_t>(most, EngineOptions::kDefaultContext);
+  if (const int64_t free = available_memory(); free >= 0) {
+    const int64_t left = free - loaded_weight_bytes(*out_.source.file, *backend_);
+    const int64_t fit =
+        positions_in(std::max<int64_t>(0, left) / 2, most, config, options_.cache_type,
+                     window_sizes(out_.decoder, concurrency_.sequences));
+    // Of a page that is not whole as much as there is.
+    if (fit + kernels::kPagePositions <= most) most = fit;
+  }
+  const int64_t context = std::max(least, most);
+  log(LogLevel::kInfo,
+      fmt::format("context: {} tokens, of the model's {}", context, config.context));
+  return static_cast<int>(context);
 }
 
 Status Opening::use_profile() {

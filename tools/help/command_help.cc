@@ -50,7 +50,7 @@ const std::map<std::string_view, std::vector<Common>>& common_flags() {
         {"--port", "0: any that is free, which is printed"},
         {"--api-key-file", "API keys or their hashes, one a line"},
         {"--config", "A file with flags"},
-        {"--max-model-len", "Tokens of context (default: at most 4096)"},
+        {"--max-model-len", "Tokens of context (default: as memory goes)"},
         {"--max-num-seqs", "Requests decoded together"},
         {"--cache-tokens", "Positions of the cache (0: by memory)"},
         {"--cache-type", "Of keys and values: f16, or q8 for half the memory"},

@@ -345,6 +345,7 @@ std::function<Expected<ServeOptions>()> add_serve_options(CLI::App& app) {
   add_limit_flags(app, *flags);
   add_recording_flags(app, *flags);
   add_speculation_flags(app, flags->engine, flags->options.engine);
+  flags->options.engine.default_context = 0;
   add_engine_flags(app, flags->engine, flags->options.engine, "--max-model-len,--ctx");
   return [flags] { return finish(*flags); };
 }

@@ -10,6 +10,7 @@
 
 #include "server/anthropic/messages.h"
 #include "server/http/routes.h"
+#include "server/ollama/ollama.h"
 #include "server/openai/api_state.h"
 #include "server/openai/fields/chat_prompt.h"
 #include "server/openai/fields/generation_settings.h"
@@ -148,6 +149,16 @@ void answer_message_tokens(const StatePtr& state, const HttpRequest& request, An
   send_json(answer, {{"input_tokens", count}});
 }
 
+void answer_ollama_show(const StatePtr& state, const HttpRequest& request, Answer& answer) {
+  auto body = parse_body(request);
+  if (!body.ok()) return send_error(answer, error_of(400, body.status().message()));
+  std::optional<ApiError> error;
+  FieldReader reader(*body, error);
+  const Json model = ollama_model(reader, *state);
+  if (error) return send_error(answer, *error);
+  send_json(answer, model);
+}
+
 void answer_ready(const StatePtr& state, Answer& answer) {
   if (state->draining.load()) return send_error(answer, error_of(503, "the server is ending"));
   send_json(answer, {{"status", "ready"}});
@@ -166,6 +177,16 @@ void answer_route(RouteName name, const StatePtr& state, const HttpRequest& requ
       return answer_text(state, request, answer, read_anthropic_message);
     case RouteName::kMessageTokens:
       return answer_message_tokens(state, request, *answer);
+    case RouteName::kOllamaChat:
+      return answer_text(state, request, answer, read_ollama_chat);
+    case RouteName::kOllamaGenerate:
+      return answer_text(state, request, answer, read_ollama_generate);
+    case RouteName::kOllamaTags:
+      return send_json(*answer, ollama_models(*state));
+    case RouteName::kOllamaShow:
+      return answer_ollama_show(state, request, *answer);
+    case RouteName::kOllamaVersion:
+      return send_json(*answer, {{"version", AERIE_VERSION}});
     case RouteName::kModels:
       return answer_models(state, *answer);
     case RouteName::kModel:

@@ -278,7 +278,7 @@ void RunningTask::fail(const ApiError& error) {
 
 void RunningTask::begin() {
   if (std::exchange(begun_, true)) return;
-  answer_->begin(200, "text/event-stream; charset=utf-8",
+  answer_->begin(200, task_.format->stream_type(),
                  {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
   say(task_.format->opening(choices_));
 }

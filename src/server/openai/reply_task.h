@@ -28,6 +28,9 @@ class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;
 
+  // Of a stream.
+  virtual std::string_view stream_type() const { return "text/event-stream; charset=utf-8"; }
+
   // Of a stream: what goes out before anything else, with new text and tokens (which `choice` has
   // already), when a choice has ended (`last`: what is new with that), when all have, and when it
   // has failed.

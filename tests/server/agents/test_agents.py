@@ -9,6 +9,7 @@ import anthropic
 import instructor
 import jsonschema
 import litellm
+import ollama
 import openai
 import pydantic
 import pytest
@@ -170,6 +171,23 @@ def test_anthropic_stops(claude, model):
                                    thinking={"type": "disabled"}, extra_body={"temperature": 0})
     assert reply.stop_reason == "stop_sequence" and reply.stop_sequence == "e"
     assert all("e" not in block.text for block in reply.content)
+
+
+def test_ollama(server, model):
+    own = ollama.Client(host=server.url)
+    assert [one.model for one in own.list().models] == [model]
+    settings = {"model": model, "messages": QUESTION, "tools": TOOLS,
+                "options": {"temperature": 0, "num_predict": 40, "max_reasoning_tokens": 12}}
+    whole = own.chat(**settings)
+    assert whole.message.thinking and whole.done_reason in ("stop", "length")
+    pieces = list(own.chat(stream=True, **settings))
+    assert "".join(piece.message.thinking or "" for piece in pieces) == whole.message.thinking
+    assert "".join(piece.message.content or "" for piece in pieces) == whole.message.content
+    shaped = own.chat(model=model, messages=QUESTION, format=PARAMETERS, think=False,
+                      options={"temperature": 0, "num_predict": 120})
+    jsonschema.validate(json.loads(shaped.message.content), PARAMETERS)
+    assert own.generate(model=model, prompt="Once upon a time", raw=True,
+                        options={"num_predict": 8}).response
 
 
 class Person(pydantic.BaseModel):
