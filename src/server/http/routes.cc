@@ -20,6 +20,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/models/{model}", RouteName::kModel},
     {"POST", "/tokenize", RouteName::kTokenize},
     {"POST", "/detokenize", RouteName::kDetokenize},
+    {"GET", "/tokenizer_info", RouteName::kTokenizerInfo},
     {"GET", "/health", RouteName::kHealth},
     {"GET", "/ready", RouteName::kReady},
     {"GET", "/metrics", RouteName::kMetrics},

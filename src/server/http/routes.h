@@ -24,6 +24,7 @@ enum class RouteName : uint8_t {
   kModel,
   kTokenize,
   kDetokenize,
+  kTokenizerInfo,
   kHealth,
   kReady,
   kMetrics,

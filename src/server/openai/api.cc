@@ -118,6 +118,22 @@ void answer_tokenize(const StatePtr& state, const HttpRequest& request, Answer& 
   send_json(answer, out);
 }
 
+// As vLLM has it: for clients that cut texts with this server's tokenizer.
+void answer_tokenizer_info(const ApiState& state, Answer& answer) {
+  const Tokenizer& tokenizer = state.service.tokenizer();
+  const auto name = [&](int32_t id) {
+    return id < 0 ? Json() : Json(valid_text(tokenizer.piece(id)));
+  };
+  const auto& chat = state.service.chat_template();
+  send_json(answer, {{"tokenizer_class", "aerie"},
+                     {"bos_token", name(tokenizer.bos())},
+                     {"eos_token", name(tokenizer.eos())},
+                     {"pad_token", name(tokenizer.pad())},
+                     {"unk_token", name(tokenizer.unk())},
+                     {"model_max_length", state.service.context()},
+                     {"chat_template", chat.ok() ? Json(chat->source()) : Json()}});
+}
+
 // As many tokens as that many contexts have may be made text.
 constexpr int kContexts = 16;
 
@@ -196,6 +212,8 @@ void answer_route(RouteName name, const StatePtr& state, const HttpRequest& requ
       return answer_tokenize(state, request, *answer);
     case RouteName::kDetokenize:
       return answer_detokenize(state, request, *answer);
+    case RouteName::kTokenizerInfo:
+      return answer_tokenizer_info(*state, *answer);
     case RouteName::kHealth:
       return send_json(*answer, {{"status", "ok"}});
     case RouteName::kReady:
