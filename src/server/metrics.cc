@@ -120,11 +120,61 @@ class ServiceFamilies {
     families.back().metric.push_back(std::move(metric));
   }
 
+  void begin(const char* name, const char* help, prom::MetricType type) {
+    families.push_back({name, help, type, {}});
+  }
+  // As add(), of a gauge.
+  void add_gauge(double value, std::vector<prom::ClientMetric::Label> more) {
+    add(0.0, std::move(more));
+    families.back().metric.back().counter.value = 0.0;
+    families.back().metric.back().gauge.value = value;
+  }
+
   std::vector<prom::MetricFamily> families;
 
  private:
   std::vector<prom::ClientMetric::Label> labels_;
 };
+
+using Labels = std::vector<prom::ClientMetric::Label>;
+
+Labels labels_of(const Holdback::Figures& one) {
+  return {{"method", one.group.method}, {"traffic_class", one.group.traffic_class}};
+}
+
+void add_gains(const std::vector<Holdback::Figures>& gains, ServiceFamilies& out) {
+  const auto gauge = [&](const char* name, const char* help, double Holdback::Figures::*value) {
+    out.begin(name, help, prom::MetricType::Gauge);
+    for (const Holdback::Figures& one : gains) {
+      if (one.speedup > 0.0) out.add_gauge(one.*value, labels_of(one));
+    }
+  };
+  gauge("aerie:speculation_speedup", "Time for a token plainly over that with speculation",
+        &Holdback::Figures::speedup);
+  gauge("aerie:speculation_speedup_low", "Lower end of its interval of 95 %",
+        &Holdback::Figures::low);
+  gauge("aerie:speculation_speedup_high", "Upper end of it", &Holdback::Figures::high);
+  const auto counter = [&](const char* name, const char* help, const auto& add) {
+    out.begin(name, help, prom::MetricType::Counter);
+    for (const Holdback::Figures& one : gains) add(one);
+  };
+  counter("aerie:speculation_replies_total", "Replies whose times are compared, by group",
+          [&](const Holdback::Figures& one) {
+            for (const bool held_back : {false, true}) {
+              Labels labels = labels_of(one);
+              labels.push_back({"group", held_back ? "held_back" : "speculated"});
+              out.add(static_cast<double>(held_back ? one.held_back : one.speculated), labels);
+            }
+          });
+  counter("aerie:speculation_drafted_tokens_total", "Drafted tokens by method and class",
+          [&](const Holdback::Figures& one) {
+            out.add(static_cast<double>(one.drafted), labels_of(one));
+          });
+  counter("aerie:speculation_accepted_tokens_total", "Accepted tokens by method and class",
+          [&](const Holdback::Figures& one) {
+            out.add(static_cast<double>(one.accepted), labels_of(one));
+          });
+}
 
 }  // namespace
 
@@ -158,7 +208,8 @@ void Metrics::on_end(const ReplyEnd& end, double seconds) {
   }
 }
 
-std::string Metrics::text(const ServiceStats& stats) const {
+std::string Metrics::text(const ServiceStats& stats,
+                          const std::vector<Holdback::Figures>& gains) const {
   ServiceFamilies out(state_->labels);
   out.gauge("vllm:num_requests_running", "Requests that are decoded", stats.running);
   out.gauge("vllm:num_requests_waiting", "Requests that wait", stats.waiting);
@@ -190,6 +241,7 @@ std::string Metrics::text(const ServiceStats& stats) const {
               stats.records_dropped);
   out.counter("aerie:records_left_out_total", "Replies not recorded since they have grammars",
               stats.records_left_out);
+  add_gains(gains, out);
   std::vector<prom::MetricFamily> all = state_->registry.Collect();
   all.insert(all.end(), std::make_move_iterator(out.families.begin()),
              std::make_move_iterator(out.families.end()));

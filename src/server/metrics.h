@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/service.h"
+#include "server/holdback.h"
 
 namespace aerie::server {
 
@@ -18,7 +20,7 @@ class Metrics {
   void on_tokens(int count, double seconds);         // since the last ones
   void on_end(const ReplyEnd& end, double seconds);  // since the request came
   // The page of /metrics.
-  std::string text(const ServiceStats& stats) const;
+  std::string text(const ServiceStats& stats, const std::vector<Holdback::Figures>& gains) const;
 
  private:
   struct State;

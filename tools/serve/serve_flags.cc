@@ -147,6 +147,14 @@ void add_recording_flags(CLI::App& app, ServeFlags& flags) {
                "Prompts, replies and grammars as texts, too, not as token ids alone");
 }
 
+void add_holdback(CLI::App& app, server::ApiOptions& api) {
+  add_shown(app, "--holdback", api.holdback,
+            "The share of requests that are answered plainly, so that /metrics says what "
+            "speculation gains; 0.02 is one in fifty")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group("Speculation");
+}
+
 void add_form(CLI::App& app, const char* flag, std::string& name,
               Status (*choose)(std::string_view, chat::Dialect&), const char* help) {
   const auto check = [choose](const std::string& given) {
@@ -180,6 +188,7 @@ void add_serving_flags(CLI::App& app, ServeFlags& flags) {
       "A JSON object with the sampling of requests that say nothing: temperature, top_k, "
       "top_p, min_p, repetition_penalty");
   app.add_flag("--strict-schemas", api.strict_schemas, kStrictSchemasHelp);
+  add_holdback(app, api);
   add_form(app, "--tool-call-parser", api.tool_call_parser, chat::choose_calls,
            "How the model writes calls of tools, in the place of what its chat template shows");
   add_form(app, "--reasoning-parser", api.reasoning_parser, chat::choose_reasoning,

@@ -44,6 +44,16 @@ void send_json(Answer& answer, const Json& value, int status = 200) {
   answer.send(status, "application/json", json_text(value));
 }
 
+// By which Holdback tells requests apart.
+std::string read_traffic_class(FieldReader& request) {
+  constexpr size_t kMostBytes = 64;
+  std::string name = request.string("traffic_class", "");
+  if (name.size() > kMostBytes) {
+    request.refuse("traffic_class", "may have at most {} bytes", kMostBytes);
+  }
+  return name;
+}
+
 // Text of a length that the client chooses.
 void answer_text(const StatePtr& state, const HttpRequest& request, const AnswerPtr& answer,
                  ReplyTask (*read)(FieldReader&, ApiState&, const HttpRequest&)) {
@@ -55,6 +65,7 @@ void answer_text(const StatePtr& state, const HttpRequest& request, const Answer
   std::optional<ApiError> error;
   FieldReader reader(*body, error);
   ReplyTask task = read(reader, *state, request);
+  task.traffic_class = read_traffic_class(reader);
   if (error) return send_error(*answer, *error);
   run_task(state, std::move(task), answer);
 }
@@ -220,7 +231,7 @@ void answer_route(RouteName name, const StatePtr& state, const HttpRequest& requ
       return answer_ready(state, *answer);
     case RouteName::kMetrics:
       return answer->send(200, "text/plain; version=0.0.4; charset=utf-8",
-                          state->metrics.text(state->service.stats()));
+                          state->metrics.text(state->service.stats(), state->holdback.figures()));
     case RouteName::kVersion:
       return send_json(*answer, {{"version", AERIE_VERSION}});
     case RouteName::kDescription:
@@ -264,7 +275,8 @@ ApiState::ApiState(Service& service_to_ask, ApiOptions api_options)
       dialect(dialect_of(service, options)),
       longest_piece(longest_piece_of(service.tokenizer())),
       grammars(std::make_shared<GrammarCache>()),
-      metrics(model_names.front()) {}
+      metrics(model_names.front()),
+      holdback(options.holdback) {}
 
 int ApiState::max_prompt_tokens() const {
   const int most = service.context() - 1;

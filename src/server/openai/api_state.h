@@ -9,6 +9,7 @@
 
 #include "chat/dialect.h"
 #include "engine/service.h"
+#include "server/holdback.h"
 #include "server/metrics.h"
 #include "server/openai/api_options.h"
 #include "server/openai/fields/control_names.h"
@@ -30,6 +31,7 @@ struct ApiState {
   const size_t longest_piece;  // bytes of a token's text
   const std::shared_ptr<GrammarCache> grammars;
   Metrics metrics;
+  Holdback holdback;
   std::atomic<bool> draining = false;
   std::atomic<int> open_requests = 0;
 };

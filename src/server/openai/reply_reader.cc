@@ -1,5 +1,6 @@
 #include "server/openai/reply_reader.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -43,7 +44,11 @@ std::vector<chat::ReplyPart> ReplyReader::read(const std::string& text,
     if (token.id < tokenizer_.vocab_size()) tracker_.push(tokenizer_.piece(token.id));
   }
   std::vector<chat::ReplyPart> found;
-  parser_->push(text, found);
+  // A whole reply is parsed as one that arrives is: what is held stays short.
+  constexpr size_t kSlice = 4096;
+  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(std::min(kSlice, rest.size()))) {
+    parser_->push(rest.substr(0, kSlice), found);
+  }
   if (is_last) parser_->finish(found);
   std::vector<chat::ReplyPart> out;
   for (chat::ReplyPart& part : found) {

@@ -90,6 +90,8 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
     int pending_rounds = 0;
     bool began = false;
     SteadyTime last;
+    std::string method;  // of speculation; empty: the request does without
+    bool held_back = false;
   };
 
   bool try_compile(uint64_t max_steps, bool is_last);
@@ -98,6 +100,7 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
   void take(const Expected<std::shared_ptr<const Grammar>>& grammar);
   bool is_late() const;
   void submit();
+  void hold_back(Request& request, Stream& stream);
   void on_gone();
   void fail(const ApiError& error);
   void cancel_all();
@@ -247,6 +250,7 @@ void RunningTask::submit() {
   // Gone already: there would be nobody to cancel what is submitted now.
   if (over_) return;
   for (size_t i = 0; i < task_.requests.size(); ++i) {
+    hold_back(task_.requests[i], streams_[i]);
     auto id = state_->service.submit(std::move(task_.requests[i]),
                                      std::make_shared<TaskSink>(shared_from_this(), i));
     if (!id.ok()) {
@@ -255,6 +259,15 @@ void RunningTask::submit() {
     }
     ids_.push_back(*id);
   }
+}
+
+void RunningTask::hold_back(Request& request, Stream& stream) {
+  const std::vector<std::string>& offered = state_->service.speculations();
+  const auto index = static_cast<size_t>(request.speculation);
+  if (!request.speculate || index >= offered.size() || offered[index] == "none") return;
+  stream.method = offered[index];
+  stream.held_back = state_->holdback.draw();
+  if (stream.held_back) request.speculate = false;
 }
 
 void RunningTask::cancel_all() {
@@ -329,6 +342,9 @@ void RunningTask::on_end(size_t index, ReplyEnd end) {
   state_->metrics.on_end(end, seconds_since(start_));
   Choice& choice = choices_[index];
   Stream& stream = streams_[index];
+  if (!stream.method.empty()) {
+    state_->holdback.on_end({stream.method, task_.traffic_class}, stream.held_back, end);
+  }
   choice.ended = true;
   choice.end = std::move(end);
   ++ended_;

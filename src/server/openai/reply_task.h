@@ -49,6 +49,7 @@ struct ReplyTask {
   std::optional<NamedGrammar> grammar;  // of all of them
   std::vector<int> prompts;             // Choice::prompt of each; empty: all 0
   std::unique_ptr<ReplyFormat> format;
+  std::string traffic_class = {};  // Holdback::Group's
   bool stream = false;
   bool keep_text = true;  // Choice::text and tokens are wanted; else only figures
 };
