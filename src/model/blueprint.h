@@ -88,6 +88,10 @@ struct Blueprint {
 
   // Layers of the file behind the model's, which predict further tokens: a draft head's, not its.
   int predictors = 0;
+  // What is usual with them: a step gets what is behind the norm of the one before it; the row of
+  // position 0 has zeros for its embedding.
+  bool predictors_hand_normed = true;
+  bool predictors_zero_first = false;
   // Of the file: one tensor for queries, keys and values; one for gate and up.
   bool fused_qkv = false;
   bool fused_gate_up = false;

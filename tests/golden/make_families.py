@@ -221,6 +221,22 @@ def save_published(family, folder, model):
     rewrite(folder, change)
 
 
+def save_predicting(family, folder, model):
+    """With a layer behind the model's that predicts the token after the next, as DeepSeek and GLM publish it."""
+    save_plain(family, folder, model)
+    config = model.config
+    last, behind = (f"model.layers.{config.num_hidden_layers + i}." for i in (-1, 0))
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    module = {name.replace(last, behind): shape for name, shape in shapes.items() if name.startswith(last)}
+    size = config.hidden_size
+    module |= {f"{behind}{name}.weight": (size,) for name in ("enorm", "hnorm", "shared_head.norm")}
+    module |= {f"{behind}eh_proj.weight": (size, 2 * size)}
+    tensors = split_experts(random_weights(module, config, family, "mtp"))
+    copies = {"embed_tokens": "model.embed_tokens", "shared_head.head": "lm_head"}
+    rewrite(folder, lambda own: own | tensors | {
+        f"{behind}{name}.weight": own[f"{of_model}.weight"].clone() for name, of_model in copies.items()})
+
+
 def spread(scale, shape, block):
     """A scale for each block as one for each weight."""
     if block is None:
@@ -289,7 +305,7 @@ def save_mxfp4(family, folder, model):
 
 STORES = {
     "plain": save_plain, "old_llama": save_old_llama, "gpt2_published": save_gpt2_published, "vision": save_vision,
-    "published": save_published, "fp8": save_fp8, "mxfp4": save_mxfp4,
+    "published": save_published, "predicting": save_predicting, "fp8": save_fp8, "mxfp4": save_mxfp4,
 }
 
 
@@ -322,6 +338,8 @@ def read_weights(family, folder):
     weights = {}
     for name, tensor in raw.items():
         if re.search(r"_scales?(_inv)?$|inv_freq$|^vision|^multi_modal|^model\.visual\.|^mtp\.", name):
+            continue
+        if family.store == "predicting" and name.startswith(f"model.layers.{family.config['num_hidden_layers']}."):
             continue
         if name.endswith("_blocks"):
             name = name.removesuffix("_blocks")

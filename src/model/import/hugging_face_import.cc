@@ -525,7 +525,7 @@ void HuggingFaceImport::pass_over_predictors() {
   pass_over_prefix("model.mtp_layers.");
   const Expected<int64_t> modules = config_.integer("num_nextn_predict_layers", 0);
   const int64_t count = modules.ok() ? std::min(*modules, kMost) : 0;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = predictors_; i < count; ++i) {
     pass_over_prefix(fmt::format("model.layers.{}.", layers_ + i));
   }
 }

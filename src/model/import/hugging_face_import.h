@@ -194,7 +194,8 @@ class HuggingFaceImport {
   void pass_over_suffix(std::string_view suffix);                  // holds nothing that is needed
   // Modules that predict further tokens, which draft and are no part of the model: by the names of
   // their own that MiMo and Qwen gave them, or as the layers behind the model's that
-  // num_nextn_predict_layers announces (DeepSeek, GLM). Of a configuration whose sizes were copied.
+  // num_nextn_predict_layers announces (DeepSeek, GLM), but for those of set_predictors(). Of a
+  // configuration whose sizes were copied.
   void pass_over_predictors();
   void add_tensor(std::string name, std::vector<float> values);
   // The rules' `from`, whose ".bias" must be there: a model without it would be another.
