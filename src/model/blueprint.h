@@ -75,6 +75,8 @@ struct Blueprint {
   NormKind norm = NormKind::kRms;
   double norm_eps = 1e-5;
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
+  // Queries, keys and values are held between - this and this, before they turn; 0: they are not.
+  double query_key_value_limit = 0.0;
   // Values, too, are normed by head, without weights.
   bool value_norm = false;
   // The matrix of queries gives for each head, behind its queries, as many values more; what the

@@ -171,6 +171,18 @@ void LayerRunner::normalize_values(const TransformerLayer& layer, KvHeads kv) {
                            blueprint_.norm_eps);
 }
 
+void LayerRunner::limit_heads(KvHeads kv) {
+  const auto limit = static_cast<float>(blueprint_.query_key_value_limit);
+  const auto hold = [&](std::vector<float>& x, int heads) {
+    const size_t end =
+        static_cast<size_t>(rows_) * static_cast<size_t>(heads) * static_cast<size_t>(kv.dim);
+    for (size_t i = 0; i < end; ++i) x[i] = std::clamp(x[i], -limit, limit);
+  };
+  hold(q_, blueprint_.config.heads);
+  hold(k_, kv.count);
+  hold(v_, kv.count);
+}
+
 // Queries, keys and values of input_, as attention and the cache take them.
 void LayerRunner::project(const TransformerLayer& layer, const LayerPlan& plan) {
   const ModelConfig& config = blueprint_.config;
@@ -189,6 +201,7 @@ void LayerRunner::project(const TransformerLayer& layer, const LayerPlan& plan) 
   if (blueprint_.attention_gate) split_queries();
   if (blueprint_.value_norm) normalize_values(layer, kv);
   if (blueprint_.query_key_norm != QueryKeyNorm::kNone) normalize_heads(layer, kv);
+  if (blueprint_.query_key_value_limit > 0.0) limit_heads(kv);
   if (plan.rope != LayerPlan::kNoRope) {
     const Rope& rope = ropes_[static_cast<size_t>(plan.rope)];
     turn(rope, q_, config.heads, kv.dim);

@@ -83,6 +83,7 @@ class LayerRunner {
   void turn(const Rope& rope, std::vector<float>& x, int heads, int head_dim) const;
   void project(const TransformerLayer& layer, const LayerPlan& plan);
   void normalize_heads(const TransformerLayer& layer, KvHeads kv);
+  void limit_heads(KvHeads kv);
   void normalize_values(const TransformerLayer& layer, KvHeads kv);
   void run_feed_forward(const TransformerLayer& layer);
   void run_experts_beside(const TransformerLayer& layer);

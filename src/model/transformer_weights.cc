@@ -328,10 +328,27 @@ class LayerLoader {
     return load_added();
   }
 
+  bool are_apart() const { return loader_.has(prefix_ + "ffn_gate.0.weight"); }
+
+  // As files of before mid-2024 have them: a tensor for each expert's matrix.
+  Status add_one_by_one(std::vector<Linear>& stack, const char* part, int64_t k, int64_t n) {
+    stack.resize(static_cast<size_t>(config_.experts));
+    for (size_t i = 0; i < stack.size(); ++i) {
+      const std::string name = fmt::format("{}{}.{}.weight", prefix_, part, i);
+      parts_.push_back({&stack[i].weight, name, k, n, 0, n});
+    }
+    return {};
+  }
+
   Status add_gates_and_ups(ExpertWeights& experts, int64_t hidden, int64_t ffn) {
     const int64_t count = config_.experts;
     if (blueprint_.experts_beside && loader_.has(prefix_ + "ffn_gate_up_exps.weight")) {
       return add_joined(experts, hidden, ffn);
+    }
+    if (are_apart()) {
+      AERIE_RETURN_IF_ERROR(add_one_by_one(experts.gate, "ffn_gate", hidden, ffn));
+      AERIE_RETURN_IF_ERROR(add_one_by_one(experts.up, "ffn_up", hidden, ffn));
+      return load_added();
     }
     AERIE_RETURN_IF_ERROR(add_stack(experts.gate, "ffn_gate_exps", hidden, ffn, count));
     AERIE_RETURN_IF_ERROR(add_stack(experts.up, "ffn_up_exps", hidden, ffn, count));
@@ -349,7 +366,9 @@ class LayerLoader {
                              loader_.vector(prefix_ + "exp_probs_b.bias", config_.experts));
     }
     AERIE_RETURN_IF_ERROR(add_gates_and_ups(experts, hidden, ffn));
-    AERIE_RETURN_IF_ERROR(add_stack(experts.down, "ffn_down_exps", ffn, hidden, config_.experts));
+    AERIE_RETURN_IF_ERROR(
+        are_apart() ? add_one_by_one(experts.down, "ffn_down", ffn, hidden)
+                    : add_stack(experts.down, "ffn_down_exps", ffn, hidden, config_.experts));
     AERIE_RETURN_IF_ERROR(load_added());
     if (shared == 0) return {};
     AERIE_RETURN_IF_ERROR(add(experts.shared_gate, "ffn_gate_shexp", hidden, shared));

@@ -662,6 +662,10 @@ MIXTURES = [
         note="fewer heads of keys than of queries; probabilities normalised",
     ),
     Family(
+        "olmoe-clipped", olmoe(clip_qkv=1.25), lengths=(5, 24), config_checks={"as they are": {"clip_qkv": None}},
+        note="queries, keys and values are held between two numbers, behind the norms",
+    ),
+    Family(
         "granitemoe", granitemoe(), lengths=(5, 24), seed=" 2", weight_checks={**NORMS, **ROUTERS},
         config_checks={
             "embedding as it is": {"embedding_multiplier": DROP}, "branches as they are": {"residual_multiplier": DROP},

@@ -67,8 +67,9 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
     // Of draft heads.
     if (split_layer(tensor.name).layer >= config.layers) continue;
     // A stack of matrices, of which a row uses some.
-    const bool stacked = tensor.shape[2] > 1 && tensor.shape[2] == config.experts &&
-                         tensor.name.find("_exps") != std::string_view::npos;
+    const bool stacked = (tensor.shape[2] > 1 && tensor.shape[2] == config.experts &&
+                          tensor.name.find("_exps") != std::string_view::npos) ||
+                         split_expert(tensor.name).expert >= 0;
     if (stacked) {
       work.expert_bytes += static_cast<double>(tensor.bytes) / static_cast<double>(config.experts);
     } else {
