@@ -16,6 +16,7 @@
 #include "model/import/hugging_face_file.h"
 #include "tests/draft/heads/head_folder.h"
 #include "tests/draft/heads/head_rows.h"
+#include "tests/model/changed_file.h"
 
 namespace aerie::test::mtp_test {
 
@@ -265,6 +266,27 @@ TEST(MtpHead, IsTheSameInGguf) {
     EXPECT_EQ(plain.logits, other.logits);
     EXPECT_EQ(plain.hidden, other.hidden);
   }
+}
+
+// Beside embedding and output matrix, as llama.cpp's converter writes such files: what all layers
+// have in common must not be looked for in the model's.
+TEST(MtpHead, AFileMayHoldTheModuleAlone) {
+  const std::string folder = "tests/golden/families/deepseek3";
+  const auto file = open_model_file(folder);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ChangedFile alone(**file);
+  for (const TensorInfo& tensor : (*file)->tensors()) {
+    const bool is_models = tensor.name.starts_with("blk.0.") || tensor.name.starts_with("blk.1.");
+    if (is_models) alone.without_tensor(std::string(tensor.name));
+  }
+  const std::string gguf = testing::TempDir() + fmt::format("aerie_{}_alone.gguf", getpid());
+  ASSERT_TRUE(write_gguf(alone.done(), gguf).ok());
+  const RowOutput whole = last_of_file(folder, std::nullopt, folder),
+                  other = last_of_file(gguf, std::nullopt, folder);
+  std::filesystem::remove(gguf);
+  ASSERT_FALSE(whole.logits.empty());
+  EXPECT_EQ(whole.logits, other.logits);
+  EXPECT_EQ(whole.hidden, other.hidden);
 }
 
 // As llama.cpp's converter writes it, from the same folder: Q8_0, and F16 where that does not fit.
