@@ -48,12 +48,21 @@ struct LatentAttention {
   int query_dim() const { return plain + rope; }
 };
 
+// Heads of keys and values.
+struct KvHeads {
+  int count = 0;
+  int dim = 0;
+
+  bool operator==(const KvHeads&) const = default;
+};
+
 struct ModelConfig {
   std::string family;  // "llama"
   std::string name;    // for people; may be empty
   int layers = 0;
   int hidden = 0;
   int heads = 0;
+  // Where layers differ in these, the largest of all layers.
   int kv_heads = 0;  // divides heads
   int head_dim = 0;  // of keys as the cache has them
   int ffn = 0;       // of layers without experts
@@ -70,7 +79,25 @@ struct ModelConfig {
   // [layers]: positions that attention sees, the row's own counted; 0: all that came before. Empty:
   // no layer has a window, or whoever reads this need not know.
   std::vector<int> windows;
+  // [layers]: heads of keys and values, where layers differ in them. Empty: they do not.
+  std::vector<KvHeads> kv_by_layer;
+  // [layers]: whose keys and values the layer's attention reads, an earlier one's or its own.
+  // Empty: all read their own.
+  std::vector<int> kv_sources;
 
+  KvHeads kv_of(int layer) const {
+    return kv_by_layer.empty() ? KvHeads{kv_heads, head_dim}
+                               : kv_by_layer[static_cast<size_t>(layer)];
+  }
+  int kv_source(int layer) const {
+    return kv_sources.empty() ? layer : kv_sources[static_cast<size_t>(layer)];
+  }
+  bool has_own_kv(int layer) const { return kv_source(layer) == layer; }
+  // Whether another layer's attention reads its keys and values.
+  bool is_read(int layer) const {
+    if (kv_sources.empty()) return false;
+    return std::ranges::count(kv_sources, layer) > (has_own_kv(layer) ? 1 : 0);
+  }
   int q_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }
   // Of what attention gives, all heads together.
@@ -87,16 +114,23 @@ struct ModelConfig {
   }
   // 0: there is none.
   int largest_window() const { return windows.empty() ? 0 : *std::ranges::max_element(windows); }
-  // Without these layers, which are in ascending order.
+  // Without these layers, which are in ascending order. Requires is_read() of none.
   ModelConfig without(std::span<const int32_t> skipped) const {
     ModelConfig rest = *this;
     rest.layers -= static_cast<int>(skipped.size());
     rest.linear_layers.clear();
     rest.windows.clear();
+    rest.kv_by_layer.clear();
+    rest.kv_sources.clear();
     for (int32_t layer = 0; layer < layers; ++layer) {
       if (std::ranges::binary_search(skipped, layer)) continue;
       if (!linear_layers.empty()) rest.linear_layers.push_back(is_linear(layer));
       if (!windows.empty()) rest.windows.push_back(windows[static_cast<size_t>(layer)]);
+      if (!kv_by_layer.empty()) rest.kv_by_layer.push_back(kv_of(layer));
+      if (kv_sources.empty()) continue;
+      const int source = kv_source(layer);
+      const auto before = std::ranges::lower_bound(skipped, source) - skipped.begin();
+      rest.kv_sources.push_back(source - static_cast<int>(before));
     }
     return rest;
   }

@@ -18,7 +18,7 @@ namespace aerie::kernels {
 
 inline constexpr int kPagePositions = 64;
 inline constexpr int kKeyTile = 16;
-inline constexpr int kMaxHeadDim = 256;  // and a multiple of 16
+inline constexpr int kMaxHeadDim = 512;  // and a multiple of 16
 inline constexpr int kMaxLongKey = 576;  // the same for keys of which values are the beginnings
 // Attention's unit of work and of merging; a whole number of pages.
 inline constexpr int kAttentionChunk = 256;

@@ -17,8 +17,13 @@ int64_t pages_for(int64_t positions) {
   return (positions + kPage - 1) / kPage;
 }
 
-kernels::KvLayout layout_of(const ModelConfig& config, kernels::KvType type) {
-  return {config.kv_heads, config.head_dim, type, config.latent.rank};
+kernels::KvLayout layout_of(const ModelConfig& config, int layer, kernels::KvType type) {
+  const KvHeads heads = config.kv_of(layer);
+  return {heads.count, heads.dim, type, config.latent.rank};
+}
+
+bool keeps_kv(const ModelConfig& config, int layer) {
+  return !config.is_linear(layer) && config.has_own_kv(layer);
 }
 
 // Of a layer with a window.
@@ -34,10 +39,13 @@ int64_t places_for(const ModelConfig& config, int64_t pages, const KvCache::Wind
 
 int64_t KvCache::bytes_needed(const ModelConfig& config, int64_t positions, kernels::KvType type,
                               const Windows& windows) {
-  const int64_t pages = pages_for(positions), windowed = config.count_windows();
-  const int64_t full = config.layers - config.count_linear() - windowed;
-  return (full * pages + windowed * places_for(config, pages, windows)) *
-         layout_of(config, type).page();
+  const int64_t pages = pages_for(positions), places = places_for(config, pages, windows);
+  int64_t bytes = 0;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if (!keeps_kv(config, layer)) continue;
+    bytes += (config.has_window(layer) ? places : pages) * layout_of(config, layer, type).page();
+  }
+  return bytes;
 }
 
 int64_t KvCache::state_bytes_needed(const ModelConfig& config, int sequences,
@@ -54,7 +62,10 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, 
                             kMostPositions);
   }
   KvCache cache;
-  cache.layout_ = layout_of(config, type);
+  const int shapes = config.kv_by_layer.empty() ? 1 : config.layers;
+  for (int layer = 0; layer < shapes; ++layer) {
+    cache.layouts_.push_back(layout_of(config, layer, type));
+  }
   cache.page_count_ = static_cast<int>(pages_for(positions));
   if (const int64_t places = places_for(config, cache.page_count_, windows);
       places < cache.page_count_) {
@@ -71,13 +82,13 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, 
   int state_planes = 0;
   for (int layer = 0; layer < config.layers; ++layer) {
     cache.state_planes_.push_back(state_planes);
-    if (config.is_linear(layer)) {
-      ++state_planes;
+    if (!keeps_kv(config, layer)) {
+      if (config.is_linear(layer)) ++state_planes;
       cache.planes_.emplace_back();
       continue;
     }
     const int pages = cache.has_places(layer) ? cache.windows_->places() : cache.page_count_;
-    const auto bytes = static_cast<size_t>(pages * cache.layout_.page());
+    const auto bytes = static_cast<size_t>(pages * cache.layout(layer).page());
     AERIE_ASSIGN_OR_RETURN(Buffer plane, Buffer::allocate(bytes));
     // Which thread reads what depends on the lengths of the sequences.
     if (nodes.size() > 1) interleave_memory(plane.data(), plane.size(), nodes);
@@ -160,9 +171,9 @@ void KvCache::copy_entry(int32_t from, int32_t to) {
   for (int layer = 0; layer < layers(); ++layer) {
     if (plane(layer) == nullptr) continue;
     if (has_places(layer)) {
-      kernels::copy_kv(layout_, plane(layer), place_of(from), place_of(to));
+      kernels::copy_kv(layout(layer), plane(layer), place_of(from), place_of(to));
     } else {
-      kernels::copy_kv(layout_, plane(layer), from, to);
+      kernels::copy_kv(layout(layer), plane(layer), from, to);
     }
   }
 }

@@ -113,9 +113,11 @@ class KvCache {
   // Holds until the next reserve(), keep() or close() of the sequence.
   std::span<const int32_t> pages(Id id) const { return sequence(id).pages; }
 
-  const kernels::KvLayout& layout() const { return layout_; }
+  const kernels::KvLayout& layout(int layer = 0) const {
+    return layouts_[layouts_.size() == 1 ? 0 : static_cast<size_t>(layer)];
+  }
   int layers() const { return static_cast<int>(planes_.size()); }
-  // Null for a layer that keeps states.
+  // Null for a layer that keeps states, and for one that reads another's keys and values.
   std::byte* plane(int layer) { return planes_[static_cast<size_t>(layer)].data(); }
   // Null if no layer keeps states. A pass reads and advances them; all else goes through the cache.
   StateStore* states() { return states_ ? &*states_ : nullptr; }
@@ -169,7 +171,7 @@ class KvCache {
            position % kernels::kPagePositions;
   }
 
-  kernels::KvLayout layout_;
+  std::vector<kernels::KvLayout> layouts_;  // one for all layers, or one for each
   int page_count_ = 0;
   std::vector<Buffer> planes_;  // one for each layer
   std::optional<StateStore> states_;

@@ -21,6 +21,13 @@ struct LayerPlan {
   bool experts = false;  // instead of one feed-forward (ModelConfig::experts)
   int window = 0;  // of attention, in positions, the row's own counted; 0: all that came before
   int rope = 0;    // index of Blueprint::ropes, or kNoRope
+  // Where layers differ; 0: as the configuration says.
+  int head_dim = 0;
+  int kv_heads = 0;
+  int ffn = 0;
+  // The layer before it whose keys and values attention reads; -1: its own.
+  int kv_source = -1;
+  bool keys_are_values = false;  // a value is the key before it is normed and turns
 };
 
 // Of queries and keys, before they turn.
@@ -68,6 +75,10 @@ struct Blueprint {
   NormKind norm = NormKind::kRms;
   double norm_eps = 1e-5;
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
+  // Queries, keys and values are held between - this and this, before they turn; 0: they are not.
+  double query_key_value_limit = 0.0;
+  // Values, too, are normed by head, without weights.
+  bool value_norm = false;
   // The matrix of queries gives for each head, behind its queries, as many values more; what the
   // head's attention gives is multiplied by their sigmoid.
   bool attention_gate = false;
@@ -84,10 +95,24 @@ struct Blueprint {
   // product with the row.
   bool shared_expert_gate = true;
 
+  // A layer with experts has its feed-forward besides, and norms before and behind either; a row
+  // chooses by its norm times a vector. Factors of experts are those of their last matrices.
+  bool experts_beside = false;
+
   Biases biases = Biases::kAny;
+
+  // Of each token and layer so many values, of a table and of the token's embedding, are the gate
+  // of what the layer adds to the stream last (model/inputs/per_layer_inputs.h); 0: there are none.
+  int per_layer_width = 0;
+  // What leaves a layer is multiplied by a number of its own, where the file has one.
+  bool layer_scales = false;
 
   // Layers of the file behind the model's, which predict further tokens: a draft head's, not its.
   int predictors = 0;
+  // What is usual with them: a step gets what is behind the norm of the one before it; the row of
+  // position 0 has zeros for its embedding.
+  bool predictors_hand_normed = true;
+  bool predictors_zero_first = false;
   // Of the file: one tensor for queries, keys and values; one for gate and up.
   bool fused_qkv = false;
   bool fused_gate_up = false;

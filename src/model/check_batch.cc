@@ -62,7 +62,7 @@ Status check_layers(const ForwardBatch& batch, const ModelConfig& config) {
   }
   int before = -1;
   for (const int32_t layer : batch.skipped_layers) {
-    if (batch.first_layer > 0 || layer <= before || layer >= end) {
+    if (batch.first_layer > 0 || layer <= before || layer >= end || config.is_read(layer)) {
       return invalid_argument("layer {} cannot be left out of layers {} to {}", layer,
                               batch.first_layer, end);
     }

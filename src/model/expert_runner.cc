@@ -49,10 +49,11 @@ Status ExpertRunner::allocate(int max_rows) {
   return {};
 }
 
-void ExpertRunner::run(const ExpertWeights& layer, const Activations& x, float* stream) {
+void ExpertRunner::run(const ExpertWeights& layer, const Activations& chooser, const Activations& x,
+                       float* stream) {
   const int64_t rows = x.rows, pairs = rows * config_.used_experts;
   const MatmulTarget router[] = {layer.router.to(logits_.data())};
-  backend_->matmul(*pool_, x, router);
+  backend_->matmul(*pool_, chooser, router);
   const std::vector<float>& corrections = layer.corrections;
   routing_.route(logits_.data(), rows, router_, corrections.empty() ? nullptr : corrections.data(),
                  scale_);

@@ -20,9 +20,11 @@ class ExpertRunner {
   static Expected<std::unique_ptr<ExpertRunner>> create(const Blueprint& blueprint,
                                                         const ModelOptions& options);
 
-  // stream += what the experts that each row chooses make of x, all rows of hidden. x must be
-  // filled for layer.router and for what every row uses, and its floats are read.
-  void run(const ExpertWeights& layer, const kernels::Activations& x, float* stream);
+  // stream += what the experts that each row chooses make of x, all rows of hidden. They choose by
+  // `chooser`, which must be filled for layer.router; x for what every row uses, and its floats are
+  // read. Both may be the same.
+  void run(const ExpertWeights& layer, const kernels::Activations& chooser,
+           const kernels::Activations& x, float* stream);
 
   // Experts whose weights were read, each once a run, since the object was made.
   int64_t reads() const { return reads_; }

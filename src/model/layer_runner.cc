@@ -1,6 +1,7 @@
 #include "model/layer_runner.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 
@@ -51,6 +52,11 @@ Status LayerRunner::allocate(const ModelOptions& options, int64_t widest_input) 
   AERIE_ASSIGN_OR_RETURN(input_, Activations::allocate(max_rows, widest_input));
   AERIE_ASSIGN_OR_RETURN(attended_, Activations::allocate(max_rows, config.attended_width()));
   AERIE_ASSIGN_OR_RETURN(gated_, Activations::allocate(max_rows, config.ffn));
+  if (blueprint_.value_norm) ones_.assign(static_cast<size_t>(config.head_dim), 1.0f);
+  if (blueprint_.experts_beside && experts_) {
+    of_experts_.resize(x_.size());
+    AERIE_ASSIGN_OR_RETURN(router_input_, Activations::allocate(max_rows, config.hidden));
+  }
   const kernels::KvLayout layout = {config.kv_heads, config.head_dim, kernels::KvType::kF16,
                                     config.latent.rank};
   AERIE_ASSIGN_OR_RETURN(attention_, kernels::AttentionWorkspace::allocate(
@@ -90,9 +96,9 @@ void LayerRunner::normalize(const Norm& norm, const float* x, int64_t x_stride,
   }
 }
 
-void LayerRunner::turn(const Rope& rope, std::vector<float>& x, int heads) const {
-  backend_->rope(*pool_, x.data(), rows_, heads, blueprint_.config.head_dim, rope.dimensions,
-                 blueprint_.rope_style, rope.cos.data(), rope.sin.data());
+void LayerRunner::turn(const Rope& rope, std::vector<float>& x, int heads, int head_dim) const {
+  backend_->rope(*pool_, x.data(), rows_, heads, head_dim, rope.dimensions, blueprint_.rope_style,
+                 rope.cos.data(), rope.sin.data());
 }
 
 // The residual stream += norm(linear x), or linear x where there is no norm after it, or a multiple
@@ -140,21 +146,41 @@ void LayerRunner::gate_attended() {
 Activations& LayerRunner::prepare_input(const TransformerLayer& layer) {
   const Linear& latent = layer.latent.query_latent;
   const Linear& queries = latent.weight.n > 0 ? latent : layer.q;
-  prepare(input_, rows_, layer.k.weight.k, {&queries, &layer.k, &layer.v});
+  prepare(input_, rows_, queries.weight.k, {&queries, &layer.k, &layer.v});
   return input_;
 }
 
-void LayerRunner::normalize_heads(const TransformerLayer& layer) {
-  const ModelConfig& config = blueprint_.config;
+void LayerRunner::normalize_heads(const TransformerLayer& layer, KvHeads kv) {
   const bool whole = blueprint_.query_key_norm == QueryKeyNorm::kRow;
   const auto normalize_all = [&](std::vector<float>& x, int heads,
                                  const std::vector<float>& weight) {
     backend_->rms_norm_heads(*pool_, x.data(), rows_, whole ? 1 : heads,
-                             whole ? heads * config.head_dim : config.head_dim, weight.data(),
-                             blueprint_.norm_eps);
+                             whole ? heads * kv.dim : kv.dim, weight.data(), blueprint_.norm_eps);
   };
-  normalize_all(q_, config.heads, layer.query_norm);
-  normalize_all(k_, config.kv_heads, layer.key_norm);
+  normalize_all(q_, blueprint_.config.heads, layer.query_norm);
+  if (layer.k.weight.n > 0) normalize_all(k_, kv.count, layer.key_norm);
+}
+
+// Before keys are normed, which may be the values.
+void LayerRunner::normalize_values(const TransformerLayer& layer, KvHeads kv) {
+  if (layer.k.weight.n == 0) return;
+  if (layer.v.weight.n == 0) {
+    std::copy_n(k_.data(), rows_ * kv.count * kv.dim, v_.data());
+  }
+  backend_->rms_norm_heads(*pool_, v_.data(), rows_, kv.count, kv.dim, ones_.data(),
+                           blueprint_.norm_eps);
+}
+
+void LayerRunner::limit_heads(KvHeads kv) {
+  const auto limit = static_cast<float>(blueprint_.query_key_value_limit);
+  const auto hold = [&](std::vector<float>& x, int heads) {
+    const size_t end =
+        static_cast<size_t>(rows_) * static_cast<size_t>(heads) * static_cast<size_t>(kv.dim);
+    for (size_t i = 0; i < end; ++i) x[i] = std::clamp(x[i], -limit, limit);
+  };
+  hold(q_, blueprint_.config.heads);
+  hold(k_, kv.count);
+  hold(v_, kv.count);
 }
 
 // Queries, keys and values of input_, as attention and the cache take them.
@@ -166,15 +192,20 @@ void LayerRunner::project(const TransformerLayer& layer, const LayerPlan& plan) 
                             k_.data());
   }
   float* queries = blueprint_.attention_gate ? gated_queries_.data() : q_.data();
-  const MatmulTarget projections[] = {layer.q.to(queries), layer.k.to(k_.data()),
-                                      layer.v.to(v_.data())};
-  backend_->matmul(*pool_, input_, projections);
+  const KvHeads kv = kv_of(plan);
+  std::array<MatmulTarget, 3> projections = {layer.q.to(queries)};
+  size_t count = 1;
+  if (layer.k.weight.n > 0) projections[count++] = layer.k.to(k_.data());
+  if (layer.v.weight.n > 0) projections[count++] = layer.v.to(v_.data());
+  backend_->matmul(*pool_, input_, std::span(projections).first(count));
   if (blueprint_.attention_gate) split_queries();
-  if (blueprint_.query_key_norm != QueryKeyNorm::kNone) normalize_heads(layer);
+  if (blueprint_.value_norm) normalize_values(layer, kv);
+  if (blueprint_.query_key_norm != QueryKeyNorm::kNone) normalize_heads(layer, kv);
+  if (blueprint_.query_key_value_limit > 0.0) limit_heads(kv);
   if (plan.rope != LayerPlan::kNoRope) {
     const Rope& rope = ropes_[static_cast<size_t>(plan.rope)];
-    turn(rope, q_, config.heads);
-    turn(rope, k_, config.kv_heads);
+    turn(rope, q_, config.heads, kv.dim);
+    if (plan.kv_source < 0) turn(rope, k_, kv.count, kv.dim);
   }
 }
 
@@ -182,12 +213,16 @@ void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, K
                          int plane) {
   const ModelConfig& config = blueprint_.config;
   project(layer, plan);
+  const bool is_own = plan.kv_source < 0;
+  if (!is_own) plane = plan.kv_source;
   const bool placed = cache.has_places(plane);
   if (placed) windows_->build(*batch_, slots_, attention_rows_, *cache.windows());
-  backend_->store_kv(*pool_, cache.layout(), k_.data(), v_.data(),
-                     placed ? windows_->slots() : slots_, cache.plane(plane));
+  if (is_own) {
+    backend_->store_kv(*pool_, cache.layout(plane), k_.data(), v_.data(),
+                       placed ? windows_->slots() : slots_, cache.plane(plane));
+  }
 
-  prepare(attended_, rows_, config.attended_width(), {&layer.o});
+  prepare(attended_, rows_, layer.o.weight.k, {&layer.o});
   kernels::AttentionArgs args;
   args.q = q_.data();
   args.out = latent_ ? latent_->attended() : attended_.row(0);
@@ -198,7 +233,7 @@ void LayerRunner::attend(const TransformerLayer& layer, const LayerPlan& plan, K
   args.window = plan.window;
   args.soft_cap = static_cast<float>(blueprint_.attention_soft_cap);
   if (!layer.sinks.empty()) args.sinks = layer.sinks.data();
-  args.layout = cache.layout();
+  args.layout = cache.layout(plane);
   args.kv = cache.plane(plane);
   args.rows = placed ? windows_->rows() : attention_rows_;
   args.workspace = &attention_;
@@ -214,13 +249,47 @@ void LayerRunner::run_experts(const TransformerLayer& layer) {
   prepare(input_, rows_, blueprint_.config.hidden,
           {&experts.router, &experts.shared_gate, &experts.shared_up, &experts.shared_router});
   normalize(layer.ffn_norm, x_.data(), blueprint_.config.hidden, input_);
-  experts_->run(experts, input_, x_.data());
+  experts_->run(experts, input_, input_, x_.data());
+}
+
+// Both are normed, and their sum again.
+void LayerRunner::run_experts_beside(const TransformerLayer& layer) {
+  const ExpertWeights& experts = layer.experts;
+  const int width = blueprint_.config.hidden;
+  const size_t end = static_cast<size_t>(rows_) * static_cast<size_t>(width);
+  const auto normalize_branch = [&](std::vector<float>& x, const Norm& norm) {
+    backend_->rms_norm_heads(*pool_, x.data(), rows_, 1, width, norm.weight.data(),
+                             blueprint_.norm_eps);
+  };
+  run_feed_forward(layer);
+  const MatmulTarget output[] = {layer.down.to(branch_.data())};
+  backend_->matmul(*pool_, gated_, output);
+  normalize_branch(branch_, experts.beside_post_norm);
+
+  prepare(router_input_, rows_, width, {&experts.router});
+  normalize(experts.router_norm, x_.data(), width, router_input_);
+  prepare(input_, rows_, width, {});
+  normalize(experts.norm, x_.data(), width, input_);
+  std::fill_n(of_experts_.data(), end, 0.0f);
+  experts_->run(experts, router_input_, input_, of_experts_.data());
+  normalize_branch(of_experts_, experts.post_norm);
+  for (size_t i = 0; i < end; ++i) branch_[i] += of_experts_[i];
+  backend_->add_rms_norm(*pool_, branch_.data(), rows_, width, layer.ffn_post_norm.weight.data(),
+                         blueprint_.norm_eps, x_.data());
 }
 
 void LayerRunner::feed_forward(const TransformerLayer& layer) {
+  if (!layer.experts.gate.empty()) {
+    return blueprint_.experts_beside ? run_experts_beside(layer) : run_experts(layer);
+  }
+  run_feed_forward(layer);
+  add_to_stream(layer.down, gated_, layer.ffn_post_norm);
+}
+
+// Leaves in gated_ what the last matrix is for.
+void LayerRunner::run_feed_forward(const TransformerLayer& layer) {
   const ModelConfig& config = blueprint_.config;
-  if (!layer.experts.gate.empty()) return run_experts(layer);
-  prepare(gated_, rows_, config.ffn, {&layer.down});
+  prepare(gated_, rows_, layer.down.weight.k, {&layer.down});
   if (blueprint_.gated) {
     prepare(input_, rows_, config.hidden, {&layer.gate, &layer.up});
     normalize(layer.ffn_norm, x_.data(), config.hidden, input_);
@@ -234,7 +303,6 @@ void LayerRunner::feed_forward(const TransformerLayer& layer) {
     backend_->matmul(*pool_, input_, projection);
     backend_->activate(*pool_, blueprint_.activation, up_.data(), gated_);
   }
-  add_to_stream(layer.down, gated_, layer.ffn_post_norm);
 }
 
 void LayerRunner::run_linear(const TransformerLayer& layer, KvCache& cache, int plane) {

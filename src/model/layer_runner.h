@@ -76,9 +76,17 @@ class LayerRunner {
 
   LayerRunner(const Blueprint& blueprint, const ModelOptions& options);
   Status allocate(const ModelOptions& options, int64_t widest_input);
-  void turn(const Rope& rope, std::vector<float>& x, int heads) const;
+  KvHeads kv_of(const LayerPlan& plan) const {
+    return {plan.kv_heads > 0 ? plan.kv_heads : blueprint_.config.kv_heads,
+            plan.head_dim > 0 ? plan.head_dim : blueprint_.config.head_dim};
+  }
+  void turn(const Rope& rope, std::vector<float>& x, int heads, int head_dim) const;
   void project(const TransformerLayer& layer, const LayerPlan& plan);
-  void normalize_heads(const TransformerLayer& layer);
+  void normalize_heads(const TransformerLayer& layer, KvHeads kv);
+  void limit_heads(KvHeads kv);
+  void normalize_values(const TransformerLayer& layer, KvHeads kv);
+  void run_feed_forward(const TransformerLayer& layer);
+  void run_experts_beside(const TransformerLayer& layer);
   void split_queries();
   void gate_attended();
   void run_experts(const TransformerLayer& layer);
@@ -102,7 +110,9 @@ class LayerRunner {
   std::vector<int32_t> slots_;
   std::vector<float> x_, branch_, q_, k_, v_, gate_, up_;
   std::vector<float> gated_queries_;  // [rows][heads][head_dim of queries, head_dim of their gate]
-  kernels::Activations input_, attended_, gated_;
+  std::vector<float> ones_;           // Blueprint::value_norm
+  std::vector<float> of_experts_;     // Blueprint::experts_beside
+  kernels::Activations input_, attended_, gated_, router_input_;
   kernels::AttentionWorkspace attention_;
 };
 

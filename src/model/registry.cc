@@ -26,6 +26,7 @@
   FAMILY(kGemma1)                    \
   FAMILY(kGemma2)                    \
   FAMILY(kGemma3)                    \
+  FAMILY(kGemma4)                    \
   FAMILY(kPhi3)                      \
   FAMILY(kGpt2)                      \
   FAMILY(kGraniteMoe)                \
@@ -46,6 +47,27 @@ namespace {
 constexpr const ModelFamily* kFamilies[] = {AERIE_MODEL_FAMILIES(AERIE_ADDRESS)};
 #undef AERIE_ADDRESS
 
+// What a cache must know of layers that differ in their keys and values.
+void list_keys(Blueprint& blueprint) {
+  ModelConfig& config = blueprint.config;
+  std::vector<KvHeads> heads;
+  std::vector<int> sources;
+  for (const LayerPlan& layer : blueprint.layers) {
+    heads.push_back({layer.kv_heads > 0 ? layer.kv_heads : config.kv_heads,
+                     layer.head_dim > 0 ? layer.head_dim : config.head_dim});
+    const auto index = static_cast<int>(sources.size());
+    sources.push_back(layer.kv_source >= 0 ? layer.kv_source : index);
+  }
+  const KvHeads all = {config.kv_heads, config.head_dim};
+  if (std::ranges::any_of(heads, [&](const KvHeads& one) { return one != all; })) {
+    config.kv_by_layer = std::move(heads);
+  }
+  if (std::ranges::any_of(blueprint.layers,
+                          [](const LayerPlan& layer) { return layer.kv_source >= 0; })) {
+    config.kv_sources = std::move(sources);
+  }
+}
+
 Expected<Blueprint> read_blueprint(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, find_family(file));
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, family->read(file));
@@ -54,6 +76,7 @@ Expected<Blueprint> read_blueprint(const ModelFile& file) {
       blueprint.config.windows.push_back(layer.window);
     }
   }
+  list_keys(blueprint);
   return blueprint;
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "model/inputs/per_layer_inputs.h"
 #include "model/layer_runner.h"
 #include "model/transformer_weights.h"
 
@@ -38,6 +39,7 @@ class Transformer final : public Model {
   void embed(const ForwardBatch& batch);
   void embed_row(const BatchRow& row, float* x);
   void run_layers(const ForwardBatch& batch, KvCache& cache);
+  void finish_layer(const TransformerLayer& layer, int index, int64_t rows);
   void tap(const ForwardBatch& batch, int layer);
   int head(const ForwardBatch& batch);
   int logit_width() const {
@@ -49,12 +51,13 @@ class Transformer final : public Model {
   const ModelConfig& config_;  // the blueprint's
   TransformerWeights weights_;
   LayerRunner runner_;
+  std::unique_ptr<PerLayerInputs> per_layer_;  // null: there are none
   ModelOptions options_;
   const kernels::Backend& backend_;
   ThreadPool& pool_;
 
   // The pass under way.
-  std::vector<float> position_, wanted_, logits_, taps_;
+  std::vector<float> position_, wanted_, logits_, taps_, embedded_;
   Activations normed_;
 };
 
@@ -67,6 +70,8 @@ Status Transformer::allocate() {
   logits_.resize(logits * static_cast<size_t>(logit_width()));
   taps_.reserve(rows * static_cast<size_t>(options_.max_taps) * hidden);
   AERIE_ASSIGN_OR_RETURN(normed_, Activations::allocate(options_.max_logits, config_.hidden));
+  AERIE_ASSIGN_OR_RETURN(per_layer_, PerLayerInputs::create(blueprint_, options_));
+  if (per_layer_) embedded_.resize(rows * hidden);
   return {};
 }
 
@@ -85,10 +90,22 @@ void Transformer::embed_row(const BatchRow& row, float* x) {
 
 void Transformer::embed(const ForwardBatch& batch) {
   std::ranges::copy(batch.hidden, runner_.stream());
-  if (batch.first_layer != 0) return;
+  const bool begins = batch.first_layer == 0;
+  if (!begins && !per_layer_) return;
+  // Rows that go on from a later layer have inputs of their tokens there, too.
+  float* embedded = begins ? runner_.stream() : embedded_.data();
   for (size_t r = 0; r < batch.rows.size(); ++r) {
-    embed_row(batch.rows[r], runner_.stream() + r * static_cast<size_t>(config_.hidden));
+    embed_row(batch.rows[r], embedded + r * static_cast<size_t>(config_.hidden));
   }
+  if (per_layer_) per_layer_->start(weights_, batch, embedded);
+}
+
+// What a layer adds behind its feed-forward, and its scale.
+void Transformer::finish_layer(const TransformerLayer& layer, int index, int64_t rows) {
+  if (per_layer_) per_layer_->add(layer.per_layer, index, runner_.stream());
+  if (layer.output_scale == 1.0f) return;
+  float* x = runner_.stream();
+  for (int64_t i = 0; i < rows * config_.hidden; ++i) x[i] *= layer.output_scale;
 }
 
 void Transformer::tap(const ForwardBatch& batch, int layer) {
@@ -140,7 +157,13 @@ void Transformer::run_layers(const ForwardBatch& batch, KvCache& cache) {
       continue;
     }
     const auto at = static_cast<size_t>(i);
-    runner_.run(weights_.layers[at], blueprint_.layers[at], cache, i - skipped);
+    LayerPlan plan = blueprint_.layers[at];
+    if (plan.kv_source >= 0) {
+      const auto before = std::ranges::lower_bound(batch.skipped_layers, plan.kv_source);
+      plan.kv_source -= static_cast<int>(before - batch.skipped_layers.begin());
+    }
+    runner_.run(weights_.layers[at], plan, cache, i - skipped);
+    finish_layer(weights_.layers[at], i, batch.size());
   }
   tap(batch, end);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 
 namespace aerie {
 namespace {
@@ -26,10 +27,19 @@ class LayerLoader {
     }
     AERIE_RETURN_IF_ERROR(linear_ ? load_linear_attention(layer.linear) : load_attention(layer));
     AERIE_ASSIGN_OR_RETURN(layer.ffn_norm, norm(blueprint_.ffn_norm));
-    AERIE_RETURN_IF_ERROR(plan_.experts ? load_experts(layer.experts) : load_feed_forward(layer));
+    if (plan_.experts) AERIE_RETURN_IF_ERROR(load_experts(layer.experts));
+    if (!plan_.experts || blueprint_.experts_beside) {
+      AERIE_RETURN_IF_ERROR(load_feed_forward(layer));
+    }
     if (blueprint_.post_norms) {
       AERIE_ASSIGN_OR_RETURN(layer.attention_post_norm, norm("post_attention_norm"));
       AERIE_ASSIGN_OR_RETURN(layer.ffn_post_norm, norm("post_ffw_norm"));
+    }
+    if (blueprint_.per_layer_width > 0) AERIE_RETURN_IF_ERROR(load_per_layer(layer.per_layer));
+    if (blueprint_.layer_scales && loader_.has(prefix_ + "layer_output_scale.weight")) {
+      AERIE_ASSIGN_OR_RETURN(const std::vector<float> scale,
+                             loader_.vector(prefix_ + "layer_output_scale.weight", 1));
+      layer.output_scale = scale[0];
     }
     // Old converters wrote the rotary frequencies, which the metadata already give.
     loader_.ignore(prefix_ + "attn_rot_embd");
@@ -74,7 +84,10 @@ class LayerLoader {
 
   Status load_attention(TransformerLayer& layer) {
     if (config_.latent.rank > 0) return load_latent_attention(layer);
-    const int64_t q = config_.q_width(), kv = config_.kv_width();
+    const int64_t head_dim = plan_.head_dim > 0 ? plan_.head_dim : config_.head_dim;
+    const int64_t q = config_.heads * head_dim;
+    const int64_t kv = (plan_.kv_heads > 0 ? plan_.kv_heads : config_.kv_heads) * head_dim;
+    const bool has_keys = plan_.kv_source < 0;
     const int64_t input = shape_.attention_input > 0 ? shape_.attention_input : config_.hidden;
     if (blueprint_.fused_qkv) {
       assert(!blueprint_.attention_gate);
@@ -84,16 +97,26 @@ class LayerLoader {
       AERIE_RETURN_IF_ERROR(add_slice(layer.v, "attn_qkv", input, all, q + kv, kv));
     } else {
       AERIE_RETURN_IF_ERROR(add(layer.q, "attn_q", input, blueprint_.attention_gate ? 2 * q : q));
-      AERIE_RETURN_IF_ERROR(add(layer.k, "attn_k", input, kv));
-      AERIE_RETURN_IF_ERROR(add(layer.v, "attn_v", input, kv));
+      if (has_keys) AERIE_RETURN_IF_ERROR(add(layer.k, "attn_k", input, kv));
+      if (has_keys && !plan_.keys_are_values) {
+        AERIE_RETURN_IF_ERROR(add(layer.v, "attn_v", input, kv));
+      }
     }
     AERIE_RETURN_IF_ERROR(load_added());
     if (blueprint_.query_key_norm != QueryKeyNorm::kNone) {
       const bool whole = blueprint_.query_key_norm == QueryKeyNorm::kRow;
-      AERIE_ASSIGN_OR_RETURN(layer.query_norm, loader_.vector(prefix_ + "attn_q_norm.weight",
-                                                              whole ? q : config_.head_dim));
-      AERIE_ASSIGN_OR_RETURN(layer.key_norm, loader_.vector(prefix_ + "attn_k_norm.weight",
-                                                            whole ? kv : config_.head_dim));
+      AERIE_ASSIGN_OR_RETURN(layer.query_norm,
+                             loader_.vector(prefix_ + "attn_q_norm.weight", whole ? q : head_dim));
+      if (has_keys) {
+        AERIE_ASSIGN_OR_RETURN(
+            layer.key_norm, loader_.vector(prefix_ + "attn_k_norm.weight", whole ? kv : head_dim));
+      }
+    }
+    // Checkpoints have them in layers that do not use them.
+    if (!has_keys) {
+      for (const char* part : {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"}) {
+        loader_.ignore(prefix_ + part);
+      }
     }
     if (blueprint_.attention_sinks) {
       AERIE_ASSIGN_OR_RETURN(layer.sinks,
@@ -238,7 +261,7 @@ class LayerLoader {
   }
 
   Status load_feed_forward(TransformerLayer& layer) {
-    const int64_t hidden = config_.hidden, ffn = config_.ffn;
+    const int64_t hidden = config_.hidden, ffn = plan_.ffn > 0 ? plan_.ffn : config_.ffn;
     if (blueprint_.fused_gate_up) {
       AERIE_RETURN_IF_ERROR(add_slice(layer.gate, "ffn_up", hidden, 2 * ffn, 0, ffn));
       AERIE_RETURN_IF_ERROR(add_slice(layer.up, "ffn_up", hidden, 2 * ffn, ffn, ffn));
@@ -269,19 +292,83 @@ class LayerLoader {
     return {};
   }
 
+  Status load_per_layer(PerLayerWeights& layer) {
+    const int64_t hidden = config_.hidden, width = blueprint_.per_layer_width;
+    AERIE_RETURN_IF_ERROR(add(layer.gate, "inp_gate", hidden, width));
+    AERIE_RETURN_IF_ERROR(load_added());
+    AERIE_RETURN_IF_ERROR(add(layer.out, "proj", width, hidden));
+    AERIE_RETURN_IF_ERROR(load_added());
+    AERIE_ASSIGN_OR_RETURN(layer.post_norm, norm("post_norm"));
+    return {};
+  }
+
+  Status load_norms_of_experts(ExpertWeights& experts) {
+    AERIE_ASSIGN_OR_RETURN(experts.router_norm.weight,
+                           loader_.vector(prefix_ + "ffn_gate_inp.scale", config_.hidden));
+    const float share = 1.0f / std::sqrt(static_cast<float>(config_.hidden));
+    for (float& weight : experts.router_norm.weight) weight *= share;
+    AERIE_ASSIGN_OR_RETURN(experts.norm, norm("pre_ffw_norm_2"));
+    AERIE_ASSIGN_OR_RETURN(experts.beside_post_norm, norm("post_ffw_norm_1"));
+    AERIE_ASSIGN_OR_RETURN(experts.post_norm, norm("post_ffw_norm_2"));
+    return {};
+  }
+
+  // Gates and ups of all experts in one tensor, an expert's gates before its ups.
+  Status add_joined(ExpertWeights& experts, int64_t hidden, int64_t ffn) {
+    const std::string name = prefix_ + "ffn_gate_up_exps.weight";
+    const int64_t count = config_.experts;
+    experts.gate.resize(static_cast<size_t>(count));
+    experts.up.resize(experts.gate.size());
+    for (int64_t i = 0; i < count; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const int64_t begin = 2 * ffn * i;
+      parts_.push_back({&experts.gate[at].weight, name, hidden, 2 * ffn, begin, ffn, count});
+      parts_.push_back({&experts.up[at].weight, name, hidden, 2 * ffn, begin + ffn, ffn, count});
+    }
+    return load_added();
+  }
+
+  bool are_apart() const { return loader_.has(prefix_ + "ffn_gate.0.weight"); }
+
+  // As files of before mid-2024 have them: a tensor for each expert's matrix.
+  Status add_one_by_one(std::vector<Linear>& stack, const char* part, int64_t k, int64_t n) {
+    stack.resize(static_cast<size_t>(config_.experts));
+    for (size_t i = 0; i < stack.size(); ++i) {
+      const std::string name = fmt::format("{}{}.{}.weight", prefix_, part, i);
+      parts_.push_back({&stack[i].weight, name, k, n, 0, n});
+    }
+    return {};
+  }
+
+  Status add_gates_and_ups(ExpertWeights& experts, int64_t hidden, int64_t ffn) {
+    const int64_t count = config_.experts;
+    if (blueprint_.experts_beside && loader_.has(prefix_ + "ffn_gate_up_exps.weight")) {
+      return add_joined(experts, hidden, ffn);
+    }
+    if (are_apart()) {
+      AERIE_RETURN_IF_ERROR(add_one_by_one(experts.gate, "ffn_gate", hidden, ffn));
+      AERIE_RETURN_IF_ERROR(add_one_by_one(experts.up, "ffn_up", hidden, ffn));
+      return load_added();
+    }
+    AERIE_RETURN_IF_ERROR(add_stack(experts.gate, "ffn_gate_exps", hidden, ffn, count));
+    AERIE_RETURN_IF_ERROR(add_stack(experts.up, "ffn_up_exps", hidden, ffn, count));
+    return load_added();
+  }
+
   Status load_experts(ExpertWeights& experts) {
     const int64_t hidden = config_.hidden, ffn = config_.expert_ffn, shared = config_.shared_ffn;
     AERIE_RETURN_IF_ERROR(add(experts.router, "ffn_gate_inp", hidden, config_.experts));
+    parts_.back().has_factor = !blueprint_.experts_beside;
     AERIE_RETURN_IF_ERROR(load_added());
+    if (blueprint_.experts_beside) AERIE_RETURN_IF_ERROR(load_norms_of_experts(experts));
     if (blueprint_.router.corrected) {
       AERIE_ASSIGN_OR_RETURN(experts.corrections,
                              loader_.vector(prefix_ + "exp_probs_b.bias", config_.experts));
     }
-    const int64_t count = config_.experts;
-    AERIE_RETURN_IF_ERROR(add_stack(experts.gate, "ffn_gate_exps", hidden, ffn, count));
-    AERIE_RETURN_IF_ERROR(add_stack(experts.up, "ffn_up_exps", hidden, ffn, count));
-    AERIE_RETURN_IF_ERROR(load_added());
-    AERIE_RETURN_IF_ERROR(add_stack(experts.down, "ffn_down_exps", ffn, hidden, count));
+    AERIE_RETURN_IF_ERROR(add_gates_and_ups(experts, hidden, ffn));
+    AERIE_RETURN_IF_ERROR(
+        are_apart() ? add_one_by_one(experts.down, "ffn_down", ffn, hidden)
+                    : add_stack(experts.down, "ffn_down_exps", ffn, hidden, config_.experts));
     AERIE_RETURN_IF_ERROR(load_added());
     if (shared == 0) return {};
     AERIE_RETURN_IF_ERROR(add(experts.shared_gate, "ffn_gate_shexp", hidden, shared));
@@ -341,6 +428,20 @@ Expected<TransformerLayer> load_layer(WeightLoader& loader, const Blueprint& blu
   return LayerLoader(loader, blueprint, index, shape).load();
 }
 
+Status load_per_layer_inputs(WeightLoader& loader, const Blueprint& blueprint,
+                             TransformerWeights& w) {
+  const ModelConfig& config = blueprint.config;
+  const int64_t all = int64_t{config.layers} * blueprint.per_layer_width;
+  AERIE_ASSIGN_OR_RETURN(w.per_layer_embedding,
+                         loader.table("per_layer_token_embd.weight", all, config.vocab));
+  const MatrixPart project = {
+      &w.per_layer_project.weight, "per_layer_model_proj.weight", config.hidden, all, 0, all};
+  AERIE_RETURN_IF_ERROR(loader.load({&project, 1}));
+  AERIE_ASSIGN_OR_RETURN(w.per_layer_norm,
+                         loader.vector("per_layer_proj_norm.weight", blueprint.per_layer_width));
+  return {};
+}
+
 // Marks as used what draft heads in the file have of their own.
 void ignore_predictors(WeightLoader& loader, const Blueprint& blueprint) {
   for (int i = 0; i < blueprint.predictors; ++i) {
@@ -372,6 +473,9 @@ Expected<TransformerWeights> TransformerWeights::load(const ModelFile& file,
   if (blueprint.learned_positions) {
     AERIE_ASSIGN_OR_RETURN(w.positions,
                            loader.table("position_embd.weight", config.hidden, config.context));
+  }
+  if (blueprint.per_layer_width > 0) {
+    AERIE_RETURN_IF_ERROR(load_per_layer_inputs(loader, blueprint, w));
   }
   for (int i = 0; i < config.layers; ++i) {
     AERIE_ASSIGN_OR_RETURN(TransformerLayer layer, load_layer(loader, blueprint, i));

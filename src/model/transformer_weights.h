@@ -35,6 +35,15 @@ struct ExpertWeights {
   std::vector<float> corrections;  // ExpertRouter::corrected; else empty
   // What every row uses besides, and the gate of that: one output. Without data if there is none.
   Linear shared_gate, shared_up, shared_down, shared_router;
+  // Blueprint::experts_beside: what a row is normed by to choose, and for the experts; the norms
+  // behind the feed-forward and behind the experts.
+  Norm router_norm, norm, beside_post_norm, post_norm;
+};
+
+// What a layer adds to the stream last (Blueprint::per_layer_width).
+struct PerLayerWeights {
+  Linear gate, out;
+  Norm post_norm;
 };
 
 // Of a layer with linear attention. Without data in one without.
@@ -76,9 +85,13 @@ struct TransformerLayer {
   std::vector<float> sinks;                 // [heads]; empty: there are none
   Norm attention_post_norm;
   Norm ffn_norm;
-  Linear gate, up, down;  // no gate if the feed-forward is not gated; none in a layer with experts
+  // No gate if the feed-forward is not gated; none in a layer with experts, but for
+  // Blueprint::experts_beside.
+  Linear gate, up, down;
   ExpertWeights experts;  // of such a layer
   Norm ffn_post_norm;
+  PerLayerWeights per_layer;
+  float output_scale = 1.0f;  // Blueprint::layer_scales
 };
 
 // Where a layer is not quite the blueprint's.
@@ -97,6 +110,11 @@ void ignore_rope_tensors(WeightLoader& loader, const Blueprint& blueprint);
 struct TransformerWeights {
   TensorData embedding;  // [hidden, vocab], as the file has it
   TensorData positions;  // [hidden, context]; only with learned positions
+  // Only with Blueprint::per_layer_width: [layers * that, vocab]; from the embedding to as many
+  // values; and the norm of those of each layer.
+  TensorData per_layer_embedding;
+  Linear per_layer_project;
+  std::vector<float> per_layer_norm;
   std::vector<TransformerLayer> layers;
   Norm output_norm;
   Linear output;

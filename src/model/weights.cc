@@ -133,7 +133,9 @@ Status WeightLoader::load(std::span<const MatrixPart> parts) {
     AERIE_ASSIGN_OR_RETURN(TensorView view, describe(part.name, {part.k, part.n, part.stack, 1}));
     view.shape = {part.k, part.count, 1, 1};
     AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix matrix, options_.backend->allocate(view, *memory));
-    AERIE_ASSIGN_OR_RETURN(matrix.factor, factor(part.name, part.begin / part.n, part.stack));
+    if (part.has_factor) {
+      AERIE_ASSIGN_OR_RETURN(matrix.factor, factor(part.name, part.begin / part.n, part.stack));
+    }
     matrices.push_back(std::move(matrix));
   }
   if (!restore(parts, matrices)) AERIE_RETURN_IF_ERROR(pack(parts, matrices));

@@ -26,6 +26,7 @@ struct MatrixPart {
   int64_t k = 0, n = 0;
   int64_t begin = 0, count = 0;
   int64_t stack = 1;
+  bool has_factor = true;  // NAME.scale, if there is one, is that
 };
 
 class WeightLoader {

@@ -259,7 +259,9 @@ std::unique_ptr<Drafter> drafter_for(const Setting& setting, const Replies& plai
     case DraftKind::kLayerSkip: {
       const int layers = target.config().layers;
       std::vector<int32_t> skipped;
-      if (layers > 1) skipped.push_back(layers / 2);
+      int layer = layers / 2;
+      while (target.config().is_read(layer)) ++layer;
+      if (layers > 1) skipped.push_back(layer);
       return std::move(
                  make_layer_skip_drafter(target, std::move(skipped), draft_model_options(setting)))
           .value();

@@ -92,9 +92,10 @@ TEST_P(FamilyExactness, AlsoWithHeads) {
 }
 
 // The modules for multi-token prediction that came with these models, of one layer and used for
-// every depth: with a feed-forward, experts one by one, experts in one tensor.
+// every depth: with a feed-forward, experts one by one, experts in one tensor, latent attention.
 TEST(OwnModules, SpeculationChangesNoToken) {
-  for (const char* name : {"qwen35-vision", "qwen3-next", "qwen35-moe"}) {
+  for (const char* name :
+       {"qwen35-vision", "qwen3-next", "qwen35-moe", "deepseek3", "glm4-moe-lite"}) {
     SCOPED_TRACE(name);
     const auto file = open_family_model(name);
     ASSERT_NE(file, nullptr);

@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "format/json.h"
+#include "tests/engine/small_tokenizer.h"
 
 namespace aerie::hugging_face_test {
 
@@ -21,56 +22,8 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 constexpr const char* kModel = "tests/golden/families/llama";
-constexpr int kRows = 101;   // of the model's embedding
-constexpr int kTokens = 84;  // that the tokenizer knows
-
-Json added_token(int id, const std::string& content) {
-  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
-          {"rstrip", false}, {"normalized", false}, {"special", true}};
-}
-
-// Llama 2's kind of tokenizer with an alphabet and a few merges.
-Json tokenizer_json() {
-  std::vector<std::string> names = {"<unk>", "<s>", "</s>", "<|user|>", "<|end|>", "\u2581"};
-  for (char c = 'a'; c <= 'z'; ++c) names.emplace_back(1, c);
-  for (char c = 'A'; c <= 'Z'; ++c) names.emplace_back(1, c);
-  for (char c = '0'; c <= '9'; ++c) names.emplace_back(1, c);
-  for (const char c : std::string(".,:;!?'-()\n")) names.emplace_back(1, c);
-  Json merges = Json::array();
-  for (const auto& [left, right] :
-       {std::pair("t", "h"), std::pair("\u2581", "th"), std::pair("i", "n"),
-        std::pair("\u2581th", "e"), std::pair("in", "g")}) {
-    merges.push_back({left, right});
-    names.push_back(std::string(left) + right);
-  }
-  EXPECT_EQ(names.size(), static_cast<size_t>(kTokens));
-  Json vocab = Json::object();
-  for (size_t i = 0; i < names.size(); ++i) vocab[names[i]] = i;
-  Json json;
-  json["added_tokens"] = Json::array();
-  for (const int id : {0, 1, 2, 3, 4}) {
-    json["added_tokens"].push_back(added_token(id, names[static_cast<size_t>(id)]));
-  }
-  const Json space = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
-  const Json sign = {{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}};
-  const Json prepend = {{"type", "Prepend"}, {"prepend", "\u2581"}};
-  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json::array({prepend, space})}};
-  json["pre_tokenizer"] = nullptr;
-  json["post_processor"] = {
-      {"type", "TemplateProcessing"},
-      {"single", Json::array({{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
-                              {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}})},
-      {"pair", Json::array()},
-      {"special_tokens",
-       {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", Json::array({"<s>"})}}}}}};
-  const Json fallback = {{"type", "ByteFallback"}}, fuse = {{"type", "Fuse"}};
-  const Json strip = {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}};
-  json["decoder"] = {{"type", "Sequence"},
-                     {"decoders", Json::array({sign, fallback, fuse, strip})}};
-  json["model"] = {{"type", "BPE"},          {"unk_token", "<unk>"}, {"fuse_unk", true},
-                   {"byte_fallback", false}, {"vocab", vocab},       {"merges", merges}};
-  return json;
-}
+constexpr int kRows = 101;  // of the model's embedding
+constexpr int kTokens = test::kSmallTokens;
 
 constexpr const char* kTemplate =
     "{{ bos_token }}{% for message in messages %}<|user|>{{ message['content'] | trim }}<|end|>"
@@ -88,7 +41,7 @@ class HuggingFaceEngine : public ::testing::Test {
     for (const char* name : {"config.json", "generation_config.json", "model.safetensors"}) {
       fs::copy_file(fs::path(kModel) / name, fs::path(folder_) / name);
     }
-    std::ofstream(folder_ + "/tokenizer.json") << tokenizer_json().dump();
+    std::ofstream(folder_ + "/tokenizer.json") << test::small_tokenizer().dump();
     const Json settings = {{"tokenizer_class", "LlamaTokenizer"},
                            {"bos_token", "<s>"},
                            {"eos_token", "</s>"},
@@ -238,7 +191,7 @@ TEST_F(HuggingFaceEngine, SpeculationChangesNothing) {
 TEST_F(HuggingFaceEngine, RefusesADraftWithAnotherVocabulary) {
   const std::string other = folder_ + "_other";
   fs::copy(folder_, other);
-  Json json = tokenizer_json();
+  Json json = test::small_tokenizer();
   json["model"]["vocab"].erase("q");
   json["model"]["vocab"]["\u00df"] = 5 + 1 + 'q' - 'a';
   std::ofstream(other + "/tokenizer.json") << json.dump();
@@ -255,8 +208,8 @@ TEST_F(HuggingFaceEngine, RefusesADraftWithAnotherVocabulary) {
 TEST_F(HuggingFaceEngine, TokensBeyondTheModel) {
   const std::string more = folder_ + "_more", to = more + ".gguf";
   fs::copy(folder_, more);
-  Json json = tokenizer_json();
-  json["added_tokens"].push_back(added_token(kRows, "<image>"));
+  Json json = test::small_tokenizer();
+  json["added_tokens"].push_back(test::added_token(kRows, "<image>"));
   std::ofstream(more + "/tokenizer.json") << json.dump();
   ConvertOptions options;
   options.input = more;

@@ -1,5 +1,5 @@
-// A module for multi-token prediction in the target's own file: auto drafts with it unasked, and
-// does without one that cannot be read. The file is one of llama.cpp's converter.
+// A module for multi-token prediction in the target's own file or folder: auto drafts with it
+// unasked, and does without one that cannot be read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,10 +7,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
 
 #include "engine/engine.h"
 #include "engine/opened_model.h"
+#include "tests/engine/small_tokenizer.h"
 
 namespace aerie::own_module_test {
 
@@ -18,8 +20,72 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kFile = "tests/golden/gguf/qwen35-moe.q8_0.gguf";
-constexpr int kLayers = 2;  // of the model; the module taps what is behind the last
+namespace fs = std::filesystem;
+
+constexpr int kLayers = 2;  // of the models; their modules tap what is behind the last
+
+enum class Kind : uint8_t { kLlamaCpp, kFolder, kConverted };
+
+struct Source {
+  const char* name;
+  Kind kind;
+};
+
+constexpr Source kSources[] = {{"qwen35-moe", Kind::kLlamaCpp},
+                               {"deepseek3", Kind::kFolder},
+                               {"deepseek3", Kind::kConverted},
+                               {"glm4-moe-lite", Kind::kConverted}};
+
+// A model with a module in a place of its own, where it may be changed.
+class ModelCopy {
+ public:
+  explicit ModelCopy(const Source& source)
+      : base_(fs::path(testing::TempDir()) / ("aerie_own_" + std::to_string(getpid()))),
+        path_(base_ / "model"),
+        is_folder_(source.kind == Kind::kFolder) {
+    fs::remove_all(base_);
+    fs::create_directory(base_);
+    if (source.kind == Kind::kLlamaCpp) {
+      path_ += ".gguf";
+      fs::copy_file("tests/golden/gguf/qwen35-moe.q8_0.gguf", path_);
+      return;
+    }
+    fs::copy(fs::path("tests/golden/families") / source.name, path_);
+    std::ofstream(path_ / "tokenizer.json") << test::small_tokenizer().dump();
+    if (source.kind == Kind::kConverted) convert();
+  }
+  ~ModelCopy() { fs::remove_all(base_); }
+  ModelCopy(const ModelCopy&) = delete;
+  ModelCopy& operator=(const ModelCopy&) = delete;
+
+  std::string path() const { return path_; }
+  bool is_folder() const { return is_folder_; }
+
+  // A name in the file that has the tensors, which the new one must be as long as.
+  void change(const std::string& from, const std::string& to) {
+    const fs::path file = is_folder_ ? path_ / "model.safetensors" : path_;
+    std::ifstream in(file, std::ios::binary);
+    std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    in.close();
+    const size_t at = bytes.find(from);
+    ASSERT_NE(at, std::string::npos);
+    ASSERT_EQ(from.size(), to.size());
+    std::ofstream(file, std::ios::binary) << bytes.replace(at, to.size(), to);
+  }
+
+ private:
+  void convert() {
+    ConvertOptions options;
+    options.input = path_;
+    options.output = base_ / "model.gguf";
+    options.threads = 1;
+    EXPECT_EQ(convert_model(options).status().message(), "");
+    path_ = options.output;
+  }
+
+  fs::path base_, path_;
+  bool is_folder_;
+};
 
 EngineOptions options_for(const std::string& model, const std::string& spec) {
   EngineOptions options;
@@ -50,40 +116,25 @@ Generation generate(const std::string& model, const std::string& spec, double te
   return (*engine)->generate(request, nullptr).value();
 }
 
-// The file with a name in it changed, which must be as long.
-class ChangedFile {
- public:
-  ChangedFile(const std::string& from, const std::string& to)
-      : path_(testing::TempDir() + "aerie_" + std::to_string(getpid()) + "_changed.gguf") {
-    std::ifstream in(kFile, std::ios::binary);
-    std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    const size_t at = bytes.find(from);
-    EXPECT_NE(at, std::string::npos);
-    EXPECT_EQ(from.size(), to.size());
-    if (at != std::string::npos) bytes.replace(at, to.size(), to);
-    std::ofstream(path_, std::ios::binary) << bytes;
-  }
-  ~ChangedFile() { std::filesystem::remove(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
+class OwnModule : public testing::TestWithParam<Source> {
+ protected:
+  ModelCopy copy_{GetParam()};
 };
 
-TEST(OwnModule, IsAmongThoseOfAuto) {
-  EXPECT_THAT(taps(kFile, "auto"), Contains(kLayers));
-  EXPECT_THAT(taps(kFile, "mtp"), Contains(kLayers));
-  EXPECT_THAT(taps(kFile, "auto,mtp:num_speculative_tokens=2"), Contains(kLayers));
-  EXPECT_THAT(taps(kFile, "ngram"), Not(Contains(kLayers)));
-  EXPECT_THAT(taps(kFile, "none"), Not(Contains(kLayers)));
+TEST_P(OwnModule, IsAmongThoseOfAuto) {
+  EXPECT_THAT(taps(copy_.path(), "auto"), Contains(kLayers));
+  EXPECT_THAT(taps(copy_.path(), "mtp"), Contains(kLayers));
+  EXPECT_THAT(taps(copy_.path(), "auto,mtp:num_speculative_tokens=2"), Contains(kLayers));
+  EXPECT_THAT(taps(copy_.path(), "ngram"), Not(Contains(kLayers)));
+  EXPECT_THAT(taps(copy_.path(), "none"), Not(Contains(kLayers)));
 }
 
-TEST(OwnModule, ChangesNoToken) {
+TEST_P(OwnModule, ChangesNoToken) {
   for (const double temperature : {0.0, 0.9}) {
-    const Generation plain = generate(kFile, "none", temperature);
+    const Generation plain = generate(copy_.path(), "none", temperature);
     ASSERT_EQ(plain.tokens.size(), 60u);
-    EXPECT_EQ(generate(kFile, "auto", temperature).tokens, plain.tokens);
-    const Generation own = generate(kFile, "mtp", temperature);
+    EXPECT_EQ(generate(copy_.path(), "auto", temperature).tokens, plain.tokens);
+    const Generation own = generate(copy_.path(), "mtp", temperature);
     EXPECT_EQ(own.tokens, plain.tokens);
     EXPECT_GT(own.stats.drafted, 0);
     // Several steps with the one module.
@@ -91,16 +142,25 @@ TEST(OwnModule, ChangesNoToken) {
   }
 }
 
-TEST(OwnModule, ThatCannotBeReadIsLeftOut) {
-  const ChangedFile file("blk.2.nextn.hnorm.weight", "blk.2.nextn.xnorm.weight");
-  const Generation plain = generate(file.path(), "none", 0.0);
+TEST_P(OwnModule, ThatCannotBeReadIsLeftOut) {
+  const std::string of = copy_.is_folder() ? "model.layers.2." : "blk.2.nextn.";
+  copy_.change(of + "hnorm.weight", of + "xnorm.weight");
+  const Generation plain = generate(copy_.path(), "none", 0.0);
   testing::internal::CaptureStderr();
-  EXPECT_EQ(generate(file.path(), "auto", 0.0).tokens, plain.tokens);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("auto drafts without method mtp"));
-  EXPECT_THAT(taps(file.path(), "auto"), Not(Contains(kLayers)));
-  const Status named = Engine::open(options_for(file.path(), "mtp")).status();
-  EXPECT_EQ(named.code(), StatusCode::kNotFound);
-  EXPECT_THAT(named.message(), HasSubstr("there is no tensor 'blk.2.nextn.hnorm.weight'"));
+  EXPECT_EQ(generate(copy_.path(), "auto", 0.0).tokens, plain.tokens);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr(copy_.is_folder() ? "the model is read without its module"
+                                          : "auto drafts without method mtp"));
+  EXPECT_THAT(taps(copy_.path(), "auto"), Not(Contains(kLayers)));
+  const Status named = Engine::open(options_for(copy_.path(), "mtp")).status();
+  EXPECT_FALSE(named.ok());
+  EXPECT_THAT(named.message(), HasSubstr(copy_.is_folder() ? "model.layers.2.xnorm.weight"
+                                                           : "no tensor 'blk.2.nextn.hnorm"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, OwnModule, testing::ValuesIn(kSources),
+                         [](const testing::TestParamInfo<Source>& one) {
+                           return "Number" + std::to_string(one.index);
+                         });
 
 }  // namespace aerie::own_module_test

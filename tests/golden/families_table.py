@@ -662,6 +662,10 @@ MIXTURES = [
         note="fewer heads of keys than of queries; probabilities normalised",
     ),
     Family(
+        "olmoe-clipped", olmoe(clip_qkv=1.25), lengths=(5, 24), config_checks={"as they are": {"clip_qkv": None}},
+        note="queries, keys and values are held between two numbers, behind the norms",
+    ),
+    Family(
         "granitemoe", granitemoe(), lengths=(5, 24), seed=" 2", weight_checks={**NORMS, **ROUTERS},
         config_checks={
             "embedding as it is": {"embedding_multiplier": DROP}, "branches as they are": {"residual_multiplier": DROP},
@@ -737,7 +741,7 @@ MIXTURES = [
         note="V2's: experts of the groups whose best is best; cosines and sines have a factor of their own, too",
     ),
     Family(
-        "deepseek3", deepseek3(qk_nope_head_dim=16), lengths=(5, 24, 60), seed="c",
+        "deepseek3", deepseek3(qk_nope_head_dim=16), lengths=(5, 24, 60), seed="c", store="predicting",
         weight_checks={
             **NORMS, **ROUTERS, **LATENT, "no shared experts": (r"shared_experts\.down_proj", 0.0),
             "no correction": (r"correction_bias$", 0.0),
@@ -747,16 +751,17 @@ MIXTURES = [
             "weights as they are": {"routed_scaling_factor": 1.0}, "one expert more": {"num_experts_per_tok": 4},
             "halves turn": {"rope_interleave": False},
         },
-        note="V3's: sigmoids with a correction choose, of the groups whose two best are; weights do not have it",
+        note="V3's: sigmoids with a correction choose, of the groups whose two best are; weights do not have it; a "
+        "module of the next token but one beside the model",
     ),
     Family(
-        "glm4-moe-lite", glm4_moe_lite(qk_nope_head_dim=48, v_head_dim=64), lengths=(5, 24, 60),
+        "glm4-moe-lite", glm4_moe_lite(qk_nope_head_dim=48, v_head_dim=64), lengths=(5, 24, 60), store="predicting",
         weight_checks={**NORMS, **ROUTERS, **LATENT, "no correction": (r"correction_bias$", 0.0)},
         config_checks={
             "not normalised": {"norm_topk_prob": False}, "weights as they are": {"routed_scaling_factor": 1.0},
             "rope base": {"rope_theta": 10000.0},
         },
-        note="GLM-4.7-Flash's: V3's without groups and scaling",
+        note="GLM-4.7-Flash's: V3's without groups and scaling; such a module beside the model",
     ),
 ]
 

@@ -135,6 +135,60 @@ class Layer:
         return h + self.mlp(self.norm("post_attention_layernorm", h))
 
 
+class LatentLayer(Layer):
+    """The same with latent attention, experts that corrected sigmoids choose, in groups, and one that every row uses."""
+
+    def __init__(self, tensors, prefix, config):
+        super().__init__(tensors, prefix, config)
+        self.config = config
+        self.rank, self.plain, self.turning = (
+            config[key] for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim"))  # fmt: skip
+
+    def turn(self, x):
+        """x [..., rows, size]; neighbours turn against each other."""
+        positions = torch.arange(x.shape[-2], dtype=torch.double)
+        angles = torch.outer(positions, inverse_frequencies(self.rope, self.turning))
+        cos, sin = angles.cos().float(), angles.sin().float()
+        a, b = x[..., ::2], x[..., 1::2]
+        return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+
+    def queries(self, x):
+        if self.has("self_attn.q_proj.weight"):
+            return self.project("self_attn.q_proj", x)
+        latent = self.norm("self_attn.q_a_layernorm", self.project("self_attn.q_a_proj", x))
+        return self.project("self_attn.q_b_proj", latent)
+
+    def attention(self, x):
+        q = self.queries(x).view(len(x), self.heads, -1).transpose(0, 1)
+        q = torch.cat([q[..., : self.plain], self.turn(q[..., self.plain :])], -1)
+        both = self.project("self_attn.kv_a_proj_with_mqa", x)
+        latent = common.cached(self.norm("self_attn.kv_a_layernorm", both[:, : self.rank]))
+        turned = common.cached(self.turn(both[:, self.rank :]))
+        kv = self.project("self_attn.kv_b_proj", latent).view(len(x), self.heads, -1).transpose(0, 1)
+        k = torch.cat([kv[..., : self.plain], turned.expand(self.heads, -1, -1)], -1)
+        weights = torch.softmax(q @ k.transpose(1, 2) / (self.plain + self.turning) ** 0.5 + self.mask(len(x)), -1)
+        return self.output(weights @ kv[..., self.plain :], None)
+
+    def mlp(self, x, name="mlp"):
+        if name == "mlp" and self.has("mlp.gate.weight"):
+            return self.experts(x) + super().mlp(x, "mlp.shared_experts")
+        return super().mlp(x, name)
+
+    def experts(self, x):
+        rows = []
+        for row, logits in zip(x, self.project("mlp.gate", x)):
+            scores = sigmoid(logits)
+            corrected = scores + self.tensors[f"{self.prefix}mlp.gate.e_score_correction_bias"]
+            groups = corrected.view(self.config["n_group"], -1)
+            kept = common.best(groups.topk(2).values.sum(-1), self.config["topk_group"])
+            allowed = torch.full_like(groups, -math.inf)
+            allowed[kept] = groups[kept]
+            chosen = common.best(allowed.flatten(), self.used)
+            weights = scores[chosen] / scores[chosen].sum() * self.config["routed_scaling_factor"]
+            rows.append(weights @ torch.stack([self.expert(i, row) for i in chosen]))
+        return torch.stack(rows)
+
+
 class Head:
     def __init__(self, config, tensors, target):
         self.config, self.tensors, self.target = config, tensors, target

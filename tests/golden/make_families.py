@@ -28,9 +28,12 @@ import transformers
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import hybrid_checks
-from families_table import AS_LLAMA_CPP, DROP, FAMILIES
+from families_gemma4 import GEMMA4
+from families_table import AS_LLAMA_CPP, DROP
+from families_table import FAMILIES as OTHERS
 
 ROOT = Path(__file__).resolve().parent / "families"
+FAMILIES = OTHERS + GEMMA4
 EXACT_FLOAT = torch.float32  # by this name also within double_precision()
 VISIBLE = 1e-2  # mean KL divergence, in nats, above which a difference is visible
 CLEAR = 1e-3  # how far, relatively, the last expert chosen must be before the first one that is not
@@ -43,11 +46,13 @@ ROUTER = r"(\.gate|\.router(\.layer)?)\.weight$"
 def standard_deviation(name, shape, config, tied):
     """Such that attention has favourites, no term drowns another and logits spread over a few units."""
     if re.search(r"(embed_tokens|wte|lm_head)\.weight$", name):
-        gain = 1.6 if config.model_type.startswith("gemma3") else 2.5  # its tied embedding favours the token itself
+        gain = 1.6 if config.model_type.startswith(("gemma3", "gemma4")) else 2.5  # its tied embedding favours the token itself
         return gain / shape[-1] ** 0.5 if tied or "lm_head" in name else 1.0
+    if "embed_tokens_per_layer" in name:
+        return 1.0 / config.hidden_size_per_layer_input**0.5
     if "wpe" in name:
         return 1.7 / shape[-1] ** 0.5
-    if re.search(ROUTER, name):
+    if re.search(rf"{ROUTER}|router\.proj\.weight$", name):
         return 1.3 / shape[-1] ** 0.5
     if "shared_expert_gate" in name:
         return 2.0 / shape[-1] ** 0.5
@@ -89,13 +94,18 @@ def decay(random, name, shape):
 def random_weights(shapes, config, family, seed=""):
     """Name -> float tensor, from a seed that is the name's; tied copies are left to the model."""
     random = np.random.Generator(np.random.PCG64(zlib.crc32((family.name + family.seed + seed).encode())))
-    one_more = config.model_type.startswith("gemma") or hybrid_checks.is_hybrid(config)  # norms multiply with 1 + w
+    is_gemma4 = config.model_type.startswith("gemma4")
+    one_more = config.model_type.startswith("gemma") and not is_gemma4 or hybrid_checks.is_hybrid(config)  # norms multiply with 1 + w
     mixture = any(".experts." in name for name in shapes)
     weights = {}
     for name, shape in shapes.items():
         values = random.standard_normal(shape)
         if re.search(r"A_log$|dt_bias$", name):
             values = decay(random, name, shape)
+        elif re.search(r"layer_scalar$|router\.(per_expert_)?scale$", name):
+            values = (1.0 if name.endswith("scalar") else 1.5) + 0.3 * values
+        elif re.search(r"[qk]_norm\.weight$", name) and is_gemma4:  # scores are not divided
+            values = 0.6 + 0.15 * values
         elif re.search(r"[qk]_(layer)?norm\.weight$", name):
             values = 1.5 - one_more + 0.3 * values
         elif re.search(r"(norm|norm_\w+|ln_\w+)\.weight$", name):
@@ -106,7 +116,7 @@ def random_weights(shapes, config, family, seed=""):
             values *= 1.0 if ".experts." in name else 0.4
         else:
             values *= standard_deviation(name, shape, config, config.tie_word_embeddings)
-        coarse = mixture and not re.search(rf"_attn\.|norm|bias|{ROUTER}", name)
+        coarse = mixture and not re.search(rf"_attn\.|norm|bias|scal|router\.proj|{ROUTER}", name)
         rounded = round_to_steps(values) if coarse else round_mantissa(values, family.mantissa_bits)
         weights[name] = torch.from_numpy(rounded)
     return weights
@@ -167,6 +177,24 @@ def save_vision(family, folder, model):
     rewrite(folder, change)
 
 
+def save_gemma4_vision(family, folder, model):
+    save_plain(family, folder, model)
+    random = torch.Generator().manual_seed(1)
+    eye = {
+        "model.vision_tower.patch_embedder.input_proj.weight": (16, 48), "model.vision_tower.std_bias": (16,),
+        "model.vision_tower.encoder.layers.0.self_attn.q_proj.linear.weight": (16, 16),
+        "model.embed_vision.embedding_projection.weight": (32, 16),
+    }  # fmt: skip
+    unused = {f"model.language_model.layers.2.self_attn.{name}.weight": shape for name, shape in
+              {"k_proj": (32, 32), "v_proj": (32, 32), "k_norm": (32,)}.items()}  # fmt: skip
+
+    def change(tensors):
+        tensors = {re.sub(r"^model\.", "model.language_model.", name): tensor for name, tensor in tensors.items()}
+        return tensors | {name: torch.randn(shape, generator=random) for name, shape in (eye | unused).items()}
+
+    rewrite(folder, change)
+
+
 def next_token_module(family, model):
     """mtp.*: a layer like the model's with full attention, and what leads to it."""
     config = model.config
@@ -219,6 +247,22 @@ def save_published(family, folder, model):
             name: torch.randn(shape, generator=random).bfloat16().float() for name, shape in eye.items()}
 
     rewrite(folder, change)
+
+
+def save_predicting(family, folder, model):
+    """With a layer behind the model's that predicts the token after the next, as DeepSeek and GLM publish it."""
+    save_plain(family, folder, model)
+    config = model.config
+    last, behind = (f"model.layers.{config.num_hidden_layers + i}." for i in (-1, 0))
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    module = {name.replace(last, behind): shape for name, shape in shapes.items() if name.startswith(last)}
+    size = config.hidden_size
+    module |= {f"{behind}{name}.weight": (size,) for name in ("enorm", "hnorm", "shared_head.norm")}
+    module |= {f"{behind}eh_proj.weight": (size, 2 * size)}
+    tensors = split_experts(random_weights(module, config, family, "mtp"))
+    copies = {"embed_tokens": "model.embed_tokens", "shared_head.head": "lm_head"}
+    rewrite(folder, lambda own: own | tensors | {
+        f"{behind}{name}.weight": own[f"{of_model}.weight"].clone() for name, of_model in copies.items()})
 
 
 def spread(scale, shape, block):
@@ -289,7 +333,7 @@ def save_mxfp4(family, folder, model):
 
 STORES = {
     "plain": save_plain, "old_llama": save_old_llama, "gpt2_published": save_gpt2_published, "vision": save_vision,
-    "published": save_published, "fp8": save_fp8, "mxfp4": save_mxfp4,
+    "published": save_published, "predicting": save_predicting, "gemma4_vision": save_gemma4_vision, "fp8": save_fp8, "mxfp4": save_mxfp4,
 }
 
 
@@ -321,7 +365,12 @@ def read_weights(family, folder):
         raw |= safetensors.torch.load_file(path)
     weights = {}
     for name, tensor in raw.items():
-        if re.search(r"_scales?(_inv)?$|inv_freq$|^vision|^multi_modal|^model\.visual\.|^mtp\.", name):
+        if re.search(r"_scales?(_inv)?$|inv_freq$|^vision|^multi_modal|^model\.(visual|vision_tower|embed_vision)\.|^mtp\.",
+                     name) and not name.endswith("per_expert_scale"):  # fmt: skip
+            continue
+        if family.store == "predicting" and name.startswith(f"model.layers.{family.config['num_hidden_layers']}."):
+            continue
+        if family.store == "gemma4_vision" and re.search(r"layers\.2\.self_attn\.[kv]_", name):
             continue
         if name.endswith("_blocks"):
             name = name.removesuffix("_blocks")
@@ -425,6 +474,9 @@ def check_routers(model):
                 raise SystemExit("a router does not choose the best")
             margins.extend(lead(compared, chosen.shape[-1]).tolist())
             return
+        if type(module).__name__.startswith("Gemma4"):
+            margins.extend(lead(scores, chosen.shape[-1]).tolist())
+            return
         if hasattr(module, "routed_scaling_factor"):
             margins.extend(grouped_leads(module, scores, chosen).tolist())
             return
@@ -502,7 +554,7 @@ def write_golden(path, sequences, rows):
 
 def own_float_model(folder, family):
     """The folder as transformers itself opens it, in float; not for what it cannot open without more packages."""
-    if family.store in ("fp8", "mxfp4"):
+    if family.store in ("fp8", "mxfp4", "gemma4_vision"):
         return None
     return transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager").eval()

@@ -320,10 +320,10 @@ def write_mtp(layout, config, extra=None):
 
     def write(case, target, random):
         layer = config.get("text_config", config)
-        heads, kv_heads, size = layer["num_attention_heads"], layer["num_key_value_heads"], layer["head_dim"]
-        plain_shapes = shapes_of_layer(HIDDEN, INTERMEDIATE, heads, kv_heads, size, HIDDEN)
-        if "num_experts" in layer:
-            plain_shapes = {name: shape for name, shape in plain_shapes.items() if not name.startswith("mlp.")}
+        heads, kv_heads, size = layer["num_attention_heads"], layer["num_key_value_heads"], layer.get("head_dim")
+        plain_shapes = shapes_of_layer(HIDDEN, INTERMEDIATE, heads, kv_heads, size or SIZE, HIDDEN)
+        without = ("mlp.",) * ("num_experts" in layer) + ("self_attn.", "mlp.") * ("kv_lora_rank" in layer)
+        plain_shapes = {name: shape for name, shape in plain_shapes.items() if not name.startswith(without)}
         shapes = {layout.layer + name: shape for name, shape in plain_shapes.items()}
         shapes |= {f"{layout.project}.weight": (HIDDEN, 2 * HIDDEN), f"{layout.layer}input_layernorm.weight": (HIDDEN,)}
         for name in (layout.embedding_norm, layout.hidden_norm, layout.final_norm):
@@ -362,9 +362,12 @@ def open_mtp(layout, family):
         known = transformers.AutoConfig.for_model(**config.get("text_config", config) | {"model_type": kind})
         known._experts_implementation = "eager"
         index = (getattr(known, "layer_types", None) or ["full_attention"]).index("full_attention")
+        if "kv_lora_rank" in config:
+            index = config["first_k_dense_replace"]  # the first one with experts
         joined = joined_experts(tensors, layout.layer)
         borrowed = package.borrow(*layer_classes(family), known, joined, layout.layer, index)
-        return [plain.Mtp(config, tensors, target, layout, borrowed), plain.Mtp(config, tensors, target, layout)]
+        latent = plain.LatentLayer(tensors, layout.layer, config) if "kv_lora_rank" in config else None
+        return [plain.Mtp(config, tensors, target, layout, borrowed), plain.Mtp(config, tensors, target, layout, latent)]
 
     return open_
 
@@ -468,6 +471,34 @@ def expert_shapes(joined):
     }
 
 
+def latent_config(architecture, model_type, **more):
+    """Transformers' norms of latents have an epsilon of their own: one for all here."""
+    config = mtp_config(
+        architecture, model_type, rms_norm_eps=1e-6, num_key_value_heads=2, first_k_dense_replace=1, kv_lora_rank=16,
+        q_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=32, moe_intermediate_size=16,
+        n_shared_experts=1, norm_topk_prob=True, rope_scaling=None, **more)  # fmt: skip
+    del config["head_dim"]
+    return config
+
+
+def latent_shapes(config):
+    """Of its layer, with experts as published: a tensor for each matrix."""
+    heads, size = config["num_attention_heads"], config["moe_intermediate_size"]
+    plain_dim, turning, values = (config[key] for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+    rank, query_rank = config["kv_lora_rank"], config["q_lora_rank"]
+    attention = {
+        "q_a_proj": (query_rank, HIDDEN), "q_b_proj": (heads * (plain_dim + turning), query_rank),
+        "kv_a_proj_with_mqa": (rank + turning, HIDDEN), "kv_b_proj": (heads * (plain_dim + values), rank),
+        "o_proj": (HIDDEN, heads * values), "q_a_layernorm": (query_rank,), "kv_a_layernorm": (rank,),
+    }  # fmt: skip
+    matrices = {"gate_proj": (size, HIDDEN), "up_proj": (size, HIDDEN), "down_proj": (HIDDEN, size)}
+    modules = ["shared_experts", *(f"experts.{i}" for i in range(config["n_routed_experts"]))]
+    shapes = {f"self_attn.{name}.weight": shape for name, shape in attention.items()}
+    shapes |= {f"mlp.{module}.{name}.weight": shape for module in modules for name, shape in matrices.items()}
+    experts = config["n_routed_experts"]
+    return shapes | {"mlp.gate.weight": (experts, HIDDEN), "mlp.gate.e_score_correction_bias": (experts,)}
+
+
 def write_packaged_mtp(model_type, offset, **layer):
     def write(case, target, random):
         package.write(case, random, "mtp", package.layer_config(model_type, **layer), {}, offset=offset)
@@ -486,6 +517,10 @@ def mtp_cases():
     deepseek = mtp_config("DeepseekV3ForCausalLM", "deepseek_v3")
     glm = mtp_config("Glm4MoeForCausalLM", "glm4_moe", partial_rotary_factor=0.5, attention_bias=True, use_qk_norm=True,
                      first_k_dense_replace=1)  # fmt: skip
+    deepseek3 = latent_config("DeepseekV3ForCausalLM", "deepseek_v3", n_group=4, topk_group=2,
+                              n_routed_experts=8, num_experts_per_tok=3, routed_scaling_factor=1.5, scoring_func="sigmoid", topk_method="noaux_tc")  # fmt: skip
+    glm_lite = latent_config("Glm4MoeLiteForCausalLM", "glm4_moe_lite", n_group=1, topk_group=1,
+                             n_routed_experts=4, num_experts_per_tok=2, routed_scaling_factor=1.8, topk_method="noaux_tc")  # fmt: skip
     mimo = mtp_config("MiMoForCausalLM", "mimo", num_hidden_layers=2, attention_bias=True)
     llama, qwen2, glm4 = ("llama", "Llama", "Llama"), ("qwen2", "Qwen2", "Qwen2"), ("glm4_moe", "Glm4Moe", "Glm4Moe")
     bias = biases(2, 1, SIZE)
@@ -496,6 +531,10 @@ def mtp_cases():
     return [
         borrowed("mtp-deepseek", "deepseek-mtp", DEEPSEEK, deepseek, llama, {}, "deepseek_mtp.py"),
         borrowed("mtp-glm", "glm4-moe-mtp", GLM, glm, glm4, bias | norms(SIZE), "glm4_moe_mtp.py"),
+        borrowed("mtp-deepseek-latent", "deepseek-mtp", DEEPSEEK, deepseek3,
+                 ("deepseek_v3", "DeepseekV3", "DeepseekV3"), latent_shapes(deepseek3), "deepseek_mtp.py"),
+        borrowed("mtp-glm-latent", "glm4-moe-lite-mtp", GLM, glm_lite, ("glm4_moe_lite", "Glm4MoeLite", "Glm4MoeLite"),
+                 latent_shapes(glm_lite), "glm4_moe_lite_mtp.py", "at 055e47c"),
         borrowed("mtp-mimo", "mimo-mtp", MIMO, mimo, qwen2, bias, "mimo_mtp.py", target="target-qwen2"),
         borrowed("mtp-qwen3.5", "qwen3.5-mtp", QWEN, qwen35_config(), ("qwen3_5", "Qwen3_5", "Qwen3_5Text"),
                  gate | norms(SIZE), "qwen3_5_mtp.py"),

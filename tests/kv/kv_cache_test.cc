@@ -36,10 +36,12 @@ class KvCacheTest : public testing::TestWithParam<KvType> {
 // Calls fn(byte, place) for all that a slot holds in all layers; places are all different.
 template <typename Fn>
 void for_each_byte(KvCache& cache, int32_t slot, const Fn& fn) {
-  const std::vector<int64_t> bytes = test::bytes_of_slot(cache.layout(), slot);
   uint32_t place = 0;
   for (int layer = 0; layer < cache.layers(); ++layer) {
-    for (const int64_t at : bytes) fn(cache.plane(layer)[at], place++);
+    if (cache.plane(layer) == nullptr) continue;
+    for (const int64_t at : test::bytes_of_slot(cache.layout(layer), slot)) {
+      fn(cache.plane(layer)[at], place++);
+    }
   }
 }
 
@@ -94,6 +96,31 @@ TEST_P(KvCacheTest, TellsWhatItTakes) {
   const KvCache cache = std::move(KvCache::create(config, 65, 1, GetParam())).value();
   EXPECT_EQ(cache.positions(), 128);
   EXPECT_EQ(cache.layout().type, GetParam());
+}
+
+// Heads of their own for each layer, and a layer that reads another's.
+TEST_P(KvCacheTest, LayersMayDiffer) {
+  ModelConfig config = config_of(4);
+  config.kv_by_layer = {{2, 16}, {1, 48}, {2, 16}, {1, 48}};
+  config.kv_sources = {0, 1, 2, 1};
+  const int64_t page = 2 * 64 * (GetParam() == KvType::kF16 ? 2 : 1);
+  const int64_t scales = 2 * 64 * (GetParam() == KvType::kF16 ? 0 : 4);
+  EXPECT_EQ(KvCache::bytes_needed(config, 64, GetParam()), page * (32 + 48 + 32) + 5 * scales);
+  KvCache cache = std::move(KvCache::create(config, 256, 2, GetParam())).value();
+  EXPECT_EQ(cache.bytes(), KvCache::bytes_needed(config, 256, GetParam()));
+  EXPECT_EQ(cache.plane(3), nullptr);
+  EXPECT_EQ(cache.layout(1).head_dim, 48);
+  EXPECT_EQ(cache.layout(2).kv_heads, 2);
+  // What is kept moves in all of them.
+  const KvCache::Id id = filled(cache, 70);
+  ASSERT_TRUE(cache.reserve(id, 4).ok());
+  for (int i = 0; i < 4; ++i) write(cache, cache.slot(id, i), 100u + static_cast<uint32_t>(i));
+  const int32_t path[] = {1, 3};
+  cache.commit(id, path);
+  std::vector<uint32_t> entries(70);
+  std::iota(entries.begin(), entries.end(), 0u);
+  entries.insert(entries.end(), {101u, 103u});
+  expect_entries(cache, id, entries);
 }
 
 TEST_P(KvCacheTest, RefusesMoreThanItCanNumber) {

@@ -204,8 +204,11 @@ TEST(MakeModel, OfAHybridHasStatesInThreeLayersOfFour) {
 }
 
 // Their tensors are those that the families want, and drafts are rolled back.
-TEST(MakeModel, OfShortConvolutionsAndStateSpaces) {
-  for (const auto& [shape, linear] : {std::pair("tiny-lfm2", 10), {"tiny-granite-hybrid", 2}}) {
+TEST(MakeModel, OfShortConvolutionsStateSpacesAndLatentAttention) {
+  for (const auto& [shape, linear] : {std::pair("tiny-lfm2", 10),
+                                      {"tiny-granite-hybrid", 2},
+                                      {"tiny-latent", 0},
+                                      {"tiny-latent-groups", 0}}) {
     SCOPED_TRACE(shape);
     const TemporaryFile file("make_model_states.gguf");
     const auto report = make_model(options_of(shape, DType::kQ4_0, file.path));
@@ -270,6 +273,30 @@ TEST(Shapes, HaveThePublishedNumberOfWeights) {
   EXPECT_EQ(weights("qwen3-30b-a3b"), 30532122624);
   EXPECT_EQ(weights("gpt-oss-20b"), 20914757184);
   EXPECT_EQ(weights("gpt-oss-120b"), 116829156672);
+}
+
+// What transformers counts for the configurations as published; corrections of routers are not
+// among it.
+TEST(Shapes, WithLatentAttentionHaveThePublishedNumberOfWeights) {
+  const auto weights = [](const char* name) {
+    const auto found = find_shape(name);
+    EXPECT_TRUE(found.ok()) << name;
+    const ModelShape& s = *found;
+    const LatentAttention& latent = s.latent;
+    const int64_t hidden = s.hidden, heads = s.heads, queries = heads * latent.query_dim();
+    const int64_t query =
+        latent.query_rank > 0 ? latent.query_rank * (hidden + 1 + queries) : hidden * queries;
+    const int64_t attention = query + hidden * (latent.rank + latent.rope) + latent.rank +
+                              heads * latent.rank * (latent.plain + latent.value_dim) +
+                              heads * latent.value_dim * hidden;
+    const int64_t sparse =
+        hidden * (s.experts + 3 * (int64_t{s.experts} * s.expert_ffn + s.shared_ffn));
+    return s.layers * (attention + 2 * hidden) + s.dense_layers * 3 * hidden * s.ffn +
+           (s.layers - s.dense_layers) * sparse + hidden + 2 * hidden * s.vocab;
+  };
+  EXPECT_EQ(weights("deepseek-v2-lite"), 15706484224);
+  EXPECT_EQ(weights("glm-4.7-flash"), 29943390976);
+  EXPECT_EQ(weights("deepseek-v3"), 671026404352);
 }
 
 TEST(Shapes, UnknownOnesAreRefusedWithTheList) {

@@ -35,9 +35,11 @@ class ChangedFile final : public ModelFile {
     left_out_.push_back(name);
     return *this;
   }
-  // Of floats [k, n].
-  ChangedFile& with_tensor(const std::string& name, int64_t k, std::vector<float> values) {
+  // Of floats [k, n, stack].
+  ChangedFile& with_tensor(const std::string& name, int64_t k, std::vector<float> values,
+                           int64_t stack = 1) {
     added_[name] = {k, std::move(values)};
+    stacks_[name] = stack;
     return *this;
   }
   // Of all layers: `part` is the end of the name.
@@ -65,7 +67,8 @@ class ChangedFile final : public ModelFile {
     for (const auto& [name, tensor] : added_) {
       TensorInfo& info = tensors.emplace_back();
       info.name = name;
-      info.shape = {tensor.first, std::ssize(tensor.second) / tensor.first, 1, 1};
+      const int64_t stack = stacks_.at(name);
+      info.shape = {tensor.first, std::ssize(tensor.second) / tensor.first / stack, stack, 1};
       set_type(info, DType::kF32);
     }
     set_contents(std::move(metadata), std::move(tensors));
@@ -109,6 +112,7 @@ class ChangedFile final : public ModelFile {
   std::map<std::string, std::optional<MetadataValue>> keys_;
   std::vector<std::string> left_out_;
   std::map<std::string, std::pair<int64_t, std::vector<float>>> added_;
+  std::map<std::string, int64_t> stacks_;  // of added_
   std::vector<std::pair<std::string, Change>> changes_;
   std::pair<std::string, std::string> swapped_;
 };

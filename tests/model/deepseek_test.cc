@@ -127,7 +127,7 @@ TEST(Deepseek, WhatTheFileSaysIsChecked) {
       {kLite, "attention.key_length_mla", 16, StatusCode::kInvalidData, "attention.key_length_mla"},
       {kLite, "attention.value_length_mla", 48, StatusCode::kInvalidData, "attn_v_b"},
       {kLite, "attention.q_lora_rank", 48, StatusCode::kNotFound, "attn_q_a"},
-      {kThird, "nextn_predict_layers", 2, StatusCode::kInvalidData, "nextn_predict_layers"},
+      {kThird, "nextn_predict_layers", 3, StatusCode::kInvalidData, "nextn_predict_layers"},
   };
   for (const auto& [family, key, value, code, what] : kCases) {
     SCOPED_TRACE(testing::Message() << key << " " << value);

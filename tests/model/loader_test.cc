@@ -190,7 +190,7 @@ TEST(Loader, NamesAKeyOutOfRange) {
       {"llama.attention.head_count_kv", 8},
       {"llama.attention.key_length", 0},
       {"llama.attention.key_length", 24, StatusCode::kUnsupported},
-      {"llama.attention.key_length", 512, StatusCode::kUnsupported},
+      {"llama.attention.key_length", 528, StatusCode::kUnsupported},
       {"llama.attention.value_length", 32, StatusCode::kUnsupported},
       {"llama.context_length", 0},
       {"llama.rope.dimension_count", 0},

@@ -348,7 +348,10 @@ bool find_layers(const HeadFile& file, Layout& layout) {
       {"shared_head_norm.", "shared_head.norm."},
       {"shared_head_head.", "shared_head.head."},
       {"", ""}};
-  layout.plan.modules = file.blueprint()->config.layers;
+  const Blueprint blueprint = *file.blueprint();
+  layout.plan.modules = blueprint.config.layers;
+  layout.plan.handed_normed = blueprint.predictors_hand_normed;
+  layout.plan.zero_first = blueprint.predictors_zero_first;
   for (int k = 0; k < layout.plan.modules; ++k) {
     for (const auto& [part, name] : kParts) {
       layout.renames.emplace_back(fmt::format("blk.{}.nextn.{}", k, part),
@@ -525,8 +528,8 @@ Expected<MtpWeights> load_weights(HeadFile& file, const HeadTarget& target,
 //   speculators mtp_layers.N. and the same; the feature in front of the norm.
 //   Qwen        mtp.{pre_fc_norm_embedding, pre_fc_norm_hidden, fc, norm}, mtp.layers.N.
 //   GGUF        blk.N.nextn.{enorm, hnorm, eh_proj, shared_head_norm} and the layer's own tensors,
-//   N
-//               behind the model's layers (HeadFile::is_of_model(), as which Qwen's hybrids come).
+//               N behind the model's layers (HeadFile::is_of_model(), as which those of Qwen's
+//               hybrids and of models with latent attention come).
 // Norms of Qwen3-Next and 3.5 multiply with 1 + w, and their attention is gated if the matrix of
 // queries is twice as high. The file may be the target's own: what else it holds is passed over.
 //
@@ -535,8 +538,8 @@ Expected<MtpWeights> load_weights(HeadFile& file, const HeadTarget& target,
 // sequence have none such: zeros stand for them.
 //
 // kInvalidArgument, naming what differs, for a head of another model, for one without a module, and
-// if the options name layers to tap; kUnsupported for layers with latent attention, for experts
-// in other files than HeadFile::is_of_model(), and for a module's tensor that has no place.
+// if the options name layers to tap; kUnsupported for layers with latent attention or
+// experts in other files than HeadFile::is_of_model(), and for a module's tensor that has no place.
 Expected<std::unique_ptr<FeatureHead>> load_mtp_head(HeadFile& file, const HeadTarget& target,
                                                      const MtpOptions& options) {
   if (!options.tap_layers.empty()) {

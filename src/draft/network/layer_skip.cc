@@ -95,6 +95,11 @@ Expected<std::unique_ptr<Drafter>> make_layer_skip_drafter(Model& target,
       return invalid_argument("layer_skip drafter: layer {} cannot be left out of {}", layer,
                               layers);
     }
+    if (target.config().is_read(layer)) {
+      return invalid_argument(
+          "layer_skip drafter: layer {} cannot be left out: others read its keys and values",
+          layer);
+    }
     before = layer;
   }
   // The least that draft models share a pass with.
@@ -134,6 +139,7 @@ Expected<std::unique_ptr<Drafter>> make_layer_skip(const MethodConfig& config, D
   const DraftTarget& target = host.target();
   const int layers = target.model->config().layers;
   std::vector<int32_t> skipped = evenly_skipped_layers(layers, config.number(kSkipFraction.name));
+  std::erase_if(skipped, [&](int32_t layer) { return target.model->config().is_read(layer); });
   if (const std::string& list = config.text(kSkipLayers.name); !list.empty()) {
     AERIE_ASSIGN_OR_RETURN(skipped, parse_layers(list, layers));
   }

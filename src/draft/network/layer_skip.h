@@ -23,9 +23,9 @@ Expected<std::vector<int32_t>> parse_layers(std::string_view text, int layers,
 std::vector<int32_t> evenly_skipped_layers(int layers, double fraction);
 
 // draft/network/draft_model.h with the target as its model, without the layers `skipped`
-// (ascending; at least one stays). The weights are the target's own; keys and values of the layers
-// that stay have a cache of their own, since their inputs differ. `target` must outlive the drafter
-// and take passes of options.max_rows rows.
+// (ascending; at least one stays, and ModelConfig::is_read() of none). The weights are the target's
+// own; keys and values of the layers that stay have a cache of their own, since their inputs
+// differ. `target` must outlive the drafter and take passes of options.max_rows rows.
 Expected<std::unique_ptr<Drafter>> make_layer_skip_drafter(Model& target,
                                                            std::vector<int32_t> skipped,
                                                            const DraftModelOptions& options);

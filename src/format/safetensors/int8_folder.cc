@@ -58,11 +58,11 @@ bool is_matrix(const SafetensorsTensor& tensor) {
 // The matrix that chooses among experts, or by how much linear attention forgets: small, and it
 // decides much.
 bool decides(std::string_view name) {
-  constexpr std::string_view kEnds[] = {
-      ".mlp.gate.weight",          ".block_sparse_moe.gate.weight",
-      ".router.layer.weight",      ".mlp.router.weight",
-      ".feed_forward.gate.weight", ".in_proj_a.weight",
-      ".in_proj_b.weight",         ".in_proj_ba.weight"};
+  constexpr std::string_view kEnds[] = {".mlp.gate.weight",     ".block_sparse_moe.gate.weight",
+                                        ".router.layer.weight", ".mlp.router.weight",
+                                        ".router.proj.weight",  ".feed_forward.gate.weight",
+                                        ".in_proj_a.weight",    ".in_proj_b.weight",
+                                        ".in_proj_ba.weight"};
   return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
 }
 

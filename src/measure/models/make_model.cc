@@ -73,7 +73,9 @@ class RandomModel final : public ModelFile {
   void add_matrix(const std::string& name, int64_t k, int64_t n, int64_t stack = 1);
   void add_norm(const std::string& name, int64_t width);
   void add_bias(const std::string& name, int64_t width, int64_t stack = 1);
+  void add_latent_metadata();
   void add_attention(const std::string& layer);
+  void add_latent_attention(const std::string& layer);
   void add_linear_attention(const std::string& layer);
   void add_delta_rule(const std::string& layer);
   void add_layer_kinds();
@@ -123,15 +125,18 @@ Status RandomModel::add_metadata() {
   number("attention.head_count_kv", shape_.kv_heads);
   add_layer_kinds();
   number("attention.key_length", shape_.head_dim);
-  number("attention.value_length", shape_.head_dim);
-  number("rope.dimension_count",
-         shape_.rope_dimensions > 0 ? shape_.rope_dimensions : shape_.head_dim);
+  number("attention.value_length", shape_.is_latent() ? shape_.latent.rank : shape_.head_dim);
+  const int turning = shape_.is_latent() ? shape_.latent.rope : shape_.rope_dimensions;
+  number("rope.dimension_count", turning > 0 ? turning : shape_.head_dim);
   number("vocab_size", shape_.vocab);
   if (shape_.experts > 0) {
     number("expert_count", shape_.experts);
     number("expert_used_count", shape_.used_experts);
     number("expert_feed_forward_length", shape_.expert_ffn);
-    if (shape_.shared_ffn > 0) number("expert_shared_feed_forward_length", shape_.shared_ffn);
+    if (shape_.is_latent()) add_latent_metadata();
+    if (shape_.shared_ffn > 0 && !shape_.is_latent()) {
+      number("expert_shared_feed_forward_length", shape_.shared_ffn);
+    }
   }
   if (shape_.is_hybrid() || shape_.is_state_space()) {
     const LinearAttention& linear = shape_.linear;
@@ -160,6 +165,26 @@ Status RandomModel::add_metadata() {
   return {};
 }
 
+void RandomModel::add_latent_metadata() {
+  constexpr int kSoftmax = 1, kSigmoid = 2;
+  const std::string architecture = std::string(shape_.architecture) + ".";
+  const auto number = [&](const char* key, int value) {
+    metadata_.add_u32(architecture + key, static_cast<uint32_t>(value));
+  };
+  const LatentAttention& latent = shape_.latent;
+  number("attention.kv_lora_rank", latent.rank);
+  if (latent.query_rank > 0) number("attention.q_lora_rank", latent.query_rank);
+  number("attention.key_length_mla", latent.query_dim());
+  number("attention.value_length_mla", latent.value_dim);
+  number("leading_dense_block_count", shape_.dense_layers);
+  number("expert_shared_count", shape_.shared_experts);
+  number("expert_gating_func", shape_.sigmoid_router ? kSigmoid : kSoftmax);
+  number("expert_group_count", shape_.expert_groups);
+  number("expert_group_used_count", shape_.used_groups);
+  metadata_.add_bool(architecture + "expert_weights_norm", shape_.sigmoid_router);
+  metadata_.add_f32(architecture + "expert_weights_scale", static_cast<float>(shape_.router_scale));
+}
+
 void RandomModel::add_layer_kinds() {
   if (!shape_.is_lfm2() && !shape_.is_state_space()) return;
   const std::string architecture = std::string(shape_.architecture) + ".";
@@ -183,9 +208,13 @@ void RandomModel::add_tensors() {
   for (int i = 0; i < shape_.layers; ++i) {
     const std::string layer = fmt::format("blk.{}.", i);
     add_norm(layer + "attn_norm.weight", hidden);
-    shape_.is_linear(i) ? add_linear_attention(layer) : add_attention(layer);
+    if (shape_.is_latent()) {
+      add_latent_attention(layer);
+    } else {
+      shape_.is_linear(i) ? add_linear_attention(layer) : add_attention(layer);
+    }
     add_norm(layer + (renamed ? "post_attention_norm" : "ffn_norm") + ".weight", hidden);
-    if (shape_.experts > 0) {
+    if (shape_.has_experts(i)) {
       add_experts(layer);
       continue;
     }
@@ -208,6 +237,24 @@ void RandomModel::add_attention(const std::string& layer) {
   add_matrix(layer + "attn_v.weight", hidden, kv);
   add_matrix(layer + "attn_output.weight", q, hidden);
   if (shape_.is_gpt_oss()) add_attention_of_gpt_oss(layer);
+}
+
+void RandomModel::add_latent_attention(const std::string& layer) {
+  const LatentAttention& latent = shape_.latent;
+  const int64_t hidden = shape_.hidden, heads = shape_.heads;
+  const int64_t queries = heads * latent.query_dim();
+  if (latent.query_rank > 0) {
+    add_matrix(layer + "attn_q_a.weight", hidden, latent.query_rank);
+    add_norm(layer + "attn_q_a_norm.weight", latent.query_rank);
+    add_matrix(layer + "attn_q_b.weight", latent.query_rank, queries);
+  } else {
+    add_matrix(layer + "attn_q.weight", hidden, queries);
+  }
+  add_matrix(layer + "attn_kv_a_mqa.weight", hidden, shape_.head_dim);
+  add_norm(layer + "attn_kv_a_norm.weight", latent.rank);
+  add_matrix(layer + "attn_k_b.weight", latent.plain, latent.rank, heads);
+  add_matrix(layer + "attn_v_b.weight", latent.rank, latent.value_dim, heads);
+  add_matrix(layer + "attn_output.weight", heads * latent.value_dim, hidden);
 }
 
 void RandomModel::add_linear_attention(const std::string& layer) {
@@ -288,8 +335,9 @@ void RandomModel::add_experts(const std::string& layer) {
   add_matrix(layer + "ffn_gate_exps.weight", hidden, ffn, shape_.experts);
   add_matrix(layer + "ffn_up_exps.weight", hidden, ffn, shape_.experts);
   add_matrix(layer + "ffn_down_exps.weight", ffn, hidden, shape_.experts);
+  if (shape_.sigmoid_router) add_bias(layer + "exp_probs_b.bias", shape_.experts);
   if (const int64_t shared = shape_.shared_ffn; shared > 0) {
-    if (!shape_.is_state_space()) {
+    if (!shape_.is_state_space() && !shape_.is_latent()) {
       add_tensor(layer + "ffn_gate_inp_shexp.weight", DType::kF32, hidden, 1);
     }
     add_matrix(layer + "ffn_gate_shexp.weight", hidden, shared);
@@ -322,7 +370,9 @@ Expected<TensorData> RandomModel::read_tensor(const TensorInfo& tensor) const {
   data.view = {*tensor.dtype, Device::kCpu, tensor.shape, data.owned.data()};
   if (tensor.shape[1] == 1 || tensor.shape[0] == 1) {
     const bool is_norm = tensor.name.ends_with("norm.weight");
-    const bool before_attention = tensor.name.ends_with("attn_norm.weight");
+    // Latents have a norm of their own, behind which it does not matter how small they were.
+    const bool before_attention =
+        tensor.name.ends_with(shape_.is_latent() ? "attn_kv_a_norm.weight" : "attn_norm.weight");
     const float weight = shape_.experts > 0 && before_attention ? kAttentionWithExperts : 1.0f;
     // States halve with every row.
     const float rest = tensor.name.ends_with(kRates) ? -1.0f : 0.0f;

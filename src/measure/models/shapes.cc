@@ -133,6 +133,85 @@ constexpr ModelShape tiny_granite_hybrid() {
   return shape;
 }
 
+// What its models have in common; YaRN's stretched frequencies are left out.
+constexpr ModelShape latent(std::string_view name, int layers, int hidden, int ffn, int heads,
+                            LatentAttention attention) {
+  return {.name = name,
+          .layers = layers,
+          .hidden = hidden,
+          .ffn = ffn,
+          .heads = heads,
+          .kv_heads = 1,
+          .head_dim = attention.rank + attention.rope,
+          .vocab = 320,
+          .context = 1024,
+          .rope_base = 1e4,
+          .tied = false,
+          .listed = false,
+          .architecture = "deepseek2",
+          .latent = attention,
+          .dense_layers = 1};
+}
+
+// Experts and how many are used, how wide one is, and how many are used by every row.
+constexpr ModelShape with_experts_of(ModelShape shape, int experts, int used, int ffn, int shared) {
+  shape.experts = experts;
+  shape.used_experts = used;
+  shape.expert_ffn = ffn;
+  shape.shared_experts = shared;
+  shape.shared_ffn = shared * ffn;
+  return shape;
+}
+
+constexpr ModelShape published(ModelShape shape, int vocab, int context, double rope_base) {
+  shape.vocab = vocab;
+  shape.context = context;
+  shape.rope_base = rope_base;
+  shape.listed = true;
+  return shape;
+}
+
+constexpr ModelShape deepseek2_lite() {
+  constexpr LatentAttention kAttention = {512, 0, 128, 64, 128};
+  return published(
+      with_experts_of(latent("deepseek-v2-lite", 27, 2048, 10944, 16, kAttention), 64, 6, 1408, 2),
+      102400, 163840, 1e4);
+}
+
+constexpr ModelShape glm_flash() {
+  constexpr LatentAttention kAttention = {512, 768, 192, 64, 256};
+  ModelShape shape = published(
+      with_experts_of(latent("glm-4.7-flash", 47, 2048, 10240, 20, kAttention), 64, 4, 1536, 1),
+      154880, 202752, 1e6);
+  shape.router_scale = 1.8;
+  shape.sigmoid_router = true;
+  return shape;
+}
+
+constexpr ModelShape deepseek3() {
+  constexpr LatentAttention kAttention = {512, 1536, 128, 64, 128};
+  ModelShape shape = published(
+      with_experts_of(latent("deepseek-v3", 61, 7168, 18432, 128, kAttention), 256, 8, 2048, 1),
+      129280, 163840, 1e4);
+  shape.dense_layers = 3;
+  shape.expert_groups = 8;
+  shape.used_groups = 4;
+  shape.router_scale = 2.5;
+  shape.sigmoid_router = true;
+  return shape;
+}
+
+constexpr ModelShape tiny_latent(std::string_view name, bool is_third) {
+  const LatentAttention attention = {64, is_third ? 96 : 0, 32, 32, 64};
+  ModelShape shape = with_experts_of(latent(name, 3, 256, 512, 2, attention), 8, 3, 64, 2);
+  if (!is_third) return shape;
+  shape.expert_groups = 4;
+  shape.used_groups = 2;
+  shape.router_scale = 2.5;
+  shape.sigmoid_router = true;
+  return shape;
+}
+
 constexpr ModelShape kShapes[] = {
     {"smollm2-135m", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5, true, true},
     {"smollm2-360m", 32, 960, 2560, 15, 5, 64, 49152, 8192, 1e5, true, true},
@@ -157,6 +236,11 @@ constexpr ModelShape kShapes[] = {
     lfm2("tiny-lfm2", 256, 512, 4, 2, 320, false),
     granite_hybrid(),
     tiny_granite_hybrid(),
+    deepseek2_lite(),
+    glm_flash(),
+    deepseek3(),
+    tiny_latent("tiny-latent", false),
+    tiny_latent("tiny-latent-groups", true),
     {"gpt-oss-20b", 24, 2880, 2880, 64, 8, 64, 201088, 131072, 1.5e5, false, true, "gpt-oss", 32, 4,
      2880},
     {"gpt-oss-120b", 36, 2880, 2880, 64, 8, 64, 201088, 131072, 1.5e5, false, true, "gpt-oss", 128,

@@ -41,6 +41,18 @@ struct ModelShape {
   // attention.
   uint64_t attention_layers = 0;
 
+  // Of models with latent attention, by the names of DeepSeek-V2 and V3. The latter choose experts
+  // by sigmoids with a correction, in groups.
+  LatentAttention latent = {};
+  int dense_layers = 0;  // those before the first one with experts
+  int shared_experts = 0;
+  int expert_groups = 1;
+  int used_groups = 1;
+  double router_scale = 1.0;
+  bool sigmoid_router = false;
+
+  bool is_latent() const { return latent.rank > 0; }
+  bool has_experts(int layer) const { return experts > 0 && layer >= dense_layers; }
   bool is_hybrid() const { return linear.heads > 0 && linear.kind == LinearKind::kDeltaRule; }
   bool is_lfm2() const { return linear.kind == LinearKind::kShortConv; }
   bool is_state_space() const { return linear.kind == LinearKind::kStateSpace; }

@@ -14,6 +14,7 @@ using kernels::Dot;
 
 constexpr std::string_view kEmbedding = "token_embd.weight";
 constexpr std::string_view kPositions = "position_embd.weight";
+constexpr std::string_view kPerLayer = "per_layer_token_embd.weight";
 
 Expected<Blueprint> read_blueprint(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(const std::string_view name, file.string("general.architecture"));
@@ -21,6 +22,29 @@ Expected<Blueprint> read_blueprint(const ModelFile& file) {
     if (family->architecture == name) return family->read(file);
   }
   return read_model_config(file).status();  // says which there are
+}
+
+// Of a layer; where layers differ, on average.
+int64_t bytes_of_position(const Blueprint& blueprint, kernels::KvType type) {
+  ModelConfig one = blueprint.config;
+  one.layers = 1;
+  one.linear_layers.clear();
+  one.windows.clear();
+  int64_t bytes = 0;
+  for (const LayerPlan& layer : blueprint.layers) {
+    if (layer.kv_heads > 0) one.kv_heads = layer.kv_heads;
+    if (layer.head_dim > 0) one.head_dim = layer.head_dim;
+    bytes += KvCache::bytes_needed(one, kernels::kPagePositions, type) / kernels::kPagePositions;
+  }
+  return bytes / std::ssize(blueprint.layers);
+}
+
+int average_head_dim(const Blueprint& blueprint) {
+  int64_t sum = 0;
+  for (const LayerPlan& layer : blueprint.layers) {
+    sum += layer.head_dim > 0 ? layer.head_dim : blueprint.config.head_dim;
+  }
+  return static_cast<int>(sum / std::ssize(blueprint.layers));
 }
 
 }  // namespace
@@ -36,12 +60,16 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   PassWork work;
   const bool tied = file.find_tensor("output.weight") == nullptr;
   for (const TensorInfo& tensor : file.tensors()) {
-    if ((tensor.name == kEmbedding && !tied) || tensor.name == kPositions) continue;
+    if ((tensor.name == kEmbedding && !tied) || tensor.name == kPositions ||
+        tensor.name == kPerLayer) {
+      continue;
+    }
     // Of draft heads.
     if (split_layer(tensor.name).layer >= config.layers) continue;
     // A stack of matrices, of which a row uses some.
-    const bool stacked = tensor.shape[2] > 1 && tensor.shape[2] == config.experts &&
-                         tensor.name.find("_exps") != std::string_view::npos;
+    const bool stacked = (tensor.shape[2] > 1 && tensor.shape[2] == config.experts &&
+                          tensor.name.find("_exps") != std::string_view::npos) ||
+                         split_expert(tensor.name).expert >= 0;
     if (stacked) {
       work.expert_bytes += static_cast<double>(tensor.bytes) / static_cast<double>(config.experts);
     } else {
@@ -58,12 +86,7 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   work.expert_layers =
       static_cast<int>(std::ranges::count(blueprint.layers, true, &LayerPlan::experts));
   if (work.expert_layers > 0) work.expert_bytes /= work.expert_layers;
-  ModelConfig layer = config;
-  layer.layers = 1;
-  layer.linear_layers.clear();
-  layer.windows.clear();
-  work.position_bytes =
-      KvCache::bytes_needed(layer, kernels::kPagePositions, cache_type) / kernels::kPagePositions;
+  work.position_bytes = bytes_of_position(blueprint, cache_type);
   for (int i = 0; i < config.layers; ++i) {
     if (config.is_linear(i)) continue;
     work.windows.push_back(blueprint.layers[static_cast<size_t>(i)].window);
@@ -76,8 +99,9 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
       config.count_linear() * passes * 2.0 * static_cast<double>(state.heads * state.matrix());
   // Latents are multiplied as floats.
   const bool bytes = cache_type == kernels::KvType::kQ8 && config.latent.rank == 0;
-  const int values = config.latent.rank > 0 ? config.latent.rank : config.head_dim;
-  work.position_operations = (bytes ? 2.0 : 1.0) * 2.0 * config.heads * (config.head_dim + values);
+  const int keys = average_head_dim(blueprint);
+  const int values = config.latent.rank > 0 ? config.latent.rank : keys;
+  work.position_operations = (bytes ? 2.0 : 1.0) * 2.0 * config.heads * (keys + values);
   work.attention_dot = bytes ? Dot::kInt8 : Dot::kFloat;
   return work;
 }

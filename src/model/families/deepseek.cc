@@ -21,12 +21,18 @@ constexpr const char* kGroups = "expert_group_count";
 constexpr const char* kUsedGroups = "expert_group_used_count";
 constexpr const char* kMagnitude = "rope.scaling.yarn_log_multiplier";
 constexpr const char* kFactor = "rope.scaling.attn_factor";
+// Aerie's own; llama.cpp's files do not say it.
+constexpr const char* kHandNormed = "nextn_hand_normed";
 constexpr int kSoftmax = 1, kSigmoid = 2;
+
+// By its sizes, in files that lack a key.
+bool is_glm_flash(const ModelConfig& config, int all_layers) {
+  return (all_layers == 47 || all_layers == 48) && config.vocab == 154880;
+}
 
 // What files say that were made before there was a key for it.
 int usual_router(const ModelConfig& config, int all_layers) {
-  const bool is_glm = (all_layers == 47 || all_layers == 48) && config.vocab == 154880;
-  return is_glm ? kSigmoid : kSoftmax;
+  return is_glm_flash(config, all_layers) ? kSigmoid : kSoftmax;
 }
 
 Status read_groups(const MetadataReader& reader, Blueprint& blueprint) {
@@ -62,7 +68,8 @@ Status read_router(const MetadataReader& reader, int all_layers, Blueprint& blue
   AERIE_ASSIGN_OR_RETURN(router.normalized, reader.flag_or("expert_weights_norm", false));
   AERIE_ASSIGN_OR_RETURN(router.scale, reader.positive_or("expert_weights_scale", 1.0));
   AERIE_RETURN_IF_ERROR(read_groups(reader, blueprint));
-  for (int i = 0; i < config.layers; ++i) {
+  // A file may hold the layers behind the model's alone.
+  for (int i = 0; i < all_layers; ++i) {
     const std::string name = fmt::format("blk.{}.exp_probs_b.bias", i);
     router.corrected |= reader.file().find_tensor(name) != nullptr;
   }
@@ -100,6 +107,9 @@ Expected<Blueprint> read(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, reader.read_latent_shape());
   const int all_layers = blueprint.config.layers;
   AERIE_RETURN_IF_ERROR(reader.drop_predictors(blueprint));
+  AERIE_ASSIGN_OR_RETURN(blueprint.predictors_hand_normed,
+                         reader.flag_or(kHandNormed, !is_glm_flash(blueprint.config, all_layers)));
+  blueprint.predictors_zero_first = true;
   blueprint.rope_style = kernels::RopeStyle::kPairs;
   AERIE_RETURN_IF_ERROR(read_scales(reader, blueprint));
   if (blueprint.config.experts == 0) return blueprint;
@@ -113,6 +123,7 @@ struct Defaults {
   double router_scale;
   bool normalized;
   int router;
+  bool hands_normed;  // Blueprint::predictors_hand_normed
 };
 
 Status import_attention(HuggingFaceImport& folder, const Defaults& defaults) {
@@ -227,8 +238,36 @@ Status import_router(HuggingFaceImport& folder, const Defaults& defaults) {
   return import_dense_layers(folder);
 }
 
+// Layers behind the model's, as in GGUF files.
+void find_predictors(HuggingFaceImport& folder) {
+  constexpr int64_t kMost = 64;
+  const Expected<int64_t> layers = folder.config().integer("num_hidden_layers");
+  if (!layers.ok() || *layers < 0 || *layers > 1 << 16) return;
+  int64_t count = 0;
+  while (count < kMost &&
+         folder.has_tensor(fmt::format("model.layers.{}.eh_proj.weight", *layers + count))) {
+    ++count;
+  }
+  folder.set_predictors(count);
+}
+
+void add_predictors(HuggingFaceImport& folder, const Defaults& defaults) {
+  if (folder.predictors() == 0) return;
+  folder.add_flag(kHandNormed, defaults.hands_normed);
+  for (const auto& [from, to] : {std::pair("eh_proj", "eh_proj"),
+                                 {"enorm", "enorm"},
+                                 {"hnorm", "hnorm"},
+                                 {"embed_tokens", "embed_tokens"},
+                                 {"shared_head.norm", "shared_head_norm"},
+                                 {"shared_head.head", "shared_head_head"}}) {
+    folder.add_rule(fmt::format("model.layers.{{}}.{}", from),
+                    fmt::format("blk.{{}}.nextn.{}", to));
+  }
+}
+
 Status import_as(HuggingFaceImport& folder, const Defaults& defaults) {
   folder.set_architecture(kArchitecture);
+  find_predictors(folder);
   AERIE_RETURN_IF_ERROR(import_attention(folder, defaults));
   AERIE_RETURN_IF_ERROR(import_magnitudes(folder));
   AERIE_RETURN_IF_ERROR(import_router(folder, defaults));
@@ -246,6 +285,7 @@ Status import_as(HuggingFaceImport& folder, const Defaults& defaults) {
   for (const std::string part : {"gate", "up", "down"}) {
     add("mlp.shared_experts." + part + "_proj", "ffn_" + part + "_shexp");
   }
+  add_predictors(folder, defaults);
   folder.add_llama_rules(false);
   AERIE_ASSIGN_OR_RETURN(const bool biases, folder.config().boolean("attention_bias", false));
   if (!biases) return {};
@@ -258,13 +298,13 @@ Status import_as(HuggingFaceImport& folder, const Defaults& defaults) {
 }
 
 Status import_2(HuggingFaceImport& folder) {
-  return import_as(folder, {1e-6, 1.0, false, kSoftmax});
+  return import_as(folder, {1e-6, 1.0, false, kSoftmax, true});
 }
 Status import_3(HuggingFaceImport& folder) {
-  return import_as(folder, {1e-6, 2.5, true, kSigmoid});
+  return import_as(folder, {1e-6, 2.5, true, kSigmoid, true});
 }
 Status import_glm(HuggingFaceImport& folder) {
-  return import_as(folder, {1e-5, 1.8, true, kSigmoid});
+  return import_as(folder, {1e-5, 1.8, true, kSigmoid, false});
 }
 
 constexpr std::string_view k2Types[] = {"deepseek_v2"};

@@ -7,9 +7,13 @@
 namespace aerie {
 namespace {
 
+constexpr const char* kLimit = "attention.clamp_kqv";
+
 Expected<Blueprint> read(const ModelFile& file) {
-  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, MetadataReader(file).read_expert_shape(false));
+  const MetadataReader reader(file);
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, reader.read_expert_shape(false));
   blueprint.query_key_norm = QueryKeyNorm::kRow;
+  AERIE_ASSIGN_OR_RETURN(blueprint.query_key_value_limit, reader.positive_or(kLimit, 0.0));
   return blueprint;
 }
 
@@ -19,8 +23,7 @@ Status import(HuggingFaceImport& folder) {
   AERIE_RETURN_IF_ERROR(folder.add_experts({.ffn = nullptr}));
   constexpr const char* kClip = "clip_qkv";
   if (folder.config().has(kClip)) {
-    return folder.config().error(StatusCode::kUnsupported, kClip,
-                                 "is there: queries, keys and values would be clipped");
+    AERIE_RETURN_IF_ERROR(folder.copy_number(kClip, kLimit, 0.0));
   }
   folder.add_rule("model.layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm");
   folder.add_rule("model.layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm");

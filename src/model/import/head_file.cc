@@ -34,8 +34,16 @@ std::string shape_key(const Json& config) {
   return "";
 }
 
+constexpr std::string_view kModuleProjection = ".eh_proj.weight";
+
+bool is_projection(const SafetensorsTensor* tensor) {
+  return tensor->name.starts_with("model.layers.") && tensor->name.ends_with(kModuleProjection);
+}
+
 bool may_have_predictors(const SafetensorsFolder& tensors) {
-  return tensors.find("mtp.fc.weight") != nullptr || tensors.find("model.mtp.fc.weight") != nullptr;
+  return tensors.find("mtp.fc.weight") != nullptr ||
+         tensors.find("model.mtp.fc.weight") != nullptr ||
+         std::ranges::any_of(tensors.tensors(), is_projection);
 }
 bool has_experts(const SafetensorsFolder& tensors) {
   return std::ranges::any_of(tensors.tensors(), [](const SafetensorsTensor* tensor) {
@@ -43,6 +51,17 @@ bool has_experts(const SafetensorsFolder& tensors) {
     return name.find("mtp.") < name.find(".mlp.experts.") &&
            name.find(".mlp.experts.") != name.npos;
   });
+}
+
+// Whether a module's layer is one that only its family's rules read.
+bool needs_family(const SafetensorsFolder& tensors) {
+  return has_experts(tensors) ||
+         std::ranges::any_of(tensors.tensors(), [&](const SafetensorsTensor* tensor) {
+           if (!is_projection(tensor)) return false;
+           const size_t stem = tensor->name.size() - kModuleProjection.size();
+           return tensors.find(tensor->name.substr(0, stem) +
+                               ".self_attn.kv_a_proj_with_mqa.weight") != nullptr;
+         });
 }
 
 Expected<Json> read_config(const std::string& path) {
@@ -103,7 +122,7 @@ Expected<std::unique_ptr<HeadFile>> HeadFile::open(const std::string& path,
     auto model = open_hugging_face_predictors(path);
     if (model.ok()) return of_model(*std::move(model), std::move(config), config_file, options);
     // Without them a module is a layer of Llama's shape.
-    if (has_experts(tensors)) return model.status();
+    if (needs_family(tensors)) return model.status();
   }
   std::unique_ptr<HeadFile> file(new HeadFile(path, std::move(tensors),
                                               std::make_shared<const Json>(std::move(config)),

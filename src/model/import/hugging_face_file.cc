@@ -177,7 +177,8 @@ Status HuggingFaceFile::place(const SafetensorsTensor& tensor, bool tied) {
   auto rule = rules_.find(at.stem);
   std::string_view suffix;
   const bool is_whole = rule != rules_.end() && (arranges_heads(rule->second->change) ||
-                                                 rule->second->to.ends_with(".bias"));
+                                                 rule->second->to.ends_with(".bias") ||
+                                                 rule->second->to.ends_with(".scale"));
   if (!is_whole) {
     const size_t dot = name.rfind('.');
     if (dot != std::string::npos) suffix = std::string_view(name).substr(dot);
@@ -429,11 +430,14 @@ Status HuggingFaceFile::check_layers() {
   for (const auto& [stem, count] : layers_with_) {
     if (count == import_.layers()) continue;
     // Some layers may have experts, and others a feed-forward; the same for kinds of attention.
-    const bool differ = import_.experts() > 0 || import_.linear().channels() > 0;
-    if (differ && !stem.ends_with(".bias")) continue;
     const size_t suffix = stem.rfind('.');
-    const TensorRule& rule = *rules_.find(std::string_view(stem).substr(0, suffix))->second;
+    const std::string_view from = std::string_view(stem).substr(0, suffix);
+    const bool differ = (import_.experts() > 0 || import_.linear().channels() > 0) &&
+                        !import_.says_what_lacks(from);
+    if (differ && !stem.ends_with(".bias")) continue;
+    const TensorRule& rule = *rules_.find(from)->second;
     for (int64_t layer = 0; layer < import_.layers(); ++layer) {
+      if (import_.may_lack(from, layer)) continue;
       const std::string gguf = with_layer(rule.to, layer);
       if (placed_.contains(gguf + stem.substr(suffix))) continue;
       if (differ && !placed_.contains(gguf + ".weight")) continue;

@@ -496,6 +496,15 @@ void HuggingFaceImport::require_biases(std::initializer_list<std::string_view> f
   required_biases_.insert(required_biases_.end(), from.begin(), from.end());
 }
 
+void HuggingFaceImport::let_layers_lack(std::string_view from, std::vector<bool> lacks) {
+  lacking_.insert_or_assign(std::string(from), std::move(lacks));
+}
+
+bool HuggingFaceImport::may_lack(std::string_view from, int64_t layer) const {
+  const auto found = lacking_.find(from);
+  return found != lacking_.end() && found->second[static_cast<size_t>(layer)];
+}
+
 Status HuggingFaceImport::require_announced_biases() {
   AERIE_ASSIGN_OR_RETURN(const bool attention, config_.boolean("attention_bias", false));
   AERIE_ASSIGN_OR_RETURN(const bool feed_forward, config_.boolean("mlp_bias", false));
@@ -525,7 +534,7 @@ void HuggingFaceImport::pass_over_predictors() {
   pass_over_prefix("model.mtp_layers.");
   const Expected<int64_t> modules = config_.integer("num_nextn_predict_layers", 0);
   const int64_t count = modules.ok() ? std::min(*modules, kMost) : 0;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = predictors_; i < count; ++i) {
     pass_over_prefix(fmt::format("model.layers.{}.", layers_ + i));
   }
 }

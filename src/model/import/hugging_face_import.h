@@ -194,11 +194,14 @@ class HuggingFaceImport {
   void pass_over_suffix(std::string_view suffix);                  // holds nothing that is needed
   // Modules that predict further tokens, which draft and are no part of the model: by the names of
   // their own that MiMo and Qwen gave them, or as the layers behind the model's that
-  // num_nextn_predict_layers announces (DeepSeek, GLM). Of a configuration whose sizes were copied.
+  // num_nextn_predict_layers announces (DeepSeek, GLM), but for those of set_predictors(). Of a
+  // configuration whose sizes were copied.
   void pass_over_predictors();
   void add_tensor(std::string name, std::vector<float> values);
   // The rules' `from`, whose ".bias" must be there: a model without it would be another.
   void require_biases(std::initializer_list<std::string_view> from);
+  // Layers for which `lacks` has true may be without this tensor, and others may not.
+  void let_layers_lack(std::string_view from, std::vector<bool> lacks);
   // Those that attention_bias and mlp_bias announce, by Llama's names.
   Status require_announced_biases();
 
@@ -223,6 +226,8 @@ class HuggingFaceImport {
   const std::vector<TensorRule>& rules() const { return rules_; }
   const std::vector<std::pair<std::string, std::vector<float>>>& made() const { return made_; }
   const std::vector<std::string>& required_biases() const { return required_biases_; }
+  bool may_lack(std::string_view from, int64_t layer) const;
+  bool says_what_lacks(std::string_view from) const { return lacking_.contains(from); }
   // "hidden_size of config.json" for a whole metadata key; the key itself if it was made.
   std::string origin_of_key(std::string_view key) const;
   // The name after renaming; empty if it is passed over.
@@ -255,6 +260,7 @@ class HuggingFaceImport {
   std::vector<std::string> passed_prefixes_, passed_suffixes_;
   std::vector<std::pair<std::string, std::vector<float>>> made_;
   std::vector<std::string> required_biases_;
+  std::map<std::string, std::vector<bool>, std::less<>> lacking_;
   std::map<std::string, std::string, std::less<>> key_origins_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/errors.h"
@@ -17,6 +18,7 @@ constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxExperts = 1 << 16;
 
 constexpr const char* kExperts = "expert_count";
+constexpr const char* kFfn = "feed_forward_length";
 constexpr const char* kKvHeads = "attention.head_count_kv";
 constexpr const char* kLlamaFactors = "rope_freqs.weight";
 constexpr const char* kShortFactors = "rope_factors_short.weight";
@@ -95,6 +97,11 @@ Status MetadataReader::read_heads(bool by_layer, ModelConfig& config) const {
     return refuse(kKvHeads,
                   fmt::format("{} does not divide the {} heads", config.kv_heads, config.heads));
   }
+  return read_lengths(config);
+}
+
+// Of keys and values.
+Status MetadataReader::read_lengths(ModelConfig& config) const {
   AERIE_ASSIGN_OR_RETURN(config.head_dim, integer_or("attention.key_length", 1, kMaxWidth,
                                                      config.hidden / config.heads));
   AERIE_ASSIGN_OR_RETURN(const int value_dim,
@@ -102,12 +109,14 @@ Status MetadataReader::read_heads(bool by_layer, ModelConfig& config) const {
   if (value_dim != config.head_dim) {
     return unsupported("attention.value_length", "keys and values of different lengths");
   }
-  if (config.head_dim == 0 || config.head_dim % 16 != 0 || config.head_dim > kernels::kMaxHeadDim) {
-    return unsupported("attention.key_length",
-                       fmt::format("heads of {} dimensions; multiples of 16 up to {} are supported",
-                                   config.head_dim, kernels::kMaxHeadDim));
-  }
-  return {};
+  return check_head_dim("attention.key_length", config.head_dim);
+}
+
+Status MetadataReader::check_head_dim(std::string_view key, int head_dim) const {
+  if (head_dim > 0 && head_dim % 16 == 0 && head_dim <= kernels::kMaxHeadDim) return {};
+  return unsupported(
+      key, fmt::format("heads of {} dimensions; multiples of 16 up to {} are supported", head_dim,
+                       kernels::kMaxHeadDim));
 }
 
 Status MetadataReader::read_latent_heads(ModelConfig& config) const {
@@ -154,12 +163,15 @@ Expected<Blueprint> MetadataReader::read_all_sizes(Heads heads) const {
   AERIE_ASSIGN_OR_RETURN(config.layers, integer("block_count", 1, kMaxLayers));
   AERIE_ASSIGN_OR_RETURN(config.hidden, integer("embedding_length", 1, kMaxWidth));
   // Where all layers have experts, files may leave it out.
-  constexpr const char* kFfn = "feed_forward_length";
-  if (has(kFfn) || !has(kExperts)) {
+  if (heads == Heads::kVaried) {
+    AERIE_RETURN_IF_ERROR(read_varied_sizes(blueprint));
+  } else if (has(kFfn) || !has(kExperts)) {
     AERIE_ASSIGN_OR_RETURN(config.ffn, integer(kFfn, 1, kMaxWidth));
   }
-  AERIE_RETURN_IF_ERROR(heads == Heads::kLatent ? read_latent_heads(config)
-                                                : read_heads(heads == Heads::kByLayer, config));
+  if (heads != Heads::kVaried) {
+    AERIE_RETURN_IF_ERROR(heads == Heads::kLatent ? read_latent_heads(config)
+                                                  : read_heads(heads == Heads::kByLayer, config));
+  }
   AERIE_ASSIGN_OR_RETURN(config.context, integer("context_length", 1, kMaxContext));
   AERIE_ASSIGN_OR_RETURN(blueprint.norm_eps, positive_or(has("attention.layer_norm_epsilon")
                                                              ? "attention.layer_norm_epsilon"
@@ -198,6 +210,32 @@ Expected<Blueprint> MetadataReader::read_hybrid_shape() const {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_all_sizes(Heads::kByLayer));
   if (blueprint.config.experts > 0) AERIE_RETURN_IF_ERROR(read_expert_sizes(blueprint));
   return add_llama_shape(std::move(blueprint));
+}
+
+Status MetadataReader::read_varied_sizes(Blueprint& blueprint) const {
+  ModelConfig& config = blueprint.config;
+  const auto layers = static_cast<size_t>(config.layers);
+  blueprint.layers.resize(layers);
+  AERIE_ASSIGN_OR_RETURN(const std::vector<int> widths, by_layer(kFfn, layers, 1, kMaxWidth));
+  AERIE_ASSIGN_OR_RETURN(config.heads, integer("attention.head_count", 1, 4096));
+  AERIE_ASSIGN_OR_RETURN(const std::vector<int> heads, by_layer(kKvHeads, layers, 1, config.heads));
+  for (size_t i = 0; i < layers; ++i) {
+    if (config.heads % heads[i] != 0) {
+      return refuse(kKvHeads,
+                    fmt::format("{} does not divide the {} heads", heads[i], config.heads));
+    }
+    blueprint.layers[i].ffn = widths[i];
+    blueprint.layers[i].kv_heads = heads[i];
+  }
+  config.ffn = *std::ranges::max_element(widths);
+  config.kv_heads = *std::ranges::max_element(heads);
+  return read_lengths(config);
+}
+
+Expected<Blueprint> MetadataReader::read_varied_shape() const {
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_all_sizes(Heads::kVaried));
+  if (blueprint.config.experts > 0) AERIE_RETURN_IF_ERROR(read_expert_sizes(blueprint));
+  return blueprint;
 }
 
 Expected<Blueprint> MetadataReader::read_latent_shape() const {
@@ -265,12 +303,12 @@ Expected<LinearAttention> MetadataReader::read_linear_attention(bool tiled) cons
     return refuse("ssm.inner_size",
                   fmt::format("{} is not a multiple of the {} heads", values, linear.heads));
   }
-  constexpr int kLanes = kernels::kStateLanes;
+  constexpr int kLanes = kernels::kStateLanes, kMost = 256;
   for (const int width : {linear.key_dim, linear.value_dim}) {
-    if (width % kLanes == 0 && width <= kernels::kMaxHeadDim) continue;
+    if (width % kLanes == 0 && width <= kMost) continue;
     return unsupported("ssm.state_size",
                        fmt::format("heads of {} dimensions; multiples of {} up to {} are supported",
-                                   width, kLanes, kernels::kMaxHeadDim));
+                                   width, kLanes, kMost));
   }
   return linear;
 }
@@ -399,6 +437,14 @@ Expected<std::optional<std::vector<int>>> MetadataReader::integers(std::string_v
     return refuse(key, fmt::format("is of type {}; integers are wanted", value->type_name));
   }
   return std::optional(std::move(out));
+}
+
+Expected<std::vector<int>> MetadataReader::by_layer(std::string_view key, size_t count, int64_t low,
+                                                    int64_t high) const {
+  AERIE_ASSIGN_OR_RETURN(auto all, integers(key, count, low, high));
+  if (all) return *std::move(all);
+  AERIE_ASSIGN_OR_RETURN(const int one, integer(key, low, high));
+  return std::vector<int>(count, one);
 }
 
 Status MetadataReader::read_windows(int period, Blueprint& blueprint) const {

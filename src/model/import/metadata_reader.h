@@ -51,6 +51,15 @@ class MetadataReader {
   // The same of a family in which layers without heads of keys keep states instead
   // (ModelConfig::linear_layers), and experts, if there are any, as above.
   Expected<Blueprint> read_hybrid_shape() const;
+  // Sizes of a family whose layers differ in heads of keys, and in the width of the feed-forward,
+  // which files have as arrays (LayerPlan::kv_heads, ffn). Experts, if there are any, as above. No
+  // rotary embedding, no windows.
+  Expected<Blueprint> read_varied_shape() const;
+  // A number for each layer: an array, or one for all.
+  Expected<std::vector<int>> by_layer(std::string_view key, size_t count, int64_t low,
+                                      int64_t high) const;
+  // kUnsupported, naming the key, for heads of a length that attention does not have.
+  Status check_head_dim(std::string_view key, int head_dim) const;
   // How experts are chosen, by softmax; `normalized` as above.
   Status read_softmax_router(bool normalized, Blueprint& blueprint) const;
   // Takes the layers that predict further tokens off the end.
@@ -66,13 +75,15 @@ class MetadataReader {
 
  private:
   std::string full(std::string_view key) const { return prefix_ + std::string(key); }
-  enum class Heads : uint8_t { kPlain, kLatent, kByLayer };
+  enum class Heads : uint8_t { kPlain, kLatent, kByLayer, kVaried };
   Expected<Blueprint> read_all_sizes(Heads heads = Heads::kPlain) const;
   Expected<Blueprint> add_llama_shape(Blueprint blueprint) const;
   Status read_expert_sizes(Blueprint& blueprint) const;
   Status read_heads(bool by_layer, ModelConfig& config) const;
   Expected<int> read_kv_heads(bool by_layer, ModelConfig& config) const;
   Status read_latent_heads(ModelConfig& config) const;
+  Status read_lengths(ModelConfig& config) const;
+  Status read_varied_sizes(Blueprint& blueprint) const;
   Status read_scaling(RopeConfig& rope) const;
   Status read_factors(const char* tensor, std::vector<float>& factors, int pairs) const;
 

@@ -35,9 +35,9 @@ class Overwriting final : public Model {
  private:
   // Halves of all ones are no numbers.
   static void overwrite(KvCache& cache, int32_t place) {
-    const auto bytes = static_cast<size_t>(cache.layout().page());
     for (int layer = 0; layer < cache.layers(); ++layer) {
-      if (!cache.has_places(layer)) continue;
+      if (!cache.has_places(layer) || cache.plane(layer) == nullptr) continue;
+      const auto bytes = static_cast<size_t>(cache.layout(layer).page());
       std::byte* page = cache.plane(layer) + static_cast<size_t>(place) * bytes;
       std::fill_n(page, bytes, std::byte{0xFF});
     }
@@ -146,7 +146,8 @@ TEST(Windows, SuspendedAndServedAgainTheSame) {
 
 // Families whose layers differ in what they see, over several pages.
 TEST(Windows, OfEveryFamily) {
-  for (const char* name : {"gemma2", "gemma3", "gpt-oss", "mistral", "phi3", "qwen2-window"}) {
+  for (const char* name : {"gemma2", "gemma3", "gemma4", "gemma4-keys-are-values", "gpt-oss",
+                           "mistral", "phi3", "qwen2-window"}) {
     SCOPED_TRACE(name);
     const auto file = open_family_model(name);
     ASSERT_NE(file, nullptr);

@@ -16,6 +16,7 @@
 #include "model/import/hugging_face_file.h"
 #include "tests/draft/heads/head_folder.h"
 #include "tests/draft/heads/head_rows.h"
+#include "tests/model/changed_file.h"
 
 namespace aerie::test::mtp_test {
 
@@ -173,8 +174,7 @@ TEST(MtpHead, OfAnotherModelIsRefused) {
 TEST(MtpHead, LayersOfOtherKindsAreRefused) {
   HeadFolder latent("mtp-deepseek", "mtp");
   latent.add(kModule + "self_attn.kv_a_proj_with_mqa.weight", {24, kHidden});
-  latent.expect_refused(kUnsupported, "has latent attention (MLA) (tensor '" + kModule +
-                                          "self_attn.kv_a_proj_with_mqa.weight')");
+  latent.expect_refused(StatusCode::kNotFound, "kv_lora_rank");
   // Their routers are not softmax.
   HeadFolder experts("mtp-glm", "mtp");
   experts.add(kModule + "mlp.experts.0.up_proj.weight", {48, kHidden});
@@ -212,10 +212,33 @@ TEST(MtpHead, ModulesWithExpertsMustBeWhole) {
   extra.expect_refused(kUnsupported, "'mtp.gate.weight' has no place");
 }
 
+// A module whose layer only its family's rules read is not taken for one of another kind.
+TEST(MtpHead, LatentModulesMustBeWhole) {
+  HeadFolder one("mtp-deepseek-latent", "mtp");
+  one.remove(kModule + "mlp.experts.3.up_proj.weight");
+  one.expect_refused(StatusCode::kNotFound, "mlp.experts.3.up_proj.weight");
+  HeadFolder keys("mtp-glm-latent", "mtp");
+  keys.reshape(kModule + "self_attn.kv_b_proj.weight", {90, 16});
+  keys.expect_refused(StatusCode::kInvalidData, kModule + "self_attn.kv_b_proj.weight");
+  HeadFolder norm("mtp-glm-latent", "mtp");
+  norm.remove(kModule + "hnorm.weight");
+  norm.expect_refused(StatusCode::kNotFound, kModule + "hnorm.weight");
+  HeadFolder correction("mtp-deepseek-latent", "mtp");
+  correction.reshape(kModule + "mlp.gate.e_score_correction_bias", {7});
+  correction.expect_refused(StatusCode::kInvalidData, "e_score_correction_bias");
+  HeadFolder extra("mtp-deepseek-latent", "mtp");
+  extra.add(kModule + "gnorm.weight", {kHidden});
+  extra.expect_refused(kUnsupported, "'" + kModule + "gnorm.weight' has no place");
+  HeadFolder silent("mtp-deepseek-latent", "mtp");
+  silent.config.erase("kv_lora_rank");
+  silent.expect_refused(StatusCode::kNotFound, "kv_lora_rank");
+}
+
 // The last of a few rows of a file's module, over the goldens' hybrid.
-RowOutput last_of_file(const std::string& path, std::optional<DType> dtype = std::nullopt) {
+RowOutput last_of_file(const std::string& path, std::optional<DType> dtype = std::nullopt,
+                       const std::string& target = "tests/golden/heads/target-qwen3.5") {
   constexpr int kRows = 12;
-  HeadModels models("tests/golden/heads/target-qwen3.5");
+  HeadModels models(target);
   HeadSettings settings;
   settings.dtype = dtype;
   const auto head = models.load("mtp", path, settings);
@@ -228,19 +251,42 @@ RowOutput last_of_file(const std::string& path, std::optional<DType> dtype = std
 
 // A model's own, in a folder by Qwen's names and behind its layers in GGUF.
 TEST(MtpHead, IsTheSameInGguf) {
-  for (const std::string name : {"qwen3-next", "qwen35-moe", "qwen35-vision"}) {
+  for (const std::string name :
+       {"qwen3-next", "qwen35-moe", "qwen35-vision", "deepseek3", "glm4-moe-lite"}) {
     SCOPED_TRACE(name);
     const std::string folder = "tests/golden/families/" + name;
     const auto file = open_model_file(folder);
     ASSERT_TRUE(file.ok()) << file.status().message();
     const std::string gguf = testing::TempDir() + fmt::format("aerie_{}_mtp.gguf", getpid());
     ASSERT_TRUE(write_gguf(**file, gguf).ok());
-    const RowOutput plain = last_of_file(folder), other = last_of_file(gguf);
+    const RowOutput plain = last_of_file(folder, std::nullopt, folder),
+                    other = last_of_file(gguf, std::nullopt, folder);
     std::filesystem::remove(gguf);
     ASSERT_FALSE(plain.logits.empty());
     EXPECT_EQ(plain.logits, other.logits);
     EXPECT_EQ(plain.hidden, other.hidden);
   }
+}
+
+// Beside embedding and output matrix, as llama.cpp's converter writes such files: what all layers
+// have in common must not be looked for in the model's.
+TEST(MtpHead, AFileMayHoldTheModuleAlone) {
+  const std::string folder = "tests/golden/families/deepseek3";
+  const auto file = open_model_file(folder);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ChangedFile alone(**file);
+  for (const TensorInfo& tensor : (*file)->tensors()) {
+    const bool is_models = tensor.name.starts_with("blk.0.") || tensor.name.starts_with("blk.1.");
+    if (is_models) alone.without_tensor(std::string(tensor.name));
+  }
+  const std::string gguf = testing::TempDir() + fmt::format("aerie_{}_alone.gguf", getpid());
+  ASSERT_TRUE(write_gguf(alone.done(), gguf).ok());
+  const RowOutput whole = last_of_file(folder, std::nullopt, folder),
+                  other = last_of_file(gguf, std::nullopt, folder);
+  std::filesystem::remove(gguf);
+  ASSERT_FALSE(whole.logits.empty());
+  EXPECT_EQ(whole.logits, other.logits);
+  EXPECT_EQ(whole.hidden, other.hidden);
 }
 
 // As llama.cpp's converter writes it, from the same folder: Q8_0, and F16 where that does not fit.

@@ -56,7 +56,7 @@ TEST_P(AttentionWindowTest, CloseToDouble) {
 }
 
 TEST_P(AttentionWindowTest, HeadsOfEverySizeAndGroup) {
-  for (const int head_dim : {16, 64, 80, 96, 128, 256}) {
+  for (const int head_dim : {16, 64, 80, 96, 128, 256, 512}) {
     for (const auto& [heads, kv_heads] :
          {std::pair{1, 1}, {4, 2}, {3, 1}, {4, 1}, {5, 1}, {6, 1}, {14, 2}, {8, 1}, {30, 1}}) {
       check(shape_of({heads, kv_heads, head_dim, 90, 30.0f}), 300, 2);

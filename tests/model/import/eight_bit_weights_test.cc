@@ -298,7 +298,8 @@ std::vector<std::string> families_of_floats() {
   std::vector<std::string> names = family_models();
   std::erase_if(names, [](const std::string& name) {
     const bool stacked = name == "granitemoe" || name == "granite-hybrid-moe" ||
-                         name == "qwen35-moe" || name.starts_with("gpt-oss");
+                         name == "qwen35-moe" || name == "gemma4-moe" ||
+                         name.starts_with("gpt-oss");
     const bool turned = name.starts_with("deepseek") || name.starts_with("glm4-moe");
     if (turned) return true;
     return name.starts_with("gpt2") || stacked || name.find("fp8") != std::string::npos;
@@ -357,7 +358,8 @@ TEST_P(EightBitModels, AreTheSameAsConvertedAtLoad) {
 TEST(EightBitFolders, KeepStacksOfExpertsAndTheirRouters) {
   const std::pair<std::string, std::string> families[] = {{"granitemoe", "blk.0.attn_q.weight"},
                                                           {"gpt-oss", "blk.0.attn_q.weight"},
-                                                          {"qwen35-moe", "blk.1.attn_q.weight"}};
+                                                          {"qwen35-moe", "blk.1.attn_q.weight"},
+                                                          {"gemma4-moe", "blk.1.attn_q.weight"}};
   for (const auto& [name, matrix] : families) {
     const fs::path folder = fs::path(testing::TempDir()) / fmt::format("aerie_{}_stacks", getpid());
     fs::remove_all(folder);

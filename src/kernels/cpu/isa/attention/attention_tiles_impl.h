@@ -34,7 +34,7 @@ struct Halves {
 };
 
 // The same with KvType::kQ8. Factors are pairs of 16-bit numbers with a unit for each query, so
-// that the sums are integers and exact: 127 of an element, 32767 of a factor and 256 of them (of
+// that the sums are integers and exact: 127 of an element, 32767 of a factor and 512 of them (of
 // dimensions, or of positions in a chunk) fit 31 bits.
 struct Codes {
   using Element = int8_t;

@@ -104,15 +104,17 @@ void score_row(const ChunkShare& s, const ChunkQuery* query, const KeyRows<Cache
   for (; p < query->end; ++p) score_keys<Cache, kQueries, 1>(s.layout, factors, rows, p, scores);
 }
 
-// Values times weights to the queries' partial results, as many dimensions at a time as other
-// values have at most.
+// Of a value, how many dimensions are summed up at a time.
+constexpr int kValuePart = 256;
+
+// Values times weights to the queries' partial results.
 template <typename Cache, int kQueries>
 void add_prefixes(const ChunkShare& s, const ChunkQuery* query, const KeyRows<Cache>& rows,
                   const float* weights) {
   alignas(64) float totals[kQueries * kMaxHeadDim];
-  for (int from = 0; from < s.layout.value_prefix; from += kMaxHeadDim) {
+  for (int from = 0; from < s.layout.value_prefix; from += kValuePart) {
     const int left = s.layout.value_prefix - from;
-    const int count = left < kMaxHeadDim ? left : kMaxHeadDim;
+    const int count = left < kValuePart ? left : kValuePart;
     for (int i = 0; i < kQueries; ++i) {
       for (int d = 0; d < count; d += kLanes) store(totals + i * kMaxHeadDim + d, zero());
     }
