@@ -19,7 +19,7 @@ namespace aerie {
 // A part of the output, between two texts, that may have so many tokens: then the closing one has
 // to come. For what a model thinks before it answers.
 struct SpanLimit {
-  std::string open = {};  // as of `close`
+  std::string open = {};   // as of `close`
   std::string close = {};  // a control token's name, or plain text
   bool is_open = false;    // the output begins within the part
   int max_tokens = 0;
@@ -124,7 +124,7 @@ struct Generation {
       {};  // the same tokens, how each came about, logprobs if asked for
   std::vector<std::vector<TokenLogprob>> prompt_logprobs = {};  // ReplyDelta's, if asked for
   FinishReason finish = FinishReason::kNone;                    // kNone: it was cancelled
-  std::string problem = {};                   // why, of FinishReason::kError
+  std::string problem = {};                                     // why, of FinishReason::kError
   SequenceStats stats;
   // Of these three nothing is known where other requests shared the passes.
   StageTimes times;

@@ -61,8 +61,8 @@ size_t JsonValueEnd::push(std::string_view text) {
       }
       continue;
     }
-    const bool ends_plain = kSpace.find(c) != std::string_view::npos || c == ',' || c == '}' ||
-                            c == ']' || c == ':';
+    const bool ends_plain =
+        kSpace.find(c) != std::string_view::npos || c == ',' || c == '}' || c == ']' || c == ':';
     if (plain_ && ends_plain) {
       done_ = true;
       return at;

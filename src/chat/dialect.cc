@@ -100,15 +100,22 @@ using Alias = std::pair<std::string_view, std::string_view>;
 
 // What vLLM and SGLang call them.
 constexpr Alias kCallAliases[] = {
-    {"qwen", "hermes"},          {"qwen25", "hermes"},        {"qwen3_xml", "qwen3_coder"},
-    {"glm", "glm45"},            {"glm47", "glm45"},          {"deepseekv3", "deepseek_v3"},
-    {"deepseekv31", "deepseek_v31"}, {"llama3", "llama3_json"}, {"llama4_json", "llama3_json"},
-    {"openai", kHarmony},        {"gpt-oss", kHarmony},
+    {"qwen", "hermes"},
+    {"qwen25", "hermes"},
+    {"qwen3_xml", "qwen3_coder"},
+    {"glm", "glm45"},
+    {"glm47", "glm45"},
+    {"deepseekv3", "deepseek_v3"},
+    {"deepseekv31", "deepseek_v31"},
+    {"llama3", "llama3_json"},
+    {"llama4_json", "llama3_json"},
+    {"openai", kHarmony},
+    {"gpt-oss", kHarmony},
 };
 constexpr Alias kReasoningAliases[] = {
-    {"deepseek_r1", "think"}, {"deepseek-r1", "think"},  {"deepseek_v3", "think"},
-    {"deepseek-v3", "think"}, {"qwen3", "think"},        {"qwen3-thinking", "think"},
-    {"glm45", "think"},       {"granite", "think"},      {"openai_gptoss", kHarmony},
+    {"deepseek_r1", "think"}, {"deepseek-r1", "think"}, {"deepseek_v3", "think"},
+    {"deepseek-v3", "think"}, {"qwen3", "think"},       {"qwen3-thinking", "think"},
+    {"glm45", "think"},       {"granite", "think"},     {"openai_gptoss", kHarmony},
     {"gpt-oss", kHarmony},
 };
 

@@ -33,12 +33,12 @@ inline constexpr std::string_view kPythonTag = "<|python_tag|>";
 
 struct CallSyntax {
   CallBody body = CallBody::kNone;
-  Tags section = {};            // around all calls
-  Tags call = {};               // around one; without an opening one a reply is calls or text
-  std::string separator = {};   // of kNamed
-  std::string arguments = {};   // the member of kJson and kJsonList that has them
-  std::string space = {};       // behind an opening tag and before a closing one
-  bool has_fence = false;       // of kNamed: "function", separator, f, and the JSON as a code block
+  Tags section = {};           // around all calls
+  Tags call = {};              // around one; without an opening one a reply is calls or text
+  std::string separator = {};  // of kNamed
+  std::string arguments = {};  // the member of kJson and kJsonList that has them
+  std::string space = {};      // behind an opening tag and before a closing one
+  bool has_fence = false;      // of kNamed: "function", separator, f, and the JSON as a code block
 };
 
 struct Dialect {

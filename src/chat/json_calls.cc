@@ -26,7 +26,16 @@ class JsonCalls final : public CallReader {
 
  private:
   enum class At : uint8_t {
-    kBegin, kObject, kFirstKey, kKey, kColon, kValueBegin, kValue, kComma, kNext, kEnd,
+    kBegin,
+    kObject,
+    kFirstKey,
+    kKey,
+    kColon,
+    kValueBegin,
+    kValue,
+    kComma,
+    kNext,
+    kEnd,
   };
 
   // One sign, or what there is of a string or a value. False: this is no call.
@@ -145,8 +154,8 @@ class JsonCalls final : public CallReader {
   std::string value_;     // of a key or a value that is not passed on as it comes
   bool streams_ = false;  // the value is, since it is the arguments' and the function is known
   const Tool* tool_ = nullptr;
-  bool has_arguments_ = false;        // they were passed on
-  std::optional<std::string> kept_;   // they came before the name, or as a string
+  bool has_arguments_ = false;       // they were passed on
+  std::optional<std::string> kept_;  // they came before the name, or as a string
 };
 
 }  // namespace

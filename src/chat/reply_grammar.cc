@@ -54,8 +54,8 @@ GrammarSpec schema_of(const Json& schema) {
 
 // A message that is not the last, and the beginning of the next.
 GrammarSpec harmony_message(std::string_view channel) {
-  return sequence({marker(harmony::kChannel), text(channel), marker(harmony::kMessage), until({}), marker(harmony::kEnd),
-                   marker(harmony::kStart), text("assistant")});
+  return sequence({marker(harmony::kChannel), text(channel), marker(harmony::kMessage), until({}),
+                   marker(harmony::kEnd), marker(harmony::kStart), text("assistant")});
 }
 
 // What may come before the content.
@@ -63,8 +63,8 @@ GrammarSpec reasoning_before(const Dialect& dialect, ReasoningStart start) {
   if (dialect.harmony) return repeated({harmony_message(harmony::kAnalysis)});
   if (start == ReasoningStart::kNever || dialect.reasoning.close.empty()) return text("");
   const Tags& tags = dialect.reasoning;
-  const GrammarSpec rest = sequence({until({tags.close}), marker(tags.close),
-                                     one_of({text(""), text("\n"), text("\n\n")})});
+  const GrammarSpec rest = sequence(
+      {until({tags.close}), marker(tags.close), one_of({text(""), text("\n"), text("\n\n")})});
   if (start == ReasoningStart::kOpen) return rest;
   return optional(sequence({marker(tags.open), rest}));
 }
@@ -143,7 +143,8 @@ Expected<GrammarSpec> tagged_value(const CallableTool& one, const Json& paramete
   }
   if (const std::string rule = text_rule(property); one.strict && !rule.empty()) {
     return not_supported(
-        "the argument '{}' of '{}' has {}, which cannot be enforced in the form in which this model "
+        "the argument '{}' of '{}' has {}, which cannot be enforced in the form in which this "
+        "model "
         "writes texts",
         name, one.tool.name, rule);
   }
@@ -185,11 +186,11 @@ Expected<GrammarSpec> call_of(const Dialect& dialect, const CallableTool& one) {
   const Tool& tool = one.tool;
   if (dialect.harmony) {
     const std::string recipient = " to=functions." + tool.name;
-    const GrammarSpec channel =
-        sequence({marker(harmony::kChannel), text(harmony::kCommentary)});
-    return sequence({one_of({sequence({text(recipient), channel}), sequence({channel, text(recipient)})}),
-                     text(" "), optional(marker(harmony::kConstrain)), text("json"),
-                     marker(harmony::kMessage), schema_of(parameters_of(tool))});
+    const GrammarSpec channel = sequence({marker(harmony::kChannel), text(harmony::kCommentary)});
+    return sequence(
+        {one_of({sequence({text(recipient), channel}), sequence({channel, text(recipient)})}),
+         text(" "), optional(marker(harmony::kConstrain)), text("json"), marker(harmony::kMessage),
+         schema_of(parameters_of(tool))});
   }
   switch (calls.body) {
     case CallBody::kNamed: {
@@ -204,13 +205,13 @@ Expected<GrammarSpec> call_of(const Dialect& dialect, const CallableTool& one) {
       AERIE_ASSIGN_OR_RETURN(
           GrammarSpec arguments,
           tagged_arguments(one, {"<parameter=", ">\n", "\n", "</parameter>", "\n"}));
-      return sequence({text("<function=" + tool.name + ">\n"), std::move(arguments),
-                       text("</function>")});
+      return sequence(
+          {text("<function=" + tool.name + ">\n"), std::move(arguments), text("</function>")});
     }
     case CallBody::kKeyValues: {
-      AERIE_ASSIGN_OR_RETURN(
-          GrammarSpec arguments,
-          tagged_arguments(one, {"<arg_key>", "</arg_key>\n<arg_value>", "", "</arg_value>", "\n"}));
+      AERIE_ASSIGN_OR_RETURN(GrammarSpec arguments,
+                             tagged_arguments(one, {"<arg_key>", "</arg_key>\n<arg_value>", "",
+                                                    "</arg_value>", "\n"}));
       return sequence({text(tool.name + "\n"), std::move(arguments)});
     }
     case CallBody::kJson:
@@ -272,7 +273,8 @@ GrammarSpec reply_with_content(const Dialect& dialect, ReasoningStart start, Gra
     if (start == ReasoningStart::kNever) return content;
     return sequence({reasoning_before(dialect, start), std::move(content)});
   }
-  return sequence({reasoning_before(dialect, start), marker(harmony::kChannel), text(harmony::kFinal),
+  return sequence({reasoning_before(dialect, start), marker(harmony::kChannel),
+                   text(harmony::kFinal),
                    optional(sequence({text(" "), marker(harmony::kConstrain), text("json")})),
                    marker(harmony::kMessage), std::move(content)});
 }
@@ -290,9 +292,10 @@ Expected<GrammarSpec> reply_with_optional_calls(const Dialect& dialect, Reasonin
                                                 bool several) {
   AERIE_ASSIGN_OR_RETURN(GrammarSpec call, any_call(dialect, tools));
   if (dialect.harmony) {
-    const GrammarSpec final_message =
-        sequence({marker(harmony::kChannel), text(harmony::kFinal), marker(harmony::kMessage), until({})});
-    return sequence({repeated({one_of({harmony_message(harmony::kAnalysis), harmony_message(harmony::kCommentary)})}),
+    const GrammarSpec final_message = sequence(
+        {marker(harmony::kChannel), text(harmony::kFinal), marker(harmony::kMessage), until({})});
+    return sequence({repeated({one_of({harmony_message(harmony::kAnalysis),
+                                       harmony_message(harmony::kCommentary)})}),
                      one_of({std::move(call), final_message})});
   }
   const CallSyntax& calls = dialect.calls;
@@ -310,7 +313,8 @@ Expected<GrammarSpec> reply_with_optional_calls(const Dialect& dialect, Reasonin
 }
 
 Tags reasoning_marks(const Dialect& dialect) {
-  if (dialect.harmony) return {std::string(harmony::kChannel).append(harmony::kAnalysis).append(harmony::kMessage),
+  if (dialect.harmony)
+    return {std::string(harmony::kChannel).append(harmony::kAnalysis).append(harmony::kMessage),
             std::string(harmony::kEnd)};
   return dialect.reasoning;
 }

@@ -26,8 +26,8 @@ struct CallableTool {
 Expected<GrammarSpec> reply_with_calls(const Dialect& dialect, ReasoningStart start,
                                        const std::vector<CallableTool>& tools, bool several);
 
-// A reply of free text and calls, as the model likes; the calls' arguments are as their schemas have
-// them. Errors as above.
+// A reply of free text and calls, as the model likes; the calls' arguments are as their schemas
+// have them. Errors as above.
 Expected<GrammarSpec> reply_with_optional_calls(const Dialect& dialect, ReasoningStart start,
                                                 const std::vector<CallableTool>& tools,
                                                 bool several);

@@ -136,8 +136,7 @@ class TaggedParser final : public ReplyParser {
     const auto python = begins(text, tools_.empty() ? std::string_view() : kPythonTag);
     const auto opens = begins(text, tools_.empty() ? std::string_view() : opening_);
     if (!reasons || !python || !opens) return false;
-    const bool is_json =
-        !tools_.empty() && !*opens && (text.front() == '{' || text.front() == '[');
+    const bool is_json = !tools_.empty() && !*opens && (text.front() == '{' || text.front() == '[');
     if (*reasons) {
       held_.erase(0, first + dialect_.reasoning.open.size());
       at_ = At::kReasoningBegin;

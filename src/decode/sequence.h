@@ -59,8 +59,8 @@ struct Sequence {
   std::vector<EmittedToken> emitted;  // by the last pass that it was in
   // If asked for, once the prompt was read: ReplyDelta::prompt_logprobs.
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
-  TokenTree draft;                    // of the last round, if it is traced
-  std::vector<int32_t> accepted;      // of its nodes, from the root's child down
+  TokenTree draft;                // of the last round, if it is traced
+  std::vector<int32_t> accepted;  // of its nodes, from the root's child down
   SequenceStats stats;
   Distribution distribution;  // the verifier's, at the node it looks at
 

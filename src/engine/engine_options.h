@@ -26,13 +26,13 @@ struct ProfileUse {
 };
 
 struct EngineOptions {
-  std::string model;                 // a GGUF file, a Hugging Face folder, or ORG/REPO
-  std::optional<DType> weight_type;  // float matrices become this; none: they stay as they are
-  std::string chat_template;         // in the place of the model's own: Jinja, or a file of it
-  int context = 0;                   // positions; 0: the model's own, at most default_context
+  std::string model;                      // a GGUF file, a Hugging Face folder, or ORG/REPO
+  std::optional<DType> weight_type;       // float matrices become this; none: they stay as they are
+  std::string chat_template;              // in the place of the model's own: Jinja, or a file of it
+  int context = 0;                        // positions; 0: the model's own, at most default_context
   int default_context = kDefaultContext;  // 0: as many as memory is there for
-  int threads = 0;          // 0: default_threads()
-  int prefill_chunk = 512;  // prompt tokens in a pass
+  int threads = 0;                        // 0: default_threads()
+  int prefill_chunk = 512;                // prompt tokens in a pass
   kernels::Isa isa = kernels::best_isa();
   std::string weight_cache;  // a folder for packed weights (model/weight_cache.h); empty: none
   kernels::KvType cache_type = kernels::KvType::kF16;  // a draft model's too

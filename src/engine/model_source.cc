@@ -102,7 +102,8 @@ Expected<ModelSource> open_model_source(const std::string& name, std::optional<D
 Status use_chat_template(const std::string& given, ModelSource& source) {
   std::string text = given;
   std::string where = "the chat template";
-  const bool is_text = given.find("{{") != std::string::npos || given.find("{%") != std::string::npos;
+  const bool is_text =
+      given.find("{{") != std::string::npos || given.find("{%") != std::string::npos;
   if (!is_text) {
     AERIE_ASSIGN_OR_RETURN(text, read_file(given, int64_t{1} << 20));
     where = given;

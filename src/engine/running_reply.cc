@@ -54,7 +54,8 @@ Status check_request(const Request& request, const OpenedModel& opened) {
   const int context = opened.options.context;
   AERIE_RETURN_IF_ERROR(check_sequence(request.prompt, sequence_options(request, context),
                                        opened.config().vocab, context));
-  if (request.span_limit && (request.span_limit->max_tokens < 0 || request.span_limit->close.empty())) {
+  if (request.span_limit &&
+      (request.span_limit->max_tokens < 0 || request.span_limit->close.empty())) {
     return invalid_argument("a part of the output is bounded to {} tokens, or has no end",
                             request.span_limit->max_tokens);
   }

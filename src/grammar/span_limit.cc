@@ -56,9 +56,7 @@ class SpanLimitConstraint final : public TokenConstraint {
     return std::unique_ptr<TokenConstraint>(new SpanLimitConstraint(*this));
   }
   bool ready() override { return inner_ == nullptr || inner_->ready(); }
-  Readiness prepare() override {
-    return inner_ == nullptr ? Readiness::kReady : inner_->prepare();
-  }
+  Readiness prepare() override { return inner_ == nullptr ? Readiness::kReady : inner_->prepare(); }
   Status status() const override { return inner_ == nullptr ? Status() : inner_->status(); }
 
   void advance(int32_t token) override {

@@ -90,7 +90,8 @@ Sampler::Sampler(const SamplingParams& params, int vocab)
       adjuster_(vocab) {
   assert(validate(params, vocab).ok());
   // How many tokens a nucleus has differs from call to call; room for all costs address space only.
-  if (filters_ || params.logprobs > 0 || params.prompt_logprobs > 0) keys_.reserve(static_cast<size_t>(vocab));
+  if (filters_ || params.logprobs > 0 || params.prompt_logprobs > 0)
+    keys_.reserve(static_cast<size_t>(vocab));
 }
 
 Sampler::Prepared Sampler::prepare(std::span<const float> logits, const SamplingContext& context) {

@@ -34,8 +34,8 @@ void Holdback::on_end(Group group, bool held_back, const ReplyEnd& end) {
   Record& record = records_[std::move(group)];
   record.drafted += end.stats.drafted;
   record.accepted += end.stats.accepted;
-  const bool says_much = end.outcome == ReplyOutcome::kDone && end.generated_tokens >= kLeastTokens &&
-                         end.generation_seconds > 0.0;
+  const bool says_much = end.outcome == ReplyOutcome::kDone &&
+                         end.generated_tokens >= kLeastTokens && end.generation_seconds > 0.0;
   if (!says_much) return;
   (held_back ? record.held_back : record.speculated)
       .add(end.generation_seconds / (end.generated_tokens - 1));

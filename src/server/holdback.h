@@ -1,6 +1,7 @@
 // What speculation gains in production: a random share of the requests that may speculate is
-// answered plainly, and the times that tokens take are compared. Which requests these are depends on
-// nothing, so that what else differs between the two groups is chance, which the interval bounds.
+// answered plainly, and the times that tokens take are compared. Which requests these are depends
+// on nothing, so that what else differs between the two groups is chance, which the interval
+// bounds.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ namespace aerie::server {
 // Thread-safe.
 class Holdback {
  public:
-  // Whose requests are compared: a setting of speculation (as Service::speculations() has it), and a
-  // class that clients give. Of classes the first kMostClasses are told apart.
+  // Whose requests are compared: a setting of speculation (as Service::speculations() has it), and
+  // a class that clients give. Of classes the first kMostClasses are told apart.
   struct Group {
     std::string method;
     std::string traffic_class;

@@ -38,8 +38,8 @@ class Detokenizer {
   const Tokenizer* tokenizer_;
   bool show_control_;
   std::vector<int32_t> shown_;  // beside all of them
-  bool strip_space_;     // from what comes next
-  std::string pending_;  // the beginning of a character
+  bool strip_space_;            // from what comes next
+  std::string pending_;         // the beginning of a character
 };
 
 }  // namespace aerie

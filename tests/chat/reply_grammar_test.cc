@@ -15,12 +15,13 @@ namespace aerie::chat::reply_grammar_test {
 using Kind = ReplyPart::Kind;
 using test::MarkedTokenizer;
 
-const std::vector<std::string> kTags = {"<tool_call>", "</tool_call>", "<think>", "</think>",
-                                        "</parameter>", "</function>", "</arg_value>",
-                                        "<seed:tool_call>", "<seed:think>", "</seed:think>"};
+const std::vector<std::string> kTags = {
+    "<tool_call>", "</tool_call>", "<think>",          "</think>",     "</parameter>",
+    "</function>", "</arg_value>", "<seed:tool_call>", "<seed:think>", "</seed:think>"};
 const std::vector<std::string> kControls = {
-    "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "[TOOL_CALLS]", "[ARGS]",
-    "[THINK]", "[/THINK]", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁end｜>", "<|tool_call|>"};
+    "<|start|>",           "<|channel|>",  "<|message|>", "<|constrain|>", "<|end|>",
+    "[TOOL_CALLS]",        "[ARGS]",       "[THINK]",     "[/THINK]",      "<｜tool▁calls▁begin｜>",
+    "<｜tool▁call▁end｜>", "<|tool_call|>"};
 
 const MarkedTokenizer& vocabulary() {
   static const MarkedTokenizer tokenizer(kTags, kControls);
@@ -88,8 +89,8 @@ std::string drawn(const std::shared_ptr<const Grammar>& grammar, std::mt19937& r
     const bool hurry = random() % 60 < static_cast<unsigned>(step) || random() % 6 == 0;
     if (hurry && !closing.empty()) ids = closing;
     const bool may_end = constraint->allows(tokenizer.eos());
-    const int32_t token = hurry && may_end && random() % 4 == 0 ? tokenizer.eos()
-                                                                : ids[random() % ids.size()];
+    const int32_t token =
+        hurry && may_end && random() % 4 == 0 ? tokenizer.eos() : ids[random() % ids.size()];
     EXPECT_TRUE(constraint->allows(token));
     constraint->advance(token);
     if (tokenizer.is_end(token)) return text;
@@ -129,10 +130,10 @@ void expect_weather(const Json& arguments) {
 }
 
 const std::vector<std::pair<const char*, const char*>> kDialects = {
-    {"hermes", "think"},    {"qwen3_coder", "think"}, {"seed_oss", "seed_oss"}, {"glm45", "think"},
-    {"deepseek_v3", "think"}, {"deepseek_v31", "none"}, {"mistral_list", "none"},
-    {"mistral", "mistral"}, {"granite", "think"}, {"llama3_json", "none"}, {"json", "none"},
-    {"harmony", "none"}};
+    {"hermes", "think"},      {"qwen3_coder", "think"}, {"seed_oss", "seed_oss"},
+    {"glm45", "think"},       {"deepseek_v3", "think"}, {"deepseek_v31", "none"},
+    {"mistral_list", "none"}, {"mistral", "mistral"},   {"granite", "think"},
+    {"llama3_json", "none"},  {"json", "none"},         {"harmony", "none"}};
 
 // What a grammar of calls lets through is calls, with arguments as the schema wants them.
 TEST(ReplyGrammar, CallsAreParsedAsSuch) {
@@ -173,8 +174,7 @@ TEST(ReplyGrammar, CallsAreParsedAsSuch) {
 TEST(ReplyGrammar, OptionalCalls) {
   for (const auto& [calls, reasoning] : kDialects) {
     const Dialect dialect = dialect_of(calls, reasoning);
-    const auto spec =
-        reply_with_optional_calls(dialect, ReasoningStart::kMaybe, callable(), true);
+    const auto spec = reply_with_optional_calls(dialect, ReasoningStart::kMaybe, callable(), true);
     ASSERT_TRUE(spec.ok()) << spec.status().message();
     const auto grammar = compiled(*spec);
     std::mt19937 random(11);
@@ -208,7 +208,8 @@ TEST(ReplyGrammar, OptionalCalls) {
   const std::string now = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
   EXPECT_TRUE(takes(grammar, "So:\n" + now));
   EXPECT_FALSE(takes(grammar, now + "\n" + now));
-  EXPECT_FALSE(takes(grammar, "<tool_call>\n{\"name\": \"other\", \"arguments\": {}}\n</tool_call>"));
+  EXPECT_FALSE(
+      takes(grammar, "<tool_call>\n{\"name\": \"other\", \"arguments\": {}}\n</tool_call>"));
 }
 
 TEST(ReplyGrammar, ContentBehindReasoning) {
@@ -257,15 +258,17 @@ TEST(ReplyGrammar, ControlTokensAreNoText) {
 }
 
 TEST(ReplyGrammar, WhatCannotBeEnforced) {
-  const Json pattern = Json::parse(
-      R"({"type":"object","properties":{"x":{"type":"string","pattern":"a+"}}})");
+  const Json pattern =
+      Json::parse(R"({"type":"object","properties":{"x":{"type":"string","pattern":"a+"}}})");
   const Dialect xml = dialect_of("qwen3_coder");
   const auto strict =
       reply_with_calls(xml, ReasoningStart::kNever, {{{"f", &pattern}, true}}, false);
   ASSERT_FALSE(strict.ok());
   EXPECT_NE(strict.status().message().find("'x' of 'f' has pattern"), std::string::npos);
-  EXPECT_TRUE(reply_with_calls(xml, ReasoningStart::kNever, {{{"f", &pattern}, false}}, false).ok());
-  const Json lost = Json::parse(R"({"type":"object","properties":{"x":{"$ref":"#/properties/y"}}})");
+  EXPECT_TRUE(
+      reply_with_calls(xml, ReasoningStart::kNever, {{{"f", &pattern}, false}}, false).ok());
+  const Json lost =
+      Json::parse(R"({"type":"object","properties":{"x":{"$ref":"#/properties/y"}}})");
   EXPECT_FALSE(
       reply_with_calls(dialect_of("hermes"), ReasoningStart::kNever, {{{"f", &lost}, true}}, false)
           .ok());
@@ -317,10 +320,10 @@ TEST(SpanLimit, ClosesThePart) {
 
 TEST(SpanLimit, WithAGrammar) {
   GrammarSpec content{GrammarKind::kChoice, "", {"yes", "no"}};
-  const auto grammar = compiled(
-      reply_with_content(dialect_of("none", "think"), ReasoningStart::kOpen, content));
-  const auto both = make_span_limit({"<think>", "</think>", true, 2}, vocabulary(),
-                                    make_constraint(grammar));
+  const auto grammar =
+      compiled(reply_with_content(dialect_of("none", "think"), ReasoningStart::kOpen, content));
+  const auto both =
+      make_span_limit({"<think>", "</think>", true, 2}, vocabulary(), make_constraint(grammar));
   EXPECT_EQ(said_under(*both, "abcyes"), "ab</think>yes");
   const auto fork = both->fork();
   EXPECT_TRUE(fork->allows(vocabulary().eos()));

@@ -81,8 +81,7 @@ void expect_calls(const Parsed& parsed, const std::vector<std::pair<std::string,
   ASSERT_EQ(parsed.calls.size(), calls.size()) << parsed.content;
   for (size_t i = 0; i < calls.size(); ++i) {
     EXPECT_EQ(parsed.calls[i].name, calls[i].first);
-    EXPECT_EQ(Json::parse(parsed.calls[i].arguments), calls[i].second)
-        << parsed.calls[i].arguments;
+    EXPECT_EQ(Json::parse(parsed.calls[i].arguments), calls[i].second) << parsed.calls[i].arguments;
     EXPECT_TRUE(parsed.calls[i].ended);
   }
 }
@@ -110,22 +109,21 @@ TEST(ReplyParser, Reasoning) {
 
 TEST(ReplyParser, Hermes) {
   const Dialect dialect = dialect_of("hermes", "think");
-  const Parsed parsed = parse(
-      dialect,
-      "<think>\nI need a.\n</think>\n\nLet me see.\n<tool_call>\n"
-      R"({"name": "a", "arguments": {"place": "Rome", "days": 3}})"
-      "\n</tool_call>\n<tool_call>\n"
-      R"({"name": "b", "arguments": {"x": "}</tool_call>\"{"}})"
-      "\n</tool_call>");
+  const Parsed parsed = parse(dialect,
+                              "<think>\nI need a.\n</think>\n\nLet me see.\n<tool_call>\n"
+                              R"({"name": "a", "arguments": {"place": "Rome", "days": 3}})"
+                              "\n</tool_call>\n<tool_call>\n"
+                              R"({"name": "b", "arguments": {"x": "}</tool_call>\"{"}})"
+                              "\n</tool_call>");
   EXPECT_EQ(parsed.reasoning, "I need a.");
   EXPECT_EQ(parsed.content, "Let me see.\n");
   expect_calls(parsed, {{"a", kRome}, {"b", {{"x", "}</tool_call>\"{"}}}});
 }
 
 TEST(ReplyParser, ArgumentsFirst) {
-  const Parsed parsed =
-      parse(dialect_of("hermes"),
-            R"(<tool_call>{"arguments": {"days": 1}, "id": [1, "x"], "name": "a"}</tool_call> Done.)");
+  const Parsed parsed = parse(
+      dialect_of("hermes"),
+      R"(<tool_call>{"arguments": {"days": 1}, "id": [1, "x"], "name": "a"}</tool_call> Done.)");
   expect_calls(parsed, {{"a", {{"days", 1}}}});
   EXPECT_EQ(parsed.content, "Done.");
 }
@@ -153,20 +151,26 @@ TEST(ReplyParser, Llama3) {
   const Dialect dialect = dialect_of("llama3_json");
   expect_calls(parse(dialect, R"({"name": "a", "parameters": {"place": "Rome", "days": 3}})"),
                {{"a", kRome}});
-  expect_calls(parse(dialect, R"(<|python_tag|>{"name":"a","parameters":{}})"), {{"a", Json::object()}});
-  expect_calls(parse(dialect, R"({"name":"a","parameters":{"place":"p;q"}}; {"name":"b","parameters":{}})"),
-               {{"a", {{"place", "p;q"}}}, {"b", Json::object()}});
+  expect_calls(parse(dialect, R"(<|python_tag|>{"name":"a","parameters":{}})"),
+               {{"a", Json::object()}});
+  expect_calls(
+      parse(dialect, R"({"name":"a","parameters":{"place":"p;q"}}; {"name":"b","parameters":{}})"),
+      {{"a", {{"place", "p;q"}}}, {"b", Json::object()}});
   expect_calls(parse(dialect, R"([{"name":"a","arguments":{}},{"name":"b","arguments":{}}])"),
                {{"a", Json::object()}, {"b", Json::object()}});
 }
 
 TEST(ReplyParser, Mistral) {
   const Dialect nemo = dialect_of("mistral_list");
-  expect_calls(parse(nemo, R"([TOOL_CALLS][{"name": "a", "arguments": {"place": "Rome", "days": 3}, "id": "abcdefghi"}, {"name": "b", "arguments": {}}])"),
-               {{"a", kRome}, {"b", Json::object()}});
+  expect_calls(
+      parse(
+          nemo,
+          R"([TOOL_CALLS][{"name": "a", "arguments": {"place": "Rome", "days": 3}, "id": "abcdefghi"}, {"name": "b", "arguments": {}}])"),
+      {{"a", kRome}, {"b", Json::object()}});
   const Dialect small = dialect_of("mistral", "mistral");
   const Parsed parsed = parse(
-      small, R"([THINK]Two.[/THINK][TOOL_CALLS]a[CALL_ID]abcdefghi[ARGS]{"place": "Rome", "days": 3}[TOOL_CALLS]b[ARGS]{})");
+      small,
+      R"([THINK]Two.[/THINK][TOOL_CALLS]a[CALL_ID]abcdefghi[ARGS]{"place": "Rome", "days": 3}[TOOL_CALLS]b[ARGS]{})");
   EXPECT_EQ(parsed.reasoning, "Two.");
   EXPECT_EQ(parsed.content, "");
   expect_calls(parsed, {{"a", kRome}, {"b", Json::object()}});
@@ -175,20 +179,22 @@ TEST(ReplyParser, Mistral) {
 }
 
 TEST(ReplyParser, Granite) {
-  expect_calls(parse(dialect_of("granite"), R"(<|tool_call|>[{"name": "a", "arguments": {"place": "Rome", "days": 3}}])"),
+  expect_calls(parse(dialect_of("granite"),
+                     R"(<|tool_call|>[{"name": "a", "arguments": {"place": "Rome", "days": 3}}])"),
                {{"a", kRome}});
 }
 
 TEST(ReplyParser, DeepSeek) {
-  expect_calls(
-      parse(dialect_of("deepseek_v31", "think"),
-            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>{\"place\": \"Rome\", \"days\": 3}"
-            "<｜tool▁call▁end｜><｜tool▁call▁begin｜>b<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
-            "<｜tool▁calls▁end｜>"),
-      {{"a", kRome}, {"b", Json::object()}});
+  expect_calls(parse(dialect_of("deepseek_v31", "think"),
+                     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>{\"place\": "
+                     "\"Rome\", \"days\": 3}"
+                     "<｜tool▁call▁end｜><｜tool▁call▁begin｜>b<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+                     "<｜tool▁calls▁end｜>"),
+               {{"a", kRome}, {"b", Json::object()}});
   const Parsed old = parse(
       dialect_of("deepseek_v3", "think"),
-      "Hm.</think>\n\nSo:\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>a\n```json\n"
+      "Hm.</"
+      "think>\n\nSo:\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>a\n```json\n"
       "{\"place\": \"Rome\", \"days\": 3}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function"
       "<｜tool▁sep｜>b\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
       ReasoningStart::kOpen);
@@ -201,19 +207,18 @@ TEST(ReplyParser, Parameters) {
   for (const auto& [name, open, close] :
        {std::tuple("qwen3_coder", "<tool_call>", "</tool_call>"),
         std::tuple("seed_oss", "<seed:tool_call>", "</seed:tool_call>")}) {
-    const Parsed parsed = parse(
-        dialect_of(name), std::string("Now.\n\n") + open +
-                              "\n<function=a>\n<parameter=place>\nRome\n</parameter>\n"
-                              "<parameter=days>\n3\n</parameter>\n<parameter=raw>\nline 1\n  \"2\"\n\n"
-                              "</parameter>\n<parameter=list>[1, \"x\"]</parameter></function>\n" +
-                              close + "\n" + open + "<function=b></function>" + close);
+    const Parsed parsed =
+        parse(dialect_of(name),
+              std::string("Now.\n\n") + open +
+                  "\n<function=a>\n<parameter=place>\nRome\n</parameter>\n"
+                  "<parameter=days>\n3\n</parameter>\n<parameter=raw>\nline 1\n  \"2\"\n\n"
+                  "</parameter>\n<parameter=list>[1, \"x\"]</parameter></function>\n" +
+                  close + "\n" + open + "<function=b></function>" + close);
     EXPECT_EQ(parsed.content, "Now.\n\n");
-    expect_calls(parsed, {{"a",
-                           {{"place", "Rome"},
-                            {"days", 3},
-                            {"raw", "line 1\n  \"2\"\n"},
-                            {"list", {1, "x"}}}},
-                          {"b", Json::object()}});
+    expect_calls(
+        parsed,
+        {{"a", {{"place", "Rome"}, {"days", 3}, {"raw", "line 1\n  \"2\"\n"}, {"list", {1, "x"}}}},
+         {"b", Json::object()}});
   }
   // What is no JSON is a text, and Python's words are what they mean.
   expect_calls(parse(dialect_of("qwen3_coder"),
@@ -231,8 +236,9 @@ TEST(ReplyParser, KeyValues) {
   EXPECT_EQ(parsed.reasoning, "Hm.");
   EXPECT_EQ(parsed.content, "See.\n");
   expect_calls(parsed, {{"a", kRome}});
-  expect_calls(parse(dialect, "<tool_call>a<arg_key>place</arg_key><arg_value>12</arg_value>"
-                              "</tool_call><tool_call>b</tool_call>"),
+  expect_calls(parse(dialect,
+                     "<tool_call>a<arg_key>place</arg_key><arg_value>12</arg_value>"
+                     "</tool_call><tool_call>b</tool_call>"),
                {{"a", {{"place", "12"}}}, {"b", Json::object()}});
 }
 
@@ -244,11 +250,11 @@ TEST(ReplyParser, Harmony) {
       "It is 4.");
   EXPECT_EQ(said.reasoning, "User asks.");
   EXPECT_EQ(said.content, "It is 4.");
-  const Parsed called = parse(
-      dialect,
-      "<|channel|>analysis<|message|>Need a.<|end|><|start|>assistant<|channel|>commentary"
-      "<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.a "
-      "<|constrain|>json<|message|>{\"place\":\"Rome\",\"days\":3}");
+  const Parsed called =
+      parse(dialect,
+            "<|channel|>analysis<|message|>Need a.<|end|><|start|>assistant<|channel|>commentary"
+            "<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.a "
+            "<|constrain|>json<|message|>{\"place\":\"Rome\",\"days\":3}");
   EXPECT_EQ(called.reasoning, "Need a.");
   EXPECT_EQ(called.content, "I look.");
   expect_calls(called, {{"a", kRome}});
@@ -260,8 +266,7 @@ TEST(ReplyParser, Harmony) {
   EXPECT_EQ(twice.reasoning, "A\n\nB");
   EXPECT_EQ(parse(dialect, "No headers <|here").content, "No headers <|here");
   // Tools that were not offered are not called.
-  const Parsed other = parse(
-      dialect, "<|channel|>commentary to=functions.c<|message|>{}<|call|>");
+  const Parsed other = parse(dialect, "<|channel|>commentary to=functions.c<|message|>{}<|call|>");
   EXPECT_TRUE(other.calls.empty());
   EXPECT_EQ(other.content, "{}");
 }
@@ -310,18 +315,60 @@ TEST(ReplyParser, WithoutTools) {
 
 // Whatever a model writes, it is read alike in all pieces, and of what is no call nothing is lost.
 TEST(ReplyParser, RandomTexts) {
-  const std::vector<std::string> pieces = {
-      "<think>", "</think>", "<tool_call>", "</tool_call>", "<function=a>", "</function>",
-      "<parameter=x>", "</parameter>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
-      "[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<|channel|>", "analysis", "final",
-      "<|message|>", "<|end|>", "<|start|>", " to=functions.a", "<｜tool▁calls▁begin｜>",
-      "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<|tool_call|>", "a", "\n", " ",
-      "{", "}", "[", "]", "\"name\"", ":", "\"a\"", ",", "\"arguments\"", "\"", "\\", ";", "1",
-      R"({"name": "a", "arguments": {"x": 1}})", "```json", "```", "function", "<", "</t"};
+  const std::vector<std::string> pieces = {"<think>",
+                                           "</think>",
+                                           "<tool_call>",
+                                           "</tool_call>",
+                                           "<function=a>",
+                                           "</function>",
+                                           "<parameter=x>",
+                                           "</parameter>",
+                                           "<arg_key>",
+                                           "</arg_key>",
+                                           "<arg_value>",
+                                           "</arg_value>",
+                                           "[TOOL_CALLS]",
+                                           "[ARGS]",
+                                           "[THINK]",
+                                           "[/THINK]",
+                                           "<|channel|>",
+                                           "analysis",
+                                           "final",
+                                           "<|message|>",
+                                           "<|end|>",
+                                           "<|start|>",
+                                           " to=functions.a",
+                                           "<｜tool▁calls▁begin｜>",
+                                           "<｜tool▁call▁begin｜>",
+                                           "<｜tool▁sep｜>",
+                                           "<｜tool▁call▁end｜>",
+                                           "<|tool_call|>",
+                                           "a",
+                                           "\n",
+                                           " ",
+                                           "{",
+                                           "}",
+                                           "[",
+                                           "]",
+                                           "\"name\"",
+                                           ":",
+                                           "\"a\"",
+                                           ",",
+                                           "\"arguments\"",
+                                           "\"",
+                                           "\\",
+                                           ";",
+                                           "1",
+                                           R"({"name": "a", "arguments": {"x": 1}})",
+                                           "```json",
+                                           "```",
+                                           "function",
+                                           "<",
+                                           "</t"};
   std::mt19937 random(3);
-  for (const char* name : {"hermes", "qwen3_coder", "seed_oss", "glm45", "deepseek_v3",
-                           "deepseek_v31", "mistral", "mistral_list", "granite", "llama3_json",
-                           "json", "harmony", "none"}) {
+  for (const char* name :
+       {"hermes", "qwen3_coder", "seed_oss", "glm45", "deepseek_v3", "deepseek_v31", "mistral",
+        "mistral_list", "granite", "llama3_json", "json", "harmony", "none"}) {
     const Dialect dialect = dialect_of(name, random() % 2 == 0 ? "think" : "mistral");
     for (int i = 0; i < 300; ++i) {
       std::string text;

@@ -545,8 +545,8 @@ TEST_F(SchedulerTest, PromptsAreScored) {
     make(60, options);
     std::vector<Request> requests;
     for (uint64_t i = 0; i < 4; ++i) {
-      Request request{test::random_tokens(20 + i, 30 + 40 * i, test::TinySpec{}.vocab), {}, 0,
-                      nullptr};
+      Request request{
+          test::random_tokens(20 + i, 30 + 40 * i, test::TinySpec{}.vocab), {}, 0, nullptr};
       request.options.max_tokens = 60;
       request.options.sampling.temperature = 0.8;
       request.options.sampling.seed = i;

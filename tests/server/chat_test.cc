@@ -329,8 +329,9 @@ TEST(Chat, StrictTools) {
   EXPECT_NE(server.service().last().grammar, nullptr);
   EXPECT_EQ(server.chat(kTools).status, 200);
   EXPECT_EQ(server.service().last().grammar, nullptr);
-  EXPECT_EQ(server.chat(R"("tools":[{"type":"function","function":{"name":"w","strict":true,)"
-                        R"("parameters":{"type":"no such"}}}])")
+  EXPECT_EQ(server
+                .chat(R"("tools":[{"type":"function","function":{"name":"w","strict":true,)"
+                      R"("parameters":{"type":"no such"}}}])")
                 .status,
             400);
 }

@@ -48,7 +48,8 @@ TEST(Holdback, ComparesTimes) {
   EXPECT_EQ(figures[0].accepted, 8000);
   EXPECT_LT(figures[0].low, 1.5);
   EXPECT_GT(figures[0].high, 1.5);
-  EXPECT_NEAR(figures[0].high / figures[0].low, std::exp(2 * 1.96 * 0.307 / std::sqrt(200.0)), 0.02);
+  EXPECT_NEAR(figures[0].high / figures[0].low, std::exp(2 * 1.96 * 0.307 / std::sqrt(200.0)),
+              0.02);
 }
 
 // The interval holds what is true in about 95 of 100 cases.
@@ -104,9 +105,8 @@ TEST(Holdback, InTheServer) {
   EXPECT_EQ(server.chat(R"("speculation":"off")").status, 200);
   EXPECT_EQ(server.chat(R"("traffic_class":5)").status, 400);
   EXPECT_EQ(server.chat(R"("traffic_class":")" + std::string(65, 'x') + "\"").status, 400);
-  EXPECT_THAT(
-      server.get("/metrics").body,
-      HasSubstr(R"(method="auto",traffic_class="mail",group="held_back"} 6)"));
+  EXPECT_THAT(server.get("/metrics").body,
+              HasSubstr(R"(method="auto",traffic_class="mail",group="held_back"} 6)"));
 }
 
 }  // namespace aerie::holdback_test

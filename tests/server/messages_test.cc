@@ -123,7 +123,8 @@ TEST(Messages, OfEarlierTurns) {
 
 TEST(Messages, Settings) {
   RunningServer server(thinks("Well."));
-  server.post("/v1/messages", body(R"(,"thinking":{"type":"enabled","budget_tokens":7},"top_k":5)"));
+  server.post("/v1/messages",
+              body(R"(,"thinking":{"type":"enabled","budget_tokens":7},"top_k":5)"));
   EXPECT_EQ(server.service().last().sampling.top_k, 5);
   EXPECT_EQ(server.service().last().max_tokens, 200);
   ASSERT_TRUE(server.service().last().span_limit.has_value());
@@ -131,7 +132,8 @@ TEST(Messages, Settings) {
   server.post("/v1/messages", body(R"(,"thinking":{"type":"disabled"})"));
   EXPECT_THAT(prompt_of(server), HasSubstr("</think>"));
   for (const char* choice : {R"({"type":"any"})", R"({"type":"tool","name":"weather"})"}) {
-    EXPECT_EQ(server.post("/v1/messages", body(std::string(R"(,"tool_choice":)") + choice)).status, 200);
+    EXPECT_EQ(server.post("/v1/messages", body(std::string(R"(,"tool_choice":)") + choice)).status,
+              200);
     EXPECT_NE(server.service().last().grammar, nullptr);
   }
   const Json count = server.post("/v1/messages/count_tokens", body("")).json();
@@ -141,24 +143,29 @@ TEST(Messages, Settings) {
 
 TEST(Messages, RefusesWhatIsWrong) {
   RunningServer server(thinks("Well."));
-  for (const char* wrong :
-       {R"({})", R"(5)", R"([])", R"({"max_tokens":5})", R"({"max_tokens":5,"messages":[]})",
-        R"({"messages":[{"role":"user","content":"x"}]})",
-        R"({"max_tokens":5,"messages":[{"role":"system","content":"x"}]})",
-        R"({"max_tokens":5,"messages":[{"role":"user"}]})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":5}]})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":[5]}]})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":[{"type":"image"}]}]})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}]})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"system":5})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"n":2})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"stop_sequences":"x"})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"thinking":{"type":"on"}})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"thinking":{"type":"enabled","budget_tokens":-1}})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"tools":[{"type":"bash_1"}]})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"tools":[{"name":""}]})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"tool_choice":{"type":"all"}})",
-        R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"temperature":3})"}) {
+  for (
+      const char* wrong :
+      {R"({})",
+       R"(5)",
+       R"([])",
+       R"({"max_tokens":5})",
+       R"({"max_tokens":5,"messages":[]})",
+       R"({"messages":[{"role":"user","content":"x"}]})",
+       R"({"max_tokens":5,"messages":[{"role":"system","content":"x"}]})",
+       R"({"max_tokens":5,"messages":[{"role":"user"}]})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":5}]})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":[5]}]})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":[{"type":"image"}]}]})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}]})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"system":5})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"n":2})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"stop_sequences":"x"})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"thinking":{"type":"on"}})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"thinking":{"type":"enabled","budget_tokens":-1}})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"tools":[{"type":"bash_1"}]})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"tools":[{"name":""}]})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"tool_choice":{"type":"all"}})",
+       R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}],"temperature":3})"}) {
     const Response response = server.post("/v1/messages", wrong);
     EXPECT_EQ(response.status, 400) << wrong << response.body;
     EXPECT_EQ(server.post("/v1/messages/count_tokens", wrong).status == 400 ||
@@ -167,7 +174,8 @@ TEST(Messages, RefusesWhatIsWrong) {
         << wrong;
   }
   const Json failed =
-      server.post("/v1/messages", R"({"max_tokens":5,"messages":[{"role":"user","content":"FAIL"}]})")
+      server
+          .post("/v1/messages", R"({"max_tokens":5,"messages":[{"role":"user","content":"FAIL"}]})")
           .json();
   EXPECT_TRUE(failed.contains("error"));
 }

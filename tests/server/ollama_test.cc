@@ -66,9 +66,10 @@ TEST(Ollama, Chat) {
 
 TEST(Ollama, Options) {
   RunningServer server(thinks("Well."));
-  const Response response = server.post(
-      "/api/chat", chat(R"(,"model":"fake-model:latest","think":false,"format":"json","options":)"
-                        R"({"temperature":0.5,"num_predict":7,"num_ctx":99,"repeat_penalty":1.5})"));
+  const Response response =
+      server.post("/api/chat",
+                  chat(R"(,"model":"fake-model:latest","think":false,"format":"json","options":)"
+                       R"({"temperature":0.5,"num_predict":7,"num_ctx":99,"repeat_penalty":1.5})"));
   ASSERT_EQ(response.status, 200) << response.body;
   const Request request = server.service().last();
   EXPECT_EQ(request.sampling.temperature, 0.5);

@@ -143,6 +143,52 @@ TEST(Models, UnderTheirNames) {
   EXPECT_EQ(server.chat("").json()["model"], "first");
 }
 
+// As llama.cpp's server answers them.
+TEST(LlamaCpp, Completion) {
+  RunningServer server(says("One. Two."));
+  const auto ask = [&](const std::string& more) {
+    return server.post("/completion", R"({"prompt":"Once upon")" + more + "}");
+  };
+  const Json whole = ask(R"(,"n_predict":-1,"seed":-1,"return_tokens":true)").json();
+  EXPECT_EQ(whole["content"], "One. Two.");
+  EXPECT_EQ(whole["stop_type"], "eos");
+  EXPECT_EQ(whole["tokens"].size(), whole["tokens_predicted"]);
+  EXPECT_EQ(whole["timings"]["predicted_n"], whole["tokens_predicted"]);
+  EXPECT_EQ(ask(R"(,"n_predict":3)").json()["stop_type"], "limit");
+  const Json stopped = ask(R"(,"stop":["Two"])").json();
+  EXPECT_EQ(stopped["stop_type"], "word");
+  EXPECT_EQ(stopped["stopping_word"], "Two");
+  std::string text;
+  const auto events = ask(R"(,"stream":true)").events(false);
+  for (const Json& event : events) {
+    text += event["content"];
+    EXPECT_EQ(event["stop"], &event == &events.back());
+  }
+  EXPECT_EQ(text, "One. Two.");
+  ask(R"(,"repeat_penalty":1.3,"logit_bias":[[5,2.5],[6,false]],"json_schema":{"type":"object"})");
+  EXPECT_EQ(server.service().last().sampling.repetition_penalty, 1.3);
+  EXPECT_EQ(server.service().last().sampling.logit_bias[1].second, -100.0f);
+  EXPECT_NE(server.service().last().grammar, nullptr);
+  EXPECT_EQ(server.post("/completion", R"({"prompt":[72,105]})").json()["prompt"], "Hi");
+  for (const char* wrong :
+       {R"({})", R"(5)", R"({"prompt":5})", R"({"prompt":""})", R"({"prompt":[]})",
+        R"({"prompt":[-5]})", R"({"prompt":"x","n_predict":-7})", R"({"prompt":"x","n_probs":99})",
+        R"({"prompt":"x","logit_bias":[5]})", R"({"prompt":"x","logit_bias":[["a",1]]})"}) {
+    EXPECT_EQ(server.post("/completion", wrong).status, 400) << wrong;
+  }
+}
+
+TEST(LlamaCpp, PropsAndTokens) {
+  RunningServer server;
+  const Json props = server.get("/props").json();
+  EXPECT_EQ(props["default_generation_settings"]["n_ctx"], 1 << 16);
+  EXPECT_THAT(props["chat_template"].get<std::string>(), HasSubstr("im_start"));
+  const Json tokens = server.post("/tokenize", R"({"content":"Hi"})").json();
+  EXPECT_EQ(tokens["tokens"].size(), 2u);
+  EXPECT_EQ(server.post("/detokenize", R"({"tokens":[72,105]})").json()["content"], "Hi");
+  EXPECT_EQ(server.get("/tokenizer_info").status, 200);
+}
+
 TEST(Routes, AllAreDescribed) {
   RunningServer server;
   const Json description = server.get("/openapi.json").json();

@@ -65,10 +65,11 @@ class BlockReader {
     const std::string name = block.string("name", "");
     if (name.empty()) block.refuse("name", "is missing");
     const Json* input = block.object("input");
-    calls_.push_back({{"id", block.string("id", "")},
-                      {"type", "function"},
-                      {"function",
-                       {{"name", name}, {"arguments", input != nullptr ? *input : Json::object()}}}});
+    calls_.push_back(
+        {{"id", block.string("id", "")},
+         {"type", "function"},
+         {"function",
+          {{"name", name}, {"arguments", input != nullptr ? *input : Json::object()}}}});
   }
   // Results come before what the user says beside them.
   void add_result(FieldReader& block) {
@@ -183,8 +184,8 @@ void add_thinking(FieldReader& request, Json& out) {
 Json chat_of_messages(FieldReader& request) {
   if (request.failed()) return {};
   Json out = request.json();
-  for (const char* key : {"system", "stop_sequences", "tools", "tool_choice", "thinking", "metadata",
-                          "service_tier"}) {
+  for (const char* key : {"system", "stop_sequences", "tools", "tool_choice", "thinking",
+                          "metadata", "service_tier"}) {
     out.erase(key);
   }
   if (!request.has("max_tokens")) request.refuse("max_tokens", "is missing");

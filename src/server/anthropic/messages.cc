@@ -34,9 +34,7 @@ class MessageFormat final : public ReplyFormat {
     return event("message_start", {{"message", std::move(begun)}});
   }
 
-  std::string delta(const Choice&, const ReplyDelta& delta) override {
-    return said(delta, false);
-  }
+  std::string delta(const Choice&, const ReplyDelta& delta) override { return said(delta, false); }
 
   std::string closing(const Choice& choice, const ReplyDelta& last) override {
     std::string out = said(last, true);
@@ -48,7 +46,8 @@ class MessageFormat final : public ReplyFormat {
 
   std::string ending(const std::vector<Choice>& choices) override {
     const Choice& choice = choices.front();
-    if (choice.end.finish == FinishReason::kError) return failure(constraint_error(choice.end.status));
+    if (choice.end.finish == FinishReason::kError)
+      return failure(constraint_error(choice.end.status));
     return event("message_stop", {{"aerie", figures_of(choices)}});
   }
 
@@ -89,14 +88,15 @@ class MessageFormat final : public ReplyFormat {
   }
 
   Json message() const {
-    return {{"id", words_.id},       {"type", "message"},    {"role", "assistant"},
-            {"model", words_.model}, {"content", Json::array()}, {"stop_reason", nullptr},
+    return {{"id", words_.id},         {"type", "message"},        {"role", "assistant"},
+            {"model", words_.model},   {"content", Json::array()}, {"stop_reason", nullptr},
             {"stop_sequence", nullptr}};
   }
 
   // A block in which nothing was said yet.
   Json block(Kind kind, const std::string& name) const {
-    if (kind == Kind::kReasoning) return {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
+    if (kind == Kind::kReasoning)
+      return {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
     if (kind == Kind::kContent) return {{"type", "text"}, {"text", ""}};
     return {{"type", "tool_use"},
             {"id", new_call_id(*words_.state, "toolu_")},
@@ -132,8 +132,7 @@ class MessageFormat final : public ReplyFormat {
     close_block(out);
     is_open_ = true;
     kind_ = kind;
-    out += event("content_block_start",
-                 {{"index", index_}, {"content_block", block(kind, name)}});
+    out += event("content_block_start", {{"index", index_}, {"content_block", block(kind, name)}});
   }
   void close_block(std::string& out) {
     if (!std::exchange(is_open_, false)) return;

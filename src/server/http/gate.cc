@@ -166,8 +166,9 @@ bool is_foreign_name(const GateOptions& options, const HttpRequest& request) {
 void answer_preflight(Headers headers, const HttpRequest& request, Answer& answer) {
   headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
   const std::string wanted = header(request, "access-control-request-headers");
-  headers.emplace_back("Access-Control-Allow-Headers",
-                       wanted.empty() ? "Authorization, Content-Type, x-api-key, x-request-id" : wanted);
+  headers.emplace_back(
+      "Access-Control-Allow-Headers",
+      wanted.empty() ? "Authorization, Content-Type, x-api-key, x-request-id" : wanted);
   headers.emplace_back("Access-Control-Max-Age", "600");
   answer.send(204, "", "", std::move(headers));
 }

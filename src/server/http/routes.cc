@@ -11,6 +11,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/responses", RouteName::kResponses},
     {"POST", "/v1/messages", RouteName::kMessages},
     {"POST", "/v1/messages/count_tokens", RouteName::kMessageTokens},
+    {"POST", "/completion", RouteName::kLlamaCompletion},
+    {"GET", "/props", RouteName::kLlamaProps},
     {"POST", "/api/chat", RouteName::kOllamaChat},
     {"POST", "/api/generate", RouteName::kOllamaGenerate},
     {"GET", "/api/tags", RouteName::kOllamaTags},

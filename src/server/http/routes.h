@@ -15,6 +15,8 @@ enum class RouteName : uint8_t {
   kResponses,
   kMessages,
   kMessageTokens,
+  kLlamaCompletion,
+  kLlamaProps,
   kOllamaChat,
   kOllamaGenerate,
   kOllamaTags,

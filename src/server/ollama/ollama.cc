@@ -64,8 +64,8 @@ class OllamaFormat final : public ReplyFormat {
   std::string said(const std::vector<chat::ReplyPart>& parts) {
     Json one = piece(parts);
     const Json& where = words_.is_generate ? one : one["message"];
-    const bool says = where[text_key()] != "" || where.contains("thinking") ||
-                      where.contains("tool_calls");
+    const bool says =
+        where[text_key()] != "" || where.contains("thinking") || where.contains("tool_calls");
     return says ? line(one) : "";
   }
 
@@ -82,8 +82,8 @@ class OllamaFormat final : public ReplyFormat {
       if (part.kind == Kind::kArguments) arguments_ += part.text;
       if (part.kind != Kind::kCallEnd) continue;
       const auto value = parse_json(arguments_, "arguments");
-      calls.push_back({{"function",
-                        {{"name", call_}, {"arguments", value.ok() ? *value : Json::object()}}}});
+      calls.push_back(
+          {{"function", {{"name", call_}, {"arguments", value.ok() ? *value : Json::object()}}}});
     }
     Json out = {{"model", words_.model}, {"created_at", time_text(std::time(nullptr))}};
     Json message = {{"role", "assistant"}, {"content", text}};

@@ -15,7 +15,7 @@ constexpr std::pair<const char*, const char*> kOptions[] = {
     {"repeat_penalty", "repetition_penalty"},
 };
 // What the server was started with decides.
-constexpr const char* kIgnored[] = {"num_ctx", "num_batch",  "num_gpu",  "main_gpu", "use_mmap",
+constexpr const char* kIgnored[] = {"num_ctx",  "num_batch",  "num_gpu",  "main_gpu", "use_mmap",
                                     "num_keep", "num_thread", "low_vram", "numa",     "f16_kv"};
 
 void add_options(FieldReader& request, Json& out) {

@@ -10,6 +10,7 @@
 
 #include "server/anthropic/messages.h"
 #include "server/http/routes.h"
+#include "server/llama_cpp/llama_completion.h"
 #include "server/ollama/ollama.h"
 #include "server/openai/api_state.h"
 #include "server/openai/fields/chat_prompt.h"
@@ -109,11 +110,15 @@ void answer_tokenize(const StatePtr& state, const HttpRequest& request, Answer& 
     prompt.add_generation_prompt = reader.boolean("add_generation_prompt", true);
     ids = encode_chat(reader, *state, std::move(prompt)).ids;
   } else {
-    if (!reader.has("prompt")) reader.refuse("prompt", "is missing");
+    // llama.cpp calls it otherwise, and leaves special tokens out.
+    const bool is_theirs = reader.has("content") && !reader.has("prompt");
+    const char* text = is_theirs ? "content" : "prompt";
+    if (!reader.has(text)) reader.refuse("prompt", "is missing");
     EncodeOptions options;
-    options.add_special = reader.boolean("add_special_tokens", true);
+    options.add_special = is_theirs ? reader.boolean("add_special", false)
+                                    : reader.boolean("add_special_tokens", true);
     options.parse_special = reader.boolean("parse_special", true);
-    const Status encoded = tokenizer.encode(reader.string("prompt", ""), options, ids);
+    const Status encoded = tokenizer.encode(reader.string(text, ""), options, ids);
     if (!encoded.ok()) reader.refuse(error_of(encoded, "prompt"));
   }
   const bool show = reader.boolean("return_token_strs", false);
@@ -163,7 +168,8 @@ void answer_detokenize(const StatePtr& state, const HttpRequest& request, Answer
     reader.refuse("tokens", "may be at most {}", kContexts * state->service.context());
     return send_error(answer, *error);
   }
-  send_json(answer, {{"prompt", text_of(state->service.tokenizer(), ids)}});
+  const std::string text = text_of(state->service.tokenizer(), ids);
+  send_json(answer, {{"prompt", text}, {"content", text}});
 }
 
 void answer_message_tokens(const StatePtr& state, const HttpRequest& request, Answer& answer) {
@@ -204,6 +210,10 @@ void answer_route(RouteName name, const StatePtr& state, const HttpRequest& requ
       return answer_text(state, request, answer, read_anthropic_message);
     case RouteName::kMessageTokens:
       return answer_message_tokens(state, request, *answer);
+    case RouteName::kLlamaCompletion:
+      return answer_text(state, request, answer, read_llama_completion);
+    case RouteName::kLlamaProps:
+      return send_json(*answer, llama_props(*state));
     case RouteName::kOllamaChat:
       return answer_text(state, request, answer, read_ollama_chat);
     case RouteName::kOllamaGenerate:

@@ -204,8 +204,9 @@ Json prompt_logprobs_json(const Tokenizer& tokenizer,
   for (const auto& of_token : logprobs) {
     Json one;
     for (const TokenLogprob& logprob : of_token) {
-      one[std::to_string(logprob.token)] = {{"logprob", finite_logprob(logprob.logprob)},
-                                            {"decoded_token", token_text(tokenizer, logprob.token)}};
+      one[std::to_string(logprob.token)] = {
+          {"logprob", finite_logprob(logprob.logprob)},
+          {"decoded_token", token_text(tokenizer, logprob.token)}};
     }
     out.push_back(std::move(one));
   }

@@ -22,9 +22,7 @@ struct ResponseWords : ReplyWords {
 class ResponseFormat final : public ReplyFormat {
  public:
   ResponseFormat(ResponseWords words, const Json& request)
-      : words_(std::move(words)),
-        reader_(*words_.state, words_.shape),
-        items_(*words_.state) {
+      : words_(std::move(words)), reader_(*words_.state, words_.shape), items_(*words_.state) {
     frame_ = {{"id", words_.id},       {"object", "response"},   {"created_at", words_.created},
               {"status", nullptr},     {"error", nullptr},       {"incomplete_details", nullptr},
               {"model", words_.model}, {"output", Json::array()}};
@@ -38,9 +36,7 @@ class ResponseFormat final : public ReplyFormat {
     return out + event("response.in_progress", {{"response", begun}});
   }
 
-  std::string delta(const Choice&, const ReplyDelta& delta) override {
-    return said(delta, false);
-  }
+  std::string delta(const Choice&, const ReplyDelta& delta) override { return said(delta, false); }
 
   std::string closing(const Choice& choice, const ReplyDelta& last) override {
     std::string out = said(last, true);
@@ -96,8 +92,8 @@ class ResponseFormat final : public ReplyFormat {
     const auto parts = reader_.read(delta.text, delta.tokens, is_end);
     for (const chat::ReplyPart& part : parts) {
       items_.add(part, extra, say);
-      const bool is_said = part.kind != chat::ReplyPart::Kind::kCall &&
-                           part.kind != chat::ReplyPart::Kind::kCallEnd;
+      const bool is_said =
+          part.kind != chat::ReplyPart::Kind::kCall && part.kind != chat::ReplyPart::Kind::kCallEnd;
       if (is_said) extra.clear();
     }
     // Tokens without a text are shown with a text that is empty.
@@ -117,12 +113,11 @@ class ResponseFormat final : public ReplyFormat {
     }
     out["output"] = items_.items();
     const ReplyEnd& end = choice.end;
-    out["usage"] = {
-        {"input_tokens", end.prompt_tokens},
-        {"input_tokens_details", {{"cached_tokens", end.cached_tokens}}},
-        {"output_tokens", end.generated_tokens},
-        {"output_tokens_details", {{"reasoning_tokens", reader_.reasoning_tokens()}}},
-        {"total_tokens", end.prompt_tokens + end.generated_tokens}};
+    out["usage"] = {{"input_tokens", end.prompt_tokens},
+                    {"input_tokens_details", {{"cached_tokens", end.cached_tokens}}},
+                    {"output_tokens", end.generated_tokens},
+                    {"output_tokens_details", {{"reasoning_tokens", reader_.reasoning_tokens()}}},
+                    {"total_tokens", end.prompt_tokens + end.generated_tokens}};
     out["aerie"] = figures_of({choice});
     return out;
   }
@@ -215,7 +210,7 @@ ReplyTask read_response(FieldReader& request, ApiState& state, const HttpRequest
   words.trace = settings.request.trace;
   task.grammar = std::move(settings.grammar);
   task.stream = settings.stream;
-  task.format = 
+  task.format =
       std::make_unique<ResponseFormat>(std::move(words), frame_of(request, settings, parallel));
   task.requests.push_back(std::move(settings.request));
   return task;

@@ -46,7 +46,8 @@ std::vector<chat::ReplyPart> ReplyReader::read(const std::string& text,
   std::vector<chat::ReplyPart> found;
   // A whole reply is parsed as one that arrives is: what is held stays short.
   constexpr size_t kSlice = 4096;
-  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(std::min(kSlice, rest.size()))) {
+  for (std::string_view rest = text; !rest.empty();
+       rest.remove_prefix(std::min(kSlice, rest.size()))) {
     parser_->push(rest.substr(0, kSlice), found);
   }
   if (is_last) parser_->finish(found);
@@ -57,8 +58,8 @@ std::vector<chat::ReplyPart> ReplyReader::read(const std::string& text,
     const bool is_of_call = part.kind != Kind::kReasoning && part.kind != Kind::kContent;
     if (is_of_call && dropping_) continue;
     if (part.kind == Kind::kCall) ++calls_;
-    const bool goes_on = !out.empty() && out.back().kind == part.kind &&
-                         part.kind != Kind::kCall && part.kind != Kind::kCallEnd;
+    const bool goes_on = !out.empty() && out.back().kind == part.kind && part.kind != Kind::kCall &&
+                         part.kind != Kind::kCallEnd;
     if (goes_on) {
       out.back().text += part.text;
     } else {

@@ -26,16 +26,25 @@ void ResponseItems::open(Kind kind, const std::string& name, const Say& say) {
   text_.clear();
   switch (kind) {
     case Kind::kReasoning:
-      item_ = {{"type", "reasoning"}, {"id", "rs_" + random_hex(12)}, {"status", "in_progress"},
-               {"summary", Json::array()}, {"content", Json::array()}};
+      item_ = {{"type", "reasoning"},
+               {"id", "rs_" + random_hex(12)},
+               {"status", "in_progress"},
+               {"summary", Json::array()},
+               {"content", Json::array()}};
       break;
     case Kind::kContent:
-      item_ = {{"type", "message"}, {"id", "msg_" + random_hex(12)}, {"status", "in_progress"},
-               {"role", "assistant"}, {"content", Json::array()}};
+      item_ = {{"type", "message"},
+               {"id", "msg_" + random_hex(12)},
+               {"status", "in_progress"},
+               {"role", "assistant"},
+               {"content", Json::array()}};
       break;
     default:
-      item_ = {{"type", "function_call"}, {"id", "fc_" + random_hex(12)},
-               {"call_id", new_call_id(state_, "call_")}, {"name", name}, {"arguments", ""},
+      item_ = {{"type", "function_call"},
+               {"id", "fc_" + random_hex(12)},
+               {"call_id", new_call_id(state_, "call_")},
+               {"name", name},
+               {"arguments", ""},
                {"status", "in_progress"}};
   }
   say("response.output_item.added", {{"output_index", items_.size()}, {"item", item_}});

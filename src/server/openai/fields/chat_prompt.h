@@ -16,8 +16,8 @@ Json read_messages(FieldReader& request, const Json& messages, const std::string
 
 struct ChatPrompt {
   Json messages;
-  const Json* tools = nullptr;     // null: none
-  const Json* extra = nullptr;     // chat_template_kwargs; null: none
+  const Json* tools = nullptr;        // null: none
+  const Json* extra = nullptr;        // chat_template_kwargs; null: none
   std::string reasoning_effort = {};  // for the template's variables; empty: not said
   bool add_generation_prompt = true;
 };

@@ -25,8 +25,7 @@ ReasoningSettings read_reasoning(FieldReader& request) {
   ReasoningSettings out;
   out.effort = read_effort(request, "reasoning_effort");
   if (request.has("max_reasoning_tokens")) {
-    out.max_tokens =
-        request.integer("max_reasoning_tokens", 0, 0, std::numeric_limits<int>::max());
+    out.max_tokens = request.integer("max_reasoning_tokens", 0, 0, std::numeric_limits<int>::max());
   }
   out.show = request.boolean("include_reasoning", true);
   return out;

@@ -12,12 +12,13 @@
 namespace aerie::server {
 
 struct ReasoningSettings {
-  std::string effort = {};         // none, minimal, low, medium, high, xhigh; empty: not said
-  std::optional<int> max_tokens;   // of reasoning
-  bool show = true;                // it is part of the answer
+  std::string effort = {};        // none, minimal, low, medium, high, xhigh; empty: not said
+  std::optional<int> max_tokens;  // of reasoning
+  bool show = true;               // it is part of the answer
 };
 
-// "reasoning_effort", "max_reasoning_tokens" and "include_reasoning". An error is left in `request`.
+// "reasoning_effort", "max_reasoning_tokens" and "include_reasoning". An error is left in
+// `request`.
 ReasoningSettings read_reasoning(FieldReader& request);
 
 // "none" to "xhigh", else 400.

@@ -49,10 +49,10 @@ class Messages {
       const std::string function = reader.string("name", "");
       if (id.empty()) reader.refuse("call_id", "is missing");
       if (function.empty()) reader.refuse("name", "is missing");
-      Json call = {{"id", id},
-                   {"type", "function"},
-                   {"function",
-                    {{"name", function}, {"arguments", reader.string("arguments", "{}")}}}};
+      Json call = {
+          {"id", id},
+          {"type", "function"},
+          {"function", {{"name", function}, {"arguments", reader.string("arguments", "{}")}}}};
       assistant()["tool_calls"].push_back(std::move(call));
     } else if (type == "function_call_output") {
       const std::string id = reader.string("call_id", "");

@@ -47,8 +47,8 @@ void read_choice(FieldReader& request, const Json& choice, ToolRequest& out) {
   out.only = inner.string("name", "");
   if (request.failed()) return;
   out.choice = ToolChoice::kRequired;
-  const bool is_known = std::ranges::any_of(
-      *out.functions, [&](const Json& one) { return one["name"] == out.only; });
+  const bool is_known =
+      std::ranges::any_of(*out.functions, [&](const Json& one) { return one["name"] == out.only; });
   if (!is_known) inner.refuse("name", "is the name of no tool");
 }
 
