@@ -60,6 +60,7 @@ class CompletionOutput:
 
     token_ids: all generated ids, an end token included. text: without end tokens and stop strings.
     finish_reason: "stop", "length", or "error" where a constraint asked for too much (error says why).
+    stop_reason: the stop string that ended the reply, if one did.
     origins: of each token "target", "accepted", "correction" or "bonus". logprobs: of each token
     {id: Logprob}, if asked for.
     """

@@ -152,6 +152,7 @@ class ReplyReader:
         output, stats = self.output, end.stats
         output.text = "".join(self._texts)
         output.finish_reason = end.finish
+        output.stop_reason = end.stop_string or None
         output.error = end.message if end.finish == "error" else None
         deepest = sum(count > 0 for count in stats.proposed_at)
         output.speculation = SpeculationStats(stats.rounds, stats.round_tokens, stats.drafted, stats.accepted,

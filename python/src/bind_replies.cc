@@ -99,6 +99,7 @@ void bind_end(nb::module_& module) {
       .def_prop_ro("message", [](const ReplyEnd& end) { return end.status.message(); })
       .def_prop_ro("finish",
                    [](const ReplyEnd& end) { return std::string(finish_reason_name(end.finish)); })
+      .def_ro("stop_string", &ReplyEnd::stop_string)
       .def_ro("stats", &ReplyEnd::stats)
       .def_ro("prompt_tokens", &ReplyEnd::prompt_tokens)
       .def_ro("cached_tokens", &ReplyEnd::cached_tokens)

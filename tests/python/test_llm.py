@@ -117,6 +117,7 @@ def test_logprobs_and_stops(llm):
     assert llm.generate(PROMPT, SamplingParams(temperature=0, logprobs=0))[0].outputs[0].logprobs[0].keys() == {
         reply.token_ids[0]}
     stopped = llm.generate(PROMPT, SamplingParams(temperature=0, max_tokens=12, stop=["."]))[0].outputs[0]
+    assert stopped.stop_reason == "." and reply.stop_reason is None
     assert stopped.finish_reason == "stop" and "." not in stopped.text and reply.text.startswith(stopped.text)
     token = reply.token_ids[3]
     ended = llm.generate(PROMPT, SamplingParams(temperature=0, max_tokens=12, stop_token_ids=[token]))[0].outputs[0]

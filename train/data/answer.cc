@@ -98,8 +98,7 @@ bool Run::begin_turn(Open& open, std::vector<int32_t> tokens) {
   job->options.sampling.seed = open.sample.seed;
   job->options.sampling.choice = static_cast<uint32_t>(open.task.index);
   job->options.max_tokens = settings_.max_tokens;
-  open.reply = std::make_unique<Reply>(target_.parts().tokenizer(), std::vector<std::string>(),
-                                       /*ignore_eos=*/false);
+  open.reply = std::make_unique<Reply>(target_.parts().tokenizer(), Request());
   job->options.stop = open.reply.get();
   job->prompt = tokens;
   counts_.prompt_tokens += static_cast<int64_t>(tokens.size() - open.sample.tokens.size());
