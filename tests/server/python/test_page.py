@@ -231,7 +231,7 @@ def test_stops(server, open_page):
 def test_says_what_the_server_refuses(server, open_page):
     page = open_page(server.url)
     setting(page, "max-tokens", "1000000")
-    send(page, "Hello " * 6000)
+    send(page, "Hello " * 9000)
     finished(page)
     expect(page.locator(".error[role=alert]")).to_contain_text("HTTP status 400")
     assert page.input_value("#prompt").startswith("Hello")  # to be changed
