@@ -23,6 +23,7 @@ struct SpanLimit {
   std::string close = {};  // a control token's name, or plain text
   bool is_open = false;    // the output begins within the part
   int max_tokens = 0;
+  bool repeats = false;  // there may be several; else one, at the output's beginning
 };
 
 // Members without another default have an empty one, so that a list may name just some of them.

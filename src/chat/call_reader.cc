@@ -27,15 +27,15 @@ const Tool* find_tool(const std::vector<Tool>& tools, std::string_view name) {
   return it == tools.end() ? nullptr : &*it;
 }
 
-bool is_text(const Tool& tool, std::string_view argument) {
-  const Json* schema = schema_of(tool, argument);
-  if (schema == nullptr) return false;
-  const auto type = schema->find("type");
-  return type != schema->end() && *type == "string";
+bool is_text(const Json& schema) {
+  if (!schema.is_object()) return false;
+  const auto type = schema.find("type");
+  return type != schema.end() && *type == "string";
 }
 
 std::string argument_json(const Tool& tool, std::string_view argument, std::string_view text) {
-  if (!is_text(tool, argument)) {
+  const Json* schema = schema_of(tool, argument);
+  if (schema == nullptr || !is_text(*schema)) {
     const std::string_view value = trimmed(text);
     // Models that were trained on Python.
     if (value == "True") return "true";

@@ -42,7 +42,7 @@ const Tool* find_tool(const std::vector<Tool>& tools, std::string_view name);
 
 // Whether an argument that is not written as JSON is a text as it stands: its schema's type is
 // "string". Of others the text is JSON where it can be read as that.
-bool is_text(const Tool& tool, std::string_view argument);
+bool is_text(const Json& schema);
 // The argument as JSON.
 std::string argument_json(const Tool& tool, std::string_view argument, std::string_view text);
 

@@ -3,6 +3,7 @@
 // <|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}<|call|>
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "chat/call_reader.h"
@@ -31,6 +32,7 @@ class HarmonyParser final : public ReplyParser {
 
   void finish(std::vector<ReplyPart>& parts) override {
     // A header that was cut off says nothing.
+    if (in_header_ && is_first_ && is_free() != false) begin_message(harmony::kFinal, "", parts);
     if (!in_header_) pass_on(held_.size(), parts);
     end_message(parts);
     held_.clear();
@@ -45,12 +47,21 @@ class HarmonyParser final : public ReplyParser {
     return text.substr(0, text.find_first_of(" \t\r\n<"));
   }
 
+  // A model that knows no headers begins with what it has to say. Nothing: it may be a header yet.
+  std::optional<bool> is_free() const {
+    for (const std::string_view begin : {std::string_view("<|"), std::string_view(" to=")}) {
+      if (held_.starts_with(begin)) return false;
+      if (begin.starts_with(held_)) return std::nullopt;
+    }
+    return true;
+  }
+
   bool header(std::vector<ReplyPart>& parts) {
-    // A model that knows no headers begins with what it has to say.
-    const bool is_free = is_first_ && held_.front() != '<' && held_.front() != ' ';
-    const size_t at = is_free ? 0 : held_.find(harmony::kMessage);
+    const std::optional<bool> free = is_first_ ? is_free() : false;
+    if (!free) return false;
+    const size_t at = *free ? 0 : held_.find(harmony::kMessage);
     if (at == std::string::npos && held_.size() <= kMaxHeader) return false;
-    if (is_free || at == std::string::npos) {
+    if (*free || at == std::string::npos) {
       begin_message(harmony::kFinal, "", parts);
       return true;
     }

@@ -1,4 +1,6 @@
 // {"name": "f", "arguments": {...}}, or a list of such objects.
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -60,7 +62,7 @@ class JsonCalls final : public CallReader {
         return c == ':';
       case At::kValueBegin:
         begin_value(At::kValue);
-        streams_ = is_arguments() && tool_ != nullptr && c != '"' && !has_arguments_;
+        streams_ = is_arguments() && tool_ != nullptr && c == '{' && !has_arguments_;
         if (streams_) begin_call(parts);
         return c != ',' && c != '}' && c != ']';
       case At::kKey:
@@ -118,7 +120,10 @@ class JsonCalls final : public CallReader {
     auto key = string_of(value_);
     at_ = At::kColon;
     key_ = key.value_or("");
-    return key.has_value();
+    // What has other members is an answer, which is not to wait for its end.
+    constexpr std::array<std::string_view, 5> kMembers = {"name", "arguments", "parameters", "id",
+                                                          "type"};
+    return std::ranges::find(kMembers, key_) != kMembers.end();
   }
 
   // Of what was not passed on as it came.
@@ -128,8 +133,9 @@ class JsonCalls final : public CallReader {
       tool_ = name ? find_tool(tools_, *name) : nullptr;
       return tool_ != nullptr;
     }
-    if (is_arguments() && !kept_) kept_ = string_of(value_).value_or(value_);
-    return true;
+    if (!is_arguments() || kept_) return true;
+    kept_ = string_of(value_).value_or(value_);
+    return parse_json(value_, "arguments").ok();
   }
 
   bool end_object(std::vector<ReplyPart>& parts) {

@@ -9,7 +9,7 @@
 namespace aerie::chat {
 
 std::unique_ptr<ReplyParser> make_tagged_parser(const Dialect& dialect, ReasoningStart start,
-                                                std::vector<Tool> tools);
+                                                std::vector<Tool> tools, CallForms forms);
 std::unique_ptr<ReplyParser> make_harmony_parser(std::vector<Tool> tools);
 
 }  // namespace aerie::chat

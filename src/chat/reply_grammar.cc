@@ -1,6 +1,8 @@
 #include "chat/reply_grammar.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "base/errors.h"
@@ -48,8 +50,31 @@ GrammarSpec until(std::vector<std::string> stops) {
   spec.choices = std::move(stops);
   return spec;
 }
-GrammarSpec schema_of(const Json& schema) {
-  return with_text(GrammarKind::kJsonSchema, schema.dump());
+// What a request's schemas may come to, all together: they are written out for each call.
+class Room {
+ public:
+  Status take(size_t bytes) {
+    constexpr size_t kMostBytes = size_t{4} << 20;
+    bytes_ += bytes;
+    if (bytes_ <= kMostBytes) return {};
+    return resource_exhausted("the schemas of all functions come to more than {} MiB",
+                              kMostBytes >> 20);
+  }
+  Status take_argument() {
+    constexpr int kMostArguments = 1000;
+    if (++arguments_ <= kMostArguments) return {};
+    return resource_exhausted("the functions have more than {} arguments", kMostArguments);
+  }
+
+ private:
+  size_t bytes_ = 0;
+  int arguments_ = 0;
+};
+
+Expected<GrammarSpec> schema_of(const Json& schema, Room& room) {
+  std::string text = schema.dump();
+  AERIE_RETURN_IF_ERROR(room.take(text.size()));
+  return with_text(GrammarKind::kJsonSchema, text);
 }
 
 // A message that is not the last, and the beginning of the next.
@@ -92,7 +117,7 @@ std::string lost_reference(const Json& schema) {
 
 // {"name": ..., "arguments": ...}, a document of its own: what the parameters define moves to its
 // root, where references start.
-Expected<GrammarSpec> object_of_call(const Tool& tool, const std::string& arguments) {
+Expected<GrammarSpec> object_of_call(const Tool& tool, const std::string& arguments, Room& room) {
   Json parameters = parameters_of(tool);
   if (const std::string lost = lost_reference(parameters); !lost.empty()) {
     return invalid_argument(
@@ -109,7 +134,7 @@ Expected<GrammarSpec> object_of_call(const Tool& tool, const std::string& argume
   schema["properties"][arguments] = std::move(parameters);
   schema["required"] = {"name", arguments};
   schema["additionalProperties"] = false;
-  return schema_of(schema);
+  return schema_of(schema, room);
 }
 
 // Keywords that say something of a text which stands there as it is.
@@ -130,16 +155,43 @@ struct ArgumentTags {
   std::string behind;
 };
 
+bool has_reference(const Json& schema) {
+  if (schema.is_object() && schema.contains("$ref")) return true;
+  return schema.is_structured() && std::any_of(schema.begin(), schema.end(),
+                                               [](const Json& one) { return has_reference(one); });
+}
+
+// The texts that an argument may be; none: any.
+std::vector<std::string> listed_texts(const Json& property) {
+  std::vector<std::string> out;
+  const auto only = property.find("const");
+  if (only != property.end() && only->is_string()) out.push_back(*only);
+  const auto listed = property.find("enum");
+  if (listed == property.end() || !listed->is_array()) return out;
+  for (const Json& value : *listed) {
+    if (value.is_string()) out.push_back(value);
+  }
+  return out;
+}
+
+// An argument that is written as JSON, with what its schema refers to.
+Expected<GrammarSpec> json_argument(const Json& parameters, const Json& property, Room& room) {
+  if (!property.is_object() || !has_reference(property)) return schema_of(property, room);
+  Json schema = property;
+  for (const char* key : {"$defs", "definitions"}) {
+    if (parameters.contains(key)) schema[key] = parameters[key];
+  }
+  return schema_of(schema, room);
+}
+
 // The value of an argument, up to and with its closing tag.
 Expected<GrammarSpec> tagged_value(const CallableTool& one, const Json& parameters,
-                                   const std::string& name, const ArgumentTags& tags) {
-  const Json& property = parameters["properties"][name];
-  if (!is_text(one.tool, name)) {
-    Json schema = property;
-    for (const char* key : {"$defs", "definitions"}) {
-      if (schema.is_object() && parameters.contains(key)) schema[key] = parameters[key];
-    }
-    return sequence({schema_of(schema), text(tags.space + tags.close + tags.behind)});
+                                   const std::string& name, const Json& property,
+                                   const ArgumentTags& tags, Room& room) {
+  const GrammarSpec end = text(tags.space + tags.close + tags.behind);
+  if (!is_text(property)) {
+    AERIE_ASSIGN_OR_RETURN(GrammarSpec value, json_argument(parameters, property, room));
+    return sequence({std::move(value), end});
   }
   if (const std::string rule = text_rule(property); one.strict && !rule.empty()) {
     return not_supported(
@@ -148,53 +200,55 @@ Expected<GrammarSpec> tagged_value(const CallableTool& one, const Json& paramete
         "writes texts",
         name, one.tool.name, rule);
   }
-  std::vector<std::string> values;
-  if (property.contains("const") && property["const"].is_string()) values = {property["const"]};
-  if (property.contains("enum") && property["enum"].is_array()) {
-    for (const Json& value : property["enum"]) {
-      if (value.is_string()) values.push_back(value);
-    }
-  }
-  // The space before the tag is the model's.
-  if (values.empty()) return sequence({until({tags.close}), text(tags.close + tags.behind)});
   GrammarSpec choice;
   choice.kind = GrammarKind::kChoice;
-  choice.choices = std::move(values);
-  return sequence({std::move(choice), text(tags.space + tags.close + tags.behind)});
+  choice.choices = listed_texts(property);
+  for (const std::string& value : choice.choices) AERIE_RETURN_IF_ERROR(room.take(value.size()));
+  // The space before the tag is the model's.
+  if (choice.choices.empty())
+    return sequence({until({tags.close}), text(tags.close + tags.behind)});
+  return sequence({std::move(choice), end});
 }
 
-Expected<GrammarSpec> tagged_arguments(const CallableTool& one, const ArgumentTags& tags) {
+Expected<GrammarSpec> tagged_arguments(const CallableTool& one, const ArgumentTags& tags,
+                                       Room& room) {
   const Json parameters = parameters_of(one.tool);
   const auto properties = parameters.find("properties");
   Specs parts;
   if (properties == parameters.end() || !properties->is_object()) return sequence({});
-  const auto required = parameters.find("required");
+  std::set<std::string> required;
+  if (const auto it = parameters.find("required"); it != parameters.end() && it->is_array()) {
+    for (const Json& name : *it) {
+      if (name.is_string()) required.insert(name);
+    }
+  }
   for (const auto& [name, property] : properties->items()) {
-    AERIE_ASSIGN_OR_RETURN(GrammarSpec value, tagged_value(one, parameters, name, tags));
+    AERIE_RETURN_IF_ERROR(room.take_argument());
+    AERIE_ASSIGN_OR_RETURN(GrammarSpec value,
+                           tagged_value(one, parameters, name, property, tags, room));
     GrammarSpec part =
         sequence({text(tags.before_name + name + tags.before_value), std::move(value)});
-    const bool has_to = required != parameters.end() && required->is_array() &&
-                        std::find(required->begin(), required->end(), name) != required->end();
-    parts.push_back(has_to ? std::move(part) : optional(std::move(part)));
+    parts.push_back(required.contains(name) ? std::move(part) : optional(std::move(part)));
   }
   return sequence(std::move(parts));
 }
 
 // What stands between the tags of a call.
-Expected<GrammarSpec> call_of(const Dialect& dialect, const CallableTool& one) {
+Expected<GrammarSpec> call_of(const Dialect& dialect, const CallableTool& one, Room& room) {
   const CallSyntax& calls = dialect.calls;
   const Tool& tool = one.tool;
   if (dialect.harmony) {
+    AERIE_ASSIGN_OR_RETURN(GrammarSpec arguments, schema_of(parameters_of(tool), room));
     const std::string recipient = " to=functions." + tool.name;
     const GrammarSpec channel = sequence({marker(harmony::kChannel), text(harmony::kCommentary)});
     return sequence(
         {one_of({sequence({text(recipient), channel}), sequence({channel, text(recipient)})}),
          text(" "), optional(marker(harmony::kConstrain)), text("json"), marker(harmony::kMessage),
-         schema_of(parameters_of(tool))});
+         std::move(arguments)});
   }
   switch (calls.body) {
     case CallBody::kNamed: {
-      GrammarSpec arguments = schema_of(parameters_of(tool));
+      AERIE_ASSIGN_OR_RETURN(GrammarSpec arguments, schema_of(parameters_of(tool), room));
       if (!calls.has_fence) {
         return sequence({text(tool.name), marker(calls.separator), std::move(arguments)});
       }
@@ -204,23 +258,24 @@ Expected<GrammarSpec> call_of(const Dialect& dialect, const CallableTool& one) {
     case CallBody::kParameters: {
       AERIE_ASSIGN_OR_RETURN(
           GrammarSpec arguments,
-          tagged_arguments(one, {"<parameter=", ">\n", "\n", "</parameter>", "\n"}));
+          tagged_arguments(one, {"<parameter=", ">\n", "\n", "</parameter>", "\n"}, room));
       return sequence(
           {text("<function=" + tool.name + ">\n"), std::move(arguments), text("</function>")});
     }
     case CallBody::kKeyValues: {
-      AERIE_ASSIGN_OR_RETURN(GrammarSpec arguments,
-                             tagged_arguments(one, {"<arg_key>", "</arg_key>\n<arg_value>", "",
-                                                    "</arg_value>", "\n"}));
+      AERIE_ASSIGN_OR_RETURN(
+          GrammarSpec arguments,
+          tagged_arguments(one, {"<arg_key>", "</arg_key>\n<arg_value>", "", "</arg_value>", "\n"},
+                           room));
       return sequence({text(tool.name + "\n"), std::move(arguments)});
     }
     case CallBody::kJson:
     case CallBody::kJsonList:
-      return object_of_call(tool, calls.arguments);
+      return object_of_call(tool, calls.arguments, room);
     case CallBody::kNone:
       break;
   }
-  return object_of_call(tool, "arguments");
+  return object_of_call(tool, "arguments", room);
 }
 
 // One call with its tags.
@@ -259,8 +314,9 @@ GrammarSpec all_calls(const CallSyntax& calls, const GrammarSpec& call, bool sev
 
 Expected<GrammarSpec> any_call(const Dialect& dialect, const std::vector<CallableTool>& tools) {
   Specs calls;
+  Room room;
   for (const CallableTool& one : tools) {
-    AERIE_ASSIGN_OR_RETURN(GrammarSpec call, call_of(dialect, one));
+    AERIE_ASSIGN_OR_RETURN(GrammarSpec call, call_of(dialect, one, room));
     calls.push_back(std::move(call));
   }
   return one_of(std::move(calls));
@@ -304,7 +360,7 @@ Expected<GrammarSpec> reply_with_optional_calls(const Dialect& dialect, Reasonin
   const std::string& opening = calls.section.open.empty() ? calls.call.open : calls.section.open;
   if (opening.empty()) {
     // What begins like a call is one.
-    said = one_of({text(""), with_text(GrammarKind::kRegex, R"([^{\[][\s\S]*)")});
+    said = one_of({text(""), with_text(GrammarKind::kRegex, R"((\s*[^\s{\[][\s\S]*)?\s*)")});
     return sequence({reasoning_before(dialect, start), one_of({said, std::move(called)})});
   }
   said = until({opening});

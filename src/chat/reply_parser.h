@@ -41,8 +41,14 @@ class ReplyParser {
   virtual void finish(std::vector<ReplyPart>& parts) = 0;
 };
 
+enum class CallForms : uint8_t {
+  kAny,  // forms that models of other dialects write are taken, too
+  kOwn,  // the dialect's alone, as a grammar of calls has them (reply_grammar.h)
+};
+
 // `tools`: those that were offered; none: calls are not looked for.
 std::unique_ptr<ReplyParser> make_reply_parser(const Dialect& dialect, ReasoningStart start,
-                                               std::vector<Tool> tools);
+                                               std::vector<Tool> tools,
+                                               CallForms forms = CallForms::kAny);
 
 }  // namespace aerie::chat

@@ -1,5 +1,6 @@
 // Calls whose arguments stand one by one between tags: <parameter=a>...</parameter> (Qwen3-Coder,
 // Seed-OSS) and <arg_key>a</arg_key><arg_value>...</arg_value> (GLM).
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -51,6 +52,14 @@ class TaggedCall : public CallReader {
     text.remove_prefix(at + end.size());
     return true;
   }
+  // Whether `word` is in the text, which begins where it did the last time: what was looked through
+  // then is not again.
+  bool has_come(std::string_view word, std::string_view text) {
+    const size_t at = text.find(word, std::min(searched_, text.size()));
+    const bool has = at != std::string_view::npos;
+    searched_ = has ? 0 : text.size() - std::min(text.size(), word.size() - 1);
+    return has;
+  }
   // What a wait for `word` is worth.
   static State wait_for(std::string_view word, std::string_view text) {
     const bool may_come = text.size() < word.size() ? word.starts_with(text) : false;
@@ -61,6 +70,7 @@ class TaggedCall : public CallReader {
   const std::vector<Tool>& tools_;
   const Tool* tool_ = nullptr;
   int count_ = 0;
+  size_t searched_ = 0;
 };
 
 class ParametersCall final : public TaggedCall {
@@ -86,6 +96,7 @@ class ParametersCall final : public TaggedCall {
         text.remove_prefix(kFunctionEnd.size());
         return end_call(parts);
       } else if (text.starts_with(kParameter)) {
+        if (!has_come("</parameter>", text)) return State::kMore;
         std::string_view rest = text.substr(kParameter.size()), name, value;
         if (!take_until(">", rest, name) || !take_until("</parameter>", rest, value)) {
           return State::kMore;
@@ -124,6 +135,7 @@ class KeyValuesCall final : public TaggedCall {
         const bool may_come = kKey.starts_with(text) || syntax_.call.close.starts_with(text);
         return may_come ? State::kMore : State::kNoCall;
       }
+      if (!has_come("</arg_value>", text)) return State::kMore;
       std::string_view rest = text.substr(kKey.size()), key, between, value;
       if (!take_until("</arg_key>", rest, key) || !take_until("<arg_value>", rest, between) ||
           !take_until("</arg_value>", rest, value)) {

@@ -27,11 +27,14 @@ Dialect with_tags(Dialect dialect) {
 
 class TaggedParser final : public ReplyParser {
  public:
-  TaggedParser(const Dialect& dialect, ReasoningStart start, std::vector<Tool> tools)
-      : dialect_(with_tags(dialect)),
+  TaggedParser(const Dialect& dialect, ReasoningStart start, std::vector<Tool> tools,
+               CallForms forms)
+      : dialect_(forms == CallForms::kAny ? with_tags(dialect) : dialect),
         tools_(std::move(tools)),
         opening_(dialect_.calls.section.open.empty() ? dialect_.calls.call.open
                                                      : dialect_.calls.section.open),
+        takes_plain_(forms == CallForms::kAny || dialect.calls.call.open.empty()),
+        takes_python_(forms == CallForms::kAny),
         may_reason_(start == ReasoningStart::kMaybe) {
     if (start == ReasoningStart::kOpen) at_ = At::kReasoningBegin;
   }
@@ -133,10 +136,12 @@ class TaggedParser final : public ReplyParser {
     if (first == std::string::npos) return false;
     const std::string_view text = std::string_view(held_).substr(first);
     const auto reasons = begins(text, may_reason_ ? dialect_.reasoning.open : std::string_view());
-    const auto python = begins(text, tools_.empty() ? std::string_view() : kPythonTag);
+    const auto python =
+        begins(text, takes_python_ && !tools_.empty() ? kPythonTag : std::string_view());
     const auto opens = begins(text, tools_.empty() ? std::string_view() : opening_);
     if (!reasons || !python || !opens) return false;
-    const bool is_json = !tools_.empty() && !*opens && (text.front() == '{' || text.front() == '[');
+    const bool is_json =
+        takes_plain_ && !tools_.empty() && !*opens && (text.front() == '{' || text.front() == '[');
     if (*reasons) {
       held_.erase(0, first + dialect_.reasoning.open.size());
       at_ = At::kReasoningBegin;
@@ -249,6 +254,8 @@ class TaggedParser final : public ReplyParser {
   const Dialect dialect_;
   const std::vector<Tool> tools_;
   const std::string opening_;  // of what may be calls
+  const bool takes_plain_;     // calls without tags
+  const bool takes_python_;    // kPythonTag before them
   At at_ = At::kStart;
   bool may_reason_;
   bool said_ = false;        // content was passed on
@@ -264,14 +271,14 @@ class TaggedParser final : public ReplyParser {
 }  // namespace
 
 std::unique_ptr<ReplyParser> make_tagged_parser(const Dialect& dialect, ReasoningStart start,
-                                                std::vector<Tool> tools) {
-  return std::make_unique<TaggedParser>(dialect, start, std::move(tools));
+                                                std::vector<Tool> tools, CallForms forms) {
+  return std::make_unique<TaggedParser>(dialect, start, std::move(tools), forms);
 }
 
 std::unique_ptr<ReplyParser> make_reply_parser(const Dialect& dialect, ReasoningStart start,
-                                               std::vector<Tool> tools) {
+                                               std::vector<Tool> tools, CallForms forms) {
   if (dialect.harmony) return make_harmony_parser(std::move(tools));
-  return make_tagged_parser(dialect, start, std::move(tools));
+  return make_tagged_parser(dialect, start, std::move(tools), forms);
 }
 
 }  // namespace aerie::chat

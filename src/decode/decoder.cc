@@ -103,7 +103,8 @@ int Decoder::reusable(std::span<const int32_t> tokens, const SequenceOptions& op
 Status Decoder::attach(Sequence& sequence) {
   AERIE_ASSIGN_OR_RETURN(sequence.cache, cache_.open());
   const std::span<const int32_t> tokens = sequence.tokens;
-  int reused = sequence.scores_prompt() ? 0 : reusable(tokens, sequence.options);
+  int reused = reusable(tokens, sequence.options);
+  if (sequence.scores_prompt()) reused = 0;
   if (reused > 0) {
     const std::span<const PrefixKey> keys = prefix_keys_;
     reused = cache_.adopt(sequence.cache, keys.first(static_cast<size_t>(reused)),

@@ -36,7 +36,7 @@ Expected<RuleId> add_choice(const std::vector<std::string>& choices, RuleSet& ru
   return rules.define("root", rules.one_of(choices));
 }
 
-constexpr int kMaxParts = 4096;
+constexpr int kMaxParts = 20'000;
 constexpr int kMaxPartLevels = 16;
 
 // Adds the rules of a specification and of what it is made of.

@@ -1,25 +1,65 @@
 #include "grammar/span_limit.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 namespace aerie {
+
+namespace {
+
+// Whether the last character lacks bytes.
+bool ends_within_character(std::string_view text) {
+  for (size_t n = 1; n <= std::min<size_t>(3, text.size()); ++n) {
+    const auto byte = static_cast<uint8_t>(text[text.size() - n]);
+    if (byte < 0x80) return false;
+    if (byte < 0xC0) continue;
+    const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
+    return n < length;
+  }
+  return false;
+}
+
+}  // namespace
+
+// Whether the opening text was found; what cannot be a part of it is dropped.
+bool SpanTracker::opens() {
+  if (over_ || open_.empty()) {
+    tail_.clear();
+    return false;
+  }
+  if (!repeats_) {
+    tail_.erase(0, std::min(tail_.find_first_not_of(" \t\r\n"), tail_.size()));
+    over_ = !tail_.starts_with(open_) && !open_.starts_with(tail_);
+    if (over_) return false;
+  }
+  const size_t at = tail_.find(open_);
+  if (at == std::string::npos) {
+    tail_.erase(0, tail_.size() - std::min(tail_.size(), open_.size() - 1));
+    return false;
+  }
+  tail_.erase(0, at + open_.size());
+  return true;
+}
+
+bool SpanTracker::closes() {
+  const size_t at = close_.empty() ? std::string::npos : tail_.find(close_);
+  if (at == std::string::npos) {
+    const size_t keep = close_.empty() ? 0 : std::min(tail_.size(), close_.size() - 1);
+    tail_.erase(0, tail_.size() - keep);
+    return false;
+  }
+  tail_.erase(0, at + close_.size());
+  over_ = !repeats_;
+  return true;
+}
 
 void SpanTracker::push(std::string_view piece) {
   const bool was_inside = inside_;
   const size_t missed = missing().size();
   tail_ += piece;
-  for (;;) {
-    const std::string& wanted = inside_ ? close_ : open_;
-    const size_t at = wanted.empty() ? std::string::npos : tail_.find(wanted);
-    if (at == std::string::npos) {
-      const size_t keep = wanted.empty() ? 0 : std::min(tail_.size(), wanted.size() - 1);
-      tail_.erase(0, tail_.size() - keep);
-      break;
-    }
-    tail_.erase(0, at + wanted.size());
-    inside_ = !inside_;
-  }
+  in_character_ = ends_within_character(tail_);
+  while (inside_ ? closes() : opens()) inside_ = !inside_;
   if (!was_inside || !inside_) {
     closing_ = 0;
   } else if (missing().size() < missed) {
@@ -49,7 +89,7 @@ class SpanLimitConstraint final : public TokenConstraint {
       : tokenizer_(tokenizer),
         max_tokens_(limit.max_tokens),
         close_token_(tokenizer.find(limit.close)),
-        tracker_(limit.open, limit.close, limit.is_open),
+        tracker_(limit.open, limit.close, limit.is_open, limit.repeats),
         inner_(std::move(inner)) {}
 
   std::unique_ptr<TokenConstraint> fork() const override {
@@ -99,7 +139,12 @@ class SpanLimitConstraint final : public TokenConstraint {
         tracker_(other.tracker_),
         inner_(other.inner_ == nullptr ? nullptr : other.inner_->fork()) {}
 
-  bool closes() const { return tracker_.inside() && tracker_.tokens_at_most() >= max_tokens_; }
+  // A character that was begun is ended first.
+  bool closes() const {
+    return tracker_.inside() && tracker_.tokens_at_most() >= max_tokens_ &&
+           !tracker_.in_character() &&
+           (inner_ == nullptr || close_token_ < 0 || inner_->allows(close_token_));
+  }
 
   bool takes(int32_t token, std::string_view missing) const {
     if (close_token_ >= 0) return token == close_token_;

@@ -274,6 +274,55 @@ TEST(ReplyGrammar, WhatCannotBeEnforced) {
           .ok());
 }
 
+// Definitions are written out for each argument that refers to them, so that they are bounded.
+TEST(ReplyGrammar, SchemasAreBounded) {
+  Json large = {{"type", "object"},
+                {"$defs", {{"x", {{"description", std::string(100000, 'x')}}}}}};
+  for (int i = 0; i < 200; ++i) {
+    large["properties"]["p" + std::to_string(i)] = {{"type", "integer"}};
+  }
+  const Dialect xml = dialect_of("qwen3_coder");
+  const std::vector<CallableTool> plain = {{{"f", &large}, false}};
+  EXPECT_TRUE(reply_with_calls(xml, ReasoningStart::kNever, plain, true).ok());
+  for (auto& [name, property] : large["properties"].items()) property = {{"$ref", "#/$defs/x"}};
+  EXPECT_EQ(reply_with_calls(xml, ReasoningStart::kNever, plain, true).status().code(),
+            StatusCode::kResourceExhausted);
+  Json many = {{"type", "object"}};
+  for (int i = 0; i < 1200; ++i) many["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
+  const std::vector<CallableTool> wide = {{{"f", &many}, false}};
+  EXPECT_EQ(reply_with_calls(xml, ReasoningStart::kNever, wide, true).status().code(),
+            StatusCode::kResourceExhausted);
+}
+
+// What is let through as text is not read as a call by the parser of strict calls.
+TEST(ReplyGrammar, FreeTextIsNoCall) {
+  for (const auto& [calls, reasoning] : kDialects) {
+    const Dialect dialect = dialect_of(calls, reasoning);
+    const auto grammar = compiled(
+        *reply_with_optional_calls(dialect, ReasoningStart::kNever, callable(true), false));
+    for (const std::string& text :
+         {std::string(R"({"name": "now", "arguments": {"wrong": 1}})"),
+          std::string("\n {\"name\": \"weather\", \"parameters\": {}}"),
+          std::string(R"([{"name": "weather", "arguments": {}}])"),
+          std::string(R"(<|python_tag|>{"name": "weather", "arguments": {}})"),
+          std::string("Sure <tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>")}) {
+      if (!takes(grammar, text)) continue;
+      std::vector<Tool> tools;
+      for (const CallableTool& one : callable()) tools.push_back(one.tool);
+      const auto parser =
+          make_reply_parser(dialect, ReasoningStart::kNever, tools, CallForms::kOwn);
+      std::vector<ReplyPart> parts;
+      parser->push(text, parts);
+      parser->finish(parts);
+      std::string arguments;
+      for (const ReplyPart& part : parts) {
+        EXPECT_TRUE(part.kind == Kind::kContent || text.find("now") != std::string::npos)
+            << calls << ": " << text;
+      }
+    }
+  }
+}
+
 TEST(ReplyGrammar, PartsAreBounded) {
   GrammarSpec deep;
   deep.kind = GrammarKind::kText;
@@ -286,7 +335,7 @@ TEST(ReplyGrammar, PartsAreBounded) {
   EXPECT_EQ(compile_grammar(deep, trie()).status().code(), StatusCode::kResourceExhausted);
   GrammarSpec wide;
   wide.kind = GrammarKind::kAlternatives;
-  wide.parts.resize(5000, {GrammarKind::kText, "x", {}});
+  wide.parts.resize(25000, {GrammarKind::kText, "x", {}});
   EXPECT_EQ(compile_grammar(wide, trie()).status().code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(compile_grammar({GrammarKind::kFreeText, "", {""}}, trie()).status().code(),
             StatusCode::kInvalidArgument);
@@ -311,11 +360,27 @@ TEST(SpanLimit, ClosesThePart) {
   const test::MarkedTokenizer letters({}, {});
   const auto spelled = make_span_limit(limit, letters, nullptr);
   EXPECT_EQ(said_under(*spelled, "abc<xxxxxxxxxx"), "abc</think>xxx");
+  // Not again in the answer, and not within a character.
+  const auto once = make_span_limit(limit, vocabulary(), nullptr);
+  EXPECT_EQ(said_under(*once, "thinking"), "thin</think>ing");
+  once->advance(vocabulary().find("<think>"));
+  EXPECT_EQ(said_under(*once, "goes on as it likes"), "goes on as it likes");
+  const auto wide = make_span_limit(limit, vocabulary(), nullptr);
+  EXPECT_EQ(said_under(*wide, "abc\xE2\x82\xACx"), "abc\xE2\x82\xAC</think>");
+  const SpanLimit repeats{"<think>", "</think>", true, 1, true};
+  const auto again = make_span_limit(repeats, vocabulary(), nullptr);
+  EXPECT_EQ(said_under(*again, "abc"), "a</think>c");
+  again->advance(vocabulary().find("<think>"));
+  EXPECT_EQ(said_under(*again, "xy"), "</think>y");
   const SpanLimit closed{"<think>", "</think>", false, 0};
   const auto outside = make_span_limit(closed, vocabulary(), nullptr);
-  EXPECT_EQ(said_under(*outside, "text"), "text");
+  EXPECT_EQ(said_under(*outside, " text"), " text");
   outside->advance(vocabulary().find("<think>"));
-  EXPECT_EQ(said_under(*outside, "now"), "</think>ow");
+  EXPECT_EQ(said_under(*outside, "now"), "now");
+  const auto begins = make_span_limit(closed, vocabulary(), nullptr);
+  EXPECT_EQ(said_under(*begins, "\n"), "\n");
+  begins->advance(vocabulary().find("<think>"));
+  EXPECT_EQ(said_under(*begins, "now"), "</think>ow");
 }
 
 TEST(SpanLimit, WithAGrammar) {

@@ -126,6 +126,10 @@ TEST(ReplyParser, ArgumentsFirst) {
       R"(<tool_call>{"arguments": {"days": 1}, "id": [1, "x"], "name": "a"}</tool_call> Done.)");
   expect_calls(parsed, {{"a", {{"days", 1}}}});
   EXPECT_EQ(parsed.content, "Done.");
+  for (const char* arguments : {"hello world", "{]", "[1"}) {
+    const std::string reply = R"({"arguments": )" + std::string(arguments) + R"(, "name": "a"})";
+    EXPECT_TRUE(parse(dialect_of("hermes"), reply).calls.empty()) << reply;
+  }
 }
 
 TEST(ReplyParser, ArgumentsAsText) {
@@ -264,7 +268,9 @@ TEST(ReplyParser, Harmony) {
                              "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>"
                              "analysis<|message|>B<|end|><|start|>assistant<|channel|>final");
   EXPECT_EQ(twice.reasoning, "A\n\nB");
-  EXPECT_EQ(parse(dialect, "No headers <|here").content, "No headers <|here");
+  for (const char* text : {"No headers <|here", " Paris.", "<html>", " to", "<"}) {
+    EXPECT_EQ(parse(dialect, text).content, text);
+  }
   // Tools that were not offered are not called.
   const Parsed other = parse(dialect, "<|channel|>commentary to=functions.c<|message|>{}<|call|>");
   EXPECT_TRUE(other.calls.empty());

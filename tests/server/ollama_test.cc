@@ -112,10 +112,11 @@ TEST(Ollama, Models) {
   RunningServer server(thinks("Well."));
   EXPECT_EQ(server.get("/api/tags").json()["models"][0]["name"], "fake-model");
   EXPECT_TRUE(server.get("/api/version").json()["version"].is_string());
-  const Json model = server.post("/api/show", R"({"model":"fake-model"})").json();
+  const Json model = server.post("/api/show", R"({"model":"fake-model:latest"})").json();
   EXPECT_EQ(model["capabilities"], Json({"completion", "tools", "thinking"}));
   EXPECT_EQ(model["model_info"]["general.context_length"], 1 << 16);
   EXPECT_EQ(server.post("/api/show", R"({"model":"other"})").status, 404);
+  EXPECT_EQ(server.post("/api/show", R"({})").status, 400);
 }
 
 }  // namespace aerie::ollama_test

@@ -101,6 +101,8 @@ TEST(ResponseItems, RefusesWhatIsWrong) {
        {R"({"input":[{"type":"function_call","name":"x"}]})",
         R"({"input":[{"type":"function_call","call_id":"c"}]})",
         R"({"input":[{"type":"function_call_output","output":"x"}]})",
+        R"({"input":[{"role":null,"content":"x"},{"type":"reasoning","content":"y"}]})",
+        R"({"input":[{"content":"x"}]})", R"({"input":[{"role":"assistant"}]})",
         R"({"input":[{"type":"web_search_call"}]})", R"({"input":5})", R"({"input":[5]})",
         R"({"input":"x","tools":[{"type":"web_search"}]})",
         R"({"input":"x","tools":[{"type":"function"}]})",

@@ -115,6 +115,11 @@ Json settings_of(FieldReader& request) {
   }
   if (out.contains("grammar") && out["grammar"] == "") out.erase("grammar");
   if (out.contains("logit_bias") && out["logit_bias"].is_array()) {
+    constexpr size_t kMostBiases = 10'000;
+    if (out["logit_bias"].size() > kMostBiases) {
+      request.refuse("logit_bias", "may be at most {} pairs", kMostBiases);
+      return out;
+    }
     Json biases = Json::object();
     for (const Json& pair : out["logit_bias"]) {
       const bool fits = pair.is_array() && pair.size() == 2 && pair[0].is_number_integer();

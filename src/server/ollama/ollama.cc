@@ -186,6 +186,7 @@ ReplyTask read_ollama_generate(FieldReader& request, ApiState& state, const Http
   OllamaWords words;
   words.state = &state;
   words.is_generate = true;
+  words.shape.is_raw = true;
   return task_of(std::move(settings), std::move(words));
 }
 
@@ -196,8 +197,10 @@ Json ollama_models(const ApiState& state) {
 }
 
 Json ollama_model(FieldReader& request, const ApiState& state) {
-  const std::string name = read_model(request, state);
-  Json out = model_of(state, name);
+  const Json named = {{"model", ollama_name(request)}};
+  if (named["model"] == "") request.refuse("model", "is missing");
+  FieldReader reader(named, request.error());
+  Json out = model_of(state, read_model(reader, state));
   const auto& chat = state.service.chat_template();
   out["template"] = chat.ok() ? chat->source() : "";
   out["parameters"] = "";

@@ -9,24 +9,29 @@
 namespace aerie::server {
 namespace {
 
-// Names of options that differ; the others are taken by their own.
+// Options by their names there and here. Others are about memory and threads, which the server was
+// started with.
 constexpr std::pair<const char*, const char*> kOptions[] = {
     {"num_predict", "max_tokens"},
     {"repeat_penalty", "repetition_penalty"},
+    {"repeat_last_n", "repeat_last_n"},
+    {"temperature", "temperature"},
+    {"top_k", "top_k"},
+    {"top_p", "top_p"},
+    {"min_p", "min_p"},
+    {"seed", "seed"},
+    {"stop", "stop"},
+    {"presence_penalty", "presence_penalty"},
+    {"frequency_penalty", "frequency_penalty"},
+    {"max_reasoning_tokens", "max_reasoning_tokens"},
 };
-// What the server was started with decides.
-constexpr const char* kIgnored[] = {"num_ctx",  "num_batch",  "num_gpu",  "main_gpu", "use_mmap",
-                                    "num_keep", "num_thread", "low_vram", "numa",     "f16_kv"};
 
 void add_options(FieldReader& request, Json& out) {
   const Json* options = request.object("options");
   if (options == nullptr) return;
-  for (const auto& [key, value] : options->items()) out[key] = value;
-  for (const char* key : kIgnored) out.erase(key);
+  FieldReader reader(*options, request.error(), "options");
   for (const auto& [theirs, ours] : kOptions) {
-    if (!options->contains(theirs)) continue;
-    out[ours] = (*options)[theirs];
-    out.erase(theirs);
+    if (const Json* value = reader.find(theirs)) out[ours] = *value;
   }
   // As many as the context holds.
   if (out.contains("max_tokens") && out["max_tokens"].is_number() && out["max_tokens"] < 0) {
@@ -58,10 +63,7 @@ void add_think(FieldReader& request, Json& out) {
 
 Json common(FieldReader& request) {
   Json out = Json::object();
-  std::string model = request.string("model", "");
-  constexpr std::string_view kLatest = ":latest";
-  if (model.ends_with(kLatest)) model.resize(model.size() - kLatest.size());
-  if (!model.empty()) out["model"] = std::move(model);
+  if (std::string model = ollama_name(request); !model.empty()) out["model"] = std::move(model);
   out["stream"] = request.boolean("stream", true);
   add_options(request, out);
   add_format(request, out);
@@ -92,6 +94,13 @@ Json message_of(FieldReader& request, const Json& given, size_t index) {
 }
 
 }  // namespace
+
+std::string ollama_name(FieldReader& request) {
+  std::string model = request.string("model", "");
+  constexpr std::string_view kLatest = ":latest";
+  if (model.ends_with(kLatest)) model.resize(model.size() - kLatest.size());
+  return model;
+}
 
 Json chat_of_ollama(FieldReader& request, bool is_generate) {
   if (request.failed()) return {};

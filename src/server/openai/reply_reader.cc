@@ -26,7 +26,7 @@ SpanTracker tracker_of(const chat::Dialect& dialect, chat::ReasoningStart start)
   chat::Tags marks = chat::reasoning_marks(dialect);
   // Once the prompt has ended it there is none.
   if (start == chat::ReasoningStart::kNever && !dialect.harmony) marks = {};
-  return {marks.open, marks.close, start == chat::ReasoningStart::kOpen};
+  return {marks.open, marks.close, start == chat::ReasoningStart::kOpen, dialect.harmony};
 }
 
 }  // namespace
@@ -34,8 +34,9 @@ SpanTracker tracker_of(const chat::Dialect& dialect, chat::ReasoningStart start)
 ReplyReader::ReplyReader(const ApiState& state, const ReplyShape& shape)
     : tokenizer_(state.service.tokenizer()),
       shape_(shape),
-      parser_(chat::make_reply_parser(state.dialect, shape.start, tools_of(shape))),
-      tracker_(tracker_of(state.dialect, shape.start)) {}
+      parser_(chat::make_reply_parser(shape.is_raw ? chat::Dialect() : state.dialect, shape.start,
+                                      tools_of(shape), shape.forms)),
+      tracker_(tracker_of(shape.is_raw ? chat::Dialect() : state.dialect, shape.start)) {}
 
 std::vector<chat::ReplyPart> ReplyReader::read(const std::string& text,
                                                const std::vector<EmittedToken>& tokens,

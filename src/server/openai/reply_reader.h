@@ -17,8 +17,10 @@ struct ReplyShape {
   chat::ReasoningStart start = chat::ReasoningStart::kNever;
   std::shared_ptr<const Json> tools = {};  // functions ({"name", "parameters", ...}); null: calls
                                            // are not looked for
-  bool parallel = true;                    // more than one call counts
+  chat::CallForms forms = chat::CallForms::kAny;
+  bool parallel = true;  // more than one call counts
   bool show_reasoning = true;
+  bool is_raw = false;  // the prompt was no chat, so that the reply is just text
 };
 
 // One reply, while it arrives or as a whole: the parts are the same.

@@ -27,6 +27,18 @@ constexpr uint64_t kFewSteps = 300'000;
 constexpr uint64_t kSomeSteps = 2'000'000;
 constexpr uint64_t kAllSteps = std::numeric_limits<uint64_t>::max();
 
+// With all parts.
+size_t text_bytes(const GrammarSpec& spec) {
+  size_t bytes = spec.text.size();
+  for (const GrammarSpec& part : spec.parts) bytes += text_bytes(part);
+  return bytes;
+}
+size_t choices_of(const GrammarSpec& spec) {
+  size_t count = spec.choices.size();
+  for (const GrammarSpec& part : spec.parts) count += choices_of(part);
+  return count;
+}
+
 ApiError late_error() {
   return error_of(504, "the request took longer than this server allows", "", "timeout");
 }
@@ -180,7 +192,7 @@ void RunningTask::start() {
     return;
   }
   // What is soon done need not wait for others.
-  const bool is_small = spec.text.size() <= kSmallText && spec.choices.size() <= kFewChoices;
+  const bool is_small = text_bytes(spec) <= kSmallText && choices_of(spec) <= kFewChoices;
   if (!is_small || !try_compile(kFewSteps, false)) compile_later(GrammarPool::Length::kShort);
 }
 

@@ -76,7 +76,10 @@ Json read_message(FieldReader& request, const Json& message, const std::string& 
   if (out.contains("reasoning") && !out.contains("reasoning_content")) {
     out["reasoning_content"] = out["reasoning"];
   }
-  if (role == "assistant") reader.string("reasoning_content", "");
+  if (role == "assistant") {
+    reader.string("reasoning_content", "");
+    reader.string("reasoning", "");
+  }
   return out;
 }
 

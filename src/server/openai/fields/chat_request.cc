@@ -26,6 +26,7 @@ void complete_chat(FieldReader& request, const ApiState& state, ChatParts parts,
   chat.shape.parallel = parts.tools.parallel;
   chat.shape.show_reasoning = parts.reasoning.show;
   if (with_calls) chat.shape.tools = parts.tools.functions;
+  if (with_calls && chat.settings.grammar) chat.shape.forms = chat::CallForms::kOwn;
 }
 
 ChatRequest read_chat_request(FieldReader& request, const ApiState& state,

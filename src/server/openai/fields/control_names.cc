@@ -52,7 +52,8 @@ bool ControlNames::mark(Json& value, std::string_view secret) const {
       std::string name = key;
       any |= mark_text(name, secret);
       any |= mark(inner, secret);
-      marked[std::move(name)] = std::move(inner);
+      // As many as a client likes, and none twice: looking for each would take for ever.
+      marked.get_ref<Json::object_t&>().emplace_back(std::move(name), std::move(inner));
     }
     value = std::move(marked);
   }

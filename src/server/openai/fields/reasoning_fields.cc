@@ -40,8 +40,8 @@ void apply_dialect(const ApiState& state, const ReasoningSettings& settings,
   const bool may_reason = dialect.harmony || start != chat::ReasoningStart::kNever;
   if (!most || !may_reason) return;
   const chat::Tags marks = chat::reasoning_marks(dialect);
-  request.span_limit =
-      SpanLimit{marks.open, marks.close, start == chat::ReasoningStart::kOpen, *most};
+  request.span_limit = SpanLimit{marks.open, marks.close, start == chat::ReasoningStart::kOpen,
+                                 *most, dialect.harmony};
 }
 
 }  // namespace aerie::server

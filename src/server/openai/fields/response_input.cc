@@ -71,8 +71,7 @@ class Messages {
  private:
   // The message of the assistant that goes on.
   Json& assistant() {
-    const bool goes_on =
-        !out_.empty() && out_.back().is_object() && out_.back().value("role", "") == "assistant";
+    const bool goes_on = !out_.empty() && out_.back()["role"] == "assistant";
     if (!goes_on) out_.push_back({{"role", "assistant"}, {"content", ""}});
     return out_.back();
   }
@@ -80,6 +79,11 @@ class Messages {
   void add_message(const Json& item, FieldReader& reader) {
     Json message = item;
     for (const char* key : {"type", "id", "status"}) message.erase(key);
+    // Calls are items of their own here.
+    for (const char* key : {"tool_calls", "reasoning_content"}) message.erase(key);
+    if (!message.contains("role")) reader.refuse("role", "is missing");
+    if (!message.contains("content")) reader.refuse("content", "is missing");
+    if (reader.failed()) return;
     const bool joins = reader.string("role", "") == "assistant" && !out_.empty() &&
                        out_.back()["role"] == "assistant" && out_.back()["content"] == "" &&
                        !out_.back().contains("tool_calls");
