@@ -256,6 +256,7 @@ class Reply {
   #divider = new Divider();
   #finish = null;
   #last = {};
+  #thinks = false;  // what was said last was not the answer
   #open = null;   // the round whose draft is shown
   #draft = null;  // which is shown here
 
@@ -279,6 +280,7 @@ class Reply {
     this.#last = { usage: event.usage ?? this.#last.usage, aerie: event.aerie ?? this.#last.aerie };
     const choice = event.choices?.[0];
     this.#finish = choice?.finish_reason ?? this.#finish;
+    const thought = choice?.delta?.reasoning_content ?? "";
     const text = choice?.delta?.content ?? choice?.text ?? "";
     if (event.trace?.tokens?.length) {
       const trace = { tree: [], ...event.trace };
@@ -289,6 +291,7 @@ class Reply {
       this.figures.ids.push(...(choice?.token_ids ?? []));
     }
     this.text += text;
+    for (const [token, part] of this.#divider.take(thought)) this.#append(token, part, "thought");
     for (const [token, part] of this.#divider.take(text)) this.#append(token, part);
     if (this.live) announceText(text);
     this.#showFigures();
@@ -304,12 +307,15 @@ class Reply {
     return round;
   }
 
-  #append(token, part) {
+  #append(token, part, kind = "") {
+    const parent = token?.round ?? this.body;
+    if (this.#thinks && !kind) parent.append("\n\n");
+    this.#thinks = kind === "thought";
     if (!token) {
-      this.body.append(part);
+      parent.append(kind ? make("span", kind, part) : part);
       return;
     }
-    token.round.append(make("span", `token ${token.origin}`, part));
+    parent.append(make("span", `token ${token.origin} ${kind}`.trim(), part));
     token.round.setAttribute("aria-label", `${token.round.textContent}: ${describe(token.round.trace)}`);
   }
 

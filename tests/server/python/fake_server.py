@@ -3,7 +3,7 @@
 
 The prompt's first word says what happens: "differ" gives other text without speculation, "break" ends with an
 error after a few rounds, "drop" with the connection, "refuse" is a bad request, "slow" takes long,
-"split" holds text back. With --key it wants that API key.
+"split" holds text back, "think" thinks for four rounds. With --key it wants that API key.
 """
 
 import argparse
@@ -162,7 +162,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 piece, held = piece[:-2], piece[-2:]
                 trace["tokens"][-1]["text"] = "\ufffd"
             choice = {"index": 0, "finish_reason": None}
-            choice.update({"delta": {"content": piece}} if chat else {"text": piece})
+            said = "reasoning_content" if word == "think" and number < 4 else "content"
+            choice.update({"delta": {said: piece}} if chat else {"text": piece})
             self.event({"choices": [choice], "trace": trace})
             time.sleep(self.server.pause * (20 if word == "slow" else 1))
         count = sum(len(trace["tokens"]) for trace in rounds)

@@ -289,6 +289,19 @@ def test_text_is_the_servers_own(fake, open_page):
     assert whole == split
 
 
+def test_thoughts_are_no_part_of_the_answer(fake, open_page):
+    server = fake()
+    page = open_page(server.url)
+    send(page, "think first")
+    finished(page)
+    thought = "".join(page.locator(".reply .thought").all_text_contents())
+    assert thought and texts(page)[0].startswith(thought + "\n\n")
+    send(page, "and now")
+    finished(page)
+    said = server.requests[-1]["messages"][1]["content"]
+    assert said and thought not in said and texts(page)[0] == thought + "\n\n" + said
+
+
 def test_says_where_texts_differ(fake, open_page):
     page = open_page(fake().url)
     page.check("#compare")
