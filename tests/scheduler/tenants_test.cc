@@ -24,7 +24,7 @@ namespace aerie::tenants_test {
 
 // Tokens from here on are secret: nobody says them who is not told to.
 constexpr int32_t kSecret = 72;
-constexpr int kVocab = test::TinySpec{}.vocab;
+const int kVocab = test::TinySpec{}.vocab;
 constexpr int kCue = 6, kSecretTokens = 12;
 constexpr int kRounds = 1000;
 
