@@ -101,14 +101,15 @@ Expected<ModelSource> open_model_source(const std::string& name, std::optional<D
 
 Status use_chat_template(const std::string& given, ModelSource& source) {
   std::string text = given;
-  std::string where = "the chat template";
+  std::string where;
   const bool is_text =
       given.find("{{") != std::string::npos || given.find("{%") != std::string::npos;
   if (!is_text) {
     AERIE_ASSIGN_OR_RETURN(text, read_file(given, int64_t{1} << 20));
     where = given;
   }
-  Expected<ChatTemplate> parsed = in_context(parse_template(text, *source.tokenizer), where);
+  Expected<ChatTemplate> parsed = parse_template(text, *source.tokenizer);
+  if (!parsed.ok() && !where.empty()) return parsed.status().with_context(where);
   if (!parsed.ok()) return parsed.status();
   source.chat_template = std::move(parsed);
   return {};

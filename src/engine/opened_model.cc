@@ -148,10 +148,7 @@ int Opening::context_by_memory(const ModelConfig& config) {
     // Of a page that is not whole as much as there is.
     if (fit + kernels::kPagePositions <= most) most = fit;
   }
-  const int64_t context = std::max(least, most);
-  log(LogLevel::kInfo,
-      fmt::format("context: {} tokens, of the model's {}", context, config.context));
-  return static_cast<int>(context);
+  return static_cast<int>(std::max(least, most));
 }
 
 Status Opening::use_profile() {

@@ -125,7 +125,8 @@ Expected<int> serve(ServeOptions options) {
   }
   AERIE_ASSIGN_OR_RETURN(auto server, server::Server::start(*service, std::move(options.server)));
   // The space after the address is for those who look for it in the line.
-  log.message(fmt::format("listening on {} with {}", server->url(), service->model_name()));
+  log.message(fmt::format("listening on {} with {}, a context of {} tokens", server->url(),
+                          service->model_name(), service->context()));
   while (signals.load() == 0 && service->failure().ok()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
