@@ -82,7 +82,7 @@ class FuzzService final : public Service {
   const std::shared_ptr<const TokenTrie> trie_ = make_token_trie(*tokenizer_);
   const Expected<ChatTemplate> chat_template_ = ChatTemplate::parse(
       "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{{ m.tool_calls }}"
-      "<|im_end|>{% endfor %}{{ tools }}");
+      "<|im_end|>{% endfor %}{{ tools }}{# so that it thinks and calls: </think> <tool_call> #}");
   std::vector<Job> jobs_;
 };
 

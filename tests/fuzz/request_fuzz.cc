@@ -27,8 +27,9 @@ class CheckedAnswer final : public server::Answer {
     require(parse_json(body, "answer").ok());
     complete_ = true;
   }
-  void begin(int status, std::string_view, server::Headers) override {
+  void begin(int status, std::string_view type, server::Headers) override {
     require(!complete_ && !begun_ && status == 200);
+    of_lines_ = type == "application/x-ndjson";
     begun_ = true;
   }
   void write(std::string piece) override {
@@ -38,6 +39,7 @@ class CheckedAnswer final : public server::Answer {
   void finish() override {
     require(begun_ && !complete_);
     complete_ = true;
+    if (of_lines_) return check_lines();
     size_t events = 0;
     for (size_t at = text_.find("data: "); at != std::string::npos; at = text_.find("data: ", at)) {
       const size_t end = text_.find("\n\n", at);
@@ -52,13 +54,32 @@ class CheckedAnswer final : public server::Answer {
   void on_gone(std::function<void()>) override {}
 
  private:
+  void check_lines() const {
+    require(text_.ends_with('\n'));
+    for (size_t at = 0; at < text_.size();) {
+      const size_t end = text_.find('\n', at);
+      require(parse_json(text_.substr(at, end - at), "line").ok());
+      at = end + 1;
+    }
+  }
+
   bool begun_ = false;
+  bool of_lines_ = false;
   bool complete_ = false;
   std::string text_;
 };
 
-constexpr std::string_view kPaths[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
-                                       "/tokenize", "/detokenize"};
+constexpr std::string_view kPaths[] = {"/v1/chat/completions",
+                                       "/v1/completions",
+                                       "/v1/responses",
+                                       "/tokenize",
+                                       "/detokenize",
+                                       "/v1/messages",
+                                       "/api/chat",
+                                       "/api/generate",
+                                       "/completion",
+                                       "/v1/messages/count_tokens",
+                                       "/api/show"};
 
 }  // namespace
 }  // namespace aerie
