@@ -76,6 +76,13 @@ size_t JsonValueEnd::push(std::string_view text) {
   return at;
 }
 
+std::optional<bool> begins(std::string_view text, std::string_view tag) {
+  if (tag.empty()) return false;
+  if (text.starts_with(tag)) return true;
+  if (tag.starts_with(text)) return std::nullopt;
+  return false;
+}
+
 size_t held_length(std::string_view text, std::string_view word) {
   if (word.empty()) return 0;
   for (size_t n = std::min(text.size(), word.size() - 1); n > 0; --n) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -62,6 +63,9 @@ class JsonValueEnd {
   bool plain_ = false;  // a number or a literal
   int depth_ = 0;
 };
+
+// Whether a text begins with the tag; nothing if that is not known yet.
+std::optional<bool> begins(std::string_view text, std::string_view tag);
 
 // The length of the longest end of `text` that one of the words begins with; whole words are none.
 size_t held_length(std::string_view text, std::string_view word);

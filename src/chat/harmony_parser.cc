@@ -50,8 +50,9 @@ class HarmonyParser final : public ReplyParser {
   // A model that knows no headers begins with what it has to say. Nothing: it may be a header yet.
   std::optional<bool> is_free() const {
     for (const std::string_view begin : {std::string_view("<|"), std::string_view(" to=")}) {
-      if (held_.starts_with(begin)) return false;
-      if (begin.starts_with(held_)) return std::nullopt;
+      const std::optional<bool> is_here = begins(held_, begin);
+      if (!is_here) return std::nullopt;
+      if (*is_here) return false;
     }
     return true;
   }

@@ -11,14 +11,6 @@ namespace {
 
 using Kind = ReplyPart::Kind;
 
-// Whether a text begins with the tag; nothing if that is not known yet.
-std::optional<bool> begins(std::string_view text, std::string_view tag) {
-  if (tag.empty()) return false;
-  if (text.starts_with(tag)) return true;
-  if (tag.starts_with(text)) return std::nullopt;
-  return false;
-}
-
 // Models that were trained on one form and are given another one's template use these most.
 Dialect with_tags(Dialect dialect) {
   if (dialect.calls.call.open.empty()) dialect.calls.call = {"<tool_call>", "</tool_call>"};

@@ -133,8 +133,10 @@ void RunningReply::count(const Sequence& sequence) {
 void RunningReply::on_tokens(const Sequence& sequence) {
   count(sequence);
   ReplyDelta delta;
-  if (!first_token_) delta.prompt_logprobs = sequence.prompt_logprobs;
-  if (!first_token_) first_token_ = Clock::now();
+  if (!first_token_) {
+    delta.prompt_logprobs = sequence.prompt_logprobs;
+    first_token_ = Clock::now();
+  }
   delta.text = new_text();
   delta.tokens = sequence.emitted;
   if (request_.trace) delta.tree = traced(sequence);

@@ -168,33 +168,28 @@ class MessageFormat final : public ReplyFormat {
 }  // namespace
 
 ReplyTask read_anthropic_message(FieldReader& request, ApiState& state, const HttpRequest& from) {
-  ReplyTask task;
   const Json body = chat_of_messages(request);
-  if (request.failed()) return task;
+  if (request.failed()) return {};
   FieldReader fields(body, request.error());
   ChatRequest chat = read_chat_request(fields, state, from);
   if (chat.settings.n != 1) fields.refuse("n", "must be 1 here");
-  if (request.failed()) return task;
+  if (request.failed()) return {};
   MessageWords words;
   words.state = &state;
   words.shape = std::move(chat.shape);
   words.id = "msg_" + random_hex(12);
   words.model = chat.settings.model;
   words.prompt_tokens = static_cast<int>(chat.settings.request.prompt.size());
-  task.grammar = std::move(chat.settings.grammar);
-  task.stream = chat.settings.stream;
-  task.keep_text = !task.stream;
-  task.requests.push_back(std::move(chat.settings.request));
-  task.format = std::make_unique<MessageFormat>(std::move(words));
-  return task;
+  return one_reply(std::move(chat.settings), std::make_unique<MessageFormat>(std::move(words)));
 }
 
-int count_message_tokens(FieldReader& request, ApiState& state, const HttpRequest& from) {
+Json count_message_tokens(FieldReader& request, ApiState& state, const HttpRequest& from) {
   Json body = request.json();
   if (body.is_object() && !body.contains("max_tokens")) body["max_tokens"] = 1;
   FieldReader with_limit(body, request.error());
   const ReplyTask task = read_anthropic_message(with_limit, state, from);
-  return request.failed() ? 0 : static_cast<int>(task.requests.front().prompt.size());
+  if (request.failed()) return {};
+  return {{"input_tokens", task.requests.front().prompt.size()}};
 }
 
 }  // namespace aerie::server

@@ -12,6 +12,6 @@ namespace aerie::server {
 ReplyTask read_anthropic_message(FieldReader& request, ApiState& state, const HttpRequest& from);
 
 // POST /v1/messages/count_tokens: how many the prompt of such a request has. Errors likewise.
-int count_message_tokens(FieldReader& request, ApiState& state, const HttpRequest& from);
+Json count_message_tokens(FieldReader& request, ApiState& state, const HttpRequest& from);
 
 }  // namespace aerie::server

@@ -145,10 +145,7 @@ void read_prompt(FieldReader& request, const ApiState& state, LlamaWords& words,
     if (!request.failed()) words.prompt = text_of(state.service.tokenizer(), ids);
   } else if (prompt != nullptr && prompt->is_string()) {
     words.prompt = request.string("prompt", "");
-    check_bytes(request, state, words.prompt.size(), "prompt");
-    if (request.failed()) return;
-    const Status encoded = state.service.tokenizer().encode(words.prompt, {true, true}, ids);
-    if (!encoded.ok()) request.refuse(error_of(encoded, "prompt"));
+    ids = encode_text(request, state, words.prompt, {true, true}, "prompt");
   } else {
     request.refuse("prompt", "must be a text or a list of token ids");
   }
@@ -159,8 +156,7 @@ void read_prompt(FieldReader& request, const ApiState& state, LlamaWords& words,
 }  // namespace
 
 ReplyTask read_llama_completion(FieldReader& request, ApiState& state, const HttpRequest& from) {
-  ReplyTask task;
-  if (request.failed()) return task;
+  if (request.failed()) return {};
   const Json body = settings_of(request);
   FieldReader fields(body, request.error());
   GenerationSettings settings = read_settings(fields, state, from, {});
@@ -172,15 +168,10 @@ ReplyTask read_llama_completion(FieldReader& request, ApiState& state, const Htt
   words.return_tokens = fields.boolean("return_tokens", false);
   if (settings.n != 1) fields.refuse("n", "must be 1 here");
   read_prompt(fields, state, words, settings.request.prompt);
-  if (request.failed()) return task;
+  if (request.failed()) return {};
   words.tokenizer = &state.service.tokenizer();
   words.model = settings.model;
-  task.grammar = std::move(settings.grammar);
-  task.stream = settings.stream;
-  task.keep_text = !task.stream;
-  task.requests.push_back(std::move(settings.request));
-  task.format = std::make_unique<LlamaFormat>(std::move(words));
-  return task;
+  return one_reply(std::move(settings), std::make_unique<LlamaFormat>(std::move(words)));
 }
 
 Json llama_props(const ApiState& state) {

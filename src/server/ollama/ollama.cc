@@ -120,14 +120,8 @@ class OllamaFormat final : public ReplyFormat {
 };
 
 ReplyTask task_of(GenerationSettings settings, OllamaWords words) {
-  ReplyTask task;
   words.model = settings.model;
-  task.grammar = std::move(settings.grammar);
-  task.stream = settings.stream;
-  task.keep_text = !task.stream;
-  task.requests.push_back(std::move(settings.request));
-  task.format = std::make_unique<OllamaFormat>(std::move(words));
-  return task;
+  return one_reply(std::move(settings), std::make_unique<OllamaFormat>(std::move(words)));
 }
 
 ReplyTask read_chat_form(FieldReader& request, ApiState& state, const HttpRequest& from,
@@ -175,12 +169,8 @@ ReplyTask read_ollama_generate(FieldReader& request, ApiState& state, const Http
   FieldReader fields(body, request.error());
   GenerationSettings settings = read_settings(fields, state, from, {});
   settings.grammar = read_grammar(fields);
-  const std::string prompt = fields.string("prompt", "");
-  check_bytes(fields, state, prompt.size(), "prompt");
-  if (request.failed()) return {};
-  const Status encoded =
-      state.service.tokenizer().encode(prompt, {true, true}, settings.request.prompt);
-  if (!encoded.ok()) fields.refuse(error_of(encoded, "prompt"));
+  settings.request.prompt =
+      encode_text(fields, state, fields.string("prompt", ""), {true, true}, "prompt");
   check_length(fields, state, settings.request.prompt.size(), "prompt");
   if (request.failed()) return {};
   OllamaWords words;
@@ -196,7 +186,7 @@ Json ollama_models(const ApiState& state) {
   return {{"models", std::move(list)}};
 }
 
-Json ollama_model(FieldReader& request, const ApiState& state) {
+Json ollama_model(FieldReader& request, ApiState& state, const HttpRequest&) {
   const Json named = {{"model", ollama_name(request)}};
   if (named["model"] == "") request.refuse("model", "is missing");
   FieldReader reader(named, request.error());

@@ -15,6 +15,6 @@ ReplyTask read_ollama_generate(FieldReader& request, ApiState& state, const Http
 // The models as /api/tags lists them.
 Json ollama_models(const ApiState& state);
 // What /api/show says of the model that `request` names. An error is left in it.
-Json ollama_model(FieldReader& request, const ApiState& state);
+Json ollama_model(FieldReader& request, ApiState& state, const HttpRequest& from);
 
 }  // namespace aerie::server

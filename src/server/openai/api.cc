@@ -95,20 +95,28 @@ void answer_model(const StatePtr& state, std::string_view name, Answer& answer) 
   send_error(answer, error_of(404, "there is no such model", "model", "model_not_found"));
 }
 
-void answer_tokenize(const StatePtr& state, const HttpRequest& request, Answer& answer) {
+// What is told at once of what a request asks.
+void answer_value(const StatePtr& state, const HttpRequest& request, Answer& answer,
+                  Json (*value_of)(FieldReader&, ApiState&, const HttpRequest&)) {
   auto body = parse_body(request);
   if (!body.ok()) return send_error(answer, error_of(400, body.status().message()));
   std::optional<ApiError> error;
   FieldReader reader(*body, error);
-  read_model(reader, *state);
+  const Json value = value_of(reader, *state, request);
+  if (error) return send_error(answer, *error);
+  send_json(answer, value);
+}
+
+Json tokens_of(FieldReader& reader, ApiState& state, const HttpRequest&) {
+  read_model(reader, state);
   std::vector<int32_t> ids;
-  const Tokenizer& tokenizer = state->service.tokenizer();
+  const Tokenizer& tokenizer = state.service.tokenizer();
   if (const Json* messages = reader.find("messages")) {
     ChatPrompt prompt;
     prompt.messages = read_messages(reader, *messages, "messages");
     prompt.extra = reader.object("chat_template_kwargs");
     prompt.add_generation_prompt = reader.boolean("add_generation_prompt", true);
-    ids = encode_chat(reader, *state, std::move(prompt)).ids;
+    ids = encode_chat(reader, state, std::move(prompt)).ids;
   } else {
     // llama.cpp calls it otherwise, and leaves special tokens out.
     const bool is_theirs = reader.has("content") && !reader.has("prompt");
@@ -122,16 +130,16 @@ void answer_tokenize(const StatePtr& state, const HttpRequest& request, Answer& 
     if (!encoded.ok()) reader.refuse(error_of(encoded, "prompt"));
   }
   const bool show = reader.boolean("return_token_strs", false);
-  if (error) return send_error(answer, *error);
+  if (reader.failed()) return {};
   Json out = {{"count", ids.size()},
-              {"max_model_len", state->service.context()},
+              {"max_model_len", state.service.context()},
               {"tokens", ids},
               {"token_strs", nullptr}};
   if (show) {
     out["token_strs"] = Json::array();
     for (const int32_t id : ids) out["token_strs"].push_back(valid_text(tokenizer.piece(id)));
   }
-  send_json(answer, out);
+  return out;
 }
 
 // As vLLM has it: for clients that cut texts with this server's tokenizer.
@@ -153,43 +161,18 @@ void answer_tokenizer_info(const ApiState& state, Answer& answer) {
 // As many tokens as that many contexts have may be made text.
 constexpr int kContexts = 16;
 
-void answer_detokenize(const StatePtr& state, const HttpRequest& request, Answer& answer) {
-  auto body = parse_body(request);
-  if (!body.ok()) return send_error(answer, error_of(400, body.status().message()));
-  std::optional<ApiError> error;
-  FieldReader reader(*body, error);
-  read_model(reader, *state);
+Json detokenized(FieldReader& reader, ApiState& state, const HttpRequest&) {
+  read_model(reader, state);
   const Json* tokens = reader.array("tokens");
   if (tokens == nullptr) reader.refuse("tokens", "is missing");
-  const std::vector<int32_t> ids =
-      error ? std::vector<int32_t>() : read_ids(reader, *tokens, *state, "tokens");
-  if (error) return send_error(answer, *error);
-  if (ids.size() > kContexts * static_cast<size_t>(state->service.context())) {
-    reader.refuse("tokens", "may be at most {}", kContexts * state->service.context());
-    return send_error(answer, *error);
+  if (reader.failed()) return {};
+  const std::vector<int32_t> ids = read_ids(reader, *tokens, state, "tokens");
+  if (ids.size() > kContexts * static_cast<size_t>(state.service.context())) {
+    reader.refuse("tokens", "may be at most {}", kContexts * state.service.context());
   }
-  const std::string text = text_of(state->service.tokenizer(), ids);
-  send_json(answer, {{"prompt", text}, {"content", text}});
-}
-
-void answer_message_tokens(const StatePtr& state, const HttpRequest& request, Answer& answer) {
-  auto body = parse_body(request);
-  if (!body.ok()) return send_error(answer, error_of(400, body.status().message()));
-  std::optional<ApiError> error;
-  FieldReader reader(*body, error);
-  const int count = count_message_tokens(reader, *state, request);
-  if (error) return send_error(answer, *error);
-  send_json(answer, {{"input_tokens", count}});
-}
-
-void answer_ollama_show(const StatePtr& state, const HttpRequest& request, Answer& answer) {
-  auto body = parse_body(request);
-  if (!body.ok()) return send_error(answer, error_of(400, body.status().message()));
-  std::optional<ApiError> error;
-  FieldReader reader(*body, error);
-  const Json model = ollama_model(reader, *state);
-  if (error) return send_error(answer, *error);
-  send_json(answer, model);
+  if (reader.failed()) return {};
+  const std::string text = text_of(state.service.tokenizer(), ids);
+  return {{"prompt", text}, {"content", text}};
 }
 
 void answer_ready(const StatePtr& state, Answer& answer) {
@@ -209,7 +192,7 @@ void answer_route(RouteName name, const StatePtr& state, const HttpRequest& requ
     case RouteName::kMessages:
       return answer_text(state, request, answer, read_anthropic_message);
     case RouteName::kMessageTokens:
-      return answer_message_tokens(state, request, *answer);
+      return answer_value(state, request, *answer, count_message_tokens);
     case RouteName::kLlamaCompletion:
       return answer_text(state, request, answer, read_llama_completion);
     case RouteName::kLlamaProps:
@@ -221,7 +204,7 @@ void answer_route(RouteName name, const StatePtr& state, const HttpRequest& requ
     case RouteName::kOllamaTags:
       return send_json(*answer, ollama_models(*state));
     case RouteName::kOllamaShow:
-      return answer_ollama_show(state, request, *answer);
+      return answer_value(state, request, *answer, ollama_model);
     case RouteName::kOllamaVersion:
       return send_json(*answer, {{"version", AERIE_VERSION}});
     case RouteName::kModels:
@@ -230,9 +213,9 @@ void answer_route(RouteName name, const StatePtr& state, const HttpRequest& requ
       return answer_model(state, std::string_view(request.path).substr(kModelPrefix.size()),
                           *answer);
     case RouteName::kTokenize:
-      return answer_tokenize(state, request, *answer);
+      return answer_value(state, request, *answer, tokens_of);
     case RouteName::kDetokenize:
-      return answer_detokenize(state, request, *answer);
+      return answer_value(state, request, *answer, detokenized);
     case RouteName::kTokenizerInfo:
       return answer_tokenizer_info(*state, *answer);
     case RouteName::kHealth:

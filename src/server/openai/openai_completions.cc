@@ -158,15 +158,11 @@ struct Prompts {
 };
 
 void add_text(FieldReader& request, const ApiState& state, const std::string& text, Prompts& out) {
-  std::vector<int32_t> ids;
-  const Tokenizer& tokenizer = state.service.tokenizer();
-  check_bytes(request, state, text.size(), "prompt");
-  if (request.failed()) return;
   // A prompt is all of the client's own making: it may hold a chat that was rendered elsewhere.
   const EncodeOptions options = {request.boolean("add_special_tokens", true),
                                  request.boolean("parse_special", true)};
-  const Status encoded = tokenizer.encode(text, options, ids);
-  if (!encoded.ok()) return request.refuse(error_of(encoded, "prompt"));
+  std::vector<int32_t> ids = encode_text(request, state, text, options, "prompt");
+  if (request.failed()) return;
   out.ids.push_back(std::move(ids));
   out.texts.push_back(text);
 }

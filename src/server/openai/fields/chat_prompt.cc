@@ -162,6 +162,16 @@ void check_bytes(FieldReader& request, const ApiState& state, size_t bytes, cons
                field, "context_length_exceeded"));
 }
 
+std::vector<int32_t> encode_text(FieldReader& request, const ApiState& state, std::string_view text,
+                                 const EncodeOptions& options, const char* field) {
+  std::vector<int32_t> ids;
+  check_bytes(request, state, text.size(), field);
+  if (request.failed()) return ids;
+  const Status encoded = state.service.tokenizer().encode(text, options, ids);
+  if (!encoded.ok()) request.refuse(error_of(encoded, field));
+  return ids;
+}
+
 EncodedChat encode_chat(FieldReader& request, const ApiState& state, ChatPrompt prompt) {
   EncodedChat out;
   if (request.failed()) return out;

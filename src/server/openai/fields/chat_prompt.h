@@ -30,6 +30,11 @@ struct EncodedChat {
 // What the chat template makes of it. Errors are left in `request`.
 EncodedChat encode_chat(FieldReader& request, const ApiState& state, ChatPrompt prompt);
 
+// The ids of a text, the field `field`; its length in tokens is not checked. Errors are left in
+// `request`.
+std::vector<int32_t> encode_text(FieldReader& request, const ApiState& state, std::string_view text,
+                                 const EncodeOptions& options, const char* field);
+
 // 400 for a text that is too long whatever tokens it has: before it is looked for them.
 void check_bytes(FieldReader& request, const ApiState& state, size_t bytes, const char* field);
 // 400 for a prompt with more tokens than are allowed.

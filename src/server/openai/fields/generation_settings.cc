@@ -183,6 +183,16 @@ GenerationSettings read_settings(FieldReader& request, const ApiState& state,
   return out;
 }
 
+ReplyTask one_reply(GenerationSettings settings, std::unique_ptr<ReplyFormat> format) {
+  ReplyTask task;
+  task.grammar = std::move(settings.grammar);
+  task.stream = settings.stream;
+  task.keep_text = !task.stream;
+  task.requests.push_back(std::move(settings.request));
+  task.format = std::move(format);
+  return task;
+}
+
 bool read_prompt_logprobs(FieldReader& request, GenerationSettings& settings) {
   if (!request.has("prompt_logprobs")) return false;
   int& count = settings.request.sampling.prompt_logprobs;

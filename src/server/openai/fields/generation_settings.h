@@ -1,6 +1,7 @@
 // What the requests for text have in common.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "server/openai/api_state.h"
 #include "server/openai/fields/field_reader.h"
 #include "server/openai/fields/grammar_fields.h"
+#include "server/openai/reply_task.h"
 
 namespace aerie::server {
 
@@ -33,6 +35,9 @@ struct SettingsForm {
 // model that is not served.
 GenerationSettings read_settings(FieldReader& request, const ApiState& state,
                                  const HttpRequest& from, const SettingsForm& form);
+
+// The task of one reply to a prompt.
+ReplyTask one_reply(GenerationSettings settings, std::unique_ptr<ReplyFormat> format);
 
 // "prompt_logprobs" (0 to 20), which is not for streams; whether it is there. An error is left in
 // `request`.
