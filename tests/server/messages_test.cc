@@ -14,26 +14,14 @@ using test::says;
 using test::thinks;
 using ::testing::HasSubstr;
 
-constexpr const char* kReply =
-    "<think>\nI need it.\n</think>\n\nLet me see.<tool_call>\n"
-    "{\"name\": \"weather\", \"arguments\": {\"place\": \"Rome\"}}\n</tool_call>";
-
 std::string body(const std::string& more) {
   return R"({"max_tokens":200,"messages":[{"role":"user","content":"Hello"}],"tools":[)"
          R"({"name":"weather","input_schema":{"type":"object"}}])" +
          more + "}";
 }
 
-std::string prompt_of(RunningServer& server) {
-  std::string text;
-  for (const int32_t id : server.service().last().prompt) {
-    text += server.service().tokenizer().piece(id);
-  }
-  return text;
-}
-
 TEST(Messages, Whole) {
-  RunningServer server(thinks(kReply));
+  RunningServer server(thinks(test::kThoughtAndCall));
   const Response response = server.post("/v1/messages", body(""));
   ASSERT_EQ(response.status, 200) << response.body;
   const Json out = response.json();
@@ -52,7 +40,7 @@ TEST(Messages, Whole) {
 }
 
 TEST(Messages, Streamed) {
-  RunningServer server(thinks(kReply));
+  RunningServer server(thinks(test::kThoughtAndCall));
   const Response response = server.post("/v1/messages", body(R"(,"stream":true)"));
   EXPECT_THAT(response.body, HasSubstr("event: message_start\ndata: {\"type\":\"message_start\""));
   const auto events = response.events(false);
@@ -113,7 +101,7 @@ TEST(Messages, OfEarlierTurns) {
       R"({"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":)"
       R"([{"type":"text","text":"Sun"}]},{"type":"text","text":"And now?"}]}]})");
   ASSERT_EQ(response.status, 200) << response.body;
-  const std::string prompt = prompt_of(server);
+  const std::string prompt = server.prompt();
   EXPECT_THAT(prompt, HasSubstr("system\n|Be brief."));
   EXPECT_THAT(prompt, HasSubstr("assistant\nT1|C1[{"));
   EXPECT_THAT(prompt, HasSubstr(R"("arguments": {"x": 1})"));
@@ -130,7 +118,7 @@ TEST(Messages, Settings) {
   ASSERT_TRUE(server.service().last().span_limit.has_value());
   EXPECT_EQ(server.service().last().span_limit->max_tokens, 7);
   server.post("/v1/messages", body(R"(,"thinking":{"type":"disabled"})"));
-  EXPECT_THAT(prompt_of(server), HasSubstr("</think>"));
+  EXPECT_THAT(server.prompt(), HasSubstr("</think>"));
   for (const char* choice : {R"({"type":"any"})", R"({"type":"tool","name":"weather"})"}) {
     EXPECT_EQ(server.post("/v1/messages", body(std::string(R"(,"tool_choice":)") + choice)).status,
               200);

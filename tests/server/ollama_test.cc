@@ -14,10 +14,6 @@ using test::RunningServer;
 using test::says;
 using test::thinks;
 
-constexpr const char* kReply =
-    "<think>\nI need it.\n</think>\n\nLet me see.<tool_call>\n"
-    "{\"name\": \"weather\", \"arguments\": {\"place\": \"Rome\"}}\n</tool_call>";
-
 std::string chat(const std::string& more) {
   return R"({"messages":[{"role":"user","content":"Hello"}])" + more + "}";
 }
@@ -37,7 +33,7 @@ std::vector<Json> lines_of(const Response& response) {
 }
 
 TEST(Ollama, Chat) {
-  RunningServer server(thinks(kReply));
+  RunningServer server(thinks(test::kThoughtAndCall));
   const Json whole =
       server.post("/api/chat", chat(std::string(kTools) + R"(,"stream":false)")).json();
   EXPECT_EQ(whole["message"]["thinking"], "I need it.");

@@ -13,10 +13,6 @@ using test::RunningServer;
 using test::thinks;
 using ::testing::HasSubstr;
 
-constexpr const char* kReply =
-    "<think>\nI need it.\n</think>\n\nLet me see.<tool_call>\n"
-    "{\"name\": \"weather\", \"arguments\": {\"place\": \"Rome\"}}\n</tool_call>";
-
 std::string body(const std::string& more) {
   return R"({"input":"Hello","tools":[{"type":"function","name":"weather","parameters":)"
          R"({"type":"object"}}])" +
@@ -24,7 +20,7 @@ std::string body(const std::string& more) {
 }
 
 TEST(ResponseItems, Whole) {
-  RunningServer server(thinks(kReply));
+  RunningServer server(thinks(test::kThoughtAndCall));
   const Json out = server.post("/v1/responses", body("")).json();
   ASSERT_EQ(out["output"].size(), 3u) << out;
   EXPECT_EQ(out["output"][0]["type"], "reasoning");
@@ -42,7 +38,7 @@ TEST(ResponseItems, Whole) {
 
 // The events say the same as the whole answer, in order, each item begun and ended once.
 TEST(ResponseItems, Streamed) {
-  RunningServer server(thinks(kReply));
+  RunningServer server(thinks(test::kThoughtAndCall));
   const Json whole = server.post("/v1/responses", body("")).json();
   const auto events = server.post("/v1/responses", body(R"(,"stream":true)")).events(false);
   Json items = Json::array();
@@ -87,9 +83,7 @@ TEST(ResponseItems, OfEarlierTurns) {
       R"({"type":"function_call","call_id":"c1","name":"weather","arguments":"{\"x\":1}"},)"
       R"({"type":"function_call_output","call_id":"c1","output":"Sun"}]})");
   ASSERT_EQ(response.status, 200) << response.body;
-  const auto& prompt = server.service().last().prompt;
-  std::string text;
-  for (const int32_t id : prompt) text += server.service().tokenizer().piece(id);
+  const std::string text = server.prompt();
   EXPECT_THAT(text, HasSubstr("T1|C1[{"));
   EXPECT_THAT(text, HasSubstr(R"("arguments": {"x": 1})"));
   EXPECT_THAT(text, HasSubstr("|Sun"));

@@ -26,6 +26,12 @@ class RunningServer {
   server::Server& server() { return *server_; }
   int port() const { return server_->port(); }
   void stop() { server_.reset(); }
+  // The text of the last request's prompt, control tokens by name.
+  std::string prompt() {
+    std::string text;
+    for (const int32_t id : service_.last().prompt) text += service_.tokenizer().piece(id);
+    return text;
+  }
 
   Response post(std::string_view path, const std::string& body,
                 std::string_view headers = "") const {
@@ -53,6 +59,11 @@ inline FakeService::Options says(std::string text) {
   options.reply = [text = std::move(text)](const std::string&) { return text; };
   return options;
 }
+
+// A reply with a thought, something said and a call of "weather".
+inline constexpr const char* kThoughtAndCall =
+    "<think>\nI need it.\n</think>\n\nLet me see.<tool_call>\n"
+    "{\"name\": \"weather\", \"arguments\": {\"place\": \"Rome\"}}\n</tool_call>";
 
 // A template whose model thinks, and the same with the opening tag in the prompt.
 inline FakeService::Options thinks(const std::string& reply, const std::string& begin = "") {

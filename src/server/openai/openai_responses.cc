@@ -181,7 +181,6 @@ Json frame_of(FieldReader& request, const GenerationSettings& settings, bool par
 }  // namespace
 
 ReplyTask read_response(FieldReader& request, ApiState& state, const HttpRequest& from) {
-  ReplyTask task;
   SettingsForm form;
   form.max_tokens = {"max_output_tokens"};
   ChatRequest chat;
@@ -195,11 +194,11 @@ ReplyTask read_response(FieldReader& request, ApiState& state, const HttpRequest
   parts.tools = read_tools(tool_fields, state);
   parts.reasoning = read_response_reasoning(request);
   settings.grammar = read_text_format(request);
-  if (request.failed()) return task;
+  if (request.failed()) return {};
   parts.messages = read_response_input(request);
   const bool parallel = parts.tools.parallel;
   complete_chat(request, state, std::move(parts), chat);
-  if (request.failed()) return task;
+  if (request.failed()) return {};
   ResponseWords words;
   words.state = &state;
   words.shape = std::move(chat.shape);
@@ -208,12 +207,9 @@ ReplyTask read_response(FieldReader& request, ApiState& state, const HttpRequest
   words.model = settings.model;
   words.created = std::time(nullptr);
   words.trace = settings.request.trace;
-  task.grammar = std::move(settings.grammar);
-  task.stream = settings.stream;
-  task.format =
-      std::make_unique<ResponseFormat>(std::move(words), frame_of(request, settings, parallel));
-  task.requests.push_back(std::move(settings.request));
-  return task;
+  Json frame = frame_of(request, settings, parallel);
+  return one_reply(std::move(settings),
+                   std::make_unique<ResponseFormat>(std::move(words), std::move(frame)));
 }
 
 }  // namespace aerie::server
