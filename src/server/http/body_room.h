@@ -6,11 +6,13 @@
 #include <boost/beast/core/error.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/optional/optional.hpp>
+#include <boost/system/errc.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -60,7 +62,9 @@ class BodyRoom : public std::enable_shared_from_this<BodyRoom> {
   std::map<std::string, size_t> taken_by_;  // those that have any
 };
 
-// For Beast's parsers. Theirs makes room for all that is announced before any of it has come.
+// For Beast's parsers. Theirs makes room for all that is announced before any of it has come. Where
+// there is no memory for more, the error is errc::not_enough_memory: thrown through the library, it
+// would end the connection without a word.
 struct ArrivingBody {
   using value_type = std::string;
 
@@ -82,7 +86,12 @@ struct ArrivingBody {
         if (wanted > body_.capacity()) {
           // A string that has some takes twice as much, whatever is asked for.
           std::string grown;
-          grown.reserve(std::max(wanted, std::min<size_t>(announced_, 2 * body_.capacity())));
+          try {
+            grown.reserve(std::max(wanted, std::min<size_t>(announced_, 2 * body_.capacity())));
+          } catch (const std::bad_alloc&) {
+            error = make_error_code(boost::system::errc::not_enough_memory);
+            return bytes;
+          }
           grown += body_;
           body_.swap(grown);
         }

@@ -41,6 +41,7 @@ int status_of(const error_code& error) {
   if (error == http::error::body_limit) return 413;
   if (error == http::error::header_limit || error == http::error::buffer_overflow) return 431;
   if (error == http::error::bad_version) return 505;
+  if (error == boost::system::errc::not_enough_memory) return 503;
   return 400;
 }
 
@@ -292,15 +293,21 @@ class StreamConnection final : public Connection,
     if (!alive_ || state_ != State::kReading) return;
     // Only what the parser says is the client's to correct; the rest is a connection that broke.
     static const auto& category = http::make_error_code(http::error::bad_method).category();
+    const int status = status_of(error);
     if (error == http::error::end_of_stream || error == http::error::partial_message ||
-        error.category() != category) {
+        (error.category() != category && status != 503)) {
       return abandon();
     }
-    const int status = status_of(error);
     forget_body();
-    refuse(status, status == 413
-                       ? fmt::format("the body is larger than {} bytes", options_.max_body_bytes)
-                       : error.message());
+    refuse(status, message_of(error, status));
+  }
+
+  std::string message_of(const error_code& error, int status) const {
+    if (status == 413) {
+      return fmt::format("the body is larger than {} bytes", options_.max_body_bytes);
+    }
+    return status == 503 ? "there is not enough memory for the body: try again later"
+                         : error.message();
   }
 
   // Of the transport's own, before there is an answer or instead of one.
