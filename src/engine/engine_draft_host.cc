@@ -3,13 +3,13 @@
 #include <memory>
 #include <utility>
 
-#include "engine/memory.h"
 #include "hub/locate.h"
 
 namespace aerie {
 
-EngineDraftHost::EngineDraftHost(DraftTarget target, std::vector<ModelSource>& sources)
-    : target_(std::move(target)), sources_(sources) {}
+EngineDraftHost::EngineDraftHost(DraftTarget target, std::vector<ModelSource>& sources,
+                                 MemoryRoom* memory)
+    : target_(std::move(target)), sources_(sources), memory_(memory) {}
 
 Expected<DraftSource> EngineDraftHost::open_model(const std::string& name,
                                                   std::optional<DType> type) {
@@ -33,7 +33,10 @@ Expected<HeadFile*> EngineDraftHost::open_head(const std::string& name, std::opt
 
 Status EngineDraftHost::check_memory(const std::string& what, int64_t weight_bytes,
                                      int64_t cache_bytes, int64_t work_bytes) {
-  return aerie::check_memory(what, weight_bytes, cache_bytes, work_bytes, available_memory());
+  const int64_t free = memory_ != nullptr ? memory_->free() : available_memory();
+  AERIE_RETURN_IF_ERROR(aerie::check_memory(what, weight_bytes, cache_bytes, work_bytes, free));
+  if (memory_ != nullptr) memory_->taken += weight_bytes + cache_bytes + work_bytes;
+  return {};
 }
 
 }  // namespace aerie

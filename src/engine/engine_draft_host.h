@@ -7,14 +7,17 @@
 
 #include "base/status.h"
 #include "draft/draft_host.h"
+#include "engine/memory.h"
 #include "engine/model_source.h"
 
 namespace aerie {
 
-// Appends to `sources` what it opens; they must outlive the drafters.
+// Appends to `sources` what it opens; they must outlive the drafters. What is checked counts as
+// taken of `memory`, if there is one.
 class EngineDraftHost final : public DraftHost {
  public:
-  EngineDraftHost(DraftTarget target, std::vector<ModelSource>& sources);
+  EngineDraftHost(DraftTarget target, std::vector<ModelSource>& sources,
+                  MemoryRoom* memory = nullptr);
 
   const DraftTarget& target() const override { return target_; }
   Expected<DraftSource> open_model(const std::string& name, std::optional<DType> type) override;
@@ -25,6 +28,7 @@ class EngineDraftHost final : public DraftHost {
  private:
   DraftTarget target_;
   std::vector<ModelSource>& sources_;
+  MemoryRoom* memory_;
 };
 
 }  // namespace aerie

@@ -9,6 +9,7 @@
 
 #include "aerie/engine.h"
 #include "base/status.h"
+#include "base/turns.h"
 #include "draft/speculative_config.h"
 #include "kernels/backend.h"
 #include "kernels/kv_layout.h"
@@ -46,6 +47,13 @@ struct EngineOptions {
   std::vector<SpeculativeConfig> more_speculations;  // open too, for requests that pick one
   std::shared_ptr<CustomDrafter> custom_drafter;     // what method "custom" is; null: there is none
   VerifyRule rule = VerifyRule::kExact;
+  // Of the weights, the cache and all that drafts, together; 0: what is free.
+  int64_t memory_bytes = 0;
+  // Of the memory that is left beside the weights, the part that a cache takes whose size nothing
+  // else says.
+  double cache_share = 0.5;
+  // With the other models of the process; null: there are none.
+  std::shared_ptr<Turns> turns;
   // Generations begin with what earlier ones that began alike left in the cache. Off where times
   // are to be compared.
   bool reuse_prefixes = false;
@@ -60,7 +68,7 @@ struct Concurrency {
   int64_t cache_positions = 0;
   static constexpr int64_t kAll = -1;  // as many as they may need
   static constexpr int64_t kRoom =
-      -2;               // the same, but no more than fit into half of the free memory
+      -2;               // the same, but no more than fit into EngineOptions::cache_share
   int pass_rows = 0;    // rows of a pass, at least
   int pass_logits = 0;  // and of these, those that want logits, at least
   int max_taps = -1;    // layers tapped at a time; negative: the model's default

@@ -99,6 +99,11 @@ int64_t available_memory() {
   return least(least(system_available(), memory_of_groups()), memory_of_limits());
 }
 
+int64_t MemoryRoom::free() const {
+  const int64_t available = available_memory();
+  return limit > 0 ? least(available, std::max<int64_t>(0, limit - taken)) : available;
+}
+
 Status check_memory(const std::string& name, int64_t weight_bytes, int64_t cache_bytes,
                     int64_t work_bytes, int64_t available) {
   const int64_t needed = weight_bytes + cache_bytes + work_bytes;

@@ -20,6 +20,14 @@ int64_t memory_of_groups(const std::string& root = "");
 // Address space and data (setrlimit).
 int64_t memory_of_limits();
 
+// What a model may take and has taken.
+struct MemoryRoom {
+  int64_t limit = 0;  // bytes of all of it; 0: what is free
+  int64_t taken = 0;
+
+  int64_t free() const;  // -1 if unknown
+};
+
 // kResourceExhausted with the sizes if a model of `weight_bytes` with a cache of `cache_bytes` and
 // `work_bytes` of working memory does not fit into `available` (ignored if negative).
 Status check_memory(const std::string& name, int64_t weight_bytes, int64_t cache_bytes,

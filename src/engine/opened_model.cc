@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/errors.h"
@@ -16,6 +18,7 @@
 #include "engine/memory.h"
 #include "engine/profile.h"
 #include "hub/hub_cache.h"
+#include "hub/hub_name.h"
 #include "hub/locate.h"
 #include "model/import/suggested_sampling.h"
 
@@ -52,12 +55,14 @@ int64_t positions_in(int64_t bytes, int64_t most, const ModelConfig& config, ker
 }
 
 int64_t cache_positions(const ModelConfig& config, const EngineOptions& options,
-                        const Concurrency& concurrency, const KvCache::Windows& windows) {
+                        const Concurrency& concurrency, const KvCache::Windows& windows,
+                        int64_t free) {
   const int64_t least = least_positions(options, concurrency);
   if (concurrency.cache_positions != Concurrency::kRoom) return least;
   int64_t positions = least * concurrency.sequences;
-  if (const int64_t free = available_memory(); free >= 0) {
-    positions = positions_in(free / 2, positions, config, options.cache_type, windows);
+  if (free >= 0) {
+    const auto bytes = static_cast<int64_t>(static_cast<double>(free) * options.cache_share);
+    positions = positions_in(bytes, positions, config, options.cache_type, windows);
   }
   return std::max(least, positions);
 }
@@ -132,19 +137,19 @@ Status Opening::open() {
   return open_drafters();
 }
 
-// The model's own, as far as the cache that was asked for has room, and half of the memory that the
-// weights leave; at least the usual default, where it may turn out that that does not fit.
+// The model's own, as far as the cache that was asked for has room, and its share of the memory
+// that the weights leave; at least the usual default, where it may turn out that that does not fit.
 int Opening::context_by_memory(const ModelConfig& config) {
   int64_t most = config.context;
   if (concurrency_.cache_positions > 0) most = std::min(most, concurrency_.cache_positions);
   options_.context = static_cast<int>(most);
   set_decoder();
   const int64_t least = std::min<int64_t>(most, EngineOptions::kDefaultContext);
-  if (const int64_t free = available_memory(); free >= 0) {
+  if (const int64_t free = out_.memory.free(); free >= 0) {
     const int64_t left = free - loaded_weight_bytes(*out_.source.file, *backend_);
-    const int64_t fit =
-        positions_in(std::max<int64_t>(0, left) / 2, most, config, options_.cache_type,
-                     window_sizes(out_.decoder, concurrency_.sequences));
+    const double share = options_.cache_share * static_cast<double>(std::max<int64_t>(0, left));
+    const int64_t fit = positions_in(static_cast<int64_t>(share), most, config, options_.cache_type,
+                                     window_sizes(out_.decoder, concurrency_.sequences));
     // Of a page that is not whole as much as there is.
     if (fit + kernels::kPagePositions <= most) most = fit;
   }
@@ -212,13 +217,17 @@ Status Opening::open_cache(const ModelConfig& config) {
                    KvCache::bytes_needed(config, least_positions(options_, concurrency_),
                                          options_.cache_type, windows) +
                        KvCache::state_bytes_needed(config, concurrency_.sequences, states),
-                   work, available_memory()));
+                   work, out_.memory.free()));
   AERIE_ASSIGN_OR_RETURN(out_.model, load_model(file, model_options));
+  out_.memory.taken += weights + work;
   // What is free now is known best once the weights are there.
-  const int64_t positions = cache_positions(config, options_, concurrency_, windows);
+  const int64_t positions =
+      cache_positions(config, options_, concurrency_, windows, out_.memory.free());
   AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, positions, concurrency_.sequences,
                                                         options_.cache_type, states, windows));
   out_.cache = std::make_unique<KvCache>(std::move(cache));
+  out_.memory.taken +=
+      out_.cache->bytes() + KvCache::state_bytes_needed(config, concurrency_.sequences, states);
   return {};
 }
 
@@ -239,7 +248,7 @@ Status Opening::open_drafters() {
   for (size_t i = 0; i < configs.size(); ++i) {
     OpenedModel::Speculation& one = out_.speculations[i];
     one.max_nodes = configs[i].tokens();
-    EngineDraftHost host(target, one.sources);
+    EngineDraftHost host(target, one.sources, &out_.memory);
     AERIE_ASSIGN_OR_RETURN(one.drafter, make_drafter(configs[i], host));
     if (one.drafter == nullptr) continue;
     one.drafter = make_forced_text_drafter(std::move(one.drafter), *out_.source.tokenizer);
@@ -249,7 +258,11 @@ Status Opening::open_drafters() {
 
 Expected<PassCost> Opening::find_pass_cost(int max_rows) {
   if (profile_) return PassCost(profile_->pass_cost);
-  return measure_pass_cost(*out_.model, *out_.cache, {max_rows});
+  std::optional<Turns::Member> turn;  // so that nothing else runs meanwhile
+  if (options_.turns != nullptr) turn.emplace(options_.turns).begin();
+  auto cost = measure_pass_cost(*out_.model, *out_.cache, {max_rows});
+  if (turn) turn->end(false);
+  return cost;
 }
 
 }  // namespace
@@ -273,17 +286,26 @@ DraftTarget draft_target(const OpenedModel& opened, int sequences) {
   return target;
 }
 
-std::string OpenedModel::name() const {
-  if (std::string repo = repo_of_path(options.model); !repo.empty()) return repo;
-  std::filesystem::path name = std::filesystem::path(options.model).lexically_normal();
+std::string model_name(const std::string& model) {
+  if (std::string repo = repo_of_path(model); !repo.empty()) return repo;
+  std::filesystem::path name = std::filesystem::path(model).lexically_normal();
+  std::error_code ignored;
+  if (const auto hub = parse_hub_name(model); hub && !std::filesystem::exists(name, ignored)) {
+    return hub->repo;
+  }
   if (!name.has_filename()) name = name.parent_path();  // a folder with a slash at its end
   if (name.extension() == ".gguf") return name.stem().string();
   return name.filename().string();
 }
 
+std::string OpenedModel::name() const {
+  return model_name(options.model);
+}
+
 Expected<OpenedModel> open_model(const EngineOptions& options, const Concurrency& concurrency) {
   OpenedModel opened;
   opened.options = options;
+  opened.memory.limit = options.memory_bytes;
   AERIE_RETURN_IF_ERROR(Opening(opened, concurrency).open());
   return opened;
 }

@@ -13,6 +13,7 @@
 #include "draft/draft_host.h"
 #include "draft/drafter.h"
 #include "engine/engine_options.h"
+#include "engine/memory.h"
 #include "engine/model_source.h"
 #include "kv/kv_cache.h"
 #include "model/model.h"
@@ -33,6 +34,7 @@ struct OpenedModel {
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<PassCost> cost;         // null unless a speculation decides by it
   std::vector<Speculation> speculations;  // options.speculation, then more_speculations
+  MemoryRoom memory;                      // as far as it was accounted for
   ModelOptions model_options;
   DecoderOptions decoder;
 
@@ -48,6 +50,9 @@ struct OpenedModel {
   // What passes cost, as far as known; null unless a speculation decides by it.
   const PassCost* pass_cost() const { return cost.get(); }
 };
+
+// The same of what somebody calls a model, opened or not.
+std::string model_name(const std::string& model);
 
 // What drafters for it are made with, for so many sequences at a time; without what passes cost.
 DraftTarget draft_target(const OpenedModel& opened, int sequences);

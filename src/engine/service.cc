@@ -8,6 +8,7 @@
 #include <mutex>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -56,6 +57,7 @@ class EngineService final : public Service {
   std::shared_ptr<const TokenTrie> token_trie() const override { return trie_; }
   std::shared_ptr<GrammarPool> grammar_pool() const override { return pool_; }
   const std::vector<std::string>& speculations() const override { return speculations_; }
+  int64_t memory_bytes() const override { return opened_.memory.taken; }
 
   Expected<Id> submit(Request request, std::shared_ptr<ReplySink> sink) override;
   void cancel(Id id) override;
@@ -313,6 +315,8 @@ void EngineService::serve() {
   std::vector<Arrival> arrivals;
   std::vector<Id> cancels;
   bool waits = false;  // all that there is, for masks
+  std::optional<Turns::Member> turn;
+  if (opened_.options.turns != nullptr) turn.emplace(opened_.options.turns);
   {
     Scheduler scheduler(*decoder_, *opened_.cache, options);
     for (;;) {
@@ -329,9 +333,11 @@ void EngineService::serve() {
         arrivals.swap(arrivals_);
         cancels.swap(cancels_);
       }
+      if (turn) turn->begin();
       const SteadyTime start = steady_now();
       take_mail(scheduler, arrivals, cancels);
       waits = !scheduler.step();
+      if (turn) turn->end(!waits && !scheduler.idle());
       retire();
       publish(scheduler, seconds_since(start));
     }

@@ -67,6 +67,8 @@ class Service {
   virtual ServiceStats stats() const = 0;
   // From now on nothing is taken; what was taken goes on.
   virtual void drain() = 0;
+  // That its weights, cache and drafts take, as far as is known.
+  virtual int64_t memory_bytes() const { return 0; }
   // Not ok once the thread has ended by itself, as where memory is used up: what it had is
   // cancelled, and nothing more is taken.
   virtual Status failure() const { return {}; }

@@ -1,6 +1,7 @@
 // What a service did so far.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -31,5 +32,27 @@ struct ServiceStats {
   int64_t records_dropped = 0;   // since writing them was too slow, or failed
   int64_t records_left_out = 0;  // since they have grammars, which are texts
 };
+
+// Adds the counters of another service; running, waiting and cache_usage stay.
+inline void add_counters(const ServiceStats& of, ServiceStats& to) {
+  to.requests += of.requests;
+  to.prompt_tokens += of.prompt_tokens;
+  to.generated_tokens += of.generated_tokens;
+  to.prefix_queries += of.prefix_queries;
+  to.prefix_hits += of.prefix_hits;
+  to.preemptions += of.preemptions;
+  to.passes += of.passes;
+  to.pass_seconds += of.pass_seconds;
+  to.decode_seconds += of.decode_seconds;
+  to.busy_seconds += of.busy_seconds;
+  to.drafts += of.drafts;
+  to.draft_tokens += of.draft_tokens;
+  to.accepted_tokens += of.accepted_tokens;
+  to.accepted_at.resize(std::max(to.accepted_at.size(), of.accepted_at.size()));
+  for (size_t i = 0; i < of.accepted_at.size(); ++i) to.accepted_at[i] += of.accepted_at[i];
+  to.records_written += of.records_written;
+  to.records_dropped += of.records_dropped;
+  to.records_left_out += of.records_left_out;
+}
 
 }  // namespace aerie

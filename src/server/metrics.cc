@@ -6,6 +6,8 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -208,9 +210,9 @@ void Metrics::on_end(const ReplyEnd& end, double seconds) {
   }
 }
 
-std::string Metrics::text(const ServiceStats& stats,
-                          const std::vector<Holdback::Figures>& gains) const {
-  ServiceFamilies out(state_->labels);
+namespace {
+
+void add_stats(const ServiceStats& stats, ServiceFamilies& out) {
   out.gauge("vllm:num_requests_running", "Requests that are decoded", stats.running);
   out.gauge("vllm:num_requests_waiting", "Requests that wait", stats.waiting);
   out.gauge("vllm:kv_cache_usage_perc", "Used part of the cache; 1 is all", stats.cache_usage);
@@ -241,10 +243,33 @@ std::string Metrics::text(const ServiceStats& stats,
               stats.records_dropped);
   out.counter("aerie:records_left_out_total", "Replies not recorded since they have grammars",
               stats.records_left_out);
-  add_gains(gains, out);
-  std::vector<prom::MetricFamily> all = state_->registry.Collect();
-  all.insert(all.end(), std::make_move_iterator(out.families.begin()),
-             std::make_move_iterator(out.families.end()));
+}
+
+// A family stands once on the page, with what all models have of it.
+void merge(std::vector<prom::MetricFamily> families, std::vector<prom::MetricFamily>& all) {
+  for (prom::MetricFamily& family : families) {
+    const auto known = std::ranges::find(all, family.name, &prom::MetricFamily::name);
+    if (known == all.end()) {
+      all.push_back(std::move(family));
+    } else {
+      std::ranges::move(family.metric, std::back_inserter(known->metric));
+    }
+  }
+}
+
+}  // namespace
+
+std::string Metrics::text(const std::vector<Figures>& models) {
+  std::vector<prom::MetricFamily> all;
+  for (const Figures& model : models) {
+    const State& state = *model.metrics->state_;
+    ServiceFamilies out(state.labels);
+    out.gauge("aerie:model_loaded", "Whether the model is in memory", model.is_loaded ? 1 : 0);
+    add_stats(model.stats, out);
+    add_gains(model.gains, out);
+    merge(state.registry.Collect(), all);
+    merge(std::move(out.families), all);
+  }
   std::ostringstream text;
   prom::TextSerializer().Serialize(text, all);
   return std::move(text).str();

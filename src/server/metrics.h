@@ -19,8 +19,15 @@ class Metrics {
   void on_first_token(double seconds);               // since the request came
   void on_tokens(int count, double seconds);         // since the last ones
   void on_end(const ReplyEnd& end, double seconds);  // since the request came
+  // Of one model, for the page.
+  struct Figures {
+    const Metrics* metrics = nullptr;
+    ServiceStats stats;
+    std::vector<Holdback::Figures> gains;
+    bool is_loaded = true;
+  };
   // The page of /metrics.
-  std::string text(const ServiceStats& stats, const std::vector<Holdback::Figures>& gains) const;
+  static std::string text(const std::vector<Figures>& models);
 
  private:
   struct State;

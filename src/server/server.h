@@ -1,4 +1,4 @@
-// The server: HTTP, keys and API over a Service.
+// The server: HTTP, keys and API over models.
 #pragma once
 
 #include <memory>
@@ -8,26 +8,30 @@
 #include "engine/service.h"
 #include "server/http/gate.h"
 #include "server/http/http_server.h"
+#include "server/models/model_host.h"
 #include "server/openai/api.h"
 
 namespace aerie::server {
 
 struct ServerOptions {
   HttpServerOptions http;
-  ApiOptions api;
+  ApiOptions api;  // of one model; where there are several, each has its own
   GateOptions gate;
 };
 
 // Serves from start() to the destructor. One thread at a time.
 class Server {
  public:
-  // The service must outlive it. Errors are HttpServer::start()'s.
+  // Errors are HttpServer::start()'s. The service must outlive it.
   static Expected<std::unique_ptr<Server>> start(Service& service, ServerOptions options);
+  static Expected<std::unique_ptr<Server>> start(std::unique_ptr<ModelHost> host,
+                                                 ServerOptions options);
   // Ends what is not finished.
   ~Server();
 
   int port() const { return http_->port(); }
   std::string url() const { return http_->url(); }
+  ModelHost& models() { return *host_; }
 
   // Takes no more; what was taken goes on.
   void drain();
@@ -35,10 +39,10 @@ class Server {
   int busy() const;
 
  private:
-  explicit Server(Service& service) : service_(service) {}
+  explicit Server(std::unique_ptr<ModelHost> host) : host_(std::move(host)), api_(*host_) {}
 
-  Service& service_;
-  std::unique_ptr<Api> api_;
+  std::unique_ptr<ModelHost> host_;
+  Api api_;
   std::unique_ptr<HttpServer> http_;
 };
 

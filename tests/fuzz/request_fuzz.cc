@@ -93,11 +93,12 @@ AERIE_FUZZ_TARGET(request) {
   request.body = std::string(reinterpret_cast<const char*>(data) + 1, size - 1);
   request.client = "fuzz";
   static aerie::test::FuzzService service;
-  static aerie::server::Api api(service, [] {
+  static aerie::server::ModelHost host(service, [] {
     aerie::server::ApiOptions options;
     options.allow_trace = true;
     return options;
   }());
+  static aerie::server::Api api(host);
   api.handle(request, std::make_shared<aerie::CheckedAnswer>());
   service.run();
   return 0;

@@ -25,7 +25,8 @@ class GoneAnswer final : public Answer {
 
 TEST(Api, SubmitsNothingForAClientThatHasGone) {
   test::FakeService service;
-  Api api(service, {});
+  ModelHost host(service, {});
+  Api api(host);
   const auto answer = std::make_shared<GoneAnswer>();
   HttpRequest request;
   request.method = "POST";
@@ -33,7 +34,7 @@ TEST(Api, SubmitsNothingForAClientThatHasGone) {
   // It would say nothing until it is cancelled.
   request.body = R"({"prompt": "HANG", "max_tokens": 100, "stream": true})";
   api.handle(request, answer);
-  EXPECT_EQ(api.open_requests(), 0);
+  EXPECT_EQ(host.server().open_requests, 0);
   EXPECT_FALSE(answer->said());
 }
 

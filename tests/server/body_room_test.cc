@@ -7,10 +7,9 @@
 #include <boost/beast/http/message.hpp>
 #include <string>
 
-#include "testing/sanitized.h"
+#include "tests/testing/sanitized.h"
 
-namespace aerie::server {
-namespace {
+namespace aerie::server::body_room_test {
 
 TEST(ArrivingBody, NoMemoryForMoreIsAnErrorAndNotThrown) {
   // A sanitizer ends the program where so much is asked for.
@@ -32,5 +31,4 @@ TEST(ArrivingBody, NoMemoryForMoreIsAnErrorAndNotThrown) {
   }
 }
 
-}  // namespace
-}  // namespace aerie::server
+}  // namespace aerie::server::body_room_test

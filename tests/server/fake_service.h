@@ -21,7 +21,7 @@ namespace aerie::test {
 
 // What ends a reply early, anywhere in a prompt: "FAIL" fails after a few tokens, "HANG" says
 // nothing until it is cancelled, "LIMIT4" comes to the limit of its constraint after four tokens.
-class FakeService final : public Service {
+class FakeService : public Service {
  public:
   struct Options {
     // The whole reply to a prompt; the default repeats its end.

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <iostream>
@@ -12,9 +13,12 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/standard_streams.h"
+#include "base/turns.h"
+#include "engine/opened_model.h"
 #include "tools/serve/serve_log.h"
 
 #ifdef __GLIBC__
@@ -90,7 +94,7 @@ void put_over(const SuggestedSampling& asked, SuggestedSampling& sampling) {
   put(asked.repetition_penalty, sampling.repetition_penalty);
 }
 
-Expected<std::unique_ptr<Service>> open(const ServeOptions& options, ServeLog& log) {
+Expected<std::unique_ptr<Service>> open_recorded(const ServeOptions& options, ServeLog& log) {
   if (options.record_folder.empty()) return open_service(options.engine, options.service);
   // Before the model is loaded, so that a wrong path is no surprise later.
   AERIE_ASSIGN_OR_RETURN(
@@ -103,6 +107,71 @@ Expected<std::unique_ptr<Service>> open(const ServeOptions& options, ServeLog& l
   return open_recording_service(options.engine, options.service, recording, std::move(folder));
 }
 
+Expected<server::OpenedService> open(const ServeOptions& options, ServeLog& log) {
+  server::OpenedService out;
+  AERIE_ASSIGN_OR_RETURN(out.service, open_recorded(options, log));
+  out.api = options.server.api;
+  if (options.use_suggested) {
+    AERIE_ASSIGN_OR_RETURN(out.api.sampling, out.service->suggested_sampling());
+  }
+  if (!out.api.sampling.empty()) {
+    log.message(
+        fmt::format("sampling as the model's makers recommend: {}", to_string(out.api.sampling)));
+  }
+  put_over(options.sampling, out.api.sampling);
+  return out;
+}
+
+server::ServedModel served(const ServeOptions& options, ServeLog& log) {
+  server::ServedModel model;
+  model.names = options.server.api.model_names;
+  if (model.names.empty()) model.names = {model_name(options.engine.model)};
+  model.holdback = options.server.api.holdback;
+  model.open = [options, &log](int64_t bytes) {
+    ServeOptions now = options;
+    now.engine.memory_bytes = bytes;
+    return open(now, log);
+  };
+  return model;
+}
+
+// How many models are thought of when one's cache is given its part of the memory.
+int expected_at_once(const ServeOptions& options) {
+  constexpr int kFew = 4;
+  if (options.set.max_loaded > 0) return options.set.max_loaded;
+  return std::min(static_cast<int>(options.models.size()), kFew);
+}
+
+std::string what_is_served(server::ModelHost& models) {
+  if (models.count() > 1) {
+    return fmt::format("{} models, of which {} is loaded", models.count(), models.names(0).front());
+  }
+  const server::ModelHost::Lease model = models.loaded(0);
+  if (model == nullptr) return models.names(0).front();  // it has failed already
+  return fmt::format("{}, a context of {} tokens", model->service.model_name(),
+                     model->service.context());
+}
+
+std::unique_ptr<server::ModelHost> make_host(ServeOptions& options, ServeLog& log) {
+  std::vector<server::ServedModel> models;
+  server::ModelHostOptions host;
+  if (options.models.empty()) {
+    models.push_back(served(options, log));
+    models.front().stays = true;
+  } else {
+    host.log = [&log](const std::string& line) { log.message(line); };
+    host.max_loaded = options.set.max_loaded;
+    host.max_bytes = static_cast<int64_t>(options.set.memory_mib * (1 << 20));
+    const auto turns = std::make_shared<Turns>();
+    for (ServeOptions& model : options.models) {
+      model.engine.turns = turns;
+      model.engine.cache_share /= expected_at_once(options);
+      models.push_back(served(model, log));
+    }
+  }
+  return std::make_unique<server::ModelHost>(std::move(models), std::move(host));
+}
+
 }  // namespace
 
 Expected<int> serve(ServeOptions options) {
@@ -111,23 +180,18 @@ Expected<int> serve(ServeOptions options) {
   return_large_blocks();
   catch_signals();
   ServeLog log;
-  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Service> service, open(options, log));
-  SuggestedSampling& sampling = options.server.api.sampling;
-  if (options.use_suggested) {
-    AERIE_ASSIGN_OR_RETURN(sampling, service->suggested_sampling());
-  }
-  if (!sampling.empty()) {
-    log.message(fmt::format("sampling as the model's makers recommend: {}", to_string(sampling)));
-  }
-  put_over(options.sampling, sampling);
+  auto host = make_host(options, log);
+  // What is wrong with it should be known now, and nobody wait for it later.
+  AERIE_RETURN_IF_ERROR(host->load(0));
   if (options.log_requests) {
     options.server.gate.log = [&log](const Json& event) { log.event(event); };
   }
-  AERIE_ASSIGN_OR_RETURN(auto server, server::Server::start(*service, std::move(options.server)));
+  AERIE_ASSIGN_OR_RETURN(auto server,
+                         server::Server::start(std::move(host), std::move(options.server)));
+  server::ModelHost& models = server->models();
   // The space after the address is for those who look for it in the line.
-  log.message(fmt::format("listening on {} with {}, a context of {} tokens", server->url(),
-                          service->model_name(), service->context()));
-  while (signals.load() == 0 && service->failure().ok()) {
+  log.message(fmt::format("listening on {} with {}", server->url(), what_is_served(models)));
+  while (signals.load() == 0 && models.service_failure().ok()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   server->drain();
@@ -135,9 +199,10 @@ Expected<int> serve(ServeOptions options) {
       fmt::format("ending: {} requests have {} s left", server->busy(), options.drain_seconds));
   const bool whole = wait_for_requests(*server, options.drain_seconds);
   const int left = server->busy();
+  const Status failure = models.service_failure();
   server.reset();
   log.message(whole ? "ended" : fmt::format("ended, with {} requests unfinished", left));
-  AERIE_RETURN_IF_ERROR(service->failure());
+  AERIE_RETURN_IF_ERROR(failure);
   return whole ? 0 : 1;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "engine/recording/recording_service.h"
@@ -14,7 +16,19 @@ class App;
 
 namespace aerie {
 
+// Where there are several models.
+struct ModelSetOptions {
+  std::string list;       // a JSON file with what is served under which name
+  std::string folder;     // of GGUF files and models' folders, each under its name
+  int max_loaded = 0;     // 0: as many as memory has room for
+  double memory_mib = 0;  // of all that are loaded; 0: what is free
+};
+
 struct ServeOptions {
+  // More than one, each as for a server of its own, of which but the model, its service and API
+  // nothing counts. The one that is served else is that of `engine`.
+  std::vector<ServeOptions> models;
+  ModelSetOptions set;
   EngineOptions engine;
   ServiceOptions service;
   RecordingOptions recording;

@@ -14,6 +14,7 @@
 #include "format/json.h"
 #include "tools/flags.h"
 #include "tools/options.h"
+#include "tools/serve/model_set.h"
 #include "tools/serve/serve.h"
 
 namespace aerie {
@@ -21,6 +22,8 @@ namespace {
 
 struct ServeFlags {
   ServeOptions options;
+  std::vector<std::string> words;  // models, if -m is left out
+  std::vector<std::string> models;
   EngineFlags engine;
   std::vector<std::string> offers;
   std::vector<std::string> keys;
@@ -155,6 +158,20 @@ void add_holdback(CLI::App& app, server::ApiOptions& api) {
       ->group("Speculation");
 }
 
+void add_model_set(CLI::App& app, ModelSetOptions& set) {
+  const FlagGroup group(app, "Several models");
+  app.add_option("--models", set.list,
+                 "A JSON file with what is served under which name: {NAME: {\"model\": MODEL, "
+                 "FLAG: VALUE, ...}, ...}");
+  app.add_option("--models-dir", set.folder,
+                 "A folder whose GGUF files and models' folders are served under their names");
+  add_shown(app, "--models-max", set.max_loaded,
+            "In memory at a time; the one that was used longest ago goes; 0: as many as fit")
+      ->check(CLI::Range(0, kMostModels));
+  add_shown(app, "--models-memory-mib", set.memory_mib, "Of all in memory; 0: what is free")
+      ->check(CLI::Range(0.0, 1e9));
+}
+
 void add_form(CLI::App& app, const char* flag, std::string& name,
               Status (*choose)(std::string_view, chat::Dialect&), const char* help) {
   const auto check = [choose](const std::string& given) {
@@ -166,7 +183,10 @@ void add_form(CLI::App& app, const char* flag, std::string& name,
 
 void add_serving_flags(CLI::App& app, ServeFlags& flags) {
   server::ApiOptions& api = flags.options.server.api;
-  app.add_option("MODEL,-m,--model", flags.options.engine.model, kModelHelp);
+  app.add_option("MODEL", flags.words, "The model (or -m); several: each is loaded when asked for")
+      ->expected(0, kMostModels);
+  app.add_option("-m,--model", flags.models, fmt::format("{}; may be repeated", kModelHelp))
+      ->allow_extra_args(false);
   app.add_option("--served-model-name", api.model_names,
                  "What requests call the model; several: the first is shown (default: the file's "
                  "name)")
@@ -188,6 +208,7 @@ void add_serving_flags(CLI::App& app, ServeFlags& flags) {
       "A JSON object with the sampling of requests that say nothing: temperature, top_k, "
       "top_p, min_p, repetition_penalty");
   app.add_flag("--strict-schemas", api.strict_schemas, kStrictSchemasHelp);
+  add_model_set(app, flags.options.set);
   add_holdback(app, api);
   add_form(app, "--tool-call-parser", api.tool_call_parser, chat::choose_calls,
            "How the model writes calls of tools, in the place of what its chat template shows");
@@ -296,6 +317,19 @@ Status read_offers(const ServeFlags& flags, EngineOptions& engine) {
   return {};
 }
 
+// Of several models.
+Status check_model_set(const ServeOptions& options) {
+  if (options.models.empty()) return {};
+  if (!options.record_folder.empty()) {
+    return invalid_argument("--record is for a server of one model");
+  }
+  if (!options.server.api.model_names.empty()) {
+    return invalid_argument(
+        "--served-model-name is for a server of one model: name several in the file of --models");
+  }
+  return {};
+}
+
 // Here, since the file may say one and the command line another.
 Status check_recording(const ServeFlags& flags) {
   if (!flags.options.record_folder.empty()) return {};
@@ -319,11 +353,16 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
   if (flags.options.hash_key) return flags.options;
   if (!flags.config.empty()) AERIE_RETURN_IF_ERROR(read_config(*flags.app, flags.config));
   ServeOptions& options = flags.options;
-  if (options.engine.model.empty())
+  flags.models.insert(flags.models.begin(), flags.words.begin(), flags.words.end());
+  AERIE_ASSIGN_OR_RETURN(options.models, read_model_set(*flags.app, flags.models, options.set));
+  if (!flags.models.empty()) options.engine.model = flags.models.front();
+  if (options.models.empty() && options.engine.model.empty()) {
     return invalid_argument("there is no model: give a file, a folder or a name");
+  }
   AERIE_RETURN_IF_ERROR(read_engine_flags(*flags.app, flags.engine, options.engine));
   AERIE_RETURN_IF_ERROR(read_offers(flags, options.engine));
   AERIE_RETURN_IF_ERROR(check_recording(flags));
+  AERIE_RETURN_IF_ERROR(check_model_set(options));
   for (const std::string& origin : options.server.gate.cors_origins) {
     AERIE_RETURN_IF_ERROR(server::check_origin(origin).with_context("--cors-origin"));
   }

@@ -49,6 +49,7 @@ class RecordingService final : public Service {
   void cancel(Id id) override { service_->cancel(id); }
   ServiceStats stats() const override;
   void drain() override { service_->drain(); }
+  int64_t memory_bytes() const override { return service_->memory_bytes(); }
   Status failure() const override { return service_->failure(); }
 
  private:

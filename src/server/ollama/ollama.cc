@@ -138,10 +138,10 @@ ReplyTask read_chat_form(FieldReader& request, ApiState& state, const HttpReques
   return task_of(std::move(chat.settings), std::move(words));
 }
 
-Json model_of(const ApiState& state, const std::string& name) {
+Json model_of(std::time_t started, const std::string& name) {
   return {{"name", name},
           {"model", name},
-          {"modified_at", time_text(state.started)},
+          {"modified_at", time_text(started)},
           {"size", 0},
           {"digest", ""},
           {"details",
@@ -180,9 +180,11 @@ ReplyTask read_ollama_generate(FieldReader& request, ApiState& state, const Http
   return task_of(std::move(settings), std::move(words));
 }
 
-Json ollama_models(const ApiState& state) {
+Json ollama_models(const ModelHost& host, std::time_t started) {
   Json list = Json::array();
-  for (const std::string& name : state.model_names) list.push_back(model_of(state, name));
+  for (size_t i = 0; i < host.count(); ++i) {
+    for (const std::string& name : host.names(i)) list.push_back(model_of(started, name));
+  }
   return {{"models", std::move(list)}};
 }
 
@@ -190,7 +192,7 @@ Json ollama_model(FieldReader& request, ApiState& state, const HttpRequest&) {
   const Json named = {{"model", ollama_name(request)}};
   if (named["model"] == "") request.refuse("model", "is missing");
   FieldReader reader(named, request.error());
-  Json out = model_of(state, read_model(reader, state));
+  Json out = model_of(state.server.started, read_model(reader, state));
   const auto& chat = state.service.chat_template();
   out["template"] = chat.ok() ? chat->source() : "";
   out["parameters"] = "";

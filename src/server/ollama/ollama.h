@@ -1,7 +1,10 @@
 // Ollama's API, for clients that know no other: /api/chat, /api/generate, /api/tags, /api/show.
 #pragma once
 
+#include <ctime>
+
 #include "server/http/exchange.h"
+#include "server/models/model_host.h"
 #include "server/openai/api_state.h"
 #include "server/openai/fields/field_reader.h"
 #include "server/openai/reply_task.h"
@@ -13,7 +16,7 @@ ReplyTask read_ollama_chat(FieldReader& request, ApiState& state, const HttpRequ
 ReplyTask read_ollama_generate(FieldReader& request, ApiState& state, const HttpRequest& from);
 
 // The models as /api/tags lists them.
-Json ollama_models(const ApiState& state);
+Json ollama_models(const ModelHost& host, std::time_t started);
 // What /api/show says of the model that `request` names. An error is left in it.
 Json ollama_model(FieldReader& request, ApiState& state, const HttpRequest& from);
 

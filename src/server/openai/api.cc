@@ -1,9 +1,11 @@
 #include "server/openai/api.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <algorithm>
+#include <atomic>
 #include <exception>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "server/anthropic/messages.h"
 #include "server/http/routes.h"
 #include "server/llama_cpp/llama_completion.h"
+#include "server/models/model_host.h"
 #include "server/ollama/ollama.h"
 #include "server/openai/api_state.h"
 #include "server/openai/fields/chat_prompt.h"
@@ -24,14 +27,10 @@
 
 namespace aerie::server {
 
-struct Api::State : ApiState {
-  using ApiState::ApiState;
-};
-
 namespace {
 
 using AnswerPtr = std::shared_ptr<Answer>;
-using StatePtr = std::shared_ptr<ApiState>;
+using Lease = ModelHost::Lease;
 
 // Twice what 128 prompts of 4,096 ids take. What a body of the largest size may hold would be
 // twenty times that.
@@ -56,53 +55,55 @@ std::string read_traffic_class(FieldReader& request) {
 }
 
 // Text of a length that the client chooses.
-void answer_text(const StatePtr& state, const HttpRequest& request, const AnswerPtr& answer,
+void answer_text(const Lease& model, const HttpRequest& request, const Json& body,
+                 const AnswerPtr& answer,
                  ReplyTask (*read)(FieldReader&, ApiState&, const HttpRequest&)) {
-  if (state->draining.load()) {
+  if (model->server.draining.load()) {
     return send_error(*answer, error_of(503, "the server is ending: nothing new is taken"));
   }
-  auto body = parse_body(request);
-  if (!body.ok()) return send_error(*answer, error_of(400, body.status().message()));
   std::optional<ApiError> error;
-  FieldReader reader(*body, error);
-  ReplyTask task = read(reader, *state, request);
+  FieldReader reader(body, error);
+  ReplyTask task = read(reader, *model, request);
   task.traffic_class = read_traffic_class(reader);
   if (error) return send_error(*answer, *error);
-  run_task(state, std::move(task), answer);
+  run_task(model, std::move(task), answer);
 }
 
-Json model_json(const ApiState& state, const std::string& name) {
-  return {{"id", name},
-          {"object", "model"},
-          {"created", state.started},
-          {"owned_by", "aerie"},
-          {"root", state.service.model_name()},
-          {"max_model_len", state.service.context()},
-          {"aerie",
-           {{"speculations", state.service.speculations()}, {"trace", state.options.allow_trace}}}};
+Json model_json(ModelHost& host, size_t model, const std::string& name) {
+  Json out = {{"id", name},
+              {"object", "model"},
+              {"created", host.server().started},
+              {"owned_by", "aerie"},
+              {"status", {{"value", presence_name(host.presence(model))}}}};
+  if (const Lease lease = host.loaded(model)) {
+    const ApiState& state = *lease;
+    out["root"] = state.service.model_name();
+    out["max_model_len"] = state.service.context();
+    out["aerie"] = {{"speculations", state.service.speculations()},
+                    {"trace", state.options.allow_trace}};
+  }
+  return out;
 }
 
-void answer_models(const StatePtr& state, Answer& answer) {
+void answer_models(ModelHost& host, Answer& answer) {
   Json list = Json::array();
-  for (const std::string& name : state->model_names) list.push_back(model_json(*state, name));
+  for (size_t i = 0; i < host.count(); ++i) {
+    for (const std::string& name : host.names(i)) list.push_back(model_json(host, i, name));
+  }
   send_json(answer, {{"object", "list"}, {"data", std::move(list)}});
 }
 
-void answer_model(const StatePtr& state, std::string_view name, Answer& answer) {
-  for (const std::string& known : state->model_names) {
-    if (known == name) return send_json(answer, model_json(*state, known));
-  }
+void answer_model(ModelHost& host, const std::string& name, Answer& answer) {
+  if (const auto model = host.find(name)) return send_json(answer, model_json(host, *model, name));
   send_error(answer, error_of(404, "there is no such model", "model", "model_not_found"));
 }
 
 // What is told at once of what a request asks.
-void answer_value(const StatePtr& state, const HttpRequest& request, Answer& answer,
+void answer_value(const Lease& model, const HttpRequest& request, const Json& body, Answer& answer,
                   Json (*value_of)(FieldReader&, ApiState&, const HttpRequest&)) {
-  auto body = parse_body(request);
-  if (!body.ok()) return send_error(answer, error_of(400, body.status().message()));
   std::optional<ApiError> error;
-  FieldReader reader(*body, error);
-  const Json value = value_of(reader, *state, request);
+  FieldReader reader(body, error);
+  const Json value = value_of(reader, *model, request);
   if (error) return send_error(answer, *error);
   send_json(answer, value);
 }
@@ -175,110 +176,150 @@ Json detokenized(FieldReader& reader, ApiState& state, const HttpRequest&) {
   return {{"prompt", text}, {"content", text}};
 }
 
-void answer_ready(const StatePtr& state, Answer& answer) {
-  if (state->draining.load()) return send_error(answer, error_of(503, "the server is ending"));
+void answer_ready(ModelHost& host, Answer& answer) {
+  if (host.server().draining.load()) {
+    return send_error(answer, error_of(503, "the server is ending"));
+  }
   send_json(answer, {{"status", "ready"}});
 }
 
-void answer_route(RouteName name, const StatePtr& state, const HttpRequest& request,
-                  const AnswerPtr& answer) {
+// What a model is asked.
+void answer_by_model(RouteName name, const Lease& model, const HttpRequest& request,
+                     const Json& body, const AnswerPtr& answer) {
+  const auto text = [&](auto read) { answer_text(model, request, body, answer, read); };
+  const auto value = [&](auto value_of) { answer_value(model, request, body, *answer, value_of); };
   switch (name) {
     case RouteName::kChat:
-      return answer_text(state, request, answer, read_chat);
+      return text(read_chat);
     case RouteName::kCompletions:
-      return answer_text(state, request, answer, read_completion);
+      return text(read_completion);
     case RouteName::kResponses:
-      return answer_text(state, request, answer, read_response);
+      return text(read_response);
     case RouteName::kMessages:
-      return answer_text(state, request, answer, read_anthropic_message);
+      return text(read_anthropic_message);
     case RouteName::kMessageTokens:
-      return answer_value(state, request, *answer, count_message_tokens);
+      return value(count_message_tokens);
     case RouteName::kLlamaCompletion:
-      return answer_text(state, request, answer, read_llama_completion);
+      return text(read_llama_completion);
     case RouteName::kLlamaProps:
-      return send_json(*answer, llama_props(*state));
+      return send_json(*answer, llama_props(*model));
     case RouteName::kOllamaChat:
-      return answer_text(state, request, answer, read_ollama_chat);
+      return text(read_ollama_chat);
     case RouteName::kOllamaGenerate:
-      return answer_text(state, request, answer, read_ollama_generate);
-    case RouteName::kOllamaTags:
-      return send_json(*answer, ollama_models(*state));
+      return text(read_ollama_generate);
     case RouteName::kOllamaShow:
-      return answer_value(state, request, *answer, ollama_model);
-    case RouteName::kOllamaVersion:
-      return send_json(*answer, {{"version", AERIE_VERSION}});
-    case RouteName::kModels:
-      return answer_models(state, *answer);
-    case RouteName::kModel:
-      return answer_model(state, std::string_view(request.path).substr(kModelPrefix.size()),
-                          *answer);
+      return value(ollama_model);
     case RouteName::kTokenize:
-      return answer_value(state, request, *answer, tokens_of);
+      return value(tokens_of);
     case RouteName::kDetokenize:
-      return answer_value(state, request, *answer, detokenized);
+      return value(detokenized);
     case RouteName::kTokenizerInfo:
-      return answer_tokenizer_info(*state, *answer);
-    case RouteName::kHealth:
-      return send_json(*answer, {{"status", "ok"}});
-    case RouteName::kReady:
-      return answer_ready(state, *answer);
-    case RouteName::kMetrics:
-      return answer->send(200, "text/plain; version=0.0.4; charset=utf-8",
-                          state->metrics.text(state->service.stats(), state->holdback.figures()));
+      return answer_tokenizer_info(*model, *answer);
+    default:
+      break;
+  }
+}
+
+// What the server is asked. False: it is for a model.
+bool answer_by_server(RouteName name, ModelHost& host, const HttpRequest& request, Answer& answer) {
+  switch (name) {
+    case RouteName::kOllamaTags:
+      send_json(answer, ollama_models(host, host.server().started));
+      return true;
     case RouteName::kVersion:
-      return send_json(*answer, {{"version", AERIE_VERSION}});
+    case RouteName::kOllamaVersion:
+      send_json(answer, {{"version", AERIE_VERSION}});
+      return true;
+    case RouteName::kModels:
+      answer_models(host, answer);
+      return true;
+    case RouteName::kModel:
+      answer_model(host, request.path.substr(kModelPrefix.size()), answer);
+      return true;
+    case RouteName::kHealth:
+      send_json(answer, {{"status", "ok"}});
+      return true;
+    case RouteName::kReady:
+      answer_ready(host, answer);
+      return true;
+    case RouteName::kMetrics:
+      answer.send(200, "text/plain; version=0.0.4; charset=utf-8", host.metrics_text());
+      return true;
     case RouteName::kDescription:
-      return answer->send(200, "application/json", std::string(openapi_text()));
+      answer.send(200, "application/json", std::string(openapi_text()));
+      return true;
     case RouteName::kPage:
-      return send_page(request.path, *answer);
+      send_page(request.path, answer);
+      return true;
+    default:
+      return false;
   }
 }
 
-size_t longest_piece_of(const Tokenizer& tokenizer) {
-  size_t most = 1;
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    most = std::max(most, tokenizer.piece(id).size());
+// By its body, or by ?model=. Empty: it names none that could be one.
+std::string asked_model(const HttpRequest& request, const Json& body) {
+  const auto query = request.query.find("model");
+  if (request.method == "GET") return query == request.query.end() ? "" : query->second;
+  const auto field = body.is_object() ? body.find("model") : body.end();
+  return field != body.end() && field->is_string() ? field->get<std::string>() : "";
+}
+
+ApiError no_such_model(const ModelHost& host) {
+  std::vector<std::string> all;
+  for (size_t i = 0; i < host.count(); ++i) {
+    all.insert(all.end(), host.names(i).begin(), host.names(i).end());
   }
-  return most;
+  return error_of(404, fmt::format("there is no such model; there is {}", fmt::join(all, ", ")),
+                  "model", "model_not_found");
 }
 
-// Names that are not known were refused where the options were read.
-chat::Dialect dialect_of(const Service& service, const ApiOptions& options) {
-  chat::Dialect dialect;
-  const auto& chat = service.chat_template();
-  if (chat.ok()) dialect = chat::detect_dialect(chat->source());
-  (void)chat::choose_calls(options.tool_call_parser, dialect);
-  (void)chat::choose_reasoning(options.reasoning_parser, dialect);
-  return dialect;
+// Why a model is not there. What is wrong with its files is for the server's log.
+ApiError absence(const Status& status, const std::string& name) {
+  if (status.code() == StatusCode::kCancelled) return error_of(503, status.message());
+  const bool is_full = status.code() == StatusCode::kResourceExhausted;
+  return error_of(503,
+                  fmt::format("the model {} {}: try again later", name,
+                              is_full ? "has no room in memory now" : "could not be loaded"),
+                  "model", "model_not_loaded");
 }
 
-std::vector<std::string> names_of(const Service& service, const ApiOptions& options) {
-  if (!options.model_names.empty()) return options.model_names;
-  return {service.model_name()};
+// Whom a model is not loaded for any more.
+std::shared_ptr<const std::atomic<bool>> gone_of(Answer& answer) {
+  auto gone = std::make_shared<std::atomic<bool>>(false);
+  answer.on_gone([gone] { *gone = true; });
+  return gone;
+}
+
+void answer_route(RouteName name, ModelHost& host, const HttpRequest& request,
+                  const AnswerPtr& answer) {
+  if (answer_by_server(name, host, request, *answer)) return;
+  Json body;
+  if (request.method != "GET") {
+    auto parsed = parse_body(request);
+    if (!parsed.ok()) return send_error(*answer, error_of(400, parsed.status().message()));
+    body = std::move(*parsed);
+  }
+  const std::string named = asked_model(request, body);
+  std::string_view asked = named;
+  constexpr std::string_view kLatest = ":latest";  // Ollama's word for what has no other
+  if (asked.ends_with(kLatest) && !host.find(asked)) asked.remove_suffix(kLatest.size());
+  const std::optional<size_t> model = asked.empty() ? 0 : host.find(asked);
+  if (!model) return send_error(*answer, no_such_model(host));
+  if (const Lease lease = host.loaded(*model)) {
+    return answer_by_model(name, lease, request, body, answer);
+  }
+  // What waits keeps its text alone, which is a fraction of what it says.
+  host.use(*model, gone_of(*answer),
+           [name, request, answer, shown = std::string(asked)](const Expected<Lease>& lease) {
+             if (!lease.ok()) return send_error(*answer, absence(lease.status(), shown));
+             const auto again = request.method == "GET" ? Json() : parse_body(request).value();
+             answer_by_model(name, *lease, request, again, answer);
+           });
 }
 
 }  // namespace
 
-ApiState::ApiState(Service& service_to_ask, ApiOptions api_options)
-    : service(service_to_ask),
-      options(std::move(api_options)),
-      model_names(names_of(service, options)),
-      started(std::time(nullptr)),
-      control_names(service.tokenizer()),
-      dialect(dialect_of(service, options)),
-      longest_piece(longest_piece_of(service.tokenizer())),
-      grammars(std::make_shared<GrammarCache>()),
-      metrics(model_names.front()),
-      holdback(options.holdback) {}
-
-int ApiState::max_prompt_tokens() const {
-  const int most = service.context() - 1;
-  return options.max_prompt_tokens > 0 ? std::min(most, options.max_prompt_tokens) : most;
-}
-
-Api::Api(Service& service, ApiOptions options)
-    : state_(std::make_shared<State>(service, std::move(options))) {}
-Api::~Api() = default;
+Api::Api(ModelHost& host) : host_(host) {}
 
 void Api::handle(const HttpRequest& request, const std::shared_ptr<Answer>& answer) {
   const RouteMatch match = find_route(request.method, request.path);
@@ -293,18 +334,10 @@ void Api::handle(const HttpRequest& request, const std::shared_ptr<Answer>& answ
   }
   // Nothing here throws by itself; the libraries may, where memory is short.
   try {
-    answer_route(*match.name, state_, request, answer);
+    answer_route(*match.name, host_, request, answer);
   } catch (const std::exception& error) {
     send_error(*answer, error_of(error));
   }
-}
-
-void Api::drain() {
-  state_->draining.store(true);
-}
-
-int Api::open_requests() const {
-  return state_->open_requests.load();
 }
 
 }  // namespace aerie::server

@@ -17,23 +17,40 @@
 
 namespace aerie::server {
 
+// Of the whole server.
+struct ServerState {
+  const std::time_t started = std::time(nullptr);
+  std::atomic<bool> draining = false;
+  std::atomic<int> open_requests = 0;
+};
+
+// What is kept of a model whether it is in memory or not.
+struct ModelRecord {
+  ModelRecord(const std::string& name, double holdback_share)
+      : metrics(name), holdback(holdback_share) {}
+
+  Metrics metrics;
+  Holdback holdback;
+};
+
+// Of a model that is in memory. All that it refers to must outlive it.
 struct ApiState {
-  ApiState(Service& service_to_ask, ApiOptions api_options);
+  // `names`: at least one.
+  ApiState(Service& service_to_ask, ApiOptions api_options, std::vector<std::string> names,
+           ServerState& of_server, ModelRecord& record);
 
   int max_prompt_tokens() const;
 
   Service& service;
   const ApiOptions options;
-  const std::vector<std::string> model_names;  // at least one
-  const std::time_t started;
+  const std::vector<std::string> model_names;
+  ServerState& server;
   const ControlNames control_names;
   const chat::Dialect dialect;
   const size_t longest_piece;  // bytes of a token's text
   const std::shared_ptr<GrammarCache> grammars;
-  Metrics metrics;
-  Holdback holdback;
-  std::atomic<bool> draining = false;
-  std::atomic<int> open_requests = 0;
+  Metrics& metrics;
+  Holdback& holdback;
 };
 
 }  // namespace aerie::server

@@ -74,7 +74,7 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
  public:
   RunningTask(std::shared_ptr<ApiState> state, ReplyTask task, std::shared_ptr<Answer> answer)
       : state_(std::move(state)),
-        open_(state_->open_requests),
+        open_(state_->server.open_requests),
         task_(std::move(task)),
         answer_(std::move(answer)),
         interval_(std::max(1, state_->options.stream_interval)) {

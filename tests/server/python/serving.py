@@ -6,16 +6,17 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.request
 
 START_SECONDS = 120
 
 
 class Server:
-    """`aerie serve` on a free port, until stop()."""
+    """`aerie serve` on a free port, until stop(). No model: the flags say which."""
 
     def __init__(self, program, model, *flags, **settings):
         self.process = subprocess.Popen(
-            [program, "serve", "-m", model, "--host", "127.0.0.1", "--port", "0", *flags],
+            [program, "serve", *(["-m", model] if model else []), "--host", "127.0.0.1", "--port", "0", *flags],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **settings)
         self.log = []
         self.url = None
@@ -49,6 +50,11 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
+
+
+def urlopen(url):
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return answer.read().decode()
 
 
 def wait_for(condition, seconds=30, what="it"):
