@@ -1,6 +1,6 @@
 // Records of replies: there and back, lines that are wrong, and files that only grow.
 
-#include "engine/record_file.h"
+#include "engine/recording/record_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/record_file.h"
+#include "engine/recording/record_file.h"
 #include "tools/run/run_options.h"
 
 namespace aerie {

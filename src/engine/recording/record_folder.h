@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/record_file.h"
+#include "engine/recording/record_file.h"
 
 namespace aerie {
 

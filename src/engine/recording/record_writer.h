@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "engine/record.h"
+#include "engine/recording/record.h"
 
 namespace aerie {
 

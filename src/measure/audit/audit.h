@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/record.h"
+#include "engine/recording/record.h"
 #include "measure/audit/audit_records.h"
 
 namespace aerie::measure {

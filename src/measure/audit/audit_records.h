@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/record.h"
+#include "engine/recording/record.h"
 
 namespace aerie::measure {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "engine/record.h"
+#include "engine/recording/record.h"
 
 namespace aerie {
 

@@ -1,4 +1,4 @@
-#include "engine/record_file.h"
+#include "engine/recording/record_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

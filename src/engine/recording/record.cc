@@ -1,4 +1,4 @@
-#include "engine/record.h"
+#include "engine/recording/record.h"
 
 #include <fmt/format.h>
 
