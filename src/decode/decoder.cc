@@ -68,6 +68,10 @@ Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOp
 
 Decoder::~Decoder() = default;
 
+void Decoder::on_new_needs() {
+  pass_.tap(drafter_->needs().tap_layers);
+}
+
 Expected<std::unique_ptr<Sequence>> Decoder::open(std::span<const int32_t> prompt,
                                                   const SequenceOptions& options) {
   const int vocab = model_.config().vocab;

@@ -48,6 +48,9 @@ class Decoder {
   // Goes on with a suspended sequence, which then has to read all of its tokens but the root again.
   Status resume(Sequence& sequence);
 
+  // The drafter wants more or less of passes than it did; between steps.
+  void on_new_needs();
+
   // How many of a prompt's tokens a sequence with these options would find in the cache.
   int reusable(std::span<const int32_t> prompt, const SequenceOptions& options);
 

@@ -17,6 +17,9 @@ class PassBuilder {
   // `drafter` may be null: then no taps are wanted.
   PassBuilder(const KvCache& cache, const Drafter* drafter, int max_rows);
 
+  // What passes that begin from now on tap.
+  void tap(const std::vector<int32_t>& layers) { batch_.tap_layers = layers; }
+
   // Begins another pass, from the first layer on.
   void clear();
   // The root of a sequence and the nodes of its tree, in slots 0, 1, ... behind what is committed.

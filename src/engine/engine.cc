@@ -309,7 +309,7 @@ Expected<std::shared_ptr<const Grammar>> Engine::compile_grammar(const GrammarSp
 }
 
 Status Engine::check(const Request& request) const {
-  return check_request(request, impl_->opened);
+  return check_request(request, impl_->opened, static_cast<int>(impl_->opened.speculations.size()));
 }
 
 Expected<Generation> Engine::generate(const Request& request, const OnText& on_text) {

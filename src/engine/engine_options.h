@@ -54,6 +54,9 @@ struct EngineOptions {
   double cache_share = 0.5;
   // With the other models of the process; null: there are none.
   std::shared_ptr<Turns> turns;
+  // Tokens that drafts of settings may have which a service is told of later; 0: it is told of
+  // none.
+  int draft_room = 0;
   // Generations begin with what earlier ones that began alike left in the cache. Off where times
   // are to be compared.
   bool reuse_prefixes = false;

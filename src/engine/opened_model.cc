@@ -189,7 +189,7 @@ void Opening::set_decoder() {
   decoder.rule = options_.rule;
   decoder.reuse_prefixes = options_.reuse_prefixes;
   decoder.max_positions = options_.context;
-  decoder.max_nodes = options_.speculation.tokens();
+  decoder.max_nodes = std::max(options_.speculation.tokens(), options_.draft_room);
   for (const SpeculativeConfig& more : options_.more_speculations) {
     decoder.max_nodes = std::max(decoder.max_nodes, more.tokens());
   }
@@ -238,7 +238,7 @@ Status Opening::open_drafters() {
   const bool decides = std::ranges::any_of(configs, [](const auto& config) {
     return config.combination == Combination::kAuto || config.gated();
   });
-  if (decides) {
+  if (decides || options_.draft_room > 0) {
     AERIE_ASSIGN_OR_RETURN(PassCost cost, find_pass_cost(target.max_rows));
     out_.cost = std::make_unique<PassCost>(std::move(cost));
     target.cost = out_.cost.get();

@@ -50,7 +50,7 @@ ReplyOutcome outcome_of(JobEnd end) {
 
 }  // namespace
 
-Status check_request(const Request& request, const OpenedModel& opened) {
+Status check_request(const Request& request, const OpenedModel& opened, int speculations) {
   const int context = opened.options.context;
   AERIE_RETURN_IF_ERROR(check_sequence(request.prompt, sequence_options(request, context),
                                        opened.config().vocab, context));
@@ -62,7 +62,6 @@ Status check_request(const Request& request, const OpenedModel& opened) {
   if (request.max_draft_depth < 0) {
     return invalid_argument("a draft depth of {}, which is negative", request.max_draft_depth);
   }
-  const auto speculations = static_cast<int>(opened.speculations.size());
   if (request.speculation < 0 || request.speculation >= speculations) {
     return invalid_argument("speculation {}: the engine was opened with 0 to {}",
                             request.speculation, speculations - 1);

@@ -18,7 +18,7 @@ namespace aerie {
 
 // kInvalidArgument, saying what is possible, for a request that the model cannot answer. The one
 // place where requests are checked, whoever answers them.
-Status check_request(const Request& request, const OpenedModel& opened);
+Status check_request(const Request& request, const OpenedModel& opened, int speculations);
 
 // Used by the thread that decodes alone, but for make_job().
 class RunningReply final : public JobListener {
@@ -38,6 +38,8 @@ class RunningReply final : public JobListener {
 
   // Of a request that has not reached the scheduler.
   void refuse(JobEnd end, const Status& status = {}) { on_end(end, status, nullptr); }
+  // As long as this is there.
+  void hold(std::shared_ptr<const void> what) { held_ = std::move(what); }
   const std::string& client() const { return request_.client; }
   bool ended() const { return ended_; }
 
@@ -55,6 +57,7 @@ class RunningReply final : public JobListener {
   Clock::time_point arrival_ = Clock::now();
   std::optional<Clock::time_point> first_token_;
   bool ended_ = false;
+  std::shared_ptr<const void> held_;
   ServiceStats* totals_;
   SequenceStats counted_;  // what totals_ has of it already
   int counted_tokens_ = 0;

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <functional>
+#include <future>
 #include <mutex>
 #include <new>
 #include <numeric>
@@ -15,8 +17,8 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
-#include "draft/auto/choice.h"
 #include "engine/engine.h"
+#include "engine/live_speculations.h"
 #include "engine/memory.h"
 #include "engine/opened_model.h"
 #include "engine/running_reply.h"
@@ -30,6 +32,16 @@ constexpr std::chrono::milliseconds kPoll{20};
 
 Status no_memory() {
   return resource_exhausted("there is not enough memory for this");
+}
+
+// Of a thread that may have ended before it came to that.
+template <typename Value>
+Expected<Value> wait_for(std::future<Expected<Value>> result) {
+  try {
+    return result.get();
+  } catch (const std::future_error&) {
+    return Status(StatusCode::kCancelled, "shutting down: nothing new is taken");
+  }
 }
 
 class EngineService final : public Service {
@@ -56,8 +68,10 @@ class EngineService final : public Service {
   }
   std::shared_ptr<const TokenTrie> token_trie() const override { return trie_; }
   std::shared_ptr<GrammarPool> grammar_pool() const override { return pool_; }
-  const std::vector<std::string>& speculations() const override { return speculations_; }
-  int64_t memory_bytes() const override { return opened_.memory.taken; }
+  std::vector<std::string> speculations() const override { return live_->names(); }
+  Expected<int> add_speculation(const SpeculativeConfig& config) override;
+  Status remove_speculation(int speculation) override;
+  int64_t memory_bytes() const override { return opened_.memory.taken + live_->added_bytes(); }
 
   Expected<Id> submit(Request request, std::shared_ptr<ReplySink> sink) override;
   void cancel(Id id) override;
@@ -78,6 +92,8 @@ class EngineService final : public Service {
   void run();
   void serve();
   void take_mail(Scheduler& scheduler, std::vector<Arrival>& arrivals, std::vector<Id>& cancels);
+  void run_tasks(std::vector<std::function<void()>>& tasks);
+  void on_thread(std::function<void()> task);
   void retire();
   void publish(const Scheduler& scheduler, double busy);
 
@@ -87,9 +103,7 @@ class EngineService final : public Service {
   std::string name_;
   std::shared_ptr<const TokenTrie> trie_;
   std::shared_ptr<GrammarPool> pool_;
-  std::vector<std::string> speculations_;
-  std::vector<int> drafter_of_;  // [speculation]: DraftSequence::drafter; -1: plain decoding
-  std::unique_ptr<Drafter> drafter_;
+  std::unique_ptr<LiveSpeculations> live_;
   std::unique_ptr<Decoder> decoder_;
 
   // The thread's own.
@@ -100,6 +114,7 @@ class EngineService final : public Service {
   std::condition_variable mail_;
   std::vector<Arrival> arrivals_;
   std::vector<Id> cancels_;
+  std::vector<std::function<void()>> tasks_;
   bool draining_ = false;
   bool stopping_ = false;
   Status failure_;
@@ -112,22 +127,10 @@ class EngineService final : public Service {
 };
 
 Status EngineService::start() {
-  std::vector<std::unique_ptr<Drafter>> drafters;
-  for (size_t i = 0; i < opened_.speculations.size(); ++i) {
-    const EngineOptions& options = opened_.options;
-    speculations_.push_back(
-        to_string(i == 0 ? options.speculation : options.more_speculations[i - 1]));
-    std::unique_ptr<Drafter>& drafter = opened_.speculations[i].drafter;
-    drafter_of_.push_back(drafter == nullptr ? -1 : static_cast<int>(drafters.size()));
-    if (drafter == nullptr) continue;
-    drafters.push_back(std::move(drafter));
-  }
-  if (!drafters.empty()) {
-    AERIE_ASSIGN_OR_RETURN(drafter_, choose_drafters(std::move(drafters)));
-  }
+  AERIE_ASSIGN_OR_RETURN(live_, LiveSpeculations::make(opened_, options_.max_sequences));
   DecoderOptions decoder = opened_.decoder;
   decoder.reuse_prefixes = options_.prefix_cache;
-  decoder_ = std::make_unique<Decoder>(*opened_.model, *opened_.cache, drafter_.get(), decoder);
+  decoder_ = std::make_unique<Decoder>(*opened_.model, *opened_.cache, &live_->drafter(), decoder);
   start_pool();
   thread_ = std::thread([this] { run(); });
   return {};
@@ -186,11 +189,14 @@ bool EngineService::has_room(int share) const {
 }
 
 Expected<Service::Id> EngineService::submit(Request request, std::shared_ptr<ReplySink> sink) {
-  AERIE_RETURN_IF_ERROR(check_request(request, opened_));
+  std::shared_ptr<const int> drafter = live_->drafter_of(request.speculation);
+  AERIE_RETURN_IF_ERROR(
+      check_request(request, opened_, drafter ? request.speculation + 1 : request.speculation));
   Arrival arrival;
-  arrival.drafter = request.speculate ? drafter_of_[static_cast<size_t>(request.speculation)] : -1;
+  arrival.drafter = request.speculate ? *drafter : -1;
   arrival.reply =
       std::make_unique<RunningReply>(std::move(request), std::move(sink), tokenizer(), &totals_);
+  arrival.reply->hold(std::move(drafter));
   Id id = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -234,6 +240,44 @@ void EngineService::drain() {
 Status EngineService::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
+}
+
+// What it promises is broken if it never runs.
+void EngineService::on_thread(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_ || !failure_.ok()) return;
+    tasks_.push_back(std::move(task));
+  }
+  mail_.notify_one();
+}
+
+void EngineService::run_tasks(std::vector<std::function<void()>>& tasks) {
+  for (const auto& task : tasks) task();
+  tasks.clear();
+  if (live_->sweep()) decoder_->on_new_needs();
+}
+
+Expected<int> EngineService::add_speculation(const SpeculativeConfig& config) {
+  if (opened_.options.draft_room == 0) {
+    return not_supported("this server was not started to take further settings of speculation");
+  }
+  auto promise = std::make_shared<std::promise<Expected<int>>>();
+  auto result = promise->get_future();
+  on_thread([this, config, promise = std::move(promise)] {
+    try {
+      Expected<int> added = live_->add(config);
+      if (added.ok()) decoder_->on_new_needs();
+      promise->set_value(std::move(added));
+    } catch (const std::bad_alloc&) {
+      promise->set_value(no_memory());
+    }
+  });
+  return wait_for(std::move(result));
+}
+
+Status EngineService::remove_speculation(int speculation) {
+  return live_->remove(speculation);
 }
 
 void EngineService::take_mail(Scheduler& scheduler, std::vector<Arrival>& arrivals,
@@ -302,6 +346,7 @@ void EngineService::run() {
     draining_ = true;
     failure_ = failure;
     rest.swap(arrivals_);
+    tasks_.clear();
   }
   for (Arrival& arrival : rest) arrival.reply->refuse(JobEnd::kCancelled);
   retire();
@@ -314,6 +359,7 @@ void EngineService::serve() {
   options.max_pass_rows = std::min(opened_.decoder.max_rows, pass_tokens());
   std::vector<Arrival> arrivals;
   std::vector<Id> cancels;
+  std::vector<std::function<void()>> tasks;
   bool waits = false;  // all that there is, for masks
   std::optional<Turns::Member> turn;
   if (opened_.options.turns != nullptr) turn.emplace(opened_.options.turns);
@@ -322,7 +368,9 @@ void EngineService::serve() {
     for (;;) {
       {
         std::unique_lock lock(mutex_);
-        const auto has_mail = [&] { return stopping_ || !arrivals_.empty() || !cancels_.empty(); };
+        const auto has_mail = [&] {
+          return stopping_ || !arrivals_.empty() || !cancels_.empty() || !tasks_.empty();
+        };
         if (waits) {
           mail_.wait_for(lock, kPoll, [&] { return has_mail() || masks_came_; });
         } else {
@@ -332,9 +380,11 @@ void EngineService::serve() {
         if (stopping_) break;
         arrivals.swap(arrivals_);
         cancels.swap(cancels_);
+        tasks.swap(tasks_);
       }
       if (turn) turn->begin();
       const SteadyTime start = steady_now();
+      run_tasks(tasks);
       take_mail(scheduler, arrivals, cancels);
       waits = !scheduler.step();
       if (turn) turn->end(!waits && !scheduler.idle());
@@ -345,6 +395,14 @@ void EngineService::serve() {
 }
 
 }  // namespace
+
+Expected<int> Service::add_speculation(const SpeculativeConfig&) {
+  return not_supported("this service takes no further settings of speculation");
+}
+
+Status Service::remove_speculation(int) {
+  return not_supported("this service takes no further settings of speculation");
+}
 
 Expected<Concurrency> concurrency_of(const ServiceOptions& options) {
   if (options.max_sequences < 1 || options.max_sequences > 4096) {

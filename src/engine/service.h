@@ -9,6 +9,7 @@
 
 #include "aerie/request.h"
 #include "base/status.h"
+#include "draft/speculative_config.h"
 #include "engine/engine_options.h"
 #include "engine/service_stats.h"
 #include "grammar/grammar.h"
@@ -17,6 +18,8 @@
 #include "tokenizer/tokenizer.h"
 
 namespace aerie {
+
+struct OpenedModel;
 
 struct ServiceOptions {
   int max_sequences = 64;  // decoded together
@@ -54,8 +57,15 @@ class Service {
   // For the grammars of its requests; null: there is none, and whoever compiles one does so itself.
   virtual std::shared_ptr<GrammarPool> grammar_pool() const { return nullptr; }
   // The short forms (draft/speculative_config.h) that requests may pick from, the default first;
-  // "none": plain decoding.
-  virtual const std::vector<std::string>& speculations() const = 0;
+  // "none": plain decoding; empty: one that has gone. From any thread.
+  virtual std::vector<std::string> speculations() const = 0;
+  // One more while it runs, from any thread, waiting for it: its number. Between two passes, so
+  // that others wait as long as its files take to be opened. kUnsupported for a service that takes
+  // none (EngineOptions::draft_room); errors are LiveSpeculations::add()'s.
+  virtual Expected<int> add_speculation(const SpeculativeConfig& config);
+  // Likewise takes one back that was added: no request begins with it from now on, and it goes with
+  // the last that has. A request that names it gets the first one.
+  virtual Status remove_speculation(int speculation);
 
   // kInvalidArgument for a request that cannot be served (an empty or too long prompt, a setting
   // out of range), kResourceExhausted if too many wait (the last places are for clients that have
@@ -73,8 +83,6 @@ class Service {
   // cancelled, and nothing more is taken.
   virtual Status failure() const { return {}; }
 };
-
-struct OpenedModel;
 
 // How an engine has to be opened for such a service; kInvalidArgument for options that cannot be.
 Expected<Concurrency> concurrency_of(const ServiceOptions& options);

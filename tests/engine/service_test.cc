@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <new>
@@ -355,6 +356,107 @@ TEST(Service, SaysWhatItServes) {
   EXPECT_EQ(service->speculations()[1], "ngram:gate=0");
   EXPECT_EQ(service->speculations()[3], "none");
   EXPECT_TRUE(service->chat_template().ok());
+}
+
+SpeculativeConfig draft_model_setting() {
+  return parse_speculative_spec("draft_model:gate=0,model=" + model()).value();
+}
+
+std::unique_ptr<Service> open_with_room(int draft_room) {
+  EngineOptions engine = engine_options();
+  engine.speculation = {};
+  engine.more_speculations.clear();
+  engine.draft_room = draft_room;
+  ServiceOptions options;
+  options.cache_positions = 8192;
+  auto service = open_service(engine, options);
+  EXPECT_TRUE(service.ok()) << service.status().message();
+  return std::move(service).value();
+}
+
+// Settings come and go under load, and whatever drafts, ids are those of a plain reply.
+TEST(Service, SpeculationsAreAddedAndRemovedWhileItRuns) {
+  const auto service = open_with_room(16);
+  const auto plain = submit(*service, request(60));
+  plain->wait();
+  const auto running = submit(*service, request(450));
+  running->wait_for_tokens(1);
+  const int64_t before = service->memory_bytes();
+  std::vector<std::shared_ptr<Collector>> replies;
+  for (int round = 0; round < 3; ++round) {
+    const auto added = service->add_speculation(draft_model_setting());
+    ASSERT_TRUE(added.ok()) << added.status().message();
+    EXPECT_EQ(*added, 1 + round) << "numbers are not given again";
+    EXPECT_THAT(service->speculations().back(), StartsWith("draft_model"));
+    EXPECT_GT(service->memory_bytes(), before);
+    Request one = request(60);
+    one.speculation = *added;
+    replies.push_back(submit(*service, one));
+    replies.back()->wait_for_tokens(1);
+    EXPECT_TRUE(service->remove_speculation(*added).ok());
+    EXPECT_EQ(service->speculations().back(), "");
+    // What was drafted for goes on so; who comes now gets the first setting.
+    replies.push_back(submit(*service, one));
+    EXPECT_EQ(replies.back()->wait().stats.drafted, 0);
+    EXPECT_EQ(service->remove_speculation(*added).code(), StatusCode::kNotFound);
+  }
+  for (size_t i = 0; i < replies.size(); ++i) {
+    const ReplyEnd& end = replies[i]->wait();
+    EXPECT_EQ(end.stats.drafted > 0, i % 2 == 0);
+    EXPECT_EQ(replies[i]->tokens(), plain->tokens());
+  }
+  EXPECT_EQ(running->wait().finish, FinishReason::kLength);
+  EXPECT_EQ(service->remove_speculation(0).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(service->remove_speculation(9).code(), StatusCode::kNotFound);
+  submit(*service, request(1))->wait();
+  EXPECT_EQ(service->memory_bytes(), before);
+}
+
+TEST(Service, SpeculationsThatCannotBeAddedChangeNothing) {
+  const auto without_room = open_with_room(0);
+  EXPECT_EQ(without_room->add_speculation(draft_model_setting()).status().code(),
+            StatusCode::kUnsupported);
+  const auto service = open_with_room(4);
+  const auto refused = service->add_speculation(draft_model_setting());
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), HasSubstr("room for 4"));
+  EXPECT_FALSE(
+      service->add_speculation(parse_speculative_spec("eagle3:model=no/such/head").value()).ok());
+  EXPECT_EQ(service->speculations().size(), 1u);
+  const auto ngram = parse_speculative_spec("ngram:num_speculative_tokens=4").value();
+  for (int i = 0; i < 16; ++i) EXPECT_TRUE(service->add_speculation(ngram).ok());
+  EXPECT_EQ(service->add_speculation(ngram).status().code(), StatusCode::kResourceExhausted);
+}
+
+// As in a file that is read while others are answered.
+TEST(Service, SpeculationsAreChangedByManyAtOnce) {
+  const auto service = open_with_room(16);
+  const auto plain = submit(*service, request(30));
+  plain->wait();
+  std::atomic<bool> over = false;
+  std::thread changing([&] {
+    while (!over) {
+      const auto added = service->add_speculation(draft_model_setting());
+      if (added.ok()) {
+        EXPECT_TRUE(service->remove_speculation(*added).ok());
+      }
+    }
+  });
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back([&] {
+      for (int k = 0; k < 6; ++k) {
+        Request one = request(30);
+        one.speculation = static_cast<int>(service->speculations().size()) - 1;
+        const auto reply = submit(*service, one);
+        EXPECT_EQ(reply->wait().outcome, ReplyOutcome::kDone);
+        EXPECT_EQ(reply->tokens(), plain->tokens());
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  over = true;
+  changing.join();
 }
 
 TEST(Service, TracesDraftsWhereAsked) {

@@ -24,7 +24,7 @@ class FuzzService final : public Service {
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   const Expected<ChatTemplate>& chat_template() const override { return chat_template_; }
   std::shared_ptr<const TokenTrie> token_trie() const override { return trie_; }
-  const std::vector<std::string>& speculations() const override { return speculations_; }
+  std::vector<std::string> speculations() const override { return speculations_; }
   Expected<Id> submit(Request request, std::shared_ptr<ReplySink> sink) override {
     if (request.prompt.empty()) {
       return Status(StatusCode::kInvalidArgument, "the prompt has no tokens");

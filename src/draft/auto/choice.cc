@@ -1,5 +1,6 @@
 #include "draft/auto/choice.h"
 
+#include <algorithm>
 #include <cassert>
 #include <unordered_map>
 #include <utility>
@@ -10,21 +11,17 @@
 namespace aerie {
 namespace {
 
-class Choice final : public Drafter {
+class Choice final : public DrafterChoice {
  public:
-  Choice(std::vector<std::unique_ptr<Drafter>> drafters, DrafterNeeds needs)
-      : drafters_(std::move(drafters)),
-        needs_(std::move(needs)),
-        own_taps_(needs_.tap_layers),
-        requests_(drafters_.size()),
-        commits_(drafters_.size()) {}
-
   std::string_view method() const override { return "choice"; }
   const DrafterNeeds& needs() const override { return needs_; }
 
+  Expected<int> add(std::unique_ptr<Drafter> drafter) override;
+  bool remove(int drafter) override;
+
   Status open(const DraftSequence& sequence) override {
     const auto index = static_cast<size_t>(sequence.drafter);
-    if (sequence.drafter < 0 || index >= drafters_.size()) {
+    if (sequence.drafter < 0 || index >= drafters_.size() || drafters_[index] == nullptr) {
       return invalid_argument("sequence {}: there is no drafter {}, but {} of them", sequence.id,
                               sequence.drafter, drafters_.size());
     }
@@ -39,13 +36,16 @@ class Choice final : public Drafter {
   int reusable(std::span<const int32_t> tokens, int drafter,
                std::string_view tenant) const override {
     const auto index = static_cast<size_t>(drafter);
-    return index < drafters_.size() ? drafters_[index]->reusable(tokens, drafter, tenant) : 0;
+    const bool is_there = index < drafters_.size() && drafters_[index] != nullptr;
+    return is_there ? drafters_[index]->reusable(tokens, drafter, tenant) : 0;
   }
   void keep(SequenceId id, std::span<const int32_t> tokens) override {
     if (Drafter* drafter = of(id)) drafter->keep(id, tokens);
   }
   void forget() override {
-    for (const auto& drafter : drafters_) drafter->forget();
+    for (const auto& drafter : drafters_) {
+      if (drafter != nullptr) drafter->forget();
+    }
   }
   Status propose(std::span<DraftRequest> requests) override;
   Status observe(std::span<const DraftCommit> commits) override;
@@ -56,14 +56,45 @@ class Choice final : public Drafter {
     return found == number_of_.end() ? nullptr : drafters_[found->second].get();
   }
 
-  std::vector<std::unique_ptr<Drafter>> drafters_;
+  std::vector<std::unique_ptr<Drafter>> drafters_;  // null: it has gone
   DrafterNeeds needs_;
-  OwnTaps own_taps_;
+  OwnTaps own_taps_{{}};
   std::unordered_map<SequenceId, size_t> number_of_;  // the open sequences
   // Scratch, by drafter.
   std::vector<std::vector<DraftRequest>> requests_;
   std::vector<std::vector<DraftCommit>> commits_;
 };
+
+Expected<int> Choice::add(std::unique_ptr<Drafter> drafter) {
+  assert(drafter != nullptr);
+  const auto free = std::find(drafters_.begin(), drafters_.end(), nullptr);
+  const auto index = static_cast<size_t>(free - drafters_.begin());
+  if (free == drafters_.end()) drafters_.emplace_back();
+  drafters_[index] = std::move(drafter);
+  auto needs = common_needs(drafters_);
+  if (!needs.ok()) {
+    drafters_[index] = nullptr;
+    return needs.status();
+  }
+  needs_ = std::move(*needs);
+  own_taps_ = OwnTaps(needs_.tap_layers);
+  requests_.resize(drafters_.size());
+  commits_.resize(drafters_.size());
+  return static_cast<int>(index);
+}
+
+bool Choice::remove(int drafter) {
+  const auto index = static_cast<size_t>(drafter);
+  for (const auto& [id, number] : number_of_) {
+    if (number == index) return false;
+  }
+  drafters_[index] = nullptr;
+  auto needs = common_needs(drafters_);  // no more than before
+  assert(needs.ok());
+  needs_ = std::move(*needs);
+  own_taps_ = OwnTaps(needs_.tap_layers);
+  return true;
+}
 
 Status Choice::propose(std::span<DraftRequest> requests) {
   for (auto& own : requests_) own.clear();
@@ -102,11 +133,13 @@ Status Choice::observe(std::span<const DraftCommit> commits) {
 
 }  // namespace
 
-Expected<std::unique_ptr<Drafter>> choose_drafters(std::vector<std::unique_ptr<Drafter>> drafters) {
-  assert(!drafters.empty());
-  if (drafters.size() == 1) return std::move(drafters.front());
-  AERIE_ASSIGN_OR_RETURN(DrafterNeeds needs, common_needs(drafters));
-  return std::unique_ptr<Drafter>(std::make_unique<Choice>(std::move(drafters), std::move(needs)));
+Expected<std::unique_ptr<DrafterChoice>> choose_drafters(
+    std::vector<std::unique_ptr<Drafter>> drafters) {
+  auto choice = std::make_unique<Choice>();
+  for (std::unique_ptr<Drafter>& drafter : drafters) {
+    AERIE_RETURN_IF_ERROR(choice->add(std::move(drafter)).status());
+  }
+  return std::unique_ptr<DrafterChoice>(std::move(choice));
 }
 
 }  // namespace aerie

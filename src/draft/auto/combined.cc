@@ -166,6 +166,7 @@ Status Combined::observe(std::span<const DraftCommit> commits) {
 Expected<DrafterNeeds> common_needs(std::span<const std::unique_ptr<Drafter>> drafters) {
   DrafterNeeds needs;
   for (const auto& drafter : drafters) {
+    if (drafter == nullptr) continue;
     const DrafterNeeds& own = drafter->needs();
     needs.top_tokens = std::max(needs.top_tokens, own.top_tokens);
     needs.top_refusals = std::max(needs.top_refusals, own.top_refusals);

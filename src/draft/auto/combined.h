@@ -12,8 +12,8 @@
 
 namespace aerie {
 
-// What they want together. kUnsupported if they want more layers tapped than a model hands out
-// (ModelOptions::max_taps).
+// What they want together, null ones left out. kUnsupported if they want more layers tapped than a
+// model hands out (ModelOptions::max_taps).
 Expected<DrafterNeeds> common_needs(std::span<const std::unique_ptr<Drafter>> drafters);
 
 // Commits with the taps of all (common_needs()), as each drafter wants them. Not thread-safe.

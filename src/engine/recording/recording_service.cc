@@ -97,8 +97,9 @@ bool RecordingService::is_drawn() {
 Record RecordingService::begin_record(const Request& request) const {
   Record record = make_record(engine_, request);
   const auto speculation = static_cast<size_t>(request.speculation);
-  if (request.speculate && speculation < speculations().size()) {
-    record.engine.speculate = speculations()[speculation];
+  const std::vector<std::string> names = speculations();
+  if (request.speculate && speculation < names.size()) {
+    record.engine.speculate = names[names[speculation].empty() ? 0 : speculation];
   }
   if (texts_) {
     record.text.emplace();

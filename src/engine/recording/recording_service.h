@@ -44,7 +44,13 @@ class RecordingService final : public Service {
   }
   std::shared_ptr<const TokenTrie> token_trie() const override { return service_->token_trie(); }
   std::shared_ptr<GrammarPool> grammar_pool() const override { return service_->grammar_pool(); }
-  const std::vector<std::string>& speculations() const override { return service_->speculations(); }
+  std::vector<std::string> speculations() const override { return service_->speculations(); }
+  Expected<int> add_speculation(const SpeculativeConfig& config) override {
+    return service_->add_speculation(config);
+  }
+  Status remove_speculation(int speculation) override {
+    return service_->remove_speculation(speculation);
+  }
   Expected<Id> submit(Request request, std::shared_ptr<ReplySink> sink) override;
   void cancel(Id id) override { service_->cancel(id); }
   ServiceStats stats() const override;

@@ -274,7 +274,7 @@ void RunningTask::submit() {
 }
 
 void RunningTask::hold_back(Request& request, Stream& stream) {
-  const std::vector<std::string>& offered = state_->service.speculations();
+  const std::vector<std::string> offered = state_->service.speculations();
   const auto index = static_cast<size_t>(request.speculation);
   if (!request.speculate || index >= offered.size() || offered[index] == "none") return;
   stream.method = offered[index];

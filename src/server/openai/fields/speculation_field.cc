@@ -16,11 +16,12 @@ void pick(FieldReader& request, const std::string& method, const std::vector<std
     return;
   }
   for (size_t i = 0; i < offered.size(); ++i) {
-    if (offered[i] != method) continue;
+    if (offered[i].empty() || offered[i] != method) continue;
     out.speculation = static_cast<int>(i);
     return;
   }
   for (size_t i = 0; i < offered.size(); ++i) {
+    if (offered[i].empty()) continue;  // it has gone
     if (offered[i].substr(0, offered[i].find(':')) != method) continue;
     out.speculation = static_cast<int>(i);
     return;
