@@ -9,15 +9,19 @@ namespace aerie::server {
 
 Expected<std::unique_ptr<Server>> Server::start(Service& service, ServerOptions options) {
   std::unique_ptr<Server> server(new Server(service));
-  server->api_ = std::make_unique<Api>(service, std::move(options.api));
-  BodyFilter wants_body = make_body_filter(options.gate);
-  Handler handler = make_gate(std::move(options.gate),
-                              [api = server->api_.get()](const HttpRequest& request,
-                                                         const std::shared_ptr<Answer>& answer) {
-                                api->handle(request, answer);
-                              });
-  AERIE_ASSIGN_OR_RETURN(
-      server->http_, HttpServer::start(options.http, std::move(handler), std::move(wants_body)));
+  Server* s = server.get();
+  options.api.more_metrics = [s] { return s->gate_->metrics(); };
+  s->api_ = std::make_unique<Api>(service, std::move(options.api));
+  s->gate_ = std::make_unique<Gate>(
+      std::move(options.gate),
+      [s](const HttpRequest& request, const std::shared_ptr<Answer>& answer) {
+        s->api_->handle(request, answer);
+      });
+  const auto handle = [s](HttpRequest request, std::shared_ptr<Answer> answer) {
+    s->gate_->handle(std::move(request), std::move(answer));
+  };
+  const auto wants_body = [s](const HttpRequest& head) { return s->gate_->wants_body(head); };
+  AERIE_ASSIGN_OR_RETURN(s->http_, HttpServer::start(options.http, handle, wants_body));
   return server;
 }
 
@@ -34,6 +38,10 @@ void Server::drain() {
   api_->drain();
   service_.drain();
   http_->drain();
+}
+
+void Server::set_keys(ApiKeys keys) {
+  gate_->set_keys(std::move(keys));
 }
 
 int Server::busy() const {

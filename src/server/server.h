@@ -31,6 +31,8 @@ class Server {
 
   // Takes no more; what was taken goes on.
   void drain();
+  // The keys from now on, where the gate's options had some. From any thread.
+  void set_keys(ApiKeys keys);
   // After drain(): requests that are not answered to the last byte.
   int busy() const;
 
@@ -39,6 +41,7 @@ class Server {
 
   Service& service_;
   std::unique_ptr<Api> api_;
+  std::unique_ptr<Gate> gate_;
   std::unique_ptr<HttpServer> http_;
 };
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/standard_streams.h"
 #include "tools/serve/serve_log.h"
@@ -29,6 +30,9 @@ using Clock = std::chrono::steady_clock;
 // Signals to end that have come.
 std::atomic<int> signals{0};
 
+// Signals to read again what files say.
+std::atomic<bool> hang_up{false};
+
 // The first two are counted, then they have their usual effect: nothing can keep the program.
 void catch_signals() {
   struct sigaction action = {};
@@ -39,6 +43,14 @@ void catch_signals() {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
+}
+
+// Without anything to read, a terminal that closes ends the server as it ends other programs.
+void catch_hang_up() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { hang_up.store(true); };
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGHUP, &action, nullptr);
 }
 
 // Every connection is one.
@@ -56,6 +68,28 @@ void return_large_blocks() {
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   mallopt(M_TRIM_THRESHOLD, 2 << 20);
 #endif
+}
+
+// The keys of before stay where the new ones cannot be used.
+void take_keys(KeySource& source, server::Server& server, ServeLog& log) {
+  auto keys = source.read();
+  if (!keys.ok()) {
+    return log.message(
+        fmt::format("error: the keys stay as they were: {}", keys.status().message()));
+  }
+  log.message(fmt::format("{} keys were read again", keys->size()));
+  server.set_keys(std::move(*keys));
+}
+
+// Until a signal to end, or a failure of the service.
+void watch(const Service& service, KeySource& keys, server::Server& server, ServeLog& log) {
+  while (signals.load() == 0 && service.failure().ok()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const bool asked = hang_up.exchange(false);
+    if (!keys.files.empty() && (asked || keys.has_changed(steady_now()))) {
+      take_keys(keys, server, log);
+    }
+  }
 }
 
 // Whether all that was taken has been answered.
@@ -110,6 +144,7 @@ Expected<int> serve(ServeOptions options) {
   raise_file_limit();
   return_large_blocks();
   catch_signals();
+  if (!options.keys.files.empty()) catch_hang_up();
   ServeLog log;
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Service> service, open(options, log));
   SuggestedSampling& sampling = options.server.api.sampling;
@@ -127,9 +162,7 @@ Expected<int> serve(ServeOptions options) {
   // The space after the address is for those who look for it in the line.
   log.message(fmt::format("listening on {} with {}, a context of {} tokens", server->url(),
                           service->model_name(), service->context()));
-  while (signals.load() == 0 && service->failure().ok()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  watch(*service, options.keys, *server, log);
   server->drain();
   log.message(
       fmt::format("ending: {} requests have {} s left", server->busy(), options.drain_seconds));

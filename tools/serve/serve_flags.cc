@@ -23,8 +23,6 @@ struct ServeFlags {
   ServeOptions options;
   EngineFlags engine;
   std::vector<std::string> offers;
-  std::vector<std::string> keys;
-  std::vector<std::string> key_files;
   std::string config;
   std::string generation_config = "auto";
   std::string sampling;
@@ -49,10 +47,11 @@ void add_network_flags(CLI::App& app, ServeFlags& flags) {
                  "A site whose pages may ask, such as https://chat.example; *: any; may be "
                  "repeated (default: none)")
       ->allow_extra_args(false);
-  app.add_option("--api-key-file", flags.key_files,
-                 "A file with API keys or their hashes, one a line; may be repeated")
+  app.add_option("--api-key-file", flags.options.keys.files,
+                 "A file with API keys or their hashes, one a line, with a name and limits "
+                 "(rpm=60 tpm=20000 concurrent=4); read again where it changes; may be repeated")
       ->allow_extra_args(false);
-  app.add_option("--api-key", flags.keys,
+  app.add_option("--api-key", flags.options.keys.keys,
                  "An API key; other users of the machine see it, so prefer a file")
       ->allow_extra_args(false);
   app.add_flag("--hash-key", flags.options.hash_key,
@@ -276,16 +275,6 @@ Status read_sampling(const std::string& text, SuggestedSampling& out) {
   return {};
 }
 
-Status read_keys(const ServeFlags& flags, server::ApiKeys& out) {
-  for (const std::string& file : flags.key_files) {
-    AERIE_RETURN_IF_ERROR(out.add_file(file).with_context("--api-key-file"));
-  }
-  for (const std::string& key : flags.keys) {
-    AERIE_RETURN_IF_ERROR(out.add(key).with_context("--api-key"));
-  }
-  return {};
-}
-
 Status read_offers(const ServeFlags& flags, EngineOptions& engine) {
   if (flags.offers.empty()) engine.more_speculations = offered_speculations(engine.speculation);
   for (const std::string& offer : flags.offers) {
@@ -328,7 +317,7 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
     AERIE_RETURN_IF_ERROR(server::check_origin(origin).with_context("--cors-origin"));
   }
   AERIE_RETURN_IF_ERROR(read_sampling(flags.sampling, options.sampling));
-  AERIE_RETURN_IF_ERROR(read_keys(flags, options.server.gate.keys));
+  AERIE_ASSIGN_OR_RETURN(options.server.gate.keys, options.keys.read());
   options.server.http.max_body_bytes = static_cast<size_t>(flags.max_body_mib * (1 << 20));
   options.server.http.max_unsent_bytes = static_cast<size_t>(flags.max_unsent_mib * (1 << 20));
   options.server.api.allow_trace = flags.allow_trace.value_or(is_lone_user(options.server));

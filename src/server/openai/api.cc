@@ -67,6 +67,7 @@ void answer_text(const StatePtr& state, const HttpRequest& request, const Answer
   FieldReader reader(*body, error);
   ReplyTask task = read(reader, *state, request);
   task.traffic_class = read_traffic_class(reader);
+  task.account = request.account;
   if (error) return send_error(*answer, *error);
   run_task(state, std::move(task), answer);
 }
@@ -175,6 +176,12 @@ Json detokenized(FieldReader& reader, ApiState& state, const HttpRequest&) {
   return {{"prompt", text}, {"content", text}};
 }
 
+void answer_metrics(const ApiState& state, Answer& answer) {
+  std::string text = state.metrics.text(state.service.stats(), state.holdback.figures());
+  if (state.options.more_metrics) text += state.options.more_metrics();
+  answer.send(200, "text/plain; version=0.0.4; charset=utf-8", std::move(text));
+}
+
 void answer_ready(const StatePtr& state, Answer& answer) {
   if (state->draining.load()) return send_error(answer, error_of(503, "the server is ending"));
   send_json(answer, {{"status", "ready"}});
@@ -223,8 +230,7 @@ void answer_route(RouteName name, const StatePtr& state, const HttpRequest& requ
     case RouteName::kReady:
       return answer_ready(state, *answer);
     case RouteName::kMetrics:
-      return answer->send(200, "text/plain; version=0.0.4; charset=utf-8",
-                          state->metrics.text(state->service.stats(), state->holdback.figures()));
+      return answer_metrics(*state, *answer);
     case RouteName::kVersion:
       return send_json(*answer, {{"version", AERIE_VERSION}});
     case RouteName::kDescription:

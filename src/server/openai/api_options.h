@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct ApiOptions {
   // possible; "auto": as its chat template shows.
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
+  std::function<std::string()> more_metrics;  // what /metrics has at its end; may be null
   SuggestedSampling sampling;  // where a request says nothing; else OpenAI's defaults
 };
 
