@@ -10,7 +10,9 @@ namespace aerie::server {
 Expected<std::unique_ptr<Server>> Server::start(Service& service, ServerOptions options) {
   std::unique_ptr<Server> server(new Server(service));
   Server* s = server.get();
-  options.api.more_metrics = [s] { return s->gate_->metrics(); };
+  options.api.more_metrics = [s, others = std::move(options.api.more_metrics)] {
+    return s->gate_->metrics() + (others ? others() : "");
+  };
   s->api_ = std::make_unique<Api>(service, std::move(options.api));
   s->gate_ = std::make_unique<Gate>(
       std::move(options.gate),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -15,8 +16,10 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/files.h"
 #include "base/standard_streams.h"
-#include "tools/serve/serve_log.h"
+#include "server/access/audit_log.h"
+#include "server/access/line_log.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -53,6 +56,11 @@ void catch_hang_up() {
   sigaction(SIGHUP, &action, nullptr);
 }
 
+// Not by the C library: the end of a program waits for its locks.
+void to_standard_error(const std::string& line) {
+  (void)write_all(STDERR_FILENO, line);
+}
+
 // Every connection is one.
 void raise_file_limit() {
   rlimit limit = {};
@@ -71,7 +79,7 @@ void return_large_blocks() {
 }
 
 // The keys of before stay where the new ones cannot be used.
-void take_keys(KeySource& source, server::Server& server, ServeLog& log) {
+void take_keys(KeySource& source, server::Server& server, server::LineLog& log) {
   auto keys = source.read();
   if (!keys.ok()) {
     return log.message(
@@ -81,15 +89,41 @@ void take_keys(KeySource& source, server::Server& server, ServeLog& log) {
   server.set_keys(std::move(*keys));
 }
 
+// What a signal tells to look for anew.
+struct Files {
+  KeySource& keys;
+  server::AuditLog* audit = nullptr;  // null: there is none
+};
+
 // Until a signal to end, or a failure of the service.
-void watch(const Service& service, KeySource& keys, server::Server& server, ServeLog& log) {
+void watch(const Service& service, const Files& files, server::Server& server,
+           server::LineLog& log) {
   while (signals.load() == 0 && service.failure().ok()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const bool asked = hang_up.exchange(false);
-    if (!keys.files.empty() && (asked || keys.has_changed(steady_now()))) {
-      take_keys(keys, server, log);
+    if (asked && files.audit != nullptr) files.audit->reopen();
+    if (!files.keys.files.empty() && (asked || files.keys.has_changed(steady_now()))) {
+      take_keys(files.keys, server, log);
     }
   }
+}
+
+// The audit log, if one is wanted; requests go to it, and to the log, if that is wanted.
+Expected<std::unique_ptr<server::AuditLog>> open_logs(ServeOptions& options, server::LineLog& log) {
+  std::unique_ptr<server::AuditLog> audit;
+  if (!options.audit_log.empty()) {
+    const auto warn = [&log](const std::string& message) { log.message(message); };
+    AERIE_ASSIGN_OR_RETURN(
+        audit, in_context(server::AuditLog::open(options.audit_log, warn), "--audit-log"));
+    options.server.api.more_metrics = [to = audit.get()] { return to->metrics(); };
+  }
+  if (audit == nullptr && !options.log_requests) return audit;
+  options.server.gate.log = [&log, shown = options.log_requests,
+                             to = audit.get()](const Json& event) {
+    if (shown) log.event(event);
+    if (to != nullptr) to->add(event);
+  };
+  return audit;
 }
 
 // Whether all that was taken has been answered.
@@ -124,7 +158,7 @@ void put_over(const SuggestedSampling& asked, SuggestedSampling& sampling) {
   put(asked.repetition_penalty, sampling.repetition_penalty);
 }
 
-Expected<std::unique_ptr<Service>> open(const ServeOptions& options, ServeLog& log) {
+Expected<std::unique_ptr<Service>> open(const ServeOptions& options, server::LineLog& log) {
   if (options.record_folder.empty()) return open_service(options.engine, options.service);
   // Before the model is loaded, so that a wrong path is no surprise later.
   AERIE_ASSIGN_OR_RETURN(
@@ -144,8 +178,10 @@ Expected<int> serve(ServeOptions options) {
   raise_file_limit();
   return_large_blocks();
   catch_signals();
-  if (!options.keys.files.empty()) catch_hang_up();
-  ServeLog log;
+  if (!options.keys.files.empty() || !options.audit_log.empty()) catch_hang_up();
+  server::LineLog log(to_standard_error);
+  // Before the service, whose last requests are written down with it.
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<server::AuditLog> audit, open_logs(options, log));
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Service> service, open(options, log));
   SuggestedSampling& sampling = options.server.api.sampling;
   if (options.use_suggested) {
@@ -155,14 +191,11 @@ Expected<int> serve(ServeOptions options) {
     log.message(fmt::format("sampling as the model's makers recommend: {}", to_string(sampling)));
   }
   put_over(options.sampling, sampling);
-  if (options.log_requests) {
-    options.server.gate.log = [&log](const Json& event) { log.event(event); };
-  }
   AERIE_ASSIGN_OR_RETURN(auto server, server::Server::start(*service, std::move(options.server)));
   // The space after the address is for those who look for it in the line.
   log.message(fmt::format("listening on {} with {}, a context of {} tokens", server->url(),
                           service->model_name(), service->context()));
-  watch(*service, options.keys, *server, log);
+  watch(*service, {options.keys, audit.get()}, *server, log);
   server->drain();
   log.message(
       fmt::format("ending: {} requests have {} s left", server->busy(), options.drain_seconds));

@@ -25,6 +25,7 @@ struct ServeOptions {
   KeySource keys;                // server.gate.keys are what it held at first
   double drain_seconds = 30.0;
   bool log_requests = true;
+  std::string audit_log;       // a file; empty: none
   SuggestedSampling sampling;  // of requests that say nothing, before what the makers recommend
   bool use_suggested = true;   // requests that say nothing are sampled as the makers recommend
   bool hash_key = false;       // print the hash of a key, and nothing else

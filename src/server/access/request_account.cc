@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "server/http/routes.h"
 
 namespace aerie::server {
 namespace {
@@ -58,7 +59,10 @@ RequestAccount::RequestAccount(std::shared_ptr<AccountBook> book, const HttpRequ
       id_(request.id),
       address_(std::move(address)),
       method_(request.method),
-      path_(request.path.substr(0, 200)) {}
+      path_(request.path.substr(0, 200)) {
+  const RouteMatch match = find_route(request.method, request.path);
+  if (match.name) route_ = path_of(*match.name);
+}
 
 RequestAccount::~RequestAccount() {
   on_answered(0, 0, "unfinished");
@@ -154,6 +158,7 @@ Json RequestAccount::event() const {
               {"client", address_},
               {"method", method_},
               {"path", path_},
+              {"route", or_null(route_)},
               {"model", or_null(model_)},
               {"status", status_},
               {"bytes", bytes_},

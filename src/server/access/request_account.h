@@ -77,6 +77,7 @@ class RequestAccount {
   std::string address_;
   std::string method_;
   std::string path_;
+  std::string route_;  // empty: there is none
   std::string model_;
   std::string who_;  // empty: not entered
   std::string name_;

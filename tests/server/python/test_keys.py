@@ -3,6 +3,7 @@
 import http.client
 import json
 import signal
+import subprocess
 import time
 
 import openai
@@ -84,3 +85,39 @@ def test_the_official_client_and_limits(start, tmp_path):
         server.client(api_key="key-t", max_retries=5).completions.create(model=model, prompt="x", max_tokens=500)
     assert time.monotonic() - begin < 1
     assert server.stop() == 0
+
+
+def test_the_audit_log(start, tmp_path):
+    file = tmp_path / "audit.log"
+    keys = tmp_path / "keys"
+    keys.write_text(KEYS)
+    server = start("--api-key-file", str(keys), "--audit-log", str(file), "--no-log-requests")
+
+    def asked(words):
+        client = server.client(api_key="key-a")
+        model = client.models.list().data[0].id
+        reply = client.completions.create(model=model, prompt=f"{words} tell me of the sea", max_tokens=16, user=words)
+        return [f"{words} tell", f'"{words}', reply.choices[0].text], reply.usage
+
+    texts, usage = asked("xylophone")
+    moved = file.rename(tmp_path / "audit.log.1")
+    server.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: said(server, "2 keys were read again"))
+    more, _ = asked("marimba")
+    wait_for(lambda: file.exists() and "/v1/completions" in file.read_text(), what="the line")
+    assert server.stop() == 0
+    lines = [json.loads(line) for line in (moved.read_text() + file.read_text()).splitlines()]
+    assert [line["event"] for line in lines] == 2 * ["opened", "request", "request"]
+    assert lines[2]["prompt_tokens"] == usage.prompt_tokens
+    assert lines[2]["generated_tokens"] == usage.completion_tokens
+    assert lines[2]["key"] == "alice"
+    for text in texts + more:
+        assert text not in moved.read_text() + file.read_text()
+    assert not any('"event":"request"' in line for line in server.log)
+
+
+def test_an_audit_log_that_cannot_be(program, model_file):
+    done = subprocess.run([program, "serve", "-m", model_file, "--audit-log", "/dev/full", "--port", "0"],
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "--audit-log: /dev/full: the audit log cannot be written: No space left on device" in done.stderr
