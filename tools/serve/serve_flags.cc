@@ -23,6 +23,8 @@ struct ServeFlags {
   ServeOptions options;
   EngineFlags engine;
   std::vector<std::string> offers;
+  std::vector<std::string> proxies;
+  std::string client_limits;
   std::string config;
   std::string generation_config = "auto";
   std::string sampling;
@@ -43,6 +45,10 @@ void add_network_flags(CLI::App& app, ServeFlags& flags) {
       ->check(CLI::Range(0, 65535));
   app.add_option("--tls-cert", http.tls_certificate, "A PEM file with the certificate's chain");
   app.add_option("--tls-key", http.tls_key, "A PEM file with its key");
+  app.add_option("--trust-proxy", flags.proxies,
+                 "A proxy's address or network, such as 10.0.0.0/8: who asks is whom its "
+                 "X-Forwarded-For names; may be repeated")
+      ->allow_extra_args(false);
   app.add_option("--cors-origin", flags.options.server.gate.cors_origins,
                  "A site whose pages may ask, such as https://chat.example; *: any; may be "
                  "repeated (default: none)")
@@ -109,6 +115,9 @@ void add_limit_flags(CLI::App& app, ServeFlags& flags) {
   number("--grammar-threads", service.grammar_threads,
          "That prepare grammars, beside those that decode")
       ->check(CLI::Range(1, 64));
+  app.add_option("--client-limits", flags.client_limits,
+                 "What each address may have where there are no keys, as in a file of keys: "
+                 "rpm=60,tpm=20000,concurrent=4");
   number("--max-prompt-tokens", api.max_prompt_tokens, "0: the context")
       ->check(CLI::Range(0, 1 << 26));
   number("--max-choices", api.max_choices, "Replies to one request")->check(CLI::Range(1, 4096));
@@ -300,11 +309,20 @@ Status check_recording(const ServeFlags& flags) {
   return {};
 }
 
+Status read_clients(const ServeFlags& flags, server::ServerOptions& out) {
+  for (const std::string& proxy : flags.proxies) {
+    AERIE_RETURN_IF_ERROR(out.http.proxies.add(proxy).with_context("--trust-proxy"));
+  }
+  AERIE_ASSIGN_OR_RETURN(out.gate.client_limits,
+                         in_context(server::read_limits(flags.client_limits), "--client-limits"));
+  return {};
+}
+
 // Whether nobody can ask but who is on this machine, and they are not told apart.
 bool is_lone_user(const server::ServerOptions& options) {
   const std::string& host = options.http.host;
   const bool is_loopback = host == "localhost" || host == "::1" || host.starts_with("127.");
-  return is_loopback && options.gate.keys.empty() &&
+  return is_loopback && options.gate.keys.empty() && options.http.proxies.empty() &&
          options.api.tenant_by != server::TenantBy::kHeader;
 }
 
@@ -320,6 +338,7 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
   for (const std::string& origin : options.server.gate.cors_origins) {
     AERIE_RETURN_IF_ERROR(server::check_origin(origin).with_context("--cors-origin"));
   }
+  AERIE_RETURN_IF_ERROR(read_clients(flags, options.server));
   AERIE_RETURN_IF_ERROR(read_sampling(flags.sampling, options.sampling));
   AERIE_ASSIGN_OR_RETURN(options.server.gate.keys, options.keys.read());
   options.server.http.max_body_bytes = static_cast<size_t>(flags.max_body_mib * (1 << 20));

@@ -51,6 +51,16 @@ Status read_limit(std::string_view word, RateLimits& out) {
   return {};
 }
 
+Expected<RateLimits> read_limits(std::string_view text) {
+  RateLimits out;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find_first_of(" ,"));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (!word.empty()) AERIE_RETURN_IF_ERROR(read_limit(word, out));
+  }
+  return out;
+}
+
 void RateLimiter::bring_back(Meter& meter, SteadyTime now) {
   const double seconds = std::max(0.0, seconds_between(meter.at, now));
   const RateLimits& limits = meter.limits;

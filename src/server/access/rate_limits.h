@@ -24,6 +24,8 @@ struct RateLimits {
 
 // One word of "rpm=60 tpm=20000 concurrent=4".
 Status read_limit(std::string_view word, RateLimits& out);
+// All of it, with spaces or commas between.
+Expected<RateLimits> read_limits(std::string_view text);
 
 // Why something is not let through.
 struct RateRefusal {

@@ -66,7 +66,8 @@ RequestAccount::RequestAccount(std::shared_ptr<AccountBook> book, const HttpRequ
 
 RequestAccount::~RequestAccount() {
   on_answered(0, 0, "unfinished");
-  if (!who_.empty()) book_->figures.on_end(name_, tokens_.prompt, tokens_.generated);
+  if (!who_.empty() && !name_.empty())
+    book_->figures.on_end(name_, tokens_.prompt, tokens_.generated);
   if (!book_->log) return;
   try {
     book_->log(event());
@@ -81,12 +82,16 @@ std::optional<ApiError> RequestAccount::enter(std::string who, std::string name,
   name_ = std::move(name);
   limits_ = limits;
   if (const auto refusal = book_->limiter.enter(who, limits, steady_now())) {
-    book_->figures.on_refused(name_, refusal->limit);
-    return error_of(*refusal, name_);
+    return refuse(*refusal);
   }
-  book_->figures.on_begin(name_);
+  if (!name_.empty()) book_->figures.on_begin(name_);
   who_ = std::move(who);
   return std::nullopt;
+}
+
+ApiError RequestAccount::refuse(const RateRefusal& refusal) {
+  if (!name_.empty()) book_->figures.on_refused(name_, refusal.limit);
+  return error_of(refusal, name_.empty() ? "this address" : name_);
 }
 
 void RequestAccount::set_model(const std::string& model) {
@@ -104,8 +109,7 @@ std::optional<ApiError> RequestAccount::reserve(int64_t prompt_tokens, int64_t r
   }
   const int64_t tokens = prompt_tokens + reply_tokens;
   if (const auto refusal = book_->limiter.take_tokens(who_, limits_, tokens, steady_now())) {
-    book_->figures.on_refused(name_, refusal->limit);
-    return error_of(*refusal, name_);
+    return refuse(*refusal);
   }
   reserved_ = tokens;
   return std::nullopt;

@@ -39,8 +39,8 @@ class RequestAccount {
   RequestAccount(const RequestAccount&) = delete;
   RequestAccount& operator=(const RequestAccount&) = delete;
 
-  // Once, before all below: who asks, by a name that limits are counted under, and another for
-  // people. 429 where there is nothing left.
+  // Once, before all below: who asks, by a name that limits are counted under, and the key's name;
+  // empty: an address, of which there are no figures. 429 where there is nothing left.
   std::optional<ApiError> enter(std::string who, std::string name, const RateLimits& limits);
 
   void set_model(const std::string& model);
@@ -68,6 +68,7 @@ class RequestAccount {
     int64_t drafted = 0;
     int64_t accepted = 0;
   };
+  ApiError refuse(const RateRefusal& refusal);
   Json event() const;
 
   const std::shared_ptr<AccountBook> book_;

@@ -268,14 +268,17 @@ void Gate::handle(HttpRequest request, std::shared_ptr<Answer> answer) const {
   answer = std::make_shared<GateAnswer>(std::move(answer), std::move(cors), account);
   if (is_preflight) return answer_preflight({}, request, *answer);
   if (is_refused(request, caller, answer.get())) return;
+  std::optional<ApiError> error;
   if (caller.entry) {
     request.client = caller.entry->name;
     request.key = hash_key(bearer_of(request));
     if (needs_key(request)) {
-      const auto error = account->enter(request.key, request.client, caller.entry->limits);
-      if (error) return send_error(*answer, *error);
+      error = account->enter(request.key, request.client, caller.entry->limits);
     }
+  } else if (!caller.keys_wanted && needs_key(request) && options_.client_limits.any()) {
+    error = account->enter("address " + request.client, "", options_.client_limits);
   }
+  if (error) return send_error(*answer, *error);
   next_(std::move(request), std::move(answer));
 }
 
