@@ -19,6 +19,7 @@
 #include "engine/memory.h"
 #include "engine/opened_model.h"
 #include "engine/running_reply.h"
+#include "model/pooling.h"
 #include "scheduler/scheduler.h"
 
 namespace aerie {
@@ -39,7 +40,8 @@ class EngineService final : public Service {
         opened_(opened),
         options_(options),
         name_(opened_.name()),
-        trie_(make_token_trie(*opened_.source.tokenizer)) {}
+        trie_(make_token_trie(*opened_.source.tokenizer)),
+        pooling_(read_pooling(opened_.file())) {}
   ~EngineService() override;
 
   Status start();
@@ -53,6 +55,8 @@ class EngineService final : public Service {
   const Expected<ChatTemplate>& chat_template() const override {
     return opened_.source.chat_template;
   }
+  Expected<Pooling> pooling() const override { return pooling_; }
+  int embedding_size() const override { return opened_.config().hidden; }
   std::shared_ptr<const TokenTrie> token_trie() const override { return trie_; }
   std::shared_ptr<GrammarPool> grammar_pool() const override { return pool_; }
   const std::vector<std::string>& speculations() const override { return speculations_; }
@@ -84,6 +88,7 @@ class EngineService final : public Service {
   ServiceOptions options_;
   std::string name_;
   std::shared_ptr<const TokenTrie> trie_;
+  const Expected<Pooling> pooling_;
   std::shared_ptr<GrammarPool> pool_;
   std::vector<std::string> speculations_;
   std::vector<int> drafter_of_;  // [speculation]: DraftSequence::drafter; -1: plain decoding
