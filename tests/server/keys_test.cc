@@ -163,6 +163,8 @@ TEST(KeyLimits, RequestsAMinute) {
   EXPECT_EQ(error["code"], "rate_limit_exceeded");
   EXPECT_EQ(error["type"], "requests");
   EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("alice may have 2 requests a minute"));
+  EXPECT_EQ(refused.header("x-ratelimit-limit-requests"), "2");
+  EXPECT_EQ(refused.header("x-ratelimit-remaining-requests"), "0");
   const int wait = std::stoi("0" + refused.header("Retry-After"));
   EXPECT_GE(wait, 1);
   EXPECT_LE(wait, 30);

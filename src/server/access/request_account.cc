@@ -66,8 +66,7 @@ RequestAccount::RequestAccount(std::shared_ptr<AccountBook> book, const HttpRequ
 
 RequestAccount::~RequestAccount() {
   on_answered(0, 0, "unfinished");
-  if (!who_.empty() && !name_.empty())
-    book_->figures.on_end(name_, tokens_.prompt, tokens_.generated);
+  if (entered_ && !name_.empty()) book_->figures.on_end(name_, tokens_.prompt, tokens_.generated);
   if (!book_->log) return;
   try {
     book_->log(event());
@@ -79,13 +78,14 @@ RequestAccount::~RequestAccount() {
 std::optional<ApiError> RequestAccount::enter(std::string who, std::string name,
                                               const RateLimits& limits) {
   const std::lock_guard lock(mutex_);
+  who_ = std::move(who);
   name_ = std::move(name);
   limits_ = limits;
-  if (const auto refusal = book_->limiter.enter(who, limits, steady_now())) {
+  if (const auto refusal = book_->limiter.enter(who_, limits, steady_now())) {
     return refuse(*refusal);
   }
   if (!name_.empty()) book_->figures.on_begin(name_);
-  who_ = std::move(who);
+  entered_ = true;
   return std::nullopt;
 }
 
@@ -103,7 +103,7 @@ std::optional<ApiError> RequestAccount::reserve(int64_t prompt_tokens, int64_t r
                                                 bool is_bounded) {
   const std::lock_guard lock(mutex_);
   is_text_ = true;
-  if (who_.empty() || limits_.tokens == 0) return std::nullopt;
+  if (!entered_ || limits_.tokens == 0) return std::nullopt;
   if (!is_bounded) {
     reply_tokens = std::clamp<int64_t>(limits_.tokens - prompt_tokens, 0, reply_tokens);
   }
@@ -125,7 +125,7 @@ void RequestAccount::add(const ReplyEnd& end, bool counts_prompt) {
   tokens_.drafted += end.stats.drafted;
   tokens_.accepted += end.stats.accepted;
   // One of several that goes on behind an answer that was ended with an error.
-  if (answered_ && !who_.empty() && limits_.tokens > 0) {
+  if (answered_ && entered_ && limits_.tokens > 0) {
     book_->limiter.correct_tokens(who_, -(prompt + end.generated_tokens));
   }
 }
@@ -137,7 +137,7 @@ void RequestAccount::on_answered(int status, size_t bytes, const char* how) {
   bytes_ = bytes;
   seconds_ = seconds_since(start_);
   how_ = how;
-  if (who_.empty()) return;
+  if (!entered_) return;
   if (limits_.tokens > 0) {
     book_->limiter.correct_tokens(who_, reserved_ - tokens_.prompt - tokens_.generated);
   }

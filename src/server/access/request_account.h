@@ -80,10 +80,11 @@ class RequestAccount {
   std::string path_;
   std::string route_;  // empty: there is none
   std::string model_;
-  std::string who_;  // empty: not entered
+  std::string who_;  // empty: nobody who has limits or a key
   std::string name_;
   RateLimits limits_;
   int64_t reserved_ = 0;
+  bool entered_ = false;
   bool is_text_ = false;  // something is generated, or was meant to be
   bool answered_ = false;
   int status_ = 0;
