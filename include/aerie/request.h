@@ -26,10 +26,19 @@ struct SpanLimit {
   bool repeats = false;  // there may be several; else one, at the output's beginning
 };
 
+// What becomes of a prompt that is not answered: one vector out of the states of its tokens, behind
+// the model's last norm.
+enum class Pooling : uint8_t {
+  kNone,  // it is answered
+  kLast,  // the last token's
+  kMean,  // the mean of all
+};
+
 // Members without another default have an empty one, so that a list may name just some of them.
 struct Request {
   std::vector<int32_t> prompt = {};
   SamplingParams sampling = {};
+  Pooling pooling = Pooling::kNone;       // else nothing is generated (Engine::submit() alone)
   int max_tokens = 0;                     // 0: as many as the context holds
   std::vector<std::string> stop = {};     // text ends before the first of these
   std::vector<int32_t> stop_tokens = {};  // ends with the first of these, which is kept in the ids
@@ -90,7 +99,8 @@ struct ReplyEnd {
   Status status;                              // ok unless kFailed or FinishReason::kError
   FinishReason finish = FinishReason::kNone;  // kNone unless kDone
   std::string text;                           // became final with the end
-  std::string stop_string;  // of Request::stop, the one that ended it; empty: none did
+  std::string stop_string;       // of Request::stop, the one that ended it; empty: none did
+  std::vector<float> embedding;  // as Request::pooling wants it, of no certain length
   SequenceStats stats;
   int prompt_tokens = 0;
   int cached_tokens = 0;  // of the prompt, taken from earlier requests

@@ -34,6 +34,7 @@ struct BatchRow {
   // committed, from the prefix down. Must hold until the pass is over.
   std::span<const int32_t> above;
   bool wants_logits = false;
+  bool wants_state = false;  // of as many rows as may want logits
   bool wants_taps = false;
   int32_t snapshot = -1;  // where a copy of the state after a settled row goes; -1: nowhere
 };
@@ -76,8 +77,11 @@ struct ForwardBatch {
 struct ForwardOutputs {
   std::span<const float> logits;  // [rows that want logits, in batch order][vocab]
   std::span<const float> taps;    // [rows that want taps, in batch order][tap_layers][hidden]
+  // [rows that want states, in batch order][hidden]: what the head reads.
+  std::span<const float> states;
   int vocab = 0;
-  int tap_width = 0;  // tap_layers * hidden
+  int state_width = 0;  // hidden
+  int tap_width = 0;    // tap_layers * hidden
   // Experts whose weights the pass read, of all its layers together: each once, however many rows
   // use it.
   int64_t experts = 0;
@@ -86,6 +90,10 @@ struct ForwardOutputs {
   std::span<const float> logits_of(int i) const {
     return logits.subspan(static_cast<size_t>(i) * static_cast<size_t>(vocab),
                           static_cast<size_t>(vocab));
+  }
+  std::span<const float> state_of(int i) const {
+    return states.subspan(static_cast<size_t>(i) * static_cast<size_t>(state_width),
+                          static_cast<size_t>(state_width));
   }
   std::span<const float> taps_of(int i) const {
     return taps.subspan(static_cast<size_t>(i) * static_cast<size_t>(tap_width),

@@ -108,7 +108,7 @@ Status Decoder::attach(Sequence& sequence) {
   AERIE_ASSIGN_OR_RETURN(sequence.cache, cache_.open());
   const std::span<const int32_t> tokens = sequence.tokens;
   int reused = reusable(tokens, sequence.options);
-  if (sequence.scores_prompt()) reused = 0;
+  if (sequence.wants_all_rows()) reused = 0;
   if (reused > 0) {
     const std::span<const PrefixKey> keys = prefix_keys_;
     reused = cache_.adopt(sequence.cache, keys.first(static_cast<size_t>(reused)),
@@ -194,7 +194,7 @@ Status Decoder::prefill(Sequence& sequence, const std::atomic<bool>* cancel) {
     if (cancel != nullptr && cancel->load()) {
       return {StatusCode::kCancelled, "stopped while reading the prompt"};
     }
-    const int most = sequence.scores_prompt() ? options_.max_logits : options_.max_rows;
+    const int most = sequence.wants_all_rows() ? options_.max_logits : options_.max_rows;
     const int rows = std::min({options_.prefill_chunk, options_.max_rows, most, unread(sequence)});
     const PromptPiece piece[] = {{&sequence, rows}};
     AERIE_RETURN_IF_ERROR(step({}, piece));
@@ -297,7 +297,7 @@ void Decoder::claim_snapshots(const PromptPiece& piece) {
 // hear of everything.
 Status Decoder::read(Pieces pieces, const ForwardOutputs& outputs, int first_row) {
   static const TokenTree kNoDraft;
-  int row = first_row;
+  int row = first_row, state = 0;
   size_t taps = pass_.has_taps() ? static_cast<size_t>(first_row) : 0;
   for (const PromptPiece& piece : pieces) {
     Sequence& sequence = *piece.sequence;
@@ -305,6 +305,9 @@ Status Decoder::read(Pieces pieces, const ForwardOutputs& outputs, int first_row
     cache_.commit_first(sequence.cache, piece.rows);
     sequence.emitted.clear();
     if (sequence.scores_prompt()) score(sequence, first, piece.rows, row, outputs);
+    if (sequence.options.pooling != Pooling::kNone) {
+      pool(sequence, first, piece.rows, outputs, state);
+    }
     row += piece.rows;
     const bool ends_prompt = first + piece.rows == sequence.prompt_length;
     if (const int32_t at = pass_.logits_of(row - 1, 1).front(); at >= 0 && ends_prompt) {
@@ -335,6 +338,22 @@ Status Decoder::read(Pieces pieces, const ForwardOutputs& outputs, int first_row
     if (unread(*piece.sequence) == 0) keep(*piece.sequence);
   }
   return {};
+}
+
+// Adds up in the prompt's order, one by one, so that it does not matter how the prompt was cut.
+// `state`: of the states of the pass, the next that is not taken; moves on.
+void Decoder::pool(Sequence& sequence, int first, int rows, const ForwardOutputs& outputs,
+                   int& state) {
+  const bool is_mean = sequence.options.pooling == Pooling::kMean;
+  const bool ends = first + rows == sequence.prompt_length;
+  // Also of one that was preempted and begins anew.
+  if (first == 0) sequence.pooled.clear();
+  sequence.pooled.resize(static_cast<size_t>(outputs.state_width));
+  for (int i = is_mean ? 0 : rows - 1; i < rows && (is_mean || ends); ++i) {
+    const std::span<const float> one = outputs.state_of(state++);
+    for (size_t k = 0; k < one.size(); ++k) sequence.pooled[k] += one[k];
+  }
+  if (ends) sequence.finish = FinishReason::kStop;
 }
 
 // Of the prompt's tokens behind the rows from `first` on, which the pass has from `row` on.

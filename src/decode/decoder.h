@@ -61,7 +61,7 @@ class Decoder {
   bool can_branch(const Sequence& sequence, int length) const;
   void expect_branch(Sequence& sequence, int length);
   // Rows of a pass that may want logits: one for each round and each piece, and of a sequence that
-  // scores its prompt one for each row of its piece.
+  // scores its prompt, or takes the mean of its states, one for each row of its piece.
   int max_logits() const { return std::min(options_.max_rows, options_.max_logits); }
   // How many tokens have to be read before rounds can begin.
   int unread(const Sequence& sequence) const;
@@ -71,12 +71,12 @@ class Decoder {
 
   // One target pass: a round for each of `rounds`, which have nothing unread and are unfinished,
   // and each piece of `pieces`, with 1 to unread() rows; no sequence twice. Rounds emit at least
-  // one token each, and so does the piece that ends a prompt, but for a sequence that ends with
-  // kError there. Requires of both that prepare() said yes, or a constraint that never has to be
-  // waited for. kResourceExhausted if the cache has
-  // no room for the roots and the pieces; on an error no sequence has changed. Once warmed up a
-  // step without pieces allocates nothing (but for logprobs, constraints, drawn drafts that do not
-  // fit and the caller's stop condition).
+  // one token each, and so does the piece that ends a prompt, but for a sequence that ends
+  // there, with kError or since it pools. Requires of both that prepare() said yes, or a constraint
+  // that never has to be waited for. kResourceExhausted if the cache has no room for the roots and
+  // the pieces; on an error no sequence has changed. Once warmed up a step without pieces allocates
+  // nothing (but for logprobs, constraints, drawn drafts that do not fit and the caller's stop
+  // condition).
   Status step(Rounds rounds, Pieces pieces);
 
   // Runs the prompt through the target and emits the first token. kCancelled, with the sequence fit
@@ -103,6 +103,8 @@ class Decoder {
   void mark_branch(const PromptPiece& piece);
   void verify(Rounds sequences, const ForwardOutputs& outputs);
   void score(Sequence& sequence, int first, int rows, int row, const ForwardOutputs& outputs);
+  static void pool(Sequence& sequence, int first, int rows, const ForwardOutputs& outputs,
+                   int& state);
   Status read(Pieces pieces, const ForwardOutputs& outputs, int first_row);
   void emit(Sequence& sequence, const TokenTree& tree, const SequenceTarget& target);
   bool append(Sequence& sequence, int32_t token, TokenOrigin origin);

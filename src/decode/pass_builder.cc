@@ -46,8 +46,12 @@ void PassBuilder::add_piece(const PromptPiece& piece) {
   const Sequence& sequence = *piece.sequence;
   for (BatchRow& row : add_chain(batch_, cache_, sequence.cache, piece.rows, true)) {
     row.token = sequence.tokens[static_cast<size_t>(row.position)];
-    row.wants_logits = sequence.scores_prompt() ||
-                       (sequence.generated() == 0 && row.position == sequence.prompt_length - 1);
+    const bool ends_prompt =
+        sequence.generated() == 0 && row.position == sequence.prompt_length - 1;
+    const bool wanted = sequence.wants_all_rows() || ends_prompt;
+    const bool pools = sequence.options.pooling != Pooling::kNone;
+    row.wants_logits = wanted && !pools;
+    row.wants_state = wanted && pools;
     row.wants_taps = sequence.options.speculate && has_taps();
   }
 }

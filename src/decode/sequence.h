@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "aerie/reply.h"
+#include "aerie/request.h"
 #include "core/constraint.h"
 #include "core/sampling_params.h"
 #include "core/token_tree.h"
@@ -25,9 +26,10 @@ struct SequenceOptions {
   // Whose text it is (DraftSequence::tenant): pages of the cache and what drafters learn are shared
   // with others of the same tenant alone.
   std::string tenant = {};
-  int max_tokens = 0;             // to generate; >= 1
-  StopCondition* stop = nullptr;  // not owned; may be null
-  bool trace = false;             // Sequence::draft is wanted
+  int max_tokens = 0;                // to generate; >= 1
+  StopCondition* stop = nullptr;     // not owned; may be null
+  Pooling pooling = Pooling::kNone;  // else it ends with its prompt, and speculates not
+  bool trace = false;                // Sequence::draft is wanted
   bool speculate = true;
   int drafter = 0;          // DraftSequence::drafter
   int max_draft_depth = 0;  // no node deeper than this; 0: as the drafter has it
@@ -59,13 +61,16 @@ struct Sequence {
   std::vector<EmittedToken> emitted;  // by the last pass that it was in
   // If asked for, once the prompt was read: ReplyDelta::prompt_logprobs.
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
+  std::vector<double> pooled;     // the sum of the states of so much of the prompt as is read
   TokenTree draft;                // of the last round, if it is traced
   std::vector<int32_t> accepted;  // of its nodes, from the root's child down
   SequenceStats stats;
   Distribution distribution;  // the verifier's, at the node it looks at
 
-  // Whether all rows of its prompt want logits. What earlier requests left is then of no use.
   bool scores_prompt() const { return options.sampling.prompt_logprobs >= 0 && generated() == 0; }
+  // Whether all rows of its prompt want logits or states. What earlier requests left is then of no
+  // use.
+  bool wants_all_rows() const { return scores_prompt() || options.pooling == Pooling::kMean; }
   int generated() const { return static_cast<int>(tokens.size()) - prompt_length; }
 };
 
@@ -75,9 +80,9 @@ struct PromptPiece {
   int rows = 0;
 };
 
-// How many of its rows may want logits.
+// How many of its rows may want logits or states.
 inline int logit_rows(const PromptPiece& piece) {
-  return piece.sequence->scores_prompt() ? piece.rows : 1;
+  return piece.sequence->wants_all_rows() ? piece.rows : 1;
 }
 
 // The sequences of a pass: those that have a round, and those that read.

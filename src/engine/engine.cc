@@ -321,6 +321,9 @@ Expected<Generation> Engine::generate(const Request& request, const OnText& on_t
 
 Expected<Generation> Engine::generate_by_rounds(const Request& request, const OnDelta& on_delta) {
   AERIE_RETURN_IF_ERROR(check(request));
+  if (request.pooling != Pooling::kNone) {
+    return invalid_argument("generate() is for texts: submit() a request for an embedding");
+  }
   if (impl_->running() == nullptr) {
     const std::lock_guard lock(impl_->turn);
     if (impl_->running() == nullptr) return answer_alone(impl_->opened, request, on_delta);

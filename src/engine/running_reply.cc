@@ -18,6 +18,7 @@ SequenceOptions sequence_options(const Request& request, int context) {
   options.max_tokens = request.max_tokens == 0 ? context : request.max_tokens;
   options.tenant = request.tenant;
   options.trace = request.trace;
+  options.pooling = request.pooling;
   options.max_draft_depth = request.max_draft_depth;
   options.prediction = request.prediction;
   return options;
@@ -32,6 +33,15 @@ std::vector<TracedNode> traced(const Sequence& sequence) {
   }
   for (const int32_t node : sequence.accepted) tree[static_cast<size_t>(node)].accepted = true;
   return tree;
+}
+
+std::vector<float> embedding_of(const Sequence& sequence) {
+  const Pooling pooling = sequence.options.pooling;
+  if (pooling == Pooling::kNone) return {};
+  const double count = pooling == Pooling::kMean ? sequence.prompt_length : 1.0;
+  std::vector<float> out;
+  for (const double sum : sequence.pooled) out.push_back(static_cast<float>(sum / count));
+  return out;
 }
 
 ReplyOutcome outcome_of(JobEnd end) {
@@ -89,7 +99,7 @@ std::unique_ptr<Job> RunningReply::make_job(JobId id, int drafter, int context,
   SequenceOptions& options = job->options;
   options = sequence_options(request_, context);
   options.stop = &reply_;
-  options.speculate = drafter >= 0;
+  options.speculate = drafter >= 0 && request_.pooling == Pooling::kNone;
   options.drafter = std::max(0, drafter);
   std::unique_ptr<TokenConstraint> constraint;
   if (request_.grammar != nullptr) {
@@ -158,6 +168,7 @@ void RunningReply::on_end(JobEnd end, const Status& status, const Sequence* sequ
     out.stats = sequence->stats;
     out.cached_tokens = sequence->reused;
     out.generated_tokens = sequence->generated();
+    if (end == JobEnd::kFinished) out.embedding = embedding_of(*sequence);
     out.preemptions = job_->preemptions;
     const auto began = job_->began.value_or(now);
     out.queue_seconds = seconds_between(arrival_, began);

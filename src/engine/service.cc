@@ -22,6 +22,7 @@
 #include "engine/memory.h"
 #include "engine/opened_model.h"
 #include "engine/running_reply.h"
+#include "model/pooling.h"
 #include "scheduler/scheduler.h"
 
 namespace aerie {
@@ -52,7 +53,8 @@ class EngineService final : public Service {
         opened_(opened),
         options_(options),
         name_(opened_.name()),
-        trie_(make_token_trie(*opened_.source.tokenizer)) {}
+        trie_(make_token_trie(*opened_.source.tokenizer)),
+        pooling_(read_pooling(opened_.file())) {}
   ~EngineService() override;
 
   Status start();
@@ -66,6 +68,8 @@ class EngineService final : public Service {
   const Expected<ChatTemplate>& chat_template() const override {
     return opened_.source.chat_template;
   }
+  Expected<Pooling> pooling() const override { return pooling_; }
+  int embedding_size() const override { return opened_.config().hidden; }
   std::shared_ptr<const TokenTrie> token_trie() const override { return trie_; }
   std::shared_ptr<GrammarPool> grammar_pool() const override { return pool_; }
   std::vector<std::string> speculations() const override { return live_->names(); }
@@ -102,6 +106,7 @@ class EngineService final : public Service {
   ServiceOptions options_;
   std::string name_;
   std::shared_ptr<const TokenTrie> trie_;
+  const Expected<Pooling> pooling_;
   std::shared_ptr<GrammarPool> pool_;
   std::unique_ptr<LiveSpeculations> live_;
   std::unique_ptr<Decoder> decoder_;

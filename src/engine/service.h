@@ -56,6 +56,10 @@ class Service {
   virtual std::shared_ptr<const TokenTrie> token_trie() const = 0;
   // For the grammars of its requests; null: there is none, and whoever compiles one does so itself.
   virtual std::shared_ptr<GrammarPool> grammar_pool() const { return nullptr; }
+  // Of the states of requests that are pooled (Request::pooling): what the model's makers want.
+  // Errors are read_pooling()'s.
+  virtual Expected<Pooling> pooling() const { return Pooling::kLast; }
+  virtual int embedding_size() const { return 0; }  // numbers of ReplyEnd::embedding
   // The short forms (draft/speculative_config.h) that requests may pick from, the default first;
   // "none": plain decoding; empty: one that has gone. From any thread.
   virtual std::vector<std::string> speculations() const = 0;

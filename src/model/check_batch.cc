@@ -1,3 +1,4 @@
+#include <algorithm>
 
 #include "base/errors.h"
 #include "model/model.h"
@@ -84,13 +85,16 @@ Status check_batch(const ForwardBatch& batch, const ModelConfig& config,
   if (batch.size() > options.max_rows) {
     return invalid_argument("a batch of {} rows is larger than {}", batch.size(), options.max_rows);
   }
-  int logits = 0;
+  int logits = 0, states = 0;
   for (int i = 0; i < batch.size(); ++i) {
     AERIE_RETURN_IF_ERROR(check_row(batch, i, config, options));
-    logits += batch.rows[static_cast<size_t>(i)].wants_logits ? 1 : 0;
+    const BatchRow& row = batch.rows[static_cast<size_t>(i)];
+    logits += row.wants_logits ? 1 : 0;
+    states += row.wants_state ? 1 : 0;
   }
-  if (logits > options.max_logits) {
-    return invalid_argument("{} rows want logits; {} may", logits, options.max_logits);
+  if (std::max(logits, states) > options.max_logits) {
+    return invalid_argument("{} rows want logits and {} states; {} may", logits, states,
+                            options.max_logits);
   }
   if (static_cast<int>(batch.tap_layers.size()) > options.max_taps) {
     return invalid_argument("{} layers are tapped; {} may be", batch.tap_layers.size(),

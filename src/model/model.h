@@ -20,7 +20,7 @@ struct ModelOptions {
   const kernels::Backend* backend = nullptr;  // required
   ThreadPool* pool = nullptr;                 // required; must outlive the model
   int max_rows = 512;                         // the largest batch
-  int max_logits = 64;                        // the most rows of a batch that want logits
+  int max_logits = 64;                        // the most rows that want logits, and states
   int max_positions = 2048;                   // the longest sequence
   int max_taps = 8;                           // the most layers tapped at a time
   std::string weight_cache;                   // a folder for packed weights; empty: none is kept

@@ -41,7 +41,9 @@ class Transformer final : public Model {
   void run_layers(const ForwardBatch& batch, KvCache& cache);
   void finish_layer(const TransformerLayer& layer, int index, int64_t rows);
   void tap(const ForwardBatch& batch, int layer);
+  int gather(const ForwardBatch& batch, bool BatchRow::*wants);
   int head(const ForwardBatch& batch);
+  int states(const ForwardBatch& batch);
   int logit_width() const {
     return options_.logit_tokens.empty() ? config_.vocab
                                          : static_cast<int>(options_.logit_tokens.size());
@@ -58,7 +60,7 @@ class Transformer final : public Model {
 
   // The pass under way.
   std::vector<float> position_, wanted_, logits_, taps_, embedded_;
-  Activations normed_;
+  Activations normed_, states_;
 };
 
 Status Transformer::allocate() {
@@ -70,6 +72,7 @@ Status Transformer::allocate() {
   logits_.resize(logits * static_cast<size_t>(logit_width()));
   taps_.reserve(rows * static_cast<size_t>(options_.max_taps) * hidden);
   AERIE_ASSIGN_OR_RETURN(normed_, Activations::allocate(options_.max_logits, config_.hidden));
+  AERIE_ASSIGN_OR_RETURN(states_, Activations::allocate(options_.max_logits, config_.hidden));
   AERIE_ASSIGN_OR_RETURN(per_layer_, PerLayerInputs::create(blueprint_, options_));
   if (per_layer_) embedded_.resize(rows * hidden);
   return {};
@@ -122,14 +125,29 @@ void Transformer::tap(const ForwardBatch& batch, int layer) {
   }
 }
 
-int Transformer::head(const ForwardBatch& batch) {
+// The stream of the rows that want something, in wanted_; how many they are.
+int Transformer::gather(const ForwardBatch& batch, bool BatchRow::*wants) {
   const auto hidden = static_cast<size_t>(config_.hidden);
   int wanted = 0;
   for (size_t r = 0; r < batch.rows.size(); ++r) {
-    if (!batch.rows[r].wants_logits) continue;
+    if (!(batch.rows[r].*wants)) continue;
     std::memcpy(wanted_.data() + static_cast<size_t>(wanted++) * hidden,
                 runner_.stream() + r * hidden, hidden * sizeof(float));
   }
+  return wanted;
+}
+
+// In floats, whatever the head takes.
+int Transformer::states(const ForwardBatch& batch) {
+  const int wanted = gather(batch, &BatchRow::wants_state);
+  if (wanted == 0) return 0;
+  runner_.prepare(states_, wanted, config_.hidden, {});
+  runner_.normalize(weights_.output_norm, wanted_.data(), config_.hidden, states_);
+  return wanted;
+}
+
+int Transformer::head(const ForwardBatch& batch) {
+  const int wanted = gather(batch, &BatchRow::wants_logits);
   if (wanted == 0) return 0;
   runner_.prepare(normed_, wanted, config_.hidden, {&weights_.output});
   runner_.normalize(weights_.output_norm, wanted_.data(), config_.hidden, normed_);
@@ -177,13 +195,15 @@ ForwardOutputs Transformer::forward(const ForwardBatch& batch, KvCache& cache) {
   runner_.start(batch);
   embed(batch);
   run_layers(batch, cache);
-  const int wanted = head(batch);
+  const int wanted = head(batch), stated = states(batch);
 
   ForwardOutputs out;
   out.vocab = logit_width();
   out.tap_width = static_cast<int>(batch.tap_layers.size()) * config_.hidden;
   out.logits = {logits_.data(), static_cast<size_t>(wanted) * static_cast<size_t>(logit_width())};
   out.taps = taps_;
+  out.state_width = config_.hidden;
+  out.states = {states_.row(0), static_cast<size_t>(stated) * static_cast<size_t>(config_.hidden)};
   out.experts = runner_.expert_reads() - expert_reads;
   return out;
 }

@@ -77,6 +77,7 @@ bool Scheduler::must_wait_for_prefix(const Job& job) {
   if (job.sequence != nullptr || !decoder_.reuses_prefixes()) return false;
   // It reads all of its prompt itself.
   if (job.options.sampling.prompt_logprobs >= 0) return false;
+  if (job.options.pooling == Pooling::kMean) return false;
   size_t most = 0;
   Sequence* reader = nullptr;
   for (const auto& other : running_) {

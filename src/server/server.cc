@@ -15,14 +15,20 @@ Expected<std::unique_ptr<Server>> Server::start(Service& service, ServerOptions 
 Expected<std::unique_ptr<Server>> Server::start(std::unique_ptr<ModelHost> host,
                                                 ServerOptions options) {
   std::unique_ptr<Server> server(new Server(std::move(host)));
-  BodyFilter wants_body = make_body_filter(options.gate);
-  Handler handler = make_gate(
+  Server* s = server.get();
+  s->host_->server().more_metrics = [s, others = std::move(options.more_metrics)] {
+    return s->gate_->metrics() + (others ? others() : "");
+  };
+  s->gate_ = std::make_unique<Gate>(
       std::move(options.gate),
-      [api = &server->api_](const HttpRequest& request, const std::shared_ptr<Answer>& answer) {
-        api->handle(request, answer);
+      [s](const HttpRequest& request, const std::shared_ptr<Answer>& answer) {
+        s->api_.handle(request, answer);
       });
-  AERIE_ASSIGN_OR_RETURN(
-      server->http_, HttpServer::start(options.http, std::move(handler), std::move(wants_body)));
+  const auto handle = [s](HttpRequest request, std::shared_ptr<Answer> answer) {
+    s->gate_->handle(std::move(request), std::move(answer));
+  };
+  const auto wants_body = [s](const HttpRequest& head) { return s->gate_->wants_body(head); };
+  AERIE_ASSIGN_OR_RETURN(s->http_, HttpServer::start(options.http, handle, wants_body));
   return server;
 }
 
@@ -38,6 +44,10 @@ Server::~Server() {
 void Server::drain() {
   host_->drain();
   http_->drain();
+}
+
+void Server::set_keys(ApiKeys keys) {
+  gate_->set_keys(std::move(keys));
 }
 
 int Server::busy() const {

@@ -1,6 +1,7 @@
 // The server: HTTP, keys and API over models.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,7 @@ struct ServerOptions {
   HttpServerOptions http;
   ApiOptions api;  // of one model; where there are several, each has its own
   GateOptions gate;
+  std::function<std::string()> more_metrics;  // what /metrics has at its end; may be null
 };
 
 // Serves from start() to the destructor. One thread at a time.
@@ -35,6 +37,8 @@ class Server {
 
   // Takes no more; what was taken goes on.
   void drain();
+  // The keys from now on, where the gate's options had some. From any thread.
+  void set_keys(ApiKeys keys);
   // After drain(): requests that are not answered to the last byte.
   int busy() const;
 
@@ -43,6 +47,7 @@ class Server {
 
   std::unique_ptr<ModelHost> host_;
   Api api_;
+  std::unique_ptr<Gate> gate_;
   std::unique_ptr<HttpServer> http_;
 };
 

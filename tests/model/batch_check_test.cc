@@ -92,6 +92,10 @@ TEST_F(BatchCheck, HoldsTheModelsLimits) {
                 for (BatchRow& r : b.rows) r.wants_logits = true;
               }),
               HasSubstr("4 rows want logits"));
+  EXPECT_THAT(refusal([](ForwardBatch& b) {
+                for (BatchRow& r : b.rows) r.wants_state = true;
+              }),
+              HasSubstr("4 states"));
   EXPECT_THAT(refusal([](ForwardBatch& b) { b.tap_layers = {0, 1, 2}; }), HasSubstr("3 layers"));
   EXPECT_THAT(refusal([](ForwardBatch& b) { b.tap_layers = {3}; }), HasSubstr("layer 3"));
   EXPECT_THAT(refusal([](ForwardBatch& b) { b.tap_layers = {-1}; }), HasSubstr("layer -1"));

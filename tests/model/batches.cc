@@ -66,7 +66,7 @@ void Bench::add_tree(KvCache::Id id, int32_t root, const TokenTree& tree) {
   row.token = root;
   row.position = cache_.committed(id);
   row.slot = cache_.slot(id, 0);
-  row.wants_logits = row.wants_taps = true;
+  row.wants_logits = row.wants_taps = row.wants_state = true;
   batch_.rows.push_back(row);
   for (int i = 0; i < tree.size(); ++i) {
     const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
@@ -83,7 +83,7 @@ std::vector<RowOutputs> Bench::run() {
   EXPECT_TRUE(status.ok()) << status.message();
   const ForwardOutputs outputs = model_->forward(batch_, cache_);
   std::vector<RowOutputs> rows;
-  int logits = 0, taps = 0;
+  int logits = 0, taps = 0, states = 0;
   for (const BatchRow& row : batch_.rows) {
     RowOutputs& out = rows.emplace_back();
     if (row.wants_logits) {
@@ -94,9 +94,14 @@ std::vector<RowOutputs> Bench::run() {
       const auto of = outputs.taps_of(taps++);
       out.taps.assign(of.begin(), of.end());
     }
+    if (row.wants_state) {
+      const auto of = outputs.state_of(states++);
+      out.state.assign(of.begin(), of.end());
+    }
   }
   EXPECT_EQ(outputs.logits.size(), static_cast<size_t>(logits * outputs.vocab));
   EXPECT_EQ(outputs.taps.size(), static_cast<size_t>(taps * outputs.tap_width));
+  EXPECT_EQ(outputs.states.size(), static_cast<size_t>(states * outputs.state_width));
   batch_.clear();
   return rows;
 }

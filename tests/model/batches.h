@@ -21,6 +21,7 @@ namespace aerie {
 struct RowOutputs {
   std::vector<float> logits;
   std::vector<float> taps;
+  std::vector<float> state;
   bool operator==(const RowOutputs&) const = default;
 };
 

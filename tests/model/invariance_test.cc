@@ -96,11 +96,13 @@ TEST_P(Invariance, WhatElseWasAskedFor) {
   for (size_t i = 0; i < bench.batch().rows.size(); ++i) {
     bench.batch().rows[i].wants_logits = i % 3 == 1;
     bench.batch().rows[i].wants_taps = i % 4 == 3;
+    bench.batch().rows[i].wants_state = i % 5 == 2;
   }
   const std::vector<RowOutputs> actual = bench.run();
   for (size_t i = 0; i < actual.size(); ++i) {
     ASSERT_TRUE(actual[i].logits == (i % 3 == 1 ? expected[i].logits : std::vector<float>()));
     ASSERT_TRUE(actual[i].taps == (i % 4 == 3 ? expected[i].taps : std::vector<float>()));
+    ASSERT_TRUE(actual[i].state == (i % 5 == 2 ? expected[i].state : std::vector<float>()));
   }
 }
 
@@ -108,8 +110,10 @@ TEST_P(Invariance, NothingAskedForGivesNothing) {
   Bench bench(file(), isa(), 1, 1);
   const KvCache::Id id = *bench.cache().open();
   bench.add_chain(id, tokens(1).first(5));
-  for (BatchRow& row : bench.batch().rows) row.wants_logits = row.wants_taps = false;
-  for (const RowOutputs& row : bench.run()) EXPECT_TRUE(row.logits.empty() && row.taps.empty());
+  for (BatchRow& row : bench.batch().rows) {
+    row.wants_logits = row.wants_taps = row.wants_state = false;
+  }
+  for (const RowOutputs& row : bench.run()) EXPECT_TRUE(row == RowOutputs());
   // The keys and values are there all the same.
   bench.cache().commit_first(id, 5);
   const std::vector<RowOutputs> rest = bench.read(id, tokens(1).subspan(5, 20), 20);

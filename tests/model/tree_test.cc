@@ -86,7 +86,7 @@ TEST_P(Tree, LevelByLevelIsAllAtOnce) {
         row.position = prefix + depth;
         row.slot = bench.cache().slot(id, 1 + nodes[i]);
         row.above = above[i];
-        row.wants_logits = row.wants_taps = true;
+        row.wants_logits = row.wants_taps = row.wants_state = true;
         batch.rows.push_back(row);
       }
       const std::vector<RowOutputs> rows = bench.run();

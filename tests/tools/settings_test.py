@@ -58,7 +58,8 @@ NAMES = {"--temp": "temperature", "--top-p": "top_p", "--top-k": "top_k", "--min
 
 SERVE_REFUSED = [
     ("--cors-origin", "bogus"), ("--cors-origin", ""), ("--cors-origin", "https://a.example/"),
-    ("--cors-origin", "null"), ("--api-key-file", "/"), ("--api-key-file", ""),
+    ("--cors-origin", "null"), ("--trust-proxy", "localhost"), ("--trust-proxy", ""), ("--client-limits", "rps=1"),
+    ("--audit-log", "/"), ("--api-key-file", "/"), ("--api-key-file", ""),
     ("--api-key-file", "/dev/null"), ("--api-key-file", "/no/such/file"), ("--api-key", ""),
     ("--api-key", "two words"), ("--host", ""), ("--host", "256.0.0.1"), ("--port", "-1"),
     ("--port", "65536"), ("--port", ""), ("--config", ""), ("--config", "/"),

@@ -53,6 +53,8 @@ constexpr std::array kServerFlags = {
     "record-share",
     "record-mib",
     "record-texts",
+    "audit-log",
+    "trust-proxy",
     "share-learning",
     "scheduling-policy",
 };

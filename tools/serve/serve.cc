@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,11 +16,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/errors.h"
+#include "base/files.h"
 #include "base/standard_streams.h"
 #include "base/turns.h"
 #include "engine/opened_model.h"
-#include "tools/serve/serve_log.h"
+#include "server/access/audit_log.h"
+#include "server/access/line_log.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -33,6 +37,9 @@ using Clock = std::chrono::steady_clock;
 // Signals to end that have come.
 std::atomic<int> signals{0};
 
+// Signals to read again what files say.
+std::atomic<bool> hang_up{false};
+
 // The first two are counted, then they have their usual effect: nothing can keep the program.
 void catch_signals() {
   struct sigaction action = {};
@@ -43,6 +50,19 @@ void catch_signals() {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
+}
+
+// Without anything to read, a terminal that closes ends the server as it ends other programs.
+void catch_hang_up() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { hang_up.store(true); };
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGHUP, &action, nullptr);
+}
+
+// Not by the C library: the end of a program waits for its locks.
+void to_standard_error(const std::string& line) {
+  (void)write_all(STDERR_FILENO, line);
 }
 
 // Every connection is one.
@@ -60,6 +80,53 @@ void return_large_blocks() {
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   mallopt(M_TRIM_THRESHOLD, 2 << 20);
 #endif
+}
+
+// The keys of before stay where the new ones cannot be used.
+void take_keys(KeySource& source, server::Server& server, server::LineLog& log) {
+  auto keys = source.read();
+  if (!keys.ok()) {
+    return log.message(
+        fmt::format("error: the keys stay as they were: {}", keys.status().message()));
+  }
+  log.message(fmt::format("{} keys were read again", keys->size()));
+  server.set_keys(std::move(*keys));
+}
+
+// What a signal tells to look for anew.
+struct Files {
+  KeySource& keys;
+  server::AuditLog* audit = nullptr;  // null: there is none
+};
+
+// Until a signal to end, or a failure of the only service.
+void watch(const Files& files, server::Server& server, server::LineLog& log) {
+  while (signals.load() == 0 && server.models().service_failure().ok()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const bool asked = hang_up.exchange(false);
+    if (asked && files.audit != nullptr) files.audit->reopen();
+    if (!files.keys.files.empty() && (asked || files.keys.has_changed(steady_now()))) {
+      take_keys(files.keys, server, log);
+    }
+  }
+}
+
+// The audit log, if one is wanted; requests go to it, and to the log, if that is wanted.
+Expected<std::unique_ptr<server::AuditLog>> open_logs(ServeOptions& options, server::LineLog& log) {
+  std::unique_ptr<server::AuditLog> audit;
+  if (!options.audit_log.empty()) {
+    const auto warn = [&log](const std::string& message) { log.message(message); };
+    AERIE_ASSIGN_OR_RETURN(
+        audit, in_context(server::AuditLog::open(options.audit_log, warn), "--audit-log"));
+    options.server.more_metrics = [to = audit.get()] { return to->metrics(); };
+  }
+  if (audit == nullptr && !options.log_requests) return audit;
+  options.server.gate.log = [&log, shown = options.log_requests,
+                             to = audit.get()](const Json& event) {
+    if (shown) log.event(event);
+    if (to != nullptr) to->add(event);
+  };
+  return audit;
 }
 
 // Whether all that was taken has been answered.
@@ -94,7 +161,8 @@ void put_over(const SuggestedSampling& asked, SuggestedSampling& sampling) {
   put(asked.repetition_penalty, sampling.repetition_penalty);
 }
 
-Expected<std::unique_ptr<Service>> open_recorded(const ServeOptions& options, ServeLog& log) {
+Expected<std::unique_ptr<Service>> open_recorded(const ServeOptions& options,
+                                                 server::LineLog& log) {
   if (options.record_folder.empty()) return open_service(options.engine, options.service);
   // Before the model is loaded, so that a wrong path is no surprise later.
   AERIE_ASSIGN_OR_RETURN(
@@ -107,7 +175,7 @@ Expected<std::unique_ptr<Service>> open_recorded(const ServeOptions& options, Se
   return open_recording_service(options.engine, options.service, recording, std::move(folder));
 }
 
-Expected<server::OpenedService> open(const ServeOptions& options, ServeLog& log) {
+Expected<server::OpenedService> open(const ServeOptions& options, server::LineLog& log) {
   server::OpenedService out;
   AERIE_ASSIGN_OR_RETURN(out.service, open_recorded(options, log));
   out.api = options.server.api;
@@ -122,7 +190,7 @@ Expected<server::OpenedService> open(const ServeOptions& options, ServeLog& log)
   return out;
 }
 
-server::ServedModel served(const ServeOptions& options, ServeLog& log) {
+server::ServedModel served(const ServeOptions& options, server::LineLog& log) {
   server::ServedModel model;
   model.names = options.server.api.model_names;
   if (model.names.empty()) model.names = {model_name(options.engine.model)};
@@ -152,7 +220,7 @@ std::string what_is_served(server::ModelHost& models) {
                      model->service.context());
 }
 
-std::unique_ptr<server::ModelHost> make_host(ServeOptions& options, ServeLog& log) {
+std::unique_ptr<server::ModelHost> make_host(ServeOptions& options, server::LineLog& log) {
   std::vector<server::ServedModel> models;
   server::ModelHostOptions host;
   if (options.models.empty()) {
@@ -179,27 +247,25 @@ Expected<int> serve(ServeOptions options) {
   raise_file_limit();
   return_large_blocks();
   catch_signals();
-  ServeLog log;
+  if (!options.keys.files.empty() || !options.audit_log.empty()) catch_hang_up();
+  server::LineLog log(to_standard_error);
+  // Before the models, whose last requests are written down with them.
+  AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<server::AuditLog> audit, open_logs(options, log));
   auto host = make_host(options, log);
   // What is wrong with it should be known now, and nobody wait for it later.
   AERIE_RETURN_IF_ERROR(host->load(0));
-  if (options.log_requests) {
-    options.server.gate.log = [&log](const Json& event) { log.event(event); };
-  }
   AERIE_ASSIGN_OR_RETURN(auto server,
                          server::Server::start(std::move(host), std::move(options.server)));
-  server::ModelHost& models = server->models();
   // The space after the address is for those who look for it in the line.
-  log.message(fmt::format("listening on {} with {}", server->url(), what_is_served(models)));
-  while (signals.load() == 0 && models.service_failure().ok()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  log.message(
+      fmt::format("listening on {} with {}", server->url(), what_is_served(server->models())));
+  watch({options.keys, audit.get()}, *server, log);
   server->drain();
   log.message(
       fmt::format("ending: {} requests have {} s left", server->busy(), options.drain_seconds));
   const bool whole = wait_for_requests(*server, options.drain_seconds);
   const int left = server->busy();
-  const Status failure = models.service_failure();
+  const Status failure = server->models().service_failure();
   server.reset();
   log.message(whole ? "ended" : fmt::format("ended, with {} requests unfinished", left));
   AERIE_RETURN_IF_ERROR(failure);

@@ -9,6 +9,7 @@
 #include "engine/recording/recording_service.h"
 #include "engine/service.h"
 #include "server/server.h"
+#include "tools/serve/key_source.h"
 
 namespace CLI {
 class App;
@@ -35,8 +36,10 @@ struct ServeOptions {
   std::string record_folder;     // empty: nothing is recorded
   int record_mib = 256;          // of all records in it
   server::ServerOptions server;  // but for GateOptions::log
+  KeySource keys;                // server.gate.keys are what it held at first
   double drain_seconds = 30.0;
   bool log_requests = true;
+  std::string audit_log;       // a file; empty: none
   SuggestedSampling sampling;  // of requests that say nothing, before what the makers recommend
   bool use_suggested = true;   // requests that say nothing are sampled as the makers recommend
   bool hash_key = false;       // print the hash of a key, and nothing else

@@ -26,8 +26,8 @@ struct ServeFlags {
   std::vector<std::string> models;
   EngineFlags engine;
   std::vector<std::string> offers;
-  std::vector<std::string> keys;
-  std::vector<std::string> key_files;
+  std::vector<std::string> proxies;
+  std::string client_limits;
   std::string config;
   std::string generation_config = "auto";
   std::string sampling;
@@ -48,14 +48,19 @@ void add_network_flags(CLI::App& app, ServeFlags& flags) {
       ->check(CLI::Range(0, 65535));
   app.add_option("--tls-cert", http.tls_certificate, "A PEM file with the certificate's chain");
   app.add_option("--tls-key", http.tls_key, "A PEM file with its key");
+  app.add_option("--trust-proxy", flags.proxies,
+                 "A proxy's address or network, such as 10.0.0.0/8: who asks is whom its "
+                 "X-Forwarded-For names; may be repeated")
+      ->allow_extra_args(false);
   app.add_option("--cors-origin", flags.options.server.gate.cors_origins,
                  "A site whose pages may ask, such as https://chat.example; *: any; may be "
                  "repeated (default: none)")
       ->allow_extra_args(false);
-  app.add_option("--api-key-file", flags.key_files,
-                 "A file with API keys or their hashes, one a line; may be repeated")
+  app.add_option("--api-key-file", flags.options.keys.files,
+                 "A file with API keys or their hashes, one a line, with a name and limits "
+                 "(rpm=60 tpm=20000 concurrent=4); read again where it changes; may be repeated")
       ->allow_extra_args(false);
-  app.add_option("--api-key", flags.keys,
+  app.add_option("--api-key", flags.options.keys.keys,
                  "An API key; other users of the machine see it, so prefer a file")
       ->allow_extra_args(false);
   app.add_flag("--hash-key", flags.options.hash_key,
@@ -113,6 +118,9 @@ void add_limit_flags(CLI::App& app, ServeFlags& flags) {
   number("--grammar-threads", service.grammar_threads,
          "That prepare grammars, beside those that decode")
       ->check(CLI::Range(1, 64));
+  app.add_option("--client-limits", flags.client_limits,
+                 "What each address may have where there are no keys, as in a file of keys: "
+                 "rpm=60,tpm=20000,concurrent=4");
   number("--max-prompt-tokens", api.max_prompt_tokens, "0: the context")
       ->check(CLI::Range(0, 1 << 26));
   number("--max-choices", api.max_choices, "Replies to one request")->check(CLI::Range(1, 4096));
@@ -215,6 +223,10 @@ void add_serving_flags(CLI::App& app, ServeFlags& flags) {
   add_form(app, "--reasoning-parser", api.reasoning_parser, chat::choose_reasoning,
            "How it marks what it thinks before it answers, likewise");
   app.add_flag("--no-log-requests", flags.no_log, "No line of the log for each request");
+  app.add_option(
+      "--audit-log", flags.options.audit_log,
+      "A file that gets a line for each request: who, when, what route, how many tokens; "
+      "no texts; opened anew after SIGHUP");
   app.add_flag("--no-prefix-cache", flags.no_prefix_cache,
                "Do not keep what prompts have in common");
   app.add_option(
@@ -297,16 +309,6 @@ Status read_sampling(const std::string& text, SuggestedSampling& out) {
   return {};
 }
 
-Status read_keys(const ServeFlags& flags, server::ApiKeys& out) {
-  for (const std::string& file : flags.key_files) {
-    AERIE_RETURN_IF_ERROR(out.add_file(file).with_context("--api-key-file"));
-  }
-  for (const std::string& key : flags.keys) {
-    AERIE_RETURN_IF_ERROR(out.add(key).with_context("--api-key"));
-  }
-  return {};
-}
-
 Status read_offers(const ServeFlags& flags, EngineOptions& engine) {
   if (flags.offers.empty()) engine.more_speculations = offered_speculations(engine.speculation);
   for (const std::string& offer : flags.offers) {
@@ -341,11 +343,20 @@ Status check_recording(const ServeFlags& flags) {
   return {};
 }
 
+Status read_clients(const ServeFlags& flags, server::ServerOptions& out) {
+  for (const std::string& proxy : flags.proxies) {
+    AERIE_RETURN_IF_ERROR(out.http.proxies.add(proxy).with_context("--trust-proxy"));
+  }
+  AERIE_ASSIGN_OR_RETURN(out.gate.client_limits,
+                         in_context(server::read_limits(flags.client_limits), "--client-limits"));
+  return {};
+}
+
 // Whether nobody can ask but who is on this machine, and they are not told apart.
 bool is_lone_user(const server::ServerOptions& options) {
   const std::string& host = options.http.host;
   const bool is_loopback = host == "localhost" || host == "::1" || host.starts_with("127.");
-  return is_loopback && options.gate.keys.empty() &&
+  return is_loopback && options.gate.keys.empty() && options.http.proxies.empty() &&
          options.api.tenant_by != server::TenantBy::kHeader;
 }
 
@@ -366,8 +377,9 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
   for (const std::string& origin : options.server.gate.cors_origins) {
     AERIE_RETURN_IF_ERROR(server::check_origin(origin).with_context("--cors-origin"));
   }
+  AERIE_RETURN_IF_ERROR(read_clients(flags, options.server));
   AERIE_RETURN_IF_ERROR(read_sampling(flags.sampling, options.sampling));
-  AERIE_RETURN_IF_ERROR(read_keys(flags, options.server.gate.keys));
+  AERIE_ASSIGN_OR_RETURN(options.server.gate.keys, options.keys.read());
   options.server.http.max_body_bytes = static_cast<size_t>(flags.max_body_mib * (1 << 20));
   options.server.http.max_unsent_bytes = static_cast<size_t>(flags.max_unsent_mib * (1 << 20));
   options.server.api.allow_trace = flags.allow_trace.value_or(is_lone_user(options.server));

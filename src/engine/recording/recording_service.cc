@@ -110,7 +110,9 @@ Record RecordingService::begin_record(const Request& request) const {
 }
 
 Expected<Service::Id> RecordingService::submit(Request request, std::shared_ptr<ReplySink> sink) {
-  if (!is_drawn()) return service_->submit(std::move(request), std::move(sink));
+  // There is no reply to be replayed.
+  const bool is_reply = request.pooling == Pooling::kNone;
+  if (!is_reply || !is_drawn()) return service_->submit(std::move(request), std::move(sink));
   if (request.grammar != nullptr && !texts_) {
     auto id = service_->submit(std::move(request), std::move(sink));
     if (id.ok()) ++left_out_;

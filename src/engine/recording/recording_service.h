@@ -39,6 +39,8 @@ class RecordingService final : public Service {
   int context() const override { return service_->context(); }
   const Tokenizer& tokenizer() const override { return service_->tokenizer(); }
   const Expected<ChatTemplate>& chat_template() const override { return service_->chat_template(); }
+  Expected<Pooling> pooling() const override { return service_->pooling(); }
+  int embedding_size() const override { return service_->embedding_size(); }
   Expected<SuggestedSampling> suggested_sampling() const override {
     return service_->suggested_sampling();
   }

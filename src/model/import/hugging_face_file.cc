@@ -26,6 +26,7 @@
 #include "model/import/linear_tensors.h"
 #include "model/import/nvfp4_weights.h"
 #include "model/import/suggested_sampling.h"
+#include "model/pooling.h"
 #include "model/registry.h"
 
 namespace aerie {
@@ -745,6 +746,7 @@ const fs::path whole = fs::absolute(folder).lexically_normal();
 const fs::path base = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
 import.metadata().add_string("general.name", printable(base.string()));
 AERIE_RETURN_IF_ERROR(add_generation_config(folder.string(), import.metadata()));
+AERIE_RETURN_IF_ERROR(add_pooling(folder.string(), import.architecture(), import.metadata()));
 AERIE_ASSIGN_OR_RETURN(EightBitScheme scheme, EightBitScheme::read(import.whole_config()));
 AERIE_RETURN_IF_ERROR(tensors.status());
 auto file = std::make_unique<HuggingFaceFile>(path, *std::move(tensors), scheme, std::move(import));

@@ -29,6 +29,14 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
+// Taken from the front of the text; empty at its end.
+std::string_view next_word(std::string_view& text) {
+  text = trimmed(text);
+  const std::string_view word = text.substr(0, text.find_first_of(" \t"));
+  text.remove_prefix(word.size());
+  return word;
+}
+
 int hex_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -61,18 +69,40 @@ std::string hash_key(std::string_view key) {
   return hex_of(hash.data(), hash.size());
 }
 
-void ApiKeys::add_hash(const Hash& hash, std::string name) {
-  if (name.empty()) name = "key-" + hex_of(hash.data(), 4);
-  keys_.push_back({hash, std::move(name)});
+void ApiKeys::add_hash(const Hash& hash, Entry entry) {
+  if (entry.name.empty()) entry.name = "key-" + hex_of(hash.data(), 4);
+  keys_.push_back({hash, std::move(entry)});
 }
 
-Status ApiKeys::add(std::string_view key, std::string name) {
+Status ApiKeys::add(std::string_view key, std::string name, const RateLimits& limits) {
   const bool fits =
       !key.empty() && std::ranges::all_of(key, [](char c) { return c > ' ' && c <= '~'; });
   if (!fits) {
     return invalid_argument("an API key is one or more printable ASCII characters without spaces");
   }
-  add_hash(hash_of(key), std::move(name));
+  add_hash(hash_of(key), {std::move(name), limits});
+  return {};
+}
+
+Status ApiKeys::add_line(std::string_view line) {
+  const std::string_view key = next_word(line);
+  Entry entry;
+  for (std::string_view word = next_word(line); !word.empty(); word = next_word(line)) {
+    // A limit with an error in it is no part of a name.
+    if (word.find('=') != std::string_view::npos) {
+      AERIE_RETURN_IF_ERROR(read_limit(word, entry.limits));
+    } else if (entry.limits.any()) {
+      return invalid_argument("a key's name stands before its limits");
+    } else {
+      entry.name += (entry.name.empty() ? "" : " ") + std::string(word);
+    }
+  }
+  if (!key.starts_with(kPrefix)) return add(key, std::move(entry.name), entry.limits);
+  Hash hash = {};
+  if (!read_hash(key.substr(kPrefix.size()), hash)) {
+    return invalid_argument("sha256: is followed by 64 hex digits");
+  }
+  add_hash(hash, std::move(entry));
   return {};
 }
 
@@ -82,20 +112,7 @@ Status ApiKeys::add_lines(std::string_view lines, const std::string& file) {
     const std::string_view line = trimmed(lines.substr(0, end));
     lines.remove_prefix(std::min(end + 1, lines.size()));
     if (line.empty() || line.front() == '#') continue;
-    const size_t space = std::min(line.find_first_of(" \t"), line.size());
-    const std::string_view key = line.substr(0, space);
-    std::string name(trimmed(line.substr(space)));
-    Status status;
-    if (key.starts_with(kPrefix)) {
-      Hash hash = {};
-      if (read_hash(key.substr(kPrefix.size()), hash)) {
-        add_hash(hash, std::move(name));
-      } else {
-        status = invalid_argument("sha256: is followed by 64 hex digits");
-      }
-    } else {
-      status = add(key, std::move(name));
-    }
+    const Status status = add_line(line);
     if (!status.ok()) return status.with_context(fmt::format("{}, line {}", file, number));
   }
   return {};
@@ -114,14 +131,14 @@ Status ApiKeys::add_file(const std::string& path) {
   return {};
 }
 
-std::optional<std::string> ApiKeys::find(std::string_view key) const {
+std::optional<ApiKeys::Entry> ApiKeys::find(std::string_view key) const {
   const Hash hash = hash_of(key);
   const Key* found = nullptr;
   for (const Key& one : keys_) {
     if (CRYPTO_memcmp(one.hash.data(), hash.data(), hash.size()) == 0) found = &one;
   }
   if (found == nullptr) return std::nullopt;
-  return found->name;
+  return found->entry;
 }
 
 }  // namespace aerie::server

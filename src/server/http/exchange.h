@@ -12,6 +12,8 @@
 
 namespace aerie::server {
 
+class RequestAccount;  // server/access/request_account.h
+
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
@@ -24,6 +26,7 @@ struct HttpRequest {
   std::string id;      // x-request-id if there was a valid one, else made up; is sent back
   std::string client;  // who asks: a name for the API key, or the address; for fair turns
   std::string key;     // the API key's hash; empty: it has none, or none is wanted
+  std::shared_ptr<RequestAccount> account;  // set by the gate; null without one
 };
 
 // The answer. From any thread, one call at a time; nothing blocks. What is sent after the client

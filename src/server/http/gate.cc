@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/errors.h"
@@ -15,26 +12,19 @@
 namespace aerie::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// Adds headers, and tells the log when it is over.
+// Adds headers, and tells the account how it goes.
 class GateAnswer final : public Answer {
  public:
-  GateAnswer(std::shared_ptr<Answer> inner, Headers more, EventLog log, Json event)
-      : inner_(std::move(inner)),
-        more_(std::move(more)),
-        log_(std::move(log)),
-        event_(std::move(event)),
-        start_(Clock::now()) {}
-  ~GateAnswer() override {
-    if (!ended_) end("unfinished");
-  }
+  GateAnswer(std::shared_ptr<Answer> inner, Headers more, std::shared_ptr<RequestAccount> account)
+      : inner_(std::move(inner)), more_(std::move(more)), account_(std::move(account)) {}
+  ~GateAnswer() override { end("unfinished"); }
 
+  // Whoever has the answer may ask again: the account is settled before.
   void send(int status, std::string_view content_type, std::string body, Headers headers) override {
     status_ = status;
     bytes_ = body.size();
-    inner_->send(status, content_type, std::move(body), with_more(std::move(headers)));
     end("sent");
+    inner_->send(status, content_type, std::move(body), with_more(std::move(headers)));
   }
   void begin(int status, std::string_view content_type, Headers headers) override {
     status_ = status;
@@ -45,8 +35,8 @@ class GateAnswer final : public Answer {
     inner_->write(std::move(piece));
   }
   void finish() override {
-    inner_->finish();
     end("sent");
+    inner_->finish();
   }
   void on_gone(std::function<void()> callback) override {
     inner_->on_gone([gone = gone_, call = std::move(callback)] {
@@ -58,28 +48,20 @@ class GateAnswer final : public Answer {
  private:
   Headers with_more(Headers headers) const {
     headers.insert(headers.end(), more_.begin(), more_.end());
+    const Headers limits = account_->headers();
+    headers.insert(headers.end(), limits.begin(), limits.end());
     return headers;
   }
   void end(const char* how) {
-    ended_ = true;
-    if (!log_) return;
-    event_["status"] = status_;
-    event_["bytes"] = bytes_;
-    event_["ms"] =
-        std::round(std::chrono::duration<double, std::micro>(Clock::now() - start_).count()) / 1e3;
-    event_["answer"] = gone_->load() ? "client gone" : how;
-    log_(event_);
+    account_->on_answered(status_, bytes_, gone_->load() ? "client gone" : how);
   }
 
   std::shared_ptr<Answer> inner_;
   Headers more_;
-  EventLog log_;
-  Json event_;
-  Clock::time_point start_;
+  std::shared_ptr<RequestAccount> account_;
   std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);
   int status_ = 0;
   size_t bytes_ = 0;
-  bool ended_ = false;
 };
 
 std::string header(const HttpRequest& request, const char* name) {
@@ -115,6 +97,11 @@ bool is_allowed_origin(const GateOptions& options, std::string_view origin) {
                              [&](const std::string& one) { return one == "*" || one == origin; });
 }
 
+constexpr const char* kExposed =
+    "x-request-id, retry-after, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, "
+    "x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, "
+    "x-ratelimit-reset-tokens";
+
 // Those that let a page of another site read the answer; none if it may not.
 Headers cors_headers(const GateOptions& options, const HttpRequest& request) {
   const std::string origin = header(request, "origin");
@@ -122,7 +109,7 @@ Headers cors_headers(const GateOptions& options, const HttpRequest& request) {
   Headers headers = {{"Vary", "Origin, Access-Control-Request-Headers"}};
   if (is_allowed_origin(options, origin)) {
     headers.emplace_back("Access-Control-Allow-Origin", origin);
-    headers.emplace_back("Access-Control-Expose-Headers", "x-request-id");
+    headers.emplace_back("Access-Control-Expose-Headers", kExposed);
   }
   return headers;
 }
@@ -142,20 +129,20 @@ bool is_plain_host(std::string_view host) {
 
 // Whether a browser asks for a page that may not: it names the page's origin with each request that
 // is not GET.
-bool is_foreign_page(const GateOptions& options, const HttpRequest& request) {
+bool is_foreign_page(const GateOptions& options, bool has_keys, const HttpRequest& request) {
   const std::string origin = header(request, "origin");
   if (request.method != "POST" || origin.empty() || is_allowed_origin(options, origin))
     return false;
   const std::string host = header(request, "host");
   const bool is_own = origin == "http://" + host || origin == "https://" + host;
-  return !is_own || (options.keys.empty() && !is_plain_host(host));
+  return !is_own || (!has_keys && !is_plain_host(host));
 }
 
 // The same of requests with GET, with which a browser names no origin where the page and the
 // request have the same: the name that it asks by is all that tells.
-bool is_foreign_name(const GateOptions& options, const HttpRequest& request) {
+bool is_foreign_name(const GateOptions& options, bool has_keys, const HttpRequest& request) {
   const auto host = request.headers.find("host");
-  if (request.method != "GET" || host == request.headers.end() || !options.keys.empty()) {
+  if (request.method != "GET" || host == request.headers.end() || has_keys) {
     return false;
   }
   return is_private(request) && !is_plain_host(host->second) &&
@@ -171,15 +158,6 @@ void answer_preflight(Headers headers, const HttpRequest& request, Answer& answe
       wanted.empty() ? "Authorization, Content-Type, x-api-key, x-request-id" : wanted);
   headers.emplace_back("Access-Control-Max-Age", "600");
   answer.send(204, "", "", std::move(headers));
-}
-
-std::optional<std::string> key_of(const GateOptions& options, const HttpRequest& request) {
-  return options.keys.empty() ? std::nullopt : options.keys.find(bearer_of(request));
-}
-
-bool has_key(const GateOptions& options, const HttpRequest& request,
-             const std::optional<std::string>& key) {
-  return options.keys.empty() || key.has_value() || !needs_key(request);
 }
 
 bool is_origin(std::string_view text) {
@@ -221,52 +199,87 @@ Status check_origin(std::string_view origin) {
       origin);
 }
 
-BodyFilter make_body_filter(const GateOptions& options) {
-  return [options](const HttpRequest& head) {
-    return has_key(options, head, key_of(options, head)) && !is_foreign_page(options, head) &&
-           !is_foreign_name(options, head);
-  };
+// Who asks, as far as it is known before the request is let in.
+struct Gate::Caller {
+  bool keys_wanted = false;             // there are some
+  std::optional<ApiKeys::Entry> entry;  // of the request's key
+};
+
+Gate::Gate(GateOptions options, Handler next)
+    : options_(std::move(options)),
+      next_(std::move(next)),
+      book_(std::make_shared<AccountBook>()),
+      keys_(std::make_shared<const ApiKeys>(options_.keys)) {
+  book_->log = options_.log;
 }
 
-Handler make_gate(GateOptions options, Handler next) {
-  auto shared = std::make_shared<const GateOptions>(std::move(options));
-  return [shared, next = std::move(next)](HttpRequest request, std::shared_ptr<Answer> answer) {
-    const GateOptions& gate = *shared;
-    Headers cors = cors_headers(gate, request);
-    const std::optional<std::string> name = key_of(gate, request);
-    if (name) {
-      request.client = *name;
-      request.key = hash_key(bearer_of(request));
-    }
-    answer = std::make_shared<GateAnswer>(std::move(answer), cors, gate.log,
-                                          Json{{"event", "request"},
-                                               {"request_id", request.id},
-                                               {"client", request.client},
-                                               {"method", request.method},
-                                               {"path", request.path.substr(0, 200)}});
-    if (request.method == "OPTIONS" && !cors.empty()) return answer_preflight({}, request, *answer);
-    if (is_foreign_page(gate, request)) {
-      return send_error(
-          *answer,
-          error_of(403, "pages of this origin may not ask: start with --cors-origin ORIGIN", "",
-                   "origin_not_allowed"));
-    }
-    if (is_foreign_name(gate, request)) {
-      return send_error(*answer,
-                        error_of(403,
-                                 "without keys this server is not asked by a name that somebody "
-                                 "could make stand for it: start with --cors-origin http://NAME, "
-                                 "or with --api-key-file",
-                                 "", "host_not_allowed"));
-    }
-    if (!has_key(gate, request, name)) {
-      return send_error(*answer,
-                        error_of(401, "a valid API key is wanted: Authorization: Bearer KEY", "",
-                                 "invalid_api_key"),
-                        {{"WWW-Authenticate", "Bearer"}});
-    }
-    next(std::move(request), std::move(answer));
+std::shared_ptr<const ApiKeys> Gate::keys() const {
+  const std::lock_guard lock(mutex_);
+  return keys_;
+}
+
+void Gate::set_keys(ApiKeys keys) {
+  auto fresh = std::make_shared<const ApiKeys>(std::move(keys));
+  const std::lock_guard lock(mutex_);
+  keys_ = std::move(fresh);
+}
+
+Gate::Caller Gate::caller_of(const HttpRequest& request) const {
+  const auto known = keys();
+  if (known->empty()) return {};
+  return {true, known->find(bearer_of(request))};
+}
+
+bool Gate::wants_body(const HttpRequest& head) const {
+  return !is_refused(head, caller_of(head), nullptr);
+}
+
+// The answer, if it is wanted, says why.
+bool Gate::is_refused(const HttpRequest& request, const Caller& caller, Answer* answer) const {
+  const auto refuse = [&](const ApiError& error, Headers headers = {}) {
+    if (answer != nullptr) send_error(*answer, error, std::move(headers));
+    return true;
   };
+  if (is_foreign_page(options_, caller.keys_wanted, request)) {
+    return refuse(error_of(403, "pages of this origin may not ask: start with --cors-origin ORIGIN",
+                           "", "origin_not_allowed"));
+  }
+  if (is_foreign_name(options_, caller.keys_wanted, request)) {
+    return refuse(error_of(403,
+                           "without keys this server is not asked by a name that somebody could "
+                           "make stand for it: start with --cors-origin http://NAME, or with "
+                           "--api-key-file",
+                           "", "host_not_allowed"));
+  }
+  if (caller.keys_wanted && !caller.entry && needs_key(request)) {
+    return refuse(error_of(401, "a valid API key is wanted: Authorization: Bearer KEY", "",
+                           "invalid_api_key"),
+                  {{"WWW-Authenticate", "Bearer"}});
+  }
+  return false;
+}
+
+void Gate::handle(HttpRequest request, std::shared_ptr<Answer> answer) const {
+  Headers cors = cors_headers(options_, request);
+  const bool is_preflight = request.method == "OPTIONS" && !cors.empty();
+  const Caller caller = caller_of(request);
+  const auto account = std::make_shared<RequestAccount>(book_, request, request.client);
+  request.account = account;
+  answer = std::make_shared<GateAnswer>(std::move(answer), std::move(cors), account);
+  if (is_preflight) return answer_preflight({}, request, *answer);
+  if (is_refused(request, caller, answer.get())) return;
+  std::optional<ApiError> error;
+  if (caller.entry) {
+    request.client = caller.entry->name;
+    request.key = hash_key(bearer_of(request));
+    if (needs_key(request)) {
+      error = account->enter(request.key, request.client, caller.entry->limits);
+    }
+  } else if (!caller.keys_wanted && needs_key(request) && options_.client_limits.any()) {
+    error = account->enter("address " + request.client, "", options_.client_limits);
+  }
+  if (error) return send_error(*answer, *error);
+  next_(std::move(request), std::move(answer));
 }
 
 }  // namespace aerie::server

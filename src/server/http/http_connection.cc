@@ -265,7 +265,7 @@ class StreamConnection final : public Connection,
       flush();
     }
     parser_->eager(true);
-    request->room = share_ = context_->room->share(peer_);
+    request->room = share_ = context_->room->share(request->client);
     read_more(std::move(*request));
   }
 
@@ -341,7 +341,10 @@ class StreamConnection final : public Connection,
     request.path = std::move(target->path);
     request.query = std::move(target->query);
     request.id = id_;
-    request.client = peer_;
+    const auto forwarded = request.headers.find("x-forwarded-for");
+    request.client = forwarded == request.headers.end()
+                         ? peer_
+                         : options_.proxies.client_of(peer_, forwarded->second);
     return request;
   }
 

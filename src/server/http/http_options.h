@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <string>
 
+#include "server/access/trusted_proxies.h"
+
 namespace aerie::server {
 
 struct HttpServerOptions {
@@ -11,6 +13,8 @@ struct HttpServerOptions {
   int port = 0;                    // 0: any that is free
   std::string tls_certificate;     // PEM files, both or none; the chain, the server's first
   std::string tls_key;
+
+  TrustedProxies proxies;  // by whose X-Forwarded-For HttpRequest::client is
 
   int io_threads = 1;       // move bytes
   int handler_threads = 2;  // call the handler; GET has one more of its own, since it is quick

@@ -1,5 +1,7 @@
 #include "server/http/routes.h"
 
+#include <algorithm>
+
 #include "server/page/page.h"
 
 namespace aerie::server {
@@ -43,6 +45,10 @@ bool matches(const Route& route, std::string_view path) {
 
 std::span<const Route> routes() {
   return kRoutes;
+}
+
+std::string_view path_of(RouteName name) {
+  return std::ranges::find(kRoutes, name, &Route::name)->path;
 }
 
 RouteMatch find_route(std::string_view method, std::string_view path) {

@@ -51,6 +51,9 @@ struct RouteMatch {
   std::string allow;              // methods of the path
 };
 
+// Route::path; one of them.
+std::string_view path_of(RouteName name);
+
 RouteMatch find_route(std::string_view method, std::string_view path);
 
 }  // namespace aerie::server

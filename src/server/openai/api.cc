@@ -65,6 +65,7 @@ void answer_text(const Lease& model, const HttpRequest& request, const Json& bod
   FieldReader reader(body, error);
   ReplyTask task = read(reader, *model, request);
   task.traffic_class = read_traffic_class(reader);
+  task.account = request.account;
   if (error) return send_error(*answer, *error);
   run_task(model, std::move(task), answer);
 }
@@ -176,6 +177,12 @@ Json detokenized(FieldReader& reader, ApiState& state, const HttpRequest&) {
   return {{"prompt", text}, {"content", text}};
 }
 
+void answer_metrics(ModelHost& host, Answer& answer) {
+  std::string text = host.metrics_text();
+  if (const auto& more = host.server().more_metrics) text += more();
+  answer.send(200, "text/plain; version=0.0.4; charset=utf-8", std::move(text));
+}
+
 void answer_ready(ModelHost& host, Answer& answer) {
   if (host.server().draining.load()) {
     return send_error(answer, error_of(503, "the server is ending"));
@@ -243,7 +250,7 @@ bool answer_by_server(RouteName name, ModelHost& host, const HttpRequest& reques
       answer_ready(host, answer);
       return true;
     case RouteName::kMetrics:
-      answer.send(200, "text/plain; version=0.0.4; charset=utf-8", host.metrics_text());
+      answer_metrics(host, answer);
       return true;
     case RouteName::kDescription:
       answer.send(200, "application/json", std::string(openapi_text()));

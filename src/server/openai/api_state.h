@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct ServerState {
   const std::time_t started = std::time(nullptr);
   std::atomic<bool> draining = false;
   std::atomic<int> open_requests = 0;
+  std::function<std::string()> more_metrics;  // what /metrics has at its end; may be null
 };
 
 // What is kept of a model whether it is in memory or not.

@@ -24,8 +24,8 @@ std::string_view type_of(int status) {
 }  // namespace
 
 ApiError error_of(int status, std::string message, std::string param, std::string code) {
-  return {status, std::move(message), std::string(type_of(status)), std::move(param),
-          std::move(code)};
+  return {status,           std::move(message), std::string(type_of(status)),
+          std::move(param), std::move(code),    1};
 }
 
 ApiError error_of(const Status& status, std::string param) {
@@ -61,7 +61,11 @@ std::string error_body(const ApiError& error) {
 }
 
 void send_error(Answer& answer, const ApiError& error, Headers headers) {
-  if (error.status == 429 || error.status == 503) headers.emplace_back("Retry-After", "1");
+  if (error.status == 429 || error.status == 503) {
+    const bool helps = error.retry_seconds > 0;
+    headers.emplace_back(helps ? "Retry-After" : "x-should-retry",
+                         helps ? std::to_string(error.retry_seconds) : "false");
+  }
   answer.send(error.status, "application/json", error_body(error), std::move(headers));
 }
 

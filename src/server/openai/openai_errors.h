@@ -13,9 +13,10 @@ namespace aerie::server {
 struct ApiError {
   int status = 500;
   std::string message;
-  std::string type;   // "invalid_request_error", ...
-  std::string param;  // the field that is wrong; empty: null
-  std::string code;   // empty: null
+  std::string type;       // "invalid_request_error", ...
+  std::string param;      // the field that is wrong; empty: null
+  std::string code;       // empty: null
+  int retry_seconds = 1;  // of 429 and 503: after which it may help to try again; 0: it does not
 };
 
 // With the type that goes with the status.
@@ -34,7 +35,7 @@ ApiError constraint_error(const Status& status);
 Json error_json(const ApiError& error);
 std::string error_body(const ApiError& error);
 
-// With Retry-After where trying again may help.
+// With Retry-After where trying again may help, and x-should-retry where clients would in vain.
 void send_error(Answer& answer, const ApiError& error, Headers headers = {});
 
 }  // namespace aerie::server

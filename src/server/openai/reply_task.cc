@@ -106,6 +106,10 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
     bool held_back = false;
   };
 
+  bool is_first_of_prompt(size_t index) const {
+    return index == 0 || choices_[index].prompt != choices_[index - 1].prompt;
+  }
+  std::optional<ApiError> reserve();
   bool try_compile(uint64_t max_steps, bool is_last);
   bool compile(uint64_t max_steps, bool is_last);
   void compile_later(GrammarPool::Length length);
@@ -181,6 +185,10 @@ void RunningTask::start() {
   answer_->on_gone([weak = weak_from_this()] {
     if (const auto task = weak.lock()) task->on_gone();
   });
+  if (const auto refused = reserve()) {
+    const std::lock_guard lock(mutex_);
+    return fail(*refused);
+  }
   if (!task_.grammar) return submit();
   GrammarSpec& spec = task_.grammar->spec;
   spec.strict = spec.strict || state_->options.strict_schemas;
@@ -194,6 +202,22 @@ void RunningTask::start() {
   // What is soon done need not wait for others.
   const bool is_small = text_bytes(spec) <= kSmallText && choices_of(spec) <= kFewChoices;
   if (!is_small || !try_compile(kFewSteps, false)) compile_later(GrammarPool::Length::kShort);
+}
+
+// Replies to one prompt stand side by side.
+std::optional<ApiError> RunningTask::reserve() {
+  if (task_.account == nullptr) return std::nullopt;
+  int64_t prompts = 0, replies = 0;
+  bool is_bounded = true;
+  for (size_t i = 0; i < task_.requests.size(); ++i) {
+    const Request& request = task_.requests[i];
+    const auto prompt = static_cast<int64_t>(request.prompt.size());
+    const int64_t room = std::max<int64_t>(0, state_->service.context() - prompt);
+    if (is_first_of_prompt(i)) prompts += prompt;
+    replies += request.max_tokens > 0 ? std::min<int64_t>(request.max_tokens, room) : room;
+    is_bounded = is_bounded && request.max_tokens > 0;
+  }
+  return task_.account->reserve(prompts, replies, is_bounded);
 }
 
 bool RunningTask::is_late() const {
@@ -352,6 +376,7 @@ void RunningTask::on_delta(size_t index, ReplyDelta delta) {
 
 void RunningTask::on_end(size_t index, ReplyEnd end) {
   state_->metrics.on_end(end, seconds_since(start_));
+  if (task_.account) task_.account->add(end, is_first_of_prompt(index));
   Choice& choice = choices_[index];
   Stream& stream = streams_[index];
   if (!stream.method.empty()) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/access/request_account.h"
 #include "server/http/exchange.h"
 #include "server/openai/api_state.h"
 #include "server/openai/openai_errors.h"
@@ -49,7 +50,8 @@ struct ReplyTask {
   std::optional<NamedGrammar> grammar;  // of all of them
   std::vector<int> prompts;             // Choice::prompt of each; empty: all 0
   std::unique_ptr<ReplyFormat> format;
-  std::string traffic_class = {};  // Holdback::Group's
+  std::shared_ptr<RequestAccount> account = {};  // may be null
+  std::string traffic_class = {};                // Holdback::Group's
   bool stream = false;
   bool keep_text = true;  // Choice::text and tokens are wanted; else only figures
 };

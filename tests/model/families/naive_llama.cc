@@ -79,12 +79,21 @@ NaiveLlama::Vector NaiveLlama::attend(const Vector& q, const Cache& cache) const
 }
 
 std::vector<double> NaiveLlama::head(std::span<const double> x) {
+  return output(norm("output_norm.weight", x));
+}
+
+std::vector<double> NaiveLlama::output(const Vector& state) const {
   return product(
-      file_.find_tensor("output.weight") != nullptr ? "output.weight" : "token_embd.weight",
-      norm("output_norm.weight", x));
+      file_.find_tensor("output.weight") != nullptr ? "output.weight" : "token_embd.weight", state);
 }
 
 std::vector<std::vector<double>> NaiveLlama::logits(std::span<const int32_t> tokens) {
+  std::vector<Vector> result = states(tokens);
+  for (Vector& one : result) one = output(one);
+  return result;
+}
+
+std::vector<std::vector<double>> NaiveLlama::states(std::span<const int32_t> tokens) {
   const Vector embedding = tensor("token_embd.weight");
   const auto hidden = static_cast<size_t>(spec_.hidden);
   std::vector<Cache> caches(static_cast<size_t>(spec_.layers));
@@ -113,7 +122,7 @@ std::vector<std::vector<double>> NaiveLlama::logits(std::span<const int32_t> tok
       for (size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1.0 + std::exp(-gate[i]));
       add(product(name("ffn_down"), gate));
     }
-    result.push_back(head(x));
+    result.push_back(norm("output_norm.weight", x));
   }
   return result;
 }

@@ -27,6 +27,8 @@ class NaiveLlama {
   NaiveLlama(const GgufFile& file, const test::TinySpec& spec, NaiveRope rope)
       : file_(file), spec_(spec), rope_(std::move(rope)) {}
 
+  // What the final norm makes of each token.
+  std::vector<std::vector<double>> states(std::span<const int32_t> tokens);
   // The logits after each token.
   std::vector<std::vector<double>> logits(std::span<const int32_t> tokens);
 
@@ -38,6 +40,7 @@ class NaiveLlama {
   struct Cache {
     std::vector<Vector> keys, values;
   };
+  Vector output(const Vector& state) const;
   Vector tensor(const std::string& name) const;
   Vector product(const std::string& name, const Vector& x) const;
   Vector norm(const std::string& name, std::span<const double> x) const;

@@ -189,6 +189,24 @@ TEST(NaiveLlama, RopeWithYarn) {
   check(spec, writer, rope, 200);
 }
 
+TEST(NaiveLlama, StatesAreWhatTheHeadReads) {
+  const TinySpec spec = small();
+  const TinyFile file(spec);
+  const auto tokens = test::random_tokens(3, 70, spec.vocab);
+  const auto expected = NaiveLlama(file.gguf(), spec, plain_rope(spec.head_dim)).states(tokens);
+  for (const kernels::Isa isa : kernels::built_isas()) {
+    if (!kernels::isa_supported(isa)) continue;
+    Bench bench(file, isa, 1, 1);
+    const auto rows = bench.read(*bench.cache().open(), tokens, 16);
+    for (size_t p = 0; p < rows.size(); ++p) {
+      ASSERT_EQ(rows[p].state.size(), expected[p].size());
+      for (size_t i = 0; i < expected[p].size(); ++i) {
+        ASSERT_NEAR(rows[p].state[i], expected[p][i], 0.01) << "position " << p << ", number " << i;
+      }
+    }
+  }
+}
+
 TEST(NaiveLlama, TapsAreTheResidualStream) {
   const TinySpec spec = small();
   const TinyFile file(spec);

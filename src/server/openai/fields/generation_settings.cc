@@ -151,6 +151,8 @@ GenerationSettings read_settings(FieldReader& request, const ApiState& state,
                                  const HttpRequest& from, const SettingsForm& form) {
   GenerationSettings out;
   out.model = read_model(request, state);
+  // Only a name that is served: what else is said there is a text like others.
+  if (from.account && !request.failed()) from.account->set_model(out.model);
   out.n = request.integer("n", 1, 1, state.options.max_choices);
   read_stream(request, out);
   read_sampling(request, state, out.request.sampling);

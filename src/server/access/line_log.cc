@@ -1,19 +1,15 @@
-#include "tools/serve/serve_log.h"
+#include "server/access/line_log.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 
-namespace aerie {
-namespace {
+namespace aerie::server {
 
-std::string line_of(const Json& event) {
+std::string log_line(const Json& event) {
   const auto now = std::chrono::system_clock::now();
   const auto milliseconds =
       std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count();
@@ -24,15 +20,7 @@ std::string line_of(const Json& event) {
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Not by the C library: the end of a program waits for its locks.
-void write_all(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-}
+namespace {
 
 Json message_of(std::string text) {
   return {{"event", "server"}, {"message", std::move(text)}};
@@ -40,9 +28,11 @@ Json message_of(std::string text) {
 
 }  // namespace
 
-ServeLog::ServeLog() : thread_([state = state_] { write(*state); }) {}
+LineLog::LineLog(Write write)
+    : state_(std::make_shared<State>(std::move(write))),
+      thread_([state = state_] { run(*state); }) {}
 
-ServeLog::~ServeLog() {
+LineLog::~LineLog() {
   std::unique_lock lock(state_->mutex);
   state_->ending = true;
   state_->changed.notify_all();
@@ -56,25 +46,31 @@ ServeLog::~ServeLog() {
   }
 }
 
-void ServeLog::event(const Json& event) {
-  std::string line = line_of(event);
+void LineLog::event(const Json& event) {
+  std::string line = log_line(event);
   const std::lock_guard lock(state_->mutex);
   if (state_->lines.size() >= kMostLines) {
     ++state_->dropped;
     return;
   }
-  if (const size_t dropped = std::exchange(state_->dropped, 0); dropped > 0) {
-    state_->lines.push_back(line_of(message_of(fmt::format("{} lines were dropped", dropped))));
+  if (const int64_t untold = state_->dropped - state_->told; untold > 0) {
+    state_->lines.push_back(log_line(message_of(fmt::format("{} lines were dropped", untold))));
+    state_->told = state_->dropped;
   }
   state_->lines.push_back(std::move(line));
   state_->changed.notify_all();
 }
 
-void ServeLog::message(std::string text) {
+void LineLog::message(std::string text) {
   event(message_of(std::move(text)));
 }
 
-void ServeLog::write(State& state) {
+int64_t LineLog::dropped() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->dropped;
+}
+
+void LineLog::run(State& state) {
   std::unique_lock lock(state.mutex);
   for (;;) {
     state.changed.wait(lock, [&] { return state.ending || !state.lines.empty(); });
@@ -82,11 +78,11 @@ void ServeLog::write(State& state) {
     const std::string line = std::move(state.lines.front());
     state.lines.pop_front();
     lock.unlock();
-    write_all(line);
+    state.write(line);
     lock.lock();
   }
   state.ended = true;
   state.changed.notify_all();
 }
 
-}  // namespace aerie
+}  // namespace aerie::server
