@@ -124,6 +124,13 @@ class Drafter {
                        std::string_view /*tenant*/) const {
     return static_cast<int>(tokens.size()) - 1;
   }
+  // Whether a new sequence of that drafter and tenant, which begins with the first `length` tokens
+  // of the tenant's `reader`, will find them reusable() once that one has read and kept them. This
+  // drafter need not know the reader, which the target reads.
+  virtual bool will_share(SequenceId /*reader*/, int /*length*/, int /*drafter*/,
+                          std::string_view /*tenant*/) const {
+    return true;
+  }
   // What was read of an open sequence with these tokens may be of use for others.
   virtual void keep(SequenceId /*id*/, std::span<const int32_t> /*tokens*/) {}
   // Drops all that was learned from sequences that are closed, as if the drafter were new. Requires

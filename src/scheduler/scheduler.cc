@@ -86,7 +86,8 @@ bool Scheduler::must_wait_for_prefix(const Job& job) {
     // Of whole pages, which are what is kept once the prompt has been read.
     const auto page = static_cast<size_t>(kernels::kPagePositions);
     const size_t common = common_prefix(other->sequence->tokens, job.prompt) / page * page;
-    if (common <= most || !decoder_.can_branch(*other->sequence, static_cast<int>(common))) {
+    if (common <= most ||
+        !decoder_.can_branch(*other->sequence, static_cast<int>(common), job.options)) {
       continue;
     }
     most = common;

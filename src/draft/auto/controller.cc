@@ -57,6 +57,8 @@ class Controller final : public Drafter {
   void close(SequenceId id) override;
   int reusable(std::span<const int32_t> tokens, int drafter,
                std::string_view tenant) const override;
+  bool will_share(SequenceId reader, int length, int drafter,
+                  std::string_view tenant) const override;
   void keep(SequenceId id, std::span<const int32_t> tokens) override;
   void forget() override;
   Status propose(std::span<DraftRequest> requests) override;
@@ -87,6 +89,10 @@ class Controller final : public Drafter {
   };
 
   bool is_cheap(const ControlledDrafter& source) const;
+  // Rather than read so much again for a drafter that takes time, a sequence does without it.
+  bool goes_without(const ControlledDrafter& source, int unread) const {
+    return source.timed > 0 && !is_cheap(source) && unread > kWorthReading;
+  }
   bool could_pay(int roots, int most_nodes) const;
   bool pays(size_t source, const Tenant& tenant, int sequences) const;
   bool is_left_out(size_t source, const DraftSequence& sequence, Tenant& tenant);
@@ -209,11 +215,17 @@ int Controller::reusable(std::span<const int32_t> tokens, int drafter,
   int reusable = all;
   for (const ControlledDrafter& source : sources_) {
     const int own = source.drafter->reusable(tokens, drafter, tenant);
-    // Rather than read much again for a drafter that takes time, the sequence does without it.
-    if (source.timed > 0 && !is_cheap(source) && all - own > kWorthReading) continue;
-    reusable = std::min(reusable, own);
+    if (!goes_without(source, all - own)) reusable = std::min(reusable, own);
   }
   return reusable;
+}
+
+bool Controller::will_share(SequenceId reader, int length, int drafter,
+                            std::string_view tenant) const {
+  return std::ranges::all_of(sources_, [&](const ControlledDrafter& source) {
+    return goes_without(source, length) ||
+           source.drafter->will_share(reader, length, drafter, tenant);
+  });
 }
 
 void Controller::keep(SequenceId id, std::span<const int32_t> tokens) {

@@ -72,6 +72,12 @@ class Gate final : public Drafter {
   void close(SequenceId id) override;
   int reusable(std::span<const int32_t> tokens, int drafter,
                std::string_view tenant) const override;
+  bool will_share(SequenceId reader, int length, int drafter,
+                  std::string_view tenant) const override {
+    const Tenants::Entry* known = tenants_.find(tenant);
+    if (known != nullptr && passes_over(known->value)) return true;
+    return inner().will_share(reader, length, drafter, tenant);
+  }
   void keep(SequenceId id, std::span<const int32_t> tokens) override {
     if (const auto found = states_.find(id); found != states_.end() && !found->second.left_out) {
       inner().keep(id, tokens);

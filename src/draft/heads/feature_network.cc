@@ -29,6 +29,9 @@ class FeatureNetwork final : public DraftNetwork {
   void close(int place) override;
   int reusable(std::span<const int32_t> tokens, std::string_view tenant) const override;
   void keep(int place, std::span<const int32_t> tokens) override;
+  bool will_share(int place) const override {
+    return !head_->remembers() && (!reads_all_ || (place >= 0 && !at(place).lost));
+  }
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
   int root_rows(int place) const override { return at(place).waiting + head_->mask_rows(); }
   void add_root(int place) override;

@@ -34,6 +34,10 @@ class ForcedText final : public Drafter {
                std::string_view tenant) const override {
     return inner_->reusable(tokens, drafter, tenant);
   }
+  bool will_share(SequenceId reader, int length, int drafter,
+                  std::string_view tenant) const override {
+    return inner_->will_share(reader, length, drafter, tenant);
+  }
   void keep(SequenceId id, std::span<const int32_t> tokens) override { inner_->keep(id, tokens); }
   void forget() override { inner_->forget(); }
   Status propose(std::span<DraftRequest> requests) override;

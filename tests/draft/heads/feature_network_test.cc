@@ -435,6 +435,21 @@ TEST_F(FeatureNetworkTest, ASequenceThatMissedAPassDraftsNoMore) {
   }
 }
 
+TEST_F(FeatureNetworkTest, SharesWhatItReads) {
+  make({.layers = 0}, options_of(4, 4, 1));
+  EXPECT_TRUE(network_->will_share(-1));  // it reads nothing
+  make({}, options_of(4, 4, 1));
+  EXPECT_FALSE(network_->will_share(-1));
+  open(0, 1);
+  EXPECT_TRUE(network_->will_share(0));
+  prompt(0, 12, 12);
+  EXPECT_TRUE(network_->will_share(0));
+  text(0).committed += 2;
+  const Pass next(text(0), 1, text(0).known + 3);
+  network_->observe(0, next.commit, {});
+  EXPECT_FALSE(network_->will_share(0));
+}
+
 // Before the prompt is read, and while tokens are known that the target has not seen.
 TEST_F(FeatureNetworkTest, NothingToDraftFromGivesNoDraft) {
   make({}, options_of(4, 4, 1));
