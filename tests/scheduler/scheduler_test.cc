@@ -149,6 +149,14 @@ Request request_of_beginning(uint64_t seed) {
   return request;
 }
 
+Request request_of(int prompt_tokens, uint64_t seed, int max_tokens) {
+  Request request;
+  request.prompt = test::random_tokens(seed, prompt_tokens, test::TinySpec{}.vocab);
+  request.options.sampling = sampling_with(0.8, Filter::kNone, seed);
+  request.options.max_tokens = max_tokens;
+  return request;
+}
+
 // By the usual model, or another.
 void expect_plain(const std::vector<Request>& requests, std::map<JobId, Outcome>& outcomes,
                   const test::TinyFile* file = nullptr) {
@@ -208,6 +216,38 @@ TEST_F(SchedulerTest, TheLastToComeIsPreempted) {
   run();
   expect_plain(requests, outcomes_);
   EXPECT_GT(scheduler_->stats().preemptions, 0);
+}
+
+// A short one that came before a long one, which would have more to read again.
+TEST_F(SchedulerTest, WhatHasLeastToLoseIsPreempted) {
+  make(12, {4, 512});
+  const std::vector<Request> requests = {request_of(200, 1, 150), request_of(20, 2, 200),
+                                         request_of(300, 3, 150)};
+  for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
+  scheduler_->step();
+  EXPECT_EQ(scheduler_->stats().running, 3);
+  for (int i = 0; i < 200 && scheduler_->stats().preemptions == 0; ++i) scheduler_->step();
+  EXPECT_GT(scheduler_->stats().preempted_tokens, 0);
+  EXPECT_LT(scheduler_->stats().preempted_tokens, 200);
+  run();
+  expect_plain(requests, outcomes_);
+}
+
+// However little it has to lose, the first to come goes on, and a priority counts before that.
+TEST_F(SchedulerTest, TheFirstToComeIsNeverPreempted) {
+  make(12, {4, 512});
+  const std::vector<Request> requests = {request_of(20, 2, 200), request_of(200, 1, 150),
+                                         request_of(300, 3, 150)};
+  add(0, requests[0]);
+  add(1, requests[1], 1);
+  add(2, requests[2]);
+  scheduler_->step();
+  EXPECT_EQ(scheduler_->stats().running, 3);
+  for (int i = 0; i < 200 && scheduler_->stats().preemptions == 0; ++i) scheduler_->step();
+  EXPECT_GE(scheduler_->stats().preempted_tokens, 200);
+  EXPECT_LT(scheduler_->stats().preempted_tokens, 300);
+  run();
+  expect_plain(requests, outcomes_);
 }
 
 // Room for the windows of two sequences and the rows of a pass: others wait, or give up theirs.
@@ -436,14 +476,6 @@ TEST_F(SchedulerTest, TheSameIsNotReadTwiceAtOnce) {
   expect_plain(requests, outcomes_);
   EXPECT_EQ(outcomes_[0].reused, 0);
   for (const JobId id : {1, 2, 3}) EXPECT_GE(outcomes_[id].reused, 256);
-}
-
-Request request_of(int prompt_tokens, uint64_t seed, int max_tokens) {
-  Request request;
-  request.prompt = test::random_tokens(seed, prompt_tokens, test::TinySpec{}.vocab);
-  request.options.sampling = sampling_with(0.8, Filter::kNone, seed);
-  request.options.max_tokens = max_tokens;
-  return request;
 }
 
 // Has to read every prompt itself, as a head that remembers more than is kept.
