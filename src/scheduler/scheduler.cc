@@ -217,10 +217,9 @@ void Scheduler::bound_logits() {
 // one that has least to read again, counted as often as it would have to read it.
 bool Scheduler::preempt() {
   if (running_.size() < 2) return false;
-  const Job* const first =
-      std::ranges::min_element(
-          running_, [](const auto& a, const auto& b) { return comes_before(*a, *b); })
-          ->get();
+  const Job* const first = std::ranges::min_element(running_, [](const auto& a, const auto& b) {
+                             return comes_before(*a, *b);
+                           })->get();
   const auto order = [&](const auto& job) {
     const int64_t read = cache_.committed(job->sequence->cache);
     return std::tuple(job.get() == first, -int64_t{job->priority}, read * (1 + job->preemptions),

@@ -24,8 +24,8 @@ struct SchedulerStats {
   int waiting = 0;
   int64_t preemptions = 0;
   int64_t preempted_tokens = 0;  // that had been read and were given up
-  int64_t prompt_tokens = 0;  // of jobs that began
-  int64_t reused_tokens = 0;  // of them, that were in the cache
+  int64_t prompt_tokens = 0;     // of jobs that began
+  int64_t reused_tokens = 0;     // of them, that were in the cache
 };
 
 // Jobs begin in the order of WaitingJobs. Where the cache is full, a running job of the highest

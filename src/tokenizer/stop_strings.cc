@@ -28,7 +28,8 @@ void StopStrings::add(std::string_view stop) {
     uint32_t next = child(node, c);
     if (next == 0) {
       next = static_cast<uint32_t>(nodes_.size());
-      nodes_.push_back({.sibling = nodes_[node].first_child, .length = nodes_[node].length + 1, .c = c});
+      nodes_.push_back(
+          {.sibling = nodes_[node].first_child, .length = nodes_[node].length + 1, .c = c});
       nodes_[node].first_child = next;
     }
     node = next;

@@ -32,8 +32,8 @@ class StopStrings {
   // one that the input ends with.
   struct Node {
     uint32_t first_child = 0, sibling = 0;  // 0: none
-    uint32_t fail = 0;      // the longest other one that this one ends with
-    uint32_t length = 0;    // of the prefix
+    uint32_t fail = 0;                      // the longest other one that this one ends with
+    uint32_t length = 0;                    // of the prefix
     uint32_t complete = 0;  // length of the longest stop string that it ends with; 0: none
     char c = 0;             // its last byte
   };
