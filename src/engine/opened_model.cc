@@ -226,10 +226,10 @@ Status Opening::open_drafters() {
   DraftTarget target = draft_target(out_, concurrency_.sequences);
   std::vector<SpeculativeConfig> configs = options_.more_speculations;
   configs.insert(configs.begin(), options_.speculation);
-  const bool decides = std::ranges::any_of(configs, [](const auto& config) {
+  const auto decides = [](const SpeculativeConfig& config) {
     return config.combination == Combination::kAuto || config.gated();
-  });
-  if (decides) {
+  };
+  if (std::ranges::any_of(configs, decides)) {
     AERIE_ASSIGN_OR_RETURN(PassCost cost, find_pass_cost(target.max_rows));
     out_.cost = std::make_unique<PassCost>(std::move(cost));
     target.cost = out_.cost.get();
@@ -242,7 +242,8 @@ Status Opening::open_drafters() {
     EngineDraftHost host(target, one.sources);
     AERIE_ASSIGN_OR_RETURN(one.drafter, make_drafter(configs[i], host));
     if (one.drafter == nullptr) continue;
-    one.drafter = make_forced_text_drafter(std::move(one.drafter), *out_.source.tokenizer);
+    one.drafter = make_forced_text_drafter(std::move(one.drafter), *out_.source.tokenizer,
+                                           decides(configs[i]) ? target.cost : nullptr);
   }
   return {};
 }
