@@ -49,7 +49,8 @@ struct DraftSequence {
   bool trees = true;
   int max_tokens = 0;  // the sequence never grows beyond this many tokens
   // The tokens that are known. observe() will tell of all of them but the first `reused`, which the
-  // target does not read again: no more than Drafter::reusable() of them. Hold during open().
+  // target does not read again: no more than Drafter::reusable() of them, but for a drafter that is
+  // opened in the middle of a sequence, which drafts as well as it can. Hold during open().
   std::span<const int32_t> tokens;
   int reused = 0;
   // What the caller thinks the output will be, without the prompt, in ids of the target's
