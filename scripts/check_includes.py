@@ -32,10 +32,10 @@ TABLE = {
     "draft": ["model", "sampling", "tokenizer"],
     "decode": ["draft", "verify"],
     "scheduler": ["decode"],
-    "engine": ["scheduler", "grammar", "hub"],
+    "engine": ["scheduler", "chat", "hub"],
     "report": ["format"],
     "measure": ["engine", "report"],
-    "server": ["engine", "chat"],
+    "server": ["engine"],
 }
 # Programs outside src/: what they may include of it and of one another.
 PROGRAMS = {

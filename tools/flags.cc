@@ -174,11 +174,14 @@ SuggestedSampling asked_sampling(const CLI::App& app, const SamplingParams& para
   return asked;
 }
 
-// In colour if it was asked for and somebody sees it (https://no-color.org).
-bool wants_color(const std::string& when) {
-  if (when == "always") return true;
+// Whether somebody sees it in colour (https://no-color.org).
+bool shows_color(int descriptor) {
   const char* const never = std::getenv("NO_COLOR");
-  return when == "auto" && isatty(STDOUT_FILENO) != 0 && (never == nullptr || *never == '\0');
+  return isatty(descriptor) != 0 && (never == nullptr || *never == '\0');
+}
+
+bool wants_color(const std::string& when) {
+  return when == "always" || (when == "auto" && shows_color(STDOUT_FILENO));
 }
 
 // Where what was typed into chats is kept; empty: nowhere.
@@ -226,6 +229,7 @@ Expected<RunOptions> finish(RunFlags& flags) {
     use = {options.asked.temperature, options.use_suggested, options.sampling.temperature};
   }
   options.color = wants_color(flags.color);
+  options.dim_reasoning = shows_color(STDERR_FILENO);
   options.engine.reuse_prefixes = true;
   for (const std::string& text : flags.logit_bias) {
     AERIE_ASSIGN_OR_RETURN(auto bias, parse_bias(text));

@@ -99,6 +99,14 @@ class Engine {
   // "add_generation_prompt": false, the reply begins at its end. kInvalidData for what is no JSON,
   // kInvalidArgument for JSON that is no object.
   Expected<std::string> render_chat_template(std::string_view variables) const;
+  // A reply to a prompt that these two wrote, in the model's own form: reasoning and calls apart
+  // from what was said. `tools`: those that the prompt offers, as a JSON array of OpenAI's; empty:
+  // none, and calls are not looked for. The text must have the tokens of reply_marks() by their
+  // names. kInvalidData or kInvalidArgument for tools that are no such array.
+  Expected<ChatReply> read_chat_reply(std::string_view text, std::string_view prompt,
+                                      std::string_view tools = {}) const;
+  // For Request::shown_tokens: control tokens by which the model marks reasoning, and calls.
+  std::vector<int32_t> reply_marks(bool with_calls) const;
   // What the model's makers recommend to sample with, as `aerie run` takes it over; what they do
   // not speak of has SamplingParams' defaults. kInvalidData for what is no number or out of range.
   Expected<SamplingParams> suggested_sampling() const;

@@ -65,7 +65,10 @@ def completion_chunk(head: Dict[str, Any], chunk: StreamChunk, echo: str) -> Dic
 
 def chat_reply(head: Dict[str, Any], output: RequestOutput) -> Dict[str, Any]:
     reply = output.outputs[0]
-    choice = {"index": 0, "message": {"role": "assistant", "content": reply.text},
+    message = {"role": "assistant", "content": reply.content}
+    if reply.reasoning_content:
+        message["reasoning_content"] = reply.reasoning_content
+    choice = {"index": 0, "message": message,
               "logprobs": _chat_logprobs(reply.logprobs), "finish_reason": reply.finish_reason}
     return {**head, "choices": [choice], "usage": _usage(output), "speculation": _speculation(reply)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import itertools
+import json
 import time
 from typing import Any, AsyncIterator, Deque, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -12,7 +13,7 @@ from . import _core, opening
 from .errors import ResourceExhaustedError
 from .outputs import RequestOutput, StreamChunk
 from .prompts import Message, Prompt, encode, is_single, render_chat
-from .requests import GrammarCache, ReplyReader, build_requests, new_seed
+from .requests import GrammarCache, ReplyReader, build_requests, new_seed, tool_call
 from .sampling_params import SamplingParams
 from .streaming import LoopNews, TextStream
 from .tokenizer import Tokenizer
@@ -95,7 +96,9 @@ class LLM:
         Ctrl-C ends what is under way within a pass of the model. Raises InvalidArgumentError for a request that
         cannot be answered, before anything is generated for it.
         """
-        work = self._prepare(prompts, sampling_params, priority)
+        return self._generate(self._prepare(prompts, sampling_params, priority))
+
+    def _generate(self, work: List[Tuple[Any, ...]]) -> List[RequestOutput]:
         results, waiting, running = _results(work)
         try:
             while waiting or running:
@@ -110,7 +113,7 @@ class LLM:
                     reader.read()
                 finally:
                     reader.handle.cancel()
-                output.outputs.append(reader.output)
+                _add(reader, output)
         finally:
             for _, reader in running:
                 reader.handle.cancel()
@@ -123,11 +126,13 @@ class LLM:
              priority: int = 0) -> List[RequestOutput]:
         """generate() for one conversation or a list of them, each a list of {"role": …, "content": …}.
 
-        tools: definitions for the template, as OpenAI has them; a call of one comes as the reply's text.
-        chat_template_kwargs: what else the template speaks of, such as enable_thinking.
+        tools: definitions for the template, as OpenAI has them. chat_template_kwargs: what else the template
+        speaks of, such as enable_thinking. Replies come in parts: CompletionOutput has reasoning_content, content
+        and tool_calls, as far as the template shows how the model marks them.
         """
         prompts = self._render(messages, add_generation_prompt, tools, chat_template_kwargs)
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, priority=priority)
+        work = self._prepare(prompts, sampling_params, priority, self._marks(tools))
+        return self._read_chats(self._generate(work), tools)
 
     def stream(self, prompt: Prompt, sampling_params: Optional[SamplingParams] = None, *,
                priority: int = 0) -> TextStream:
@@ -146,7 +151,9 @@ class LLM:
                         sampling_params: Union[SamplingParams, Sequence[SamplingParams], None] = None, *,
                         priority: int = 0) -> List[RequestOutput]:
         """generate() for asyncio."""
-        work = await asyncio.to_thread(self._prepare, prompts, sampling_params, priority)
+        return await self._agenerate(await asyncio.to_thread(self._prepare, prompts, sampling_params, priority))
+
+    async def _agenerate(self, work: List[Tuple[Any, ...]]) -> List[RequestOutput]:
         news = LoopNews.current()
         places = asyncio.Semaphore(_MOST_SUBMITTED)
 
@@ -160,7 +167,7 @@ class LLM:
                     while not reader.done:
                         await news.wait(tag)
                         reader.read()
-                    return reader.output
+                    return reader
                 finally:
                     news.remove(tag)
                     if reader is not None:
@@ -175,7 +182,8 @@ class LLM:
             for task in flat:
                 task.cancel()
         for (output, _, _), of_prompt in zip(work, tasks):
-            output.outputs = [task.result() for task in of_prompt]
+            for task in of_prompt:
+                _add(task.result(), output)
         return [output for output, _, _ in work]
 
     async def achat(self, messages: Union[Sequence[Message], Sequence[Sequence[Message]]],
@@ -185,7 +193,8 @@ class LLM:
                     priority: int = 0) -> List[RequestOutput]:
         """chat() for asyncio."""
         prompts = self._render(messages, add_generation_prompt, tools, chat_template_kwargs)
-        return await self.agenerate(prompts, sampling_params, priority=priority)
+        work = await asyncio.to_thread(self._prepare, prompts, sampling_params, priority, self._marks(tools))
+        return self._read_chats(await self._agenerate(work), tools)
 
     async def astream(self, prompt: Prompt, sampling_params: Optional[SamplingParams] = None, *,
                       priority: int = 0) -> AsyncIterator[StreamChunk]:
@@ -229,7 +238,22 @@ class LLM:
         return [{"prompt": render_chat(self._engine, [one] if isinstance(one, dict) else one, add_generation_prompt,
                                        tools, **(variables or {}))} for one in conversations]
 
-    def _prepare(self, prompts: Any, sampling_params: Any, priority: int) -> List[Tuple[RequestOutput, List[Any], Any]]:
+    def _marks(self, tools: Optional[Sequence[Dict[str, Any]]]) -> List[int]:
+        """Control tokens that a chat's text has to show, so that it can be read."""
+        return self._engine.reply_marks(bool(tools))
+
+    def _read_chats(self, results: List[RequestOutput], tools: Optional[Sequence[Dict[str, Any]]]) -> List[RequestOutput]:
+        offered = json.dumps(list(tools)) if tools else ""
+        for output in results:
+            for reply in output.outputs:
+                reasoning, content, calls = self._engine.read_chat_reply(reply.text, output.prompt or "", offered)
+                reply.reasoning_content = reasoning or None
+                reply.content = None if calls and not content else content
+                reply.tool_calls = [tool_call(name, arguments) for name, arguments in calls]
+        return results
+
+    def _prepare(self, prompts: Any, sampling_params: Any, priority: int,
+                 shown_tokens: Sequence[int] = ()) -> List[Tuple[RequestOutput, List[Any], Any]]:
         """(output without replies, its requests, their settings) of each prompt."""
         prompts = [prompts] if is_single(prompts) else list(prompts)
         if sampling_params is None:
@@ -243,6 +267,8 @@ class LLM:
             text, ids = encode(self._engine, prompt)
             seed = new_seed(params)
             requests = build_requests(self._engine, self._grammars, ids, params, seed, priority)
+            for request in requests:
+                request.shown_tokens = list(shown_tokens)
             work.append((RequestOutput(str(next(self._ids)), text, ids, [], seed), requests, params))
         return work
 
@@ -263,6 +289,12 @@ class LLM:
                 return self._engine.submit(request, news.notifier, tag, at_end_alone)
             except ResourceExhaustedError:
                 await asyncio.sleep(_RETRY_SECONDS)
+
+
+def _add(reader: ReplyReader, output: RequestOutput) -> None:
+    output.outputs.append(reader.output)
+    if reader.prompt_logprobs:
+        output.prompt_logprobs = reader.prompt_logprobs
 
 
 def _results(work: List[Tuple[RequestOutput, List[Any], Any]]) -> Tuple[List[RequestOutput], Deque[Any], Deque[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 
 @dataclasses.dataclass
@@ -63,10 +63,17 @@ class CompletionOutput:
     stop_reason: the stop string that ended the reply, if one did.
     origins: of each token "target", "accepted", "correction" or "bonus". logprobs: of each token
     {id: Logprob}, if asked for.
+
+    Of LLM.chat(): reasoning_content: what was thought before. content: what was said. tool_calls: of the
+    tools that were offered, {"id": …, "type": "function", "function": {"name": …, "arguments": JSON}}.
+    text has all of it as the model wrote it.
     """
 
     index: int
     text: str = ""
+    reasoning_content: Optional[str] = None
+    content: Optional[str] = None
+    tool_calls: List[Dict[str, Any]] = dataclasses.field(default_factory=list)
     token_ids: List[int] = dataclasses.field(default_factory=list)
     cumulative_logprob: Optional[float] = None
     logprobs: Optional[List[Dict[int, Logprob]]] = None
@@ -83,7 +90,8 @@ class CompletionOutput:
 
 @dataclasses.dataclass
 class RequestOutput:
-    """A prompt and its replies. seed: what they were sampled with, so that they can be had again."""
+    """A prompt and its replies. seed: what they were sampled with, so that they can be had again.
+    prompt_logprobs: of each token of the prompt {id: Logprob}, None for the first, if asked for."""
 
     request_id: str
     prompt: Optional[str]
@@ -91,6 +99,7 @@ class RequestOutput:
     outputs: List[CompletionOutput]
     seed: int
     finished: bool = True
+    prompt_logprobs: Optional[List[Optional[Dict[int, Logprob]]]] = None
 
     @property
     def num_cached_tokens(self) -> int:

@@ -42,7 +42,19 @@ def text_of_content(content: Any) -> str:
 def _template_message(message: Any) -> Message:
     if not _is_message(message):
         raise TypeError(f"a message is a dict with role and content, not {message!r}")
-    return {**message, "content": text_of_content(message.get("content"))}
+    out = {**message, "content": text_of_content(message.get("content"))}
+    if message.get("tool_calls"):
+        out["tool_calls"] = [_template_call(call) for call in message["tool_calls"]]
+    return out
+
+
+def _template_call(call: Any) -> Any:
+    """Templates go through the arguments of a call, which are a text in a reply."""
+    try:
+        arguments = json.loads(call["function"]["arguments"])
+    except (TypeError, KeyError, ValueError):
+        return call
+    return {**call, "function": {**call["function"], "arguments": arguments}} if isinstance(arguments, dict) else call
 
 
 def render_chat(engine: Any, messages: Sequence[Message], add_generation_prompt: bool = True,

@@ -52,6 +52,11 @@ def new_seed(params: SamplingParams) -> int:
     return params.seed % (1 << 64)
 
 
+def tool_call(name: str, arguments: str) -> Dict[str, Any]:
+    """OpenAI's form of a call. The id has nine letters, which some templates insist on."""
+    return {"id": secrets.token_hex(5)[:9], "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 def _prediction_ids(engine: Any, prediction: Any) -> List[int]:
     if prediction is None:
         return []
@@ -84,6 +89,9 @@ def build_requests(engine: Any, grammars: GrammarCache, ids: List[int], params: 
         if grammar is not None:
             request.set_grammar(grammar)
         request.sampling = _sampling(params, seed, choice)
+        # The choices have one prompt.
+        if choice == 0 and params.prompt_logprobs is not None:
+            _set(request.sampling, "prompt_logprobs", "prompt_logprobs", params.prompt_logprobs)
         requests.append(request)
     return requests
 
@@ -109,15 +117,17 @@ class ReplyReader:
         self.handle = handle
         self._texts: List[str] = []
         self.output = CompletionOutput(index, logprobs=[] if wants_logprobs else None)
+        self.prompt_logprobs: List[Optional[Dict[int, Logprob]]] = []
         self.done = False
 
     def read(self) -> Optional[StreamChunk]:
         """What is new; None: nothing. Raises what ended the reply, if that was no ordinary end."""
-        text, ids, origins, logprobs, end = self.handle.take()
+        text, ids, origins, logprobs, of_prompt, end = self.handle.take()
         if not text and not ids and end is None:
             return None
         output = self.output
         self._texts.append(text)
+        self.prompt_logprobs += self._logprobs(of_prompt)
         output.token_ids += ids
         output.origins += origins
         chunk = StreamChunk(output.index, text, ids)
@@ -131,10 +141,13 @@ class ReplyReader:
             chunk.output = output
         return chunk
 
-    def _logprobs(self, tokens: List[List[Tuple[int, float]]]) -> List[Dict[int, Logprob]]:
-        """The first of each is the token itself, the others are the likeliest in order."""
-        out = []
+    def _logprobs(self, tokens: List[List[Tuple[int, float]]]) -> List[Any]:
+        """The first of each is the token itself, the others are the likeliest in order; of none None."""
+        out: List[Any] = []
         for tops in tokens:
+            if not tops:
+                out.append(None)
+                continue
             entry = {tops[0][0]: Logprob(tops[0][1], None, self._decode(tops[0][0]))}
             for place, (token, logprob) in enumerate(tops[1:]):
                 entry[token] = Logprob(logprob, place + 1, self._decode(token))

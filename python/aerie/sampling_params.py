@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from .errors import UnsupportedError
 
-_NOT_KNOWN = {"best_of", "bad_words", "min_tokens", "prompt_logprobs", "detokenize", "skip_special_tokens",
+_NOT_KNOWN = {"best_of", "bad_words", "min_tokens", "detokenize", "skip_special_tokens",
               "spaces_between_special_tokens", "include_stop_str_in_output", "allowed_token_ids"}
 
 
@@ -58,6 +58,7 @@ class SamplingParams:
     temperature: 0: always the likeliest token. top_k: 0 (or -1): all. seed: None: drawn anew for each
     prompt (RequestOutput.seed says which). max_tokens: None: as many as the context holds.
     logprobs: k: of every token its log-probability and those of the k likeliest; None: none.
+    prompt_logprobs: the same of every token of the prompt (RequestOutput.prompt_logprobs; not of streams).
     stop: texts before which the reply ends. stop_token_ids: tokens with which it ends.
     penalty_window: the newest so many tokens, the prompt's too, that penalties count; -1: all.
 
@@ -79,6 +80,7 @@ class SamplingParams:
     ignore_eos: bool = False
     max_tokens: Optional[int] = 16
     logprobs: Optional[int] = None
+    prompt_logprobs: Optional[int] = None
     logit_bias: Optional[Dict[int, float]] = None
     structured_outputs: Union[StructuredOutputsParams, Dict[str, Any], None] = None
     penalty_window: int = -1
@@ -89,7 +91,6 @@ class SamplingParams:
     best_of: Optional[int] = None
     bad_words: Optional[Sequence[str]] = None
     min_tokens: int = 0
-    prompt_logprobs: Optional[int] = None
     detokenize: bool = True
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True

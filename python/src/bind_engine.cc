@@ -86,6 +86,21 @@ std::shared_ptr<ReplyHandle> submit(const SharedEngine& shared, const Request& r
   return std::make_shared<ReplyHandle>(engine, id, mailbox);
 }
 
+// (reasoning, content, [(name, arguments), ...])
+nb::tuple read_chat_reply(const SharedEngine& engine, const std::string& text,
+                          const std::string& prompt, const std::string& tools) {
+  ChatReply reply;
+  {
+    const nb::gil_scoped_release released;
+    reply = unwrap(engine.get()->read_chat_reply(text, prompt, tools));
+  }
+  nb::list calls;
+  for (const ChatCall& call : reply.calls) {
+    calls.append(nb::make_tuple(text_of(call.name), text_of(call.arguments)));
+  }
+  return nb::make_tuple(text_of(reply.reasoning), text_of(reply.content), calls);
+}
+
 void bind_info(nb::module_& module) {
   nb::class_<ModelInfo>(module, "ModelInfo", "What a model is called and how large it is.")
       .def_ro("name", &ModelInfo::name)
@@ -140,6 +155,14 @@ void bind_engine(nb::module_& module) {
           },
           nb::arg("variables"), Released(),
           "What the model's template makes of messages and others, a JSON object.")
+      .def("read_chat_reply", &read_chat_reply, nb::arg("text"), nb::arg("prompt"),
+           nb::arg("tools") = "", "(reasoning, content, [(name, arguments), ...]) of a reply.")
+      .def(
+          "reply_marks",
+          [](const SharedEngine& engine, bool with_calls) {
+            return engine.get()->reply_marks(with_calls);
+          },
+          nb::arg("with_calls"), Released(), "Request.shown_tokens of what is then read so.")
       .def("compile_grammar", &compile, nb::arg("kind"), nb::arg("text") = "",
            nb::arg("choices") = std::vector<std::string>(), Released())
       .def("submit", &submit, nb::arg("request"), nb::arg("notifier") = nb::none(),

@@ -67,22 +67,24 @@ void wait(ReplyHandle& reply, bool for_end) {
   }
 }
 
-// (text, ids, origins, log-probabilities, end or None)
+nb::list pairs_of(const std::vector<TokenLogprob>& logprobs) {
+  nb::list tops;
+  for (const TokenLogprob& top : logprobs) tops.append(nb::make_tuple(top.token, top.logprob));
+  return tops;
+}
+
+// (text, ids, origins, log-probabilities, those of the prompt, end or None)
 nb::tuple take(ReplyHandle& reply) {
   Mailbox::News news = reply.mailbox().take();
-  nb::list ids, origins, logprobs;
+  nb::list ids, origins, logprobs, of_prompt;
   for (const EmittedToken& token : news.tokens) {
     ids.append(token.id);
     origins.append(origin_name(token.origin));
-    if (token.logprobs.empty()) continue;
-    nb::list tops;
-    for (const TokenLogprob& top : token.logprobs) {
-      tops.append(nb::make_tuple(top.token, top.logprob));
-    }
-    logprobs.append(tops);
+    if (!token.logprobs.empty()) logprobs.append(pairs_of(token.logprobs));
   }
+  for (const auto& of_token : news.prompt_logprobs) of_prompt.append(pairs_of(of_token));
   nb::object end = news.end ? nb::cast(std::move(*news.end)) : nb::none();
-  return nb::make_tuple(text_of(news.text), ids, origins, logprobs, end);
+  return nb::make_tuple(text_of(news.text), ids, origins, logprobs, of_prompt, end);
 }
 
 void bind_end(nb::module_& module) {
@@ -123,7 +125,8 @@ void bind_replies(nb::module_& module) {
       .def("wait", &wait, nb::arg("for_end") = false,
            "Waits for news, or for the end, without the GIL; signals are heard.")
       .def("take", &take,
-           "What came since the last call: (text, ids, origins, logprobs, end or None).")
+           "What came since the last call: (text, ids, origins, logprobs, prompt_logprobs, end or "
+           "None).")
       .def("cancel", &ReplyHandle::cancel, nb::call_guard<nb::gil_scoped_release>(),
            "Ends it within a pass of the model.")
       .def_prop_ro("ended", [](ReplyHandle& reply) { return reply.mailbox().ended(); });

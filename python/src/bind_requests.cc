@@ -54,7 +54,8 @@ void bind_sampling(nb::module_& module) {
       .def_rw("presence_penalty", &SamplingParams::presence_penalty)
       .def_rw("penalty_window", &SamplingParams::penalty_window)
       .def_rw("logit_bias", &SamplingParams::logit_bias)
-      .def_rw("logprobs", &SamplingParams::logprobs);
+      .def_rw("logprobs", &SamplingParams::logprobs)
+      .def_rw("prompt_logprobs", &SamplingParams::prompt_logprobs);
 }
 
 void bind_request(nb::module_& module) {
@@ -67,6 +68,7 @@ void bind_request(nb::module_& module) {
       .def_rw("stop", &Request::stop)
       .def_rw("stop_tokens", &Request::stop_tokens)
       .def_rw("ignore_eos", &Request::ignore_eos)
+      .def_rw("shown_tokens", &Request::shown_tokens)
       .def_rw("prediction", &Request::prediction)
       .def_rw("speculate", &Request::speculate)
       .def_rw("max_draft_depth", &Request::max_draft_depth)

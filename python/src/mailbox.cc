@@ -40,6 +40,7 @@ void Mailbox::on_delta(ReplyDelta delta) {
     const std::lock_guard lock(mutex_);
     news_.text += delta.text;
     std::ranges::move(delta.tokens, std::back_inserter(news_.tokens));
+    if (!delta.prompt_logprobs.empty()) news_.prompt_logprobs = std::move(delta.prompt_logprobs);
     awaited = readers_ > 0;
   }
   // Who waits for the end is left asleep: the core is needed.

@@ -48,7 +48,8 @@ class Mailbox final : public ReplySink {
   struct News {
     std::string text;
     std::vector<EmittedToken> tokens;
-    std::optional<ReplyEnd> end;  // the first time that it is seen
+    std::vector<std::vector<TokenLogprob>> prompt_logprobs;  // ReplyDelta's
+    std::optional<ReplyEnd> end;                             // the first time that it is seen
   };
   // What came since the last call.
   News take();

@@ -171,9 +171,14 @@ int Decoder::unread(const Sequence& sequence) const {
   return all - cache_.committed(sequence.cache);
 }
 
-bool Decoder::can_branch(const Sequence& sequence, int length) const {
-  return cache_.begins_anywhere() || cache_.committed(sequence.cache) < length ||
-         cache_.can_begin_at(sequence.cache, length);
+bool Decoder::can_branch(const Sequence& sequence, int length,
+                         const SequenceOptions& options) const {
+  if (!cache_.begins_anywhere() && cache_.committed(sequence.cache) >= length &&
+      !cache_.can_begin_at(sequence.cache, length)) {
+    return false;
+  }
+  return drafter_ == nullptr || !options.speculate ||
+         drafter_->will_share(sequence.id, length, options.drafter, options.tenant);
 }
 
 void Decoder::expect_branch(Sequence& sequence, int length) {

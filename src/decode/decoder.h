@@ -55,10 +55,11 @@ class Decoder {
   int reusable(std::span<const int32_t> prompt, const SequenceOptions& options);
 
   bool reuses_prefixes() const { return options_.reuse_prefixes; }
-  // Whether others will be able to begin with the first `length` tokens of a sequence, once it has
-  // read them: where layers keep states, only if it has not yet; where they have windows, if it has
-  // not or what these see is there still. Then expect_branch() says that one will.
-  bool can_branch(const Sequence& sequence, int length) const;
+  // Whether another with these options will be able to begin with the first `length` tokens of a
+  // sequence of its tenant, once that has read them: where layers keep states, only if it has not
+  // yet; where they have windows, if it has not or what these see is there still; and if the
+  // drafter can. Then expect_branch() says that one will.
+  bool can_branch(const Sequence& sequence, int length, const SequenceOptions& options) const;
   void expect_branch(Sequence& sequence, int length);
   // Rows of a pass that may want logits: one for each round and each piece, and of a sequence that
   // scores its prompt, or takes the mean of its states, one for each row of its piece.

@@ -49,7 +49,8 @@ struct DraftSequence {
   bool trees = true;
   int max_tokens = 0;  // the sequence never grows beyond this many tokens
   // The tokens that are known. observe() will tell of all of them but the first `reused`, which the
-  // target does not read again: no more than Drafter::reusable() of them. Hold during open().
+  // target does not read again: no more than Drafter::reusable() of them, but for a drafter that is
+  // opened in the middle of a sequence, which drafts as well as it can. Hold during open().
   std::span<const int32_t> tokens;
   int reused = 0;
   // What the caller thinks the output will be, without the prompt, in ids of the target's
@@ -123,6 +124,13 @@ class Drafter {
   virtual int reusable(std::span<const int32_t> tokens, int /*drafter*/,
                        std::string_view /*tenant*/) const {
     return static_cast<int>(tokens.size()) - 1;
+  }
+  // Whether a new sequence of that drafter and tenant, which begins with the first `length` tokens
+  // of the tenant's `reader`, will find them reusable() once that one has read and kept them. This
+  // drafter need not know the reader, which the target reads.
+  virtual bool will_share(SequenceId /*reader*/, int /*length*/, int /*drafter*/,
+                          std::string_view /*tenant*/) const {
+    return true;
   }
   // What was read of an open sequence with these tokens may be of use for others.
   virtual void keep(SequenceId /*id*/, std::span<const int32_t> /*tokens*/) {}

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/errors.h"
 #include "base/progress.h"
+#include "chat/whole_reply.h"
 #include "engine/running_reply.h"
 #include "engine/service.h"
 #include "format/json.h"
@@ -288,6 +290,47 @@ Expected<std::string> Engine::render_chat_template(std::string_view variables) c
   ChatInput input;
   input.extra = &json;
   return chat_template->render(input);
+}
+
+namespace {
+
+chat::Dialect dialect_of(const OpenedModel& opened) {
+  const Expected<ChatTemplate>& chat_template = opened.chat_template();
+  return chat_template.ok() ? chat::detect_dialect(chat_template->source()) : chat::Dialect();
+}
+
+// {"type": "function", "function": {...}}, ...
+Expected<Json> functions_of(std::string_view tools) {
+  constexpr size_t kMostTreeBytes = size_t{64} << 20;
+  Json functions = Json::array();
+  if (tools.empty()) return functions;
+  AERIE_ASSIGN_OR_RETURN(Json list, parse_json(tools, "tools", kMostTreeBytes));
+  if (!list.is_array()) return invalid_argument("tools: must be an array of functions");
+  for (Json& tool : list) {
+    const auto function = tool.is_object() ? tool.find("function") : tool.end();
+    const bool has_name = tool.is_object() && function != tool.end() && function->is_object() &&
+                          function->contains("name") && (*function)["name"].is_string();
+    if (!has_name) {
+      return invalid_argument(
+          "tools: each must be {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    }
+    functions.push_back(std::move(*function));
+  }
+  return functions;
+}
+
+}  // namespace
+
+Expected<ChatReply> Engine::read_chat_reply(std::string_view text, std::string_view prompt,
+                                            std::string_view tools) const {
+  AERIE_ASSIGN_OR_RETURN(const Json functions, functions_of(tools));
+  const chat::Dialect dialect = dialect_of(parts());
+  return chat::read_reply(dialect, chat::reasoning_start(dialect, prompt),
+                          chat::tools_of(functions), text);
+}
+
+std::vector<int32_t> Engine::reply_marks(bool with_calls) const {
+  return chat::shown_tokens(dialect_of(parts()), with_calls, parts().tokenizer());
 }
 
 Expected<SamplingParams> Engine::suggested_sampling() const {

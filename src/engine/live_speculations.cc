@@ -3,8 +3,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "draft/lookup/forced_text.h"
-#include "draft/make_drafter.h"
 #include "engine/engine_draft_host.h"
 
 namespace aerie {
@@ -63,9 +61,8 @@ Expected<int> LiveSpeculations::add(const SpeculativeConfig& config) {
   DraftTarget target = draft_target(opened_, sequences_);
   target.cost = opened_.cost.get();
   EngineDraftHost host(target, one.sources, &room);
-  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Drafter> drafter, make_drafter(config, host));
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Drafter> drafter, make_drafter_for_text(config, host));
   if (drafter != nullptr) {
-    drafter = make_forced_text_drafter(std::move(drafter), *opened_.source.tokenizer);
     AERIE_ASSIGN_OR_RETURN(const int number, choice_->add(std::move(drafter)));
     one.drafter = std::make_shared<const int>(number);
   }

@@ -75,6 +75,11 @@ KvCache::States state_sizes(const DecoderOptions& decoder, int sequences) {
           decoder.reuse_prefixes ? std::max(kKeptBeginnings, sequences) : 0};
 }
 
+// Whether it asks what passes cost.
+bool decides_by_cost(const SpeculativeConfig& config) {
+  return config.combination == Combination::kAuto || config.gated();
+}
+
 class Opening {
  public:
   Opening(OpenedModel& out, const Concurrency& concurrency)
@@ -235,10 +240,7 @@ Status Opening::open_drafters() {
   DraftTarget target = draft_target(out_, concurrency_.sequences);
   std::vector<SpeculativeConfig> configs = options_.more_speculations;
   configs.insert(configs.begin(), options_.speculation);
-  const bool decides = std::ranges::any_of(configs, [](const auto& config) {
-    return config.combination == Combination::kAuto || config.gated();
-  });
-  if (decides || options_.draft_room > 0) {
+  if (std::ranges::any_of(configs, decides_by_cost) || options_.draft_room > 0) {
     AERIE_ASSIGN_OR_RETURN(PassCost cost, find_pass_cost(target.max_rows));
     out_.cost = std::make_unique<PassCost>(std::move(cost));
     target.cost = out_.cost.get();
@@ -249,9 +251,7 @@ Status Opening::open_drafters() {
     OpenedModel::Speculation& one = out_.speculations[i];
     one.max_nodes = configs[i].tokens();
     EngineDraftHost host(target, one.sources, &out_.memory);
-    AERIE_ASSIGN_OR_RETURN(one.drafter, make_drafter(configs[i], host));
-    if (one.drafter == nullptr) continue;
-    one.drafter = make_forced_text_drafter(std::move(one.drafter), *out_.source.tokenizer);
+    AERIE_ASSIGN_OR_RETURN(one.drafter, make_drafter_for_text(configs[i], host));
   }
   return {};
 }
@@ -284,6 +284,15 @@ DraftTarget draft_target(const OpenedModel& opened, int sequences) {
   target.max_rows = std::min(opened.decoder.max_rows, opened.decoder.max_logits);
   target.custom = opened.options.custom_drafter;
   return target;
+}
+
+Expected<std::unique_ptr<Drafter>> make_drafter_for_text(const SpeculativeConfig& config,
+                                                         DraftHost& host) {
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Drafter> drafter, make_drafter(config, host));
+  if (drafter == nullptr) return drafter;
+  const DraftTarget& target = host.target();
+  return make_forced_text_drafter(std::move(drafter), *target.tokenizer,
+                                  decides_by_cost(config) ? target.cost : nullptr);
 }
 
 std::string model_name(const std::string& model) {

@@ -57,6 +57,11 @@ std::string model_name(const std::string& model);
 // What drafters for it are made with, for so many sequences at a time; without what passes cost.
 DraftTarget draft_target(const OpenedModel& opened, int sequences);
 
+// make_drafter(), and what a constraint forces is drafted first (draft/lookup/forced_text.h). Null
+// for plain decoding.
+Expected<std::unique_ptr<Drafter>> make_drafter_for_text(const SpeculativeConfig& config,
+                                                         DraftHost& host);
+
 // kInvalidArgument for an option that cannot be, and the errors of all that is opened.
 Expected<OpenedModel> open_model(const EngineOptions& options, const Concurrency& concurrency);
 

@@ -87,7 +87,8 @@ bool Scheduler::must_wait_for_prefix(const Job& job) {
     // Of whole pages, which are what is kept once the prompt has been read.
     const auto page = static_cast<size_t>(kernels::kPagePositions);
     const size_t common = common_prefix(other->sequence->tokens, job.prompt) / page * page;
-    if (common <= most || !decoder_.can_branch(*other->sequence, static_cast<int>(common))) {
+    if (common <= most ||
+        !decoder_.can_branch(*other->sequence, static_cast<int>(common), job.options)) {
       continue;
     }
     most = common;
@@ -212,14 +213,23 @@ void Scheduler::bound_logits() {
   }
 }
 
-// Makes room by sending the job that would have come last back to those that wait. False if only
-// one runs.
+// Makes room by sending a job back to those that wait. False if only one runs. The first to come is
+// never sent back, so that all get to their ends; of the others of the highest priority number the
+// one that has least to read again, counted as often as it would have to read it.
 bool Scheduler::preempt() {
   if (running_.size() < 2) return false;
-  const auto last = std::ranges::max_element(
-      running_, [](const auto& a, const auto& b) { return comes_before(*a, *b); });
-  std::unique_ptr<Job> job = std::move(*last);
-  running_.erase(last);
+  const Job* const first = std::ranges::min_element(running_, [](const auto& a, const auto& b) {
+                             return comes_before(*a, *b);
+                           })->get();
+  const auto order = [&](const auto& job) {
+    const int64_t read = cache_.committed(job->sequence->cache);
+    return std::tuple(job.get() == first, -int64_t{job->priority}, read * (1 + job->preemptions),
+                      ~job->arrival);
+  };
+  const auto least = std::ranges::min_element(running_, {}, order);
+  std::unique_ptr<Job> job = std::move(*least);
+  running_.erase(least);
+  stats_.preempted_tokens += cache_.committed(job->sequence->cache);
   decoder_.suspend(*job->sequence);
   ++job->preemptions;
   ++stats_.preemptions;

@@ -23,12 +23,14 @@ struct SchedulerStats {
   int running = 0;
   int waiting = 0;
   int64_t preemptions = 0;
-  int64_t prompt_tokens = 0;  // of jobs that began
-  int64_t reused_tokens = 0;  // of them, that were in the cache
+  int64_t preempted_tokens = 0;  // that had been read and were given up
+  int64_t prompt_tokens = 0;     // of jobs that began
+  int64_t reused_tokens = 0;     // of them, that were in the cache
 };
 
-// Jobs begin in the order of WaitingJobs. Where the cache is full, the running job that would have
-// come last gives up what was computed for it and waits again. A job whose prompt begins like one
+// Jobs begin in the order of WaitingJobs. Where the cache is full, a running job of the highest
+// priority number that has least to lose gives up what was computed for it and waits again; the
+// first to come never does. A job whose prompt begins like one
 // of its tenant that is being read waits for that, rather than reading the same beside it.
 //
 // Not thread-safe. Decoder and cache are not owned and must outlive it. The cache must have room

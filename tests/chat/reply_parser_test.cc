@@ -6,6 +6,7 @@
 #include <random>
 
 #include "chat/reply_grammar.h"
+#include "chat/whole_reply.h"
 
 namespace aerie::chat::reply_parser_test {
 
@@ -406,6 +407,25 @@ TEST(ReplyParser, LongRepliesTakeLinearTime) {
     for (const ReplyPart& part : parts) content += part.text;
     EXPECT_EQ(content, reply) << name;
   }
+}
+
+// All at once, longer than what a parser is handed at a time.
+TEST(WholeReply, HasItsParts) {
+  const Json functions = Json::parse(
+      R"([{"name":"weather","parameters":{"type":"object"}},{"name":"stop"},{"no":"name"}])");
+  const std::string thought(10'000, 't');
+  const ChatReply reply = read_reply(
+      dialect_of("hermes", "think"), ReasoningStart::kOpen, tools_of(functions),
+      thought + "</think>\n\nOne moment.<tool_call>\n{\"name\": \"weather\", \"arguments\": "
+                "{\"place\": \"Rome\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"stop\", "
+                "\"arguments\": {}}\n</tool_call>");
+  EXPECT_EQ(reply.reasoning, thought);
+  EXPECT_EQ(reply.content, "One moment.");
+  ASSERT_EQ(reply.calls.size(), 2u);
+  EXPECT_EQ(reply.calls[0].name, "weather");
+  EXPECT_EQ(Json::parse(reply.calls[0].arguments), Json({{"place", "Rome"}}));
+  EXPECT_EQ(reply.calls[1].name, "stop");
+  EXPECT_EQ(reply.calls[1].arguments, "{}");
 }
 
 }  // namespace aerie::chat::reply_parser_test

@@ -56,7 +56,10 @@ class ForcedTextTest : public testing::Test {
     spec.vocab = test::kByteVocab;
     file_ = std::make_unique<test::TinyFile>(spec);
     tokenizer_ = std::move(Tokenizer::from_gguf(file_->gguf())).value();
-    drafter_ = make_forced_text_drafter(std::make_unique<Inner>(asked_), *tokenizer_);
+    open(nullptr);
+  }
+  void open(const PassCost* cost) {
+    drafter_ = make_forced_text_drafter(std::make_unique<Inner>(asked_), *tokenizer_, cost);
     for (const SequenceId id : {0, 1}) {
       DraftSequence sequence;
       sequence.id = id;
@@ -115,6 +118,22 @@ TEST_F(ForcedTextTest, OfASingleTokenTheInnerDrafterKnowsMore) {
   for (const char c : std::string("xhell")) literal_.advance(c);
   EXPECT_EQ(propose(10)[1].nodes[0].token, 7);
   EXPECT_EQ(asked_.size(), 2u);
+}
+
+// Where a row costs what a token costs nothing pays; where only some rows are cheap, so many are.
+TEST_F(ForcedTextTest, AsMuchAsPaysIsDrafted) {
+  literal_.advance('x');
+  const PassCost cheap({{1, 1.0}, {64, 1.1}});
+  open(&cheap);
+  EXPECT_EQ(text(propose(10)[1]), "hello");
+  const PassCost dear({{1, 1.0}, {64, 64.0}});
+  open(&dear);
+  EXPECT_EQ(propose(10)[1].nodes[0].token, 7);
+  EXPECT_EQ(asked_.size(), 2u);
+  const PassCost stepped({{1, 1.0}, {2, 1.0}, {5, 1.1}, {6, 4.0}, {64, 64.0}});
+  open(&stepped);
+  EXPECT_EQ(text(propose(10)[1]), "hel");
+  EXPECT_EQ(asked_[0].other_rows, 4);
 }
 
 TEST_F(ForcedTextTest, ForgetsAClosedSequence) {

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
@@ -37,6 +38,23 @@ def tiny(program, tmp_path_factory):
     subprocess.run([program, "bench", "make-model", "--shape", "tiny", "--type", "q8_0", path], check=True,
                    stdout=subprocess.DEVNULL)
     return str(path)
+
+
+@pytest.fixture(scope="session")
+def thinker(tiny, tmp_path_factory):
+    """The tiny model with a chat template in whose replies there is reasoning, and calls."""
+    sys.path.insert(0, str(ROOT / "tests/tools"))
+    from more_metadata import with_metadata  # pylint: disable=import-outside-toplevel,import-error
+
+    path = tmp_path_factory.mktemp("model") / "thinker.gguf"
+    template = ("{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1] }}"
+                "{% for c in m.tool_calls or [] %}<tool_call>\n{{ c.function | tojson }}"
+                "<place={{ c.function.arguments.place }}>\n</tool_call>{% endfor %}</s>{% endfor %}"
+                "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}"
+                "{% if add_generation_prompt %}<assistant><think>\n{% endif %}")
+    with_metadata(pathlib.Path(tiny), path, {"tokenizer.chat_template": template})
+    with aerie.LLM(str(path), speculative_config=None) as one:
+        yield one
 
 
 @pytest.fixture(scope="session")

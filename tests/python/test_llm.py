@@ -124,6 +124,53 @@ def test_logprobs_and_stops(llm):
     assert ended.token_ids == reply.token_ids[:reply.token_ids.index(token) + 1]
 
 
+def test_prompts_are_scored(llm):
+    reply = llm.generate(PROMPT, SamplingParams(temperature=0, max_tokens=6, logprobs=1))[0]
+    ids = reply.prompt_token_ids + reply.outputs[0].token_ids
+    params = SamplingParams(temperature=0, max_tokens=1, n=2, prompt_logprobs=1)
+    scored = llm.generate({"prompt_token_ids": ids}, params)[0]
+    assert len(scored.prompt_logprobs) == len(ids) and scored.prompt_logprobs[0] is None
+    said = scored.prompt_logprobs[len(reply.prompt_token_ids):]
+    assert [list(entry)[0] for entry in said] == reply.outputs[0].token_ids
+    for entry, before in zip(said, reply.outputs[0].logprobs):
+        token = next(iter(entry))
+        assert entry[token].logprob == before[token].logprob and entry[token].rank == 1
+    assert reply.prompt_logprobs is None
+    again = asyncio.run(llm.agenerate({"prompt_token_ids": ids}, params))[0]
+    assert again.prompt_logprobs == scored.prompt_logprobs
+
+
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {
+    "type": "object", "properties": {"place": {"type": "string"}}}}}]
+# What the model is made to say.
+THOUGHT = ("I need it.\n</think>\n\nLet me see.<tool_call>\n"
+           '{"name": "weather", "arguments": {"place": "Rome"}}\n</tool_call>')
+
+
+def test_chats_come_in_parts(thinker):
+    params = SamplingParams(temperature=0, max_tokens=None, structured_outputs={"choice": [THOUGHT]})
+    messages = [{"role": "user", "content": "How is Rome?"}]
+    outputs = thinker.chat([messages, messages], params, tools=TOOLS)
+    outputs += asyncio.run(thinker.achat(messages, params, tools=TOOLS))
+    assert len(outputs) == 3
+    for output in outputs:
+        reply = output.outputs[0]
+        assert reply.text == THOUGHT
+        assert reply.reasoning_content.strip() == "I need it." and reply.content == "Let me see."
+        call, = reply.tool_calls
+        assert call["type"] == "function" and call["function"]["name"] == "weather" and len(call["id"]) == 9
+        assert json.loads(call["function"]["arguments"]) == {"place": "Rome"}
+    # A call goes back to the template as it came, and what was not offered is no call.
+    messages.append({"role": "assistant", "content": reply.content, "tool_calls": reply.tool_calls})
+    assert "<place=Rome>" in thinker.chat(messages, params, tools=TOOLS)[0].prompt
+    without = thinker.chat(messages, params)[0].outputs[0]
+    assert without.tool_calls == [] and "<tool_call>" in without.content
+    with pytest.raises(ValueError, match="tools"):
+        thinker.chat(messages, params, tools=[{"name": "weather"}])
+    plain = thinker.generate("x", params)[0].outputs[0]
+    assert plain.content is None and plain.reasoning_content is None and plain.tool_calls == []
+
+
 @pytest.mark.parametrize("structure, matches", [
     ({"choice": ["red", "blue"]}, lambda text: text in ("red", "blue")),
     ({"regex": "[0-9]{3}-[a-z]{2}"}, lambda text: re.fullmatch("[0-9]{3}-[a-z]{2}", text)),

@@ -76,13 +76,17 @@ class SchedulerTest : public testing::Test {
     recycling.num_tokens = 6;
     drafters.push_back(std::move(make_recycling_drafter(recycling)).value());
     drafter_ = std::move(choose_drafters(std::move(drafters))).value();
+    decode_with(*drafter_, options);
+  }
+  void decode_with(Drafter& drafter, SchedulerOptions options) {
+    scheduler_.reset();
     DecoderOptions decoding;
     decoding.max_positions = kMaxPositions;
     decoding.max_nodes = 6;
     decoding.max_rows = model_options_.max_rows;
     decoding.max_logits = model_options_.max_logits;
     decoding.reuse_prefixes = true;
-    decoder_ = std::make_unique<Decoder>(*model_, *cache_, drafter_.get(), decoding);
+    decoder_ = std::make_unique<Decoder>(*model_, *cache_, &drafter, decoding);
     scheduler_ = std::make_unique<Scheduler>(*decoder_, *cache_, options);
   }
   Outcome& add(JobId id, const Request& request, int priority = 0, const std::string& client = "") {
@@ -145,6 +149,14 @@ Request request_of_beginning(uint64_t seed) {
   return request;
 }
 
+Request request_of(int prompt_tokens, uint64_t seed, int max_tokens) {
+  Request request;
+  request.prompt = test::random_tokens(seed, prompt_tokens, test::TinySpec{}.vocab);
+  request.options.sampling = sampling_with(0.8, Filter::kNone, seed);
+  request.options.max_tokens = max_tokens;
+  return request;
+}
+
 // By the usual model, or another.
 void expect_plain(const std::vector<Request>& requests, std::map<JobId, Outcome>& outcomes,
                   const test::TinyFile* file = nullptr) {
@@ -204,6 +216,38 @@ TEST_F(SchedulerTest, TheLastToComeIsPreempted) {
   run();
   expect_plain(requests, outcomes_);
   EXPECT_GT(scheduler_->stats().preemptions, 0);
+}
+
+// A short one that came before a long one, which would have more to read again.
+TEST_F(SchedulerTest, WhatHasLeastToLoseIsPreempted) {
+  make(12, {4, 512});
+  const std::vector<Request> requests = {request_of(200, 1, 150), request_of(20, 2, 200),
+                                         request_of(300, 3, 150)};
+  for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
+  scheduler_->step();
+  EXPECT_EQ(scheduler_->stats().running, 3);
+  for (int i = 0; i < 200 && scheduler_->stats().preemptions == 0; ++i) scheduler_->step();
+  EXPECT_GT(scheduler_->stats().preempted_tokens, 0);
+  EXPECT_LT(scheduler_->stats().preempted_tokens, 200);
+  run();
+  expect_plain(requests, outcomes_);
+}
+
+// However little it has to lose, the first to come goes on, and a priority counts before that.
+TEST_F(SchedulerTest, TheFirstToComeIsNeverPreempted) {
+  make(12, {4, 512});
+  const std::vector<Request> requests = {request_of(20, 2, 200), request_of(200, 1, 150),
+                                         request_of(300, 3, 150)};
+  add(0, requests[0]);
+  add(1, requests[1], 1);
+  add(2, requests[2]);
+  scheduler_->step();
+  EXPECT_EQ(scheduler_->stats().running, 3);
+  for (int i = 0; i < 200 && scheduler_->stats().preemptions == 0; ++i) scheduler_->step();
+  EXPECT_GE(scheduler_->stats().preempted_tokens, 200);
+  EXPECT_LT(scheduler_->stats().preempted_tokens, 300);
+  run();
+  expect_plain(requests, outcomes_);
 }
 
 // Room for the windows of two sequences and the rows of a pass: others wait, or give up theirs.
@@ -434,12 +478,29 @@ TEST_F(SchedulerTest, TheSameIsNotReadTwiceAtOnce) {
   for (const JobId id : {1, 2, 3}) EXPECT_GE(outcomes_[id].reused, 256);
 }
 
-Request request_of(int prompt_tokens, uint64_t seed, int max_tokens) {
-  Request request;
-  request.prompt = test::random_tokens(seed, prompt_tokens, test::TinySpec{}.vocab);
-  request.options.sampling = sampling_with(0.8, Filter::kNone, seed);
-  request.options.max_tokens = max_tokens;
-  return request;
+// Has to read every prompt itself, as a head that remembers more than is kept.
+class ReadingDrafter final : public test::TestDrafter {
+ public:
+  int reusable(std::span<const int32_t>, int, std::string_view) const override { return 0; }
+  bool will_share(SequenceId, int, int, std::string_view) const override { return false; }
+};
+
+// What would have to be read again for the drafter is not waited for.
+TEST_F(SchedulerTest, WhatADrafterCannotGoOnFromIsNotWaitedFor) {
+  make(200, {8, 64});
+  ReadingDrafter reading;
+  decode_with(reading, {8, 64});
+  const std::vector<Request> requests = {request_of(300, 8, 5), request_of(300, 8, 5)};
+  for (const JobId id : {1, 2}) add(id, requests[0]);
+  // This one does without a drafter.
+  add(3, requests[0]);
+  scheduler_->step();
+  EXPECT_EQ(scheduler_->stats().running, 2);
+  EXPECT_EQ(scheduler_->stats().waiting, 1);
+  run();
+  const test::Reply plain = plain_replies(requests, VerifyRule::kExact).of[0];
+  for (const JobId id : {1, 2, 3}) EXPECT_EQ(outcomes_[id].reply.tokens, plain.tokens);
+  EXPECT_GE(outcomes_[3].reused, 256);
 }
 
 // Neither of a prompt that is long, nor of one that waits for that.
@@ -498,14 +559,7 @@ class FailingDrafter final : public Drafter {
 TEST_F(SchedulerTest, GoesOnWithoutADrafterThatFails) {
   make(200, {8, 64});
   FailingDrafter failing;
-  DecoderOptions decoding;
-  decoding.max_positions = kMaxPositions;
-  decoding.max_nodes = 6;
-  decoding.max_rows = model_options_.max_rows;
-  decoding.max_logits = model_options_.max_logits;
-  scheduler_.reset();
-  Decoder decoder(*model_, *cache_, &failing, decoding);
-  scheduler_ = std::make_unique<Scheduler>(decoder, *cache_, SchedulerOptions{8, 64});
+  decode_with(failing, {8, 64});
   const std::vector<Request> requests = random_requests(3, 5);
   for (size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
   run();

@@ -127,6 +127,20 @@ TEST(Chat, StopAndLength) {
   EXPECT_EQ(cut["choices"][0]["finish_reason"], "length");
 }
 
+// As many as anybody wants, as long as they are no burden together.
+TEST(Chat, ManyStops) {
+  RunningServer server(says("one two three"));
+  Json stops = Json::array();
+  for (int i = 0; i < 1000; ++i) stops.push_back("stop " + std::to_string(i));
+  stops.push_back(" two");
+  const Json stopped = server.chat("\"stop\":" + stops.dump()).json();
+  EXPECT_EQ(stopped["choices"][0]["message"]["content"], "one");
+  stops.push_back(std::string(60'000, 'x'));
+  const Response refused = server.chat("\"stop\":" + stops.dump());
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.json()["error"]["param"], "stop");
+}
+
 TEST(Chat, Prediction) {
   RunningServer server(says("abcd"));
   const Json out = server.chat(R"("prediction":{"type":"content","content":"abc"})").json();

@@ -696,6 +696,36 @@ TEST(Log, TellsOfEveryRequest) {
   EXPECT_EQ(lines[1]["path"], "/nowhere");
 }
 
+// What takes long about an answer is done by a thread that handles requests; by the caller once
+// there is none.
+TEST(HttpServer, RunsWorkForAnswers) {
+  std::shared_ptr<server::Answer> kept;
+  std::atomic<bool> handled = false;
+  auto started = server::HttpServer::start(
+      {}, [&](const server::HttpRequest&, std::shared_ptr<server::Answer> answer) {
+        kept = std::move(answer);
+        handled = true;
+      });
+  ASSERT_TRUE(started.ok()) << started.status().message();
+  Client client((*started)->port());
+  client.send_request("POST", "/", "");
+  ASSERT_TRUE(eventually([&] { return handled.load(); }));
+  std::thread::id ran_by;
+  kept->run([&] {
+    ran_by = std::this_thread::get_id();
+    kept->send(200, "text/plain", "made", {});
+  });
+  EXPECT_EQ(client.read_response().body, "made");
+  EXPECT_NE(ran_by, std::this_thread::get_id());
+  (*started)->stop();
+  bool ran = false;
+  kept->run([&] { ran = true; });
+  EXPECT_TRUE(ran);
+  started->reset();
+  kept->run([&] { ran = false; });
+  EXPECT_FALSE(ran);
+}
+
 TEST(HttpServer, SaysWhyItCannotStart) {
   test::FakeService service;
   server::ServerOptions options;

@@ -150,6 +150,35 @@ class Colour(unittest.TestCase):
         self.assertNotIn("\x1b", run(*self.ASKED)[1])
 
 
+class Reasoning(unittest.TestCase):
+    ASKED = ("hi", "-n", "12", "--temp", "1", "--seed", "3")
+    SCHEMA = ("--json-schema", '{"type": "object"}')
+
+    def model(self, begin):
+        """One whose replies begin behind this text."""
+        file = FOLDER / f"thinks{len(begin)}.gguf"
+        told = "{{ m['content'].split('</think>')[-1] }}"
+        template = TEMPLATE.replace("{{ m['content'] }}", told).replace("<assistant>", "<assistant>" + begin)
+        with_metadata(PLAIN, file, {"tokenizer.chat_template": template})
+        return file
+
+    def test_is_no_part_of_the_answer(self):
+        status, text, said = run(self.model("<think>\n"), *self.ASKED, "-q")
+        self.assertEqual(status, 0)
+        self.assertEqual(text, "\n")
+        self.assertGreater(len(said.strip()), 4)
+
+    def test_is_free_where_the_answer_has_a_form(self):
+        status, text, said = run(self.model("<think>\n"), *self.ASKED, *self.SCHEMA, "-q")
+        self.assertEqual(status, 0)
+        self.assertEqual(text, "\n")
+        self.assertFalse(said.startswith("{"), said)
+
+    def test_answers_begin_with_their_form(self):
+        for arguments in ((self.model("<think>\n</think>"),), (self.model("<think>\n"), "--raw"), (CHATTY,)):
+            self.assertTrue(run(*arguments, *self.ASKED, *self.SCHEMA)[1].startswith("{"), arguments)
+
+
 class Terminal:
     """A chat in a terminal of 80 columns."""
 

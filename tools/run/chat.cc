@@ -2,11 +2,13 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "base/errors.h"
 #include "base/interrupt.h"
 #include "base/standard_streams.h"
+#include "chat/whole_reply.h"
 #include "draft/speculative_config.h"
 #include "tools/run/chat_settings.h"
 #include "tools/run/dialogue.h"
@@ -29,7 +31,7 @@ struct ChatTotals {
 
 class Chat {
  public:
-  Chat(const RunOptions& options, SharedGrammar grammar, Engine& engine, Recorder& recorder);
+  Chat(const RunOptions& options, Engine& engine, Recorder& recorder);
 
   Expected<int> run();
   static std::vector<std::string> command_names();
@@ -57,13 +59,14 @@ class Chat {
 
   void command(const std::string& line);
   void answer(const std::string& text);
-  Expected<Generation> generate();
+  // Leaves in `form` how the reply is made.
+  Expected<Generation> generate(ReplyForm& form);
   void count(const Generation& generation);
   // What requests may pick: "none", then what the engine was opened with.
   std::vector<std::string> speculations() const;
 
   const RunOptions& options_;
-  SharedGrammar grammar_;
+  std::map<chat::ReasoningStart, SharedGrammar> grammars_;  // by where replies begin
   Engine& engine_;
   Recorder& recorder_;
   ChatSettings settings_;
@@ -74,9 +77,8 @@ class Chat {
   bool leaves_ = false;
 };
 
-Chat::Chat(const RunOptions& options, SharedGrammar grammar, Engine& engine, Recorder& recorder)
+Chat::Chat(const RunOptions& options, Engine& engine, Recorder& recorder)
     : options_(options),
-      grammar_(std::move(grammar)),
       engine_(engine),
       recorder_(recorder),
       settings_{options.sampling, options.max_tokens} {
@@ -233,17 +235,23 @@ void Chat::command(const std::string& line) {
   print_message("error: there is no {}; /help tells the commands\n", line.substr(0, end));
 }
 
-Expected<Generation> Chat::generate() {
+Expected<Generation> Chat::generate(ReplyForm& form) {
   AERIE_ASSIGN_OR_RETURN(const std::string prompt,
                          engine_.apply_chat_template(dialogue_.messages()));
   AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                          engine_.tokenize(prompt, {.add_special = true, .parse_special = true}));
-  Request request = make_request(options_, grammar_, std::move(ids));
+  form = ReplyForm::of_chat(engine_, prompt);
+  Request request = make_request(options_, engine_, form, std::move(ids));
+  SharedGrammar& grammar = grammars_[form.start];
+  if (grammar == nullptr) {
+    AERIE_ASSIGN_OR_RETURN(grammar, compile_grammar(options_, engine_, form));
+  }
+  request.grammar = grammar;
   request.sampling = settings_.sampling;
   request.max_tokens = settings_.max_tokens;
   request.speculate = speculation_ >= 0;
   request.speculation = std::max(0, speculation_);
-  AERIE_ASSIGN_OR_RETURN(Generation generation, print_reply(engine_, request, options_.color));
+  AERIE_ASSIGN_OR_RETURN(Generation generation, print_reply(engine_, request, form, options_));
   // The conversation goes on without the record.
   const Status recorded = recorder_.add(engine_, request, prompt, generation);
   if (!recorded.ok()) print_message("\nerror: {}\n", recorded.message());
@@ -262,14 +270,17 @@ void Chat::count(const Generation& generation) {
 void Chat::answer(const std::string& text) {
   dialogue_.add("user", text);
   interrupted.store(false);
-  const Expected<Generation> generation = generate();
+  ReplyForm form;
+  const Expected<Generation> generation = generate(form);
   if (!generation.ok()) {
     dialogue_.take_back();
     print_message("error: {}\n(/clear begins a new conversation)\n", generation.status().message());
     return;
   }
   print_output("\n");
-  dialogue_.add("assistant", generation->text);
+  // What was thought is no part of the conversation.
+  dialogue_.add("assistant",
+                chat::read_reply(form.dialect, form.start, {}, generation->text).content);
   count(*generation);
   if (interrupted.load()) print_message("(stopped)\n");
   if (generation->finish == FinishReason::kLength && settings_.max_tokens == 0) {
@@ -319,13 +330,14 @@ Expected<int> run_chat(const RunOptions& asked) {
         "a chat needs a chat template (-p TEXT --raw goes on with a text)");
   }
   AERIE_RETURN_IF_ERROR(take_suggested_sampling(*engine, options));
-  AERIE_ASSIGN_OR_RETURN(SharedGrammar grammar, compile_grammar(options, *engine));
+  // What is wrong with it is said now.
+  AERIE_RETURN_IF_ERROR(compile_grammar(options, *engine, {}).status());
   catch_interrupts();
   print_message("{}; /help tells the commands\n", engine->parts().config().name.empty()
                                                       ? options.engine.model
                                                       : engine->parts().config().name);
   if (options.color) print_message("{}\n", tint_legend());
-  return Chat(options, std::move(grammar), *engine, recorder).run();
+  return Chat(options, *engine, recorder).run();
 }
 
 }  // namespace aerie

@@ -4,21 +4,14 @@
 
 #include "base/interrupt.h"
 #include "base/standard_streams.h"
-#include "tools/run/tinted_text.h"
 
 namespace aerie {
 
-Expected<SharedGrammar> compile_grammar(const RunOptions& options, const Engine& engine) {
-  if (!options.grammar) return SharedGrammar();
-  return engine.compile_grammar(*options.grammar);
-}
-
-Request make_request(const RunOptions& options, SharedGrammar grammar, std::vector<int32_t> prompt,
-                     std::vector<int32_t> prediction) {
+Request make_request(const RunOptions& options, const Engine& engine, const ReplyForm& form,
+                     std::vector<int32_t> prompt) {
   Request request;
-  request.grammar = std::move(grammar);
   request.prompt = std::move(prompt);
-  request.prediction = std::move(prediction);
+  request.shown_tokens = chat::shown_tokens(form.dialect, false, engine.parts().tokenizer());
   request.sampling = options.sampling;
   request.max_tokens = options.max_tokens;
   request.stop = options.stop;
@@ -40,13 +33,15 @@ Status take_suggested_sampling(const Engine& engine, RunOptions& options) {
   return {};
 }
 
-Expected<Generation> print_reply(Engine& engine, const Request& request, bool color) {
-  TintedText text(engine.parts().tokenizer(), color);
-  return engine.generate_by_rounds(request, [&](const ReplyDelta& delta) {
-    const std::string piece = text.add(delta);
+Expected<Generation> print_reply(Engine& engine, const Request& request, const ReplyForm& form,
+                                 const RunOptions& options) {
+  ReplyPrinter printer(engine, form, options.color, options.dim_reasoning);
+  auto generation = engine.generate_by_rounds(request, [&](const ReplyDelta& delta) {
     // Nobody would see the rest.
-    if (!piece.empty() && !print_output(piece)) interrupted.store(true);
+    if (!printer.add(delta)) interrupted.store(true);
   });
+  printer.finish();
+  return generation;
 }
 
 Expected<Recorder> Recorder::open(const RunOptions& options) {

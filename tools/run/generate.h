@@ -9,25 +9,24 @@
 
 #include "base/status.h"
 #include "engine/recording/record_file.h"
+#include "tools/run/reply_form.h"
 #include "tools/run/run_options.h"
 
 namespace aerie {
 
-// What replies keep to; null: nothing in particular.
-using SharedGrammar = std::shared_ptr<const Grammar>;
-Expected<SharedGrammar> compile_grammar(const RunOptions& options, const Engine& engine);
-
 // The options' settings; Ctrl-C ends it (interrupt.h).
-Request make_request(const RunOptions& options, SharedGrammar grammar, std::vector<int32_t> prompt,
-                     std::vector<int32_t> prediction = {});
+Request make_request(const RunOptions& options, const Engine& engine, const ReplyForm& form,
+                     std::vector<int32_t> prompt);
 
 // Where the command line leaves settings open, takes those that the model's makers recommend and
 // says so in a line. Errors are read_suggested_sampling()'s.
 Status take_suggested_sampling(const Engine& engine, RunOptions& options);
 
-// Generates and prints the text, if need be in colours (tinted_text.h). A line that the reply
-// leaves open stays open. Ends where nothing can be printed any more: output_status().
-Expected<Generation> print_reply(Engine& engine, const Request& request, bool color);
+// Generates and prints the text, if need be in colours (tinted_text.h), and what was thought before
+// it apart. A line that the reply leaves open stays open. Ends where nothing can be printed any
+// more: output_status().
+Expected<Generation> print_reply(Engine& engine, const Request& request, const ReplyForm& form,
+                                 const RunOptions& options);
 
 // What --record asks for, if it is given.
 class Recorder {

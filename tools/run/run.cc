@@ -54,15 +54,17 @@ Expected<bool> is_message(const RunOptions& options, const Engine& engine) {
   return known.with_context("--raw goes on with the prompt as a text");
 }
 
-// What a chat template makes of the prompt goes into `text`, too.
+// What a chat template makes of the prompt goes into `text`, and how the reply to that is made into
+// `form`.
 Expected<std::vector<int32_t>> encode_prompt(const RunOptions& options, const Engine& engine,
-                                             std::string& text) {
+                                             std::string& text, ReplyForm& form) {
   AERIE_ASSIGN_OR_RETURN(const bool message, is_message(options, engine));
   if (message) {
     std::vector<ChatMessage> messages;
     if (options.has_system) messages.push_back({"system", options.system});
     messages.push_back({"user", text});
     AERIE_ASSIGN_OR_RETURN(text, engine.apply_chat_template(messages));
+    form = ReplyForm::of_chat(engine, text);
   } else if (text.empty() && options.max_tokens == 0) {
     return invalid_argument(
         "the prompt is empty, and a text that begins with nothing seldom ends: give a prompt, or "
@@ -95,18 +97,18 @@ Expected<int> run_prompt(const RunOptions& asked) {
   }
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options.engine));
   AERIE_RETURN_IF_ERROR(take_suggested_sampling(*engine, options));
-  AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, encode_prompt(options, *engine, text));
-  std::vector<int32_t> prediction;
-  AERIE_RETURN_IF_ERROR(engine->parts().tokenizer().encode(expected, {false, false}, prediction));
-  AERIE_ASSIGN_OR_RETURN(SharedGrammar grammar, compile_grammar(options, *engine));
+  ReplyForm form;
+  AERIE_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, encode_prompt(options, *engine, text, form));
+  Request request = make_request(options, *engine, form, std::move(prompt));
+  const EncodeOptions as_text = {false, false};
+  AERIE_RETURN_IF_ERROR(engine->parts().tokenizer().encode(expected, as_text, request.prediction));
+  AERIE_ASSIGN_OR_RETURN(request.grammar, compile_grammar(options, *engine, form));
   catch_interrupts();
-  const Request request =
-      make_request(options, std::move(grammar), std::move(prompt), std::move(prediction));
   // Where the report goes to standard output, it has the text.
   const bool shows_text = options.json_file != "-";
   AERIE_ASSIGN_OR_RETURN(
       const Generation generation,
-      shows_text ? print_reply(*engine, request, options.color) : engine->generate(request));
+      shows_text ? print_reply(*engine, request, form, options) : engine->generate(request));
   if (shows_text && !generation.text.ends_with('\n')) print_output("\n");
   AERIE_RETURN_IF_ERROR(output_status());
   if (!options.quiet) print_message("{}\n", closing_line(generation, *engine));

@@ -35,9 +35,10 @@ struct RunOptions {
   bool ignore_eos = false;
   std::optional<GrammarSpec> grammar;  // what replies keep to
   std::string json_file;
-  std::string record_file;   // engine/recording/record.h; empty: none
-  bool quiet = false;        // no closing line
-  bool color = false;        // tokens in the colour of where they came from
+  std::string record_file;  // engine/recording/record.h; empty: none
+  bool quiet = false;       // no closing line
+  bool color = false;       // tokens in the colour of where they came from
+  bool dim_reasoning = false;
   std::string history_file;  // of what is typed in a chat; empty: none
 };
 

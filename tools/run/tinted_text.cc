@@ -25,14 +25,6 @@ const char* colour_of(TokenOrigin origin) {
   return "";
 }
 
-void append(std::string& out, std::string_view text, const char* colour) {
-  if (*colour == '\0') {
-    out += text;
-  } else {
-    out.append(colour).append(text).append(kPlain);
-  }
-}
-
 }  // namespace
 
 std::string tint_legend() {
@@ -40,25 +32,34 @@ std::string tint_legend() {
                      kYellow, kPlain);
 }
 
-std::string TintedText::add(const ReplyDelta& delta) {
-  if (!tinted_) return delta.text;
+void append(const Tint& tint, std::string& out) {
+  if (*tint.colour == '\0') {
+    out += tint.text;
+  } else {
+    out.append(tint.colour).append(tint.text).append(kPlain);
+  }
+}
+
+std::vector<Tint> TintedText::add(const ReplyDelta& delta) {
+  if (!tinted_) return {{delta.text}};
   std::string piece;
   for (const EmittedToken& token : delta.tokens) {
     piece.clear();
     if (token.id < tokenizer_.vocab_size()) detokenizer_.push(token.id, piece);
     if (!piece.empty()) pieces_.push_back({piece.size(), token.origin});
   }
-  std::string out;
+  std::vector<Tint> out;
   std::string_view text = delta.text;
   while (!text.empty() && !pieces_.empty()) {
     Piece& next = pieces_.front();
     const size_t bytes = std::min(next.bytes, text.size());
-    append(out, text.substr(0, bytes), colour_of(next.origin));
+    out.push_back({std::string(text.substr(0, bytes)), colour_of(next.origin)});
     text.remove_prefix(bytes);
     next.bytes -= bytes;
     if (next.bytes == 0) pieces_.pop_front();
   }
-  return out.append(text);
+  if (!text.empty()) out.push_back({std::string(text)});
+  return out;
 }
 
 }  // namespace aerie

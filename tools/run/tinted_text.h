@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <string>
+#include <vector>
 
 #include "aerie/request.h"
 #include "tokenizer/detokenizer.h"
@@ -12,14 +13,24 @@ namespace aerie {
 // "drafted and accepted", ... in the colours that they have.
 std::string tint_legend();
 
+inline constexpr const char* kDim = "\x1b[2m";
+
+// Text in one colour.
+struct Tint {
+  std::string text;
+  const char* colour = "";  // an escape sequence; empty: none
+};
+// Every colour ends with its text.
+void append(const Tint& tint, std::string& out);
+
 class TintedText {
  public:
-  // Without `tinted`, text stays as it is. The tokenizer must outlive it.
+  // Without `tinted`, text has no colour. The tokenizer must outlive it.
   TintedText(const Tokenizer& tokenizer, bool tinted)
       : detokenizer_(tokenizer), tokenizer_(tokenizer), tinted_(tinted) {}
 
-  // The text that a delta brings. Every colour ends with it.
-  std::string add(const ReplyDelta& delta);
+  // The text that a delta brings.
+  std::vector<Tint> add(const ReplyDelta& delta);
 
  private:
   struct Piece {

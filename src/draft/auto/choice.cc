@@ -39,6 +39,12 @@ class Choice final : public DrafterChoice {
     const bool is_there = index < drafters_.size() && drafters_[index] != nullptr;
     return is_there ? drafters_[index]->reusable(tokens, drafter, tenant) : 0;
   }
+  bool will_share(SequenceId reader, int length, int drafter,
+                  std::string_view tenant) const override {
+    const auto index = static_cast<size_t>(drafter);
+    return index >= drafters_.size() ||
+           drafters_[index]->will_share(reader, length, drafter, tenant);
+  }
   void keep(SequenceId id, std::span<const int32_t> tokens) override {
     if (Drafter* drafter = of(id)) drafter->keep(id, tokens);
   }

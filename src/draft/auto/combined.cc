@@ -43,6 +43,12 @@ class Combined final : public Drafter {
     }
     return reusable;
   }
+  bool will_share(SequenceId reader, int length, int drafter,
+                  std::string_view tenant) const override {
+    return std::ranges::all_of(drafters_, [&](const auto& one) {
+      return one->will_share(reader, length, drafter, tenant);
+    });
+  }
   void keep(SequenceId id, std::span<const int32_t> tokens) override {
     for (const auto& drafter : drafters_) drafter->keep(id, tokens);
   }

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "base/errors.h"
 #include "draft/auto/combined.h"
 #include "draft/auto/draft_record.h"
+#include "draft/auto/later_opening.h"
 #include "draft/auto/round_cost.h"
 #include "draft/method.h"
 #include "draft/tenant_map.h"
@@ -57,6 +59,8 @@ class Controller final : public Drafter {
   void close(SequenceId id) override;
   int reusable(std::span<const int32_t> tokens, int drafter,
                std::string_view tenant) const override;
+  bool will_share(SequenceId reader, int length, int drafter,
+                  std::string_view tenant) const override;
   void keep(SequenceId id, std::span<const int32_t> tokens) override;
   void forget() override;
   Status propose(std::span<DraftRequest> requests) override;
@@ -72,13 +76,14 @@ class Controller final : public Drafter {
   using Tenants = TenantMap<Tenant>;
   struct State {
     Tenants::Entry* tenant = nullptr;
-    TreeLimits limits;                 // of what the rule takes
-    std::vector<bool> left_out;        // [source]: does not draft for this sequence
-    size_t length = 0;                 // tokens when drafts were last asked for
-    bool whole = false;                // this round's draft must not be cut
-    double whole_tokens = 0.0;         // what it is expected to add
-    std::vector<DraftRecord> records;  // [source]
-    TokenTree tree;                    // all of theirs, merged
+    TreeLimits limits;                  // of what the rule takes
+    std::vector<bool> left_out;         // [source]: does not draft for this sequence
+    std::optional<LaterOpening> later;  // for those
+    size_t length = 0;                  // tokens when drafts were last asked for
+    bool whole = false;                 // this round's draft must not be cut
+    double whole_tokens = 0.0;          // what it is expected to add
+    std::vector<DraftRecord> records;   // [source]
+    TokenTree tree;                     // all of theirs, merged
   };
   struct Plan {
     size_t source = 0;
@@ -87,9 +92,14 @@ class Controller final : public Drafter {
   };
 
   bool is_cheap(const ControlledDrafter& source) const;
+  // Rather than read so much again for a drafter that takes time, a sequence does without it.
+  bool goes_without(const ControlledDrafter& source, int unread) const {
+    return source.timed > 0 && !is_cheap(source) && unread > kWorthReading;
+  }
   bool could_pay(int roots, int most_nodes) const;
   bool pays(size_t source, const Tenant& tenant, int sequences) const;
   bool is_left_out(size_t source, const DraftSequence& sequence, Tenant& tenant);
+  void let_in(const DraftRequest& request);
   Status ask(size_t source, std::span<DraftRequest> requests, int max_depth);
   void take(size_t source, State& state);
   Plan plan(std::span<const DraftRequest> requests, double rate);
@@ -146,7 +156,10 @@ Status Controller::open(const DraftSequence& sequence) {
   State& state = states_[sequence.id];
   state.tenant = &tenant;
   state.left_out = std::move(left_out);
-  any_left_out_ = any_left_out_ || std::ranges::count(state.left_out, true) > 0;
+  if (std::ranges::count(state.left_out, true) > 0) {
+    any_left_out_ = true;
+    state.later.emplace(sequence);
+  }
   if (!sequence.trees) state.limits.max_children = 1;
   state.records.resize(sources_.size());
   const auto nodes = static_cast<size_t>(options_.max_nodes);
@@ -173,6 +186,23 @@ bool Controller::is_left_out(size_t index, const DraftSequence& sequence, Tenant
   if (!could_pay(sequences, sequences * options_.max_nodes)) return true;
   if (pays(index, tenant, sequences)) return false;
   return ++tenant.passed_over % kTrialSequences != 0;
+}
+
+// Drafters that were left out of a sequence have a part in it once they pay, as where there are
+// fewer sequences than when it came.
+void Controller::let_in(const DraftRequest& request) {
+  State& at = state(request.id);
+  if (!at.later || request.tokens.empty()) return;
+  const int sequences = static_cast<int>(states_.size());
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (!at.left_out[i]) continue;
+    const bool is_wanted =
+        is_cheap(sources_[i]) || (could_pay(sequences, sequences * options_.max_nodes) &&
+                                  pays(i, at.tenant->value, sequences));
+    if (!is_wanted || !sources_[i].drafter->open(at.later->with(request.tokens)).ok()) continue;
+    at.left_out[i] = false;
+  }
+  if (std::ranges::count(at.left_out, true) == 0) at.later.reset();
 }
 
 // Whether it would be asked for so many sequences like those of the tenant that it has drafted for.
@@ -209,11 +239,17 @@ int Controller::reusable(std::span<const int32_t> tokens, int drafter,
   int reusable = all;
   for (const ControlledDrafter& source : sources_) {
     const int own = source.drafter->reusable(tokens, drafter, tenant);
-    // Rather than read much again for a drafter that takes time, the sequence does without it.
-    if (source.timed > 0 && !is_cheap(source) && all - own > kWorthReading) continue;
-    reusable = std::min(reusable, own);
+    if (!goes_without(source, all - own)) reusable = std::min(reusable, own);
   }
   return reusable;
+}
+
+bool Controller::will_share(SequenceId reader, int length, int drafter,
+                            std::string_view tenant) const {
+  return std::ranges::all_of(sources_, [&](const ControlledDrafter& source) {
+    return goes_without(source, length) ||
+           source.drafter->will_share(reader, length, drafter, tenant);
+  });
 }
 
 void Controller::keep(SequenceId id, std::span<const int32_t> tokens) {
@@ -427,6 +463,9 @@ Status Controller::propose(std::span<DraftRequest> requests) {
   cost_.start(requests);
   const int roots = cost_.roots();
   begin_round(requests);
+  if (any_left_out_ && rounds_ % kLeastPatience == 0) {
+    for (const DraftRequest& request : requests) let_in(request);
+  }
   int most_nodes = 0;
   for (const DraftRequest& request : requests) most_nodes += request.max_nodes;
   const bool full = !could_pay(roots, most_nodes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/errors.h"
 #include "draft/auto/draft_record.h"
 #include "draft/auto/draft_yield.h"
+#include "draft/auto/later_opening.h"
 #include "draft/auto/round_cost.h"
 #include "draft/auto/round_times.h"
 #include "draft/tenant_map.h"
@@ -38,6 +40,8 @@ constexpr double kMostCredit = 4.0;
 // New sequences in a row that a drafter that does not pay has nothing to do with, so that it need
 // not read them.
 constexpr int kMostPassedOver = 3;
+// Rounds between two looks at whether it pays by now for sequences that it has nothing to do with.
+constexpr uint64_t kLetInRounds = 16;
 // Rounds over which reading a sequence should pay.
 constexpr double kReadingRounds = 64.0;
 // Of which it is kept how drafts fared.
@@ -72,6 +76,12 @@ class Gate final : public Drafter {
   void close(SequenceId id) override;
   int reusable(std::span<const int32_t> tokens, int drafter,
                std::string_view tenant) const override;
+  bool will_share(SequenceId reader, int length, int drafter,
+                  std::string_view tenant) const override {
+    const Tenants::Entry* known = tenants_.find(tenant);
+    if (known != nullptr && passes_over(known->value)) return true;
+    return inner().will_share(reader, length, drafter, tenant);
+  }
   void keep(SequenceId id, std::span<const int32_t> tokens) override {
     if (const auto found = states_.find(id); found != states_.end() && !found->second.left_out) {
       inner().keep(id, tokens);
@@ -99,10 +109,11 @@ class Gate final : public Drafter {
     Tenants::Entry* entry = nullptr;
     DraftRecord record;
     DraftYield yield{32};
-    bool left_out = false;  // the drafter does not know it
-    bool fresh = true;      // no round has begun
-    size_t length = 0;      // tokens when the round began; 0: none has begun
-    int look = 0;           // rounds that are left of one
+    bool left_out = false;              // the drafter does not know it
+    std::optional<LaterOpening> later;  // then
+    bool fresh = true;                  // no round has begun
+    size_t length = 0;                  // tokens when the round began; 0: none has begun
+    int look = 0;                       // rounds that are left of one
     // In this round:
     bool forced = false;  // it drafts to be looked at
     bool asked = false;
@@ -126,6 +137,7 @@ class Gate final : public Drafter {
   bool goes_by_word() const;
   bool pays(const Tenant& tenant) const;
   bool passes_over(const Tenant& tenant) const;
+  void let_in(const DraftRequest& request);
   double call_seconds(double sequences) const;
   Status begin_round(std::span<const DraftRequest> requests);
   void find_looks(std::span<const DraftRequest> requests);
@@ -175,6 +187,7 @@ Status Gate::open(const DraftSequence& sequence) {
   if (opened.left_out) {
     ++tenant.passed_over;
     any_left_out_ = true;
+    opened.later.emplace(sequence);
   } else {
     if (Status status = inner().open(sequence); !status.ok()) {
       tenants_.release(*opened.entry);
@@ -226,6 +239,16 @@ bool Gate::pays(const Tenant& tenant) const {
 
 bool Gate::passes_over(const Tenant& tenant) const {
   return tenant.passed_over < tenant.pass_over && !goes_by_word() && !pays(tenant);
+}
+
+// A sequence that it was kept from is its own once it pays.
+void Gate::let_in(const DraftRequest& request) {
+  State& at = state(request.id);
+  if (!at.left_out || request.tokens.empty()) return;
+  if (!goes_by_word() && !pays(at.tenant())) return;
+  if (!inner().open(at.later->with(request.tokens)).ok()) return;
+  at.left_out = false;
+  at.later.reset();
 }
 
 // A network's pass grows with the sequences as the target's does.
@@ -419,6 +442,9 @@ Status Gate::propose(std::span<DraftRequest> requests) {
   under_way_ = false;
   AERIE_RETURN_IF_ERROR(begin_round(requests));
   if (requests.empty()) return {};
+  if (any_left_out_ && rounds_ % kLetInRounds == 0) {
+    for (const DraftRequest& request : requests) let_in(request);
+  }
   started_ = options_.clock();
   find_asked(requests);
   AERIE_RETURN_IF_ERROR(ask(requests));

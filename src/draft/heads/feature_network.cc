@@ -29,6 +29,9 @@ class FeatureNetwork final : public DraftNetwork {
   void close(int place) override;
   int reusable(std::span<const int32_t> tokens, std::string_view tenant) const override;
   void keep(int place, std::span<const int32_t> tokens) override;
+  bool will_share(int place) const override {
+    return !head_->remembers() && (!reads_all_ || (place >= 0 && has_all(at(place))));
+  }
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
   int root_rows(int place) const override { return at(place).waiting + head_->mask_rows(); }
   void add_root(int place) override;
@@ -41,8 +44,9 @@ class FeatureNetwork final : public DraftNetwork {
   struct State {
     std::string tenant;
     KvCache::Id cache = -1;  // what is committed there has been read
-    bool lost = false;       // a commit was missed: there are no drafts any more
-    // Features of the `waiting` positions behind that.
+    int first = 0;           // the position that the cache begins with
+    bool lost = false;       // a commit was missed: there are no drafts until it begins anew
+    // Features of the `waiting` positions behind what was read.
     int waiting = 0;
     std::vector<float> features;      // [kHeadSharedRows][feature_width]
     std::span<const int32_t> tokens;  // of this round
@@ -54,10 +58,15 @@ class FeatureNetwork final : public DraftNetwork {
   const State& at(int place) const { return states_[static_cast<size_t>(place)]; }
   size_t width() const { return static_cast<size_t>(head_->feature_width()); }
   size_t hidden() const { return static_cast<size_t>(head_->hidden()); }
+  // The position behind what was read.
+  int read_to(const State& state) const { return state.first + cache_.committed(state.cache); }
+  static bool has_all(const State& state) { return !state.lost && state.first == 0; }
   template <typename FeatureAt>
   void add_committed(State& state, std::span<const int32_t> tokens, int rows,
                      const FeatureAt& feature_at, bool wants_logits);
   void add_masks(const State& state, int entry);
+  void lose(State& state);
+  void begin_anew(State& state, const DraftCommit& commit);
   void read(State& state, const DraftCommit& commit);
   void keep(State& state, const DraftCommit& commit, int from);
   HeadOutputs pass();
@@ -107,7 +116,7 @@ int FeatureNetwork::reusable(std::span<const int32_t> tokens, std::string_view t
 
 void FeatureNetwork::keep(int place, std::span<const int32_t> tokens) {
   const State& state = at(place);
-  if (state.lost || head_->remembers() || !reads_all_) return;
+  if (!has_all(state) || head_->remembers() || !reads_all_) return;
   const auto read = static_cast<size_t>(cache_.committed(state.cache));
   cache_.keep(state.cache, keys_of(tokens.first(read + 1)), true, state.tenant);
 }
@@ -125,11 +134,11 @@ Status FeatureNetwork::open(int place, const DraftSequence& sequence) {
     const auto reused = static_cast<size_t>(sequence.reused);
     if (reads_all_) {
       const auto keys = keys_of(sequence.tokens.first(reused + 1));
-      state.lost = cache_.adopt(state.cache, keys, sequence.tenant) < sequence.reused;
+      if (cache_.adopt(state.cache, keys, sequence.tenant) < sequence.reused) lose(state);
     } else if (cache_.reserve(state.cache, sequence.reused).ok()) {
       cache_.commit_first(state.cache, sequence.reused);
     } else {
-      state.lost = true;
+      lose(state);
     }
   }
   at(place) = std::move(state);
@@ -146,8 +155,9 @@ template <typename FeatureAt>
 void FeatureNetwork::add_committed(State& state, std::span<const int32_t> tokens, int rows,
                                    const FeatureAt& feature_at, bool wants_logits) {
   for (BatchRow& row : add_chain(pass_.batch, cache_, state.cache, rows)) {
-    row.token = tokens[static_cast<size_t>(row.position) + 1];
-    pass_.features.push_back(feature_at(row.position));
+    const int position = state.first + row.position;
+    row.token = tokens[static_cast<size_t>(position) + 1];
+    pass_.features.push_back(feature_at(position));
   }
   if (wants_logits) {
     pass_.batch.rows.back().wants_logits = true;
@@ -175,7 +185,7 @@ int FeatureNetwork::start(int place, std::span<const int32_t> tokens, int run, i
   State& state = at(place);
   const auto length = static_cast<int>(tokens.size());
   if (state.lost || state.waiting == 0) return 0;
-  if (cache_.committed(state.cache) + state.waiting != length - 1) return 0;
+  if (read_to(state) + state.waiting != length - 1) return 0;
   const int behind = depths_ > 1 ? head_->mask_rows() : run;
   if (!cache_.reserve(state.cache, state.waiting + behind).ok()) return 0;
   state.tokens = tokens;
@@ -185,7 +195,7 @@ int FeatureNetwork::start(int place, std::span<const int32_t> tokens, int run, i
 
 void FeatureNetwork::add_root(int place) {
   State& state = at(place);
-  const int from = cache_.committed(state.cache);
+  const int from = read_to(state);
   const auto waiting = [&](int position) {
     return state.features.data() + static_cast<size_t>(position - from) * width();
   };
@@ -237,18 +247,15 @@ void FeatureNetwork::keep(State& state, const DraftCommit& commit, int from) {
 // known yet, and its row is the one that the next draft begins with.
 void FeatureNetwork::read(State& state, const DraftCommit& commit) {
   const int last = commit.first + commit.rows - 1;
-  const int begin = cache_.committed(state.cache);
+  const int begin = read_to(state);
   const auto feature_at = [&](int position) {
     return position < commit.first
                ? state.features.data() + static_cast<size_t>(position - begin) * width()
                : commit.taps.data() + static_cast<size_t>(position - commit.first) * width();
   };
-  while (cache_.committed(state.cache) < last) {
-    const int rows = std::min(last - cache_.committed(state.cache), options_.drafter.max_rows);
-    if (!cache_.reserve(state.cache, rows).ok()) {
-      state.lost = true;
-      return;
-    }
+  while (read_to(state) < last) {
+    const int rows = std::min(last - read_to(state), options_.drafter.max_rows);
+    if (!cache_.reserve(state.cache, rows).ok()) return lose(state);
     if (reads_all_) {
       add_committed(state, commit.tokens, rows, feature_at, false);
       pass();
@@ -260,14 +267,29 @@ void FeatureNetwork::read(State& state, const DraftCommit& commit) {
   keep(state, commit, last);
 }
 
+// What was read of it is of no use any more, and others may have the room.
+void FeatureNetwork::lose(State& state) {
+  cache_.close(state.cache);
+  state.cache = *cache_.open();  // there is one: it was closed just now
+  state.lost = true;
+  state.waiting = 0;
+}
+
+// Where there is room, as if the text began with the commit: its drafts do not know what came
+// before, and are the better the more comes.
+void FeatureNetwork::begin_anew(State& state, const DraftCommit& commit) {
+  if (!cache_.reserve(state.cache, commit.rows + kernels::kPagePositions).ok()) return;
+  state.first = commit.first;
+  state.lost = false;
+}
+
 void FeatureNetwork::observe(int place, const DraftCommit& commit,
                              std::span<const int32_t> /*path*/) {
   State& state = at(place);
   if (commit.rows == 0) return;
-  if (commit.first != cache_.committed(state.cache) + state.waiting ||
-      commit.taps.size() != static_cast<size_t>(commit.rows) * width()) {
-    state.lost = true;
-  }
+  const bool has_taps = commit.taps.size() == static_cast<size_t>(commit.rows) * width();
+  if (!state.lost && (!has_taps || commit.first != read_to(state) + state.waiting)) lose(state);
+  if (state.lost && has_taps) begin_anew(state, commit);
   if (state.lost) return;
   if (reads_all_ && state.waiting + commit.rows <= kHeadSharedRows) {
     keep(state, commit, commit.first);
@@ -278,8 +300,8 @@ void FeatureNetwork::observe(int place, const DraftCommit& commit,
 
 bool FeatureNetwork::in_step(int place, const DraftCommit& commit) const {
   const State& state = at(place);
-  return state.lost || (state.waiting > 0 && cache_.committed(state.cache) + state.waiting ==
-                                                 commit.first + commit.rows);
+  return state.lost ||
+         (state.waiting > 0 && read_to(state) + state.waiting == commit.first + commit.rows);
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ inline constexpr int kMostHeadDepth = 64;
 // After n tokens are known the cache holds the rows 0 .. n - 2, all made of the target's features;
 // rows of nodes lie behind them until the next draft and are never kept. (So does the published
 // code of EAGLE: rows made of the head's own features are made anew of the target's.)
+// A sequence for which there is no room, or of which a commit was missed, gives up its rows and
+// begins anew with a later commit, as if the text began there.
 Expected<std::unique_ptr<DraftNetwork>> make_feature_network(std::unique_ptr<FeatureHead> head,
                                                              const FeatureNetworkOptions& options);
 

@@ -1,10 +1,13 @@
 #include "draft/lookup/forced_text.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "draft/auto/round_cost.h"
 
 namespace aerie {
 namespace {
@@ -13,11 +16,15 @@ namespace {
 constexpr float kSpelled = 0.95f;
 // Of fewer tokens the inner drafter makes the better draft.
 constexpr size_t kLeastTokens = 2;
+// What drafts must promise beyond plain decoding, as `auto` has it.
+constexpr double kMargin = 0.04;
 
 class ForcedText final : public Drafter {
  public:
-  ForcedText(std::unique_ptr<Drafter> inner, const Tokenizer& tokenizer)
-      : inner_(std::move(inner)), tokenizer_(tokenizer) {}
+  ForcedText(std::unique_ptr<Drafter> inner, const Tokenizer& tokenizer, const PassCost* cost)
+      : inner_(std::move(inner)), tokenizer_(tokenizer) {
+    if (cost != nullptr) cost_.emplace(*cost);
+  }
 
   std::string_view method() const override { return inner_->method(); }
   const DrafterNeeds& needs() const override { return inner_->needs(); }
@@ -34,6 +41,10 @@ class ForcedText final : public Drafter {
                std::string_view tenant) const override {
     return inner_->reusable(tokens, drafter, tenant);
   }
+  bool will_share(SequenceId reader, int length, int drafter,
+                  std::string_view tenant) const override {
+    return inner_->will_share(reader, length, drafter, tenant);
+  }
   void keep(SequenceId id, std::span<const int32_t> tokens) override { inner_->keep(id, tokens); }
   void forget() override { inner_->forget(); }
   Status propose(std::span<DraftRequest> requests) override;
@@ -41,9 +52,11 @@ class ForcedText final : public Drafter {
 
  private:
   bool draft(const TokenConstraint& constraint, DraftRequest& request);
+  int depth_that_pays(std::span<const DraftRequest> requests);
 
   std::unique_ptr<Drafter> inner_;
   const Tokenizer& tokenizer_;
+  std::optional<RoundCost> cost_;
   std::unordered_map<SequenceId, const TokenConstraint*> constraints_;
   // Scratch.
   std::vector<DraftRequest> rest_;
@@ -66,16 +79,50 @@ bool ForcedText::draft(const TokenConstraint& constraint, DraftRequest& request)
   return true;
 }
 
+// Of the chains that were made, how many tokens of each make the most of the pass; 0: none do.
+int ForcedText::depth_that_pays(std::span<const DraftRequest> requests) {
+  cost_->start(requests);
+  const int roots = cost_->roots();
+  double tokens = roots;
+  int rows = roots, best = 0;
+  double bar = tokens / cost_->plain(roots) * (1.0 + kMargin);
+  for (int depth = 1;; ++depth) {
+    const int before = rows;
+    for (const DraftRequest& request : requests) {
+      if (request.tree->size() < depth) continue;
+      ++rows;
+      tokens +=
+          static_cast<double>(request.tree->nodes[static_cast<size_t>(depth) - 1].probability);
+    }
+    if (rows == before) return best;
+    const double rate = tokens / cost_->seconds(rows, roots);
+    if (rate <= bar) continue;
+    bar = rate;
+    best = depth;
+  }
+}
+
 Status ForcedText::propose(std::span<DraftRequest> requests) {
   if (constraints_.empty()) return inner_->propose(requests);
-  rest_.clear();
-  int rows = 0;
+  bool any = false;
   for (DraftRequest& request : requests) {
     const auto found = constraints_.find(request.id);
-    if (found != constraints_.end() && draft(*found->second, request)) {
-      rows += 1 + request.tree->size();
-    } else {
+    if (found != constraints_.end() && draft(*found->second, request)) any = true;
+  }
+  if (any && cost_) {
+    const auto most = static_cast<size_t>(depth_that_pays(requests));
+    for (DraftRequest& request : requests) {
+      std::vector<TokenTree::Node>& nodes = request.tree->nodes;
+      nodes.resize(std::min(nodes.size(), most));
+    }
+  }
+  rest_.clear();
+  int rows = 0;
+  for (const DraftRequest& request : requests) {
+    if (request.tree->empty()) {
       rest_.push_back(request);
+    } else {
+      rows += 1 + request.tree->size();
     }
   }
   if (rest_.empty()) return {};
@@ -89,8 +136,9 @@ Status ForcedText::propose(std::span<DraftRequest> requests) {
 }  // namespace
 
 std::unique_ptr<Drafter> make_forced_text_drafter(std::unique_ptr<Drafter> inner,
-                                                  const Tokenizer& tokenizer) {
-  return std::make_unique<ForcedText>(std::move(inner), tokenizer);
+                                                  const Tokenizer& tokenizer,
+                                                  const PassCost* cost) {
+  return std::make_unique<ForcedText>(std::move(inner), tokenizer, cost);
 }
 
 }  // namespace aerie

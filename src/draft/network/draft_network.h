@@ -55,6 +55,9 @@ class DraftNetwork {
   // As Drafter's.
   virtual int reusable(std::span<const int32_t> tokens, std::string_view tenant) const = 0;
   virtual void keep(int place, std::span<const int32_t> tokens) = 0;
+  // Whether what the sequence there reads will be reusable() once it is kept; -1: of one that it
+  // does not read.
+  virtual bool will_share(int /*place*/) const { return true; }
 
   // Begins a draft behind `tokens` (Drafter's, the last is the root), which stay where they are
   // until observe(), of at most `run` nodes that are run, the deepest at `depth`. Reads what is too

@@ -63,6 +63,10 @@ class NetworkDrafter final : public Drafter {
                std::string_view tenant) const override {
     return network_->reusable(tokens, tenant);
   }
+  bool will_share(SequenceId reader, int /*length*/, int /*drafter*/,
+                  std::string_view /*tenant*/) const override {
+    return network_->will_share(find(reader));
+  }
   void keep(SequenceId id, std::span<const int32_t> tokens) override {
     if (const int place = find(id); place >= 0) network_->keep(place, tokens);
   }

@@ -67,6 +67,7 @@ class TimedNetwork final : public DraftNetwork {
   int reusable(std::span<const int32_t> tokens, std::string_view tenant) const override {
     return inner_->reusable(tokens, tenant);
   }
+  bool will_share(int place) const override { return inner_->will_share(place); }
   void keep(int place, std::span<const int32_t> tokens) override { inner_->keep(place, tokens); }
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override {
     return inner_->start(place, tokens, run, depth);

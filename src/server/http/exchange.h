@@ -49,6 +49,10 @@ class Answer {
   // before the answer is complete; at once if that has happened. Must be set before the answer
   // begins; dropped once it is complete.
   virtual void on_gone(std::function<void()> callback) = 0;
+
+  // Runs `work`, what takes long about making an answer, on a thread that calls handlers; at once
+  // where there is none.
+  virtual void run(std::function<void()> work) { work(); }
 };
 
 // Answers a request, now or later; the answer lives as long as somebody holds it. An answer that

@@ -44,6 +44,7 @@ class GateAnswer final : public Answer {
       call();
     });
   }
+  void run(std::function<void()> work) override { inner_->run(std::move(work)); }
 
  private:
   Headers with_more(Headers headers) const {

@@ -13,9 +13,9 @@ namespace {
 
 class ConnectionAnswer final : public Answer {
  public:
-  ConnectionAnswer(std::shared_ptr<boost::asio::io_context> io,
+  ConnectionAnswer(std::shared_ptr<ConnectionContext> context,
                    std::shared_ptr<Connection> connection, uint64_t number, std::string id)
-      : io_(std::move(io)),
+      : context_(std::move(context)),
         connection_(std::move(connection)),
         number_(number),
         id_(std::move(id)) {}
@@ -49,6 +49,11 @@ class ConnectionAnswer final : public Answer {
       to.set_gone(number, std::move(call));
     });
   }
+  void run(std::function<void()> work) override {
+    boost::asio::io_context& handlers = *context_->handlers;
+    if (handlers.stopped()) return work();
+    boost::asio::post(handlers, std::move(work));
+  }
 
  private:
   template <typename Call>
@@ -59,8 +64,8 @@ class ConnectionAnswer final : public Answer {
                       });
   }
 
-  // Before the connection, whose socket needs it to the last.
-  std::shared_ptr<boost::asio::io_context> io_;
+  // Before the connection, whose socket needs its I/O to the last.
+  std::shared_ptr<ConnectionContext> context_;
   std::shared_ptr<Connection> connection_;
   uint64_t number_;
   std::string id_;
@@ -77,10 +82,10 @@ std::string clean(std::string_view value) {
 
 }  // namespace
 
-std::shared_ptr<Answer> make_answer(std::shared_ptr<boost::asio::io_context> io,
+std::shared_ptr<Answer> make_answer(std::shared_ptr<ConnectionContext> context,
                                     std::shared_ptr<Connection> connection, uint64_t number,
                                     std::string request_id) {
-  return std::make_shared<ConnectionAnswer>(std::move(io), std::move(connection), number,
+  return std::make_shared<ConnectionAnswer>(std::move(context), std::move(connection), number,
                                             std::move(request_id));
 }
 

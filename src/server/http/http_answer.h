@@ -8,7 +8,7 @@
 
 namespace aerie::server {
 
-std::shared_ptr<Answer> make_answer(std::shared_ptr<boost::asio::io_context> io,
+std::shared_ptr<Answer> make_answer(std::shared_ptr<ConnectionContext> context,
                                     std::shared_ptr<Connection> connection, uint64_t number,
                                     std::string request_id);
 

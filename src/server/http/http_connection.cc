@@ -364,7 +364,7 @@ class StreamConnection final : public Connection,
     request.body = std::move(message.body());
     watch();
     context_->handle(std::move(request),
-                     make_answer(context_->io, this->shared_from_this(), number_, id_));
+                     make_answer(context_, this->shared_from_this(), number_, id_));
   }
 
   // Reads on while a request is answered, and for the next one.

@@ -22,6 +22,7 @@ struct ConnectionContext {
   std::function<void(HttpRequest, std::shared_ptr<Answer>)> handle;  // returns at once
   BodyFilter wants_body;
   std::shared_ptr<boost::asio::io_context> io;
+  std::shared_ptr<boost::asio::io_context> handlers;  // where requests are handled
   std::shared_ptr<BodyRoom> room;
   std::atomic<int> open = 0;
   std::atomic<int> busy = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -92,7 +93,6 @@ Status listen(Tcp::acceptor& acceptor, asio::io_context& io, const HttpServerOpt
 struct HttpServer::State {
   std::shared_ptr<ConnectionContext> context = std::make_shared<ConnectionContext>();
   std::unique_ptr<asio::ssl::context> tls;
-  asio::io_context handlers;
   asio::io_context quick_handler;
   // Of the three; while they are there, threads wait for more.
   std::vector<asio::executor_work_guard<asio::io_context::executor_type>> works;
@@ -101,12 +101,13 @@ struct HttpServer::State {
   std::vector<std::thread> threads;
   int port = 0;
   Handler handler;
-  bool stopped = false;
+  std::atomic<bool> stopped = false;
 
   std::mutex mutex;
   std::vector<std::weak_ptr<Connection>> connections;
 
   asio::io_context& io() const { return *context->io; }
+  asio::io_context& handlers() const { return *context->handlers; }
   void add_threads(asio::io_context& queue, int count);
   void accept();
   void close_acceptor();
@@ -196,6 +197,7 @@ Expected<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerOptions&
   State* s = state.get();
   s->context->options = options;
   s->context->io = std::make_shared<asio::io_context>();
+  s->context->handlers = std::make_shared<asio::io_context>();
   s->context->room = std::make_shared<BodyRoom>(kBodiesAtOnce * options.max_body_bytes);
   AERIE_ASSIGN_OR_RETURN(s->tls, make_tls(options));
   s->acceptor = std::make_unique<Tcp::acceptor>(asio::make_strand(s->io()));
@@ -206,15 +208,16 @@ Expected<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerOptions&
   s->handler = std::move(handler);
   s->context->wants_body = std::move(wants_body);
   s->context->handle = [s](HttpRequest request, std::shared_ptr<Answer> answer) {
-    asio::io_context& pool = request.method == "GET" ? s->quick_handler : s->handlers;
+    asio::io_context& pool = request.method == "GET" ? s->quick_handler : s->handlers();
     asio::post(pool, [s, moved = std::move(request), to = std::move(answer)]() mutable {
+      if (s->stopped) return;
       // An answer that is dropped says that the request was given up.
       survive([&] { s->handler(std::move(moved), std::move(to)); });
     });
   };
   // From here on its destructor ends what was begun.
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(state)));
-  s->add_threads(s->handlers, options.handler_threads);
+  s->add_threads(s->handlers(), options.handler_threads);
   s->add_threads(s->quick_handler, 1);
   s->add_threads(s->io(), options.io_threads);
   asio::post(s->acceptor->get_executor(), [s] { s->accept(); });
@@ -226,8 +229,10 @@ HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) 
 HttpServer::~HttpServer() {
   stop();
   // What was said to connections after that holds them, and they hold what it waits in.
-  state_->io().restart();
-  state_->io().poll();
+  for (asio::io_context* const queue : {&state_->handlers(), &state_->io()}) {
+    queue->restart();
+    queue->poll();
+  }
 }
 
 int HttpServer::port() const {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "chat/whole_reply.h"
 #include "server/http/http_target.h"
 #include "server/openai/fields/chat_request.h"
 #include "server/openai/fields/json_text.h"
@@ -141,17 +142,14 @@ class ChatFormat final : public ReplyFormat {
 
   Json whole_choice(const Choice& choice) {
     ReplyReader& reader = readers_.emplace_back(*words_.state, words_.shape);
-    std::string content, reasoning;
+    ChatReply reply = chat::whole_reply(reader.read(choice.text, choice.tokens, true));
     Json calls = Json::array();
-    for (const chat::ReplyPart& part : reader.read(choice.text, choice.tokens, true)) {
-      if (part.kind == Kind::kReasoning) reasoning += part.text;
-      if (part.kind == Kind::kContent) content += part.text;
-      if (part.kind == Kind::kCall) calls.push_back(call_json(part.text, ""));
-      if (part.kind == Kind::kArguments) calls.back()["function"]["arguments"] = part.text;
+    for (ChatCall& call : reply.calls) {
+      calls.push_back(call_json(call.name, std::move(call.arguments)));
     }
-    Json message = {{"role", "assistant"}, {"content", content}, {"refusal", nullptr}};
-    if (content.empty() && !calls.empty()) message["content"] = nullptr;
-    if (!reasoning.empty()) message["reasoning_content"] = std::move(reasoning);
+    Json message = {{"role", "assistant"}, {"content", reply.content}, {"refusal", nullptr}};
+    if (reply.content.empty() && !calls.empty()) message["content"] = nullptr;
+    if (!reply.reasoning.empty()) message["reasoning_content"] = std::move(reply.reasoning);
     if (!calls.empty()) message["tool_calls"] = std::move(calls);
     Json out = {{"index", choice.index}, {"message", std::move(message)}};
     out["logprobs"] = words_.logprobs ? chat_logprobs(*words_.tokenizer, choice.tokens) : Json();

@@ -1,10 +1,10 @@
 #include "server/openai/reply_reader.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "chat/reply_grammar.h"
+#include "chat/whole_reply.h"
 #include "server/http/http_target.h"
 
 namespace aerie::server {
@@ -13,13 +13,7 @@ namespace {
 using Kind = chat::ReplyPart::Kind;
 
 std::vector<chat::Tool> tools_of(const ReplyShape& shape) {
-  std::vector<chat::Tool> out;
-  if (shape.tools == nullptr) return out;
-  for (const Json& function : *shape.tools) {
-    const auto parameters = function.find("parameters");
-    out.push_back({function["name"], parameters == function.end() ? nullptr : &*parameters});
-  }
-  return out;
+  return shape.tools == nullptr ? std::vector<chat::Tool>() : chat::tools_of(*shape.tools);
 }
 
 SpanTracker tracker_of(const chat::Dialect& dialect, chat::ReasoningStart start) {
@@ -45,12 +39,7 @@ std::vector<chat::ReplyPart> ReplyReader::read(const std::string& text,
     if (token.id < tokenizer_.vocab_size()) tracker_.push(tokenizer_.piece(token.id));
   }
   std::vector<chat::ReplyPart> found;
-  // A whole reply is parsed as one that arrives is: what is held stays short.
-  constexpr size_t kSlice = 4096;
-  for (std::string_view rest = text; !rest.empty();
-       rest.remove_prefix(std::min(kSlice, rest.size()))) {
-    parser_->push(rest.substr(0, kSlice), found);
-  }
+  chat::push_text(*parser_, text, found);
   if (is_last) parser_->finish(found);
   std::vector<chat::ReplyPart> out;
   for (chat::ReplyPart& part : found) {

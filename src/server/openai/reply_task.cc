@@ -16,7 +16,7 @@
 namespace aerie::server {
 namespace {
 
-// An answer in one piece is made while no other reply goes on.
+// Of an answer in one piece, which is held in memory until it is said.
 constexpr size_t kMostLogprobs = 1'000'000;
 
 // What is compiled at once, by the thread that reads requests: for about 20 ms at most.
@@ -124,6 +124,7 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
   void say(std::string text);
   void count(Stream& stream, size_t tokens);
   void finish();
+  void send_whole();
 
   // Until the answer is let go, too.
   class Counted {
@@ -406,7 +407,18 @@ void RunningTask::finish() {
     say(task_.format->ending(choices_));
     answer_->finish();
   } else {
+    // Not by the service's thread: meanwhile no other reply would go on.
+    answer_->run([self = shared_from_this()] { self->send_whole(); });
+  }
+}
+
+// Nothing changes any more.
+void RunningTask::send_whole() {
+  if (gone_) return;
+  try {
     answer_->send(200, "application/json", task_.format->whole(choices_));
+  } catch (const std::exception& error) {
+    send_error(*answer_, error_of(error));
   }
 }
 

@@ -24,7 +24,7 @@ struct Choice {
   ReplyEnd end;  // once ended
 };
 
-// How replies are said. Called by one thread at a time.
+// How replies are said. Called by one thread at a time, the service's but for whole().
 class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;
@@ -41,7 +41,7 @@ class ReplyFormat {
   virtual std::string ending(const std::vector<Choice>& choices) = 0;
   virtual std::string failure(const ApiError& error) = 0;
 
-  // All of it, for an answer that is no stream.
+  // All of it, for an answer that is no stream: by a thread that holds up nobody's reply.
   virtual std::string whole(const std::vector<Choice>& choices) = 0;
 };
 

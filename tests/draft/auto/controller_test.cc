@@ -26,6 +26,7 @@ class Speaker final : public test::TestDrafter {
     opened.push_back(sequence.id);
     return {};
   }
+  void close(SequenceId id) override { closed.push_back(id); }
   Status observe(std::span<const DraftCommit> commits) override {
     for (const DraftCommit& commit : commits) observed.push_back(commit.id);
     return {};
@@ -66,7 +67,7 @@ class Speaker final : public test::TestDrafter {
   int calls = 0;
   int forgotten = 0;
   std::vector<int> depths;
-  std::vector<SequenceId> opened, observed;
+  std::vector<SequenceId> opened, closed, observed;
   int reuses = 1 << 20;
 };
 
@@ -303,6 +304,40 @@ TEST_F(ControllerTest, WhereNoDraftCouldPayADearDrafterGetsNoNewSequences) {
   dear.opened.clear();
   for (int id = 100; id < 164; ++id) open(id);
   EXPECT_THAT(dear.opened, IsEmpty());
+}
+
+// One that came under load gets the drafter that takes time when there are fewer.
+TEST_F(ControllerTest, WhereItPaysLaterADearDrafterIsLetIn) {
+  double now = 0.0;
+  Speaker& dear = add({20, 21}, 0.9f);
+  dear.clock = &now;
+  dear.level_seconds = 0.05;
+  ControllerOptions options;
+  options.clock = [&now] { return now; };
+  cost_ =
+      std::make_unique<PassCost>(std::vector<PassCost::Point>{{1, 1.0}, {20, 1.1}, {101, 101.0}});
+  controller_ = make_controller(std::move(drafters_), *cost_, options).value();
+  texts_.assign(1, {1, 2, 3});
+  open(0);
+  for (int i = 0; i < 10; ++i) {
+    propose();
+    settle({20, 21});
+  }
+  for (SequenceId id = 63; id > 0; --id) open(id);
+  EXPECT_EQ(std::ranges::count(dear.opened, 1), 0);
+  for (SequenceId id = 63; id > 1; --id) controller_->close(id);
+  texts_.push_back({5, 6, 7});
+  for (int i = 0; i < 20; ++i) {
+    propose();
+    settle({20, 21}, 0);
+    settle({20, 21}, 1);
+  }
+  EXPECT_EQ(std::ranges::count(dear.opened, 1), 1);
+  EXPECT_THAT(tokens(propose()[1]), ElementsAre(20, 21));
+  // It is told when the sequence ends, and of others not again.
+  EXPECT_EQ(std::ranges::count(dear.opened, 0), 1);
+  controller_->close(1);
+  EXPECT_EQ(std::ranges::count(dear.closed, 1), 1);
 }
 
 TEST_F(ControllerTest, ADearDrafterThatLacksMuchOfAPrefixIsLeftOut) {

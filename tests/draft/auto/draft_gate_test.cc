@@ -330,6 +330,24 @@ TEST_F(GateTest, WhatDoesNotPayIsSparedNewSequences) {
   EXPECT_EQ(speaker.observed, speaker.opened);
 }
 
+// A sequence that a drafter was kept from has it once it pays.
+TEST_F(GateTest, WhereItPaysLaterADrafterIsLetIn) {
+  Speaker& speaker = start({10, 11}, 0.9f, 0.05, 0.2);
+  run(100, {9});
+  SequenceId kept_from = 0;
+  for (SequenceId id = 1; kept_from == 0 && id < 8; ++id) {
+    texts_.push_back({1, 2, 3});
+    open(id);
+    if (std::ranges::count(speaker.opened, id) == 0) kept_from = id;
+  }
+  ASSERT_GT(kept_from, 0);
+  run(100, {9});
+  EXPECT_EQ(std::ranges::count(speaker.opened, kept_from), 0);
+  run(3000, {10, 11, 9});
+  EXPECT_EQ(std::ranges::count(speaker.opened, kept_from), 1);
+  EXPECT_GT(std::ranges::count(speaker.asked, kept_from), 100);
+}
+
 // What is learnt of one tenant's sequences decides nothing for another's.
 TEST_F(GateTest, TenantsAreNotJudgedByEachOther) {
   const auto drafted_for_b = [&](bool a_asks) {

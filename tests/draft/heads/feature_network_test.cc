@@ -21,6 +21,7 @@ struct Text {
   std::vector<int32_t> tokens;
   int known = 0;      // tokens
   int committed = 0;  // positions in the target's cache
+  int first = 0;      // that the head has read
 
   std::span<const int32_t> known_tokens() const {
     return std::span(tokens).first(static_cast<size_t>(known));
@@ -113,6 +114,14 @@ class FeatureNetworkTest : public testing::Test {
     pass(place, 1 + accepted, text(place).known + 1 + accepted);
   }
 
+  // A round whose rows are the first that the head knows of.
+  void begin_anew(int place, int rows) {
+    const int first = text(place).committed;
+    text(place).first = log_.first_of[text(place).id] = log_.rows_of[text(place).id] = first;
+    pass(place, rows, text(place).known + rows);
+    EXPECT_FALSE(network_->will_share(place) && shape_.layers > 0);
+  }
+
   // Each position that can be read was, once, or waits.
   void check_read(int place) {
     const int read = log_.rows_of[text(place).id];
@@ -128,7 +137,7 @@ class FeatureNetworkTest : public testing::Test {
   Hash expected_root(int place) const {
     const Text& text = texts_[static_cast<size_t>(place)];
     Hash hash = 0;
-    for (int p = shape_.layers > 0 ? 0 : text.known - 2; p <= text.known - 2; ++p) {
+    for (int p = shape_.layers > 0 ? text.first : text.known - 2; p <= text.known - 2; ++p) {
       hash = hash_of(hash, features_at(text.id, p), text.tokens[static_cast<size_t>(p) + 1]);
     }
     return hash;
@@ -404,8 +413,8 @@ TEST_F(FeatureNetworkTest, AHeadWithoutLayersHandsItsStateDownTheTree) {
   for (int i = 0; i < 12; ++i) draft({0, 1}, {i % 4, (i + 2) % 4});
 }
 
-// A pass that was missed leaves nothing to draft from, and others alone.
-TEST_F(FeatureNetworkTest, ASequenceThatMissedAPassDraftsNoMore) {
+// After a pass that was missed, a head begins anew with what comes; others are left alone.
+TEST_F(FeatureNetworkTest, ASequenceThatMissedAPassBeginsAnew) {
   make({}, options_of(4, 4, 1));
   const auto starts = [&](int place) {
     return network_->start(place, text(place).known_tokens(), 4, 4);
@@ -420,19 +429,57 @@ TEST_F(FeatureNetworkTest, ASequenceThatMissedAPassDraftsNoMore) {
     if (taps_missing) {
       missed.commit.taps = {};
       network_->observe(0, missed.commit, {});
+      EXPECT_EQ(starts(0), 0);
     }
-    const Pass next(text(0), 1, text(0).known + 1);
-    network_->observe(0, next.commit, {});
-    EXPECT_EQ(starts(0), 0);
-    EXPECT_TRUE(network_->in_step(0, next.commit));
-    draft({1}, {2});
-    const Pass later(text(0), 1, text(0).known + 1);
-    network_->observe(0, later.commit, {});
-    EXPECT_EQ(starts(0), 0);
+    begin_anew(0, 1);
+    draft({1, 0}, {2, 3});
+    draft({0}, {0});
     network_->close(0);
     network_->close(1);
     log_ = {};
   }
+}
+
+// Of sequences for which there is no room together, one drafts once another has ended.
+TEST_F(FeatureNetworkTest, DraftsOnceThereIsRoom) {
+  NetworkDrafterOptions options = options_of(4, 4, 1);
+  options.cache_positions = 1;
+  for (const HeadShape& shape : {HeadShape{}, HeadShape{.layers = 0}}) {
+    make(shape, options);
+    open(0, 1);
+    prompt(0, 450, 24);
+    draft({0}, {2});
+    open(2, 3);
+    prompt(2, 60, 24);
+    open(1, 2);
+    const auto starts = [&] { return network_->start(1, text(1).known_tokens(), 4, 4); };
+    const Pass prompt_pass(text(1), 300, 301);
+    network_->observe(1, prompt_pass.commit, {});
+    EXPECT_EQ(starts(), 0);
+    const Pass next(text(1), 1, 302);
+    network_->observe(1, next.commit, {});
+    EXPECT_EQ(starts(), 0);
+    draft({0, 2}, {1, 1});
+    network_->close(0);
+    begin_anew(1, 3);
+    for (int i = 0; i < 8; ++i) draft({1, 2}, {i % 5, 1});
+    log_ = {};
+  }
+}
+
+TEST_F(FeatureNetworkTest, SharesWhatItReads) {
+  make({.layers = 0}, options_of(4, 4, 1));
+  EXPECT_TRUE(network_->will_share(-1));  // it reads nothing
+  make({}, options_of(4, 4, 1));
+  EXPECT_FALSE(network_->will_share(-1));
+  open(0, 1);
+  EXPECT_TRUE(network_->will_share(0));
+  prompt(0, 12, 12);
+  EXPECT_TRUE(network_->will_share(0));
+  text(0).committed += 2;
+  const Pass next(text(0), 1, text(0).known + 3);
+  network_->observe(0, next.commit, {});
+  EXPECT_FALSE(network_->will_share(0));
 }
 
 // Before the prompt is read, and while tokens are known that the target has not seen.

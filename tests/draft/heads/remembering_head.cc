@@ -88,8 +88,9 @@ RememberingHead::Row RememberingHead::read(const HeadPass& pass, size_t index) {
     EXPECT_GE(row.parent, 0);
     EXPECT_TRUE(row.wants_logits);
   } else {
-    EXPECT_EQ(static_cast<int>(features[1]), row.position);
-    ++log_.rows_of[static_cast<int>(features[0])];
+    const int text = static_cast<int>(features[0]);
+    EXPECT_EQ(static_cast<int>(features[1]), log_.first_of[text] + row.position);
+    ++log_.rows_of[text];
   }
   const int ancestor = row.parent >= 0 ? pass.batch.rows[static_cast<size_t>(row.parent)].position
                                        : sequence.committed - 1;

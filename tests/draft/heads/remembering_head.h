@@ -35,7 +35,8 @@ struct HeadShape {
 struct HeadLog {
   int passes = 0;
   int most_rows = 0, most_wanted = 0;
-  std::map<int, int> rows_of;  // committed rows read, by text
+  std::map<int, int> rows_of;   // committed rows read, by text
+  std::map<int, int> first_of;  // the position that the head's rows of a text begin with
 };
 
 // Its logits are a hash of all that the row sees: of committed rows features and tokens, of nodes

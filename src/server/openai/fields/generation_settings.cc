@@ -16,27 +16,29 @@
 namespace aerie::server {
 namespace {
 
-constexpr size_t kMostStops = 32;
-constexpr size_t kMostStopBytes = 4096;
+// Of all together: each byte takes memory for as long as the request runs.
+constexpr size_t kMostStopBytes = size_t{64} << 10;
 
 void read_stop(FieldReader& request, std::vector<std::string>& out) {
   const Json* stop = request.find("stop");
   if (stop == nullptr) return;
   if (stop->is_string()) {
     out.push_back(stop->get<std::string>());
-  } else if (stop->is_array() && stop->size() <= kMostStops) {
+  } else if (stop->is_array()) {
     for (const Json& one : *stop) {
       if (!one.is_string()) return request.refuse("stop", "must be a string or a list of strings");
       out.push_back(one.get<std::string>());
     }
   } else {
-    return request.refuse("stop", "must be a string or a list of at most {}", kMostStops);
+    return request.refuse("stop", "must be a string or a list of strings");
   }
+  size_t bytes = 0;
   for (const std::string& text : out) {
     if (text.empty()) return request.refuse("stop", "must not be empty");
-    if (text.size() > kMostStopBytes) {
-      return request.refuse("stop", "must have at most {} bytes", kMostStopBytes);
-    }
+    bytes += text.size();
+  }
+  if (bytes > kMostStopBytes) {
+    request.refuse("stop", "must have at most {} bytes, all together", kMostStopBytes);
   }
 }
 
