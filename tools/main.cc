@@ -22,6 +22,7 @@
 #include "tools/files/hub_commands.h"
 #include "tools/files/inspect.h"
 #include "tools/files/tokenize.h"
+#include "tools/ctl/ctl.h"
 #include "tools/flags.h"
 #include "tools/flags/their_command.h"
 #include "tools/help/command_help.h"
@@ -191,6 +192,7 @@ int run(int argc, char** argv) {
   };
   add("run", "Generate text from a prompt, or chat", add_run);
   add("serve", "Serve a model over HTTP, with OpenAI's API", add_serve_flags);
+  add("ctl", "Give orders to a server that runs: models, trials of speculation", add_ctl_flags);
   add("pull", "Fetch models from the Hugging Face hub",
       [](CLI::App& pull) { return without_exit_status(add_pull_flags(pull)); });
   add("list", "Models that were fetched",

@@ -145,17 +145,19 @@ Labels labels_of(const Holdback::Figures& one) {
 }
 
 void add_gains(const std::vector<Holdback::Figures>& gains, ServiceFamilies& out) {
-  const auto gauge = [&](const char* name, const char* help, double Holdback::Figures::*value) {
+  const auto gauge = [&](const char* name, const char* help, double Speedup::*value) {
     out.begin(name, help, prom::MetricType::Gauge);
     for (const Holdback::Figures& one : gains) {
-      if (one.speedup > 0.0) out.add_gauge(one.*value, labels_of(one));
+      if (one.speedup.known()) out.add_gauge(one.speedup.*value, labels_of(one));
     }
   };
   gauge("aerie:speculation_speedup", "Time for a token plainly over that with speculation",
-        &Holdback::Figures::speedup);
-  gauge("aerie:speculation_speedup_low", "Lower end of its interval of 95 %",
-        &Holdback::Figures::low);
-  gauge("aerie:speculation_speedup_high", "Upper end of it", &Holdback::Figures::high);
+        &Speedup::ratio);
+  gauge("aerie:speculation_speedup_low", "Lower end of its interval of 95 %", &Speedup::low);
+  gauge("aerie:speculation_speedup_high", "Upper end of it", &Speedup::high);
+  out.begin("aerie:speculation_gated", "Answered plainly, since speculation is measured to lose",
+            prom::MetricType::Gauge);
+  for (const Holdback::Figures& one : gains) out.add_gauge(one.is_gated ? 1 : 0, labels_of(one));
   const auto counter = [&](const char* name, const char* help, const auto& add) {
     out.begin(name, help, prom::MetricType::Counter);
     for (const Holdback::Figures& one : gains) add(one);
@@ -176,6 +178,27 @@ void add_gains(const std::vector<Holdback::Figures>& gains, ServiceFamilies& out
           [&](const Holdback::Figures& one) {
             out.add(static_cast<double>(one.accepted), labels_of(one));
           });
+}
+
+void add_rollout(const Rollout::State& rollout, ServiceFamilies& out) {
+  out.counter("aerie:canary_promotions_total", "Settings of speculation that were promoted",
+              rollout.promotions);
+  out.counter("aerie:canary_rollbacks_total", "Settings of speculation that were rolled back",
+              rollout.roll_backs);
+  out.begin("aerie:canary_share", "Of the requests, that get the setting on trial",
+            prom::MetricType::Gauge);
+  if (rollout.candidate.empty()) return;
+  const Labels method = {{"method", rollout.candidate}};
+  out.add_gauge(rollout.share, method);
+  const auto gauge = [&](const char* name, const char* help, double value) {
+    if (!rollout.speedup.known()) return;
+    out.begin(name, help, prom::MetricType::Gauge);
+    out.add_gauge(value, method);
+  };
+  gauge("aerie:canary_speedup", "Time for a token with the present setting over that on trial",
+        rollout.speedup.ratio);
+  gauge("aerie:canary_speedup_low", "Lower end of its interval", rollout.speedup.low);
+  gauge("aerie:canary_speedup_high", "Upper end of it", rollout.speedup.high);
 }
 
 }  // namespace
@@ -267,6 +290,7 @@ std::string Metrics::text(const std::vector<Figures>& models) {
     out.gauge("aerie:model_loaded", "Whether the model is in memory", model.is_loaded ? 1 : 0);
     add_stats(model.stats, out);
     add_gains(model.gains, out);
+    add_rollout(model.rollout, out);
     merge(state.registry.Collect(), all);
     merge(std::move(out.families), all);
   }

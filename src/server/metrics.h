@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "engine/service.h"
-#include "server/holdback.h"
+#include "server/rollout/holdback.h"
+#include "server/rollout/rollout.h"
 
 namespace aerie::server {
 
@@ -24,6 +25,7 @@ class Metrics {
     const Metrics* metrics = nullptr;
     ServiceStats stats;
     std::vector<Holdback::Figures> gains;
+    Rollout::State rollout;
     bool is_loaded = true;
   };
   // The page of /metrics.

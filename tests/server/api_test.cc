@@ -71,7 +71,8 @@ class BusyAnswer final : public Answer {
 // While an answer in one piece is made, other replies go on.
 TEST(Api, TheServicesThreadMakesNoWholeAnswers) {
   test::FakeService service(test::says("a text"));
-  Api api(service, {});
+  ModelHost host(service, {});
+  Api api(host);
   const auto ask = [&](std::string body) {
     const auto answer = std::make_shared<BusyAnswer>();
     HttpRequest request;
@@ -94,7 +95,7 @@ TEST(Api, TheServicesThreadMakesNoWholeAnswers) {
   second->go();
   second->work();
   EXPECT_EQ(second->status(), 0);
-  EXPECT_EQ(api.open_requests(), 0);
+  EXPECT_EQ(host.server().open_requests, 0);
 }
 
 }  // namespace aerie::server::api_test

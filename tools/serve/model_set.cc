@@ -39,6 +39,7 @@ constexpr std::array kServerFlags = {
     "cors-origin",
     "api-key-file",
     "api-key",
+    "admin-key-file",
     "hash-key",
     "tenant-by",
     "max-connections",

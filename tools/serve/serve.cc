@@ -195,6 +195,7 @@ server::ServedModel served(const ServeOptions& options, server::LineLog& log) {
   model.names = options.server.api.model_names;
   if (model.names.empty()) model.names = {model_name(options.engine.model)};
   model.holdback = options.server.api.holdback;
+  model.holdback_gates = options.server.api.holdback_gates;
   model.open = [options, &log](int64_t bytes) {
     ServeOptions now = options;
     now.engine.memory_bytes = bytes;
@@ -220,19 +221,26 @@ std::string what_is_served(server::ModelHost& models) {
                      model->service.context());
 }
 
+// Tokens of a round's draft, as the largest trees of trained heads have them.
+constexpr int kDraftRoom = 64;
+
 std::unique_ptr<server::ModelHost> make_host(ServeOptions& options, server::LineLog& log) {
   std::vector<server::ServedModel> models;
   server::ModelHostOptions host;
+  host.log = [&log](const std::string& line) { log.message(line); };
+  // For settings that an admin tries.
+  const int draft_room = options.server.gate.admin_keys.empty() ? 0 : kDraftRoom;
+  options.engine.draft_room = draft_room;
   if (options.models.empty()) {
     models.push_back(served(options, log));
     models.front().stays = true;
   } else {
-    host.log = [&log](const std::string& line) { log.message(line); };
     host.max_loaded = options.set.max_loaded;
     host.max_bytes = static_cast<int64_t>(options.set.memory_mib * (1 << 20));
     const auto turns = std::make_shared<Turns>();
     for (ServeOptions& model : options.models) {
       model.engine.turns = turns;
+      model.engine.draft_room = draft_room;
       model.engine.cache_share /= expected_at_once(options);
       models.push_back(served(model, log));
     }

@@ -28,6 +28,7 @@ struct ServeFlags {
   std::vector<std::string> offers;
   std::vector<std::string> proxies;
   std::string client_limits;
+  std::vector<std::string> admin_key_files;
   std::string config;
   std::string generation_config = "auto";
   std::string sampling;
@@ -62,6 +63,10 @@ void add_network_flags(CLI::App& app, ServeFlags& flags) {
       ->allow_extra_args(false);
   app.add_option("--api-key", flags.options.keys.keys,
                  "An API key; other users of the machine see it, so prefer a file")
+      ->allow_extra_args(false);
+  app.add_option("--admin-key-file", flags.admin_key_files,
+                 "A file with keys for /admin and `aerie ctl`, in the same form; without one "
+                 "nobody may give orders; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--hash-key", flags.options.hash_key,
                "Read a key from standard input, print what a key file may hold in its place, and "
@@ -163,6 +168,11 @@ void add_holdback(CLI::App& app, server::ApiOptions& api) {
             "The share of requests that are answered plainly, so that /metrics says what "
             "speculation gains; 0.02 is one in fifty")
       ->check(CLI::Range(0.0, 1.0))
+      ->group("Speculation");
+  app.add_flag(
+         "--holdback-gate", api.holdback_gates,
+         "Where --holdback shows for certain that a setting is slower than none, its requests "
+         "are answered plainly but for that share, until it shows that no more")
       ->group("Speculation");
 }
 
@@ -380,6 +390,10 @@ Expected<ServeOptions> finish(ServeFlags& flags) {
   AERIE_RETURN_IF_ERROR(read_clients(flags, options.server));
   AERIE_RETURN_IF_ERROR(read_sampling(flags.sampling, options.sampling));
   AERIE_ASSIGN_OR_RETURN(options.server.gate.keys, options.keys.read());
+  for (const std::string& file : flags.admin_key_files) {
+    AERIE_RETURN_IF_ERROR(
+        options.server.gate.admin_keys.add_file(file).with_context("--admin-key-file"));
+  }
   options.server.http.max_body_bytes = static_cast<size_t>(flags.max_body_mib * (1 << 20));
   options.server.http.max_unsent_bytes = static_cast<size_t>(flags.max_unsent_mib * (1 << 20));
   options.server.api.allow_trace = flags.allow_trace.value_or(is_lone_user(options.server));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "server/http/routes.h"
 #include "server/openai/openai_errors.h"
 #include "server/page/page.h"
 
@@ -72,6 +73,10 @@ std::string header(const HttpRequest& request, const char* name) {
 
 bool is_private(const HttpRequest& request) {
   return request.path != "/health" && request.path != "/ready";
+}
+
+bool is_for_admin(const HttpRequest& request) {
+  return request.path.starts_with(kAdminPrefix);
 }
 
 bool needs_key(const HttpRequest& request) {
@@ -226,6 +231,7 @@ void Gate::set_keys(ApiKeys keys) {
 }
 
 Gate::Caller Gate::caller_of(const HttpRequest& request) const {
+  if (is_for_admin(request)) return {true, options_.admin_keys.find(bearer_of(request))};
   const auto known = keys();
   if (known->empty()) return {};
   return {true, known->find(bearer_of(request))};
@@ -251,6 +257,10 @@ bool Gate::is_refused(const HttpRequest& request, const Caller& caller, Answer* 
                            "make stand for it: start with --cors-origin http://NAME, or with "
                            "--api-key-file",
                            "", "host_not_allowed"));
+  }
+  if (is_for_admin(request) && options_.admin_keys.empty()) {
+    return refuse(error_of(403, "this server takes no orders: start it with --admin-key-file FILE",
+                           "", "no_admin_key"));
   }
   if (caller.keys_wanted && !caller.entry && needs_key(request)) {
     return refuse(error_of(401, "a valid API key is wanted: Authorization: Bearer KEY", "",

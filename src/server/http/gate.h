@@ -17,6 +17,7 @@ namespace aerie::server {
 
 struct GateOptions {
   ApiKeys keys;                           // empty: everybody may ask, for good
+  ApiKeys admin_keys;                     // of kAdminPrefix's routes; empty: nobody may ask them
   RateLimits client_limits;               // of each address, where there are no keys
   std::vector<std::string> cors_origins;  // "*": all; empty: no other site's pages may ask
   EventLog log;                           // may be null

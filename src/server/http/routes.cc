@@ -30,6 +30,12 @@ constexpr Route kRoutes[] = {
     {"GET", "/metrics", RouteName::kMetrics},
     {"GET", "/version", RouteName::kVersion},
     {"GET", "/openapi.json", RouteName::kDescription},
+    {"GET", "/admin/status", RouteName::kAdminStatus},
+    {"POST", "/admin/models/load", RouteName::kAdminLoad},
+    {"POST", "/admin/models/unload", RouteName::kAdminUnload},
+    {"POST", "/admin/canary", RouteName::kAdminCanary},
+    {"POST", "/admin/canary/promote", RouteName::kAdminPromote},
+    {"POST", "/admin/canary/rollback", RouteName::kAdminRollBack},
     {"GET", "/", RouteName::kPage},
 };
 

@@ -32,6 +32,12 @@ enum class RouteName : uint8_t {
   kMetrics,
   kVersion,
   kDescription,
+  kAdminStatus,
+  kAdminLoad,
+  kAdminUnload,
+  kAdminCanary,
+  kAdminPromote,
+  kAdminRollBack,
   kPage,
 };
 
@@ -42,6 +48,7 @@ struct Route {
 };
 
 inline constexpr std::string_view kModelPrefix = "/v1/models/";
+inline constexpr std::string_view kAdminPrefix = "/admin/";  // of what wants an admin's key
 
 std::span<const Route> routes();
 

@@ -39,7 +39,7 @@ struct ModelHost::Impl : std::enable_shared_from_this<ModelHost::Impl> {
   struct Entry {
     Entry(ServedModel served, Service* of_another)
         : model(std::move(served)),
-          record(model.names.front(), model.holdback),
+          record(model.names.front(), model.holdback, model.holdback_gates),
           service(of_another) {}
 
     ServedModel model;
@@ -75,6 +75,11 @@ struct ModelHost::Impl : std::enable_shared_from_this<ModelHost::Impl> {
   void refuse_all(const Status& status, Lock& lock);
   int loaded_count() const;
   int64_t taken() const;
+  Rollout::Log log_of(const Entry& entry) const {
+    return [this, &entry](const std::string& line) {
+      say(fmt::format("{}: {}", entry.model.names.front(), line));
+    };
+  }
   void say(const std::string& line) const {
     if (options.log) options.log(line);
   }
@@ -171,7 +176,7 @@ void ModelHost::Impl::load(Entry& entry, Lock& lock) {
       opened = entry.model.open(bytes);
       if (opened.ok()) {
         api = std::make_unique<ApiState>(*opened->service, opened->api, entry.model.names, server,
-                                         entry.record);
+                                         entry.record, log_of(entry));
       }
     } catch (const std::bad_alloc&) {
       opened = resource_exhausted("there is not enough memory");
@@ -245,7 +250,8 @@ bool ModelHost::Impl::make_room(const Entry& entry, Lock& lock) {
   for (;;) {
     Entry* oldest = nullptr;
     for (const auto& other : entries) {
-      if (other.get() == &entry || !other->is_loaded() || other->model.stays) {
+      if (other.get() == &entry || !other->is_loaded() || other->model.stays ||
+          other->api->rollout.is_in_use()) {
         continue;
       }
       const auto rank = [](const Entry& one) { return std::pair(one.leases > 0, one.used); };
@@ -311,10 +317,11 @@ ModelHost::ModelHost(Service& service, ApiOptions api)
   model.names = api.model_names;
   if (model.names.empty()) model.names = {service.model_name()};
   model.holdback = api.holdback;
+  model.holdback_gates = api.holdback_gates;
   model.stays = true;
   auto entry = std::make_unique<Impl::Entry>(std::move(model), &service);
   entry->api = std::make_unique<ApiState>(service, std::move(api), entry->model.names,
-                                          impl_->server, entry->record);
+                                          impl_->server, entry->record, nullptr);
   entry->presence = Presence::kLoaded;
   impl_->entries.push_back(std::move(entry));
 }
@@ -427,8 +434,8 @@ std::string ModelHost::metrics_text() const {
     const bool is_there = entry->is_loaded();
     ServiceStats stats = is_there ? entry->service->stats() : ServiceStats();
     add_counters(entry->before, stats);
-    all.push_back(
-        {&entry->record.metrics, std::move(stats), entry->record.holdback.figures(), is_there});
+    all.push_back({&entry->record.metrics, std::move(stats), entry->record.holdback.figures(),
+                   is_there ? entry->api->rollout.state() : Rollout::State(), is_there});
   }
   return Metrics::text(all);
 }

@@ -30,7 +30,8 @@ struct ServedModel {
   // In at most so many bytes; 0: what is free. On the host's thread.
   std::function<Expected<OpenedService>(int64_t bytes)> open;
   double holdback = 0.0;  // ApiOptions'
-  bool stays = false;     // once it is in memory, it makes room for no other
+  bool holdback_gates = false;
+  bool stays = false;  // once it is in memory, it makes room for no other
 };
 
 struct ModelHostOptions {
@@ -43,7 +44,8 @@ struct ModelHostOptions {
 // One is loaded at a time, in the order in which they were first asked for. Where there is no room,
 // the one that was used longest ago goes, once it has answered what it took; what is asked of it
 // from then on waits until it is loaded again. It stays at least as long as it took to load, so
-// that two models that take turns do not spend all their time on that. Thread-safe.
+// that two models that take turns do not spend all their time on that. One whose settings are being
+// changed (server/rollout/rollout.h) stays, too. Thread-safe.
 class ModelHost {
  public:
   // While it is held the model stays in memory. From any thread.

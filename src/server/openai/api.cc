@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "server/admin/admin.h"
 #include "server/anthropic/messages.h"
 #include "server/http/routes.h"
 #include "server/llama_cpp/llama_completion.h"
@@ -228,35 +229,46 @@ void answer_by_model(RouteName name, const Lease& model, const HttpRequest& requ
 }
 
 // What the server is asked. False: it is for a model.
-bool answer_by_server(RouteName name, ModelHost& host, const HttpRequest& request, Answer& answer) {
+bool answer_by_server(RouteName name, ModelHost& host, const HttpRequest& request,
+                      const AnswerPtr& answer) {
   switch (name) {
     case RouteName::kOllamaTags:
-      send_json(answer, ollama_models(host, host.server().started));
+      send_json(*answer, ollama_models(host, host.server().started));
       return true;
     case RouteName::kVersion:
     case RouteName::kOllamaVersion:
-      send_json(answer, {{"version", AERIE_VERSION}});
+      send_json(*answer, {{"version", AERIE_VERSION}});
       return true;
     case RouteName::kModels:
-      answer_models(host, answer);
+      answer_models(host, *answer);
       return true;
     case RouteName::kModel:
-      answer_model(host, request.path.substr(kModelPrefix.size()), answer);
+      answer_model(host, request.path.substr(kModelPrefix.size()), *answer);
       return true;
     case RouteName::kHealth:
-      send_json(answer, {{"status", "ok"}});
+      send_json(*answer, {{"status", "ok"}});
       return true;
     case RouteName::kReady:
-      answer_ready(host, answer);
+      answer_ready(host, *answer);
       return true;
     case RouteName::kMetrics:
-      answer_metrics(host, answer);
+      answer_metrics(host, *answer);
       return true;
     case RouteName::kDescription:
-      answer.send(200, "application/json", std::string(openapi_text()));
+      answer->send(200, "application/json", std::string(openapi_text()));
       return true;
     case RouteName::kPage:
-      send_page(request.path, answer);
+      send_page(request.path, *answer);
+      return true;
+    case RouteName::kAdminStatus:
+      send_json(*answer, admin_status(host));
+      return true;
+    case RouteName::kAdminLoad:
+    case RouteName::kAdminUnload:
+    case RouteName::kAdminCanary:
+    case RouteName::kAdminPromote:
+    case RouteName::kAdminRollBack:
+      answer_order(name, host, request, answer);
       return true;
     default:
       return false;
@@ -299,7 +311,7 @@ std::shared_ptr<const std::atomic<bool>> gone_of(Answer& answer) {
 
 void answer_route(RouteName name, ModelHost& host, const HttpRequest& request,
                   const AnswerPtr& answer) {
-  if (answer_by_server(name, host, request, *answer)) return;
+  if (answer_by_server(name, host, request, answer)) return;
   Json body;
   if (request.method != "GET") {
     auto parsed = parse_body(request);

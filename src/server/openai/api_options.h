@@ -27,8 +27,9 @@ struct ApiOptions {
   double max_seconds = 0.0;     // of a request; 0: no limit
   TenantBy tenant_by = TenantBy::kKey;
   bool share_learning = false;  // what is learnt of one tenant's text serves all
-  double holdback = 0.0;     // of requests that may speculate, the share that is answered plainly
-  bool allow_trace = false;  // requests may ask for what was drafted
+  double holdback = 0.0;  // of requests that may speculate, the share that is answered plainly
+  bool holdback_gates = false;  // where that shows a loss, the others are
+  bool allow_trace = false;     // requests may ask for what was drafted
   // How the model marks calls and reasoning, by the names of chat/dialect.h, which knows what is
   // possible; "auto": as its chat template shows.
   std::string tool_call_parser = "auto";

@@ -27,7 +27,7 @@ chat::Dialect dialect_of(const Service& service, const ApiOptions& options) {
 }  // namespace
 
 ApiState::ApiState(Service& service_to_ask, ApiOptions api_options, std::vector<std::string> names,
-                   ServerState& of_server, ModelRecord& record)
+                   ServerState& of_server, ModelRecord& record, Rollout::Log log)
     : service(service_to_ask),
       options(std::move(api_options)),
       model_names(std::move(names)),
@@ -37,7 +37,8 @@ ApiState::ApiState(Service& service_to_ask, ApiOptions api_options, std::vector<
       longest_piece(longest_piece_of(service.tokenizer())),
       grammars(std::make_shared<GrammarCache>()),
       metrics(record.metrics),
-      holdback(record.holdback) {}
+      holdback(record.holdback),
+      rollout(service, std::move(log)) {}
 
 int ApiState::max_prompt_tokens() const {
   const int most = service.context() - 1;

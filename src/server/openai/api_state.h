@@ -10,11 +10,12 @@
 
 #include "chat/dialect.h"
 #include "engine/service.h"
-#include "server/holdback.h"
 #include "server/metrics.h"
 #include "server/openai/api_options.h"
 #include "server/openai/fields/control_names.h"
 #include "server/openai/fields/grammar_fields.h"
+#include "server/rollout/holdback.h"
+#include "server/rollout/rollout.h"
 
 namespace aerie::server {
 
@@ -28,8 +29,8 @@ struct ServerState {
 
 // What is kept of a model whether it is in memory or not.
 struct ModelRecord {
-  ModelRecord(const std::string& name, double holdback_share)
-      : metrics(name), holdback(holdback_share) {}
+  ModelRecord(const std::string& name, double holdback_share, bool holdback_gates)
+      : metrics(name), holdback(holdback_share, holdback_gates) {}
 
   Metrics metrics;
   Holdback holdback;
@@ -39,7 +40,7 @@ struct ModelRecord {
 struct ApiState {
   // `names`: at least one.
   ApiState(Service& service_to_ask, ApiOptions api_options, std::vector<std::string> names,
-           ServerState& of_server, ModelRecord& record);
+           ServerState& of_server, ModelRecord& record, Rollout::Log log);
 
   int max_prompt_tokens() const;
 
@@ -53,6 +54,7 @@ struct ApiState {
   const std::shared_ptr<GrammarCache> grammars;
   Metrics& metrics;
   Holdback& holdback;
+  Rollout rollout;
 };
 
 }  // namespace aerie::server

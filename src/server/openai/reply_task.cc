@@ -104,6 +104,7 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
     SteadyTime last;
     std::string method;  // of speculation; empty: the request does without
     bool held_back = false;
+    Rollout::Ticket ticket;
   };
 
   bool is_first_of_prompt(size_t index) const {
@@ -116,7 +117,7 @@ class RunningTask final : public std::enable_shared_from_this<RunningTask> {
   void take(const Expected<std::shared_ptr<const Grammar>>& grammar);
   bool is_late() const;
   void submit();
-  void hold_back(Request& request, Stream& stream);
+  void choose_setting(Request& request, Stream& stream);
   void on_gone();
   void fail(const ApiError& error);
   void cancel_all();
@@ -287,7 +288,7 @@ void RunningTask::submit() {
   // Gone already: there would be nobody to cancel what is submitted now.
   if (over_) return;
   for (size_t i = 0; i < task_.requests.size(); ++i) {
-    hold_back(task_.requests[i], streams_[i]);
+    choose_setting(task_.requests[i], streams_[i]);
     auto id = state_->service.submit(std::move(task_.requests[i]),
                                      std::make_shared<TaskSink>(shared_from_this(), i));
     if (!id.ok()) {
@@ -298,13 +299,20 @@ void RunningTask::submit() {
   }
 }
 
-void RunningTask::hold_back(Request& request, Stream& stream) {
+// What a request gets that leaves it to the server.
+void RunningTask::choose_setting(Request& request, Stream& stream) {
+  if (request.speculate && request.speculation == 0) {
+    stream.ticket = state_->rollout.draw();
+    request.speculation = stream.ticket.speculation;
+  }
   const std::vector<std::string> offered = state_->service.speculations();
   const auto index = static_cast<size_t>(request.speculation);
   if (!request.speculate || index >= offered.size() || offered[index] == "none") return;
   stream.method = offered[index];
-  stream.held_back = state_->holdback.draw();
-  if (stream.held_back) request.speculate = false;
+  stream.held_back = state_->holdback.draw({stream.method, task_.traffic_class});
+  if (!stream.held_back) return;
+  request.speculate = false;
+  stream.ticket.canary = 0;
 }
 
 void RunningTask::cancel_all() {
@@ -380,6 +388,7 @@ void RunningTask::on_end(size_t index, ReplyEnd end) {
   if (task_.account) task_.account->add(end, is_first_of_prompt(index));
   Choice& choice = choices_[index];
   Stream& stream = streams_[index];
+  state_->rollout.on_end(stream.ticket, end);
   if (!stream.method.empty()) {
     state_->holdback.on_end({stream.method, task_.traffic_class}, stream.held_back, end);
   }

@@ -1,5 +1,6 @@
 """`aerie serve` as a process of a test. The standard library is all it needs."""
 
+import json
 import pathlib
 import re
 import signal
@@ -55,6 +56,12 @@ class Server:
 def urlopen(url):
     with urllib.request.urlopen(url, timeout=60) as answer:
         return answer.read().decode()
+
+
+def post(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=300) as answer:
+        return json.load(answer)
 
 
 def wait_for(condition, seconds=30, what="it"):

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "aerie/request.h"
+#include "server/rollout/reply_times.h"
 
 namespace aerie::server {
 
@@ -30,11 +31,12 @@ class Holdback {
   static constexpr size_t kMostClasses = 32;
   static constexpr const char* kOtherClass = "other";
 
-  // `share` of the requests are held back: 0 (none) to 1.
-  explicit Holdback(double share) : share_(share) {}
+  // `share` of the requests are held back: 0 (none) to 1. With `gates`, all but that share of those
+  // for whom speculation is slower by the whole interval, until that is so no more.
+  explicit Holdback(double share, bool gates = false) : share_(share), gates_(gates) {}
 
-  // Whether the next request that may speculate is to be answered plainly.
-  bool draw();
+  // Whether a request that may speculate is to be answered plainly.
+  bool draw(const Group& group);
   // A reply that ended. One of fewer than kLeastTokens, or that was cut off, says nothing of times.
   void on_end(Group group, bool held_back, const ReplyEnd& end);
 
@@ -45,33 +47,27 @@ class Holdback {
     int64_t drafted = 0;  // tokens
     int64_t accepted = 0;
     // Mean time for a token after the first, plainly, over the same with speculation, and its
-    // interval of 95 % (of the ratio of two means, by the delta method on its logarithm). 0: not
-    // enough replies in one of the groups.
-    double speedup = 0.0;
-    double low = 0.0;
-    double high = 0.0;
+    // interval of 95 %.
+    Speedup speedup;
+    bool is_gated = false;
   };
   std::vector<Figures> figures() const;
 
-  static constexpr int kLeastTokens = 8;
+  static constexpr int kLeastTokens = ReplyTimes::kLeastTokens;
   static constexpr int kLeastReplies = 5;  // in each group, for a speed-up
 
  private:
-  // Of times for a token: Welford's running mean and squares ("Note on a method for calculating
-  // corrected sums of squares and products", Technometrics 4, 1962).
-  struct Times {
-    int64_t count = 0;
-    double mean = 0.0;
-    double squares = 0.0;
-    void add(double seconds);
-    double relative_variance() const;  // of the mean
-  };
   struct Record {
-    Times speculated, held_back;
+    ReplyTimes speculated, held_back;
     int64_t drafted = 0, accepted = 0;
   };
 
+  static Speedup speedup_of(const Record& record);
+  bool is_gated(const Record& record) const;
+  Group known(Group group) const;
+
   const double share_;
+  const bool gates_;
   mutable std::mutex mutex_;
   std::mt19937_64 random_{std::random_device{}()};
   std::map<Group, Record> records_;
