@@ -54,8 +54,8 @@ Expected<LineReader> LineReader::open(const std::string& path) {
   const int fd = retried([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (fd < 0) return unreadable(path);
   LineReader reader(path, fd, 0);
-  // Who adds a line holds the lock (engine/recording/record_file.h), so that the file ends with a line's end
-  // now. Without locks it may not, and the last line shows it.
+  // Who adds a line holds the lock (engine/recording/record_file.h), so that the file ends with a
+  // line's end now. Without locks it may not, and the last line shows it.
   const bool locked = retried([&] { return flock(fd, LOCK_SH); }) == 0;
   struct stat info = {};
   const int result = fstat(fd, &info);
