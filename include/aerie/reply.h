@@ -34,6 +34,15 @@ struct EmittedToken {
   std::vector<TokenLogprob> logprobs;  // empty unless asked for
 };
 
+// Of a drafter that was tried on paper (Request::shadow).
+struct ShadowStats {
+  int64_t rounds = 0;                // behind which it drafted
+  int64_t drafted = 0;               // nodes
+  int64_t accepted = 0;              // those that the text then was
+  std::vector<int64_t> accepted_at;  // by depth
+  double seconds = 0.0;              // of drafting
+};
+
 // Figures of one sequence.
 struct SequenceStats {
   int64_t rounds = 0;        // target passes after the prompt
@@ -43,6 +52,7 @@ struct SequenceStats {
   // By depth, from the root's children: rounds that proposed so deep, rounds accepted so deep.
   std::vector<int64_t> proposed_at;
   std::vector<int64_t> accepted_at;
+  ShadowStats shadow;
 
   // Tokens for each target pass, the correction or bonus counted; 0 before the first round.
   double mean_accepted_length() const {

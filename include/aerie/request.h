@@ -52,6 +52,7 @@ struct Request {
 
   bool speculate = true;    // false: plain decoding, whatever drafter is loaded
   int speculation = 0;      // 0: the engine's first one; n: the n-th of those opened beside it
+  int shadow = -1;          // a setting that drafts beside it on paper; negative: none
   int max_draft_depth = 0;  // no node deeper than this; 0: as the method has it
 
   // Of requests that are answered together.

@@ -123,6 +123,8 @@ Status Decoder::attach(Sequence& sequence) {
   draft.id = sequence.id;
   draft.tenant = sequence.options.tenant;
   draft.drafter = sequence.options.drafter;
+  draft.shadow = sequence.options.shadow;
+  draft.shadow_stats = &sequence.stats.shadow;
   draft.sampling = sequence.options.sampling;
   draft.noise = options_.rule == VerifyRule::kExact ? DraftNoise::kTarget : DraftNoise::kOwn;
   draft.trees = verifier_->takes_trees();

@@ -17,6 +17,8 @@
 
 namespace aerie {
 
+struct ShadowStats;
+
 // What a drafter wants of the target's forward passes.
 struct DrafterNeeds {
   std::vector<int32_t> tap_layers;  // as in ForwardBatch; empty: no taps
@@ -42,6 +44,10 @@ struct DraftSequence {
   std::string_view tenant = {};
   // Which drafter, of one that is a choice among several (draft/auto/choice.h).
   int drafter = 0;
+  // Of the same choice, one that drafts on paper, and what of that is counted, which outlives the
+  // sequence; negative: none. Then `drafter` may be negative, too: nothing is drafted in earnest.
+  int shadow = -1;
+  ShadowStats* shadow_stats = nullptr;
   SamplingParams sampling;
   DraftNoise noise = DraftNoise::kTarget;
   // Whether the rule takes trees. If not, the likeliest path of a tree of point masses is judged,

@@ -171,7 +171,8 @@ Expected<Generation> answer_alone(OpenedModel& opened, const Request& request,
   options.max_pass_rows = decoder_options.prefill_chunk;
   Scheduler scheduler(decoder, *opened.cache, options);
   constexpr JobId kJob = 1;
-  scheduler.add(reply.make_job(kJob, drafter == nullptr ? -1 : 0, opened.options.context, nullptr));
+  scheduler.add(
+      reply.make_job(kJob, {drafter == nullptr ? -1 : 0}, opened.options.context, nullptr));
   PromptProgress progress(request.prompt.size());
   while (!scheduler.idle()) {
     if (is_cancelled(request)) {

@@ -87,7 +87,7 @@ RunningReply::RunningReply(Request request, std::shared_ptr<ReplySink> sink,
       reply_(tokenizer, request_),
       totals_(totals) {}
 
-std::unique_ptr<Job> RunningReply::make_job(JobId id, int drafter, int context,
+std::unique_ptr<Job> RunningReply::make_job(JobId id, const Drafters& drafters, int context,
                                             std::shared_ptr<GrammarPool> pool) {
   auto job = std::make_unique<Job>();
   job->id = id;
@@ -99,8 +99,10 @@ std::unique_ptr<Job> RunningReply::make_job(JobId id, int drafter, int context,
   SequenceOptions& options = job->options;
   options = sequence_options(request_, context);
   options.stop = &reply_;
-  options.speculate = drafter >= 0 && request_.pooling == Pooling::kNone;
-  options.drafter = std::max(0, drafter);
+  options.speculate =
+      (drafters.drafter >= 0 || drafters.shadow >= 0) && request_.pooling == Pooling::kNone;
+  options.drafter = drafters.drafter;
+  options.shadow = drafters.shadow;
   std::unique_ptr<TokenConstraint> constraint;
   if (request_.grammar != nullptr) {
     constraint = make_constraint(request_.grammar, std::move(pool));

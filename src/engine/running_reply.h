@@ -28,9 +28,14 @@ class RunningReply final : public JobListener {
   RunningReply(Request request, std::shared_ptr<ReplySink> sink, const Tokenizer& tokenizer,
                ServiceStats* totals);
 
-  // For the scheduler, once; `drafter` as SequenceOptions has it, negative for plain decoding;
-  // `pool` as make_constraint() has it. The job must not outlive the reply.
-  std::unique_ptr<Job> make_job(JobId id, int drafter, int context,
+  // SequenceOptions' numbers; both negative: plain decoding.
+  struct Drafters {
+    int drafter = -1;
+    int shadow = -1;
+  };
+  // For the scheduler, once; `pool` as make_constraint() has it. The job must not outlive the
+  // reply.
+  std::unique_ptr<Job> make_job(JobId id, const Drafters& drafters, int context,
                                 std::shared_ptr<GrammarPool> pool);
 
   void on_tokens(const Sequence& sequence) override;

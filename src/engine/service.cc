@@ -1,6 +1,7 @@
 #include "engine/service.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -86,7 +87,7 @@ class EngineService final : public Service {
  private:
   struct Arrival {
     Id id = 0;
-    int drafter = -1;
+    RunningReply::Drafters drafters;
     std::unique_ptr<RunningReply> reply;
   };
 
@@ -194,14 +195,17 @@ bool EngineService::has_room(int share) const {
 }
 
 Expected<Service::Id> EngineService::submit(Request request, std::shared_ptr<ReplySink> sink) {
-  std::shared_ptr<const int> drafter = live_->drafter_of(request.speculation);
-  AERIE_RETURN_IF_ERROR(
-      check_request(request, opened_, drafter ? request.speculation + 1 : request.speculation));
+  // As long as the reply is there, so are these.
+  const std::array drafters = {live_->drafter_of(request.speculation),
+                               live_->drafter_of(request.shadow)};
+  AERIE_RETURN_IF_ERROR(check_request(
+      request, opened_, drafters[0] != nullptr ? request.speculation + 1 : request.speculation));
   Arrival arrival;
-  arrival.drafter = request.speculate ? *drafter : -1;
+  if (request.speculate) arrival.drafters.drafter = *drafters[0];
+  if (request.shadow >= 0 && drafters[1] != nullptr) arrival.drafters.shadow = *drafters[1];
   arrival.reply =
       std::make_unique<RunningReply>(std::move(request), std::move(sink), tokenizer(), &totals_);
-  arrival.reply->hold(std::move(drafter));
+  arrival.reply->hold(std::make_shared<const decltype(drafters)>(drafters));
   Id id = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -291,7 +295,7 @@ void EngineService::take_mail(Scheduler& scheduler, std::vector<Arrival>& arriva
     RunningReply& reply = *arrival.reply;
     replies_[arrival.id] = std::move(arrival.reply);
     try {
-      scheduler.add(reply.make_job(arrival.id, arrival.drafter, context(), pool_));
+      scheduler.add(reply.make_job(arrival.id, arrival.drafters, context(), pool_));
     } catch (const std::bad_alloc&) {
       reply.refuse(JobEnd::kFailed, no_memory());
     }

@@ -412,6 +412,41 @@ TEST(Service, SpeculationsAreAddedAndRemovedWhileItRuns) {
   EXPECT_EQ(service->memory_bytes(), before);
 }
 
+// What drafts on paper changes nothing, and would have brought what it brings in earnest.
+TEST(Service, AShadowDraftsOnPaper) {
+  const auto service = open_with_room(16);
+  const int setting = service->add_speculation(draft_model_setting()).value();
+  Request one = request(120);
+  const auto plain = submit(*service, one);
+  plain->wait();
+  one.speculation = setting;
+  const auto drafted = submit(*service, one);
+  const SequenceStats& real = drafted->wait().stats;
+  one.speculation = 0;
+  one.shadow = setting;
+  const auto shadowed = submit(*service, one);
+  const ReplyEnd& end = shadowed->wait();
+  EXPECT_EQ(shadowed->tokens(), plain->tokens());
+  EXPECT_EQ(end.stats.drafted, 0);
+  const ShadowStats& paper = end.stats.shadow;
+  EXPECT_EQ(paper.rounds, 118);  // of the last round nothing could come
+  // The draft model is the target itself: all that it says comes, but for the end.
+  EXPECT_GT(real.acceptance_rate(), 0.9);
+  EXPECT_GT(static_cast<double>(paper.accepted), 0.9 * static_cast<double>(paper.drafted));
+  EXPECT_GT(paper.seconds, 0.0);
+  EXPECT_GT(paper.accepted_at.size(), 3u);
+  EXPECT_EQ(paper.accepted_at[0], paper.rounds);
+  // Beside one that drafts in earnest, and one that has gone.
+  one.speculation = setting;
+  one.shadow = service->add_speculation(parse_speculative_spec("ngram:gate=0").value()).value();
+  const auto both = submit(*service, one);
+  EXPECT_GT(both->wait().stats.drafted, 0);
+  EXPECT_EQ(both->tokens(), plain->tokens());
+  EXPECT_TRUE(service->remove_speculation(one.shadow).ok());
+  EXPECT_EQ(submit(*service, one)->wait().stats.shadow.drafted, 0);
+  EXPECT_TRUE(service->remove_speculation(setting).ok());
+}
+
 TEST(Service, SpeculationsThatCannotBeAddedChangeNothing) {
   const auto without_room = open_with_room(0);
   EXPECT_EQ(without_room->add_speculation(draft_model_setting()).status().code(),

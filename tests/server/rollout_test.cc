@@ -126,7 +126,7 @@ TEST(Rollout, WhatIsHardlyAcceptedGoesWithinTwoHundredRequests) {
     trial.run(replies, 0.020, 0.0201, 0.01);
     EXPECT_EQ(trial.rollout.state().roll_backs, 1);
     EXPECT_LE(trial.requests, 200);
-    EXPECT_THAT(trial.log.back(), HasSubstr("is accepted"));
+    EXPECT_THAT(trial.log.back(), HasSubstr("drafts that stood"));
   }
 }
 
@@ -202,6 +202,34 @@ TEST(ReplyTimes, WhatIsLongAgoFades) {
   EXPECT_NEAR(times.mean(), 3.05, 0.1);
   EXPECT_NEAR(times.quantile(0.99), 3.1, 1e-9);
   EXPECT_EQ(times.longer_than(3.05), 512);
+}
+
+TEST(Rollout, AShadowIsCounted) {
+  Trial trial;
+  EXPECT_EQ(trial.rollout.end_shadow().code(), StatusCode::kNotFound);
+  EXPECT_EQ(trial.rollout.begin_shadow("ngram", 0.0).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(trial.rollout.begin_shadow("auto", 0.5).code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(trial.rollout.begin_shadow("ngram", 0.25).ok());
+  EXPECT_EQ(trial.rollout.begin_shadow("ngram", 0.25).code(), StatusCode::kInvalidArgument);
+  ReplyEnd end;
+  end.stats.rounds = 10;
+  end.stats.round_tokens = 20;
+  end.stats.shadow = {10, 40, 15, {8, 7}, 0.5};
+  int shadowed = 0;
+  for (int i = 0; i < 400; ++i) {
+    const Rollout::Ticket ticket = trial.rollout.draw();
+    EXPECT_EQ(ticket.speculation, 0);
+    shadowed += ticket.shadow == 1 ? 1 : 0;
+    trial.rollout.on_end(ticket, end);
+  }
+  EXPECT_NEAR(shadowed, 100, 45);
+  const Rollout::ShadowFigures figures = trial.rollout.state().shadow;
+  EXPECT_EQ(figures.replies, shadowed);
+  EXPECT_EQ(figures.on_paper.accepted, 15 * shadowed);
+  EXPECT_EQ(figures.on_paper.accepted_at[1], 7 * shadowed);
+  EXPECT_EQ(figures.round_tokens, 20 * shadowed);
+  EXPECT_TRUE(trial.rollout.end_shadow().ok());
+  EXPECT_EQ(trial.rollout.draw().shadow, -1);
 }
 
 // ---- Over HTTP ----

@@ -135,7 +135,8 @@ void add_canary(CLI::App& command, CtlFlags& flags) {
          "What its speed-up must surely be above, to go on (default: 1)");
   number("--most-tail", "most_tail",
          "Times the present 99th percentile of a token's time that few may exceed (default: 1.1)");
-  number("--least-accepted", "least_accepted", "Of what it drafts (default: 0.05)");
+  number("--least-accepted", "least_accepted",
+         "Drafts that stood, of the tokens of its replies (default: 0.05)");
 }
 
 }  // namespace
@@ -164,6 +165,15 @@ std::function<Expected<int>()> add_ctl_flags(CLI::App& app) {
       ->required();
   add_canary(*add("canary", "/admin/canary", "Try a setting of speculation, by steps"), *flags);
   add("promote", "/admin/canary/promote", "Give all requests what is on trial")
+      ->add_option("--model", flags->model, "Of a server of several");
+  CLI::App* shadow =
+      add("shadow", "/admin/shadow", "Have a setting draft on paper, to see what it would bring");
+  shadow->add_option("SETTING", flags->speculate, "As --speculate has it")->required();
+  shadow->add_option("--model", flags->model, "Of a server of several");
+  shadow->add_option_function<double>(
+      "--share", [flags](double share) { flags->rule["share"] = share; },
+      "Of the requests (default: 0.05)");
+  add("shadow-end", "/admin/shadow/end", "End that")
       ->add_option("--model", flags->model, "Of a server of several");
   add("rollback", "/admin/canary/rollback", "End a trial, or take the last promotion back")
       ->add_option("--model", flags->model, "Of a server of several");

@@ -63,6 +63,17 @@ std::string ctl_report(const Json& model) {
     out += fmt::format("    on trial: {}\n", group_text(part_of(canary, "candidate")));
     out += fmt::format("    present:  {}\n", group_text(part_of(canary, "present")));
   }
+  const Json& shadow = part_of(model, "shadow");
+  if (shadow.is_object()) {
+    out += fmt::format(
+        "  on paper: {}, for {:.3g} % of them: {:.2f} tokens a round, drafted in {:.2f} ms, of "
+        "{:.0f} "
+        "rounds in {:.0f} replies; now {:.2f}\n",
+        text_of(shadow, "speculate"), 100 * number_of(shadow, "share"),
+        number_of(shadow, "accepted_length"), number_of(shadow, "draft_ms"),
+        number_of(shadow, "rounds"), number_of(shadow, "replies"),
+        number_of(shadow, "present_accepted_length"));
+  }
   if (const std::string last = text_of(model, "last"); !last.empty()) {
     out += fmt::format("  last: {}\n", last);
   }

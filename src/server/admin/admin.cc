@@ -1,5 +1,6 @@
 #include "server/admin/admin.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 namespace aerie::server {
 namespace {
 
+constexpr double kUsualShadow = 0.05;           // of the requests
 constexpr size_t kMostBytes = size_t{1} << 20;  // of what an order takes as values
 
 Json json_of(const Speedup& speedup) {
@@ -23,6 +25,7 @@ Json json_of(const SettingFigures& figures) {
   return {{"replies", figures.replies},
           {"token_ms", 1e3 * figures.times.mean()},
           {"token_ms_p99", 1e3 * figures.times.quantile(0.99)},
+          {"tokens", figures.tokens},
           {"drafted", figures.drafted},
           {"accepted", figures.accepted}};
 }
@@ -36,6 +39,24 @@ Json canary_of(const Rollout::State& state) {
           {"speedup", json_of(state.speedup)},
           {"candidate", json_of(state.candidate_figures)},
           {"present", json_of(state.present_figures)}};
+}
+
+Json shadow_of(const Rollout::ShadowFigures& shadow) {
+  if (shadow.name.empty()) return nullptr;
+  const ShadowStats& paper = shadow.on_paper;
+  const auto rounds = static_cast<double>(std::max<int64_t>(1, paper.rounds));
+  const auto real = static_cast<double>(std::max<int64_t>(1, shadow.rounds));
+  // One token of a round is the target's own.
+  return {{"speculate", shadow.name},
+          {"share", shadow.share},
+          {"replies", shadow.replies},
+          {"rounds", paper.rounds},
+          {"drafted", paper.drafted},
+          {"accepted", paper.accepted},
+          {"accepted_at", paper.accepted_at},
+          {"accepted_length", 1.0 + static_cast<double>(paper.accepted) / rounds},
+          {"draft_ms", 1e3 * paper.seconds / rounds},
+          {"present_accepted_length", static_cast<double>(shadow.round_tokens) / real}};
 }
 
 Json holdback_of(const Holdback& holdback) {
@@ -72,6 +93,7 @@ Json status_of(ModelHost& host, size_t model) {
   out["speculations"] = std::move(offered);
   out["present"] = state.present;
   out["canary"] = canary_of(state);
+  out["shadow"] = shadow_of(state.shadow);
   out["last"] = state.last.empty() ? Json() : Json(state.last);
   out["holdback"] = holdback_of(lease->holdback);
   return out;
@@ -101,12 +123,15 @@ RolloutRule read_rule(FieldReader& request) {
   return rule;
 }
 
-Status begin_canary(ApiState& model, FieldReader& request) {
-  const RolloutRule rule = read_rule(request);
+Status begin(RouteName name, ApiState& model, FieldReader& request) {
+  const bool on_paper = name == RouteName::kAdminShadow;
+  const RolloutRule rule = on_paper ? RolloutRule() : read_rule(request);
+  const double share = request.number("share", kUsualShadow, 0.0, 1.0);
   const std::string speculate = request.string("speculate", "");
   if (speculate.empty()) request.refuse("speculate", "is missing: give a setting, as --speculate");
   if (request.failed()) return {};
-  Status begun = model.rollout.begin(speculate, rule);
+  Status begun = on_paper ? model.rollout.begin_shadow(speculate, share)
+                          : model.rollout.begin(speculate, rule);
   // Of its files, not of the model.
   if (begun.code() != StatusCode::kNotFound) return begun;
   return invalid_argument("{}", begun.message());
@@ -117,9 +142,17 @@ Status change(RouteName name, ModelHost& host, size_t model, FieldReader& reques
   if (name == RouteName::kAdminUnload) return host.unload(model);
   const ModelHost::Lease lease = host.loaded(model);
   if (lease == nullptr) return not_found("{} is not loaded", host.names(model).front());
-  if (name == RouteName::kAdminCanary) return begin_canary(*lease, request);
-  if (name == RouteName::kAdminPromote) return lease->rollout.promote();
-  return lease->rollout.roll_back();
+  switch (name) {
+    case RouteName::kAdminCanary:
+    case RouteName::kAdminShadow:
+      return begin(name, *lease, request);
+    case RouteName::kAdminShadowEnd:
+      return lease->rollout.end_shadow();
+    case RouteName::kAdminPromote:
+      return lease->rollout.promote();
+    default:
+      return lease->rollout.roll_back();
+  }
 }
 
 ApiError error_of_order(const Status& status) {

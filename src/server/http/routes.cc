@@ -36,6 +36,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/admin/canary", RouteName::kAdminCanary},
     {"POST", "/admin/canary/promote", RouteName::kAdminPromote},
     {"POST", "/admin/canary/rollback", RouteName::kAdminRollBack},
+    {"POST", "/admin/shadow", RouteName::kAdminShadow},
+    {"POST", "/admin/shadow/end", RouteName::kAdminShadowEnd},
     {"GET", "/", RouteName::kPage},
 };
 

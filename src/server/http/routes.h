@@ -38,6 +38,8 @@ enum class RouteName : uint8_t {
   kAdminCanary,
   kAdminPromote,
   kAdminRollBack,
+  kAdminShadow,
+  kAdminShadowEnd,
   kPage,
 };
 

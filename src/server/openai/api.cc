@@ -268,6 +268,8 @@ bool answer_by_server(RouteName name, ModelHost& host, const HttpRequest& reques
     case RouteName::kAdminCanary:
     case RouteName::kAdminPromote:
     case RouteName::kAdminRollBack:
+    case RouteName::kAdminShadow:
+    case RouteName::kAdminShadowEnd:
       answer_order(name, host, request, answer);
       return true;
     default:

@@ -304,6 +304,7 @@ void RunningTask::choose_setting(Request& request, Stream& stream) {
   if (request.speculate && request.speculation == 0) {
     stream.ticket = state_->rollout.draw();
     request.speculation = stream.ticket.speculation;
+    request.shadow = stream.ticket.shadow;
   }
   const std::vector<std::string> offered = state_->service.speculations();
   const auto index = static_cast<size_t>(request.speculation);

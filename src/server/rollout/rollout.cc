@@ -29,22 +29,43 @@ Status check(const RolloutRule& rule) {
   return {};
 }
 
+void add(const ShadowStats& of, ShadowStats& to) {
+  to.rounds += of.rounds;
+  to.drafted += of.drafted;
+  to.accepted += of.accepted;
+  to.seconds += of.seconds;
+  to.accepted_at.resize(std::max(to.accepted_at.size(), of.accepted_at.size()));
+  for (size_t i = 0; i < of.accepted_at.size(); ++i) to.accepted_at[i] += of.accepted_at[i];
+}
+
 }  // namespace
 
 Rollout::Ticket Rollout::draw() {
   const std::lock_guard lock(mutex_);
+  std::uniform_real_distribution<double> uniform(0.0, 1.0);
   Ticket ticket;
   ticket.speculation = present_;
-  if (!canary_) return ticket;
-  ticket.canary = canary_->number;
-  const double share = canary_->rule.steps[canary_->step];
-  ticket.is_candidate = std::uniform_real_distribution<double>(0.0, 1.0)(random_) < share;
-  if (ticket.is_candidate) ticket.speculation = canary_->speculation;
+  if (canary_) {
+    ticket.canary = canary_->number;
+    ticket.is_candidate = uniform(random_) < canary_->rule.steps[canary_->step];
+    if (ticket.is_candidate) ticket.speculation = canary_->speculation;
+  }
+  if (shadow_ && uniform(random_) < shadow_->figures.share) {
+    ticket.shadow = shadow_->speculation;
+    ticket.on_paper = shadow_->number;
+  }
   return ticket;
 }
 
 void Rollout::on_end(const Ticket& ticket, const ReplyEnd& end) {
   const std::lock_guard lock(mutex_);
+  if (shadow_ && ticket.on_paper == shadow_->number) {
+    ShadowFigures& figures = shadow_->figures;
+    ++figures.replies;
+    add(end.stats.shadow, figures.on_paper);
+    figures.rounds += end.stats.rounds;
+    figures.round_tokens += end.stats.round_tokens;
+  }
   if (!canary_ || ticket.canary != canary_->number) return;
   Canary& canary = *canary_;
   (ticket.is_candidate ? canary.candidate : canary.present).add(end);
@@ -68,26 +89,79 @@ void Rollout::on_end(const Ticket& ticket, const ReplyEnd& end) {
 
 Status Rollout::begin(const std::string& speculate, RolloutRule rule) {
   AERIE_RETURN_IF_ERROR(check(rule));
-  AERIE_ASSIGN_OR_RETURN(const SpeculativeConfig config, parse_speculative_spec(speculate));
   {
     const std::lock_guard lock(mutex_);
-    if (canary_ || opening_) {
-      return invalid_argument("a canary is under way: promote it or roll it back first");
-    }
+    if (canary_) return invalid_argument("a canary is under way: promote it or roll it back first");
+  }
+  AERIE_ASSIGN_OR_RETURN(const SpeculativeConfig config, parse_speculative_spec(speculate));
+  AERIE_ASSIGN_OR_RETURN(const int added, open(config));
+  const std::lock_guard lock(mutex_);
+  opening_ = false;
+  if (canary_) {  // begun by another order meanwhile
+    (void)service_.remove_speculation(added);
+    return invalid_argument("a canary is under way: promote it or roll it back first");
+  }
+  Canary& canary = canary_.emplace();
+  canary.number = ++canaries_;
+  canary.speculation = added;
+  canary.name = name_of(added);
+  canary.rule = std::move(rule);
+  say(fmt::format("canary {}: for {:.3g} % of the requests that get {}", canary.name,
+                  100.0 * canary.rule.steps.front(), name_of(present_)));
+  return {};
+}
+
+// On success opening_ stays true until what is done with it is known.
+Expected<int> Rollout::open(const SpeculativeConfig& config) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (opening_) return invalid_argument("another setting is being opened: try again later");
     opening_ = true;
   }
   // Without the lock, since it takes as long as its files do.
   auto added = service_.add_speculation(config);
+  if (!added.ok()) {
+    const std::lock_guard lock(mutex_);
+    opening_ = false;
+  }
+  return added;
+}
+
+Status Rollout::begin_shadow(const std::string& speculate, double share) {
+  if (!(share > 0.0 && share <= 1.0)) return invalid_argument("a share of {}: give 0 to 1", share);
+  {
+    const std::lock_guard lock(mutex_);
+    if (shadow_) return invalid_argument("a setting drafts on paper already: end that first");
+  }
+  AERIE_ASSIGN_OR_RETURN(SpeculativeConfig config, parse_speculative_spec(speculate));
+  // What decides by what was verified would learn from drafts that were never its own.
+  if (config.combination == Combination::kAuto) {
+    return invalid_argument("auto goes by what is verified: give a method by its name");
+  }
+  config.open_gate();
+  AERIE_ASSIGN_OR_RETURN(const int added, open(config));
   const std::lock_guard lock(mutex_);
   opening_ = false;
-  if (!added.ok()) return added.status();
-  Canary& canary = canary_.emplace();
-  canary.number = ++canaries_;
-  canary.speculation = *added;
-  canary.name = name_of(*added);
-  canary.rule = std::move(rule);
-  say(fmt::format("canary {}: for {:.3g} % of the requests that get {}", canary.name,
-                  100.0 * canary.rule.steps.front(), name_of(present_)));
+  if (shadow_) {
+    (void)service_.remove_speculation(added);
+    return invalid_argument("a setting drafts on paper already: end that first");
+  }
+  Shadow& shadow = shadow_.emplace();
+  shadow.number = ++canaries_;
+  shadow.speculation = added;
+  shadow.figures.name = name_of(added);
+  shadow.figures.share = share;
+  say(fmt::format("{} drafts on paper for {:.3g} % of the requests", shadow.figures.name,
+                  100.0 * share));
+  return {};
+}
+
+Status Rollout::end_shadow() {
+  const std::lock_guard lock(mutex_);
+  if (!shadow_) return not_found("nothing drafts on paper");
+  say(fmt::format("{} drafts on paper no more", shadow_->figures.name));
+  (void)service_.remove_speculation(shadow_->speculation);
+  shadow_.reset();
   return {};
 }
 
@@ -134,7 +208,7 @@ void Rollout::end_rolled_back(const std::string& why) {
 
 bool Rollout::is_in_use() const {
   const std::lock_guard lock(mutex_);
-  return canary_ || opening_ || former_;
+  return canary_ || shadow_ || opening_ || former_;
 }
 
 Rollout::State Rollout::state() const {
@@ -151,6 +225,7 @@ Rollout::State Rollout::state() const {
     out.speedup =
         speedup_of(canary_->present.times, canary_->candidate.times, RolloutRule::kWidth, 5);
   }
+  if (shadow_) out.shadow = shadow_->figures;
   out.last = last_;
   out.promotions = promotions_;
   out.roll_backs = roll_backs_;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "draft/speculative_config.h"
 #include "engine/service.h"
 #include "server/rollout/rollout_rule.h"
 
@@ -27,6 +28,8 @@ class Rollout {
     int speculation = 0;
     uint64_t canary = 0;  // which one was under way; 0: none, and it does not count
     bool is_candidate = false;
+    int shadow = -1;        // Request::shadow
+    uint64_t on_paper = 0;  // which shadow; 0: none
   };
   Ticket draw();
   void on_end(const Ticket& ticket, const ReplyEnd& end);
@@ -40,8 +43,24 @@ class Rollout {
   // By hand: ends a canary, or takes back the last promotion. kNotFound if there is neither.
   Status roll_back();
 
+  // Has a share of the requests drafted for by a further setting on paper alone, whether that
+  // would pay or not. Errors are begin()'s, and kInvalidArgument for "auto".
+  Status begin_shadow(const std::string& speculate, double share);
+  // kNotFound if there is none.
+  Status end_shadow();
+
   // Whether something would be lost with the service.
   bool is_in_use() const;
+
+  // Of the requests that a setting drafted for on paper.
+  struct ShadowFigures {
+    std::string name;  // empty: there is none
+    double share = 0.0;
+    int64_t replies = 0;
+    ShadowStats on_paper;
+    int64_t rounds = 0;  // what they had in earnest
+    int64_t round_tokens = 0;
+  };
 
   struct State {
     std::string present;    // the setting that requests get
@@ -52,6 +71,7 @@ class Rollout {
     SettingFigures present_figures, candidate_figures;  // since the canary began
     Speedup speedup;                                    // of the candidate
     std::string last;  // what was decided last, and why; empty: nothing yet
+    ShadowFigures shadow;
     int64_t promotions = 0;
     int64_t roll_backs = 0;
   };
@@ -68,6 +88,13 @@ class Rollout {
     SettingFigures present, candidate;
   };
 
+  struct Shadow {
+    uint64_t number = 0;
+    int speculation = 0;
+    ShadowFigures figures;
+  };
+
+  Expected<int> open(const SpeculativeConfig& config);
   // With the lock.
   void say(const std::string& line);
   void end_promoted(const std::string& why);
@@ -83,6 +110,7 @@ class Rollout {
   int present_ = 0;
   std::optional<int> former_;  // before the last promotion
   std::optional<Canary> canary_;
+  std::optional<Shadow> shadow_;
   std::string last_;
   int64_t promotions_ = 0;
   int64_t roll_backs_ = 0;

@@ -8,8 +8,6 @@
 namespace aerie::server {
 namespace {
 
-// Tokens after which acceptance is believed.
-constexpr int64_t kLeastDrafted = 100;
 // Of the present setting, for a percentile.
 constexpr int64_t kLeastForTail = 50;
 
@@ -31,6 +29,7 @@ std::string shown(const Speedup& speedup) {
 
 void SettingFigures::add(const ReplyEnd& end) {
   ++replies;
+  tokens += end.generated_tokens;
   drafted += end.stats.drafted;
   accepted += end.stats.accepted;
   times.add(end);
@@ -39,11 +38,13 @@ void SettingFigures::add(const ReplyEnd& end) {
 Verdict judge(const RolloutRule& rule, size_t step, int64_t replies_in_step,
               const SettingFigures& present, const SettingFigures& candidate) {
   using Kind = Verdict::Kind;
-  const auto drafted = static_cast<double>(candidate.drafted);
-  const double accepted = static_cast<double>(candidate.accepted) / std::max(1.0, drafted);
-  if (candidate.drafted >= kLeastDrafted && accepted < rule.least_accepted) {
-    return {Kind::kRollBack, fmt::format("{:.1f} % of what it drafts is accepted, of {} tokens",
-                                         100.0 * accepted, candidate.drafted)};
+  // A gate keeps what is hardly ever right from drafting, so that its times say little; this does.
+  const auto tokens = static_cast<double>(std::max<int64_t>(1, candidate.tokens));
+  const double accepted = static_cast<double>(candidate.accepted) / tokens;
+  if (candidate.replies >= rule.least_replies / 2 && accepted < rule.least_accepted) {
+    return {Kind::kRollBack,
+            fmt::format("{:.1f} % of the tokens of {} replies were drafts that stood",
+                        100.0 * accepted, candidate.replies)};
   }
   const Speedup speedup = speedup_of(present.times, candidate.times, RolloutRule::kWidth,
                                      std::min(rule.least_replies, 5));

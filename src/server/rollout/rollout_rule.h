@@ -14,6 +14,7 @@ namespace aerie::server {
 struct SettingFigures {
   ReplyTimes times;
   int64_t replies = 0;  // all that ended
+  int64_t tokens = 0;   // of them
   int64_t drafted = 0;  // tokens
   int64_t accepted = 0;
 
@@ -28,7 +29,7 @@ struct RolloutRule {
   int most_replies = 1000;  // of both groups: what is not shown to be better by then is not
   double least_gain = 1.0;  // a step, and at last promotion: its speed-up is above that for sure
   double most_tail = 1.1;   // times the present setting's 99th percentile, that few may exceed
-  double least_accepted = 0.05;  // of what it drafts
+  double least_accepted = 0.05;  // drafts that stood, of the tokens of its replies
 
   static constexpr double kWidth = 3.0;
 };

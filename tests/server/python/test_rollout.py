@@ -84,7 +84,7 @@ def test_a_bad_head_is_rolled_back(admin, bad_head):
 
 def test_orders_by_hand(admin, bad_head):
     alone = admin.ids(1)
-    assert admin.ctl("canary", f"eagle3:model={HEAD}", "--steps", "0.5")["canary"]["speculate"].startswith("eagle3")
+    assert admin.ctl("canary", f"eagle3:gate=0,model={HEAD}", "--steps", "0.5")["canary"]["speculate"].startswith("eagle3")
     assert admin.ctl("promote")["present"].startswith("eagle3")
     assert admin.ids(1) == alone
     drafted = serving.post(admin.server.url + "/v1/completions", {"prompt": PROMPTS[0], "max_tokens": 32})
@@ -93,11 +93,24 @@ def test_orders_by_hand(admin, bad_head):
     assert admin.ids(1) == alone
 
 
+def test_a_head_on_paper(admin):
+    alone = [admin.ids(number) for number in range(8)]
+    admin.ctl("shadow", f"eagle3:model={HEAD}", "--share", "1")
+    assert [admin.ids(number) for number in range(8)] == alone
+    shadow = admin.ctl("status")["shadow"]
+    assert shadow["replies"] == 8
+    assert shadow["accepted_length"] > 1.2
+    assert shadow["draft_ms"] > 0
+    assert admin.ctl("shadow-end")["shadow"] is None
+
+
 @pytest.mark.parametrize("words, said", [
     (["canary", "eagle3:model=no/such/head"], "no/such/head"),
     (["canary", "nothing"], "nothing"),
     (["canary", "ngram", "--steps", "0.5,0.2"], "rise"),
     (["canary", "ngram", "--model", "other"], "no such model"),
+    (["shadow", "ngram", "--share", "2"], "share"),
+    (["shadow-end"], "nothing drafts on paper"),
     (["promote"], "no canary"),
     (["rollback"], "nothing to roll back"),
     (["unload", "other"], "no such model"),
