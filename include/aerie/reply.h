@@ -20,6 +20,14 @@ enum class FinishReason : uint8_t {
 std::string_view finish_reason_name(
     FinishReason reason);  // "none", "stop", "length", "error": OpenAI's words, the last one vLLM's
 
+// What becomes of a prompt that is not answered: one vector out of the states of its tokens, behind
+// the model's last norm.
+enum class Pooling : uint8_t {
+  kNone,  // it is answered
+  kLast,  // the last token's
+  kMean,  // the mean of all
+};
+
 // How an emitted token came about.
 enum class TokenOrigin : uint8_t {
   kTarget,      // no draft was at stake: the prompt's first token, or plain decoding

@@ -26,14 +26,6 @@ struct SpanLimit {
   bool repeats = false;  // there may be several; else one, at the output's beginning
 };
 
-// What becomes of a prompt that is not answered: one vector out of the states of its tokens, behind
-// the model's last norm.
-enum class Pooling : uint8_t {
-  kNone,  // it is answered
-  kLast,  // the last token's
-  kMean,  // the mean of all
-};
-
 // Members without another default have an empty one, so that a list may name just some of them.
 struct Request {
   std::vector<int32_t> prompt = {};

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "aerie/reply.h"
-#include "aerie/request.h"
 #include "core/constraint.h"
 #include "core/sampling_params.h"
 #include "core/token_tree.h"

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "aerie/request.h"
+#include "aerie/reply.h"
 #include "base/status.h"
 #include "format/gguf/metadata_builder.h"
 #include "format/model_file.h"
