@@ -6,6 +6,7 @@ from wire import malformed
 
 ROUTES = {"/v1/chat/completions": ("ChatRequest", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}),
           "/v1/completions": ("CompletionRequest", {"prompt": "x", "max_tokens": 1}),
+          "/v1/embeddings": ("EmbeddingsRequest", {"input": "x"}),
           "/v1/responses": ("ResponsesRequest", {"input": "x", "max_output_tokens": 1})}
 VALUES = [None, True, 0, -1, 7, 1.5, 1e300, 2 ** 31, -2 ** 63, 10 ** 30, "", "x", "\u0000", "a" * 70000, [], [[]], [None], ["x"],
           [1, "x"], [[[[]]]], {}, {"x": 1}, {"type": "json_object"}, {"type": 5}, {"": {"": {}}}, {"1": 1e300}, {"-1": 1}]

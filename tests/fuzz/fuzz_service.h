@@ -25,6 +25,7 @@ class FuzzService final : public Service {
   const Expected<ChatTemplate>& chat_template() const override { return chat_template_; }
   std::shared_ptr<const TokenTrie> token_trie() const override { return trie_; }
   std::vector<std::string> speculations() const override { return speculations_; }
+  int embedding_size() const override { return 3; }
   Expected<Id> submit(Request request, std::shared_ptr<ReplySink> sink) override {
     if (request.prompt.empty()) {
       return Status(StatusCode::kInvalidArgument, "the prompt has no tokens");
@@ -53,6 +54,12 @@ class FuzzService final : public Service {
   }
 
   static void finish(Job& job) {
+    if (job.request.pooling != Pooling::kNone) {
+      ReplyEnd end;
+      end.finish = FinishReason::kStop;
+      end.embedding = {1e-30f, std::numeric_limits<float>::infinity(), -0.0f};
+      return job.sink->on_end(std::move(end));
+    }
     for (const std::string& bytes :
          std::vector<std::string>{"<tool", "_call>{\"", "\xC3", "\xFF(\"</"}) {
       ReplyDelta delta;

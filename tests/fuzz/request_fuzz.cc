@@ -79,7 +79,8 @@ constexpr std::string_view kPaths[] = {"/v1/chat/completions",
                                        "/api/generate",
                                        "/completion",
                                        "/v1/messages/count_tokens",
-                                       "/api/show"};
+                                       "/api/show",
+                                       "/v1/embeddings"};
 
 }  // namespace
 }  // namespace aerie

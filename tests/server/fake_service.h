@@ -29,6 +29,7 @@ class FakeService : public Service {
     std::chrono::microseconds pause{0};  // before each pass
     int tokens_per_pass = 2;
     int max_waiting = 1024;
+    Expected<Pooling> pooling = Pooling::kLast;
     std::string chat_template =
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
         "{% if tools %}[{% for t in tools %}{{ t.function.name }} {% endfor %}]{% endif %}"
@@ -66,6 +67,8 @@ class FakeService : public Service {
   const Expected<ChatTemplate>& chat_template() const override { return chat_template_; }
   std::shared_ptr<const TokenTrie> token_trie() const override { return trie_; }
   std::vector<std::string> speculations() const override { return speculations_; }
+  Expected<Pooling> pooling() const override { return options_.pooling; }
+  int embedding_size() const override { return 4; }
 
   Expected<Id> submit(Request request, std::shared_ptr<ReplySink> sink) override {
     const std::lock_guard lock(mutex_);
@@ -164,6 +167,15 @@ class FakeService : public Service {
       return true;
     }
     if (job.prompt.find("HANG") != std::string::npos) return false;
+    if (job.request.pooling != Pooling::kNone) {
+      // Of no certain length, and such that every part says something.
+      const bool is_mean = job.request.pooling == Pooling::kMean;
+      job.end.embedding = {static_cast<float>(job.prompt.front()),
+                           static_cast<float>(job.prompt.back()),
+                           static_cast<float>(job.prompt.size()), is_mean ? -100.0f : 100.0f};
+      job.end.finish = FinishReason::kStop;
+      return true;
+    }
     const size_t limited = job.prompt.find("LIMIT");
     if (limited != std::string::npos &&
         job.done >= static_cast<size_t>(job.prompt.at(limited + 5) - '0')) {

@@ -232,6 +232,18 @@ void add_serving_flags(CLI::App& app, ServeFlags& flags) {
            "How the model writes calls of tools, in the place of what its chat template shows");
   add_form(app, "--reasoning-parser", api.reasoning_parser, chat::choose_reasoning,
            "How it marks what it thinks before it answers, likewise");
+  app.add_option_function<std::string>(
+         "--pooling",
+         [&api](const std::string& pooling) {
+           if (pooling == "auto") api.pooling.reset();
+           if (pooling == "last") api.pooling = Pooling::kLast;
+           if (pooling == "mean") api.pooling = Pooling::kMean;
+         },
+         "What a vector of /v1/embeddings is: the last token's state, the mean of all; auto: as "
+         "the "
+         "model's files say, else last")
+      ->default_str("auto")
+      ->check(CLI::IsMember({"auto", "last", "mean"}));
   app.add_flag("--no-log-requests", flags.no_log, "No line of the log for each request");
   app.add_option(
       "--audit-log", flags.options.audit_log,

@@ -10,6 +10,7 @@ namespace {
 constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions", RouteName::kChat},
     {"POST", "/v1/completions", RouteName::kCompletions},
+    {"POST", "/v1/embeddings", RouteName::kEmbeddings},
     {"POST", "/v1/responses", RouteName::kResponses},
     {"POST", "/v1/messages", RouteName::kMessages},
     {"POST", "/v1/messages/count_tokens", RouteName::kMessageTokens},

@@ -12,6 +12,7 @@ namespace aerie::server {
 enum class RouteName : uint8_t {
   kChat,
   kCompletions,
+  kEmbeddings,
   kResponses,
   kMessages,
   kMessageTokens,

@@ -6,8 +6,8 @@
 #include "server/openai/fields/chat_prompt.h"
 #include "server/openai/fields/generation_settings.h"
 #include "server/openai/fields/json_text.h"
-#include "server/openai/openai_completions.h"
 #include "server/openai/openai_reply.h"
+#include "server/openai/prompt_input.h"
 
 namespace aerie::server {
 namespace {

@@ -22,8 +22,10 @@
 #include "server/openai/fields/json_text.h"
 #include "server/openai/openai_chat.h"
 #include "server/openai/openai_completions.h"
+#include "server/openai/openai_embeddings.h"
 #include "server/openai/openai_reply.h"
 #include "server/openai/openai_responses.h"
+#include "server/openai/prompt_input.h"
 #include "server/page/page.h"
 
 namespace aerie::server {
@@ -201,6 +203,8 @@ void answer_by_model(RouteName name, const Lease& model, const HttpRequest& requ
       return text(read_chat);
     case RouteName::kCompletions:
       return text(read_completion);
+    case RouteName::kEmbeddings:
+      return text(read_embeddings);
     case RouteName::kResponses:
       return text(read_response);
     case RouteName::kMessages:

@@ -8,10 +8,10 @@
 
 namespace aerie::server {
 
-// Routes: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models, /tokenize, /detokenize,
-// /health, /ready, /metrics, /version, /openapi.json, and the page's files at /
-// (server/page/page.h); all of them: server/http/routes.h. Thread-safe. The host must outlive it
-// and every answer that it has begun.
+// Routes: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses, /v1/models,
+// /tokenize, /detokenize, /health, /ready, /metrics, /version, /openapi.json, and the page's files
+// at / (server/page/page.h); all of them: server/http/routes.h. Thread-safe. The host must outlive
+// it and every answer that it has begun.
 class Api {
  public:
   explicit Api(ModelHost& host);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "aerie/request.h"
 #include "model/import/suggested_sampling.h"
 
 namespace aerie::server {
@@ -34,6 +36,7 @@ struct ApiOptions {
   // possible; "auto": as its chat template shows.
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
+  std::optional<Pooling> pooling;  // of embeddings; else Service::pooling()
   SuggestedSampling sampling;  // where a request says nothing; else OpenAI's defaults
 };
 

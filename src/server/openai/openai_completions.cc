@@ -10,6 +10,7 @@
 #include "server/openai/fields/generation_settings.h"
 #include "server/openai/fields/json_text.h"
 #include "server/openai/openai_reply.h"
+#include "server/openai/prompt_input.h"
 
 namespace aerie::server {
 namespace {
@@ -152,64 +153,6 @@ class CompletionFormat final : public ReplyFormat {
   std::vector<size_t> offsets_;  // of a stream's choices: where the next token begins
 };
 
-struct Prompts {
-  std::vector<std::vector<int32_t>> ids;
-  std::vector<std::string> texts;  // of those that came as text
-};
-
-void add_text(FieldReader& request, const ApiState& state, const std::string& text, Prompts& out) {
-  // A prompt is all of the client's own making: it may hold a chat that was rendered elsewhere.
-  const EncodeOptions options = {request.boolean("add_special_tokens", true),
-                                 request.boolean("parse_special", true)};
-  std::vector<int32_t> ids = encode_text(request, state, text, options, "prompt");
-  if (request.failed()) return;
-  out.ids.push_back(std::move(ids));
-  out.texts.push_back(text);
-}
-
-void add_ids(FieldReader& request, const ApiState& state, const Json& list, Prompts& out) {
-  std::vector<int32_t> ids = read_ids(request, list, state, "prompt");
-  out.ids.push_back(std::move(ids));
-  out.texts.emplace_back();
-}
-
-// A string, a list of strings, a list of ids, or a list of lists of ids.
-Prompts read_prompts(FieldReader& request, const ApiState& state) {
-  Prompts out;
-  const Json* prompt = request.find("prompt");
-  if (prompt == nullptr) {
-    request.refuse("prompt", "is missing");
-    return out;
-  }
-  if (prompt->is_string()) {
-    add_text(request, state, prompt->get_ref<const std::string&>(), out);
-  } else if (prompt->is_array() && !prompt->empty()) {
-    if (prompt->front().is_number()) {
-      add_ids(request, state, *prompt, out);
-    } else if (prompt->size() > static_cast<size_t>(state.options.max_choices)) {
-      request.refuse("prompt", "may be at most {} prompts", state.options.max_choices);
-    } else {
-      for (const Json& one : *prompt) {
-        if (request.failed()) break;
-        if (one.is_string()) {
-          add_text(request, state, one.get_ref<const std::string&>(), out);
-        } else if (one.is_array()) {
-          add_ids(request, state, one, out);
-        } else {
-          request.refuse("prompt", "must be text or token ids");
-        }
-      }
-    }
-  } else {
-    request.refuse("prompt", "must be a string, a list of strings, or token ids");
-  }
-  for (const auto& ids : out.ids) {
-    if (ids.empty()) request.refuse("prompt", "must not be empty");
-    check_length(request, state, ids.size(), "prompt");
-  }
-  return out;
-}
-
 void read_logprobs(FieldReader& request, GenerationSettings& settings, CompletionWords& words) {
   const Json* logprobs = request.find("logprobs");
   // Some clients write false for none.
@@ -243,22 +186,6 @@ void read_form(FieldReader& request, ApiState& state, GenerationSettings& settin
 
 }  // namespace
 
-std::vector<int32_t> read_ids(FieldReader& request, const Json& list, const ApiState& state,
-                              const char* field) {
-  std::vector<int32_t> ids;
-  const int vocab = state.service.tokenizer().vocab_size();
-  ids.reserve(list.size());
-  for (const Json& one : list) {
-    const bool fits = one.is_number_integer() && one >= 0 && one < vocab;
-    if (!fits) {
-      request.refuse(field, "token ids must be integers from 0 to {}", vocab - 1);
-      return {};
-    }
-    ids.push_back(one.get<int32_t>());
-  }
-  return ids;
-}
-
 ReplyTask read_completion(FieldReader& request, ApiState& state, const HttpRequest& from) {
   ReplyTask task;
   SettingsForm form;
@@ -269,7 +196,7 @@ ReplyTask read_completion(FieldReader& request, ApiState& state, const HttpReque
   if (request.failed()) return task;
   read_form(request, state, settings, words);
   if (request.failed()) return task;
-  Prompts prompts = read_prompts(request, state);
+  Prompts prompts = read_prompts(request, state, "prompt", state.options.max_choices);
   const bool echo = request.boolean("echo", false);
   const size_t replies = prompts.ids.size() * static_cast<size_t>(words.best_of);
   if (replies > static_cast<size_t>(state.options.max_choices)) {

@@ -216,6 +216,7 @@ std::optional<ApiError> RunningTask::reserve() {
     const auto prompt = static_cast<int64_t>(request.prompt.size());
     const int64_t room = std::max<int64_t>(0, state_->service.context() - prompt);
     if (is_first_of_prompt(i)) prompts += prompt;
+    if (request.pooling != Pooling::kNone) continue;
     replies += request.max_tokens > 0 ? std::min<int64_t>(request.max_tokens, room) : room;
     is_bounded = is_bounded && request.max_tokens > 0;
   }

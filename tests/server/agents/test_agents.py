@@ -221,6 +221,15 @@ def test_litellm(server, model):
     assert claude.choices[0].message.reasoning_content
 
 
+def test_embeddings(server, client, model):
+    texts = ["the sea", "a rock in the sea"]
+    reply = client.embeddings.create(model=model, input=texts)
+    ours = [one.embedding for one in reply.data]
+    assert ours[0] != ours[1] and reply.usage.prompt_tokens > 4
+    theirs = litellm.embedding(model=f"hosted_vllm/{model}", api_base=server.url + "/v1", api_key="none", input=texts)
+    assert [one["embedding"] for one in theirs.data] == [pytest.approx(vector, abs=1e-7) for vector in ours]
+
+
 @pytest.mark.parametrize("form", [agents.OpenAIChatCompletionsModel, agents.OpenAIResponsesModel])
 def test_openai_agents(server, model, form):
     asked = []

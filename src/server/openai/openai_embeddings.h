@@ -1,0 +1,15 @@
+// /v1/embeddings
+#pragma once
+
+#include "server/http/exchange.h"
+#include "server/openai/api_state.h"
+#include "server/openai/fields/field_reader.h"
+#include "server/openai/reply_task.h"
+
+namespace aerie::server {
+
+// What a request asks for: a task of one request for each input, none of which generates anything.
+// An error is left in `request`.
+ReplyTask read_embeddings(FieldReader& request, ApiState& state, const HttpRequest& from);
+
+}  // namespace aerie::server
