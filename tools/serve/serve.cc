@@ -52,8 +52,11 @@ void catch_signals() {
   signal(SIGPIPE, SIG_IGN);
 }
 
-// Without anything to read, a terminal that closes ends the server as it ends other programs.
-void catch_hang_up() {
+// Where there is nothing to look for anew, a terminal that closes ends the server as it ends other
+// programs; without a terminal it is a service that somebody wants reloaded.
+void catch_hang_up(const ServeOptions& options) {
+  const bool has_files = !options.keys.files.empty() || !options.audit_log.empty();
+  if (!has_files && isatty(STDIN_FILENO) == 1) return;
   struct sigaction action = {};
   action.sa_handler = [](int) { hang_up.store(true); };
   sigemptyset(&action.sa_mask);
@@ -255,7 +258,7 @@ Expected<int> serve(ServeOptions options) {
   raise_file_limit();
   return_large_blocks();
   catch_signals();
-  if (!options.keys.files.empty() || !options.audit_log.empty()) catch_hang_up();
+  catch_hang_up(options);
   server::LineLog log(to_standard_error);
   // Before the models, whose last requests are written down with them.
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<server::AuditLog> audit, open_logs(options, log));

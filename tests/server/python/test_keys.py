@@ -9,6 +9,7 @@ import time
 import openai
 import pytest
 
+import serving
 from conftest import wait_for
 
 KEYS = "# who may ask\nkey-a alice\nkey-b bob rpm=1\n"
@@ -121,3 +122,12 @@ def test_an_audit_log_that_cannot_be(program, model_file):
                           capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "--audit-log: /dev/full: the audit log cannot be written: No space left on device" in done.stderr
+
+
+def test_a_hang_up_ends_no_service(program, model_file):
+    server = serving.Server(program, model_file, stdin=subprocess.DEVNULL)
+    server.process.send_signal(signal.SIGHUP)
+    time.sleep(0.3)
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+    assert status(connection, "none") == 200
+    assert server.stop() == 0
