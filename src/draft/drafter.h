@@ -81,6 +81,9 @@ struct DraftRequest {
   // them bring a token. The same for all requests of a call.
   int other_rows = 0;
   int other_tokens = 0;
+  // Out, arrives 0: tokens that the drafter has yet to read before it drafts for this sequence. It
+  // reads no more in a call than others can wait for.
+  int unread = 0;
 };
 
 // What a target pass settled: a part of the prompt, or a round.
@@ -144,7 +147,7 @@ class Drafter {
   // that none is open.
   virtual void forget() {}
 
-  // Fills every request's tree. An empty tree means no idea.
+  // Fills every request's tree. An empty tree means no idea, or that it has yet to read.
   virtual Status propose(std::span<DraftRequest> requests) = 0;
   // Hears of every pass that committed rows: the prompt's, then one after each propose().
   virtual Status observe(std::span<const DraftCommit> commits) = 0;

@@ -153,6 +153,38 @@ std::vector<int32_t> longest_path(const TokenTree& tree) {
   return path;
 }
 
+// A long prompt is read over several calls, in which others' drafts do not wait for all of it.
+TEST_F(DraftModelTest, ReadsNoMoreInACallThanAPass) {
+  DraftModelOptions options = tree_options(4, 4, 1);
+  const std::vector<int32_t> text = test::random_tokens(5, 150, kVocab);
+  make(options, {});
+  const TokenTree expected = propose(text);
+  ASSERT_EQ(expected.size(), 4);
+  options.max_rows = 32;
+  make(options, {}, 2);
+  const std::vector<int32_t> other = {1, 2, 3};
+  std::vector<int> unread;
+  TokenTree tree, beside;
+  while (tree.empty() && unread.size() < 20) {
+    beside.clear();
+    DraftRequest requests[] = {{.id = 0, .tokens = text, .max_nodes = 100, .tree = &tree},
+                               {.id = 1, .tokens = other, .max_nodes = 100, .tree = &beside}};
+    passes_.clear();
+    ASSERT_TRUE(drafter_->propose(requests).ok());
+    EXPECT_EQ(beside.size(), 4);
+    for (size_t i = 0; i < passes_.size(); ++i) {
+      EXPECT_LE(passes_[i].tokens.size(), i == 0 ? 32u : 8u);
+    }
+    unread.push_back(requests[0].unread);
+  }
+  EXPECT_EQ(unread, (std::vector<int>{118, 86, 54, 22, 0}));
+  ASSERT_EQ(tree.size(), expected.size());
+  for (int i = 0; i < tree.size(); ++i) {
+    EXPECT_EQ(tree.nodes[static_cast<size_t>(i)].token,
+              expected.nodes[static_cast<size_t>(i)].token);
+  }
+}
+
 TEST_F(DraftModelTest, RunsNoPassThatCannotBeUsed) {
   make(tree_options(12, 6, 3), sampled(0.0, DraftNoise::kTarget));
   const std::vector<int32_t> tokens = test::random_tokens(1, 4, kVocab);

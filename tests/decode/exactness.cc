@@ -85,7 +85,7 @@ DraftModelOptions draft_model_options(const Setting& setting) {
   }
   options.vocab = vocab_of(setting);
   options.max_positions = setting.positions;
-  options.max_rows = 48;  // the prompt takes several passes
+  options.max_rows = setting.draft_rows;
   options.max_sequences = static_cast<int>(setting.requests.size());
   options.cache_type = setting.cache_type;
   return options;

@@ -86,6 +86,7 @@ struct Setting {
   int chunk = 512;
   int threads = 1;
   int max_logits = 256;  // rows of a round
+  int draft_rows = 48;   // that a draft model reads in a round: a prompt takes several
   kernels::KvType cache_type = kernels::KvType::kF16;
   // Positions that layers with a window keep before it (KvCache::Windows). They have room for what
   // the passes need; the comparison's plain decoding keeps everything.

@@ -136,7 +136,11 @@ Status Combined::propose(std::span<DraftRequest> requests) {
     }
     if (asked_.empty()) continue;
     AERIE_RETURN_IF_ERROR(drafters_[d]->propose(asked_));
-    for (const size_t i : asked_of_) merge(requests[i], trees_[i]);
+    for (size_t j = 0; j < asked_.size(); ++j) {
+      DraftRequest& request = requests[asked_of_[j]];
+      request.unread = std::max(request.unread, asked_[j].unread);
+      merge(request, trees_[asked_of_[j]]);
+    }
   }
   return {};
 }

@@ -284,13 +284,10 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   source.asked = true;
   for (const DraftRequest& request : requests) tenant_record(request.id, index).idle = 0;
   asked_.clear();
-  double arrears = 0.0;
   for (const DraftRequest& request : requests) {
     State& at = state(request.id);
     if (at.whole || at.left_out[index]) continue;
     DraftRecord& record = at.records[index];
-    arrears = std::max(arrears, record.arrears(request.tokens.size()));
-    record.read = request.tokens.size();
     record.tree.clear();
     DraftRequest& copy = asked_.emplace_back(request);
     copy.tree = &record.tree;
@@ -300,6 +297,11 @@ Status Controller::ask(size_t index, std::span<DraftRequest> requests, int max_d
   const double start = options_.clock();
   AERIE_RETURN_IF_ERROR(source.drafter->propose(asked_));
   const double seconds = options_.clock() - start;
+  double arrears = 0.0;
+  for (const DraftRequest& request : asked_) {
+    DraftRecord& record = state(request.id).records[index];
+    arrears = std::max(arrears, record.note(request.tokens.size(), request.unread));
+  }
   const double plain = cost_.plain(static_cast<int>(asked_.size()));
   if (source.time(seconds, asked_, arrears, kCheap * plain)) {
     source.warn_if_dear(plain);
@@ -424,10 +426,12 @@ Controller::Plan Controller::plan(std::span<const DraftRequest> requests, double
     bool due = false;
     for (const DraftRequest& request : requests) {
       TenantRecord& record = tenant_record(request.id, i);
-      if (record.idle < record.patience) continue;
-      const double arrears = state(request.id).records[i].arrears(request.tokens.size());
+      DraftRecord& own = state(request.id).records[i];
+      due = due || own.looks;
+      if (own.looks || record.idle < record.patience) continue;
+      const double arrears = own.arrears(request.tokens.size());
       if (record.idle * kLookShare * cost_.plain(1) < look_seconds(sources_[i], arrears)) continue;
-      due = true;
+      due = own.looks = true;
       record.idle = 0;
       record.patience = std::min(kMostPatience, 2 * record.patience);
     }

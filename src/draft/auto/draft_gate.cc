@@ -379,13 +379,10 @@ void Gate::find_asked(std::span<const DraftRequest> requests) {
 
 Status Gate::ask(std::span<const DraftRequest> requests) {
   asked_.clear();
-  double most_arrears = 0.0;
   for (const Offer& offer : offers_) {
     DraftRequest& copy = asked_.emplace_back(requests[offer.request]);
     State& at = state(copy.id);
     copy.tree = &at.record.tree;
-    most_arrears = std::max(most_arrears, at.record.arrears(copy.tokens.size()));
-    at.record.read = copy.tokens.size();
     at.asked = true;
     at.tenant().idle = 0.0;
   }
@@ -395,6 +392,11 @@ Status Gate::ask(std::span<const DraftRequest> requests) {
   AERIE_RETURN_IF_ERROR(inner().propose(asked_));
   draft_seconds_ = options_.clock() - start;
   const double plain = cost_.plain(asked_count_);
+  double most_arrears = 0.0;
+  for (const DraftRequest& request : asked_) {
+    DraftRecord& record = state(request.id).record;
+    most_arrears = std::max(most_arrears, record.note(request.tokens.size(), request.unread));
+  }
   if (source_.time(draft_seconds_, asked_, most_arrears, kCheap * plain)) {
     source_.warn_if_dear(plain);
   }
@@ -456,6 +458,11 @@ Status Gate::propose(std::span<DraftRequest> requests) {
 // A round in which the drafter was asked is over, and so many tokens of its draft came true.
 void Gate::settle(State& at, int stood) {
   Tenant& tenant = at.tenant();
+  if (!at.record.is_read) {
+    // It has drafted nothing yet.
+    if (tenant.trial == 0) tenant.credit -= draft_seconds_ / std::max(1, asked_count_);
+    return;
+  }
   DraftYield::Round round;
   round.claimed = at.claimed;
   if (at.taken) {

@@ -44,13 +44,15 @@ bool ControlledDrafter::time(double call_seconds, std::span<const DraftRequest> 
   // Tokens of a sequence that come with any call.
   constexpr double kUsualArrears = 16;
   int deepest = 0;
+  bool reads = false;
   for (const DraftRequest& request : requests) {
     deepest = std::max(deepest, levels_of(*request.tree));
+    reads = reads || request.unread > 0;
   }
   if (arrears > kUsualArrears) {
     const double drafting = std::max(seconds_per_level * std::max(1, deepest), least);
     reading_seconds = std::max(0.0, call_seconds - drafting) / arrears;
-    if (call_seconds > 2.0 * drafting) return false;
+    if (call_seconds > 2.0 * drafting || (reads && deepest == 0)) return false;
   }
   fade(static_cast<double>(requests.size()), batch, timed);
   fade(call_seconds, seconds, timed);

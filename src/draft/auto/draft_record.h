@@ -1,10 +1,12 @@
 // What the controller knows of one drafter.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/token_tree.h"
@@ -33,9 +35,19 @@ struct DraftRecord {
   std::vector<Calibration::Claim> claims;  // of each node
   Calibration calibration{60};
   DepthRecord depths;
-  size_t read = 0;  // tokens of the sequence when it was last asked
+  size_t read = 0;      // tokens of the sequence that it knew when it was last asked
+  bool is_read = true;  // those were all
+  bool looks = false;   // it is asked to see what it is worth, and reads yet
 
   double arrears(size_t tokens) const { return static_cast<double>(tokens - read); }
+  // It was asked for a sequence of so many tokens. How many it has read in that call.
+  double note(size_t tokens, int unread) {
+    const size_t before =
+        std::exchange(read, tokens - std::min(tokens, static_cast<size_t>(unread)));
+    is_read = unread == 0;
+    looks = looks && !is_read;
+    return static_cast<double>(read - std::min(before, read));
+  }
 };
 
 // How a drafter's drafts have fared, over all sequences of a tenant.

@@ -47,7 +47,9 @@ class ModelNetwork final : public DraftNetwork {
     return static_cast<int>(tokens.size()) - 1;
   }
   void keep(int place, std::span<const int32_t> tokens) override;
+  void begin() override { readable_ = options_.max_rows; }
   int start(int place, std::span<const int32_t> tokens, int run, int depth) override;
+  int unread(int place) const override { return states_[static_cast<size_t>(place)].unread; }
   int root_rows(int /*place*/) const override { return kSharedRows; }
   void add_root(int place) override;
   void add_node(int place, const LevelTree& tree, int32_t node) override;
@@ -63,6 +65,7 @@ class ModelNetwork final : public DraftNetwork {
     // target's.
     std::vector<int32_t> spelled;
     size_t translated = 0;
+    int unread = 0;                    // of the last start()
     std::span<const int32_t> context;  // of this round, as the draft model reads it
     NodeRows nodes;
   };
@@ -84,6 +87,7 @@ class ModelNetwork final : public DraftNetwork {
   int vocab_;
   DrafterNeeds needs_;
   std::vector<State> states_;
+  int readable_ = 0;  // rows that may still be made up for in this call
   // Scratch.
   ForwardBatch batch_;
   std::vector<int32_t> above_;  // what rows of the batch point at
@@ -165,13 +169,19 @@ int ModelNetwork::start(int place, std::span<const int32_t> tokens, int run, int
   // The root is read again, for what follows it.
   cache_.truncate(state.cache, std::min(cache_.committed(state.cache), length - 1));
   state.nodes.start();
-  // In pieces: layers with a window have no room for all.
-  while (length - cache_.committed(state.cache) > kSharedRows) {
-    const int from = cache_.committed(state.cache);
-    const int rows = std::min(length - 1 - from, options_.max_rows);
-    if (!cache_.reserve(state.cache, rows, rows).ok()) return 0;
-    feed(state, from + rows, false);
-    pass();
+  state.unread = 0;
+  // The target and its other sequences wait meanwhile, so that it goes on in the next call.
+  if (const int from = cache_.committed(state.cache); length - from > kSharedRows) {
+    const int rows = std::min(length - 1 - from, readable_);
+    readable_ -= rows;
+    if (rows > 0) {
+      if (!cache_.reserve(state.cache, rows, rows).ok()) return 0;
+      feed(state, from + rows, false);
+      pass();
+    }
+    state.unread = length - cache_.committed(state.cache);
+    if (state.unread > kSharedRows) return 0;
+    state.unread = 0;
   }
   const int rest = length - cache_.committed(state.cache);
   return cache_.reserve(state.cache, rest + run, rest).ok() ? possible : 0;

@@ -28,10 +28,10 @@ struct DraftOutputs {
   }
 };
 
-// A sequence has a place, 0 <= place < sequences, from open() to close(). For each round:
-// start(), then passes (add_root() for every sequence in the first, add_node() in further ones,
-// run()), then observe(). Rounds may be left out, observe() may not. Not thread-safe. Allocates in
-// open() alone, once warmed up.
+// A sequence has a place, 0 <= place < sequences, from open() to close(). For each round: begin(),
+// for each sequence start(), then passes (add_root() for every sequence in the first, add_node() in
+// further ones, run()), then observe(). Rounds may be left out, observe() may not. Not thread-safe.
+// Allocates in open() alone, once warmed up.
 class DraftNetwork {
  public:
   virtual ~DraftNetwork() = default;
@@ -59,10 +59,15 @@ class DraftNetwork {
   // does not read.
   virtual bool will_share(int /*place*/) const { return true; }
 
+  // A call for drafts begins: what start() reads for all of them is no more than a pass.
+  virtual void begin() {}
   // Begins a draft behind `tokens` (Drafter's, the last is the root), which stay where they are
   // until observe(), of at most `run` nodes that are run, the deepest at `depth`. Reads what is too
-  // much for a pass with others. The depth that can be had, which may be less; 0: none.
+  // much for a pass with others. The depth that can be had, which may be less; 0: none, or none
+  // before unread() tokens more are read.
   virtual int start(int place, std::span<const int32_t> tokens, int run, int depth) = 0;
+
+  virtual int unread(int /*place*/) const { return 0; }
 
   // The rows that add_root() will add.
   virtual int root_rows(int place) const = 0;

@@ -226,6 +226,7 @@ bool NetworkDrafter::activate(DraftRequest& request, Active& active) {
   if (request.tokens.empty() || limits.max_nodes <= 0 || limits.max_depth <= 0) return false;
   limits.max_depth =
       network_->start(place, request.tokens, most_nodes_run(options_), limits.max_depth);
+  request.unread = network_->unread(place);
   if (limits.max_depth <= 0) return false;
   active = {place, &draft, &request};
   draft.tree.start(limits);
@@ -502,6 +503,7 @@ void NetworkDrafter::finish(const Active& active) {
 
 Status NetworkDrafter::propose(std::span<DraftRequest> requests) {
   active_.clear();
+  network_->begin();
   for (DraftRequest& request : requests) {
     Active active;
     if (activate(request, active)) active_.push_back(active);

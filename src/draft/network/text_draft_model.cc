@@ -221,7 +221,7 @@ Status TextDraftModel::propose(std::span<DraftRequest> requests) {
   AERIE_RETURN_IF_ERROR(states_.check(std::span<const DraftRequest>(requests)));
   active_.clear();
   const int steps = options_.num_steps > 0 ? options_.num_steps : options_.num_tokens;
-  int most = 0;
+  int most = 0, readable = options_.max_rows;
   for (DraftRequest& request : requests) {
     TextState& state = states_.use(request);
     state.said.clear();
@@ -232,11 +232,16 @@ Status TextDraftModel::propose(std::span<DraftRequest> requests) {
     AERIE_RETURN_IF_ERROR(read(state, request.tokens));
     if (!prepare(active)) continue;
     const auto length = static_cast<int>(state.ids.size());
-    while (cache_.committed(state.cache) < length - 1) {
+    const int rows = std::min(readable, length - 1 - cache_.committed(state.cache));
+    if (rows > 0) {
       batch_.clear();
-      feed(state, std::min(options_.max_rows, length - 1 - cache_.committed(state.cache)), false);
+      feed(state, rows, false);
       model_->forward(batch_, cache_);
+      readable -= rows;
     }
+    // The target and its other sequences wait meanwhile, so that it goes on in the next call.
+    request.unread = length - 1 - cache_.committed(state.cache);
+    if (request.unread > 0) continue;
     active_.push_back(active);
     most = std::max(most, active.limit);
   }

@@ -36,6 +36,12 @@ class Speaker final : public test::TestDrafter {
   }
   Status propose(std::span<DraftRequest> requests) override {
     ++calls;
+    if (const size_t unread = requests[0].tokens.size() - read; piece > 0 && unread > piece) {
+      read += piece;
+      requests[0].unread = static_cast<int>(unread - piece);
+      *clock += reading_seconds * static_cast<double>(piece);
+      return {};
+    }
     const auto until = std::chrono::steady_clock::now() + takes;
     for (DraftRequest& request : requests) {
       depths.push_back(std::min<int>(request.max_depth, static_cast<int>(chain.size())));
@@ -64,6 +70,7 @@ class Speaker final : public test::TestDrafter {
   double level_seconds = 0.0;
   double reading_seconds = 0.0;  // of a token that came since
   size_t read = 0;
+  size_t piece = 0;  // that it reads in a call at most; 0: all
   int calls = 0;
   int forgotten = 0;
   std::vector<int> depths;
@@ -304,6 +311,35 @@ TEST_F(ControllerTest, WhereNoDraftCouldPayADearDrafterGetsNoNewSequences) {
   dear.opened.clear();
   for (int id = 100; id < 164; ++id) open(id);
   EXPECT_THAT(dear.opened, IsEmpty());
+}
+
+// A look at a drafter that has much to read goes on until it has drafted.
+TEST_F(ControllerTest, ALookGoesOnWhileTheDrafterReads) {
+  double now = 0.0;
+  Speaker& dear = add({20, 21}, 0.9f);
+  dear.clock = &now;
+  dear.level_seconds = 0.05;
+  dear.reading_seconds = 1e-5;
+  ControllerOptions options;
+  options.clock = [&now] { return now; };
+  start(0.1, 1.0, 1, options);
+  for (int i = 0; i < 60; ++i) {
+    propose();
+    settle({7});
+  }
+  // It does not pay, and has not for long.
+  const int before = dear.calls;
+  EXPECT_LT(before, 30);
+  texts_[0].resize(1000, 7);
+  dear.piece = 200;
+  std::vector<int> calls;
+  for (int i = 0; i < 200; ++i) {
+    if (dear.calls > before) calls.push_back(dear.calls - before);
+    propose();
+    settle({7});
+  }
+  ASSERT_GE(calls.size(), 6u);
+  EXPECT_THAT(std::vector<int>(calls.begin(), calls.begin() + 6), ElementsAre(1, 2, 3, 4, 5, 5));
 }
 
 // One that came under load gets the drafter that takes time when there are fewer.

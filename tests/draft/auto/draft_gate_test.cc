@@ -33,6 +33,12 @@ class Speaker final : public test::TestDrafter {
     ++calls;
     for (DraftRequest& request : requests) {
       asked.push_back(request.id);
+      if (const size_t unread = request.tokens.size() - read; piece > 0 && unread > piece) {
+        read += piece;
+        request.unread = static_cast<int>(unread - piece);
+        *clock += reading * static_cast<double>(piece);
+        continue;
+      }
       float probability = 1.0f;
       for (size_t i = 0; i < chain.size(); ++i) {
         probability *= says;
@@ -57,6 +63,7 @@ class Speaker final : public test::TestDrafter {
   double seconds = 0.0;  // of a call
   double reading = 0.0;  // of a token that it has not seen
   size_t read = 0;
+  size_t piece = 0;  // that it reads in a call at most; 0: all
   int calls = 0;
   std::vector<SequenceId> opened, observed, asked;
 };
@@ -257,6 +264,20 @@ TEST_F(GateTest, ReadingCounts) {
   speaker.reading = 0.05;
   EXPECT_GT(speedup(4000, {9}), 0.97);
   EXPECT_GT(speedup(4000, {9}), 0.98);
+}
+
+// Rounds in which it only reads say nothing of what its drafts are worth.
+TEST_F(GateTest, ATrialBeginsWhenThePromptIsRead) {
+  Speaker& speaker = start({10, 11}, 0.9f, 0.05, 0.1);
+  texts_[0].assign(2000, 5);
+  speaker.piece = 100;
+  speaker.reading = 0.002;
+  run(18, {10, 11, 9});
+  EXPECT_EQ(speaker.calls, 18);
+  EXPECT_TRUE(trees_[0].empty());
+  run(40, {10, 11, 9});
+  EXPECT_GT(speaker.calls, 50);
+  EXPECT_EQ(propose()[0].size(), 2);
 }
 
 // Passes with drafts may take longer than they should; what a round takes is measured.
