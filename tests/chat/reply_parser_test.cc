@@ -414,11 +414,12 @@ TEST(WholeReply, HasItsParts) {
   const Json functions = Json::parse(
       R"([{"name":"weather","parameters":{"type":"object"}},{"name":"stop"},{"no":"name"}])");
   const std::string thought(10'000, 't');
-  const ChatReply reply = read_reply(
-      dialect_of("hermes", "think"), ReasoningStart::kOpen, tools_of(functions),
-      thought + "</think>\n\nOne moment.<tool_call>\n{\"name\": \"weather\", \"arguments\": "
-                "{\"place\": \"Rome\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"stop\", "
-                "\"arguments\": {}}\n</tool_call>");
+  const ChatReply reply =
+      read_reply(dialect_of("hermes", "think"), ReasoningStart::kOpen, tools_of(functions),
+                 thought +
+                     "</think>\n\nOne moment.<tool_call>\n{\"name\": \"weather\", \"arguments\": "
+                     "{\"place\": \"Rome\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"stop\", "
+                     "\"arguments\": {}}\n</tool_call>");
   EXPECT_EQ(reply.reasoning, thought);
   EXPECT_EQ(reply.content, "One moment.");
   ASSERT_EQ(reply.calls.size(), 2u);
