@@ -69,7 +69,8 @@ TEST(Eagle3Training, StepsAreWhatTheEngineDrafts) {
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     TrainingTimeTest test(head, batch);
     std::vector<at::Tensor> logits;
-    for (int step = 0; step < kSteps; ++step) logits.push_back(test.step(all_rows(batch)));
+    for (int step = 0; step < kSteps; ++step)
+      logits.push_back(head.logits(test.step(all_rows(batch))));
 
     const Text& text = texts[1];
     const int64_t begin = batch.documents.start(1);
@@ -100,7 +101,8 @@ TEST(Eagle3Training, RowsSeeThePastAsItWasInTheFirstStepAndThemselves) {
     const at::NoGradGuard no_grad;
     TrainingTimeTest test(head, changed);
     std::vector<at::Tensor> logits;
-    for (int step = 0; step < kSteps; ++step) logits.push_back(test.step(all_rows(changed)));
+    for (int step = 0; step < kSteps; ++step)
+      logits.push_back(head.logits(test.step(all_rows(changed))));
     return logits;
   };
   const std::vector<at::Tensor> before = logits_of(batch);

@@ -7,6 +7,8 @@
 #include "train/methods/supervision.h"
 #include "train/methods/training_methods.h"
 #include "train/nn/ops.h"
+#include "train/nn/output_loss.h"
+#include "train/nn/roots.h"
 
 namespace aerie::train {
 
@@ -54,10 +56,21 @@ at::Tensor TrainingTimeTest::step(const at::Tensor& rows) {
   g_ = head_.handed(stream);
   const bool first = step_++ == 0;
   if (first) keep(rows);
-  return head_.logits(first ? stream.index_select(0, rows) : stream);
+  return first ? stream.index_select(0, rows) : stream;
 }
 
 namespace {
+
+// The target's logits behind the rows that the first step asks for. Those that later steps want are
+// among them: a row is asked only if what lies between is asked, too.
+struct Wanted {
+  at::Tensor rows;    // of the first step
+  at::Tensor logits;  // behind the token after each
+
+  WantedLogits of(const at::Tensor& asked, int64_t step) const {
+    return {logits, at::searchsorted(rows, asked + step)};
+  }
+};
 
 class Eagle3 final : public HeadMethod<Eagle3Head> {
  public:
@@ -74,8 +87,32 @@ class Eagle3 final : public HeadMethod<Eagle3Head> {
   }
 
  private:
+  // A step of the training-time test: the rows that are asked, and their streams.
+  struct Step {
+    int number = 0;
+    at::Tensor rows, stream;
+    double scale = 1.0;  // of its loss
+  };
+  double learn(const Batch& batch, const Step& step, const Wanted& wanted, Roots& roots,
+               Figures& figures) const;
+
   Eagle3Options options_;
 };
+
+// Adds a step's figures and the gradients of what lies behind its streams; returns its loss.
+double Eagle3::learn(const Batch& batch, const Step& step, const Wanted& wanted, Roots& roots,
+                     Figures& figures) const {
+  const at::Tensor normed = head_.normed(step.stream);
+  const OutputLoss loss = output_loss(options_.loss, normed, head_.output(),
+                                      wanted.of(step.rows, step.number), step.scale);
+  roots.add(normed, loss.gradient);
+  const at::Tensor next = batch.tokens.index_select(0, step.rows + (step.number + 2));
+  const at::Tensor drafted = head_.draft_ids().index_select(0, loss.likeliest);
+  const double sum = loss.losses.sum(at::kDouble).item<double>();
+  add_step(figures, step.number, sum, drafted.eq(next).sum().item<double>(),
+           static_cast<double>(step.rows.size(0)));
+  return sum;
+}
 
 Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Generator& generator,
                                      bool train) {
@@ -83,27 +120,23 @@ Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Gener
   const at::AutoGradMode gradients(train);
   Figures figures;
   TrainingTimeTest test(head_, batch);
-  at::Tensor total = at::zeros({}, batch.taps.options());
+  Wanted wanted;
+  Roots roots;
   at::Tensor asked = at::ones_like(batch.mask);
   double weight = 1.0, loss_sum = 0.0;
-  for (int step = 0; step < options_.steps; ++step, weight *= options_.step_decay) {
-    asked = asked * supervised_rows(batch, step);
+  for (int number = 0; number < options_.steps; ++number, weight *= options_.step_decay) {
+    asked = asked * supervised_rows(batch, number);
     const at::Tensor rows = places_of(asked);
-    if (step == 0) figures.weight = static_cast<double>(rows.size(0));
+    if (number == 0) figures.weight = static_cast<double>(rows.size(0));
     if (rows.size(0) == 0) break;
-    const at::Tensor logits = test.step(rows);
-    const at::Tensor wanted = head_.wanted_logits(batch.last.index_select(0, rows + (step + 1)));
-    const at::Tensor loss = divergence(options_.loss, wanted, logits).sum();
-    total = total + loss * weight;
-    const double value = loss.item<double>();
-    loss_sum += value * weight;
-    const at::Tensor next = batch.tokens.index_select(0, rows + (step + 2));
-    const at::Tensor drafted = head_.draft_ids().index_select(0, logits.detach().argmax(-1));
-    add_step(figures, step, value, drafted.eq(next).sum().item<double>(),
-             static_cast<double>(rows.size(0)));
+    if (number == 0) {
+      wanted = {rows, head_.wanted_logits(batch.last.index_select(0, rows + 1))};
+    }
+    const Step step = {number, rows, test.step(rows), scale * weight};
+    loss_sum += weight * learn(batch, step, wanted, roots, figures);
   }
   figures.add("loss", loss_sum);
-  if (train && total.requires_grad()) (total * scale).backward();
+  roots.backward();
   return figures;
 }
 

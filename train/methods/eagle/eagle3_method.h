@@ -33,8 +33,9 @@ class TrainingTimeTest {
   // Both must outlive it.
   TrainingTimeTest(const Eagle3Head& head, const Batch& batch) : head_(head), batch_(batch) {}
 
-  // Runs the next step and returns the logits of `rows`, int64, ascending: of the first step any of
-  // the batch's, later some of those of the step before (an error of the program if not).
+  // Runs the next step and returns the stream behind the layer of `rows`, int64, ascending: of the
+  // first step any of the batch's, later some of those of the step before (an error of the program
+  // if not).
   at::Tensor step(const at::Tensor& rows);
 
  private:

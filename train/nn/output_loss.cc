@@ -1,0 +1,61 @@
+#include "train/nn/output_loss.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "train/nn/autocast.h"
+#include "train/nn/loss_gradients.h"
+
+namespace aerie::train {
+namespace {
+
+// What stays in the last cache from a product to the next.
+constexpr int64_t kRowsAtOnce = 256;
+// Of gradients, which are kept for the product with x: the more rows it sums up, the less often all
+// of the matrix's own gradients are gone through.
+constexpr int64_t kKeptValues = int64_t{32} << 20;
+
+void add_product(const at::Tensor& a, const at::Tensor& b, at::Tensor& sum) {
+  if (a.scalar_type() == sum.scalar_type()) {
+    sum.addmm_(a, b);
+  } else {
+    sum.add_(at::mm(a, b));
+  }
+}
+
+}  // namespace
+
+OutputLoss output_loss(Divergence kind, const at::Tensor& x, const at::Tensor& output,
+                       const WantedLogits& wanted, double scale) {
+  const bool train = at::GradMode::is_enabled();
+  const at::NoGradGuard no_grad;
+  const at::ScalarType type = product_type(x.device());
+  const at::Tensor matrix = output.detach().to(type), inputs = x.detach().to(type);
+  const int64_t rows = x.size(0), tokens = output.size(0);
+  const int64_t kept = std::min(rows, std::max(kRowsAtOnce, kKeptValues / tokens));
+  const at::Tensor logits = at::empty({kept, tokens}, inputs.options());
+  std::vector<at::Tensor> losses, likeliest_of, gradients;
+  for (int64_t first = 0; first < rows; first += kept) {
+    const int64_t end = std::min(rows, first + kept);
+    for (int64_t begin = first; begin < end; begin += kRowsAtOnce) {
+      const int64_t count = std::min(kRowsAtOnce, end - begin);
+      at::Tensor part = logits.narrow(0, begin - first, count);
+      at::mm_out(part, inputs.narrow(0, begin, count), matrix.t());
+      likeliest_of.push_back(likeliest(part));
+      const at::Tensor target =
+          wanted.logits.index_select(0, wanted.places.narrow(0, begin, count));
+      losses.push_back(divergence_to_gradients(kind, target.to(type), part, train ? scale : 0.0));
+      if (train) gradients.push_back(at::mm(part, matrix));
+    }
+    if (!train) continue;
+    at::Tensor& sum = output.mutable_grad();
+    if (!sum.defined()) sum = at::zeros_like(output.detach());
+    add_product(logits.narrow(0, 0, end - first).t(), inputs.narrow(0, first, end - first), sum);
+  }
+  return {at::cat(losses, 0), at::cat(likeliest_of, 0),
+          train ? at::cat(gradients, 0).to(at::kFloat) : at::Tensor()};
+}
+
+}  // namespace aerie::train
