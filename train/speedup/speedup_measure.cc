@@ -99,7 +99,7 @@ Status answering_speed(const SpeedupOptions& options, const std::vector<Prompt>&
   std::atomic<bool> over{false};
   AnswerCalls calls;
   calls.cancel = &over;
-  calls.done = [](const Sample&) { return Status(); };
+  calls.done = [](const Sample&, const std::vector<uint16_t>&) { return Status(); };
   const auto start = Clock::now();
   Clock::time_point first;
   int64_t tokens_then = 0, tokens = 0;
