@@ -6,6 +6,7 @@
 
 #include "train/methods/supervision.h"
 #include "train/methods/training_methods.h"
+#include "train/nn/lap_clock.h"
 #include "train/nn/ops.h"
 #include "train/nn/output_loss.h"
 #include "train/nn/roots.h"
@@ -123,6 +124,7 @@ Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Gener
   Wanted wanted;
   Roots roots;
   at::Tensor asked = at::ones_like(batch.mask);
+  LapClock clock;
   double weight = 1.0, loss_sum = 0.0;
   for (int number = 0; number < options_.steps; ++number, weight *= options_.step_decay) {
     asked = asked * supervised_rows(batch, number);
@@ -133,10 +135,13 @@ Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Gener
       wanted = {rows, head_.wanted_logits(batch.last.index_select(0, rows + 1))};
     }
     const Step step = {number, rows, test.step(rows), scale * weight};
+    figures.seconds.forward += clock.lap();
     loss_sum += weight * learn(batch, step, wanted, roots, figures);
+    figures.seconds.loss += clock.lap();
   }
   figures.add("loss", loss_sum);
   roots.backward();
+  figures.seconds.backward = clock.lap();
   return figures;
 }
 
