@@ -184,6 +184,28 @@ TEST(Eagle3Training, GradientsAreThoseOfTheLoss) {
   }
 }
 
+TEST(Eagle3Training, TheTestOfItsOwnOutputsBeginsWhereItIsToldTo) {
+  TextTarget target;
+  const std::vector<Text> texts = {target.say(1, kPrompt, 9)};
+  at::Generator random = generator(3);
+  auto made = make_eagle3(target.target(), {.steps = 3, .test_from = 0.5}, random);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  train::Method& method = **made;
+  const train::Batch batch = target.batch(texts, kPrompt, method.needs());
+  const auto steps = [&](double share, bool train) {
+    method.set_progress(share);
+    const auto figures = method.accumulate(batch, 1.0, random, train);
+    EXPECT_TRUE(figures.ok()) << figures.status().message();
+    return std::ranges::count_if(
+        figures->sums, [](const auto& sum) { return sum.first.starts_with("loss_"); });
+  };
+  EXPECT_EQ(steps(0.0, true), 1);
+  EXPECT_EQ(steps(0.49, true), 1);
+  EXPECT_EQ(steps(0.5, true), 3);
+  EXPECT_EQ(steps(1.0, true), 3);
+  EXPECT_EQ(steps(0.0, false), 3);
+}
+
 TEST(Eagle3Training, SettingsThatMakeNoSenseAreRefused) {
   TextTarget target;
   at::Generator random = generator(1);

@@ -80,6 +80,7 @@ class Eagle3 final : public HeadMethod<Eagle3Head> {
 
   Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
                                bool train) override;
+  void set_progress(double share) override { progress_ = share; }
   Status write(const std::string& folder) const override {
     return head_.write(folder, "eagle3", options_.depth);
   }
@@ -98,6 +99,7 @@ class Eagle3 final : public HeadMethod<Eagle3Head> {
                Figures& figures) const;
 
   Eagle3Options options_;
+  double progress_ = 0.0;
 };
 
 // Adds a step's figures and the gradients of what lies behind its streams; returns its loss.
@@ -124,9 +126,11 @@ Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Gener
   Wanted wanted;
   Roots roots;
   at::Tensor asked = at::ones_like(batch.mask);
+  // Evaluations are of all steps, so that those of the whole training compare.
+  const int steps = train && progress_ < options_.test_from ? 1 : options_.steps;
   LapClock clock;
   double weight = 1.0, loss_sum = 0.0;
-  for (int number = 0; number < options_.steps; ++number, weight *= options_.step_decay) {
+  for (int number = 0; number < steps; ++number, weight *= options_.step_decay) {
     asked = asked * supervised_rows(batch, number);
     const at::Tensor rows = places_of(asked);
     if (number == 0) figures.weight = static_cast<double>(rows.size(0));
@@ -150,6 +154,8 @@ MakeMethod declare_eagle3(SettingList& settings) {
   o->head.add_taps_to(settings);
   settings.add_draft_vocab(o->head.vocabulary);
   settings.add("ttt-steps", o->steps, {1, 64}, "Steps of the training-time test; 1: none");
+  settings.add("ttt-from", o->test_from, {0, 1},
+               "The share of the training before which there is one step alone");
   settings.add("step-decay", o->step_decay, {0, 1}, "Step j weighs so much to the power of j");
   settings.add_loss(o->loss);
   settings.add_depth(o->depth);
@@ -159,6 +165,8 @@ MakeMethod declare_eagle3(SettingList& settings) {
 }
 
 constexpr int kEagle3Depths[] = {1, 3, 5};
+// In a short time: first much text in one step, then what later tokens of a draft need.
+constexpr SettingValue kEagle3Speedup[] = {{"ttt-steps", 4}, {"ttt-from", 0.5}};
 
 }  // namespace
 
@@ -182,6 +190,7 @@ constinit const TrainingMethod kEagle3Training = {
     .declare = declare_eagle3,
     // Before P-EAGLE: one layer instead of four, so the same time trains it on more text.
     .speedup_depths = kEagle3Depths,
+    .speedup_settings = kEagle3Speedup,
 };
 
 }  // namespace aerie::train

@@ -20,6 +20,9 @@ struct Eagle3Options {
   Eagle3HeadOptions head = {};
   int steps = 7;            // of the training-time test; 1: none
   double step_decay = 0.8;  // step j weighs step_decay^j
+  // The share of the training behind which the head is run on its own outputs; before it is one
+  // step alone, which costs a fraction and teaches what the others hang on. 0: from the start.
+  double test_from = 0.0;
   Divergence loss = Divergence::kForwardKl;
   int depth = 5;  // of the drafts by which the head is judged, and which its configuration names
 };
