@@ -1,10 +1,13 @@
 #include "train/nn/output_loss.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
+#include "base/clones.h"
 #include "train/nn/autocast.h"
 #include "train/nn/loss_gradients.h"
 
@@ -17,11 +20,33 @@ constexpr int64_t kRowsAtOnce = 256;
 // of the matrix's own gradients are gone through.
 constexpr int64_t kKeptValues = int64_t{32} << 20;
 
+constexpr int64_t kPiece = 64 * 1024;  // what a thread takes at a time
+
+AERIE_CLONES void add_bfloats(const c10::BFloat16* values, int64_t count, float* sums) {
+  for (int64_t i = 0; i < count; ++i) {
+    sums[i] += std::bit_cast<float>(static_cast<uint32_t>(values[i].x) << 16);
+  }
+}
+
+// LibTorch would make floats of all values first.
+void add_values(const at::Tensor& values, at::Tensor& sum) {
+  if (!sum.is_cpu() || values.scalar_type() != at::kBFloat16 || !values.is_contiguous() ||
+      !sum.is_contiguous()) {
+    sum.add_(values);
+    return;
+  }
+  const auto* const from = values.data_ptr<c10::BFloat16>();
+  auto* const to = sum.data_ptr<float>();
+  at::parallel_for(0, sum.numel(), kPiece, [&](int64_t begin, int64_t end) {
+    add_bfloats(from + begin, end - begin, to + begin);
+  });
+}
+
 void add_product(const at::Tensor& a, const at::Tensor& b, at::Tensor& sum) {
   if (a.scalar_type() == sum.scalar_type()) {
     sum.addmm_(a, b);
   } else {
-    sum.add_(at::mm(a, b));
+    add_values(at::mm(a, b), sum);
   }
 }
 
