@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/files.h"
 #include "format/safetensors/safetensors_write.h"
 #include "tensor/dtype.h"
 #include "train/data/dataset.h"
@@ -143,6 +144,20 @@ Expected<StoreResult> store_features(const StoreOptions& options) {
   if (!status.ok() && status.code() != StatusCode::kCancelled) return status;
   result.missing = static_cast<int>(samples.size()) - result.stored;
   return result;
+}
+
+Status remove_features(const std::string& folder) {
+  AERIE_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
+                         paths_in(folder, "features-", ".safetensors"));
+  for (const std::string& path : paths) {
+    std::error_code error;
+    fs::remove(path, error);
+    if (error) {
+      return {StatusCode::kInternal,
+              fmt::format("{} cannot be removed: {}", path, error.message())};
+    }
+  }
+  return {};
 }
 
 }  // namespace aerie::train

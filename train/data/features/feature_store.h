@@ -36,4 +36,7 @@ struct StoreResult {
 // the room. Files appear whole or not at all, and what is there is kept.
 Expected<StoreResult> store_features(const StoreOptions& options);
 
+// Takes all features out of the folder; the samples stay.
+Status remove_features(const std::string& folder);
+
 }  // namespace aerie::train
