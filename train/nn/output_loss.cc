@@ -52,35 +52,46 @@ void add_product(const at::Tensor& a, const at::Tensor& b, at::Tensor& sum) {
 
 }  // namespace
 
-OutputLoss output_loss(Divergence kind, const at::Tensor& x, const at::Tensor& output,
-                       const WantedLogits& wanted, double scale) {
+OutputLoss::OutputLoss(const at::Tensor& output)
+    : output_(output), matrix_(output.detach().to(product_type(output.device()))) {
+  const int64_t tokens = matrix_.size(0);
+  const int64_t rows = std::max(kRowsAtOnce, kKeptValues / tokens);
+  kept_ = at::empty({rows, tokens}, matrix_.options());
+  inputs_ = at::empty({rows, matrix_.size(1)}, matrix_.options());
+}
+
+OutputLoss::Result OutputLoss::run(Divergence kind, const at::Tensor& x, const WantedLogits& wanted,
+                                   double scale) {
   const bool train = at::GradMode::is_enabled();
   const at::NoGradGuard no_grad;
-  const at::ScalarType type = product_type(x.device());
-  const at::Tensor matrix = output.detach().to(type), inputs = x.detach().to(type);
-  const int64_t rows = x.size(0), tokens = output.size(0);
-  const int64_t kept = std::min(rows, std::max(kRowsAtOnce, kKeptValues / tokens));
-  const at::Tensor logits = at::empty({kept, tokens}, inputs.options());
+  const int64_t rows = x.size(0);
   std::vector<at::Tensor> losses, likeliest_of, gradients;
-  for (int64_t first = 0; first < rows; first += kept) {
-    const int64_t end = std::min(rows, first + kept);
-    for (int64_t begin = first; begin < end; begin += kRowsAtOnce) {
-      const int64_t count = std::min(kRowsAtOnce, end - begin);
-      at::Tensor part = logits.narrow(0, begin - first, count);
-      at::mm_out(part, inputs.narrow(0, begin, count), matrix.t());
-      likeliest_of.push_back(likeliest(part));
-      const at::Tensor target =
-          wanted.logits.index_select(0, wanted.places.narrow(0, begin, count));
-      losses.push_back(divergence_to_gradients(kind, target.to(type), part, train ? scale : 0.0));
-      if (train) gradients.push_back(at::mm(part, matrix));
-    }
+  for (int64_t begin = 0; begin < rows; begin += kRowsAtOnce) {
+    const int64_t count = std::min(kRowsAtOnce, rows - begin);
+    if (used_ + count > kept_.size(0)) finish();
+    at::Tensor part = kept_.narrow(0, used_, count);
+    const at::Tensor input =
+        inputs_.narrow(0, used_, count).copy_(x.detach().narrow(0, begin, count));
+    at::mm_out(part, input, matrix_.t());
+    likeliest_of.push_back(likeliest(part));
+    const at::Tensor target = wanted.logits.index_select(0, wanted.places.narrow(0, begin, count));
+    losses.push_back(
+        divergence_to_gradients(kind, target.to(matrix_.scalar_type()), part, train ? scale : 0.0));
     if (!train) continue;
-    at::Tensor& sum = output.mutable_grad();
-    if (!sum.defined()) sum = at::zeros_like(output.detach());
-    add_product(logits.narrow(0, 0, end - first).t(), inputs.narrow(0, first, end - first), sum);
+    gradients.push_back(at::mm(part, matrix_));
+    used_ += count;
   }
   return {at::cat(losses, 0), at::cat(likeliest_of, 0),
           train ? at::cat(gradients, 0).to(at::kFloat) : at::Tensor()};
+}
+
+void OutputLoss::finish() {
+  if (used_ == 0) return;
+  const at::NoGradGuard no_grad;
+  at::Tensor& sum = output_.mutable_grad();
+  if (!sum.defined()) sum = at::zeros_like(output_.detach());
+  add_product(kept_.narrow(0, 0, used_).t(), inputs_.narrow(0, 0, used_), sum);
+  used_ = 0;
 }
 
 }  // namespace aerie::train

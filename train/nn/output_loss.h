@@ -16,16 +16,28 @@ struct WantedLogits {
   at::Tensor places;  // int64 [rows]
 };
 
-struct OutputLoss {
-  at::Tensor losses;     // float [rows]
-  at::Tensor likeliest;  // int64 [rows]: of the tokens, by the drafter
-  at::Tensor gradient;   // float [rows, width], with respect to x; undefined: there is no training
-};
+// Of one batch. Products are in 16 bits as far as Autocast says so. Not thread-safe.
+class OutputLoss {
+ public:
+  // `output` [tokens, width]: a leaf, which stays as it is as long as this lives.
+  explicit OutputLoss(const at::Tensor& output);
 
-// x [rows, width] of at least one stream, and `output` [tokens, width], a leaf. Where gradients
-// are on, those of scale * (sum of the losses) are added to the leaf's. Products are in 16 bits as
-// far as Autocast says so.
-OutputLoss output_loss(Divergence kind, const at::Tensor& x, const at::Tensor& output,
-                       const WantedLogits& wanted, double scale);
+  struct Result {
+    at::Tensor losses;     // float [rows]
+    at::Tensor likeliest;  // int64 [rows]: of the tokens, by the drafter
+    at::Tensor gradient;   // float [rows, width], with respect to x; undefined: gradients are off
+  };
+  // x [rows, width] of at least one stream. The gradients are of scale * (sum of the losses).
+  Result run(Divergence kind, const at::Tensor& x, const WantedLogits& wanted, double scale);
+
+  // Adds what has come together to the leaf's gradients. Without it they lack something.
+  void finish();
+
+ private:
+  at::Tensor output_;
+  at::Tensor matrix_;         // as products take it
+  at::Tensor kept_, inputs_;  // gradients of logits, and x, whose product is not added yet
+  int64_t used_ = 0;          // rows of these
+};
 
 }  // namespace aerie::train

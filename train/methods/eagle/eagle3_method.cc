@@ -95,20 +95,24 @@ class Eagle3 final : public HeadMethod<Eagle3Head> {
     at::Tensor rows, stream;
     double scale = 1.0;  // of its loss
   };
-  double learn(const Batch& batch, const Step& step, const Wanted& wanted, Roots& roots,
-               Figures& figures) const;
+  // What the steps' losses are made with, and what they leave.
+  struct Losses {
+    Wanted wanted;
+    OutputLoss output;
+    Roots roots;
+  };
+  double learn(const Batch& batch, const Step& step, Losses& losses, Figures& figures) const;
 
   Eagle3Options options_;
   double progress_ = 0.0;
 };
 
 // Adds a step's figures and the gradients of what lies behind its streams; returns its loss.
-double Eagle3::learn(const Batch& batch, const Step& step, const Wanted& wanted, Roots& roots,
-                     Figures& figures) const {
+double Eagle3::learn(const Batch& batch, const Step& step, Losses& losses, Figures& figures) const {
   const at::Tensor normed = head_.normed(step.stream);
-  const OutputLoss loss = output_loss(options_.loss, normed, head_.output(),
-                                      wanted.of(step.rows, step.number), step.scale);
-  roots.add(normed, loss.gradient);
+  const OutputLoss::Result loss = losses.output.run(
+      options_.loss, normed, losses.wanted.of(step.rows, step.number), step.scale);
+  losses.roots.add(normed, loss.gradient);
   const at::Tensor next = batch.tokens.index_select(0, step.rows + (step.number + 2));
   const at::Tensor drafted = head_.draft_ids().index_select(0, loss.likeliest);
   const double sum = loss.losses.sum(at::kDouble).item<double>();
@@ -123,8 +127,7 @@ Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Gener
   const at::AutoGradMode gradients(train);
   Figures figures;
   TrainingTimeTest test(head_, batch);
-  Wanted wanted;
-  Roots roots;
+  Losses losses{{}, OutputLoss(head_.output()), {}};
   at::Tensor asked = at::ones_like(batch.mask);
   // Evaluations are of all steps, so that those of the whole training compare.
   const int steps = train && progress_ < options_.test_from ? 1 : options_.steps;
@@ -136,15 +139,17 @@ Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Gener
     if (number == 0) figures.weight = static_cast<double>(rows.size(0));
     if (rows.size(0) == 0) break;
     if (number == 0) {
-      wanted = {rows, head_.wanted_logits(batch.last.index_select(0, rows + 1))};
+      losses.wanted = {rows, head_.wanted_logits(batch.last.index_select(0, rows + 1))};
     }
     const Step step = {number, rows, test.step(rows), scale * weight};
     figures.seconds.forward += clock.lap();
-    loss_sum += weight * learn(batch, step, wanted, roots, figures);
+    loss_sum += weight * learn(batch, step, losses, figures);
     figures.seconds.loss += clock.lap();
   }
   figures.add("loss", loss_sum);
-  roots.backward();
+  losses.output.finish();
+  figures.seconds.loss += clock.lap();
+  losses.roots.backward();
   figures.seconds.backward = clock.lap();
   return figures;
 }
