@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -29,7 +30,7 @@ template <typename... Args>
 Status broken(const std::string& where, fmt::format_string<Args...> what, Args&&... args) {
   return invalid_data(
       "{}: {}; a line is a JSON object with 'turns' (a list of texts) or 'prompt', 'question' or "
-      "'text' (a text) or 'messages': correct or remove it",
+      "'text' (a text) or 'messages' or 'conversations': correct or remove it",
       where, fmt::format(what, std::forward<Args>(args)...));
 }
 
@@ -70,36 +71,56 @@ Status read_list(const Json& turns, const std::string& where, Prompt& prompt) {
   return {};
 }
 
-Status read_messages(const Json& messages, const std::string& where, Prompt& prompt) {
+// As OpenAI has them, {role, content}, or ShareGPT, {from, value}.
+struct Message {
+  std::string_view role;
+  const char* content_key = nullptr;
+  const Json* content = nullptr;
+};
+
+Expected<Message> message_of(const Json& json, const char* list, const std::string& where) {
+  const auto object = JsonObject::view(json, where);
+  if (!object.ok()) return broken(where, "'{}' holds what is no object", list);
+  for (const auto& [role_key, content_key] : {std::pair{"role", "content"}, {"from", "value"}}) {
+    const auto role = object->string(role_key);
+    const Json* content = object->find(content_key);
+    if (role.ok() && content != nullptr) return Message{*role, content_key, content};
+  }
+  return broken(where, "'{}' holds an object without 'role' or 'content'", list);
+}
+
+bool is_one_of(std::string_view role, std::initializer_list<std::string_view> roles) {
+  return std::ranges::find(roles, role) != roles.end();
+}
+
+Status read_messages(const Json& messages, const char* list, const std::string& where,
+                     Prompt& prompt) {
   if (!messages.is_array() || messages.size() > 2 * kMostTurns) {
-    return broken(where, "'messages' is not a list of at most {} objects", 2 * kMostTurns);
+    return broken(where, "'{}' is not a list of at most {} objects", list, 2 * kMostTurns);
   }
-  for (const Json& message : messages) {
-    const auto object = JsonObject::view(message, where);
-    if (!object.ok()) return broken(where, "'messages' holds what is no object");
-    const auto role = object->string("role");
-    const Json* content = object->find("content");
-    if (!role.ok() || content == nullptr) {
-      return broken(where, "'messages' holds an object without 'role' or 'content'");
-    }
-    if (*role == "user") {
-      AERIE_ASSIGN_OR_RETURN(prompt.turns.emplace_back(), text_of(*content, where, "content"));
-    } else if (*role == "system") {
-      if (&message != &messages.front()) {
-        return broken(where, "'messages' has a system message that is not the first");
+  for (const Json& json : messages) {
+    AERIE_ASSIGN_OR_RETURN(const Message message, message_of(json, list, where));
+    if (is_one_of(message.role, {"user", "human"})) {
+      AERIE_ASSIGN_OR_RETURN(prompt.turns.emplace_back(),
+                             text_of(*message.content, where, message.content_key));
+    } else if (message.role == "system") {
+      if (&json != &messages.front()) {
+        return broken(where, "'{}' has a system message that is not the first", list);
       }
-      AERIE_ASSIGN_OR_RETURN(prompt.system, text_of(*content, where, "content"));
-    } else if (*role != "assistant") {
-      return broken(where, "'messages' has a role other than system, user and assistant");
+      AERIE_ASSIGN_OR_RETURN(prompt.system, text_of(*message.content, where, message.content_key));
+    } else if (!is_one_of(message.role, {"assistant", "gpt", "chatgpt", "bing", "bard"})) {
+      return broken(where, "'{}' has a role other than system, user and assistant", list);
     }
   }
-  return prompt.turns.empty() ? broken(where, "'messages' has no message of the user") : Status();
+  return prompt.turns.empty() ? broken(where, "'{}' has no message of the user", list) : Status();
 }
 
 Status read_turns(const JsonObject& line, const std::string& where, Prompt& prompt) {
   prompt.chat = true;
   // Sets of chats repeat their beginning as `prompt`.
-  if (const Json* messages = line.find("messages")) return read_messages(*messages, where, prompt);
+  for (const char* key : {"messages", "conversations"}) {
+    if (const Json* list = line.find(key)) return read_messages(*list, key, where, prompt);
+  }
   const char* found = nullptr;
   for (const char* key : {"turns", "prompt", "question", "text"}) {
     if (!line.has(key)) continue;
@@ -109,12 +130,18 @@ Status read_turns(const JsonObject& line, const std::string& where, Prompt& prom
     found = key;
   }
   if (found == nullptr) {
-    return broken(where, "there is none of 'turns', 'messages', 'prompt', 'question' and 'text'");
+    return broken(where,
+                  "there is none of 'turns', 'messages', 'conversations', 'prompt', 'question' and "
+                  "'text'");
   }
   const std::string_view key = found;
-  if (key == "turns") return read_list(*line.find(key), where, prompt);
+  const Json& value = *line.find(key);
+  if (key == "turns") {
+    const bool objects = value.is_array() && !value.empty() && value.front().is_object();
+    return objects ? read_messages(value, found, where, prompt) : read_list(value, where, prompt);
+  }
   prompt.chat = key != "prompt";
-  AERIE_ASSIGN_OR_RETURN(prompt.turns.emplace_back(), text_of(*line.find(key), where, found));
+  AERIE_ASSIGN_OR_RETURN(prompt.turns.emplace_back(), text_of(value, where, found));
   return {};
 }
 

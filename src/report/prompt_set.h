@@ -50,9 +50,11 @@ struct PromptSelection {
 inline constexpr const char* kMultiTurn = "Multi-turn Conversation";
 
 // Each line is an object with one of
-//   `turns`     a list of texts: what the user says
+//   `turns`     a list of texts: what the user says; or as the next
 //   `messages`  a list of {role, content}, of which those of the roles user and system count (one
 //               of the latter, at the front); the rest of such a line is passed over
+//   `conversations`  the same as ShareGPT has it: {from, value}, `human` for user, `gpt` and its
+//               like for assistant
 //   `question`, `text`  the one turn of a chat
 //   `prompt`    a text to go on with
 // and may have `category` (a text) and `question_id` or `task_id` (a text or a whole number); other

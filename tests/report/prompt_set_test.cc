@@ -80,6 +80,23 @@ TEST(PromptSet, ReadsQuestionsTextsAndMessages) {
   for (const Prompt& prompt : prompts) EXPECT_TRUE(prompt.chat);
 }
 
+TEST(PromptSet, ReadsShareGptsConversationsAndTurnsOfObjects) {
+  const auto prompts = read(
+      "{\"id\": \"x_0\", \"conversations\": [{\"from\": \"system\", \"value\": \"S\"}, "
+      "{\"from\": \"human\", \"value\": \"Hi\"}, {\"from\": \"gpt\", \"value\": \"\"}, "
+      "{\"from\": \"human\", \"value\": \"Why?\"}, {\"from\": \"bing\", \"value\": \"B\"}]}\n"
+      "{\"conversations\": [{\"from\": \"gpt\", \"value\": \"A\"}, "
+      "{\"role\": \"user\", \"content\": \"C\"}]}\n"
+      "{\"turns\": [{\"role\": \"user\", \"content\": \"D\"}, "
+      "{\"role\": \"assistant\", \"content\": \"E\"}, {\"from\": \"user\", \"value\": \"F\"}]}\n");
+  ASSERT_EQ(prompts.size(), 3u);
+  EXPECT_THAT(prompts[0].turns, ElementsAre("Hi", "Why?"));
+  EXPECT_EQ(prompts[0].system, "S");
+  EXPECT_THAT(prompts[1].turns, ElementsAre("C"));
+  EXPECT_THAT(prompts[2].turns, ElementsAre("D", "F"));
+  for (const Prompt& prompt : prompts) EXPECT_TRUE(prompt.chat);
+}
+
 TEST(PromptSet, RangesLeaveLinesOut) {
   const Lines numbered("numbered.jsonl",
                        "{\"text\": \"a\", \"task_id\": 1}\n{\"text\": \"b\", \"task_id\": 2}\n"
@@ -163,6 +180,12 @@ TEST(PromptSet, NamesTheBrokenLine) {
               HasSubstr("not the first"));
   EXPECT_THAT(messages("[" + user + ", {\"role\": \"tool\", \"content\": \"a\"}]"),
               HasSubstr("other than"));
+  EXPECT_THAT(refusal("{\"conversations\": [{\"from\": \"tool\", \"value\": \"a\"}]}"),
+              HasSubstr("'conversations' has a role"));
+  EXPECT_THAT(refusal("{\"conversations\": [{\"from\": \"human\", \"value\": \"\"}]}"),
+              HasSubstr("'value' holds"));
+  EXPECT_THAT(refusal("{\"turns\": [{\"role\": \"user\", \"content\": \"a\"}, \"b\"]}"),
+              HasSubstr("'turns' holds what is no object"));
   EXPECT_THAT(refusal("{\"turns\": []}"), HasSubstr("1 to 64 texts"));
   EXPECT_THAT(refusal("{\"turns\": \"a\"}"), HasSubstr("1 to 64 texts"));
   EXPECT_THAT(refusal("{\"turns\": [\"a\", 2]}"), HasSubstr("'turns' holds"));

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "engine/engine.h"
 #include "engine/profile.h"
 #include "format/json.h"
@@ -63,6 +64,12 @@ struct Speedup {
   std::string said;
 };
 
+std::vector<std::string> features_in(const std::string& folder) {
+  const auto paths = paths_in(folder, "features-", ".safetensors");
+  EXPECT_TRUE(paths.ok()) << paths.status().message();
+  return paths.ok() ? *paths : std::vector<std::string>();
+}
+
 TEST(SpeedupPlan, DividesTheBudget) {
   SpeedupSpeeds speeds;
   speeds.plain = 50.0;
@@ -83,9 +90,13 @@ TEST(SpeedupPlan, DividesTheBudget) {
   EXPECT_GT(plan->evaluated_prompts, 10);
   EXPECT_GE(plan->held_out * 3000, plan->evaluated_prompts);
   EXPECT_EQ(make_speedup_plan(860.0, speeds, {3000, 1.25})->batch_tokens, 800);
-  EXPECT_THAT(describe_plan(*plan, speeds, {3000, 1.25}, "OUT"),
-              AllOf(HasSubstr("1575 prompts of 3000"), HasSubstr("42 min"), HasSubstr("OUT")));
-  EXPECT_THAT(describe_plan(*plan, speeds, {100, 1.25}, "OUT"), HasSubstr("more than once"));
+  EXPECT_THAT(describe_plan(*plan, speeds, {3000, 1.25}, "OUT", false),
+              AllOf(HasSubstr("1575 prompts of 3000"), HasSubstr("42 min"), HasSubstr("OUT"),
+                    HasSubstr("computed while it trains")));
+  EXPECT_THAT(describe_plan(*plan, speeds, {100, 1.25}, "OUT", true),
+              AllOf(HasSubstr("more than once"), Not(HasSubstr("computed"))));
+  speeds.feature_bytes = 1000;
+  EXPECT_EQ(speedup_feature_bytes(*plan, speeds), 2 * 504'000'000);
 }
 
 TEST(SpeedupPlan, SaysWhichBudgetWouldDo) {
@@ -151,8 +162,12 @@ TEST(SpeedupState, IsReadBackAndChecked) {
                   .answering = 200.25,
                   .replies_at_a_time = 32,
                   .training = 1e3,
+                  .bf16 = true,
                   .parameters = 12345678,
+                  .layers = {1, 2, 30},
+                  .feature_bytes = 3456,
                   .seconds = 40.0};
+  state.stores_features = true;
   state.data_seconds = 12.5;
   state.replies = 99;
   state.answered = true;
@@ -164,6 +179,10 @@ TEST(SpeedupState, IsReadBackAndChecked) {
   EXPECT_EQ((*read)->options, state.options);
   EXPECT_EQ((*read)->speeds.parameters, state.speeds.parameters);
   EXPECT_EQ((*read)->speeds.answering, state.speeds.answering);
+  EXPECT_TRUE((*read)->speeds.bf16);
+  EXPECT_EQ((*read)->speeds.layers, state.speeds.layers);
+  EXPECT_EQ((*read)->speeds.feature_bytes, 3456);
+  EXPECT_TRUE((*read)->stores_features);
   EXPECT_EQ((*read)->replies, 99);
   EXPECT_TRUE((*read)->answered);
   EXPECT_FALSE((*read)->trained);
@@ -184,13 +203,19 @@ TEST(Speedup, MakesAHeadAndMeasuresIt) {
   const auto end = speedup(run.options);
   ASSERT_TRUE(end.ok()) << end.status().message() << "\n" << run.said;
   EXPECT_EQ(*end, SpeedupEnd::kDone);
-  EXPECT_THAT(run.said, AllOf(HasSubstr("1. Data:"), HasSubstr("2. Training:"),
-                              HasSubstr("3. Evaluation:"), HasSubstr("aerie run -m ")));
+  EXPECT_THAT(run.said,
+              AllOf(HasSubstr("1. Data:"), HasSubstr("2. Training:"), HasSubstr("3. Evaluation:"),
+                    HasSubstr("aerie run -m "), HasSubstr("tokens/s with the time of answering")));
 
   const auto report = read_json(run.path("report.json"));
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_GT((*report)["data"]["samples"], 10);
   EXPECT_GE((*report)["training"]["steps"], 5);
+  const double seconds =
+      (*report)["data"]["seconds"].get<double>() + (*report)["training"]["seconds"].get<double>();
+  EXPECT_NEAR((*report)["training"]["tokens_per_second_with_data"].get<double>() * seconds,
+              (*report)["training"]["tokens"].get<double>(), 1.0);
+  EXPECT_TRUE(features_in(run.path("data")).empty());
   const auto& methods = (*report)["evaluation"]["methods"];
   ASSERT_GE(methods.size(), 6U);  // plain, auto twice, the head at three depths
   const auto profile = read_profile(run.path("profile.json"));
@@ -233,6 +258,10 @@ TEST(Speedup, GoesOnWhereItWasInterrupted) {
   ASSERT_NO_FATAL_FAILURE(run.ends(SpeedupEnd::kInterrupted));
   const auto answers = test::lines_in(run.path("data"));
   EXPECT_GT(answers.size(), 10U);
+  // Of a kill between a sample and its features.
+  const std::vector<std::string> features = features_in(run.path("data"));
+  ASSERT_FALSE(features.empty());
+  std::filesystem::remove(features.front());
   EXPECT_FALSE(std::filesystem::exists(run.path("head")));
 
   run.cancel = false;

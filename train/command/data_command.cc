@@ -85,6 +85,7 @@ Expected<int> run(DataFlags& flags) {
   }
   catch_interrupts();
   options.cancel = &interrupted;
+  options.features = flags.features;
   if (!options.prompts.empty()) {
     AERIE_ASSIGN_OR_RETURN(const GenerateResult result, generate_data(options));
     print_message("{}\n", summary(result));

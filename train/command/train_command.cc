@@ -33,9 +33,10 @@ int report(const TrainSettings& settings, const TrainResult& result) {
     return 130;
   }
   print_message(
-      "{} {} steps, {} tokens, {}: {}/final{}\n",
+      "{} {} steps, {} tokens, {}: {}/final{}\n{}\n",
       result.end == TrainEnd::kStoppedEarly ? "stopped for want of gain after" : "trained",
-      result.state.step, result.state.rows, duration_text(result.state.seconds), folder, best);
+      result.state.step, result.state.rows, duration_text(result.state.seconds), folder, best,
+      rate_text(static_cast<double>(result.rows), result.seconds, result.steps));
   return 0;
 }
 

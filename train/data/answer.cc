@@ -25,6 +25,8 @@ struct Open final : JobListener {
   Status status;      // of the turn that has ended
   int64_t fresh = 0;  // tokens of the last pass
   bool reading = false;
+  TapRecorder* recorder = nullptr;
+  std::vector<uint16_t> taps;  // of the turn that has ended, which read those before it, too
 
   void on_tokens(const Sequence& sequence) override {
     fresh += static_cast<int64_t>(sequence.emitted.size());
@@ -38,6 +40,10 @@ struct Open final : JobListener {
     sample.tokens = sequence->tokens;
     sample.mask.resize(sample.tokens.size(), 1);
     sample.finish = sequence->finish;
+    if (recorder != nullptr) {
+      taps = recorder->take(sequence->id);
+      taps.resize(taps.size() / (sample.tokens.size() - 1) * sample.tokens.size(), 0);
+    }
     reply->finish();
     replies.push_back(reply->text());
   }
@@ -52,7 +58,7 @@ class Run {
         settings_(settings),
         tasks_(tasks),
         calls_(calls),
-        decoder_(*target.parts().model, *target.parts().cache, nullptr, options_of(target)),
+        decoder_(*target.parts().model, *target.parts().cache, calls.recorder, options_of(target)),
         scheduler_(decoder_, *target.parts().cache,
                    {.max_sequences = target.options().sequences,
                     .max_pass_rows = target.parts().decoder.max_rows}) {}
@@ -113,6 +119,7 @@ bool Run::begin_turn(Open& open, std::vector<int32_t> tokens) {
 Status Run::begin(const AnswerTask& task) {
   auto open = std::make_unique<Open>();
   open->task = task;
+  open->recorder = calls_.recorder;
   Sample& sample = open->sample;
   sample.prompt = task.prompt->number;
   sample.index = task.index;
@@ -159,7 +166,7 @@ Status Run::fill() {
         ++counts_.samples;
         const std::unique_ptr<Open> finished = std::move(open_[i]);
         open_.erase(open_.begin() + static_cast<int64_t>(i));
-        AERIE_RETURN_IF_ERROR(calls_.done(std::move(finished->sample)));
+        AERIE_RETURN_IF_ERROR(calls_.done(std::move(finished->sample), std::move(finished->taps)));
         continue;
       }
     }

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "report/prompt_set.h"
 #include "train/data/conversation.h"
+#include "train/data/features/tap_recorder.h"
 #include "train/data/running_target.h"
 #include "train/data/sample.h"
 
@@ -38,8 +39,11 @@ struct AnswerCounts {
 };
 
 struct AnswerCalls {
-  // Takes a finished sample. An error ends the run.
-  std::function<Status(Sample)> done;
+  // Takes a finished sample, and what was recorded of it. An error ends the run.
+  std::function<Status(Sample, std::vector<uint16_t> taps)> done;
+  // Hears of all that the target reads; then `taps` are bfloat16 [tokens][layers][hidden], zeros
+  // for the last token, which the target never reads and nothing is learned behind. May be null.
+  TapRecorder* recorder = nullptr;
   // After each pass; may be empty.
   std::function<void(const AnswerCounts&)> progress;
   // Asked before every pass; once it is true, the run ends without error, and what is unfinished

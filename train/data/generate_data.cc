@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/progress.h"
 #include "format/text.h"
+#include "train/data/features/feature_writer.h"
+#include "train/data/features/features.h"
 #include "train/data/info.h"
 
 namespace aerie::train {
@@ -83,6 +86,29 @@ Expected<DataInfo> make_info(const GenerateOptions& options, const RunningTarget
   return info;
 }
 
+// What answering stores beside the samples.
+struct Features {
+  std::optional<TapRecorder> recorder;
+  std::optional<FeatureWriter> writer;
+
+  Status open(const GenerateOptions& options, const RunningTarget& target,
+              const std::string& fingerprint) {
+    if (options.features.empty()) return {};
+    const ModelConfig& config = target.config();
+    for (const int32_t layer : options.features) AERIE_RETURN_IF_ERROR(check_tap(layer, config));
+    recorder.emplace(options.features);
+    AERIE_ASSIGN_OR_RETURN(FeatureWriter opened,
+                           FeatureWriter::open(options.out, options.shard,
+                                               {fingerprint, options.features, config.hidden}));
+    writer.emplace(std::move(opened));
+    return {};
+  }
+  Status add(const Sample& sample, std::vector<uint16_t> taps) {
+    return writer ? writer->add(sample.id, std::move(taps)) : Status();
+  }
+  Status finish() { return writer ? writer->finish() : Status(); }
+};
+
 // By whatever shard they were made.
 Expected<std::unordered_set<std::string>> ids_in(const std::string& folder, int vocab) {
   std::unordered_set<std::string> ids;
@@ -99,14 +125,18 @@ Expected<std::unordered_set<std::string>> ids_in(const std::string& folder, int 
 Expected<GenerateResult> generate_data(const GenerateOptions& options) {
   AERIE_RETURN_IF_ERROR(check(options));
   AERIE_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_prompts(options));
+  RunningTargetOptions target_options = options.target;
+  target_options.max_taps = static_cast<int>(options.features.size());
   AERIE_ASSIGN_OR_RETURN(const std::unique_ptr<RunningTarget> target,
-                         RunningTarget::open(options.target));
+                         RunningTarget::open(target_options));
   AERIE_ASSIGN_OR_RETURN(const ConversationFormat format,
                          ConversationFormat::make(target->source(), options.use_template));
   AERIE_ASSIGN_OR_RETURN(const DataInfo info, make_info(options, *target, format));
   AERIE_RETURN_IF_ERROR(claim_folder(options.out, info));
   AERIE_ASSIGN_OR_RETURN(AnswerFile file, AnswerFile::open(options.out, options.shard));
   AERIE_ASSIGN_OR_RETURN(const auto there, ids_in(options.out, info.vocab));
+  Features features;
+  AERIE_RETURN_IF_ERROR(features.open(options, *target, info.fingerprint));
 
   GenerateResult result;
   std::vector<AnswerTask> tasks;
@@ -125,12 +155,17 @@ Expected<GenerateResult> generate_data(const GenerateOptions& options) {
   Progress progress("samples", result.there + static_cast<int64_t>(tasks.size()));
   progress.skip(result.there);
   AnswerCalls calls;
-  calls.done = [&](const Sample& sample) { return file.append(sample); };
+  calls.done = [&](const Sample& sample, std::vector<uint16_t> taps) {
+    AERIE_RETURN_IF_ERROR(file.append(sample));
+    return features.add(sample, std::move(taps));
+  };
+  if (features.recorder) calls.recorder = &*features.recorder;
   calls.progress = [&](const AnswerCounts& counts) {
     progress.set(int64_t{result.there} + counts.samples + counts.too_long);
   };
   calls.cancel = options.cancel;
   AERIE_ASSIGN_OR_RETURN(result.counts, answer(*target, format, options.settings, tasks, calls));
+  AERIE_RETURN_IF_ERROR(features.finish());
   result.seconds = seconds_since(start);
   result.missing = static_cast<int>(tasks.size()) - result.counts.samples - result.counts.too_long;
   return result;

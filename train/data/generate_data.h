@@ -25,6 +25,9 @@ struct GenerateOptions {
   // Of `prompts`, those files whose `prompt`s are texts to go on with even so.
   std::vector<std::string> plain;
   double held_out = 0.02;
+  // Layers whose features are stored as they come; empty: none are. What was answered before, or
+  // is lost with a kill, store_features() adds.
+  std::vector<int32_t> features;
   const std::atomic<bool>* cancel = nullptr;  // see AnswerCalls
 
   static constexpr int kDefaultBatch = 32;

@@ -1,5 +1,9 @@
 #include "train/methods/setting_list.h"
 
+#include <algorithm>
+#include <cassert>
+#include <type_traits>
+
 namespace aerie::train {
 namespace {
 
@@ -28,6 +32,21 @@ void SettingList::add_loss(Divergence& loss) {
 void SettingList::add_loss(std::optional<Divergence>& loss) {
   add_word("loss", loss, parse_divergence, "",
            std::string(kDistance) + " (default: cross entropy with the text)");
+}
+
+void SettingList::set(const SettingValue& value) {
+  const auto found = std::ranges::find(all_, value.name, &Setting::name);
+  assert(found != all_.end());
+  std::visit(
+      [&]<typename Field>(Field& field) {
+        if constexpr (std::is_same_v<Field, int*> || std::is_same_v<Field, int64_t*> ||
+                      std::is_same_v<Field, double*>) {
+          *field = static_cast<std::remove_pointer_t<Field>>(value.value);
+        } else {
+          assert(false && "not a number");
+        }
+      },
+      found->field);
 }
 
 Setting& SettingList::put(Setting setting) {

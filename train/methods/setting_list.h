@@ -39,6 +39,12 @@ struct Setting {
   std::string needs = {};
 };
 
+// A number for a setting by its name.
+struct SettingValue {
+  std::string_view name;
+  double value = 0.0;
+};
+
 // Fields must outlive what is parsed.
 class SettingList {
  public:
@@ -70,6 +76,9 @@ class SettingList {
   // The target's ids that can be drafted: the most frequent of the data, put there before the
   // method is made, or none, which stands for all.
   void add_draft_vocab(std::vector<int32_t>& ids);
+
+  // Requires a setting of that name that is a number.
+  void set(const SettingValue& value);
 
   // In the order in which they were added.
   const std::deque<Setting>& all() const { return all_; }

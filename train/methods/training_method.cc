@@ -8,6 +8,7 @@ namespace aerie::train {
 
 void Figures::merge(const Figures& other) {
   weight += other.weight;
+  seconds.add(other.seconds);
   for (const auto& [name, sum] : other.sums) {
     const auto same = std::find_if(sums.begin(), sums.end(),
                                    [&name](const auto& entry) { return entry.first == name; });

@@ -22,14 +22,29 @@ struct MethodNeeds {
   bool last = false;                // Batch::last
 };
 
+// What passes take. A method that tells none of it apart leaves all at 0.
+struct PassSeconds {
+  double forward = 0.0;
+  double loss = 0.0;  // from the last stream on, with the gradients up to there
+  double backward = 0.0;
+
+  double sum() const { return forward + loss + backward; }
+  void add(const PassSeconds& more) {
+    forward += more.forward;
+    loss += more.loss;
+    backward += more.backward;
+  }
+};
+
 // Figures of a step for the log, by name; "loss" is among them. Sums over what `weight` counts, so
 // that those of several batches and processes can be added up.
 struct Figures {
   double weight = 0.0;  // supervised rows
   std::vector<std::pair<std::string, double>> sums;
+  PassSeconds seconds;  // of this process
 
   void add(const std::string& name, double sum) { sums.emplace_back(name, sum); }
-  // Adds the sums of the same names; takes over those that are new.
+  // Adds the sums of the same names, and the seconds; takes over names that are new.
   void merge(const Figures& other);
 };
 

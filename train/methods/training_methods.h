@@ -58,6 +58,8 @@ struct TrainingMethod {
   // How many tokens of a draft `aerie speedup` tries; empty: it does not train by this method. It
   // takes the first that it can unless it is told another. The drafter needs no more than "model".
   std::span<const int> speedup_depths = {};
+  // What `aerie speedup` sets otherwise than the method's default.
+  std::span<const SettingValue> speedup_settings = {};
 };
 
 // Lists the method's settings. The returned function makes it of what their fields hold then.

@@ -21,7 +21,19 @@ void switch_to(const at::Device& device, bool on) {
 #endif
 }
 
+bool is_on(const at::Device& device) {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+  return at::autocast::is_autocast_enabled(device.type());
+#else
+  return device.is_cpu() ? at::autocast::is_cpu_enabled() : at::autocast::is_enabled();
+#endif
+}
+
 }  // namespace
+
+at::ScalarType product_type(const at::Device& device) {
+  return is_on(device) ? at::kBFloat16 : at::kFloat;
+}
 
 Autocast::Autocast(const at::Device& device, bool on) : device_(device), on_(on) {
   if (on_) switch_to(device_, true);

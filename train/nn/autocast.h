@@ -18,4 +18,8 @@ class Autocast {
   bool on_;
 };
 
+// Of products on the device, as things are in this thread: BF16 under an Autocast that is on, else
+// float.
+at::ScalarType product_type(const at::Device& device);
+
 }  // namespace aerie::train

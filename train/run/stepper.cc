@@ -5,13 +5,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
+#include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "train/batches/batch_plan.h"
 #include "train/batches/collate.h"
 #include "train/nn/autocast.h"
+#include "train/nn/lap_clock.h"
 
 namespace aerie::train {
 namespace {
@@ -32,7 +36,44 @@ Status not_finite(int64_t step, const char* what) {
                   step, what)};
 }
 
+std::array<std::pair<std::string_view, double>, 6> named(const StepSeconds& seconds) {
+  return {{{"waiting", seconds.waiting},
+           {"forward", seconds.passes.forward},
+           {"loss", seconds.passes.loss},
+           {"backward", seconds.passes.backward},
+           {"passes", seconds.others},
+           {"optimizer", seconds.optimizer}}};
+}
+
 }  // namespace
+
+double StepSeconds::sum() const {
+  return waiting + passes.sum() + others + optimizer;
+}
+
+void StepSeconds::add(const StepSeconds& more) {
+  waiting += more.waiting;
+  passes.add(more.passes);
+  others += more.others;
+  optimizer += more.optimizer;
+}
+
+Json json_of(const StepSeconds& seconds) {
+  Json json = Json::object();
+  for (const auto& [name, value] : named(seconds)) {
+    if (value > 0.0) json[std::string(name)] = value;
+  }
+  return json;
+}
+
+std::string rate_text(double tokens, double seconds, const StepSeconds& steps) {
+  const double all = std::max({seconds, steps.sum(), 1e-9});
+  std::string text = fmt::format("{:.0f} tokens/s:", tokens / all);
+  for (const auto& [name, value] : named(steps)) {
+    if (value > 0.0) text += fmt::format(" {} {:.0f} %,", name, 100.0 * value / all);
+  }
+  return text + fmt::format(" else {:.0f} %", 100.0 * (all - steps.sum()) / all);
+}
 
 Stepper::Stepper(Method& method, AdamW& optimizer, Group& group, const StepOptions& options)
     : method_(method),
@@ -62,11 +103,15 @@ Expected<Figures> Stepper::evaluate(const Batch& batch, int64_t number) {
 }
 
 Status Stepper::accumulate(int64_t step, const Share& share, StepResult& result) {
+  LapClock clock;
   for (int64_t i = share.begin + group_.rank(); i < share.end; i += group_.world()) {
     AERIE_ASSIGN_OR_RETURN(Batch batch, share.next());
+    result.seconds.waiting += clock.lap();
     result.rows += batch.documents.rows();
     const uint64_t seed = batch_seed(options_.seed, step, i - share.begin);
     AERIE_ASSIGN_OR_RETURN(const Figures figures, run(std::move(batch), seed, true));
+    result.seconds.passes.add(figures.seconds);
+    result.seconds.others += std::max(0.0, clock.lap() - figures.seconds.sum());
     result.figures.merge(figures);
   }
   return {};
@@ -75,6 +120,7 @@ Status Stepper::accumulate(int64_t step, const Share& share, StepResult& result)
 Expected<StepResult> Stepper::step(int64_t step, double rate, const Share& share) {
   StepResult result;
   const Status own = accumulate(step, share, result);
+  LapClock clock;
   const double loss = loss_of(result.figures);
   at::Tensor sums = at::empty({4}, at::kDouble);
   double* const sum = sums.data_ptr<double>();
@@ -112,6 +158,7 @@ Expected<StepResult> Stepper::step(int64_t step, double rate, const Share& share
   result.clipped = options_.clip_norm > 0.0 && result.gradient_norm > options_.clip_norm;
   if (result.clipped) factor *= options_.clip_norm / result.gradient_norm;
   optimizer_.step(step, rate, factor);
+  result.seconds.optimizer = clock.lap();
   return result;
 }
 

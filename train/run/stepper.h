@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "base/status.h"
+#include "format/json.h"
 #include "train/methods/training_method.h"
 #include "train/nn/adamw.h"
 #include "train/run/groups/group.h"
@@ -22,12 +24,32 @@ struct StepOptions {
   at::Device device = at::kCPU;
 };
 
+// Where the time of steps goes.
+struct StepSeconds {
+  double waiting = 0.0;    // for batches, and so for features
+  PassSeconds passes;      // as far as the method tells them apart
+  double others = 0.0;     // of passes what it does not
+  double optimizer = 0.0;  // with the sums of several processes, and clipping
+
+  double sum() const;
+  void add(const StepSeconds& more);
+};
+
+// By name: "waiting", "forward", "loss", "backward", "passes" (what is in none of these three) and
+// "optimizer"; what took no time is left out.
+Json json_of(const StepSeconds& seconds);
+
+// "1234 tokens/s: forward 31 %, loss 24 %, ...", the rest of `seconds` being evaluations,
+// checkpoints and the like.
+std::string rate_text(double tokens, double seconds, const StepSeconds& steps);
+
 struct StepResult {
   Figures figures;             // of this process's batches
   double weight = 0.0;         // of all
   int64_t rows = 0;            // of all
   double gradient_norm = 0.0;  // of the mean, before clip_norm
   bool clipped = false;
+  StepSeconds seconds;  // of this process
 };
 
 // Not thread-safe. Everything must outlive it.

@@ -121,6 +121,10 @@ class Run {
   Figures logged_;
   int64_t logged_steps_ = 0, clipped_ = 0;
   double logged_norm_ = 0.0;
+  StepSeconds logged_seconds_;
+  // Since this call.
+  int64_t rows_ = 0;
+  StepSeconds step_seconds_;
   std::optional<Progress> progress_;  // of process 0, from the first step on
 };
 
@@ -204,6 +208,9 @@ Status Run::step() {
       stepper_.step(state_.step + 1, rate, {begin, end, [this] { return loader_->next(); }}));
   ++state_.step;
   state_.rows += result.rows;
+  rows_ += result.rows;
+  logged_seconds_.add(result.seconds);
+  step_seconds_.add(result.seconds);
   state_.position.next = end;
   if (end == epoch_batches_) state_.position = {state_.position.epoch + 1, 0};
   return write_log(rate, result);
@@ -225,19 +232,23 @@ Status Run::write_log(double rate, const StepResult& result) {
     for (const auto& [name, mean] : means(figures)) line[name] = mean;
     line["gradient_norm"] = logged_norm_ / static_cast<double>(logged_steps_);
     line["clipped"] = static_cast<double>(clipped_) / static_cast<double>(logged_steps_);
+    line["seconds_of"] = json_of(logged_seconds_);
     AERIE_RETURN_IF_ERROR(log_->add(line));
     const double share_after =
         steps_ > 0 ? static_cast<double>(state_.step) / static_cast<double>(steps_) : share_;
     const std::string of = steps_ > 0 ? fmt::format(" of {}", steps_) : "";
     if (calls_.progress) {
       calls_.progress(
-          fmt::format("step {}{}  {:.0f} %  loss {:.4f}  rate {:.2e}  norm {:.3f}  {:.0f} s",
+          fmt::format("step {}{}  {:.0f} %  loss {:.4f}  rate {:.2e}  norm {:.3f}  {:.0f} s  "
+                      "{:.0f} tokens/s",
                       state_.step, of, 100.0 * share_after, mean_of(figures, "loss"), rate,
-                      line["gradient_norm"].get<double>(), seconds()));
+                      line["gradient_norm"].get<double>(), seconds(),
+                      static_cast<double>(rows_) / seconds_since(start_)));
     }
   }
   logged_ = {};
   logged_norm_ = 0.0;
+  logged_seconds_ = {};
   logged_steps_ = clipped_ = 0;
   return {};
 }
@@ -379,7 +390,7 @@ Expected<TrainResult> Run::finish(TrainEnd end) {
         path("final"), [this](const std::string& folder) { return write_folder(folder, *last_); }));
   }
   AERIE_RETURN_IF_ERROR(checkpoint());
-  return TrainResult{end, state_, last_};
+  return TrainResult{end, state_, last_, rows_, seconds_since(start_), step_seconds_};
 }
 
 void Run::show_progress() {
@@ -393,7 +404,7 @@ void Run::show_progress() {
 }
 
 Expected<TrainResult> Run::go() {
-  if (state_.finished) return TrainResult{TrainEnd::kDone, state_, std::nullopt};
+  if (state_.finished) return TrainResult{TrainEnd::kDone, state_, std::nullopt, 0, 0.0, {}};
   loader_.emplace(set_, method_.needs(),
                   LoaderOptions{options_.plan, step_batches(), group_.rank(), group_.world()},
                   state_.position);

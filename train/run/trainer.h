@@ -20,6 +20,7 @@
 #include "train/run/run_folder.h"
 #include "train/run/run_state.h"
 #include "train/run/schedule.h"
+#include "train/run/stepper.h"
 
 namespace aerie::train {
 
@@ -68,6 +69,10 @@ struct TrainResult {
   TrainEnd end = TrainEnd::kDone;
   RunState state;
   std::optional<Evaluation> last;  // of the final parameters; none if nothing was left to be done
+  // Of this call: tokens that steps went through, seconds in all, and those of the steps.
+  int64_t rows = 0;
+  double seconds = 0.0;
+  StepSeconds steps;
 };
 
 // All may be empty. Those of one process are called in process 0 alone.

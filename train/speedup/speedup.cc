@@ -18,6 +18,7 @@
 #include "measure/tune/tune.h"
 #include "report/text_file.h"
 #include "train/data/duration_text.h"
+#include "train/data/features/feature_store.h"
 #include "train/data/generate_data.h"
 #include "train/data/info.h"
 #include "train/run/evaluate.h"
@@ -46,6 +47,8 @@ constexpr double kSurely = 0.9;
 // A time that was misjudged ends the stage only so much later: what is unfinished would be lost.
 constexpr double kDataOverrun = 1.25;
 constexpr int kLeastPrompts = 16;
+// Of what is free on the disk, the most that features may take.
+constexpr double kFeatureShare = 0.25;
 constexpr int kPassRepeats = 3;
 constexpr int kFewEvaluated = 8;
 
@@ -72,9 +75,10 @@ class Run {
   Status open_model();
   Status keep_prompts(bool begun) const;
   Status begin();
-  Status check_room() const;
+  Status check_room();
   GenerateOptions data_options(const std::atomic<bool>* cancel) const;
   Status answer_some();
+  Status complete_features();
   Status answer_prompts();
   Status train_head();
   Status write_head();
@@ -172,16 +176,22 @@ Status Run::open() {
   return keep_prompts(begun);
 }
 
-Status Run::check_room() const {
+Status Run::check_room() {
   std::error_code error;
   const fs::space_info space = fs::space(options_.out, error);
-  const int64_t needed = speedup_disk_bytes(plan_, state_.speeds);
-  if (error || space.available >= static_cast<uint64_t>(needed)) return {};
+  if (error) return {};  // a full disk is an error later, too
+  const auto free = static_cast<double>(space.available);
+  const auto needed = static_cast<double>(speedup_disk_bytes(plan_, state_.speeds));
+  const auto features = static_cast<double>(speedup_feature_bytes(plan_, state_.speeds));
+  // Once answering has begun it stays as it is.
+  if (state_.data_seconds == 0.0) {
+    state_.stores_features = !state_.speeds.layers.empty() && features < kFeatureShare * free;
+  }
+  if (free >= needed) return {};
   constexpr double kMiB = 1 << 20;
-  return {
-      StatusCode::kResourceExhausted,
-      fmt::format("--out {}: up to {:.0f} MiB are needed and {:.0f} are free", options_.out,
-                  static_cast<double>(needed) / kMiB, static_cast<double>(space.available) / kMiB)};
+  return {StatusCode::kResourceExhausted,
+          fmt::format("--out {}: up to {:.0f} MiB are needed and {:.0f} are free", options_.out,
+                      needed / kMiB, free / kMiB)};
 }
 
 // Measures, unless that was done before, and plans.
@@ -204,8 +214,8 @@ Status Run::begin() {
                         prompts_.size(), context_)};
   }
   AERIE_RETURN_IF_ERROR(write_file(path("held-out.jsonl"), to_lines(held_out)));
-  say(describe_plan(plan_, state_.speeds, prompt_facts_, options_.out));
   if (!state_.trained) AERIE_RETURN_IF_ERROR(check_room());
+  say(describe_plan(plan_, state_.speeds, prompt_facts_, options_.out, state_.stores_features));
   return save();
 }
 
@@ -222,6 +232,7 @@ GenerateOptions Run::data_options(const std::atomic<bool>* cancel) const {
   data.settings.max_tokens = kSpeedupReplyTokens;
   data.settings.temperatures = {0.0, 1.0};
   data.held_out = plan_.held_out;
+  if (state_.stores_features) data.features = state_.speeds.layers;
   data.cancel = cancel;
   return data;
 }
@@ -252,8 +263,21 @@ Status Run::answer_some() {
   return save();
 }
 
+// Of samples that were finished just before a kill.
+Status Run::complete_features() {
+  StoreOptions store;
+  store.folder = path("data");
+  store.model = options_.model;
+  store.tap_layers = state_.speeds.layers;
+  store.threads = options_.threads;
+  store.cancel = options_.cancel;
+  return store_features(store).status();
+}
+
 Status Run::answer_prompts() {
   while (!state_.answered && !cancelled()) AERIE_RETURN_IF_ERROR(answer_some());
+  if (cancelled()) return {};
+  if (state_.stores_features && !state_.trained) AERIE_RETURN_IF_ERROR(complete_features());
   if (cancelled()) return {};
   AERIE_ASSIGN_OR_RETURN(const Dataset dataset, read_dataset(path("data")));
   facts_.samples = static_cast<int64_t>(dataset.samples.size());
@@ -279,12 +303,22 @@ Status Run::train_head() {
                          run_training(make_speedup_head(head_), settings, options_.command, calls));
   facts_.training = run.result.state;
   if (run.result.end == TrainEnd::kInterrupted) return {};
-  say(fmt::format("2. Training: {} steps, {} tokens ({}); best after step {}", facts_.training.step,
-                  facts_.training.rows, duration_text(facts_.training.seconds),
-                  facts_.training.best_step));
+  facts_.data_seconds = state_.data_seconds;
+  // Nothing to tell of a training that was finished before.
+  const std::string rate =
+      run.result.rows == 0
+          ? ""
+          : fmt::format("\n   {:.0f} tokens/s with the time of answering; alone {}",
+                        tokens_per_second(facts_),
+                        rate_text(static_cast<double>(run.result.rows), run.result.seconds,
+                                  run.result.steps));
+  say(fmt::format("2. Training: {} steps, {} tokens ({}); best after step {}{}",
+                  facts_.training.step, facts_.training.rows,
+                  duration_text(facts_.training.seconds), facts_.training.best_step, rate));
   AERIE_RETURN_IF_ERROR(write_head());
   state_.trained = true;
-  return save();
+  AERIE_RETURN_IF_ERROR(save());
+  return remove_features(path("data"));
 }
 
 Status Run::write_head() {

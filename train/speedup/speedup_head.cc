@@ -69,6 +69,7 @@ MakeMethod make_speedup_head(const SpeedupHead& head) {
   SettingList settings;
   MakeMethod make = declare(*head.method, settings);
   if (settings.draft_vocab()->ids != nullptr) settings.draft_vocab()->size = head.draft_vocab;
+  for (const SettingValue& value : head.method->speedup_settings) settings.set(value);
   return make;
 }
 
@@ -98,9 +99,11 @@ TrainSettings speedup_training(const SpeedupOptions& options, const SpeedupHead&
   train.plan.max_length = settings.data.max_length;
   train.checkpoint.seconds = std::clamp(seconds / 10.0, 10.0, 600.0);
   if (seconds > kSecondsOfFewEvaluations) train.evaluation.seconds = seconds / kEvaluations;
+  train.autocast = speeds.bf16;
   train.config.method = head.method->name;
   train.config.fixed = {{"draft vocabulary", fmt::format("{}", head.draft_vocab)},
-                        {"tokens of a batch", fmt::format("{}", plan.batch_tokens)}};
+                        {"tokens of a batch", fmt::format("{}", plan.batch_tokens)},
+                        {"precision", speeds.bf16 ? "bf16" : "float"}};
   train.config.free = {{"seconds", fmt::format("{:.0f}", seconds)},
                        {"device", options.device.str()}};
   // A twentieth of the time, in all.

@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "engine/engine.h"
+#include "kernels/machine_peak.h"
 #include "train/batches/loader.h"
 #include "train/data/answer.h"
 #include "train/data/generate_data.h"
@@ -29,6 +32,9 @@ constexpr int kLeastRounds = 3;
 constexpr int kSampleTokens = 256;
 constexpr int kSamples = 8;
 constexpr int64_t kProbeBatch = 512;
+constexpr int kTimedSteps = 2;
+// Of a training, where its steps may take different times (Method::set_progress()).
+constexpr double kMoments[] = {0.125, 0.375, 0.625, 0.875};
 
 Status cancelled() {
   return {StatusCode::kCancelled, "interrupted before anything was made"};
@@ -99,7 +105,7 @@ Status answering_speed(const SpeedupOptions& options, const std::vector<Prompt>&
   std::atomic<bool> over{false};
   AnswerCalls calls;
   calls.cancel = &over;
-  calls.done = [](const Sample&) { return Status(); };
+  calls.done = [](const Sample&, const std::vector<uint16_t>&) { return Status(); };
   const auto start = Clock::now();
   Clock::time_point first;
   int64_t tokens_then = 0, tokens = 0;
@@ -142,32 +148,61 @@ std::vector<Sample> random_samples(int vocab) {
   return samples;
 }
 
+// Speed does not depend on the values, as long as they are of the usual size.
+class AnyFeatures final : public FeatureSource {
+ public:
+  AnyFeatures(std::vector<int32_t> layers, int hidden)
+      : layers_(std::move(layers)), hidden_(hidden) {}
+
+  std::span<const int32_t> tap_layers() const override { return layers_; }
+  int hidden() const override { return hidden_; }
+  Status read(const Sample& sample, std::span<float> out) override {
+    const PhiloxBlock draw = philox4x32({static_cast<uint32_t>(sample.tokens[0]), 1, 0, 0}, {0, 0});
+    uint32_t state = draw[0];
+    for (float& value : out) {
+      state = state * 1664525U + 1013904223U;
+      value = static_cast<float>(state >> 8) * 0x1p-23F - 1.0F;
+    }
+    return {};
+  }
+
+ private:
+  std::vector<int32_t> layers_;
+  int hidden_ = 0;
+};
+
+// Tokens/s, the mean over the moments of a training by the clock.
 Expected<double> time_steps(const SpeedupOptions& options, Method& method, const TrainingSet& set,
-                            double seconds) {
+                            double seconds, bool bf16) {
   PlanOptions plan;
   plan.batch_tokens = kProbeBatch;
   AdamW optimizer(method.parameters(), {});
   AERIE_ASSIGN_OR_RETURN(const auto group, join_group({}));
   StepOptions step_options;
   step_options.device = options.device;
+  step_options.autocast = bf16;
   Stepper stepper(method, optimizer, *group, step_options);
   Loader loader(set, method.needs(), LoaderOptions{plan}, {});
-  Clock::time_point start;
-  int64_t rows = 0;
-  for (int64_t step = 1;; ++step) {
-    AERIE_ASSIGN_OR_RETURN(
-        const StepResult result,
-        stepper.step(step, 0.0, {step, step + 1, [&] { return loader.next(); }}));
-    if (asked_to_end(options)) return cancelled();
-    if (step == 1) {
-      // It makes room for everything, and found batches ready.
-      start = Clock::now();
-      continue;
+  double rates = 0.0;
+  int64_t step = 0;
+  for (const double moment : kMoments) {
+    method.set_progress(moment);
+    Clock::time_point start;
+    int64_t rows = 0;
+    // The first makes room for everything, and found batches ready.
+    for (int timed = -1;; ++timed) {
+      if (timed == 0) start = Clock::now();
+      if (timed >= kTimedSteps && seconds_since(start) >= seconds / std::size(kMoments)) break;
+      ++step;
+      AERIE_ASSIGN_OR_RETURN(
+          const StepResult result,
+          stepper.step(step, 0.0, {step, step + 1, [&] { return loader.next(); }}));
+      if (asked_to_end(options)) return cancelled();
+      if (timed >= 0) rows += result.rows;
     }
-    rows += result.rows;
-    const double passed = seconds_since(start);
-    if (step > kLeastRounds && passed >= seconds) return static_cast<double>(rows) / passed;
+    rates += static_cast<double>(rows) / seconds_since(start);
   }
+  return rates / std::size(kMoments);
 }
 
 Status training_speed(const SpeedupOptions& options, const SpeedupHead& head, double seconds,
@@ -176,19 +211,26 @@ Status training_speed(const SpeedupOptions& options, const SpeedupHead& head, do
   AERIE_ASSIGN_OR_RETURN(const auto target, Target::open(options.model, pool));
   target->to(options.device);
   at::Generator generator = at::detail::createCPUGenerator(1);
-  const int vocab = target->config().vocab;
-  const std::vector<int64_t> counts(static_cast<size_t>(vocab), 0);
+  const ModelConfig& config = target->config();
+  const std::vector<int64_t> counts(static_cast<size_t>(config.vocab), 0);
   AERIE_ASSIGN_OR_RETURN(const auto method, make_speedup_head(head)({*target, generator, counts}));
   speeds.parameters = method->parameters().count();
-  const std::vector<Sample> samples = random_samples(vocab);
+  speeds.layers = feature_layers(method->needs(), config.layers);
+  speeds.feature_bytes =
+      static_cast<int64_t>(speeds.layers.size() * sizeof(uint16_t)) * config.hidden;
+  const std::vector<Sample> samples = random_samples(config.vocab);
   TrainingSet set;
   for (const Sample& sample : samples) set.training.push_back(&sample);
-  AERIE_ASSIGN_OR_RETURN(
-      const auto features,
-      compute_features(options.model, feature_layers(method->needs(), target->config().layers),
-                       feature_threads(options), kSampleTokens));
-  set.features = features.get();
-  AERIE_ASSIGN_OR_RETURN(speeds.training, time_steps(options, *method, set, seconds));
+  AnyFeatures features(speeds.layers, config.hidden);
+  set.features = &features;
+  AERIE_ASSIGN_OR_RETURN(speeds.training, time_steps(options, *method, set, seconds, false));
+  // Without the instructions it would take minutes to find out that it is slower.
+  if (!options.device.is_cpu() || !kernels::has_dot(kernels::best_isa(), kernels::Dot::kBfloat)) {
+    return {};
+  }
+  AERIE_ASSIGN_OR_RETURN(const double bf16, time_steps(options, *method, set, seconds, true));
+  speeds.bf16 = bf16 > speeds.training;
+  speeds.training = std::max(bf16, speeds.training);
   return {};
 }
 

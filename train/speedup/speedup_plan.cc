@@ -33,6 +33,12 @@ constexpr double kDecodingShare = 0.5;
 constexpr int64_t kBytesPerParameter = 3 * 12 + 4 * 4;
 // A sample's line.
 constexpr int64_t kBytesPerToken = 8;
+// With the prompt's, at most, about.
+constexpr int64_t kTokensOfReplyToken = 2;
+
+double gibibytes(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
 
 double turn_tokens(const SpeedupPrompts& prompts) {
   return kSpeedupReplyTokens * std::max(1.0, prompts.turns);
@@ -94,11 +100,17 @@ Expected<SpeedupPlan> make_speedup_plan(double budget, const SpeedupSpeeds& spee
 }
 
 int64_t speedup_disk_bytes(const SpeedupPlan& plan, const SpeedupSpeeds& speeds) {
-  return kBytesPerParameter * speeds.parameters + 2 * kBytesPerToken * plan.reply_tokens;
+  return kBytesPerParameter * speeds.parameters +
+         kTokensOfReplyToken * kBytesPerToken * plan.reply_tokens;
+}
+
+int64_t speedup_feature_bytes(const SpeedupPlan& plan, const SpeedupSpeeds& speeds) {
+  return kTokensOfReplyToken * speeds.feature_bytes * plan.reply_tokens;
 }
 
 std::string describe_plan(const SpeedupPlan& plan, const SpeedupSpeeds& speeds,
-                          const SpeedupPrompts& prompts, const std::string& out) {
+                          const SpeedupPrompts& prompts, const std::string& out,
+                          bool stores_features) {
   const double epochs =
       static_cast<double>(plan.trained_tokens) / static_cast<double>(plan.reply_tokens);
   const std::string again =
@@ -106,10 +118,19 @@ std::string describe_plan(const SpeedupPlan& plan, const SpeedupSpeeds& speeds,
           ? fmt::format("; there are {} prompts, so some are answered more than once",
                         prompts.count)
           : fmt::format(" of {}", prompts.count);
+  const double feature_room = gibibytes(speedup_feature_bytes(plan, speeds));
+  const std::string features =
+      stores_features
+          ? fmt::format(" and, until it is trained, up to {:.2f} GiB of features", feature_room)
+          : fmt::format(
+                "; features, up to {:.2f} GiB, would take too much of what is free and are "
+                "computed while it trains, which slows that down",
+                feature_room);
   return fmt::format(
              "Measured: plain decoding {:.1f} tokens/s; {} replies at a time {:.0f} tokens/s; "
-             "training {:.0f} tokens/s, {:.2f} million parameters.\n",
+             "training {:.0f} tokens/s{}, {:.2f} million parameters.\n",
              speeds.plain, speeds.replies_at_a_time, speeds.answering, speeds.training,
+             speeds.bf16 ? " with products of 16 bits" : "",
              static_cast<double>(speeds.parameters) / 1e6) +
          fmt::format("1. Data, {}: the model answers about {} prompts{} with up to {} tokens.\n",
                      duration_text(plan.data_seconds), plan.replies, again, plan.reply_tokens) +
@@ -121,8 +142,8 @@ std::string describe_plan(const SpeedupPlan& plan, const SpeedupSpeeds& speeds,
              "3. Evaluation and tuning, {}: about {} held-out prompts, plain against speculative "
              "decoding.\n",
              duration_text(plan.evaluation_seconds), plan.evaluated_prompts) +
-         fmt::format("All of it goes to {}, up to {:.2f} GiB.\n", out,
-                     static_cast<double>(speedup_disk_bytes(plan, speeds)) / (1 << 30)) +
+         fmt::format("All of it goes to {}, up to {:.2f} GiB{}.\n", out,
+                     gibibytes(speedup_disk_bytes(plan, speeds)), features) +
          "What to expect: how many drafted tokens are accepted cannot be told before. It grows "
          "with the text that\nthe model answers and with training; heads that are published have "
          "seen far more than hours on a processor give.\nThe text stays the model's own whatever "

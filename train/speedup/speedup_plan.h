@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -13,9 +14,12 @@ struct SpeedupSpeeds {
   double plain = 0.0;      // tokens/s of one reply, plain decoding
   double answering = 0.0;  // tokens/s of all replies that are written at a time
   int replies_at_a_time = 0;
-  double training = 0.0;   // tokens/s that steps go through, features computed
-  int64_t parameters = 0;  // that are trained
-  double seconds = 0.0;    // that measuring took
+  double training = 0.0;        // tokens/s that steps go through, features at hand
+  bool bf16 = false;            // products of 16 bits: the faster ones here
+  int64_t parameters = 0;       // that are trained
+  std::vector<int32_t> layers;  // whose features the method reads
+  int64_t feature_bytes = 0;    // of a token, stored
+  double seconds = 0.0;         // that measuring took
 };
 
 struct SpeedupPrompts {
@@ -44,11 +48,14 @@ Expected<SpeedupPlan> make_speedup_plan(double budget, const SpeedupSpeeds& spee
 // How many prompts `seconds` suffice to evaluate; may be 0.
 int evaluated_prompts(double seconds, const SpeedupSpeeds& speeds);
 
-// Bytes that the folder takes at most, about.
+// Bytes that the folder takes at most, about: without features, and those.
 int64_t speedup_disk_bytes(const SpeedupPlan& plan, const SpeedupSpeeds& speeds);
+int64_t speedup_feature_bytes(const SpeedupPlan& plan, const SpeedupSpeeds& speeds);
 
 // For people: what will be done, how long it takes, where it goes and what to expect.
+// `stores_features`: while answering, for the training.
 std::string describe_plan(const SpeedupPlan& plan, const SpeedupSpeeds& speeds,
-                          const SpeedupPrompts& prompts, const std::string& out);
+                          const SpeedupPrompts& prompts, const std::string& out,
+                          bool stores_features);
 
 }  // namespace aerie::train

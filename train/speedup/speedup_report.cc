@@ -11,6 +11,11 @@
 
 namespace aerie::train {
 
+double tokens_per_second(const SpeedupFacts& facts) {
+  return static_cast<double>(facts.training.rows) /
+         std::max(facts.data_seconds + facts.training.seconds, 1e-9);
+}
+
 const ProfileChoice& best_choice(const Profile& profile) {
   const auto best = std::ranges::find_if(profile.choices, [](const ProfileChoice& choice) {
     return choice.batch == 1 && choice.temperature == 0.0;
@@ -76,12 +81,16 @@ std::string speedup_json(const SpeedupFacts& facts, const measure::TuneReport& r
       {"profile", facts.profile},
       {"measured_before", json_of(facts.speeds, "_tokens_per_second")},
       {"data",
-       {{"samples", facts.samples}, {"tokens", facts.tokens}, {"generated", facts.generated}}},
+       {{"samples", facts.samples},
+        {"tokens", facts.tokens},
+        {"generated", facts.generated},
+        {"seconds", facts.data_seconds}}},
       {"training",
        {{"steps", facts.training.step},
         {"tokens", facts.training.rows},
         {"seconds", facts.training.seconds},
-        {"best_step", facts.training.best_step}}},
+        {"best_step", facts.training.best_step},
+        {"tokens_per_second_with_data", tokens_per_second(facts)}}},
       {"best", {{"speculate", best.speculate}, {"speedup", best.speedup}, {"why", best.why}}},
       {"commands", speedup_commands(facts, best)}};
   json["evaluation"] = measure::json_of(report.spec);

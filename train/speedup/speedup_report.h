@@ -17,8 +17,12 @@ struct SpeedupFacts {
   bool chat_template = false;        // whether the model has one
   SpeedupSpeeds speeds;
   int64_t samples = 0, tokens = 0, generated = 0;  // of the data
+  double data_seconds = 0.0;                       // of answering
   RunState training;
 };
+
+// Tokens that steps went through, by the seconds of answering and training.
+double tokens_per_second(const SpeedupFacts& facts);
 
 // The fastest of what was measured for one sequence at temperature 0.
 const ProfileChoice& best_choice(const Profile& profile);

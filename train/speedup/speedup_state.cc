@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
@@ -22,6 +23,14 @@ Expected<SpeedupSpeeds> read_speeds(const JsonObject& object) {
                          object.number_in("replies_at_a_time", 0.0, kMostAtATime));
   speeds.replies_at_a_time = static_cast<int>(count);
   AERIE_ASSIGN_OR_RETURN(speeds.training, object.number_in("training", 0.0, kMost));
+  // A folder that was begun before these were there goes on as it was.
+  AERIE_ASSIGN_OR_RETURN(speeds.bf16, object.boolean("bf16", false));
+  if (object.has("layers")) {
+    AERIE_ASSIGN_OR_RETURN(const std::vector<int64_t> layers, object.integers("layers"));
+    speeds.layers.assign(layers.begin(), layers.end());
+  }
+  AERIE_ASSIGN_OR_RETURN(const double bytes, object.number("feature_bytes", 0.0));
+  speeds.feature_bytes = static_cast<int64_t>(std::clamp(bytes, 0.0, kMost));
   AERIE_ASSIGN_OR_RETURN(const double parameters, object.number_in("parameters", 0.0, kMost));
   speeds.parameters = static_cast<int64_t>(parameters);
   AERIE_ASSIGN_OR_RETURN(speeds.seconds, object.number_in("seconds", 0.0, kMost));
@@ -41,6 +50,7 @@ Expected<SpeedupState> parse(const JsonObject& object) {
   }
   AERIE_ASSIGN_OR_RETURN(const JsonObject speeds, object.object("measured"));
   AERIE_ASSIGN_OR_RETURN(state.speeds, read_speeds(speeds));
+  AERIE_ASSIGN_OR_RETURN(state.stores_features, object.boolean("stores_features", false));
   AERIE_ASSIGN_OR_RETURN(state.data_seconds, object.number_in("data_seconds", 0.0, kMostSeconds));
   AERIE_ASSIGN_OR_RETURN(const double replies, object.number_in("replies", 0.0, kMostReplies));
   state.replies = static_cast<int>(replies);
@@ -59,6 +69,9 @@ Json json_of(const SpeedupSpeeds& speeds, const std::string& unit) {
           {"answering" + unit, speeds.answering},
           {"replies_at_a_time", speeds.replies_at_a_time},
           {"training" + unit, speeds.training},
+          {"bf16", speeds.bf16},
+          {"layers", speeds.layers},
+          {"feature_bytes", speeds.feature_bytes},
           {"parameters", speeds.parameters},
           {"seconds", speeds.seconds}};
 }
@@ -77,6 +90,7 @@ Status write_speedup_state(const std::string& path, const SpeedupState& state) {
   for (const auto& [key, value] : state.options) options[key] = value;
   const Json json = {{"options", options},
                      {"measured", json_of(state.speeds)},
+                     {"stores_features", state.stores_features},
                      {"data_seconds", state.data_seconds},
                      {"replies", state.replies},
                      {"answered", state.answered},

@@ -15,8 +15,9 @@ namespace aerie::train {
 struct SpeedupState {
   OptionTexts options;  // others cannot go on
   SpeedupSpeeds speeds;
-  double data_seconds = 0.0;  // spent so far
-  int replies = 0;            // that are to be made at first, or were asked for last
+  bool stores_features = false;  // while answering
+  double data_seconds = 0.0;     // spent so far
+  int replies = 0;               // that are to be made at first, or were asked for last
   bool answered = false;
   double training_seconds = 0.0;  // to train for; set once all is answered
   bool trained = false;

@@ -262,7 +262,8 @@ TEST_F(AnswerTest, StopsWhenAsked) {
   std::atomic<bool> cancel = false;
   int done = 0;
   AnswerCalls calls;
-  calls.done = [&](const Sample&) {
+  calls.done = [&](const Sample&, const std::vector<uint16_t>& taps) {
+    EXPECT_TRUE(taps.empty());  // nobody recorded any
     cancel = ++done == 3;
     return Status();
   };
@@ -281,7 +282,9 @@ TEST_F(AnswerTest, StopsWhenAsked) {
   EXPECT_EQ(counts->samples, 24);
 
   // An error of its caller ends it.
-  calls.done = [](const Sample&) { return Status(StatusCode::kResourceExhausted, "full"); };
+  calls.done = [](const Sample&, const std::vector<uint16_t>&) {
+    return Status(StatusCode::kResourceExhausted, "full");
+  };
   EXPECT_EQ(answer(**target, *format, options_.settings, tasks, calls).status().code(),
             StatusCode::kResourceExhausted);
 

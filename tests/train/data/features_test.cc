@@ -7,7 +7,9 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 
+#include "tensor/dtype.h"
 #include "tests/testing/file_size_limit.h"
 #include "tests/train/data/data_folder.h"
 #include "train/data/dataset.h"
@@ -133,6 +135,53 @@ TEST_F(FeaturesTest, LayersAboveTheTapsDoNotMatter) {
       }
     }
   }
+}
+
+// Several turns, both temperatures, a batch of several: what answering leaves is what reading the
+// finished text gives, to the bit. The last token is read by nobody.
+TEST_F(FeaturesTest, AnsweringStoresWhatReadingTheTextsAgainWouldGive) {
+  options_.target.sequences = 4;
+  options_.features = store_.tap_layers;
+  const Dataset dataset = make_samples();
+  ASSERT_GT(dataset.samples.size(), 10U);
+  const auto source = stored(store_.tap_layers);
+  const auto computed = compute(store_.tap_layers, 512);
+  ASSERT_TRUE(source != nullptr && computed != nullptr);
+  const size_t row = store_.tap_layers.size() * kHidden;
+  for (const Sample& sample : dataset.samples) {
+    std::vector<float> expected = read(*computed, sample);
+    for (float& value : expected) value = bf16_to_f32(f32_to_bf16(value));
+    std::fill(expected.end() - static_cast<ptrdiff_t>(row), expected.end(), 0.0F);
+    EXPECT_EQ(read(*source, sample), expected) << sample.id;
+  }
+  // So nothing is left for store_features() to do, and nothing is made twice.
+  const StoreResult result = store();
+  EXPECT_EQ(result.there, static_cast<int>(dataset.samples.size()));
+  EXPECT_EQ(result.stored, 0);
+}
+
+TEST_F(FeaturesTest, AnsweringGoesOnWithFeaturesAndWithout) {
+  options_.selection.limit = 4;
+  make_samples();
+  options_.selection.limit = 8;
+  options_.features = {1, kLayers};
+  make_samples();
+  store_.tap_layers = options_.features;
+  EXPECT_EQ(store().there, 4);
+  EXPECT_NE(stored(options_.features), nullptr);
+  // A line that was lost is answered again; its features are there.
+  const std::string answers = options_.out + "/answers-1-of-1.jsonl";
+  const std::string text = test::read_file(answers);
+  const auto before = test::lines_in(options_.out);
+  std::ofstream(answers) << text.substr(0, text.rfind('\n', text.size() - 2) + 1);
+  make_samples();
+  EXPECT_EQ(test::lines_in(options_.out), before);
+  EXPECT_NE(stored(options_.features), nullptr);
+
+  options_.features = {0};
+  EXPECT_THAT(generate_data(options_).status().message(), HasSubstr("features of layers 1,2"));
+  options_.features = {9};
+  EXPECT_THAT(generate_data(options_).status().message(), HasSubstr("layer 9"));
 }
 
 TEST_F(FeaturesTest, ComputingRefusesWhatCannotBe) {

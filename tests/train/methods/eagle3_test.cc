@@ -69,7 +69,8 @@ TEST(Eagle3Training, StepsAreWhatTheEngineDrafts) {
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     TrainingTimeTest test(head, batch);
     std::vector<at::Tensor> logits;
-    for (int step = 0; step < kSteps; ++step) logits.push_back(test.step(all_rows(batch)));
+    for (int step = 0; step < kSteps; ++step)
+      logits.push_back(head.logits(test.step(all_rows(batch))));
 
     const Text& text = texts[1];
     const int64_t begin = batch.documents.start(1);
@@ -100,7 +101,8 @@ TEST(Eagle3Training, RowsSeeThePastAsItWasInTheFirstStepAndThemselves) {
     const at::NoGradGuard no_grad;
     TrainingTimeTest test(head, changed);
     std::vector<at::Tensor> logits;
-    for (int step = 0; step < kSteps; ++step) logits.push_back(test.step(all_rows(changed)));
+    for (int step = 0; step < kSteps; ++step)
+      logits.push_back(head.logits(test.step(all_rows(changed))));
     return logits;
   };
   const std::vector<at::Tensor> before = logits_of(batch);
@@ -180,6 +182,28 @@ TEST(Eagle3Training, GradientsAreThoseOfTheLoss) {
       return kScale * figure(*figures, "loss");
     });
   }
+}
+
+TEST(Eagle3Training, TheTestOfItsOwnOutputsBeginsWhereItIsToldTo) {
+  TextTarget target;
+  const std::vector<Text> texts = {target.say(1, kPrompt, 9)};
+  at::Generator random = generator(3);
+  auto made = make_eagle3(target.target(), {.steps = 3, .test_from = 0.5}, random);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  train::Method& method = **made;
+  const train::Batch batch = target.batch(texts, kPrompt, method.needs());
+  const auto steps = [&](double share, bool train) {
+    method.set_progress(share);
+    const auto figures = method.accumulate(batch, 1.0, random, train);
+    EXPECT_TRUE(figures.ok()) << figures.status().message();
+    return std::ranges::count_if(
+        figures->sums, [](const auto& sum) { return sum.first.starts_with("loss_"); });
+  };
+  EXPECT_EQ(steps(0.0, true), 1);
+  EXPECT_EQ(steps(0.49, true), 1);
+  EXPECT_EQ(steps(0.5, true), 3);
+  EXPECT_EQ(steps(1.0, true), 3);
+  EXPECT_EQ(steps(0.0, false), 3);
 }
 
 TEST(Eagle3Training, SettingsThatMakeNoSenseAreRefused) {

@@ -106,6 +106,16 @@ TEST(Trainer, LearnsAndLeavesWhatARunHolds) {
   for (const char* key : {"epoch", "tokens", "seconds", "rate", "gradient_norm", "asked"}) {
     EXPECT_TRUE(lines.front().contains(key)) << key;
   }
+  // Of this call, the steps' share of which is told in every line.
+  EXPECT_EQ(result->rows, result->state.rows);
+  EXPECT_GE(result->seconds, result->steps.sum());
+  double logged = 0.0;
+  for (const Json& line : lines) {
+    if (!line.contains("seconds_of")) continue;
+    for (const auto& [name, seconds] : line["seconds_of"].items()) logged += seconds.get<double>();
+  }
+  EXPECT_GT(logged, 0.0);
+  EXPECT_NEAR(logged, result->steps.sum(), 1e-6);
   EXPECT_EQ(lines.back()["evaluation"]["tau"].get<double>(), 2.0);
   EXPECT_GT(lines.back()["evaluation"]["loss"].get<double>(), 0.0);
   EXPECT_NEAR(lines[lines.size() - 2]["rate"].get<double>(), 0.005, 1e-9);

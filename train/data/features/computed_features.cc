@@ -31,17 +31,11 @@ class ComputedFeatures final : public FeatureSource {
 
 Expected<std::unique_ptr<FeatureSource>> ComputedFeatures::make(
     std::unique_ptr<RunningTarget> target, std::vector<int32_t> tap_layers) {
-  const int layers = target->config().layers;
   if (tap_layers.empty()) {
     return Status(StatusCode::kInvalidArgument, "there are no layers to take features of");
   }
   for (const int32_t layer : tap_layers) {
-    if (layer >= 0 && layer <= layers) continue;
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format("features of layer {}: {} has those that enter layers 0 to {}, and {} "
-                    "for the stream behind the last",
-                    layer, target->options().model, layers - 1, layers));
+    AERIE_RETURN_IF_ERROR(check_tap(layer, target->config()));
   }
   std::unique_ptr<ComputedFeatures> features(new ComputedFeatures(std::move(target)));
   AERIE_ASSIGN_OR_RETURN(features->sequence_, features->target_->parts().cache->open());
@@ -96,6 +90,16 @@ Status ComputedFeatures::read(const Sample& sample, std::span<float> out) {
 }
 
 }  // namespace
+
+Status check_tap(int32_t layer, const ModelConfig& config) {
+  if (layer >= 0 && layer <= config.layers) return {};
+  return {
+      StatusCode::kInvalidArgument,
+      fmt::format("features of layer {}: {} has those that enter layers 0 to {}, and {} for the "
+                  "stream behind the last",
+                  layer, config.name.empty() ? "the model" : config.name, config.layers - 1,
+                  config.layers)};
+}
 
 Expected<std::unique_ptr<FeatureSource>> compute_features(const std::string& model,
                                                           std::vector<int32_t> tap_layers,

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include "base/files.h"
 #include "format/text.h"
@@ -99,6 +100,38 @@ Expected<FeatureFiles> FeatureFiles::open(const std::string& folder) {
     out.files.push_back(std::move(file));
   }
   return out;
+}
+
+int64_t width(const FeatureKind& kind) {
+  return static_cast<int64_t>(kind.tap_layers.size()) * kind.hidden;
+}
+
+SafetensorsEntry feature_entry(const FeatureKind& kind, const std::string& id, int64_t tokens) {
+  return {id,
+          SafetensorsType::kBF16,
+          {tokens, static_cast<int64_t>(kind.tap_layers.size()), kind.hidden}};
+}
+
+std::string free_feature_path(const std::string& folder, const Shard& shard, int& next) {
+  std::string path;
+  std::error_code ignored;
+  do {
+    path = (fs::path(folder) /
+            fmt::format("features-{}-of-{}-{:03}.safetensors", shard.part, shard.of, next++))
+               .string();
+  } while (fs::exists(path, ignored));
+  return path;
+}
+
+Status check_kind(const FeatureFiles& there, const std::string& folder, const FeatureKind& wanted) {
+  if (there.files.empty() || (there.kind.tap_layers == wanted.tap_layers &&
+                              there.kind.fingerprint == wanted.fingerprint)) {
+    return {};
+  }
+  return {StatusCode::kInvalidArgument,
+          fmt::format("{}: there are features of layers {} already; give these, or remove "
+                      "features-*.safetensors",
+                      folder, fmt::join(there.kind.tap_layers, ","))};
 }
 
 }  // namespace aerie::train

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/files.h"
 #include "format/safetensors/safetensors_write.h"
 #include "tensor/dtype.h"
 #include "train/data/dataset.h"
@@ -35,7 +36,7 @@ class Store {
 
   // Of a sample.
   int64_t bytes_of(const Sample& sample) const {
-    return static_cast<int64_t>(sample.tokens.size() * kind_.tap_layers.size()) * kind_.hidden *
+    return static_cast<int64_t>(sample.tokens.size()) * width(kind_) *
            static_cast<int64_t>(sizeof(uint16_t));
   }
   Status check_room(std::span<const Sample* const> samples) const;
@@ -77,20 +78,11 @@ Status Store::put(const Sample& sample, const ByteSink& sink) {
 }
 
 Status Store::write(std::span<const Sample* const> samples, StoreResult& result) {
-  std::string path;
-  std::error_code ignored;
-  do {
-    path = (fs::path(options_.folder) / fmt::format("features-{}-of-{}-{:03}.safetensors",
-                                                    options_.shard.part, options_.shard.of,
-                                                    next_file_++))
-               .string();
-  } while (fs::exists(path, ignored));
+  const std::string path = free_feature_path(options_.folder, options_.shard, next_file_);
   std::vector<SafetensorsEntry> entries;
   for (const Sample* sample : samples) {
-    entries.push_back({sample->id,
-                       SafetensorsType::kBF16,
-                       {static_cast<int64_t>(sample->tokens.size()),
-                        static_cast<int64_t>(kind_.tap_layers.size()), kind_.hidden}});
+    entries.push_back(
+        feature_entry(kind_, sample->id, static_cast<int64_t>(sample->tokens.size())));
   }
   int done = result.stored;
   const auto values = [&](size_t index, const ByteSink& sink) {
@@ -129,13 +121,7 @@ Expected<StoreResult> store_features(const StoreOptions& options) {
                               dataset.info.model, options.model));
   }
   AERIE_ASSIGN_OR_RETURN(const FeatureFiles there, FeatureFiles::open(options.folder));
-  if (!there.files.empty() &&
-      (there.kind.tap_layers != options.tap_layers || there.kind.fingerprint != fingerprint)) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: there are features of layers {} already; give these, or remove "
-                              "features-*.safetensors",
-                              options.folder, fmt::join(there.kind.tap_layers, ",")));
-  }
+  AERIE_RETURN_IF_ERROR(check_kind(there, options.folder, {fingerprint, options.tap_layers}));
   StoreResult result;
   std::vector<const Sample*> samples;
   size_t longest = 2;
@@ -158,6 +144,20 @@ Expected<StoreResult> store_features(const StoreOptions& options) {
   if (!status.ok() && status.code() != StatusCode::kCancelled) return status;
   result.missing = static_cast<int>(samples.size()) - result.stored;
   return result;
+}
+
+Status remove_features(const std::string& folder) {
+  AERIE_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
+                         paths_in(folder, "features-", ".safetensors"));
+  for (const std::string& path : paths) {
+    std::error_code error;
+    fs::remove(path, error);
+    if (error) {
+      return {StatusCode::kInternal,
+              fmt::format("{} cannot be removed: {}", path, error.message())};
+    }
+  }
+  return {};
 }
 
 }  // namespace aerie::train

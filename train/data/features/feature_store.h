@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "train/data/answer_file.h"
+#include "train/data/features/feature_file.h"
 
 namespace aerie::train {
 
@@ -18,8 +19,8 @@ struct StoreOptions {
   std::string model;   // that the samples are of
   std::vector<int32_t> tap_layers;
   int threads = 0;
-  Shard shard;                                // of the samples' prompts
-  int64_t file_bytes = int64_t{48} << 20;     // about, of a file
+  Shard shard;  // of the samples' prompts
+  int64_t file_bytes = kFeatureFileBytes;
   const std::atomic<bool>* cancel = nullptr;  // true ends the run; the file under way is lost
 };
 
@@ -34,5 +35,8 @@ struct StoreResult {
 // are features of other layers; kResourceExhausted, saying how much it takes, if the disk has not
 // the room. Files appear whole or not at all, and what is there is kept.
 Expected<StoreResult> store_features(const StoreOptions& options);
+
+// Takes all features out of the folder; the samples stay.
+Status remove_features(const std::string& folder);
 
 }  // namespace aerie::train

@@ -8,9 +8,13 @@
 #include <vector>
 
 #include "base/status.h"
+#include "core/model_config.h"
 #include "train/data/features/feature_source.h"
 
 namespace aerie::train {
+
+// kInvalidArgument, naming it, for a layer that the model lacks.
+Status check_tap(int32_t layer, const ModelConfig& config);
 
 // Runs the model whenever it is asked, over samples of at most `max_tokens` (>= 2) tokens; longer
 // ones are kInvalidArgument. `threads` 0: default_threads(). kInvalidArgument, naming it, for a

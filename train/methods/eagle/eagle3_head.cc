@@ -117,12 +117,16 @@ Eagle3Head::Entry Eagle3Head::enter(const at::Tensor& embedded, const at::Tensor
   return {at::cat({token, normed}, 1), options_.norm_before_residual ? normed : g};
 }
 
+at::Tensor Eagle3Head::normed(const at::Tensor& stream) const {
+  return rms_norm(stream, output_norm_, norm_eps_);
+}
+
 at::Tensor Eagle3Head::logits(const at::Tensor& stream) const {
-  return at::linear(rms_norm(stream, output_norm_, norm_eps_), output_);
+  return at::linear(normed(stream), output_);
 }
 
 at::Tensor Eagle3Head::handed(const at::Tensor& stream) const {
-  return options_.norm_output ? rms_norm(stream, output_norm_, norm_eps_) : stream;
+  return options_.norm_output ? normed(stream) : stream;
 }
 
 at::Tensor Eagle3Head::wanted_logits(const at::Tensor& last) const {

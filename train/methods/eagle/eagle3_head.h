@@ -68,10 +68,13 @@ class Eagle3Head {
   };
   Entry enter(const at::Tensor& embedded, const at::Tensor& g) const;
 
-  // Of the stream behind the last layer [rows, hidden]: the logits of the draft vocabulary, and
-  // what the rows hand on.
+  // Of the stream behind the last layer [rows, hidden]: what output() is multiplied with, the
+  // logits of the draft vocabulary, and what the rows hand on.
+  at::Tensor normed(const at::Tensor& stream) const;
   at::Tensor logits(const at::Tensor& stream) const;
   at::Tensor handed(const at::Tensor& stream) const;
+  // [draft vocabulary, hidden], trained.
+  const at::Tensor& output() const { return output_; }
 
   // The target's logits of the draft vocabulary for the stream behind its last layer.
   at::Tensor wanted_logits(const at::Tensor& last) const;

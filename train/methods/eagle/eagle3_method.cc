@@ -6,7 +6,10 @@
 
 #include "train/methods/supervision.h"
 #include "train/methods/training_methods.h"
+#include "train/nn/lap_clock.h"
 #include "train/nn/ops.h"
+#include "train/nn/output_loss.h"
+#include "train/nn/roots.h"
 
 namespace aerie::train {
 
@@ -54,10 +57,21 @@ at::Tensor TrainingTimeTest::step(const at::Tensor& rows) {
   g_ = head_.handed(stream);
   const bool first = step_++ == 0;
   if (first) keep(rows);
-  return head_.logits(first ? stream.index_select(0, rows) : stream);
+  return first ? stream.index_select(0, rows) : stream;
 }
 
 namespace {
+
+// The target's logits behind the rows that the first step asks for. Those that later steps want are
+// among them: a row is asked only if what lies between is asked, too.
+struct Wanted {
+  at::Tensor rows;    // of the first step
+  at::Tensor logits;  // behind the token after each
+
+  WantedLogits of(const at::Tensor& asked, int64_t step) const {
+    return {logits, at::searchsorted(rows, asked + step)};
+  }
+};
 
 class Eagle3 final : public HeadMethod<Eagle3Head> {
  public:
@@ -66,6 +80,7 @@ class Eagle3 final : public HeadMethod<Eagle3Head> {
 
   Expected<Figures> accumulate(const Batch& batch, double scale, at::Generator& generator,
                                bool train) override;
+  void set_progress(double share) override { progress_ = share; }
   Status write(const std::string& folder) const override {
     return head_.write(folder, "eagle3", options_.depth);
   }
@@ -74,8 +89,37 @@ class Eagle3 final : public HeadMethod<Eagle3Head> {
   }
 
  private:
+  // A step of the training-time test: the rows that are asked, and their streams.
+  struct Step {
+    int number = 0;
+    at::Tensor rows, stream;
+    double scale = 1.0;  // of its loss
+  };
+  // What the steps' losses are made with, and what they leave.
+  struct Losses {
+    Wanted wanted;
+    OutputLoss output;
+    Roots roots;
+  };
+  double learn(const Batch& batch, const Step& step, Losses& losses, Figures& figures) const;
+
   Eagle3Options options_;
+  double progress_ = 0.0;
 };
+
+// Adds a step's figures and the gradients of what lies behind its streams; returns its loss.
+double Eagle3::learn(const Batch& batch, const Step& step, Losses& losses, Figures& figures) const {
+  const at::Tensor normed = head_.normed(step.stream);
+  const OutputLoss::Result loss = losses.output.run(
+      options_.loss, normed, losses.wanted.of(step.rows, step.number), step.scale);
+  losses.roots.add(normed, loss.gradient);
+  const at::Tensor next = batch.tokens.index_select(0, step.rows + (step.number + 2));
+  const at::Tensor drafted = head_.draft_ids().index_select(0, loss.likeliest);
+  const double sum = loss.losses.sum(at::kDouble).item<double>();
+  add_step(figures, step.number, sum, drafted.eq(next).sum().item<double>(),
+           static_cast<double>(step.rows.size(0)));
+  return sum;
+}
 
 Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Generator& generator,
                                      bool train) {
@@ -83,27 +127,30 @@ Expected<Figures> Eagle3::accumulate(const Batch& batch, double scale, at::Gener
   const at::AutoGradMode gradients(train);
   Figures figures;
   TrainingTimeTest test(head_, batch);
-  at::Tensor total = at::zeros({}, batch.taps.options());
+  Losses losses{{}, OutputLoss(head_.output()), {}};
   at::Tensor asked = at::ones_like(batch.mask);
+  // Evaluations are of all steps, so that those of the whole training compare.
+  const int steps = train && progress_ < options_.test_from ? 1 : options_.steps;
+  LapClock clock;
   double weight = 1.0, loss_sum = 0.0;
-  for (int step = 0; step < options_.steps; ++step, weight *= options_.step_decay) {
-    asked = asked * supervised_rows(batch, step);
+  for (int number = 0; number < steps; ++number, weight *= options_.step_decay) {
+    asked = asked * supervised_rows(batch, number);
     const at::Tensor rows = places_of(asked);
-    if (step == 0) figures.weight = static_cast<double>(rows.size(0));
+    if (number == 0) figures.weight = static_cast<double>(rows.size(0));
     if (rows.size(0) == 0) break;
-    const at::Tensor logits = test.step(rows);
-    const at::Tensor wanted = head_.wanted_logits(batch.last.index_select(0, rows + (step + 1)));
-    const at::Tensor loss = divergence(options_.loss, wanted, logits).sum();
-    total = total + loss * weight;
-    const double value = loss.item<double>();
-    loss_sum += value * weight;
-    const at::Tensor next = batch.tokens.index_select(0, rows + (step + 2));
-    const at::Tensor drafted = head_.draft_ids().index_select(0, logits.detach().argmax(-1));
-    add_step(figures, step, value, drafted.eq(next).sum().item<double>(),
-             static_cast<double>(rows.size(0)));
+    if (number == 0) {
+      losses.wanted = {rows, head_.wanted_logits(batch.last.index_select(0, rows + 1))};
+    }
+    const Step step = {number, rows, test.step(rows), scale * weight};
+    figures.seconds.forward += clock.lap();
+    loss_sum += weight * learn(batch, step, losses, figures);
+    figures.seconds.loss += clock.lap();
   }
   figures.add("loss", loss_sum);
-  if (train && total.requires_grad()) (total * scale).backward();
+  losses.output.finish();
+  figures.seconds.loss += clock.lap();
+  losses.roots.backward();
+  figures.seconds.backward = clock.lap();
   return figures;
 }
 
@@ -112,6 +159,8 @@ MakeMethod declare_eagle3(SettingList& settings) {
   o->head.add_taps_to(settings);
   settings.add_draft_vocab(o->head.vocabulary);
   settings.add("ttt-steps", o->steps, {1, 64}, "Steps of the training-time test; 1: none");
+  settings.add("ttt-from", o->test_from, {0, 1},
+               "The share of the training before which there is one step alone");
   settings.add("step-decay", o->step_decay, {0, 1}, "Step j weighs so much to the power of j");
   settings.add_loss(o->loss);
   settings.add_depth(o->depth);
@@ -121,6 +170,8 @@ MakeMethod declare_eagle3(SettingList& settings) {
 }
 
 constexpr int kEagle3Depths[] = {1, 3, 5};
+// In a short time: first much text in one step, then what later tokens of a draft need.
+constexpr SettingValue kEagle3Speedup[] = {{"ttt-steps", 4}, {"ttt-from", 0.5}};
 
 }  // namespace
 
@@ -144,6 +195,7 @@ constinit const TrainingMethod kEagle3Training = {
     .declare = declare_eagle3,
     // Before P-EAGLE: one layer instead of four, so the same time trains it on more text.
     .speedup_depths = kEagle3Depths,
+    .speedup_settings = kEagle3Speedup,
 };
 
 }  // namespace aerie::train

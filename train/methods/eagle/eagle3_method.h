@@ -20,6 +20,9 @@ struct Eagle3Options {
   Eagle3HeadOptions head = {};
   int steps = 7;            // of the training-time test; 1: none
   double step_decay = 0.8;  // step j weighs step_decay^j
+  // The share of the training behind which the head is run on its own outputs; before it is one
+  // step alone, which costs a fraction and teaches what the others hang on. 0: from the start.
+  double test_from = 0.0;
   Divergence loss = Divergence::kForwardKl;
   int depth = 5;  // of the drafts by which the head is judged, and which its configuration names
 };
@@ -33,8 +36,9 @@ class TrainingTimeTest {
   // Both must outlive it.
   TrainingTimeTest(const Eagle3Head& head, const Batch& batch) : head_(head), batch_(batch) {}
 
-  // Runs the next step and returns the logits of `rows`, int64, ascending: of the first step any of
-  // the batch's, later some of those of the step before (an error of the program if not).
+  // Runs the next step and returns the stream behind the layer of `rows`, int64, ascending: of the
+  // first step any of the batch's, later some of those of the step before (an error of the program
+  // if not).
   at::Tensor step(const at::Tensor& rows);
 
  private:

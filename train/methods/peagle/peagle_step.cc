@@ -1,31 +1,13 @@
 #include "train/methods/peagle/peagle_step.h"
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 
 #include "train/nn/ops.h"
+#include "train/nn/roots.h"
 
 namespace aerie::train {
-namespace {
-
-// Backward from several tensors at once; those that nothing flows to are left out.
-class Roots {
- public:
-  void add(const at::Tensor& value, const at::Tensor& gradient) {
-    if (!gradient.defined()) return;
-    values_.push_back(value);
-    gradients_.push_back(gradient);
-  }
-  void backward() { torch::autograd::backward(values_, gradients_); }
-
- private:
-  std::vector<at::Tensor> values_, gradients_;
-};
-
-}  // namespace
-
 Eagle3Head::Entry PEagleStep::enter_context() const {
   return head_.enter(head_.embed(batch_.shifted(batch_.tokens, 1)), head_.fuse(batch_.taps));
 }
@@ -119,7 +101,7 @@ void PEagleStep::run_whole(const Chains& chains) {
   if (out.chains.defined()) {
     roots.add(out.chains, judge_chains(out.chains, rows_of(chains, 0, chains.count())));
   }
-  if (settings_.train) roots.backward();
+  roots.backward();
 }
 
 void PEagleStep::run_in_parts(const Chains& chains,
