@@ -37,7 +37,7 @@ struct ApiOptions {
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   std::optional<Pooling> pooling;  // of embeddings; else Service::pooling()
-  SuggestedSampling sampling;  // where a request says nothing; else OpenAI's defaults
+  SuggestedSampling sampling;      // where a request says nothing; else OpenAI's defaults
 };
 
 }  // namespace aerie::server
