@@ -196,8 +196,8 @@ TEST(Eagle3Training, TheTestOfItsOwnOutputsBeginsWhereItIsToldTo) {
     method.set_progress(share);
     const auto figures = method.accumulate(batch, 1.0, random, train);
     EXPECT_TRUE(figures.ok()) << figures.status().message();
-    return std::ranges::count_if(
-        figures->sums, [](const auto& sum) { return sum.first.starts_with("loss_"); });
+    return std::ranges::count_if(figures->sums,
+                                 [](const auto& sum) { return sum.first.starts_with("loss_"); });
   };
   EXPECT_EQ(steps(0.0, true), 1);
   EXPECT_EQ(steps(0.49, true), 1);
