@@ -59,6 +59,7 @@ def large(most_mib=16):
     yield case("128 choices", {"n": 128, "max_tokens": 2})
     yield case("choices and best_of", {"n": 2, "best_of": 100, "max_tokens": 2})
     yield case("32 long stops", {"stop": ["s" * 30000 + str(i) for i in range(32)], "max_tokens": 8})
+    yield case("as many stops as may be", {"stop": [f"s{i:05d}" for i in range(10000)], "max_tokens": 8})
     yield case("all biases", {"logit_bias": {str(i): (i % 200) - 100 for i in range(49000)}, "max_tokens": 4})
     yield case("more biases than tokens", {"logit_bias": {str(i): 1 for i in range(400000)}})
     yield case("everything forbidden", {"logit_bias": {str(i): -100 for i in range(49152)}, "max_tokens": 4})

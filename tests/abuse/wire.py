@@ -191,6 +191,6 @@ def malformed():
         b'{"prompt": "x", "seed": -99999999999999999999}', b'{"prompt": "\\ud800"}', b'{"prompt": "\\udc00\\ud800"}',
         b'{"prompt": "x", "stop": "\\ud800"}', b'{"prompt": "a\0b"}', b"\xef\xbb\xbf{", b'{"prompt": "\xed\xa0\x80"}',
         b'{"prompt": "x", "max_tokens": 1, "user": ' + b"[" * 65 + b"]" * 65 + b"}",
-        json.dumps({"prompt": "x", "stop": ["s"] * 5000}).encode(),
+        json.dumps({"prompt": "x", "stop": ["s" * 70000]}).encode(),
         json.dumps({"prompt": "x", "n": 10 ** 6}).encode(), json.dumps({"prompt": ["x"] * 100000}).encode(),
     ]

@@ -22,13 +22,18 @@ constexpr int kLengths = 16;
 constexpr int kChunks[] = {1, 7, 64, 512};
 constexpr int kThreads[] = {1, 2};
 
-// The same weights draft what the target says: every round is accepted whole.
+// The same weights draft what the target says: every round that drafts is accepted whole. Where a
+// pass has few rows the draft model still reads the prompt in the first rounds, which draft
+// nothing.
 void expect_perfect_drafts(const Setting& setting, const Reply& reply) {
   const auto length = static_cast<int64_t>(setting.length);
   const auto left = static_cast<int64_t>(reply.tokens.size()) - 1;
   EXPECT_EQ(reply.stats.accepted, reply.stats.drafted);
-  EXPECT_EQ(reply.stats.rounds, (left + length) / (length + 1));
-  if (left % (length + 1) == 0) {
+  const int64_t drafting = reply.stats.proposed_at.at(0);
+  const int64_t reading = reply.stats.rounds - drafting;
+  EXPECT_EQ(drafting, (left - reading + length) / (length + 1));
+  EXPECT_LE(reading, setting.chunk < 64 ? 4 : 0);
+  if (reading == 0 && left % (length + 1) == 0) {
     EXPECT_EQ(reply.stats.mean_accepted_length(), static_cast<double>(length + 1));
   }
 }

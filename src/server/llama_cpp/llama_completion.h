@@ -2,7 +2,7 @@
 #pragma once
 
 #include "server/http/exchange.h"
-#include "server/openai/api_state.h"
+#include "server/models/api_state.h"
 #include "server/openai/fields/field_reader.h"
 #include "server/openai/reply_task.h"
 

@@ -14,8 +14,8 @@
 #include "base/status.h"
 #include "engine/service.h"
 #include "server/metrics.h"
+#include "server/models/api_state.h"
 #include "server/openai/api_options.h"
-#include "server/openai/api_state.h"
 
 namespace aerie::server {
 

@@ -4,8 +4,8 @@
 #include <ctime>
 
 #include "server/http/exchange.h"
+#include "server/models/api_state.h"
 #include "server/models/model_host.h"
-#include "server/openai/api_state.h"
 #include "server/openai/fields/field_reader.h"
 #include "server/openai/reply_task.h"
 

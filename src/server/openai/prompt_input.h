@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "server/openai/api_state.h"
+#include "server/models/api_state.h"
 #include "server/openai/fields/field_reader.h"
 
 namespace aerie::server {

@@ -7,7 +7,7 @@
 #include "chat/dialect.h"
 #include "chat/reply_parser.h"
 #include "grammar/span_limit.h"
-#include "server/openai/api_state.h"
+#include "server/models/api_state.h"
 #include "server/openai/reply_task.h"
 
 namespace aerie::server {

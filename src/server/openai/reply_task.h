@@ -8,7 +8,7 @@
 
 #include "server/access/request_account.h"
 #include "server/http/exchange.h"
-#include "server/openai/api_state.h"
+#include "server/models/api_state.h"
 #include "server/openai/openai_errors.h"
 
 namespace aerie::server {

@@ -7,7 +7,7 @@
 
 #include "chat/reply_parser.h"
 #include "format/json.h"
-#include "server/openai/api_state.h"
+#include "server/models/api_state.h"
 
 namespace aerie::server {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/http/exchange.h"
-#include "server/openai/api_state.h"
+#include "server/models/api_state.h"
 #include "server/openai/fields/field_reader.h"
 #include "server/openai/fields/generation_settings.h"
 #include "server/openai/fields/reasoning_fields.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/http/exchange.h"
-#include "server/openai/api_state.h"
+#include "server/models/api_state.h"
 #include "server/openai/fields/field_reader.h"
 #include "server/openai/fields/grammar_fields.h"
 #include "server/openai/reply_task.h"

@@ -6,7 +6,7 @@
 
 #include "chat/dialect.h"
 #include "engine/service.h"
-#include "server/openai/api_state.h"
+#include "server/models/api_state.h"
 #include "server/openai/fields/field_reader.h"
 
 namespace aerie::server {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "chat/dialect.h"
-#include "server/openai/api_state.h"
+#include "server/models/api_state.h"
 #include "server/openai/fields/field_reader.h"
 #include "server/openai/fields/grammar_fields.h"
 

@@ -1,4 +1,4 @@
-#include "server/openai/api_state.h"
+#include "server/models/api_state.h"
 
 #include <algorithm>
 #include <utility>
