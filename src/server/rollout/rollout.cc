@@ -101,7 +101,7 @@ Status Rollout::begin(const std::string& speculate, RolloutRule rule) {
     (void)service_.remove_speculation(added);
     return invalid_argument("a canary is under way: promote it or roll it back first");
   }
-  Canary& canary = canary_.emplace();
+  Canary& canary = canary_.emplace(Canary());
   canary.number = ++canaries_;
   canary.speculation = added;
   canary.name = name_of(added);
@@ -146,7 +146,7 @@ Status Rollout::begin_shadow(const std::string& speculate, double share) {
     (void)service_.remove_speculation(added);
     return invalid_argument("a setting drafts on paper already: end that first");
   }
-  Shadow& shadow = shadow_.emplace();
+  Shadow& shadow = shadow_.emplace(Shadow());
   shadow.number = ++canaries_;
   shadow.speculation = added;
   shadow.figures.name = name_of(added);
