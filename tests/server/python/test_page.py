@@ -1,7 +1,9 @@
 """The page at "/" in a browser: with the real server, and with a scripted one for what goes wrong."""
 
+import json
 import os
 import pathlib
+import re
 import threading
 import urllib.parse
 import urllib.request
@@ -9,7 +11,9 @@ import urllib.request
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from fake_server import FakeServer
+import serving
+from conftest import is_idle, metric, wait_for
+from fake_server import PAGE, FakeServer
 
 VIEWS = {"desktop": (1280, 860), "phone": (360, 740)}
 QUOTE = ("Repeat this text word for word: The ferry leaves the north quay every forty minutes. On "
@@ -41,6 +45,10 @@ CONTRAST = """() => {
   }
   return worst;
 }"""
+
+NAMELESS = """() => [...document.querySelectorAll("button, input, select, textarea, [role=button]")]
+  .filter((e) => !(e.labels?.length || e.textContent.trim() || e.ariaLabel))
+  .map((e) => e.outerHTML)"""
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +145,7 @@ def texts(page):
 
 
 def test_policy_is_strict(server):
-    for path in ("/", "/style.css", "/script.js"):
+    for path in ("/", *(f"/{file.name}" for file in PAGE.glob("*.[jc]s*"))):
         with urllib.request.urlopen(server.url + path) as response:
             policy = response.headers["Content-Security-Policy"]
             assert "default-src 'self'" in policy and "unsafe" not in policy
@@ -216,7 +224,11 @@ def test_conversation_and_completion(server, open_page):
 
 def test_stops(server, open_page):
     page = open_page(server.url)
-    setting(page, "max-tokens", "1500")
+    # Replies that do not end by themselves.
+    page.route("**/v1/chat/completions", lambda route: route.continue_(
+        post_data=json.dumps({**route.request.post_data_json, "ignore_eos": True})))
+    setting(page, "max-tokens", "6000")
+    setting(page, "speculation", "off")
     send(page, "Tell me a very long story about the sea.")
     expect(page.locator(".reply .token").nth(3)).to_be_visible()
     page.click("#stop")
@@ -375,8 +387,227 @@ def test_everything_has_a_name(fake, open_page):
     page = open_page(fake().url)
     send(page, "a question")
     finished(page)
-    nameless = page.evaluate("""() =>
-      [...document.querySelectorAll("button, input, select, textarea, [role=button]")]
-        .filter((e) => !(e.labels?.length || e.textContent.trim() || e.ariaLabel))
-        .map((e) => e.outerHTML)""")
-    assert nameless == []
+    assert page.evaluate(NAMELESS) == []
+
+
+# ---- The view for operators ----
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def operated(start, tmp_path_factory):
+    """A server that takes orders and compares, whose model and class of traffic have names of HTML."""
+    key = tmp_path_factory.mktemp("keys") / "admin.key"
+    key.write_text("order\n")
+    server = start("--admin-key-file", str(key), "--holdback", "0.5", "--speculate", "ngram",
+                   "--served-model-name", HOSTILE, "--cache-tokens", "8192")
+    for number in range(32):
+        serving.post(server.url + "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": QUOTE}], "max_tokens": 24, "seed": number, "ignore_eos": True,
+            "traffic_class": "<b>nightly</b>"})
+    return server
+
+
+def operate(open_page, server, *settings):
+    page = open_page(server.url, *settings)
+    page.click("#to-operate")
+    expect(page.locator("#live-models dd.preemptions").first).not_to_have_text("–")
+    return page
+
+
+def give_key(page, key):
+    page.fill("#admin-key", key)
+    page.keyboard.press("Enter")
+
+
+def post_some(server, count):
+    for number in range(count):
+        serving.post(server.url + "/v1/completions", {"prompt": QUOTE, "max_tokens": 16, "seed": number})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_live_figures_are_the_servers(operated, open_page, screenshot, view, scheme):
+    page = operate(open_page, operated, view, scheme)
+    post_some(operated, 2)
+    expect(page.locator(".chart path.first").first).to_have_attribute("d", re.compile("L"), timeout=20000)
+    page.reload()  # figures since the start
+    expect(page.locator("#live-models h3")).to_contain_text(HOSTILE)
+    drafts = metric(operated, "vllm:spec_decode_num_drafts_total")
+    accepted = metric(operated, "vllm:spec_decode_num_accepted_tokens_total")
+    assert drafts > 0
+    expect(page.locator("dd.perDraft")).to_have_text(f"{accepted / drafts:.2f}")
+    at_first = re.search(r'accepted_tokens_per_pos_total\{.*position="0"\} (\d+)', serving.urlopen(operated.url + "/metrics"))
+    shown = page.locator("#live-models .depths .value").first
+    expect(shown).to_have_text(f"{int(100 * int(at_first[1]) / drafts + 0.5)} %")
+    row = page.locator("#live-models tbody tr", has_text="<b>nightly</b>")
+    speedup = re.search(r'speculation_speedup\{.*nightly.*\} (\S+)', serving.urlopen(operated.url + "/metrics"))
+    expect(row.locator("td").nth(1)).to_have_text(f"{float(speedup[1]):.2f}")
+    give_key(page, "order")
+    expect(page.locator("#admin-models .card")).to_have_count(1)
+    assert page.locator("img, b").count() == 0
+    screenshot(page, f"operate_{view}_{scheme}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= VIEWS[view][0]
+    ratio, where = page.evaluate(CONTRAST)
+    assert ratio >= 4.5, where
+    assert page.evaluate(NAMELESS) == []
+
+
+def test_rate_is_the_difference_of_counters(operated, open_page):
+    page = operate(open_page, operated)
+    rates = []
+    for _ in range(40):
+        post_some(operated, 1)
+        rates.append(page.locator("dd.rate").text_content())
+        if any(rate not in ("–", "0.0") for rate in rates):
+            break
+    assert float(rates[-1]) > 0
+    assert "now" in page.locator(".chart svg").first.get_attribute("aria-label")
+
+
+def test_says_how_to_compare(server, open_page):
+    page = operate(open_page, server)
+    expect(page.locator("#live-models")).to_contain_text("--holdback")
+    give_key(page, "any")
+    expect(page.locator("#admin-error")).to_contain_text("--admin-key-file")
+
+
+def test_wrong_admin_key(operated, open_page):
+    page = operate(open_page, operated)
+    give_key(page, "another")
+    expect(page.locator("#admin-error")).to_contain_text("HTTP status 401")
+    assert page.locator("#admin-models .card").count() == 0
+    give_key(page, "order")
+    expect(page.locator("#admin-models .card")).to_have_count(1)
+    expect(page.locator("#admin-error")).to_be_hidden()
+    assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
+    assert page.input_value("#admin-key") == ""
+    page.click("#admin-forget")
+    expect(page.locator("#admin-models .card")).to_have_count(0)
+
+
+def test_canary_by_page(operated, open_page, screenshot):
+    page = operate(open_page, operated)
+    page.on("dialog", lambda dialog: dialog.accept())
+    give_key(page, "order")
+    answer = page.locator("#admin-models .answer")
+    page.fill("input[name=speculate]", "nothing")
+    page.keyboard.press("Enter")
+    expect(answer).to_contain_text("'nothing'")
+    page.fill("input[name=speculate]", "lookahead")
+    page.fill("input[name=steps]", "0.5, 0.2")
+    page.keyboard.press("Enter")
+    expect(answer).to_contain_text("rise")
+    page.fill("input[name=steps]", "0.5, 0.7")
+    page.click("text=Begin a canary")
+    expect(page.locator("#admin-models .canary")).to_contain_text("On trial: lookahead, for 50 %")
+    post_some(operated, 12)
+    status = json.load(urllib.request.urlopen(urllib.request.Request(
+        operated.url + "/admin/status", headers={"Authorization": "Bearer order"}), timeout=60))
+    groups = status["models"][0]["canary"]
+    counts = [str(groups[name]["replies"]) for name in ("candidate", "present")]
+    assert counts != ["0", "0"]
+    expect(page.locator("#admin-models tbody tr td:nth-child(2)")).to_have_text(counts)
+    screenshot(page, "operate_canary")
+    page.click("text=Promote")
+    expect(answer).to_contain_text("Promote: done.")
+    expect(page.locator("#admin-models .summary")).to_contain_text("present setting: lookahead")
+    page.click("text=Roll back")
+    expect(answer).to_contain_text("Roll back: done.")
+    expect(page.locator("#admin-models .summary")).to_contain_text("present setting: ngram")
+    page.click("text=Roll back")
+    expect(answer).to_contain_text("nothing to roll back")
+    page.click("#admin-models >> text=Unload")
+    expect(answer).to_contain_text("the server was started with it, to stay")
+    expect(page.locator("#admin-models .summary")).to_contain_text("loaded ·")
+
+
+def test_loads_and_unloads(program, model_file, open_page, tmp_path):
+    (tmp_path / "admin.key").write_text("order\n")
+    models = {name: {"model": model_file, "cache-tokens": 4096} for name in ("first", "second")}
+    (tmp_path / "models.json").write_text(json.dumps(models))
+    server = serving.Server(program, None, "--models", str(tmp_path / "models.json"),
+                            "--admin-key-file", str(tmp_path / "admin.key"))
+    try:
+        page = open_page(server.url)
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.click("#to-operate")
+        give_key(page, "order")
+        second = page.locator("#admin-models .card", has_text="second")
+        for order, status in (("Load", "loaded ·"), ("Unload", "unloaded")):
+            second.get_by_role("button", name=f"{order}: second", exact=True).click()
+            expect(second.locator(".answer")).to_contain_text(f"{order}: done.")
+            expect(second.locator(".summary")).to_contain_text(status)
+    finally:
+        assert server.stop() == 0
+
+
+def test_request_with_its_last_tree(server, open_page):
+    page = operate(open_page, server)
+    page.fill("#trial-prompt", QUOTE)
+    page.keyboard.press("Enter")
+    expect(page.locator("#tried .draft .chip").first).to_be_visible(timeout=60000)
+    assert page.locator("#tried .token.accepted").count() > 3
+    opened = page.locator("#tried .round[aria-expanded=true]")
+    expect(opened).to_have_count(1)
+
+
+def test_load_test_ends_with_a_ratio(operated, open_page, screenshot):
+    page = operate(open_page, operated)
+    asked = []
+    page.on("request", lambda r: asked.append(r.post_data_json) if r.url.endswith("/v1/completions") else None)
+    before = metric(operated, "vllm:generation_tokens_total")
+    page.fill("#asked-tokens", "16")
+    page.fill("#load-clients", "2")
+    page.fill("#load-seconds", "4")
+    page.click("#load-start")
+    expect(page.locator("#load-stop")).to_be_visible()
+    expect(page.locator("#load-note")).to_have_text("Ended.", timeout=60000)
+    ratio = float(re.search(r"With speculation ([\d.]+) times", page.locator("#load-ratio").text_content())[1])
+    cells = page.locator("#load-rows tbody tr").nth(1).locator("td").all_text_contents()
+    assert abs(float(cells[0]) / float(cells[1]) - ratio) <= 0.02 * ratio
+    assert page.locator("#load-rows tbody tr").count() == 6
+    assert "–" not in "".join(page.locator("#load-rows td").all_text_contents())
+    off = [body for body in asked if body.get("speculation") == "off"]
+    on = [body for body in asked if "speculation" not in body]
+    assert len(off) > 2 and len(on) > 2 and len(off) + len(on) == len(asked)
+    assert not {body["cache_salt"] for body in off} & {body["cache_salt"] for body in on}
+    made = sum(body["max_tokens"] * len(body["prompt"]) for body in asked)
+    assert metric(operated, "vllm:generation_tokens_total") - before == made
+    screenshot(page, "operate_load")
+
+
+def test_load_test_of_many_stops(operated, open_page):
+    page = operate(open_page, operated)
+    asked = []
+    page.on("request", lambda r: asked.append(r.post_data_json) if r.url.endswith("/v1/completions") else None)
+    page.fill("#load-clients", "10")
+    page.fill("#load-seconds", "300")
+    page.click("#load-start")
+    expect(page.locator("dd.running")).to_have_text("10", timeout=60000)
+    assert sorted(len(body["prompt"]) for body in asked[-4:]) == [2, 2, 3, 3]
+    page.click("#load-stop")
+    expect(page.locator("#load-note")).to_contain_text("Stopped.")
+    wait_for(lambda: is_idle(operated), what="an end of the requests")
+    page.fill("#load-clients", "65")
+    page.click("#load-start")
+    expect(page.locator("#load-stop")).to_be_hidden()
+
+
+def test_load_test_shows_what_is_refused(operated, open_page):
+    page = operate(open_page, operated)
+    page.route("**/v1/completions", lambda route: route.fulfill(
+        status=429, content_type="application/json", body='{"error": {"message": "Wait <b>a</b> while."}}'))
+    page.click("#load-start")
+    expect(page.locator("#load-error")).to_have_text("The test ended: Wait <b>a</b> while. (HTTP status 429)")
+
+
+def test_operator_view_without_figures(fake, open_page):
+    page = open_page(fake().url)
+    page.goto(page.url + "#operate")
+    expect(page.locator("#live-note")).to_contain_text("No new figures: There is no such page. (HTTP status 404)")
+    assert page.locator("#live-models .card").count() == 0
+    page.click("#to-ask")
+    expect(page.locator("#prompt")).to_be_visible()
+    expect(page.locator("#operate-view")).to_be_hidden()
