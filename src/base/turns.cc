@@ -1,7 +1,5 @@
 #include "base/turns.h"
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace aerie {
@@ -22,9 +20,11 @@ Turns::Member::~Member() {
 
 void Turns::Member::begin() {
   std::unique_lock lock(turns_->mutex_);
-  if (!std::exchange(active_, true)) seconds_ = std::max(seconds_, turns_->least_but(*this));
+  // What it had before it went idle counts neither for it nor against it.
+  if (!std::exchange(active_, true)) seconds_ = turns_->now_;
   turns_->ended_.wait(lock, [&] { return turns_->running_ == nullptr && turns_->next() == this; });
   turns_->running_ = this;
+  turns_->now_ = seconds_;
   began_ = steady_now();
 }
 
@@ -45,18 +45,6 @@ const Turns::Member* Turns::next() const {
     if (best == nullptr || member->seconds_ < best->seconds_) best = member;
   }
   return best;
-}
-
-// Of the others that have something to do; 0 if none has.
-double Turns::least_but(const Member& one) const {
-  double seconds = std::numeric_limits<double>::max();
-  bool found = false;
-  for (const Member* member : members_) {
-    if (!member->active_ || member == &one) continue;
-    seconds = std::min(seconds, member->seconds_);
-    found = true;
-  }
-  return found ? seconds : 0.0;
 }
 
 }  // namespace aerie

@@ -12,7 +12,7 @@ namespace aerie {
 
 // Thread-safe. Each member has one thread that takes turns. Of those that have something to do, the
 // one goes next that has had the least time so far; a member that comes, or comes back after it had
-// nothing to do, is treated as if it had had as much as the least of the others.
+// nothing to do, is treated as if it had had as much as the one whose turn it was last.
 class Turns {
  public:
   class Member {
@@ -38,12 +38,12 @@ class Turns {
  private:
   // All with the lock.
   const Member* next() const;
-  double least_but(const Member& one) const;
 
   std::mutex mutex_;
   std::condition_variable ended_;
   std::vector<Member*> members_;
   const Member* running_ = nullptr;
+  double now_ = 0.0;  // what the one whose turn it was last had had before it
 };
 
 }  // namespace aerie

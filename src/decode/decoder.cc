@@ -54,22 +54,27 @@ Decoder::Decoder(Model& model, KvCache& cache, Drafter* drafter, const DecoderOp
       drafts_(drafter, *verifier_, cache, model.config().vocab, options),
       exits_(model, cache, options.max_rows, options.max_nodes),
       pass_(cache, drafter, options.max_rows) {
-  if (drafter_ != nullptr) {
-    top_tokens_.reserve(static_cast<size_t>(options.max_rows) *
-                        static_cast<size_t>(drafter_->needs().top_tokens));
-  }
+  reserve_for_needs();
   // What a round takes, so that the first one with so much accepted need not grow it.
   const auto nodes = static_cast<size_t>(options.max_nodes);
   path_.reserve(nodes + 1);
   verdict_.accepted.reserve(nodes);
-  taps_.reserve(static_cast<size_t>(std::min(options.max_rows, options.max_logits)) *
-                pass_.batch().tap_layers.size() * static_cast<size_t>(model.config().hidden));
 }
 
 Decoder::~Decoder() = default;
 
 void Decoder::on_new_needs() {
   pass_.tap(drafter_->needs().tap_layers);
+  reserve_for_needs();
+}
+
+// Commits point into these, so that they must not grow in a round.
+void Decoder::reserve_for_needs() {
+  if (drafter_ == nullptr) return;
+  top_tokens_.reserve(static_cast<size_t>(options_.max_rows) *
+                      static_cast<size_t>(drafter_->needs().top_tokens));
+  taps_.reserve(static_cast<size_t>(std::min(options_.max_rows, options_.max_logits)) *
+                pass_.batch().tap_layers.size() * static_cast<size_t>(model_.config().hidden));
 }
 
 Expected<std::unique_ptr<Sequence>> Decoder::open(std::span<const int32_t> prompt,

@@ -92,6 +92,7 @@ class Decoder {
   int64_t target_passes() const { return target_passes_; }
 
  private:
+  void reserve_for_needs();
   Status attach(Sequence& sequence);
   void keep(const Sequence& sequence);
   bool drafts_for(const Sequence& sequence) const {

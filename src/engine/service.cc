@@ -262,9 +262,9 @@ void EngineService::on_thread(std::function<void()> task) {
 }
 
 void EngineService::run_tasks(std::vector<std::function<void()>>& tasks) {
+  if (live_->sweep()) decoder_->on_new_needs();
   for (const auto& task : tasks) task();
   tasks.clear();
-  if (live_->sweep()) decoder_->on_new_needs();
 }
 
 Expected<int> EngineService::add_speculation(const SpeculativeConfig& config) {
@@ -280,13 +280,17 @@ Expected<int> EngineService::add_speculation(const SpeculativeConfig& config) {
       promise->set_value(std::move(added));
     } catch (const std::bad_alloc&) {
       promise->set_value(no_memory());
+    } catch (const std::exception& error) {
+      promise->set_value(internal_error("{}", error.what()));
     }
   });
   return wait_for(std::move(result));
 }
 
 Status EngineService::remove_speculation(int speculation) {
-  return live_->remove(speculation);
+  AERIE_RETURN_IF_ERROR(live_->remove(speculation));
+  on_thread([] {});  // so that an idle one lets go of it, too
+  return {};
 }
 
 void EngineService::take_mail(Scheduler& scheduler, std::vector<Arrival>& arrivals,

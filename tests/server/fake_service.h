@@ -249,8 +249,9 @@ class FakeService : public Service {
       for (const auto& [id, job] : now) {
         if (!step(*job)) continue;
         end(*job);
+        decltype(jobs_)::node_type gone;  // without the lock, since its sink may hold others
         const std::lock_guard lock(mutex_);
-        jobs_.erase(id);
+        gone = jobs_.extract(id);
         ++ended_;
       }
     }

@@ -79,7 +79,7 @@ Json status_of(ModelHost& host, size_t model) {
               {"status", presence_name(host.presence(model))},
               {"failure", nullptr}};
   if (const std::string failure = host.failure(model); !failure.empty()) out["failure"] = failure;
-  const ModelHost::Lease lease = host.loaded(model);
+  const ModelHost::Lease lease = host.loaded(model, false);
   if (lease == nullptr) return out;
   const Rollout::State state = lease->rollout.state();
   const ServiceStats stats = lease->service.stats();

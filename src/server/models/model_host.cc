@@ -55,7 +55,8 @@ struct ModelHost::Impl : std::enable_shared_from_this<ModelHost::Impl> {
     std::deque<Waiter> waiters;
     Status failure;
     SteadyTime failed;
-    ServiceStats before;  // of services that have gone
+    ServiceStats before;        // of services that have gone
+    int64_t leaving_bytes = 0;  // of one that is being ended
 
     bool is_loaded() const { return presence == ModelHost::Presence::kLoaded; }
     // Whether it has ended by itself and is to be opened anew.
@@ -64,7 +65,7 @@ struct ModelHost::Impl : std::enable_shared_from_this<ModelHost::Impl> {
 
   explicit Impl(ModelHostOptions host_options) : options(std::move(host_options)) {}
 
-  Lease lease(Entry& entry);
+  Lease lease(Entry& entry, bool counts = true);
   void run();
   Entry* next_wanted();
   Entry* next_unwanted();
@@ -97,14 +98,14 @@ struct ModelHost::Impl : std::enable_shared_from_this<ModelHost::Impl> {
 };
 
 // With the lock.
-ModelHost::Lease ModelHost::Impl::lease(Entry& entry) {
+ModelHost::Lease ModelHost::Impl::lease(Entry& entry, bool counts) {
   ++entry.leases;
-  entry.used = steady_now();
-  return {entry.api.get(), [self = shared_from_this(), &entry](ApiState*) {
+  if (counts) entry.used = steady_now();
+  return {entry.api.get(), [self = shared_from_this(), &entry, counts](ApiState*) {
             {
               const std::lock_guard lock(self->mutex);
               --entry.leases;
-              entry.used = steady_now();
+              if (counts) entry.used = steady_now();
             }
             self->changed.notify_all();
           }};
@@ -118,7 +119,7 @@ int ModelHost::Impl::loaded_count() const {
 int64_t ModelHost::Impl::taken() const {
   int64_t bytes = 0;
   for (const auto& entry : entries) {
-    if (entry->service != nullptr) bytes += entry->service->memory_bytes();
+    bytes += entry->service != nullptr ? entry->service->memory_bytes() : entry->leaving_bytes;
   }
   return bytes;
 }
@@ -163,9 +164,12 @@ void ModelHost::Impl::load(Entry& entry, Lock& lock) {
   if (entry.is_loaded()) return settle(entry, lock);
   entry.presence = Presence::kLoading;
   const int most = options.max_loaded > 0 ? options.max_loaded : INT32_MAX;
-  while (!stopping && loaded_count() >= most && make_room(entry, lock)) {
+  bool has_place = true;
+  while (!stopping && loaded_count() >= most && has_place) has_place = make_room(entry, lock);
+  if (!has_place) {
+    entry.failure = resource_exhausted("{} models are in memory, and have to stay", most);
   }
-  for (bool again = true; again && !stopping;) {
+  for (bool again = has_place; again && !stopping;) {
     const int64_t bytes =
         options.max_bytes > 0 ? std::max<int64_t>(1, options.max_bytes - taken()) : 0;
     lock.unlock();
@@ -275,14 +279,16 @@ void ModelHost::Impl::close(Entry& entry, Lock& lock) {
   if (stopping) return;
   std::unique_ptr<Service> owned = std::move(entry.owned);
   std::unique_ptr<ApiState> api = std::move(entry.api);
+  // From here on nobody else calls it.
+  entry.service = nullptr;
+  entry.leaving_bytes = owned->memory_bytes();
+  add_counters(owned->stats(), entry.before);
   lock.unlock();
-  const ServiceStats stats = owned->stats();
   owned.reset();
   api.reset();
   say(fmt::format("{}: unloaded", entry.model.names.front()));
   lock.lock();
-  add_counters(stats, entry.before);
-  entry.service = nullptr;
+  entry.leaving_bytes = 0;
   entry.unload_asked = false;
   entry.presence = Presence::kUnloaded;
   changed.notify_all();
@@ -353,11 +359,11 @@ std::optional<size_t> ModelHost::find(std::string_view name) const {
   return std::nullopt;
 }
 
-ModelHost::Lease ModelHost::loaded(size_t model) {
+ModelHost::Lease ModelHost::loaded(size_t model, bool counts) {
   const std::lock_guard lock(impl_->mutex);
   Impl::Entry& entry = *impl_->entries[model];
-  return entry.is_loaded() && !entry.unload_asked && !entry.is_dead() ? impl_->lease(entry)
-                                                                      : nullptr;
+  const bool is_there = entry.is_loaded() && !entry.unload_asked && !entry.is_dead();
+  return is_there ? impl_->lease(entry, counts) : nullptr;
 }
 
 void ModelHost::use(size_t model, std::shared_ptr<const std::atomic<bool>> gone, Then then) {
@@ -431,7 +437,7 @@ std::string ModelHost::metrics_text() const {
   std::vector<Metrics::Figures> all;
   const std::lock_guard lock(impl_->mutex);
   for (const auto& entry : impl_->entries) {
-    const bool is_there = entry->is_loaded();
+    const bool is_there = entry->service != nullptr;
     ServiceStats stats = is_there ? entry->service->stats() : ServiceStats();
     add_counters(entry->before, stats);
     all.push_back({&entry->record.metrics, std::move(stats), entry->record.holdback.figures(),

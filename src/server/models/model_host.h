@@ -66,8 +66,8 @@ class ModelHost {
   const std::vector<std::string>& names(size_t model) const;
   std::optional<size_t> find(std::string_view name) const;
 
-  // Null if it is not in memory.
-  Lease loaded(size_t model);
+  // Null if it is not in memory. `counts`: as a use of it, by which it is decided who goes.
+  Lease loaded(size_t model, bool counts = true);
   // Calls `then` now, if it is in memory, or once it is, on the host's thread; with
   // kResourceExhausted if there is no room or too many wait, kCancelled when the server ends, or
   // what was wrong with its files. A model that is waited for only by those whose `gone` is true is

@@ -79,7 +79,7 @@ Json model_json(ModelHost& host, size_t model, const std::string& name) {
               {"created", host.server().started},
               {"owned_by", "aerie"},
               {"status", {{"value", presence_name(host.presence(model))}}}};
-  if (const Lease lease = host.loaded(model)) {
+  if (const Lease lease = host.loaded(model, false)) {
     const ApiState& state = *lease;
     out["root"] = state.service.model_name();
     out["max_model_len"] = state.service.context();
@@ -289,6 +289,11 @@ std::string asked_model(const HttpRequest& request, const Json& body) {
   return field != body.end() && field->is_string() ? field->get<std::string>() : "";
 }
 
+bool is_of_ollama(RouteName name) {
+  return name == RouteName::kOllamaChat || name == RouteName::kOllamaGenerate ||
+         name == RouteName::kOllamaShow;
+}
+
 ApiError no_such_model(const ModelHost& host) {
   std::vector<std::string> all;
   for (size_t i = 0; i < host.count(); ++i) {
@@ -327,7 +332,8 @@ void answer_route(RouteName name, ModelHost& host, const HttpRequest& request,
   const std::string named = asked_model(request, body);
   std::string_view asked = named;
   constexpr std::string_view kLatest = ":latest";  // Ollama's word for what has no other
-  if (asked.ends_with(kLatest) && !host.find(asked)) asked.remove_suffix(kLatest.size());
+  if (is_of_ollama(name) && asked.ends_with(kLatest) && !host.find(asked))
+    asked.remove_suffix(kLatest.size());
   const std::optional<size_t> model = asked.empty() ? 0 : host.find(asked);
   if (!model) return send_error(*answer, no_such_model(host));
   if (const Lease lease = host.loaded(*model)) {

@@ -314,7 +314,8 @@ void RunningTask::choose_setting(Request& request, Stream& stream) {
   stream.held_back = state_->holdback.draw({stream.method, task_.traffic_class});
   if (!stream.held_back) return;
   request.speculate = false;
-  stream.ticket.canary = 0;
+  stream.ticket.canary = stream.ticket.on_paper = 0;
+  request.shadow = -1;
 }
 
 void RunningTask::cancel_all() {

@@ -69,7 +69,7 @@ void Rollout::on_end(const Ticket& ticket, const ReplyEnd& end) {
   if (!canary_ || ticket.canary != canary_->number) return;
   Canary& canary = *canary_;
   (ticket.is_candidate ? canary.candidate : canary.present).add(end);
-  if (ticket.is_candidate) ++canary.replies_in_step;
+  if (ticket.is_candidate && end.outcome == ReplyOutcome::kDone) ++canary.replies_in_step;
   const Verdict verdict =
       judge(canary.rule, canary.step, canary.replies_in_step, canary.present, canary.candidate);
   switch (verdict.kind) {

@@ -28,6 +28,8 @@ std::string shown(const Speedup& speedup) {
 }  // namespace
 
 void SettingFigures::add(const ReplyEnd& end) {
+  // What was cut off or is short says nothing of a draft.
+  if (end.outcome != ReplyOutcome::kDone || end.generated_tokens < ReplyTimes::kLeastTokens) return;
   ++replies;
   tokens += end.generated_tokens;
   drafted += end.stats.drafted;

@@ -13,7 +13,7 @@ namespace aerie::server {
 // What replies to requests that took no setting themselves have shown.
 struct SettingFigures {
   ReplyTimes times;
-  int64_t replies = 0;  // all that ended
+  int64_t replies = 0;  // that came to their end, of ReplyTimes::kLeastTokens or more
   int64_t tokens = 0;   // of them
   int64_t drafted = 0;  // tokens
   int64_t accepted = 0;

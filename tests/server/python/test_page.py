@@ -456,13 +456,13 @@ def test_live_figures_are_the_servers(operated, open_page, screenshot, view, sch
 
 def test_rate_is_the_difference_of_counters(operated, open_page):
     page = operate(open_page, operated)
-    rates = []
-    for _ in range(40):
+
+    def is_counted():
         post_some(operated, 1)
-        rates.append(page.locator("dd.rate").text_content())
-        if any(rate not in ("–", "0.0") for rate in rates):
-            break
-    assert float(rates[-1]) > 0
+        rate = page.locator("dd.rate").text_content()
+        return rate != "–" and float(rate) > 0
+
+    wait_for(is_counted, what="a rate")
     assert "now" in page.locator(".chart svg").first.get_attribute("aria-label")
 
 
@@ -568,7 +568,9 @@ def test_load_test_ends_with_a_ratio(operated, open_page, screenshot):
     cells = page.locator("#load-rows tbody tr").nth(1).locator("td").all_text_contents()
     assert abs(float(cells[0]) / float(cells[1]) - ratio) <= 0.02 * ratio
     assert page.locator("#load-rows tbody tr").count() == 6
-    assert "–" not in "".join(page.locator("#load-rows td").all_text_contents())
+    assert cells[2] == f"{ratio:.2f}"
+    # Between tokens that a slow browser reads at once there is no time, and no ratio then.
+    assert "–" not in "".join(page.locator("#load-rows td:not(:last-child)").all_text_contents())
     off = [body for body in asked if body.get("speculation") == "off"]
     on = [body for body in asked if "speculation" not in body]
     assert len(off) > 2 and len(on) > 2 and len(off) + len(on) == len(asked)
@@ -586,7 +588,8 @@ def test_load_test_of_many_stops(operated, open_page):
     page.fill("#load-seconds", "300")
     page.click("#load-start")
     expect(page.locator("dd.running")).to_have_text("10", timeout=60000)
-    assert sorted(len(body["prompt"]) for body in asked[-4:]) == [2, 2, 3, 3]
+    first = asked[2:6]  # after those that warm up
+    assert sorted(len(body["prompt"]) for body in first) == [2, 2, 3, 3]
     page.click("#load-stop")
     expect(page.locator("#load-note")).to_contain_text("Stopped.")
     wait_for(lambda: is_idle(operated), what="an end of the requests")
