@@ -69,6 +69,12 @@ struct ModelHost::Impl : std::enable_shared_from_this<ModelHost::Impl> {
   void run();
   Entry* next_wanted();
   Entry* next_unwanted();
+  struct Attempt {
+    Expected<OpenedService> opened = internal_error("not opened");
+    std::unique_ptr<ApiState> api;  // goes before its service
+    double seconds = 0.0;
+  };
+  Attempt open(Entry& entry, int64_t bytes);
   void load(Entry& entry, Lock& lock);
   bool make_room(const Entry& entry, Lock& lock);
   void close(Entry& entry, Lock& lock);
@@ -159,6 +165,30 @@ void ModelHost::Impl::run() {
   }
 }
 
+// Without the lock.
+ModelHost::Impl::Attempt ModelHost::Impl::open(Entry& entry, int64_t bytes) {
+  Attempt out;
+  const SteadyTime start = steady_now();
+  try {
+    out.opened = entry.model.open(bytes);
+    if (out.opened.ok()) {
+      out.api = std::make_unique<ApiState>(*out.opened->service, out.opened->api, entry.model.names,
+                                           server, entry.record, log_of(entry));
+    }
+  } catch (const std::bad_alloc&) {
+    out.opened = resource_exhausted("there is not enough memory");
+  } catch (const std::exception& error) {
+    out.opened = internal_error("{}", error.what());
+  }
+  out.seconds = seconds_since(start);
+  if (out.opened.ok()) {
+    say(fmt::format("{}: loaded in {:.1f} s, with a context of {} tokens, in {:.0f} MiB",
+                    entry.model.names.front(), out.seconds, out.opened->service->context(),
+                    static_cast<double>(out.opened->service->memory_bytes()) / (1 << 20)));
+  }
+  return out;
+}
+
 void ModelHost::Impl::load(Entry& entry, Lock& lock) {
   if (entry.is_dead()) close(entry, lock);
   if (entry.is_loaded()) return settle(entry, lock);
@@ -173,36 +203,18 @@ void ModelHost::Impl::load(Entry& entry, Lock& lock) {
     const int64_t bytes =
         options.max_bytes > 0 ? std::max<int64_t>(1, options.max_bytes - taken()) : 0;
     lock.unlock();
-    const SteadyTime start = steady_now();
-    std::unique_ptr<ApiState> api;
-    Expected<OpenedService> opened = internal_error("not opened");
-    try {
-      opened = entry.model.open(bytes);
-      if (opened.ok()) {
-        api = std::make_unique<ApiState>(*opened->service, opened->api, entry.model.names, server,
-                                         entry.record, log_of(entry));
-      }
-    } catch (const std::bad_alloc&) {
-      opened = resource_exhausted("there is not enough memory");
-    } catch (const std::exception& error) {
-      opened = internal_error("{}", error.what());
-    }
-    const double seconds = seconds_since(start);
-    if (opened.ok()) {
-      say(fmt::format("{}: loaded in {:.1f} s, with a context of {} tokens, in {:.0f} MiB",
-                      entry.model.names.front(), seconds, opened->service->context(),
-                      static_cast<double>(opened->service->memory_bytes()) / (1 << 20)));
-    }
+    Attempt attempt = open(entry, bytes);
+    Expected<OpenedService>& opened = attempt.opened;
     lock.lock();
     again = false;
     if (opened.ok()) {
       entry.owned = std::move(opened->service);
       entry.service = entry.owned.get();
-      entry.api = std::move(api);
+      entry.api = std::move(attempt.api);
       entry.presence = Presence::kLoaded;
       entry.failure = {};
       entry.stays_until = steady_now() + std::chrono::duration_cast<SteadyTime::duration>(
-                                             std::chrono::duration<double>(seconds));
+                                             std::chrono::duration<double>(attempt.seconds));
       if (server.draining) entry.service->drain();
     } else if (opened.status().code() == StatusCode::kResourceExhausted) {
       entry.failure = opened.status();
