@@ -32,7 +32,7 @@ void expect_perfect_drafts(const Setting& setting, const Reply& reply) {
   const int64_t drafting = reply.stats.proposed_at.at(0);
   const int64_t reading = reply.stats.rounds - drafting;
   EXPECT_EQ(drafting, (left - reading + length) / (length + 1));
-  EXPECT_LE(reading, setting.chunk < 64 ? 4 : 0);
+  EXPECT_LE(reading, 8);
   if (reading == 0 && left % (length + 1) == 0) {
     EXPECT_EQ(reply.stats.mean_accepted_length(), static_cast<double>(length + 1));
   }
