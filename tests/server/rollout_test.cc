@@ -172,7 +172,7 @@ TEST(Rollout, RepliesOfAnEarlierTrialDoNotCount) {
   ASSERT_TRUE(trial.rollout.begin("ngram", {}).ok());
   trial.rollout.on_end(old, replies.next(1.0));
   const Rollout::State state = trial.rollout.state();
-  EXPECT_EQ(state.present_figures.replies + state.candidate_figures.replies, 0);
+  EXPECT_EQ(state.present_figures.replies() + state.candidate_figures.replies(), 0);
 }
 
 TEST(Rollout, RulesThatCannotBeAreRefused) {

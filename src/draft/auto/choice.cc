@@ -129,10 +129,7 @@ Expected<int> Choice::add(std::unique_ptr<Drafter> drafter) {
   auto needs = common_needs(drafters_);
   if (!needs.ok()) {
     drafters_[index] = nullptr;
-    while (!drafters_.empty() && drafters_.back() == nullptr &&
-           drafters_.size() > requests_.size()) {
-      drafters_.pop_back();
-    }
+    drafters_.resize(requests_.size());  // a place that was made for it goes
     return needs.status();
   }
   needs_ = std::move(*needs);

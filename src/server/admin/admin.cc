@@ -22,7 +22,7 @@ Json json_of(const Speedup& speedup) {
 }
 
 Json json_of(const SettingFigures& figures) {
-  return {{"replies", figures.replies},
+  return {{"replies", figures.replies()},
           {"token_ms", 1e3 * figures.times.mean()},
           {"token_ms_p99", 1e3 * figures.times.quantile(0.99)},
           {"tokens", figures.tokens},

@@ -19,8 +19,6 @@ class ReplyTimes {
   void add_seconds(double seconds);
 
   int64_t count() const { return count_; }
-  // As many replies as mean and variance go by: what is long ago weighs less and less.
-  double weight() const { return weight_; }
   double mean() const { return mean_; }
   double relative_variance() const;  // of the mean; requires two
   // What the part `share` of the newest kMostKept took at most; 0: there are none.
@@ -35,7 +33,8 @@ class ReplyTimes {
 
  private:
   int64_t count_ = 0;
-  double weight_ = 0.0;
+  double weight_ =
+      0.0;  // as many as mean and variance go by: what is long ago weighs less and less
   double mean_ = 0.0;
   double squares_ = 0.0;
   std::vector<double> newest_;  // a ring once it is full

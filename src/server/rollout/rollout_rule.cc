@@ -28,13 +28,10 @@ std::string shown(const Speedup& speedup) {
 }  // namespace
 
 void SettingFigures::add(const ReplyEnd& end) {
-  // What was cut off or is short says nothing of a draft.
-  if (end.outcome != ReplyOutcome::kDone || end.generated_tokens < ReplyTimes::kLeastTokens) return;
-  ++replies;
+  if (!times.add(end)) return;
   tokens += end.generated_tokens;
   drafted += end.stats.drafted;
   accepted += end.stats.accepted;
-  times.add(end);
 }
 
 Verdict judge(const RolloutRule& rule, size_t step, int64_t replies_in_step,
@@ -43,10 +40,10 @@ Verdict judge(const RolloutRule& rule, size_t step, int64_t replies_in_step,
   // A gate keeps what is hardly ever right from drafting, so that its times say little; this does.
   const auto tokens = static_cast<double>(std::max<int64_t>(1, candidate.tokens));
   const double accepted = static_cast<double>(candidate.accepted) / tokens;
-  if (candidate.replies >= rule.least_replies / 2 && accepted < rule.least_accepted) {
+  if (candidate.replies() >= rule.least_replies / 2 && accepted < rule.least_accepted) {
     return {Kind::kRollBack,
             fmt::format("{:.1f} % of the tokens of {} replies were drafts that stood",
-                        100.0 * accepted, candidate.replies)};
+                        100.0 * accepted, candidate.replies())};
   }
   const Speedup speedup = speedup_of(present.times, candidate.times, RolloutRule::kWidth,
                                      std::min(rule.least_replies, 5));
@@ -65,7 +62,7 @@ Verdict judge(const RolloutRule& rule, size_t step, int64_t replies_in_step,
     return {is_last ? Kind::kPromote : Kind::kNextStep,
             fmt::format("{} times as fast", shown(speedup))};
   }
-  if (present.replies + candidate.replies >= rule.most_replies) {
+  if (present.replies() + candidate.replies() >= rule.most_replies) {
     return {Kind::kRollBack,
             speedup.known()
                 ? fmt::format("not shown to be better after {} replies: {}", rule.most_replies,

@@ -13,11 +13,12 @@ namespace aerie::server {
 // What replies to requests that took no setting themselves have shown.
 struct SettingFigures {
   ReplyTimes times;
-  int64_t replies = 0;  // that came to their end, of ReplyTimes::kLeastTokens or more
-  int64_t tokens = 0;   // of them
+  int64_t tokens = 0;   // of those replies
   int64_t drafted = 0;  // tokens
   int64_t accepted = 0;
 
+  int64_t replies() const { return times.count(); }
+  // One that ReplyTimes::add() does not take says nothing of a draft either.
   void add(const ReplyEnd& end);
 };
 
