@@ -18,6 +18,7 @@
 #include "base/program.h"
 #include "base/progress.h"
 #include "base/standard_streams.h"
+#include "engine/rank_setup.h"
 #include "tools/ctl/ctl.h"
 #include "tools/files/convert.h"
 #include "tools/files/hub_commands.h"
@@ -52,7 +53,10 @@ Run without_exit_status(std::function<Status()> run) {
 
 Run add_run(CLI::App& app) {
   return [read = add_run_flags(app)]() -> Expected<int> {
-    AERIE_ASSIGN_OR_RETURN(const RunOptions options, read());
+    AERIE_ASSIGN_OR_RETURN(RunOptions options, read());
+    AERIE_ASSIGN_OR_RETURN(const bool followed,
+                           join_ranks(options.engine.tensor_parallel, options.engine.group));
+    if (followed) return 0;
     return options.chat ? run_chat(options) : run_prompt(options);
   };
 }

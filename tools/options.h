@@ -55,4 +55,11 @@ inline CLI::Option* add_threads(CLI::App& app, int& threads) {
   return app.add_option("--threads", threads, kThreadsHelp)->check(CLI::Range(1, 1024));
 }
 
+inline CLI::Option* add_tensor_parallel(CLI::App& app, int& ranks) {
+  return app
+      .add_option("--tensor-parallel", ranks,
+                  "Processes that share the model; they begin together: mpirun -np N aerie ...")
+      ->check(CLI::Range(1, 64));
+}
+
 }  // namespace aerie

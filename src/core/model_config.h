@@ -56,6 +56,12 @@ struct KvHeads {
   bool operator==(const KvHeads&) const = default;
 };
 
+// Which of the processes that share a model this one is.
+struct Rank {
+  int index = 0;
+  int of = 1;
+};
+
 struct ModelConfig {
   std::string family;  // "llama"
   std::string name;    // for people; may be empty
@@ -84,6 +90,8 @@ struct ModelConfig {
   // [layers]: whose keys and values the layer's attention reads, an earlier one's or its own.
   // Empty: all read their own.
   std::vector<int> kv_sources;
+  // Heads of keys and values are dealt out over the ranks, and a cache keeps this one's.
+  Rank rank;
 
   KvHeads kv_of(int layer) const {
     return kv_by_layer.empty() ? KvHeads{kv_heads, head_dim}

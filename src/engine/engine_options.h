@@ -13,6 +13,7 @@
 #include "draft/speculative_config.h"
 #include "kernels/backend.h"
 #include "kernels/kv_layout.h"
+#include "parallel/group.h"
 #include "tensor/dtype.h"
 #include "verify/verifier.h"
 
@@ -52,6 +53,10 @@ struct EngineOptions {
   // Of the memory that is left beside the weights, the part that a cache takes whose size nothing
   // else says.
   double cache_share = 0.5;
+  // Processes that run the model together; with more than one join_ranks() (engine/rank_setup.h)
+  // comes before open_model(), and sets the group.
+  int tensor_parallel = 1;
+  std::shared_ptr<Group> group;
   // With the other models of the process; null: there are none.
   std::shared_ptr<Turns> turns;
   // Tokens that drafts of settings may have which a service is told of later; 0: it is told of

@@ -17,10 +17,13 @@
 #include "engine/engine_draft_host.h"
 #include "engine/memory.h"
 #include "engine/profile.h"
+#include "engine/rank_setup.h"
 #include "hub/hub_cache.h"
 #include "hub/hub_name.h"
 #include "hub/locate.h"
 #include "model/import/suggested_sampling.h"
+#include "parallel/leading_model.h"
+#include "parallel/split_backend.h"
 
 namespace aerie {
 namespace {
@@ -91,6 +94,8 @@ class Opening {
   int context_by_memory(const ModelConfig& config);
   Status use_profile();
   void set_decoder();
+  Status use_group();
+  Status load();
   Status open_cache(const ModelConfig& config);
   Status open_drafters();
   Expected<PassCost> find_pass_cost(int max_rows);
@@ -99,6 +104,7 @@ class Opening {
   EngineOptions& options_;
   const Concurrency& concurrency_;
   const kernels::Backend* backend_ = nullptr;
+  std::string typed_model_;         // as options_.model was
   std::optional<Profile> profile_;  // if there is one that holds here
 };
 
@@ -111,6 +117,8 @@ Status Opening::open() {
   if (backend_ == nullptr) {
     return not_supported("this processor does not have {}", kernels::isa_name(options_.isa));
   }
+  if (options_.group) AERIE_RETURN_IF_ERROR(use_group());
+  typed_model_ = options_.model;
   AERIE_ASSIGN_OR_RETURN(options_.model, locate_model(options_.model));
   out_.pool = std::make_unique<ThreadPool>(options_.threads);
   AERIE_ASSIGN_OR_RETURN(out_.source,
@@ -118,7 +126,8 @@ Status Opening::open() {
   if (!options_.chat_template.empty()) {
     AERIE_RETURN_IF_ERROR(use_chat_template(options_.chat_template, out_.source));
   }
-  AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*out_.source.file));
+  AERIE_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(*out_.source.file));
+  if (options_.group) config.rank = {options_.group->rank(), options_.group->size()};
   if (options_.context == 0) {
     options_.context = options_.default_context > 0
                            ? std::min(config.context, options_.default_context)
@@ -210,6 +219,37 @@ void Opening::set_decoder() {
   }
 }
 
+// What this process has of the model, and of its matrices.
+Status Opening::use_group() {
+  Group& group = *options_.group;
+  if (!options_.weight_cache.empty()) {
+    return invalid_argument(
+        "--weight-cache keeps whole matrices, and --tensor-parallel has parts: leave one out");
+  }
+  out_.split = std::make_unique<SplitBackend>(*backend_, group);
+  backend_ = out_.split.get();
+  return {};
+}
+
+// All ranks load at the same time.
+Status Opening::load() {
+  const ModelFile& file = *out_.source.file;
+  if (!options_.group) {
+    AERIE_ASSIGN_OR_RETURN(out_.model, load_model(file, out_.model_options));
+    return {};
+  }
+  Group& group = *options_.group;
+  EngineOptions typed = options_;
+  typed.model = typed_model_;
+  AERIE_ASSIGN_OR_RETURN(const RankSetup setup, rank_setup(typed, file, out_.model_options));
+  tell_setup(setup, group);
+  Expected<std::unique_ptr<Model>> own = load_model(file, out_.model_options);
+  AERIE_RETURN_IF_ERROR(collect_statuses(group));
+  AERIE_RETURN_IF_ERROR(own.status());
+  out_.model = std::make_unique<LeadingModel>(std::move(*own), group);
+  return {};
+}
+
 Status Opening::open_cache(const ModelConfig& config) {
   const ModelFile& file = *out_.source.file;
   const ModelOptions& model_options = out_.model_options;
@@ -223,7 +263,7 @@ Status Opening::open_cache(const ModelConfig& config) {
                                          options_.cache_type, windows) +
                        KvCache::state_bytes_needed(config, concurrency_.sequences, states),
                    work, out_.memory.free()));
-  AERIE_ASSIGN_OR_RETURN(out_.model, load_model(file, model_options));
+  AERIE_RETURN_IF_ERROR(load());
   out_.memory.taken += weights + work;
   // What is free now is known best once the weights are there.
   const int64_t positions =
@@ -231,6 +271,7 @@ Status Opening::open_cache(const ModelConfig& config) {
   AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, positions, concurrency_.sequences,
                                                         options_.cache_type, states, windows));
   out_.cache = std::make_unique<KvCache>(std::move(cache));
+  AERIE_RETURN_IF_ERROR(out_.model->attach(*out_.cache, {}));
   out_.memory.taken +=
       out_.cache->bytes() + KvCache::state_bytes_needed(config, concurrency_.sequences, states);
   return {};

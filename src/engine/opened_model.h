@@ -30,6 +30,7 @@ struct OpenedModel {
   EngineOptions options;  // with the defaults filled in
   std::unique_ptr<ThreadPool> pool;
   ModelSource source;
+  std::unique_ptr<kernels::Backend> split;  // of options.group; null without one
   std::unique_ptr<Model> model;
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<PassCost> cost;         // null unless a speculation decides by it

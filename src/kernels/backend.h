@@ -49,6 +49,12 @@ struct PackedMatrix {
   Buffer data;
   // What the weights are multiplied by besides: their products are, once, when they are summed up.
   float factor = 1.0f;
+  // Where several processes share the matrix (parallel/split_backend.h): the outputs from
+  // `part_begin` on that this one has, in the place of `data`.
+  std::unique_ptr<PackedMatrix> part;
+  int64_t part_begin = 0;
+
+  int64_t bytes() const { return part ? part->bytes() : static_cast<int64_t>(data.size()); }
 };
 
 // Writes bytes [offset, offset + part.size()) of the data of matrix `index` of a call.
@@ -163,7 +169,7 @@ class Backend {
   // Bytes of PackedMatrix::data for a [k, n] view of any DType, whose values are not read.
   virtual int64_t packed_bytes(const TensorView& weights) const = 0;
   // A matrix for such a view with all of its data 0.
-  Expected<PackedMatrix> allocate(const TensorView& weights, Arena& arena) const;
+  virtual Expected<PackedMatrix> allocate(const TensorView& weights, Arena& arena) const;
   // Repacks views into matrices that allocate() made for them. What will go into one matmul() goes
   // into one call: each thread of the pool then writes, and so brings into the memory near it, what
   // it will read.
@@ -232,7 +238,8 @@ class Backend {
   // positions.
   virtual void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
                     int dimensions, RopeStyle style, const float* cos, const float* sin) const = 0;
-  // Rounds k and v, both [rows][kv_heads][head_dim], to the cache's type and puts them at `slots`.
+  // Rounds k and v, both [rows][heads of keys and values][head_dim], to the cache's type and puts
+  // those that the layout keeps at `slots`.
   // v is not read where values are the beginnings of keys.
   virtual void store_kv(ThreadPool& pool, const KvLayout& layout, const float* k, const float* v,
                         std::span<const int32_t> slots, std::byte* kv) const = 0;

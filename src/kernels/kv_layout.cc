@@ -46,6 +46,22 @@ const char* kv_type_name(KvType type) {
   return type == KvType::kF16 ? "f16" : "q8";
 }
 
+Share share_of(int count, int rank, int ranks) {
+  const auto bound = [&](int r) { return static_cast<int>(int64_t{count} * r / ranks); };
+  return {bound(rank), bound(rank + 1) - bound(rank)};
+}
+
+KvLayout layout_of_rank(const KvLayout& whole, int rank, int ranks) {
+  if (ranks == 1) return whole;
+  KvLayout own = whole;
+  own.all_heads = whole.kv_heads;
+  if (whole.kv_heads < ranks) return own;
+  const Share share = share_of(whole.kv_heads, rank, ranks);
+  own.first_head = share.begin;
+  own.kv_heads = share.count;
+  return own;
+}
+
 float quantize_kv(const float* x, int head_dim, int8_t* codes) {
   // Below it 127 / x would be infinite, or x / 127 subnormal.
   constexpr float kNegligible = 1e-35f;

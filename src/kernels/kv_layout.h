@@ -39,6 +39,10 @@ struct KvLayout {
   // latent attention: DeepSeek-AI 2024, 2405.04434). A multiple of 16 below head_dim; 0: values are
   // of their own, as long as keys.
   int value_prefix = 0;
+  // Where several processes share a model: of `all_heads` heads this one keeps kv_heads, from
+  // `first_head` on. 0: there are no others.
+  int first_head = 0;
+  int all_heads = 0;
 
   int value_dim() const { return value_prefix > 0 ? value_prefix : head_dim; }
 
@@ -81,6 +85,18 @@ struct KvLayout {
   // Dimensions of a key, positions' values that lie side by side.
   int together() const { return type == KvType::kF16 ? 1 : 2; }
 };
+
+// Some of a number of things.
+struct Share {
+  int begin = 0;
+  int count = 0;
+};
+// What `rank` of `ranks` has of `count` things that are dealt out as evenly as they can be.
+Share share_of(int count, int rank, int ranks);
+
+// The heads that a rank keeps of a layout that has all of them: its share, or all if there are
+// fewer heads than ranks.
+KvLayout layout_of_rank(const KvLayout& whole, int rank, int ranks);
 
 // Rounds a key or value as kQ8 has it; the result is the scale. Zeros with a scale of NaN if an
 // element is infinite or NaN; of 0 if all are next to 0.

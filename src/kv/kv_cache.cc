@@ -19,7 +19,8 @@ int64_t pages_for(int64_t positions) {
 
 kernels::KvLayout layout_of(const ModelConfig& config, int layer, kernels::KvType type) {
   const KvHeads heads = config.kv_of(layer);
-  return {heads.count, heads.dim, type, config.latent.rank};
+  return kernels::layout_of_rank({heads.count, heads.dim, type, config.latent.rank},
+                                 config.rank.index, config.rank.of);
 }
 
 bool keeps_kv(const ModelConfig& config, int layer) {
@@ -62,6 +63,7 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, 
                             kMostPositions);
   }
   KvCache cache;
+  cache.creation_ = {positions, sequences, type, states, windows};
   const int shapes = config.kv_by_layer.empty() ? 1 : config.layers;
   for (int layer = 0; layer < shapes; ++layer) {
     cache.layouts_.push_back(layout_of(config, layer, type));
@@ -114,6 +116,7 @@ int64_t KvCache::bytes() const {
 }
 
 Expected<KvCache::Id> KvCache::open() {
+  if (journal_ != nullptr) journal_->add(KvCall::kOpen);
   for (size_t i = 0; i < sequences_.size(); ++i) {
     if (sequences_[i].open) continue;
     sequences_[i].open = true;
@@ -153,6 +156,7 @@ void KvCache::drop_page(int32_t page) {
 }
 
 void KvCache::close(Id id) {
+  if (journal_ != nullptr) journal_->add(KvCall::kClose, id);
   Sequence& s = sequence(id);
   assert(s.open);
   if (states_) states_->close(id);
@@ -219,6 +223,7 @@ void KvCache::own_partial_page(Sequence& s) {
 }
 
 Status KvCache::reserve(Id id, int rows, int settled) {
+  if (journal_ != nullptr) journal_->add(KvCall::kReserve, id, rows, settled);
   Sequence& s = sequence(id);
   assert(s.open && rows >= 0 && settled <= rows);
   const int64_t wanted = pages_for(int64_t{s.committed} + rows);
@@ -269,7 +274,18 @@ bool KvCache::can_begin_at(Id id, int length) const {
   return windows_ && length <= committed(id) && sees_all(pages(id), length);
 }
 
+int32_t KvCache::claim_snapshot(Id id, int length) {
+  if (!states_) return -1;
+  if (journal_ != nullptr) journal_->add(KvCall::kClaimSnapshot, id, length);
+  return states_->claim(id, length);
+}
+
 void KvCache::value_beginning(Id id, int length) {
+  if (journal_ != nullptr) journal_->add(KvCall::kValueBeginning, id, length);
+  mark_valued(id, length);
+}
+
+void KvCache::mark_valued(Id id, int length) {
   if (!windows_) return;
   const std::vector<int32_t>& pages = sequence(id).pages;
   for (int64_t i = windows_->first_kept(length); i < pages_for(length); ++i) {
@@ -313,10 +329,11 @@ void KvCache::share_page(Sequence& s, size_t index, int32_t page) {
 }
 
 void KvCache::keep(Id id, std::span<const PrefixKey> keys, bool tail, std::string_view tenant) {
+  if (journal_ != nullptr) journal_->add_keys(KvCall::kKeep, id, keys, tail, tenant);
   Sequence& s = sequence(id);
   assert(keys.size() <= static_cast<size_t>(s.committed));
   if (windows_) {
-    value_beginning(id, static_cast<int>(keys.size()));
+    mark_valued(id, static_cast<int>(keys.size()));
     keys = keys.first(most_shared(s, keys, tenant));
   }
   const size_t full = keys.size() / kPage;
@@ -372,6 +389,7 @@ int KvCache::kept(std::span<const PrefixKey> keys, std::string_view tenant) cons
 }
 
 int KvCache::adopt(Id id, std::span<const PrefixKey> keys, std::string_view tenant) {
+  if (journal_ != nullptr) journal_->add_keys(KvCall::kAdopt, id, keys, true, tenant);
   Sequence& s = sequence(id);
   assert(s.open && s.pages.empty());
   s.committed = prefixes_.find(tenant, keys, found_);
@@ -392,6 +410,7 @@ int KvCache::adopt(Id id, std::span<const PrefixKey> keys, std::string_view tena
 }
 
 void KvCache::drop_kept() {
+  if (journal_ != nullptr) journal_->add(KvCall::kDropKept);
   for (const int32_t page : prefixes_.pages()) {
     const auto at = static_cast<size_t>(page);
     is_kept_[at] = false;
@@ -410,6 +429,7 @@ int32_t KvCache::slot(Id id, int entry) const {
 }
 
 void KvCache::commit(Id id, std::span<const int32_t> path) {
+  if (journal_ != nullptr) journal_->add_path(KvCall::kCommit, id, path);
   Sequence& s = sequence(id);
   for (size_t i = 0; i < path.size(); ++i) {
     const int to = static_cast<int>(i);
@@ -425,6 +445,7 @@ void KvCache::commit(Id id, std::span<const int32_t> path) {
 }
 
 void KvCache::commit_first(Id id, int count) {
+  if (journal_ != nullptr) journal_->add(KvCall::kCommitFirst, id, count);
   Sequence& s = sequence(id);
   assert(count >= 0 && pages_for(s.committed + count) <= std::ssize(s.pages));
   s.committed += count;
@@ -433,6 +454,7 @@ void KvCache::commit_first(Id id, int count) {
 }
 
 Status KvCache::assume(Id id, int length) {
+  if (journal_ != nullptr) journal_->add(KvCall::kAssume, id, length);
   Sequence& s = sequence(id);
   assert(length >= 0);
   s.committed = 0;
@@ -451,6 +473,7 @@ Status KvCache::assume(Id id, int length) {
 }
 
 int KvCache::truncate(Id id, int length) {
+  if (journal_ != nullptr) journal_->add(KvCall::kTruncate, id, length);
   Sequence& s = sequence(id);
   assert(length >= 0 && length <= s.committed);
   if (windows_) {

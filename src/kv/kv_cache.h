@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "core/model_config.h"
 #include "kernels/kv_layout.h"
+#include "kv/kv_journal.h"
 #include "kv/prefix_tree.h"
 #include "kv/state_store.h"
 #include "kv/window_pages.h"
@@ -49,6 +50,19 @@ class KvCache {
                                   kernels::KvType type = kernels::KvType::kF16,
                                   const States& states = {0, 0},
                                   const Windows& windows = {0, 0, 0});
+
+  // What create() was called with, its configuration apart.
+  struct Creation {
+    int64_t positions = 0;
+    int sequences = 0;
+    kernels::KvType type = kernels::KvType::kF16;
+    States states;
+    Windows windows;
+  };
+  const Creation& creation() const { return creation_; }
+  // From now on all calls that change the cache, but for what passes write, are added to it, which
+  // must outlive the cache or the next call of this; null: to none.
+  void write_down(KvJournal* journal) { journal_ = journal; }
 
   // The memory that create() would take: of positions, and of states.
   static int64_t bytes_needed(const ModelConfig& config, int64_t positions,
@@ -130,7 +144,7 @@ class KvCache {
   // A place for the state behind the first `length` positions, which the coming pass computes as
   // settled rows, so that others may begin with it (BatchRow::snapshot); -1: none is wanted, or to
   // be had.
-  int32_t claim_snapshot(Id id, int length) { return states_ ? states_->claim(id, length) : -1; }
+  int32_t claim_snapshot(Id id, int length);
   int64_t positions() const { return int64_t{page_count_} * kernels::kPagePositions; }
   // That create() took for positions: bytes_needed().
   int64_t bytes() const;
@@ -162,6 +176,7 @@ class KvCache {
   size_t most_shared(const Sequence& s, std::span<const PrefixKey> keys,
                      std::string_view tenant) const;
   void share_page(Sequence& s, size_t index, int32_t page);
+  void mark_valued(Id id, int length);
   bool shared(int32_t page) const { return references_[static_cast<size_t>(page)] > 1; }
   Sequence& sequence(Id id) { return sequences_[static_cast<size_t>(id)]; }
   const Sequence& sequence(Id id) const { return sequences_[static_cast<size_t>(id)]; }
@@ -171,6 +186,8 @@ class KvCache {
            position % kernels::kPagePositions;
   }
 
+  Creation creation_;
+  KvJournal* journal_ = nullptr;
   std::vector<kernels::KvLayout> layouts_;  // one for all layers, or one for each
   int page_count_ = 0;
   std::vector<Buffer> planes_;  // one for each layer

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,16 @@ class Model {
   virtual ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) = 0;
 
   virtual ModelParts parts() const { return {}; }
+
+  // What a cache for it is made from: config(), or what this process keeps of it, where several run
+  // the model.
+  virtual ModelConfig cache_config() const { return config(); }
+  // To be called with each cache while it is empty: where several processes run the model, the
+  // others then have one as well. `skipped`: layers that it has none of. The error is theirs.
+  virtual Status attach([[maybe_unused]] KvCache& cache,
+                        [[maybe_unused]] std::span<const int32_t> skipped) {
+    return {};
+  }
 
   // Bytes of packed weights and of working memory.
   virtual int64_t weight_bytes() const = 0;

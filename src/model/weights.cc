@@ -141,8 +141,8 @@ Status WeightLoader::load(std::span<const MatrixPart> parts) {
   if (!restore(parts, matrices)) AERIE_RETURN_IF_ERROR(pack(parts, matrices));
   for (size_t i = 0; i < parts.size(); ++i) {
     const Buffer& data = matrices[i].data;
-    packed_bytes_ += static_cast<int64_t>(data.size());
-    progress_.add(static_cast<int64_t>(data.size()));
+    packed_bytes_ += matrices[i].bytes();
+    progress_.add(matrices[i].bytes());
     keep(entry_name(parts[i]), {data.data(), data.size()});
     *parts[i].into = std::move(matrices[i]);
   }
@@ -200,7 +200,7 @@ Expected<kernels::PackedMatrix> WeightLoader::rows(const std::string& name, int6
                          options_.backend->packed(*options_.pool, chosen.view));
   AERIE_ASSIGN_OR_RETURN(matrix.factor, factor(name, 0, 1));
   file_.release(whole.view);
-  packed_bytes_ += static_cast<int64_t>(matrix.data.size());
+  packed_bytes_ += matrix.bytes();
   return matrix;
 }
 
@@ -223,7 +223,7 @@ Expected<std::vector<kernels::PackedMatrix>> WeightLoader::turned(const std::str
     AERIE_ASSIGN_OR_RETURN(kernels::PackedMatrix matrix,
                            options_.backend->packed(*options_.pool, turned));
     AERIE_ASSIGN_OR_RETURN(matrix.factor, factor(name, 0, 1));
-    packed_bytes_ += static_cast<int64_t>(matrix.data.size());
+    packed_bytes_ += matrix.bytes();
     matrices.push_back(std::move(matrix));
   }
   file_.release(view);

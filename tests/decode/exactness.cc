@@ -477,22 +477,41 @@ KvCache::Windows windows_of(const Setting& setting, int sequences) {
   return {setting.chunk + sequences * (1 + nodes), sequences, setting.behind};
 }
 
+// The target of the run that is compared.
+class Target {
+ public:
+  Target(const Setting& setting, const ModelOptions& options) {
+    if (setting.ranks > 1) {
+      ranks_ = std::make_unique<test::ThreadRanks>(target_of(setting), options, setting.ranks,
+                                                   setting.spoil);
+    } else {
+      alone_ = load(target_of(setting), options);
+    }
+  }
+  Model& model() { return ranks_ ? ranks_->leader() : *alone_; }
+
+ private:
+  std::unique_ptr<test::ThreadRanks> ranks_;
+  std::unique_ptr<Model> alone_;
+};
+
 }  // namespace
 
 ServedTwice serve_twice(const Setting& setting, int suspends, const Wrap& wrap) {
   ServedTwice result;
   const Replies plain = plain_replies(setting);
   const ModelOptions options = target_options(setting.threads, setting.positions);
-  const std::unique_ptr<Model> target = load(target_of(setting), options);
-  const std::unique_ptr<Drafter> drafter = drafter_for(setting, plain, *target);
-  test::CheckedModel checked(*target, options);
+  Target target(setting, options);
+  const std::unique_ptr<Drafter> drafter = drafter_for(setting, plain, target.model());
+  test::CheckedModel checked(target.model(), options);
   DecoderOptions decoding = decoder_options(setting);
   decoding.reuse_prefixes = true;
-  const std::unique_ptr<Model> wrapped = wrap ? wrap(*target) : nullptr;
+  const std::unique_ptr<Model> wrapped = wrap ? wrap(target.model()) : nullptr;
   Model& model = wrapped ? *wrapped : checked;
   KvCache cache = test::cache_for(
       model, decoding, 2 * static_cast<int>(setting.requests.size()), setting.cache_type,
       windows_of(setting, 2 * static_cast<int>(setting.requests.size())));
+  EXPECT_TRUE(model.attach(cache, {}).ok());
   for (test::Replies* replies : {&result.cold, &result.warm}) {
     *replies = test::serve(model, cache, drafter.get(), decoding, setting.requests, suspends);
     if (result.difference.empty()) result.difference = test::difference(plain.of, replies->of);
@@ -504,14 +523,15 @@ Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
   Comparison result;
   result.plain = setting.plain != nullptr ? *setting.plain : plain_replies(setting);
   const ModelOptions options = target_options(setting.threads, setting.positions);
-  const std::unique_ptr<Model> target = load(target_of(setting), options);
-  const std::unique_ptr<Drafter> drafter = drafter_for(setting, result.plain, *target);
-  test::CheckedModel checked(*target, options);
-  const std::unique_ptr<Model> wrapped = wrap ? wrap(*target) : nullptr;
+  Target target(setting, options);
+  const std::unique_ptr<Drafter> drafter = drafter_for(setting, result.plain, target.model());
+  test::CheckedModel checked(target.model(), options);
+  const std::unique_ptr<Model> wrapped = wrap ? wrap(target.model()) : nullptr;
   Model& model = wrapped ? *wrapped : checked;
   KvCache cache = test::cache_for(model, decoder_options(setting),
                                   static_cast<int>(setting.requests.size()), setting.cache_type,
                                   windows_of(setting, static_cast<int>(setting.requests.size())));
+  EXPECT_TRUE(model.attach(cache, {}).ok());
   if (cache.windows() != nullptr) result.window_places = cache.windows()->places();
   result.speculative =
       test::decode(model, cache, drafter.get(), decoder_options(setting), setting.requests);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/testing/decoding.h"
+#include "tests/testing/thread_ranks.h"
 #include "tests/testing/tiny_heads.h"
 #include "tests/testing/tiny_model.h"
 
@@ -92,6 +93,10 @@ struct Setting {
   // the passes need; the comparison's plain decoding keeps everything.
   int behind = kernels::kPagePositions;
   VerifyRule rule = VerifyRule::kExact;
+  // Threads that run the target together, each with a part of it, in the run that is compared; what
+  // happens to the parts.
+  int ranks = 1;
+  test::ThreadGroup::Spoil spoil;
   std::vector<test::Request> requests;
   // What plain decoding says to these requests, if another comparison has found out.
   const test::Replies* plain = nullptr;

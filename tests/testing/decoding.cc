@@ -45,7 +45,7 @@ ForwardOutputs CheckedModel::forward(const ForwardBatch& batch, KvCache& cache) 
 KvCache cache_for(const Model& model, const DecoderOptions& options, int sequences,
                   kernels::KvType type, const KvCache::Windows& windows) {
   const int64_t each = options.max_positions + int64_t{kernels::kPagePositions};
-  auto cache = KvCache::create(model.config(), each * sequences, sequences, type,
+  auto cache = KvCache::create(model.cache_config(), each * sequences, sequences, type,
                                {.loose_rows = 0, .snapshots = 2 * sequences}, windows);
   EXPECT_TRUE(cache.ok()) << cache.status().message();
   return std::move(cache).value();

@@ -23,6 +23,10 @@ class CheckedModel : public Model {
   const ModelConfig& config() const override { return model_.config(); }
   int64_t weight_bytes() const override { return model_.weight_bytes(); }
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
+  ModelConfig cache_config() const override { return model_.cache_config(); }
+  Status attach(KvCache& cache, std::span<const int32_t> skipped) override {
+    return model_.attach(cache, skipped);
+  }
   int64_t passes() const { return passes_; }
 
  private:

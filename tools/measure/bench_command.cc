@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/interrupt.h"
 #include "base/standard_streams.h"
+#include "engine/rank_setup.h"
 #include "hub/hub_settings.h"
 #include "hub/locate.h"
 #include "measure/models/make_head.h"
@@ -174,6 +175,7 @@ Run add_heads(CLI::App& app) {
 Run add_verify(CLI::App& app) {
   struct Flags {
     measure::VerifyOptions options;
+    int tensor_parallel = 1;
     std::string isa = "auto", cache_type = "f16", json;
   };
   auto flags = std::make_shared<Flags>();
@@ -182,6 +184,7 @@ Run add_verify(CLI::App& app) {
   add_list(app, "--rows", o.rows, "Rows of a pass: root and nodes");
   add_list(app, "--context", o.contexts, "Positions that are cached");
   add_threads(app, o.threads);
+  add_tensor_parallel(app, flags->tensor_parallel);
   add_shown(app, "--repeat", o.repeats, "Repetitions of everything");
   app.add_option("--memory", o.memory_mib, kMemoryHelp);
   add_shown(app, "--cache-type", flags->cache_type, kCacheTypeHelp);
@@ -190,6 +193,9 @@ Run add_verify(CLI::App& app) {
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
     AERIE_ASSIGN_OR_RETURN(flags->options.cache_type, parse_cache_type(flags->cache_type));
+    AERIE_ASSIGN_OR_RETURN(const bool followed,
+                           join_ranks(flags->tensor_parallel, flags->options.group));
+    if (followed) return {};
     AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags->json));
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_verify(flags->options));
     return show(report, json);

@@ -22,6 +22,7 @@
 #include "base/standard_streams.h"
 #include "base/turns.h"
 #include "engine/opened_model.h"
+#include "engine/rank_setup.h"
 #include "server/access/audit_log.h"
 #include "server/access/line_log.h"
 
@@ -255,6 +256,9 @@ std::unique_ptr<server::ModelHost> make_host(ServeOptions& options, server::Line
 
 Expected<int> serve(ServeOptions options) {
   if (options.hash_key) return print_hash();
+  AERIE_ASSIGN_OR_RETURN(const bool followed,
+                         join_ranks(options.engine.tensor_parallel, options.engine.group));
+  if (followed) return 0;
   raise_file_limit();
   return_large_blocks();
   catch_signals();

@@ -344,6 +344,9 @@ Status read_offers(const ServeFlags& flags, EngineOptions& engine) {
 // Of several models.
 Status check_model_set(const ServeOptions& options) {
   if (options.models.empty()) return {};
+  if (options.engine.tensor_parallel > 1) {
+    return invalid_argument("--tensor-parallel is for a server of one model");
+  }
   if (!options.record_folder.empty()) {
     return invalid_argument("--record is for a server of one model");
   }

@@ -133,7 +133,8 @@ Expected<OutputHead> OutputHead::load(WeightLoader& loader, HeadFile& file, cons
                                         width, "the target's", target.config->hidden));
     head.ids_ = options.vocabulary;
     head.target_ = &target.parts.weights->output;
-    if (options.vocabulary.empty() && !options.dtype) return head;
+    const bool is_whole = head.target_->weight.part == nullptr;
+    if (is_whole && options.vocabulary.empty() && !options.dtype) return head;
     AERIE_ASSIGN_OR_RETURN(head.own_, load_target_rows(target, options));
     head.target_ = nullptr;
     return head;

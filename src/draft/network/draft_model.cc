@@ -34,6 +34,9 @@ class ModelNetwork final : public DraftNetwork {
  public:
   ModelNetwork(std::unique_ptr<Model> model, KvCache cache, const DraftModelOptions& options);
 
+  // Before all else.
+  Status attach_cache() { return model_->attach(cache_, {}); }
+
   const DrafterNeeds& needs() const override { return needs_; }
   int vocab() const override { return vocab_; }
   std::span<const int32_t> target_ids() const override {
@@ -276,10 +279,11 @@ Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Mode
   const int64_t positions =
       draft_cache_positions(options, int64_t{fitting.max_positions} + most_nodes_run(options));
   AERIE_ASSIGN_OR_RETURN(
-      KvCache cache, KvCache::create(model->config(), positions, options.max_sequences,
+      KvCache cache, KvCache::create(model->cache_config(), positions, options.max_sequences,
                                      options.cache_type, states_of(options), windows_of(options)));
-  return make_network_drafter(
-      std::make_unique<ModelNetwork>(std::move(model), std::move(cache), fitting), options);
+  auto network = std::make_unique<ModelNetwork>(std::move(model), std::move(cache), fitting);
+  AERIE_RETURN_IF_ERROR(network->attach_cache());
+  return make_network_drafter(std::move(network), options);
 }
 
 namespace {

@@ -24,6 +24,11 @@ class ThinModel final : public Model {
   ThinModel(Model& target, std::vector<int32_t> skipped)
       : target_(target), config_(target.config().without(skipped)), skipped_(std::move(skipped)) {}
 
+  ModelConfig cache_config() const override { return target_.cache_config().without(skipped_); }
+  Status attach(KvCache& cache, std::span<const int32_t> /*skipped*/) override {
+    return target_.attach(cache, skipped_);
+  }
+
   const ModelConfig& config() const override { return config_; }
   int64_t weight_bytes() const override { return 0; }  // they are the target's
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override {

@@ -17,6 +17,7 @@ Expected<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadOptions& opti
   engine_options.cache_type = options.cache_type;
   engine_options.context = std::max(2, options.positions);
   engine_options.prefill_chunk = kPrefillChunk;
+  engine_options.group = options.group;
   Concurrency concurrency;
   concurrency.sequences = options.sequences;
   concurrency.cache_positions = int64_t{options.positions} * options.sequences +

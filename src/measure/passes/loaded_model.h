@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "kernels/backend.h"
 #include "model/model.h"
+#include "parallel/group.h"
 
 namespace aerie::measure {
 
@@ -20,9 +21,10 @@ struct LoadOptions {
   int threads = 0;  // 0: default_threads()
   kernels::Isa isa = kernels::best_isa();
   kernels::KvType cache_type = kernels::KvType::kF16;
-  int most_rows = 1;  // of a pass
-  int positions = 1;  // that the longest sequence may have, the rows of a pass included
-  int sequences = 1;  // open at a time, all of that length
+  int most_rows = 1;             // of a pass
+  int positions = 1;             // that the longest sequence may have, the rows of a pass included
+  int sequences = 1;             // open at a time, all of that length
+  std::shared_ptr<Group> group;  // EngineOptions::group
 };
 
 // One thread at a time.

@@ -99,6 +99,7 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   load.threads = options.threads;
   load.isa = options.isa;
   load.cache_type = options.cache_type;
+  load.group = options.group;
   load.most_rows = rows.back();
   load.positions = contexts.back() + rows.back();
   AERIE_ASSIGN_OR_RETURN(const auto target, LoadedModel::load(load));

@@ -2,6 +2,7 @@
 // the machine allows.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "kernels/backend.h"
 #include "measure/passes/machine.h"
 #include "measure/statistics.h"
+#include "parallel/group.h"
 
 namespace aerie::measure {
 
@@ -21,6 +23,7 @@ struct VerifyOptions {
   int64_t memory_mib = 0;  // that the bandwidth is measured with; 0: several times the last cache
   kernels::Isa isa = kernels::best_isa();
   kernels::KvType cache_type = kernels::KvType::kF16;
+  std::shared_ptr<Group> group;  // EngineOptions::group
 };
 
 // Figures of a repetition are compared with one another only: limits, one row and the pass are all

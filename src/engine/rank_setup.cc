@@ -1,0 +1,153 @@
+#include "engine/rank_setup.h"
+
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/system/topology.h"
+#include "base/thread_pool.h"
+#include "engine/memory.h"
+#include "engine/model_source.h"
+#include "format/fingerprint.h"
+#include "hub/locate.h"
+#include "parallel/leading_model.h"
+#include "parallel/open_group.h"
+#include "parallel/rank_message.h"
+#include "parallel/split_backend.h"
+
+namespace aerie {
+namespace {
+
+void write_setup(const RankSetup& setup, MessageWriter& out) {
+  out.text(setup.version);
+  out.text(setup.model);
+  out.value(setup.fingerprint);
+  out.value(setup.weight_type);
+  out.value(setup.isa);
+  for (const int32_t number :
+       {setup.threads, setup.max_rows, setup.max_logits, setup.max_positions}) {
+    out.value(number);
+  }
+}
+
+RankSetup read_setup(MessageReader& in) {
+  RankSetup setup;
+  setup.version = in.text();
+  setup.model = in.text();
+  setup.fingerprint = in.value<uint64_t>();
+  setup.weight_type = in.value<int32_t>();
+  setup.isa = in.value<kernels::Isa>();
+  for (int32_t* const number :
+       {&setup.threads, &setup.max_rows, &setup.max_logits, &setup.max_positions}) {
+    *number = in.value<int32_t>();
+  }
+  return setup;
+}
+
+// A rank's part of a model.
+class OpenedPart {
+ public:
+  Status open(const RankSetup& setup, Group& group);
+  Model& model() { return *model_; }
+
+ private:
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<kernels::Backend> backend_;
+  ModelSource source_;
+  std::unique_ptr<Model> model_;
+};
+
+Status OpenedPart::open(const RankSetup& setup, Group& group) {
+  if (setup.version != AERIE_VERSION) {
+    return invalid_argument("this is Aerie {}, the leader is {}: install the same everywhere",
+                            AERIE_VERSION, setup.version);
+  }
+  const kernels::Backend* const own = kernels::backend(setup.isa);
+  if (own == nullptr) {
+    return not_supported(
+        "this processor does not have {}, which the leader's has: give --isa with what all have",
+        kernels::isa_name(setup.isa));
+  }
+  pool_ = std::make_unique<ThreadPool>(setup.threads > 0 ? setup.threads : default_threads());
+  AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(setup.model));
+  std::optional<DType> type;
+  if (setup.weight_type >= 0) type = static_cast<DType>(setup.weight_type);
+  AERIE_ASSIGN_OR_RETURN(source_, open_model_source(path, type, *pool_));
+  if (content_fingerprint(*source_.file).value_or(0) != setup.fingerprint) {
+    return invalid_argument("{} is not the file that the leader has: copy the same to all machines",
+                            path);
+  }
+  backend_ = std::make_unique<SplitBackend>(*own, group);
+  ModelOptions options;
+  options.backend = backend_.get();
+  options.pool = pool_.get();
+  options.max_rows = setup.max_rows;
+  options.max_logits = setup.max_logits;
+  options.max_positions = setup.max_positions;
+  AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*source_.file));
+  AERIE_RETURN_IF_ERROR(check_memory(path, loaded_weight_bytes(*source_.file, *backend_), 0,
+                                     working_bytes(config, options), available_memory()));
+  AERIE_ASSIGN_OR_RETURN(model_, load_model(*source_.file, options));
+  return {};
+}
+
+}  // namespace
+
+Expected<RankSetup> rank_setup(const EngineOptions& options, const ModelFile& file,
+                               const ModelOptions& model) {
+  const std::optional<uint64_t> content = content_fingerprint(file);
+  if (!content) return invalid_data("{}: it changes while it is read", file.name());
+  RankSetup setup;
+  setup.version = AERIE_VERSION;
+  setup.model = options.model;
+  setup.fingerprint = *content;
+  if (options.weight_type) setup.weight_type = static_cast<int32_t>(*options.weight_type);
+  setup.isa = options.isa;
+  setup.threads = options.threads;
+  setup.max_rows = model.max_rows;
+  setup.max_logits = model.max_logits;
+  setup.max_positions = model.max_positions;
+  return setup;
+}
+
+Expected<bool> join_ranks(int ranks, std::shared_ptr<Group>& group) {
+  if (ranks <= 1) return false;
+  AERIE_ASSIGN_OR_RETURN(group, open_group(ranks));
+  if (group->leads()) return false;
+  // The launcher sends signals to all; when it is time to end, the leader says.
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
+  AERIE_RETURN_IF_ERROR(follow_leader(*group));
+  return true;
+}
+
+void tell_setup(const RankSetup& setup, Group& group) {
+  std::vector<std::byte> message;
+  MessageWriter out(message);
+  out.value(RankMessage::kOpen);
+  write_setup(setup, out);
+  group.tell(message);
+}
+
+Status follow_leader(Group& group) {
+  std::vector<std::byte> message;
+  for (;;) {
+    group.listen(message);
+    if (message.empty()) return {};
+    MessageReader in(message);
+    if (in.value<RankMessage>() != RankMessage::kOpen) {
+      return internal_error("the leader does not begin with a model");
+    }
+    const RankSetup setup = read_setup(in);
+    OpenedPart part;
+    const Status opened =
+        in.good() ? part.open(setup, group) : internal_error("the leader's setup ends too early");
+    group.answer(write_status(opened));
+    // What cannot be opened the leader tells its user.
+    if (opened.ok()) AERIE_RETURN_IF_ERROR(follow(part.model(), group));
+  }
+}
+
+}  // namespace aerie

@@ -1,0 +1,295 @@
+#include "parallel/split_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace aerie {
+
+using kernels::Activations;
+using kernels::KvLayout;
+using kernels::MatmulTarget;
+using kernels::PackedMatrix;
+using kernels::Share;
+
+namespace {
+
+// Outputs that stay together: those of a panel, or, where there are enough of them, of the panels
+// that are read at a time.
+constexpr int kPanel = 16;
+constexpr int kPanels = 4;
+
+// The queries' heads that a rank computes.
+Share queries_of(const KvLayout& layout, int heads, int rank, int ranks) {
+  if (layout.all_heads >= ranks) {
+    const Share keys = kernels::share_of(layout.all_heads, rank, ranks);
+    const int each = heads / layout.all_heads;
+    return {keys.begin * each, keys.count * each};
+  }
+  if (layout.all_heads == 1 && heads >= ranks) return kernels::share_of(heads, rank, ranks);
+  return {0, heads};
+}
+
+// Heads [first, first + count) of rows of `all` heads, side by side.
+const float* heads_of(const float* x, int64_t rows, int64_t head_dim, int all, Share heads,
+                      std::vector<float>& out) {
+  if (heads.count == all) return x;
+  const int64_t width = heads.count * head_dim;
+  out.resize(std::max(out.size(), static_cast<size_t>(rows * width)));
+  for (int64_t r = 0; r < rows; ++r) {
+    std::memcpy(out.data() + r * width, x + (r * all + heads.begin) * head_dim,
+                static_cast<size_t>(width) * sizeof(float));
+  }
+  return out.data();
+}
+
+// The parts of matrices that have some: moved out, and back at the end.
+class Parts {
+ public:
+  explicit Parts(std::span<PackedMatrix> whole) {
+    for (size_t i = 0; i < whole.size(); ++i) {
+      if (whole[i].part->n == 0) continue;
+      from_.push_back(whole[i].part.get());
+      index_.push_back(i);
+      matrices_.push_back(std::move(*whole[i].part));
+    }
+  }
+  Parts(const Parts&) = delete;
+  Parts& operator=(const Parts&) = delete;
+  ~Parts() {
+    for (size_t i = 0; i < from_.size(); ++i) *from_[i] = std::move(matrices_[i]);
+  }
+
+  std::span<PackedMatrix> matrices() { return matrices_; }
+  size_t whole(size_t i) const { return index_[i]; }
+  size_t size() const { return matrices_.size(); }
+
+ private:
+  std::vector<PackedMatrix*> from_;
+  std::vector<size_t> index_;
+  std::vector<PackedMatrix> matrices_;
+};
+
+}  // namespace
+
+Share outputs_of(int64_t outputs, int rank, int ranks) {
+  const int64_t together = outputs >= int64_t{kPanels} * kPanel * ranks ? kPanels * kPanel : kPanel;
+  const auto units = static_cast<int>((outputs + together - 1) / together);
+  const Share share = kernels::share_of(units, rank, ranks);
+  const auto bound = [&](int unit) { return static_cast<int>(std::min(outputs, unit * together)); };
+  const int begin = bound(share.begin);
+  return {begin, bound(share.begin + share.count) - begin};
+}
+
+SplitBackend::SplitBackend(const Backend& own, Group& group) : own_(own), group_(group) {}
+
+int64_t SplitBackend::packed_bytes(const TensorView& weights) const {
+  const Share share = outputs_of(weights.rows(), group_.rank(), group_.size());
+  TensorView part = weights;
+  part.shape = {weights.row_length(), share.count, 1, 1};
+  return share.count == 0 ? 0 : own_.packed_bytes(part);
+}
+
+Expected<PackedMatrix> SplitBackend::allocate(const TensorView& weights, Arena& arena) const {
+  const Share share = outputs_of(weights.rows(), group_.rank(), group_.size());
+  PackedMatrix matrix;
+  matrix.dtype = weights.dtype;
+  matrix.n = weights.rows();
+  matrix.k = weights.row_length();
+  matrix.part_begin = share.begin;
+  matrix.part = std::make_unique<PackedMatrix>();
+  if (share.count == 0) return matrix;
+  TensorView part = weights;
+  part.shape = {weights.row_length(), share.count, 1, 1};
+  AERIE_ASSIGN_OR_RETURN(*matrix.part, own_.allocate(part, arena));
+  return matrix;
+}
+
+void SplitBackend::pack(ThreadPool& pool, std::span<const TensorView> weights,
+                        std::span<PackedMatrix> matrices) const {
+  Parts parts(matrices);
+  std::vector<TensorView> views;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    TensorView view = weights[parts.whole(i)];
+    view.data = view.row(matrices[parts.whole(i)].part_begin);
+    view.shape = {view.row_length(), parts.matrices()[i].n, 1, 1};
+    views.push_back(view);
+  }
+  if (!views.empty()) own_.pack(pool, views, parts.matrices());
+}
+
+void SplitBackend::fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
+                        const kernels::FillPart& part) const {
+  Parts parts(matrices);
+  own_.fill(pool, parts.matrices(), [&](size_t index, int64_t offset, std::span<std::byte> bytes) {
+    part(parts.whole(index), offset, bytes);
+  });
+}
+
+void SplitBackend::exchange(std::span<const Columns> columns) const {
+  const auto ranks = static_cast<size_t>(group_.size()), own = static_cast<size_t>(group_.rank());
+  const size_t each = columns.size() / ranks;
+  parts_.resize(ranks);
+  size_t total = 0;
+  for (const Columns& c : columns) total += static_cast<size_t>(c.rows * c.count);
+  gathered_.resize(std::max(gathered_.size(), total));
+  float* at = gathered_.data();
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    float* const begin = at;
+    for (const Columns& c : columns.subspan(rank * each, each)) {
+      for (int64_t r = 0; r < c.rows && rank == own; ++r) {
+        std::memcpy(at + r * c.count, c.first + r * c.stride,
+                    static_cast<size_t>(c.count) * sizeof(float));
+      }
+      at += c.rows * c.count;
+    }
+    parts_[rank] = std::as_writable_bytes(std::span(begin, at));
+  }
+  group_.all_gather(parts_);
+  const float* from = gathered_.data();
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    for (const Columns& c : columns.subspan(rank * each, each)) {
+      for (int64_t r = 0; r < c.rows && rank != own; ++r) {
+        std::memcpy(c.first + r * c.stride, from + r * c.count,
+                    static_cast<size_t>(c.count) * sizeof(float));
+      }
+      from += c.rows * c.count;
+    }
+  }
+}
+
+void SplitBackend::matmul(ThreadPool& pool, const Activations& x,
+                          std::span<const MatmulTarget> targets) const {
+  targets_.clear();
+  for (const MatmulTarget& whole : targets) {
+    PackedMatrix* part = whole.w->part.get();
+    if (part->n == 0) continue;
+    part->factor = whole.w->factor;  // the loader knows it last
+    MatmulTarget target = whole;
+    target.w = part;
+    target.y += whole.w->part_begin;
+    if (target.bias != nullptr) target.bias += whole.w->part_begin;
+    targets_.push_back(target);
+  }
+  if (!targets_.empty()) own_.matmul(pool, x, targets_);
+  columns_.clear();
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    for (const MatmulTarget& t : targets) {
+      const Share share = outputs_of(t.w->n, rank, group_.size());
+      const int64_t rows = x.groups.empty() ? x.rows : x.groups[t.group].rows;
+      columns_.push_back({t.y + share.begin, t.stride, rows, share.count});
+    }
+  }
+  exchange(columns_);
+}
+
+void SplitBackend::store_kv(ThreadPool& pool, const KvLayout& layout, const float* k,
+                            const float* v, std::span<const int32_t> slots, std::byte* kv) const {
+  const auto rows = static_cast<int64_t>(slots.size());
+  const Share own = {layout.first_head, layout.kv_heads};
+  k = heads_of(k, rows, layout.head_dim, layout.all_heads, own, keys_);
+  if (layout.value_prefix == 0) {
+    v = heads_of(v, rows, layout.head_dim, layout.all_heads, own, values_);
+  }
+  own_.store_kv(pool, layout, k, v, slots, kv);
+}
+
+void SplitBackend::attention(ThreadPool& pool, const kernels::AttentionArgs& args) const {
+  const auto rows = static_cast<int64_t>(args.rows.size());
+  const int64_t width = args.layout.value_dim();
+  const Share own = queries_of(args.layout, args.heads, group_.rank(), group_.size());
+  if (own.count == args.heads) return own_.attention(pool, args);
+  kernels::AttentionArgs part = args;
+  part.heads = own.count;
+  part.q = heads_of(args.q, rows, args.layout.head_dim, args.heads, own, queries_);
+  attended_.resize(std::max(attended_.size(), static_cast<size_t>(rows * own.count * width)));
+  part.out = attended_.data();
+  if (part.sinks != nullptr) part.sinks += own.begin;
+  own_.attention(pool, part);
+  columns_.clear();
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const Share share = queries_of(args.layout, args.heads, rank, group_.size());
+    columns_.push_back(
+        {args.out + share.begin * width, args.heads * width, rows, share.count * width});
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    std::memcpy(args.out + (r * args.heads + own.begin) * width,
+                attended_.data() + r * own.count * width,
+                static_cast<size_t>(own.count * width) * sizeof(float));
+  }
+  exchange(columns_);
+}
+
+// What everybody computes.
+
+void SplitBackend::gather(ThreadPool& pool, const float* x, std::span<const int32_t> from,
+                          Activations& out) const {
+  own_.gather(pool, x, from, out);
+}
+
+void SplitBackend::add_weighted(ThreadPool& pool, const float* x, std::span<const int32_t> from,
+                                const float* weights, int64_t rows, int64_t count, int64_t n,
+                                float* y) const {
+  own_.add_weighted(pool, x, from, weights, rows, count, n, y);
+}
+
+void SplitBackend::rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
+                            double eps, Activations& out) const {
+  own_.rms_norm(pool, x, x_stride, weight, eps, out);
+}
+
+void SplitBackend::layer_norm(ThreadPool& pool, const float* x, int64_t x_stride,
+                              const float* weight, const float* bias, double eps,
+                              Activations& out) const {
+  own_.layer_norm(pool, x, x_stride, weight, bias, eps, out);
+}
+
+void SplitBackend::rms_norm_heads(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
+                                  const float* weight, double eps) const {
+  own_.rms_norm_heads(pool, x, rows, heads, head_dim, weight, eps);
+}
+
+void SplitBackend::add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, int64_t n,
+                                const float* weight, double eps, float* residual) const {
+  own_.add_rms_norm(pool, y, rows, n, weight, eps, residual);
+}
+
+void SplitBackend::quantize(ThreadPool& pool, Activations& out) const {
+  own_.quantize(pool, out);
+}
+
+void SplitBackend::gated(ThreadPool& pool, kernels::Activation activation, const float* gate,
+                         const float* up, Activations& out) const {
+  own_.gated(pool, activation, gate, up, out);
+}
+
+void SplitBackend::activate(ThreadPool& pool, kernels::Activation activation, const float* x,
+                            Activations& out) const {
+  own_.activate(pool, activation, x, out);
+}
+
+void SplitBackend::soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const {
+  own_.soft_cap(pool, x, count, cap);
+}
+
+void SplitBackend::top_k(ThreadPool& pool, const float* x, int64_t stride, int64_t rows, int64_t n,
+                         int k, int32_t* indices, float* values, float* log_sums) const {
+  own_.top_k(pool, x, stride, rows, n, k, indices, values, log_sums);
+}
+
+void SplitBackend::rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
+                        int dimensions, kernels::RopeStyle style, const float* cos,
+                        const float* sin) const {
+  own_.rope(pool, x, rows, heads, head_dim, dimensions, style, cos, sin);
+}
+
+void SplitBackend::short_conv(ThreadPool& pool, const kernels::ShortConvArgs& args) const {
+  own_.short_conv(pool, args);
+}
+
+void SplitBackend::delta_rule(ThreadPool& pool, const kernels::DeltaRuleArgs& args) const {
+  own_.delta_rule(pool, args);
+}
+
+}  // namespace aerie

@@ -1,0 +1,90 @@
+// Tensor parallelism that keeps the ids: each of several processes (ranks) has some outputs of
+// every matrix and computes these, then all tell each other. No sum is taken of parts, so that a
+// number has the same bits however many ranks there are; adding partial sums up, as is done
+// elsewhere (Shoeybi et al. 2019, 1909.08053, section 3), would give other bits for each number of
+// ranks.
+//
+// Heads of keys and values are dealt out, too, with the queries that go with them, and the cache
+// keeps a rank's own (kernels::layout_of_rank). Where there are fewer of them than ranks all keep
+// all; a single one is read by all, each for some of the queries. All else is small and computed by
+// everybody: norms, rotary embedding, gates, routing, states of linear attention.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "parallel/group.h"
+
+namespace aerie {
+
+// What a rank has of a matrix's outputs: whole panels, as even as they can be.
+kernels::Share outputs_of(int64_t outputs, int rank, int ranks);
+
+// Every rank makes the same calls in the same order. Both must outlive it. One call at a time.
+class SplitBackend final : public kernels::Backend {
+ public:
+  SplitBackend(const kernels::Backend& own, Group& group);
+
+  kernels::Isa isa() const override { return own_.isa(); }
+  int64_t packed_bytes(const TensorView& weights) const override;
+  Expected<kernels::PackedMatrix> allocate(const TensorView& weights, Arena& arena) const override;
+  void pack(ThreadPool& pool, std::span<const TensorView> weights,
+            std::span<kernels::PackedMatrix> matrices) const override;
+  void fill(ThreadPool& pool, std::span<kernels::PackedMatrix> matrices,
+            const kernels::FillPart& part) const override;
+  bool wants_int8(DType dtype) const override { return own_.wants_int8(dtype); }
+  void matmul(ThreadPool& pool, const kernels::Activations& x,
+              std::span<const kernels::MatmulTarget> targets) const override;
+  void store_kv(ThreadPool& pool, const kernels::KvLayout& layout, const float* k, const float* v,
+                std::span<const int32_t> slots, std::byte* kv) const override;
+  void attention(ThreadPool& pool, const kernels::AttentionArgs& args) const override;
+
+  void gather(ThreadPool& pool, const float* x, std::span<const int32_t> from,
+              kernels::Activations& out) const override;
+  void add_weighted(ThreadPool& pool, const float* x, std::span<const int32_t> from,
+                    const float* weights, int64_t rows, int64_t count, int64_t n,
+                    float* y) const override;
+  void rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight, double eps,
+                kernels::Activations& out) const override;
+  void layer_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
+                  const float* bias, double eps, kernels::Activations& out) const override;
+  void rms_norm_heads(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
+                      const float* weight, double eps) const override;
+  void add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, int64_t n, const float* weight,
+                    double eps, float* residual) const override;
+  void quantize(ThreadPool& pool, kernels::Activations& out) const override;
+  void gated(ThreadPool& pool, kernels::Activation activation, const float* gate, const float* up,
+             kernels::Activations& out) const override;
+  void activate(ThreadPool& pool, kernels::Activation activation, const float* x,
+                kernels::Activations& out) const override;
+  void soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const override;
+  void top_k(ThreadPool& pool, const float* x, int64_t stride, int64_t rows, int64_t n, int k,
+             int32_t* indices, float* values, float* log_sums) const override;
+  void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim, int dimensions,
+            kernels::RopeStyle style, const float* cos, const float* sin) const override;
+  void short_conv(ThreadPool& pool, const kernels::ShortConvArgs& args) const override;
+  void delta_rule(ThreadPool& pool, const kernels::DeltaRuleArgs& args) const override;
+
+ private:
+  // A range of floats of each of some rows that a rank has and all want.
+  struct Columns {
+    float* first = nullptr;
+    int64_t stride = 0;
+    int64_t rows = 0;
+    int64_t count = 0;
+  };
+  // Columns by rank, those of one after the other; all ranks have as many.
+  void exchange(std::span<const Columns> columns) const;
+
+  const kernels::Backend& own_;
+  Group& group_;
+  // Scratch: it grows to what the largest pass takes.
+  mutable std::vector<kernels::MatmulTarget> targets_;
+  mutable std::vector<Columns> columns_;
+  mutable std::vector<float> gathered_, queries_, attended_, keys_, values_;
+  mutable std::vector<std::span<std::byte>> parts_;
+};
+
+}  // namespace aerie

@@ -1,0 +1,215 @@
+// However many ranks share a model, its tokens are those of one: every family, drafter and rule,
+// several sequences, prefixes that are reused, sequences that make room.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "parallel/rank_message.h"
+#include "parallel/split_backend.h"
+#include "tests/decode/exactness.h"
+#include "tests/model/families/family_goldens.h"
+#include "tests/testing/nightly.h"
+#include "tests/testing/thread_ranks.h"
+
+namespace aerie::parallel_test {
+
+constexpr int kRanks[] = {2, 3, 4};
+
+TEST(Shares, CoverEverythingOnce) {
+  for (const int64_t outputs : {1, 15, 16, 17, 96, 127, 128, 576, 49152}) {
+    for (const int ranks : {1, 2, 3, 4, 7, 64}) {
+      int64_t end = 0, most = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const kernels::Share share = outputs_of(outputs, rank, ranks);
+        EXPECT_EQ(share.begin, end);
+        EXPECT_EQ(share.begin % 16, 0);
+        end = share.begin + share.count;
+        most = std::max<int64_t>(most, share.count);
+      }
+      EXPECT_EQ(end, outputs);
+      EXPECT_LE(most, (outputs + ranks - 1) / ranks + 64);
+    }
+  }
+}
+
+TEST(Shares, HeadsGoWithTheirKeys) {
+  const kernels::KvLayout whole = {5, 32, kernels::KvType::kF16, 0};
+  int heads = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    const kernels::KvLayout own = kernels::layout_of_rank(whole, rank, 3);
+    EXPECT_EQ(own.first_head, heads);
+    EXPECT_EQ(own.all_heads, 5);
+    EXPECT_LT(own.page(), whole.page());
+    heads += own.kv_heads;
+  }
+  EXPECT_EQ(heads, 5);
+  EXPECT_EQ(kernels::layout_of_rank(whole, 3, 8).kv_heads, 5);
+}
+
+class RankedFamily : public testing::TestWithParam<std::string> {};
+
+Setting setting_of(const ModelFile& file, DraftKind kind, double temperature) {
+  Setting setting;
+  setting.target = &file;
+  setting.positions = std::min(read_model_config(file)->context, 160);
+  setting.kind = kind;
+  setting.chunk = 13;
+  const int half = setting.positions / 6;
+  setting.requests.push_back(request_with(sampling_with(temperature, Filter::kNone, 7),
+                                          setting.positions - 2 * half, half));
+  return setting;
+}
+
+TEST_P(RankedFamily, SaysWhatOneRankSays) {
+  const auto file = open_family_model(GetParam());
+  ASSERT_NE(file, nullptr);
+  const std::vector<std::string> models = family_models();
+  auto turn = static_cast<size_t>(std::ranges::find(models, GetParam()) - models.begin());
+  const int vocab = read_model_config(*file)->vocab;
+  const int step = test::nightly() ? 1 : 5;
+  for (size_t i = turn % static_cast<size_t>(step); i < std::size(kDraftKinds);
+       i += static_cast<size_t>(step)) {
+    if (kDraftKinds[i] == DraftKind::kOtherModel && vocab != 96) continue;
+    ++turn;
+    Setting setting = setting_of(*file, kDraftKinds[i], turn % 2 == 0 ? 0.0 : 0.9);
+    setting.ranks = kRanks[turn % std::size(kRanks)];
+    setting.cache_type = turn % 5 == 0 ? kernels::KvType::kQ8 : kernels::KvType::kF16;
+    SCOPED_TRACE(fmt::format("{}, {} ranks", draft_kind_name(setting.kind), setting.ranks));
+    const Comparison comparison = compare_with_plain(setting);
+    EXPECT_EQ(comparison.difference, "");
+    EXPECT_GT(comparison.speculative.of[0].stats.drafted, 0);
+  }
+}
+
+// What they take of the model that is in parts: its embedding, its output matrix, its features.
+TEST_P(RankedFamily, WithHeadsToo) {
+  const auto file = open_family_model(GetParam());
+  ASSERT_NE(file, nullptr);
+  for (const test::HeadFamily family : {test::HeadFamily::kEagle, test::HeadFamily::kMedusa}) {
+    test::TinyHead head(*file, family, false);
+    SCOPED_TRACE(test::head_family_name(family));
+    Setting setting = setting_of(*file, DraftKind::kHeadTree, 0.9);
+    setting.head = &head;
+    setting.ranks = 2;
+    EXPECT_EQ(compare_with_plain(setting).difference, "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RankedFamily, testing::ValuesIn(family_models()),
+                         family_test_name);
+
+// All rules are lossless for a number of ranks as they are for one: the same tokens as one rank
+// with the same rule and drafts.
+TEST(Ranks, EveryRuleDecidesAlike) {
+  for (const VerifyRule rule : kVerifyRules) {
+    for (const DraftKind kind : {DraftKind::kSameModel, DraftKind::kSampledTree}) {
+      if (kind == DraftKind::kSampledTree && rule == VerifyRule::kBlock) continue;
+      SCOPED_TRACE(fmt::format("{} {}", verify_rule_name(rule), draft_kind_name(kind)));
+      Setting setting;
+      setting.kind = kind;
+      setting.rule = rule;
+      setting.requests.push_back(request_with(sampling_with(0.8, Filter::kNone, 3), 60));
+      const Comparison one = compare_with_plain(setting);
+      setting.plain = &one.plain;
+      setting.ranks = 2;
+      const Comparison two = compare_with_plain(setting);
+      EXPECT_EQ(test::difference(one.speculative.of, two.speculative.of), "");
+    }
+  }
+}
+
+TEST(Ranks, SequencesThatJoinShareAndMakeRoom) {
+  for (const char* name : {"llama", "gemma3", "qwen3-next", "granite-hybrid", "gpt-oss"}) {
+    SCOPED_TRACE(name);
+    const auto file = open_family_model(name);
+    ASSERT_NE(file, nullptr);
+    Setting setting;
+    setting.target = file.get();
+    setting.positions = std::min(read_model_config(*file)->context, 256);
+    setting.kind = DraftKind::kNgramTree;
+    setting.ranks = 2;
+    for (test::Request request : mixed_requests(read_model_config(*file)->vocab)) {
+      const auto room = static_cast<size_t>(setting.positions) / 2;
+      request.prompt.resize(std::min(request.prompt.size(), room));
+      request.options.max_tokens = std::min<int>(request.options.max_tokens, 40);
+      setting.requests.push_back(std::move(request));
+    }
+    EXPECT_EQ(serve_twice(setting, 7).difference, "");
+  }
+}
+
+// One bit of what one rank gives the others, once.
+TEST(Ranks, AWrongPartIsFound) {
+  const auto file = open_family_model("llama");
+  ASSERT_NE(file, nullptr);
+  Setting setting = setting_of(*file, DraftKind::kNgram, 0.9);
+  setting.ranks = 2;
+  std::atomic<int> calls = 0;
+  setting.spoil = [&](int rank, std::span<std::byte> part) {
+    if (rank == 1 && ++calls == 40 && !part.empty()) part[3] ^= std::byte{0x40};
+  };
+  EXPECT_NE(compare_with_plain(setting).difference, "");
+}
+
+TEST(Messages, ABatchArrivesWhole) {
+  const std::vector<int32_t> pages = {3, 1, 4}, above = {7, 8};
+  const std::vector<float> hidden = {1.0f, 2.0f};
+  ForwardBatch batch;
+  batch.sequences.push_back({pages, 150, 2, 1});
+  BatchRow row;
+  row.sequence = 0;
+  row.token = 11;
+  row.position = 152;
+  row.slot = 99;
+  row.above = above;
+  row.wants_state = row.wants_taps = true;
+  row.snapshot = 5;
+  batch.rows = {row};
+  batch.tap_layers = {1, 2};
+  batch.skipped_layers = {3};
+  batch.first_layer = 1;
+  batch.end_layer = 4;
+  batch.hidden = hidden;
+  std::vector<std::byte> bytes;
+  MessageWriter out(bytes);
+  write_batch(batch, out);
+  ReceivedBatch received;
+  MessageReader in(bytes);
+  ASSERT_TRUE(received.read(in).ok());
+  EXPECT_TRUE(in.at_end());
+  const ForwardBatch& copy = received.batch();
+  ASSERT_EQ(copy.sequences.size(), 1u);
+  EXPECT_TRUE(std::ranges::equal(copy.sequences[0].pages, pages));
+  EXPECT_EQ(copy.sequences[0].committed, 150);
+  EXPECT_EQ(copy.sequences[0].id, 2);
+  EXPECT_EQ(copy.sequences[0].settled, 1);
+  ASSERT_EQ(copy.rows.size(), 1u);
+  EXPECT_EQ(copy.rows[0].token, 11);
+  EXPECT_EQ(copy.rows[0].position, 152);
+  EXPECT_EQ(copy.rows[0].slot, 99);
+  EXPECT_EQ(copy.rows[0].parent, -1);
+  EXPECT_TRUE(std::ranges::equal(copy.rows[0].above, above));
+  EXPECT_FALSE(copy.rows[0].wants_logits);
+  EXPECT_TRUE(copy.rows[0].wants_state);
+  EXPECT_TRUE(copy.rows[0].wants_taps);
+  EXPECT_EQ(copy.rows[0].snapshot, 5);
+  EXPECT_EQ(copy.tap_layers, batch.tap_layers);
+  EXPECT_EQ(copy.skipped_layers, batch.skipped_layers);
+  EXPECT_EQ(copy.first_layer, 1);
+  EXPECT_EQ(copy.end_layer, 4);
+  EXPECT_TRUE(std::ranges::equal(copy.hidden, hidden));
+  // What is cut short is an error.
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    MessageReader part(std::span(bytes).first(length));
+    EXPECT_FALSE(ReceivedBatch().read(part).ok()) << length;
+  }
+}
+
+}  // namespace aerie::parallel_test

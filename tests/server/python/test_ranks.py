@@ -1,0 +1,172 @@
+"""One model in several processes that mpirun starts: the ids are those of one, and what goes wrong is said."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+
+import pytest
+
+import serving
+from conftest import wait_for
+
+MPIRUN = shutil.which("mpirun")
+ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+PROMPT = "Write a list of three colours and why they are liked."
+
+
+@pytest.fixture(scope="module")
+def library(program):
+    if not MPIRUN or not os.path.exists(os.path.join(os.path.dirname(program), "libaerie_mpi.so")):
+        pytest.skip("Open MPI is not installed: scripts/install_deps.sh --full installs it")
+
+
+def under_mpirun(ranks, *command):
+    return [MPIRUN, "-np", str(ranks), "--oversubscribe", "--bind-to", "none", *command]
+
+
+def run(*command, **settings):
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, env=ENVIRONMENT, check=False, **settings)
+
+
+def reply(program, model_file, *flags, ranks=1):
+    command = [program, "run", "-m", model_file, "-p", PROMPT, "-n", "48", "--seed", "5", "--json", "-", "--threads",
+               "1", *flags]
+    if ranks > 1:
+        command = under_mpirun(ranks, *command, "--tensor-parallel", str(ranks))
+    done = run(*command)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def ids_of(report):
+    return report["token_ids"]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_ids_of_one(library, program, model_file, ranks):
+    flags = ["--temp", "0.8", "--speculate", "auto,ngram"]
+    alone = reply(program, model_file, "--temp", "0.8", "--speculate", "none")
+    together = reply(program, model_file, *flags, ranks=ranks)
+    assert ids_of(together) == ids_of(alone)
+
+
+def test_another_number_of_processes(library, program, model_file):
+    done = run(*under_mpirun(2, program, "run", "-m", model_file, "-p", "x", "-n", "1", "--tensor-parallel", "3"))
+    assert done.returncode != 0
+    assert "type mpirun -np 3 before the command" in done.stderr
+    done = run(program, "run", "-m", model_file, "-p", "x", "-n", "1", "--tensor-parallel", "2")
+    assert done.returncode != 0
+    assert "one process was started" in done.stderr
+
+
+def test_another_file(library, program, model_file, tmp_path):
+    other = tmp_path / "other.gguf"
+    text = bytearray(open(model_file, "rb").read())
+    text[-100] ^= 1
+    other.write_bytes(text)
+    flags = ["run", "-p", "x", "-n", "1", "--tensor-parallel", "2", "-m"]
+    done = run(*under_mpirun(1, program, *flags, model_file), ":", "-np", "1", program, *flags, str(other))
+    assert done.returncode != 0
+    assert re.search(r"rank 1 .*is not the file that the leader has", done.stderr), done.stderr
+
+
+def test_a_model_that_is_not_there(library, program):
+    done = run(*under_mpirun(2, program, "run", "-m", "nowhere.gguf", "-p", "x", "--tensor-parallel", "2"))
+    assert done.returncode != 0
+    assert done.stderr.count("nowhere.gguf") == 1, "one rank says it"
+
+
+class Service:
+    """`aerie serve` by two ranks."""
+
+    def __init__(self, program, model_file):
+        self.log = []
+        self.process = subprocess.Popen(
+            under_mpirun(2, program, "serve", "-m", model_file, "--port", "0", "--threads", "1", "--tensor-parallel",
+                         "2"), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
+        threading.Thread(target=self._read, daemon=True).start()
+        wait_for(lambda: self.url or self.process.poll() is not None, what="the server")
+        assert self.url, "".join(self.log)
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.log.append(line)
+
+    @property
+    def url(self):
+        found = re.search(r"listening on (http://\S+)", "".join(self.log))
+        return found and found[1].rstrip("/")
+
+    def ranks(self):
+        """Process ids, by rank."""
+        ranks = {}
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                parent = re.search(r"^PPid:\s*(\d+)", (process / "status").read_text(), re.MULTILINE)
+                rank = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", (process / "environ").read_bytes())
+            except OSError:
+                continue  # it has just ended, or is somebody else's
+            if rank and parent and int(parent[1]) == self.process.pid:
+                ranks[int(rank[1])] = int(process.name)
+        return ranks
+
+    def ask(self, **body):
+        body = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0.7, "seed": 3, "return_token_ids": True, **body}
+        request = urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        return json.load(urllib.request.urlopen(request, timeout=100))["choices"][0]["token_ids"]
+
+
+def test_a_server_and_its_end(library, program, model_file):
+    alone = serving.Server(program, model_file)
+    service = Service(program, model_file)
+    alone_service = Service.__new__(Service)
+    alone_service.log = [f"listening on {alone.url}"]
+    answers = {}
+
+    def ask(seed):
+        answers[seed] = service.ask(seed=seed)
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed, ids in answers.items():
+        assert ids == alone_service.ask(seed=seed)
+    assert len(answers) == 6
+    alone.stop()
+    # An end that is asked for: the leader answers what it took, and all leave.
+    os.kill(service.ranks()[0], signal.SIGTERM)
+    assert service.process.wait(30) == 0, "".join(service.log)
+    assert any("ended" in line for line in service.log)
+
+
+@pytest.mark.parametrize("what", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_is_lost(library, program, model_file, what):
+    service = Service(program, model_file)
+    service.ask()
+    lost = service.ranks()[1]
+    begin = time.monotonic()
+    os.kill(lost, what)
+    service.process.wait(20)
+    taken = time.monotonic() - begin
+    said = "".join(service.log)
+    assert service.process.returncode != 0
+    # mpirun names the rank that was killed, the leader the one that is silent.
+    assert re.search(r"rank 1\b", said), said
+    if what == signal.SIGSTOP:
+        assert f"process {lost}) has not been heard of" in said
+    # Five seconds, and what mpirun takes to end the others.
+    assert taken < 8, said
+    again = Service(program, model_file)
+    assert len(again.ask()) == 24
+    os.kill(again.ranks()[0], signal.SIGTERM)
+    again.process.wait(30)
