@@ -27,7 +27,7 @@ std::vector<std::string> places() {
   return found;
 }
 
-Expected<OpenMpiGroup*> load_library() {
+Status load_library(OpenMpiGroup*& open) {
   const std::vector<std::string> found = places();
   if (found.empty()) {
     return not_supported(
@@ -42,15 +42,16 @@ Expected<OpenMpiGroup*> load_library() {
     return not_supported("{} cannot be loaded: {}; install Open MPI (apt install openmpi-bin)",
                          found.front(), error != nullptr ? error : "for a reason unknown");
   }
-  auto* const open = reinterpret_cast<OpenMpiGroup*>(dlsym(library, kOpenMpiGroup));
+  open = reinterpret_cast<OpenMpiGroup*>(dlsym(library, kOpenMpiGroup));
   if (open == nullptr) return not_supported("{} is of another version", found.front());
-  return open;
+  return {};
 }
 
 }  // namespace
 
 Expected<std::shared_ptr<Group>> open_group(int size) {
-  AERIE_ASSIGN_OR_RETURN(OpenMpiGroup* const open, load_library());
+  OpenMpiGroup* open = nullptr;
+  AERIE_RETURN_IF_ERROR(load_library(open));
   std::string error;
   std::shared_ptr<Group> group = open(error);
   if (group == nullptr) return not_supported("Open MPI cannot be started: {}", error);

@@ -118,7 +118,8 @@ class Service:
         return ranks
 
     def ask(self, **body):
-        body = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0.7, "seed": 3, "return_token_ids": True, **body}
+        body = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0.7, "seed": 3, "return_token_ids": True,
+                "ignore_eos": True, **body}
         request = urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
         return json.load(urllib.request.urlopen(request, timeout=100))["choices"][0]["token_ids"]
