@@ -13,7 +13,7 @@
 #include "draft/speculative_config.h"
 #include "kernels/backend.h"
 #include "kernels/kv_layout.h"
-#include "parallel/group.h"
+#include "parallel/rank_group.h"
 #include "tensor/dtype.h"
 #include "verify/verifier.h"
 

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/message.h"
 #include "base/status.h"
+#include "core/message.h"
 #include "engine/engine_options.h"
 #include "model/model.h"
-#include "parallel/group.h"
+#include "parallel/rank_group.h"
 
 namespace aerie {
 

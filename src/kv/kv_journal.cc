@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/errors.h"
-#include "base/message.h"
+#include "core/message.h"
 #include "kv/kv_cache.h"
 
 namespace aerie {

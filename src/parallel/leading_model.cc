@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "base/message.h"
+#include "core/message.h"
 #include "parallel/rank_message.h"
 
 namespace aerie {

@@ -8,7 +8,7 @@
 #include "kv/kv_journal.h"
 #include "model/blueprint.h"
 #include "model/model.h"
-#include "parallel/group.h"
+#include "parallel/rank_group.h"
 
 namespace aerie {
 

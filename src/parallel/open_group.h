@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "base/status.h"
-#include "parallel/group.h"
+#include "parallel/rank_group.h"
 
 namespace aerie {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/message.h"
 #include "core/forward_batch.h"
+#include "core/message.h"
 #include "kv/kv_cache.h"
 
 namespace aerie {

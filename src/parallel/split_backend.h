@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "parallel/group.h"
+#include "parallel/rank_group.h"
 
 namespace aerie {
 

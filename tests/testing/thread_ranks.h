@@ -9,7 +9,7 @@
 
 #include "format/model_file.h"
 #include "model/model.h"
-#include "parallel/group.h"
+#include "parallel/rank_group.h"
 
 namespace aerie::test {
 

@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 #include "kernels/backend.h"
 #include "model/model.h"
-#include "parallel/group.h"
+#include "parallel/rank_group.h"
 
 namespace aerie::measure {
 

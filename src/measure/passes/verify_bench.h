@@ -10,7 +10,7 @@
 #include "kernels/backend.h"
 #include "measure/passes/machine.h"
 #include "measure/statistics.h"
-#include "parallel/group.h"
+#include "parallel/rank_group.h"
 
 namespace aerie::measure {
 
