@@ -18,7 +18,8 @@ constexpr std::string_view kL = "llama.cpp";
 constexpr std::string_view kT = "TensorRT-LLM";
 
 constexpr std::string_view kDevices = "of graphics processors and their memory";
-constexpr std::string_view kMachines = "of several processes; here one serves";
+constexpr std::string_view kMachines =
+    "of several processes; here mpirun starts these, for --tensor-parallel";
 constexpr std::string_view kAlways = "it is always so here";
 constexpr std::string_view kInner = "of the other program's inner workings";
 constexpr std::string_view kFormats = "replies are parsed by what the model's template says";
