@@ -46,6 +46,7 @@ void work_for(double seconds, Progress& progress) {
     progress.add(1);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+  progress.add(1);  // behind the end for certain
 }
 
 TEST(ProgressLine, TellsRateAndRemainingTime) {

@@ -266,6 +266,18 @@ TEST(ThreadPool, MoreThreadsThanCpusStillAdvance) {
   EXPECT_LT(spinning, 20e-3);
 }
 
+// Whether threads take no time: where others have the cores, some come to it later.
+bool are_parked() {
+  double taken = 1.0;
+  for (int i = 0; i < 20 && taken >= 0.02; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const double before = process_cpu_seconds();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    taken = process_cpu_seconds() - before;
+  }
+  return taken < 0.02;
+}
+
 TEST(ThreadPool, ParksBetweenRounds) {
   ThreadPool pool(4);
   for (int round = 0; round < 3; ++round) {
@@ -273,19 +285,13 @@ TEST(ThreadPool, ParksBetweenRounds) {
       const ThreadPool::Round scope(pool);
       check_loop(pool, 100, 1);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    const double before = process_cpu_seconds();
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    EXPECT_LT(process_cpu_seconds() - before, 0.02);
+    EXPECT_TRUE(are_parked());
   }
 }
 
 TEST(ThreadPool, NeverUsedPoolIsParked) {
   const ThreadPool pool(8);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  const double before = process_cpu_seconds();
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_LT(process_cpu_seconds() - before, 0.02);
+  EXPECT_TRUE(are_parked());
 }
 
 TEST(ThreadPool, DestructionAtAnyMoment) {

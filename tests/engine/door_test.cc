@@ -51,19 +51,26 @@ Request request(const Engine& engine, const std::string& text, double temperatur
 class Waiting final : public ReplySink {
  public:
   void on_delta(ReplyDelta delta) override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     text_ += delta.text;
     for (const EmittedToken& token : delta.tokens) tokens_.push_back(token.id);
+    changed_.wait(lock, [&] { return !held_; });
   }
   void on_end(ReplyEnd end) override {
     const std::lock_guard lock(mutex_);
     text_ += end.text;
     end_ = std::move(end);
-    ended_.notify_all();
+    changed_.notify_all();
+  }
+  // While it is held the reply stands still behind its first tokens.
+  void hold(bool held) {
+    const std::lock_guard lock(mutex_);
+    held_ = held;
+    changed_.notify_all();
   }
   const ReplyEnd& wait() {
     std::unique_lock lock(mutex_);
-    ended_.wait(lock, [&] { return end_.has_value(); });
+    changed_.wait(lock, [&] { return end_.has_value(); });
     return *end_;
   }
   const std::vector<int32_t>& tokens() {
@@ -77,7 +84,8 @@ class Waiting final : public ReplySink {
 
  private:
   std::mutex mutex_;
-  std::condition_variable ended_;
+  std::condition_variable changed_;
+  bool held_ = false;
   std::vector<int32_t> tokens_;
   std::string text_;
   std::optional<ReplyEnd> end_;
@@ -247,9 +255,11 @@ TEST(Door, CancelsAndRefuses) {
   EXPECT_TRUE(engine->check(one).ok());
   engine->cancel(1);  // never was
   const auto sink = std::make_shared<Waiting>();
+  sink->hold(true);
   const auto id = engine->submit(one, sink);
+  if (id.ok()) engine->cancel(*id);
+  sink->hold(false);
   ASSERT_TRUE(id.ok());
-  engine->cancel(*id);
   EXPECT_EQ(sink->wait().outcome, ReplyOutcome::kCancelled);
   std::atomic<bool> cancel = true;
   one.cancel = &cancel;

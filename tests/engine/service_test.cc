@@ -37,13 +37,15 @@ const std::string& model() {
 class Collector final : public ReplySink {
  public:
   void on_delta(ReplyDelta delta) override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     EXPECT_FALSE(ended_);
     EXPECT_FALSE(delta.tokens.empty());
     text_ += delta.text;
     for (const EmittedToken& token : delta.tokens) tokens_.push_back(token.id);
     traced_ += delta.tree.size();
     changed_.notify_all();
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120),
+                                  [&] { return held_at_ == 0 || tokens_.size() < held_at_; }));
   }
   void on_end(ReplyEnd end) override {
     const std::lock_guard lock(mutex_);
@@ -51,6 +53,17 @@ class Collector final : public ReplySink {
     text_ += end.text;
     end_ = std::move(end);
     ended_ = true;
+    changed_.notify_all();
+  }
+
+  // With so many tokens the service stands still until go_on(): however busy the machine is, the
+  // reply has not ended before.
+  void hold_at(size_t tokens) {
+    const std::lock_guard lock(mutex_);
+    held_at_ = tokens;
+  }
+  void go_on() {
+    hold_at(0);
     changed_.notify_all();
   }
 
@@ -75,6 +88,7 @@ class Collector final : public ReplySink {
   std::string text_;
   std::vector<int32_t> tokens_;
   size_t traced_ = 0;
+  size_t held_at_ = 0;
   ReplyEnd end_;
   bool ended_ = false;
 };
@@ -107,8 +121,10 @@ Request request(int max_tokens = 40) {
   return request;
 }
 
-std::shared_ptr<Collector> submit(Service& service, Request request, Service::Id* id = nullptr) {
+std::shared_ptr<Collector> submit(Service& service, Request request, Service::Id* id = nullptr,
+                                  size_t hold_at = 0) {
   auto sink = std::make_shared<Collector>();
+  sink->hold_at(hold_at);
   const auto submitted = service.submit(std::move(request), sink);
   EXPECT_TRUE(submitted.ok()) << submitted.status().message();
   if (id != nullptr && submitted.ok()) *id = *submitted;
@@ -223,9 +239,10 @@ TEST(Service, ASecondRequestFindsThePromptOfTheFirst) {
 TEST(Service, CancellingEndsAReplyWithinAPass) {
   const auto service = open();
   Service::Id id = 0;
-  const auto reply = submit(*service, request(400), &id);
+  const auto reply = submit(*service, request(400), &id, 5);
   reply->wait_for_tokens(5);
   service->cancel(id);
+  reply->go_on();
   const ReplyEnd& end = reply->wait();
   EXPECT_EQ(end.outcome, ReplyOutcome::kCancelled);
   EXPECT_LT(reply->tokens().size(), 400u);
@@ -272,8 +289,9 @@ TEST(Service, RefusesMoreThanMayWait) {
   options.max_waiting = 2;
   const auto service = open(options);
   std::vector<std::shared_ptr<Collector>> sinks;
-  for (int i = 0; i < 3; ++i) sinks.push_back(submit(*service, request(300)));
+  for (int i = 0; i < 3; ++i) sinks.push_back(submit(*service, request(300), nullptr, 1));
   const auto refused = service->submit(request(), std::make_shared<Collector>());
+  for (const auto& sink : sinks) sink->go_on();
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
   for (const auto& sink : sinks) EXPECT_EQ(sink->wait().outcome, ReplyOutcome::kDone);
@@ -290,6 +308,7 @@ TEST(Service, KeepsPlacesForOtherClients) {
     Request one = request(300);
     one.client = client;
     auto sink = std::make_shared<Collector>();
+    sink->hold_at(1);
     const bool taken = service->submit(std::move(one), sink).ok();
     if (taken) sinks.push_back(std::move(sink));
     return taken;
@@ -300,6 +319,7 @@ TEST(Service, KeepsPlacesForOtherClients) {
   EXPECT_FALSE(ask("a"));
   EXPECT_TRUE(ask("c"));
   EXPECT_FALSE(ask("d"));
+  for (const auto& sink : sinks) sink->go_on();
   service->drain();
   for (const auto& sink : sinks) EXPECT_EQ(sink->wait().outcome, ReplyOutcome::kDone);
 }
@@ -335,9 +355,11 @@ TEST(Service, WithoutMemoryItEndsAndSaysSo) {
   };
   const auto service = open();
   EXPECT_TRUE(service->failure().ok());
-  const auto other = submit(*service, request(450));
+  const auto other = submit(*service, request(450), nullptr, 1);
   other->wait_for_tokens(1);
-  ASSERT_TRUE(service->submit(request(), std::make_shared<Greedy>()).ok());
+  const auto greedy = service->submit(request(), std::make_shared<Greedy>());
+  other->go_on();
+  ASSERT_TRUE(greedy.ok());
   EXPECT_EQ(other->wait().outcome, ReplyOutcome::kCancelled);
   for (int i = 0; i < 6000 && service->failure().ok(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

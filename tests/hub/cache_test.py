@@ -12,6 +12,7 @@ import pty
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -176,14 +177,17 @@ class Remove(HubCase):
             time.sleep(0.01)
 
     def test_what_another_process_fetches(self):
-        self.serve_one({"m-Q4_K_M.gguf": LARGE, "s-Q8_0.gguf": gguf()}, Faults(slow=0.3))
+        repo = self.serve_one({"m-Q4_K_M.gguf": LARGE, "s-Q8_0.gguf": gguf()})
         self.pull(f"{REPO}:Q8_0")
+        repo.faults.goes_on = threading.Event()
         fetch = self.start("pull", REPO)
-        self.wait_for(lambda: list((self.repo_folder() / "blobs").glob("*.incomplete")))
+        blobs = self.repo_folder() / "blobs"
+        self.wait_for(lambda: list(blobs.glob("*.incomplete")) and len(self.hub.asked("files")) == 2)
         for name in (REPO, f"{REPO}:Q8_0", f"{REPO}@main"):
             self.fails("remove", name, "--yes", says=[name.split("@")[0], "another process is fetching it", "wait for its end"])
         self.fails("remove", REPO, says=["another process is fetching it"])
         self.assertEqual((fetch.poll(), len(self.hub.asked("files"))), (None, 2))
+        repo.faults.goes_on.set()
         out, err = fetch.communicate(timeout=hub_case.SECONDS)
         self.assertEqual(fetch.returncode, 0, err)
         self.assertEqual(pathlib.Path(out.strip()).read_bytes(), LARGE)

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -390,27 +391,32 @@ class Room(HubCase):
         self.nothing_is_named()
 
     def test_a_disk_that_fills_up(self):
-        self.serve_one({"m-Q4_K_M.gguf": LARGE})
+        goes_on = threading.Event()
+        self.serve_one({"m-Q4_K_M.gguf": LARGE}, Faults(goes_on=goes_on))
         tool = shlex.quote(str(pathlib.Path(hub_case.BIN).resolve() / "aerie"))
         self.home.mkdir()
         # Room for the file by what the disk says, and less by what it takes: blocks are held back by a thief.
         script = (f"mount -t tmpfs -o size=900k none {self.home} || exit 77; "
                   f"{tool} pull {REPO} & pid=$!; "
                   f"while kill -0 $pid 2>/dev/null && ! ls {self.cache}/*/blobs/*.incomplete >/dev/null 2>&1; do :; "
-                  f"done; head -c 850k /dev/zero > {self.home}/thief 2>/dev/null; wait $pid; code=$?; "
-                  f"find {self.home} -path '*snapshots*' -o -path '*refs*'; exit $code")
-        self.hub.repo(REPO).faults.slow = 0.3
+                  f"done; head -c 850k /dev/zero > {self.home}/thief 2>/dev/null; : > {self.folder}/full; "
+                  f"wait $pid; code=$?; find {self.home} -path '*snapshots*' -o -path '*refs*'; exit $code")
         try:
-            done = subprocess.run(["unshare", "-rm", "sh", "-c", script], env=self.environment(), text=True,
-                                           capture_output=True, timeout=hub_case.SECONDS, check=False)
+            process = subprocess.Popen(["unshare", "-rm", "sh", "-c", script], env=self.environment(), text=True,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         except FileNotFoundError:
             self.skipTest("there is no unshare")
-        if done.returncode == 77 or "unshare" in done.stderr:
+        until = time.monotonic() + hub_case.SECONDS
+        while process.poll() is None and time.monotonic() < until and not (self.folder / "full").exists():
+            time.sleep(0.01)
+        goes_on.set()
+        out, err = process.communicate(timeout=hub_case.SECONDS)
+        if process.returncode == 77 or "unshare" in err:
             self.skipTest("no disk can be made here")
-        self.assertEqual(done.returncode, 1, done)
-        self.assertIn("the disk is full", done.stderr)
-        self.assertIn("make room", done.stderr)
-        self.assertEqual(done.stdout, "")
+        self.assertEqual(process.returncode, 1, (out, err))
+        self.assertIn("the disk is full", err)
+        self.assertIn("make room", err)
+        self.assertEqual(out, "")
 
     def test_a_cache_that_cannot_be_written(self):
         self.serve_one()
@@ -425,7 +431,7 @@ class Room(HubCase):
 class Interrupted(HubCase):
     def test_ctrl_c_leaves_what_can_be_gone_on_from(self):
         for number in (signal.SIGINT, signal.SIGKILL):
-            repo = self.serve_one({"m-Q4_K_M.gguf": LARGE}, Faults(slow=0.2))
+            repo = self.serve_one({"m-Q4_K_M.gguf": LARGE}, Faults(goes_on=threading.Event()))
             process = self.start("pull", REPO)
             blobs = self.repo_folder() / "blobs"
             until = time.monotonic() + hub_case.SECONDS
@@ -435,7 +441,7 @@ class Interrupted(HubCase):
             process.communicate(timeout=hub_case.SECONDS)
             self.assertNotEqual(process.returncode, 0)
             self.nothing_is_named()
-            repo.faults.slow = 0
+            repo.faults.goes_on.set()
             self.hub.requests.clear()
             self.assertEqual(hashlib.sha256(self.pull().read_bytes()).digest(), hashlib.sha256(LARGE).digest())
             self.assertRegex(self.hub.asked("files")[0].headers.get("Range", ""), r"^bytes=[1-9]\d*-$")

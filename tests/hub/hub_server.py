@@ -25,6 +25,7 @@ import threading
 import time
 import urllib.parse
 
+FAR = 240  # seconds: whoever waits for longer waits in vain
 LARGE_ENDINGS = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".parquet")
 Request = collections.namedtuple("Request", "host path headers status")
 
@@ -51,6 +52,7 @@ class Faults:
     other_commit: bool = False      # X-Repo-Commit of another
     redirects: str = ""             # where files lie instead
     slow: float = 0                 # seconds between pieces of 64 KiB
+    goes_on: threading.Event | None = None  # files stop behind their first piece until it is set
 
 
 def git_digest(data):
@@ -195,6 +197,9 @@ class Base(http.server.BaseHTTPRequestHandler):
         try:
             for at in range(0, len(body), 1 << 16):
                 self.wfile.write(body[at:at + (1 << 16)])
+                if faults.goes_on:
+                    self.wfile.flush()
+                    faults.goes_on.wait(FAR)
                 if faults.slow:
                     time.sleep(faults.slow)
         except OSError:  # who asked has gone

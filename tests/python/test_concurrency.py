@@ -152,8 +152,8 @@ import signal, sys, time, aerie
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background
 llm = aerie.LLM(sys.argv[1], speculative_config=None)
 params = aerie.SamplingParams(max_tokens=None, ignore_eos=True, temperature=1)
-print("begin", flush=True)
 try:
+    print("begin", flush=True)
     while True:
         {call}
 except KeyboardInterrupt:

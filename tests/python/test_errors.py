@@ -81,7 +81,8 @@ def test_arguments_of_vllm_that_mean_nothing(tiny):
 
 def test_a_closed_engine(tiny):
     llm = LLM(tiny, speculative_config=None)
-    stream = llm.stream("Once", SamplingParams(max_tokens=None, ignore_eos=True))
+    # So many that they do not end before this thread goes on.
+    stream = llm.stream("Once", SamplingParams(max_tokens=None, ignore_eos=True, n=32))
     next(stream)
     llm.close()
     llm.close()

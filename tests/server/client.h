@@ -101,7 +101,7 @@ class Client {
   }
 
   // More bytes; false at the end of the connection, or when it takes too long.
-  bool receive(int milliseconds = 20000) {
+  bool receive(int milliseconds = 60000) {
     pollfd one = {fd_, POLLIN, 0};
     if (poll(&one, 1, milliseconds) <= 0) return false;
     char buffer[16384];
@@ -117,7 +117,7 @@ class Client {
     }
     return true;
   }
-  bool is_ended(int milliseconds = 5000) {
+  bool is_ended(int milliseconds = 60000) {
     while (receive(milliseconds)) {
     }
     pollfd one = {fd_, POLLIN, 0};

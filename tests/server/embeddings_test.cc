@@ -152,6 +152,7 @@ TEST(Embeddings, ManyAtOnceAndThoseThatGoAway) {
   std::string many = "[\"x\"";
   for (int i = 1; i < 1000; ++i) many += ",\"x\"";
   EXPECT_EQ(embed(server, many + "]").json()["data"].size(), 1000u);
+  ASSERT_TRUE(test::eventually([&] { return server.service().running() == 0; }));
   test::Client client(server.port());
   client.send_request("POST", "/v1/embeddings", R"({"input":["a","HANG"]})");
   ASSERT_TRUE(test::eventually([&] { return server.service().running() == 1; }));

@@ -312,8 +312,9 @@ TEST(Http, LargeBodiesShareTheirRoom) {
 
 TEST(Http, SlowAndIdleConnectionsEnd) {
   server::ServerOptions options;
-  options.http.read_seconds = 0.2;
-  options.http.idle_seconds = 0.2;
+  // Long enough for this thread to have sent all before the first of them ends.
+  options.http.read_seconds = 1.0;
+  options.http.idle_seconds = 1.0;
   RunningServer server({}, std::move(options));
   Client silent(server.port());
   Client half(server.port());
@@ -414,8 +415,9 @@ TEST(Http, ManyAtOnceAreNotMixedUp) {
 }
 
 TEST(Drain, FinishesWhatWasBegun) {
-  test::FakeService::Options slow = says(std::string(200, 'x'));
-  slow.pause = std::chrono::milliseconds(2);
+  // It takes a second, in which this thread has looked at it.
+  test::FakeService::Options slow = says(std::string(400, 'x'));
+  slow.pause = std::chrono::milliseconds(5);
   RunningServer server(std::move(slow));
   Client idle(server.port());
   idle.send_request("GET", "/health", "");
@@ -548,17 +550,18 @@ TEST(Http, HealthBesideRequestsThatWait) {
   server::ServerOptions options;
   options.http.handler_threads = 1;
   test::FakeService::Options slow;
-  slow.reply = [](const std::string&) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::atomic<bool> begun = false, goes_on = false;
+  slow.reply = [&](const std::string&) {
+    begun = true;
+    EXPECT_TRUE(eventually([&] { return goes_on.load(); }));
     return "abc";
   };
   RunningServer server(std::move(slow), std::move(options));
   Client waiting(server.port());
   waiting.send_request("POST", "/v1/completions", R"({"prompt":"x"})");
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  const auto start = std::chrono::steady_clock::now();
+  ASSERT_TRUE(eventually([&] { return begun.load(); }));
   EXPECT_EQ(server.get("/health").status, 200);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(400));
+  goes_on = true;
   EXPECT_EQ(waiting.read_response().status, 200);
 }
 

@@ -178,8 +178,9 @@ TEST(KeyLimits, RequestsAMinute) {
   std::string metrics;
   EXPECT_TRUE(test::eventually([&] {
     metrics = server.get("/metrics", kBob).body;
-    return metrics.find("aerie:key_requests_running{key=\"bob\"} 1\n") !=
-           std::string::npos;  // this one
+    const auto has = [&](const char* line) { return metrics.find(line) != std::string::npos; };
+    return has("aerie:key_requests_running{key=\"bob\"} 1\n") &&  // this one
+           has("aerie:key_requests_running{key=\"alice\"} 0\n");
   }));
   EXPECT_THAT(metrics, HasSubstr("aerie:key_requests_total{key=\"alice\"} 2\n"));
   EXPECT_THAT(metrics, HasSubstr("aerie:key_refused_total{key=\"alice\",limit=\"requests\"} 1\n"));
@@ -191,6 +192,8 @@ TEST(KeyLimits, RequestsAtOnce) {
   RunningServer server(says("abc"), options_of("key-a alice concurrent=1"));
   // One after the other: an answer that has come has left.
   for (int i = 0; i < 20; ++i) ASSERT_EQ(complete(server, "8", kAlice).status, 200) << i;
+  // The one that runs next is then the busy one's.
+  ASSERT_TRUE(eventually([&] { return server.service().running() == 0; }));
   Client busy(server.port());
   busy.send_request("POST", "/v1/completions", R"({"prompt":"HANG"})", kAlice);
   ASSERT_TRUE(eventually([&] { return server.service().running() == 1; }));
@@ -230,20 +233,21 @@ TEST(KeyLimits, TokensAMinute) {
   EXPECT_EQ(large.header("Retry-After"), "");
   EXPECT_EQ(large.header("x-should-retry"), "false");
   // One that hangs has what it asked for, and gives it back when it goes.
+  ASSERT_TRUE(eventually([&] { return server.service().running() == 0; }));
   Client busy(server.port());
   busy.send_request("POST", "/v1/completions", R"({"prompt":"HANG","max_tokens":5500})", kAlice);
   ASSERT_TRUE(eventually([&] { return server.service().running() == 1; }));
   const Response refused = complete(server, "4000", kAlice);
   EXPECT_EQ(refused.status, 429);
   EXPECT_GE(std::stoi("0" + refused.header("Retry-After")), 30);
+  // Without max_tokens the reply may be as long as the context, but reserves the limit at most.
+  const Response unbounded =
+      server.post("/v1/chat/completions",
+                  R"({"messages":[{"role":"user","content":"x"}],"stream":false})", kAlice);
+  EXPECT_EQ(unbounded.status, 429);
+  EXPECT_GE(std::stoi("0" + unbounded.header("Retry-After")), 30);
   busy.hang_up();
   EXPECT_TRUE(eventually([&] { return complete(server, "4000", kAlice).status == 200; }));
-  // Without max_tokens the reply may be as long as the context, but reserves the limit at most.
-  EXPECT_EQ(server
-                .post("/v1/chat/completions",
-                      R"({"messages":[{"role":"user","content":"x"}],"stream":false})", kAlice)
-                .status,
-            429);
   const Response metrics = server.get("/metrics", kAlice);
   EXPECT_THAT(metrics.body, HasSubstr("aerie:key_refused_total{key=\"alice\",limit=\"tokens\"}"));
 }

@@ -257,6 +257,7 @@ TEST(ModelHost, WhoWaitsIsBounded) {
 TEST(ModelHost, EndsWithWhoWaits) {
   Models models(2, at_most(1));
   models.text("a");
+  ASSERT_TRUE(test::eventually([&] { return models.host().server().open_requests == 0; }));
   std::vector<std::thread> clients;
   std::vector<int> statuses(3);
   clients.emplace_back([&] { statuses[0] = models.ask("a", "HANG").status; });

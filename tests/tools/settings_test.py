@@ -105,10 +105,11 @@ class Server:
 
     def __init__(self, *flags, **settings):
         self.process = subprocess.Popen(command("serve", "-m", MODEL, "--port", "0", *flags), stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **settings)
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0, **settings)
         self.said, self.port = "", None
         end = time.monotonic() + SECONDS
-        while self.port is None and select.select([self.process.stderr], [], [], end - time.monotonic())[0]:
+        # Not buffered: select() knows nothing of a second line that was read along with the first.
+        while self.port is None and select.select([self.process.stderr], [], [], max(0, end - time.monotonic()))[0]:
             line = self.process.stderr.readline().decode(errors="replace")
             if not line:
                 break

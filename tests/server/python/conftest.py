@@ -87,10 +87,11 @@ def speculations(client):
     return [name for name in offered if name != "none"]
 
 
-def metric(server, name):
+def metric(server, name, label=""):
+    """The sum over all labels, or over those with this one."""
     page = urllib.request.urlopen(server.url + "/metrics", timeout=60).read().decode()
     return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines()
-               if line.startswith((name + "{", name + " ")))
+               if line.startswith((name + "{", name + " ")) and label in line)
 
 
 def is_idle(server):

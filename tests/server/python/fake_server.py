@@ -12,6 +12,7 @@ import json
 import pathlib
 import random
 import sys
+import threading
 import time
 import zlib
 
@@ -156,6 +157,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return
             if number == 5 and word == "drop":
                 return
+            if number == 5:
+                self.server.goes_on.wait(60)
             piece = held + "".join(token["text"] for token in trace["tokens"])
             held = ""
             if word == "split" and number % 3 == 1:
@@ -187,6 +190,8 @@ class FakeServer(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.key = key
         self.pause = pause
+        self.goes_on = threading.Event()  # while it is not set, replies stand still in the middle
+        self.goes_on.set()
         self.requests = []  # bodies, as they came
 
     @property

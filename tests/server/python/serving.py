@@ -22,7 +22,8 @@ class Server:
         self.log = []
         self.url = None
         self._said = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         if not self._said.wait(START_SECONDS) or not self.url:
             self.process.kill()
             raise RuntimeError("aerie serve did not start:\n" + "".join(self.log))
@@ -43,14 +44,16 @@ class Server:
         return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10
 
     def stop(self, seconds=60):
-        """The exit status."""
+        """The exit status. What it said to its end is in the log."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(seconds)
+            status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
+        self._reader.join(seconds)
+        return status
 
 
 def urlopen(url):
@@ -64,7 +67,8 @@ def post(url, body):
         return json.load(answer)
 
 
-def wait_for(condition, seconds=30, what="it"):
+# Two minutes are long for a busy machine, and cost nothing where it happens sooner.
+def wait_for(condition, seconds=120, what="it"):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

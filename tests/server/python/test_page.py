@@ -1,5 +1,6 @@
 """The page at "/" in a browser: with the real server, and with a scripted one for what goes wrong."""
 
+import decimal
 import json
 import os
 import pathlib
@@ -15,6 +16,8 @@ import serving
 from conftest import is_idle, metric, wait_for
 from fake_server import PAGE, FakeServer
 
+# A busy machine's browser may take longer than the five seconds that are usual.
+expect.set_options(timeout=60000)
 VIEWS = {"desktop": (1280, 860), "phone": (360, 740)}
 QUOTE = ("Repeat this text word for word: The ferry leaves the north quay every forty minutes. On "
          "market days a second ferry is put on between nine and noon. The last ferry waits for the "
@@ -364,7 +367,9 @@ def test_api_key(fake, open_page):
 
 
 def test_speaks_and_holds_still(fake, open_page):
-    page = open_page(fake(pause=0.03).url, reduced_motion="reduce")
+    server = fake(pause=0.03)
+    page = open_page(server.url, reduced_motion="reduce")
+    server.goes_on.clear()
     page.evaluate("""() => {
       window.heard = [];
       const status = document.getElementById("announce");
@@ -376,6 +381,7 @@ def test_speaks_and_holds_still(fake, open_page):
     assert page.evaluate(
         "getComputedStyle(document.querySelector('.writing .text'), '::after').animationName"
     ) == "none"
+    server.goes_on.set()
     finished(page)
     heard = page.evaluate("heard")
     assert 2 <= len(heard) <= 8  # sentences, not tokens
@@ -421,6 +427,11 @@ def give_key(page, key):
     page.keyboard.press("Enter")
 
 
+def two_digits(number):
+    """As the page has it: what lies in the middle is rounded up, not to what is even."""
+    return str(decimal.Decimal(number).quantize(decimal.Decimal("0.01"), decimal.ROUND_HALF_UP))
+
+
 def post_some(server, count):
     for number in range(count):
         serving.post(server.url + "/v1/completions", {"prompt": QUOTE, "max_tokens": 16, "seed": number})
@@ -431,19 +442,19 @@ def post_some(server, count):
 def test_live_figures_are_the_servers(operated, open_page, screenshot, view, scheme):
     page = operate(open_page, operated, view, scheme)
     post_some(operated, 2)
-    expect(page.locator(".chart path.first").first).to_have_attribute("d", re.compile("L"), timeout=20000)
+    expect(page.locator(".chart path.first").first).to_have_attribute("d", re.compile("L"))
     page.reload()  # figures since the start
     expect(page.locator("#live-models h3")).to_contain_text(HOSTILE)
     drafts = metric(operated, "vllm:spec_decode_num_drafts_total")
     accepted = metric(operated, "vllm:spec_decode_num_accepted_tokens_total")
     assert drafts > 0
-    expect(page.locator("dd.perDraft")).to_have_text(f"{accepted / drafts:.2f}")
+    expect(page.locator("dd.perDraft")).to_have_text(two_digits(accepted / drafts))
     at_first = re.search(r'accepted_tokens_per_pos_total\{.*position="0"\} (\d+)', serving.urlopen(operated.url + "/metrics"))
     shown = page.locator("#live-models .depths .value").first
     expect(shown).to_have_text(f"{int(100 * int(at_first[1]) / drafts + 0.5)} %")
     row = page.locator("#live-models tbody tr", has_text="<b>nightly</b>")
     speedup = re.search(r'speculation_speedup\{.*nightly.*\} (\S+)', serving.urlopen(operated.url + "/metrics"))
-    expect(row.locator("td").nth(1)).to_have_text(f"{float(speedup[1]):.2f}")
+    expect(row.locator("td").nth(1)).to_have_text(two_digits(float(speedup[1])))
     give_key(page, "order")
     expect(page.locator("#admin-models .card")).to_have_count(1)
     assert page.locator("img, b").count() == 0
@@ -502,7 +513,7 @@ def test_canary_by_page(operated, open_page, screenshot):
     page.fill("input[name=steps]", "0.5, 0.7")
     page.click("text=Begin a canary")
     expect(page.locator("#admin-models .canary")).to_contain_text("On trial: lookahead, for 50 %")
-    post_some(operated, 12)
+    post_some(operated, 8)  # so few that none of it decides about the trial
     status = json.load(urllib.request.urlopen(urllib.request.Request(
         operated.url + "/admin/status", headers={"Authorization": "Bearer order"}), timeout=60))
     groups = status["models"][0]["canary"]
@@ -547,7 +558,7 @@ def test_request_with_its_last_tree(server, open_page):
     page = operate(open_page, server)
     page.fill("#trial-prompt", QUOTE)
     page.keyboard.press("Enter")
-    expect(page.locator("#tried .draft .chip").first).to_be_visible(timeout=60000)
+    expect(page.locator("#tried .draft .chip").first).to_be_visible()
     assert page.locator("#tried .token.accepted").count() > 3
     opened = page.locator("#tried .round[aria-expanded=true]")
     expect(opened).to_have_count(1)
@@ -563,10 +574,11 @@ def test_load_test_ends_with_a_ratio(operated, open_page, screenshot):
     page.fill("#load-seconds", "4")
     page.click("#load-start")
     expect(page.locator("#load-stop")).to_be_visible()
-    expect(page.locator("#load-note")).to_have_text("Ended.", timeout=60000)
+    expect(page.locator("#load-note")).to_have_text("Ended.")
     ratio = float(re.search(r"With speculation ([\d.]+) times", page.locator("#load-ratio").text_content())[1])
     cells = page.locator("#load-rows tbody tr").nth(1).locator("td").all_text_contents()
-    assert abs(float(cells[0]) / float(cells[1]) - ratio) <= 0.02 * ratio
+    # Both have three digits at least, and the ratio two behind the point.
+    assert abs(float(cells[0]) / float(cells[1]) - ratio) <= 0.0051 + 0.0101 * ratio
     assert page.locator("#load-rows tbody tr").count() == 6
     assert cells[2] == f"{ratio:.2f}"
     # Between tokens that a slow browser reads at once there is no time, and no ratio then.
@@ -576,6 +588,7 @@ def test_load_test_ends_with_a_ratio(operated, open_page, screenshot):
     assert len(off) > 2 and len(on) > 2 and len(off) + len(on) == len(asked)
     assert not {body["cache_salt"] for body in off} & {body["cache_salt"] for body in on}
     made = sum(body["max_tokens"] * len(body["prompt"]) for body in asked)
+    wait_for(lambda: is_idle(operated), what="the figures of the last reply")
     assert metric(operated, "vllm:generation_tokens_total") - before == made
     screenshot(page, "operate_load")
 
@@ -587,7 +600,7 @@ def test_load_test_of_many_stops(operated, open_page):
     page.fill("#load-clients", "10")
     page.fill("#load-seconds", "300")
     page.click("#load-start")
-    expect(page.locator("dd.running")).to_have_text("10", timeout=60000)
+    expect(page.locator("dd.running")).to_have_text("10")
     first = asked[2:6]  # after those that warm up
     assert sorted(len(body["prompt"]) for body in first) == [2, 2, 3, 3]
     page.click("#load-stop")

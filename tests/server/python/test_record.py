@@ -161,7 +161,7 @@ def test_a_folder_that_goes_away_stops_nobody(start, program, model_file, model,
     folder.write_text("in its place")
     ask(3)
     wait_for(lambda: metric(server, "aerie:records_dropped_total") == 3, what="the loss")
-    assert said("records are not written") == 1
+    wait_for(lambda: said("records are not written") == 1, what="the message")
     folder.unlink()
     ask(2)
     wait_for(lambda: metric(server, "aerie:records_written_total") == 3, what="the record")
@@ -171,4 +171,5 @@ def test_a_folder_that_goes_away_stops_nobody(start, program, model_file, model,
                             capture_output=True, text=True, check=False, timeout=120)
     assert second.returncode == 2 and str(folder) in second.stderr
     assert server.stop() == 0
+    assert said("records are not written") == 1
     assert len(lines(folder)) == 2

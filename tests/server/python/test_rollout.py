@@ -79,7 +79,7 @@ def test_a_bad_head_is_rolled_back(admin, bad_head):
     assert status["canary"] is None, f"after {asked} requests"
     assert status["present"] == "none"
     assert "rolled back" in status["last"]
-    assert any("is rolled back" in line for line in admin.server.log)
+    serving.wait_for(lambda: any("is rolled back" in line for line in admin.server.log), what="the message")
 
 
 def test_orders_by_hand(admin, bad_head):
