@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import random
 import resource
-import time
 
 import pytest
 
@@ -12,7 +10,6 @@ from conftest import is_idle, metric, wait_for
 
 IDLE = 1000
 STREAMS = 256
-WORKERS = 32
 MIB = 1 << 20
 
 
@@ -107,85 +104,3 @@ def test_a_thousand_idle_and_256_streams(start):
     wait_for(lambda: is_idle(server), what="the end of all requests")
     assert metric(server, "vllm:request_success_total") == STREAMS + len(alone)
     assert metric(server, "vllm:generation_tokens_total") == sum(counts) + sum(counts[::16])
-
-
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8},
-                                           "age": {"type": "integer"}},
-          "required": ["name", "age"], "additionalProperties": False}
-
-
-async def one_of_a_mix(server, number, draw):
-    """A request of any kind; whether it was answered as it should be."""
-    kind = draw.choice(["whole", "stream", "chat", "schema", "two", "gone", "slow", "wrong",
-                        "tokenize"])
-    body = completion(number)
-    if kind == "whole":
-        status, answer = await ask(server, body)
-        return status == 200 and len(json.loads(answer)["choices"][0]["token_ids"]) == \
-            body["max_tokens"]
-    if kind in ("stream", "slow"):
-        status, answer = await ask(server, {**body, "stream": True},
-                                   pause=0.05 if kind == "slow" else 0.0)
-        return status == 200 and len(ids_of(answer)) == body["max_tokens"]
-    if kind == "chat":
-        status, answer = await ask(server, {
-            "messages": [{"role": "user", "content": f"Say {number}."}], "max_tokens": 12,
-            "temperature": 0.7}, "/v1/chat/completions")
-        return status == 200 and json.loads(answer)["choices"][0]["finish_reason"] in \
-            ("stop", "length")
-    if kind == "schema":
-        status, answer = await ask(server, {
-            "prompt": "Ada: ", "max_tokens": 80, "temperature": 1,
-            "structured_outputs": {"json": SCHEMA}})
-        if status != 200:
-            return False
-        choice = json.loads(answer)["choices"][0]
-        return choice["finish_reason"] == "length" or "age" in json.loads(choice["text"])
-    if kind == "two":
-        status, answer = await ask(server, {**body, "n": 2})
-        return status == 200 and len(json.loads(answer)["choices"]) == 2
-    if kind == "gone":
-        await ask(server, {**body, "stream": True, "max_tokens": 400}, cut_after=600)
-        return True
-    if kind == "wrong":
-        status, _ = await ask(server, {**body, "temperature": "hot"})
-        return status == 400
-    status, answer = await ask(server, {"prompt": "x" * (number % 999)}, "/tokenize")
-    return status == 200
-
-
-def test_soak(start, request):
-    """A mixed load; what the server holds does not grow."""
-    seconds = request.config.getoption("--soak-seconds")
-    server = start("--cache-tokens", "8192", "--no-log-requests")
-    sizes = []
-    bad = []
-    done = 0
-
-    async def worker(index, end):
-        nonlocal done
-        draw = random.Random(index)
-        while time.monotonic() < end:
-            if not await one_of_a_mix(server, draw.randrange(1 << 20), draw):
-                bad.append(index)
-            done += 1
-
-    async def watch(end):
-        while time.monotonic() < end:
-            sizes.append(server.resident_bytes())
-            await asyncio.sleep(seconds / 40)
-
-    async def soak():
-        end = time.monotonic() + seconds
-        await asyncio.gather(watch(end), *(worker(index, end) for index in range(WORKERS)))
-
-    asyncio.run(soak())
-    wait_for(lambda: is_idle(server), what="the end of all requests")
-    assert not bad, f"{len(bad)} of {done} went wrong"
-    # The first half fills what may be filled.
-    middle = max(sizes[: len(sizes) // 2 + 1])
-    growth = max(sizes[len(sizes) // 2:]) - middle
-    print(f"\n{done} requests in {seconds:.0f} s, {middle / MIB:.0f} MiB, grown by "
-          f"{growth / MIB:.1f} MiB since the middle")
-    assert growth < 24 * MIB
-    assert server.stop() == 0
