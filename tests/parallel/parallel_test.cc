@@ -145,6 +145,40 @@ TEST(Ranks, SequencesThatJoinShareAndMakeRoom) {
   }
 }
 
+// What docs/tensor-parallel.md says that passes send.
+TEST(Ranks, SendWhatIsComputed) {
+  const test::TinySpec spec;
+  const test::TinyFile file(spec);
+  for (const int ranks : {2, 3}) {
+    std::atomic<int64_t> sent = 0;
+    test::ThreadRanks group(file.gguf(), test::model_options(1), ranks,
+                            [&](int, std::span<std::byte> part) { sent += std::ssize(part); });
+    auto cache = KvCache::create(group.leader().cache_config(), 256, 1);
+    ASSERT_TRUE(cache.ok());
+    ASSERT_TRUE(group.leader().attach(*cache, {}).ok());
+    const auto id = cache->open();
+    constexpr int kRows = 5;
+    ASSERT_TRUE(cache->reserve(*id, kRows).ok());
+    ForwardBatch batch;
+    batch.sequences.push_back({cache->pages(*id), 0, *id, 0});
+    for (int r = 0; r < kRows; ++r) {
+      BatchRow row;
+      row.token = 7 + r;
+      row.position = r;
+      row.slot = cache->slot(*id, r);
+      row.parent = r - 1;
+      row.wants_logits = r == kRows - 1;
+      batch.rows.push_back(row);
+    }
+    group.leader().forward(batch, *cache);
+    const int64_t q = spec.heads * spec.head_dim, kv = spec.kv_heads * spec.head_dim;
+    // With fewer heads of keys than ranks everybody computes all of attention.
+    const int64_t attended = spec.kv_heads >= ranks ? q : 0;
+    const int64_t layer = q + 2 * kv + attended + 2 * spec.hidden + 2 * spec.ffn;
+    EXPECT_EQ(sent.load(), 4 * (kRows * spec.layers * layer + spec.vocab)) << ranks;
+  }
+}
+
 // A bit of what one rank gives the others, in one pass.
 TEST(Ranks, AWrongPartIsFound) {
   const auto file = open_family_model("llama");
