@@ -384,6 +384,9 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e,
                      : "Tokens of context (default: the model's, as far as memory goes)")
       ->check(CLI::Range(2, 1 << 26));
   add_threads(app, e.threads);
+  app.add_option("--draft-threads", e.draft_threads,
+                 "Threads of models and heads that draft (default: --threads)")
+      ->check(CLI::Range(1, 1024));
   add_tensor_parallel(app, e.tensor_parallel);
   add_shown(app, "--prefill-chunk", e.prefill_chunk, "Prompt tokens in a pass")
       ->check(CLI::Range(1, 1 << 16));

@@ -34,6 +34,7 @@ struct EngineOptions {
   int context = 0;                        // positions; 0: the model's own, at most default_context
   int default_context = kDefaultContext;  // 0: as many as memory is there for
   int threads = 0;                        // 0: default_threads()
+  int draft_threads = 0;                  // of models that draft; 0: the same threads
   int prefill_chunk = 512;                // prompt tokens in a pass
   kernels::Isa isa = kernels::best_isa();
   std::string weight_cache;  // a folder for packed weights (model/weight_cache.h); empty: none

@@ -121,6 +121,13 @@ Status Opening::open() {
   typed_model_ = options_.model;
   AERIE_ASSIGN_OR_RETURN(options_.model, locate_model(options_.model));
   out_.pool = std::make_unique<ThreadPool>(options_.threads);
+  if (options_.draft_threads < 0 || options_.draft_threads > 1024) {
+    return invalid_argument("{} threads for drafts: give 1 to 1024, or 0 for those of the model",
+                            options_.draft_threads);
+  }
+  if (options_.draft_threads > 0 && options_.draft_threads != options_.threads) {
+    out_.draft_pool = std::make_unique<ThreadPool>(options_.draft_threads);
+  }
   AERIE_ASSIGN_OR_RETURN(out_.source,
                          open_model_source(options_.model, options_.weight_type, *out_.pool));
   if (!options_.chat_template.empty()) {
@@ -319,7 +326,7 @@ DraftTarget draft_target(const OpenedModel& opened, int sequences) {
   target.max_sequences = sequences;
   target.cache_positions = opened.cache->positions();
   target.backend = kernels::backend(opened.options.isa);
-  target.pool = opened.pool.get();
+  target.pool = opened.draft_pool ? opened.draft_pool.get() : opened.pool.get();
   target.weight_cache = opened.options.weight_cache;
   target.cache_type = opened.options.cache_type;
   target.max_rows = std::min(opened.decoder.max_rows, opened.decoder.max_logits);

@@ -17,6 +17,7 @@
 #include "engine/model_source.h"
 #include "kv/kv_cache.h"
 #include "model/model.h"
+#include "parallel/split_backend.h"
 
 namespace aerie {
 
@@ -29,8 +30,9 @@ struct OpenedModel {
 
   EngineOptions options;  // with the defaults filled in
   std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<ThreadPool> draft_pool;  // null: drafters have the other one
   ModelSource source;
-  std::unique_ptr<kernels::Backend> split;  // of options.group; null without one
+  std::unique_ptr<SplitBackend> split;  // of options.group; null without one
   std::unique_ptr<Model> model;
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<PassCost> cost;         // null unless a speculation decides by it

@@ -37,6 +37,13 @@ Status LeadingModel::attach(KvCache& cache, std::span<const int32_t> skipped) {
   return collect_statuses(group_);
 }
 
+Link LeadingModel::measure_link() {
+  message_.clear();
+  MessageWriter(message_).value(RankMessage::kLink);
+  group_.tell(message_);
+  return aerie::measure_link(group_);
+}
+
 ForwardOutputs LeadingModel::forward(const ForwardBatch& batch, KvCache& cache) {
   const auto found = caches_.find(&cache);
   assert(found != caches_.end());
@@ -66,6 +73,9 @@ class Follower {
       switch (in.value<RankMessage>()) {
         case RankMessage::kEnd:
           return {};
+        case RankMessage::kLink:
+          measure_link(group_);
+          break;
         case RankMessage::kCache:
           group_.answer(write_status(make_cache(in)));
           break;

@@ -8,6 +8,7 @@
 #include "kv/kv_journal.h"
 #include "model/blueprint.h"
 #include "model/model.h"
+#include "parallel/link.h"
 #include "parallel/rank_group.h"
 
 namespace aerie {
@@ -28,6 +29,8 @@ class LeadingModel final : public Model {
   // Its matrices are in parts: what others need of them whole they have to load.
   ModelParts parts() const override { return own_->parts(); }
   int64_t weight_bytes() const override { return own_->weight_bytes(); }
+
+  Link measure_link();
 
  private:
   struct Attached {

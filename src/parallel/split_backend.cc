@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace aerie {
 
 using kernels::Activations;
@@ -82,13 +84,13 @@ Share outputs_of(int64_t outputs, int rank, int ranks) {
   return {begin, bound(share.begin + share.count) - begin};
 }
 
-SplitBackend::SplitBackend(const Backend& own, Group& group) : own_(own), group_(group) {}
+SplitBackend::SplitBackend(const Backend& own, Group& group) : BackendWrapper(own), group_(group) {}
 
 int64_t SplitBackend::packed_bytes(const TensorView& weights) const {
   const Share share = outputs_of(weights.rows(), group_.rank(), group_.size());
   TensorView part = weights;
   part.shape = {weights.row_length(), share.count, 1, 1};
-  return share.count == 0 ? 0 : own_.packed_bytes(part);
+  return share.count == 0 ? 0 : inner().packed_bytes(part);
 }
 
 Expected<PackedMatrix> SplitBackend::allocate(const TensorView& weights, Arena& arena) const {
@@ -102,7 +104,7 @@ Expected<PackedMatrix> SplitBackend::allocate(const TensorView& weights, Arena& 
   if (share.count == 0) return matrix;
   TensorView part = weights;
   part.shape = {weights.row_length(), share.count, 1, 1};
-  AERIE_ASSIGN_OR_RETURN(*matrix.part, own_.allocate(part, arena));
+  AERIE_ASSIGN_OR_RETURN(*matrix.part, inner().allocate(part, arena));
   return matrix;
 }
 
@@ -116,18 +118,20 @@ void SplitBackend::pack(ThreadPool& pool, std::span<const TensorView> weights,
     view.shape = {view.row_length(), parts.matrices()[i].n, 1, 1};
     views.push_back(view);
   }
-  if (!views.empty()) own_.pack(pool, views, parts.matrices());
+  if (!views.empty()) inner().pack(pool, views, parts.matrices());
 }
 
 void SplitBackend::fill(ThreadPool& pool, std::span<PackedMatrix> matrices,
                         const kernels::FillPart& part) const {
   Parts parts(matrices);
-  own_.fill(pool, parts.matrices(), [&](size_t index, int64_t offset, std::span<std::byte> bytes) {
-    part(parts.whole(index), offset, bytes);
-  });
+  inner().fill(pool, parts.matrices(),
+               [&](size_t index, int64_t offset, std::span<std::byte> bytes) {
+                 part(parts.whole(index), offset, bytes);
+               });
 }
 
 void SplitBackend::exchange(std::span<const Columns> columns) const {
+  const SteadyTime start = steady_now();
   const auto ranks = static_cast<size_t>(group_.size()), own = static_cast<size_t>(group_.rank());
   const size_t each = columns.size() / ranks;
   parts_.resize(ranks);
@@ -157,6 +161,9 @@ void SplitBackend::exchange(std::span<const Columns> columns) const {
       from += c.rows * c.count;
     }
   }
+  ++tally_.messages;
+  tally_.bytes += static_cast<int64_t>(total * sizeof(float));
+  tally_.told += seconds_since(start);
 }
 
 void SplitBackend::matmul(ThreadPool& pool, const Activations& x,
@@ -172,7 +179,9 @@ void SplitBackend::matmul(ThreadPool& pool, const Activations& x,
     if (target.bias != nullptr) target.bias += whole.w->part_begin;
     targets_.push_back(target);
   }
-  if (!targets_.empty()) own_.matmul(pool, x, targets_);
+  const SteadyTime start = steady_now();
+  if (!targets_.empty()) inner().matmul(pool, x, targets_);
+  tally_.split += seconds_since(start);
   columns_.clear();
   for (int rank = 0; rank < group_.size(); ++rank) {
     for (const MatmulTarget& t : targets) {
@@ -192,21 +201,23 @@ void SplitBackend::store_kv(ThreadPool& pool, const KvLayout& layout, const floa
   if (layout.value_prefix == 0) {
     v = heads_of(v, rows, layout.head_dim, layout.all_heads, own, values_);
   }
-  own_.store_kv(pool, layout, k, v, slots, kv);
+  inner().store_kv(pool, layout, k, v, slots, kv);
 }
 
 void SplitBackend::attention(ThreadPool& pool, const kernels::AttentionArgs& args) const {
   const auto rows = static_cast<int64_t>(args.rows.size());
   const int64_t width = args.layout.value_dim();
   const Share own = queries_of(args.layout, args.heads, group_.rank(), group_.size());
-  if (own.count == args.heads) return own_.attention(pool, args);
+  if (own.count == args.heads) return inner().attention(pool, args);
   kernels::AttentionArgs part = args;
   part.heads = own.count;
   part.q = heads_of(args.q, rows, args.layout.head_dim, args.heads, own, queries_);
   attended_.resize(std::max(attended_.size(), static_cast<size_t>(rows * own.count * width)));
   part.out = attended_.data();
   if (part.sinks != nullptr) part.sinks += own.begin;
-  own_.attention(pool, part);
+  const SteadyTime start = steady_now();
+  inner().attention(pool, part);
+  tally_.split += seconds_since(start);
   columns_.clear();
   for (int rank = 0; rank < group_.size(); ++rank) {
     const Share share = queries_of(args.layout, args.heads, rank, group_.size());
@@ -219,77 +230,6 @@ void SplitBackend::attention(ThreadPool& pool, const kernels::AttentionArgs& arg
                 static_cast<size_t>(own.count * width) * sizeof(float));
   }
   exchange(columns_);
-}
-
-// What everybody computes.
-
-void SplitBackend::gather(ThreadPool& pool, const float* x, std::span<const int32_t> from,
-                          Activations& out) const {
-  own_.gather(pool, x, from, out);
-}
-
-void SplitBackend::add_weighted(ThreadPool& pool, const float* x, std::span<const int32_t> from,
-                                const float* weights, int64_t rows, int64_t count, int64_t n,
-                                float* y) const {
-  own_.add_weighted(pool, x, from, weights, rows, count, n, y);
-}
-
-void SplitBackend::rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
-                            double eps, Activations& out) const {
-  own_.rms_norm(pool, x, x_stride, weight, eps, out);
-}
-
-void SplitBackend::layer_norm(ThreadPool& pool, const float* x, int64_t x_stride,
-                              const float* weight, const float* bias, double eps,
-                              Activations& out) const {
-  own_.layer_norm(pool, x, x_stride, weight, bias, eps, out);
-}
-
-void SplitBackend::rms_norm_heads(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
-                                  const float* weight, double eps) const {
-  own_.rms_norm_heads(pool, x, rows, heads, head_dim, weight, eps);
-}
-
-void SplitBackend::add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, int64_t n,
-                                const float* weight, double eps, float* residual) const {
-  own_.add_rms_norm(pool, y, rows, n, weight, eps, residual);
-}
-
-void SplitBackend::quantize(ThreadPool& pool, Activations& out) const {
-  own_.quantize(pool, out);
-}
-
-void SplitBackend::gated(ThreadPool& pool, kernels::Activation activation, const float* gate,
-                         const float* up, Activations& out) const {
-  own_.gated(pool, activation, gate, up, out);
-}
-
-void SplitBackend::activate(ThreadPool& pool, kernels::Activation activation, const float* x,
-                            Activations& out) const {
-  own_.activate(pool, activation, x, out);
-}
-
-void SplitBackend::soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const {
-  own_.soft_cap(pool, x, count, cap);
-}
-
-void SplitBackend::top_k(ThreadPool& pool, const float* x, int64_t stride, int64_t rows, int64_t n,
-                         int k, int32_t* indices, float* values, float* log_sums) const {
-  own_.top_k(pool, x, stride, rows, n, k, indices, values, log_sums);
-}
-
-void SplitBackend::rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
-                        int dimensions, kernels::RopeStyle style, const float* cos,
-                        const float* sin) const {
-  own_.rope(pool, x, rows, heads, head_dim, dimensions, style, cos, sin);
-}
-
-void SplitBackend::short_conv(ThreadPool& pool, const kernels::ShortConvArgs& args) const {
-  own_.short_conv(pool, args);
-}
-
-void SplitBackend::delta_rule(ThreadPool& pool, const kernels::DeltaRuleArgs& args) const {
-  own_.delta_rule(pool, args);
 }
 
 }  // namespace aerie

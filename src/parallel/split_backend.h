@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/backend_wrapper.h"
 #include "parallel/rank_group.h"
 
 namespace aerie {
@@ -23,49 +23,33 @@ namespace aerie {
 kernels::Share outputs_of(int64_t outputs, int rank, int ranks);
 
 // Every rank makes the same calls in the same order. Both must outlive it. One call at a time.
-class SplitBackend final : public kernels::Backend {
+class SplitBackend final : public kernels::BackendWrapper {
  public:
   SplitBackend(const kernels::Backend& own, Group& group);
 
-  kernels::Isa isa() const override { return own_.isa(); }
   int64_t packed_bytes(const TensorView& weights) const override;
   Expected<kernels::PackedMatrix> allocate(const TensorView& weights, Arena& arena) const override;
   void pack(ThreadPool& pool, std::span<const TensorView> weights,
             std::span<kernels::PackedMatrix> matrices) const override;
   void fill(ThreadPool& pool, std::span<kernels::PackedMatrix> matrices,
             const kernels::FillPart& part) const override;
-  bool wants_int8(DType dtype) const override { return own_.wants_int8(dtype); }
   void matmul(ThreadPool& pool, const kernels::Activations& x,
               std::span<const kernels::MatmulTarget> targets) const override;
   void store_kv(ThreadPool& pool, const kernels::KvLayout& layout, const float* k, const float* v,
                 std::span<const int32_t> slots, std::byte* kv) const override;
   void attention(ThreadPool& pool, const kernels::AttentionArgs& args) const override;
 
-  void gather(ThreadPool& pool, const float* x, std::span<const int32_t> from,
-              kernels::Activations& out) const override;
-  void add_weighted(ThreadPool& pool, const float* x, std::span<const int32_t> from,
-                    const float* weights, int64_t rows, int64_t count, int64_t n,
-                    float* y) const override;
-  void rms_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight, double eps,
-                kernels::Activations& out) const override;
-  void layer_norm(ThreadPool& pool, const float* x, int64_t x_stride, const float* weight,
-                  const float* bias, double eps, kernels::Activations& out) const override;
-  void rms_norm_heads(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim,
-                      const float* weight, double eps) const override;
-  void add_rms_norm(ThreadPool& pool, const float* y, int64_t rows, int64_t n, const float* weight,
-                    double eps, float* residual) const override;
-  void quantize(ThreadPool& pool, kernels::Activations& out) const override;
-  void gated(ThreadPool& pool, kernels::Activation activation, const float* gate, const float* up,
-             kernels::Activations& out) const override;
-  void activate(ThreadPool& pool, kernels::Activation activation, const float* x,
-                kernels::Activations& out) const override;
-  void soft_cap(ThreadPool& pool, float* x, int64_t count, float cap) const override;
-  void top_k(ThreadPool& pool, const float* x, int64_t stride, int64_t rows, int64_t n, int k,
-             int32_t* indices, float* values, float* log_sums) const override;
-  void rope(ThreadPool& pool, float* x, int64_t rows, int heads, int head_dim, int dimensions,
-            kernels::RopeStyle style, const float* cos, const float* sin) const override;
-  void short_conv(ThreadPool& pool, const kernels::ShortConvArgs& args) const override;
-  void delta_rule(ThreadPool& pool, const kernels::DeltaRuleArgs& args) const override;
+  // Since the last reset(), in seconds: in products and attention, of which this rank has a part;
+  // and in telling and waiting. Messages to each other rank, and bytes that all ranks together have
+  // told one another, each counted once.
+  struct Tally {
+    double split = 0.0;
+    double told = 0.0;
+    int64_t messages = 0;
+    int64_t bytes = 0;
+  };
+  const Tally& tally() const { return tally_; }
+  void reset() const { tally_ = {}; }
 
  private:
   // A range of floats of each of some rows that a rank has and all want.
@@ -78,8 +62,8 @@ class SplitBackend final : public kernels::Backend {
   // Columns by rank, those of one after the other; all ranks have as many.
   void exchange(std::span<const Columns> columns) const;
 
-  const kernels::Backend& own_;
   Group& group_;
+  mutable Tally tally_;
   // Scratch: it grows to what the largest pass takes.
   mutable std::vector<kernels::MatmulTarget> targets_;
   mutable std::vector<Columns> columns_;

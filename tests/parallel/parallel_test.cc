@@ -9,8 +9,10 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "parallel/link.h"
 #include "parallel/rank_message.h"
 #include "parallel/split_backend.h"
 #include "tests/decode/exactness.h"
@@ -191,6 +193,31 @@ TEST(Ranks, AWrongPartIsFound) {
     part[3] ^= std::byte{0x40};
   };
   EXPECT_NE(compare_with_plain(setting).difference, "");
+}
+
+TEST(LinkCost, IsWhatIsComputedAndTold) {
+  // Two ranks: 1 ms that everybody computes, 10 ms of parts, 80 messages, 4 MB told.
+  const RankedPass pass = {2, 1e-3, 10e-3, 80, 4'000'000};
+  const Link fast = {0.0, 1e18}, slow = {50e-6, 1e9};
+  EXPECT_NEAR(predicted_seconds(pass, 2, fast), 11e-3, 1e-9);
+  EXPECT_NEAR(predicted_seconds(pass, 4, fast), 6e-3, 1e-9);
+  // Nobody to tell anything.
+  EXPECT_NEAR(predicted_seconds(pass, 1, slow), 21e-3, 1e-9);
+  // 4 ms of latency; half of the bytes from each of two, three quarters from each of four.
+  EXPECT_NEAR(predicted_seconds(pass, 2, slow), 11e-3 + 4e-3 + 2e-3, 1e-9);
+  EXPECT_NEAR(predicted_seconds(pass, 4, slow), 6e-3 + 4e-3 + 3e-3, 1e-9);
+}
+
+TEST(LinkCost, IsMeasuredByAll) {
+  test::ThreadGroup group(3);
+  std::vector<std::thread> others;
+  for (int rank = 1; rank < 3; ++rank) {
+    others.emplace_back([one = group.rank(rank)] { measure_link(*one); });
+  }
+  const Link link = measure_link(*group.rank(0));
+  for (std::thread& other : others) other.join();
+  EXPECT_GT(link.latency, 0.0);
+  EXPECT_GT(link.bandwidth, 1e6);
 }
 
 TEST(Messages, ABatchArrivesWhole) {

@@ -21,6 +21,7 @@
 #include "measure/passes/decode_bench.h"
 #include "measure/passes/head_bench.h"
 #include "measure/passes/kernel_bench.h"
+#include "measure/passes/rank_bench.h"
 #include "measure/passes/verify_bench.h"
 #include "measure/spec/spec_bench.h"
 #include "measure/spec/spec_report.h"
@@ -198,6 +199,38 @@ Run add_verify(CLI::App& app) {
     if (followed) return {};
     AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags->json));
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_verify(flags->options));
+    return show(report, json);
+  };
+}
+
+Run add_ranks(CLI::App& app) {
+  struct Flags {
+    measure::RankOptions options;
+    int tensor_parallel = 1;
+    std::string isa = "auto", json;
+  };
+  auto flags = std::make_shared<Flags>();
+  measure::RankOptions& o = flags->options;
+  app.add_option("-m,--model", o.model, kModelHelp)->required();
+  add_tensor_parallel(app, flags->tensor_parallel);
+  add_list(app, "--rows", o.rows, "Rows of a pass");
+  add_list(app, "--ranks", o.ranks, "Numbers of processes to predict for");
+  add_shown(app, "--context", o.context, "Positions that are cached");
+  add_shown(app, "--acceptance", o.acceptance,
+            "That a drafted token stands where the one before it does");
+  app.add_option("--latency-us", o.latency_us, "Of another link than the one that is there");
+  app.add_option("--gbits", o.gbits, "The same: gigabits a second");
+  add_threads(app, o.threads);
+  add_shown(app, "--repeat", o.repeats, "Repetitions of everything");
+  add_shown(app, "--isa", flags->isa, isa_choices());
+  app.add_option("--json", flags->json, kJsonHelp);
+  return [flags]() -> Status {
+    AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
+    AERIE_ASSIGN_OR_RETURN(const bool followed,
+                           join_ranks(flags->tensor_parallel, flags->options.group));
+    if (followed) return {};
+    AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags->json));
+    AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_ranks(flags->options));
     return show(report, json);
   };
 }
@@ -480,6 +513,8 @@ std::function<Status()> add_bench_flags(CLI::App& app) {
     add_quiet(*command);
   };
   add("verify", "Passes of several rows, against one row and the machine's limits", add_verify);
+  add("ranks", "Passes that several processes share, and what other links and numbers would give",
+      add_ranks);
   add("kernels", "Matrix products of every type, against the machine's limits", add_kernels);
   add("decode", "Prompts and decoding, plainly and with a drafter", add_decode);
   add("spec", "Speculation against plain decoding on sets of prompts", add_spec);

@@ -45,6 +45,7 @@ class LoadedModel {
 
   const ModelFile& file() const { return engine_->parts().file(); }
   Model& model() { return *engine_->parts().model; }
+  const SplitBackend* split() const { return engine_->parts().split.get(); }  // null: one process
   KvCache& cache() { return *engine_->parts().cache; }
   ThreadPool& pool() { return *engine_->parts().pool; }
   int32_t random_token() { return tokens_.next(model().config().vocab); }

@@ -169,3 +169,23 @@ def test_a_rank_that_is_lost(library, program, model_file, what):
     assert len(again.ask()) == 24
     os.kill(again.ranks()[0], signal.SIGTERM)
     again.process.wait(30)
+
+
+def test_what_sharing_costs(library, program, model_file, tmp_path):
+    figures = tmp_path / "ranks.json"
+    command = [program, "bench", "ranks", "-m", model_file, "--rows", "1,4", "--repeat", "3", "--threads", "1", "--ranks",
+               "1,2,8", "--latency-us", "100", "--gbits", "10", "--json", str(figures)]
+    done = run(*under_mpirun(2, *command, "--tensor-parallel", "2"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads(figures.read_text())
+    assert [point["rows"] for point in report["points"]] == [1, 4]
+    one, four = report["points"]
+    # Five times a layer and the logits; four times as much for four rows.
+    assert one["messages"] == four["messages"] == 30 * 5 + 1
+    assert four["bytes"] == 4 * one["bytes"]
+    assert report["link"]["latency_us"] == 100
+    assert [choice["ranks"] for choice in report["choices"]] == [1, 2, 8]
+    # A small model has nothing from eight machines that are 100 us apart.
+    assert report["choices"][2]["tokens_per_second"] < report["choices"][0]["tokens_per_second"]
+    alone = run(*command)
+    assert alone.returncode != 0 and "type mpirun -np 2" in alone.stderr
