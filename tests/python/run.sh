@@ -35,6 +35,8 @@ while [[ "${1:-}" == test_*.py ]]; do
 done
 
 cd "$root"
+# The wheel comes without it.
+export AERIE_TRAIN="$build/bin/aerie-train"
 # What hangs says where, and what is skipped why.
 exec "$environment/bin/python" -m pytest -rs -p no:cacheprovider -o faulthandler_timeout=120 --wheel "$wheel" \
   "$@" "${files[@]:-$here}"
