@@ -26,7 +26,7 @@ import sys
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "models", "bench", "train")
 CODE = ("src", "include", "tools", "train", "bench", "tests", "scripts", "cmake", "examples", "python", "deploy",
         "models/heads/train.sh", "CMakeLists.txt", "CMakePresets.json", "test.sh", "quickstart.sh")
-TEXT = {".cc", ".h", ".py", ".sh", ".cmake", ".txt", ".json", ".js", ".css", ".html", ".service"}
+TEXT = {".cc", ".h", ".py", ".sh", ".cmake", ".txt", ".json", ".js", ".css", ".html", ".service", ".yaml", ".yml"}
 SOURCE = (".cc", ".h", ".py", ".sh", ".cmake", ".md")
 LARGE = 1 << 20  # goldens and prompts hold no names of the code
 
@@ -34,6 +34,7 @@ LARGE = 1 << 20  # goldens and prompts hold no names of the code
 FOREIGN = {
     "sched_yield",  # Linux
     "contentEncoding", "contentMediaType", "dependentSchemas",  # JSON schema, refused as every unknown keyword
+    "--from-file", "deploy/api-key",  # kubectl; a key that its user makes
     "mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms", "…_tpot_ms", "…_itl_ms", "…_e2el_ms",  # aerie bench serve
 }
 

@@ -49,6 +49,12 @@ class InternalError(AerieError, RuntimeError):
     """An error in the engine."""
 
 
+class TrainingError(AerieError, RuntimeError):
+    """The trainer, a program of its own, ended with an error: its text."""
+
+    code = "training"
+
+
 _CLASSES = {one.code: one for one in (
     InvalidArgumentError, NotFoundError, InvalidDataError, UnsupportedError, ResourceExhaustedError,
     RequestCancelledError, InternalError)}

@@ -65,6 +65,16 @@ def real():
 
 
 @pytest.fixture(scope="session")
+def trainer():
+    """aerie-train, which run.sh names."""
+    path = os.environ.get("AERIE_TRAIN", "")
+    known = [path, "eagle3", "--help"]
+    if not os.path.exists(path) or subprocess.run(known, capture_output=True, check=False).returncode != 0:
+        pytest.skip("there is no aerie-train with LibTorch: scripts/install_deps.sh --train, then build it")
+    return path
+
+
+@pytest.fixture(scope="session")
 def llm(real):
     with aerie.LLM(real) as one:
         yield one

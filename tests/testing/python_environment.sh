@@ -1,5 +1,6 @@
 # To be sourced by the run.sh of a folder of tests in Python: the packages that they need.
 #   python_environment FOLDER ENVIRONMENT     FOLDER: with requirements.txt
+#   install_wheel ROOT BUILD ENVIRONMENT      Aerie's own package; $wheel is then its file
 # Makes a virtual environment; only the first time, or when the requirements change, does it need a
 # network. Exits with 77, which ctest takes as "skipped", where that cannot be had.
 # shellcheck shell=bash
@@ -15,4 +16,24 @@ python_environment() {
     exit 77
   fi
   cp "$requirements" "$environment/requirements.txt"
+}
+
+# The wheel that scripts/build_wheel.sh made of BUILD. Exits with 77 if there is none, with 1 if it is older than
+# what it is made of.
+install_wheel() {
+  local root="$1" build="$2" environment="$3" newer
+  wheel="$(echo "$root"/dist/aerie-*.whl)"
+  if [[ ! -f "$wheel" ]]; then
+    echo "run.sh: skipped: there is no wheel in dist/: scripts/build_wheel.sh makes it" >&2
+    exit 77
+  fi
+  newer="$(find "$root/python/aerie" "$build/libaerie.so" "$build/bin/aerie" -newer "$wheel" -not -name __pycache__ -not -name '*.pyc' -print -quit)"
+  if [[ -n "$newer" ]]; then
+    echo "run.sh: $newer is newer than the wheel: scripts/build_wheel.sh makes another" >&2
+    exit 1
+  fi
+  if ! cmp -s "$wheel" "$environment/installed.whl"; then
+    "$environment/bin/pip" install --quiet --disable-pip-version-check --no-index --force-reinstall "$wheel"
+    cp "$wheel" "$environment/installed.whl"
+  fi
 }

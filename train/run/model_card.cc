@@ -5,10 +5,14 @@
 
 #include <algorithm>
 #include <ctime>
+#include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "draft/speculative_config.h"
 #include "train/batches/gather.h"
 #include "train/data/duration_text.h"
+#include "train/run/evaluate.h"
+#include "train/run/shell_text.h"
 
 namespace aerie::train {
 namespace {
@@ -59,16 +63,17 @@ std::string measurement_section(const CardFacts& facts, const Evaluation& evalua
   return text;
 }
 
-// How the drafter is to be run: with as many tokens as were worth drafting where that was measured,
-// and at least one. `note` says if these are fewer than it was trained for.
-std::string recommended(const CardFacts& facts, const Evaluation& evaluation, std::string& note) {
-  auto config = parse_speculative_spec(facts.speculate);
-  if (!config.ok() || !evaluation.acceptance) return facts.speculate;
-  const std::vector<double>& accepted = evaluation.acceptance->per_position;
+// How the drafter is to be run: with as many tokens as were worth drafting, at least one;
+// `accepted` of all rounds by depth, empty where that was not measured. `note` says if these are
+// fewer than it was trained for.
+std::string recommended(const std::string& speculate, const std::vector<double>& accepted,
+                        std::string& note) {
+  auto config = parse_speculative_spec(speculate);
+  if (!config.ok()) return speculate;
   const auto first = std::ranges::find_if(accepted, [](double s) { return s < kWorthDrafting; });
   const int worth = std::max(1, static_cast<int>(first - accepted.begin()));
   const int trained = config->tokens();
-  if (first == accepted.end() || worth >= trained) return facts.speculate;
+  if (first == accepted.end() || worth >= trained) return speculate;
   config->set_tokens(worth);
   note = fmt::format(
       "It was trained to draft {} tokens in a round. Those behind number {} were accepted in fewer "
@@ -77,12 +82,56 @@ std::string recommended(const CardFacts& facts, const Evaluation& evaluation, st
   return to_string(*config);
 }
 
+std::string_view name_of(TrainEnd end) {
+  switch (end) {
+    case TrainEnd::kDone:
+      return "done";
+    case TrainEnd::kStoppedEarly:
+      return "stopped early";
+    case TrainEnd::kInterrupted:
+      break;
+  }
+  return "interrupted";
+}
+
+// The figures of the evaluation after a step; null: there was none.
+Json evaluation_at(const std::vector<Json>& log, int64_t step) {
+  for (const Json& line : log) {
+    if (line.contains("evaluation") && line.value("step", int64_t{-1}) == step) {
+      return line["evaluation"];
+    }
+  }
+  return nullptr;
+}
+
+// What is to be known of the best checkpoint.
+void add_head(const CardFacts& facts, const std::string& head, Json& report) {
+  const Json& best = report["best"];
+  const auto accepted = best.find("acceptance");
+  std::string note;
+  std::string speculate = recommended(
+      facts.speculate,
+      accepted == best.end() ? std::vector<double>() : accepted->get<std::vector<double>>(), note);
+  if (const auto config = draft_config(speculate, head); config.ok()) {
+    speculate = to_string(*config);
+  }
+  const std::string model =
+      facts.own_model.empty() ? facts.base_model_path : in_folder(facts.own_model, head);
+  report["head"] = head;
+  report["model"] = model;
+  report["speculate"] = speculate;
+  report["commands"] = Json::array({fmt::format("aerie run -m {} --speculate {} -p 'Hello'",
+                                                shell_word(model), shell_word(speculate))});
+}
+
 }  // namespace
 
 std::string model_card(const CardFacts& facts, const RunState& state,
                        const Evaluation& evaluation) {
   std::string note;
-  std::string speculate = recommended(facts, evaluation, note);
+  const std::vector<double> accepted =
+      evaluation.acceptance ? evaluation.acceptance->per_position : std::vector<double>();
+  std::string speculate = recommended(facts.speculate, accepted, note);
   if (const size_t at = speculate.find("{}"); at != std::string::npos) {
     speculate.replace(at, 2, "FOLDER");
   }
@@ -107,6 +156,27 @@ std::string model_card(const CardFacts& facts, const RunState& state,
                       facts.command, state.step, state.rows, duration_text(state.seconds),
                       facts.processor, today());
   return text;
+}
+
+std::string run_report(const CardFacts& facts, const std::string& folder, const TrainResult& result,
+                       const std::vector<Json>& log) {
+  const RunState& state = result.state;
+  Json report = {{"method", facts.method},
+                 {"target", facts.base_model_path},
+                 {"end", name_of(result.end)},
+                 {"parameters", facts.parameters},
+                 {"samples", facts.training_samples},
+                 {"held_out", facts.validation_samples},
+                 {"steps", state.step},
+                 {"tokens", state.rows},
+                 {"seconds", state.seconds},
+                 {"best", evaluation_at(log, state.best_step)}};
+  if (!report["best"].is_null()) {
+    report["best_step"] = state.best_step;
+    add_head(facts, folder + "/best", report);
+  }
+  // Names of files need not be UTF-8.
+  return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace aerie::train

@@ -1,4 +1,5 @@
-// README.md beside a trained checkpoint: what it is, where it comes from, what was measured.
+// What a training tells of what came of it: README.md beside a checkpoint for people, report.json
+// of the run for programs.
 #pragma once
 
 #include <optional>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "format/json.h"
 #include "train/data/dataset.h"
 #include "train/run/trainer.h"
 
@@ -26,5 +28,11 @@ struct CardFacts {
 };
 
 std::string model_card(const CardFacts& facts, const RunState& state, const Evaluation& evaluation);
+
+// How the run in `folder` ended, where its best checkpoint lies, what its evaluation said and how
+// it is used; `log` has the lines of log.jsonl. Nothing of a checkpoint where none was evaluated
+// yet.
+std::string run_report(const CardFacts& facts, const std::string& folder, const TrainResult& result,
+                       const std::vector<Json>& log);
 
 }  // namespace aerie::train

@@ -224,18 +224,15 @@ Status Run::write_log(double rate, const StepResult& result) {
   if (state_.step % options_.log_steps != 0 && state_.step != steps_) return {};
   AERIE_ASSIGN_OR_RETURN(const Figures figures, gather(logged_, group_));
   if (leads()) {
-    Json line = {{"step", state_.step},
-                 {"epoch", state_.position.epoch},
-                 {"tokens", state_.rows},
-                 {"seconds", seconds()},
-                 {"rate", rate}};
+    const double share_after =
+        steps_ > 0 ? static_cast<double>(state_.step) / static_cast<double>(steps_) : share_;
+    Json line = {{"step", state_.step},   {"share", share_after}, {"epoch", state_.position.epoch},
+                 {"tokens", state_.rows}, {"seconds", seconds()}, {"rate", rate}};
     for (const auto& [name, mean] : means(figures)) line[name] = mean;
     line["gradient_norm"] = logged_norm_ / static_cast<double>(logged_steps_);
     line["clipped"] = static_cast<double>(clipped_) / static_cast<double>(logged_steps_);
     line["seconds_of"] = json_of(logged_seconds_);
     AERIE_RETURN_IF_ERROR(log_->add(line));
-    const double share_after =
-        steps_ > 0 ? static_cast<double>(state_.step) / static_cast<double>(steps_) : share_;
     const std::string of = steps_ > 0 ? fmt::format(" of {}", steps_) : "";
     if (calls_.progress) {
       calls_.progress(

@@ -11,6 +11,7 @@
 #include "format/output_file.h"
 #include "report/text_file.h"
 #include "train/run/model_card.h"
+#include "train/run/run_log.h"
 
 namespace aerie::train {
 namespace {
@@ -58,6 +59,11 @@ AcceptanceOptions acceptance_options(const TrainSettings& settings, const Traini
   return options;
 }
 
+Status write_report(const CardFacts& facts, const std::string& folder, const TrainResult& result) {
+  AERIE_ASSIGN_OR_RETURN(const RunLog log, RunLog::open(folder + "/log.jsonl", result.state.step));
+  return write_file(folder + "/report.json", run_report(facts, folder, result, log.lines()));
+}
+
 }  // namespace
 
 Expected<TrainingRun> run_training(const MakeMethod& make, TrainSettings settings,
@@ -99,6 +105,9 @@ Expected<TrainingRun> run_training(const MakeMethod& make, TrainSettings setting
   }
   AERIE_ASSIGN_OR_RETURN(TrainResult result,
                          train(*method, data->set(), settings.train, *group, calls));
+  if (group->rank() == 0) {
+    AERIE_RETURN_IF_ERROR(write_report(facts, settings.train.folder, result));
+  }
   return TrainingRun{std::move(result), facts.parameters, facts.training_samples,
                      facts.validation_samples};
 }

@@ -90,8 +90,10 @@ Expected<std::unique_ptr<RunningTarget>> open_target(const SpeedupOptions& optio
   }
 }
 
-Status answering_speed(const SpeedupOptions& options, const std::vector<Prompt>& prompts,
+Status answering_speed(const SpeedupOptions& options, std::vector<Prompt> prompts,
                        bool chat_template, double seconds, SpeedupSpeeds& speeds) {
+  // Without a template all are texts to go on with.
+  for (Prompt& prompt : prompts) prompt.chat = prompt.chat && chat_template;
   AERIE_ASSIGN_OR_RETURN(const auto target, open_target(options));
   AERIE_ASSIGN_OR_RETURN(const ConversationFormat format,
                          ConversationFormat::make(target->source(), chat_template));

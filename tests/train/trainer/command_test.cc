@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "draft/speculative_config.h"
+#include "engine/engine.h"
 #include "format/json.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/train/data/data_folder.h"
@@ -80,6 +82,30 @@ class Command : public testing::Test {
     return command("aerie train as typed");
   }
 
+  // report.json says what the log says, and what it says to use can be.
+  static void expect_report(const std::string& folder, const std::vector<Json>& log) {
+    const auto report = read_json(folder + "/report.json");
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_EQ((*report)["end"], "done");
+    EXPECT_EQ((*report)["head"], folder + "/best");
+    const Json best = (*report)["best"];
+    const bool told = std::any_of(log.begin(), log.end(), [&](const Json& line) {
+      return line.contains("evaluation") && line["step"] == (*report)["best_step"] &&
+             line["evaluation"] == best;
+    });
+    EXPECT_TRUE(told) << best;
+    const std::string speculate = (*report)["speculate"];
+    const auto config = parse_speculative_spec(speculate);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EngineOptions options;
+    options.model = (*report)["model"];
+    options.threads = 1;
+    options.speculation = *config;
+    const auto engine = Engine::open(options);
+    EXPECT_TRUE(engine.ok()) << engine.status().message();
+    EXPECT_THAT((*report)["commands"][0].get<std::string>(), HasSubstr("--speculate"));
+  }
+
   static std::unique_ptr<TrainingData> open(const DataOptions& options) {
     auto data = TrainingData::open(options);
     EXPECT_TRUE(data.ok()) << data.status().message();
@@ -126,6 +152,7 @@ TEST_F(Command, TrainsEveryMethod) {
     EXPECT_GE(evaluation["tau"].get<double>(), 1.0);
     EXPECT_GT(evaluation["loss"].get<double>(), 0.0);
     EXPECT_EQ(evaluation["replies"].get<int>(), 3);
+    expect_report(folder, log->lines());
     std::filesystem::remove_all(folder);
   }
 }
