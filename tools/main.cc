@@ -54,8 +54,9 @@ Run without_exit_status(std::function<Status()> run) {
 Run add_run(CLI::App& app) {
   return [read = add_run_flags(app)]() -> Expected<int> {
     AERIE_ASSIGN_OR_RETURN(RunOptions options, read());
-    AERIE_ASSIGN_OR_RETURN(const bool followed,
-                           join_ranks(options.engine.tensor_parallel, options.engine.group));
+    AERIE_ASSIGN_OR_RETURN(
+        const bool followed,
+        join_ranks(options.engine.tensor_parallel, options.engine.model, options.engine.group));
     if (followed) return 0;
     return options.chat ? run_chat(options) : run_prompt(options);
   };

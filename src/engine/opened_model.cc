@@ -104,7 +104,6 @@ class Opening {
   EngineOptions& options_;
   const Concurrency& concurrency_;
   const kernels::Backend* backend_ = nullptr;
-  std::string typed_model_;         // as options_.model was
   std::optional<Profile> profile_;  // if there is one that holds here
 };
 
@@ -118,7 +117,6 @@ Status Opening::open() {
     return not_supported("this processor does not have {}", kernels::isa_name(options_.isa));
   }
   if (options_.group) AERIE_RETURN_IF_ERROR(use_group());
-  typed_model_ = options_.model;
   AERIE_ASSIGN_OR_RETURN(options_.model, locate_model(options_.model));
   out_.pool = std::make_unique<ThreadPool>(options_.threads);
   if (options_.draft_threads < 0 || options_.draft_threads > 1024) {
@@ -246,9 +244,7 @@ Status Opening::load() {
     return {};
   }
   Group& group = *options_.group;
-  EngineOptions typed = options_;
-  typed.model = typed_model_;
-  AERIE_ASSIGN_OR_RETURN(const RankSetup setup, rank_setup(typed, file, out_.model_options));
+  AERIE_ASSIGN_OR_RETURN(const RankSetup setup, rank_setup(options_, file, out_.model_options));
   tell_setup(setup, group);
   Expected<std::unique_ptr<Model>> own = load_model(file, out_.model_options);
   AERIE_RETURN_IF_ERROR(collect_statuses(group));

@@ -22,7 +22,6 @@ namespace {
 
 void write_setup(const RankSetup& setup, MessageWriter& out) {
   out.text(setup.version);
-  out.text(setup.model);
   out.value(setup.fingerprint);
   out.value(setup.weight_type);
   out.value(setup.isa);
@@ -35,7 +34,6 @@ void write_setup(const RankSetup& setup, MessageWriter& out) {
 RankSetup read_setup(MessageReader& in) {
   RankSetup setup;
   setup.version = in.text();
-  setup.model = in.text();
   setup.fingerprint = in.value<uint64_t>();
   setup.weight_type = in.value<int32_t>();
   setup.isa = in.value<kernels::Isa>();
@@ -49,7 +47,7 @@ RankSetup read_setup(MessageReader& in) {
 // A rank's part of a model.
 class OpenedPart {
  public:
-  Status open(const RankSetup& setup, Group& group);
+  Status open(const std::string& model, const RankSetup& setup, Group& group);
   Model& model() { return *model_; }
 
  private:
@@ -59,7 +57,7 @@ class OpenedPart {
   std::unique_ptr<Model> model_;
 };
 
-Status OpenedPart::open(const RankSetup& setup, Group& group) {
+Status OpenedPart::open(const std::string& model, const RankSetup& setup, Group& group) {
   if (setup.version != AERIE_VERSION) {
     return invalid_argument("this is Aerie {}, the leader is {}: install the same everywhere",
                             AERIE_VERSION, setup.version);
@@ -71,7 +69,7 @@ Status OpenedPart::open(const RankSetup& setup, Group& group) {
         kernels::isa_name(setup.isa));
   }
   pool_ = std::make_unique<ThreadPool>(setup.threads > 0 ? setup.threads : default_threads());
-  AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(setup.model));
+  AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(model));
   std::optional<DType> type;
   if (setup.weight_type >= 0) type = static_cast<DType>(setup.weight_type);
   AERIE_ASSIGN_OR_RETURN(source_, open_model_source(path, type, *pool_));
@@ -101,7 +99,6 @@ Expected<RankSetup> rank_setup(const EngineOptions& options, const ModelFile& fi
   if (!content) return invalid_data("{}: it changes while it is read", file.name());
   RankSetup setup;
   setup.version = AERIE_VERSION;
-  setup.model = options.model;
   setup.fingerprint = *content;
   if (options.weight_type) setup.weight_type = static_cast<int32_t>(*options.weight_type);
   setup.isa = options.isa;
@@ -112,14 +109,14 @@ Expected<RankSetup> rank_setup(const EngineOptions& options, const ModelFile& fi
   return setup;
 }
 
-Expected<bool> join_ranks(int ranks, std::shared_ptr<Group>& group) {
+Expected<bool> join_ranks(int ranks, const std::string& model, std::shared_ptr<Group>& group) {
   if (ranks <= 1) return false;
   AERIE_ASSIGN_OR_RETURN(group, open_group(ranks));
   if (group->leads()) return false;
   // The launcher sends signals to all; when it is time to end, the leader says.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
-  AERIE_RETURN_IF_ERROR(follow_leader(*group));
+  AERIE_RETURN_IF_ERROR(follow_leader(model, *group));
   return true;
 }
 
@@ -131,7 +128,7 @@ void tell_setup(const RankSetup& setup, Group& group) {
   group.tell(message);
 }
 
-Status follow_leader(Group& group) {
+Status follow_leader(const std::string& model, Group& group) {
   std::vector<std::byte> message;
   for (;;) {
     group.listen(message);
@@ -142,8 +139,8 @@ Status follow_leader(Group& group) {
     }
     const RankSetup setup = read_setup(in);
     OpenedPart part;
-    const Status opened =
-        in.good() ? part.open(setup, group) : internal_error("the leader's setup ends too early");
+    const Status opened = in.good() ? part.open(model, setup, group)
+                                    : internal_error("the leader's setup ends too early");
     group.answer(write_status(opened));
     // What cannot be opened the leader tells its user.
     if (opened.ok()) AERIE_RETURN_IF_ERROR(follow(part.model(), group));

@@ -17,7 +17,6 @@ namespace aerie {
 // What the leader opens, so that the others open the same.
 struct RankSetup {
   std::string version;       // of the program
-  std::string model;         // as it was typed: each rank looks for it where it runs
   uint64_t fingerprint = 0;  // of its content (format/fingerprint.h)
   int32_t weight_type = -1;  // a DType; negative: the file's own
   kernels::Isa isa = kernels::Isa::kReference;
@@ -33,12 +32,13 @@ void tell_setup(const RankSetup& setup, Group& group);
 
 // Whether this process was one of the others of so many ranks and is done. On the leader, false at
 // once, and `group` is set, which stays null where there is but one; on the others, true after they
-// have followed to the end. To come before anything that all of them would do.
-Expected<bool> join_ranks(int ranks, std::shared_ptr<Group>& group);
+// have followed to the end. To come before anything that all of them would do. `model`: as this
+// process was told; it may lie elsewhere on each machine.
+Expected<bool> join_ranks(int ranks, const std::string& model, std::shared_ptr<Group>& group);
 
 // What the other ranks do instead of all else: they open what the leader tells and compute their
 // parts of it, one model after the other, until it leaves. What cannot be opened is the leader's
 // error.
-Status follow_leader(Group& group);
+Status follow_leader(const std::string& model, Group& group);
 
 }  // namespace aerie

@@ -194,8 +194,9 @@ Run add_verify(CLI::App& app) {
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
     AERIE_ASSIGN_OR_RETURN(flags->options.cache_type, parse_cache_type(flags->cache_type));
-    AERIE_ASSIGN_OR_RETURN(const bool followed,
-                           join_ranks(flags->tensor_parallel, flags->options.group));
+    AERIE_ASSIGN_OR_RETURN(
+        const bool followed,
+        join_ranks(flags->tensor_parallel, flags->options.model, flags->options.group));
     if (followed) return {};
     AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags->json));
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_verify(flags->options));
@@ -226,8 +227,9 @@ Run add_ranks(CLI::App& app) {
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
     AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
-    AERIE_ASSIGN_OR_RETURN(const bool followed,
-                           join_ranks(flags->tensor_parallel, flags->options.group));
+    AERIE_ASSIGN_OR_RETURN(
+        const bool followed,
+        join_ranks(flags->tensor_parallel, flags->options.model, flags->options.group));
     if (followed) return {};
     AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags->json));
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_ranks(flags->options));

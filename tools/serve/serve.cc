@@ -256,8 +256,9 @@ std::unique_ptr<server::ModelHost> make_host(ServeOptions& options, server::Line
 
 Expected<int> serve(ServeOptions options) {
   if (options.hash_key) return print_hash();
-  AERIE_ASSIGN_OR_RETURN(const bool followed,
-                         join_ranks(options.engine.tensor_parallel, options.engine.group));
+  AERIE_ASSIGN_OR_RETURN(
+      const bool followed,
+      join_ranks(options.engine.tensor_parallel, options.engine.model, options.engine.group));
   if (followed) return 0;
   raise_file_limit();
   return_large_blocks();
