@@ -95,6 +95,7 @@ class Opening {
   Status use_profile();
   void set_decoder();
   Status use_group();
+  int64_t free_memory() const;
   Status load();
   Status open_cache(const ModelConfig& config);
   Status open_drafters();
@@ -104,10 +105,16 @@ class Opening {
   EngineOptions& options_;
   const Concurrency& concurrency_;
   const kernels::Backend* backend_ = nullptr;
+  int asked_threads_ = 0;           // options_.threads, as they were
   std::optional<Profile> profile_;  // if there is one that holds here
 };
 
 Status Opening::open() {
+  if (options_.tensor_parallel > 1 && !options_.group) {
+    return invalid_argument("{} processes: they have to find each other first (join_ranks())",
+                            options_.tensor_parallel);
+  }
+  asked_threads_ = options_.threads;
   if (options_.threads == 0) options_.threads = default_threads();
   if (options_.threads < 1 || options_.threads > 1024) {
     return invalid_argument("{} threads: give 1 to 1024, or 0 for all", options_.threads);
@@ -164,7 +171,7 @@ int Opening::context_by_memory(const ModelConfig& config) {
   options_.context = static_cast<int>(most);
   set_decoder();
   const int64_t least = std::min<int64_t>(most, EngineOptions::kDefaultContext);
-  if (const int64_t free = out_.memory.free(); free >= 0) {
+  if (const int64_t free = free_memory(); free >= 0) {
     const int64_t left = free - loaded_weight_bytes(*out_.source.file, *backend_);
     const double share = options_.cache_share * static_cast<double>(std::max<int64_t>(0, left));
     const int64_t fit = positions_in(static_cast<int64_t>(share), most, config, options_.cache_type,
@@ -236,7 +243,13 @@ Status Opening::use_group() {
   return {};
 }
 
-// All ranks load at the same time.
+// Of what is free, what is for this process: ranks on one machine take as much each. -1: unknown.
+int64_t Opening::free_memory() const {
+  const int64_t free = out_.memory.free();
+  return free >= 0 && options_.group ? free / options_.group->neighbours() : free;
+}
+
+// All ranks load at the same time, and none is left with a model that another could not open.
 Status Opening::load() {
   const ModelFile& file = *out_.source.file;
   if (!options_.group) {
@@ -244,11 +257,15 @@ Status Opening::load() {
     return {};
   }
   Group& group = *options_.group;
-  AERIE_ASSIGN_OR_RETURN(const RankSetup setup, rank_setup(options_, file, out_.model_options));
+  AERIE_ASSIGN_OR_RETURN(const RankSetup setup,
+                         rank_setup(options_, asked_threads_, file, out_.model_options));
   tell_setup(setup, group);
   Expected<std::unique_ptr<Model>> own = load_model(file, out_.model_options);
-  AERIE_RETURN_IF_ERROR(collect_statuses(group));
-  AERIE_RETURN_IF_ERROR(own.status());
+  const Status others = collect_statuses(group);
+  if (!others.ok() || !own.ok()) {
+    tell_end(group);
+    return others.ok() ? own.status() : others;
+  }
   out_.model = std::make_unique<LeadingModel>(std::move(*own), group);
   return {};
 }
@@ -265,12 +282,11 @@ Status Opening::open_cache(const ModelConfig& config) {
                    KvCache::bytes_needed(config, least_positions(options_, concurrency_),
                                          options_.cache_type, windows) +
                        KvCache::state_bytes_needed(config, concurrency_.sequences, states),
-                   work, out_.memory.free()));
+                   work, free_memory()));
   AERIE_RETURN_IF_ERROR(load());
   out_.memory.taken += weights + work;
   // What is free now is known best once the weights are there.
-  const int64_t positions =
-      cache_positions(config, options_, concurrency_, windows, out_.memory.free());
+  const int64_t positions = cache_positions(config, options_, concurrency_, windows, free_memory());
   AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, positions, concurrency_.sequences,
                                                         options_.cache_type, states, windows));
   out_.cache = std::make_unique<KvCache>(std::move(cache));

@@ -31,9 +31,14 @@ void write_setup(const RankSetup& setup, MessageWriter& out) {
   }
 }
 
-RankSetup read_setup(MessageReader& in) {
+// Of another version nothing else can be read.
+Expected<RankSetup> read_setup(MessageReader& in) {
   RankSetup setup;
   setup.version = in.text();
+  if (setup.version != AERIE_VERSION) {
+    return invalid_argument("this is Aerie {}, the leader is {}: install the same everywhere",
+                            AERIE_VERSION, setup.version);
+  }
   setup.fingerprint = in.value<uint64_t>();
   setup.weight_type = in.value<int32_t>();
   setup.isa = in.value<kernels::Isa>();
@@ -41,7 +46,16 @@ RankSetup read_setup(MessageReader& in) {
        {&setup.threads, &setup.max_rows, &setup.max_logits, &setup.max_positions}) {
     *number = in.value<int32_t>();
   }
+  if (!in.good() || !in.at_end()) {
+    return internal_error("the leader's setup is not what this version of Aerie has");
+  }
   return setup;
+}
+
+// Ranks on one machine take as much each.
+int64_t memory_of_rank(const Group& group) {
+  const int64_t free = available_memory();
+  return free >= 0 ? free / group.neighbours() : free;
 }
 
 // A rank's part of a model.
@@ -58,10 +72,6 @@ class OpenedPart {
 };
 
 Status OpenedPart::open(const std::string& model, const RankSetup& setup, Group& group) {
-  if (setup.version != AERIE_VERSION) {
-    return invalid_argument("this is Aerie {}, the leader is {}: install the same everywhere",
-                            AERIE_VERSION, setup.version);
-  }
   const kernels::Backend* const own = kernels::backend(setup.isa);
   if (own == nullptr) {
     return not_supported(
@@ -86,14 +96,14 @@ Status OpenedPart::open(const std::string& model, const RankSetup& setup, Group&
   options.max_positions = setup.max_positions;
   AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*source_.file));
   AERIE_RETURN_IF_ERROR(check_memory(path, loaded_weight_bytes(*source_.file, *backend_), 0,
-                                     working_bytes(config, options), available_memory()));
+                                     working_bytes(config, options), memory_of_rank(group)));
   AERIE_ASSIGN_OR_RETURN(model_, load_model(*source_.file, options));
   return {};
 }
 
 }  // namespace
 
-Expected<RankSetup> rank_setup(const EngineOptions& options, const ModelFile& file,
+Expected<RankSetup> rank_setup(const EngineOptions& options, int threads, const ModelFile& file,
                                const ModelOptions& model) {
   const std::optional<uint64_t> content = content_fingerprint(file);
   if (!content) return invalid_data("{}: it changes while it is read", file.name());
@@ -102,7 +112,7 @@ Expected<RankSetup> rank_setup(const EngineOptions& options, const ModelFile& fi
   setup.fingerprint = *content;
   if (options.weight_type) setup.weight_type = static_cast<int32_t>(*options.weight_type);
   setup.isa = options.isa;
-  setup.threads = options.threads;
+  setup.threads = threads;
   setup.max_rows = model.max_rows;
   setup.max_logits = model.max_logits;
   setup.max_positions = model.max_positions;
@@ -134,16 +144,20 @@ Status follow_leader(const std::string& model, Group& group) {
     group.listen(message);
     if (message.empty()) return {};
     MessageReader in(message);
-    if (in.value<RankMessage>() != RankMessage::kOpen) {
+    const auto kind = in.value<RankMessage>();
+    if (kind == RankMessage::kEnd) continue;  // of what could not be opened
+    if (kind != RankMessage::kOpen) {
       return internal_error("the leader does not begin with a model");
     }
-    const RankSetup setup = read_setup(in);
+    const Expected<RankSetup> setup = read_setup(in);
     OpenedPart part;
-    const Status opened = in.good() ? part.open(model, setup, group)
-                                    : internal_error("the leader's setup ends too early");
+    const Status opened = setup.ok() ? part.open(model, *setup, group) : setup.status();
     group.answer(write_status(opened));
     // What cannot be opened the leader tells its user.
-    if (opened.ok()) AERIE_RETURN_IF_ERROR(follow(part.model(), group));
+    if (!opened.ok()) continue;
+    AERIE_RETURN_IF_ERROR(follow(part.model(), group, [&](int64_t bytes) {
+      return check_memory(model, 0, bytes, 0, memory_of_rank(group));
+    }));
   }
 }
 

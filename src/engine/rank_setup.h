@@ -1,4 +1,4 @@
-// Opening a model in several processes (EngineOptions::group).
+// Opening a model in several processes (EngineOptions::tensor_parallel and group).
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,12 @@ struct RankSetup {
   int32_t max_rows = 0, max_logits = 0, max_positions = 0;
 };
 
-// The leader: tells the others, who begin to load. What they say to it comes with
-// collect_statuses().
-Expected<RankSetup> rank_setup(const EngineOptions& options, const ModelFile& file,
+// Of what the leader opens, with as many threads as were asked for. kInvalidData for a file that
+// changes meanwhile.
+Expected<RankSetup> rank_setup(const EngineOptions& options, int threads, const ModelFile& file,
                                const ModelOptions& model);
+// Tells the others, who begin to load. What they say to it comes with collect_statuses(); then
+// there is a LeadingModel, or tell_end().
 void tell_setup(const RankSetup& setup, Group& group);
 
 // Whether this process was one of the others of so many ranks and is done. On the leader, false at

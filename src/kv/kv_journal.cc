@@ -23,6 +23,7 @@ class Replay {
     while (in_.good() && !in_.at_end()) {
       const auto entry = in_.value<Entry>();
       if (in_.good()) make(entry);
+      if (!known_) return internal_error("a journal of a cache has a call that does not exist");
     }
     return in_.good() ? Status() : internal_error("a journal of a cache ends too early");
   }
@@ -71,11 +72,14 @@ class Replay {
         if (e.call == KvCall::kAdopt) cache_.adopt(e.id, keys_, tenant);
         break;
       }
+      default:
+        known_ = false;
     }
   }
 
   MessageReader in_;
   KvCache& cache_;
+  bool known_ = true;
   std::vector<int32_t> path_;
   std::vector<PrefixKey> keys_;
 };

@@ -47,7 +47,8 @@ class KvJournal {
   std::vector<std::byte> bytes_;
 };
 
-// Makes the calls. kInternal for bytes that are no journal.
+// Makes the calls, which were possible there. kInternal for bytes that end too early or have a call
+// that does not exist.
 Status replay(std::span<const std::byte> journal, KvCache& cache);
 
 }  // namespace aerie

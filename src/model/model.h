@@ -65,6 +65,8 @@ class Model {
                         [[maybe_unused]] std::span<const int32_t> skipped) {
     return {};
   }
+  // One that was attached will not be used again.
+  virtual void detach([[maybe_unused]] KvCache& cache) {}
 
   // Bytes of packed weights and of working memory.
   virtual int64_t weight_bytes() const = 0;

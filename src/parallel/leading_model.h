@@ -1,6 +1,7 @@
 // A model that several processes run: its passes are theirs, too.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -25,6 +26,7 @@ class LeadingModel final : public Model {
   const ModelConfig& config() const override { return own_->config(); }
   ModelConfig cache_config() const override;
   Status attach(KvCache& cache, std::span<const int32_t> skipped) override;
+  void detach(KvCache& cache) override;
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
   // Its matrices are in parts: what others need of them whole they have to load.
   ModelParts parts() const override { return own_->parts(); }
@@ -45,9 +47,15 @@ class LeadingModel final : public Model {
   std::vector<std::byte> message_;
 };
 
+// Whether there is room for so many bytes more on this machine.
+using CheckRoom = std::function<Status(int64_t bytes)>;
+
 // What ranks other than 0 do once `model` is open: what the leader says, until it closes the model
 // or leaves. kInternal for a message that makes no sense.
-Status follow(Model& model, Group& group);
+Status follow(Model& model, Group& group, const CheckRoom& check_room);
+
+// The leader closes what the others have opened, or may have.
+void tell_end(Group& group);
 
 // Of all other ranks; the first that is not ok, naming its rank.
 Status collect_statuses(Group& group);

@@ -20,7 +20,7 @@ std::vector<std::string> places() {
   std::error_code ignored;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   std::vector<std::string> found;
-  for (const char* const beside : {".", "../lib", "../lib64", "../lib/x86_64-linux-gnu"}) {
+  for (const char* const beside : {".", "../lib", "../" AERIE_LIBDIR}) {
     const std::filesystem::path place = folder / beside / kLibrary;
     if (std::filesystem::exists(place, ignored)) found.push_back(place.lexically_normal().string());
   }
@@ -53,7 +53,8 @@ Expected<std::shared_ptr<Group>> open_group(int size) {
   OpenMpiGroup* open = nullptr;
   AERIE_RETURN_IF_ERROR(load_library(open));
   std::string error;
-  std::shared_ptr<Group> group = open(error);
+  std::shared_ptr<Group> group;
+  open(group, error);
   if (group == nullptr) return not_supported("Open MPI cannot be started: {}", error);
   if (group->size() != size) {
     return invalid_argument(

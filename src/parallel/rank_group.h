@@ -22,6 +22,8 @@ class Group {
   virtual int size() const = 0;
   // For people: "rank 1 (node7, process 4711)".
   virtual std::string name(int rank) const = 0;
+  // Ranks on this rank's machine, itself among them: they share its memory.
+  virtual int neighbours() const = 0;
   bool leads() const { return rank() == 0; }
 
   // The leader: to all others, each of which receives it.

@@ -1,5 +1,7 @@
 #include "parallel/rank_message.h"
 
+#include <algorithm>
+
 #include "base/errors.h"
 
 namespace aerie {

@@ -14,9 +14,10 @@
 namespace aerie {
 
 enum class RankMessage : uint8_t {
-  kOpen,     // what to open, as JSON (engine/rank_setup.h); to be answered
+  kOpen,     // what to open (engine/rank_setup.h); to be answered
   kCache,    // a cache to make, from then on that of its number; to be answered
-  kForward,  // what was done to a cache, and a pass
+  kDrop,     // the cache of that number is not needed any more
+  kForward,  // what was done to caches, and a pass
   kLink,     // the link is measured
   kEnd,      // of this model
 };

@@ -22,8 +22,9 @@ namespace {
 constexpr int kPanel = 16;
 constexpr int kPanels = 4;
 
-// The queries' heads that a rank computes.
+// The queries' heads that a rank computes. A layout that is nobody's part has all.
 Share queries_of(const KvLayout& layout, int heads, int rank, int ranks) {
+  if (layout.all_heads == 0) return {0, heads};
   if (layout.all_heads >= ranks) {
     const Share keys = kernels::share_of(layout.all_heads, rank, ranks);
     const int each = heads / layout.all_heads;
@@ -195,6 +196,7 @@ void SplitBackend::matmul(ThreadPool& pool, const Activations& x,
 
 void SplitBackend::store_kv(ThreadPool& pool, const KvLayout& layout, const float* k,
                             const float* v, std::span<const int32_t> slots, std::byte* kv) const {
+  if (layout.all_heads == 0) return inner().store_kv(pool, layout, k, v, slots, kv);
   const auto rows = static_cast<int64_t>(slots.size());
   const Share own = {layout.first_head, layout.kv_heads};
   k = heads_of(k, rows, layout.head_dim, layout.all_heads, own, keys_);

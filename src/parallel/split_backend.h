@@ -23,6 +23,8 @@ namespace aerie {
 kernels::Share outputs_of(int64_t outputs, int rank, int ranks);
 
 // Every rank makes the same calls in the same order. Both must outlive it. One call at a time.
+// Caches are made for the rank (ModelConfig::rank); with another all heads are kept and computed by
+// all.
 class SplitBackend final : public kernels::BackendWrapper {
  public:
   SplitBackend(const kernels::Backend& own, Group& group);

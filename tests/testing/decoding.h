@@ -27,6 +27,7 @@ class CheckedModel : public Model {
   Status attach(KvCache& cache, std::span<const int32_t> skipped) override {
     return model_.attach(cache, skipped);
   }
+  void detach(KvCache& cache) override { model_.detach(cache); }
   int64_t passes() const { return passes_; }
 
  private:

@@ -18,7 +18,8 @@ constexpr std::string_view kL = "llama.cpp";
 constexpr std::string_view kT = "TensorRT-LLM";
 
 constexpr std::string_view kDevices = "of graphics processors and their memory";
-constexpr std::string_view kMachines =
+constexpr std::string_view kMachines = "of several processes; here one serves";
+constexpr std::string_view kRanks =
     "of several processes; here mpirun starts these, for --tensor-parallel";
 constexpr std::string_view kAlways = "it is always so here";
 constexpr std::string_view kInner = "of the other program's inner workings";
@@ -38,7 +39,7 @@ constexpr std::string_view kQuantized =
 
 constexpr TheirFlag kFlags[] = {
     // --- vLLM, and what SGLang has under the same name
-    {kV, "-tp,--tensor-parallel-size", kOne, kIgnored, "", kMachines},
+    {kV, "-tp,--tensor-parallel-size", kOne, kIgnored, "", kRanks},
     {kV, "-pp,--pipeline-parallel-size", kOne, kIgnored, "", kMachines},
     {kV, "-dp,--data-parallel-size,--data-parallel-size-local", kOne, kIgnored, "", kMachines},
     {kV, "--distributed-executor-backend,--nnodes,--node-rank,--master-addr,--master-port", kOne,

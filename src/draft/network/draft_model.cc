@@ -34,6 +34,10 @@ class ModelNetwork final : public DraftNetwork {
  public:
   ModelNetwork(std::unique_ptr<Model> model, KvCache cache, const DraftModelOptions& options);
 
+  ~ModelNetwork() override { model_->detach(cache_); }
+  ModelNetwork(const ModelNetwork&) = delete;
+  ModelNetwork& operator=(const ModelNetwork&) = delete;
+
   // Before all else.
   Status attach_cache() { return model_->attach(cache_, {}); }
 

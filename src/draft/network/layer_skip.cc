@@ -28,6 +28,7 @@ class ThinModel final : public Model {
   Status attach(KvCache& cache, std::span<const int32_t> /*skipped*/) override {
     return target_.attach(cache, skipped_);
   }
+  void detach(KvCache& cache) override { target_.detach(cache); }
 
   const ModelConfig& config() const override { return config_; }
   int64_t weight_bytes() const override { return 0; }  // they are the target's

@@ -26,14 +26,17 @@ constexpr int kMessageTag = 1, kAnswerTag = 2, kPartTag = 3, kPulseTag = 4;
 constexpr auto kPulse = milliseconds(500);
 constexpr auto kPatience = milliseconds(4000);
 
-// What a rank says of itself.
+// What a rank says of itself, in memory that stays until it has been sent.
 enum Pulse : char { kAlive, kLeaves };
+constexpr std::array<Pulse, 2> kPulses = {kAlive, kLeaves};
 
 // Waits, in steps that grow with what was waited for already: the first moments cost a core, since
 // what comes in a pass comes soon.
 class Patience {
  public:
   explicit Patience(bool sleeps) : sleeps_(sleeps) {}
+
+  bool over(Clock::duration time) const { return Clock::now() - begin_ > time; }
 
   void wait() {
     if (++steps_ < 4000) return;
@@ -62,6 +65,7 @@ class MpiGroup final : public Group {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string name(int rank) const override { return names_[static_cast<size_t>(rank)]; }
+  int neighbours() const override { return neighbours_; }
   void tell(std::span<const std::byte> message) override;
   void listen(std::vector<std::byte>& message) override;
   void answer(std::span<const std::byte> message) override;
@@ -77,9 +81,11 @@ class MpiGroup final : public Group {
   void watch_others();
   void hear();
   void say(Pulse pulse);
+  bool all_left() const;
+  void miss_silent_ones(Clock::time_point now);
   [[noreturn]] void give_up(int rank, const char* what);
 
-  int rank_ = 0, size_ = 1;
+  int rank_ = 0, size_ = 1, neighbours_ = 0;
   std::vector<std::string> names_;
   std::vector<MPI_Request> requests_;
 
@@ -87,6 +93,7 @@ class MpiGroup final : public Group {
   // Of the thread that watches.
   std::vector<Clock::time_point> heard_;
   std::vector<char> left_;
+  bool leaving_ = false;
   std::mutex mutex_;
   std::condition_variable end_;
   bool ends_ = false;
@@ -110,8 +117,8 @@ MpiGroup::~MpiGroup() {
       ends_ = true;
     }
     end_.notify_one();
+    // All have to come to the end, and whoever does not is missed until then.
     watch_.join();
-    say(kLeaves);
   }
   MPI_Finalize();
 }
@@ -126,6 +133,13 @@ void MpiGroup::learn_names() {
                 static_cast<int>(own.size()), MPI_CHAR, MPI_COMM_WORLD);
   for (int r = 0; r < size_; ++r) {
     names_.emplace_back(all.data() + static_cast<size_t>(r) * own.size());
+  }
+  std::vector<char> hosts(host.size() * static_cast<size_t>(size_));
+  MPI_Allgather(host.data(), static_cast<int>(host.size()), MPI_CHAR, hosts.data(),
+                static_cast<int>(host.size()), MPI_CHAR, MPI_COMM_WORLD);
+  for (int r = 0; r < size_; ++r) {
+    const char* const other = hosts.data() + static_cast<size_t>(r) * host.size();
+    if (std::strcmp(other, host.data()) == 0) ++neighbours_;
   }
 }
 
@@ -148,6 +162,8 @@ void MpiGroup::finish_requests() {
       MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
     }
     if (done != 0) break;
+    // Of a pass that the leader will not finish.
+    if (leader_left_ && patience.over(kPatience)) give_up(0, "has ended within a pass");
     patience.wait();
   }
   requests_.clear();
@@ -216,10 +232,10 @@ void MpiGroup::all_gather(std::span<const std::span<std::byte>> parts) {
 void MpiGroup::say(Pulse pulse) {
   const std::lock_guard lock(mpi_);
   for (int r = 0; r < size_; ++r) {
-    if (r == rank_ || left_[static_cast<size_t>(r)] != 0) continue;
+    if (r == rank_) continue;
     MPI_Request request;
-    // So small that it is copied; whether it arrives is for the other to see.
-    MPI_Isend(&pulse, 1, MPI_CHAR, r, kPulseTag, MPI_COMM_WORLD, &request);
+    // Whether it arrives is for the other to see.
+    MPI_Isend(&kPulses[pulse], 1, MPI_CHAR, r, kPulseTag, MPI_COMM_WORLD, &request);
     MPI_Request_free(&request);
   }
 }
@@ -238,7 +254,7 @@ void MpiGroup::hear() {
     if (pulse != kLeaves) continue;
     left_[from] = 1;
     if (from == 0) leader_left_ = true;
-    if (leads()) give_up(status.MPI_SOURCE, "has ended");
+    if (leads() && !leaving_) give_up(status.MPI_SOURCE, "has ended");
   }
 }
 
@@ -253,37 +269,55 @@ void MpiGroup::give_up(int rank, const char* what) {
   _exit(1);
 }
 
+bool MpiGroup::all_left() const {
+  for (int r = 0; r < size_; ++r) {
+    if (r != rank_ && left_[static_cast<size_t>(r)] == 0) return false;
+  }
+  return true;
+}
+
+void MpiGroup::miss_silent_ones(Clock::time_point now) {
+  for (int r = 0; r < size_; ++r) {
+    const auto at = static_cast<size_t>(r);
+    if (r == rank_ || left_[at] != 0 || now - heard_[at] <= kPatience) continue;
+    give_up(r, "has not been heard of for four seconds");
+  }
+}
+
 void MpiGroup::watch_others() {
   Clock::time_point last = Clock::now();
-  std::unique_lock lock(mutex_);
-  while (!end_.wait_for(lock, kPulse, [this] { return ends_; })) {
-    say(kAlive);
-    hear();
+  bool leaves = false;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      // Once it leaves, the others' words are all that is waited for.
+      if (leaves)
+        lock.unlock(), std::this_thread::sleep_for(kPulse / 50);
+      else
+        leaves = end_.wait_for(lock, kPulse, [this] { return ends_; });
+    }
     const Clock::time_point now = Clock::now();
+    say(leaves ? kLeaves : kAlive);
+    leaving_ = leaves;
+    hear();
     // Whoever was stopped itself has not listened.
     if (now - last > 2 * kPulse) heard_.assign(heard_.size(), now);
     last = now;
-    for (int r = 0; r < size_; ++r) {
-      const auto at = static_cast<size_t>(r);
-      if (r != rank_ && left_[at] == 0 && now - heard_[at] > kPatience) {
-        give_up(r, "has not been heard of for four seconds");
-      }
-    }
+    if (leaves && all_left()) return;
+    miss_silent_ones(now);
   }
 }
 
 }  // namespace
 }  // namespace aerie
 
-extern "C" std::shared_ptr<aerie::Group> aerie_open_mpi_group_1(std::string& error) {
+extern "C" void aerie_open_mpi_group_1(std::shared_ptr<aerie::Group>& group, std::string& error) {
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS) {
     error = "MPI_Init_thread failed";
-    return nullptr;
-  }
-  if (provided < MPI_THREAD_SERIALIZED) {
+  } else if (provided < MPI_THREAD_SERIALIZED) {
     error = "it does not let threads take turns";
-    return nullptr;
+  } else {
+    group = std::make_shared<aerie::MpiGroup>();
   }
-  return std::make_shared<aerie::MpiGroup>();
 }
