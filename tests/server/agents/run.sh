@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests `aerie serve` with the clients of agents: Anthropic's, openai-agents, instructor, LiteLLM.
+# Tests `aerie serve` with the clients of agents: Anthropic's, openai-agents, instructor, LangChain, LiteLLM.
 #   tests/server/agents/run.sh [BUILD [PYTEST OPTION...]]     BUILD: build/release
 # Makes a virtual environment under BUILD (tests/testing/python_environment.sh): one of its own, since
 # they want older versions of one another than tests/server/python has.
@@ -15,5 +15,6 @@ source "$here/../../testing/python_environment.sh"
 python_environment "$here" "$environment"
 
 cd "$root"
+export AERIE_PROGRAM="${AERIE_PROGRAM:-$build/bin/aerie}"
 export OPENAI_AGENTS_DISABLE_TRACING=1 LITELLM_LOCAL_MODEL_COST_MAP=True
 exec "$environment/bin/python" -m pytest -rs -p no:cacheprovider -o faulthandler_timeout=240 "$@" "$here"

@@ -2,12 +2,15 @@
 speculation they are those without."""
 
 import asyncio
+import functools
 import json
+import operator
 
 import agents
 import anthropic
 import instructor
 import jsonschema
+import langchain_openai
 import litellm
 import ollama
 import openai
@@ -228,6 +231,65 @@ def test_embeddings(server, client, model):
     assert ours[0] != ours[1] and reply.usage.prompt_tokens > 4
     theirs = litellm.embedding(model=f"hosted_vllm/{model}", api_base=server.url + "/v1", api_key="none", input=texts)
     assert [one["embedding"] for one in theirs.data] == [pytest.approx(vector, abs=1e-7) for vector in ours]
+
+
+def langchain(server, model, **settings):
+    extra = {**SHORT, **settings.pop("extra_body", {})}
+    return langchain_openai.ChatOpenAI(model=model, base_url=server.url + "/v1", api_key="none", temperature=0,
+                                       max_tokens=120, max_retries=0, timeout=300, extra_body=extra, **settings)
+
+
+def chained(message):
+    """What a message of LangChain's says, in either of OpenAI's APIs."""
+    return message.text, [[call["name"], call["args"]] for call in message.tool_calls]
+
+
+@pytest.mark.parametrize("responses", [False, True])
+@pytest.mark.parametrize("choice", [None, "any", "weather"])
+def test_langchain(server, model, responses, choice):
+    def ask(**settings):
+        chat = langchain(server, model, use_responses_api=responses, **settings)
+        return chat.bind_tools([WEATHER], tool_choice=choice, strict=True) if choice else chat
+
+    whole = ask().invoke("What is the weather in Rome?")
+    pieces = list(ask().stream("What is the weather in Rome?"))
+    assert len(pieces) > 3
+    assert chained(functools.reduce(operator.add, pieces)) == chained(whole)
+    assert chained(ask(extra_body={"speculation": "off"}).invoke("What is the weather in Rome?")) == chained(whole)
+    text, calls = chained(whole)
+    assert bool(calls) == bool(choice) and bool(text.strip()) != bool(calls) and not whole.invalid_tool_calls
+    for name, arguments in calls:
+        assert name == "weather"
+        jsonschema.validate(arguments, PARAMETERS)
+    assert 0 < whole.usage_metadata["output_token_details"]["reasoning"] <= SHORT["max_reasoning_tokens"]
+    # Of chat completions it leaves fields out that are not OpenAI's.
+    assert any(block["type"] == "reasoning" for block in whole.content_blocks) == responses
+
+
+def test_langchain_takes_turns(server, model):
+    chat = langchain(server, model)
+    first = chat.bind_tools([WEATHER], tool_choice="any").invoke(QUESTION)
+    answers = [{"role": "tool", "tool_call_id": call["id"], "content": "21 degrees"} for call in first.tool_calls]
+    second = chat.bind_tools([WEATHER]).invoke([*QUESTION, first, *answers])
+    assert answers and second.usage_metadata["input_tokens"] > first.usage_metadata["input_tokens"] + 50
+    assert second.response_metadata["finish_reason"] in ("stop", "length", "tool_calls")
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling"])
+def test_langchain_structured_output(server, model, method):
+    people = [langchain(server, model, extra_body=extra).with_structured_output(Person, method=method).invoke(
+        "Ann is 33 years old.") for extra in ({}, {"speculation": "off"})]
+    assert isinstance(people[0], Person) and people[0] == people[1]
+
+
+def test_langchain_embeddings(server, client, model):
+    texts = ["the sea", "a rock in the sea"]
+    # By default it would cut texts with OpenAI's tokenizer, and send the ids of that.
+    theirs = langchain_openai.OpenAIEmbeddings(model=model, base_url=server.url + "/v1", api_key="none",
+                                               check_embedding_ctx_length=False)
+    ours = [one.embedding for one in client.embeddings.create(model=model, input=texts).data]
+    assert theirs.embed_documents(texts) == [pytest.approx(vector, abs=1e-7) for vector in ours]
+    assert theirs.embed_query(texts[0]) == pytest.approx(ours[0], abs=1e-7)
 
 
 @pytest.mark.parametrize("form", [agents.OpenAIChatCompletionsModel, agents.OpenAIResponsesModel])
