@@ -9,24 +9,10 @@ root="$(cd "$here/../.." && pwd)"
 build="$(cd "${1:-$root/build/release}" && pwd)"
 shift || true
 
-wheel="$(echo "$root"/dist/aerie-*.whl)"
-if [[ ! -f "$wheel" ]]; then
-  echo "run.sh: skipped: there is no wheel in dist/: scripts/build_wheel.sh makes it" >&2
-  exit 77
-fi
-newer="$(find "$root/python/aerie" "$build/libaerie.so" "$build/bin/aerie" -newer "$wheel" -not -name __pycache__ -not -name '*.pyc' -print -quit)"
-if [[ -n "$newer" ]]; then
-  echo "run.sh: $newer is newer than the wheel: scripts/build_wheel.sh makes another" >&2
-  exit 1
-fi
 environment="$build/python/package"
 # shellcheck source=SCRIPTDIR/../testing/python_environment.sh
 source "$here/../testing/python_environment.sh"
-python_environment "$here" "$environment"
-if ! cmp -s "$wheel" "$environment/installed.whl"; then
-  "$environment/bin/pip" install --quiet --disable-pip-version-check --no-index --force-reinstall "$wheel"
-  cp "$wheel" "$environment/installed.whl"
-fi
+wheel_environment "$root" "$build" "$here" "$environment"
 
 files=()
 while [[ "${1:-}" == test_*.py ]]; do
@@ -37,4 +23,4 @@ done
 cd "$root"
 # What hangs says where, and what is skipped why.
 exec "$environment/bin/python" -m pytest -rs -p no:cacheprovider -o faulthandler_timeout=120 --wheel "$wheel" \
-  "$@" "${files[@]:-$here}"
+  --ignore "$here/ray" "$@" "${files[@]:-$here}"

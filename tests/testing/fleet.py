@@ -60,7 +60,7 @@ def _read_answer(answer, outcome):
 def complete(url, body, outcome, path="/v1/completions"):
     """Asks for a completion and its ids, and fills in `outcome` as it comes."""
     place = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=120)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=300)
     try:
         connection.request("POST", place.path + path, json.dumps({"return_token_ids": True, **body}),
                            {"Content-Type": "application/json", "x-request-id": outcome.name})
@@ -156,20 +156,17 @@ def shared_prefixes(name, groups, each, letters=700):
 
 
 def hit_rate(url, servers, prompts, clients=4):
-    """Sends the prompts, and says which part of their tokens was in the caches of `servers`.
-
-    `servers` is called for their addresses, after it too: they may have become others.
-    """
-    queries, hits = prefix_hits(servers())
+    """Sends the prompts, and says which part of their tokens was in the caches of the servers at these addresses."""
+    queries, hits = prefix_hits(servers)
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
         outcomes = list(pool.map(
             lambda prompt: complete(url, {"prompt": prompt, "max_tokens": 1}, Outcome(prompt[-20:])), prompts))
     assert all(outcome.done for outcome in outcomes), [one for one in outcomes if not one.done][:3]
-    now = prefix_hits(servers())
+    now = prefix_hits(servers)
     return (now[1] - hits) / (now[0] - queries)
 
 
-def wait_for(condition, seconds=60, what="it"):
+def wait_for(condition, seconds=180, what="it"):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

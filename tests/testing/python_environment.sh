@@ -16,3 +16,25 @@ python_environment() {
   fi
   cp "$requirements" "$environment/requirements.txt"
 }
+
+# The same with the package's wheel in it, whose file is $wheel then.
+#   wheel_environment ROOT BUILD FOLDER ENVIRONMENT
+# Exits with 77 where there is no wheel in dist/, with 1 where it is older than what it is made of.
+wheel_environment() {
+  local root="$1" build="$2" folder="$3" environment="$4" newer
+  wheel="$(echo "$root"/dist/aerie-*.whl)"
+  if [[ ! -f "$wheel" ]]; then
+    echo "run.sh: skipped: there is no wheel in dist/: scripts/build_wheel.sh makes it" >&2
+    exit 77
+  fi
+  newer="$(find "$root/python/aerie" "$build/libaerie.so" "$build/bin/aerie" -newer "$wheel" -not -name __pycache__ -not -name '*.pyc' -print -quit)"
+  if [[ -n "$newer" ]]; then
+    echo "run.sh: $newer is newer than the wheel: scripts/build_wheel.sh makes another" >&2
+    exit 1
+  fi
+  python_environment "$folder" "$environment"
+  if ! cmp -s "$wheel" "$environment/installed.whl"; then
+    "$environment/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall "$wheel"
+    cp "$wheel" "$environment/installed.whl"
+  fi
+}

@@ -100,7 +100,7 @@ def test_prefix_hits(serve, route, count, groups):
     rates = {}
     for policy in ("random", "cache_aware"):
         router = route(servers, "--policy", policy)
-        rates[policy] = hit_rate(router.url, lambda: [server.url for server in servers],
+        rates[policy] = hit_rate(router.url, [server.url for server in servers],
                                  shared_prefixes(policy, groups, each=8))
     ratio = rates["cache_aware"] / rates["random"]
     print(f"{count} servers: prefix hits {rates['random']:.3f} by chance, {rates['cache_aware']:.3f} by prefix: "
