@@ -27,7 +27,7 @@ cmake --build "$build" --target aerie aerie_python aerie_python_stub
 # What `pip wheel .` puts together, without compiling anything again.
 rm -rf "$work"
 mkdir -p "$work/tree/aerie" "$work/plain" dist
-cp python/aerie/*.py python/aerie/py.typed "$work/tree/aerie/"
+(cd python && find aerie \( -name '*.py' -o -name py.typed \) -exec cp --parents -t "../$work/tree" {} +)
 cmake --install "$build" --prefix "$PWD/$work/tree" --component python --strip >"$work/install.log"
 "$python" - "$work/tree" <<'PYTHON'
 import sys

@@ -33,6 +33,7 @@ LARGE = 1 << 20  # goldens and prompts hold no names of the code
 # Names in code spans that nothing here has to hold: other projects', and those put together at run time.
 FOREIGN = {
     "sched_yield",  # Linux
+    "round_robin", "consistent_hash", "power_of_two", "kv_aware",  # vllm-router
     "contentEncoding", "contentMediaType", "dependentSchemas",  # JSON schema, refused as every unknown keyword
     "--from-file", "deploy/api-key",  # kubectl; a key that its user makes
     "mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms", "…_tpot_ms", "…_itl_ms", "…_e2el_ms",  # aerie bench serve

@@ -16,7 +16,7 @@ engine=(
 train=(libtorch-dev libgloo-dev libopenblas0-pthread)
 tests=(libgtest-dev libgmock-dev python3-venv python3-dev)
 full=(clang-19 libclang-rt-19-dev clang-format clang-tidy-19 libbenchmark-dev git chromium dpkg-dev debootstrap
-  zsh fish nginx-light openssl libopenmpi-dev openmpi-bin prometheus docker-compose)
+  zsh fish nginx-light openssl libopenmpi-dev openmpi-bin prometheus docker-compose iproute2)
 # Where Arm is not at hand.
 if [[ "$(uname -m)" != aarch64 ]]; then
   full+=(g++-aarch64-linux-gnu qemu-user)

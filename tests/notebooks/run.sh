@@ -11,8 +11,7 @@ shift || true
 environment="$build/python/notebooks"
 # shellcheck source=SCRIPTDIR/../testing/python_environment.sh
 source "$here/../testing/python_environment.sh"
-python_environment "$here" "$environment"
-install_wheel "$root" "$build" "$environment"
+wheel_environment "$root" "$build" "$here" "$environment"
 
 cd "$root"
 exec "$environment/bin/python" -m pytest -rs -p no:cacheprovider -o faulthandler_timeout=120 \

@@ -111,6 +111,28 @@ TEST(Responses, WholeAndStream) {
   }
 }
 
+TEST(Tokens, RenderedPrompts) {
+  RunningServer server;
+  const Json texts =
+      server.post("/v1/completions/render", R"({"prompt":["ab",[99,100]],"n":2})").json();
+  ASSERT_EQ(texts.size(), 2);
+  EXPECT_EQ(texts[0]["token_ids"], Json::array({97, 98}));
+  EXPECT_EQ(texts[1]["token_ids"], Json::array({99, 100}));
+  EXPECT_EQ(texts[0]["model"], server.get("/v1/models").json()["data"][0]["id"]);
+  // What a reply is asked for is what is rendered.
+  const std::string chat =
+      R"({"messages":[{"role":"user","content":"x"}],"max_tokens":1,"return_token_ids":true})";
+  const Json prompt = server.post("/v1/chat/completions", chat).json()["prompt_token_ids"];
+  EXPECT_GT(prompt.size(), 5);
+  const Json rendered = server.post("/v1/chat/completions/render", chat).json();
+  EXPECT_EQ(rendered["token_ids"], prompt);
+  EXPECT_TRUE(rendered["request_id"].is_string());
+  for (const char* body : {"{}", R"({"prompt":"x","n":0})", R"({"messages":5})"}) {
+    EXPECT_EQ(server.post("/v1/completions/render", body).status, 400) << body;
+    EXPECT_EQ(server.post("/v1/chat/completions/render", body).status, 400) << body;
+  }
+}
+
 TEST(Tokens, BothWays) {
   RunningServer server;
   const Json out = server.post("/tokenize", R"({"prompt":"abé","return_token_strs":true})").json();
@@ -223,6 +245,15 @@ TEST(Routes, HealthVersionAndPage) {
   const Response head = test::exchange(server.port(), "HEAD", "/");
   EXPECT_EQ(head.status, 200);
   EXPECT_EQ(head.header("Content-Length"), page.header("Content-Length"));
+}
+
+TEST(Routes, Load) {
+  RunningServer server;
+  EXPECT_EQ(server.get("/load").json()["server_load"], 0);
+  test::Client client(server.port());
+  client.send_request("POST", "/v1/completions", R"({"prompt":"HANG","stream":true})");
+  EXPECT_TRUE(test::eventually([&] { return server.get("/get_load").json()["load"] == 1; }));
+  EXPECT_EQ(server.get("/load").json()["server_load"], 1);
 }
 
 TEST(Routes, UnknownOnesAndMethods) {

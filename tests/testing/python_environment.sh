@@ -1,6 +1,5 @@
 # To be sourced by the run.sh of a folder of tests in Python: the packages that they need.
 #   python_environment FOLDER ENVIRONMENT     FOLDER: with requirements.txt
-#   install_wheel ROOT BUILD ENVIRONMENT      Aerie's own package; $wheel is then its file
 # Makes a virtual environment; only the first time, or when the requirements change, does it need a
 # network. Exits with 77, which ctest takes as "skipped", where that cannot be had.
 # shellcheck shell=bash
@@ -18,10 +17,11 @@ python_environment() {
   cp "$requirements" "$environment/requirements.txt"
 }
 
-# The wheel that scripts/build_wheel.sh made of BUILD. Exits with 77 if there is none, with 1 if it is older than
-# what it is made of.
-install_wheel() {
-  local root="$1" build="$2" environment="$3" newer
+# The same with the package's wheel in it, whose file is $wheel then.
+#   wheel_environment ROOT BUILD FOLDER ENVIRONMENT
+# Exits with 77 where there is no wheel in dist/, with 1 where it is older than what it is made of.
+wheel_environment() {
+  local root="$1" build="$2" folder="$3" environment="$4" newer
   wheel="$(echo "$root"/dist/aerie-*.whl)"
   if [[ ! -f "$wheel" ]]; then
     echo "run.sh: skipped: there is no wheel in dist/: scripts/build_wheel.sh makes it" >&2
@@ -32,8 +32,9 @@ install_wheel() {
     echo "run.sh: $newer is newer than the wheel: scripts/build_wheel.sh makes another" >&2
     exit 1
   fi
+  python_environment "$folder" "$environment"
   if ! cmp -s "$wheel" "$environment/installed.whl"; then
-    "$environment/bin/pip" install --quiet --disable-pip-version-check --no-index --force-reinstall "$wheel"
+    "$environment/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall "$wheel"
     cp "$wheel" "$environment/installed.whl"
   fi
 }

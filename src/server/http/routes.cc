@@ -10,6 +10,8 @@ namespace {
 constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions", RouteName::kChat},
     {"POST", "/v1/completions", RouteName::kCompletions},
+    {"POST", "/v1/chat/completions/render", RouteName::kChatRender},
+    {"POST", "/v1/completions/render", RouteName::kCompletionsRender},
     {"POST", "/v1/embeddings", RouteName::kEmbeddings},
     {"POST", "/v1/responses", RouteName::kResponses},
     {"POST", "/v1/messages", RouteName::kMessages},
@@ -26,6 +28,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/tokenize", RouteName::kTokenize},
     {"POST", "/detokenize", RouteName::kDetokenize},
     {"GET", "/tokenizer_info", RouteName::kTokenizerInfo},
+    {"GET", "/load", RouteName::kLoad},
+    {"GET", "/get_load", RouteName::kRouterLoad},
     {"GET", "/health", RouteName::kHealth},
     {"GET", "/ready", RouteName::kReady},
     {"GET", "/metrics", RouteName::kMetrics},

@@ -12,6 +12,8 @@ namespace aerie::server {
 enum class RouteName : uint8_t {
   kChat,
   kCompletions,
+  kChatRender,
+  kCompletionsRender,
   kEmbeddings,
   kResponses,
   kMessages,
@@ -28,6 +30,8 @@ enum class RouteName : uint8_t {
   kTokenize,
   kDetokenize,
   kTokenizerInfo,
+  kLoad,
+  kRouterLoad,
   kHealth,
   kReady,
   kMetrics,

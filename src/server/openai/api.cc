@@ -147,6 +147,31 @@ Json tokens_of(FieldReader& reader, ApiState& state, const HttpRequest&) {
   return out;
 }
 
+// As vLLM has it, with the ids alone: routers ask for them to see which prompts begin alike.
+Json rendered_prompt(FieldReader& reader, const ApiState& state, const HttpRequest& request,
+                     const std::vector<int32_t>& ids) {
+  return {{"request_id", request.id},
+          {"model", reader.string("model", state.model_names.front())},
+          {"token_ids", ids}};
+}
+
+Json rendered_chat(FieldReader& reader, ApiState& state, const HttpRequest& request) {
+  const ReplyTask task = read_chat(reader, state, request);
+  if (reader.failed()) return {};
+  return rendered_prompt(reader, state, request, task.requests.front().prompt);
+}
+
+Json rendered_completion(FieldReader& reader, ApiState& state, const HttpRequest& request) {
+  const ReplyTask task = read_completion(reader, state, request);
+  if (reader.failed()) return {};
+  Json out = Json::array();
+  for (size_t i = 0; i < task.requests.size(); ++i) {
+    if (i > 0 && task.prompts[i] == task.prompts[i - 1]) continue;
+    out.push_back(rendered_prompt(reader, state, request, task.requests[i].prompt));
+  }
+  return out;
+}
+
 // As vLLM has it: for clients that cut texts with this server's tokenizer.
 void answer_tokenizer_info(const ApiState& state, Answer& answer) {
   const Tokenizer& tokenizer = state.service.tokenizer();
@@ -193,6 +218,12 @@ void answer_ready(ModelHost& host, Answer& answer) {
   send_json(answer, {{"status", "ready"}});
 }
 
+// By vLLM's name, and by the one that its router asks for.
+void answer_load(ModelHost& host, Answer& answer) {
+  const int load = host.server().open_requests.load();
+  send_json(answer, {{"server_load", load}, {"load", load}});
+}
+
 // What a model is asked.
 void answer_by_model(RouteName name, const Lease& model, const HttpRequest& request,
                      const Json& body, const AnswerPtr& answer) {
@@ -203,6 +234,10 @@ void answer_by_model(RouteName name, const Lease& model, const HttpRequest& requ
       return text(read_chat);
     case RouteName::kCompletions:
       return text(read_completion);
+    case RouteName::kChatRender:
+      return value(rendered_chat);
+    case RouteName::kCompletionsRender:
+      return value(rendered_completion);
     case RouteName::kEmbeddings:
       return text(read_embeddings);
     case RouteName::kResponses:
@@ -248,6 +283,10 @@ bool answer_by_server(RouteName name, ModelHost& host, const HttpRequest& reques
       return true;
     case RouteName::kModel:
       answer_model(host, request.path.substr(kModelPrefix.size()), *answer);
+      return true;
+    case RouteName::kLoad:
+    case RouteName::kRouterLoad:
+      answer_load(host, *answer);
       return true;
     case RouteName::kHealth:
       send_json(*answer, {{"status", "ok"}});

@@ -13,11 +13,13 @@ START_SECONDS = 120
 
 
 class Server:
-    """`aerie serve` on a free port, until stop(). No model: the flags say which."""
+    """`aerie serve` until stop(); here and on a free port, unless the flags say where. No model: they say which."""
 
     def __init__(self, program, model, *flags, **settings):
+        place = {"--host": "127.0.0.1", "--port": "0"}
+        here = [word for flag, value in place.items() if flag not in flags for word in (flag, value)]
         self.process = subprocess.Popen(
-            [program, "serve", *(["-m", model] if model else []), "--host", "127.0.0.1", "--port", "0", *flags],
+            [program, "serve", *(["-m", model] if model else []), *here, *flags],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **settings)
         self.log = []
         self.url = None

@@ -1,0 +1,104 @@
+"""Servers on other machines, as far as their networks go: a namespace each, and a cable that can be cut."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from fleet import Load, metric, wait_for
+from serving import Server
+
+IP = shutil.which("ip") or shutil.which("ip", path="/usr/sbin:/sbin")
+
+
+def ip(*words):
+    subprocess.run([IP, *words], check=True, capture_output=True, text=True)
+
+
+class Network:
+    """A bridge of this namespace, and others on it."""
+
+    def __init__(self):
+        self.number = os.getpid() % 250
+        self.bridge = f"aer{os.getpid()}"
+        self.names = []
+        ip("link", "add", self.bridge, "type", "bridge")
+        ip("address", "add", f"10.213.{self.number}.254/24", "dev", self.bridge)
+        ip("link", "set", self.bridge, "up")
+
+    def cable(self, place):
+        return f"{self.bridge}v{place}"
+
+    def add(self):
+        """The name and the address of one more namespace."""
+        place = len(self.names) + 1
+        name, address = f"{self.bridge}-{place}", f"10.213.{self.number}.{place}"
+        ip("netns", "add", name)
+        self.names.append(name)
+        ip("link", "add", self.cable(place), "type", "veth", "peer", "name", "eth0", "netns", name)
+        ip("link", "set", self.cable(place), "master", self.bridge, "up")
+        ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
+        ip("-n", name, "link", "set", "eth0", "up")
+        ip("-n", name, "link", "set", "lo", "up")
+        return name, address
+
+    def cut(self, name):
+        ip("link", "set", self.cable(self.names.index(name) + 1), "down")
+
+    def remove(self):
+        for name in self.names:
+            subprocess.run([IP, "netns", "delete", name], check=False)
+        subprocess.run([IP, "link", "delete", self.bridge], check=False)
+
+
+@pytest.fixture
+def network():
+    made = None
+    try:
+        if not IP:
+            pytest.skip("network namespaces cannot be made here: iproute2 is not installed")
+        try:
+            made = Network()
+            made.add()
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"network namespaces cannot be made here: {error.stderr.strip()}")
+        yield made
+    finally:
+        if made:
+            made.remove()
+
+
+class RemoteServer(Server):
+    """`aerie serve` in a namespace."""
+
+    def __init__(self, place, program, model, folder, *flags):
+        name, self.address = place
+        starter = folder / f"aerie-{name}"
+        starter.write_text(f'#!/bin/sh\nexec {IP} netns exec {name} {program} "$@"\n')
+        starter.chmod(0o755)
+        super().__init__(starter, model, "--threads", "1", "--cache-tokens", "8192", "--host", self.address, *flags)
+
+
+@pytest.mark.parametrize("what", ["killed", "cut off"])
+def test_a_machine_is_lost(network, route, program, models, alone, tmp_path, what):
+    places = [(network.names[0], f"10.213.{network.number}.1"), network.add()]
+    servers = [RemoteServer(place, program, models[0], tmp_path, "--max-num-seqs", "2") for place in places]
+    try:
+        router = route(servers, "--request-timeout-secs", "6")
+        load = Load(router.url, 12, what)
+        wait_for(lambda: metric(servers[0].url, "vllm:num_requests_running") == 2 and
+                 metric(servers[0].url, "vllm:num_requests_waiting") > 0, what="load")
+        if what == "killed":
+            servers[0].process.kill()
+        else:
+            network.cut(places[0][0])
+        failed = load.check(alone)
+        print(f"a machine {what}: {len(load.outcomes)} requests, {len(failed)} streams ended with an error")
+        assert len(failed) <= 2
+        wait_for(lambda: router.healthy() == {servers[1].url}, what="the loss in the router's list")
+        assert Load(router.url, 8, "after", tokens=8).check(alone) == []
+    finally:
+        for server in servers:
+            server.process.kill()
+            server.process.wait()
