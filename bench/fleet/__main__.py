@@ -7,6 +7,7 @@
 """
 
 import argparse
+import gc
 import itertools
 import json
 import sys
@@ -51,11 +52,14 @@ def parsed(arguments):
     one.add_argument("--method", help="of --drafts, where there are several")
     one.add_argument("--acceptance", help="instead: 0.7,0.5,0.4: how many of all rounds accept a token at each depth")
     one.add_argument("--draft-seconds", type=number(0), default=0.0, help="with it: of a drafted token")
+    one.add_argument("--prompt-cost", type=number(0.01, 1), default=1.0,
+                     help="of a prompt's row, by that of a verified one: it needs no logits")
     one.add_argument("--speculate", default="auto",
                      help="none, auto (as much as pays) or a depth; several: none,auto")
     one.add_argument("--max-num-seqs", type=number(1, kind=int), default=64)
     one.add_argument("--max-num-batched-tokens", type=number(0, kind=int), default=0, help="0: as `aerie serve`")
     one.add_argument("--cache-tokens", type=number(PAGE, kind=int), default=32768, help="of a replica")
+    one.add_argument("--no-prefix-cache", action="store_true")
     fleet = parser.add_argument_group("the fleet")
     fleet.add_argument("--replicas", type=many(int), default=[1])
     fleet.add_argument("--policy", default="all", help=", ".join(POLICIES) + "; several, or all")
@@ -114,7 +118,8 @@ def machines(args):
             acceptance = [float(word) for word in args.acceptance.split(",")]
         except ValueError as error:
             raise BadInput(f"--acceptance: {error}") from error
-    return {word: Machine(passes, acceptance, share, draft_seconds, word, args.max_num_batched_tokens)
+    return {word: Machine(passes, acceptance, share, draft_seconds, word, args.max_num_batched_tokens,
+                          args.prompt_cost)
             for word in args.speculate}
 
 
@@ -140,7 +145,7 @@ def runs(args):
                 fleet = Fleet(machine, load, replicas, policy, max_seqs=args.max_num_seqs,
                               pages=args.cache_tokens // PAGE, mtbf=args.mtbf, repair=args.repair,
                               retries=args.retries, clients=level if kind == "clients" else None,
-                              warm_up=args.warm_up, seed=args.seed)
+                              warm_up=args.warm_up, prefix_cache=not args.no_prefix_cache, seed=args.seed)
                 row = {"replicas": replicas, "policy": policy, kind: level, "speculate": word, **fleet.run()}
                 if word == "none":
                     plain = row["tpot_p50_ms"]
@@ -150,8 +155,7 @@ def runs(args):
 
 
 def line(row):
-    level = next(f"{row[key]:g} {unit}" for key, unit in (("rate", "/s"), ("clients", "clients"), ("trace", "recorded"))
-                 if key in row and row[key] is not None) if row.get("trace", 0) is not None else "recorded"
+    level = f"{row['rate']:g}/s" if "rate" in row else f"{row['clients']} clients" if "clients" in row else "recorded"
     values = [row["replicas"], row["policy"], level, row["speculate"], row["ttft_p50_ms"], row["ttft_p99_ms"],
               row["tpot_p50_ms"], row["tpot_p99_ms"], row["output_throughput"], row["prefix_hit_rate"],
               row["tokens_per_round"], row["busy"], row["gain"], row["failed"]]
@@ -168,6 +172,7 @@ def line(row):
 
 def main(arguments=None):
     args = parsed(arguments)
+    gc.disable()  # nothing goes round in circles, and millions of requests take long to look through
     rows, out = [], sys.stderr if args.json == "-" else sys.stdout
     try:
         for row in runs(args):

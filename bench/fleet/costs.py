@@ -74,13 +74,15 @@ class Machine:
     """What a pass takes; `acceptance[i]`: how many of its rounds accept a token at depth i + 1.
 
     `share` rows are drafted for a depth (less than 1 where drafters are often silent, more for trees), and
-    drafting takes `draft_seconds` for each of them.
+    drafting takes `draft_seconds` for each of them. A prompt's row, which needs no logits, takes `prompt_cost` of
+    a row that is verified.
     """
 
-    def __init__(self, passes, acceptance=(), share=1.0, draft_seconds=0.0, speculate="auto", budget=0):
+    def __init__(self, passes, acceptance=(), share=1.0, draft_seconds=0.0, speculate="auto", budget=0,
+                 prompt_cost=1.0):
         if any(not 0 <= a <= 1 for a in acceptance):
             raise BadInput("acceptance: from 0 to 1 at each position")
-        self.passes, self.share, self.draft_seconds = passes, share, draft_seconds
+        self.passes, self.share, self.draft_seconds, self.prompt_cost = passes, share, draft_seconds, prompt_cost
         depths = 0 if speculate == "none" else len(acceptance)
         if speculate not in ("none", "auto"):
             depths = int(speculate)
@@ -121,7 +123,7 @@ class Machine:
     def decode(self, sequences, depth, context, prompt_rows=0):
         """Seconds of drafting and of a pass with a round of each sequence, beside rows of prompts (without their
         context); `context`: the positions of a sequence in the mean."""
-        seconds = self.weights(sequences * self.rows[depth] + prompt_rows)
+        seconds = self.weights(sequences * self.rows[depth] + prompt_rows * self.prompt_cost)
         return (seconds + sequences * self.position[depth] * context
                 + sequences * (self.rows[depth] - 1.0) * self.draft_seconds)
 

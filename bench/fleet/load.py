@@ -62,10 +62,10 @@ class Recorded:
 
     def __init__(self, path, speed=1.0, rate=None, seed=0, hash_block=512):
         self.rows, self.rate, self.seed = [], rate, seed
-        with_time = rate is None
+        with_time, unique = rate is None, itertools.count(1)
         for place, line in _lines(path):
             try:
-                self.rows.append(_row(json.loads(line), with_time, hash_block))
+                self.rows.append(_row(json.loads(line), with_time, hash_block, unique))
             except (KeyError, TypeError, ValueError) as error:
                 what = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else error
                 raise BadInput(f"{place}: no recorded request: {what}") from error
@@ -98,7 +98,7 @@ def _lines(path):
         raise BadInput(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _row(record, with_time, hash_block):
+def _row(record, with_time, hash_block, unique):
     """(arrival or None, prompt tokens, output tokens, pages, pages kept)."""
     if "aerie_record" in record:
         prompt, reply = record["prompt_ids"], record["token_ids"]
@@ -111,9 +111,9 @@ def _row(record, with_time, hash_block):
         return _checked(arrival, len(prompt), record["output_length"], page_keys(prompt), None)
     prompt = record["input_length"]
     blocks = record["hash_ids"][:prompt // hash_block]
-    pages = tuple((block, part) for block in blocks for part in range(hash_block // PAGE))
-    own = prompt // PAGE - len(pages)
-    return _checked(arrival, prompt, record["output_length"], pages + tuple(object() for _ in range(own)), None)
+    pages = tuple((int(block) << 16) + part for block in blocks for part in range(hash_block // PAGE))
+    own = tuple(-next(unique) for _ in range(prompt // PAGE - len(pages)))
+    return _checked(arrival, prompt, record["output_length"], pages + own, None)
 
 
 def _checked(arrival, prompt, output, pages, kept):

@@ -2,7 +2,6 @@
 
 import bisect
 import collections
-import heapq
 import math
 
 from costs import PAGE
@@ -124,8 +123,6 @@ class Hashing(Router):
         if not request.pages:
             return super().choose(request)
         key = request.pages[min(HASH_PAGES, len(request.pages)) - 1]
-        if not isinstance(key, int):
-            key = key[0] if isinstance(key, tuple) else request.number
         bound = max(LEAST_BOUND, math.ceil(OVER_MEAN * (self.total + 1) / len(self.up)))
         at = bisect.bisect_left(self.points, mix(key & 0xFFFFFFFFFFFFFFFF))
         for step in range(len(self.owners)):
@@ -136,15 +133,13 @@ class Hashing(Router):
 
 
 class CacheAware(Router):
-    """The rule of vllm-router and SGLang's gateway: the replica that was last sent the longest known beginning, if that
-    is more than CACHE_THRESHOLD of the prompt, else the one that was sent least so far; the one with the
-    fewest requests where loads differ by more than BALANCE_ABS and BALANCE_REL."""
+    """The rule of vllm-router and SGLang's gateway: a replica that was sent the longest known beginning, if that is more
+    than CACHE_THRESHOLD of the prompt; else, and wherever loads differ by more than BALANCE_ABS and BALANCE_REL, the one
+    with the fewest requests. Of several that were sent it an arbitrary one is taken, but always the same."""
 
     def __init__(self, replicas, rng):
         super().__init__(replicas, rng)
-        self.sent_to = collections.OrderedDict()
-        self.sent = [0] * replicas
-        self.by_sent = [(0, replica) for replica in range(replicas)]
+        self.sent_to = collections.OrderedDict()  # page -> replica
 
     def choose(self, request):
         if self.most - self.least > BALANCE_ABS and self.most > BALANCE_REL * self.least:
@@ -163,27 +158,14 @@ class CacheAware(Router):
             matched, owner = matched + 1, known
         if matched * PAGE > CACHE_THRESHOLD * request.prompt and self.up_place[owner] >= 0:
             return owner
-        return self._sent_least()
-
-    def _sent_least(self):
-        aside = []
-        while True:
-            sent, replica = heapq.heappop(self.by_sent)
-            if sent != self.sent[replica]:
-                heapq.heappush(self.by_sent, (self.sent[replica], replica))
-                continue
-            aside.append((sent, replica))
-            if self.up_place[replica] >= 0:
-                break
-        for entry in aside:
-            heapq.heappush(self.by_sent, entry)
-        return replica
+        return self.fewest()
 
     def _record(self, request, replica):
         for page in request.pages:
-            self.sent_to[page] = replica
+            known = self.sent_to.get(page)
+            if known is None or self.up_place[known] < 0 or hash((page, replica)) < hash((page, known)):
+                self.sent_to[page] = replica
             self.sent_to.move_to_end(page)
-        self.sent[replica] += len(request.pages) + 1
         while len(self.sent_to) > MOST_RECORDED:
             self.sent_to.popitem(last=False)
 

@@ -5,7 +5,7 @@ import itertools
 import random
 import statistics
 
-from costs import BadInput
+from costs import PAGE, BadInput
 from replica import Replica
 from routing import POLICIES
 
@@ -24,11 +24,11 @@ class Fleet:
     soon as they have a reply, instead of the load's own arrivals."""
 
     def __init__(self, machine, load, replicas, policy, *, max_seqs=64, pages=512, mtbf=None, repair=60.0, retries=5,
-                 clients=None, warm_up=0.0, seed=0):
+                 clients=None, warm_up=0.0, prefix_cache=True, seed=0):
         self.replicas = [Replica(machine, max_seqs, pages) for _ in range(replicas)]
         self.router = POLICIES[policy](replicas, random.Random(f"router {seed}"))
         self.chance = random.Random(f"failures {seed}")
-        self.load, self.requests, self.pages = load, iter(load), pages
+        self.load, self.requests, self.pages, self.prefix_cache = load, iter(load), pages, prefix_cache
         self.mtbf, self.repair, self.retries, self.clients = mtbf, repair, retries, clients
         self.first_counted = int(warm_up * len(load))
         self.events, self.order = [], itertools.count()
@@ -67,9 +67,11 @@ class Fleet:
             self._arrive(request)
 
     def _arrive(self, request):
-        if request.prompt + request.output > self.pages * 64:
+        if request.prompt + request.output > self.pages * PAGE:
             raise BadInput(f"a request of {request.prompt} and {request.output} tokens does not fit a replica's cache "
-                           f"of {self.pages * 64}; see --cache-tokens")
+                           f"of {self.pages * PAGE}; see --cache-tokens")
+        if not self.prefix_cache:
+            request.pages = request.kept = ()
         request.counts = request.number >= self.first_counted
         if request.counts and self.counted_from is None:
             self.counted_from = self.now
