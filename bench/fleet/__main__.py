@@ -2,8 +2,8 @@
 
     aerie bench verify -m MODEL --rows 1,2,4,8,16,32,64,128,256 --context 64,512 --json passes.json
     aerie bench spec -m MODEL --dataset PROMPTS.jsonl --method suffix --json spec.json
-    bench/fleet --passes passes.json --drafts spec.json --replicas 1,10,100 --rate 2,4 --speculate none,auto
-    bench/fleet --passes passes.json --acceptance 0.7,0.5,0.4 --replicas 8 --trace runs.jsonl --speed 100
+    python3 bench/fleet --passes passes.json --drafts spec.json --replicas 1,10,100 --rate 2,4 --speculate none,auto
+    python3 bench/fleet --passes passes.json --acceptance 0.7,0.5,0.4 --replicas 8 --trace runs.jsonl --speed 100
 """
 
 import argparse
@@ -44,7 +44,7 @@ def number(least, most=float("inf"), kind=float):
 
 
 def parsed(arguments):
-    parser = argparse.ArgumentParser(prog="bench/fleet", description=__doc__,
+    parser = argparse.ArgumentParser(prog="python3 bench/fleet", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     one = parser.add_argument_group("a machine")
     one.add_argument("--passes", required=True, help="`aerie tune --out` or `aerie bench verify --json`")
@@ -67,7 +67,8 @@ def parsed(arguments):
     fleet.add_argument("--repair", type=number(0), default=60.0, help="seconds until it is back")
     fleet.add_argument("--retries", type=number(0, kind=int), default=5)
     load = parser.add_argument_group("the load")
-    load.add_argument("--trace", help="JSON lines: records of Aerie, or timestamp, input_length, output_length, hash_ids")
+    load.add_argument("--trace", 
+                      help="JSON lines: records of Aerie, or timestamp, input_length, output_length, hash_ids")
     load.add_argument("--speed", type=number(1e-9), default=1.0, help="of a trace's clock")
     load.add_argument("--hash-block", type=number(PAGE, kind=int), default=512, help="tokens of one of hash_ids")
     load.add_argument("--rate", type=many(float), help="requests a second and replica, at random times")
@@ -133,7 +134,7 @@ def make_load(args, replicas, rate):
 
 
 def runs(args):
-    """A row for each, as it is done; `gain`: over the first row's time per token of the same fleet and load."""
+    """A row for each, as it is done; `gain`: by how much whole replies come sooner than without speculation."""
     built = machines(args)
     levels = [("rate", rate) for rate in args.rate or ()] + [("clients", n) for n in args.clients or ()]
     for replicas, (kind, level) in itertools.product(args.replicas, levels or [("trace", None)]):
@@ -148,8 +149,8 @@ def runs(args):
                               warm_up=args.warm_up, prefix_cache=not args.no_prefix_cache, seed=args.seed)
                 row = {"replicas": replicas, "policy": policy, kind: level, "speculate": word, **fleet.run()}
                 if word == "none":
-                    plain = row["tpot_p50_ms"]
-                row["gain"] = plain / row["tpot_p50_ms"] if plain and row["tpot_p50_ms"] else None
+                    plain = row["e2el_mean_ms"]
+                row["gain"] = plain / row["e2el_mean_ms"] if plain and row["e2el_mean_ms"] else None
                 row["simulated_in_seconds"] = time.perf_counter() - started
                 yield row
 

@@ -133,9 +133,9 @@ class Hashing(Router):
 
 
 class CacheAware(Router):
-    """The rule of vllm-router and SGLang's gateway: a replica that was sent the longest known beginning, if that is more
-    than CACHE_THRESHOLD of the prompt; else, and wherever loads differ by more than BALANCE_ABS and BALANCE_REL, the one
-    with the fewest requests. Of several that were sent it an arbitrary one is taken, but always the same."""
+    """The rule of vllm-router and SGLang's gateway: a replica that was sent the longest known beginning, if that is
+    more than CACHE_THRESHOLD of the prompt; else, and wherever loads differ by more than BALANCE_ABS and BALANCE_REL,
+    the one with the fewest requests. Of several that were sent it an arbitrary one is taken, but always the same."""
 
     def __init__(self, replicas, rng):
         super().__init__(replicas, rng)

@@ -220,7 +220,8 @@ class Files(unittest.TestCase):
                 (lambda: read_passes(str(self.folder / "none")), "none: No such file"),
                 (lambda: read_passes(self.write("c", {"points": [{"rows": 1}]})), "neither a profile"),
                 (lambda: read_drafts(self.write("d", {"methods": []})), "0 methods that draft"),
-                (lambda: list(Recorded(self.write("e", {"timestamp": 1}))), "e:1: no recorded request: 'input_length' is missing"),
+                (lambda: list(Recorded(self.write("e", {"timestamp": 1}))),
+                 "e:1: no recorded request: 'input_length' is missing"),
                 (lambda: list(Recorded(self.write("f"))), "no requests"),
                 (lambda: Machine(FLAT, [0.5], speculate="3"), "acceptance for 1 positions"),
                 (lambda: simulated(Machine(FLAT), made(1, own=1000), pages=8), "see --cache-tokens")):
@@ -232,8 +233,9 @@ class Files(unittest.TestCase):
         passes = self.write("p", {"points": [{"rows": r, "context": 64, "median_ms": 5 + r} for r in (1, 8, 64)]})
         figures = self.folder / "out.json"
         command = [sys.executable, str(ROOT / "bench/fleet"), "--passes", passes]
-        done = subprocess.run([*command, "--acceptance", "0.7,0.5", "--replicas", "1,3", "--rate", "0.5", "--speculate",
-                               "none,auto", "--requests", "200", "--json", str(figures)], capture_output=True, text=True)
+        done = subprocess.run([*command, "--acceptance", "0.7,0.5", "--replicas", "1,3", "--rate", "0.5",
+                               "--speculate", "none,auto", "--requests", "200", "--json", str(figures)],
+                              capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         runs = json.loads(figures.read_text())["runs"]
         self.assertEqual(len(runs), 2 * len(POLICIES) * 2)
