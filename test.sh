@@ -268,7 +268,9 @@ stage "build, release" build release
 stage "installed library" scripts/check_install.sh
 stage "Python package" make_wheel
 stage "docs" bash -c 'scripts/check_docs.py --self-test && scripts/check_docs.py'
-stage "tests, release" run_tests release
+by_day=()
+$nightly || by_day=(-LE nightly)
+stage "tests, release" run_tests release "${by_day[@]}"
 if $full; then
   stage "AddressSanitizer and UBSan" test_addresses
   stage "fuzzing" fuzz

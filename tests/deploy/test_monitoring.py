@@ -39,7 +39,7 @@ def test_the_rules():
     tests, = read_yaml("prometheus/aerie.rules.test.yml")
     fired = {one["alertname"] for test in tests["tests"] for one in test["alert_rule_test"] if one["exp_alerts"]}
     assert fired == {rule["alert"] for rule in ALERTS}, "every alert is seen to come"
-    told = (ROOT / "docs/deploy.md").read_text()
+    told = (ROOT / "docs/scaling/deploy.md").read_text()
     assert not [rule["alert"] for rule in ALERTS if f"`{rule['alert']}`" not in told]
 
 

@@ -147,7 +147,7 @@ TEST(Ranks, SequencesThatJoinShareAndMakeRoom) {
   }
 }
 
-// What docs/tensor-parallel.md says that passes send.
+// What docs/scaling/ranks.md says that passes send.
 TEST(Ranks, SendWhatIsComputed) {
   const test::TinySpec spec;
   const test::TinyFile file(spec);

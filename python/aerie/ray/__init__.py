@@ -7,7 +7,7 @@ answers OpenAI's API, and all else that `aerie serve` answers, on port 8000. In 
     serve.run(aerie.ray.build(model="model.gguf", threads=8, max_replicas=4))
 
 Settings has what there is to set; app() also takes it from the environment, as AERIE_RAY_MODEL and so on.
-train_data() shares `aerie train data` out over a cluster. docs/scaling.md has the rest.
+train_data() shares `aerie train data` out over a cluster. docs/scaling/servers.md has the rest.
 """
 
 try:

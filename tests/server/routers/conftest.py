@@ -1,4 +1,4 @@
-"""Servers, and the router in front of them, which docs/scaling.md has the command of."""
+"""Servers, and the router in front of them, which docs/scaling/servers.md has the command of."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import urllib.request
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs/scaling.md"
+PAGE = ROOT / "docs/scaling/servers.md"
 sys.path += [str(ROOT / "tests/server/python"), str(ROOT / "tests/testing")]
 from fleet import make_models, wait_for  # noqa: E402
 from serving import Server  # noqa: E402
@@ -31,9 +31,9 @@ def free_port():
 
 
 def documented_flags():
-    """Those of the router's command in docs/scaling.md, but for the addresses."""
+    """Those of the router's command in docs/scaling/servers.md, but for the addresses."""
     found = re.findall(r"^    vllm-router ((?:.*\\\n)*.*)", PAGE.read_text(), re.MULTILINE)
-    assert len(found) == 1, "docs/scaling.md has one command of vllm-router"
+    assert len(found) == 1, "docs/scaling/servers.md has one command of vllm-router"
     words = shlex.split(found[0].replace("\\\n", " "))
     del words[:words.index("--policy")]
     return words

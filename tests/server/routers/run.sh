@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests several `aerie serve` behind vllm-router, as docs/scaling.md has it.
+# Tests several `aerie serve` behind vllm-router, as docs/scaling/servers.md has it.
 #   tests/server/routers/run.sh [BUILD [PYTEST OPTION...]]     BUILD: build/release
 # Makes a virtual environment under BUILD (tests/testing/python_environment.sh).
 set -euo pipefail
