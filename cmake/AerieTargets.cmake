@@ -161,3 +161,23 @@ function(aerie_fuzzer name)
   target_compile_definitions(fuzz_${name} PRIVATE AERIE_FUZZ_PROGRAM)
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
 endfunction()
+
+# aerie_script_test(name [SCRIPT run.sh] [ARGS ...] [LABELS real] [TIMEOUT s] [COST n] [ALONE]): the folder's script, told the build
+# folder, as one test, which is skipped where the script exits with 77. ALONE: nothing else runs beside it.
+function(aerie_script_test name)
+  cmake_parse_arguments(ARG "ALONE" "SCRIPT;TIMEOUT;COST" "ARGS;LABELS" ${ARGN})
+  if(NOT ARG_SCRIPT)
+    set(ARG_SCRIPT run.sh)
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS real)
+  endif()
+  add_test(NAME ${name}
+    COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SCRIPT}" "${CMAKE_BINARY_DIR}" ${ARG_ARGS}
+    WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ${ARG_ALONE} SKIP_RETURN_CODE 77)
+  if(ARG_COST)
+    set_tests_properties(${name} PROPERTIES COST ${ARG_COST})
+  endif()
+endfunction()
