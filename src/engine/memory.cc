@@ -99,6 +99,10 @@ int64_t available_memory() {
   return least(least(system_available(), memory_of_groups()), memory_of_limits());
 }
 
+int64_t memory_of_each(int64_t free, int processes) {
+  return free >= 0 ? free / processes : free;
+}
+
 int64_t MemoryRoom::free() const {
   const int64_t available = available_memory();
   return limit > 0 ? least(available, std::max<int64_t>(0, limit - taken)) : available;

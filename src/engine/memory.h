@@ -20,6 +20,10 @@ int64_t memory_of_groups(const std::string& root = "");
 // Address space and data (setrlimit).
 int64_t memory_of_limits();
 
+// Of so much free memory what a process may take where `processes` take as much each; -1, unknown,
+// stays.
+int64_t memory_of_each(int64_t free, int processes);
+
 // What a model may take and has taken.
 struct MemoryRoom {
   int64_t limit = 0;  // bytes of all of it; 0: what is free

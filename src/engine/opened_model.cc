@@ -245,8 +245,7 @@ Status Opening::use_group() {
 
 // Of what is free, what is for this process: ranks on one machine take as much each. -1: unknown.
 int64_t Opening::free_memory() const {
-  const int64_t free = out_.memory.free();
-  return free >= 0 && options_.group ? free / options_.group->neighbours() : free;
+  return memory_of_each(out_.memory.free(), options_.group ? options_.group->neighbours() : 1);
 }
 
 // All ranks load at the same time, and none is left with a model that another could not open.

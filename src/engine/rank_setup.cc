@@ -54,8 +54,7 @@ Expected<RankSetup> read_setup(MessageReader& in) {
 
 // Ranks on one machine take as much each.
 int64_t memory_of_rank(const Group& group) {
-  const int64_t free = available_memory();
-  return free >= 0 ? free / group.neighbours() : free;
+  return memory_of_each(available_memory(), group.neighbours());
 }
 
 // A rank's part of a model.

@@ -1,9 +1,10 @@
 // What a service did so far.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
+
+#include "core/counts.h"
 
 namespace aerie {
 
@@ -48,8 +49,7 @@ inline void add_counters(const ServiceStats& of, ServiceStats& to) {
   to.drafts += of.drafts;
   to.draft_tokens += of.draft_tokens;
   to.accepted_tokens += of.accepted_tokens;
-  to.accepted_at.resize(std::max(to.accepted_at.size(), of.accepted_at.size()));
-  for (size_t i = 0; i < of.accepted_at.size(); ++i) to.accepted_at[i] += of.accepted_at[i];
+  add_counts(of.accepted_at, to.accepted_at);
   to.records_written += of.records_written;
   to.records_dropped += of.records_dropped;
   to.records_left_out += of.records_left_out;

@@ -22,6 +22,14 @@ namespace {
 constexpr int kPanel = 16;
 constexpr int kPanels = 4;
 
+// Those outputs of a matrix; the view may have no data.
+TensorView outputs_view(const TensorView& weights, Share outputs) {
+  TensorView part = weights;
+  if (part.valid()) part.data = weights.row(outputs.begin);
+  part.shape = {weights.row_length(), outputs.count, 1, 1};
+  return part;
+}
+
 // The queries' heads that a rank computes. A layout that is nobody's part has all.
 Share queries_of(const KvLayout& layout, int heads, int rank, int ranks) {
   if (layout.all_heads == 0) return {0, heads};
@@ -89,9 +97,7 @@ SplitBackend::SplitBackend(const Backend& own, Group& group) : BackendWrapper(ow
 
 int64_t SplitBackend::packed_bytes(const TensorView& weights) const {
   const Share share = outputs_of(weights.rows(), group_.rank(), group_.size());
-  TensorView part = weights;
-  part.shape = {weights.row_length(), share.count, 1, 1};
-  return share.count == 0 ? 0 : inner().packed_bytes(part);
+  return share.count == 0 ? 0 : inner().packed_bytes(outputs_view(weights, share));
 }
 
 Expected<PackedMatrix> SplitBackend::allocate(const TensorView& weights, Arena& arena) const {
@@ -103,9 +109,7 @@ Expected<PackedMatrix> SplitBackend::allocate(const TensorView& weights, Arena& 
   matrix.part_begin = share.begin;
   matrix.part = std::make_unique<PackedMatrix>();
   if (share.count == 0) return matrix;
-  TensorView part = weights;
-  part.shape = {weights.row_length(), share.count, 1, 1};
-  AERIE_ASSIGN_OR_RETURN(*matrix.part, inner().allocate(part, arena));
+  AERIE_ASSIGN_OR_RETURN(*matrix.part, inner().allocate(outputs_view(weights, share), arena));
   return matrix;
 }
 
@@ -114,10 +118,9 @@ void SplitBackend::pack(ThreadPool& pool, std::span<const TensorView> weights,
   Parts parts(matrices);
   std::vector<TensorView> views;
   for (size_t i = 0; i < parts.size(); ++i) {
-    TensorView view = weights[parts.whole(i)];
-    view.data = view.row(matrices[parts.whole(i)].part_begin);
-    view.shape = {view.row_length(), parts.matrices()[i].n, 1, 1};
-    views.push_back(view);
+    const auto begin = static_cast<int>(matrices[parts.whole(i)].part_begin);
+    const auto count = static_cast<int>(parts.matrices()[i].n);
+    views.push_back(outputs_view(weights[parts.whole(i)], {begin, count}));
   }
   if (!views.empty()) inner().pack(pool, views, parts.matrices());
 }

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <cstring>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -124,22 +123,20 @@ MpiGroup::~MpiGroup() {
 }
 
 void MpiGroup::learn_names() {
-  std::array<char, 256> own = {}, host = {};
-  gethostname(host.data(), host.size() - 1);
-  std::snprintf(own.data(), own.size(), "rank %d (%.180s, process %d)", rank_, host.data(),
-                static_cast<int>(getpid()));
-  std::vector<char> all(own.size() * static_cast<size_t>(size_));
-  MPI_Allgather(own.data(), static_cast<int>(own.size()), MPI_CHAR, all.data(),
-                static_cast<int>(own.size()), MPI_CHAR, MPI_COMM_WORLD);
-  for (int r = 0; r < size_; ++r) {
-    names_.emplace_back(all.data() + static_cast<size_t>(r) * own.size());
-  }
-  std::vector<char> hosts(host.size() * static_cast<size_t>(size_));
-  MPI_Allgather(host.data(), static_cast<int>(host.size()), MPI_CHAR, hosts.data(),
-                static_cast<int>(host.size()), MPI_CHAR, MPI_COMM_WORLD);
-  for (int r = 0; r < size_; ++r) {
-    const char* const other = hosts.data() + static_cast<size_t>(r) * host.size();
-    if (std::strcmp(other, host.data()) == 0) ++neighbours_;
+  struct Process {
+    std::array<char, 200> host = {};
+    int id = 0;
+  };
+  Process own;
+  gethostname(own.host.data(), own.host.size() - 1);
+  own.id = static_cast<int>(getpid());
+  std::vector<Process> all(static_cast<size_t>(size_));
+  MPI_Allgather(&own, sizeof(Process), MPI_BYTE, all.data(), sizeof(Process), MPI_BYTE,
+                MPI_COMM_WORLD);
+  for (const Process& one : all) {
+    names_.push_back("rank " + std::to_string(names_.size()) + " (" + one.host.data() +
+                     ", process " + std::to_string(one.id) + ")");
+    if (one.host == own.host) ++neighbours_;
   }
 }
 
@@ -288,13 +285,12 @@ void MpiGroup::watch_others() {
   Clock::time_point last = Clock::now();
   bool leaves = false;
   for (;;) {
-    {
+    // Once it leaves, the others' words are all that is waited for.
+    if (leaves) {
+      std::this_thread::sleep_for(kPulse / 50);
+    } else {
       std::unique_lock lock(mutex_);
-      // Once it leaves, the others' words are all that is waited for.
-      if (leaves)
-        lock.unlock(), std::this_thread::sleep_for(kPulse / 50);
-      else
-        leaves = end_.wait_for(lock, kPulse, [this] { return ends_; });
+      leaves = end_.wait_for(lock, kPulse, [this] { return ends_; });
     }
     const Clock::time_point now = Clock::now();
     say(leaves ? kLeaves : kAlive);

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "core/counts.h"
 #include "decode/sequence.h"
 #include "server/openai/fields/json_text.h"
 #include "tokenizer/detokenizer.h"
@@ -105,8 +106,7 @@ Json figures_of(const std::vector<Choice>& choices) {
     all.round_tokens += end.stats.round_tokens;
     all.drafted += end.stats.drafted;
     all.accepted += end.stats.accepted;
-    at.resize(std::max(at.size(), end.stats.accepted_at.size()));
-    for (size_t i = 0; i < end.stats.accepted_at.size(); ++i) at[i] += end.stats.accepted_at[i];
+    add_counts(end.stats.accepted_at, at);
     queue = std::max(queue, end.queue_seconds);
     prompt = std::max(prompt, end.prompt_seconds);
     generation = std::max(generation, end.generation_seconds);

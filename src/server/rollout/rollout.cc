@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "core/counts.h"
 #include "draft/speculative_config.h"
 
 namespace aerie::server {
@@ -34,8 +35,7 @@ void add(const ShadowStats& of, ShadowStats& to) {
   to.drafted += of.drafted;
   to.accepted += of.accepted;
   to.seconds += of.seconds;
-  to.accepted_at.resize(std::max(to.accepted_at.size(), of.accepted_at.size()));
-  for (size_t i = 0; i < of.accepted_at.size(); ++i) to.accepted_at[i] += of.accepted_at[i];
+  add_counts(of.accepted_at, to.accepted_at);
 }
 
 }  // namespace
