@@ -156,8 +156,9 @@ struct Place {  // queries, keys and values of products to where attention takes
   const float* key_norm = nullptr;
   bool value_norm = false;
   float eps = 0.0f;
-  const float* cos = nullptr;  // [row][dimensions / 2]; null: nothing turns
-  const float* sin = nullptr;
+  // [row][cosines, sines], dimensions / 2 each, rows turns_stride apart; null: nothing turns.
+  const float* turns = nullptr;
+  int turns_stride = 0;
   int dimensions = 0;
   bool halves = true;         // RopeStyle::kHalves
   uint16_t* q = nullptr;      // binary16 [row][heads][head_dim]
@@ -166,6 +167,7 @@ struct Place {  // queries, keys and values of products to where attention takes
 
 struct Attend {
   Pass pass;
+  int first_tile = 0;  // of those that are taken
   int most_rows = 0, most_tiles = 0, most_chunks = 0;  // what is launched is for so many
   const uint16_t* q = nullptr;
   const uint16_t* plane = nullptr;
@@ -229,7 +231,7 @@ struct MoveEntries {  // of all planes, one after the other
   CacheShape shape;
 };
 
-struct Best {  // of each row of logits, the first of equals; -1 for a row with NaN
+struct Best {  // of each row of logits, the first of equals, NaN left out; -1: all are -infinity
   const int32_t* rows = nullptr;
   int most_rows = 0;
   const float* logits = nullptr;
