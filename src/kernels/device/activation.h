@@ -6,7 +6,9 @@
 
 namespace aerie::device {
 
-SIMT_DEV float infinity() { return simt::float_of(0x7f800000u); }
+SIMT_DEV float infinity() {
+  return simt::float_of(0x7f800000u);
+}
 
 SIMT_DEV float activated(Glu glu, float x) {
   switch (glu) {

@@ -10,8 +10,9 @@
 
 #include <cstdint>
 
-#include "kernels/device/device.h"
 #include "kernels/device/activation.h"
+#include "kernels/device/cache_place.h"
+#include "kernels/device/device.h"
 #include "kernels/simt/simt.h"
 
 namespace aerie::device {
@@ -22,8 +23,12 @@ inline constexpr int kMostTileRows = 16;
 inline constexpr int kMostHeadDim = 256;
 
 // Of what an earlier kernel wrote, which load16() may not be used for.
-SIMT_DEV uint4 read16(const uint16_t* from) { return *reinterpret_cast<const uint4*>(from); }
-SIMT_DEV uint2 read8(const uint16_t* from) { return *reinterpret_cast<const uint2*>(from); }
+SIMT_DEV uint4 read16(const uint16_t* from) {
+  return *reinterpret_cast<const uint4*>(from);
+}
+SIMT_DEV uint2 read8(const uint16_t* from) {
+  return *reinterpret_cast<const uint2*>(from);
+}
 
 template <int kTiles>
 struct AttentionShared {
@@ -134,8 +139,7 @@ class AttentionBlock {
   SIMT_DEV bool all_see(int begin, int end) const { return begin >= all_begin_ && end <= all_end_; }
   SIMT_DEV bool none_sees(int begin, int end) const { return begin > most_ || end <= least_seen_; }
   SIMT_DEV bool sees(const PassRow& row, int position) const {
-    return position <= row.position &&
-           (a_.window == 0 || position > row.position - a_.window);
+    return position <= row.position && (a_.window == 0 || position > row.position - a_.window);
   }
 
   SIMT_DEV int slot_of(const PassRow& row, int position) const {
@@ -145,12 +149,10 @@ class AttentionBlock {
     return a_.pass.indices[row.tail + position - row.committed];
   }
   SIMT_DEV const uint16_t* head_at(int slot) const {
-    return a_.plane +
-           (static_cast<int64_t>(slot / kPage) * a_.shape.kv_heads + kv_head_) *
-               a_.shape.head_elements();
+    return a_.plane + head_offset(a_.shape, slot, kv_head_);
   }
   SIMT_DEV const uint16_t* key_at(int slot) const {
-    return head_at(slot) + slot % kPage * head_dim();
+    return head_at(slot) + key_element(a_.shape, slot, 0);
   }
 
   SIMT_DEV void score(int tile) {
@@ -290,8 +292,7 @@ class AttentionBlock {
   SIMT_DEV void add_shared(int d, int at, float (&sums)[kTiles][4]) const {
     const int t = lane_ % 4;
     const int slot = slot_of(shared_.rows[0], chunk_ * kChunk + at);
-    const uint16_t* values = head_at(slot) + static_cast<int64_t>(kPage) * head_dim() +
-                             (d + lane_ / 4) * kPage + slot % kPage + t * 8;
+    const uint16_t* values = head_at(slot) + value_element(a_.shape, slot, d + lane_ / 4) + t * 8;
     const uint4 v0 = read16(values), v1 = read16(values + 8 * kPage);
     multiply_values(at, v0, v1, -1, sums);
   }
@@ -309,8 +310,7 @@ class AttentionBlock {
         const int p = begin + t * 8 + i * 2 + j;
         if (!sees(row, p)) continue;
         const int slot = slot_of(row, p);
-        const uint16_t* values = head_at(slot) + static_cast<int64_t>(kPage) * head_dim() +
-                                 (d + lane_ / 4) * kPage + slot % kPage;
+        const uint16_t* values = head_at(slot) + value_element(a_.shape, slot, d + lane_ / 4);
         v[0][i] |= static_cast<uint32_t>(values[0]) << 16 * j;
         v[1][i] |= static_cast<uint32_t>(values[8 * kPage]) << 16 * j;
       }
@@ -369,9 +369,8 @@ class AttentionBlock {
   }
 
   SIMT_DEV void keep(int d, const float (&sums)[kTiles][4]) const {
-    for_each(d, sums, [&](int column, int dim, float sum) {
-      partial_of_column(column)[dim] = sum;
-    });
+    for_each(d, sums,
+             [&](int column, int dim, float sum) { partial_of_column(column)[dim] = sum; });
   }
 
   SIMT_DEV void merge() const {
@@ -406,7 +405,8 @@ class AttentionBlock {
 };
 
 template <int kTiles, int kHeadDim>
-__global__ void __launch_bounds__(kAttentionThreads) attention_kernel(const __grid_constant__ Attend args) {
+__global__ void __launch_bounds__(kAttentionThreads)
+    attention_kernel(const __grid_constant__ Attend args) {
   auto& shared = simt::shared<AttentionShared<kTiles>>();
   simt::release_dependents();
   simt::wait_for_previous();

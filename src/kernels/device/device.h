@@ -140,9 +140,6 @@ enum PassCount {
 struct CacheShape {
   int kv_heads = 0;
   int head_dim = 0;  // a multiple of 16, at most 256
-  // Of a page and head: keys [kPage][head_dim], then values [head_dim][kPage], binary16.
-  int64_t head_elements() const { return int64_t{2} * kPage * head_dim; }
-  int64_t page_elements() const { return kv_heads * head_elements(); }
 };
 
 struct Place {  // queries, keys and values of products to where attention takes them
@@ -167,7 +164,7 @@ struct Place {  // queries, keys and values of products to where attention takes
 
 struct Attend {
   Pass pass;
-  int first_tile = 0;  // of those that are taken
+  int first_tile = 0;                                  // of those that are taken
   int most_rows = 0, most_tiles = 0, most_chunks = 0;  // what is launched is for so many
   const uint16_t* q = nullptr;
   const uint16_t* plane = nullptr;

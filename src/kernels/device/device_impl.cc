@@ -7,8 +7,8 @@
 #include "kernels/device/attention.h"
 #include "kernels/device/launch_product.h"
 #include "kernels/device/rows.h"
-#include "kernels/simt/simt_runtime.h"
 #include "kernels/simt/simt.h"
+#include "kernels/simt/simt_runtime.h"
 
 namespace aerie::device {
 
@@ -200,8 +200,8 @@ void DeviceImpl::attend(const Attend& args) {
 }
 
 void DeviceImpl::begin(const Begin& args) {
-  launch_kernel("the first norm", begin_kernel,
-                {dim3(args.most_rows), dim3(kRowThreads), 0, true}, args);
+  launch_kernel("the first norm", begin_kernel, {dim3(args.most_rows), dim3(kRowThreads), 0, true},
+                args);
 }
 
 void DeviceImpl::add_normed(const AddNormed& args) {

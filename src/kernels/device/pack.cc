@@ -49,8 +49,7 @@ class FloatPanel {
     for (int r = 0; r < kPanel; ++r) {
       const int64_t row = index * kPanel + r;
       if (row >= weights.rows()) continue;  // zeros
-      dequantize(weights.dtype, weights.row(row), k_,
-                 values_.data() + static_cast<size_t>(r * k_));
+      dequantize(weights.dtype, weights.row(row), k_, values_.data() + static_cast<size_t>(r * k_));
     }
   }
   float at(int output, int64_t k) const {
@@ -125,8 +124,8 @@ void pack_high_bits(const CodePanel& panel, int64_t s, std::byte* to) {
   std::array<uint32_t, 64> words = {};  // [lane][two steps]
   for_each_code(true, [&](int lane, int step, int word, int half, int output, int k) {
     const uint32_t code = panel.code(output, s * kStep + k) >> 4 & 3u;
-    words[static_cast<size_t>(lane * 2 + step / 2)] |=
-        code << (2 * word + 8 * (step % 2) + 16 * half);
+    words[static_cast<size_t>(lane * 2 + step / 2)] |= code
+                                                       << (2 * word + 8 * (step % 2) + 16 * half);
   });
   std::memcpy(to, words.data(), sizeof words);
 }
@@ -145,7 +144,8 @@ void pack_scales(const CodePanel& panel, int64_t s, std::byte* to) {
   for (int g = 0; g < 8; ++g) {
     for (int64_t group = 0; group < kGroups; ++group) {
       for (int second = 0; second < 2; ++second) {
-        put(to, (g * kGroups + group) * 2 + second, panel.group(g + second * 8, s * kGroups + group).d);
+        put(to, (g * kGroups + group) * 2 + second,
+            panel.group(g + second * 8, s * kGroups + group).d);
       }
     }
   }

@@ -102,7 +102,9 @@ class ProductWarp {
     simt::copy_wait<0>();
   }
 
-  SIMT_DEV int rows() const { return rows_; }
+  SIMT_DEV int rows() const {
+    return rows_;
+  }
 
  private:
   SIMT_DEV void add(const unsigned char* stage, const uint2 (&supers)[kPanels],
@@ -116,8 +118,8 @@ class ProductWarp {
       for (int i = 0; i < kTiles; ++i) load_rows(rows, i * 8 + lane_ / 4, half, b[i]);
 #pragma unroll
       for (int p = 0; p < kPanels; ++p) {
-        Panel<kKind, kTiles>::add(stage + p * U::kCodeBytes, scales + p * U::kScaleBytes,
-                                  supers[p], half, lane_, b, sums[p]);
+        Panel<kKind, kTiles>::add(stage + p * U::kCodeBytes, scales + p * U::kScaleBytes, supers[p],
+                                  half, lane_, b, sums[p]);
       }
     }
   }
@@ -176,17 +178,16 @@ class ProductWarp {
     for (int i = 0; i < kTiles * 2; ++i) {
       const int row = i * 4 + lane_ / 8, chunk = lane_ % 8;
       if (row >= rows_) continue;
-      simt::copy_async16(rows + chunk_at(row, chunk),
-                         args_.x + static_cast<int64_t>(row) * args_.x_stride + step * kStep +
-                             chunk * 8);
+      simt::copy_async16(
+          rows + chunk_at(row, chunk),
+          args_.x + static_cast<int64_t>(row) * args_.x_stride + step * kStep + chunk * 8);
     }
   }
 
   SIMT_DEV void load_supers(int step, uint2 (&supers)[kPanels]) const {
 #pragma unroll
     for (int p = 0; p < kPanels; ++p) {
-      const unsigned char* at =
-          supers_[p] + static_cast<int64_t>(step / 4) * U::kSuperBytes;
+      const unsigned char* at = supers_[p] + static_cast<int64_t>(step / 4) * U::kSuperBytes;
       if constexpr (U::kSuperBytes == 64) {
         supers[p] = simt::load8(at + lane_ / 4 * 8);
       } else {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/device/activation.h"
+#include "kernels/device/cache_place.h"
 #include "kernels/device/device.h"
 #include "kernels/simt/simt.h"
 
@@ -36,8 +37,7 @@ SIMT_DEV float row_inverse_rms(RowShared& shared, const float* x, int width, flo
     sum = simt::fma(x[n], x[n], sum);
   }
   sum = block_sum(shared, sum);
-  return simt::reciprocal(
-      simt::square_root(simt::divide(sum, static_cast<float>(width)) + eps));
+  return simt::reciprocal(simt::square_root(simt::divide(sum, static_cast<float>(width)) + eps));
 }
 
 // NextInput of element n, all threads of a panel together.
@@ -54,7 +54,9 @@ SIMT_DEV void make_next(const NextInput& next, int row, int n, bool is_there, fl
   }
 }
 
-SIMT_DEV int rounded_up(int n, int to) { return (n + to - 1) / to * to; }
+SIMT_DEV int rounded_up(int n, int to) {
+  return (n + to - 1) / to * to;
+}
 
 __global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constant__ Begin a) {
   simt::release_dependents();
@@ -70,7 +72,8 @@ __global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constan
   }
 }
 
-__global__ void __launch_bounds__(kRowThreads) add_normed_kernel(const __grid_constant__ AddNormed a) {
+__global__ void __launch_bounds__(kRowThreads)
+    add_normed_kernel(const __grid_constant__ AddNormed a) {
   auto& shared = simt::shared<RowShared>();
   simt::release_dependents();
   simt::wait_for_previous();
@@ -91,7 +94,8 @@ __global__ void __launch_bounds__(kRowThreads) add_normed_kernel(const __grid_co
   }
 }
 
-__global__ void __launch_bounds__(kRowThreads) copy_rows_kernel(const __grid_constant__ CopyRows a) {
+__global__ void __launch_bounds__(kRowThreads)
+    copy_rows_kernel(const __grid_constant__ CopyRows a) {
   auto& shared = simt::shared<RowShared>();
   simt::release_dependents();
   simt::wait_for_previous();
@@ -100,8 +104,7 @@ __global__ void __launch_bounds__(kRowThreads) copy_rows_kernel(const __grid_con
   const int64_t from = a.from != nullptr ? a.from[row] : row;
   const float* x = a.x + from * a.x_stride;
   float* out = a.out + row * a.out_stride;
-  const float inverse =
-      a.weight != nullptr ? row_inverse_rms(shared, x, a.width, a.eps) : 1.0f;
+  const float inverse = a.weight != nullptr ? row_inverse_rms(shared, x, a.width, a.eps) : 1.0f;
   for (int n = static_cast<int>(threadIdx.x); n < a.width; n += kRowThreads) {
     out[n] = a.weight != nullptr ? x[n] * inverse * a.weight[n] : x[n];
   }
@@ -155,20 +158,19 @@ class PlaceWarp {
     for (int i = lane_; i < dim; i += 32) sum = simt::fma(x[i], x[i], sum);
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) sum += simt::shuffle_xor(sum, mask);
-    return simt::reciprocal(
-        simt::square_root(simt::divide(sum, static_cast<float>(dim)) + a_.eps));
+    return simt::reciprocal(simt::square_root(simt::divide(sum, static_cast<float>(dim)) + a_.eps));
+  }
+  SIMT_DEV int slot() const {
+    return a_.pass.rows[row_].slot;
   }
   SIMT_DEV uint16_t* head_of_slot(int kv_head) const {
-    const int slot = a_.pass.rows[row_].slot;
-    return a_.plane + (static_cast<int64_t>(slot / kPage) * a_.shape.kv_heads + kv_head) *
-                          a_.shape.head_elements();
+    return a_.plane + head_offset(a_.shape, slot(), kv_head);
   }
   SIMT_DEV uint16_t* key(int kv_head) const {
-    return head_of_slot(kv_head) + a_.pass.rows[row_].slot % kPage * a_.shape.head_dim;
+    return head_of_slot(kv_head) + key_element(a_.shape, slot(), 0);
   }
   SIMT_DEV void put_value(int kv_head, int d, float value) const {
-    head_of_slot(kv_head)[(a_.shape.head_dim + d) * kPage + a_.pass.rows[row_].slot % kPage] =
-        simt::to_f16(value);
+    head_of_slot(kv_head)[value_element(a_.shape, slot(), d)] = simt::to_f16(value);
   }
 
   const Place& a_;
@@ -179,30 +181,27 @@ __global__ void __launch_bounds__(kRowThreads) place_kernel(const __grid_constan
   simt::release_dependents();
   simt::wait_for_previous();
   const int row = static_cast<int>(blockIdx.y);
-  const int head = static_cast<int>(blockIdx.x) * (kRowThreads / 32) +
-                   static_cast<int>(threadIdx.x) / 32;
+  const int head =
+      static_cast<int>(blockIdx.x) * (kRowThreads / 32) + static_cast<int>(threadIdx.x) / 32;
   if (row >= args.pass.counts[kRowCount]) return;
   if (head >= args.heads + 2 * args.shape.kv_heads) return;
   PlaceWarp(args, row, head).run();
 }
 
 // A block has one head of one layer, and makes all moves of it.
-__global__ void __launch_bounds__(kRowThreads) move_entries_kernel(const __grid_constant__ MoveEntries a) {
+__global__ void __launch_bounds__(kRowThreads)
+    move_entries_kernel(const __grid_constant__ MoveEntries a) {
   simt::release_dependents();
   simt::wait_for_previous();
   const int dim = a.shape.head_dim, kv_head = static_cast<int>(blockIdx.x);
   uint16_t* plane = a.planes[blockIdx.y];
   for (int i = 0; i < *a.count; ++i) {
     const int from = a.pairs[2 * i], to = a.pairs[2 * i + 1];
-    const auto head_at = [&](int slot) {
-      return plane + (static_cast<int64_t>(slot / kPage) * a.shape.kv_heads + kv_head) *
-                         a.shape.head_elements();
-    };
-    const uint16_t* source = head_at(from);
-    uint16_t* target = head_at(to);
+    const uint16_t* source = plane + head_offset(a.shape, from, kv_head);
+    uint16_t* target = plane + head_offset(a.shape, to, kv_head);
     for (int d = static_cast<int>(threadIdx.x); d < dim; d += kRowThreads) {
-      target[to % kPage * dim + d] = source[from % kPage * dim + d];
-      target[(dim + d) * kPage + to % kPage] = source[(dim + d) * kPage + from % kPage];
+      target[key_element(a.shape, to, d)] = source[key_element(a.shape, from, d)];
+      target[value_element(a.shape, to, d)] = source[value_element(a.shape, from, d)];
     }
     __syncthreads();
   }
@@ -226,8 +225,7 @@ SIMT_DEV Candidate best_of_block(BestShared& shared, Candidate best) {
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) {
-    const Candidate other = {simt::shuffle_xor(best.value, mask),
-                             simt::shuffle_xor(best.id, mask)};
+    const Candidate other = {simt::shuffle_xor(best.value, mask), simt::shuffle_xor(best.id, mask)};
     best = better(best, other);
   }
   __syncthreads();

@@ -55,9 +55,9 @@ class TileBlock {
                   at % U::kCodeBytes;
     }
     if constexpr (U::kScaleBytes > 0) {
-      scales_ = of_panel(thread_ * 16 / U::kScaleBytes, U::kScaleBytes,
-                         &ProductArgs::Part::scales) +
-                thread_ * 16 % U::kScaleBytes;
+      scales_ =
+          of_panel(thread_ * 16 / U::kScaleBytes, U::kScaleBytes, &ProductArgs::Part::scales) +
+          thread_ * 16 % U::kScaleBytes;
     }
     if constexpr (U::kSuperBytes > 0) {
 #pragma unroll
@@ -147,8 +147,8 @@ class TileBlock {
 
   SIMT_DEV const unsigned char* of_panel(int in_block, int bytes,
                                          const unsigned char* ProductArgs::Part::*data) const {
-    const PanelPlace place = panel_place(
-        args_, panel_in_range(in_block < kTilePanels ? in_block : kTilePanels - 1));
+    const PanelPlace place =
+        panel_place(args_, panel_in_range(in_block < kTilePanels ? in_block : kTilePanels - 1));
     return args_.parts[place.part].*data + static_cast<int64_t>(place.index) * args_.steps * bytes;
   }
 
@@ -297,7 +297,8 @@ class TileBlock {
 };
 
 template <MatrixKind kKind>
-__global__ void __launch_bounds__(kTileThreads, 1) tile_product_kernel(const __grid_constant__ ProductArgs args) {
+__global__ void __launch_bounds__(kTileThreads, 1)
+    tile_product_kernel(const __grid_constant__ ProductArgs args) {
   using S = TileShape<kKind>;
   auto& shared = simt::shared<typename S::Shared>();
   simt::release_dependents();

@@ -44,8 +44,7 @@ template <>
 struct Unpack<MatrixKind::kBf16x2> : Sizes<4096, 0, 0, false> {
   static constexpr int kTerms = 2;
   SIMT_DEV static void step(const unsigned char* codes, int step, int lane, Fragment& a, int term) {
-    const uint4 v =
-        *reinterpret_cast<const uint4*>(codes + (step * 2 + term) * 512 + lane * 16);
+    const uint4 v = *reinterpret_cast<const uint4*>(codes + (step * 2 + term) * 512 + lane * 16);
     a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
   }
 };
@@ -112,8 +111,7 @@ struct Unpack<MatrixKind::kQ6K> : Sizes<768, 64, 32, true> {
     const uint32_t w = word_of(codes, step, lane);
     // Two bits each, of two steps in a word.
     const uint32_t high =
-        *reinterpret_cast<const uint32_t*>(codes + 512 + lane * 8 + step / 2 * 4) >>
-        8 * (step % 2);
+        *reinterpret_cast<const uint32_t*>(codes + 512 + lane * 8 + step / 2 * 4) >> 8 * (step % 2);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t code = (w >> 4 * i & 0x000f000fu) | (high >> 2 * i << 4 & 0x00300030u);
@@ -184,8 +182,8 @@ struct Panel {
   }
 
   SIMT_DEV static void add_scaled(const unsigned char* codes, const unsigned char* scales,
-                                  uint2 super, int half, int lane,
-                                  const uint32_t (&b)[kTiles][4], float (&sums)[kTiles][4]) {
+                                  uint2 super, int half, int lane, const uint32_t (&b)[kTiles][4],
+                                  float (&sums)[kTiles][4]) {
     Fragment a[2];
     U::step(codes, half * 2, lane, a[0], 0);
     U::step(codes, half * 2 + 1, lane, a[1], 0);
@@ -219,8 +217,8 @@ struct Panel {
   }
 
   SIMT_DEV static void add_sixteens(const unsigned char* codes, const unsigned char* scales,
-                                    uint2 super, int half, int lane,
-                                    const uint32_t (&b)[kTiles][4], float (&sums)[kTiles][4]) {
+                                    uint2 super, int half, int lane, const uint32_t (&b)[kTiles][4],
+                                    float (&sums)[kTiles][4]) {
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
       Fragment a;

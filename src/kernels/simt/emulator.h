@@ -23,6 +23,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define SIMT_DEV inline
 #define threadIdx (::simt::here.thread)
 #define blockIdx (::simt::here.block)
