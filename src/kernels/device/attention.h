@@ -64,9 +64,17 @@ class AttentionBlock {
         warp_(thread_ / 32),
         kv_head_(static_cast<int>(blockIdx.y)),
         in_tile_(static_cast<int>(blockIdx.x)),
-        chunk_(tile.first_chunk + in_tile_),
+        chunk_(first_chunk(args, tile) + in_tile_),
         per_row_(args.heads / args.shape.kv_heads),
         columns_(per_row_ * tile.count) {}
+
+  static SIMT_DEV int first_chunk(const Attend& a, const PassTile& tile) {
+    const int first = a.window > 0 ? tile.least - a.window + 1 : 0;
+    return first > 0 ? first / kChunk : 0;
+  }
+  static SIMT_DEV int chunk_count(const Attend& a, const PassTile& tile) {
+    return tile.most / kChunk + 1 - first_chunk(a, tile);
+  }
 
   SIMT_DEV void run() {
     load_queries();
@@ -76,7 +84,7 @@ class AttentionBlock {
     __syncthreads();
     for (int c = warp_; c < columns_; c += kAttentionThreads / 32) weigh(c);
     __syncthreads();
-    const int chunks = tile_.end_chunk - tile_.first_chunk;
+    const int chunks = chunk_count(a_, tile_);
     for (int d = warp_ * 16; d < head_dim(); d += kAttentionThreads / 32 * 16) {
       float sums[kTiles][4];
       add_values(d, sums);
@@ -123,13 +131,7 @@ class AttentionBlock {
   // Positions [seen_by_all_, ..) and before are where the pages put them and every row sees them.
   SIMT_DEV void find_bounds() {
     const PassRow& first = shared_.rows[0];
-    int least = first.position, most = first.position;
-    for (int r = 1; r < tile_.count; ++r) {
-      const int position = shared_.rows[r].position;
-      least = position < least ? position : least;
-      most = position > most ? position : most;
-    }
-    most_ = most;
+    const int least = tile_.least, most = tile_.most;
     all_end_ = least + 1;
     if (first.linear == 0 && first.committed < all_end_) all_end_ = first.committed;
     all_begin_ = a_.window > 0 ? most - a_.window + 1 : 0;
@@ -137,7 +139,9 @@ class AttentionBlock {
   }
 
   SIMT_DEV bool all_see(int begin, int end) const { return begin >= all_begin_ && end <= all_end_; }
-  SIMT_DEV bool none_sees(int begin, int end) const { return begin > most_ || end <= least_seen_; }
+  SIMT_DEV bool none_sees(int begin, int end) const {
+    return begin > tile_.most || end <= least_seen_;
+  }
   SIMT_DEV bool sees(const PassRow& row, int position) const {
     return position <= row.position && (a_.window == 0 || position > row.position - a_.window);
   }
@@ -374,7 +378,7 @@ class AttentionBlock {
   }
 
   SIMT_DEV void merge() const {
-    const int stride = head_dim() + 2, chunks = tile_.end_chunk - tile_.first_chunk;
+    const int stride = head_dim() + 2, chunks = chunk_count(a_, tile_);
     for (int i = thread_; i < columns_ * head_dim(); i += kAttentionThreads) {
       const int column = i / head_dim(), dim = i % head_dim();
       const float* part = partial_at(a_, tile_.first + row_of(column), head_of(column), 0);
@@ -401,7 +405,7 @@ class AttentionBlock {
   Shared& shared_;
   PassTile tile_;
   int thread_, lane_, warp_, kv_head_, in_tile_, chunk_, per_row_, columns_;
-  int most_ = 0, all_begin_ = 0, all_end_ = 0, least_seen_ = 0;
+  int all_begin_ = 0, all_end_ = 0, least_seen_ = 0;
 };
 
 template <int kTiles, int kHeadDim>
@@ -413,8 +417,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int tile_index = args.first_tile + static_cast<int>(blockIdx.z);
   if (tile_index >= args.pass.counts[kTileCount]) return;
   const PassTile tile = args.pass.tiles[tile_index];
-  if (static_cast<int>(blockIdx.x) >= tile.end_chunk - tile.first_chunk) return;
-  AttentionBlock<kTiles, kHeadDim>(args, shared, tile).run();
+  using Block = AttentionBlock<kTiles, kHeadDim>;
+  if (static_cast<int>(blockIdx.x) >= Block::chunk_count(args, tile)) return;
+  Block(args, shared, tile).run();
 }
 
 }  // namespace aerie::device

@@ -109,12 +109,12 @@ struct PassRow {
   int32_t linear = 0;     // 1: these are where the pages put them
 };
 
-// Rows that share their pages, side by side: attention takes them together.
+// Rows that share their pages and are linear or not together, side by side: attention takes them
+// at once.
 struct PassTile {
   int32_t first = 0;
   int32_t count = 0;
-  int32_t first_chunk = 0;  // that any of them sees
-  int32_t end_chunk = 0;
+  int32_t least = 0, most = 0;  // of their positions
 };
 
 // What changes from pass to pass, in device memory; pointers stay.
