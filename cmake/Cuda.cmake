@@ -1,5 +1,5 @@
-# libaerie_cuda.so, which the program opens for --device cuda:N (src/kernels/device/load_cuda.h): what CUDA's compiler
-# makes of src/kernels/device/cuda_library.cu, with CUDA's runtime inside, so that a machine needs the driver alone.
+# libaerie_cuda.so, which the program opens for --device cuda:N (src/kernels/device/load_cuda.h), with CUDA's runtime
+# inside, so that a machine needs the driver alone.
 # CMake's own CUDA language is not used: it asks for a whole toolkit, where four packages of PyPI have all that is needed
 # (scripts/cuda/fetch_nvcc.sh).
 option(AERIE_CUDA "Build what runs models on NVIDIA's GPUs (needs nvcc; docs/cuda.md)" OFF)
@@ -46,8 +46,8 @@ macro(aerie_find_nvcc)
   message(STATUS "CUDA ${version}: ${AERIE_NVCC}, for ${AERIE_CUDA_ARCHITECTURES}")
 endmacro()
 
-# aerie_cuda_library(x.cu device_build_id.h): the target aerie_cuda.
-function(aerie_cuda_library source build_id)
+# aerie_cuda_library(a.cc b.cu ...): the target aerie_cuda, of these files as CUDA's compiler takes them.
+function(aerie_cuda_library)
   aerie_find_nvcc()
   set(code "")
   foreach(architecture IN LISTS AERIE_CUDA_ARCHITECTURES)
@@ -57,16 +57,21 @@ function(aerie_cuda_library source build_id)
   list(GET AERIE_CUDA_ARCHITECTURES -1 last)
   list(APPEND code -gencode "arch=compute_${last},code=compute_${last}")
   separate_arguments(more UNIX_COMMAND "${AERIE_NVCC_FLAGS}")
-  set(object "${CMAKE_CURRENT_BINARY_DIR}/cuda_library.o")
-  # No fused multiply-add that the code does not spell, as everywhere.
-  add_custom_command(OUTPUT "${object}"
-    COMMAND "${AERIE_NVCC}" -c "${source}" -o "${object}" -MD -MF "${object}.d" -ccbin "${CMAKE_CXX_COMPILER}"
-            -std=c++20 -O3 -DNDEBUG -fmad=false ${code} -Wno-deprecated-gpu-targets --threads 0 ${more}
-            -Xcompiler=-fPIC,-fvisibility=hidden,-ffp-contract=off,-fno-math-errno
-            -I "${CMAKE_SOURCE_DIR}/src" -I "${CMAKE_SOURCE_DIR}/include" -I "${AERIE_DEVICE_BUILD_ID}"
-    DEPENDS "${source}" "${build_id}" DEPFILE "${object}.d"
-    COMMENT "Compiling the device's code for ${AERIE_CUDA_ARCHITECTURES}" VERBATIM)
-  add_library(aerie_cuda MODULE "${object}")
+  set(objects "")
+  foreach(source IN LISTS ARGN)
+    get_filename_component(name "${source}" NAME)
+    set(object "${CMAKE_CURRENT_BINARY_DIR}/aerie_cuda/${name}.o")
+    # No fused multiply-add that the code does not spell, as everywhere.
+    add_custom_command(OUTPUT "${object}"
+      COMMAND "${AERIE_NVCC}" -x cu -c "${source}" -o "${object}" -MD -MF "${object}.d" -ccbin "${CMAKE_CXX_COMPILER}"
+              -std=c++20 -O3 -DNDEBUG -fmad=false ${code} -Wno-deprecated-gpu-targets --threads 2 ${more}
+              -Xcompiler=-fPIC,-fvisibility=hidden,-ffp-contract=off,-fno-math-errno
+              -I "${CMAKE_SOURCE_DIR}/src" -I "${CMAKE_SOURCE_DIR}/include" -I "${AERIE_DEVICE_BUILD_ID}"
+      DEPENDS "${source}" "${AERIE_DEVICE_BUILD_ID}/device_build_id.h" DEPFILE "${object}.d"
+      COMMENT "Compiling ${name} for GPUs (${AERIE_CUDA_ARCHITECTURES})" VERBATIM)
+    list(APPEND objects "${object}")
+  endforeach()
+  add_library(aerie_cuda MODULE ${objects})
   set_target_properties(aerie_cuda PROPERTIES
     LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
   # What the runtime brings stays hidden.

@@ -1,11 +1,12 @@
-// libaerie_cuda.so: the device's code as nvcc compiles it, and what stands before its first call.
+// What stands before the first call of a device in libaerie_cuda.so.
 #include "kernels/device/cuda_library.h"
 
+#include <cuda_runtime.h>
 #include <device_build_id.h>
 
 #include <cstdio>
 
-#include "kernels/device/device_impl.cc"
+#include "kernels/device/device_impl.h"
 
 namespace aerie::device {
 namespace {
