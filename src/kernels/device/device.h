@@ -1,0 +1,295 @@
+// A device that computes beside the processor: its memory, one stream of work, and the operations
+// that a forward pass is made of there. The same sources are compiled twice (device_impl.cc): for
+// NVIDIA GPUs, in a library of its own that is loaded where there is one, and for the emulator of
+// kernels/simt/, which runs the same kernels on the processor.
+//
+// Work is put on the stream in the order of the calls and done later: what it reads must stay, and
+// what it writes may not be looked at, until wait(). Errors stick: after one nothing is done any
+// more, and wait() says what it was.
+//
+// Row invariance, as in backend.h: a row's bits depend on its own inputs alone. Every product cuts
+// k into kSegments, by its shape alone; each segment is one chain of sums, the segments are added
+// up in order.
+//
+// No heavy headers here, no exceptions: it is the border between libraries.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace aerie::device {
+
+// Layouts of weights. Codes lie in the order in which a warp takes them: for each panel of 16
+// outputs and each 64 of k, 16 bytes a lane at a time.
+enum class MatrixKind : uint8_t {
+  kBf16,    // bfloat16
+  kBf16x2,  // two bfloat16 that add up to the weight: 16 bits of significand
+  kQ4,      // (code - 8) * scale, a binary16 scale for each 32 of k
+  kQ4K,     // code * d * s - dmin * m, 8-bit s and m for each 32, binary16 d and dmin for each 256
+  kQ8,      // code * scale, int8; a binary16 scale for each 32
+  kQ6K,     // (code - 32) * d * s, 6 bits; int8 s for each 16, binary16 d for each 256
+};
+
+inline constexpr int kPanel = 16;      // outputs side by side
+inline constexpr int kStep = 64;       // of k: k is a multiple of it, padded with zeros
+inline constexpr int kSegments = 8;    // of k
+inline constexpr int kPage = 64;       // positions of a page of the cache
+inline constexpr int kChunk = 256;     // positions of attention's unit of work
+inline constexpr int kFewRows = 64;    // the most rows of products that take weights once
+inline constexpr int kManyRows = 128;  // rows of a tile of the others; activations are padded to it
+
+// A matrix of n outputs by k inputs, in device memory.
+struct Matrix {
+  MatrixKind kind = MatrixKind::kBf16;
+  int n = 0;       // outputs
+  int panels = 0;  // of them, the last one padded with zeros
+  int steps = 0;   // k / kStep, rounded up
+  const void* codes = nullptr;
+  const void* scales = nullptr;  // of each 64 of k
+  const void* supers = nullptr;  // of each 256 of k
+  const float* bias = nullptr;   // [n] or null
+  float factor = 1.0f;           // on the product
+};
+
+enum class Glu : uint8_t { kSilu, kGeluTanh, kGelu };
+
+// What an input of products is normed by, without having been: rows x are given as x * weight, and
+// each product by 1 / sqrt(mean(x^2) + eps).
+struct InputNorm {
+  const float* squares = nullptr;  // [row][count]: sums of x^2 of each panel of x; null: no norm
+  int count = 0;
+  int stride = 0;
+  int width = 0;  // elements of x
+  float eps = 0.0f;
+};
+
+// What is made of a residual stream that has changed: the next input of products.
+struct NextInput {
+  const float* weight = nullptr;  // [width], of the norm to come
+  uint16_t* out = nullptr;        // bfloat16 [row][stride]: x * weight
+  int stride = 0;
+  float* squares = nullptr;  // [row][squares_stride]
+  int squares_stride = 0;
+};
+
+enum class Output : uint8_t {
+  kStore,      // y = product
+  kResidual,   // x += factor * product, and NextInput of it
+  kGated,      // out = glu(product 0) * product 1 as bfloat16
+  kActivated,  // out = glu(product) as bfloat16
+};
+
+struct Product {
+  // One after the other; of kGated the gate and what it multiplies. All of one kind.
+  Matrix w[3];
+  int matrices = 1;
+  const int32_t* rows = nullptr;  // in device memory: how many there are
+  int most_rows = 0;              // at least *rows: what is launched is for so many
+  const uint16_t* x = nullptr;    // bfloat16 [row][x_stride]; zeros behind k up to kStep
+  int x_stride = 0;
+  InputNorm norm;
+  Output output = Output::kStore;
+  float* y = nullptr;  // kStore, kResidual: [row][y_stride]
+  int y_stride = 0;
+  float factor = 1.0f;    // on the whole
+  float soft_cap = 0.0f;  // kStore: y = cap tanh(y / cap); 0: none
+  NextInput next;         // kResidual
+  uint16_t* out = nullptr;
+  int out_stride = 0;
+  Glu glu = Glu::kSilu;
+};
+
+// A row of a pass, as attention and the cache take it.
+struct PassRow {
+  int32_t position = 0;
+  int32_t slot = 0;       // where its key and value go: page * kPage + offset
+  int32_t committed = 0;  // positions before it that its pages hold
+  int32_t pages = 0;      // index of the first of them in Pass::indices
+  int32_t tail = 0;       // index of the slots of positions committed .. position
+  int32_t linear = 0;     // 1: these are where the pages put them
+};
+
+// Rows that share their pages, side by side: attention takes them together.
+struct PassTile {
+  int32_t first = 0;
+  int32_t count = 0;
+  int32_t first_chunk = 0;  // that any of them sees
+  int32_t end_chunk = 0;
+};
+
+// What changes from pass to pass, in device memory; pointers stay.
+struct Pass {
+  const int32_t* counts = nullptr;  // rows, tiles, wanted, stated, tapped, moves
+  const PassRow* rows = nullptr;
+  const PassTile* tiles = nullptr;
+  const int32_t* wanted = nullptr;  // rows whose logits are wanted
+  const int32_t* stated = nullptr;
+  const int32_t* tapped = nullptr;
+  const int32_t* indices = nullptr;  // pages and slots
+};
+enum PassCount {
+  kRowCount,
+  kTileCount,
+  kWantedCount,
+  kStatedCount,
+  kTappedCount,
+  kMoveCount,
+  kPassCounts
+};
+
+struct CacheShape {
+  int kv_heads = 0;
+  int head_dim = 0;  // a multiple of 16, at most 256
+  // Of a page and head: keys [kPage][head_dim], then values [head_dim][kPage], binary16.
+  int64_t head_elements() const { return int64_t{2} * kPage * head_dim; }
+  int64_t page_elements() const { return kv_heads * head_elements(); }
+};
+
+struct Place {  // queries, keys and values of products to where attention takes them
+  Pass pass;
+  int most_rows = 0;
+  const float* qkv = nullptr;  // [row][queries, keys, values]
+  int stride = 0;
+  int heads = 0;
+  CacheShape shape;
+  const float* query_norm = nullptr;  // [head_dim]; null: none
+  const float* key_norm = nullptr;
+  bool value_norm = false;
+  float eps = 0.0f;
+  const float* cos = nullptr;  // [row][dimensions / 2]; null: nothing turns
+  const float* sin = nullptr;
+  int dimensions = 0;
+  bool halves = true;         // RopeStyle::kHalves
+  uint16_t* q = nullptr;      // binary16 [row][heads][head_dim]
+  uint16_t* plane = nullptr;  // the layer's of the cache
+};
+
+struct Attend {
+  Pass pass;
+  int most_rows = 0, most_tiles = 0, most_chunks = 0;  // what is launched is for so many
+  const uint16_t* q = nullptr;
+  const uint16_t* plane = nullptr;
+  int heads = 0;
+  CacheShape shape;
+  float scale = 1.0f;
+  float soft_cap = 0.0f;
+  int window = 0;
+  const float* sinks = nullptr;
+  float* partials = nullptr;    // partial_floats()
+  unsigned* arrived = nullptr;  // [tile][kv head], zeros
+  uint16_t* out = nullptr;      // bfloat16 [row][out_stride]
+  int out_stride = 0;
+};
+// Rows that a tile may have, of so many query heads to a head of keys.
+int most_tile_rows(int heads_per_kv);
+// Floats of Attend::partials for so many rows and chunks.
+int64_t partial_floats(const CacheShape& shape, int heads, int rows, int chunks);
+
+struct Begin {  // NextInput of a residual stream
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  const int32_t* from = nullptr;  // rows of x; null: as they come
+  const float* x = nullptr;
+  int x_stride = 0;
+  int width = 0;
+  NextInput next;
+};
+
+struct AddNormed {  // x += norm of y, and NextInput of x; by rows
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  const float* y = nullptr;
+  int y_stride = 0;
+  const float* weight = nullptr;
+  float eps = 0.0f;
+  float* x = nullptr;
+  int x_stride = 0;
+  int width = 0;
+  NextInput next;
+};
+
+struct CopyRows {  // out[i] = x[from[i]], or its norm if there is a weight
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  const int32_t* from = nullptr;
+  const float* x = nullptr;
+  int x_stride = 0;
+  int width = 0;
+  const float* weight = nullptr;
+  float eps = 0.0f;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+};
+
+struct MoveEntries {  // of all planes, one after the other
+  const int32_t* count = nullptr;
+  const int32_t* pairs = nullptr;  // [count][from, to], slots
+  uint16_t* const* planes = nullptr;
+  int layers = 0;
+  CacheShape shape;
+};
+
+struct Best {  // of each row of logits, the first of equals; -1 for a row with NaN
+  const int32_t* rows = nullptr;
+  int most_rows = 0;
+  const float* logits = nullptr;
+  int stride = 0;
+  int n = 0;
+  float* part_values = nullptr;  // [row][kBestParts]
+  int32_t* part_ids = nullptr;
+  unsigned* arrived = nullptr;  // [row], zeros
+  int32_t* ids = nullptr;
+  float* values = nullptr;
+};
+inline constexpr int kBestParts = 32;
+
+struct Info {
+  char name[128] = "";
+  int64_t memory = 0, free = 0;  // bytes
+  int processors = 0;            // streaming multiprocessors
+  int major = 0, minor = 0;      // compute capability
+  bool emulated = false;
+};
+
+struct Graph;
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual Info info() = 0;
+
+  // Device memory, and memory of the host that copies go from and to; null: there is not so much.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void release(void* memory) = 0;
+  virtual void* allocate_host(size_t bytes) = 0;
+  virtual void release_host(void* memory) = 0;
+
+  virtual void copy_in(void* to, const void* from, size_t bytes) = 0;
+  virtual void copy_out(void* to, const void* from, size_t bytes) = 0;
+  virtual void clear(void* memory, size_t bytes) = 0;
+  // All that was put on the stream is done; false: error().
+  virtual bool wait() = 0;
+  // "" while there was none.
+  virtual const char* error() = 0;
+
+  // Between these, work is written down instead of put on the stream. null: error().
+  virtual void begin_graph() = 0;
+  virtual Graph* end_graph() = 0;
+  virtual void launch(Graph* graph) = 0;
+  virtual void destroy(Graph* graph) = 0;
+
+  virtual void product(const Product& args) = 0;
+  virtual void place(const Place& args) = 0;
+  virtual void attend(const Attend& args) = 0;
+  virtual void begin(const Begin& args) = 0;
+  virtual void add_normed(const AddNormed& args) = 0;
+  virtual void copy_rows(const CopyRows& args) = 0;
+  virtual void move_entries(const MoveEntries& args) = 0;
+  virtual void best(const Best& args) = 0;
+
+  // Seconds that the stream takes for what is put on it between these; waits.
+  virtual void start_clock() = 0;
+  virtual double stop_clock() = 0;
+};
+
+}  // namespace aerie::device
