@@ -68,6 +68,8 @@ void list_keys(Blueprint& blueprint) {
   }
 }
 
+}  // namespace
+
 Expected<Blueprint> read_blueprint(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, find_family(file));
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, family->read(file));
@@ -79,8 +81,6 @@ Expected<Blueprint> read_blueprint(const ModelFile& file) {
   list_keys(blueprint);
   return blueprint;
 }
-
-}  // namespace
 
 std::span<const ModelFamily* const> model_families() {
   return kFamilies;
