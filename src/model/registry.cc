@@ -147,6 +147,14 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
          int64_t{sizeof(float)};
 }
 
+Expected<ModelCache> make_cache(Model& model, KvCache::Creation creation) {
+  creation.planes = model.cache_planes();
+  AERIE_ASSIGN_OR_RETURN(KvCache made, KvCache::create(model.cache_config(), creation));
+  auto cache = std::make_unique<KvCache>(std::move(made));
+  AERIE_RETURN_IF_ERROR(model.attach(*cache, {}));
+  return ModelCache(cache.release(), DetachCache{&model});
+}
+
 Expected<ModelConfig> read_model_config(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_blueprint(file));
   return std::move(blueprint.config);
