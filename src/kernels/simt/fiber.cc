@@ -49,6 +49,8 @@ void map_stack(Stack& stack) {
     std::abort();
   }
   stack.memory = static_cast<char*>(memory);
+  static unsigned count = 0;
+  stack.top = stack.memory + kStackBytes - count++ * 5 % 64 * 64;
 #if SIMT_TSAN
   stack.tsan_fiber = __tsan_create_fiber(0);
 #endif
@@ -79,12 +81,12 @@ void prepare_fiber(Context& context, Stack& stack, void (*entry)()) {
   if (stack.memory == nullptr) map_stack(stack);
   context.tsan_fiber = stack.tsan_fiber;
   context.bottom = stack.memory + kGuardBytes;
-  context.bytes = kStackBytes - kGuardBytes;
+  context.bytes = static_cast<size_t>(stack.top - (stack.memory + kGuardBytes));
   context.fake_stack = nullptr;
   // The frames that the last fiber on this stack never left.
-  unpoison(stack.memory + kStackBytes - 4096, 4096);
+  unpoison(stack.top - 4096, 4096);
 #if defined(__x86_64__)
-  auto* top = reinterpret_cast<void**>(stack.memory + kStackBytes);
+  auto* top = reinterpret_cast<void**>(stack.top);
   *--top = nullptr;  // where entry() would return to
   *--top = reinterpret_cast<void*>(entry);
   for (int i = 0; i < 6; ++i) *--top = nullptr;
@@ -92,7 +94,7 @@ void prepare_fiber(Context& context, Stack& stack, void (*entry)()) {
 #else
   getcontext(&context.registers);
   context.registers.uc_stack.ss_sp = stack.memory + kGuardBytes;
-  context.registers.uc_stack.ss_size = kStackBytes - kGuardBytes;
+  context.registers.uc_stack.ss_size = context.bytes;
   context.registers.uc_link = nullptr;
   makecontext(&context.registers, entry, 0);
 #endif

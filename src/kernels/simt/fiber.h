@@ -9,11 +9,13 @@
 
 namespace simt {
 
-inline constexpr size_t kStackBytes = 256 * 1024;
+// No power of two, lest all stacks want the same lines of the caches.
+inline constexpr size_t kStackBytes = 65 * 4096;
 
 // Mapped when first used, and kept.
 struct Stack {
   char* memory = nullptr;
+  char* top = nullptr;
   void* tsan_fiber = nullptr;
 };
 
