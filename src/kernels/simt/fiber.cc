@@ -82,7 +82,6 @@ void prepare_fiber(Context& context, Stack& stack, void (*entry)()) {
   context.tsan_fiber = stack.tsan_fiber;
   context.bottom = stack.memory + kGuardBytes;
   context.bytes = static_cast<size_t>(stack.top - (stack.memory + kGuardBytes));
-  context.fake_stack = nullptr;
   // The frames that the last fiber on this stack never left.
   unpoison(stack.top - 4096, 4096);
 #if defined(__x86_64__)
@@ -100,15 +99,15 @@ void prepare_fiber(Context& context, Stack& stack, void (*entry)()) {
 #endif
 }
 
-void fiber_started() {
+void fiber_started([[maybe_unused]] Context& context) {
 #if SIMT_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+  __sanitizer_finish_switch_fiber(context.fake_stack, nullptr, nullptr);
 #endif
 }
 
-void switch_fiber(Context& from, Context& to, [[maybe_unused]] bool ends) {
+void switch_fiber(Context& from, Context& to) {
 #if SIMT_ASAN
-  __sanitizer_start_switch_fiber(ends ? nullptr : &from.fake_stack, to.bottom, to.bytes);
+  __sanitizer_start_switch_fiber(&from.fake_stack, to.bottom, to.bytes);
 #endif
 #if SIMT_TSAN
   __tsan_switch_to_fiber(to.tsan_fiber, 1);

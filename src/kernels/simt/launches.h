@@ -7,6 +7,8 @@
 
 namespace simt {
 
+inline constexpr int kMostSharedBytes = 227 * 1024;  // that a block may have
+
 struct Launch {
   Shape shape;
   std::function<void()> thread;  // what each thread does
