@@ -8,17 +8,6 @@ namespace {
 
 thread_local cudaError_t last = cudaSuccess;
 
-// Whether another operation may run; the device may be lost instead.
-bool survives(Device& device) {
-  if (device.until_lost != 0) {
-    if (device.until_lost > 0) --device.until_lost;
-    return true;
-  }
-  device.lost = true;
-  abandon_begun();
-  return false;
-}
-
 }  // namespace
 
 Device& the_device() {
@@ -54,8 +43,11 @@ cudaError_t add_operation(Device& device, Stream* handle, Operation operation) {
 cudaError_t run_stream(Device& device, Stream& stream, size_t position) {
   if (stream.captured != nullptr) return cudaErrorStreamCaptureUnsupported;
   device.memory.open();
-  const auto more = [&] { return !stream.queue.empty() && stream.ended() < position; };
-  while (more() && survives(device)) {
+  const auto more = [&] {
+    return !stream.queue.empty() && stream.ended() < position && device.until_lost != 0;
+  };
+  while (more()) {
+    if (device.until_lost > 0) --device.until_lost;
     const Operation now = std::move(stream.queue.front());
     stream.queue.pop_front();
     if (now.launch == nullptr) {
@@ -66,6 +58,7 @@ cudaError_t run_stream(Device& device, Stream& stream, size_t position) {
     run_launch(*now.launch, next != nullptr && next->shape.dependent ? next : nullptr);
   }
   device.memory.close();
+  device.lost = device.until_lost == 0;
   return device.lost ? cudaErrorLaunchFailure : cudaSuccess;
 }
 

@@ -317,15 +317,6 @@ void run_launch(const Launch& launch, const Launch* next) {
   finish(m);
 }
 
-void abandon_begun() {
-  for (int i = 0; i < 2; ++i) {
-    Machine& m = machines()[i];
-    m.begun = nullptr;
-    m.waiting = 0;
-    free_arenas(m);
-  }
-}
-
 long switches() {
   return switch_count;
 }
