@@ -157,7 +157,7 @@ TEST(EmulatedRuntime, ADeviceIsLostInTheMiddle) {
   for (const long operations : {0, 1, 3}) {
     numbers.clear();
     for (int i = 0; i < 3; ++i) {
-      EXPECT_CUDA(simt::launch(increment, {.dependent = true}, stream, numbers.data()));
+      EXPECT_CUDA(simt::launch(increment, {}, stream, numbers.data()));
     }
     EXPECT_CUDA(cudaMemcpyAsync(back.data(), numbers.data(), 128, cudaMemcpyDeviceToHost, stream));
     simt::lose_device(operations);
