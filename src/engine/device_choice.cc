@@ -109,7 +109,7 @@ Expected<std::string> parse_device(std::string_view text) {
     const std::optional<int> index = whole_number(number);
     if (index && *index >= 0) return fmt::format("cuda:{}", *index);
   }
-  return invalid_argument("device '{}': give {}", text, kDeviceChoices);
+  return invalid_argument("'{}': give {}", text, kDeviceChoices);
 }
 
 Expected<DeviceMemory> parse_device_memory(std::string_view text) {
@@ -127,7 +127,7 @@ Expected<DeviceMemory> parse_device_memory(std::string_view text) {
     return DeviceMemory{.bytes = static_cast<int64_t>(bytes)};
   }
   return invalid_argument(
-      "memory '{}': give a share of the device's, such as 0.9, or bytes, 1M or more, such as 20G",
+      "'{}': give a share of the device's, such as 0.9, or bytes, 1M or more, such as 20G",
       text);
 }
 
@@ -136,7 +136,7 @@ Expected<std::optional<int>> parse_device_layers(std::string_view text) {
   if (text == kAuto) return std::optional<int>();
   const std::optional<int> layers = whole_number(text);
   if (!layers) {
-    return invalid_argument("layers '{}': give 0 for the processor, or all for a device", text);
+    return invalid_argument("'{}': give 0 for the processor, or all for a device", text);
   }
   return *layers < 0 ? std::optional<int>() : layers;
 }

@@ -17,7 +17,7 @@
 
 namespace aerie {
 
-// What --device may be, for messages.
+// What `device` may be, for messages.
 inline constexpr std::string_view kDeviceChoices = "auto, cpu, cuda, cuda:N or emulated";
 
 // "auto", "cpu", "cuda:0", "cuda:1", ... or "emulated": of "cuda" and "gpu", which are the first,

@@ -212,7 +212,7 @@ Status Opening::use_profile() {
   AERIE_ASSIGN_OR_RETURN(Profile profile, read_profile(options_.profile));
   ProfileKey now =
       profile_key(*out_.source.file, options_.isa, options_.threads, options_.cache_type);
-  if (out_.device) now.device = out_.device->make();
+  now.device = out_.device_make();
   if (const std::string other = difference(profile.key, now); !other.empty()) {
     log(LogLevel::kWarning,
         fmt::format("{}: made elsewhere ({}), so it is not used; run `aerie tune` again",

@@ -45,6 +45,8 @@ struct OpenedModel {
 
   // ORG/REPO of what came from a hub; else the file's or folder's, without its ending.
   std::string name() const;
+  // Of the device that computes the model; empty: the processor does.
+  std::string device_make() const { return device ? device->make() : ""; }
   const ModelConfig& config() const { return model->config(); }
   const Tokenizer& tokenizer() const { return *source.tokenizer; }
   const ModelFile& file() const { return *source.file; }
