@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,8 +10,10 @@
 
 #include "aerie/engine.h"
 #include "base/status.h"
+#include "base/thread_pool.h"
 #include "base/turns.h"
 #include "draft/speculative_config.h"
+#include "format/model_file.h"
 #include "kernels/backend.h"
 #include "kernels/kv_layout.h"
 #include "parallel/rank_group.h"
@@ -27,8 +30,12 @@ struct ProfileUse {
   double usual = 0.0;
 };
 
+// Makes a model's file, as GGUF would have it, tokenizer included. The pool outlives it.
+using FileMaker = std::function<Expected<std::unique_ptr<ModelFile>>(ThreadPool&)>;
+
 struct EngineOptions {
   std::string model;                      // a GGUF file, a Hugging Face folder, or ORG/REPO
+  FileMaker make_file;                    // where no file is read; `model` is its name then
   std::optional<DType> weight_type;       // float matrices become this; none: they stay as they are
   std::string chat_template;              // in the place of the model's own: Jinja, or a file of it
   int context = 0;                        // positions; 0: the model's own, at most default_context

@@ -26,19 +26,18 @@ Expected<ChatTemplate> parse_template(std::string_view source, const Tokenizer& 
   return ChatTemplate::parse(source, {name(tokenizer.bos()), name(tokenizer.eos())});
 }
 
-Expected<ChatTemplate> read_chat_template(const std::string& path, const ModelFile& file,
+Expected<std::string> template_in(const ModelFile& file) {
+  AERIE_ASSIGN_OR_RETURN(const std::string_view text, file.string(kTemplateKey));
+  return std::string(text);
+}
+
+Expected<ChatTemplate> read_chat_template(const std::string& name, Expected<std::string> source,
                                           const Tokenizer& tokenizer) {
-  Expected<std::string> source = not_found("");
-  if (is_folder(path)) {
-    source = chat_template_of_folder(path);
-  } else if (const auto text = file.string(kTemplateKey); text.ok()) {
-    source = std::string(*text);
-  }
   if (!source.ok() && source.status().code() == StatusCode::kNotFound) {
-    return not_found("{} has no chat template; give it a raw prompt instead", path);
+    return not_found("{} has no chat template; give it a raw prompt instead", name);
   }
   if (!source.ok()) return source.status();
-  return in_context(parse_template(*source, tokenizer), path);
+  return in_context(parse_template(*source, tokenizer), name);
 }
 
 Expected<std::unique_ptr<ModelFile>> converted(std::unique_ptr<ModelFile> file,
@@ -46,6 +45,13 @@ Expected<std::unique_ptr<ModelFile>> converted(std::unique_ptr<ModelFile> file,
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<ConvertedFile> result,
                          ConvertedFile::wrap(std::move(file), conversion, pool));
   return std::unique_ptr<ModelFile>(std::move(result));
+}
+
+// With float matrices converted to the type, if there is one.
+Expected<std::unique_ptr<ModelFile>> as_type(std::unique_ptr<ModelFile> file,
+                                             std::optional<DType> type, ThreadPool& pool) {
+  if (!type) return file;
+  return converted(std::move(file), {*type, false}, pool);
 }
 
 // A folder's weights with the tokenizer and the template that lie beside them.
@@ -84,18 +90,21 @@ Expected<int64_t> convert_folder(const ConvertOptions& options) {
 Expected<ModelSource> open_model_source(const std::string& name, std::optional<DType> weight_type,
                                         ThreadPool& pool) {
   AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(name));
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<ModelFile> file, open_model_file(path));
+  if (!is_folder(path)) return model_source_of(std::move(file), path, weight_type, pool);
   ModelSource source;
-  AERIE_ASSIGN_OR_RETURN(source.file, open_model_file(path));
-  if (is_folder(path)) {
-    AERIE_ASSIGN_OR_RETURN(source.tokenizer, Tokenizer::from_folder(path));
-  } else {
-    AERIE_ASSIGN_OR_RETURN(source.tokenizer, Tokenizer::from_gguf(*source.file));
-  }
-  source.chat_template = read_chat_template(path, *source.file, *source.tokenizer);
-  if (weight_type) {
-    AERIE_ASSIGN_OR_RETURN(source.file,
-                           converted(std::move(source.file), {*weight_type, false}, pool));
-  }
+  AERIE_ASSIGN_OR_RETURN(source.tokenizer, Tokenizer::from_folder(path));
+  source.chat_template = read_chat_template(path, chat_template_of_folder(path), *source.tokenizer);
+  AERIE_ASSIGN_OR_RETURN(source.file, as_type(std::move(file), weight_type, pool));
+  return source;
+}
+
+Expected<ModelSource> model_source_of(std::unique_ptr<ModelFile> file, const std::string& name,
+                                      std::optional<DType> weight_type, ThreadPool& pool) {
+  ModelSource source;
+  AERIE_ASSIGN_OR_RETURN(source.tokenizer, Tokenizer::from_gguf(*file));
+  source.chat_template = read_chat_template(name, template_in(*file), *source.tokenizer);
+  AERIE_ASSIGN_OR_RETURN(source.file, as_type(std::move(file), weight_type, pool));
   return source;
 }
 

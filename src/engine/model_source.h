@@ -28,6 +28,10 @@ struct ModelSource {
 Expected<ModelSource> open_model_source(const std::string& name, std::optional<DType> weight_type,
                                         ThreadPool& pool);
 
+// The same of a file that has its tokenizer among the metadata. `name`: for messages.
+Expected<ModelSource> model_source_of(std::unique_ptr<ModelFile> file, const std::string& name,
+                                      std::optional<DType> weight_type, ThreadPool& pool);
+
 // Gives the model another chat template: Jinja's text, or the name of a file of it. Errors name the
 // file.
 Status use_chat_template(const std::string& given, ModelSource& source);

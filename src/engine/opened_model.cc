@@ -91,6 +91,7 @@ class Opening {
   Status open();
 
  private:
+  Status open_source();
   int context_by_memory(const ModelConfig& config);
   Status use_profile();
   void set_decoder();
@@ -124,7 +125,6 @@ Status Opening::open() {
     return not_supported("this processor does not have {}", kernels::isa_name(options_.isa));
   }
   if (options_.group) AERIE_RETURN_IF_ERROR(use_group());
-  AERIE_ASSIGN_OR_RETURN(options_.model, locate_model(options_.model));
   out_.pool = std::make_unique<ThreadPool>(options_.threads);
   if (options_.draft_threads < 0 || options_.draft_threads > 1024) {
     return invalid_argument("{} threads for drafts: give 1 to 1024, or 0 for those of the model",
@@ -133,8 +133,7 @@ Status Opening::open() {
   if (options_.draft_threads > 0 && options_.draft_threads != options_.threads) {
     out_.draft_pool = std::make_unique<ThreadPool>(options_.draft_threads);
   }
-  AERIE_ASSIGN_OR_RETURN(out_.source,
-                         open_model_source(options_.model, options_.weight_type, *out_.pool));
+  AERIE_RETURN_IF_ERROR(open_source());
   if (!options_.chat_template.empty()) {
     AERIE_RETURN_IF_ERROR(use_chat_template(options_.chat_template, out_.source));
   }
@@ -161,6 +160,19 @@ Status Opening::open() {
   if (concurrency_.max_taps >= 0) model_options.max_taps = concurrency_.max_taps;
   AERIE_RETURN_IF_ERROR(open_cache(config));
   return open_drafters();
+}
+
+Status Opening::open_source() {
+  if (!options_.make_file) {
+    AERIE_ASSIGN_OR_RETURN(options_.model, locate_model(options_.model));
+    AERIE_ASSIGN_OR_RETURN(out_.source,
+                           open_model_source(options_.model, options_.weight_type, *out_.pool));
+    return {};
+  }
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<ModelFile> file, options_.make_file(*out_.pool));
+  AERIE_ASSIGN_OR_RETURN(out_.source, model_source_of(std::move(file), options_.model,
+                                                      options_.weight_type, *out_.pool));
+  return {};
 }
 
 // The model's own, as far as the cache that was asked for has room, and its share of the memory
@@ -234,6 +246,12 @@ void Opening::set_decoder() {
 // What this process has of the model, and of its matrices.
 Status Opening::use_group() {
   Group& group = *options_.group;
+  if (options_.make_file) {
+    return invalid_argument(
+        "{}: --tensor-parallel needs a file that every process opens: write one with `aerie bench "
+        "make-model`",
+        options_.model);
+  }
   if (!options_.weight_cache.empty()) {
     return invalid_argument(
         "--weight-cache keeps whole matrices, and --tensor-parallel has parts: leave one out");

@@ -155,9 +155,9 @@ Status run_worker(const WorkerOptions& options, std::istream& in, std::ostream& 
         options.positions);
   }
   LoadOptions load;
-  load.model = options.model;
-  load.threads = options.threads;
-  load.isa = options.isa;
+  load.engine.model = options.model;
+  load.engine.threads = options.threads;
+  load.engine.isa = options.isa;
   load.most_rows = options.rows;
   load.positions = options.positions;
   load.sequences = 2;  // the filled one, and one that is generated

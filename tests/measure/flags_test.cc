@@ -50,6 +50,26 @@ TEST(BenchFlags, MakesAndVerifiesAModel) {
   std::remove(figures.c_str());
 }
 
+TEST(BenchFlags, VerifiesAModelWithoutAFile) {
+  const std::string figures = testing::TempDir() + "bench_made.json";
+  const Status verified = run({"verify", "--shape", "tiny", "--layers", "1", "--type", "bf16",
+                               "--rows", "1", "--context", "16", "--prompt", "32,64", "--threads",
+                               "1", "--repeat", "1", "--json", figures});
+  EXPECT_TRUE(verified.ok()) << verified.message();
+  std::ifstream file(figures);
+  const auto json = nlohmann::json::parse(file, nullptr, false);
+  EXPECT_EQ(json["model"], "tiny-bf16");
+  EXPECT_EQ(json["prompts"].size(), 2u);
+  std::remove(figures.c_str());
+
+  EXPECT_THAT(refusal({"verify"}), HasSubstr("give --model, or --shape: smollm2-135m"));
+  EXPECT_THAT(refusal({"verify", "--shape", "small"}), HasSubstr("there is no shape 'small'"));
+  EXPECT_THAT(refusal({"verify", "--shape", "tiny", "-m", "a.gguf"}), HasSubstr("excludes"));
+  EXPECT_THAT(refusal({"verify", "-m", "a.gguf", "--type", "bf16"}), HasSubstr("requires"));
+  EXPECT_THAT(refusal({"verify", "--shape", "tiny", "--layers", "3"}),
+              HasSubstr("3 layers of tiny"));
+}
+
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};

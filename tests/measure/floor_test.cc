@@ -38,6 +38,10 @@ TEST(Floor, CountsATiedModel) {
   EXPECT_EQ(work.cache_bytes(128), 2 * 128 * kPositionBytes);
   EXPECT_EQ(work.position_operations, 4.0 * 256);
   EXPECT_EQ(work.attention_dot, Dot::kFloat);
+  // No token of a prompt wants the head; the n-th sees n positions, in each of two layers.
+  EXPECT_EQ(work.head_operations, 2.0 * kEmbeddingWeights);
+  EXPECT_EQ(prompt_operations(work, 100),
+            100 * 4.0 * kLayerWeights + 2 * 4.0 * 256 * (100 * 101 / 2));
 }
 
 // The embedding table is not read when there is another head.

@@ -129,6 +129,29 @@ TEST(MakeModel, TensorsAndRowsDiffer) {
   EXPECT_NE(std::memcmp(gate->view.row(0), gate->view.row(1), bytes), 0);
 }
 
+TEST(MakeModel, TheSameWithoutAFile) {
+  const TemporaryFile file("make_model_memory.gguf");
+  MakeModelOptions options = options_of("tiny", DType::kQ4_K, file.path);
+  ASSERT_TRUE(make_model(options).ok());
+  const auto gguf = GgufFile::open(file.path);
+  ASSERT_TRUE(gguf.ok());
+  ThreadPool pool(2);
+  const auto made = random_model(options, pool);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  ASSERT_EQ((*made)->tensors().size(), (*gguf)->tensors().size());
+  EXPECT_EQ((*made)->metadata().size(), (*gguf)->metadata().size());
+  for (const TensorInfo& tensor : (*gguf)->tensors()) {
+    const auto a = (*gguf)->read(tensor.name), b = (*made)->read(tensor.name);
+    ASSERT_TRUE(a.ok() && b.ok()) << tensor.name;
+    ASSERT_EQ(a->view.bytes(), b->view.bytes()) << tensor.name;
+    EXPECT_EQ(std::memcmp(a->view.data, b->view.data, static_cast<size_t>(a->view.bytes())), 0)
+        << tensor.name;
+  }
+  options.shape = "huge";
+  EXPECT_THAT(random_model(options, pool).status().message(),
+              HasSubstr("there is no shape 'huge': give one of smollm2-135m"));
+}
+
 TEST(MakeModel, TypesThatDoNotFitFallBackAndSayIt) {
   const TemporaryFile file("make_model_odd.gguf");
   const auto report = make_model(options_of("tiny-odd", DType::kQ4_K, file.path));

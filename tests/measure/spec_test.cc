@@ -352,12 +352,12 @@ class Simulation : public SpecBench {
  protected:
   SimulationOptions simulation() const {
     SimulationOptions o;
-    o.model = model_;
+    o.engine.model = model_;
     o.acceptance = {0.8, 0.5};
     o.draft_cost = 0.25;
     o.context = 32;
     o.repeats = 2;
-    o.threads = 1;
+    o.engine.threads = 1;
     return o;
   }
 };

@@ -15,10 +15,10 @@ using testing::HasSubstr;
 
 VerifyOptions small(const std::string& model) {
   VerifyOptions options;
-  options.model = model;
+  options.engine.model = model;
   options.rows = {4, 2, 4};
   options.contexts = {100, 30};
-  options.threads = 1;
+  options.engine.threads = 1;
   options.repeats = 2;
   options.memory_mib = 8;
   return options;
@@ -44,6 +44,29 @@ TEST(VerifyBench, MeasuresEveryContextAndNumberOfRows) {
                                           std::pair(100, 1), std::pair(100, 2), std::pair(100, 4)));
   EXPECT_GT(report->limits.bandwidth, 0.0);
   EXPECT_GT(report->limits.dot(kernels::Dot::kFloat), 0.0);
+}
+
+TEST(VerifyBench, ReadsPromptsOfAModelWithoutAFile) {
+  VerifyOptions options = small("tiny, made");
+  MakeModelOptions made;
+  made.shape = "tiny";
+  options.engine.make_file = [made](ThreadPool& pool) { return random_model(made, pool); };
+  options.prompts = {600, 20};  // more than a pass has rows
+  const auto report = bench_verify(options);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->model, "tiny, made");
+  EXPECT_EQ(report->points.size(), 6u);
+  ASSERT_EQ(report->prompts.size(), 2u);
+  const PromptPoint& p = report->prompts[0];
+  EXPECT_EQ(p.tokens, 600);
+  EXPECT_NEAR(p.tokens_per_second * p.median_ms, 600e3, 1.0);
+  EXPECT_GT(p.operations, 0.0);
+  EXPECT_LE(p.spread_ms.lowest, p.median_ms);
+  EXPECT_THAT(to_text(*report), HasSubstr("TFLOP/s\n     600"));
+  const json out = json::parse(to_json(*report))["prompts"];
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[1]["tokens"], 20);
+  EXPECT_EQ(out[1]["tokens_per_second"], report->prompts[1].tokens_per_second);
 }
 
 TEST(VerifyBench, CountsExperts) {
@@ -77,8 +100,9 @@ TEST(VerifyBench, WritesWhatIsPromised) {
   EXPECT_GT(out["peak"]["f32"], 0.0);
   EXPECT_TRUE(out["round_trip"].is_null() || out["round_trip"] > 0.0);
   ASSERT_EQ(out["points"].size(), 6u);
-  const std::set<std::string> expected = {"rows",   "context", "median_ms", "floor_ms",
-                                          "spread", "ratio",   "to_floor",  "bandwidth_share"};
+  const std::set<std::string> expected = {"rows",     "context",   "median_ms",
+                                          "floor_ms", "spread",    "ratio",
+                                          "to_floor", "bandwidth", "bandwidth_share"};
   for (const json& point : out["points"]) {
     std::set<std::string> keys;
     for (const auto& [key, value] : point.items()) keys.insert(key);
@@ -103,6 +127,9 @@ TEST(VerifyBench, RefusesWhatCannotBe) {
   options = small(model.path());
   options.contexts = {-1};
   EXPECT_THAT(refusal(options), HasSubstr("--context -1: give 1 to"));
+  options = small(model.path());
+  options.prompts = {0};
+  EXPECT_THAT(refusal(options), HasSubstr("--prompt 0: give 1 to"));
   options = small(model.path());
   options.repeats = 0;
   EXPECT_THAT(refusal(options), HasSubstr("--repeat 0: give 1 to"));

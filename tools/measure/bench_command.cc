@@ -61,6 +61,45 @@ Status show(const Report& report, ReportFile& json) {
   return json.write(to_json(report));
 }
 
+// A model that is made as it is loaded, in the place of --model.
+struct MadeModelFlags {
+  measure::MakeModelOptions options;
+  std::string type = "q4_0";
+};
+
+void add_model(CLI::App& app, EngineOptions& engine) {
+  app.add_option("-m,--model", engine.model, kModelHelp)->required();
+}
+
+// --model, or --shape.
+void add_model(CLI::App& app, EngineOptions& engine, MadeModelFlags& made) {
+  CLI::Option* model = app.add_option("-m,--model", engine.model, kModelHelp);
+  CLI::Option* shape =
+      app.add_option("--shape", made.options.shape,
+                     "Instead: a published shape with random weights, made in memory: " +
+                         measure::shape_names())
+          ->excludes(model);
+  app.add_option("--type", made.type,
+                 "With --shape: type of the matrices: q4_0, q4_k, bf16, ... (default: q4_0)")
+      ->needs(shape);
+  app.add_option("--layers", made.options.layers, "With --shape: the first N layers alone")
+      ->needs(shape)
+      ->check(CLI::PositiveNumber);
+}
+
+Status use_made_model(const MadeModelFlags& flags, EngineOptions& engine) {
+  measure::MakeModelOptions options = flags.options;
+  if (options.shape.empty() && engine.model.empty()) {
+    return invalid_argument("give --model, or --shape: {}", measure::shape_names());
+  }
+  if (options.shape.empty()) return {};
+  AERIE_RETURN_IF_ERROR(measure::find_shape(options.shape).status());
+  AERIE_ASSIGN_OR_RETURN(options.type, parse_type(flags.type));
+  engine.model = fmt::format("{}-{}", options.shape, dtype_info(options.type).name);
+  engine.make_file = [options](ThreadPool& pool) { return random_model(options, pool); };
+  return {};
+}
+
 Status run_upcycle(const std::string& from, const measure::MakeModelOptions& shared,
                    measure::UpcycleOptions options) {
   AERIE_ASSIGN_OR_RETURN(const std::string path, locate_model(from));
@@ -176,15 +215,18 @@ Run add_heads(CLI::App& app) {
 Run add_verify(CLI::App& app) {
   struct Flags {
     measure::VerifyOptions options;
+    MadeModelFlags made;
     int tensor_parallel = 1;
     std::string isa = "auto", cache_type = "f16", json;
   };
   auto flags = std::make_shared<Flags>();
   measure::VerifyOptions& o = flags->options;
-  app.add_option("-m,--model", o.model, kModelHelp)->required();
+  o.prompts = {512};
+  add_model(app, o.engine, flags->made);
   add_list(app, "--rows", o.rows, "Rows of a pass: root and nodes");
   add_list(app, "--context", o.contexts, "Positions that are cached");
-  add_threads(app, o.threads);
+  add_list(app, "--prompt", o.prompts, "Tokens of prompts that are read besides");
+  add_threads(app, o.engine.threads);
   add_tensor_parallel(app, flags->tensor_parallel);
   add_shown(app, "--repeat", o.repeats, "Repetitions of everything");
   app.add_option("--memory", o.memory_mib, kMemoryHelp);
@@ -192,11 +234,12 @@ Run add_verify(CLI::App& app) {
   add_shown(app, "--isa", flags->isa, isa_choices());
   app.add_option("--json", flags->json, kJsonHelp);
   return [flags]() -> Status {
-    AERIE_ASSIGN_OR_RETURN(flags->options.isa, parse_isa(flags->isa));
-    AERIE_ASSIGN_OR_RETURN(flags->options.cache_type, parse_cache_type(flags->cache_type));
-    AERIE_ASSIGN_OR_RETURN(
-        const bool followed,
-        join_ranks(flags->tensor_parallel, flags->options.model, flags->options.group));
+    EngineOptions& engine = flags->options.engine;
+    AERIE_ASSIGN_OR_RETURN(engine.isa, parse_isa(flags->isa));
+    AERIE_ASSIGN_OR_RETURN(engine.cache_type, parse_cache_type(flags->cache_type));
+    AERIE_RETURN_IF_ERROR(use_made_model(flags->made, engine));
+    AERIE_ASSIGN_OR_RETURN(const bool followed,
+                           join_ranks(flags->tensor_parallel, engine.model, engine.group));
     if (followed) return {};
     AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags->json));
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_verify(flags->options));
@@ -299,6 +342,7 @@ Run add_decode(CLI::App& app) {
 
 struct SpecFlags {
   measure::SpecOptions options;
+  MadeModelFlags made;  // of `bench spec`
   std::vector<std::string> methods;
   std::vector<double> acceptance;
   double draft_cost = 0.0;
@@ -335,16 +379,13 @@ Status run_simulation(const SpecFlags& flags, SpecFiles& files) {
         "--simulate-acceptance writes to no prompts: leave out --dataset and --method");
   }
   measure::SimulationOptions options;
-  options.model = o.engine.model;
+  options.engine = o.engine;
   options.acceptance = flags.acceptance;
   options.draft_cost = flags.draft_cost;
   options.context = o.pass_context;
   options.repeats = std::max(o.repeats, o.pass_repeats);
   options.replay_tokens = flags.replay;
   options.replay_repeats = o.repeats;
-  options.threads = o.engine.threads;
-  options.isa = o.engine.isa;
-  options.cache_type = o.engine.cache_type;
   AERIE_ASSIGN_OR_RETURN(const auto report, measure::simulate_acceptance(options));
   return show_with_page(report, files);
 }
@@ -372,6 +413,7 @@ Status said(bool was_interrupted) {
 
 Status run_spec(SpecFlags& flags) {
   AERIE_RETURN_IF_ERROR(finish_spec(flags));
+  AERIE_RETURN_IF_ERROR(use_made_model(flags.made, flags.options.engine));
   AERIE_ASSIGN_OR_RETURN(SpecFiles files, SpecFiles::open(flags));
   if (!flags.acceptance.empty()) return run_simulation(flags, files);
   if (flags.replay > 0) return invalid_argument("--replay: give --simulate-acceptance with it");
@@ -381,9 +423,9 @@ Status run_spec(SpecFlags& flags) {
   return said(report.interrupted);
 }
 
+// All but the model.
 void add_spec_flags(CLI::App& app, SpecFlags& flags) {
   measure::SpecOptions& o = flags.options;
-  app.add_option("-m,--model", o.engine.model, kModelHelp)->required();
   app.add_option(
       "--dataset", o.datasets,
       "Files of prompts, JSON lines with 'turns', 'prompt', 'question', 'text' or 'messages'");
@@ -409,6 +451,7 @@ void add_spec_flags(CLI::App& app, SpecFlags& flags) {
 
 Run add_spec(CLI::App& app) {
   auto flags = std::make_shared<SpecFlags>();
+  add_model(app, flags->options.engine, flags->made);
   add_spec_flags(app, *flags);
   app.add_option("--simulate-acceptance", flags->acceptance,
                  "Instead: what passes as measured and these acceptance rates, one for each depth, "
@@ -428,6 +471,7 @@ Run add_sweep(CLI::App& app) {
   auto flags = std::make_shared<SpecFlags>();
   auto depths = std::make_shared<std::vector<int>>(measure::SweepOptions().depths);
   flags->options.temperatures = {0.0, 0.7, 1.0, 1.5};
+  add_model(app, flags->options.engine);
   add_spec_flags(app, *flags);
   add_list(app, "--depths", *depths, "num_speculative_tokens of every method");
   return [flags, depths]() -> Status {
@@ -448,6 +492,7 @@ Run add_tune(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   flags->options.temperatures = {0.0, 1.0};
   flags->options.repeats = 1;
+  add_model(app, flags->options.engine);
   add_spec_flags(app, *flags);
   add_list(app, "--depths", flags->tune.depths,
            "num_speculative_tokens of the methods that leave it open");

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/log.h"
 #include "base/system/topology.h"
 #include "base/thread_pool.h"
 #include "format/gguf/gguf_types.h"
@@ -51,8 +52,7 @@ GgufTokenizerMetadata byte_tokenizer() {
 // Made as it is read: nothing but names and sizes is kept.
 class RandomModel final : public ModelFile {
  public:
-  static Expected<std::unique_ptr<RandomModel>> create(const ModelShape& shape,
-                                                       const MakeModelOptions& options,
+  static Expected<std::unique_ptr<RandomModel>> create(const MakeModelOptions& options,
                                                        ThreadPool& pool);
 
   std::string format() const override { return "random weights"; }
@@ -92,6 +92,7 @@ class RandomModel final : public ModelFile {
   MetadataBuilder metadata_;
   std::deque<std::string> names_;
   std::vector<TensorInfo> tensors_;
+  std::map<DType, RandomWeights> weights_;
   struct Others {
     int tensors = 0;
     int64_t k = 0;
@@ -99,9 +100,14 @@ class RandomModel final : public ModelFile {
   std::map<DType, Others> others_;  // tensors that could not have type_, by the type they have
 };
 
-Expected<std::unique_ptr<RandomModel>> RandomModel::create(const ModelShape& shape,
-                                                           const MakeModelOptions& options,
+Expected<std::unique_ptr<RandomModel>> RandomModel::create(const MakeModelOptions& options,
                                                            ThreadPool& pool) {
+  AERIE_ASSIGN_OR_RETURN(ModelShape shape, find_shape(options.shape));
+  if (options.layers > shape.layers || options.layers < 0) {
+    return invalid_argument("{} layers of {}, which has {}", options.layers, shape.name,
+                            shape.layers);
+  }
+  if (options.layers > 0) shape.layers = options.layers;
   std::unique_ptr<RandomModel> model(new RandomModel(shape, options, pool));
   AERIE_RETURN_IF_ERROR(model->add_metadata());
   model->add_tensors();
@@ -362,6 +368,7 @@ void RandomModel::add_tensor(const std::string& name, DType type, int64_t k, int
   tensor.bytes = dtype_bytes(type, k) * n * stack;
   tensor.dtype = type;
   tensors_.push_back(tensor);
+  weights_.try_emplace(type, type);
 }
 
 Expected<TensorData> RandomModel::read_tensor(const TensorInfo& tensor) const {
@@ -379,7 +386,7 @@ Expected<TensorData> RandomModel::read_tensor(const TensorInfo& tensor) const {
     std::ranges::fill(data.owned.as<float>(), is_norm ? weight : rest);
     return data;
   }
-  const RandomWeights weights(*tensor.dtype);
+  const RandomWeights& weights = weights_.at(*tensor.dtype);
   const auto index = static_cast<uint64_t>(find_tensor(tensor.name) - tensors().data());
   pool_.parallel_for(data.view.rows(), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
@@ -427,15 +434,16 @@ DType matrix_type(DType type, int64_t k) {
   }
 }
 
+Expected<std::unique_ptr<ModelFile>> random_model(const MakeModelOptions& options,
+                                                  ThreadPool& pool) {
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<RandomModel> model, RandomModel::create(options, pool));
+  for (const std::string& note : model->notes()) log(LogLevel::kInfo, note);
+  return std::unique_ptr<ModelFile>(std::move(model));
+}
+
 Expected<MakeModelReport> make_model(const MakeModelOptions& options) {
-  AERIE_ASSIGN_OR_RETURN(ModelShape shape, find_shape(options.shape));
-  if (options.layers > shape.layers || options.layers < 0) {
-    return invalid_argument("{} layers of {}, which has {}", options.layers, shape.name,
-                            shape.layers);
-  }
-  if (options.layers > 0) shape.layers = options.layers;
   ThreadPool pool(options.threads > 0 ? options.threads : default_threads());
-  AERIE_ASSIGN_OR_RETURN(const auto model, RandomModel::create(shape, options, pool));
+  AERIE_ASSIGN_OR_RETURN(const auto model, RandomModel::create(options, pool));
   AERIE_RETURN_IF_ERROR(write_gguf(*model, options.output));
   std::error_code ignored;
   MakeModelReport report;

@@ -13,6 +13,7 @@ namespace {
 using kernels::Dot;
 
 constexpr std::string_view kEmbedding = "token_embd.weight";
+constexpr std::string_view kOutput = "output.weight";
 constexpr std::string_view kPositions = "position_embd.weight";
 constexpr std::string_view kPerLayer = "per_layer_token_embd.weight";
 
@@ -58,7 +59,7 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   AERIE_ASSIGN_OR_RETURN(const Blueprint blueprint, read_blueprint(file));
   const ModelConfig& config = blueprint.config;
   PassWork work;
-  const bool tied = file.find_tensor("output.weight") == nullptr;
+  const bool tied = file.find_tensor(kOutput) == nullptr;
   for (const TensorInfo& tensor : file.tensors()) {
     if ((tensor.name == kEmbedding && !tied) || tensor.name == kPositions ||
         tensor.name == kPerLayer) {
@@ -77,6 +78,9 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
     }
     const int64_t rows = tensor.elements() / tensor.shape[0];
     if (!tensor.dtype || rows == 1) continue;
+    if (tensor.name == (tied ? kEmbedding : kOutput)) {
+      work.head_operations = 2.0 * static_cast<double>(tensor.elements());
+    }
     work.row_operations[static_cast<size_t>(dot_of(*tensor.dtype))] +=
         2.0 * static_cast<double>(tensor.elements()) *
         (stacked ? static_cast<double>(config.used_experts) / config.experts : 1.0);
@@ -101,7 +105,8 @@ Expected<PassWork> work_of(const ModelFile& file, kernels::KvType cache_type) {
   const bool bytes = cache_type == kernels::KvType::kQ8 && config.latent.rank == 0;
   const int keys = average_head_dim(blueprint);
   const int values = config.latent.rank > 0 ? config.latent.rank : keys;
-  work.position_operations = (bytes ? 2.0 : 1.0) * 2.0 * config.heads * (keys + values);
+  work.attention_operations = 2.0 * config.heads * (keys + values);
+  work.position_operations = (bytes ? 2.0 : 1.0) * work.attention_operations;
   work.attention_dot = bytes ? Dot::kInt8 : Dot::kFloat;
   return work;
 }
@@ -121,6 +126,16 @@ double PassWork::expected_experts(int rows) const {
 double PassWork::bytes(int context, double read_experts) const {
   return static_cast<double>(weight_bytes + cache_bytes(context) + state_bytes) +
          read_experts * expert_bytes;
+}
+
+double prompt_operations(const PassWork& work, int tokens) {
+  double operations = work.state_operations - work.head_operations;
+  for (const double of_row : work.row_operations) operations += of_row;
+  double positions = 0;
+  for (int context = 1; context <= tokens; ++context) {
+    positions += static_cast<double>(work.positions(context));
+  }
+  return operations * tokens + work.attention_operations * positions;
 }
 
 double floor_seconds(const PassWork& work, int context, int rows, const Limits& limits) {

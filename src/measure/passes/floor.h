@@ -24,6 +24,8 @@ struct PassWork {
   int used_experts = 0;
   // Multiplications and additions of one row's matrix products, by the dot that fits the weights.
   std::array<double, kernels::kDotCount> row_operations = {};
+  // Of these, the head's: of rows that want no logits they are left out.
+  double head_operations = 0;
   int64_t position_bytes = 0;  // of a layer's keys and values at one position
   std::vector<int> windows;    // of the layers' attention, in positions; 0: all
   // Of layers that keep states, all of them together: what a pass reads and writes of a sequence's,
@@ -34,6 +36,7 @@ struct PassWork {
   // queries and weights have 16 bits beside codes of 8, and then count as two bytes.
   double position_operations = 0;
   kernels::Dot attention_dot = kernels::Dot::kFloat;
+  double attention_operations = 0;  // position_operations, each counted once
 
   // That a row at the end of a context of so many positions sees, of all layers.
   int64_t positions(int context) const;
@@ -46,6 +49,9 @@ struct PassWork {
   // That a pass reads.
   double bytes(int context, double experts) const;
 };
+
+// Multiplications and additions of a prompt of so many tokens, of which none wants logits.
+double prompt_operations(const PassWork& work, int tokens);
 
 // The dot product that weights of a type take.
 kernels::Dot dot_of(DType type);

@@ -355,9 +355,9 @@ Status Bench::measure(const std::string& kind, HeadReport& report) {
 Expected<HeadReport> bench_heads(const HeadBenchOptions& options) {
   AERIE_RETURN_IF_ERROR(check_memory(options.memory_mib));
   LoadOptions load;
-  load.model = options.model;
-  load.threads = options.threads;
-  load.isa = options.isa;
+  load.engine.model = options.model;
+  load.engine.threads = options.threads;
+  load.engine.isa = options.isa;
   AERIE_ASSIGN_OR_RETURN(const auto target, LoadedModel::load(load));
   AERIE_ASSIGN_OR_RETURN(Machine machine,
                          Machine::open(options.isa, target->pool(), options.memory_mib));

@@ -10,14 +10,14 @@
 namespace aerie::measure {
 
 Expected<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadOptions& options) {
-  EngineOptions engine_options;
-  engine_options.model = options.model;
-  engine_options.threads = options.threads;
-  engine_options.isa = options.isa;
-  engine_options.cache_type = options.cache_type;
+  EngineOptions engine_options = options.engine;
+  engine_options.speculation = {};
+  engine_options.more_speculations.clear();
+  engine_options.custom_drafter = nullptr;
+  engine_options.profile.clear();
+  engine_options.draft_room = 0;
   engine_options.context = std::max(2, options.positions);
   engine_options.prefill_chunk = kPrefillChunk;
-  engine_options.group = options.group;
   Concurrency concurrency;
   concurrency.sequences = options.sequences;
   concurrency.cache_positions = int64_t{options.positions} * options.sequences +
@@ -56,6 +56,13 @@ Status LoadedModel::fill(int context) {
     filled_ += rows;
   }
   return {};
+}
+
+Expected<double> LoadedModel::read_prompt(int tokens) {
+  const auto start = std::chrono::steady_clock::now();
+  AERIE_RETURN_IF_ERROR(fill(tokens));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return seconds.count();
 }
 
 Expected<double> LoadedModel::pass(int context, int rows) {

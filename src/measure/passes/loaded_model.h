@@ -10,21 +10,15 @@
 #include "base/thread_pool.h"
 #include "core/random_tokens.h"
 #include "engine/engine.h"
-#include "kernels/backend.h"
 #include "model/model.h"
-#include "parallel/rank_group.h"
 
 namespace aerie::measure {
 
 struct LoadOptions {
-  std::string model;
-  int threads = 0;  // 0: default_threads()
-  kernels::Isa isa = kernels::best_isa();
-  kernels::KvType cache_type = kernels::KvType::kF16;
-  int most_rows = 1;             // of a pass
-  int positions = 1;             // that the longest sequence may have, the rows of a pass included
-  int sequences = 1;             // open at a time, all of that length
-  std::shared_ptr<Group> group;  // EngineOptions::group
+  EngineOptions engine;  // without what drafts and its context, which are set here
+  int most_rows = 1;     // of a pass
+  int positions = 1;     // that the longest sequence may have, the rows of a pass included
+  int sequences = 1;     // open at a time, all of that length
 };
 
 // One thread at a time.
@@ -37,6 +31,8 @@ class LoadedModel {
   // Makes `context` positions of random tokens by passes as a prompt takes them, in place of what
   // was there before. Requires context + most_rows <= positions.
   Status fill(int context);
+  // The same of a prompt's passes, timed: seconds of all of them. What fill() made is gone.
+  Expected<double> read_prompt(int tokens);
   // Seconds of one forward of a root and a chain of rows - 1 nodes behind `context` positions, at
   // most as many as fill() made. All rows want logits, and nothing is committed.
   Expected<double> pass(int context, int rows);

@@ -109,12 +109,12 @@ Expected<RankReport> bench_ranks(const RankOptions& options) {
   std::ranges::sort(rows);
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
   LoadOptions load;
-  load.model = options.model;
-  load.threads = options.threads;
-  load.isa = options.isa;
+  load.engine.model = options.model;
+  load.engine.threads = options.threads;
+  load.engine.isa = options.isa;
   load.most_rows = rows.back();
   load.positions = options.context + rows.back();
-  load.group = options.group;
+  load.engine.group = options.group;
   AERIE_ASSIGN_OR_RETURN(const auto model, LoadedModel::load(load));
   AERIE_RETURN_IF_ERROR(model->fill(options.context));
   RankReport report;

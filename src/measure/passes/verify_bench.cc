@@ -31,6 +31,9 @@ Status check(const VerifyOptions& options) {
   for (const int context : options.contexts) {
     if (context < 1) return refuse("--context", context, 1, 1 << 26);
   }
+  for (const int tokens : options.prompts) {
+    if (tokens < 1) return refuse("--prompt", tokens, 1, 1 << 26);
+  }
   if (options.repeats < 1 || options.repeats > kMostRepeats) {
     return refuse("--repeat", options.repeats, 1, kMostRepeats);
   }
@@ -39,8 +42,9 @@ Status check(const VerifyOptions& options) {
 
 // All that was measured of one number of rows in one context, one value for each repetition.
 struct PassSeries {
-  int context, rows;
-  std::vector<double> seconds, floors, ratios, to_floor, shares, experts;
+  int context = 0, rows = 0;
+  std::vector<double> seconds = {}, floors = {}, ratios = {}, to_floor = {}, bandwidths = {},
+                      shares = {}, experts = {};
 };
 
 Status repeat(LoadedModel& target, Machine& machine, const PassWork& work,
@@ -63,7 +67,8 @@ Status repeat(LoadedModel& target, Machine& machine, const PassWork& work,
     s.floors.push_back(floor);
     s.ratios.push_back(seconds / one_row);
     s.to_floor.push_back(seconds / floor);
-    s.shares.push_back(bytes / seconds / limits.back().bandwidth);
+    s.bandwidths.push_back(bytes / seconds);
+    s.shares.push_back(s.bandwidths.back() / limits.back().bandwidth);
   }
   return {};
 }
@@ -79,9 +84,52 @@ VerifyPoint summary(const PassSeries& s) {
   point.spread_ms = spread(ms);
   point.ratio = median(s.ratios);
   point.to_floor = median(s.to_floor);
+  point.bandwidth = median(s.bandwidths);
   point.bandwidth_share = median(s.shares);
   if (!s.experts.empty()) point.experts = median(s.experts);
   return point;
+}
+
+Expected<std::vector<PromptPoint>> read_prompts(const VerifyOptions& options, LoadedModel& target,
+                                                const PassWork& work) {
+  std::vector<PromptPoint> points;
+  if (options.prompts.empty()) return points;
+  Progress progress("reading prompts", (options.repeats + 1) * std::ssize(options.prompts));
+  for (const int tokens : options.prompts) {
+    std::vector<double> ms;
+    for (int i = 0; i <= options.repeats; ++i) {
+      AERIE_ASSIGN_OR_RETURN(const double seconds, target.read_prompt(tokens));
+      if (i > 0) ms.push_back(1e3 * seconds);  // the first is to warm up
+      progress.add(1);
+    }
+    PromptPoint& point = points.emplace_back();
+    point.tokens = tokens;
+    point.median_ms = median(ms);
+    point.spread_ms = spread(ms);
+    point.tokens_per_second = 1e3 * tokens / point.median_ms;
+    point.operations = 1e3 * prompt_operations(work, tokens) / point.median_ms;
+  }
+  return points;
+}
+
+std::string prompt_text(const VerifyReport& report) {
+  if (report.prompts.empty()) return "";
+  std::string text = fmt::format("{:>8} {:>10} {:>21} {:>10} {:>10}\n", "prompt", "median ms",
+                                 "lowest-highest ms", "tokens/s", "TFLOP/s");
+  for (const PromptPoint& p : report.prompts) {
+    text += fmt::format("{:>8} {:>10.2f} {:>21} {:>10.0f} {:>10.3g}\n", p.tokens, p.median_ms,
+                        fmt::format("{:.2f}-{:.2f}", p.spread_ms.lowest, p.spread_ms.highest),
+                        p.tokens_per_second, 1e-12 * p.operations);
+  }
+  return text;
+}
+
+Json prompt_json(const PromptPoint& p) {
+  return {{"tokens", p.tokens},
+          {"median_ms", p.median_ms},
+          {"spread", spread_json(p.spread_ms)},
+          {"tokens_per_second", p.tokens_per_second},
+          {"teraflops", 1e-12 * p.operations}};
 }
 
 }  // namespace
@@ -95,22 +143,21 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
     list->erase(std::unique(list->begin(), list->end()), list->end());
   }
   LoadOptions load;
-  load.model = options.model;
-  load.threads = options.threads;
-  load.isa = options.isa;
-  load.cache_type = options.cache_type;
-  load.group = options.group;
+  load.engine = options.engine;
   load.most_rows = rows.back();
   load.positions = contexts.back() + rows.back();
+  for (const int tokens : options.prompts) load.positions = std::max(load.positions, tokens);
   AERIE_ASSIGN_OR_RETURN(const auto target, LoadedModel::load(load));
+  AERIE_ASSIGN_OR_RETURN(const PassWork work, work_of(target->file(), options.engine.cache_type));
+  VerifyReport report;
+  AERIE_ASSIGN_OR_RETURN(report.prompts, read_prompts(options, *target, work));
   AERIE_RETURN_IF_ERROR(target->fill(contexts.back()));
-  AERIE_ASSIGN_OR_RETURN(const PassWork work, work_of(target->file(), options.cache_type));
   AERIE_ASSIGN_OR_RETURN(Machine machine,
-                         Machine::open(options.isa, target->pool(), options.memory_mib));
+                         Machine::open(options.engine.isa, target->pool(), options.memory_mib));
 
   std::vector<PassSeries> all;
   for (const int context : contexts) {
-    for (const int count : rows) all.push_back({context, count, {}, {}, {}, {}, {}, {}});
+    for (const int count : rows) all.push_back(PassSeries{.context = context, .rows = count});
   }
   Progress progress("timing passes", (options.repeats + 1) * static_cast<int64_t>(all.size()));
   for (const PassSeries& s : all) {  // to warm up
@@ -121,11 +168,10 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   for (int i = 0; i < options.repeats; ++i) {
     AERIE_RETURN_IF_ERROR(repeat(*target, machine, work, all, limits, progress));
   }
-  VerifyReport report;
-  report.model = options.model;
+  report.model = options.engine.model;
   report.threads = target->pool().threads();
-  report.isa = options.isa;
-  report.cache_type = options.cache_type;
+  report.isa = options.engine.isa;
+  report.cache_type = options.engine.cache_type;
   report.limits = median_of(limits);
   report.experts = work.experts;
   report.expert_layers = work.expert_layers;
@@ -137,18 +183,19 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
 std::string to_text(const VerifyReport& report) {
   std::string text = head_text(report.model, report.threads, report.isa, report.limits);
   text += fmt::format("cache: {}\n", kernels::kv_type_name(report.cache_type));
-  text +=
-      fmt::format("{:>8} {:>5} {:>10} {:>10} {:>21} {:>7} {:>9} {:>10}{}\n", "context", "rows",
-                  "median ms", "floor ms", "lowest-highest ms", "ratio", "to floor", "bandwidth",
-                  report.experts > 0 ? fmt::format("  of {} experts", report.experts) : "");
+  text += fmt::format("{:>8} {:>5} {:>10} {:>10} {:>21} {:>7} {:>9} {:>8} {:>10}{}\n", "context",
+                      "rows", "median ms", "floor ms", "lowest-highest ms", "ratio", "to floor",
+                      "GB/s", "bandwidth",
+                      report.experts > 0 ? fmt::format("  of {} experts", report.experts) : "");
   for (const VerifyPoint& p : report.points) {
-    text += fmt::format("{:>8} {:>5} {:>10.2f} {:>10.2f} {:>21} {:>7.2f} {:>9.2f} {:>9.0f}%{}\n",
-                        p.context, p.rows, p.median_ms, p.floor_ms,
-                        fmt::format("{:.2f}-{:.2f}", p.spread_ms.lowest, p.spread_ms.highest),
-                        p.ratio, p.to_floor, 100 * p.bandwidth_share,
-                        report.experts > 0 ? fmt::format("{:>16.1f}", p.experts) : "");
+    text += fmt::format(
+        "{:>8} {:>5} {:>10.2f} {:>10.2f} {:>21} {:>7.2f} {:>9.2f} {:>8.1f} {:>9.0f}%{}\n",
+        p.context, p.rows, p.median_ms, p.floor_ms,
+        fmt::format("{:.2f}-{:.2f}", p.spread_ms.lowest, p.spread_ms.highest), p.ratio, p.to_floor,
+        1e-9 * p.bandwidth, 100 * p.bandwidth_share,
+        report.experts > 0 ? fmt::format("{:>16.1f}", p.experts) : "");
   }
-  return text;
+  return text + prompt_text(report);
 }
 
 std::string to_json(const VerifyReport& report) {
@@ -163,9 +210,12 @@ std::string to_json(const VerifyReport& report) {
                              {"spread", spread_json(p.spread_ms)},
                              {"ratio", p.ratio},
                              {"to_floor", p.to_floor},
+                             {"bandwidth", 1e-9 * p.bandwidth},
                              {"bandwidth_share", p.bandwidth_share}});
     if (report.experts > 0) out["points"].back()["experts"] = p.experts;
   }
+  if (!report.prompts.empty()) out["prompts"] = Json::array();
+  for (const PromptPoint& p : report.prompts) out["prompts"].push_back(prompt_json(p));
   return out.dump(2) + "\n";
 }
 

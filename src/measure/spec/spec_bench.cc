@@ -258,14 +258,11 @@ Status Run::check_ids(const Conversation& conversation, size_t method, const Gen
 Expected<VerifyReport> time_passes(const SpecOptions& options,
                                    const std::vector<SpeculativeConfig>& methods) {
   VerifyOptions verify;
-  verify.model = options.engine.model;
+  verify.engine = options.engine;
   verify.rows = options.pass_rows;
   for (const SpeculativeConfig& config : methods) verify.rows.push_back(1 + config.tokens());
   verify.contexts = {options.pass_context};
-  verify.threads = options.engine.threads;
   verify.repeats = options.pass_repeats;
-  verify.isa = options.engine.isa;
-  verify.cache_type = options.engine.cache_type;
   return bench_verify(verify);
 }
 

@@ -133,11 +133,7 @@ Expected<ReplayReport> replay_acceptance(const ReplayOptions& options) {
   AERIE_RETURN_IF_ERROR(check(options));
   AERIE_ASSIGN_OR_RETURN(const std::vector<SpeculativeConfig> configs,
                          configs_of(static_cast<int>(options.acceptance.size())));
-  EngineOptions engine_options;
-  engine_options.model = options.model;
-  engine_options.threads = options.threads;
-  engine_options.isa = options.isa;
-  engine_options.cache_type = options.cache_type;
+  EngineOptions engine_options = options.engine;
   engine_options.context = options.context + options.tokens;
   engine_options.speculation = configs[0];
   engine_options.more_speculations.assign(configs.begin() + 1, configs.end());

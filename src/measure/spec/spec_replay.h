@@ -8,21 +8,18 @@
 #include <vector>
 
 #include "base/status.h"
-#include "kernels/backend.h"
+#include "engine/engine_options.h"
 #include "measure/statistics.h"
 
 namespace aerie::measure {
 
 struct ReplayOptions {
-  std::string model;
+  EngineOptions engine;            // what drafts in it and its context do not count
   std::vector<double> acceptance;  // by depth, each given that the one before was accepted
   double draft_cost = 0;           // a drafted token's time by that of a plain token
   int context = 256;               // random tokens of the prompt
   int tokens = 128;                // of the reply
   int repeats = 3;
-  int threads = 0;  // 0: default_threads()
-  kernels::Isa isa = kernels::best_isa();
-  kernels::KvType cache_type = kernels::KvType::kF16;
 };
 
 struct ReplayPoint {

@@ -35,15 +35,12 @@ Status check(const SimulationOptions& options) {
 
 ReplayOptions replay_of(const SimulationOptions& options) {
   ReplayOptions replay;
-  replay.model = options.model;
+  replay.engine = options.engine;
   replay.acceptance = options.acceptance;
   replay.draft_cost = options.draft_cost;
   replay.context = options.context;
   replay.tokens = options.replay_tokens;
   replay.repeats = options.replay_repeats;
-  replay.threads = options.threads;
-  replay.isa = options.isa;
-  replay.cache_type = options.cache_type;
   return replay;
 }
 
@@ -67,14 +64,11 @@ Json replay_json(const ReplayReport& replay) {
 Expected<SimulationReport> simulate_acceptance(const SimulationOptions& options) {
   AERIE_RETURN_IF_ERROR(check(options));
   VerifyOptions verify;
-  verify.model = options.model;
+  verify.engine = options.engine;
   verify.rows.resize(options.acceptance.size() + 1);
   std::iota(verify.rows.begin(), verify.rows.end(), 1);
   verify.contexts = {options.context};
-  verify.threads = options.threads;
   verify.repeats = options.repeats;
-  verify.isa = options.isa;
-  verify.cache_type = options.cache_type;
   SimulationReport report;
   report.acceptance = options.acceptance;
   report.draft_cost = options.draft_cost;

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "base/status.h"
-#include "kernels/backend.h"
+#include "engine/engine_options.h"
 #include "measure/passes/verify_bench.h"
 #include "measure/spec/spec_replay.h"
 
 namespace aerie::measure {
 
 struct SimulationOptions {
-  std::string model;
+  EngineOptions engine;  // what drafts in it and its context do not count
   // By depth, each given that the one before was accepted, as Figures::n_alpha; 0 to 1.
   std::vector<double> acceptance;
   double draft_cost = 0;  // a drafted token's time by that of a pass of one row
@@ -23,9 +23,6 @@ struct SimulationOptions {
   int repeats = 7;
   int replay_tokens = 0;  // of the reply that is replayed; 0: nothing is
   int replay_repeats = 3;
-  int threads = 0;  // 0: default_threads()
-  kernels::Isa isa = kernels::best_isa();
-  kernels::KvType cache_type = kernels::KvType::kF16;
 };
 
 struct SimulationPoint {

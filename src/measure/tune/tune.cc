@@ -163,11 +163,8 @@ Expected<TuneReport> tune(const TuneOptions& options) {
   AERIE_RETURN_IF_ERROR(check(options));
   const EngineOptions& engine = options.spec.engine;
   VerifyOptions verify;
-  verify.model = engine.model;
+  verify.engine = engine;
   verify.rows = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, kMostBatch};
-  verify.threads = engine.threads;
-  verify.isa = engine.isa;
-  verify.cache_type = engine.cache_type;
   verify.repeats = options.spec.pass_repeats;
   ThreadPool pool(engine.threads > 0 ? engine.threads : default_threads());
   ProfileKey key;
