@@ -136,7 +136,7 @@ def demangled(names):
 
 def short(name):
     """Without arguments and namespaces, and with the names of kinds."""
-    name = re.sub(r"^void\s+", "", name)
+    name = re.sub(r"^void\s+", "", name).replace("(anonymous namespace)::", "")
     depth = 0
     for at, character in enumerate(name):
         depth += {"<": 1, ">": -1}.get(character, 0)
