@@ -22,7 +22,7 @@ endfunction()
 
 # Sets AERIE_NVCC and AERIE_CUDA_RUNTIME or ends with what to do.
 macro(aerie_find_nvcc)
-  set(fetched "${CMAKE_SOURCE_DIR}/build/cuda/nvidia/cu13")
+  set(fetched "${CMAKE_SOURCE_DIR}/build/nvcc/nvidia/cu13")
   find_program(AERIE_NVCC nvcc PATHS /usr/local/cuda/bin "${fetched}/bin" DOC "CUDA's compiler")
   if(NOT AERIE_NVCC)
     message(FATAL_ERROR "AERIE_CUDA needs CUDA's compiler, and there is no nvcc: scripts/cuda/fetch_nvcc.sh brings it, "
@@ -79,10 +79,11 @@ function(aerie_cuda_library)
   message(STATUS "CUDA ${version}: ${AERIE_NVCC}, for ${AERIE_CUDA_ARCHITECTURES}")
   aerie_cuda_objects(objects ${ARGN})
   add_library(aerie_cuda MODULE ${objects})
+  # What it is made of stays hidden, the runtime's functions and parts of the standard library, too.
+  set(map "${CMAKE_SOURCE_DIR}/cmake/libaerie_cuda.map")
   set_target_properties(aerie_cuda PROPERTIES
-    LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
-  # What the runtime brings stays hidden.
-  target_link_options(aerie_cuda PRIVATE LINKER:--exclude-libs,ALL LINKER:--no-undefined)
+    LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin" LINK_DEPENDS "${map}")
+  target_link_options(aerie_cuda PRIVATE "LINKER:--version-script=${map}" LINKER:--no-undefined)
   target_link_libraries(aerie_cuda PRIVATE ${AERIE_CUDA_RUNTIME})
   # A part of its own: the packages of the program do without.
   install(TARGETS aerie_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT cuda)

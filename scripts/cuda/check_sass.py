@@ -10,7 +10,7 @@ instructions a warp issues for 1,024 weights in its hottest loop, the innermost 
 processor has so many slots for them while its share of the weights comes from memory (docs/cuda.md).
 
 Prints a table, with --all of kernels that nothing is asked of, too. Exits with 1 and one line for each violation, also
-where a row of TABLE finds no kernel. cuobjdump comes with scripts/cuda/fetch_nvcc.sh (build/cuda) or a toolkit.
+where a row of TABLE finds no kernel. cuobjdump comes with scripts/cuda/fetch_nvcc.sh (build/nvcc) or a toolkit.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-FETCHED = ROOT / "build/cuda/nvidia/cu13/bin/cuobjdump"
+FETCHED = ROOT / "build/nvcc/nvidia/cu13/bin/cuobjdump"
 # MatrixKind of src/kernels/device/device.h.
 KINDS = ("kBf16", "kBf16x2", "kQ4", "kQ4K", "kQ8", "kQ6K")
 
