@@ -34,7 +34,7 @@ struct OpenedModel {
   ModelSource source;
   std::unique_ptr<SplitBackend> split;  // of options.group; null without one
   std::unique_ptr<Model> model;
-  std::unique_ptr<KvCache> cache;
+  ModelCache cache;
   std::unique_ptr<PassCost> cost;         // null unless a speculation decides by it
   std::vector<Speculation> speculations;  // options.speculation, then more_speculations
   MemoryRoom memory;                      // as far as it was accounted for

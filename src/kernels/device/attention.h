@@ -170,7 +170,7 @@ class AttentionBlock {
       const uint16_t* second = key_at(slot_of(shared_.rows[0], begin + 8 + lane_ / 4));
       float sums[kTiles][4];
       multiply_keys(first, second, sums);
-#pragma unroll
+      SIMT_UNROLL
       for (int i = 0; i < kTiles; ++i) write_scores(tile, i, sums[i], -1);
       return;
     }
@@ -181,7 +181,7 @@ class AttentionBlock {
       const uint16_t* second = key_at(sees(row, p + 8) ? slot_of(row, p + 8) : row.slot);
       float sums[kTiles][4];
       multiply_keys(first, second, sums);
-#pragma unroll
+      SIMT_UNROLL
       for (int i = 0; i < kTiles; ++i) write_scores(tile, i, sums[i], r);
     }
   }
@@ -195,19 +195,19 @@ class AttentionBlock {
   // 32 dimensions at a time: a lane has 8 of them side by side, 4 for each of two steps.
   SIMT_DEV void multiply_keys(const uint16_t* first, const uint16_t* second,
                               float (&sums)[kTiles][4]) const {
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
+      SIMT_UNROLL
       for (int j = 0; j < 4; ++j) sums[i][j] = 0.0f;
     }
     const int t = lane_ % 4, g = lane_ / 4;
     const int whole = head_dim() / 32 * 32;
-#pragma unroll
+    SIMT_UNROLL
     for (int d = 0; d < (kHeadDim > 0 ? kHeadDim / 32 * 32 : whole); d += 32) {
       const uint4 k0 = read16(first + d + t * 8);
       const uint4 k1 = read16(second + d + t * 8);
       const uint32_t a0[4] = {k0.x, k1.x, k0.y, k1.y}, a1[4] = {k0.z, k1.z, k0.w, k1.w};
-#pragma unroll
+      SIMT_UNROLL
       for (int i = 0; i < kTiles; ++i) {
         const uint4 q = *reinterpret_cast<const uint4*>(&shared_.queries[i * 8 + g][d + t * 8]);
         const uint32_t b0[2] = {q.x, q.y}, b1[2] = {q.z, q.w};
@@ -219,7 +219,7 @@ class AttentionBlock {
     const uint2 k0 = read8(first + whole + t * 4);
     const uint2 k1 = read8(second + whole + t * 4);
     const uint32_t a[4] = {k0.x, k1.x, k0.y, k1.y};
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) {
       const uint2 q = *reinterpret_cast<const uint2*>(&shared_.queries[i * 8 + g][whole + t * 4]);
       const uint32_t b[2] = {q.x, q.y};
@@ -229,7 +229,7 @@ class AttentionBlock {
 
   // Of all columns, or of one row's.
   SIMT_DEV void write_scores(int tile, int column_tile, const float (&sums)[4], int row) {
-#pragma unroll
+    SIMT_UNROLL
     for (int j = 0; j < 4; ++j) {
       const int column = column_tile * 8 + lane_ % 4 * 2 + j % 2;
       const int in_chunk = tile * 16 + lane_ / 4 + j / 2 * 8;
@@ -247,18 +247,18 @@ class AttentionBlock {
   SIMT_DEV void weigh(int column) {
     float s[kChunk / 32];
     float largest = -infinity();
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < kChunk / 32; ++i) {
       s[i] = shared_.scores[column][i * 32 + lane_];
       largest = s[i] > largest ? s[i] : largest;
     }
-#pragma unroll
+    SIMT_UNROLL
     for (int mask = 16; mask > 0; mask /= 2) {
       const float other = simt::shuffle_xor(largest, mask);
       largest = other > largest ? other : largest;
     }
     float sum = 0.0f;
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < kChunk / 32; ++i) {
       // Where nothing is seen there is no largest one. Shares are at most 1.
       const bool hidden = s[i] == -infinity();
@@ -266,7 +266,7 @@ class AttentionBlock {
       shared_.shares[column][i * 32 + lane_] = share;
       sum += simt::from_f16(share);
     }
-#pragma unroll
+    SIMT_UNROLL
     for (int mask = 16; mask > 0; mask /= 2) sum += simt::shuffle_xor(sum, mask);
     if (lane_ == 0) {
       shared_.largest[column] = largest;
@@ -276,12 +276,12 @@ class AttentionBlock {
 
   // Dimensions [d, d + 16) of the sum of values by shares.
   SIMT_DEV void add_values(int d, float (&sums)[kTiles][4]) const {
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
+      SIMT_UNROLL
       for (int j = 0; j < 4; ++j) sums[i][j] = 0.0f;
     }
-#pragma unroll 2
+    SIMT_UNROLL_BY(2)
     for (int at = 0; at < kChunk; at += 32) {
       const int begin = chunk_ * kChunk + at;
       if (none_sees(begin, begin + 32)) continue;
@@ -306,10 +306,10 @@ class AttentionBlock {
     const int t = lane_ % 4, begin = chunk_ * kChunk + at;
     if (begin > row.position) return;
     uint32_t v[2][4];
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < 4; ++i) {
       v[0][i] = v[1][i] = 0;
-#pragma unroll
+      SIMT_UNROLL
       for (int j = 0; j < 2; ++j) {
         const int p = begin + t * 8 + i * 2 + j;
         if (!sees(row, p)) continue;
@@ -327,7 +327,7 @@ class AttentionBlock {
   SIMT_DEV void multiply_values(int at, uint4 v0, uint4 v1, int row,
                                 float (&sums)[kTiles][4]) const {
     const uint32_t a0[4] = {v0.x, v1.x, v0.y, v1.y}, a1[4] = {v0.z, v1.z, v0.w, v1.w};
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) {
       const int column = i * 8 + lane_ / 4;
       uint4 p = {0, 0, 0, 0};
@@ -343,9 +343,9 @@ class AttentionBlock {
   // Calls for each column and dimension that the lane has a sum of.
   template <typename F>
   SIMT_DEV void for_each(int d, const float (&sums)[kTiles][4], const F& fn) const {
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
+      SIMT_UNROLL
       for (int j = 0; j < 4; ++j) {
         const int column = i * 8 + lane_ % 4 * 2 + j % 2;
         if (column < columns_) fn(column, d + lane_ / 4 + j / 2 * 8, sums[i][j]);

@@ -113,7 +113,7 @@ Info DeviceImpl::info() {
   info.free = static_cast<int64_t>(free);
   cudaDeviceProp properties;
   note(cudaGetDeviceProperties(&properties, index_), "asking what it is");
-  std::snprintf(info.name, sizeof info.name, "%s", properties.name);
+  std::snprintf(info.name, sizeof info.name, "%.127s", properties.name);
   info.processors = properties.multiProcessorCount;
   info.major = properties.major;
   info.minor = properties.minor;

@@ -65,7 +65,7 @@ SIMT_DEV float inverse_rms(const InputNorm& norm, int row) {
   for (int i = lane; i < norm.count; i += 32) {
     sum += norm.squares[static_cast<int64_t>(row) * norm.stride + i];
   }
-#pragma unroll
+  SIMT_UNROLL
   for (int mask = 16; mask > 0; mask /= 2) sum += simt::shuffle_xor(sum, mask);
   return simt::reciprocal(
       simt::square_root(simt::divide(sum, static_cast<float>(norm.width)) + norm.eps));

@@ -50,7 +50,7 @@ class ProductWarp {
         lane_(static_cast<int>(threadIdx.x) % 32),
         begin_(segment_begin(args.steps, S::kUnit, warp_)),
         end_(segment_begin(args.steps, S::kUnit, warp_ + 1)) {
-#pragma unroll
+    SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
       int index = static_cast<int>(blockIdx.x) * kPanels + p;
       if (index >= args.panels) index = args.panels - 1;  // computed for nothing
@@ -70,20 +70,20 @@ class ProductWarp {
 
   // The sums of the segment.
   SIMT_DEV void run(float (&sums)[kPanels][kTiles][4]) {
-#pragma unroll
+    SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
-#pragma unroll
+      SIMT_UNROLL
       for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
+        SIMT_UNROLL
         for (int j = 0; j < 4; ++j) sums[p][i][j] = 0.0f;
       }
     }
     // Weights are there before the kernel that makes the activations is done.
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < S::kDepth; ++i) copy_weights(begin_ + i, i);
     simt::wait_for_previous();
     rows_ = *args_.rows;
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < S::kDepth; ++i) {
       copy_activations(begin_ + i, i);
       simt::copy_commit();
@@ -108,21 +108,19 @@ class ProductWarp {
     simt::copy_wait<0>();
   }
 
-  SIMT_DEV int rows() const {
-    return rows_;
-  }
+  SIMT_DEV int rows() const { return rows_; }
 
  private:
   SIMT_DEV void add(const unsigned char* stage, const uint2 (&supers)[kPanels],
                     float (&sums)[kPanels][kTiles][4]) {
     const unsigned char* scales = stage + kPanels * U::kCodeBytes;
     const unsigned char* rows = stage + kPanels * S::kPanelBytes;
-#pragma unroll
+    SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
       uint32_t b[kTiles][4];
-#pragma unroll
+      SIMT_UNROLL
       for (int i = 0; i < kTiles; ++i) load_rows(rows, i * 8 + lane_ / 4, half, b[i]);
-#pragma unroll
+      SIMT_UNROLL
       for (int p = 0; p < kPanels; ++p) {
         Panel<kKind, kTiles>::add(stage + p * U::kCodeBytes, scales + p * U::kScaleBytes, supers[p],
                                   half, lane_, b, sums[p]);
@@ -139,7 +137,7 @@ class ProductWarp {
   SIMT_DEV void load_rows(const unsigned char* rows, int row, int half, uint32_t (&b)[4]) const {
     const int t = lane_ % 4;
     if constexpr (U::kGroupsOf16) {
-#pragma unroll
+      SIMT_UNROLL
       for (int s = 0; s < 2; ++s) {
         const uint2 v = *reinterpret_cast<const uint2*>(
             rows + chunk_at(row, half * 4 + s * 2 + t / 2) + t % 2 * 8);
@@ -154,10 +152,10 @@ class ProductWarp {
   SIMT_DEV void copy_weights(int step, int slot) {
     if (step >= end_) return;
     unsigned char* stage = shared_.stages[warp_][slot];
-#pragma unroll
+    SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
       const unsigned char* from = codes_[p] + static_cast<int64_t>(step) * U::kCodeBytes;
-#pragma unroll
+      SIMT_UNROLL
       for (int at = 0; at < U::kCodeBytes; at += 512) {
         if (at + lane_ * 16 < U::kCodeBytes) {
           simt::copy_async16(stage + p * U::kCodeBytes + at + lane_ * 16, from + at + lane_ * 16);
@@ -175,7 +173,7 @@ class ProductWarp {
   SIMT_DEV void copy_activations(int step, int slot) {
     if (step >= end_) return;
     unsigned char* rows = shared_.stages[warp_][slot] + kPanels * S::kPanelBytes;
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < kTiles * 2; ++i) {
       const int row = i * 4 + lane_ / 8, chunk = lane_ % 8;
       if (row >= rows_) continue;
@@ -186,7 +184,7 @@ class ProductWarp {
   }
 
   SIMT_DEV void load_supers(int step, uint2 (&supers)[kPanels]) const {
-#pragma unroll
+    SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
       const unsigned char* at = supers_[p] + static_cast<int64_t>(step / 4) * U::kSuperBytes;
       if constexpr (U::kSuperBytes == 64) {
@@ -218,7 +216,7 @@ class ProductWarp {
 template <typename S>
 SIMT_DEV float added_up(const typename S::Shared& shared, int row, int output) {
   float sum = 0.0f;
-#pragma unroll
+  SIMT_UNROLL
   for (int segment = 0; segment < kSegments; ++segment) sum += shared.sums[segment][row][output];
   return sum;
 }
@@ -264,7 +262,7 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shar
       }
     }
     if (a.output != Output::kResidual || a.next.squares == nullptr) continue;
-#pragma unroll
+    SIMT_UNROLL
     for (int mask = 8; mask > 0; mask /= 2) square += simt::shuffle_xor(square, mask);
     if (is_there && output % kPanel == 0) {
       a.next.squares[static_cast<int64_t>(row) * a.next.squares_stride + panel] = square;
@@ -283,11 +281,11 @@ __global__ void __launch_bounds__(kProductThreads, kTiles <= 2 ? 2 : 1)
   warp.run(sums);
   __syncthreads();
   const int segment = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
+  SIMT_UNROLL
   for (int p = 0; p < kPanels; ++p) {
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
+      SIMT_UNROLL
       for (int j = 0; j < 4; ++j) {
         shared.sums[segment][i * 8 + lane % 4 * 2 + j % 2][p * kPanel + lane / 4 + j / 2 * 8] =
             sums[p][i][j];

@@ -19,14 +19,14 @@ struct RowShared {
 
 // The sum over all threads of a block, to all of them, in one order.
 SIMT_DEV float block_sum(RowShared& shared, float value) {
-#pragma unroll
+  SIMT_UNROLL
   for (int mask = 16; mask > 0; mask /= 2) value += simt::shuffle_xor(value, mask);
   const int thread = static_cast<int>(threadIdx.x);
   __syncthreads();
   if (thread % 32 == 0) shared.sums[thread / 32] = value;
   __syncthreads();
   float sum = 0.0f;
-#pragma unroll
+  SIMT_UNROLL
   for (int i = 0; i < kRowThreads / 32; ++i) sum += shared.sums[i];
   return sum;
 }
@@ -47,7 +47,7 @@ SIMT_DEV void make_next(const NextInput& next, int row, int n, bool is_there, fl
   }
   if (next.squares == nullptr) return;
   float square = is_there ? x * x : 0.0f;
-#pragma unroll
+  SIMT_UNROLL
   for (int mask = 8; mask > 0; mask /= 2) square += simt::shuffle_xor(square, mask);
   if (is_there && n % kPanel == 0) {
     next.squares[static_cast<int64_t>(row) * next.squares_stride + n / kPanel] = square;
@@ -156,13 +156,11 @@ class PlaceWarp {
   SIMT_DEV float head_inverse_rms(const float* x, int dim) const {
     float sum = 0.0f;
     for (int i = lane_; i < dim; i += 32) sum = simt::fma(x[i], x[i], sum);
-#pragma unroll
+    SIMT_UNROLL
     for (int mask = 16; mask > 0; mask /= 2) sum += simt::shuffle_xor(sum, mask);
     return simt::reciprocal(simt::square_root(simt::divide(sum, static_cast<float>(dim)) + a_.eps));
   }
-  SIMT_DEV int slot() const {
-    return a_.pass.rows[row_].slot;
-  }
+  SIMT_DEV int slot() const { return a_.pass.rows[row_].slot; }
   SIMT_DEV uint16_t* head_of_slot(int kv_head) const {
     return a_.plane + head_offset(a_.shape, slot(), kv_head);
   }
@@ -223,7 +221,7 @@ SIMT_DEV Candidate better(Candidate a, Candidate b) {
 }
 SIMT_DEV Candidate best_of_block(BestShared& shared, Candidate best) {
   const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll
+  SIMT_UNROLL
   for (int mask = 16; mask > 0; mask /= 2) {
     const Candidate other = {simt::shuffle_xor(best.value, mask), simt::shuffle_xor(best.id, mask)};
     best = better(best, other);
@@ -234,7 +232,7 @@ SIMT_DEV Candidate best_of_block(BestShared& shared, Candidate best) {
     shared.ids[thread / 32] = best.id;
   }
   __syncthreads();
-#pragma unroll
+  SIMT_UNROLL
   for (int i = 0; i < kRowThreads / 32; ++i) {
     best = better(best, {shared.values[i], shared.ids[i]});
   }

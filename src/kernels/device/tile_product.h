@@ -48,7 +48,7 @@ class TileBlock {
         warp_(thread_ / 32),
         first_row_(static_cast<int>(blockIdx.x) * kManyRows),
         first_panel_(static_cast<int>(blockIdx.y) * kTilePanels) {
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < S::kCodeCopies; ++i) {
       const int at = (i * kTileThreads + thread_) * 16;
       codes_[i] = of_panel(at / U::kCodeBytes, U::kCodeBytes, &ProductArgs::Part::codes) +
@@ -60,7 +60,7 @@ class TileBlock {
           thread_ * 16 % U::kScaleBytes;
     }
     if constexpr (U::kSuperBytes > 0) {
-#pragma unroll
+      SIMT_UNROLL
       for (int p = 0; p < S::kPanels; ++p) {
         supers_[p] = super_of_panel(warp_ / 2 * S::kPanels + p);
       }
@@ -97,9 +97,9 @@ class TileBlock {
   }
 
   SIMT_DEV void write(const Sums& total) const {
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < S::kTiles; ++i) {
-#pragma unroll
+      SIMT_UNROLL
       for (int column = 0; column < 2; ++column) {
         const int in_tile = warp_ % 2 * 64 + i * 8 + lane_ % 4 * 2 + column;
         const int row = first_row_ + in_tile;
@@ -107,7 +107,7 @@ class TileBlock {
         if (args_.paired) {
           write_pair(row, total[0][i], total[1][i], column, inverse);
         } else {
-#pragma unroll
+          SIMT_UNROLL
           for (int p = 0; p < S::kPanels; ++p) {
             write_panel(row, p, total[p][i][column], total[p][i][column + 2], inverse);
           }
@@ -118,22 +118,22 @@ class TileBlock {
 
  private:
   SIMT_DEV static void clear(Sums& sums) {
-#pragma unroll
+    SIMT_UNROLL
     for (int p = 0; p < S::kPanels; ++p) {
-#pragma unroll
+      SIMT_UNROLL
       for (int i = 0; i < S::kTiles; ++i) {
-#pragma unroll
+        SIMT_UNROLL
         for (int j = 0; j < 4; ++j) sums[p][i][j] = 0.0f;
       }
     }
   }
 
   SIMT_DEV static void add_segment(Sums& total, Sums& sums) {
-#pragma unroll
+    SIMT_UNROLL
     for (int p = 0; p < S::kPanels; ++p) {
-#pragma unroll
+      SIMT_UNROLL
       for (int i = 0; i < S::kTiles; ++i) {
-#pragma unroll
+        SIMT_UNROLL
         for (int j = 0; j < 4; ++j) total[p][i][j] += sums[p][i][j];
       }
     }
@@ -165,7 +165,7 @@ class TileBlock {
   SIMT_DEV void copy(int step, int slot) {
     if (step < args_.steps) {
       unsigned char* stage = shared_.stages[slot];
-#pragma unroll
+      SIMT_UNROLL
       for (int i = 0; i < S::kCodeCopies; ++i) {
         const int at = (i * kTileThreads + thread_) * 16;
         if (at < S::kCodes) {
@@ -179,7 +179,7 @@ class TileBlock {
         }
       }
       unsigned char* rows = stage + S::kCodes + S::kScales;
-#pragma unroll
+      SIMT_UNROLL
       for (int i = 0; i < kManyRows * 8 / kTileThreads; ++i) {
         const int row = i * (kTileThreads / 8) + thread_ / 8, chunk = thread_ % 8;
         simt::copy_async16(rows + chunk_at(row, chunk),
@@ -191,7 +191,7 @@ class TileBlock {
   }
 
   SIMT_DEV void load_supers(int step, uint2 (&supers)[S::kPanels]) const {
-#pragma unroll
+    SIMT_UNROLL
     for (int p = 0; p < S::kPanels; ++p) {
       const unsigned char* at = supers_[p] + static_cast<int64_t>(step / 4) * U::kSuperBytes;
       if constexpr (U::kSuperBytes == 64) {
@@ -206,14 +206,14 @@ class TileBlock {
     const unsigned char* scales = stage + S::kCodes;
     const unsigned char* rows = stage + S::kCodes + S::kScales;
     const int first = warp_ / 2 * S::kPanels;
-#pragma unroll
+    SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
       uint32_t b[S::kTiles][4];
-#pragma unroll
+      SIMT_UNROLL
       for (int i = 0; i < S::kTiles; ++i) {
         load_rows(rows, warp_ % 2 * 64 + i * 8 + lane_ / 4, half, b[i]);
       }
-#pragma unroll
+      SIMT_UNROLL
       for (int p = 0; p < S::kPanels; ++p) {
         Panel<kKind, S::kTiles>::add(stage + (first + p) * U::kCodeBytes,
                                      scales + (first + p) * U::kScaleBytes, supers[p], half, lane_,
@@ -225,7 +225,7 @@ class TileBlock {
   SIMT_DEV void load_rows(const unsigned char* rows, int row, int half, uint32_t (&b)[4]) const {
     const int t = lane_ % 4;
     if constexpr (U::kGroupsOf16) {
-#pragma unroll
+      SIMT_UNROLL
       for (int s = 0; s < 2; ++s) {
         const uint2 v = *reinterpret_cast<const uint2*>(
             rows + chunk_at(row, half * 4 + s * 2 + t / 2) + t % 2 * 8);
@@ -248,7 +248,7 @@ class TileBlock {
   SIMT_DEV void write_pair(int row, const float (&gate)[4], const float (&up)[4], int column,
                            float inverse) const {
     const int pair = (first_panel_ + warp_ / 2 * S::kPanels) / 2;
-#pragma unroll
+    SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int n = pair * kPanel + half * 8 + lane_ / 4;
       if (row >= rows_ || n >= args_.n) continue;
@@ -263,7 +263,7 @@ class TileBlock {
   SIMT_DEV void write_panel(int row, int p, float first, float second, float inverse) const {
     const int panel = first_panel_ + warp_ / 2 * S::kPanels + p;
     float square = 0.0f;
-#pragma unroll
+    SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int in_panel = half * 8 + lane_ / 4, n = panel * kPanel + in_panel;
       if (row >= rows_ || n >= args_.n || panel >= args_.panels) continue;
@@ -280,7 +280,7 @@ class TileBlock {
       }
     }
     if (args_.output != Output::kResidual || args_.next.squares == nullptr) return;
-#pragma unroll
+    SIMT_UNROLL
     for (int mask = 16; mask > 2; mask /= 2) square += simt::shuffle_xor(square, mask);
     if (row < rows_ && panel < args_.panels && lane_ / 4 == 0) {
       args_.next.squares[static_cast<int64_t>(row) * args_.next.squares_stride + panel] = square;

@@ -59,7 +59,7 @@ struct Unpack<MatrixKind::kQ4> : Sizes<512, 64, 0, false> {
   static constexpr int kTerms = 1;
   SIMT_DEV static void step(const unsigned char* codes, int step, int lane, Fragment& a, int) {
     const uint32_t w = word_of(codes, step, lane);
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < 4; ++i) {
       a[i] = simt::sub_bf16x2((w >> 4 * i & 0x000f000fu) | kOneByOne, 0x43084308u);  // 136
     }
@@ -78,7 +78,7 @@ struct Unpack<MatrixKind::kQ4K> : Sizes<512, 64, 64, false> {
   static constexpr int kTerms = 1;
   SIMT_DEV static void step(const unsigned char* codes, int step, int lane, Fragment& a, int) {
     const uint32_t w = word_of(codes, step, lane);
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < 4; ++i) {
       a[i] = simt::sub_bf16x2((w >> 4 * i & 0x000f000fu) | kOneByOne, kOneByOne);
     }
@@ -92,7 +92,7 @@ struct Unpack<MatrixKind::kQ8> : Sizes<1024, 64, 0, false> {
   SIMT_DEV static void step(const unsigned char* codes, int step, int lane, Fragment& a, int) {
     const uint2 v =
         *reinterpret_cast<const uint2*>(codes + step / 2 * 512 + lane * 16 + step % 2 * 8);
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < 4; ++i) {
       const uint32_t w = (i < 2 ? v.x : v.y) >> 8 * (i % 2);
       // 7 bits, less 128 where the sign is set: 128 + bits less 128 or 256.
@@ -112,7 +112,7 @@ struct Unpack<MatrixKind::kQ6K> : Sizes<768, 64, 32, true> {
     // Two bits each, of two steps in a word.
     const uint32_t high =
         *reinterpret_cast<const uint32_t*>(codes + 512 + lane * 8 + step / 2 * 4) >> 8 * (step % 2);
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < 4; ++i) {
       const uint32_t code = (w >> 4 * i & 0x000f000fu) | (high >> 2 * i << 4 & 0x00300030u);
       a[i] = simt::sub_bf16x2(code | kOneByOne, 0x43204320u);  // 160
@@ -166,13 +166,13 @@ struct Panel {
  private:
   SIMT_DEV static void add_plain(const unsigned char* codes, int half, int lane,
                                  const uint32_t (&b)[kTiles][4], float (&sums)[kTiles][4]) {
-#pragma unroll
+    SIMT_UNROLL
     for (int s = 0; s < 2; ++s) {
-#pragma unroll
+      SIMT_UNROLL
       for (int term = 0; term < U::kTerms; ++term) {
         Fragment a;
         U::step(codes, half * 2 + s, lane, a, term);
-#pragma unroll
+        SIMT_UNROLL
         for (int i = 0; i < kTiles; ++i) {
           const uint32_t x[2] = {b[i][2 * s], b[i][2 * s + 1]};
           simt::mma_bf16(sums[i], a, x);
@@ -193,10 +193,10 @@ struct Panel {
     } else {
       by.scale = U::scale(scales, super, half, lane);
     }
-#pragma unroll
+    SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) {
       float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
+      SIMT_UNROLL
       for (int s = 0; s < 2; ++s) {
         const uint32_t x[2] = {b[i][2 * s], b[i][2 * s + 1]};
         simt::mma_bf16(d, a[s], x);
@@ -206,7 +206,7 @@ struct Panel {
         // The activations' sums: what a panel of ones gives.
         const Fragment ones = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
         float all[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
+        SIMT_UNROLL
         for (int s = 0; s < 2; ++s) {
           const uint32_t x[2] = {b[i][2 * s], b[i][2 * s + 1]};
           simt::mma_bf16(all, ones, x);
@@ -219,12 +219,12 @@ struct Panel {
   SIMT_DEV static void add_sixteens(const unsigned char* codes, const unsigned char* scales,
                                     uint2 super, int half, int lane, const uint32_t (&b)[kTiles][4],
                                     float (&sums)[kTiles][4]) {
-#pragma unroll
+    SIMT_UNROLL
     for (int s = 0; s < 2; ++s) {
       Fragment a;
       U::step(codes, half * 2 + s, lane, a, 0);
       const float2 by = U::scale(scales, super, half * 2 + s, lane);
-#pragma unroll
+      SIMT_UNROLL
       for (int i = 0; i < kTiles; ++i) {
         const uint32_t x[2] = {b[i][2 * s], b[i][2 * s + 1]};
         float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};

@@ -11,6 +11,8 @@
 #include <utility>
 
 #define SIMT_DEV __device__ __forceinline__
+#define SIMT_UNROLL _Pragma("unroll")
+#define SIMT_UNROLL_BY(n) _Pragma("unroll " #n)
 
 namespace simt {
 

@@ -1,0 +1,29 @@
+// Models that a device computes (kernels/device/device.h) in the place of the processor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "format/model_file.h"
+#include "kernels/device/device.h"
+#include "model/model.h"
+
+namespace aerie {
+
+// kUnsupported, saying what, if there is no device code for something in the model.
+Status supported_by_device(const ModelFile& file);
+
+// Of the device's memory: what the weights take there, and what a model with these options works
+// with. Require supported_by_device().
+int64_t device_weight_bytes(const ModelFile& file);
+int64_t device_working_bytes(const ModelFile& file, const ModelOptions& options);
+
+// load_model() for the device, which must outlive the model and belongs to one thread at a time.
+// kUnsupported also for options that there is no device code for; kResourceExhausted if the
+// device's memory does not suffice.
+Expected<std::unique_ptr<Model>> load_device_model(const ModelFile& file,
+                                                   const ModelOptions& options,
+                                                   device::Device& device);
+
+}  // namespace aerie
