@@ -399,6 +399,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags, EngineOptions& e,
   offer(add_shown(app, "--cache-type", flags.cache_type, kCacheTypeHelp),
         names_of(kernels::kAllKvTypes, kernels::kv_type_name));
   offer(add_shown(app, "--isa", flags.isa, isa_choices()), without_spaces(isa_choices()));
+  add_device_flags(app, flags.device);
 }
 
 Status read_engine_flags(const CLI::App& app, const EngineFlags& flags, EngineOptions& out) {
@@ -408,7 +409,7 @@ Status read_engine_flags(const CLI::App& app, const EngineFlags& flags, EngineOp
   AERIE_ASSIGN_OR_RETURN(out.isa, parse_isa(flags.isa));
   AERIE_ASSIGN_OR_RETURN(out.cache_type, parse_cache_type(flags.cache_type));
   AERIE_ASSIGN_OR_RETURN(out.weight_type, parse_type("--type", flags.type));
-  return {};
+  return read_device_flags(flags.device, out);
 }
 
 std::function<Expected<RunOptions>()> add_run_flags(CLI::App& app) {

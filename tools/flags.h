@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "engine/model_source.h"
+#include "tools/device_flags.h"
 #include "tools/run/run_options.h"
 
 namespace CLI {
@@ -41,6 +42,7 @@ struct EngineFlags {
   std::string cache_type = "f16";
   std::string type;
   std::string draft_type;
+  DeviceFlags device;
 };
 
 // --generation-config: "auto", or nothing of the model's own.

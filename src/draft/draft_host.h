@@ -67,6 +67,16 @@ class DraftHost {
   // is left.
   virtual Status check_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
                               int64_t work_bytes) = 0;
+
+  // A model that drafts, loaded where the host has it computed; its cache will take so many bytes.
+  // Errors of check_memory() and load_model(). The processor, unless the host has a device.
+  virtual Expected<std::unique_ptr<Model>> load(const std::string& what, const ModelFile& file,
+                                                const ModelConfig& config,
+                                                const ModelOptions& options, int64_t cache_bytes) {
+    AERIE_RETURN_IF_ERROR(check_memory(what, loaded_weight_bytes(file, *options.backend),
+                                       cache_bytes, working_bytes(config, options)));
+    return load_model(file, options);
+  }
 };
 
 }  // namespace aerie

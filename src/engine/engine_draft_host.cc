@@ -1,15 +1,19 @@
 #include "engine/engine_draft_host.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <utility>
 
+#include "base/log.h"
 #include "hub/locate.h"
+#include "model/device/load_device_model.h"
 
 namespace aerie {
 
 EngineDraftHost::EngineDraftHost(DraftTarget target, std::vector<ModelSource>& sources,
-                                 MemoryRoom* memory)
-    : target_(std::move(target)), sources_(sources), memory_(memory) {}
+                                 MemoryRoom* memory, OpenedDevice* device)
+    : target_(std::move(target)), sources_(sources), memory_(memory), device_(device) {}
 
 Expected<DraftSource> EngineDraftHost::open_model(const std::string& name,
                                                   std::optional<DType> type) {
@@ -34,9 +38,39 @@ Expected<HeadFile*> EngineDraftHost::open_head(const std::string& name, std::opt
 Status EngineDraftHost::check_memory(const std::string& what, int64_t weight_bytes,
                                      int64_t cache_bytes, int64_t work_bytes) {
   const int64_t free = memory_ != nullptr ? memory_->free() : available_memory();
-  AERIE_RETURN_IF_ERROR(aerie::check_memory(what, weight_bytes, cache_bytes, work_bytes, free));
-  if (memory_ != nullptr) memory_->taken += weight_bytes + cache_bytes + work_bytes;
+  const MemoryNeed need = {weight_bytes, cache_bytes, work_bytes};
+  AERIE_RETURN_IF_ERROR(aerie::check_memory(what, need, free));
+  if (memory_ != nullptr) memory_->taken += need.all();
   return {};
+}
+
+Expected<std::unique_ptr<Model>> EngineDraftHost::load(const std::string& what,
+                                                       const ModelFile& file,
+                                                       const ModelConfig& config,
+                                                       const ModelOptions& options,
+                                                       int64_t cache_bytes) {
+  if (device_ == nullptr) return DraftHost::load(what, file, config, options, cache_bytes);
+  auto model = load_on_device(what, file, options, cache_bytes);
+  if (model.ok()) return model;
+  const StatusCode code = model.status().code();
+  if (code != StatusCode::kUnsupported && code != StatusCode::kResourceExhausted) return model;
+  log(LogLevel::kWarning,
+      fmt::format("the processor computes drafts: {}", model.status().message()));
+  return DraftHost::load(what, file, config, options, cache_bytes);
+}
+
+Expected<std::unique_ptr<Model>> EngineDraftHost::load_on_device(const std::string& what,
+                                                                 const ModelFile& file,
+                                                                 const ModelOptions& options,
+                                                                 int64_t cache_bytes) {
+  AERIE_RETURN_IF_ERROR(supported_by_device(file).with_context(what));
+  const MemoryNeed need = {device_weight_bytes(file), cache_bytes,
+                           device_working_bytes(file, options)};
+  AERIE_RETURN_IF_ERROR(check_device_memory(what, need, *device_));
+  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                         load_device_model(file, options, *device_->device));
+  device_->room.taken += need.all();
+  return model;
 }
 
 }  // namespace aerie

@@ -7,28 +7,37 @@
 
 #include "base/status.h"
 #include "draft/draft_host.h"
+#include "engine/device_choice.h"
 #include "engine/memory.h"
 #include "engine/model_source.h"
 
 namespace aerie {
 
 // Appends to `sources` what it opens; they must outlive the drafters. What is checked counts as
-// taken of `memory`, if there is one.
+// taken of `memory`, if there is one. Models are loaded on `device`, if there is one that computes
+// them and has room.
 class EngineDraftHost final : public DraftHost {
  public:
   EngineDraftHost(DraftTarget target, std::vector<ModelSource>& sources,
-                  MemoryRoom* memory = nullptr);
+                  MemoryRoom* memory = nullptr, OpenedDevice* device = nullptr);
 
   const DraftTarget& target() const override { return target_; }
   Expected<DraftSource> open_model(const std::string& name, std::optional<DType> type) override;
   Expected<HeadFile*> open_head(const std::string& name, std::optional<DType> type) override;
   Status check_memory(const std::string& what, int64_t weight_bytes, int64_t cache_bytes,
                       int64_t work_bytes) override;
+  Expected<std::unique_ptr<Model>> load(const std::string& what, const ModelFile& file,
+                                        const ModelConfig& config, const ModelOptions& options,
+                                        int64_t cache_bytes) override;
 
  private:
+  Expected<std::unique_ptr<Model>> load_on_device(const std::string& what, const ModelFile& file,
+                                                  const ModelOptions& options, int64_t cache_bytes);
+
   DraftTarget target_;
   std::vector<ModelSource>& sources_;
   MemoryRoom* memory_;
+  OpenedDevice* device_;
 };
 
 }  // namespace aerie

@@ -56,11 +56,12 @@ Expected<int> LiveSpeculations::add(const SpeculativeConfig& config) {
   }
   One one;
   one.name = to_string(config);
-  MemoryRoom room = {opened_.memory.limit, opened_.memory.taken + added_bytes()};
+  MemoryRoom room = opened_.memory;
+  room.taken += added_bytes();
   const int64_t before = room.taken;
   DraftTarget target = draft_target(opened_, sequences_);
   target.cost = opened_.cost.get();
-  EngineDraftHost host(target, one.sources, &room);
+  EngineDraftHost host(target, one.sources, &room, opened_.device.get());
   AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Drafter> drafter, make_drafter_for_text(config, host));
   if (drafter != nullptr) {
     AERIE_ASSIGN_OR_RETURN(const int number, choice_->add(std::move(drafter)));

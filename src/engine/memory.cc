@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/errors.h"
 #include "base/system/control_groups.h"
 
 namespace aerie {
@@ -68,10 +69,6 @@ int64_t left_of(int resource, int64_t used) {
   return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - used);
 }
 
-std::string mebibytes(int64_t bytes) {
-  return fmt::format("{:.0f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
-}
-
 }  // namespace
 
 int64_t memory_of_groups(const std::string& root) {
@@ -104,21 +101,22 @@ int64_t memory_of_each(int64_t free, int processes) {
 }
 
 int64_t MemoryRoom::free() const {
-  const int64_t available = available_memory();
-  return limit > 0 ? least(available, std::max<int64_t>(0, limit - taken)) : available;
+  const int64_t now = available();
+  return limit > 0 ? least(now, std::max<int64_t>(0, limit - taken)) : now;
 }
 
-Status check_memory(const std::string& name, int64_t weight_bytes, int64_t cache_bytes,
-                    int64_t work_bytes, int64_t available) {
-  const int64_t needed = weight_bytes + cache_bytes + work_bytes;
-  if (available < 0 || needed <= available) return {};
-  return {
-      StatusCode::kResourceExhausted,
-      fmt::format("{}: {} of weights, {} of cache and {} of working memory do not fit into the "
-                  "{} that are available; take a smaller model, a smaller context, or a cache of "
-                  "fewer tokens or fewer bits",
-                  name, mebibytes(weight_bytes), mebibytes(cache_bytes), mebibytes(work_bytes),
-                  mebibytes(available))};
+std::string mebibytes(int64_t bytes) {
+  return fmt::format("{:.0f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
+}
+
+Status check_memory(const std::string& name, const MemoryNeed& need, int64_t free,
+                    std::string_view where) {
+  if (free < 0 || need.all() <= free) return {};
+  return resource_exhausted(
+      "{}: {} of weights, {} of cache and {} of working memory do not fit into the {} {}: {} are "
+      "missing; take a smaller model, a smaller context, or a cache of fewer tokens or fewer bits",
+      name, mebibytes(need.weights), mebibytes(need.cache), mebibytes(need.work), mebibytes(free),
+      where, mebibytes(need.all() - free));
 }
 
 }  // namespace aerie

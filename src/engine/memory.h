@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "core/model_config.h"
@@ -28,13 +30,25 @@ int64_t memory_of_each(int64_t free, int processes);
 struct MemoryRoom {
   int64_t limit = 0;  // bytes of all of it; 0: what is free
   int64_t taken = 0;
+  std::function<int64_t()> available = available_memory;
 
   int64_t free() const;  // -1 if unknown
 };
 
-// kResourceExhausted with the sizes if a model of `weight_bytes` with a cache of `cache_bytes` and
-// `work_bytes` of working memory does not fit into `available` (ignored if negative).
-Status check_memory(const std::string& name, int64_t weight_bytes, int64_t cache_bytes,
-                    int64_t work_bytes, int64_t available);
+// Bytes that a model takes.
+struct MemoryNeed {
+  int64_t weights = 0;
+  int64_t cache = 0;
+  int64_t work = 0;
+
+  int64_t all() const { return weights + cache + work; }
+};
+
+// kResourceExhausted with the sizes and what is missing if `need` does not fit into `free` (ignored
+// if negative). `where` says whose bytes these are.
+Status check_memory(const std::string& name, const MemoryNeed& need, int64_t free,
+                    std::string_view where = "that are available");
+
+std::string mebibytes(int64_t bytes);  // "12 MiB"
 
 }  // namespace aerie

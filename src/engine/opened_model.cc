@@ -21,6 +21,7 @@
 #include "hub/hub_cache.h"
 #include "hub/hub_name.h"
 #include "hub/locate.h"
+#include "model/device/load_device_model.h"
 #include "model/import/suggested_sampling.h"
 #include "parallel/leading_model.h"
 #include "parallel/split_backend.h"
@@ -57,19 +58,6 @@ int64_t positions_in(int64_t bytes, int64_t most, const ModelConfig& config, ker
   return fit * kernels::kPagePositions;
 }
 
-int64_t cache_positions(const ModelConfig& config, const EngineOptions& options,
-                        const Concurrency& concurrency, const KvCache::Windows& windows,
-                        int64_t free) {
-  const int64_t least = least_positions(options, concurrency);
-  if (concurrency.cache_positions != Concurrency::kRoom) return least;
-  int64_t positions = least * concurrency.sequences;
-  if (free >= 0) {
-    const auto bytes = static_cast<int64_t>(static_cast<double>(free) * options.cache_share);
-    positions = positions_in(bytes, positions, config, options.cache_type, windows);
-  }
-  return std::max(least, positions);
-}
-
 // Of a model with linear attention: rows of the pass under way and of the one before it, and
 // prompts that were read, for others that begin alike.
 KvCache::States state_sizes(const DecoderOptions& decoder, int sequences) {
@@ -97,7 +85,13 @@ class Opening {
   void set_decoder();
   Status use_group();
   int64_t free_memory() const;
+  int64_t weight_bytes() const;
+  KvCache::Windows windows() const;
+  double cache_share() const;
+  MemoryNeed least_need(const ModelConfig& config, const KvCache::States& states) const;
+  int64_t cache_positions(const ModelConfig& config, int64_t free) const;
   Status load();
+  Status open_target(const ModelConfig& config);
   Status open_cache(const ModelConfig& config);
   Status open_drafters();
   Expected<PassCost> find_pass_cost(int max_rows);
@@ -139,6 +133,25 @@ Status Opening::open() {
   }
   AERIE_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(*out_.source.file));
   if (options_.group) config.rank = {options_.group->rank(), options_.group->size()};
+  AERIE_ASSIGN_OR_RETURN(out_.device,
+                         choose_device(options_, *out_.source.file, config, DeviceAccess::real()));
+  if (out_.device) {
+    const EngineOptions asked = options_;
+    Status opened = open_target(config);
+    if (opened.ok()) return open_drafters();
+    AERIE_RETURN_IF_ERROR(leave_device(asked, *out_.device, std::move(opened)));
+    out_.cache.reset();
+    out_.model.reset();
+    out_.device.reset();
+    options_ = asked;
+  }
+  AERIE_RETURN_IF_ERROR(open_target(config));
+  return open_drafters();
+}
+
+// The model and its cache, on the device that was chosen.
+Status Opening::open_target(const ModelConfig& config) {
+  options_.device = out_.device ? out_.device->name : "cpu";
   if (options_.context == 0) {
     options_.context = options_.default_context > 0
                            ? std::min(config.context, options_.default_context)
@@ -158,8 +171,7 @@ Status Opening::open() {
   model_options.max_positions = options_.context;
   model_options.weight_cache = options_.weight_cache;
   if (concurrency_.max_taps >= 0) model_options.max_taps = concurrency_.max_taps;
-  AERIE_RETURN_IF_ERROR(open_cache(config));
-  return open_drafters();
+  return open_cache(config);
 }
 
 Status Opening::open_source() {
@@ -184,10 +196,10 @@ int Opening::context_by_memory(const ModelConfig& config) {
   set_decoder();
   const int64_t least = std::min<int64_t>(most, EngineOptions::kDefaultContext);
   if (const int64_t free = free_memory(); free >= 0) {
-    const int64_t left = free - loaded_weight_bytes(*out_.source.file, *backend_);
-    const double share = options_.cache_share * static_cast<double>(std::max<int64_t>(0, left));
-    const int64_t fit = positions_in(static_cast<int64_t>(share), most, config, options_.cache_type,
-                                     window_sizes(out_.decoder, concurrency_.sequences));
+    const int64_t left = free - weight_bytes();
+    const double share = cache_share() * static_cast<double>(std::max<int64_t>(0, left));
+    const int64_t fit =
+        positions_in(static_cast<int64_t>(share), most, config, options_.cache_type, windows());
     // Of a page that is not whole as much as there is.
     if (fit + kernels::kPagePositions <= most) most = fit;
   }
@@ -195,10 +207,12 @@ int Opening::context_by_memory(const ModelConfig& config) {
 }
 
 Status Opening::use_profile() {
+  profile_.reset();
   if (options_.profile.empty()) return {};
   AERIE_ASSIGN_OR_RETURN(Profile profile, read_profile(options_.profile));
-  const ProfileKey now =
+  ProfileKey now =
       profile_key(*out_.source.file, options_.isa, options_.threads, options_.cache_type);
+  now.device = out_.device_make();
   if (const std::string other = difference(profile.key, now); !other.empty()) {
     log(LogLevel::kWarning,
         fmt::format("{}: made elsewhere ({}), so it is not used; run `aerie tune` again",
@@ -263,12 +277,35 @@ Status Opening::use_group() {
 
 // Of what is free, what is for this process: ranks on one machine take as much each. -1: unknown.
 int64_t Opening::free_memory() const {
+  if (out_.device) return out_.device->room.free();
   return memory_of_each(out_.memory.free(), options_.group ? options_.group->neighbours() : 1);
+}
+
+int64_t Opening::weight_bytes() const {
+  const ModelFile& file = *out_.source.file;
+  return out_.device ? device_weight_bytes(file) : loaded_weight_bytes(file, *backend_);
+}
+
+// On a device all layers hold all positions.
+KvCache::Windows Opening::windows() const {
+  if (out_.device) return {0, 0, 0};
+  return window_sizes(out_.decoder, concurrency_.sequences);
+}
+
+// What is free of the processor's memory serves its files and others, too.
+double Opening::cache_share() const {
+  constexpr double kOfDevice = 1.8;  // nine tenths of what is half there
+  return out_.device ? std::min(0.9, kOfDevice * options_.cache_share) : options_.cache_share;
 }
 
 // All ranks load at the same time, and none is left with a model that another could not open.
 Status Opening::load() {
   const ModelFile& file = *out_.source.file;
+  if (out_.device) {
+    AERIE_ASSIGN_OR_RETURN(out_.model,
+                           load_device_model(file, out_.model_options, *out_.device->device));
+    return {};
+  }
   if (!options_.group) {
     AERIE_ASSIGN_OR_RETURN(out_.model, load_model(file, out_.model_options));
     return {};
@@ -288,28 +325,44 @@ Status Opening::load() {
 }
 
 Status Opening::open_cache(const ModelConfig& config) {
-  const ModelFile& file = *out_.source.file;
-  const ModelOptions& model_options = out_.model_options;
-  const int64_t weights = loaded_weight_bytes(file, *backend_);
-  const int64_t work = working_bytes(config, model_options);
   const KvCache::States states = state_sizes(out_.decoder, concurrency_.sequences);
-  const KvCache::Windows windows = window_sizes(out_.decoder, concurrency_.sequences);
-  AERIE_RETURN_IF_ERROR(
-      check_memory(options_.model, weights,
-                   KvCache::bytes_needed(config, least_positions(options_, concurrency_),
-                                         options_.cache_type, windows) +
-                       KvCache::state_bytes_needed(config, concurrency_.sequences, states),
-                   work, free_memory()));
+  const MemoryNeed need = least_need(config, states);
+  AERIE_RETURN_IF_ERROR(out_.device ? check_device_memory(options_.model, need, *out_.device)
+                                    : check_memory(options_.model, need, free_memory()));
   AERIE_RETURN_IF_ERROR(load());
-  out_.memory.taken += weights + work;
+  MemoryRoom& room = out_.device ? out_.device->room : out_.memory;
+  room.taken += need.weights + need.work;
   // What is free now is known best once the weights are there.
-  const int64_t positions = cache_positions(config, options_, concurrency_, windows, free_memory());
+  const int64_t positions = cache_positions(config, free_memory());
   const KvCache::Creation creation = {positions, concurrency_.sequences, options_.cache_type,
-                                      states, windows};
+                                      states, windows()};
   AERIE_ASSIGN_OR_RETURN(out_.cache, make_cache(*out_.model, creation));
-  out_.memory.taken +=
+  room.taken +=
       out_.cache->bytes() + KvCache::state_bytes_needed(config, concurrency_.sequences, states);
   return {};
+}
+
+// With the smallest cache that will do.
+MemoryNeed Opening::least_need(const ModelConfig& config, const KvCache::States& states) const {
+  const int64_t positions = least_positions(options_, concurrency_);
+  MemoryNeed need;
+  need.weights = weight_bytes();
+  need.cache = KvCache::bytes_needed(config, positions, options_.cache_type, windows()) +
+               KvCache::state_bytes_needed(config, concurrency_.sequences, states);
+  need.work = out_.device ? device_working_bytes(*out_.source.file, out_.model_options)
+                          : working_bytes(config, out_.model_options);
+  return need;
+}
+
+int64_t Opening::cache_positions(const ModelConfig& config, int64_t free) const {
+  const int64_t least = least_positions(options_, concurrency_);
+  if (concurrency_.cache_positions != Concurrency::kRoom) return least;
+  int64_t positions = least * concurrency_.sequences;
+  if (free >= 0) {
+    const auto bytes = static_cast<int64_t>(static_cast<double>(free) * cache_share());
+    positions = positions_in(bytes, positions, config, options_.cache_type, windows());
+  }
+  return std::max(least, positions);
 }
 
 Status Opening::open_drafters() {
@@ -326,7 +379,7 @@ Status Opening::open_drafters() {
   for (size_t i = 0; i < configs.size(); ++i) {
     OpenedModel::Speculation& one = out_.speculations[i];
     one.max_nodes = configs[i].tokens();
-    EngineDraftHost host(target, one.sources, &out_.memory);
+    EngineDraftHost host(target, one.sources, &out_.memory, out_.device.get());
     AERIE_ASSIGN_OR_RETURN(one.drafter, make_drafter_for_text(configs[i], host));
   }
   return {};

@@ -12,6 +12,7 @@
 #include "draft/auto/pass_cost.h"
 #include "draft/draft_host.h"
 #include "draft/drafter.h"
+#include "engine/device_choice.h"
 #include "engine/engine_options.h"
 #include "engine/memory.h"
 #include "engine/model_source.h"
@@ -32,17 +33,20 @@ struct OpenedModel {
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<ThreadPool> draft_pool;  // null: drafters have the other one
   ModelSource source;
-  std::unique_ptr<SplitBackend> split;  // of options.group; null without one
+  std::unique_ptr<SplitBackend> split;   // of options.group; null without one
+  std::unique_ptr<OpenedDevice> device;  // null: the processor computes the model
   std::unique_ptr<Model> model;
   ModelCache cache;
   std::unique_ptr<PassCost> cost;         // null unless a speculation decides by it
   std::vector<Speculation> speculations;  // options.speculation, then more_speculations
-  MemoryRoom memory;                      // as far as it was accounted for
+  MemoryRoom memory;                      // the processor's, as far as it was accounted for
   ModelOptions model_options;
   DecoderOptions decoder;
 
   // ORG/REPO of what came from a hub; else the file's or folder's, without its ending.
   std::string name() const;
+  // Of the device that computes the model; empty: the processor does.
+  std::string device_make() const { return device ? device->make() : ""; }
   const ModelConfig& config() const { return model->config(); }
   const Tokenizer& tokenizer() const { return *source.tokenizer; }
   const ModelFile& file() const { return *source.file; }

@@ -95,6 +95,7 @@ ProfileKey read_key(const Json& json, Reader& read) {
     known = true;
   }
   if (!known) read.fail("'cache_type' {} is unknown", cache);
+  if (json.is_object() && json.contains("device")) key.device = read.text(json, "device");
   return key;
 }
 
@@ -102,13 +103,19 @@ ProfileKey read_key(const Json& json, Reader& read) {
 
 ProfileKey profile_key(const ModelFile& model, kernels::Isa isa, int threads,
                        kernels::KvType cache_type) {
-  return {fingerprint(model).value_or(0), processor_name(), isa, threads, cache_type};
+  return {fingerprint(model).value_or(0), processor_name(), isa, threads, cache_type, ""};
 }
 
 std::string difference(const ProfileKey& profile, const ProfileKey& now) {
   if (profile.model != now.model) return "another model";
   if (profile.processor != now.processor) {
     return fmt::format("{}, now {}", profile.processor, now.processor);
+  }
+  if (profile.device != now.device) {
+    const auto name = [](const std::string& device) {
+      return device.empty() ? std::string("the processor") : device;
+    };
+    return fmt::format("{}, now {}", name(profile.device), name(now.device));
   }
   if (profile.isa != now.isa) {
     return fmt::format("{}, now {}", kernels::isa_name(profile.isa), kernels::isa_name(now.isa));
@@ -186,6 +193,7 @@ std::string to_json(const Profile& profile) {
   out["isa"] = kernels::isa_name(profile.key.isa);
   out["threads"] = profile.key.threads;
   out["cache_type"] = kernels::kv_type_name(profile.key.cache_type);
+  if (!profile.key.device.empty()) out["device"] = profile.key.device;
   out["pass_cost"] = Json::array();
   for (const PassCost::Point& point : profile.pass_cost) {
     out["pass_cost"].push_back({{"rows", point.rows},

@@ -20,6 +20,7 @@ struct ProfileKey {
   kernels::Isa isa = kernels::Isa::kReference;
   int threads = 0;
   kernels::KvType cache_type = kernels::KvType::kF16;
+  std::string device = {};  // its make; empty: the processor
 
   bool operator==(const ProfileKey&) const = default;
 };

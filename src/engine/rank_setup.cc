@@ -94,8 +94,9 @@ Status OpenedPart::open(const std::string& model, const RankSetup& setup, Group&
   options.max_logits = setup.max_logits;
   options.max_positions = setup.max_positions;
   AERIE_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(*source_.file));
-  AERIE_RETURN_IF_ERROR(check_memory(path, loaded_weight_bytes(*source_.file, *backend_), 0,
-                                     working_bytes(config, options), memory_of_rank(group)));
+  AERIE_RETURN_IF_ERROR(check_memory(
+      path, {loaded_weight_bytes(*source_.file, *backend_), 0, working_bytes(config, options)},
+      memory_of_rank(group)));
   AERIE_ASSIGN_OR_RETURN(model_, load_model(*source_.file, options));
   return {};
 }
@@ -155,7 +156,7 @@ Status follow_leader(const std::string& model, Group& group) {
     // What cannot be opened the leader tells its user.
     if (!opened.ok()) continue;
     AERIE_RETURN_IF_ERROR(follow(part.model(), group, [&](int64_t bytes) {
-      return check_memory(model, 0, bytes, 0, memory_of_rank(group));
+      return check_memory(model, {0, bytes, 0}, memory_of_rank(group));
     }));
   }
 }

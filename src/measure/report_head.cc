@@ -25,6 +25,7 @@ Json head_json(const std::string& model, int threads, kernels::Isa isa, const Li
   head["threads"] = threads;
   head["isa"] = kernels::isa_name(isa);
   head["processor"] = processor_name();
+  if (!limits.device.empty()) head["device"] = limits.device;
   head["date"] = utc_date();
   head["bandwidth"] = 1e-9 * limits.bandwidth;
   head["peak"] = Json::object();
@@ -41,9 +42,12 @@ Json head_json(const std::string& model, int threads, kernels::Isa isa, const Li
 
 std::string head_text(const std::string& model, int threads, kernels::Isa isa,
                       const Limits& limits) {
-  const std::string text = fmt::format("{}{}{} threads, {}, {}\n", model, model.empty() ? "" : ", ",
-                                       threads, kernels::isa_name(isa), processor_name());
-  return text + fmt::format("read {:.1f} GB/s{}\n", 1e-9 * limits.bandwidth, peaks_text(limits));
+  const std::string text = fmt::format("{}{}{} threads, {}, {}{}{}\n", model,
+                                       model.empty() ? "" : ", ", threads, kernels::isa_name(isa),
+                                       processor_name(), limits.device.empty() ? "" : "; computed by ",
+                                       limits.device);
+  return text + fmt::format("{} {:.1f} GB/s{}\n", limits.device.empty() ? "read" : "copied",
+                            1e-9 * limits.bandwidth, peaks_text(limits));
 }
 
 Json spread_json(const Spread& spread) {
@@ -61,6 +65,7 @@ Limits median_of(const std::vector<Limits>& limits) {
     return median(values);
   };
   Limits out;
+  if (!limits.empty()) out.device = limits.front().device;
   out.bandwidth = middle([](const Limits& one) { return one.bandwidth; });
   for (size_t d = 0; d < out.dots.size(); ++d) {
     out.dots[d] = middle([d](const Limits& one) { return one.dots[d]; });

@@ -14,7 +14,8 @@ namespace aerie::measure {
 using Json = nlohmann::ordered_json;
 
 // "model", "threads", "isa", "processor", "date", "bandwidth" (GB/s), "peak" (GOP/s by the kind of
-// dot product, of those that were measured) and "round_trip" (ns of a cache line; null if unknown).
+// dot product, of those that were measured) and "round_trip" (ns of a cache line; null if unknown);
+// where the processor does not compute the model, "device", whose the bandwidth is, too.
 // An empty model is left out.
 Json head_json(const std::string& model, int threads, kernels::Isa isa, const Limits& limits);
 // The same in two lines.

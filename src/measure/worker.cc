@@ -158,6 +158,7 @@ Status run_worker(const WorkerOptions& options, std::istream& in, std::ostream& 
   load.engine.model = options.model;
   load.engine.threads = options.threads;
   load.engine.isa = options.isa;
+  load.engine.device = "cpu";
   load.most_rows = options.rows;
   load.positions = options.positions;
   load.sequences = 2;  // the filled one, and one that is generated

@@ -110,15 +110,16 @@ TEST(Memory, HeedsLimitsOfTheProcess) {
 }
 
 TEST(Memory, TakesWhatFits) {
-  EXPECT_TRUE(check_memory("m", 50 * kMiB, 30 * kMiB, 20 * kMiB, 100 * kMiB).ok());
-  EXPECT_FALSE(check_memory("m", 50 * kMiB, 30 * kMiB, 20 * kMiB + 1, 100 * kMiB).ok());
-  EXPECT_TRUE(check_memory("m", 50 * kMiB, 30 * kMiB, 20 * kMiB, -1).ok());
+  EXPECT_TRUE(check_memory("m", {50 * kMiB, 30 * kMiB, 20 * kMiB}, 100 * kMiB).ok());
+  EXPECT_FALSE(check_memory("m", {50 * kMiB, 30 * kMiB, 20 * kMiB + 1}, 100 * kMiB).ok());
+  EXPECT_TRUE(check_memory("m", {50 * kMiB, 30 * kMiB, 20 * kMiB}, -1).ok());
 }
 
 TEST(Memory, SaysWhatDoesNotFit) {
-  const Status status = check_memory("big.gguf", 50 * kMiB, 30 * kMiB, 20 * kMiB, 70 * kMiB);
+  const Status status = check_memory("big.gguf", {50 * kMiB, 30 * kMiB, 20 * kMiB}, 70 * kMiB);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  for (const char* part : {"big.gguf", "50 MiB", "30 MiB", "20 MiB", "70 MiB", "smaller"}) {
+  for (const char* part : {"big.gguf", "50 MiB", "30 MiB", "20 MiB", "70 MiB that are available",
+                           "30 MiB are missing", "smaller"}) {
     EXPECT_THAT(status.message(), HasSubstr(part));
   }
 }

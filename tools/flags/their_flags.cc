@@ -17,7 +17,7 @@ constexpr std::string_view kVS = "vLLM, SGLang";
 constexpr std::string_view kL = "llama.cpp";
 constexpr std::string_view kT = "TensorRT-LLM";
 
-constexpr std::string_view kDevices = "of graphics processors and their memory";
+constexpr std::string_view kDevices = "of how other programs use graphics processors";
 constexpr std::string_view kMachines = "of several processes; here one serves";
 constexpr std::string_view kRanks =
     "of several processes; here mpirun starts these, for --tensor-parallel";
@@ -47,10 +47,10 @@ constexpr TheirFlag kFlags[] = {
     {kV, "-ep,--enable-expert-parallel,--disable-custom-all-reduce", kNone, kIgnored, "",
      kMachines},
     {kV, "--kv-transfer-config", kOne, kIgnored, "", kMachines},
-    {kV, "--gpu-memory-utilization,--swap-space,--cpu-offload-gb,--kv-cache-memory-bytes", kOne,
-     kIgnored, "", kDevices},
+    {kV, "--gpu-memory-utilization", kOne, kAlias, "--gpu-memory"},
+    {kV, "--swap-space,--cpu-offload-gb,--kv-cache-memory-bytes", kOne, kIgnored, "", kDevices},
     {kV, "--enforce-eager,--no-enforce-eager", kNone, kIgnored, "", kDevices},
-    {kVS, "--device,--attention-backend,--block-size,--page-size", kOne, kIgnored, "", kDevices},
+    {kVS, "--attention-backend,--block-size,--page-size", kOne, kIgnored, "", kDevices},
     {kV, "-O,-cc,--compilation-config,--max-seq-len-to-capture,--cudagraph-capture-sizes", kOne,
      kIgnored, "", kDevices},
     {kV, "-O0,-O1,-O2,-O3", kNone, kIgnored, "", kDevices},
@@ -137,7 +137,8 @@ constexpr TheirFlag kFlags[] = {
     {kS, "--tp,--tp-size,--dp,--dp-size,--pp-size,--ep,--ep-size", kOne, kIgnored, "", kMachines},
     {kS, "--dist-init-addr,--nccl-init-addr,--load-balance-method", kOne, kIgnored, "", kMachines},
     {kS, "--enable-dp-attention,--enable-dp-lm-head", kNone, kIgnored, "", kMachines},
-    {kS, "--mem-fraction-static,--cuda-graph-max-bs,--torch-compile-max-bs,--base-gpu-id", kOne,
+    {kS, "--mem-fraction-static", kOne, kAlias, "--gpu-memory"},
+    {kS, "--cuda-graph-max-bs,--torch-compile-max-bs,--base-gpu-id", kOne,
      kIgnored, "", kDevices},
     {kS, "--sampling-backend,--moe-runner-backend,--prefill-attention-backend", kOne, kIgnored, "",
      kDevices},
@@ -195,9 +196,10 @@ constexpr TheirFlag kFlags[] = {
      "a number of threads is for all passes: --threads, --draft-threads"},
     {kL, "--spec-draft-threads-batch,--prio,--prio-batch,--poll", kOne, kIgnored, "", kSpeed},
     {kL, "-C,--cpu-mask,-Cr,--cpu-range,--cpu-strict,--numa", kOne, kIgnored, "", kSpeed},
-    {kL, "-ngl,--gpu-layers,--n-gpu-layers,-ngld,--gpu-layers-draft,--n-gpu-layers-draft", kOne,
-     kIgnored, "", kDevices},
-    {kL, "--spec-draft-ngl,-dev,-devd,--device-draft,--spec-draft-device,-sm,--split-mode", kOne,
+    {kL, "-ngl,--gpu-layers", kOne, kAlias, "--n-gpu-layers"},
+    {kL, "-dev", kOne, kAlias, "--device"},
+    {kL, "-ngld,--gpu-layers-draft,--n-gpu-layers-draft", kOne, kIgnored, "", kDevices},
+    {kL, "--spec-draft-ngl,-devd,--device-draft,--spec-draft-device,-sm,--split-mode", kOne,
      kIgnored, "", kDevices},
     {kL, "-ts,--tensor-split,-mg,--main-gpu,-ot,--override-tensor,-ncmoe,--n-cpu-moe", kOne,
      kIgnored, "", kDevices},

@@ -30,6 +30,7 @@
 #include "measure/tune/tune.h"
 #include "measure/worker.h"
 #include "model/import/hugging_face_file.h"
+#include "tools/device_flags.h"
 #include "tools/flags.h"
 #include "tools/measure/bench_serve.h"
 #include "tools/options.h"
@@ -216,6 +217,7 @@ Run add_verify(CLI::App& app) {
   struct Flags {
     measure::VerifyOptions options;
     MadeModelFlags made;
+    DeviceFlags device;
     int tensor_parallel = 1;
     std::string isa = "auto", cache_type = "f16", json;
   };
@@ -227,6 +229,7 @@ Run add_verify(CLI::App& app) {
   add_list(app, "--context", o.contexts, "Positions that are cached");
   add_list(app, "--prompt", o.prompts, "Tokens of prompts that are read besides");
   add_threads(app, o.engine.threads);
+  add_device_flags(app, flags->device);
   add_tensor_parallel(app, flags->tensor_parallel);
   add_shown(app, "--repeat", o.repeats, "Repetitions of everything");
   app.add_option("--memory", o.memory_mib, kMemoryHelp);
@@ -237,6 +240,7 @@ Run add_verify(CLI::App& app) {
     EngineOptions& engine = flags->options.engine;
     AERIE_ASSIGN_OR_RETURN(engine.isa, parse_isa(flags->isa));
     AERIE_ASSIGN_OR_RETURN(engine.cache_type, parse_cache_type(flags->cache_type));
+    AERIE_RETURN_IF_ERROR(read_device_flags(flags->device, engine));
     AERIE_RETURN_IF_ERROR(use_made_model(flags->made, engine));
     AERIE_ASSIGN_OR_RETURN(const bool followed,
                            join_ranks(flags->tensor_parallel, engine.model, engine.group));
@@ -313,17 +317,20 @@ Run add_kernels(CLI::App& app) {
 Run add_decode(CLI::App& app) {
   struct Flags {
     measure::DecodeOptions options;
+    MadeModelFlags made;
+    DeviceFlags device;
     std::string speculate = "none", isa = "auto", cache_type = "f16", json;
   };
   auto flags = std::make_shared<Flags>();
   measure::DecodeOptions& o = flags->options;
-  app.add_option("-m,--model", o.engine.model, kModelHelp)->required();
+  add_model(app, o.engine, flags->made);
   add_list(app, "--context", o.contexts, "Tokens of the prompt that decoding follows");
   add_shown(app, "--tokens", o.tokens, "Tokens to decode");
   app.add_option("--text", o.text_file,
                  "A file whose text the prompts begin with (default: random tokens)");
   app.add_option("--speculate", flags->speculate, "Also with a drafter, as `aerie run` has it");
   add_threads(app, o.engine.threads);
+  add_device_flags(app, flags->device);
   add_shown(app, "--repeat", o.repeats, "Repetitions of everything");
   app.add_option("--memory", o.memory_mib, kMemoryHelp);
   add_shown(app, "--cache-type", flags->cache_type, kCacheTypeHelp);
@@ -334,6 +341,8 @@ Run add_decode(CLI::App& app) {
     AERIE_ASSIGN_OR_RETURN(flags->options.engine.cache_type, parse_cache_type(flags->cache_type));
     AERIE_ASSIGN_OR_RETURN(flags->options.engine.speculation,
                            in_context(parse_speculative_spec(flags->speculate), "--speculate"));
+    AERIE_RETURN_IF_ERROR(read_device_flags(flags->device, flags->options.engine));
+    AERIE_RETURN_IF_ERROR(use_made_model(flags->made, flags->options.engine));
     AERIE_ASSIGN_OR_RETURN(ReportFile json, ReportFile::open(flags->json));
     AERIE_ASSIGN_OR_RETURN(const auto report, measure::bench_decode(flags->options));
     return show(report, json);
@@ -343,6 +352,7 @@ Run add_decode(CLI::App& app) {
 struct SpecFlags {
   measure::SpecOptions options;
   MadeModelFlags made;  // of `bench spec`
+  DeviceFlags device;
   std::vector<std::string> methods;
   std::vector<double> acceptance;
   double draft_cost = 0.0;
@@ -395,6 +405,7 @@ Status finish_spec(SpecFlags& flags) {
   measure::SpecOptions& o = flags.options;
   AERIE_ASSIGN_OR_RETURN(o.engine.isa, parse_isa(flags.isa));
   AERIE_ASSIGN_OR_RETURN(o.engine.cache_type, parse_cache_type(flags.cache_type));
+  AERIE_RETURN_IF_ERROR(read_device_flags(flags.device, o.engine));
   AERIE_ASSIGN_OR_RETURN(o.engine.rule,
                          in_context(verify_rule_from_name(flags.verify), "--verify"));
   for (const std::string& method : flags.methods) {
@@ -443,6 +454,7 @@ void add_spec_flags(CLI::App& app, SpecFlags& flags) {
                  "Tokens of context (default: the model's, at most 4096)")
       ->check(CLI::Range(2, 1 << 26));
   add_threads(app, o.engine.threads);
+  add_device_flags(app, flags.device);
   add_shown(app, "--cache-type", flags.cache_type, kCacheTypeHelp);
   add_shown(app, "--isa", flags.isa, isa_choices());
   app.add_option("--json", flags.json, kJsonHelp);

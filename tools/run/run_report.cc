@@ -48,6 +48,7 @@ Json report(const Generation& generation, const RunOptions& options, const Engin
   out["verify"] = verify_rule_name(options.engine.rule);
   out["isa"] = kernels::isa_name(engine.parts().options.isa);
   out["cache_type"] = kernels::kv_type_name(engine.parts().options.cache_type);
+  out["device"] = engine.parts().options.device;
   out["threads"] = engine.parts().options.threads;
   out["context"] = engine.parts().options.context;
   out["temperature"] = options.sampling.temperature;

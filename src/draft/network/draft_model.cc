@@ -403,10 +403,9 @@ Expected<std::unique_ptr<Drafter>> make_draft_model(const MethodConfig& config, 
   options.max_logits = draft.max_logits;
   options.max_positions = target.max_positions;
   if (draft.drafted.empty()) options.weight_cache = target.weight_cache;
-  AERIE_RETURN_IF_ERROR(host.check_memory(path, loaded_weight_bytes(file, *target.backend),
-                                          draft_cache_bytes(model_config, draft),
-                                          working_bytes(model_config, options)));
-  AERIE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, load_model(file, options));
+  AERIE_ASSIGN_OR_RETURN(
+      std::unique_ptr<Model> model,
+      host.load(path, file, model_config, options, draft_cache_bytes(model_config, draft)));
   if (!as_text) return make_draft_model_drafter(std::move(model), draft);
   return make_text_draft_model_drafter(std::move(model), *target.tokenizer, *source.tokenizer,
                                        draft);

@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "base/progress.h"
 #include "core/random_tokens.h"
+#include "measure/passes/computer.h"
 #include "measure/report_head.h"
 #include "report/text_file.h"
 
@@ -146,11 +147,11 @@ Expected<DecodeReport> bench_decode(const DecodeOptions& options) {
                              speed_of(s.speculative), median(s.speedup),
                              median(s.accepted_length)});
   }
-  ThreadPool pool(report.threads);
-  AERIE_ASSIGN_OR_RETURN(Machine machine, Machine::open(report.isa, pool, options.memory_mib));
+  AERIE_ASSIGN_OR_RETURN(Computer computer,
+                         Computer::open(engine->parts(), options.memory_mib));
   std::array<bool, kernels::kDotCount> wanted = {};
   wanted[static_cast<size_t>(kernels::Dot::kFloat)] = true;
-  report.limits = machine.measure(wanted);
+  AERIE_ASSIGN_OR_RETURN(report.limits, computer.measure(wanted));
   return report;
 }
 

@@ -358,6 +358,7 @@ Expected<HeadReport> bench_heads(const HeadBenchOptions& options) {
   load.engine.model = options.model;
   load.engine.threads = options.threads;
   load.engine.isa = options.isa;
+  load.engine.device = "cpu";
   AERIE_ASSIGN_OR_RETURN(const auto target, LoadedModel::load(load));
   AERIE_ASSIGN_OR_RETURN(Machine machine,
                          Machine::open(options.isa, target->pool(), options.memory_mib));

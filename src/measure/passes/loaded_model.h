@@ -39,6 +39,7 @@ class LoadedModel {
   // Experts that the last one read (ForwardOutputs::experts).
   int64_t experts() const { return experts_; }
 
+  const OpenedModel& parts() const { return engine_->parts(); }
   const ModelFile& file() const { return engine_->parts().file(); }
   Model& model() { return *engine_->parts().model; }
   const SplitBackend* split() const { return engine_->parts().split.get(); }  // null: one process

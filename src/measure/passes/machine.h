@@ -15,6 +15,7 @@ namespace aerie::measure {
 
 // Bytes and operations in a second, all threads together.
 struct Limits {
+  std::string device = {};  // whose they are; empty: the processor's
   double bandwidth = 0;
   std::array<double, kernels::kDotCount> dots = {};  // 0: not measured, or not there
 

@@ -112,6 +112,7 @@ Expected<RankReport> bench_ranks(const RankOptions& options) {
   load.engine.model = options.model;
   load.engine.threads = options.threads;
   load.engine.isa = options.isa;
+  load.engine.device = "cpu";
   load.most_rows = rows.back();
   load.positions = options.context + rows.back();
   load.engine.group = options.group;

@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "base/progress.h"
 #include "base/thread_pool.h"
+#include "measure/passes/computer.h"
 #include "measure/passes/floor.h"
 #include "measure/passes/loaded_model.h"
 #include "measure/report_head.h"
@@ -47,13 +48,13 @@ struct PassSeries {
                       shares = {}, experts = {};
 };
 
-Status repeat(LoadedModel& target, Machine& machine, const PassWork& work,
+Status repeat(LoadedModel& target, Computer& computer, const PassWork& work,
               std::vector<PassSeries>& all, std::vector<Limits>& limits, Progress& progress) {
   std::array<bool, kernels::kDotCount> wanted = {};
   wanted[static_cast<size_t>(kernels::Dot::kFloat)] = true;
   wanted[static_cast<size_t>(work.attention_dot)] = true;
   for (size_t d = 0; d < wanted.size(); ++d) wanted[d] |= work.row_operations[d] > 0.0;
-  limits.push_back(machine.measure(wanted));
+  AERIE_ASSIGN_OR_RETURN(limits.emplace_back(), computer.measure(wanted));
   double one_row = 0;
   for (PassSeries& s : all) {
     AERIE_ASSIGN_OR_RETURN(const double seconds, target.pass(s.context, s.rows));
@@ -152,8 +153,8 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   VerifyReport report;
   AERIE_ASSIGN_OR_RETURN(report.prompts, read_prompts(options, *target, work));
   AERIE_RETURN_IF_ERROR(target->fill(contexts.back()));
-  AERIE_ASSIGN_OR_RETURN(Machine machine,
-                         Machine::open(options.engine.isa, target->pool(), options.memory_mib));
+  AERIE_ASSIGN_OR_RETURN(Computer computer,
+                         Computer::open(target->parts(), options.memory_mib));
 
   std::vector<PassSeries> all;
   for (const int context : contexts) {
@@ -166,7 +167,7 @@ Expected<VerifyReport> bench_verify(const VerifyOptions& options) {
   }
   std::vector<Limits> limits;
   for (int i = 0; i < options.repeats; ++i) {
-    AERIE_RETURN_IF_ERROR(repeat(*target, machine, work, all, limits, progress));
+    AERIE_RETURN_IF_ERROR(repeat(*target, computer, work, all, limits, progress));
   }
   report.model = options.engine.model;
   report.threads = target->pool().threads();

@@ -320,6 +320,7 @@ Expected<SpecReport> bench_spec(const SpecOptions& options) {
   AERIE_ASSIGN_OR_RETURN(const auto engine, Engine::open(engine_options));
   SpecReport report = head_of(options, *engine);
   report.passes = std::move(passes);
+  report.passes.limits.device = engine->parts().device_make();
 
   for (const double temperature : options.temperatures) {
     Run run(options, *engine, prompts, names);

@@ -125,7 +125,7 @@ class Finder {
  private:
   bool opens(const SpeculativeConfig& config) const {
     std::vector<ModelSource> sources;
-    EngineDraftHost host(draft_target(opened_, 1), sources);
+    EngineDraftHost host(draft_target(opened_, 1), sources, nullptr, opened_.device.get());
     return config.methods[0].method->make(config.methods[0], host).ok();
   }
   std::optional<SpeculativeConfig> head_at(const Place& place) const {

@@ -185,6 +185,7 @@ Expected<TuneReport> tune(const TuneOptions& options) {
   }
   TuneReport report;
   AERIE_ASSIGN_OR_RETURN(report.passes, bench_verify(verify));
+  key.device = report.passes.limits.device;
   report.profile.key = std::move(key);
   report.profile.pass_cost = points_of(report.passes);
   const PassCost cost(report.profile.pass_cost);

@@ -187,8 +187,9 @@ TEST(TheirCommand, SaysWhatIsIgnored) {
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   EXPECT_EQ(parsed->notes,
             "--kv-cache-dtype fp8 is --cache-type q8 here\n"
-            "ignored, since they mean nothing here: --gpu-memory-utilization, --enforce-eager, "
+            "ignored, since they mean nothing here: --enforce-eager, "
             "'draft_tensor_parallel_size' of speculation\n");
+  EXPECT_EQ(parsed->options.engine.device_memory, DeviceMemory{.share = 0.9});
   const auto plain = serve_line("m --port 80 --speculate none --typical 1.0 --mirostat 0");
   ASSERT_TRUE(plain.ok()) << plain.status().message();
   EXPECT_EQ(plain->notes, "");
@@ -229,6 +230,30 @@ TEST(TheirCommand, RefusesAnotherOutput) {
   }
 }
 
+TEST(TheirCommand, TakesDevices) {
+  const auto llama = run_line("-m m -ngl all -dev CUDA1");
+  ASSERT_TRUE(llama.ok()) << llama.status().message();
+  EXPECT_EQ(llama->options.engine.device, "cuda:1");
+  EXPECT_GT(llama->options.engine.device_layers, 1000);
+  const auto vllm = serve_line("m --device cuda --gpu_memory_utilization=0.5");
+  ASSERT_TRUE(vllm.ok()) << vllm.status().message();
+  EXPECT_EQ(vllm->options.engine.device, "cuda:0");
+  EXPECT_EQ(vllm->options.engine.device_memory, DeviceMemory{.share = 0.5});
+  const auto sglang = serve_line("--model-path m --mem-fraction-static 0.8 --device cpu");
+  ASSERT_TRUE(sglang.ok()) << sglang.status().message();
+  EXPECT_EQ(sglang->options.engine.device, "cpu");
+  for (const auto& [line, why] :
+       {std::pair("m --device tpu", "--device: 'tpu': give auto, cpu, cuda, cuda:N or emulated"),
+        {"m -dev CUDA0,CUDA1", "--device: 'CUDA0,CUDA1': give auto"},
+        {"m -ngl some", "--n-gpu-layers: 'some': give 0 for the processor"},
+        {"m --gpu-memory 1.5", "--gpu-memory: '1.5': give a share of the device's"}}) {
+    const auto parsed = serve_line(line);
+    ASSERT_FALSE(parsed.ok()) << line;
+    EXPECT_EQ(parsed.status().code(), StatusCode::kInvalidArgument) << line;
+    EXPECT_THAT(parsed.status().message(), HasSubstr(why)) << line;
+  }
+}
+
 // The value of an ignored flag does not become a word of its own, and that of ours stays whole.
 TEST(TheirCommand, KeepsValuesTogether) {
   const auto parsed = serve_line("--swap-space --port --port 81 -fa --host ::1 -fa on m");
@@ -258,7 +283,8 @@ TEST(TheirCommand, RunsAsLlamaCli) {
   EXPECT_EQ(o.engine.threads, 2);
   EXPECT_EQ(to_string(o.engine.speculation),
             to_string(settings("draft_model:model=draft.gguf,num_speculative_tokens=8")));
-  EXPECT_THAT(parsed->notes, HasSubstr("-ngl"));
+  EXPECT_EQ(o.engine.device_layers, 99);
+  EXPECT_THAT(parsed->notes, Not(HasSubstr("-ngl")));
   EXPECT_THAT(parsed->notes, Not(HasSubstr("-s")));
 }
 
