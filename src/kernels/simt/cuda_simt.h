@@ -11,6 +11,9 @@
 #include <utility>
 
 #define SIMT_DEV __device__ __forceinline__
+#define SIMT_UNROLL _Pragma("unroll")
+#define SIMT_PRAGMA(text) _Pragma(#text)
+#define SIMT_UNROLL_BY(n) SIMT_PRAGMA(unroll n)
 
 namespace simt {
 

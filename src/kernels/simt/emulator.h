@@ -23,7 +23,10 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define SIMT_DEV inline
+#define SIMT_UNROLL
+#define SIMT_UNROLL_BY(n)
 #define threadIdx (::simt::here.thread)
 #define blockIdx (::simt::here.block)
 #define blockDim (::simt::here.block_size)
