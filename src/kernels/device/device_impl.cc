@@ -174,7 +174,7 @@ void DeviceImpl::product(const Product& args) {
 
 void DeviceImpl::place(const Place& args) {
   use();
-  const int heads = args.heads + 2 * args.shape.kv_heads;
+  const int heads = args.heads + args.shape.kv_heads;
   constexpr int kWarps = kRowThreads / 32;
   launch_kernel("placing keys and values", place_kernel,
                 {dim3((heads + kWarps - 1) / kWarps, args.most_rows), dim3(kRowThreads), 0, true},

@@ -12,7 +12,7 @@
 
 #define SIMT_DEV __device__ __forceinline__
 #define SIMT_UNROLL _Pragma("unroll")
-#define SIMT_PRAGMA(words) _Pragma(#words)
+#define SIMT_PRAGMA(text) _Pragma(#text)
 #define SIMT_UNROLL_BY(n) SIMT_PRAGMA(unroll n)
 
 namespace simt {
