@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "base/status.h"
+
 namespace aerie {
 
 // The committed part of a sequence that rows see: positions 0 .. committed - 1, found through the
@@ -75,6 +77,8 @@ struct ForwardBatch {
 
 // What came of it. Spans belong to the model and hold until its next forward pass.
 struct ForwardOutputs {
+  // Why there are none: then nothing of the rest may be looked at.
+  Status status;
   std::span<const float> logits;  // [rows that want logits, in batch order][vocab]
   std::span<const float> taps;    // [rows that want taps, in batch order][tap_layers][hidden]
   // [rows that want states, in batch order][hidden]: what the head reads.

@@ -334,10 +334,9 @@ Status Opening::open_cache(const ModelConfig& config) {
   room.taken += need.weights + need.work;
   // What is free now is known best once the weights are there.
   const int64_t positions = cache_positions(config, free_memory());
-  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, positions, concurrency_.sequences,
-                                                        options_.cache_type, states, windows()));
-  out_.cache = std::make_unique<KvCache>(std::move(cache));
-  AERIE_RETURN_IF_ERROR(out_.model->attach(*out_.cache, {}));
+  const KvCache::Creation creation = {positions, concurrency_.sequences, options_.cache_type,
+                                      states, windows()};
+  AERIE_ASSIGN_OR_RETURN(out_.cache, make_cache(*out_.model, creation));
   room.taken +=
       out_.cache->bytes() + KvCache::state_bytes_needed(config, concurrency_.sequences, states);
   return {};

@@ -36,7 +36,7 @@ struct OpenedModel {
   std::unique_ptr<SplitBackend> split;   // of options.group; null without one
   std::unique_ptr<OpenedDevice> device;  // null: the processor computes the model
   std::unique_ptr<Model> model;
-  std::unique_ptr<KvCache> cache;
+  ModelCache cache;
   std::unique_ptr<PassCost> cost;         // null unless a speculation decides by it
   std::vector<Speculation> speculations;  // options.speculation, then more_speculations
   MemoryRoom memory;                      // the processor's, as far as it was accounted for

@@ -54,54 +54,29 @@ int64_t KvCache::state_bytes_needed(const ModelConfig& config, int sequences,
   return StateStore::bytes_needed(config, {sequences, states.loose_rows, states.snapshots});
 }
 
-Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, int sequences,
-                                  kernels::KvType type, const States& states,
-                                  const Windows& windows) {
-  assert(positions > 0 && sequences > 0);
+Expected<KvCache> KvCache::create(const ModelConfig& config, const Creation& creation) {
+  const int64_t positions = creation.positions;
+  assert(positions > 0 && creation.sequences > 0);
   if (positions > kMostPositions) {
     return invalid_argument("a cache of {} tokens: it may hold {} at most", positions,
                             kMostPositions);
   }
   KvCache cache;
-  cache.creation_ = {positions, sequences, type, states, windows};
+  cache.creation_ = creation;
   const int shapes = config.kv_by_layer.empty() ? 1 : config.layers;
   for (int layer = 0; layer < shapes; ++layer) {
-    cache.layouts_.push_back(layout_of(config, layer, type));
+    cache.layouts_.push_back(layout_of(config, layer, creation.type));
   }
   cache.page_count_ = static_cast<int>(pages_for(positions));
-  if (const int64_t places = places_for(config, cache.page_count_, windows);
-      places < cache.page_count_) {
-    if (config.count_linear() > 0) {
-      return not_supported("a cache of windows and of states");
-    }
-    for (int layer = 0; layer < config.layers; ++layer) {
-      cache.has_window_.push_back(config.has_window(layer));
-    }
-    cache.windows_.emplace(cache.page_count_, static_cast<int>(places), config.largest_window(),
-                           windows.behind);
-  }
-  const std::vector<MemoryNode> nodes = machine_topology().nodes;
-  int state_planes = 0;
-  for (int layer = 0; layer < config.layers; ++layer) {
-    cache.state_planes_.push_back(state_planes);
-    if (!keeps_kv(config, layer)) {
-      if (config.is_linear(layer)) ++state_planes;
-      cache.planes_.emplace_back();
-      continue;
-    }
-    const int pages = cache.has_places(layer) ? cache.windows_->places() : cache.page_count_;
-    const auto bytes = static_cast<size_t>(pages * cache.layout(layer).page());
-    AERIE_ASSIGN_OR_RETURN(Buffer plane, Buffer::allocate(bytes));
-    // Which thread reads what depends on the lengths of the sequences.
-    if (nodes.size() > 1) interleave_memory(plane.data(), plane.size(), nodes);
-    cache.planes_.push_back(std::move(plane));
-  }
-  if (state_planes > 0) {
+  AERIE_RETURN_IF_ERROR(cache.make_windows(config));
+  AERIE_RETURN_IF_ERROR(cache.make_planes(config));
+  if (config.count_linear() > 0) {
+    const States& states = creation.states;
     const int64_t rows = states.loose_rows > 0 ? states.loose_rows : cache.positions();
-    AERIE_ASSIGN_OR_RETURN(cache.states_,
-                           StateStore::create(config, {sequences, rows, states.snapshots}));
+    AERIE_ASSIGN_OR_RETURN(
+        cache.states_, StateStore::create(config, {creation.sequences, rows, states.snapshots}));
   }
-  cache.sequences_.resize(static_cast<size_t>(sequences));
+  cache.sequences_.resize(static_cast<size_t>(creation.sequences));
   for (Sequence& s : cache.sequences_) s.pages.reserve(static_cast<size_t>(cache.page_count_));
   for (int page = cache.page_count_ - 1; page >= 0; --page) cache.free_.push_back(page);
   cache.references_.resize(static_cast<size_t>(cache.page_count_));
@@ -109,10 +84,43 @@ Expected<KvCache> KvCache::create(const ModelConfig& config, int64_t positions, 
   return cache;
 }
 
-int64_t KvCache::bytes() const {
-  int64_t bytes = 0;
-  for (const Buffer& plane : planes_) bytes += static_cast<int64_t>(plane.size());
-  return bytes;
+Status KvCache::make_windows(const ModelConfig& config) {
+  const int64_t places = places_for(config, page_count_, creation_.windows);
+  if (places >= page_count_) return {};
+  if (config.count_linear() > 0) {
+    return not_supported("a cache of windows and of states");
+  }
+  for (int layer = 0; layer < config.layers; ++layer) {
+    has_window_.push_back(config.has_window(layer));
+  }
+  windows_.emplace(page_count_, static_cast<int>(places), config.largest_window(),
+                   creation_.windows.behind);
+  return {};
+}
+
+Status KvCache::make_planes(const ModelConfig& config) {
+  const bool elsewhere = creation_.planes == Planes::kElsewhere;
+  if (elsewhere && (windows_ || config.count_linear() > 0)) {
+    return not_supported("a cache of {} whose planes are elsewhere",
+                         windows_ ? "windows" : "states");
+  }
+  if (elsewhere) moves_.emplace(positions());
+  bytes_ = bytes_needed(config, creation_.positions, creation_.type, creation_.windows);
+  const std::vector<MemoryNode> nodes = machine_topology().nodes;
+  int state_planes = 0;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    state_planes_.push_back(state_planes);
+    if (config.is_linear(layer)) ++state_planes;
+    planes_.emplace_back();
+    if (elsewhere || !keeps_kv(config, layer)) continue;
+    const int pages = has_places(layer) ? windows_->places() : page_count_;
+    const auto bytes = static_cast<size_t>(pages * layout(layer).page());
+    AERIE_ASSIGN_OR_RETURN(planes_.back(), Buffer::allocate(bytes));
+    // Which thread reads what depends on the lengths of the sequences.
+    Buffer& plane = planes_.back();
+    if (nodes.size() > 1) interleave_memory(plane.data(), plane.size(), nodes);
+  }
+  return {};
 }
 
 Expected<KvCache::Id> KvCache::open() {
@@ -169,6 +177,7 @@ void KvCache::close(Id id) {
 }
 
 void KvCache::copy_entry(int32_t from, int32_t to) {
+  if (moves_) return moves_->add(from, to);
   const auto place_of = [&](int32_t slot) {
     return windows_->place(slot / kPage) * kPage + slot % kPage;
   };

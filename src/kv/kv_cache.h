@@ -16,6 +16,7 @@
 #include "kernels/kv_layout.h"
 #include "kv/kv_journal.h"
 #include "kv/prefix_tree.h"
+#include "kv/slot_moves.h"
 #include "kv/state_store.h"
 #include "kv/window_pages.h"
 #include "tensor/tensor.h"
@@ -44,21 +45,31 @@ class KvCache {
     int behind = kernels::kPagePositions;
   };
 
-  // Room for `positions` (below 2^31, rounded up to pages) shared by at most `sequences` sequences.
-  // kUnsupported for layers with windows beside layers that keep states, if `windows` has rows.
-  static Expected<KvCache> create(const ModelConfig& config, int64_t positions, int sequences,
-                                  kernels::KvType type = kernels::KvType::kF16,
-                                  const States& states = {0, 0},
-                                  const Windows& windows = {0, 0, 0});
+  // Where keys and values lie. Elsewhere: with who runs the passes, as on a device; then this has
+  // no memory for them, and what it would have copied there is written down (moves()).
+  enum class Planes : uint8_t { kHere, kElsewhere };
 
-  // What create() was called with, its configuration apart.
   struct Creation {
     int64_t positions = 0;
     int sequences = 0;
     kernels::KvType type = kernels::KvType::kF16;
-    States states;
-    Windows windows;
+    States states = {0, 0};
+    Windows windows = {0, 0, kernels::kPagePositions};
+    Planes planes = Planes::kHere;
   };
+
+  // Room for `positions` (below 2^31, rounded up to pages) shared by at most `sequences` sequences.
+  // kUnsupported for layers with windows beside layers that keep states, if `windows` has rows, and
+  // for planes elsewhere if any layer keeps states or has fewer pages than others.
+  static Expected<KvCache> create(const ModelConfig& config, const Creation& creation);
+  static Expected<KvCache> create(const ModelConfig& config, int64_t positions, int sequences,
+                                  kernels::KvType type = kernels::KvType::kF16,
+                                  const States& states = {0, 0},
+                                  const Windows& windows = {0, 0, 0}) {
+    return create(config, {positions, sequences, type, states, windows, Planes::kHere});
+  }
+
+  // What create() was called with, its configuration apart.
   const Creation& creation() const { return creation_; }
   // From now on all calls that change the cache, but for what passes write, are added to it, which
   // must outlive the cache or the next call of this; null: to none.
@@ -131,7 +142,8 @@ class KvCache {
     return layouts_[layouts_.size() == 1 ? 0 : static_cast<size_t>(layer)];
   }
   int layers() const { return static_cast<int>(planes_.size()); }
-  // Null for a layer that keeps states, and for one that reads another's keys and values.
+  // Null for a layer that keeps states, and for one that reads another's keys and values; for all
+  // if planes are elsewhere.
   std::byte* plane(int layer) { return planes_[static_cast<size_t>(layer)].data(); }
   // Null if no layer keeps states. A pass reads and advances them; all else goes through the cache.
   StateStore* states() { return states_ ? &*states_ : nullptr; }
@@ -141,13 +153,21 @@ class KvCache {
   // has_places() have them for some: slot i of page p is slot i of page windows()->place(p) there.
   const WindowPages* windows() const { return windows_ ? &*windows_ : nullptr; }
   bool has_places(int layer) const { return windows_ && has_window_[static_cast<size_t>(layer)]; }
+  // Where planes are elsewhere: the entries that commit() and reserve() would have copied since the
+  // last clear_moves(). They are to be copied there, in this order, before the next pass.
+  std::span<const SlotMove> moves() const {
+    return moves_ ? moves_->list() : std::span<const SlotMove>();
+  }
+  void clear_moves() {
+    if (moves_) moves_->clear();
+  }
   // A place for the state behind the first `length` positions, which the coming pass computes as
   // settled rows, so that others may begin with it (BatchRow::snapshot); -1: none is wanted, or to
   // be had.
   int32_t claim_snapshot(Id id, int length);
   int64_t positions() const { return int64_t{page_count_} * kernels::kPagePositions; }
-  // That create() took for positions: bytes_needed().
-  int64_t bytes() const;
+  // That create() took for positions, or whoever has the planes: bytes_needed().
+  int64_t bytes() const { return bytes_; }
   int free_pages() const { return static_cast<int>(free_.size()); }
   int pages() const { return page_count_; }
   // Of sequences that are open.
@@ -162,6 +182,8 @@ class KvCache {
   };
 
   KvCache() = default;
+  Status make_windows(const ModelConfig& config);
+  Status make_planes(const ModelConfig& config);
   int32_t take_page();
   void drop_page(int32_t page);
   void copy_entry(int32_t from, int32_t to);
@@ -191,6 +213,8 @@ class KvCache {
   std::vector<kernels::KvLayout> layouts_;  // one for all layers, or one for each
   int page_count_ = 0;
   std::vector<Buffer> planes_;  // one for each layer
+  int64_t bytes_ = 0;           // of all of them, wherever they are
+  std::optional<SlotMoves> moves_;
   std::optional<StateStore> states_;
   std::vector<int> state_planes_;  // [layer]
   std::optional<WindowPages> windows_;

@@ -59,8 +59,13 @@ class Model {
   // What a cache for it is made from: config(), or what this process keeps of it, where several run
   // the model.
   virtual ModelConfig cache_config() const { return config(); }
-  // To be called with each cache while it is empty: where several processes run the model, the
-  // others then have one as well. `skipped`: layers that it has none of. The error is theirs.
+  // Where a cache for it has to have its planes. Of those elsewhere it makes the cache's moves
+  // itself, before each pass.
+  virtual KvCache::Planes cache_planes() const { return KvCache::Planes::kHere; }
+  // To be called with each cache while it is empty, before the first pass: where several processes
+  // run the model, the others then have one as well; where planes are elsewhere, they are made. It
+  // stays where it is from now on. `skipped`: layers that it has none of. On an error, for which
+  // there may be no memory, the cache is not attached.
   virtual Status attach([[maybe_unused]] KvCache& cache,
                         [[maybe_unused]] std::span<const int32_t> skipped) {
     return {};
@@ -71,6 +76,20 @@ class Model {
   // Bytes of packed weights and of working memory.
   virtual int64_t weight_bytes() const = 0;
 };
+
+// A cache that its model knows, until it goes.
+struct DetachCache {
+  Model* model = nullptr;
+  void operator()(KvCache* cache) const {
+    model->detach(*cache);
+    delete cache;
+  }
+};
+using ModelCache = std::unique_ptr<KvCache, DetachCache>;
+
+// A cache as the model needs it, and attached to it, which must outlive it: whatever `creation`
+// says of planes. Errors are KvCache::create()'s and Model::attach()'s.
+Expected<ModelCache> make_cache(Model& model, KvCache::Creation creation);
 
 // Memory that the weights take once they are packed, about.
 int64_t packed_weight_bytes(const ModelFile& file, const kernels::Backend& backend);

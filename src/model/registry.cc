@@ -68,6 +68,8 @@ void list_keys(Blueprint& blueprint) {
   }
 }
 
+}  // namespace
+
 Expected<Blueprint> read_blueprint(const ModelFile& file) {
   AERIE_ASSIGN_OR_RETURN(const ModelFamily* family, find_family(file));
   AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, family->read(file));
@@ -79,8 +81,6 @@ Expected<Blueprint> read_blueprint(const ModelFile& file) {
   list_keys(blueprint);
   return blueprint;
 }
-
-}  // namespace
 
 std::span<const ModelFamily* const> model_families() {
   return kFamilies;
@@ -145,6 +145,14 @@ int64_t working_bytes(const ModelConfig& config, const ModelOptions& options) {
   }
   return (widths * options.max_rows + partials + logits + experts + latent + linear) *
          int64_t{sizeof(float)};
+}
+
+Expected<ModelCache> make_cache(Model& model, KvCache::Creation creation) {
+  creation.planes = model.cache_planes();
+  AERIE_ASSIGN_OR_RETURN(KvCache made, KvCache::create(model.cache_config(), creation));
+  auto cache = std::make_unique<KvCache>(std::move(made));
+  AERIE_RETURN_IF_ERROR(model.attach(*cache, {}));
+  return ModelCache(cache.release(), DetachCache{&model});
 }
 
 Expected<ModelConfig> read_model_config(const ModelFile& file) {

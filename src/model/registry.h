@@ -27,5 +27,7 @@ std::span<const ModelFamily* const> model_families();
 
 // kUnsupported, naming it and what is supported, for a family that is not there.
 Expected<const ModelFamily*> find_family(const ModelFile& file);
+// What its family makes of the metadata; kUnsupported as find_family().
+Expected<Blueprint> read_blueprint(const ModelFile& file);
 
 }  // namespace aerie

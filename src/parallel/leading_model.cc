@@ -119,8 +119,7 @@ class Follower {
     AERIE_RETURN_IF_ERROR(
         check_room_(KvCache::bytes_needed(config, c.positions, c.type, c.windows) +
                     KvCache::state_bytes_needed(config, c.sequences, c.states)));
-    AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, c.positions, c.sequences, c.type,
-                                                          c.states, c.windows));
+    AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(config, c));
     caches_.insert_or_assign(order.number, std::make_unique<KvCache>(std::move(cache)));
     return {};
   }

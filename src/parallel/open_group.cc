@@ -2,13 +2,10 @@
 
 #include <dlfcn.h>
 
-#include <filesystem>
 #include <string>
-#include <system_error>
-#include <utility>
-#include <vector>
 
 #include "base/errors.h"
+#include "base/system/parts.h"
 #include "parallel/mpi/mpi_group.h"
 
 namespace aerie {
@@ -16,19 +13,8 @@ namespace {
 
 constexpr const char* kLibrary = "libaerie_mpi.so";
 
-std::vector<std::string> places() {
-  std::error_code ignored;
-  const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  std::vector<std::string> found;
-  for (const char* const beside : {".", "../lib", "../" AERIE_LIBDIR}) {
-    const std::filesystem::path place = folder / beside / kLibrary;
-    if (std::filesystem::exists(place, ignored)) found.push_back(place.lexically_normal().string());
-  }
-  return found;
-}
-
 Status load_library(OpenMpiGroup*& open) {
-  const std::vector<std::string> found = places();
+  const std::string found = find_part(kLibrary);
   if (found.empty()) {
     return not_supported(
         "several processes for one model need {}, which is not beside this program: install Open "
@@ -36,14 +22,13 @@ Status load_library(OpenMpiGroup*& open) {
         kLibrary);
   }
   // Parts that Open MPI loads itself look for its names among those that all see.
-  void* const library = dlopen(found.front().c_str(), RTLD_NOW | RTLD_GLOBAL);
-  const char* const error = library == nullptr ? dlerror() : nullptr;
-  if (library == nullptr) {
+  const Expected<void*> library = open_part(found, PartNames::kShared);
+  if (!library.ok()) {
     return not_supported("{} cannot be loaded: {}; install Open MPI (apt install openmpi-bin)",
-                         found.front(), error != nullptr ? error : "for a reason unknown");
+                         found, library.status().message());
   }
-  open = reinterpret_cast<OpenMpiGroup*>(dlsym(library, kOpenMpiGroup));
-  if (open == nullptr) return not_supported("{} is of another version", found.front());
+  open = reinterpret_cast<OpenMpiGroup*>(dlsym(*library, kOpenMpiGroup));
+  if (open == nullptr) return not_supported("{} is of another version", found);
   return {};
 }
 

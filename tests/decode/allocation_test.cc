@@ -219,7 +219,8 @@ std::unique_ptr<Sequence> open(Decoder& decoder, uint64_t seed, const SamplingPa
 
 // The prompt of open(decoder, 0, greedy) and what follows.
 std::vector<int32_t> greedy_tokens(Model& model, const DecoderOptions& options) {
-  KvCache cache = test::cache_for(model, options, 1);
+  const ModelCache owned_cache = test::cache_for(model, options, 1);
+  KvCache& cache = *owned_cache;
   Decoder decoder(model, cache, nullptr, options);
   const auto sequence = open(decoder, 0, {});
   Sequence* batch[] = {sequence.get()};
@@ -239,7 +240,8 @@ int64_t allocations_of(const Case& c) {
   options.max_positions = kPositions;
   options.max_nodes = kMaxNodes;
   Opener drafter(inner.get(), greedy_tokens(*model, options));
-  KvCache cache = test::cache_for(*model, options, 3);
+  const ModelCache owned_cache = test::cache_for(*model, options, 3);
+  KvCache& cache = *owned_cache;
   Decoder decoder(*model, cache, &drafter, options);
   const auto opener = open(decoder, 0, {});
   Sequence* first[] = {opener.get()};
@@ -303,7 +305,8 @@ TEST(Allocation, NoBatchAllocates) {
   const auto model = target_file().load(model_options);
   DecoderOptions options;
   options.max_positions = kPositions;
-  KvCache cache = test::cache_for(*model, options, 1);
+  const ModelCache owned_cache = test::cache_for(*model, options, 1);
+  KvCache& cache = *owned_cache;
   const KvCache::Id id = *cache.open();
   ASSERT_TRUE(cache.reserve(id, 96).ok());
   ForwardBatch batch;

@@ -58,8 +58,8 @@ class DecoderTest : public testing::Test {
   }
 
   void set_pages(int pages) {
-    cache_ = std::make_unique<KvCache>(
-        std::move(KvCache::create(model_->config(), pages * kernels::kPagePositions, 4)).value());
+    cache_ =
+        make_cache(*model_, {.positions = pages * kernels::kPagePositions, .sequences = 4}).value();
   }
   std::unique_ptr<Drafter> same_model(int length) {
     DraftModelOptions options;
@@ -78,7 +78,8 @@ class DecoderTest : public testing::Test {
     return options;
   }
   std::vector<int32_t> plain(const std::vector<int32_t>& prompt, const SequenceOptions& options) {
-    KvCache cache = test::cache_for(*model_, options_, 1);
+    const ModelCache owned_cache = test::cache_for(*model_, options_, 1);
+    KvCache& cache = *owned_cache;
     const test::Request request{prompt, options, 0, nullptr};
     return test::decode(*model_, cache, nullptr, options_, {&request, 1}).of[0].tokens;
   }
@@ -90,7 +91,7 @@ class DecoderTest : public testing::Test {
 
   DecoderOptions options_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<KvCache> cache_;
+  ModelCache cache_;
 };
 
 TEST_F(DecoderTest, RefusesWhatItCannotDecode) {

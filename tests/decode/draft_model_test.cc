@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "draft/network/layer_skip.h"
+#include "draft/network/text_draft_model.h"
 #include "sampling/inverse_cdf.h"
 #include "sampling/sampler.h"
 #include "tests/testing/tiny_model.h"
@@ -106,10 +109,86 @@ class DraftModelTest : public testing::Test {
   std::unique_ptr<Drafter> drafter_;
 };
 
+// Of whose caches the planes are its own; without room for them it says so.
+class Holder final : public Model {
+ public:
+  struct Calls {
+    int attached = 0, detached = 0, here = 0;
+  };
+  Holder(Calls& calls, bool has_room)
+      : model_(file().load(test::model_options())), calls_(calls), has_room_(has_room) {}
+
+  const ModelConfig& config() const override { return model_->config(); }
+  int64_t weight_bytes() const override { return model_->weight_bytes(); }
+  ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override {
+    return model_->forward(batch, cache);
+  }
+  KvCache::Planes cache_planes() const override { return KvCache::Planes::kElsewhere; }
+  Status attach(KvCache& cache, std::span<const int32_t> /*skipped*/) override {
+    if (!has_room_) return {StatusCode::kResourceExhausted, "no room on the device"};
+    ++calls_.attached;
+    calls_.here += cache.plane(0) != nullptr ? 1 : 0;
+    attached_ = &cache;
+    return {};
+  }
+  void detach(KvCache& cache) override {
+    EXPECT_EQ(attached_, &cache);
+    ++calls_.detached;
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+  Calls& calls_;
+  bool has_room_;
+  const KvCache* attached_ = nullptr;
+};
+
+TEST_F(DraftModelTest, TheModelKnowsItsCacheAndItsPlanes) {
+  TinySpec spoken;
+  spoken.tokenizer = true;
+  spoken.vocab = test::kByteVocab;
+  const TinyFile speaking(spoken);
+  const auto bytes = Tokenizer::from_gguf(speaking.gguf()).value();
+  using Make = std::function<Expected<std::unique_ptr<Drafter>>(std::unique_ptr<Model>)>;
+  DraftModelOptions options = tree_options(4, 4, 1);
+  options.vocab = kVocab;
+  options.max_positions = 100;
+  options.max_sequences = 1;
+  const Make makers[] = {
+      [&](auto model) { return make_draft_model_drafter(std::move(model), options); },
+      [&](auto model) {
+        return make_text_draft_model_drafter(std::move(model), *bytes, *bytes, options);
+      }};
+  for (const Make& make : makers) {
+    Holder::Calls calls;
+    {
+      const auto drafter = make(std::make_unique<Holder>(calls, true));
+      ASSERT_TRUE(drafter.ok()) << drafter.status().message();
+      EXPECT_EQ(calls.attached, 1);
+      EXPECT_EQ(calls.detached, 0);
+      EXPECT_EQ(calls.here, 0);
+    }
+    EXPECT_EQ(calls.detached, 1);
+    const Status status = make(std::make_unique<Holder>(calls, false)).status();
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(status.message(), "no room on the device");
+    EXPECT_EQ(calls.detached, 1);
+  }
+  // Without some of its layers it is still the model that knows.
+  Holder::Calls calls;
+  Holder target(calls, true);
+  options.max_rows = 8;
+  const auto thin = make_layer_skip_drafter(target, {}, options);
+  ASSERT_TRUE(thin.ok()) << thin.status().message();
+  EXPECT_EQ(calls.attached, 1);
+  EXPECT_EQ(calls.here, 0);
+}
+
 // Of the whole model.
 std::vector<float> logits_after(const std::vector<int32_t>& tokens) {
   const std::unique_ptr<Model> model = file().load(test::model_options());
-  KvCache cache = std::move(KvCache::create(model->config(), 400, 1)).value();
+  const ModelCache owned_cache = make_cache(*model, {.positions = 400, .sequences = 1}).value();
+  KvCache& cache = *owned_cache;
   const KvCache::Id id = *cache.open();
   const auto rows = static_cast<int>(tokens.size());
   EXPECT_TRUE(cache.reserve(id, rows).ok());

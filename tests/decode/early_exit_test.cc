@@ -63,7 +63,8 @@ class EarlyExit : public testing::Test {
   test::Replies decode(const TinyFile& file, Drafter* drafter) {
     const auto model = file.load(test::model_options());
     counter_ = std::make_unique<RowCounter>(*model, test::model_options());
-    KvCache cache = test::cache_for(*model, options_, 3);
+    const ModelCache owned_cache = test::cache_for(*model, options_, 3);
+    KvCache& cache = *owned_cache;
     return test::decode(*counter_, cache, drafter, options_, requests_);
   }
   // Not the tokens alone, but the logits behind them.
@@ -228,7 +229,8 @@ TEST_F(EarlyExit, WrongUseIsAStatus) {
   EXPECT_THAT(early_exit(1, 1)->open(alone).message(), testing::HasSubstr("no target"));
   const auto drafter = early_exit(kLayers, 5);
   const auto model = file_.load(test::model_options());
-  KvCache cache = test::cache_for(*model, options_, 1);
+  const ModelCache owned_cache = test::cache_for(*model, options_, 1);
+  KvCache& cache = *owned_cache;
   Decoder decoder(*model, cache, drafter.get(), options_);
   const auto sequence = decoder.open(requests_[0].prompt, requests_[0].options);
   EXPECT_THAT(sequence.status().message(), testing::HasSubstr("give 1 to 3"));

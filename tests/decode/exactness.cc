@@ -444,7 +444,8 @@ Replies plain_replies(std::span<const Request> requests, VerifyRule rule) {
   static const std::unique_ptr<Model> model =
       load(target_of(setting), target_options(1, setting.positions));
   const DecoderOptions options = decoder_options(setting);
-  static KvCache cache = test::cache_for(*model, options, 1);
+  static const ModelCache owned_cache = test::cache_for(*model, options, 1);
+  KvCache& cache = *owned_cache;
   return plain_replies(*model, cache, options, requests);
 }
 
@@ -456,7 +457,9 @@ Replies plain_replies(const Setting& setting) {
     return plain_replies(setting.requests, setting.rule);
   }
   const auto model = load(target_of(setting), target_options(1, setting.positions));
-  KvCache alone = test::cache_for(*model, decoder_options(setting), 1, setting.cache_type);
+  const ModelCache owned_alone =
+      test::cache_for(*model, decoder_options(setting), 1, setting.cache_type);
+  KvCache& alone = *owned_alone;
   return plain_replies(*model, alone, decoder_options(setting), setting.requests);
 }
 
@@ -508,10 +511,10 @@ ServedTwice serve_twice(const Setting& setting, int suspends, const Wrap& wrap) 
   decoding.reuse_prefixes = true;
   const std::unique_ptr<Model> wrapped = wrap ? wrap(target.model()) : nullptr;
   Model& model = wrapped ? *wrapped : checked;
-  KvCache cache = test::cache_for(
+  const ModelCache owned_cache = test::cache_for(
       model, decoding, 2 * static_cast<int>(setting.requests.size()), setting.cache_type,
       windows_of(setting, 2 * static_cast<int>(setting.requests.size())));
-  EXPECT_TRUE(model.attach(cache, {}).ok());
+  KvCache& cache = *owned_cache;
   for (test::Replies* replies : {&result.cold, &result.warm}) {
     *replies = test::serve(model, cache, drafter.get(), decoding, setting.requests, suspends);
     if (result.difference.empty()) result.difference = test::difference(plain.of, replies->of);
@@ -528,10 +531,10 @@ Comparison compare_with_plain(const Setting& setting, const Wrap& wrap) {
   test::CheckedModel checked(target.model(), options);
   const std::unique_ptr<Model> wrapped = wrap ? wrap(target.model()) : nullptr;
   Model& model = wrapped ? *wrapped : checked;
-  KvCache cache = test::cache_for(model, decoder_options(setting),
-                                  static_cast<int>(setting.requests.size()), setting.cache_type,
-                                  windows_of(setting, static_cast<int>(setting.requests.size())));
-  EXPECT_TRUE(model.attach(cache, {}).ok());
+  const ModelCache owned_cache = test::cache_for(
+      model, decoder_options(setting), static_cast<int>(setting.requests.size()),
+      setting.cache_type, windows_of(setting, static_cast<int>(setting.requests.size())));
+  KvCache& cache = *owned_cache;
   if (cache.windows() != nullptr) result.window_places = cache.windows()->places();
   result.speculative =
       test::decode(model, cache, drafter.get(), decoder_options(setting), setting.requests);

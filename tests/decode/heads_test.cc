@@ -177,7 +177,8 @@ std::string warnings_of(const test::TinyFile& target, test::TinyHead& head) {
   DecoderOptions options;
   options.max_positions = run.max_positions;
   options.max_nodes = 3;
-  KvCache cache = test::cache_for(*model, options, 1);
+  const ModelCache owned_cache = test::cache_for(*model, options, 1);
+  KvCache& cache = *owned_cache;
   const test::Request request = request_with({}, 100, 20, model->config().vocab);
   testing::internal::CaptureStderr();
   for (int i = 0; i < 2; ++i) test::decode(*model, cache, drafter.get(), options, {&request, 1});

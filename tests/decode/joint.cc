@@ -34,7 +34,8 @@ class Enumeration {
  public:
   explicit Enumeration(const JointSetting& setting)
       : model_(setting.target->load(joint_model_options())),
-        cache_(test::cache_for(*model_, joint_decoder_options(VerifyRule::kExact), 1)),
+        owned_cache_(test::cache_for(*model_, joint_decoder_options(VerifyRule::kExact), 1)),
+        cache_(*owned_cache_),
         sampler_(setting.params, kJointVocab),
         depth_(setting.tokens) {
     cells.resize(static_cast<size_t>(std::pow(kJointVocab, depth_)));
@@ -86,7 +87,8 @@ class Enumeration {
   }
 
   std::unique_ptr<Model> model_;
-  KvCache cache_;
+  ModelCache owned_cache_;
+  KvCache& cache_;
   Sampler sampler_;
   int depth_;
   std::vector<int32_t> tokens_;
@@ -126,7 +128,9 @@ JointOutcome compare_with_joint(const JointSetting& setting, Drafter* drafter) {
   settings.total_variation = setting.total_variation;
   stats::ChiSquareTest chi_square(Enumeration(setting).cells, settings);
   Model& model = joint_model(*setting.target);
-  KvCache cache = test::cache_for(model, joint_decoder_options(setting.rule), kJointSequences);
+  const ModelCache owned_cache =
+      test::cache_for(model, joint_decoder_options(setting.rule), kJointSequences);
+  KvCache& cache = *owned_cache;
   Decoder decoder(model, cache, drafter, joint_decoder_options(setting.rule));
   SequenceOptions options;
   options.sampling = setting.params;

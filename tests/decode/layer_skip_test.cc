@@ -61,7 +61,8 @@ TEST(LayerSkip, DraftsWithTheTargetsOwnWeights) {
   request.prompt = test::random_tokens(7, 60, spec.vocab);
   request.options.max_tokens = 1 + 5 * 12;
   request.options.sampling.temperature = 0.8;
-  KvCache cache = test::cache_for(*model, options, 1);
+  const ModelCache owned_cache = test::cache_for(*model, options, 1);
+  KvCache& cache = *owned_cache;
   const auto plain = test::decode(*model, cache, nullptr, options, {&request, 1});
   const auto drafter = std::move(make_layer_skip_drafter(*model, {1, 3}, draft)).value();
   EXPECT_EQ(drafter->method(), "layer_skip");

@@ -86,7 +86,8 @@ TEST_P(OracleDecoding, EmitsAWholeDraftAndOneEachRound) {
       requests[i].options.sampling.temperature = 0.0;
       requests[i].joins_at = static_cast<int>(3 * i);
     }
-    KvCache cache = cache_for(target, options, 2);
+    const ModelCache owned_cache = cache_for(target, options, 2);
+    KvCache& cache = *owned_cache;
     const Replies replies = decode(target, cache, drafter.get(), options, requests);
     for (size_t i = 0; i < 2; ++i) {
       const Reply& reply = replies.of[i];

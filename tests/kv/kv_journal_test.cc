@@ -5,18 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <functional>
-#include <random>
 #include <span>
 #include <vector>
 
 #include "kv/kv_cache.h"
+#include "tests/kv/random_calls.h"
 
 namespace aerie::kv_journal_test {
 
-constexpr int kSequences = 4;
+constexpr int kSequences = RandomCalls::kSequences;
 
 ModelConfig config_with(bool window, bool states) {
   ModelConfig config;
@@ -49,11 +47,8 @@ void write_rows(KvCache& cache, KvCache::Id id, int rows, uint8_t mark) {
   for (int layer = 0; layer < cache.layers(); ++layer) {
     if (cache.plane(layer) == nullptr || cache.has_places(layer)) continue;
     for (int i = 0; i < rows; ++i) {
-      const int32_t slot = cache.slot(id, i);
-      const kernels::KvLayout& layout = cache.layout(layer);
-      std::byte* const keys = cache.plane(layer) + layout.keys(slot / kernels::kPagePositions, 0);
-      const auto at = layout.key_element(slot % kernels::kPagePositions, 0) * 2;
-      keys[at] = std::byte{static_cast<uint8_t>(mark + i)};
+      write_mark(cache.layout(layer), cache.plane(layer), cache.slot(id, i),
+                 static_cast<uint8_t>(mark + i));
     }
   }
 }
@@ -72,72 +67,6 @@ void expect_alike(KvCache& a, KvCache& b) {
   }
 }
 
-// Does something that may be done to the cache, at random; the rows that a pass then writes.
-class Steps {
- public:
-  explicit Steps(uint64_t seed) : random_(seed) {}
-
-  void make(KvCache& a, KvCache& b, const std::function<void()>& follow) {
-    const int number = draw(kSequences);
-    Open& one = open_[static_cast<size_t>(number)];
-    if (one.id < 0) return begin(a, one);
-    const int kind = draw(10);
-    if (kind == 0) {
-      std::vector<PrefixKey> keys(one.keys.begin(), one.keys.begin() + a.committed(one.id));
-      a.keep(one.id, keys, draw(2) == 0, draw(2) == 0 ? "a" : "b");
-      a.close(one.id);
-      one = {};
-    } else if (kind == 1) {
-      a.truncate(one.id, draw(a.committed(one.id) + 1));
-    } else if (kind == 2 && draw(10) == 0) {
-      a.drop_kept();
-    } else {
-      rows(a, b, one, follow);
-    }
-  }
-
- private:
-  struct Open {
-    KvCache::Id id = -1;
-    std::vector<PrefixKey> keys;
-  };
-
-  int draw(int below) { return static_cast<int>(random_() % static_cast<uint64_t>(below)); }
-
-  void begin(KvCache& a, Open& one) {
-    const auto id = a.open();
-    if (!id.ok()) return;
-    one.id = *id;
-    // Few texts, so that beginnings are met again.
-    const int text = draw(3);
-    for (int i = 0; i < 1024; ++i) one.keys.push_back(static_cast<PrefixKey>(i * 3 + text + 1));
-    a.adopt(one.id, std::span(one.keys).first(300), draw(2) == 0 ? "a" : "b");
-  }
-
-  void rows(KvCache& a, KvCache& b, Open& one, const std::function<void()>& follow) {
-    const int count = 1 + draw(40);
-    if (a.committed(one.id) + count > 900) return;
-    const bool settled = draw(2) == 0;
-    if (!a.reserve(one.id, count, settled ? count : 0).ok()) return;
-    follow();
-    const auto mark = static_cast<uint8_t>(draw(256));
-    write_rows(a, one.id, count, mark);
-    write_rows(b, one.id, count, mark);
-    if (settled || draw(2) == 0) {
-      a.commit_first(one.id, settled ? count : draw(count + 1));
-      return;
-    }
-    std::vector<int32_t> path;
-    for (int i = 0; i < count; ++i) {
-      if (draw(2) == 0) path.push_back(i);
-    }
-    a.commit(one.id, path);
-  }
-
-  std::mt19937_64 random_;
-  std::array<Open, kSequences> open_;
-};
-
 class Journal : public testing::TestWithParam<bool> {};
 
 TEST_P(Journal, MakesAnotherCacheAlike) {
@@ -145,13 +74,18 @@ TEST_P(Journal, MakesAnotherCacheAlike) {
     KvCache first = make_cache(GetParam(), false), second = make_cache(GetParam(), false);
     KvJournal journal;
     first.write_down(&journal);
-    Steps steps(seed);
+    RandomCalls calls(seed);
     const auto follow = [&] {
       const Status status = replay(journal.bytes(), second);
       EXPECT_TRUE(status.ok()) << status.message();
       journal.clear();
     };
-    for (int i = 0; i < 400; ++i) steps.make(first, second, follow);
+    const auto pass = [&](KvCache::Id id, int rows, uint8_t mark) {
+      follow();
+      write_rows(first, id, rows, mark);
+      write_rows(second, id, rows, mark);
+    };
+    for (int i = 0; i < 400; ++i) calls.make(first, pass);
     follow();
     expect_alike(first, second);
     if (HasFailure()) FAIL() << "seed " << seed;

@@ -32,9 +32,10 @@ ModelOptions with_backend(ModelOptions options, const kernels::Backend& backend)
 Bench::Bench(const ModelFile& file, const ModelOptions& options, int sequences)
     : model_(load(file, options)),
       options_(options),
-      cache_(
-          std::move(KvCache::create(model_->config(), int64_t{kPositions} * sequences, sequences))
-              .value()) {}
+      owned_cache_(make_cache(*model_, {.positions = int64_t{kPositions} * sequences,
+                                        .sequences = sequences})
+                       .value()),
+      cache_(*owned_cache_) {}
 
 Bench::Bench(const ModelFile& file, kernels::Isa isa, int threads, int sequences)
     : Bench(file, options_of(isa, threads), sequences) {}

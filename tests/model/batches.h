@@ -56,7 +56,8 @@ class Bench {
 
   std::unique_ptr<Model> model_;
   ModelOptions options_;
-  KvCache cache_;
+  ModelCache owned_cache_;
+  KvCache& cache_;
   ForwardBatch batch_;
 };
 

@@ -69,7 +69,12 @@ TEST_P(Layers, SkippedLayersAreAsIfTheyWereNotThere) {
     Bench all = bench(thinner), some = bench(file_);
     ModelConfig config = some.model().config();
     config.layers -= static_cast<int>(skipped.size());
-    some.cache() = std::move(KvCache::create(config, Bench::kPositions, 1)).value();
+    some.model().detach(some.cache());
+    some.cache() = KvCache::create(config, {.positions = Bench::kPositions,
+                                            .sequences = 1,
+                                            .planes = some.model().cache_planes()})
+                       .value();
+    ASSERT_TRUE(some.model().attach(some.cache(), skipped).ok());
     const auto expected = logits(all, [](ForwardBatch&) {});
     const auto actual = logits(some, [&](ForwardBatch& batch) { batch.skipped_layers = skipped; });
     ASSERT_TRUE(expected == actual) << "layer " << skipped[0];

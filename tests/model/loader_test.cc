@@ -307,7 +307,7 @@ TEST(Loader, TellsWhatItTakes) {
 // After each of a few tokens.
 std::vector<float> logits_after(Model& model) {
   constexpr int kRows = 5;
-  auto cache = KvCache::create(model.config(), 16, 1);
+  const ModelCache cache = make_cache(model, {.positions = 16, .sequences = 1}).value();
   const auto id = cache->open();
   EXPECT_TRUE(cache->reserve(*id, kRows).ok());
   ForwardBatch batch;

@@ -49,7 +49,8 @@ std::vector<float> logits_of(const ModelFile& file, const std::string& cache, ke
   auto model = load_model(file, options);
   EXPECT_TRUE(model.ok()) << model.status().message();
   if (!model.ok()) return {};
-  auto kv = KvCache::create((*model)->config(), options.max_positions, 1);
+  const ModelCache kv =
+      make_cache(**model, {.positions = options.max_positions, .sequences = 1}).value();
   const auto id = kv->open();
   EXPECT_TRUE(kv->reserve(*id, kRows).ok());
   ForwardBatch batch;

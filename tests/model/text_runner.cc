@@ -78,9 +78,9 @@ TextRunner::TextRunner(const ModelFile& file, kernels::Isa isa, kernels::KvType 
   auto model = load_model(file, options);
   EXPECT_TRUE(model.ok()) << model.status().message();
   model_ = std::move(*model);
-  auto cache = KvCache::create(model_->config(), kPositions, 1, type);
+  auto cache = make_cache(*model_, {.positions = kPositions, .sequences = 1, .type = type});
   EXPECT_TRUE(cache.ok());
-  cache_ = std::make_unique<KvCache>(std::move(*cache));
+  cache_ = std::move(*cache);
 }
 
 void TextRunner::each_position(const std::vector<int32_t>& tokens, const Visit& visit) {

@@ -40,7 +40,7 @@ class TextRunner {
  private:
   ThreadPool pool_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<KvCache> cache_;
+  ModelCache cache_;
 };
 
 // KL(yardstick || other) over the whole vocabulary, and the perplexities.

@@ -155,9 +155,9 @@ TEST(Ranks, SendWhatIsComputed) {
     std::atomic<int64_t> sent = 0;
     test::ThreadRanks group(file.gguf(), test::model_options(1), ranks,
                             [&](int, std::span<std::byte> part) { sent += std::ssize(part); });
-    auto cache = KvCache::create(group.leader().cache_config(), 256, 1);
-    ASSERT_TRUE(cache.ok());
-    ASSERT_TRUE(group.leader().attach(*cache, {}).ok());
+    const auto made = make_cache(group.leader(), {.positions = 256, .sequences = 1});
+    ASSERT_TRUE(made.ok());
+    const ModelCache& cache = *made;
     const auto id = cache->open();
     constexpr int kRows = 5;
     ASSERT_TRUE(cache->reserve(*id, kRows).ok());

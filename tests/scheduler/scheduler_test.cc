@@ -62,11 +62,15 @@ class SchedulerTest : public testing::Test {
     model_options_ = test::model_options(1);
     model_options_.max_positions = kMaxPositions;
     model_options_.max_logits = 64;
+    scheduler_.reset();
+    decoder_.reset();
+    cache_.reset();
     model_ = (windows.rows > 0 ? windowed_ : file_).load(model_options_);
-    auto cache = KvCache::create(model_->config(), int64_t{pages} * kernels::kPagePositions,
-                                 sequences, kernels::KvType::kF16, {0, 0}, windows);
+    auto cache = make_cache(*model_, {.positions = int64_t{pages} * kernels::kPagePositions,
+                                      .sequences = sequences,
+                                      .windows = windows});
     ASSERT_TRUE(cache.ok());
-    cache_ = std::make_unique<KvCache>(std::move(*cache));
+    cache_ = std::move(*cache);
     std::vector<std::unique_ptr<Drafter>> drafters;
     NgramOptions ngram;
     ngram.num_tokens = 4;
@@ -112,7 +116,7 @@ class SchedulerTest : public testing::Test {
   test::TinyFile file_{test::TinySpec{}}, windowed_{windowed_spec()};
   ModelOptions model_options_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<KvCache> cache_;
+  ModelCache cache_;
   std::unique_ptr<Drafter> drafter_;
   std::unique_ptr<Decoder> decoder_;
   std::map<JobId, Outcome> outcomes_;

@@ -134,8 +134,9 @@ class World {
         tenant_b_(b),
         model_(file_.load(model_options())),
         drafter_(make(kind, file_)) {
-    auto cache = KvCache::create(model_->config(), int64_t{400} * kernels::kPagePositions, 4);
-    cache_ = std::make_unique<KvCache>(std::move(cache).value());
+    cache_ =
+        make_cache(*model_, {.positions = int64_t{400} * kernels::kPagePositions, .sequences = 4})
+            .value();
     DecoderOptions decoding;
     decoding.max_positions = kMaxPositions;
     decoding.max_nodes = kind == Kind::kLookahead ? 40 : 12;
@@ -244,7 +245,7 @@ class World {
   test::TinyFile file_{test::TinySpec{}};
   std::unique_ptr<Model> model_;
   std::unique_ptr<Drafter> drafter_;
-  std::unique_ptr<KvCache> cache_;
+  ModelCache cache_;
   std::unique_ptr<Decoder> decoder_;
   Seen a_, b_;
   JobId next_ = 0;

@@ -42,11 +42,11 @@ ForwardOutputs CheckedModel::forward(const ForwardBatch& batch, KvCache& cache) 
   return model_.forward(batch, cache);
 }
 
-KvCache cache_for(const Model& model, const DecoderOptions& options, int sequences,
-                  kernels::KvType type, const KvCache::Windows& windows) {
+ModelCache cache_for(Model& model, const DecoderOptions& options, int sequences,
+                     kernels::KvType type, const KvCache::Windows& windows) {
   const int64_t each = options.max_positions + int64_t{kernels::kPagePositions};
-  auto cache = KvCache::create(model.cache_config(), each * sequences, sequences, type,
-                               {.loose_rows = 0, .snapshots = 2 * sequences}, windows);
+  const KvCache::States states = {.loose_rows = 0, .snapshots = 2 * sequences};
+  auto cache = make_cache(model, {each * sequences, sequences, type, states, windows});
   EXPECT_TRUE(cache.ok()) << cache.status().message();
   return std::move(cache).value();
 }

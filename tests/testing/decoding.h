@@ -24,6 +24,7 @@ class CheckedModel : public Model {
   int64_t weight_bytes() const override { return model_.weight_bytes(); }
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
   ModelConfig cache_config() const override { return model_.cache_config(); }
+  KvCache::Planes cache_planes() const override { return model_.cache_planes(); }
   Status attach(KvCache& cache, std::span<const int32_t> skipped) override {
     return model_.attach(cache, skipped);
   }
@@ -71,11 +72,12 @@ Replies decode(Model& model, KvCache& cache, Drafter* drafter, const DecoderOpti
 Replies serve(Model& model, KvCache& cache, Drafter* drafter, const DecoderOptions& options,
               std::span<const Request> requests, int suspends);
 
-// A cache for `sequences` sequences of options.max_positions. Layers with a window have room for
-// all positions, or for what passes of that many rows of that many sequences need and no more.
-KvCache cache_for(const Model& model, const DecoderOptions& options, int sequences,
-                  kernels::KvType type = kernels::KvType::kF16,
-                  const KvCache::Windows& windows = {0, 0, 0});
+// An attached cache for `sequences` sequences of options.max_positions. Layers with a window have
+// room for all positions, or for what passes of that many rows of that many sequences need and no
+// more.
+ModelCache cache_for(Model& model, const DecoderOptions& options, int sequences,
+                     kernels::KvType type = kernels::KvType::kF16,
+                     const KvCache::Windows& windows = {0, 0, 0});
 
 // Empty if tokens and reasons to finish are the same; else the first difference.
 std::string difference(std::span<const Reply> expected, std::span<const Reply> actual);

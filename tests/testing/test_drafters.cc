@@ -71,8 +71,11 @@ class ProphetTree final : public TestDrafter {
 
 class SampledTree final : public TestDrafter {
  public:
-  SampledTree(std::unique_ptr<Model> model, KvCache cache, const SampledTreeOptions& options)
-      : model_(std::move(model)), cache_(std::move(cache)), options_(options) {}
+  SampledTree(std::unique_ptr<Model> model, ModelCache cache, const SampledTreeOptions& options)
+      : model_(std::move(model)),
+        owned_cache_(std::move(cache)),
+        cache_(*owned_cache_),
+        options_(options) {}
 
   Status open(const DraftSequence& sequence) override {
     samplers_.emplace(sequence.id, Sampler(sequence.sampling, options_.vocab));
@@ -179,7 +182,8 @@ class SampledTree final : public TestDrafter {
   }
 
   std::unique_ptr<Model> model_;
-  KvCache cache_;
+  ModelCache owned_cache_;
+  KvCache& cache_;
   SampledTreeOptions options_;
   std::map<SequenceId, Sampler> samplers_;
   std::map<std::vector<int32_t>, std::vector<float>> logits_;
@@ -190,8 +194,8 @@ class SampledTree final : public TestDrafter {
 
 std::unique_ptr<Drafter> make_sampled_tree_drafter(std::unique_ptr<Model> model,
                                                    const SampledTreeOptions& options) {
-  auto cache = KvCache::create(model->config(), options.window + kernels::kPagePositions, 1,
-                               kernels::KvType::kF16);
+  auto cache =
+      make_cache(*model, {.positions = options.window + kernels::kPagePositions, .sequences = 1});
   EXPECT_TRUE(cache.ok()) << cache.status().message();
   return std::make_unique<SampledTree>(std::move(model), std::move(*cache), options);
 }

@@ -67,7 +67,8 @@ Reply decode_one(Model& model, Drafter* drafter, int nodes, const PromptedText& 
   request.prompt.assign(text.tokens.begin(), text.tokens.begin() + text.prompt);
   request.options.max_tokens = static_cast<int>(tokens);
   request.options.sampling.temperature = 0.0;
-  KvCache cache = cache_for(model, options, 1);
+  const ModelCache owned_cache = cache_for(model, options, 1);
+  KvCache& cache = *owned_cache;
   return decode(model, cache, drafter, options, {&request, 1}).of.at(0);
 }
 

@@ -32,14 +32,7 @@ constexpr int kKeptBeginnings = 2;
 
 class ModelNetwork final : public DraftNetwork {
  public:
-  ModelNetwork(std::unique_ptr<Model> model, KvCache cache, const DraftModelOptions& options);
-
-  ~ModelNetwork() override { model_->detach(cache_); }
-  ModelNetwork(const ModelNetwork&) = delete;
-  ModelNetwork& operator=(const ModelNetwork&) = delete;
-
-  // Before all else.
-  Status attach_cache() { return model_->attach(cache_, {}); }
+  ModelNetwork(std::unique_ptr<Model> model, ModelCache cache, const DraftModelOptions& options);
 
   const DrafterNeeds& needs() const override { return needs_; }
   int vocab() const override { return vocab_; }
@@ -89,7 +82,8 @@ class ModelNetwork final : public DraftNetwork {
   bool translates() const { return options_.vocabulary != nullptr && target_ids().empty(); }
 
   std::unique_ptr<Model> model_;
-  KvCache cache_;
+  ModelCache owned_cache_;
+  KvCache& cache_;
   DraftModelOptions options_;
   int vocab_;
   DrafterNeeds needs_;
@@ -103,10 +97,11 @@ class ModelNetwork final : public DraftNetwork {
   std::vector<PrefixKey> keys_;
 };
 
-ModelNetwork::ModelNetwork(std::unique_ptr<Model> model, KvCache cache,
+ModelNetwork::ModelNetwork(std::unique_ptr<Model> model, ModelCache cache,
                            const DraftModelOptions& options)
     : model_(std::move(model)),
-      cache_(std::move(cache)),
+      owned_cache_(std::move(cache)),
+      cache_(*owned_cache_),
       options_(options),
       vocab_(model_->config().vocab) {
   if (translates()) vocab_ = options.vocabulary->target_size();
@@ -282,11 +277,10 @@ Expected<std::unique_ptr<Drafter>> make_draft_model_drafter(std::unique_ptr<Mode
   fitting.max_positions = std::min(options.max_positions, model->config().context);
   const int64_t positions =
       draft_cache_positions(options, int64_t{fitting.max_positions} + most_nodes_run(options));
-  AERIE_ASSIGN_OR_RETURN(
-      KvCache cache, KvCache::create(model->cache_config(), positions, options.max_sequences,
-                                     options.cache_type, states_of(options), windows_of(options)));
+  const KvCache::Creation creation = {positions, options.max_sequences, options.cache_type,
+                                      states_of(options), windows_of(options)};
+  AERIE_ASSIGN_OR_RETURN(ModelCache cache, make_cache(*model, creation));
   auto network = std::make_unique<ModelNetwork>(std::move(model), std::move(cache), fitting);
-  AERIE_RETURN_IF_ERROR(network->attach_cache());
   return make_network_drafter(std::move(network), options);
 }
 

@@ -25,6 +25,7 @@ class ThinModel final : public Model {
       : target_(target), config_(target.config().without(skipped)), skipped_(std::move(skipped)) {}
 
   ModelConfig cache_config() const override { return target_.cache_config().without(skipped_); }
+  KvCache::Planes cache_planes() const override { return target_.cache_planes(); }
   Status attach(KvCache& cache, std::span<const int32_t> /*skipped*/) override {
     return target_.attach(cache, skipped_);
   }

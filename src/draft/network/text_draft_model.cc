@@ -37,10 +37,11 @@ struct TextState {
 
 class TextDraftModel final : public Drafter {
  public:
-  TextDraftModel(std::unique_ptr<Model> model, KvCache cache, const Tokenizer& target,
+  TextDraftModel(std::unique_ptr<Model> model, ModelCache cache, const Tokenizer& target,
                  const Tokenizer& draft, const DraftModelOptions& options)
       : model_(std::move(model)),
-        cache_(std::move(cache)),
+        owned_cache_(std::move(cache)),
+        cache_(*owned_cache_),
         target_(target),
         draft_(draft),
         options_(options) {}
@@ -67,7 +68,8 @@ class TextDraftModel final : public Drafter {
   Expected<size_t> cut(std::string_view lead, std::string_view said);
 
   std::unique_ptr<Model> model_;
-  KvCache cache_;
+  ModelCache owned_cache_;
+  KvCache& cache_;
   const Tokenizer& target_;
   const Tokenizer& draft_;
   DraftModelOptions options_;
@@ -286,8 +288,9 @@ Expected<std::unique_ptr<Drafter>> make_text_draft_model_drafter(std::unique_ptr
   DraftModelOptions fitting = options;
   fitting.max_positions = std::min(options.max_positions, model->config().context);
   const int64_t positions = draft_cache_positions(options, fitting.max_positions);
-  AERIE_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(model->config(), positions,
-                                                        options.max_sequences, options.cache_type));
+  const KvCache::Creation creation = {
+      .positions = positions, .sequences = options.max_sequences, .type = options.cache_type};
+  AERIE_ASSIGN_OR_RETURN(ModelCache cache, make_cache(*model, creation));
   return std::unique_ptr<Drafter>(
       std::make_unique<TextDraftModel>(std::move(model), std::move(cache), target, draft, fitting));
 }

@@ -109,12 +109,12 @@ struct PassRow {
   int32_t linear = 0;     // 1: these are where the pages put them
 };
 
-// Rows that share their pages, side by side: attention takes them together.
+// Rows that share their pages and are linear or not together, side by side: attention takes them
+// at once.
 struct PassTile {
   int32_t first = 0;
   int32_t count = 0;
-  int32_t first_chunk = 0;  // that any of them sees
-  int32_t end_chunk = 0;
+  int32_t least = 0, most = 0;  // of their positions
 };
 
 // What changes from pass to pass, in device memory; pointers stay.
@@ -140,9 +140,6 @@ enum PassCount {
 struct CacheShape {
   int kv_heads = 0;
   int head_dim = 0;  // a multiple of 16, at most 256
-  // Of a page and head: keys [kPage][head_dim], then values [head_dim][kPage], binary16.
-  int64_t head_elements() const { return int64_t{2} * kPage * head_dim; }
-  int64_t page_elements() const { return kv_heads * head_elements(); }
 };
 
 struct Place {  // queries, keys and values of products to where attention takes them
@@ -156,8 +153,9 @@ struct Place {  // queries, keys and values of products to where attention takes
   const float* key_norm = nullptr;
   bool value_norm = false;
   float eps = 0.0f;
-  const float* cos = nullptr;  // [row][dimensions / 2]; null: nothing turns
-  const float* sin = nullptr;
+  // [row][cosines, sines], dimensions / 2 each, rows turns_stride apart; null: nothing turns.
+  const float* turns = nullptr;
+  int turns_stride = 0;
   int dimensions = 0;
   bool halves = true;         // RopeStyle::kHalves
   uint16_t* q = nullptr;      // binary16 [row][heads][head_dim]
@@ -166,6 +164,7 @@ struct Place {  // queries, keys and values of products to where attention takes
 
 struct Attend {
   Pass pass;
+  int first_tile = 0;                                  // of those that are taken
   int most_rows = 0, most_tiles = 0, most_chunks = 0;  // what is launched is for so many
   const uint16_t* q = nullptr;
   const uint16_t* plane = nullptr;
@@ -229,7 +228,7 @@ struct MoveEntries {  // of all planes, one after the other
   CacheShape shape;
 };
 
-struct Best {  // of each row of logits, the first of equals; -1 for a row with NaN
+struct Best {  // of each row of logits, the first of equals, NaN left out; -1: all are -infinity
   const int32_t* rows = nullptr;
   int most_rows = 0;
   const float* logits = nullptr;

@@ -1,4 +1,4 @@
-// Opens devices by their names.
+// Devices by their names, as --device has them.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace aerie::device {
 
-// "cuda:0", "cuda:1", ...: NVIDIA's GPUs, as the driver counts them; "emulated": the emulator.
-// kUnsupported or kInvalidArgument, saying what to do, where it cannot be had.
+// "cuda" or "cuda:N", a GPU (load_cuda.h); "emulated", the same kernels on the processor, slowly:
+// for tests. kInvalidArgument for another name.
 Expected<std::unique_ptr<Device>> open(const std::string& name);
 
 }  // namespace aerie::device

@@ -17,14 +17,6 @@ constexpr std::string_view kOutput = "output.weight";
 constexpr std::string_view kPositions = "position_embd.weight";
 constexpr std::string_view kPerLayer = "per_layer_token_embd.weight";
 
-Expected<Blueprint> read_blueprint(const ModelFile& file) {
-  AERIE_ASSIGN_OR_RETURN(const std::string_view name, file.string("general.architecture"));
-  for (const ModelFamily* family : model_families()) {
-    if (family->architecture == name) return family->read(file);
-  }
-  return read_model_config(file).status();  // says which there are
-}
-
 // Of a layer; where layers differ, on average.
 int64_t bytes_of_position(const Blueprint& blueprint, kernels::KvType type) {
   ModelConfig one = blueprint.config;

@@ -1,21 +1,42 @@
 #include "model/device/load_device_model.h"
 
-#include "base/errors.h"
+#include "kernels/device/pack.h"
+#include "model/device/device_transformer.h"
+#include "model/device/device_weights.h"
+#include "model/import/predictor_file.h"
+#include "model/registry.h"
 
 namespace aerie {
 
-Status supported_by_device(const ModelFile&) {
-  return not_supported("this build has no device code");
+Status supported_by_device(const ModelFile& file) {
+  AERIE_ASSIGN_OR_RETURN(const Blueprint blueprint, read_blueprint(file));
+  return check_device_code(blueprint);
 }
-int64_t device_weight_bytes(const ModelFile&) {
-  return 0;
+
+int64_t device_weight_bytes(const ModelFile& file) {
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (!tensor.dtype || is_of_predictor(file, tensor.name)) continue;
+    const TensorView view = {*tensor.dtype, Device::kCpu, tensor.shape, nullptr};
+    const bool is_table = tensor.name == "token_embd.weight";
+    if (is_table && file.find_tensor("output.weight") != nullptr) continue;  // stays with the host
+    const device::MatrixBytes panel =
+        device::panel_bytes(device::kind_of(view.dtype), view.row_length());
+    bytes += device::panels_of(view.rows()) * panel.all();
+  }
+  return bytes;
 }
-int64_t device_working_bytes(const ModelFile&, const ModelOptions&) {
-  return 0;
+
+int64_t device_working_bytes(const ModelFile& file, const ModelOptions& options) {
+  const Expected<Blueprint> blueprint = read_blueprint(file);
+  return blueprint.ok() ? device_working_bytes(blueprint.value(), options) : 0;
 }
-Expected<std::unique_ptr<Model>> load_device_model(const ModelFile& file, const ModelOptions&,
-                                                   device::Device&) {
-  return supported_by_device(file);
+
+Expected<std::unique_ptr<Model>> load_device_model(const ModelFile& file,
+                                                   const ModelOptions& options,
+                                                   device::Device& device) {
+  AERIE_ASSIGN_OR_RETURN(Blueprint blueprint, read_blueprint(file));
+  return load_device_transformer(file, std::move(blueprint), options, device);
 }
 
 }  // namespace aerie

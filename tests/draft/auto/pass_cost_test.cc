@@ -91,7 +91,8 @@ TEST(PassCost, CountsTheExpertsOfAModel) {
   ASSERT_TRUE(model.ok()) << model.status().message();
   DecoderOptions decoder;
   decoder.max_positions = 64;
-  KvCache cache = test::cache_for(**model, decoder, 1);
+  const ModelCache owned_cache = test::cache_for(**model, decoder, 1);
+  KvCache& cache = *owned_cache;
   const auto cost = measure_pass_cost(**model, cache, {16, 0.05});
   ASSERT_TRUE(cost.ok()) << cost.status().message();
   const ModelConfig& config = (*model)->config();
@@ -107,7 +108,8 @@ TEST(PassCost, IsMeasured) {
   const auto model = file.load(options);
   DecoderOptions decoder;
   decoder.max_positions = 512;
-  KvCache cache = test::cache_for(*model, decoder, 1);
+  const ModelCache owned_cache = test::cache_for(*model, decoder, 1);
+  KvCache& cache = *owned_cache;
   const int pages = cache.free_pages();
   const auto cost = measure_pass_cost(*model, cache, {.max_rows = 32});
   ASSERT_TRUE(cost.ok()) << cost.status().message();
@@ -127,7 +129,8 @@ TEST(PassCost, IsMeasuredInTheLeastCache) {
   const auto model = file.load(test::model_options(1));
   DecoderOptions decoder;
   decoder.max_positions = 2;
-  KvCache cache = test::cache_for(*model, decoder, 1);
+  const ModelCache owned_cache = test::cache_for(*model, decoder, 1);
+  KvCache& cache = *owned_cache;
   const auto cost = measure_pass_cost(*model, cache, {.max_rows = 1});
   ASSERT_TRUE(cost.ok()) << cost.status().message();
   EXPECT_GT(cost->seconds({1, 1, 0}), 0);

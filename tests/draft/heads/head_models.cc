@@ -72,7 +72,7 @@ std::unique_ptr<DraftNetwork> HeadModels::network(const std::string& method,
 
 std::vector<float> HeadModels::taps(const std::vector<int32_t>& text,
                                     const std::vector<int32_t>& layers) {
-  auto cache = KvCache::create(model_->config(), kPositions, 1);
+  const ModelCache cache = make_cache(*model_, {.positions = kPositions, .sequences = 1}).value();
   const auto id = cache->open();
   EXPECT_TRUE(cache->reserve(*id, static_cast<int>(text.size())).ok());
   ForwardBatch batch;

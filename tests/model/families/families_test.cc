@@ -33,7 +33,8 @@ std::vector<std::vector<float>> compute(const ModelFile& file, kernels::Isa isa,
   auto model = load_model(file, options);
   EXPECT_TRUE(model.ok()) << model.status().message();
   if (!model.ok()) return {};
-  auto cache = KvCache::create((*model)->config(), options.max_positions, 1);
+  const ModelCache cache =
+      make_cache(**model, {.positions = options.max_positions, .sequences = 1}).value();
   const auto id = cache->open();
   std::vector<std::vector<float>> logits;
   constexpr int kChunk = 11;

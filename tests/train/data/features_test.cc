@@ -92,8 +92,7 @@ TEST_F(FeaturesTest, ComputedAreTheModelsTaps) {
   options.max_positions = 700;
   const auto model = file.load(options);
   ASSERT_NE(model, nullptr);
-  auto cache = KvCache::create(model->config(), 700, 1);
-  ASSERT_TRUE(cache.ok());
+  const ModelCache cache = make_cache(*model, {.positions = 700, .sequences = 1}).value();
   const auto sequence = cache->open();
   ASSERT_TRUE(sequence.ok() && cache->reserve(*sequence, 700).ok());
   ForwardBatch batch;

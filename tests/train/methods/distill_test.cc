@@ -104,7 +104,8 @@ class DistillTest : public testing::Test {
     decoding.max_nodes = depth;
     decoding.max_rows = decoding.max_logits = 64;
     Model& target = target_.models().target();
-    KvCache cache = test::cache_for(target, decoding, 1);
+    const ModelCache owned_cache = test::cache_for(target, decoding, 1);
+    KvCache& cache = *owned_cache;
     const test::Reply reply =
         test::decode(target, cache, drafter->get(), decoding, {&request, 1}).of.at(0);
     EXPECT_TRUE(std::ranges::equal(

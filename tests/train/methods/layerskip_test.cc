@@ -192,7 +192,8 @@ double accepted_length(Written& written, const PromptedText& text, int exit_laye
   decoding.max_positions = test::HeadModels::kPositions;
   decoding.max_nodes = depth;
   decoding.max_rows = decoding.max_logits = 64;
-  KvCache cache = test::cache_for(*written.model, decoding, 1);
+  const ModelCache owned_cache = test::cache_for(*written.model, decoding, 1);
+  KvCache& cache = *owned_cache;
   const test::Reply reply =
       test::decode(*written.model, cache, drafter.get(), decoding, {&request, 1}).of.at(0);
   said = reply.tokens;

@@ -12,7 +12,8 @@ namespace aerie::test {
 EngineRun run_engine(Model& model, const std::vector<int32_t>& tokens, int layers) {
   const ModelConfig& config = model.config();
   const auto rows = static_cast<int64_t>(tokens.size());
-  KvCache cache = std::move(KvCache::create(config, rows, 1, kernels::KvType::kF16)).value();
+  const ModelCache owned_cache = make_cache(model, {.positions = rows, .sequences = 1}).value();
+  KvCache& cache = *owned_cache;
   const KvCache::Id id = *cache.open();
   EXPECT_TRUE(cache.reserve(id, static_cast<int>(rows)).ok());
   ForwardBatch batch;

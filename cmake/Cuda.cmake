@@ -1,0 +1,82 @@
+# libaerie_cuda.so, which the program opens for --device cuda:N (src/kernels/device/load_cuda.h), with CUDA's runtime
+# inside, so that a machine needs the driver alone.
+# CMake's own CUDA language is not used: it asks for a whole toolkit, where four packages of PyPI have all that is needed
+# (scripts/cuda/fetch_nvcc.sh).
+option(AERIE_CUDA "Build what runs models on NVIDIA's GPUs (needs nvcc; docs/cuda.md)" OFF)
+set(AERIE_CUDA_ARCHITECTURES "80;86;89;90;100;120" CACHE STRING
+  "Of GPUs that libaerie_cuda.so has code for; newer ones compile the last one's when they open it")
+set(AERIE_NVCC_FLAGS "" CACHE STRING "More flags for nvcc, e.g. -lineinfo")
+
+# aerie_device_build_id(output a.h b.h ...): the header device_build_id.h, which names what the program and the library
+# are both compiled of by its contents; made again when one of the files changes.
+set(AERIE_DEVICE_BUILD_ID "${CMAKE_BINARY_DIR}/generated")
+function(aerie_device_build_id output)
+  set(header "${AERIE_DEVICE_BUILD_ID}/device_build_id.h")
+  add_custom_command(OUTPUT "${header}"
+    COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${header}" "-DFILES=${ARGN}" "-DVERSION=${PROJECT_VERSION}"
+            -P "${CMAKE_SOURCE_DIR}/cmake/DeviceBuildId.cmake"
+    DEPENDS ${ARGN} "${CMAKE_SOURCE_DIR}/cmake/DeviceBuildId.cmake"
+    COMMENT "Naming the device's code" VERBATIM)
+  set(${output} "${header}" PARENT_SCOPE)
+endfunction()
+
+# Sets AERIE_NVCC and AERIE_CUDART or ends with what to do.
+macro(aerie_find_nvcc)
+  set(fetched "${CMAKE_SOURCE_DIR}/build/cuda/nvidia/cu13")
+  find_program(AERIE_NVCC nvcc PATHS /usr/local/cuda/bin "${fetched}/bin" DOC "CUDA's compiler")
+  if(NOT AERIE_NVCC)
+    message(FATAL_ERROR "AERIE_CUDA needs CUDA's compiler, and there is no nvcc: scripts/cuda/fetch_nvcc.sh brings it, "
+                        "-DAERIE_NVCC=/path/to/nvcc names one, -DAERIE_CUDA=OFF builds without.")
+  endif()
+  execute_process(COMMAND "${AERIE_NVCC}" --version OUTPUT_VARIABLE version RESULT_VARIABLE failed)
+  string(REGEX MATCH "release ([0-9.]+)" version "${version}")
+  set(version "${CMAKE_MATCH_1}")
+  if(failed OR version VERSION_LESS 12.8)
+    message(FATAL_ERROR "AERIE_CUDA needs nvcc 12.8 or newer; ${AERIE_NVCC} is ${version}. "
+                        "scripts/cuda/fetch_nvcc.sh brings one, -DAERIE_NVCC=/path/to/nvcc names another.")
+  endif()
+  get_filename_component(toolkit "${AERIE_NVCC}" REALPATH)
+  get_filename_component(toolkit "${toolkit}/../.." ABSOLUTE)
+  find_library(AERIE_CUDART cudart_static HINTS "${toolkit}" PATH_SUFFIXES lib64 lib "targets/${CMAKE_SYSTEM_PROCESSOR}-linux/lib"
+    DOC "CUDA's runtime as an archive")
+  if(NOT AERIE_CUDART)
+    message(FATAL_ERROR "AERIE_CUDA needs CUDA's runtime: there is no libcudart_static.a in ${toolkit}; "
+                        "-DAERIE_CUDART=/path/to/it names it.")
+  endif()
+  message(STATUS "CUDA ${version}: ${AERIE_NVCC}, for ${AERIE_CUDA_ARCHITECTURES}")
+endmacro()
+
+# aerie_cuda_library(a.cc b.cu ...): the target aerie_cuda, of these files as CUDA's compiler takes them.
+function(aerie_cuda_library)
+  aerie_find_nvcc()
+  set(code "")
+  foreach(architecture IN LISTS AERIE_CUDA_ARCHITECTURES)
+    list(APPEND code -gencode "arch=compute_${architecture},code=sm_${architecture}")
+  endforeach()
+  # Of the last one also what a newer GPU's driver compiles.
+  list(GET AERIE_CUDA_ARCHITECTURES -1 last)
+  list(APPEND code -gencode "arch=compute_${last},code=compute_${last}")
+  separate_arguments(more UNIX_COMMAND "${AERIE_NVCC_FLAGS}")
+  set(objects "")
+  foreach(source IN LISTS ARGN)
+    get_filename_component(name "${source}" NAME)
+    set(object "${CMAKE_CURRENT_BINARY_DIR}/aerie_cuda/${name}.o")
+    # No fused multiply-add that the code does not spell, as everywhere.
+    add_custom_command(OUTPUT "${object}"
+      COMMAND "${AERIE_NVCC}" -x cu -c "${source}" -o "${object}" -MD -MF "${object}.d" -ccbin "${CMAKE_CXX_COMPILER}"
+              -std=c++20 -O3 -DNDEBUG -fmad=false ${code} -Wno-deprecated-gpu-targets --threads 2 ${more}
+              -Xcompiler=-fPIC,-fvisibility=hidden,-ffp-contract=off,-fno-math-errno
+              -I "${CMAKE_SOURCE_DIR}/src" -I "${CMAKE_SOURCE_DIR}/include" -I "${AERIE_DEVICE_BUILD_ID}"
+      DEPENDS "${source}" "${AERIE_DEVICE_BUILD_ID}/device_build_id.h" DEPFILE "${object}.d"
+      COMMENT "Compiling ${name} for GPUs (${AERIE_CUDA_ARCHITECTURES})" VERBATIM)
+    list(APPEND objects "${object}")
+  endforeach()
+  add_library(aerie_cuda MODULE ${objects})
+  set_target_properties(aerie_cuda PROPERTIES
+    LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+  # What the runtime brings stays hidden.
+  target_link_options(aerie_cuda PRIVATE LINKER:--exclude-libs,ALL LINKER:--no-undefined)
+  target_link_libraries(aerie_cuda PRIVATE "${AERIE_CUDART}" Threads::Threads ${CMAKE_DL_LIBS} rt)
+  # A part of its own: the packages of the program do without.
+  install(TARGETS aerie_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT cuda)
+endfunction()

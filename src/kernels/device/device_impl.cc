@@ -1,0 +1,260 @@
+// Device on the CUDA runtime, or on the emulated one: compiled twice.
+#include "kernels/device/device_impl.h"
+
+#include <cstdio>
+#include <type_traits>
+
+#include "kernels/device/attention.h"
+#include "kernels/device/launch_product.h"
+#include "kernels/device/rows.h"
+#include "kernels/simt/simt.h"
+#include "kernels/simt/simt_runtime.h"
+
+namespace aerie::device {
+
+struct Graph {
+  cudaGraphExec_t exec = nullptr;
+};
+
+namespace {
+
+class DeviceImpl final : public Device {
+ public:
+  DeviceImpl() = default;
+  ~DeviceImpl() override;
+  DeviceImpl(const DeviceImpl&) = delete;
+  DeviceImpl& operator=(const DeviceImpl&) = delete;
+
+  // Sets error().
+  void open(int index);
+
+  Info info() override;
+  void* allocate(size_t bytes) override;
+  void release(void* memory) override { note(cudaFree(memory), "freeing memory"); }
+  void* allocate_host(size_t bytes) override;
+  void release_host(void* memory) override { note(cudaFreeHost(memory), "freeing memory"); }
+  void copy_in(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return;
+    note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "a copy to it");
+  }
+  void copy_out(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return;
+    note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "a copy from it");
+  }
+  void clear(void* memory, size_t bytes) override {
+    note(cudaMemsetAsync(memory, 0, bytes, stream_), "clearing memory");
+  }
+  bool wait() override {
+    note(cudaStreamSynchronize(stream_), "the work");
+    return error_[0] == '\0';
+  }
+  const char* error() override { return error_; }
+
+  void begin_graph() override;
+  Graph* end_graph() override;
+  void launch(Graph* graph) override {
+    if (graph != nullptr) note(cudaGraphLaunch(graph->exec, stream_), "starting a graph");
+  }
+  void destroy(Graph* graph) override;
+
+  void product(const Product& args) override;
+  void place(const Place& args) override;
+  void attend(const Attend& args) override;
+  void begin(const Begin& args) override;
+  void add_normed(const AddNormed& args) override;
+  void copy_rows(const CopyRows& args) override;
+  void move_entries(const MoveEntries& args) override;
+  void best(const Best& args) override;
+
+  void start_clock() override;
+  double stop_clock() override;
+
+ private:
+  void note(cudaError_t status, const char* what);
+  template <typename... P>
+  void launch_kernel(const char* what, void (*kernel)(P...), const simt::Shape& shape,
+                     std::type_identity_t<P>... args) {
+    note(simt::launch(kernel, shape, stream_, args...), what);
+  }
+  template <int kTiles>
+  void attend_tiles(const Attend& args);
+
+  int index_ = 0;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  char error_[256] = "";
+};
+
+void DeviceImpl::note(cudaError_t status, const char* what) {
+  if (status == cudaSuccess || error_[0] != '\0') return;
+  std::snprintf(error_, sizeof error_, "%s failed on the device: %s", what,
+                cudaGetErrorString(status));
+}
+
+void DeviceImpl::open(int index) {
+  index_ = index;
+  note(cudaSetDevice(index), "opening it");
+  note(cudaStreamCreate(&stream_), "opening it");
+  note(cudaEventCreate(&begin_), "opening it");
+  note(cudaEventCreate(&end_), "opening it");
+}
+
+DeviceImpl::~DeviceImpl() {
+  if (begin_ != nullptr) cudaEventDestroy(begin_);
+  if (end_ != nullptr) cudaEventDestroy(end_);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+Info DeviceImpl::info() {
+  Info info;
+  size_t free = 0, total = 0;
+  note(cudaMemGetInfo(&free, &total), "asking for its memory");
+  info.memory = static_cast<int64_t>(total);
+  info.free = static_cast<int64_t>(free);
+  cudaDeviceProp properties;
+  note(cudaGetDeviceProperties(&properties, index_), "asking what it is");
+  std::snprintf(info.name, sizeof info.name, "%.127s", properties.name);
+  info.processors = properties.multiProcessorCount;
+  info.major = properties.major;
+  info.minor = properties.minor;
+#ifndef __CUDACC__
+  info.emulated = true;
+#endif
+  return info;
+}
+
+void* DeviceImpl::allocate(size_t bytes) {
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, bytes) == cudaSuccess) return memory;
+  static_cast<void>(cudaGetLastError());  // that there is not enough is no error of later work
+  return nullptr;
+}
+
+void* DeviceImpl::allocate_host(size_t bytes) {
+  void* memory = nullptr;
+  if (cudaMallocHost(&memory, bytes) == cudaSuccess) return memory;
+  static_cast<void>(cudaGetLastError());
+  return nullptr;
+}
+
+void DeviceImpl::begin_graph() {
+  note(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "writing down work");
+}
+
+Graph* DeviceImpl::end_graph() {
+  cudaGraph_t graph = nullptr;
+  note(cudaStreamEndCapture(stream_, &graph), "writing down work");
+  if (graph == nullptr) return nullptr;
+  auto* out = new Graph;
+  note(cudaGraphInstantiate(&out->exec, graph, 0), "preparing a graph");
+  cudaGraphDestroy(graph);
+  if (error_[0] == '\0') return out;
+  destroy(out);
+  return nullptr;
+}
+
+void DeviceImpl::destroy(Graph* graph) {
+  if (graph == nullptr) return;
+  if (graph->exec != nullptr) cudaGraphExecDestroy(graph->exec);
+  delete graph;
+}
+
+void DeviceImpl::product(const Product& args) {
+  if (args.most_rows > 0) note(launch_product(args, stream_), "a product");
+}
+
+void DeviceImpl::place(const Place& args) {
+  const int heads = args.heads + 2 * args.shape.kv_heads;
+  constexpr int kWarps = kRowThreads / 32;
+  launch_kernel("placing keys and values", place_kernel,
+                {dim3((heads + kWarps - 1) / kWarps, args.most_rows), dim3(kRowThreads), 0, true},
+                args);
+}
+
+template <int kTiles>
+void DeviceImpl::attend_tiles(const Attend& args) {
+  const simt::Shape shape = {dim3(args.most_chunks, args.shape.kv_heads, args.most_tiles),
+                             dim3(kAttentionThreads), sizeof(AttentionShared<kTiles>), true};
+  constexpr const char* kWhat = "attention";
+  switch (args.shape.head_dim) {
+    case 64:
+      return launch_kernel(kWhat, attention_kernel<kTiles, 64>, shape, args);
+    case 128:
+      return launch_kernel(kWhat, attention_kernel<kTiles, 128>, shape, args);
+    default:
+      return launch_kernel(kWhat, attention_kernel<kTiles, 0>, shape, args);
+  }
+}
+
+void DeviceImpl::attend(const Attend& args) {
+  const int per_row = args.heads / args.shape.kv_heads;
+  int rows = most_tile_rows(per_row);
+  if (args.most_rows < rows) rows = args.most_rows;
+  if (per_row * rows <= 8) {
+    attend_tiles<1>(args);
+  } else if (per_row * rows <= 16) {
+    attend_tiles<2>(args);
+  } else {
+    attend_tiles<4>(args);
+  }
+}
+
+void DeviceImpl::begin(const Begin& args) {
+  launch_kernel("the first norm", begin_kernel, {dim3(args.most_rows), dim3(kRowThreads), 0, true},
+                args);
+}
+
+void DeviceImpl::add_normed(const AddNormed& args) {
+  launch_kernel("a norm", add_normed_kernel,
+                {dim3(args.most_rows), dim3(kRowThreads), sizeof(RowShared), true}, args);
+}
+
+void DeviceImpl::copy_rows(const CopyRows& args) {
+  launch_kernel("copying rows", copy_rows_kernel,
+                {dim3(args.most_rows), dim3(kRowThreads), sizeof(RowShared), true}, args);
+}
+
+void DeviceImpl::move_entries(const MoveEntries& args) {
+  launch_kernel("moving keys and values", move_entries_kernel,
+                {dim3(args.shape.kv_heads, args.layers), dim3(kRowThreads), 0, true}, args);
+}
+
+void DeviceImpl::best(const Best& args) {
+  launch_kernel("finding the best tokens", best_kernel,
+                {dim3(kBestParts, args.most_rows), dim3(kRowThreads), sizeof(BestShared), true},
+                args);
+}
+
+void DeviceImpl::start_clock() {
+  note(cudaEventRecord(begin_, stream_), "the clock");
+}
+
+double DeviceImpl::stop_clock() {
+  note(cudaEventRecord(end_, stream_), "the clock");
+  note(cudaEventSynchronize(end_), "the work");
+  float ms = 0.0f;
+  note(cudaEventElapsedTime(&ms, begin_, end_), "the clock");
+  return static_cast<double>(ms) * 1e-3;
+}
+
+}  // namespace
+
+int most_tile_rows(int heads_per_kv) {
+  const int rows = kMostColumns / heads_per_kv;
+  return rows < 1 ? 1 : rows > kMostTileRows ? kMostTileRows : rows;
+}
+
+int64_t partial_floats(const CacheShape& shape, int heads, int rows, int chunks) {
+  return static_cast<int64_t>(rows) * heads * chunks * (shape.head_dim + 2);
+}
+
+Device* make_device(int index, char* error, size_t error_size) {
+  auto* device = new DeviceImpl;
+  device->open(index);
+  if (device->error()[0] == '\0') return device;
+  std::snprintf(error, error_size, "%s", device->error());
+  delete device;
+  return nullptr;
+}
+
+}  // namespace aerie::device

@@ -1,0 +1,271 @@
+// Operations on rows by themselves: norms, copies, rotary embedding, the cache's entries, the best
+// token.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device/activation.h"
+#include "kernels/device/cache_place.h"
+#include "kernels/device/device.h"
+#include "kernels/simt/simt.h"
+
+namespace aerie::device {
+
+inline constexpr int kRowThreads = 256;
+
+struct RowShared {
+  float sums[kRowThreads / 32];
+};
+
+// The sum over all threads of a block, to all of them, in one order.
+SIMT_DEV float block_sum(RowShared& shared, float value) {
+  SIMT_UNROLL
+  for (int mask = 16; mask > 0; mask /= 2) value += simt::shuffle_xor(value, mask);
+  const int thread = static_cast<int>(threadIdx.x);
+  __syncthreads();
+  if (thread % 32 == 0) shared.sums[thread / 32] = value;
+  __syncthreads();
+  float sum = 0.0f;
+  SIMT_UNROLL
+  for (int i = 0; i < kRowThreads / 32; ++i) sum += shared.sums[i];
+  return sum;
+}
+
+SIMT_DEV float row_inverse_rms(RowShared& shared, const float* x, int width, float eps) {
+  float sum = 0.0f;
+  for (int n = static_cast<int>(threadIdx.x); n < width; n += kRowThreads) {
+    sum = simt::fma(x[n], x[n], sum);
+  }
+  sum = block_sum(shared, sum);
+  return simt::reciprocal(simt::square_root(simt::divide(sum, static_cast<float>(width)) + eps));
+}
+
+// NextInput of element n, all threads of a panel together.
+SIMT_DEV void make_next(const NextInput& next, int row, int n, bool is_there, float x) {
+  if (is_there && next.out != nullptr) {
+    next.out[static_cast<int64_t>(row) * next.stride + n] = simt::to_bf16(x * next.weight[n]);
+  }
+  if (next.squares == nullptr) return;
+  float square = is_there ? x * x : 0.0f;
+  SIMT_UNROLL
+  for (int mask = 8; mask > 0; mask /= 2) square += simt::shuffle_xor(square, mask);
+  if (is_there && n % kPanel == 0) {
+    next.squares[static_cast<int64_t>(row) * next.squares_stride + n / kPanel] = square;
+  }
+}
+
+SIMT_DEV int rounded_up(int n, int to) {
+  return (n + to - 1) / to * to;
+}
+
+__global__ void __launch_bounds__(kRowThreads) begin_kernel(const __grid_constant__ Begin a) {
+  simt::release_dependents();
+  simt::wait_for_previous();
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= *a.rows) return;
+  const int64_t from = a.from != nullptr ? a.from[row] : row;
+  const float* x = a.x + from * a.x_stride;
+  for (int n = static_cast<int>(threadIdx.x); n < rounded_up(a.width, kRowThreads);
+       n += kRowThreads) {
+    const bool is_there = n < a.width;
+    make_next(a.next, row, n, is_there, is_there ? x[n] : 0.0f);
+  }
+}
+
+__global__ void __launch_bounds__(kRowThreads)
+    add_normed_kernel(const __grid_constant__ AddNormed a) {
+  auto& shared = simt::shared<RowShared>();
+  simt::release_dependents();
+  simt::wait_for_previous();
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= *a.rows) return;
+  const float* y = a.y + static_cast<int64_t>(row) * a.y_stride;
+  float* x = a.x + static_cast<int64_t>(row) * a.x_stride;
+  const float inverse = row_inverse_rms(shared, y, a.width, a.eps);
+  for (int n = static_cast<int>(threadIdx.x); n < rounded_up(a.width, kRowThreads);
+       n += kRowThreads) {
+    const bool is_there = n < a.width;
+    float sum = 0.0f;
+    if (is_there) {
+      sum = simt::fma(y[n] * inverse, a.weight[n], x[n]);
+      x[n] = sum;
+    }
+    make_next(a.next, row, n, is_there, sum);
+  }
+}
+
+__global__ void __launch_bounds__(kRowThreads)
+    copy_rows_kernel(const __grid_constant__ CopyRows a) {
+  auto& shared = simt::shared<RowShared>();
+  simt::release_dependents();
+  simt::wait_for_previous();
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= *a.rows) return;
+  const int64_t from = a.from != nullptr ? a.from[row] : row;
+  const float* x = a.x + from * a.x_stride;
+  float* out = a.out + row * a.out_stride;
+  const float inverse = a.weight != nullptr ? row_inverse_rms(shared, x, a.width, a.eps) : 1.0f;
+  for (int n = static_cast<int>(threadIdx.x); n < a.width; n += kRowThreads) {
+    out[n] = a.weight != nullptr ? x[n] * inverse * a.weight[n] : x[n];
+  }
+}
+
+// A warp has one head of one row.
+class PlaceWarp {
+ public:
+  SIMT_DEV PlaceWarp(const Place& args, int row, int head)
+      : a_(args), row_(row), head_(head), lane_(static_cast<int>(threadIdx.x) % 32) {}
+
+  SIMT_DEV void run() {
+    const int dim = a_.shape.head_dim, keys = a_.heads, values = keys + a_.shape.kv_heads;
+    const float* x = a_.qkv + static_cast<int64_t>(row_) * a_.stride + head_ * dim;
+    const bool is_value = head_ >= values, is_key = !is_value && head_ >= keys;
+    const float* weight = is_value ? nullptr : is_key ? a_.key_norm : a_.query_norm;
+    const bool normed = weight != nullptr || (is_value && a_.value_norm);
+    const float inverse = normed ? head_inverse_rms(x, dim) : 1.0f;
+    const int turning = is_value || a_.turns == nullptr ? 0 : a_.dimensions;
+    for (int p = lane_; p < dim / 2; p += 32) {
+      const bool turns = p < turning / 2;
+      const bool apart = turns && a_.halves;
+      const int first = apart ? p : 2 * p, second = apart ? p + turning / 2 : 2 * p + 1;
+      float u = x[first], v = x[second];
+      if (normed) {
+        u = u * inverse * (weight != nullptr ? weight[first] : 1.0f);
+        v = v * inverse * (weight != nullptr ? weight[second] : 1.0f);
+      }
+      if (turns) {
+        const float* by = a_.turns + static_cast<int64_t>(row_) * a_.turns_stride;
+        const float c = by[p], s = by[a_.dimensions / 2 + p];
+        const float turned = simt::fma(u, c, -(v * s));
+        v = simt::fma(u, s, v * c);
+        u = turned;
+      }
+      if (is_value) {
+        put_value(head_ - values, first, u);
+        put_value(head_ - values, second, v);
+      } else {
+        uint16_t* out = is_key ? key(head_ - keys)
+                               : a_.q + (static_cast<int64_t>(row_) * a_.heads + head_) * dim;
+        out[first] = simt::to_f16(u);
+        out[second] = simt::to_f16(v);
+      }
+    }
+  }
+
+ private:
+  SIMT_DEV float head_inverse_rms(const float* x, int dim) const {
+    float sum = 0.0f;
+    for (int i = lane_; i < dim; i += 32) sum = simt::fma(x[i], x[i], sum);
+    SIMT_UNROLL
+    for (int mask = 16; mask > 0; mask /= 2) sum += simt::shuffle_xor(sum, mask);
+    return simt::reciprocal(simt::square_root(simt::divide(sum, static_cast<float>(dim)) + a_.eps));
+  }
+  SIMT_DEV int slot() const { return a_.pass.rows[row_].slot; }
+  SIMT_DEV uint16_t* head_of_slot(int kv_head) const {
+    return a_.plane + head_offset(a_.shape, slot(), kv_head);
+  }
+  SIMT_DEV uint16_t* key(int kv_head) const {
+    return head_of_slot(kv_head) + key_element(a_.shape, slot(), 0);
+  }
+  SIMT_DEV void put_value(int kv_head, int d, float value) const {
+    head_of_slot(kv_head)[value_element(a_.shape, slot(), d)] = simt::to_f16(value);
+  }
+
+  const Place& a_;
+  int row_, head_, lane_;
+};
+
+__global__ void __launch_bounds__(kRowThreads) place_kernel(const __grid_constant__ Place args) {
+  simt::release_dependents();
+  simt::wait_for_previous();
+  const int row = static_cast<int>(blockIdx.y);
+  const int head =
+      static_cast<int>(blockIdx.x) * (kRowThreads / 32) + static_cast<int>(threadIdx.x) / 32;
+  if (row >= args.pass.counts[kRowCount]) return;
+  if (head >= args.heads + 2 * args.shape.kv_heads) return;
+  PlaceWarp(args, row, head).run();
+}
+
+// A block has one head of one layer, and makes all moves of it.
+__global__ void __launch_bounds__(kRowThreads)
+    move_entries_kernel(const __grid_constant__ MoveEntries a) {
+  simt::release_dependents();
+  simt::wait_for_previous();
+  const int dim = a.shape.head_dim, kv_head = static_cast<int>(blockIdx.x);
+  uint16_t* plane = a.planes[blockIdx.y];
+  for (int i = 0; i < *a.count; ++i) {
+    const int from = a.pairs[2 * i], to = a.pairs[2 * i + 1];
+    const uint16_t* source = plane + head_offset(a.shape, from, kv_head);
+    uint16_t* target = plane + head_offset(a.shape, to, kv_head);
+    for (int d = static_cast<int>(threadIdx.x); d < dim; d += kRowThreads) {
+      target[key_element(a.shape, to, d)] = source[key_element(a.shape, from, d)];
+      target[value_element(a.shape, to, d)] = source[value_element(a.shape, from, d)];
+    }
+    __syncthreads();
+  }
+}
+
+struct BestShared {
+  float values[kRowThreads / 32];
+  int32_t ids[kRowThreads / 32];
+};
+
+struct Candidate {
+  float value;
+  int32_t id;
+};
+// The larger, of equals the first; `a` if b is NaN.
+SIMT_DEV Candidate better(Candidate a, Candidate b) {
+  if (b.value > a.value || (b.value == a.value && b.id < a.id)) return b;
+  return a;
+}
+SIMT_DEV Candidate best_of_block(BestShared& shared, Candidate best) {
+  const int thread = static_cast<int>(threadIdx.x);
+  SIMT_UNROLL
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const Candidate other = {simt::shuffle_xor(best.value, mask), simt::shuffle_xor(best.id, mask)};
+    best = better(best, other);
+  }
+  __syncthreads();
+  if (thread % 32 == 0) {
+    shared.values[thread / 32] = best.value;
+    shared.ids[thread / 32] = best.id;
+  }
+  __syncthreads();
+  SIMT_UNROLL
+  for (int i = 0; i < kRowThreads / 32; ++i) {
+    best = better(best, {shared.values[i], shared.ids[i]});
+  }
+  return best;
+}
+
+__global__ void __launch_bounds__(kRowThreads) best_kernel(const __grid_constant__ Best a) {
+  auto& shared = simt::shared<BestShared>();
+  simt::release_dependents();
+  simt::wait_for_previous();
+  const int row = static_cast<int>(blockIdx.y), part = static_cast<int>(blockIdx.x);
+  if (row >= *a.rows) return;
+  const float* x = a.logits + static_cast<int64_t>(row) * a.stride;
+  Candidate best = {-infinity(), 0x7fffffff};
+  for (int n = part * kRowThreads + static_cast<int>(threadIdx.x); n < a.n;
+       n += kBestParts * kRowThreads) {
+    best = better(best, {x[n], n});
+  }
+  best = best_of_block(shared, best);
+  if (threadIdx.x == 0) {
+    a.part_values[row * kBestParts + part] = best.value;
+    a.part_ids[row * kBestParts + part] = best.id;
+  }
+  if (!simt::arrive_last(a.arrived + row, kBestParts)) return;
+  best = {-infinity(), 0x7fffffff};
+  for (int i = static_cast<int>(threadIdx.x); i < kBestParts; i += kRowThreads) {
+    best = better(best, {a.part_values[row * kBestParts + i], a.part_ids[row * kBestParts + i]});
+  }
+  best = best_of_block(shared, best);
+  if (threadIdx.x == 0) {
+    a.ids[row] = best.value == -infinity() ? -1 : best.id;
+    a.values[row] = best.value;
+  }
+}
+
+}  // namespace aerie::device

@@ -1,0 +1,44 @@
+// A stack that is switched to by hand.
+#pragma once
+
+#include <cstddef>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace simt {
+
+inline constexpr size_t kStackBytes = 256 * 1024;
+
+// Mapped when first used, and kept.
+struct Stack {
+  char* memory = nullptr;
+  void* tsan_fiber = nullptr;
+};
+
+// Where a stack was left: that of a fiber, or that of the thread that runs the fibers.
+struct Context {
+#if defined(__x86_64__)
+  void* top = nullptr;
+#else
+  ucontext_t registers;
+#endif
+  void* tsan_fiber = nullptr;
+  const void* bottom = nullptr;
+  size_t bytes = 0;
+  void* fake_stack = nullptr;  // of AddressSanitizer
+};
+
+// The context of the calling thread, as what fibers come back to.
+void prepare_caller(Context& context);
+
+// The context starts in entry() when it is switched to. entry() calls fiber_started() first, and
+// never returns.
+void prepare_fiber(Context& context, Stack& stack, void (*entry)());
+void fiber_started();
+
+// Goes on with `to`, until somebody switches to `from`; never, if it `ends`.
+void switch_fiber(Context& from, Context& to, bool ends);
+
+}  // namespace simt

@@ -1,0 +1,26 @@
+// Runs launches, one at a time: what the emulated runtime needs of the emulator.
+#pragma once
+
+#include <functional>
+
+#include "kernels/simt/emulator.h"
+
+namespace simt {
+
+struct Launch {
+  Shape shape;
+  std::function<void()> thread;  // what each thread does
+};
+
+// Runs `launch` to its end. `next`, if any, is the dependent launch that comes right behind it: its
+// first block goes as far as it may before `launch` even starts, and waits there until it is run.
+// One call at a time, from any host thread.
+void run_launch(const Launch& launch, const Launch* next);
+
+// Forgets a launch that was begun and will not be run.
+void abandon_begun();
+
+// The emulator's part of counts().
+long switches();
+
+}  // namespace simt

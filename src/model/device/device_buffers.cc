@@ -1,0 +1,87 @@
+#include "model/device/device_buffers.h"
+
+#include <algorithm>
+
+namespace aerie {
+namespace {
+
+constexpr int64_t kPartialBytes = int64_t{64} << 20;
+
+int rounded_up(int n, int to) {
+  return (n + to - 1) / to * to;
+}
+
+int most_chunks(const ModelOptions& options) {
+  int chunks = 1;
+  while (chunks * device::kChunk < options.max_positions) chunks *= 2;
+  return chunks;
+}
+
+}  // namespace
+
+DeviceSizes::DeviceSizes(const Blueprint& blueprint, const ModelOptions& options) {
+  const ModelConfig& config = blueprint.config;
+  rows = rounded_up(options.max_rows, device::kManyRows);
+  wanted = rounded_up(options.max_logits, device::kManyRows);
+  logit_width =
+      options.logit_tokens.empty() ? config.vocab : static_cast<int>(options.logit_tokens.size());
+  hidden = rounded_up(config.hidden, device::kStep);
+  attended = rounded_up(config.q_width(), device::kStep);
+  ffn = rounded_up(config.ffn, device::kStep);
+  panels = config.hidden / device::kPanel;
+  projected = config.q_width() + 2 * config.kv_width();
+  limits = {options.max_rows, options.max_logits, options.max_positions, config.hidden,
+            device::most_tile_rows(config.heads / config.kv_heads)};
+  // Of one tile of rows at least.
+  const device::CacheShape shape = {config.kv_heads, config.head_dim};
+  const int64_t of_tile =
+      device::partial_floats(shape, config.heads, limits.tile_rows, most_chunks(options));
+  const int64_t of_few =
+      device::partial_floats(shape, config.heads, device::kFewRows, most_chunks(options));
+  partials = std::max(of_tile, std::min(of_few, kPartialBytes / 4));
+}
+
+int64_t DeviceSizes::bytes(const Blueprint& blueprint, const ModelOptions& options) const {
+  const ModelConfig& config = blueprint.config;
+  const int64_t row = int64_t{2} * (hidden + attended + ffn + config.q_width()) +
+                      int64_t{4} * (panels + projected) +
+                      (blueprint.post_norms ? int64_t{4} * config.hidden : 0) +
+                      int64_t{4} * options.max_taps * config.hidden;
+  const int64_t head = int64_t{2} * hidden + int64_t{4} * (panels + logit_width + config.hidden);
+  return rows * row + wanted * head + partials * 4 + PassInput::bytes(limits, blueprint.ropes);
+}
+
+Expected<DeviceBuffers> DeviceBuffers::create(device::Device& device, const DeviceSizes& sizes,
+                                              const Blueprint& blueprint,
+                                              const ModelOptions& options) {
+  const ModelConfig& config = blueprint.config;
+  DeviceBuffers b;
+  const auto make = [&](DeviceMemory& memory, int64_t rows, int64_t width,
+                        int64_t element) -> Status {
+    AERIE_ASSIGN_OR_RETURN(
+        memory, DeviceMemory::allocate(device, static_cast<size_t>(rows * width * element),
+                                       "the work of passes"));
+    return {};
+  };
+  const int64_t rows = sizes.rows, wanted = sizes.wanted;
+  AERIE_RETURN_IF_ERROR(make(b.input, rows, sizes.hidden, 2));
+  AERIE_RETURN_IF_ERROR(make(b.squares, rows, sizes.panels, 4));
+  AERIE_RETURN_IF_ERROR(make(b.projected, rows, sizes.projected, 4));
+  AERIE_RETURN_IF_ERROR(make(b.queries, rows, config.q_width(), 2));
+  AERIE_RETURN_IF_ERROR(make(b.attended, rows, sizes.attended, 2));
+  AERIE_RETURN_IF_ERROR(make(b.gated, rows, sizes.ffn, 2));
+  if (blueprint.post_norms) AERIE_RETURN_IF_ERROR(make(b.branch, rows, config.hidden, 4));
+  AERIE_RETURN_IF_ERROR(make(b.partials, sizes.partials, 1, 4));
+  AERIE_RETURN_IF_ERROR(make(b.arrived, rows, config.kv_heads, 4));
+  AERIE_RETURN_IF_ERROR(make(b.head_input, wanted, sizes.hidden, 2));
+  AERIE_RETURN_IF_ERROR(make(b.head_squares, wanted, sizes.panels, 4));
+  AERIE_RETURN_IF_ERROR(make(b.logits, wanted, sizes.logit_width, 4));
+  AERIE_RETURN_IF_ERROR(make(b.states, wanted, config.hidden, 4));
+  AERIE_RETURN_IF_ERROR(make(b.taps, rows * options.max_taps, config.hidden, 4));
+  // Values and numbers of parts, and how many have come; of rows, values and numbers.
+  AERIE_RETURN_IF_ERROR(make(b.best_parts, wanted, 2 * device::kBestParts + 1, 4));
+  AERIE_RETURN_IF_ERROR(make(b.best, wanted, 2, 4));
+  return b;
+}
+
+}  // namespace aerie

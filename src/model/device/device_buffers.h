@@ -1,0 +1,50 @@
+// The memory that a transformer's passes work in on a device.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "kernels/device/device.h"
+#include "model/blueprint.h"
+#include "model/device/device_memory.h"
+#include "model/device/pass_input.h"
+#include "model/model.h"
+
+namespace aerie {
+
+struct DeviceSizes {
+  int rows = 0;    // rounded up to whole tiles of products
+  int wanted = 0;  // the same
+  int logit_width = 0;
+  int hidden = 0, attended = 0, ffn = 0;  // bfloat16 rows, rounded up to steps of products
+  int panels = 0;                         // of the stream
+  int projected = 0;                      // queries, keys and values
+  int64_t partials = 0;                   // floats
+  PassLimits limits;
+
+  DeviceSizes(const Blueprint& blueprint, const ModelOptions& options);
+  int64_t bytes(const Blueprint& blueprint, const ModelOptions& options) const;
+};
+
+struct DeviceBuffers {
+  DeviceMemory input;             // bfloat16 [rows][hidden]: the next products' input
+  DeviceMemory squares;           // float [rows][panels]
+  DeviceMemory projected;         // float [rows][projected]
+  DeviceMemory queries;           // binary16 [rows][heads][head_dim]
+  DeviceMemory attended;          // bfloat16 [rows][attended]
+  DeviceMemory gated;             // bfloat16 [rows][ffn]
+  DeviceMemory branch;            // float [rows][hidden]; with norms behind branches alone
+  DeviceMemory partials;          // device::Attend
+  DeviceMemory arrived;           // unsigned
+  DeviceMemory head_input;        // bfloat16 [wanted][hidden]
+  DeviceMemory head_squares;      // float [wanted][panels]
+  DeviceMemory logits;            // float [wanted][logit_width]
+  DeviceMemory states;            // float [wanted][hidden]
+  DeviceMemory taps;              // float [rows][max_taps][hidden]
+  DeviceMemory best_parts, best;  // device::Best
+
+  static Expected<DeviceBuffers> create(device::Device& device, const DeviceSizes& sizes,
+                                        const Blueprint& blueprint, const ModelOptions& options);
+};
+
+}  // namespace aerie

@@ -1,0 +1,65 @@
+#include "model/device/device_memory.h"
+
+#include <cstring>
+
+#include "base/errors.h"
+
+namespace aerie {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+}  // namespace
+
+Expected<DeviceMemory> DeviceMemory::allocate(device::Device& device, size_t bytes,
+                                              std::string_view what, Of of) {
+  DeviceMemory memory;
+  memory.device_ = &device;
+  memory.of_ = of;
+  if (bytes == 0) return memory;
+  memory.data_ = of == Of::kHost ? device.allocate_host(bytes) : device.allocate(bytes);
+  if (memory.data_ == nullptr) {
+    if (of == Of::kHost) {
+      return resource_exhausted("{:.0f} MiB of locked memory for {}: the system does not give it",
+                                static_cast<double>(bytes) / kMiB, what);
+    }
+    const device::Info info = device.info();
+    return resource_exhausted("{}: {:.0f} MiB for {}, and {:.0f} MiB are free", info.name,
+                              static_cast<double>(bytes) / kMiB, what,
+                              static_cast<double>(info.free) / kMiB);
+  }
+  memory.bytes_ = bytes;
+  if (of == Of::kHost) {
+    std::memset(memory.data_, 0, bytes);
+  } else {
+    device.clear(memory.data_, bytes);
+  }
+  return memory;
+}
+
+void DeviceMemory::reset() {
+  if (data_ == nullptr) return;
+  if (of_ == Of::kHost) {
+    device_->release_host(data_);
+  } else {
+    device_->release(data_);
+  }
+  data_ = nullptr;
+}
+
+Expected<void*> DevicePool::allocate(size_t bytes, std::string_view what) {
+  AERIE_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::allocate(device_, bytes, what));
+  all_.push_back(std::move(memory));
+  bytes_ += static_cast<int64_t>(bytes);
+  return all_.back().as<void>();
+}
+
+Expected<const float*> DevicePool::upload(std::span<const float> values, std::string_view what) {
+  if (values.empty()) return static_cast<const float*>(nullptr);
+  AERIE_ASSIGN_OR_RETURN(void* memory, allocate(values.size_bytes(), what));
+  device_.copy_in(memory, values.data(), values.size_bytes());
+  if (!device_.wait()) return internal_error("{}", device_.error());
+  return static_cast<const float*>(memory);
+}
+
+}  // namespace aerie

@@ -1,0 +1,66 @@
+// Memory of a device that is freed with the object.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/device/device.h"
+
+namespace aerie {
+
+// Moves, does not copy. The device must outlive it.
+class DeviceMemory {
+ public:
+  enum class Of : uint8_t { kDevice, kHost };  // kHost: the host's, that copies go from and to
+
+  DeviceMemory() = default;
+  // Zeros. kResourceExhausted, saying what it is for, how much it is and what there is.
+  static Expected<DeviceMemory> allocate(device::Device& device, size_t bytes,
+                                         std::string_view what, Of of = Of::kDevice);
+  ~DeviceMemory() { reset(); }
+  DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(of_, other.of_);
+    return *this;
+  }
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t size() const { return bytes_; }
+
+ private:
+  void reset();
+
+  device::Device* device_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  Of of_ = Of::kDevice;
+};
+
+// Many of them, that live as long as each other.
+class DevicePool {
+ public:
+  explicit DevicePool(device::Device& device) : device_(device) {}
+
+  Expected<void*> allocate(size_t bytes, std::string_view what);
+  // The values in memory of the device; null for none. They are copied before it returns.
+  Expected<const float*> upload(std::span<const float> values, std::string_view what);
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  device::Device& device_;
+  std::vector<DeviceMemory> all_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace aerie

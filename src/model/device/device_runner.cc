@@ -1,0 +1,292 @@
+#include "model/device/device_runner.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace aerie {
+namespace {
+
+device::Glu glu_of(kernels::Activation activation) {
+  switch (activation) {
+    case kernels::Activation::kGeluTanh:
+      return device::Glu::kGeluTanh;
+    case kernels::Activation::kGelu:
+      return device::Glu::kGelu;
+    default:
+      return device::Glu::kSilu;
+  }
+}
+
+}  // namespace
+
+Expected<DeviceRunner> DeviceRunner::create(const Blueprint& blueprint, const ModelOptions& options,
+                                            device::Device& device) {
+  const DeviceSizes sizes(blueprint, options);
+  AERIE_ASSIGN_OR_RETURN(PassInput input, PassInput::create(device, sizes.limits, blueprint.ropes));
+  AERIE_ASSIGN_OR_RETURN(DeviceBuffers buffers,
+                         DeviceBuffers::create(device, sizes, blueprint, options));
+  return DeviceRunner(blueprint, sizes, device, std::move(input), std::move(buffers));
+}
+
+device::NextInput DeviceRunner::next_input(const float* norm) const {
+  if (norm == nullptr) return {};
+  return {norm, buffers_.input.as<uint16_t>(), sizes_.hidden, buffers_.squares.as<float>(),
+          sizes_.panels};
+}
+
+device::InputNorm DeviceRunner::input_norm(const DeviceMemory& squares) const {
+  return {squares.as<float>(), sizes_.panels, sizes_.panels, blueprint_.config.hidden,
+          static_cast<float>(blueprint_.norm_eps)};
+}
+
+device::Product DeviceRunner::product(device::PassCount rows, int most_rows, const DeviceMemory& x,
+                                      int x_stride) const {
+  device::Product p;
+  p.rows = input_.count(rows);
+  p.most_rows = most_rows;
+  p.x = x.as<uint16_t>();
+  p.x_stride = x_stride;
+  return p;
+}
+
+// Queries, keys and values: those of one kind at a time.
+void DeviceRunner::project(const DeviceLayer& layer) {
+  device::Product p = product(device::kRowCount, shape_->sizes.rows, buffers_.input, sizes_.hidden);
+  p.norm = input_norm(buffers_.squares);
+  p.y = buffers_.projected.as<float>();
+  p.y_stride = sizes_.projected;
+  for (size_t i = 0; i < layer.inputs.size();) {
+    p.matrices = 0;
+    int outputs = 0;
+    for (; i < layer.inputs.size() && (p.matrices == 0 || layer.inputs[i].kind == p.w[0].kind);
+         ++i) {
+      p.w[p.matrices++] = layer.inputs[i];
+      outputs += layer.inputs[i].n;
+    }
+    device_->product(p);
+    p.y += outputs;
+  }
+}
+
+void DeviceRunner::attend(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane) {
+  const ModelConfig& config = blueprint_.config;
+  const device::CacheShape shape = {config.kv_heads, config.head_dim};
+  device::Place place;
+  place.pass = input_.pass();
+  place.most_rows = shape_->sizes.rows;
+  place.qkv = buffers_.projected.as<float>();
+  place.stride = sizes_.projected;
+  place.heads = config.heads;
+  place.shape = shape;
+  place.query_norm = layer.query_norm;
+  place.key_norm = layer.key_norm;
+  place.value_norm = blueprint_.value_norm;
+  place.eps = static_cast<float>(blueprint_.norm_eps);
+  if (plan.rope != LayerPlan::kNoRope) {
+    place.turns = input_.turns(plan.rope);
+    place.turns_stride = input_.stride();
+    place.dimensions = blueprint_.ropes[static_cast<size_t>(plan.rope)].dimensions;
+  }
+  place.halves = blueprint_.rope_style == kernels::RopeStyle::kHalves;
+  place.q = buffers_.queries.as<uint16_t>();
+  place.plane = plane;
+  device_->place(place);
+
+  device::Attend attend;
+  attend.pass = input_.pass();
+  attend.most_rows = shape_->sizes.rows;
+  attend.most_chunks = shape_->sizes.chunks;
+  attend.q = place.q;
+  attend.plane = plane;
+  attend.heads = config.heads;
+  attend.shape = shape;
+  attend.scale = static_cast<float>(blueprint_.attention_scale != 0.0
+                                        ? blueprint_.attention_scale
+                                        : 1.0 / std::sqrt(static_cast<double>(config.head_dim)));
+  attend.soft_cap = static_cast<float>(blueprint_.attention_soft_cap);
+  attend.window = plan.window;
+  attend.sinks = layer.sinks;
+  attend.partials = buffers_.partials.as<float>();
+  attend.arrived = buffers_.arrived.as<unsigned>();
+  attend.out = buffers_.attended.as<uint16_t>();
+  attend.out_stride = sizes_.attended;
+  // As many tiles at a time as there is room for what their chunks give.
+  const int64_t of_tile =
+      device::partial_floats(shape, config.heads, sizes_.limits.tile_rows, attend.most_chunks);
+  const int at_once =
+      static_cast<int>(std::clamp<int64_t>(sizes_.partials / of_tile, 1, shape_->sizes.tiles));
+  for (int first = 0; first < shape_->sizes.tiles; first += at_once) {
+    attend.first_tile = first;
+    attend.most_tiles = std::min(at_once, shape_->sizes.tiles - first);
+    device_->attend(attend);
+  }
+}
+
+// The residual stream += norm(matrix x), or matrix x where there is no norm after it, or a multiple
+// of that; and the next input.
+void DeviceRunner::add_to_stream(const device::Matrix& matrix, const DeviceMemory& x, int x_stride,
+                                 const float* post_norm, const float* next_norm) {
+  device::Product p = product(device::kRowCount, shape_->sizes.rows, x, x_stride);
+  p.w[0] = matrix;
+  if (post_norm == nullptr) {
+    p.output = device::Output::kResidual;
+    p.y = input_.stream();
+    p.y_stride = input_.stride();
+    p.factor = static_cast<float>(blueprint_.residual_scale);
+    p.next = next_input(next_norm);
+    return device_->product(p);
+  }
+  p.y = buffers_.branch.as<float>();
+  p.y_stride = blueprint_.config.hidden;
+  device_->product(p);
+  device::AddNormed add;
+  add.rows = p.rows;
+  add.most_rows = p.most_rows;
+  add.y = p.y;
+  add.y_stride = p.y_stride;
+  add.weight = post_norm;
+  add.eps = static_cast<float>(blueprint_.norm_eps);
+  add.x = input_.stream();
+  add.x_stride = input_.stride();
+  add.width = blueprint_.config.hidden;
+  add.next = next_input(next_norm);
+  device_->add_normed(add);
+}
+
+void DeviceRunner::feed_forward(const DeviceLayer& layer, const float* next_norm) {
+  device::Product p = product(device::kRowCount, shape_->sizes.rows, buffers_.input, sizes_.hidden);
+  p.norm = input_norm(buffers_.squares);
+  p.out = buffers_.gated.as<uint16_t>();
+  p.out_stride = sizes_.ffn;
+  p.glu = glu_of(blueprint_.activation);
+  if (blueprint_.gated) {
+    p.w[0] = layer.gate;
+    p.w[1] = layer.up;
+    p.matrices = 2;
+    p.output = device::Output::kGated;
+  } else {
+    p.w[0] = layer.up;
+    p.output = device::Output::kActivated;
+  }
+  device_->product(p);
+  add_to_stream(layer.down, buffers_.gated, sizes_.ffn, layer.ffn_post_norm, next_norm);
+}
+
+void DeviceRunner::run_layer(const DeviceLayer& layer, const LayerPlan& plan, uint16_t* plane,
+                             const float* next_norm) {
+  project(layer);
+  attend(layer, plan, plane);
+  add_to_stream(layer.o, buffers_.attended, sizes_.attended, layer.attention_post_norm,
+                layer.ffn_norm);
+  feed_forward(layer, next_norm);
+}
+
+// Of the stream that enters the layer.
+void DeviceRunner::tap(int layer) {
+  const int hidden = blueprint_.config.hidden;
+  if (shape_->sizes.tapped == 0) return;
+  for (size_t t = 0; t < shape_->taps.size(); ++t) {
+    if (shape_->taps[t] != layer) continue;
+    device::CopyRows copy;
+    copy.rows = input_.count(device::kTappedCount);
+    copy.most_rows = shape_->sizes.tapped;
+    copy.from = input_.pass().tapped;
+    copy.x = input_.stream();
+    copy.x_stride = input_.stride();
+    copy.width = hidden;
+    copy.out = buffers_.taps.as<float>() + t * static_cast<size_t>(hidden);
+    copy.out_stride = static_cast<int64_t>(shape_->taps.size()) * hidden;
+    device_->copy_rows(copy);
+  }
+}
+
+void DeviceRunner::head(const DeviceWeights& weights) {
+  const int hidden = blueprint_.config.hidden;
+  if (shape_->sizes.stated > 0) {
+    device::CopyRows copy;
+    copy.rows = input_.count(device::kStatedCount);
+    copy.most_rows = shape_->sizes.stated;
+    copy.from = input_.pass().stated;
+    copy.x = input_.stream();
+    copy.x_stride = input_.stride();
+    copy.width = hidden;
+    copy.weight = weights.output_norm;
+    copy.eps = static_cast<float>(blueprint_.norm_eps);
+    copy.out = buffers_.states.as<float>();
+    copy.out_stride = hidden;
+    device_->copy_rows(copy);
+  }
+  const int wanted = shape_->sizes.wanted;
+  if (wanted == 0) return;
+  device::Begin begin;
+  begin.rows = input_.count(device::kWantedCount);
+  begin.most_rows = wanted;
+  begin.from = input_.pass().wanted;
+  begin.x = input_.stream();
+  begin.x_stride = input_.stride();
+  begin.width = hidden;
+  begin.next = {weights.output_norm, buffers_.head_input.as<uint16_t>(), sizes_.hidden,
+                buffers_.head_squares.as<float>(), sizes_.panels};
+  device_->begin(begin);
+  device::Product p = product(device::kWantedCount, wanted, buffers_.head_input, sizes_.hidden);
+  p.w[0] = weights.output;
+  p.norm = input_norm(buffers_.head_squares);
+  p.y = buffers_.logits.as<float>();
+  p.y_stride = sizes_.logit_width;
+  p.factor = static_cast<float>(1.0 / blueprint_.logit_divisor);
+  p.soft_cap = static_cast<float>(blueprint_.logit_soft_cap);
+  device_->product(p);
+
+  const int room = sizes_.wanted;
+  device::Best best;
+  best.rows = begin.rows;
+  best.most_rows = wanted;
+  best.logits = p.y;
+  best.stride = p.y_stride;
+  best.n = sizes_.logit_width;
+  best.part_values = buffers_.best_parts.as<float>();
+  best.part_ids = buffers_.best_parts.as<int32_t>() + room * device::kBestParts;
+  best.arrived = buffers_.best_parts.as<unsigned>() + room * device::kBestParts * 2;
+  best.values = buffers_.best.as<float>();
+  best.ids = buffers_.best.as<int32_t>() + room;
+  device_->best(best);
+}
+
+void DeviceRunner::run(const DeviceWeights& weights, const PassShape& shape,
+                       std::span<uint16_t* const> planes) {
+  shape_ = &shape;
+  const auto is_skipped = [&](int layer) {
+    return std::ranges::binary_search(shape.skipped, layer);
+  };
+  // The norm of the next layer that is run, at `layer` or behind it.
+  const auto norm_from = [&](int layer) -> const float* {
+    while (layer < shape.end_layer && is_skipped(layer)) ++layer;
+    if (layer >= shape.end_layer) return nullptr;
+    return weights.layers[static_cast<size_t>(layer)].attention_norm;
+  };
+  if (const float* norm = norm_from(shape.first_layer); norm != nullptr) {
+    device::Begin begin;
+    begin.rows = input_.count(device::kRowCount);
+    begin.most_rows = shape.sizes.rows;
+    begin.x = input_.stream();
+    begin.x_stride = input_.stride();
+    begin.width = blueprint_.config.hidden;
+    begin.next = next_input(norm);
+    device_->begin(begin);
+  }
+  int skipped = 0;
+  for (int i = shape.first_layer; i < shape.end_layer; ++i) {
+    tap(i);
+    if (is_skipped(i)) {
+      ++skipped;
+      continue;
+    }
+    const auto at = static_cast<size_t>(i);
+    run_layer(weights.layers[at], blueprint_.layers[at], planes[static_cast<size_t>(i - skipped)],
+              norm_from(i + 1));
+  }
+  tap(shape.end_layer);
+  head(weights);
+}
+
+}  // namespace aerie

@@ -1,0 +1,163 @@
+#include "model/device/device_transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "base/errors.h"
+#include "model/device/device_buffers.h"
+#include "model/device/device_planes.h"
+#include "model/device/device_runner.h"
+#include "model/device/device_weights.h"
+#include "model/device/pass_graphs.h"
+
+namespace aerie {
+namespace {
+
+class DeviceTransformer final : public Model {
+ public:
+  DeviceTransformer(Blueprint blueprint, DeviceWeights weights, DeviceRunner runner,
+                    const ModelOptions& options, device::Device& device)
+      : blueprint_(std::move(blueprint)),
+        weights_(std::move(weights)),
+        runner_(std::move(runner)),
+        options_(options),
+        device_(device),
+        planes_(device),
+        graphs_(device) {}
+
+  Status allocate();
+
+  const ModelConfig& config() const override { return blueprint_.config; }
+  int64_t weight_bytes() const override { return weights_.pool.bytes(); }
+  ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
+  Status attach(KvCache& cache, std::span<const int32_t>) override { return planes_.add(cache); }
+  void detach(KvCache& cache) override {
+    planes_.remove(cache);
+    graphs_.clear();  // they name its planes
+  }
+
+ private:
+  void embed(const ForwardBatch& batch);
+  PassShape shape_of(const ForwardBatch& batch, const PassSizes& sizes) const;
+  void bring_back(const ForwardBatch& batch, const PassSizes& sizes, ForwardOutputs& out);
+
+  Blueprint blueprint_;
+  DeviceWeights weights_;
+  DeviceRunner runner_;
+  ModelOptions options_;
+  device::Device& device_;
+  DevicePlanes planes_;
+  PassGraphs graphs_;
+  DeviceMemory logits_, states_, taps_;  // of the host
+};
+
+Status DeviceTransformer::allocate() {
+  const DeviceSizes& sizes = runner_.sizes();
+  const auto hidden = static_cast<size_t>(config().hidden) * sizeof(float);
+  const auto host = [&](DeviceMemory& memory, size_t bytes) -> Status {
+    AERIE_ASSIGN_OR_RETURN(memory, DeviceMemory::allocate(device_, bytes, "what passes give",
+                                                          DeviceMemory::Of::kHost));
+    return {};
+  };
+  const auto wanted = static_cast<size_t>(options_.max_logits);
+  AERIE_RETURN_IF_ERROR(
+      host(logits_, wanted * static_cast<size_t>(sizes.logit_width) * sizeof(float)));
+  AERIE_RETURN_IF_ERROR(host(states_, wanted * hidden));
+  return host(taps_, static_cast<size_t>(options_.max_rows) *
+                         static_cast<size_t>(options_.max_taps) * hidden);
+}
+
+void DeviceTransformer::embed(const ForwardBatch& batch) {
+  const int hidden = config().hidden;
+  PassInput& input = runner_.input();
+  if (batch.first_layer > 0) {
+    for (int r = 0; r < batch.size(); ++r) {
+      std::copy_n(batch.hidden.data() + static_cast<int64_t>(r) * hidden, hidden, input.row(r));
+    }
+    return;
+  }
+  const auto scale = static_cast<float>(blueprint_.embedding_scale);
+  for (int r = 0; r < batch.size(); ++r) {
+    float* x = input.row(r);
+    embed_token(weights_.host, batch.rows[static_cast<size_t>(r)].token, x);
+    if (scale == 1.0f) continue;
+    for (int i = 0; i < hidden; ++i) x[i] *= scale;
+  }
+}
+
+PassShape DeviceTransformer::shape_of(const ForwardBatch& batch, const PassSizes& sizes) const {
+  PassShape shape;
+  shape.sizes = sizes;
+  shape.first_layer = batch.first_layer;
+  shape.end_layer = batch.end_of(config().layers);
+  shape.taps = batch.tap_layers;
+  shape.skipped = batch.skipped_layers;
+  return shape;
+}
+
+void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& sizes,
+                                   ForwardOutputs& out) {
+  const auto hidden = static_cast<size_t>(config().hidden);
+  const auto width = static_cast<size_t>(runner_.sizes().logit_width);
+  const size_t logits = static_cast<size_t>(sizes.wanted) * width;
+  const size_t states = static_cast<size_t>(sizes.stated) * hidden;
+  const size_t taps = static_cast<size_t>(sizes.tapped) * batch.tap_layers.size() * hidden;
+  const DeviceBuffers& buffers = runner_.buffers();
+  device_.copy_out(logits_.as<void>(), buffers.logits.as<void>(), logits * sizeof(float));
+  device_.copy_out(states_.as<void>(), buffers.states.as<void>(), states * sizeof(float));
+  device_.copy_out(taps_.as<void>(), buffers.taps.as<void>(), taps * sizeof(float));
+  out.vocab = static_cast<int>(width);
+  out.state_width = static_cast<int>(hidden);
+  out.tap_width = static_cast<int>(batch.tap_layers.size() * hidden);
+  out.logits = {logits_.as<float>(), logits};
+  out.states = {states_.as<float>(), states};
+  out.taps = {taps_.as<float>(), taps};
+}
+
+ForwardOutputs DeviceTransformer::forward(const ForwardBatch& batch, KvCache& cache) {
+  ForwardOutputs out;
+  const Expected<PassSizes> built = runner_.input().build(batch);
+  if (!built.ok()) {
+    out.status = built.status();
+    return out;
+  }
+  const PassSizes& sizes = built.value();
+  embed(batch);
+  planes_.make_moves(cache);
+  runner_.input().send();
+  const DevicePlanes::Of& planes = planes_.of(cache);
+  PassShape shape = shape_of(batch, sizes);
+  if (sizes.rows <= device::kFewRows) {
+    shape.round_up(runner_.input().limits());
+    graphs_.run(shape, planes.id, [&] { runner_.run(weights_, shape, planes.planes); });
+  } else {
+    runner_.run(weights_, shape, planes.planes);
+  }
+  bring_back(batch, sizes, out);
+  if (!device_.wait()) out.status = internal_error("{}", device_.error());
+  return out;
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<Model>> load_device_transformer(const ModelFile& file, Blueprint blueprint,
+                                                         const ModelOptions& options,
+                                                         device::Device& device) {
+  AERIE_RETURN_IF_ERROR(check_device_code(blueprint));
+  AERIE_ASSIGN_OR_RETURN(DeviceWeights weights,
+                         DeviceWeights::load(file, blueprint, options, device));
+  AERIE_ASSIGN_OR_RETURN(DeviceRunner runner, DeviceRunner::create(blueprint, options, device));
+  auto model = std::make_unique<DeviceTransformer>(std::move(blueprint), std::move(weights),
+                                                   std::move(runner), options, device);
+  AERIE_RETURN_IF_ERROR(model->allocate());
+  return std::unique_ptr<Model>(std::move(model));
+}
+
+int64_t device_working_bytes(const Blueprint& blueprint, const ModelOptions& options) {
+  return DeviceSizes(blueprint, options).bytes(blueprint, options);
+}
+
+}  // namespace aerie

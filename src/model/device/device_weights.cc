@@ -1,0 +1,112 @@
+#include "model/device/device_weights.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+#include "kernels/device/device.h"
+#include "model/device/device_packer.h"
+
+namespace aerie {
+namespace {
+
+constexpr int kMostHeadDim = 256;
+constexpr int kMostHeadsPerKv = 32;
+
+class Loader {
+ public:
+  explicit Loader(DevicePool& pool) : pool_(pool) {}
+
+  Status matrix(const Linear& linear, device::Matrix& out) {
+    out = device_matrix(linear.weight);
+    AERIE_ASSIGN_OR_RETURN(out.bias, pool_.upload(linear.bias, "weights"));
+    return {};
+  }
+  Status vector(const std::vector<float>& values, const float*& out) {
+    AERIE_ASSIGN_OR_RETURN(out, pool_.upload(values, "weights"));
+    return {};
+  }
+
+  Status layer(const TransformerLayer& from, DeviceLayer& out) {
+    for (const Linear* input : {&from.q, &from.k, &from.v}) {
+      AERIE_RETURN_IF_ERROR(matrix(*input, out.inputs.emplace_back()));
+    }
+    AERIE_RETURN_IF_ERROR(matrix(from.o, out.o));
+    if (from.gate.weight.n > 0) AERIE_RETURN_IF_ERROR(matrix(from.gate, out.gate));
+    AERIE_RETURN_IF_ERROR(matrix(from.up, out.up));
+    AERIE_RETURN_IF_ERROR(matrix(from.down, out.down));
+    AERIE_RETURN_IF_ERROR(vector(from.attention_norm.weight, out.attention_norm));
+    AERIE_RETURN_IF_ERROR(vector(from.ffn_norm.weight, out.ffn_norm));
+    AERIE_RETURN_IF_ERROR(vector(from.attention_post_norm.weight, out.attention_post_norm));
+    AERIE_RETURN_IF_ERROR(vector(from.ffn_post_norm.weight, out.ffn_post_norm));
+    AERIE_RETURN_IF_ERROR(vector(from.query_norm, out.query_norm));
+    AERIE_RETURN_IF_ERROR(vector(from.key_norm, out.key_norm));
+    return vector(from.sinks, out.sinks);
+  }
+
+ private:
+  DevicePool& pool_;
+};
+
+// What is wrong with one layer's plan; null: nothing.
+const char* what_of_layer(const LayerPlan& plan) {
+  if (plan.experts) return "experts";
+  if (plan.head_dim > 0 || plan.kv_heads > 0 || plan.ffn > 0) return "layers of several widths";
+  if (plan.kv_source >= 0) return "layers that read another's keys and values";
+  if (plan.keys_are_values) return "keys that are the values";
+  return nullptr;
+}
+
+const char* what_is_missing(const Blueprint& b) {
+  const ModelConfig& c = b.config;
+  for (const LayerPlan& plan : b.layers) {
+    if (const char* what = what_of_layer(plan); what != nullptr) return what;
+  }
+  if (c.latent.rank > 0) return "latent attention";
+  if (c.count_linear() > 0) return "layers with linear attention";
+  if (b.norm != NormKind::kRms) return "layer norms";
+  if (b.query_key_norm == QueryKeyNorm::kRow) return "norms of all queries together";
+  if (b.query_key_value_limit != 0.0) return "queries and keys within a limit";
+  if (b.attention_gate) return "gated attention";
+  if (b.activation == kernels::Activation::kClampedSilu) return "a clamped activation";
+  if (b.experts_beside || b.per_layer_width > 0 || b.layer_scales) return "inputs of each layer";
+  if (b.learned_positions) return "learned positions";
+  if (b.post_norms && b.residual_scale != 1.0) return "scaled branches with norms";
+  if (b.logit_soft_cap != 0.0 && b.logit_divisor != 1.0) return "logits both capped and scaled";
+  if (c.head_dim % device::kPanel != 0 || c.head_dim > kMostHeadDim) return "heads of this size";
+  if (c.hidden % device::kPanel != 0) return "a hidden size that 16 does not divide";
+  if (c.heads / std::max(1, c.kv_heads) > kMostHeadsPerKv) return "so many queries to a key";
+  return nullptr;
+}
+
+}  // namespace
+
+Status check_device_code(const Blueprint& blueprint) {
+  const char* what = what_is_missing(blueprint);
+  if (what == nullptr) return {};
+  return not_supported("there is no device code for {} yet ({}); it runs on the processor", what,
+                       blueprint.config.family);
+}
+
+Expected<DeviceWeights> DeviceWeights::load(const ModelFile& file, const Blueprint& blueprint,
+                                            const ModelOptions& options, device::Device& device) {
+  DeviceWeights weights{{}, {}, nullptr, {}, DevicePool(device)};
+  {
+    const DevicePacker packer(*options.backend, device, weights.pool);
+    ModelOptions packing = options;
+    packing.backend = &packer;
+    packing.weight_cache.clear();
+    auto loaded = TransformerWeights::load(file, blueprint, packing);
+    AERIE_RETURN_IF_ERROR(packer.status());
+    AERIE_RETURN_IF_ERROR(loaded.status());
+    weights.host = std::move(loaded).value();
+  }
+  Loader loader(weights.pool);
+  for (const TransformerLayer& layer : weights.host.layers) {
+    AERIE_RETURN_IF_ERROR(loader.layer(layer, weights.layers.emplace_back()));
+  }
+  AERIE_RETURN_IF_ERROR(loader.matrix(weights.host.output, weights.output));
+  AERIE_RETURN_IF_ERROR(loader.vector(weights.host.output_norm.weight, weights.output_norm));
+  return weights;
+}
+
+}  // namespace aerie

@@ -1,0 +1,44 @@
+// A transformer's weights in a device's memory.
+#pragma once
+
+#include <vector>
+
+#include "base/status.h"
+#include "format/model_file.h"
+#include "kernels/device/device.h"
+#include "model/blueprint.h"
+#include "model/device/device_memory.h"
+#include "model/model.h"
+#include "model/transformer_weights.h"
+
+namespace aerie {
+
+struct DeviceLayer {
+  std::vector<device::Matrix> inputs;  // of queries, keys and values
+  device::Matrix o, gate, up, down;    // no gate if the feed-forward has none
+  // In device memory; null where the blueprint has none.
+  const float* attention_norm = nullptr;
+  const float* ffn_norm = nullptr;
+  const float* attention_post_norm = nullptr;
+  const float* ffn_post_norm = nullptr;
+  const float* query_norm = nullptr;
+  const float* key_norm = nullptr;
+  const float* sinks = nullptr;
+};
+
+struct DeviceWeights {
+  std::vector<DeviceLayer> layers;
+  device::Matrix output;
+  const float* output_norm = nullptr;
+  TransformerWeights host;  // the embedding; of matrices only where they lie
+  DevicePool pool;
+
+  // As TransformerWeights::load(); kResourceExhausted where the device has not enough memory.
+  static Expected<DeviceWeights> load(const ModelFile& file, const Blueprint& blueprint,
+                                      const ModelOptions& options, device::Device& device);
+};
+
+// kUnsupported, saying what, for a transformer that devices have no code for yet.
+Status check_device_code(const Blueprint& blueprint);
+
+}  // namespace aerie

@@ -1,0 +1,186 @@
+#include "model/device/pass_input.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+
+namespace aerie {
+namespace {
+
+constexpr int64_t kRowInts = sizeof(device::PassRow) / sizeof(int32_t);
+constexpr int64_t kTileInts = sizeof(device::PassTile) / sizeof(int32_t);
+
+int row_stride(const PassLimits& limits, std::span<const RopeConfig> ropes) {
+  int floats = limits.hidden;
+  for (const RopeConfig& rope : ropes) floats += rope.dimensions;
+  return (floats + 3) / 4 * 4;
+}
+
+// Ancestors of earlier passes that a row may have.
+constexpr int64_t kMostAbove = 256;
+
+// Pages of every sequence, and the slots of the rows of trees: each row's own path at most.
+int64_t most_indices(const PassLimits& limits) {
+  const int64_t pages = limits.positions / kernels::kPagePositions + 2;
+  return limits.rows * (pages + limits.rows + kMostAbove);
+}
+
+int64_t int_count(const PassLimits& limits) {
+  return device::kPassCounts + limits.rows * (kRowInts + kTileInts + 1) +
+         int64_t{2} * limits.wanted + most_indices(limits);
+}
+
+}  // namespace
+
+int64_t PassInput::bytes(const PassLimits& limits, std::span<const RopeConfig> ropes) {
+  return int_count(limits) * 4 + int64_t{limits.rows} * row_stride(limits, ropes) * 4;
+}
+
+Expected<PassInput> PassInput::create(device::Device& device, const PassLimits& limits,
+                                      std::span<const RopeConfig> ropes) {
+  PassInput input(device, limits);
+  input.stride_ = row_stride(limits, ropes);
+  int at = limits.hidden;
+  for (const RopeConfig& rope : ropes) {
+    input.tables_.emplace_back(rope, limits.positions);
+    input.turns_at_.push_back(at);
+    at += rope.dimensions;
+  }
+  const auto ints = static_cast<size_t>(int_count(limits)) * sizeof(int32_t);
+  const auto floats = static_cast<size_t>(limits.rows) * static_cast<size_t>(input.stride_) * 4;
+  constexpr auto kHost = DeviceMemory::Of::kHost;
+  AERIE_ASSIGN_OR_RETURN(input.staged_, DeviceMemory::allocate(device, ints, "passes", kHost));
+  AERIE_ASSIGN_OR_RETURN(input.staged_floats_,
+                         DeviceMemory::allocate(device, floats, "passes", kHost));
+  AERIE_ASSIGN_OR_RETURN(input.memory_, DeviceMemory::allocate(device, ints, "passes"));
+  AERIE_ASSIGN_OR_RETURN(input.floats_, DeviceMemory::allocate(device, floats, "passes"));
+  input.paths_.emplace_back(limits.rows);
+  input.place_parts();
+  return input;
+}
+
+void PassInput::place_parts() {
+  rows_at_ = device::kPassCounts;
+  tiles_at_ = rows_at_ + limits_.rows * kRowInts;
+  wanted_at_ = tiles_at_ + limits_.rows * kTileInts;
+  stated_at_ = wanted_at_ + limits_.wanted;
+  tapped_at_ = stated_at_ + limits_.wanted;
+  indices_at_ = tapped_at_ + limits_.rows;
+  indices_room_ = most_indices(limits_);
+  const auto* base = memory_.as<int32_t>();
+  pass_.counts = base;
+  pass_.rows = reinterpret_cast<const device::PassRow*>(base + rows_at_);
+  pass_.tiles = reinterpret_cast<const device::PassTile*>(base + tiles_at_);
+  pass_.wanted = base + wanted_at_;
+  pass_.stated = base + stated_at_;
+  pass_.tapped = base + tapped_at_;
+  pass_.indices = base + indices_at_;
+}
+
+Status PassInput::check_room(int64_t more) const {
+  if (indices_ + more <= indices_room_) return {};
+  return internal_error("a pass has more pages and slots than a device has room for ({})",
+                        indices_room_);
+}
+
+Status PassInput::add_rows(const ForwardBatch& batch) {
+  attention_rows_ = paths_.front().build(batch);
+  int32_t* indices = host_ints(indices_at_);
+  indices_ = 0;
+  pages_at_.clear();
+  for (const BatchSequence& sequence : batch.sequences) {
+    AERIE_RETURN_IF_ERROR(check_room(std::ssize(sequence.pages)));
+    pages_at_.push_back(static_cast<int32_t>(indices_));
+    std::ranges::copy(sequence.pages, indices + indices_);
+    indices_ += std::ssize(sequence.pages);
+  }
+  auto* rows = reinterpret_cast<device::PassRow*>(host_ints(rows_at_));
+  const int32_t* run = nullptr;  // of slots that the row before has, at its beginning
+  int64_t run_at = 0, run_length = 0;
+  for (size_t r = 0; r < batch.rows.size(); ++r) {
+    const kernels::AttentionRow& from = attention_rows_[r];
+    device::PassRow& to = rows[r];
+    to.position = from.position;
+    to.slot = batch.rows[r].slot;
+    to.committed = from.committed;
+    to.pages = pages_at_[static_cast<size_t>(from.group)];
+    to.linear = from.linear ? 1 : 0;
+    to.tail = 0;
+    if (from.linear) continue;
+    const int64_t length = from.position - from.committed + 1;
+    if (from.tail != run) {
+      run = from.tail;
+      run_at = indices_;
+      run_length = 0;
+    }
+    // Rows of a chain go on with the run that the one before it began.
+    AERIE_RETURN_IF_ERROR(check_room(length - run_length));
+    for (; run_length < length; ++run_length) {
+      indices[indices_++] = run[run_length];
+    }
+    to.tail = static_cast<int32_t>(run_at);
+  }
+  return {};
+}
+
+void PassInput::add_tiles() {
+  auto* rows = reinterpret_cast<const device::PassRow*>(host_ints(rows_at_));
+  auto* tiles = reinterpret_cast<device::PassTile*>(host_ints(tiles_at_));
+  sizes_.tiles = 0;
+  int most = 0;
+  for (int r = 0; r < sizes_.rows; ++r) {
+    const device::PassRow& row = rows[r];
+    const bool goes_on = r > 0 &&
+                         attention_rows_[static_cast<size_t>(r)].group ==
+                             attention_rows_[static_cast<size_t>(r - 1)].group &&
+                         row.linear == rows[r - 1].linear &&
+                         tiles[sizes_.tiles - 1].count < limits_.tile_rows;
+    if (!goes_on) tiles[sizes_.tiles++] = {r, 0, row.position, row.position};
+    device::PassTile& tile = tiles[sizes_.tiles - 1];
+    ++tile.count;
+    tile.least = std::min(tile.least, row.position);
+    tile.most = std::max(tile.most, row.position);
+    most = std::max(most, row.position);
+  }
+  sizes_.chunks = most / device::kChunk + 1;
+}
+
+void PassInput::add_wishes(const ForwardBatch& batch) {
+  sizes_.wanted = sizes_.stated = sizes_.tapped = 0;
+  for (int r = 0; r < sizes_.rows; ++r) {
+    const BatchRow& row = batch.rows[static_cast<size_t>(r)];
+    if (row.wants_logits) host_ints(wanted_at_)[sizes_.wanted++] = r;
+    if (row.wants_state) host_ints(stated_at_)[sizes_.stated++] = r;
+    if (row.wants_taps) host_ints(tapped_at_)[sizes_.tapped++] = r;
+  }
+}
+
+Expected<PassSizes> PassInput::build(const ForwardBatch& batch) {
+  sizes_.rows = batch.size();
+  AERIE_RETURN_IF_ERROR(add_rows(batch));
+  add_tiles();
+  add_wishes(batch);
+  int32_t* counts = host_ints(0);
+  counts[device::kRowCount] = sizes_.rows;
+  counts[device::kTileCount] = sizes_.tiles;
+  counts[device::kWantedCount] = sizes_.wanted;
+  counts[device::kStatedCount] = sizes_.stated;
+  counts[device::kTappedCount] = sizes_.tapped;
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    const int pairs = tables_[i].pairs();
+    for (int r = 0; r < sizes_.rows; ++r) {
+      float* to = row(r) + turns_at_[i];
+      tables_[i].fill(batch.rows[static_cast<size_t>(r)].position, to, to + pairs);
+    }
+  }
+  return sizes_;
+}
+
+void PassInput::send() {
+  device_->copy_in(memory_.as<void>(), staged_.as<void>(),
+                   static_cast<size_t>(indices_at_ + indices_) * sizeof(int32_t));
+  device_->copy_in(floats_.as<void>(), host_floats(),
+                   static_cast<size_t>(sizes_.rows) * static_cast<size_t>(stride_) * 4);
+}
+
+}  // namespace aerie

@@ -1,0 +1,84 @@
+// What a device is told of a pass: rows, tiles, pages and slots, embeddings, cosines and sines; put
+// together in memory of the host and brought over in two copies.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "core/forward_batch.h"
+#include "kernels/device/device.h"
+#include "model/device/device_memory.h"
+#include "model/rope_table.h"
+#include "model/row_paths.h"
+
+namespace aerie {
+
+struct PassLimits {
+  int rows = 0;
+  int wanted = 0;     // rows that want logits, and states
+  int positions = 0;  // of a sequence
+  int hidden = 0;
+  int tile_rows = 1;  // device::most_tile_rows()
+};
+
+// How much of a pass there is.
+struct PassSizes {
+  int rows = 0, tiles = 0, wanted = 0, stated = 0, tapped = 0, chunks = 0;
+
+  auto operator<=>(const PassSizes&) const = default;
+};
+
+class PassInput {
+ public:
+  static Expected<PassInput> create(device::Device& device, const PassLimits& limits,
+                                    std::span<const RopeConfig> ropes);
+
+  // Requires a batch within the limits; kInternal if its paths are longer than there is room for.
+  // Row r's floats are to be filled at row(r) then.
+  Expected<PassSizes> build(const ForwardBatch& batch);
+  float* row(int r) { return host_floats() + static_cast<int64_t>(r) * stride_; }
+  // Puts the copies on the stream; memory of the host is not touched again before the pass is over.
+  void send();
+
+  const PassLimits& limits() const { return limits_; }
+  // In device memory. The stream of row r is row r of stream(), stride() floats apart.
+  const device::Pass& pass() const { return pass_; }
+  const int32_t* count(device::PassCount which) const { return pass_.counts + which; }
+  float* stream() const { return floats_.as<float>(); }
+  int stride() const { return stride_; }
+  // Of a rope's number: for device::Place.
+  const float* turns(int rope) const { return stream() + turns_at_[static_cast<size_t>(rope)]; }
+  // Device memory of these sizes.
+  static int64_t bytes(const PassLimits& limits, std::span<const RopeConfig> ropes);
+
+ private:
+  PassInput(device::Device& device, const PassLimits& limits) : device_(&device), limits_(limits) {}
+  float* host_floats() { return staged_floats_.as<float>(); }
+  void place_parts();
+  Status add_rows(const ForwardBatch& batch);
+  Status check_room(int64_t more) const;
+  void add_tiles();
+  void add_wishes(const ForwardBatch& batch);
+  int32_t* host_ints(int64_t at) { return staged_.as<int32_t>() + at; }
+
+  device::Device* device_;
+  PassLimits limits_;
+  std::vector<RopeTable> tables_;
+  std::vector<int> turns_at_;  // [rope]: in a row's floats
+  int stride_ = 0;
+  // Parts of the integers, in integers from the beginning.
+  int64_t rows_at_ = 0, tiles_at_ = 0, wanted_at_ = 0, stated_at_ = 0, tapped_at_ = 0,
+          indices_at_ = 0, indices_room_ = 0;
+  DeviceMemory staged_, staged_floats_, memory_, floats_;
+  device::Pass pass_;
+  PassSizes sizes_;
+  std::vector<RowPaths> paths_;  // one
+  std::span<const kernels::AttentionRow> attention_rows_;
+  std::vector<int32_t> pages_at_;  // [sequence], scratch
+  int64_t indices_ = 0;            // in use
+};
+
+}  // namespace aerie
