@@ -2,7 +2,8 @@
 # Builds everything and runs the tests.
 #   ./test.sh             release build, all tests, the checks of includes and structure
 #   ./test.sh --full      what every change has to pass: also formatting and, of what changed, the
-#                         fuzzers and the kernels' tests on an emulated Arm processor; under AddressSanitizer
+#                         fuzzers, the kernels' tests on an emulated Arm processor and the machine code of
+#                         GPUs' kernels; under AddressSanitizer
 #                         and UBSan the tests of what reads foreign bytes or raw memory, under
 #                         ThreadSanitizer those with threads
 #   ./test.sh --nightly   all of that for everything, every combination of what by day is combined in pairs,
@@ -36,6 +37,7 @@ memory_labels='^(base|tensor|format|fuzz|core|jinja|tokenizer|grammar|chat|kerne
 # The real model is too slow under a sanitizer, and so are the many repetitions that statistics need; neither
 # adds code that other tests do not reach.
 slow_labels='^(real|statistics)$'
+cuda_paths=(src/kernels/device src/kernels/simt cmake/Cuda.cmake cmake/DeviceBuildId.cmake bench/device_peak.cu scripts/cuda)
 arm_paths=(src/kernels src/tensor src/base tests/kernels cmake/aarch64-linux-gnu.cmake cmake/HeaderLibraries.cmake)
 times=()
 unchanged=()
@@ -201,6 +203,18 @@ test_aarch64() {
   scripts/changes.py keep aarch64 "${arm_paths[@]}"
 }
 
+# The device's code as CUDA's compiler takes it, which no GPU is needed for.
+compile_cuda() {
+  local toolkit
+  toolkit=$(scripts/cuda/fetch_nvcc.sh)
+  cmake --preset cuda -DAERIE_NVCC="$toolkit/bin/nvcc" >build/nvcc/configure.log
+  cmake --build --preset cuda --target aerie_cuda aerie-device-peak
+  scripts/cuda/check_sass.py --self-test
+  scripts/cuda/check_sass.py --cuobjdump "$toolkit/bin/cuobjdump" --arch sm_80 --arch sm_90 build/cuda/bin/libaerie_cuda.so
+  scripts/cuda/check_library.py build/cuda
+  scripts/changes.py keep cuda "${cuda_paths[@]}"
+}
+
 fuzz_one() { # PROGRAM SECONDS
   local name="${1#fuzz_}" folder=build/asan/runs/$1 seeds=() status=0
   rm -rf "$folder"
@@ -275,6 +289,11 @@ if $full; then
   stage "AddressSanitizer and UBSan" test_addresses
   stage "fuzzing" fuzz
   stage "threads, ThreadSanitizer" test_threads
+  if ! $nightly && scripts/changes.py passed cuda "${cuda_paths[@]}"; then
+    same "code of GPUs" "passed with these kernels"
+  else
+    stage "code of GPUs" compile_cuda
+  fi
   if [[ "$(uname -m)" == aarch64 ]]; then
     same "kernels, aarch64 (emulated)" "this processor is one"
   elif ! $nightly && scripts/changes.py passed aarch64 "${arm_paths[@]}"; then

@@ -20,9 +20,9 @@ function(aerie_device_build_id output)
   set(${output} "${header}" PARENT_SCOPE)
 endfunction()
 
-# Sets AERIE_NVCC and AERIE_CUDART or ends with what to do.
+# Sets AERIE_NVCC and AERIE_CUDA_RUNTIME or ends with what to do.
 macro(aerie_find_nvcc)
-  set(fetched "${CMAKE_SOURCE_DIR}/build/cuda/nvidia/cu13")
+  set(fetched "${CMAKE_SOURCE_DIR}/build/nvcc/nvidia/cu13")
   find_program(AERIE_NVCC nvcc PATHS /usr/local/cuda/bin "${fetched}/bin" DOC "CUDA's compiler")
   if(NOT AERIE_NVCC)
     message(FATAL_ERROR "AERIE_CUDA needs CUDA's compiler, and there is no nvcc: scripts/cuda/fetch_nvcc.sh brings it, "
@@ -43,12 +43,11 @@ macro(aerie_find_nvcc)
     message(FATAL_ERROR "AERIE_CUDA needs CUDA's runtime: there is no libcudart_static.a in ${toolkit}; "
                         "-DAERIE_CUDART=/path/to/it names it.")
   endif()
-  message(STATUS "CUDA ${version}: ${AERIE_NVCC}, for ${AERIE_CUDA_ARCHITECTURES}")
+  set(AERIE_CUDA_RUNTIME "${AERIE_CUDART}" Threads::Threads ${CMAKE_DL_LIBS} rt)
 endmacro()
 
-# aerie_cuda_library(a.cc b.cu ...): the target aerie_cuda, of these files as CUDA's compiler takes them.
-function(aerie_cuda_library)
-  aerie_find_nvcc()
+# aerie_cuda_objects(output a.cc b.cu ...): these files as CUDA's compiler takes them.
+function(aerie_cuda_objects output)
   set(code "")
   foreach(architecture IN LISTS AERIE_CUDA_ARCHITECTURES)
     list(APPEND code -gencode "arch=compute_${architecture},code=sm_${architecture}")
@@ -71,12 +70,30 @@ function(aerie_cuda_library)
       COMMENT "Compiling ${name} for GPUs (${AERIE_CUDA_ARCHITECTURES})" VERBATIM)
     list(APPEND objects "${object}")
   endforeach()
+  set(${output} "${objects}" PARENT_SCOPE)
+endfunction()
+
+# aerie_cuda_library(a.cc b.cu ...): the target aerie_cuda.
+function(aerie_cuda_library)
+  aerie_find_nvcc()
+  message(STATUS "CUDA ${version}: ${AERIE_NVCC}, for ${AERIE_CUDA_ARCHITECTURES}")
+  aerie_cuda_objects(objects ${ARGN})
   add_library(aerie_cuda MODULE ${objects})
+  # What it is made of stays hidden, the runtime's functions and parts of the standard library, too.
+  set(map "${CMAKE_SOURCE_DIR}/cmake/libaerie_cuda.map")
   set_target_properties(aerie_cuda PROPERTIES
-    LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
-  # What the runtime brings stays hidden.
-  target_link_options(aerie_cuda PRIVATE LINKER:--exclude-libs,ALL LINKER:--no-undefined)
-  target_link_libraries(aerie_cuda PRIVATE "${AERIE_CUDART}" Threads::Threads ${CMAKE_DL_LIBS} rt)
+    LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin" LINK_DEPENDS "${map}")
+  target_link_options(aerie_cuda PRIVATE "LINKER:--version-script=${map}" LINKER:--no-undefined)
+  target_link_libraries(aerie_cuda PRIVATE ${AERIE_CUDA_RUNTIME})
   # A part of its own: the packages of the program do without.
   install(TARGETS aerie_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT cuda)
+endfunction()
+
+# aerie_cuda_program(name a.cu ...): a program that needs nothing else of the project.
+function(aerie_cuda_program name)
+  aerie_find_nvcc()
+  aerie_cuda_objects(objects ${ARGN})
+  add_executable(${name} ${objects})
+  set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
+  target_link_libraries(${name} PRIVATE ${AERIE_CUDA_RUNTIME})
 endfunction()

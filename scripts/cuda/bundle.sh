@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Puts programs of the release build and all that they need into a folder, to be run on another machine with a GPU
-# where nothing is installed and nothing can be built: scripts/cuda/device_check.sh is one of the files.
+# where nothing is installed and nothing can be built: scripts/cuda/device_check.py is one of the files.
 #   scripts/cuda/bundle.sh DIR [PROGRAM|FILE ...]
 # PROGRAM: more of build/release/bin than aerie; FILE: models and other data, which go to DIR/data. DIR is made again.
 # DIR/aerie starts the program with the bundle's libraries; a C library as new as this machine's has to be there.
@@ -80,7 +80,7 @@ done
 if ((${#data[@]} > 0)); then
   cp -rL -t "$target/data" "${data[@]}"
 fi
-cp "$root/scripts/cuda/device_check.sh" "$target/"
+cp "$root/scripts/cuda/device_check.py" "$target/"
 
 kib=$(du -sk "$target" | cut -f1)
 if ((kib > most_mib << 10)); then

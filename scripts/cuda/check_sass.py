@@ -10,7 +10,7 @@ instructions a warp issues for 1,024 weights in its hottest loop, the innermost 
 processor has so many slots for them while its share of the weights comes from memory (docs/cuda.md).
 
 Prints a table, with --all of kernels that nothing is asked of, too. Exits with 1 and one line for each violation, also
-where a row of TABLE finds no kernel. cuobjdump comes with scripts/cuda/fetch_nvcc.sh (build/cuda) or a toolkit.
+where a row of TABLE finds no kernel. cuobjdump comes with scripts/cuda/fetch_nvcc.sh (build/nvcc) or a toolkit.
 """
 
 import argparse
@@ -23,24 +23,38 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-FETCHED = ROOT / "build/cuda/nvidia/cu13/bin/cuobjdump"
-WEIGHTS_OF_PRODUCT = 16 * 16  # of mma.m16n8k16: the left factor
+FETCHED = ROOT / "build/nvcc/nvidia/cu13/bin/cuobjdump"
+# MatrixKind of src/kernels/device/device.h.
+KINDS = ("kBf16", "kBf16x2", "kQ4", "kQ4K", "kQ8", "kQ6K")
+
+
+def products_of_1024(kind, panels, tiles):
+    """Tensor-core products, each of 16 x 16 weights and 8 rows, that 1,024 weights take in the loop over k."""
+    products = 4 * tiles
+    if kind == "kBf16x2":
+        products *= 2  # of both parts of a weight
+    elif kind == "kQ4K":
+        products += 4 * tiles / panels  # the sums of activations, once for all panels
+    return products
 
 
 @dataclasses.dataclass
 class Row:
-    """What is asked of the kernels whose names, as c++filt writes them, match; the first row that does counts."""
+    """What is asked of the kernels whose names match; the first row that does counts."""
 
     name: str
-    registers: int
+    registers: int = 255
     multiplies: bool = True
-    # Tensor-core products that take one tile of weights, None: it has no weights. Slots: the limits by architecture.
-    products_of_tile: int | None = None
+    # Of products: the limits of issue slots for 1,024 weights, by the kind of weights and the tiles of 8 rows; by
+    # architecture.
     slots: dict = dataclasses.field(default_factory=dict)
 
 
 TABLE = [
-    Row(r".*", 255, multiplies=False),
+    Row(r"product_kernel<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d)>"),
+    Row(r"tile_product_kernel<(?P<kind>\w+)>"),
+    Row(r"attention_kernel<.*>"),
+    Row(r".*", multiplies=False),
 ]
 
 FUNCTION = re.compile(r"^\s*Function : (\S+)")
@@ -121,24 +135,33 @@ def demangled(names):
 
 
 def short(name):
-    """Without arguments and namespaces."""
-    name = re.sub(r"^void\s+", "", name)
+    """Without arguments and namespaces, and with the names of kinds."""
+    name = re.sub(r"^void\s+", "", name).replace("(anonymous namespace)::", "")
     depth = 0
     for at, character in enumerate(name):
         depth += {"<": 1, ">": -1}.get(character, 0)
         if character == "(" and depth == 0:
             name = name[:at]
             break
-    return re.sub(r"\b\w+::", "", name)
+    name = re.sub(r"\b\w+::", "", name)
+    return re.sub(r"\(MatrixKind\)(\d)", lambda match: KINDS[int(match[1])], name)
 
 
-def slots_of(kernel, products_of_tile):
+def shape_of(match):
+    """(kind, panels, tiles) of a product of weights; None of other kernels."""
+    groups = match.groupdict()
+    if "kind" not in groups:
+        return None
+    return groups["kind"], int(groups.get("panels") or 2), int(groups.get("tiles") or 8)
+
+
+def slots_of(kernel, shape):
     """Instructions for 1,024 weights."""
     loop = kernel.hot_loop()
-    if loop is None or products_of_tile is None:
+    if loop is None or shape is None:
         return None
     instructions, products = loop
-    return instructions * 1024 / (products / products_of_tile * WEIGHTS_OF_PRODUCT)
+    return instructions * products_of_1024(*shape) / products
 
 
 def check(kernels, arch, table, problems):
@@ -146,21 +169,24 @@ def check(kernels, arch, table, problems):
     rows, met = [], set()
     for kernel in sorted(kernels, key=lambda one: one.name):
         name = short(kernel.name)
-        row = next((row for row in table if re.fullmatch(row.name, name)), None)
+        row, match = next(((row, match) for row in table if (match := re.fullmatch(row.name, name))), (None, None))
         if row is None:
             continue
         met.add(row.name)
         say = f"{arch}: {name}: "
         if kernel.spills() or kernel.stack:
-            problems.append(f"{say}{kernel.spills()} instructions spill registers, {kernel.stack} bytes of stack")
+            problems.append(f"{say}{kernel.spills()} instructions and {kernel.stack} bytes of local memory: registers "
+                            "are spilled, or arguments copied since they are not __grid_constant__")
         if kernel.registers > row.registers:
             problems.append(f"{say}{kernel.registers} registers; at most {row.registers}")
         if row.multiplies and kernel.products() == 0:
             problems.append(f"{say}no product is a tensor core's")
         if row.multiplies and kernel.wide_loads() == 0:
             problems.append(f"{say}nothing is loaded 16 bytes at a time")
-        slots, limit = slots_of(kernel, row.products_of_tile), row.slots.get(arch)
-        if row.products_of_tile and slots is None:
+        shape = shape_of(match)
+        slots = slots_of(kernel, shape)
+        limit = row.slots.get(arch, {}).get((shape[0], shape[2])) if shape else None
+        if shape and slots is None:
             problems.append(f"{say}there is no loop with tensor cores' products")
         if limit is not None and slots is not None and slots > limit:
             problems.append(f"{say}{slots:.0f} issue slots for 1,024 weights; at most {limit}")
@@ -168,7 +194,7 @@ def check(kernels, arch, table, problems):
             "kernel": name, "arch": arch, "registers": kernel.registers, "registers_limit": row.registers,
             "spills": kernel.spills(), "stack": kernel.stack, "wide_loads": kernel.wide_loads(),
             "products": kernel.products(), "loop": kernel.hot_loop(), "slots": slots, "slots_limit": limit,
-            "asked": row.multiplies or row.slots != {},
+            "asked": row.multiplies,
         })
     problems += [f"{arch}: no kernel is named {row.name}" for row in table if row.name not in met]
     return rows
@@ -216,30 +242,33 @@ def self_test():
             f"        /*{16 * i:04x}*/                   {line} ;      /* 0x0 */" for i, line in enumerate(lines))
         return parse_code(text)["k"]
 
-    def problems_of(kernel, **row):
+    def problems_of(kernel, name="k", pattern="k", **row):
         problems = []
-        check([kernel], "sm_90", [Row("k", 64, **row)], problems)
+        check([dataclasses.replace(kernel, name=name)], "sm_90", [Row(pattern, 64, **row)], problems)
         return problems
 
     loop = ["MOV R1, R2", "LDG.E.128.CONSTANT R4, desc[UR4][R2.64]", "HMMA.16816.F32.BF16 R4, R8, R12, R4",
             "IADD3 R1, R1, 0x1, RZ", "@P0 BRA 0x10", "EXIT", "BRA 0x60"]
     good = kernel_of(*loop)
     assert good.hot_loop() == (4, 1), good.hot_loop()
-    assert slots_of(good, 1) == 16 and slots_of(good, 2) == 32
-    assert problems_of(good, products_of_tile=1, slots={"sm_90": 16}) == []
-    assert "issue slots" in problems_of(good, products_of_tile=1, slots={"sm_90": 15})[0]
+    assert slots_of(good, ("kQ4", 2, 1)) == 16 and slots_of(good, ("kBf16x2", 2, 1)) == 32
+    assert slots_of(good, ("kQ4K", 2, 1)) == 24 and slots_of(good, None) is None
+    assert problems_of(good) == []
     outer = kernel_of(*loop[:5], "@!P1 BRA 0x0", "EXIT")
     assert outer.hot_loop() == (4, 1), outer.hot_loop()
-    assert "spill" in problems_of(kernel_of("STL [R1], R2", *loop[1:]))[0]
+    assert "local memory" in problems_of(kernel_of("STL [R1], R2", *loop[1:]))[0]
     assert "16 bytes" in problems_of(kernel_of(loop[0], "LDG.E.64 R4, [R2]", *loop[2:]))[0]
     assert "tensor core" in problems_of(kernel_of("LDGSTS.E.BYPASS.128 [R1], [R2.64]", "EXIT"))[0]
-    assert "no loop" in problems_of(kernel_of(*loop[1:3], "EXIT"), products_of_tile=1)[0]
     assert problems_of(kernel_of("FADD R1, R2, R3", "EXIT"), multiplies=False) == []
+    name, shape = "p<(d::MatrixKind)2, 4, 1>", r"p<(?P<kind>\w+), (?P<panels>\d), (?P<tiles>\d)>"
+    assert "no loop" in problems_of(kernel_of(*loop[1:3], "EXIT"), name, shape)[0]
+    assert problems_of(good, name, shape, slots={"sm_90": {("kQ4", 1): 16}}) == []
+    assert "16 issue slots" in problems_of(good, name, shape, slots={"sm_90": {("kQ4", 1): 15}})[0]
     usage = {"k": good}
     parse_usage(" Function k:\n  REG:90 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:576 TEXTURE:0\n", usage)
     assert "90 registers; at most 64" in problems_of(good)[0]
     assert "no kernel" in (lambda p: (check([], "sm_90", [Row("k", 1)], p), p)[1])([])[0]
-    assert short("void a::b::k<(a::Kind)2, 4>(a::Args, int (*)(int))") == "k<(Kind)2, 4>"
+    assert short("void a::b::k<(a::MatrixKind)2, 4>(a::Args, int (*)(int))") == "k<kQ4, 4>"
     print("check_sass: self-test passed")
 
 

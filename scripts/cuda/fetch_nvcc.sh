@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts CUDA's compiler, its runtime and its disassemblers into build/cuda, for machines without a toolkit: pip brings
+# Puts CUDA's compiler, its runtime and its disassemblers into build/nvcc, for machines without a toolkit: pip brings
 # them (250 MB to download), nothing is installed on the system.
 #   scripts/cuda/fetch_nvcc.sh          unless they are there already
 # Prints the folder that then holds bin/nvcc, bin/cuobjdump and bin/nvdisasm; cmake looks there by itself
@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-target="$PWD/build/cuda"
+target="$PWD/build/nvcc"
 requirements=scripts/cuda/requirements.txt
 toolkit="$target/nvidia/cu13"
 
@@ -24,7 +24,7 @@ if ! cmp -s "$requirements" "$target/requirements.txt"; then
 fi
 for program in nvcc cuobjdump nvdisasm; do
   if ! "$toolkit/bin/$program" --version >/dev/null; then
-    echo "fetch_nvcc: $toolkit/bin/$program does not run here; remove build/cuda and try again" >&2
+    echo "fetch_nvcc: $toolkit/bin/$program does not run here; remove build/nvcc and try again" >&2
     exit 1
   fi
 done

@@ -3,6 +3,8 @@
 #include <map>
 #include <random>
 
+#include "model/device/load_device_model.h"
+
 namespace aerie {
 namespace {
 
@@ -22,6 +24,13 @@ std::unique_ptr<Model> load(const ModelFile& file, const ModelOptions& options) 
   return std::move(model).value();
 }
 
+std::unique_ptr<Model> load_on(const ModelFile& file, const ModelOptions& options,
+                               device::Device& device) {
+  auto model = load_device_model(file, options, device);
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  return std::move(model).value();
+}
+
 ModelOptions with_backend(ModelOptions options, const kernels::Backend& backend) {
   options.backend = &backend;
   return options;
@@ -29,8 +38,8 @@ ModelOptions with_backend(ModelOptions options, const kernels::Backend& backend)
 
 }  // namespace
 
-Bench::Bench(const ModelFile& file, const ModelOptions& options, int sequences)
-    : model_(load(file, options)),
+Bench::Bench(std::unique_ptr<Model> model, const ModelOptions& options, int sequences)
+    : model_(std::move(model)),
       options_(options),
       owned_cache_(make_cache(*model_, {.positions = int64_t{kPositions} * sequences,
                                         .sequences = sequences})
@@ -38,10 +47,15 @@ Bench::Bench(const ModelFile& file, const ModelOptions& options, int sequences)
       cache_(*owned_cache_) {}
 
 Bench::Bench(const ModelFile& file, kernels::Isa isa, int threads, int sequences)
-    : Bench(file, options_of(isa, threads), sequences) {}
+    : Bench(load(file, options_of(isa, threads)), options_of(isa, threads), sequences) {}
 
 Bench::Bench(const ModelFile& file, const kernels::Backend& backend, int threads, int sequences)
-    : Bench(file, with_backend(options_of(backend.isa(), threads), backend), sequences) {}
+    : Bench(load(file, with_backend(options_of(backend.isa(), threads), backend)),
+            options_of(backend.isa(), threads), sequences) {}
+
+Bench::Bench(const ModelFile& file, device::Device& device, int sequences)
+    : Bench(load_on(file, options_of(kernels::best_isa(), 1), device),
+            options_of(kernels::best_isa(), 1), sequences) {}
 
 int32_t Bench::add_sequence(KvCache::Id id, int rows) {
   EXPECT_TRUE(cache_.reserve(id, rows).ok());

@@ -12,6 +12,7 @@
 
 #include "core/token_tree.h"
 #include "kernels/backend.h"
+#include "kernels/device/device.h"
 #include "model/model.h"
 #include "tests/testing/tiny_model.h"
 
@@ -31,6 +32,7 @@ class Bench {
   static constexpr int kPositions = 512;
   Bench(const ModelFile& file, kernels::Isa isa, int threads, int sequences = 4);
   Bench(const ModelFile& file, const kernels::Backend& backend, int threads, int sequences);
+  Bench(const ModelFile& file, device::Device& device, int sequences);
   Bench(const test::TinyFile& file, kernels::Isa isa, int threads, int sequences = 4)
       : Bench(file.gguf(), isa, threads, sequences) {}
 
@@ -51,7 +53,7 @@ class Bench {
                                bool settled = false);
 
  private:
-  Bench(const ModelFile& file, const ModelOptions& options, int sequences);
+  Bench(std::unique_ptr<Model> model, const ModelOptions& options, int sequences);
   int32_t add_sequence(KvCache::Id id, int rows);
 
   std::unique_ptr<Model> model_;

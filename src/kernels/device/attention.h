@@ -323,7 +323,8 @@ class AttentionBlock {
                     r, sums);
   }
 
-  // Of all columns, or of one row's.
+  // Of all columns, or of one row's: what a product of zeros leaves of the others' sums is not for
+  // sure what they were.
   SIMT_DEV void multiply_values(int at, uint4 v0, uint4 v1, int row,
                                 float (&sums)[kTiles][4]) const {
     const uint32_t a0[4] = {v0.x, v1.x, v0.y, v1.y}, a1[4] = {v0.z, v1.z, v0.w, v1.w};
@@ -331,12 +332,17 @@ class AttentionBlock {
     for (int i = 0; i < kTiles; ++i) {
       const int column = i * 8 + lane_ / 4;
       uint4 p = {0, 0, 0, 0};
-      if (column < columns_ && (row < 0 || row_of(column) == row)) {
+      if (column < columns_) {
         p = *reinterpret_cast<const uint4*>(&shared_.shares[column][at + lane_ % 4 * 8]);
       }
       const uint32_t b0[2] = {p.x, p.y}, b1[2] = {p.z, p.w};
-      simt::mma_f16(sums[i], a0, b0);
-      simt::mma_f16(sums[i], a1, b1);
+      float all[4] = {sums[i][0], sums[i][1], sums[i][2], sums[i][3]};
+      simt::mma_f16(all, a0, b0);
+      simt::mma_f16(all, a1, b1);
+      SIMT_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        if (row < 0 || row_of(i * 8 + lane_ % 4 * 2 + j % 2) == row) sums[i][j] = all[j];
+      }
     }
   }
 

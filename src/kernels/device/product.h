@@ -41,6 +41,7 @@ class ProductWarp {
  public:
   using S = ProductShape<kKind, kPanels, kTiles>;
   using U = Unpack<kKind>;
+  static constexpr int kScaleChunks = U::kScaleBytes / 16;  // of a panel and step
 
   SIMT_DEV ProductWarp(const ProductArgs& args, typename S::Shared& shared)
       : args_(args),
@@ -57,7 +58,12 @@ class ProductWarp {
       const ProductArgs::Part& part = args.parts[place.part];
       const int64_t first = static_cast<int64_t>(place.index) * args.steps;
       codes_[p] = part.codes + first * U::kCodeBytes;
-      if constexpr (U::kScaleBytes > 0) scales_[p] = part.scales + first * U::kScaleBytes;
+      // A lane copies 16 bytes of one panel's scales.
+      if constexpr (U::kScaleBytes > 0) {
+        if (p == 0 || lane_ / kScaleChunks == p) {
+          scales_ = part.scales + first * U::kScaleBytes + lane_ % kScaleChunks * 16;
+        }
+      }
       if constexpr (U::kSuperBytes > 0) supers_[p] = part.supers + first / 4 * U::kSuperBytes;
     }
   }
@@ -157,14 +163,9 @@ class ProductWarp {
       }
     }
     if constexpr (U::kScaleBytes > 0) {
-      constexpr int kChunks = U::kScaleBytes / 16;
-      SIMT_UNROLL
-      for (int p = 0; p < kPanels; ++p) {
-        if (lane_ / kChunks % kPanels == p && lane_ < kPanels * kChunks) {
-          simt::copy_async16(
-              stage + kPanels * U::kCodeBytes + lane_ * 16,
-              scales_[p] + static_cast<int64_t>(step) * U::kScaleBytes + lane_ % kChunks * 16);
-        }
+      if (lane_ < kPanels * kScaleChunks) {
+        simt::copy_async16(stage + kPanels * U::kCodeBytes + lane_ * 16,
+                           scales_ + static_cast<int64_t>(step) * U::kScaleBytes);
       }
     }
   }
@@ -207,7 +208,7 @@ class ProductWarp {
   int warp_, lane_, begin_, end_;
   int rows_ = 0;
   const unsigned char* codes_[kPanels];
-  const unsigned char* scales_[kPanels];
+  const unsigned char* scales_ = nullptr;
   const unsigned char* supers_[kPanels];
 };
 

@@ -12,7 +12,8 @@
 
 #define SIMT_DEV __device__ __forceinline__
 #define SIMT_UNROLL _Pragma("unroll")
-#define SIMT_UNROLL_BY(n) _Pragma("unroll " #n)
+#define SIMT_PRAGMA(words) _Pragma(#words)
+#define SIMT_UNROLL_BY(n) SIMT_PRAGMA(unroll n)
 
 namespace simt {
 

@@ -4,146 +4,23 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <set>
-#include <vector>
+#include <utility>
 
-#include "kernels/simt/emulated_memory.h"
-#include "kernels/simt/emulation.h"
-#include "kernels/simt/launches.h"
+#include "kernels/simt/emulated_device.h"
 
-namespace simt {
-
-// One thing that a stream does: a launch, or else `work`.
-struct Operation {
-  std::shared_ptr<const Launch> launch;
-  std::function<void()> work;
-  // A copy to the host: what is garbage until then.
-  void* host = nullptr;
-  size_t host_bytes = 0;
-};
-
-class Stream {
- public:
-  std::deque<Operation> queue;
-  size_t added = 0;  // operations so far; those in the queue are the last of them
-  std::unique_ptr<Graph> captured;
-};
-
-struct Event {
-  Stream* stream = nullptr;
-  size_t position = 0;
-  std::chrono::steady_clock::time_point time;
-};
-
-struct Graph {
-  std::vector<Operation> operations;
-};
-
-struct GraphExec {
-  std::vector<Operation> operations;
-};
+using simt::add_operation;
+using simt::call_device;
+using simt::Device;
+using simt::find_stream;
+using simt::is_capturing;
+using simt::run_all_streams;
+using simt::run_stream;
+using simt::the_device;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-struct Device {
-  std::mutex mutex;
-  EmulatedMemory memory;
-  std::set<Stream*> streams;
-  Stream legacy;
-  std::map<void*, size_t> host_memory;
-  Counts counts;
-  long until_lost = -1;  // operations; -1: never
-  bool lost = false;
-};
-
-Device& device() {
-  static Device& the_device = *new Device;  // outlives what is destroyed at exit
-  return the_device;
-}
-
-thread_local cudaError_t last_error = cudaSuccess;
-
-cudaError_t returned(cudaError_t error) {
-  if (error != cudaSuccess) last_error = error;
-  return error;
-}
-
-// Every call of the runtime: one at a time, none after the device was lost.
-template <typename F>
-cudaError_t call(const F& body) {
-  Device& d = device();
-  const std::lock_guard lock(d.mutex);
-  return returned(d.lost ? cudaErrorLaunchFailure : body(d));
-}
-
-Stream* find(Device& d, Stream* stream) {
-  if (stream == nullptr) return &d.legacy;
-  return d.streams.count(stream) != 0 ? stream : nullptr;
-}
-
-bool capturing(const Device& d) {
-  for (const Stream* stream : d.streams) {
-    if (stream->captured != nullptr) return true;
-  }
-  return false;
-}
-
-cudaError_t add(Device& d, Stream* handle, Operation operation) {
-  Stream* stream = find(d, handle);
-  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-  ++(operation.launch != nullptr ? d.counts.launches : d.counts.copies);
-  if (stream->captured != nullptr) {
-    stream->captured->operations.push_back(std::move(operation));
-    return cudaSuccess;
-  }
-  if (operation.host != nullptr) std::memset(operation.host, 0xff, operation.host_bytes);
-  stream->queue.push_back(std::move(operation));
-  ++stream->added;
-  return cudaSuccess;
-}
-
-// Runs the stream's operations up to the `position`th. The ones behind a lost device never run.
-cudaError_t run(Device& d, Stream& stream, size_t position) {
-  if (stream.captured != nullptr) return cudaErrorStreamCaptureUnsupported;
-  d.memory.open();
-  while (!stream.queue.empty() && stream.added - stream.queue.size() < position) {
-    if (d.until_lost == 0) {
-      d.lost = true;
-      abandon_begun();
-      break;
-    }
-    if (d.until_lost > 0) --d.until_lost;
-    const Operation now = std::move(stream.queue.front());
-    stream.queue.pop_front();
-    if (now.launch == nullptr) {
-      now.work();
-      continue;
-    }
-    const bool more = !stream.queue.empty() && stream.added - stream.queue.size() < position;
-    const Launch* next = more ? stream.queue.front().launch.get() : nullptr;
-    run_launch(*now.launch, next != nullptr && next->shape.dependent ? next : nullptr);
-  }
-  d.memory.close();
-  return d.lost ? cudaErrorLaunchFailure : cudaSuccess;
-}
-
-cudaError_t run_all(Device& d) {
-  for (Stream* stream : d.streams) {
-    if (const cudaError_t error = run(d, *stream, stream->added); error != cudaSuccess) {
-      return error;
-    }
-  }
-  return run(d, d.legacy, d.legacy.added);
-}
-
-bool right_places(const Device& d, const void* to, const void* from, size_t bytes,
+bool right_places(const simt::Device& d, const void* to, const void* from, size_t bytes,
                   cudaMemcpyKind kind) {
   const bool to_device = kind == cudaMemcpyDefault
                              ? d.memory.owns(to)
@@ -155,59 +32,11 @@ bool right_places(const Device& d, const void* to, const void* from, size_t byte
          (from_device ? d.memory.holds(from, bytes) : !d.memory.owns(from));
 }
 
+bool exists(Device& d, simt::Stream* stream) {
+  return stream == &d.legacy || d.streams.count(stream) != 0;
+}
+
 }  // namespace
-
-cudaError_t enqueue(const Shape& shape, cudaStream_t stream, std::function<void()> thread) {
-  return call([&](Device& d) {
-    const size_t threads = size_t{shape.block.x} * shape.block.y * shape.block.z;
-    const size_t blocks = size_t{shape.grid.x} * shape.grid.y * shape.grid.z;
-    if (threads == 0 || threads > 1024 || blocks == 0 || shape.grid.x > 0x7fffffff ||
-        shape.grid.y > 65535 || shape.grid.z > 65535 || shape.shared_bytes > 227 * 1024) {
-      return cudaErrorInvalidConfiguration;
-    }
-    if (threads % 32 != 0) fail("the threads of a block are no multiple of 32");
-    Operation operation;
-    operation.launch = std::make_shared<const Launch>(Launch{shape, std::move(thread)});
-    return add(d, stream, std::move(operation));
-  });
-}
-
-Counts counts() {
-  Device& d = device();
-  const std::lock_guard lock(d.mutex);
-  d.counts.switches = switches();
-  return d.counts;
-}
-
-void set_device_memory(size_t bytes) {
-  Device& d = device();
-  const std::lock_guard lock(d.mutex);
-  d.memory.set_bytes(bytes);
-}
-
-void lose_device(long operations) {
-  Device& d = device();
-  const std::lock_guard lock(d.mutex);
-  d.until_lost = operations;
-  d.lost = operations == 0;
-}
-
-void revive_device() {
-  Device& d = device();
-  const std::lock_guard lock(d.mutex);
-  d.until_lost = -1;
-  d.lost = false;
-  last_error = cudaSuccess;
-}
-
-}  // namespace simt
-
-using simt::add;
-using simt::call;
-using simt::device;
-using simt::Device;
-using simt::find;
-using simt::run;
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
@@ -215,7 +44,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return simt::returned(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  return simt::noted(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaGetDevice(int* device) {
@@ -224,12 +53,12 @@ cudaError_t cudaGetDevice(int* device) {
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device != 0) return simt::returned(cudaErrorInvalidDevice);
-  return call([&](Device& d) {
+  if (device != 0) return simt::noted(cudaErrorInvalidDevice);
+  return call_device([&](Device& d) {
     *properties = {};
     std::snprintf(properties->name, sizeof properties->name, "emulated sm_90");
     properties->totalGlobalMem = d.memory.bytes();
-    properties->sharedMemPerBlockOptin = 227 * 1024;
+    properties->sharedMemPerBlockOptin = simt::kMostSharedBytes;
     properties->multiProcessorCount = 4;
     properties->l2CacheSize = 1 << 20;
     properties->major = 9;
@@ -261,15 +90,15 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = static_cast<int>(properties.sharedMemPerBlockOptin);
       break;
     default:
-      return simt::returned(cudaErrorInvalidValue);
+      return simt::noted(cudaErrorInvalidValue);
   }
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  return call([](Device& d) {
+  return call_device([](Device& d) {
     ++d.counts.waits;
-    return run_all(d);
+    return run_all_streams(d);
   });
 }
 
@@ -284,8 +113,8 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
-  return call([&](Device& d) {
-    if (capturing(d)) return cudaErrorStreamCaptureUnsupported;
+  return call_device([&](Device& d) {
+    if (is_capturing(d)) return cudaErrorStreamCaptureUnsupported;
     *memory = nullptr;
     if (bytes == 0) return cudaSuccess;
     *memory = d.memory.allocate(bytes);
@@ -295,16 +124,16 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 
 cudaError_t cudaFree(void* memory) {
   if (memory == nullptr) return cudaSuccess;
-  return call([&](Device& d) {
-    if (capturing(d)) return cudaErrorStreamCaptureUnsupported;
-    const cudaError_t error = run_all(d);
+  return call_device([&](Device& d) {
+    if (is_capturing(d)) return cudaErrorStreamCaptureUnsupported;
+    const cudaError_t error = run_all_streams(d);
     if (error != cudaSuccess) return error;
     return d.memory.free(memory) ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
 
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {
-  return call([&](Device& d) {
+  return call_device([&](Device& d) {
     *memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     if (*memory == nullptr) return cudaErrorMemoryAllocation;
     std::memset(*memory, 0xff, bytes);
@@ -316,16 +145,16 @@ cudaError_t cudaMallocHost(void** memory, size_t bytes) {
 cudaError_t cudaFreeHost(void* memory) {
   if (memory == nullptr) return cudaSuccess;
   // Also of a lost device, as the memory is the host's.
-  Device& d = device();
+  Device& d = the_device();
   const std::lock_guard lock(d.mutex);
-  if (d.host_memory.erase(memory) == 0) return simt::returned(cudaErrorInvalidValue);
-  const cudaError_t error = d.lost ? cudaErrorLaunchFailure : run_all(d);
+  if (d.host_memory.erase(memory) == 0) return simt::noted(cudaErrorInvalidValue);
+  const cudaError_t error = d.lost ? cudaErrorLaunchFailure : run_all_streams(d);
   std::free(memory);
-  return simt::returned(error);
+  return simt::noted(error);
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  return call([&](Device& d) {
+  return call_device([&](Device& d) {
     *total = d.memory.bytes();
     *free = d.memory.used() < *total ? *total - d.memory.used() : 0;
     return cudaSuccess;
@@ -334,7 +163,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  return call([&](Device& d) {
+  return call_device([&](Device& d) {
     if (bytes == 0) return cudaSuccess;
     if (!right_places(d, to, from, bytes, kind)) return cudaErrorInvalidValue;
     simt::Operation operation;
@@ -343,22 +172,22 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
       operation.host = to;
       operation.host_bytes = bytes;
     }
-    return add(d, stream, std::move(operation));
+    return add_operation(d, stream, std::move(operation));
   });
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  return call([&](Device& d) {
+  return call_device([&](Device& d) {
     if (bytes == 0) return cudaSuccess;
     if (!d.memory.holds(to, bytes)) return cudaErrorInvalidValue;
     simt::Operation operation;
     operation.work = [=] { std::memset(to, value, bytes); };
-    return add(d, stream, std::move(operation));
+    return add_operation(d, stream, std::move(operation));
   });
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  return call([&](Device& d) {
+  return call_device([&](Device& d) {
     *stream = new simt::Stream;
     d.streams.insert(*stream);
     return cudaSuccess;
@@ -370,27 +199,27 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  Device& d = device();
+  Device& d = the_device();
   const std::lock_guard lock(d.mutex);
-  if (d.streams.count(stream) == 0) return simt::returned(cudaErrorInvalidResourceHandle);
-  const cudaError_t error = d.lost ? cudaErrorLaunchFailure : run(d, *stream, stream->added);
+  if (d.streams.count(stream) == 0) return simt::noted(cudaErrorInvalidResourceHandle);
+  const cudaError_t error = d.lost ? cudaErrorLaunchFailure : run_stream(d, *stream, stream->added);
   d.streams.erase(stream);
   delete stream;
-  return simt::returned(error);
+  return simt::noted(error);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return call([&](Device& d) {
-    simt::Stream* found = find(d, stream);
+  return call_device([&](Device& d) {
+    simt::Stream* found = find_stream(d, stream);
     if (found == nullptr) return cudaErrorInvalidResourceHandle;
     ++d.counts.waits;
-    return run(d, *found, found->added);
+    return run_stream(d, *found, found->added);
   });
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  return call([&](Device& d) {
-    simt::Stream* found = find(d, stream);
+  return call_device([&](Device& d) {
+    simt::Stream* found = find_stream(d, stream);
     if (found == nullptr) return cudaErrorInvalidResourceHandle;
     if (found == &d.legacy || found->captured != nullptr) return cudaErrorStreamCaptureUnsupported;
     found->captured = std::make_unique<simt::Graph>();
@@ -399,9 +228,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  return call([&](Device& d) {
+  return call_device([&](Device& d) {
     *graph = nullptr;
-    simt::Stream* found = find(d, stream);
+    simt::Stream* found = find_stream(d, stream);
     if (found == nullptr) return cudaErrorInvalidResourceHandle;
     if (found->captured == nullptr) return cudaErrorIllegalState;
     *graph = found->captured.release();
@@ -410,7 +239,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  return call([&](Device&) {
+  return call_device([&](Device&) {
     if (graph == nullptr) return cudaErrorInvalidValue;
     *exec = new simt::GraphExec{graph->operations};
     return cudaSuccess;
@@ -418,11 +247,12 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  return call([&](Device& d) {
+  return call_device([&](Device& d) {
     if (exec == nullptr) return cudaErrorInvalidValue;
     ++d.counts.graph_launches;
     for (const simt::Operation& operation : exec->operations) {
-      if (const cudaError_t error = add(d, stream, operation); error != cudaSuccess) return error;
+      if (const cudaError_t error = add_operation(d, stream, operation); error != cudaSuccess)
+        return error;
     }
     return cudaSuccess;
   });
@@ -439,7 +269,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  return call([&](Device&) {
+  return call_device([&](Device&) {
     *event = new simt::Event;
     return cudaSuccess;
   });
@@ -450,37 +280,39 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return call([&](Device& d) {
-    simt::Stream* found = find(d, stream);
+  return call_device([&](Device& d) {
+    simt::Stream* found = find_stream(d, stream);
     if (found == nullptr || event == nullptr) return cudaErrorInvalidResourceHandle;
     if (found->captured != nullptr) return cudaErrorStreamCaptureUnsupported;
+    event->time = std::make_shared<simt::Event::Clock::time_point>();
     simt::Operation operation;
-    operation.work = [event] { event->time = simt::Clock::now(); };
-    found->queue.push_back(std::move(operation));
+    operation.work = [time = event->time] { *time = simt::Event::Clock::now(); };
+    found->push(std::move(operation));
     event->stream = found;
-    event->position = ++found->added;
+    event->position = found->added;
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return call([&](Device& d) {
+  return call_device([&](Device& d) {
     if (event == nullptr) return cudaErrorInvalidResourceHandle;
     ++d.counts.waits;
-    if (event->stream == nullptr) return cudaSuccess;
-    return run(d, *event->stream, event->position);
+    // Not recorded, or of a stream that was destroyed and so has ended.
+    if (event->stream == nullptr || !exists(d, event->stream)) return cudaSuccess;
+    return run_stream(d, *event->stream, event->position);
   });
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-  return call([&](Device&) {
+  return call_device([&](Device& d) {
     for (const simt::Event* event : {begin, end}) {
-      if (event->stream == nullptr) return cudaErrorInvalidResourceHandle;
-      if (event->stream->added - event->stream->queue.size() < event->position) {
+      if (event == nullptr || event->stream == nullptr) return cudaErrorInvalidResourceHandle;
+      if (exists(d, event->stream) && event->stream->ended() < event->position) {
         return cudaErrorNotReady;
       }
     }
-    *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
+    *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *begin->time).count();
     return cudaSuccess;
   });
 }
@@ -491,13 +323,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaGetLastError() {
-  const cudaError_t error = simt::last_error;
-  simt::last_error = cudaSuccess;
-  return error;
+  return simt::last_error(true);
 }
 
 cudaError_t cudaPeekAtLastError() {
-  return simt::last_error;
+  return simt::last_error(false);
 }
 
 const char* cudaGetErrorName(cudaError_t error) {

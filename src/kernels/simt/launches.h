@@ -7,18 +7,17 @@
 
 namespace simt {
 
+inline constexpr int kMostSharedBytes = 227 * 1024;  // that a block may have
+
 struct Launch {
   Shape shape;
   std::function<void()> thread;  // what each thread does
 };
 
 // Runs `launch` to its end. `next`, if any, is the dependent launch that comes right behind it: its
-// first block goes as far as it may before `launch` even starts, and waits there until it is run.
-// One call at a time, from any host thread.
+// first block goes as far as it may before `launch` even starts, and waits there until it is
+// run, which has to be the next call. One call at a time, from any host thread.
 void run_launch(const Launch& launch, const Launch* next);
-
-// Forgets a launch that was begun and will not be run.
-void abandon_begun();
 
 // The emulator's part of counts().
 long switches();

@@ -140,14 +140,12 @@ double floor_seconds(const PassWork& work, int context, int rows, double experts
   const double attention =
       work.position_operations * static_cast<double>(work.positions(context)) * rows;
   double products = 0;
-  const auto add = [&](double operations, Dot dot) {
-    const double speed = limits.dot_or_float(dot);
-    if (operations > 0.0 && speed > 0.0) products += operations / speed;
-  };
-  add(attention, work.attention_dot);
-  add(work.state_operations * rows, Dot::kFloat);
+  if (attention > 0.0) products = attention / limits.dot_or_float(work.attention_dot);
+  products += work.state_operations * rows / limits.dot_or_float(Dot::kFloat);
   for (int d = 0; d < kernels::kDotCount; ++d) {
-    add(work.row_operations[static_cast<size_t>(d)] * rows, static_cast<Dot>(d));
+    const double operations = work.row_operations[static_cast<size_t>(d)] * rows;
+    if (operations == 0.0) continue;
+    products += operations / limits.dot_or_float(static_cast<Dot>(d));
   }
   return std::max(bytes / limits.bandwidth, products);
 }

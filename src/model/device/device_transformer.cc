@@ -33,6 +33,7 @@ class DeviceTransformer final : public Model {
   const ModelConfig& config() const override { return blueprint_.config; }
   int64_t weight_bytes() const override { return weights_.pool.bytes(); }
   ForwardOutputs forward(const ForwardBatch& batch, KvCache& cache) override;
+  KvCache::Planes cache_planes() const override { return KvCache::Planes::kElsewhere; }
   Status attach(KvCache& cache, std::span<const int32_t>) override { return planes_.add(cache); }
   void detach(KvCache& cache) override {
     planes_.remove(cache);
