@@ -190,8 +190,8 @@ test_threads() {
 # The tests of the kernels on an emulated processor, and whether it computes this one's bits.
 test_aarch64() {
   local digests=build/aarch64/digests
-  build aarch64 aerie_core test_kernels isa_digest
-  run_tests aarch64 -R '^kernels'
+  build aarch64 aerie_core test_kernels test_simt isa_digest
+  run_tests aarch64 -R '^(kernels|simt)'
   mkdir -p "$digests"
   build/release/bin/isa_digest >"$digests/here"
   qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/bin/isa_digest >"$digests/aarch64"

@@ -2,8 +2,10 @@
 # Puts programs of the release build and all that they need into a folder, to be run on another machine with a GPU
 # where nothing is installed and nothing can be built: scripts/cuda/device_check.py is one of the files.
 #   scripts/cuda/bundle.sh DIR [PROGRAM|FILE ...]
-# PROGRAM: more of build/release/bin than aerie; FILE: models and other data, which go to DIR/data. DIR is made again.
-# DIR/aerie starts the program with the bundle's libraries; a C library as new as this machine's has to be there.
+# Of build/release/bin aerie, what device_check.py runs besides where it is built, and each PROGRAM; FILE: models and
+# other data, which go to DIR/data. DIR is made again.
+# DIR/aerie starts the program with the bundle's libraries; a C library as new as this machine's has to be there. Where
+# DIR ends in .tar.gz it is an archive of such a folder, a third of the size, which unpacks into its name without that.
 # AERIE_BUILD names another build folder, AERIE_BUNDLE_MIB another size that the whole may have (64).
 set -euo pipefail
 
@@ -14,8 +16,15 @@ if (($# == 0)) || [[ "$1" == -* ]]; then
   echo "usage: scripts/cuda/bundle.sh DIR [PROGRAM|FILE ...]" >&2
   exit 2
 fi
+archive=""
 target="$1"
 shift
+if [[ "$target" == *.tar.gz ]]; then
+  archive="$target"
+  work="$(mktemp -d)"
+  trap 'rm -rf "$work"' EXIT
+  target="$work/$(basename "${archive%.tar.gz}")"
+fi
 
 fail() {
   echo "bundle: $*" >&2
@@ -31,9 +40,16 @@ mkdir -p "$target/bin" "$target/lib" "$target/data"
 touch "$target/.aerie-bundle"
 
 programs=(aerie)
+for name in aerie-device-peak device_bench test_model_device; do
+  if [[ -x "$build/bin/$name" ]]; then
+    programs+=("$name")
+  fi
+done
 data=()
 for name in "$@"; do
-  if [[ -x "$build/bin/$name" && -f "$build/bin/$name" ]]; then
+  if [[ " ${programs[*]} " == *" $name "* ]]; then
+    continue
+  elif [[ -x "$build/bin/$name" && -f "$build/bin/$name" ]]; then
     programs+=("$name")
   elif [[ -e "$name" ]]; then
     data+=("$name")
@@ -82,9 +98,12 @@ if ((${#data[@]} > 0)); then
 fi
 cp "$root/scripts/cuda/device_check.py" "$target/"
 
-kib=$(du -sk "$target" | cut -f1)
+if [[ -n "$archive" ]]; then
+  tar -C "$work" -czf "$archive" "${target##*/}"
+fi
+kib=$(du -sk "${archive:-$target}" | cut -f1)
 if ((kib > most_mib << 10)); then
-  fail "$target has $((kib >> 10)) MiB; at most $most_mib"
+  fail "${archive:-$target} has $((kib >> 10)) MiB; at most $most_mib"
 fi
 needed=$(objdump -T "$target"/bin/* "$target"/lib/* | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -n 1)
-echo "bundle: $target: ${programs[*]}, $((kib >> 10)) MiB; the C library has to be ${needed/_/ } or newer"
+echo "bundle: ${archive:-$target}: ${programs[*]}, $((kib >> 10)) MiB; the C library has to be ${needed/_/ } or newer"

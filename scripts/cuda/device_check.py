@@ -9,7 +9,8 @@ for people, also to standard output) and log.txt (every command and what it wrot
 that fails stops no other. Exits with 1 if one failed.
 
   peak        what the GPU gives at most: bytes, products, launches (aerie-device-peak)
-  tests       fragments, the model of tensor cores, digests of every operation (aerie_device_tests)
+  tests       the tests that a device can be named for (test_model_device): fragments, tensor cores, operations, models
+  operations  what each operation takes by itself (device_bench)
   ids         tiny models of each type: the emulator's ids on the GPU, greedy and sampled, alone and with drafts
   sanitizer   a short run under compute-sanitizer: memory, races, barriers, memory that nobody wrote
   bf16, q4    passes of an 8B shape against the limits of the GPU (aerie bench verify)
@@ -34,6 +35,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 TYPES = ("bf16", "q4_0", "q4_k", "q8_0", "q6_k")
 PROMPTS = ("abcabcabcabcabc", "one two one two one two", "a")
 SAMPLINGS = (("--temp", "0"), ("--temp", "1", "--seed", "7"), ("--temp", "0.7", "--top-p", "0.9", "--seed", "8"))
+TESTS = ("test_model_device",)
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 
 
@@ -49,7 +51,8 @@ class Check:
     """The programs, the clock and the log."""
 
     def __init__(self, options, work):
-        self.device, self.work, self.out = options.device, pathlib.Path(work), pathlib.Path(options.out)
+        self.device, self.types = options.device, options.types.split(",")
+        self.work, self.out = pathlib.Path(work), pathlib.Path(options.out)
         self.bin = pathlib.Path(options.bin) if options.bin else HERE if (HERE / "aerie").is_file() \
             else HERE.parent.parent / "build/release/bin"
         self.end = time.monotonic() + options.seconds
@@ -60,6 +63,10 @@ class Check:
             libraries = [str(self.bin / "lib"), os.environ.get("LD_LIBRARY_PATH")]
             self.environment["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
             self.bin = self.bin / "bin"
+
+    def need_gpu(self):
+        if not self.device.startswith("cuda"):
+            raise Missing(f"{self.device} is no GPU")
 
     def program(self, name):
         path = self.bin / name
@@ -98,6 +105,13 @@ class Check:
         self.run(*command, *([flag] if flag else []), path)
         return json.loads(path.read_text(encoding="utf-8"))
 
+    def text_of(self, *command):
+        """What it writes to standard output and standard error."""
+        self.log.flush()
+        before = (self.out / "log.txt").stat().st_size
+        self.run(*command)
+        return (self.out / "log.txt").read_bytes()[before:].decode(errors="replace").split("\n", 2)[2]
+
     def aerie(self, *arguments):
         return self.json_of(self.program("aerie"), *arguments)
 
@@ -114,13 +128,23 @@ def stop(process):
 
 
 def peak(check, result):
-    if not check.device.startswith("cuda:"):
-        raise Missing("there is no GPU")
-    result |= check.json_of(check.program("aerie-device-peak"), check.device.removeprefix("cuda:"), flag=None)
+    check.need_gpu()
+    index = check.device.removeprefix("cuda").removeprefix(":") or "0"
+    result |= check.json_of(check.program("aerie-device-peak"), index, flag=None)
 
 
 def tests(check, result):
-    result["seconds"] = check.run(check.program("aerie_device_tests"), check.device)
+    check.environment["AERIE_TEST_DEVICE"] = check.device
+    for name in TESTS:
+        if (check.bin / name).is_file():
+            result[name] = check.run(check.program(name))
+    if not result:
+        raise Missing(f"there is none of {', '.join(TESTS)} in {check.bin}")
+
+
+def operations(check, result):
+    check.need_gpu()
+    result["text"] = check.text_of(check.program("device_bench"), check.device)
 
 
 def tiny_model(check, kind):
@@ -139,17 +163,19 @@ def ids_of(check, model, prompt, sampling, device, speculate):
 def ids(check, result):
     wrong = []
     result |= {"ids": 0, "drafted": 0}
-    for kind in TYPES:
+    for kind in check.types:
         model = tiny_model(check, kind)
         for prompt, sampling in zip(PROMPTS, SAMPLINGS, strict=True):
-            expected, _ = ids_of(check, model, prompt, sampling, "emulated", "none")
-            for speculate in ("none", "ngram"):
-                got, drafts = ids_of(check, model, prompt, sampling, check.device, speculate)
-                result["ids"] += len(expected)
-                result["drafted"] += drafts
+            run = (check, model, prompt, sampling)
+            emulated, _ = ids_of(*run, "emulated", "none")
+            alone, _ = ids_of(*run, check.device, "none")
+            drafted, drafts = ids_of(*run, check.device, "ngram")
+            result["ids"] += len(alone)
+            result["drafted"] += drafts
+            for got, expected, what in ((drafted, alone, "with drafts and alone"), (alone, emulated, "as emulated")):
                 if got != expected:
                     first = next((i for i, pair in enumerate(zip(got, expected)) if pair[0] != pair[1]), len(got))
-                    wrong.append(f"{kind}, {' '.join(sampling)}, {speculate}: ids differ from {first} on")
+                    wrong.append(f"{kind}, {' '.join(sampling)}: ids are not the same {what} from {first} on")
     if wrong:
         raise Failed("; ".join(wrong))
     if result["drafted"] == 0:
@@ -157,9 +183,10 @@ def ids(check, result):
 
 
 def sanitizer(check, result):
+    check.need_gpu()
     program = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
-    if program is None or not check.device.startswith("cuda"):
-        raise Missing("there is no compute-sanitizer, or no GPU")
+    if program is None:
+        raise Missing("there is no compute-sanitizer")
     model = tiny_model(check, "q4_0")
     for tool in TOOLS:
         result[tool] = check.run(program, "--tool", tool, "--error-exitcode", "9", check.program("aerie"), "run", "-m",
@@ -169,16 +196,19 @@ def sanitizer(check, result):
 
 def verify(kind):
     def stage(check, result):
+        check.need_gpu()
         result |= check.aerie("bench", "verify", "--shape", "llama-8b", "--type", kind, "--device", check.device)
     return stage
 
 
 def rounds(check, result):
+    check.need_gpu()
     result |= check.aerie("bench", "spec", "--shape", "llama-8b", "--type", "q4_0", "--device", check.device,
                           "--simulate-acceptance", "0.8,0.7,0.6,0.5,0.4", "--draft-cost", "0.05", "--replay", "256")
 
 
 def server(check, result):
+    check.need_gpu()
     model, port = check.work / "llama-1b.gguf", 18471
     check.run(check.program("aerie"), "bench", "make-model", model, "--shape", "llama-1b", "--type", "q4_0")
     process = check.start(check.program("aerie"), "serve", "-m", model, "--device", check.device, "--port", port,
@@ -209,8 +239,9 @@ def answers(port):
 
 # The seconds that each may take.
 STAGES = {
-    "peak": (peak, 40), "tests": (tests, 90), "ids": (ids, 90), "sanitizer": (sanitizer, 100),
-    "bf16": (verify("bf16"), 100), "q4": (verify("q4_0"), 80), "rounds": (rounds, 60), "server": (server, 90),
+    "peak": (peak, 40), "tests": (tests, 60), "operations": (operations, 60), "ids": (ids, 90),
+    "sanitizer": (sanitizer, 100), "bf16": (verify("bf16"), 100), "q4": (verify("q4_0"), 80), "rounds": (rounds, 60),
+    "server": (server, 90),
 }
 
 
@@ -262,6 +293,8 @@ def table(check, results):
         result = outcome.get("result", {})
         if name in ("bf16", "q4"):
             lines += passes(result)
+        elif name == "operations":
+            lines.append(result.get("text", ""))
         elif name == "server":
             for clients, figures in result.items():
                 lines.append(f"{clients:>8} clients: " + json.dumps(figures)[:400])
@@ -283,6 +316,7 @@ def main():
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--bin", help="where the programs lie")
     parser.add_argument("--only", help="stages, with commas between them", default=",".join(STAGES))
+    parser.add_argument("--types", help="of weights, for ids", default=",".join(TYPES))
     parser.add_argument("--seconds", type=float, default=590, help="for everything")
     options = parser.parse_args()
     names = options.only.split(",")

@@ -4,8 +4,8 @@
 //
 // Keys and values are the left factors of products, columns are query heads of rows: scores are
 // [positions][columns], what comes out is [dimensions][columns], and a column's sums do not depend
-// on what else there is. Positions that not all rows of a tile see, or that lie elsewhere for each
-// of them (ancestors in a tree), are taken row by row, the other rows' columns being zeros.
+// on what else there is: shares of positions that a row does not see are 0, and values are finite
+// (rows.h). Positions that lie elsewhere for each row (ancestors in a tree) are taken row by row.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +36,13 @@ struct AttentionShared {
   static constexpr int kQueryStride = kMostHeadDim + 32;
   static constexpr int kScoreStride = kChunk + 4;
   static constexpr int kShareStride = kChunk + 32;
+  static constexpr int kPages = kChunk / kPage;
   uint16_t queries[kTiles * 8][kQueryStride];
   float scores[kTiles * 8][kScoreStride];
   uint16_t shares[kTiles * 8][kShareStride];
   float largest[kTiles * 8], sums[kTiles * 8];
   PassRow rows[kMostTileRows];
+  int32_t pages[kPages];  // of the chunk
 };
 
 // The parts of a row and head: [chunk][head_dim + 2], the largest score and the sum of shares last.
@@ -80,7 +82,7 @@ class AttentionBlock {
     load_queries();
     __syncthreads();
     find_bounds();
-    for (int tile = warp_; tile < kChunk / 16; tile += kAttentionThreads / 32) score(tile);
+    score_all();
     __syncthreads();
     for (int c = warp_; c < columns_; c += kAttentionThreads / 32) weigh(c);
     __syncthreads();
@@ -116,6 +118,14 @@ class AttentionBlock {
 
   SIMT_DEV void load_queries() {
     if (thread_ < tile_.count) shared_.rows[thread_] = a_.pass.rows[tile_.first + thread_];
+    if (thread_ >= 32 && thread_ < 32 + Shared::kPages) {
+      // Of what lies behind the last position there need be none.
+      const int page = chunk_ * Shared::kPages + thread_ - 32;
+      const bool is_there = page * kPage <= tile_.most;
+      const PassRow& row = a_.pass.rows[tile_.first];
+      const bool in_pages = row.linear != 0 || page * kPage < row.committed;
+      shared_.pages[thread_ - 32] = is_there && in_pages ? a_.pass.indices[row.pages + page] : 0;
+    }
     const int pieces = head_dim() / 8;
     for (int i = thread_; i < kTiles * 8 * pieces; i += kAttentionThreads) {
       const int column = i / pieces, at = i % pieces * 8;
@@ -128,28 +138,32 @@ class AttentionBlock {
     }
   }
 
-  // Positions [seen_by_all_, ..) and before are where the pages put them and every row sees them.
+  // Positions before paged_end_ are where the pages put them; those from all_begin_ to all_end_ are
+  // seen by every row.
   SIMT_DEV void find_bounds() {
     const PassRow& first = shared_.rows[0];
-    const int least = tile_.least, most = tile_.most;
-    all_end_ = least + 1;
-    if (first.linear == 0 && first.committed < all_end_) all_end_ = first.committed;
-    all_begin_ = a_.window > 0 ? most - a_.window + 1 : 0;
-    least_seen_ = a_.window > 0 ? least - a_.window + 1 : 0;
+    paged_end_ = first.linear != 0 ? tile_.most + 1 : first.committed;
+    all_end_ = tile_.least + 1;
+    all_begin_ = a_.window > 0 ? tile_.most - a_.window + 1 : 0;
+    least_seen_ = a_.window > 0 ? tile_.least - a_.window + 1 : 0;
   }
 
   SIMT_DEV bool all_see(int begin, int end) const { return begin >= all_begin_ && end <= all_end_; }
   SIMT_DEV bool none_sees(int begin, int end) const {
     return begin > tile_.most || end <= least_seen_;
   }
+  // Whether all that any row sees there is where the pages put it.
+  SIMT_DEV bool is_paged(int end) const { return end <= paged_end_ || shared_.rows[0].linear != 0; }
   SIMT_DEV bool sees(const PassRow& row, int position) const {
     return position <= row.position && (a_.window == 0 || position > row.position - a_.window);
   }
 
-  SIMT_DEV int slot_of(const PassRow& row, int position) const {
-    if (position < row.committed || row.linear != 0) {
-      return a_.pass.indices[row.pages + position / kPage] * kPage + position % kPage;
-    }
+  SIMT_DEV int paged_slot(int in_chunk) const {
+    return shared_.pages[in_chunk / kPage] * kPage + in_chunk % kPage;
+  }
+  SIMT_DEV int slot_of(const PassRow& row, int in_chunk) const {
+    const int position = chunk_ * kChunk + in_chunk;
+    if (position < row.committed || row.linear != 0) return paged_slot(in_chunk);
     return a_.pass.indices[row.tail + position - row.committed];
   }
   SIMT_DEV const uint16_t* head_at(int slot) const {
@@ -159,31 +173,43 @@ class AttentionBlock {
     return head_at(slot) + key_element(a_.shape, slot, 0);
   }
 
-  SIMT_DEV void score(int tile) {
-    const int begin = chunk_ * kChunk + tile * 16;
-    if (none_sees(begin, begin + 16)) {
-      hide(tile);
-      return;
+  // Tiles of 16 positions, and rows of those that are taken row by row, dealt out to the warps.
+  SIMT_DEV void score_all() {
+    int item = 0;
+    const auto is_mine = [&] { return item++ % (kAttentionThreads / 32) == warp_; };
+    for (int tile = 0; tile < kChunk / 16; ++tile) {
+      const int begin = chunk_ * kChunk + tile * 16;
+      if (none_sees(begin, begin + 16)) {
+        if (is_mine()) hide(tile);
+      } else if (is_paged(begin + 16)) {
+        if (is_mine()) score_paged(tile);
+      } else {
+        for (int r = 0; r < tile_.count; ++r) {
+          if (is_mine()) score_row(tile, r);
+        }
+      }
     }
-    if (all_see(begin, begin + 16)) {
-      const uint16_t* first = key_at(slot_of(shared_.rows[0], begin + lane_ / 4));
-      const uint16_t* second = key_at(slot_of(shared_.rows[0], begin + 8 + lane_ / 4));
-      float sums[kTiles][4];
-      multiply_keys(first, second, sums);
-      SIMT_UNROLL
-      for (int i = 0; i < kTiles; ++i) write_scores(tile, i, sums[i], -1);
-      return;
-    }
-    for (int r = 0; r < tile_.count; ++r) {
-      const PassRow row = shared_.rows[r];
-      const int p = begin + lane_ / 4;
-      const uint16_t* first = key_at(sees(row, p) ? slot_of(row, p) : row.slot);
-      const uint16_t* second = key_at(sees(row, p + 8) ? slot_of(row, p + 8) : row.slot);
-      float sums[kTiles][4];
-      multiply_keys(first, second, sums);
-      SIMT_UNROLL
-      for (int i = 0; i < kTiles; ++i) write_scores(tile, i, sums[i], r);
-    }
+  }
+
+  SIMT_DEV void score_paged(int tile) {
+    const int begin = tile * 16;
+    float sums[kTiles][4];
+    multiply_keys(key_at(paged_slot(begin + lane_ / 4)), key_at(paged_slot(begin + 8 + lane_ / 4)),
+                  sums);
+    const bool whole = all_see(chunk_ * kChunk + begin, chunk_ * kChunk + begin + 16);
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles; ++i) write_scores(tile, i, sums[i], -1, whole);
+  }
+
+  SIMT_DEV void score_row(int tile, int r) {
+    const PassRow row = shared_.rows[r];
+    const int at = tile * 16 + lane_ / 4, p = chunk_ * kChunk + at;
+    const uint16_t* first = key_at(sees(row, p) ? slot_of(row, at) : row.slot);
+    const uint16_t* second = key_at(sees(row, p + 8) ? slot_of(row, at + 8) : row.slot);
+    float sums[kTiles][4];
+    multiply_keys(first, second, sums);
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles; ++i) write_scores(tile, i, sums[i], r, false);
   }
 
   SIMT_DEV void hide(int tile) {
@@ -227,8 +253,9 @@ class AttentionBlock {
     }
   }
 
-  // Of all columns, or of one row's.
-  SIMT_DEV void write_scores(int tile, int column_tile, const float (&sums)[4], int row) {
+  // Of all columns, or of one row's. `whole`: every row sees all of the tile.
+  SIMT_DEV void write_scores(int tile, int column_tile, const float (&sums)[4], int row,
+                             bool whole) {
     SIMT_UNROLL
     for (int j = 0; j < 4; ++j) {
       const int column = column_tile * 8 + lane_ % 4 * 2 + j % 2;
@@ -236,7 +263,7 @@ class AttentionBlock {
       if (column >= columns_ || (row >= 0 && row_of(column) != row)) continue;
       float s = sums[j] * a_.scale;
       if (a_.soft_cap != 0.0f) s = a_.soft_cap * simt::tanh(simt::divide(s, a_.soft_cap));
-      if (row >= 0 && !sees(shared_.rows[row], chunk_ * kChunk + in_chunk)) {
+      if (!whole && !sees(shared_.rows[row_of(column)], chunk_ * kChunk + in_chunk)) {
         s = -infinity();
       }
       shared_.scores[column][in_chunk] = s;
@@ -281,24 +308,32 @@ class AttentionBlock {
       SIMT_UNROLL
       for (int j = 0; j < 4; ++j) sums[i][j] = 0.0f;
     }
-    SIMT_UNROLL_BY(2)
-    for (int at = 0; at < kChunk; at += 32) {
+    // Four loads at a time are on their way.
+    for (int at = 0; at < kChunk; at += 64) {
       const int begin = chunk_ * kChunk + at;
-      if (none_sees(begin, begin + 32)) continue;
-      if (all_see(begin, begin + 32)) {
-        add_shared(d, at, sums);
-      } else {
-        for (int r = 0; r < tile_.count; ++r) add_of_row(d, at, r, sums);
+      if (none_sees(begin, begin + 64)) continue;
+      uint4 values[2][2];
+      SIMT_UNROLL
+      for (int i = 0; i < 2; ++i) load_values(d, at + i * 32, values[i]);
+      SIMT_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int end = begin + i * 32 + 32;
+        if (none_sees(end - 32, end)) continue;
+        if (is_paged(end)) {
+          multiply_values(at + i * 32, values[i][0], values[i][1], -1, sums);
+        } else {
+          for (int r = 0; r < tile_.count; ++r) add_of_row(d, at + i * 32, r, sums);
+        }
       }
     }
   }
 
-  SIMT_DEV void add_shared(int d, int at, float (&sums)[kTiles][4]) const {
-    const int t = lane_ % 4;
-    const int slot = slot_of(shared_.rows[0], chunk_ * kChunk + at);
-    const uint16_t* values = head_at(slot) + value_element(a_.shape, slot, d + lane_ / 4) + t * 8;
-    const uint4 v0 = read16(values), v1 = read16(values + 8 * kPage);
-    multiply_values(at, v0, v1, -1, sums);
+  SIMT_DEV void load_values(int d, int at, uint4 (&values)[2]) const {
+    const int slot = paged_slot(at);
+    const uint16_t* from =
+        head_at(slot) + value_element(a_.shape, slot, d + lane_ / 4) + lane_ % 4 * 8;
+    values[0] = read16(from);
+    values[1] = read16(from + 8 * kPage);
   }
 
   SIMT_DEV void add_of_row(int d, int at, int r, float (&sums)[kTiles][4]) const {
@@ -311,9 +346,9 @@ class AttentionBlock {
       v[0][i] = v[1][i] = 0;
       SIMT_UNROLL
       for (int j = 0; j < 2; ++j) {
-        const int p = begin + t * 8 + i * 2 + j;
-        if (!sees(row, p)) continue;
-        const int slot = slot_of(row, p);
+        const int in_chunk = at + t * 8 + i * 2 + j;
+        if (!sees(row, chunk_ * kChunk + in_chunk)) continue;
+        const int slot = slot_of(row, in_chunk);
         const uint16_t* values = head_at(slot) + value_element(a_.shape, slot, d + lane_ / 4);
         v[0][i] |= static_cast<uint32_t>(values[0]) << 16 * j;
         v[1][i] |= static_cast<uint32_t>(values[8 * kPage]) << 16 * j;
@@ -411,7 +446,7 @@ class AttentionBlock {
   Shared& shared_;
   PassTile tile_;
   int thread_, lane_, warp_, kv_head_, in_tile_, chunk_, per_row_, columns_;
-  int all_begin_ = 0, all_end_ = 0, least_seen_ = 0;
+  int paged_end_ = 0, all_begin_ = 0, all_end_ = 0, least_seen_ = 0;
 };
 
 template <int kTiles, int kHeadDim>

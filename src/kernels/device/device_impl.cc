@@ -42,6 +42,7 @@ class DeviceImpl final : public Device {
     note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "a copy from it");
   }
   void clear(void* memory, size_t bytes) override {
+    use();
     note(cudaMemsetAsync(memory, 0, bytes, stream_), "clearing memory");
   }
   bool wait() override {
@@ -53,6 +54,7 @@ class DeviceImpl final : public Device {
   void begin_graph() override;
   Graph* end_graph() override;
   void launch(Graph* graph) override {
+    use();
     if (graph != nullptr) note(cudaGraphLaunch(graph->exec, stream_), "starting a graph");
   }
   void destroy(Graph* graph) override;
@@ -71,6 +73,8 @@ class DeviceImpl final : public Device {
 
  private:
   void note(cudaError_t status, const char* what);
+  // The runtime's calls are for the device that their thread has chosen.
+  void use() { note(cudaSetDevice(index_), "choosing it"); }
   template <typename... P>
   void launch_kernel(const char* what, void (*kernel)(P...), const simt::Shape& shape,
                      std::type_identity_t<P>... args) {
@@ -106,6 +110,7 @@ DeviceImpl::~DeviceImpl() {
 }
 
 Info DeviceImpl::info() {
+  use();
   Info info;
   size_t free = 0, total = 0;
   note(cudaMemGetInfo(&free, &total), "asking for its memory");
@@ -124,6 +129,7 @@ Info DeviceImpl::info() {
 }
 
 void* DeviceImpl::allocate(size_t bytes) {
+  use();
   void* memory = nullptr;
   if (cudaMalloc(&memory, bytes) == cudaSuccess) return memory;
   static_cast<void>(cudaGetLastError());  // that there is not enough is no error of later work
@@ -131,6 +137,7 @@ void* DeviceImpl::allocate(size_t bytes) {
 }
 
 void* DeviceImpl::allocate_host(size_t bytes) {
+  use();
   void* memory = nullptr;
   if (cudaMallocHost(&memory, bytes) == cudaSuccess) return memory;
   static_cast<void>(cudaGetLastError());
@@ -138,10 +145,12 @@ void* DeviceImpl::allocate_host(size_t bytes) {
 }
 
 void DeviceImpl::begin_graph() {
+  use();
   note(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "writing down work");
 }
 
 Graph* DeviceImpl::end_graph() {
+  use();
   cudaGraph_t graph = nullptr;
   note(cudaStreamEndCapture(stream_, &graph), "writing down work");
   if (graph == nullptr) return nullptr;
@@ -164,7 +173,8 @@ void DeviceImpl::product(const Product& args) {
 }
 
 void DeviceImpl::place(const Place& args) {
-  const int heads = args.heads + 2 * args.shape.kv_heads;
+  use();
+  const int heads = args.heads + args.shape.kv_heads;
   constexpr int kWarps = kRowThreads / 32;
   launch_kernel("placing keys and values", place_kernel,
                 {dim3((heads + kWarps - 1) / kWarps, args.most_rows), dim3(kRowThreads), 0, true},
@@ -187,6 +197,7 @@ void DeviceImpl::attend_tiles(const Attend& args) {
 }
 
 void DeviceImpl::attend(const Attend& args) {
+  use();
   const int per_row = args.heads / args.shape.kv_heads;
   int rows = most_tile_rows(per_row);
   if (args.most_rows < rows) rows = args.most_rows;
@@ -200,36 +211,43 @@ void DeviceImpl::attend(const Attend& args) {
 }
 
 void DeviceImpl::begin(const Begin& args) {
+  use();
   launch_kernel("the first norm", begin_kernel, {dim3(args.most_rows), dim3(kRowThreads), 0, true},
                 args);
 }
 
 void DeviceImpl::add_normed(const AddNormed& args) {
+  use();
   launch_kernel("a norm", add_normed_kernel,
                 {dim3(args.most_rows), dim3(kRowThreads), sizeof(RowShared), true}, args);
 }
 
 void DeviceImpl::copy_rows(const CopyRows& args) {
+  use();
   launch_kernel("copying rows", copy_rows_kernel,
                 {dim3(args.most_rows), dim3(kRowThreads), sizeof(RowShared), true}, args);
 }
 
 void DeviceImpl::move_entries(const MoveEntries& args) {
+  use();
   launch_kernel("moving keys and values", move_entries_kernel,
                 {dim3(args.shape.kv_heads, args.layers), dim3(kRowThreads), 0, true}, args);
 }
 
 void DeviceImpl::best(const Best& args) {
+  use();
   launch_kernel("finding the best tokens", best_kernel,
                 {dim3(kBestParts, args.most_rows), dim3(kRowThreads), sizeof(BestShared), true},
                 args);
 }
 
 void DeviceImpl::start_clock() {
+  use();
   note(cudaEventRecord(begin_, stream_), "the clock");
 }
 
 double DeviceImpl::stop_clock() {
+  use();
   note(cudaEventRecord(end_, stream_), "the clock");
   note(cudaEventSynchronize(end_), "the work");
   float ms = 0.0f;

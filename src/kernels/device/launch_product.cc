@@ -50,16 +50,25 @@ cudaError_t launch_few(const ProductArgs& args, cudaStream_t stream) {
 // Blocks that suffice to keep the memory busy.
 constexpr int kManyBlocks = 264;
 
+// More panels to a block read the activations less often.
+template <MatrixKind kKind, int kTiles>
+cudaError_t launch_fewest(const ProductArgs& args, cudaStream_t stream) {
+  constexpr bool kSmall = Unpack<kKind>::kWhole == 1;  // of others the loads fill the registers
+  if constexpr (kSmall) {
+    if (args.panels / 4 >= kManyBlocks) return launch_few<kKind, 4, kTiles>(args, stream);
+  }
+  if constexpr (kKind != MatrixKind::kBf16) {
+    if (args.panels / 2 < kManyBlocks && !args.paired) {
+      return launch_few<kKind, 1, kTiles>(args, stream);
+    }
+  }
+  return launch_few<kKind, 2, kTiles>(args, stream);
+}
+
 template <MatrixKind kKind>
 cudaError_t launch_kind(const ProductArgs& args, int rows, cudaStream_t stream) {
-  // More panels to a block read the activations less often.
-  const bool wide = args.panels / 4 >= kManyBlocks;
-  if (rows <= 8) {
-    return wide ? launch_few<kKind, 4, 1>(args, stream) : launch_few<kKind, 2, 1>(args, stream);
-  }
-  if (rows <= 16) {
-    return wide ? launch_few<kKind, 4, 2>(args, stream) : launch_few<kKind, 2, 2>(args, stream);
-  }
+  if (rows <= 8) return launch_fewest<kKind, 1>(args, stream);
+  if (rows <= 16) return launch_fewest<kKind, 2>(args, stream);
   if (rows <= 32) return launch_few<kKind, 2, 4>(args, stream);
   if constexpr (kKind != MatrixKind::kBf16x2) {  // whose stages do not fit
     if (rows <= kFewRows) return launch_few<kKind, 2, 8>(args, stream);

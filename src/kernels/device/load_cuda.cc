@@ -49,14 +49,13 @@ Expected<std::unique_ptr<Device>> open_cuda(int index, const std::string& librar
   std::array<char, 512> error = {};
   const CudaOutcome outcome = open(index, &device, error.data(), error.size());
   if (outcome == CudaOutcome::kOpened) return std::unique_ptr<Device>(device);
-  const std::string why = fmt::format("cuda:{}: {}", index, error.data());
   switch (outcome) {
     case CudaOutcome::kNoSuchDevice:
-      return invalid_argument("{}", why);
+      return invalid_argument("{}", error.data());
     case CudaOutcome::kFailed:
-      return resource_exhausted("{}", why);
+      return resource_exhausted("{}", error.data());
     default:
-      return not_supported("{}", why);
+      return not_supported("{}", error.data());
   }
 }
 

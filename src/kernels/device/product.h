@@ -1,10 +1,11 @@
 // Products of few rows: what takes the time is to stream the weights. A block has kPanels panels of
-// outputs, each of its warps one of kSegments of k. Weights and activations come by asynchronous
-// copies, kDepth steps ahead, into memory that is the warp's own; the warps' sums are added up in
-// the order of k.
+// outputs, each of its warps one of kSegments of k, whose weights it loads kDepth steps ahead; the
+// warps' sums are added up in the order of k. Activations of up to 16 rows are loaded alike, those
+// of more come by asynchronous copies into memory that is the warp's own.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/device/epilogue.h"
 #include "kernels/device/unpack.h"
@@ -16,20 +17,28 @@ inline constexpr int kProductThreads = kSegments * 32;
 template <MatrixKind kKind, int kPanels, int kTiles>
 struct ProductShape {
   using U = Unpack<kKind>;
-  static constexpr int kPanelBytes = U::kCodeBytes + U::kScaleBytes;
-  static constexpr int kRowBytes = kStep * 2;
-  static constexpr int kStageBytes = kPanels * kPanelBytes + kTiles * 8 * kRowBytes;
-  // Two blocks of few rows fit a processor's shared memory, one of many.
-  static constexpr int kRoom = (kTiles <= 2 ? 104 : 200) * 1024;
-  static constexpr int kMostDepth = kRoom / (kSegments * kStageBytes);
-  static constexpr int kDepth = kMostDepth > 8 ? 8 : kMostDepth < 2 ? 2 : kMostDepth;
-  static constexpr int kUnit = U::kSuperBytes > 0 ? 4 : 1;
+  static constexpr bool kCopies = kTiles > 2;
   static constexpr int kRows = kTiles * 8;
   static constexpr int kOutputs = kPanels * kPanel;
+  static constexpr int kRowBytes = kRows * kStep * 2;
+  // Weights on their way, 16 bytes of each lane each, and steps that these are.
+  static constexpr int kLoads = kTiles == 8 ? 4 : 8;
+  static constexpr int kMostDepth = kLoads / (kPanels * U::kWhole);
+  static constexpr int kLeastDepth = kCopies && U::kWhole < 8 ? 2 : 1;
+  static constexpr int kDepth = kMostDepth < kLeastDepth ? kLeastDepth : kMostDepth;
+  // Of activations, which are nearer; whole times this is the other, but for copies, which cost no
+  // registers.
+  static constexpr int kRowDepth = kCopies ? 3 : kTiles == 1 && kDepth > 1 ? 2 : 1;
+  static constexpr int kUnit = U::kSuperBytes > 0 ? 4 : 1;
+  static constexpr int kBlocks = kTiles <= 2 ? 2 : 1;
 
+  struct Copied {
+    unsigned char stages[kSegments][kRowDepth][kRowBytes];
+  };
+  struct Nothing {};
   struct Shared {
     union {
-      unsigned char stages[kSegments][kDepth][kStageBytes];
+      std::conditional_t<kCopies, Copied, Nothing> copied;
       float sums[kSegments][kRows][kOutputs];
     };
     float inverse[kRows];
@@ -41,9 +50,10 @@ class ProductWarp {
  public:
   using S = ProductShape<kKind, kPanels, kTiles>;
   using U = Unpack<kKind>;
-  static constexpr int kScaleChunks = U::kScaleBytes / 16;  // of a panel and step
+  using Shared = typename S::Shared;
+  using Sums = float[kPanels][kTiles][4];
 
-  SIMT_DEV ProductWarp(const ProductArgs& args, typename S::Shared& shared)
+  SIMT_DEV ProductWarp(const ProductArgs& args, Shared& shared)
       : args_(args),
         shared_(shared),
         warp_(static_cast<int>(threadIdx.x) / 32),
@@ -58,18 +68,13 @@ class ProductWarp {
       const ProductArgs::Part& part = args.parts[place.part];
       const int64_t first = static_cast<int64_t>(place.index) * args.steps;
       codes_[p] = part.codes + first * U::kCodeBytes;
-      // A lane copies 16 bytes of one panel's scales.
-      if constexpr (U::kScaleBytes > 0) {
-        if (p == 0 || lane_ / kScaleChunks == p) {
-          scales_ = part.scales + first * U::kScaleBytes + lane_ % kScaleChunks * 16;
-        }
-      }
+      if constexpr (U::kScaleBytes > 0) scales_[p] = part.scales + first * U::kScaleBytes;
       if constexpr (U::kSuperBytes > 0) supers_[p] = part.supers + first / 4 * U::kSuperBytes;
     }
   }
 
   // The sums of the segment.
-  SIMT_DEV void run(float (&sums)[kPanels][kTiles][4]) {
+  SIMT_DEV void run(Sums& sums) {
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
       SIMT_UNROLL
@@ -80,119 +85,118 @@ class ProductWarp {
     }
     // Weights are there before the kernel that makes the activations is done.
     SIMT_UNROLL
-    for (int i = 0; i < S::kDepth; ++i) copy_weights(begin_ + i, i);
+    for (int i = 0; i < S::kDepth; ++i) load_weights(begin_ + i, i);
     simt::wait_for_previous();
     rows_ = *args_.rows;
     SIMT_UNROLL
-    for (int i = 0; i < S::kDepth; ++i) {
-      copy_activations(begin_ + i, i);
-      simt::copy_commit();
-    }
+    for (int i = 0; i < S::kRowDepth; ++i) load_rows(begin_ + i, i);
     find_norms();
-    uint2 supers[kPanels] = {};
-    int slot = 0;
-    for (int step = begin_; step < end_; ++step) {
-      if constexpr (U::kSuperBytes > 0) {
-        if (step % 4 == 0) load_supers(step, supers);
+    for (int step = begin_; step < end_; step += S::kDepth) {
+      SIMT_UNROLL
+      for (int i = 0; i < S::kDepth; ++i) {
+        if (step + i < end_) {
+          add(step + i, i, sums);
+          load_weights(step + i + S::kDepth, i);
+          load_rows(step + i + S::kRowDepth, i % S::kRowDepth);
+        }
       }
-      simt::copy_wait<S::kDepth - 1>();
-      __syncwarp();
-      const unsigned char* stage = shared_.stages[warp_][slot];
-      add(stage, supers, sums);
-      __syncwarp();
-      copy_weights(step + S::kDepth, slot);
-      copy_activations(step + S::kDepth, slot);
-      simt::copy_commit();
-      slot = slot + 1 == S::kDepth ? 0 : slot + 1;
     }
-    simt::copy_wait<0>();
+    if constexpr (S::kCopies) simt::copy_wait<0>();
   }
 
   SIMT_DEV int rows() const { return rows_; }
 
  private:
-  SIMT_DEV void add(const unsigned char* stage, const uint2 (&supers)[kPanels],
-                    float (&sums)[kPanels][kTiles][4]) {
-    const unsigned char* scales = stage + kPanels * U::kCodeBytes;
-    const unsigned char* rows = stage + kPanels * S::kPanelBytes;
+  SIMT_DEV void add(int step, int slot, Sums& sums) {
+    if constexpr (S::kCopies) {
+      simt::copy_wait<S::kRowDepth - 1>();
+      __syncwarp();
+    }
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      uint32_t b[kTiles][4];
+      Inputs<kTiles> inputs;
       SIMT_UNROLL
-      for (int i = 0; i < kTiles; ++i) load_rows(rows, i * 8 + lane_ / 4, half, b[i]);
+      for (int i = 0; i < kTiles; ++i) {
+        if constexpr (S::kCopies) {
+          read_row<U::kGroupsOf16>(stage(step), i * 8 + lane_ / 4, half, lane_ % 4, inputs.b[i]);
+        } else {
+          SIMT_UNROLL
+          for (int j = 0; j < 4; ++j)
+            inputs.b[i][j] = part_of(ahead_[slot % S::kRowDepth][i][half], j);
+        }
+      }
+      if constexpr (Panel<kKind, kTiles>::kHasMinima) inputs.add_up();
       SIMT_UNROLL
       for (int p = 0; p < kPanels; ++p) {
-        Panel<kKind, kTiles>::add(stage + p * U::kCodeBytes, scales + p * U::kScaleBytes, supers[p],
-                                  half, lane_, b, sums[p]);
+        Panel<kKind, kTiles>::add(codes_ahead_[slot][p], half, inputs, sums[p]);
       }
     }
+    if constexpr (S::kCopies) __syncwarp();
   }
 
-  // 16 bytes of a row are where their number and the row's last bit say, so that the lanes of a
-  // load touch all banks.
-  SIMT_DEV static int chunk_at(int row, int chunk) {
-    return row * S::kRowBytes + (chunk ^ (row & 1) << 2) * 16;
+  SIMT_DEV unsigned char* stage(int step) const {
+    return shared_.copied.stages[warp_][(step - begin_) % S::kRowDepth];
   }
 
-  SIMT_DEV void load_rows(const unsigned char* rows, int row, int half, uint32_t (&b)[4]) const {
-    const int t = lane_ % 4;
-    if constexpr (U::kGroupsOf16) {
-      SIMT_UNROLL
-      for (int s = 0; s < 2; ++s) {
-        const uint2 v = *reinterpret_cast<const uint2*>(
-            rows + chunk_at(row, half * 4 + s * 2 + t / 2) + t % 2 * 8);
-        b[2 * s] = v.x, b[2 * s + 1] = v.y;
-      }
-    } else {
-      const uint4 v = *reinterpret_cast<const uint4*>(rows + chunk_at(row, half * 4 + t));
-      b[0] = v.x, b[1] = v.y, b[2] = v.z, b[3] = v.w;
-    }
-  }
-
-  SIMT_DEV void copy_weights(int step, int slot) {
+  SIMT_DEV void load_weights(int step, int slot) {
     if (step >= end_) return;
-    unsigned char* stage = shared_.stages[warp_][slot];
     SIMT_UNROLL
     for (int p = 0; p < kPanels; ++p) {
-      const unsigned char* from = codes_[p] + static_cast<int64_t>(step) * U::kCodeBytes;
+      const unsigned char* scales = nullptr;
+      const unsigned char* super = nullptr;
+      if constexpr (U::kScaleBytes > 0) {
+        scales = scales_[p] + static_cast<int64_t>(step) * U::kScaleBytes;
+      }
+      if constexpr (U::kSuperBytes > 0) {
+        super = supers_[p] + static_cast<int64_t>(step / 4) * U::kSuperBytes;
+      }
+      Reader<kKind>::load(codes_[p] + static_cast<int64_t>(step) * U::kCodeBytes, scales, super,
+                          lane_, codes_ahead_[slot][p]);
+    }
+  }
+
+  SIMT_DEV void load_rows(int step, int slot) {
+    if constexpr (S::kCopies) {
+      copy_rows(step);
+    } else {
+      if (step >= end_) return;
       SIMT_UNROLL
-      for (int at = 0; at < U::kCodeBytes; at += 512) {
-        if (at + lane_ * 16 < U::kCodeBytes) {
-          simt::copy_async16(stage + p * U::kCodeBytes + at + lane_ * 16, from + at + lane_ * 16);
+      for (int i = 0; i < kTiles; ++i) {
+        const int row = i * 8 + lane_ / 4;
+        SIMT_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          ahead_[slot][i][half] = {0, 0, 0, 0};
+          if (row < rows_) ahead_[slot][i][half] = row_piece(row, step, half);
         }
       }
     }
-    if constexpr (U::kScaleBytes > 0) {
-      if (lane_ < kPanels * kScaleChunks) {
-        simt::copy_async16(stage + kPanels * U::kCodeBytes + lane_ * 16,
-                           scales_ + static_cast<int64_t>(step) * U::kScaleBytes);
-      }
+  }
+
+  SIMT_DEV uint4 row_piece(int row, int step, int half) const {
+    const uint16_t* x =
+        args_.x + static_cast<int64_t>(row) * args_.x_stride + step * kStep + half * 32;
+    const int t = lane_ % 4;
+    if constexpr (U::kGroupsOf16) {
+      const uint2 first = *reinterpret_cast<const uint2*>(x + t * 4);
+      const uint2 second = *reinterpret_cast<const uint2*>(x + 16 + t * 4);
+      return {first.x, first.y, second.x, second.y};
+    } else {
+      return *reinterpret_cast<const uint4*>(x + t * 8);
     }
   }
 
-  SIMT_DEV void copy_activations(int step, int slot) {
-    if (step >= end_) return;
-    unsigned char* rows = shared_.stages[warp_][slot] + kPanels * S::kPanelBytes;
-    SIMT_UNROLL
-    for (int i = 0; i < kTiles * 2; ++i) {
-      const int row = i * 4 + lane_ / 8, chunk = lane_ % 8;
-      if (row >= rows_) continue;
-      simt::copy_async16(
-          rows + chunk_at(row, chunk),
-          args_.x + static_cast<int64_t>(row) * args_.x_stride + step * kStep + chunk * 8);
-    }
-  }
-
-  SIMT_DEV void load_supers(int step, uint2 (&supers)[kPanels]) const {
-    SIMT_UNROLL
-    for (int p = 0; p < kPanels; ++p) {
-      const unsigned char* at = supers_[p] + static_cast<int64_t>(step / 4) * U::kSuperBytes;
-      if constexpr (U::kSuperBytes == 64) {
-        supers[p] = simt::load8(at + lane_ / 4 * 8);
-      } else {
-        supers[p].x = simt::load4(at + lane_ / 4 * 4);
+  SIMT_DEV void copy_rows(int step) {
+    if (step < end_) {
+      SIMT_UNROLL
+      for (int i = 0; i < kTiles * 2; ++i) {
+        const int row = i * 4 + lane_ / 8, piece = lane_ % 8;
+        if (row >= rows_) continue;
+        simt::copy_async16(
+            stage(step) + piece_at(row, piece),
+            args_.x + static_cast<int64_t>(row) * args_.x_stride + step * kStep + piece * 8);
       }
     }
+    simt::copy_commit();
   }
 
   SIMT_DEV void find_norms() {
@@ -204,12 +208,14 @@ class ProductWarp {
   }
 
   const ProductArgs& args_;
-  typename S::Shared& shared_;
+  Shared& shared_;
   int warp_, lane_, begin_, end_;
   int rows_ = 0;
   const unsigned char* codes_[kPanels];
-  const unsigned char* scales_ = nullptr;
+  const unsigned char* scales_[kPanels];
   const unsigned char* supers_[kPanels];
+  Codes<U> codes_ahead_[S::kDepth][kPanels];
+  uint4 ahead_[S::kRowDepth][kTiles][2];
 };
 
 // The segments' sums of an output, one after the other.
@@ -271,7 +277,7 @@ SIMT_DEV void write_outputs(const ProductArgs& a, const typename S::Shared& shar
 }
 
 template <MatrixKind kKind, int kPanels, int kTiles>
-__global__ void __launch_bounds__(kProductThreads, kTiles <= 2 ? 2 : 1)
+__global__ void __launch_bounds__(kProductThreads, (ProductShape<kKind, kPanels, kTiles>::kBlocks))
     product_kernel(const __grid_constant__ ProductArgs args) {
   using S = ProductShape<kKind, kPanels, kTiles>;
   auto& shared = simt::shared<typename S::Shared>();

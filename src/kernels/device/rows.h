@@ -110,65 +110,81 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// A warp has one head of one row.
+// A warp has one head of queries of one row, or one of keys and the values that go with it.
+//
+// Values in the cache are finite: where one is not, all of the head's values become zeros and its
+// key no number, so that rows that see the position have no numbers, and others need not care
+// what there is where they do not look.
 class PlaceWarp {
  public:
   SIMT_DEV PlaceWarp(const Place& args, int row, int head)
       : a_(args), row_(row), head_(head), lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   SIMT_DEV void run() {
-    const int dim = a_.shape.head_dim, keys = a_.heads, values = keys + a_.shape.kv_heads;
+    const int dim = a_.shape.head_dim, heads = a_.heads;
     const float* x = a_.qkv + static_cast<int64_t>(row_) * a_.stride + head_ * dim;
-    const bool is_value = head_ >= values, is_key = !is_value && head_ >= keys;
-    const float* weight = is_value ? nullptr : is_key ? a_.key_norm : a_.query_norm;
-    const bool normed = weight != nullptr || (is_value && a_.value_norm);
-    const float inverse = normed ? head_inverse_rms(x, dim) : 1.0f;
-    const int turning = is_value || a_.turns == nullptr ? 0 : a_.dimensions;
+    if (head_ < heads) {
+      return turn(x, a_.query_norm, a_.q + (static_cast<int64_t>(row_) * heads + head_) * dim);
+    }
+    const int kv_head = head_ - heads, slot = a_.pass.rows[row_].slot;
+    uint16_t* place = a_.plane + head_offset(a_.shape, slot, kv_head);
+    uint16_t* key = place + key_element(a_.shape, slot, 0);
+    turn(x, a_.key_norm, key);
+    const bool finite = put_values(x + a_.shape.kv_heads * dim, place, slot);
+    if (finite) return;
+    for (int d = lane_; d < dim; d += 32) {
+      key[d] = 0x7fffu;
+      place[value_element(a_.shape, slot, d)] = 0;
+    }
+  }
+
+ private:
+  // Norms and turns a head, and rounds it.
+  SIMT_DEV void turn(const float* x, const float* weight, uint16_t* out) const {
+    const int dim = a_.shape.head_dim, turning = a_.turns == nullptr ? 0 : a_.dimensions;
+    const float inverse = weight != nullptr ? head_inverse_rms(x, dim) : 1.0f;
+    const float* by = a_.turns + static_cast<int64_t>(row_) * a_.turns_stride;
     for (int p = lane_; p < dim / 2; p += 32) {
       const bool turns = p < turning / 2;
       const bool apart = turns && a_.halves;
       const int first = apart ? p : 2 * p, second = apart ? p + turning / 2 : 2 * p + 1;
       float u = x[first], v = x[second];
-      if (normed) {
-        u = u * inverse * (weight != nullptr ? weight[first] : 1.0f);
-        v = v * inverse * (weight != nullptr ? weight[second] : 1.0f);
+      if (weight != nullptr) {
+        u = u * inverse * weight[first];
+        v = v * inverse * weight[second];
       }
       if (turns) {
-        const float* by = a_.turns + static_cast<int64_t>(row_) * a_.turns_stride;
         const float c = by[p], s = by[a_.dimensions / 2 + p];
         const float turned = simt::fma(u, c, -(v * s));
         v = simt::fma(u, s, v * c);
         u = turned;
       }
-      if (is_value) {
-        put_value(head_ - values, first, u);
-        put_value(head_ - values, second, v);
-      } else {
-        uint16_t* out = is_key ? key(head_ - keys)
-                               : a_.q + (static_cast<int64_t>(row_) * a_.heads + head_) * dim;
-        out[first] = simt::to_f16(u);
-        out[second] = simt::to_f16(v);
-      }
+      out[first] = simt::to_f16(u);
+      out[second] = simt::to_f16(v);
     }
   }
 
- private:
+  // Whether all are finite.
+  SIMT_DEV bool put_values(const float* x, uint16_t* place, int slot) const {
+    const int dim = a_.shape.head_dim;
+    const float inverse = a_.value_norm ? head_inverse_rms(x, dim) : 1.0f;
+    int infinite = 0;
+    for (int d = lane_; d < dim; d += 32) {
+      const uint16_t value = simt::to_f16(a_.value_norm ? x[d] * inverse : x[d]);
+      infinite |= (value & 0x7c00) == 0x7c00 ? 1 : 0;
+      place[value_element(a_.shape, slot, d)] = value;
+    }
+    SIMT_UNROLL
+    for (int mask = 16; mask > 0; mask /= 2) infinite |= simt::shuffle_xor(infinite, mask);
+    return infinite == 0;
+  }
+
   SIMT_DEV float head_inverse_rms(const float* x, int dim) const {
     float sum = 0.0f;
     for (int i = lane_; i < dim; i += 32) sum = simt::fma(x[i], x[i], sum);
     SIMT_UNROLL
     for (int mask = 16; mask > 0; mask /= 2) sum += simt::shuffle_xor(sum, mask);
     return simt::reciprocal(simt::square_root(simt::divide(sum, static_cast<float>(dim)) + a_.eps));
-  }
-  SIMT_DEV int slot() const { return a_.pass.rows[row_].slot; }
-  SIMT_DEV uint16_t* head_of_slot(int kv_head) const {
-    return a_.plane + head_offset(a_.shape, slot(), kv_head);
-  }
-  SIMT_DEV uint16_t* key(int kv_head) const {
-    return head_of_slot(kv_head) + key_element(a_.shape, slot(), 0);
-  }
-  SIMT_DEV void put_value(int kv_head, int d, float value) const {
-    head_of_slot(kv_head)[value_element(a_.shape, slot(), d)] = simt::to_f16(value);
   }
 
   const Place& a_;
@@ -182,7 +198,7 @@ __global__ void __launch_bounds__(kRowThreads) place_kernel(const __grid_constan
   const int head =
       static_cast<int>(blockIdx.x) * (kRowThreads / 32) + static_cast<int>(threadIdx.x) / 32;
   if (row >= args.pass.counts[kRowCount]) return;
-  if (head >= args.heads + 2 * args.shape.kv_heads) return;
+  if (head >= args.heads + args.shape.kv_heads) return;
   PlaceWarp(args, row, head).run();
 }
 

@@ -75,7 +75,6 @@ class TileBlock {
     find_norms();
     Sums sums;
     clear(sums);
-    uint2 supers[S::kPanels] = {};
     int segment_end = segment_begin(args_.steps, S::kUnit, 1), segment = 0;
     for (int step = 0; step < args_.steps; ++step) {
       while (step == segment_end) {
@@ -84,12 +83,12 @@ class TileBlock {
         segment_end = segment_begin(args_.steps, S::kUnit, segment + 1);
       }
       if constexpr (U::kSuperBytes > 0) {
-        if (step % 4 == 0) load_supers(step, supers);
+        if (step % 4 == 0) load_supers(step);
       }
       simt::copy_wait<S::kDepth - 2>();
       __syncthreads();
       copy(step + S::kDepth - 1, (step + S::kDepth - 1) % S::kDepth);
-      add(shared_.stages[step % S::kDepth], supers, sums);
+      add(shared_.stages[step % S::kDepth], sums);
     }
     add_segment(total, sums);
     simt::copy_wait<0>();
@@ -158,10 +157,6 @@ class TileBlock {
            static_cast<int64_t>(place.index) * args_.steps / 4 * U::kSuperBytes;
   }
 
-  SIMT_DEV static int chunk_at(int row, int chunk) {
-    return row * S::kRowBytes + (chunk ^ (row & 1) << 2) * 16;
-  }
-
   SIMT_DEV void copy(int step, int slot) {
     if (step < args_.steps) {
       unsigned char* stage = shared_.stages[slot];
@@ -182,7 +177,7 @@ class TileBlock {
       SIMT_UNROLL
       for (int i = 0; i < kManyRows * 8 / kTileThreads; ++i) {
         const int row = i * (kTileThreads / 8) + thread_ / 8, chunk = thread_ % 8;
-        simt::copy_async16(rows + chunk_at(row, chunk),
+        simt::copy_async16(rows + piece_at(row, chunk),
                            args_.x + static_cast<int64_t>(first_row_ + row) * args_.x_stride +
                                step * kStep + chunk * 8);
       }
@@ -190,50 +185,36 @@ class TileBlock {
     simt::copy_commit();
   }
 
-  SIMT_DEV void load_supers(int step, uint2 (&supers)[S::kPanels]) const {
+  SIMT_DEV void load_supers(int step) {
     SIMT_UNROLL
     for (int p = 0; p < S::kPanels; ++p) {
-      const unsigned char* at = supers_[p] + static_cast<int64_t>(step / 4) * U::kSuperBytes;
-      if constexpr (U::kSuperBytes == 64) {
-        supers[p] = simt::load8(at + lane_ / 4 * 8);
-      } else {
-        supers[p].x = simt::load4(at + lane_ / 4 * 4);
-      }
+      Reader<kKind>::load_super(supers_[p] + static_cast<int64_t>(step / 4) * U::kSuperBytes, lane_,
+                                codes_read_[p]);
     }
   }
 
-  SIMT_DEV void add(const unsigned char* stage, const uint2 (&supers)[S::kPanels], Sums& sums) {
+  SIMT_DEV void add(const unsigned char* stage, Sums& sums) {
     const unsigned char* scales = stage + S::kCodes;
     const unsigned char* rows = stage + S::kCodes + S::kScales;
     const int first = warp_ / 2 * S::kPanels;
     SIMT_UNROLL
+    for (int p = 0; p < S::kPanels; ++p) {
+      Reader<kKind>::read(stage + (first + p) * U::kCodeBytes,
+                          scales + (first + p) * U::kScaleBytes, lane_, codes_read_[p]);
+    }
+    SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      uint32_t b[S::kTiles][4];
+      Inputs<S::kTiles> inputs;
       SIMT_UNROLL
       for (int i = 0; i < S::kTiles; ++i) {
-        load_rows(rows, warp_ % 2 * 64 + i * 8 + lane_ / 4, half, b[i]);
+        read_row<U::kGroupsOf16>(rows, warp_ % 2 * 64 + i * 8 + lane_ / 4, half, lane_ % 4,
+                                 inputs.b[i]);
       }
+      if constexpr (Panel<kKind, S::kTiles>::kHasMinima) inputs.add_up();
       SIMT_UNROLL
       for (int p = 0; p < S::kPanels; ++p) {
-        Panel<kKind, S::kTiles>::add(stage + (first + p) * U::kCodeBytes,
-                                     scales + (first + p) * U::kScaleBytes, supers[p], half, lane_,
-                                     b, sums[p]);
+        Panel<kKind, S::kTiles>::add(codes_read_[p], half, inputs, sums[p]);
       }
-    }
-  }
-
-  SIMT_DEV void load_rows(const unsigned char* rows, int row, int half, uint32_t (&b)[4]) const {
-    const int t = lane_ % 4;
-    if constexpr (U::kGroupsOf16) {
-      SIMT_UNROLL
-      for (int s = 0; s < 2; ++s) {
-        const uint2 v = *reinterpret_cast<const uint2*>(
-            rows + chunk_at(row, half * 4 + s * 2 + t / 2) + t % 2 * 8);
-        b[2 * s] = v.x, b[2 * s + 1] = v.y;
-      }
-    } else {
-      const uint4 v = *reinterpret_cast<const uint4*>(rows + chunk_at(row, half * 4 + t));
-      b[0] = v.x, b[1] = v.y, b[2] = v.z, b[3] = v.w;
     }
   }
 
@@ -294,6 +275,7 @@ class TileBlock {
   const unsigned char* codes_[S::kCodeCopies];
   const unsigned char* scales_ = nullptr;
   const unsigned char* supers_[S::kPanels];
+  Codes<U> codes_read_[S::kPanels];
 };
 
 template <MatrixKind kKind>

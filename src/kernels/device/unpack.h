@@ -22,10 +22,39 @@ struct Sizes {
   static constexpr int kScaleBytes = kScales;
   static constexpr int kSuperBytes = kSupers;
   static constexpr bool kGroupsOf16 = kSixteens;
+  // A lane's 16 bytes of codes, and 8 more.
+  static constexpr int kWhole = kCodes / 512;
+  static constexpr bool kRest = kCodes % 512 != 0;
+};
+
+// What a lane has of a panel and 64 of k.
+template <typename S>
+struct Codes {
+  uint4 whole[S::kWhole];
+  uint2 rest;
+  uint2 scales;  // of outputs g and g + 8
+  uint2 super;
 };
 
 // 128 + code and 256 as bfloat16, whose last bit counts 1 (2) there: differences are exact.
 inline constexpr uint32_t kOneByOne = 0x43004300u;
+
+SIMT_DEV uint32_t part_of(const uint4& v, int i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+SIMT_DEV uint32_t part_of(const uint2& v, int i) {
+  return i == 0 ? v.x : v.y;
+}
+
+// Of nibble i of each half of a word: element i of the fragment, 128 added.
+SIMT_DEV uint32_t nibbles(uint32_t word, int i) {
+  return simt::and_or(word >> 4 * i, 0x000f000fu, kOneByOne);
+}
+
+SIMT_DEV float2 two_f16(uint32_t both) {
+  return {simt::from_f16(static_cast<uint16_t>(both)),
+          simt::from_f16(static_cast<uint16_t>(both >> 16))};
+}
 
 template <MatrixKind kKind>
 struct Unpack;
@@ -34,54 +63,55 @@ struct Unpack;
 template <>
 struct Unpack<MatrixKind::kBf16> : Sizes<2048, 0, 0, false> {
   static constexpr int kTerms = 1;
-  SIMT_DEV static void step(const unsigned char* codes, int step, int lane, Fragment& a, int) {
-    const uint4 v = *reinterpret_cast<const uint4*>(codes + step * 512 + lane * 16);
-    a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
+  SIMT_DEV static void step(const Codes<Unpack>& c, int step, Fragment& a, int) {
+    SIMT_UNROLL
+    for (int i = 0; i < 4; ++i) a[i] = part_of(c.whole[step], i);
   }
 };
 
 template <>
 struct Unpack<MatrixKind::kBf16x2> : Sizes<4096, 0, 0, false> {
   static constexpr int kTerms = 2;
-  SIMT_DEV static void step(const unsigned char* codes, int step, int lane, Fragment& a, int term) {
-    const uint4 v = *reinterpret_cast<const uint4*>(codes + (step * 2 + term) * 512 + lane * 16);
-    a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
+  SIMT_DEV static void step(const Codes<Unpack>& c, int step, Fragment& a, int term) {
+    SIMT_UNROLL
+    for (int i = 0; i < 4; ++i) a[i] = part_of(c.whole[step * 2 + term], i);
   }
 };
-
-// Of nibble i of each half of a word: element i of the fragment.
-SIMT_DEV uint32_t word_of(const unsigned char* codes, int step, int lane) {
-  return *reinterpret_cast<const uint32_t*>(codes + lane * 16 + step * 4);
-}
 
 template <>
 struct Unpack<MatrixKind::kQ4> : Sizes<512, 64, 0, false> {
   static constexpr int kTerms = 1;
-  SIMT_DEV static void step(const unsigned char* codes, int step, int lane, Fragment& a, int) {
-    const uint32_t w = word_of(codes, step, lane);
+  SIMT_DEV static void step(const Codes<Unpack>& c, int step, Fragment& a, int) {
     SIMT_UNROLL
     for (int i = 0; i < 4; ++i) {
-      a[i] = simt::sub_bf16x2((w >> 4 * i & 0x000f000fu) | kOneByOne, 0x43084308u);  // 136
+      a[i] = simt::sub_bf16x2(nibbles(part_of(c.whole[0], step), i), 0x43084308u);  // 136
     }
   }
   // Of outputs g and g + 8 for group 0 or 1.
-  SIMT_DEV static float2 scale(const unsigned char* scales, uint2, int group, int lane) {
-    const uint2 v = *reinterpret_cast<const uint2*>(scales + lane / 4 * 8);
-    const uint32_t both = group == 0 ? v.x : v.y;
-    return {simt::from_f16(static_cast<uint16_t>(both)),
-            simt::from_f16(static_cast<uint16_t>(both >> 16))};
+  SIMT_DEV static float2 scale(const Codes<Unpack>& c, int group) {
+    return two_f16(part_of(c.scales, group));
   }
 };
 
 template <>
 struct Unpack<MatrixKind::kQ4K> : Sizes<512, 64, 64, false> {
   static constexpr int kTerms = 1;
-  SIMT_DEV static void step(const unsigned char* codes, int step, int lane, Fragment& a, int) {
-    const uint32_t w = word_of(codes, step, lane);
+  SIMT_DEV static void step(const Codes<Unpack>& c, int step, Fragment& a, int) {
     SIMT_UNROLL
     for (int i = 0; i < 4; ++i) {
-      a[i] = simt::sub_bf16x2((w >> 4 * i & 0x000f000fu) | kOneByOne, kOneByOne);
+      a[i] = simt::sub_bf16x2(nibbles(part_of(c.whole[0], step), i), kOneByOne);
     }
+  }
+  SIMT_DEV static float2 scale(const Codes<Unpack>& c, int group) {
+    return times(two_f16(c.super.x), c.scales.x >> 16 * group);
+  }
+  SIMT_DEV static float2 minimum(const Codes<Unpack>& c, int group) {
+    return times(two_f16(c.super.y), c.scales.y >> 16 * group);
+  }
+
+ private:
+  SIMT_DEV static float2 times(float2 d, uint32_t bytes) {
+    return {d.x * static_cast<float>(bytes & 255u), d.y * static_cast<float>(bytes >> 8 & 255u)};
   }
 };
 
@@ -89,144 +119,179 @@ template <>
 struct Unpack<MatrixKind::kQ8> : Sizes<1024, 64, 0, false> {
   static constexpr int kTerms = 1;
   // Bytes of a word: two of k for output g, then for g + 8; of the second word: of 2 more of k.
-  SIMT_DEV static void step(const unsigned char* codes, int step, int lane, Fragment& a, int) {
-    const uint2 v =
-        *reinterpret_cast<const uint2*>(codes + step / 2 * 512 + lane * 16 + step % 2 * 8);
+  SIMT_DEV static void step(const Codes<Unpack>& c, int step, Fragment& a, int) {
     SIMT_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const uint32_t w = (i < 2 ? v.x : v.y) >> 8 * (i % 2);
+      const uint32_t w = part_of(c.whole[step / 2], step % 2 * 2 + i / 2) >> 8 * (i % 2);
       // 7 bits, less 128 where the sign is set: 128 + bits less 128 or 256.
-      a[i] = simt::sub_bf16x2((w & 0x007f007fu) | kOneByOne, (w & 0x00800080u) | kOneByOne);
+      a[i] = simt::sub_bf16x2(simt::and_or(w, 0x007f007fu, kOneByOne),
+                              simt::and_or(w, 0x00800080u, kOneByOne));
     }
   }
-  SIMT_DEV static float2 scale(const unsigned char* scales, uint2 super, int group, int lane) {
-    return Unpack<MatrixKind::kQ4>::scale(scales, super, group, lane);
+  SIMT_DEV static float2 scale(const Codes<Unpack>& c, int group) {
+    return two_f16(part_of(c.scales, group));
   }
 };
 
 template <>
 struct Unpack<MatrixKind::kQ6K> : Sizes<768, 64, 32, true> {
   static constexpr int kTerms = 1;
-  SIMT_DEV static void step(const unsigned char* codes, int step, int lane, Fragment& a, int) {
-    const uint32_t w = word_of(codes, step, lane);
+  SIMT_DEV static void step(const Codes<Unpack>& c, int step, Fragment& a, int) {
+    const uint32_t word = part_of(c.whole[0], step);
     // Two bits each, of two steps in a word.
-    const uint32_t high =
-        *reinterpret_cast<const uint32_t*>(codes + 512 + lane * 8 + step / 2 * 4) >> 8 * (step % 2);
+    const uint32_t high = part_of(c.rest, step / 2) >> 8 * (step % 2);
     SIMT_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const uint32_t code = (w >> 4 * i & 0x000f000fu) | (high >> 2 * i << 4 & 0x00300030u);
-      a[i] = simt::sub_bf16x2(code | kOneByOne, 0x43204320u);  // 160
+      const uint32_t top = i < 2 ? high << (4 - 2 * i) : high >> (2 * i - 4);
+      a[i] = simt::sub_bf16x2(simt::and_or(top, 0x00300030u, nibbles(word, i)),
+                              0x43204320u);  // 160
     }
   }
   // Of outputs g and g + 8 for 16 of k.
-  SIMT_DEV static float2 scale(const unsigned char* scales, uint2 super, int step, int lane) {
-    const uint2 v = *reinterpret_cast<const uint2*>(scales + lane / 4 * 8);
-    const uint32_t both = (step < 2 ? v.x : v.y) >> 16 * (step % 2);
-    const float first = static_cast<float>(static_cast<int8_t>(both));
-    const float second = static_cast<float>(static_cast<int8_t>(both >> 8));
-    return {simt::from_f16(static_cast<uint16_t>(super.x)) * first,
-            simt::from_f16(static_cast<uint16_t>(super.x >> 16)) * second};
+  SIMT_DEV static float2 scale(const Codes<Unpack>& c, int step) {
+    const uint32_t both = part_of(c.scales, step / 2) >> 16 * (step % 2);
+    const float2 d = two_f16(c.super.x);
+    return {d.x * static_cast<float>(static_cast<int8_t>(both)),
+            d.y * static_cast<float>(static_cast<int8_t>(both >> 8))};
   }
 };
 
-// Scale and minimum of outputs g and g + 8.
-struct ScaleAndMin {
-  float2 scale, min;
-};
-SIMT_DEV ScaleAndMin q4k_scale(const unsigned char* scales, uint2 super, int group, int lane) {
-  const uint2 v = *reinterpret_cast<const uint2*>(scales + lane / 4 * 8);
-  const uint32_t s = v.x >> 16 * group, m = v.y >> 16 * group;
-  const float d0 = simt::from_f16(static_cast<uint16_t>(super.x));
-  const float d1 = simt::from_f16(static_cast<uint16_t>(super.x >> 16));
-  const float m0 = simt::from_f16(static_cast<uint16_t>(super.y));
-  const float m1 = simt::from_f16(static_cast<uint16_t>(super.y >> 16));
-  return {{d0 * static_cast<float>(s & 255u), d1 * static_cast<float>(s >> 8 & 255u)},
-          {m0 * static_cast<float>(m & 255u), m1 * static_cast<float>(m >> 8 & 255u)}};
-}
+// A lane's codes from where a panel's 64 of k lie, in device memory or shared.
+template <MatrixKind kKind>
+struct Reader {
+  using U = Unpack<kKind>;
+  using C = Codes<U>;
 
-// One panel's product with 64 of k of a tile of 8 rows each: sums += weights x activations.
-// `b`: of 32 of k, [tile][4].
+  // In device memory; the super is of the 256 of k that they are of.
+  SIMT_DEV static void load(const unsigned char* codes, const unsigned char* scales,
+                            const unsigned char* super, int lane, C& c) {
+    SIMT_UNROLL
+    for (int i = 0; i < U::kWhole; ++i) c.whole[i] = simt::load16(codes + i * 512 + lane * 16);
+    if constexpr (U::kRest) c.rest = simt::load8(codes + U::kWhole * 512 + lane * 8);
+    if constexpr (U::kScaleBytes > 0) c.scales = simt::load8(scales + lane / 4 * 8);
+    load_super(super, lane, c);
+  }
+  SIMT_DEV static void load_super(const unsigned char* super, int lane, C& c) {
+    if constexpr (U::kSuperBytes == 64) c.super = simt::load8(super + lane / 4 * 8);
+    if constexpr (U::kSuperBytes == 32) c.super.x = simt::load4(super + lane / 4 * 4);
+  }
+  // In shared memory, but for the super.
+  SIMT_DEV static void read(const unsigned char* codes, const unsigned char* scales, int lane,
+                            C& c) {
+    SIMT_UNROLL
+    for (int i = 0; i < U::kWhole; ++i) {
+      c.whole[i] = *reinterpret_cast<const uint4*>(codes + i * 512 + lane * 16);
+    }
+    if constexpr (U::kRest) {
+      c.rest = *reinterpret_cast<const uint2*>(codes + U::kWhole * 512 + lane * 8);
+    }
+    if constexpr (U::kScaleBytes > 0) {
+      c.scales = *reinterpret_cast<const uint2*>(scales + lane / 4 * 8);
+    }
+  }
+};
+
+// Activations of 32 of k, of tiles of 8 rows: [tile][4]. With their sums, where weights have
+// minima: what a panel of ones gives.
+template <int kTiles>
+struct Inputs {
+  uint32_t b[kTiles][4];
+  float sums[kTiles][4];
+
+  SIMT_DEV void step(int tile, int s, uint32_t (&x)[2]) const {
+    x[0] = b[tile][2 * s], x[1] = b[tile][2 * s + 1];
+  }
+  SIMT_DEV void add_up() {
+    SIMT_UNROLL
+    for (int i = 0; i < kTiles; ++i) {
+      const Fragment ones = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+      SIMT_UNROLL
+      for (int j = 0; j < 4; ++j) sums[i][j] = 0.0f;
+      SIMT_UNROLL
+      for (int s = 0; s < 2; ++s) {
+        uint32_t x[2];
+        step(i, s, x);
+        simt::mma_bf16(sums[i], ones, x);
+      }
+    }
+  }
+};
+
+// One panel's product with half a step (32 of k) of a tile of 8 rows each: sums += weights x
+// activations, in the order of k.
 template <MatrixKind kKind, int kTiles>
 struct Panel {
   using U = Unpack<kKind>;
+  using Sums = float[kTiles][4];
+  static constexpr bool kHasMinima = kKind == MatrixKind::kQ4K;
 
-  // Half a step (32 of k), in the order of k.
-  SIMT_DEV static void add(const unsigned char* codes, const unsigned char* scales, uint2 super,
-                           int half, int lane, const uint32_t (&b)[kTiles][4],
-                           float (&sums)[kTiles][4]) {
+  SIMT_DEV static void add(const Codes<U>& codes, int half, const Inputs<kTiles>& inputs,
+                           Sums& sums) {
     if constexpr (U::kScaleBytes == 0) {
-      add_plain(codes, half, lane, b, sums);
+      add_plain(codes, half, inputs, sums);
     } else if constexpr (U::kGroupsOf16) {
-      add_sixteens(codes, scales, super, half, lane, b, sums);
+      add_sixteens(codes, half, inputs, sums);
     } else {
-      add_scaled(codes, scales, super, half, lane, b, sums);
+      add_scaled(codes, half, inputs, sums);
     }
   }
 
  private:
-  SIMT_DEV static void add_plain(const unsigned char* codes, int half, int lane,
-                                 const uint32_t (&b)[kTiles][4], float (&sums)[kTiles][4]) {
+  SIMT_DEV static void add_plain(const Codes<U>& codes, int half, const Inputs<kTiles>& inputs,
+                                 Sums& sums) {
     SIMT_UNROLL
     for (int s = 0; s < 2; ++s) {
       SIMT_UNROLL
       for (int term = 0; term < U::kTerms; ++term) {
         Fragment a;
-        U::step(codes, half * 2 + s, lane, a, term);
+        U::step(codes, half * 2 + s, a, term);
         SIMT_UNROLL
         for (int i = 0; i < kTiles; ++i) {
-          const uint32_t x[2] = {b[i][2 * s], b[i][2 * s + 1]};
+          uint32_t x[2];
+          inputs.step(i, s, x);
           simt::mma_bf16(sums[i], a, x);
         }
       }
     }
   }
 
-  SIMT_DEV static void add_scaled(const unsigned char* codes, const unsigned char* scales,
-                                  uint2 super, int half, int lane, const uint32_t (&b)[kTiles][4],
-                                  float (&sums)[kTiles][4]) {
+  SIMT_DEV static void add_scaled(const Codes<U>& codes, int half, const Inputs<kTiles>& inputs,
+                                  Sums& sums) {
     Fragment a[2];
-    U::step(codes, half * 2, lane, a[0], 0);
-    U::step(codes, half * 2 + 1, lane, a[1], 0);
-    ScaleAndMin by{};
-    if constexpr (kKind == MatrixKind::kQ4K) {
-      by = q4k_scale(scales, super, half, lane);
-    } else {
-      by.scale = U::scale(scales, super, half, lane);
-    }
+    U::step(codes, half * 2, a[0], 0);
+    U::step(codes, half * 2 + 1, a[1], 0);
+    const float2 by = U::scale(codes, half);
     SIMT_UNROLL
     for (int i = 0; i < kTiles; ++i) {
       float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
       SIMT_UNROLL
       for (int s = 0; s < 2; ++s) {
-        const uint32_t x[2] = {b[i][2 * s], b[i][2 * s + 1]};
+        uint32_t x[2];
+        inputs.step(i, s, x);
         simt::mma_bf16(d, a[s], x);
       }
-      scale_into(d, by.scale, sums[i]);
-      if constexpr (kKind == MatrixKind::kQ4K) {
-        // The activations' sums: what a panel of ones gives.
-        const Fragment ones = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
-        float all[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        SIMT_UNROLL
-        for (int s = 0; s < 2; ++s) {
-          const uint32_t x[2] = {b[i][2 * s], b[i][2 * s + 1]};
-          simt::mma_bf16(all, ones, x);
-        }
-        scale_into(all, {-by.min.x, -by.min.y}, sums[i]);
+      scale_into(d, by, sums[i]);
+    }
+    if constexpr (kHasMinima) {
+      const float2 less = U::minimum(codes, half);
+      SIMT_UNROLL
+      for (int i = 0; i < kTiles; ++i) {
+        scale_into(inputs.sums[i], {-less.x, -less.y}, sums[i]);
       }
     }
   }
 
-  SIMT_DEV static void add_sixteens(const unsigned char* codes, const unsigned char* scales,
-                                    uint2 super, int half, int lane, const uint32_t (&b)[kTiles][4],
-                                    float (&sums)[kTiles][4]) {
+  SIMT_DEV static void add_sixteens(const Codes<U>& codes, int half, const Inputs<kTiles>& inputs,
+                                    Sums& sums) {
     SIMT_UNROLL
     for (int s = 0; s < 2; ++s) {
       Fragment a;
-      U::step(codes, half * 2 + s, lane, a, 0);
-      const float2 by = U::scale(scales, super, half * 2 + s, lane);
+      U::step(codes, half * 2 + s, a, 0);
+      const float2 by = U::scale(codes, half * 2 + s);
       SIMT_UNROLL
       for (int i = 0; i < kTiles; ++i) {
-        const uint32_t x[2] = {b[i][2 * s], b[i][2 * s + 1]};
+        uint32_t x[2];
+        inputs.step(i, s, x);
         float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         simt::mma_bf16(d, a, x);
         scale_into(d, by, sums[i]);
@@ -241,5 +306,27 @@ struct Panel {
     sums[3] = simt::fma(d[3], by.y, sums[3]);
   }
 };
+
+// A row's 64 of k in shared memory, 128 bytes: pieces of 16 lie where their number and the row's
+// last bit say, so that the lanes of a load touch all banks.
+SIMT_DEV int piece_at(int row, int piece) {
+  return row * 128 + (piece ^ (row & 1) << 2) * 16;
+}
+
+// What lane t has of half a step of such a row.
+template <bool kGroupsOf16>
+SIMT_DEV void read_row(const unsigned char* rows, int row, int half, int t, uint32_t (&b)[4]) {
+  if constexpr (kGroupsOf16) {
+    SIMT_UNROLL
+    for (int s = 0; s < 2; ++s) {
+      const uint2 v = *reinterpret_cast<const uint2*>(
+          rows + piece_at(row, half * 4 + s * 2 + t / 2) + t % 2 * 8);
+      b[2 * s] = v.x, b[2 * s + 1] = v.y;
+    }
+  } else {
+    const uint4 v = *reinterpret_cast<const uint4*>(rows + piece_at(row, half * 4 + t));
+    b[0] = v.x, b[1] = v.y, b[2] = v.z, b[3] = v.w;
+  }
+}
 
 }  // namespace aerie::device

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,7 +13,8 @@
 namespace simt {
 namespace {
 
-constexpr size_t kGrain = 256, kPage = 4096;
+constexpr size_t kGrain = 256;
+constexpr size_t kPage = 2 << 20;  // few of these are opened and closed in no time
 
 // What an allocation takes, the bytes behind it included.
 size_t room_of(size_t bytes) {
@@ -24,19 +26,21 @@ size_t room_of(size_t bytes) {
 void* EmulatedMemory::allocate(size_t bytes) {
   if (bytes == 0 || bytes > bytes_ || used_ + bytes > bytes_) return nullptr;
   if (base_ == nullptr) {
-    void* memory =
-        mmap(nullptr, kMostBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* memory = mmap(nullptr, kMostBytes + kPage, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return nullptr;
-    base_ = static_cast<char*>(memory);
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
+    base_ = static_cast<char*>(memory) + (kPage - begin % kPage);
+    madvise(base_, kMostBytes, MADV_HUGEPAGE);  // a wish
   }
   const size_t at = place_for(bytes);
   if (at + room_of(bytes) > kMostBytes) return nullptr;
   top_ = std::max(top_, (at + room_of(bytes) + kPage - 1) / kPage * kPage);
-  protect(true);
+  protect(at, room_of(bytes), true);
   unpoison(base_ + at, room_of(bytes));
   std::memset(base_ + at, 0xff, room_of(bytes));
   poison(base_ + at + bytes, room_of(bytes) - bytes);
-  protect(false);
+  protect(at, room_of(bytes), false);
   allocations_[at] = bytes;
   used_ += bytes;
   return base_ + at;
@@ -56,9 +60,9 @@ bool EmulatedMemory::free(void* memory) {
   const auto found = allocations_.find(static_cast<size_t>(static_cast<char*>(memory) - base_));
   if (found == allocations_.end()) return false;
   const auto [at, bytes] = *found;
-  protect(true);
+  protect(at, room_of(bytes), true);
   check(at, bytes);
-  protect(false);
+  protect(at, room_of(bytes), false);
   poison(base_ + at, room_of(bytes));
   used_ -= bytes;
   allocations_.erase(found);
@@ -80,12 +84,12 @@ bool EmulatedMemory::holds(const void* memory, size_t bytes) const {
 }
 
 void EmulatedMemory::open() {
-  protect(true);
+  protect(0, top_, true);
 }
 
 void EmulatedMemory::close() {
   for (const auto& [at, bytes] : allocations_) check(at, bytes);
-  protect(false);
+  protect(0, top_, false);
 }
 
 void EmulatedMemory::check(size_t at, size_t bytes) const {
@@ -98,9 +102,10 @@ void EmulatedMemory::check(size_t at, size_t bytes) const {
   }
 }
 
-void EmulatedMemory::protect(bool on) const {
-  if (top_ == 0) return;
-  if (mprotect(base_, top_, on ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
+void EmulatedMemory::protect(size_t at, size_t bytes, bool on) const {
+  const size_t begin = at / kPage * kPage, end = (at + bytes + kPage - 1) / kPage * kPage;
+  if (begin == end) return;
+  if (mprotect(base_ + begin, end - begin, on ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
     std::fprintf(stderr, "simt: the device's memory cannot be %s\n", on ? "opened" : "closed");
     std::abort();
   }

@@ -33,7 +33,7 @@ class EmulatedMemory {
  private:
   size_t place_for(size_t bytes) const;
   void check(size_t at, size_t bytes) const;
-  void protect(bool on) const;
+  void protect(size_t at, size_t bytes, bool on) const;
 
   std::map<size_t, size_t> allocations_;  // where -> bytes
   char* base_ = nullptr;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -98,7 +99,8 @@ struct Machine {
   const Launch* launch = nullptr;
   std::vector<unsigned> blocks;  // in the order in which they run
   std::vector<unsigned char*> arenas;
-  size_t block = 0;  // of `blocks`, the one that runs
+  size_t arena_bytes = 0;  // of the last one
+  size_t block = 0;        // of `blocks`, the one that runs
   Here place;
   unsigned threads = 0, at_barrier = 0, barriers = 0, waiting = 0, done = 0;
   bool early = false;
@@ -200,15 +202,33 @@ void run_thread() {
   std::abort();
 }
 
+void free_arenas(Machine& m) {
+  for (unsigned char* arena : m.arenas) std::free(arena);
+  m.arenas.clear();
+}
+
+// The shared memory of a block, which is NaNs. Blocks that the sanitizers watch have memory of
+// their own, and for ThreadSanitizer it is kept until the launch ends.
+unsigned char* new_arena(Machine& m, size_t bytes) {
+  const size_t room = (bytes + 15) / 16 * 16 + 16;
+  if (SIMT_TSAN == 0 && SIMT_ASAN == 0 && m.arena_bytes >= room) {
+    std::memset(m.arenas.back(), 0xff, bytes);
+    return m.arenas.back();
+  }
+  if (SIMT_TSAN == 0) free_arenas(m);
+  auto* arena = static_cast<unsigned char*>(std::aligned_alloc(16, room));
+  if (arena == nullptr) fail("no memory for the shared memory of a block");
+  std::memset(arena, 0xff, bytes);
+  poison(arena + bytes, room - bytes);
+  m.arenas.push_back(arena);
+  m.arena_bytes = room;
+  return arena;
+}
+
 void start_block(Machine& m) {
   const Shape& shape = m.launch->shape;
   const unsigned index = m.blocks[m.block];
-  const size_t bytes = (shape.shared_bytes + 15) / 16 * 16 + 16;
-  auto* arena = static_cast<unsigned char*>(std::aligned_alloc(16, bytes));
-  if (arena == nullptr) fail("no memory for the shared memory of a block");
-  std::fill(arena, arena + bytes, static_cast<unsigned char>(0xff));
-  poison(arena + shape.shared_bytes, bytes - shape.shared_bytes);
-  m.arenas.push_back(arena);
+  unsigned char* arena = new_arena(m, shape.shared_bytes);
   m.place.grid = shape.grid;
   m.place.block_size = shape.block;
   m.place.block = {index % shape.grid.x, index / shape.grid.x % shape.grid.y,
@@ -231,11 +251,6 @@ void start_block(Machine& m) {
   wake_block(m);
 }
 
-void free_arenas(Machine& m) {
-  for (unsigned char* arena : m.arenas) std::free(arena);
-  m.arenas.clear();
-}
-
 // Runs the threads that can run. Whether they have all returned; if not, they wait for the previous
 // launch.
 bool play_block(Machine& m) {
@@ -246,7 +261,6 @@ bool play_block(Machine& m) {
   if (next != nullptr) switch_fiber(m.caller, *next);
   const bool ended = m.done == m.threads;
   if (!ended && m.waiting == 0) fail("threads wait for one another for ever");
-  if (ended && SIMT_TSAN == 0) free_arenas(m);
   return ended;
 }
 
@@ -296,13 +310,13 @@ void finish(Machine& m) {
     play_block(m);
   }
   acquire(&m.end_tag);
-  free_arenas(m);
+  if (SIMT_TSAN != 0) free_arenas(m);
   machine = nullptr;
 }
 
 Machine* machines() {
-  static const auto two = std::make_unique<Machine[]>(2);
-  return two.get();
+  static Machine* two = new Machine[2];  // also for what runs at the program's end
+  return two;
 }
 
 }  // namespace

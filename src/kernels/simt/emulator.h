@@ -99,6 +99,10 @@ inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
   mma(true, d, a, b);
 }
 
+inline uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
+  return (word & mask) | bits;
+}
+
 template <typename T>
 T load(const void* from) {
   if (reinterpret_cast<uintptr_t>(from) % alignof(T) != 0) fail("a read is not aligned");

@@ -89,7 +89,7 @@ void prepare_fiber(Context& context, Stack& stack, void (*entry)()) {
   *--top = nullptr;  // where entry() would return to
   *--top = reinterpret_cast<void*>(entry);
   for (int i = 0; i < 6; ++i) *--top = nullptr;
-  context.top = top;
+  context.top = static_cast<void*>(top);
 #else
   getcontext(&context.registers);
   context.registers.uc_stack.ss_sp = stack.memory + kGuardBytes;

@@ -108,6 +108,11 @@ float any_step(const uint16_t (&a)[kInner][kRows], int row, const uint16_t (&b)[
 
 template <bool kBinary16>
 void any_column(Operands& o, int n, const TensorCore& core) {
+  for (const uint16_t h : o.b[n]) {
+    if ((h & 0x7fff) <= Format<kBinary16>::kTop << Format<kBinary16>::kBits) continue;
+    for (float& d : o.d[n]) d = float_of(0x7fffffff);
+    return;
+  }
   for (int row = 0; row < kRows; ++row) {
     for (int first = 0; first < kInner; first += core.terms) {
       o.d[n][row] = any_step<kBinary16>(o.a, row, o.b[n], first, core, o.d[n][row]);
