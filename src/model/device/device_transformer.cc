@@ -16,6 +16,47 @@
 namespace aerie {
 namespace {
 
+// Brings rows of logits over when they are asked for, and keeps those that it has.
+class DeviceLogits final : public LogitSource {
+ public:
+  explicit DeviceLogits(device::Device& device) : device_(device) {}
+
+  Status allocate(int rows, int width) {
+    width_ = static_cast<size_t>(width);
+    AERIE_ASSIGN_OR_RETURN(
+        host_, DeviceMemory::allocate(device_, static_cast<size_t>(rows) * width_ * sizeof(float),
+                                      "logits", DeviceMemory::Of::kHost));
+    fetched_.resize(static_cast<size_t>(rows));
+    return {};
+  }
+  // Of a new pass, whose logits lie there.
+  void start(const float* logits) {
+    logits_ = logits;
+    fetched_.assign(fetched_.size(), false);
+    status_ = {};
+  }
+
+  std::span<const float> fetch(int i) override {
+    const auto at = static_cast<size_t>(i) * width_;
+    float* to = host_.as<float>() + at;
+    if (!fetched_[static_cast<size_t>(i)]) {
+      device_.copy_out(to, logits_ + at, width_ * sizeof(float));
+      if (!device_.wait()) status_ = internal_error("{}", device_.error());
+      fetched_[static_cast<size_t>(i)] = true;
+    }
+    return {to, width_};
+  }
+  Status status() const override { return status_; }
+
+ private:
+  device::Device& device_;
+  size_t width_ = 0;
+  DeviceMemory host_;
+  const float* logits_ = nullptr;
+  std::vector<bool> fetched_;
+  Status status_;
+};
+
 class DeviceTransformer final : public Model {
  public:
   DeviceTransformer(Blueprint blueprint, DeviceWeights weights, DeviceRunner runner,
@@ -26,7 +67,8 @@ class DeviceTransformer final : public Model {
         options_(options),
         device_(device),
         planes_(device),
-        graphs_(device) {}
+        graphs_(device),
+        logits_(device) {}
 
   Status allocate();
 
@@ -52,7 +94,9 @@ class DeviceTransformer final : public Model {
   device::Device& device_;
   DevicePlanes planes_;
   PassGraphs graphs_;
-  DeviceMemory logits_, states_, taps_;  // of the host
+  DeviceLogits logits_;
+  DeviceMemory states_, taps_, best_parts_;  // of the host
+  std::vector<BestToken> best_;
 };
 
 Status DeviceTransformer::allocate() {
@@ -64,8 +108,9 @@ Status DeviceTransformer::allocate() {
     return {};
   };
   const auto wanted = static_cast<size_t>(options_.max_logits);
-  AERIE_RETURN_IF_ERROR(
-      host(logits_, wanted * static_cast<size_t>(sizes.logit_width) * sizeof(float)));
+  AERIE_RETURN_IF_ERROR(logits_.allocate(options_.max_logits, sizes.logit_width));
+  AERIE_RETURN_IF_ERROR(host(best_parts_, 2 * wanted * sizeof(float)));
+  best_.reserve(wanted);
   AERIE_RETURN_IF_ERROR(host(states_, wanted * hidden));
   return host(taps_, static_cast<size_t>(options_.max_rows) *
                          static_cast<size_t>(options_.max_taps) * hidden);
@@ -99,21 +144,33 @@ PassShape DeviceTransformer::shape_of(const ForwardBatch& batch, const PassSizes
   return shape;
 }
 
+// Waits for the pass.
 void DeviceTransformer::bring_back(const ForwardBatch& batch, const PassSizes& sizes,
                                    ForwardOutputs& out) {
   const auto hidden = static_cast<size_t>(config().hidden);
-  const auto width = static_cast<size_t>(runner_.sizes().logit_width);
-  const size_t logits = static_cast<size_t>(sizes.wanted) * width;
+  const auto wanted = static_cast<size_t>(sizes.wanted);
   const size_t states = static_cast<size_t>(sizes.stated) * hidden;
   const size_t taps = static_cast<size_t>(sizes.tapped) * batch.tap_layers.size() * hidden;
   const DeviceBuffers& buffers = runner_.buffers();
-  device_.copy_out(logits_.as<void>(), buffers.logits.as<void>(), logits * sizeof(float));
+  auto* values = best_parts_.as<float>();
+  auto* ids = best_parts_.as<int32_t>() + wanted;
+  device_.copy_out(values, buffers.best.as<float>(), wanted * sizeof(float));
+  device_.copy_out(ids, buffers.best.as<int32_t>() + runner_.sizes().wanted,
+                   wanted * sizeof(int32_t));
   device_.copy_out(states_.as<void>(), buffers.states.as<void>(), states * sizeof(float));
   device_.copy_out(taps_.as<void>(), buffers.taps.as<void>(), taps * sizeof(float));
-  out.vocab = static_cast<int>(width);
+  if (!device_.wait()) {
+    out.status = internal_error("{}", device_.error());
+    return;
+  }
+  best_.clear();
+  for (size_t i = 0; i < wanted; ++i) best_.push_back({ids[i], values[i]});
+  logits_.start(buffers.logits.as<float>());
+  out.vocab = runner_.sizes().logit_width;
   out.state_width = static_cast<int>(hidden);
   out.tap_width = static_cast<int>(batch.tap_layers.size() * hidden);
-  out.logits = {logits_.as<float>(), logits};
+  out.source = &logits_;
+  out.best = best_;
   out.states = {states_.as<float>(), states};
   out.taps = {taps_.as<float>(), taps};
 }
@@ -138,7 +195,6 @@ ForwardOutputs DeviceTransformer::forward(const ForwardBatch& batch, KvCache& ca
     runner_.run(weights_, shape, planes.planes);
   }
   bring_back(batch, sizes, out);
-  if (!device_.wait()) out.status = internal_error("{}", device_.error());
   return out;
 }
 
